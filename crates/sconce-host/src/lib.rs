@@ -1,0 +1,1 @@
+//! The machine: facts, cards, CDI edits, samples.

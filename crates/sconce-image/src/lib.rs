@@ -1,0 +1,1 @@
+//! Lock and store to an assembled environment.

@@ -1,0 +1,1 @@
+//! Records to reports for people and programs.

@@ -1,0 +1,24 @@
+//! The written types of Sconce and their units.
+//!
+//! Every file that one stage writes and another reads is declared here, so that stages meet
+//! through values and never through each other's code. Nothing in this crate touches a disk, a
+//! network, the environment or a clock.
+#![forbid(unsafe_code)]
+
+pub mod event;
+pub mod exit;
+pub mod hint;
+pub mod lock;
+pub mod manifest;
+pub mod progress;
+pub mod request;
+
+pub mod units;
+
+pub use hint::Hint;
+pub use lock::Lock;
+pub use manifest::ImageManifest;
+pub use progress::{NoProgress, Progress};
+pub use request::RunRequest;
+
+pub use units::{Bytes, ComputeCapability, CudaVersion, DriverVersion, Millicores, Sha256};

@@ -1,0 +1,162 @@
+//! `sconce.lock`: the exact bytes of an environment, and the versions that matter for CUDA.
+//!
+//! A lock is TOML, written by `sconce lock` and read by everything after it. It is a function of
+//! the spec and of what the indexes held that day; it never holds a credential.
+
+use serde::{Deserialize, Serialize};
+
+use crate::units::{CudaVersion, DriverVersion, Sha256};
+
+/// The format that this program writes.
+pub const FORMAT: u32 = 1;
+
+/// A whole lock file.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Lock {
+    /// [`FORMAT`] when it was written.
+    pub version: u32,
+    /// Digest of what decides the lock: the spec's `[python]` and `[system]` tables in a fixed
+    /// form, and the requirement files that they name. A changed command keeps the lock.
+    pub inputs: Sha256,
+    /// What the environment is made for.
+    pub target: Target,
+    /// The versions that decide whether it runs on a given card and driver.
+    pub versions: Versions,
+    /// Python packages, sorted by name.
+    #[serde(default, rename = "wheel", skip_serializing_if = "Vec::is_empty")]
+    pub wheels: Vec<Wheel>,
+    /// Debian packages, sorted by name.
+    #[serde(default, rename = "deb", skip_serializing_if = "Vec::is_empty")]
+    pub debs: Vec<Deb>,
+}
+
+/// What a lock was made for.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Target {
+    /// `debian/trixie`.
+    pub release: String,
+    /// Debian's name of the architecture: `amd64`, `arm64`.
+    pub architecture: String,
+    /// Python's major and minor version, `3.13`.
+    pub python: String,
+}
+
+/// Named versions. An absent one is absent from the environment, not unknown.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Versions {
+    /// The full version of the interpreter's Debian package, `3.13.5-2+deb13u5`.
+    pub python: String,
+    /// The full version of the C library's Debian package.
+    pub glibc: String,
+    /// torch, with its local part, `2.15.0` or `2.8.0+cu126`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub torch: Option<String>,
+    /// The CUDA runtime among the wheels (from its own version, not the largest of all wheels').
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cuda: Option<CudaVersion>,
+    /// cuDNN.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cudnn: Option<String>,
+    /// NCCL.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nccl: Option<String>,
+    /// Triton.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub triton: Option<String>,
+    /// The oldest driver that accepts this CUDA version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lowest_driver: Option<DriverVersion>,
+}
+
+/// One wheel.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Wheel {
+    /// Normalised project name, `nvidia-cudnn-cu13`.
+    pub name: String,
+    /// Version.
+    pub version: String,
+    /// The wheel's file name, which carries its tags.
+    pub file: String,
+    /// Where it was found: an http(s) URL without credentials, or a `file:` URL.
+    pub url: String,
+    /// Size in bytes, where the index told it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub size: Option<u64>,
+    /// Of the whole file.
+    pub sha256: Sha256,
+}
+
+/// One Debian package.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Deb {
+    /// Package name.
+    pub name: String,
+    /// Debian version.
+    pub version: String,
+    /// `amd64`, `all`, …
+    pub architecture: String,
+    /// Where it was found.
+    pub url: String,
+    /// Size in bytes.
+    pub size: u64,
+    /// Of the whole file.
+    pub sha256: Sha256,
+}
+
+/// Why a text is not a lock that this program can use.
+#[derive(Debug, thiserror::Error)]
+pub enum LockError {
+    /// Not TOML, or not a lock.
+    #[error("not a lock file: {0}")]
+    Malformed(#[from] toml::de::Error),
+    /// Written by a newer program.
+    #[error("the lock has format {found}; this Sconce reads up to {FORMAT}")]
+    Newer {
+        /// The format that the file names.
+        found: u32,
+    },
+}
+
+impl crate::Hint for LockError {
+    fn hint(&self) -> Option<String> {
+        Some(match self {
+            Self::Malformed(_) => "make it anew with `sconce lock`".to_owned(),
+            Self::Newer { .. } => "update Sconce; the file was left as it is".to_owned(),
+        })
+    }
+
+    fn exit_code(&self) -> u8 {
+        crate::exit::BAD_INPUT
+    }
+}
+
+impl Lock {
+    /// Reads a lock file's text.
+    pub fn parse(text: &str) -> Result<Self, LockError> {
+        // The version is read first, so that a newer format is named as such.
+        #[derive(Deserialize)]
+        struct Version {
+            version: u32,
+        }
+        let Version { version } = toml::from_str(text)?;
+        if version > FORMAT {
+            return Err(LockError::Newer { found: version });
+        }
+        Ok(toml::from_str(text)?)
+    }
+
+    /// The file's text. The same lock always gives the same text.
+    ///
+    /// # Panics
+    /// Never: every field of a lock can be written as TOML.
+    #[must_use]
+    pub fn to_text(&self) -> String {
+        let body = toml::to_string(self).expect("a lock is plain data");
+        format!("# Made by `sconce lock`. Commit it; do not edit it.\n{body}")
+    }
+}

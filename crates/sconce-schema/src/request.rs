@@ -1,0 +1,160 @@
+//! What a run is asked to be. Every field has been decided: defaults, spec and flags are merged
+//! by the program before a request is made.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+
+use crate::manifest::ImageManifest;
+use crate::units::{Bytes, Millicores};
+
+/// One run.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct RunRequest {
+    /// Unique on this machine; also the host name inside.
+    pub id: String,
+    /// Program and arguments; never empty.
+    pub command: Vec<String>,
+    /// The root file system, or the machine's own.
+    pub root: Root,
+    /// Working directory inside.
+    pub workdir: PathBuf,
+    /// The complete environment of the command (for [`Root::Host`]: additions to the caller's).
+    pub env: BTreeMap<String, String>,
+    /// What it may use.
+    pub limits: Limits,
+    /// Host folders and files inside, in the order they are mounted.
+    pub mounts: Vec<Mount>,
+    /// What it sees of the network.
+    pub network: Network,
+    /// Ports of the host that lead inside. Only with [`Network::None`].
+    pub ports: Vec<Port>,
+    /// Who it is inside.
+    pub user: User,
+    /// Devices and driver files, as CDI container edits.
+    pub edits: Vec<ContainerEdits>,
+    /// Give the command a terminal of its own, joined to the caller's.
+    pub terminal: bool,
+}
+
+/// Where the command's files come from.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Root {
+    /// An assembled image, with a writable layer that is thrown away.
+    Image(ImageManifest),
+    /// No container: the machine's own file system and Python.
+    Host,
+}
+
+/// Limits. An absent one is not limited.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Limits {
+    /// CPU time per time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<Millicores>,
+    /// Memory of all processes together, page cache included; swap is not added to it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Bytes>,
+    /// Size of /dev/shm.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub shm: Option<Bytes>,
+    /// Processes and threads.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pids: Option<u64>,
+}
+
+/// A bind mount.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Mount {
+    /// On the host, absolute.
+    pub source: PathBuf,
+    /// Inside, absolute.
+    pub target: PathBuf,
+    /// Whether the command can write there.
+    pub read_only: bool,
+}
+
+/// What a run sees of the network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Network {
+    /// The host's.
+    Host,
+    /// A loopback interface of its own and nothing else.
+    None,
+}
+
+/// A published TCP port.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Port {
+    /// Address on the host; loopback unless asked otherwise.
+    pub host_ip: std::net::IpAddr,
+    /// Port on the host.
+    pub host: u16,
+    /// Port inside.
+    pub container: u16,
+}
+
+/// Who the command is inside.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum User {
+    /// uid and gid 1000 inside, `sconce`; files it writes under mounts belong to the caller.
+    Plain,
+    /// uid 0 inside, with the capabilities that container engines give by default.
+    Root,
+}
+
+/// What a device needs inside a container: a subset of the container edits of the Container
+/// Device Interface specification, section "OCI Edits".
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
+pub struct ContainerEdits {
+    /// `NAME=value`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub env: Vec<String>,
+    /// Device nodes.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub device_nodes: Vec<DeviceNode>,
+    /// Files and folders of the host.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub mounts: Vec<EditMount>,
+    /// Symbolic links to make inside, as (target, path of the link). CDI has no such edit; the
+    /// CDI file says it as a `createContainer` hook.
+    #[serde(skip)]
+    pub links: Vec<(String, String)>,
+}
+
+/// A device node to expose.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct DeviceNode {
+    /// Path inside.
+    pub path: String,
+    /// Path on the host.
+    pub host_path: String,
+    /// `c` or `b`.
+    pub r#type: String,
+    /// Major number.
+    pub major: u32,
+    /// Minor number.
+    pub minor: u32,
+}
+
+/// A file or folder of the host that a device needs.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "camelCase")]
+pub struct EditMount {
+    /// Path on the host.
+    pub host_path: String,
+    /// Path inside.
+    pub container_path: String,
+    /// Mount options (`ro`, `nosuid`, `nodev`, `bind`).
+    pub options: Vec<String>,
+}
