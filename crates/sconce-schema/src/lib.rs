@@ -12,6 +12,7 @@ pub mod lock;
 pub mod manifest;
 pub mod progress;
 pub mod request;
+pub mod spec;
 
 pub mod units;
 
@@ -20,5 +21,6 @@ pub use lock::Lock;
 pub use manifest::ImageManifest;
 pub use progress::{NoProgress, Progress};
 pub use request::RunRequest;
+pub use spec::Spec;
 
 pub use units::{Bytes, ComputeCapability, CudaVersion, DriverVersion, Millicores, Sha256};

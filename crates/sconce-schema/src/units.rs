@@ -187,6 +187,26 @@ impl<'de> Deserialize<'de> for Millicores {
     }
 }
 
+/// Written and read as text, by `Display` and `FromStr`.
+macro_rules! serde_as_text {
+    ($name:ident) => {
+        impl serde::Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+                s.collect_str(self)
+            }
+        }
+
+        impl<'de> serde::Deserialize<'de> for $name {
+            fn deserialize<D: serde::Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+                <String as serde::Deserialize>::deserialize(d)?
+                    .parse()
+                    .map_err(serde::de::Error::custom)
+            }
+        }
+    };
+}
+pub(crate) use serde_as_text;
+
 /// A version of two numbers that reads and prints as `A.B`.
 macro_rules! dotted_pair {
     ($(#[$doc:meta])* $name:ident, $expected:literal) => {
@@ -227,23 +247,6 @@ macro_rules! dotted_pair {
         }
 
         serde_as_text!($name);
-    };
-}
-
-/// Written and read as text, by `Display` and `FromStr`.
-macro_rules! serde_as_text {
-    ($name:ident) => {
-        impl Serialize for $name {
-            fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
-                s.collect_str(self)
-            }
-        }
-
-        impl<'de> Deserialize<'de> for $name {
-            fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
-                String::deserialize(d)?.parse().map_err(de::Error::custom)
-            }
-        }
     };
 }
 
@@ -399,7 +402,7 @@ mod tests {
             (1023, "1023 B"),
             (1024, "1 KiB"),
             (1536, "1.5 KiB"),
-            ((1 << 20) - 1, "1 MiB"),
+            ((1 << 20) - 1, "1.0 MiB"),
             (512 << 20, "512 MiB"),
             (3_030_000_000, "2.8 GiB"),
         ] {

@@ -1,0 +1,137 @@
+//! `sconce.toml`: what a person asks for. Strict: a key that is not known is an error.
+//!
+//! [`Spec::parse`] is the only way in; it names the line of whatever is wrong.
+
+mod parse;
+mod values;
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use crate::request::{Network, User};
+use crate::units::{Bytes, Millicores};
+
+pub use parse::SpecError;
+pub use values::{GpuId, Gpus, MountSpec, PortSpec};
+
+/// The format that this program reads.
+pub const FORMAT: u32 = 1;
+
+/// The file name that is looked for in a folder.
+pub const FILE_NAME: &str = "sconce.toml";
+
+/// Where the spec's folder is mounted inside; also the working directory.
+pub const WORKSPACE: &str = "/workspace";
+
+/// A whole `sconce.toml`.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct Spec {
+    /// Format of the file; [`FORMAT`] where it is absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<u32>,
+    /// Name of the environment; its folder's name where it is absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The interpreter and its packages.
+    pub python: Python,
+    /// The operating system's part.
+    pub system: System,
+    /// How it is run when nothing else is said.
+    pub run: Run,
+}
+
+/// `[python]`. At most one of `packages`, `requirements` and `pyproject` is given.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct Python {
+    /// `3.13`; the release's newest where it is absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub version: Option<String>,
+    /// Requirements as in PEP 508.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub packages: Vec<String>,
+    /// A requirements file, relative to the spec.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub requirements: Option<String>,
+    /// A pyproject.toml whose dependencies are meant, relative to the spec.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pyproject: Option<String>,
+    /// The index to use instead of the machine's own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub index: Option<String>,
+    /// Indexes to use beside it; the first one that has a package is taken.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub extra_index: Vec<String>,
+}
+
+/// `[system]`.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct System {
+    /// `debian/trixie` or `debian/bookworm`.
+    pub release: String,
+    /// Debian packages beside those that every environment has.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub packages: Vec<String>,
+    /// The mirror to use instead of the machine's own apt sources.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mirror: Option<String>,
+    /// The mirror for security updates, where it is not `mirror` with `-security` added.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub security_mirror: Option<String>,
+}
+
+impl Default for System {
+    fn default() -> Self {
+        Self {
+            release: "debian/trixie".to_owned(),
+            packages: Vec::new(),
+            mirror: None,
+            security_mirror: None,
+        }
+    }
+}
+
+/// `[run]`: defaults of `sconce run`, each with a flag that overrides it.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct Run {
+    /// Program and arguments.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub command: Vec<String>,
+    /// Cards; all of the machine's where it is absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub gpus: Option<Gpus>,
+    /// CPU limit in cores.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<Millicores>,
+    /// Memory limit.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Bytes>,
+    /// Size of /dev/shm.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub shm: Option<Bytes>,
+    /// Limit of processes and threads.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pids: Option<u64>,
+    /// Host folders inside, `SOURCE:TARGET[:ro]`; a relative source is relative to the spec.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub mounts: Vec<MountSpec>,
+    /// What it sees of the network; the host's where it is absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network: Option<Network>,
+    /// Published ports, `[IP:]HOST:CONTAINER`.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub ports: Vec<PortSpec>,
+    /// Who it is inside; `plain` where it is absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub user: Option<User>,
+    /// Working directory inside, [`WORKSPACE`] where it is absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub workdir: Option<String>,
+    /// Environment variables.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub env: BTreeMap<String, String>,
+}

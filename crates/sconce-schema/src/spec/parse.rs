@@ -1,0 +1,403 @@
+//! From the text of a `sconce.toml` to a [`Spec`], or to an error that names the line.
+
+use super::{FORMAT, Spec};
+use crate::{Hint, exit};
+
+/// What is wrong with a spec. Lines count from 1.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum SpecError {
+    /// A key that does not exist.
+    #[error("line {line}: there is no key `{key}` here")]
+    UnknownKey {
+        /// Where.
+        line: usize,
+        /// The key as written.
+        key: String,
+        /// The known key that is closest to it, where one is close.
+        nearest: Option<String>,
+        /// Every key that exists there.
+        known: Vec<String>,
+    },
+    /// Not TOML, or a value of the wrong type or form.
+    #[error("line {line}: {message}")]
+    Value {
+        /// Where.
+        line: usize,
+        /// What is wrong with it.
+        message: String,
+    },
+    /// Written for a newer Sconce.
+    #[error("the spec has version {found}; this Sconce reads version {FORMAT}")]
+    Newer {
+        /// The version that the file names.
+        found: u32,
+    },
+    /// Two keys that exclude each other.
+    #[error("[python] has both `{first}` and `{second}`")]
+    Both {
+        /// One of them.
+        first: &'static str,
+        /// The other.
+        second: &'static str,
+    },
+    /// A text that is empty, or has a character that it cannot have.
+    #[error("`{key}` cannot be `{value}`")]
+    Unfit {
+        /// The key.
+        key: &'static str,
+        /// Its value.
+        value: String,
+        /// What fits.
+        fits: &'static str,
+    },
+}
+
+impl Hint for SpecError {
+    fn hint(&self) -> Option<String> {
+        Some(match self {
+            Self::UnknownKey {
+                nearest: Some(nearest),
+                ..
+            } => {
+                format!("did you mean `{nearest}`?")
+            }
+            Self::UnknownKey { known, .. } => format!("known keys: {}", known.join(", ")),
+            Self::Value { .. } => return None,
+            Self::Newer { .. } => "update Sconce".to_owned(),
+            Self::Both { .. } => {
+                "give one of `packages`, `requirements` and `pyproject`".to_owned()
+            }
+            Self::Unfit { fits, .. } => (*fits).to_owned(),
+        })
+    }
+
+    fn exit_code(&self) -> u8 {
+        exit::BAD_INPUT
+    }
+}
+
+impl Spec {
+    /// Reads the text of a `sconce.toml`.
+    ///
+    /// # Errors
+    /// The first thing that is wrong, with its line.
+    pub fn parse(text: &str) -> Result<Self, SpecError> {
+        let spec: Self = toml::from_str(text).map_err(|error| located(text, &error))?;
+        spec.check()?;
+        Ok(spec)
+    }
+
+    /// The rules that a type cannot say.
+    fn check(&self) -> Result<(), SpecError> {
+        if let Some(found) = self.version.filter(|&v| v > FORMAT) {
+            return Err(SpecError::Newer { found });
+        }
+        let python = &self.python;
+        let given = [
+            ("packages", !python.packages.is_empty()),
+            ("requirements", python.requirements.is_some()),
+            ("pyproject", python.pyproject.is_some()),
+        ];
+        let mut given = given.into_iter().filter(|g| g.1).map(|g| g.0);
+        if let (Some(first), Some(second)) = (given.next(), given.next()) {
+            return Err(SpecError::Both { first, second });
+        }
+        fits(
+            "name",
+            self.name.as_deref(),
+            is_name,
+            "letters, digits, `.`, `_` and `-`, 63 at most",
+        )?;
+        fits(
+            "python.version",
+            python.version.as_deref(),
+            is_minor,
+            "a version such as \"3.13\"",
+        )?;
+        fits(
+            "system.release",
+            Some(&self.system.release),
+            |release| matches!(release, "debian/trixie" | "debian/bookworm"),
+            "`debian/trixie` and `debian/bookworm` are known",
+        )?;
+        fits(
+            "run.workdir",
+            self.run.workdir.as_deref(),
+            |dir| dir.starts_with('/') && !dir.split('/').any(|part| part == ".."),
+            "an absolute path inside the container",
+        )?;
+        let variable = self.run.env.keys().find(|key| !is_variable(key));
+        fits(
+            "run.env",
+            variable.map(String::as_str),
+            is_variable,
+            "a variable's name has no `=` and is not empty",
+        )
+    }
+
+    /// What decides the lock, in a fixed form: the `[python]` and `[system]` tables, without the
+    /// addresses that packages come from.
+    ///
+    /// # Panics
+    /// Never: both tables are plain data.
+    #[must_use]
+    pub fn lock_inputs(&self) -> String {
+        let mut python = self.python.clone();
+        (python.index, python.extra_index) = (None, Vec::new());
+        let mut system = self.system.clone();
+        (system.mirror, system.security_mirror) = (None, None);
+        let text = |table: Result<String, toml::ser::Error>| table.expect("plain data");
+        format!(
+            "[python]\n{}[system]\n{}",
+            text(toml::to_string(&python)),
+            text(toml::to_string(&system))
+        )
+    }
+}
+
+fn fits(
+    key: &'static str,
+    value: Option<&str>,
+    fit: impl Fn(&str) -> bool,
+    fits: &'static str,
+) -> Result<(), SpecError> {
+    match value {
+        Some(value) if !fit(value) => Err(SpecError::Unfit {
+            key,
+            value: value.to_owned(),
+            fits,
+        }),
+        _ => Ok(()),
+    }
+}
+
+/// A name becomes part of file and host names.
+fn is_name(text: &str) -> bool {
+    (1..=63).contains(&text.len())
+        && text.starts_with(|c: char| c.is_ascii_alphanumeric())
+        && text
+            .chars()
+            .all(|c| c.is_ascii_alphanumeric() || "._-".contains(c))
+}
+
+fn is_minor(text: &str) -> bool {
+    let digits =
+        |part: &str| (1..=3).contains(&part.len()) && part.bytes().all(|b| b.is_ascii_digit());
+    text.split_once('.')
+        .is_some_and(|(major, minor)| major == "3" && digits(minor))
+}
+
+fn is_variable(text: &str) -> bool {
+    !text.is_empty() && !text.contains(['=', '\0'])
+}
+
+/// serde's message and toml's place, as an error of ours.
+fn located(text: &str, error: &toml::de::Error) -> SpecError {
+    let start = error.span().map_or(0, |span| span.start.min(text.len()));
+    let line = text.as_bytes()[..start]
+        .iter()
+        .filter(|&&b| b == b'\n')
+        .count()
+        + 1;
+    let message = error.message().lines().next().unwrap_or_default();
+    let unknown = message
+        .strip_prefix("unknown field `")
+        .and_then(|rest| rest.split_once('`'));
+    let Some((key, expected)) = unknown else {
+        return SpecError::Value {
+            line,
+            message: message.to_owned(),
+        };
+    };
+    // serde lists the known keys in backticks: every second piece is one.
+    let known: Vec<String> = expected
+        .split('`')
+        .skip(1)
+        .step_by(2)
+        .map(str::to_owned)
+        .collect();
+    SpecError::UnknownKey {
+        line,
+        key: key.to_owned(),
+        nearest: nearest(key, &known),
+        known,
+    }
+}
+
+/// The candidate that `word` is most likely a slip of, if any is close enough.
+fn nearest(word: &str, candidates: &[String]) -> Option<String> {
+    candidates
+        .iter()
+        .map(|candidate| (strsim::jaro_winkler(word, candidate), candidate))
+        .filter(|(score, _)| *score > 0.75)
+        .max_by(|a, b| a.0.total_cmp(&b.0))
+        .map(|(_, candidate)| candidate.clone())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::spec::Gpus;
+    use crate::units::{Bytes, Millicores};
+    use proptest::prelude::*;
+
+    const FULL: &str = r#"
+name = "digits"
+[python]
+version = "3.13"
+packages = ["torch==2.15.0", "torchvision", "scikit-learn"]
+[system]
+release = "debian/trixie"
+packages = []
+[run]
+command = ["python", "train.py"]
+gpus = "all"
+cpus = 2.0
+memory = "4GiB"
+shm = "1GiB"
+mounts = ["./data:/data:ro"]
+[run.env]
+OMP_NUM_THREADS = "2"
+"#;
+
+    #[test]
+    fn the_documented_spec_is_read() {
+        let spec = Spec::parse(FULL).unwrap();
+        assert_eq!(spec.name.as_deref(), Some("digits"));
+        assert_eq!(spec.run.gpus, Some(Gpus::All));
+        assert_eq!(spec.run.cpus, Some(Millicores(2000)));
+        assert_eq!(spec.run.memory, Some(Bytes::gib(4)));
+        assert_eq!(spec.run.mounts[0].to_string(), "./data:/data:ro");
+        assert_eq!(spec.run.env["OMP_NUM_THREADS"], "2");
+    }
+
+    #[test]
+    fn an_empty_spec_is_trixie() {
+        assert_eq!(Spec::parse("").unwrap().system.release, "debian/trixie");
+    }
+
+    /// Each wrong text, its message and its hint.
+    #[test]
+    fn what_is_wrong_is_named_with_its_line() {
+        let cases = [
+            (
+                "name = 1",
+                "line 1: invalid type: integer `1`, expected a string",
+                None,
+            ),
+            (
+                "\n[python]\npackges = []",
+                "line 3: there is no key `packges` here",
+                Some("did you mean `packages`?"),
+            ),
+            (
+                "[rum]\n",
+                "line 1: there is no key `rum` here",
+                Some("did you mean `run`?"),
+            ),
+            (
+                "[run]\ngpus = \"some\"",
+                "line 2: `some` is not \"all\", a number of cards, or a list of indices and UUIDs",
+                None,
+            ),
+            (
+                "[run]\ngpus = -1",
+                "line 2: invalid value: integer `-1`, expected \"all\", a number of cards, or a list of indices and UUIDs",
+                None,
+            ),
+            (
+                "[run]\nmemory = \"4 gigs\"",
+                "line 2: `4 gigs` is not a size such as 512MiB or 4GiB",
+                None,
+            ),
+            (
+                "[run]\ncpus = 0.0",
+                "line 2: `0` is not a number of cores above 0 such as 2 or 0.5",
+                None,
+            ),
+            (
+                "[run]\ncommand = \"python train.py\"",
+                "line 2: invalid type: string \"python train.py\", expected a sequence",
+                None,
+            ),
+            (
+                "[run]\nmounts = [\"data\"]",
+                "line 2: `data` is not a mount such as ./data:/data or ./data:/data:ro (the second part absolute)",
+                None,
+            ),
+            (
+                "version = 2",
+                "the spec has version 2; this Sconce reads version 1",
+                Some("update Sconce"),
+            ),
+            (
+                "[python]\nversion = \"4\"",
+                "`python.version` cannot be `4`",
+                Some("a version such as \"3.13\""),
+            ),
+            (
+                "[python]\npackages = [\"a\"]\nrequirements = \"r.txt\"",
+                "[python] has both `packages` and `requirements`",
+                Some("give one of `packages`, `requirements` and `pyproject`"),
+            ),
+            (
+                "name = \"a/b\"",
+                "`name` cannot be `a/b`",
+                Some("letters, digits, `.`, `_` and `-`, 63 at most"),
+            ),
+            (
+                "[system]\nrelease = \"debian/sid\"",
+                "`system.release` cannot be `debian/sid`",
+                Some("`debian/trixie` and `debian/bookworm` are known"),
+            ),
+        ];
+        for (text, message, hint) in cases {
+            let error = Spec::parse(text).expect_err(text);
+            assert_eq!(error.to_string(), message, "{text}");
+            assert_eq!(error.hint().as_deref(), hint, "{text}");
+        }
+        assert!(matches!(
+            Spec::parse("a = = b"),
+            Err(SpecError::Value { line: 1, .. })
+        ));
+    }
+
+    #[test]
+    fn a_key_that_resembles_nothing_lists_what_exists() {
+        let error = Spec::parse("[system]\nzzz = 1").unwrap_err();
+        assert_eq!(
+            error.hint().as_deref(),
+            Some("known keys: release, packages, mirror, security-mirror")
+        );
+    }
+
+    #[test]
+    fn the_lock_depends_on_packages_and_not_on_mirrors_or_the_command() {
+        let base = Spec::parse(FULL).unwrap().lock_inputs();
+        let other =
+            |from: &str, to: &str| Spec::parse(&FULL.replace(from, to)).unwrap().lock_inputs();
+        assert_eq!(base, other("train.py", "other.py"));
+        assert_eq!(
+            base,
+            other("[system]", "[system]\nmirror = \"http://deb.example.org\"")
+        );
+        assert_ne!(base, other("torchvision", "torchaudio"));
+        assert_ne!(base, other("trixie", "bookworm"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in "\\PC*") {
+            let _ = Spec::parse(&text);
+        }
+
+        #[test]
+        fn no_broken_spec_panics(cut in 0..FULL.len(), insert in "\\PC{0,3}") {
+            let mut text = FULL.to_owned();
+            if text.is_char_boundary(cut) {
+                text.insert_str(cut, &insert);
+            }
+            let _ = Spec::parse(&text);
+        }
+    }
+}
