@@ -1,1 +1,27 @@
 //! The append-only log of each run.
+//!
+//! A run has a folder of its own, `runs/<id>/`, with one file, [`FILE`]: one JSON object a line
+//! ([`sconce_schema::event::Line`]), the first one [`Started`](sconce_schema::event::Started).
+//! Everything that is ever said about a run is a function of that file.
+//!
+//! While a run goes on, its [`Writer`] holds an exclusive lock on the file (`flock`), which the
+//! kernel drops when the program ends in whatever way. So a run is *running* when the lock is
+//! held, *ended* when its last line says so, and *interrupted* otherwise; no process id that may
+//! have been given to somebody else is ever trusted.
+#![forbid(unsafe_code)]
+
+mod append;
+mod error;
+mod id;
+mod read;
+mod runs;
+mod write;
+
+pub use error::RecordError;
+pub use id::{UtcMinute, new_id};
+pub use read::{Damage, DamageKind, Record, read};
+pub use runs::{Listing, RunEntry, State, find, list, prune};
+pub use write::Writer;
+
+/// The log's file name inside a run's folder.
+pub const FILE: &str = "events.jsonl";

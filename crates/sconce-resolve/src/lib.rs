@@ -1,1 +1,12 @@
 //! Spec to lock: Python packages through uv, Debian packages from the signed apt indexes.
+#![forbid(unsafe_code)]
+
+pub mod debian;
+mod documents;
+mod error;
+mod lock;
+pub mod python;
+
+pub use documents::{Documents, StoreDocuments};
+pub use error::ResolveError;
+pub use lock::{LockEnv, LockInput, RELEASES, lock};

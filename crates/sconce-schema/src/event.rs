@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize, de};
 
 use crate::lock::Versions;
 use crate::request::Limits;
@@ -192,7 +192,10 @@ pub struct GpuSample {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_used: Option<Bytes>,
     /// Memory by process of this run, keyed by the host's process id.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    #[serde(
+        skip_serializing_if = "BTreeMap::is_empty",
+        deserialize_with = "read_pids"
+    )]
     pub memory_by_pid: BTreeMap<u32, Bytes>,
     /// Draw, milliwatts.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -209,6 +212,15 @@ pub struct GpuSample {
     /// Why the clocks are held down, in NVML's words in kebab-case; `gpu-idle` is not listed.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub throttle: Vec<String>,
+}
+
+/// Reads process ids that are keys. JSON's keys are texts, and serde does not turn them into
+/// numbers inside a tagged enum such as [`Event`].
+fn read_pids<'de, D: Deserializer<'de>>(d: D) -> Result<BTreeMap<u32, Bytes>, D::Error> {
+    BTreeMap::<String, Bytes>::deserialize(d)?
+        .into_iter()
+        .map(|(pid, bytes)| Ok((pid.parse().map_err(de::Error::custom)?, bytes)))
+        .collect()
 }
 
 /// How a run ended.
@@ -254,4 +266,28 @@ pub struct OutOfMemory {
     pub limit: Option<Bytes>,
     /// How many processes were killed.
     pub kills: u64,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sample_with_cards_survives_text() {
+        let card = GpuSample {
+            memory_by_pid: BTreeMap::from([(4_123, Bytes::mib(512))]),
+            ..GpuSample::default()
+        };
+        let line = Line {
+            t_us: 1_000_000,
+            event: Event::Sample(Box::new(Sample {
+                gpus: vec![card],
+                ..Sample::default()
+            })),
+        };
+        let text = serde_json::to_string(&line).unwrap();
+        assert_eq!(serde_json::from_str::<Line>(&text).unwrap(), line);
+        let wrong = text.replace("4123", "-1");
+        assert!(serde_json::from_str::<Line>(&wrong).is_err());
+    }
 }

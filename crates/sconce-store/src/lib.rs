@@ -1,1 +1,16 @@
 //! URL and SHA-256 to verified bytes and trees: downloads, unpacking, content addressing, locks.
+//!
+//! Nothing that this crate hands out was trusted before its SHA-256 was found to be the lock's.
+//! [`fetch::Fetcher`] brings bytes, [`Store`] keeps them, [`deb`] unpacks Debian packages.
+#![forbid(unsafe_code)]
+
+mod blob;
+pub mod deb;
+mod error;
+pub mod fetch;
+mod item;
+mod store;
+pub mod wheel;
+
+pub use error::{BuildError, StoreError};
+pub use store::{Store, Synced, Usage};

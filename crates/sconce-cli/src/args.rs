@@ -1,0 +1,171 @@
+//! The command line. One struct per verb; the verb's file in `commands/` does the work.
+
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args, Parser, Subcommand};
+use sconce_schema::spec::{Gpus, MountSpec, PortSpec};
+use sconce_schema::{Bytes, Millicores};
+
+/// From a bare Linux machine to a verified, reproducible, accounted PyTorch run.
+#[derive(Debug, Parser)]
+#[command(name = "sconce", version, max_term_width = 100, disable_help_subcommand = true)]
+pub(crate) struct Root {
+    #[command(subcommand)]
+    pub(crate) verb: Verb,
+    #[command(flatten)]
+    pub(crate) global: Global,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Global {
+    /// Say nothing but errors.
+    #[arg(long, short, global = true)]
+    pub(crate) quiet: bool,
+    /// Use no network: what is missing in the store is named.
+    #[arg(long, global = true)]
+    pub(crate) offline: bool,
+    /// Folder of downloaded and unpacked packages [default: ~/.local/share/sconce].
+    #[arg(long, global = true, value_name = "DIR", env = "SCONCE_STORE")]
+    pub(crate) store: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Verb {
+    /// Resolve a spec to exact bytes and write sconce.lock.
+    Lock(LockArgs),
+    /// Run a command in the environment, limited as asked, and report what it used.
+    Run(RunArgs),
+    /// Open a shell in the environment.
+    Shell(ShellArgs),
+    /// List the runs on record.
+    Runs(RunsArgs),
+    /// Show what a run was and what it used.
+    Report(ReportArgs),
+}
+
+/// Where packages come from, instead of this machine's own configuration.
+#[derive(Debug, Args, Clone, Default)]
+pub(crate) struct Sources {
+    /// Python package index to use.
+    #[arg(long, value_name = "URL", help_heading = "Sources")]
+    pub(crate) index: Option<String>,
+    /// Python package index to use beside it.
+    #[arg(long, value_name = "URL", help_heading = "Sources")]
+    pub(crate) extra_index: Vec<String>,
+    /// Debian mirror to use.
+    #[arg(long, value_name = "URL", help_heading = "Sources")]
+    pub(crate) mirror: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct LockArgs {
+    /// A sconce.toml or its folder.
+    #[arg(default_value = ".")]
+    pub(crate) spec: PathBuf,
+    /// Take the newest versions that fit, not those of the present lock.
+    #[arg(long)]
+    pub(crate) upgrade: bool,
+    /// Change nothing: is the lock still what the spec says? Exit code 1 where it is not.
+    #[arg(long, conflicts_with = "upgrade")]
+    pub(crate) check: bool,
+    /// Print the lock as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) sources: Sources,
+}
+
+/// What a run may use; each overrides the spec.
+#[derive(Debug, Args, Clone, Default)]
+pub(crate) struct RunFlags {
+    /// Cards: a number, `all`, or `device=0,2` or UUIDs.
+    #[arg(long, value_name = "GPUS")]
+    pub(crate) gpus: Option<Gpus>,
+    /// CPU limit in cores.
+    #[arg(long, value_name = "CORES")]
+    pub(crate) cpus: Option<Millicores>,
+    /// Memory limit, such as 4GiB.
+    #[arg(long, short, value_name = "SIZE")]
+    pub(crate) memory: Option<Bytes>,
+    /// Size of /dev/shm.
+    #[arg(long, value_name = "SIZE")]
+    pub(crate) shm_size: Option<Bytes>,
+    /// Limit of processes and threads.
+    #[arg(long, value_name = "N")]
+    pub(crate) pids: Option<u64>,
+    /// Mount a host folder or file: SOURCE:TARGET[:ro].
+    #[arg(long = "volume", short = 'v', value_name = "MOUNT")]
+    pub(crate) volumes: Vec<MountSpec>,
+    /// Set a variable: NAME=VALUE, or NAME to pass this shell's.
+    #[arg(long = "env", short = 'e', value_name = "VAR")]
+    pub(crate) env: Vec<String>,
+    /// Working directory inside [default: /workspace].
+    #[arg(long, short, value_name = "DIR")]
+    pub(crate) workdir: Option<String>,
+    /// Publish a port: [IP:]HOST:CONTAINER (with --network none).
+    #[arg(long = "publish", short, value_name = "PORT")]
+    pub(crate) ports: Vec<PortSpec>,
+    /// `host` or `none` [default: host].
+    #[arg(long, value_name = "NETWORK", value_parser = network)]
+    pub(crate) network: Option<sconce_schema::request::Network>,
+    /// Be root inside.
+    #[arg(long, action = ArgAction::SetTrue)]
+    pub(crate) root: bool,
+    /// A limit that this machine cannot enforce is an error.
+    #[arg(long)]
+    pub(crate) strict: bool,
+    #[command(flatten)]
+    pub(crate) sources: Sources,
+}
+
+fn network(text: &str) -> Result<sconce_schema::request::Network, String> {
+    match text {
+        "host" => Ok(sconce_schema::request::Network::Host),
+        "none" => Ok(sconce_schema::request::Network::None),
+        _ => Err("`host` or `none`".to_owned()),
+    }
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArgs {
+    /// A sconce.toml or its folder.
+    #[arg(default_value = ".")]
+    pub(crate) spec: PathBuf,
+    #[command(flatten)]
+    pub(crate) flags: RunFlags,
+    /// Record a run on this machine itself, with the Python that is here: no image, no container.
+    #[arg(long)]
+    pub(crate) host: bool,
+    /// Write the report as JSON to FILE.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) json: Option<PathBuf>,
+    /// The command, instead of the spec's.
+    #[arg(last = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ShellArgs {
+    /// A sconce.toml or its folder.
+    #[arg(default_value = ".")]
+    pub(crate) spec: PathBuf,
+    #[command(flatten)]
+    pub(crate) flags: RunFlags,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RunsArgs {
+    /// Print as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ReportArgs {
+    /// A run's id, the beginning of one, or `last`.
+    #[arg(default_value = "last")]
+    pub(crate) run: String,
+    /// Print as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}

@@ -1,0 +1,7 @@
+//! One file per verb.
+
+pub(crate) mod lock;
+pub(crate) mod report;
+pub(crate) mod run;
+pub(crate) mod runs;
+pub(crate) mod shell;

@@ -1,0 +1,94 @@
+//! How the program says that something went wrong: one message with its causes, one hint, one
+//! documented exit code.
+
+use std::error::Error;
+use std::fmt::Write as _;
+
+use sconce_schema::Hint;
+
+/// An expected failure of any stage, on its way to the terminal.
+#[derive(Debug)]
+pub(crate) struct Failure(Box<dyn Hint>);
+
+pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
+
+impl<E: Hint + 'static> From<E> for Failure {
+    fn from(error: E) -> Self {
+        Self(Box::new(error))
+    }
+}
+
+impl Failure {
+    /// What is printed: `error: …`, its causes joined by `: `, and the hint.
+    pub(crate) fn text(&self, style: &crate::style::Style) -> String {
+        let mut message = self.0.to_string();
+        let mut source: Option<&(dyn Error + 'static)> = self.0.source();
+        while let Some(cause) = source {
+            let _ = write!(message, ": {cause}");
+            source = cause.source();
+        }
+        let mut text = format!("{} {message}", style.error("error:"));
+        if let Some(hint) = self.0.hint() {
+            let _ = write!(text, "\n{} {hint}", style.hint("hint:"));
+        }
+        text
+    }
+
+    pub(crate) fn exit_code(&self) -> u8 {
+        self.0.exit_code()
+    }
+}
+
+/// Failures of the program itself, beside those of the stages.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum CliError {
+    #[error("there is no spec at {}", path.display())]
+    NoSpec { path: std::path::PathBuf },
+    #[error("{}: {source}", path.display())]
+    Spec { path: std::path::PathBuf, source: sconce_schema::spec::SpecError },
+    #[error("cannot {action} {}", path.display())]
+    File { action: &'static str, path: std::path::PathBuf, source: std::io::Error },
+    #[error("{}", path.display())]
+    Lock { path: std::path::PathBuf, source: sconce_schema::lock::LockError },
+    #[error("{}", path.display())]
+    Config { path: std::path::PathBuf, source: toml::de::Error },
+    #[error("neither HOME nor {variable} is set")]
+    NoHome { variable: &'static str },
+    #[error("no command was given and the spec has none")]
+    NoCommand,
+    #[error("`{name}` is not a variable of this shell")]
+    NoVariable { name: String },
+    #[error("the mount source {} does not exist", path.display())]
+    NoMountSource { path: std::path::PathBuf },
+    #[error("cannot set up a handler for signals")]
+    Signals { source: std::io::Error },
+}
+
+impl Hint for CliError {
+    fn hint(&self) -> Option<String> {
+        Some(match self {
+            Self::NoSpec { .. } => "SPEC is a sconce.toml or the folder that has one; the current \
+                 folder where nothing is given"
+                .to_owned(),
+            Self::Spec { source, .. } => return source.hint(),
+            Self::Lock { source, .. } => return source.hint(),
+            Self::NoHome { .. } => "or name a folder with --store".to_owned(),
+            Self::NoCommand => {
+                "add `command = [\"python\", \"train.py\"]` to [run], or say \
+                 `sconce run -- python train.py`"
+                    .to_owned()
+            }
+            Self::NoVariable { .. } => "give its value: -e NAME=VALUE".to_owned(),
+            Self::NoMountSource { .. } => "create it, or change `mounts` or -v".to_owned(),
+            Self::File { .. } | Self::Config { .. } | Self::Signals { .. } => return None,
+        })
+    }
+
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::NoCommand => sconce_schema::exit::USAGE,
+            Self::Signals { .. } => sconce_schema::exit::RUN,
+            _ => sconce_schema::exit::BAD_INPUT,
+        }
+    }
+}

@@ -1,0 +1,44 @@
+//! The `sconce` program: flags, environment, printing, exit codes. Everything else is a stage.
+#![forbid(unsafe_code)]
+
+mod args;
+mod commands;
+mod failure;
+mod network;
+mod output;
+mod places;
+mod prepare;
+mod progress;
+mod project;
+mod style;
+mod watch;
+mod wish;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+
+use args::{Root, Verb};
+
+/// The whole program.
+#[must_use]
+pub fn main() -> ExitCode {
+    if let Some(code) = sconce_run::init_if_asked() {
+        return code;
+    }
+    let root = Root::parse();
+    let done = match root.verb {
+        Verb::Lock(args) => commands::lock::lock(&args, &root.global),
+        Verb::Run(args) => commands::run::run(&args, &root.global),
+        Verb::Shell(args) => commands::shell::shell(&args, &root.global),
+        Verb::Runs(args) => commands::runs::runs(&args, &root.global),
+        Verb::Report(args) => commands::report::report(&args, &root.global),
+    };
+    match done {
+        Ok(code) => ExitCode::from(code),
+        Err(failure) => {
+            output::error(&failure.text(&style::Style::for_stderr()));
+            ExitCode::from(failure.exit_code())
+        }
+    }
+}

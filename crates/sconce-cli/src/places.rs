@@ -1,0 +1,88 @@
+//! Where things are on this machine. The only code that reads the environment for folders.
+
+use std::env;
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize;
+
+use crate::args::Global;
+use crate::failure::{CliError, Result};
+
+/// The folders that the program works in.
+#[derive(Debug)]
+pub(crate) struct Places {
+    /// Downloaded and unpacked packages.
+    pub(crate) store: PathBuf,
+    /// Records of runs.
+    pub(crate) runs: PathBuf,
+    /// Scratch folders of runs under way. On the store's file system, so that an overlay can use it.
+    pub(crate) scratch: PathBuf,
+    /// The user's configuration.
+    pub(crate) config: Config,
+}
+
+/// `~/.config/sconce/config.toml`.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub(crate) struct Config {
+    /// Python package index, instead of uv's and pip's own settings.
+    pub(crate) index: Option<String>,
+    /// Python package indexes beside it.
+    pub(crate) extra_index: Vec<String>,
+    /// Debian mirror, instead of apt's own sources.
+    pub(crate) mirror: Option<String>,
+    /// Debian mirror of security updates.
+    pub(crate) security_mirror: Option<String>,
+    /// Debian's archive keyring.
+    pub(crate) keyring: Option<PathBuf>,
+    /// Folder of the store.
+    pub(crate) store: Option<PathBuf>,
+}
+
+impl Places {
+    pub(crate) fn find(global: &Global) -> Result<Self> {
+        let config_file = folder("XDG_CONFIG_HOME", ".config")?.join("sconce/config.toml");
+        let config = Config::read(&config_file)?;
+        let store = match global.store.as_ref().or(config.store.as_ref()) {
+            Some(store) => absolute(store),
+            None => folder("XDG_DATA_HOME", ".local/share")?.join("sconce"),
+        };
+        let runs = folder("XDG_STATE_HOME", ".local/state")?.join("sconce/runs");
+        Ok(Self { scratch: store.join("runs"), store, runs, config })
+    }
+}
+
+impl Config {
+    fn read(path: &Path) -> Result<Self> {
+        match std::fs::read_to_string(path) {
+            Ok(text) => toml::from_str(&text)
+                .map_err(|source| CliError::Config { path: path.to_owned(), source }.into()),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),
+            Err(source) => {
+                Err(CliError::File { action: "read", path: path.to_owned(), source }.into())
+            }
+        }
+    }
+}
+
+/// A folder of the XDG base directory specification: `variable`, or `fallback` in the home.
+fn folder(variable: &'static str, fallback: &str) -> Result<PathBuf> {
+    if let Some(path) = env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute()) {
+        return Ok(path);
+    }
+    home().map(|home| home.join(fallback)).ok_or_else(|| CliError::NoHome { variable }.into())
+}
+
+pub(crate) fn home() -> Option<PathBuf> {
+    env::home_dir().filter(|home| home.is_absolute())
+}
+
+/// The program of that name on PATH.
+pub(crate) fn program(name: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH")?;
+    env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
+}
+
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}

@@ -1,0 +1,47 @@
+//! Colour on the terminal, or none.
+
+use std::io::IsTerminal;
+
+/// Whether text for people carries colour.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Style {
+    pub(crate) color: bool,
+}
+
+impl Style {
+    /// For standard error: colour on a terminal unless `NO_COLOR` is set (no-color.org).
+    pub(crate) fn for_stderr() -> Self {
+        Self::decide(std::io::stderr().is_terminal())
+    }
+
+    /// For standard output.
+    pub(crate) fn for_stdout() -> Self {
+        Self::decide(std::io::stdout().is_terminal())
+    }
+
+    fn decide(terminal: bool) -> Self {
+        let forbidden = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+        let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
+        Self { color: terminal && !forbidden && !dumb }
+    }
+
+    pub(crate) fn error(&self, text: &str) -> String {
+        self.paint("1;31", text)
+    }
+
+    pub(crate) fn hint(&self, text: &str) -> String {
+        self.paint("36", text)
+    }
+
+    pub(crate) fn warn(&self, text: &str) -> String {
+        self.paint("33", text)
+    }
+
+    pub(crate) fn dim(&self, text: &str) -> String {
+        self.paint("2", text)
+    }
+
+    fn paint(&self, code: &str, text: &str) -> String {
+        if self.color { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+}

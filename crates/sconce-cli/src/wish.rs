@@ -1,0 +1,156 @@
+//! What a run is to be: the spec's values, each overridden by its flag. Pure, but for looking
+//! whether mount sources exist and what a passed variable holds.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use sconce_schema::request::{Limits, Mount, Network, Port, User};
+use sconce_schema::spec::{Gpus, MountSpec, PortSpec, Run, WORKSPACE};
+
+use crate::args::RunFlags;
+use crate::failure::{CliError, Result};
+
+/// A run's wishes, before cards are chosen and files assembled.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) struct Wish {
+    pub(crate) command: Vec<String>,
+    pub(crate) workdir: PathBuf,
+    pub(crate) env: BTreeMap<String, String>,
+    pub(crate) limits: Limits,
+    pub(crate) mounts: Vec<Mount>,
+    pub(crate) network: Network,
+    pub(crate) ports: Vec<Port>,
+    pub(crate) user: User,
+    pub(crate) gpus: Gpus,
+}
+
+impl Wish {
+    /// Merges `spec` and `flags`. `folder` is the spec's; relative mounts of the spec are relative
+    /// to it, those of flags to `here`. `command` replaces the spec's when it is not empty.
+    pub(crate) fn merge(
+        spec: &Run,
+        folder: &Path,
+        flags: &RunFlags,
+        here: &Path,
+        command: &[String],
+    ) -> Result<Self> {
+        let command = if command.is_empty() { &spec.command } else { command };
+        if command.is_empty() {
+            return Err(CliError::NoCommand.into());
+        }
+        let ports: Vec<PortSpec> = spec.ports.iter().chain(&flags.ports).copied().collect();
+        Ok(Self {
+            command: command.clone(),
+            workdir: flags.workdir.as_ref().or(spec.workdir.as_ref()).map_or_else(
+                || PathBuf::from(WORKSPACE),
+                PathBuf::from,
+            ),
+            env: environment(&spec.env, &flags.env, |name| std::env::var(name).ok())?,
+            limits: Limits {
+                cpus: flags.cpus.or(spec.cpus),
+                memory: flags.memory.or(spec.memory),
+                shm: flags.shm_size.or(spec.shm),
+                pids: flags.pids.or(spec.pids),
+            },
+            mounts: mounts(&spec.mounts, folder, &flags.volumes, here)?,
+            network: flags.network.or(spec.network).unwrap_or(Network::Host),
+            ports: ports.iter().map(port).collect(),
+            user: if flags.root { User::Root } else { spec.user.unwrap_or(User::Plain) },
+            gpus: flags.gpus.clone().or_else(|| spec.gpus.clone()).unwrap_or(Gpus::All),
+        })
+    }
+}
+
+fn port(port: &PortSpec) -> Port {
+    Port { host_ip: port.host_ip, host: port.host, container: port.container }
+}
+
+/// The spec's folder at /workspace, then the spec's mounts, then the flags'.
+fn mounts(
+    spec: &[MountSpec],
+    folder: &Path,
+    flags: &[MountSpec],
+    here: &Path,
+) -> Result<Vec<Mount>> {
+    let workspace =
+        Mount { source: folder.to_owned(), target: PathBuf::from(WORKSPACE), read_only: false };
+    let asked = spec.iter().map(|m| (m, folder)).chain(flags.iter().map(|m| (m, here)));
+    std::iter::once(Ok(workspace))
+        .chain(asked.map(|(mount, base)| {
+            let path = base.join(&mount.source);
+            let source = path
+                .canonicalize()
+                .map_err(|_| CliError::NoMountSource { path: path.clone() })?;
+            Ok(Mount { source, target: PathBuf::from(&mount.target), read_only: mount.read_only })
+        }))
+        .collect()
+}
+
+/// The spec's variables, then the flags': `NAME=VALUE`, or `NAME` for the value that `lookup` has.
+fn environment(
+    spec: &BTreeMap<String, String>,
+    flags: &[String],
+    lookup: impl Fn(&str) -> Option<String>,
+) -> Result<BTreeMap<String, String>> {
+    let mut env = spec.clone();
+    for flag in flags {
+        let (name, value) = match flag.split_once('=') {
+            Some((name, value)) => (name, value.to_owned()),
+            None => {
+                let value = lookup(flag).ok_or(CliError::NoVariable { name: flag.clone() })?;
+                (flag.as_str(), value)
+            }
+        };
+        env.insert(name.to_owned(), value);
+    }
+    Ok(env)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sconce_schema::{Bytes, Spec};
+
+    fn merge(spec: &str, flags: &RunFlags, command: &[&str]) -> Result<Wish> {
+        let spec = Spec::parse(spec).unwrap();
+        let command: Vec<String> = command.iter().map(ToString::to_string).collect();
+        Wish::merge(&spec.run, Path::new("/"), flags, Path::new("/"), &command)
+    }
+
+    #[test]
+    fn flags_override_the_spec() {
+        let spec = "[run]\ncommand = [\"a\"]\nmemory = \"4GiB\"\ncpus = 2.0";
+        let flags = RunFlags { memory: Some(Bytes::mib(512)), ..RunFlags::default() };
+        let wish = merge(spec, &flags, &["b", "c"]).unwrap();
+        assert_eq!(wish.command, ["b", "c"]);
+        assert_eq!(wish.limits.memory, Some(Bytes::mib(512)));
+        assert_eq!(wish.limits.cpus.map(|c| c.0), Some(2000));
+        assert_eq!(merge(spec, &flags, &[]).unwrap().command, ["a"]);
+    }
+
+    #[test]
+    fn a_run_without_a_command_is_refused() {
+        let failure = merge("", &RunFlags::default(), &[]).unwrap_err();
+        assert_eq!(failure.exit_code(), sconce_schema::exit::USAGE);
+    }
+
+    #[test]
+    fn the_folder_is_the_workspace_and_missing_sources_are_named() {
+        let wish = merge("[run]\nmounts = [\"tmp:/data:ro\"]", &RunFlags::default(), &["a"]).unwrap();
+        let target = |i: usize| wish.mounts[i].target.to_str().unwrap();
+        assert_eq!((target(0), target(1)), ("/workspace", "/data"));
+        let failure =
+            merge("[run]\nmounts = [\"no-such:/d\"]", &RunFlags::default(), &["a"]).unwrap_err();
+        let text = failure.text(&crate::style::Style { color: false });
+        assert!(text.contains("/no-such"), "{text}");
+    }
+
+    #[test]
+    fn a_bare_name_passes_the_callers_variable() {
+        let flags = ["A=1=2".to_owned(), "B".to_owned()];
+        let lookup = |name: &str| (name == "B").then(|| "b".to_owned());
+        let env = environment(&BTreeMap::new(), &flags, lookup).unwrap();
+        assert_eq!((env["A"].as_str(), env["B"].as_str()), ("1=2", "b"));
+        assert!(environment(&BTreeMap::new(), &["C".to_owned()], lookup).is_err());
+    }
+}

@@ -1,0 +1,75 @@
+//! The direction of dependencies, as ARCHITECTURE.md draws it: every crate may use the schema,
+//! only the program may use every stage, and a stage uses another stage only where listed here.
+
+use std::collections::BTreeSet;
+use std::path::Path;
+
+/// The exceptions to "a stage never depends on another stage".
+const STAGE_EDGES: [(&str, &str); 5] = [
+    ("sconce-resolve", "sconce-store"),
+    ("sconce-image", "sconce-store"),
+    ("sconce-run", "sconce-host"),
+    ("sconce-run", "sconce-record"),
+    ("sconce-report", "sconce-record"),
+];
+
+/// Crates that the architecture has a room for.
+const CRATES: [&str; 13] = [
+    "sconce-cli",
+    "sconce-compat",
+    "sconce-host",
+    "sconce-image",
+    "sconce-memory",
+    "sconce-record",
+    "sconce-report",
+    "sconce-resolve",
+    "sconce-run",
+    "sconce-schema",
+    "sconce-store",
+    "sconce-submit",
+    "sconce-vgpu",
+];
+
+fn may_depend(from: &str, to: &str) -> bool {
+    from == "sconce-cli"
+        || (to == "sconce-schema" && from != "sconce-schema")
+        || STAGE_EDGES.contains(&(from, to))
+}
+
+/// Every edge between our crates that a Cargo.toml declares, for builds and for tests.
+fn edges(manifest: &toml::Table) -> BTreeSet<String> {
+    ["dependencies", "dev-dependencies", "build-dependencies"]
+        .iter()
+        .filter_map(|kind| manifest.get(*kind)?.as_table())
+        .flat_map(|table| table.keys().cloned())
+        .filter(|name| name.starts_with("sconce-"))
+        .collect()
+}
+
+#[test]
+fn dependencies_point_one_way() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let mut seen = 0;
+    for entry in crates.read_dir().unwrap() {
+        let manifest = entry.unwrap().path().join("Cargo.toml");
+        let text = std::fs::read_to_string(&manifest).unwrap();
+        let manifest: toml::Table = toml::from_str(&text).unwrap();
+        let name = manifest["package"]["name"].as_str().unwrap();
+        assert!(CRATES.contains(&name), "{name} has no room in the architecture");
+        for to in edges(&manifest) {
+            assert!(may_depend(name, &to), "{name} must not depend on {to}");
+        }
+        seen += 1;
+    }
+    assert!(seen >= 8, "only {seen} crates were read");
+}
+
+#[test]
+fn a_wrong_edge_is_seen() {
+    let manifest: toml::Table =
+        toml::from_str("[dev-dependencies]\nsconce-run = { workspace = true }").unwrap();
+    assert_eq!(edges(&manifest), BTreeSet::from(["sconce-run".to_owned()]));
+    assert!(!may_depend("sconce-resolve", "sconce-run"));
+    assert!(!may_depend("sconce-schema", "sconce-store"));
+    assert!(may_depend("sconce-resolve", "sconce-store"));
+}

@@ -1,0 +1,257 @@
+//! What a container needs to use cards, made by ourselves: device nodes, the driver's own
+//! libraries and programs, links and environment, as Container Device Interface edits.
+//!
+//! The set is what NVIDIA's tools call the capabilities `compute` and `utility`. Libraries come
+//! from the host because they must have exactly the version of its kernel module. Only the nodes
+//! of the given cards are named: a process without CAP_MKNOD cannot reach another card.
+
+mod driver_files;
+mod elf;
+mod file;
+mod ld_cache;
+
+use std::path::{Path, PathBuf};
+
+use sconce_schema::request::{ContainerEdits, DeviceNode, EditMount};
+use sconce_schema::{Hint, exit};
+
+use crate::facts::HostFacts;
+use crate::nvidia::{Card, Node};
+use crate::read;
+use crate::roots::Roots;
+use driver_files::DriverFiles;
+
+pub use file::{cdi_json, write_cdi};
+
+/// Why cards cannot be given to a container.
+#[derive(Debug, thiserror::Error)]
+pub enum CdiError {
+    /// No driver is loaded, or it does not tell its version.
+    #[error("no NVIDIA driver is loaded on this machine")]
+    NoDriver,
+    /// A device node does not exist.
+    #[error("the device node {path} does not exist")]
+    NodeMissing {
+        /// The node.
+        path: PathBuf,
+    },
+    /// The caller may not open a device node.
+    #[error("this user may not read and write the device node {path}")]
+    NodeClosed {
+        /// The node.
+        path: PathBuf,
+    },
+    /// The driver's main library is in none of the places where it should be.
+    #[error(
+        "libcuda.so.{driver}, the library of the loaded driver, was not found in {}",
+        list(searched)
+    )]
+    NoLibrary {
+        /// The loaded driver's version.
+        driver: String,
+        /// The folders that were searched.
+        searched: Vec<PathBuf>,
+    },
+    /// A file of ours could not be written.
+    #[error("cannot write {path}")]
+    Write {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+}
+
+fn list(folders: &[PathBuf]) -> String {
+    let names: Vec<_> = folders.iter().map(|f| f.display().to_string()).collect();
+    names.join(", ")
+}
+
+impl Hint for CdiError {
+    fn hint(&self) -> Option<String> {
+        Some(match self {
+            Self::NoDriver => "install NVIDIA's driver, or ask for `gpus = 0`".to_owned(),
+            Self::NodeMissing { .. } => {
+                "run `sudo nvidia-modprobe -c=0 -u`, which loads the modules and makes the nodes"
+                    .to_owned()
+            }
+            Self::NodeClosed { path } => format!(
+                "join the group that owns {} (often `video` or `render`), or run as root",
+                path.display()
+            ),
+            Self::NoLibrary { driver, .. } => format!(
+                "the loaded kernel module is {driver}: after an update of the driver, reboot; \
+                 on a fresh machine, install the driver's compute libraries"
+            ),
+            Self::Write { .. } => return None,
+        })
+    }
+
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::Write { .. } => exit::STORE,
+            _ => exit::RUN,
+        }
+    }
+}
+
+/// Edits that give a container `cards` (chosen by [`crate::select`]): first those that every card
+/// needs, then one for each card in order. No card, no edits.
+///
+/// `scratch` is a folder of the run that lives as long as the container. A copy of the driver's
+/// parameters is written there and mounted over `/proc/driver/nvidia/params`, in which
+/// `ModifyDeviceFiles` is 0, so that NVIDIA's libraries do not make nodes of other cards.
+///
+/// # Errors
+/// When there is no driver, a node is missing or closed, the driver's library is not found, or
+/// the copy cannot be written.
+pub fn edits_for(
+    facts: &HostFacts,
+    cards: &[&Card],
+    roots: &Roots,
+    scratch: &Path,
+) -> Result<Vec<ContainerEdits>, CdiError> {
+    if cards.is_empty() {
+        return Ok(Vec::new());
+    }
+    let nvidia = facts.nvidia.as_ref().ok_or(CdiError::NoDriver)?;
+    let driver = nvidia.driver.as_deref().ok_or(CdiError::NoDriver)?;
+    let mut edits = vec![ContainerEdits {
+        env: env(),
+        device_nodes: control_nodes(&nvidia.control)?,
+        ..ContainerEdits::default()
+    }];
+    for card in cards {
+        let node = card.node.as_ref().ok_or_else(|| CdiError::NodeMissing {
+            path: format!("/dev/nvidia{}", card.minor.unwrap_or(card.index)).into(),
+        })?;
+        edits.push(ContainerEdits {
+            device_nodes: vec![usable(node)?],
+            ..ContainerEdits::default()
+        });
+    }
+    let files = DriverFiles::find(driver, roots)?;
+    let common = &mut edits[0];
+    files.into_edits(common);
+    if let Some(mount) = masked_params(roots, scratch)? {
+        common.mounts.push(mount);
+    }
+    Ok(edits)
+}
+
+/// Environment of a container with cards.
+fn env() -> Vec<String> {
+    vec![
+        // NVIDIA's own hooks, if an engine has them, shall add nothing to what we chose.
+        "NVIDIA_VISIBLE_DEVICES=void".to_owned(),
+        // Number the cards as NVML and nvidia-smi do, not fastest first.
+        "CUDA_DEVICE_ORDER=PCI_BUS_ID".to_owned(),
+        // Triton asks `ldconfig -p` otherwise, which knows nothing of mounted libraries.
+        format!("TRITON_LIBCUDA_PATH={}", driver_files::container_folder()),
+    ]
+}
+
+/// The control nodes that exist; CUDA works with no fewer than nvidiactl and nvidia-uvm.
+fn control_nodes(control: &[Node]) -> Result<Vec<DeviceNode>, CdiError> {
+    for needed in ["/dev/nvidiactl", "/dev/nvidia-uvm"] {
+        if !control.iter().any(|node| node.path == Path::new(needed)) {
+            return Err(CdiError::NodeMissing {
+                path: needed.into(),
+            });
+        }
+    }
+    control.iter().map(usable).collect()
+}
+
+fn usable(node: &Node) -> Result<DeviceNode, CdiError> {
+    match node.usable {
+        true => Ok(DeviceNode {
+            path: text(&node.path),
+            host_path: text(&node.host_path),
+            r#type: "c".to_owned(),
+            major: node.major,
+            minor: node.minor,
+        }),
+        false => Err(CdiError::NodeClosed {
+            path: node.path.clone(),
+        }),
+    }
+}
+
+fn masked_params(roots: &Roots, scratch: &Path) -> Result<Option<EditMount>, CdiError> {
+    let Some(masked) =
+        read::text(&roots.proc.join("driver/nvidia/params")).and_then(|text| mask_params(&text))
+    else {
+        return Ok(None);
+    };
+    let path = scratch.join("nvidia-params");
+    std::fs::write(&path, masked).map_err(|source| CdiError::Write {
+        path: path.clone(),
+        source,
+    })?;
+    Ok(Some(bind(&path, "/proc/driver/nvidia/params", true)))
+}
+
+/// The parameters with `ModifyDeviceFiles: 0`; `None` when they have no such line, or it is 0.
+fn mask_params(text: &str) -> Option<String> {
+    (read::field(text, "ModifyDeviceFiles")? != "0").then(|| {
+        text.lines()
+            .map(|line| match line.split_once(':') {
+                Some(("ModifyDeviceFiles", _)) => "ModifyDeviceFiles: 0\n".to_owned(),
+                _ => format!("{line}\n"),
+            })
+            .collect()
+    })
+}
+
+/// A bind mount of a file; never with device nodes or set-uid programs.
+fn bind(host: &Path, container: &str, read_only: bool) -> EditMount {
+    // A socket is talked to, not executed; programs and libraries are.
+    let kind = if read_only { "ro" } else { "noexec" };
+    EditMount {
+        host_path: text(host),
+        container_path: container.to_owned(),
+        options: [kind, "nosuid", "nodev", "bind"]
+            .map(str::to_owned)
+            .to_vec(),
+    }
+}
+
+/// Paths here are of the driver's files, whose names are ASCII; a strange root above them would
+/// be shown with replacement characters and then not be found.
+fn text(path: &Path) -> String {
+    path.to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_closed_node_is_named() {
+        let node = Node {
+            path: "/dev/nvidia0".into(),
+            host_path: "/dev/nvidia0".into(),
+            major: 195,
+            minor: 0,
+            usable: false,
+        };
+        let error = usable(&node).unwrap_err();
+        assert_eq!(
+            error.to_string(),
+            "this user may not read and write the device node /dev/nvidia0"
+        );
+        assert!(error.hint().unwrap().contains("group"));
+    }
+
+    #[test]
+    fn parameters_are_masked() {
+        let text = "ResmanDebugLevel: 4294967295\nModifyDeviceFiles: 1\nDeviceFileUID: 0\n";
+        assert_eq!(
+            mask_params(text).unwrap(),
+            "ResmanDebugLevel: 4294967295\nModifyDeviceFiles: 0\nDeviceFileUID: 0\n"
+        );
+        assert_eq!(mask_params("ModifyDeviceFiles: 0\n"), None);
+        assert_eq!(mask_params("DeviceFileUID: 0\n"), None);
+    }
+}

@@ -1,0 +1,156 @@
+//! What a machine is.
+
+use std::path::Path;
+
+use sconce_schema::event::HostSummary;
+use sconce_schema::{Bytes, Millicores};
+
+use crate::cgroups::Cgroups;
+use crate::nvidia::Nvidia;
+use crate::roots::Roots;
+use crate::userns::UserNamespaces;
+use crate::{cpus, read, userns};
+
+/// Facts of a machine as the caller sees it. What could not be read is absent.
+#[derive(Debug, Clone, PartialEq)]
+pub struct HostFacts {
+    /// `/proc/sys/kernel/hostname`.
+    pub hostname: Option<String>,
+    /// Release, `/proc/sys/kernel/osrelease`.
+    pub kernel: Option<String>,
+    /// Logical CPUs that the caller may be scheduled on (`Cpus_allowed_list` of
+    /// `/proc/self/status`).
+    pub cpus: Option<u32>,
+    /// CPU time per time that the caller's own cgroups leave it, where they limit it.
+    pub cpu_quota: Option<Millicores>,
+    /// The CPU's name.
+    pub cpu_model: Option<String>,
+    /// Main memory (`MemTotal`).
+    pub memory: Option<Bytes>,
+    /// What can be had without swapping (`MemAvailable`).
+    pub memory_available: Option<Bytes>,
+    /// The cgroup file systems; absent where none is mounted.
+    pub cgroups: Option<Cgroups>,
+    /// Whether user namespaces can be used.
+    pub user_namespaces: UserNamespaces,
+    /// The overlay file system.
+    pub overlay: Overlay,
+    /// NVIDIA's driver and cards; absent where no driver is loaded.
+    pub nvidia: Option<Nvidia>,
+}
+
+/// Hints about the overlay file system; only mounting one proves it.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Overlay {
+    /// It is in `/proc/filesystems`: built in, or its module is loaded.
+    pub registered: bool,
+    /// Its module lies in `/lib/modules`, so that root's first mount loads it.
+    pub module: bool,
+    /// The kernel is 5.11 or newer, which lets a user namespace mount it.
+    pub in_user_namespaces: bool,
+}
+
+impl HostFacts {
+    /// Reads the machine below `roots`. Nothing fails: what cannot be read is absent. A few dozen
+    /// small reads, and no NVML, which would be slow to start.
+    #[must_use]
+    pub fn read(roots: &Roots) -> Self {
+        let kernel_line = |name: &str| read::line(&roots.proc.join("sys/kernel").join(name));
+        let kernel = kernel_line("osrelease");
+        let status = read::text(&roots.proc.join("self/status")).unwrap_or_default();
+        let meminfo = read::text(&roots.proc.join("meminfo")).unwrap_or_default();
+        let cgroups = Cgroups::read(roots);
+        Self {
+            hostname: kernel_line("hostname"),
+            cpus: read::field(&status, "Cpus_allowed_list").and_then(cpus::count_list),
+            cpu_quota: cgroups.as_ref().and_then(cpus::quota),
+            cpu_model: cpus::model(&roots.proc),
+            memory: cpus::memory_line(&meminfo, "MemTotal"),
+            memory_available: cpus::memory_line(&meminfo, "MemAvailable"),
+            cgroups,
+            user_namespaces: userns::read(roots),
+            overlay: Overlay::read(roots, kernel.as_deref()),
+            nvidia: Nvidia::read(roots),
+            kernel,
+        }
+    }
+
+    /// CPU time per time that the caller can use: its CPUs, or its cgroups' quota where that is
+    /// less.
+    #[must_use]
+    pub fn usable_cpus(&self) -> Option<Millicores> {
+        let cpus = Millicores(self.cpus?.checked_mul(1000)?);
+        Some(self.cpu_quota.map_or(cpus, |quota| quota.min(cpus)))
+    }
+
+    /// The part that a run's record keeps. An unknown name is empty there and unknown memory is
+    /// 0; both are always known on a machine with /proc.
+    #[must_use]
+    pub fn summary(&self) -> HostSummary {
+        HostSummary {
+            hostname: self.hostname.clone().unwrap_or_default(),
+            kernel: self.kernel.clone().unwrap_or_default(),
+            cpus: self.cpus.unwrap_or_default(),
+            cpu_model: self.cpu_model.clone(),
+            memory: self.memory.unwrap_or_default(),
+            driver: self
+                .nvidia
+                .as_ref()
+                .and_then(|nvidia| nvidia.driver.clone()),
+        }
+    }
+}
+
+impl Overlay {
+    fn read(roots: &Roots, kernel: Option<&str>) -> Self {
+        let file_systems = read::text(&roots.proc.join("filesystems")).unwrap_or_default();
+        let module = kernel.is_some_and(|kernel| {
+            let folder = Path::new("/lib/modules")
+                .join(kernel)
+                .join("kernel/fs/overlayfs");
+            [
+                "overlay.ko",
+                "overlay.ko.xz",
+                "overlay.ko.zst",
+                "overlay.ko.gz",
+            ]
+            .iter()
+            .any(|name| roots.locate(&folder.join(name)).is_file())
+        });
+        Self {
+            registered: file_systems
+                .lines()
+                .any(|line| line.split_ascii_whitespace().last() == Some("overlay")),
+            module,
+            in_user_namespaces: kernel.is_some_and(|kernel| at_least(kernel, 5, 11)),
+        }
+    }
+}
+
+/// Whether a kernel release such as `6.1.0-25-amd64` is at least `major.minor`.
+fn at_least(release: &str, major: u32, minor: u32) -> bool {
+    let mut numbers = release
+        .split(|c: char| !c.is_ascii_digit())
+        .map_while(|part| part.parse::<u32>().ok());
+    (numbers.next(), numbers.next()) >= (Some(major), Some(minor))
+}
+
+/// The name that the kernel gave this boot: process ids are only unique within it.
+#[must_use]
+pub fn boot_id(roots: &Roots) -> Option<String> {
+    read::line(&roots.proc.join("sys/kernel/random/boot_id"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_order_by_number() {
+        assert!(at_least("6.1.0-25-amd64", 5, 11));
+        assert!(at_least("5.11.0", 5, 11));
+        assert!(!at_least("5.9.0-5-amd64", 5, 11));
+        assert!(!at_least("4.18.0-553.el8", 5, 11));
+        assert!(!at_least("", 5, 11));
+    }
+}

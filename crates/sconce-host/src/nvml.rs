@@ -1,0 +1,180 @@
+//! NVML, NVIDIA's management library, loaded at run time. It makes no CUDA context, so that
+//! watching takes no memory of a card.
+
+use sconce_schema::Bytes;
+use sconce_schema::event::GpuSample;
+
+use nvml_wrapper::Nvml;
+use nvml_wrapper::bitmasks::device::ThrottleReasons;
+use nvml_wrapper::enum_wrappers::device::{Clock, TemperatureSensor};
+use nvml_wrapper::enums::device::UsedGpuMemory;
+use nvml_wrapper::struct_wrappers::device::ProcessInfo;
+
+/// A card as NVML names it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NvmlCard {
+    /// NVML's index.
+    pub index: u32,
+    /// `GPU-…`.
+    pub uuid: String,
+    /// Product name.
+    pub name: Option<String>,
+    /// PCI address, `00000000:01:00.0`.
+    pub bus_id: Option<String>,
+    /// Minor number of its device node.
+    pub minor: Option<u32>,
+    /// All of its memory.
+    pub memory: Option<Bytes>,
+}
+
+/// The cards of a machine, as far as they can be watched.
+pub trait Gpus: Send {
+    /// The driver's version.
+    fn driver(&self) -> Option<String>;
+    /// Every card that the caller may see.
+    fn cards(&self) -> Vec<NvmlCard>;
+    /// One reading of the card `index`, with the memory of every process on it, by the host's
+    /// process ids. What the card or its driver does not tell is absent; a lost card has only its
+    /// index.
+    fn sample(&self, index: u32) -> GpuSample;
+}
+
+/// The real library.
+pub struct NvmlGpus {
+    nvml: Nvml,
+}
+
+impl NvmlGpus {
+    /// Loads `libnvidia-ml.so.1` and starts it. `None` where there is no library or no driver:
+    /// that is a machine without cards, not an error. Without the library this takes
+    /// microseconds; with it, and with no process that keeps the cards awake, up to seconds, so
+    /// it belongs off the path on which a command starts.
+    #[must_use]
+    pub fn load() -> Option<Self> {
+        Nvml::init().ok().map(|nvml| Self { nvml })
+    }
+}
+
+impl std::fmt::Debug for NvmlGpus {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("NvmlGpus").finish_non_exhaustive()
+    }
+}
+
+impl Gpus for NvmlGpus {
+    fn driver(&self) -> Option<String> {
+        self.nvml.sys_driver_version().ok()
+    }
+
+    fn cards(&self) -> Vec<NvmlCard> {
+        let read = |index| {
+            let device = self.nvml.device_by_index(index).ok()?;
+            Some(NvmlCard {
+                index,
+                uuid: device.uuid().ok()?,
+                name: device.name().ok(),
+                bus_id: device.pci_info().ok().map(|pci| pci.bus_id),
+                minor: device.minor_number().ok(),
+                memory: device.memory_info().ok().map(|memory| Bytes(memory.total)),
+            })
+        };
+        let count = self.nvml.device_count().unwrap_or(0);
+        (0..count).filter_map(read).collect()
+    }
+
+    fn sample(&self, index: u32) -> GpuSample {
+        let Ok(device) = self.nvml.device_by_index(index) else {
+            return GpuSample {
+                index,
+                ..GpuSample::default()
+            };
+        };
+        GpuSample {
+            index,
+            utilisation_percent: device.utilization_rates().ok().map(|share| share.gpu),
+            memory_used: device.memory_info().ok().map(|memory| Bytes(memory.used)),
+            memory_by_pid: by_pid(device.running_compute_processes().unwrap_or_default()),
+            power_mw: device.power_usage().ok(),
+            energy_mj: device.total_energy_consumption().ok(),
+            temperature_c: device.temperature(TemperatureSensor::Gpu).ok(),
+            sm_clock_mhz: device.clock_info(Clock::SM).ok(),
+            throttle: device
+                .current_throttle_reasons()
+                .map(throttle_words)
+                .unwrap_or_default(),
+        }
+    }
+}
+
+/// A process is listed once for each part of a split card that it uses: the parts are added.
+fn by_pid(processes: Vec<ProcessInfo>) -> std::collections::BTreeMap<u32, Bytes> {
+    let mut sums = std::collections::BTreeMap::new();
+    for process in processes {
+        if let UsedGpuMemory::Used(bytes) = process.used_gpu_memory {
+            let sum: &mut Bytes = sums.entry(process.pid).or_default();
+            sum.0 = sum.0.saturating_add(bytes);
+        }
+    }
+    sums
+}
+
+/// NVML's names of the reasons in kebab-case. An idle card is not held back, and is left out.
+fn throttle_words(reasons: ThrottleReasons) -> Vec<String> {
+    const WORDS: [(ThrottleReasons, &str); 8] = [
+        (
+            ThrottleReasons::APPLICATIONS_CLOCKS_SETTING,
+            "applications-clocks-setting",
+        ),
+        (ThrottleReasons::SW_POWER_CAP, "sw-power-cap"),
+        (ThrottleReasons::HW_SLOWDOWN, "hw-slowdown"),
+        (ThrottleReasons::SYNC_BOOST, "sync-boost"),
+        (ThrottleReasons::SW_THERMAL_SLOWDOWN, "sw-thermal-slowdown"),
+        (ThrottleReasons::HW_THERMAL_SLOWDOWN, "hw-thermal-slowdown"),
+        (
+            ThrottleReasons::HW_POWER_BRAKE_SLOWDOWN,
+            "hw-power-brake-slowdown",
+        ),
+        (
+            ThrottleReasons::DISPLAY_CLOCK_SETTING,
+            "display-clock-setting",
+        ),
+    ];
+    WORDS
+        .iter()
+        .filter(|(reason, _)| reasons.contains(*reason))
+        .map(|(_, word)| (*word).to_owned())
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reasons_are_words_and_idle_is_none() {
+        let reasons = ThrottleReasons::GPU_IDLE
+            | ThrottleReasons::SW_POWER_CAP
+            | ThrottleReasons::HW_THERMAL_SLOWDOWN;
+        assert_eq!(
+            throttle_words(reasons),
+            ["sw-power-cap", "hw-thermal-slowdown"]
+        );
+        assert_eq!(throttle_words(ThrottleReasons::GPU_IDLE), [""; 0]);
+    }
+
+    #[test]
+    fn parts_of_a_split_card_are_added() {
+        let process = |pid, memory| ProcessInfo {
+            pid,
+            used_gpu_memory: memory,
+            gpu_instance_id: None,
+            compute_instance_id: None,
+        };
+        let sums = by_pid(vec![
+            process(7, UsedGpuMemory::Used(5)),
+            process(7, UsedGpuMemory::Used(6)),
+            process(8, UsedGpuMemory::Unavailable),
+        ]);
+        assert_eq!(sums.into_iter().collect::<Vec<_>>(), [(7, Bytes(11))]);
+    }
+}

@@ -1,0 +1,151 @@
+//! From a lock to trees that can be laid over each other.
+
+use std::path::{Path, PathBuf};
+use std::thread;
+
+use sconce_schema::lock::{Deb, Lock, Wheel};
+use sconce_schema::manifest::Layer;
+use sconce_schema::{Hint, ImageManifest, Progress, Sha256, exit};
+use sconce_store::fetch::Fetcher;
+use sconce_store::{Store, StoreError};
+use sha2::Digest;
+
+use crate::environment::variables;
+use crate::system::{self, SystemError};
+
+/// Kind of a system tree in the store.
+const SYSTEM: &str = "system";
+
+/// Why an environment could not be assembled.
+#[derive(Debug, thiserror::Error)]
+pub enum AssembleError {
+    /// A package could not be fetched, verified or unpacked.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The root file system could not be finished.
+    #[error("the root file system of {release} could not be made")]
+    System {
+        /// The Debian release.
+        release: String,
+        /// What went wrong.
+        source: SystemError,
+    },
+}
+
+impl Hint for AssembleError {
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::Store(error) => error.hint(),
+            Self::System { source, .. } => source.hint(),
+        }
+    }
+
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::Store(error) => error.exit_code(),
+            Self::System { .. } => exit::STORE,
+        }
+    }
+}
+
+/// What a lock needs that the store does not have.
+#[derive(Debug, Default)]
+pub struct Needs<'l> {
+    /// Wheels to fetch.
+    pub wheels: Vec<&'l Wheel>,
+    /// Debian packages to fetch.
+    pub debs: Vec<&'l Deb>,
+    /// The system tree is to be made, from packages that may all be there.
+    pub system: bool,
+}
+
+impl Needs<'_> {
+    /// Whether the environment is ready.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        !self.system && self.wheels.is_empty()
+    }
+
+    /// Bytes to fetch, as far as the lock knows sizes.
+    #[must_use]
+    pub fn bytes(&self) -> u64 {
+        self.wheels.iter().filter_map(|wheel| wheel.size).sum::<u64>()
+            + self.debs.iter().map(|deb| deb.size).sum::<u64>()
+    }
+}
+
+/// What `lock` needs that `store` does not have. Looks at folder names only.
+#[must_use]
+pub fn needs<'l>(lock: &'l Lock, store: &Store) -> Needs<'l> {
+    let system = store.tree(SYSTEM, &system_key(lock)).is_none();
+    let python = &lock.target.python;
+    Needs {
+        wheels: lock.wheels.iter().filter(|w| store.wheel(w, python).is_none()).collect(),
+        debs: match system {
+            true => lock.debs.iter().filter(|deb| store.blob(&deb.sha256).is_none()).collect(),
+            false => Vec::new(),
+        },
+        system,
+    }
+}
+
+/// Makes sure that everything `lock` needs is in `store`, fetching what is missing, and says how
+/// it lies together.
+///
+/// # Errors
+/// The first package that fails; what others brought stays in the store.
+pub fn assemble(
+    lock: &Lock,
+    store: &Store,
+    fetcher: &Fetcher,
+    progress: &dyn Progress,
+) -> Result<ImageManifest, AssembleError> {
+    let needs = needs(lock, store);
+    if !needs.is_empty() {
+        progress.stage("fetch", Some(needs.bytes()));
+    }
+    // Wheels are bound by inflating and writing, debs by xz: together they fill the cores.
+    let (system, wheels) = thread::scope(|scope| {
+        let system = scope.spawn(|| system_tree(lock, store, fetcher, progress));
+        let wheels = store.ensure_wheels(fetcher, &lock.wheels, &lock.target.python, progress);
+        (system.join(), wheels)
+    });
+    let system = system.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+    let mut layers = vec![Layer { name: lock.target.release.clone(), path: system }];
+    for (wheel, path) in lock.wheels.iter().zip(wheels?) {
+        layers.push(Layer { name: format!("{} {}", wheel.name, wheel.version), path });
+    }
+    Ok(ImageManifest { layers, env: variables(lock) })
+}
+
+/// Names a system tree by all that decides its bytes.
+fn system_key(lock: &Lock) -> String {
+    let mut hasher = sha2::Sha256::new();
+    let target = &lock.target;
+    hasher.update(format!("{} {} {}", system::BUILDER, target.architecture, target.python));
+    for deb in &lock.debs {
+        hasher.update(deb.sha256.0);
+    }
+    Sha256(hasher.finalize().into()).to_string()
+}
+
+fn system_tree(
+    lock: &Lock,
+    store: &Store,
+    fetcher: &Fetcher,
+    progress: &dyn Progress,
+) -> Result<PathBuf, AssembleError> {
+    let key = system_key(lock);
+    if let Some(path) = store.tree(SYSTEM, &key) {
+        return Ok(path);
+    }
+    let debs = store.ensure_debs(fetcher, &lock.debs, progress)?;
+    let wrong = |source| AssembleError::System { release: lock.target.release.clone(), source };
+    store.build_tree(SYSTEM, &key, |root: &Path| {
+        system::prepare(root).map_err(wrong)?;
+        for deb in &debs {
+            sconce_store::deb::unpack(deb, root).map_err(StoreError::from)?;
+        }
+        system::configure(root, &lock.target.python, &lock.target.architecture).map_err(wrong)
+    })
+}

@@ -1,0 +1,81 @@
+//! `/etc/passwd`, `group`, `shadow` and `gshadow`: what the maintainer scripts of base-passwd and
+//! passwd would have made, and the account that commands run as.
+
+use std::path::Path;
+
+use super::SystemError;
+use super::files::{read, write};
+
+/// uid and gid of the plain user inside.
+pub const PLAIN_ID: u32 = 1000;
+/// Its name.
+pub const PLAIN_NAME: &str = "sconce";
+/// Its home.
+pub const PLAIN_HOME: &str = "/home/sconce";
+
+/// Writes the four account files into `root`.
+pub(super) fn write_accounts(root: &Path) -> Result<(), SystemError> {
+    let masters = root.join("usr/share/base-passwd");
+    let passwd = read(&masters.join("passwd.master"))?;
+    let group = read(&masters.join("group.master"))?;
+    let passwd = with_line(
+        &passwd,
+        &format!("{PLAIN_NAME}:x:{PLAIN_ID}:{PLAIN_ID}::{PLAIN_HOME}:/bin/bash"),
+    );
+    let group = with_line(&group, &format!("{PLAIN_NAME}:x:{PLAIN_ID}:"));
+    let etc = root.join("etc");
+    write(&etc.join("shadow"), &locked(&passwd, ":*:1::::::"), 0o640)?;
+    write(&etc.join("gshadow"), &locked(&group, ":*::"), 0o640)?;
+    write(&etc.join("passwd"), &shadowed(&passwd), 0o644)?;
+    write(&etc.join("group"), &shadowed(&group), 0o644)
+}
+
+fn with_line(text: &str, line: &str) -> String {
+    format!("{}\n{line}\n", text.trim_end())
+}
+
+/// A shadow file in which every account of `accounts` has no usable password. The day of the last
+/// change is 1 (1970-01-02): 0 would ask for a new password, and today would not be reproducible.
+fn locked(accounts: &str, rest: &str) -> String {
+    names(accounts).map(|name| format!("{name}{rest}\n")).collect()
+}
+
+/// `accounts` with its password field pointing to the shadow file, as `shadowconfig on` does.
+fn shadowed(accounts: &str) -> String {
+    let line = |line: &str| {
+        let mut fields: Vec<&str> = line.split(':').collect();
+        if let Some(password) = fields.get_mut(1) {
+            *password = "x";
+        }
+        fields.join(":") + "\n"
+    };
+    accounts.lines().filter(|l| !l.is_empty()).map(line).collect()
+}
+
+fn names(accounts: &str) -> impl Iterator<Item = &str> {
+    accounts.lines().filter_map(|line| line.split(':').next()).filter(|name| !name.is_empty())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn accounts_are_locked_and_the_plain_user_is_there() {
+        let root = tempfile::tempdir().unwrap();
+        let masters = root.path().join("usr/share/base-passwd");
+        std::fs::create_dir_all(&masters).unwrap();
+        std::fs::create_dir_all(root.path().join("etc")).unwrap();
+        std::fs::write(masters.join("passwd.master"), "root:*:0:0:root:/root:/bin/bash\n").unwrap();
+        std::fs::write(masters.join("group.master"), "root:*:0:\n").unwrap();
+        write_accounts(root.path()).unwrap();
+        let etc = |name| std::fs::read_to_string(root.path().join("etc").join(name)).unwrap();
+        assert_eq!(
+            etc("passwd"),
+            "root:x:0:0:root:/root:/bin/bash\nsconce:x:1000:1000::/home/sconce:/bin/bash\n"
+        );
+        assert_eq!(etc("group"), "root:x:0:\nsconce:x:1000:\n");
+        assert_eq!(etc("shadow"), "root:*:1::::::\nsconce:*:1::::::\n");
+        assert_eq!(etc("gshadow"), "root:*::\nsconce:*::\n");
+    }
+}

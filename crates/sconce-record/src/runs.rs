@@ -1,0 +1,213 @@
+//! All runs of a folder: listing, finding, and letting old ones go.
+
+use std::ffi::OsString;
+use std::fs::{self, File};
+use std::io::{self, BufReader, Read, Seek, SeekFrom};
+use std::path::{Path, PathBuf};
+
+use sconce_schema::event::{Event, Line, Started};
+
+use crate::read::{LONGEST_LINE, read};
+use crate::write::io_error;
+use crate::{FILE, RecordError};
+
+/// One run, as far as its first and last lines tell.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunEntry {
+    /// The log's file, for [`read`].
+    pub path: PathBuf,
+    /// How it began.
+    pub started: Started,
+    /// Where it stands.
+    pub state: State,
+    /// The last line that can be read, when it is not the first one: the end, or the last
+    /// sample.
+    pub last: Option<Line>,
+    /// Size of the log, bytes.
+    pub size_bytes: u64,
+}
+
+/// Where a run stands.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// Its `sconce` is at work.
+    Running,
+    /// It ended, and the record says how.
+    Ended,
+    /// Its `sconce` is gone and did not say how it ended: killed, or the machine went down.
+    Interrupted,
+}
+
+/// What [`list`] found.
+#[derive(Debug, Default)]
+pub struct Listing {
+    /// Newest first.
+    pub runs: Vec<RunEntry>,
+    /// Records that cannot be read, and why.
+    pub unreadable: Vec<RecordError>,
+}
+
+/// The runs recorded in `dir`. A folder that does not exist holds none.
+///
+/// # Errors
+/// [`RecordError::Io`] when `dir` cannot be read.
+pub fn list(dir: &Path) -> Result<Listing, RecordError> {
+    let mut listing = Listing::default();
+    for (_, path) in logs(dir)? {
+        match entry(&path) {
+            Ok(run) => listing.runs.push(run),
+            Err(RecordError::Io { source, .. }) if source.kind() == io::ErrorKind::NotFound => {
+                // Somebody let it go meanwhile.
+            }
+            Err(error) => listing.unreadable.push(error),
+        }
+    }
+    (listing.runs).sort_by(|a, b| {
+        (b.started.unix_ms, &b.started.id).cmp(&(a.started.unix_ms, &a.started.id))
+    });
+    Ok(listing)
+}
+
+/// The log's file of one run in `dir`: `last` is the newest; otherwise an id, or its beginning
+/// where only one run's begins so.
+///
+/// # Errors
+/// [`RecordError::NoRuns`], [`RecordError::NotFound`] with the nearest ids,
+/// [`RecordError::Ambiguous`] with the candidates, [`RecordError::Io`].
+pub fn find(dir: &Path, which: &str) -> Result<PathBuf, RecordError> {
+    let none = || RecordError::NoRuns {
+        dir: dir.to_owned(),
+    };
+    if which == "last" {
+        let listing = list(dir)?;
+        let Some(newest) = listing.runs.into_iter().next() else {
+            return Err(listing.unreadable.into_iter().next().unwrap_or_else(none));
+        };
+        return Ok(newest.path);
+    }
+    let logs = logs(dir)?;
+    if logs.is_empty() {
+        return Err(none());
+    }
+    let names = || {
+        logs.iter()
+            .map(|(name, path)| (name.to_string_lossy().into_owned(), path))
+    };
+    if let Some((_, path)) = names().find(|(name, _)| name == which) {
+        return Ok(path.clone());
+    }
+    let mut matches: Vec<_> = names()
+        .filter(|(name, _)| name.starts_with(which))
+        .collect();
+    match matches.as_slice() {
+        [] => Err(RecordError::NotFound {
+            which: which.to_owned(),
+            nearest: nearest(which, names().map(|(name, _)| name)),
+        }),
+        [(_, path)] => Ok((*path).clone()),
+        _ => {
+            matches.sort_by(|a, b| b.0.cmp(&a.0));
+            Err(RecordError::Ambiguous {
+                which: which.to_owned(),
+                matches: matches.into_iter().map(|(name, _)| name).collect(),
+            })
+        }
+    }
+}
+
+/// Lets old runs go: of those that are not running, the newest are kept as long as they are at
+/// most `keep_newest` and their logs together at most `max_bytes`; the newest one always stays.
+/// Records that cannot be read are left alone. Gives the ids that are gone.
+///
+/// # Errors
+/// [`RecordError::Io`]; what was removed before stays removed.
+pub fn prune(dir: &Path, keep_newest: usize, max_bytes: u64) -> Result<Vec<String>, RecordError> {
+    let mut gone = Vec::new();
+    let mut bytes = 0_u64;
+    let still = |run: &RunEntry| run.state != State::Running;
+    for (kept, run) in list(dir)?.runs.into_iter().filter(still).enumerate() {
+        bytes = bytes.saturating_add(run.size_bytes);
+        if kept == 0 || (kept < keep_newest && bytes <= max_bytes) {
+            continue;
+        }
+        let Some(folder) = run.path.parent() else {
+            continue;
+        };
+        match fs::remove_dir_all(folder) {
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+            result => result.map_err(io_error("remove", folder))?,
+        }
+        gone.push(run.started.id);
+    }
+    Ok(gone)
+}
+
+/// Name and log of each folder in `dir` that has one. Hidden folders are not runs.
+fn logs(dir: &Path) -> Result<Vec<(OsString, PathBuf)>, RecordError> {
+    let entries = match fs::read_dir(dir) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        result => result.map_err(io_error("read", dir))?,
+    };
+    let mut logs = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(io_error("read", dir))?;
+        let log = entry.path().join(FILE);
+        if !entry.file_name().as_encoded_bytes().starts_with(b".") && log.is_file() {
+            logs.push((entry.file_name(), log));
+        }
+    }
+    Ok(logs)
+}
+
+fn entry(path: &Path) -> Result<RunEntry, RecordError> {
+    let record = read(path)?;
+    let (last, size_bytes) = last_line(path).map_err(io_error("read", path))?;
+    let state = match &last {
+        Some(line) if matches!(line.event, Event::Ended(_)) => State::Ended,
+        _ if record.running => State::Running,
+        _ => State::Interrupted,
+    };
+    Ok(RunEntry {
+        path: path.to_owned(),
+        started: record.started,
+        state,
+        last: last.filter(|line| !matches!(line.event, Event::Started(_))),
+        size_bytes,
+    })
+}
+
+/// The last line of a log that is an event, and the log's size; reads no more than its end.
+fn last_line(path: &Path) -> io::Result<(Option<Line>, u64)> {
+    let mut file = File::open(path)?;
+    let size = file.metadata()?.len();
+    for reach in [16 << 10, 2 * LONGEST_LINE as u64] {
+        let from = size.saturating_sub(reach);
+        file.seek(SeekFrom::Start(from))?;
+        let mut end = Vec::new();
+        BufReader::new(&file).take(reach).read_to_end(&mut end)?;
+        let line = (end.rsplit(|byte| *byte == b'\n'))
+            .find_map(|line| serde_json::from_slice::<Line>(line).ok());
+        if line.is_some() || from == 0 {
+            return Ok((line, size));
+        }
+    }
+    Ok((None, size))
+}
+
+/// Up to three ids that are spelt like `which`, nearest first. An id's beginning of the same
+/// length is compared too, so that `digts` is near to `digits-2026…`.
+fn nearest(which: &str, ids: impl Iterator<Item = String>) -> Vec<String> {
+    let length = which.chars().count();
+    let mut near: Vec<(usize, String)> = ids
+        .map(|id| {
+            let beginning: String = id.chars().take(length + 1).collect();
+            let distance = strsim::damerau_levenshtein(which, &id)
+                .min(strsim::damerau_levenshtein(which, &beginning));
+            (distance, id)
+        })
+        .filter(|(distance, _)| *distance <= 1 + length / 4)
+        .collect();
+    near.sort();
+    near.truncate(3);
+    near.into_iter().map(|(_, id)| id).collect()
+}

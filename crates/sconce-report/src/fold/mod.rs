@@ -1,0 +1,262 @@
+//! The record, line by line, into the view model.
+
+mod card;
+
+use std::collections::BTreeMap;
+
+use sconce_record::Damage;
+use sconce_schema::Bytes;
+use sconce_schema::event::{Event, Line, OutOfMemory, Sample, Started, Unenforced};
+
+use self::card::CardFold;
+use crate::model::{At, Cpu, Disk, End, Memory, Report, Tasks, kills};
+use crate::timeline::Timeline;
+
+/// Readings nearer to each other than this are not compared for a rate, µs.
+const SHORTEST_INTERVAL_US: u64 = 200_000;
+/// Of damaged lines, unenforced limits and cards, a report keeps no more than this many.
+const MOST: usize = 64;
+
+/// A report in the making.
+#[derive(Debug)]
+pub(crate) struct Fold {
+    started: Started,
+    running: bool,
+    wall_us: u64,
+    end: Option<End>,
+    out_of_memory: Option<OutOfMemory>,
+    /// Kills that samples know of.
+    kills: Option<u64>,
+    samples: u64,
+    cpu: CpuFold,
+    memory: MemoryFold,
+    shm_peak: Option<At<Bytes>>,
+    tasks: Tasks,
+    disk: Disk,
+    cards: BTreeMap<u32, CardFold>,
+    unenforced: Vec<Unenforced>,
+    damage: Vec<Damage>,
+    damaged_lines: u64,
+}
+
+impl Fold {
+    pub(crate) fn new(started: Started, running: bool) -> Self {
+        let cards = (started.gpus.iter().take(MOST))
+            .map(|card| (card.index, CardFold::new(card.clone())))
+            .collect();
+        Self {
+            started,
+            running,
+            wall_us: 0,
+            end: None,
+            out_of_memory: None,
+            kills: None,
+            samples: 0,
+            cpu: CpuFold::default(),
+            memory: MemoryFold::default(),
+            shm_peak: None,
+            tasks: Tasks::default(),
+            disk: Disk::default(),
+            cards,
+            unenforced: Vec::new(),
+            damage: Vec::new(),
+            damaged_lines: 0,
+        }
+    }
+
+    pub(crate) fn line(&mut self, line: Result<Line, Damage>) {
+        let Line { t_us, event } = match line {
+            Ok(line) => line,
+            Err(damage) => {
+                self.damaged_lines += 1;
+                if self.damage.len() < MOST {
+                    self.damage.push(damage);
+                }
+                return;
+            }
+        };
+        self.wall_us = self.wall_us.max(t_us);
+        match event {
+            // The reader gives the beginning by itself.
+            Event::Started(_) => {}
+            Event::Unenforced(what) if self.unenforced.len() < MOST => self.unenforced.push(what),
+            Event::Unenforced(_) => {}
+            Event::Sample(sample) => {
+                self.samples += 1;
+                self.memory.over_time(t_us, &sample);
+                self.sample(t_us, &sample);
+            }
+            Event::Ended(ended) => {
+                self.end = Some(ended.exit.into());
+                self.out_of_memory = ended.out_of_memory;
+                self.sample(t_us, &ended.last);
+            }
+        }
+    }
+
+    fn sample(&mut self, t_us: u64, sample: &Sample) {
+        self.cpu.sample(t_us, sample);
+        self.memory.sample(t_us, sample);
+        raise_at(&mut self.shm_peak, t_us, sample.shm);
+        raise(&mut self.tasks.processes_peak, sample.processes);
+        raise(&mut self.tasks.threads_peak, sample.threads);
+        raise(&mut self.tasks.pids_refused, sample.pids_refused);
+        raise(&mut self.disk.read_bytes, sample.read_bytes);
+        raise(&mut self.disk.written_bytes, sample.write_bytes);
+        raise(&mut self.kills, kills(sample));
+        for reading in &sample.gpus {
+            if self.cards.len() < MOST || self.cards.contains_key(&reading.index) {
+                (self.cards.entry(reading.index))
+                    .or_insert_with(|| CardFold::unnamed(reading.index))
+                    .sample(t_us, reading);
+            }
+        }
+    }
+
+    pub(crate) fn finish(self) -> Report {
+        let limit = self.started.limits.memory;
+        // Without an end there is still what the samples knew. Whose limit it was, the kernel's
+        // count does not tell; that the run's own one was reached, the peak does.
+        let seen_in_samples = self.kills.map(|kills| OutOfMemory {
+            limit: limit.filter(|limit| {
+                (self.memory.peak).is_some_and(|peak| peak.value.0 >= limit.0 - limit.0 / 50)
+            }),
+            kills,
+        });
+        Report {
+            wall_us: self.wall_us,
+            end: self.end.unwrap_or(if self.running {
+                End::Running
+            } else {
+                End::Interrupted
+            }),
+            out_of_memory: self.out_of_memory.or(seen_in_samples),
+            samples: self.samples,
+            cpu: self.cpu.finish(),
+            memory: self.memory.finish(),
+            shm_peak: self.shm_peak,
+            tasks: self.tasks,
+            disk: self.disk,
+            cards: self.cards.into_values().map(CardFold::finish).collect(),
+            unenforced: self.unenforced,
+            damage: self.damage,
+            damaged_lines: self.damaged_lines,
+            started: self.started,
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct CpuFold {
+    used_us: Option<u64>,
+    throttled_us: Option<u64>,
+    /// When CPU time was read last.
+    read_us: u64,
+    /// The reading to compare the next one with; a run begins with no time used.
+    before: At<u64>,
+    peak: Option<At<f64>>,
+    timeline: Timeline,
+}
+
+impl CpuFold {
+    fn sample(&mut self, t_us: u64, sample: &Sample) {
+        raise(&mut self.throttled_us, sample.throttled_us);
+        let Some(used_us) = sample.cpu_us else {
+            return;
+        };
+        raise(&mut self.used_us, Some(used_us));
+        self.read_us = self.read_us.max(t_us);
+        let Some(passed_us) = (t_us.checked_sub(self.before.t_us))
+            .filter(|passed_us| *passed_us >= SHORTEST_INTERVAL_US)
+        else {
+            return;
+        };
+        // Less than before: a process left the tree and took its time along.
+        if let Some(used_since_us) = used_us.checked_sub(self.before.value) {
+            let cores = used_since_us as f64 / passed_us as f64;
+            self.timeline.add(t_us, cores);
+            raise_at(&mut self.peak, t_us, Some(cores));
+        }
+        self.before = At {
+            value: used_us,
+            t_us,
+        };
+    }
+
+    fn finish(self) -> Cpu {
+        let share = |throttled_us: u64, used_us: u64| {
+            let wanted_us = throttled_us as f64 + used_us as f64;
+            (wanted_us > 0.0).then(|| throttled_us as f64 / wanted_us)
+        };
+        Cpu {
+            mean_cores: (self.used_us)
+                .filter(|_| self.read_us > 0)
+                .map(|used_us| used_us as f64 / self.read_us as f64),
+            throttled_share: (self.throttled_us.zip(self.used_us))
+                .and_then(|(throttled_us, used_us)| share(throttled_us, used_us)),
+            used_us: self.used_us,
+            peak_cores: self.peak,
+            throttled_us: self.throttled_us,
+            timeline: self.timeline,
+        }
+    }
+}
+
+#[derive(Debug, Default)]
+struct MemoryFold {
+    peak: Option<At<Bytes>>,
+    /// The fullest reading, and what of it was file cache.
+    fullest: Option<(Bytes, Option<Bytes>)>,
+    pss_peak: Option<Bytes>,
+    rss_peak: Option<Bytes>,
+    timeline: Timeline,
+}
+
+impl MemoryFold {
+    fn sample(&mut self, t_us: u64, sample: &Sample) {
+        raise_at(&mut self.peak, t_us, sample.memory_peak.max(sample.memory));
+        if let Some(memory) = sample.memory
+            && self.fullest.is_none_or(|(fullest, _)| memory > fullest)
+        {
+            self.fullest = Some((memory, sample.cache));
+        }
+        raise(&mut self.pss_peak, sample.pss);
+        raise(&mut self.rss_peak, sample.rss);
+    }
+
+    /// Only of readings while it ran: at the end every process is gone.
+    fn over_time(&mut self, t_us: u64, sample: &Sample) {
+        if let Some(bytes) = sample.memory.or(sample.pss).or(sample.rss) {
+            self.timeline.add(t_us, bytes.0 as f64);
+        }
+    }
+
+    fn finish(self) -> Memory {
+        let share = |memory: Bytes, cache: Bytes| {
+            (memory.0 > 0).then(|| (cache.0 as f64 / memory.0 as f64).min(1.0))
+        };
+        Memory {
+            peak: self.peak,
+            cache_share: self
+                .fullest
+                .and_then(|(memory, cache)| share(memory, cache?)),
+            pss_peak: self.pss_peak,
+            rss_peak: self.rss_peak,
+            timeline: self.timeline,
+        }
+    }
+}
+
+/// The larger one; what was not read changes nothing.
+fn raise<T: Copy + Ord>(peak: &mut Option<T>, value: Option<T>) {
+    *peak = (*peak).max(value);
+}
+
+/// As [`raise`], with the time when the larger one was first seen.
+fn raise_at<T: Copy + PartialOrd>(peak: &mut Option<At<T>>, t_us: u64, value: Option<T>) {
+    if let Some(value) = value
+        && peak.is_none_or(|peak| value > peak.value)
+    {
+        *peak = Some(At { value, t_us });
+    }
+}

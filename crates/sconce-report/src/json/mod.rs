@@ -1,0 +1,61 @@
+//! Reports for programs: JSON whose names carry their units.
+//!
+//! The shape is a promise: `format` is 1, and within a format keys are only added. Names are in
+//! snake case and end in their unit (`_bytes`, `_seconds`, `_cores`, `_share` for 0 to 1, `_w`,
+//! `_wh`, `_c`, `_mhz`, `_unix_ms`); a figure that was not measured is `null`; times without
+//! `unix` count from the beginning of the run. The fields and their meaning are those of
+//! [`crate::Report`] and [`crate::RunRow`].
+
+mod report;
+mod runs;
+
+pub use report::report;
+pub use runs::runs;
+
+use serde::Serialize;
+
+use crate::model::End;
+
+/// The format of everything here.
+pub const FORMAT: u32 = 1;
+
+/// A JSON text, indented, with a newline at its end.
+fn text(value: &impl Serialize) -> String {
+    let mut text = serde_json::to_string_pretty(value).expect("plain data with text keys is JSON");
+    text.push('\n');
+    text
+}
+
+const fn seconds(us: u64) -> f64 {
+    us as f64 / 1e6
+}
+
+/// How a run ended.
+#[derive(Debug, Serialize)]
+struct EndShape {
+    /// `exited`, `signalled`, `interrupted` or `running`.
+    state: &'static str,
+    /// What the command returned; 128 + the signal where one ended it.
+    exit_code: Option<u8>,
+    /// The signal's number.
+    signal: Option<i32>,
+}
+
+impl From<End> for EndShape {
+    fn from(end: End) -> Self {
+        let (state, exit_code, signal) = match end {
+            End::Exited(code) => ("exited", Some(code), None),
+            End::Signalled(signal) => {
+                let code = sconce_schema::event::Exit::Signal(signal).code();
+                ("signalled", Some(code), Some(signal))
+            }
+            End::Interrupted => ("interrupted", None, None),
+            End::Running => ("running", None, None),
+        };
+        Self {
+            state,
+            exit_code,
+            signal,
+        }
+    }
+}

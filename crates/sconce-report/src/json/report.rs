@@ -1,0 +1,318 @@
+//! One run's report.
+
+use sconce_schema::event::{HostSummary, Mode, Unenforced};
+use sconce_schema::lock::Versions;
+use sconce_schema::{Bytes, Millicores};
+use serde::Serialize;
+
+use super::{EndShape, FORMAT, seconds, text};
+use crate::model::{At, Card, Report};
+use crate::timeline::Timeline;
+
+#[derive(Serialize)]
+struct Shape<'a> {
+    format: u32,
+    run: RunShape<'a>,
+    end: OutcomeShape,
+    environment: Option<EnvironmentShape<'a>>,
+    host: HostShape<'a>,
+    limits: LimitsShape,
+    cpu: CpuShape,
+    memory: MemoryShape,
+    shm: ShmShape,
+    tasks: TasksShape,
+    disk: DiskShape,
+    cards: Vec<CardShape<'a>>,
+    unenforced: Vec<UnenforcedShape<'a>>,
+    samples: u64,
+    damaged_lines: u64,
+    /// The first of them, one sentence each.
+    damage: Vec<String>,
+    hints: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct RunShape<'a> {
+    id: &'a str,
+    name: Option<&'a str>,
+    command: &'a [String],
+    folder: String,
+    /// `container` or `host`.
+    mode: Mode,
+    started_unix_ms: u64,
+    wall_seconds: f64,
+}
+
+#[derive(Serialize)]
+struct OutcomeShape {
+    #[serde(flatten)]
+    end: EndShape,
+    out_of_memory: Option<OutOfMemoryShape>,
+}
+
+#[derive(Serialize)]
+struct OutOfMemoryShape {
+    /// The run's own limit that was hit; null when it was not the run's own.
+    limit_bytes: Option<Bytes>,
+    killed_processes: u64,
+}
+
+#[derive(Serialize)]
+struct EnvironmentShape<'a> {
+    python: &'a str,
+    glibc: &'a str,
+    torch: Option<&'a str>,
+    cuda: Option<String>,
+    cudnn: Option<&'a str>,
+    nccl: Option<&'a str>,
+    triton: Option<&'a str>,
+    lowest_driver: Option<String>,
+}
+
+#[derive(Serialize)]
+struct HostShape<'a> {
+    hostname: &'a str,
+    kernel: &'a str,
+    cpus: u32,
+    cpu_model: Option<&'a str>,
+    memory_bytes: Bytes,
+    driver: Option<&'a str>,
+}
+
+#[derive(Serialize)]
+struct LimitsShape {
+    cpu_cores: Option<Millicores>,
+    memory_bytes: Option<Bytes>,
+    shm_bytes: Option<Bytes>,
+    pids: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct CpuShape {
+    used_seconds: Option<f64>,
+    mean_cores: Option<f64>,
+    peak_cores: Option<f64>,
+    peak_at_seconds: Option<f64>,
+    throttled_seconds: Option<f64>,
+    throttled_share: Option<f64>,
+    timeline_cores: TimelineShape,
+}
+
+#[derive(Serialize)]
+struct MemoryShape {
+    peak_memory_bytes: Option<Bytes>,
+    peak_at_seconds: Option<f64>,
+    file_cache_share: Option<f64>,
+    peak_pss_bytes: Option<Bytes>,
+    peak_rss_bytes: Option<Bytes>,
+    timeline_bytes: TimelineShape,
+}
+
+#[derive(Serialize)]
+struct ShmShape {
+    peak_shm_bytes: Option<Bytes>,
+    peak_at_seconds: Option<f64>,
+}
+
+#[derive(Serialize)]
+struct TasksShape {
+    peak_processes: Option<u32>,
+    peak_threads: Option<u32>,
+    pids_refused: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct DiskShape {
+    read_bytes: Option<u64>,
+    written_bytes: Option<u64>,
+}
+
+#[derive(Serialize)]
+struct CardShape<'a> {
+    index: u32,
+    uuid: Option<&'a str>,
+    name: Option<&'a str>,
+    memory_bytes: Option<Bytes>,
+    samples: u64,
+    utilisation_mean_share: Option<f64>,
+    run_peak_memory_bytes: Option<Bytes>,
+    run_peak_at_seconds: Option<f64>,
+    all_peak_memory_bytes: Option<Bytes>,
+    all_peak_at_seconds: Option<f64>,
+    power_mean_w: Option<f64>,
+    energy_wh: Option<f64>,
+    /// Whether the energy was summed from readings of the power.
+    energy_estimated: Option<bool>,
+    temperature_peak_c: Option<u32>,
+    sm_clock_mean_mhz: Option<f64>,
+    throttled: Vec<ThrottleShape<'a>>,
+    timeline_utilisation_share: TimelineShape,
+}
+
+#[derive(Serialize)]
+struct ThrottleShape<'a> {
+    reason: &'a str,
+    time_share: f64,
+}
+
+#[derive(Serialize)]
+struct UnenforcedShape<'a> {
+    what: &'a str,
+    why: &'a str,
+    hint: Option<&'a str>,
+}
+
+/// The mean of each part of the time, from the beginning of the run.
+#[derive(Serialize)]
+struct TimelineShape {
+    bucket_seconds: f64,
+    means: Vec<Option<f64>>,
+}
+
+/// One run's report.
+///
+/// # Panics
+/// Never: a report is plain data.
+#[must_use]
+pub fn report(report: &Report) -> String {
+    let started = &report.started;
+    let (cpu, memory) = (&report.cpu, &report.memory);
+    text(&Shape {
+        format: FORMAT,
+        run: RunShape {
+            id: &started.id,
+            name: started.name.as_deref(),
+            command: &started.command,
+            folder: started.folder.to_string_lossy().into_owned(),
+            mode: started.mode,
+            started_unix_ms: started.unix_ms,
+            wall_seconds: seconds(report.wall_us),
+        },
+        end: OutcomeShape {
+            end: report.end.into(),
+            out_of_memory: report.out_of_memory.map(|killed| OutOfMemoryShape {
+                limit_bytes: killed.limit,
+                killed_processes: killed.kills,
+            }),
+        },
+        environment: started.versions.as_ref().map(environment),
+        host: host(&started.host),
+        limits: LimitsShape {
+            cpu_cores: started.limits.cpus,
+            memory_bytes: started.limits.memory,
+            shm_bytes: started.limits.shm,
+            pids: started.limits.pids,
+        },
+        cpu: CpuShape {
+            used_seconds: cpu.used_us.map(seconds),
+            mean_cores: cpu.mean_cores,
+            peak_cores: value(cpu.peak_cores),
+            peak_at_seconds: at(cpu.peak_cores),
+            throttled_seconds: cpu.throttled_us.map(seconds),
+            throttled_share: cpu.throttled_share,
+            timeline_cores: timeline(&cpu.timeline),
+        },
+        memory: MemoryShape {
+            peak_memory_bytes: value(memory.peak),
+            peak_at_seconds: at(memory.peak),
+            file_cache_share: memory.cache_share,
+            peak_pss_bytes: memory.pss_peak,
+            peak_rss_bytes: memory.rss_peak,
+            timeline_bytes: timeline(&memory.timeline),
+        },
+        shm: ShmShape {
+            peak_shm_bytes: value(report.shm_peak),
+            peak_at_seconds: at(report.shm_peak),
+        },
+        tasks: TasksShape {
+            peak_processes: report.tasks.processes_peak,
+            peak_threads: report.tasks.threads_peak,
+            pids_refused: report.tasks.pids_refused,
+        },
+        disk: DiskShape {
+            read_bytes: report.disk.read_bytes,
+            written_bytes: report.disk.written_bytes,
+        },
+        cards: report.cards.iter().map(card).collect(),
+        unenforced: report.unenforced.iter().map(unenforced).collect(),
+        samples: report.samples,
+        damaged_lines: report.damaged_lines,
+        damage: report.damage.iter().map(ToString::to_string).collect(),
+        hints: report.hints(),
+    })
+}
+
+fn environment(versions: &Versions) -> EnvironmentShape<'_> {
+    EnvironmentShape {
+        python: &versions.python,
+        glibc: &versions.glibc,
+        torch: versions.torch.as_deref(),
+        cuda: versions.cuda.map(|cuda| cuda.to_string()),
+        cudnn: versions.cudnn.as_deref(),
+        nccl: versions.nccl.as_deref(),
+        triton: versions.triton.as_deref(),
+        lowest_driver: versions.lowest_driver.map(|driver| driver.to_string()),
+    }
+}
+
+fn host(host: &HostSummary) -> HostShape<'_> {
+    HostShape {
+        hostname: &host.hostname,
+        kernel: &host.kernel,
+        cpus: host.cpus,
+        cpu_model: host.cpu_model.as_deref(),
+        memory_bytes: host.memory,
+        driver: host.driver.as_deref(),
+    }
+}
+
+fn card(card: &Card) -> CardShape<'_> {
+    let known = |text| Some(text).filter(|text: &&str| !text.is_empty());
+    CardShape {
+        index: card.summary.index,
+        uuid: known(&card.summary.uuid),
+        name: known(&card.summary.name),
+        memory_bytes: card.summary.memory,
+        samples: card.samples,
+        utilisation_mean_share: card.utilisation_mean,
+        run_peak_memory_bytes: value(card.memory_peak_run),
+        run_peak_at_seconds: at(card.memory_peak_run),
+        all_peak_memory_bytes: value(card.memory_peak_all),
+        all_peak_at_seconds: at(card.memory_peak_all),
+        power_mean_w: card.power_mean_w,
+        energy_wh: card.energy.map(|energy| energy.watt_hours),
+        energy_estimated: card.energy.map(|energy| energy.estimated),
+        temperature_peak_c: card.temperature_peak_c,
+        sm_clock_mean_mhz: card.sm_clock_mean_mhz,
+        throttled: (card.throttled.iter())
+            .map(|(reason, time_share)| ThrottleShape {
+                reason,
+                time_share: *time_share,
+            })
+            .collect(),
+        timeline_utilisation_share: timeline(&card.timeline),
+    }
+}
+
+fn unenforced(limit: &Unenforced) -> UnenforcedShape<'_> {
+    UnenforcedShape {
+        what: &limit.what,
+        why: &limit.why,
+        hint: limit.hint.as_deref(),
+    }
+}
+
+fn timeline(timeline: &Timeline) -> TimelineShape {
+    TimelineShape {
+        bucket_seconds: seconds(timeline.bucket_us()),
+        means: timeline.means().collect(),
+    }
+}
+
+fn value<T: Copy>(peak: Option<At<T>>) -> Option<T> {
+    peak.map(|peak| peak.value)
+}
+
+fn at<T>(peak: Option<At<T>>) -> Option<f64> {
+    peak.map(|peak| seconds(peak.t_us))
+}

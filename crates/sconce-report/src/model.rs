@@ -1,0 +1,233 @@
+//! The view model: everything that a report says about a run, as values.
+
+use std::io::BufRead;
+
+use sconce_record::{Damage, Record, RunEntry, State};
+use sconce_schema::Bytes;
+use sconce_schema::event::{Event, Exit, GpuSummary, OutOfMemory, Sample, Started, Unenforced};
+
+use crate::fold::Fold;
+use crate::timeline::Timeline;
+
+/// What a record says. `None` is "not measured" everywhere.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Report {
+    /// How it began: command, environment, machine, limits.
+    pub started: Started,
+    /// From the beginning to the last line, µs.
+    pub wall_us: u64,
+    /// How it ended.
+    pub end: End,
+    /// Set when the kernel killed processes of the run because memory ran out.
+    pub out_of_memory: Option<OutOfMemory>,
+    /// Readings in the record.
+    pub samples: u64,
+    /// CPU time.
+    pub cpu: Cpu,
+    /// Main memory.
+    pub memory: Memory,
+    /// The most that /dev/shm held.
+    pub shm_peak: Option<At<Bytes>>,
+    /// Processes and threads.
+    pub tasks: Tasks,
+    /// Block devices.
+    pub disk: Disk,
+    /// The cards that the run was given, by index.
+    pub cards: Vec<Card>,
+    /// Limits that were asked for and not enforced.
+    pub unenforced: Vec<Unenforced>,
+    /// The first lines of the record that could not be read.
+    pub damage: Vec<Damage>,
+    /// How many lines could not be read.
+    pub damaged_lines: u64,
+}
+
+impl Report {
+    /// Reads the rest of a record and says what it says. Memory does not grow with its length.
+    #[must_use]
+    pub fn of<R: BufRead>(record: Record<R>) -> Self {
+        let mut fold = Fold::new(record.started.clone(), record.running);
+        record.for_each(|line| fold.line(line));
+        fold.finish()
+    }
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum End {
+    /// The command returned this code.
+    Exited(u8),
+    /// A signal ended the command.
+    Signalled(i32),
+    /// The record stops without an end: Sconce itself was killed, or the machine went down.
+    Interrupted,
+    /// It has not ended.
+    Running,
+}
+
+impl From<Exit> for End {
+    fn from(exit: Exit) -> Self {
+        match exit {
+            Exit::Code(code) => Self::Exited(code),
+            Exit::Signal(signal) => Self::Signalled(signal),
+        }
+    }
+}
+
+/// A value and when it was seen.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct At<T> {
+    /// The value.
+    pub value: T,
+    /// Microseconds since the run began.
+    pub t_us: u64,
+}
+
+/// CPU time.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Cpu {
+    /// Time used by the whole process tree, µs.
+    pub used_us: Option<u64>,
+    /// Cores used on average over the run.
+    pub mean_cores: Option<f64>,
+    /// The most cores used between two readings, and the second one's time. Readings less than
+    /// 0.2 s apart are not compared: the kernel's clock ticks are too coarse for that.
+    pub peak_cores: Option<At<f64>>,
+    /// Time in which the limit held threads back, µs, summed over the machine's CPUs as the
+    /// kernel counts it; it can be more than [`Report::wall_us`].
+    pub throttled_us: Option<u64>,
+    /// Of the time in which it ran or wanted to run, the share in which the limit held it back,
+    /// 0 to 1: `throttled / (throttled + used)`. (The kernel sums both over CPUs: a run of two
+    /// busy threads under a limit of half a core has 0.75.)
+    pub throttled_share: Option<f64>,
+    /// Cores used over time.
+    pub timeline: Timeline,
+}
+
+/// Main memory.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Memory {
+    /// The most that was charged to the run's cgroup, file cache included, and the first reading
+    /// that knew of it.
+    pub peak: Option<At<Bytes>>,
+    /// The share of file cache, 0 to 1, at the fullest reading.
+    pub cache_share: Option<f64>,
+    /// The most of the proportional set sizes, summed over the tree.
+    pub pss_peak: Option<Bytes>,
+    /// The most of the resident set sizes, summed over the tree.
+    pub rss_peak: Option<Bytes>,
+    /// Charged memory over time, bytes; PSS, or RSS, where the cgroup tells nothing.
+    pub timeline: Timeline,
+}
+
+/// Processes and threads.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tasks {
+    /// The most processes at once.
+    pub processes_peak: Option<u32>,
+    /// The most threads at once.
+    pub threads_peak: Option<u32>,
+    /// Forks refused because of the pids limit.
+    pub pids_refused: Option<u64>,
+}
+
+/// Block devices.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Disk {
+    /// Bytes read.
+    pub read_bytes: Option<u64>,
+    /// Bytes written.
+    pub written_bytes: Option<u64>,
+}
+
+/// One card.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Card {
+    /// Which one. For a card that only samples name, uuid and name are empty.
+    pub summary: GpuSummary,
+    /// Readings in which it was.
+    pub samples: u64,
+    /// Mean share of time in which a kernel ran, 0 to 1.
+    pub utilisation_mean: Option<f64>,
+    /// The most memory that this run's processes held.
+    pub memory_peak_run: Option<At<Bytes>>,
+    /// The most memory that everyone held.
+    pub memory_peak_all: Option<At<Bytes>>,
+    /// Mean draw, watts.
+    pub power_mean_w: Option<f64>,
+    /// Energy between the first and the last reading.
+    pub energy: Option<Energy>,
+    /// The highest temperature, °C.
+    pub temperature_peak_c: Option<u32>,
+    /// Mean clock of the multiprocessors, MHz.
+    pub sm_clock_mean_mhz: Option<f64>,
+    /// Why its clocks were held down, and in which share of the readings (0 to 1); the most
+    /// frequent first.
+    pub throttled: Vec<(String, f64)>,
+    /// Share of time in which a kernel ran (0 to 1), over time.
+    pub timeline: Timeline,
+}
+
+/// Energy of a card.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Energy {
+    /// Watt-hours.
+    pub watt_hours: f64,
+    /// Summed from readings of the draw, because the card has no counter of energy.
+    pub estimated: bool,
+}
+
+/// One line of a list of runs.
+#[derive(Debug, Clone, PartialEq)]
+pub struct RunRow {
+    /// The run's name.
+    pub id: String,
+    /// The environment's name.
+    pub name: Option<String>,
+    /// When it began, milliseconds since 1970.
+    pub unix_ms: u64,
+    /// Program and arguments.
+    pub command: Vec<String>,
+    /// From the beginning to the last line, µs; `None` when there is only the beginning.
+    pub wall_us: Option<u64>,
+    /// How it ended.
+    pub end: End,
+    /// The kernel killed processes of the run because memory ran out.
+    pub out_of_memory: bool,
+    /// The most that was charged to the run's cgroup.
+    pub peak_memory: Option<Bytes>,
+}
+
+impl From<&RunEntry> for RunRow {
+    fn from(run: &RunEntry) -> Self {
+        let last = run.last.as_ref();
+        let peak = |sample: &Sample| sample.memory_peak.max(sample.memory);
+        let (end, out_of_memory, peak_memory) = match last.map(|line| &line.event) {
+            Some(Event::Ended(ended)) => (
+                Some(End::from(ended.exit)),
+                ended.out_of_memory.is_some(),
+                peak(&ended.last),
+            ),
+            Some(Event::Sample(sample)) => (None, kills(sample).is_some(), peak(sample)),
+            _ => (None, false, None),
+        };
+        Self {
+            id: run.started.id.clone(),
+            name: run.started.name.clone(),
+            unix_ms: run.started.unix_ms,
+            command: run.started.command.clone(),
+            wall_us: last.map(|line| line.t_us),
+            end: end.unwrap_or(match run.state {
+                State::Running => End::Running,
+                State::Ended | State::Interrupted => End::Interrupted,
+            }),
+            out_of_memory,
+            peak_memory,
+        }
+    }
+}
+
+/// Kills for want of memory that a sample knows of; `None` when there were none.
+pub(crate) fn kills(sample: &Sample) -> Option<u64> {
+    sample.oom_kills.filter(|kills| *kills > 0)
+}

@@ -1,0 +1,87 @@
+//! The part of a report that is about cards.
+
+use super::layout::{Page, Part, Tone, plain, toned};
+use super::report::figure;
+use super::spark::spark;
+use crate::model::{Card, Report};
+use crate::words::{duration, percent};
+
+/// A row for each card and the rows below it; without cards, a row that says so.
+pub(super) fn rows(page: &mut Page, report: &Report) {
+    if report.cards.is_empty() {
+        page.row("cards", [plain("none")]);
+    }
+    for card in &report.cards {
+        page.row(&format!("card {}", card.summary.index), head(card));
+        if let Some(line) = spark(&card.timeline, page.room()) {
+            page.row("", [toned(line, Tone::Graph)]);
+        }
+        if card.samples > 0 {
+            page.row("  memory", memory(card));
+            page.row("  power", power(card));
+            page.row("  held back", held_back(card));
+        }
+    }
+}
+
+fn head(card: &Card) -> Vec<Part> {
+    let name = match card.summary.name.as_str() {
+        "" => "–",
+        name => name,
+    };
+    let busy = match card.utilisation_mean {
+        _ if card.samples == 0 => toned("not measured", Tone::Dim),
+        Some(share) => plain(format!("busy {} of the time", percent(share))),
+        None => plain("busy: –"),
+    };
+    let clock = card.sm_clock_mean_mhz;
+    let clock = clock.map(|mhz| plain(format!("{mhz:.0} MHz on average")));
+    [plain(name), busy].into_iter().chain(clock).collect()
+}
+
+fn memory(card: &Card) -> Vec<Part> {
+    let of = card.summary.memory.map(|all| format!(" of {all}"));
+    let ours = match card.memory_peak_run {
+        Some(peak) => format!(
+            "this run {} at its peak, at {}",
+            peak.value,
+            duration(peak.t_us)
+        ),
+        None => "this run: –".to_owned(),
+    };
+    let all = figure(card.memory_peak_all.map(|peak| peak.value));
+    vec![
+        plain(ours),
+        plain(format!("everyone {all}{}", of.unwrap_or_default())),
+    ]
+}
+
+fn power(card: &Card) -> Vec<Part> {
+    let mean = figure(
+        card.power_mean_w
+            .map(|watts| format!("{watts:.0} W on average")),
+    );
+    let energy = figure(card.energy.map(|energy| {
+        let about = if energy.estimated { "about " } else { "" };
+        let digits = if energy.watt_hours < 10.0 { 2 } else { 0 };
+        format!("{about}{:.digits$} Wh", energy.watt_hours)
+    }));
+    let temperature = figure(card.temperature_peak_c.map(|c| format!("{c} °C at most")));
+    vec![plain(mean), plain(energy), plain(temperature)]
+}
+
+fn held_back(card: &Card) -> Vec<Part> {
+    if card.throttled.is_empty() {
+        return vec![plain("never")];
+    }
+    (card.throttled.iter())
+        .map(|(reason, share)| {
+            let text = format!(
+                "{} {} of the time",
+                reason.replace('-', " "),
+                percent(*share)
+            );
+            toned(text, Tone::Warning)
+        })
+        .collect()
+}

@@ -1,0 +1,312 @@
+//! The report after a run.
+
+use sconce_schema::Bytes;
+use sconce_schema::event::{Mode, OutOfMemory};
+
+use super::layout::{Page, Part, Tone, plain, toned};
+use super::spark::spark;
+use super::{Style, cards};
+use crate::model::{End, Report};
+use crate::timeline::Timeline;
+use crate::words::{command, count, date, duration, percent, signal};
+
+/// One run's report: what ran, on what, how long, how it ended, and what it used of what it
+/// could.
+#[must_use]
+pub fn report(report: &Report, style: Style) -> String {
+    let mut page = Page::new(style);
+    page.title(&report.started.id);
+    page.gap();
+    what_ran(&mut page, report);
+    page.gap();
+    what_it_used(&mut page, report);
+    cards::rows(&mut page, report);
+    what_to_know(&mut page, report);
+    page.into_text()
+}
+
+fn what_ran(page: &mut Page, report: &Report) {
+    let started = &report.started;
+    page.row("command", [plain(command(&started.command))]);
+    page.row("environment", environment(report));
+
+    let host = &started.host;
+    let driver = match &host.driver {
+        Some(driver) => format!("driver {driver}"),
+        None => "no NVIDIA driver".to_owned(),
+    };
+    let machine = [
+        Some(host.hostname.clone()),
+        host.cpu_model.clone(),
+        Some(count(host.cpus.into(), "core", "cores")),
+        Some(host.memory.to_string()),
+        Some(format!("Linux {}", host.kernel)),
+        Some(driver),
+    ];
+    page.row("machine", machine.into_iter().flatten().map(plain));
+
+    let began = format!("{} UTC", date(started.unix_ms));
+    let took = match report.end {
+        End::Running => format!("{} so far", duration(report.wall_us)),
+        End::Interrupted => format!("{} until the last reading", duration(report.wall_us)),
+        End::Exited(_) | End::Signalled(_) => duration(report.wall_us),
+    };
+    page.row("time", [plain(took), plain(format!("began {began}"))]);
+    let (words, tone) = ended(report);
+    page.row("ended", [toned(words, tone)]);
+}
+
+fn environment(report: &Report) -> Vec<Part> {
+    let started = &report.started;
+    let mut parts: Vec<Part> = started.name.iter().map(plain).collect();
+    if let Some(versions) = &started.versions {
+        let cuda = versions.cuda.map(|cuda| cuda.to_string());
+        let named = [
+            ("torch", versions.torch.as_ref()),
+            ("CUDA", cuda.as_ref()),
+            ("cuDNN", versions.cudnn.as_ref()),
+            ("Python", Some(&versions.python)),
+        ];
+        for (what, version) in named {
+            parts.extend(version.map(|version| plain(format!("{what} {version}"))));
+        }
+    }
+    if started.mode == Mode::Host {
+        parts.push(plain("the machine's own, no container"));
+    }
+    parts
+}
+
+/// How it ended, in one sentence.
+fn ended(report: &Report) -> (String, Tone) {
+    let by_kernel = |killed: OutOfMemory| {
+        let whose = match killed.limit {
+            Some(limit) => format!("the run's own limit of {limit} was hit"),
+            None => "not by the run's own limit".to_owned(),
+        };
+        let processes = count(killed.kills, "process", "processes");
+        (format!("out of memory, {whose}"), processes)
+    };
+    let with_kill = |how: &str, killed: OutOfMemory| {
+        let (why, processes) = by_kernel(killed);
+        format!("{how} after the kernel killed {processes}: {why}")
+    };
+    match (report.end, report.out_of_memory) {
+        (End::Signalled(9), Some(killed)) => {
+            let (why, processes) = by_kernel(killed);
+            (
+                format!("killed by the kernel: {why} ({processes} killed)"),
+                Tone::Bad,
+            )
+        }
+        (End::Signalled(number), killed) => {
+            let (name, meaning) = signal(number);
+            let how = format!("{meaning} ({name})");
+            (
+                killed.map_or(how.clone(), |killed| with_kill(&how, killed)),
+                Tone::Bad,
+            )
+        }
+        (End::Exited(0), None) => ("exit code 0".to_owned(), Tone::Good),
+        (End::Exited(code), None) => (exit_code(code), Tone::Bad),
+        (End::Exited(code), Some(killed)) => (with_kill(&exit_code(code), killed), Tone::Bad),
+        (End::Interrupted, killed) => {
+            let how =
+                "not known: Sconce was killed before the command ended, or the machine went down";
+            let also = killed.map(|killed| {
+                let (why, processes) = by_kernel(killed);
+                format!("; before that the kernel killed {processes}: {why}")
+            });
+            (format!("{how}{}", also.unwrap_or_default()), Tone::Bad)
+        }
+        (End::Running, None) => ("still running".to_owned(), Tone::Plain),
+        (End::Running, Some(killed)) => (with_kill("still running", killed), Tone::Bad),
+    }
+}
+
+/// An exit code; one that a shell made from a signal is named as such.
+fn exit_code(code: u8) -> String {
+    match code {
+        129..=159 => {
+            let (name, _) = signal(i32::from(code) - 128);
+            format!("exit code {code} (128 + {name})")
+        }
+        _ => format!("exit code {code}"),
+    }
+}
+
+fn what_it_used(page: &mut Page, report: &Report) {
+    page.row("CPU", cpu(report));
+    graph(page, &report.cpu.timeline);
+    page.row("memory", memory(report));
+    graph(page, &report.memory.timeline);
+
+    let limits = &report.started.limits;
+    let shm = report.shm_peak.map(|peak| {
+        let size = limits.shm.map(|size| format!(" of {size}"));
+        plain(format!(
+            "{}{} at its peak",
+            peak.value,
+            size.unwrap_or_default()
+        ))
+    });
+    page.row(
+        "/dev/shm",
+        [shm.unwrap_or_else(|| not_measured(report, "shm"))],
+    );
+    page.row("processes", tasks(report));
+
+    let disk = report.disk;
+    page.row(
+        "disk",
+        if disk.read_bytes.is_none() && disk.written_bytes.is_none() {
+            vec![not_measured(report, "disk")]
+        } else {
+            vec![
+                plain(format!("{} read", figure(disk.read_bytes.map(Bytes)))),
+                plain(format!("{} written", figure(disk.written_bytes.map(Bytes)))),
+            ]
+        },
+    );
+}
+
+fn cpu(report: &Report) -> Vec<Part> {
+    let cpu = &report.cpu;
+    let limits = &report.started.limits;
+    let Some(mean) = cpu.mean_cores else {
+        return vec![not_measured(report, "cpus")];
+    };
+    let of = match limits.cpus {
+        Some(cpus) => format!("of {cpus}{}", not_enforced(report, "cpus")),
+        None => format!("of the machine's {}", report.started.host.cpus),
+    };
+    let mut parts = vec![plain(format!("{mean:.2} {of} cores on average"))];
+    if let Some(peak) = cpu.peak_cores {
+        parts.push(plain(format!(
+            "peak {:.2} at {}",
+            peak.value,
+            duration(peak.t_us)
+        )));
+    }
+    parts.extend(match cpu.throttled_share {
+        None => limits.cpus.map(|_| plain("held back: –")),
+        Some(share) if share > 0.0 => {
+            let text = format!("held back by its limit {} of the time", percent(share));
+            Some(toned(
+                text,
+                if share >= 0.25 {
+                    Tone::Warning
+                } else {
+                    Tone::Plain
+                },
+            ))
+        }
+        Some(_) => Some(plain("never held back")),
+    });
+    parts
+}
+
+fn memory(report: &Report) -> Vec<Part> {
+    let memory = &report.memory;
+    let limits = &report.started.limits;
+    let mut parts = Vec::new();
+    match memory.peak {
+        Some(peak) => {
+            let of = match limits.memory {
+                Some(limit) => format!(" of {limit}{}", not_enforced(report, "memory")),
+                None => String::new(),
+            };
+            let at = duration(peak.t_us);
+            parts.push(plain(format!("{}{of} at its peak, at {at}", peak.value)));
+        }
+        None => parts.push(not_measured(report, "memory")),
+    }
+    if let Some(share) = memory.cache_share {
+        parts.push(plain(format!("file cache {} of it", percent(share))));
+    }
+    if let Some(pss) = memory.pss_peak {
+        parts.push(plain(format!("processes' own {pss} (PSS)")));
+    } else if let Some(rss) = memory.rss_peak {
+        parts.push(plain(format!(
+            "processes {rss}, shared pages counted again (RSS)"
+        )));
+    }
+    if limits.memory.is_none() {
+        parts.push(plain("no limit"));
+    }
+    parts
+}
+
+fn tasks(report: &Report) -> Vec<Part> {
+    let tasks = report.tasks;
+    if tasks.processes_peak.is_none() && tasks.threads_peak.is_none() {
+        return vec![not_measured(report, "pids")];
+    }
+    let mut parts = vec![
+        plain(format!("{} at most", figure(tasks.processes_peak))),
+        plain(format!("{} threads", figure(tasks.threads_peak))),
+    ];
+    parts.extend(match tasks.pids_refused {
+        Some(0) => Some(plain("none refused")),
+        Some(refused) => Some(toned(format!("{refused} refused by the limit"), Tone::Bad)),
+        None => report.started.limits.pids.map(|_| plain("refused: –")),
+    });
+    parts
+}
+
+fn graph(page: &mut Page, timeline: &Timeline) {
+    if let Some(line) = spark(timeline, page.room()) {
+        page.row("", [toned(line, Tone::Graph)]);
+    }
+}
+
+fn what_to_know(page: &mut Page, report: &Report) {
+    for limit in &report.unenforced {
+        let mut parts = vec![toned(
+            format!("{}: {}", limit.what, limit.why),
+            Tone::Warning,
+        )];
+        parts.extend(limit.hint.iter().map(plain));
+        page.row("not enforced", parts);
+    }
+    if let Some(first) = report.damage.first() {
+        let lines = count(report.damaged_lines, "line", "lines");
+        let text = format!("{lines} of the record cannot be read; the first is {first}");
+        page.row("damaged", [toned(text, Tone::Warning)]);
+    }
+    let hints = report.hints();
+    if !hints.is_empty() {
+        page.gap();
+    }
+    for hint in hints {
+        page.row("hint", [plain(hint)]);
+    }
+}
+
+/// "not measured", with the reason where the run gave one for that limit.
+fn not_measured(report: &Report, what: &str) -> Part {
+    let why = report.unenforced.iter().find(|limit| limit.what == what);
+    toned(
+        match why {
+            Some(limit) => format!("not measured: {}", limit.why),
+            None if report.samples == 0 => {
+                "not measured: it ended before the first reading".to_owned()
+            }
+            None => "not measured".to_owned(),
+        },
+        Tone::Dim,
+    )
+}
+
+fn not_enforced(report: &Report, what: &str) -> &'static str {
+    if report.unenforced.iter().any(|limit| limit.what == what) {
+        " (not enforced)"
+    } else {
+        ""
+    }
+}
+
+/// A figure, or a dash.
+pub(super) fn figure(value: Option<impl ToString>) -> String {
+    value.map_or_else(|| "–".to_owned(), |value| value.to_string())
+}

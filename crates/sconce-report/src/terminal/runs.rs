@@ -1,0 +1,106 @@
+//! The list of runs.
+
+use sconce_record::Listing;
+
+use super::Style;
+use super::layout::{Tone, paint};
+use crate::model::{End, RunRow};
+use crate::words::{clean, command, date, duration, signal};
+
+const GAP: &str = "  ";
+const HEAD: [&str; 6] = ["RUN", "BEGAN (UTC)", "TOOK", "MEMORY", "ENDED", "COMMAND"];
+/// Columns of figures, which end at the same place.
+const RIGHT: [usize; 2] = [2, 3];
+/// The last column gets what is left, but no less than this.
+const NARROWEST_COMMAND: usize = 12;
+
+/// A table of runs, newest first, and what cannot be read of them.
+#[must_use]
+pub fn runs(listing: &Listing, style: Style) -> String {
+    if listing.runs.is_empty() && listing.unreadable.is_empty() {
+        return "No run has been recorded.\n".to_owned();
+    }
+    let mut text = String::new();
+    if !listing.runs.is_empty() {
+        let rows: Vec<_> = listing
+            .runs
+            .iter()
+            .map(|run| row(&RunRow::from(run)))
+            .collect();
+        let mut widths = HEAD.map(str::len);
+        for (cells, _) in &rows {
+            for (width, cell) in widths.iter_mut().zip(cells) {
+                *width = (*width).max(cell.chars().count());
+            }
+        }
+        let others: usize = widths[..5].iter().map(|width| width + GAP.len()).sum();
+        widths[5] = style
+            .columns()
+            .saturating_sub(others)
+            .max(NARROWEST_COMMAND);
+
+        text += &line(&HEAD.map(str::to_owned), &widths, [Tone::Dim; 6], style);
+        for (cells, ended) in &rows {
+            let tones = [
+                Tone::Plain,
+                Tone::Plain,
+                Tone::Plain,
+                Tone::Plain,
+                *ended,
+                Tone::Plain,
+            ];
+            text += &line(cells, &widths, tones, style);
+        }
+    }
+    for error in &listing.unreadable {
+        text += &paint(&clean(&error.to_string()), Tone::Warning, style);
+        text.push('\n');
+    }
+    text
+}
+
+fn row(run: &RunRow) -> ([String; 6], Tone) {
+    let dash = || "–".to_owned();
+    let (ended, tone) = match run.end {
+        _ if run.out_of_memory => ("out of memory".to_owned(), Tone::Bad),
+        End::Exited(0) => ("exit 0".to_owned(), Tone::Good),
+        End::Exited(code) => (format!("exit {code}"), Tone::Bad),
+        End::Signalled(number) => (signal(number).0, Tone::Bad),
+        End::Interrupted => ("interrupted".to_owned(), Tone::Bad),
+        End::Running => ("running".to_owned(), Tone::Strong),
+    };
+    let cells = [
+        clean(&run.id),
+        date(run.unix_ms),
+        run.wall_us.map_or_else(dash, duration),
+        run.peak_memory.map_or_else(dash, |bytes| bytes.to_string()),
+        ended,
+        clean(&command(&run.command)),
+    ];
+    (cells, tone)
+}
+
+fn line(cells: &[String; 6], widths: &[usize; 6], tones: [Tone; 6], style: Style) -> String {
+    let mut line = String::new();
+    for (n, cell) in cells.iter().enumerate() {
+        let cell = shortened(cell, widths[n]);
+        let pad = " ".repeat(widths[n] - cell.chars().count());
+        let cell = paint(&cell, tones[n], style);
+        match n {
+            _ if RIGHT.contains(&n) => line += &format!("{pad}{cell}{GAP}"),
+            5 => line += &cell,
+            _ => line += &format!("{cell}{pad}{GAP}"),
+        }
+    }
+    line.push('\n');
+    line
+}
+
+/// At most `width` characters, with an ellipsis for what is left out.
+fn shortened(text: &str, width: usize) -> String {
+    if text.chars().count() <= width {
+        return text.to_owned();
+    }
+    let kept: String = text.chars().take(width.saturating_sub(1)).collect();
+    format!("{kept}…")
+}

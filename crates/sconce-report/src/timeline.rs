@@ -1,0 +1,150 @@
+//! A figure over time in constant memory.
+
+/// How many buckets a timeline has at most.
+const BUCKETS: usize = 240;
+
+/// A figure over time: up to 240 buckets of equal width, each with the mean and the peak of its
+/// readings. When the run outgrows them, neighbours are joined and the width doubles.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Timeline {
+    bucket_us: u64,
+    buckets: Vec<Bucket>,
+}
+
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+struct Bucket {
+    sum: f64,
+    readings: u64,
+    peak: f64,
+}
+
+impl Bucket {
+    fn join(self, other: Self) -> Self {
+        Self {
+            sum: self.sum + other.sum,
+            readings: self.readings + other.readings,
+            peak: self.peak.max(other.peak),
+        }
+    }
+}
+
+impl Default for Timeline {
+    fn default() -> Self {
+        Self {
+            bucket_us: 50_000,
+            buckets: Vec::new(),
+        }
+    }
+}
+
+impl Timeline {
+    /// Adds a reading, `t_us` microseconds after the run began. Negative ones and those that are
+    /// no number are not kept: no figure of ours can be either.
+    pub(crate) fn add(&mut self, t_us: u64, value: f64) {
+        if !(value.is_finite() && value >= 0.0) {
+            return;
+        }
+        while t_us / self.bucket_us >= BUCKETS as u64 {
+            self.buckets = (self.buckets.chunks(2))
+                .map(|pair| pair.iter().copied().fold(Bucket::default(), Bucket::join))
+                .collect();
+            self.bucket_us = self.bucket_us.saturating_mul(2);
+        }
+        let at = (t_us / self.bucket_us) as usize;
+        if self.buckets.len() <= at {
+            self.buckets.resize(at + 1, Bucket::default());
+        }
+        self.buckets[at] = self.buckets[at].join(Bucket {
+            sum: value,
+            readings: 1,
+            peak: value,
+        });
+    }
+
+    /// How many readings it holds.
+    #[must_use]
+    pub fn readings(&self) -> u64 {
+        self.buckets.iter().map(|bucket| bucket.readings).sum()
+    }
+
+    /// Width of a bucket, µs.
+    #[must_use]
+    pub fn bucket_us(&self) -> u64 {
+        self.bucket_us
+    }
+
+    /// The mean of each bucket; `None` where nothing was read.
+    pub fn means(&self) -> impl Iterator<Item = Option<f64>> {
+        (self.buckets.iter())
+            .map(|bucket| (bucket.readings > 0).then(|| bucket.sum / bucket.readings as f64))
+    }
+
+    /// The mean of each of `columns` equal parts of the time, from the beginning to the last
+    /// reading. A part without a reading has the one before it, as a step line would; the first
+    /// parts may have none.
+    #[must_use]
+    pub fn columns(&self, columns: usize) -> Vec<Option<f64>> {
+        let count = self.buckets.len();
+        let mut before = None;
+        (0..columns)
+            .map(|column| {
+                let from = column * count / columns;
+                let to = ((column + 1) * count / columns).max(from + 1).min(count);
+                let part = (self.buckets.get(from..to).unwrap_or_default().iter())
+                    .copied()
+                    .fold(Bucket::default(), Bucket::join);
+                if part.readings > 0 {
+                    before = Some(part.sum / part.readings as f64);
+                }
+                before
+            })
+            .collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn a_long_run_fits() {
+        let mut timeline = Timeline::default();
+        for second in 0..86_400_u64 {
+            timeline.add(second * 1_000_000, if second < 43_200 { 1.0 } else { 3.0 });
+        }
+        assert_eq!(timeline.readings(), 86_400);
+        assert!(timeline.buckets.len() <= BUCKETS);
+        assert_eq!(timeline.columns(2), [Some(1.0), Some(3.0)]);
+    }
+
+    #[test]
+    fn gaps_are_filled_from_before() {
+        let mut timeline = Timeline::default();
+        timeline.add(50_000, 1.0);
+        timeline.add(150_000, 2.0);
+        timeline.add(170_000, f64::NAN);
+        let means: Vec<_> = timeline.means().collect();
+        assert_eq!(means, [None, Some(1.0), None, Some(2.0)]);
+        assert_eq!(timeline.columns(4), [None, Some(1.0), Some(1.0), Some(2.0)]);
+        assert_eq!(timeline.columns(8).len(), 8);
+        assert_eq!(timeline.columns(0), []);
+        assert_eq!(Timeline::default().columns(3), [None; 3]);
+    }
+
+    proptest! {
+        #[test]
+        fn no_reading_panics_or_is_lost(
+            readings in proptest::collection::vec((any::<u64>(), 0.0..1e18), 0..50),
+            columns in 0_usize..500,
+        ) {
+            let mut timeline = Timeline::default();
+            for (t_us, value) in &readings {
+                timeline.add(*t_us, *value);
+            }
+            prop_assert_eq!(timeline.readings(), readings.len() as u64);
+            prop_assert!(timeline.buckets.len() <= BUCKETS);
+            prop_assert_eq!(timeline.columns(columns).len(), columns);
+        }
+    }
+}

@@ -1,0 +1,159 @@
+//! Figures in words.
+
+use std::fmt::Write;
+
+use sconce_record::UtcMinute;
+
+/// A length of time: `340 ms`, `14.2 s`, `12 min 05 s`, `3 h 12 min`, `2 d 3 h`.
+pub(crate) fn duration(us: u64) -> String {
+    let s = us / 1_000_000;
+    match s {
+        0 if us < 999_500 => format!("{} ms", (us + 500) / 1000),
+        0..100 => format!("{:.1} s", us as f64 / 1e6),
+        100..3_600 => format!("{} min {:02} s", s / 60, s % 60),
+        3_600..86_400 => format!("{} h {:02} min", s / 3_600, s / 60 % 60),
+        _ => format!("{} d {} h", s / 86_400, s / 3_600 % 24),
+    }
+}
+
+/// A share between 0 and 1: `23 %`; a small one that is not nothing is `under 1 %`.
+pub(crate) fn percent(share: f64) -> String {
+    let percent = (share * 100.0).round();
+    if share > 0.0 && percent < 1.0 {
+        "under 1 %".to_owned()
+    } else {
+        format!("{percent:.0} %")
+    }
+}
+
+/// A wall-clock time to the minute, UTC: `2026-11-21 00:34`.
+pub(crate) fn date(unix_ms: u64) -> String {
+    let at = UtcMinute::of(unix_ms);
+    let (day, minute) = (
+        format!("{:04}-{:02}-{:02}", at.year, at.month, at.day),
+        format!("{:02}:{:02}", at.hour, at.minute),
+    );
+    format!("{day} {minute}")
+}
+
+/// Program and arguments as a shell would take them.
+pub(crate) fn command(words: &[String]) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./=:,+@%".contains(c);
+    let mut line = String::new();
+    for word in words {
+        if !line.is_empty() {
+            line.push(' ');
+        }
+        if !word.is_empty() && word.chars().all(plain) {
+            line.push_str(word);
+        } else {
+            let _ = write!(line, "'{}'", word.replace('\'', r"'\''"));
+        }
+    }
+    line
+}
+
+/// A text from a record as it may go to a terminal: what would move the cursor, change colours or
+/// turn the direction of writing is replaced.
+pub(crate) fn clean(text: &str) -> String {
+    let obeyed = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+    };
+    text.chars()
+        .map(|c| match c {
+            '\n' | '\t' => ' ',
+            c if obeyed(c) => '\u{fffd}',
+            c => c,
+        })
+        .collect()
+}
+
+/// `1 process`, `2 processes`.
+pub(crate) fn count(n: u64, one: &str, many: &str) -> String {
+    format!("{n} {}", if n == 1 { one } else { many })
+}
+
+/// A signal's name and meaning on Linux (`signal(7)`), as the end of "the command was …".
+pub(crate) fn signal(number: i32) -> (String, &'static str) {
+    let (name, meaning) = match number {
+        1 => ("SIGHUP", "ended because its terminal closed"),
+        2 => ("SIGINT", "interrupted (Ctrl-C)"),
+        3 => ("SIGQUIT", "ended by Ctrl-\\"),
+        4 => (
+            "SIGILL",
+            "ended by an instruction that this CPU does not know",
+        ),
+        5 => ("SIGTRAP", "ended by a trap"),
+        6 => ("SIGABRT", "aborted by itself"),
+        7 => ("SIGBUS", "ended by a bus error"),
+        8 => ("SIGFPE", "ended by an arithmetic error"),
+        9 => ("SIGKILL", "killed"),
+        11 => ("SIGSEGV", "ended by a segmentation fault"),
+        13 => ("SIGPIPE", "ended because nobody read its output"),
+        14 => ("SIGALRM", "ended by its alarm clock"),
+        15 => ("SIGTERM", "asked to end"),
+        24 => ("SIGXCPU", "ended by its limit of CPU time"),
+        25 => ("SIGXFSZ", "ended by its limit of file size"),
+        31 => ("SIGSYS", "ended by a system call that is not allowed"),
+        _ => return (format!("signal {number}"), "ended"),
+    };
+    (name.to_owned(), meaning)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lengths_of_time() {
+        for (us, text) in [
+            (0, "0 ms"),
+            (340_400, "340 ms"),
+            (999_600, "1.0 s"),
+            (14_249_000, "14.2 s"),
+            (725_000_000, "12 min 05 s"),
+            (11_520_000_000, "3 h 12 min"),
+            (183_600_000_000, "2 d 3 h"),
+        ] {
+            assert_eq!(duration(us), text);
+        }
+    }
+
+    #[test]
+    fn shares_are_not_rounded_to_nothing() {
+        for (share, text) in [
+            (0.0, "0 %"),
+            (0.001, "under 1 %"),
+            (0.006, "1 %"),
+            (1.0, "100 %"),
+        ] {
+            assert_eq!(percent(share), text);
+        }
+    }
+
+    #[test]
+    fn commands_can_be_pasted() {
+        let words =
+            |words: &[&str]| command(&words.iter().map(|w| (*w).to_owned()).collect::<Vec<_>>());
+        assert_eq!(
+            words(&["python", "train.py", "--lr=1e-3"]),
+            "python train.py --lr=1e-3"
+        );
+        assert_eq!(
+            words(&["sh", "-c", "echo it's; ls"]),
+            r"sh -c 'echo it'\''s; ls'"
+        );
+        assert_eq!(words(&["x", ""]), "x ''");
+        assert_eq!(words(&[]), "");
+    }
+
+    #[test]
+    fn nothing_steers_the_terminal() {
+        assert_eq!(
+            clean("a\u{1b}[2Jb\r\u{9b}31m\u{202e}c\nd"),
+            "a\u{fffd}[2Jb\u{fffd}\u{fffd}31m\u{fffd}c d"
+        );
+        assert_eq!(clean("Grüße, 数字"), "Grüße, 数字");
+    }
+}

@@ -1,0 +1,246 @@
+//! The suites of a release: fetched, checked against their signatures and digests, unpacked.
+
+use std::io::Read;
+use std::time::SystemTime;
+
+use sconce_schema::{Hint, Progress, Sha256, exit};
+use sconce_store::fetch::{FetchError, shown};
+
+use super::openpgp::{SignatureError, Verifier, open_clearsigned};
+use super::release::{Release, ReleaseError, ReleaseFile};
+use super::sources::{Mirrors, Security};
+use crate::documents::{Documents, sha256};
+
+/// No release file of Debian's is near this size (trixie's has 140 KB).
+const RELEASE_LIMIT_BYTES: u64 = 16 << 20;
+/// No index is near this size (trixie's has 57 MB). A larger one would also mean much memory.
+const INDEX_LIMIT_BYTES: u64 = 1 << 30;
+/// Memory that the decompressor may use; `xz -9` needs 65 MiB.
+const XZ_MEMORY_LIMIT_BYTES: u64 = 256 << 20;
+
+/// One suite, checked.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Suite {
+    /// Its codename, `trixie-security`.
+    pub name: String,
+    /// Base address of its archive, which the files of its packages are below.
+    pub base: String,
+    /// Its index for one architecture.
+    pub packages: String,
+}
+
+/// Why the archive cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum ArchiveError {
+    /// A file of it could not be fetched.
+    #[error("cannot read the archive's {what}")]
+    Fetch {
+        /// What was fetched.
+        what: &'static str,
+        /// Why not.
+        source: FetchError,
+    },
+    /// Its release file is not trusted.
+    #[error("{url} is refused")]
+    Signature {
+        /// The release file.
+        url: String,
+        /// Why.
+        source: SignatureError,
+    },
+    /// Its release file is not to be used.
+    #[error("{url} is refused")]
+    Release {
+        /// The release file.
+        url: String,
+        /// Why.
+        source: ReleaseError,
+    },
+    /// Bytes are not what the release file says.
+    #[error("{url} is not what the signed release file says: {why}")]
+    Digest {
+        /// The index.
+        url: String,
+        /// What differs.
+        why: String,
+    },
+    /// An index cannot be decompressed.
+    #[error("{url} cannot be decompressed")]
+    Decompress {
+        /// The index.
+        url: String,
+        /// What the decompressor said.
+        source: std::io::Error,
+    },
+    /// A decompressed index is not text.
+    #[error("{url} is not UTF-8 text")]
+    NotText {
+        /// The index.
+        url: String,
+    },
+}
+
+impl Hint for ArchiveError {
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::Fetch { source: FetchError::NotFound { .. }, .. } => Some(
+                "check `[system] mirror`: it has to be the archive's base, above `dists/`".to_owned(),
+            ),
+            Self::Fetch { source, .. } => source.hint(),
+            Self::Signature { source, .. } => source.hint(),
+            Self::Release { source, .. } => source.hint(),
+            Self::Digest { .. } | Self::Decompress { .. } | Self::NotText { .. } => Some(
+                "the mirror is being updated, or a proxy changes files; try again, or use another mirror"
+                    .to_owned(),
+            ),
+        }
+    }
+
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::Fetch { source, .. } => source.exit_code(),
+            Self::Signature { source, .. } => source.exit_code(),
+            Self::Release { source, .. } => source.exit_code(),
+            Self::Digest { .. } | Self::Decompress { .. } | Self::NotText { .. } => exit::VERIFY,
+        }
+    }
+}
+
+/// What reading an archive needs.
+pub(crate) struct Archive<'a> {
+    pub(crate) documents: &'a dyn Documents,
+    pub(crate) verifier: &'a dyn Verifier,
+    /// OpenPGP keys that are trusted, binary or armoured.
+    pub(crate) keyring: &'a [u8],
+    pub(crate) now: SystemTime,
+    pub(crate) progress: &'a dyn Progress,
+}
+
+impl Archive<'_> {
+    /// The three suites of a stable release, all at once: the release itself, its updates, its
+    /// security updates.
+    pub(crate) fn suites(
+        &self,
+        mirrors: &Mirrors,
+        codename: &str,
+        architecture: &str,
+    ) -> Result<Vec<Suite>, ArchiveError> {
+        let wanted = [
+            (codename.to_owned(), mirrors.main.as_str(), false),
+            (format!("{codename}-updates"), mirrors.main.as_str(), false),
+            (
+                format!("{codename}-security"),
+                mirrors.security.uri(),
+                matches!(mirrors.security, Security::Guessed(_)),
+            ),
+        ];
+        let suites: Vec<Result<Option<Suite>, ArchiveError>> = std::thread::scope(|scope| {
+            let threads: Vec<_> = wanted
+                .iter()
+                .map(|(name, base, is_guess)| {
+                    scope.spawn(move || match self.suite(name, base, architecture) {
+                        Err(ArchiveError::Fetch { source: FetchError::NotFound { .. }, .. }) if *is_guess => {
+                            self.progress.note(&format!(
+                                "no security updates: {} has no {name}; name the archive that has them with `[system] security-mirror`",
+                                shown(base)
+                            ));
+                            Ok(None)
+                        }
+                        suite => suite.map(Some),
+                    })
+                })
+                .collect();
+            threads
+                .into_iter()
+                .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+                .collect()
+        });
+        suites.into_iter().filter_map(Result::transpose).collect()
+    }
+
+    fn suite(&self, name: &str, base: &str, architecture: &str) -> Result<Suite, ArchiveError> {
+        let folder = format!("{base}/dists/{name}");
+        let url = format!("{folder}/InRelease");
+        let message = self
+            .documents
+            .get(&url, RELEASE_LIMIT_BYTES)
+            .map_err(|source| ArchiveError::Fetch { what: "release file", source })?;
+        let text = open_clearsigned(&message, self.keyring, self.verifier)
+            .map_err(|source| ArchiveError::Signature { url: shown(&url), source })?;
+        let wrong = |source| ArchiveError::Release { url: shown(&url), source };
+        let release = Release::parse(&text).map_err(wrong)?;
+        release.check(name, self.now).map_err(wrong)?;
+        let plain = release.file(&format!("main/binary-{architecture}/Packages")).map_err(wrong)?;
+        let packed = release.file(&format!("main/binary-{architecture}/Packages.xz")).map_err(wrong)?;
+        let packages = self.index(&folder, &release, plain, packed)?;
+        self.progress.done(name);
+        Ok(Suite { name: name.to_owned(), base: base.to_owned(), packages })
+    }
+
+    /// The decompressed index. It is kept decompressed: that costs some disk and saves, each
+    /// time, a second of decompressing.
+    fn index(
+        &self,
+        folder: &str,
+        release: &Release,
+        plain: &ReleaseFile,
+        packed: &ReleaseFile,
+    ) -> Result<String, ArchiveError> {
+        let url = format!("{folder}/{}", packed.path);
+        let text = |bytes| String::from_utf8(bytes).map_err(|_| ArchiveError::NotText { url: shown(&url) });
+        if let Some(bytes) = self.documents.kept(&plain.sha256)
+            && sha256(&bytes) == plain.sha256
+        {
+            return text(bytes);
+        }
+        if plain.size.max(packed.size) > INDEX_LIMIT_BYTES {
+            let why = format!("it says {} bytes, the limit is {INDEX_LIMIT_BYTES}", plain.size.max(packed.size));
+            return Err(ArchiveError::Digest { url: shown(&url), why });
+        }
+        let bytes = self
+            .fetch_index(folder, release.by_hash, packed)
+            .map_err(|source| ArchiveError::Fetch { what: "index", source })?;
+        check(&url, &bytes, packed.size, &packed.sha256)?;
+        let bytes = decompress(&bytes, plain.size)
+            .map_err(|source| ArchiveError::Decompress { url: shown(&url), source })?;
+        check(&url, &bytes, plain.size, &plain.sha256)?;
+        self.documents.keep(&plain.sha256, &bytes);
+        text(bytes)
+    }
+
+    /// By its digest where the archive offers that: then a mirror that is updated at this moment
+    /// cannot give the next index for the last release file.
+    fn fetch_index(&self, folder: &str, by_hash: bool, file: &ReleaseFile) -> Result<Vec<u8>, FetchError> {
+        if by_hash {
+            let parent = file.path.rsplit_once('/').map_or("", |(parent, _)| parent);
+            let url = format!("{folder}/{parent}/by-hash/SHA256/{}", file.sha256);
+            match self.documents.get(&url, file.size) {
+                // Some mirrors leave the digests out.
+                Err(FetchError::NotFound { .. }) => {}
+                result => return result,
+            }
+        }
+        self.documents.get(&format!("{folder}/{}", file.path), file.size)
+    }
+}
+
+fn check(url: &str, bytes: &[u8], size: u64, wanted: &Sha256) -> Result<(), ArchiveError> {
+    let why = if bytes.len() as u64 != size {
+        format!("it has {} bytes, not {size}", bytes.len())
+    } else if sha256(bytes) != *wanted {
+        format!("its SHA-256 is {}, not {wanted}", sha256(bytes))
+    } else {
+        return Ok(());
+    };
+    Err(ArchiveError::Digest { url: shown(url), why })
+}
+
+/// Decompresses up to one byte more than `size`, so that a larger stream is seen as wrong and
+/// not followed to its end.
+fn decompress(packed: &[u8], size: u64) -> std::io::Result<Vec<u8>> {
+    let stream = liblzma::stream::Stream::new_stream_decoder(XZ_MEMORY_LIMIT_BYTES, liblzma::stream::CONCATENATED)?;
+    let decoder = liblzma::read::XzDecoder::new_stream(packed, stream);
+    let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0).saturating_add(1));
+    decoder.take(size + 1).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}

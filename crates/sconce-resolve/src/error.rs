@@ -1,0 +1,134 @@
+//! Why a spec cannot be locked.
+
+use std::path::PathBuf;
+
+use sconce_schema::{Hint, exit};
+
+use crate::debian::ArchiveError;
+use crate::debian::index::IndexError;
+use crate::debian::openpgp::SignatureError;
+use crate::debian::solve::SolveError;
+use crate::debian::sources::NoMirror;
+use crate::python::compile::CompileError;
+use crate::python::uv::UvError;
+
+/// Why a spec cannot be locked.
+#[derive(Debug, thiserror::Error)]
+pub enum ResolveError {
+    /// A release that is not known.
+    #[error("`{release}` is not a release that environments are made from")]
+    Release {
+        /// What was asked for.
+        release: String,
+    },
+    /// An architecture that is not known.
+    #[error("environments are not made for the architecture `{architecture}`")]
+    Architecture {
+        /// What was asked for.
+        architecture: String,
+    },
+    /// The release does not have this Python.
+    #[error("{release} has no Python {wanted}; it has {}", has.join(" and "))]
+    Python {
+        /// The release.
+        release: String,
+        /// The version that was asked for.
+        wanted: String,
+        /// The versions that it has.
+        has: Vec<String>,
+    },
+    /// The release lacks a package that every environment needs.
+    #[error("{release} has no usable package `{package}`")]
+    Incomplete {
+        /// The release.
+        release: String,
+        /// The package.
+        package: &'static str,
+    },
+    /// There is no keyring to check the archive with.
+    #[error("there is no keyring to check the signatures of Debian with")]
+    NoKeyring,
+    /// The keyring cannot be read.
+    #[error("cannot read the keyring {}", path.display())]
+    Keyring {
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// No archive is known.
+    #[error("no system packages can be resolved")]
+    Mirror(#[from] NoMirror),
+    /// No program checks signatures here.
+    #[error("the archive cannot be trusted")]
+    Signature(#[from] SignatureError),
+    /// The archive cannot be used.
+    #[error("the Debian archive cannot be used")]
+    Archive(#[from] ArchiveError),
+    /// An index is malformed.
+    #[error("the index of {suite} is malformed")]
+    Index {
+        /// The suite.
+        suite: String,
+        /// What is wrong.
+        source: IndexError,
+    },
+    /// System packages do not resolve.
+    #[error("the system packages do not resolve")]
+    Solve(#[from] SolveError),
+    /// There is no uv.
+    #[error("the Python packages cannot be resolved")]
+    Uv(#[from] UvError),
+    /// Python packages do not resolve.
+    #[error("the Python packages cannot be locked")]
+    Compile(#[from] CompileError),
+}
+
+impl ResolveError {
+    fn inner(&self) -> Option<&dyn Hint> {
+        match self {
+            Self::Mirror(e) => Some(e),
+            Self::Signature(e) => Some(e),
+            Self::Archive(e) => Some(e),
+            Self::Solve(e) => Some(e),
+            Self::Uv(e) => Some(e),
+            Self::Compile(e) => Some(e),
+            Self::Release { .. }
+            | Self::Architecture { .. }
+            | Self::Python { .. }
+            | Self::Incomplete { .. }
+            | Self::NoKeyring
+            | Self::Keyring { .. }
+            | Self::Index { .. } => None,
+        }
+    }
+}
+
+impl Hint for ResolveError {
+    fn hint(&self) -> Option<String> {
+        let text = match self {
+            Self::Release { .. } => {
+                let names = crate::RELEASES.map(|name| format!("`debian/{name}`"));
+                return Some(format!("write {} in `[system] release`", names.join(" or ")));
+            }
+            Self::Architecture { .. } => "amd64 and arm64 are supported",
+            Self::Python { .. } => "change `[python] version`, or `[system] release`",
+            Self::NoKeyring | Self::Keyring { .. } => {
+                "install the package debian-archive-keyring (Debian and Ubuntu have it), or copy its \
+                 /usr/share/keyrings/debian-archive-keyring.gpg from a machine that has it"
+            }
+            Self::Incomplete { .. } | Self::Index { .. } => "use another mirror",
+            _ => return self.inner().and_then(Hint::hint),
+        };
+        Some(text.to_owned())
+    }
+
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::Release { .. } | Self::Architecture { .. } | Self::NoKeyring | Self::Keyring { .. } => exit::BAD_INPUT,
+            Self::Python { .. } | Self::Incomplete { .. } => exit::NO_SOLUTION,
+            Self::Index { .. } => exit::VERIFY,
+            _ => self.inner().map_or(exit::BUG, Hint::exit_code),
+        }
+    }
+}

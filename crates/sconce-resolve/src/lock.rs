@@ -1,0 +1,261 @@
+//! From values of a spec to a lock.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc;
+use std::time::SystemTime;
+
+use sconce_schema::lock::{Deb, FORMAT, Lock, Target as LockTarget, Wheel};
+use sconce_schema::{Progress, Sha256};
+use sconce_store::Store;
+
+use crate::debian::index::Index;
+use crate::debian::openpgp::{Verifier, find_verifier};
+use crate::debian::sources::{self, AptFile, MirrorOverride, Mirrors, SignedBy};
+use crate::debian::{Archive, Suite, base_packages, pythons, solve, version};
+use crate::python::IndexSettings;
+use crate::python::compile::{Compile, Requirements};
+use crate::python::tags::{Machine, Target};
+use crate::python::uv::{self, UvSource};
+use crate::python::versions::name_versions;
+use crate::{Documents, ResolveError};
+
+/// The releases that environments are made from, by Debian's codename.
+pub const RELEASES: [&str; 2] = ["bookworm", "trixie"];
+
+/// Where the package debian-archive-keyring puts its keyring, newest name first.
+const KEYRINGS: [&str; 2] = [
+    "/usr/share/keyrings/debian-archive-keyring.pgp",
+    "/usr/share/keyrings/debian-archive-keyring.gpg",
+];
+
+/// What is to be locked: the spec's values, flags already merged into them.
+#[derive(Debug, Clone)]
+pub struct LockInput {
+    /// `debian/trixie`.
+    pub release: String,
+    /// Debian's name of the architecture: `amd64`, `arm64`.
+    pub architecture: String,
+    /// Python's major and minor version; absent: the release's own.
+    pub python: Option<String>,
+    /// Python packages.
+    pub requirements: Requirements,
+    /// The spec's folder: relative paths in requirements are below it.
+    pub folder: PathBuf,
+    /// Debian packages besides the base set, as `apt-get install` takes them.
+    pub system_packages: Vec<String>,
+    /// Python indexes that the spec or a flag names.
+    pub index: IndexSettings,
+    /// Debian archives that the spec, the configuration or a flag names.
+    pub mirror: MirrorOverride,
+    /// The lock that is there, whose versions are kept where they still satisfy.
+    pub previous: Option<Lock>,
+    /// Take the newest of everything.
+    pub upgrade: bool,
+    /// Digest of the inputs, for [`Lock::inputs`].
+    pub inputs: Sha256,
+}
+
+/// What the machine offers for it.
+pub struct LockEnv<'a> {
+    /// What archives are read through.
+    pub documents: &'a dyn Documents,
+    /// Where uv is kept.
+    pub store: &'a Store,
+    /// apt's sources: `/etc/apt/sources.list`, `/etc/apt/sources.list.d/*` and, for cloud images,
+    /// `/etc/apt/mirrors/*`.
+    pub apt_files: Vec<AptFile>,
+    /// OpenPGP keys that may sign the archive; absent: those that the apt source names, else
+    /// those of the package debian-archive-keyring.
+    pub keyring: Option<Vec<u8>>,
+    /// The folders of PATH, where `gpgv` or `sqv` is looked for.
+    pub path_folders: Vec<PathBuf>,
+    /// The whole environment, for uv and pip.
+    pub environment: BTreeMap<OsString, OsString>,
+    /// Where uv comes from.
+    pub uv: UvSource,
+    /// The indexes that the machine's pip uses; they count when neither the spec nor uv's own
+    /// variables name any. Leave them empty when uv has a configuration file of its own.
+    pub pip_index: IndexSettings,
+    /// The time.
+    pub now: SystemTime,
+}
+
+/// What resolving Python packages needs to know of the release.
+struct Interpreter {
+    /// `3.13`
+    version: String,
+    /// `3.13.5-2+deb13u5`
+    full: String,
+    /// `2.41-12+deb13u1`
+    glibc: String,
+}
+
+/// Resolves everything. Debian's and Python's packages are resolved at the same time.
+///
+/// # Errors
+/// [`ResolveError`] of whichever failed; Debian's first.
+pub fn lock(input: &LockInput, env: &LockEnv<'_>, progress: &dyn Progress) -> Result<Lock, ResolveError> {
+    let codename = codename(&input.release)?;
+    let machine = Machine::from_debian(&input.architecture)
+        .ok_or_else(|| ResolveError::Architecture { architecture: input.architecture.clone() })?;
+    let previous = input.previous.as_ref().filter(|previous| {
+        let same = previous.target.release == input.release && previous.target.architecture == input.architecture;
+        same && !input.upgrade
+    });
+    progress.stage("resolve", None);
+    std::thread::scope(|scope| {
+        // The interpreter is known as soon as the indexes are read. Until then this thread sees
+        // to uv, afterwards Debian's packages are resolved beside it.
+        let (send, receive) = mpsc::channel::<(String, Target)>();
+        let wheels = scope.spawn(move || -> Result<Vec<Wheel>, ResolveError> {
+            if input.requirements.is_empty() {
+                return Ok(Vec::new());
+            }
+            let uv = uv::find(&env.uv, machine, env.store, &env.environment, progress)?;
+            let Ok((python, target)) = receive.recv() else {
+                // The other thread failed and says why.
+                return Ok(Vec::new());
+            };
+            let compile = Compile {
+                uv: &uv,
+                folder: &input.folder,
+                environment: &env.environment,
+                index: &input.index,
+                pip_index: &env.pip_index,
+                python: &python,
+                target,
+                keep: previous.map_or(&[], |lock| &lock.wheels),
+            };
+            Ok(compile.run(&input.requirements)?)
+        });
+        let debian = resolve_debian(input, env, codename, machine, previous, progress, send);
+        let wheels = wheels.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let (debs, python) = debian?;
+        let wheels = wheels?;
+        let deb = |name: String| {
+            debs.iter().find(|deb| deb.name == name).map(|deb| deb.version.clone()).unwrap_or_default()
+        };
+        let versions = name_versions(&wheels, &deb(format!("python{python}")), &deb("libc6".to_owned()));
+        Ok(Lock {
+            version: FORMAT,
+            inputs: input.inputs,
+            target: LockTarget {
+                release: input.release.clone(),
+                architecture: input.architecture.clone(),
+                python,
+            },
+            versions,
+            wheels,
+            debs,
+        })
+    })
+}
+
+fn codename(release: &str) -> Result<&str, ResolveError> {
+    release
+        .strip_prefix("debian/")
+        .filter(|name| RELEASES.contains(name))
+        .ok_or_else(|| ResolveError::Release { release: release.to_owned() })
+}
+
+fn resolve_debian(
+    input: &LockInput,
+    env: &LockEnv<'_>,
+    codename: &str,
+    machine: Machine,
+    previous: Option<&Lock>,
+    progress: &dyn Progress,
+    send: mpsc::Sender<(String, Target)>,
+) -> Result<(Vec<Deb>, String), ResolveError> {
+    let mirrors = sources::find(&env.apt_files, &input.mirror)?;
+    let keyring = keyring(env, &mirrors)?;
+    let verifier: Box<dyn Verifier> = find_verifier(&env.path_folders)?;
+    let archive = Archive {
+        documents: env.documents,
+        verifier: verifier.as_ref(),
+        keyring: &keyring,
+        now: env.now,
+        progress,
+    };
+    let suites = archive.suites(&mirrors, codename, &input.architecture)?;
+    let index = read_index(&suites, &input.architecture)?;
+    let interpreter = interpreter(&index, input)?;
+    let target = Target {
+        python_minor: minor(&interpreter.version, &input.release, "python3")?,
+        glibc_minor: minor(version::upstream(&interpreter.glibc), &input.release, "libc6")?,
+        machine,
+    };
+    // Nobody receives when no Python packages are wanted, or when uv could not be had.
+    let _ = send.send((version::upstream(&interpreter.full).to_owned(), target));
+    let mut requests = input.system_packages.clone();
+    requests.extend(base_packages(&interpreter.version).into_iter().map(|package| package.name));
+    let keep = previous.map_or_else(BTreeMap::new, |lock| {
+        lock.debs.iter().map(|deb| (deb.name.clone(), deb.version.clone())).collect()
+    });
+    let packages = solve::solve(&index, &requests, &keep)?;
+    let mut debs = Vec::with_capacity(packages.len());
+    for number in packages {
+        let package = index.package(number);
+        debs.push(Deb {
+            name: package.name.to_owned(),
+            version: package.version.to_owned(),
+            architecture: package.architecture.to_owned(),
+            url: format!("{}/{}", crate::python::pylock::without_credentials(&suites[package.suite].base), package.path),
+            size: package.size,
+            sha256: package.sha256.parse().map_err(|_| ResolveError::Incomplete {
+                release: input.release.clone(),
+                package: "sha256",
+            })?,
+        });
+    }
+    Ok((debs, interpreter.version))
+}
+
+fn read_index<'a>(suites: &'a [Suite], architecture: &str) -> Result<Index<'a>, ResolveError> {
+    let mut index = Index::default();
+    for (number, suite) in suites.iter().enumerate() {
+        index
+            .add(number, &suite.packages, architecture)
+            .map_err(|source| ResolveError::Index { suite: suite.name.clone(), source })?;
+    }
+    Ok(index)
+}
+
+fn interpreter(index: &Index<'_>, input: &LockInput) -> Result<Interpreter, ResolveError> {
+    let missing = |package| ResolveError::Incomplete { release: input.release.clone(), package };
+    let default = pythons::default_version(index);
+    let version = input.python.clone().or(default).ok_or_else(|| missing("python3"))?;
+    let newest = |name: &str| index.newest(name).map(|number| index.package(number).version.to_owned());
+    let full = newest(&format!("python{version}")).ok_or_else(|| ResolveError::Python {
+        release: input.release.clone(),
+        wanted: version.clone(),
+        has: pythons::versions(index),
+    })?;
+    let glibc = newest("libc6").ok_or_else(|| missing("libc6"))?;
+    Ok(Interpreter { version, full, glibc })
+}
+
+/// The second number of a version.
+fn minor(version: &str, release: &str, package: &'static str) -> Result<u32, ResolveError> {
+    version
+        .split('.')
+        .nth(1)
+        .and_then(|minor| minor.parse().ok())
+        .ok_or_else(|| ResolveError::Incomplete { release: release.to_owned(), package })
+}
+
+fn keyring(env: &LockEnv<'_>, mirrors: &Mirrors) -> Result<Vec<u8>, ResolveError> {
+    let path = match (&env.keyring, &mirrors.signed_by) {
+        (Some(keyring), _) => return Ok(keyring.clone()),
+        (None, Some(SignedBy::Key(key))) => return Ok(key.clone().into_bytes()),
+        (None, Some(SignedBy::File(path))) => path.as_path(),
+        (None, None) => KEYRINGS
+            .iter()
+            .map(Path::new)
+            .find(|path| path.is_file())
+            .ok_or(ResolveError::NoKeyring)?,
+    };
+    std::fs::read(path).map_err(|source| ResolveError::Keyring { path: path.to_owned(), source })
+}

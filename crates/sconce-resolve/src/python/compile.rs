@@ -1,0 +1,346 @@
+//! Driving `uv pip compile`.
+
+use std::collections::BTreeMap;
+use std::ffi::{OsStr, OsString};
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output, Stdio};
+
+use sconce_schema::lock::Wheel;
+use sconce_schema::{Hint, exit};
+
+use super::index_settings::IndexSettings;
+use super::pylock::{self, PylockError};
+use super::redact;
+use super::tags::Target;
+
+/// What is wanted. All three may be given; together they are one set.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Requirements {
+    /// Requirements, one each (PEP 508).
+    pub packages: Vec<String>,
+    /// A `requirements.txt`.
+    pub file: Option<PathBuf>,
+    /// A `pyproject.toml`: its `[project] dependencies`. The project itself is not built.
+    pub pyproject: Option<PathBuf>,
+}
+
+impl Requirements {
+    /// Whether nothing is wanted.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        *self == Self::default()
+    }
+}
+
+/// Why packages do not resolve, as far as uv's text tells it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NoSolution {
+    /// A project that the index does not have.
+    NoSuchProject,
+    /// Wheels are there, for other platforms only.
+    OtherPlatforms,
+    /// Wheels are there, for other versions of Python only.
+    OtherPythons,
+    /// There are source distributions only.
+    SourcesOnly,
+    /// Anything else: requirements that exclude each other, versions that are not there.
+    Conflict,
+}
+
+/// Why there is no set of wheels.
+#[derive(Debug, thiserror::Error)]
+pub enum CompileError {
+    /// A requirement that is none.
+    #[error("`{text}` in `[python] packages` is not a requirement: {why}")]
+    Requirement {
+        /// The text.
+        text: String,
+        /// What is wrong.
+        why: &'static str,
+    },
+    /// The packages do not resolve.
+    #[error("the Python packages do not resolve; uv says:\n{stderr}")]
+    NoSolution {
+        /// Why, where uv's text tells it.
+        kind: NoSolution,
+        /// What uv wrote, whole, without credentials.
+        stderr: String,
+    },
+    /// Something would have to be built to know what it needs.
+    #[error("the Python packages need something to be built first; uv says:\n{stderr}")]
+    NeedsBuild {
+        /// What uv wrote.
+        stderr: String,
+    },
+    /// An index or a file could not be fetched.
+    #[error("uv could not read from an index; it says:\n{stderr}")]
+    Fetch {
+        /// What uv wrote.
+        stderr: String,
+    },
+    /// uv needs some Python on the machine, of any version.
+    #[error("uv finds no Python on this machine; it says:\n{stderr}")]
+    NoPython {
+        /// What uv wrote.
+        stderr: String,
+    },
+    /// uv failed in another way.
+    #[error("uv failed; it says:\n{stderr}")]
+    Failed {
+        /// What uv wrote.
+        stderr: String,
+    },
+    /// uv could not be run, or its files could not be read or written.
+    #[error("cannot run {}", program.display())]
+    Run {
+        /// The program.
+        program: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// What uv wrote cannot be used.
+    #[error("what uv resolved cannot be locked")]
+    Pylock(#[from] PylockError),
+}
+
+impl Hint for CompileError {
+    fn hint(&self) -> Option<String> {
+        let text = match self {
+            Self::Requirement { .. } => "write for example `torch==2.15.0` or `numpy>=2`",
+            Self::NoSolution { kind, .. } => match kind {
+                NoSolution::NoSuchProject => "check the name's spelling, or add the index that has it with `[python] extra-index`",
+                NoSolution::OtherPlatforms => "ask for a version that has wheels for Linux on this architecture and glibc",
+                NoSolution::OtherPythons => "ask for another version of the package, or of Python with `[python] version`",
+                NoSolution::SourcesOnly => "only wheels are locked: build one with `pip wheel` and name it as `name @ file:///…`, or ask for a version that has wheels",
+                NoSolution::Conflict => "loosen the versions that are named above",
+            },
+            Self::NeedsBuild { .. } => "name its dependencies in `[python] packages`, or in `[project] dependencies` without `dynamic`",
+            Self::Fetch { .. } => "check the network, the proxy and the index; what is in the store is kept",
+            Self::NoPython { .. } => "install any Python (on Debian and Ubuntu: `apt-get install python3-minimal`); its version does not matter",
+            Self::Pylock(e) => return e.hint(),
+            Self::Failed { .. } | Self::Run { .. } => return None,
+        };
+        Some(text.to_owned())
+    }
+
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::NoSolution { .. } | Self::NeedsBuild { .. } => exit::NO_SOLUTION,
+            Self::Fetch { .. } => exit::FETCH,
+            Self::Requirement { .. } | Self::NoPython { .. } | Self::Failed { .. } | Self::Run { .. } => exit::BAD_INPUT,
+            Self::Pylock(e) => e.exit_code(),
+        }
+    }
+}
+
+/// What a resolution needs besides the requirements.
+#[derive(Debug, Clone, Copy)]
+pub struct Compile<'a> {
+    /// uv.
+    pub uv: &'a Path,
+    /// Relative paths among the requirements are below this folder; uv also looks here for
+    /// settings of its own.
+    pub folder: &'a Path,
+    /// The complete environment of uv.
+    pub environment: &'a BTreeMap<OsString, OsString>,
+    /// Indexes that the spec or a flag names.
+    pub index: &'a IndexSettings,
+    /// Indexes that the machine's pip uses.
+    pub pip_index: &'a IndexSettings,
+    /// The full version of Python, `3.13.5`.
+    pub python: &'a str,
+    /// What the wheels have to run on.
+    pub target: Target,
+    /// Wheels of the previous lock, whose versions are kept where they still satisfy.
+    pub keep: &'a [Wheel],
+}
+
+/// Platforms that uv 0.7 and newer know, as minor numbers of glibc.
+const PLATFORMS: [u32; 12] = [17, 28, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40];
+
+impl Compile<'_> {
+    /// Resolves to one wheel for each package, sorted by name.
+    pub fn run(&self, requirements: &Requirements) -> Result<Vec<Wheel>, CompileError> {
+        if requirements.is_empty() {
+            return Ok(Vec::new());
+        }
+        check_packages(&requirements.packages)?;
+        let failed = |source| CompileError::Run { program: self.uv.to_owned(), source };
+        let scratch = tempfile::tempdir().map_err(failed)?;
+        // uv takes nothing else for the name of such a file, and reads the versions to keep from
+        // the file that it is going to write.
+        let lock = scratch.path().join("pylock.toml");
+        if !self.keep.is_empty() {
+            std::fs::write(&lock, preferences(self.keep)).map_err(failed)?;
+        }
+        let output = self.call(requirements, &lock).map_err(failed)?;
+        if !output.status.success() {
+            return Err(classify(redact(String::from_utf8_lossy(&output.stderr).trim_end())));
+        }
+        let text = std::fs::read_to_string(&lock).map_err(failed)?;
+        Ok(pylock::parse(&text, self.target, scratch.path())?)
+    }
+
+    fn call(&self, requirements: &Requirements, lock: &Path) -> std::io::Result<Output> {
+        let mut command = Command::new(self.uv);
+        command
+            .args(["pip", "compile", "--quiet", "--color", "never", "--no-progress"])
+            .args(["--format", "pylock.toml", "--no-header", "--no-annotate", "--generate-hashes"])
+            .args(["--only-binary", ":all:", "--no-python-downloads"])
+            .args(["--python-version", self.python])
+            .args(["--python-platform", &self.platform()])
+            .arg("--output-file")
+            .arg(lock)
+            .args(self.index.arguments())
+            .current_dir(self.folder)
+            .env_clear()
+            .envs(self.environment)
+            .envs(self.index.variables(self.pip_index, self.environment))
+            .stdin(Stdio::piped())
+            .stdout(Stdio::null())
+            .stderr(Stdio::piped());
+        if self.index.is_empty() {
+            command.args(self.pip_index.arguments());
+        }
+        command.args([&requirements.file, &requirements.pyproject].into_iter().flatten());
+        if !requirements.packages.is_empty() {
+            command.arg("-");
+        }
+        let mut uv = command.spawn()?;
+        if let Some(mut stdin) = uv.stdin.take() {
+            // A uv that ended early has said why on its standard error.
+            let _ = stdin.write_all(requirements.packages.join("\n").as_bytes());
+        }
+        uv.wait_with_output()
+    }
+
+    /// The newest platform that uv knows and the target runs.
+    fn platform(&self) -> String {
+        let known = PLATFORMS.into_iter().rfind(|minor| *minor <= self.target.glibc_minor);
+        let minor = known.unwrap_or(PLATFORMS[0]);
+        format!("{}-manylinux_2_{minor}", self.target.machine.name())
+    }
+}
+
+/// A requirement must not be an option of a requirements file, nor several of them.
+fn check_packages(packages: &[String]) -> Result<(), CompileError> {
+    for text in packages {
+        let why = if text.trim().is_empty() {
+            "it is empty"
+        } else if text.trim_start().starts_with('-') {
+            "it is an option"
+        } else if text.contains(['\n', '\r', '\0']) {
+            "it has more than one line"
+        } else {
+            continue;
+        };
+        return Err(CompileError::Requirement { text: text.clone(), why });
+    }
+    Ok(())
+}
+
+/// The least of a `pylock.toml` that uv reads versions from. Names and versions in a lock are of
+/// plain characters; others are left out and so resolved anew.
+fn preferences(keep: &[Wheel]) -> String {
+    let plain = |text: &str| text.bytes().all(|b| b.is_ascii_alphanumeric() || b".+!-_".contains(&b));
+    let mut text = "lock-version = \"1.0\"\ncreated-by = \"sconce\"\n".to_owned();
+    for wheel in keep.iter().filter(|w| plain(&w.name) && plain(&w.version)) {
+        text += &format!("[[packages]]\nname = \"{}\"\nversion = \"{}\"\n", wheel.name, wheel.version);
+    }
+    text
+}
+
+/// What kind of failure uv's text speaks of. The phrases are those of uv 0.13; with another uv a
+/// failure may come out as a more general kind, with the same text.
+fn classify(stderr: String) -> CompileError {
+    let says = |phrases: &[&str]| phrases.iter().any(|phrase| stderr.contains(phrase));
+    if says(&["No solution found"]) {
+        let kind = if says(&["was not found in the package registry", "was not found in the provided package locations"]) {
+            NoSolution::NoSuchProject
+        } else if says(&["with a matching platform tag"]) {
+            NoSolution::OtherPlatforms
+        } else if says(&["with a matching Python"]) {
+            NoSolution::OtherPythons
+        } else if says(&["no usable wheels"]) {
+            NoSolution::SourcesOnly
+        } else {
+            NoSolution::Conflict
+        };
+        return CompileError::NoSolution { kind, stderr };
+    }
+    if says(&["Building source distributions is disabled"]) {
+        CompileError::NeedsBuild { stderr }
+    } else if says(&["No interpreter found", "No Python interpreter", "Could not find a Python"]) {
+        CompileError::NoPython { stderr }
+    } else if says(&["Request failed", "Failed to fetch", "Failed to download", "Git operation failed", "network was disabled", "Network connectivity is disabled"]) {
+        CompileError::Fetch { stderr }
+    } else {
+        CompileError::Failed { stderr }
+    }
+}
+
+/// Whether an environment names indexes for uv by itself.
+pub(super) fn names_indexes(environment: &BTreeMap<OsString, OsString>) -> bool {
+    ["UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS", "UV_CONFIG_FILE"]
+        .into_iter()
+        .any(|name| environment.get(OsStr::new(name)).is_some_and(|value| !value.is_empty()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What uv 0.13.8 wrote, hosts changed.
+    const SAID: [(&str, NoSolution); 5] = [
+        ("error: No solution found when resolving dependencies\n  cause: Because nosuchpackage was not found in the package registry and you require nosuchpackage, we can conclude that your requirements are unsatisfiable.", NoSolution::NoSuchProject),
+        ("error: No solution found when resolving dependencies\n  cause: Because torch==1.2.0 has no wheels with a matching Python ABI tag (e.g., `cp313`) and you require torch==1.2.0, we can conclude that your requirements are unsatisfiable.", NoSolution::OtherPythons),
+        ("error: No solution found when resolving dependencies\n  cause: Because pyspark==3.5.0 has no usable wheels and you require pyspark==3.5.0, we can conclude that your requirements are unsatisfiable.\n\nhint: Wheels are required for `pyspark` because building from source is disabled for all packages (i.e., with `--no-build`)", NoSolution::SourcesOnly),
+        ("error: No solution found when resolving dependencies\n  cause: Because triton-windows>=3.2.0.post11 has no wheels with a matching platform tag (e.g., `manylinux_2_40_x86_64`) and you require triton-windows, we can conclude that your requirements are unsatisfiable.", NoSolution::OtherPlatforms),
+        ("error: No solution found when resolving dependencies\n  cause: Because there is no version of tensorrt==10.0.0 and you require tensorrt==10.0.0, we can conclude that your requirements are unsatisfiable.", NoSolution::Conflict),
+    ];
+
+    #[test]
+    fn failures_are_told_apart() {
+        for (said, expected) in SAID {
+            let error = classify(said.to_owned());
+            assert!(matches!(&error, CompileError::NoSolution { kind, .. } if *kind == expected), "{error}");
+            assert!(error.to_string().contains(said));
+            assert_eq!(error.exit_code(), exit::NO_SOLUTION);
+        }
+        for (said, code) in [
+            ("error: Building source distributions is disabled", exit::NO_SOLUTION),
+            ("error: Request failed after 3 retries in 6.4s\n  cause: Failed to fetch: http://127.0.0.1:1/simple/pyspark/", exit::FETCH),
+            ("error: Git operation failed\n  cause: failed to clone into: c2/git-v1/db/332af4028b2840dc", exit::FETCH),
+            ("error: No interpreter found for Python 3.13 in virtual environments, managed installations, or search path", exit::BAD_INPUT),
+            ("error: Couldn't parse requirement in `-` at position 0", exit::BAD_INPUT),
+        ] {
+            assert_eq!(classify(said.to_owned()).exit_code(), code, "{said}");
+        }
+    }
+
+    #[test]
+    fn a_package_is_one_requirement() {
+        for text in ["--index-url https://evil.example", " -r other.txt", "numpy\n--find-links /tmp", "", "a\r-e ."] {
+            let error = check_packages(&[text.to_owned()]).unwrap_err();
+            assert!(matches!(error, CompileError::Requirement { .. }), "{text}");
+        }
+        assert!(check_packages(&["torch==2.15.0".to_owned(), "x @ https://example.org/x.whl".to_owned()]).is_ok());
+    }
+
+    #[test]
+    fn preferences_are_toml_whatever_the_lock_holds() {
+        let wheel = |name: &str, version: &str| Wheel {
+            name: name.to_owned(),
+            version: version.to_owned(),
+            file: String::new(),
+            url: String::new(),
+            size: None,
+            sha256: sconce_schema::Sha256([0; 32]),
+        };
+        let text = preferences(&[wheel("torch", "2.8.0+cu126"), wheel("evil", "1\"\n[x]")]);
+        let table: toml::Table = toml::from_str(&text).unwrap();
+        assert_eq!(table["packages"].as_array().unwrap().len(), 1);
+        assert_eq!(table["packages"][0]["version"].as_str(), Some("2.8.0+cu126"));
+    }
+}

@@ -1,0 +1,293 @@
+//! Limits: the run's own cgroup, on v1, v2 or both side by side.
+//!
+//! Placing has two steps, so that a folder's name is on disk before the folder is:
+//! [`Placement::choose`] says where the folders will be and what cannot be enforced there, and
+//! [`Cgroup::create`] makes them. What was not limited is still accounted where that is possible,
+//! and silently not where it is not.
+
+mod v1;
+mod v2;
+
+#[cfg(test)]
+mod test;
+
+use std::io;
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, accessat};
+use sconce_host::Cgroups;
+use sconce_host::sampler::{RunCgroups, V1Folders};
+use sconce_schema::event::{OutOfMemory, Unenforced};
+use sconce_schema::request::{DeviceNode, Limits};
+use sconce_schema::units::Bytes;
+
+/// The folder that holds the runs' folders.
+const PARENT: &str = "sconce";
+
+/// What this module does with a cgroup file system.
+pub(crate) trait Files {
+    /// Makes one folder.
+    fn make(&self, folder: &Path) -> io::Result<()>;
+    /// Writes a control file that exists.
+    fn write(&self, file: &Path, text: &str) -> io::Result<()>;
+    /// Reads a control file.
+    fn read(&self, file: &Path) -> io::Result<String>;
+    /// Removes a folder that has no processes and no folders.
+    fn remove(&self, folder: &Path) -> io::Result<()>;
+    /// Whether the caller may write there.
+    fn writable(&self, path: &Path) -> bool;
+}
+
+/// The kernel's.
+pub(crate) struct Kernel;
+
+impl Files for Kernel {
+    fn make(&self, folder: &Path) -> io::Result<()> {
+        Ok(rustix::fs::mkdir(folder, Mode::from_raw_mode(0o755))?)
+    }
+
+    fn write(&self, file: &Path, text: &str) -> io::Result<()> {
+        let file = rustix::fs::open(file, OFlags::WRONLY | OFlags::CLOEXEC, Mode::empty())?;
+        rustix::io::write(file, text.as_bytes())?;
+        Ok(())
+    }
+
+    fn read(&self, file: &Path) -> io::Result<String> {
+        std::fs::read_to_string(file)
+    }
+
+    fn remove(&self, folder: &Path) -> io::Result<()> {
+        std::fs::remove_dir(folder)
+    }
+
+    fn writable(&self, path: &Path) -> bool {
+        accessat(CWD, path, Access::WRITE_OK, AtFlags::EACCESS).is_ok()
+    }
+}
+
+/// What a run asks of its cgroup.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Asked<'a> {
+    /// The run's name; its folders' too.
+    pub(crate) id: &'a str,
+    pub(crate) limits: &'a Limits,
+    /// Allow these devices and the harmless ones, and no others; `None` leaves devices alone.
+    pub(crate) devices: Option<&'a [DeviceNode]>,
+    /// Whether the caller is the machine's root.
+    pub(crate) privileged: bool,
+}
+
+/// Where a run's cgroups will be.
+#[derive(Debug, Default)]
+pub(crate) struct Placement {
+    v1: Vec<v1::Folder>,
+    v2: Option<v2::Folder>,
+    /// Limits that cannot be enforced here.
+    pub(crate) unenforced: Vec<Unenforced>,
+}
+
+impl Placement {
+    /// Chooses. On v2 this also enables controllers in the parents and may move this process to
+    /// a leaf, because a folder with processes cannot have limited children.
+    pub(crate) fn choose(files: &dyn Files, cgroups: Option<&Cgroups>, asked: Asked<'_>) -> Self {
+        let mut placement = Self::default();
+        let Some(cgroups) = cgroups else {
+            placement.refuse(&asked, |_| true, "no cgroup file system is mounted", None);
+            return placement;
+        };
+        let is_v2 = |controller: &str| cgroups.controller(controller).is_some_and(|h| h.v2);
+        if let Some(v2) = cgroups.v2().filter(|_| ["cpu", "memory", "pids"].iter().any(|c| is_v2(c))) {
+            match v2::choose(files, v2, &asked, &is_v2) {
+                Ok(folder) => placement.v2 = Some(folder),
+                Err(v2::Barrier { why, hint }) => {
+                    placement.refuse(&asked, is_v2, &why, hint);
+                }
+            }
+        }
+        v1::choose(files, cgroups, &asked, &mut placement);
+        placement
+    }
+
+    /// The folders that [`Cgroup::create`] will make, to be removed whatever happens.
+    pub(crate) fn folders(&self) -> impl Iterator<Item = &Path> {
+        let v2 = self.v2.iter().map(|folder| folder.path.as_path());
+        self.v1.iter().map(|folder| folder.path.as_path()).chain(v2)
+    }
+
+    /// Says that the limits of the controllers that `concerned` names are not enforced.
+    fn refuse(
+        &mut self,
+        asked: &Asked<'_>,
+        concerned: impl Fn(&str) -> bool,
+        why: &str,
+        hint: Option<String>,
+    ) {
+        for (controller, what) in asked.limited() {
+            if concerned(controller) {
+                self.unenforced.push(Unenforced {
+                    what: what.to_owned(),
+                    why: why.to_owned(),
+                    hint: hint.clone(),
+                });
+            }
+        }
+    }
+}
+
+impl Asked<'_> {
+    /// The controllers that a limit needs, with the limit's name for people.
+    fn limited(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        let limits = self.limits;
+        [
+            ("cpu", "cpus", limits.cpus.is_some()),
+            ("memory", "memory", limits.memory.is_some()),
+            ("pids", "pids", limits.pids.is_some()),
+        ]
+        .into_iter()
+        .filter_map(|(controller, what, set)| set.then_some((controller, what)))
+    }
+}
+
+/// A run's own cgroups. Removed by [`Cgroup::remove`], which leaves them when something still
+/// lives there.
+pub(crate) struct Cgroup<'a> {
+    files: &'a dyn Files,
+    placement: Placement,
+    memory: Option<Bytes>,
+}
+
+/// How a process becomes a member.
+#[derive(Debug, Default)]
+pub(crate) struct Join {
+    /// v1: `tasks` files; a process with one thread writes `0` to each. Unlike `cgroup.procs`
+    /// this takes no lock that waits for every CPU.
+    pub(crate) tasks: Vec<OwnedFd>,
+    /// v2: the folder, for clone3.
+    pub(crate) folder: Option<OwnedFd>,
+}
+
+impl<'a> Cgroup<'a> {
+    /// Makes the folders and sets the limits. What turns out not to work is added to
+    /// [`Cgroup::unenforced`].
+    pub(crate) fn create(files: &'a dyn Files, mut placement: Placement, asked: Asked<'_>) -> Self {
+        v1::create(files, &mut placement, &asked);
+        v2::create(files, &mut placement, &asked);
+        Self {
+            files,
+            placement,
+            memory: asked.limits.memory,
+        }
+    }
+
+    /// Limits that cannot be enforced here.
+    pub(crate) fn unenforced(&self) -> &[Unenforced] {
+        &self.placement.unenforced
+    }
+
+    /// Opens what a process needs to become a member.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn join(&self) -> io::Result<Join> {
+        let open = |path: &Path, flags| rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty());
+        Ok(Join {
+            tasks: self
+                .placement
+                .v1
+                .iter()
+                .map(|folder| open(&folder.path.join("tasks"), OFlags::WRONLY))
+                .collect::<Result<_, _>>()?,
+            folder: match &self.placement.v2 {
+                Some(folder) => Some(open(&folder.path, OFlags::PATH | OFlags::DIRECTORY)?),
+                None => None,
+            },
+        })
+    }
+
+    /// The folders, as the sampler wants them.
+    pub(crate) fn sampled(&self) -> RunCgroups {
+        let has = |controller: &str| {
+            self.placement
+                .v1
+                .iter()
+                .find(|folder| folder.controllers.iter().any(|c| c == controller))
+                .map(|folder| folder.path.clone())
+        };
+        match &self.placement.v2 {
+            _ if !self.placement.v1.is_empty() => RunCgroups::V1(V1Folders {
+                pids: has("pids"),
+                memory: has("memory"),
+                cpu: has("cpu"),
+                cpuacct: has("cpuacct"),
+                blkio: None,
+            }),
+            Some(folder) => RunCgroups::V2(folder.path.clone()),
+            None => RunCgroups::None,
+        }
+    }
+
+    /// Whether the kernel killed something for want of memory.
+    pub(crate) fn out_of_memory(&self) -> Option<OutOfMemory> {
+        let v1 = self.placement.v1.iter().find_map(|f| v1::out_of_memory(self.files, f));
+        let v2 = || self.placement.v2.as_ref().and_then(|f| v2::out_of_memory(self.files, f));
+        let (kills, own) = v1.or_else(v2)?;
+        (kills > 0).then(|| OutOfMemory {
+            limit: self.memory.filter(|_| own),
+            kills,
+        })
+    }
+
+    /// Removes the folders.
+    ///
+    /// # Errors
+    /// The folder that could not be removed, and why.
+    pub(crate) fn remove(&self) -> Result<(), (PathBuf, io::Error)> {
+        self.placement
+            .folders()
+            .try_for_each(|folder| remove_folder(self.files, folder))
+    }
+}
+
+/// Removes one run's folder; one that is gone is fine.
+fn remove_folder(files: &dyn Files, folder: &Path) -> Result<(), (PathBuf, io::Error)> {
+    match files.remove(folder) {
+        Err(error) if error.kind() != io::ErrorKind::NotFound => Err((folder.to_owned(), error)),
+        _ => Ok(()),
+    }
+}
+
+/// Removes the folder of a run whose Sconce is dead, with whatever still lives there.
+///
+/// # Errors
+/// The folder that could not be removed, and why; the killed processes may need a moment.
+pub(crate) fn remove_leftover(files: &dyn Files, folder: &Path) -> Result<(), (PathBuf, io::Error)> {
+    remove_folder(files, folder).or_else(|_| {
+        let listed = files.read(&folder.join("cgroup.procs")).unwrap_or_default();
+        for pid in listed.lines().filter_map(|line| line.parse().ok()) {
+            // 0 is how the kernel writes a process of another namespace.
+            if let Some(pid) = rustix::process::Pid::from_raw(pid) {
+                let _ = rustix::process::kill_process(pid, rustix::process::Signal::KILL);
+            }
+        }
+        remove_folder(files, folder)
+    })
+}
+
+/// The value of `key` in a file of `key value` lines.
+fn keyed(text: &str, key: &str) -> Option<u64> {
+    text.lines().find_map(|line| {
+        let (name, value) = line.split_once(' ')?;
+        if name == key { value.trim().parse().ok() } else { None }
+    })
+}
+
+/// Quota and period of a CPU limit, µs. The kernel takes quotas from 1 ms and periods to 1 s, so
+/// that a very small share needs the longest period.
+fn cpu_quota(millicores: u32) -> (u64, u64) {
+    let share = u64::from(millicores);
+    match share * 100 {
+        quota @ 1_000.. => (quota, 100_000),
+        _ => ((share * 1_000).max(1_000), 1_000_000),
+    }
+}

@@ -1,0 +1,166 @@
+//! cgroup v1: one hierarchy for each controller, or for a few together.
+
+use std::io;
+use std::path::PathBuf;
+
+use sconce_host::Cgroups;
+use sconce_schema::event::Unenforced;
+
+use super::{Asked, Files, PARENT, Placement, cpu_quota, keyed};
+
+/// A run's folder in one hierarchy.
+#[derive(Debug)]
+pub(super) struct Folder {
+    pub(super) path: PathBuf,
+    pub(super) controllers: Vec<String>,
+}
+
+/// The harmless devices: null, zero, full, random, urandom, tty, ptmx, and every pts.
+const DEVICES: [&str; 8] = [
+    "c 1:3 rw", "c 1:5 rw", "c 1:7 rw", "c 1:8 rw", "c 1:9 rw", "c 5:0 rw", "c 5:2 rw", "c 136:* rw",
+];
+
+/// A controller and the name of the limit that needs it; `None` is for the account alone.
+type Wanted = (&'static str, Option<&'static str>);
+
+fn wanted(asked: &Asked<'_>) -> Vec<Wanted> {
+    let limited: Vec<_> = asked.limited().collect();
+    let limit = |controller| limited.iter().find(|(c, _)| *c == controller).map(|(_, what)| *what);
+    let mut wanted = vec![("memory", limit("memory")), ("cpuacct", None)];
+    for controller in ["cpu", "pids"] {
+        if let Some(what) = limit(controller) {
+            wanted.push((controller, Some(what)));
+        }
+    }
+    if asked.devices.is_some() {
+        wanted.push(("devices", None));
+    }
+    wanted
+}
+
+/// Below the caller's own cgroups, so that a limit on the caller (a batch system's) stays one.
+pub(super) fn choose(
+    files: &dyn Files,
+    cgroups: &Cgroups,
+    asked: &Asked<'_>,
+    placement: &mut Placement,
+) {
+    for (controller, limit) in wanted(asked) {
+        let Some(hierarchy) = cgroups.controller(controller) else {
+            if let Some(what) = limit {
+                placement.unenforced.push(Unenforced {
+                    what: what.to_owned(),
+                    why: format!("the kernel has no `{controller}` cgroup controller mounted"),
+                    hint: None,
+                });
+            }
+            continue;
+        };
+        if hierarchy.v2 {
+            continue;
+        }
+        let own = hierarchy.own.as_ref().unwrap_or(&hierarchy.mount);
+        let parent = own.join(PARENT);
+        let made = if files.writable(&parent) { Ok(()) } else { files.make(&parent) };
+        match made {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                if let Some(what) = limit {
+                    placement.unenforced.push(cannot_make(what, &parent, &error));
+                }
+            }
+            _ => {
+                let path = parent.join(asked.id);
+                if !placement.v1.iter().any(|folder| folder.path == path) {
+                    let controllers = hierarchy.controllers.clone();
+                    placement.v1.push(Folder { path, controllers });
+                }
+            }
+        }
+    }
+}
+
+fn cannot_make(what: &str, path: &std::path::Path, error: &io::Error) -> Unenforced {
+    Unenforced {
+        what: what.to_owned(),
+        why: format!("cannot make the cgroup {} ({error})", path.display()),
+        hint: Some(
+            "this machine uses cgroup v1, where only root can limit: run as root, or boot with \
+             cgroup v2 (systemd.unified_cgroup_hierarchy=1)"
+                .to_owned(),
+        ),
+    }
+}
+
+pub(super) fn create(files: &dyn Files, placement: &mut Placement, asked: &Asked<'_>) {
+    let mut failed = Vec::new();
+    placement.v1.retain(|folder| {
+        let has = |controller: &str| folder.controllers.iter().any(|c| c == controller);
+        if let Err(error) = files.make(&folder.path) {
+            let concerned = asked.limited().filter(|(controller, _)| has(controller));
+            failed.extend(concerned.map(|(_, what)| cannot_make(what, &folder.path, &error)));
+            return false;
+        }
+        for (controller, what) in asked.limited().filter(|(controller, _)| has(controller)) {
+            if let Err(error) = limit(files, folder, controller, asked) {
+                failed.push(Unenforced {
+                    what: what.to_owned(),
+                    why: format!("the kernel refused the limit in {} ({error})", folder.path.display()),
+                    hint: None,
+                });
+            }
+        }
+        if let (true, Some(_)) = (has("devices"), asked.devices) {
+            if let Err(error) = restrict_devices(files, folder, asked) {
+                failed.push(Unenforced {
+                    what: "devices".to_owned(),
+                    why: format!("the device list in {} cannot be set ({error})", folder.path.display()),
+                    hint: None,
+                });
+            }
+        }
+        true
+    });
+    placement.unenforced.extend(failed);
+}
+
+fn limit(files: &dyn Files, folder: &Folder, controller: &str, asked: &Asked<'_>) -> io::Result<()> {
+    let set = |name: &str, value: u64| files.write(&folder.path.join(name), &value.to_string());
+    match controller {
+        "cpu" => asked.limits.cpus.map_or(Ok(()), |cpus| {
+            let (quota, period) = cpu_quota(cpus.0);
+            set("cpu.cfs_period_us", period)?;
+            set("cpu.cfs_quota_us", quota)
+        }),
+        "memory" => asked.limits.memory.map_or(Ok(()), |memory| {
+            set("memory.limit_in_bytes", memory.0)?;
+            // Memory and swap together; absent where the kernel does not account swap.
+            match set("memory.memsw.limit_in_bytes", memory.0) {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                _ => Ok(()),
+            }
+        }),
+        _ => asked.limits.pids.map_or(Ok(()), |pids| set("pids.max", pids)),
+    }
+}
+
+fn restrict_devices(files: &dyn Files, folder: &Folder, asked: &Asked<'_>) -> io::Result<()> {
+    files.write(&folder.path.join("devices.deny"), "a")?;
+    let allow = folder.path.join("devices.allow");
+    for line in DEVICES {
+        files.write(&allow, line)?;
+    }
+    for node in asked.devices.unwrap_or_default() {
+        files.write(&allow, &format!("{} {}:{} rw", node.r#type, node.major, node.minor))?;
+    }
+    Ok(())
+}
+
+/// How many processes the kernel killed, and whether for this folder's own limit.
+pub(super) fn out_of_memory(files: &dyn Files, folder: &Folder) -> Option<(u64, bool)> {
+    if !folder.controllers.iter().any(|c| c == "memory") {
+        return None;
+    }
+    let kills = keyed(&files.read(&folder.path.join("memory.oom_control")).ok()?, "oom_kill")?;
+    let hits = files.read(&folder.path.join("memory.failcnt")).unwrap_or_default();
+    Some((kills, hits.trim().parse::<u64>().is_ok_and(|hits| hits > 0)))
+}

@@ -1,0 +1,164 @@
+//! cgroup v2: one hierarchy, controllers handed down from parent to child, and processes only in
+//! leaves ("no internal processes", cgroups(7)).
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use sconce_host::Hierarchy;
+use sconce_schema::event::Unenforced;
+
+use super::{Asked, Files, PARENT, Placement, cpu_quota, keyed};
+
+/// The run's folder.
+#[derive(Debug)]
+pub(super) struct Folder {
+    pub(super) path: PathBuf,
+}
+
+/// Why no folder of this hierarchy will do.
+#[derive(Debug)]
+pub(super) struct Barrier {
+    pub(super) why: String,
+    pub(super) hint: Option<String>,
+}
+
+/// Looks for a parent: for root the top of what is mounted, then, for everyone, the caller's own
+/// cgroup and upwards from it as far as the caller may write (that is delegation).
+pub(super) fn choose(
+    files: &dyn Files,
+    hierarchy: &Hierarchy,
+    asked: &Asked<'_>,
+    here: &dyn Fn(&str) -> bool,
+) -> Result<Folder, Barrier> {
+    let needed: Vec<&str> = asked.limited().map(|(c, _)| c).filter(|c| here(c)).collect();
+    let top = asked.privileged.then(|| hierarchy.mount.clone());
+    let upwards = hierarchy
+        .own
+        .iter()
+        .flat_map(|own| own.ancestors())
+        .take_while(|folder| folder.starts_with(&hierarchy.mount))
+        .take_while(|folder| {
+            ["", "cgroup.procs", "cgroup.subtree_control"]
+                .iter()
+                .all(|name| files.writable(&folder.join(name)))
+        })
+        .map(Path::to_owned);
+    let mut last = None;
+    for parent in top.into_iter().chain(upwards) {
+        match prepare(files, &parent, &needed) {
+            Ok(()) => {
+                let path = parent.join(PARENT).join(asked.id);
+                return Ok(Folder { path });
+            }
+            Err(error) => last = Some((parent, error)),
+        }
+    }
+    Err(match last {
+        Some((parent, error)) => Barrier {
+            why: format!("the cgroup {} cannot hand down its controllers ({error})", parent.display()),
+            hint: Some(DELEGATE.to_owned()),
+        },
+        None => Barrier {
+            why: "no cgroup was delegated to this user".to_owned(),
+            hint: Some(DELEGATE.to_owned()),
+        },
+    })
+}
+
+const DELEGATE: &str = "start it as `systemd-run --user --scope -p Delegate=yes sconce run …`, or \
+                        run as root";
+
+/// Makes `parent/sconce` able to hold limited children.
+fn prepare(files: &dyn Files, parent: &Path, needed: &[&str]) -> io::Result<()> {
+    let ours = parent.join(PARENT);
+    enable(files, parent, needed).or_else(|error| {
+        // The one process here may be this one, which can step aside into a leaf.
+        let alone = files.read(&parent.join("cgroup.procs"))?;
+        if alone.trim() != std::process::id().to_string() {
+            return Err(error);
+        }
+        let leaf = parent.join("sconce-itself");
+        make(files, &leaf)?;
+        files.write(&leaf.join("cgroup.procs"), "0")?;
+        enable(files, parent, needed)
+    })?;
+    make(files, &ours)?;
+    enable(files, &ours, needed)
+}
+
+fn make(files: &dyn Files, folder: &Path) -> io::Result<()> {
+    match files.make(folder) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
+        other => other,
+    }
+}
+
+/// Enables the controllers for the children of `folder`: those `needed` or it fails, and those
+/// that only keep the account where that is possible.
+fn enable(files: &dyn Files, folder: &Path, needed: &[&str]) -> io::Result<()> {
+    let control = folder.join("cgroup.subtree_control");
+    let enabled = files.read(&control)?;
+    let is_enabled = |c: &str| enabled.split_ascii_whitespace().any(|name| name == c);
+    for controller in ["cpu", "memory", "pids"] {
+        if is_enabled(controller) {
+            continue;
+        }
+        let done = files.write(&control, &format!("+{controller}"));
+        if needed.contains(&controller) {
+            done?;
+        }
+    }
+    Ok(())
+}
+
+pub(super) fn create(files: &dyn Files, placement: &mut Placement, asked: &Asked<'_>) {
+    let Some(folder) = &placement.v2 else { return };
+    let refused = |what: &str, error: &io::Error| Unenforced {
+        what: what.to_owned(),
+        why: format!("the kernel refused it in the cgroup {} ({error})", folder.path.display()),
+        hint: None,
+    };
+    let v1_has = |controller: &str| {
+        placement.v1.iter().any(|f| f.controllers.iter().any(|c| c == controller))
+    };
+    let concerned: Vec<_> = asked.limited().filter(|(c, _)| !v1_has(c)).collect();
+    if let Err(error) = files.make(&folder.path) {
+        let failed: Vec<_> = concerned.iter().map(|(_, what)| refused(what, &error)).collect();
+        placement.unenforced.extend(failed);
+        placement.v2 = None;
+        return;
+    }
+    let failed: Vec<_> = concerned
+        .iter()
+        .filter_map(|(controller, what)| {
+            limit(files, folder, controller, asked).err().map(|error| refused(what, &error))
+        })
+        .collect();
+    placement.unenforced.extend(failed);
+}
+
+fn limit(files: &dyn Files, folder: &Folder, controller: &str, asked: &Asked<'_>) -> io::Result<()> {
+    let set = |name: &str, value: &str| files.write(&folder.path.join(name), value);
+    match controller {
+        "cpu" => asked.limits.cpus.map_or(Ok(()), |cpus| {
+            let (quota, period) = cpu_quota(cpus.0);
+            set("cpu.max", &format!("{quota} {period}"))
+        }),
+        "memory" => asked.limits.memory.map_or(Ok(()), |memory| {
+            set("memory.max", &memory.0.to_string())?;
+            // Absent where the kernel does not account swap.
+            match set("memory.swap.max", "0") {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                _ => Ok(()),
+            }
+        }),
+        _ => asked.limits.pids.map_or(Ok(()), |pids| set("pids.max", &pids.to_string())),
+    }
+}
+
+/// How many processes the kernel killed, and whether for this folder's own limit.
+pub(super) fn out_of_memory(files: &dyn Files, folder: &Folder) -> Option<(u64, bool)> {
+    let events = files.read(&folder.path.join("memory.events")).ok()?;
+    let own = keyed(&events, "oom").is_some_and(|times| times > 0);
+    Some((keyed(&events, "oom_kill")?, own))
+}

@@ -1,0 +1,233 @@
+//! What can keep a run from running.
+
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use sconce_host::UsernsBarrier;
+use sconce_schema::event::Unenforced;
+use sconce_schema::{Hint, exit};
+
+use crate::protocol::Failure;
+
+/// Why a command was not run. How a command that did run ended is never an error.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum RunError {
+    /// The request contradicts itself or cannot be meant.
+    #[error("the run request is wrong: {0}")]
+    Request(Wrong),
+    /// A limit cannot be enforced, and `strict` was asked.
+    #[error("this machine cannot enforce {}", names(.0))]
+    Unenforced(Vec<Unenforced>),
+    /// A mount's source cannot be used.
+    #[error("cannot mount {}", path.display())]
+    MountSource {
+        /// The source.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// There is no place for a mount inside.
+    #[error("cannot mount at {} inside", path.display())]
+    MountTarget {
+        /// The target.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A tree of the image cannot be used.
+    #[error("cannot use the image's layer {}", path.display())]
+    Layer {
+        /// Its folder.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// Somebody listens on a port already.
+    #[error("port {} is in use on {}", .0.port(), .0.ip())]
+    PortInUse(SocketAddr),
+    /// A port cannot be listened on.
+    #[error("cannot listen on {address}")]
+    Port {
+        /// The address.
+        address: SocketAddr,
+        /// Why.
+        source: io::Error,
+    },
+    /// A plain user's container needs user namespaces.
+    #[error("a container needs user namespaces when it is not started by root")]
+    UserNamespaces(#[source] UsernsBarrier),
+    /// The state folder cannot be used.
+    #[error("cannot use {}", path.display())]
+    State {
+        /// What failed.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A run of this name goes on already.
+    #[error("a run named `{0}` goes on already")]
+    Running(String),
+    /// The kernel refused to lay the image's trees over each other.
+    #[error("the kernel refused the overlay file system of {layers} layers in {}", scratch.display())]
+    Overlay {
+        /// How many.
+        layers: usize,
+        /// Where the writable layer is.
+        scratch: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// A step of the container's set-up failed.
+    #[error("setting the container up failed: {doing}")]
+    Setup {
+        /// The step.
+        doing: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The working directory is not there.
+    #[error("the working directory {} cannot be entered inside", path.display())]
+    Workdir {
+        /// The folder.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// There is no such command.
+    #[error("command not found: `{command}`{}", searched.as_ref().map(|path| format!(" (searched in {path})")).unwrap_or_default())]
+    NotFound {
+        /// The command.
+        command: String,
+        /// `PATH`, where the command is a bare name.
+        searched: Option<String>,
+    },
+    /// The command is there and cannot be executed.
+    #[error("cannot execute {}", path.display())]
+    NotExecutable {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        source: io::Error,
+    },
+    /// The process that holds the container died without a word.
+    #[error("the container's first process died ({0})")]
+    Lost(String),
+}
+
+/// What is wrong with a request.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Wrong {
+    /// No command.
+    #[error("it has no command")]
+    NoCommand,
+    /// The id is a folder's name and a host name.
+    #[error("`{0}` is not an id (letters, digits, `.`, `_`, `-`; at most 63)")]
+    Id(String),
+    /// A zero byte, which the kernel cannot take.
+    #[error("`{0}` contains a zero byte")]
+    ZeroByte(String),
+    /// Paths inside are absolute and go straight down.
+    #[error("{} is not an absolute path without `..`", .0.display())]
+    Path(PathBuf),
+    /// `/`, `/proc`, `/sys` and `/dev` belong to the container itself.
+    #[error("nothing can be mounted at {}", .0.display())]
+    Target(PathBuf),
+    /// The image has no trees.
+    #[error("the image has no layers")]
+    NoLayers,
+    /// The kernel's limit.
+    #[error("the image has {0} layers; the overlay file system takes at most {max}", max = crate::prepare::MOST_LAYERS)]
+    TooManyLayers(usize),
+    /// On the host's network there is nothing to publish.
+    #[error("ports can be published only from a run with a network of its own")]
+    Ports,
+    /// Without a container nothing can be mounted.
+    #[error("mounts need a container")]
+    HostMounts,
+    /// Without a container there is no network of its own.
+    #[error("a run without a container has the machine's own network")]
+    HostNetwork,
+}
+
+fn names(list: &[Unenforced]) -> String {
+    let each: Vec<_> = list.iter().map(|u| format!("{}: {}", u.what, u.why)).collect();
+    each.join("; ")
+}
+
+impl RunError {
+    pub(crate) fn setup(doing: &str) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Setup {
+            doing: doing.to_owned(),
+            source,
+        }
+    }
+
+    /// From what was reported from inside.
+    pub(crate) fn inside(failure: Failure) -> Self {
+        let error = io::Error::from_raw_os_error;
+        match failure {
+            Failure::Step { doing, errno } => Self::Setup { doing, source: error(errno) },
+            Failure::Overlay { layers, scratch, errno } => Self::Overlay {
+                layers,
+                scratch,
+                source: error(errno),
+            },
+            Failure::Source { path, errno } => Self::MountSource { path, source: error(errno) },
+            Failure::Target { path, errno } => Self::MountTarget { path, source: error(errno) },
+            Failure::Layer { path, errno } => Self::Layer { path, source: error(errno) },
+            Failure::Workdir { path, errno } => Self::Workdir { path, source: error(errno) },
+            Failure::NotFound { command, searched } => Self::NotFound { command, searched },
+            Failure::NotExecutable { path, errno } => Self::NotExecutable {
+                path,
+                source: error(errno),
+            },
+        }
+    }
+}
+
+impl Hint for RunError {
+    fn hint(&self) -> Option<String> {
+        let text = match self {
+            Self::Unenforced(list) => return list.iter().find_map(|u| u.hint.clone()),
+            Self::UserNamespaces(barrier) => return barrier.hint(),
+            Self::MountSource { .. } => "the source of a mount must exist; Sconce does not make it",
+            Self::MountTarget { .. } => {
+                "the target must lie inside, and be a folder for a folder and a file for a file"
+            }
+            Self::PortInUse(_) => "choose another port on the host, or end what listens there",
+            Self::Port { address, .. } if address.port() < 1024 => {
+                "ports below 1024 need root; choose a higher one"
+            }
+            Self::Overlay { .. } => {
+                "a plain user needs Linux 5.11, and the state folder must lie on a file system \
+                 that can hold an upper layer (ext4, xfs, btrfs, tmpfs; not overlay or NFS)"
+            }
+            Self::Setup { source, .. } if source.raw_os_error() == Some(libc::ENOSYS) => {
+                "a container needs Linux 5.12 or newer; `--host` runs without one"
+            }
+            Self::Setup { doing, .. } if doing == crate::init::MOUNT_PROC => {
+                "parts of /proc are covered here, as in most containers: start Sconce outside of \
+                 the container, or use `--host`"
+            }
+            Self::NotExecutable { source, .. } => match source.raw_os_error() {
+                Some(libc::ENOEXEC) => "a script needs a first line such as `#!/bin/sh`",
+                Some(libc::ENOENT) => "the file is there; the interpreter that it names is not",
+                _ => "the file needs the execute permission, and must not be a folder",
+            },
+            Self::Running(_) => "wait until it ends, or give this one another name",
+            _ => return None,
+        };
+        Some(text.to_owned())
+    }
+
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::Unenforced(_) => exit::UNENFORCED,
+            Self::NotFound { .. } => exit::NOT_FOUND,
+            Self::NotExecutable { .. } => exit::NOT_EXECUTABLE,
+            _ => exit::RUN,
+        }
+    }
+}

@@ -1,0 +1,78 @@
+//! How processes end: reaping, signalling, and ending what is left.
+
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, wait};
+use sconce_schema::event::Exit;
+
+/// Reaps every child that has ended; tells how the command ended if it was among them.
+pub(super) fn reap(command: Pid) -> Option<Exit> {
+    let mut ended = None;
+    while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
+        if pid == command {
+            ended = how(status);
+        }
+    }
+    ended
+}
+
+fn how(status: rustix::process::WaitStatus) -> Option<Exit> {
+    match (status.exit_status(), status.terminating_signal()) {
+        (Some(code), _) => Some(Exit::Code(code as u8)),
+        (None, Some(signal)) => Some(Exit::Signal(signal)),
+        (None, None) => None,
+    }
+}
+
+/// Passes a signal on.
+#[expect(unsafe_code, reason = "rustix names signals, and ours come as numbers")]
+pub(super) fn signal(command: Pid, signal: i32) {
+    // SAFETY: kill takes any numbers; the pid is that of a child that was not yet reaped, so that
+    // no other process can have it.
+    unsafe { libc::kill(command.as_raw_nonzero().get(), signal) };
+}
+
+/// What belongs to the run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Reach {
+    /// Every process of the namespace of which this one is process 1.
+    Namespace,
+    /// The children of this process, to which their orphans come.
+    Children,
+}
+
+/// Kills everything but this process. Returns when nothing else is left, with the command's end if
+/// it came only now.
+pub(super) fn kill_everything(command: Pid, reach: Reach) -> Option<Exit> {
+    let mut ended = None;
+    loop {
+        match reach {
+            // Asked again, because outside of a namespace the call would reach the machine.
+            Reach::Namespace if getpid().is_init() => {
+                // SAFETY: -1 reaches every process of this namespace but process 1, which we are.
+                #[expect(unsafe_code, reason = "rustix has no kill of everything")]
+                unsafe {
+                    libc::kill(-1, libc::SIGKILL)
+                };
+            }
+            _ => {
+                for pid in children() {
+                    let _ = kill_process(pid, Signal::KILL);
+                }
+            }
+        }
+        // Killed parents hand their children to this process; they are killed in the next round.
+        match wait(WaitOptions::empty()) {
+            Ok(Some((pid, status))) if pid == command => ended = how(status),
+            Ok(_) | Err(Errno::INTR) => {}
+            Err(_) => return ended,
+        }
+    }
+}
+
+/// The direct children of this process.
+fn children() -> Vec<Pid> {
+    let text = std::fs::read_to_string("/proc/thread-self/children").unwrap_or_default();
+    text.split_ascii_whitespace()
+        .filter_map(|pid| Pid::from_raw(pid.parse().ok()?))
+        .collect()
+}

@@ -1,0 +1,210 @@
+//! The first process of a run: it mounts what the plan says, starts the command, reaps, passes
+//! signals on, and ends when the command has ended, with everything that is left.
+//!
+//! In a container it is process 1, whose end the kernel makes the end of all. Without one it is
+//! the reaper of the run's orphans and ends them one by one. Either way it watches the supervisor:
+//! when that is gone, so is the run.
+
+mod command;
+mod devices;
+mod end;
+mod rootfs;
+mod targets;
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
+
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::{AddressFamily, SocketFlags, SocketType};
+use rustix::process::{DumpableBehavior, Signal};
+use sconce_schema::event::Exit;
+use sconce_schema::exit;
+
+pub(crate) use rootfs::MOUNT_PROC;
+
+use crate::capabilities;
+use crate::plan::Plan;
+use crate::protocol::{self, Failure, Order, Report};
+use crate::sys::{signals, socket};
+
+/// Runs as init. `args` are the program's, without the first. Gives the exit code.
+pub(crate) fn main(args: impl Iterator<Item = OsString>) -> u8 {
+    let mut numbers = args.filter_map(|arg| arg.to_str()?.parse::<RawFd>().ok());
+    let (Some(plan), Some(control), None) = (numbers.next(), numbers.next(), numbers.next()) else {
+        return exit::USAGE;
+    };
+    let (Some(plan), Some(control)) = (inherited(plan), inherited(control)) else {
+        return exit::USAGE;
+    };
+    match run(plan, &control) {
+        Ok(()) => exit::OK,
+        Err(failure) => {
+            let _ = protocol::send(&control, &Report::Failed(failure), &[]);
+            exit::RUN
+        }
+    }
+}
+
+/// Takes over a descriptor that the plan names, and keeps it from the command.
+fn inherited(number: RawFd) -> Option<OwnedFd> {
+    if number <= 2 {
+        return None;
+    }
+    // SAFETY: this process was executed a moment ago with this descriptor handed over to it;
+    // nothing else in it knows the number. A wrong number fails in the next call.
+    #[expect(unsafe_code, reason = "a descriptor arrives as a number")]
+    let fd = unsafe { OwnedFd::from_raw_fd(number) };
+    match rustix::io::fcntl_setfd(&fd, rustix::io::FdFlags::CLOEXEC) {
+        Ok(()) => Some(fd),
+        Err(_) => {
+            // Not open: closing it as well would be wrong.
+            std::mem::forget(fd);
+            None
+        }
+    }
+}
+
+fn run(plan: OwnedFd, control: &OwnedFd) -> Result<(), Failure> {
+    // Same user as the command, in a user namespace: keep it out of this memory.
+    rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)
+        .map_err(Failure::step("hide init's memory"))?;
+    let children = signals::children_ended().map_err(Failure::step("watch for children"))?;
+    let plan = read_plan(plan)?;
+    let sockets = plan.sockets.and_then(inherited);
+    let mut notices = Vec::new();
+    let terminal = match &plan.container {
+        Some(container) => {
+            rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
+                .map_err(Failure::step("follow the supervisor"))?;
+            rootfs::enter(container, &mut notices)?;
+            crate::pty::open_if(plan.terminal, Some(&container.credentials))?
+        }
+        None => {
+            rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
+                .map_err(Failure::step("become the reaper of orphans"))?;
+            crate::pty::open_if(plan.terminal, None)?
+        }
+    };
+    let master: Vec<_> = terminal.iter().map(|t| t.master.as_fd()).collect();
+    let gone = Failure::step::<std::io::Error>("speak to the supervisor");
+    protocol::send(control, &Report::Prepared(notices), &master).map_err(gone)?;
+    let Some(join) = await_go(control)? else {
+        return Ok(());
+    };
+    let command = command::start(&plan, control, terminal.as_ref().map(|t| t.slave.as_fd()), join)?;
+    drop(terminal);
+    let reach = match plan.container {
+        Some(_) => {
+            // From here on nothing is needed but to signal and to reap.
+            capabilities::reduce(rustix::thread::CapabilitySet::KILL)
+                .map_err(Failure::step("drop init's capabilities"))?;
+            end::Reach::Namespace
+        }
+        None => end::Reach::Children,
+    };
+    drop(plan);
+    let exit = watch(command, control, sockets, &children, reach);
+    if let Some(exit) = exit {
+        let _ = protocol::send(control, &Report::Exited(exit), &[]);
+    }
+    Ok(())
+}
+
+fn read_plan(plan: OwnedFd) -> Result<Plan, Failure> {
+    let mut text = Vec::new();
+    File::from(plan)
+        .read_to_end(&mut text)
+        .map_err(Failure::step("read the plan"))?;
+    serde_json::from_slice(&text).map_err(|error| Failure::step("read the plan")(std::io::Error::from(error)))
+}
+
+/// Waits for the word to start; `None` when the supervisor is gone or wants no start.
+fn await_go(control: &OwnedFd) -> Result<Option<command::Join>, Failure> {
+    loop {
+        let Ok(Some((order, message))) = protocol::receive::<Order>(control) else {
+            return Ok(None);
+        };
+        match order {
+            Order::Go { tasks, folder } => {
+                let mut fds = message.fds;
+                if fds.len() != tasks + usize::from(folder) {
+                    return Err(Failure::Step {
+                        doing: "receive the cgroups".to_owned(),
+                        errno: libc::EPROTO,
+                    });
+                }
+                let folder = if folder { fds.pop() } else { None };
+                return Ok(Some(command::Join { tasks: fds, folder }));
+            }
+            Order::Kill => return Ok(None),
+            // A signal that came before the command: nobody is there to take it, so the run ends,
+            // as it would have ended the command.
+            Order::Signal(_) => return Ok(None),
+        }
+    }
+}
+
+/// Until the command has ended and everything else too. `None` when the supervisor died.
+fn watch(
+    command: rustix::process::Pid,
+    control: &OwnedFd,
+    mut sockets: Option<OwnedFd>,
+    children: &OwnedFd,
+    reach: end::Reach,
+) -> Option<Exit> {
+    let mut ended = end::reap(command);
+    while ended.is_none() {
+        let mut fds = vec![
+            PollFd::new(children, PollFlags::IN),
+            PollFd::new(control, PollFlags::IN),
+        ];
+        if let Some(sockets) = &sockets {
+            fds.push(PollFd::new(sockets, PollFlags::IN));
+        }
+        let _ = poll(&mut fds, None);
+        let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+        drop(fds);
+        if ready[0] {
+            signals::drain(children.as_fd());
+            ended = end::reap(command);
+        }
+        if ready[1] && ended.is_none() {
+            match protocol::receive::<Order>(control) {
+                Ok(Some((Order::Signal(signal), _))) => end::signal(command, signal),
+                Ok(Some((Order::Kill, _))) => {
+                    return end::kill_everything(command, reach);
+                }
+                Ok(Some((Order::Go { .. }, _))) => {}
+                Ok(None) | Err(_) => {
+                    end::kill_everything(command, reach);
+                    return None;
+                }
+            }
+        }
+        if ready.get(2) == Some(&true) && !sockets.as_ref().is_some_and(serve_socket) {
+            sockets = None;
+        }
+    }
+    // The terminal's output is complete once nobody holds it.
+    end::kill_everything(command, reach);
+    ended
+}
+
+/// Answers one request for a socket of this network. False when nobody asks any more.
+fn serve_socket(sockets: &OwnedFd) -> bool {
+    let Ok(Some(_)) = socket::receive(sockets) else {
+        return false;
+    };
+    let made = rustix::net::socket_with(
+        AddressFamily::INET,
+        SocketType::STREAM,
+        SocketFlags::CLOEXEC,
+        None,
+    );
+    match made {
+        Ok(made) => socket::send(sockets, b"s", &[made.as_fd()]).is_ok(),
+        Err(_) => socket::send(sockets, b"-", &[]).is_ok(),
+    }
+}

@@ -1,0 +1,222 @@
+//! The root file system: the image's trees under a writable layer, /proc, /sys, /dev, the mounts
+//! of the request, and nothing of the machine besides.
+
+use std::ffi::CString;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::path::Path;
+
+use rustix::fs::{CWD, FileType, Mode, OFlags, fstat};
+use rustix::io::Errno;
+use rustix::mount::{
+    MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, mount,
+    mount_bind, mount_change, move_mount, open_tree, unmount,
+};
+use sconce_schema::event::Unenforced;
+
+use super::targets::{self, Kind};
+use crate::plan::{Container, Mount};
+use crate::protocol::{Failure, errno};
+use crate::sys::mount as attributes;
+
+/// The step that fails where the machine's own /proc is partly covered.
+pub(crate) const MOUNT_PROC: &str = "mount /proc";
+
+const NO_DEVICES: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV);
+const NOTHING_RUNS: MountFlags = NO_DEVICES.union(MountFlags::NOEXEC);
+
+/// Files and folders of /proc and /sys that tell or do too much: the defaults that container
+/// engines share.
+const MASKED: [&str; 10] = [
+    "proc/acpi",
+    "proc/asound",
+    "proc/kcore",
+    "proc/keys",
+    "proc/latency_stats",
+    "proc/sched_debug",
+    "proc/scsi",
+    "proc/timer_list",
+    "sys/firmware",
+    "sys/devices/virtual/powercap",
+];
+
+/// Those that can be read and not written.
+const READ_ONLY: [&str; 5] = [
+    "proc/bus",
+    "proc/fs",
+    "proc/irq",
+    "proc/sys",
+    "proc/sysrq-trigger",
+];
+
+/// Builds the root and enters it. Wishes that could not be granted are added to `notices`.
+pub(super) fn enter(plan: &Container, notices: &mut Vec<Unenforced>) -> Result<(), Failure> {
+    // Modes are meant as they are written here; the command gets the usual mask again.
+    rustix::process::umask(Mode::empty());
+    rustix::system::sethostname(plan.hostname.as_bytes())
+        .map_err(Failure::step("set the host name"))?;
+    if plan.own_network {
+        super::devices::loopback_up().map_err(Failure::step("bring the loopback up"))?;
+    }
+    let private = MountPropagationFlags::REC | MountPropagationFlags::PRIVATE;
+    mount_change(c"/", private).map_err(Failure::step("make mounts private"))?;
+    overlay(plan)?;
+    let root_path = plan.scratch.join("root");
+    rustix::process::chdir(&root_path).map_err(Failure::step("enter the new root"))?;
+    let root = rustix::fs::open(c".", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
+        .map_err(Failure::step("open the new root"))?;
+    system_folders(plan)?;
+    for wanted in &plan.mounts {
+        bind(root.as_fd(), wanted, notices)?;
+    }
+    for (target, path) in &plan.links {
+        targets::link(root.as_fd(), target, path).map_err(|error| Failure::Target {
+            path: path.clone(),
+            errno: errno(error),
+        })?;
+    }
+    // The old root goes below the new one, and from there away.
+    rustix::process::pivot_root(c".", c".").map_err(Failure::step("change the root"))?;
+    unmount(c".", UnmountFlags::DETACH).map_err(Failure::step("leave the old root"))?;
+    rustix::process::chdir(c"/").map_err(Failure::step("enter the root"))
+}
+
+/// Lays the trees over each other. Their paths can be long and the kernel takes one page of
+/// options, so each is opened and named by its descriptor's number, from within /proc/self/fd.
+fn overlay(plan: &Container) -> Result<(), Failure> {
+    let open = |path: &Path| {
+        rustix::fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+    };
+    let mut layers = Vec::with_capacity(plan.layers.len());
+    for path in &plan.layers {
+        layers.push(open(path).map_err(|error| Failure::Layer {
+            path: path.clone(),
+            errno: errno(error),
+        })?);
+    }
+    let scratch = |name: &str| {
+        open(&plan.scratch.join(name)).map_err(Failure::step("open the writable layer"))
+    };
+    let (upper, work) = (scratch("upper")?, scratch("work")?);
+    // overlayfs wants the highest first.
+    let lower: Vec<_> = layers.iter().rev().map(|fd| fd.as_raw_fd().to_string()).collect();
+    // volatile: the writable layer is thrown away, so nothing of it need ever reach the disk.
+    // userxattr: a user namespace may not use the `trusted.` names; root need not care.
+    let namespaced = if plan.credentials.change { "" } else { ",userxattr" };
+    let options = format!(
+        "lowerdir={},upperdir={},workdir={},volatile{namespaced}",
+        lower.join(":"),
+        upper.as_raw_fd(),
+        work.as_raw_fd(),
+    );
+    let step = Failure::step("lay the layers over each other");
+    let options = CString::new(options).map_err(step)?;
+    rustix::process::chdir(c"/proc/self/fd").map_err(Failure::step("enter /proc/self/fd"))?;
+    mount(c"overlay", plan.scratch.join("root"), c"overlay", NO_DEVICES, &*options).map_err(|error| {
+        Failure::Overlay {
+            layers: plan.layers.len(),
+            scratch: plan.scratch.clone(),
+            errno: errno(error),
+        }
+    })
+}
+
+/// /proc, /sys and /dev. The folders themselves are in the writable layer, made by Sconce, so that
+/// these names are what they seem, whatever the image has there.
+fn system_folders(plan: &Container) -> Result<(), Failure> {
+    mount(c"proc", c"proc", c"proc", NOTHING_RUNS, None).map_err(Failure::step(MOUNT_PROC))?;
+    match mount(c"sysfs", c"sys", c"sysfs", NOTHING_RUNS | MountFlags::RDONLY, None) {
+        // sysfs shows the network's owner's devices; in a user namespace on the host's network
+        // the machine's own tree has to serve.
+        Err(Errno::PERM) => read_only_copy(c"/sys", c"sys"),
+        other => other,
+    }
+    .map_err(Failure::step("mount /sys"))?;
+    super::devices::populate(plan)?;
+    for path in MASKED {
+        mask(path).map_err(Failure::step(path))?;
+    }
+    for path in READ_ONLY {
+        let path = CString::new(path).map_err(Failure::step(path))?;
+        match read_only_copy(&path, &path) {
+            Ok(()) | Err(Errno::NOENT) => {}
+            Err(error) => return Err(Failure::step("make /proc/sys read-only")(error)),
+        }
+    }
+    Ok(())
+}
+
+fn mask(path: &str) -> rustix::io::Result<()> {
+    match mount_bind(c"dev/null", path) {
+        Err(Errno::NOTDIR) => mount(
+            c"tmpfs",
+            path,
+            c"tmpfs",
+            NOTHING_RUNS | MountFlags::RDONLY,
+            c"size=0,nr_inodes=2,mode=555",
+        ),
+        Err(Errno::NOENT) => Ok(()),
+        other => other,
+    }
+}
+
+fn read_only_copy(source: &std::ffi::CStr, target: &std::ffi::CStr) -> rustix::io::Result<()> {
+    let tree = open_tree(CWD, source, clone_flags())?;
+    let closed = attributes::RDONLY | attributes::NOSUID | attributes::NODEV | attributes::NOEXEC;
+    attributes::set_attributes(&tree, c"", true, closed, None).map_err(to_errno)?;
+    move_mount(&tree, c"", CWD, target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+}
+
+fn clone_flags() -> OpenTreeFlags {
+    OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC | OpenTreeFlags::AT_RECURSIVE
+}
+
+fn to_errno(error: std::io::Error) -> Errno {
+    Errno::from_io_error(&error).unwrap_or(Errno::INVAL)
+}
+
+/// Mounts one file or folder of the machine.
+fn bind(
+    root: BorrowedFd<'_>,
+    wanted: &Mount,
+    notices: &mut Vec<Unenforced>,
+) -> Result<(), Failure> {
+    let source = |error: Errno| Failure::Source {
+        path: wanted.source.clone(),
+        errno: errno(error),
+    };
+    let target = |error: Errno| Failure::Target {
+        path: wanted.target.clone(),
+        errno: errno(error),
+    };
+    let tree = open_tree(CWD, &wanted.source, clone_flags()).map_err(source)?;
+    attributes::set_attributes(&tree, c"", true, wanted.attributes, None)
+        .map_err(to_errno)
+        .map_err(source)?;
+    if let Some(owners) = wanted.owners {
+        // SAFETY: init inherited this descriptor for the mounts alone, and keeps it open until
+        // the command has started (the command does not inherit it).
+        #[expect(unsafe_code, reason = "a descriptor arrives as a number")]
+        let owners = unsafe { BorrowedFd::borrow_raw(owners) };
+        if let Err(error) = attributes::set_attributes(&tree, c"", true, 0, Some(owners)) {
+            notices.push(Unenforced {
+                what: format!("owner of {}", wanted.target.display()),
+                why: format!(
+                    "the file system of {} cannot show its files as the run's user's ({error}), so \
+                     that what is private to their owner is closed to the run",
+                    wanted.source.display()
+                ),
+                hint: Some(
+                    "start Sconce as the folder's owner, or keep the folder on ext4, xfs or btrfs"
+                        .to_owned(),
+                ),
+            });
+        }
+    }
+    let kind = match FileType::from_raw_mode(fstat(&tree).map_err(source)?.st_mode) {
+        FileType::Directory => Kind::Folder,
+        _ => Kind::File,
+    };
+    let place = targets::place(root, &wanted.target, kind).map_err(target)?;
+    let both = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
+    move_mount(&tree, c"", &place, c"", both).map_err(target)
+}

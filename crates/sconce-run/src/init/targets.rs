@@ -1,0 +1,173 @@
+//! Places inside the root file system, found without ever leaving it: neither a link in an image
+//! nor one in a mounted folder leads a mount out (openat2(2), `RESOLVE_IN_ROOT`).
+
+use std::ffi::OsStr;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::{Component, Path, PathBuf};
+
+use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, fstat, mkdirat, openat2};
+use rustix::io::{Errno, Result};
+
+/// What a place is to be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Kind {
+    Folder,
+    File,
+}
+
+/// Opens `path` below `root`, and makes it where it is missing: folders on the way, then an empty
+/// file or folder, each with its parent's owner.
+pub(super) fn place(root: BorrowedFd<'_>, path: &Path, kind: Kind) -> Result<OwnedFd> {
+    let place = match open(root, path) {
+        Err(Errno::NOENT) => {
+            let parent = folder(root, path.parent().unwrap_or(Path::new("/")))?;
+            let name = path.file_name().ok_or(Errno::INVAL)?;
+            match kind {
+                Kind::Folder => make_folder(&parent, name)?,
+                Kind::File => make_file(&parent, name)?,
+            }
+            open(root, path)?
+        }
+        other => other?,
+    };
+    let is_folder = FileType::from_raw_mode(fstat(&place)?.st_mode).is_dir();
+    match (kind, is_folder) {
+        (Kind::Folder, false) => Err(Errno::NOTDIR),
+        (Kind::File, true) => Err(Errno::ISDIR),
+        _ => Ok(place),
+    }
+}
+
+/// Opens the folder `path` below `root`, and makes it and those on the way where they are missing.
+pub(super) fn folder(root: BorrowedFd<'_>, path: &Path) -> Result<OwnedFd> {
+    match open(root, path) {
+        Err(Errno::NOENT) => {}
+        other => return other,
+    }
+    let mut so_far = PathBuf::from("/");
+    let mut parent = open(root, &so_far)?;
+    for part in path.components() {
+        let Component::Normal(name) = part else { continue };
+        so_far.push(name);
+        parent = match open(root, &so_far) {
+            Err(Errno::NOENT) => {
+                make_folder(&parent, name)?;
+                open(root, &so_far)?
+            }
+            other => other?,
+        };
+    }
+    Ok(parent)
+}
+
+fn open(root: BorrowedFd<'_>, path: &Path) -> Result<OwnedFd> {
+    let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
+    // A rename elsewhere while the path is walked makes the kernel ask for another try.
+    for _ in 0..32 {
+        match openat2(root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve) {
+            Err(Errno::AGAIN) => {}
+            other => return other,
+        }
+    }
+    Err(Errno::AGAIN)
+}
+
+fn make_folder(parent: &OwnedFd, name: &OsStr) -> Result<()> {
+    match mkdirat(parent, name, Mode::from_raw_mode(0o755)) {
+        // A link that leads nowhere is there too; it fails when it is opened.
+        Err(Errno::EXIST) => return Ok(()),
+        other => other?,
+    }
+    same_owner(parent, name)
+}
+
+fn make_file(parent: &OwnedFd, name: &OsStr) -> Result<()> {
+    let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::WRONLY | OFlags::CLOEXEC;
+    rustix::fs::openat(parent, name, flags, Mode::from_raw_mode(0o644))?;
+    same_owner(parent, name)
+}
+
+/// Gives what was made in a mounted folder to that folder's owner.
+fn same_owner(parent: &OwnedFd, name: &OsStr) -> Result<()> {
+    use rustix::fs::{Gid, Uid};
+    let owner = fstat(parent)?;
+    let made = rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)?;
+    if (owner.st_uid, owner.st_gid) == (made.st_uid, made.st_gid) {
+        return Ok(());
+    }
+    let (uid, gid) = (Uid::from_raw(owner.st_uid), Gid::from_raw(owner.st_gid));
+    match rustix::fs::chownat(parent, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW) {
+        // In a user namespace only the caller's own ids exist; then it belongs to the caller.
+        Err(Errno::PERM | Errno::INVAL | Errno::OVERFLOW) => Ok(()),
+        other => other,
+    }
+}
+
+/// Makes the link `path` → `target` below `root`; replaces a file or link of that name.
+pub(super) fn link(root: BorrowedFd<'_>, target: &str, path: &Path) -> Result<()> {
+    let parent = folder(root, path.parent().unwrap_or(Path::new("/")))?;
+    let name = path.file_name().ok_or(Errno::INVAL)?;
+    match rustix::fs::symlinkat(target, &parent, name) {
+        Err(Errno::EXIST) => {
+            rustix::fs::unlinkat(&parent, name, AtFlags::empty())?;
+            rustix::fs::symlinkat(target, &parent, name)
+        }
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    fn root() -> (tempfile::TempDir, OwnedFd) {
+        let folder = tempfile::tempdir().unwrap();
+        std::fs::create_dir(folder.path().join("root")).unwrap();
+        std::fs::create_dir(folder.path().join("outside")).unwrap();
+        let flags = OFlags::PATH | OFlags::DIRECTORY;
+        let fd = rustix::fs::open(folder.path().join("root"), flags, Mode::empty()).unwrap();
+        (folder, fd)
+    }
+
+    #[test]
+    fn missing_places_are_made() {
+        let (folder, root) = root();
+        place(root.as_fd(), Path::new("/a/b/c"), Kind::Folder).unwrap();
+        place(root.as_fd(), Path::new("/a/b/f"), Kind::File).unwrap();
+        assert!(folder.path().join("root/a/b/c").is_dir());
+        assert!(folder.path().join("root/a/b/f").is_file());
+        assert_eq!(place(root.as_fd(), Path::new("/a/b/f"), Kind::Folder).unwrap_err(), Errno::NOTDIR);
+        assert_eq!(place(root.as_fd(), Path::new("/a/b"), Kind::File).unwrap_err(), Errno::ISDIR);
+        assert!(place(root.as_fd(), Path::new("/a/b/f/g"), Kind::File).is_err());
+    }
+
+    #[test]
+    fn links_stay_inside() {
+        let (folder, root) = root();
+        let inside = folder.path().join("root");
+        symlink("../../../outside", inside.join("up")).unwrap();
+        symlink(folder.path().join("outside"), inside.join("absolute")).unwrap();
+        symlink("/proc/self/root", inside.join("magic")).unwrap();
+        symlink("/nowhere", inside.join("dangling")).unwrap();
+        for (name, kind) in [("up/a", Kind::Folder), ("absolute/b", Kind::File), ("magic/c", Kind::Folder)] {
+            let _ = place(root.as_fd(), &Path::new("/").join(name), kind);
+        }
+        // A link that leads nowhere inside is an error, not a new file somewhere.
+        assert!(place(root.as_fd(), Path::new("/dangling"), Kind::File).is_err());
+        assert!(link(root.as_fd(), "target", Path::new("/up/link")).is_err());
+        let outside = std::fs::read_dir(folder.path().join("outside")).unwrap();
+        assert_eq!(outside.count(), 0);
+        assert!(!Path::new("/nowhere").exists());
+    }
+
+    #[test]
+    fn links_replace_files() {
+        let (folder, root) = root();
+        for target in ["libcuda.so.580", "libcuda.so.1"] {
+            link(root.as_fd(), target, Path::new("/usr/lib/libcuda.so")).unwrap();
+        }
+        let made = std::fs::read_link(folder.path().join("root/usr/lib/libcuda.so")).unwrap();
+        assert_eq!(made, Path::new("libcuda.so.1"));
+    }
+}

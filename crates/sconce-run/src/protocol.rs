@@ -1,0 +1,125 @@
+//! What the supervisor and the container's init say to each other: one JSON value a message.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::PathBuf;
+
+use sconce_schema::event::{Exit, Unenforced};
+use serde::de::DeserializeOwned;
+use serde::{Deserialize, Serialize};
+
+use crate::sys::socket;
+
+/// From inside to the supervisor.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Report {
+    /// Everything is mounted; waiting for [`Order::Go`]. Brings the terminal's descriptor when one
+    /// was asked for.
+    Prepared(Vec<Unenforced>),
+    /// The sender is about to become the command.
+    Executing,
+    /// It failed; nothing or nobody is left inside.
+    Failed(Failure),
+    /// The command has ended, and every other process was ended too.
+    Exited(Exit),
+}
+
+/// From the supervisor to init.
+#[derive(Debug, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Order {
+    /// Start the command. Brings the descriptors through which it joins its cgroups: `tasks` v1
+    /// files, then one v2 folder if `folder`.
+    Go {
+        /// How many v1 `tasks` files come.
+        tasks: usize,
+        /// Whether a v2 folder comes.
+        folder: bool,
+    },
+    /// Pass this signal to the command.
+    Signal(i32),
+    /// Kill everything.
+    Kill,
+}
+
+/// What failed inside. `errno` is the kernel's error number.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+#[expect(missing_docs, reason = "each is described by its RunError")]
+pub(crate) enum Failure {
+    Step { doing: String, errno: i32 },
+    Overlay { layers: usize, scratch: PathBuf, errno: i32 },
+    Source { path: PathBuf, errno: i32 },
+    Target { path: PathBuf, errno: i32 },
+    Layer { path: PathBuf, errno: i32 },
+    Workdir { path: PathBuf, errno: i32 },
+    NotFound { command: String, searched: Option<String> },
+    NotExecutable { path: PathBuf, errno: i32 },
+}
+
+impl Failure {
+    /// For `map_err` of a step without a path.
+    pub(crate) fn step<E: Into<io::Error>>(doing: &str) -> impl FnOnce(E) -> Self {
+        move |error| Self::Step {
+            doing: doing.to_owned(),
+            errno: errno(error),
+        }
+    }
+}
+
+/// The kernel's number of an error.
+pub(crate) fn errno(error: impl Into<io::Error>) -> i32 {
+    error.into().raw_os_error().unwrap_or(libc::EINVAL)
+}
+
+/// Sends one value.
+///
+/// # Errors
+/// The kernel's: `EPIPE` when the other end is gone.
+pub(crate) fn send(
+    socket: impl AsFd,
+    value: &impl Serialize,
+    fds: &[BorrowedFd<'_>],
+) -> io::Result<()> {
+    socket::send(socket, &serde_json::to_vec(value)?, fds)
+}
+
+/// Waits for one value; `None` when the other end is gone.
+///
+/// # Errors
+/// The kernel's, or a message that is not a `T`.
+pub(crate) fn receive<T: DeserializeOwned>(
+    socket: impl AsFd,
+) -> io::Result<Option<(T, socket::Message)>> {
+    let Some(message) = socket::receive(socket)? else {
+        return Ok(None);
+    };
+    Ok(Some((serde_json::from_slice(&message.bytes)?, message)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::fd::AsRawFd;
+
+    #[test]
+    fn values_descriptors_and_the_sender_arrive() {
+        let (ours, theirs) = socket::pair().unwrap();
+        let file = tempfile::tempfile().unwrap();
+        let report = Report::Failed(Failure::NotFound {
+            command: "ls".to_owned(),
+            searched: Some("/bin".to_owned()),
+        });
+        send(&theirs, &report, &[file.as_fd()]).unwrap();
+        let (received, message) = receive::<Report>(&ours).unwrap().unwrap();
+        assert_eq!(received, report);
+        assert_eq!(message.fds.len(), 1);
+        assert_ne!(message.fds[0].as_raw_fd(), file.as_raw_fd());
+        assert_eq!(message.sender, Some(std::process::id() as i32));
+        send(&theirs, &"nonsense", &[]).unwrap();
+        assert!(receive::<Report>(&ours).is_err());
+        drop(theirs);
+        assert!(receive::<Report>(&ours).unwrap().is_none());
+    }
+}

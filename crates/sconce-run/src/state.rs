@@ -1,0 +1,211 @@
+//! A run's scratch folder, and what killed runs left behind.
+//!
+//! In the state folder each run has `ID/` (the writable layer) and `ID.lock`, which it holds
+//! locked while it lives and which names its cgroups. A lock that can be had belongs to a run
+//! whose Sconce is dead, however it died; process ids play no part.
+
+use std::fs::{File, OpenOptions};
+use std::io::{self, Read, Seek, Write};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, flock};
+
+use crate::cgroup;
+
+/// The scratch folder of a run that lives.
+#[derive(Debug)]
+pub(crate) struct Scratch {
+    /// `STATE/ID`; it exists.
+    pub(crate) folder: PathBuf,
+    lock: File,
+    lock_path: PathBuf,
+}
+
+impl Scratch {
+    /// Makes the state folder and, in it, the run's own.
+    ///
+    /// # Errors
+    /// The path that failed, and why; `WouldBlock` when a run of this name lives.
+    pub(crate) fn create(state: &Path, id: &str) -> Result<Self, (PathBuf, io::Error)> {
+        let at = |path: &Path| {
+            let path = path.to_owned();
+            move |error| (path, error)
+        };
+        std::fs::create_dir_all(state).map_err(at(state))?;
+        let lock_path = state.join(format!("{id}.lock"));
+        let lock = take(&lock_path, true).map_err(at(&lock_path))?;
+        let lock = lock.ok_or_else(|| at(&lock_path)(io::ErrorKind::WouldBlock.into()))?;
+        let scratch = Self {
+            folder: state.join(id),
+            lock,
+            lock_path,
+        };
+        match std::fs::create_dir(&scratch.folder) {
+            Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
+                Err(at(&scratch.folder)(error))
+            }
+            Ok(()) => Ok(scratch),
+            // A killed run of the same name; we hold its lock now.
+            Err(_) => remove_tree(&scratch.folder)
+                .and_then(|()| std::fs::create_dir(&scratch.folder))
+                .map_err(at(&scratch.folder))
+                .map(|()| scratch),
+        }
+    }
+
+    /// Writes down the cgroups that the run is about to make.
+    ///
+    /// # Errors
+    /// The kernel's.
+    pub(crate) fn note_cgroups<'a>(
+        &mut self,
+        folders: impl Iterator<Item = &'a Path>,
+    ) -> io::Result<()> {
+        let mut text = Vec::new();
+        for folder in folders {
+            text.extend_from_slice(folder.as_os_str().as_bytes());
+            text.push(b'\n');
+        }
+        if text.is_empty() { Ok(()) } else { self.lock.write_all(&text) }
+    }
+
+    /// Removes the run's folder and its lock. When the folder cannot go, the lock file stays, so
+    /// that a later run tries again.
+    ///
+    /// # Errors
+    /// The path that could not be removed, and why.
+    pub(crate) fn remove(self) -> Result<(), (PathBuf, io::Error)> {
+        remove_tree(&self.folder).map_err(|error| (self.folder.clone(), error))?;
+        std::fs::remove_file(&self.lock_path).map_err(|error| (self.lock_path.clone(), error))
+    }
+}
+
+/// Cleans up after runs whose Sconce was killed. What cannot be removed yet (a process that is
+/// still dying) stays for the next time.
+pub(crate) fn sweep(state: &Path, files: &dyn cgroup::Files) {
+    let Ok(entries) = std::fs::read_dir(state) else { return };
+    for entry in entries.flatten() {
+        let lock_path = entry.path();
+        if lock_path.extension().is_none_or(|extension| extension != "lock") {
+            continue;
+        }
+        let Ok(Some(mut lock)) = take(&lock_path, false) else { continue };
+        let mut noted = Vec::new();
+        let read = lock.rewind().and_then(|()| lock.read_to_end(&mut noted));
+        let cgroups_gone = read.is_ok()
+            && noted
+                .split(|byte| *byte == b'\n')
+                .filter(|line| !line.is_empty())
+                .map(|line| PathBuf::from(std::ffi::OsString::from_vec(line.to_vec())))
+                // A list that somebody else wrote must not make root remove just anything.
+                .filter(|path| is_run_cgroup(path))
+                .all(|path| cgroup::remove_leftover(files, &path).is_ok());
+        if cgroups_gone && remove_tree(&lock_path.with_extension("")).is_ok() {
+            let _ = std::fs::remove_file(&lock_path);
+        }
+    }
+}
+
+/// `…/sconce/ID`.
+fn is_run_cgroup(path: &Path) -> bool {
+    path.is_absolute()
+        && path.parent().and_then(Path::file_name).is_some_and(|name| name == "sconce")
+        && !path.components().any(|part| part == std::path::Component::ParentDir)
+}
+
+/// Opens and locks; `None` when somebody else holds the lock, or removed the file meanwhile.
+fn take(path: &Path, create: bool) -> io::Result<Option<File>> {
+    for _ in 0..8 {
+        let file = OpenOptions::new()
+            .read(true)
+            .append(true)
+            .create(create)
+            .mode(0o600)
+            .custom_flags(libc::O_NOFOLLOW)
+            .open(path)?;
+        match flock(&file, FlockOperation::NonBlockingLockExclusive) {
+            Err(rustix::io::Errno::WOULDBLOCK) => return Ok(None),
+            other => other?,
+        }
+        // Between open and lock, the holder before us may have removed the file.
+        if std::fs::symlink_metadata(path).is_ok_and(|now| {
+            file.metadata().is_ok_and(|ours| (ours.dev(), ours.ino()) == (now.dev(), now.ino()))
+        }) {
+            return Ok(Some(file));
+        }
+    }
+    Ok(None)
+}
+
+/// Removes a folder with everything below it, never through a link. A command may have left
+/// folders that cannot be read, and overlayfs does leave one (`work/work`, mode 0).
+fn remove_tree(folder: &Path) -> io::Result<()> {
+    match std::fs::remove_dir_all(folder) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            open_up(folder)?;
+            std::fs::remove_dir_all(folder)
+        }
+        other => other,
+    }
+}
+
+/// Gives the owner every right on `folder` and the folders below it.
+fn open_up(folder: &Path) -> io::Result<()> {
+    std::fs::set_permissions(folder, std::fs::Permissions::from_mode(0o700))?;
+    for entry in std::fs::read_dir(folder)? {
+        let entry = entry?;
+        // `file_type` does not follow links.
+        if entry.file_type()?.is_dir() {
+            open_up(&entry.path())?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::cgroup::Kernel;
+
+    #[test]
+    fn what_a_dead_run_left_goes_and_what_lives_stays() {
+        let state = tempfile::tempdir().unwrap();
+        let alive = Scratch::create(state.path(), "alive").unwrap();
+        let dead = Scratch::create(state.path(), "dead").unwrap();
+        let sealed = dead.folder.join("work/work");
+        std::fs::create_dir_all(&sealed).unwrap();
+        std::fs::set_permissions(&sealed, std::fs::Permissions::from_mode(0)).unwrap();
+        let (dead_folder, dead_lock) = (dead.folder.clone(), dead.lock_path.clone());
+        drop(dead);
+        sweep(state.path(), &Kernel);
+        assert!(!dead_folder.exists() && !dead_lock.exists());
+        assert!(alive.folder.exists() && alive.lock_path.exists());
+        let (path, error) = Scratch::create(state.path(), "alive").unwrap_err();
+        assert!(path.ends_with("alive.lock"));
+        assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
+        alive.remove().unwrap();
+        assert_eq!(std::fs::read_dir(state.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_link_in_the_scratch_folder_leads_nowhere() {
+        let state = tempfile::tempdir().unwrap();
+        let outside = tempfile::tempdir().unwrap();
+        std::fs::write(outside.path().join("kept"), "").unwrap();
+        let scratch = Scratch::create(state.path(), "a").unwrap();
+        std::os::unix::fs::symlink(outside.path(), scratch.folder.join("link")).unwrap();
+        scratch.remove().unwrap();
+        assert!(outside.path().join("kept").exists());
+    }
+
+    #[test]
+    fn only_a_runs_own_cgroup_is_swept() {
+        assert!(is_run_cgroup(Path::new("/sys/fs/cgroup/memory/sconce/a")));
+        for path in ["sconce/a", "/etc/passwd", "/a/sconce/../b", "/sys/fs/cgroup/sconce/../x"] {
+            assert!(!is_run_cgroup(Path::new(path)), "{path}");
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Files that are found by their SHA-256.
+
+use std::fs::File;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use sconce_schema::{Progress, Sha256};
+use sha2::Digest as _;
+
+use crate::fetch::{Fetcher, shown};
+use crate::{Store, StoreError};
+
+/// The kind of blobs among the store's items.
+const KIND: &str = "blob";
+/// No single file that Sconce fetches is larger.
+const LARGEST: u64 = 64 << 30;
+
+impl Store {
+    /// The path of a blob that is in the store. Nobody may write to it.
+    #[must_use]
+    pub fn blob(&self, sha256: &Sha256) -> Option<PathBuf> {
+        self.tree(KIND, &sha256.to_string())
+    }
+
+    /// The path of a blob, fetched from `url` if it is not in the store.
+    ///
+    /// # Errors
+    /// [`StoreError::Fetch`], [`StoreError::Hash`], [`StoreError::Size`], [`StoreError::Disk`].
+    /// After any of them the store holds nothing of it.
+    pub fn fetch_blob(
+        &self,
+        fetcher: &Fetcher,
+        url: &str,
+        sha256: &Sha256,
+        size: Option<u64>,
+        progress: &dyn Progress,
+    ) -> Result<PathBuf, StoreError> {
+        let name = url.rsplit('/').next().unwrap_or(url);
+        let waiting = || progress.note(&format!("another process is fetching {name}; waiting"));
+        self.add(sha256, waiting, |path| {
+            let size_error = |expected, found| StoreError::Size {
+                what: shown(url),
+                expected,
+                found,
+            };
+            let mut body = fetcher.open(url, 0)?;
+            if let (Some(expected), Some(found)) = (size, body.total())
+                && expected != found
+            {
+                return Err(size_error(expected, found));
+            }
+            let limit = size.or(body.total()).unwrap_or(LARGEST);
+            let mut file = File::create(path).map_err(StoreError::disk("create", path))?;
+            let mut hash = sha2::Sha256::new();
+            let mut chunk = vec![0; 256 << 10];
+            let mut got = 0;
+            loop {
+                let n = body.read_some(&mut chunk)?;
+                if n == 0 {
+                    break;
+                }
+                got += n as u64;
+                if got > limit {
+                    return Err(size_error(limit, got));
+                }
+                hash.update(&chunk[..n]);
+                file.write_all(&chunk[..n])
+                    .map_err(StoreError::disk("write", path))?;
+                progress.advance(name, n as u64);
+            }
+            check(&shown(url), sha256, size, got, hash)?;
+            progress.done(name);
+            Ok(())
+        })
+    }
+
+    /// Keeps bytes that the caller has.
+    ///
+    /// # Errors
+    /// [`StoreError::Hash`] when they are not what `sha256` says, [`StoreError::Disk`].
+    pub fn put_blob(&self, bytes: &[u8], sha256: &Sha256) -> Result<PathBuf, StoreError> {
+        let mut hash = sha2::Sha256::new();
+        hash.update(bytes);
+        check("the blob", sha256, None, bytes.len() as u64, hash)?;
+        self.add(sha256, || (), |path| {
+            std::fs::write(path, bytes).map_err(StoreError::disk("write", path))
+        })
+    }
+
+    fn add(
+        &self,
+        sha256: &Sha256,
+        waiting: impl FnOnce(),
+        write: impl FnOnce(&Path) -> Result<(), StoreError>,
+    ) -> Result<PathBuf, StoreError> {
+        let place = self.place(KIND, &sha256.to_string())?;
+        self.make(&place, waiting, |work| write(&work.join("content")))
+    }
+}
+
+/// Compares what came with what was asked for: the size first, as it says more to a person.
+pub(crate) fn check(
+    what: &str,
+    sha256: &Sha256,
+    size: Option<u64>,
+    got: u64,
+    hash: sha2::Sha256,
+) -> Result<(), StoreError> {
+    if let Some(expected) = size.filter(|&size| size != got) {
+        return Err(StoreError::Size {
+            what: what.to_owned(),
+            expected,
+            found: got,
+        });
+    }
+    let found = Sha256(hash.finalize().into());
+    if found != *sha256 {
+        return Err(StoreError::Hash {
+            what: what.to_owned(),
+            expected: *sha256,
+            found,
+        });
+    }
+    Ok(())
+}

@@ -1,0 +1,297 @@
+//! One request: proxies, credentials, redirects, and what its answer means.
+
+use std::io::{self, Read, Seek, SeekFrom};
+use std::time::Duration;
+
+use base64::Engine as _;
+use ureq::Agent;
+use ureq::http::{HeaderMap, Uri};
+use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
+
+use super::range::{content_range, retry_after};
+use super::url::{file_path, join, shown, split_user};
+use super::{FetchConfig, FetchError, Source};
+
+/// A redirect chain longer than this is a loop.
+const MOST_REDIRECTS: usize = 10;
+
+/// The agents and what they were made from.
+pub(super) struct Client {
+    pub(super) config: FetchConfig,
+    direct: Agent,
+    http: Option<Agent>,
+    https: Option<Agent>,
+}
+
+impl std::fmt::Debug for Client {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        self.config.fmt(f)
+    }
+}
+
+/// An answer whose status was good.
+pub(super) struct Answer {
+    /// Offset of the first byte that `source` gives.
+    pub(super) first: u64,
+    /// Size of the whole file, where the server told it.
+    pub(super) total: Option<u64>,
+    pub(super) source: Source,
+}
+
+impl Client {
+    pub(super) fn new(config: FetchConfig) -> Result<Self, FetchError> {
+        let roots = match &config.extra_ca {
+            None => RootCerts::PlatformVerifier,
+            Some(path) => {
+                let unusable = |why: String| FetchError::Setting {
+                    setting: "extra_ca",
+                    why: format!("{}: {why}", path.display()),
+                };
+                let pem = std::fs::read(path).map_err(|e| unusable(e.to_string()))?;
+                let mut all = certificates(&pem).map_err(unusable)?;
+                if all.is_empty() {
+                    return Err(unusable("it holds no certificate".to_owned()));
+                }
+                let native = rustls_native_certs::load_native_certs();
+                all.extend(native.certs.iter().map(|der| Certificate::from_der(der).to_owned()));
+                RootCerts::new_with_certs(&all)
+            }
+        };
+        let agent = |proxy: Option<(&'static str, &str)>| {
+            let proxy = proxy
+                .map(|(setting, url)| {
+                    ureq::Proxy::new(url).map_err(|_| FetchError::Setting {
+                        setting,
+                        why: format!("`{}` is not a proxy's URL", shown(url)),
+                    })
+                })
+                .transpose()?;
+            let built = Agent::config_builder()
+                .tls_config(TlsConfig::builder().root_certs(roots.clone()).build())
+                .proxy(proxy)
+                .http_status_as_error(false)
+                .max_redirects(0)
+                .max_redirects_will_error(false)
+                .user_agent(concat!("sconce/", env!("CARGO_PKG_VERSION")))
+                // Bytes must arrive as they are: their SHA-256 is of the file, not of its encoding.
+                .accept_encoding("identity")
+                .timeout_connect(Some(config.connect_timeout))
+                .timeout_recv_response(Some(config.idle_timeout))
+                .timeout_per_read(Some(config.idle_timeout))
+                .max_idle_connections_per_host(8)
+                .build();
+            Ok(Agent::new_with_config(built))
+        };
+        Ok(Self {
+            direct: agent(None)?,
+            http: config
+                .proxies
+                .http
+                .as_deref()
+                .map(|url| agent(Some(("proxies.http", url))))
+                .transpose()?,
+            https: config
+                .proxies
+                .https
+                .as_deref()
+                .map(|url| agent(Some(("proxies.https", url))))
+                .transpose()?,
+            config,
+        })
+    }
+
+    /// The pause before attempt `tries + 1`.
+    pub(super) fn pause(&self, tries: u32, asked: Option<Duration>) -> Duration {
+        let own = self
+            .config
+            .pause
+            .saturating_mul(1 << tries.saturating_sub(1).min(16));
+        asked.unwrap_or(own).max(own).min(self.config.longest_pause)
+    }
+
+    /// Asks once for `url` from offset `from` on.
+    pub(super) fn ask(&self, url: &str, from: u64) -> Result<Answer, FetchError> {
+        if url.starts_with("file:") {
+            return open_file(url, from);
+        }
+        if self.config.offline {
+            return Err(FetchError::Offline { url: shown(url) });
+        }
+        let response = self.follow(url, from)?;
+        let (parts, body) = response.into_parts();
+        let status = parts.status.as_u16();
+        check_status(url, status, &parts.headers)?;
+        let header = |name: &str| parts.headers.get(name).map(|v| String::from_utf8_lossy(v.as_bytes()));
+        if let Some(encoding) = header("content-encoding")
+            && !encoding.eq_ignore_ascii_case("identity")
+        {
+            return Err(FetchError::Encoded {
+                url: shown(url),
+                encoding: encoding.into_owned(),
+            });
+        }
+        let length = body.content_length();
+        if status == 200 {
+            return Ok(Answer {
+                first: 0,
+                total: length,
+                source: Box::new(body.into_reader()),
+            });
+        }
+        let said = header("content-range").unwrap_or("206 without Content-Range".into());
+        match content_range(&said) {
+            Some(range) if from > 0 && range.first == from => Ok(Answer {
+                first: from,
+                total: range.total,
+                source: Box::new(body.into_reader().take(range.last - range.first + 1)),
+            }),
+            _ => Err(FetchError::WrongRange {
+                url: shown(url),
+                wanted: from,
+                said: said.into_owned(),
+            }),
+        }
+    }
+
+    /// Sends the request and follows redirects. Each hop gets the credentials of its own host and
+    /// no others.
+    fn follow(&self, url: &str, from: u64) -> Result<ureq::http::Response<ureq::Body>, FetchError> {
+        let (mut at, mut own) = split_user(url);
+        let bad = |why| FetchError::BadUrl {
+            url: shown(url),
+            why,
+        };
+        let no = |why| FetchError::Redirect {
+            url: shown(url),
+            why,
+        };
+        for _ in 0..MOST_REDIRECTS {
+            let uri: Uri = at.parse().map_err(|_| bad("it is not a URL"))?;
+            let host = uri.host().ok_or_else(|| bad("it names no host"))?;
+            let agent = match uri.scheme_str() {
+                _ if self.bypassed(host) => &self.direct,
+                Some("http") => self.http.as_ref().unwrap_or(&self.direct),
+                Some("https") => self.https.as_ref().unwrap_or(&self.direct),
+                _ => return Err(bad("its scheme is not http, https or file")),
+            };
+            let mut request = agent.get(&uri);
+            if from > 0 {
+                request = request.header("range", format!("bytes={from}-"));
+            }
+            if let Some(basic) = self.basic(host, own.as_ref()) {
+                request = request.header("authorization", basic);
+            }
+            let response = request.call().map_err(|source| FetchError::Transport {
+                url: shown(url),
+                tries: 1,
+                source: Box::new(source),
+            })?;
+            if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
+                return Ok(response);
+            }
+            let location = response
+                .headers()
+                .get("location")
+                .and_then(|v| v.to_str().ok())
+                .ok_or_else(|| no("it names no target"))?;
+            let (target, user) =
+                split_user(&join(&uri, location).ok_or_else(|| no("its target is not http or https"))?);
+            let next: Uri = target.parse().map_err(|_| no("its target is not a URL"))?;
+            if uri.scheme_str() == Some("https") && next.scheme_str() != Some("https") {
+                return Err(no("it leads from https to http"));
+            }
+            let same = next.authority().is_some() && next.authority() == uri.authority();
+            own = user.or(own.filter(|_| same));
+            at = target;
+        }
+        Err(no("there are too many in a row"))
+    }
+
+    /// The `Authorization` header for `host`.
+    fn basic(&self, host: &str, own: Option<&(String, String)>) -> Option<String> {
+        let (user, password) = match own {
+            Some((user, password)) => (user, password),
+            None => self
+                .config
+                .credentials
+                .iter()
+                .find(|c| c.host.eq_ignore_ascii_case(host))
+                .map(|c| (&c.user, &c.password))?,
+        };
+        let text = base64::engine::general_purpose::STANDARD.encode(format!("{user}:{password}"));
+        Some(format!("Basic {text}"))
+    }
+
+    fn bypassed(&self, host: &str) -> bool {
+        let host = host.trim_matches(['[', ']']).to_ascii_lowercase();
+        self.config.proxies.bypass.iter().any(|entry| {
+            let entry = entry.trim().to_ascii_lowercase();
+            let domain = entry.trim_start_matches("*.").trim_start_matches('.');
+            entry == "*"
+                || (!domain.is_empty()
+                    && (host == domain
+                        || host
+                            .strip_suffix(domain)
+                            .is_some_and(|before| before.ends_with('.'))))
+        })
+    }
+}
+
+fn check_status(url: &str, status: u16, headers: &HeaderMap) -> Result<(), FetchError> {
+    let url = shown(url);
+    let retry_after = headers
+        .get("retry-after")
+        .and_then(|v| v.to_str().ok())
+        .and_then(retry_after);
+    Err(match status {
+        200 | 206 => return Ok(()),
+        401 | 403 => FetchError::Refused { url, status },
+        404 | 410 => FetchError::NotFound { url, status },
+        429 => FetchError::TooMany {
+            url,
+            tries: 1,
+            retry_after,
+        },
+        500..=599 => FetchError::Server {
+            url,
+            status,
+            tries: 1,
+            retry_after,
+        },
+        _ => FetchError::Status { url, status },
+    })
+}
+
+fn open_file(url: &str, from: u64) -> Result<Answer, FetchError> {
+    let path = file_path(url).ok_or_else(|| FetchError::BadUrl {
+        url: shown(url),
+        why: "a file URL names an absolute path on this machine",
+    })?;
+    let open = || -> io::Result<Answer> {
+        let mut file = std::fs::File::open(&path)?;
+        let meta = file.metadata()?;
+        if !meta.is_file() {
+            return Err(io::Error::other("it is not a regular file"));
+        }
+        file.seek(SeekFrom::Start(from))?;
+        Ok(Answer {
+            first: from,
+            total: Some(meta.len()),
+            source: Box::new(file),
+        })
+    };
+    open().map_err(|source| FetchError::File {
+        path: path.clone(),
+        source,
+    })
+}
+
+fn certificates(pem: &[u8]) -> Result<Vec<Certificate<'static>>, String> {
+    let mut all = Vec::new();
+    for item in parse_pem(pem) {
+        if let PemItem::Certificate(one) = item.map_err(|e| e.to_string())? {
+            all.push(one);
+        }
+    }
+    Ok(all)
+}

@@ -1,0 +1,170 @@
+//! One item of the store: how it is locked, made, published and trusted.
+//!
+//! An item is a folder `items/<kind>/<key>/` that holds
+//! - `content`, the blob or the tree,
+//! - `boot`, the id of the boot during which it was written,
+//! - `synced`, an empty file made after the disk confirmed everything before it.
+//!
+//! It is made in `tmp/<kind>~<key>/` under the lock `locks/<kind>~<key>` and appears by one
+//! rename, so that a killed process leaves nothing but a folder in `tmp`, which whoever gets the
+//! lock next removes. After a power loss a renamed folder can be there while the bytes in it are
+//! not. So an item is trusted only when it is `synced` or when this is still the boot that wrote
+//! it (the page cache then holds what the disk may not); any other is made anew. Nobody waits
+//! for the disk: `synced` is written later, by [`crate::Store::sync`].
+
+use std::fs::{self, File, TryLockError};
+use std::io;
+use std::path::{Path, PathBuf};
+
+use crate::StoreError;
+
+/// Where an item is and where it is made.
+#[derive(Debug, Clone)]
+pub(crate) struct Place {
+    /// Its final folder.
+    pub(crate) folder: PathBuf,
+    /// The folder it is made in.
+    pub(crate) work: PathBuf,
+    lock: PathBuf,
+}
+
+/// The right to make one item. Held until dropped, given back by the kernel when the process ends.
+#[derive(Debug)]
+pub(crate) struct Held {
+    _file: File,
+}
+
+/// Whether `name` can be part of a file name here: not empty, no separator, not hidden, and short
+/// enough that kind, key and suffix fit one file name.
+fn is_plain(name: &str) -> bool {
+    !name.is_empty()
+        && name.len() <= 120
+        && !name.starts_with('.')
+        && name
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"._+-".contains(&b))
+}
+
+impl Place {
+    pub(crate) fn new(root: &Path, kind: &str, key: &str) -> Result<Self, StoreError> {
+        for name in [kind, key] {
+            if !is_plain(name) {
+                return Err(StoreError::Name {
+                    name: name.to_owned(),
+                });
+            }
+        }
+        let flat = format!("{kind}~{key}");
+        Ok(Self {
+            folder: root.join("items").join(kind).join(key),
+            work: root.join("tmp").join(&flat),
+            lock: root.join("locks").join(&flat),
+        })
+    }
+
+    /// The path of what the item holds.
+    pub(crate) fn content(&self) -> PathBuf {
+        self.folder.join("content")
+    }
+
+    /// Whether the item is there and can be trusted.
+    pub(crate) fn is_good(&self, boot: Option<&str>) -> bool {
+        if self.folder.join("synced").exists() {
+            return true;
+        }
+        boot.is_some_and(|boot| {
+            fs::read_to_string(self.folder.join("boot")).is_ok_and(|text| text == boot)
+        })
+    }
+
+    /// Takes the item's lock, calling `waiting` once if another process or thread holds it.
+    pub(crate) fn lock(&self, waiting: impl FnOnce()) -> Result<Held, StoreError> {
+        let failed = |e| StoreError::disk("lock", &self.lock)(e);
+        let file = File::create(&self.lock).map_err(failed)?;
+        match file.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => {
+                waiting();
+                file.lock().map_err(failed)?;
+            }
+            Err(TryLockError::Error(e)) => return Err(failed(e)),
+        }
+        Ok(Held { _file: file })
+    }
+
+    /// Takes the lock only if nobody holds it.
+    pub(crate) fn try_lock(&self) -> Option<Held> {
+        let file = File::create(&self.lock).ok()?;
+        file.try_lock().ok()?;
+        Some(Held { _file: file })
+    }
+
+    /// An empty folder to make the item in. What a killed process left there is removed, and so
+    /// is an item that lost its trust.
+    pub(crate) fn begin(&self, _held: &Held) -> Result<(), StoreError> {
+        remove(&self.work).map_err(StoreError::disk("remove", &self.work))?;
+        if self.folder.exists() {
+            // Renamed first, so that no half-removed item is ever seen.
+            fs::rename(&self.folder, &self.work)
+                .map_err(StoreError::disk("rename", &self.folder))?;
+            remove(&self.work).map_err(StoreError::disk("remove", &self.work))?;
+        }
+        fs::create_dir(&self.work).map_err(StoreError::disk("create", &self.work))
+    }
+
+    /// Makes what lies in [`Place::work`] the item.
+    pub(crate) fn publish(&self, boot: Option<&str>, _held: &Held) -> Result<(), StoreError> {
+        match boot {
+            Some(boot) => {
+                let path = self.work.join("boot");
+                fs::write(&path, boot).map_err(StoreError::disk("write", &path))?;
+            }
+            None => {
+                // Without a boot id nothing tells later whether the machine went down since.
+                sync_disk(&self.work).map_err(StoreError::disk("sync", &self.work))?;
+                let path = self.work.join("synced");
+                File::create(&path).map_err(StoreError::disk("create", &path))?;
+            }
+        }
+        let kind = self.folder.parent().unwrap_or(&self.folder);
+        fs::create_dir_all(kind).map_err(StoreError::disk("create", kind))?;
+        fs::rename(&self.work, &self.folder).map_err(StoreError::disk("rename", &self.folder))
+    }
+}
+
+/// Has the kernel write everything of the file system that holds `path`.
+pub(crate) fn sync_disk(path: &Path) -> io::Result<()> {
+    Ok(rustix::fs::syncfs(File::open(path)?)?)
+}
+
+/// Removes a file or a tree; what is not there counts as removed. Folders that the owner may not
+/// write to are made writable.
+pub(crate) fn remove(path: &Path) -> io::Result<()> {
+    let meta = match path.symlink_metadata() {
+        Ok(meta) => meta,
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),
+        Err(e) => return Err(e),
+    };
+    if !meta.is_dir() {
+        return fs::remove_file(path);
+    }
+    match fs::remove_dir_all(path) {
+        Err(e) if e.kind() == io::ErrorKind::PermissionDenied => {
+            make_writable(path)?;
+            fs::remove_dir_all(path)
+        }
+        other => other,
+    }
+}
+
+fn make_writable(folder: &Path) -> io::Result<()> {
+    use std::os::unix::fs::PermissionsExt;
+    fs::set_permissions(folder, fs::Permissions::from_mode(0o700))?;
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        if entry.file_type()?.is_dir() {
+            make_writable(&entry.path())?;
+        }
+    }
+    Ok(())
+}

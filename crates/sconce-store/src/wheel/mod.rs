@@ -1,0 +1,27 @@
+//! Wheels to trees: downloaded, verified, unpacked and written in one pass.
+//!
+//! No byte is handled twice: while a wheel arrives it is hashed, inflated and written, and what
+//! was written becomes visible only when the SHA-256 of all of it and the archive's directory,
+//! which comes last, both agree.
+
+mod error;
+mod input;
+mod install;
+mod layout;
+mod record;
+mod script;
+mod stream;
+mod tree;
+mod write;
+mod zip;
+
+pub use error::{WheelError, ZipError};
+pub use install::InstallOptions;
+pub use stream::Limits;
+
+/// The modification time of every file and folder of a wheel's tree, seconds since 1970:
+/// 1980-01-01, the first that zip can say.
+pub const MTIME: u64 = 315_532_800;
+
+/// The kind of wheels' trees among the store's items.
+pub const KIND: &str = "wheel";
