@@ -13,10 +13,11 @@ from torch.utils.data import DataLoader, Dataset
 
 
 class Digits(Dataset):
-    """8 x 8 grey images; while training each is moved by up to one pixel."""
+    """8 x 8 grey images, enlarged to 16 x 16; while training each is moved by up to two pixels."""
 
     def __init__(self, images, labels, augment=False):
-        self.images = torch.tensor(images, dtype=torch.float32).unsqueeze(1) / 16
+        images = torch.tensor(images, dtype=torch.float32).unsqueeze(1) / 16
+        self.images = nn.functional.interpolate(images, scale_factor=2, mode="bilinear")
         self.labels = torch.tensor(labels, dtype=torch.int64)
         self.augment = augment
 
@@ -26,9 +27,9 @@ class Digits(Dataset):
     def __getitem__(self, i):
         image = self.images[i]
         if self.augment:
-            dy, dx = torch.randint(0, 3, (2,)).tolist()
-            padded = nn.functional.pad(image, (1, 1, 1, 1))
-            image = padded[:, dy : dy + 8, dx : dx + 8]
+            dy, dx = torch.randint(0, 5, (2,)).tolist()
+            padded = nn.functional.pad(image, (2, 2, 2, 2))
+            image = padded[:, dy : dy + 16, dx : dx + 16]
         return image, self.labels[i]
 
 
@@ -41,8 +42,10 @@ def make_model():
         nn.BatchNorm2d(64),
         nn.ReLU(),
         nn.MaxPool2d(2),
-        nn.Conv2d(64, 64, 3, padding=1),
+        nn.Conv2d(64, 64, 3, padding=1, bias=False),
+        nn.BatchNorm2d(64),
         nn.ReLU(),
+        nn.MaxPool2d(2),
         nn.Flatten(),
         nn.Dropout(0.2),
         nn.Linear(64 * 4 * 4, 10),
@@ -62,7 +65,7 @@ def accuracy(model, loader, device):
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--epochs", type=int, default=12)
-    parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--batch-size", type=int, default=256)
     parser.add_argument("--workers", type=int, default=2)
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()

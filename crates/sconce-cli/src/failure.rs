@@ -60,6 +60,8 @@ pub(crate) enum CliError {
     NoVariable { name: String },
     #[error("the mount source {} does not exist", path.display())]
     NoMountSource { path: std::path::PathBuf },
+    #[error("the store lacks {} of what the lock names, and --offline forbids to fetch it: {}", missing.len(), missing.join(", "))]
+    Offline { missing: Vec<String> },
     #[error("cannot set up a handler for signals")]
     Signals { source: std::io::Error },
 }
@@ -78,6 +80,7 @@ impl Hint for CliError {
                  `sconce run -- python train.py`"
                     .to_owned()
             }
+            Self::Offline { .. } => "run it once without --offline".to_owned(),
             Self::NoVariable { .. } => "give its value: -e NAME=VALUE".to_owned(),
             Self::NoMountSource { .. } => "create it, or change `mounts` or -v".to_owned(),
             Self::File { .. } | Self::Config { .. } | Self::Signals { .. } => return None,
@@ -88,6 +91,7 @@ impl Hint for CliError {
         match self {
             Self::NoCommand => sconce_schema::exit::USAGE,
             Self::Signals { .. } => sconce_schema::exit::RUN,
+            Self::Offline { .. } => sconce_schema::exit::FETCH,
             _ => sconce_schema::exit::BAD_INPUT,
         }
     }

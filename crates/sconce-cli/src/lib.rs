@@ -6,6 +6,7 @@ mod commands;
 mod failure;
 mod network;
 mod output;
+mod pip;
 mod places;
 mod prepare;
 mod progress;

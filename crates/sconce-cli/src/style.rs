@@ -25,6 +25,13 @@ impl Style {
         Self { color: terminal && !forbidden && !dumb }
     }
 
+    /// The same for a report, with the terminal's width.
+    pub(crate) fn for_reports(self) -> sconce_report::terminal::Style {
+        let size = rustix::termios::tcgetwinsize(std::io::stderr()).ok();
+        let width = size.map(|size| size.ws_col).filter(|&columns| columns > 0);
+        sconce_report::terminal::Style { color: self.color, width: width.unwrap_or(100) }
+    }
+
     pub(crate) fn error(&self, text: &str) -> String {
         self.paint("1;31", text)
     }

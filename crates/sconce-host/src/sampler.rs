@@ -6,7 +6,7 @@
 //! | figure | v2 cgroup | v1 cgroups | else |
 //! |---|---|---|---|
 //! | processes | `cgroup.procs` | `cgroup.procs` | `/proc`, by parent from the root process |
-//! | CPU | `cpu.stat` `usage_usec` | `cpuacct.usage` | `/proc/PID/stat`, see [`processes`] |
+//! | CPU | `cpu.stat` `usage_usec` | `cpuacct.usage` | `/proc/PID/stat`, ended processes kept |
 //! | throttled | `cpu.stat` `throttled_usec` | `cpu.stat` `throttled_time` | – |
 //! | memory | `memory.current` | `memory.usage_in_bytes` | – |
 //! | its peak | `memory.peak` | `memory.max_usage_in_bytes` | – |

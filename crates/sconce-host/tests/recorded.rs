@@ -152,7 +152,7 @@ fn cards_without_the_drivers_folder_are_found_by_their_nodes() {
     drop(folder);
 }
 
-/// `/opt/driver/lib/x` of the recorded machine as this test opens it.
+/// The edits for `wanted`, with the machine's own folder as the scratch folder.
 fn edits(roots: &Roots, wanted: &WantedGpus) -> Result<Vec<ContainerEdits>, CdiError> {
     let facts = HostFacts::read(roots);
     let cards = &facts.nvidia.as_ref().unwrap().cards;

@@ -7,9 +7,10 @@ use sconce_schema::lock::{Deb, Lock, Wheel};
 use sconce_schema::manifest::Layer;
 use sconce_schema::{Hint, ImageManifest, Progress, Sha256, exit};
 use sconce_store::fetch::Fetcher;
-use sconce_store::{Store, StoreError};
+use sconce_store::{BuildError, Store, StoreError};
 use sha2::Digest;
 
+use crate::bytecode;
 use crate::environment::variables;
 use crate::system::{self, SystemError};
 
@@ -22,6 +23,12 @@ pub enum AssembleError {
     /// A package could not be fetched, verified or unpacked.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// A tree that was there a moment ago is not.
+    #[error("{what} has left the store while it was needed")]
+    Gone {
+        /// The wheel or the release.
+        what: String,
+    },
     /// The root file system could not be finished.
     #[error("the root file system of {release} could not be made")]
     System {
@@ -37,13 +44,14 @@ impl Hint for AssembleError {
         match self {
             Self::Store(error) => error.hint(),
             Self::System { source, .. } => source.hint(),
+            Self::Gone { .. } => Some("run the same command again".to_owned()),
         }
     }
 
     fn exit_code(&self) -> u8 {
         match self {
             Self::Store(error) => error.exit_code(),
-            Self::System { .. } => exit::STORE,
+            Self::System { .. } | Self::Gone { .. } => exit::STORE,
         }
     }
 }
@@ -80,13 +88,25 @@ pub fn needs<'l>(lock: &'l Lock, store: &Store) -> Needs<'l> {
     let system = store.tree(SYSTEM, &system_key(lock)).is_none();
     let python = &lock.target.python;
     Needs {
-        wheels: lock.wheels.iter().filter(|w| store.wheel(w, python).is_none()).collect(),
+        wheels: lock.wheels.iter().filter(|w| store.wheel_tree(w, python).is_none()).collect(),
         debs: match system {
             true => lock.debs.iter().filter(|deb| store.blob(&deb.sha256).is_none()).collect(),
             false => Vec::new(),
         },
         system,
     }
+}
+
+/// The environment of a lock that needs nothing more ([`needs`]).
+///
+/// # Errors
+/// Something has left the store meanwhile.
+pub fn ready(lock: &Lock, store: &Store) -> Result<ImageManifest, AssembleError> {
+    let gone = |what: &str| AssembleError::Gone { what: what.to_owned() };
+    let system = store.tree(SYSTEM, &system_key(lock)).ok_or_else(|| gone(&lock.target.release))?;
+    let wheel = |wheel| store.wheel_tree(wheel, &lock.target.python).ok_or_else(|| gone(&wheel.file));
+    let wheels = lock.wheels.iter().map(wheel).collect::<Result<Vec<_>, _>>()?;
+    Ok(manifest(lock, store, system, wheels))
 }
 
 /// Makes sure that everything `lock` needs is in `store`, fetching what is missing, and says how
@@ -100,10 +120,7 @@ pub fn assemble(
     fetcher: &Fetcher,
     progress: &dyn Progress,
 ) -> Result<ImageManifest, AssembleError> {
-    let needs = needs(lock, store);
-    if !needs.is_empty() {
-        progress.stage("fetch", Some(needs.bytes()));
-    }
+    progress.stage("fetch", Some(needs(lock, store).bytes()));
     // Wheels are bound by inflating and writing, debs by xz: together they fill the cores.
     let (system, wheels) = thread::scope(|scope| {
         let system = scope.spawn(|| system_tree(lock, store, fetcher, progress));
@@ -111,11 +128,19 @@ pub fn assemble(
         (system.join(), wheels)
     });
     let system = system.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+    Ok(manifest(lock, store, system, wheels?))
+}
+
+/// The trees of an environment, lowest first, and its variables.
+fn manifest(lock: &Lock, store: &Store, system: PathBuf, wheels: Vec<PathBuf>) -> ImageManifest {
     let mut layers = vec![Layer { name: lock.target.release.clone(), path: system }];
-    for (wheel, path) in lock.wheels.iter().zip(wheels?) {
-        layers.push(Layer { name: format!("{} {}", wheel.name, wheel.version), path });
-    }
-    Ok(ImageManifest { layers, env: variables(lock) })
+    layers.extend(lock.wheels.iter().zip(wheels).map(|(wheel, path)| Layer {
+        name: format!("{} {}", wheel.name, wheel.version),
+        path,
+    }));
+    let mut manifest = ImageManifest { layers, env: variables(lock) };
+    bytecode::add_layers(&mut manifest, lock, store);
+    manifest
 }
 
 /// Names a system tree by all that decides its bytes.
@@ -141,11 +166,15 @@ fn system_tree(
     }
     let debs = store.ensure_debs(fetcher, &lock.debs, progress)?;
     let wrong = |source| AssembleError::System { release: lock.target.release.clone(), source };
-    store.build_tree(SYSTEM, &key, |root: &Path| {
+    let built = store.build_tree(SYSTEM, &key, |root: &Path| {
         system::prepare(root).map_err(wrong)?;
         for deb in &debs {
             sconce_store::deb::unpack(deb, root).map_err(StoreError::from)?;
         }
         system::configure(root, &lock.target.python, &lock.target.architecture).map_err(wrong)
+    });
+    built.map_err(|error| match error {
+        BuildError::Store(error) => error.into(),
+        BuildError::Build(error) => error,
     })
 }

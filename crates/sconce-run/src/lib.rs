@@ -1,1 +1,114 @@
 //! An image and a run request to a contained process tree and its events.
+//!
+//! ```text
+//!  run() ── clone ──▶ init (Sconce again, sealed) ── fork ──▶ command
+//!    │   plan ──▶       mounts, pivot_root                     own user, no capabilities,
+//!    │   ◀── prepared   reaps, passes signals on               no_new_privs, seccomp, cgroup
+//!    │   go ──▶         ends everything when the command ends
+//!    └ cgroups, terminal, ports, samples, the end
+//! ```
+//!
+//! As root there is no user namespace: the command becomes uid 1000, and mounted folders show
+//! their owner as that user ([`idmap`]). As a plain user everything happens in a user namespace
+//! in which the caller is uid 1000 (or 0, for a run as root inside).
+
+mod capabilities;
+mod cgroup;
+mod error;
+mod idmap;
+mod init;
+mod launch;
+mod names;
+mod plan;
+mod ports;
+mod prepare;
+mod protocol;
+mod pty;
+mod seccomp;
+mod state;
+mod supervise;
+mod sys;
+
+use std::ffi::{OsStr, OsString};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use sconce_host::{HostFacts, SampleTarget};
+use sconce_schema::RunRequest;
+use sconce_schema::event::{Exit, OutOfMemory, Unenforced};
+
+pub use error::{RunError, Wrong};
+
+/// How a run is to be held, beside what it is.
+#[derive(Debug, Clone)]
+pub struct RunOptions<'a> {
+    /// The program that calls [`init_main`] first of all: this one, as `current_exe` names it.
+    pub program: PathBuf,
+    /// Folder for the writable layers of runs, one below it for each; emptied at their end. On a
+    /// file system that can be overlayfs's upper layer.
+    pub state_dir: PathBuf,
+    /// Time between two calls of [`Watcher::tick`].
+    pub sample_every: Duration,
+    /// How long after a first SIGINT or SIGTERM a second one kills everything.
+    pub grace: Duration,
+    /// Make a limit that cannot be enforced an error.
+    pub strict: bool,
+    /// The machine.
+    pub host: &'a HostFacts,
+    /// The caller's environment, for a run without a container.
+    pub environment: &'a [(OsString, OsString)],
+}
+
+/// Is told how a run goes. Called on the thread that called [`run`].
+pub trait Watcher {
+    /// Limits and wishes that this machine cannot honour, before the command starts; not called
+    /// when there are none.
+    fn unenforced(&mut self, _what: &[Unenforced]) {}
+    /// The command is about to be executed. What to read of it: processes are in their cgroups
+    /// already.
+    fn started(&mut self, _target: &SampleTarget) {}
+    /// Time for a reading.
+    fn tick(&mut self) {}
+    /// Every process is gone; the cgroups are still there to be read.
+    fn ended(&mut self, _exit: Exit, _out_of_memory: Option<OutOfMemory>) {}
+}
+
+/// How a run ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Outcome {
+    /// How the command ended.
+    pub exit: Exit,
+    /// Set when the kernel killed a process of the run for want of memory.
+    pub out_of_memory: Option<OutOfMemory>,
+    /// Folders that could not be removed; a later run tries again.
+    pub left_behind: Vec<PathBuf>,
+}
+
+/// Runs a request, and returns when its last process is gone.
+///
+/// While it runs, this process's handlers for SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2
+/// and SIGWINCH are Sconce's; one run at a time in a process gets the signals.
+///
+/// # Errors
+/// Whatever kept the command from running. See [`RunError`].
+pub fn run(
+    request: &RunRequest,
+    options: &RunOptions<'_>,
+    watcher: &mut dyn Watcher,
+) -> Result<Outcome, RunError> {
+    supervise::run(request, options, watcher)
+}
+
+/// Whether a program that was started with this `argv[0]` is to call [`init_main`] and nothing
+/// else.
+#[must_use]
+pub fn is_init(argv0: &OsStr) -> bool {
+    launch::is_init(argv0)
+}
+
+/// Holds a container, as its first process. `args` are the program's arguments without the first.
+/// Gives the exit code.
+#[must_use]
+pub fn init_main(args: impl Iterator<Item = OsString>) -> u8 {
+    init::main(args)
+}

@@ -43,10 +43,9 @@ pub(crate) enum Order {
     Kill,
 }
 
-/// What failed inside. `errno` is the kernel's error number.
+/// What failed inside; each is described by its `RunError`. `errno` is the kernel's error number.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-#[expect(missing_docs, reason = "each is described by its RunError")]
 pub(crate) enum Failure {
     Step { doing: String, errno: i32 },
     Overlay { layers: usize, scratch: PathBuf, errno: i32 },

@@ -1,12 +1,13 @@
 //! A terminal for the command: made inside the container, joined to the caller's outside.
 
-use std::io::{self, IsTerminal, Read, Write};
+use std::io::{self, IsTerminal};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::{Mutex, Once, PoisonError};
 use std::thread::JoinHandle;
 
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Gid, Mode, OFlags, Uid};
+use rustix::io::Errno;
 use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, unlockpt};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr, tcsetwinsize};
 
@@ -101,30 +102,36 @@ fn restore() {
     }
 }
 
-/// Carries bytes between the caller's terminal and the command's, until [`Relay::finish`].
+/// Carries bytes between the caller's terminal and the command's, until it is dropped: then what
+/// the command still wrote is written, and the caller's terminal is given back.
 #[derive(Debug)]
 pub(crate) struct Relay {
     master: OwnedFd,
     stop: OwnedFd,
-    thread: Option<JoinHandle<()>>,
-    raw: Option<RawMode>,
+    threads: Vec<JoinHandle<()>>,
+    _raw: Option<RawMode>,
 }
 
 impl Relay {
-    /// Begins.
+    /// Begins. Each direction has a thread, so that a command that does not read can still write.
     ///
     /// # Errors
     /// The kernel's.
     pub(crate) fn start(master: OwnedFd) -> io::Result<Self> {
-        let raw = RawMode::enter()?;
-        let stop = signals::stop_flag()?;
-        let (theirs, stop_theirs) = (master.try_clone()?, stop.try_clone()?);
-        let relay = Self {
-            thread: Some(std::thread::Builder::new().name("terminal".to_owned()).spawn(move || carry(theirs, &stop_theirs))?),
+        let mut relay = Self {
+            stop: signals::stop_flag()?,
+            threads: Vec::with_capacity(2),
+            _raw: RawMode::enter()?,
             master,
-            stop,
-            raw,
         };
+        for (name, carry) in [
+            ("terminal-in", carry_in as fn(OwnedFd, OwnedFd)),
+            ("terminal-out", carry_out),
+        ] {
+            let (master, stop) = (relay.master.try_clone()?, relay.stop.try_clone()?);
+            let thread = std::thread::Builder::new().name(name.to_owned());
+            relay.threads.push(thread.spawn(move || carry(master, stop))?);
+        }
         relay.copy_size();
         Ok(relay)
     }
@@ -135,82 +142,84 @@ impl Relay {
             let _ = tcsetwinsize(&self.master, size);
         }
     }
-
-    /// Writes what the command still wrote, and gives the caller's terminal back.
-    pub(crate) fn finish(mut self) {
-        self.end();
-    }
-
-    fn end(&mut self) {
-        let _ = rustix::io::write(&self.stop, &1_u64.to_ne_bytes());
-        if let Some(thread) = self.thread.take() {
-            let _ = thread.join();
-        }
-        self.raw = None;
-    }
 }
 
 impl Drop for Relay {
     fn drop(&mut self) {
-        self.end();
+        let _ = rustix::io::write(&self.stop, &1_u64.to_ne_bytes());
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
     }
 }
 
 /// The end-of-file key, for a command whose caller's input is no terminal and has ended.
 const END_OF_FILE: u8 = 4;
 
-fn carry(master: OwnedFd, stop: &OwnedFd) {
-    let mut master = std::fs::File::from(master);
-    let mut buffer = [0_u8; 16 * 1024];
-    let (mut input_open, mut stopping) = (true, false);
-    loop {
-        let stdin = rustix::stdio::stdin();
-        let mut fds = vec![
-            PollFd::new(&master, PollFlags::IN),
-            PollFd::new(stop, if stopping { PollFlags::empty() } else { PollFlags::IN }),
-        ];
-        if input_open && !stopping {
-            fds.push(PollFd::from_borrowed_fd(stdin, PollFlags::IN));
-        }
-        // Once the run is over, only what is there already.
-        let now = rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 };
-        let _ = poll(&mut fds, stopping.then_some(&now));
-        let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
-        drop(fds);
-        if ready[0] {
-            // EIO: nobody has the other end open any more.
-            match master.read(&mut buffer) {
-                Ok(count) if count > 0 => {
-                    if write_out(&buffer[..count]).is_err() {
-                        return;
-                    }
-                }
-                _ => return,
-            }
-        } else if stopping {
+fn carry_in(master: OwnedFd, stop: OwnedFd) {
+    let stdin = rustix::stdio::stdin();
+    let mut buffer = [0_u8; 4096];
+    while let Some(true) = ready(stdin, &stop, None) {
+        let bytes: &[u8] = match rustix::io::read(stdin, &mut buffer) {
+            Ok(count) if count > 0 => &buffer[..count],
+            Err(Errno::INTR | Errno::AGAIN) => continue,
+            _ => &[END_OF_FILE],
+        };
+        let ended = bytes == [END_OF_FILE] && !io::stdin().is_terminal();
+        if write_all(master.as_fd(), bytes).is_err() || ended {
             return;
-        }
-        stopping |= ready[1];
-        if ready.get(2) == Some(&true) {
-            match rustix::io::read(stdin, &mut buffer) {
-                Ok(count) if count > 0 => {
-                    let _ = master.write_all(&buffer[..count]);
-                }
-                Err(rustix::io::Errno::INTR | rustix::io::Errno::AGAIN) => {}
-                _ => {
-                    input_open = false;
-                    let _ = master.write_all(&[END_OF_FILE]);
-                }
-            }
         }
     }
 }
 
-fn write_out(mut bytes: &[u8]) -> rustix::io::Result<()> {
+fn carry_out(master: OwnedFd, stop: OwnedFd) {
+    let mut buffer = [0_u8; 16 * 1024];
+    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut timeout = None;
+    loop {
+        match ready(master.as_fd(), &stop, timeout) {
+            // Once the run is over, only what is there already.
+            None if timeout.is_none() => timeout = Some(now),
+            None | Some(false) => return,
+            // EIO: nobody has the other end open any more.
+            Some(true) => match rustix::io::read(&master, &mut buffer) {
+                Ok(count) if count > 0 => {
+                    if write_all(rustix::stdio::stdout(), &buffer[..count]).is_err() {
+                        return;
+                    }
+                }
+                Err(Errno::INTR) => {}
+                _ => return,
+            },
+        }
+    }
+}
+
+/// Waits until `fd` can be read (`Some(true)`), the stop flag is up and `fd` has nothing (`None`)
+/// or the time is over (`Some(false)`).
+fn ready(fd: BorrowedFd<'_>, stop: &OwnedFd, timeout: Option<Timespec>) -> Option<bool> {
+    loop {
+        // With a timeout the stop flag has been seen.
+        let watch_stop = if timeout.is_some() { PollFlags::empty() } else { PollFlags::IN };
+        let mut fds = [
+            PollFd::from_borrowed_fd(fd, PollFlags::IN),
+            PollFd::new(stop, watch_stop),
+        ];
+        match poll(&mut fds, timeout.as_ref()) {
+            Err(Errno::INTR) => {}
+            Err(_) => return None,
+            Ok(_) if !fds[0].revents().is_empty() => return Some(true),
+            Ok(_) if !fds[1].revents().is_empty() => return None,
+            Ok(_) => return Some(false),
+        }
+    }
+}
+
+fn write_all(to: BorrowedFd<'_>, mut bytes: &[u8]) -> rustix::io::Result<()> {
     while !bytes.is_empty() {
-        match rustix::io::write(rustix::stdio::stdout().as_fd(), bytes) {
+        match rustix::io::write(to, bytes) {
             Ok(count) => bytes = &bytes[count..],
-            Err(rustix::io::Errno::INTR) => {}
+            Err(Errno::INTR) => {}
             Err(error) => return Err(error),
         }
     }

@@ -80,9 +80,7 @@ fn soname(bytes: &[u8]) -> Option<Option<String>> {
     }
     for segment in header.program_headers(endian, bytes).ok()? {
         let Ok(Some(dynamic)) = segment.dynamic(endian, bytes) else { continue };
-        let find = |tag: u32| {
-            dynamic.iter().find(|d| d.tag32(endian) == Some(tag)).map(|d| d.d_val(endian))
-        };
+        let find = |tag| dynamic.iter().find(|d| d.tag(endian) == tag).map(|d| d.d_val(endian));
         let (Some(offset), Some(strings)) = (find(elf::DT_SONAME), find(elf::DT_STRTAB)) else {
             return Some(None);
         };

@@ -2,7 +2,7 @@
 //! nor one in a mounted folder leads a mount out (openat2(2), `RESOLVE_IN_ROOT`).
 
 use std::ffi::OsStr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, fstat, mkdirat, openat2};
@@ -119,6 +119,7 @@ pub(super) fn link(root: BorrowedFd<'_>, target: &str, path: &Path) -> Result<()
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::os::fd::AsFd;
     use std::os::unix::fs::symlink;
 
     fn root() -> (tempfile::TempDir, OwnedFd) {

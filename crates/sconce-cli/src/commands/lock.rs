@@ -1,0 +1,84 @@
+//! `sconce lock`.
+
+use sconce_schema::{Bytes, Lock, exit};
+use sconce_store::Store;
+
+use crate::args::{Global, LockArgs};
+use crate::failure::Result;
+use crate::output;
+use crate::places::Places;
+use crate::prepare::Workshop;
+use crate::progress::Drawn;
+use crate::project::Project;
+use crate::style::Style;
+
+pub(crate) fn lock(args: &LockArgs, global: &Global) -> Result<u8> {
+    let project = Project::open(&args.spec)?;
+    let present = project.lock()?;
+    if args.check {
+        return Ok(check(&project, present.as_ref(), args, global));
+    }
+    let places = Places::find(global)?;
+    let store = Store::open(&places.store)?;
+    let progress = Drawn::new(global.quiet);
+    let workshop = Workshop {
+        project: &project,
+        places: &places,
+        store: &store,
+        sources: &args.sources,
+        global,
+        progress: &progress,
+    };
+    let lock = workshop.lock_anew(present, args.upgrade)?;
+    progress.finish();
+    if args.json {
+        output::data(&serde_json::to_string_pretty(&lock).unwrap_or_default());
+    } else if !global.quiet {
+        output::say(&summary(&lock, &Style::for_stderr()));
+    }
+    Ok(exit::OK)
+}
+
+/// Whether the lock is what the spec says.
+fn check(project: &Project, lock: Option<&Lock>, args: &LockArgs, global: &Global) -> u8 {
+    let good = lock.is_some_and(|lock| lock.inputs == project.inputs);
+    if args.json {
+        output::data(&serde_json::json!({ "locked": lock.is_some(), "current": good }).to_string());
+    } else if !global.quiet {
+        output::say(match (lock, good) {
+            (_, true) => "the lock is what the spec says",
+            (Some(_), false) => "the spec has changed since it was locked: run `sconce lock`",
+            (None, false) => "there is no lock yet: run `sconce lock`",
+        });
+    }
+    if good { exit::OK } else { exit::NO }
+}
+
+/// One line of what matters, one of how much it is.
+fn summary(lock: &Lock, style: &Style) -> String {
+    let versions = &lock.versions;
+    let named = [
+        ("torch", versions.torch.clone()),
+        ("CUDA", versions.cuda.map(|v| v.to_string())),
+        ("cuDNN", versions.cudnn.clone()),
+        ("NCCL", versions.nccl.clone()),
+        ("Triton", versions.triton.clone()),
+        ("Python", Some(versions.python.clone())),
+        ("glibc", Some(versions.glibc.clone())),
+        ("driver at least", versions.lowest_driver.map(|v| v.to_string())),
+    ];
+    let line: Vec<String> = named
+        .into_iter()
+        .filter_map(|(name, version)| Some(format!("{} {}", style.dim(name), version?)))
+        .collect();
+    let wheels: u64 = lock.wheels.iter().filter_map(|wheel| wheel.size).sum();
+    let debs: u64 = lock.debs.iter().map(|deb| deb.size).sum();
+    format!(
+        "{}\n{} wheels ({}), {} Debian packages ({})",
+        line.join("  "),
+        lock.wheels.len(),
+        Bytes(wheels),
+        lock.debs.len(),
+        Bytes(debs)
+    )
+}

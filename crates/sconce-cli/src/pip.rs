@@ -1,0 +1,107 @@
+//! pip's own settings of this machine: its configuration files and variables, in pip's order.
+//! (pip documentation, "Configuration": global, user, `PIP_CONFIG_FILE`, environment.)
+
+use std::collections::BTreeMap;
+use std::env;
+use std::path::PathBuf;
+
+use sconce_resolve::python::IndexSettings;
+
+use crate::places;
+
+/// The index settings that the machine's pip would use.
+pub(crate) fn settings() -> IndexSettings {
+    let mut values = BTreeMap::new();
+    for file in files() {
+        if let Ok(text) = std::fs::read_to_string(file) {
+            values.extend(options(&text));
+        }
+    }
+    for (name, value) in env::vars() {
+        if let Some(name) = name.strip_prefix("PIP_") {
+            values.insert(name.to_ascii_lowercase().replace('_', "-"), value);
+        }
+    }
+    from_options(&values)
+}
+
+/// Whether uv has a configuration of its own, which then decides alone.
+pub(crate) fn uv_is_configured() -> bool {
+    let named = env::var_os("UV_CONFIG_FILE").map(PathBuf::from);
+    let system = [PathBuf::from("/etc/uv/uv.toml")];
+    let user = config_home().map(|folder| folder.join("uv/uv.toml"));
+    named.into_iter().chain(system).chain(user).any(|file| file.is_file())
+}
+
+fn config_home() -> Option<PathBuf> {
+    let named = env::var_os("XDG_CONFIG_HOME").map(PathBuf::from).filter(|p| p.is_absolute());
+    named.or_else(|| Some(places::home()?.join(".config")))
+}
+
+fn files() -> Vec<PathBuf> {
+    let mut files = vec![PathBuf::from("/etc/xdg/pip/pip.conf"), PathBuf::from("/etc/pip.conf")];
+    files.extend(places::home().map(|home| home.join(".pip/pip.conf")));
+    files.extend(config_home().map(|folder| folder.join("pip/pip.conf")));
+    files.extend(env::var_os("PIP_CONFIG_FILE").map(PathBuf::from));
+    files
+}
+
+/// The options of `[global]` and `[install]` in a pip.conf. A value goes on in indented lines.
+fn options(text: &str) -> BTreeMap<String, String> {
+    let mut options: BTreeMap<String, String> = BTreeMap::new();
+    let mut counts = false;
+    let mut last: Option<String> = None;
+    for line in text.lines() {
+        let trimmed = line.trim();
+        if trimmed.is_empty() || trimmed.starts_with(['#', ';']) {
+            continue;
+        }
+        if let Some(section) = trimmed.strip_prefix('[').and_then(|s| s.strip_suffix(']')) {
+            counts = matches!(section, "global" | "install");
+            last = None;
+        } else if line.starts_with([' ', '\t']) && last.is_some() {
+            if let Some(value) = last.as_ref().and_then(|name| options.get_mut(name)) {
+                *value += " ";
+                *value += trimmed;
+            }
+        } else if let Some((name, value)) = trimmed.split_once(['=', ':']).filter(|_| counts) {
+            let name = name.trim().to_ascii_lowercase().replace('_', "-");
+            options.insert(name.clone(), value.trim().to_owned());
+            last = Some(name);
+        }
+    }
+    options
+}
+
+fn from_options(values: &BTreeMap<String, String>) -> IndexSettings {
+    let list = |name: &str| -> Vec<String> {
+        let words = values.get(name).map(|value| value.split_whitespace());
+        words.into_iter().flatten().map(str::to_owned).collect()
+    };
+    let truth = |value: &String| matches!(value.to_ascii_lowercase().as_str(), "1" | "true" | "yes" | "on");
+    IndexSettings {
+        index_url: values.get("index-url").cloned(),
+        extra_index_urls: list("extra-index-url"),
+        find_links: list("find-links"),
+        no_index: values.get("no-index").is_some_and(truth),
+        ca_file: values.get("cert").map(PathBuf::from),
+        trusted_hosts: list("trusted-host"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_pip_conf_is_read_as_pip_reads_it() {
+        let text = "# mine\n[global]\nindex_url = https://a.example.org/simple\n\
+                    extra-index-url =\n    https://b.example.org/x\n    https://c.example.org/x\n\
+                    [install]\nno-index = true\n[list]\nindex-url = https://no.example.org\n";
+        let settings = from_options(&options(text));
+        assert_eq!(settings.index_url.as_deref(), Some("https://a.example.org/simple"));
+        assert_eq!(settings.extra_index_urls, ["https://b.example.org/x", "https://c.example.org/x"]);
+        assert!(settings.no_index);
+        assert!(from_options(&options("")).is_empty());
+    }
+}

@@ -1,0 +1,192 @@
+//! From a project to an environment that is ready: its lock, made if it has none, and its trees.
+
+use std::path::{Path, PathBuf};
+use std::time::SystemTime;
+
+use sconce_image::{assemble, needs};
+use sconce_resolve::debian::sources::{AptFile, MirrorOverride};
+use sconce_resolve::python::IndexSettings;
+use sconce_resolve::python::compile::Requirements;
+use sconce_resolve::python::uv::UvSource;
+use sconce_resolve::{LockEnv, LockInput, StoreDocuments};
+use sconce_schema::{ImageManifest, Lock, Progress};
+use sconce_store::Store;
+
+use crate::args::{Global, Sources};
+use crate::failure::{CliError, Result};
+use crate::network;
+use crate::places::{self, Places};
+use crate::progress::Drawn;
+use crate::project::Project;
+
+/// What every verb that needs an environment works with.
+pub(crate) struct Workshop<'a> {
+    pub(crate) project: &'a Project,
+    pub(crate) places: &'a Places,
+    pub(crate) store: &'a Store,
+    pub(crate) sources: &'a Sources,
+    pub(crate) global: &'a Global,
+    pub(crate) progress: &'a Drawn,
+}
+
+impl Workshop<'_> {
+    /// The project's lock, made now if there is none or if the spec has changed since.
+    pub(crate) fn locked(&self) -> Result<Lock> {
+        let present = self.project.lock()?;
+        match present {
+            Some(lock) if lock.inputs == self.project.inputs => Ok(lock),
+            previous => {
+                if previous.is_some() {
+                    self.progress.note("the spec has changed since it was locked; locking again");
+                }
+                self.lock_anew(previous, false)
+            }
+        }
+    }
+
+    /// Resolves the spec and writes its lock. Versions of `previous` are kept where they still
+    /// fit, unless `upgrade`.
+    pub(crate) fn lock_anew(&self, previous: Option<Lock>, upgrade: bool) -> Result<Lock> {
+        let lock = self.resolve(previous, upgrade)?;
+        write_whole(&self.project.lock_file(), &lock.to_text())?;
+        Ok(lock)
+    }
+
+    fn resolve(&self, previous: Option<Lock>, upgrade: bool) -> Result<Lock> {
+        let (spec, config) = (&self.project.spec, &self.places.config);
+        let index = IndexSettings {
+            index_url: first([&self.sources.index, &spec.python.index, &config.index]),
+            extra_index_urls: first_list([
+                &self.sources.extra_index,
+                &spec.python.extra_index,
+                &config.extra_index,
+            ]),
+            ..IndexSettings::default()
+        };
+        let input = LockInput {
+            release: spec.system.release.clone(),
+            architecture: architecture().to_owned(),
+            python: spec.python.version.clone(),
+            requirements: Requirements {
+                packages: spec.python.packages.clone(),
+                file: spec.python.requirements.as_ref().map(|name| self.project.folder.join(name)),
+                pyproject: spec.python.pyproject.as_ref().map(|name| self.project.folder.join(name)),
+            },
+            folder: self.project.folder.clone(),
+            system_packages: spec.system.packages.clone(),
+            index,
+            mirror: MirrorOverride {
+                main: first([&self.sources.mirror, &spec.system.mirror, &config.mirror]),
+                security: first([&None, &spec.system.security_mirror, &config.security_mirror]),
+            },
+            previous,
+            upgrade,
+            inputs: self.project.inputs,
+        };
+        let fetcher = network::fetcher(self.global.offline, &self.addresses(&input))?;
+        let keyring = config
+            .keyring
+            .as_ref()
+            .map(|path| {
+                std::fs::read(path)
+                    .map_err(|source| CliError::File { action: "read", path: path.clone(), source })
+            })
+            .transpose()?;
+        let python = ["python3", "python"].iter().find_map(|name| places::program(name));
+        let pip = python.map(|python| vec![python.into(), "-m".into(), "pip".into()]);
+        let env = LockEnv {
+            documents: &StoreDocuments { fetcher: &fetcher, store: self.store },
+            store: self.store,
+            apt_files: apt_files(),
+            keyring,
+            path_folders: std::env::var_os("PATH")
+                .map(|path| std::env::split_paths(&path).collect())
+                .unwrap_or_default(),
+            environment: std::env::vars_os().collect(),
+            uv: UvSource { path_uv: places::program("uv"), pip },
+            pip_index: match crate::pip::uv_is_configured() {
+                true => IndexSettings::default(),
+                false => crate::pip::settings(),
+            },
+            now: SystemTime::now(),
+        };
+        Ok(sconce_resolve::lock(&input, &env, self.progress)?)
+    }
+
+    /// The addresses in force, for the logins that they may carry.
+    fn addresses(&self, input: &LockInput) -> Vec<String> {
+        let index = &input.index;
+        let pip = crate::pip::settings();
+        index
+            .index_url
+            .iter()
+            .chain(&index.extra_index_urls)
+            .chain(&pip.index_url)
+            .chain(&pip.extra_index_urls)
+            .chain(&input.mirror.main)
+            .chain(&input.mirror.security)
+            .cloned()
+            .chain(["UV_DEFAULT_INDEX", "UV_INDEX_URL"].iter().filter_map(|n| std::env::var(n).ok()))
+            .collect()
+    }
+
+    /// The environment that `lock` describes, fetching what the store does not have.
+    pub(crate) fn assembled(&self, lock: &Lock) -> Result<ImageManifest> {
+        let missing = needs(lock, self.store);
+        // An environment that is there needs no fetcher: certificates alone take milliseconds.
+        if missing.is_empty() {
+            return Ok(sconce_image::ready(lock, self.store)?);
+        }
+        if self.global.offline && (!missing.wheels.is_empty() || !missing.debs.is_empty()) {
+            let names = missing.wheels.iter().map(|w| w.file.clone());
+            let debs = missing.debs.iter().map(|d| format!("{} {}", d.name, d.version));
+            return Err(CliError::Offline { missing: names.chain(debs).collect() }.into());
+        }
+        let pip = crate::pip::settings();
+        let config = &self.places.config;
+        let mut addresses: Vec<String> =
+            pip.index_url.into_iter().chain(pip.extra_index_urls).collect();
+        addresses.extend(config.index.iter().chain(&config.extra_index).cloned());
+        addresses.extend(self.sources.index.iter().chain(&self.sources.extra_index).cloned());
+        let fetcher = network::fetcher(self.global.offline, &addresses)?;
+        let manifest = assemble(lock, self.store, &fetcher, self.progress)?;
+        self.progress.finish();
+        Ok(manifest)
+    }
+}
+
+fn first<const N: usize>(values: [&Option<String>; N]) -> Option<String> {
+    values.into_iter().flatten().next().cloned()
+}
+
+fn first_list<const N: usize>(values: [&Vec<String>; N]) -> Vec<String> {
+    values.into_iter().find(|list| !list.is_empty()).cloned().unwrap_or_default()
+}
+
+/// Debian's name of the architecture that this program was built for.
+fn architecture() -> &'static str {
+    if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" }
+}
+
+/// apt's sources, as they are.
+fn apt_files() -> Vec<AptFile> {
+    let mut paths = vec![PathBuf::from("/etc/apt/sources.list")];
+    for folder in ["/etc/apt/sources.list.d", "/etc/apt/mirrors"] {
+        let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
+        let mut found: Vec<PathBuf> = entries.map(|entry| entry.path()).collect();
+        found.sort();
+        paths.extend(found);
+    }
+    let read = |path: PathBuf| Some(AptFile { text: std::fs::read_to_string(&path).ok()?, path });
+    paths.into_iter().filter_map(read).collect()
+}
+
+/// Writes a file whole or not at all.
+fn write_whole(path: &Path, text: &str) -> Result<()> {
+    let fresh = path.with_extension(format!("lock.{}", std::process::id()));
+    let written = std::fs::write(&fresh, text).and_then(|()| std::fs::rename(&fresh, path));
+    written.map_err(|source| {
+        let _ = std::fs::remove_file(&fresh);
+        CliError::File { action: "write", path: path.to_owned(), source }.into()
+    })
+}

@@ -1,0 +1,354 @@
+//! The supervisor: from a request to the end of its last process.
+
+use std::fs::File;
+use std::io::{Seek, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Instant;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{MemfdFlags, memfd_create};
+use rustix::process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
+use sconce_host::SampleTarget;
+use sconce_schema::event::{Exit, Unenforced};
+use sconce_schema::request::{DeviceNode, Root, RunRequest};
+
+use crate::cgroup::{self, Asked, Cgroup, Placement};
+use crate::error::RunError;
+use crate::launch::{self, Launched};
+use crate::plan::Plan;
+use crate::ports::{Forwarder, Listening};
+use crate::prepare;
+use crate::protocol::{self, Failure, Order, Report};
+use crate::pty::Relay;
+use crate::state::{self, Scratch};
+use crate::sys::signals::{Catcher, Caught};
+use crate::sys::socket;
+use crate::{Outcome, RunOptions, Watcher};
+
+/// Runs a request to its end.
+pub(crate) fn run(
+    request: &RunRequest,
+    options: &RunOptions<'_>,
+    watcher: &mut dyn Watcher,
+) -> Result<Outcome, RunError> {
+    prepare::check(request)?;
+    let contained = matches!(request.root, Root::Image(_));
+    let root = prepare::is_machine_root();
+    if let (true, false, Err(barrier)) = (contained, root, options.host.user_namespaces) {
+        return Err(RunError::UserNamespaces(barrier));
+    }
+    let listening = Listening::on(&request.ports)?;
+    state::sweep(&options.state_dir, &cgroup::Kernel);
+    let mut scratch = scratch(request, options)?;
+    let done = in_scratch(request, options, watcher, &mut scratch, listening, root);
+    let removed = scratch.remove();
+    let mut outcome = done?;
+    outcome.left_behind.extend(removed.err().map(|(path, _)| path));
+    Ok(outcome)
+}
+
+fn scratch(request: &RunRequest, options: &RunOptions<'_>) -> Result<Scratch, RunError> {
+    Scratch::create(&options.state_dir, &request.id).map_err(|(path, source)| {
+        if source.kind() == std::io::ErrorKind::WouldBlock {
+            RunError::Running(request.id.clone())
+        } else {
+            RunError::State { path, source }
+        }
+    })
+}
+
+fn in_scratch(
+    request: &RunRequest,
+    options: &RunOptions<'_>,
+    watcher: &mut dyn Watcher,
+    scratch: &mut Scratch,
+    listening: Listening,
+    root: bool,
+) -> Result<Outcome, RunError> {
+    let prepared = prepare::prepare(request, options, &scratch.folder, root)?;
+    let mut plan = prepared.plan;
+    let signals = Catcher::new().map_err(RunError::setup("catch signals"))?;
+    let (control, control_inside) = socket::pair().map_err(RunError::setup("make a socket"))?;
+    let mut inherited: Vec<BorrowedFd<'_>> = prepared.owners.iter().map(AsFd::as_fd).collect();
+    let sockets = match listening.is_empty() {
+        true => None,
+        false => Some(socket::pair().map_err(RunError::setup("make a socket"))?),
+    };
+    if let Some((_, inside)) = &sockets {
+        plan.sockets = Some(std::os::fd::AsRawFd::as_raw_fd(inside));
+        inherited.push(inside.as_fd());
+    }
+    let plan_file = written(&plan).map_err(RunError::setup("write the plan"))?;
+    let launched = launch::launch(
+        &options.program,
+        prepared.namespaces,
+        plan_file.as_fd(),
+        control_inside.as_fd(),
+        &inherited,
+    );
+    let launched = launched.map_err(|error| no_clone(error, contained_by_user(&prepared.namespaces)))?;
+    drop((control_inside, plan_file));
+    let mut run = Run {
+        first: First(Some(launched)),
+        control,
+        signals,
+        options,
+        relay: None,
+        by_user: contained_by_user(&prepared.namespaces),
+        alone: prepared.namespaces.is_some(),
+    };
+    // Init mounts while the cgroups are made.
+    let devices: Vec<DeviceNode> = request.edits.iter().flat_map(|e| e.device_nodes.clone()).collect();
+    let asked = Asked {
+        id: &request.id,
+        limits: &request.limits,
+        devices: (prepared.namespaces.is_some() && root).then_some(devices.as_slice()),
+        privileged: root,
+    };
+    let placement = Placement::choose(&cgroup::Kernel, options.host.cgroups.as_ref(), asked);
+    let noted = scratch.note_cgroups(placement.folders());
+    noted.map_err(|source| RunError::State { path: scratch.folder.clone(), source })?;
+    let cgroup = Cgroup::create(&cgroup::Kernel, placement, asked);
+    let forwarder = match sockets {
+        Some((outside, inside)) => {
+            drop(inside);
+            Some(Forwarder::start(listening, outside).map_err(RunError::setup("carry ports"))?)
+        }
+        None => None,
+    };
+    let exit = run.to_the_end(&cgroup, watcher);
+    drop(forwarder);
+    // The last reading needs the cgroup; removing it needs every process gone.
+    let ended = exit.map(|exit| {
+        let out_of_memory = cgroup.out_of_memory();
+        watcher.ended(exit, out_of_memory);
+        Outcome { exit, out_of_memory, left_behind: Vec::new() }
+    });
+    run.first.wait();
+    let left = cgroup.remove().err().map(|(path, _)| path);
+    let mut outcome = ended?;
+    outcome.left_behind.extend(left);
+    Ok(outcome)
+}
+
+fn contained_by_user(namespaces: &Option<launch::Namespaces>) -> bool {
+    namespaces.is_some_and(|n| n.user.is_some())
+}
+
+/// The kernel refused new namespaces: to a plain user for a reason that can be named.
+fn no_clone(error: std::io::Error, by_user: bool) -> RunError {
+    use sconce_host::UsernsBarrier;
+    match error.raw_os_error() {
+        Some(libc::EPERM) if by_user => RunError::UserNamespaces(UsernsBarrier::Sysctl),
+        Some(libc::ENOSPC | libc::EUSERS) => RunError::UserNamespaces(UsernsBarrier::MaxIsZero),
+        Some(libc::EINVAL) if by_user => RunError::UserNamespaces(UsernsBarrier::NotBuilt),
+        _ => RunError::setup("start the first process")(error),
+    }
+}
+
+/// The plan in an anonymous file, ready to be read.
+fn written(plan: &Plan) -> std::io::Result<OwnedFd> {
+    let mut file = File::from(memfd_create(c"sconce-plan", MemfdFlags::CLOEXEC)?);
+    file.write_all(&serde_json::to_vec(plan)?)?;
+    file.rewind()?;
+    Ok(file.into())
+}
+
+/// The first process, which is killed and waited for whatever happens.
+struct First(Option<Launched>);
+
+impl First {
+    fn pid(&self) -> u32 {
+        self.0.as_ref().map_or(0, |first| first.pid as u32)
+    }
+
+    /// Until it has ended; only then are its namespaces gone.
+    fn wait(&mut self) {
+        if let Some(first) = self.0.take() {
+            let _ = waitid(WaitId::PidFd(first.pidfd.as_fd()), WaitIdOptions::EXITED);
+        }
+    }
+}
+
+impl Drop for First {
+    fn drop(&mut self) {
+        if let Some(first) = &self.0 {
+            let _ = pidfd_send_signal(&first.pidfd, Signal::KILL);
+        }
+        self.wait();
+    }
+}
+
+struct Run<'a> {
+    first: First,
+    control: OwnedFd,
+    signals: Catcher,
+    options: &'a RunOptions<'a>,
+    relay: Option<Relay>,
+    by_user: bool,
+    /// Whether the command has left the caller's session, so that the terminal's signals reach
+    /// it only through Sconce.
+    alone: bool,
+}
+
+impl Run<'_> {
+    fn to_the_end(
+        &mut self,
+        cgroup: &Cgroup<'_>,
+        watcher: &mut dyn Watcher,
+    ) -> Result<Exit, RunError> {
+        let terminal = self.prepared(cgroup, watcher)?;
+        let join = cgroup.join().map_err(RunError::setup("open the cgroup"))?;
+        let fds: Vec<_> = join.tasks.iter().chain(&join.folder).map(AsFd::as_fd).collect();
+        let go = Order::Go {
+            tasks: join.tasks.len(),
+            folder: join.folder.is_some(),
+        };
+        protocol::send(&self.control, &go, &fds).map_err(|_| self.lost())?;
+        if let Some(master) = terminal {
+            self.alone = true;
+            self.relay = Some(Relay::start(master).map_err(RunError::setup("join the terminals"))?);
+        }
+        let exit = self.watch(cgroup, watcher);
+        self.relay = None;
+        exit
+    }
+
+    /// Waits until everything is mounted, and says what cannot be enforced.
+    fn prepared(
+        &mut self,
+        cgroup: &Cgroup<'_>,
+        watcher: &mut dyn Watcher,
+    ) -> Result<Option<OwnedFd>, RunError> {
+        let (mut notices, fds) = match self.report()? {
+            Some((Report::Prepared(notices), message)) => (notices, message.fds),
+            Some((Report::Failed(failure), _)) => return Err(self.failed(failure)),
+            _ => return Err(self.lost()),
+        };
+        let mut all: Vec<Unenforced> = cgroup.unenforced().to_vec();
+        all.append(&mut notices);
+        if !all.is_empty() {
+            watcher.unenforced(&all);
+            if self.options.strict {
+                return Err(RunError::Unenforced(all));
+            }
+        }
+        Ok(fds.into_iter().next())
+    }
+
+    fn report(&self) -> Result<Option<(Report, socket::Message)>, RunError> {
+        protocol::receive(&self.control).map_err(RunError::setup("understand the container's init"))
+    }
+
+    fn failed(&self, failure: Failure) -> RunError {
+        match failure {
+            // AppArmor lets the namespace be made and takes its capabilities.
+            Failure::Step { doing, errno: libc::EPERM | libc::EACCES }
+                if self.by_user && doing == launch::MAP_IDS =>
+            {
+                RunError::UserNamespaces(sconce_host::UsernsBarrier::AppArmor)
+            }
+            failure => RunError::inside(failure),
+        }
+    }
+
+    fn lost(&mut self) -> RunError {
+        let Some(first) = self.first.0.take() else {
+            return RunError::Lost("it is gone".to_owned());
+        };
+        let _ = pidfd_send_signal(&first.pidfd, Signal::KILL);
+        let status = waitid(WaitId::PidFd(first.pidfd.as_fd()), WaitIdOptions::EXITED);
+        RunError::Lost(match status {
+            Ok(Some(status)) => match (status.exit_status(), status.terminating_signal()) {
+                (Some(code), _) => format!("exit code {code}"),
+                (_, Some(signal)) => format!("signal {signal}"),
+                _ => "no status".to_owned(),
+            },
+            _ => "no status".to_owned(),
+        })
+    }
+
+    /// Until the command has ended: passes signals on, and has samples taken.
+    fn watch(
+        &mut self,
+        cgroup: &Cgroup<'_>,
+        watcher: &mut dyn Watcher,
+    ) -> Result<Exit, RunError> {
+        let mut next = None;
+        let mut failure = None;
+        let mut asked_to_end = None;
+        loop {
+            let timeout = next.map(|next: Instant| {
+                let left = next.saturating_duration_since(Instant::now());
+                Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) }
+            });
+            let mut fds = [
+                PollFd::new(&self.control, PollFlags::IN),
+                PollFd::from_borrowed_fd(self.signals.fd(), PollFlags::IN),
+            ];
+            // An interruption is a signal, which is read below.
+            let _ = poll(&mut fds, timeout.as_ref());
+            let reported = !fds[0].revents().is_empty();
+            while let Some(caught) = self.signals.next() {
+                self.pass_on(caught, &mut asked_to_end);
+            }
+            if reported {
+                match self.report()? {
+                    Some((Report::Executing, message)) => {
+                        let pid = message.sender.and_then(|pid| u32::try_from(pid).ok());
+                        watcher.started(&self.target(cgroup, pid));
+                        next = Some(Instant::now() + self.options.sample_every);
+                    }
+                    Some((Report::Failed(reason), _)) => failure = Some(self.failed(reason)),
+                    Some((Report::Exited(exit), _)) => return failure.map_or(Ok(exit), Err),
+                    Some((Report::Prepared(_), _)) => {}
+                    None => return Err(failure.unwrap_or_else(|| self.lost())),
+                }
+            }
+            if let Some(due) = next.filter(|due| *due <= Instant::now()) {
+                watcher.tick();
+                // A slow reading shifts the next ones; it is not caught up with.
+                next = Some((due + self.options.sample_every).max(Instant::now()));
+            }
+        }
+    }
+
+    fn target(&self, cgroup: &Cgroup<'_>, command: Option<u32>) -> SampleTarget {
+        let init = self.first.pid();
+        SampleTarget {
+            root_pid: command,
+            reaper: Some(init),
+            cgroups: cgroup.sampled(),
+            // Without a container /dev/shm is the whole machine's.
+            shm: self.alone.then(|| format!("/proc/{init}/root/dev/shm").into()),
+            ..SampleTarget::default()
+        }
+    }
+
+    /// The command gets the signal; one that asks it to end a second time, when the grace is over,
+    /// ends everything.
+    fn pass_on(&self, caught: Caught, asked_to_end: &mut Option<Instant>) {
+        if caught.signal == libc::SIGWINCH {
+            if let Some(relay) = &self.relay {
+                relay.copy_size();
+            }
+            return;
+        }
+        let ends = matches!(caught.signal, libc::SIGINT | libc::SIGTERM);
+        let grace_is_over = asked_to_end
+            .is_some_and(|asked: Instant| asked.elapsed() >= self.options.grace);
+        let order = if ends && grace_is_over {
+            Order::Kill
+        } else if caught.by_terminal && !self.alone {
+            // The terminal has sent it to the command as well.
+            asked_to_end.get_or_insert_with(Instant::now);
+            return;
+        } else {
+            Order::Signal(caught.signal)
+        };
+        if ends {
+            asked_to_end.get_or_insert_with(Instant::now);
+        }
+        let _ = protocol::send(&self.control, &order, &[]);
+    }
+}

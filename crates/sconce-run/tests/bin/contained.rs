@@ -1,0 +1,98 @@
+//! Runs one request given as JSON: `contained REQUEST.json STATE-FOLDER EVENTS-FILE [--strict]`.
+//! Events go to their file as lines of JSON, an error and its hint to standard error.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::time::Duration;
+
+use sconce_host::{HostFacts, Roots, SampleTarget, Sampler};
+use sconce_run::{RunOptions, Watcher, init_main, is_init, run};
+use sconce_schema::event::{Exit, OutOfMemory, Unenforced};
+use sconce_schema::{Hint, RunRequest};
+use serde_json::json;
+
+struct Lines {
+    file: std::fs::File,
+    sampler: Option<Sampler>,
+}
+
+impl Lines {
+    fn line(&mut self, value: &serde_json::Value) {
+        writeln!(self.file, "{value}").expect("the events file can be written");
+    }
+}
+
+impl Watcher for Lines {
+    fn unenforced(&mut self, what: &[Unenforced]) {
+        self.line(&json!({ "unenforced": what }));
+    }
+
+    fn started(&mut self, target: &SampleTarget) {
+        self.line(&json!({
+            "started": { "pid": target.root_pid, "init": target.reaper, "cgroups": format!("{:?}", target.cgroups), "shm": target.shm }
+        }));
+        self.sampler = Some(Sampler::new(&Roots::default(), target.clone(), None));
+    }
+
+    fn tick(&mut self) {
+        if let Some(sampler) = &mut self.sampler {
+            let sample = sampler.sample();
+            self.line(&json!({ "sample": sample }));
+        }
+    }
+
+    fn ended(&mut self, exit: Exit, out_of_memory: Option<OutOfMemory>) {
+        let last = self.sampler.as_mut().map(Sampler::sample);
+        self.line(&json!({ "ended": { "exit": exit, "out-of-memory": out_of_memory, "last": last } }));
+    }
+}
+
+#[expect(clippy::print_stderr, reason = "a program, not the library")]
+fn main() -> ExitCode {
+    let mut args = std::env::args_os();
+    if is_init(&args.next().unwrap_or_default()) {
+        return init_main(args).into();
+    }
+    let args: Vec<OsString> = args.collect();
+    let [request, state, events, rest @ ..] = args.as_slice() else {
+        eprintln!("usage: contained REQUEST.json STATE-FOLDER EVENTS-FILE [--strict]");
+        return ExitCode::from(2);
+    };
+    let request = std::fs::read_to_string(request).expect("the request can be read");
+    let request: RunRequest = serde_json::from_str(&request).expect("the request is one");
+    let environment: Vec<_> = std::env::vars_os().collect();
+    let host = HostFacts::read(&Roots::default());
+    let options = RunOptions {
+        program: std::env::current_exe().expect("this program has a name"),
+        state_dir: PathBuf::from(state),
+        sample_every: Duration::from_millis(100),
+        grace: Duration::from_millis(300),
+        strict: rest.contains(&"--strict".into()),
+        host: &host,
+        environment: &environment,
+    };
+    let mut lines = Lines {
+        file: std::fs::File::create(events).expect("the events file can be made"),
+        sampler: None,
+    };
+    match run(&request, &options, &mut lines) {
+        Ok(outcome) => {
+            assert_eq!(outcome.left_behind, Vec::<PathBuf>::new());
+            outcome.exit.code().into()
+        }
+        Err(error) => {
+            eprintln!("error: {error}");
+            let mut cause = std::error::Error::source(&error);
+            while let Some(source) = cause {
+                eprintln!("  because: {source}");
+                cause = source.source();
+            }
+            if let Some(hint) = error.hint() {
+                eprintln!("hint: {hint}");
+            }
+            error.exit_code().into()
+        }
+    }
+}
