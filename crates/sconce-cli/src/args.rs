@@ -41,6 +41,9 @@ pub(crate) enum Verb {
     Runs(RunsArgs),
     /// Show what a run was and what it used.
     Report(ReportArgs),
+    /// What `run` starts beside a first run: bytecode, and confirming the store on disk.
+    #[command(hide = true)]
+    Chores(ChoresArgs),
 }
 
 /// Where packages come from, instead of this machine's own configuration.
@@ -168,4 +171,10 @@ pub(crate) struct ReportArgs {
     /// Print as JSON.
     #[arg(long)]
     pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ChoresArgs {
+    /// The spec's file.
+    pub(crate) spec: PathBuf,
 }

@@ -62,8 +62,6 @@ pub(crate) enum CliError {
     NoMountSource { path: std::path::PathBuf },
     #[error("the store lacks {} of what the lock names, and --offline forbids to fetch it: {}", missing.len(), missing.join(", "))]
     Offline { missing: Vec<String> },
-    #[error("cannot set up a handler for signals")]
-    Signals { source: std::io::Error },
 }
 
 impl Hint for CliError {
@@ -83,14 +81,13 @@ impl Hint for CliError {
             Self::Offline { .. } => "run it once without --offline".to_owned(),
             Self::NoVariable { .. } => "give its value: -e NAME=VALUE".to_owned(),
             Self::NoMountSource { .. } => "create it, or change `mounts` or -v".to_owned(),
-            Self::File { .. } | Self::Config { .. } | Self::Signals { .. } => return None,
+            Self::File { .. } | Self::Config { .. } => return None,
         })
     }
 
     fn exit_code(&self) -> u8 {
         match self {
             Self::NoCommand => sconce_schema::exit::USAGE,
-            Self::Signals { .. } => sconce_schema::exit::RUN,
             Self::Offline { .. } => sconce_schema::exit::FETCH,
             _ => sconce_schema::exit::BAD_INPUT,
         }

@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 mod args;
+mod background;
 mod commands;
 mod failure;
 mod network;
@@ -24,8 +25,9 @@ use args::{Root, Verb};
 /// The whole program.
 #[must_use]
 pub fn main() -> ExitCode {
-    if let Some(code) = sconce_run::init_if_asked() {
-        return code;
+    let mut arguments = std::env::args_os();
+    if arguments.next().is_some_and(|name| sconce_run::is_init(&name)) {
+        return ExitCode::from(sconce_run::init_main(arguments));
     }
     let root = Root::parse();
     let done = match root.verb {
@@ -34,6 +36,7 @@ pub fn main() -> ExitCode {
         Verb::Shell(args) => commands::shell::shell(&args, &root.global),
         Verb::Runs(args) => commands::runs::runs(&args, &root.global),
         Verb::Report(args) => commands::report::report(&args, &root.global),
+        Verb::Chores(args) => background::chores(&args, &root.global),
     };
     match done {
         Ok(code) => ExitCode::from(code),

@@ -13,6 +13,8 @@ use crate::failure::{CliError, Result};
 #[derive(Debug)]
 pub(crate) struct Project {
     pub(crate) spec: Spec,
+    /// The spec's file, absolute.
+    pub(crate) file: PathBuf,
     /// The spec's folder, absolute and without links.
     pub(crate) folder: PathBuf,
     /// The spec's own name, or its folder's.
@@ -42,12 +44,13 @@ impl Project {
         })?;
         let name = spec.name.clone().unwrap_or_else(|| folder_name(&folder));
         let inputs = inputs(&spec, &folder)?;
-        Ok(Self { spec, folder, name, inputs })
+        let file = folder.join(file.file_name().unwrap_or_default());
+        Ok(Self { spec, file, folder, name, inputs })
     }
 
-    /// Where its lock is.
+    /// Where its lock is: `sconce.lock` beside `sconce.toml`, `other.lock` beside `other.toml`.
     pub(crate) fn lock_file(&self) -> PathBuf {
-        self.folder.join("sconce.lock")
+        self.file.with_extension("lock")
     }
 
     /// Its lock, if it has one.
@@ -60,11 +63,6 @@ impl Project {
                 Lock::parse(&text).map(Some).map_err(|source| CliError::Lock { path, source }.into())
             }
         }
-    }
-
-    /// The text of the requirements file that the spec names.
-    pub(crate) fn beside(&self, name: &str) -> Result<String> {
-        read_beside(&self.folder, name)
     }
 }
 

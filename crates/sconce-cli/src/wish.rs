@@ -34,13 +34,13 @@ impl Wish {
         here: &Path,
         command: &[String],
     ) -> Result<Self> {
-        let command = if command.is_empty() { &spec.command } else { command };
+        let command = if command.is_empty() { spec.command.as_slice() } else { command };
         if command.is_empty() {
             return Err(CliError::NoCommand.into());
         }
         let ports: Vec<PortSpec> = spec.ports.iter().chain(&flags.ports).copied().collect();
         Ok(Self {
-            command: command.clone(),
+            command: command.to_vec(),
             workdir: flags.workdir.as_ref().or(spec.workdir.as_ref()).map_or_else(
                 || PathBuf::from(WORKSPACE),
                 PathBuf::from,

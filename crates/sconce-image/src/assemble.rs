@@ -1,11 +1,13 @@
 //! From a lock to trees that can be laid over each other.
 
 use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use sconce_schema::lock::{Deb, Lock, Wheel};
 use sconce_schema::manifest::Layer;
 use sconce_schema::{Hint, ImageManifest, Progress, Sha256, exit};
+use sconce_store::deb::{self, DebError, DebLimits};
 use sconce_store::fetch::Fetcher;
 use sconce_store::{BuildError, Store, StoreError};
 use sha2::Digest;
@@ -16,6 +18,8 @@ use crate::system::{self, SystemError};
 
 /// Kind of a system tree in the store.
 const SYSTEM: &str = "system";
+/// How many Debian packages are fetched at once.
+const DEB_CONNECTIONS: usize = 4;
 
 /// Why an environment could not be assembled.
 #[derive(Debug, thiserror::Error)]
@@ -23,6 +27,14 @@ pub enum AssembleError {
     /// A package could not be fetched, verified or unpacked.
     #[error(transparent)]
     Store(#[from] StoreError),
+    /// A Debian package is not what a package should be.
+    #[error("{package} cannot be unpacked")]
+    Deb {
+        /// Its name and version.
+        package: String,
+        /// What is wrong with it.
+        source: DebError,
+    },
     /// A tree that was there a moment ago is not.
     #[error("{what} has left the store while it was needed")]
     Gone {
@@ -44,6 +56,7 @@ impl Hint for AssembleError {
         match self {
             Self::Store(error) => error.hint(),
             Self::System { source, .. } => source.hint(),
+            Self::Deb { source, .. } => source.hint(),
             Self::Gone { .. } => Some("run the same command again".to_owned()),
         }
     }
@@ -51,6 +64,7 @@ impl Hint for AssembleError {
     fn exit_code(&self) -> u8 {
         match self {
             Self::Store(error) => error.exit_code(),
+            Self::Deb { source, .. } => source.exit_code(),
             Self::System { .. } | Self::Gone { .. } => exit::STORE,
         }
     }
@@ -154,6 +168,36 @@ fn system_key(lock: &Lock) -> String {
     Sha256(hasher.finalize().into()).to_string()
 }
 
+/// The file of every Debian package of the lock, in its order.
+fn fetch_debs(
+    lock: &Lock,
+    store: &Store,
+    fetcher: &Fetcher,
+    progress: &dyn Progress,
+) -> Result<Vec<PathBuf>, StoreError> {
+    let next = AtomicUsize::new(0);
+    let fetch = || {
+        let mut files = Vec::new();
+        while let Some((at, deb)) = {
+            let at = next.fetch_add(1, Ordering::Relaxed);
+            lock.debs.get(at).map(|deb| (at, deb))
+        } {
+            let file = store.fetch_blob(fetcher, &deb.url, &deb.sha256, Some(deb.size), progress)?;
+            files.push((at, file));
+        }
+        Ok(files)
+    };
+    // Small files: the answer's way takes longer than the bytes.
+    let fetched: Result<Vec<_>, StoreError> = thread::scope(|scope| {
+        let threads: Vec<_> = (0..DEB_CONNECTIONS).map(|_| scope.spawn(fetch)).collect();
+        let joined = threads.into_iter().map(|t| t.join());
+        joined.map(|done| done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+    });
+    let mut files: Vec<(usize, PathBuf)> = fetched?.into_iter().flatten().collect();
+    files.sort_unstable();
+    Ok(files.into_iter().map(|(_, file)| file).collect())
+}
+
 fn system_tree(
     lock: &Lock,
     store: &Store,
@@ -164,12 +208,16 @@ fn system_tree(
     if let Some(path) = store.tree(SYSTEM, &key) {
         return Ok(path);
     }
-    let debs = store.ensure_debs(fetcher, &lock.debs, progress)?;
+    let debs = fetch_debs(lock, store, fetcher, progress)?;
     let wrong = |source| AssembleError::System { release: lock.target.release.clone(), source };
     let built = store.build_tree(SYSTEM, &key, |root: &Path| {
         system::prepare(root).map_err(wrong)?;
-        for deb in &debs {
-            sconce_store::deb::unpack(deb, root).map_err(StoreError::from)?;
+        for (deb, file) in lock.debs.iter().zip(&debs) {
+            let unpacked = deb::unpack_file(file, root, DebLimits::default());
+            unpacked.map_err(|source| AssembleError::Deb {
+                package: format!("{} {}", deb.name, deb.version),
+                source,
+            })?;
         }
         system::configure(root, &lock.target.python, &lock.target.architecture).map_err(wrong)
     });

@@ -1,10 +1,9 @@
 """Compile the sources of unpacked wheels to bytecode, for Sconce.
 
-Runs inside the environment's own interpreter: python -I -S -B bytecode.py < jobs, where each line
-of jobs is SOURCE<TAB>OUTPUT, two folders. Every OUTPUT/.../__pycache__/name.cpython-3xx.pyc is
-written whole or not at all, and one that is there is not made again, so that a killed compilation
-goes on where it was. A file that does not compile (a template, Python 2) is passed over, as pip
-does. When a job is complete, its OUTPUT is printed on a line.
+Runs inside the environment's own interpreter: python -I -S -B bytecode.py SOURCE OUTPUT, two
+folders. Every OUTPUT/.../__pycache__/name.cpython-3xx.pyc is written whole or not at all, and one
+that is there is not made again, so that a killed compilation goes on where it was. A file that
+does not compile (a template, Python 2) is passed over, as pip does.
 """
 
 import importlib.util
@@ -30,7 +29,7 @@ def pyc(source_path, shown_path):
     return head + data
 
 
-def job(source_root, output_root):
+def compile_tree(source_root, output_root):
     tag = sys.implementation.cache_tag
     for folder, folders, names in os.walk(source_root):
         folders.sort()
@@ -54,13 +53,6 @@ def job(source_root, output_root):
             os.replace(part, target)
 
 
-def main():
-    os.umask(0o022)
-    warnings.simplefilter("ignore")
-    for line in sys.stdin:
-        source, output = line.rstrip("\n").split("\t")
-        job(source, output)
-        print(output, flush=True)
-
-
-main()
+os.umask(0o022)
+warnings.simplefilter("ignore")
+compile_tree(*sys.argv[1:])

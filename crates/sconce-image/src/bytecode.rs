@@ -14,8 +14,7 @@ use sconce_schema::manifest::{ImageManifest, Layer};
 use sconce_store::{BuildError, Store};
 
 /// The program that compiles, for the environment's own interpreter:
-/// `python -I -S -B -c SCRIPT`, with the jobs on standard input, `SOURCE<TAB>OUTPUT` a line. It
-/// prints each OUTPUT when that is complete.
+/// `python -I -S -B -c SCRIPT SOURCE OUTPUT`, two folders.
 pub const SCRIPT: &str = include_str!("bytecode.py");
 
 /// Kind of a bytecode tree in the store.

@@ -148,7 +148,7 @@ impl<R: BufRead> Iterator for Record<R> {
                 Ok(line) => return Some(Ok(line)),
                 // The last line, torn by a kill or still being written: as if it were not there.
                 Err(_) if !self.lines.buffer.ends_with(b"\n") => return None,
-                Err(error) => DamageKind::Malformed(error.to_string()),
+                Err(error) => DamageKind::Malformed(without_line(&error)),
             },
         };
         Some(Err(Damage {
@@ -156,6 +156,13 @@ impl<R: BufRead> Iterator for Record<R> {
             kind,
         }))
     }
+}
+
+/// What is wrong, without the line number that counts inside this one line.
+fn without_line(error: &serde_json::Error) -> String {
+    let text = error.to_string();
+    let (what, _) = text.rsplit_once(" at line ").unwrap_or((&text, ""));
+    format!("{what}, at column {}", error.column())
 }
 
 #[derive(Debug)]
@@ -259,10 +266,10 @@ mod tests {
         assert_eq!(
             bad,
             [
-                "line 4: not an event: EOF while parsing a value at line 2 column 0",
+                "line 4: not an event: EOF while parsing a value, at column 0",
                 "line 5: a second `started`",
                 "line 6: longer than 1048576 bytes",
-                "line 7: not an event: invalid value: integer `-1`, expected u64 at line 1 column 10",
+                "line 7: not an event: invalid value: integer `-1`, expected u64, at column 10",
             ]
         );
     }

@@ -67,36 +67,28 @@ impl Timeline {
         self.buckets.iter().map(|bucket| bucket.readings).sum()
     }
 
-    /// Width of a bucket, µs.
+    /// The mean of each of `columns` equal parts of the first `span_us` microseconds. A part
+    /// without a reading has the one before it, as a step line would; the parts before the first
+    /// reading have that one. Without any reading there is nothing.
     #[must_use]
-    pub fn bucket_us(&self) -> u64 {
-        self.bucket_us
-    }
-
-    /// The mean of each bucket; `None` where nothing was read.
-    pub fn means(&self) -> impl Iterator<Item = Option<f64>> {
-        (self.buckets.iter())
-            .map(|bucket| (bucket.readings > 0).then(|| bucket.sum / bucket.readings as f64))
-    }
-
-    /// The mean of each of `columns` equal parts of the time, from the beginning to the last
-    /// reading. A part without a reading has the one before it, as a step line would; the first
-    /// parts may have none.
-    #[must_use]
-    pub fn columns(&self, columns: usize) -> Vec<Option<f64>> {
-        let count = self.buckets.len();
-        let mut before = None;
+    pub fn columns(&self, columns: usize, span_us: u64) -> Vec<f64> {
+        let buckets = (span_us / self.bucket_us) as usize + 1;
+        // What was read after the span is left out; a timeline never has more than its buckets.
+        let count = buckets.min(BUCKETS);
+        let mean = |part: &[Bucket]| {
+            let part = (part.iter().copied()).fold(Bucket::default(), Bucket::join);
+            (part.readings > 0).then(|| part.sum / part.readings as f64)
+        };
+        let Some(mut value) = (self.buckets.iter()).find_map(|bucket| mean(&[*bucket])) else {
+            return Vec::new();
+        };
         (0..columns)
             .map(|column| {
                 let from = column * count / columns;
-                let to = ((column + 1) * count / columns).max(from + 1).min(count);
-                let part = (self.buckets.get(from..to).unwrap_or_default().iter())
-                    .copied()
-                    .fold(Bucket::default(), Bucket::join);
-                if part.readings > 0 {
-                    before = Some(part.sum / part.readings as f64);
-                }
-                before
+                let to = ((column + 1) * count / columns).max(from + 1);
+                let to = to.min(self.buckets.len());
+                value = (self.buckets.get(from..to).and_then(mean)).unwrap_or(value);
+                value
             })
             .collect()
     }
@@ -115,22 +107,21 @@ mod tests {
         }
         assert_eq!(timeline.readings(), 86_400);
         assert!(timeline.buckets.len() <= BUCKETS);
-        let columns = timeline.columns(4);
-        assert_eq!((columns[0], columns[3]), (Some(1.0), Some(3.0)));
+        let columns = timeline.columns(4, 86_400_000_000);
+        assert_eq!((columns[0], columns[3]), (1.0, 3.0));
     }
 
     #[test]
-    fn gaps_are_filled_from_before() {
+    fn gaps_are_filled() {
         let mut timeline = Timeline::default();
         timeline.add(50_000, 1.0);
         timeline.add(150_000, 2.0);
         timeline.add(170_000, f64::NAN);
-        let means: Vec<_> = timeline.means().collect();
-        assert_eq!(means, [None, Some(1.0), None, Some(2.0)]);
-        assert_eq!(timeline.columns(4), [None, Some(1.0), Some(1.0), Some(2.0)]);
-        assert_eq!(timeline.columns(8).len(), 8);
-        assert_eq!(timeline.columns(0), []);
-        assert_eq!(Timeline::default().columns(3), [None; 3]);
+        assert_eq!(timeline.columns(4, 199_999), [1.0, 1.0, 1.0, 2.0]);
+        assert_eq!(timeline.columns(6, 299_999), [1.0, 1.0, 1.0, 2.0, 2.0, 2.0]);
+        assert_eq!(timeline.columns(8, 199_999).len(), 8);
+        assert!(timeline.columns(0, 199_999).is_empty());
+        assert!(Timeline::default().columns(3, 1).is_empty());
     }
 
     proptest! {
@@ -138,6 +129,7 @@ mod tests {
         fn no_reading_panics_or_is_lost(
             readings in proptest::collection::vec((any::<u64>(), 0.0..1e18), 0..50),
             columns in 0_usize..500,
+            span_us: u64,
         ) {
             let mut timeline = Timeline::default();
             for (t_us, value) in &readings {
@@ -145,7 +137,8 @@ mod tests {
             }
             prop_assert_eq!(timeline.readings(), readings.len() as u64);
             prop_assert!(timeline.buckets.len() <= BUCKETS);
-            prop_assert_eq!(timeline.columns(columns).len(), columns);
+            let expected = if readings.is_empty() { 0 } else { columns };
+            prop_assert_eq!(timeline.columns(columns, span_us).len(), expected);
         }
     }
 }

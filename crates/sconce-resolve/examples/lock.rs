@@ -1,7 +1,11 @@
 //! Locks what is named on the command line and prints the lock:
 //! `cargo run --release --example lock -- STORE debian/trixie torch==2.15.0 torchvision`.
-//! `--system NAME`, `--python 3.13`, `--previous FILE` and `--upgrade` may stand anywhere.
-#![expect(clippy::print_stdout, clippy::print_stderr, clippy::exit, reason = "a program, not a library")]
+//! `--system NAME`, `--python 3.13`, `--architecture arm64`, `--previous FILE` and `--upgrade` may stand anywhere.
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a program, not a library"
+)]
 
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime};
@@ -46,40 +50,59 @@ fn apt_files() -> Vec<AptFile> {
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut words = std::env::args().skip(1);
-    let (mut plain, mut system, mut python, mut previous, mut upgrade) = (Vec::new(), Vec::new(), None, None, false);
+    let (mut plain, mut system, mut python, mut architecture, mut previous, mut upgrade) =
+        (Vec::new(), Vec::new(), None, None, None, false);
     while let Some(word) = words.next() {
         match word.as_str() {
             "--system" => system.extend(words.next()),
             "--python" => python = words.next(),
+            "--architecture" => architecture = words.next(),
             "--previous" => previous = words.next(),
             "--upgrade" => upgrade = true,
             _ => plain.push(word),
         }
     }
-    let [store, release, packages @ ..] = &plain[..] else { return Err("STORE RELEASE PACKAGE…".into()) };
+    let [store, release, packages @ ..] = &plain[..] else {
+        return Err("STORE RELEASE PACKAGE…".into());
+    };
     let store = Store::open(Path::new(store))?;
     let fetcher = Fetcher::new(FetchConfig::default())?;
-    let path_folders: Vec<PathBuf> = std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()).collect();
+    let path_folders: Vec<PathBuf> =
+        std::env::split_paths(&std::env::var_os("PATH").unwrap_or_default()).collect();
     let input = LockInput {
         release: release.clone(),
-        architecture: "amd64".to_owned(),
+        architecture: architecture.unwrap_or_else(|| "amd64".to_owned()),
         python,
-        requirements: sconce_resolve::python::compile::Requirements { packages: packages.to_vec(), ..Default::default() },
+        requirements: sconce_resolve::python::compile::Requirements {
+            packages: packages.to_vec(),
+            ..Default::default()
+        },
         folder: std::env::current_dir()?,
         system_packages: system,
         index: IndexSettings::default(),
         mirror: Default::default(),
-        previous: previous.map(|path| Lock::parse(&std::fs::read_to_string(path)?).map_err(Box::<dyn std::error::Error>::from)).transpose()?,
+        previous: previous
+            .map(|path| {
+                Lock::parse(&std::fs::read_to_string(path)?)
+                    .map_err(Box::<dyn std::error::Error>::from)
+            })
+            .transpose()?,
         upgrade,
         inputs: Sha256([0; 32]),
     };
     let env = LockEnv {
-        documents: &StoreDocuments { fetcher: &fetcher, store: &store },
+        documents: &StoreDocuments {
+            fetcher: &fetcher,
+            store: &store,
+        },
         store: &store,
         apt_files: apt_files(),
         keyring: None,
         uv: UvSource {
-            path_uv: path_folders.iter().map(|f| f.join("uv")).find(|p| p.is_file()),
+            path_uv: path_folders
+                .iter()
+                .map(|f| f.join("uv"))
+                .find(|p| p.is_file()),
             pip: Some(vec!["python3".into(), "-m".into(), "pip".into()]),
         },
         path_folders,
@@ -92,7 +115,13 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         Ok(lock) => {
             print!("{}", lock.to_text());
             let size: u64 = lock.debs.iter().map(|deb| deb.size).sum();
-            eprintln!("{:6.2} s  {} wheels, {} debs of {} bytes", progress.0.elapsed().as_secs_f64(), lock.wheels.len(), lock.debs.len(), size);
+            eprintln!(
+                "{:6.2} s  {} wheels, {} debs of {} bytes",
+                progress.0.elapsed().as_secs_f64(),
+                lock.wheels.len(),
+                lock.debs.len(),
+                size
+            );
             Ok(())
         }
         Err(error) => {

@@ -67,13 +67,62 @@ pub(crate) mod memory {
         pub(crate) cache: Mutex<BTreeMap<Sha256, Vec<u8>>>,
     }
 
+    /// The base address of the test archive's main half, and of its security half.
+    pub(crate) const MAIN: &str = "https://deb.example.org/debian";
+    pub(crate) const SECURITY: &str = "https://deb.example.org/debian-security";
+
+    impl Memory {
+        /// The archive that tests/data/archive/make.sh makes.
+        pub(crate) fn archive() -> Self {
+            let mut memory = Self::default();
+            macro_rules! suite {
+                ($base:expr, $suite:literal) => {
+                    let mut add = |path: &str, bytes: &[u8]| {
+                        memory.documents.insert(
+                            format!("{}/dists/{}/{path}", $base, $suite),
+                            bytes.to_owned(),
+                        );
+                    };
+                    add(
+                        "InRelease",
+                        include_bytes!(concat!(
+                            "../tests/data/archive/dists/",
+                            $suite,
+                            "/InRelease"
+                        )),
+                    );
+                    let index: &[u8] = include_bytes!(concat!(
+                        "../tests/data/archive/dists/",
+                        $suite,
+                        "/main/binary-amd64/Packages.xz"
+                    ));
+                    add("main/binary-amd64/Packages.xz", index);
+                    add(
+                        &format!("main/binary-amd64/by-hash/SHA256/{}", sha256(index)),
+                        index,
+                    );
+                };
+            }
+            suite!(MAIN, "trixie");
+            suite!(MAIN, "trixie-updates");
+            suite!(SECURITY, "trixie-security");
+            memory
+        }
+    }
+
     impl Documents for Memory {
         fn get(&self, url: &str, limit_bytes: u64) -> Result<Vec<u8>, FetchError> {
             self.asked.lock().unwrap().push(url.to_owned());
-            let not_found = || FetchError::NotFound { url: url.to_owned(), status: 404 };
+            let not_found = || FetchError::NotFound {
+                url: url.to_owned(),
+                status: 404,
+            };
             let bytes = self.documents.get(url).ok_or_else(not_found)?;
             if bytes.len() as u64 > limit_bytes {
-                return Err(FetchError::TooLarge { url: url.to_owned(), limit: limit_bytes });
+                return Err(FetchError::TooLarge {
+                    url: url.to_owned(),
+                    limit: limit_bytes,
+                });
             }
             Ok(bytes.clone())
         }

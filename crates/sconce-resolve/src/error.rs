@@ -109,7 +109,10 @@ impl Hint for ResolveError {
         let text = match self {
             Self::Release { .. } => {
                 let names = crate::RELEASES.map(|name| format!("`debian/{name}`"));
-                return Some(format!("write {} in `[system] release`", names.join(" or ")));
+                return Some(format!(
+                    "write {} in `[system] release`",
+                    names.join(" or ")
+                ));
             }
             Self::Architecture { .. } => "amd64 and arm64 are supported",
             Self::Python { .. } => "change `[python] version`, or `[system] release`",
@@ -125,7 +128,10 @@ impl Hint for ResolveError {
 
     fn exit_code(&self) -> u8 {
         match self {
-            Self::Release { .. } | Self::Architecture { .. } | Self::NoKeyring | Self::Keyring { .. } => exit::BAD_INPUT,
+            Self::Release { .. }
+            | Self::Architecture { .. }
+            | Self::NoKeyring
+            | Self::Keyring { .. } => exit::BAD_INPUT,
             Self::Python { .. } | Self::Incomplete { .. } => exit::NO_SOLUTION,
             Self::Index { .. } => exit::VERIFY,
             _ => self.inner().map_or(exit::BUG, Hint::exit_code),

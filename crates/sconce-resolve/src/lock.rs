@@ -96,12 +96,19 @@ struct Interpreter {
 ///
 /// # Errors
 /// [`ResolveError`] of whichever failed; Debian's first.
-pub fn lock(input: &LockInput, env: &LockEnv<'_>, progress: &dyn Progress) -> Result<Lock, ResolveError> {
+pub fn lock(
+    input: &LockInput,
+    env: &LockEnv<'_>,
+    progress: &dyn Progress,
+) -> Result<Lock, ResolveError> {
     let codename = codename(&input.release)?;
-    let machine = Machine::from_debian(&input.architecture)
-        .ok_or_else(|| ResolveError::Architecture { architecture: input.architecture.clone() })?;
+    let machine =
+        Machine::from_debian(&input.architecture).ok_or_else(|| ResolveError::Architecture {
+            architecture: input.architecture.clone(),
+        })?;
     let previous = input.previous.as_ref().filter(|previous| {
-        let same = previous.target.release == input.release && previous.target.architecture == input.architecture;
+        let same = previous.target.release == input.release
+            && previous.target.architecture == input.architecture;
         same && !input.upgrade
     });
     progress.stage("resolve", None);
@@ -113,7 +120,7 @@ pub fn lock(input: &LockInput, env: &LockEnv<'_>, progress: &dyn Progress) -> Re
             if input.requirements.is_empty() {
                 return Ok(Vec::new());
             }
-            let uv = uv::find(&env.uv, machine, env.store, &env.environment, progress)?;
+            let uv = uv::find(&env.uv, env.store, &env.environment, progress)?;
             let Ok((python, target)) = receive.recv() else {
                 // The other thread failed and says why.
                 return Ok(Vec::new());
@@ -131,13 +138,22 @@ pub fn lock(input: &LockInput, env: &LockEnv<'_>, progress: &dyn Progress) -> Re
             Ok(compile.run(&input.requirements)?)
         });
         let debian = resolve_debian(input, env, codename, machine, previous, progress, send);
-        let wheels = wheels.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        let wheels = wheels
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         let (debs, python) = debian?;
         let wheels = wheels?;
         let deb = |name: String| {
-            debs.iter().find(|deb| deb.name == name).map(|deb| deb.version.clone()).unwrap_or_default()
+            debs.iter()
+                .find(|deb| deb.name == name)
+                .map(|deb| deb.version.clone())
+                .unwrap_or_default()
         };
-        let versions = name_versions(&wheels, &deb(format!("python{python}")), &deb("libc6".to_owned()));
+        let versions = name_versions(
+            &wheels,
+            &deb(format!("python{python}")),
+            &deb("libc6".to_owned()),
+        );
         Ok(Lock {
             version: FORMAT,
             inputs: input.inputs,
@@ -157,7 +173,9 @@ fn codename(release: &str) -> Result<&str, ResolveError> {
     release
         .strip_prefix("debian/")
         .filter(|name| RELEASES.contains(name))
-        .ok_or_else(|| ResolveError::Release { release: release.to_owned() })
+        .ok_or_else(|| ResolveError::Release {
+            release: release.to_owned(),
+        })
 }
 
 fn resolve_debian(
@@ -184,15 +202,26 @@ fn resolve_debian(
     let interpreter = interpreter(&index, input)?;
     let target = Target {
         python_minor: minor(&interpreter.version, &input.release, "python3")?,
-        glibc_minor: minor(version::upstream(&interpreter.glibc), &input.release, "libc6")?,
+        glibc_minor: minor(
+            version::upstream(&interpreter.glibc),
+            &input.release,
+            "libc6",
+        )?,
         machine,
     };
     // Nobody receives when no Python packages are wanted, or when uv could not be had.
     let _ = send.send((version::upstream(&interpreter.full).to_owned(), target));
     let mut requests = input.system_packages.clone();
-    requests.extend(base_packages(&interpreter.version).into_iter().map(|package| package.name));
+    requests.extend(
+        base_packages(&interpreter.version)
+            .into_iter()
+            .map(|package| package.name),
+    );
     let keep = previous.map_or_else(BTreeMap::new, |lock| {
-        lock.debs.iter().map(|deb| (deb.name.clone(), deb.version.clone())).collect()
+        lock.debs
+            .iter()
+            .map(|deb| (deb.name.clone(), deb.version.clone()))
+            .collect()
     });
     let packages = solve::solve(&index, &requests, &keep)?;
     let mut debs = Vec::with_capacity(packages.len());
@@ -202,12 +231,19 @@ fn resolve_debian(
             name: package.name.to_owned(),
             version: package.version.to_owned(),
             architecture: package.architecture.to_owned(),
-            url: format!("{}/{}", crate::python::pylock::without_credentials(&suites[package.suite].base), package.path),
+            url: format!(
+                "{}/{}",
+                crate::python::pylock::without_credentials(&suites[package.suite].base),
+                package.path
+            ),
             size: package.size,
-            sha256: package.sha256.parse().map_err(|_| ResolveError::Incomplete {
-                release: input.release.clone(),
-                package: "sha256",
-            })?,
+            sha256: package
+                .sha256
+                .parse()
+                .map_err(|_| ResolveError::Incomplete {
+                    release: input.release.clone(),
+                    package: "sha256",
+                })?,
         });
     }
     Ok((debs, interpreter.version))
@@ -218,23 +254,41 @@ fn read_index<'a>(suites: &'a [Suite], architecture: &str) -> Result<Index<'a>, 
     for (number, suite) in suites.iter().enumerate() {
         index
             .add(number, &suite.packages, architecture)
-            .map_err(|source| ResolveError::Index { suite: suite.name.clone(), source })?;
+            .map_err(|source| ResolveError::Index {
+                suite: suite.name.clone(),
+                source,
+            })?;
     }
     Ok(index)
 }
 
 fn interpreter(index: &Index<'_>, input: &LockInput) -> Result<Interpreter, ResolveError> {
-    let missing = |package| ResolveError::Incomplete { release: input.release.clone(), package };
+    let missing = |package| ResolveError::Incomplete {
+        release: input.release.clone(),
+        package,
+    };
     let default = pythons::default_version(index);
-    let version = input.python.clone().or(default).ok_or_else(|| missing("python3"))?;
-    let newest = |name: &str| index.newest(name).map(|number| index.package(number).version.to_owned());
+    let version = input
+        .python
+        .clone()
+        .or(default)
+        .ok_or_else(|| missing("python3"))?;
+    let newest = |name: &str| {
+        index
+            .newest(name)
+            .map(|number| index.package(number).version.to_owned())
+    };
     let full = newest(&format!("python{version}")).ok_or_else(|| ResolveError::Python {
         release: input.release.clone(),
         wanted: version.clone(),
         has: pythons::versions(index),
     })?;
     let glibc = newest("libc6").ok_or_else(|| missing("libc6"))?;
-    Ok(Interpreter { version, full, glibc })
+    Ok(Interpreter {
+        version,
+        full,
+        glibc,
+    })
 }
 
 /// The second number of a version.
@@ -243,7 +297,10 @@ fn minor(version: &str, release: &str, package: &'static str) -> Result<u32, Res
         .split('.')
         .nth(1)
         .and_then(|minor| minor.parse().ok())
-        .ok_or_else(|| ResolveError::Incomplete { release: release.to_owned(), package })
+        .ok_or_else(|| ResolveError::Incomplete {
+            release: release.to_owned(),
+            package,
+        })
 }
 
 fn keyring(env: &LockEnv<'_>, mirrors: &Mirrors) -> Result<Vec<u8>, ResolveError> {
@@ -257,5 +314,203 @@ fn keyring(env: &LockEnv<'_>, mirrors: &Mirrors) -> Result<Vec<u8>, ResolveError
             .find(|path| path.is_file())
             .ok_or(ResolveError::NoKeyring)?,
     };
-    std::fs::read(path).map_err(|source| ResolveError::Keyring { path: path.to_owned(), source })
+    std::fs::read(path).map_err(|source| ResolveError::Keyring {
+        path: path.to_owned(),
+        source,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::documents::memory::{MAIN, Memory};
+    use sconce_schema::{Hint, NoProgress, exit};
+    use std::time::Duration;
+
+    const KEYRING: &[u8] = include_bytes!("../tests/data/archive/keyring.gpg");
+
+    fn input() -> LockInput {
+        LockInput {
+            release: "debian/trixie".into(),
+            architecture: "amd64".into(),
+            python: None,
+            requirements: Requirements::default(),
+            folder: "/".into(),
+            system_packages: vec!["git".into()],
+            index: IndexSettings::default(),
+            mirror: MirrorOverride {
+                main: Some(MAIN.into()),
+                security: None,
+            },
+            previous: None,
+            upgrade: false,
+            inputs: Sha256([7; 32]),
+        }
+    }
+
+    fn lock_with(
+        input: &LockInput,
+        change: impl FnOnce(&mut LockEnv<'_>),
+    ) -> Result<Lock, ResolveError> {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path()).unwrap();
+        let memory = Memory::archive();
+        let mut env = LockEnv {
+            documents: &memory,
+            store: &store,
+            apt_files: Vec::new(),
+            keyring: Some(KEYRING.to_owned()),
+            path_folders: ["/usr/bin", "/bin"].map(PathBuf::from).to_vec(),
+            environment: BTreeMap::new(),
+            uv: UvSource::default(),
+            pip_index: IndexSettings::default(),
+            now: SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_040_263),
+        };
+        change(&mut env);
+        lock(input, &env, &NoProgress)
+    }
+
+    fn version<'l>(lock: &'l Lock, name: &str) -> Option<&'l str> {
+        lock.debs
+            .iter()
+            .find(|deb| deb.name == name)
+            .map(|deb| deb.version.as_str())
+    }
+
+    #[test]
+    fn a_lock_of_debian_packages() {
+        let lock = lock_with(&input(), |_| {}).unwrap();
+        assert_eq!(lock.inputs, Sha256([7; 32]));
+        assert_eq!(lock.target.python, "3.13");
+        assert_eq!(lock.versions.python, "3.13.5-2");
+        assert_eq!(lock.versions.glibc, "2.41-12");
+        assert_eq!(version(&lock, "git"), Some("1:2.47.3-0+deb13u1"));
+        assert_eq!(
+            version(&lock, "openssl"),
+            Some("3.5.1-1+deb13u2"),
+            "from the security suite"
+        );
+        assert_eq!(version(&lock, "debconf"), None, "for scripts only");
+        let openssl = lock.debs.iter().find(|deb| deb.name == "openssl").unwrap();
+        assert_eq!(
+            openssl.url,
+            "https://deb.example.org/debian-security/pool/main/o/openssl/openssl_3.5.1-1+deb13u2_amd64.deb"
+        );
+        assert!(lock.debs.is_sorted_by_key(|deb| &deb.name));
+        assert_eq!(Lock::parse(&lock.to_text()).unwrap(), lock);
+    }
+
+    #[test]
+    fn the_previous_lock_is_kept_until_asked() {
+        let mut previous = lock_with(&input(), |_| {}).unwrap();
+        for deb in &mut previous.debs {
+            if ["openssl", "libssl3t64"].contains(&deb.name.as_str()) {
+                deb.version = "3.5.1-1".into();
+            }
+        }
+        let kept = LockInput {
+            previous: Some(previous.clone()),
+            ..input()
+        };
+        assert_eq!(
+            version(&lock_with(&kept, |_| {}).unwrap(), "openssl"),
+            Some("3.5.1-1")
+        );
+        let upgraded = LockInput {
+            upgrade: true,
+            ..kept.clone()
+        };
+        assert_eq!(
+            version(&lock_with(&upgraded, |_| {}).unwrap(), "openssl"),
+            Some("3.5.1-1+deb13u2")
+        );
+        previous.target.release = "debian/bookworm".into();
+        let other = LockInput {
+            previous: Some(previous),
+            ..kept
+        };
+        assert_eq!(
+            version(&lock_with(&other, |_| {}).unwrap(), "openssl"),
+            Some("3.5.1-1+deb13u2")
+        );
+    }
+
+    #[test]
+    fn what_cannot_be_locked_says_why() {
+        let fails = |change: fn(&mut LockInput)| {
+            let mut input = input();
+            change(&mut input);
+            lock_with(&input, |_| {}).unwrap_err()
+        };
+        let error = fails(|i| i.python = Some("3.12".into()));
+        assert_eq!(
+            error.to_string(),
+            "debian/trixie has no Python 3.12; it has 3.13"
+        );
+        assert_eq!(error.exit_code(), exit::NO_SOLUTION);
+        let error = fails(|i| i.release = "debian/sid".into());
+        assert_eq!(
+            (
+                error.exit_code(),
+                error.hint().unwrap().contains("debian/trixie")
+            ),
+            (exit::BAD_INPUT, true)
+        );
+        assert_eq!(
+            fails(|i| i.architecture = "m68k".into()).exit_code(),
+            exit::BAD_INPUT
+        );
+        let error = fails(|i| i.system_packages = vec!["gti".into()]);
+        assert_eq!(
+            (error.exit_code(), error.hint().unwrap()),
+            (exit::NO_SOLUTION, "did you mean git?".to_owned())
+        );
+        let error = fails(|i| i.mirror.main = None);
+        assert!(
+            error.hint().unwrap().contains("[system] mirror = "),
+            "{error}"
+        );
+        let error = fails(|i| i.requirements.packages = vec!["torch".into()]);
+        assert!(matches!(error, ResolveError::Uv(_)), "{error}");
+    }
+
+    #[test]
+    fn nothing_is_trusted_without_its_keyring() {
+        let error = lock_with(&input(), |env| env.keyring = Some(b"other".to_vec())).unwrap_err();
+        assert_eq!(error.exit_code(), exit::VERIFY);
+        let error = lock_with(&input(), |env| env.path_folders.clear()).unwrap_err();
+        assert!(error.hint().unwrap().contains("gpgv"), "{error}");
+    }
+
+    /// A uv of a few lines: it says its version and writes the lock that it was asked for.
+    #[test]
+    fn wheels_come_from_uv() {
+        use std::os::unix::fs::PermissionsExt;
+        let folder = tempfile::tempdir().unwrap();
+        let uv = folder.path().join("uv");
+        let script = concat!(
+            "#!/bin/sh\n[ \"$1\" = --version ] && { echo uv 0.13.8; exit; }\n",
+            "case \"$*\" in *'--python-version 3.13.5 --python-platform x86_64-manylinux_2_40'*) ;; *) echo \"$*\" >&2; exit 1 ;; esac\n",
+            "while [ \"$1\" != --output-file ]; do shift; done\n",
+            "read -r wanted\n",
+            "cat > \"$2\" <<EOF\nlock-version = '1.0'\n[[packages]]\nname = '${wanted%%==*}'\nversion = '2.15.0'\n",
+            "wheels = [{ url = 'https://u:p@example.org/torch-2.15.0-cp313-cp313-manylinux_2_28_x86_64.whl', hashes = { sha256 = '80b1b5bfe38eb0e9f5ff09f206dcac0a87aadd084230d4a36eea5ec5232c115b' } }]\nEOF\n",
+        );
+        std::fs::write(&uv, script).unwrap();
+        std::fs::set_permissions(&uv, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let mut input = input();
+        input.requirements.packages = vec!["torch==2.15.0".into()];
+        let lock = lock_with(&input, |env| {
+            env.uv.path_uv = Some(uv);
+            env.environment
+                .insert("PATH".into(), "/usr/bin:/bin".into());
+        })
+        .unwrap();
+        assert_eq!(lock.versions.torch.as_deref(), Some("2.15.0"));
+        assert_eq!(
+            lock.wheels[0].url,
+            "https://example.org/torch-2.15.0-cp313-cp313-manylinux_2_28_x86_64.whl"
+        );
+        assert!(!lock.to_text().contains("u:p"));
+    }
 }

@@ -33,7 +33,10 @@ impl Scratch {
             let path = path.to_owned();
             move |error| (path, error)
         };
-        std::fs::create_dir_all(state).map_err(at(state))?;
+        // Init names these paths from other working directories.
+        let state = std::fs::create_dir_all(state)
+            .and_then(|()| std::fs::canonicalize(state))
+            .map_err(at(state))?;
         let lock_path = state.join(format!("{id}.lock"));
         let lock = take(&lock_path, true).map_err(at(&lock_path))?;
         let lock = lock.ok_or_else(|| at(&lock_path)(io::ErrorKind::WouldBlock.into()))?;

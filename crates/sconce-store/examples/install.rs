@@ -1,6 +1,9 @@
 //! Installs the wheels of a lock into a store and tells how long it took:
 //! `cargo run --release -p sconce-store --example install -- sconce.lock STORE [THREADS]`.
-#![expect(clippy::print_stdout, reason = "a measuring program prints its figures")]
+#![expect(
+    clippy::print_stdout,
+    reason = "a measuring program prints its figures"
+)]
 
 use std::error::Error;
 use std::path::Path;

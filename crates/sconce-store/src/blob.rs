@@ -82,9 +82,11 @@ impl Store {
         let mut hash = sha2::Sha256::new();
         hash.update(bytes);
         check("the blob", sha256, None, bytes.len() as u64, hash)?;
-        self.add(sha256, || (), |path| {
-            std::fs::write(path, bytes).map_err(StoreError::disk("write", path))
-        })
+        self.add(
+            sha256,
+            || (),
+            |path| std::fs::write(path, bytes).map_err(StoreError::disk("write", path)),
+        )
     }
 
     fn add(

@@ -94,11 +94,15 @@ impl Store {
         build: impl FnOnce(&Path) -> Result<(), E>,
     ) -> Result<PathBuf, BuildError<E>> {
         let place = self.place(kind, key)?;
-        self.make(&place, || (), |work| {
-            let content = work.join("content");
-            make_folder(&content, 0o755).map_err(StoreError::disk("create", &content))?;
-            build(&content).map_err(BuildError::Build)
-        })
+        self.make(
+            &place,
+            || (),
+            |work| {
+                let content = work.join("content");
+                make_folder(&content, 0o755).map_err(StoreError::disk("create", &content))?;
+                build(&content).map_err(BuildError::Build)
+            },
+        )
     }
 
     /// Makes an item unless it is there: `fill` gets the work folder and leaves `content` in it.
@@ -116,11 +120,8 @@ impl Store {
             return Ok(place.content());
         }
         place.begin(&held)?;
-        let made = fill(&place.work).and_then(|()| {
-            place
-                .publish(self.boot.as_deref(), &held)
-                .map_err(E::from)
-        });
+        let made = fill(&place.work)
+            .and_then(|()| place.publish(self.boot.as_deref(), &held).map_err(E::from));
         if made.is_err() {
             // What cannot be removed now is removed by the next open.
             let _ = remove(&place.work);

@@ -162,11 +162,12 @@ struct UnenforcedShape<'a> {
     hint: Option<&'a str>,
 }
 
-/// The mean of each part of the time, from the beginning of the run.
+/// The mean of each of at most 60 equal parts of the run, from its beginning.
 #[derive(Serialize)]
 struct TimelineShape {
-    bucket_seconds: f64,
-    means: Vec<Option<f64>>,
+    /// Length of a part; null without any reading.
+    step_seconds: Option<f64>,
+    means: Vec<f64>,
 }
 
 /// One run's report.
@@ -210,7 +211,7 @@ pub fn report(report: &Report) -> String {
             peak_at_seconds: at(cpu.peak_cores),
             throttled_seconds: cpu.throttled_us.map(seconds),
             throttled_share: cpu.throttled_share,
-            timeline_cores: timeline(&cpu.timeline),
+            timeline_cores: timeline(&cpu.timeline, report),
         },
         memory: MemoryShape {
             peak_memory_bytes: value(memory.peak),
@@ -218,7 +219,7 @@ pub fn report(report: &Report) -> String {
             file_cache_share: memory.cache_share,
             peak_pss_bytes: memory.pss_peak,
             peak_rss_bytes: memory.rss_peak,
-            timeline_bytes: timeline(&memory.timeline),
+            timeline_bytes: timeline(&memory.timeline, report),
         },
         shm: ShmShape {
             peak_shm_bytes: value(report.shm_peak),
@@ -233,7 +234,7 @@ pub fn report(report: &Report) -> String {
             read_bytes: report.disk.read_bytes,
             written_bytes: report.disk.written_bytes,
         },
-        cards: report.cards.iter().map(card).collect(),
+        cards: report.cards.iter().map(|one| card(one, report)).collect(),
         unenforced: report.unenforced.iter().map(unenforced).collect(),
         samples: report.samples,
         damaged_lines: report.damaged_lines,
@@ -266,7 +267,7 @@ fn host(host: &HostSummary) -> HostShape<'_> {
     }
 }
 
-fn card(card: &Card) -> CardShape<'_> {
+fn card<'a>(card: &'a Card, report: &Report) -> CardShape<'a> {
     let known = |text| Some(text).filter(|text: &&str| !text.is_empty());
     CardShape {
         index: card.summary.index,
@@ -290,7 +291,7 @@ fn card(card: &Card) -> CardShape<'_> {
                 time_share: *time_share,
             })
             .collect(),
-        timeline_utilisation_share: timeline(&card.timeline),
+        timeline_utilisation_share: timeline(&card.timeline, report),
     }
 }
 
@@ -302,10 +303,12 @@ fn unenforced(limit: &Unenforced) -> UnenforcedShape<'_> {
     }
 }
 
-fn timeline(timeline: &Timeline) -> TimelineShape {
+fn timeline(timeline: &Timeline, report: &Report) -> TimelineShape {
+    const MOST: u64 = 60;
+    let means = timeline.columns(report.samples.min(MOST) as usize, report.wall_us);
     TimelineShape {
-        bucket_seconds: seconds(timeline.bucket_us()),
-        means: timeline.means().collect(),
+        step_seconds: (!means.is_empty()).then(|| seconds(report.wall_us) / means.len() as f64),
+        means,
     }
 }
 

@@ -1,21 +1,22 @@
 //! The part of a report that is about cards.
 
 use super::layout::{Page, Part, Tone, plain, toned};
-use super::report::figure;
-use super::spark::spark;
+use super::report::{figure, graph};
 use crate::model::{Card, Report};
 use crate::words::{duration, percent};
 
 /// A row for each card and the rows below it; without cards, a row that says so.
 pub(super) fn rows(page: &mut Page, report: &Report) {
     if report.cards.is_empty() {
-        page.row("cards", [plain("none")]);
+        let driver = match report.started.host.driver {
+            Some(_) => "none given to the run",
+            None => "none · no NVIDIA driver here",
+        };
+        page.row("cards", [plain(driver)]);
     }
     for card in &report.cards {
         page.row(&format!("card {}", card.summary.index), head(card));
-        if let Some(line) = spark(&card.timeline, page.room()) {
-            page.row("", [toned(line, Tone::Graph)]);
-        }
+        graph(page, &card.timeline, report);
         if card.samples > 0 {
             page.row("  memory", memory(card));
             page.row("  power", power(card));
@@ -52,27 +53,30 @@ fn memory(card: &Card) -> Vec<Part> {
     let all = figure(card.memory_peak_all.map(|peak| peak.value));
     vec![
         plain(ours),
-        plain(format!("everyone {all}{}", of.unwrap_or_default())),
+        plain(format!("in all {all}{}", of.unwrap_or_default())),
     ]
 }
 
 fn power(card: &Card) -> Vec<Part> {
-    let mean = figure(
-        card.power_mean_w
-            .map(|watts| format!("{watts:.0} W on average")),
-    );
-    let energy = figure(card.energy.map(|energy| {
+    let mean = (card.power_mean_w).map(|watts| format!("{watts:.0} W on average"));
+    let energy = card.energy.map(|energy| {
         let about = if energy.estimated { "about " } else { "" };
         let digits = if energy.watt_hours < 10.0 { 2 } else { 0 };
         format!("{about}{:.digits$} Wh", energy.watt_hours)
-    }));
-    let temperature = figure(card.temperature_peak_c.map(|c| format!("{c} °C at most")));
-    vec![plain(mean), plain(energy), plain(temperature)]
+    });
+    let temperature = (card.temperature_peak_c).map(|celsius| format!("{celsius} °C at most"));
+    [
+        ("draw", mean),
+        ("energy", energy),
+        ("temperature", temperature),
+    ]
+    .map(|(what, figure)| plain(figure.unwrap_or_else(|| format!("{what}: –"))))
+    .into()
 }
 
 fn held_back(card: &Card) -> Vec<Part> {
     if card.throttled.is_empty() {
-        return vec![plain("never")];
+        return vec![plain("no reason seen")];
     }
     (card.throttled.iter())
         .map(|(reason, share)| {

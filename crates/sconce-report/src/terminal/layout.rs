@@ -60,7 +60,7 @@ pub(super) fn toned(text: impl AsRef<str>, tone: Tone) -> Part {
 
 const SEPARATOR: &str = " · ";
 const INDENT: usize = 2;
-const LABEL: usize = 13;
+const LABEL: usize = 14;
 
 /// A report that grows row by row.
 #[derive(Debug)]

@@ -31,17 +31,14 @@ fn what_ran(page: &mut Page, report: &Report) {
     page.row("environment", environment(report));
 
     let host = &started.host;
-    let driver = match &host.driver {
-        Some(driver) => format!("driver {driver}"),
-        None => "no NVIDIA driver".to_owned(),
-    };
+    let driver = host.driver.as_ref();
     let machine = [
         Some(host.hostname.clone()),
-        host.cpu_model.clone(),
+        host.cpu_model.as_deref().map(short_model),
         Some(count(host.cpus.into(), "core", "cores")),
         Some(host.memory.to_string()),
         Some(format!("Linux {}", host.kernel)),
-        Some(driver),
+        driver.map(|driver| format!("NVIDIA driver {driver}")),
     ];
     page.row("machine", machine.into_iter().flatten().map(plain));
 
@@ -54,6 +51,12 @@ fn what_ran(page: &mut Page, report: &Report) {
     page.row("time", [plain(took), plain(format!("began {began}"))]);
     let (words, tone) = ended(report);
     page.row("ended", [toned(words, tone)]);
+}
+
+/// A CPU's name without the marks of its maker's lawyers.
+fn short_model(model: &str) -> String {
+    let model = model.replace("(R)", "").replace("(TM)", "");
+    model.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
 fn environment(report: &Report) -> Vec<Part> {
@@ -137,9 +140,9 @@ fn exit_code(code: u8) -> String {
 
 fn what_it_used(page: &mut Page, report: &Report) {
     page.row("CPU", cpu(report));
-    graph(page, &report.cpu.timeline);
+    graph(page, &report.cpu.timeline, report);
     page.row("memory", memory(report));
-    graph(page, &report.memory.timeline);
+    graph(page, &report.memory.timeline, report);
 
     let limits = &report.started.limits;
     let shm = report.shm_peak.map(|peak| {
@@ -225,7 +228,7 @@ fn memory(report: &Report) -> Vec<Part> {
         parts.push(plain(format!("file cache {} of it", percent(share))));
     }
     if let Some(pss) = memory.pss_peak {
-        parts.push(plain(format!("processes' own {pss} (PSS)")));
+        parts.push(plain(format!("{pss} mapped by its processes (PSS)")));
     } else if let Some(rss) = memory.rss_peak {
         parts.push(plain(format!(
             "processes {rss}, shared pages counted again (RSS)"
@@ -254,8 +257,9 @@ fn tasks(report: &Report) -> Vec<Part> {
     parts
 }
 
-fn graph(page: &mut Page, timeline: &Timeline) {
-    if let Some(line) = spark(timeline, page.room()) {
+/// A row with a figure over time, where there is enough of it.
+pub(super) fn graph(page: &mut Page, timeline: &Timeline, report: &Report) {
+    if let Some(line) = spark(timeline, report, page.room()) {
         page.row("", [toned(line, Tone::Graph)]);
     }
 }

@@ -152,7 +152,11 @@ impl Archive<'_> {
                 .collect();
             threads
                 .into_iter()
-                .map(|thread| thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+                .map(|thread| {
+                    thread
+                        .join()
+                        .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+                })
                 .collect()
         });
         suites.into_iter().filter_map(Result::transpose).collect()
@@ -164,17 +168,35 @@ impl Archive<'_> {
         let message = self
             .documents
             .get(&url, RELEASE_LIMIT_BYTES)
-            .map_err(|source| ArchiveError::Fetch { what: "release file", source })?;
-        let text = open_clearsigned(&message, self.keyring, self.verifier)
-            .map_err(|source| ArchiveError::Signature { url: shown(&url), source })?;
-        let wrong = |source| ArchiveError::Release { url: shown(&url), source };
+            .map_err(|source| ArchiveError::Fetch {
+                what: "release file",
+                source,
+            })?;
+        let text = open_clearsigned(&message, self.keyring, self.verifier).map_err(|source| {
+            ArchiveError::Signature {
+                url: shown(&url),
+                source,
+            }
+        })?;
+        let wrong = |source| ArchiveError::Release {
+            url: shown(&url),
+            source,
+        };
         let release = Release::parse(&text).map_err(wrong)?;
         release.check(name, self.now).map_err(wrong)?;
-        let plain = release.file(&format!("main/binary-{architecture}/Packages")).map_err(wrong)?;
-        let packed = release.file(&format!("main/binary-{architecture}/Packages.xz")).map_err(wrong)?;
+        let plain = release
+            .file(&format!("main/binary-{architecture}/Packages"))
+            .map_err(wrong)?;
+        let packed = release
+            .file(&format!("main/binary-{architecture}/Packages.xz"))
+            .map_err(wrong)?;
         let packages = self.index(&folder, &release, plain, packed)?;
         self.progress.done(name);
-        Ok(Suite { name: name.to_owned(), base: base.to_owned(), packages })
+        Ok(Suite {
+            name: name.to_owned(),
+            base: base.to_owned(),
+            packages,
+        })
     }
 
     /// The decompressed index. It is kept decompressed: that costs some disk and saves, each
@@ -187,22 +209,35 @@ impl Archive<'_> {
         packed: &ReleaseFile,
     ) -> Result<String, ArchiveError> {
         let url = format!("{folder}/{}", packed.path);
-        let text = |bytes| String::from_utf8(bytes).map_err(|_| ArchiveError::NotText { url: shown(&url) });
+        let text = |bytes| {
+            String::from_utf8(bytes).map_err(|_| ArchiveError::NotText { url: shown(&url) })
+        };
         if let Some(bytes) = self.documents.kept(&plain.sha256)
             && sha256(&bytes) == plain.sha256
         {
             return text(bytes);
         }
         if plain.size.max(packed.size) > INDEX_LIMIT_BYTES {
-            let why = format!("it says {} bytes, the limit is {INDEX_LIMIT_BYTES}", plain.size.max(packed.size));
-            return Err(ArchiveError::Digest { url: shown(&url), why });
+            let why = format!(
+                "it says {} bytes, the limit is {INDEX_LIMIT_BYTES}",
+                plain.size.max(packed.size)
+            );
+            return Err(ArchiveError::Digest {
+                url: shown(&url),
+                why,
+            });
         }
         let bytes = self
             .fetch_index(folder, release.by_hash, packed)
-            .map_err(|source| ArchiveError::Fetch { what: "index", source })?;
+            .map_err(|source| ArchiveError::Fetch {
+                what: "index",
+                source,
+            })?;
         check(&url, &bytes, packed.size, &packed.sha256)?;
-        let bytes = decompress(&bytes, plain.size)
-            .map_err(|source| ArchiveError::Decompress { url: shown(&url), source })?;
+        let bytes = decompress(&bytes, plain.size).map_err(|source| ArchiveError::Decompress {
+            url: shown(&url),
+            source,
+        })?;
         check(&url, &bytes, plain.size, &plain.sha256)?;
         self.documents.keep(&plain.sha256, &bytes);
         text(bytes)
@@ -210,7 +245,12 @@ impl Archive<'_> {
 
     /// By its digest where the archive offers that: then a mirror that is updated at this moment
     /// cannot give the next index for the last release file.
-    fn fetch_index(&self, folder: &str, by_hash: bool, file: &ReleaseFile) -> Result<Vec<u8>, FetchError> {
+    fn fetch_index(
+        &self,
+        folder: &str,
+        by_hash: bool,
+        file: &ReleaseFile,
+    ) -> Result<Vec<u8>, FetchError> {
         if by_hash {
             let parent = file.path.rsplit_once('/').map_or("", |(parent, _)| parent);
             let url = format!("{folder}/{parent}/by-hash/SHA256/{}", file.sha256);
@@ -220,7 +260,8 @@ impl Archive<'_> {
                 result => return result,
             }
         }
-        self.documents.get(&format!("{folder}/{}", file.path), file.size)
+        self.documents
+            .get(&format!("{folder}/{}", file.path), file.size)
     }
 }
 
@@ -232,15 +273,206 @@ fn check(url: &str, bytes: &[u8], size: u64, wanted: &Sha256) -> Result<(), Arch
     } else {
         return Ok(());
     };
-    Err(ArchiveError::Digest { url: shown(url), why })
+    Err(ArchiveError::Digest {
+        url: shown(url),
+        why,
+    })
 }
 
 /// Decompresses up to one byte more than `size`, so that a larger stream is seen as wrong and
 /// not followed to its end.
 fn decompress(packed: &[u8], size: u64) -> std::io::Result<Vec<u8>> {
-    let stream = liblzma::stream::Stream::new_stream_decoder(XZ_MEMORY_LIMIT_BYTES, liblzma::stream::CONCATENATED)?;
+    let stream = liblzma::stream::Stream::new_stream_decoder(
+        XZ_MEMORY_LIMIT_BYTES,
+        liblzma::stream::CONCATENATED,
+    )?;
     let decoder = liblzma::read::XzDecoder::new_stream(packed, stream);
     let mut bytes = Vec::with_capacity(usize::try_from(size).unwrap_or(0).saturating_add(1));
     decoder.take(size + 1).read_to_end(&mut bytes)?;
     Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::debian::openpgp::find_verifier;
+    use crate::documents::memory::{MAIN, Memory, SECURITY};
+    use sconce_schema::NoProgress;
+    use std::path::PathBuf;
+    use std::time::Duration;
+
+    const KEYRING: &[u8] = include_bytes!("../../tests/data/archive/keyring.gpg");
+    /// The day after the test archive was made.
+    const NOW: u64 = 1_795_040_263 + 24 * 3600;
+    const INDEX: &str = "https://deb.example.org/debian/dists/trixie/main/binary-amd64";
+
+    fn suites_at(
+        memory: &Memory,
+        security: Security,
+        seconds: u64,
+    ) -> Result<Vec<Suite>, ArchiveError> {
+        let verifier = find_verifier(&["/usr/bin", "/bin"].map(PathBuf::from))
+            .expect("this test needs gpgv or sqv");
+        let archive = Archive {
+            documents: memory,
+            verifier: verifier.as_ref(),
+            keyring: KEYRING,
+            now: SystemTime::UNIX_EPOCH + Duration::from_secs(seconds),
+            progress: &NoProgress,
+        };
+        let mirrors = Mirrors {
+            main: MAIN.to_owned(),
+            security,
+            signed_by: None,
+        };
+        archive.suites(&mirrors, "trixie", "amd64")
+    }
+
+    fn suites(memory: &Memory) -> Result<Vec<Suite>, ArchiveError> {
+        suites_at(memory, Security::Known(SECURITY.to_owned()), NOW)
+    }
+
+    fn by_hash_url(memory: &Memory) -> String {
+        memory
+            .documents
+            .keys()
+            .find(|url| url.starts_with(INDEX) && url.contains("by-hash"))
+            .unwrap()
+            .clone()
+    }
+
+    #[test]
+    fn three_suites_with_their_indexes() {
+        let suites = suites(&Memory::archive()).unwrap();
+        let names: Vec<_> = suites
+            .iter()
+            .map(|s| (s.name.as_str(), s.base.as_str()))
+            .collect();
+        assert_eq!(
+            names,
+            [
+                ("trixie", MAIN),
+                ("trixie-updates", MAIN),
+                ("trixie-security", SECURITY)
+            ]
+        );
+        assert!(suites[0].packages.starts_with("Package: base-files\n"));
+    }
+
+    #[test]
+    fn a_second_time_only_release_files_are_read() {
+        let memory = Memory::archive();
+        let first = suites(&memory).unwrap();
+        memory.asked.lock().unwrap().clear();
+        assert_eq!(suites(&memory).unwrap(), first);
+        let asked = memory.asked.lock().unwrap();
+        assert_eq!(asked.len(), 3);
+        assert!(
+            asked.iter().all(|url| url.ends_with("/InRelease")),
+            "{asked:?}"
+        );
+    }
+
+    #[test]
+    fn a_cache_is_not_trusted() {
+        let memory = Memory::archive();
+        let first = suites(&memory).unwrap();
+        for bytes in memory.cache.lock().unwrap().values_mut() {
+            bytes[0] ^= 1;
+        }
+        assert_eq!(suites(&memory).unwrap(), first);
+    }
+
+    #[test]
+    fn a_mirror_without_digests_in_its_paths() {
+        let mut memory = Memory::archive();
+        memory.documents.retain(|url, _| !url.contains("by-hash"));
+        assert_eq!(suites(&memory).unwrap().len(), 3);
+    }
+
+    #[test]
+    fn an_index_that_is_not_what_was_signed() {
+        let mut memory = Memory::archive();
+        let url = by_hash_url(&memory);
+        memory.documents.get_mut(&url).unwrap()[100] ^= 1;
+        let error = suites(&memory).unwrap_err();
+        assert!(matches!(error, ArchiveError::Digest { .. }), "{error}");
+        assert_eq!(error.exit_code(), exit::VERIFY);
+        memory.documents.get_mut(&url).unwrap().pop();
+        assert!(matches!(suites(&memory), Err(ArchiveError::Digest { .. })));
+        memory.documents.get_mut(&url).unwrap().extend([0; 10]);
+        assert!(matches!(
+            suites(&memory),
+            Err(ArchiveError::Fetch {
+                source: FetchError::TooLarge { .. },
+                ..
+            })
+        ));
+        assert!(
+            memory.cache.lock().unwrap().len() < 3,
+            "nothing wrong was kept"
+        );
+    }
+
+    #[test]
+    fn another_suites_release_file_is_refused() {
+        let mut memory = Memory::archive();
+        let other = memory.documents[&format!("{MAIN}/dists/trixie-updates/InRelease")].clone();
+        memory
+            .documents
+            .insert(format!("{MAIN}/dists/trixie/InRelease"), other);
+        let error = suites(&memory).unwrap_err();
+        assert!(
+            matches!(
+                &error,
+                ArchiveError::Release {
+                    source: ReleaseError::OtherSuite { .. },
+                    ..
+                }
+            ),
+            "{error}"
+        );
+    }
+
+    #[test]
+    fn an_old_release_file_is_refused() {
+        let late = suites_at(
+            &Memory::archive(),
+            Security::Known(SECURITY.to_owned()),
+            NOW + 30 * 24 * 3600,
+        );
+        assert!(matches!(
+            late,
+            Err(ArchiveError::Release {
+                source: ReleaseError::Expired { .. },
+                ..
+            })
+        ));
+    }
+
+    #[test]
+    fn a_guessed_security_archive_may_be_missing_a_known_one_may_not() {
+        let memory = Memory::archive();
+        let none = "https://deb.example.org/none".to_owned();
+        assert_eq!(
+            suites_at(&memory, Security::Guessed(none.clone()), NOW)
+                .unwrap()
+                .len(),
+            2
+        );
+        let error = suites_at(&memory, Security::Known(none), NOW).unwrap_err();
+        assert_eq!(error.exit_code(), exit::FETCH);
+        assert!(error.hint().unwrap().contains("mirror"));
+    }
+
+    #[test]
+    fn a_stream_larger_than_said_is_not_followed() {
+        let mut packed = Vec::new();
+        let zeros = vec![0_u8; 1 << 20];
+        liblzma::copy_encode(&zeros[..], &mut packed, 6).unwrap();
+        assert_eq!(decompress(&packed, 100).unwrap().len(), 101);
+        assert_eq!(decompress(&packed, 1 << 20).unwrap(), zeros);
+        assert!(decompress(&packed[..packed.len() / 2], 1 << 20).is_err());
+        assert!(decompress(b"not xz", 10).is_err());
+    }
 }

@@ -14,27 +14,57 @@ pub struct BasePackage {
 #[must_use]
 pub fn base_packages(python: &str) -> Vec<BasePackage> {
     let fixed = [
-        ("base-files", "the folders, /etc/os-release and the licences that others refer to"),
+        (
+            "base-files",
+            "the folders, /etc/os-release and the licences that others refer to",
+        ),
         ("base-passwd", "the system users and groups"),
         ("bash", "the shell that `sconce shell` starts"),
-        ("ca-certificates", "https from inside: data sets, model hubs, experiment trackers"),
-        ("coreutils", "ls, cp, cat, nproc and what every script calls"),
+        (
+            "ca-certificates",
+            "https from inside: data sets, model hubs, experiment trackers",
+        ),
+        (
+            "coreutils",
+            "ls, cp, cat, nproc and what every script calls",
+        ),
         ("dash", "/bin/sh, for subprocess with shell=True"),
         ("findutils", "find and xargs"),
         ("grep", "people and scripts expect it"),
         ("gzip", "tar calls it"),
         ("less", "git, help() and people page with it"),
-        ("libc-bin", "ldconfig and getent; ctypes.util.find_library calls the former"),
-        ("libgcc-s1", "needed by libtorch_cuda.so; no Debian package of Python needs it"),
+        (
+            "libc-bin",
+            "ldconfig and getent; ctypes.util.find_library calls the former",
+        ),
+        (
+            "libgcc-s1",
+            "needed by libtorch_cuda.so; no Debian package of Python needs it",
+        ),
         ("libgomp1", "OpenMP, for wheels that do not carry their own"),
-        ("libstdc++6", "needed by libtorch_cuda.so; no Debian package of Python needs it"),
-        ("ncurses-base", "terminal descriptions, for less, readline and progress bars"),
-        ("netbase", "names of ports and protocols, for getservbyname and getprotobyname"),
-        ("procps", "ps and top; data loaders that hang are looked at with them"),
+        (
+            "libstdc++6",
+            "needed by libtorch_cuda.so; no Debian package of Python needs it",
+        ),
+        (
+            "ncurses-base",
+            "terminal descriptions, for less, readline and progress bars",
+        ),
+        (
+            "netbase",
+            "names of ports and protocols, for getservbyname and getprotobyname",
+        ),
+        (
+            "procps",
+            "ps and top; data loaders that hang are looked at with them",
+        ),
         ("sed", "people and scripts expect it"),
         ("tar", "unpacks data sets"),
     ];
-    let fixed = fixed.map(|(name, reason)| BasePackage { name: name.to_owned(), reason });
+    let fixed = fixed.map(|(name, reason)| BasePackage {
+        name: name.to_owned(),
+        reason,
+    });
     let python = BasePackage {
         name: format!("python{python}"),
         reason: "the interpreter, with ssl, sqlite3, ctypes, zlib, bz2, lzma, readline and curses",

@@ -2,7 +2,8 @@
 
 /// The paragraphs of a file: blocks of lines separated by blank lines.
 pub(super) fn paragraphs(text: &str) -> impl Iterator<Item = &str> {
-    text.split("\n\n").filter(|paragraph| !paragraph.trim().is_empty())
+    text.split("\n\n")
+        .filter(|paragraph| !paragraph.trim().is_empty())
 }
 
 /// The fields of a paragraph in their order. A value keeps the line breaks of a folded field.
@@ -46,9 +47,17 @@ mod tests {
 
     #[test]
     fn fields_may_be_folded() {
-        let text = "# a comment: here\nDepends: a,\n b (>= 1),\n\tc\nSize: 3\n odd\nnot a field\nEmpty:\n";
+        let text =
+            "# a comment: here\nDepends: a,\n b (>= 1),\n\tc\nSize: 3\n odd\nnot a field\nEmpty:\n";
         let all: Vec<_> = fields(text).collect();
-        assert_eq!(all, [("Depends", "a,\n b (>= 1),\n\tc"), ("Size", "3\n odd"), ("Empty", "")]);
+        assert_eq!(
+            all,
+            [
+                ("Depends", "a,\n b (>= 1),\n\tc"),
+                ("Size", "3\n odd"),
+                ("Empty", "")
+            ]
+        );
     }
 
     #[test]

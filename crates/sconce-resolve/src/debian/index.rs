@@ -82,7 +82,12 @@ pub struct Provider<'a> {
 impl<'a> Index<'a> {
     /// Adds the text of one suite's index; packages of other architectures than `architecture`
     /// and `all` are left out.
-    pub fn add(&mut self, suite: usize, text: &'a str, architecture: &str) -> Result<(), IndexError> {
+    pub fn add(
+        &mut self,
+        suite: usize,
+        text: &'a str,
+        architecture: &str,
+    ) -> Result<(), IndexError> {
         for (number, paragraph) in control::paragraphs(text).enumerate() {
             let package = parse_paragraph(suite, number + 1, paragraph)?;
             if package.architecture == architecture || package.architecture == "all" {
@@ -94,14 +99,19 @@ impl<'a> Index<'a> {
 
     fn insert(&mut self, package: Package<'a>) -> Result<(), IndexError> {
         let number = self.packages.len();
-        let provides = relation::parse_field(package.provides).map_err(|source| {
-            IndexError::Provides { package: package.name.to_owned(), source }
-        })?;
+        let provides =
+            relation::parse_field(package.provides).map_err(|source| IndexError::Provides {
+                package: package.name.to_owned(),
+                source,
+            })?;
         for provided in provides.iter().flatten() {
-            self.providers.entry(provided.name).or_default().push(Provider {
-                package: number,
-                version: provided.version.map(|(_, version)| version),
-            });
+            self.providers
+                .entry(provided.name)
+                .or_default()
+                .push(Provider {
+                    package: number,
+                    version: provided.version.map(|(_, version)| version),
+                });
         }
         self.by_name.entry(package.name).or_default().push(number);
         self.packages.push(package);
@@ -199,7 +209,11 @@ fn parse_paragraph(suite: usize, paragraph: usize, text: &str) -> Result<Package
             _ => {}
         }
     }
-    let wrong = |what| IndexError::Paragraph { paragraph, package: package.name.to_owned(), what };
+    let wrong = |what| IndexError::Paragraph {
+        paragraph,
+        package: package.name.to_owned(),
+        what,
+    };
     if !relation::is_name(package.name) {
         return Err(wrong("it has no usable name"));
     }
@@ -228,8 +242,12 @@ fn priority(value: &str) -> u8 {
 /// Whether this is a relative path of plain characters that does not climb.
 pub(super) fn is_path_below(path: &str) -> bool {
     !path.is_empty()
-        && path.split('/').all(|part| !part.is_empty() && part != "." && part != "..")
-        && path.bytes().all(|b| b.is_ascii_alphanumeric() || b"/._+~:-".contains(&b))
+        && path
+            .split('/')
+            .all(|part| !part.is_empty() && part != "." && part != "..")
+        && path
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"/._+~:-".contains(&b))
         && !path.contains("://")
 }
 
@@ -276,7 +294,11 @@ mod tests {
 
     #[test]
     fn other_architectures_are_left_out() {
-        let text = [paragraph("a", "1", "armhf", "pool/a"), paragraph("b", "1", "all", "pool/b")].join("\n");
+        let text = [
+            paragraph("a", "1", "armhf", "pool/a"),
+            paragraph("b", "1", "all", "pool/b"),
+        ]
+        .join("\n");
         let mut index = Index::default();
         index.add(0, &text, "amd64").unwrap();
         assert_eq!(index.names().collect::<Vec<_>>(), ["b"]);
@@ -284,9 +306,23 @@ mod tests {
 
     #[test]
     fn refuses_hostile_paragraphs() {
-        for path in ["", "/etc/passwd", "../x.deb", "pool/../../x", "http://evil.example/x", "pool//x", "pool/a b", "pool/%2e%2e/x"] {
+        for path in [
+            "",
+            "/etc/passwd",
+            "../x.deb",
+            "pool/../../x",
+            "http://evil.example/x",
+            "pool//x",
+            "pool/a b",
+            "pool/%2e%2e/x",
+        ] {
             let mut index = Index::default();
-            assert!(index.add(0, &paragraph("a", "1", "all", path), "amd64").is_err(), "{path}");
+            assert!(
+                index
+                    .add(0, &paragraph("a", "1", "all", path), "amd64")
+                    .is_err(),
+                "{path}"
+            );
         }
         for text in [
             paragraph("../a", "1", "all", "p"),

@@ -86,8 +86,9 @@ pub fn open_clearsigned(
     keyring: &[u8],
     verifier: &dyn Verifier,
 ) -> Result<String, SignatureError> {
-    let message = std::str::from_utf8(message)
-        .map_err(|_| SignatureError::NotClearsigned { why: "it is not UTF-8" })?;
+    let message = std::str::from_utf8(message).map_err(|_| SignatureError::NotClearsigned {
+        why: "it is not UTF-8",
+    })?;
     let (text, signature) = split_clearsigned(message)?;
     verifier.verify(&text, signature, keyring)?;
     Ok(text)
@@ -118,7 +119,9 @@ fn split_clearsigned(message: &str) -> Result<(String, &str), SignatureError> {
         .ok_or_else(|| wrong("it has no signature"))?;
     let signature = &body[at + 1..];
     debug_assert!(signature.starts_with(BEGIN_SIGNATURE));
-    if signature.trim_end().find(END_SIGNATURE) != Some(signature.trim_end().len() - END_SIGNATURE.len()) {
+    if signature.trim_end().find(END_SIGNATURE)
+        != Some(signature.trim_end().len() - END_SIGNATURE.len())
+    {
         return Err(wrong("something follows its signature"));
     }
     let mut lines = Vec::new();
@@ -149,7 +152,12 @@ pub struct Sqv {
 
 /// The first of `gpgv` and `sqv` in these folders (the parts of a `PATH`).
 pub fn find_verifier(folders: &[PathBuf]) -> Result<Box<dyn Verifier>, SignatureError> {
-    let find = |name| folders.iter().map(|folder| folder.join(name)).find(|path| path.is_file());
+    let find = |name| {
+        folders
+            .iter()
+            .map(|folder| folder.join(name))
+            .find(|path| path.is_file())
+    };
     if let Some(program) = find("gpgv") {
         return Ok(Box::new(Gpgv { program }));
     }
@@ -208,7 +216,10 @@ fn run(
     signature: &str,
     keyring: &[u8],
 ) -> Result<std::process::Output, SignatureError> {
-    let failed = |source| SignatureError::Run { program: program.to_owned(), source };
+    let failed = |source| SignatureError::Run {
+        program: program.to_owned(),
+        source,
+    };
     let folder = tempfile::tempdir().map_err(failed)?;
     let file = |name: &str, bytes: &[u8]| -> Result<PathBuf, SignatureError> {
         let path = folder.path().join(name);
@@ -235,19 +246,28 @@ fn run(
 fn binary_keyring(keyring: &[u8]) -> Result<Vec<u8>, SignatureError> {
     const BEGIN: &str = "-----BEGIN PGP PUBLIC KEY BLOCK-----";
     const END: &str = "-----END PGP PUBLIC KEY BLOCK-----";
-    let Some(text) = std::str::from_utf8(keyring).ok().filter(|text| text.contains(BEGIN)) else {
+    let Some(text) = std::str::from_utf8(keyring)
+        .ok()
+        .filter(|text| text.contains(BEGIN))
+    else {
         return Ok(keyring.to_owned());
     };
     let mut keys = Vec::new();
     for block in text.split(BEGIN).skip(1) {
-        let (block, _) = block
-            .split_once(END)
-            .ok_or(SignatureError::Keyring { why: "a block has no end" })?;
+        let (block, _) = block.split_once(END).ok_or(SignatureError::Keyring {
+            why: "a block has no end",
+        })?;
         // Armour headers, a blank line, base64, and a checksum line that begins with `=`.
         let body = block.trim_start_matches([' ', '\t', '\r', '\n']);
         let body = body.split_once("\n\n").map_or(body, |(_, body)| body);
-        let base64 = body.lines().map(str::trim).filter(|line| !line.starts_with('=')).flat_map(str::bytes);
-        keys.extend(decode_base64(base64).ok_or(SignatureError::Keyring { why: "a block is not base64" })?);
+        let base64 = body
+            .lines()
+            .map(str::trim)
+            .filter(|line| !line.starts_with('='))
+            .flat_map(str::bytes);
+        keys.extend(decode_base64(base64).ok_or(SignatureError::Keyring {
+            why: "a block is not base64",
+        })?);
     }
     Ok(keys)
 }
@@ -273,4 +293,169 @@ fn decode_base64(text: impl Iterator<Item = u8>) -> Option<Vec<u8>> {
         }
     }
     Some(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+    use std::os::unix::fs::PermissionsExt;
+
+    // Made by tests/data/archive/make.sh with keys that exist for these tests only.
+    const GOOD: &[u8] = include_bytes!("../../tests/data/archive/good");
+    const TWO_SIGNERS: &[u8] =
+        include_bytes!("../../tests/data/archive/dists/trixie-updates/InRelease");
+    const EXPIRED: &[u8] = include_bytes!("../../tests/data/archive/expired");
+    const KEYRING: &[u8] = include_bytes!("../../tests/data/archive/keyring.gpg");
+    const ARMOURED: &[u8] = include_bytes!("../../tests/data/archive/keyring.asc");
+    const STRANGER: &[u8] = include_bytes!("../../tests/data/archive/stranger.gpg");
+
+    fn open(message: &[u8], keyring: &[u8]) -> Result<String, SignatureError> {
+        let folders = ["/usr/bin", "/bin"].map(PathBuf::from);
+        let verifier = find_verifier(&folders).expect("this test needs gpgv or sqv");
+        open_clearsigned(message, keyring, verifier.as_ref())
+    }
+
+    fn text(message: &[u8]) -> String {
+        String::from_utf8(message.to_owned()).unwrap()
+    }
+
+    #[test]
+    fn a_good_signature() {
+        for keyring in [KEYRING, ARMOURED] {
+            let signed = open(GOOD, keyring).unwrap();
+            assert!(signed.starts_with("Origin: Debian\n"));
+            assert!(
+                signed.contains("\n- but this one is\n"),
+                "dash-escapes are undone"
+            );
+            assert!(!signed.contains("PGP"));
+        }
+    }
+
+    #[test]
+    fn one_known_signer_of_two_is_enough() {
+        assert!(open(TWO_SIGNERS, ARMOURED).is_ok());
+        assert!(open(TWO_SIGNERS, STRANGER).is_ok());
+    }
+
+    #[test]
+    fn a_strangers_signature() {
+        let error = open(GOOD, STRANGER).unwrap_err();
+        assert!(matches!(error, SignatureError::NotTrusted { .. }));
+        assert_eq!(error.exit_code(), exit::VERIFY);
+    }
+
+    #[test]
+    fn a_tampered_text() {
+        let tampered = text(GOOD).replace("Origin: Debian", "Origin: debian");
+        assert!(matches!(
+            open(tampered.as_bytes(), KEYRING),
+            Err(SignatureError::NotTrusted { .. })
+        ));
+        let cut = text(GOOD).replace("Suite: test\n", "");
+        assert!(matches!(
+            open(cut.as_bytes(), KEYRING),
+            Err(SignatureError::NotTrusted { .. })
+        ));
+    }
+
+    #[test]
+    fn a_bad_signature_beside_a_good_one() {
+        // Both signatures of the text of another message, and the good one of this.
+        let (_, foreign) = split_clearsigned(std::str::from_utf8(TWO_SIGNERS).unwrap()).unwrap();
+        let swapped = text(GOOD);
+        let at = swapped.find(BEGIN_SIGNATURE).unwrap();
+        let swapped = format!("{}{foreign}", &swapped[..at]);
+        assert!(matches!(
+            open(swapped.as_bytes(), KEYRING),
+            Err(SignatureError::NotTrusted { .. })
+        ));
+    }
+
+    #[test]
+    fn an_expired_key() {
+        let verifier = Gpgv {
+            program: PathBuf::from("/usr/bin/gpgv"),
+        };
+        let result = open_clearsigned(EXPIRED, KEYRING, &verifier);
+        assert!(
+            matches!(result, Err(SignatureError::NotTrusted { .. })),
+            "{result:?}"
+        );
+    }
+
+    #[test]
+    fn unsigned_text_is_refused() {
+        let good = text(GOOD);
+        for message in [
+            "Origin: Debian\n".to_owned(),
+            String::new(),
+            format!("Injected: yes\n{good}"),
+            format!("{good}Injected: yes\n"),
+            format!("{good}{good}"),
+            good.replacen("\n\n", "\nInjected: yes\n\n", 1),
+            good.replace("\nOrigin", "\n-Injected: yes\nOrigin"),
+            good.replace(BEGIN_SIGNATURE, "-----BEGIN PGP SIGNATURE----- "),
+            good.replace(END_SIGNATURE, ""),
+            good.split(BEGIN_SIGNATURE).next().unwrap().to_owned(),
+        ] {
+            let result = open(message.as_bytes(), KEYRING);
+            assert!(
+                matches!(result, Err(SignatureError::NotClearsigned { .. })),
+                "{message}"
+            );
+        }
+        assert!(matches!(
+            open(&[0xff, 0xfe], KEYRING),
+            Err(SignatureError::NotClearsigned { .. })
+        ));
+    }
+
+    #[test]
+    fn a_keyring_that_is_none() {
+        assert!(open(GOOD, b"no keyring").is_err());
+        assert!(open(GOOD, b"").is_err());
+        let armour = "-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nmDME\n";
+        assert!(matches!(
+            open(GOOD, armour.as_bytes()),
+            Err(SignatureError::Keyring { .. }) | Err(SignatureError::NotTrusted { .. })
+        ));
+    }
+
+    #[test]
+    fn base64() {
+        let decode = |text: &str| decode_base64(text.bytes());
+        assert_eq!(decode("Zm9vYmE=").unwrap(), b"fooba");
+        assert_eq!(decode("Zm9vYmFy").unwrap(), b"foobar");
+        assert_eq!(decode("Zm9v Zm9v"), None);
+    }
+
+    /// sqv is asked as it wants to be, and its exit status decides.
+    #[test]
+    fn sqv_decides_by_its_exit_status() {
+        let folder = tempfile::tempdir().unwrap();
+        let program = folder.path().join("sqv");
+        for (status, is_good) in [(0, true), (1, false)] {
+            let script = format!(
+                "#!/bin/sh\n[ \"$1\" = --keyring ] && grep -q 'BEGIN PGP SIG' \"$3\" && grep -q Codename \"$4\" || exit 9\nexit {status}\n"
+            );
+            fs::write(&program, script).unwrap();
+            fs::set_permissions(&program, fs::Permissions::from_mode(0o755)).unwrap();
+            let verifier = find_verifier(&[folder.path().to_owned()]).unwrap();
+            assert_eq!(
+                open_clearsigned(GOOD, KEYRING, verifier.as_ref()).is_ok(),
+                is_good
+            );
+        }
+        assert!(matches!(find_verifier(&[]), Err(SignatureError::NoProgram)));
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in "(-----BEGIN PGP SIGNED MESSAGE-----\n|\n|- |-----BEGIN PGP SIGNATURE-----\n|-----END PGP SIGNATURE-----|\\PC){0,30}") {
+            let _ = split_clearsigned(&text);
+            let _ = binary_keyring(text.as_bytes());
+        }
+    }
 }

@@ -19,29 +19,49 @@ const QUESTIONS: &str = "it asks questions while packages are installed; nothing
 /// The list. A dependency that one of these would satisfy counts as satisfied. A package that is
 /// asked for by name is installed all the same.
 pub const DROPPED: &[Dropped] = &[
-    dropped("adduser", "called by scripts only; users come from sysusers.d files"),
+    dropped(
+        "adduser",
+        "called by scripts only; users come from sysusers.d files",
+    ),
     dropped("cdebconf", QUESTIONS),
     dropped("debconf", QUESTIONS),
     dropped("debconf-2.0", QUESTIONS),
     dropped("dpkg", "named for features of the unpacker; Sconce unpacks"),
     dropped("init-system-helpers", SERVICES),
-    dropped("install-info", "run by triggers to index info pages"),
     dropped("insserv", SERVICES),
+    dropped("install-info", "run by triggers to index info pages"),
     dropped("lsb-base", SERVICES),
     dropped("runit-helper", SERVICES),
-    dropped("systemd-standalone-sysusers", "called by scripts only; users come from sysusers.d files"),
-    dropped("systemd-standalone-tmpfiles", "called by scripts only; folders come from tmpfiles.d files"),
-    dropped("systemd-sysusers", "called by scripts only; users come from sysusers.d files"),
-    dropped("systemd-tmpfiles", "called by scripts only; folders come from tmpfiles.d files"),
+    dropped(
+        "systemd-standalone-sysusers",
+        "called by scripts only; users come from sysusers.d files",
+    ),
+    dropped(
+        "systemd-standalone-tmpfiles",
+        "called by scripts only; folders come from tmpfiles.d files",
+    ),
+    dropped(
+        "systemd-sysusers",
+        "called by scripts only; users come from sysusers.d files",
+    ),
+    dropped(
+        "systemd-tmpfiles",
+        "called by scripts only; folders come from tmpfiles.d files",
+    ),
     dropped("sysvinit-utils", SERVICES),
-    dropped("ucf", "called by scripts to keep a person's edits of configuration files"),
+    dropped(
+        "ucf",
+        "called by scripts to keep a person's edits of configuration files",
+    ),
     dropped("update-inetd", SERVICES),
 ];
 
 /// Whether `name` is on the list.
 #[must_use]
 pub fn is_dropped(name: &str) -> bool {
-    DROPPED.binary_search_by(|entry| entry.name.cmp(name)).is_ok()
+    DROPPED
+        .binary_search_by(|entry| entry.name.cmp(name))
+        .is_ok()
 }
 
 #[cfg(test)]

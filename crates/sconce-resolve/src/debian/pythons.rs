@@ -8,7 +8,10 @@ use super::relation;
 pub fn versions(index: &Index<'_>) -> Vec<String> {
     let mut minors: Vec<u32> = index.names().filter_map(minor).collect();
     minors.sort_unstable();
-    minors.into_iter().map(|minor| format!("3.{minor}")).collect()
+    minors
+        .into_iter()
+        .map(|minor| format!("3.{minor}"))
+        .collect()
 }
 
 /// The version that `python3` stands for.
@@ -16,7 +19,10 @@ pub fn versions(index: &Index<'_>) -> Vec<String> {
 pub fn default_version(index: &Index<'_>) -> Option<String> {
     let python3 = index.package(index.newest("python3")?);
     let groups = relation::parse_field(python3.depends).ok()?;
-    let minor = groups.iter().flatten().find_map(|relation| minor(relation.name))?;
+    let minor = groups
+        .iter()
+        .flatten()
+        .find_map(|relation| minor(relation.name))?;
     Some(format!("3.{minor}"))
 }
 
@@ -30,13 +36,18 @@ mod tests {
 
     fn paragraph(name: &str, depends: &str) -> String {
         let sha256 = "0".repeat(64);
-        format!("Package: {name}\nVersion: 1\nArchitecture: all\nFilename: p\nSize: 1\nSHA256: {sha256}\nDepends: {depends}\n\n")
+        format!(
+            "Package: {name}\nVersion: 1\nArchitecture: all\nFilename: p\nSize: 1\nSHA256: {sha256}\nDepends: {depends}\n\n"
+        )
     }
 
     #[test]
     fn come_from_the_index() {
         let text = [
-            paragraph("python3", "python3.13 (>= 3.13.5-1~), libpython3-stdlib (= 3.13.5-1)"),
+            paragraph(
+                "python3",
+                "python3.13 (>= 3.13.5-1~), libpython3-stdlib (= 3.13.5-1)",
+            ),
             paragraph("python3.13", "python3.13-minimal"),
             paragraph("python3.9", ""),
             paragraph("python3.13-minimal", ""),

@@ -96,11 +96,16 @@ pub fn parse_field(field: &str) -> Result<Vec<Group<'_>>, RelationError> {
 pub fn parse_request(text: &str) -> Result<Relation<'_>, RelationError> {
     match text.split_once('=') {
         Some((name, version)) if !name.contains('(') => {
-            let wrong = || RelationError { text: text.to_owned() };
+            let wrong = || RelationError {
+                text: text.to_owned(),
+            };
             let version = version.trim();
             let relation = parse_relation(name)?;
             (is_version(version) && relation.version.is_none())
-                .then_some(Relation { version: Some((Operator::Exactly, version)), ..relation })
+                .then_some(Relation {
+                    version: Some((Operator::Exactly, version)),
+                    ..relation
+                })
                 .ok_or_else(wrong)
         }
         _ => parse_relation(text),
@@ -109,12 +114,17 @@ pub fn parse_request(text: &str) -> Result<Relation<'_>, RelationError> {
 
 fn parse_relation(text: &str) -> Result<Relation<'_>, RelationError> {
     let text = text.trim();
-    let wrong = || RelationError { text: text.to_owned() };
+    let wrong = || RelationError {
+        text: text.to_owned(),
+    };
     let (name, version) = match text.split_once('(') {
         None => (text, None),
         Some((name, rest)) => {
             let inside = rest.strip_suffix(')').ok_or_else(wrong)?.trim();
-            (name.trim_end(), Some(parse_version(inside).ok_or_else(wrong)?))
+            (
+                name.trim_end(),
+                Some(parse_version(inside).ok_or_else(wrong)?),
+            )
         }
     };
     let (name, qualifier) = match name.split_once(':') {
@@ -124,7 +134,11 @@ fn parse_relation(text: &str) -> Result<Relation<'_>, RelationError> {
     if !is_name(name) || qualifier.is_some_and(|q| !is_name(q)) {
         return Err(wrong());
     }
-    Ok(Relation { name, qualifier, version })
+    Ok(Relation {
+        name,
+        qualifier,
+        version,
+    })
 }
 
 fn parse_version(inside: &str) -> Option<(Operator, &str)> {
@@ -144,14 +158,18 @@ fn parse_version(inside: &str) -> Option<(Operator, &str)> {
 
 fn is_version(text: &str) -> bool {
     !text.is_empty()
-        && text.bytes().all(|b| b.is_ascii_alphanumeric() || b".+-:~".contains(&b))
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b".+-:~".contains(&b))
 }
 
 /// Whether this can be a package's name (Debian Policy 5.6.1; upper case occurs in old archives).
 #[must_use]
 pub fn is_name(text: &str) -> bool {
     text.starts_with(|c: char| c.is_ascii_alphanumeric())
-        && text.bytes().all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b))
+        && text
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"+-.".contains(&b))
 }
 
 #[cfg(test)]
@@ -187,7 +205,10 @@ mod tests {
     fn reads_what_apt_get_takes() {
         let relation = parse_request("git=1:2.47.3-0+deb13u1").unwrap();
         assert_eq!(relation.to_string(), "git (= 1:2.47.3-0+deb13u1)");
-        assert_eq!(parse_request("git (>= 1:2)").unwrap().to_string(), "git (>= 1:2)");
+        assert_eq!(
+            parse_request("git (>= 1:2)").unwrap().to_string(),
+            "git (>= 1:2)"
+        );
         assert_eq!(parse_request(" git ").unwrap().to_string(), "git");
         for wrong in ["git=", "git==1", "=1", "git (= 1)=2"] {
             assert!(parse_request(wrong).is_err(), "{wrong}");
@@ -196,7 +217,18 @@ mod tests {
 
     #[test]
     fn refuses_what_is_not_a_relation() {
-        for text in ["a (1)", "a (>= )", "a (>= 1", "a b", "../a", "a | | b", "a (>= 1) [amd64]", "a (=! 1)", "a:", "-a"] {
+        for text in [
+            "a (1)",
+            "a (>= )",
+            "a (>= 1",
+            "a b",
+            "../a",
+            "a | | b",
+            "a (>= 1) [amd64]",
+            "a (=! 1)",
+            "a:",
+            "-a",
+        ] {
             assert!(parse_field(text).is_err(), "{text}");
         }
         assert_eq!(parse_field(" , ").unwrap().len(), 0);

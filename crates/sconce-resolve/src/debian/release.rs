@@ -78,7 +78,11 @@ pub enum ReleaseError {
 }
 
 fn value_of(value: &str) -> String {
-    if value.is_empty() { String::new() } else { format!(": `{value}`") }
+    if value.is_empty() {
+        String::new()
+    } else {
+        format!(": `{value}`")
+    }
 }
 
 impl Hint for ReleaseError {
@@ -107,13 +111,23 @@ impl Release {
     /// Reads the text of a release file whose signature has been checked.
     pub fn parse(text: &str) -> Result<Self, ReleaseError> {
         let field = |wanted: &str| {
-            control::fields(text).find(|(name, _)| *name == wanted).map(|(_, value)| value)
+            control::fields(text)
+                .find(|(name, _)| *name == wanted)
+                .map(|(_, value)| value)
         };
         let needed = |name: &'static str| {
-            field(name).filter(|v| !v.is_empty()).ok_or(ReleaseError::Field { field: name, value: String::new() })
+            field(name)
+                .filter(|v| !v.is_empty())
+                .ok_or(ReleaseError::Field {
+                    field: name,
+                    value: String::new(),
+                })
         };
         let date = |name: &'static str, value: &str| {
-            parse_date(value).ok_or_else(|| ReleaseError::Field { field: name, value: value.to_owned() })
+            parse_date(value).ok_or_else(|| ReleaseError::Field {
+                field: name,
+                value: value.to_owned(),
+            })
         };
         let files = needed("SHA256")?
             .lines()
@@ -125,7 +139,9 @@ impl Release {
             origin: field("Origin").unwrap_or_default().to_owned(),
             codename: needed("Codename")?.to_owned(),
             date: date("Date", needed("Date")?)?,
-            valid_until: field("Valid-Until").map(|v| date("Valid-Until", v)).transpose()?,
+            valid_until: field("Valid-Until")
+                .map(|v| date("Valid-Until", v))
+                .transpose()?,
             by_hash: field("Acquire-By-Hash") == Some("yes"),
             files,
         })
@@ -140,10 +156,14 @@ impl Release {
             });
         }
         if self.date > now + CLOCK_TOLERANCE {
-            return Err(ReleaseError::FromTheFuture { date: show_date(self.date) });
+            return Err(ReleaseError::FromTheFuture {
+                date: show_date(self.date),
+            });
         }
         match self.valid_until {
-            Some(until) if until < now => Err(ReleaseError::Expired { until: show_date(until) }),
+            Some(until) if until < now => Err(ReleaseError::Expired {
+                until: show_date(until),
+            }),
             _ => Ok(()),
         }
     }
@@ -153,12 +173,17 @@ impl Release {
         self.files
             .iter()
             .find(|file| file.path == path)
-            .ok_or_else(|| ReleaseError::NoIndex { path: path.to_owned() })
+            .ok_or_else(|| ReleaseError::NoIndex {
+                path: path.to_owned(),
+            })
     }
 }
 
 fn parse_file(line: &str) -> Result<ReleaseFile, ReleaseError> {
-    let wrong = || ReleaseError::Field { field: "SHA256", value: line.to_owned() };
+    let wrong = || ReleaseError::Field {
+        field: "SHA256",
+        value: line.to_owned(),
+    };
     let mut words = line.split_ascii_whitespace();
     let (Some(sha256), Some(size), Some(path), None) =
         (words.next(), words.next(), words.next(), words.next())
@@ -172,22 +197,31 @@ fn parse_file(line: &str) -> Result<ReleaseFile, ReleaseError> {
     })
 }
 
-const MONTHS: [&str; 12] =
-    ["Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec"];
+const MONTHS: [&str; 12] = [
+    "Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec",
+];
 
 /// `Sat, 12 Sep 2026 07:55:41 UTC` (RFC 2822's form; archives write UTC).
 fn parse_date(text: &str) -> Option<SystemTime> {
     let (_, text) = text.split_once(", ")?;
     let words: Vec<&str> = text.split_ascii_whitespace().collect();
-    let [day, month, year, time, zone] = words[..] else { return None };
+    let [day, month, year, time, zone] = words[..] else {
+        return None;
+    };
     if !matches!(zone, "UTC" | "GMT" | "Z" | "+0000") {
         return None;
     }
     let month = MONTHS.iter().position(|m| *m == month)? as u64 + 1;
     let (day, year) = (number(day, 1, 31)?, number(year, 1970, 9999)?);
     let times: Vec<&str> = time.split(':').collect();
-    let [hour, minute, second] = times[..] else { return None };
-    let (hour, minute, second) = (number(hour, 0, 23)?, number(minute, 0, 59)?, number(second, 0, 60)?);
+    let [hour, minute, second] = times[..] else {
+        return None;
+    };
+    let (hour, minute, second) = (
+        number(hour, 0, 23)?,
+        number(minute, 0, 59)?,
+        number(second, 0, 60)?,
+    );
     let seconds = days_since_1970(year, month, day) * 86_400 + hour * 3600 + minute * 60 + second;
     SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
 }
@@ -199,18 +233,29 @@ fn number(text: &str, lowest: u64, highest: u64) -> Option<u64> {
 /// Days from 1970-01-01 to a date of the Gregorian calendar. The year is taken to begin in March,
 /// so that a leap day is its last day.
 fn days_since_1970(year: u64, month: u64, day: u64) -> u64 {
-    let (year, month) = if month > 2 { (year, month - 3) } else { (year - 1, month + 9) };
+    let (year, month) = if month > 2 {
+        (year, month - 3)
+    } else {
+        (year - 1, month + 9)
+    };
     let days_before_month = (153 * month + 2) / 5;
     let days_before_year = year * 365 + year / 4 - year / 100 + year / 400;
     days_before_year + days_before_month + day - 1 - 719_468
 }
 
 fn show_date(time: SystemTime) -> String {
-    let seconds = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default().as_secs();
+    let seconds = time
+        .duration_since(SystemTime::UNIX_EPOCH)
+        .unwrap_or_default()
+        .as_secs();
     let days = seconds / 86_400;
     // Found by counting up: a message needs no speed, and one calendar rule is enough.
-    let year = (1970..10_000).rfind(|y| days_since_1970(*y, 1, 1) <= days).unwrap_or(1970);
-    let month = (1..=12).rfind(|m| days_since_1970(year, *m, 1) <= days).unwrap_or(1);
+    let year = (1970..10_000)
+        .rfind(|y| days_since_1970(*y, 1, 1) <= days)
+        .unwrap_or(1970);
+    let month = (1..=12)
+        .rfind(|m| days_since_1970(year, *m, 1) <= days)
+        .unwrap_or(1);
     let day = days - days_since_1970(year, month, 1) + 1;
     let (hour, minute) = (seconds % 86_400 / 3600, seconds % 3600 / 60);
     format!("{year:04}-{month:02}-{day:02} {hour:02}:{minute:02} UTC")
@@ -239,8 +284,14 @@ mod tests {
         assert_eq!(release.date, at(MADE));
         assert_eq!(release.valid_until, Some(at(MADE + WEEK)));
         assert!(release.by_hash);
-        assert_eq!(release.file("main/binary-amd64/Packages.xz").unwrap().size, 325_224);
-        assert!(matches!(release.file("main/binary-m68k/Packages.xz"), Err(ReleaseError::NoIndex { .. })));
+        assert_eq!(
+            release.file("main/binary-amd64/Packages.xz").unwrap().size,
+            325_224
+        );
+        assert!(matches!(
+            release.file("main/binary-m68k/Packages.xz"),
+            Err(ReleaseError::NoIndex { .. })
+        ));
     }
 
     #[test]
@@ -250,10 +301,19 @@ mod tests {
         assert!(check("trixie-security", MADE).is_ok());
         assert!(check("trixie-security", MADE + WEEK).is_ok());
         assert!(check("trixie-security", MADE - 3600).is_ok());
-        assert!(matches!(check("bookworm-security", MADE), Err(ReleaseError::OtherSuite { .. })));
-        assert!(matches!(check("trixie-security", MADE - WEEK), Err(ReleaseError::FromTheFuture { .. })));
+        assert!(matches!(
+            check("bookworm-security", MADE),
+            Err(ReleaseError::OtherSuite { .. })
+        ));
+        assert!(matches!(
+            check("trixie-security", MADE - WEEK),
+            Err(ReleaseError::FromTheFuture { .. })
+        ));
         let expired = check("trixie-security", MADE + WEEK + 1).unwrap_err();
-        assert_eq!(expired.to_string(), "it was valid until 2026-11-25 22:17 UTC, and that has passed");
+        assert_eq!(
+            expired.to_string(),
+            "it was valid until 2026-11-25 22:17 UTC, and that has passed"
+        );
     }
 
     #[test]
@@ -266,7 +326,14 @@ mod tests {
             assert_eq!(parse_date(text), Some(at(seconds)), "{text}");
         }
         assert_eq!(show_date(at(1_709_208_000)), "2024-02-29 12:00 UTC");
-        for text in ["", "yesterday", "Thu, 32 Jan 2026 00:00:00 UTC", "Thu, 01 Foo 2026 00:00:00 UTC", "Thu, 01 Jan 2026 00:00:00 CET", "Thu, 01 Jan 99999999999999999999 00:00:00 UTC"] {
+        for text in [
+            "",
+            "yesterday",
+            "Thu, 32 Jan 2026 00:00:00 UTC",
+            "Thu, 01 Foo 2026 00:00:00 UTC",
+            "Thu, 01 Jan 2026 00:00:00 CET",
+            "Thu, 01 Jan 99999999999999999999 00:00:00 UTC",
+        ] {
             assert_eq!(parse_date(text), None, "{text}");
         }
     }
@@ -275,13 +342,21 @@ mod tests {
     fn refuses_what_lacks_a_part() {
         for field in ["Codename", "Date", "SHA256"] {
             let text = REAL.replace(&format!("{field}:"), "X:");
-            assert!(matches!(Release::parse(&text), Err(ReleaseError::Field { field: f, .. }) if f == field));
+            assert!(
+                matches!(Release::parse(&text), Err(ReleaseError::Field { field: f, .. }) if f == field)
+            );
         }
         let text = REAL.replace(" 325224 ", " -1 ");
         assert!(Release::parse(&text).is_err());
         // A malformed date of expiry must not mean "never".
         let text = REAL.replace("Valid-Until: Wed, 25 Nov", "Valid-Until: 25 Nov");
-        assert!(matches!(Release::parse(&text), Err(ReleaseError::Field { field: "Valid-Until", .. })));
+        assert!(matches!(
+            Release::parse(&text),
+            Err(ReleaseError::Field {
+                field: "Valid-Until",
+                ..
+            })
+        ));
     }
 
     proptest! {

@@ -10,10 +10,10 @@ use std::collections::{BTreeMap, HashMap};
 
 use super::index::{Index, Package};
 use super::policy;
-use super::relation::{self, Group, Relation, RelationError};
+use super::relation::{self, Group, Operator, Relation, RelationError};
 
 /// A search that goes on for longer than this is given up. Real closures take some hundred steps.
-const STEP_LIMIT: usize = 200_000;
+const STEP_LIMIT: usize = 20_000;
 /// Reasons shown when there is no solution.
 const REASONS_SHOWN: usize = 3;
 
@@ -56,11 +56,15 @@ impl sconce_schema::Hint for SolveError {
             Self::NoSuchPackage { near, .. } if !near.is_empty() => {
                 Some(format!("did you mean {}?", near.join(", ")))
             }
-            Self::NoSuchPackage { .. } => Some("look the name up with `apt-cache search`".to_owned()),
-            Self::Request(_) => Some("write `name`, `name=version` or `name (>= version)`".to_owned()),
-            Self::NoSolution { .. } | Self::TooHard => {
-                Some("ask for fewer packages in `[system] packages`, or without versions".to_owned())
+            Self::NoSuchPackage { .. } => {
+                Some("look the name up with `apt-cache search`".to_owned())
             }
+            Self::Request(_) => {
+                Some("write `name`, `name=version` or `name (>= version)`".to_owned())
+            }
+            Self::NoSolution { .. } | Self::TooHard => Some(
+                "ask for fewer packages in `[system] packages`, or without versions".to_owned(),
+            ),
             Self::Relation { .. } => None,
         }
     }
@@ -86,10 +90,22 @@ pub fn solve(
         .iter()
         .map(|text| relation::parse_request(text).map_err(SolveError::Request))
         .collect::<Result<_, _>>()?;
-    let solution = Search::new(index, keep).run(&requests);
+    // As with `apt-get install name=version`, a version that is asked for is the candidate.
+    let asked: BTreeMap<String, String> = requests
+        .iter()
+        .filter_map(|request| match request.version {
+            Some((Operator::Exactly, version)) => {
+                Some((request.name.to_owned(), version.to_owned()))
+            }
+            _ => None,
+        })
+        .collect();
+    let mut kept = keep.clone();
+    kept.extend(asked.clone());
+    let solution = Search::new(index, &kept).run(&requests);
     let mut packages = match solution {
         Err(SolveError::NoSolution { .. } | SolveError::TooHard) if !keep.is_empty() => {
-            Search::new(index, &BTreeMap::new()).run(&requests)?
+            Search::new(index, &asked).run(&requests)?
         }
         solution => solution?,
     };
@@ -163,13 +179,18 @@ impl<'i, 'a: 'i> Search<'i, 'a> {
 
     fn run(mut self, requests: &[Relation<'i>]) -> Result<Vec<usize>, SolveError> {
         for request in requests {
-            if self.index.versions(request.name).is_empty() && self.index.providers(request.name).is_empty() {
+            if self.index.versions(request.name).is_empty()
+                && self.index.providers(request.name).is_empty()
+            {
                 return Err(SolveError::NoSuchPackage {
                     name: request.name.to_owned(),
                     near: near(request.name, self.index),
                 });
             }
-            self.add_need(Need { by: None, group: vec![*request] });
+            self.add_need(Need {
+                by: None,
+                group: vec![*request],
+            });
         }
         for _ in 0..STEP_LIMIT {
             let Some((need, is_choice)) = self.next_need() else {
@@ -245,7 +266,11 @@ impl<'i, 'a: 'i> Search<'i, 'a> {
         Err(SolveError::NoSolution { reasons })
     }
 
-    fn take_first(&mut self, need: &Need<'i>, options: &[usize]) -> Result<Result<(), String>, SolveError> {
+    fn take_first(
+        &mut self,
+        need: &Need<'i>,
+        options: &[usize],
+    ) -> Result<Result<(), String>, SolveError> {
         match options.first() {
             Some(option) => self.take(*option, need),
             None => Ok(Err(self.why_none(need))),
@@ -268,7 +293,9 @@ impl<'i, 'a: 'i> Search<'i, 'a> {
         self.read_refusals(number)?;
         for taken in &self.taken {
             let other = self.index.package(taken.package);
-            let stands_against = self.refuses(number, other).or_else(|| self.refuses(taken.package, package));
+            let stands_against = self
+                .refuses(number, other)
+                .or_else(|| self.refuses(taken.package, package));
             if let Some(relation) = stands_against {
                 return Ok(Err(format!(
                     "{} needs {} {}, which cannot stand beside {} {} (it says `{relation}`), and {} needs that one",
@@ -281,12 +308,18 @@ impl<'i, 'a: 'i> Search<'i, 'a> {
                 )));
             }
         }
-        self.taken.push(Taken { package: number, need: need.clone() });
+        self.taken.push(Taken {
+            package: number,
+            need: need.clone(),
+        });
         self.by_name.insert(package.name, number);
         for field in [package.pre_depends, package.depends] {
             for group in self.parse(package, field)? {
                 if !group.iter().any(|r| policy::is_dropped(r.name)) {
-                    self.add_need(Need { by: Some(number), group });
+                    self.add_need(Need {
+                        by: Some(number),
+                        group,
+                    });
                 }
             }
         }
@@ -325,9 +358,10 @@ impl<'i, 'a: 'i> Search<'i, 'a> {
 
     fn is_satisfied(&self, need: &Need<'_>) -> bool {
         need.group.iter().any(|relation| {
-            let by_name = self.by_name.get(relation.name).is_some_and(|number| {
-                relation.accepts(self.index.package(*number).version)
-            });
+            let by_name = self
+                .by_name
+                .get(relation.name)
+                .is_some_and(|number| relation.accepts(self.index.package(*number).version));
             by_name
                 || self.index.providers(relation.name).iter().any(|provider| {
                     let package = self.index.package(provider.package);
@@ -343,9 +377,10 @@ impl<'i, 'a: 'i> Search<'i, 'a> {
     fn options(&self, group: &[Relation<'_>]) -> Vec<usize> {
         let mut options = Vec::new();
         for relation in group.iter().filter(|r| is_for_us(r)) {
-            options.extend(self.candidate(relation.name).filter(|number| {
-                relation.accepts(self.index.package(*number).version)
-            }));
+            options.extend(
+                self.candidate(relation.name)
+                    .filter(|number| relation.accepts(self.index.package(*number).version)),
+            );
             let mut providers: Vec<usize> = self
                 .index
                 .providers(relation.name)
@@ -377,12 +412,21 @@ impl<'i, 'a: 'i> Search<'i, 'a> {
         let wanted = &need.group[0];
         let but = match self.candidate(wanted.name).map(|n| self.index.package(n)) {
             None => format!("there is no package {}", wanted.name),
-            Some(package) if self.keep.get(wanted.name).is_some_and(|v| v == package.version) => {
+            Some(package)
+                if self
+                    .keep
+                    .get(wanted.name)
+                    .is_some_and(|v| v == package.version) =>
+            {
                 format!("the lock keeps {} {}", package.name, package.version)
             }
             Some(package) => format!("{} {} is the newest", package.name, package.version),
         };
-        format!("{} needs {}, but {but}", self.chain(need.by), show_group(&need.group))
+        format!(
+            "{} needs {}, but {but}",
+            self.chain(need.by),
+            show_group(&need.group)
+        )
     }
 
     /// How a package came to be needed, from what was asked for to itself: `a needs b, b`.
@@ -391,7 +435,11 @@ impl<'i, 'a: 'i> Search<'i, 'a> {
         let mut at = by;
         while let Some(number) = at {
             names.push(self.index.package(number).name);
-            at = self.taken.iter().find(|t| t.package == number).and_then(|t| t.need.by);
+            at = self
+                .taken
+                .iter()
+                .find(|t| t.package == number)
+                .and_then(|t| t.need.by);
         }
         names.reverse();
         match names.split_last() {
@@ -431,13 +479,32 @@ fn show_group(group: &[Relation<'_>]) -> String {
     texts.join(" or ")
 }
 
-/// Up to three names that are spelled like `name`.
+/// Up to three names that are spelled like `name`, else that begin with it. One letter in four
+/// may differ; two neighbours that changed places count as one letter.
 fn near(name: &str, index: &Index<'_>) -> Vec<String> {
-    let mut scored: Vec<(u64, &str)> = index
+    let allowed = (name.len() / 4).max(1);
+    let mut scored: Vec<(usize, &str)> = index
         .names()
-        .map(|other| ((strsim::jaro_winkler(name, other) * 1e6) as u64, other))
-        .filter(|(score, _)| *score > 880_000)
+        .filter_map(|other| {
+            if other.len().abs_diff(name.len()) <= allowed {
+                let distance = strsim::osa_distance(name, other);
+                if distance <= allowed {
+                    return Some((distance, other));
+                }
+            }
+            other
+                .starts_with(name)
+                .then_some((allowed + other.len(), other))
+        })
         .collect();
-    scored.sort_by(|a, b| b.0.cmp(&a.0).then(a.1.cmp(b.1)));
-    scored.into_iter().take(3).map(|(_, other)| other.to_owned()).collect()
+    scored.sort_unstable();
+    scored
+        .into_iter()
+        .take(3)
+        .map(|(_, other)| other.to_owned())
+        .collect()
 }
+
+#[cfg(test)]
+#[path = "solve_tests.rs"]
+mod tests;

@@ -125,7 +125,8 @@ fn parse_deb822(text: &str, sources: &mut Vec<Source>) {
                 .collect()
         };
         let disabled = words("Enabled").first().is_some_and(|v| {
-            ["no", "false", "without", "off", "disable", "0"].contains(&v.to_ascii_lowercase().as_str())
+            ["no", "false", "without", "off", "disable", "0"]
+                .contains(&v.to_ascii_lowercase().as_str())
         });
         if disabled || !words("Types").iter().any(|t| t == "deb") {
             continue;
@@ -147,7 +148,10 @@ fn parse_deb822(text: &str, sources: &mut Vec<Source>) {
 fn signed_by(value: &str) -> SignedBy {
     if !value.contains("-----BEGIN PGP") {
         // Several keyrings may stand here; the first decides.
-        let path = value.split([',', ' ', '\n']).find(|p| !p.is_empty()).unwrap_or_default();
+        let path = value
+            .split([',', ' ', '\n'])
+            .find(|p| !p.is_empty())
+            .unwrap_or_default();
         return SignedBy::File(PathBuf::from(path));
     }
     // In a folded field each line is indented by a space, and a dot stands for an empty line.
@@ -163,7 +167,11 @@ fn signed_by(value: &str) -> SignedBy {
 fn parse_one_line(text: &str, sources: &mut Vec<Source>) {
     for line in text.lines() {
         let line = line.split('#').next().unwrap_or_default();
-        let Some(rest) = line.trim().strip_prefix("deb").filter(|r| r.starts_with([' ', '\t', '['])) else {
+        let Some(rest) = line
+            .trim()
+            .strip_prefix("deb")
+            .filter(|r| r.starts_with([' ', '\t', '[']))
+        else {
             continue;
         };
         let rest = rest.trim_start();
@@ -172,7 +180,9 @@ fn parse_one_line(text: &str, sources: &mut Vec<Source>) {
             None => ("", rest),
         };
         let mut words = rest.split_whitespace().map(str::to_owned);
-        let (Some(uri), Some(suite)) = (words.next(), words.next()) else { continue };
+        let (Some(uri), Some(suite)) = (words.next(), words.next()) else {
+            continue;
+        };
         sources.push(Source {
             uri,
             suites: vec![suite],
@@ -209,8 +219,19 @@ pub struct MirrorOverride {
 
 /// Names of Debian's releases, and of what leads to them, that a machine's sources can have.
 const SUITES: [&str; 13] = [
-    "buster", "bullseye", "bookworm", "trixie", "forky", "duke", "sid", "oldoldstable", "oldstable",
-    "stable", "testing", "unstable", "experimental",
+    "buster",
+    "bullseye",
+    "bookworm",
+    "trixie",
+    "forky",
+    "duke",
+    "sid",
+    "oldoldstable",
+    "oldstable",
+    "stable",
+    "testing",
+    "unstable",
+    "experimental",
 ];
 
 /// Finds the archives. What the caller decided comes first; else the sources whose suites are
@@ -219,7 +240,12 @@ pub fn find(files: &[AptFile], given: &MirrorOverride) -> Result<Mirrors, NoMirr
     let sources = parse(files);
     let best = |wanted: fn(&Source) -> Option<u32>| {
         // Of equal ones the first, as apt's order is the person's order.
-        sources.iter().rev().filter_map(|s| Some((wanted(s)?, s))).max_by_key(|(score, _)| *score).map(|(_, s)| s)
+        sources
+            .iter()
+            .rev()
+            .filter_map(|s| Some((wanted(s)?, s)))
+            .max_by_key(|(score, _)| *score)
+            .map(|(_, s)| s)
     };
     let found = best(score_main);
     let main = match (&given.main, found) {
@@ -228,7 +254,10 @@ pub fn find(files: &[AptFile], given: &MirrorOverride) -> Result<Mirrors, NoMirr
         (None, None) => {
             let looked = match files.len() {
                 0 => "this machine has no apt sources".to_owned(),
-                n => format!("none of the {} sources in {n} files of apt's configuration is Debian's own", sources.len()),
+                n => format!(
+                    "none of the {} sources in {n} files of apt's configuration is Debian's own",
+                    sources.len()
+                ),
             };
             return Err(NoMirror { looked });
         }
@@ -238,7 +267,11 @@ pub fn find(files: &[AptFile], given: &MirrorOverride) -> Result<Mirrors, NoMirr
         (None, None, Some(source)) => Security::Known(source.uri.clone()),
         _ => Security::Guessed(format!("{main}-security")),
     };
-    Ok(Mirrors { main, security, signed_by: found.and_then(|s| s.signed_by.clone()) })
+    Ok(Mirrors {
+        main,
+        security,
+        signed_by: found.and_then(|s| s.signed_by.clone()),
+    })
 }
 
 fn score_main(source: &Source) -> Option<u32> {
@@ -251,7 +284,9 @@ fn score_main(source: &Source) -> Option<u32> {
 
 fn score_security(source: &Source) -> Option<u32> {
     let is_security = |suite: &String| {
-        suite.strip_suffix("-security").is_some_and(|base| SUITES.contains(&base))
+        suite
+            .strip_suffix("-security")
+            .is_some_and(|base| SUITES.contains(&base))
     };
     score(source, is_security, "debian-security")
 }
@@ -259,8 +294,13 @@ fn score_security(source: &Source) -> Option<u32> {
 /// How surely this is Debian's own archive; `None` when it is not. Third parties use Debian's
 /// suite names too, so the keyring and the address have to speak for it.
 fn score(source: &Source, suite: impl Fn(&String) -> bool, folder: &str) -> Option<u32> {
-    let fetchable = ["http://", "https://", "file:"].iter().any(|s| source.uri.starts_with(s));
-    if !fetchable || !source.suites.iter().any(suite) || !source.components.iter().any(|c| c == "main") {
+    let fetchable = ["http://", "https://", "file:"]
+        .iter()
+        .any(|s| source.uri.starts_with(s));
+    if !fetchable
+        || !source.suites.iter().any(suite)
+        || !source.components.iter().any(|c| c == "main")
+    {
         return None;
     }
     let by_key = match &source.signed_by {
@@ -286,7 +326,10 @@ mod tests {
     const KEYRING: &str = "/usr/share/keyrings/debian-archive-keyring.gpg";
 
     fn file(path: &str, text: &str) -> AptFile {
-        AptFile { path: PathBuf::from(path), text: text.to_owned() }
+        AptFile {
+            path: PathBuf::from(path),
+            text: text.to_owned(),
+        }
     }
 
     fn find_in(files: &[AptFile]) -> Result<Mirrors, NoMirror> {
@@ -297,7 +340,10 @@ mod tests {
     fn a_container_image_of_debian() {
         let mirrors = find_in(&[file("/etc/apt/sources.list.d/debian.sources", SOURCES)]).unwrap();
         assert_eq!(mirrors.main, "http://deb.example.org/debian");
-        assert_eq!(mirrors.security, Security::Known("http://deb.example.org/debian-security".into()));
+        assert_eq!(
+            mirrors.security,
+            Security::Known("http://deb.example.org/debian-security".into())
+        );
         assert_eq!(mirrors.signed_by, Some(SignedBy::File(KEYRING.into())));
     }
 
@@ -313,23 +359,41 @@ deb http://mirror.example/debian-security/ bookworm-security main
 ";
         let mirrors = find_in(&[file("/etc/apt/sources.list", text)]).unwrap();
         assert_eq!(mirrors.main, "http://mirror.example/debian");
-        assert_eq!(mirrors.security.uri(), "http://mirror.example/debian-security");
+        assert_eq!(
+            mirrors.security.uri(),
+            "http://mirror.example/debian-security"
+        );
         assert_eq!(mirrors.signed_by, None);
     }
 
     #[test]
     fn a_cloud_image_of_debian() {
         let sources = SOURCES
-            .replace("http://deb.example.org/debian-security", "mirror+file:///etc/apt/mirrors/security.list")
-            .replace("http://deb.example.org/debian", "mirror+file:///etc/apt/mirrors/debian.list");
+            .replace(
+                "http://deb.example.org/debian-security",
+                "mirror+file:///etc/apt/mirrors/security.list",
+            )
+            .replace(
+                "http://deb.example.org/debian",
+                "mirror+file:///etc/apt/mirrors/debian.list",
+            );
         let mirrors = find_in(&[
             file("/etc/apt/sources.list.d/debian.sources", &sources),
-            file("/etc/apt/mirrors/debian.list", "https://near.example/debian\thttps://far.example/debian\n"),
-            file("/etc/apt/mirrors/security.list", "https://near.example/debian-security/ priority:1\n"),
+            file(
+                "/etc/apt/mirrors/debian.list",
+                "https://near.example/debian\thttps://far.example/debian\n",
+            ),
+            file(
+                "/etc/apt/mirrors/security.list",
+                "https://near.example/debian-security/ priority:1\n",
+            ),
         ])
         .unwrap();
         assert_eq!(mirrors.main, "https://near.example/debian");
-        assert_eq!(mirrors.security.uri(), "https://near.example/debian-security");
+        assert_eq!(
+            mirrors.security.uri(),
+            "https://near.example/debian-security"
+        );
     }
 
     #[test]
@@ -343,34 +407,57 @@ deb http://mirror.example/debian-security/ bookworm-security main
             "deb cdrom:[Debian]/ bookworm main",
         ] {
             let error = find_in(&[file("/etc/apt/sources.list", text)]).unwrap_err();
-            assert!(error.to_string().contains("none of the 1 sources"), "{text}");
+            assert!(
+                error.to_string().contains("none of the 1 sources"),
+                "{text}"
+            );
         }
         assert!(find_in(&[]).is_err());
     }
 
     #[test]
     fn a_source_with_the_archives_keyring_wins_over_a_look_alike() {
-        let text = format!("deb https://vendor.example/debian trixie main\ndeb [signed-by={KEYRING}] http://mirror.example/pub trixie main\n");
-        assert_eq!(find_in(&[file("/etc/apt/sources.list", &text)]).unwrap().main, "http://mirror.example/pub");
+        let text = format!(
+            "deb https://vendor.example/debian trixie main\ndeb [signed-by={KEYRING}] http://mirror.example/pub trixie main\n"
+        );
+        assert_eq!(
+            find_in(&[file("/etc/apt/sources.list", &text)])
+                .unwrap()
+                .main,
+            "http://mirror.example/pub"
+        );
     }
 
     #[test]
     fn what_is_given_comes_first() {
         let files = [file("/x.sources", SOURCES)];
-        let given = MirrorOverride { main: Some("https://m.example/debian/".into()), security: None };
+        let given = MirrorOverride {
+            main: Some("https://m.example/debian/".into()),
+            security: None,
+        };
         let mirrors = find(&files, &given).unwrap();
         assert_eq!(mirrors.main, "https://m.example/debian");
-        assert_eq!(mirrors.security, Security::Guessed("https://m.example/debian-security".into()));
+        assert_eq!(
+            mirrors.security,
+            Security::Guessed("https://m.example/debian-security".into())
+        );
         assert_eq!(mirrors.signed_by, Some(SignedBy::File(KEYRING.into())));
-        let given = MirrorOverride { security: Some("https://s.example/x".into()), ..given };
-        assert_eq!(find(&[], &given).unwrap().security, Security::Known("https://s.example/x".into()));
+        let given = MirrorOverride {
+            security: Some("https://s.example/x".into()),
+            ..given
+        };
+        assert_eq!(
+            find(&[], &given).unwrap().security,
+            Security::Known("https://s.example/x".into())
+        );
     }
 
     #[test]
     fn a_source_can_hold_its_key() {
         let text = "Types: deb\nURIs: https://m.example/debian\nSuites: trixie\nComponents: main\nSigned-By:\n -----BEGIN PGP PUBLIC KEY BLOCK-----\n .\n mDME\n -----END PGP PUBLIC KEY BLOCK-----\n";
         let mirrors = find_in(&[file("/x.sources", text)]).unwrap();
-        let key = "-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nmDME\n-----END PGP PUBLIC KEY BLOCK-----\n";
+        let key =
+            "-----BEGIN PGP PUBLIC KEY BLOCK-----\n\nmDME\n-----END PGP PUBLIC KEY BLOCK-----\n";
         assert_eq!(mirrors.signed_by, Some(SignedBy::Key(key.into())));
     }
 

@@ -116,7 +116,12 @@ mod tests {
             assert_eq!(compare(left, right), Ordering::Less, "{left} < {right}");
             assert_eq!(compare(right, left), Ordering::Greater, "{right} > {left}");
         }
-        for (left, right) in [("1.0", "0:1.0"), ("1.00", "1.0"), ("1.0-0", "1.0"), ("", "0")] {
+        for (left, right) in [
+            ("1.0", "0:1.0"),
+            ("1.00", "1.0"),
+            ("1.0-0", "1.0"),
+            ("", "0"),
+        ] {
             assert_eq!(compare(left, right), Ordering::Equal, "{left} = {right}");
         }
     }

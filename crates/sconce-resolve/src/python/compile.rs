@@ -109,15 +109,29 @@ impl Hint for CompileError {
         let text = match self {
             Self::Requirement { .. } => "write for example `torch==2.15.0` or `numpy>=2`",
             Self::NoSolution { kind, .. } => match kind {
-                NoSolution::NoSuchProject => "check the name's spelling, or add the index that has it with `[python] extra-index`",
-                NoSolution::OtherPlatforms => "ask for a version that has wheels for Linux on this architecture and glibc",
-                NoSolution::OtherPythons => "ask for another version of the package, or of Python with `[python] version`",
-                NoSolution::SourcesOnly => "only wheels are locked: build one with `pip wheel` and name it as `name @ file:///…`, or ask for a version that has wheels",
+                NoSolution::NoSuchProject => {
+                    "check the name's spelling, or add the index that has it with `[python] extra-index`"
+                }
+                NoSolution::OtherPlatforms => {
+                    "ask for a version that has wheels for Linux on this architecture and glibc"
+                }
+                NoSolution::OtherPythons => {
+                    "ask for another version of the package, or of Python with `[python] version`"
+                }
+                NoSolution::SourcesOnly => {
+                    "only wheels are locked: build one with `pip wheel` and name it as `name @ file:///…`, or ask for a version that has wheels"
+                }
                 NoSolution::Conflict => "loosen the versions that are named above",
             },
-            Self::NeedsBuild { .. } => "name its dependencies in `[python] packages`, or in `[project] dependencies` without `dynamic`",
-            Self::Fetch { .. } => "check the network, the proxy and the index; what is in the store is kept",
-            Self::NoPython { .. } => "install any Python (on Debian and Ubuntu: `apt-get install python3-minimal`); its version does not matter",
+            Self::NeedsBuild { .. } => {
+                "name its dependencies in `[python] packages`, or in `[project] dependencies` without `dynamic`"
+            }
+            Self::Fetch { .. } => {
+                "check the network, the proxy and the index; what is in the store is kept"
+            }
+            Self::NoPython { .. } => {
+                "install any Python (on Debian and Ubuntu: `apt-get install python3-minimal`); its version does not matter"
+            }
             Self::Pylock(e) => return e.hint(),
             Self::Failed { .. } | Self::Run { .. } => return None,
         };
@@ -128,7 +142,10 @@ impl Hint for CompileError {
         match self {
             Self::NoSolution { .. } | Self::NeedsBuild { .. } => exit::NO_SOLUTION,
             Self::Fetch { .. } => exit::FETCH,
-            Self::Requirement { .. } | Self::NoPython { .. } | Self::Failed { .. } | Self::Run { .. } => exit::BAD_INPUT,
+            Self::Requirement { .. }
+            | Self::NoPython { .. }
+            | Self::Failed { .. }
+            | Self::Run { .. } => exit::BAD_INPUT,
             Self::Pylock(e) => e.exit_code(),
         }
     }
@@ -166,7 +183,10 @@ impl Compile<'_> {
             return Ok(Vec::new());
         }
         check_packages(&requirements.packages)?;
-        let failed = |source| CompileError::Run { program: self.uv.to_owned(), source };
+        let failed = |source| CompileError::Run {
+            program: self.uv.to_owned(),
+            source,
+        };
         let scratch = tempfile::tempdir().map_err(failed)?;
         // uv takes nothing else for the name of such a file, and reads the versions to keep from
         // the file that it is going to write.
@@ -176,7 +196,9 @@ impl Compile<'_> {
         }
         let output = self.call(requirements, &lock).map_err(failed)?;
         if !output.status.success() {
-            return Err(classify(redact(String::from_utf8_lossy(&output.stderr).trim_end())));
+            return Err(classify(redact(
+                String::from_utf8_lossy(&output.stderr).trim_end(),
+            )));
         }
         let text = std::fs::read_to_string(&lock).map_err(failed)?;
         Ok(pylock::parse(&text, self.target, scratch.path())?)
@@ -185,8 +207,21 @@ impl Compile<'_> {
     fn call(&self, requirements: &Requirements, lock: &Path) -> std::io::Result<Output> {
         let mut command = Command::new(self.uv);
         command
-            .args(["pip", "compile", "--quiet", "--color", "never", "--no-progress"])
-            .args(["--format", "pylock.toml", "--no-header", "--no-annotate", "--generate-hashes"])
+            .args([
+                "pip",
+                "compile",
+                "--quiet",
+                "--color",
+                "never",
+                "--no-progress",
+            ])
+            .args([
+                "--format",
+                "pylock.toml",
+                "--no-header",
+                "--no-annotate",
+                "--generate-hashes",
+            ])
             .args(["--only-binary", ":all:", "--no-python-downloads"])
             .args(["--python-version", self.python])
             .args(["--python-platform", &self.platform()])
@@ -203,7 +238,11 @@ impl Compile<'_> {
         if self.index.is_empty() {
             command.args(self.pip_index.arguments());
         }
-        command.args([&requirements.file, &requirements.pyproject].into_iter().flatten());
+        command.args(
+            [&requirements.file, &requirements.pyproject]
+                .into_iter()
+                .flatten(),
+        );
         if !requirements.packages.is_empty() {
             command.arg("-");
         }
@@ -217,7 +256,9 @@ impl Compile<'_> {
 
     /// The newest platform that uv knows and the target runs.
     fn platform(&self) -> String {
-        let known = PLATFORMS.into_iter().rfind(|minor| *minor <= self.target.glibc_minor);
+        let known = PLATFORMS
+            .into_iter()
+            .rfind(|minor| *minor <= self.target.glibc_minor);
         let minor = known.unwrap_or(PLATFORMS[0]);
         format!("{}-manylinux_2_{minor}", self.target.machine.name())
     }
@@ -235,7 +276,10 @@ fn check_packages(packages: &[String]) -> Result<(), CompileError> {
         } else {
             continue;
         };
-        return Err(CompileError::Requirement { text: text.clone(), why });
+        return Err(CompileError::Requirement {
+            text: text.clone(),
+            why,
+        });
     }
     Ok(())
 }
@@ -243,10 +287,16 @@ fn check_packages(packages: &[String]) -> Result<(), CompileError> {
 /// The least of a `pylock.toml` that uv reads versions from. Names and versions in a lock are of
 /// plain characters; others are left out and so resolved anew.
 fn preferences(keep: &[Wheel]) -> String {
-    let plain = |text: &str| text.bytes().all(|b| b.is_ascii_alphanumeric() || b".+!-_".contains(&b));
+    let plain = |text: &str| {
+        text.bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b".+!-_".contains(&b))
+    };
     let mut text = "lock-version = \"1.0\"\ncreated-by = \"sconce\"\n".to_owned();
     for wheel in keep.iter().filter(|w| plain(&w.name) && plain(&w.version)) {
-        text += &format!("[[packages]]\nname = \"{}\"\nversion = \"{}\"\n", wheel.name, wheel.version);
+        text += &format!(
+            "[[packages]]\nname = \"{}\"\nversion = \"{}\"\n",
+            wheel.name, wheel.version
+        );
     }
     text
 }
@@ -256,7 +306,10 @@ fn preferences(keep: &[Wheel]) -> String {
 fn classify(stderr: String) -> CompileError {
     let says = |phrases: &[&str]| phrases.iter().any(|phrase| stderr.contains(phrase));
     if says(&["No solution found"]) {
-        let kind = if says(&["was not found in the package registry", "was not found in the provided package locations"]) {
+        let kind = if says(&[
+            "was not found in the package registry",
+            "was not found in the provided package locations",
+        ]) {
             NoSolution::NoSuchProject
         } else if says(&["with a matching platform tag"]) {
             NoSolution::OtherPlatforms
@@ -271,9 +324,20 @@ fn classify(stderr: String) -> CompileError {
     }
     if says(&["Building source distributions is disabled"]) {
         CompileError::NeedsBuild { stderr }
-    } else if says(&["No interpreter found", "No Python interpreter", "Could not find a Python"]) {
+    } else if says(&[
+        "No interpreter found",
+        "No Python interpreter",
+        "Could not find a Python",
+    ]) {
         CompileError::NoPython { stderr }
-    } else if says(&["Request failed", "Failed to fetch", "Failed to download", "Git operation failed", "network was disabled", "Network connectivity is disabled"]) {
+    } else if says(&[
+        "Request failed",
+        "Failed to fetch",
+        "Failed to download",
+        "Git operation failed",
+        "network was disabled",
+        "Network connectivity is disabled",
+    ]) {
         CompileError::Fetch { stderr }
     } else {
         CompileError::Failed { stderr }
@@ -282,9 +346,20 @@ fn classify(stderr: String) -> CompileError {
 
 /// Whether an environment names indexes for uv by itself.
 pub(super) fn names_indexes(environment: &BTreeMap<OsString, OsString>) -> bool {
-    ["UV_DEFAULT_INDEX", "UV_INDEX", "UV_INDEX_URL", "UV_EXTRA_INDEX_URL", "UV_FIND_LINKS", "UV_CONFIG_FILE"]
-        .into_iter()
-        .any(|name| environment.get(OsStr::new(name)).is_some_and(|value| !value.is_empty()))
+    [
+        "UV_DEFAULT_INDEX",
+        "UV_INDEX",
+        "UV_INDEX_URL",
+        "UV_EXTRA_INDEX_URL",
+        "UV_FIND_LINKS",
+        "UV_CONFIG_FILE",
+    ]
+    .into_iter()
+    .any(|name| {
+        environment
+            .get(OsStr::new(name))
+            .is_some_and(|value| !value.is_empty())
+    })
 }
 
 #[cfg(test)]
@@ -293,27 +368,60 @@ mod tests {
 
     /// What uv 0.13.8 wrote, hosts changed.
     const SAID: [(&str, NoSolution); 5] = [
-        ("error: No solution found when resolving dependencies\n  cause: Because nosuchpackage was not found in the package registry and you require nosuchpackage, we can conclude that your requirements are unsatisfiable.", NoSolution::NoSuchProject),
-        ("error: No solution found when resolving dependencies\n  cause: Because torch==1.2.0 has no wheels with a matching Python ABI tag (e.g., `cp313`) and you require torch==1.2.0, we can conclude that your requirements are unsatisfiable.", NoSolution::OtherPythons),
-        ("error: No solution found when resolving dependencies\n  cause: Because pyspark==3.5.0 has no usable wheels and you require pyspark==3.5.0, we can conclude that your requirements are unsatisfiable.\n\nhint: Wheels are required for `pyspark` because building from source is disabled for all packages (i.e., with `--no-build`)", NoSolution::SourcesOnly),
-        ("error: No solution found when resolving dependencies\n  cause: Because triton-windows>=3.2.0.post11 has no wheels with a matching platform tag (e.g., `manylinux_2_40_x86_64`) and you require triton-windows, we can conclude that your requirements are unsatisfiable.", NoSolution::OtherPlatforms),
-        ("error: No solution found when resolving dependencies\n  cause: Because there is no version of tensorrt==10.0.0 and you require tensorrt==10.0.0, we can conclude that your requirements are unsatisfiable.", NoSolution::Conflict),
+        (
+            "error: No solution found when resolving dependencies\n  cause: Because nosuchpackage was not found in the package registry and you require nosuchpackage, we can conclude that your requirements are unsatisfiable.",
+            NoSolution::NoSuchProject,
+        ),
+        (
+            "error: No solution found when resolving dependencies\n  cause: Because torch==1.2.0 has no wheels with a matching Python ABI tag (e.g., `cp313`) and you require torch==1.2.0, we can conclude that your requirements are unsatisfiable.",
+            NoSolution::OtherPythons,
+        ),
+        (
+            "error: No solution found when resolving dependencies\n  cause: Because pyspark==3.5.0 has no usable wheels and you require pyspark==3.5.0, we can conclude that your requirements are unsatisfiable.\n\nhint: Wheels are required for `pyspark` because building from source is disabled for all packages (i.e., with `--no-build`)",
+            NoSolution::SourcesOnly,
+        ),
+        (
+            "error: No solution found when resolving dependencies\n  cause: Because triton-windows>=3.2.0.post11 has no wheels with a matching platform tag (e.g., `manylinux_2_40_x86_64`) and you require triton-windows, we can conclude that your requirements are unsatisfiable.",
+            NoSolution::OtherPlatforms,
+        ),
+        (
+            "error: No solution found when resolving dependencies\n  cause: Because there is no version of tensorrt==10.0.0 and you require tensorrt==10.0.0, we can conclude that your requirements are unsatisfiable.",
+            NoSolution::Conflict,
+        ),
     ];
 
     #[test]
     fn failures_are_told_apart() {
         for (said, expected) in SAID {
             let error = classify(said.to_owned());
-            assert!(matches!(&error, CompileError::NoSolution { kind, .. } if *kind == expected), "{error}");
+            assert!(
+                matches!(&error, CompileError::NoSolution { kind, .. } if *kind == expected),
+                "{error}"
+            );
             assert!(error.to_string().contains(said));
             assert_eq!(error.exit_code(), exit::NO_SOLUTION);
         }
         for (said, code) in [
-            ("error: Building source distributions is disabled", exit::NO_SOLUTION),
-            ("error: Request failed after 3 retries in 6.4s\n  cause: Failed to fetch: http://127.0.0.1:1/simple/pyspark/", exit::FETCH),
-            ("error: Git operation failed\n  cause: failed to clone into: c2/git-v1/db/332af4028b2840dc", exit::FETCH),
-            ("error: No interpreter found for Python 3.13 in virtual environments, managed installations, or search path", exit::BAD_INPUT),
-            ("error: Couldn't parse requirement in `-` at position 0", exit::BAD_INPUT),
+            (
+                "error: Building source distributions is disabled",
+                exit::NO_SOLUTION,
+            ),
+            (
+                "error: Request failed after 3 retries in 6.4s\n  cause: Failed to fetch: http://127.0.0.1:1/simple/pyspark/",
+                exit::FETCH,
+            ),
+            (
+                "error: Git operation failed\n  cause: failed to clone into: c2/git-v1/db/332af4028b2840dc",
+                exit::FETCH,
+            ),
+            (
+                "error: No interpreter found for Python 3.13 in virtual environments, managed installations, or search path",
+                exit::BAD_INPUT,
+            ),
+            (
+                "error: Couldn't parse requirement in `-` at position 0",
+                exit::BAD_INPUT,
+            ),
         ] {
             assert_eq!(classify(said.to_owned()).exit_code(), code, "{said}");
         }
@@ -321,11 +429,23 @@ mod tests {
 
     #[test]
     fn a_package_is_one_requirement() {
-        for text in ["--index-url https://evil.example", " -r other.txt", "numpy\n--find-links /tmp", "", "a\r-e ."] {
+        for text in [
+            "--index-url https://evil.example",
+            " -r other.txt",
+            "numpy\n--find-links /tmp",
+            "",
+            "a\r-e .",
+        ] {
             let error = check_packages(&[text.to_owned()]).unwrap_err();
             assert!(matches!(error, CompileError::Requirement { .. }), "{text}");
         }
-        assert!(check_packages(&["torch==2.15.0".to_owned(), "x @ https://example.org/x.whl".to_owned()]).is_ok());
+        assert!(
+            check_packages(&[
+                "torch==2.15.0".to_owned(),
+                "x @ https://example.org/x.whl".to_owned()
+            ])
+            .is_ok()
+        );
     }
 
     #[test]
@@ -341,6 +461,9 @@ mod tests {
         let text = preferences(&[wheel("torch", "2.8.0+cu126"), wheel("evil", "1\"\n[x]")]);
         let table: toml::Table = toml::from_str(&text).unwrap();
         assert_eq!(table["packages"].as_array().unwrap().len(), 1);
-        assert_eq!(table["packages"][0]["version"].as_str(), Some("2.8.0+cu126"));
+        assert_eq!(
+            table["packages"][0]["version"].as_str(),
+            Some("2.8.0+cu126")
+        );
     }
 }

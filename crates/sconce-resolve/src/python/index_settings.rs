@@ -51,7 +51,11 @@ impl IndexSettings {
 
     /// What has to be said on uv's command line: there is no variable for it.
     pub(super) fn arguments(&self) -> Vec<&'static str> {
-        if self.no_index { vec!["--no-index"] } else { Vec::new() }
+        if self.no_index {
+            vec!["--no-index"]
+        } else {
+            Vec::new()
+        }
     }
 
     /// The variables to set for uv besides `environment`. These settings, the spec's, come
@@ -80,13 +84,30 @@ impl IndexSettings {
                 variables.push((name, OsString::from(value)));
             }
         };
-        set("UV_DEFAULT_INDEX", chosen.index_url.clone().unwrap_or_default());
+        set(
+            "UV_DEFAULT_INDEX",
+            chosen.index_url.clone().unwrap_or_default(),
+        );
         set("UV_INDEX", chosen.extra_index_urls.join(" "));
         // pip passes over a folder that is not there, uv does not.
-        let links = chosen.find_links.iter().filter(|l| l.contains("://") || Path::new(l).exists());
-        set("UV_FIND_LINKS", links.map(String::as_str).collect::<Vec<_>>().join(","));
+        let links = chosen
+            .find_links
+            .iter()
+            .filter(|l| l.contains("://") || Path::new(l).exists());
+        set(
+            "UV_FIND_LINKS",
+            links.map(String::as_str).collect::<Vec<_>>().join(","),
+        );
         set("UV_INSECURE_HOST", chosen.trusted_hosts.join(" "));
-        with_certificates(variables, if chosen.ca_file.is_some() { chosen } else { pip }, environment)
+        with_certificates(
+            variables,
+            if chosen.ca_file.is_some() {
+                chosen
+            } else {
+                pip
+            },
+            environment,
+        )
     }
 }
 
@@ -108,21 +129,34 @@ mod tests {
     use super::*;
 
     fn index(url: &str) -> IndexSettings {
-        IndexSettings { index_url: Some(url.to_owned()), ..IndexSettings::default() }
+        IndexSettings {
+            index_url: Some(url.to_owned()),
+            ..IndexSettings::default()
+        }
     }
 
     fn environment(pairs: &[(&str, &str)]) -> BTreeMap<OsString, OsString> {
-        pairs.iter().map(|(k, v)| (OsString::from(k), OsString::from(v))).collect()
+        pairs
+            .iter()
+            .map(|(k, v)| (OsString::from(k), OsString::from(v)))
+            .collect()
     }
 
     #[test]
     fn spec_before_environment_before_pip() {
-        let (spec, pip, none) = (index("https://spec.example"), index("https://pip.example"), IndexSettings::default());
+        let (spec, pip, none) = (
+            index("https://spec.example"),
+            index("https://pip.example"),
+            IndexSettings::default(),
+        );
         let own = environment(&[("UV_INDEX_URL", "https://uv.example")]);
         let is = |value: &str| OsString::from(value);
         assert_eq!(
             spec.variables(&pip, &own),
-            [("UV_INDEX_URL", is("")), ("UV_DEFAULT_INDEX", is("https://spec.example"))]
+            [
+                ("UV_INDEX_URL", is("")),
+                ("UV_DEFAULT_INDEX", is("https://spec.example"))
+            ]
         );
         assert_eq!(none.variables(&pip, &own), []);
         assert_eq!(
@@ -138,17 +172,26 @@ mod tests {
         let settings = IndexSettings {
             index_url: Some("https://a.example".into()),
             extra_index_urls: vec!["https://b.example".into(), "https://c.example".into()],
-            find_links: vec![links.clone(), "/no/such/folder".into(), "https://d.example/x".into()],
+            find_links: vec![
+                links.clone(),
+                "/no/such/folder".into(),
+                "https://d.example/x".into(),
+            ],
             no_index: true,
             ca_file: Some("/ca.pem".into()),
             trusted_hosts: vec!["e.example".into()],
         };
-        let variables: BTreeMap<_, _> =
-            settings.variables(&IndexSettings::default(), &environment(&[])).into_iter().collect();
+        let variables: BTreeMap<_, _> = settings
+            .variables(&IndexSettings::default(), &environment(&[]))
+            .into_iter()
+            .collect();
         let text = |name: &str| variables[name].to_str().unwrap().to_owned();
         assert_eq!(text("UV_DEFAULT_INDEX"), "https://a.example");
         assert_eq!(text("UV_INDEX"), "https://b.example https://c.example");
-        assert_eq!(text("UV_FIND_LINKS"), format!("{links},https://d.example/x"));
+        assert_eq!(
+            text("UV_FIND_LINKS"),
+            format!("{links},https://d.example/x")
+        );
         assert_eq!(text("UV_INSECURE_HOST"), "e.example");
         assert_eq!(text("SSL_CERT_FILE"), "/ca.pem");
         assert_eq!(settings.arguments(), ["--no-index"]);
@@ -156,7 +199,10 @@ mod tests {
 
     #[test]
     fn the_machines_own_certificates_stay() {
-        let pip = IndexSettings { ca_file: Some("/pip.pem".into()), ..IndexSettings::default() };
+        let pip = IndexSettings {
+            ca_file: Some("/pip.pem".into()),
+            ..IndexSettings::default()
+        };
         let own = environment(&[("SSL_CERT_FILE", "/own.pem")]);
         assert_eq!(IndexSettings::default().variables(&pip, &own), []);
     }
@@ -164,6 +210,9 @@ mod tests {
     #[test]
     fn passwords_are_not_printed() {
         let text = format!("{:?}", index("https://me:secret@example.org/simple"));
-        assert!(text.contains("example.org") && !text.contains("secret"), "{text}");
+        assert!(
+            text.contains("example.org") && !text.contains("secret"),
+            "{text}"
+        );
     }
 }

@@ -17,7 +17,9 @@ pub fn redact(text: &str) -> String {
     while let Some(at) = rest.find("://") {
         let (before, after) = rest.split_at(at + 3);
         out.push_str(before);
-        let ends = |c: char| c.is_whitespace() || matches!(c, '/' | '?' | '#' | '"' | '\'' | '`' | '<' | '>' | ',');
+        let ends = |c: char| {
+            c.is_whitespace() || matches!(c, '/' | '?' | '#' | '"' | '\'' | '`' | '<' | '>' | ',')
+        };
         let authority = &after[..after.find(ends).unwrap_or(after.len())];
         let host = authority.rfind('@').map_or(0, |at| at + 1);
         rest = &after[host..];
@@ -34,9 +36,15 @@ mod tests {
     #[test]
     fn urls_lose_their_credentials() {
         for (text, clean) in [
-            ("see `https://me:s3cret@example.org/simple`.", "see `https://example.org/simple`."),
+            (
+                "see `https://me:s3cret@example.org/simple`.",
+                "see `https://example.org/simple`.",
+            ),
             ("a://u@h b://u:p@ss@h:1/@x", "a://h b://h:1/@x"),
-            ("me@example.org, https://example.org/@scope", "me@example.org, https://example.org/@scope"),
+            (
+                "me@example.org, https://example.org/@scope",
+                "me@example.org, https://example.org/@scope",
+            ),
             ("no url", "no url"),
             ("://", "://"),
         ] {

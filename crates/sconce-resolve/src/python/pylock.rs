@@ -64,18 +64,28 @@ pub enum PylockError {
 impl Hint for PylockError {
     fn hint(&self) -> Option<String> {
         match self {
-            Self::NotAWheel { .. } => Some("build a wheel of it (`pip wheel`) and name that, or a version that has wheels".to_owned()),
+            Self::NotAWheel { .. } => Some(
+                "build a wheel of it (`pip wheel`) and name that, or a version that has wheels"
+                    .to_owned(),
+            ),
             Self::NoWheel { .. } => Some("ask for another version of it, or of Python".to_owned()),
             Self::NoDigest { .. } => Some("use an index that tells digests".to_owned()),
-            Self::Version { .. } | Self::Malformed(_) => Some("use the uv that Sconce brings: take yours off PATH".to_owned()),
+            Self::Version { .. } | Self::Malformed(_) => {
+                Some("use the uv that Sconce brings: take yours off PATH".to_owned())
+            }
             Self::Unsound { .. } | Self::Twice { .. } => None,
         }
     }
 
     fn exit_code(&self) -> u8 {
         match self {
-            Self::NotAWheel { .. } | Self::NoWheel { .. } | Self::NoDigest { .. } => exit::NO_SOLUTION,
-            Self::Malformed(_) | Self::Version { .. } | Self::Unsound { .. } | Self::Twice { .. } => exit::VERIFY,
+            Self::NotAWheel { .. } | Self::NoWheel { .. } | Self::NoDigest { .. } => {
+                exit::NO_SOLUTION
+            }
+            Self::Malformed(_)
+            | Self::Version { .. }
+            | Self::Unsound { .. }
+            | Self::Twice { .. } => exit::VERIFY,
         }
     }
 }
@@ -119,7 +129,9 @@ struct Hashes {
 pub fn parse(text: &str, target: Target, folder: &Path) -> Result<Vec<Wheel>, PylockError> {
     let lock: Pylock = toml::from_str(text)?;
     if lock.lock_version.split('.').next() != Some("1") {
-        return Err(PylockError::Version { found: lock.lock_version });
+        return Err(PylockError::Version {
+            found: lock.lock_version,
+        });
     }
     let mut wheels = lock
         .packages
@@ -128,7 +140,9 @@ pub fn parse(text: &str, target: Target, folder: &Path) -> Result<Vec<Wheel>, Py
         .collect::<Result<Vec<_>, _>>()?;
     wheels.sort_by(|a, b| a.name.cmp(&b.name));
     if let Some(pair) = wheels.windows(2).find(|pair| pair[0].name == pair[1].name) {
-        return Err(PylockError::Twice { package: pair[0].name.clone() });
+        return Err(PylockError::Twice {
+            package: pair[0].name.clone(),
+        });
     }
     Ok(wheels)
 }
@@ -139,9 +153,16 @@ fn choose(package: &Package, target: Target, folder: &Path) -> Result<Wheel, Pyl
         None => package.name.clone(),
     };
     if normalize(&package.name).as_deref() != Some(&package.name) {
-        return Err(unsound(package, "not a normalised project name", &package.name));
+        return Err(unsound(
+            package,
+            "not a normalised project name",
+            &package.name,
+        ));
     }
-    let not_a_wheel = |kind| PylockError::NotAWheel { package: label.clone(), kind };
+    let not_a_wheel = |kind| PylockError::NotAWheel {
+        package: label.clone(),
+        kind,
+    };
     if package.vcs.is_some() {
         return Err(not_a_wheel("a version control checkout"));
     }
@@ -167,15 +188,31 @@ fn choose(package: &Package, target: Target, folder: &Path) -> Result<Wheel, Pyl
         .max_by_key(|(fit, ..)| *fit);
     let Some((_, name, file, entry)) = best else {
         let tags: Vec<String> = names.iter().map(|(name, ..)| name.tags()).collect();
-        return Err(PylockError::NoWheel { package: label, found: tags.join(", ") });
+        return Err(PylockError::NoWheel {
+            package: label,
+            found: tags.join(", "),
+        });
     };
     if normalize(name.project).as_deref() != Some(&package.name) {
         return Err(unsound(package, "the wheel is another project's", file));
     }
-    let digest = entry.hashes.sha256.as_ref().ok_or_else(|| PylockError::NoDigest { file: file.clone() })?;
-    let sha256: Sha256 = digest.parse().map_err(|_| unsound(package, "not a SHA-256", digest))?;
-    let version = package.version.clone().unwrap_or_else(|| name.version.replace('_', "-"));
-    if version.is_empty() || !version.bytes().all(|b| b.is_ascii_alphanumeric() || b".+!-_".contains(&b)) {
+    let digest = entry
+        .hashes
+        .sha256
+        .as_ref()
+        .ok_or_else(|| PylockError::NoDigest { file: file.clone() })?;
+    let sha256: Sha256 = digest
+        .parse()
+        .map_err(|_| unsound(package, "not a SHA-256", digest))?;
+    let version = package
+        .version
+        .clone()
+        .unwrap_or_else(|| name.version.replace('_', "-"));
+    if version.is_empty()
+        || !version
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b".+!-_".contains(&b))
+    {
         return Err(unsound(package, "not a version", &version));
     }
     Ok(Wheel {
@@ -218,15 +255,23 @@ fn file_name(package: &Package, file: &File) -> Result<String, PylockError> {
 fn address(package: &Package, file: &File, folder: &Path) -> Result<String, PylockError> {
     match (&file.url, &file.path) {
         (Some(url), _) => {
-            let known = ["http://", "https://", "file://"].iter().any(|scheme| url.starts_with(scheme));
+            let known = ["http://", "https://", "file://"]
+                .iter()
+                .any(|scheme| url.starts_with(scheme));
             if !known || url.chars().any(|c| c.is_control() || c.is_whitespace()) {
-                return Err(unsound(package, "not an http, https or file URL", &without_credentials(url)));
+                return Err(unsound(
+                    package,
+                    "not an http, https or file URL",
+                    &without_credentials(url),
+                ));
             }
             Ok(without_credentials(url))
         }
         (None, Some(path)) => {
             let path = clean(&folder.join(path));
-            let path = path.to_str().ok_or_else(|| unsound(package, "not a UTF-8 path", ""))?;
+            let path = path
+                .to_str()
+                .ok_or_else(|| unsound(package, "not a UTF-8 path", ""))?;
             Ok(format!("file://{}", encode_path(path)))
         }
         (None, None) => Err(unsound(package, "a file without an address", "")),
@@ -237,7 +282,9 @@ fn address(package: &Package, file: &File, folder: &Path) -> Result<String, Pylo
 #[must_use]
 pub fn without_credentials(url: &str) -> String {
     let url = url.split(['#', '?']).next().unwrap_or_default();
-    let Some((scheme, rest)) = url.split_once("://") else { return url.to_owned() };
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return url.to_owned();
+    };
     let end = rest.find('/').unwrap_or(rest.len());
     let (authority, path) = rest.split_at(end);
     // The last `@` ends the credentials: a password may hold one.
@@ -249,13 +296,18 @@ pub fn without_credentials(url: &str) -> String {
 #[must_use]
 pub fn normalize(name: &str) -> Option<String> {
     let end_is_fine = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
-    let is_name = name.bytes().all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
+    let is_name = name
+        .bytes()
+        .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
         && end_is_fine(name.chars().next())
         && end_is_fine(name.chars().next_back());
     if !is_name {
         return None;
     }
-    let parts: Vec<&str> = name.split(['-', '_', '.']).filter(|part| !part.is_empty()).collect();
+    let parts: Vec<&str> = name
+        .split(['-', '_', '.'])
+        .filter(|part| !part.is_empty())
+        .collect();
     Some(parts.join("-").to_ascii_lowercase())
 }
 
@@ -310,7 +362,11 @@ mod tests {
 
     /// What uv 0.13.8 and 0.9.0 write, shortened; hosts changed.
     const REAL: &str = include_str!("../../tests/data/pylock.toml");
-    const TARGET: Target = Target { python_minor: 13, glibc_minor: 41, machine: Machine::X86_64 };
+    const TARGET: Target = Target {
+        python_minor: 13,
+        glibc_minor: 41,
+        machine: Machine::X86_64,
+    };
 
     fn read(text: &str) -> Result<Vec<Wheel>, PylockError> {
         parse(text, TARGET, Path::new("/project/folder"))
@@ -323,34 +379,63 @@ mod tests {
     const DIGEST: &str = "80b1b5bfe38eb0e9f5ff09f206dcac0a87aadd084230d4a36eea5ec5232c115b";
 
     fn wheel(url: &str) -> String {
-        one(&format!("wheels = [{{ url = \"{url}\", hashes = {{ sha256 = \"{DIGEST}\" }} }}]"))
+        one(&format!(
+            "wheels = [{{ url = \"{url}\", hashes = {{ sha256 = \"{DIGEST}\" }} }}]"
+        ))
     }
 
     #[test]
     fn reads_what_uv_writes() {
         let wheels = read(REAL).unwrap();
-        let names: Vec<_> = wheels.iter().map(|w| (w.name.as_str(), w.file.as_str())).collect();
+        let names: Vec<_> = wheels
+            .iter()
+            .map(|w| (w.name.as_str(), w.file.as_str()))
+            .collect();
         assert_eq!(
             names,
             [
-                ("nvidia-cudnn-cu13", "nvidia_cudnn_cu13-9.26.0.51-py3-none-manylinux_2_27_x86_64.whl"),
-                ("pillow", "pillow-13.0.0-cp313-cp313-manylinux_2_27_x86_64.manylinux_2_28_x86_64.whl"),
-                ("torch", "torch-2.10.0-3-cp313-cp313-manylinux_2_28_x86_64.whl"),
-                ("uv", "uv-0.13.8-py3-none-manylinux_2_17_x86_64.manylinux2014_x86_64.whl"),
+                (
+                    "nvidia-cudnn-cu13",
+                    "nvidia_cudnn_cu13-9.26.0.51-py3-none-manylinux_2_27_x86_64.whl"
+                ),
+                (
+                    "pillow",
+                    "pillow-13.0.0-cp313-cp313-manylinux_2_27_x86_64.manylinux_2_28_x86_64.whl"
+                ),
+                (
+                    "torch",
+                    "torch-2.10.0-3-cp313-cp313-manylinux_2_28_x86_64.whl"
+                ),
+                (
+                    "uv",
+                    "uv-0.13.8-py3-none-manylinux_2_17_x86_64.manylinux2014_x86_64.whl"
+                ),
             ]
         );
         assert_eq!(wheels[2].sha256.to_string(), DIGEST);
         assert_eq!(wheels[1].size, Some(7_035_467));
         assert_eq!(wheels[2].size, None);
-        assert_eq!(wheels[3].url, "file:///project/wheels/uv-0.13.8-py3-none-manylinux_2_17_x86_64.manylinux2014_x86_64.whl");
+        assert_eq!(
+            wheels[3].url,
+            "file:///project/wheels/uv-0.13.8-py3-none-manylinux_2_17_x86_64.manylinux2014_x86_64.whl"
+        );
     }
 
     #[test]
     fn credentials_never_stay() {
         for (url, clean) in [
-            ("https://user:secret@example.org/a-1-py3-none-any.whl", "https://example.org/a-1-py3-none-any.whl"),
-            ("https://token@example.org:8443/a-1-py3-none-any.whl#sha256=00", "https://example.org:8443/a-1-py3-none-any.whl"),
-            ("https://u:p@ss@example.org/x/@y/a-1-py3-none-any.whl?token=secret", "https://example.org/x/@y/a-1-py3-none-any.whl"),
+            (
+                "https://user:secret@example.org/a-1-py3-none-any.whl",
+                "https://example.org/a-1-py3-none-any.whl",
+            ),
+            (
+                "https://token@example.org:8443/a-1-py3-none-any.whl#sha256=00",
+                "https://example.org:8443/a-1-py3-none-any.whl",
+            ),
+            (
+                "https://u:p@ss@example.org/x/@y/a-1-py3-none-any.whl?token=secret",
+                "https://example.org/x/@y/a-1-py3-none-any.whl",
+            ),
         ] {
             assert_eq!(read(&wheel(url)).unwrap()[0].url, clean);
         }
@@ -362,13 +447,19 @@ mod tests {
     fn local_versions_are_percent_encoded() {
         let wheels = read(&wheel("https://example.org/a-1%2Bcu126-py3-none-any.whl")).unwrap();
         assert_eq!(wheels[0].file, "a-1+cu126-py3-none-any.whl");
-        assert_eq!(wheels[0].url, "https://example.org/a-1%2Bcu126-py3-none-any.whl");
+        assert_eq!(
+            wheels[0].url,
+            "https://example.org/a-1%2Bcu126-py3-none-any.whl"
+        );
     }
 
     #[test]
     fn only_wheels_for_the_target() {
         let error = read(&wheel("https://example.org/a-1-cp313-cp313-win_amd64.whl")).unwrap_err();
-        assert_eq!(error.to_string(), "a 1 has no wheel for the target; it has cp313-cp313-win_amd64");
+        assert_eq!(
+            error.to_string(),
+            "a 1 has no wheel for the target; it has cp313-cp313-win_amd64"
+        );
         assert_eq!(error.exit_code(), exit::NO_SOLUTION);
         for entry in [
             "",
@@ -377,7 +468,10 @@ mod tests {
             "sdist = { url = \"https://example.org/a-1.tar.gz\" }",
             "archive = { url = \"https://example.org/a-1.tar.gz\", hashes = {} }",
         ] {
-            assert!(matches!(read(&one(entry)), Err(PylockError::NotAWheel { .. })), "{entry}");
+            assert!(
+                matches!(read(&one(entry)), Err(PylockError::NotAWheel { .. })),
+                "{entry}"
+            );
         }
     }
 
@@ -407,9 +501,15 @@ mod tests {
             assert!(read(&fine.replacen(from, to, 1)).is_err(), "{from} -> {to}");
         }
         let no_digest = fine.replace(&format!("sha256 = \"{DIGEST}\""), "");
-        assert!(matches!(read(&no_digest), Err(PylockError::NoDigest { .. })));
+        assert!(matches!(
+            read(&no_digest),
+            Err(PylockError::NoDigest { .. })
+        ));
         let (_, package) = fine.split_once('\n').unwrap();
-        assert!(matches!(read(&format!("{fine}\n{package}")), Err(PylockError::Twice { .. })));
+        assert!(matches!(
+            read(&format!("{fine}\n{package}")),
+            Err(PylockError::Twice { .. })
+        ));
     }
 
     proptest! {

@@ -32,6 +32,16 @@ impl Machine {
         }
     }
 
+    /// The machine that this program runs on; `None` for one that Sconce does not know.
+    #[must_use]
+    pub fn host() -> Option<Self> {
+        match std::env::consts::ARCH {
+            "x86_64" => Some(Self::X86_64),
+            "aarch64" => Some(Self::Aarch64),
+            _ => None,
+        }
+    }
+
     /// As wheels and uv name it.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -70,16 +80,30 @@ impl<'a> WheelName<'a> {
     #[must_use]
     pub fn parse(file: &'a str) -> Option<Self> {
         let plain = |b: u8| b.is_ascii_alphanumeric() || b"._+!-".contains(&b);
-        let stem = file.strip_suffix(".whl").filter(|stem| stem.bytes().all(plain))?;
+        let stem = file
+            .strip_suffix(".whl")
+            .filter(|stem| stem.bytes().all(plain))?;
         let parts: Vec<&str> = stem.split('-').collect();
         let (project, version, build, tags) = match parts[..] {
             [project, version, p, a, t] => (project, version, None, [p, a, t]),
-            [project, version, build, p, a, t] => (project, version, Some(parse_build(build)?), [p, a, t]),
+            [project, version, build, p, a, t] => {
+                (project, version, Some(parse_build(build)?), [p, a, t])
+            }
             _ => return None,
         };
-        let filled = ![project, version].into_iter().chain(tags).any(str::is_empty);
+        let filled = ![project, version]
+            .into_iter()
+            .chain(tags)
+            .any(str::is_empty);
         let [pythons, abis, platforms] = tags;
-        filled.then_some(Self { project, version, build, pythons, abis, platforms })
+        filled.then_some(Self {
+            project,
+            version,
+            build,
+            pythons,
+            abis,
+            platforms,
+        })
     }
 
     /// How well it suits the target; `None` when it does not run there.
@@ -91,8 +115,16 @@ impl<'a> WheelName<'a> {
             .flat_map(|python| self.abis.split('.').map(move |abi| (python, abi)))
             .filter_map(|(python, abi)| interpreter(python, abi, target.python_minor))
             .max()?;
-        let platform = self.platforms.split('.').filter_map(|tag| platform(tag, target)).max()?;
-        Some(Fit { interpreter, platform, build: self.build })
+        let platform = self
+            .platforms
+            .split('.')
+            .filter_map(|tag| platform(tag, target))
+            .max()?;
+        Some(Fit {
+            interpreter,
+            platform,
+            build: self.build,
+        })
     }
 
     /// Its tags, `cp313-cp313-manylinux_2_28_x86_64`.
@@ -104,7 +136,9 @@ impl<'a> WheelName<'a> {
 
 /// A build tag begins with a number.
 fn parse_build(build: &str) -> Option<(u64, &str)> {
-    let end = build.find(|c: char| !c.is_ascii_digit()).unwrap_or(build.len());
+    let end = build
+        .find(|c: char| !c.is_ascii_digit())
+        .unwrap_or(build.len());
     Some((build[..end].parse().ok()?, &build[end..]))
 }
 
@@ -118,7 +152,9 @@ fn interpreter(python: &str, abi: &str, minor: u32) -> Option<(u32, u32)> {
         "abi3" => cpython.filter(|m| *m <= minor && *m >= 2).map(|m| (3, m)),
         "none" if cpython == Some(minor) => Some((2, minor)),
         "none" if python == "py3" => Some((1, 0)),
-        "none" => number(python, "py3").filter(|m| *m <= minor).map(|m| (1, m)),
+        "none" => number(python, "py3")
+            .filter(|m| *m <= minor)
+            .map(|m| (1, m)),
         _ => (cpython == Some(minor) && number(abi, "cp3") == Some(minor)).then_some((4, minor)),
     }
 }
@@ -146,7 +182,11 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const TRIXIE: Target = Target { python_minor: 13, glibc_minor: 41, machine: Machine::X86_64 };
+    const TRIXIE: Target = Target {
+        python_minor: 13,
+        glibc_minor: 41,
+        machine: Machine::X86_64,
+    };
 
     fn fits(file: &str, target: Target) -> bool {
         WheelName::parse(file).unwrap().fit(target).is_some()
@@ -190,9 +230,16 @@ mod tests {
         ] {
             assert!(!fits(&format!("a-1.0-{tags}.whl"), TRIXIE), "{tags}");
         }
-        let bookworm = Target { python_minor: 11, glibc_minor: 36, ..TRIXIE };
+        let bookworm = Target {
+            python_minor: 11,
+            glibc_minor: 36,
+            ..TRIXIE
+        };
         assert!(!fits("a-1-py3-none-manylinux_2_38_x86_64.whl", bookworm));
-        let arm = Target { machine: Machine::Aarch64, ..TRIXIE };
+        let arm = Target {
+            machine: Machine::Aarch64,
+            ..TRIXIE
+        };
         assert!(fits("a-1-cp313-cp313-manylinux_2_28_aarch64.whl", arm));
     }
 
@@ -222,7 +269,17 @@ mod tests {
 
     #[test]
     fn refuses_what_is_no_wheel() {
-        for file in ["", ".whl", "a-1.tar.gz", "a-1-py3-none.whl", "a--py3-none-any.whl", "a-1-x-py3-none-any.whl", "a-1-1-2-py3-none-any.whl", "../a-1-py3-none-any.whl", "a b-1-py3-none-any.whl"] {
+        for file in [
+            "",
+            ".whl",
+            "a-1.tar.gz",
+            "a-1-py3-none.whl",
+            "a--py3-none-any.whl",
+            "a-1-x-py3-none-any.whl",
+            "a-1-1-2-py3-none-any.whl",
+            "../a-1-py3-none-any.whl",
+            "a b-1-py3-none-any.whl",
+        ] {
             assert_eq!(WheelName::parse(file), None, "{file}");
         }
     }

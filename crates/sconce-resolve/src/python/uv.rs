@@ -21,8 +21,14 @@ pub const PINNED: UvVersion = UvVersion(0, 13, 8);
 
 /// Digests of the pinned wheels, for glibc: `uv-0.13.8-py3-none-manylinux_2_17_…`.
 const PINNED_WHEELS: [(Machine, &str); 2] = [
-    (Machine::X86_64, "e18a57b8b352eb7c8feb317b9f6f533c8f0ad9673fd6cf34bbe3cf1a9f6a8984"),
-    (Machine::Aarch64, "0b3e8b1a4f5e405e31e2ff33de8af4744831e9f7338539671efbd8c3c94e791d"),
+    (
+        Machine::X86_64,
+        "e18a57b8b352eb7c8feb317b9f6f533c8f0ad9673fd6cf34bbe3cf1a9f6a8984",
+    ),
+    (
+        Machine::Aarch64,
+        "0b3e8b1a4f5e405e31e2ff33de8af4744831e9f7338539671efbd8c3c94e791d",
+    ),
 ];
 
 /// A version of uv.
@@ -125,7 +131,6 @@ impl Hint for UvError {
 /// pip needs for its own settings.
 pub fn find(
     source: &UvSource,
-    machine: Machine,
     store: &Store,
     environment: &BTreeMap<OsString, OsString>,
     progress: &dyn Progress,
@@ -144,19 +149,28 @@ pub fn find(
             }
         }
     }
-    let (_, wanted) = PINNED_WHEELS
-        .iter()
-        .find(|(m, _)| *m == machine)
-        .and_then(|(m, digest)| Some((m, digest.parse::<Sha256>().ok()?)))
-        .ok_or(UvError::Nowhere { found_uv: None })?;
+    // uv runs here, whatever machine the lock is for.
+    let pinned = Machine::host().and_then(|machine| {
+        let (_, digest) = PINNED_WHEELS.iter().find(|(m, _)| *m == machine)?;
+        Some((machine, digest.parse::<Sha256>().ok()?))
+    });
+    let Some((machine, wanted)) = pinned else {
+        return Err(UvError::Nowhere { found_uv });
+    };
     let key = format!("{PINNED}-{}-{wanted}", machine.name());
     if let Some(folder) = store.tree("uv", &key) {
         return Ok(folder.join("uv"));
     }
-    let pip = source.pip.as_deref().filter(|pip| !pip.is_empty()).ok_or(UvError::Nowhere { found_uv })?;
+    let pip = source
+        .pip
+        .as_deref()
+        .filter(|pip| !pip.is_empty())
+        .ok_or(UvError::Nowhere { found_uv })?;
     progress.stage("get uv", None);
     let folder = store
-        .build_tree("uv", &key, |folder| bring(pip, machine, wanted, environment, folder))
+        .build_tree("uv", &key, |folder| {
+            bring(pip, machine, wanted, environment, folder)
+        })
         .map_err(|error| match error {
             BuildError::Build(error) => error,
             BuildError::Store(error) => UvError::Store(error),
@@ -179,10 +193,16 @@ fn version_of(uv: &Path, environment: &BTreeMap<OsString, OsString>) -> Option<U
 fn parse_version(said: &str) -> Option<UvVersion> {
     let version = said.strip_prefix("uv ")?.split_whitespace().next()?;
     let mut numbers = version.split('.').map(|part| {
-        let end = part.find(|c: char| !c.is_ascii_digit()).unwrap_or(part.len());
+        let end = part
+            .find(|c: char| !c.is_ascii_digit())
+            .unwrap_or(part.len());
         part[..end].parse::<u32>().ok()
     });
-    Some(UvVersion(numbers.next()??, numbers.next()??, numbers.next().flatten().unwrap_or(0)))
+    Some(UvVersion(
+        numbers.next()??,
+        numbers.next()??,
+        numbers.next().flatten().unwrap_or(0),
+    ))
 }
 
 /// Has pip fetch the wheel, checks it, has pip unpack it, and takes the program out of it.
@@ -205,11 +225,18 @@ fn bring(
 
     let platform = format!("manylinux_2_17_{}", machine.name());
     let output = run(&[
-        "download".into(), "--quiet".into(), "--disable-pip-version-check".into(),
-        "--no-deps".into(), "--only-binary=:all:".into(), "--require-hashes".into(),
-        "--platform".into(), platform.into(),
-        "--dest".into(), at("wheel").into(),
-        "--requirement".into(), at("uv.txt").into(),
+        "download".into(),
+        "--quiet".into(),
+        "--disable-pip-version-check".into(),
+        "--no-deps".into(),
+        "--only-binary=:all:".into(),
+        "--require-hashes".into(),
+        "--platform".into(),
+        platform.into(),
+        "--dest".into(),
+        at("wheel").into(),
+        "--requirement".into(),
+        at("uv.txt").into(),
     ])?;
     succeeded("bring", &output)?;
     let wheel = only_file(&at("wheel")).ok_or_else(|| UvError::Pip {
@@ -223,9 +250,15 @@ fn bring(
     }
 
     let output = run(&[
-        "install".into(), "--quiet".into(), "--disable-pip-version-check".into(),
-        "--no-deps".into(), "--no-index".into(), "--no-compile".into(),
-        "--target".into(), at("unpacked").into(), wheel.into(),
+        "install".into(),
+        "--quiet".into(),
+        "--disable-pip-version-check".into(),
+        "--no-deps".into(),
+        "--no-index".into(),
+        "--no-compile".into(),
+        "--target".into(),
+        at("unpacked").into(),
+        wheel.into(),
     ])?;
     succeeded("unpack", &output)?;
     let program = at("unpacked").join("bin").join("uv");
@@ -251,7 +284,10 @@ fn run_pip(
         .envs(environment)
         .stdin(Stdio::null())
         .output()
-        .map_err(|source| UvError::Run { program: pip[0].to_string_lossy().into_owned(), source })
+        .map_err(|source| UvError::Run {
+            program: pip[0].to_string_lossy().into_owned(),
+            source,
+        })
 }
 
 fn succeeded(what: &'static str, output: &Output) -> Result<(), UvError> {
@@ -278,12 +314,15 @@ mod tests {
     fn find_with(folder: &Path, source: &UvSource) -> Result<PathBuf, UvError> {
         let store = Store::open(&folder.join("store")).unwrap();
         let environment = BTreeMap::from([("PATH".into(), "/usr/bin:/bin".into())]);
-        find(source, Machine::X86_64, &store, &environment, &NoProgress)
+        find(source, &store, &environment, &NoProgress)
     }
 
     #[test]
     fn versions_are_read() {
-        assert_eq!(parse_version("uv 0.13.8 (x86_64-unknown-linux-gnu)\n"), Some(PINNED));
+        assert_eq!(
+            parse_version("uv 0.13.8 (x86_64-unknown-linux-gnu)\n"),
+            Some(PINNED)
+        );
         assert_eq!(parse_version("uv 0.7.0\n"), Some(OLDEST));
         assert_eq!(parse_version("uv 1.0"), Some(UvVersion(1, 0, 0)));
         for said in ["", "uv", "uv x.y", "python 3.13.5", "uv 1"] {
@@ -296,11 +335,17 @@ mod tests {
     fn the_one_on_path_is_used_when_it_is_new_enough() {
         let folder = tempfile::tempdir().unwrap();
         let uv = script(folder.path(), "uv", "echo uv 0.13.1");
-        let source = UvSource { path_uv: Some(uv.clone()), pip: None };
+        let source = UvSource {
+            path_uv: Some(uv.clone()),
+            pip: None,
+        };
         assert_eq!(find_with(folder.path(), &source).unwrap(), uv);
         script(folder.path(), "uv", "echo uv 0.6.17");
         let error = find_with(folder.path(), &source).unwrap_err();
-        assert!(error.to_string().contains("the one here is 0.6.17"), "{error}");
+        assert!(
+            error.to_string().contains("the one here is 0.6.17"),
+            "{error}"
+        );
         assert!(error.hint().unwrap().contains("pip"));
     }
 
@@ -320,7 +365,10 @@ mod tests {
             "pip",
             "while [ $# -gt 0 ]; do [ \"$1\" = --dest ] && mkdir -p \"$2\" && echo evil > \"$2/uv.whl\"; shift; done",
         );
-        let source = UvSource { path_uv: None, pip: Some(vec![pip.into()]) };
+        let source = UvSource {
+            path_uv: None,
+            pip: Some(vec![pip.into()]),
+        };
         let error = find_with(folder.path(), &source).unwrap_err();
         assert!(matches!(error, UvError::Digest { .. }), "{error}");
         assert_eq!(error.exit_code(), exit::VERIFY);
@@ -330,9 +378,19 @@ mod tests {
     #[test]
     fn what_pip_says_is_shown_without_credentials() {
         let folder = tempfile::tempdir().unwrap();
-        let pip = script(folder.path(), "pip", "echo 'ERROR: https://me:secret@example.org/simple: 503' >&2; exit 1");
-        let source = UvSource { path_uv: None, pip: Some(vec![pip.into()]) };
+        let pip = script(
+            folder.path(),
+            "pip",
+            "echo 'ERROR: https://me:secret@example.org/simple: 503' >&2; exit 1",
+        );
+        let source = UvSource {
+            path_uv: None,
+            pip: Some(vec![pip.into()]),
+        };
         let error = find_with(folder.path(), &source).unwrap_err().to_string();
-        assert!(error.contains("example.org/simple: 503") && !error.contains("secret"), "{error}");
+        assert!(
+            error.contains("example.org/simple: 503") && !error.contains("secret"),
+            "{error}"
+        );
     }
 }

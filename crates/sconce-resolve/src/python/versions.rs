@@ -15,8 +15,18 @@ pub fn name_versions(wheels: &[Wheel], python: &str, glibc: &str) -> Versions {
         glibc: glibc.to_owned(),
         torch: torch.map(str::to_owned),
         cuda,
-        cudnn: text(&["nvidia-cudnn", "nvidia-cudnn-cu13", "nvidia-cudnn-cu12", "nvidia-cudnn-cu11"]),
-        nccl: text(&["nvidia-nccl", "nvidia-nccl-cu13", "nvidia-nccl-cu12", "nvidia-nccl-cu11"]),
+        cudnn: text(&[
+            "nvidia-cudnn",
+            "nvidia-cudnn-cu13",
+            "nvidia-cudnn-cu12",
+            "nvidia-cudnn-cu11",
+        ]),
+        nccl: text(&[
+            "nvidia-nccl",
+            "nvidia-nccl-cu13",
+            "nvidia-nccl-cu12",
+            "nvidia-nccl-cu11",
+        ]),
         triton: text(&["triton", "pytorch-triton"]),
         lowest_driver: cuda.and_then(CudaVersion::lowest_driver),
     }
@@ -75,21 +85,78 @@ mod tests {
         name_versions(&wheels, "3.13.5-2", "2.41-12")
     }
 
-    /// torch, CUDA runtime's project and version, cuDNN, NCCL, triton, and the CUDA version and
+    /// torch, the CUDA runtime's project and version, cuDNN, NCCL, triton, and the CUDA version and
     /// lowest driver that follow. Versions from the metadata of the wheels themselves.
-    const RELEASES: [(&str, (&str, &str), &str, &str, &str, &str, &str); 7] = [
-        ("2.0.1", ("nvidia-cuda-runtime-cu11", "11.7.99"), "8.5.0.96", "2.14.3", "2.0.0", "11.7", "450.80.02"),
-        ("2.1.2", ("nvidia-cuda-runtime-cu12", "12.1.105"), "8.9.2.26", "2.18.1", "2.1.0", "12.1", "525.60.13"),
-        ("2.4.1", ("nvidia-cuda-runtime-cu12", "12.1.105"), "9.1.0.70", "2.20.5", "3.0.0", "12.1", "525.60.13"),
-        ("2.6.0", ("nvidia-cuda-runtime-cu12", "12.4.127"), "9.1.0.70", "2.21.5", "3.2.0", "12.4", "525.60.13"),
-        ("2.8.0", ("nvidia-cuda-runtime-cu12", "12.8.90"), "9.10.2.21", "2.27.3", "3.4.0", "12.8", "525.60.13"),
-        ("2.11.0", ("nvidia-cuda-runtime", "13.0.96"), "9.19.0.56", "2.28.9", "3.6.0", "13.0", "580.65.06"),
-        ("2.15.0", ("nvidia-cuda-runtime", "13.2.75"), "9.26.0.51", "2.30.7", "3.9.0", "13.2", "580.65.06"),
+    const RELEASES: [[&str; 7]; 7] = [
+        [
+            "2.0.1",
+            "nvidia-cuda-runtime-cu11 11.7.99",
+            "8.5.0.96",
+            "2.14.3",
+            "2.0.0",
+            "11.7",
+            "450.80.02",
+        ],
+        [
+            "2.1.2",
+            "nvidia-cuda-runtime-cu12 12.1.105",
+            "8.9.2.26",
+            "2.18.1",
+            "2.1.0",
+            "12.1",
+            "525.60.13",
+        ],
+        [
+            "2.4.1",
+            "nvidia-cuda-runtime-cu12 12.1.105",
+            "9.1.0.70",
+            "2.20.5",
+            "3.0.0",
+            "12.1",
+            "525.60.13",
+        ],
+        [
+            "2.6.0",
+            "nvidia-cuda-runtime-cu12 12.4.127",
+            "9.1.0.70",
+            "2.21.5",
+            "3.2.0",
+            "12.4",
+            "525.60.13",
+        ],
+        [
+            "2.8.0",
+            "nvidia-cuda-runtime-cu12 12.8.90",
+            "9.10.2.21",
+            "2.27.3",
+            "3.4.0",
+            "12.8",
+            "525.60.13",
+        ],
+        [
+            "2.11.0",
+            "nvidia-cuda-runtime 13.0.96",
+            "9.19.0.56",
+            "2.28.9",
+            "3.6.0",
+            "13.0",
+            "580.65.06",
+        ],
+        [
+            "2.15.0",
+            "nvidia-cuda-runtime 13.2.75",
+            "9.26.0.51",
+            "2.30.7",
+            "3.9.0",
+            "13.2",
+            "580.65.06",
+        ],
     ];
 
     #[test]
     fn releases_of_torch() {
-        for (torch, (runtime, version), cudnn, nccl, triton, cuda, driver) in RELEASES {
+        for [torch, runtime, cudnn, nccl, triton, cuda, driver] in RELEASES {
+            let (runtime, version) = runtime.split_once(' ').unwrap();
             let suffix = match cuda.split('.').next() {
                 Some("11") => "cu11",
                 Some("12") => "cu12",
@@ -110,7 +177,11 @@ mod tests {
             assert_eq!(versions.cudnn.as_deref(), Some(cudnn));
             assert_eq!(versions.nccl.as_deref(), Some(nccl));
             assert_eq!(versions.triton.as_deref(), Some(triton));
-            assert_eq!(versions.lowest_driver, Some(driver.parse().unwrap()), "torch {torch}");
+            assert_eq!(
+                versions.lowest_driver,
+                Some(driver.parse().unwrap()),
+                "torch {torch}"
+            );
         }
     }
 
@@ -127,14 +198,22 @@ mod tests {
             ("2.8.0+cuµ", None),
             ("2.8.0", None),
         ] {
-            assert_eq!(named(&[("torch", torch)]).cuda, cuda.map(|c| c.parse().unwrap()), "{torch}");
+            assert_eq!(
+                named(&[("torch", torch)]).cuda,
+                cuda.map(|c| c.parse().unwrap()),
+                "{torch}"
+            );
         }
     }
 
     #[test]
     fn what_is_not_there_is_absent() {
         let versions = named(&[("numpy", "2.5.5")]);
-        let expected = Versions { python: "3.13.5-2".into(), glibc: "2.41-12".into(), ..Versions::default() };
+        let expected = Versions {
+            python: "3.13.5-2".into(),
+            glibc: "2.41-12".into(),
+            ..Versions::default()
+        };
         assert_eq!(versions, expected);
     }
 }

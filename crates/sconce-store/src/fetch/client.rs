@@ -53,7 +53,12 @@ impl Client {
                     return Err(unusable("it holds no certificate".to_owned()));
                 }
                 let native = rustls_native_certs::load_native_certs();
-                all.extend(native.certs.iter().map(|der| Certificate::from_der(der).to_owned()));
+                all.extend(
+                    native
+                        .certs
+                        .iter()
+                        .map(|der| Certificate::from_der(der).to_owned()),
+                );
                 RootCerts::new_with_certs(&all)
             }
         };
@@ -121,7 +126,12 @@ impl Client {
         let (parts, body) = response.into_parts();
         let status = parts.status.as_u16();
         check_status(url, status, &parts.headers)?;
-        let header = |name: &str| parts.headers.get(name).map(|v| String::from_utf8_lossy(v.as_bytes()));
+        let header = |name: &str| {
+            parts
+                .headers
+                .get(name)
+                .map(|v| String::from_utf8_lossy(v.as_bytes()))
+        };
         if let Some(encoding) = header("content-encoding")
             && !encoding.eq_ignore_ascii_case("identity")
         {
@@ -194,8 +204,9 @@ impl Client {
                 .get("location")
                 .and_then(|v| v.to_str().ok())
                 .ok_or_else(|| no("it names no target"))?;
-            let (target, user) =
-                split_user(&join(&uri, location).ok_or_else(|| no("its target is not http or https"))?);
+            let (target, user) = split_user(
+                &join(&uri, location).ok_or_else(|| no("its target is not http or https"))?,
+            );
             let next: Uri = target.parse().map_err(|_| no("its target is not a URL"))?;
             if uri.scheme_str() == Some("https") && next.scheme_str() != Some("https") {
                 return Err(no("it leads from https to http"));

@@ -26,7 +26,9 @@ pub(super) fn split_user(url: &str) -> (String, Option<(String, String)>) {
     let Some(at) = url[start..end].rfind('@').map(|at| start + at) else {
         return (url.to_owned(), None);
     };
-    let (user, password) = url[start..at].split_once(':').unwrap_or((&url[start..at], ""));
+    let (user, password) = url[start..at]
+        .split_once(':')
+        .unwrap_or((&url[start..at], ""));
     let text = |part: &str| String::from_utf8_lossy(&percent_decode(part)).into_owned();
     (
         format!("{}{}", &url[..start], &url[at + 1..]),
@@ -143,7 +145,10 @@ mod tests {
     fn redirects_join() {
         let base: Uri = "https://example.org:8443/a/b/c?q=1".parse().unwrap();
         for (location, joined) in [
-            ("http://else.example.org/x", Some("http://else.example.org/x")),
+            (
+                "http://else.example.org/x",
+                Some("http://else.example.org/x"),
+            ),
             ("//else.example.org/x", Some("https://else.example.org/x")),
             ("/x?y", Some("https://example.org:8443/x?y")),
             ("x", Some("https://example.org:8443/a/b/x")),

@@ -113,9 +113,6 @@ impl Store {
             .collect();
         // The largest first: what begins last decides when all is done.
         missing.sort_by_key(|wheel| std::cmp::Reverse(wheel.size.unwrap_or(u64::MAX)));
-        if !missing.is_empty() {
-            progress.stage("download", missing.iter().map(|wheel| wheel.size).sum());
-        }
         let job = Job {
             store: self,
             fetcher,
@@ -200,7 +197,12 @@ impl Job<'_> {
     }
 
     /// The one pass.
-    fn stream(&self, wheel: &Wheel, content: &Path, writer: &mut Writer) -> Result<(), Stop<Failure>> {
+    fn stream(
+        &self,
+        wheel: &Wheel,
+        content: &Path,
+        writer: &mut Writer,
+    ) -> Result<(), Stop<Failure>> {
         let mut input = Input::hashed(self.open(wheel).map_err(Stop::Source)?);
         let mut tree = Tree::new(content, &self.layout, &wheel.name, writer);
         let unpacked = unpack(&mut input, &mut tree, self.limits, &HashMap::new());
@@ -240,7 +242,11 @@ impl Job<'_> {
     }
 
     /// Reads what is left and compares all of it with the lock.
-    fn verify<S: Source<Error = Failure>>(&self, wheel: &Wheel, input: Input<S>) -> Result<(), Failure> {
+    fn verify<S: Source<Error = Failure>>(
+        &self,
+        wheel: &Wheel,
+        input: Input<S>,
+    ) -> Result<(), Failure> {
         let most = wheel.size.unwrap_or(LARGEST);
         let Some((got, hash)) = input.drain(most)? else {
             return Err(Failure::Store(StoreError::Size {
@@ -264,8 +270,10 @@ impl Job<'_> {
     ) -> Result<(), Failure> {
         let path = work.join("wheel");
         let disk = |what| StoreError::disk(what, &path);
-        self.progress
-            .note(&format!("{} cannot be unpacked while it arrives", wheel.file));
+        self.progress.note(&format!(
+            "{} cannot be unpacked while it arrives",
+            wheel.file
+        ));
         let mut file = File::options()
             .read(true)
             .write(true)

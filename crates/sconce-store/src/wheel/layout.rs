@@ -98,7 +98,10 @@ impl Layout {
 
     /// `path` as `RECORD` names it: relative to `site-packages`.
     pub(super) fn recorded(&self, path: &str) -> String {
-        match path.strip_prefix(&self.site).and_then(|p| p.strip_prefix('/')) {
+        match path
+            .strip_prefix(&self.site)
+            .and_then(|p| p.strip_prefix('/'))
+        {
             Some(inside) => inside.to_owned(),
             None => {
                 let below = path.strip_prefix(self.venv).unwrap_or(path);
@@ -109,13 +112,16 @@ impl Layout {
 
     /// What belongs to the environment itself.
     pub(super) fn is_reserved(&self, path: &str) -> bool {
-        let Some(inside) = path.strip_prefix(self.venv).and_then(|p| p.strip_prefix('/')) else {
+        let Some(inside) = path
+            .strip_prefix(self.venv)
+            .and_then(|p| p.strip_prefix('/'))
+        else {
             return false;
         };
         inside == "pyvenv.cfg"
-            || inside.strip_prefix("bin/python").is_some_and(|rest| {
-                rest.bytes().all(|b| b.is_ascii_digit() || b == b'.')
-            })
+            || inside
+                .strip_prefix("bin/python")
+                .is_some_and(|rest| rest.bytes().all(|b| b.is_ascii_digit() || b == b'.'))
     }
 }
 

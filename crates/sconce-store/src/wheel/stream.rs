@@ -132,7 +132,11 @@ impl<S: Source> Reader<'_, S> {
         Ok(fixed)
     }
 
-    fn entry(&mut self, sink: &mut impl Sink, sizes: &HashMap<u64, u64>) -> Result<(), Stop<S::Error>> {
+    fn entry(
+        &mut self,
+        sink: &mut impl Sink,
+        sizes: &HashMap<u64, u64>,
+    ) -> Result<(), Stop<S::Error>> {
         let offset = self.input.offset();
         let fixed = self.fixed::<{ zip::LOCAL_LEN }>()?;
         let (name, extra) = zip::local_tail(&fixed);
@@ -148,7 +152,8 @@ impl<S: Source> Reader<'_, S> {
         } else {
             let size = (!entry.sizes_behind).then_some(entry.size);
             // A promise that the compressed bytes cannot keep gets no disk space set aside.
-            let likely = size.filter(|&size| size / BEST_RATIO <= entry.packed && size <= self.limits.bytes);
+            let likely =
+                size.filter(|&size| size / BEST_RATIO <= entry.packed && size <= self.limits.bytes);
             sink.begin(&entry.name, likely)?;
         }
         let mut out = Out {
@@ -242,7 +247,10 @@ impl<S: Source> Reader<'_, S> {
         while packed > 0 {
             let bytes = self.need(1)?;
             let room = out.room()?;
-            let n = bytes.len().min(room.len()).min(usize::try_from(packed).unwrap_or(usize::MAX));
+            let n = bytes
+                .len()
+                .min(room.len())
+                .min(usize::try_from(packed).unwrap_or(usize::MAX));
             room[..n].copy_from_slice(&bytes[..n]);
             out.filled(n, entry)?;
             self.input.take(n);
@@ -252,7 +260,11 @@ impl<S: Source> Reader<'_, S> {
         Ok(())
     }
 
-    fn inflate(&mut self, entry: &Entry, out: &mut Out<'_, impl Sink>) -> Result<(), Stop<S::Error>> {
+    fn inflate(
+        &mut self,
+        entry: &Entry,
+        out: &mut Out<'_, impl Sink>,
+    ) -> Result<(), Stop<S::Error>> {
         let broken = || ZipError::Data {
             name: entry.name.clone(),
         };
@@ -295,8 +307,12 @@ impl<S: Source> Reader<'_, S> {
     fn directory(mut self) -> Result<Vec<Listed>, Stop<S::Error>> {
         let no = |why: String| ZipError::Directory { why };
         let start = self.input.offset();
-        let by_offset: HashMap<u64, usize> =
-            self.seen.iter().enumerate().map(|(i, e)| (e.offset, i)).collect();
+        let by_offset: HashMap<u64, usize> = self
+            .seen
+            .iter()
+            .enumerate()
+            .map(|(i, e)| (e.offset, i))
+            .collect();
         let mut listed = vec![false; self.seen.len()];
         let mut entries = 0;
         while self.peek_signature()? == zip::CENTRAL {

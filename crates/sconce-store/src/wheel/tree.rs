@@ -10,12 +10,12 @@ use sha2::Digest as _;
 
 use super::error::WheelError;
 use super::layout::{Goal, Layout, check_name};
+use super::record;
 use super::record::Recorded;
 use super::script::{entry_points, with_interpreter};
 use super::stream::Sink;
 use super::write::{Writer, fixed_time};
 use super::zip::Listed;
-use super::record;
 
 /// Nobody's list of files is longer.
 const LARGEST_RECORD: usize = 256 << 20;
@@ -138,7 +138,13 @@ impl<'a> Tree<'a> {
     }
 
     /// Writes a file of our own making, or in place of the entry `entry`.
-    fn put(&mut self, path: &str, entry: String, bytes: &[u8], executable: bool) -> Result<(), WheelError> {
+    fn put(
+        &mut self,
+        path: &str,
+        entry: String,
+        bytes: &[u8],
+        executable: bool,
+    ) -> Result<(), WheelError> {
         self.make_parents(path)?;
         let full = self.root.join(path);
         let mode = if executable { 0o755 } else { 0o644 };
@@ -164,7 +170,10 @@ impl<'a> Tree<'a> {
     /// Makes the tree whole once every entry is there and the bytes are verified. `listed` is
     /// the archive's directory.
     pub(super) fn finish(mut self, listed: &[Listed]) -> Result<(), WheelError> {
-        let info = self.info.take().ok_or_else(|| Self::metadata("it has no .dist-info folder"))?;
+        let info = self
+            .info
+            .take()
+            .ok_or_else(|| Self::metadata("it has no .dist-info folder"))?;
         self.check_metadata(&info)?;
         self.make_executable(listed)?;
         let points = entry_points(self.entry_points.as_deref().unwrap_or_default())?;
@@ -179,13 +188,19 @@ impl<'a> Tree<'a> {
             // An entry point's script goes before one that the wheel ships, as with pip.
             if self.files.remove(&path).is_some() {
                 let full = self.root.join(&path);
-                fs::remove_file(&full).map_err(|source| WheelError::Write { path: full, source })?;
+                fs::remove_file(&full)
+                    .map_err(|source| WheelError::Write { path: full, source })?;
             }
             self.entry = format!("the script {}", point.name);
             self.put(&path, String::new(), point.text().as_bytes(), true)?;
         }
         let folder = format!("{}/{info}", self.layout.site());
-        self.put(&format!("{folder}/INSTALLER"), String::new(), b"sconce\n", false)?;
+        self.put(
+            &format!("{folder}/INSTALLER"),
+            String::new(),
+            b"sconce\n",
+            false,
+        )?;
         let recorded = record::parse(&String::from_utf8_lossy(&self.record));
         let own = format!("{folder}/RECORD");
         let text = self.record_text(&recorded, &own)?;
@@ -273,7 +288,11 @@ impl<'a> Tree<'a> {
                 (Some(digest), _) | (None, Some(&(digest, _))) => digest,
                 (None, None) => self.digest_of(path)?,
             };
-            lines.push(record::line(&self.layout.recorded(path), &digest, file.size));
+            lines.push(record::line(
+                &self.layout.recorded(path),
+                &digest,
+                file.size,
+            ));
         }
         lines.sort();
         Ok(lines.concat())
@@ -413,6 +432,9 @@ impl Sink for Tree<'_> {
 
 /// A project's name with case and separators made alike (the name normalisation specification).
 fn normalised(name: &str) -> String {
-    let parts: Vec<&str> = name.split(['-', '_', '.']).filter(|p| !p.is_empty()).collect();
+    let parts: Vec<&str> = name
+        .split(['-', '_', '.'])
+        .filter(|p| !p.is_empty())
+        .collect();
     parts.join("-").to_ascii_lowercase()
 }

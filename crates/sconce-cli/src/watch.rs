@@ -1,0 +1,126 @@
+//! What the program does while a run goes on: it records it.
+
+use std::path::PathBuf;
+use std::time::Instant;
+
+use sconce_host::{NvmlGpus, Roots, SampleTarget, Sampler};
+use sconce_record::Writer;
+use sconce_run::Watcher;
+use sconce_schema::event::{Ended, Event, Exit, OutOfMemory, Sample, Started, Unenforced};
+
+use crate::output;
+use crate::style::Style;
+
+/// Records one run, and says beforehand what cannot be enforced.
+pub(crate) struct Recorder<'a> {
+    runs: &'a std::path::Path,
+    started: Started,
+    quiet: bool,
+    style: Style,
+    unenforced: Vec<Unenforced>,
+    began: Instant,
+    writer: Option<Writer>,
+    sampler: Option<Sampler>,
+    /// Cards to read, once NVML is loaded.
+    gpu_indices: Vec<u32>,
+    /// Called once, at the first reading: work that may use what the command leaves idle.
+    idle_work: Option<Box<dyn FnOnce() + 'a>>,
+    /// The first thing that kept the record from being written.
+    pub(crate) lost: Option<sconce_record::RecordError>,
+}
+
+impl<'a> Recorder<'a> {
+    pub(crate) fn new(
+        runs: &'a std::path::Path,
+        started: Started,
+        quiet: bool,
+        idle_work: Option<Box<dyn FnOnce() + 'a>>,
+    ) -> Self {
+        Self {
+            runs,
+            gpu_indices: started.gpus.iter().map(|gpu| gpu.index).collect(),
+            started,
+            quiet,
+            style: Style::for_stderr(),
+            unenforced: Vec::new(),
+            began: Instant::now(),
+            writer: None,
+            sampler: None,
+            idle_work,
+            lost: None,
+        }
+    }
+
+    /// The folder of the record, if there is one.
+    pub(crate) fn path(&self) -> Option<PathBuf> {
+        self.writer.as_ref().map(|writer| writer.path().to_owned())
+    }
+
+    /// Ends the record of a command that was begun and could not be executed.
+    pub(crate) fn failed(&mut self, code: u8) {
+        if self.writer.is_some() {
+            self.ended(Exit::Code(code), None);
+        }
+    }
+
+    fn write(&mut self, event: &Event) {
+        let t_us = u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX);
+        if let Some(writer) = &mut self.writer
+            && let Err(error) = writer.event(t_us, event)
+        {
+            self.lost.get_or_insert(error);
+        }
+    }
+
+    fn sample(&mut self) -> Option<Sample> {
+        self.sampler.as_mut().map(Sampler::sample)
+    }
+}
+
+impl Watcher for Recorder<'_> {
+    fn unenforced(&mut self, what: &[Unenforced]) {
+        self.unenforced = what.to_vec();
+        for item in what.iter().filter(|_| !self.quiet) {
+            let what = self.style.warn(&format!("not enforced here: {}", item.what));
+            let hint = item.hint.as_ref().map(|hint| format!(" ({hint})")).unwrap_or_default();
+            output::say(&format!("{what}: {}{hint}", item.why));
+        }
+    }
+
+    fn started(&mut self, target: &SampleTarget) {
+        self.began = Instant::now();
+        match Writer::create(self.runs, &self.started) {
+            Ok(writer) => self.writer = Some(writer),
+            Err(error) => {
+                output::say(&self.style.warn(&format!("this run is not recorded: {error}")));
+            }
+        }
+        for item in std::mem::take(&mut self.unenforced) {
+            self.write(&Event::Unenforced(item));
+        }
+        let target = SampleTarget { gpus: self.gpu_indices.clone(), ..target.clone() };
+        self.sampler = Some(Sampler::new(&Roots::default(), target, None));
+    }
+
+    fn tick(&mut self) {
+        // Loading NVML takes too long for the way to the command's start.
+        if !self.gpu_indices.is_empty()
+            && let Some(sampler) = &mut self.sampler
+            && let Some(nvml) = NvmlGpus::load()
+        {
+            self.gpu_indices.clear();
+            sampler.set_gpus(Box::new(nvml));
+        }
+        if let Some(sample) = self.sample() {
+            self.write(&Event::Sample(Box::new(sample)));
+        }
+        if let Some(work) = self.idle_work.take() {
+            work();
+        }
+    }
+
+    fn ended(&mut self, exit: Exit, out_of_memory: Option<OutOfMemory>) {
+        let last = Box::new(self.sample().unwrap_or_default());
+        self.write(&Event::Ended(Ended { exit, last, out_of_memory }));
+    }
+}

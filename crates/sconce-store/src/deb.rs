@@ -1,1 +1,0 @@
-//! Debian packages to trees.
