@@ -44,7 +44,7 @@ impl Failure {
 pub(crate) enum CliError {
     #[error("there is no spec at {}", path.display())]
     NoSpec { path: std::path::PathBuf },
-    #[error("{}: {source}", path.display())]
+    #[error("{}", path.display())]
     Spec { path: std::path::PathBuf, source: sconce_schema::spec::SpecError },
     #[error("cannot {action} {}", path.display())]
     File { action: &'static str, path: std::path::PathBuf, source: std::io::Error },

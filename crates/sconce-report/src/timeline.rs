@@ -44,6 +44,8 @@ impl Timeline {
         if !(value.is_finite() && value >= 0.0) {
             return;
         }
+        // A reading stands for the time before it, so one at the very end of a bucket is in it.
+        let t_us = t_us.saturating_sub(1);
         while t_us / self.bucket_us >= BUCKETS as u64 {
             self.buckets = (self.buckets.chunks(2))
                 .map(|pair| pair.iter().copied().fold(Bucket::default(), Bucket::join))
@@ -72,9 +74,9 @@ impl Timeline {
     /// reading have that one. Without any reading there is nothing.
     #[must_use]
     pub fn columns(&self, columns: usize, span_us: u64) -> Vec<f64> {
-        let buckets = (span_us / self.bucket_us) as usize + 1;
-        // What was read after the span is left out; a timeline never has more than its buckets.
-        let count = buckets.min(BUCKETS);
+        // What was read after the span is left out.
+        let count =
+            (span_us.saturating_sub(1) / self.bucket_us).min(BUCKETS as u64 - 1) as usize + 1;
         let mean = |part: &[Bucket]| {
             let part = (part.iter().copied()).fold(Bucket::default(), Bucket::join);
             (part.readings > 0).then(|| part.sum / part.readings as f64)
@@ -114,13 +116,13 @@ mod tests {
     #[test]
     fn gaps_are_filled() {
         let mut timeline = Timeline::default();
-        timeline.add(50_000, 1.0);
-        timeline.add(150_000, 2.0);
+        timeline.add(100_000, 1.0);
+        timeline.add(200_000, 2.0);
         timeline.add(170_000, f64::NAN);
-        assert_eq!(timeline.columns(4, 199_999), [1.0, 1.0, 1.0, 2.0]);
-        assert_eq!(timeline.columns(6, 299_999), [1.0, 1.0, 1.0, 2.0, 2.0, 2.0]);
-        assert_eq!(timeline.columns(8, 199_999).len(), 8);
-        assert!(timeline.columns(0, 199_999).is_empty());
+        assert_eq!(timeline.columns(4, 200_000), [1.0, 1.0, 1.0, 2.0]);
+        assert_eq!(timeline.columns(6, 300_000), [1.0, 1.0, 1.0, 2.0, 2.0, 2.0]);
+        assert_eq!(timeline.columns(8, 200_000).len(), 8);
+        assert!(timeline.columns(0, 200_000).is_empty());
         assert!(Timeline::default().columns(3, 1).is_empty());
     }
 

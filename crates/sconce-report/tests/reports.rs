@@ -64,6 +64,8 @@ fn a_run_in_colour() {
         width: 100,
     };
     assert_snapshot!(shown(OUT_OF_MEMORY, colour).replace('\u{1b}', "\\e"));
+    assert_snapshot!(shown(CARDS, colour).replace('\u{1b}', "\\e"));
+    assert_snapshot!(terminal::runs(&listing(), colour).replace('\u{1b}', "\\e"));
 }
 
 #[test]
@@ -165,6 +167,17 @@ fn kills_in_words() {
         let line =
             format!(r#"{{"t_us":9,"event":"ended","exit":{exit},"last":{{}}{out_of_memory}}}"#);
         assert_eq!(ended(&line), words);
+    }
+}
+
+#[test]
+fn a_signal_that_no_kernel_has() {
+    for signal in [i32::MAX, i32::MIN, -1] {
+        let ended =
+            format!(r#"{{"t_us":9,"event":"ended","exit":{{"signal":{signal}}},"last":{{}}}}"#);
+        let report = report(&format!("{}{ended}\n", beginning(DIGITS, 3)));
+        let value: serde_json::Value = serde_json::from_str(&json::report(&report)).unwrap();
+        assert_eq!(value["end"]["signal"], signal);
     }
 }
 

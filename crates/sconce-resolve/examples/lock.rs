@@ -52,12 +52,15 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let mut words = std::env::args().skip(1);
     let (mut plain, mut system, mut python, mut architecture, mut previous, mut upgrade) =
         (Vec::new(), Vec::new(), None, None, None, false);
+    let (mut requirements, mut pyproject) = (None, None);
     while let Some(word) = words.next() {
         match word.as_str() {
             "--system" => system.extend(words.next()),
             "--python" => python = words.next(),
             "--architecture" => architecture = words.next(),
             "--previous" => previous = words.next(),
+            "--requirements" => requirements = words.next().map(PathBuf::from),
+            "--pyproject" => pyproject = words.next().map(PathBuf::from),
             "--upgrade" => upgrade = true,
             _ => plain.push(word),
         }
@@ -75,7 +78,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         python,
         requirements: sconce_resolve::python::compile::Requirements {
             packages: packages.to_vec(),
-            ..Default::default()
+            file: requirements,
+            pyproject,
         },
         folder: std::env::current_dir()?,
         system_packages: system,

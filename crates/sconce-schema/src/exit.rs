@@ -34,5 +34,5 @@ pub const NOT_FOUND: u8 = 127;
 /// The code for a command that was ended by `signal`: 128 + its number, as shells do.
 #[must_use]
 pub fn signalled(signal: i32) -> u8 {
-    u8::try_from(128 + signal).unwrap_or(255)
+    u8::try_from(signal.saturating_add(128)).unwrap_or(255)
 }

@@ -45,7 +45,7 @@ pub struct Target {
 
 /// Named versions. An absent one is absent from the environment, not unknown.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+#[serde(rename_all = "kebab-case")]
 pub struct Versions {
     /// The full version of the interpreter's Debian package, `3.13.5-2+deb13u5`.
     pub python: String,

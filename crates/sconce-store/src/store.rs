@@ -249,9 +249,11 @@ fn check_version(root: &Path) -> Result<(), StoreError> {
             }),
         },
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
-            // Whole or not at all, also when two processes come at once.
-            let fresh = root.join(format!("version.{}", std::process::id()));
+            // Whole or not at all, and by one at a time: the lock is the folder's own.
+            let fresh = root.join("version.new");
             let write = || {
+                let lock = fs::File::open(root)?;
+                lock.lock()?;
                 let mut file = fs::File::create(&fresh)?;
                 writeln!(file, "{FORMAT}")?;
                 file.sync_all()?;

@@ -8,11 +8,11 @@ use crate::words::{duration, percent};
 /// A row for each card and the rows below it; without cards, a row that says so.
 pub(super) fn rows(page: &mut Page, report: &Report) {
     if report.cards.is_empty() {
-        let driver = match report.started.host.driver {
-            Some(_) => "none given to the run",
-            None => "none · no NVIDIA driver here",
-        };
-        page.row("cards", [plain(driver)]);
+        let mut parts = vec![plain("none")];
+        if report.started.host.driver.is_none() {
+            parts.push(plain("no NVIDIA driver here"));
+        }
+        page.row("cards", parts);
     }
     for card in &report.cards {
         page.row(&format!("card {}", card.summary.index), head(card));
@@ -80,9 +80,14 @@ fn held_back(card: &Card) -> Vec<Part> {
     }
     (card.throttled.iter())
         .map(|(reason, share)| {
+            let words = match reason.split_once('-') {
+                Some(("sw", rest)) => format!("software {rest}"),
+                Some(("hw", rest)) => format!("hardware {rest}"),
+                _ => reason.clone(),
+            };
             let text = format!(
                 "{} {} of the time",
-                reason.replace('-', " "),
+                words.replace('-', " "),
                 percent(*share)
             );
             toned(text, Tone::Warning)

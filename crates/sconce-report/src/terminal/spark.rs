@@ -3,9 +3,10 @@
 use crate::model::Report;
 use crate::timeline::Timeline;
 
-const LEVELS: [char; 8] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇', '█'];
+/// Without the full block, which would touch the line above.
+const LEVELS: [char; 7] = ['▁', '▂', '▃', '▄', '▅', '▆', '▇'];
 /// With fewer readings a graph says less than the figures beside it.
-const FEWEST: usize = 4;
+const FEWEST: usize = 6;
 const WIDEST: usize = 60;
 
 /// The timeline in at most `room` characters, from the run's beginning to its end, so that the
@@ -20,8 +21,12 @@ pub(super) fn spark(timeline: &Timeline, report: &Report, room: usize) -> Option
     let columns = timeline.columns(columns, report.wall_us);
     let top = columns.iter().copied().fold(0.0, f64::max);
     let level = |value: f64| {
-        let eighths = if top > 0.0 { value / top * 8.0 } else { 0.0 };
-        LEVELS[(eighths.ceil() as usize).clamp(1, 8) - 1]
+        let height = if top > 0.0 {
+            value / top * LEVELS.len() as f64
+        } else {
+            0.0
+        };
+        LEVELS[(height.ceil() as usize).clamp(1, LEVELS.len()) - 1]
     };
     let line: String = columns.into_iter().map(level).collect();
     (!line.is_empty()).then_some(line)
@@ -52,15 +57,15 @@ mod tests {
 
     #[test]
     fn it_rises_to_its_own_peak() {
-        assert_eq!(drawn(&[0, 1, 2, 3, 4, 5, 6, 7], 60).unwrap(), "▁▂▃▄▅▆▇█");
-        assert_eq!(drawn(&[0; 5], 60).unwrap(), "▁▁▁▁▁");
+        assert_eq!(drawn(&[0, 1, 2, 3, 4, 5, 6, 7], 60).unwrap(), "▁▁▂▃▄▅▆▇");
+        assert_eq!(drawn(&[0; 6], 60).unwrap(), "▁▁▁▁▁▁");
         assert_eq!(drawn(&[1; 500], 60).unwrap().chars().count(), 60);
         assert_eq!(drawn(&[1; 500], 20).unwrap().chars().count(), 20);
     }
 
     #[test]
     fn few_readings_are_no_graph() {
-        assert_eq!(drawn(&[1, 2, 3], 60), None);
-        assert_eq!(drawn(&[1; 9], 3), None);
+        assert_eq!(drawn(&[1, 2, 3, 4, 5], 60), None);
+        assert_eq!(drawn(&[1; 9], 5), None);
     }
 }

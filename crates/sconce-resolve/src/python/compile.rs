@@ -305,6 +305,14 @@ fn preferences(keep: &[Wheel]) -> String {
 /// failure may come out as a more general kind, with the same text.
 fn classify(stderr: String) -> CompileError {
     let says = |phrases: &[&str]| phrases.iter().any(|phrase| stderr.contains(phrase));
+    // An index that could not be asked is named in a hint below a text that says the project is
+    // not there.
+    if says(&[
+        "lack of valid authentication credentials",
+        "the network was disabled",
+    ]) {
+        return CompileError::Fetch { stderr };
+    }
     if says(&["No solution found"]) {
         let kind = if says(&[
             "was not found in the package registry",
@@ -408,6 +416,14 @@ mod tests {
             ),
             (
                 "error: Request failed after 3 retries in 6.4s\n  cause: Failed to fetch: http://127.0.0.1:1/simple/pyspark/",
+                exit::FETCH,
+            ),
+            (
+                "error: No solution found when resolving dependencies\n  cause: Because mypkg was not found in the package registry and you require mypkg, we can conclude that your requirements are unsatisfiable.\n\nhint: An index URL (http://localhost:8799/simple) could not be queried due to a lack of valid authentication credentials (401 Unauthorized)",
+                exit::FETCH,
+            ),
+            (
+                "error: No solution found when resolving dependencies\n  cause: Because six was not found in the cache and you require six, we can conclude that your requirements are unsatisfiable.\n\nhint: Packages were unavailable because the network was disabled. When the network is disabled, registry packages may only be read from the cache.",
                 exit::FETCH,
             ),
             (

@@ -144,7 +144,7 @@ mod tests {
         ],
         [
             "2.15.0",
-            "nvidia-cuda-runtime 13.2.75",
+            "nvidia-cuda-runtime 13.2.86",
             "9.26.0.51",
             "2.30.7",
             "3.9.0",
@@ -191,7 +191,7 @@ mod tests {
             ("2.8.0+cu126", Some("12.6")),
             ("1.13.1+cu117", Some("11.7")),
             ("2.11.0+cu130", Some("13.0")),
-            ("2.9.0+cu128.with.pypi.cudnn", Some("12.8")),
+            ("2.9.0+cu128.with.cudnn", Some("12.8")),
             ("2.8.0+cpu", None),
             ("2.8.0+cu", None),
             ("2.8.0+cu1", None),

@@ -161,6 +161,12 @@ pub(super) fn out_of_memory(files: &dyn Files, folder: &Folder) -> Option<(u64, 
         return None;
     }
     let kills = keyed(&files.read(&folder.path.join("memory.oom_control")).ok()?, "oom_kill")?;
-    let hits = files.read(&folder.path.join("memory.failcnt")).unwrap_or_default();
-    Some((kills, hits.trim().parse::<u64>().is_ok_and(|hits| hits > 0)))
+    // failcnt will not do: where the limit of memory with swap is the same, as here, kernel 6.18
+    // counts a hit in neither memory.failcnt nor memory.memsw.failcnt. The peak stands at the limit.
+    let number = |name: &str| -> Option<u64> {
+        files.read(&folder.path.join(name)).ok()?.trim().parse().ok()
+    };
+    let peak = number("memory.max_usage_in_bytes");
+    let hit = peak.zip(number("memory.limit_in_bytes")).is_some_and(|(peak, limit)| peak >= limit);
+    Some((kills, hit))
 }

@@ -1,0 +1,10 @@
+//! The store and the fetcher from outside, against a server that misbehaves on request.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+mod archive;
+mod debs;
+mod fetching;
+mod interrupted;
+mod server;
+mod store;
+mod wheels;

@@ -1,0 +1,314 @@
+//! The store itself: versions, trust, several users at once, full disks.
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use sconce_schema::{Hint as _, NoProgress, exit};
+use sconce_store::{BuildError, Store, StoreError};
+
+use crate::archive::{demo_with, entry, locked, sha256};
+use crate::fetching::{fetcher, noise};
+use crate::server::Server;
+
+#[test]
+fn a_newer_store_is_left_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    fs::write(folder.path().join("version"), "2\n").unwrap();
+    let e = Store::open(folder.path()).unwrap_err();
+    assert!(
+        matches!(
+            e,
+            StoreError::Newer {
+                found: 2,
+                known: 1,
+                ..
+            }
+        ),
+        "{e:?}"
+    );
+    assert_eq!(e.exit_code(), exit::STORE);
+    let names: Vec<_> = fs::read_dir(folder.path())
+        .unwrap()
+        .map(|e| e.unwrap().file_name())
+        .collect();
+    assert_eq!(names, ["version"]);
+    fs::write(folder.path().join("version"), "a diary").unwrap();
+    let e = Store::open(folder.path()).unwrap_err();
+    assert!(matches!(e, StoreError::Version { .. }), "{e:?}");
+}
+
+#[test]
+fn a_store_is_its_owners_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let root = folder.path().join("a/b/store");
+    let store = Store::open(&root).unwrap();
+    for path in ["a", "a/b", "a/b/store", "a/b/store/items"] {
+        let mode = fs::metadata(folder.path().join(path))
+            .unwrap()
+            .permissions()
+            .mode();
+        assert_eq!(mode & 0o777, 0o700, "{path}");
+    }
+    assert!(store.root().is_absolute());
+    assert_eq!(fs::read_to_string(root.join("version")).unwrap(), "1\n");
+    Store::open(&root).unwrap();
+}
+
+#[test]
+fn blobs_are_found_by_their_digest() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path()).unwrap();
+    let bytes = noise(700_000);
+    let digest = sha256(&bytes);
+    let server = Server::file(bytes.clone());
+    assert_eq!(store.blob(&digest), None);
+    let size = Some(bytes.len() as u64);
+    let path = store
+        .fetch_blob(&fetcher(), &server.url("x.deb"), &digest, size, &NoProgress)
+        .unwrap();
+    assert!(fs::read(&path).unwrap() == bytes);
+    assert_eq!(store.blob(&digest), Some(path.clone()));
+    store
+        .fetch_blob(&fetcher(), &server.url("x.deb"), &digest, None, &NoProgress)
+        .unwrap();
+    assert_eq!(server.requests().len(), 1);
+    assert_eq!(store.put_blob(&bytes, &digest).unwrap(), path);
+    let usage = store.usage().unwrap();
+    assert_eq!(usage.kinds["blob"].0, 1);
+    assert!(usage.kinds["blob"].1.0 >= 700_000);
+}
+
+#[test]
+fn blobs_with_other_bytes_are_not_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path()).unwrap();
+    let digest = sha256(b"expected");
+    let server = Server::file(b"received".to_vec());
+    let fetch = |size| {
+        store
+            .fetch_blob(&fetcher(), &server.url("x"), &digest, size, &NoProgress)
+            .unwrap_err()
+    };
+    assert!(matches!(fetch(None), StoreError::Hash { .. }));
+    assert!(matches!(fetch(Some(8)), StoreError::Hash { .. }));
+    assert!(matches!(
+        fetch(Some(9)),
+        StoreError::Size {
+            expected: 9,
+            found: 8,
+            ..
+        }
+    ));
+    let e = store.put_blob(b"received", &digest).unwrap_err();
+    assert!(matches!(e, StoreError::Hash { .. }));
+    assert_eq!(store.blob(&digest), None);
+    assert!(store.usage().unwrap().kinds.is_empty());
+    assert_eq!(fs::read_dir(store.root().join("tmp")).unwrap().count(), 0);
+}
+
+#[test]
+fn trees_are_built_once_by_whoever_comes_first() {
+    let folder = tempfile::tempdir().unwrap();
+    let built = AtomicUsize::new(0);
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                let store = Store::open(folder.path()).unwrap();
+                let path = store
+                    .build_tree("system", "key-1", |dir| {
+                        built.fetch_add(1, Ordering::Relaxed);
+                        fs::write(dir.join("a"), b"a")
+                    })
+                    .unwrap();
+                assert_eq!(fs::read(path.join("a")).unwrap(), b"a");
+                assert_eq!(store.tree("system", "key-1"), Some(path));
+            });
+        }
+    });
+    assert_eq!(built.into_inner(), 1);
+}
+
+#[test]
+fn a_failed_build_leaves_nothing() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path()).unwrap();
+    let e = store
+        .build_tree("system", "x", |dir| {
+            fs::create_dir(dir.join("locked")).unwrap();
+            fs::write(dir.join("locked/a"), b"a").unwrap();
+            fs::set_permissions(dir.join("locked"), fs::Permissions::from_mode(0o500)).unwrap();
+            Err("no")
+        })
+        .unwrap_err();
+    assert!(matches!(e, BuildError::Build("no")));
+    assert_eq!(store.tree("system", "x"), None);
+    assert_eq!(fs::read_dir(store.root().join("tmp")).unwrap().count(), 0);
+    store
+        .build_tree("system", "x", |_| Ok::<_, String>(()))
+        .unwrap();
+}
+
+#[test]
+fn names_cannot_lead_out_of_the_store() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path()).unwrap();
+    for key in ["", "..", ".x", "a/b", "a~b", "a b", &"x".repeat(200)] {
+        let e = store
+            .build_tree("kind", key, |_| Ok::<_, String>(()))
+            .unwrap_err();
+        assert!(
+            matches!(e, BuildError::Store(StoreError::Name { .. })),
+            "{key}"
+        );
+        assert_eq!(store.tree("kind", key), None);
+    }
+}
+
+/// Makes the item look as if another boot had written it.
+fn another_boot(store: &Store) {
+    fs::write(store.root().join("items/system/x/boot"), "0").unwrap();
+}
+
+#[test]
+fn what_the_disk_did_not_confirm_does_not_outlive_the_boot() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path()).unwrap();
+    let build = |text: &'static str| {
+        store
+            .build_tree("system", "x", |dir| fs::write(dir.join("a"), text))
+            .unwrap()
+    };
+    build("one");
+    another_boot(&store);
+    assert_eq!(store.tree("system", "x"), None);
+    assert_eq!(
+        store.sync().unwrap().items,
+        0,
+        "syncing does not make it good"
+    );
+    assert_eq!(store.tree("system", "x"), None);
+    let path = build("two");
+    assert_eq!(fs::read_to_string(path.join("a")).unwrap(), "two");
+
+    assert_eq!(store.sync().unwrap().items, 1);
+    assert_eq!(store.sync().unwrap().items, 0);
+    another_boot(&store);
+    assert_eq!(store.tree("system", "x"), Some(path));
+}
+
+#[test]
+fn work_of_the_dead_is_removed_and_work_of_the_living_is_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path()).unwrap();
+    let left = folder.path().join("tmp/wheel~dead");
+    fs::create_dir(&left).unwrap();
+    fs::write(left.join("x"), b"x").unwrap();
+    store
+        .build_tree("system", "alive", |dir| {
+            fs::write(dir.join("a"), b"a")?;
+            Store::open(folder.path()).unwrap();
+            assert!(dir.join("a").exists());
+            Ok::<_, std::io::Error>(())
+        })
+        .unwrap();
+    assert!(!left.exists());
+}
+
+#[test]
+fn two_threads_want_the_same_wheel() {
+    let bytes = demo_with(vec![entry("demo/large.bin", &noise(2_000_000))]);
+    let server = Server::file(bytes.clone());
+    let folder = tempfile::tempdir().unwrap();
+    let wheels = [locked(&server.url("demo.whl"), &bytes)];
+    let trees: Vec<_> = std::thread::scope(|scope| {
+        let work: Vec<_> = (0..3)
+            .map(|_| {
+                scope.spawn(|| {
+                    let store = Store::open(folder.path()).unwrap();
+                    store
+                        .ensure_wheels(&fetcher(), &wheels, "3.13", &NoProgress)
+                        .unwrap()
+                })
+            })
+            .collect();
+        work.into_iter().map(|one| one.join().unwrap()).collect()
+    });
+    assert!(trees.windows(2).all(|pair| pair[0] == pair[1]));
+    assert_eq!(server.requests().len(), 1);
+}
+
+/// A file system of 4 MiB; `None`, with the reason printed, where none can be mounted.
+struct SmallDisk(tempfile::TempDir);
+
+impl SmallDisk {
+    #[expect(clippy::print_stderr, reason = "a test that is skipped says so")]
+    fn mount() -> Option<Self> {
+        let folder = tempfile::tempdir().unwrap();
+        let mounted = rustix::mount::mount(
+            "tmpfs",
+            folder.path(),
+            "tmpfs",
+            rustix::mount::MountFlags::empty(),
+            Some(c"size=4m"),
+        );
+        match mounted {
+            Ok(()) => Some(Self(folder)),
+            Err(e) => {
+                eprintln!("skipped: a small disk cannot be mounted here ({e})");
+                None
+            }
+        }
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        rustix::mount::unmount(self.0.path(), rustix::mount::UnmountFlags::DETACH).unwrap();
+    }
+}
+
+#[test]
+fn a_full_disk_is_said_and_leaves_nothing() {
+    let Some(disk) = SmallDisk::mount() else {
+        return;
+    };
+    let store = Store::open(disk.0.path()).unwrap();
+    let files = [
+        entry("demo/large.bin", &noise(9_000_000)),
+        entry("demo/zeros.bin", &vec![0; 9_000_000]),
+    ];
+    for file in files {
+        let bytes = demo_with(vec![file]);
+        let server = Server::file(bytes.clone());
+        let wheel = locked(&server.url("demo.whl"), &bytes);
+        let e = store
+            .ensure_wheels(&fetcher(), &[wheel], "3.13", &NoProgress)
+            .unwrap_err();
+        assert_eq!(e.exit_code(), exit::STORE, "{e:?}");
+        assert!(e.hint().unwrap().contains("the disk is full"), "{e:?}");
+    }
+    let bytes = noise(5_000_000);
+    let server = Server::file(bytes.clone());
+    let e = store
+        .fetch_blob(
+            &fetcher(),
+            &server.url("x"),
+            &sha256(&bytes),
+            None,
+            &NoProgress,
+        )
+        .unwrap_err();
+    assert_eq!(e.exit_code(), exit::STORE, "{e:?}");
+    assert!(e.hint().unwrap().contains("the disk is full"), "{e:?}");
+    assert_eq!(fs::read_dir(store.root().join("tmp")).unwrap().count(), 0);
+    // And with room again it works, on a file system without direct writes.
+    let bytes = demo_with(vec![entry("demo/large.bin", &noise(2_000_000))]);
+    let server = Server::file(bytes.clone());
+    let wheel = locked(&server.url("demo.whl"), &bytes);
+    let trees = store
+        .ensure_wheels(&fetcher(), &[wheel], "3.13", &NoProgress)
+        .unwrap();
+    let large = trees[0].join("opt/venv/lib/python3.13/site-packages/demo/large.bin");
+    assert!(fs::read(large).unwrap() == noise(2_000_000));
+}
