@@ -102,7 +102,9 @@ impl Workshop<'_> {
             path_folders: std::env::var_os("PATH")
                 .map(|path| std::env::split_paths(&path).collect())
                 .unwrap_or_default(),
-            environment: std::env::vars_os().collect(),
+            environment: std::env::vars_os()
+                .chain(self.global.offline.then(|| ("UV_OFFLINE".into(), "1".into())))
+                .collect(),
             uv: UvSource { path_uv: places::program("uv"), pip },
             pip_index: match crate::pip::uv_is_configured() {
                 true => IndexSettings::default(),

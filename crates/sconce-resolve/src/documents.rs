@@ -10,6 +10,12 @@ pub trait Documents: Send + Sync {
     /// have is [`FetchError::NotFound`].
     fn get(&self, url: &str, limit_bytes: u64) -> Result<Vec<u8>, FetchError>;
 
+    /// The size of what is under `url`, where it can be had without its bytes.
+    fn size(&self, url: &str) -> Option<u64> {
+        let _ = url;
+        None
+    }
+
     /// The bytes with this digest, where an earlier [`Documents::keep`] still holds them. The
     /// caller checks the digest.
     fn kept(&self, sha256: &Sha256) -> Option<Vec<u8>> {
@@ -35,6 +41,10 @@ pub struct StoreDocuments<'a> {
 impl Documents for StoreDocuments<'_> {
     fn get(&self, url: &str, limit_bytes: u64) -> Result<Vec<u8>, FetchError> {
         self.fetcher.get(url, limit_bytes)
+    }
+
+    fn size(&self, url: &str) -> Option<u64> {
+        self.fetcher.size(url).ok().flatten()
     }
 
     fn kept(&self, sha256: &Sha256) -> Option<Vec<u8>> {

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
-use std::sync::mpsc;
+use std::sync::{Mutex, PoisonError, mpsc};
 use std::time::SystemTime;
 
 use sconce_schema::lock::{Deb, FORMAT, Lock, Target as LockTarget, Wheel};
@@ -135,7 +135,9 @@ pub fn lock(
                 target,
                 keep: previous.map_or(&[], |lock| &lock.wheels),
             };
-            Ok(compile.run(&input.requirements)?)
+            let mut wheels = compile.run(&input.requirements)?;
+            add_sizes(&mut wheels, env.documents);
+            Ok(wheels)
         });
         let debian = resolve_debian(input, env, codename, machine, previous, progress, send);
         let wheels = wheels
@@ -167,6 +169,25 @@ pub fn lock(
             debs,
         })
     })
+}
+
+/// How many servers' answers are waited for at once.
+const SIZE_CONNECTIONS: usize = 8;
+
+/// Asks for the sizes that the index did not tell: a download is planned by them, largest first.
+fn add_sizes(wheels: &mut [Wheel], documents: &dyn Documents) {
+    let missing: Mutex<Vec<&mut Wheel>> =
+        Mutex::new(wheels.iter_mut().filter(|wheel| wheel.size.is_none()).collect());
+    let next = || missing.lock().unwrap_or_else(PoisonError::into_inner).pop();
+    std::thread::scope(|scope| {
+        for _ in 0..SIZE_CONNECTIONS {
+            scope.spawn(|| {
+                while let Some(wheel) = next() {
+                    wheel.size = documents.size(&wheel.url);
+                }
+            });
+        }
+    });
 }
 
 fn codename(release: &str) -> Result<&str, ResolveError> {

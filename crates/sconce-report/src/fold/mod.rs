@@ -89,7 +89,15 @@ impl Fold {
             Event::Ended(ended) => {
                 self.end = Some(ended.exit.into());
                 self.out_of_memory = ended.out_of_memory;
-                self.sample(t_us, &ended.last);
+                // Nobody is left to be counted then: 0 processes is no peak of the run's.
+                let last = Sample {
+                    processes: None,
+                    threads: None,
+                    rss: None,
+                    pss: None,
+                    ..*ended.last
+                };
+                self.sample(t_us, &last);
             }
         }
     }

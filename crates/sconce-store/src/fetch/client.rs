@@ -29,6 +29,18 @@ impl std::fmt::Debug for Client {
     }
 }
 
+/// What is asked of a server.
+#[derive(Debug, Clone, Copy)]
+enum Method {
+    /// The bytes from an offset on.
+    Get {
+        /// The offset.
+        from: u64,
+    },
+    /// The headers alone.
+    Head,
+}
+
 /// An answer whose status was good.
 pub(super) struct Answer {
     /// Offset of the first byte that `source` gives.
@@ -122,7 +134,7 @@ impl Client {
         if self.config.offline {
             return Err(FetchError::Offline { url: shown(url) });
         }
-        let response = self.follow(url, from)?;
+        let response = self.follow(Method::Get { from }, url)?;
         let (parts, body) = response.into_parts();
         let status = parts.status.as_u16();
         check_status(url, status, &parts.headers)?;
@@ -163,9 +175,27 @@ impl Client {
         }
     }
 
+    /// The size of what `url` names, where the server tells it without sending it.
+    pub(super) fn size(&self, url: &str) -> Result<Option<u64>, FetchError> {
+        if url.starts_with("file:") {
+            return Ok(open_file(url, 0)?.total);
+        }
+        if self.config.offline {
+            return Err(FetchError::Offline { url: shown(url) });
+        }
+        let response = self.follow(Method::Head, url)?;
+        check_status(url, response.status().as_u16(), response.headers())?;
+        let length = response.headers().get("content-length");
+        Ok(length.and_then(|v| v.to_str().ok()).and_then(|v| v.parse().ok()))
+    }
+
     /// Sends the request and follows redirects. Each hop gets the credentials of its own host and
     /// no others.
-    fn follow(&self, url: &str, from: u64) -> Result<ureq::http::Response<ureq::Body>, FetchError> {
+    fn follow(
+        &self,
+        method: Method,
+        url: &str,
+    ) -> Result<ureq::http::Response<ureq::Body>, FetchError> {
         let (mut at, mut own) = split_user(url);
         let bad = |why| FetchError::BadUrl {
             url: shown(url),
@@ -184,8 +214,11 @@ impl Client {
                 Some("https") => self.https.as_ref().unwrap_or(&self.direct),
                 _ => return Err(bad("its scheme is not http, https or file")),
             };
-            let mut request = agent.get(&uri);
-            if from > 0 {
+            let mut request = match method {
+                Method::Get { .. } => agent.get(&uri),
+                Method::Head => agent.head(&uri),
+            };
+            if let Method::Get { from: from @ 1.. } = method {
                 request = request.header("range", format!("bytes={from}-"));
             }
             if let Some(basic) = self.basic(host, own.as_ref()) {

@@ -143,6 +143,15 @@ impl Fetcher {
         }
     }
 
+    /// The size in bytes of what `url` names, where the server tells it without sending it. Asked
+    /// once: a size is a help for planning, and its absence is no failure.
+    ///
+    /// # Errors
+    /// Every [`FetchError`] that says why there is no answer.
+    pub fn size(&self, url: &str) -> Result<Option<u64>, FetchError> {
+        self.client.size(url)
+    }
+
     /// The bytes under `url` from `from_offset` on, as a stream that mends itself.
     ///
     /// # Errors
