@@ -152,7 +152,10 @@ pub enum Wrong {
 }
 
 fn names(list: &[Unenforced]) -> String {
-    let each: Vec<_> = list.iter().map(|u| format!("{}: {}", u.what, u.why)).collect();
+    let each: Vec<_> = list
+        .iter()
+        .map(|u| format!("{}: {}", u.what, u.why))
+        .collect();
     each.join("; ")
 }
 
@@ -168,16 +171,35 @@ impl RunError {
     pub(crate) fn inside(failure: Failure) -> Self {
         let error = io::Error::from_raw_os_error;
         match failure {
-            Failure::Step { doing, errno } => Self::Setup { doing, source: error(errno) },
-            Failure::Overlay { layers, scratch, errno } => Self::Overlay {
+            Failure::Step { doing, errno } => Self::Setup {
+                doing,
+                source: error(errno),
+            },
+            Failure::Overlay {
+                layers,
+                scratch,
+                errno,
+            } => Self::Overlay {
                 layers,
                 scratch,
                 source: error(errno),
             },
-            Failure::Source { path, errno } => Self::MountSource { path, source: error(errno) },
-            Failure::Target { path, errno } => Self::MountTarget { path, source: error(errno) },
-            Failure::Layer { path, errno } => Self::Layer { path, source: error(errno) },
-            Failure::Workdir { path, errno } => Self::Workdir { path, source: error(errno) },
+            Failure::Source { path, errno } => Self::MountSource {
+                path,
+                source: error(errno),
+            },
+            Failure::Target { path, errno } => Self::MountTarget {
+                path,
+                source: error(errno),
+            },
+            Failure::Layer { path, errno } => Self::Layer {
+                path,
+                source: error(errno),
+            },
+            Failure::Workdir { path, errno } => Self::Workdir {
+                path,
+                source: error(errno),
+            },
             Failure::NotFound { command, searched } => Self::NotFound { command, searched },
             Failure::NotExecutable { path, errno } => Self::NotExecutable {
                 path,

@@ -67,7 +67,11 @@ fn namespace_of(pid: i32, uid_map: &str, gid_map: &str) -> io::Result<OwnedFd> {
         rustix::io::write(&file, text.as_bytes())?;
     }
     let path = format!("/proc/{pid}/ns/user");
-    Ok(rustix::fs::open(path, OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty())?)
+    Ok(rustix::fs::open(
+        path,
+        OFlags::RDONLY | OFlags::CLOEXEC,
+        Mode::empty(),
+    )?)
 }
 
 /// The lines of a map in which `a` and `b` change places: on disk, as seen, how many.
@@ -97,7 +101,14 @@ mod tests {
 
     #[test]
     fn two_ids_change_places_and_nobody_is_lost() {
-        for (a, b) in [(0, 1000), (1000, 0), (999, 1000), (1001, 1000), (1000, 1000), (65_534, 0)] {
+        for (a, b) in [
+            (0, 1000),
+            (1000, 0),
+            (999, 1000),
+            (1001, 1000),
+            (1000, 1000),
+            (65_534, 0),
+        ] {
             let lines: Vec<[u64; 3]> = swap(a, b)
                 .lines()
                 .map(|line| {
@@ -107,7 +118,10 @@ mod tests {
                 .collect();
             let seen = |disk: u32| {
                 let disk = u64::from(disk);
-                let line = lines.iter().find(|l| (l[0]..l[0] + l[2]).contains(&disk)).unwrap();
+                let line = lines
+                    .iter()
+                    .find(|l| (l[0]..l[0] + l[2]).contains(&disk))
+                    .unwrap();
                 line[1] + disk - line[0]
             };
             assert_eq!(seen(a), u64::from(b));

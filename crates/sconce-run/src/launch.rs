@@ -70,8 +70,13 @@ pub(crate) fn launch(
         inherited,
     };
     let flags = namespaces.map_or(0, |n| {
-        let always = libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
-        let user = if n.user.is_some() { libc::CLONE_NEWUSER } else { 0 };
+        let always =
+            libc::CLONE_NEWNS | libc::CLONE_NEWPID | libc::CLONE_NEWIPC | libc::CLONE_NEWUTS;
+        let user = if n.user.is_some() {
+            libc::CLONE_NEWUSER
+        } else {
+            0
+        };
         let network = if n.network { libc::CLONE_NEWNET } else { 0 };
         always | user | network
     });
@@ -154,7 +159,8 @@ impl Child<'_> {
         }
         let program = if self.sealed {
             let flags = OpenTreeFlags::OPEN_TREE_CLONE | OpenTreeFlags::OPEN_TREE_CLOEXEC;
-            let tree = open_tree(CWD, self.program, flags).map_err(|e| ("clone the mount of sconce", e))?;
+            let tree = open_tree(CWD, self.program, flags)
+                .map_err(|e| ("clone the mount of sconce", e))?;
             let closed = mount::RDONLY | mount::NOSUID | mount::NODEV;
             mount::set_attributes(&tree, c"", false, closed, None)
                 .map_err(|e| ("seal the mount of sconce", number(&e)))?;
@@ -164,8 +170,12 @@ impl Child<'_> {
                 .map_err(|e| ("open sconce", e))?
         };
         exec::close_on_exec_from(3).map_err(|e| ("close descriptors", number(&e)))?;
-        for fd in [&self.plan, &self.control].into_iter().chain(self.inherited) {
-            rustix::io::fcntl_setfd(fd, FdFlags::empty()).map_err(|e| ("hand descriptors over", e))?;
+        for fd in [&self.plan, &self.control]
+            .into_iter()
+            .chain(self.inherited)
+        {
+            rustix::io::fcntl_setfd(fd, FdFlags::empty())
+                .map_err(|e| ("hand descriptors over", e))?;
         }
         // SAFETY: `argv` was made by `exec::pointers` from strings that live in the parent's
         // frame, of which this process has a copy; the environment is empty.

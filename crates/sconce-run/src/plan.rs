@@ -37,6 +37,8 @@ pub(crate) struct Container {
     /// (target, path of the link).
     pub(crate) links: Vec<(String, PathBuf)>,
     pub(crate) credentials: Credentials,
+    /// User namespaces that map owners of mounted files, as init inherits them.
+    pub(crate) owners: Vec<RawFd>,
 }
 
 /// Who the command becomes.
@@ -62,6 +64,6 @@ pub(crate) struct Mount {
     pub(crate) target: PathBuf,
     /// Attributes of mount_setattr(2).
     pub(crate) attributes: u64,
-    /// A user namespace that maps the owners of the files, if they are to be mapped.
-    pub(crate) owners: Option<RawFd>,
+    /// Which of [`Container::owners`] maps the owners of the files, if they are to be mapped.
+    pub(crate) owners: Option<usize>,
 }

@@ -84,7 +84,12 @@ impl Drop for Forwarder {
             let _ = thread.join();
         }
         // The threads that carry end when their streams do.
-        for (outside, inside) in self.open.lock().unwrap_or_else(PoisonError::into_inner).drain(..) {
+        for (outside, inside) in self
+            .open
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .drain(..)
+        {
             let _ = outside.shutdown(Shutdown::Both);
             let _ = inside.shutdown(Shutdown::Both);
         }
@@ -116,7 +121,11 @@ fn accept(listening: &[(TcpListener, u16)], sockets: &OwnedFd, stop: &OwnedFd, o
 fn connect(sockets: &OwnedFd, port: u16) -> io::Result<TcpStream> {
     socket::send(sockets, b"s", &[])?;
     let message = socket::receive(sockets)?.ok_or(io::ErrorKind::BrokenPipe)?;
-    let made = message.fds.into_iter().next().ok_or(io::ErrorKind::ConnectionRefused)?;
+    let made = message
+        .fds
+        .into_iter()
+        .next()
+        .ok_or(io::ErrorKind::ConnectionRefused)?;
     rustix::net::connect(&made, &SocketAddr::from((Ipv4Addr::LOCALHOST, port)))?;
     Ok(TcpStream::from(made))
 }
@@ -137,7 +146,9 @@ fn carry(outside: TcpStream, inside: TcpStream, open: &Open) -> io::Result<()> {
         (outside.try_clone()?, inside.try_clone()?),
         (inside, outside),
     ] {
-        std::thread::Builder::new().name("port".to_owned()).spawn(move || one_way(from, to))?;
+        std::thread::Builder::new()
+            .name("port".to_owned())
+            .spawn(move || one_way(from, to))?;
     }
     Ok(())
 }
@@ -148,6 +159,8 @@ fn one_way(mut from: TcpStream, mut to: TcpStream) {
     let _ = match copied {
         Ok(()) => to.shutdown(Shutdown::Write),
         // One side is broken: end both, or the other half would wait for ever.
-        Err(_) => from.shutdown(Shutdown::Both).and_then(|()| to.shutdown(Shutdown::Both)),
+        Err(_) => from
+            .shutdown(Shutdown::Both)
+            .and_then(|()| to.shutdown(Shutdown::Both)),
     };
 }

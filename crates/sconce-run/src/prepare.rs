@@ -57,14 +57,20 @@ pub(crate) fn check(request: &RunRequest) -> Result<(), RunError> {
 fn wrong(request: &RunRequest) -> Option<Wrong> {
     let id_fits = (1..=63).contains(&request.id.len())
         && !request.id.starts_with(['.', '-'])
-        && request.id.bytes().all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
+        && request
+            .id
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
     if !id_fits {
         return Some(Wrong::Id(request.id.clone()));
     }
     if request.command.first().is_none_or(String::is_empty) {
         return Some(Wrong::NoCommand);
     }
-    let texts = request.command.iter().chain(request.env.iter().flat_map(|(k, v)| [k, v]));
+    let texts = request
+        .command
+        .iter()
+        .chain(request.env.iter().flat_map(|(k, v)| [k, v]));
     if let Some(text) = texts.into_iter().find(|text| text.contains('\0')) {
         return Some(Wrong::ZeroByte(text.replace('\0', "\\0")));
     }
@@ -90,7 +96,9 @@ fn wrong(request: &RunRequest) -> Option<Wrong> {
         if !mount.source.is_absolute() {
             return Some(Wrong::Path(mount.source.clone()));
         }
-        let taken = ["/", "/dev", "/sys"].iter().any(|own| mount.target == Path::new(own))
+        let taken = ["/", "/dev", "/sys"]
+            .iter()
+            .any(|own| mount.target == Path::new(own))
             || mount.target.starts_with("/proc");
         taken.then(|| Wrong::Target(mount.target.clone()))
     })
@@ -150,7 +158,11 @@ pub(crate) fn prepare(
     let own_network = request.network == Network::None;
     plan.container = Some(Container {
         hostname: request.id.clone(),
-        layers: image.layers.iter().map(|layer| layer.path.clone()).collect(),
+        layers: image
+            .layers
+            .iter()
+            .map(|layer| layer.path.clone())
+            .collect(),
         scratch: scratch.to_owned(),
         shm_bytes: shared_memory(request, options),
         own_network,
@@ -167,11 +179,10 @@ pub(crate) fn prepare(
             change: root,
             capabilities: kept.bits(),
         },
+        owners: owners.made.iter().map(|(_, fd)| fd.as_raw_fd()).collect(),
     });
-    writable_layer(scratch, request, id, root).map_err(|(path, source)| RunError::State {
-        path,
-        source,
-    })?;
+    writable_layer(scratch, request, id, root)
+        .map_err(|(path, source)| RunError::State { path, source })?;
     Ok(Prepared {
         plan,
         namespaces: Some(Namespaces {
@@ -192,7 +203,9 @@ fn environment(request: &RunRequest, options: &RunOptions<'_>) -> Vec<OsString> 
     };
     let edits = request.edits.iter().flat_map(|edits| &edits.env);
     let edited = |name: &std::ffi::OsStr| {
-        edits.clone().any(|edit| edit.split_once('=').is_some_and(|(edit, _)| name == edit))
+        edits
+            .clone()
+            .any(|edit| edit.split_once('=').is_some_and(|(edit, _)| name == edit))
     };
     let callers = match request.root {
         Root::Host => options.environment,
@@ -200,7 +213,10 @@ fn environment(request: &RunRequest, options: &RunOptions<'_>) -> Vec<OsString> 
     };
     let callers = callers
         .iter()
-        .filter(|(name, _)| name.to_str().is_none_or(|name| !request.env.contains_key(name)))
+        .filter(|(name, _)| {
+            name.to_str()
+                .is_none_or(|name| !request.env.contains_key(name))
+        })
         .filter(|(name, _)| !edited(name))
         .map(|(name, value)| join(name, value));
     let own = request
@@ -208,7 +224,10 @@ fn environment(request: &RunRequest, options: &RunOptions<'_>) -> Vec<OsString> 
         .iter()
         .filter(|(name, _)| !edited(name.as_ref()))
         .map(|(name, value)| join(name.as_ref(), value.as_ref()));
-    callers.chain(own).chain(edits.clone().map(OsString::from)).collect()
+    callers
+        .chain(own)
+        .chain(edits.clone().map(OsString::from))
+        .collect()
 }
 
 /// The size of /dev/shm: as asked, or half of the memory that the run may use. (The 64 MiB of
@@ -237,7 +256,7 @@ struct Owners {
 }
 
 impl Owners {
-    fn of(&mut self, source: &Path) -> Result<Option<i32>, RunError> {
+    fn of(&mut self, source: &Path) -> Result<Option<usize>, RunError> {
         let metadata = std::fs::metadata(source).map_err(|error| RunError::MountSource {
             path: source.to_owned(),
             source: error,
@@ -249,33 +268,43 @@ impl Owners {
         if !self.exchange || exchange.is_nothing() {
             return Ok(None);
         }
-        if let Some((_, made)) = self.made.iter().find(|(owner, _)| *owner == exchange.outside) {
-            return Ok(Some(made.as_raw_fd()));
+        let known = self
+            .made
+            .iter()
+            .position(|(owner, _)| *owner == exchange.outside);
+        if known.is_some() {
+            return Ok(known);
         }
-        let made = exchange
-            .user_namespace()
-            .map_err(RunError::setup("make a user namespace for the owners of mounts"))?;
-        let number = made.as_raw_fd();
+        let made = exchange.user_namespace().map_err(RunError::setup(
+            "make a user namespace for the owners of mounts",
+        ))?;
         self.made.push((exchange.outside, made));
-        Ok(Some(number))
+        Ok(Some(self.made.len() - 1))
     }
 }
 
 /// Device nodes and driver files, in the order of the edits.
 fn edit_mounts(edits: &ContainerEdits, mounts: &mut Vec<Mount>) -> Result<(), RunError> {
     let nodes = edits.device_nodes.iter().map(|node| {
-        let host = if node.host_path.is_empty() { &node.path } else { &node.host_path };
+        let host = if node.host_path.is_empty() {
+            &node.path
+        } else {
+            &node.host_path
+        };
         (host, &node.path, NOSUID | NOEXEC)
     });
     let files = edits.mounts.iter().map(|mount| {
-        let attributes = mount.options.iter().fold(NOSUID | NODEV, |attributes, option| {
-            attributes
-                | match option.as_str() {
-                    "ro" => RDONLY,
-                    "noexec" => NOEXEC,
-                    _ => 0,
-                }
-        });
+        let attributes = mount
+            .options
+            .iter()
+            .fold(NOSUID | NODEV, |attributes, option| {
+                attributes
+                    | match option.as_str() {
+                        "ro" => RDONLY,
+                        "noexec" => NOEXEC,
+                        _ => 0,
+                    }
+            });
         (&mount.host_path, &mount.container_path, attributes)
     });
     for (source, target, attributes) in nodes.chain(files) {
@@ -325,7 +354,9 @@ fn writable_layer(
             .and_then(|()| std::fs::set_permissions(&path, PermissionsExt::from_mode(0o644)))
             .map_err(|error| (path, error))?;
     }
-    let Some(home) = home(request) else { return Ok(()) };
+    let Some(home) = home(request) else {
+        return Ok(());
+    };
     folder(&upper.join("home"), 0o755)?;
     let home = upper.join("home").join(home);
     folder(&home, 0o755)?;

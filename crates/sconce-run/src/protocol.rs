@@ -47,14 +47,39 @@ pub(crate) enum Order {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Failure {
-    Step { doing: String, errno: i32 },
-    Overlay { layers: usize, scratch: PathBuf, errno: i32 },
-    Source { path: PathBuf, errno: i32 },
-    Target { path: PathBuf, errno: i32 },
-    Layer { path: PathBuf, errno: i32 },
-    Workdir { path: PathBuf, errno: i32 },
-    NotFound { command: String, searched: Option<String> },
-    NotExecutable { path: PathBuf, errno: i32 },
+    Step {
+        doing: String,
+        errno: i32,
+    },
+    Overlay {
+        layers: usize,
+        scratch: PathBuf,
+        errno: i32,
+    },
+    Source {
+        path: PathBuf,
+        errno: i32,
+    },
+    Target {
+        path: PathBuf,
+        errno: i32,
+    },
+    Layer {
+        path: PathBuf,
+        errno: i32,
+    },
+    Workdir {
+        path: PathBuf,
+        errno: i32,
+    },
+    NotFound {
+        command: String,
+        searched: Option<String>,
+    },
+    NotExecutable {
+        path: PathBuf,
+        errno: i32,
+    },
 }
 
 impl Failure {

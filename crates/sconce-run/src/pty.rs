@@ -130,7 +130,9 @@ impl Relay {
         ] {
             let (master, stop) = (relay.master.try_clone()?, relay.stop.try_clone()?);
             let thread = std::thread::Builder::new().name(name.to_owned());
-            relay.threads.push(thread.spawn(move || carry(master, stop))?);
+            relay
+                .threads
+                .push(thread.spawn(move || carry(master, stop))?);
         }
         relay.copy_size();
         Ok(relay)
@@ -174,7 +176,10 @@ fn carry_in(master: OwnedFd, stop: OwnedFd) {
 
 fn carry_out(master: OwnedFd, stop: OwnedFd) {
     let mut buffer = [0_u8; 16 * 1024];
-    let now = Timespec { tv_sec: 0, tv_nsec: 0 };
+    let now = Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
     let mut timeout = None;
     loop {
         match ready(master.as_fd(), &stop, timeout) {
@@ -200,7 +205,11 @@ fn carry_out(master: OwnedFd, stop: OwnedFd) {
 fn ready(fd: BorrowedFd<'_>, stop: &OwnedFd, timeout: Option<Timespec>) -> Option<bool> {
     loop {
         // With a timeout the stop flag has been seen.
-        let watch_stop = if timeout.is_some() { PollFlags::empty() } else { PollFlags::IN };
+        let watch_stop = if timeout.is_some() {
+            PollFlags::empty()
+        } else {
+            PollFlags::IN
+        };
         let mut fds = [
             PollFd::from_borrowed_fd(fd, PollFlags::IN),
             PollFd::new(stop, watch_stop),

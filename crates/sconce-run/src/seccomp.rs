@@ -122,7 +122,12 @@ fn answers() -> Vec<(u32, u32)> {
 }
 
 const fn op(code: u16, k: u32) -> Instruction {
-    Instruction { code, jt: 0, jf: 0, k }
+    Instruction {
+        code,
+        jt: 0,
+        jf: 0,
+        k,
+    }
 }
 
 const fn jump(code: u16, k: u32, jt: u8, jf: u8) -> Instruction {
@@ -221,7 +226,11 @@ mod tests {
         let filter = filter();
         let read = libc::SYS_read as u32;
         assert_eq!(answer(&filter, 0x4000_0003, read, 0), KILL_PROCESS, "i386");
-        assert_eq!(answer(&filter, MACHINE, 0x4000_0000 | read, 0), ENOSYS, "x32");
+        assert_eq!(
+            answer(&filter, MACHINE, 0x4000_0000 | read, 0),
+            ENOSYS,
+            "x32"
+        );
         assert_eq!(answer(&filter, MACHINE, 600, 0), ENOSYS);
         assert_eq!(answer(&filter, MACHINE, u32::MAX, 0), ENOSYS);
     }
@@ -231,7 +240,10 @@ mod tests {
         let filter = filter();
         let clone = |flags: i32| answer(&filter, MACHINE, libc::SYS_clone as u32, flags as u64);
         assert_eq!(clone(libc::SIGCHLD), ALLOW);
-        assert_eq!(clone(libc::CLONE_VM | libc::CLONE_THREAD | libc::CLONE_SIGHAND), ALLOW);
+        assert_eq!(
+            clone(libc::CLONE_VM | libc::CLONE_THREAD | libc::CLONE_SIGHAND),
+            ALLOW
+        );
         for flag in [
             libc::CLONE_NEWUSER,
             libc::CLONE_NEWNS,

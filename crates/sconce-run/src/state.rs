@@ -71,7 +71,11 @@ impl Scratch {
             text.extend_from_slice(folder.as_os_str().as_bytes());
             text.push(b'\n');
         }
-        if text.is_empty() { Ok(()) } else { self.lock.write_all(&text) }
+        if text.is_empty() {
+            Ok(())
+        } else {
+            self.lock.write_all(&text)
+        }
     }
 
     /// Removes the run's folder and its lock. When the folder cannot go, the lock file stays, so
@@ -88,13 +92,20 @@ impl Scratch {
 /// Cleans up after runs whose Sconce was killed. What cannot be removed yet (a process that is
 /// still dying) stays for the next time.
 pub(crate) fn sweep(state: &Path, files: &dyn cgroup::Files) {
-    let Ok(entries) = std::fs::read_dir(state) else { return };
+    let Ok(entries) = std::fs::read_dir(state) else {
+        return;
+    };
     for entry in entries.flatten() {
         let lock_path = entry.path();
-        if lock_path.extension().is_none_or(|extension| extension != "lock") {
+        if lock_path
+            .extension()
+            .is_none_or(|extension| extension != "lock")
+        {
             continue;
         }
-        let Ok(Some(mut lock)) = take(&lock_path, false) else { continue };
+        let Ok(Some(mut lock)) = take(&lock_path, false) else {
+            continue;
+        };
         let mut noted = Vec::new();
         let read = lock.rewind().and_then(|()| lock.read_to_end(&mut noted));
         let cgroups_gone = read.is_ok()
@@ -114,8 +125,13 @@ pub(crate) fn sweep(state: &Path, files: &dyn cgroup::Files) {
 /// `…/sconce/ID`.
 fn is_run_cgroup(path: &Path) -> bool {
     path.is_absolute()
-        && path.parent().and_then(Path::file_name).is_some_and(|name| name == "sconce")
-        && !path.components().any(|part| part == std::path::Component::ParentDir)
+        && path
+            .parent()
+            .and_then(Path::file_name)
+            .is_some_and(|name| name == "sconce")
+        && !path
+            .components()
+            .any(|part| part == std::path::Component::ParentDir)
 }
 
 /// Opens and locks; `None` when somebody else holds the lock, or removed the file meanwhile.
@@ -134,7 +150,8 @@ fn take(path: &Path, create: bool) -> io::Result<Option<File>> {
         }
         // Between open and lock, the holder before us may have removed the file.
         if std::fs::symlink_metadata(path).is_ok_and(|now| {
-            file.metadata().is_ok_and(|ours| (ours.dev(), ours.ino()) == (now.dev(), now.ino()))
+            file.metadata()
+                .is_ok_and(|ours| (ours.dev(), ours.ino()) == (now.dev(), now.ino()))
         }) {
             return Ok(Some(file));
         }
@@ -207,7 +224,12 @@ mod tests {
     #[test]
     fn only_a_runs_own_cgroup_is_swept() {
         assert!(is_run_cgroup(Path::new("/sys/fs/cgroup/memory/sconce/a")));
-        for path in ["sconce/a", "/etc/passwd", "/a/sconce/../b", "/sys/fs/cgroup/sconce/../x"] {
+        for path in [
+            "sconce/a",
+            "/etc/passwd",
+            "/a/sconce/../b",
+            "/sys/fs/cgroup/sconce/../x",
+        ] {
             assert!(!is_run_cgroup(Path::new(path)), "{path}");
         }
     }

@@ -43,7 +43,9 @@ pub(crate) fn run(
     let done = in_scratch(request, options, watcher, &mut scratch, listening, root);
     let removed = scratch.remove();
     let mut outcome = done?;
-    outcome.left_behind.extend(removed.err().map(|(path, _)| path));
+    outcome
+        .left_behind
+        .extend(removed.err().map(|(path, _)| path));
     Ok(outcome)
 }
 
@@ -86,7 +88,8 @@ fn in_scratch(
         control_inside.as_fd(),
         &inherited,
     );
-    let launched = launched.map_err(|error| no_clone(error, contained_by_user(&prepared.namespaces)))?;
+    let launched =
+        launched.map_err(|error| no_clone(error, contained_by_user(&prepared.namespaces)))?;
     drop((control_inside, plan_file));
     let mut run = Run {
         first: First(Some(launched)),
@@ -94,11 +97,16 @@ fn in_scratch(
         signals,
         options,
         relay: None,
+        contained: prepared.namespaces.is_some(),
         by_user: contained_by_user(&prepared.namespaces),
         alone: prepared.namespaces.is_some(),
     };
     // Init mounts while the cgroups are made.
-    let devices: Vec<DeviceNode> = request.edits.iter().flat_map(|e| e.device_nodes.clone()).collect();
+    let devices: Vec<DeviceNode> = request
+        .edits
+        .iter()
+        .flat_map(|e| e.device_nodes.clone())
+        .collect();
     let asked = Asked {
         id: &request.id,
         limits: &request.limits,
@@ -107,7 +115,10 @@ fn in_scratch(
     };
     let placement = Placement::choose(&cgroup::Kernel, options.host.cgroups.as_ref(), asked);
     let noted = scratch.note_cgroups(placement.folders());
-    noted.map_err(|source| RunError::State { path: scratch.folder.clone(), source })?;
+    noted.map_err(|source| RunError::State {
+        path: scratch.folder.clone(),
+        source,
+    })?;
     let cgroup = Cgroup::create(&cgroup::Kernel, placement, asked);
     let forwarder = match sockets {
         Some((outside, inside)) => {
@@ -122,9 +133,16 @@ fn in_scratch(
     let ended = exit.map(|exit| {
         let out_of_memory = cgroup.out_of_memory();
         watcher.ended(exit, out_of_memory);
-        Outcome { exit, out_of_memory, left_behind: Vec::new() }
+        Outcome {
+            exit,
+            out_of_memory,
+            left_behind: Vec::new(),
+        }
     });
-    run.first.wait();
+    match &ended {
+        Ok(_) => run.first.wait(),
+        Err(_) => run.give_up(),
+    }
     let left = cgroup.remove().err().map(|(path, _)| path);
     let mut outcome = ended?;
     outcome.left_behind.extend(left);
@@ -162,6 +180,14 @@ impl First {
         self.0.as_ref().map_or(0, |first| first.pid as u32)
     }
 
+    /// Ends it and, in a container, with it everything.
+    fn kill(&mut self) {
+        if let Some(first) = &self.0 {
+            let _ = pidfd_send_signal(&first.pidfd, Signal::KILL);
+        }
+        self.wait();
+    }
+
     /// Until it has ended; only then are its namespaces gone.
     fn wait(&mut self) {
         if let Some(first) = self.0.take() {
@@ -172,10 +198,7 @@ impl First {
 
 impl Drop for First {
     fn drop(&mut self) {
-        if let Some(first) = &self.0 {
-            let _ = pidfd_send_signal(&first.pidfd, Signal::KILL);
-        }
-        self.wait();
+        self.kill();
     }
 }
 
@@ -185,6 +208,7 @@ struct Run<'a> {
     signals: Catcher,
     options: &'a RunOptions<'a>,
     relay: Option<Relay>,
+    contained: bool,
     by_user: bool,
     /// Whether the command has left the caller's session, so that the terminal's signals reach
     /// it only through Sconce.
@@ -192,6 +216,16 @@ struct Run<'a> {
 }
 
 impl Run<'_> {
+    /// Ends what was started of a run that fails. Init takes the silence as the word to end
+    /// everything; where it is process 1, the kernel does it for it.
+    fn give_up(&mut self) {
+        let _ = rustix::net::shutdown(&self.control, rustix::net::Shutdown::Both);
+        if self.contained {
+            self.first.kill();
+        }
+        self.first.wait();
+    }
+
     fn to_the_end(
         &mut self,
         cgroup: &Cgroup<'_>,
@@ -199,7 +233,12 @@ impl Run<'_> {
     ) -> Result<Exit, RunError> {
         let terminal = self.prepared(cgroup, watcher)?;
         let join = cgroup.join().map_err(RunError::setup("open the cgroup"))?;
-        let fds: Vec<_> = join.tasks.iter().chain(&join.folder).map(AsFd::as_fd).collect();
+        let fds: Vec<_> = join
+            .tasks
+            .iter()
+            .chain(&join.folder)
+            .map(AsFd::as_fd)
+            .collect();
         let go = Order::Go {
             tasks: join.tasks.len(),
             folder: join.folder.is_some(),
@@ -243,9 +282,10 @@ impl Run<'_> {
     fn failed(&self, failure: Failure) -> RunError {
         match failure {
             // AppArmor lets the namespace be made and takes its capabilities.
-            Failure::Step { doing, errno: libc::EPERM | libc::EACCES }
-                if self.by_user && doing == launch::MAP_IDS =>
-            {
+            Failure::Step {
+                doing,
+                errno: libc::EPERM | libc::EACCES,
+            } if self.by_user && doing == launch::MAP_IDS => {
                 RunError::UserNamespaces(sconce_host::UsernsBarrier::AppArmor)
             }
             failure => RunError::inside(failure),
@@ -269,18 +309,17 @@ impl Run<'_> {
     }
 
     /// Until the command has ended: passes signals on, and has samples taken.
-    fn watch(
-        &mut self,
-        cgroup: &Cgroup<'_>,
-        watcher: &mut dyn Watcher,
-    ) -> Result<Exit, RunError> {
+    fn watch(&mut self, cgroup: &Cgroup<'_>, watcher: &mut dyn Watcher) -> Result<Exit, RunError> {
         let mut next = None;
         let mut failure = None;
         let mut asked_to_end = None;
         loop {
             let timeout = next.map(|next: Instant| {
                 let left = next.saturating_duration_since(Instant::now());
-                Timespec { tv_sec: left.as_secs() as i64, tv_nsec: i64::from(left.subsec_nanos()) }
+                Timespec {
+                    tv_sec: left.as_secs() as i64,
+                    tv_nsec: i64::from(left.subsec_nanos()),
+                }
             });
             let mut fds = [
                 PollFd::new(&self.control, PollFlags::IN),
@@ -320,7 +359,9 @@ impl Run<'_> {
             reaper: Some(init),
             cgroups: cgroup.sampled(),
             // Without a container /dev/shm is the whole machine's.
-            shm: self.alone.then(|| format!("/proc/{init}/root/dev/shm").into()),
+            shm: self
+                .contained
+                .then(|| format!("/proc/{init}/root/dev/shm").into()),
             ..SampleTarget::default()
         }
     }
@@ -335,8 +376,8 @@ impl Run<'_> {
             return;
         }
         let ends = matches!(caught.signal, libc::SIGINT | libc::SIGTERM);
-        let grace_is_over = asked_to_end
-            .is_some_and(|asked: Instant| asked.elapsed() >= self.options.grace);
+        let grace_is_over =
+            asked_to_end.is_some_and(|asked: Instant| asked.elapsed() >= self.options.grace);
         let order = if ends && grace_is_over {
             Order::Kill
         } else if caught.by_terminal && !self.alone {

@@ -97,7 +97,10 @@ impl Placement {
             return placement;
         };
         let is_v2 = |controller: &str| cgroups.controller(controller).is_some_and(|h| h.v2);
-        if let Some(v2) = cgroups.v2().filter(|_| ["cpu", "memory", "pids"].iter().any(|c| is_v2(c))) {
+        if let Some(v2) = cgroups
+            .v2()
+            .filter(|_| ["cpu", "memory", "pids"].iter().any(|c| is_v2(c)))
+        {
             match v2::choose(files, v2, &asked, &is_v2) {
                 Ok(folder) => placement.v2 = Some(folder),
                 Err(v2::Barrier { why, hint }) => {
@@ -190,7 +193,8 @@ impl<'a> Cgroup<'a> {
     /// # Errors
     /// The kernel's.
     pub(crate) fn join(&self) -> io::Result<Join> {
-        let open = |path: &Path, flags| rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty());
+        let open =
+            |path: &Path, flags| rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty());
         Ok(Join {
             tasks: self
                 .placement
@@ -229,8 +233,17 @@ impl<'a> Cgroup<'a> {
 
     /// Whether the kernel killed something for want of memory.
     pub(crate) fn out_of_memory(&self) -> Option<OutOfMemory> {
-        let v1 = self.placement.v1.iter().find_map(|f| v1::out_of_memory(self.files, f));
-        let v2 = || self.placement.v2.as_ref().and_then(|f| v2::out_of_memory(self.files, f));
+        let v1 = self
+            .placement
+            .v1
+            .iter()
+            .find_map(|f| v1::out_of_memory(self.files, f));
+        let v2 = || {
+            self.placement
+                .v2
+                .as_ref()
+                .and_then(|f| v2::out_of_memory(self.files, f))
+        };
         let (kills, own) = v1.or_else(v2)?;
         (kills > 0).then(|| OutOfMemory {
             limit: self.memory.filter(|_| own),
@@ -261,7 +274,10 @@ fn remove_folder(files: &dyn Files, folder: &Path) -> Result<(), (PathBuf, io::E
 ///
 /// # Errors
 /// The folder that could not be removed, and why; the killed processes may need a moment.
-pub(crate) fn remove_leftover(files: &dyn Files, folder: &Path) -> Result<(), (PathBuf, io::Error)> {
+pub(crate) fn remove_leftover(
+    files: &dyn Files,
+    folder: &Path,
+) -> Result<(), (PathBuf, io::Error)> {
     remove_folder(files, folder).or_else(|_| {
         let listed = files.read(&folder.join("cgroup.procs")).unwrap_or_default();
         for pid in listed.lines().filter_map(|line| line.parse().ok()) {
@@ -278,7 +294,11 @@ pub(crate) fn remove_leftover(files: &dyn Files, folder: &Path) -> Result<(), (P
 fn keyed(text: &str, key: &str) -> Option<u64> {
     text.lines().find_map(|line| {
         let (name, value) = line.split_once(' ')?;
-        if name == key { value.trim().parse().ok() } else { None }
+        if name == key {
+            value.trim().parse().ok()
+        } else {
+            None
+        }
     })
 }
 

@@ -1,0 +1,414 @@
+//! A tree of files that behaves like a cgroup file system where placing depends on it.
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+
+use sconce_host::{CgroupMode, Hierarchy};
+use sconce_schema::units::Millicores;
+
+use super::*;
+
+/// Files by path; a folder is there when its `cgroup.procs` is.
+#[derive(Default)]
+struct Fake {
+    files: RefCell<BTreeMap<PathBuf, String>>,
+    /// Only what lies below these can be written; everything when empty.
+    delegated: Vec<PathBuf>,
+    v2: bool,
+}
+
+const V1_FILES: [&str; 8] = [
+    "cpu.cfs_period_us",
+    "cpu.cfs_quota_us",
+    "memory.limit_in_bytes",
+    "memory.memsw.limit_in_bytes",
+    "pids.max",
+    "devices.deny",
+    "devices.allow",
+    "tasks",
+];
+
+impl Fake {
+    fn put(&self, path: &str, text: &str) {
+        self.files.borrow_mut().insert(path.into(), text.to_owned());
+    }
+
+    fn get(&self, path: &str) -> String {
+        self.files
+            .borrow()
+            .get(Path::new(path))
+            .cloned()
+            .unwrap_or_default()
+    }
+
+    fn allowed(&self, path: &Path) -> io::Result<()> {
+        let open = self.delegated.is_empty() || self.delegated.iter().any(|d| path.starts_with(d));
+        if open {
+            Ok(())
+        } else {
+            Err(io::ErrorKind::PermissionDenied.into())
+        }
+    }
+
+    fn folder(&self, path: &Path, controllers: &str, procs: &str) {
+        let mut files = self.files.borrow_mut();
+        files.insert(path.join("cgroup.procs"), procs.to_owned());
+        if self.v2 {
+            files.insert(path.join("cgroup.controllers"), controllers.to_owned());
+            files.insert(path.join("cgroup.subtree_control"), String::new());
+            for (controller, names) in [
+                ("cpu", &["cpu.max"][..]),
+                ("memory", &["memory.max", "memory.swap.max"]),
+                ("pids", &["pids.max"]),
+            ] {
+                if controllers.contains(controller) {
+                    files.extend(names.iter().map(|name| (path.join(name), String::new())));
+                }
+            }
+        } else {
+            files.extend(V1_FILES.iter().map(|name| (path.join(name), String::new())));
+        }
+    }
+
+    /// What the kernel does with a write to `cgroup.subtree_control`.
+    fn hand_down(&self, folder: &Path, text: &str) -> io::Result<()> {
+        let controller = text.trim_start_matches('+');
+        let has = |name: &str, what: &str| self.files.borrow()[&folder.join(name)].contains(what);
+        if !has("cgroup.controllers", controller) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        let is_top = folder == Path::new("/cg");
+        if !is_top && !self.files.borrow()[&folder.join("cgroup.procs")].is_empty() {
+            return Err(io::ErrorKind::ResourceBusy.into());
+        }
+        let mut files = self.files.borrow_mut();
+        files
+            .entry(folder.join("cgroup.subtree_control"))
+            .or_default()
+            .push_str(&format!("{controller} "));
+        Ok(())
+    }
+}
+
+impl Files for Fake {
+    fn make(&self, folder: &Path) -> io::Result<()> {
+        self.allowed(folder)?;
+        if self
+            .files
+            .borrow()
+            .contains_key(&folder.join("cgroup.procs"))
+        {
+            return Err(io::ErrorKind::AlreadyExists.into());
+        }
+        let parent = folder.parent().unwrap().join("cgroup.subtree_control");
+        let handed = self
+            .files
+            .borrow()
+            .get(&parent)
+            .cloned()
+            .unwrap_or_default();
+        self.folder(folder, &handed, "");
+        Ok(())
+    }
+
+    fn write(&self, file: &Path, text: &str) -> io::Result<()> {
+        self.allowed(file)?;
+        if !self.files.borrow().contains_key(file) {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        if file.ends_with("cgroup.subtree_control") {
+            return self.hand_down(file.parent().unwrap(), text);
+        }
+        if file.ends_with("cgroup.procs") {
+            // This process moves: it is nowhere else then.
+            let me = std::process::id().to_string();
+            for (path, procs) in self.files.borrow_mut().iter_mut() {
+                if path.ends_with("cgroup.procs") && procs.trim() == me {
+                    procs.clear();
+                }
+            }
+            self.put(file.to_str().unwrap(), &me);
+            return Ok(());
+        }
+        let mut files = self.files.borrow_mut();
+        let content = files.get_mut(file).unwrap();
+        if file.ends_with("devices.allow") {
+            content.push_str(&format!("{text};"))
+        } else {
+            *content = text.to_owned()
+        }
+        Ok(())
+    }
+
+    fn read(&self, file: &Path) -> io::Result<String> {
+        self.files
+            .borrow()
+            .get(file)
+            .cloned()
+            .ok_or_else(|| io::ErrorKind::NotFound.into())
+    }
+
+    fn remove(&self, folder: &Path) -> io::Result<()> {
+        let procs = self.read(&folder.join("cgroup.procs"))?;
+        if !procs.is_empty() {
+            return Err(io::ErrorKind::ResourceBusy.into());
+        }
+        self.files
+            .borrow_mut()
+            .retain(|path, _| !path.starts_with(folder));
+        Ok(())
+    }
+
+    fn writable(&self, path: &Path) -> bool {
+        let there = |p: &Path| self.files.borrow().keys().any(|file| file.starts_with(p));
+        there(path) && self.allowed(path).is_ok()
+    }
+}
+
+const ALL: Limits = Limits {
+    cpus: Some(Millicores(2500)),
+    memory: Some(Bytes::gib(4)),
+    pids: Some(100),
+    shm: None,
+};
+
+fn asked<'a>(limits: &'a Limits, privileged: bool) -> Asked<'a> {
+    Asked {
+        id: "digits-1",
+        limits,
+        devices: None,
+        privileged,
+    }
+}
+
+fn v2_tree(own: &str) -> Cgroups {
+    Cgroups {
+        mode: CgroupMode::V2,
+        hierarchies: vec![Hierarchy {
+            v2: true,
+            controllers: ["cpu", "memory", "pids"].map(str::to_owned).into(),
+            mount: "/cg".into(),
+            own: Some(own.into()),
+            delegated: false,
+        }],
+    }
+}
+
+fn v1_tree() -> Cgroups {
+    let hierarchy = |controllers: &[&str], mount: &str, own: &str| Hierarchy {
+        v2: false,
+        controllers: controllers.iter().map(|&c| c.to_owned()).collect(),
+        mount: mount.into(),
+        own: Some(own.into()),
+        delegated: true,
+    };
+    Cgroups {
+        mode: CgroupMode::V1,
+        hierarchies: vec![
+            hierarchy(&["cpu", "cpuacct"], "/cg/cpu", "/cg/cpu"),
+            hierarchy(&["memory"], "/cg/memory", "/cg/memory/job7"),
+            hierarchy(&["devices"], "/cg/devices", "/cg/devices"),
+        ],
+    }
+}
+
+fn create<'a>(fake: &'a Fake, cgroups: &Cgroups, asked: Asked<'_>) -> Cgroup<'a> {
+    let placement = Placement::choose(fake, Some(cgroups), asked);
+    Cgroup::create(fake, placement, asked)
+}
+
+fn names(cgroup: &Cgroup<'_>) -> Vec<String> {
+    cgroup.unenforced().iter().map(|u| u.what.clone()).collect()
+}
+
+#[test]
+fn v1_limits_stand_below_the_callers_own_cgroups() {
+    let fake = Fake::default();
+    for folder in ["/cg/cpu", "/cg/memory", "/cg/memory/job7", "/cg/devices"] {
+        fake.folder(Path::new(folder), "", "");
+    }
+    let devices = [DeviceNode {
+        path: "/dev/nvidia0".to_owned(),
+        host_path: String::new(),
+        r#type: "c".to_owned(),
+        major: 195,
+        minor: 0,
+    }];
+    let asked = Asked {
+        devices: Some(&devices),
+        ..asked(&ALL, true)
+    };
+    let cgroup = create(&fake, &v1_tree(), asked);
+    assert_eq!(
+        fake.get("/cg/cpu/sconce/digits-1/cpu.cfs_quota_us"),
+        "250000"
+    );
+    assert_eq!(
+        fake.get("/cg/memory/job7/sconce/digits-1/memory.limit_in_bytes"),
+        "4294967296"
+    );
+    assert_eq!(
+        fake.get("/cg/memory/job7/sconce/digits-1/memory.memsw.limit_in_bytes"),
+        "4294967296"
+    );
+    assert_eq!(fake.get("/cg/devices/sconce/digits-1/devices.deny"), "a");
+    let allowed = fake.get("/cg/devices/sconce/digits-1/devices.allow");
+    assert!(
+        allowed.starts_with("c 1:3 rw;") && allowed.ends_with("c 195:0 rw;"),
+        "{allowed}"
+    );
+    assert_eq!(names(&cgroup), ["pids"], "there is no pids controller");
+    let RunCgroups::V1(folders) = cgroup.sampled() else {
+        panic!()
+    };
+    assert_eq!(folders.cpu, folders.cpuacct);
+    assert_eq!(folders.pids, None);
+    cgroup.remove().unwrap();
+    assert_eq!(fake.get("/cg/cpu/sconce/digits-1/cgroup.procs"), "");
+    assert!(!fake.writable(Path::new("/cg/cpu/sconce/digits-1")));
+}
+
+#[test]
+fn v1_gives_a_plain_user_nothing_and_says_so() {
+    let fake = Fake {
+        delegated: vec!["/home".into()],
+        ..Fake::default()
+    };
+    for folder in ["/cg/cpu", "/cg/memory/job7", "/cg/devices"] {
+        fake.folder(Path::new(folder), "", "");
+    }
+    let cgroup = create(&fake, &v1_tree(), asked(&ALL, false));
+    assert_eq!(names(&cgroup), ["memory", "cpus", "pids"]);
+    assert!(
+        cgroup.unenforced()[0]
+            .hint
+            .as_ref()
+            .unwrap()
+            .contains("cgroup v2")
+    );
+    assert_eq!(cgroup.sampled(), RunCgroups::None);
+    let nothing = Limits::default();
+    assert_eq!(
+        names(&create(&fake, &v1_tree(), asked(&nothing, false))),
+        Vec::<String>::new()
+    );
+}
+
+#[test]
+fn v2_root_goes_to_the_top() {
+    let fake = Fake {
+        v2: true,
+        ..Fake::default()
+    };
+    fake.folder(Path::new("/cg"), "cpu memory pids", "1\n");
+    fake.folder(Path::new("/cg/session"), "", "7\n");
+    let cgroup = create(&fake, &v2_tree("/cg/session"), asked(&ALL, true));
+    assert_eq!(names(&cgroup), Vec::<String>::new());
+    let folder = "/cg/sconce/digits-1";
+    assert_eq!(cgroup.sampled(), RunCgroups::V2(folder.into()));
+    assert_eq!(fake.get(&format!("{folder}/cpu.max")), "250000 100000");
+    assert_eq!(fake.get(&format!("{folder}/memory.max")), "4294967296");
+    assert_eq!(fake.get(&format!("{folder}/memory.swap.max")), "0");
+    assert_eq!(fake.get(&format!("{folder}/pids.max")), "100");
+}
+
+#[test]
+fn v2_user_alone_in_a_delegated_scope_steps_aside() {
+    let scope = "/cg/user/run-1.scope";
+    let fake = Fake {
+        v2: true,
+        delegated: vec![scope.into()],
+        ..Fake::default()
+    };
+    fake.folder(
+        Path::new(scope),
+        "cpu memory pids",
+        &format!("{}\n", std::process::id()),
+    );
+    let cgroup = create(&fake, &v2_tree(scope), asked(&ALL, false));
+    assert_eq!(names(&cgroup), Vec::<String>::new());
+    assert_eq!(fake.get(&format!("{scope}/cgroup.procs")), "");
+    assert_eq!(
+        fake.get(&format!("{scope}/sconce-itself/cgroup.procs")),
+        std::process::id().to_string()
+    );
+    assert_eq!(
+        fake.get(&format!("{scope}/sconce/digits-1/memory.max")),
+        "4294967296"
+    );
+}
+
+#[test]
+fn v2_user_beside_a_shell_goes_up_to_where_nobody_lives() {
+    let (slice, scope) = ("/cg/user/app.slice", "/cg/user/app.slice/terminal.scope");
+    let fake = Fake {
+        v2: true,
+        delegated: vec![slice.into()],
+        ..Fake::default()
+    };
+    fake.folder(Path::new(slice), "cpu memory pids", "");
+    fake.folder(Path::new(scope), "memory pids", "41\n42\n");
+    let cgroup = create(&fake, &v2_tree(scope), asked(&ALL, false));
+    assert_eq!(names(&cgroup), Vec::<String>::new());
+    assert_eq!(
+        fake.get(&format!("{slice}/sconce/digits-1/memory.max")),
+        "4294967296"
+    );
+}
+
+#[test]
+fn v2_user_without_delegation_is_told_how_to_get_it() {
+    let session = "/cg/user/session-3.scope";
+    let fake = Fake {
+        v2: true,
+        delegated: vec!["/home".into()],
+        ..Fake::default()
+    };
+    fake.folder(Path::new(session), "cpu memory pids", "41\n");
+    let cgroup = create(&fake, &v2_tree(session), asked(&ALL, false));
+    assert_eq!(names(&cgroup), ["cpus", "memory", "pids"]);
+    assert!(
+        cgroup.unenforced()[0]
+            .hint
+            .as_ref()
+            .unwrap()
+            .contains("Delegate=yes")
+    );
+}
+
+#[test]
+fn a_machine_without_cgroups() {
+    let fake = Fake::default();
+    let asked = asked(&ALL, true);
+    let cgroup = Cgroup::create(&fake, Placement::choose(&fake, None, asked), asked);
+    assert_eq!(names(&cgroup), ["cpus", "memory", "pids"]);
+}
+
+#[test]
+fn kills_are_the_runs_own_only_when_its_limit_was_hit() {
+    let fake = Fake {
+        v2: true,
+        ..Fake::default()
+    };
+    fake.folder(Path::new("/cg"), "cpu memory pids", "");
+    let cgroup = create(&fake, &v2_tree("/cg"), asked(&ALL, true));
+    let events = "/cg/sconce/digits-1/memory.events";
+    for (text, expected) in [
+        ("low 0\noom 0\noom_kill 0\n", None),
+        ("low 0\noom 3\noom_kill 2\n", Some((Some(Bytes::gib(4)), 2))),
+        ("low 0\noom 0\noom_kill 1\n", Some((None, 1))),
+        ("nonsense", None),
+    ] {
+        fake.put(events, text);
+        let found = cgroup.out_of_memory().map(|oom| (oom.limit, oom.kills));
+        assert_eq!(found, expected, "{text}");
+    }
+}
+
+#[test]
+fn small_shares_of_a_cpu_get_a_long_period() {
+    assert_eq!(cpu_quota(2_000), (200_000, 100_000));
+    assert_eq!(cpu_quota(10), (1_000, 100_000));
+    assert_eq!(cpu_quota(9), (9_000, 1_000_000));
+    assert_eq!(cpu_quota(1), (1_000, 1_000_000));
+}

@@ -17,7 +17,14 @@ pub(super) struct Folder {
 
 /// The harmless devices: null, zero, full, random, urandom, tty, ptmx, and every pts.
 const DEVICES: [&str; 8] = [
-    "c 1:3 rw", "c 1:5 rw", "c 1:7 rw", "c 1:8 rw", "c 1:9 rw", "c 5:0 rw", "c 5:2 rw", "c 136:* rw",
+    "c 1:3 rw",
+    "c 1:5 rw",
+    "c 1:7 rw",
+    "c 1:8 rw",
+    "c 1:9 rw",
+    "c 5:0 rw",
+    "c 5:2 rw",
+    "c 136:* rw",
 ];
 
 /// A controller and the name of the limit that needs it; `None` is for the account alone.
@@ -25,7 +32,12 @@ type Wanted = (&'static str, Option<&'static str>);
 
 fn wanted(asked: &Asked<'_>) -> Vec<Wanted> {
     let limited: Vec<_> = asked.limited().collect();
-    let limit = |controller| limited.iter().find(|(c, _)| *c == controller).map(|(_, what)| *what);
+    let limit = |controller| {
+        limited
+            .iter()
+            .find(|(c, _)| *c == controller)
+            .map(|(_, what)| *what)
+    };
     let mut wanted = vec![("memory", limit("memory")), ("cpuacct", None)];
     for controller in ["cpu", "pids"] {
         if let Some(what) = limit(controller) {
@@ -61,11 +73,17 @@ pub(super) fn choose(
         }
         let own = hierarchy.own.as_ref().unwrap_or(&hierarchy.mount);
         let parent = own.join(PARENT);
-        let made = if files.writable(&parent) { Ok(()) } else { files.make(&parent) };
+        let made = if files.writable(&parent) {
+            Ok(())
+        } else {
+            files.make(&parent)
+        };
         match made {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                 if let Some(what) = limit {
-                    placement.unenforced.push(cannot_make(what, &parent, &error));
+                    placement
+                        .unenforced
+                        .push(cannot_make(what, &parent, &error));
                 }
             }
             _ => {
@@ -104,7 +122,10 @@ pub(super) fn create(files: &dyn Files, placement: &mut Placement, asked: &Asked
             if let Err(error) = limit(files, folder, controller, asked) {
                 failed.push(Unenforced {
                     what: what.to_owned(),
-                    why: format!("the kernel refused the limit in {} ({error})", folder.path.display()),
+                    why: format!(
+                        "the kernel refused the limit in {} ({error})",
+                        folder.path.display()
+                    ),
                     hint: None,
                 });
             }
@@ -113,7 +134,10 @@ pub(super) fn create(files: &dyn Files, placement: &mut Placement, asked: &Asked
             if let Err(error) = restrict_devices(files, folder, asked) {
                 failed.push(Unenforced {
                     what: "devices".to_owned(),
-                    why: format!("the device list in {} cannot be set ({error})", folder.path.display()),
+                    why: format!(
+                        "the device list in {} cannot be set ({error})",
+                        folder.path.display()
+                    ),
                     hint: None,
                 });
             }
@@ -123,7 +147,12 @@ pub(super) fn create(files: &dyn Files, placement: &mut Placement, asked: &Asked
     placement.unenforced.extend(failed);
 }
 
-fn limit(files: &dyn Files, folder: &Folder, controller: &str, asked: &Asked<'_>) -> io::Result<()> {
+fn limit(
+    files: &dyn Files,
+    folder: &Folder,
+    controller: &str,
+    asked: &Asked<'_>,
+) -> io::Result<()> {
     let set = |name: &str, value: u64| files.write(&folder.path.join(name), &value.to_string());
     match controller {
         "cpu" => asked.limits.cpus.map_or(Ok(()), |cpus| {
@@ -139,7 +168,10 @@ fn limit(files: &dyn Files, folder: &Folder, controller: &str, asked: &Asked<'_>
                 _ => Ok(()),
             }
         }),
-        _ => asked.limits.pids.map_or(Ok(()), |pids| set("pids.max", pids)),
+        _ => asked
+            .limits
+            .pids
+            .map_or(Ok(()), |pids| set("pids.max", pids)),
     }
 }
 
@@ -150,7 +182,10 @@ fn restrict_devices(files: &dyn Files, folder: &Folder, asked: &Asked<'_>) -> io
         files.write(&allow, line)?;
     }
     for node in asked.devices.unwrap_or_default() {
-        files.write(&allow, &format!("{} {}:{} rw", node.r#type, node.major, node.minor))?;
+        files.write(
+            &allow,
+            &format!("{} {}:{} rw", node.r#type, node.major, node.minor),
+        )?;
     }
     Ok(())
 }
@@ -160,13 +195,23 @@ pub(super) fn out_of_memory(files: &dyn Files, folder: &Folder) -> Option<(u64, 
     if !folder.controllers.iter().any(|c| c == "memory") {
         return None;
     }
-    let kills = keyed(&files.read(&folder.path.join("memory.oom_control")).ok()?, "oom_kill")?;
+    let kills = keyed(
+        &files.read(&folder.path.join("memory.oom_control")).ok()?,
+        "oom_kill",
+    )?;
     // failcnt will not do: where the limit of memory with swap is the same, as here, kernel 6.18
     // counts a hit in neither memory.failcnt nor memory.memsw.failcnt. The peak stands at the limit.
     let number = |name: &str| -> Option<u64> {
-        files.read(&folder.path.join(name)).ok()?.trim().parse().ok()
+        files
+            .read(&folder.path.join(name))
+            .ok()?
+            .trim()
+            .parse()
+            .ok()
     };
     let peak = number("memory.max_usage_in_bytes");
-    let hit = peak.zip(number("memory.limit_in_bytes")).is_some_and(|(peak, limit)| peak >= limit);
+    let hit = peak
+        .zip(number("memory.limit_in_bytes"))
+        .is_some_and(|(peak, limit)| peak >= limit);
     Some((kills, hit))
 }

@@ -30,7 +30,11 @@ pub(super) fn choose(
     asked: &Asked<'_>,
     here: &dyn Fn(&str) -> bool,
 ) -> Result<Folder, Barrier> {
-    let needed: Vec<&str> = asked.limited().map(|(c, _)| c).filter(|c| here(c)).collect();
+    let needed: Vec<&str> = asked
+        .limited()
+        .map(|(c, _)| c)
+        .filter(|c| here(c))
+        .collect();
     let top = asked.privileged.then(|| hierarchy.mount.clone());
     let upwards = hierarchy
         .own
@@ -55,7 +59,10 @@ pub(super) fn choose(
     }
     Err(match last {
         Some((parent, error)) => Barrier {
-            why: format!("the cgroup {} cannot hand down its controllers ({error})", parent.display()),
+            why: format!(
+                "the cgroup {} cannot hand down its controllers ({error})",
+                parent.display()
+            ),
             hint: Some(DELEGATE.to_owned()),
         },
         None => Barrier {
@@ -115,15 +122,24 @@ pub(super) fn create(files: &dyn Files, placement: &mut Placement, asked: &Asked
     let Some(folder) = &placement.v2 else { return };
     let refused = |what: &str, error: &io::Error| Unenforced {
         what: what.to_owned(),
-        why: format!("the kernel refused it in the cgroup {} ({error})", folder.path.display()),
+        why: format!(
+            "the kernel refused it in the cgroup {} ({error})",
+            folder.path.display()
+        ),
         hint: None,
     };
     let v1_has = |controller: &str| {
-        placement.v1.iter().any(|f| f.controllers.iter().any(|c| c == controller))
+        placement
+            .v1
+            .iter()
+            .any(|f| f.controllers.iter().any(|c| c == controller))
     };
     let concerned: Vec<_> = asked.limited().filter(|(c, _)| !v1_has(c)).collect();
     if let Err(error) = files.make(&folder.path) {
-        let failed: Vec<_> = concerned.iter().map(|(_, what)| refused(what, &error)).collect();
+        let failed: Vec<_> = concerned
+            .iter()
+            .map(|(_, what)| refused(what, &error))
+            .collect();
         placement.unenforced.extend(failed);
         placement.v2 = None;
         return;
@@ -131,13 +147,20 @@ pub(super) fn create(files: &dyn Files, placement: &mut Placement, asked: &Asked
     let failed: Vec<_> = concerned
         .iter()
         .filter_map(|(controller, what)| {
-            limit(files, folder, controller, asked).err().map(|error| refused(what, &error))
+            limit(files, folder, controller, asked)
+                .err()
+                .map(|error| refused(what, &error))
         })
         .collect();
     placement.unenforced.extend(failed);
 }
 
-fn limit(files: &dyn Files, folder: &Folder, controller: &str, asked: &Asked<'_>) -> io::Result<()> {
+fn limit(
+    files: &dyn Files,
+    folder: &Folder,
+    controller: &str,
+    asked: &Asked<'_>,
+) -> io::Result<()> {
     let set = |name: &str, value: &str| files.write(&folder.path.join(name), value);
     match controller {
         "cpu" => asked.limits.cpus.map_or(Ok(()), |cpus| {
@@ -152,7 +175,10 @@ fn limit(files: &dyn Files, folder: &Folder, controller: &str, asked: &Asked<'_>
                 _ => Ok(()),
             }
         }),
-        _ => asked.limits.pids.map_or(Ok(()), |pids| set("pids.max", &pids.to_string())),
+        _ => asked
+            .limits
+            .pids
+            .map_or(Ok(()), |pids| set("pids.max", &pids.to_string())),
     }
 }
 

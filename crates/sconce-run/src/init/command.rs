@@ -41,7 +41,11 @@ pub(super) fn start(
     #[expect(unsafe_code, reason = "clone")]
     let mut cloned = unsafe { clone::fork(0, folder) };
     // Container engines answer clone3 with ENOSYS; then the child moves itself, which is slower.
-    let late = folder.filter(|_| cloned.as_ref().is_err_and(|e| e.raw_os_error() == Some(libc::ENOSYS)));
+    let late = folder.filter(|_| {
+        cloned
+            .as_ref()
+            .is_err_and(|e| e.raw_os_error() == Some(libc::ENOSYS))
+    });
     if late.is_some() {
         // SAFETY: as above.
         #[expect(unsafe_code, reason = "clone")]
@@ -141,12 +145,18 @@ impl Program {
                 .map(|text| Ok(CString::new(text.as_bytes())?))
                 .collect::<io::Result<Vec<_>>>()
         };
-        let path = plan.env.iter().find_map(|v| v.as_bytes().strip_prefix(b"PATH="));
+        let path = plan
+            .env
+            .iter()
+            .find_map(|v| v.as_bytes().strip_prefix(b"PATH="));
         Ok(Self {
             name: plan.command.first().cloned().unwrap_or_default(),
             argv: strings(&plan.command)?,
             envp: strings(&plan.env)?,
-            path: path.map_or_else(|| DEFAULT_PATH.into(), |path| OsStr::from_bytes(path).to_owned()),
+            path: path.map_or_else(
+                || DEFAULT_PATH.into(),
+                |path| OsStr::from_bytes(path).to_owned(),
+            ),
         })
     }
 

@@ -44,8 +44,14 @@ pub(super) fn populate(plan: &Container) -> Result<(), Failure> {
     folder("dev/shm").map_err(Failure::step("make /dev/shm"))?;
     let options = std::ffi::CString::new(format!("mode=1777,size={}", plan.shm_bytes))
         .map_err(Failure::step("mount /dev/shm"))?;
-    mount(c"tmpfs", c"dev/shm", c"tmpfs", flags | MountFlags::NODEV, &*options)
-        .map_err(Failure::step("mount /dev/shm"))
+    mount(
+        c"tmpfs",
+        c"dev/shm",
+        c"tmpfs",
+        flags | MountFlags::NODEV,
+        &*options,
+    )
+    .map_err(Failure::step("mount /dev/shm"))
 }
 
 /// The machine's own node, bound: a user namespace cannot make device nodes.

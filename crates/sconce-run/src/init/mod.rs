@@ -78,7 +78,14 @@ fn run(plan: OwnedFd, control: &OwnedFd) -> Result<(), Failure> {
         Some(container) => {
             rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
                 .map_err(Failure::step("follow the supervisor"))?;
-            rootfs::enter(container, &mut notices)?;
+            // Open until everything is mounted, and no longer.
+            let owners: Vec<_> = container
+                .owners
+                .iter()
+                .filter_map(|fd| inherited(*fd))
+                .collect();
+            rootfs::enter(container, &owners, &mut notices)?;
+            drop(owners);
             crate::pty::open_if(plan.terminal, Some(&container.credentials))?
         }
         None => {
@@ -93,7 +100,12 @@ fn run(plan: OwnedFd, control: &OwnedFd) -> Result<(), Failure> {
     let Some(join) = await_go(control)? else {
         return Ok(());
     };
-    let command = command::start(&plan, control, terminal.as_ref().map(|t| t.slave.as_fd()), join)?;
+    let command = command::start(
+        &plan,
+        control,
+        terminal.as_ref().map(|t| t.slave.as_fd()),
+        join,
+    )?;
     drop(terminal);
     let reach = match plan.container {
         Some(_) => {
@@ -117,7 +129,8 @@ fn read_plan(plan: OwnedFd) -> Result<Plan, Failure> {
     File::from(plan)
         .read_to_end(&mut text)
         .map_err(Failure::step("read the plan"))?;
-    serde_json::from_slice(&text).map_err(|error| Failure::step("read the plan")(std::io::Error::from(error)))
+    serde_json::from_slice(&text)
+        .map_err(|error| Failure::step("read the plan")(std::io::Error::from(error)))
 }
 
 /// Waits for the word to start; `None` when the supervisor is gone or wants no start.

@@ -2,7 +2,7 @@
 //! of the request, and nothing of the machine besides.
 
 use std::ffi::CString;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, fstat};
@@ -49,7 +49,11 @@ const READ_ONLY: [&str; 5] = [
 ];
 
 /// Builds the root and enters it. Wishes that could not be granted are added to `notices`.
-pub(super) fn enter(plan: &Container, notices: &mut Vec<Unenforced>) -> Result<(), Failure> {
+pub(super) fn enter(
+    plan: &Container,
+    owners: &[OwnedFd],
+    notices: &mut Vec<Unenforced>,
+) -> Result<(), Failure> {
     // Modes are meant as they are written here; the command gets the usual mask again.
     rustix::process::umask(Mode::empty());
     rustix::system::sethostname(plan.hostname.as_bytes())
@@ -66,7 +70,8 @@ pub(super) fn enter(plan: &Container, notices: &mut Vec<Unenforced>) -> Result<(
         .map_err(Failure::step("open the new root"))?;
     system_folders(plan)?;
     for wanted in &plan.mounts {
-        bind(root.as_fd(), wanted, notices)?;
+        let owners = wanted.owners.and_then(|index| owners.get(index));
+        bind(root.as_fd(), wanted, owners, notices)?;
     }
     for (target, path) in &plan.links {
         targets::link(root.as_fd(), target, path).map_err(|error| Failure::Target {
@@ -84,7 +89,11 @@ pub(super) fn enter(plan: &Container, notices: &mut Vec<Unenforced>) -> Result<(
 /// options, so each is opened and named by its descriptor's number, from within /proc/self/fd.
 fn overlay(plan: &Container) -> Result<(), Failure> {
     let open = |path: &Path| {
-        rustix::fs::open(path, OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC, Mode::empty())
+        rustix::fs::open(
+            path,
+            OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
+            Mode::empty(),
+        )
     };
     let mut layers = Vec::with_capacity(plan.layers.len());
     for path in &plan.layers {
@@ -98,10 +107,18 @@ fn overlay(plan: &Container) -> Result<(), Failure> {
     };
     let (upper, work) = (scratch("upper")?, scratch("work")?);
     // overlayfs wants the highest first.
-    let lower: Vec<_> = layers.iter().rev().map(|fd| fd.as_raw_fd().to_string()).collect();
+    let lower: Vec<_> = layers
+        .iter()
+        .rev()
+        .map(|fd| fd.as_raw_fd().to_string())
+        .collect();
     // volatile: the writable layer is thrown away, so nothing of it need ever reach the disk.
     // userxattr: a user namespace may not use the `trusted.` names; root need not care.
-    let namespaced = if plan.credentials.change { "" } else { ",userxattr" };
+    let namespaced = if plan.credentials.change {
+        ""
+    } else {
+        ",userxattr"
+    };
     let options = format!(
         "lowerdir={},upperdir={},workdir={},volatile{namespaced}",
         lower.join(":"),
@@ -111,12 +128,17 @@ fn overlay(plan: &Container) -> Result<(), Failure> {
     let step = Failure::step("lay the layers over each other");
     let options = CString::new(options).map_err(step)?;
     rustix::process::chdir(c"/proc/self/fd").map_err(Failure::step("enter /proc/self/fd"))?;
-    mount(c"overlay", plan.scratch.join("root"), c"overlay", NO_DEVICES, &*options).map_err(|error| {
-        Failure::Overlay {
-            layers: plan.layers.len(),
-            scratch: plan.scratch.clone(),
-            errno: errno(error),
-        }
+    mount(
+        c"overlay",
+        plan.scratch.join("root"),
+        c"overlay",
+        NO_DEVICES,
+        &*options,
+    )
+    .map_err(|error| Failure::Overlay {
+        layers: plan.layers.len(),
+        scratch: plan.scratch.clone(),
+        errno: errno(error),
     })
 }
 
@@ -124,7 +146,13 @@ fn overlay(plan: &Container) -> Result<(), Failure> {
 /// these names are what they seem, whatever the image has there.
 fn system_folders(plan: &Container) -> Result<(), Failure> {
     mount(c"proc", c"proc", c"proc", NOTHING_RUNS, None).map_err(Failure::step(MOUNT_PROC))?;
-    match mount(c"sysfs", c"sys", c"sysfs", NOTHING_RUNS | MountFlags::RDONLY, None) {
+    match mount(
+        c"sysfs",
+        c"sys",
+        c"sysfs",
+        NOTHING_RUNS | MountFlags::RDONLY,
+        None,
+    ) {
         // sysfs shows the network's owner's devices; in a user namespace on the host's network
         // the machine's own tree has to serve.
         Err(Errno::PERM) => read_only_copy(c"/sys", c"sys"),
@@ -163,7 +191,13 @@ fn read_only_copy(source: &std::ffi::CStr, target: &std::ffi::CStr) -> rustix::i
     let tree = open_tree(CWD, source, clone_flags())?;
     let closed = attributes::RDONLY | attributes::NOSUID | attributes::NODEV | attributes::NOEXEC;
     attributes::set_attributes(&tree, c"", true, closed, None).map_err(to_errno)?;
-    move_mount(&tree, c"", CWD, target, MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH)
+    move_mount(
+        &tree,
+        c"",
+        CWD,
+        target,
+        MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH,
+    )
 }
 
 fn clone_flags() -> OpenTreeFlags {
@@ -178,6 +212,7 @@ fn to_errno(error: std::io::Error) -> Errno {
 fn bind(
     root: BorrowedFd<'_>,
     wanted: &Mount,
+    owners: Option<&OwnedFd>,
     notices: &mut Vec<Unenforced>,
 ) -> Result<(), Failure> {
     let source = |error: Errno| Failure::Source {
@@ -192,12 +227,8 @@ fn bind(
     attributes::set_attributes(&tree, c"", true, wanted.attributes, None)
         .map_err(to_errno)
         .map_err(source)?;
-    if let Some(owners) = wanted.owners {
-        // SAFETY: init inherited this descriptor for the mounts alone, and keeps it open until
-        // the command has started (the command does not inherit it).
-        #[expect(unsafe_code, reason = "a descriptor arrives as a number")]
-        let owners = unsafe { BorrowedFd::borrow_raw(owners) };
-        if let Err(error) = attributes::set_attributes(&tree, c"", true, 0, Some(owners)) {
+    if let Some(owners) = owners {
+        if let Err(error) = attributes::set_attributes(&tree, c"", true, 0, Some(owners.as_fd())) {
             notices.push(Unenforced {
                 what: format!("owner of {}", wanted.target.display()),
                 why: format!(

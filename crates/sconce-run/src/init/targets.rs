@@ -47,7 +47,9 @@ pub(super) fn folder(root: BorrowedFd<'_>, path: &Path) -> Result<OwnedFd> {
     let mut so_far = PathBuf::from("/");
     let mut parent = open(root, &so_far)?;
     for part in path.components() {
-        let Component::Normal(name) = part else { continue };
+        let Component::Normal(name) = part else {
+            continue;
+        };
         so_far.push(name);
         parent = match open(root, &so_far) {
             Err(Errno::NOENT) => {
@@ -64,7 +66,13 @@ fn open(root: BorrowedFd<'_>, path: &Path) -> Result<OwnedFd> {
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
     // A rename elsewhere while the path is walked makes the kernel ask for another try.
     for _ in 0..32 {
-        match openat2(root, path, OFlags::PATH | OFlags::CLOEXEC, Mode::empty(), resolve) {
+        match openat2(
+            root,
+            path,
+            OFlags::PATH | OFlags::CLOEXEC,
+            Mode::empty(),
+            resolve,
+        ) {
             Err(Errno::AGAIN) => {}
             other => return other,
         }
@@ -96,7 +104,13 @@ fn same_owner(parent: &OwnedFd, name: &OsStr) -> Result<()> {
         return Ok(());
     }
     let (uid, gid) = (Uid::from_raw(owner.st_uid), Gid::from_raw(owner.st_gid));
-    match rustix::fs::chownat(parent, name, Some(uid), Some(gid), AtFlags::SYMLINK_NOFOLLOW) {
+    match rustix::fs::chownat(
+        parent,
+        name,
+        Some(uid),
+        Some(gid),
+        AtFlags::SYMLINK_NOFOLLOW,
+    ) {
         // In a user namespace only the caller's own ids exist; then it belongs to the caller.
         Err(Errno::PERM | Errno::INVAL | Errno::OVERFLOW) => Ok(()),
         other => other,
@@ -138,8 +152,14 @@ mod tests {
         place(root.as_fd(), Path::new("/a/b/f"), Kind::File).unwrap();
         assert!(folder.path().join("root/a/b/c").is_dir());
         assert!(folder.path().join("root/a/b/f").is_file());
-        assert_eq!(place(root.as_fd(), Path::new("/a/b/f"), Kind::Folder).unwrap_err(), Errno::NOTDIR);
-        assert_eq!(place(root.as_fd(), Path::new("/a/b"), Kind::File).unwrap_err(), Errno::ISDIR);
+        assert_eq!(
+            place(root.as_fd(), Path::new("/a/b/f"), Kind::Folder).unwrap_err(),
+            Errno::NOTDIR
+        );
+        assert_eq!(
+            place(root.as_fd(), Path::new("/a/b"), Kind::File).unwrap_err(),
+            Errno::ISDIR
+        );
         assert!(place(root.as_fd(), Path::new("/a/b/f/g"), Kind::File).is_err());
     }
 
@@ -151,7 +171,11 @@ mod tests {
         symlink(folder.path().join("outside"), inside.join("absolute")).unwrap();
         symlink("/proc/self/root", inside.join("magic")).unwrap();
         symlink("/nowhere", inside.join("dangling")).unwrap();
-        for (name, kind) in [("up/a", Kind::Folder), ("absolute/b", Kind::File), ("magic/c", Kind::Folder)] {
+        for (name, kind) in [
+            ("up/a", Kind::Folder),
+            ("absolute/b", Kind::File),
+            ("magic/c", Kind::Folder),
+        ] {
             let _ = place(root.as_fd(), &Path::new("/").join(name), kind);
         }
         // A link that leads nowhere inside is an error, not a new file somewhere.

@@ -43,7 +43,10 @@ pub(crate) enum Cloned {
 /// Where the caller has more than one thread, the child may only make plain system calls until it
 /// executes a program or exits: locks held by other threads (the allocator's) stay locked.
 #[expect(unsafe_code, reason = "no safe interface to clone exists")]
-pub(crate) unsafe fn fork(flags: libc::c_int, cgroup: Option<BorrowedFd<'_>>) -> io::Result<Cloned> {
+pub(crate) unsafe fn fork(
+    flags: libc::c_int,
+    cgroup: Option<BorrowedFd<'_>>,
+) -> io::Result<Cloned> {
     let mut pidfd: libc::c_int = -1;
     let pid = match cgroup {
         Some(cgroup) => {

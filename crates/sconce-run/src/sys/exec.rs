@@ -62,7 +62,16 @@ pub(crate) fn close_on_exec_from(first: u32) -> io::Result<()> {
     // SAFETY: no memory is passed. Only the close-on-exec flag changes, so no descriptor that
     // somebody owns is closed here.
     let done = unsafe {
-        libc::syscall(libc::SYS_close_range, first, u32::MAX, libc::CLOSE_RANGE_CLOEXEC)
+        libc::syscall(
+            libc::SYS_close_range,
+            first,
+            u32::MAX,
+            libc::CLOSE_RANGE_CLOEXEC,
+        )
     };
-    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    if done == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }

@@ -56,5 +56,9 @@ pub(crate) fn set_attributes(
             size_of::<MountAttr>(),
         )
     };
-    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    if done == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }

@@ -39,5 +39,9 @@ pub(crate) fn install(program: &[Instruction]) -> io::Result<()> {
             &raw const program,
         )
     };
-    if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+    if done == 0 {
+        Ok(())
+    } else {
+        Err(io::Error::last_os_error())
+    }
 }

@@ -11,6 +11,7 @@ use sconce_host::{HostFacts, Roots, SampleTarget, Sampler};
 use sconce_run::{RunOptions, Watcher, init_main, is_init, run};
 use sconce_schema::event::{Exit, OutOfMemory, Unenforced};
 use sconce_schema::{Hint, RunRequest};
+use serde::Deserialize;
 use serde_json::json;
 
 struct Lines {
@@ -45,7 +46,9 @@ impl Watcher for Lines {
 
     fn ended(&mut self, exit: Exit, out_of_memory: Option<OutOfMemory>) {
         let last = self.sampler.as_mut().map(Sampler::sample);
-        self.line(&json!({ "ended": { "exit": exit, "out-of-memory": out_of_memory, "last": last } }));
+        self.line(
+            &json!({ "ended": { "exit": exit, "out-of-memory": out_of_memory, "last": last } }),
+        );
     }
 }
 
@@ -61,7 +64,15 @@ fn main() -> ExitCode {
         return ExitCode::from(2);
     };
     let request = std::fs::read_to_string(request).expect("the request can be read");
-    let request: RunRequest = serde_json::from_str(&request).expect("the request is one");
+    let text: serde_json::Value = serde_json::from_str(&request).expect("the request is JSON");
+    let mut request = RunRequest::deserialize(&text).expect("the request is one");
+    for (edits, written) in request
+        .edits
+        .iter_mut()
+        .zip(text["edits"].as_array().into_iter().flatten())
+    {
+        edits.links = Vec::deserialize(&written["links"]).unwrap_or_default();
+    }
     let environment: Vec<_> = std::env::vars_os().collect();
     let host = HostFacts::read(&Roots::default());
     let options = RunOptions {

@@ -52,7 +52,10 @@ fn am_root() -> bool {
 
 /// A bench for each user that this machine lets us be; says which are left out.
 pub(crate) fn benches() -> Vec<Bench> {
-    [Who::Root, Who::Plain].into_iter().filter_map(bench).collect()
+    [Who::Root, Who::Plain]
+        .into_iter()
+        .filter_map(bench)
+        .collect()
 }
 
 /// A bench for root, if that is what we are.
@@ -81,10 +84,18 @@ pub(crate) fn bench(who: Who) -> Option<Bench> {
     }
     std::fs::copy(&busybox, bin.join("busybox")).unwrap();
     let listed = Command::new(&busybox).arg("--list").output().unwrap();
-    for name in String::from_utf8(listed.stdout).unwrap().lines().filter(|n| *n != "busybox") {
+    for name in String::from_utf8(listed.stdout)
+        .unwrap()
+        .lines()
+        .filter(|n| *n != "busybox")
+    {
         std::os::unix::fs::symlink("busybox", bin.join(name)).unwrap();
     }
-    std::fs::write(folder.path().join("base/etc/passwd"), "root:x:0:0::/root:/bin/sh\n").unwrap();
+    std::fs::write(
+        folder.path().join("base/etc/passwd"),
+        "root:x:0:0::/root:/bin/sh\n",
+    )
+    .unwrap();
     let program = folder.path().join("contained");
     std::fs::copy(env!("CARGO_BIN_EXE_contained"), &program).unwrap();
     let state = folder.path().join("state");
@@ -97,9 +108,18 @@ pub(crate) fn bench(who: Who) -> Option<Bench> {
             chown(path, Some(NOBODY_IN_PARTICULAR), Some(NOBODY_IN_PARTICULAR)).unwrap();
         }
     }
-    let bench = Bench { who, folder, program, runs: AtomicU32::new(0) };
+    let bench = Bench {
+        who,
+        folder,
+        program,
+        runs: AtomicU32::new(0),
+    };
     let tried = bench.run(&bench.request(&["true"]));
-    let cannot = ["user namespaces", "overlay file system", "parts of /proc are covered"];
+    let cannot = [
+        "user namespaces",
+        "overlay file system",
+        "parts of /proc are covered",
+    ];
     if tried.code == 125 && cannot.iter().any(|why| tried.err.contains(why)) {
         eprintln!("skipped as {who:?}: {}", tried.err);
         return None;
@@ -110,10 +130,13 @@ pub(crate) fn bench(who: Who) -> Option<Bench> {
 
 /// One that needs no library.
 fn busybox() -> Option<PathBuf> {
-    ["/bin/busybox", "/usr/bin/busybox"].map(PathBuf::from).into_iter().find(|path| {
-        // The interpreter of a dynamic program is named in it.
-        std::fs::read(path).is_ok_and(|bytes| !bytes.windows(10).any(|w| w == b"/ld-linux-"))
-    })
+    ["/bin/busybox", "/usr/bin/busybox"]
+        .map(PathBuf::from)
+        .into_iter()
+        .find(|path| {
+            // The interpreter of a dynamic program is named in it.
+            std::fs::read(path).is_ok_and(|bytes| !bytes.windows(10).any(|w| w == b"/ld-linux-"))
+        })
 }
 
 impl Bench {
@@ -177,7 +200,16 @@ impl Bench {
     /// Starts, with the streams given.
     pub(crate) fn command(&self, request: &RunRequest, strict: bool) -> Command {
         let file = self.folder.path().join(format!("{}.json", request.id));
-        std::fs::write(&file, serde_json::to_vec(request).unwrap()).unwrap();
+        let mut text = serde_json::to_value(request).unwrap();
+        for (edits, written) in request
+            .edits
+            .iter()
+            .zip(text["edits"].as_array_mut().unwrap())
+        {
+            // A CDI file has no links, and so the type does not write them.
+            written["links"] = serde_json::to_value(&edits.links).unwrap();
+        }
+        std::fs::write(&file, text.to_string()).unwrap();
         let mut command = if self.who == Who::Plain && am_root() {
             let mut command = Command::new("setpriv");
             let user = NOBODY_IN_PARTICULAR;
@@ -187,7 +219,10 @@ impl Bench {
         } else {
             Command::new(&self.program)
         };
-        command.arg(file).arg(self.state()).arg(self.events(request));
+        command
+            .arg(file)
+            .arg(self.state())
+            .arg(self.events(request));
         if strict {
             command.arg("--strict");
         }
@@ -217,11 +252,16 @@ impl Bench {
     pub(crate) fn wait_for(&self, request: &RunRequest, name: &str) -> Value {
         let deadline = Instant::now() + Duration::from_secs(20);
         loop {
-            let found = read_events(&self.events(request)).into_iter().find_map(|e| e.get(name).cloned());
+            let found = read_events(&self.events(request))
+                .into_iter()
+                .find_map(|e| e.get(name).cloned());
             if let Some(found) = found {
                 return found;
             }
-            assert!(Instant::now() < deadline, "no event `{name}` of {request:?}");
+            assert!(
+                Instant::now() < deadline,
+                "no event `{name}` of {request:?}"
+            );
             std::thread::sleep(Duration::from_millis(5));
         }
     }
@@ -253,7 +293,10 @@ impl Bench {
 
     /// Asserts that no run left anything in the state folder.
     pub(crate) fn assert_clean(&self) {
-        let left: Vec<_> = std::fs::read_dir(self.state()).unwrap().map(|e| e.unwrap().path()).collect();
+        let left: Vec<_> = std::fs::read_dir(self.state())
+            .unwrap()
+            .map(|e| e.unwrap().path())
+            .collect();
         assert_eq!(left, Vec::<PathBuf>::new());
     }
 }

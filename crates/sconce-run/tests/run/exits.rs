@@ -7,7 +7,10 @@ fn the_commands_own_code_comes_out() {
     for bench in benches() {
         for code in [0, 1, 42, 125, 255] {
             assert_eq!(bench.run(&bench.script(&format!("exit {code}"))).code, code);
-            assert_eq!(bench.run(&bench.on_host(&format!("exit {code}"))).code, code);
+            assert_eq!(
+                bench.run(&bench.on_host(&format!("exit {code}"))).code,
+                code
+            );
         }
         bench.assert_clean();
     }
@@ -29,11 +32,22 @@ fn a_signal_is_128_and_its_number() {
 fn streams_pass_through() {
     use std::io::Write;
     for bench in benches() {
-        for request in [bench.script("cat; echo wrong >&2"), bench.on_host("cat; echo wrong >&2")] {
+        for request in [
+            bench.script("cat; echo wrong >&2"),
+            bench.on_host("cat; echo wrong >&2"),
+        ] {
             let mut child = bench.start(&request);
-            child.stdin.take().unwrap().write_all(b"in and out\n").unwrap();
+            child
+                .stdin
+                .take()
+                .unwrap()
+                .write_all(b"in and out\n")
+                .unwrap();
             let done = bench.finish(&request, child);
-            assert_eq!((done.out.as_str(), done.err.as_str()), ("in and out\n", "wrong\n"));
+            assert_eq!(
+                (done.out.as_str(), done.err.as_str()),
+                ("in and out\n", "wrong\n")
+            );
         }
     }
 }
@@ -43,10 +57,19 @@ fn a_command_that_does_not_exist_is_named_with_the_path() {
     for bench in benches() {
         let done = bench.run(&bench.request(&["pyhton", "train.py"]));
         assert_eq!(done.code, 127);
-        assert!(done.err.contains("`pyhton` (searched in /bin)"), "{}", done.err);
+        assert!(
+            done.err.contains("`pyhton` (searched in /bin)"),
+            "{}",
+            done.err
+        );
         let done = bench.run(&bench.request(&["/opt/venv/bin/python"]));
         assert_eq!(done.code, 127);
-        assert!(done.err.contains("command not found: `/opt/venv/bin/python`"), "{}", done.err);
+        assert!(
+            done.err
+                .contains("command not found: `/opt/venv/bin/python`"),
+            "{}",
+            done.err
+        );
         bench.assert_clean();
     }
 }
@@ -57,10 +80,13 @@ fn a_command_that_cannot_be_executed_is_126() {
         std::fs::write(bench.work().join("data"), "no program").unwrap();
         std::fs::write(bench.work().join("orphan"), "#!/no/such/interpreter\n").unwrap();
         for name in ["orphan", "noise"] {
-            std::fs::write(bench.work().join(name), match name {
-                "orphan" => "#!/no/such/interpreter\n",
-                _ => "\u{1}\u{2}",
-            })
+            std::fs::write(
+                bench.work().join(name),
+                match name {
+                    "orphan" => "#!/no/such/interpreter\n",
+                    _ => "\u{1}\u{2}",
+                },
+            )
             .unwrap();
             let executable = std::os::unix::fs::PermissionsExt::from_mode(0o755);
             std::fs::set_permissions(bench.work().join(name), executable).unwrap();
@@ -95,7 +121,10 @@ fn wrong_requests_fail_before_anything_starts() {
     wrong(|r| r.command.clear(), "no command");
     wrong(|r| r.command.push("a\0b".to_owned()), "zero byte");
     wrong(|r| r.workdir = "/a/../b".into(), "/a/../b");
-    wrong(|r| r.workdir = "/nowhere".into(), "working directory /nowhere");
+    wrong(
+        |r| r.workdir = "/nowhere".into(),
+        "working directory /nowhere",
+    );
     wrong(|r| r.id = " ".to_owned(), "not an id");
     bench.assert_clean();
 }
@@ -104,7 +133,9 @@ fn wrong_requests_fail_before_anything_starts() {
 fn the_environment_is_exactly_what_was_asked() {
     for bench in benches() {
         let mut request = bench.request(&["env"]);
-        request.env.insert("GREETING".to_owned(), "süß = good".to_owned());
+        request
+            .env
+            .insert("GREETING".to_owned(), "süß = good".to_owned());
         let edits = sconce_schema::request::ContainerEdits {
             env: vec!["HOME=/tmp".to_owned()],
             ..Default::default()

@@ -46,12 +46,14 @@ fn only_a_loopback_that_works() {
 fn a_port_leads_inside() {
     for bench in benches() {
         let host = free_port();
-        let request = isolated(&bench, "nc -lk -p 8888 -e cat", vec![port(host, 8888)]);
+        let request = isolated(&bench, "nc -ll -p 8888 -e cat", vec![port(host, 8888)]);
         let mut child = bench.start(&request);
         bench.wait_for(&request, "started");
         // A host's port accepts at once; inside, the server may still be starting.
         let answered = || {
-            let Ok(mut stream) = TcpStream::connect((Ipv4Addr::LOCALHOST, host)) else { return false };
+            let Ok(mut stream) = TcpStream::connect((Ipv4Addr::LOCALHOST, host)) else {
+                return false;
+            };
             let mut answer = String::new();
             stream.write_all(b"there and back").is_ok()
                 && stream.shutdown(std::net::Shutdown::Write).is_ok()
@@ -79,7 +81,9 @@ fn a_port_leads_inside() {
                 })
             })
             .collect();
-        threads.into_iter().for_each(|thread| thread.join().unwrap());
+        threads
+            .into_iter()
+            .for_each(|thread| thread.join().unwrap());
         rustix::process::kill_process(
             rustix::process::Pid::from_child(&child),
             rustix::process::Signal::TERM,
@@ -98,7 +102,11 @@ fn a_port_in_use_is_named_before_the_start() {
         let number = taken.local_addr().unwrap().port();
         let done = bench.run(&isolated(&bench, "echo started", vec![port(number, 80)]));
         assert_eq!((done.code, done.out.as_str()), (125, ""));
-        assert!(done.err.contains(&format!("port {number} is in use")), "{}", done.err);
+        assert!(
+            done.err.contains(&format!("port {number} is in use")),
+            "{}",
+            done.err
+        );
         bench.assert_clean();
     }
 }

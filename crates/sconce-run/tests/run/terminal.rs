@@ -14,13 +14,24 @@ fn keys_output_and_size_pass_and_the_callers_terminal_is_given_back() {
     for bench in benches() {
         for on_host in [false, true] {
             let script = "stty size; tty; read line; echo got $line; exec cat";
-            let mut request = if on_host { bench.on_host(script) } else { bench.script(script) };
+            let mut request = if on_host {
+                bench.on_host(script)
+            } else {
+                bench.script(script)
+            };
             request.terminal = true;
             let master = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
             grantpt(&master).unwrap();
             unlockpt(&master).unwrap();
-            let slave = rustix::pty::ioctl_tiocgptpeer(&master, OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
-            let size = Winsize { ws_row: 33, ws_col: 77, ws_xpixel: 0, ws_ypixel: 0 };
+            let slave =
+                rustix::pty::ioctl_tiocgptpeer(&master, OpenptFlags::RDWR | OpenptFlags::NOCTTY)
+                    .unwrap();
+            let size = Winsize {
+                ws_row: 33,
+                ws_col: 77,
+                ws_xpixel: 0,
+                ws_ypixel: 0,
+            };
             tcsetwinsize(&master, size).unwrap();
             let stream = || Stdio::from(slave.try_clone().unwrap());
             let mut child = bench
@@ -30,7 +41,12 @@ fn keys_output_and_size_pass_and_the_callers_terminal_is_given_back() {
                 .stderr(stream())
                 .spawn()
                 .unwrap();
-            let raw = || !tcgetattr(&slave).unwrap().local_modes.contains(LocalModes::ECHO);
+            let raw = || {
+                !tcgetattr(&slave)
+                    .unwrap()
+                    .local_modes
+                    .contains(LocalModes::ECHO)
+            };
             eventually("the caller's terminal is raw", raw);
             let mut master = std::fs::File::from(master);
             master.write_all(b"hello\r").unwrap();

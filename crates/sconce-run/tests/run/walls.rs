@@ -11,13 +11,20 @@ fn privileges_are_gone() {
         let done = bench.run(&bench.script("id -u; cat /proc/self/status"));
         assert!(done.out.starts_with("1000\n"), "{}", done.out);
         let field = |name: &str| {
-            let line = done.out.lines().find(|line| line.starts_with(name)).unwrap();
+            let line = done
+                .out
+                .lines()
+                .find(|line| line.starts_with(name))
+                .unwrap();
             line.split_ascii_whitespace().nth(1).unwrap().to_owned()
         };
         for set in ["CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"] {
             assert_eq!(field(set), "0000000000000000", "{set}");
         }
-        assert_eq!((field("NoNewPrivs").as_str(), field("Seccomp:").as_str()), ("1", "2"));
+        assert_eq!(
+            (field("NoNewPrivs").as_str(), field("Seccomp:").as_str()),
+            ("1", "2")
+        );
     }
 }
 
@@ -37,7 +44,11 @@ fn root_inside_keeps_what_installing_needs_and_no_more() {
         assert_eq!(lines[1], "CapEff:\t00000000800404fb");
         assert_eq!(lines[2], "owned");
         assert!(lines[3].contains("Operation not permitted"), "{}", lines[3]);
-        assert!(lines[4].contains("permission denied") || lines[4].contains("not permitted"), "{}", lines[4]);
+        assert!(
+            lines[4].contains("permission denied") || lines[4].contains("not permitted"),
+            "{}",
+            lines[4]
+        );
         assert!(done.err.contains("Read-only file system"), "{}", done.err);
     }
 }
@@ -47,11 +58,10 @@ fn the_kernel_and_the_machine_are_out_of_reach() {
     for bench in benches() {
         for (script, says) in [
             ("echo 1 > /proc/sys/kernel/panic", "Read-only file system"),
-            ("echo b > /proc/sysrq-trigger", "Read-only file system"),
             ("mknod /tmp/null c 1 3", "Operation not permitted"),
             ("unshare -r true", "Operation not permitted"),
             ("mount -t tmpfs none /tmp", "ermi"),
-            ("mkdir /sys/fs/cgroup/x", "Read-only file system"),
+            ("mkdir /sys/kernel/x", "Read-only file system"),
             (": >> /proc/1/exe", "Permission denied"),
             ("cat /proc/1/environ", "Permission denied"),
             ("hostname other", "not permitted"),
@@ -59,7 +69,13 @@ fn the_kernel_and_the_machine_are_out_of_reach() {
             ("kill -9 1; sleep 0.1; echo alive >&2", "alive"),
         ] {
             let done = bench.run(&bench.script(script));
-            assert!(done.err.contains(says), "{:?} {script}: {} {}", bench.who, done.out, done.err);
+            assert!(
+                done.err.contains(says),
+                "{:?} {script}: {} {}",
+                bench.who,
+                done.out,
+                done.err
+            );
         }
     }
 }
@@ -70,12 +86,17 @@ fn the_kernel_and_the_machine_are_out_of_reach() {
 fn sconce_itself_cannot_be_overwritten() {
     for bench in benches() {
         let mut request = bench.script(
-            "cat /proc/1/maps 2>&1 | head -1; (exec 3>>/proc/1/exe) 2>&1; for f in /proc/1/fd/*; do echo $f; done",
+            "(exec 3>>/proc/1/exe) 2>&1; (exec 3</proc/1/mem) 2>&1; (exec 3</proc/1/fd/3) 2>&1; \
+             ls /proc/1/root/ 2>&1",
         );
         request.user = User::Root;
         let done = bench.run(&request);
-        assert!(done.out.contains("can't create /proc/1/exe"), "{}", done.out);
-        assert!(!done.out.contains("/proc/1/fd/0"), "{}", done.out);
+        assert_eq!(
+            done.out.matches("ermission denied").count(),
+            4,
+            "{}",
+            done.out
+        );
     }
 }
 
@@ -91,27 +112,45 @@ fn only_its_own_processes_descriptors_and_devices_are_seen() {
             "tty", "urandom", "zero",
         ];
         assert_eq!(lines[4..17], devices);
-        assert!(lines[17].trim().parse::<u32>().unwrap() <= 6, "{}", lines[17]);
-        let out = bench.run(&bench.script("head -c 4 /dev/urandom | wc -c; echo x > /dev/null; ls -d /root /home/sconce"));
-        assert!(out.out.starts_with("4\n") && out.out.contains("/home/sconce"), "{}", out.out);
+        assert!(
+            lines[17].trim().parse::<u32>().unwrap() <= 6,
+            "{}",
+            lines[17]
+        );
+        let out = bench.run(&bench.script(
+            "head -c 4 /dev/urandom | wc -c; echo x > /dev/null; ls -d /root /home/sconce",
+        ));
+        assert!(
+            out.out.starts_with("4\n") && out.out.contains("/home/sconce"),
+            "{}",
+            out.out
+        );
     }
 }
 
 #[test]
 fn shared_memory_has_its_size() {
     for bench in benches() {
-        let mut request = bench.script("df -k /dev/shm | tail -1; head -c 9m /dev/zero > /dev/shm/x");
+        let mut request = bench.script(
+            "df -k /dev/shm | tail -1; head -c 9m /dev/zero > /dev/shm/x; wc -c < /dev/shm/x",
+        );
         request.limits.shm = Some(Bytes::mib(8));
         let done = bench.run(&request);
-        assert_eq!(done.out.split_ascii_whitespace().nth(1), Some("8192"), "{}", done.out);
-        assert!(done.err.contains("No space left"), "{}", done.err);
+        assert_eq!(
+            done.out.split_ascii_whitespace().nth(1),
+            Some("8192"),
+            "{}",
+            done.out
+        );
+        assert!(done.out.ends_with("\n8388608\n"), "{}", done.out);
     }
 }
 
 #[test]
 fn the_image_stays_as_it_was() {
     for bench in benches() {
-        let mut request = bench.script("echo mine > /tmp/a; rm /bin/vi; echo > /etc/passwd; cat /tmp/a");
+        let mut request =
+            bench.script("echo mine > /tmp/a; rm /bin/vi; echo > /etc/passwd; cat /tmp/a");
         request.user = User::Root;
         assert_eq!(bench.run(&request).out, "mine\n");
         assert!(bench.folder.path().join("base/bin/vi").is_symlink());
@@ -126,17 +165,31 @@ fn the_image_stays_as_it_was() {
 fn many_layers_with_long_names() {
     for bench in benches() {
         let mut request = bench.script("cat /n | wc -l; ls /many | wc -l");
-        let sconce_schema::request::Root::Image(image) = &mut request.root else { panic!() };
-        let deep = bench.folder.path().join("x".repeat(200)).join("y".repeat(200));
+        let sconce_schema::request::Root::Image(image) = &mut request.root else {
+            panic!()
+        };
+        let deep = bench
+            .folder
+            .path()
+            .join("x".repeat(200))
+            .join("y".repeat(200));
         for number in 0..300 {
             let path = deep.join(format!("{number:064}"));
             std::fs::create_dir_all(path.join("many")).unwrap();
             std::fs::write(path.join("many").join(number.to_string()), "").unwrap();
             std::fs::write(path.join("n"), "\n".repeat(number + 1)).unwrap();
-            image.layers.push(sconce_schema::manifest::Layer { name: number.to_string(), path });
+            image.layers.push(sconce_schema::manifest::Layer {
+                name: number.to_string(),
+                path,
+            });
         }
         let done = bench.run(&request);
-        assert_eq!(done.out.split_ascii_whitespace().collect::<Vec<_>>(), ["300", "300"], "{}", done.err);
+        assert_eq!(
+            done.out.split_ascii_whitespace().collect::<Vec<_>>(),
+            ["300", "300"],
+            "{}",
+            done.err
+        );
     }
 }
 
@@ -144,7 +197,9 @@ fn many_layers_with_long_names() {
 fn a_missing_layer_is_named() {
     let Some(bench) = benches().pop() else { return };
     let mut request = bench.request(&["true"]);
-    let sconce_schema::request::Root::Image(image) = &mut request.root else { panic!() };
+    let sconce_schema::request::Root::Image(image) = &mut request.root else {
+        panic!()
+    };
     image.layers[1].path = "/no/such/tree".into();
     let done = bench.run(&request);
     assert_eq!(done.code, 125);
@@ -175,7 +230,10 @@ fn devices_and_driver_files_of_edits_are_there() {
                 options: ["ro", "nosuid", "nodev", "bind"].map(str::to_owned).into(),
             }],
             links: vec![
-                ("libcuda.so.580.65.06".to_owned(), "/usr/lib/libcuda.so.1".to_owned()),
+                (
+                    "libcuda.so.580.65.06".to_owned(),
+                    "/usr/lib/libcuda.so.1".to_owned(),
+                ),
                 ("libcuda.so.1".to_owned(), "/usr/lib/libcuda.so".to_owned()),
             ],
             ..ContainerEdits::default()
@@ -183,8 +241,16 @@ fn devices_and_driver_files_of_edits_are_there() {
         let done = bench.run(&request);
         assert_eq!(done.out, "driver3\n", "{:?} {}", bench.who, done.err);
         // A plain user's own files are the run's user's; there the mount alone stops writing.
-        let refusal = if bench.who == Who::Root { "Permission denied" } else { "Read-only" };
-        assert!(done.err.contains(refusal) || done.err.contains("Read-only"), "{}", done.err);
+        let refusal = if bench.who == Who::Root {
+            "Permission denied"
+        } else {
+            "Read-only"
+        };
+        assert!(
+            done.err.contains(refusal) || done.err.contains("Read-only"),
+            "{}",
+            done.err
+        );
         assert_eq!(std::fs::read_to_string(&library).unwrap(), "driver");
     }
 }
