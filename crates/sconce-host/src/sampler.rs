@@ -140,7 +140,10 @@ impl Sampler {
             processes: tree.map(|tree| tree.processes),
             threads: tree.map(|tree| tree.threads),
             rss: tree.map(|tree| tree.rss),
-            cpu_us: tree.map(|tree| tree.cpu_us),
+            // A tree that ended before it was ever seen has no known time, not none.
+            cpu_us: tree
+                .filter(|tree| tree.processes > 0 || tree.cpu_us > 0)
+                .map(|tree| tree.cpu_us),
             read_bytes: tree.and_then(|tree| tree.read_bytes),
             write_bytes: tree.and_then(|tree| tree.write_bytes),
             pss: self.pss.read(self.processes.pids()),

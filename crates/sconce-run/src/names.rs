@@ -12,10 +12,10 @@ pub(crate) fn files(request: &RunRequest) -> Vec<(&'static str, Vec<u8>)> {
         ("hostname", format!("{}\n", request.id).into_bytes()),
         ("hosts", with_own_name(hosts, &request.id)),
     ];
-    if request.network == Network::Host {
-        if let Ok(resolvers) = std::fs::read("/etc/resolv.conf") {
-            files.push(("resolv.conf", resolvers));
-        }
+    if request.network == Network::Host
+        && let Ok(resolvers) = std::fs::read("/etc/resolv.conf")
+    {
+        files.push(("resolv.conf", resolvers));
     }
     files
 }

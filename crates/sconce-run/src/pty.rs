@@ -95,10 +95,10 @@ impl Drop for RawMode {
 
 fn restore() {
     // A panic while the lock is held must not become a deadlock.
-    if let Ok(mut before) = BEFORE.try_lock() {
-        if let Some(before) = before.take() {
-            let _ = tcsetattr(rustix::stdio::stdin(), OptionalActions::Drain, &before);
-        }
+    if let Ok(mut before) = BEFORE.try_lock()
+        && let Some(before) = before.take()
+    {
+        let _ = tcsetattr(rustix::stdio::stdin(), OptionalActions::Drain, &before);
     }
 }
 

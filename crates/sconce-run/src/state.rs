@@ -197,7 +197,7 @@ mod tests {
         let dead = Scratch::create(state.path(), "dead").unwrap();
         let sealed = dead.folder.join("work/work");
         std::fs::create_dir_all(&sealed).unwrap();
-        std::fs::set_permissions(&sealed, std::fs::Permissions::from_mode(0)).unwrap();
+        std::fs::set_permissions(&sealed, std::fs::Permissions::from_mode(0o000)).unwrap();
         let (dead_folder, dead_lock) = (dead.folder.clone(), dead.lock_path.clone());
         drop(dead);
         sweep(state.path(), &Kernel);

@@ -127,7 +127,7 @@ fn in_scratch(
         }
         None => None,
     };
-    let exit = run.to_the_end(&cgroup, watcher);
+    let exit = run.until_the_end(&cgroup, watcher);
     drop(forwarder);
     // The last reading needs the cgroup; removing it needs every process gone.
     let ended = exit.map(|exit| {
@@ -226,7 +226,7 @@ impl Run<'_> {
         self.first.wait();
     }
 
-    fn to_the_end(
+    fn until_the_end(
         &mut self,
         cgroup: &Cgroup<'_>,
         watcher: &mut dyn Watcher,

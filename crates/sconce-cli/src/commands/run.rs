@@ -199,10 +199,8 @@ impl Held<'_> {
         };
         let mut recorder = Recorder::new(&self.places.runs, started, self.global.quiet, idle_work);
         let outcome = sconce_run::run(request, &options, &mut recorder);
-        let outcome = outcome.map_err(|error| {
-            recorder.failed(sconce_schema::Hint::exit_code(&error));
-            error
-        })?;
+        let outcome = outcome
+            .inspect_err(|error| recorder.failed(sconce_schema::Hint::exit_code(error)))?;
         self.tell(&outcome, &recorder)?;
         Ok(outcome.exit.code())
     }

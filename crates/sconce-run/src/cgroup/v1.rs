@@ -5,6 +5,7 @@ use std::path::PathBuf;
 
 use sconce_host::Cgroups;
 use sconce_schema::event::Unenforced;
+use sconce_schema::request::DeviceNode;
 
 use super::{Asked, Files, PARENT, Placement, cpu_quota, keyed};
 
@@ -130,17 +131,17 @@ pub(super) fn create(files: &dyn Files, placement: &mut Placement, asked: &Asked
                 });
             }
         }
-        if let (true, Some(_)) = (has("devices"), asked.devices) {
-            if let Err(error) = restrict_devices(files, folder, asked) {
-                failed.push(Unenforced {
-                    what: "devices".to_owned(),
-                    why: format!(
-                        "the device list in {} cannot be set ({error})",
-                        folder.path.display()
-                    ),
-                    hint: None,
-                });
-            }
+        if let (true, Some(nodes)) = (has("devices"), asked.devices)
+            && let Err(error) = restrict_devices(files, folder, nodes)
+        {
+            failed.push(Unenforced {
+                what: "devices".to_owned(),
+                why: format!(
+                    "the device list in {} cannot be set ({error})",
+                    folder.path.display()
+                ),
+                hint: None,
+            });
         }
         true
     });
@@ -175,13 +176,13 @@ fn limit(
     }
 }
 
-fn restrict_devices(files: &dyn Files, folder: &Folder, asked: &Asked<'_>) -> io::Result<()> {
+fn restrict_devices(files: &dyn Files, folder: &Folder, nodes: &[DeviceNode]) -> io::Result<()> {
     files.write(&folder.path.join("devices.deny"), "a")?;
     let allow = folder.path.join("devices.allow");
     for line in DEVICES {
         files.write(&allow, line)?;
     }
-    for node in asked.devices.unwrap_or_default() {
+    for node in nodes {
         files.write(
             &allow,
             &format!("{} {}:{} rw", node.r#type, node.major, node.minor),

@@ -47,9 +47,9 @@ pub(super) fn start(
             .is_err_and(|e| e.raw_os_error() == Some(libc::ENOSYS))
     });
     if late.is_some() {
-        // SAFETY: as above.
         #[expect(unsafe_code, reason = "clone")]
         {
+            // SAFETY: as above.
             cloned = unsafe { clone::fork(0, None) };
         }
     }

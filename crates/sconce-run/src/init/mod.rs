@@ -135,28 +135,18 @@ fn read_plan(plan: OwnedFd) -> Result<Plan, Failure> {
 
 /// Waits for the word to start; `None` when the supervisor is gone or wants no start.
 fn await_go(control: &OwnedFd) -> Result<Option<command::Join>, Failure> {
-    loop {
-        let Ok(Some((order, message))) = protocol::receive::<Order>(control) else {
-            return Ok(None);
-        };
-        match order {
-            Order::Go { tasks, folder } => {
-                let mut fds = message.fds;
-                if fds.len() != tasks + usize::from(folder) {
-                    return Err(Failure::Step {
-                        doing: "receive the cgroups".to_owned(),
-                        errno: libc::EPROTO,
-                    });
-                }
-                let folder = if folder { fds.pop() } else { None };
-                return Ok(Some(command::Join { tasks: fds, folder }));
-            }
-            Order::Kill => return Ok(None),
-            // A signal that came before the command: nobody is there to take it, so the run ends,
-            // as it would have ended the command.
-            Order::Signal(_) => return Ok(None),
-        }
+    let Ok(Some((Order::Go { tasks, folder }, message))) = protocol::receive(control) else {
+        return Ok(None);
+    };
+    let mut fds = message.fds;
+    if fds.len() != tasks + usize::from(folder) {
+        return Err(Failure::Step {
+            doing: "receive the cgroups".to_owned(),
+            errno: libc::EPROTO,
+        });
     }
+    let folder = if folder { fds.pop() } else { None };
+    Ok(Some(command::Join { tasks: fds, folder }))
 }
 
 /// Until the command has ended and everything else too. `None` when the supervisor died.

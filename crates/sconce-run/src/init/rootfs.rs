@@ -227,21 +227,21 @@ fn bind(
     attributes::set_attributes(&tree, c"", true, wanted.attributes, None)
         .map_err(to_errno)
         .map_err(source)?;
-    if let Some(owners) = owners {
-        if let Err(error) = attributes::set_attributes(&tree, c"", true, 0, Some(owners.as_fd())) {
-            notices.push(Unenforced {
-                what: format!("owner of {}", wanted.target.display()),
-                why: format!(
-                    "the file system of {} cannot show its files as the run's user's ({error}), so \
+    if let Some(owners) = owners
+        && let Err(error) = attributes::set_attributes(&tree, c"", true, 0, Some(owners.as_fd()))
+    {
+        notices.push(Unenforced {
+            what: format!("owner of {}", wanted.target.display()),
+            why: format!(
+                "the file system of {} cannot show its files as the run's user's ({error}), so \
                      that what is private to their owner is closed to the run",
-                    wanted.source.display()
-                ),
-                hint: Some(
-                    "start Sconce as the folder's owner, or keep the folder on ext4, xfs or btrfs"
-                        .to_owned(),
-                ),
-            });
-        }
+                wanted.source.display()
+            ),
+            hint: Some(
+                "start Sconce as the folder's owner, or keep the folder on ext4, xfs or btrfs"
+                    .to_owned(),
+            ),
+        });
     }
     let kind = match FileType::from_raw_mode(fstat(&tree).map_err(source)?.st_mode) {
         FileType::Directory => Kind::Folder,

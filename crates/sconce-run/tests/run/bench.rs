@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -210,15 +211,11 @@ impl Bench {
             written["links"] = serde_json::to_value(&edits.links).unwrap();
         }
         std::fs::write(&file, text.to_string()).unwrap();
-        let mut command = if self.who == Who::Plain && am_root() {
-            let mut command = Command::new("setpriv");
-            let user = NOBODY_IN_PARTICULAR;
-            command.args([format!("--reuid={user}"), format!("--regid={user}")]);
-            command.arg("--clear-groups").arg(&self.program);
-            command
-        } else {
-            Command::new(&self.program)
-        };
+        let mut command = Command::new(&self.program);
+        if self.who == Who::Plain && am_root() {
+            // Also gives up every other group.
+            command.uid(NOBODY_IN_PARTICULAR).gid(NOBODY_IN_PARTICULAR);
+        }
         command
             .arg(file)
             .arg(self.state())

@@ -16,7 +16,6 @@ fn is_gone(pid: Pid) -> bool {
             .is_ok_and(|stat| stat.contains(") Z "))
 }
 
-/// `setpriv` executes, so that the child is Sconce itself.
 fn sconce(child: &std::process::Child) -> Pid {
     Pid::from_child(child)
 }

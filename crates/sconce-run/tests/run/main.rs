@@ -1,6 +1,12 @@
 //! Real runs of a small root file system, as root and as a plain user. What this machine cannot
 //! show is said and left out.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::print_stderr,
+    reason = "these are tests, with helpers that clippy does not know as such"
+)]
+
 mod bench;
 mod death;
 mod exits;
