@@ -56,6 +56,9 @@ impl Fake {
         if self.v2 {
             files.insert(path.join("cgroup.controllers"), controllers.to_owned());
             files.insert(path.join("cgroup.subtree_control"), String::new());
+            if path != Path::new("/cg") {
+                files.insert(path.join("cgroup.type"), "domain\n".to_owned());
+            }
             for (controller, names) in [
                 ("cpu", &["cpu.max"][..]),
                 ("memory", &["memory.max", "memory.swap.max"]),
@@ -77,8 +80,15 @@ impl Fake {
         if !has("cgroup.controllers", controller) {
             return Err(io::ErrorKind::NotFound.into());
         }
-        let is_top = folder == Path::new("/cg");
+        let is_top = !self
+            .files
+            .borrow()
+            .contains_key(&folder.join("cgroup.type"));
         if !is_top && !self.files.borrow()[&folder.join("cgroup.procs")].is_empty() {
+            assert_eq!(
+                controller, "memory",
+                "{folder:?} would become a threaded folder"
+            );
             return Err(io::ErrorKind::ResourceBusy.into());
         }
         let mut files = self.files.borrow_mut();

@@ -77,20 +77,29 @@ const DELEGATE: &str = "start it as `systemd-run --user --scope -p Delegate=yes 
 
 /// Makes `parent/sconce` able to hold limited children.
 fn prepare(files: &dyn Files, parent: &Path, needed: &[&str]) -> io::Result<()> {
-    let ours = parent.join(PARENT);
-    enable(files, parent, needed).or_else(|error| {
+    if !may_hand_down(files, parent)? {
         // The one process here may be this one, which can step aside into a leaf.
         let alone = files.read(&parent.join("cgroup.procs"))?;
         if alone.trim() != std::process::id().to_string() {
-            return Err(error);
+            return Err(io::ErrorKind::ResourceBusy.into());
         }
         let leaf = parent.join("sconce-itself");
         make(files, &leaf)?;
         files.write(&leaf.join("cgroup.procs"), "0")?;
-        enable(files, parent, needed)
-    })?;
+    }
+    enable(files, parent, needed)?;
+    let ours = parent.join(PARENT);
     make(files, &ours)?;
     enable(files, &ours, needed)
+}
+
+/// Whether controllers can be handed down from here: from the top, or where no process lives. The
+/// kernel would hand some down (cpu, pids) from elsewhere too, and in doing so make the folder a
+/// threaded one, below which no process can be started.
+fn may_hand_down(files: &dyn Files, folder: &Path) -> io::Result<bool> {
+    // Only the top of the whole hierarchy has no type.
+    let is_top = files.read(&folder.join("cgroup.type")).is_err();
+    Ok(is_top || files.read(&folder.join("cgroup.procs"))?.trim().is_empty())
 }
 
 fn make(files: &dyn Files, folder: &Path) -> io::Result<()> {
