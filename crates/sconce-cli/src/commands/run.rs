@@ -227,7 +227,7 @@ impl Held<'_> {
             })?;
         }
         if !self.global.quiet {
-            output::say(terminal::report(&report, style.for_reports()).trim_end());
+            output::say(&format!("\n{}", terminal::report(&report, style.for_reports()).trim_end()));
         }
         Ok(())
     }
