@@ -8,7 +8,12 @@ use sconce_schema::{Bytes, Millicores};
 
 /// From a bare Linux machine to a verified, reproducible, accounted PyTorch run.
 #[derive(Debug, Parser)]
-#[command(name = "sconce", version, max_term_width = 100, disable_help_subcommand = true)]
+#[command(
+    name = "sconce",
+    version,
+    max_term_width = 100,
+    disable_help_subcommand = true
+)]
 pub(crate) struct Root {
     #[command(subcommand)]
     pub(crate) verb: Verb,

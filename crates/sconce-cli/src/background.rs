@@ -33,7 +33,9 @@ impl Background {
         if bytecode::missing(manifest, lock, store).is_empty() {
             return;
         }
-        let Ok(program) = super::commands::run::program() else { return };
+        let Ok(program) = super::commands::run::program() else {
+            return;
+        };
         let child = Command::new(program)
             .arg("--store")
             .arg(&places.store)
@@ -64,7 +66,10 @@ pub(crate) fn chores(args: &ChoresArgs, global: &Global) -> Result<u8> {
     let project = Project::open(&args.spec)?;
     let places = Places::find(global)?;
     let store = Store::open(&places.store)?;
-    if let Some(lock) = project.lock()?.filter(|lock| sconce_image::needs(lock, &store).is_empty()) {
+    if let Some(lock) = project
+        .lock()?
+        .filter(|lock| sconce_image::needs(lock, &store).is_empty())
+    {
         let manifest = sconce_image::ready(&lock, &store)?;
         compile(&lock, &manifest, &store, &places)?;
     }
@@ -75,17 +80,32 @@ pub(crate) fn chores(args: &ChoresArgs, global: &Global) -> Result<u8> {
 /// Makes the bytecode that is missing, in the environment itself.
 fn compile(lock: &Lock, manifest: &ImageManifest, store: &Store, places: &Places) -> Result<()> {
     for job in bytecode::missing(manifest, lock, store) {
-        let failed = |source| CliError::File { action: "write", path: job.output.clone(), source };
+        let failed = |source| CliError::File {
+            action: "write",
+            path: job.output.clone(),
+            source,
+        };
         job.begin().map_err(failed)?;
         let bind = |source: &std::path::Path, target: &str, read_only| Mount {
             source: source.to_owned(),
             target: target.into(),
             read_only,
         };
-        let mounts =
-            vec![bind(&job.source, "/source", true), bind(&job.output, "/output", false)];
+        let mounts = vec![
+            bind(&job.source, "/source", true),
+            bind(&job.output, "/output", false),
+        ];
         let python = format!("/usr/bin/python{}", lock.target.python);
-        let command = [&python, "-I", "-S", "-B", "-c", bytecode::SCRIPT, "/source", "/output"];
+        let command = [
+            &python,
+            "-I",
+            "-S",
+            "-B",
+            "-c",
+            bytecode::SCRIPT,
+            "/source",
+            "/output",
+        ];
         let root = Root::Image(ImageManifest {
             layers: manifest.layers[..1].to_vec(),
             env: manifest.env.clone(),

@@ -45,13 +45,26 @@ pub(crate) enum CliError {
     #[error("there is no spec at {}", path.display())]
     NoSpec { path: std::path::PathBuf },
     #[error("{}", path.display())]
-    Spec { path: std::path::PathBuf, source: sconce_schema::spec::SpecError },
+    Spec {
+        path: std::path::PathBuf,
+        source: sconce_schema::spec::SpecError,
+    },
     #[error("cannot {action} {}", path.display())]
-    File { action: &'static str, path: std::path::PathBuf, source: std::io::Error },
+    File {
+        action: &'static str,
+        path: std::path::PathBuf,
+        source: std::io::Error,
+    },
     #[error("{}", path.display())]
-    Lock { path: std::path::PathBuf, source: sconce_schema::lock::LockError },
+    Lock {
+        path: std::path::PathBuf,
+        source: sconce_schema::lock::LockError,
+    },
     #[error("{}", path.display())]
-    Config { path: std::path::PathBuf, source: toml::de::Error },
+    Config {
+        path: std::path::PathBuf,
+        source: toml::de::Error,
+    },
     #[error("neither HOME nor {variable} is set")]
     NoHome { variable: &'static str },
     #[error("no command was given and the spec has none")]
@@ -73,11 +86,9 @@ impl Hint for CliError {
             Self::Spec { source, .. } => return source.hint(),
             Self::Lock { source, .. } => return source.hint(),
             Self::NoHome { .. } => "or name a folder with --store".to_owned(),
-            Self::NoCommand => {
-                "add `command = [\"python\", \"train.py\"]` to [run], or say \
+            Self::NoCommand => "add `command = [\"python\", \"train.py\"]` to [run], or say \
                  `sconce run -- python train.py`"
-                    .to_owned()
-            }
+                .to_owned(),
             Self::Offline { .. } => "run it once without --offline".to_owned(),
             Self::NoVariable { .. } => "give its value: -e NAME=VALUE".to_owned(),
             Self::NoMountSource { .. } => "create it, or change `mounts` or -v".to_owned(),

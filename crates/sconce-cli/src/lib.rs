@@ -26,7 +26,10 @@ use args::{Root, Verb};
 #[must_use]
 pub fn main() -> ExitCode {
     let mut arguments = std::env::args_os();
-    if arguments.next().is_some_and(|name| sconce_run::is_init(&name)) {
+    if arguments
+        .next()
+        .is_some_and(|name| sconce_run::is_init(&name))
+    {
         return ExitCode::from(sconce_run::init_main(arguments));
     }
     let root = Root::parse();

@@ -12,11 +12,18 @@ use crate::places;
 /// user and password, where they carry them, are used for their host.
 pub(crate) fn fetcher(offline: bool, indexes: &[String]) -> Result<Fetcher> {
     let mut credentials: Vec<Credential> = indexes.iter().filter_map(|url| in_url(url)).collect();
-    let file = env::var_os("NETRC").map(PathBuf::from).or_else(|| Some(places::home()?.join(".netrc")));
+    let file = env::var_os("NETRC")
+        .map(PathBuf::from)
+        .or_else(|| Some(places::home()?.join(".netrc")));
     if let Some(text) = file.and_then(|file| std::fs::read_to_string(file).ok()) {
         credentials.extend(netrc(&text));
     }
-    let config = FetchConfig { offline, credentials, proxies: proxies(), ..FetchConfig::default() };
+    let config = FetchConfig {
+        offline,
+        credentials,
+        proxies: proxies(),
+        ..FetchConfig::default()
+    };
     Ok(Fetcher::new(config)?)
 }
 
@@ -48,7 +55,11 @@ fn in_url(url: &str) -> Option<Credential> {
         None => host.split(':').next()?,
     };
     let decode = |text: &str| percent_decoded(text);
-    Some(Credential { host: host.to_owned(), user: decode(user), password: decode(password) })
+    Some(Credential {
+        host: host.to_owned(),
+        user: decode(user),
+        password: decode(password),
+    })
 }
 
 fn percent_decoded(text: &str) -> String {
@@ -57,7 +68,10 @@ fn percent_decoded(text: &str) -> String {
     let mut at = 0;
     while at < bytes.len() {
         let code = (bytes[at] == b'%')
-            .then(|| text.get(at + 1..at + 3).and_then(|digits| u8::from_str_radix(digits, 16).ok()))
+            .then(|| {
+                text.get(at + 1..at + 3)
+                    .and_then(|digits| u8::from_str_radix(digits, 16).ok())
+            })
             .flatten();
         match code {
             Some(byte) => {
@@ -86,13 +100,21 @@ fn netrc(text: &str) -> Vec<Credential> {
                 "machine" => {
                     found.extend(open.take());
                     let host = words.next().unwrap_or_default().to_owned();
-                    open = Some(Credential { host, user: String::new(), password: String::new() });
+                    open = Some(Credential {
+                        host,
+                        user: String::new(),
+                        password: String::new(),
+                    });
                 }
                 "default" => found.extend(open.take()),
                 "login" | "password" => {
                     let value = words.next().unwrap_or_default().to_owned();
                     if let Some(open) = &mut open {
-                        if word == "login" { open.user = value } else { open.password = value }
+                        if word == "login" {
+                            open.user = value
+                        } else {
+                            open.password = value
+                        }
                     }
                 }
                 "account" => drop(words.next()),
@@ -116,7 +138,10 @@ mod tests {
     use super::*;
 
     fn plain(credentials: &[Credential]) -> Vec<(&str, &str, &str)> {
-        credentials.iter().map(|c| (&*c.host, &*c.user, &*c.password)).collect()
+        credentials
+            .iter()
+            .map(|c| (&*c.host, &*c.user, &*c.password))
+            .collect()
     }
 
     #[test]
@@ -126,7 +151,10 @@ mod tests {
                     login you account z\npassword p\ndefault login anonymous password guest\n";
         assert_eq!(
             plain(&netrc(text)),
-            [("a.example.org", "me", "secret"), ("b.example.org", "you", "p")]
+            [
+                ("a.example.org", "me", "secret"),
+                ("b.example.org", "you", "p")
+            ]
         );
         assert_eq!(plain(&netrc("machine")), []);
         assert_eq!(plain(&netrc("login x password y")), []);
@@ -136,8 +164,14 @@ mod tests {
     fn a_url_can_carry_a_login() {
         let found = |url: &str| in_url(url).map(|c| (c.host, c.user, c.password));
         let expect = |h: &str, u: &str, p: &str| Some((h.into(), u.into(), p.into()));
-        assert_eq!(found("https://me:p%40ss@pkg.example.org:8443/simple"), expect("pkg.example.org", "me", "p@ss"));
-        assert_eq!(found("https://token@pkg.example.org/"), expect("pkg.example.org", "token", ""));
+        assert_eq!(
+            found("https://me:p%40ss@pkg.example.org:8443/simple"),
+            expect("pkg.example.org", "me", "p@ss")
+        );
+        assert_eq!(
+            found("https://token@pkg.example.org/"),
+            expect("pkg.example.org", "token", "")
+        );
         assert_eq!(found("http://me:x@[::1]:80/"), expect("::1", "me", "x"));
         assert_eq!(found("https://pkg.example.org/a@b"), None);
         assert_eq!(found("not a url"), None);

@@ -30,16 +30,25 @@ pub(crate) fn uv_is_configured() -> bool {
     let named = env::var_os("UV_CONFIG_FILE").map(PathBuf::from);
     let system = [PathBuf::from("/etc/uv/uv.toml")];
     let user = config_home().map(|folder| folder.join("uv/uv.toml"));
-    named.into_iter().chain(system).chain(user).any(|file| file.is_file())
+    named
+        .into_iter()
+        .chain(system)
+        .chain(user)
+        .any(|file| file.is_file())
 }
 
 fn config_home() -> Option<PathBuf> {
-    let named = env::var_os("XDG_CONFIG_HOME").map(PathBuf::from).filter(|p| p.is_absolute());
+    let named = env::var_os("XDG_CONFIG_HOME")
+        .map(PathBuf::from)
+        .filter(|p| p.is_absolute());
     named.or_else(|| Some(places::home()?.join(".config")))
 }
 
 fn files() -> Vec<PathBuf> {
-    let mut files = vec![PathBuf::from("/etc/xdg/pip/pip.conf"), PathBuf::from("/etc/pip.conf")];
+    let mut files = vec![
+        PathBuf::from("/etc/xdg/pip/pip.conf"),
+        PathBuf::from("/etc/pip.conf"),
+    ];
     files.extend(places::home().map(|home| home.join(".pip/pip.conf")));
     files.extend(config_home().map(|folder| folder.join("pip/pip.conf")));
     files.extend(env::var_os("PIP_CONFIG_FILE").map(PathBuf::from));
@@ -78,7 +87,12 @@ fn from_options(values: &BTreeMap<String, String>) -> IndexSettings {
         let words = values.get(name).map(|value| value.split_whitespace());
         words.into_iter().flatten().map(str::to_owned).collect()
     };
-    let truth = |value: &String| matches!(value.to_ascii_lowercase().as_str(), "1" | "true" | "yes" | "on");
+    let truth = |value: &String| {
+        matches!(
+            value.to_ascii_lowercase().as_str(),
+            "1" | "true" | "yes" | "on"
+        )
+    };
     IndexSettings {
         index_url: values.get("index-url").cloned(),
         extra_index_urls: list("extra-index-url"),
@@ -99,8 +113,14 @@ mod tests {
                     extra-index-url =\n    https://b.example.org/x\n    https://c.example.org/x\n\
                     [install]\nno-index = true\n[list]\nindex-url = https://no.example.org\n";
         let settings = from_options(&options(text));
-        assert_eq!(settings.index_url.as_deref(), Some("https://a.example.org/simple"));
-        assert_eq!(settings.extra_index_urls, ["https://b.example.org/x", "https://c.example.org/x"]);
+        assert_eq!(
+            settings.index_url.as_deref(),
+            Some("https://a.example.org/simple")
+        );
+        assert_eq!(
+            settings.extra_index_urls,
+            ["https://b.example.org/x", "https://c.example.org/x"]
+        );
         assert!(settings.no_index);
         assert!(from_options(&options("")).is_empty());
     }

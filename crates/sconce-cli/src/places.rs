@@ -48,29 +48,47 @@ impl Places {
             None => folder("XDG_DATA_HOME", ".local/share")?.join("sconce"),
         };
         let runs = folder("XDG_STATE_HOME", ".local/state")?.join("sconce/runs");
-        Ok(Self { scratch: store.join("runs"), store, runs, config })
+        Ok(Self {
+            scratch: store.join("runs"),
+            store,
+            runs,
+            config,
+        })
     }
 }
 
 impl Config {
     fn read(path: &Path) -> Result<Self> {
         match std::fs::read_to_string(path) {
-            Ok(text) => toml::from_str(&text)
-                .map_err(|source| CliError::Config { path: path.to_owned(), source }.into()),
+            Ok(text) => toml::from_str(&text).map_err(|source| {
+                CliError::Config {
+                    path: path.to_owned(),
+                    source,
+                }
+                .into()
+            }),
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Self::default()),
-            Err(source) => {
-                Err(CliError::File { action: "read", path: path.to_owned(), source }.into())
+            Err(source) => Err(CliError::File {
+                action: "read",
+                path: path.to_owned(),
+                source,
             }
+            .into()),
         }
     }
 }
 
 /// A folder of the XDG base directory specification: `variable`, or `fallback` in the home.
 fn folder(variable: &'static str, fallback: &str) -> Result<PathBuf> {
-    if let Some(path) = env::var_os(variable).map(PathBuf::from).filter(|path| path.is_absolute()) {
+    if let Some(path) = env::var_os(variable)
+        .map(PathBuf::from)
+        .filter(|path| path.is_absolute())
+    {
         return Ok(path);
     }
-    home().map(|home| home.join(fallback)).ok_or_else(|| CliError::NoHome { variable }.into())
+    home()
+        .map(|home| home.join(fallback))
+        .ok_or_else(|| CliError::NoHome { variable }.into())
 }
 
 pub(crate) fn home() -> Option<PathBuf> {
@@ -80,7 +98,9 @@ pub(crate) fn home() -> Option<PathBuf> {
 /// The program of that name on PATH.
 pub(crate) fn program(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
-    env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
+    env::split_paths(&path)
+        .map(|folder| folder.join(name))
+        .find(|file| file.is_file())
 }
 
 fn absolute(path: &Path) -> PathBuf {

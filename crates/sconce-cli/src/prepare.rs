@@ -37,7 +37,8 @@ impl Workshop<'_> {
             Some(lock) if lock.inputs == self.project.inputs => Ok(lock),
             previous => {
                 if previous.is_some() {
-                    self.progress.note("the spec has changed since it was locked; locking again");
+                    self.progress
+                        .note("the spec has changed since it was locked; locking again");
                 }
                 self.lock_anew(previous, false)
             }
@@ -69,8 +70,16 @@ impl Workshop<'_> {
             python: spec.python.version.clone(),
             requirements: Requirements {
                 packages: spec.python.packages.clone(),
-                file: spec.python.requirements.as_ref().map(|name| self.project.folder.join(name)),
-                pyproject: spec.python.pyproject.as_ref().map(|name| self.project.folder.join(name)),
+                file: spec
+                    .python
+                    .requirements
+                    .as_ref()
+                    .map(|name| self.project.folder.join(name)),
+                pyproject: spec
+                    .python
+                    .pyproject
+                    .as_ref()
+                    .map(|name| self.project.folder.join(name)),
             },
             folder: self.project.folder.clone(),
             system_packages: spec.system.packages.clone(),
@@ -88,14 +97,22 @@ impl Workshop<'_> {
             .keyring
             .as_ref()
             .map(|path| {
-                std::fs::read(path)
-                    .map_err(|source| CliError::File { action: "read", path: path.clone(), source })
+                std::fs::read(path).map_err(|source| CliError::File {
+                    action: "read",
+                    path: path.clone(),
+                    source,
+                })
             })
             .transpose()?;
-        let python = ["python3", "python"].iter().find_map(|name| places::program(name));
+        let python = ["python3", "python"]
+            .iter()
+            .find_map(|name| places::program(name));
         let pip = python.map(|python| vec![python.into(), "-m".into(), "pip".into()]);
         let env = LockEnv {
-            documents: &StoreDocuments { fetcher: &fetcher, store: self.store },
+            documents: &StoreDocuments {
+                fetcher: &fetcher,
+                store: self.store,
+            },
             store: self.store,
             apt_files: apt_files(),
             keyring,
@@ -103,9 +120,16 @@ impl Workshop<'_> {
                 .map(|path| std::env::split_paths(&path).collect())
                 .unwrap_or_default(),
             environment: std::env::vars_os()
-                .chain(self.global.offline.then(|| ("UV_OFFLINE".into(), "1".into())))
+                .chain(
+                    self.global
+                        .offline
+                        .then(|| ("UV_OFFLINE".into(), "1".into())),
+                )
                 .collect(),
-            uv: UvSource { path_uv: places::program("uv"), pip },
+            uv: UvSource {
+                path_uv: places::program("uv"),
+                pip,
+            },
             pip_index: match crate::pip::uv_is_configured() {
                 true => IndexSettings::default(),
                 false => crate::pip::settings(),
@@ -128,7 +152,11 @@ impl Workshop<'_> {
             .chain(&input.mirror.main)
             .chain(&input.mirror.security)
             .cloned()
-            .chain(["UV_DEFAULT_INDEX", "UV_INDEX_URL"].iter().filter_map(|n| std::env::var(n).ok()))
+            .chain(
+                ["UV_DEFAULT_INDEX", "UV_INDEX_URL"]
+                    .iter()
+                    .filter_map(|n| std::env::var(n).ok()),
+            )
             .collect()
     }
 
@@ -141,15 +169,30 @@ impl Workshop<'_> {
         }
         if self.global.offline && (!missing.wheels.is_empty() || !missing.debs.is_empty()) {
             let names = missing.wheels.iter().map(|w| w.file.clone());
-            let debs = missing.debs.iter().map(|d| format!("{} {}", d.name, d.version));
-            return Err(CliError::Offline { missing: names.chain(debs).collect() }.into());
+            let debs = missing
+                .debs
+                .iter()
+                .map(|d| format!("{} {}", d.name, d.version));
+            return Err(CliError::Offline {
+                missing: names.chain(debs).collect(),
+            }
+            .into());
         }
         let pip = crate::pip::settings();
         let config = &self.places.config;
-        let mut addresses: Vec<String> =
-            pip.index_url.into_iter().chain(pip.extra_index_urls).collect();
+        let mut addresses: Vec<String> = pip
+            .index_url
+            .into_iter()
+            .chain(pip.extra_index_urls)
+            .collect();
         addresses.extend(config.index.iter().chain(&config.extra_index).cloned());
-        addresses.extend(self.sources.index.iter().chain(&self.sources.extra_index).cloned());
+        addresses.extend(
+            self.sources
+                .index
+                .iter()
+                .chain(&self.sources.extra_index)
+                .cloned(),
+        );
         let fetcher = network::fetcher(self.global.offline, &addresses)?;
         let manifest = assemble(lock, self.store, &fetcher, self.progress)?;
         self.progress.finish();
@@ -162,12 +205,20 @@ fn first<const N: usize>(values: [&Option<String>; N]) -> Option<String> {
 }
 
 fn first_list<const N: usize>(values: [&Vec<String>; N]) -> Vec<String> {
-    values.into_iter().find(|list| !list.is_empty()).cloned().unwrap_or_default()
+    values
+        .into_iter()
+        .find(|list| !list.is_empty())
+        .cloned()
+        .unwrap_or_default()
 }
 
 /// Debian's name of the architecture that this program was built for.
 fn architecture() -> &'static str {
-    if cfg!(target_arch = "aarch64") { "arm64" } else { "amd64" }
+    if cfg!(target_arch = "aarch64") {
+        "arm64"
+    } else {
+        "amd64"
+    }
 }
 
 /// apt's sources, as they are.
@@ -179,7 +230,12 @@ fn apt_files() -> Vec<AptFile> {
         found.sort();
         paths.extend(found);
     }
-    let read = |path: PathBuf| Some(AptFile { text: std::fs::read_to_string(&path).ok()?, path });
+    let read = |path: PathBuf| {
+        Some(AptFile {
+            text: std::fs::read_to_string(&path).ok()?,
+            path,
+        })
+    };
     paths.into_iter().filter_map(read).collect()
 }
 
@@ -189,6 +245,11 @@ fn write_whole(path: &Path, text: &str) -> Result<()> {
     let written = std::fs::write(&fresh, text).and_then(|()| std::fs::rename(&fresh, path));
     written.map_err(|source| {
         let _ = std::fs::remove_file(&fresh);
-        CliError::File { action: "write", path: path.to_owned(), source }.into()
+        CliError::File {
+            action: "write",
+            path: path.to_owned(),
+            source,
+        }
+        .into()
     })
 }

@@ -46,7 +46,11 @@ impl Drawn {
             items: 0,
             began: std::time::Instant::now(),
         });
-        Self { mode, style: Style::for_stderr(), stage }
+        Self {
+            mode,
+            style: Style::for_stderr(),
+            stage,
+        }
     }
 
     /// Ends the stage that is under way with a line that stays.
@@ -56,7 +60,9 @@ impl Drawn {
 
     fn lock(&self) -> std::sync::MutexGuard<'_, Stage> {
         // A panic while drawing must not turn into a second one.
-        self.stage.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+        self.stage
+            .lock()
+            .unwrap_or_else(std::sync::PoisonError::into_inner)
     }
 
     fn end(&self, stage: &mut Stage) {
@@ -71,7 +77,11 @@ impl Drawn {
         if stage.bytes > 0 {
             let rate = Bytes((stage.bytes as f64 / seconds.max(0.001)) as u64);
             let plural = if stage.items == 1 { "" } else { "s" };
-            line += &format!("{} package{plural}, {}, {rate}/s, ", stage.items, Bytes(stage.bytes));
+            line += &format!(
+                "{} package{plural}, {}, {rate}/s, ",
+                stage.items,
+                Bytes(stage.bytes)
+            );
         }
         line += &format!("{seconds:.1} s");
         self.line(&line);
@@ -97,7 +107,9 @@ impl Progress for Drawn {
             began: std::time::Instant::now(),
         };
         if matches!(self.mode, Mode::Plain) {
-            let of = total_bytes.map(|total| format!(" {}", Bytes(total))).unwrap_or_default();
+            let of = total_bytes
+                .map(|total| format!(" {}", Bytes(total)))
+                .unwrap_or_default();
             self.line(&format!("{name}{of} ..."));
         }
         if matches!(self.mode, Mode::Live) {

@@ -2,9 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use sconce_schema::Sha256;
 use sconce_schema::lock::Lock;
 use sconce_schema::spec::{FILE_NAME, Spec};
-use sconce_schema::Sha256;
 use sha2::Digest;
 
 use crate::failure::{CliError, Result};
@@ -26,17 +26,29 @@ pub(crate) struct Project {
 impl Project {
     /// Opens `path`, a spec file or the folder of one.
     pub(crate) fn open(path: &Path) -> Result<Self> {
-        let file = if path.is_dir() { path.join(FILE_NAME) } else { path.to_owned() };
+        let file = if path.is_dir() {
+            path.join(FILE_NAME)
+        } else {
+            path.to_owned()
+        };
         let text = match std::fs::read_to_string(&file) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 return Err(CliError::NoSpec { path: file }.into());
             }
-            other => other
-                .map_err(|source| CliError::File { action: "read", path: file.clone(), source })?,
+            other => other.map_err(|source| CliError::File {
+                action: "read",
+                path: file.clone(),
+                source,
+            })?,
         };
-        let spec = Spec::parse(&text)
-            .map_err(|source| CliError::Spec { path: file.clone(), source })?;
-        let folder = file.parent().filter(|p| !p.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        let spec = Spec::parse(&text).map_err(|source| CliError::Spec {
+            path: file.clone(),
+            source,
+        })?;
+        let folder = file
+            .parent()
+            .filter(|p| !p.as_os_str().is_empty())
+            .unwrap_or(Path::new("."));
         let folder = folder.canonicalize().map_err(|source| CliError::File {
             action: "open",
             path: folder.to_owned(),
@@ -45,7 +57,13 @@ impl Project {
         let name = spec.name.clone().unwrap_or_else(|| folder_name(&folder));
         let inputs = inputs(&spec, &folder)?;
         let file = folder.join(file.file_name().unwrap_or_default());
-        Ok(Self { spec, file, folder, name, inputs })
+        Ok(Self {
+            spec,
+            file,
+            folder,
+            name,
+            inputs,
+        })
     }
 
     /// Where its lock is: `sconce.lock` beside `sconce.toml`, `other.lock` beside `other.toml`.
@@ -58,24 +76,38 @@ impl Project {
         let path = self.lock_file();
         match std::fs::read_to_string(&path) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(source) => Err(CliError::File { action: "read", path, source }.into()),
-            Ok(text) => {
-                Lock::parse(&text).map(Some).map_err(|source| CliError::Lock { path, source }.into())
+            Err(source) => Err(CliError::File {
+                action: "read",
+                path,
+                source,
             }
+            .into()),
+            Ok(text) => Lock::parse(&text)
+                .map(Some)
+                .map_err(|source| CliError::Lock { path, source }.into()),
         }
     }
 }
 
 fn read_beside(folder: &Path, name: &str) -> Result<String> {
     let path = folder.join(name);
-    std::fs::read_to_string(&path)
-        .map_err(|source| CliError::File { action: "read", path, source }.into())
+    std::fs::read_to_string(&path).map_err(|source| {
+        CliError::File {
+            action: "read",
+            path,
+            source,
+        }
+        .into()
+    })
 }
 
 fn inputs(spec: &Spec, folder: &Path) -> Result<Sha256> {
     let mut hasher = sha2::Sha256::new();
     hasher.update(spec.lock_inputs());
-    for name in [&spec.python.requirements, &spec.python.pyproject].into_iter().flatten() {
+    for name in [&spec.python.requirements, &spec.python.pyproject]
+        .into_iter()
+        .flatten()
+    {
         hasher.update([0]);
         hasher.update(read_beside(folder, name)?);
     }
@@ -84,11 +116,23 @@ fn inputs(spec: &Spec, folder: &Path) -> Result<Sha256> {
 
 /// A folder's name as far as a name may have its characters.
 fn folder_name(folder: &Path) -> String {
-    let name = folder.file_name().map(|name| name.to_string_lossy().into_owned());
-    let fit = |c: char| if c.is_ascii_alphanumeric() || "._-".contains(c) { c } else { '-' };
+    let name = folder
+        .file_name()
+        .map(|name| name.to_string_lossy().into_owned());
+    let fit = |c: char| {
+        if c.is_ascii_alphanumeric() || "._-".contains(c) {
+            c
+        } else {
+            '-'
+        }
+    };
     let name: String = name.unwrap_or_default().chars().map(fit).take(63).collect();
     let name = name.trim_start_matches(['.', '_', '-']).to_owned();
-    if name.is_empty() { "run".to_owned() } else { name }
+    if name.is_empty() {
+        "run".to_owned()
+    } else {
+        name
+    }
 }
 
 #[cfg(test)]
@@ -106,7 +150,10 @@ mod tests {
 
     #[test]
     fn the_inputs_follow_the_requirements_file() {
-        let spec = ("sconce.toml", "name = \"a\"\n[python]\nrequirements = \"r.txt\"");
+        let spec = (
+            "sconce.toml",
+            "name = \"a\"\n[python]\nrequirements = \"r.txt\"",
+        );
         let inputs = |text| project(&[spec, ("r.txt", text)]).1.unwrap().inputs;
         assert_eq!(inputs("numpy"), inputs("numpy"));
         assert_ne!(inputs("numpy"), inputs("torch"));
@@ -117,7 +164,10 @@ mod tests {
     fn a_missing_spec_is_named() {
         let style = crate::style::Style { color: false };
         let text = project(&[]).1.unwrap_err().text(&style);
-        assert!(text.contains("there is no spec at") && text.contains("sconce.toml"), "{text}");
+        assert!(
+            text.contains("there is no spec at") && text.contains("sconce.toml"),
+            "{text}"
+        );
     }
 
     #[test]

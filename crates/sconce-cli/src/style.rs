@@ -22,14 +22,19 @@ impl Style {
     fn decide(terminal: bool) -> Self {
         let forbidden = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
         let dumb = std::env::var_os("TERM").is_some_and(|term| term == "dumb");
-        Self { color: terminal && !forbidden && !dumb }
+        Self {
+            color: terminal && !forbidden && !dumb,
+        }
     }
 
     /// The same for a report, with the terminal's width.
     pub(crate) fn for_reports(self) -> sconce_report::terminal::Style {
         let size = rustix::termios::tcgetwinsize(std::io::stderr()).ok();
         let width = size.map(|size| size.ws_col).filter(|&columns| columns > 0);
-        sconce_report::terminal::Style { color: self.color, width: width.unwrap_or(100) }
+        sconce_report::terminal::Style {
+            color: self.color,
+            width: width.unwrap_or(100),
+        }
     }
 
     pub(crate) fn error(&self, text: &str) -> String {
@@ -49,6 +54,10 @@ impl Style {
     }
 
     fn paint(&self, code: &str, text: &str) -> String {
-        if self.color { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+        if self.color {
+            format!("\x1b[{code}m{text}\x1b[0m")
+        } else {
+            text.to_owned()
+        }
     }
 }

@@ -81,8 +81,14 @@ impl Watcher for Recorder<'_> {
     fn unenforced(&mut self, what: &[Unenforced]) {
         self.unenforced = what.to_vec();
         for item in what.iter().filter(|_| !self.quiet) {
-            let what = self.style.warn(&format!("not enforced here: {}", item.what));
-            let hint = item.hint.as_ref().map(|hint| format!(" ({hint})")).unwrap_or_default();
+            let what = self
+                .style
+                .warn(&format!("not enforced here: {}", item.what));
+            let hint = item
+                .hint
+                .as_ref()
+                .map(|hint| format!(" ({hint})"))
+                .unwrap_or_default();
             output::say(&format!("{what}: {}{hint}", item.why));
         }
     }
@@ -92,13 +98,20 @@ impl Watcher for Recorder<'_> {
         match Writer::create(self.runs, &self.started) {
             Ok(writer) => self.writer = Some(writer),
             Err(error) => {
-                output::say(&self.style.warn(&format!("this run is not recorded: {error}")));
+                output::say(
+                    &self
+                        .style
+                        .warn(&format!("this run is not recorded: {error}")),
+                );
             }
         }
         for item in std::mem::take(&mut self.unenforced) {
             self.write(&Event::Unenforced(item));
         }
-        let target = SampleTarget { gpus: self.gpu_indices.clone(), ..target.clone() };
+        let target = SampleTarget {
+            gpus: self.gpu_indices.clone(),
+            ..target.clone()
+        };
         self.sampler = Some(Sampler::new(&Roots::default(), target, None));
     }
 
@@ -121,6 +134,10 @@ impl Watcher for Recorder<'_> {
 
     fn ended(&mut self, exit: Exit, out_of_memory: Option<OutOfMemory>) {
         let last = Box::new(self.sample().unwrap_or_default());
-        self.write(&Event::Ended(Ended { exit, last, out_of_memory }));
+        self.write(&Event::Ended(Ended {
+            exit,
+            last,
+            out_of_memory,
+        }));
     }
 }

@@ -34,17 +34,22 @@ impl Wish {
         here: &Path,
         command: &[String],
     ) -> Result<Self> {
-        let command = if command.is_empty() { spec.command.as_slice() } else { command };
+        let command = if command.is_empty() {
+            spec.command.as_slice()
+        } else {
+            command
+        };
         if command.is_empty() {
             return Err(CliError::NoCommand.into());
         }
         let ports: Vec<PortSpec> = spec.ports.iter().chain(&flags.ports).copied().collect();
         Ok(Self {
             command: command.to_vec(),
-            workdir: flags.workdir.as_ref().or(spec.workdir.as_ref()).map_or_else(
-                || PathBuf::from(WORKSPACE),
-                PathBuf::from,
-            ),
+            workdir: flags
+                .workdir
+                .as_ref()
+                .or(spec.workdir.as_ref())
+                .map_or_else(|| PathBuf::from(WORKSPACE), PathBuf::from),
             env: environment(&spec.env, &flags.env, |name| std::env::var(name).ok())?,
             limits: Limits {
                 cpus: flags.cpus.or(spec.cpus),
@@ -55,14 +60,26 @@ impl Wish {
             mounts: mounts(&spec.mounts, folder, &flags.volumes, here)?,
             network: flags.network.or(spec.network).unwrap_or(Network::Host),
             ports: ports.iter().map(port).collect(),
-            user: if flags.root { User::Root } else { spec.user.unwrap_or(User::Plain) },
-            gpus: flags.gpus.clone().or_else(|| spec.gpus.clone()).unwrap_or(Gpus::All),
+            user: if flags.root {
+                User::Root
+            } else {
+                spec.user.unwrap_or(User::Plain)
+            },
+            gpus: flags
+                .gpus
+                .clone()
+                .or_else(|| spec.gpus.clone())
+                .unwrap_or(Gpus::All),
         })
     }
 }
 
 fn port(port: &PortSpec) -> Port {
-    Port { host_ip: port.host_ip, host: port.host, container: port.container }
+    Port {
+        host_ip: port.host_ip,
+        host: port.host,
+        container: port.container,
+    }
 }
 
 /// The spec's folder at /workspace, then the spec's mounts, then the flags'.
@@ -72,16 +89,26 @@ fn mounts(
     flags: &[MountSpec],
     here: &Path,
 ) -> Result<Vec<Mount>> {
-    let workspace =
-        Mount { source: folder.to_owned(), target: PathBuf::from(WORKSPACE), read_only: false };
-    let asked = spec.iter().map(|m| (m, folder)).chain(flags.iter().map(|m| (m, here)));
+    let workspace = Mount {
+        source: folder.to_owned(),
+        target: PathBuf::from(WORKSPACE),
+        read_only: false,
+    };
+    let asked = spec
+        .iter()
+        .map(|m| (m, folder))
+        .chain(flags.iter().map(|m| (m, here)));
     std::iter::once(Ok(workspace))
         .chain(asked.map(|(mount, base)| {
             let path = base.join(&mount.source);
             let source = path
                 .canonicalize()
                 .map_err(|_| CliError::NoMountSource { path: path.clone() })?;
-            Ok(Mount { source, target: PathBuf::from(&mount.target), read_only: mount.read_only })
+            Ok(Mount {
+                source,
+                target: PathBuf::from(&mount.target),
+                read_only: mount.read_only,
+            })
         }))
         .collect()
 }
@@ -120,7 +147,10 @@ mod tests {
     #[test]
     fn flags_override_the_spec() {
         let spec = "[run]\ncommand = [\"a\"]\nmemory = \"4GiB\"\ncpus = 2.0";
-        let flags = RunFlags { memory: Some(Bytes::mib(512)), ..RunFlags::default() };
+        let flags = RunFlags {
+            memory: Some(Bytes::mib(512)),
+            ..RunFlags::default()
+        };
         let wish = merge(spec, &flags, &["b", "c"]).unwrap();
         assert_eq!(wish.command, ["b", "c"]);
         assert_eq!(wish.limits.memory, Some(Bytes::mib(512)));
@@ -136,11 +166,20 @@ mod tests {
 
     #[test]
     fn the_folder_is_the_workspace_and_missing_sources_are_named() {
-        let wish = merge("[run]\nmounts = [\"tmp:/data:ro\"]", &RunFlags::default(), &["a"]).unwrap();
+        let wish = merge(
+            "[run]\nmounts = [\"tmp:/data:ro\"]",
+            &RunFlags::default(),
+            &["a"],
+        )
+        .unwrap();
         let target = |i: usize| wish.mounts[i].target.to_str().unwrap();
         assert_eq!((target(0), target(1)), ("/workspace", "/data"));
-        let failure =
-            merge("[run]\nmounts = [\"no-such:/d\"]", &RunFlags::default(), &["a"]).unwrap_err();
+        let failure = merge(
+            "[run]\nmounts = [\"no-such:/d\"]",
+            &RunFlags::default(),
+            &["a"],
+        )
+        .unwrap_err();
         let text = failure.text(&crate::style::Style { color: false });
         assert!(text.contains("/no-such"), "{text}");
     }

@@ -55,7 +55,10 @@ fn dependencies_point_one_way() {
         let text = std::fs::read_to_string(&manifest).unwrap();
         let manifest: toml::Table = toml::from_str(&text).unwrap();
         let name = manifest["package"]["name"].as_str().unwrap();
-        assert!(CRATES.contains(&name), "{name} has no room in the architecture");
+        assert!(
+            CRATES.contains(&name),
+            "{name} has no room in the architecture"
+        );
         for to in edges(&manifest) {
             assert!(may_depend(name, &to), "{name} must not depend on {to}");
         }

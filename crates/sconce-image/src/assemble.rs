@@ -91,7 +91,10 @@ impl Needs<'_> {
     /// Bytes to fetch, as far as the lock knows sizes.
     #[must_use]
     pub fn bytes(&self) -> u64 {
-        self.wheels.iter().filter_map(|wheel| wheel.size).sum::<u64>()
+        self.wheels
+            .iter()
+            .filter_map(|wheel| wheel.size)
+            .sum::<u64>()
             + self.debs.iter().map(|deb| deb.size).sum::<u64>()
     }
 }
@@ -102,9 +105,17 @@ pub fn needs<'l>(lock: &'l Lock, store: &Store) -> Needs<'l> {
     let system = store.tree(SYSTEM, &system_key(lock)).is_none();
     let python = &lock.target.python;
     Needs {
-        wheels: lock.wheels.iter().filter(|w| store.wheel_tree(w, python).is_none()).collect(),
+        wheels: lock
+            .wheels
+            .iter()
+            .filter(|w| store.wheel_tree(w, python).is_none())
+            .collect(),
         debs: match system {
-            true => lock.debs.iter().filter(|deb| store.blob(&deb.sha256).is_none()).collect(),
+            true => lock
+                .debs
+                .iter()
+                .filter(|deb| store.blob(&deb.sha256).is_none())
+                .collect(),
             false => Vec::new(),
         },
         system,
@@ -116,10 +127,22 @@ pub fn needs<'l>(lock: &'l Lock, store: &Store) -> Needs<'l> {
 /// # Errors
 /// Something has left the store meanwhile.
 pub fn ready(lock: &Lock, store: &Store) -> Result<ImageManifest, AssembleError> {
-    let gone = |what: &str| AssembleError::Gone { what: what.to_owned() };
-    let system = store.tree(SYSTEM, &system_key(lock)).ok_or_else(|| gone(&lock.target.release))?;
-    let wheel = |wheel| store.wheel_tree(wheel, &lock.target.python).ok_or_else(|| gone(&wheel.file));
-    let wheels = lock.wheels.iter().map(wheel).collect::<Result<Vec<_>, _>>()?;
+    let gone = |what: &str| AssembleError::Gone {
+        what: what.to_owned(),
+    };
+    let system = store
+        .tree(SYSTEM, &system_key(lock))
+        .ok_or_else(|| gone(&lock.target.release))?;
+    let wheel = |wheel| {
+        store
+            .wheel_tree(wheel, &lock.target.python)
+            .ok_or_else(|| gone(&wheel.file))
+    };
+    let wheels = lock
+        .wheels
+        .iter()
+        .map(wheel)
+        .collect::<Result<Vec<_>, _>>()?;
     Ok(manifest(lock, store, system, wheels))
 }
 
@@ -147,12 +170,18 @@ pub fn assemble(
 
 /// The trees of an environment, lowest first, and its variables.
 fn manifest(lock: &Lock, store: &Store, system: PathBuf, wheels: Vec<PathBuf>) -> ImageManifest {
-    let mut layers = vec![Layer { name: lock.target.release.clone(), path: system }];
+    let mut layers = vec![Layer {
+        name: lock.target.release.clone(),
+        path: system,
+    }];
     layers.extend(lock.wheels.iter().zip(wheels).map(|(wheel, path)| Layer {
         name: format!("{} {}", wheel.name, wheel.version),
         path,
     }));
-    let mut manifest = ImageManifest { layers, env: variables(lock) };
+    let mut manifest = ImageManifest {
+        layers,
+        env: variables(lock),
+    };
     bytecode::add_layers(&mut manifest, lock, store);
     manifest
 }
@@ -161,7 +190,12 @@ fn manifest(lock: &Lock, store: &Store, system: PathBuf, wheels: Vec<PathBuf>) -
 fn system_key(lock: &Lock) -> String {
     let mut hasher = sha2::Sha256::new();
     let target = &lock.target;
-    hasher.update(format!("{} {} {}", system::BUILDER, target.architecture, target.python));
+    hasher.update(format!(
+        "{} {} {}",
+        system::BUILDER,
+        target.architecture,
+        target.python
+    ));
     for deb in &lock.debs {
         hasher.update(deb.sha256.0);
     }
@@ -182,7 +216,8 @@ fn fetch_debs(
             let at = next.fetch_add(1, Ordering::Relaxed);
             lock.debs.get(at).map(|deb| (at, deb))
         } {
-            let file = store.fetch_blob(fetcher, &deb.url, &deb.sha256, Some(deb.size), progress)?;
+            let file =
+                store.fetch_blob(fetcher, &deb.url, &deb.sha256, Some(deb.size), progress)?;
             files.push((at, file));
         }
         Ok(files)
@@ -191,7 +226,9 @@ fn fetch_debs(
     let fetched: Result<Vec<_>, StoreError> = thread::scope(|scope| {
         let threads: Vec<_> = (0..DEB_CONNECTIONS).map(|_| scope.spawn(fetch)).collect();
         let joined = threads.into_iter().map(|t| t.join());
-        joined.map(|done| done.unwrap_or_else(|panic| std::panic::resume_unwind(panic))).collect()
+        joined
+            .map(|done| done.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+            .collect()
     });
     let mut files: Vec<(usize, PathBuf)> = fetched?.into_iter().flatten().collect();
     files.sort_unstable();
@@ -209,7 +246,10 @@ fn system_tree(
         return Ok(path);
     }
     let debs = fetch_debs(lock, store, fetcher, progress)?;
-    let wrong = |source| AssembleError::System { release: lock.target.release.clone(), source };
+    let wrong = |source| AssembleError::System {
+        release: lock.target.release.clone(),
+        source,
+    };
     let built = store.build_tree(SYSTEM, &key, |root: &Path| {
         system::prepare(root).map_err(wrong)?;
         for (deb, file) in lock.debs.iter().zip(&debs) {

@@ -37,7 +37,10 @@ pub(crate) fn add_layers(manifest: &mut ImageManifest, lock: &Lock, store: &Stor
         .iter()
         .filter_map(|layer| {
             let path = store.tree(KIND, &key(&layer.path, lock)?)?;
-            Some(Layer { name: format!("{} bytecode", layer.name), path })
+            Some(Layer {
+                name: format!("{} bytecode", layer.name),
+                path,
+            })
         })
         .collect();
     manifest.layers.extend(found);
@@ -50,7 +53,11 @@ pub fn missing(manifest: &ImageManifest, lock: &Lock, store: &Store) -> Vec<Job>
         let key = key(&layer.path, lock)?;
         let absent = store.tree(KIND, &key).is_none() && !layer.name.ends_with(" bytecode");
         let output = store.root().join("partial").join(format!("{KIND}~{key}"));
-        absent.then(|| Job { source: layer.path.clone(), output, key })
+        absent.then(|| Job {
+            source: layer.path.clone(),
+            output,
+            key,
+        })
     };
     manifest.layers.iter().filter_map(job).collect()
 }
@@ -79,6 +86,8 @@ impl Job {
     /// The store cannot take it.
     pub fn finish(&self, store: &Store) -> Result<(), BuildError<io::Error>> {
         // A folder may be renamed over an empty one, rename(2).
-        store.build_tree(KIND, &self.key, |tree| fs::rename(&self.output, tree)).map(drop)
+        store
+            .build_tree(KIND, &self.key, |tree| fs::rename(&self.output, tree))
+            .map(drop)
     }
 }

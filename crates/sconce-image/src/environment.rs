@@ -10,7 +10,10 @@ use sconce_schema::manifest::VENV;
 pub(crate) fn variables(lock: &Lock) -> BTreeMap<String, String> {
     let mut env = BTreeMap::new();
     let mut set = |name: &str, value: String| env.insert(name.to_owned(), value);
-    set("PATH", format!("{VENV}/bin:/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"));
+    set(
+        "PATH",
+        format!("{VENV}/bin:/usr/local/bin:/usr/bin:/bin:/usr/local/sbin:/usr/sbin:/sbin"),
+    );
     set("VIRTUAL_ENV", VENV.to_owned());
     set("LANG", "C.UTF-8".to_owned());
     if let Some(torch) = &lock.versions.torch {

@@ -176,8 +176,12 @@ const SIZE_CONNECTIONS: usize = 8;
 
 /// Asks for the sizes that the index did not tell: a download is planned by them, largest first.
 fn add_sizes(wheels: &mut [Wheel], documents: &dyn Documents) {
-    let missing: Mutex<Vec<&mut Wheel>> =
-        Mutex::new(wheels.iter_mut().filter(|wheel| wheel.size.is_none()).collect());
+    let missing: Mutex<Vec<&mut Wheel>> = Mutex::new(
+        wheels
+            .iter_mut()
+            .filter(|wheel| wheel.size.is_none())
+            .collect(),
+    );
     let next = || missing.lock().unwrap_or_else(PoisonError::into_inner).pop();
     std::thread::scope(|scope| {
         for _ in 0..SIZE_CONNECTIONS {

@@ -65,7 +65,10 @@ fn summary(lock: &Lock, style: &Style) -> String {
         ("Triton", versions.triton.clone()),
         ("Python", Some(versions.python.clone())),
         ("glibc", Some(versions.glibc.clone())),
-        ("driver at least", versions.lowest_driver.map(|v| v.to_string())),
+        (
+            "driver at least",
+            versions.lowest_driver.map(|v| v.to_string()),
+        ),
     ];
     let line: Vec<String> = named
         .into_iter()

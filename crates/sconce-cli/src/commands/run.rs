@@ -38,7 +38,13 @@ pub(crate) fn run(args: &RunArgs, global: &Global) -> Result<u8> {
     if args.host {
         on_host(args, global)
     } else {
-        contained(&args.spec, &args.flags, &args.command, args.json.as_deref(), global)
+        contained(
+            &args.spec,
+            &args.flags,
+            &args.command,
+            args.json.as_deref(),
+            global,
+        )
     }
 }
 
@@ -55,7 +61,10 @@ pub(crate) fn contained(
     let wish = Wish::merge(&project.spec.run, &project.folder, flags, &here, command)?;
     let places = Places::find(global)?;
     let host = HostFacts::read(&Roots::default());
-    let scratch = places.scratch.join("edits").join(std::process::id().to_string());
+    let scratch = places
+        .scratch
+        .join("edits")
+        .join(std::process::id().to_string());
     let cards = Cards::choose(&host, &wish.gpus, &scratch, global)?;
 
     let store = Store::open(&places.store)?;
@@ -73,7 +82,11 @@ pub(crate) fn contained(
     progress.finish();
 
     let mut env = manifest.env.clone();
-    let home = if wish.user == User::Root { "/root" } else { PLAIN_HOME };
+    let home = if wish.user == User::Root {
+        "/root"
+    } else {
+        PLAIN_HOME
+    };
     env.insert("HOME".to_owned(), home.to_owned());
     if let Ok(term) = std::env::var("TERM") {
         env.insert("TERM".to_owned(), term);
@@ -102,8 +115,18 @@ pub(crate) fn contained(
         ..started(&request, &host)
     };
     let background = RefCell::new(Background::default());
-    let idle_work = || background.borrow_mut().start(&project, &places, &lock, &manifest, &store);
-    let held = Held { places: &places, host: &host, strict: flags.strict, json, global };
+    let idle_work = || {
+        background
+            .borrow_mut()
+            .start(&project, &places, &lock, &manifest, &store)
+    };
+    let held = Held {
+        places: &places,
+        host: &host,
+        strict: flags.strict,
+        json,
+        global,
+    };
     let done = held.run(&request, started, Some(Box::new(idle_work)));
     let _ = std::fs::remove_dir_all(&scratch);
     done
@@ -115,7 +138,11 @@ fn on_host(args: &RunArgs, global: &Global) -> Result<u8> {
     let wish = Wish::merge(&Run::default(), &here, &args.flags, &here, &args.command)?;
     let places = Places::find(global)?;
     let host = HostFacts::read(&Roots::default());
-    let name = wish.command[0].rsplit('/').next().unwrap_or("run").to_owned();
+    let name = wish.command[0]
+        .rsplit('/')
+        .next()
+        .unwrap_or("run")
+        .to_owned();
     let request = RunRequest {
         id: new_id(&name),
         command: wish.command,
@@ -140,7 +167,13 @@ fn on_host(args: &RunArgs, global: &Global) -> Result<u8> {
         ..started(&request, &host)
     };
     let json = args.json.as_deref();
-    let held = Held { places: &places, host: &host, strict: args.flags.strict, json, global };
+    let held = Held {
+        places: &places,
+        host: &host,
+        strict: args.flags.strict,
+        json,
+        global,
+    };
     held.run(&request, started, None)
 }
 
@@ -157,9 +190,14 @@ impl Cards {
         if chosen.is_empty() {
             if *wanted == Gpus::All && !global.quiet {
                 let style = Style::for_stderr();
-                output::say(&style.dim("gpus: this machine has no NVIDIA card; running on the CPU"));
+                output::say(
+                    &style.dim("gpus: this machine has no NVIDIA card; running on the CPU"),
+                );
             }
-            return Ok(Self { edits: Vec::new(), given: Vec::new() });
+            return Ok(Self {
+                edits: Vec::new(),
+                given: Vec::new(),
+            });
         }
         std::fs::create_dir_all(scratch).map_err(|source| CliError::File {
             action: "create",
@@ -167,7 +205,10 @@ impl Cards {
             source,
         })?;
         let edits = sconce_host::edits_for(host, &chosen, &Roots::default(), scratch)?;
-        Ok(Self { edits, given: chosen.iter().map(|card| card.summary()).collect() })
+        Ok(Self {
+            edits,
+            given: chosen.iter().map(|card| card.summary()).collect(),
+        })
     }
 }
 
@@ -199,8 +240,8 @@ impl Held<'_> {
         };
         let mut recorder = Recorder::new(&self.places.runs, started, self.global.quiet, idle_work);
         let outcome = sconce_run::run(request, &options, &mut recorder);
-        let outcome = outcome
-            .inspect_err(|error| recorder.failed(sconce_schema::Hint::exit_code(error)))?;
+        let outcome =
+            outcome.inspect_err(|error| recorder.failed(sconce_schema::Hint::exit_code(error)))?;
         self.tell(&outcome, &recorder)?;
         Ok(outcome.exit.code())
     }
@@ -214,7 +255,9 @@ impl Held<'_> {
         if let Some(error) = &recorder.lost {
             output::say(&style.warn(&format!("the record is incomplete: {error}")));
         }
-        let Some(path) = recorder.path() else { return Ok(()) };
+        let Some(path) = recorder.path() else {
+            return Ok(());
+        };
         if self.global.quiet && self.json.is_none() {
             return Ok(());
         }
@@ -227,7 +270,10 @@ impl Held<'_> {
             })?;
         }
         if !self.global.quiet {
-            output::say(&format!("\n{}", terminal::report(&report, style.for_reports()).trim_end()));
+            output::say(&format!(
+                "\n{}",
+                terminal::report(&report, style.for_reports()).trim_end()
+            ));
         }
         Ok(())
     }
@@ -252,7 +298,12 @@ fn started(request: &RunRequest, host: &HostFacts) -> Started {
 }
 
 /// A request for work of Sconce's own in `root`: no network, no limits, no cards.
-pub(crate) fn chore(root: Root, name: &str, command: Vec<String>, mounts: Vec<sconce_schema::request::Mount>) -> RunRequest {
+pub(crate) fn chore(
+    root: Root,
+    name: &str,
+    command: Vec<String>,
+    mounts: Vec<sconce_schema::request::Mount>,
+) -> RunRequest {
     RunRequest {
         id: new_id(name),
         command,
@@ -274,7 +325,9 @@ fn new_id(name: &str) -> String {
 }
 
 fn unix_ms() -> u64 {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let since = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
@@ -288,12 +341,22 @@ fn random() -> u16 {
 /// This program.
 pub(crate) fn program() -> Result<PathBuf> {
     std::env::current_exe().map_err(|source| {
-        CliError::File { action: "find", path: PathBuf::from("/proc/self/exe"), source }.into()
+        CliError::File {
+            action: "find",
+            path: PathBuf::from("/proc/self/exe"),
+            source,
+        }
+        .into()
     })
 }
 
 fn current_folder() -> Result<PathBuf> {
     std::env::current_dir().map_err(|source| {
-        CliError::File { action: "open", path: PathBuf::from("."), source }.into()
+        CliError::File {
+            action: "open",
+            path: PathBuf::from("."),
+            source,
+        }
+        .into()
     })
 }

@@ -37,7 +37,9 @@ fn with_line(text: &str, line: &str) -> String {
 /// A shadow file in which every account of `accounts` has no usable password. The day of the last
 /// change is 1 (1970-01-02): 0 would ask for a new password, and today would not be reproducible.
 fn locked(accounts: &str, rest: &str) -> String {
-    names(accounts).map(|name| format!("{name}{rest}\n")).collect()
+    names(accounts)
+        .map(|name| format!("{name}{rest}\n"))
+        .collect()
 }
 
 /// `accounts` with its password field pointing to the shadow file, as `shadowconfig on` does.
@@ -49,11 +51,18 @@ fn shadowed(accounts: &str) -> String {
         }
         fields.join(":") + "\n"
     };
-    accounts.lines().filter(|l| !l.is_empty()).map(line).collect()
+    accounts
+        .lines()
+        .filter(|l| !l.is_empty())
+        .map(line)
+        .collect()
 }
 
 fn names(accounts: &str) -> impl Iterator<Item = &str> {
-    accounts.lines().filter_map(|line| line.split(':').next()).filter(|name| !name.is_empty())
+    accounts
+        .lines()
+        .filter_map(|line| line.split(':').next())
+        .filter(|name| !name.is_empty())
 }
 
 #[cfg(test)]
@@ -66,7 +75,11 @@ mod tests {
         let masters = root.path().join("usr/share/base-passwd");
         std::fs::create_dir_all(&masters).unwrap();
         std::fs::create_dir_all(root.path().join("etc")).unwrap();
-        std::fs::write(masters.join("passwd.master"), "root:*:0:0:root:/root:/bin/bash\n").unwrap();
+        std::fs::write(
+            masters.join("passwd.master"),
+            "root:*:0:0:root:/root:/bin/bash\n",
+        )
+        .unwrap();
         std::fs::write(masters.join("group.master"), "root:*:0:\n").unwrap();
         write_accounts(root.path()).unwrap();
         let etc = |name| std::fs::read_to_string(root.path().join("etc").join(name)).unwrap();

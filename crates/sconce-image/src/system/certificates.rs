@@ -23,9 +23,16 @@ pub(super) fn write_bundle(root: &Path) -> Result<(), SystemError> {
         bundle.push_str(read(file)?.trim_end());
         bundle.push('\n');
     }
-    write(&root.join("etc/ssl/certs/ca-certificates.crt"), &bundle, 0o644)?;
+    write(
+        &root.join("etc/ssl/certs/ca-certificates.crt"),
+        &bundle,
+        0o644,
+    )?;
     link("/etc/ssl/certs", &root.join("usr/lib/ssl/certs"))?;
-    link("/etc/ssl/certs/ca-certificates.crt", &root.join("usr/lib/ssl/cert.pem"))
+    link(
+        "/etc/ssl/certs/ca-certificates.crt",
+        &root.join("usr/lib/ssl/cert.pem"),
+    )
 }
 
 fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), SystemError> {

@@ -25,14 +25,17 @@ struct Entry {
 
 /// Writes the cache for the library folders of `root`.
 pub(super) fn write_cache(root: &Path, multiarch: &str) -> Result<(), SystemError> {
-    let folders =
-        ["usr/local/lib", &format!("usr/lib/{multiarch}"), "usr/lib"].map(str::to_owned);
+    let folders = ["usr/local/lib", &format!("usr/lib/{multiarch}"), "usr/lib"].map(str::to_owned);
     let mut entries = BTreeSet::new();
     for folder in &folders {
         scan(root, folder, &mut entries)?;
     }
     let entries: Vec<Entry> = entries.into_iter().collect();
-    write_bytes(&root.join("etc/ld.so.cache"), &encode(entries, library_flags(multiarch)), 0o644)
+    write_bytes(
+        &root.join("etc/ld.so.cache"),
+        &encode(entries, library_flags(multiarch)),
+        0o644,
+    )
 }
 
 /// What marks a library of this architecture: `FLAG_ELF_LIBC6` and the 64-bit class.
@@ -51,22 +54,43 @@ fn scan(root: &Path, folder: &str, entries: &mut BTreeSet<Entry>) -> Result<(), 
     }
     for file in path.read_dir().map_err(error)? {
         let file = file.map_err(error)?;
-        let Some(name) = file.file_name().to_str().map(str::to_owned) else { continue };
+        let Some(name) = file.file_name().to_str().map(str::to_owned) else {
+            continue;
+        };
         if !(name.starts_with("lib") || name.starts_with("ld-")) || !name.contains(".so") {
             continue;
         }
         // A link that leads out of the tree, or to nothing, is not a library of the image.
-        let Ok(target) = fs::canonicalize(file.path()) else { continue };
+        let Ok(target) = fs::canonicalize(file.path()) else {
+            continue;
+        };
         if !target.starts_with(root) {
             continue;
         }
-        let Ok(bytes) = fs::read(&target) else { continue };
-        let Some(soname) = soname(&bytes) else { continue };
+        let Ok(bytes) = fs::read(&target) else {
+            continue;
+        };
+        let Some(soname) = soname(&bytes) else {
+            continue;
+        };
         let is_link = file.file_type().map_err(error)?.is_symlink();
-        let answers_to = if is_link { name.clone() } else { soname.unwrap_or(name.clone()) };
+        let answers_to = if is_link {
+            name.clone()
+        } else {
+            soname.unwrap_or(name.clone())
+        };
         // Debian's merged /usr: the loader knows these folders as /lib.
-        let path = format!("/{}/{name}", folder.strip_prefix("usr/").filter(|f| f.starts_with("lib")).unwrap_or(folder));
-        entries.insert(Entry { name: answers_to, path });
+        let path = format!(
+            "/{}/{name}",
+            folder
+                .strip_prefix("usr/")
+                .filter(|f| f.starts_with("lib"))
+                .unwrap_or(folder)
+        );
+        entries.insert(Entry {
+            name: answers_to,
+            path,
+        });
     }
     Ok(())
 }
@@ -79,8 +103,15 @@ fn soname(bytes: &[u8]) -> Option<Option<String>> {
         return None;
     }
     for segment in header.program_headers(endian, bytes).ok()? {
-        let Ok(Some(dynamic)) = segment.dynamic(endian, bytes) else { continue };
-        let find = |tag| dynamic.iter().find(|d| d.tag(endian) == tag).map(|d| d.d_val(endian));
+        let Ok(Some(dynamic)) = segment.dynamic(endian, bytes) else {
+            continue;
+        };
+        let find = |tag| {
+            dynamic
+                .iter()
+                .find(|d| d.tag(endian) == tag)
+                .map(|d| d.d_val(endian))
+        };
         let (Some(offset), Some(strings)) = (find(elf::DT_SONAME), find(elf::DT_STRTAB)) else {
             return Some(None);
         };
@@ -100,10 +131,13 @@ fn file_offset(
     address: u64,
 ) -> Option<u64> {
     let segments = header.program_headers(endian, bytes).ok()?;
-    segments.iter().filter(|s| s.p_type(endian) == elf::PT_LOAD).find_map(|s| {
-        let into = address.checked_sub(s.p_vaddr(endian))?;
-        (into < s.p_filesz(endian)).then(|| s.p_offset(endian).checked_add(into))?
-    })
+    segments
+        .iter()
+        .filter(|s| s.p_type(endian) == elf::PT_LOAD)
+        .find_map(|s| {
+            let into = address.checked_sub(s.p_vaddr(endian))?;
+            (into < s.p_filesz(endian)).then(|| s.p_offset(endian).checked_add(into))?
+        })
 }
 
 const MAGIC: &[u8; 20] = b"glibc-ld.so.cache1.1";
@@ -165,7 +199,9 @@ fn compare(a: &str, b: &str) -> Ordering {
 fn number(text: &[u8]) -> (u64, &[u8]) {
     let digits = text.iter().take_while(|b| b.is_ascii_digit()).count();
     let value = text[..digits].iter().fold(0_u64, |value, digit| {
-        value.saturating_mul(10).saturating_add(u64::from(digit - b'0'))
+        value
+            .saturating_mul(10)
+            .saturating_add(u64::from(digit - b'0'))
     });
     (value, &text[digits..])
 }
@@ -175,19 +211,45 @@ mod tests {
     use super::*;
 
     fn entry(name: &str, path: &str) -> Entry {
-        Entry { name: name.into(), path: path.into() }
+        Entry {
+            name: name.into(),
+            path: path.into(),
+        }
     }
 
     #[test]
     fn digits_are_numbers_and_larger_than_letters() {
-        let mut names = ["libc.so.6", "libb.so.10", "libb.so.9", "libb.so", "liba1.so", "liba.so"];
+        let mut names = [
+            "libc.so.6",
+            "libb.so.10",
+            "libb.so.9",
+            "libb.so",
+            "liba1.so",
+            "liba.so",
+        ];
         names.sort_by(|a, b| compare(a, b));
-        assert_eq!(names, ["liba.so", "liba1.so", "libb.so", "libb.so.9", "libb.so.10", "libc.so.6"]);
+        assert_eq!(
+            names,
+            [
+                "liba.so",
+                "liba1.so",
+                "libb.so",
+                "libb.so.9",
+                "libb.so.10",
+                "libc.so.6"
+            ]
+        );
     }
 
     #[test]
     fn the_layout_is_that_of_glibc() {
-        let out = encode(vec![entry("libz.so.1", "/lib/libz.so.1"), entry("liba.so.2", "/lib/liba.so.2")], 0x0303);
+        let out = encode(
+            vec![
+                entry("libz.so.1", "/lib/libz.so.1"),
+                entry("liba.so.2", "/lib/liba.so.2"),
+            ],
+            0x0303,
+        );
         assert_eq!(&out[..20], MAGIC);
         let word = |at: usize| u32::from_le_bytes(out[at..at + 4].try_into().unwrap());
         assert_eq!((word(20), out[28]), (2, 2));
@@ -197,7 +259,10 @@ mod tests {
             std::str::from_utf8(&rest[..rest.iter().position(|&b| b == 0).unwrap()]).unwrap()
         };
         // The highest name comes first.
-        assert_eq!((word(HEADER), text(word(HEADER + 4)), text(word(HEADER + 8))), (0x0303, "libz.so.1", "/lib/libz.so.1"));
+        assert_eq!(
+            (word(HEADER), text(word(HEADER + 4)), text(word(HEADER + 8))),
+            (0x0303, "libz.so.1", "/lib/libz.so.1")
+        );
         assert_eq!(text(word(HEADER + ENTRY + 4)), "liba.so.2");
     }
 

@@ -35,7 +35,11 @@ pub enum SystemError {
 
 impl SystemError {
     fn io(action: &'static str, path: &Path, source: io::Error) -> Self {
-        Self::Io { action, path: path.to_owned(), source }
+        Self::Io {
+            action,
+            path: path.to_owned(),
+            source,
+        }
     }
 }
 

@@ -186,7 +186,9 @@ impl Client {
         let response = self.follow(Method::Head, url)?;
         check_status(url, response.status().as_u16(), response.headers())?;
         let length = response.headers().get("content-length");
-        Ok(length.and_then(|v| v.to_str().ok()).and_then(|v| v.parse().ok()))
+        Ok(length
+            .and_then(|v| v.to_str().ok())
+            .and_then(|v| v.parse().ok()))
     }
 
     /// Sends the request and follows redirects. Each hop gets the credentials of its own host and
