@@ -189,11 +189,11 @@ impl Bench {
         self.folder.path().join("work")
     }
 
-    /// `work` inside at /work.
+    /// `work` inside at /project.
     pub(crate) fn work_mount(&self, read_only: bool) -> Mount {
         Mount {
             source: self.work(),
-            target: "/work".into(),
+            target: "/project".into(),
             read_only,
         }
     }

@@ -96,7 +96,7 @@ fn a_command_that_cannot_be_executed_is_126() {
             ("orphan", "interpreter that it names"),
             ("noise", "first line"),
         ] {
-            let mut request = bench.request(&[&format!("/work/{name}")]);
+            let mut request = bench.request(&[&format!("/project/{name}")]);
             request.mounts.push(bench.work_mount(false));
             let done = bench.run(&request);
             assert_eq!(done.code, 126, "{}", done.err);

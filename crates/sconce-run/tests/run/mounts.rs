@@ -9,7 +9,7 @@ use crate::bench::{Bench, Done, NOBODY_IN_PARTICULAR, Who, benches, root_bench};
 fn with_work(bench: &Bench, script: &str, read_only: bool) -> sconce_schema::RunRequest {
     let mut request = bench.script(script);
     request.mounts.push(bench.work_mount(read_only));
-    request.workdir = "/work".into();
+    request.workdir = "/project".into();
     request
 }
 
@@ -132,8 +132,8 @@ fn files_and_nested_targets() {
             let data = bench.work().join("data");
             let _ = chown(data, Some(NOBODY_IN_PARTICULAR), Some(NOBODY_IN_PARTICULAR));
         }
-        let mut request = with_work(&bench, "cat /work/deep/er/one /single", false);
-        for (source, target) in [("data", "/work/deep/er"), ("data/one", "/single")] {
+        let mut request = with_work(&bench, "cat /project/deep/er/one /single", false);
+        for (source, target) in [("data", "/project/deep/er"), ("data/one", "/single")] {
             request.mounts.push(Mount {
                 source: bench.work().join(source),
                 target: target.into(),
@@ -184,7 +184,7 @@ fn links_do_not_lead_a_mount_out() {
         )
         .unwrap();
         symlink(&outside, bench.work().join("link")).unwrap();
-        for target in ["/absolute/place", "/work/link/place", "/up/place"] {
+        for target in ["/absolute/place", "/project/link/place", "/up/place"] {
             let mut request = with_work(&bench, "true", false);
             request.mounts.push(Mount {
                 source: bench.folder.path().join("events"),
