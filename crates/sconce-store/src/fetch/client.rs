@@ -7,7 +7,9 @@ use base64::Engine as _;
 use ureq::Agent;
 use ureq::http::{HeaderMap, Uri};
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
+use ureq::unversioned::transport::DefaultConnector;
 
+use super::names::Names;
 use super::range::{content_range, retry_after};
 use super::url::{file_path, join, shown, split_user};
 use super::{FetchConfig, FetchError, Source};
@@ -97,7 +99,11 @@ impl Client {
                 .timeout_per_read(Some(config.idle_timeout))
                 .max_idle_connections_per_host(8)
                 .build();
-            Ok(Agent::new_with_config(built))
+            Ok(Agent::with_parts(
+                built,
+                DefaultConnector::default(),
+                Names::default(),
+            ))
         };
         Ok(Self {
             direct: agent(None)?,

@@ -7,6 +7,7 @@
 mod body;
 mod client;
 mod error;
+mod names;
 mod range;
 mod url;
 
