@@ -6,6 +6,7 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use sconce_schema::Bytes;
 
@@ -14,6 +15,8 @@ use crate::{BuildError, StoreError};
 
 /// The layout that this program writes.
 const FORMAT: u32 = 1;
+/// How long bytes of a download that broke off are kept.
+const KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
 
 /// A folder of verified blobs and trees. Several processes may use it at once.
 #[derive(Debug, Clone)]
@@ -50,7 +53,7 @@ impl Store {
         private_folders(root)?;
         let root = fs::canonicalize(root).map_err(StoreError::disk("open", root))?;
         check_version(&root)?;
-        for name in ["items", "locks", "tmp"] {
+        for name in ["items", "locks", "partial", "tmp"] {
             private_folders(&root.join(name))?;
         }
         let store = Self {
@@ -169,8 +172,10 @@ impl Store {
             bytes.0 += size;
             Ok(())
         })?;
-        let tmp = self.root.join("tmp");
-        usage.unfinished = Bytes(disk_space(&tmp).map_err(StoreError::disk("read", &tmp))?);
+        for name in ["tmp", "partial"] {
+            let folder = self.root.join(name);
+            usage.unfinished.0 += disk_space(&folder).map_err(StoreError::disk("read", &folder))?;
+        }
         Ok(usage)
     }
 
@@ -187,8 +192,16 @@ impl Store {
         Ok(())
     }
 
-    /// Removes the work of processes that no longer live. Theirs are the locks that can be had.
+    /// Removes the work of processes that no longer live, and kept bytes of downloads that nobody
+    /// went on with. The locks of the dead can be had.
     fn clean(&self) -> Result<(), StoreError> {
+        for name in names(&self.root.join("partial"))? {
+            let path = self.root.join("partial").join(name);
+            let old = |meta: fs::Metadata| meta.is_file() && older(&meta, KEPT);
+            if path.symlink_metadata().is_ok_and(old) {
+                remove(&path).map_err(StoreError::disk("remove", &path))?;
+            }
+        }
         for name in names(&self.root.join("tmp"))? {
             let Some(place) = name
                 .split_once('~')
@@ -202,6 +215,14 @@ impl Store {
         }
         Ok(())
     }
+}
+
+/// Whether a file was last written more than `age` ago.
+fn older(meta: &fs::Metadata, age: Duration) -> bool {
+    meta.modified()
+        .ok()
+        .and_then(|time| time.elapsed().ok())
+        .is_some_and(|elapsed| elapsed > age)
 }
 
 /// The UTF-8 names in a folder, sorted.

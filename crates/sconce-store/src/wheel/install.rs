@@ -7,6 +7,7 @@ use std::num::NonZero;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Instant;
 
 use sconce_schema::Progress;
 use sconce_schema::lock::Wheel;
@@ -14,6 +15,7 @@ use sconce_schema::lock::Wheel;
 use super::error::{WheelError, ZipError};
 use super::input::{Input, Source};
 use super::layout::Layout;
+use super::part::{self, Part, Slow};
 use super::stream::{Limits, Stop, unpack};
 use super::tree::Tree;
 use super::write::Writer;
@@ -34,6 +36,8 @@ pub struct InstallOptions {
     pub threads: Option<NonZero<usize>>,
     /// What one wheel may unpack to.
     pub limits: Limits,
+    /// Which downloads are kept against a kill.
+    pub slow: Slow,
 }
 
 impl InstallOptions {
@@ -51,6 +55,8 @@ enum Failure {
     Store(StoreError),
     /// Another wheel failed, which is what the caller is told.
     Given,
+    /// Bytes that an earlier process kept were wrong. They are gone now.
+    Kept,
 }
 
 impl From<StoreError> for Failure {
@@ -66,6 +72,7 @@ struct Job<'a> {
     layout: Layout,
     python: &'a str,
     limits: Limits,
+    slow: Slow,
     progress: &'a dyn Progress,
     stop: AtomicBool,
 }
@@ -119,6 +126,7 @@ impl Store {
             layout: Layout::new(python),
             python,
             limits: options.limits,
+            slow: options.slow,
             progress,
             stop: AtomicBool::new(false),
         };
@@ -174,7 +182,14 @@ impl Job<'_> {
                     .map_err(StoreError::disk("create", &content))
             };
             make()?;
-            match self.stream(wheel, &content, writer) {
+            let mut streamed = self.stream(wheel, &content, writer);
+            if let Err(Stop::Source(Failure::Kept)) = streamed {
+                // A power loss can spoil kept bytes: start over without them.
+                crate::item::remove(&content).map_err(StoreError::disk("remove", &content))?;
+                make()?;
+                streamed = self.stream(wheel, &content, writer);
+            }
+            match streamed {
                 Err(Stop::Source(failure)) => Err(failure),
                 Err(Stop::Wheel(WheelError::Zip(ZipError::SizeBehind { .. }))) => {
                     crate::item::remove(&content).map_err(StoreError::disk("remove", &content))?;
@@ -185,8 +200,15 @@ impl Job<'_> {
                 Ok(()) => Ok(()),
             }
         })?;
+        let _ = part::remove(&self.part(wheel));
         self.progress.done(file);
         Ok(())
+    }
+
+    /// Where bytes of a slow download are kept.
+    fn part(&self, wheel: &Wheel) -> PathBuf {
+        let name = format!("{KIND}~{}", key(wheel, self.python));
+        self.store.root().join("partial").join(name)
     }
 
     fn wheel_error(&self, wheel: &Wheel, source: WheelError) -> Failure {
@@ -203,26 +225,50 @@ impl Job<'_> {
         content: &Path,
         writer: &mut Writer,
     ) -> Result<(), Stop<Failure>> {
-        let mut input = Input::hashed(self.open(wheel).map_err(Stop::Source)?);
+        let part = Part::find(&self.part(wheel));
+        let kept = part.is_some();
+        if kept {
+            self.progress
+                .note(&format!("going on with {} where it broke off", wheel.file));
+        }
+        let mut download = self.open(wheel).map_err(Stop::Source)?;
+        download.part = part;
+        let mut input = Input::hashed(download);
         let mut tree = Tree::new(content, &self.layout, &wheel.name, writer);
         let unpacked = unpack(&mut input, &mut tree, self.limits, &HashMap::new());
         let listed = match unpacked {
             Ok(listed) => Some(listed),
             // Bytes that are not the lock's are the better explanation, so read on and see.
             Err(Stop::Wheel(WheelError::Zip(e))) if !matches!(e, ZipError::SizeBehind { .. }) => {
-                self.verify(wheel, input).map_err(Stop::Source)?;
+                self.verify(wheel, input)
+                    .map_err(|failure| self.blame(wheel, kept, failure))?;
                 return Err(Stop::Wheel(e.into()));
             }
             Err(e) => return Err(e),
         };
-        self.verify(wheel, input).map_err(Stop::Source)?;
+        self.verify(wheel, input)
+            .map_err(|failure| self.blame(wheel, kept, failure))?;
         if let Some(listed) = listed {
             tree.finish(&listed)?;
         }
         Ok(())
     }
 
-    fn open(&self, wheel: &Wheel) -> Result<Download<'_>, Failure> {
+    /// Bytes that are not the lock's may come from what an earlier process kept, and are then
+    /// nobody's fault.
+    fn blame(&self, wheel: &Wheel, kept: bool, failure: Failure) -> Stop<Failure> {
+        let wrong = matches!(
+            failure,
+            Failure::Store(StoreError::Hash { .. } | StoreError::Size { .. })
+        );
+        if wrong && kept && part::remove(&self.part(wheel)).is_ok() {
+            return Stop::Source(Failure::Kept);
+        }
+        Stop::Source(failure)
+    }
+
+    /// Opens the wheel at its beginning.
+    fn open<'j>(&'j self, wheel: &'j Wheel) -> Result<Download<'j>, Failure> {
         let body = self.fetcher.open(&wheel.url, 0).map_err(StoreError::from)?;
         if let (Some(expected), Some(found)) = (wheel.size, body.total())
             && expected != found
@@ -234,10 +280,13 @@ impl Job<'_> {
             }));
         }
         Ok(Download {
-            body,
-            name: wheel.file.clone(),
-            progress: self.progress,
-            stop: &self.stop,
+            job: self,
+            wheel,
+            size: wheel.size.or(body.total()),
+            body: Some(body),
+            at: 0,
+            began: Instant::now(),
+            part: None,
         })
     }
 
@@ -339,21 +388,87 @@ fn directory_sizes(file: &mut File) -> std::io::Result<Result<HashMap<u64, u64>,
 
 /// A wheel on its way.
 struct Download<'a> {
-    body: Body,
-    name: String,
-    progress: &'a dyn Progress,
-    stop: &'a AtomicBool,
+    job: &'a Job<'a>,
+    wheel: &'a Wheel,
+    /// Bytes, where somebody tells.
+    size: Option<u64>,
+    /// The connection, at the offset `at`; absent while kept bytes are read.
+    body: Option<Body>,
+    at: u64,
+    began: Instant,
+    part: Option<Part>,
+}
+
+impl Download<'_> {
+    fn read_kept(&mut self, buffer: &mut [u8]) -> usize {
+        let read = self.part.as_ref().map(|part| part.read(self.at, buffer));
+        match read {
+            Some(Ok(n)) => n,
+            // What cannot be read is fetched.
+            Some(Err(_)) => {
+                self.forget();
+                0
+            }
+            None => 0,
+        }
+    }
+
+    fn fetch(&mut self, buffer: &mut [u8]) -> Result<usize, StoreError> {
+        let body = match &mut self.body {
+            Some(body) => body,
+            closed => closed.insert(self.job.fetcher.open(&self.wheel.url, self.at)?),
+        };
+        // What is kept is not fetched.
+        let most = match &self.part {
+            Some(part) if part.start() > self.at => part.start() - self.at,
+            _ => u64::MAX,
+        };
+        let room = buffer
+            .len()
+            .min(usize::try_from(most).unwrap_or(usize::MAX));
+        let n = body.read_some(&mut buffer[..room])?;
+        self.keep(&buffer[..n]);
+        Ok(n)
+    }
+
+    /// Keeps what came, once the download is slow. That it cannot be kept is no failure: a full
+    /// disk also stops the unpacking, which says so.
+    fn keep(&mut self, bytes: &[u8]) {
+        if self.part.is_none()
+            && let Some(size) = self.size
+            && self.job.slow.applies(self.began.elapsed(), self.at, size)
+        {
+            self.part = Part::begin(&self.job.part(self.wheel), self.at).ok();
+        }
+        if let Some(part) = &mut self.part
+            && part.append(self.at, bytes).is_err()
+        {
+            self.forget();
+        }
+    }
+
+    fn forget(&mut self) {
+        if let Some(part) = self.part.take() {
+            let _ = part.remove();
+        }
+    }
 }
 
 impl Source for Download<'_> {
     type Error = Failure;
 
     fn read(&mut self, buffer: &mut [u8]) -> Result<usize, Failure> {
-        if self.stop.load(Ordering::Relaxed) {
+        if self.job.stop.load(Ordering::Relaxed) {
             return Err(Failure::Given);
         }
-        let n = self.body.read_some(buffer).map_err(StoreError::from)?;
-        self.progress.advance(&self.name, n as u64);
+        let mut n = self.read_kept(buffer);
+        if n > 0 {
+            self.body = None;
+        } else {
+            n = self.fetch(buffer)?;
+        }
+        self.at += n as u64;
+        self.job.progress.advance(&self.wheel.file, n as u64);
         Ok(n)
     }
 }

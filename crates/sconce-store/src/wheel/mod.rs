@@ -8,6 +8,7 @@ mod error;
 mod input;
 mod install;
 mod layout;
+mod part;
 mod record;
 mod script;
 mod stream;
@@ -17,6 +18,7 @@ mod zip;
 
 pub use error::{WheelError, ZipError};
 pub use install::InstallOptions;
+pub use part::Slow;
 pub use stream::Limits;
 
 /// The modification time of every file and folder of a wheel's tree, seconds since 1970:

@@ -35,6 +35,10 @@ impl Default for Limits {
 /// Deflate cannot do better than this (zlib's technical notes: 1032 to 1).
 const BEST_RATIO: u64 = 1032;
 
+/// As many compressed bytes at once as can be had: every call of the inflater ends with 32 KiB
+/// of window copied aside, and a socket gives 16 KiB at a time.
+const GOOD_INPUT: usize = 192 << 10;
+
 /// Takes what comes out.
 pub(super) trait Sink {
     /// A file begins. `size` is its size in bytes where the archive tells it beforehand.
@@ -276,7 +280,8 @@ impl<S: Source> Reader<'_, S> {
                 entry.packed - self.inflate.total_in()
             };
             let at = self.input.offset();
-            let bytes = self.input.peek(1).map_err(Stop::Source)?;
+            let wanted = usize::try_from(left).map_or(GOOD_INPUT, |left| left.clamp(1, GOOD_INPUT));
+            let bytes = self.input.peek(wanted).map_err(Stop::Source)?;
             if bytes.is_empty() {
                 return Err(ZipError::CutOff { at }.into());
             }

@@ -1,6 +1,7 @@
 //! Killed at any moment, the store stays usable.
 
 use std::io::Write as _;
+use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc;
 use std::time::Duration;
@@ -10,7 +11,8 @@ use sconce_store::Store;
 
 use crate::archive::{demo_with, entry, locked, sha256};
 use crate::fetching::{fetcher, noise};
-use crate::server::{Server, serve};
+use crate::server::{Server, answer, serve, serve_some};
+use sconce_store::wheel::{InstallOptions, Slow};
 
 /// A wheel whose bytes both processes can make.
 fn wheel_bytes() -> Vec<u8> {
@@ -148,4 +150,100 @@ fn two_processes_want_the_same_wheel() {
             .is_some()
     );
     assert_eq!(server.requests().len(), 1);
+}
+
+/// Every download is slow.
+fn kept() -> InstallOptions {
+    InstallOptions {
+        slow: Slow {
+            after: Duration::ZERO,
+            remaining: Duration::ZERO,
+        },
+        ..InstallOptions::default()
+    }
+}
+
+/// A store in which a download of [`wheel_bytes`] broke off after `bytes` bytes.
+fn broken_off(store: &Store, bytes: &[u8], at: usize) -> PathBuf {
+    let served = bytes.to_vec();
+    let server = Server::start(move |request, stream| match request.from {
+        None => serve_some(request, stream, &served, at),
+        Some(_) => answer(stream, "404 Not Found", 0, b""),
+    });
+    let wheel = locked(&server.url("demo.whl"), bytes);
+    store
+        .ensure_wheels_with(&fetcher(), &[wheel], "3.13", &NoProgress, kept())
+        .unwrap_err();
+    let mut parts = std::fs::read_dir(store.root().join("partial")).unwrap();
+    parts.next().unwrap().unwrap().path()
+}
+
+fn go_on(store: &Store, bytes: &[u8]) -> Vec<Option<usize>> {
+    let server = Server::file(bytes.to_vec());
+    let wheel = locked(&server.url("demo.whl"), bytes);
+    let trees = store
+        .ensure_wheels_with(&fetcher(), &[wheel], "3.13", &NoProgress, kept())
+        .unwrap();
+    let first = trees[0].join("opt/venv/lib/python3.13/site-packages/demo/first.bin");
+    assert!(std::fs::read(first).unwrap() == noise(3_000_000));
+    let partial = store.root().join("partial");
+    assert_eq!(std::fs::read_dir(partial).unwrap().count(), 0);
+    server.requests().iter().map(|r| r.from).collect()
+}
+
+#[test]
+fn a_slow_download_goes_on_where_it_broke_off() {
+    let bytes = wheel_bytes();
+    for at in [100_000, 1_000_000, 3_050_000, bytes.len() - 1] {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path()).unwrap();
+        broken_off(&store, &bytes, at);
+        let asked = go_on(&Store::open(folder.path()).unwrap(), &bytes);
+        assert_eq!(asked, [None, Some(at)], "broke off at {at}");
+    }
+}
+
+#[test]
+fn kept_bytes_are_not_trusted() {
+    let bytes = wheel_bytes();
+    // Another byte in a file's data, in the archive's structure, and more than there can be.
+    let spoil: [fn(&mut Vec<u8>); 3] = [
+        |part| part[500_000] ^= 1,
+        |part| part[8..2000].fill(0),
+        |part| part.resize(8_000_000, 0),
+    ];
+    for (number, spoil) in spoil.iter().enumerate() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path()).unwrap();
+        let path = broken_off(&store, &bytes, 1_000_000);
+        let mut part = std::fs::read(&path).unwrap();
+        spoil(&mut part);
+        std::fs::write(&path, part).unwrap();
+        let asked = go_on(&store, &bytes);
+        // Started over, from the server alone.
+        assert_eq!(
+            asked.last(),
+            Some(&None),
+            "spoilt in way {number}: {asked:?}"
+        );
+    }
+}
+
+#[test]
+fn bytes_that_nobody_wants_any_more_go() {
+    let bytes = wheel_bytes();
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path()).unwrap();
+    let path = broken_off(&store, &bytes, 1_000_000);
+    let age = |days: u64| {
+        let then = std::time::SystemTime::now() - Duration::from_secs(days * 24 * 3600);
+        std::fs::File::open(&path)
+            .unwrap()
+            .set_modified(then)
+            .unwrap();
+        Store::open(folder.path()).unwrap();
+        path.exists()
+    };
+    assert!(age(6));
+    assert!(!age(8));
 }

@@ -449,6 +449,7 @@ fn bombs_are_refused() {
     let options = InstallOptions {
         threads: NonZero::new(1),
         limits,
+        ..InstallOptions::default()
     };
     let bomb = demo_with(vec![entry("demo/zeros", &vec![0; 8 << 20])]);
     assert!(bomb.len() < 100_000);
