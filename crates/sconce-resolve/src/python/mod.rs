@@ -17,9 +17,9 @@ pub fn redact(text: &str) -> String {
     while let Some(at) = rest.find("://") {
         let (before, after) = rest.split_at(at + 3);
         out.push_str(before);
-        let ends = |c: char| {
-            c.is_whitespace() || matches!(c, '/' | '?' | '#' | '"' | '\'' | '`' | '<' | '>' | ',')
-        };
+        // Not `,` and `'`: a password may hold them (RFC 3986, section 3.2.1).
+        let ends =
+            |c: char| c.is_whitespace() || matches!(c, '/' | '?' | '#' | '"' | '`' | '<' | '>');
         let authority = &after[..after.find(ends).unwrap_or(after.len())];
         let host = authority.rfind('@').map_or(0, |at| at + 1);
         rest = &after[host..];
@@ -41,6 +41,7 @@ mod tests {
                 "see `https://example.org/simple`.",
             ),
             ("a://u@h b://u:p@ss@h:1/@x", "a://h b://h:1/@x"),
+            ("'https://me:s3,cr'et@example.org'", "'https://example.org'"),
             (
                 "me@example.org, https://example.org/@scope",
                 "me@example.org, https://example.org/@scope",

@@ -1,0 +1,207 @@
+//! What the kernel and the driver write about a machine and its processes. A container's own
+//! names stand in it, and files may be cut off or of another kernel.
+
+#[path = "../../crates/sconce-host/src/sampler/parse.rs"]
+mod parse;
+
+use std::path::Path;
+
+use sconce_host::{HostFacts, Roots, RunCgroups, SampleTarget, Sampler, V1Folders};
+use sconce_schema::spec::Gpus;
+
+use crate::bytes::{fixture, joined, parts};
+use crate::scratch::{Pen, put};
+
+/// The files that say what a machine is.
+const MACHINE: [&str; 15] = [
+    "proc/self/mountinfo",
+    "proc/self/cgroup",
+    "proc/self/status",
+    "proc/meminfo",
+    "proc/cpuinfo",
+    "proc/filesystems",
+    "proc/driver/nvidia/version",
+    "proc/driver/nvidia/params",
+    "proc/driver/nvidia/gpus/0000:17:00.0/information",
+    "proc/driver/nvidia/gpus/0000:65:00.0/information",
+    "proc/sys/kernel/random/boot_id",
+    "proc/sys/kernel/hostname",
+    "sys/fs/cgroup/user.slice/user-1000.slice/cpu.max",
+    "sys/fs/cgroup/user.slice/user-1000.slice/session-4.scope/cgroup.controllers",
+    "proc/sys/user/max_user_namespaces",
+];
+
+pub(crate) fn machine(data: &[u8]) {
+    let pen = Pen::new();
+    for (name, part) in MACHINE.iter().zip(parts::<15>(data)) {
+        if !part.is_empty() {
+            put(&pen.tree.join(name), part);
+        }
+    }
+    put(&pen.tree.join("proc/self/ns/user"), b"");
+    let roots = Roots::recorded(&pen.tree);
+    let facts = HostFacts::read(&roots);
+    let _ = (
+        facts.usable_cpus(),
+        facts.summary(),
+        sconce_host::boot_id(&roots),
+    );
+    if let Some(nvidia) = &facts.nvidia {
+        let _ = nvidia.driver_version();
+        for card in &nvidia.cards {
+            let _ = card.summary();
+        }
+        for wanted in [Gpus::All, Gpus::Count(1)] {
+            let Ok(cards) = sconce_host::select(&nvidia.cards, &wanted) else {
+                continue;
+            };
+            let _ = sconce_host::visible_devices(&cards);
+            let edits = sconce_host::edits_for(&facts, &cards, &roots, &pen.tree);
+            let cdi = sconce_host::cdi_json(&cards, &edits.unwrap_or_default());
+            assert!(cdi.is_object());
+        }
+    }
+    pen.assert_closed();
+}
+
+pub(crate) fn machine_seeds() -> Vec<Vec<u8>> {
+    let recorded = Path::new("crates/sconce-host/tests/machines/two-cards");
+    let files: Vec<Vec<u8>> = MACHINE[..14]
+        .iter()
+        .map(|name| fixture(&recorded.join(name).to_string_lossy()))
+        .collect();
+    let two: Vec<&[u8]> = files.iter().map(Vec::as_slice).collect();
+    let v1 = b"30 25 0:26 / /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n\
+        31 25 0:27 / /sys/fs/cgroup/cpu,cpuacct rw - cgroup cgroup rw,cpu,cpuacct\n";
+    vec![
+        joined(&two),
+        joined(&[v1, b"4:memory:/jobs/a\n3:cpu,cpuacct:/\n"]),
+    ]
+}
+
+/// The files of a process and of its cgroup, in either version.
+const PROCESS: [&str; 3] = ["proc/100/stat", "proc/100/io", "proc/100/smaps_rollup"];
+const V2: [&str; 8] = [
+    "cgroup.procs",
+    "cpu.stat",
+    "memory.current",
+    "memory.peak",
+    "memory.stat",
+    "memory.events",
+    "pids.events",
+    "io.stat",
+];
+const V1: [&str; 9] = [
+    "cgroup.procs",
+    "cpuacct.usage",
+    "cpu.stat",
+    "memory.usage_in_bytes",
+    "memory.max_usage_in_bytes",
+    "memory.stat",
+    "memory.oom_control",
+    "pids.events",
+    "blkio.throttle.io_service_bytes",
+];
+
+/// Two readings of a run, between which every figure may change in any way.
+pub(crate) fn sampler(data: &[u8]) {
+    read_once(data);
+    let [kind, first, second] = thirds(data);
+    let pen = Pen::new();
+    let folder = pen.tree.join("sys/fs/cgroup/run");
+    let own = || Some(folder.clone());
+    let (cgroups, names): (RunCgroups, &[&str]) = match kind.first().map(|byte| byte % 3) {
+        Some(0) => (RunCgroups::V2(folder.clone()), &V2),
+        Some(1) => (
+            RunCgroups::V1(V1Folders {
+                pids: own(),
+                memory: own(),
+                cpu: own(),
+                cpuacct: own(),
+                blkio: own(),
+            }),
+            &V1,
+        ),
+        _ => (RunCgroups::None, &[]),
+    };
+    let write = |data: &[u8]| {
+        let mut all = parts::<12>(data).into_iter();
+        for (name, part) in PROCESS.iter().zip(all.by_ref()) {
+            put(&pen.tree.join(name), part);
+        }
+        for (name, part) in names.iter().zip(all) {
+            put(&folder.join(name), part);
+        }
+    };
+    write(first);
+    let target = SampleTarget {
+        root_pid: Some(100),
+        cgroups,
+        shm: Some(pen.tree.clone()),
+        ..SampleTarget::default()
+    };
+    let mut sampler = Sampler::new(&Roots::recorded(&pen.tree), target, None);
+    for part in [first, second, first] {
+        write(part);
+        let sample = sampler.sample();
+        let line = serde_json::to_string(&sample).expect("a sample is plain data");
+        assert_eq!(serde_json::from_str(&line).ok(), Some(sample));
+        let _ = sampler.memory_limit_hits();
+    }
+}
+
+/// One byte, and the rest in two readings.
+fn thirds(data: &[u8]) -> [&[u8]; 3] {
+    let (kind, rest) = data.split_at(data.len().min(1));
+    const BETWEEN: &[u8] = b"\xff==\xff";
+    match rest.windows(BETWEEN.len()).position(|w| w == BETWEEN) {
+        Some(at) => [kind, &rest[..at], &rest[at + BETWEEN.len()..]],
+        None => [kind, rest, rest],
+    }
+}
+
+/// The parsers by themselves.
+fn read_once(data: &[u8]) {
+    let _ = (parse::Stat::parse(data), parse::number(data));
+    let _ = (parse::keyed(data, "usage_usec"), parse::field(data, "Pss"));
+    let _ = parse::numbers(data).count();
+    for device in parse::io_stat(data).chain(parse::blkio(data)) {
+        assert!(device.device.len() <= data.len());
+        let _ = (device.read, device.written);
+    }
+}
+
+pub(crate) fn sampler_seeds() -> Vec<Vec<u8>> {
+    let stat = b"100 (a) b) S 1 100 100 0 -1 4194304 100 0 0 0 7 3 1 1 20 0 2 0 500 1000000 300 \
+        18446744073709551615 1 1 0 0 0 0 0 0 0 0 0 0 17 1 0 0 0 0 0 0 0 0 0 0 0 0 0\n";
+    let process: [&[u8]; 3] = [
+        stat,
+        b"rchar: 1\nwchar: 1\nread_bytes: 67198976\nwrite_bytes: 67133440\n",
+        b"55d7-7ffd ---p 00000000 00:00 0    [rollup]\nRss:  1736 kB\nPss:   442 kB\n",
+    ];
+    let captured = |version: &str, names: &[&str]| -> Vec<Vec<u8>> {
+        let mut files: Vec<Vec<u8>> = names
+            .iter()
+            .map(|name| {
+                fixture(&format!(
+                    "crates/sconce-host/tests/captured/{version}/{name}"
+                ))
+            })
+            .collect();
+        files[0] = b"100\n".to_vec();
+        files
+    };
+    let seed = |kind: u8, files: Vec<Vec<u8>>| {
+        let all: Vec<&[u8]> = process
+            .into_iter()
+            .chain(files.iter().map(Vec::as_slice))
+            .collect();
+        let one = joined(&all);
+        [&[kind][..], &one, b"\xff==\xff", &one].concat()
+    };
+    vec![
+        seed(0, captured("v2", &V2)),
+        seed(1, captured("v1", &V1)),
+        seed(2, Vec::new()),
+    ]
+}

@@ -1,0 +1,61 @@
+//! What uv writes, with what an index told it.
+
+use std::path::Path;
+
+use sconce_resolve::python::pylock;
+use sconce_resolve::python::tags::{Machine, Target, WheelName};
+use sconce_resolve::python::versions::name_versions;
+
+use crate::bytes::{fixtures, text};
+
+const TARGET: Target = Target {
+    python_minor: 13,
+    glibc_minor: 41,
+    machine: Machine::X86_64,
+};
+
+pub(crate) fn pylock(data: &[u8]) {
+    let Some(text) = text(data) else { return };
+    if let Some(name) = WheelName::parse(text) {
+        let _ = (name.fit(TARGET), name.tags());
+    }
+    if let Some(name) = pylock::normalize(text) {
+        assert_eq!(pylock::normalize(&name).as_ref(), Some(&name));
+    }
+    let Ok(wheels) = pylock::parse(text, TARGET, Path::new("/home/me/project")) else {
+        return;
+    };
+    let _ = name_versions(&wheels, "3.13.5-2", "2.41-12");
+    for wheel in &wheels {
+        let schemes = ["http://", "https://", "file://"];
+        assert!(
+            schemes.iter().any(|scheme| wheel.url.starts_with(scheme)),
+            "{}",
+            wheel.url
+        );
+        assert_eq!(pylock::without_credentials(&wheel.url), wheel.url);
+        assert!(!wheel.url.contains(char::is_whitespace), "{}", wheel.url);
+        assert!(!wheel.file.contains(['/', '\0']), "{}", wheel.file);
+        assert_eq!(pylock::normalize(&wheel.name).as_ref(), Some(&wheel.name));
+        assert!(WheelName::parse(&wheel.file).is_some_and(|name| name.fit(TARGET).is_some()));
+    }
+    assert!(wheels.is_sorted_by(|a, b| a.name < b.name));
+}
+
+pub(crate) fn pylock_seeds() -> Vec<Vec<u8>> {
+    let mut seeds = fixtures(&["crates/sconce-resolve/tests/data/pylock.toml"]);
+    let digest = "c1fda9e7".repeat(8);
+    seeds.push(
+        format!(
+            "lock-version = \"1.0\"\n[[packages]]\nname = \"demo\"\nversion = \"1.0\"\n\
+             wheels = [{{ url = \"https://u:p@a.example.org/demo-1.0-py3-none-any.whl?x#y\", \
+             size = 3, hashes = {{ sha256 = \"{digest}\" }} }}, {{ path = \"../w/demo-1.0-1-cp313-cp313-manylinux_2_28_x86_64.whl\", \
+             hashes = {{ sha256 = \"{digest}\" }} }}]\n"
+        )
+        .into_bytes(),
+    );
+    seeds.push(
+        b"demo-1.0-2b-cp313.cp312-abi3-manylinux_2_17_x86_64.manylinux2014_x86_64.whl".to_vec(),
+    );
+    seeds
+}

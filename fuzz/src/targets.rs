@@ -1,0 +1,43 @@
+//! The targets.
+
+use crate::{deb, debian, fetch, host, image, python, record, schema, solve, wheel};
+
+/// One parser or one stage that takes outside bytes.
+pub(crate) struct Target {
+    /// Its name on the command line.
+    pub(crate) name: &'static str,
+    /// Takes one input.
+    pub(crate) run: fn(&[u8]),
+    /// Inputs to begin with.
+    pub(crate) seeds: fn() -> Vec<Vec<u8>>,
+}
+
+const fn target(name: &'static str, run: fn(&[u8]), seeds: fn() -> Vec<Vec<u8>>) -> Target {
+    Target { name, run, seeds }
+}
+
+/// All of them, what every user's machine meets first.
+pub(crate) const TARGETS: [Target; 22] = [
+    target("spec", schema::spec, schema::spec_seeds),
+    target("units", schema::units, schema::unit_seeds),
+    target("lock", schema::lock, schema::lock_seeds),
+    target("request", schema::request, schema::request_seeds),
+    target("record", record::record, record::record_seeds),
+    target("report", record::report, record::report_seeds),
+    target("url", fetch::url, fetch::url_seeds),
+    target("headers", fetch::headers, fetch::header_seeds),
+    target("wheel", wheel::raw, wheel::raw_seeds),
+    target("wheel-entries", wheel::entries, wheel::entry_seeds),
+    target("deb", deb::raw, deb::raw_seeds),
+    target("deb-entries", deb::entries, deb::entry_seeds),
+    target("deb-version", debian::version, debian::version_seeds),
+    target("deb-relation", debian::relation, debian::relation_seeds),
+    target("deb-index", debian::index, debian::index_seeds),
+    target("deb-release", debian::release, debian::release_seeds),
+    target("deb-solve", solve::solve, solve::seeds),
+    target("apt-sources", debian::sources, debian::source_seeds),
+    target("pylock", python::pylock, python::pylock_seeds),
+    target("machine", host::machine, host::machine_seeds),
+    target("sampler", host::sampler, host::sampler_seeds),
+    target("libraries", image::libraries, image::library_seeds),
+];
