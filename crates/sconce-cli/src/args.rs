@@ -24,13 +24,19 @@ pub(crate) struct Root {
 #[derive(Debug, Args)]
 pub(crate) struct Global {
     /// Say nothing but errors.
-    #[arg(long, short, global = true)]
+    #[arg(long, short, global = true, help_heading = "Every verb")]
     pub(crate) quiet: bool,
     /// Use no network: what is missing in the store is named.
-    #[arg(long, global = true)]
+    #[arg(long, global = true, help_heading = "Every verb")]
     pub(crate) offline: bool,
     /// Folder of downloaded and unpacked packages [default: ~/.local/share/sconce].
-    #[arg(long, global = true, value_name = "DIR", env = "SCONCE_STORE")]
+    #[arg(
+        long,
+        global = true,
+        value_name = "DIR",
+        env = "SCONCE_STORE",
+        help_heading = "Every verb"
+    )]
     pub(crate) store: Option<PathBuf>,
 }
 
@@ -99,7 +105,7 @@ pub(crate) struct RunFlags {
     #[arg(long, value_name = "SIZE")]
     pub(crate) shm_size: Option<Bytes>,
     /// Limit of processes and threads.
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) pids: Option<u64>,
     /// Mount a host folder or file: SOURCE:TARGET[:ro].
     #[arg(long = "volume", short = 'v', value_name = "MOUNT")]
@@ -107,7 +113,7 @@ pub(crate) struct RunFlags {
     /// Set a variable: NAME=VALUE, or NAME to pass this shell's.
     #[arg(long = "env", short = 'e', value_name = "VAR")]
     pub(crate) env: Vec<String>,
-    /// Working directory inside [default: /workspace].
+    /// Working directory; inside, one that is not absolute is below /workspace.
     #[arg(long, short, value_name = "DIR")]
     pub(crate) workdir: Option<String>,
     /// Publish a port: [IP:]HOST:CONTAINER (with --network none).
@@ -134,6 +140,20 @@ fn network(text: &str) -> Result<sconce_schema::request::Network, String> {
     }
 }
 
+/// What cannot be had without a container, or has no meaning there.
+const NEED_A_CONTAINER: [&str; 10] = [
+    "spec",
+    "gpus",
+    "shm_size",
+    "volumes",
+    "ports",
+    "network",
+    "root",
+    "index",
+    "extra_index",
+    "mirror",
+];
+
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
     /// A sconce.toml or its folder.
@@ -142,7 +162,7 @@ pub(crate) struct RunArgs {
     #[command(flatten)]
     pub(crate) flags: RunFlags,
     /// Record a run on this machine itself, with the Python that is here: no image, no container.
-    #[arg(long)]
+    #[arg(long, requires = "command", conflicts_with_all = NEED_A_CONTAINER)]
     pub(crate) host: bool,
     /// Write the report as JSON to FILE.
     #[arg(long, value_name = "FILE")]
@@ -163,6 +183,9 @@ pub(crate) struct ShellArgs {
 
 #[derive(Debug, Args)]
 pub(crate) struct RunsArgs {
+    /// Remove the records of all runs that have ended but the KEEP newest ones, then list.
+    #[arg(long, value_name = "KEEP")]
+    pub(crate) prune: Option<usize>,
     /// Print as JSON.
     #[arg(long)]
     pub(crate) json: bool,
@@ -182,4 +205,45 @@ pub(crate) struct ReportArgs {
 pub(crate) struct ChoresArgs {
     /// The spec's file.
     pub(crate) spec: PathBuf,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use clap::CommandFactory as _;
+    use clap::error::ErrorKind;
+
+    #[test]
+    fn the_command_line_is_well_formed() {
+        Root::command().debug_assert();
+    }
+
+    #[test]
+    fn what_needs_a_container_is_refused_without_one() {
+        let refused = |words: &str| {
+            let words = ["sconce", "run"].into_iter().chain(words.split(' '));
+            Root::try_parse_from(words).err().map(|error| error.kind())
+        };
+        for flag in [
+            "examples/digits",
+            "--gpus 1",
+            "--shm-size 1GiB",
+            "-v /a:/b",
+            "-p 80",
+            "--network none",
+            "--root",
+            "--index https://index.example.org/simple",
+            "--extra-index https://index.example.org/simple",
+            "--mirror http://mirror.example.org/debian",
+        ] {
+            let kind = refused(&format!("--host {flag} -- true"));
+            assert_eq!(kind, Some(ErrorKind::ArgumentConflict), "{flag}");
+        }
+        let kind = refused("--host");
+        assert_eq!(kind, Some(ErrorKind::MissingRequiredArgument));
+        assert_eq!(
+            refused("--host --cpus 1 -m 1GiB --pids 9 --strict -e A=1 -w /tmp -- true"),
+            None
+        );
+    }
 }

@@ -21,12 +21,7 @@ impl<E: Hint + 'static> From<E> for Failure {
 impl Failure {
     /// What is printed: `error: …`, its causes joined by `: `, and the hint.
     pub(crate) fn text(&self, style: &crate::style::Style) -> String {
-        let mut message = self.0.to_string();
-        let mut source: Option<&(dyn Error + 'static)> = self.0.source();
-        while let Some(cause) = source {
-            let _ = write!(message, ": {cause}");
-            source = cause.source();
-        }
+        let message = with_causes(&*self.0);
         let mut text = format!("{} {message}", style.error("error:"));
         if let Some(hint) = self.0.hint() {
             let _ = write!(text, "\n{} {hint}", style.hint("hint:"));
@@ -37,6 +32,17 @@ impl Failure {
     pub(crate) fn exit_code(&self) -> u8 {
         self.0.exit_code()
     }
+}
+
+/// An error with its causes, which its own text does not repeat.
+pub(crate) fn with_causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut source = error.source();
+    while let Some(cause) = source {
+        let _ = write!(text, ": {cause}");
+        source = cause.source();
+    }
+    text
 }
 
 /// Failures of the program itself, beside those of the stages.
@@ -73,6 +79,10 @@ pub(crate) enum CliError {
     NoVariable { name: String },
     #[error("the mount source {} does not exist", path.display())]
     NoMountSource { path: std::path::PathBuf },
+    #[error("port {port} cannot be published: the run is on the machine's own network")]
+    HostPort { port: u16 },
+    #[error("the kernel killed the command before it began: {limit} of memory is too little")]
+    TooLittleMemory { limit: sconce_schema::Bytes },
     #[error("the store lacks {} of what the lock names, and --offline forbids to fetch it: {}", missing.len(), missing.join(", "))]
     Offline { missing: Vec<String> },
 }
@@ -92,14 +102,31 @@ impl Hint for CliError {
             Self::Offline { .. } => "run it once without --offline".to_owned(),
             Self::NoVariable { .. } => "give its value: -e NAME=VALUE".to_owned(),
             Self::NoMountSource { .. } => "create it, or change `mounts` or -v".to_owned(),
+            Self::TooLittleMemory { .. } => {
+                "give it more with -m or `memory`, with its unit: 512MiB, 4GiB".to_owned()
+            }
+            Self::HostPort { .. } => "what it listens on can be reached as it is; or give it a \
+                 network of its own with --network none"
+                .to_owned(),
+            Self::File { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
+                "free some space, and say it again".to_owned()
+            }
             Self::File { .. } | Self::Config { .. } => return None,
         })
     }
 
     fn exit_code(&self) -> u8 {
         match self {
-            Self::NoCommand => sconce_schema::exit::USAGE,
+            Self::NoCommand | Self::HostPort { .. } | Self::NoVariable { .. } => {
+                sconce_schema::exit::USAGE
+            }
             Self::Offline { .. } => sconce_schema::exit::FETCH,
+            Self::File {
+                action: "write" | "create",
+                ..
+            } => sconce_schema::exit::STORE,
+            // As if it had begun: 128 + SIGKILL.
+            Self::TooLittleMemory { .. } => 137,
             _ => sconce_schema::exit::BAD_INPUT,
         }
     }

@@ -3,14 +3,27 @@
 
 use std::io::Write;
 
+use crate::failure::{CliError, Result};
+
 /// Data: to standard output.
-pub(crate) fn data(text: &str) {
+///
+/// # Errors
+/// [`CliError::File`] when it cannot take all of it: a full disk must not look like success.
+pub(crate) fn data(text: &str) -> Result<()> {
     let mut out = std::io::stdout().lock();
-    let _ = out.write_all(text.as_bytes());
-    if !text.ends_with('\n') {
-        let _ = out.write_all(b"\n");
+    let end = if text.ends_with('\n') { "" } else { "\n" };
+    let written = out
+        .write_all(text.as_bytes())
+        .and_then(|()| out.write_all(end.as_bytes()))
+        .and_then(|()| out.flush());
+    match written {
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(()),
+        written => Ok(written.map_err(|source| CliError::File {
+            action: "write",
+            path: "standard output".into(),
+            source,
+        })?),
     }
-    let _ = out.flush();
 }
 
 /// What is said beside the data: to standard error.

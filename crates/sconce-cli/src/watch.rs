@@ -8,6 +8,7 @@ use sconce_record::Writer;
 use sconce_run::Watcher;
 use sconce_schema::event::{Ended, Event, Exit, OutOfMemory, Sample, Started, Unenforced};
 
+use crate::failure::with_causes;
 use crate::output;
 use crate::style::Style;
 
@@ -56,6 +57,11 @@ impl<'a> Recorder<'a> {
         self.writer.as_ref().map(|writer| writer.path().to_owned())
     }
 
+    /// Whether the command was executed.
+    pub(crate) fn has_begun(&self) -> bool {
+        self.sampler.is_some()
+    }
+
     /// Ends the record of a command that was begun and could not be executed.
     pub(crate) fn failed(&mut self, code: u8) {
         if self.writer.is_some() {
@@ -80,16 +86,20 @@ impl<'a> Recorder<'a> {
 impl Watcher for Recorder<'_> {
     fn unenforced(&mut self, what: &[Unenforced]) {
         self.unenforced = what.to_vec();
-        for item in what.iter().filter(|_| !self.quiet) {
-            let what = self
-                .style
-                .warn(&format!("not enforced here: {}", item.what));
-            let hint = item
-                .hint
-                .as_ref()
-                .map(|hint| format!(" ({hint})"))
-                .unwrap_or_default();
-            output::say(&format!("{what}: {}{hint}", item.why));
+        if self.quiet {
+            return;
+        }
+        for item in what {
+            let what = format!("not enforced here: {}", item.what);
+            output::say(&format!("{}: {}", self.style.warn(&what), item.why));
+        }
+        // What keeps one limit from being enforced mostly keeps them all.
+        let mut said: Vec<&String> = Vec::new();
+        for hint in what.iter().filter_map(|item| item.hint.as_ref()) {
+            if !said.contains(&hint) {
+                output::say(&format!("{} {hint}", self.style.hint("hint:")));
+                said.push(hint);
+            }
         }
     }
 
@@ -98,11 +108,9 @@ impl Watcher for Recorder<'_> {
         match Writer::create(self.runs, &self.started) {
             Ok(writer) => self.writer = Some(writer),
             Err(error) => {
-                output::say(
-                    &self
-                        .style
-                        .warn(&format!("this run is not recorded: {error}")),
-                );
+                let causes = with_causes(&error);
+                let text = format!("this run is not recorded: {causes}");
+                output::say(&self.style.warn(&text));
             }
         }
         for item in std::mem::take(&mut self.unenforced) {

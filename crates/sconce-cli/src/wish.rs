@@ -43,13 +43,22 @@ impl Wish {
             return Err(CliError::NoCommand.into());
         }
         let ports: Vec<PortSpec> = spec.ports.iter().chain(&flags.ports).copied().collect();
+        let network = flags.network.or(spec.network).unwrap_or(Network::Host);
+        if network == Network::Host
+            && let Some(port) = ports.first()
+        {
+            return Err(CliError::HostPort { port: port.host }.into());
+        }
         Ok(Self {
             command: command.to_vec(),
             workdir: flags
                 .workdir
                 .as_ref()
                 .or(spec.workdir.as_ref())
-                .map_or_else(|| PathBuf::from(WORKSPACE), PathBuf::from),
+                .map_or_else(
+                    || PathBuf::from(WORKSPACE),
+                    |dir| Path::new(WORKSPACE).join(dir),
+                ),
             env: environment(&spec.env, &flags.env, |name| std::env::var(name).ok())?,
             limits: Limits {
                 cpus: flags.cpus.or(spec.cpus),
@@ -58,7 +67,7 @@ impl Wish {
                 pids: flags.pids.or(spec.pids),
             },
             mounts: mounts(&spec.mounts, folder, &flags.volumes, here)?,
-            network: flags.network.or(spec.network).unwrap_or(Network::Host),
+            network,
             ports: ports.iter().map(port).collect(),
             user: if flags.root {
                 User::Root
@@ -101,9 +110,17 @@ fn mounts(
     std::iter::once(Ok(workspace))
         .chain(asked.map(|(mount, base)| {
             let path = base.join(&mount.source);
-            let source = path
-                .canonicalize()
-                .map_err(|_| CliError::NoMountSource { path: path.clone() })?;
+            let source = path.canonicalize().map_err(|error| {
+                let path = path.clone();
+                match error.kind() {
+                    std::io::ErrorKind::NotFound => CliError::NoMountSource { path },
+                    _ => CliError::File {
+                        action: "mount",
+                        path,
+                        source: error,
+                    },
+                }
+            })?;
             Ok(Mount {
                 source,
                 target: PathBuf::from(&mount.target),
@@ -128,6 +145,9 @@ fn environment(
                 (flag.as_str(), value)
             }
         };
+        if name.is_empty() {
+            return Err(CliError::NoVariable { name: flag.clone() }.into());
+        }
         env.insert(name.to_owned(), value);
     }
     Ok(env)
@@ -159,9 +179,43 @@ mod tests {
     }
 
     #[test]
+    fn a_working_directory_is_below_the_workspace() {
+        let workdir = |given: Option<&str>| {
+            let flags = RunFlags {
+                workdir: given.map(str::to_owned),
+                ..RunFlags::default()
+            };
+            merge("", &flags, &["a"]).unwrap().workdir
+        };
+        assert_eq!(workdir(None), Path::new("/workspace"));
+        assert_eq!(workdir(Some("src")), Path::new("/workspace/src"));
+        assert_eq!(workdir(Some("/tmp")), Path::new("/tmp"));
+    }
+
+    #[test]
     fn a_run_without_a_command_is_refused() {
         let failure = merge("", &RunFlags::default(), &[]).unwrap_err();
         assert_eq!(failure.exit_code(), sconce_schema::exit::USAGE);
+    }
+
+    #[test]
+    fn a_port_of_the_hosts_own_network_is_refused() {
+        let published = |network| {
+            let flags = RunFlags {
+                ports: vec!["8888:80".parse().unwrap()],
+                network,
+                ..RunFlags::default()
+            };
+            merge("", &flags, &["a"])
+        };
+        let failure = published(None).unwrap_err();
+        assert_eq!(failure.exit_code(), sconce_schema::exit::USAGE);
+        let text = failure.text(&crate::style::Style { color: false });
+        assert!(
+            text.contains("8888") && text.contains("--network none"),
+            "{text}"
+        );
+        assert_eq!(published(Some(Network::None)).unwrap().ports.len(), 1);
     }
 
     #[test]
@@ -190,6 +244,12 @@ mod tests {
         let lookup = |name: &str| (name == "B").then(|| "b".to_owned());
         let env = environment(&BTreeMap::new(), &flags, lookup).unwrap();
         assert_eq!((env["A"].as_str(), env["B"].as_str()), ("1=2", "b"));
-        assert!(environment(&BTreeMap::new(), &["C".to_owned()], lookup).is_err());
+        for wrong in ["C", "=x", ""] {
+            let flags = [wrong.to_owned()];
+            assert!(
+                environment(&BTreeMap::new(), &flags, lookup).is_err(),
+                "{wrong}"
+            );
+        }
     }
 }

@@ -23,8 +23,6 @@ pub struct RunEntry {
     /// The last line that can be read, when it is not the first one: the end, or the last
     /// sample.
     pub last: Option<Line>,
-    /// Size of the log, bytes.
-    pub size_bytes: u64,
 }
 
 /// Where a run stands.
@@ -115,24 +113,18 @@ pub fn find(dir: &Path, which: &str) -> Result<PathBuf, RecordError> {
     }
 }
 
-/// Lets old runs go: of those that are not running, the newest are kept as long as they are at
-/// most `keep_newest` and their logs together at most `max_bytes`; the newest one always stays.
-/// Records that cannot be read are left alone. Gives the ids that are gone.
+/// Lets old runs go: of those that are not under way, all but the `keep` newest. Records that
+/// cannot be read are left alone. Nothing calls this by itself: a record stays until its user
+/// says otherwise. Gives the ids that are gone, newest first.
 ///
 /// # Errors
 /// [`RecordError::Io`]; what was removed before stays removed.
-pub fn prune(dir: &Path, keep_newest: usize, max_bytes: u64) -> Result<Vec<String>, RecordError> {
+pub fn prune(dir: &Path, keep: usize) -> Result<Vec<String>, RecordError> {
     let mut gone = Vec::new();
-    let mut bytes = 0_u64;
-    let still = |run: &RunEntry| run.state != State::Running;
-    for (kept, run) in list(dir)?.runs.into_iter().filter(still).enumerate() {
-        bytes = bytes.saturating_add(run.size_bytes);
-        if kept == 0 || (kept < keep_newest && bytes <= max_bytes) {
-            continue;
-        }
-        let Some(folder) = run.path.parent() else {
-            continue;
-        };
+    let ended = |run: &RunEntry| run.state != State::Running;
+    for run in list(dir)?.runs.into_iter().filter(ended).skip(keep) {
+        // `logs` found it as a folder's file.
+        let folder = run.path.parent().unwrap_or(&run.path);
         match fs::remove_dir_all(folder) {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {}
             result => result.map_err(io_error("remove", folder))?,
@@ -161,7 +153,7 @@ fn logs(dir: &Path) -> Result<Vec<(OsString, PathBuf)>, RecordError> {
 
 fn entry(path: &Path) -> Result<RunEntry, RecordError> {
     let record = read(path)?;
-    let (last, size_bytes) = last_line(path).map_err(io_error("read", path))?;
+    let last = last_line(path).map_err(io_error("read", path))?;
     let state = match &last {
         Some(line) if matches!(line.event, Event::Ended(_)) => State::Ended,
         _ if record.running => State::Running,
@@ -172,12 +164,11 @@ fn entry(path: &Path) -> Result<RunEntry, RecordError> {
         started: record.started,
         state,
         last: last.filter(|line| !matches!(line.event, Event::Started(_))),
-        size_bytes,
     })
 }
 
-/// The last line of a log that is an event, and the log's size; reads no more than its end.
-fn last_line(path: &Path) -> io::Result<(Option<Line>, u64)> {
+/// The last line of a log that is an event; reads no more than its end.
+fn last_line(path: &Path) -> io::Result<Option<Line>> {
     let mut file = File::open(path)?;
     let size = file.metadata()?.len();
     for reach in [16 << 10, 2 * LONGEST_LINE as u64] {
@@ -188,10 +179,10 @@ fn last_line(path: &Path) -> io::Result<(Option<Line>, u64)> {
         let line = (end.rsplit(|byte| *byte == b'\n'))
             .find_map(|line| serde_json::from_slice::<Line>(line).ok());
         if line.is_some() || from == 0 {
-            return Ok((line, size));
+            return Ok(line);
         }
     }
-    Ok((None, size))
+    Ok(None)
 }
 
 /// Up to three ids that are spelt like `which`, nearest first. An id's beginning of the same

@@ -210,14 +210,20 @@ fn old_runs_go_and_running_ones_stay() {
     for n in 1..=5 {
         finished(dir.path(), &format!("run-{n}"), n);
     }
-    let size = list(dir.path()).unwrap().runs[0].size_bytes;
-    assert_eq!(prune(dir.path(), 4, u64::MAX).unwrap(), ["run-1"]);
-    assert_eq!(prune(dir.path(), 4, 3 * size).unwrap(), ["run-2"]);
-    assert_eq!(prune(dir.path(), 0, 0).unwrap(), ["run-4", "run-3"]);
-    let left: Vec<String> = (list(dir.path()).unwrap().runs.into_iter())
-        .map(|run| run.started.id)
-        .collect();
-    assert_eq!(left, ["run-5", "running"]);
+    let broken = dir.path().join("broken");
+    fs::create_dir(&broken).unwrap();
+    fs::write(broken.join(FILE), "hello\n").unwrap();
+    let left = || -> Vec<String> {
+        let runs = list(dir.path()).unwrap().runs.into_iter();
+        runs.map(|run| run.started.id).collect()
+    };
+    assert_eq!(prune(dir.path(), 5).unwrap(), [""; 0]);
+    assert_eq!(prune(dir.path(), 2).unwrap(), ["run-3", "run-2", "run-1"]);
+    assert_eq!(left(), ["run-5", "run-4", "running"]);
+    assert_eq!(prune(dir.path(), 0).unwrap(), ["run-5", "run-4"]);
+    assert_eq!(left(), ["running"]);
+    assert!(broken.exists());
+    assert!(prune(&dir.path().join("none"), 0).unwrap().is_empty());
 }
 
 #[test]

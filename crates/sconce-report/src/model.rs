@@ -88,7 +88,8 @@ pub struct At<T> {
 pub struct Cpu {
     /// Time used by the whole process tree, µs.
     pub used_us: Option<u64>,
-    /// Cores used on average over the run.
+    /// Cores used on average over the run, if it took 0.2 s or more: its start is in the CPU time
+    /// and not in its length.
     pub mean_cores: Option<f64>,
     /// The most cores used between two readings, and the second one's time. Readings less than
     /// 0.2 s apart are not compared: the kernel's clock ticks are too coarse for that.

@@ -4,10 +4,11 @@ use std::fmt::Write;
 
 use sconce_record::UtcMinute;
 
-/// A length of time: `340 ms`, `14.2 s`, `12 min 05 s`, `3 h 12 min`, `2 d 3 h`.
+/// A length of time: `under 1 ms`, `340 ms`, `14.2 s`, `12 min 05 s`, `3 h 12 min`, `2 d 3 h`.
 pub(crate) fn duration(us: u64) -> String {
     let s = us / 1_000_000;
     match s {
+        0 if (1..1000).contains(&us) => "under 1 ms".to_owned(),
         0 if us < 999_500 => format!("{} ms", (us + 500) / 1000),
         0..100 => format!("{:.1} s", us as f64 / 1e6),
         100..3_600 => format!("{} min {:02} s", s / 60, s % 60),
@@ -109,6 +110,7 @@ mod tests {
     fn lengths_of_time() {
         for (us, text) in [
             (0, "0 ms"),
+            (400, "under 1 ms"),
             (340_400, "340 ms"),
             (999_600, "1.0 s"),
             (14_249_000, "14.2 s"),

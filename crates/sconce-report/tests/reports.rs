@@ -109,6 +109,15 @@ fn a_run_that_goes_on() {
 }
 
 #[test]
+fn a_run_too_short_for_an_average() {
+    let end = r#"{"t_us":4000,"event":"ended","exit":{"code":0},"last":{"cpu-us":11000}}"#;
+    let text = format!("{}{end}\n", beginning(DIGITS, 1));
+    assert_eq!(report(&text).cpu.mean_cores, None);
+    let shown = shown(&text, WIDE);
+    assert!(shown.contains("11 ms of CPU time\n"), "{shown}");
+}
+
+#[test]
 fn a_run_of_which_nothing_was_measured() {
     let started = r#"{"t_us":0,"event":"started","format":1,"id":"run-20261121-0034-7f3a","unix-ms":1795221240000,"command":["sh","-c","exit 3 # \u001b[2J"],"folder":"/home/ada","mode":"host","sconce-pid":1,"limits":{"memory":536870912,"cpus":0.5},"host":{"hostname":"sun","kernel":"6.12.48","cpus":1,"memory":2147483648},"gpus":[{"index":0,"uuid":"GPU-1","name":"Tesla V100"}]}"#;
     let rest = r#"{"t_us":4,"event":"unenforced","what":"memory","why":"this user may not make cgroups","hint":"ask for a user session of systemd"}
@@ -196,7 +205,6 @@ fn listing() -> Listing {
             started,
             state,
             last,
-            size_bytes: text.len() as u64,
         }
     };
     Listing {

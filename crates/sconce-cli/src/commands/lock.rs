@@ -1,14 +1,11 @@
 //! `sconce lock`.
 
 use sconce_schema::{Bytes, Lock, exit};
-use sconce_store::Store;
 
+use super::opened::Opened;
 use crate::args::{Global, LockArgs};
 use crate::failure::Result;
 use crate::output;
-use crate::places::Places;
-use crate::prepare::Workshop;
-use crate::progress::Drawn;
 use crate::project::Project;
 use crate::style::Style;
 
@@ -16,23 +13,14 @@ pub(crate) fn lock(args: &LockArgs, global: &Global) -> Result<u8> {
     let project = Project::open(&args.spec)?;
     let present = project.lock()?;
     if args.check {
-        return Ok(check(&project, present.as_ref(), args, global));
+        return check(&project, present.as_ref(), args, global);
     }
-    let places = Places::find(global)?;
-    let store = Store::open(&places.store)?;
-    let progress = Drawn::new(global.quiet);
-    let workshop = Workshop {
-        project: &project,
-        places: &places,
-        store: &store,
-        sources: &args.sources,
-        global,
-        progress: &progress,
-    };
+    let opened = Opened::with(project, global)?;
+    let workshop = opened.workshop(&args.sources, global);
     let lock = workshop.lock_anew(present, args.upgrade)?;
-    progress.finish();
+    opened.progress.finish();
     if args.json {
-        output::data(&serde_json::to_string_pretty(&lock).unwrap_or_default());
+        output::data(&serde_json::to_string_pretty(&lock).unwrap_or_default())?;
     } else if !global.quiet {
         output::say(&summary(&lock, &Style::for_stderr()));
     }
@@ -40,10 +28,12 @@ pub(crate) fn lock(args: &LockArgs, global: &Global) -> Result<u8> {
 }
 
 /// Whether the lock is what the spec says.
-fn check(project: &Project, lock: Option<&Lock>, args: &LockArgs, global: &Global) -> u8 {
+fn check(project: &Project, lock: Option<&Lock>, args: &LockArgs, global: &Global) -> Result<u8> {
     let good = lock.is_some_and(|lock| lock.inputs == project.inputs);
     if args.json {
-        output::data(&serde_json::json!({ "locked": lock.is_some(), "current": good }).to_string());
+        output::data(
+            &serde_json::json!({ "locked": lock.is_some(), "current": good }).to_string(),
+        )?;
     } else if !global.quiet {
         output::say(match (lock, good) {
             (_, true) => "the lock is what the spec says",
@@ -51,7 +41,7 @@ fn check(project: &Project, lock: Option<&Lock>, args: &LockArgs, global: &Globa
             (None, false) => "there is no lock yet: run `sconce lock`",
         });
     }
-    if good { exit::OK } else { exit::NO }
+    Ok(if good { exit::OK } else { exit::NO })
 }
 
 /// One line of what matters, one of how much it is.
@@ -77,9 +67,10 @@ fn summary(lock: &Lock, style: &Style) -> String {
     let wheels: u64 = lock.wheels.iter().filter_map(|wheel| wheel.size).sum();
     let debs: u64 = lock.debs.iter().map(|deb| deb.size).sum();
     format!(
-        "{}\n{} wheels ({}), {} Debian packages ({})",
+        "{}\n{} wheel{} ({}), {} Debian packages ({})",
         line.join("  "),
         lock.wheels.len(),
+        if lock.wheels.len() == 1 { "" } else { "s" },
         Bytes(wheels),
         lock.debs.len(),
         Bytes(debs)

@@ -1,6 +1,7 @@
 //! One file per verb.
 
 pub(crate) mod lock;
+mod opened;
 pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod runs;

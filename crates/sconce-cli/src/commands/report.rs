@@ -17,6 +17,6 @@ pub(crate) fn report(args: &ReportArgs, global: &Global) -> Result<u8> {
         json::report(&report)
     } else {
         terminal::report(&report, Style::for_stdout().for_reports())
-    });
+    })?;
     Ok(exit::OK)
 }

@@ -10,11 +10,18 @@ use crate::places::Places;
 use crate::style::Style;
 
 pub(crate) fn runs(args: &RunsArgs, global: &Global) -> Result<u8> {
-    let listing = sconce_record::list(&Places::find(global)?.runs)?;
+    let folder = Places::find(global)?.runs;
+    if let Some(keep) = args.prune {
+        let gone = sconce_record::prune(&folder, keep)?;
+        if !global.quiet {
+            output::say(&format!("records removed: {}", gone.len()));
+        }
+    }
+    let listing = sconce_record::list(&folder)?;
     output::data(&if args.json {
         json::runs(&listing)
     } else {
         terminal::runs(&listing, Style::for_stdout().for_reports())
-    });
+    })?;
     Ok(exit::OK)
 }

@@ -198,7 +198,7 @@ impl CpuFold {
         };
         Cpu {
             mean_cores: (self.used_us)
-                .filter(|_| self.read_us > 0)
+                .filter(|_| self.read_us >= SHORTEST_INTERVAL_US)
                 .map(|used_us| used_us as f64 / self.read_us as f64),
             throttled_share: (self.throttled_us.zip(self.used_us))
                 .and_then(|(throttled_us, used_us)| share(throttled_us, used_us)),

@@ -177,14 +177,19 @@ fn cpu(report: &Report) -> Vec<Part> {
     let cpu = &report.cpu;
     let limits = &report.started.limits;
     let Some(mean) = cpu.mean_cores else {
-        return vec![not_measured(report, "cpus")];
+        let used = cpu.used_us.map(duration);
+        return vec![used.map_or_else(
+            || not_measured(report, "cpus"),
+            |used| plain(format!("{used} of CPU time")),
+        )];
     };
     let of = match limits.cpus {
         Some(cpus) => format!("of {cpus}{}", not_enforced(report, "cpus")),
         None => format!("of the machine's {}", report.started.host.cpus),
     };
     let mut parts = vec![plain(format!("{mean:.2} {of} cores on average"))];
-    if let Some(peak) = cpu.peak_cores {
+    // The average has the start in it, which no two readings compare.
+    if let Some(peak) = cpu.peak_cores.filter(|peak| peak.value >= mean) {
         parts.push(plain(format!(
             "peak {:.2} at {}",
             peak.value,
@@ -247,7 +252,10 @@ fn tasks(report: &Report) -> Vec<Part> {
     }
     let mut parts = vec![
         plain(format!("{} at most", figure(tasks.processes_peak))),
-        plain(format!("{} threads", figure(tasks.threads_peak))),
+        plain(match tasks.threads_peak {
+            Some(threads) => count(threads.into(), "thread", "threads"),
+            None => "– threads".to_owned(),
+        }),
     ];
     parts.extend(match tasks.pids_refused {
         Some(0) => Some(plain("none refused")),
@@ -266,19 +274,26 @@ pub(super) fn graph(page: &mut Page, timeline: &Timeline, report: &Report) {
 
 fn what_to_know(page: &mut Page, report: &Report) {
     for limit in &report.unenforced {
-        let mut parts = vec![toned(
-            format!("{}: {}", limit.what, limit.why),
-            Tone::Warning,
-        )];
-        parts.extend(limit.hint.iter().map(plain));
-        page.row("not enforced", parts);
+        let text = format!("{}: {}", limit.what, limit.why);
+        page.row("not enforced", [toned(text, Tone::Warning)]);
     }
     if let Some(first) = report.damage.first() {
         let lines = count(report.damaged_lines, "line", "lines");
         let text = format!("{lines} of the record cannot be read; the first is {first}");
         page.row("damaged", [toned(text, Tone::Warning)]);
     }
-    let hints = report.hints();
+    // What keeps one limit from being enforced mostly keeps them all.
+    let mut hints: Vec<String> = Vec::new();
+    for hint in report
+        .unenforced
+        .iter()
+        .filter_map(|limit| limit.hint.clone())
+    {
+        if !hints.contains(&hint) {
+            hints.push(hint);
+        }
+    }
+    hints.extend(report.hints());
     if !hints.is_empty() {
         page.gap();
     }
@@ -289,14 +304,15 @@ fn what_to_know(page: &mut Page, report: &Report) {
 
 /// "not measured", with the reason where the run gave one for that limit.
 fn not_measured(report: &Report, what: &str) -> Part {
-    let why = report.unenforced.iter().find(|limit| limit.what == what);
+    let unenforced = report.unenforced.iter().any(|limit| limit.what == what);
     toned(
-        match why {
-            Some(limit) => format!("not measured: {}", limit.why),
-            None if report.samples == 0 => {
+        match unenforced {
+            // Why that is so is said below, where it belongs to the limit.
+            true => "not measured: the run has no cgroup for it".to_owned(),
+            false if report.samples == 0 => {
                 "not measured: it ended before the first reading".to_owned()
             }
-            None => "not measured".to_owned(),
+            false => "not measured".to_owned(),
         },
         Tone::Dim,
     )

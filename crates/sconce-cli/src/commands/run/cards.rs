@@ -1,0 +1,69 @@
+//! The cards of a run.
+
+use std::path::{Path, PathBuf};
+
+use sconce_host::{Card, HostFacts, Roots};
+use sconce_schema::event::GpuSummary;
+use sconce_schema::request::ContainerEdits;
+use sconce_schema::spec::Gpus;
+
+use crate::args::Global;
+use crate::failure::{CliError, Result};
+use crate::output;
+use crate::style::Style;
+
+/// The cards that a run gets, and what the container needs for them.
+pub(super) struct Cards {
+    pub(super) edits: Vec<ContainerEdits>,
+    pub(super) given: Vec<GpuSummary>,
+    /// Holds files that the edits name.
+    pub(super) scratch: Option<Scratch>,
+}
+
+/// A folder that is there as long as this is.
+pub(super) struct Scratch(PathBuf);
+
+impl Drop for Scratch {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+impl Cards {
+    /// Those of `host` that `wanted` names. Files that their edits need are made below `scratch`.
+    pub(super) fn choose(
+        host: &HostFacts,
+        wanted: &Gpus,
+        scratch: &Path,
+        global: &Global,
+    ) -> Result<Self> {
+        let cards = host.nvidia.as_ref().map_or(&[][..], |nvidia| &nvidia.cards);
+        let chosen = sconce_host::select(cards, wanted)?;
+        if chosen.is_empty() {
+            if *wanted == Gpus::All && !global.quiet {
+                let style = Style::for_stderr();
+                output::say(
+                    &style.dim("gpus: this machine has no NVIDIA card; running on the CPU"),
+                );
+            }
+            return Ok(Self {
+                edits: Vec::new(),
+                given: Vec::new(),
+                scratch: None,
+            });
+        }
+        let folder = scratch.join("edits").join(std::process::id().to_string());
+        std::fs::create_dir_all(&folder).map_err(|source| CliError::File {
+            action: "create",
+            path: folder.clone(),
+            source,
+        })?;
+        let scratch = Scratch(folder);
+        let edits = sconce_host::edits_for(host, &chosen, &Roots::default(), &scratch.0)?;
+        Ok(Self {
+            edits,
+            given: chosen.into_iter().map(Card::summary).collect(),
+            scratch: Some(scratch),
+        })
+    }
+}

@@ -1,0 +1,98 @@
+//! Holding a run: recorded while it goes on, reported when it has ended.
+
+use std::ffi::OsString;
+use std::path::Path;
+use std::time::Duration;
+
+use sconce_host::HostFacts;
+use sconce_report::{Report, json, terminal};
+use sconce_run::{Outcome, RunOptions};
+use sconce_schema::event::Started;
+use sconce_schema::request::RunRequest;
+
+use super::request::program;
+use crate::args::Global;
+use crate::failure::{CliError, Result, with_causes};
+use crate::output;
+use crate::places::Places;
+use crate::style::Style;
+use crate::watch::Recorder;
+
+/// Time between two readings.
+const SAMPLE_EVERY: Duration = Duration::from_secs(1);
+/// How long after a first Ctrl-C a second one kills.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// What holding a run needs beside the run itself.
+pub(super) struct Held<'a> {
+    pub(super) places: &'a Places,
+    pub(super) host: &'a HostFacts,
+    pub(super) strict: bool,
+    pub(super) json: Option<&'a Path>,
+    pub(super) global: &'a Global,
+}
+
+impl Held<'_> {
+    pub(super) fn run(
+        &self,
+        request: &RunRequest,
+        started: Started,
+        idle_work: Option<Box<dyn FnOnce() + '_>>,
+    ) -> Result<u8> {
+        let environment: Vec<(OsString, OsString)> = std::env::vars_os().collect();
+        let options = RunOptions {
+            program: program()?,
+            state_dir: self.places.scratch.clone(),
+            sample_every: SAMPLE_EVERY,
+            grace: GRACE,
+            strict: self.strict,
+            host: self.host,
+            environment: &environment,
+        };
+        let mut recorder = Recorder::new(&self.places.runs, started, self.global.quiet, idle_work);
+        let outcome = sconce_run::run(request, &options, &mut recorder);
+        let outcome =
+            outcome.inspect_err(|error| recorder.failed(sconce_schema::Hint::exit_code(error)))?;
+        if let Some(limit) = outcome.out_of_memory.and_then(|killed| killed.limit)
+            && !recorder.has_begun()
+        {
+            return Err(CliError::TooLittleMemory { limit }.into());
+        }
+        self.tell(&outcome, &recorder)?;
+        Ok(outcome.exit.code())
+    }
+
+    /// The report, and whatever went wrong beside the command.
+    fn tell(&self, outcome: &Outcome, recorder: &Recorder<'_>) -> Result<()> {
+        let style = Style::for_stderr();
+        for path in &outcome.left_behind {
+            output::say(&style.warn(&format!("could not remove {}", path.display())));
+        }
+        if let Some(error) = &recorder.lost {
+            let causes = with_causes(error);
+            output::say(&style.warn(&format!("the record is incomplete: {causes}")));
+        }
+        let Some(path) = recorder.path() else {
+            return Ok(());
+        };
+        if self.global.quiet && self.json.is_none() {
+            return Ok(());
+        }
+        let report = Report::of(sconce_record::read(&path)?);
+        if !self.global.quiet {
+            output::say(&format!(
+                "\n{}",
+                terminal::report(&report, style.for_reports()).trim_end()
+            ));
+        }
+        if let Some(file) = self.json {
+            let write = std::fs::write(file, json::report(&report));
+            write.map_err(|source| CliError::File {
+                action: "write",
+                path: file.to_owned(),
+                source,
+            })?;
+        }
+        Ok(())
+    }
+}

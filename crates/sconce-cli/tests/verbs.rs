@@ -1,0 +1,267 @@
+//! The wiring of each verb, as far as it goes without a package: the built program, in folders of
+//! its own, with exit code, standard output and standard error.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use insta::assert_snapshot;
+use tempfile::TempDir;
+
+/// A home for one test, and a project in it.
+struct Home(TempDir);
+
+impl Home {
+    fn new(spec: &str) -> Self {
+        let home = Self(tempfile::tempdir().expect("a folder"));
+        std::fs::create_dir(home.path().join("project")).expect("room");
+        std::fs::write(home.path().join("project/sconce.toml"), spec).expect("room");
+        home
+    }
+
+    fn path(&self) -> &Path {
+        self.0.path()
+    }
+
+    /// Runs `sconce` in the project, and gives its exit code and what it printed.
+    fn sconce(&self, arguments: &[&str]) -> (i32, String, String) {
+        let home = self.path();
+        let output = Command::new(env!("CARGO_BIN_EXE_sconce"))
+            .args(arguments)
+            .current_dir(home.join("project"))
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin")
+            .env("HOME", home)
+            .stdin(Stdio::null())
+            .output()
+            .expect("the program was built");
+        let text = |bytes: Vec<u8>| {
+            let text = String::from_utf8(bytes).expect("text");
+            text.replace(home.to_str().expect("text"), "[home]")
+        };
+        (
+            output.status.code().expect("an exit code"),
+            text(output.stdout),
+            text(output.stderr),
+        )
+    }
+
+    /// The same as one text, for a snapshot.
+    fn said(&self, arguments: &[&str]) -> String {
+        let (code, out, err) = self.sconce(arguments);
+        format!("exit code {code}\n-- standard output\n{out}-- standard error\n{err}")
+    }
+}
+
+#[test]
+fn lock_names_what_is_wrong_with_a_spec() {
+    let home = Home::new("[python]\npackges = [\"torch\"]\n");
+    assert_snapshot!(home.said(&["lock"]), @r"
+    exit code 3
+    -- standard output
+    -- standard error
+    error: ./sconce.toml: line 2: there is no key `packges` here
+    hint: did you mean `packages`?
+    ");
+}
+
+#[test]
+fn lock_check_answers() {
+    let home = Home::new("");
+    assert_snapshot!(home.said(&["lock", "--check"]), @r"
+    exit code 1
+    -- standard output
+    -- standard error
+    there is no lock yet: run `sconce lock`
+    ");
+    let (code, out, _) = home.sconce(&["lock", "--check", "--json"]);
+    assert_eq!(
+        (code, out.as_str()),
+        (1, "{\"current\":false,\"locked\":false}\n")
+    );
+}
+
+#[test]
+fn a_folder_without_a_spec_is_named() {
+    let home = Home::new("");
+    assert_snapshot!(home.said(&["run", ".."]), @r#"
+    exit code 3
+    -- standard output
+    -- standard error
+    error: there is no spec at ../sconce.toml
+    hint: SPEC is a sconce.toml or the folder that has one; the current folder where nothing is given
+    "#);
+    assert_snapshot!(home.said(&["shell", "nowhere"]), @r#"
+    exit code 3
+    -- standard output
+    -- standard error
+    error: there is no spec at nowhere
+    hint: SPEC is a sconce.toml or the folder that has one; the current folder where nothing is given
+    "#);
+}
+
+#[test]
+fn a_lock_that_is_broken_or_newer_is_left_alone() {
+    let home = Home::new("");
+    let lock = home.path().join("project/sconce.lock");
+    for text in ["version = 99\n", "hello", ""] {
+        std::fs::write(&lock, text).unwrap();
+        let (code, out, err) = home.sconce(&["run", "--", "true"]);
+        assert_eq!((code, out.as_str()), (3, ""), "{err}");
+        assert!(err.contains("[home]/project/sconce.lock"), "{err}");
+        assert_eq!(std::fs::read_to_string(&lock).unwrap(), text);
+    }
+}
+
+#[test]
+fn a_run_on_the_host_is_recorded_and_reported() {
+    let home = Home::new("");
+    let (code, out, err) =
+        home.sconce(&["run", "--host", "-w", "..", "--", "sh", "-c", "pwd; exit 3"]);
+    assert_eq!((code, out.as_str()), (3, "[home]\n"), "{err}");
+    assert!(err.contains("exit code 3"), "{err}");
+
+    let (code, out, _) = home.sconce(&["report", "--json"]);
+    let report: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((code, &report["end"]["exit_code"]), (0, &3.into()));
+    let (code, out, _) = home.sconce(&["runs"]);
+    assert!(code == 0 && out.contains("sh -c"), "{out}");
+
+    let (code, out, err) = home.sconce(&["runs", "--prune", "0"]);
+    assert_eq!((code, err.as_str()), (0, "records removed: 1\n"));
+    assert_eq!(out, "No run has been recorded.\n");
+    assert_snapshot!(home.said(&["report"]), @r#"
+    exit code 3
+    -- standard output
+    -- standard error
+    error: no run has been recorded in [home]/.local/state/sconce/runs
+    hint: `sconce run` records one
+    "#);
+}
+
+#[test]
+fn a_host_run_says_what_it_cannot_do() {
+    let home = Home::new("");
+    assert_snapshot!(home.said(&["run", "--host", "--shm-size", "1GiB", "--", "true"]), @r#"
+    exit code 2
+    -- standard output
+    -- standard error
+    error: the argument '--host' cannot be used with '--shm-size <SIZE>'
+
+    Usage: sconce run --host [SPEC] -- <COMMAND>...
+
+    For more information, try '--help'.
+    "#);
+    assert_snapshot!(home.said(&["run", "--host", "-w", "nowhere", "--", "true"]), @r#"
+    exit code 3
+    -- standard output
+    -- standard error
+    error: cannot enter [home]/project/nowhere: No such file or directory (os error 2)
+    "#);
+    assert_snapshot!(home.said(&["run", "--host", "-q", "--", "no-such-command"]), @r#"
+    exit code 127
+    -- standard output
+    -- standard error
+    error: command not found: `no-such-command` (searched in /usr/bin:/bin)
+    "#);
+}
+
+#[test]
+fn a_report_that_cannot_be_written_is_an_error_before_the_start() {
+    let home = Home::new("");
+    let words = [
+        "run",
+        "--host",
+        "--json",
+        "no/report.json",
+        "--",
+        "touch",
+        "started",
+    ];
+    assert_snapshot!(home.said(&words), @r#"
+    exit code 7
+    -- standard output
+    -- standard error
+    error: cannot write no/report.json: No such file or directory (os error 2)
+    "#);
+    assert!(!home.path().join("project/started").exists());
+
+    let words = [
+        "run",
+        "--host",
+        "-q",
+        "--json",
+        "report.json",
+        "--",
+        "touch",
+        "started",
+    ];
+    assert_eq!(home.sconce(&words).0, 0);
+    let report = std::fs::read(home.path().join("project/report.json")).unwrap();
+    let report: serde_json::Value = serde_json::from_slice(&report).unwrap();
+    assert_eq!(report["run"]["command"][1], "started");
+}
+
+#[test]
+fn data_that_does_not_fit_is_an_error() {
+    let home = Home::new("");
+    let full = std::fs::File::options()
+        .write(true)
+        .open("/dev/full")
+        .unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_sconce"))
+        .args(["runs", "--json"])
+        .env("HOME", home.path())
+        .env_remove("XDG_STATE_HOME")
+        .stdout(full)
+        .output()
+        .unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(7), "{said}");
+    assert!(said.contains("standard output"), "{said}");
+}
+
+#[test]
+fn a_run_goes_on_without_its_record() {
+    let home = Home::new("");
+    // No folder can be made here.
+    std::fs::write(home.path().join(".local"), "").unwrap();
+    let store = home.path().join("store");
+    let words = [
+        "--store",
+        store.to_str().unwrap(),
+        "run",
+        "--host",
+        "--",
+        "sh",
+        "-c",
+        "exit 4",
+    ];
+    assert_snapshot!(home.said(&words), @r#"
+    exit code 4
+    -- standard output
+    -- standard error
+    this run is not recorded: cannot create [home]/.local/state/sconce/runs: Not a directory (os error 20)
+    "#);
+}
+
+#[test]
+fn a_configuration_file_is_strict() {
+    let home = Home::new("");
+    let config = home.path().join(".config/sconce");
+    std::fs::create_dir_all(&config).unwrap();
+    std::fs::write(
+        config.join("config.toml"),
+        "mirrors = \"http://mirror.example.org\"\n",
+    )
+    .unwrap();
+    assert_snapshot!(home.said(&["runs"]), @r#"
+    exit code 3
+    -- standard output
+    -- standard error
+    error: [home]/.config/sconce/config.toml: TOML parse error at line 1, column 1
+      |
+    1 | mirrors = "http://mirror.example.org"
+      | ^^^^^^^
+    unknown field `mirrors`, expected one of `index`, `extra-index`, `mirror`, `security-mirror`, `keyring`, `store`
+    "#);
+}
