@@ -13,6 +13,7 @@ use sconce_schema::{ImageManifest, Lock, Progress};
 use sconce_store::Store;
 
 use crate::args::{Global, Sources};
+use crate::background::Background;
 use crate::failure::{CliError, Result};
 use crate::network;
 use crate::places::{self, Places};
@@ -161,7 +162,11 @@ impl Workshop<'_> {
     }
 
     /// The environment that `lock` describes, fetching what the store does not have.
-    pub(crate) fn assembled(&self, lock: &Lock) -> Result<ImageManifest> {
+    pub(crate) fn assembled(
+        &self,
+        lock: &Lock,
+        background: &mut Background,
+    ) -> Result<ImageManifest> {
         let missing = needs(lock, self.store);
         // An environment that is there needs no fetcher: certificates alone take milliseconds.
         if missing.is_empty() {
@@ -194,6 +199,7 @@ impl Workshop<'_> {
                 .cloned(),
         );
         let fetcher = network::fetcher(self.global.offline, &addresses)?;
+        background.start(self.project, self.places);
         let manifest = assemble(lock, self.store, &fetcher, self.progress)?;
         self.progress.finish();
         Ok(manifest)

@@ -146,6 +146,21 @@ pub fn ready(lock: &Lock, store: &Store) -> Result<ImageManifest, AssembleError>
     Ok(manifest(lock, store, system, wheels))
 }
 
+/// The trees of `lock` that are in the store already, its system tree first; `None` while that is
+/// not there. For work on trees while others are still fetched.
+#[must_use]
+pub fn so_far(lock: &Lock, store: &Store) -> Option<ImageManifest> {
+    let system = store.tree(SYSTEM, &system_key(lock))?;
+    let python = &lock.target.python;
+    let there = |wheel: &Wheel| Some((wheel.clone(), store.wheel_tree(wheel, python)?));
+    let (wheels, trees) = lock.wheels.iter().filter_map(there).unzip();
+    let part = Lock {
+        wheels,
+        ..lock.clone()
+    };
+    Some(manifest(&part, store, system, trees))
+}
+
 /// Makes sure that everything `lock` needs is in `store`, fetching what is missing, and says how
 /// it lies together.
 ///

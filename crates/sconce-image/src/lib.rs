@@ -6,4 +6,4 @@ pub mod bytecode;
 mod environment;
 pub mod system;
 
-pub use assemble::{AssembleError, Needs, assemble, needs, ready};
+pub use assemble::{AssembleError, Needs, assemble, needs, ready, so_far};

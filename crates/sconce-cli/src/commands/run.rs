@@ -4,11 +4,11 @@ mod cards;
 mod held;
 mod request;
 
-use std::cell::RefCell;
 use std::io::IsTerminal;
 use std::path::Path;
 
 use sconce_host::{Card, HostFacts, Roots};
+use sconce_image::bytecode;
 use sconce_image::system::PLAIN_HOME;
 use sconce_schema::event::{Mode, Started};
 use sconce_schema::request::{Root, RunRequest, User};
@@ -66,7 +66,8 @@ pub(crate) fn contained(
 
     let workshop = opened.workshop(&flags.sources, global);
     let lock = workshop.locked()?;
-    let manifest = workshop.assembled(&lock)?;
+    let mut background = Background::default();
+    let manifest = workshop.assembled(&lock, &mut background)?;
     opened.progress.finish();
 
     let mut env = manifest.env.clone();
@@ -106,11 +107,10 @@ pub(crate) fn contained(
         gpus: cards.given,
         ..started(&request, &host)
     };
-    let background = RefCell::new(Background::default());
     let idle_work = || {
-        background
-            .borrow_mut()
-            .start(project, places, &lock, &manifest, &opened.store)
+        if !bytecode::missing(&manifest, &lock, &opened.store).is_empty() {
+            background.start(project, places);
+        }
     };
     let held = Held {
         places,

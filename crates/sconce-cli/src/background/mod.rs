@@ -1,0 +1,159 @@
+//! Work beside a first run: bytecode, and having the disk confirm what was unpacked. A process of
+//! its own, stopped while nothing is left over for it ([`polite`]). It begins while packages are still fetched,
+//! which on most lines leaves the processor idle, and ends with the run; what is not done then is
+//! done beside the next one.
+
+mod polite;
+
+use std::collections::BTreeSet;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use sconce_image::bytecode;
+use sconce_run::RunOptions;
+use sconce_schema::request::{Mount, Root};
+use sconce_schema::{ImageManifest, Lock, exit};
+use sconce_store::{BuildError, Store};
+
+use self::polite::Polite;
+use crate::args::{ChoresArgs, Global};
+use crate::failure::{CliError, Failure, Result};
+use crate::places::Places;
+use crate::project::Project;
+
+/// Time between two looks at what has arrived.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
+
+/// The child that does the work, if there is any. Dropping it ends the child.
+#[derive(Default)]
+pub(crate) struct Background(Option<Child>);
+
+impl Background {
+    /// Starts the work, unless it is under way. A failure is no one's concern: the run is right
+    /// without it, and the next one tries again.
+    pub(crate) fn start(&mut self, project: &Project, places: &Places) {
+        if self.0.is_some() {
+            return;
+        }
+        let Ok(program) = super::commands::run::program() else {
+            return;
+        };
+        let child = Command::new(program)
+            .arg("--store")
+            .arg(&places.store)
+            .arg("chores")
+            .arg(&project.file)
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn();
+        self.0 = child.ok();
+    }
+}
+
+impl Drop for Background {
+    fn drop(&mut self) {
+        if let Some(child) = &mut self.0 {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
+
+/// `sconce chores`: all of that work, for one project.
+pub(crate) fn chores(args: &ChoresArgs, global: &Global) -> Result<u8> {
+    // Ends with the sconce that started it, even if that is killed.
+    let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
+    let _ = rustix::process::setpriority_process(None, 19);
+    let _ = sconce_run::only_when_idle();
+    let project = Project::open(&args.spec)?;
+    let places = Places::find(global)?;
+    let store = Store::open(&places.store)?;
+    let Some(lock) = project.lock()? else {
+        return Ok(exit::OK);
+    };
+    // Each tree is tried once, so that one that cannot be compiled is not tried forever.
+    let mut tried = BTreeSet::new();
+    loop {
+        // Looked at first: what arrives while the trees are worked on is seen in the next round.
+        let complete = sconce_image::needs(&lock, &store).is_empty();
+        if let Some(manifest) = sconce_image::so_far(&lock, &store) {
+            for job in bytecode::missing(&manifest, &lock, &store) {
+                if tried.insert(job.output.clone()) {
+                    compile(&job, &lock, &manifest, &store, &places)?;
+                }
+            }
+        }
+        if complete {
+            break;
+        }
+        std::thread::sleep(LOOK_AGAIN);
+    }
+    store.sync()?;
+    Ok(exit::OK)
+}
+
+/// Makes the bytecode of one tree, in the environment's own system tree.
+fn compile(
+    job: &bytecode::Job,
+    lock: &Lock,
+    manifest: &ImageManifest,
+    store: &Store,
+    places: &Places,
+) -> Result<()> {
+    let failed = |source| CliError::File {
+        action: "write",
+        path: job.output.clone(),
+        source,
+    };
+    job.begin().map_err(failed)?;
+    let bind = |source: &Path, target: &str, read_only| Mount {
+        source: source.to_owned(),
+        target: target.into(),
+        read_only,
+    };
+    let mounts = vec![
+        bind(&job.source, "/source", true),
+        bind(&job.output, "/output", false),
+    ];
+    let python = format!("/usr/bin/python{}", lock.target.python);
+    let command = [
+        &python,
+        "-I",
+        "-S",
+        "-B",
+        "-c",
+        bytecode::SCRIPT,
+        "/source",
+        "/output",
+    ];
+    let root = Root::Image(ImageManifest {
+        layers: manifest.layers[..1].to_vec(),
+        env: manifest.env.clone(),
+    });
+    let request = super::commands::run::chore(
+        root,
+        "bytecode",
+        command.iter().map(ToString::to_string).collect(),
+        mounts,
+    );
+    let host = sconce_host::HostFacts::read(&sconce_host::Roots::default());
+    let options = RunOptions {
+        program: super::commands::run::program()?,
+        state_dir: places.scratch.clone(),
+        sample_every: polite::LOOK,
+        grace: Duration::ZERO,
+        strict: false,
+        host: &host,
+        environment: &[],
+    };
+    let outcome = sconce_run::run(&request, &options, &mut Polite::default())?;
+    if outcome.exit.code() != exit::OK {
+        return Ok(());
+    }
+    job.finish(store).map_err(|error| match error {
+        BuildError::Store(error) => Failure::from(error),
+        BuildError::Build(source) => failed(source).into(),
+    })
+}
