@@ -122,6 +122,7 @@ pub(crate) fn report(data: &[u8]) {
                     limit: bytes(&mut from),
                     kills: number(&mut from).unwrap_or(1),
                 }),
+                largest_process: bytes(&mut from),
             }),
             _ => Event::Unenforced(Unenforced {
                 what: word(&mut from),

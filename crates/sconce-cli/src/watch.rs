@@ -5,7 +5,7 @@ use std::time::Instant;
 
 use sconce_host::{NvmlGpus, Roots, SampleTarget, Sampler};
 use sconce_record::Writer;
-use sconce_run::Watcher;
+use sconce_run::{Used, Watcher};
 use sconce_schema::event::{Ended, Event, Exit, OutOfMemory, Sample, Started, Unenforced};
 
 use crate::failure::with_causes;
@@ -22,6 +22,8 @@ pub(crate) struct Recorder<'a> {
     began: Instant,
     writer: Option<Writer>,
     sampler: Option<Sampler>,
+    /// The kernel's own account, told at the end.
+    used: Option<Used>,
     /// Cards to read, once NVML is loaded.
     gpu_indices: Vec<u32>,
     /// Called once, at the first reading: work that may use what the command leaves idle.
@@ -47,6 +49,7 @@ impl<'a> Recorder<'a> {
             began: Instant::now(),
             writer: None,
             sampler: None,
+            used: None,
             idle_work,
             lost: None,
         }
@@ -140,12 +143,20 @@ impl Watcher for Recorder<'_> {
         }
     }
 
+    fn used(&mut self, used: Used) {
+        self.used = Some(used);
+    }
+
     fn ended(&mut self, exit: Exit, out_of_memory: Option<OutOfMemory>) {
-        let last = Box::new(self.sample().unwrap_or_default());
+        let mut last = Box::new(self.sample().unwrap_or_default());
+        // Without a cgroup, what ended between two readings is missing from their count.
+        let counted = self.used.map(|used| used.user_us + used.system_us);
+        last.cpu_us = last.cpu_us.max(counted);
         self.write(&Event::Ended(Ended {
             exit,
             last,
             out_of_memory,
+            largest_process: self.used.map(|used| used.max_rss),
         }));
     }
 }

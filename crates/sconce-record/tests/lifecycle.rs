@@ -40,6 +40,7 @@ fn ended() -> Event {
         exit: Exit::Code(3),
         last: Box::default(),
         out_of_memory: None,
+        largest_process: None,
     })
 }
 

@@ -117,6 +117,8 @@ pub struct Memory {
     pub pss_peak: Option<Bytes>,
     /// The most of the resident set sizes, summed over the tree.
     pub rss_peak: Option<Bytes>,
+    /// The largest resident set of any one process.
+    pub largest_process: Option<Bytes>,
     /// Charged memory over time, bytes; PSS, or RSS, where the cgroup tells nothing.
     pub timeline: Timeline,
 }

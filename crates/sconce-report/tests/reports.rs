@@ -110,11 +110,12 @@ fn a_run_that_goes_on() {
 
 #[test]
 fn a_run_too_short_for_an_average() {
-    let end = r#"{"t_us":4000,"event":"ended","exit":{"code":0},"last":{"cpu-us":11000}}"#;
+    let end = r#"{"t_us":4000,"event":"ended","exit":{"code":0},"last":{"cpu-us":11000},"largest-process":7340032}"#;
     let text = format!("{}{end}\n", beginning(DIGITS, 1));
     assert_eq!(report(&text).cpu.mean_cores, None);
     let shown = shown(&text, WIDE);
     assert!(shown.contains("11 ms of CPU time\n"), "{shown}");
+    assert!(shown.contains("memory        7 MiB in its largest process"), "{shown}");
 }
 
 #[test]

@@ -234,6 +234,10 @@ pub struct Ended {
     /// Set when the kernel killed a process of the run for the run's own memory limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub out_of_memory: Option<OutOfMemory>,
+    /// The largest resident set that any one process of the run had, bytes. Known for the
+    /// shortest run too.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub largest_process: Option<Bytes>,
 }
 
 /// How a command ended.

@@ -89,6 +89,7 @@ impl Fold {
             Event::Ended(ended) => {
                 self.end = Some(ended.exit.into());
                 self.out_of_memory = ended.out_of_memory;
+                self.memory.largest_process = ended.largest_process;
                 // Nobody is left to be counted then: 0 processes is no peak of the run's.
                 let last = Sample {
                     processes: None,
@@ -217,6 +218,7 @@ struct MemoryFold {
     fullest: Option<(Bytes, Option<Bytes>)>,
     pss_peak: Option<Bytes>,
     rss_peak: Option<Bytes>,
+    largest_process: Option<Bytes>,
     timeline: Timeline,
 }
 
@@ -250,6 +252,7 @@ impl MemoryFold {
                 .and_then(|(memory, cache)| share(memory, cache?)),
             pss_peak: self.pss_peak,
             rss_peak: self.rss_peak,
+            largest_process: self.largest_process,
             timeline: self.timeline,
         }
     }

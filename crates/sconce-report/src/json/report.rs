@@ -105,6 +105,7 @@ struct MemoryShape {
     file_cache_share: Option<f64>,
     peak_pss_bytes: Option<Bytes>,
     peak_rss_bytes: Option<Bytes>,
+    largest_process_bytes: Option<Bytes>,
     timeline_bytes: TimelineShape,
 }
 
@@ -219,6 +220,7 @@ pub fn report(report: &Report) -> String {
             file_cache_share: memory.cache_share,
             peak_pss_bytes: memory.pss_peak,
             peak_rss_bytes: memory.rss_peak,
+            largest_process_bytes: memory.largest_process,
             timeline_bytes: timeline(&memory.timeline, report),
         },
         shm: ShmShape {

@@ -227,6 +227,8 @@ fn memory(report: &Report) -> Vec<Part> {
             let at = duration(peak.t_us);
             parts.push(plain(format!("{}{of} at its peak, at {at}", peak.value)));
         }
+        // Better than nothing, and said below.
+        None if memory.largest_process.is_some() => {}
         None => parts.push(not_measured(report, "memory")),
     }
     if let Some(share) = memory.cache_share {
@@ -238,6 +240,8 @@ fn memory(report: &Report) -> Vec<Part> {
         parts.push(plain(format!(
             "processes {rss}, shared pages counted again (RSS)"
         )));
+    } else if let Some(largest) = memory.largest_process {
+        parts.push(plain(format!("{largest} in its largest process")));
     }
     if limits.memory.is_none() {
         parts.push(plain("no limit"));
