@@ -58,6 +58,9 @@ pub enum RunError {
     /// A plain user's container needs user namespaces.
     #[error("a container needs user namespaces when it is not started by root")]
     UserNamespaces(#[source] UsernsBarrier),
+    /// The kernel's settings allow new namespaces, and yet it refused.
+    #[error("the kernel refused the namespaces of a container")]
+    Namespaces(#[source] io::Error),
     /// The state folder cannot be used.
     #[error("cannot use {}", path.display())]
     State {
@@ -214,6 +217,10 @@ impl Hint for RunError {
         let text = match self {
             Self::Unenforced(list) => return list.iter().find_map(|u| u.hint.clone()),
             Self::UserNamespaces(barrier) => return barrier.hint(),
+            Self::Namespaces(_) => {
+                "something filters system calls here, as container engines do: start Sconce outside \
+                 of that container, or use `--host`"
+            }
             Self::MountSource { .. } => "the source of a mount must exist; Sconce does not make it",
             Self::MountTarget { .. } => {
                 "the target must lie inside, and be a folder for a folder and a file for a file"
@@ -222,9 +229,13 @@ impl Hint for RunError {
             Self::Port { address, .. } if address.port() < 1024 => {
                 "ports below 1024 need root; choose a higher one"
             }
+            Self::Overlay { source, .. } if source.raw_os_error() == Some(libc::ENODEV) => {
+                "this kernel has no overlay file system: load it (`sudo modprobe overlay`), or use \
+                 `--host`"
+            }
             Self::Overlay { .. } => {
-                "a plain user needs Linux 5.11, and the state folder must lie on a file system \
-                 that can hold an upper layer (ext4, xfs, btrfs, tmpfs; not overlay or NFS)"
+                "the kernel's own log (`dmesg`) says what it does not like; trees on ext4, xfs, \
+                 btrfs or tmpfs can be laid over each other, and `--host` runs without"
             }
             Self::Setup { source, .. } if source.raw_os_error() == Some(libc::ENOSYS) => {
                 "a container needs Linux 5.12 or newer; `--host` runs without one"

@@ -36,6 +36,8 @@ use std::time::Duration;
 use sconce_host::{HostFacts, SampleTarget};
 use sconce_schema::RunRequest;
 use sconce_schema::event::{Exit, OutOfMemory, Unenforced};
+use sconce_schema::units::Bytes;
+use serde::{Deserialize, Serialize};
 
 pub use error::{RunError, Wrong};
 
@@ -45,7 +47,7 @@ pub struct RunOptions<'a> {
     /// The program that calls [`init_main`] first of all: this one, as `current_exe` names it.
     pub program: PathBuf,
     /// Folder for the writable layers of runs, one below it for each; emptied at their end. On a
-    /// file system that can be overlayfs's upper layer.
+    /// file system that cannot be overlayfs's upper layer, they are held in memory, which is said.
     pub state_dir: PathBuf,
     /// Time between two calls of [`Watcher::tick`].
     pub sample_every: Duration,
@@ -69,8 +71,22 @@ pub trait Watcher {
     fn started(&mut self, _target: &SampleTarget) {}
     /// Time for a reading.
     fn tick(&mut self) {}
+    /// What the run used, told before [`Watcher::ended`]; see [`Outcome::used`].
+    fn used(&mut self, _used: Used) {}
     /// Every process is gone; the cgroups are still there to be read.
     fn ended(&mut self, _exit: Exit, _out_of_memory: Option<OutOfMemory>) {}
+}
+
+/// What the processes of a run used, as the kernel counts it for the parent of each (getrusage(2),
+/// `RUSAGE_CHILDREN` of the run's first process). Sconce's own processes are not in it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Used {
+    /// CPU time in programs, µs.
+    pub user_us: u64,
+    /// CPU time in the kernel for them, µs.
+    pub system_us: u64,
+    /// The largest resident set that one process had (not the sum of several).
+    pub max_rss: Bytes,
 }
 
 /// How a run ended.
@@ -80,6 +96,9 @@ pub struct Outcome {
     pub exit: Exit,
     /// Set when the kernel killed a process of the run for want of memory.
     pub out_of_memory: Option<OutOfMemory>,
+    /// What its processes used: all that were ever started in it, however short it was and whether
+    /// or not it had a cgroup.
+    pub used: Option<Used>,
     /// Folders that could not be removed; a later run tries again.
     pub left_behind: Vec<PathBuf>,
 }
@@ -97,6 +116,15 @@ pub fn run(
     watcher: &mut dyn Watcher,
 ) -> Result<Outcome, RunError> {
     supervise::run(request, options, watcher)
+}
+
+/// Gives the calling thread, and every process it starts from now on, only processor time that
+/// nobody else wants (SCHED_IDLE, sched(7)): for work that may never slow down a run.
+///
+/// # Errors
+/// The kernel's refusal.
+pub fn only_when_idle() -> std::io::Result<()> {
+    sys::priority::only_when_idle()
 }
 
 /// Whether a program that was started with this `argv[0]` is to call [`init_main`] and nothing

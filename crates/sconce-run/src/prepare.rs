@@ -9,6 +9,7 @@ use std::path::{Component, Path, PathBuf};
 
 use rustix::fs::{Gid, Uid};
 use rustix::thread::CapabilitySet;
+use sconce_schema::event::Unenforced;
 use sconce_schema::request::{ContainerEdits, Network, Root, RunRequest, User};
 use sconce_schema::units::Bytes;
 
@@ -44,6 +45,8 @@ pub(crate) struct Prepared {
     pub(crate) namespaces: Option<Namespaces>,
     /// User namespaces that the plan's mounts name.
     pub(crate) owners: Vec<OwnedFd>,
+    /// Wishes that cannot be granted.
+    pub(crate) unenforced: Vec<Unenforced>,
 }
 
 /// Checks the parts that need no disk.
@@ -111,7 +114,7 @@ fn is_straight(path: &Path) -> bool {
 /// Decides everything.
 ///
 /// # Errors
-/// [`RunError::MountSource`], [`RunError::Setup`].
+/// [`RunError::MountSource`], [`RunError::Request`], [`RunError::State`].
 pub(crate) fn prepare(
     request: &RunRequest,
     options: &RunOptions<'_>,
@@ -131,6 +134,7 @@ pub(crate) fn prepare(
             plan,
             namespaces: None,
             owners: Vec::new(),
+            unenforced: Vec::new(),
         });
     };
     let (id, kept) = match request.user {
@@ -141,12 +145,13 @@ pub(crate) fn prepare(
         inside: (id, id),
         exchange: root,
         made: Vec::new(),
+        unenforced: Vec::new(),
     };
     let mut mounts = Vec::new();
     for mount in &request.mounts {
         let read_only = if mount.read_only { RDONLY } else { 0 };
         mounts.push(Mount {
-            owners: owners.of(&mount.source)?,
+            owners: owners.of(mount)?,
             source: mount.source.clone(),
             target: mount.target.clone(),
             attributes: NOSUID | NODEV | read_only,
@@ -190,6 +195,7 @@ pub(crate) fn prepare(
             network: own_network,
         }),
         owners: owners.made.into_iter().map(|(_, fd)| fd).collect(),
+        unenforced: owners.unenforced,
     })
 }
 
@@ -253,12 +259,14 @@ struct Owners {
     /// Whether owners can and must be exchanged: only by the machine's root.
     exchange: bool,
     made: Vec<((u32, u32), OwnedFd)>,
+    unenforced: Vec<Unenforced>,
 }
 
 impl Owners {
-    fn of(&mut self, source: &Path) -> Result<Option<usize>, RunError> {
-        let metadata = std::fs::metadata(source).map_err(|error| RunError::MountSource {
-            path: source.to_owned(),
+    /// The index of the one for a mount, where it needs one and the kernel grants it.
+    fn of(&mut self, mount: &sconce_schema::request::Mount) -> Result<Option<usize>, RunError> {
+        let metadata = std::fs::metadata(&mount.source).map_err(|error| RunError::MountSource {
+            path: mount.source.clone(),
             source: error,
         })?;
         let exchange = Exchange {
@@ -275,11 +283,36 @@ impl Owners {
         if known.is_some() {
             return Ok(known);
         }
-        let made = exchange.user_namespace().map_err(RunError::setup(
-            "make a user namespace for the owners of mounts",
-        ))?;
-        self.made.push((exchange.outside, made));
-        Ok(Some(self.made.len() - 1))
+        match exchange.user_namespace() {
+            Ok(made) => {
+                self.made.push((exchange.outside, made));
+                Ok(Some(self.made.len() - 1))
+            }
+            Err(error) => {
+                self.unenforced.push(owner_stays(mount, &error));
+                Ok(None)
+            }
+        }
+    }
+}
+
+/// Says that a mount shows its owners as they are, because the kernel grants no user namespace.
+fn owner_stays(mount: &sconce_schema::request::Mount, error: &io::Error) -> Unenforced {
+    let max_is_zero = matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EUSERS));
+    let because = if max_is_zero {
+        "sysctl user.max_user_namespaces is 0 or used up".to_owned()
+    } else {
+        error.to_string()
+    };
+    Unenforced {
+        what: format!("owner of {}", mount.target.display()),
+        why: format!(
+            "the kernel grants no user namespace ({because}), without which the files of {} cannot \
+             be shown as the run's user's, so that what is private to their owner is closed to the \
+             run",
+            mount.source.display()
+        ),
+        hint: max_is_zero.then(|| "run `sysctl user.max_user_namespaces=15000`".to_owned()),
     }
 }
 

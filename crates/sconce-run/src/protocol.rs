@@ -8,6 +8,7 @@ use sconce_schema::event::{Exit, Unenforced};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
+use crate::Used;
 use crate::sys::socket;
 
 /// From inside to the supervisor.
@@ -21,8 +22,8 @@ pub(crate) enum Report {
     Executing,
     /// It failed; nothing or nobody is left inside.
     Failed(Failure),
-    /// The command has ended, and every other process was ended too.
-    Exited(Exit),
+    /// The command has ended, and every other process was ended too; what all of them used.
+    Exited(Exit, Option<Used>),
 }
 
 /// From the supervisor to init.

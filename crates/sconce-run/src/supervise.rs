@@ -23,7 +23,7 @@ use crate::pty::Relay;
 use crate::state::{self, Scratch};
 use crate::sys::signals::{Catcher, Caught};
 use crate::sys::socket;
-use crate::{Outcome, RunOptions, Watcher};
+use crate::{Outcome, RunOptions, Used, Watcher};
 
 /// Runs a request to its end.
 pub(crate) fn run(
@@ -88,8 +88,8 @@ fn in_scratch(
         control_inside.as_fd(),
         &inherited,
     );
-    let launched =
-        launched.map_err(|error| no_clone(error, contained_by_user(&prepared.namespaces)))?;
+    let by_user = contained_by_user(&prepared.namespaces);
+    let launched = launched.map_err(|error| no_clone(error, by_user))?;
     drop((control_inside, plan_file));
     let mut run = Run {
         first: First(Some(launched)),
@@ -98,7 +98,8 @@ fn in_scratch(
         options,
         relay: None,
         contained: prepared.namespaces.is_some(),
-        by_user: contained_by_user(&prepared.namespaces),
+        by_user,
+        unenforced: prepared.unenforced,
         alone: prepared.namespaces.is_some(),
     };
     // Init mounts while the cgroups are made.
@@ -130,12 +131,16 @@ fn in_scratch(
     let exit = run.until_the_end(&cgroup, watcher);
     drop(forwarder);
     // The last reading needs the cgroup; removing it needs every process gone.
-    let ended = exit.map(|exit| {
+    let ended = exit.map(|(exit, used)| {
         let out_of_memory = cgroup.out_of_memory();
+        if let Some(used) = used {
+            watcher.used(used);
+        }
         watcher.ended(exit, out_of_memory);
         Outcome {
             exit,
             out_of_memory,
+            used,
             left_behind: Vec::new(),
         }
     });
@@ -153,11 +158,12 @@ fn contained_by_user(namespaces: &Option<launch::Namespaces>) -> bool {
     namespaces.is_some_and(|n| n.user.is_some())
 }
 
-/// The kernel refused new namespaces: to a plain user for a reason that can be named.
+/// The kernel refused new namespaces. What its settings forbid was found before; an EPERM now is
+/// the doing of a filter of system calls or of a security module.
 fn no_clone(error: std::io::Error, by_user: bool) -> RunError {
     use sconce_host::UsernsBarrier;
     match error.raw_os_error() {
-        Some(libc::EPERM) if by_user => RunError::UserNamespaces(UsernsBarrier::Sysctl),
+        Some(libc::EPERM | libc::EACCES) => RunError::Namespaces(error),
         Some(libc::ENOSPC | libc::EUSERS) => RunError::UserNamespaces(UsernsBarrier::MaxIsZero),
         Some(libc::EINVAL) if by_user => RunError::UserNamespaces(UsernsBarrier::NotBuilt),
         _ => RunError::setup("start the first process")(error),
@@ -210,6 +216,8 @@ struct Run<'a> {
     relay: Option<Relay>,
     contained: bool,
     by_user: bool,
+    /// What was found before anything was started.
+    unenforced: Vec<Unenforced>,
     /// Whether the command has left the caller's session, so that the terminal's signals reach
     /// it only through Sconce.
     alone: bool,
@@ -230,7 +238,7 @@ impl Run<'_> {
         &mut self,
         cgroup: &Cgroup<'_>,
         watcher: &mut dyn Watcher,
-    ) -> Result<Exit, RunError> {
+    ) -> Result<(Exit, Option<Used>), RunError> {
         let terminal = self.prepared(cgroup, watcher)?;
         let join = cgroup.join().map_err(RunError::setup("open the cgroup"))?;
         let fds: Vec<_> = join
@@ -243,11 +251,12 @@ impl Run<'_> {
             tasks: join.tasks.len(),
             folder: join.folder.is_some(),
         };
-        protocol::send(&self.control, &go, &fds).map_err(|_| self.lost())?;
+        // The command's first look at its terminal shows the true size.
         if let Some(master) = terminal {
             self.alone = true;
             self.relay = Some(Relay::start(master).map_err(RunError::setup("join the terminals"))?);
         }
+        protocol::send(&self.control, &go, &fds).map_err(|_| self.lost())?;
         let exit = self.watch(cgroup, watcher);
         self.relay = None;
         exit
@@ -265,6 +274,7 @@ impl Run<'_> {
             _ => return Err(self.lost()),
         };
         let mut all: Vec<Unenforced> = cgroup.unenforced().to_vec();
+        all.append(&mut self.unenforced);
         all.append(&mut notices);
         if !all.is_empty() {
             watcher.unenforced(&all);
@@ -309,7 +319,11 @@ impl Run<'_> {
     }
 
     /// Until the command has ended: passes signals on, and has samples taken.
-    fn watch(&mut self, cgroup: &Cgroup<'_>, watcher: &mut dyn Watcher) -> Result<Exit, RunError> {
+    fn watch(
+        &mut self,
+        cgroup: &Cgroup<'_>,
+        watcher: &mut dyn Watcher,
+    ) -> Result<(Exit, Option<Used>), RunError> {
         let mut next = None;
         let mut failure = None;
         let mut asked_to_end = None;
@@ -339,7 +353,9 @@ impl Run<'_> {
                         next = Some(Instant::now() + self.options.sample_every);
                     }
                     Some((Report::Failed(reason), _)) => failure = Some(self.failed(reason)),
-                    Some((Report::Exited(exit), _)) => return failure.map_or(Ok(exit), Err),
+                    Some((Report::Exited(exit, used), _)) => {
+                        return failure.map_or(Ok((exit, used)), Err);
+                    }
                     Some((Report::Prepared(_), _)) => {}
                     None => return Err(failure.unwrap_or_else(|| self.lost())),
                 }
@@ -391,5 +407,35 @@ impl Run<'_> {
             asked_to_end.get_or_insert_with(Instant::now);
         }
         let _ = protocol::send(&self.control, &order, &[]);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sconce_host::UsernsBarrier;
+    use sconce_schema::Hint;
+
+    #[test]
+    fn a_refused_clone_names_what_is_known_of_the_cause() {
+        let refused = |errno, by_user| no_clone(std::io::Error::from_raw_os_error(errno), by_user);
+        for errno in [libc::ENOSPC, libc::EUSERS] {
+            assert!(matches!(
+                refused(errno, true),
+                RunError::UserNamespaces(UsernsBarrier::MaxIsZero)
+            ));
+        }
+        assert!(matches!(
+            refused(libc::EINVAL, true),
+            RunError::UserNamespaces(UsernsBarrier::NotBuilt)
+        ));
+        let filtered = refused(libc::EPERM, true);
+        assert!(matches!(filtered, RunError::Namespaces(_)));
+        assert_eq!(filtered.exit_code(), sconce_schema::exit::RUN);
+        assert!(filtered.hint().unwrap().contains("container engines"));
+        assert!(matches!(
+            refused(libc::ENOMEM, false),
+            RunError::Setup { .. }
+        ));
     }
 }

@@ -5,6 +5,7 @@
 //! [`Cgroup::create`] makes them. What was not limited is still accounted where that is possible,
 //! and silently not where it is not.
 
+mod devices;
 mod v1;
 mod v2;
 
@@ -12,7 +13,7 @@ mod v2;
 mod test;
 
 use std::io;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, accessat};
@@ -21,6 +22,8 @@ use sconce_host::sampler::{RunCgroups, V1Folders};
 use sconce_schema::event::{OutOfMemory, Unenforced};
 use sconce_schema::request::{DeviceNode, Limits};
 use sconce_schema::units::Bytes;
+
+use crate::sys::bpf::{self, Instruction};
 
 /// The folder that holds the runs' folders.
 const PARENT: &str = "sconce";
@@ -37,6 +40,8 @@ pub(crate) trait Files {
     fn remove(&self, folder: &Path) -> io::Result<()>;
     /// Whether the caller may write there.
     fn writable(&self, path: &Path) -> bool;
+    /// Has openings of devices by members of a v2 folder judged by a program.
+    fn filter_devices(&self, folder: &Path, program: &[Instruction]) -> io::Result<()>;
 }
 
 /// The kernel's.
@@ -63,6 +68,12 @@ impl Files for Kernel {
 
     fn writable(&self, path: &Path) -> bool {
         accessat(CWD, path, Access::WRITE_OK, AtFlags::EACCESS).is_ok()
+    }
+
+    fn filter_devices(&self, folder: &Path, program: &[Instruction]) -> io::Result<()> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let folder = rustix::fs::open(folder, flags, Mode::empty())?;
+        bpf::filter_devices(folder.as_fd(), program)
     }
 }
 

@@ -169,6 +169,16 @@ impl Files for Fake {
         Ok(())
     }
 
+    fn filter_devices(&self, folder: &Path, program: &[Instruction]) -> io::Result<()> {
+        self.allowed(folder)?;
+        if !self.v2 {
+            return Err(io::ErrorKind::InvalidInput.into());
+        }
+        let length = program.len().to_string();
+        self.put(folder.join("FILTER").to_str().unwrap(), &length);
+        Ok(())
+    }
+
     fn writable(&self, path: &Path) -> bool {
         let there = |p: &Path| self.files.borrow().keys().any(|file| file.starts_with(p));
         there(path) && self.allowed(path).is_ok()
@@ -320,6 +330,24 @@ fn v2_root_goes_to_the_top() {
     assert_eq!(fake.get(&format!("{folder}/memory.max")), "4294967296");
     assert_eq!(fake.get(&format!("{folder}/memory.swap.max")), "0");
     assert_eq!(fake.get(&format!("{folder}/pids.max")), "100");
+}
+
+#[test]
+fn v2_filters_devices_where_they_are_asked_for() {
+    let fake = Fake {
+        v2: true,
+        ..Fake::default()
+    };
+    fake.folder(Path::new("/cg"), "cpu memory pids", "");
+    create(&fake, &v2_tree("/cg"), asked(&ALL, true));
+    assert_eq!(fake.get("/cg/sconce/digits-1/FILTER"), "");
+    fake.remove(Path::new("/cg/sconce/digits-1")).unwrap();
+    let with_devices = Asked {
+        devices: Some(&[]),
+        ..asked(&ALL, true)
+    };
+    create(&fake, &v2_tree("/cg"), with_devices);
+    assert_ne!(fake.get("/cg/sconce/digits-1/FILTER"), "");
 }
 
 #[test]

@@ -7,7 +7,7 @@ use sconce_host::Cgroups;
 use sconce_schema::event::Unenforced;
 use sconce_schema::request::DeviceNode;
 
-use super::{Asked, Files, PARENT, Placement, cpu_quota, keyed};
+use super::{Asked, Files, PARENT, Placement, cpu_quota, devices, keyed};
 
 /// A run's folder in one hierarchy.
 #[derive(Debug)]
@@ -15,18 +15,6 @@ pub(super) struct Folder {
     pub(super) path: PathBuf,
     pub(super) controllers: Vec<String>,
 }
-
-/// The harmless devices: null, zero, full, random, urandom, tty, ptmx, and every pts.
-const DEVICES: [&str; 8] = [
-    "c 1:3 rw",
-    "c 1:5 rw",
-    "c 1:7 rw",
-    "c 1:8 rw",
-    "c 1:9 rw",
-    "c 5:0 rw",
-    "c 5:2 rw",
-    "c 136:* rw",
-];
 
 /// A controller and the name of the limit that needs it; `None` is for the account alone.
 type Wanted = (&'static str, Option<&'static str>);
@@ -134,14 +122,7 @@ pub(super) fn create(files: &dyn Files, placement: &mut Placement, asked: &Asked
         if let (true, Some(nodes)) = (has("devices"), asked.devices)
             && let Err(error) = restrict_devices(files, folder, nodes)
         {
-            failed.push(Unenforced {
-                what: "devices".to_owned(),
-                why: format!(
-                    "the device list in {} cannot be set ({error})",
-                    folder.path.display()
-                ),
-                hint: None,
-            });
+            failed.push(devices::unenforced(&folder.path, &error));
         }
         true
     });
@@ -179,14 +160,8 @@ fn limit(
 fn restrict_devices(files: &dyn Files, folder: &Folder, nodes: &[DeviceNode]) -> io::Result<()> {
     files.write(&folder.path.join("devices.deny"), "a")?;
     let allow = folder.path.join("devices.allow");
-    for line in DEVICES {
-        files.write(&allow, line)?;
-    }
-    for node in nodes {
-        files.write(
-            &allow,
-            &format!("{} {}:{} rw", node.r#type, node.major, node.minor),
-        )?;
+    for rule in devices::rules(nodes) {
+        files.write(&allow, &rule.to_string())?;
     }
     Ok(())
 }

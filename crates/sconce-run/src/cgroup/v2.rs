@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use sconce_host::Hierarchy;
 use sconce_schema::event::Unenforced;
 
-use super::{Asked, Files, PARENT, Placement, cpu_quota, keyed};
+use super::{Asked, Files, PARENT, Placement, cpu_quota, devices, keyed};
 
 /// The run's folder.
 #[derive(Debug)]
@@ -153,7 +153,7 @@ pub(super) fn create(files: &dyn Files, placement: &mut Placement, asked: &Asked
         placement.v2 = None;
         return;
     }
-    let failed: Vec<_> = concerned
+    let mut failed: Vec<_> = concerned
         .iter()
         .filter_map(|(controller, what)| {
             limit(files, folder, controller, asked)
@@ -161,6 +161,15 @@ pub(super) fn create(files: &dyn Files, placement: &mut Placement, asked: &Asked
                 .map(|error| refused(what, &error))
         })
         .collect();
+    if let Some(nodes) = asked.devices.filter(|_| !v1_has("devices")) {
+        let program = devices::program(&devices::rules(nodes));
+        let filtered = files.filter_devices(&folder.path, &program);
+        failed.extend(
+            filtered
+                .err()
+                .map(|e| devices::unenforced(&folder.path, &e)),
+        );
+    }
     placement.unenforced.extend(failed);
 }
 

@@ -8,6 +8,7 @@
 mod command;
 mod devices;
 mod end;
+mod overlay;
 mod rootfs;
 mod targets;
 
@@ -27,7 +28,7 @@ pub(crate) use rootfs::MOUNT_PROC;
 use crate::capabilities;
 use crate::plan::Plan;
 use crate::protocol::{self, Failure, Order, Report};
-use crate::sys::{signals, socket};
+use crate::sys::{signals, socket, usage};
 
 /// Runs as init. `args` are the program's, without the first. Gives the exit code.
 pub(crate) fn main(args: impl Iterator<Item = OsString>) -> u8 {
@@ -119,7 +120,7 @@ fn run(plan: OwnedFd, control: &OwnedFd) -> Result<(), Failure> {
     drop(plan);
     let exit = watch(command, control, sockets, &children, reach);
     if let Some(exit) = exit {
-        let _ = protocol::send(control, &Report::Exited(exit), &[]);
+        let _ = protocol::send(control, &Report::Exited(exit, usage::of_children()), &[]);
     }
     Ok(())
 }

@@ -2,8 +2,7 @@
 //! of the request, and nothing of the machine besides.
 
 use std::ffi::CString;
-use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
-use std::path::Path;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, fstat};
 use rustix::io::Errno;
@@ -13,6 +12,7 @@ use rustix::mount::{
 };
 use sconce_schema::event::Unenforced;
 
+use super::overlay;
 use super::targets::{self, Kind};
 use crate::plan::{Container, Mount};
 use crate::protocol::{Failure, errno};
@@ -21,7 +21,7 @@ use crate::sys::mount as attributes;
 /// The step that fails where the machine's own /proc is partly covered.
 pub(crate) const MOUNT_PROC: &str = "mount /proc";
 
-const NO_DEVICES: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV);
+pub(super) const NO_DEVICES: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV);
 const NOTHING_RUNS: MountFlags = NO_DEVICES.union(MountFlags::NOEXEC);
 
 /// Files and folders of /proc and /sys that tell or do too much: the defaults that container
@@ -63,7 +63,7 @@ pub(super) fn enter(
     }
     let private = MountPropagationFlags::REC | MountPropagationFlags::PRIVATE;
     mount_change(c"/", private).map_err(Failure::step("make mounts private"))?;
-    overlay(plan)?;
+    overlay::lay(plan, notices)?;
     let root_path = plan.scratch.join("root");
     rustix::process::chdir(&root_path).map_err(Failure::step("enter the new root"))?;
     let root = rustix::fs::open(c".", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
@@ -83,63 +83,6 @@ pub(super) fn enter(
     rustix::process::pivot_root(c".", c".").map_err(Failure::step("change the root"))?;
     unmount(c".", UnmountFlags::DETACH).map_err(Failure::step("leave the old root"))?;
     rustix::process::chdir(c"/").map_err(Failure::step("enter the root"))
-}
-
-/// Lays the trees over each other. Their paths can be long and the kernel takes one page of
-/// options, so each is opened and named by its descriptor's number, from within /proc/self/fd.
-fn overlay(plan: &Container) -> Result<(), Failure> {
-    let open = |path: &Path| {
-        rustix::fs::open(
-            path,
-            OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC,
-            Mode::empty(),
-        )
-    };
-    let mut layers = Vec::with_capacity(plan.layers.len());
-    for path in &plan.layers {
-        layers.push(open(path).map_err(|error| Failure::Layer {
-            path: path.clone(),
-            errno: errno(error),
-        })?);
-    }
-    let scratch = |name: &str| {
-        open(&plan.scratch.join(name)).map_err(Failure::step("open the writable layer"))
-    };
-    let (upper, work) = (scratch("upper")?, scratch("work")?);
-    // overlayfs wants the highest first.
-    let lower: Vec<_> = layers
-        .iter()
-        .rev()
-        .map(|fd| fd.as_raw_fd().to_string())
-        .collect();
-    // volatile: the writable layer is thrown away, so nothing of it need ever reach the disk.
-    // userxattr: a user namespace may not use the `trusted.` names; root need not care.
-    let namespaced = if plan.credentials.change {
-        ""
-    } else {
-        ",userxattr"
-    };
-    let options = format!(
-        "lowerdir={},upperdir={},workdir={},volatile{namespaced}",
-        lower.join(":"),
-        upper.as_raw_fd(),
-        work.as_raw_fd(),
-    );
-    let step = Failure::step("lay the layers over each other");
-    let options = CString::new(options).map_err(step)?;
-    rustix::process::chdir(c"/proc/self/fd").map_err(Failure::step("enter /proc/self/fd"))?;
-    mount(
-        c"overlay",
-        plan.scratch.join("root"),
-        c"overlay",
-        NO_DEVICES,
-        &*options,
-    )
-    .map_err(|error| Failure::Overlay {
-        layers: plan.layers.len(),
-        scratch: plan.scratch.clone(),
-        errno: errno(error),
-    })
 }
 
 /// /proc, /sys and /dev. The folders themselves are in the writable layer, made by Sconce, so that

@@ -90,6 +90,7 @@ fn main() -> ExitCode {
     };
     match run(&request, &options, &mut lines) {
         Ok(outcome) => {
+            lines.line(&json!({ "used": outcome.used }));
             assert_eq!(outcome.left_behind, Vec::<PathBuf>::new());
             outcome.exit.code().into()
         }

@@ -143,18 +143,35 @@ fn cpu_limits_stand_in_the_cgroup() {
     }
 }
 
+/// The node is there either way; that it was said to be another device keeps it closed.
 #[test]
-fn devices_are_the_harmless_ones() {
+fn only_the_devices_that_were_given_can_be_opened() {
+    use sconce_schema::request::{ContainerEdits, DeviceNode, User};
     let Some(bench) = root_bench() else { return };
-    if !std::path::Path::new("/sys/fs/cgroup/devices/devices.list").exists() {
-        eprintln!("skipped: no v1 device controller here");
+    if !std::path::Path::new("/dev/kmsg").exists() {
+        eprintln!("skipped: this machine has no /dev/kmsg");
         return;
     }
-    let done = bench.run(
-        &bench
-            .script("cat /sys/fs/cgroup/devices.list 2>/dev/null; grep devices /proc/self/cgroup"),
-    );
-    assert!(done.out.contains("/sconce/"), "{}", done.out);
+    for (minor, says) in [(11, ""), (12, "Operation not permitted")] {
+        let mut request = bench.script(": >> /dev/given && echo opened; echo x > /dev/null");
+        request.user = User::Root;
+        request.edits.push(ContainerEdits {
+            device_nodes: vec![DeviceNode {
+                path: "/dev/given".to_owned(),
+                host_path: "/dev/kmsg".to_owned(),
+                r#type: "c".to_owned(),
+                major: 1,
+                minor,
+            }],
+            ..ContainerEdits::default()
+        });
+        let done = bench.run(&request);
+        assert_eq!(done.event("unenforced"), None);
+        assert!(done.err.contains(says), "{minor}: {}", done.err);
+        let opened = if says.is_empty() { "opened\n" } else { "" };
+        assert_eq!(done.out, opened, "{minor}: {}", done.err);
+        assert!(!done.err.contains("/dev/null"), "{}", done.err);
+    }
 }
 
 #[test]
@@ -181,6 +198,48 @@ fn what_cannot_be_enforced_is_said_before_the_start_or_is_an_error() {
         assert_eq!((done.code, done.out.as_str()), (8, ""));
         assert!(done.err.contains("cannot enforce memory"), "{}", done.err);
         bench.assert_clean();
+    }
+}
+
+/// Whatever the machine: with a cgroup or without, and with no time for a reading. The command, a
+/// child that it waits for, and one that it leaves behind all count.
+#[test]
+fn what_a_short_run_used_is_known() {
+    let spin = "i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done";
+    for bench in benches() {
+        let scripts = [
+            "true".to_owned(),
+            spin.to_owned(),
+            format!("sh -c '{spin}'"),
+            format!("(({spin}; : > /tmp/$$) & ); while ! test -e /tmp/$$; do sleep 0.01; done"),
+        ];
+        for request in [
+            |b: &Bench, s: &str| b.script(s),
+            |b: &Bench, s: &str| b.on_host(s),
+        ] {
+            let cpu_us = |script: &str| {
+                let done = bench.run(&request(&bench, script));
+                assert_eq!(done.code, 0, "{}", done.err);
+                let used = done.event("used").unwrap().clone();
+                assert!(used["max_rss"].as_u64().unwrap() > 100 << 10, "{used}");
+                used["user_us"].as_u64().unwrap() + used["system_us"].as_u64().unwrap()
+            };
+            let [nothing, spun @ ..] = scripts.each_ref().map(|script| cpu_us(script));
+            for spun in spun {
+                assert!(spun > nothing + 5_000, "{spun} {nothing} {:?}", bench.who);
+            }
+        }
+    }
+}
+
+#[test]
+fn the_largest_process_is_known() {
+    for bench in benches() {
+        // dd keeps one block in memory.
+        let done = bench.run(&bench.script("dd if=/dev/zero of=/dev/null bs=40M count=1 2>&1"));
+        let used = done.event("used").unwrap();
+        let max_rss = used["max_rss"].as_u64().unwrap();
+        assert!((40 << 20..80 << 20).contains(&max_rss), "{used}");
     }
 }
 

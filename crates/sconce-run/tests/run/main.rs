@@ -13,5 +13,6 @@ mod exits;
 mod limits;
 mod mounts;
 mod network;
+mod refusals;
 mod terminal;
 mod walls;
