@@ -115,7 +115,10 @@ fn a_run_too_short_for_an_average() {
     assert_eq!(report(&text).cpu.mean_cores, None);
     let shown = shown(&text, WIDE);
     assert!(shown.contains("11 ms of CPU time\n"), "{shown}");
-    assert!(shown.contains("memory        7 MiB in its largest process"), "{shown}");
+    assert!(
+        shown.contains("memory        7 MiB in its largest process"),
+        "{shown}"
+    );
 }
 
 #[test]
