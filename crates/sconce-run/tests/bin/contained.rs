@@ -85,7 +85,12 @@ fn main() -> ExitCode {
         environment: &environment,
     };
     let mut lines = Lines {
-        file: std::fs::File::create(events).expect("the events file can be made"),
+        // Two runs of one name write to one file; neither may cut off the other's lines.
+        file: std::fs::File::options()
+            .append(true)
+            .create(true)
+            .open(events)
+            .expect("the events file can be made"),
         sampler: None,
     };
     match run(&request, &options, &mut lines) {
