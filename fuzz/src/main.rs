@@ -18,6 +18,7 @@ mod python;
 mod record;
 mod schema;
 mod scratch;
+mod settings;
 mod solve;
 mod targets;
 mod wheel;

@@ -1,6 +1,6 @@
 //! The targets.
 
-use crate::{deb, debian, fetch, host, image, python, record, schema, solve, wheel};
+use crate::{deb, debian, fetch, host, image, python, record, schema, settings, solve, wheel};
 
 /// One parser or one stage that takes outside bytes.
 pub(crate) struct Target {
@@ -17,7 +17,7 @@ const fn target(name: &'static str, run: fn(&[u8]), seeds: fn() -> Vec<Vec<u8>>)
 }
 
 /// All of them, what every user's machine meets first.
-pub(crate) const TARGETS: [Target; 22] = [
+pub(crate) const TARGETS: [Target; 25] = [
     target("spec", schema::spec, schema::spec_seeds),
     target("units", schema::units, schema::unit_seeds),
     target("lock", schema::lock, schema::lock_seeds),
@@ -36,6 +36,9 @@ pub(crate) const TARGETS: [Target; 22] = [
     target("deb-release", debian::release, debian::release_seeds),
     target("deb-solve", solve::solve, solve::seeds),
     target("apt-sources", debian::sources, debian::source_seeds),
+    target("netrc", settings::netrc, settings::netrc_seeds),
+    target("login-url", settings::login, settings::login_seeds),
+    target("pip-conf", settings::pip, settings::pip_seeds),
     target("pylock", python::pylock, python::pylock_seeds),
     target("machine", host::machine, host::machine_seeds),
     target("sampler", host::sampler, host::sampler_seeds),

@@ -1,26 +1,35 @@
 //! The network as this user has set it up: proxies, and passwords of private indexes.
 
+mod logins;
+
 use std::env;
 use std::path::PathBuf;
 
-use sconce_store::fetch::{Credential, FetchConfig, Fetcher, Proxies};
+use sconce_schema::{Hint, exit};
+use sconce_store::fetch::{Credential, FetchConfig, Fetcher, Proxies, shown};
 
 use crate::failure::Result;
 use crate::places;
+use logins::{Login, in_url, netrc};
 
 /// A fetcher with this user's proxies and credentials. `indexes` are the addresses in force, whose
 /// user and password, where they carry them, are used for their host.
 pub(crate) fn fetcher(offline: bool, indexes: &[String]) -> Result<Fetcher> {
-    let mut credentials: Vec<Credential> = indexes.iter().filter_map(|url| in_url(url)).collect();
+    let mut logins: Vec<Login> = indexes.iter().filter_map(|url| in_url(url)).collect();
     let file = env::var_os("NETRC")
         .map(PathBuf::from)
         .or_else(|| Some(places::home()?.join(".netrc")));
     if let Some(text) = file.and_then(|file| std::fs::read_to_string(file).ok()) {
-        credentials.extend(netrc(&text));
+        logins.extend(netrc(&text));
     }
+    let credential = |login: Login| Credential {
+        host: login.host,
+        user: login.user,
+        password: login.password,
+    };
     let config = FetchConfig {
         offline,
-        credentials,
+        credentials: logins.into_iter().map(credential).collect(),
         proxies: proxies(),
         ..FetchConfig::default()
     };
@@ -44,136 +53,122 @@ fn proxies() -> Proxies {
     }
 }
 
-/// The user and password that a URL carries.
-fn in_url(url: &str) -> Option<Credential> {
-    let (_, rest) = url.split_once("://")?;
-    let authority = rest.split(['/', '?', '#']).next()?;
-    let (login, host) = authority.rsplit_once('@')?;
-    let (user, password) = login.split_once(':').unwrap_or((login, ""));
-    let host = match host.strip_prefix('[') {
-        Some(ipv6) => ipv6.split(']').next()?,
-        None => host.split(':').next()?,
+/// uv's variables for indexes, by the name that uv's documentation gives them. A list is split by
+/// white space, and an index may have a name before it: `NAME=URL`.
+pub(crate) fn uv_indexes() -> Vec<(&'static str, String)> {
+    let names = [
+        "UV_DEFAULT_INDEX",
+        "UV_INDEX",
+        "UV_INDEX_URL",
+        "UV_EXTRA_INDEX_URL",
+    ];
+    let values = names
+        .into_iter()
+        .filter_map(|name| Some((name, env::var(name).ok()?)));
+    let split = values.flat_map(|(name, value)| {
+        let words = value.split_whitespace().map(|word| (name, unnamed(word)));
+        words.collect::<Vec<_>>()
+    });
+    split.collect()
+}
+
+/// The URL of `NAME=URL`. A URL's own `=` comes after its scheme.
+fn unnamed(index: &str) -> String {
+    let url = match index.split_once('=') {
+        Some((name, url)) if !name.contains([':', '/']) => url,
+        _ => index,
     };
-    let decode = |text: &str| percent_decoded(text);
-    Some(Credential {
-        host: host.to_owned(),
-        user: decode(user),
-        password: decode(password),
-    })
+    url.to_owned()
 }
 
-fn percent_decoded(text: &str) -> String {
-    let bytes = text.as_bytes();
-    let mut out = Vec::with_capacity(bytes.len());
-    let mut at = 0;
-    while at < bytes.len() {
-        let code = (bytes[at] == b'%')
-            .then(|| {
-                text.get(at + 1..at + 3)
-                    .and_then(|digits| u8::from_str_radix(digits, 16).ok())
-            })
-            .flatten();
-        match code {
-            Some(byte) => {
-                out.push(byte);
-                at += 3;
-            }
-            None => {
-                out.push(bytes[at]);
-                at += 1;
-            }
-        }
-    }
-    String::from_utf8_lossy(&out).into_owned()
+/// Whether packages can be fetched from there: an http or https URL with a host, or a file URL.
+pub(crate) fn is_address(text: &str) -> bool {
+    let host = |rest: &str| {
+        let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+        let host = authority.rsplit('@').next().unwrap_or_default();
+        !host.is_empty() && !host.starts_with(':')
+    };
+    let scheme = |scheme: &str| {
+        let start = text.get(..scheme.len())?;
+        start
+            .eq_ignore_ascii_case(scheme)
+            .then(|| &text[scheme.len()..])
+    };
+    let web = scheme("https://").or_else(|| scheme("http://"));
+    !text.contains(|c: char| c.is_whitespace() || c.is_control())
+        && (web.is_some_and(host) || scheme("file:/").is_some())
 }
 
-/// The machines of a netrc file. `macdef` bodies and the `default` entry are passed over: a
-/// password for "everyone else" is not sent to whoever a package's URL names.
-fn netrc(text: &str) -> Vec<Credential> {
-    let mut found = Vec::new();
-    let mut lines = text.lines();
-    let mut open: Option<Credential> = None;
-    while let Some(line) = lines.next() {
-        let mut words = line.split_whitespace();
-        while let Some(word) = words.next() {
-            match word {
-                "machine" => {
-                    found.extend(open.take());
-                    let host = words.next().unwrap_or_default().to_owned();
-                    open = Some(Credential {
-                        host,
-                        user: String::new(),
-                        password: String::new(),
-                    });
-                }
-                "default" => found.extend(open.take()),
-                "login" | "password" => {
-                    let value = words.next().unwrap_or_default().to_owned();
-                    if let Some(open) = &mut open {
-                        if word == "login" {
-                            open.user = value
-                        } else {
-                            open.password = value
-                        }
-                    }
-                }
-                "account" => drop(words.next()),
-                "macdef" => {
-                    // A macro ends at an empty line.
-                    lines.by_ref().find(|line| line.trim().is_empty());
-                    break;
-                }
-                comment if comment.starts_with('#') => break,
-                _ => {}
-            }
-        }
+/// A setting that should be an address and is none.
+#[derive(Debug, thiserror::Error)]
+#[error(
+    "{setting} is `{}`: packages cannot be fetched from there",
+    shown(value)
+)]
+pub(crate) struct AddressError {
+    /// What it stands in, as people know it.
+    pub(crate) setting: &'static str,
+    pub(crate) value: String,
+}
+
+impl Hint for AddressError {
+    fn hint(&self) -> Option<String> {
+        Some("write a URL that begins with https://, http:// or file:///".to_owned())
     }
-    found.extend(open);
-    found.retain(|credential| !credential.host.is_empty());
-    found
+
+    fn exit_code(&self) -> u8 {
+        exit::BAD_INPUT
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn plain(credentials: &[Credential]) -> Vec<(&str, &str, &str)> {
-        credentials
-            .iter()
-            .map(|c| (&*c.host, &*c.user, &*c.password))
-            .collect()
+    #[test]
+    fn addresses_are_told_from_other_text() {
+        for text in [
+            "https://index.example.org/simple",
+            "HTTP://me:secret@[::1]:8080",
+            "file:///srv/debian",
+        ] {
+            assert!(is_address(text), "{text}");
+        }
+        for text in [
+            "",
+            "hello",
+            "ftp://x",
+            "htps://index.example.org",
+            "https://",
+            "https:///simple",
+            "http://user@/simple",
+            "http://a b",
+            "/srv/debian",
+            "é",
+        ] {
+            assert!(!is_address(text), "{text}");
+        }
     }
 
     #[test]
-    fn netrc_machines_are_read() {
-        let text = "# mine\nmachine a.example.org login me password secret\n\
-                    macdef init\nmachine fake login x password y\n\nmachine b.example.org\n\
-                    login you account z\npassword p\ndefault login anonymous password guest\n";
+    fn an_index_may_have_a_name() {
         assert_eq!(
-            plain(&netrc(text)),
-            [
-                ("a.example.org", "me", "secret"),
-                ("b.example.org", "you", "p")
-            ]
+            unnamed("mine=https://a.example.org"),
+            "https://a.example.org"
         );
-        assert_eq!(plain(&netrc("machine")), []);
-        assert_eq!(plain(&netrc("login x password y")), []);
+        for url in ["https://a.example.org/?b=c", "hello"] {
+            assert_eq!(unnamed(url), url);
+        }
     }
 
     #[test]
-    fn a_url_can_carry_a_login() {
-        let found = |url: &str| in_url(url).map(|c| (c.host, c.user, c.password));
-        let expect = |h: &str, u: &str, p: &str| Some((h.into(), u.into(), p.into()));
-        assert_eq!(
-            found("https://me:p%40ss@pkg.example.org:8443/simple"),
-            expect("pkg.example.org", "me", "p@ss")
-        );
-        assert_eq!(
-            found("https://token@pkg.example.org/"),
-            expect("pkg.example.org", "token", "")
-        );
-        assert_eq!(found("http://me:x@[::1]:80/"), expect("::1", "me", "x"));
-        assert_eq!(found("https://pkg.example.org/a@b"), None);
-        assert_eq!(found("not a url"), None);
+    fn a_wrong_address_is_named_without_its_login() {
+        let error = AddressError {
+            setting: "`--index`",
+            value: "ftp://me:secret@x".to_owned(),
+        };
+        let text = error.to_string();
+        assert!(text.starts_with("`--index` is `ftp://x`"), "{text}");
+        assert_eq!(error.exit_code(), exit::BAD_INPUT);
     }
 }

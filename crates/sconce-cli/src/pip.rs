@@ -1,6 +1,8 @@
 //! pip's own settings of this machine: its configuration files and variables, in pip's order.
 //! (pip documentation, "Configuration": global, user, `PIP_CONFIG_FILE`, environment.)
 
+mod conf;
+
 use std::collections::BTreeMap;
 use std::env;
 use std::path::PathBuf;
@@ -8,6 +10,7 @@ use std::path::PathBuf;
 use sconce_resolve::python::IndexSettings;
 
 use crate::places;
+use conf::options;
 
 /// The index settings that the machine's pip would use.
 pub(crate) fn settings() -> IndexSettings {
@@ -53,33 +56,6 @@ fn files() -> Vec<PathBuf> {
     files.extend(config_home().map(|folder| folder.join("pip/pip.conf")));
     files.extend(env::var_os("PIP_CONFIG_FILE").map(PathBuf::from));
     files
-}
-
-/// The options of `[global]` and `[install]` in a pip.conf. A value goes on in indented lines.
-fn options(text: &str) -> BTreeMap<String, String> {
-    let mut options: BTreeMap<String, String> = BTreeMap::new();
-    let mut counts = false;
-    let mut last: Option<String> = None;
-    for line in text.lines() {
-        let trimmed = line.trim();
-        if trimmed.is_empty() || trimmed.starts_with(['#', ';']) {
-            continue;
-        }
-        if let Some(section) = trimmed.strip_prefix('[').and_then(|s| s.strip_suffix(']')) {
-            counts = matches!(section, "global" | "install");
-            last = None;
-        } else if line.starts_with([' ', '\t']) && last.is_some() {
-            if let Some(value) = last.as_ref().and_then(|name| options.get_mut(name)) {
-                *value += " ";
-                *value += trimmed;
-            }
-        } else if let Some((name, value)) = trimmed.split_once(['=', ':']).filter(|_| counts) {
-            let name = name.trim().to_ascii_lowercase().replace('_', "-");
-            options.insert(name.clone(), value.trim().to_owned());
-            last = Some(name);
-        }
-    }
-    options
 }
 
 fn from_options(values: &BTreeMap<String, String>) -> IndexSettings {

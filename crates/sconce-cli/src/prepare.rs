@@ -15,7 +15,7 @@ use sconce_store::Store;
 use crate::args::{Global, Sources};
 use crate::background::Background;
 use crate::failure::{CliError, Result};
-use crate::network;
+use crate::network::{self, AddressError};
 use crate::places::{self, Places};
 use crate::progress::Drawn;
 use crate::project::Project;
@@ -56,6 +56,7 @@ impl Workshop<'_> {
 
     fn resolve(&self, previous: Option<Lock>, upgrade: bool) -> Result<Lock> {
         let (spec, config) = (&self.project.spec, &self.places.config);
+        self.check_addresses()?;
         let index = IndexSettings {
             index_url: first([&self.sources.index, &spec.python.index, &config.index]),
             extra_index_urls: first_list([
@@ -93,7 +94,7 @@ impl Workshop<'_> {
             upgrade,
             inputs: self.project.inputs,
         };
-        let fetcher = network::fetcher(self.global.offline, &self.addresses(&input))?;
+        let fetcher = network::fetcher(self.global.offline, &self.addresses())?;
         let keyring = config
             .keyring
             .as_ref()
@@ -130,6 +131,7 @@ impl Workshop<'_> {
             uv: UvSource {
                 path_uv: places::program("uv"),
                 pip,
+                offline: self.global.offline,
             },
             pip_index: match crate::pip::uv_is_configured() {
                 true => IndexSettings::default(),
@@ -140,25 +142,84 @@ impl Workshop<'_> {
         Ok(sconce_resolve::lock(&input, &env, self.progress)?)
     }
 
-    /// The addresses in force, for the logins that they may carry.
-    fn addresses(&self, input: &LockInput) -> Vec<String> {
-        let index = &input.index;
+    /// Every address that is named anywhere, for the logins that it may carry.
+    fn addresses(&self) -> Vec<String> {
+        let (spec, config) = (&self.project.spec, &self.places.config);
         let pip = crate::pip::settings();
-        index
-            .index_url
-            .iter()
-            .chain(&index.extra_index_urls)
-            .chain(&pip.index_url)
-            .chain(&pip.extra_index_urls)
-            .chain(&input.mirror.main)
-            .chain(&input.mirror.security)
+        let one = [
+            &self.sources.index,
+            &self.sources.mirror,
+            &spec.python.index,
+            &spec.system.mirror,
+            &spec.system.security_mirror,
+            &config.index,
+            &config.mirror,
+            &config.security_mirror,
+            &pip.index_url,
+        ];
+        let several = [
+            &self.sources.extra_index,
+            &spec.python.extra_index,
+            &config.extra_index,
+            &pip.extra_index_urls,
+        ];
+        let variables = network::uv_indexes().into_iter().map(|(_, value)| value);
+        one.into_iter()
+            .flatten()
+            .chain(several.into_iter().flatten())
             .cloned()
-            .chain(
-                ["UV_DEFAULT_INDEX", "UV_INDEX_URL"]
-                    .iter()
-                    .filter_map(|n| std::env::var(n).ok()),
-            )
+            .chain(variables)
             .collect()
+    }
+
+    /// Whether the settings that count are addresses: uv takes any text for an index, and then
+    /// says that no package is there.
+    fn check_addresses(&self) -> Result<()> {
+        let (spec, config) = (&self.project.spec, &self.places.config);
+        let mirror = [
+            ("`--mirror`", &self.sources.mirror),
+            ("`[system] mirror`", &spec.system.mirror),
+            ("`mirror` in config.toml", &config.mirror),
+        ];
+        let security = [
+            ("`[system] security-mirror`", &spec.system.security_mirror),
+            ("`security-mirror` in config.toml", &config.security_mirror),
+        ];
+        let index = [
+            ("`--index`", &self.sources.index),
+            ("`[python] index`", &spec.python.index),
+            ("`index` in config.toml", &config.index),
+        ];
+        let extra = [
+            ("`--extra-index`", &self.sources.extra_index),
+            ("`[python] extra-index`", &spec.python.extra_index),
+            ("`extra-index` in config.toml", &config.extra_index),
+        ];
+        let mut indexes: Vec<(&'static str, String)> = set(index).into_iter().collect();
+        if let Some((setting, list)) = extra.into_iter().find(|(_, list)| !list.is_empty()) {
+            indexes.extend(list.iter().map(|value| (setting, value.clone())));
+        }
+        if indexes.is_empty() {
+            indexes = network::uv_indexes();
+        }
+        if indexes.is_empty() && !crate::pip::uv_is_configured() {
+            let pip = crate::pip::settings();
+            let extra = pip.extra_index_urls.into_iter();
+            let main = pip.index_url.filter(|value| !value.is_empty());
+            indexes.extend(main.map(|value| ("pip's `index-url`", value)));
+            indexes.extend(extra.map(|value| ("pip's `extra-index-url`", value)));
+        }
+        // uv takes a folder that is laid out like an index, too.
+        let folder = &self.project.folder;
+        indexes.retain(|(_, value)| value.is_empty() || !folder.join(value).is_dir());
+        let mirrors = set(mirror).into_iter().chain(set(security));
+        match mirrors
+            .chain(indexes)
+            .find(|(_, value)| !network::is_address(value))
+        {
+            Some((setting, value)) => Err(AddressError { setting, value }.into()),
+            None => Ok(()),
+        }
     }
 
     /// The environment that `lock` describes, fetching what the store does not have.
@@ -183,22 +244,7 @@ impl Workshop<'_> {
             }
             .into());
         }
-        let pip = crate::pip::settings();
-        let config = &self.places.config;
-        let mut addresses: Vec<String> = pip
-            .index_url
-            .into_iter()
-            .chain(pip.extra_index_urls)
-            .collect();
-        addresses.extend(config.index.iter().chain(&config.extra_index).cloned());
-        addresses.extend(
-            self.sources
-                .index
-                .iter()
-                .chain(&self.sources.extra_index)
-                .cloned(),
-        );
-        let fetcher = network::fetcher(self.global.offline, &addresses)?;
+        let fetcher = network::fetcher(self.global.offline, &self.addresses())?;
         background.start(self.project, self.places);
         let manifest = assemble(lock, self.store, &fetcher, self.progress)?;
         self.progress.finish();
@@ -208,6 +254,14 @@ impl Workshop<'_> {
 
 fn first<const N: usize>(values: [&Option<String>; N]) -> Option<String> {
     values.into_iter().flatten().next().cloned()
+}
+
+/// The first setting that is there, with its name.
+fn set<const N: usize>(
+    settings: [(&'static str, &Option<String>); N],
+) -> Option<(&'static str, String)> {
+    let mut settings = settings.into_iter();
+    settings.find_map(|(name, value)| Some((name, value.clone()?)))
 }
 
 fn first_list<const N: usize>(values: [&Vec<String>; N]) -> Vec<String> {

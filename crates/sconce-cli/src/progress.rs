@@ -1,21 +1,34 @@
 //! Progress for people: one live line on a terminal, plain lines elsewhere, nothing with --quiet.
 
-use std::io::Write;
-use std::sync::Mutex;
-use std::time::Duration;
+mod line;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use std::collections::BTreeSet;
+use std::io::Write as _;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
 use sconce_schema::{Bytes, Progress};
 
 use crate::style::Style;
+use line::Download;
+
+/// Time between two drawings of the live line.
+const DRAW_EVERY: Duration = Duration::from_millis(100);
+/// A stage that was shorter and fetched nothing is not worth a line that stays.
+const WORTH_A_LINE: Duration = Duration::from_millis(50);
 
 /// Draws on standard error.
 pub(crate) struct Drawn {
     mode: Mode,
     style: Style,
-    stage: Mutex<Stage>,
+    stage: Mutex<Option<Stage>>,
+    /// What is under way, the oldest first, as it is shown. A lock of its own, as the live line
+    /// reads it while it is drawn.
+    under_way: Arc<Mutex<Vec<String>>>,
 }
 
+#[derive(Clone, Copy, PartialEq, Eq)]
 enum Mode {
     Quiet,
     Plain,
@@ -27,8 +40,9 @@ struct Stage {
     name: String,
     bar: Option<ProgressBar>,
     bytes: u64,
-    items: u64,
-    began: std::time::Instant,
+    /// What brought bytes.
+    items: BTreeSet<String>,
+    began: Instant,
 }
 
 impl Drawn {
@@ -39,116 +53,143 @@ impl Drawn {
             (false, true) => Mode::Live,
             (false, false) => Mode::Plain,
         };
-        let stage = Mutex::new(Stage {
-            name: String::new(),
-            bar: None,
-            bytes: 0,
-            items: 0,
-            began: std::time::Instant::now(),
-        });
         Self {
             mode,
             style: Style::for_stderr(),
-            stage,
+            stage: Mutex::default(),
+            under_way: Arc::default(),
         }
     }
 
     /// Ends the stage that is under way with a line that stays.
     pub(crate) fn finish(&self) {
-        self.end(&mut self.lock());
+        self.end(held(&self.stage).take());
+        held(&self.under_way).clear();
     }
 
-    fn lock(&self) -> std::sync::MutexGuard<'_, Stage> {
-        // A panic while drawing must not turn into a second one.
-        self.stage
-            .lock()
-            .unwrap_or_else(std::sync::PoisonError::into_inner)
-    }
-
-    fn end(&self, stage: &mut Stage) {
-        if let Some(bar) = stage.bar.take() {
+    fn end(&self, stage: Option<Stage>) {
+        let Some(stage) = stage else { return };
+        if let Some(bar) = stage.bar {
             bar.finish_and_clear();
         }
-        if stage.name.is_empty() {
-            return;
-        }
-        let seconds = stage.began.elapsed().as_secs_f64();
-        let mut line = format!("{:<9}", stage.name);
-        if stage.bytes > 0 {
-            let rate = Bytes((stage.bytes as f64 / seconds.max(0.001)) as u64);
-            let plural = if stage.items == 1 { "" } else { "s" };
-            line += &format!(
-                "{} package{plural}, {}, {rate}/s, ",
-                stage.items,
-                Bytes(stage.bytes)
-            );
-        }
-        line += &format!("{seconds:.1} s");
-        self.line(&line);
-        stage.name.clear();
+        let (took, name) = (stage.began.elapsed(), stage.name);
+        let seconds = line::seconds(took);
+        let figures = match stage.items.len() {
+            // A log has the time of each line.
+            0 if self.mode == Mode::Plain || took < WORTH_A_LINE => return,
+            0 => seconds,
+            count => {
+                let rate = stage.bytes as f64 / took.as_secs_f64().max(0.001);
+                format!(
+                    "{count} package{}, {}, {}/s, {seconds}",
+                    if count == 1 { "" } else { "s" },
+                    Bytes(stage.bytes),
+                    Bytes(rate as u64)
+                )
+            }
+        };
+        self.line(&format!("{name:<width$}{figures}", width = line::NAME));
     }
 
     fn line(&self, text: &str) {
-        if !matches!(self.mode, Mode::Quiet) {
+        if self.mode != Mode::Quiet {
             let _ = writeln!(std::io::stderr(), "{}", self.style.dim(text));
         }
     }
+
+    /// The live line of a stage.
+    fn bar(&self, name: &str, total: Option<u64>) -> ProgressBar {
+        let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr());
+        let (name, style) = (name.to_owned(), self.style);
+        let under_way = Arc::clone(&self.under_way);
+        let draw = move |state: &ProgressState, out: &mut dyn std::fmt::Write| {
+            // The last column stays free: some terminals go on to the next line there.
+            let width = usize::from(style.for_reports().width.saturating_sub(1));
+            let item = held(&under_way).first().cloned().unwrap_or_default();
+            let (text, item) = match (state.pos(), total) {
+                (0, None) => line::waiting(&name, state.elapsed(), &item, width),
+                (done, total) => {
+                    let rate = Some(state.per_sec()).filter(|rate| *rate >= 1.0);
+                    let at = Download {
+                        done,
+                        total,
+                        rate: rate.map(|rate| rate as u64),
+                        // Never nothing, as something is left.
+                        left: rate.map(|_| state.eta().max(Duration::from_secs(1))),
+                    };
+                    line::download(&name, at, &item, width)
+                }
+            };
+            let _ = write!(out, "{text}");
+            if !item.is_empty() {
+                let _ = write!(out, "  {}", style.dim(&item));
+            }
+        };
+        if let Ok(style) = ProgressStyle::with_template("{line}") {
+            bar.set_style(style.with_key("line", draw));
+        }
+        bar.enable_steady_tick(DRAW_EVERY);
+        bar
+    }
+}
+
+/// A panic while drawing must not turn into a second one.
+fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Progress for Drawn {
     fn stage(&self, name: &str, total_bytes: Option<u64>) {
-        let mut stage = self.lock();
-        self.end(&mut stage);
-        *stage = Stage {
+        let mut stage = held(&self.stage);
+        self.end(stage.take());
+        if self.mode == Mode::Plain {
+            let of = total_bytes.map(|total| format!("{} ", Bytes(total)));
+            self.line(&format!(
+                "{name:<width$}{}...",
+                of.unwrap_or_default(),
+                width = line::NAME
+            ));
+        }
+        *stage = Some(Stage {
             name: name.to_owned(),
-            bar: None,
+            bar: (self.mode == Mode::Live).then(|| self.bar(name, total_bytes)),
             bytes: 0,
-            items: 0,
-            began: std::time::Instant::now(),
-        };
-        if matches!(self.mode, Mode::Plain) {
-            let of = total_bytes
-                .map(|total| format!(" {}", Bytes(total)))
-                .unwrap_or_default();
-            self.line(&format!("{name}{of} ..."));
-        }
-        if matches!(self.mode, Mode::Live) {
-            let bar = ProgressBar::with_draw_target(total_bytes, ProgressDrawTarget::stderr());
-            let template = match total_bytes {
-                Some(_) => {
-                    "{prefix:9} {bar:28} {binary_bytes} of {binary_total_bytes}  \
-                     {binary_bytes_per_sec}  {eta} left  {msg:.dim}"
-                }
-                None => "{prefix:9} {spinner} {elapsed}  {msg:.dim}",
-            };
-            if let Ok(style) = ProgressStyle::with_template(template) {
-                bar.set_style(style.progress_chars("━╸ "));
-            }
-            bar.set_prefix(name.to_owned());
-            bar.enable_steady_tick(Duration::from_millis(100));
-            stage.bar = Some(bar);
-        }
+            items: BTreeSet::new(),
+            began: Instant::now(),
+        });
     }
 
     fn advance(&self, name: &str, bytes: u64) {
-        let mut stage = self.lock();
-        stage.bytes += bytes;
-        if let Some(bar) = &stage.bar {
-            bar.inc(bytes);
-            bar.set_message(name.to_owned());
+        if self.mode == Mode::Quiet {
+            return;
+        }
+        let name = line::package(name);
+        let mut under_way = held(&self.under_way);
+        if !under_way.contains(&name) {
+            under_way.push(name.clone());
+        }
+        drop(under_way);
+        if let Some(stage) = &mut *held(&self.stage)
+            && bytes > 0
+        {
+            stage.bytes += bytes;
+            stage.items.insert(name);
+            if let Some(bar) = &stage.bar {
+                bar.inc(bytes);
+            }
         }
     }
 
-    fn done(&self, _: &str) {
-        self.lock().items += 1;
+    fn done(&self, name: &str) {
+        let name = line::package(name);
+        held(&self.under_way).retain(|item| *item != name);
     }
 
     fn note(&self, text: &str) {
-        let stage = self.lock();
-        if let Some(bar) = &stage.bar {
-            bar.suspend(|| self.line(text));
-        } else {
-            self.line(text);
+        let stage = held(&self.stage);
+        match stage.as_ref().and_then(|stage| stage.bar.as_ref()) {
+            Some(bar) => bar.suspend(|| self.line(text)),
+            None => self.line(text),
         }
     }
 }

@@ -1,7 +1,7 @@
 //! From a lock to trees that can be laid over each other.
 
 use std::path::{Path, PathBuf};
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 
 use sconce_schema::lock::{Deb, Lock, Wheel};
@@ -97,6 +97,45 @@ impl Needs<'_> {
             .sum::<u64>()
             + self.debs.iter().map(|deb| deb.size).sum::<u64>()
     }
+
+    /// [`Needs::bytes`] if no size is missing.
+    fn bytes_if_known(&self) -> Option<u64> {
+        let known = self.wheels.iter().all(|wheel| wheel.size.is_some());
+        known.then(|| self.bytes())
+    }
+}
+
+/// Tells a further stage when all bytes have arrived: what is left then is to unpack the last of
+/// them.
+struct Arriving<'a> {
+    progress: &'a dyn Progress,
+    /// Bytes that are still to come; 0 from the beginning where that is not known.
+    left: AtomicU64,
+}
+
+impl Progress for Arriving<'_> {
+    fn stage(&self, stage: &str, total_bytes: Option<u64>) {
+        self.progress.stage(stage, total_bytes);
+    }
+
+    fn advance(&self, name: &str, bytes: u64) {
+        self.progress.advance(name, bytes);
+        let rest = |left: u64| Some(left.saturating_sub(bytes));
+        let before = self
+            .left
+            .fetch_update(Ordering::Relaxed, Ordering::Relaxed, rest);
+        if before.is_ok_and(|left| 0 < left && left <= bytes) {
+            self.progress.stage("assemble", None);
+        }
+    }
+
+    fn done(&self, name: &str) {
+        self.progress.done(name);
+    }
+
+    fn note(&self, text: &str) {
+        self.progress.note(text);
+    }
 }
 
 /// What `lock` needs that `store` does not have. Looks at folder names only.
@@ -172,7 +211,16 @@ pub fn assemble(
     fetcher: &Fetcher,
     progress: &dyn Progress,
 ) -> Result<ImageManifest, AssembleError> {
-    progress.stage("fetch", Some(needs(lock, store).bytes()));
+    let missing = needs(lock, store);
+    let total = missing.bytes_if_known();
+    match total {
+        Some(0) => progress.stage("assemble", None),
+        total => progress.stage("fetch", total),
+    }
+    let progress = &Arriving {
+        progress,
+        left: AtomicU64::new(total.unwrap_or(0)),
+    };
     // Wheels are bound by inflating and writing, debs by xz: together they fill the cores.
     let (system, wheels) = thread::scope(|scope| {
         let system = scope.spawn(|| system_tree(lock, store, fetcher, progress));
@@ -265,6 +313,7 @@ fn system_tree(
         release: lock.target.release.clone(),
         source,
     };
+    progress.advance(&lock.target.release, 0);
     let built = store.build_tree(SYSTEM, &key, |root: &Path| {
         system::prepare(root).map_err(wrong)?;
         for (deb, file) in lock.debs.iter().zip(&debs) {
@@ -276,6 +325,7 @@ fn system_tree(
         }
         system::configure(root, &lock.target.python, &lock.target.architecture).map_err(wrong)
     });
+    progress.done(&lock.target.release);
     built.map_err(|error| match error {
         BuildError::Store(error) => error.into(),
         BuildError::Build(error) => error,

@@ -108,6 +108,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
                 .map(|f| f.join("uv"))
                 .find(|p| p.is_file()),
             pip: Some(vec!["python3".into(), "-m".into(), "pip".into()]),
+            offline: false,
         },
         path_folders,
         environment: std::env::vars_os().collect(),

@@ -1,14 +1,38 @@
 //! What the resolver reads from elsewhere, behind a trait, so that tests need no network.
 
+use std::time::SystemTime;
+
 use sconce_schema::Sha256;
 use sconce_store::Store;
-use sconce_store::fetch::{FetchError, Fetcher};
+use sconce_store::fetch::{FetchError, Fetcher, shown};
+
+use crate::kept::{self, Kept};
+
+/// A document whose bytes change under one address.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Latest {
+    /// Its bytes.
+    pub bytes: Vec<u8>,
+    /// When they were fetched, if that was not now: there is no network, and these are the last
+    /// ones.
+    pub kept_since: Option<SystemTime>,
+}
 
 /// A source of documents.
 pub trait Documents: Send + Sync {
     /// The bytes under `url`, at most `limit_bytes` of them. A document that the server does not
     /// have is [`FetchError::NotFound`].
     fn get(&self, url: &str, limit_bytes: u64) -> Result<Vec<u8>, FetchError>;
+
+    /// The bytes under a `url` where they change, as [`Documents::get`]; without network the last
+    /// ones that it gave. They have not been checked.
+    fn latest(&self, url: &str, limit_bytes: u64) -> Result<Latest, FetchError> {
+        let bytes = self.get(url, limit_bytes)?;
+        Ok(Latest {
+            bytes,
+            kept_since: None,
+        })
+    }
 
     /// The size of what is under `url`, where it can be had without its bytes.
     fn size(&self, url: &str) -> Option<u64> {
@@ -38,13 +62,62 @@ pub struct StoreDocuments<'a> {
     pub store: &'a Store,
 }
 
+impl StoreDocuments<'_> {
+    fn by_address(&self) -> Kept {
+        Kept::at(kept::folder(self.store.root()))
+    }
+}
+
 impl Documents for StoreDocuments<'_> {
     fn get(&self, url: &str, limit_bytes: u64) -> Result<Vec<u8>, FetchError> {
         self.fetcher.get(url, limit_bytes)
     }
 
+    fn latest(&self, url: &str, limit_bytes: u64) -> Result<Latest, FetchError> {
+        let kept = self.by_address();
+        match self.get(url, limit_bytes) {
+            Ok(bytes) => {
+                kept.put(url, Some(&bytes));
+                Ok(Latest {
+                    bytes,
+                    kept_since: None,
+                })
+            }
+            Err(FetchError::Offline { url: named }) => {
+                let found = kept.get(url).ok_or(FetchError::Offline { url: named })?;
+                let bytes = found.bytes.ok_or_else(|| FetchError::NotFound {
+                    url: shown(url),
+                    status: 404,
+                })?;
+                Ok(Latest {
+                    bytes,
+                    kept_since: Some(found.asked),
+                })
+            }
+            Err(error) => {
+                if matches!(error, FetchError::NotFound { .. }) {
+                    kept.put(url, None);
+                }
+                Err(error)
+            }
+        }
+    }
+
     fn size(&self, url: &str) -> Option<u64> {
-        self.fetcher.size(url).ok().flatten()
+        // The size is kept like a document of its own.
+        let (kept, name) = (self.by_address(), format!("size of {}", shown(url)));
+        match self.fetcher.size(url) {
+            Ok(size) => {
+                let size = size?;
+                kept.put(&name, Some(size.to_string().as_bytes()));
+                Some(size)
+            }
+            Err(FetchError::Offline { .. }) => String::from_utf8(kept.get(&name)?.bytes?)
+                .ok()?
+                .parse()
+                .ok(),
+            Err(_) => None,
+        }
     }
 
     fn kept(&self, sha256: &Sha256) -> Option<Vec<u8>> {
@@ -64,6 +137,67 @@ pub(crate) fn sha256(bytes: &[u8]) -> Sha256 {
 }
 
 #[cfg(test)]
+mod tests {
+    use super::*;
+    use sconce_store::fetch::FetchConfig;
+    use std::io::{Read as _, Write as _};
+
+    /// A server that gives every request the next of these answers.
+    fn serve(answers: Vec<&'static str>) -> String {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        std::thread::spawn(move || {
+            for answer in answers {
+                let (mut stream, _) = listener.accept().unwrap();
+                let _ = stream.read(&mut [0; 4096]);
+                let _ = stream.write_all(answer.as_bytes());
+            }
+        });
+        format!("http://{address}")
+    }
+
+    #[test]
+    fn without_network_the_last_answer_serves() {
+        let base = serve(vec![
+            "HTTP/1.1 200 OK\r\nContent-Length: 3\r\nConnection: close\r\n\r\nold",
+            "HTTP/1.1 200 OK\r\nContent-Length: 3\r\nConnection: close\r\n\r\nnew",
+            "HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+            "HTTP/1.1 200 OK\r\nContent-Length: 77\r\nConnection: close\r\n\r\n",
+        ]);
+        let (there, gone) = (format!("{base}/there"), format!("{base}/gone"));
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path()).unwrap();
+        let fetcher = |offline| {
+            Fetcher::new(FetchConfig {
+                offline,
+                ..FetchConfig::default()
+            })
+            .unwrap()
+        };
+        let (online, offline) = (fetcher(false), fetcher(true));
+        let documents = |fetcher| StoreDocuments {
+            fetcher,
+            store: &store,
+        };
+        let error = documents(&offline).latest(&there, 9).unwrap_err();
+        assert!(matches!(error, FetchError::Offline { .. }), "{error}");
+        for bytes in [b"old", b"new"] {
+            let latest = documents(&online).latest(&there, 9).unwrap();
+            assert_eq!((&latest.bytes[..], latest.kept_since), (&bytes[..], None));
+        }
+        assert!(documents(&online).latest(&gone, 9).is_err());
+        assert_eq!(documents(&online).size(&there), Some(77));
+        let latest = documents(&offline).latest(&there, 9).unwrap();
+        assert_eq!(latest.bytes, b"new");
+        assert!(latest.kept_since.is_some());
+        let error = documents(&offline).latest(&gone, 9).unwrap_err();
+        assert!(matches!(error, FetchError::NotFound { .. }), "{error}");
+        assert_eq!(documents(&offline).size(&there), Some(77));
+        assert_eq!(documents(&offline).size(&gone), None);
+    }
+}
+
+#[cfg(test)]
 pub(crate) mod memory {
     use super::*;
     use std::collections::BTreeMap;
@@ -75,6 +209,8 @@ pub(crate) mod memory {
         pub(crate) documents: BTreeMap<String, Vec<u8>>,
         pub(crate) asked: Mutex<Vec<String>>,
         pub(crate) cache: Mutex<BTreeMap<Sha256, Vec<u8>>>,
+        /// Without network: documents are from then.
+        pub(crate) kept_since: Option<SystemTime>,
     }
 
     /// The base address of the test archive's main half, and of its security half.
@@ -135,6 +271,14 @@ pub(crate) mod memory {
                 });
             }
             Ok(bytes.clone())
+        }
+
+        fn latest(&self, url: &str, limit_bytes: u64) -> Result<Latest, FetchError> {
+            let bytes = self.get(url, limit_bytes)?;
+            Ok(Latest {
+                bytes,
+                kept_since: self.kept_since,
+            })
         }
 
         fn kept(&self, sha256: &Sha256) -> Option<Vec<u8>> {

@@ -4,9 +4,10 @@
 pub mod debian;
 mod documents;
 mod error;
+mod kept;
 mod lock;
 pub mod python;
 
-pub use documents::{Documents, StoreDocuments};
+pub use documents::{Documents, Latest, StoreDocuments};
 pub use error::ResolveError;
 pub use lock::{LockEnv, LockInput, RELEASES, lock};

@@ -30,6 +30,10 @@ const KEYRINGS: [&str; 2] = [
     "/usr/share/keyrings/debian-archive-keyring.gpg",
 ];
 
+/// What resolving waits for, as it is shown.
+const LISTS: &str = "Debian's package lists";
+const PACKAGES: &str = "Python packages";
+
 /// What is to be locked: the spec's values, flags already merged into them.
 #[derive(Debug, Clone)]
 pub struct LockInput {
@@ -111,7 +115,9 @@ pub fn lock(
             && previous.target.architecture == input.architecture;
         same && !input.upgrade
     });
-    progress.stage("resolve", None);
+    if input.requirements.is_empty() {
+        progress.stage("resolve", None);
+    }
     std::thread::scope(|scope| {
         // The interpreter is known as soon as the indexes are read. Until then this thread sees
         // to uv, afterwards Debian's packages are resolved beside it.
@@ -121,13 +127,18 @@ pub fn lock(
                 return Ok(Vec::new());
             }
             let uv = uv::find(&env.uv, env.store, &env.environment, progress)?;
-            let Ok((python, target)) = receive.recv() else {
+            progress.stage("resolve", None);
+            progress.advance(LISTS, 0);
+            let received = receive.recv();
+            progress.done(LISTS);
+            let Ok((python, target)) = received else {
                 // The other thread failed and says why.
                 return Ok(Vec::new());
             };
             let compile = Compile {
                 uv: &uv,
                 folder: &input.folder,
+                cache: &env.store.root().join("cache").join("uv"),
                 environment: &env.environment,
                 index: &input.index,
                 pip_index: &env.pip_index,
@@ -135,8 +146,10 @@ pub fn lock(
                 target,
                 keep: previous.map_or(&[], |lock| &lock.wheels),
             };
+            progress.advance(PACKAGES, 0);
             let mut wheels = compile.run(&input.requirements)?;
             add_sizes(&mut wheels, env.documents);
+            progress.done(PACKAGES);
             Ok(wheels)
         });
         let debian = resolve_debian(input, env, codename, machine, previous, progress, send);

@@ -7,7 +7,7 @@ pub trait Progress: Send + Sync {
     /// A stage begins: a word for people (`"resolve"`, `"download"`, `"unpack"`) and how many
     /// bytes it will take in, where that is known.
     fn stage(&self, stage: &str, total_bytes: Option<u64>);
-    /// `bytes` more of `name` have arrived and been worked on.
+    /// `bytes` more of `name` have arrived and been worked on; 0: it is being worked on.
     fn advance(&self, name: &str, bytes: u64);
     /// `name` is complete.
     fn done(&self, name: &str);

@@ -91,8 +91,8 @@ impl fmt::Display for Bytes {
         }
         let mut value = self.0 as f64 / 1024.0;
         let mut unit = 0;
-        // 1023.95 would print as 1024.0 of the smaller unit.
-        while value >= 1023.95 && unit + 1 < UNITS.len() {
+        // 1023.5 would print as 1024 of the smaller unit.
+        while value >= 1023.5 && unit + 1 < UNITS.len() {
             value /= 1024.0;
             unit += 1;
         }
@@ -401,6 +401,8 @@ mod tests {
             (0, "0 B"),
             (1023, "1023 B"),
             (1024, "1 KiB"),
+            (1_048_063, "1023 KiB"),
+            (1_048_064, "1.0 MiB"),
             (1536, "1.5 KiB"),
             ((1 << 20) - 1, "1.0 MiB"),
             (512 << 20, "512 MiB"),

@@ -16,7 +16,17 @@ pub use accounts::{PLAIN_HOME, PLAIN_ID, PLAIN_NAME};
 use files::{link, make_dir, read, set_mode, write};
 
 /// Counts up whenever the same packages would give a different tree.
-pub(crate) const BUILDER: u32 = 1;
+pub(crate) const BUILDER: u32 = 2;
+
+/// The plain user's: a shell that says where it is, and nothing else. Colours as everywhere in
+/// Sconce: not with `NO_COLOR` (no-color.org), not on a dumb terminal.
+const BASHRC: &str = r#"if [ -n "$NO_COLOR" ] || [ "$TERM" = dumb ]; then
+  PS1='\h \w \$ '
+else
+  PS1='\[\e[2m\]\h\[\e[0m\] \w \$ '
+  alias ls='ls --color=auto'
+fi
+"#;
 
 /// Why a root file system could not be made.
 #[derive(Debug, thiserror::Error)]
@@ -113,9 +123,7 @@ fn defaults(root: &Path) -> Result<(), SystemError> {
     for name in ["hosts", "hostname", "resolv.conf"] {
         write(&root.join("etc").join(name), "", 0o644)?;
     }
-    // A shell that says where it is, and nothing else.
-    let bashrc = "PS1='\\[\\e[2m\\]\\h\\[\\e[0m\\] \\w \\$ '\nalias ls='ls --color=auto'\n";
-    write(&root.join("home/sconce/.bashrc"), bashrc, 0o644)
+    write(&root.join("home/sconce/.bashrc"), BASHRC, 0o644)
 }
 
 /// `/opt/venv` with no package in it: every wheel brings its own files as a layer above.
@@ -135,4 +143,32 @@ fn virtual_environment(root: &Path, python: &str) -> Result<(), SystemError> {
     }
     make_dir(&venv.join(format!("lib/python{python}/site-packages")))?;
     link("lib", &venv.join("lib64"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::BASHRC;
+    use std::process::Command;
+
+    #[test]
+    fn the_prompt_has_colour_unless_it_is_not_wanted() {
+        let prompt = |name: &str, value: &str| {
+            let script = format!("{BASHRC}\nprintf %s \"$PS1\"; alias");
+            let mut bash = Command::new("bash");
+            bash.args(["--norc", "-c", &script]);
+            let bash = bash.env_clear().env("TERM", "xterm").env(name, value);
+            String::from_utf8(bash.output().unwrap().stdout).unwrap()
+        };
+        for (name, value, colour) in [
+            ("NO_COLOR", "", true),
+            ("NO_COLOR", "1", false),
+            ("TERM", "dumb", false),
+            ("TERM", "xterm-256color", true),
+        ] {
+            let text = prompt(name, value);
+            assert!(text.starts_with(r"\"), "{text}");
+            assert_eq!(text.contains(r"\e["), colour, "{name}={value}: {text}");
+            assert_eq!(text.contains("--color"), colour, "{name}={value}: {text}");
+        }
+    }
 }

@@ -7,7 +7,7 @@ use sconce_schema::{Hint, Progress, Sha256, exit};
 use sconce_store::fetch::{FetchError, shown};
 
 use super::openpgp::{SignatureError, Verifier, open_clearsigned};
-use super::release::{Release, ReleaseError, ReleaseFile};
+use super::release::{Release, ReleaseError, ReleaseFile, show_date};
 use super::sources::{Mirrors, Security};
 use crate::documents::{Documents, sha256};
 
@@ -27,6 +27,14 @@ pub struct Suite {
     pub base: String,
     /// Its index for one architecture.
     pub packages: String,
+}
+
+/// How old the release file of a suite is that was not fetched now.
+struct Age {
+    /// When it was fetched.
+    fetched: SystemTime,
+    /// Its suite and what its signed text says of its time.
+    says: String,
 }
 
 /// Why the archive cannot be used.
@@ -134,7 +142,7 @@ impl Archive<'_> {
                 matches!(mirrors.security, Security::Guessed(_)),
             ),
         ];
-        let suites: Vec<Result<Option<Suite>, ArchiveError>> = std::thread::scope(|scope| {
+        let suites: Vec<_> = std::thread::scope(|scope| {
             let threads: Vec<_> = wanted
                 .iter()
                 .map(|(name, base, is_guess)| {
@@ -159,31 +167,58 @@ impl Archive<'_> {
                 })
                 .collect()
         });
-        suites.into_iter().filter_map(Result::transpose).collect()
+        let suites: Result<Vec<_>, _> = suites.into_iter().filter_map(Result::transpose).collect();
+        let (suites, ages): (Vec<_>, Vec<_>) = suites?.into_iter().unzip();
+        self.tell_age(&ages.into_iter().flatten().collect::<Vec<_>>());
+        Ok(suites)
     }
 
-    fn suite(&self, name: &str, base: &str, architecture: &str) -> Result<Suite, ArchiveError> {
+    /// Says that package lists are not of today.
+    fn tell_age(&self, ages: &[Age]) {
+        let Some(oldest) = ages.iter().map(|age| age.fetched).min() else {
+            return;
+        };
+        let says: Vec<&str> = ages.iter().map(|age| age.says.as_str()).collect();
+        self.progress.note(&format!(
+            "offline: Debian's package lists are those of {}: {}",
+            show_date(oldest),
+            says.join(", ")
+        ));
+    }
+
+    fn suite(
+        &self,
+        name: &str,
+        base: &str,
+        architecture: &str,
+    ) -> Result<(Suite, Option<Age>), ArchiveError> {
         let folder = format!("{base}/dists/{name}");
         let url = format!("{folder}/InRelease");
-        let message = self
+        let latest = self
             .documents
-            .get(&url, RELEASE_LIMIT_BYTES)
+            .latest(&url, RELEASE_LIMIT_BYTES)
             .map_err(|source| ArchiveError::Fetch {
                 what: "release file",
                 source,
             })?;
-        let text = open_clearsigned(&message, self.keyring, self.verifier).map_err(|source| {
-            ArchiveError::Signature {
-                url: shown(&url),
-                source,
-            }
-        })?;
+        let text =
+            open_clearsigned(&latest.bytes, self.keyring, self.verifier).map_err(|source| {
+                ArchiveError::Signature {
+                    url: shown(&url),
+                    source,
+                }
+            })?;
         let wrong = |source| ArchiveError::Release {
             url: shown(&url),
             source,
         };
         let release = Release::parse(&text).map_err(wrong)?;
-        release.check(name, self.now).map_err(wrong)?;
+        let believed = release.check(name, self.now);
+        let expired = matches!(believed, Err(ReleaseError::Expired { .. }));
+        // Without network there is no newer one: how old it is is said, and the person decides.
+        if !(expired && latest.kept_since.is_some()) {
+            believed.map_err(wrong)?;
+        }
         let plain = release
             .file(&format!("main/binary-{architecture}/Packages"))
             .map_err(wrong)?;
@@ -191,12 +226,23 @@ impl Archive<'_> {
             .file(&format!("main/binary-{architecture}/Packages.xz"))
             .map_err(wrong)?;
         let packages = self.index(&folder, &release, plain, packed)?;
-        self.progress.done(name);
-        Ok(Suite {
+        let age = latest.kept_since.map(|fetched| {
+            let date = show_date(release.date);
+            let says = match release.valid_until.filter(|_| expired) {
+                Some(until) => format!(
+                    "{name} of {date}, which was valid until {}",
+                    show_date(until)
+                ),
+                None => format!("{name} of {date}"),
+            };
+            Age { fetched, says }
+        });
+        let suite = Suite {
             name: name.to_owned(),
             base: base.to_owned(),
             packages,
-        })
+        };
+        Ok((suite, age))
     }
 
     /// The decompressed index. It is kept decompressed: that costs some disk and saves, each
@@ -306,10 +352,32 @@ mod tests {
     const NOW: u64 = 1_795_040_263 + 24 * 3600;
     const INDEX: &str = "https://deb.example.org/debian/dists/trixie/main/binary-amd64";
 
+    /// The notes that were made.
+    #[derive(Default)]
+    struct Notes(std::sync::Mutex<Vec<String>>);
+
+    impl Progress for Notes {
+        fn stage(&self, _: &str, _: Option<u64>) {}
+        fn advance(&self, _: &str, _: u64) {}
+        fn done(&self, _: &str) {}
+        fn note(&self, text: &str) {
+            self.0.lock().unwrap().push(text.to_owned());
+        }
+    }
+
     fn suites_at(
         memory: &Memory,
         security: Security,
         seconds: u64,
+    ) -> Result<Vec<Suite>, ArchiveError> {
+        read(memory, security, seconds, &NoProgress)
+    }
+
+    fn read(
+        memory: &Memory,
+        security: Security,
+        seconds: u64,
+        progress: &dyn Progress,
     ) -> Result<Vec<Suite>, ArchiveError> {
         let verifier = find_verifier(&["/usr/bin", "/bin"].map(PathBuf::from))
             .expect("this test needs gpgv or sqv");
@@ -318,7 +386,7 @@ mod tests {
             verifier: verifier.as_ref(),
             keyring: KEYRING,
             now: SystemTime::UNIX_EPOCH + Duration::from_secs(seconds),
-            progress: &NoProgress,
+            progress,
         };
         let mirrors = Mirrors {
             main: MAIN.to_owned(),
@@ -448,6 +516,36 @@ mod tests {
                 ..
             })
         ));
+    }
+
+    #[test]
+    fn without_network_an_old_release_file_is_used_and_its_age_said() {
+        let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
+        let mut memory = Memory::archive();
+        memory.kept_since = Some(at(NOW));
+        let security = || Security::Known(SECURITY.to_owned());
+        let notes = Notes::default();
+        let later = NOW + 30 * 24 * 3600;
+        assert_eq!(read(&memory, security(), later, &notes).unwrap().len(), 3);
+        let notes = notes.0.into_inner().unwrap();
+        assert_eq!(notes.len(), 1, "{notes:?}");
+        for text in [
+            "offline: Debian's package lists are those of 2026-11-19 22:17 UTC: trixie of 2026-",
+            ", trixie-security of 2026-11-18 22:17 UTC, which was valid until 2026-11-25 22:17 UTC",
+        ] {
+            assert!(notes[0].contains(text), "{notes:?}");
+        }
+        // It is checked as ever in all else.
+        let other = memory.documents[&format!("{MAIN}/dists/trixie-updates/InRelease")].clone();
+        let url = format!("{SECURITY}/dists/trixie-security/InRelease");
+        let good = memory.documents.insert(url.clone(), other).unwrap();
+        let error = suites_at(&memory, security(), later).unwrap_err();
+        assert!(matches!(error, ArchiveError::Release { .. }), "{error}");
+        let text = String::from_utf8(good).unwrap();
+        let text = text.replace("Codename: trixie-security", "Codename: trixie-sekurity");
+        memory.documents.insert(url, text.into_bytes());
+        let error = suites_at(&memory, security(), later).unwrap_err();
+        assert!(matches!(error, ArchiveError::Signature { .. }), "{error}");
     }
 
     #[test]

@@ -243,7 +243,8 @@ fn days_since_1970(year: u64, month: u64, day: u64) -> u64 {
     days_before_year + days_before_month + day - 1 - 719_468
 }
 
-fn show_date(time: SystemTime) -> String {
+/// `2026-11-18 22:17 UTC`
+pub(super) fn show_date(time: SystemTime) -> String {
     let seconds = time
         .duration_since(SystemTime::UNIX_EPOCH)
         .unwrap_or_default()

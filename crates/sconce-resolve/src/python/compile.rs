@@ -11,8 +11,8 @@ use sconce_schema::{Hint, exit};
 
 use super::index_settings::IndexSettings;
 use super::pylock::{self, PylockError};
-use super::redact;
 use super::tags::Target;
+use super::{redact, says_disk_full};
 
 /// What is wanted. All three may be given; together they are one set.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -79,6 +79,34 @@ pub enum CompileError {
         /// What uv wrote.
         stderr: String,
     },
+    /// Something that uv needs was never fetched.
+    #[error("uv has not seen all that it needs and fetching is off; it says:\n{stderr}")]
+    Offline {
+        /// What uv wrote.
+        stderr: String,
+    },
+    /// An index wants a login, or another one.
+    #[error("an index refused uv; it says:\n{stderr}")]
+    Refused {
+        /// What uv wrote.
+        stderr: String,
+    },
+    /// The disk of uv's cache is full.
+    #[error("uv cannot write to {}; it says:\n{stderr}", cache.display())]
+    DiskFull {
+        /// Its cache.
+        cache: PathBuf,
+        /// What uv wrote.
+        stderr: String,
+    },
+    /// The folder of temporary files cannot be used.
+    #[error("cannot keep temporary files in {}", path.display())]
+    Scratch {
+        /// The folder.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
     /// uv needs some Python on the machine, of any version.
     #[error("uv finds no Python on this machine; it says:\n{stderr}")]
     NoPython {
@@ -91,7 +119,7 @@ pub enum CompileError {
         /// What uv wrote.
         stderr: String,
     },
-    /// uv could not be run, or its files could not be read or written.
+    /// uv could not be run.
     #[error("cannot run {}", program.display())]
     Run {
         /// The program.
@@ -129,6 +157,13 @@ impl Hint for CompileError {
             Self::Fetch { .. } => {
                 "check the network, the proxy and the index; what is in the store is kept"
             }
+            Self::Offline { .. } => "run it once without `--offline`",
+            Self::Refused { .. } => {
+                "give a login for its host in ~/.netrc, or in the index's address \
+                 (https://USER:PASSWORD@HOST/…); or check that this user may read it"
+            }
+            Self::DiskFull { .. } => "make room on its disk, or give another store folder",
+            Self::Scratch { .. } => "make room there, or set TMPDIR to another folder",
             Self::NoPython { .. } => {
                 "install any Python (on Debian and Ubuntu: `apt-get install python3-minimal`); its version does not matter"
             }
@@ -141,7 +176,8 @@ impl Hint for CompileError {
     fn exit_code(&self) -> u8 {
         match self {
             Self::NoSolution { .. } | Self::NeedsBuild { .. } => exit::NO_SOLUTION,
-            Self::Fetch { .. } => exit::FETCH,
+            Self::Fetch { .. } | Self::Offline { .. } | Self::Refused { .. } => exit::FETCH,
+            Self::DiskFull { .. } | Self::Scratch { .. } => exit::STORE,
             Self::Requirement { .. }
             | Self::NoPython { .. }
             | Self::Failed { .. }
@@ -159,6 +195,8 @@ pub struct Compile<'a> {
     /// Relative paths among the requirements are below this folder; uv also looks here for
     /// settings of its own.
     pub folder: &'a Path,
+    /// Where uv keeps what indexes told it, unless the environment names a place.
+    pub cache: &'a Path,
     /// The complete environment of uv.
     pub environment: &'a BTreeMap<OsString, OsString>,
     /// Indexes that the spec or a flag names.
@@ -172,6 +210,9 @@ pub struct Compile<'a> {
     /// Wheels of the previous lock, whose versions are kept where they still satisfy.
     pub keep: &'a [Wheel],
 }
+
+/// uv's own variable for the folder of its cache.
+const CACHE: &str = "UV_CACHE_DIR";
 
 /// Platforms that uv 0.7 and newer know, as minor numbers of glibc.
 const PLATFORMS: [u32; 12] = [17, 28, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40];
@@ -187,20 +228,29 @@ impl Compile<'_> {
             program: self.uv.to_owned(),
             source,
         };
-        let scratch = tempfile::tempdir().map_err(failed)?;
+        let named = self.environment.get(OsStr::new("TMPDIR"));
+        let temporary = Path::new(named.map_or(OsStr::new("/tmp"), OsString::as_os_str));
+        let in_scratch = |source| CompileError::Scratch {
+            path: temporary.to_owned(),
+            source,
+        };
+        let scratch = tempfile::tempdir_in(temporary).map_err(in_scratch)?;
         // uv takes nothing else for the name of such a file, and reads the versions to keep from
         // the file that it is going to write.
         let lock = scratch.path().join("pylock.toml");
         if !self.keep.is_empty() {
-            std::fs::write(&lock, preferences(self.keep)).map_err(failed)?;
+            std::fs::write(&lock, preferences(self.keep)).map_err(in_scratch)?;
         }
         let output = self.call(requirements, &lock).map_err(failed)?;
         if !output.status.success() {
-            return Err(classify(redact(
-                String::from_utf8_lossy(&output.stderr).trim_end(),
-            )));
+            let stderr = redact(String::from_utf8_lossy(&output.stderr).trim_end());
+            if says_disk_full(&stderr) {
+                let cache = self.cache_folder();
+                return Err(CompileError::DiskFull { cache, stderr });
+            }
+            return Err(classify(stderr));
         }
-        let text = std::fs::read_to_string(&lock).map_err(failed)?;
+        let text = std::fs::read_to_string(&lock).map_err(in_scratch)?;
         Ok(pylock::parse(&text, self.target, scratch.path())?)
     }
 
@@ -231,6 +281,7 @@ impl Compile<'_> {
             .current_dir(self.folder)
             .env_clear()
             .envs(self.environment)
+            .env(CACHE, self.cache_folder())
             .envs(self.index.variables(self.pip_index, self.environment))
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
@@ -252,6 +303,14 @@ impl Compile<'_> {
             let _ = stdin.write_all(requirements.packages.join("\n").as_bytes());
         }
         uv.wait_with_output()
+    }
+
+    fn cache_folder(&self) -> PathBuf {
+        let named = self.environment.get(OsStr::new(CACHE));
+        match named.filter(|folder| !folder.is_empty()) {
+            Some(folder) => PathBuf::from(folder),
+            None => self.cache.to_owned(),
+        }
     }
 
     /// The newest platform that uv knows and the target runs.
@@ -307,11 +366,14 @@ fn classify(stderr: String) -> CompileError {
     let says = |phrases: &[&str]| phrases.iter().any(|phrase| stderr.contains(phrase));
     // An index that could not be asked is named in a hint below a text that says the project is
     // not there.
+    if says(&["the network was disabled"]) {
+        return CompileError::Offline { stderr };
+    }
     if says(&[
         "lack of valid authentication credentials",
-        "the network was disabled",
+        "returned a 403 Forbidden error",
     ]) {
-        return CompileError::Fetch { stderr };
+        return CompileError::Refused { stderr };
     }
     if says(&["No solution found"]) {
         let kind = if says(&[
@@ -424,6 +486,10 @@ mod tests {
             ),
             (
                 "error: No solution found when resolving dependencies\n  cause: Because six was not found in the cache and you require six, we can conclude that your requirements are unsatisfiable.\n\nhint: Packages were unavailable because the network was disabled. When the network is disabled, registry packages may only be read from the cache.",
+                exit::FETCH,
+            ),
+            (
+                "error: No solution found when resolving dependencies\n  cause: Because six was not found in the package registry and you require six, we can conclude that your requirements are unsatisfiable.\n\nhint: An index (http://127.0.0.1:8931/403/simple) returned a 403 Forbidden error. Check that the index URL is correct and the credentials are valid.",
                 exit::FETCH,
             ),
             (

@@ -28,6 +28,11 @@ pub fn redact(text: &str) -> String {
     out
 }
 
+/// Whether a program's text says that a disk is full (`ENOSPC`, as the C library and Rust say it).
+fn says_disk_full(text: &str) -> bool {
+    text.contains("No space left on device")
+}
+
 #[cfg(test)]
 mod tests {
     use super::redact;

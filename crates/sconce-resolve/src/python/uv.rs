@@ -48,6 +48,8 @@ pub struct UvSource {
     pub path_uv: Option<PathBuf>,
     /// How this machine's pip is called: `["/usr/bin/python3", "-m", "pip"]`.
     pub pip: Option<Vec<OsString>>,
+    /// Nothing may be fetched.
+    pub offline: bool,
 }
 
 /// Why there is no uv.
@@ -83,17 +85,12 @@ pub enum UvError {
         /// Of what should have come.
         wanted: Sha256,
     },
-    /// The store failed.
+    /// It would have to be fetched.
+    #[error("uv {PINNED} is not in the store and fetching is off")]
+    Offline,
+    /// The store failed: all work on uv is done there.
     #[error("cannot keep uv in the store")]
     Store(#[from] StoreError),
-    /// A scratch folder or file failed.
-    #[error("cannot work in {}", path.display())]
-    Disk {
-        /// The path.
-        path: PathBuf,
-        /// What the system said.
-        source: std::io::Error,
-    },
 }
 
 fn found(uv: Option<&str>) -> String {
@@ -111,18 +108,18 @@ impl Hint for UvError {
             ),
             Self::Pip { .. } => Some("check that `pip download uv` works, or install uv yourself".to_owned()),
             Self::Digest { .. } => Some("the index serves a changed file; do not use it, or install uv yourself".to_owned()),
+            Self::Offline => Some("run it once without `--offline`, or install uv".to_owned()),
             Self::Store(e) => e.hint(),
-            Self::Run { .. } | Self::Disk { .. } => None,
+            Self::Run { .. } => None,
         }
     }
 
     fn exit_code(&self) -> u8 {
         match self {
             Self::Nowhere { .. } | Self::Run { .. } => exit::BAD_INPUT,
-            Self::Pip { .. } => exit::FETCH,
+            Self::Pip { .. } | Self::Offline => exit::FETCH,
             Self::Digest { .. } => exit::VERIFY,
             Self::Store(e) => e.exit_code(),
-            Self::Disk { .. } => exit::STORE,
         }
     }
 }
@@ -161,12 +158,17 @@ pub fn find(
     if let Some(folder) = store.tree("uv", &key) {
         return Ok(folder.join("uv"));
     }
+    if source.offline {
+        return Err(UvError::Offline);
+    }
     let pip = source
         .pip
         .as_deref()
         .filter(|pip| !pip.is_empty())
         .ok_or(UvError::Nowhere { found_uv })?;
     progress.stage("get uv", None);
+    let name = format!("uv {PINNED}");
+    progress.advance(&name, 0);
     let folder = store
         .build_tree("uv", &key, |folder| {
             bring(pip, machine, wanted, environment, folder)
@@ -175,6 +177,7 @@ pub fn find(
             BuildError::Build(error) => error,
             BuildError::Store(error) => UvError::Store(error),
         })?;
+    progress.done(&name);
     Ok(folder.join("uv"))
 }
 
@@ -213,15 +216,12 @@ fn bring(
     environment: &BTreeMap<OsString, OsString>,
     folder: &Path,
 ) -> Result<(), UvError> {
-    let disk = |path: &Path| {
-        let path = path.to_owned();
-        move |source| UvError::Disk { path, source }
-    };
-    let scratch = tempfile::tempdir().map_err(disk(Path::new("a scratch folder")))?;
+    // Beside the program, so that there is one disk that can be full.
+    let scratch = tempfile::tempdir_in(folder).map_err(disk("create a folder in", folder))?;
     let at = |name: &str| scratch.path().join(name);
     let requirement = format!("uv=={PINNED} --hash=sha256:{wanted}\n");
-    fs::write(at("uv.txt"), requirement).map_err(disk(scratch.path()))?;
-    let run = |arguments: &[OsString]| run_pip(pip, arguments, environment);
+    fs::write(at("uv.txt"), requirement).map_err(disk("write", &at("uv.txt")))?;
+    let run = |arguments: &[OsString]| run_pip(pip, arguments, environment, scratch.path());
 
     let platform = format!("manylinux_2_17_{}", machine.name());
     let output = run(&[
@@ -238,13 +238,13 @@ fn bring(
         "--requirement".into(),
         at("uv.txt").into(),
     ])?;
-    succeeded("bring", &output)?;
+    succeeded("bring", &output, folder)?;
     let wheel = only_file(&at("wheel")).ok_or_else(|| UvError::Pip {
         what: "bring",
         stderr: "it left no file".to_owned(),
     })?;
     // pip checked it too; but what is run was checked here.
-    let found = sha256(&fs::read(&wheel).map_err(disk(&wheel))?);
+    let found = sha256(&fs::read(&wheel).map_err(disk("read", &wheel))?);
     if found != wanted {
         return Err(UvError::Digest { found, wanted });
     }
@@ -260,10 +260,17 @@ fn bring(
         at("unpacked").into(),
         wheel.into(),
     ])?;
-    succeeded("unpack", &output)?;
+    succeeded("unpack", &output, folder)?;
     let program = at("unpacked").join("bin").join("uv");
-    fs::copy(&program, folder.join("uv")).map_err(disk(&program))?;
-    Ok(())
+    fs::rename(&program, folder.join("uv")).map_err(disk("rename", &program))?;
+    scratch
+        .close()
+        .map_err(disk("remove what pip left in", folder))
+}
+
+fn disk(what: &'static str, path: &Path) -> impl FnOnce(std::io::Error) -> UvError {
+    let path = path.to_owned();
+    move |source| UvError::Store(StoreError::Disk { what, path, source })
 }
 
 fn only_file(folder: &Path) -> Option<PathBuf> {
@@ -276,12 +283,14 @@ fn run_pip(
     pip: &[OsString],
     arguments: &[OsString],
     environment: &BTreeMap<OsString, OsString>,
+    scratch: &Path,
 ) -> Result<Output, UvError> {
     Command::new(&pip[0])
         .args(&pip[1..])
         .args(arguments)
         .env_clear()
         .envs(environment)
+        .env("TMPDIR", scratch)
         .stdin(Stdio::null())
         .output()
         .map_err(|source| UvError::Run {
@@ -290,11 +299,16 @@ fn run_pip(
         })
 }
 
-fn succeeded(what: &'static str, output: &Output) -> Result<(), UvError> {
+/// `folder` is on the disk that pip was told to work on.
+fn succeeded(what: &'static str, output: &Output, folder: &Path) -> Result<(), UvError> {
     if output.status.success() {
         return Ok(());
     }
     let stderr = super::redact(String::from_utf8_lossy(&output.stderr).trim_end());
+    if super::says_disk_full(&stderr) {
+        let full = std::io::ErrorKind::StorageFull.into();
+        return Err(disk("write to", folder)(full));
+    }
     Err(UvError::Pip { what, stderr })
 }
 
@@ -337,7 +351,7 @@ mod tests {
         let uv = script(folder.path(), "uv", "echo uv 0.13.1");
         let source = UvSource {
             path_uv: Some(uv.clone()),
-            pip: None,
+            ..UvSource::default()
         };
         assert_eq!(find_with(folder.path(), &source).unwrap(), uv);
         script(folder.path(), "uv", "echo uv 0.6.17");
@@ -366,13 +380,52 @@ mod tests {
             "while [ $# -gt 0 ]; do [ \"$1\" = --dest ] && mkdir -p \"$2\" && echo evil > \"$2/uv.whl\"; shift; done",
         );
         let source = UvSource {
-            path_uv: None,
             pip: Some(vec![pip.into()]),
+            ..UvSource::default()
         };
         let error = find_with(folder.path(), &source).unwrap_err();
         assert!(matches!(error, UvError::Digest { .. }), "{error}");
         assert_eq!(error.exit_code(), exit::VERIFY);
         assert!(find_with(folder.path(), &UvSource::default()).is_err());
+    }
+
+    #[test]
+    fn nothing_is_brought_offline() {
+        let folder = tempfile::tempdir().unwrap();
+        let source = UvSource {
+            pip: Some(vec!["/bin/false".into()]),
+            offline: true,
+            ..UvSource::default()
+        };
+        let error = find_with(folder.path(), &source).unwrap_err();
+        assert!(matches!(error, UvError::Offline), "{error}");
+        assert_eq!(error.exit_code(), exit::FETCH);
+    }
+
+    #[test]
+    fn a_full_disk_is_the_stores() {
+        let folder = tempfile::tempdir().unwrap();
+        // What pip 25 writes.
+        let pip = script(
+            folder.path(),
+            "pip",
+            "touch \"$TMPDIR/x\"; echo 'ERROR: Could not install packages due to an OSError: [Errno 28] No space left on device' >&2; exit 1",
+        );
+        let source = UvSource {
+            pip: Some(vec![pip.into()]),
+            ..UvSource::default()
+        };
+        let error = find_with(folder.path(), &source).unwrap_err();
+        assert_eq!(error.exit_code(), exit::STORE);
+        assert!(
+            error.hint().unwrap().contains("the disk is full"),
+            "{error}"
+        );
+        let UvError::Store(StoreError::Disk { path, .. }) = &error else {
+            panic!("{error}")
+        };
+        assert!(path.starts_with(folder.path()), "{}", path.display());
+        assert!(!path.exists(), "nothing is left of it");
     }
 
     #[test]
@@ -384,8 +437,8 @@ mod tests {
             "echo 'ERROR: https://me:secret@example.org/simple: 503' >&2; exit 1",
         );
         let source = UvSource {
-            path_uv: None,
             pip: Some(vec![pip.into()]),
+            ..UvSource::default()
         };
         let error = find_with(folder.path(), &source).unwrap_err().to_string();
         assert!(

@@ -113,8 +113,11 @@ pub struct Run {
     /// Size of /dev/shm.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub shm: Option<Bytes>,
-    /// Limit of processes and threads.
-    #[serde(skip_serializing_if = "Option::is_none")]
+    /// Limit of processes and threads, at least 1.
+    #[serde(
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "values::at_least_one"
+    )]
     pub pids: Option<u64>,
     /// Host folders inside, `SOURCE:TARGET[:ro]`; a relative source is relative to the spec.
     #[serde(skip_serializing_if = "Vec::is_empty")]

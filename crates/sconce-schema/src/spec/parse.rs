@@ -25,6 +25,8 @@ pub enum SpecError {
         line: usize,
         /// What is wrong with it.
         message: String,
+        /// How to write it, where that can be told.
+        hint: Option<String>,
     },
     /// Written for a newer Sconce.
     #[error("the spec has version {found}; this Sconce reads version {FORMAT}")]
@@ -62,7 +64,7 @@ impl Hint for SpecError {
                 format!("did you mean `{nearest}`?")
             }
             Self::UnknownKey { known, .. } => format!("known keys: {}", known.join(", ")),
-            Self::Value { .. } => return None,
+            Self::Value { hint, .. } => return hint.clone(),
             Self::Newer { .. } => "update Sconce".to_owned(),
             Self::Both { .. } => {
                 "give one of `packages`, `requirements` and `pyproject`".to_owned()
@@ -204,9 +206,11 @@ fn located(text: &str, error: &toml::de::Error) -> SpecError {
         .strip_prefix("unknown field `")
         .and_then(|rest| rest.split_once('`'));
     let Some((key, expected)) = unknown else {
+        let value = error.span().and_then(|span| text.get(span));
         return SpecError::Value {
             line,
             message: message.to_owned(),
+            hint: rewritten(value.unwrap_or_default(), message),
         };
     };
     // serde lists the known keys in backticks: every second piece is one.
@@ -221,6 +225,26 @@ fn located(text: &str, error: &toml::de::Error) -> SpecError {
         key: key.to_owned(),
         nearest: nearest(key, &known),
         known,
+    }
+}
+
+/// How to write `value` so that it has the type that serde's message asks for.
+fn rewritten(value: &str, message: &str) -> Option<String> {
+    let (found, expected) = message
+        .strip_prefix("invalid type: ")?
+        .split_once(", expected ")?;
+    let is = |kinds: &[&str]| kinds.iter().any(|kind| found.starts_with(kind));
+    let short = !value.is_empty() && value.len() <= 60 && !value.contains('\n');
+    match expected {
+        // A command's words, or one requirement: the text does not tell which.
+        "a sequence" if is(&["string"]) && short && !value.contains(char::is_whitespace) => {
+            Some(format!("write it as a list: [{value}]"))
+        }
+        "a sequence" => Some("write it as a list: [\"…\", \"…\"]".to_owned()),
+        "a string" if is(&["integer", "floating point", "boolean"]) && short => {
+            Some(format!("write it in quotes: \"{value}\""))
+        }
+        _ => None,
     }
 }
 
@@ -283,6 +307,36 @@ OMP_NUM_THREADS = "2"
             (
                 "name = 1",
                 "line 1: invalid type: integer `1`, expected a string",
+                Some("write it in quotes: \"1\""),
+            ),
+            (
+                "[python]\nversion = 3.10",
+                "line 2: invalid type: floating point `3.1`, expected a string",
+                Some("write it in quotes: \"3.10\""),
+            ),
+            (
+                "[python]\n\npackages = \"torch\"",
+                "line 3: invalid type: string \"torch\", expected a sequence",
+                Some("write it as a list: [\"torch\"]"),
+            ),
+            (
+                "[run]\ncommand = 1",
+                "line 2: invalid type: integer `1`, expected a sequence",
+                Some("write it as a list: [\"…\", \"…\"]"),
+            ),
+            (
+                "[run]\ncommand = [\"sleep\", 1]",
+                "line 2: invalid type: integer `1`, expected a string",
+                Some("write it in quotes: \"1\""),
+            ),
+            (
+                "[run]\ncpus = 2.0\npids = 0",
+                "line 3: invalid value: integer `0`, expected at least 1",
+                None,
+            ),
+            (
+                "[run]\npids = -1",
+                "line 2: invalid value: integer `-1`, expected at least 1",
                 None,
             ),
             (
@@ -318,7 +372,7 @@ OMP_NUM_THREADS = "2"
             (
                 "[run]\ncommand = \"python train.py\"",
                 "line 2: invalid type: string \"python train.py\", expected a sequence",
-                None,
+                Some("write it as a list: [\"…\", \"…\"]"),
             ),
             (
                 "[run]\nmounts = [\"data\"]",

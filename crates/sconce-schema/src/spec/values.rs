@@ -122,6 +122,18 @@ impl<'de> Deserialize<'de> for Gpus {
     }
 }
 
+/// A count that is not 0.
+pub(super) fn at_least_one<'de, D: Deserializer<'de>>(d: D) -> Result<Option<u64>, D::Error> {
+    let count = i64::deserialize(d)?;
+    match u64::try_from(count) {
+        Ok(count) if count > 0 => Ok(Some(count)),
+        _ => Err(de::Error::invalid_value(
+            de::Unexpected::Signed(count),
+            &"at least 1",
+        )),
+    }
+}
+
 /// `SOURCE:TARGET[:ro|:rw]`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MountSpec {
