@@ -129,7 +129,8 @@ fn disk_hint(source: &io::Error, path: &Path) -> Option<String> {
                 .map(|s| Bytes(s.f_bavail.saturating_mul(s.f_frsize)))
                 .ok()?;
             Some(format!(
-                "the disk is full ({free} free); make room or give another store folder"
+                "the disk is full ({free} free now that what was unfinished is removed); make \
+                 room, or give another store folder"
             ))
         }
         io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => {

@@ -194,7 +194,8 @@ impl Hint for FetchError {
             Self::Offline { .. } => "run it once without `--offline`",
             Self::BadUrl { .. } => "http, https and file URLs can be fetched",
             Self::Refused { .. } => {
-                "give a user and password for this host (netrc), or check that it may be read"
+                "give a login for this host in ~/.netrc or in the index's or mirror's address \
+                 (https://USER:PASSWORD@HOST/…), or check that it may be read"
             }
             Self::NotFound { .. } => "the file was removed or moved; make the lock anew",
             Self::TooMany { .. } | Self::Server { .. } => "try again later, or use a mirror",
@@ -213,7 +214,7 @@ impl Hint for FetchError {
 
     fn exit_code(&self) -> u8 {
         match self {
-            Self::Setting { .. } => exit::BAD_INPUT,
+            Self::Setting { .. } | Self::BadUrl { .. } => exit::BAD_INPUT,
             _ => exit::FETCH,
         }
     }
