@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::Instant;
 
-use sconce_host::{NvmlGpus, Roots, SampleTarget, Sampler};
+use sconce_host::{Gpus, Roots, SampleTarget, Sampler};
 use sconce_record::Writer;
 use sconce_run::{Used, Watcher};
 use sconce_schema::event::{Ended, Event, Exit, OutOfMemory, Sample, Started, Unenforced};
@@ -24,8 +24,8 @@ pub(crate) struct Recorder<'a> {
     sampler: Option<Sampler>,
     /// The kernel's own account, told at the end.
     used: Option<Used>,
-    /// Cards to read, once NVML is loaded.
-    gpu_indices: Vec<u32>,
+    /// The library that reads cards, until the sampler has it.
+    gpus: Option<Box<dyn Gpus>>,
     /// Called once, at the first reading: work that may use what the command leaves idle.
     idle_work: Option<Box<dyn FnOnce() + 'a>>,
     /// The first thing that kept the record from being written.
@@ -37,11 +37,12 @@ impl<'a> Recorder<'a> {
         runs: &'a std::path::Path,
         started: Started,
         quiet: bool,
+        gpus: Option<Box<dyn Gpus>>,
         idle_work: Option<Box<dyn FnOnce() + 'a>>,
     ) -> Self {
         Self {
             runs,
-            gpu_indices: started.gpus.iter().map(|gpu| gpu.index).collect(),
+            gpus,
             started,
             quiet,
             style: Style::for_stderr(),
@@ -120,21 +121,13 @@ impl Watcher for Recorder<'_> {
             self.write(&Event::Unenforced(item));
         }
         let target = SampleTarget {
-            gpus: self.gpu_indices.clone(),
+            gpus: self.started.gpus.iter().map(|gpu| gpu.index).collect(),
             ..target.clone()
         };
-        self.sampler = Some(Sampler::new(&Roots::default(), target, None));
+        self.sampler = Some(Sampler::new(&Roots::default(), target, self.gpus.take()));
     }
 
     fn tick(&mut self) {
-        // Loading NVML takes too long for the way to the command's start.
-        if !self.gpu_indices.is_empty()
-            && let Some(sampler) = &mut self.sampler
-            && let Some(nvml) = NvmlGpus::load()
-        {
-            self.gpu_indices.clear();
-            sampler.set_gpus(Box::new(nvml));
-        }
         if let Some(sample) = self.sample() {
             self.write(&Event::Sample(Box::new(sample)));
         }

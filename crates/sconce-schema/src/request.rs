@@ -125,8 +125,8 @@ pub struct ContainerEdits {
     /// Files and folders of the host.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub mounts: Vec<EditMount>,
-    /// Symbolic links to make inside, as (target, path of the link). CDI has no such edit; the
-    /// CDI file says it as a `createContainer` hook.
+    /// Symbolic links to make inside, as (target, path of the link). CDI has no such edit; a CDI
+    /// file says it as one more mount.
     #[serde(skip)]
     pub links: Vec<(String, String)>,
 }

@@ -2,6 +2,7 @@
 
 mod cards;
 mod held;
+mod nvml;
 mod request;
 
 use std::io::IsTerminal;
@@ -12,10 +13,11 @@ use sconce_image::bytecode;
 use sconce_image::system::PLAIN_HOME;
 use sconce_schema::event::{Mode, Started};
 use sconce_schema::request::{Root, RunRequest, User};
-use sconce_schema::spec::Run;
+use sconce_schema::spec::{Gpus, Run};
 
 use self::cards::Cards;
 use self::held::Held;
+use self::nvml::Loading;
 use self::request::{current_folder, new_id, started};
 use super::opened::Opened;
 use crate::args::{Global, RunArgs, RunFlags};
@@ -59,16 +61,19 @@ pub(crate) fn contained(
     let project = Project::open(spec)?;
     let here = current_folder()?;
     let wish = Wish::merge(&project.spec.run, &project.folder, flags, &here, command)?;
-    let host = HostFacts::read(&Roots::default());
+    let mut host = HostFacts::read(&Roots::default());
+    cards::check(&host, &wish.gpus)?;
+    let nvml = Loading::begin(&host, &wish.gpus);
     let opened = Opened::with(project, global)?;
     let (project, places) = (&opened.project, &opened.places);
-    let cards = Cards::choose(&host, &wish.gpus, &places.scratch, global)?;
 
     let workshop = opened.workshop(&flags.sources, global);
     let lock = workshop.locked()?;
     let mut background = Background::default();
     let manifest = workshop.assembled(&lock, &mut background)?;
     opened.progress.finish();
+    let gpus = nvml.complete(&mut host);
+    let cards = Cards::choose(&host, &wish.gpus, &places.scratch, global)?;
 
     let mut env = manifest.env.clone();
     let home = match wish.user {
@@ -119,7 +124,7 @@ pub(crate) fn contained(
         json,
         global,
     };
-    let done = held.run(&request, started, Some(Box::new(idle_work)));
+    let done = held.run(&request, started, gpus, Some(Box::new(idle_work)));
     drop(cards.scratch);
     done
 }
@@ -141,7 +146,9 @@ fn on_host(
         source,
     })?;
     let places = Places::find(global)?;
-    let host = HostFacts::read(&Roots::default());
+    let mut host = HostFacts::read(&Roots::default());
+    // Every card is there to be used; the record watches all of them.
+    let gpus = Loading::begin(&host, &Gpus::All).complete(&mut host);
     let name = wish
         .command
         .first()
@@ -160,7 +167,6 @@ fn on_host(
         edits: Vec::new(),
         terminal: false,
     };
-    // Every card is there to be used; the record watches all of them.
     let cards = host.nvidia.iter().flat_map(|nvidia| &nvidia.cards);
     let started = Started {
         folder: workdir,
@@ -175,5 +181,5 @@ fn on_host(
         json,
         global,
     };
-    held.run(&request, started, None)
+    held.run(&request, started, gpus, None)
 }

@@ -29,6 +29,16 @@ impl Drop for Scratch {
     }
 }
 
+/// Whether `host` has the cards that `wanted` names, before anything is fetched for them.
+pub(super) fn check(host: &HostFacts, wanted: &Gpus) -> Result<()> {
+    sconce_host::select(cards_of(host), wanted)?;
+    Ok(())
+}
+
+fn cards_of(host: &HostFacts) -> &[Card] {
+    host.nvidia.as_ref().map_or(&[][..], |nvidia| &nvidia.cards)
+}
+
 impl Cards {
     /// Those of `host` that `wanted` names. Files that their edits need are made below `scratch`.
     pub(super) fn choose(
@@ -37,8 +47,7 @@ impl Cards {
         scratch: &Path,
         global: &Global,
     ) -> Result<Self> {
-        let cards = host.nvidia.as_ref().map_or(&[][..], |nvidia| &nvidia.cards);
-        let chosen = sconce_host::select(cards, wanted)?;
+        let chosen = sconce_host::select(cards_of(host), wanted)?;
         if chosen.is_empty() {
             if *wanted == Gpus::All && !global.quiet {
                 let style = Style::for_stderr();

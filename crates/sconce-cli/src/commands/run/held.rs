@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
-use sconce_host::HostFacts;
+use sconce_host::{Gpus, HostFacts};
 use sconce_report::{Report, json, terminal};
 use sconce_run::{Outcome, RunOptions};
 use sconce_schema::event::Started;
@@ -37,6 +37,7 @@ impl Held<'_> {
         &self,
         request: &RunRequest,
         started: Started,
+        gpus: Option<Box<dyn Gpus>>,
         idle_work: Option<Box<dyn FnOnce() + '_>>,
     ) -> Result<u8> {
         let environment: Vec<(OsString, OsString)> = std::env::vars_os().collect();
@@ -49,7 +50,13 @@ impl Held<'_> {
             host: self.host,
             environment: &environment,
         };
-        let mut recorder = Recorder::new(&self.places.runs, started, self.global.quiet, idle_work);
+        let mut recorder = Recorder::new(
+            &self.places.runs,
+            started,
+            self.global.quiet,
+            gpus,
+            idle_work,
+        );
         let outcome = sconce_run::run(request, &options, &mut recorder);
         let outcome =
             outcome.inspect_err(|error| recorder.failed(sconce_schema::Hint::exit_code(error)))?;
