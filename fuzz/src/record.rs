@@ -255,8 +255,10 @@ fn card(index: u32, from: &mut Unstructured<'_>) -> GpuSample {
         energy_mj: number(from),
         temperature_c: small(from),
         sm_clock_mhz: small(from),
-        throttle: (0..from.int_in_range(0..=2).unwrap_or(0))
-            .map(|_| word(from))
-            .collect(),
+        throttle: flag(from).then(|| {
+            (0..from.int_in_range(0..=2).unwrap_or(0))
+                .map(|_| word(from))
+                .collect()
+        }),
     }
 }

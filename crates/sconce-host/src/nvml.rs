@@ -98,10 +98,7 @@ impl Gpus for NvmlGpus {
             energy_mj: device.total_energy_consumption().ok(),
             temperature_c: device.temperature(TemperatureSensor::Gpu).ok(),
             sm_clock_mhz: device.clock_info(Clock::SM).ok(),
-            throttle: device
-                .current_throttle_reasons()
-                .map(throttle_words)
-                .unwrap_or_default(),
+            throttle: device.current_throttle_reasons().ok().map(throttle_words),
         }
     }
 }

@@ -390,7 +390,7 @@ fn a_sample_has_the_runs_cards_and_only_the_runs_processes() {
     };
     assert_eq!(card.index, 1);
     assert_eq!(card.power_mw, Some(412_000));
-    assert_eq!(card.throttle, ["sw-power-cap"]);
+    assert_eq!(card.throttle, Some(vec!["sw-power-cap".to_owned()]));
     let pids: Vec<_> = card.memory_by_pid.iter().collect();
     assert_eq!(
         pids,

@@ -166,7 +166,7 @@ pub struct Card {
     pub sm_clock_mean_mhz: Option<f64>,
     /// Why its clocks were held down, and in which share of the readings (0 to 1); the most
     /// frequent first.
-    pub throttled: Vec<(String, f64)>,
+    pub throttled: Option<Vec<(String, f64)>>,
     /// Share of time in which a kernel ran (0 to 1), over time.
     pub timeline: Timeline,
 }

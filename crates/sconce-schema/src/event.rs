@@ -209,9 +209,10 @@ pub struct GpuSample {
     /// Clock of the multiprocessors, MHz.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sm_clock_mhz: Option<u32>,
-    /// Why the clocks are held down, in NVML's words in kebab-case; `gpu-idle` is not listed.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub throttle: Vec<String>,
+    /// Why the clocks are held down, in NVML's words in kebab-case; `gpu-idle` is not listed. Empty
+    /// where nothing holds them down, absent where the driver does not tell.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub throttle: Option<Vec<String>>,
 }
 
 /// Reads process ids that are keys. JSON's keys are texts, and serde does not turn them into

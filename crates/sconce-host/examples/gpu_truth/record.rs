@@ -216,7 +216,7 @@ fn throttle(ours: &[(u64, GpuSample)], theirs: &[Reading]) {
     let mut seen = Vec::new();
     let mut agree = true;
     for (bit, word) in REASONS {
-        let has = |s: &GpuSample| s.throttle.iter().any(|known| known == word);
+        let has = |s: &GpuSample| s.throttle.iter().flatten().any(|known| known == word);
         let here = ours.iter().filter(|(_, s)| has(s)).count() as f64 / ours.len() as f64;
         let there = told.iter().filter(|&&bits| bits & bit != 0).count() as f64;
         let there = there / told.len() as f64;

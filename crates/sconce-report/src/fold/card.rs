@@ -25,6 +25,8 @@ pub(super) struct CardFold {
     temperature_peak_c: Option<u32>,
     sm_clock_mhz: Mean,
     throttled: BTreeMap<String, u64>,
+    /// Readings that told whether the clocks were held down.
+    throttle_read: u64,
     timeline: Timeline,
 }
 
@@ -43,6 +45,7 @@ impl CardFold {
             temperature_peak_c: None,
             sm_clock_mhz: Mean::default(),
             throttled: BTreeMap::new(),
+            throttle_read: 0,
             timeline: Timeline::default(),
         }
     }
@@ -76,7 +79,8 @@ impl CardFold {
             self.sm_clock_mhz.add(f64::from(mhz));
         }
         self.energy(t_us, reading);
-        for reason in &reading.throttle {
+        self.throttle_read += u64::from(reading.throttle.is_some());
+        for reason in reading.throttle.iter().flatten() {
             if let Some(times) = self.throttled.get_mut(reason) {
                 *times += 1;
             } else if self.throttled.len() < MOST {
@@ -121,7 +125,7 @@ impl CardFold {
             estimated: true,
         });
         let mut throttled: Vec<(String, f64)> = (self.throttled.into_iter())
-            .map(|(reason, times)| (reason, times as f64 / self.samples as f64))
+            .map(|(reason, times)| (reason, times as f64 / self.throttle_read as f64))
             .collect();
         throttled.sort_by(|a, b| b.1.total_cmp(&a.1));
         Card {
@@ -134,7 +138,7 @@ impl CardFold {
             energy: counted.or(summed),
             temperature_peak_c: self.temperature_peak_c,
             sm_clock_mean_mhz: self.sm_clock_mhz.get(),
-            throttled,
+            throttled: (self.throttle_read > 0).then_some(throttled),
             timeline: self.timeline,
         }
     }

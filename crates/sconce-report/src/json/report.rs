@@ -146,7 +146,7 @@ struct CardShape<'a> {
     energy_estimated: Option<bool>,
     temperature_peak_c: Option<u32>,
     sm_clock_mean_mhz: Option<f64>,
-    throttled: Vec<ThrottleShape<'a>>,
+    throttled: Option<Vec<ThrottleShape<'a>>>,
     timeline_utilisation_share: TimelineShape,
 }
 
@@ -287,12 +287,13 @@ fn card<'a>(card: &'a Card, report: &Report) -> CardShape<'a> {
         energy_estimated: card.energy.map(|energy| energy.estimated),
         temperature_peak_c: card.temperature_peak_c,
         sm_clock_mean_mhz: card.sm_clock_mean_mhz,
-        throttled: (card.throttled.iter())
-            .map(|(reason, time_share)| ThrottleShape {
+        throttled: card.throttled.as_ref().map(|reasons| {
+            let shape = |(reason, time_share): &'a (String, f64)| ThrottleShape {
                 reason,
                 time_share: *time_share,
-            })
-            .collect(),
+            };
+            reasons.iter().map(shape).collect()
+        }),
         timeline_utilisation_share: timeline(&card.timeline, report),
     }
 }

@@ -75,10 +75,13 @@ fn power(card: &Card) -> Vec<Part> {
 }
 
 fn held_back(card: &Card) -> Vec<Part> {
-    if card.throttled.is_empty() {
+    let Some(throttled) = &card.throttled else {
+        return vec![plain("–")];
+    };
+    if throttled.is_empty() {
         return vec![plain("no reason seen")];
     }
-    (card.throttled.iter())
+    (throttled.iter())
         .map(|(reason, share)| {
             let words = match reason.split_once('-') {
                 Some(("sw", rest)) => format!("software {rest}"),
