@@ -20,6 +20,7 @@ use crate::nvidia::{Card, Node};
 use crate::read;
 use crate::roots::Roots;
 use driver_files::DriverFiles;
+pub(crate) use driver_files::library_folders;
 
 pub use file::{cdi_json, write_cdi};
 

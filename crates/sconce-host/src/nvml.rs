@@ -1,6 +1,7 @@
 //! NVML, NVIDIA's management library, loaded at run time. It makes no CUDA context, so that
 //! watching takes no memory of a card.
 
+use crate::roots::Roots;
 use sconce_schema::Bytes;
 use sconce_schema::event::GpuSample;
 
@@ -44,14 +45,25 @@ pub struct NvmlGpus {
     nvml: Nvml,
 }
 
+/// NVML's file, as the driver names it.
+const LIBRARY: &str = "libnvidia-ml.so.1";
+
 impl NvmlGpus {
-    /// Loads `libnvidia-ml.so.1` and starts it. `None` where there is no library or no driver:
+    /// Loads `libnvidia-ml.so.1` from wherever this machine keeps its driver, and starts it. `None` where there is no library or no driver:
     /// that is a machine without cards, not an error. Without the library this takes
     /// microseconds; with it, and with no process that keeps the cards awake, up to seconds, so
     /// it belongs off the path on which a command starts.
     #[must_use]
     pub fn load() -> Option<Self> {
-        Nvml::init().ok().map(|nvml| Self { nvml })
+        // By its name first; then where the driver's other libraries are looked for too, because
+        // some machines keep them in a folder that the loader does not know.
+        let elsewhere = || {
+            let folders = crate::cdi::library_folders(&Roots::default());
+            let mut paths = folders.iter().map(|folder| folder.join(LIBRARY));
+            paths.find_map(|path| Nvml::builder().lib_path(path.as_os_str()).init().ok())
+        };
+        let nvml = Nvml::init().ok().or_else(elsewhere)?;
+        Some(Self { nvml })
     }
 }
 

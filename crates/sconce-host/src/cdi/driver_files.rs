@@ -147,7 +147,7 @@ impl DriverFiles {
 }
 
 /// Folders to search, as the machine names them.
-fn library_folders(roots: &Roots) -> Vec<PathBuf> {
+pub(crate) fn library_folders(roots: &Roots) -> Vec<PathBuf> {
     let cache = std::fs::read(roots.etc.join("ld.so.cache")).unwrap_or_default();
     let of_driver = |name: &str| ["libcuda.so.1", "libnvidia-ml.so.1"].contains(&name);
     let mut folders = ld_cache::folders(&cache, of_driver);
