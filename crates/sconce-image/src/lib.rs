@@ -4,6 +4,7 @@
 mod assemble;
 pub mod bytecode;
 mod environment;
+pub mod oci;
 pub mod system;
 
 pub use assemble::{AssembleError, Needs, assemble, needs, ready, so_far};
