@@ -11,7 +11,7 @@ mod manifest;
 
 pub use config::{Config, History, Image, RootFs};
 pub use digest::{Digest, DigestError};
-pub use manifest::{Descriptor, Index, Manifest, Platform, media};
+pub use manifest::{Annotations, Descriptor, Index, Manifest, Platform, media};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
