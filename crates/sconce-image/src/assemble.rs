@@ -318,10 +318,11 @@ fn system_tree(
         system::prepare(root).map_err(wrong)?;
         for (deb, file) in lock.debs.iter().zip(&debs) {
             let unpacked = deb::unpack_file(file, root, DebLimits::default());
-            unpacked.map_err(|source| AssembleError::Deb {
+            let control = unpacked.map_err(|source| AssembleError::Deb {
                 package: format!("{} {}", deb.name, deb.version),
                 source,
             })?;
+            system::note_package(root, &deb.name, &control.text).map_err(wrong)?;
         }
         system::configure(root, &lock.target.python, &lock.target.architecture).map_err(wrong)
     });

@@ -62,12 +62,20 @@ pub fn missing(manifest: &ImageManifest, lock: &Lock, store: &Store) -> Vec<Job>
     manifest.layers.iter().filter_map(job).collect()
 }
 
+/// The bytecode of a tree, if it is there.
+#[must_use]
+pub(crate) fn of_tree(tree: &Path, lock: &Lock, store: &Store) -> Option<PathBuf> {
+    store.tree(KIND, &key(tree, lock)?)
+}
+
 /// Names the bytecode of a tree by the tree's own key in the store (the folder that holds its
-/// `content`), and by the interpreter: the format of bytecode is fixed for a minor version of
-/// Python (PEP 3147).
+/// `content`), and by the exact interpreter: its format is fixed for a minor version of Python
+/// (PEP 3147), but another build may write other bytes, and images are named by their bytes.
 fn key(tree: &Path, lock: &Lock) -> Option<String> {
     let name = tree.parent()?.file_name()?.to_str()?;
-    Some(format!("{name}-py{}", lock.target.python))
+    let known = |c: char| c.is_ascii_alphanumeric() || ".+-".contains(c);
+    let version = lock.versions.python.replace(|c| !known(c), "_");
+    Some(format!("{name}-py{version}"))
 }
 
 impl Job {

@@ -2,9 +2,14 @@
 #![forbid(unsafe_code)]
 
 mod assemble;
+pub mod build;
 pub mod bytecode;
 mod environment;
+pub mod layer;
+pub mod layout;
+pub mod local;
 pub mod oci;
+pub mod plan;
 pub mod system;
 
 pub use assemble::{AssembleError, Needs, assemble, needs, ready, so_far};

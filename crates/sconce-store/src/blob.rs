@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::Write as _;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use sconce_schema::{Progress, Sha256};
@@ -86,6 +87,23 @@ impl Store {
             sha256,
             || (),
             |path| std::fs::write(path, bytes).map_err(StoreError::disk("write", path)),
+        )
+    }
+
+    /// Takes a file that the caller has made, and hashed while making it: it is moved, not read
+    /// again, so it must lie on the store's file system.
+    ///
+    /// # Errors
+    /// [`StoreError::Disk`].
+    pub fn adopt_blob(&self, file: &Path, sha256: &Sha256) -> Result<PathBuf, StoreError> {
+        self.add(
+            sha256,
+            || (),
+            |path| {
+                std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o444))
+                    .and_then(|()| std::fs::rename(file, path))
+                    .map_err(StoreError::disk("move", file))
+            },
         )
     }
 

@@ -108,6 +108,18 @@ impl Store {
         )
     }
 
+    /// Removes an item, so that it is made anew when it is next asked for. Whoever uses it now keeps
+    /// the files that are open.
+    ///
+    /// # Errors
+    /// [`StoreError::Disk`].
+    pub fn forget(&self, kind: &str, key: &str) -> Result<(), StoreError> {
+        let place = self.place(kind, key)?;
+        let held = place.lock(|| ())?;
+        place.begin(&held)?;
+        remove(&place.work).map_err(StoreError::disk("remove", &place.work))
+    }
+
     /// Makes an item unless it is there: `fill` gets the work folder and leaves `content` in it.
     pub(crate) fn make<E: From<StoreError>>(
         &self,

@@ -37,7 +37,11 @@ impl FromStr for Digest {
     type Err = DigestError;
 
     fn from_str(text: &str) -> Result<Self, DigestError> {
-        let lower = |digits: &&str| digits.bytes().all(|b| !b.is_ascii_uppercase());
+        let lower = |digits: &&str| {
+            digits
+                .bytes()
+                .all(|b| b.is_ascii_digit() || b.is_ascii_lowercase())
+        };
         let digits = text.strip_prefix("sha256:").filter(lower);
         let digest = digits.and_then(|digits| digits.parse().ok());
         digest.map(Self).ok_or_else(|| DigestError {

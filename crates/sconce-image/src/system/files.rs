@@ -1,8 +1,12 @@
-//! Small files of a root file system, written with fixed modes whatever the umask is.
+//! Small files of a root file system, written with fixed modes and times whatever the umask and
+//! the clock are.
 
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::fs::{PermissionsExt, symlink};
 use std::path::Path;
+
+use sconce_store::wheel::fixed_time;
 
 use super::SystemError;
 
@@ -18,7 +22,12 @@ pub(super) fn write_bytes(path: &Path, bytes: &[u8], mode: u32) -> Result<(), Sy
     if let Some(parent) = path.parent() {
         make_dir(parent)?;
     }
-    fs::write(path, bytes).map_err(|source| SystemError::io("write", path, source))?;
+    let write = || {
+        let mut file = fs::File::create(path)?;
+        file.write_all(bytes)?;
+        file.set_modified(fixed_time())
+    };
+    write().map_err(|source| SystemError::io("write", path, source))?;
     set_mode(path, mode)
 }
 

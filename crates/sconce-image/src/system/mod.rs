@@ -16,7 +16,7 @@ pub use accounts::{PLAIN_HOME, PLAIN_ID, PLAIN_NAME};
 use files::{link, make_dir, read, set_mode, write};
 
 /// Counts up whenever the same packages would give a different tree.
-pub(crate) const BUILDER: u32 = 2;
+pub(crate) const BUILDER: u32 = 3;
 
 /// The plain user's: a shell that says where it is, and nothing else. Colours as everywhere in
 /// Sconce: not with `NO_COLOR` (no-color.org), not on a dumb terminal.
@@ -78,6 +78,16 @@ pub(crate) fn prepare(root: &Path) -> Result<(), SystemError> {
         link(&format!("usr/{name}"), &root.join(name))?;
     }
     Ok(())
+}
+
+/// Where scanners look for the packages of an image that has no package manager: one control file
+/// a package, so that each lies in the layer of its package.
+const STATUS: &str = "var/lib/dpkg/status.d";
+
+/// Notes that a package was unpacked. `control` is its control file.
+pub(crate) fn note_package(root: &Path, package: &str, control: &str) -> Result<(), SystemError> {
+    // The name is one path part: the lock's packages are resolved by Debian's grammar of names.
+    write(&root.join(STATUS).join(package), control, 0o644)
 }
 
 /// What the maintainer scripts would have done, and the frame of the virtual environment.

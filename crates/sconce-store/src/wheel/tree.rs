@@ -9,12 +9,13 @@ use std::path::{Path, PathBuf};
 use sha2::Digest as _;
 
 use super::error::WheelError;
+use super::fixed_time;
 use super::layout::{Goal, Layout, check_name};
 use super::record;
 use super::record::Recorded;
 use super::script::{entry_points, with_interpreter};
 use super::stream::Sink;
-use super::write::{Writer, fixed_time};
+use super::write::Writer;
 use super::zip::Listed;
 
 /// Nobody's list of files is longer.

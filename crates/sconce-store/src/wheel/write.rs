@@ -9,11 +9,10 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
 
 use rustix::fs::{FallocateFlags, OFlags, fallocate, fcntl_getfl, fcntl_setfl};
 
-use super::MTIME;
+use super::fixed_time;
 
 /// Memory that one writer takes, and the size from which a file is large.
 const BUFFER: usize = 1 << 20;
@@ -189,9 +188,4 @@ fn create(path: &Path, flags: OFlags) -> io::Result<File> {
 fn finish(file: &File) -> io::Result<()> {
     file.set_permissions(std::fs::Permissions::from_mode(0o644))?;
     file.set_modified(fixed_time())
-}
-
-/// The time that every file of a wheel's tree has.
-pub(super) fn fixed_time() -> SystemTime {
-    SystemTime::UNIX_EPOCH + Duration::from_secs(MTIME)
 }

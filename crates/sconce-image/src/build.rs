@@ -1,0 +1,399 @@
+//! From a plan to an image: layers, configuration, manifest.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+
+use sconce_schema::spec::WORKSPACE;
+use sconce_schema::{Hint, ImageManifest, Lock, Progress, exit};
+use sconce_store::{Store, StoreError};
+
+use crate::assemble::AssembleError;
+use crate::bytecode;
+use crate::layer::{self, Compression, Job, Layer, LayerError, Tree, is_below};
+use crate::local::{Image, LocalError, Packages};
+use crate::oci::{self, Config, Descriptor, History, Manifest, RootFs, media};
+use crate::plan::{Content, Plan, Planned};
+use crate::system::PLAIN_ID;
+
+/// What an image is made of, beside its lock.
+#[derive(Debug, Clone, Default)]
+pub struct ImageOptions {
+    /// Name of the environment, for the labels.
+    pub name: String,
+    /// How layers are compressed.
+    pub compression: Compression,
+    /// Variables beside those that the lock gives.
+    pub env: BTreeMap<String, String>,
+    /// What is run when nothing else is said.
+    pub command: Vec<String>,
+    /// The working directory; [`WORKSPACE`] where it is absent.
+    pub workdir: Option<String>,
+    /// Seconds since 1970 that the image says it was made at. A clock would make another image of
+    /// the same lock, so it is 0 unless somebody asks (`SOURCE_DATE_EPOCH`).
+    pub created: i64,
+}
+
+/// Why an image could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum BuildError {
+    /// A layer.
+    #[error(transparent)]
+    Layer(#[from] LayerError),
+    /// The environment.
+    #[error(transparent)]
+    Assemble(#[from] AssembleError),
+    /// The store.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The list of local images.
+    #[error(transparent)]
+    Local(#[from] LocalError),
+    /// Bytecode that the plan asks for is not there.
+    #[error("the bytecode of {what} is not there")]
+    Bytecode {
+        /// The package.
+        what: String,
+    },
+}
+
+impl Hint for BuildError {
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::Layer(error) => error.hint(),
+            Self::Assemble(error) => error.hint(),
+            Self::Store(error) => error.hint(),
+            Self::Local(error) => error.hint(),
+            Self::Bytecode { .. } => {
+                Some("build without it: `[build] bytecode = false`".to_owned())
+            }
+        }
+    }
+
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::Layer(error) => error.exit_code(),
+            Self::Assemble(error) => error.exit_code(),
+            Self::Store(error) => error.exit_code(),
+            Self::Local(error) => error.exit_code(),
+            Self::Bytecode { .. } => exit::STORE,
+        }
+    }
+}
+
+/// Where the parts of an environment lie in the store.
+struct Trees<'a> {
+    system: &'a Path,
+    /// As the lock's wheels.
+    wheels: Vec<&'a Path>,
+    /// Bytecode: of the system, and as the lock's wheels. Empty for a tree without sources.
+    system_bytecode: Option<PathBuf>,
+    bytecode: Vec<Option<PathBuf>>,
+}
+
+impl<'a> Trees<'a> {
+    /// `environment` is what [`crate::ready`] gives for `lock`.
+    fn of(lock: &Lock, environment: &'a ImageManifest, store: &Store) -> Option<Self> {
+        let mut layers = environment.layers.iter().map(|layer| layer.path.as_path());
+        let system = layers.next()?;
+        let wheels: Vec<&Path> = layers.take(lock.wheels.len()).collect();
+        if wheels.len() != lock.wheels.len() {
+            return None;
+        }
+        let of = |tree: &Path| bytecode::of_tree(tree, lock, store);
+        Some(Self {
+            system,
+            system_bytecode: of(system),
+            bytecode: wheels.iter().map(|tree| of(tree)).collect(),
+            wheels,
+        })
+    }
+}
+
+fn everything(_: &Path) -> bool {
+    true
+}
+
+/// The interpreter's part of the system tree: what its packages ship, the frame of the virtual
+/// environment, and the loader's cache, which names its library.
+fn interpreter(path: &Path) -> bool {
+    let named = |part: &std::ffi::OsStr| {
+        ["python3", "libpython3", "pydoc3", "pygettext3", "pdb3"]
+            .iter()
+            .any(|name| part.as_encoded_bytes().starts_with(name.as_bytes()))
+    };
+    path.iter().any(named) || is_below(path, "opt") || is_below(path, "etc/ld.so.cache")
+}
+
+fn system(path: &Path) -> bool {
+    !interpreter(path)
+}
+
+/// What is to be made for one layer of a plan.
+fn job<'a>(planned: &Planned, lock: &Lock, trees: &'a Trees<'a>) -> Result<Job<'a>, BuildError> {
+    let whole = |root: &'a Path| Tree {
+        root,
+        part: ("all", &everything as &(dyn Fn(&Path) -> bool + Sync)),
+    };
+    let sources = |wheels: &[usize]| -> Vec<Tree<'a>> {
+        wheels.iter().map(|&at| whole(trees.wheels[at])).collect()
+    };
+    let compiled = |wheels: &[usize]| -> Result<Vec<Tree<'a>>, BuildError> {
+        let one = |&at: &usize| match &trees.bytecode[at] {
+            Some(tree) => Ok(whole(tree)),
+            None => Err(BuildError::Bytecode {
+                what: lock.wheels[at].name.clone(),
+            }),
+        };
+        wheels.iter().map(one).collect()
+    };
+    let trees = match &planned.content {
+        Content::System => vec![Tree {
+            root: trees.system,
+            part: ("system", &system),
+        }],
+        Content::Interpreter { bytecode } => {
+            let mut parts = vec![Tree {
+                root: trees.system,
+                part: ("interpreter", &interpreter),
+            }];
+            if *bytecode {
+                let tree = trees.system_bytecode.as_deref();
+                let missing = || BuildError::Bytecode {
+                    what: planned.name.clone(),
+                };
+                parts.push(whole(tree.ok_or_else(missing)?));
+            }
+            parts
+        }
+        Content::Wheels(wheels) => sources(wheels),
+        Content::Bytecode(wheels) => compiled(wheels)?,
+        Content::WheelsAndBytecode(wheels) => {
+            let mut all = sources(wheels);
+            all.extend(compiled(wheels)?);
+            all
+        }
+    };
+    Ok(Job {
+        name: planned.name.clone(),
+        trees,
+    })
+}
+
+/// The layers of `plan` that are in the store already, as the plan's layers.
+#[must_use]
+pub fn present(
+    plan: &Plan,
+    lock: &Lock,
+    environment: &ImageManifest,
+    compression: Compression,
+    store: &Store,
+) -> Vec<Option<Layer>> {
+    let none = || vec![None; plan.layers.len()];
+    let Some(trees) = Trees::of(lock, environment, store) else {
+        return none();
+    };
+    let found = |planned| job(planned, lock, &trees).ok()?.found(compression, store);
+    plan.layers.iter().map(found).collect()
+}
+
+/// Makes the image of `lock`, whose `environment` is ready in the store, and keeps it among the
+/// local images. What is there already is not made again.
+///
+/// # Errors
+/// [`BuildError`]; layers that were made stay.
+pub fn build(
+    plan: &Plan,
+    lock: &Lock,
+    environment: &ImageManifest,
+    options: &ImageOptions,
+    store: &Store,
+    progress: &dyn Progress,
+) -> Result<Image, BuildError> {
+    let gone = || AssembleError::Gone {
+        what: lock.target.release.clone(),
+    };
+    let trees = Trees::of(lock, environment, store).ok_or_else(gone)?;
+    let jobs = plan
+        .layers
+        .iter()
+        .map(|planned| job(planned, lock, &trees))
+        .collect::<Result<Vec<_>, _>>()?;
+    let layers = layer::make_all(&jobs, options.compression, store, progress)?;
+
+    let config = config(plan, lock, environment, &layers, options);
+    let config = oci::write(&config);
+    let mut manifest = Manifest::new(
+        Descriptor::of(media::CONFIG, &config),
+        layers.iter().map(Layer::descriptor).collect(),
+    );
+    manifest.annotations = Some(annotations(lock, options));
+    let packages = plan.layers.iter().map(|planned| Packages {
+        layer: planned.name.clone(),
+        packages: planned.packages.clone(),
+    });
+    Ok(Image::keep(
+        store,
+        oci::write(&manifest),
+        config,
+        packages.collect(),
+    )?)
+}
+
+/// How the image is run, and what each layer is.
+fn config(
+    plan: &Plan,
+    lock: &Lock,
+    environment: &ImageManifest,
+    layers: &[Layer],
+    options: &ImageOptions,
+) -> oci::Image {
+    let mut env = environment.env.clone();
+    env.extend(requirements(lock));
+    env.extend(options.env.clone());
+    let created = rfc3339(options.created);
+    let history = plan.layers.iter().map(|planned| History {
+        created: Some(created.clone()),
+        created_by: Some(format!("sconce build: {}", planned.name)),
+        ..History::default()
+    });
+    oci::Image {
+        created: Some(created.clone()),
+        architecture: lock.target.architecture.clone(),
+        os: "linux".to_owned(),
+        config: Some(Config {
+            user: Some(format!("{PLAIN_ID}:{PLAIN_ID}")),
+            env: Some(
+                env.iter()
+                    .map(|(name, value)| format!("{name}={value}"))
+                    .collect(),
+            ),
+            cmd: (!options.command.is_empty()).then(|| options.command.clone()),
+            working_dir: Some(
+                options
+                    .workdir
+                    .clone()
+                    .unwrap_or_else(|| WORKSPACE.to_owned()),
+            ),
+            labels: Some(annotations(lock, options)),
+            ..Config::default()
+        }),
+        rootfs: RootFs {
+            kind: "layers".to_owned(),
+            diff_ids: layers.iter().map(|layer| layer.diff_id).collect(),
+        },
+        history: Some(history.collect()),
+    }
+}
+
+/// What NVIDIA's container toolkit reads. The driver need only be of the same major version as
+/// the image's CUDA (minor version compatibility, CUDA 11 and later). Which cards it gets is not
+/// the image's to say: `NVIDIA_VISIBLE_DEVICES` stays unset.
+fn requirements(lock: &Lock) -> Vec<(String, String)> {
+    let Some(cuda) = lock.versions.cuda else {
+        return Vec::new();
+    };
+    vec![
+        (
+            "NVIDIA_REQUIRE_CUDA".to_owned(),
+            format!("cuda>={}.0", cuda.major),
+        ),
+        (
+            "NVIDIA_DRIVER_CAPABILITIES".to_owned(),
+            "compute,utility".to_owned(),
+        ),
+    ]
+}
+
+/// The OCI annotations that say what an image is, and the versions that matter.
+fn annotations(lock: &Lock, options: &ImageOptions) -> BTreeMap<String, String> {
+    let versions = &lock.versions;
+    let named = [
+        ("org.opencontainers.image.title", Some(options.name.clone())),
+        (
+            "org.opencontainers.image.created",
+            Some(rfc3339(options.created)),
+        ),
+        ("org.opencontainers.image.version", versions.torch.clone()),
+        (
+            "dev.sconce.lock",
+            Some(crate::local::lock_digest(lock).to_string()),
+        ),
+        ("dev.sconce.python", Some(versions.python.clone())),
+        ("dev.sconce.torch", versions.torch.clone()),
+        ("dev.sconce.cuda", versions.cuda.map(|v| v.to_string())),
+        ("dev.sconce.cudnn", versions.cudnn.clone()),
+        ("dev.sconce.nccl", versions.nccl.clone()),
+        (
+            "dev.sconce.lowest-driver",
+            versions.lowest_driver.map(|v| v.to_string()),
+        ),
+    ];
+    let there = |(name, value): (&str, Option<String>)| Some((name.to_owned(), value?));
+    named.into_iter().filter_map(there).collect()
+}
+
+/// A point in time as RFC 3339 writes it, in UTC. Civil dates from days by the usual arithmetic
+/// of 400-year eras.
+fn rfc3339(seconds: i64) -> String {
+    let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
+    // Days since 0000-03-01, so that a leap day ends a year.
+    let shifted = days + 719_468;
+    let era = shifted.div_euclid(146_097);
+    let day_of_era = shifted.rem_euclid(146_097);
+    let year_of_era =
+        (day_of_era - day_of_era / 1460 + day_of_era / 36_524 - day_of_era / 146_096) / 365;
+    let day_of_year = day_of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
+    let month = (5 * day_of_year + 2) / 153;
+    let day = day_of_year - (153 * month + 2) / 5 + 1;
+    let month = if month < 10 { month + 3 } else { month - 9 };
+    let year = year_of_era + era * 400 + i64::from(month <= 2);
+    format!(
+        "{year:04}-{month:02}-{day:02}T{:02}:{:02}:{:02}Z",
+        rest / 3600,
+        rest / 60 % 60,
+        rest % 60
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_written_as_rfc_3339() {
+        for (seconds, text) in [
+            (0, "1970-01-01T00:00:00Z"),
+            (951_782_399, "2000-02-28T23:59:59Z"),
+            (951_782_400, "2000-02-29T00:00:00Z"),
+            (1_709_251_199, "2024-02-29T23:59:59Z"),
+            (4_102_444_800, "2100-01-01T00:00:00Z"),
+            (-1, "1969-12-31T23:59:59Z"),
+        ] {
+            assert_eq!(rfc3339(seconds), text);
+        }
+    }
+
+    #[test]
+    fn the_system_is_parted_in_two() {
+        for path in [
+            "usr/bin/python3.13",
+            "usr/lib/python3.13/os.py",
+            "usr/lib/x86_64-linux-gnu/libpython3.13.so.1.0",
+            "usr/share/doc/libpython3.13-stdlib/copyright",
+            "var/lib/dpkg/status.d/python3.13-minimal",
+            "opt/venv/pyvenv.cfg",
+            "etc/ld.so.cache",
+        ] {
+            assert!(interpreter(Path::new(path)), "{path}");
+            assert!(!system(Path::new(path)), "{path}");
+        }
+        for path in [
+            "usr/bin/bash",
+            "etc/passwd",
+            "var/lib/dpkg/status.d/bash",
+            "optional",
+        ] {
+            assert!(system(Path::new(path)), "{path}");
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! Layers: a part of an environment as one blob, made once and never again.
+//!
+//! A layer is named by all that decides its bytes: the trees it holds, which of their entries, how
+//! it is compressed and by which version of this code. The name leads to its digest, and the digest
+//! to the blob in the store; so a layer that any image needed is there for every other.
+
+mod archive;
+mod packed;
+
+use std::fs::{self, File};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+use sconce_schema::{Hint, Progress, Sha256, exit};
+use sconce_store::{BuildError, Store, StoreError};
+use serde::{Deserialize, Serialize};
+use sha2::Digest as _;
+
+pub use archive::ArchiveError;
+pub(crate) use archive::{Entries, is_below};
+pub use packed::Compression;
+
+use crate::oci::{Descriptor, Digest};
+use packed::Packer;
+
+/// Kind of the records of layers in the store.
+const KIND: &str = "layer";
+/// Counts up whenever the same trees would give another blob.
+const FORMAT: u32 = 1;
+/// The record of a layer.
+const RECORD: &str = "layer.json";
+
+/// Why a layer could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum LayerError {
+    /// Its files could not be put together.
+    #[error("the layer `{layer}` cannot be made")]
+    Archive {
+        /// Its name.
+        layer: String,
+        /// Why.
+        source: ArchiveError,
+    },
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// What was noted about a layer cannot be read.
+    #[error("{} is not the record of a layer", path.display())]
+    Record {
+        /// The file.
+        path: PathBuf,
+        /// Why not.
+        source: io::Error,
+    },
+}
+
+impl Hint for LayerError {
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::Store(error) => error.hint(),
+            Self::Archive { source, .. } => match source {
+                ArchiveError::Write(e) | ArchiveError::Read { source: e, .. }
+                    if e.kind() == io::ErrorKind::StorageFull =>
+                {
+                    Some("the disk is full; make room, or give another store folder".to_owned())
+                }
+                ArchiveError::Changed { .. } => Some(
+                    "something writes to the store; remove the store and build again".to_owned(),
+                ),
+                _ => None,
+            },
+            Self::Record { path, .. } => Some(format!(
+                "remove the folder {} and build again",
+                path.parent()
+                    .and_then(Path::parent)
+                    .unwrap_or(path)
+                    .display()
+            )),
+        }
+    }
+
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::Store(error) => error.exit_code(),
+            Self::Archive { .. } | Self::Record { .. } => exit::STORE,
+        }
+    }
+}
+
+/// A layer to be made.
+pub(crate) struct Job<'a> {
+    /// What it is, for people.
+    pub(crate) name: String,
+    /// Its trees, lowest first.
+    pub(crate) trees: Vec<Tree<'a>>,
+}
+
+/// A tree of a layer, or a part of it.
+pub(crate) struct Tree<'a> {
+    /// Its folder in the store: `…/KEY/content`.
+    pub(crate) root: &'a Path,
+    /// The part, and the name of that choice.
+    pub(crate) part: (&'static str, &'a (dyn Fn(&Path) -> bool + Sync)),
+}
+
+/// A layer that is in the store.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Layer {
+    /// Digest of the blob.
+    pub digest: Digest,
+    /// Its size in bytes.
+    pub size_bytes: u64,
+    /// Digest of the tar archive in it.
+    pub diff_id: Digest,
+    /// The archive's size in bytes.
+    pub unpacked_bytes: u64,
+    /// Files, folders and links.
+    pub entries: u64,
+    /// How it is compressed.
+    pub compression: Compression,
+}
+
+impl Layer {
+    /// As a manifest refers to it.
+    #[must_use]
+    pub fn descriptor(&self) -> Descriptor {
+        Descriptor::new(self.compression.media_type(), self.digest, self.size_bytes)
+    }
+}
+
+impl Job<'_> {
+    /// All that decides the blob's bytes.
+    fn key(&self, compression: Compression) -> String {
+        let mut hash = sha2::Sha256::new();
+        hash.update(format!("{FORMAT} {}\n", compression.name()));
+        for tree in &self.trees {
+            // The folder above `content` is named by what the tree holds.
+            let name = tree.root.parent().and_then(Path::file_name);
+            hash.update(name.unwrap_or_default().as_encoded_bytes());
+            hash.update(format!("\n{}\n", tree.part.0));
+        }
+        Sha256(hash.finalize().into()).to_string()
+    }
+
+    /// The layer, if it is in the store.
+    pub(crate) fn found(&self, compression: Compression, store: &Store) -> Option<Layer> {
+        let folder = store.tree(KIND, &self.key(compression))?;
+        let layer = read(&folder.join(RECORD)).ok()?;
+        store.blob(&layer.digest.0)?;
+        Some(layer)
+    }
+
+    /// The layer, made if it is not in the store.
+    fn make(
+        &self,
+        entries: &Entries,
+        compression: Compression,
+        store: &Store,
+        progress: &dyn Progress,
+    ) -> Result<Layer, LayerError> {
+        let key = self.key(compression);
+        if let Some(folder) = store.tree(KIND, &key) {
+            let layer = read(&folder.join(RECORD))?;
+            if store.blob(&layer.digest.0).is_some() {
+                return Ok(layer);
+            }
+            // The blob was taken away; the record alone is worth nothing.
+            store.forget(KIND, &key)?;
+        }
+        let built = store.build_tree(KIND, &key, |folder| {
+            let archive = |source| LayerError::Archive {
+                layer: self.name.clone(),
+                source,
+            };
+            let path = folder.join("blob");
+            let pack = || {
+                let mut packer = Packer::new(File::create(&path)?, compression)?;
+                entries.write(&mut packer, |bytes| progress.advance(&self.name, bytes))?;
+                Ok(packer.seal()?)
+            };
+            let sealed = pack().map_err(archive)?;
+            store.adopt_blob(&path, &sealed.digest.0)?;
+            // The same bytes may have been there already.
+            let _ = fs::remove_file(&path);
+            let layer = Layer {
+                digest: sealed.digest,
+                size_bytes: sealed.size,
+                diff_id: sealed.diff_id,
+                unpacked_bytes: sealed.unpacked,
+                entries: entries.count(),
+                compression,
+            };
+            let text = serde_json::to_vec(&layer).map_err(|e| ArchiveError::Write(e.into()));
+            let written = text.and_then(|text| Ok(fs::write(folder.join(RECORD), text)?));
+            written.map_err(archive)
+        });
+        match built {
+            Ok(folder) => read(&folder.join(RECORD)),
+            Err(BuildError::Store(error)) => Err(error.into()),
+            Err(BuildError::Build(error)) => Err(error),
+        }
+    }
+}
+
+/// Makes what is missing of `jobs`, on as many threads as the machine has cores, the largest first,
+/// and gives the layers in the order of `jobs`.
+///
+/// # Errors
+/// The first that fails; those that were made stay in the store.
+pub(crate) fn make_all(
+    jobs: &[Job<'_>],
+    compression: Compression,
+    store: &Store,
+    progress: &dyn Progress,
+) -> Result<Vec<Layer>, LayerError> {
+    let mut layers: Vec<Option<Layer>> = Vec::new();
+    let mut missing: Vec<(usize, Entries)> = Vec::new();
+    for (at, job) in jobs.iter().enumerate() {
+        let found = job.found(compression, store);
+        if found.is_none() {
+            let entries = Entries::of(&job.trees).map_err(|source| LayerError::Archive {
+                layer: job.name.clone(),
+                source,
+            })?;
+            missing.push((at, entries));
+        }
+        layers.push(found);
+    }
+    if !missing.is_empty() {
+        let total = missing.iter().map(|(_, entries)| entries.bytes()).sum();
+        progress.stage("build", Some(total));
+    }
+    missing.sort_by_key(|(at, entries)| (std::cmp::Reverse(entries.bytes()), *at));
+    let made = Mutex::new(Vec::new());
+    let next = AtomicUsize::new(0);
+    let work = || {
+        while let Some((at, entries)) = missing.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let job = &jobs[*at];
+            let layer = job.make(entries, compression, store, progress);
+            progress.done(&job.name);
+            if layer.is_err() {
+                // Nobody begins another one.
+                next.store(missing.len(), Ordering::Relaxed);
+            }
+            let mut made = made.lock().unwrap_or_else(|e| e.into_inner());
+            made.push((*at, layer));
+        }
+    };
+    let cores = thread::available_parallelism().map_or(1, Into::into);
+    thread::scope(|scope| {
+        for _ in 0..cores.min(missing.len()) {
+            scope.spawn(work);
+        }
+    });
+    for (at, layer) in made.into_inner().unwrap_or_else(|e| e.into_inner()) {
+        layers[at] = Some(layer?);
+    }
+    Ok(layers.into_iter().flatten().collect())
+}
+
+fn read(path: &Path) -> Result<Layer, LayerError> {
+    let record = |source| LayerError::Record {
+        path: path.to_owned(),
+        source,
+    };
+    let bytes = fs::read(path).map_err(record)?;
+    serde_json::from_slice(&bytes).map_err(|e| record(e.into()))
+}

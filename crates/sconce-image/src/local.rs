@@ -1,0 +1,384 @@
+//! The images that this store knows: documents by digest, and names that point to them.
+//!
+//! An image is an item of the store: its manifest, its configuration and the list of packages by
+//! layer. Its layers are blobs that it shares with others. A name is a file in the store's `images`
+//! folder that holds one digest; it is replaced whole.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use sconce_schema::{Hint, Lock, exit};
+use sconce_store::{BuildError, Store, StoreError};
+use serde::{Deserialize, Serialize};
+
+use crate::oci::{self, Descriptor, Digest, DocumentError, Manifest};
+
+/// Kind of images in the store.
+const KIND: &str = "image";
+
+/// Why a local image cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum LocalError {
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// A file of an image or a name could not be read or written.
+    #[error("cannot {action} {}", path.display())]
+    File {
+        /// What was tried.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A document of an image is wrong.
+    #[error("{} is not part of an image", path.display())]
+    Document {
+        /// The file.
+        path: PathBuf,
+        /// What is wrong with it.
+        source: DocumentError,
+    },
+    /// No local image has this name.
+    #[error("there is no local image `{name}`")]
+    Unknown {
+        /// What was asked for.
+        name: String,
+    },
+    /// A text that cannot name an image.
+    #[error("`{name}` cannot name an image")]
+    Name {
+        /// The text.
+        name: String,
+    },
+    /// A blob of the image is not in the store any more.
+    #[error("the layer {digest} of the image is not in the store")]
+    Gone {
+        /// Its digest.
+        digest: Digest,
+    },
+}
+
+impl Hint for LocalError {
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::Store(error) => error.hint(),
+            Self::File { .. } => None,
+            Self::Document { .. } | Self::Gone { .. } => {
+                Some("make it again with `sconce build`".to_owned())
+            }
+            Self::Unknown { .. } => Some("`sconce images` lists those that are there".to_owned()),
+            Self::Name { .. } => Some(
+                "NAME:TAG, the name of lower-case letters, digits and `._-/`, the tag of letters, \
+                 digits and `._-`"
+                    .to_owned(),
+            ),
+        }
+    }
+
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::Store(error) => error.exit_code(),
+            Self::File { .. } | Self::Document { .. } | Self::Gone { .. } => exit::STORE,
+            Self::Unknown { .. } | Self::Name { .. } => exit::BAD_INPUT,
+        }
+    }
+}
+
+/// The packages of one layer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Packages {
+    /// The layer's name in the plan.
+    pub layer: String,
+    /// Names and versions.
+    pub packages: Vec<(String, String)>,
+}
+
+/// An image whose documents are in the store.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Image {
+    /// Digest of the manifest: what the image is called for good.
+    pub digest: Digest,
+    /// The manifest's bytes.
+    pub manifest_bytes: Vec<u8>,
+    /// The manifest.
+    pub manifest: Manifest,
+    /// The configuration's bytes.
+    pub config_bytes: Vec<u8>,
+    /// What lies in each layer, where it is known: as the manifest's layers.
+    pub packages: Vec<Packages>,
+}
+
+impl Image {
+    /// Keeps an image whose layers are in the store.
+    ///
+    /// # Errors
+    /// [`LocalError`].
+    pub fn keep(
+        store: &Store,
+        manifest_bytes: Vec<u8>,
+        config_bytes: Vec<u8>,
+        packages: Vec<Packages>,
+    ) -> Result<Self, LocalError> {
+        let digest = Digest::of(&manifest_bytes);
+        let list = oci::write(&packages);
+        let files = [
+            ("manifest.json", &manifest_bytes),
+            ("config.json", &config_bytes),
+            ("packages.json", &list),
+        ];
+        let kept = store.build_tree(KIND, &digest.hex(), |folder| {
+            files.into_iter().try_for_each(|(name, bytes)| {
+                let path = folder.join(name);
+                fs::write(&path, bytes).map_err(file("write", &path))
+            })
+        });
+        kept.map_err(|error| match error {
+            BuildError::Store(error) => LocalError::Store(error),
+            BuildError::Build(error) => error,
+        })?;
+        Self::of(digest, manifest_bytes, config_bytes, packages).map_err(|source| {
+            LocalError::Document {
+                path: PathBuf::from(digest.to_string()),
+                source,
+            }
+        })
+    }
+
+    fn of(
+        digest: Digest,
+        manifest_bytes: Vec<u8>,
+        config_bytes: Vec<u8>,
+        packages: Vec<Packages>,
+    ) -> Result<Self, DocumentError> {
+        Ok(Self {
+            digest,
+            manifest: Manifest::parse(&manifest_bytes)?,
+            manifest_bytes,
+            config_bytes,
+            packages,
+        })
+    }
+
+    /// The image with this digest.
+    ///
+    /// # Errors
+    /// [`LocalError`].
+    pub fn load(store: &Store, digest: Digest) -> Result<Self, LocalError> {
+        let folder = store
+            .tree(KIND, &digest.hex())
+            .ok_or_else(|| LocalError::Unknown {
+                name: digest.to_string(),
+            })?;
+        let read = |name: &str| {
+            let path = folder.join(name);
+            fs::read(&path).map_err(file("read", &path))
+        };
+        let document = |source| LocalError::Document {
+            path: folder.clone(),
+            source,
+        };
+        let packages = oci::parse(&read("packages.json")?).map_err(document)?;
+        let (manifest, config) = (read("manifest.json")?, read("config.json")?);
+        Self::of(digest, manifest, config, packages).map_err(document)
+    }
+
+    /// The image that `name` points to, or that it is the digest of.
+    ///
+    /// # Errors
+    /// [`LocalError::Unknown`] and the others.
+    pub fn find(store: &Store, name: &str) -> Result<Self, LocalError> {
+        if let Ok(digest) = name.parse() {
+            return Self::load(store, digest);
+        }
+        let path = name_file(store, name)?;
+        match fs::read_to_string(&path) {
+            Err(e) if e.kind() == io::ErrorKind::NotFound => Err(LocalError::Unknown {
+                name: name.to_owned(),
+            }),
+            Err(source) => Err(LocalError::File {
+                action: "read",
+                path,
+                source,
+            }),
+            Ok(text) => match text.trim().parse() {
+                Ok(digest) => Self::load(store, digest),
+                Err(_) => Err(LocalError::Unknown {
+                    name: name.to_owned(),
+                }),
+            },
+        }
+    }
+
+    /// Has `name` point to this image from now on.
+    ///
+    /// # Errors
+    /// [`LocalError::Name`], [`LocalError::File`].
+    pub fn call(&self, store: &Store, name: &str) -> Result<(), LocalError> {
+        let path = name_file(store, name)?;
+        let folder = store.root().join("images");
+        fs::create_dir_all(&folder).map_err(file("create", &folder))?;
+        let fresh = folder.join(format!(".{}", std::process::id()));
+        let write = || {
+            fs::write(&fresh, format!("{}\n", self.digest))?;
+            fs::rename(&fresh, &path)
+        };
+        write().map_err(file("write", &path))
+    }
+
+    /// The configuration.
+    ///
+    /// # Errors
+    /// [`LocalError::Document`].
+    pub fn config(&self) -> Result<oci::Image, LocalError> {
+        oci::Image::parse(&self.config_bytes).map_err(|source| LocalError::Document {
+            path: PathBuf::from(self.manifest.config.digest.to_string()),
+            source,
+        })
+    }
+
+    /// The file of each layer, lowest first.
+    ///
+    /// # Errors
+    /// [`LocalError::Gone`].
+    pub fn blobs(&self, store: &Store) -> Result<Vec<(Descriptor, PathBuf)>, LocalError> {
+        let blob = |layer: &Descriptor| match store.blob(&layer.digest.0) {
+            Some(path) => Ok((layer.clone(), path)),
+            None => Err(LocalError::Gone {
+                digest: layer.digest,
+            }),
+        };
+        self.manifest.layers.iter().map(blob).collect()
+    }
+
+    /// Bytes of all its layers and documents, as they are stored and sent.
+    #[must_use]
+    pub fn size_bytes(&self) -> u64 {
+        let layers = self.manifest.layers.iter().map(|layer| layer.size);
+        layers.sum::<u64>() + (self.config_bytes.len() + self.manifest_bytes.len()) as u64
+    }
+}
+
+/// The names of local images and what they point to, sorted.
+///
+/// # Errors
+/// [`LocalError::File`].
+pub fn names(store: &Store) -> Result<Vec<(String, Digest)>, LocalError> {
+    let folder = store.root().join("images");
+    let entries = match fs::read_dir(&folder) {
+        Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(Vec::new()),
+        other => other.map_err(file("list", &folder))?,
+    };
+    let mut found = Vec::new();
+    for entry in entries {
+        let entry = entry.map_err(file("list", &folder))?;
+        let Some(name) = entry
+            .file_name()
+            .to_str()
+            .map(|name| name.replace('~', "/"))
+        else {
+            continue;
+        };
+        let text = fs::read_to_string(entry.path()).unwrap_or_default();
+        if let (false, Ok(digest)) = (name.starts_with('.'), text.trim().parse()) {
+            found.push((name, digest));
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// The digest of a lock's text: what the same lock is told by.
+#[must_use]
+pub fn lock_digest(lock: &Lock) -> Digest {
+    Digest::of(lock.to_text().as_bytes())
+}
+
+/// The file of a name. The grammar is that of references without a registry (distribution's
+/// reference package), so a slash is the only character that a file name cannot have.
+fn name_file(store: &Store, name: &str) -> Result<PathBuf, LocalError> {
+    let wrong = || LocalError::Name {
+        name: name.chars().take(200).collect(),
+    };
+    let (path, tag) = name.rsplit_once(':').ok_or_else(wrong)?;
+    let lower = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
+    let part = |part: &str| {
+        let bytes = part.as_bytes();
+        bytes.first().copied().is_some_and(lower)
+            && bytes.last().copied().is_some_and(lower)
+            && bytes.iter().all(|&b| lower(b) || b"._-".contains(&b))
+    };
+    let tag_good = !tag.is_empty()
+        && tag.len() <= 128
+        && !tag.starts_with(['.', '-'])
+        && tag
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
+    if !tag_good || path.len() > 100 || !path.split('/').all(part) {
+        return Err(wrong());
+    }
+    Ok(store.root().join("images").join(name.replace('/', "~")))
+}
+
+fn file(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> LocalError {
+    move |source| LocalError::File {
+        action,
+        path: path.to_owned(),
+        source,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::oci::media;
+
+    fn image(store: &Store, layer: &[u8]) -> Image {
+        let digest = Digest::of(layer);
+        store.put_blob(layer, &digest.0).unwrap();
+        let config = b"{}".to_vec();
+        let manifest = Manifest::new(
+            Descriptor::of(media::CONFIG, &config),
+            vec![Descriptor::of(media::LAYER, layer)],
+        );
+        Image::keep(store, oci::write(&manifest), config, Vec::new()).unwrap()
+    }
+
+    #[test]
+    fn names_point_to_images_and_can_be_moved() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path()).unwrap();
+        let (one, two) = (image(&store, b"one"), image(&store, b"two"));
+        one.call(&store, "team/base:1.0").unwrap();
+        assert_eq!(Image::find(&store, "team/base:1.0").unwrap(), one);
+        two.call(&store, "team/base:1.0").unwrap();
+        assert_eq!(Image::find(&store, "team/base:1.0").unwrap(), two);
+        assert_eq!(Image::find(&store, &one.digest.to_string()).unwrap(), one);
+        assert_eq!(
+            names(&store).unwrap(),
+            [("team/base:1.0".to_owned(), two.digest)]
+        );
+        let unknown = Image::find(&store, "team/base:2");
+        assert!(matches!(unknown, Err(LocalError::Unknown { .. })));
+        assert_eq!(fs::read(&two.blobs(&store).unwrap()[0].1).unwrap(), b"two");
+        store.forget("blob", &Digest::of(b"two").hex()).unwrap();
+        assert!(matches!(two.blobs(&store), Err(LocalError::Gone { .. })));
+    }
+
+    #[test]
+    fn a_name_stays_in_its_folder() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path()).unwrap();
+        for name in [
+            "base", ":1", "base:", "../x:1", "a//b:1", "/a:1", "A:1", "a:..", "a:b/c", "a~b:1",
+            ".a:1", "a:1:2",
+        ] {
+            let file = name_file(&store, name);
+            assert!(matches!(file, Err(LocalError::Name { .. })), "{name}");
+        }
+        assert!(name_file(&store, "a/b-c_d.e:2.15.0-cuda13.2").is_ok());
+    }
+}
