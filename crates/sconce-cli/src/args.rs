@@ -48,6 +48,8 @@ pub(crate) enum Verb {
     Run(RunArgs),
     /// Open a shell in the environment.
     Shell(ShellArgs),
+    /// Build the environment's image, without a daemon.
+    Build(crate::commands::build::BuildArgs),
     /// List the runs on record.
     Runs(RunsArgs),
     /// Show what a run was and what it used.

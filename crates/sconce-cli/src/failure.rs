@@ -8,11 +8,11 @@ use sconce_schema::Hint;
 
 /// An expected failure of any stage, on its way to the terminal.
 #[derive(Debug)]
-pub(crate) struct Failure(Box<dyn Hint>);
+pub(crate) struct Failure(Box<dyn Hint + Send>);
 
 pub(crate) type Result<T, E = Failure> = std::result::Result<T, E>;
 
-impl<E: Hint + 'static> From<E> for Failure {
+impl<E: Hint + Send + 'static> From<E> for Failure {
     fn from(error: E) -> Self {
         Self(Box::new(error))
     }

@@ -37,6 +37,7 @@ pub fn main() -> ExitCode {
         Verb::Lock(args) => commands::lock::lock(&args, &root.global),
         Verb::Run(args) => commands::run::run(&args, &root.global),
         Verb::Shell(args) => commands::shell::shell(&args, &root.global),
+        Verb::Build(args) => commands::build::build(&args, &root.global),
         Verb::Runs(args) => commands::runs::runs(&args, &root.global),
         Verb::Report(args) => commands::report::report(&args, &root.global),
         Verb::Chores(args) => background::chores(&args, &root.global),

@@ -129,7 +129,7 @@ fn system(path: &Path) -> bool {
 }
 
 /// What is to be made for one layer of a plan.
-fn job<'a>(planned: &Planned, lock: &Lock, trees: &'a Trees<'a>) -> Result<Job<'a>, BuildError> {
+fn job<'a>(planned: &'a Planned, lock: &Lock, trees: &'a Trees<'a>) -> Result<Job<'a>, BuildError> {
     let whole = |root: &'a Path| Tree {
         root,
         part: ("all", &everything as &(dyn Fn(&Path) -> bool + Sync)),
@@ -172,6 +172,7 @@ fn job<'a>(planned: &Planned, lock: &Lock, trees: &'a Trees<'a>) -> Result<Job<'
             all.extend(compiled(wheels)?);
             all
         }
+        Content::Tree(tree) => vec![whole(tree)],
     };
     Ok(Job {
         name: planned.name.clone(),

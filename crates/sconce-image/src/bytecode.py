@@ -13,6 +13,10 @@ import sys
 import warnings
 
 
+# As every file of a wheel's tree: 1980-01-01.
+FIXED_TIME = 315532800
+
+
 def pyc(source_path, shown_path):
     """The bytes of a .pyc: magic, flags 0, the source's mtime and size (PEP 552)."""
     with open(source_path, "rb") as file:
@@ -50,6 +54,8 @@ def compile_tree(source_root, output_root):
             part = f"{target}.{os.getpid()}"
             with open(part, "wb") as file:
                 file.write(data)
+            # An image of these files must not depend on when they were made.
+            os.utime(part, (FIXED_TIME, FIXED_TIME))
             os.replace(part, target)
 
 

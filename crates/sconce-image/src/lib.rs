@@ -10,6 +10,7 @@ pub mod layout;
 pub mod local;
 pub mod oci;
 pub mod plan;
+pub mod project;
 pub mod system;
 
 pub use assemble::{AssembleError, Needs, assemble, needs, ready, so_far};

@@ -7,6 +7,7 @@
 //! adding a package never moves another.
 
 use std::collections::BTreeMap;
+use std::path::PathBuf;
 
 use sconce_schema::lock::{Deb, Lock, Wheel};
 use sha2::Digest as _;
@@ -83,6 +84,8 @@ pub enum Content {
     WheelsAndBytecode(Vec<usize>),
     /// The bytecode of these wheels.
     Bytecode(Vec<usize>),
+    /// A tree of the store that is not made from packages: the project's files and the like.
+    Tree(PathBuf),
 }
 
 /// What may be chosen about a plan.
@@ -167,12 +170,24 @@ impl Plan {
     }
 }
 
+impl Plan {
+    /// Adds a layer above all others.
+    pub fn push(&mut self, name: &str, tree: PathBuf) {
+        self.layers.push(Planned {
+            name: name.to_owned(),
+            content: Content::Tree(tree),
+            packages: Vec::new(),
+            download_bytes: None,
+        });
+    }
+}
+
 impl Content {
     /// The wheels that it concerns.
     #[must_use]
     pub fn wheels(&self) -> &[usize] {
         match self {
-            Self::System | Self::Interpreter { .. } => &[],
+            Self::System | Self::Interpreter { .. } | Self::Tree(_) => &[],
             Self::Wheels(wheels) | Self::WheelsAndBytecode(wheels) | Self::Bytecode(wheels) => {
                 wheels
             }
@@ -329,7 +344,7 @@ mod tests {
                 "numpy 1",
                 "foundation",
                 "bytecode of large packages",
-                "packages 2",
+                "packages 4",
             ]
         );
         let of = |at: usize| -> Vec<&str> {

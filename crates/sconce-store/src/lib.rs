@@ -6,6 +6,7 @@
 
 mod blob;
 pub mod deb;
+pub mod direct;
 mod error;
 pub mod fetch;
 mod item;

@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use sconce_image::bytecode;
-use sconce_run::RunOptions;
+use sconce_run::{RunOptions, Watcher};
 use sconce_schema::request::{Mount, Root};
 use sconce_schema::{ImageManifest, Lock, exit};
 use sconce_store::{BuildError, Store};
@@ -81,7 +81,14 @@ pub(crate) fn chores(args: &ChoresArgs, global: &Global) -> Result<u8> {
         if let Some(manifest) = sconce_image::so_far(&lock, &store) {
             for job in bytecode::missing(&manifest, &lock, &store) {
                 if tried.insert(job.output.clone()) {
-                    compile(&job, &lock, &manifest, &store, &places)?;
+                    compile(
+                        &job,
+                        &lock,
+                        &manifest,
+                        &store,
+                        &places,
+                        &mut Polite::default(),
+                    )?;
                 }
             }
         }
@@ -95,12 +102,13 @@ pub(crate) fn chores(args: &ChoresArgs, global: &Global) -> Result<u8> {
 }
 
 /// Makes the bytecode of one tree, in the environment's own system tree.
-fn compile(
+pub(crate) fn compile(
     job: &bytecode::Job,
     lock: &Lock,
     manifest: &ImageManifest,
     store: &Store,
     places: &Places,
+    watcher: &mut dyn Watcher,
 ) -> Result<()> {
     let failed = |source| CliError::File {
         action: "write",
@@ -148,7 +156,7 @@ fn compile(
         host: &host,
         environment: &[],
     };
-    let outcome = sconce_run::run(&request, &options, &mut Polite::default())?;
+    let outcome = sconce_run::run(&request, &options, watcher)?;
     if outcome.exit.code() != exit::OK {
         return Ok(());
     }

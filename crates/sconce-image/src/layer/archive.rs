@@ -7,20 +7,20 @@
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
-use std::fs::{self, File, Metadata};
-use std::io::{self, Read, Write};
+use std::fs::{self, Metadata};
+use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
+use sconce_schema::spec::WORKSPACE;
+use sconce_store::direct::Reader;
 use sconce_store::wheel::MTIME;
 use tar::{EntryType, Header};
 
 use super::Tree;
 use crate::system::{PLAIN_HOME, PLAIN_ID};
 
-/// Bytes that are read from a file at a time.
-const CHUNK: usize = 512 << 10;
 /// A tar archive's unit.
 const BLOCK: usize = 512;
 
@@ -98,9 +98,9 @@ impl Entries {
         told: impl Fn(u64),
     ) -> Result<(), ArchiveError> {
         let mut names = HashMap::new();
-        let mut buffer = vec![0; CHUNK];
+        let mut reader = Reader::new();
         for (path, entry) in &self.0 {
-            append(path, entry, &mut names, &mut buffer, out)?;
+            append(path, entry, &mut names, &mut reader, out)?;
             if entry.meta.is_file() {
                 told(entry.meta.len());
             }
@@ -145,7 +145,7 @@ fn append(
     path: &Path,
     entry: &Entry,
     names: &mut HashMap<(u64, u64), PathBuf>,
-    buffer: &mut [u8],
+    reader: &mut Reader,
     out: &mut impl Write,
 ) -> Result<(), ArchiveError> {
     let Entry { source, meta } = entry;
@@ -185,37 +185,35 @@ fn append(
     header.set_entry_type(EntryType::Regular);
     header.set_size(meta.size());
     put_header(header, &name, &[], out)?;
-    put_data(source, meta.size(), buffer, out)
+    put_data(source, meta.size(), reader, out)
 }
 
-/// The plain user's home is its own, everything else is root's: whoever unpacked the packages.
+/// The plain user's home and the workspace are its own, everything else is root's: whoever unpacked
+/// the packages.
 fn owner(path: &Path) -> u32 {
-    let home = PLAIN_HOME.trim_start_matches('/');
-    if path.starts_with(home) { PLAIN_ID } else { 0 }
+    let own = |folder: &str| path.starts_with(folder.trim_start_matches('/'));
+    if own(PLAIN_HOME) || own(WORKSPACE) {
+        PLAIN_ID
+    } else {
+        0
+    }
 }
 
 fn put_data(
     path: &Path,
     size: u64,
-    buffer: &mut [u8],
+    reader: &mut Reader,
     out: &mut impl Write,
 ) -> Result<(), ArchiveError> {
     let changed = || ArchiveError::Changed {
         path: path.to_owned(),
     };
-    let mut file = File::open(path).map_err(read("open", path))?;
     let mut left = size;
-    loop {
-        let n = match file.read(buffer) {
-            Err(e) if e.kind() == io::ErrorKind::Interrupted => continue,
-            other => other.map_err(read("read", path))?,
-        };
-        if n == 0 {
-            break;
-        }
-        left = left.checked_sub(n as u64).ok_or_else(changed)?;
-        out.write_all(&buffer[..n])?;
-    }
+    let sent = reader.read(path, size, |bytes| {
+        left = left.checked_sub(bytes.len() as u64).ok_or_else(changed)?;
+        out.write_all(bytes).map_err(ArchiveError::Write)
+    });
+    sent.map_err(read("read", path))??;
     if left > 0 {
         return Err(changed());
     }
@@ -309,6 +307,8 @@ pub(crate) fn is_below(path: &Path, below: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::fs::File;
+    use std::io::Read as _;
     use std::os::unix::fs::{PermissionsExt as _, symlink};
 
     fn everything(_: &Path) -> bool {

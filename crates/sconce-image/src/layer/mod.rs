@@ -7,7 +7,7 @@
 mod archive;
 mod packed;
 
-use std::fs::{self, File};
+use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -178,7 +178,7 @@ impl Job<'_> {
             };
             let path = folder.join("blob");
             let pack = || {
-                let mut packer = Packer::new(File::create(&path)?, compression)?;
+                let mut packer = Packer::new(&path, compression)?;
                 entries.write(&mut packer, |bytes| progress.advance(&self.name, bytes))?;
                 Ok(packer.seal()?)
             };

@@ -40,6 +40,8 @@ pub struct Spec {
     pub system: System,
     /// How it is run when nothing else is said.
     pub run: Run,
+    /// How its image is built.
+    pub build: Build,
 }
 
 /// `[python]`. At most one of `packages`, `requirements` and `pyproject` is given.
@@ -137,4 +139,20 @@ pub struct Run {
     /// Environment variables.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
+}
+
+/// `[build]`: what its image has beside the packages.
+#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
+pub struct Build {
+    /// Files and folders of the project that lie in [`WORKSPACE`], relative to the spec. None where
+    /// it is absent: an image is an environment, and no secret gets into it by accident.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub files: Vec<String>,
+    /// Whether it has the bytecode of its packages; yes where it is absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub bytecode: Option<bool>,
+    /// The most layers that packages are spread over.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub layers: Option<usize>,
 }

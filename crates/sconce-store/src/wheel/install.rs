@@ -18,9 +18,9 @@ use super::layout::Layout;
 use super::part::{self, Part, Slow};
 use super::stream::{Limits, Stop, unpack};
 use super::tree::Tree;
-use super::write::Writer;
 use super::{KIND, zip};
 use crate::blob::check;
+use crate::direct::Writer;
 use crate::fetch::{Body, Fetcher, shown};
 use crate::{Store, StoreError};
 

@@ -13,7 +13,6 @@ mod record;
 mod script;
 mod stream;
 mod tree;
-mod write;
 mod zip;
 
 pub use error::{WheelError, ZipError};

@@ -15,8 +15,8 @@ use super::record;
 use super::record::Recorded;
 use super::script::{entry_points, with_interpreter};
 use super::stream::Sink;
-use super::write::Writer;
 use super::zip::Listed;
+use crate::direct::Writer;
 
 /// Nobody's list of files is longer.
 const LARGEST_RECORD: usize = 256 << 20;

@@ -1,18 +1,20 @@
-//! Files written fast: small ones as usual, large ones past the page cache.
+//! Large files read and written past the page cache.
 //!
-//! Most of an installation's CPU time is the kernel copying large libraries into the page cache.
-//! A file that outgrows one buffer is therefore written with `O_DIRECT` into space that was set
+//! Most of an installation's CPU time is the kernel copying large libraries into the page cache,
+//! and a third of an image's is copying them out of it and the layers in.
+//!
+//! A written file that outgrows one buffer is therefore written with `O_DIRECT` into space that was set
 //! aside before, from one aligned buffer that is used for every file. Where the file system
 //! refuses this, the same buffers are written as usual.
 
 use std::fs::{File, OpenOptions};
-use std::io::{self, Write as _};
+use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FallocateFlags, OFlags, fallocate, fcntl_getfl, fcntl_setfl};
 
-use super::fixed_time;
+use crate::wheel::fixed_time;
 
 /// Memory that one writer takes, and the size from which a file is large.
 const BUFFER: usize = 1 << 20;
@@ -21,7 +23,7 @@ const ALIGN: usize = 4096;
 
 /// Writes one file after the other.
 #[derive(Debug)]
-pub(super) struct Writer {
+pub struct Writer {
     /// The aligned buffer begins at `base`.
     memory: Vec<u8>,
     base: usize,
@@ -35,14 +37,118 @@ pub(super) struct Writer {
     direct: bool,
 }
 
-impl Writer {
-    pub(super) fn new() -> Self {
-        let memory = vec![0; BUFFER + ALIGN];
-        let base = memory.as_ptr().align_offset(ALIGN);
+impl Default for Writer {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+/// Memory of [`BUFFER`] bytes that is aligned for the disk, from the offset on that is told.
+fn aligned() -> (Vec<u8>, usize) {
+    let memory = vec![0; BUFFER + ALIGN];
+    let base = memory.as_ptr().align_offset(ALIGN);
+    // An offset that cannot be computed leaves the buffer unaligned; the first direct read or
+    // write is then refused and all others are buffered.
+    let base = if base <= ALIGN { base } else { 0 };
+    (memory, base)
+}
+
+/// Reads one file after the other, from the first byte to the last.
+#[derive(Debug)]
+pub struct Reader {
+    memory: Vec<u8>,
+    base: usize,
+    direct: bool,
+}
+
+impl Default for Reader {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Reader {
+    /// With a buffer of its own.
+    #[must_use]
+    pub fn new() -> Self {
+        let (memory, base) = aligned();
         Self {
-            // An offset that cannot be computed leaves the buffer unaligned; the first direct
-            // write is then refused and all writes are buffered.
-            base: if base <= ALIGN { base } else { 0 },
+            memory,
+            base,
+            direct: true,
+        }
+    }
+
+    /// Hands the file's bytes to `each`, piece by piece. `size` is what the file is expected to
+    /// have: only a large one is read past the page cache.
+    ///
+    /// # Errors
+    /// What the system says. What `each` returns ends the reading and stands inside.
+    pub fn read<E>(
+        &mut self,
+        path: &Path,
+        size: u64,
+        mut each: impl FnMut(&[u8]) -> Result<(), E>,
+    ) -> io::Result<Result<(), E>> {
+        let wanted = self.direct && size >= BUFFER as u64;
+        let mut file = match open(path, direct(wanted)) {
+            Err(e) if wanted && refused(&e) => {
+                self.direct = false;
+                open(path, OFlags::empty())
+            }
+            other => other,
+        }?;
+        loop {
+            match file.read(&mut self.memory[self.base..self.base + BUFFER]) {
+                Ok(0) => return Ok(Ok(())),
+                Ok(n) => {
+                    if let Err(error) = each(&self.memory[self.base..self.base + n]) {
+                        return Ok(Err(error));
+                    }
+                }
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if wanted && refused(&e) => {
+                    // Some file systems refuse at the first read only, or at an odd offset.
+                    self.direct = false;
+                    let flags = fcntl_getfl(&file)?;
+                    fcntl_setfl(&file, flags - OFlags::DIRECT)?;
+                }
+                Err(e) => return Err(e),
+            }
+        }
+    }
+}
+
+fn open(path: &Path, flags: OFlags) -> io::Result<File> {
+    OpenOptions::new()
+        .read(true)
+        .custom_flags(flags.bits().cast_signed())
+        .open(path)
+}
+
+impl io::Write for Writer {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
+        self.make_room()?;
+        let room = self.room();
+        let n = bytes.len().min(room.len());
+        room[..n].copy_from_slice(&bytes[..n]);
+        self.filled(n);
+        Ok(n)
+    }
+
+    /// Does nothing: a file is complete when it is ended.
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
+impl Writer {
+    /// With a buffer of its own.
+    #[must_use]
+    pub fn new() -> Self {
+        let (memory, base) = aligned();
+        Self {
+            base,
             memory,
             filled: 0,
             path: PathBuf::new(),
@@ -54,7 +160,7 @@ impl Writer {
     }
 
     /// Begins the file `path`. The last one must be ended or given up.
-    pub(super) fn begin(&mut self, path: PathBuf, expected: Option<u64>) {
+    pub fn begin(&mut self, path: PathBuf, expected: Option<u64>) {
         self.path = path;
         self.expected = expected;
         self.filled = 0;
@@ -63,14 +169,14 @@ impl Writer {
     }
 
     /// The file that was begun last.
-    pub(super) fn path(&self) -> &Path {
+    pub fn path(&self) -> &Path {
         &self.path
     }
 
     /// Sees to it that [`Writer::room`] is not empty.
-    pub(super) fn make_room(&mut self) -> io::Result<()> {
+    pub fn make_room(&mut self) -> io::Result<()> {
         if self.filled == BUFFER {
-            self.flush(BUFFER)?;
+            self.put(BUFFER)?;
             self.flushed += BUFFER as u64;
             self.filled = 0;
         }
@@ -78,27 +184,27 @@ impl Writer {
     }
 
     /// Room for the next bytes.
-    pub(super) fn room(&mut self) -> &mut [u8] {
+    pub fn room(&mut self) -> &mut [u8] {
         &mut self.memory[self.base + self.filled..self.base + BUFFER]
     }
 
     /// The first `n` bytes of the room are filled.
-    pub(super) fn filled(&mut self, n: usize) {
+    pub fn filled(&mut self, n: usize) {
         self.filled += n;
     }
 
     /// The whole file, if it is so small that nothing of it was written yet.
-    pub(super) fn small(&self) -> Option<&[u8]> {
+    pub fn small(&self) -> Option<&[u8]> {
         (self.flushed == 0).then(|| &self.memory[self.base..self.base + self.filled])
     }
 
     /// What the buffer holds, if it is full.
-    pub(super) fn full(&self) -> Option<&[u8]> {
+    pub fn full(&self) -> Option<&[u8]> {
         (self.filled == BUFFER).then(|| &self.memory[self.base..self.base + BUFFER])
     }
 
     /// Completes the file and gives its size in bytes.
-    pub(super) fn end(&mut self) -> io::Result<u64> {
+    pub fn end(&mut self) -> io::Result<u64> {
         let size = self.flushed + self.filled as u64;
         if self.file.is_none() {
             let mut file = create(&self.path, OFlags::empty())?;
@@ -109,7 +215,7 @@ impl Writer {
         if self.filled > 0 {
             let padded = self.filled.next_multiple_of(ALIGN);
             self.memory[self.base + self.filled..self.base + padded].fill(0);
-            self.flush(padded)?;
+            self.put(padded)?;
         }
         if let Some(file) = self.file.take() {
             // Cuts off the padding and what was set aside too much.
@@ -120,7 +226,7 @@ impl Writer {
     }
 
     /// Writes the first `n` bytes of the buffer; `n` is a multiple of [`ALIGN`].
-    fn flush(&mut self, n: usize) -> io::Result<()> {
+    fn put(&mut self, n: usize) -> io::Result<()> {
         let file = match &mut self.file {
             Some(file) => file,
             None => {

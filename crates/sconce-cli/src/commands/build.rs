@@ -1,0 +1,265 @@
+//! `sconce build`.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::Mutex;
+
+use clap::Args;
+use sconce_image::build::{ImageOptions, present};
+use sconce_image::layer::{Compression, Layer};
+use sconce_image::local::{self, Image};
+use sconce_image::oci::Digest;
+use sconce_image::plan::{Plan, PlanOptions, Planned, USUAL_LAYERS};
+use sconce_image::{bytecode, layout};
+use sconce_run::Watcher;
+use sconce_schema::{Bytes, ImageManifest, Lock, Progress as _, exit};
+
+use super::opened::Opened;
+use crate::args::{Global, Sources};
+use crate::background::{self, Background};
+use crate::failure::{Failure, Result};
+use crate::output;
+use crate::project::Project;
+use crate::style::Style;
+
+#[derive(Debug, Args)]
+pub(crate) struct BuildArgs {
+    /// A sconce.toml or its folder.
+    #[arg(default_value = ".")]
+    spec: PathBuf,
+    /// Print the layers that the image has, and which are there already; build nothing.
+    #[arg(long)]
+    plan: bool,
+    /// Name of the image, NAME:TAG [default: the spec's name, and a tag that says what is inside].
+    #[arg(long, short, value_name = "NAME:TAG")]
+    tag: Vec<String>,
+    /// Also write an OCI image layout into this folder.
+    #[arg(long, value_name = "FOLDER")]
+    oci: Option<PathBuf>,
+    /// How layers are compressed: zstd, gzip or none.
+    #[arg(long, value_name = "HOW", default_value = "zstd")]
+    compression: Compression,
+    /// Print the result as JSON.
+    #[arg(long)]
+    json: bool,
+    #[command(flatten)]
+    sources: Sources,
+}
+
+pub(crate) fn build(args: &BuildArgs, global: &Global) -> Result<u8> {
+    let opened = Opened::with(Project::open(&args.spec)?, global)?;
+    let workshop = opened.workshop(&args.sources, global);
+    let lock = workshop.locked()?;
+    let spec = &opened.project.spec;
+    let options = PlanOptions {
+        most_layers: spec.build.layers.unwrap_or(USUAL_LAYERS),
+        bytecode: spec.build.bytecode.unwrap_or(true),
+    };
+    let mut plan = Plan::of(&lock, options);
+    let environment = workshop.assembled(&lock, &mut Background::default())?;
+    if !spec.build.files.is_empty() {
+        let files = &spec.build.files;
+        let tree = sconce_image::project::tree(&opened.project.folder, files, &opened.store)?;
+        plan.push("project files", tree);
+    }
+    let before = present(&plan, &lock, &environment, args.compression, &opened.store);
+    let shared = Shared::read(&opened)?;
+    if args.plan {
+        opened.progress.finish();
+        return print_plan(&plan, &before, &shared, args.json);
+    }
+    if options.bytecode {
+        compile(&opened, &lock, &environment)?;
+    }
+    let image = sconce_image::build::build(
+        &plan,
+        &lock,
+        &environment,
+        &ImageOptions {
+            name: opened.project.name.clone(),
+            compression: args.compression,
+            env: spec.run.env.clone(),
+            command: spec.run.command.clone(),
+            workdir: spec.run.workdir.clone(),
+            created: 0,
+        },
+        &opened.store,
+        &opened.progress,
+    )?;
+    let names = match args.tag.is_empty() {
+        true => vec![format!("{}:{}", opened.project.name, "latest")],
+        false => args.tag.clone(),
+    };
+    for name in &names {
+        image.call(&opened.store, name)?;
+    }
+    if let Some(folder) = &args.oci {
+        layout::write_folder(
+            &image,
+            names.first().map(String::as_str),
+            &opened.store,
+            folder,
+        )?;
+    }
+    opened.progress.finish();
+    let made = before.iter().filter(|layer| layer.is_none()).count();
+    if args.json {
+        output::data(&as_json(&image, &names, made).to_string())?;
+    } else if !global.quiet {
+        output::say(&summary(&image, &names, made, &Style::for_stderr()));
+    }
+    Ok(exit::OK)
+}
+
+/// Which local images have a layer.
+struct Shared(BTreeMap<Digest, Vec<String>>);
+
+impl Shared {
+    fn read(opened: &Opened) -> Result<Self> {
+        let mut shared: BTreeMap<Digest, Vec<String>> = BTreeMap::new();
+        for (name, digest) in local::names(&opened.store)? {
+            // A name may outlive its image.
+            if let Ok(image) = Image::load(&opened.store, digest) {
+                for layer in &image.manifest.layers {
+                    shared.entry(layer.digest).or_default().push(name.clone());
+                }
+            }
+        }
+        Ok(Self(shared))
+    }
+
+    fn of(&self, layer: Option<&Layer>) -> &[String] {
+        layer
+            .and_then(|layer| self.0.get(&layer.digest))
+            .map_or(&[], Vec::as_slice)
+    }
+}
+
+/// Makes the bytecode that is missing, on every core: the image waits for it.
+fn compile(opened: &Opened, lock: &Lock, environment: &ImageManifest) -> Result<()> {
+    struct Unwatched;
+    impl Watcher for Unwatched {}
+
+    let jobs = bytecode::missing(environment, lock, &opened.store);
+    if jobs.is_empty() {
+        return Ok(());
+    }
+    opened.progress.stage("compile", None);
+    let left = Mutex::new(jobs.iter());
+    let failed: Mutex<Option<Failure>> = Mutex::new(None);
+    let next = || left.lock().unwrap_or_else(|e| e.into_inner()).next();
+    let work = || {
+        while let Some(job) = next() {
+            let done = background::compile(
+                job,
+                lock,
+                environment,
+                &opened.store,
+                &opened.places,
+                &mut Unwatched,
+            );
+            if let Err(error) = done {
+                failed
+                    .lock()
+                    .unwrap_or_else(|e| e.into_inner())
+                    .get_or_insert(error);
+            }
+        }
+    };
+    let cores = std::thread::available_parallelism().map_or(1, Into::into);
+    std::thread::scope(|scope| {
+        for _ in 0..cores.min(jobs.len()) {
+            scope.spawn(work);
+        }
+    });
+    match failed.into_inner().unwrap_or_else(|e| e.into_inner()) {
+        Some(error) => Err(error),
+        None => Ok(()),
+    }
+}
+
+fn print_plan(plan: &Plan, layers: &[Option<Layer>], shared: &Shared, json: bool) -> Result<u8> {
+    let rows = plan.layers.iter().zip(layers);
+    if json {
+        let row = |(planned, layer): (&Planned, &Option<Layer>)| {
+            serde_json::json!({
+                "layer": planned.name,
+                "packages": planned.packages.iter()
+                    .map(|(name, version)| serde_json::json!({"name": name, "version": version}))
+                    .collect::<Vec<_>>(),
+                "download_bytes": planned.download_bytes,
+                "digest": layer.as_ref().map(|l| l.digest),
+                "size_bytes": layer.as_ref().map(|l| l.size_bytes),
+                "shared_with": shared.of(layer.as_ref()),
+            })
+        };
+        output::data(&serde_json::Value::Array(rows.map(row).collect()).to_string())?;
+        return Ok(exit::OK);
+    }
+    let style = Style::for_stdout();
+    let width = plan.layers.iter().map(|l| l.name.len()).max().unwrap_or(0);
+    let mut text = style.dim(&format!(
+        "{:>3}  {:width$}  {:>9}  contents\n",
+        "", "layer", "size"
+    ));
+    for (number, (planned, layer)) in rows.enumerate() {
+        let size = match (layer, planned.download_bytes) {
+            (Some(layer), _) => Bytes(layer.size_bytes).to_string(),
+            (None, Some(bytes)) => format!("~{}", Bytes(bytes)),
+            (None, None) => "–".to_owned(),
+        };
+        text += &format!(
+            "{:>3}  {:width$}  {size:>9}  {}",
+            number + 1,
+            planned.name,
+            contents(planned)
+        );
+        let names = shared.of(layer.as_ref());
+        if !names.is_empty() {
+            text += &style.dim(&format!(" · in {}", names.join(", ")));
+        }
+        text += "\n";
+    }
+    let there: Vec<&Layer> = layers.iter().flatten().collect();
+    let bytes = Bytes(there.iter().map(|layer| layer.size_bytes).sum());
+    text += &format!(
+        "{} layers, {} of them in the store ({bytes})\n",
+        plan.layers.len(),
+        there.len()
+    );
+    output::data(&text)?;
+    Ok(exit::OK)
+}
+
+/// What a layer holds, in a few words.
+fn contents(planned: &Planned) -> String {
+    const FEW: usize = 4;
+    let names: Vec<&str> = planned.packages.iter().map(|p| p.0.as_str()).collect();
+    match names.len() {
+        0 => String::new(),
+        1 => "1 package".to_owned(),
+        n if n <= FEW => names.join(", "),
+        n => format!("{}, … ({n} packages)", names[..FEW - 1].join(", ")),
+    }
+}
+
+fn as_json(image: &Image, names: &[String], made: usize) -> serde_json::Value {
+    serde_json::json!({
+        "digest": image.digest,
+        "names": names,
+        "layers": image.manifest.layers.len(),
+        "layers_made": made,
+        "size_bytes": image.size_bytes(),
+    })
+}
+
+fn summary(image: &Image, names: &[String], made: usize, style: &Style) -> String {
+    format!(
+        "{}\n{} {}\n{} layers, {}; {made} of them made now",
+        names.join("\n"),
+        style.dim("digest"),
+        image.digest,
+        image.manifest.layers.len(),
+        Bytes(image.size_bytes()),
+    )
+}
