@@ -10,4 +10,4 @@ pub mod python;
 
 pub use documents::{Documents, Latest, StoreDocuments};
 pub use error::ResolveError;
-pub use lock::{LockEnv, LockInput, RELEASES, lock};
+pub use lock::{LockEnv, LockInput, RELEASES, Resolved, lock, resolve};
