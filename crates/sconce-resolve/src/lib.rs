@@ -7,6 +7,7 @@ mod error;
 mod kept;
 mod lock;
 pub mod python;
+pub mod upkeep;
 
 pub use documents::{Documents, Latest, StoreDocuments};
 pub use error::ResolveError;

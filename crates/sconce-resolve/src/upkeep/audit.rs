@@ -1,0 +1,596 @@
+//! A lock against the entries of a vulnerability database, one entry at a time.
+
+use std::collections::{BTreeSet, HashMap};
+
+use sconce_schema::lock::Lock;
+use sconce_schema::{Hint, exit};
+use serde::Serialize;
+
+use super::aliases;
+use super::database::printable;
+use super::judge::{Verdict, judge};
+use super::osv::{Affected, Entry, Severity};
+use super::versions::Ecosystem;
+use crate::python::pylock::normalize;
+
+/// Debian's releases by codename, as databases number them.
+const DEBIAN: [(&str, &str); 2] = [("bookworm", "12"), ("trixie", "13")];
+
+/// The first format of a lock that names source packages.
+const NAMES_SOURCES: u32 = 2;
+
+/// The most that is kept of what was found. A lock with the kernel's headers has some thousand.
+const MOST_FOUND: usize = 100_000;
+
+/// The most characters of a summary that are kept.
+const SUMMARY_CHARACTERS: usize = 160;
+/// The most characters of an id, a version or a severity that are kept.
+const WORD_CHARACTERS: usize = 120;
+
+/// Why a lock cannot be audited.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AuditError {
+    /// A lock of an older program.
+    #[error(
+        "the lock has format {found}, which does not name the source packages that Debian's advisories are about"
+    )]
+    NoSources {
+        /// The lock's format.
+        found: u32,
+    },
+    /// A release that is not known.
+    #[error("`{release}` is not a release whose advisories are known")]
+    Release {
+        /// The lock's release.
+        release: String,
+    },
+    /// Too much was found.
+    #[error("the database says more than {limit} things of this lock")]
+    TooMany {
+        /// The limit.
+        limit: usize,
+    },
+}
+
+impl Hint for AuditError {
+    fn hint(&self) -> Option<String> {
+        Some(match self {
+            Self::NoSources { .. } => {
+                "`sconce lock` writes it anew, with the same versions where they still fit"
+                    .to_owned()
+            }
+            Self::Release { .. } => "update Sconce".to_owned(),
+            Self::TooMany { .. } => "this is no sound database: get it anew".to_owned(),
+        })
+    }
+
+    fn exit_code(&self) -> u8 {
+        exit::BAD_INPUT
+    }
+}
+
+/// A package of the lock as databases name it.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Subject {
+    /// Where it comes from.
+    pub ecosystem: Ecosystem,
+    /// Its normalised name; of Debian's the source package's.
+    pub name: String,
+    /// Its version; of Debian's the source package's.
+    pub version: String,
+    /// The lock's packages that this is about: itself, or what was built from the source package.
+    pub packages: Vec<String>,
+}
+
+/// One vulnerability of one package.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Finding {
+    /// The package.
+    pub subject: Subject,
+    /// The first of its ids.
+    pub id: String,
+    /// Its other ids, of the same entry and of entries that name each other.
+    pub aliases: Vec<String>,
+    /// What a distribution's advisory is about.
+    pub upstream: Vec<String>,
+    /// One line, where an entry has one.
+    pub summary: Option<String>,
+    /// Severities as given, and Debian's urgency.
+    pub severity: Vec<Severity>,
+    /// The lowest version above the locked one that does not have it; `None`: there is none yet.
+    pub fixed: Option<String>,
+}
+
+/// An entry about a package of the lock that cannot be judged.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Unclear {
+    /// The package.
+    pub subject: Subject,
+    /// The entry.
+    pub id: String,
+    /// What cannot be understood.
+    pub why: String,
+}
+
+/// What an audit found.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Audited {
+    /// Vulnerabilities by package, then id.
+    pub findings: Vec<Finding>,
+    /// Entries that could not be judged.
+    pub unclear: Vec<Unclear>,
+    /// How many were left out as asked.
+    pub ignored: usize,
+    /// Python packages in the lock, and entries about Python packages in the database. Without
+    /// the latter the former were not judged.
+    pub python: Judged,
+    /// The same of Debian's: source packages, and entries for the lock's release.
+    pub debian: Judged,
+}
+
+/// How far an ecosystem was judged.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Judged {
+    /// Packages in the lock.
+    pub packages: usize,
+    /// Entries of the database about this ecosystem.
+    pub entries: u64,
+}
+
+/// An audit under way.
+#[derive(Debug)]
+pub struct Audit {
+    subjects: Vec<Subject>,
+    /// Numbers of subjects.
+    by_name: HashMap<(Ecosystem, String), Vec<usize>>,
+    /// `Debian:13`
+    debian: String,
+    ignore: BTreeSet<String>,
+    /// By the subject's number.
+    found: Vec<(usize, Finding)>,
+    done: Audited,
+    too_many: bool,
+}
+
+impl Audit {
+    /// Begins one. Entries whose id, or an alias of it, is in `ignore` are left out, and advisories
+    /// all of whose vulnerabilities are.
+    ///
+    /// # Errors
+    /// [`AuditError::NoSources`], [`AuditError::Release`].
+    pub fn new(lock: &Lock, ignore: &[String]) -> Result<Self, AuditError> {
+        let subjects = subjects(lock)?;
+        let number = lock
+            .target
+            .release
+            .strip_prefix("debian/")
+            .and_then(|name| DEBIAN.iter().find(|(codename, _)| *codename == name))
+            .ok_or_else(|| AuditError::Release {
+                release: lock.target.release.clone(),
+            })?
+            .1;
+        let mut by_name: HashMap<_, Vec<usize>> = HashMap::new();
+        let mut done = Audited::default();
+        for (at, subject) in subjects.iter().enumerate() {
+            let name = (subject.ecosystem, subject.name.clone());
+            by_name.entry(name).or_default().push(at);
+            done.judged(subject.ecosystem).packages += 1;
+        }
+        Ok(Self {
+            subjects,
+            by_name,
+            debian: format!("Debian:{number}"),
+            ignore: ignore.iter().cloned().collect(),
+            found: Vec::new(),
+            done,
+            too_many: false,
+        })
+    }
+
+    /// Takes an entry of the database.
+    pub fn take(&mut self, entry: &Entry) {
+        if entry.withdrawn.is_some() {
+            return;
+        }
+        let named: Vec<(Ecosystem, &Affected, String)> = entry
+            .affected
+            .iter()
+            .filter_map(|affected| {
+                let package = affected.package.as_ref()?;
+                let ecosystem = self.ecosystem(&package.ecosystem)?;
+                let name = match ecosystem {
+                    Ecosystem::Python => normalize(&package.name)?,
+                    Ecosystem::Debian => package.name.clone(),
+                };
+                Some((ecosystem, affected, name))
+            })
+            .collect();
+        for ecosystem in [Ecosystem::Python, Ecosystem::Debian] {
+            let is_about = named.iter().any(|(of, ..)| *of == ecosystem);
+            self.done.judged(ecosystem).entries += u64::from(is_about);
+        }
+        // One verdict a subject, though several parts of the entry may be about it.
+        let mut verdicts: HashMap<usize, (Verdict, Vec<Severity>)> = HashMap::new();
+        for (ecosystem, affected, name) in named {
+            let Some(numbers) = self.by_name.get(&(ecosystem, name)) else {
+                continue;
+            };
+            for &number in numbers {
+                let verdict = judge(affected, ecosystem, &self.subjects[number].version);
+                let (so_far, severity) = verdicts
+                    .entry(number)
+                    .or_insert((Verdict::Clear, Vec::new()));
+                if matches!(verdict, Verdict::Affected { .. }) {
+                    severity.extend(severities(affected));
+                }
+                *so_far = worse(
+                    std::mem::replace(so_far, Verdict::Clear),
+                    verdict,
+                    ecosystem,
+                );
+            }
+        }
+        let mut numbers: Vec<usize> = verdicts.keys().copied().collect();
+        numbers.sort_unstable();
+        for number in numbers {
+            if let Some((verdict, severity)) = verdicts.remove(&number) {
+                self.note(number, entry, verdict, severity);
+            }
+        }
+    }
+
+    fn note(&mut self, number: usize, entry: &Entry, verdict: Verdict, severity: Vec<Severity>) {
+        if verdict == Verdict::Clear {
+            return;
+        }
+        if self.found.len() + self.done.unclear.len() >= MOST_FOUND {
+            self.too_many = true;
+            return;
+        }
+        let subject = self.subjects[number].clone();
+        let fixed = match verdict {
+            Verdict::Affected { fixed } => fixed,
+            Verdict::Clear => return,
+            Verdict::Unclear { .. } if self.ignores(&entry.id, &entry.aliases, &entry.upstream) => {
+                self.done.ignored += 1;
+                return;
+            }
+            Verdict::Unclear { why } => {
+                self.done.unclear.push(Unclear {
+                    subject,
+                    id: word(&entry.id),
+                    why: printable(&why, SUMMARY_CHARACTERS),
+                });
+                return;
+            }
+        };
+        let mut all: Vec<Severity> = entry.severity.iter().map(shown).chain(severity).collect();
+        all.sort();
+        all.dedup();
+        let finding = Finding {
+            subject,
+            id: word(&entry.id),
+            aliases: entry.aliases.iter().map(|id| word(id)).collect(),
+            upstream: entry.upstream.iter().map(|id| word(id)).collect(),
+            summary: summary(entry),
+            severity: all,
+            fixed: fixed.map(|version| word(&version)),
+        };
+        self.found.push((number, finding));
+    }
+
+    fn ignores(&self, id: &String, aliases: &[String], upstream: &[String]) -> bool {
+        let ignored = |id: &String| self.ignore.contains(id);
+        ignored(id)
+            || aliases.iter().any(ignored)
+            || (!upstream.is_empty() && upstream.iter().all(ignored))
+    }
+
+    /// `Debian` without a release is about all of them.
+    fn ecosystem(&self, name: &str) -> Option<Ecosystem> {
+        match name {
+            "PyPI" => Some(Ecosystem::Python),
+            "Debian" => Some(Ecosystem::Debian),
+            _ if name == self.debian => Some(Ecosystem::Debian),
+            _ => None,
+        }
+    }
+
+    /// What was found.
+    ///
+    /// # Errors
+    /// [`AuditError::TooMany`].
+    pub fn finish(mut self) -> Result<Audited, AuditError> {
+        if self.too_many {
+            return Err(AuditError::TooMany { limit: MOST_FOUND });
+        }
+        // Only now is it known which ids are one vulnerability.
+        let mut findings = aliases::merged(std::mem::take(&mut self.found));
+        let all = findings.len();
+        findings.retain(|one| !self.ignores(&one.id, &one.aliases, &one.upstream));
+        self.done.ignored += all - findings.len();
+        self.done.findings = findings;
+        let key = |subject: &Subject, id: &str| (subject.clone(), id.to_owned());
+        self.done
+            .findings
+            .sort_by_cached_key(|finding| key(&finding.subject, &finding.id));
+        self.done
+            .unclear
+            .sort_by_cached_key(|one| key(&one.subject, &one.id));
+        Ok(self.done)
+    }
+}
+
+impl Audited {
+    fn judged(&mut self, ecosystem: Ecosystem) -> &mut Judged {
+        match ecosystem {
+            Ecosystem::Python => &mut self.python,
+            Ecosystem::Debian => &mut self.debian,
+        }
+    }
+}
+
+fn subjects(lock: &Lock) -> Result<Vec<Subject>, AuditError> {
+    if !lock.debs.is_empty() && lock.version < NAMES_SOURCES {
+        return Err(AuditError::NoSources {
+            found: lock.version,
+        });
+    }
+    let mut all: Vec<Subject> = lock
+        .wheels
+        .iter()
+        .map(|wheel| Subject {
+            ecosystem: Ecosystem::Python,
+            name: normalize(&wheel.name).unwrap_or_else(|| wheel.name.clone()),
+            version: wheel.version.clone(),
+            packages: vec![wheel.name.clone()],
+        })
+        .collect();
+    let mut sources: HashMap<(&str, &str), Vec<String>> = HashMap::new();
+    for deb in &lock.debs {
+        let source = deb.source.as_deref().unwrap_or(&deb.name);
+        let version = deb.source_version.as_deref().unwrap_or(&deb.version);
+        let packages = sources.entry((source, version)).or_default();
+        packages.push(deb.name.clone());
+    }
+    all.extend(
+        sources
+            .into_iter()
+            .map(|((name, version), packages)| Subject {
+                ecosystem: Ecosystem::Debian,
+                name: name.to_owned(),
+                version: version.to_owned(),
+                packages,
+            }),
+    );
+    all.sort();
+    Ok(all)
+}
+
+/// Of two verdicts of one entry on one package: affected before unclear before clear.
+fn worse(one: Verdict, other: Verdict, ecosystem: Ecosystem) -> Verdict {
+    match (one, other) {
+        (Verdict::Affected { fixed: a }, Verdict::Affected { fixed: b }) => {
+            let lower = |a: &String, b: &String| ecosystem.compare(a, b).is_none_or(|o| o.is_le());
+            let fixed = match (a, b) {
+                (Some(a), Some(b)) => Some(if lower(&a, &b) { a } else { b }),
+                (a, b) => a.or(b),
+            };
+            Verdict::Affected { fixed }
+        }
+        (affected @ Verdict::Affected { .. }, _) | (_, affected @ Verdict::Affected { .. }) => {
+            affected
+        }
+        (unclear @ Verdict::Unclear { .. }, _) | (_, unclear) => unclear,
+    }
+}
+
+fn severities(affected: &Affected) -> impl Iterator<Item = Severity> {
+    let urgency = affected
+        .ecosystem_specific
+        .as_ref()
+        .and_then(|specific| specific.urgency.as_ref())
+        .map(|urgency| Severity {
+            kind: "Debian".to_owned(),
+            score: word(urgency),
+        });
+    affected.severity.iter().map(shown).chain(urgency)
+}
+
+fn shown(severity: &Severity) -> Severity {
+    Severity {
+        kind: word(&severity.kind),
+        score: word(&severity.score),
+    }
+}
+
+fn word(text: &str) -> String {
+    printable(text, WORD_CHARACTERS)
+}
+
+/// The entry's own line, or the first one of its story.
+fn summary(entry: &Entry) -> Option<String> {
+    let texts = [&entry.summary, &entry.details];
+    let mut lines = texts.into_iter().flatten().flat_map(|text| text.lines());
+    let line = lines.find(|line| !line.trim().is_empty())?;
+    Some(printable(line.trim(), SUMMARY_CHARACTERS))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::upkeep::database::{self, Limits};
+    use crate::upkeep::testing::{deb, lock, wheel};
+    use std::path::Path;
+
+    fn fixtures() -> std::path::PathBuf {
+        Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/osv")
+    }
+
+    fn audit(lock: &Lock, ignore: &[&str]) -> Audited {
+        let ignore: Vec<String> = ignore.iter().map(|id| (*id).to_owned()).collect();
+        let mut audit = Audit::new(lock, &ignore).unwrap();
+        let seen = database::read(&fixtures(), Limits::default(), &mut |e| audit.take(e)).unwrap();
+        assert_eq!(seen.newest.as_deref(), Some("2099-04-02T08:00:00"));
+        audit.finish().unwrap()
+    }
+
+    fn of_entries(lock: &Lock, entries: &[&str]) -> Audited {
+        let mut audit = Audit::new(lock, &[]).unwrap();
+        for entry in entries {
+            audit.take(&serde_json::from_str(entry).unwrap());
+        }
+        audit.finish().unwrap()
+    }
+
+    fn shown(audited: &Audited) -> Vec<String> {
+        let all = audited.findings.iter();
+        all.map(|f| {
+            let fixed = f.fixed.as_deref().unwrap_or("-");
+            format!("{} {} {} {fixed}", f.subject.name, f.subject.version, f.id)
+        })
+        .collect()
+    }
+
+    fn environment() -> Lock {
+        let mut gcc = deb("gcc", "4:14.2.0-1");
+        gcc.source = Some("gcc-defaults".into());
+        gcc.source_version = Some("1.220".into());
+        let mut cpp = deb("cpp", "4:14.2.0-1");
+        (cpp.source, cpp.source_version) = (gcc.source.clone(), gcc.source_version.clone());
+        let mut ssl = deb("libssl3t64", "3.5.1-1");
+        ssl.source = Some("openssl".into());
+        lock(
+            &[wheel("six", "1.17.0"), wheel("torch", "2.5.1+cu124")],
+            &[cpp, gcc, ssl, deb("openssl", "3.5.1-1")],
+        )
+    }
+
+    #[test]
+    fn finds_what_the_database_says() {
+        let found = audit(&environment(), &[]);
+        assert_eq!(
+            shown(&found),
+            [
+                "torch 2.5.1+cu124 GHSA-0000-made-up01 2.6.0",
+                "gcc-defaults 1.220 DEBIAN-CVE-2099-0200 -",
+                "openssl 3.5.1-1 DSA-9999-1 3.5.1-1+deb13u2",
+            ]
+        );
+        let [torch, gcc, openssl] = &found.findings[..] else {
+            panic!("three");
+        };
+        assert_eq!(torch.aliases, ["CVE-2099-0001", "PYSEC-2099-1"]);
+        assert_eq!(
+            torch.summary.as_deref(),
+            Some("Loading a file runs what is in it")
+        );
+        assert!(torch.severity[0].score.starts_with("CVSS:4.0/"));
+        assert_eq!(gcc.subject.packages, ["cpp", "gcc"]);
+        assert_eq!(gcc.summary.as_deref(), Some("A program may be made to"));
+        assert_eq!(gcc.severity[0].score, "unimportant");
+        assert_eq!(openssl.subject.packages, ["libssl3t64", "openssl"]);
+        assert_eq!(openssl.upstream, ["CVE-2099-0100", "CVE-2099-0101"]);
+        assert_eq!((found.python.packages, found.python.entries), (2, 2));
+        assert_eq!((found.debian.packages, found.debian.entries), (2, 2));
+    }
+
+    #[test]
+    fn nothing_is_found_in_what_is_fixed() {
+        let lock = lock(
+            &[wheel("torch", "2.6.0")],
+            &[deb("openssl", "3.5.1-1+deb13u2")],
+        );
+        let found = audit(&lock, &[]);
+        assert_eq!((found.findings, found.unclear), (vec![], vec![]));
+    }
+
+    #[test]
+    fn an_id_is_ignored_by_each_of_its_names() {
+        let names = |ignore: &[&str]| {
+            let found = audit(&environment(), ignore);
+            (found.findings.len(), found.ignored)
+        };
+        assert_eq!(names(&["CVE-2099-0001"]), (2, 1));
+        assert_eq!(names(&["PYSEC-2099-1"]), (2, 1));
+        assert_eq!(names(&["DSA-9999-1"]), (2, 1));
+        assert_eq!(names(&["CVE-2099-0100"]), (3, 0), "the other one is left");
+        assert_eq!(names(&["CVE-2099-0100", "CVE-2099-0101"]), (2, 1));
+    }
+
+    #[test]
+    fn another_release_is_another_one() {
+        let mut lock = environment();
+        lock.target.release = "debian/bookworm".into();
+        assert_eq!(shown(&audit(&lock, &[])).len(), 1, "torch alone");
+        lock.debs = vec![deb("openssl", "3.0.17-1~deb12u2")];
+        assert!(shown(&audit(&lock, &[]))[1].contains("3.0.17-1~deb12u3"));
+        lock.target.release = "debian/potato".into();
+        let error = Audit::new(&lock, &[]).unwrap_err();
+        assert!(matches!(error, AuditError::Release { .. }));
+    }
+
+    #[test]
+    fn names_are_normalised_and_ecosystems_are_not_mixed() {
+        let lock = lock(&[wheel("typing-extensions", "4.0")], &[deb("six", "1")]);
+        let entry = |ecosystem: &str, name: &str| {
+            format!(
+                r#"{{"id":"X-1","affected":[{{"package":{{"ecosystem":"{ecosystem}","name":"{name}"}}}}]}}"#
+            )
+        };
+        let count = |ecosystem, name| of_entries(&lock, &[&entry(ecosystem, name)]).findings.len();
+        assert_eq!(count("PyPI", "Typing_Extensions"), 1);
+        assert_eq!(count("PyPI", "typing.extensions"), 1);
+        assert_eq!(count("PyPI", "six"), 0);
+        assert_eq!(count("Debian", "six"), 1);
+        assert_eq!(count("Debian:13", "six"), 1);
+        assert_eq!(count("Debian:130", "six"), 0);
+        assert_eq!(count("npm", "six"), 0);
+    }
+
+    #[test]
+    fn what_cannot_be_judged_is_said() {
+        let lock = lock(&[wheel("six", "1.0")], &[]);
+        let found = of_entries(
+            &lock,
+            &[
+                r#"{"id":"X-1","affected":[{"package":{"ecosystem":"PyPI","name":"six"},"ranges":[{"type":"ECOSYSTEM","events":[{"introduced":"0"},{"fixed":"odd\u001b[2J"}]}]}]}"#,
+            ],
+        );
+        assert!(found.findings.is_empty());
+        assert_eq!(found.unclear[0].why, "1.0 and odd [2J cannot be compared");
+    }
+
+    #[test]
+    fn a_lock_without_source_packages_is_not_judged() {
+        let mut old = environment();
+        old.version = 1;
+        let error = Audit::new(&old, &[]).unwrap_err();
+        assert_eq!(
+            (error.clone(), error.exit_code()),
+            (AuditError::NoSources { found: 1 }, exit::BAD_INPUT)
+        );
+        old.debs.clear();
+        assert!(Audit::new(&old, &[]).is_ok());
+    }
+
+    #[test]
+    fn a_database_of_any_size_gives_so_much_and_no_more() {
+        let lock = lock(&[wheel("six", "1.0")], &[]);
+        let mut audit = Audit::new(&lock, &[]).unwrap();
+        let mut entry: Entry = serde_json::from_str(
+            r#"{"id":"X","affected":[{"package":{"ecosystem":"PyPI","name":"six"}}]}"#,
+        )
+        .unwrap();
+        for number in 0..=MOST_FOUND {
+            entry.id = format!("X-{number}");
+            audit.take(&entry);
+        }
+        assert!(matches!(audit.finish(), Err(AuditError::TooMany { .. })));
+    }
+}
