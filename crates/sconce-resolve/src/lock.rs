@@ -455,6 +455,13 @@ mod tests {
         input: &LockInput,
         change: impl FnOnce(&mut LockEnv<'_>),
     ) -> Result<Lock, ResolveError> {
+        resolve_with(input, change).map(|resolved| resolved.lock)
+    }
+
+    fn resolve_with(
+        input: &LockInput,
+        change: impl FnOnce(&mut LockEnv<'_>),
+    ) -> Result<Resolved, ResolveError> {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(folder.path()).unwrap();
         let memory = Memory::archive();
@@ -470,7 +477,7 @@ mod tests {
             now: SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_040_263),
         };
         change(&mut env);
-        lock(input, &env, &NoProgress)
+        resolve(input, &env, &NoProgress)
     }
 
     fn version<'l>(lock: &'l Lock, name: &str) -> Option<&'l str> {
@@ -536,6 +543,28 @@ mod tests {
             version(&lock_with(&other, |_| {}).unwrap(), "openssl"),
             Some("3.5.1-1+deb13u2")
         );
+    }
+
+    #[test]
+    fn what_the_security_archive_has_is_told() {
+        let resolved = resolve_with(&input(), |_| {}).unwrap();
+        let security = resolved.security.unwrap();
+        let versions: Vec<_> = security.values().map(String::as_str).collect();
+        assert!(security.contains_key("openssl"), "{security:?}");
+        assert!(!security.contains_key("git"), "{security:?}");
+        assert!(
+            versions.iter().all(|v| *v == "3.5.1-1+deb13u2"),
+            "{security:?}"
+        );
+
+        let mut present = resolved.lock.clone();
+        for deb in &mut present.debs {
+            if deb.name == "openssl" {
+                deb.version = "3.5.1-1".into();
+            }
+        }
+        let changes = crate::upkeep::changes(&present, &resolved.lock, Some(&security));
+        assert_eq!((changes.0.len(), changes.security()), (1, 1));
     }
 
     #[test]

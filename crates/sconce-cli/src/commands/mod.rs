@@ -1,7 +1,9 @@
 //! One file per verb.
 
+pub(crate) mod audit;
 pub(crate) mod lock;
 mod opened;
+pub(crate) mod outdated;
 pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod runs;

@@ -7,6 +7,7 @@ use std::fmt;
 use std::fs::{self, File};
 use std::io::{self, BufRead, BufReader, Read, Seek};
 use std::path::{Path, PathBuf};
+use std::time::SystemTime;
 
 use flate2::read::DeflateDecoder;
 use rawzip::{CompressionMethod, RECOMMENDED_BUFFER_SIZE, ReaderAt, ZipArchive};
@@ -15,6 +16,7 @@ use serde::Serialize;
 use serde::de::{Deserializer as _, Error as _, SeqAccess, Visitor};
 
 use super::osv::Entry;
+use crate::debian::release::days_since_1970;
 
 /// What a database may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -50,6 +52,21 @@ pub struct Seen {
     pub entries: u64,
     /// When the newest of them was changed, `2026-11-18T22:17:43` in UTC: how old the database is.
     pub newest: Option<String>,
+}
+
+impl Seen {
+    /// Whole days from the newest change to `now`; 0 for one that is still to come.
+    #[must_use]
+    pub fn age_days(&self, now: SystemTime) -> Option<u64> {
+        let newest = self.newest.as_deref()?;
+        let part = |range: std::ops::Range<usize>| newest.get(range)?.parse::<u64>().ok();
+        let (year, month, day) = (part(0..4)?, part(5..7)?, part(8..10)?);
+        if year < 1970 || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
+            return None;
+        }
+        let today = now.duration_since(SystemTime::UNIX_EPOCH).ok()?.as_secs() / 86_400;
+        Some(today.saturating_sub(days_since_1970(year, month, day)))
+    }
 }
 
 /// Why a database cannot be used.
@@ -471,7 +488,8 @@ fn utc(text: &str) -> Option<&str> {
 
 /// Text of a database as it may be shown: without control characters, which terminals obey, and
 /// those that turn the direction of writing; at most `most` characters.
-pub(super) fn printable(text: &str, most: usize) -> String {
+#[must_use]
+pub fn printable(text: &str, most: usize) -> String {
     let is_hidden = |c: char| {
         c.is_control()
             || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
@@ -598,6 +616,19 @@ mod tests {
         ] {
             assert_eq!(utc(modified).is_some(), wanted, "{modified}");
         }
+    }
+
+    #[test]
+    fn the_age_is_counted_in_days() {
+        let age = |newest: &str| {
+            let newest = Some(newest.to_owned());
+            let now = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_795_040_263);
+            Seen { entries: 1, newest }.age_days(now)
+        };
+        assert_eq!(age("2026-11-18T00:00:00"), Some(0));
+        assert_eq!(age("2026-11-08T23:59:59"), Some(10));
+        assert_eq!(age("2027-01-01T00:00:00"), Some(0));
+        assert_eq!(age("0000-00-00T00:00:00"), None);
     }
 
     #[test]

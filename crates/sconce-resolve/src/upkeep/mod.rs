@@ -12,3 +12,4 @@ pub mod versions;
 
 pub use audit::{Audit, Audited};
 pub use changes::{Changes, changes};
+pub use database::printable;
