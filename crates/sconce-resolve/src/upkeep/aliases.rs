@@ -1,13 +1,26 @@
 //! One vulnerability has an entry in several databases, and they name each other.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 
 use super::audit::Finding;
 use super::versions::Ecosystem;
 
-/// Findings of one subject (its number stands before each) that share an id or an alias become
-/// one. Those that merely are about the same upstream vulnerability stay: a distribution's
-/// advisory bundles several.
+/// An upstream vulnerability by its own name: Debian's entries also name Debian's entry of it.
+pub(super) fn upstream_name(id: &str) -> &str {
+    id.strip_prefix("DEBIAN-").unwrap_or(id)
+}
+
+fn upstream(finding: &Finding) -> BTreeSet<&str> {
+    finding
+        .upstream
+        .iter()
+        .map(|id| upstream_name(id))
+        .collect()
+}
+
+/// Findings of one subject (its number stands before each) that share an id or an alias, or are
+/// about one and the same upstream vulnerability, become one. A distribution's advisory that
+/// bundles several becomes another name of each, where each was found by itself.
 pub(super) fn merged(found: Vec<(usize, Finding)>) -> Vec<Finding> {
     let mut groups = Groups::default();
     for (at, (subject, finding)) in found.iter().enumerate() {
@@ -15,16 +28,60 @@ pub(super) fn merged(found: Vec<(usize, Finding)>) -> Vec<Finding> {
         for id in std::iter::once(&finding.id).chain(&finding.aliases) {
             groups.join(at, (*subject, id.as_str()));
         }
+        let upstream = upstream(finding);
+        if let (1, Some(only)) = (upstream.len(), upstream.first()) {
+            groups.join(at, (*subject, only));
+        }
     }
     let roots: Vec<usize> = (0..found.len()).map(|at| groups.root(at)).collect();
-    let mut all: Vec<Option<Finding>> = vec![None; found.len()];
-    for (root, (_, finding)) in roots.into_iter().zip(found) {
-        all[root] = Some(match all[root].take() {
+    let mut all: Vec<Option<(usize, Finding)>> = vec![None; found.len()];
+    for (root, (subject, finding)) in roots.into_iter().zip(found) {
+        let finding = match all[root].take() {
             None => finding,
-            Some(first) => both(first, finding),
-        });
+            Some((_, first)) => both(first, finding),
+        };
+        all[root] = Some((subject, finding));
     }
-    all.into_iter().flatten().map(tidy).collect()
+    let all = all.into_iter().flatten();
+    unbundled(all.map(|(subject, one)| (subject, tidy(one))).collect())
+}
+
+fn unbundled(found: Vec<(usize, Finding)>) -> Vec<Finding> {
+    let mut single: HashMap<(usize, String), usize> = HashMap::new();
+    for (at, (subject, finding)) in found.iter().enumerate() {
+        let upstream = upstream(finding);
+        if let (1, Some(only)) = (upstream.len(), upstream.first()) {
+            single.insert((*subject, (*only).to_owned()), at);
+        }
+    }
+    let mut names: HashMap<usize, Vec<String>> = HashMap::new();
+    let mut is_bundle = vec![false; found.len()];
+    for (at, (subject, finding)) in found.iter().enumerate() {
+        let upstream = upstream(finding);
+        let parts = upstream
+            .iter()
+            .map(|id| single.get(&(*subject, (*id).to_owned())));
+        let parts: Option<Vec<usize>> = parts.map(Option::<&usize>::copied).collect();
+        let Some(parts) = parts.filter(|parts| parts.len() > 1) else {
+            continue;
+        };
+        is_bundle[at] = true;
+        for part in parts {
+            let all = std::iter::once(&finding.id).chain(&finding.aliases);
+            names.entry(part).or_default().extend(all.cloned());
+        }
+    }
+    let rest = found.into_iter().zip(is_bundle).enumerate();
+    let rest = rest.filter(|(_, (_, is_bundle))| !is_bundle);
+    rest.map(|(at, ((_, mut finding), _))| {
+        finding
+            .aliases
+            .extend(names.remove(&at).unwrap_or_default());
+        finding.aliases.sort();
+        finding.aliases.dedup();
+        finding
+    })
+    .collect()
 }
 
 /// Disjoint sets of findings.
@@ -149,6 +206,34 @@ mod tests {
         assert_eq!(shown(found), ["A=B,CVE-1:2"]);
         assert_eq!(shown(vec![(0, finding("CVE-1", &[], None))]), ["CVE-1=:"]);
         assert!(shown(Vec::new()).is_empty());
+    }
+
+    #[test]
+    fn an_advisory_is_another_name_of_what_it_is_about() {
+        let about = |id: &str, upstream: &[&str], fixed| {
+            let mut finding = finding(id, &[], fixed);
+            finding.upstream = upstream.iter().map(|id| (*id).into()).collect();
+            (0, finding)
+        };
+        let found = vec![
+            about("DEBIAN-CVE-1", &["CVE-1"], None),
+            about("DSA-1", &["CVE-1", "DEBIAN-CVE-1"], Some("2")),
+        ];
+        assert_eq!(shown(found), ["DEBIAN-CVE-1=DSA-1:2"]);
+        let mut found = vec![
+            about("DSA-2", &["CVE-1", "CVE-2"], Some("2")),
+            about("DEBIAN-CVE-1", &["CVE-1"], Some("2")),
+        ];
+        assert_eq!(
+            shown(found.clone()),
+            ["DSA-2=:2", "DEBIAN-CVE-1=:2"],
+            "one is in the bundle alone"
+        );
+        found.push(about("DEBIAN-CVE-2", &["CVE-2"], Some("2")));
+        assert_eq!(
+            shown(found),
+            ["DEBIAN-CVE-1=DSA-2:2", "DEBIAN-CVE-2=DSA-2:2"]
+        );
     }
 
     #[test]

@@ -288,7 +288,10 @@ impl Audit {
         let ignored = |id: &String| self.ignore.contains(id);
         ignored(id)
             || aliases.iter().any(ignored)
-            || (!upstream.is_empty() && upstream.iter().all(ignored))
+            || (!upstream.is_empty()
+                && upstream
+                    .iter()
+                    .all(|id| ignored(id) || self.ignore.contains(aliases::upstream_name(id))))
     }
 
     /// `Debian` without a release is about all of them.
