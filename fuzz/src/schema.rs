@@ -117,7 +117,7 @@ pub(crate) fn lock_seeds() -> Vec<Vec<u8>> {
              glibc = \"2.41-12\"\ntorch = \"2.15.0\"\ncuda = \"13.2\"\nlowest-driver = \"580.65.06\"\n\
              [[wheel]]\nname = \"demo\"\nversion = \"1.0\"\nfile = \"demo-1.0-py3-none-any.whl\"\n\
              url = \"https://a.example.org/demo-1.0-py3-none-any.whl\"\nsize = 10\nsha256 = \"{digest}\"\n\
-             [[deb]]\nname = \"git\"\nversion = \"1:2\"\narchitecture = \"all\"\n\
+             [[deb]]\nname = \"git\"\nversion = \"1:2\"\nsource = \"g\"\nsource-version = \"2\"\narchitecture = \"all\"\n\
              url = \"https://a.example.org/pool/git.deb\"\nsize = 10\nsha256 = \"{digest}\"\n"
         )
         .into_bytes(),

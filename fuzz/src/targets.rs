@@ -1,6 +1,6 @@
 //! The targets.
 
-use crate::{deb, debian, fetch, host, image, python, record, schema, settings, solve, wheel};
+use crate::{deb, debian, fetch, host, image, osv, python, record, schema, settings, solve, wheel};
 
 /// One parser or one stage that takes outside bytes.
 pub(crate) struct Target {
@@ -17,7 +17,7 @@ const fn target(name: &'static str, run: fn(&[u8]), seeds: fn() -> Vec<Vec<u8>>)
 }
 
 /// All of them, what every user's machine meets first.
-pub(crate) const TARGETS: [Target; 25] = [
+pub(crate) const TARGETS: [Target; 28] = [
     target("spec", schema::spec, schema::spec_seeds),
     target("units", schema::units, schema::unit_seeds),
     target("lock", schema::lock, schema::lock_seeds),
@@ -40,6 +40,9 @@ pub(crate) const TARGETS: [Target; 25] = [
     target("login-url", settings::login, settings::login_seeds),
     target("pip-conf", settings::pip, settings::pip_seeds),
     target("pylock", python::pylock, python::pylock_seeds),
+    target("osv", osv::json, osv::json_seeds),
+    target("osv-zip", osv::archive, osv::archive_seeds),
+    target("versions", osv::versions, osv::version_seeds),
     target("machine", host::machine, host::machine_seeds),
     target("sampler", host::sampler, host::sampler_seeds),
     target("libraries", image::libraries, image::library_seeds),

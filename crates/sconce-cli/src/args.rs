@@ -2,6 +2,8 @@
 
 use std::path::PathBuf;
 
+use crate::commands::audit::AuditArgs;
+use crate::commands::outdated::OutdatedArgs;
 use clap::{ArgAction, Args, Parser, Subcommand};
 use sconce_schema::spec::{Gpus, MountSpec, PortSpec};
 use sconce_schema::{Bytes, Millicores};
@@ -44,6 +46,10 @@ pub(crate) struct Global {
 pub(crate) enum Verb {
     /// Resolve a spec to exact bytes and write sconce.lock.
     Lock(LockArgs),
+    /// What newer exists than the lock holds, and which of it are security updates.
+    Outdated(OutdatedArgs),
+    /// What a vulnerability database says of the lock.
+    Audit(AuditArgs),
     /// Run a command in the environment, limited as asked, and report what it used.
     Run(RunArgs),
     /// Open a shell in the environment.

@@ -71,6 +71,8 @@ pub(crate) enum CliError {
         path: std::path::PathBuf,
         source: toml::de::Error,
     },
+    #[error("there is no lock at {}", path.display())]
+    NoLock { path: std::path::PathBuf },
     #[error("neither HOME nor {variable} is set")]
     NoHome { variable: &'static str },
     #[error("no command was given and the spec has none")]
@@ -95,6 +97,7 @@ impl Hint for CliError {
                 .to_owned(),
             Self::Spec { source, .. } => return source.hint(),
             Self::Lock { source, .. } => return source.hint(),
+            Self::NoLock { .. } => "`sconce lock` makes one".to_owned(),
             Self::NoHome { .. } => "or name a folder with --store".to_owned(),
             Self::NoCommand => "add `command = [\"python\", \"train.py\"]` to [run], or say \
                  `sconce run -- python train.py`"

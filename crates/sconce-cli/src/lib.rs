@@ -13,6 +13,7 @@ mod prepare;
 mod progress;
 mod project;
 mod style;
+mod table;
 mod watch;
 mod wish;
 
@@ -35,6 +36,8 @@ pub fn main() -> ExitCode {
     let root = Root::parse();
     let done = match root.verb {
         Verb::Lock(args) => commands::lock::lock(&args, &root.global),
+        Verb::Outdated(args) => commands::outdated::outdated(&args, &root.global),
+        Verb::Audit(args) => commands::audit::audit(&args, &root.global),
         Verb::Run(args) => commands::run::run(&args, &root.global),
         Verb::Shell(args) => commands::shell::shell(&args, &root.global),
         Verb::Build(args) => commands::build::build(&args, &root.global),

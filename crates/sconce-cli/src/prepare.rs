@@ -8,7 +8,7 @@ use sconce_resolve::debian::sources::{AptFile, MirrorOverride};
 use sconce_resolve::python::IndexSettings;
 use sconce_resolve::python::compile::Requirements;
 use sconce_resolve::python::uv::UvSource;
-use sconce_resolve::{LockEnv, LockInput, StoreDocuments};
+use sconce_resolve::{LockEnv, LockInput, Resolved, StoreDocuments};
 use sconce_schema::{ImageManifest, Lock, Progress};
 use sconce_store::Store;
 
@@ -49,12 +49,17 @@ impl Workshop<'_> {
     /// Resolves the spec and writes its lock. Versions of `previous` are kept where they still
     /// fit, unless `upgrade`.
     pub(crate) fn lock_anew(&self, previous: Option<Lock>, upgrade: bool) -> Result<Lock> {
-        let lock = self.resolve(previous, upgrade)?;
+        let lock = self.resolve(previous, upgrade)?.lock;
         write_whole(&self.project.lock_file(), &lock.to_text())?;
         Ok(lock)
     }
 
-    fn resolve(&self, previous: Option<Lock>, upgrade: bool) -> Result<Lock> {
+    /// What `lock --upgrade` would write now. Nothing is written.
+    pub(crate) fn newest(&self) -> Result<Resolved> {
+        self.resolve(None, true)
+    }
+
+    fn resolve(&self, previous: Option<Lock>, upgrade: bool) -> Result<Resolved> {
         let (spec, config) = (&self.project.spec, &self.places.config);
         self.check_addresses()?;
         let index = IndexSettings {
@@ -139,7 +144,7 @@ impl Workshop<'_> {
             },
             now: SystemTime::now(),
         };
-        Ok(sconce_resolve::lock(&input, &env, self.progress)?)
+        Ok(sconce_resolve::resolve(&input, &env, self.progress)?)
     }
 
     /// Every address that is named anywhere, for the logins that it may carry.

@@ -265,3 +265,126 @@ fn a_configuration_file_is_strict() {
     unknown field `mirrors`, expected one of `index`, `extra-index`, `mirror`, `security-mirror`, `keyring`, `store`
     "#);
 }
+
+/// A lock of two packages, as `sconce lock` writes them, with digests of nothing.
+fn small_lock() -> String {
+    let digest = "c1fda9e7".repeat(8);
+    format!(
+        "version = 2\ninputs = \"{digest}\"\n[target]\nrelease = \"debian/trixie\"\n\
+         architecture = \"amd64\"\npython = \"3.13\"\n[versions]\npython = \"3.13.5-2\"\n\
+         glibc = \"2.41-12\"\ntorch = \"2.5.1+cu124\"\ncuda = \"12.4\"\n\
+         [[wheel]]\nname = \"torch\"\nversion = \"2.5.1+cu124\"\nfile = \"torch.whl\"\n\
+         url = \"https://a.example.org/torch.whl\"\nsha256 = \"{digest}\"\n\
+         [[deb]]\nname = \"libssl3t64\"\nversion = \"3.5.1-1\"\nsource = \"openssl\"\n\
+         architecture = \"amd64\"\nurl = \"https://a.example.org/s.deb\"\nsize = 1\n\
+         sha256 = \"{digest}\"\n"
+    )
+}
+
+#[test]
+fn an_audit_says_what_a_database_has_against_a_lock() {
+    let home = Home::new("");
+    let file = |name: &str| home.path().join("project").join(name);
+    std::fs::write(file("other.lock"), small_lock()).unwrap();
+    let torch = r#"{"id":"GHSA-0000-made-up01","modified":"2000-01-01T00:00:00Z","aliases":["CVE-2099-0001"],"summary":"Made up","severity":[{"type":"CVSS_V3","score":"CVSS:3.1/AV:N"}],"affected":[{"package":{"ecosystem":"PyPI","name":"torch"},"ranges":[{"type":"ECOSYSTEM","events":[{"introduced":"0"},{"fixed":"2.6.0"}]}]}]}"#;
+    let openssl = r#"{"id":"DSA-9999-1","modified":"","upstream":["CVE-2099-0100"],"affected":[{"package":{"ecosystem":"Debian:13","name":"openssl"},"ranges":[{"type":"ECOSYSTEM","events":[{"introduced":"0"}]}]}]}"#;
+    std::fs::write(file("db.json"), format!("[{torch},{openssl}]")).unwrap();
+    std::fs::write(file("python.jsonl"), torch).unwrap();
+
+    let (code, out, err) = home.sconce(&["audit", "other.lock", "--db", "db.json"]);
+    assert_eq!(code, 1, "{err}");
+    assert_snapshot!(out, @r"
+    PACKAGE  VERSION      ID                   FIXED IN
+    torch    2.5.1+cu124  GHSA-0000-made-up01  2.6.0
+    openssl  3.5.1-1      DSA-9999-1           –
+
+    GHSA-0000-made-up01 torch
+      Made up
+      also CVE-2099-0001
+      CVSS_V3 CVSS:3.1/AV:N
+
+    DSA-9999-1 openssl (libssl3t64)
+      about CVE-2099-0100
+    ");
+    let expected = "2 vulnerabilities, 1 with a fix, in 2 packages\n\
+                    db.json: 2 entries, the newest of 2000-01-01 (";
+    assert!(err.starts_with(expected), "{err}");
+
+    let words = [
+        "audit",
+        "other.lock",
+        "--db",
+        "python.jsonl",
+        "--ignore",
+        "CVE-2099-0001",
+    ];
+    let (code, out, err) = home.sconce(&words);
+    assert_eq!((code, out.as_str()), (0, ""), "{err}");
+    assert!(err.starts_with("nothing found, 1 ignored\n"), "{err}");
+    let warning = "1 package from Debian not judged: no database given is about them\n";
+    assert!(err.ends_with(warning), "{err}");
+
+    let words = [
+        "audit",
+        "other.lock",
+        "--db",
+        "db.json",
+        "--ignore-unfixed",
+        "--json",
+    ];
+    let (code, out, _) = home.sconce(&words);
+    let answer: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(
+        (code, &answer["findings"][0]["fixed"]),
+        (1, &"2.6.0".into())
+    );
+    assert_eq!(answer["databases"][0]["newest"], "2000-01-01T00:00:00");
+    assert_eq!(answer["findings"].as_array().map(Vec::len), Some(1));
+}
+
+#[test]
+fn an_audit_needs_a_lock_and_a_database() {
+    let home = Home::new("");
+    assert_snapshot!(home.said(&["audit", "--db", "db.json"]), @r"
+    exit code 3
+    -- standard output
+    -- standard error
+    error: there is no lock at [home]/project/sconce.lock
+    hint: `sconce lock` makes one
+    ");
+    std::fs::write(home.path().join("project/sconce.lock"), small_lock()).unwrap();
+    let (code, _, err) = home.sconce(&["audit", "-q", "--db", "db.json"]);
+    assert_eq!(code, 3);
+    assert!(
+        err.starts_with("error: cannot read db.json: No such file"),
+        "{err}"
+    );
+    std::fs::write(home.path().join("project/db.json"), "{\"id\": 1}").unwrap();
+    let (code, _, err) = home.sconce(&["audit", "-q", "--db", "db.json"]);
+    assert_eq!(code, 3);
+    let expected =
+        "error: db.json is not an OSV database: entry 1 is not an OSV entry: invalid type";
+    assert!(err.starts_with(expected), "{err}");
+    let (_, out, _) = home.sconce(&["lock", "--check", "--json"]);
+    assert!(
+        out.contains("\"tag\":\"2.5.1-cuda12.4-py3.13-trixie\""),
+        "{out}"
+    );
+}
+
+#[test]
+fn outdated_needs_a_lock_and_says_why_it_cannot_look() {
+    let home = Home::new("[system]\nmirror = \"http://127.0.0.1:9/debian\"\n");
+    assert_snapshot!(home.said(&["outdated"]), @r"
+    exit code 3
+    -- standard output
+    -- standard error
+    error: there is no lock at [home]/project/sconce.lock
+    hint: `sconce lock` makes one
+    ");
+    let lock = home.path().join("project/sconce.lock");
+    std::fs::write(&lock, small_lock()).unwrap();
+    let (code, out, err) = home.sconce(&["outdated", "--offline"]);
+    assert_eq!((code, out.as_str()), (5, ""), "{err}");
+    assert_eq!(std::fs::read_to_string(&lock).unwrap(), small_lock());
+}

@@ -294,6 +294,8 @@ mod tests {
             url: "file:///x".to_owned(),
             size: 10,
             sha256: Sha256([0; 32]),
+            source: None,
+            source_version: None,
         };
         Lock {
             version: 1,

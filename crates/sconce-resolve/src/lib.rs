@@ -7,7 +7,8 @@ mod error;
 mod kept;
 mod lock;
 pub mod python;
+pub mod upkeep;
 
 pub use documents::{Documents, Latest, StoreDocuments};
 pub use error::ResolveError;
-pub use lock::{LockEnv, LockInput, RELEASES, lock};
+pub use lock::{LockEnv, LockInput, RELEASES, Resolved, lock, resolve};

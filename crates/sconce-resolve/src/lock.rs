@@ -96,15 +96,37 @@ struct Interpreter {
     glibc: String,
 }
 
-/// Resolves everything. Debian's and Python's packages are resolved at the same time.
+/// A lock, and what is known of its packages only while the indexes are at hand.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resolved {
+    /// The lock.
+    pub lock: Lock,
+    /// The newest version that the security archive has of each of the lock's Debian packages,
+    /// where it has one; `None` when no security archive was found.
+    pub security: Option<BTreeMap<String, String>>,
+}
+
+/// As [`resolve`], the lock alone.
 ///
 /// # Errors
-/// [`ResolveError`] of whichever failed; Debian's first.
+/// Those of [`resolve`].
 pub fn lock(
     input: &LockInput,
     env: &LockEnv<'_>,
     progress: &dyn Progress,
 ) -> Result<Lock, ResolveError> {
+    resolve(input, env, progress).map(|resolved| resolved.lock)
+}
+
+/// Resolves everything. Debian's and Python's packages are resolved at the same time.
+///
+/// # Errors
+/// [`ResolveError`] of whichever failed; Debian's first.
+pub fn resolve(
+    input: &LockInput,
+    env: &LockEnv<'_>,
+    progress: &dyn Progress,
+) -> Result<Resolved, ResolveError> {
     let codename = codename(&input.release)?;
     let machine =
         Machine::from_debian(&input.architecture).ok_or_else(|| ResolveError::Architecture {
@@ -156,7 +178,11 @@ pub fn lock(
         let wheels = wheels
             .join()
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
-        let (debs, python) = debian?;
+        let Debian {
+            debs,
+            python,
+            security,
+        } = debian?;
         let wheels = wheels?;
         let deb = |name: String| {
             debs.iter()
@@ -169,7 +195,7 @@ pub fn lock(
             &deb(format!("python{python}")),
             &deb("libc6".to_owned()),
         );
-        Ok(Lock {
+        let lock = Lock {
             version: FORMAT,
             inputs: input.inputs,
             target: LockTarget {
@@ -180,8 +206,18 @@ pub fn lock(
             versions,
             wheels,
             debs,
-        })
+        };
+        Ok(Resolved { lock, security })
     })
+}
+
+/// What resolving Debian's packages gives.
+struct Debian {
+    debs: Vec<Deb>,
+    /// `3.13`
+    python: String,
+    /// As [`Resolved::security`].
+    security: Option<BTreeMap<String, String>>,
 }
 
 /// How many servers' answers are waited for at once.
@@ -224,7 +260,7 @@ fn resolve_debian(
     previous: Option<&Lock>,
     progress: &dyn Progress,
     send: mpsc::Sender<(String, Target)>,
-) -> Result<(Vec<Deb>, String), ResolveError> {
+) -> Result<Debian, ResolveError> {
     let mirrors = sources::find(&env.apt_files, &input.mirror)?;
     let keyring = keyring(env, &mirrors)?;
     let verifier: Box<dyn Verifier> = find_verifier(&env.path_folders)?;
@@ -268,6 +304,9 @@ fn resolve_debian(
         debs.push(Deb {
             name: package.name.to_owned(),
             version: package.version.to_owned(),
+            source: (package.source != package.name).then(|| package.source.to_owned()),
+            source_version: (package.source_version != package.version)
+                .then(|| package.source_version.to_owned()),
             architecture: package.architecture.to_owned(),
             url: format!(
                 "{}/{}",
@@ -284,7 +323,33 @@ fn resolve_debian(
                 })?,
         });
     }
-    Ok((debs, interpreter.version))
+    let security = newest_secure(&index, &suites, &format!("{codename}-security"), &debs);
+    Ok(Debian {
+        debs,
+        python: interpreter.version,
+        security,
+    })
+}
+
+/// See [`Resolved::security`].
+fn newest_secure(
+    index: &Index<'_>,
+    suites: &[Suite],
+    suite: &str,
+    debs: &[Deb],
+) -> Option<BTreeMap<String, String>> {
+    let suite = suites.iter().position(|one| one.name == suite)?;
+    let newest = |name: &str| {
+        let all = index.versions(name).iter();
+        all.map(|number| index.package(*number))
+            .filter(|package| package.suite == suite)
+            .map(|package| package.version)
+            .max_by(|a, b| version::compare(a, b))
+    };
+    let found = debs
+        .iter()
+        .filter_map(|deb| Some((deb.name.clone(), newest(&deb.name)?.to_owned())));
+    Some(found.collect())
 }
 
 fn read_index<'a>(suites: &'a [Suite], architecture: &str) -> Result<Index<'a>, ResolveError> {
@@ -390,6 +455,13 @@ mod tests {
         input: &LockInput,
         change: impl FnOnce(&mut LockEnv<'_>),
     ) -> Result<Lock, ResolveError> {
+        resolve_with(input, change).map(|resolved| resolved.lock)
+    }
+
+    fn resolve_with(
+        input: &LockInput,
+        change: impl FnOnce(&mut LockEnv<'_>),
+    ) -> Result<Resolved, ResolveError> {
         let folder = tempfile::tempdir().unwrap();
         let store = Store::open(folder.path()).unwrap();
         let memory = Memory::archive();
@@ -405,7 +477,7 @@ mod tests {
             now: SystemTime::UNIX_EPOCH + Duration::from_secs(1_795_040_263),
         };
         change(&mut env);
-        lock(input, &env, &NoProgress)
+        resolve(input, &env, &NoProgress)
     }
 
     fn version<'l>(lock: &'l Lock, name: &str) -> Option<&'l str> {
@@ -471,6 +543,28 @@ mod tests {
             version(&lock_with(&other, |_| {}).unwrap(), "openssl"),
             Some("3.5.1-1+deb13u2")
         );
+    }
+
+    #[test]
+    fn what_the_security_archive_has_is_told() {
+        let resolved = resolve_with(&input(), |_| {}).unwrap();
+        let security = resolved.security.unwrap();
+        let versions: Vec<_> = security.values().map(String::as_str).collect();
+        assert!(security.contains_key("openssl"), "{security:?}");
+        assert!(!security.contains_key("git"), "{security:?}");
+        assert!(
+            versions.iter().all(|v| *v == "3.5.1-1+deb13u2"),
+            "{security:?}"
+        );
+
+        let mut present = resolved.lock.clone();
+        for deb in &mut present.debs {
+            if deb.name == "openssl" {
+                deb.version = "3.5.1-1".into();
+            }
+        }
+        let changes = crate::upkeep::changes(&present, &resolved.lock, Some(&security));
+        assert_eq!((changes.0.len(), changes.security()), (1, 1));
     }
 
     #[test]

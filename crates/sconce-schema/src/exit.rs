@@ -6,7 +6,7 @@
 
 /// Everything that was asked for was done.
 pub const OK: u8 = 0;
-/// `lock --check` or a comparable question was answered "no".
+/// `lock --check`, `outdated`, `audit` or a comparable question was answered "no".
 pub const NO: u8 = 1;
 /// The command line was wrong (clap's own code).
 pub const USAGE: u8 = 2;

@@ -13,7 +13,7 @@ pub mod manifest;
 pub mod progress;
 pub mod request;
 pub mod spec;
-
+pub mod tag;
 pub mod units;
 
 pub use hint::Hint;

@@ -7,8 +7,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::units::{CudaVersion, DriverVersion, Sha256};
 
-/// The format that this program writes.
-pub const FORMAT: u32 = 1;
+/// The format that this program writes. Since 2 a Debian package names its source package where
+/// that is another one; what has format 1 is read too, and does not tell it.
+pub const FORMAT: u32 = 2;
 
 /// A whole lock file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -98,6 +99,14 @@ pub struct Deb {
     pub name: String,
     /// Debian version.
     pub version: String,
+    /// The source package that it was built from, where that has another name (deb-control(5),
+    /// `Source`): security advisories name source packages.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source: Option<String>,
+    /// The source package's version, where it is another one: a rebuild (`+b1`), or a package with
+    /// a numbering of its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub source_version: Option<String>,
     /// `amd64`, `all`, …
     pub architecture: String,
     /// Where it was found.

@@ -12,6 +12,7 @@ use sconce_image::oci::Digest;
 use sconce_image::plan::{Plan, PlanOptions, Planned, USUAL_LAYERS};
 use sconce_image::{bytecode, layout};
 use sconce_run::Watcher;
+use sconce_schema::tag::tag;
 use sconce_schema::{Bytes, ImageManifest, Lock, Progress as _, exit};
 
 use super::opened::Opened;
@@ -87,7 +88,7 @@ pub(crate) fn build(args: &BuildArgs, global: &Global) -> Result<u8> {
         &opened.progress,
     )?;
     let names = match args.tag.is_empty() {
-        true => vec![format!("{}:{}", opened.project.name, "latest")],
+        true => vec![format!("{}:{}", opened.project.name, tag(&lock))],
         false => args.tag.clone(),
     };
     for name in &names {

@@ -31,9 +31,11 @@ pub(crate) fn lock(args: &LockArgs, global: &Global) -> Result<u8> {
 fn check(project: &Project, lock: Option<&Lock>, args: &LockArgs, global: &Global) -> Result<u8> {
     let good = lock.is_some_and(|lock| lock.inputs == project.inputs);
     if args.json {
-        output::data(
-            &serde_json::json!({ "locked": lock.is_some(), "current": good }).to_string(),
-        )?;
+        let mut answer = serde_json::json!({ "locked": lock.is_some(), "current": good });
+        if let Some(lock) = lock {
+            answer["tag"] = sconce_schema::tag::tag(lock).into();
+        }
+        output::data(&answer.to_string())?;
     } else if !global.quiet {
         output::say(match (lock, good) {
             (_, true) => "the lock is what the spec says",

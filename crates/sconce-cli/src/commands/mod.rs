@@ -1,8 +1,10 @@
 //! One file per verb.
 
+pub(crate) mod audit;
 pub(crate) mod build;
 pub(crate) mod lock;
 mod opened;
+pub(crate) mod outdated;
 pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod runs;

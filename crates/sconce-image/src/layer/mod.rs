@@ -178,7 +178,7 @@ impl Job<'_> {
             };
             let path = folder.join("blob");
             let pack = || {
-                let mut packer = Packer::new(&path, compression)?;
+                let mut packer = Packer::new(&path, compression, entries.bytes())?;
                 entries.write(&mut packer, |bytes| progress.advance(&self.name, bytes))?;
                 Ok(packer.seal()?)
             };
@@ -252,7 +252,8 @@ pub(crate) fn make_all(
     };
     let cores = thread::available_parallelism().map_or(1, Into::into);
     thread::scope(|scope| {
-        for _ in 0..cores.min(missing.len()) {
+        // One more than there are cores: each waits for the disk now and then.
+        for _ in 0..(cores + 1).min(missing.len()) {
             scope.spawn(work);
         }
     });

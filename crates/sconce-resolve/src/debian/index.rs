@@ -15,6 +15,10 @@ pub struct Package<'a> {
     pub name: &'a str,
     /// Its version.
     pub version: &'a str,
+    /// The name of its source package.
+    pub source: &'a str,
+    /// The version of its source package.
+    pub source_version: &'a str,
     /// `amd64`, `all`, ….
     pub architecture: &'a str,
     /// Number of the suite that holds it, in the order in which the suites were added.
@@ -179,6 +183,8 @@ fn parse_paragraph(suite: usize, paragraph: usize, text: &str) -> Result<Package
     let mut package = Package {
         name: "",
         version: "",
+        source: "",
+        source_version: "",
         architecture: "",
         suite,
         path: "",
@@ -191,11 +197,12 @@ fn parse_paragraph(suite: usize, paragraph: usize, text: &str) -> Result<Package
         breaks: "",
         provides: "",
     };
-    let mut size = "";
+    let (mut size, mut source) = ("", "");
     for (field, value) in control::fields(text) {
         match field {
             "Package" => package.name = value,
             "Version" => package.version = value,
+            "Source" => source = value,
             "Architecture" => package.architecture = value,
             "Filename" => package.path = value,
             "Size" => size = value,
@@ -226,8 +233,22 @@ fn parse_paragraph(suite: usize, paragraph: usize, text: &str) -> Result<Package
     if package.sha256.len() != 64 || !package.sha256.bytes().all(|b| b.is_ascii_hexdigit()) {
         return Err(wrong("it has no SHA-256"));
     }
+    (package.source, package.source_version) = match source {
+        "" => (package.name, package.version),
+        source => split_source(source, package.version)
+            .ok_or_else(|| wrong("its source package has no usable name or version"))?,
+    };
     package.size = size.parse().map_err(|_| wrong("it has no size"))?;
     Ok(package)
+}
+
+/// `gcc-defaults (1.220)`: the version stands there where it is not the package's own.
+fn split_source<'a>(source: &'a str, version: &'a str) -> Option<(&'a str, &'a str)> {
+    let Some((name, rest)) = source.split_once(' ') else {
+        return relation::is_name(source).then_some((source, version));
+    };
+    let version = rest.trim().strip_prefix('(')?.strip_suffix(')')?.trim();
+    (relation::is_name(name) && !version.is_empty()).then_some((name, version))
 }
 
 fn priority(value: &str) -> u8 {
@@ -267,10 +288,36 @@ mod tests {
         let python = index.package(index.newest("python3.13-minimal").unwrap());
         assert_eq!(python.version, "3.13.5-2+deb13u5");
         assert_eq!(python.size, 2_224_552);
+        assert_eq!(
+            (python.source, python.source_version),
+            ("python3.13", "3.13.5-2+deb13u5")
+        );
         assert_eq!(python.pre_depends, "libc6 (>= 2.38)");
         assert!(python.sha256.starts_with("c1fda9e7"));
         assert_eq!(index.providers("awk").len(), 1);
-        assert_eq!(index.package(index.newest("mawk").unwrap()).priority, 0);
+        let mawk = index.package(index.newest("mawk").unwrap());
+        assert_eq!((mawk.source, mawk.priority), ("mawk", 0));
+    }
+
+    #[test]
+    fn a_source_package_may_have_a_version_of_its_own() {
+        let read = |source: &str| {
+            let text = paragraph("gcc", "4:14.2.0-1", "amd64", "p") + source;
+            let mut index = Index::default();
+            index.add(0, &text, "amd64").ok()?;
+            let package = index.package(0);
+            Some((package.source.to_owned(), package.source_version.to_owned()))
+        };
+        let is = |name: &str, version: &str| Some((name.to_owned(), version.to_owned()));
+        assert_eq!(read(""), is("gcc", "4:14.2.0-1"));
+        assert_eq!(read("Source: gcc-14\n"), is("gcc-14", "4:14.2.0-1"));
+        assert_eq!(
+            read("Source: gcc-defaults (1.220)\n"),
+            is("gcc-defaults", "1.220")
+        );
+        for wrong in ["../x", "a b", "gcc ()", "gcc (1", "(1)"] {
+            assert_eq!(read(&format!("Source: {wrong}\n")), None, "{wrong}");
+        }
     }
 
     fn paragraph(name: &str, version: &str, architecture: &str, path: &str) -> String {

@@ -232,7 +232,7 @@ fn number(text: &str, lowest: u64, highest: u64) -> Option<u64> {
 
 /// Days from 1970-01-01 to a date of the Gregorian calendar. The year is taken to begin in March,
 /// so that a leap day is its last day.
-fn days_since_1970(year: u64, month: u64, day: u64) -> u64 {
+pub(crate) fn days_since_1970(year: u64, month: u64, day: u64) -> u64 {
     let (year, month) = if month > 2 {
         (year, month - 3)
     } else {

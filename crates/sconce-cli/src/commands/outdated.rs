@@ -1,0 +1,159 @@
+//! `sconce outdated`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use sconce_resolve::upkeep::changes;
+use sconce_resolve::upkeep::changes::{Change, Changes, Kind};
+use sconce_resolve::upkeep::versions::Ecosystem;
+use sconce_schema::exit;
+
+use super::opened::Opened;
+use crate::args::{Global, Sources};
+use crate::failure::{CliError, Result};
+use crate::output;
+use crate::project::Project;
+use crate::style::Style;
+use crate::table::table;
+
+#[derive(Debug, Args)]
+pub(crate) struct OutdatedArgs {
+    /// A sconce.toml or its folder.
+    #[arg(default_value = ".")]
+    pub(crate) spec: PathBuf,
+    /// Print as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+    #[command(flatten)]
+    pub(crate) sources: Sources,
+}
+
+/// Resolves the spec anew, writes nothing, and says what would change.
+pub(crate) fn outdated(args: &OutdatedArgs, global: &Global) -> Result<u8> {
+    let project = Project::open(&args.spec)?;
+    let present = project.lock()?.ok_or_else(|| CliError::NoLock {
+        path: project.lock_file(),
+    })?;
+    if present.inputs != project.inputs && !global.quiet {
+        output::say("the spec has changed since it was locked: that is part of what differs");
+    }
+    let opened = Opened::with(project, global)?;
+    let newest = opened.workshop(&args.sources, global).newest()?;
+    opened.progress.finish();
+    let changes = changes(&present, &newest.lock, newest.security.as_ref());
+    if args.json {
+        let answer = serde_json::json!({ "current": changes.0.is_empty(), "changes": changes });
+        output::data(&serde_json::to_string_pretty(&answer).unwrap_or_default())?;
+    } else {
+        if !changes.0.is_empty() {
+            output::data(&listing(&changes, &Style::for_stdout()))?;
+        }
+        if !global.quiet {
+            output::say(&summary(&changes));
+        }
+    }
+    Ok(if changes.0.is_empty() {
+        exit::OK
+    } else {
+        exit::NO
+    })
+}
+
+fn listing(changes: &Changes, style: &Style) -> String {
+    let version = |version: &Option<String>| version.clone().unwrap_or_else(|| "–".to_owned());
+    let row = |change: &Change| {
+        [
+            change.name.clone(),
+            version(&change.locked),
+            version(&change.newest),
+            kind(change),
+        ]
+    };
+    let rows: Vec<_> = changes.0.iter().map(row).collect();
+    table(["NAME", "LOCKED", "NEWEST", "KIND"], &rows, style)
+}
+
+fn kind(change: &Change) -> String {
+    let mut text = match change.ecosystem {
+        Ecosystem::Python => "Python".to_owned(),
+        Ecosystem::Debian => "Debian".to_owned(),
+    };
+    if change.security == Some(true) {
+        text += ", security";
+    }
+    text += match change.kind {
+        Kind::Newer => "",
+        Kind::Older => ", older",
+        Kind::Rebuilt => ", rebuilt",
+        Kind::Added => ", added",
+        Kind::Removed => ", removed",
+    };
+    text
+}
+
+/// `3 newer (1 a security update), 1 added: …`
+fn summary(changes: &Changes) -> String {
+    if changes.0.is_empty() {
+        return "nothing newer exists that the spec allows".to_owned();
+    }
+    let counted = [
+        (Kind::Newer, "newer"),
+        (Kind::Older, "older"),
+        (Kind::Rebuilt, "rebuilt"),
+        (Kind::Added, "added"),
+        (Kind::Removed, "removed"),
+    ];
+    let mut parts: Vec<String> = counted
+        .into_iter()
+        .map(|(kind, name)| (changes.count(kind), name))
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, name)| format!("{count} {name}"))
+        .collect();
+    match changes.security() {
+        0 => {}
+        1 => parts.push("1 of them a security update".to_owned()),
+        n => parts.push(format!("{n} of them security updates")),
+    }
+    format!("{}: `sconce lock --upgrade` takes them", parts.join(", "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn change(name: &str, kind: Kind, security: Option<bool>) -> Change {
+        Change {
+            name: name.into(),
+            ecosystem: security.map_or(Ecosystem::Python, |_| Ecosystem::Debian),
+            kind,
+            locked: (kind != Kind::Added).then(|| "1.0".into()),
+            newest: (kind != Kind::Removed).then(|| "1.0+deb13u2".into()),
+            security,
+        }
+    }
+
+    #[test]
+    fn a_short_table_and_one_line() {
+        let changes = Changes(vec![
+            change("torch", Kind::Newer, None),
+            change("six", Kind::Added, None),
+            change("openssl", Kind::Newer, Some(true)),
+            change("perl", Kind::Removed, Some(false)),
+        ]);
+        insta::assert_snapshot!(listing(&changes, &Style { color: false }), @r"
+        NAME     LOCKED  NEWEST       KIND
+        torch    1.0     1.0+deb13u2  Python
+        six      –       1.0+deb13u2  Python, added
+        openssl  1.0     1.0+deb13u2  Debian, security
+        perl     1.0     –            Debian, removed
+        ");
+        assert_eq!(
+            summary(&changes),
+            "2 newer, 1 added, 1 removed, 1 of them a security update: `sconce lock --upgrade` takes them"
+        );
+        assert_eq!(
+            summary(&Changes::default()),
+            "nothing newer exists that the spec allows"
+        );
+    }
+}

@@ -1,0 +1,15 @@
+//! Keeping an environment up: what newer exists than a lock holds, and what is known against it.
+
+mod aliases;
+pub mod audit;
+pub mod changes;
+pub mod database;
+mod judge;
+pub mod osv;
+#[cfg(test)]
+mod testing;
+pub mod versions;
+
+pub use audit::{Audit, Audited};
+pub use changes::{Changes, changes};
+pub use database::printable;
