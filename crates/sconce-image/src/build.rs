@@ -10,7 +10,7 @@ use sconce_store::{Store, StoreError};
 use crate::assemble::AssembleError;
 use crate::bytecode;
 use crate::layer::{self, Compression, Job, Layer, LayerError, Tree, is_below};
-use crate::local::{Image, LocalError, Packages};
+use crate::local::{Contents, Image, LocalError};
 use crate::oci::{self, Config, Descriptor, History, Manifest, RootFs, media};
 use crate::plan::{Content, Plan, Planned};
 use crate::system::PLAIN_ID;
@@ -228,15 +228,17 @@ pub fn build(
         layers.iter().map(Layer::descriptor).collect(),
     );
     manifest.annotations = Some(annotations(lock, options));
-    let packages = plan.layers.iter().map(|planned| Packages {
+    let contents = plan.layers.iter().zip(&layers);
+    let contents = contents.map(|(planned, layer)| Contents {
         layer: planned.name.clone(),
         packages: planned.packages.clone(),
+        unpacked_bytes: Some(layer.unpacked_bytes),
     });
     Ok(Image::keep(
         store,
         oci::write(&manifest),
         config,
-        packages.collect(),
+        contents.collect(),
     )?)
 }
 

@@ -4,6 +4,7 @@
 mod assemble;
 pub mod build;
 pub mod bytecode;
+pub mod docker;
 mod environment;
 pub mod layer;
 pub mod layout;

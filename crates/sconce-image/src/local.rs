@@ -1,7 +1,7 @@
 //! The images that this store knows: documents by digest, and names that point to them.
 //!
-//! An image is an item of the store: its manifest, its configuration and the list of packages by
-//! layer. Its layers are blobs that it shares with others. A name is a file in the store's `images`
+//! An image is an item of the store: its manifest, its configuration and the list of what is in
+//! each layer. Its layers are blobs that it shares with others. A name is a file in the store's `images`
 //! folder that holds one digest; it is replaced whole.
 
 use std::fs;
@@ -87,14 +87,17 @@ impl Hint for LocalError {
     }
 }
 
-/// The packages of one layer.
+/// What is known of one layer beside its descriptor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Packages {
+pub struct Contents {
     /// The layer's name in the plan.
     pub layer: String,
     /// Names and versions.
     pub packages: Vec<(String, String)>,
+    /// Size of its archive, not compressed, in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unpacked_bytes: Option<u64>,
 }
 
 /// An image whose documents are in the store.
@@ -109,7 +112,7 @@ pub struct Image {
     /// The configuration's bytes.
     pub config_bytes: Vec<u8>,
     /// What lies in each layer, where it is known: as the manifest's layers.
-    pub packages: Vec<Packages>,
+    pub contents: Vec<Contents>,
 }
 
 impl Image {
@@ -121,14 +124,14 @@ impl Image {
         store: &Store,
         manifest_bytes: Vec<u8>,
         config_bytes: Vec<u8>,
-        packages: Vec<Packages>,
+        contents: Vec<Contents>,
     ) -> Result<Self, LocalError> {
         let digest = Digest::of(&manifest_bytes);
-        let list = oci::write(&packages);
+        let list = oci::write(&contents);
         let files = [
             ("manifest.json", &manifest_bytes),
             ("config.json", &config_bytes),
-            ("packages.json", &list),
+            ("contents.json", &list),
         ];
         let kept = store.build_tree(KIND, &digest.hex(), |folder| {
             files.into_iter().try_for_each(|(name, bytes)| {
@@ -140,7 +143,7 @@ impl Image {
             BuildError::Store(error) => LocalError::Store(error),
             BuildError::Build(error) => error,
         })?;
-        Self::of(digest, manifest_bytes, config_bytes, packages).map_err(|source| {
+        Self::of(digest, manifest_bytes, config_bytes, contents).map_err(|source| {
             LocalError::Document {
                 path: PathBuf::from(digest.to_string()),
                 source,
@@ -152,14 +155,14 @@ impl Image {
         digest: Digest,
         manifest_bytes: Vec<u8>,
         config_bytes: Vec<u8>,
-        packages: Vec<Packages>,
+        contents: Vec<Contents>,
     ) -> Result<Self, DocumentError> {
         Ok(Self {
             digest,
             manifest: Manifest::parse(&manifest_bytes)?,
             manifest_bytes,
             config_bytes,
-            packages,
+            contents,
         })
     }
 
@@ -181,9 +184,9 @@ impl Image {
             path: folder.clone(),
             source,
         };
-        let packages = oci::parse(&read("packages.json")?).map_err(document)?;
+        let contents = oci::parse(&read("contents.json")?).map_err(document)?;
         let (manifest, config) = (read("manifest.json")?, read("config.json")?);
-        Self::of(digest, manifest, config, packages).map_err(document)
+        Self::of(digest, manifest, config, contents).map_err(document)
     }
 
     /// The image that `name` points to, or that it is the digest of.

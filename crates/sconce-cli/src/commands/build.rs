@@ -10,7 +10,7 @@ use sconce_image::layer::{Compression, Layer};
 use sconce_image::local::{self, Image};
 use sconce_image::oci::Digest;
 use sconce_image::plan::{Plan, PlanOptions, Planned, USUAL_LAYERS};
-use sconce_image::{bytecode, layout};
+use sconce_image::{bytecode, docker, layout};
 use sconce_run::Watcher;
 use sconce_schema::tag::tag;
 use sconce_schema::{Bytes, ImageManifest, Lock, Progress as _, exit};
@@ -34,9 +34,12 @@ pub(crate) struct BuildArgs {
     /// Name of the image, NAME:TAG [default: the spec's name, and a tag that says what is inside].
     #[arg(long, short, value_name = "NAME:TAG")]
     tag: Vec<String>,
-    /// Also write an OCI image layout into this folder.
-    #[arg(long, value_name = "FOLDER")]
+    /// Also write an OCI image layout: a folder, or one file where the name ends with `.tar`.
+    #[arg(long, value_name = "PATH")]
     oci: Option<PathBuf>,
+    /// Also write the archive that `docker load` takes.
+    #[arg(long, value_name = "FILE")]
+    docker_archive: Option<PathBuf>,
     /// How layers are compressed: zstd, gzip or none.
     #[arg(long, value_name = "HOW", default_value = "zstd")]
     compression: Compression,
@@ -94,14 +97,7 @@ pub(crate) fn build(args: &BuildArgs, global: &Global) -> Result<u8> {
     for name in &names {
         image.call(&opened.store, name)?;
     }
-    if let Some(folder) = &args.oci {
-        layout::write_folder(
-            &image,
-            names.first().map(String::as_str),
-            &opened.store,
-            folder,
-        )?;
-    }
+    export(&image, &names, args, &opened)?;
     opened.progress.finish();
     let made = before.iter().filter(|layer| layer.is_none()).count();
     if args.json {
@@ -110,6 +106,24 @@ pub(crate) fn build(args: &BuildArgs, global: &Global) -> Result<u8> {
         output::say(&summary(&image, &names, made, &Style::for_stderr()));
     }
     Ok(exit::OK)
+}
+
+/// Writes what was asked for beside the store.
+fn export(image: &Image, names: &[String], args: &BuildArgs, opened: &Opened) -> Result<()> {
+    let (store, progress) = (&opened.store, &opened.progress);
+    match &args.oci {
+        Some(file) if file.extension().is_some_and(|e| e == "tar") => {
+            layout::write_tar(image, names, store, file, progress)?;
+        }
+        Some(folder) => {
+            layout::write_folder(image, names.first().map(String::as_str), store, folder)?;
+        }
+        None => {}
+    }
+    if let Some(file) = &args.docker_archive {
+        docker::write_archive(image, names, store, file, progress)?;
+    }
+    Ok(())
 }
 
 /// Which local images have a layer.

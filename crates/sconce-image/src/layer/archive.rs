@@ -105,8 +105,7 @@ impl Entries {
                 told(entry.meta.len());
             }
         }
-        // Two empty blocks end an archive.
-        Ok(out.write_all(&[0; 2 * BLOCK])?)
+        Ok(end(out)?)
     }
 }
 
@@ -160,13 +159,18 @@ fn append(
     if meta.is_dir() {
         header.set_entry_type(EntryType::Directory);
         name.push(b'/');
-        return put_header(header, &name, &[], out);
+        return Ok(put_header(header, &name, &[], out)?);
     }
     if meta.is_symlink() {
         header.set_entry_type(EntryType::Symlink);
         header.set_mode(0o777);
         let target = fs::read_link(source).map_err(read("read", source))?;
-        return put_header(header, &name, target.as_os_str().as_bytes(), out);
+        return Ok(put_header(
+            header,
+            &name,
+            target.as_os_str().as_bytes(),
+            out,
+        )?);
     }
     if !meta.is_file() {
         return Err(ArchiveError::Kind {
@@ -178,7 +182,12 @@ fn append(
         let file = (meta.dev(), meta.ino());
         if let Some(first) = names.get(&file) {
             header.set_entry_type(EntryType::Link);
-            return put_header(header, &name, first.as_os_str().as_bytes(), out);
+            return Ok(put_header(
+                header,
+                &name,
+                first.as_os_str().as_bytes(),
+                out,
+            )?);
         }
         names.insert(file, path.to_owned());
     }
@@ -217,11 +226,32 @@ fn put_data(
     if left > 0 {
         return Err(changed());
     }
-    let over = (size % BLOCK as u64) as usize;
-    if over > 0 {
-        out.write_all(&[0; BLOCK][over..])?;
+    Ok(fill(size, out)?)
+}
+
+/// Writes the header of a file that is not from a tree. Its `size` bytes follow, then [`fill`].
+pub(crate) fn put_file(name: &str, size: u64, out: &mut impl Write) -> io::Result<()> {
+    let mut header = Header::new_ustar();
+    header.set_entry_type(EntryType::Regular);
+    header.set_mode(0o644);
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_mtime(MTIME);
+    header.set_size(size);
+    put_header(header, name.as_bytes(), &[], out)
+}
+
+/// Fills the last block of a file of `size` bytes.
+pub(crate) fn fill(size: u64, out: &mut impl Write) -> io::Result<()> {
+    match (size % BLOCK as u64) as usize {
+        0 => Ok(()),
+        over => out.write_all(&[0; BLOCK][over..]),
     }
-    Ok(())
+}
+
+/// Ends an archive: two empty blocks.
+pub(crate) fn end(out: &mut impl Write) -> io::Result<()> {
+    out.write_all(&[0; 2 * BLOCK])
 }
 
 /// Writes `header` with this name and link, after a pax header for what does not fit it.
@@ -230,7 +260,7 @@ fn put_header(
     name: &[u8],
     link: &[u8],
     out: &mut impl Write,
-) -> Result<(), ArchiveError> {
+) -> io::Result<()> {
     let mut long = Vec::new();
     match split(name) {
         Some((prefix, rest)) => {
@@ -264,10 +294,7 @@ fn put_header(
         pax.set_cksum();
         out.write_all(pax.as_bytes())?;
         out.write_all(&long)?;
-        let over = long.len() % BLOCK;
-        if over > 0 {
-            out.write_all(&[0; BLOCK][over..])?;
-        }
+        fill(long.len() as u64, out)?;
     }
     header.set_cksum();
     out.write_all(header.as_bytes())?;
