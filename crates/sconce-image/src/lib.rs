@@ -4,6 +4,7 @@
 mod assemble;
 pub mod build;
 pub mod bytecode;
+pub mod diff;
 mod environment;
 pub mod layer;
 pub mod layout;
@@ -11,6 +12,8 @@ pub mod local;
 pub mod oci;
 pub mod plan;
 pub mod project;
+pub mod provenance;
+pub mod sbom;
 pub mod system;
 
 pub use assemble::{AssembleError, Needs, assemble, needs, ready, so_far};
