@@ -14,6 +14,7 @@ pub mod plan;
 pub mod project;
 pub mod provenance;
 pub mod sbom;
+pub mod sign;
 pub mod system;
 
 pub use assemble::{AssembleError, Needs, assemble, needs, ready, so_far};
