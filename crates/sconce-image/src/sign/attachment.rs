@@ -63,7 +63,8 @@ pub enum AttachmentError {
 
 impl Hint for AttachmentError {
     fn hint(&self) -> Option<String> {
-        Some("sign the image anew under another tag, or remove its `.sig` tag".to_owned())
+        let mend = "remove the tag `sha256-….sig` of this image from the repository and sign again";
+        Some(mend.to_owned())
     }
 
     fn exit_code(&self) -> u8 {
