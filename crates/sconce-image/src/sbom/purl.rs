@@ -161,6 +161,8 @@ mod tests {
             name: "libstdc++6".to_owned(),
             version: "1:14.2.0-19~deb13u1+b1".to_owned(),
             architecture: "amd64".to_owned(),
+            source: None,
+            source_version: None,
             url: String::new(),
             size: 1,
             sha256: Sha256([0; 32]),
