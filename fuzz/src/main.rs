@@ -20,6 +20,7 @@ mod record;
 mod schema;
 mod scratch;
 mod settings;
+mod sign;
 mod solve;
 mod targets;
 mod wheel;

@@ -1,6 +1,8 @@
 //! The targets.
 
-use crate::{deb, debian, fetch, host, image, osv, python, record, schema, settings, solve, wheel};
+use crate::{
+    deb, debian, fetch, host, image, osv, python, record, schema, settings, sign, solve, wheel,
+};
 
 /// One parser or one stage that takes outside bytes.
 pub(crate) struct Target {
@@ -17,7 +19,7 @@ const fn target(name: &'static str, run: fn(&[u8]), seeds: fn() -> Vec<Vec<u8>>)
 }
 
 /// All of them, what every user's machine meets first.
-pub(crate) const TARGETS: [Target; 28] = [
+pub(crate) const TARGETS: [Target; 31] = [
     target("spec", schema::spec, schema::spec_seeds),
     target("units", schema::units, schema::unit_seeds),
     target("lock", schema::lock, schema::lock_seeds),
@@ -45,5 +47,8 @@ pub(crate) const TARGETS: [Target; 28] = [
     target("versions", osv::versions, osv::version_seeds),
     target("machine", host::machine, host::machine_seeds),
     target("sampler", host::sampler, host::sampler_seeds),
+    target("cosign-key", sign::key, sign::key_seeds),
+    target("signatures", sign::signatures, sign::signature_seeds),
+    target("packages", sign::packages, sign::package_seeds),
     target("libraries", image::libraries, image::library_seeds),
 ];

@@ -337,7 +337,7 @@ fn annotations(lock: &Lock, options: &ImageOptions) -> BTreeMap<String, String> 
 
 /// A point in time as RFC 3339 writes it, in UTC. Civil dates from days by the usual arithmetic
 /// of 400-year eras.
-fn rfc3339(seconds: i64) -> String {
+pub(crate) fn rfc3339(seconds: i64) -> String {
     let (days, rest) = (seconds.div_euclid(86_400), seconds.rem_euclid(86_400));
     // Days since 0000-03-01, so that a leap day ends a year.
     let shifted = days + 719_468;

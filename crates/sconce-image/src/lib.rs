@@ -4,6 +4,7 @@
 mod assemble;
 pub mod build;
 pub mod bytecode;
+pub mod diff;
 pub mod docker;
 mod environment;
 pub mod layer;
@@ -12,6 +13,9 @@ pub mod local;
 pub mod oci;
 pub mod plan;
 pub mod project;
+pub mod provenance;
+pub mod sbom;
+pub mod sign;
 pub mod system;
 
 pub use assemble::{AssembleError, Needs, assemble, needs, ready, so_far};
