@@ -56,6 +56,12 @@ pub(crate) enum Verb {
     Shell(ShellArgs),
     /// Build the environment's image, without a daemon.
     Build(crate::commands::build::BuildArgs),
+    /// List the images that were built or fetched.
+    Images(crate::commands::images::ImagesArgs),
+    /// Print an image's list of packages, as SPDX or CycloneDX.
+    Sbom(crate::commands::sbom::SbomArgs),
+    /// Compare the packages of two images or locks.
+    Diff(crate::commands::diff::DiffArgs),
     /// List the runs on record.
     Runs(RunsArgs),
     /// Show what a run was and what it used.

@@ -73,6 +73,10 @@ pub(crate) enum CliError {
     },
     #[error("there is no lock at {}", path.display())]
     NoLock { path: std::path::PathBuf },
+    #[error("nothing here knows the packages of {image}")]
+    NoPackages { image: String },
+    #[error("{} is a list of packages already", path.display())]
+    IsList { path: std::path::PathBuf },
     #[error("neither HOME nor {variable} is set")]
     NoHome { variable: &'static str },
     #[error("no command was given and the spec has none")]
@@ -98,6 +102,10 @@ impl Hint for CliError {
             Self::Spec { source, .. } => return source.hint(),
             Self::Lock { source, .. } => return source.hint(),
             Self::NoLock { .. } => "`sconce lock` makes one".to_owned(),
+            Self::NoPackages { .. } => {
+                "an image that Sconce built here is known by its lock".to_owned()
+            }
+            Self::IsList { .. } => "name an image, a lock or a spec".to_owned(),
             Self::NoHome { .. } => "or name a folder with --store".to_owned(),
             Self::NoCommand => "add `command = [\"python\", \"train.py\"]` to [run], or say \
                  `sconce run -- python train.py`"

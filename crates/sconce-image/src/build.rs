@@ -10,8 +10,8 @@ use sconce_store::{Store, StoreError};
 use crate::assemble::AssembleError;
 use crate::bytecode;
 use crate::layer::{self, Compression, Job, Layer, LayerError, Tree, is_below};
-use crate::local::{Contents, Image, LocalError};
-use crate::oci::{self, Config, Descriptor, History, Manifest, RootFs, media};
+use crate::local::{self, Contents, Image, LOCK_LABEL, LocalError};
+use crate::oci::{self, Config, Descriptor, Digest, History, Manifest, RootFs, media};
 use crate::plan::{Content, Plan, Planned};
 use crate::system::PLAIN_ID;
 
@@ -221,13 +221,14 @@ pub fn build(
         .collect::<Result<Vec<_>, _>>()?;
     let layers = layer::make_all(&jobs, options.compression, store, progress)?;
 
-    let config = config(plan, lock, environment, &layers, options);
+    let digest = local::keep_lock(lock, store)?;
+    let config = config(plan, lock, digest, environment, &layers, options);
     let config = oci::write(&config);
     let mut manifest = Manifest::new(
         Descriptor::of(media::CONFIG, &config),
         layers.iter().map(Layer::descriptor).collect(),
     );
-    manifest.annotations = Some(annotations(lock, options));
+    manifest.annotations = Some(annotations(lock, digest, options));
     let contents = plan.layers.iter().zip(&layers);
     let contents = contents.map(|(planned, layer)| Contents {
         layer: planned.name.clone(),
@@ -246,6 +247,7 @@ pub fn build(
 fn config(
     plan: &Plan,
     lock: &Lock,
+    digest: Digest,
     environment: &ImageManifest,
     layers: &[Layer],
     options: &ImageOptions,
@@ -277,7 +279,7 @@ fn config(
                     .clone()
                     .unwrap_or_else(|| WORKSPACE.to_owned()),
             ),
-            labels: Some(annotations(lock, options)),
+            labels: Some(annotations(lock, digest, options)),
             ..Config::default()
         }),
         rootfs: RootFs {
@@ -308,7 +310,7 @@ fn requirements(lock: &Lock) -> Vec<(String, String)> {
 }
 
 /// The OCI annotations that say what an image is, and the versions that matter.
-fn annotations(lock: &Lock, options: &ImageOptions) -> BTreeMap<String, String> {
+fn annotations(lock: &Lock, digest: Digest, options: &ImageOptions) -> BTreeMap<String, String> {
     let versions = &lock.versions;
     let named = [
         ("org.opencontainers.image.title", Some(options.name.clone())),
@@ -317,10 +319,7 @@ fn annotations(lock: &Lock, options: &ImageOptions) -> BTreeMap<String, String> 
             Some(rfc3339(options.created)),
         ),
         ("org.opencontainers.image.version", versions.torch.clone()),
-        (
-            "dev.sconce.lock",
-            Some(crate::local::lock_digest(lock).to_string()),
-        ),
+        (LOCK_LABEL, Some(digest.to_string())),
         ("dev.sconce.python", Some(versions.python.clone())),
         ("dev.sconce.torch", versions.torch.clone()),
         ("dev.sconce.cuda", versions.cuda.map(|v| v.to_string())),

@@ -1,6 +1,7 @@
 //! Lock and store to an assembled environment: which trees lie over each other, and its variables.
 #![forbid(unsafe_code)]
 
+pub mod about;
 mod assemble;
 pub mod build;
 pub mod bytecode;

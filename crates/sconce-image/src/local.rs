@@ -14,6 +14,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::oci::{self, Descriptor, Digest, DocumentError, Manifest};
 
+/// The label that names the digest of the lock an image was made from.
+pub(crate) const LOCK_LABEL: &str = "dev.sconce.lock";
 /// Kind of images in the store.
 const KIND: &str = "image";
 
@@ -243,6 +245,20 @@ impl Image {
         })
     }
 
+    /// The lock that it was made from, where the store has it: its label names the lock's digest.
+    ///
+    /// # Errors
+    /// [`LocalError::Document`].
+    pub fn lock(&self, store: &Store) -> Result<Option<Lock>, LocalError> {
+        let config = self.config()?;
+        let labels = config.config.and_then(|config| config.labels);
+        let digest = labels.and_then(|labels| labels.get(LOCK_LABEL)?.parse::<Digest>().ok());
+        let text = digest
+            .and_then(|digest| store.blob(&digest.0))
+            .and_then(|path| fs::read_to_string(path).ok());
+        Ok(text.and_then(|text| Lock::parse(&text).ok()))
+    }
+
     /// The file of each layer, lowest first.
     ///
     /// # Errors
@@ -294,10 +310,15 @@ pub fn names(store: &Store) -> Result<Vec<(String, Digest)>, LocalError> {
     Ok(found)
 }
 
-/// The digest of a lock's text: what the same lock is told by.
-#[must_use]
-pub fn lock_digest(lock: &Lock) -> Digest {
-    Digest::of(lock.to_text().as_bytes())
+/// Keeps a lock where [`Image::lock`] finds it, and gives its digest.
+///
+/// # Errors
+/// [`StoreError`].
+pub(crate) fn keep_lock(lock: &Lock, store: &Store) -> Result<Digest, StoreError> {
+    let text = lock.to_text();
+    let digest = Digest::of(text.as_bytes());
+    store.put_blob(text.as_bytes(), &digest.0)?;
+    Ok(digest)
 }
 
 /// The file of a name. The grammar is that of references without a registry (distribution's

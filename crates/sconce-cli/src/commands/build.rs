@@ -10,7 +10,7 @@ use sconce_image::layer::{Compression, Layer};
 use sconce_image::local::{self, Image};
 use sconce_image::oci::Digest;
 use sconce_image::plan::{Plan, PlanOptions, Planned, USUAL_LAYERS};
-use sconce_image::{bytecode, docker, layout};
+use sconce_image::{about, bytecode, docker, layout};
 use sconce_run::Watcher;
 use sconce_schema::tag::tag;
 use sconce_schema::{Bytes, ImageManifest, Lock, Progress as _, exit};
@@ -61,6 +61,12 @@ pub(crate) fn build(args: &BuildArgs, global: &Global) -> Result<u8> {
     };
     let mut plan = Plan::of(&lock, options);
     let environment = workshop.assembled(&lock, &mut Background::default())?;
+    let facts = about::facts(&lock, &environment);
+    let name = &opened.project.name;
+    plan.push(
+        "lock and SBOM",
+        about::tree(name, &lock, &facts, &opened.store)?,
+    );
     if !spec.build.files.is_empty() {
         let files = &spec.build.files;
         let tree = sconce_image::project::tree(&opened.project.folder, files, &opened.store)?;

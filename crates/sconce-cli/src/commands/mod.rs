@@ -2,10 +2,14 @@
 
 pub(crate) mod audit;
 pub(crate) mod build;
+pub(crate) mod diff;
+pub(crate) mod images;
 pub(crate) mod lock;
 mod opened;
 pub(crate) mod outdated;
 pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod runs;
+pub(crate) mod sbom;
 pub(crate) mod shell;
+mod subject;
