@@ -18,7 +18,7 @@ pub(super) enum Subject {
     Lock {
         name: String,
         lock: Box<Lock>,
-        image: Option<Image>,
+        image: Option<Box<Image>>,
     },
     /// A list of packages that any program wrote.
     List(Vec<Package>),
@@ -58,7 +58,7 @@ impl Subject {
         let store = Store::open(&Places::find(global)?.store)?;
         let image = Image::find(&store, what)?;
         match image.lock(&store)? {
-            Some(lock) => Ok(Self::of_lock(what, lock, Some(image))),
+            Some(lock) => Ok(Self::of_lock(what, lock, Some(Box::new(image)))),
             None => Err(CliError::NoPackages {
                 image: what.to_owned(),
             }
@@ -66,7 +66,7 @@ impl Subject {
         }
     }
 
-    fn of_lock(name: &str, lock: Lock, image: Option<Image>) -> Self {
+    fn of_lock(name: &str, lock: Lock, image: Option<Box<Image>>) -> Self {
         Self::Lock {
             name: name.to_owned(),
             lock: Box::new(lock),
