@@ -1,6 +1,8 @@
 //! The targets.
 
-use crate::{deb, debian, fetch, host, image, python, record, schema, settings, solve, wheel};
+use crate::{
+    adopt, deb, debian, fetch, host, image, python, record, schema, settings, solve, wheel,
+};
 
 /// One parser or one stage that takes outside bytes.
 pub(crate) struct Target {
@@ -17,7 +19,7 @@ const fn target(name: &'static str, run: fn(&[u8]), seeds: fn() -> Vec<Vec<u8>>)
 }
 
 /// All of them, what every user's machine meets first.
-pub(crate) const TARGETS: [Target; 25] = [
+pub(crate) const TARGETS: [Target; 30] = [
     target("spec", schema::spec, schema::spec_seeds),
     target("units", schema::units, schema::unit_seeds),
     target("lock", schema::lock, schema::lock_seeds),
@@ -40,6 +42,11 @@ pub(crate) const TARGETS: [Target; 25] = [
     target("login-url", settings::login, settings::login_seeds),
     target("pip-conf", settings::pip, settings::pip_seeds),
     target("pylock", python::pylock, python::pylock_seeds),
+    target("adopt-pip", adopt::pip, adopt::pip_seeds),
+    target("adopt-project", adopt::project, adopt::project_seeds),
+    target("adopt-uv", adopt::uv, adopt::uv_seeds),
+    target("adopt-conda", adopt::conda, adopt::conda_seeds),
+    target("adopt-docker", adopt::docker, adopt::docker_seeds),
     target("machine", host::machine, host::machine_seeds),
     target("sampler", host::sampler, host::sampler_seeds),
     target("libraries", image::libraries, image::library_seeds),

@@ -42,6 +42,8 @@ pub(crate) struct Global {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
+    /// Write a sconce.toml, from nothing or from what is there.
+    Init(crate::commands::init::InitArgs),
     /// Resolve a spec to exact bytes and write sconce.lock.
     Lock(LockArgs),
     /// Run a command in the environment, limited as asked, and report what it used.

@@ -34,6 +34,7 @@ pub fn main() -> ExitCode {
     }
     let root = Root::parse();
     let done = match root.verb {
+        Verb::Init(args) => commands::init::init(&args, &root.global),
         Verb::Lock(args) => commands::lock::lock(&args, &root.global),
         Verb::Run(args) => commands::run::run(&args, &root.global),
         Verb::Shell(args) => commands::shell::shell(&args, &root.global),

@@ -1,5 +1,6 @@
 //! One file per verb.
 
+pub(crate) mod init;
 pub(crate) mod lock;
 mod opened;
 pub(crate) mod report;

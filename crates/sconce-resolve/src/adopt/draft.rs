@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use sconce_schema::Spec;
 
 use super::Adopted;
-use super::note::{Note, Outcome};
+use super::note::{Note, Outcome, shown};
 use super::release::{PYTHONS, RELEASES, Release, TORCH_FOR_3_11, TORCH_FOR_3_13};
 use super::requirement::{LOGIN, Requirement};
 use super::specifier::{compare, numbers};
@@ -86,6 +86,15 @@ impl Draft {
             .map(|new| new.name.as_str())
             .collect();
         if !replaced.is_empty() {
+            let old = |new: &Requirement| {
+                let mut known = self.requirements.iter();
+                let old = known.find(|old| old.name == new.name)?;
+                (old.text != new.text).then(|| (new.text.clone(), shown(&old.text)))
+            };
+            let taken: Vec<_> = batch.iter().filter_map(old).collect();
+            for (new, old) in taken {
+                self.decided(line, &new, format!("takes the place of {old}"));
+            }
             self.requirements
                 .retain(|old| !replaced.contains(old.name.as_str()));
             self.names.retain(|name| !replaced.contains(name.as_str()));
@@ -183,9 +192,7 @@ impl Draft {
         match Release::with_python(version) {
             Some(release) => self.release(release),
             None => {
-                let why = format!(
-                    "no release has this Python: {PYTHONS}; the spec names none and so takes 3.13"
-                );
+                let why = format!("no release has this Python: {PYTHONS}; so it is left out");
                 self.left_out(line, &format!("Python {version}"), why);
             }
         }
@@ -202,12 +209,10 @@ impl Draft {
                 self.release(release);
             }
             Ok(None) => {
-                let why = format!(
-                    "no release has such a Python: {PYTHONS}; the spec names none and so takes 3.13"
-                );
+                let why = format!("no release has such a Python: {PYTHONS}; so it is left out");
                 self.left_out(line, &what, why);
             }
-            Err(()) => self.left_out(line, &what, "not understood; the spec takes 3.13"),
+            Err(()) => self.left_out(line, &what, "not understood"),
         }
     }
 

@@ -201,12 +201,15 @@ fn inside(path: &str) -> Option<String> {
     if path.starts_with('/') || path.contains(['\0', '\\']) || path.contains("://") {
         return None;
     }
-    let parts: Vec<&str> = path
-        .split('/')
-        .filter(|part| !part.is_empty() && *part != ".")
-        .collect();
-    let leaves = parts.contains(&"..");
-    (!parts.is_empty() && !leaves).then(|| parts.join("/"))
+    let mut parts = Vec::new();
+    for part in path.split('/') {
+        match part {
+            "" | "." => {}
+            ".." => drop(parts.pop()?),
+            part => parts.push(part),
+        }
+    }
+    (!parts.is_empty()).then(|| parts.join("/"))
 }
 
 #[cfg(test)]

@@ -23,8 +23,8 @@ pub(super) type Why = &'static str;
 
 pub(super) const SOURCES: Why =
     "only wheels are locked: build one (`pip wheel`) and name it as `name @ file:///…`";
-pub(super) const PROJECT: Why = "a project's own folder is not installed: it is at /workspace \
-     inside; what lies below src/ is found with PYTHONPATH = \"/workspace/src\" in [run.env]";
+pub(super) const PROJECT: Why = "the project's own folder is not installed but is /workspace inside; \
+     for a src/ layout, set PYTHONPATH = \"/workspace/src\" in [run.env]";
 pub(super) const LOCAL: Why =
     "a file of this machine: name it as `name @ file:///…`, with its whole path";
 pub(super) const VARIABLE: Why = "its text depends on a variable: write it out";

@@ -272,3 +272,83 @@ pub(super) fn split_option(line: &str) -> (&str, &str) {
         _ => (line, ""),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::notes;
+    use super::*;
+
+    fn read(text: &str) -> (Adopted, String) {
+        let beside = |path: &str| match path {
+            "reqs/more.txt" => Some("-r ../base.txt\n-r deep/x.txt\npandas\n".to_owned()),
+            "reqs/deep/x.txt" => Some("-e .\n".to_owned()),
+            "base.txt" => Some("scipy".to_owned()),
+            "reqs/self.txt" => Some("-r self.txt\ntqdm\n".to_owned()),
+            _ => None,
+        };
+        let adopted = convert("reqs/a.txt", text, &beside);
+        let said = notes(&adopted);
+        (adopted, said)
+    }
+
+    #[test]
+    fn what_can_be_locked_is_referred_to() {
+        let (adopted, said) = read(
+            "# all\n--extra-index-url https://i.example.org/whl/cu124\n-c limits.txt\n\
+             torch==2.6.0+cu124 --hash=sha256:aa \\\n  --hash=sha256:bb\nnumpy>=1.26 # why\n",
+        );
+        let python = &adopted.spec.python;
+        assert_eq!(python.requirements.as_deref(), Some("reqs/a.txt"));
+        assert!(python.packages.is_empty() && python.extra_index.is_empty());
+        assert_eq!(said, "");
+    }
+
+    #[test]
+    fn what_cannot_makes_a_copy() {
+        let (adopted, said) = read(
+            "-i https://me:pw@i.example.org/simple\n-r more.txt\n--pre\nnumpy\\\n>=1.26\nx @ file:///croot/x\n\n-e git+https://git.example.org/y#egg=y\n--no-binary :all:\n",
+        );
+        let python = &adopted.spec.python;
+        assert_eq!(python.packages, ["scipy", "pandas", "numpy>=1.26"]);
+        assert_eq!(
+            python.index.as_deref(),
+            Some("https://i.example.org/simple")
+        );
+        for expected in [
+            "reqs/a.txt: its requirements are copied",
+            "1 decided: https://i.example.org/simple: the login",
+            "left out: reqs/deep/x.txt: -e .: the project's own folder",
+            "3 left out: --pre",
+            "6 left out: x @ file:///croot/x: only wheels",
+            "8 left out: -e git+https://git.example.org/y#egg=y: only wheels",
+            "9 left out: --no-binary :all:",
+        ] {
+            assert!(said.contains(expected), "{expected}\n{said}");
+        }
+    }
+
+    #[test]
+    fn files_that_include_each_other_end() {
+        let (adopted, said) = read("-r self.txt\n-r ../../out.txt\n");
+        // Too deep to be locked, so it is a copy.
+        assert_eq!(adopted.spec.python.packages, ["tqdm"]);
+        assert!(
+            said.contains("2 left out: -r ../../out.txt: a file outside"),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn torch_asks_for_its_python_and_its_index() {
+        let (adopted, said) = read("torch==2.4.1+cu118\n");
+        assert_eq!(adopted.spec.system.release, "debian/bookworm");
+        assert!(said.contains("decided: torch 2.4.1+cu118: `+cu118` is on PyTorch's own index"));
+        let (adopted, said) = read("torch==1.12\n");
+        assert_eq!(adopted.spec.system.release, "debian/trixie");
+        assert!(
+            said.contains("left out: torch 1.12: it has no wheels"),
+            "{said}"
+        );
+        assert_eq!(read("torch>=2.4\n").0.spec.python.version, None);
+    }
+}

@@ -197,6 +197,7 @@ fn kinds_are_told_by_their_names() {
 #[test]
 fn paths_stay_inside() {
     assert_eq!(inside("./a//b.txt").as_deref(), Some("a/b.txt"));
+    assert_eq!(inside("a/../b.txt").as_deref(), Some("b.txt"));
     for path in [
         "",
         ".",

@@ -522,7 +522,7 @@ source = { git = "https://git.example.org/mine?rev=v1#abc" }
         );
         let adopted = convert(&workspace).unwrap();
         assert_eq!(adopted.spec.python.packages, ["a==1", "b==1"]);
-        assert!(notes(&adopted).contains("left out: x: a project's own folder"));
+        assert!(notes(&adopted).contains("left out: x: the project's own folder"));
         let script = format!(
             "version = 1\n[manifest]\nrequirements = [{{ name = \"b\", specifier = \">=1\" }}]\n{rest}"
         );

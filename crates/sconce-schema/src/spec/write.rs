@@ -180,7 +180,7 @@ mod tests {
         ) {
             let mut spec = Spec::default();
             spec.run.memory = u64::try_from(memory).ok().map(Bytes);
-            spec.run.shm = spec.run.memory.map(|m| Bytes(m.0 % 70 << 20));
+            spec.run.shm = spec.run.memory.map(|m| Bytes((m.0 % 70) << 20));
             spec.python.packages = packages;
             spec.run.command = command;
             spec.run.env = env;

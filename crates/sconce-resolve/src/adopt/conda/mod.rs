@@ -10,8 +10,8 @@ use super::yaml::{self, Node};
 use super::{AdoptError, Adopted, Beside};
 
 const UNKNOWN: &str = "not known under this name outside conda: add what it is to `[python] packages` or `[system] packages`";
-pub(in crate::adopt) const CUDA: &str = "torch's wheels bring their own CUDA; for another one, take torch from PyTorch's own index, which ends in /whl/cu124 or the like, with `[python] extra-index`";
-pub(in crate::adopt) const COMPILER: &str = "nothing is compiled while an environment is made; what compiles while it runs (torch.compile, extensions) needs `gcc` in `[system] packages`";
+pub(in crate::adopt) const CUDA: &str = "torch's wheels bring their own CUDA; for another one, name PyTorch's own index (it ends in /whl/cu124 or the like) as `[python] extra-index`";
+pub(in crate::adopt) const COMPILER: &str = "nothing is compiled while an environment is made; for torch.compile and the like, add `gcc` to `[system] packages`";
 const DEBIANS: &str = "in Debian's version";
 const VERSION: &str = "the version is not understood, so any is taken";
 
@@ -313,7 +313,7 @@ mod tests {
             "8 decided: ffmpeg=6: in Debian's version",
             "9 left out: gxx_linux-64: nothing is compiled",
             "10 left out: mystery: not known",
-            "14 left out: -e .: a project's own folder",
+            "14 left out: -e .: the project's own folder",
             "15 left out: git+https://git.example.org/x: only wheels",
         ] {
             assert!(said.contains(expected), "{expected}\n{said}");

@@ -8,7 +8,7 @@ use super::super::requirements::Scan;
 use super::shell::{self, Command};
 use super::stage::Stage;
 
-const NOT_RUN: &str = "nothing of this kind is run while an environment is made: do it in the run's own command, or once outside and mount what it made";
+const NOT_RUN: &str = "an environment is made without running commands: do it in the run's own command, or once outside and mount the result";
 const CONDITIONAL: &str = "it is installed under a condition only: add it if it is needed";
 const DEPENDS: &str = "what it installs depends on a variable: write it out";
 const MISSING: &str = "the file is not beside the spec: what it names is not known";

@@ -177,7 +177,7 @@ impl<'a> Stage<'a> {
             "CMD" => self.cmd = Some(command::read(one, &mut self.variables)),
             "EXPOSE" if self.takes_system => {
                 let ports = self.variables.expand(&one.rest);
-                let why = "the run is on the machine's own network, where the port can be reached; with `network = \"none\"`, publish it with `ports`";
+                let why = "it can be reached as it is: the run is on the machine's own network";
                 self.draft
                     .decided(line, &format!("port {ports}"), why.to_owned());
             }

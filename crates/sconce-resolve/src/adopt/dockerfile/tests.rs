@@ -113,9 +113,10 @@ fn the_ways_to_install() {
         "10 left out: git+https://git.example.org/x: only wheels",
         "10 left out: ./local.whl: a file of this machine",
         "10 left out: y==${VERSION}: its text depends",
-        "11 left out: .[train]: a project's own folder",
+        "11 left out: .[train]: the project's own folder",
         "13 left out: pip install maybe: it is installed under a condition",
-        "13 left out: make -j4: nothing of this kind",
+        "13 left out: make -j4: an environment is made without",
+        "12 decided: torch==2.6.*: takes the place of torch==2.6.0",
         "13 left out: uv sync --frozen: give the file",
     ] {
         assert!(said.contains(expected), "{expected}\n{said}");
