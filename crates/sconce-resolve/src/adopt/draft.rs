@@ -33,8 +33,6 @@ pub(super) struct Draft {
     requirements: Vec<Requirement>,
     /// Of the requirements.
     names: BTreeSet<String>,
-    /// The source decided which Python.
-    chosen: bool,
     /// The file that the spec refers to names indexes itself.
     pub(super) indexed: bool,
 }
@@ -202,7 +200,7 @@ impl Draft {
     pub(super) fn requires_python(&mut self, line: Option<usize>, specifiers: &str) {
         let what = format!("Python {specifiers}");
         match Release::that_meets(specifiers) {
-            Ok(Some(release)) if *release == RELEASES[0] => self.chosen = true,
+            Ok(Some(release)) if *release == RELEASES[0] => {}
             Ok(Some(release)) => {
                 let why = format!("{} has {}", release.name, release.python);
                 self.decided(line, &what, why);
@@ -220,7 +218,6 @@ impl Draft {
     pub(super) fn release(&mut self, release: &Release) {
         self.spec.system.release = release.name.to_owned();
         self.spec.python.version = Some(release.python.to_owned());
-        self.chosen = true;
     }
 
     /// The spec, with `[python] packages`.

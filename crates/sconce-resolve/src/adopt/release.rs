@@ -9,7 +9,7 @@ pub(super) struct Release {
     pub(super) name: &'static str,
     /// `3.13`.
     pub(super) python: &'static str,
-    /// Its Python's full version (packages.debian.org, `python3`).
+    /// Its Python's full version (Debian's package `python3`).
     pub(super) numbers: [u32; 3],
     /// glibc's minor version.
     pub(super) glibc_minor: u32,
