@@ -8,6 +8,7 @@
 //! `--seeds=FOLDER` writes the target's seeds there before libFuzzer reads its corpus.
 #![no_main]
 
+mod adopt;
 mod bytes;
 mod deb;
 mod debian;

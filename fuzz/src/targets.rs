@@ -1,7 +1,8 @@
 //! The targets.
 
 use crate::{
-    deb, debian, fetch, host, image, osv, python, record, schema, settings, sign, solve, wheel,
+    adopt, deb, debian, fetch, host, image, osv, python, record, schema, settings, sign, solve,
+    wheel,
 };
 
 /// One parser or one stage that takes outside bytes.
@@ -19,7 +20,7 @@ const fn target(name: &'static str, run: fn(&[u8]), seeds: fn() -> Vec<Vec<u8>>)
 }
 
 /// All of them, what every user's machine meets first.
-pub(crate) const TARGETS: [Target; 31] = [
+pub(crate) const TARGETS: [Target; 36] = [
     target("spec", schema::spec, schema::spec_seeds),
     target("units", schema::units, schema::unit_seeds),
     target("lock", schema::lock, schema::lock_seeds),
@@ -45,6 +46,11 @@ pub(crate) const TARGETS: [Target; 31] = [
     target("osv", osv::json, osv::json_seeds),
     target("osv-zip", osv::archive, osv::archive_seeds),
     target("versions", osv::versions, osv::version_seeds),
+    target("adopt-pip", adopt::pip, adopt::pip_seeds),
+    target("adopt-project", adopt::project, adopt::project_seeds),
+    target("adopt-uv", adopt::uv, adopt::uv_seeds),
+    target("adopt-conda", adopt::conda, adopt::conda_seeds),
+    target("adopt-docker", adopt::docker, adopt::docker_seeds),
     target("machine", host::machine, host::machine_seeds),
     target("sampler", host::sampler, host::sampler_seeds),
     target("cosign-key", sign::key, sign::key_seeds),

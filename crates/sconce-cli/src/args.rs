@@ -44,6 +44,8 @@ pub(crate) struct Global {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
+    /// Write a sconce.toml, from nothing or from what is there.
+    Init(crate::commands::init::InitArgs),
     /// Resolve a spec to exact bytes and write sconce.lock.
     Lock(LockArgs),
     /// What newer exists than the lock holds, and which of it are security updates.

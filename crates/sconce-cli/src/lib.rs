@@ -35,6 +35,7 @@ pub fn main() -> ExitCode {
     }
     let root = Root::parse();
     let done = match root.verb {
+        Verb::Init(args) => commands::init::init(&args, &root.global),
         Verb::Lock(args) => commands::lock::lock(&args, &root.global),
         Verb::Outdated(args) => commands::outdated::outdated(&args, &root.global),
         Verb::Audit(args) => commands::audit::audit(&args, &root.global),

@@ -4,6 +4,7 @@ pub(crate) mod audit;
 pub(crate) mod build;
 pub(crate) mod diff;
 pub(crate) mod images;
+pub(crate) mod init;
 pub(crate) mod lock;
 mod opened;
 pub(crate) mod outdated;
