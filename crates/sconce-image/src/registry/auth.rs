@@ -19,7 +19,7 @@ use super::challenge::challenges;
 use super::client::Place;
 use super::error::RegistryError;
 use super::logins::{Login, Logins};
-use super::wire::{Payload, Wire};
+use super::wire::{Payload, Times, Wire};
 
 /// The largest answer of a token server that is read, bytes.
 const LARGEST_ANSWER: u64 = 256 << 10;
@@ -219,14 +219,20 @@ impl Auth {
                     realm,
                     &[("content-type", kind)],
                     payload,
-                    None,
+                    Times::default(),
                 )?
             } else {
                 let between = if realm.contains('?') { '&' } else { '?' };
                 let url = format!("{realm}{between}{}", query(form.clone()));
                 let header = found.login.as_ref().and_then(basic);
                 let headers: Vec<_> = header.map(|h| ("authorization", h)).into_iter().collect();
-                wire.send(&Method::GET, &url, &headers, &mut Payload::None, None)?
+                wire.send(
+                    &Method::GET,
+                    &url,
+                    &headers,
+                    &mut Payload::None,
+                    Times::default(),
+                )?
             };
             match reply.status {
                 200 => token(realm, &reply.bytes(LARGEST_ANSWER)?),

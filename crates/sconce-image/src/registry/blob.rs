@@ -321,6 +321,7 @@ fn open(
     at: u64,
 ) -> Result<Box<dyn Read>, RegistryError> {
     let mut ask = Ask::new(Method::GET, url, place.pull());
+    ask.times.is_bulk = true;
     if at > 0 {
         ask = ask.with("range", format!("bytes={at}-"));
     }

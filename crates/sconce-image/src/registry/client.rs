@@ -1,7 +1,5 @@
 //! Requests to a registry as whoever asks: logins, redirects, retries.
 
-use std::time::Duration;
-
 use sconce_schema::Progress;
 use sconce_store::fetch::{join, shown};
 use ureq::http::{Method, Uri};
@@ -9,7 +7,7 @@ use ureq::http::{Method, Uri};
 use super::auth::Auth;
 use super::error::{RegistryError, plain};
 use super::reference::{Reference, check_host, check_path};
-use super::wire::{Origin, Payload, Reply, Wire};
+use super::wire::{Origin, Payload, Reply, Times, Wire};
 use super::{Mirror, Settings};
 use crate::oci::{Digest, LARGEST_DOCUMENT, media};
 
@@ -57,8 +55,7 @@ pub(super) struct Ask<'a> {
     pub(super) url: &'a str,
     pub(super) headers: Vec<(&'static str, String)>,
     pub(super) scopes: Vec<String>,
-    /// Longest time to the answer, where it is another than the usual one.
-    pub(super) patience: Option<Duration>,
+    pub(super) times: Times,
     /// Whether a redirect is itself the answer.
     pub(super) stays: bool,
 }
@@ -70,7 +67,7 @@ impl<'a> Ask<'a> {
             url,
             headers: Vec::new(),
             scopes,
-            patience: None,
+            times: Times::default(),
             stays: false,
         }
     }
@@ -190,7 +187,7 @@ impl Client {
             headers.extend(authorization.clone().map(|text| ("authorization", text)));
             let reply = self
                 .wire
-                .send(&ask.method, &url, &headers, &mut payload, ask.patience)?;
+                .send(&ask.method, &url, &headers, &mut payload, ask.times)?;
             let used = authorization.as_deref();
             match reply.status {
                 401 if is_own && renewed < 2 => {
@@ -198,9 +195,11 @@ impl Client {
                     if !self.auth.answer(place, &mut scopes, &reply.headers, used) {
                         return Err(self.failed(place, reply, used));
                     }
+                    reply.drain();
                 }
                 301 | 302 | 303 | 307 | 308 if reads && !ask.stays => {
-                    url = self.redirected(&uri, &reply)?;
+                    url = redirected(&uri, &reply)?;
+                    reply.drain();
                 }
                 // 304 cannot be: nothing was asked under a condition.
                 300..=399 if !ask.stays => {
@@ -289,20 +288,20 @@ impl Client {
         let (login, trouble, hidden) = self.auth.about(place, used);
         reply.failure(&hidden, login, trouble)
     }
+}
 
-    /// Where a redirect leads.
-    fn redirected(&self, from: &Uri, reply: &Reply) -> Result<String, RegistryError> {
-        let no = |why| RegistryError::Redirect {
-            url: reply.shown(),
-            why,
-        };
-        let target =
-            location(from, reply.header("location")).ok_or_else(|| no("it names no target"))?;
-        if from.scheme_str() == Some("https") && !target.starts_with("https://") {
-            return Err(no("it leads from https to http"));
-        }
-        Ok(target)
+/// Where a redirect leads.
+fn redirected(from: &Uri, reply: &Reply) -> Result<String, RegistryError> {
+    let no = |why| RegistryError::Redirect {
+        url: reply.shown(),
+        why,
+    };
+    let target =
+        location(from, reply.header("location")).ok_or_else(|| no("it names no target"))?;
+    if from.scheme_str() == Some("https") && !target.starts_with("https://") {
+        return Err(no("it leads from https to http"));
     }
+    Ok(target)
 }
 
 /// What is worth knowing of an answer once its body was read.

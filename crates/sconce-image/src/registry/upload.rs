@@ -271,7 +271,7 @@ impl Upload<'_> {
             let mut ask = Ask::new(Method::PATCH, &url, self.place.push())
                 .with("content-type", "application/octet-stream")
                 .with("content-range", range);
-            ask.patience = Some(COMMIT);
+            ask.times.answer = Some(COMMIT);
             let reply = self.stream(source, &ask, session.at, end)?;
             let bad = |why| RegistryError::Protocol {
                 url: reply.shown(),
@@ -303,7 +303,7 @@ impl Upload<'_> {
         let url = format!("{location}{between}{}", encoded(&[("digest", digest)]));
         let mut ask = Ask::new(Method::PUT, &url, self.place.push())
             .with("content-type", "application/octet-stream");
-        ask.patience = Some(COMMIT);
+        ask.times.answer = Some(COMMIT);
         let reply = self.stream(source, &ask, from, end)?;
         match reply.status {
             201 | 204 => Ok(()),

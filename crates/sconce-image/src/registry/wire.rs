@@ -15,6 +15,9 @@ use super::error::{RegistryError, said};
 
 /// The most of a failure's body that is read, bytes.
 const LARGEST_FAILURE: u64 = 16 << 10;
+/// Longest time for the whole body of an answer that is no blob: a server that sends a byte a minute
+/// is never silent for long.
+const DOCUMENT: Duration = Duration::from_secs(5 * 60);
 /// Longest time to find out whether a host without certificates speaks TLS.
 const PROBE: Duration = Duration::from_secs(5);
 
@@ -42,6 +45,15 @@ pub(super) enum Payload<'a> {
 pub(super) trait Part: Read {
     /// Goes back to the first of them, and says how many there are.
     fn restart(&mut self) -> Result<u64, RegistryError>;
+}
+
+/// How long an answer may take.
+#[derive(Debug, Clone, Copy, Default)]
+pub(super) struct Times {
+    /// Longest time to its beginning, where it is another than the usual one.
+    pub(super) answer: Option<Duration>,
+    /// Whether its body may take as long as it likes.
+    pub(super) is_bulk: bool,
 }
 
 /// An answer, whatever its status.
@@ -121,7 +133,7 @@ impl Wire {
         url: &str,
         headers: &[(&'static str, String)],
         payload: &mut Payload<'_>,
-        patience: Option<Duration>,
+        times: Times,
     ) -> Result<Reply, RegistryError> {
         if self.config.offline {
             return Err(RegistryError::Offline { url: shown(url) });
@@ -142,7 +154,8 @@ impl Wire {
         for (name, value) in headers {
             request = request.header(*name, value);
         }
-        let wait = patience.unwrap_or(self.config.idle_timeout);
+        let answer = times.answer.unwrap_or(self.config.idle_timeout);
+        let wait = (answer, (!times.is_bulk).then_some(DOCUMENT));
         let response = match payload {
             Payload::None => run(agent, request, (), wait),
             Payload::Bytes(bytes) => run(agent, request, *bytes, wait),
@@ -199,9 +212,13 @@ impl Wire {
         if let Some(scheme) = known().get(host) {
             return Ok(scheme);
         }
+        let times = Times {
+            answer: Some(PROBE),
+            is_bulk: false,
+        };
         let ask = |scheme| {
             let url = format!("{scheme}://{host}/v2/");
-            self.send(&Method::GET, &url, &[], &mut Payload::None, Some(PROBE))
+            self.send(&Method::GET, &url, &[], &mut Payload::None, times)
         };
         let scheme = self.patiently(|| match ask("https") {
             Ok(_) => Ok("https"),
@@ -231,6 +248,12 @@ impl Reply {
     /// The length of the body, where it was told.
     pub(super) fn length(&self) -> Option<u64> {
         self.header("content-length")?.trim().parse().ok()
+    }
+
+    /// Reads what is left of a small body, so that the connection serves again.
+    pub(super) fn drain(self) {
+        let body = self.body.into_reader();
+        let _ = std::io::copy(&mut body.take(LARGEST_FAILURE), &mut std::io::sink());
     }
 
     /// The body as a stream.
@@ -307,10 +330,11 @@ fn run(
     agent: &Agent,
     request: Builder,
     body: impl AsSendBody,
-    wait: Duration,
+    (answer, whole): (Duration, Option<Duration>),
 ) -> Result<Response<ureq::Body>, ureq::Error> {
     let request = agent.configure_request(request.body(body)?);
-    agent.run(request.timeout_recv_response(Some(wait)).build())
+    let request = request.timeout_recv_response(Some(answer));
+    agent.run(request.timeout_recv_body(whole).build())
 }
 
 /// Whether `HOST[:PORT]` is this machine.

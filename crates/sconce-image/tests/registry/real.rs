@@ -22,6 +22,7 @@ use crate::made::{amd64, blob, bytes, hex, image, image_for, index, reference, s
 const HTPASSWD: &str = "me:$2b$04$fNhAvDVuWjYV38yLtuialupJ5SMZRCGm5gHlBj3OW58j2DxFcn7F2\n";
 
 /// Whether a test that needs these programs is to go on.
+#[expect(clippy::print_stdout, reason = "what was not tested is said")]
 fn are_here(programs: &[&str]) -> bool {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let folders: Vec<_> = std::env::split_paths(&path).collect();
