@@ -17,6 +17,7 @@ mod image;
 mod osv;
 mod python;
 mod record;
+mod registry;
 mod schema;
 mod scratch;
 mod settings;
