@@ -18,6 +18,7 @@ mod image;
 mod osv;
 mod python;
 mod record;
+mod registry;
 mod schema;
 mod scratch;
 mod settings;

@@ -387,6 +387,8 @@ fn outdated_needs_a_lock_and_says_why_it_cannot_look() {
     let (code, out, err) = home.sconce(&["outdated", "--offline"]);
     assert_eq!((code, out.as_str()), (5, ""), "{err}");
     assert_eq!(std::fs::read_to_string(&lock).unwrap(), small_lock());
+}
+
 #[test]
 fn init_writes_a_small_spec_and_keeps_what_is_there() {
     let home = Home::new("");
