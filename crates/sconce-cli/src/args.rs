@@ -58,6 +58,14 @@ pub(crate) enum Verb {
     Shell(ShellArgs),
     /// Build the environment's image, without a daemon.
     Build(crate::commands::build::BuildArgs),
+    /// Push a local image to a registry, with what belongs to it.
+    Push(crate::commands::push::PushArgs),
+    /// Fetch an image from a registry.
+    Pull(crate::commands::pull::PullArgs),
+    /// Check that an image in a registry is signed by a key.
+    Verify(crate::commands::verify::VerifyArgs),
+    /// Make a pair of keys to sign images with, as cosign makes them.
+    Keygen(crate::commands::keygen::KeygenArgs),
     /// List the images that were built or fetched.
     Images(crate::commands::images::ImagesArgs),
     /// Print an image's list of packages, as SPDX or CycloneDX.

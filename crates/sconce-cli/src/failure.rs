@@ -73,6 +73,13 @@ pub(crate) enum CliError {
     },
     #[error("there is no lock at {}", path.display())]
     NoLock { path: std::path::PathBuf },
+    #[error("{}", path.display())]
+    Logins {
+        path: std::path::PathBuf,
+        source: sconce_image::registry::LoginsError,
+    },
+    #[error("the key needs its password, and there is no terminal to ask on")]
+    NoPassword { variable: &'static str },
     #[error("nothing here knows the packages of {image}")]
     NoPackages { image: String },
     #[error("{} is a list of packages already", path.display())]
@@ -102,6 +109,8 @@ impl Hint for CliError {
             Self::Spec { source, .. } => return source.hint(),
             Self::Lock { source, .. } => return source.hint(),
             Self::NoLock { .. } => "`sconce lock` makes one".to_owned(),
+            Self::Logins { source, .. } => return source.hint(),
+            Self::NoPassword { variable } => format!("set {variable}"),
             Self::NoPackages { .. } => {
                 "an image that Sconce built here is known by its lock".to_owned()
             }

@@ -15,6 +15,7 @@ pub mod oci;
 pub mod plan;
 pub mod project;
 pub mod provenance;
+pub mod publish;
 pub mod registry;
 pub mod sbom;
 pub mod sign;

@@ -341,7 +341,14 @@ fn name_file(store: &Store, name: &str) -> Result<PathBuf, LocalError> {
         && tag
             .bytes()
             .all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
-    if !tag_good || path.len() > 100 || !path.split('/').all(part) {
+    // A registry before it may have a port.
+    let (host, rest) = path.split_once('/').unwrap_or(("", path));
+    let port = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let host_good = match host.split_once(':') {
+        Some((name, number)) => part(name) && port(number),
+        None => host.is_empty() || part(host),
+    };
+    if !tag_good || path.len() > 100 || !host_good || !rest.split('/').all(part) {
         return Err(wrong());
     }
     Ok(store.root().join("images").join(name.replace('/', "~")))
@@ -403,6 +410,12 @@ mod tests {
             let file = name_file(&store, name);
             assert!(matches!(file, Err(LocalError::Name { .. })), "{name}");
         }
-        assert!(name_file(&store, "a/b-c_d.e:2.15.0-cuda13.2").is_ok());
+        for name in [
+            "a/b-c_d.e:2.15.0-cuda13.2",
+            "localhost:5000/team/a:1",
+            "a:1",
+        ] {
+            assert!(name_file(&store, name).is_ok(), "{name}");
+        }
     }
 }

@@ -16,11 +16,14 @@ use sconce_schema::tag::tag;
 use sconce_schema::{Bytes, ImageManifest, Lock, Progress as _, exit};
 
 use super::opened::Opened;
+use super::push::{self, Push};
 use crate::args::{Global, Sources};
 use crate::background::{self, Background};
 use crate::failure::{Failure, Result};
 use crate::output;
+use crate::places::Places;
 use crate::project::Project;
+use crate::registries::reference;
 use crate::style::Style;
 
 #[derive(Debug, Args)]
@@ -40,6 +43,12 @@ pub(crate) struct BuildArgs {
     /// Also write the archive that `docker load` takes.
     #[arg(long, value_name = "FILE")]
     docker_archive: Option<PathBuf>,
+    /// Also push it: HOST/PATH[:TAG].
+    #[arg(long, value_name = "REF")]
+    push: Option<String>,
+    /// Sign what is pushed with this private key.
+    #[arg(long, value_name = "KEY", requires = "push")]
+    sign: Option<PathBuf>,
     /// How layers are compressed: zstd, gzip or none.
     #[arg(long, value_name = "HOW", default_value = "zstd")]
     compression: Compression,
@@ -51,6 +60,11 @@ pub(crate) struct BuildArgs {
 }
 
 pub(crate) fn build(args: &BuildArgs, global: &Global) -> Result<u8> {
+    // Before anything is built, whether it can be pushed at all.
+    let to = match &args.push {
+        Some(to) => Some(reference(to, &Places::find(global)?)?),
+        None => None,
+    };
     let opened = Opened::with(Project::open(&args.spec)?, global)?;
     let workshop = opened.workshop(&args.sources, global);
     let lock = workshop.locked()?;
@@ -104,12 +118,33 @@ pub(crate) fn build(args: &BuildArgs, global: &Global) -> Result<u8> {
         image.call(&opened.store, name)?;
     }
     export(&image, &names, args, &opened)?;
+    let pushed = match &to {
+        Some(to) => {
+            let push = Push {
+                to,
+                key: args.sign.as_deref(),
+                places: &opened.places,
+                store: &opened.store,
+                global,
+            };
+            Some(push.run(&image, &opened.progress)?)
+        }
+        None => None,
+    };
     opened.progress.finish();
     let made = before.iter().filter(|layer| layer.is_none()).count();
     if args.json {
-        output::data(&as_json(&image, &names, made).to_string())?;
+        let mut said = as_json(&image, &names, made);
+        if let (Some(to), Some(pushed)) = (&to, &pushed) {
+            said["pushed"] = push::as_json(to, pushed);
+        }
+        output::data(&said.to_string())?;
     } else if !global.quiet {
-        output::say(&summary(&image, &names, made, &Style::for_stderr()));
+        let style = Style::for_stderr();
+        output::say(&summary(&image, &names, made, &style));
+        if let (Some(to), Some(pushed)) = (&to, &pushed) {
+            output::say(&push::summary(to, pushed, &style));
+        }
     }
     Ok(exit::OK)
 }
