@@ -1,8 +1,11 @@
 //! Bytecode for trees that hold Python sources: made once per tree, never on the way to a first
-//! run, and laid over the tree as a layer of its own.
+//! run, and laid over the tree as a layer of its own. What a first run is about to import is made
+//! before it ([`first`]).
 //!
 //! The sources of an unpacked tree have a fixed modification time, so that a timestamp `.pyc` is
 //! the same bytes everywhere, and a source that is edited in a container is compiled again.
+
+pub mod first;
 
 use std::fs;
 use std::io;
@@ -15,10 +18,25 @@ use sconce_store::{BuildError, Store};
 
 /// The program that compiles, for the environment's own interpreter:
 /// `python -I -S -B -c SCRIPT SOURCE OUTPUT`, two folders.
-pub const SCRIPT: &str = include_str!("bytecode.py");
+pub const SCRIPT: &str = concat!(
+    include_str!("bytecode/pyc.py"),
+    include_str!("bytecode/tree.py")
+);
 
 /// Kind of a bytecode tree in the store.
 const KIND: &str = "bytecode";
+
+/// The end of the name of every layer of bytecode.
+const LAYER: &str = " bytecode";
+
+fn is_bytecode(layer: &Layer) -> bool {
+    layer.name.ends_with(LAYER)
+}
+
+/// The name of the layer of a tree's bytecode.
+fn layer_name(tree: &Layer) -> String {
+    format!("{}{LAYER}", tree.name)
+}
 
 /// A tree whose bytecode is not there yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -27,6 +45,8 @@ pub struct Job {
     pub source: PathBuf,
     /// Where its bytecode is collected until it is complete. It survives a kill.
     pub output: PathBuf,
+    /// Which layer of the manifest `source` is.
+    pub layer: usize,
     key: String,
 }
 
@@ -38,7 +58,7 @@ pub(crate) fn add_layers(manifest: &mut ImageManifest, lock: &Lock, store: &Stor
         .filter_map(|layer| {
             let path = store.tree(KIND, &key(&layer.path, lock)?)?;
             Some(Layer {
-                name: format!("{} bytecode", layer.name),
+                name: layer_name(layer),
                 path,
             })
         })
@@ -49,17 +69,18 @@ pub(crate) fn add_layers(manifest: &mut ImageManifest, lock: &Lock, store: &Stor
 /// The trees of `manifest` whose bytecode is missing.
 #[must_use]
 pub fn missing(manifest: &ImageManifest, lock: &Lock, store: &Store) -> Vec<Job> {
-    let job = |layer: &Layer| {
+    let job = |(at, layer): (usize, &Layer)| {
         let key = key(&layer.path, lock)?;
-        let absent = store.tree(KIND, &key).is_none() && !layer.name.ends_with(" bytecode");
+        let absent = store.tree(KIND, &key).is_none() && !is_bytecode(layer);
         let output = store.root().join("partial").join(format!("{KIND}~{key}"));
         absent.then(|| Job {
             source: layer.path.clone(),
             output,
+            layer: at,
             key,
         })
     };
-    manifest.layers.iter().filter_map(job).collect()
+    manifest.layers.iter().enumerate().filter_map(job).collect()
 }
 
 /// Names the bytecode of a tree by the tree's own key in the store (the folder that holds its
