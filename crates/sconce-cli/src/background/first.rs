@@ -176,3 +176,27 @@ pub(super) fn compile(
     work.execute(&arguments, mounts, &mut Unwatched)?;
     Ok(exit::OK)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_path_of_the_container_is_found_in_the_innermost_mount() {
+        let mount = |source: &str, target: &str| Mount {
+            source: source.into(),
+            target: target.into(),
+            read_only: false,
+        };
+        let mounts = [
+            mount("/home/a/project", "/workspace"),
+            mount("/data/models", "/workspace/models"),
+        ];
+        let found = |path: &str| on_host(Path::new(path), &mounts);
+        let path = |path: &str| Some(PathBuf::from(path));
+        assert_eq!(found("/workspace/t.py"), path("/home/a/project/t.py"));
+        assert_eq!(found("/workspace/models/m.py"), path("/data/models/m.py"));
+        assert_eq!(found("/workspaces/t.py"), None);
+        assert_eq!(found("/usr/bin/tool"), None);
+    }
+}

@@ -52,8 +52,9 @@ EXTENDED = operations("EXTENDED_ARG")
 CONSTANT = operations("LOAD_CONST")
 SMALL = operations("LOAD_SMALL_INT")
 NAME = operations("LOAD_NAME")
-# Their argument has a flag below the name.
-FLAGGED_NAME = operations("LOAD_GLOBAL", "LOAD_ATTR")
+ATTRIBUTE = operations("LOAD_ATTR")
+# Since 3.12 the argument of LOAD_ATTR has a flag below the name.
+FLAGS = int(sys.version_info >= (3, 12))
 UNLESS = operations("POP_JUMP_IF_FALSE", "POP_JUMP_FORWARD_IF_FALSE")
 
 
@@ -79,8 +80,8 @@ def own_imports(code):
                 found.append((constants[0], code.co_names[argument], constants[1]))
         elif what in NAME:
             is_typing = argument == typing
-        elif what in FLAGGED_NAME:
-            is_typing = argument >> 1 == typing
+        elif what in ATTRIBUTE:
+            is_typing = argument >> FLAGS == typing
         elif what in UNLESS:
             if is_typing:
                 skip_to = at + 2 + 2 * argument

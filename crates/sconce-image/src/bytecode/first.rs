@@ -262,3 +262,191 @@ fn source_of(path: &Path) -> Option<PathBuf> {
     let folder = path.parent()?.parent()?;
     Some(folder.join(format!("{module}.py")))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::BTreeMap;
+    use std::os::unix::fs::MetadataExt as _;
+
+    /// Trees `a`, `b`, … in `folder`, lowest first.
+    fn manifest(folder: &Path, names: &[&str]) -> ImageManifest {
+        let layer = |name: &&str| Layer {
+            name: (*name).to_owned(),
+            path: folder.join(name),
+        };
+        ImageManifest {
+            layers: names.iter().map(layer).collect(),
+            env: BTreeMap::new(),
+        }
+    }
+
+    fn write(path: &Path, text: &str) {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    fn job(folder: &Path, layer: usize, name: &str) -> Job {
+        Job {
+            source: folder.join(name),
+            output: folder.join(format!("{name}.out")),
+            layer,
+            key: name.to_owned(),
+        }
+    }
+
+    #[test]
+    fn what_a_command_executes_is_read_off_its_arguments() {
+        let none = manifest(Path::new("/"), &[]);
+        let of = |words: &[&str]| {
+            let words: Vec<String> = words.iter().map(ToString::to_string).collect();
+            Code::of(&words, &none)
+        };
+        let text = |text: &str| Some(Code::Text(text.into()));
+        let module = |name: &str| Some(Code::Module(name.into()));
+        let file = |path: &str| Some(Code::File(path.into()));
+        for (words, code) in [
+            (vec!["python", "-c", "import a", "b"], text("import a")),
+            (vec!["python3.13", "-uc", "-1"], text("-1")),
+            (vec!["/usr/bin/python3", "-cpass"], text("pass")),
+            (vec!["python", "-m", "a.b", "-c", "x"], module("a.b")),
+            (vec!["python", "-Bsm", "a"], module("a")),
+            (vec!["python", "train.py", "-m", "a"], file("train.py")),
+            (
+                vec![
+                    "python", "-u", "-X", "dev", "-Wignore", "-W", "error", "t.py",
+                ],
+                file("t.py"),
+            ),
+            (vec!["python", "-ü", "t.py"], file("t.py")),
+            // Optimised, interactive, wrong, or no Python.
+            (vec!["python", "-O", "t.py"], None),
+            (vec!["python", "-"], None),
+            (vec!["python"], None),
+            (vec!["python", "-c"], None),
+            (vec!["python", "-X"], None),
+            (vec!["python", "--version"], None),
+            (vec!["pythonic", "t.py"], None),
+            (vec!["bash", "-c", "python t.py"], None),
+            (vec!["/"], None),
+            (vec![""], None),
+            (vec![], None),
+        ] {
+            assert_eq!(of(&words), code, "{words:?}");
+        }
+    }
+
+    #[test]
+    fn a_script_of_the_environment_is_found_in_the_highest_tree() {
+        let folder = tempfile::tempdir().unwrap();
+        let manifest = manifest(folder.path(), &["a", "b", "c"]);
+        let tool = PathBuf::from("opt/venv/bin/tool");
+        for tree in ["a", "b"] {
+            write(&folder.path().join(tree).join(&tool), "#!python");
+        }
+        write(&folder.path().join("a/opt/venv/escape"), "");
+        let of = |word: &str| Code::of(&[word.to_owned()], &manifest);
+        assert_eq!(of("tool"), Some(Code::Script(1, tool.clone())));
+        assert_eq!(of("/opt/venv/bin/tool"), Some(Code::Script(1, tool)));
+        for other in [
+            "",
+            "..",
+            "./tool",
+            "/opt/venv/bin",
+            "/opt/venv/bin/../escape",
+        ] {
+            assert_eq!(of(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn only_files_of_wheels_trees_are_extension_modules() {
+        let folder = tempfile::tempdir().unwrap();
+        let manifest = manifest(folder.path(), &["a", "b"]);
+        write(&folder.path().join("a/x.so"), "");
+        write(&folder.path().join("b/d/x.so"), "");
+        std::os::unix::fs::symlink("d/x.so", folder.path().join("b/link.so")).unwrap();
+        let found = |line: &str| extension(line, &manifest);
+        assert_eq!(found("1\td/x.so"), Some(folder.path().join("b/d/x.so")));
+        for line in [
+            "0\tx.so",
+            "1\tlink.so",
+            "1\td",
+            "1\t",
+            "1\t../a/x.so",
+            "1\t/etc/passwd",
+            "2\tx.so",
+            "-1\tx.so",
+            "99999999999999999999\tx.so",
+            "1 d/x.so",
+            "",
+        ] {
+            assert_eq!(found(line), None, "{line}");
+        }
+    }
+
+    #[test]
+    fn what_is_there_is_laid_over_the_trees() {
+        let folder = tempfile::tempdir().unwrap();
+        let manifest = manifest(folder.path(), &["a", "b", "c bytecode"]);
+        let jobs = [job(folder.path(), 0, "a"), job(folder.path(), 1, "b")];
+        let pyc = |tree: &str, path: &str| folder.path().join(format!("{tree}.out")).join(path);
+        write(&pyc("a", "p/__pycache__/one.cpython-313.pyc"), "one");
+        // Under way when its process was killed.
+        write(&pyc("a", "p/__pycache__/two.cpython-313.pyc.0a1b"), "tw");
+        // Both have the file, and the higher one's is what is imported.
+        write(&pyc("a", "p/__pycache__/both.cpython-313.pyc"), "low");
+        write(&pyc("b", "p/__pycache__/both.cpython-313.pyc"), "high");
+        write(&folder.path().join("b/p/both.py"), "");
+        // The higher one's is not compiled yet.
+        write(&pyc("a", "p/__pycache__/late.cpython-313.pyc"), "low");
+        write(&folder.path().join("b/p/late.py"), "");
+        write(&pyc("b", "q/r/__pycache__/three.cpython-313.pyc"), "three");
+
+        let into = folder.path().join("into");
+        fs::create_dir(&into).unwrap();
+        assert_eq!(lay(&jobs, &manifest, &into).unwrap(), 3);
+        let text = |path: &str| fs::read_to_string(into.join(path)).ok();
+        let has = |path: &str| text(&format!("{path}.cpython-313.pyc"));
+        assert_eq!(has("p/__pycache__/one").as_deref(), Some("one"));
+        assert_eq!(has("p/__pycache__/both").as_deref(), Some("high"));
+        assert_eq!(has("q/r/__pycache__/three").as_deref(), Some("three"));
+        assert_eq!(has("p/__pycache__/late"), None);
+        assert_eq!(fs::read_dir(into.join("p/__pycache__")).unwrap().count(), 2);
+        assert_eq!(
+            fs::metadata(into.join("q/r")).unwrap().mode() & 0o777,
+            0o755
+        );
+    }
+
+    #[test]
+    fn trees_without_bytecode_leave_nothing() {
+        let folder = tempfile::tempdir().unwrap();
+        let manifest = manifest(folder.path(), &["a"]);
+        let into = folder.path().join("into");
+        fs::create_dir(&into).unwrap();
+        let jobs = [job(folder.path(), 0, "a")];
+        assert_eq!(lay(&jobs, &manifest, &into).unwrap(), 0);
+        assert_eq!(fs::read_dir(&into).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn bytecode_that_is_done_is_only_read() {
+        let folder = Path::new("/store");
+        let names = ["debian", "torch 2", "numpy 1", "torch 2 bytecode"];
+        let manifest = manifest(folder, &names);
+        let (places, trees) = places(&[job(folder, 0, "debian")], &manifest);
+        assert_eq!(trees, 3);
+        let shown = |place: &Place| (place.target.clone(), place.writable);
+        let shown: Vec<_> = places.iter().map(shown).collect();
+        let expected = [
+            ("trees/0/source", false),
+            ("trees/0/bytecode", true),
+            ("trees/1/source", false),
+            ("trees/1/bytecode", false),
+            ("trees/2/source", false),
+        ];
+        assert_eq!(shown, expected.map(|(target, w)| (target.to_owned(), w)));
+        assert_eq!(places[3].source, folder.join("torch 2 bytecode"));
+    }
+}
