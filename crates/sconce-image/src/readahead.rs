@@ -19,8 +19,10 @@ use sconce_schema::ImageManifest;
 
 /// The kernel reads no more at once than the disk's own limit, which is seldom smaller.
 const PIECE: u64 = 128 << 10;
-/// Larger sections without code hold what only cards, and only parts of them, will be given.
-const LARGEST_DATA: u64 = 32 << 20;
+/// Larger sections that are neither code nor written to hold what only cards will be given.
+const LARGEST_CONSTANTS: u64 = 32 << 20;
+/// Sections that are written to hold pointers, which the loader sets; larger ones hold few.
+const LARGEST_DATA: u64 = 128 << 20;
 /// No program needs more libraries, and no library more others.
 const MOST_LIBRARIES: usize = 512;
 /// No tree is deeper.
@@ -129,14 +131,18 @@ fn parse<'d, R: ReadRef<'d>>(data: R) -> Option<Library> {
         }
         let flags = section.sh_flags(endian);
         let name = sections.section_name(endian, section).unwrap_or_default();
-        let is_code = flags.contains(elf::SHF_EXECINSTR);
+        let most = match () {
+            () if flags.contains(elf::SHF_EXECINSTR) => u64::MAX,
+            () if flags.contains(elf::SHF_WRITE) => LARGEST_DATA,
+            () => LARGEST_CONSTANTS,
+        };
         let (start, size) = (section.sh_offset(endian), section.sh_size(endian));
         let end = start.checked_add(size).filter(|end| *end <= length);
         if let Some(end) = end
             && flags.contains(elf::SHF_ALLOC)
             && section.sh_type(endian) != elf::SHT_NOBITS
             && !is_for_cards(name)
-            && (is_code || size <= LARGEST_DATA)
+            && size <= most
         {
             add(&mut library.parts, start..end);
         }
@@ -232,7 +238,9 @@ mod tests {
                 (".rodata", 1, 2, MIB),
                 (".bss", 8, 3, MIB),
                 (".debug_info", 1, 0, MIB),
+                (".cask_resource", 1, 2, 33 * MIB),
                 (".ldata", 1, 3, 33 * MIB),
+                (".large", 1, 3, 129 * MIB),
                 (".data", 1, 3, MIB),
             ],
         );
@@ -241,7 +249,7 @@ mod tests {
         let sizes = library.parts.iter().map(|part| part.end - part.start);
         let mib: Vec<u64> = sizes.map(|size| size >> 20).collect();
         // The first begins with the strings, which touch the code.
-        assert_eq!(mib, [40, 1, 1]);
+        assert_eq!(mib, [40, 1, 33, 1]);
     }
 
     #[test]
