@@ -205,13 +205,6 @@ pub(crate) struct ReportArgs {
 pub(crate) struct ChoresArgs {
     /// The spec's file.
     pub(crate) spec: PathBuf,
-    /// Instead of all that: the bytecode of what a command imports. `code` and its text, `module`
-    /// and its name, or `file` and its path, as `bytecode/first.py` says.
-    #[arg(long, num_args = 2, value_names = ["KIND", "WHAT"], allow_hyphen_values = true)]
-    pub(crate) imports: Vec<String>,
-    /// Where the command's own modules are.
-    #[arg(long, requires = "imports")]
-    pub(crate) folder: Option<PathBuf>,
 }
 
 #[cfg(test)]

@@ -1,11 +1,8 @@
 //! Bytecode for trees that hold Python sources: made once per tree, never on the way to a first
-//! run, and laid over the tree as a layer of its own. What a first run is about to import is made
-//! before it ([`first`]).
+//! run, and laid over the tree as a layer of its own.
 //!
 //! The sources of an unpacked tree have a fixed modification time, so that a timestamp `.pyc` is
 //! the same bytes everywhere, and a source that is edited in a container is compiled again.
-
-pub mod first;
 
 use std::fs;
 use std::io;
@@ -18,25 +15,10 @@ use sconce_store::{BuildError, Store};
 
 /// The program that compiles, for the environment's own interpreter:
 /// `python -I -S -B -c SCRIPT SOURCE OUTPUT`, two folders.
-pub const SCRIPT: &str = concat!(
-    include_str!("bytecode/pyc.py"),
-    include_str!("bytecode/tree.py")
-);
+pub const SCRIPT: &str = include_str!("bytecode.py");
 
 /// Kind of a bytecode tree in the store.
 const KIND: &str = "bytecode";
-
-/// The end of the name of every layer of bytecode.
-const LAYER: &str = " bytecode";
-
-fn is_bytecode(layer: &Layer) -> bool {
-    layer.name.ends_with(LAYER)
-}
-
-/// The name of the layer of a tree's bytecode.
-fn layer_name(tree: &Layer) -> String {
-    format!("{}{LAYER}", tree.name)
-}
 
 /// A tree whose bytecode is not there yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,8 +27,6 @@ pub struct Job {
     pub source: PathBuf,
     /// Where its bytecode is collected until it is complete. It survives a kill.
     pub output: PathBuf,
-    /// Which layer of the manifest `source` is.
-    pub layer: usize,
     key: String,
 }
 
@@ -58,7 +38,7 @@ pub(crate) fn add_layers(manifest: &mut ImageManifest, lock: &Lock, store: &Stor
         .filter_map(|layer| {
             let path = store.tree(KIND, &key(&layer.path, lock)?)?;
             Some(Layer {
-                name: layer_name(layer),
+                name: format!("{} bytecode", layer.name),
                 path,
             })
         })
@@ -69,18 +49,17 @@ pub(crate) fn add_layers(manifest: &mut ImageManifest, lock: &Lock, store: &Stor
 /// The trees of `manifest` whose bytecode is missing.
 #[must_use]
 pub fn missing(manifest: &ImageManifest, lock: &Lock, store: &Store) -> Vec<Job> {
-    let job = |(at, layer): (usize, &Layer)| {
+    let job = |layer: &Layer| {
         let key = key(&layer.path, lock)?;
-        let absent = store.tree(KIND, &key).is_none() && !is_bytecode(layer);
+        let absent = store.tree(KIND, &key).is_none() && !layer.name.ends_with(" bytecode");
         let output = store.root().join("partial").join(format!("{KIND}~{key}"));
         absent.then(|| Job {
             source: layer.path.clone(),
             output,
-            layer: at,
             key,
         })
     };
-    manifest.layers.iter().enumerate().filter_map(job).collect()
+    manifest.layers.iter().filter_map(job).collect()
 }
 
 /// Names the bytecode of a tree by the tree's own key in the store (the folder that holds its

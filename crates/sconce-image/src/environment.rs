@@ -5,13 +5,6 @@ use std::collections::BTreeMap;
 use sconce_schema::Lock;
 use sconce_schema::manifest::VENV;
 
-/// Where packages lie in the trees of `lock`'s wheels: `opt/venv/lib/python3.13/site-packages`.
-#[must_use]
-pub fn site_packages(lock: &Lock) -> String {
-    let venv = VENV.trim_start_matches('/');
-    format!("{venv}/lib/python{}/site-packages", lock.target.python)
-}
-
 /// Variables of an image made from `lock`. `PYTORCH_VERSION` and `CUDA_VERSION` are what enroot's
 /// PyTorch hook and many launch scripts look for.
 pub(crate) fn variables(lock: &Lock) -> BTreeMap<String, String> {

@@ -4,9 +4,6 @@
 mod assemble;
 pub mod bytecode;
 mod environment;
-mod readahead;
 pub mod system;
 
 pub use assemble::{AssembleError, Needs, assemble, needs, ready, so_far};
-pub use environment::site_packages;
-pub use readahead::Libraries;

@@ -25,8 +25,7 @@ pub(crate) struct Place {
     pub(crate) folder: PathBuf,
     /// The folder it is made in.
     pub(crate) work: PathBuf,
-    /// The file whose lock is the right to make it.
-    pub(crate) lock: PathBuf,
+    lock: PathBuf,
 }
 
 /// The right to make one item. Held until dropped, given back by the kernel when the process ends.

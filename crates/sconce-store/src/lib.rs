@@ -9,10 +9,8 @@ pub mod deb;
 mod error;
 pub mod fetch;
 mod item;
-mod scratch;
 mod store;
 pub mod wheel;
 
 pub use error::{BuildError, StoreError};
-pub use scratch::Scratch;
 pub use store::{Store, Synced, Usage};

@@ -1,9 +1,8 @@
 //! Work beside a first run: bytecode, and having the disk confirm what was unpacked. A process of
 //! its own, stopped while nothing is left over for it ([`polite`]). It begins while packages are still fetched,
 //! which on most lines leaves the processor idle, and ends with the run; what is not done then is
-//! done beside the next one. What the run imports first is not left to it ([`first`]).
+//! done beside the next one.
 
-pub(crate) mod first;
 mod polite;
 
 use std::collections::BTreeSet;
@@ -12,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use sconce_image::bytecode;
-use sconce_run::{RunOptions, Watcher};
+use sconce_run::RunOptions;
 use sconce_schema::request::{Mount, Root};
 use sconce_schema::{ImageManifest, Lock, exit};
 use sconce_store::{BuildError, Store};
@@ -53,13 +52,6 @@ impl Background {
     }
 }
 
-impl Background {
-    /// Stops the work; what it has made stays. It can be started again.
-    pub(crate) fn stop(&mut self) {
-        *self = Self::default();
-    }
-}
-
 impl Drop for Background {
     fn drop(&mut self) {
         if let Some(child) = &mut self.0 {
@@ -73,25 +65,14 @@ impl Drop for Background {
 pub(crate) fn chores(args: &ChoresArgs, global: &Global) -> Result<u8> {
     // Ends with the sconce that started it, even if that is killed.
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
-    if args.imports.is_empty() {
-        let _ = rustix::process::setpriority_process(None, 19);
-        let _ = sconce_run::only_when_idle();
-    }
+    let _ = rustix::process::setpriority_process(None, 19);
+    let _ = sconce_run::only_when_idle();
     let project = Project::open(&args.spec)?;
     let places = Places::find(global)?;
     let store = Store::open(&places.store)?;
     let Some(lock) = project.lock()? else {
         return Ok(exit::OK);
     };
-    if let [kind, what] = args.imports.as_slice() {
-        let manifest = sconce_image::ready(&lock, &store)?;
-        let work = Interpreter {
-            lock: &lock,
-            manifest: &manifest,
-            places: &places,
-        };
-        return first::compile(&work, &store, [kind, what], args.folder.as_deref());
-    }
     // Each tree is tried once, so that one that cannot be compiled is not tried forever.
     let mut tried = BTreeSet::new();
     loop {
@@ -136,61 +117,43 @@ fn compile(
         bind(&job.source, "/source", true),
         bind(&job.output, "/output", false),
     ];
-    let arguments = [bytecode::SCRIPT, "/source", "/output"];
-    let work = Interpreter {
-        lock,
-        manifest,
-        places,
+    let python = format!("/usr/bin/python{}", lock.target.python);
+    let command = [
+        &python,
+        "-I",
+        "-S",
+        "-B",
+        "-c",
+        bytecode::SCRIPT,
+        "/source",
+        "/output",
+    ];
+    let root = Root::Image(ImageManifest {
+        layers: manifest.layers[..1].to_vec(),
+        env: manifest.env.clone(),
+    });
+    let request = super::commands::run::chore(
+        root,
+        "bytecode",
+        command.iter().map(ToString::to_string).collect(),
+        mounts,
+    );
+    let host = sconce_host::HostFacts::read(&sconce_host::Roots::default());
+    let options = RunOptions {
+        program: super::commands::run::program()?,
+        state_dir: places.scratch.clone(),
+        sample_every: polite::LOOK,
+        grace: Duration::ZERO,
+        strict: false,
+        host: &host,
+        environment: &[],
     };
-    let code = work.execute(&arguments, mounts, &mut Polite::default())?;
-    if code != exit::OK {
+    let outcome = sconce_run::run(&request, &options, &mut Polite::default())?;
+    if outcome.exit.code() != exit::OK {
         return Ok(());
     }
     job.finish(store).map_err(|error| match error {
         BuildError::Store(error) => Failure::from(error),
         BuildError::Build(source) => failed(source).into(),
     })
-}
-
-/// The environment's own interpreter, in a container of its system tree alone.
-struct Interpreter<'a> {
-    lock: &'a Lock,
-    manifest: &'a ImageManifest,
-    places: &'a Places,
-}
-
-impl Interpreter<'_> {
-    /// Executes a program, `arguments` being its text and its arguments. Gives its exit code.
-    fn execute(
-        &self,
-        arguments: &[&str],
-        mounts: Vec<Mount>,
-        watcher: &mut dyn Watcher,
-    ) -> Result<u8> {
-        let python = format!("/usr/bin/python{}", self.lock.target.python);
-        let command = [python.as_str(), "-I", "-S", "-B", "-c"];
-        let command = command.iter().chain(arguments);
-        let root = Root::Image(ImageManifest {
-            layers: self.manifest.layers[..1].to_vec(),
-            env: self.manifest.env.clone(),
-        });
-        let request = super::commands::run::chore(
-            root,
-            "bytecode",
-            command.map(ToString::to_string).collect(),
-            mounts,
-        );
-        let host = sconce_host::HostFacts::read(&sconce_host::Roots::default());
-        let options = RunOptions {
-            program: super::commands::run::program()?,
-            state_dir: self.places.scratch.clone(),
-            sample_every: polite::LOOK,
-            grace: Duration::ZERO,
-            strict: false,
-            host: &host,
-            environment: &[],
-        };
-        let outcome = sconce_run::run(&request, &options, watcher)?;
-        Ok(outcome.exit.code())
-    }
 }

@@ -11,7 +11,6 @@ use std::path::Path;
 use sconce_host::{Card, HostFacts, Roots};
 use sconce_image::bytecode;
 use sconce_image::system::PLAIN_HOME;
-use sconce_schema::Progress as _;
 use sconce_schema::event::{Mode, Started};
 use sconce_schema::request::{Root, RunRequest, User};
 use sconce_schema::spec::{Gpus, Run};
@@ -23,7 +22,6 @@ use self::request::{current_folder, new_id, started};
 use super::opened::Opened;
 use crate::args::{Global, RunArgs, RunFlags};
 use crate::background::Background;
-use crate::background::first::Making;
 use crate::failure::{CliError, Result};
 use crate::places::Places;
 use crate::project::Project;
@@ -73,24 +71,6 @@ pub(crate) fn contained(
     let lock = workshop.locked()?;
     let mut background = Background::default();
     let manifest = workshop.assembled(&lock, &mut background)?;
-    let id = new_id(&project.name);
-    let first = match bytecode::missing(&manifest, &lock, &opened.store).is_empty() {
-        true => None,
-        false => {
-            // It would only be in the way.
-            background.stop();
-            opened.progress.stage("compile", None);
-            let making = Making {
-                project,
-                places,
-                store: &opened.store,
-                lock: &lock,
-                manifest: &manifest,
-                wish: &wish,
-            };
-            making.make(&id)
-        }
-    };
     opened.progress.finish();
     let gpus = nvml.complete(&mut host);
     let cards = Cards::choose(&host, &wish.gpus, &places.scratch, global)?;
@@ -110,13 +90,10 @@ pub(crate) fn contained(
         );
     }
     env.extend(wish.env);
-    let mut laid = manifest.clone();
-    laid.layers
-        .extend(first.iter().map(|first| first.layer.clone()));
     let request = RunRequest {
-        id,
+        id: new_id(&project.name),
         command: wish.command,
-        root: Root::Image(laid),
+        root: Root::Image(manifest.clone()),
         workdir: wish.workdir,
         env,
         limits: wish.limits,

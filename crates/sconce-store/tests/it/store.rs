@@ -312,25 +312,3 @@ fn a_full_disk_is_said_and_leaves_nothing() {
     let large = trees[0].join("opt/venv/lib/python3.13/site-packages/demo/large.bin");
     assert!(fs::read(large).unwrap() == noise(2_000_000));
 }
-
-#[test]
-fn a_scratch_folder_lasts_as_long_as_its_owner() {
-    let folder = tempfile::tempdir().unwrap();
-    let store = Store::open(folder.path()).unwrap();
-    let scratch = store.scratch("imports", "run-1").unwrap();
-    fs::write(scratch.path().join("file"), "x").unwrap();
-    // Another process that opens the store leaves it alone.
-    Store::open(folder.path()).unwrap();
-    assert!(scratch.path().join("file").exists());
-    let path = scratch.path().to_owned();
-    drop(scratch);
-    assert!(!path.exists());
-    let locks = fs::read_dir(folder.path().join("locks")).unwrap();
-    assert_eq!(locks.count(), 0);
-
-    // A killed process drops nothing, but the kernel gives its lock back.
-    fs::create_dir(&path).unwrap();
-    Store::open(folder.path()).unwrap();
-    assert!(!path.exists());
-    assert!(store.scratch("imports", "../run").is_err());
-}
