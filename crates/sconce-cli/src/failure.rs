@@ -78,6 +78,8 @@ pub(crate) enum CliError {
         path: std::path::PathBuf,
         source: sconce_image::registry::LoginsError,
     },
+    #[error("the tag `latest` says nothing about what is inside")]
+    Latest,
     #[error("the key needs its password, and there is no terminal to ask on")]
     NoPassword { variable: &'static str },
     #[error("nothing here knows the packages of {image}")]
@@ -109,6 +111,7 @@ impl Hint for CliError {
             Self::Spec { source, .. } => return source.hint(),
             Self::Lock { source, .. } => return source.hint(),
             Self::NoLock { .. } => "`sconce lock` makes one".to_owned(),
+            Self::Latest => "leave the tag out for one that does, or add --latest".to_owned(),
             Self::Logins { source, .. } => return source.hint(),
             Self::NoPassword { variable } => format!("set {variable}"),
             Self::NoPackages { .. } => {
@@ -137,9 +140,11 @@ impl Hint for CliError {
 
     fn exit_code(&self) -> u8 {
         match self {
-            Self::NoCommand | Self::HostPort { .. } | Self::NoVariable { .. } => {
-                sconce_schema::exit::USAGE
-            }
+            Self::NoCommand
+            | Self::HostPort { .. }
+            | Self::NoVariable { .. }
+            | Self::Latest
+            | Self::NoPassword { .. } => sconce_schema::exit::USAGE,
             Self::Offline { .. } => sconce_schema::exit::FETCH,
             Self::File {
                 action: "write" | "create",

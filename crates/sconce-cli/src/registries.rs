@@ -20,6 +20,9 @@ const HELPER_LIMIT: Duration = Duration::from_secs(60);
 /// The variable that cosign reads a key's password from.
 const PASSWORD: &str = "COSIGN_PASSWORD";
 
+/// The tag that moves.
+const LATEST: &str = "latest";
+
 /// A client with this user's settings.
 ///
 /// Logins come from `REGISTRY_AUTH_FILE`, podman's file in `XDG_RUNTIME_DIR` and Docker's
@@ -69,6 +72,28 @@ fn login_files() -> Vec<PathBuf> {
 /// A reference as a user writes it.
 pub(crate) fn reference(text: &str, places: &Places) -> Result<Reference> {
     Ok(Reference::parse(text, places.config.registry.as_deref())?)
+}
+
+/// Where an image goes: with `tag` where the text has none. `latest` says nothing about what is
+/// inside, so it has to be asked for twice: by the tag and by `--latest`.
+pub(crate) fn target(text: &str, tag: &str, latest: bool, places: &Places) -> Result<Reference> {
+    let named = reference(text, places)?;
+    if named.tag() == Some(LATEST) && !latest {
+        return Err(CliError::Latest.into());
+    }
+    match named.tag() {
+        Some(_) => Ok(named),
+        None => reference(&format!("{}/{}:{tag}", named.host(), named.path()), places),
+    }
+}
+
+/// Whether a local name may be given.
+pub(crate) fn check_local(names: &[String], latest: bool) -> Result<()> {
+    let is_latest = |name: &String| name.rsplit_once(':').is_some_and(|(_, tag)| tag == LATEST);
+    match names.iter().any(is_latest) && !latest {
+        true => Err(CliError::Latest.into()),
+        false => Ok(()),
+    }
 }
 
 fn read(path: &Path) -> Result<Vec<u8>> {

@@ -23,7 +23,7 @@ use crate::failure::{Failure, Result};
 use crate::output;
 use crate::places::Places;
 use crate::project::Project;
-use crate::registries::reference;
+use crate::registries::{check_local, target};
 use crate::style::Style;
 
 #[derive(Debug, Args)]
@@ -43,9 +43,12 @@ pub(crate) struct BuildArgs {
     /// Also write the archive that `docker load` takes.
     #[arg(long, value_name = "FILE")]
     docker_archive: Option<PathBuf>,
-    /// Also push it: HOST/PATH[:TAG].
+    /// Also push it: HOST/PATH[:TAG] [default tag: one that says what is inside].
     #[arg(long, value_name = "REF")]
     push: Option<String>,
+    /// Allow the tag `latest`.
+    #[arg(long)]
+    latest: bool,
     /// Sign what is pushed with this private key.
     #[arg(long, value_name = "KEY", requires = "push")]
     sign: Option<PathBuf>,
@@ -60,14 +63,19 @@ pub(crate) struct BuildArgs {
 }
 
 pub(crate) fn build(args: &BuildArgs, global: &Global) -> Result<u8> {
-    // Before anything is built, whether it can be pushed at all.
-    let to = match &args.push {
-        Some(to) => Some(reference(to, &Places::find(global)?)?),
-        None => None,
+    // Before anything is built, whether it can be named and pushed so at all.
+    check_local(&args.tag, args.latest)?;
+    let places = Places::find(global)?;
+    let to = |tag: &str| {
+        let to = args.push.as_ref();
+        to.map(|to| target(to, tag, args.latest, &places))
+            .transpose()
     };
+    to("0")?;
     let opened = Opened::with(Project::open(&args.spec)?, global)?;
     let workshop = opened.workshop(&args.sources, global);
     let lock = workshop.locked()?;
+    let to = to(&tag(&lock))?;
     let spec = &opened.project.spec;
     let options = PlanOptions {
         most_layers: spec.build.layers.unwrap_or(USUAL_LAYERS),

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use sconce_image::local::{self, Image};
+use sconce_image::oci::Digest;
 use sconce_image::registry::{Pushed, Reference, Tally};
 use sconce_image::{about, publish};
 use sconce_schema::{Bytes, Progress, exit};
@@ -15,15 +16,18 @@ use crate::failure::Result;
 use crate::output;
 use crate::places::Places;
 use crate::progress::Drawn;
-use crate::registries::{reference, registry, signing_key};
+use crate::registries::{registry, signing_key, target};
 use crate::style::Style;
 
 #[derive(Debug, Args)]
 pub(crate) struct PushArgs {
     /// A local image: NAME:TAG or its digest.
     image: String,
-    /// Where to: HOST/PATH[:TAG] [default: what the image is called].
+    /// Where to: HOST/PATH[:TAG] [default: what the image is called; its own tag].
     to: Option<String>,
+    /// Allow the tag `latest`.
+    #[arg(long)]
+    latest: bool,
     /// Sign it with this private key.
     #[arg(long, value_name = "KEY")]
     sign: Option<PathBuf>,
@@ -35,7 +39,13 @@ pub(crate) struct PushArgs {
 pub(crate) fn push(args: &PushArgs, global: &Global) -> Result<u8> {
     let places = Places::find(global)?;
     let store = Store::open(&places.store)?;
-    let to = reference(args.to.as_ref().unwrap_or(&args.image), &places)?;
+    // Of a digest, enough of it to be told by.
+    let own = match args.image.parse::<Digest>() {
+        Ok(digest) => digest.hex()[..12].to_owned(),
+        Err(_) => args.image.rsplit(':').next().unwrap_or_default().to_owned(),
+    };
+    let to = args.to.as_ref().unwrap_or(&args.image);
+    let to = target(to, &own, args.latest, &places)?;
     let image = Image::find(&store, &args.image)?;
     let progress = Drawn::new(global.quiet);
     let job = Push {
