@@ -11,6 +11,7 @@ pub mod local;
 pub mod oci;
 pub mod plan;
 pub mod project;
+pub mod squashfs;
 pub mod system;
 
 pub use assemble::{AssembleError, Needs, assemble, needs, ready, so_far};
