@@ -1,7 +1,7 @@
 //! `sconce build`.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use clap::Args;
@@ -10,6 +10,7 @@ use sconce_image::layer::{Compression, Layer};
 use sconce_image::local::{self, Image};
 use sconce_image::oci::Digest;
 use sconce_image::plan::{Plan, PlanOptions, Planned, USUAL_LAYERS};
+use sconce_image::squashfs::Written;
 use sconce_image::{bytecode, layout};
 use sconce_run::Watcher;
 use sconce_schema::tag::tag;
@@ -37,7 +38,10 @@ pub(crate) struct BuildArgs {
     /// Also write an OCI image layout into this folder.
     #[arg(long, value_name = "FOLDER")]
     oci: Option<PathBuf>,
-    /// How layers are compressed: zstd, gzip or none.
+    /// Write one squashfs file for apptainer, enroot and pyxis, instead of an image.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["plan", "tag", "oci"])]
+    squashfs: Option<PathBuf>,
+    /// How layers and squashfs files are compressed: zstd, gzip or none.
     #[arg(long, value_name = "HOW", default_value = "zstd")]
     compression: Compression,
     /// Print the result as JSON.
@@ -72,18 +76,33 @@ pub(crate) fn build(args: &BuildArgs, global: &Global) -> Result<u8> {
     if options.bytecode {
         compile(&opened, &lock, &environment)?;
     }
+    let options = ImageOptions {
+        name: opened.project.name.clone(),
+        compression: args.compression,
+        env: spec.run.env.clone(),
+        command: spec.run.command.clone(),
+        workdir: spec.run.workdir.clone(),
+        created: 0,
+    };
+    if let Some(file) = &args.squashfs {
+        let (store, progress) = (&opened.store, &opened.progress);
+        let written = sconce_image::build::squashfs(
+            &plan,
+            &lock,
+            &environment,
+            &options,
+            file,
+            store,
+            progress,
+        )?;
+        opened.progress.finish();
+        return say_squashfs(&written, file, args.json, global);
+    }
     let image = sconce_image::build::build(
         &plan,
         &lock,
         &environment,
-        &ImageOptions {
-            name: opened.project.name.clone(),
-            compression: args.compression,
-            env: spec.run.env.clone(),
-            command: spec.run.command.clone(),
-            workdir: spec.run.workdir.clone(),
-            created: 0,
-        },
+        &options,
         &opened.store,
         &opened.progress,
     )?;
@@ -242,6 +261,27 @@ fn contents(planned: &Planned) -> String {
         n if n <= FEW => names.join(", "),
         n => format!("{}, … ({n} packages)", names[..FEW - 1].join(", ")),
     }
+}
+
+fn say_squashfs(written: &Written, file: &Path, json: bool, global: &Global) -> Result<u8> {
+    if json {
+        let value = serde_json::json!({
+            "squashfs": file,
+            "size_bytes": written.size_bytes,
+            "content_bytes": written.content_bytes,
+            "inodes": written.inodes,
+        });
+        output::data(&value.to_string())?;
+    } else if !global.quiet {
+        output::say(&format!(
+            "{}\n{}; {} in {} files, folders and links",
+            file.display(),
+            Bytes(written.size_bytes),
+            Bytes(written.content_bytes),
+            written.inodes
+        ));
+    }
+    Ok(exit::OK)
 }
 
 fn as_json(image: &Image, names: &[String], made: usize) -> serde_json::Value {

@@ -97,9 +97,7 @@ mod tests {
             bytes.truncate(length);
             bytes
         };
-        [1, 100, 8192, 131_072, 262_144, 262_144, 1 << 20]
-            .map(&mut block)
-            .into()
+        [1, 100, 8192, 131_072, 262_144].map(&mut block).into()
     }
 
     #[test]
@@ -113,7 +111,7 @@ mod tests {
             };
             let blocks = blocks();
             let mut used = Packer::new(compression).unwrap();
-            for _ in 0..3 {
+            for _ in 0..2 {
                 for block in blocks.iter().chain(blocks.iter().rev()) {
                     let mut out = Vec::new();
                     let packed = used.pack(block, &mut out).unwrap();

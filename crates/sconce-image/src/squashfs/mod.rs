@@ -6,6 +6,7 @@
 
 mod block;
 mod data;
+pub mod launch;
 mod nodes;
 mod tables;
 
@@ -99,7 +100,7 @@ pub struct Source<'a> {
 pub struct Made {
     /// Its path in the environment, without a slash at the beginning.
     pub path: PathBuf,
-    /// Its permissions.
+    /// Its permissions. A folder that a tree has keeps its own.
     pub mode: u16,
     /// What is in it; `None` for a folder.
     pub bytes: Option<Arc<[u8]>>,

@@ -88,17 +88,19 @@ impl Nodes {
             .map(|(path, entry)| (path, Found::Entry(entry)))
             .collect();
         for file in made {
+            let is_folder = |found: &Found<'_>| match found {
+                Found::Entry(entry) => entry.meta.is_dir(),
+                Found::Made(made) => made.bytes.is_none(),
+                Found::Above => true,
+            };
             for above in file.path.ancestors().skip(1) {
-                let folder = |found: &Found<'_>| match found {
-                    Found::Entry(entry) => entry.meta.is_dir(),
-                    Found::Made(made) => made.bytes.is_none(),
-                    Found::Above => true,
-                };
-                if !above.as_os_str().is_empty() && !found.get(above).is_some_and(folder) {
+                if !above.as_os_str().is_empty() && !found.get(above).is_some_and(is_folder) {
                     found.insert(above.to_owned(), Found::Above);
                 }
             }
-            found.insert(file.path.clone(), Found::Made(file));
+            if file.bytes.is_some() || !found.get(&file.path).is_some_and(is_folder) {
+                found.insert(file.path.clone(), Found::Made(file));
+            }
         }
         let mut nodes = Self(vec![folder(0o755, 0)]);
         let mut linked = HashMap::new();
