@@ -9,6 +9,8 @@ mod data;
 pub mod launch;
 mod nodes;
 mod tables;
+#[cfg(test)]
+mod tests;
 
 use std::fs::{self, File};
 use std::io::{self, Write as _};
