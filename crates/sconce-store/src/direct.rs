@@ -349,3 +349,46 @@ fn finish(file: &File) -> io::Result<()> {
     file.set_permissions(std::fs::Permissions::from_mode(0o644))?;
     file.set_modified(fixed_time())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_piece_is_what_the_file_has_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let whole = PIECE as usize;
+        let bytes: Vec<u8> = (0..2 * whole + 12_345).map(|n| (n % 251) as u8).collect();
+        std::fs::write(&path, &bytes).unwrap();
+        let size = bytes.len() as u64;
+        let mut reader = Reader::new();
+        for (offset, length) in [
+            (0, whole),
+            (whole, whole),
+            (2 * whole, 12_345),
+            (0, 1),
+            (17, 5000),
+            (2 * whole + 12_344, 1),
+            (5, 0),
+        ] {
+            let piece = reader.piece(&path, size, offset as u64, length);
+            let piece = piece.unwrap().unwrap();
+            assert!(
+                piece == &bytes[offset..offset + length],
+                "{offset} {length}"
+            );
+        }
+        // Past the end, and of another size than was said.
+        let past = reader.piece(&path, size, 2 * PIECE, whole).unwrap();
+        assert!(past.is_none());
+        for other in [size - 1, size + 1] {
+            assert!(reader.piece(&path, other, 0, 10).unwrap().is_none());
+        }
+        assert!(
+            reader
+                .piece(&folder.path().join("absent"), 1, 0, 1)
+                .is_err()
+        );
+    }
+}

@@ -133,8 +133,11 @@ impl Tables {
         let mut owners: Vec<u32> = nodes.0.iter().map(|inode| inode.owner).collect();
         owners.sort_unstable();
         owners.dedup();
-        let (inodes, folders, references) =
-            inodes_and_folders(nodes, placed, &owners, compression)?;
+        let Linked {
+            inodes,
+            folders,
+            references,
+        } = Linked::of(nodes, placed, &owners, compression)?;
         let mut tables = Self {
             inodes: start,
             folders: start + inodes.len() as u64,
@@ -187,54 +190,64 @@ impl Tables {
 }
 
 /// The table of inodes, that of folders' lists, and the reference of each inode.
-///
-/// A folder's list refers to what is in it, and its inode to the list: so everything that is no
-/// folder comes first, then folders from the last to the first, since each stands before its own.
-fn inodes_and_folders(
-    nodes: &Nodes,
-    placed: &Placed,
-    owners: &[u32],
-    compression: Compression,
-) -> Result<(Vec<u8>, Vec<u8>, Vec<u64>), SquashfsError> {
-    let count = u32::try_from(nodes.0.len()).map_err(|_| SquashfsError::TooMany)?;
-    let mut places = vec![At::default(); nodes.0.len()];
-    let mut inodes = Table::new(compression)?;
-    let mut folders = Table::new(compression)?;
-    let mut out = Vec::new();
-    for (number, inode) in nodes.0.iter().enumerate() {
-        out.clear();
-        match &inode.kind {
-            Kind::Folder { .. } => continue,
-            Kind::Link(target) => {
-                head(&mut out, kind::LINK, inode, number, owners);
-                put!(out, inode.links, target.len() as u32);
-                out.extend_from_slice(target);
-            }
-            Kind::File(content) => {
-                let place = placed.files.get(&number).ok_or(SquashfsError::TooMany)?;
-                file(&mut out, inode, number, content.size, place, owners);
-            }
-        }
-        places[number] = inodes.at()?;
-        inodes.put(&out)?;
-    }
-    for (number, inode) in nodes.0.iter().enumerate().rev() {
-        if let Kind::Folder { parent, entries } = &inode.kind {
-            // Above the root there is what no inode is.
-            let parent = if number == 0 {
-                count + 1
-            } else {
-                *parent as u32 + 1
-            };
-            let list = List::write(entries, nodes, &places, &mut folders)?;
+struct Linked {
+    inodes: Vec<u8>,
+    folders: Vec<u8>,
+    references: Vec<u64>,
+}
+
+impl Linked {
+    /// A folder's list refers to what is in it, and its inode to the list: so everything that is no
+    /// folder comes first, then folders from the last to the first, since each stands before its own.
+    fn of(
+        nodes: &Nodes,
+        placed: &Placed,
+        owners: &[u32],
+        compression: Compression,
+    ) -> Result<Self, SquashfsError> {
+        let count = u32::try_from(nodes.0.len()).map_err(|_| SquashfsError::TooMany)?;
+        let mut places = vec![At::default(); nodes.0.len()];
+        let mut inodes = Table::new(compression)?;
+        let mut folders = Table::new(compression)?;
+        let mut out = Vec::new();
+        for (number, inode) in nodes.0.iter().enumerate() {
             out.clear();
-            list.inode(&mut out, inode, number, parent, owners)?;
+            match &inode.kind {
+                Kind::Folder { .. } => continue,
+                Kind::Link(target) => {
+                    head(&mut out, kind::LINK, inode, number, owners);
+                    put!(out, inode.links, target.len() as u32);
+                    out.extend_from_slice(target);
+                }
+                Kind::File(content) => {
+                    let place = placed.files.get(&number).ok_or(SquashfsError::TooMany)?;
+                    file(&mut out, inode, number, content.size, place, owners);
+                }
+            }
             places[number] = inodes.at()?;
             inodes.put(&out)?;
         }
+        for (number, inode) in nodes.0.iter().enumerate().rev() {
+            if let Kind::Folder { parent, entries } = &inode.kind {
+                // Above the root there is what no inode is.
+                let parent = if number == 0 {
+                    count + 1
+                } else {
+                    *parent as u32 + 1
+                };
+                let list = List::write(entries, nodes, &places, &mut folders)?;
+                out.clear();
+                list.inode(&mut out, inode, number, parent, owners)?;
+                places[number] = inodes.at()?;
+                inodes.put(&out)?;
+            }
+        }
+        Ok(Self {
+            inodes: inodes.end()?.0,
+            folders: folders.end()?.0,
+            references: places.iter().map(|at| at.reference()).collect(),
+        })
     }
-    let references = places.iter().map(|at| at.reference()).collect();
-    Ok((inodes.end()?.0, folders.end()?.0, references))
 }
 
 /// What every inode begins with.
