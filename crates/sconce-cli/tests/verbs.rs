@@ -388,3 +388,18 @@ fn outdated_needs_a_lock_and_says_why_it_cannot_look() {
     assert_eq!((code, out.as_str()), (5, ""), "{err}");
     assert_eq!(std::fs::read_to_string(&lock).unwrap(), small_lock());
 }
+
+#[test]
+fn build_writes_a_squashfs_file_or_an_image() {
+    let home = Home::new("[python]\npackages = [\"torch\"]\n");
+    assert_snapshot!(home.said(&["build", "--squashfs", "a.sqsh", "--oci", "b"]), @r"
+    exit code 2
+    -- standard output
+    -- standard error
+    error: the argument '--squashfs <FILE>' cannot be used with '--oci <FOLDER>'
+
+    Usage: sconce build --squashfs <FILE> [SPEC]
+
+    For more information, try '--help'.
+    ");
+}

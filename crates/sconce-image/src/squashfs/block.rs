@@ -11,11 +11,8 @@ const ZSTD_LEVEL: i32 = 3;
 /// zlib's level.
 const GZIP_LEVEL: u32 = 6;
 
-/// Compresses one block after the other.
-///
-/// What it makes of a block must not depend on the blocks before it, since which those are is a
-/// matter of how many cores there are. zlib starts anew; zstd's levels below 5 do (the row-based
-/// search of the others keeps a salt of its hash from block to block).
+/// Compresses one block after the other. What it makes of a block must not depend on the blocks
+/// before it, since which those are is a matter of how many cores there are.
 pub(super) struct Packer {
     encoder: Encoder,
     packed: Vec<u8>,

@@ -394,3 +394,58 @@ fn place(
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::Made;
+    use super::*;
+    use crate::layer::Entries;
+
+    #[test]
+    fn small_files_share_a_block_and_large_ones_come_in_pieces() {
+        const BLOCK: usize = 4096;
+        let large = PIECE as usize + 10;
+        let sizes = [10, BLOCK - 10, 1, 0, BLOCK, BLOCK - 1, 2, large, 3];
+        let made = |(at, &size): (usize, &usize)| Made {
+            path: format!("{at}").into(),
+            mode: 0o644,
+            bytes: Some(vec![0; size].into()),
+        };
+        let made: Vec<Made> = sizes.iter().enumerate().map(made).collect();
+        let nodes = Nodes::of(Entries::of(&[]).unwrap(), &made).unwrap();
+        let (jobs, placed) = plan(&nodes, BLOCK);
+        // The root is inode 0.
+        let piece = |inode, offset, bytes| Job::Piece {
+            inode,
+            offset,
+            bytes,
+        };
+        assert_eq!(
+            jobs,
+            [
+                Job::Fragment(vec![1, 2]),
+                piece(5, 0, BLOCK),
+                Job::Fragment(vec![3, 6]),
+                piece(8, 0, PIECE as usize),
+                piece(8, PIECE, 10),
+                Job::Fragment(vec![7, 9]),
+            ]
+        );
+        let places: Vec<_> = placed.files.values().map(|place| place.fragment).collect();
+        let some = |fragment, offset| Some((fragment, offset));
+        assert_eq!(
+            places,
+            [
+                some(0, 0),
+                some(0, 10),
+                some(1, 0),
+                None,
+                None,
+                some(1, 1),
+                some(2, 0),
+                None,
+                some(2, 2),
+            ]
+        );
+    }
+}

@@ -189,6 +189,11 @@ fn everything_once() -> TempDir {
         let name = format!("wide/{}{at:03}", "w".repeat(at % 250));
         file(&root.join(name), b"", 0o644);
     }
+    // So small that more of them fit a block of the table than one header may stand for.
+    fs::create_dir(root.join("links")).unwrap();
+    for at in 0..700 {
+        symlink("x", root.join(format!("links/{at}"))).unwrap();
+    }
     let mut deep = root.to_owned();
     for at in 0..120 {
         deep.push(format!("d{at}"));
