@@ -448,4 +448,35 @@ mod tests {
             ]
         );
     }
+
+    #[test]
+    fn holes_are_counted_by_the_bytes_that_they_stand_for() {
+        let nodes = Nodes::of(Entries::of(&[]).unwrap(), &[]).unwrap();
+        let mut placed = Placed::default();
+        let job = |offset, bytes| Job::Piece {
+            inode: 1,
+            offset,
+            bytes,
+        };
+        let packed = |blocks: &[u32]| Packed {
+            bytes: Vec::new(),
+            blocks: blocks.to_vec(),
+        };
+        let (first, second) = (packed(&[0, 70]), packed(&[0, 50 | AS_IT_IS, 0]));
+        assert_eq!(
+            place(&mut placed, &nodes, &job(0, 200), &first, 1000, 100),
+            200
+        );
+        assert_eq!(
+            place(&mut placed, &nodes, &job(200, 207), &second, 1070, 100),
+            207
+        );
+        let expected = Place {
+            start: 1000,
+            blocks: vec![0, 70, 0, 50 | AS_IT_IS, 0],
+            fragment: None,
+            sparse: 207,
+        };
+        assert_eq!(placed.files[&1], expected);
+    }
 }
