@@ -190,7 +190,7 @@ mod tests {
         "plain",
         "two words",
         " blanks at both ends ",
-        "$(touch /tmp/pwned) `id` $HOME \\ \\n",
+        "$(touch pwned) `id` $HOME \\ \\n",
         "it's",
         "'; exit 7; '",
         "'",
