@@ -78,6 +78,12 @@ pub(crate) enum CliError {
         path: std::path::PathBuf,
         source: sconce_image::registry::LoginsError,
     },
+    #[error("{name} is `{value}`, not {fits}")]
+    Variable {
+        name: &'static str,
+        value: String,
+        fits: &'static str,
+    },
     #[error("the tag `latest` says nothing about what is inside")]
     Latest,
     #[error("the key needs its password, and there is no terminal to ask on")]
@@ -134,7 +140,7 @@ impl Hint for CliError {
             Self::File { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
                 "free some space, and say it again".to_owned()
             }
-            Self::File { .. } | Self::Config { .. } => return None,
+            Self::File { .. } | Self::Config { .. } | Self::Variable { .. } => return None,
         })
     }
 
@@ -144,6 +150,7 @@ impl Hint for CliError {
             | Self::HostPort { .. }
             | Self::NoVariable { .. }
             | Self::Latest
+            | Self::Variable { .. }
             | Self::NoPassword { .. } => sconce_schema::exit::USAGE,
             Self::Offline { .. } => sconce_schema::exit::FETCH,
             Self::File {

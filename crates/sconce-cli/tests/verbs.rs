@@ -262,7 +262,7 @@ fn a_configuration_file_is_strict() {
       |
     1 | mirrors = "http://mirror.example.org"
       | ^^^^^^^
-    unknown field `mirrors`, expected one of `index`, `extra-index`, `mirror`, `security-mirror`, `keyring`, `store`
+    unknown field `mirrors`, expected one of `index`, `extra-index`, `mirror`, `security-mirror`, `keyring`, `store`, `registry`, `insecure-registries`, `registry-mirrors`
     "#);
 }
 
@@ -564,4 +564,19 @@ fn init_says_what_it_cannot_read() {
         std::fs::read_to_string(project.join("sconce.toml")).unwrap(),
         ""
     );
+}
+
+#[test]
+fn build_writes_a_squashfs_file_or_an_image() {
+    let home = Home::new("[python]\npackages = [\"torch\"]\n");
+    assert_snapshot!(home.said(&["build", "--squashfs", "a.sqsh", "--oci", "b"]), @r"
+    exit code 2
+    -- standard output
+    -- standard error
+    error: the argument '--squashfs <FILE>' cannot be used with '--oci <PATH>'
+
+    Usage: sconce build --squashfs <FILE> [SPEC]
+
+    For more information, try '--help'.
+    ");
 }

@@ -13,6 +13,8 @@ use crate::layer::{self, Compression, Job, Layer, LayerError, Tree, is_below};
 use crate::local::{self, Contents, Image, LOCK_LABEL, LocalError};
 use crate::oci::{self, Config, Descriptor, Digest, History, Manifest, RootFs, media};
 use crate::plan::{Content, Plan, Planned};
+use crate::squashfs::launch::{self, LaunchError};
+use crate::squashfs::{self, SquashfsError, Written};
 use crate::system::PLAIN_ID;
 
 /// What an image is made of, beside its lock.
@@ -48,6 +50,12 @@ pub enum BuildError {
     /// The list of local images.
     #[error(transparent)]
     Local(#[from] LocalError),
+    /// A squashfs file.
+    #[error(transparent)]
+    Squashfs(#[from] SquashfsError),
+    /// What is run in it.
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
     /// Bytecode that the plan asks for is not there.
     #[error("the bytecode of {what} is not there")]
     Bytecode {
@@ -63,6 +71,8 @@ impl Hint for BuildError {
             Self::Assemble(error) => error.hint(),
             Self::Store(error) => error.hint(),
             Self::Local(error) => error.hint(),
+            Self::Squashfs(error) => error.hint(),
+            Self::Launch(error) => error.hint(),
             Self::Bytecode { .. } => {
                 Some("build without it: `[build] bytecode = false`".to_owned())
             }
@@ -75,6 +85,8 @@ impl Hint for BuildError {
             Self::Assemble(error) => error.exit_code(),
             Self::Store(error) => error.exit_code(),
             Self::Local(error) => error.exit_code(),
+            Self::Squashfs(error) => error.exit_code(),
+            Self::Launch(error) => error.exit_code(),
             Self::Bytecode { .. } => exit::STORE,
         }
     }
@@ -240,6 +252,52 @@ pub fn build(
         oci::write(&manifest),
         config,
         contents.collect(),
+    )?)
+}
+
+/// Writes the environment of `lock`, which is ready in the store, into one squashfs file: what the
+/// image of the same plan holds, and the small files that tell enroot and apptainer its variables
+/// and its command.
+///
+/// # Errors
+/// [`BuildError`]; whatever was at `path` before is still there then.
+pub fn squashfs(
+    plan: &Plan,
+    lock: &Lock,
+    environment: &ImageManifest,
+    options: &ImageOptions,
+    path: &Path,
+    store: &Store,
+    progress: &dyn Progress,
+) -> Result<Written, BuildError> {
+    let gone = || AssembleError::Gone {
+        what: lock.target.release.clone(),
+    };
+    let trees = Trees::of(lock, environment, store).ok_or_else(gone)?;
+    let jobs = plan.layers.iter().map(|planned| job(planned, lock, &trees));
+    let jobs = jobs.collect::<Result<Vec<_>, _>>()?;
+    // The parts of a tree that went to several layers come together again.
+    let mut sources: Vec<squashfs::Source<'_>> = Vec::new();
+    for job in &jobs {
+        for tree in &job.trees {
+            if sources.iter().all(|source| source.root != tree.root) {
+                sources.push(squashfs::Source {
+                    name: &job.name,
+                    root: tree.root,
+                });
+            }
+        }
+    }
+    let digest = local::keep_lock(lock, store)?;
+    let config = config(plan, lock, digest, environment, &[], options).config;
+    let made = launch::files(&config.unwrap_or_default())?;
+    let compression = options.compression;
+    Ok(squashfs::write(
+        &sources,
+        &made,
+        compression,
+        path,
+        progress,
     )?)
 }
 

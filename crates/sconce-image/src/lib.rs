@@ -19,6 +19,7 @@ pub mod publish;
 pub mod registry;
 pub mod sbom;
 pub mod sign;
+pub mod squashfs;
 pub mod system;
 
 pub use assemble::{AssembleError, Needs, assemble, needs, ready, so_far};

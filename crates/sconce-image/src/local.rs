@@ -342,13 +342,17 @@ fn name_file(store: &Store, name: &str) -> Result<PathBuf, LocalError> {
             .bytes()
             .all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
     // A registry before it may have a port.
-    let (host, rest) = path.split_once('/').unwrap_or(("", path));
     let port = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
-    let host_good = match host.split_once(':') {
-        Some((name, number)) => part(name) && port(number),
-        None => host.is_empty() || part(host),
+    let (first, rest) = match path.split_once('/') {
+        Some((first, rest)) => (first, Some(rest)),
+        None => (path, None),
     };
-    if !tag_good || path.len() > 100 || !host_good || !rest.split('/').all(part) {
+    let first_good = match first.split_once(':') {
+        Some((name, number)) => rest.is_some() && part(name) && port(number),
+        None => part(first),
+    };
+    let rest_good = rest.is_none_or(|rest| rest.split('/').all(part));
+    if !tag_good || path.len() > 100 || !first_good || !rest_good {
         return Err(wrong());
     }
     Ok(store.root().join("images").join(name.replace('/', "~")))

@@ -1,7 +1,7 @@
 //! `sconce build`.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use clap::Args;
@@ -10,6 +10,7 @@ use sconce_image::layer::{Compression, Layer};
 use sconce_image::local::{self, Image};
 use sconce_image::oci::Digest;
 use sconce_image::plan::{Plan, PlanOptions, Planned, USUAL_LAYERS};
+use sconce_image::squashfs::Written;
 use sconce_image::{about, bytecode, docker, layout};
 use sconce_run::Watcher;
 use sconce_schema::tag::tag;
@@ -19,7 +20,7 @@ use super::opened::Opened;
 use super::push::{self, Push};
 use crate::args::{Global, Sources};
 use crate::background::{self, Background};
-use crate::failure::{Failure, Result};
+use crate::failure::{CliError, Failure, Result};
 use crate::output;
 use crate::places::Places;
 use crate::project::Project;
@@ -52,7 +53,10 @@ pub(crate) struct BuildArgs {
     /// Sign what is pushed with this private key.
     #[arg(long, value_name = "KEY", requires = "push")]
     sign: Option<PathBuf>,
-    /// How layers are compressed: zstd, gzip or none.
+    /// Write one squashfs file for apptainer, enroot and pyxis, instead of an image.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["plan", "tag", "oci", "docker_archive", "push"])]
+    squashfs: Option<PathBuf>,
+    /// How layers and squashfs files are compressed: zstd, gzip or none.
     #[arg(long, value_name = "HOW", default_value = "zstd")]
     compression: Compression,
     /// Print the result as JSON.
@@ -82,6 +86,9 @@ pub(crate) fn build(args: &BuildArgs, global: &Global) -> Result<u8> {
         bytecode: spec.build.bytecode.unwrap_or(true),
     };
     let mut plan = Plan::of(&lock, options);
+    if args.plan {
+        return show_plan(&plan, &lock, args, &opened);
+    }
     let environment = workshop.assembled(&lock, &mut Background::default())?;
     let facts = about::facts(&lock, &environment);
     let name = &opened.project.name;
@@ -95,26 +102,36 @@ pub(crate) fn build(args: &BuildArgs, global: &Global) -> Result<u8> {
         plan.push("project files", tree);
     }
     let before = present(&plan, &lock, &environment, args.compression, &opened.store);
-    let shared = Shared::read(&opened)?;
-    if args.plan {
-        opened.progress.finish();
-        return print_plan(&plan, &before, &shared, args.json);
-    }
     if options.bytecode {
         compile(&opened, &lock, &environment)?;
+    }
+    let options = ImageOptions {
+        name: opened.project.name.clone(),
+        compression: args.compression,
+        env: spec.run.env.clone(),
+        command: spec.run.command.clone(),
+        workdir: spec.run.workdir.clone(),
+        created: created()?,
+    };
+    if let Some(file) = &args.squashfs {
+        let (store, progress) = (&opened.store, &opened.progress);
+        let written = sconce_image::build::squashfs(
+            &plan,
+            &lock,
+            &environment,
+            &options,
+            file,
+            store,
+            progress,
+        )?;
+        opened.progress.finish();
+        return say_squashfs(&written, file, args.json, global);
     }
     let image = sconce_image::build::build(
         &plan,
         &lock,
         &environment,
-        &ImageOptions {
-            name: opened.project.name.clone(),
-            compression: args.compression,
-            env: spec.run.env.clone(),
-            command: spec.run.command.clone(),
-            workdir: spec.run.workdir.clone(),
-            created: 0,
-        },
+        &options,
         &opened.store,
         &opened.progress,
     )?;
@@ -155,6 +172,22 @@ pub(crate) fn build(args: &BuildArgs, global: &Global) -> Result<u8> {
         }
     }
     Ok(exit::OK)
+}
+
+/// The time that the image says it was made at (reproducible-builds.org, `SOURCE_DATE_EPOCH`).
+fn created() -> Result<i64> {
+    let name = "SOURCE_DATE_EPOCH";
+    match std::env::var(name) {
+        Err(_) => Ok(0),
+        Ok(text) => text.parse().map_err(|_| {
+            CliError::Variable {
+                name,
+                value: text.clone(),
+                fits: "seconds since 1970",
+            }
+            .into()
+        }),
+    }
 }
 
 /// Writes what was asked for beside the store.
@@ -242,6 +275,17 @@ fn compile(opened: &Opened, lock: &Lock, environment: &ImageManifest) -> Result<
     }
 }
 
+/// Prints the plan, with what is known of layers that are there. Fetches and makes nothing.
+fn show_plan(plan: &Plan, lock: &Lock, args: &BuildArgs, opened: &Opened) -> Result<u8> {
+    let shared = Shared::read(opened)?;
+    let layers = match sconce_image::ready(lock, &opened.store) {
+        Ok(environment) => present(plan, lock, &environment, args.compression, &opened.store),
+        Err(_) => vec![None; plan.layers.len()],
+    };
+    opened.progress.finish();
+    print_plan(plan, &layers, &shared, args.json)
+}
+
 fn print_plan(plan: &Plan, layers: &[Option<Layer>], shared: &Shared, json: bool) -> Result<u8> {
     let rows = plan.layers.iter().zip(layers);
     if json {
@@ -305,6 +349,27 @@ fn contents(planned: &Planned) -> String {
         n if n <= FEW => names.join(", "),
         n => format!("{}, … ({n} packages)", names[..FEW - 1].join(", ")),
     }
+}
+
+fn say_squashfs(written: &Written, file: &Path, json: bool, global: &Global) -> Result<u8> {
+    if json {
+        let value = serde_json::json!({
+            "squashfs": file,
+            "size_bytes": written.size_bytes,
+            "content_bytes": written.content_bytes,
+            "inodes": written.inodes,
+        });
+        output::data(&value.to_string())?;
+    } else if !global.quiet {
+        output::say(&format!(
+            "{}\n{}; {} in {} files, folders and links",
+            file.display(),
+            Bytes(written.size_bytes),
+            Bytes(written.content_bytes),
+            written.inodes
+        ));
+    }
+    Ok(exit::OK)
 }
 
 fn as_json(image: &Image, names: &[String], made: usize) -> serde_json::Value {

@@ -55,13 +55,17 @@ pub enum ArchiveError {
 }
 
 /// What lies at a path.
-struct Entry {
-    source: PathBuf,
-    meta: Metadata,
+pub(crate) struct Entry {
+    /// The file of the store.
+    pub(crate) source: PathBuf,
+    /// What the system says of it.
+    pub(crate) meta: Metadata,
+    /// Which of the trees it is from, as they were given.
+    pub(crate) tree: usize,
 }
 
 /// All entries of an archive, by their paths: a folder stands before what is in it.
-pub(crate) struct Entries(BTreeMap<PathBuf, Entry>);
+pub(crate) struct Entries(pub(crate) BTreeMap<PathBuf, Entry>);
 
 impl Entries {
     /// The union of `trees`; where two have the same path, the later one's entry counts. Folders
@@ -71,8 +75,8 @@ impl Entries {
     /// [`ArchiveError::Read`].
     pub(crate) fn of(trees: &[Tree<'_>]) -> Result<Self, ArchiveError> {
         let mut entries = BTreeMap::new();
-        for tree in trees {
-            collect(tree, Path::new(""), &mut entries)?;
+        for (number, tree) in trees.iter().enumerate() {
+            collect((number, tree), Path::new(""), &mut entries)?;
         }
         Ok(Self(entries))
     }
@@ -111,7 +115,7 @@ impl Entries {
 
 /// Adds the entries of a folder of `tree`; whether there were any.
 fn collect(
-    tree: &Tree<'_>,
+    (number, tree): (usize, &Tree<'_>),
     folder: &Path,
     entries: &mut BTreeMap<PathBuf, Entry>,
 ) -> Result<bool, ArchiveError> {
@@ -122,16 +126,21 @@ fn collect(
         let path = folder.join(found.file_name());
         let source = found.path();
         let meta = found.metadata().map_err(read("look at", &source))?;
-        let inside = meta.is_dir() && collect(tree, &path, entries)?;
+        let inside = meta.is_dir() && collect((number, tree), &path, entries)?;
         if inside || (tree.part.1)(&path) {
             any = true;
-            entries.insert(path, Entry { source, meta });
+            let entry = Entry {
+                source,
+                meta,
+                tree: number,
+            };
+            entries.insert(path, entry);
         }
     }
     Ok(any)
 }
 
-fn read(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ArchiveError {
+pub(crate) fn read(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ArchiveError {
     move |source| ArchiveError::Read {
         action,
         path: path.to_owned(),
@@ -147,7 +156,7 @@ fn append(
     reader: &mut Reader,
     out: &mut impl Write,
 ) -> Result<(), ArchiveError> {
-    let Entry { source, meta } = entry;
+    let Entry { source, meta, .. } = entry;
     let mut header = Header::new_ustar();
     header.set_mode(meta.mode() & 0o7777);
     let owner = owner(path);
@@ -199,7 +208,7 @@ fn append(
 
 /// The plain user's home and the workspace are its own, everything else is root's: whoever unpacked
 /// the packages.
-fn owner(path: &Path) -> u32 {
+pub(crate) fn owner(path: &Path) -> u32 {
     let own = |folder: &str| path.starts_with(folder.trim_start_matches('/'));
     if own(PLAIN_HOME) || own(WORKSPACE) {
         PLAIN_ID

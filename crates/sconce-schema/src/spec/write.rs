@@ -47,7 +47,7 @@ impl Spec {
         let default = Table::try_from(Self::default()).expect("plain data");
         let mut text = String::new();
         let mut tables = Vec::new();
-        for name in ["python", "system", "run"] {
+        for name in ["python", "system", "run", "build"] {
             if let Some(Value::Table(mut table)) = root.remove(name) {
                 let usual = default.get(name).and_then(Value::as_table);
                 table.retain(|key, value| usual.and_then(|u| u.get(key)) != Some(value));
