@@ -12,5 +12,6 @@ pub mod oci;
 pub mod plan;
 pub mod project;
 pub mod system;
+pub mod unpack;
 
 pub use assemble::{AssembleError, Needs, assemble, needs, ready, so_far};

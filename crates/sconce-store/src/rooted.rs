@@ -17,6 +17,8 @@ use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_OMIT, utimensat};
 
 /// As the kernel's own limit.
 const MOST_LINKS: u32 = 40;
+/// No folder that is made lies deeper: who walks or removes a tree holds every level of it open.
+const DEEPEST: usize = 250;
 
 /// Why a name could not be worked on inside the folder.
 #[derive(Debug, thiserror::Error)]
@@ -114,11 +116,13 @@ impl Rooted {
             (Folders::Stay, _) | (_, true) => self.make_folder(name)?,
             (Folders::Yield, false) => {
                 let path = self.place(name)?;
-                if !path.symlink_metadata().is_ok_and(|meta| meta.is_dir()) {
+                if path.symlink_metadata().is_ok_and(|meta| meta.is_dir()) {
+                    path
+                } else {
                     self.remove(&path)?;
-                    fs::create_dir(&path).map_err(RootedError::disk("create", &path))?;
+                    // Made by the walk, which knows how deep it lies.
+                    self.make_folder(name)?
                 }
-                path
             }
         };
         fs::set_permissions(&path, Permissions::from_mode(mode & 0o1777 | 0o700))
@@ -328,6 +332,9 @@ impl Rooted {
                 Ok(_) if !make && rest.is_empty() => return Ok(Some(next)),
                 Ok(_) => return Ok(None),
                 Err(e) if make && e.kind() == io::ErrorKind::NotFound => {
+                    if depth >= DEEPEST {
+                        return Err(RootedError::name(name, "lies too deep"));
+                    }
                     crate::store::make_folder(&next, 0o755)
                         .map_err(RootedError::disk("create", &next))?;
                 }
@@ -360,8 +367,11 @@ fn plain_parts(name: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
         .filter(|part| !matches!(*part, b"" | b"."))
 }
 
-/// The parts of a name.
-fn parts(name: &[u8]) -> Result<Vec<&OsStr>, RootedError> {
+/// The parts of a name, without empty ones and dots.
+///
+/// # Errors
+/// [`RootedError::Name`] for a zero byte or `..`.
+pub fn parts(name: &[u8]) -> Result<Vec<&OsStr>, RootedError> {
     if name.contains(&0) {
         return Err(RootedError::name(name, "has a name with a zero byte"));
     }

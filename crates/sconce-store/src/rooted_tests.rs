@@ -142,6 +142,26 @@ fn nothing_is_found_where_nothing_is() {
     assert_eq!(tree.join("gone").symlink_metadata().unwrap().mtime(), -5);
 }
 
+#[test]
+fn nothing_lies_too_deep() {
+    let (_folder, tree, _outside) = pen();
+    for folders in [Folders::Stay, Folders::Yield] {
+        let mut rooted = Rooted::new(&tree, folders);
+        let deep = vec!["d"; 250].join("/").into_bytes();
+        rooted.folder(&deep, 0o755).unwrap();
+        rooted.link(b"l", &deep).unwrap();
+        for name in [
+            [&deep[..], b"/e"].concat(),
+            b"l/e".to_vec(),
+            b"l/e/f".to_vec(),
+        ] {
+            assert!(rooted.folder(&name, 0o755).is_err());
+        }
+        assert!(rooted.write(b"l/e/f", b"", 0o644).is_err());
+        rooted.write(b"l/file", b"", 0o644).unwrap();
+    }
+}
+
 fn some_name() -> impl Strategy<Value = String> {
     let part = prop::sample::select(vec!["a", "b", "c", "..", ".", "../../outside/file", "OUT"]);
     prop::collection::vec(part, 1..4).prop_map(|parts| parts.join("/"))
