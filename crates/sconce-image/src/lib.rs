@@ -9,6 +9,7 @@ pub mod layer;
 pub mod layout;
 pub mod local;
 pub mod oci;
+pub mod open;
 pub mod plan;
 pub mod project;
 pub mod system;

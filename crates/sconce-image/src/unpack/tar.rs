@@ -173,6 +173,11 @@ impl<S: Source> Archive<S> {
         Data(self)
     }
 
+    /// Whether the present entry has holes, so that its data lies otherwise than its size says.
+    pub(crate) fn is_sparse(&self) -> bool {
+        self.sparse.is_some()
+    }
+
     /// What it was read from, after the last entry.
     pub(crate) fn into_source(self) -> S {
         self.source
