@@ -5,6 +5,7 @@ mod assemble;
 pub mod build;
 pub mod bytecode;
 mod environment;
+pub mod execution;
 pub mod layer;
 pub mod layout;
 pub mod local;
