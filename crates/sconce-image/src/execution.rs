@@ -185,7 +185,11 @@ impl Wanted {
     /// The home: one in /home, as the run makes that and gives it to its user.
     fn home(&self, said: Option<&String>, accounts: &Accounts, as_root: bool) -> String {
         if as_root {
-            let own = accounts.home(0).filter(|home| home.starts_with('/'));
+            let homes = [said.cloned(), accounts.home(0)];
+            let own = homes
+                .into_iter()
+                .flatten()
+                .find(|home| home.starts_with('/'));
             return own.unwrap_or_else(|| "/root".to_owned());
         }
         let (said, own) = match self {

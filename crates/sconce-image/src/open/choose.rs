@@ -6,11 +6,6 @@ use crate::oci::{Descriptor, Index, Platform, media};
 /// How deep an index may lie in others.
 pub const MOST_NESTED: u32 = 4;
 
-/// As it is written for people.
-pub(super) fn shown(platform: &Platform) -> String {
-    format!("{}/{}", platform.os, platform.architecture)
-}
-
 /// Follows `descriptor` through indexes to the manifest for `platform`. `get` gives the verified
 /// bytes of an index. Where an index says nothing of machines, it must have one manifest only.
 ///
@@ -57,13 +52,9 @@ fn fitting<'a>(
     }
     match images.as_slice() {
         [only] if only.platform.is_none() => Ok(only),
-        _ => Err(OpenError::Platform {
-            wanted: shown(platform),
-            there: images
-                .iter()
-                .filter_map(|d| d.platform.as_ref())
-                .map(shown)
-                .collect(),
-        }),
+        _ => {
+            let there: Vec<Platform> = images.iter().filter_map(|d| d.platform.clone()).collect();
+            Err(OpenError::for_others(platform, &there))
+        }
     }
 }

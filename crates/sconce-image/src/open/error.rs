@@ -8,7 +8,7 @@ use sconce_store::StoreError;
 use sconce_store::rooted::RootedError;
 
 use crate::local::LocalError;
-use crate::oci::DocumentError;
+use crate::oci::{DocumentError, Platform};
 use crate::unpack::TarError;
 
 /// Why an image could not be read from a file or a folder.
@@ -100,6 +100,22 @@ pub enum OpenError {
         /// Its media type.
         media_type: String,
     },
+}
+
+impl OpenError {
+    /// An image for `there` where `wanted` is needed.
+    #[must_use]
+    pub fn for_others(wanted: &Platform, there: &[Platform]) -> Self {
+        Self::Platform {
+            wanted: shown(wanted),
+            there: there.iter().map(shown).collect(),
+        }
+    }
+}
+
+/// As it is written for people.
+fn shown(platform: &Platform) -> String {
+    format!("{}/{}", platform.os, platform.architecture)
 }
 
 fn list(names: &[String]) -> String {

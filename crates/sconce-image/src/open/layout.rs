@@ -42,9 +42,10 @@ pub(super) fn read(
         check_layer(&layer.media_type)?;
         let name = blob(layer.digest);
         let mut open = files.open(&name)?;
-        let told = |bytes| progress.advance(&name, bytes);
+        let shown = layer.digest.short();
+        let told = |bytes| progress.advance(&shown, bytes);
         store.read_blob(&name, &mut open.reader, &layer.digest.0, layer.size, &told)?;
-        progress.done(&name);
+        progress.done(&shown);
     }
     admit(manifest_bytes, config_bytes, platform, store)
 }

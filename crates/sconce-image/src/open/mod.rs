@@ -90,13 +90,13 @@ pub fn admit(
             diff_ids: config.rootfs.diff_ids.len(),
         });
     }
-    if (config.os.as_str(), config.architecture.as_str())
-        != (platform.os.as_str(), platform.architecture.as_str())
-    {
-        return Err(OpenError::Platform {
-            wanted: choose::shown(platform),
-            there: vec![format!("{}/{}", config.os, config.architecture)],
-        });
+    let there = Platform {
+        architecture: config.architecture,
+        os: config.os,
+        variant: None,
+    };
+    if (&there.os, &there.architecture) != (&platform.os, &platform.architecture) {
+        return Err(OpenError::for_others(platform, &[there]));
     }
     for layer in &manifest.layers {
         check_layer(&layer.media_type)?;

@@ -229,7 +229,7 @@ fn ensure(
     let blob = store.blob(&layer.digest.0).ok_or(LocalError::Gone {
         digest: layer.digest,
     })?;
-    let name = short(layer.digest);
+    let name = layer.digest.short();
     let built = store.build_tree(KIND, &key, |folder| {
         let write = |path: PathBuf| move |source| UnpackError::Write { path, source };
         let tree = folder.join(TREE);
@@ -261,11 +261,6 @@ fn ensure(
 /// Whoever runs a command must be able to enter, whatever the umask is.
 fn open_to_all() -> fs::Permissions {
     std::os::unix::fs::PermissionsExt::from_mode(0o755)
-}
-
-/// A digest as it is shown.
-fn short(digest: Digest) -> String {
-    digest.hex().chars().take(12).collect()
 }
 
 #[cfg(test)]
