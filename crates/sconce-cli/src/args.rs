@@ -180,8 +180,9 @@ const NEED_A_CONTAINER: [&str; 10] = [
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
-    /// A sconce.toml or its folder.
-    #[arg(default_value = ".")]
+    /// A sconce.toml or its folder; or an image: NAME:TAG, a digest, an OCI layout, an archive of one
+    /// or of `docker save`.
+    #[arg(default_value = ".", value_name = "SPEC|IMAGE")]
     pub(crate) spec: PathBuf,
     #[command(flatten)]
     pub(crate) flags: RunFlags,
@@ -191,15 +192,16 @@ pub(crate) struct RunArgs {
     /// Write the report as JSON to FILE.
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
-    /// The command, instead of the spec's.
+    /// The command, instead of the spec's or the image's; an image's entrypoint stays before it.
     #[arg(last = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ShellArgs {
-    /// A sconce.toml or its folder.
-    #[arg(default_value = ".")]
+    /// A sconce.toml or its folder; or an image: NAME:TAG, a digest, an OCI layout, an archive of one
+    /// or of `docker save`.
+    #[arg(default_value = ".", value_name = "SPEC|IMAGE")]
     pub(crate) spec: PathBuf,
     #[command(flatten)]
     pub(crate) flags: RunFlags,

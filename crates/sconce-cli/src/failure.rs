@@ -96,6 +96,12 @@ pub(crate) enum CliError {
     NoHome { variable: &'static str },
     #[error("no command was given and the spec has none")]
     NoCommand,
+    #[error("no command was given and the image has none")]
+    NoImageCommand,
+    #[error("the image has no shell")]
+    NoShell,
+    #[error("{flag} has no meaning for an image")]
+    ImageSource { flag: &'static str },
     #[error("`{name}` is not a variable of this shell")]
     NoVariable { name: String },
     #[error("the mount source {} does not exist", path.display())]
@@ -128,6 +134,9 @@ impl Hint for CliError {
             Self::NoCommand => "add `command = [\"python\", \"train.py\"]` to [run], or say \
                  `sconce run -- python train.py`"
                 .to_owned(),
+            Self::NoImageCommand => "say one: `sconce run IMAGE -- COMMAND`".to_owned(),
+            Self::NoShell => "run a program of it: `sconce run IMAGE -- COMMAND`".to_owned(),
+            Self::ImageSource { .. } => "an image brings all its packages; leave it out".to_owned(),
             Self::Offline { .. } => "run it once without --offline".to_owned(),
             Self::NoVariable { .. } => "give its value: -e NAME=VALUE".to_owned(),
             Self::NoMountSource { .. } => "create it, or change `mounts` or -v".to_owned(),
@@ -147,6 +156,8 @@ impl Hint for CliError {
     fn exit_code(&self) -> u8 {
         match self {
             Self::NoCommand
+            | Self::NoImageCommand
+            | Self::ImageSource { .. }
             | Self::HostPort { .. }
             | Self::NoVariable { .. }
             | Self::Latest

@@ -147,7 +147,7 @@ fn a_host_run_says_what_it_cannot_do() {
     -- standard error
     error: the argument '--host' cannot be used with '--shm-size <SIZE>'
 
-    Usage: sconce run --host [SPEC] -- <COMMAND>...
+    Usage: sconce run --host [SPEC|IMAGE] -- <COMMAND>...
 
     For more information, try '--help'.
     "#);

@@ -379,10 +379,12 @@ fn annotations(lock: &Lock, digest: Digest, options: &ImageOptions) -> BTreeMap<
         ("org.opencontainers.image.version", versions.torch.clone()),
         (LOCK_LABEL, Some(digest.to_string())),
         ("dev.sconce.python", Some(versions.python.clone())),
+        ("dev.sconce.glibc", Some(versions.glibc.clone())),
         ("dev.sconce.torch", versions.torch.clone()),
         ("dev.sconce.cuda", versions.cuda.map(|v| v.to_string())),
         ("dev.sconce.cudnn", versions.cudnn.clone()),
         ("dev.sconce.nccl", versions.nccl.clone()),
+        ("dev.sconce.triton", versions.triton.clone()),
         (
             "dev.sconce.lowest-driver",
             versions.lowest_driver.map(|v| v.to_string()),

@@ -324,10 +324,20 @@ pub(crate) fn keep_lock(lock: &Lock, store: &Store) -> Result<Digest, StoreError
 /// The file of a name. The grammar is that of references without a registry (distribution's
 /// reference package), so a slash is the only character that a file name cannot have.
 fn name_file(store: &Store, name: &str) -> Result<PathBuf, LocalError> {
-    let wrong = || LocalError::Name {
-        name: name.chars().take(200).collect(),
+    if !is_name(name) {
+        return Err(LocalError::Name {
+            name: name.chars().take(200).collect(),
+        });
+    }
+    Ok(store.root().join("images").join(name.replace('/', "~")))
+}
+
+/// Whether a text could be the name of a local image.
+#[must_use]
+pub fn is_name(text: &str) -> bool {
+    let Some((path, tag)) = text.rsplit_once(':') else {
+        return false;
     };
-    let (path, tag) = name.rsplit_once(':').ok_or_else(wrong)?;
     let lower = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     let part = |part: &str| {
         let bytes = part.as_bytes();
@@ -352,10 +362,7 @@ fn name_file(store: &Store, name: &str) -> Result<PathBuf, LocalError> {
         None => part(first),
     };
     let rest_good = rest.is_none_or(|rest| rest.split('/').all(part));
-    if !tag_good || path.len() > 100 || !first_good || !rest_good {
-        return Err(wrong());
-    }
-    Ok(store.root().join("images").join(name.replace('/', "~")))
+    tag_good && path.len() <= 100 && first_good && rest_good
 }
 
 fn file(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> LocalError {
