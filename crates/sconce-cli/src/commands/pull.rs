@@ -1,9 +1,11 @@
 //! `sconce pull`.
 
 use clap::Args;
+use sconce_image::local::Image;
 use sconce_image::oci::Platform;
 use sconce_image::publish;
-use sconce_schema::{Bytes, exit};
+use sconce_image::registry::Reference;
+use sconce_schema::{Bytes, Progress, exit};
 use sconce_store::Store;
 
 use super::push::full_name;
@@ -35,11 +37,9 @@ pub(crate) fn pull(args: &PullArgs, global: &Global) -> Result<u8> {
         os: "linux".to_owned(),
         variant: None,
     };
-    let registry = registry(&places, global)?;
-    let image = publish::pull(&registry, &from, &platform, &store, &progress)?;
+    let image = fetch(&from, &platform, &store, global, &progress)?;
     progress.finish();
     let name = full_name(&from);
-    image.call(&store, &name)?;
     if args.json {
         let said = serde_json::json!({
             "name": name,
@@ -57,4 +57,18 @@ pub(crate) fn pull(args: &PullArgs, global: &Global) -> Result<u8> {
         ));
     }
     Ok(exit::OK)
+}
+
+/// Brings an image into the store, where it is called by its whole reference.
+pub(super) fn fetch(
+    from: &Reference,
+    platform: &Platform,
+    store: &Store,
+    global: &Global,
+    progress: &dyn Progress,
+) -> Result<Image> {
+    let registry = registry(&Places::find(global)?, global)?;
+    let image = publish::pull(&registry, from, platform, store, progress)?;
+    image.call(store, &full_name(from))?;
+    Ok(image)
 }

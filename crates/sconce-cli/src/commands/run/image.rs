@@ -6,9 +6,10 @@ use std::path::Path;
 
 use sconce_host::{HostFacts, Roots};
 use sconce_image::execution::{self, Accounts, Execution};
-use sconce_image::local::Image;
+use sconce_image::local::{Image, LocalError};
 use sconce_image::oci::Platform;
 use sconce_image::open;
+use sconce_image::registry::Reference;
 use sconce_image::unpack::{self, Lookup, UnpackLimits};
 use sconce_schema::ImageManifest;
 use sconce_schema::request::{Network, User};
@@ -20,6 +21,7 @@ use super::nvml::Loading;
 use super::request::{current_folder, new_id};
 use super::target::Which;
 use crate::args::{Global, RunFlags};
+use crate::commands::pull::fetch;
 use crate::failure::{CliError, Result};
 use crate::output;
 use crate::places::Places;
@@ -56,7 +58,7 @@ pub(crate) fn run(
     let store = Store::open(&places.store)?;
     let progress = Drawn::new(global.quiet);
 
-    let (name, image) = find(which, &store, &progress)?;
+    let (name, image) = find(which, &store, global, &progress)?;
     let config = image.config()?;
     let limits = UnpackLimits::default();
     let mut layers = unpack::trees(&image, &name, &store, limits, &progress)?;
@@ -102,11 +104,21 @@ pub(crate) fn run(
 }
 
 /// The image, and what to call it.
-fn find(which: &Which, store: &Store, progress: &Drawn) -> Result<(String, Image)> {
+fn find(
+    which: &Which,
+    store: &Store,
+    global: &Global,
+    progress: &Drawn,
+) -> Result<(String, Image)> {
     let platform = platform();
     match which {
-        Which::Local(name) => {
-            let image = Image::find(store, name)?;
+        Which::Named(name) => {
+            let image = match (Image::find(store, name), Reference::parse(name, None)) {
+                (Err(LocalError::Unknown { .. } | LocalError::Name { .. }), Ok(reference)) => {
+                    fetch(&reference, &platform, store, global, progress)?
+                }
+                (found, _) => found?,
+            };
             let config = image.config()?;
             let there = Platform {
                 architecture: config.architecture,

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use sconce_image::local;
 use sconce_image::oci::Digest;
 use sconce_image::open::Source;
+use sconce_image::registry::Reference;
 use sconce_schema::spec::FILE_NAME;
 
 /// What is to be run.
@@ -18,8 +19,8 @@ pub(crate) enum Target {
 /// Where an image is.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Which {
-    /// A local image's name or digest.
-    Local(String),
+    /// A local image's name or digest, or else one in a registry.
+    Named(String),
     /// A file or folder.
     There(Source),
 }
@@ -31,7 +32,7 @@ impl Target {
     /// 2. a folder with a sconce.toml, or a file that ends in `.toml`: a spec;
     /// 3. a folder that is an image layout, or a file that is an archive: an image;
     /// 4. any other file or folder: a spec, which will say what is wrong with it;
-    /// 5. NAME:TAG: a local image;
+    /// 5. NAME:TAG: a local image; with a registry before it, one that is fetched if it is not here;
     /// 6. anything else: a spec, which is not there.
     ///
     /// So what is there comes before a name, and `./` before a path tells it from a prefix.
@@ -41,7 +42,7 @@ impl Target {
         if let Some(source) = text.and_then(Source::parse) {
             return Self::Image(Which::There(source));
         }
-        let local = |text: &str| Self::Image(Which::Local(text.to_owned()));
+        let local = |text: &str| Self::Image(Which::Named(text.to_owned()));
         if let Some(digest) = text.filter(|text| text.parse::<Digest>().is_ok()) {
             return local(digest);
         }
@@ -49,10 +50,8 @@ impl Target {
         if argument.join(FILE_NAME).is_file() || toml && argument.is_file() {
             return spec();
         }
-        match (
-            Source::at(argument),
-            text.filter(|text| local::is_name(text)),
-        ) {
+        let name = |text: &&str| local::is_name(text) || Reference::parse(text, None).is_ok();
+        match (Source::at(argument), text.filter(name)) {
             (Ok(Some(source)), _) => Self::Image(Which::There(source)),
             (Ok(None), _) => spec(),
             (Err(_), Some(name)) => local(name),
@@ -119,9 +118,11 @@ mod tests {
             "no-such:1.0",
             "team/no-such:2.15.0-cuda13",
             "sha256:0f",
+            "localhost:5000/team/a:1",
+            "registry.example.org/team/a",
             &digest,
         ] {
-            let wanted = Target::Image(Which::Local(name.to_owned()));
+            let wanted = Target::Image(Which::Named(name.to_owned()));
             assert_eq!(Target::of(Path::new(name)), wanted, "{name}");
         }
         for name in ["no-such", "No-Such:1", "no-such:", "../no:such/x"] {
