@@ -48,6 +48,12 @@ pub enum BuildError {
     /// The list of local images.
     #[error(transparent)]
     Local(#[from] LocalError),
+    /// A layer of the plan whose files have not been made.
+    #[error("the files of the layer `{layer}` have not been made")]
+    Absent {
+        /// Its name.
+        layer: String,
+    },
     /// Bytecode that the plan asks for is not there.
     #[error("the bytecode of {what} is not there")]
     Bytecode {
@@ -66,6 +72,7 @@ impl Hint for BuildError {
             Self::Bytecode { .. } => {
                 Some("build without it: `[build] bytecode = false`".to_owned())
             }
+            Self::Absent { .. } => None,
         }
     }
 
@@ -76,6 +83,7 @@ impl Hint for BuildError {
             Self::Store(error) => error.exit_code(),
             Self::Local(error) => error.exit_code(),
             Self::Bytecode { .. } => exit::STORE,
+            Self::Absent { .. } => exit::BUG,
         }
     }
 }
@@ -172,7 +180,12 @@ fn job<'a>(planned: &'a Planned, lock: &Lock, trees: &'a Trees<'a>) -> Result<Jo
             all.extend(compiled(wheels)?);
             all
         }
-        Content::Tree(tree) => vec![whole(tree)],
+        Content::Tree(Some(tree)) => vec![whole(tree)],
+        Content::Tree(None) => {
+            return Err(BuildError::Absent {
+                layer: planned.name.clone(),
+            });
+        }
     };
     Ok(Job {
         name: planned.name.clone(),

@@ -4,6 +4,7 @@
 mod assemble;
 pub mod build;
 pub mod bytecode;
+pub mod changes;
 pub mod diff;
 pub mod docker;
 mod environment;

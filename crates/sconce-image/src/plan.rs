@@ -84,8 +84,9 @@ pub enum Content {
     WheelsAndBytecode(Vec<usize>),
     /// The bytecode of these wheels.
     Bytecode(Vec<usize>),
-    /// A tree of the store that is not made from packages: the project's files and the like.
-    Tree(PathBuf),
+    /// A tree of the store that is not made from packages: the project's files, what a step changed.
+    /// Absent while it has not been made.
+    Tree(Option<PathBuf>),
 }
 
 /// What may be chosen about a plan.
@@ -171,8 +172,8 @@ impl Plan {
 }
 
 impl Plan {
-    /// Adds a layer above all others.
-    pub fn push(&mut self, name: &str, tree: PathBuf) {
+    /// Adds a layer above all others; without its tree where that has not been made.
+    pub fn push(&mut self, name: &str, tree: Option<PathBuf>) {
         self.layers.push(Planned {
             name: name.to_owned(),
             content: Content::Tree(tree),

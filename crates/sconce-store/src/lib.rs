@@ -14,4 +14,5 @@ mod store;
 pub mod wheel;
 
 pub use error::{BuildError, StoreError};
+pub use item::remove as remove_tree;
 pub use store::{Store, Synced, Usage};

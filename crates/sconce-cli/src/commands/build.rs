@@ -1,5 +1,7 @@
 //! `sconce build`.
 
+mod steps;
+
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::Mutex;
@@ -15,6 +17,7 @@ use sconce_run::Watcher;
 use sconce_schema::tag::tag;
 use sconce_schema::{Bytes, ImageManifest, Lock, Progress as _, exit};
 
+use self::steps::Stack;
 use super::opened::Opened;
 use crate::args::{Global, Sources};
 use crate::background::{self, Background};
@@ -60,20 +63,24 @@ pub(crate) fn build(args: &BuildArgs, global: &Global) -> Result<u8> {
         bytecode: spec.build.bytecode.unwrap_or(true),
     };
     let mut plan = Plan::of(&lock, options);
-    let environment = workshop.assembled(&lock, &mut Background::default())?;
+    let mut environment = workshop.assembled(&lock, &mut Background::default())?;
+    if options.bytecode && !args.plan {
+        compile(&opened, &lock, &environment)?;
+        environment = sconce_image::ready(&lock, &opened.store)?;
+    }
+    let mut stack = Stack::new(&opened, environment.clone(), !args.plan);
     if !spec.build.files.is_empty() {
         let files = &spec.build.files;
         let tree = sconce_image::project::tree(&opened.project.folder, files, &opened.store)?;
-        plan.push("project files", tree);
+        stack.push("project files", Some(tree), &mut plan);
     }
+    let network = spec.build.network.unwrap_or(false);
+    stack.steps(&spec.build.run, network, &mut plan)?;
     let before = present(&plan, &lock, &environment, args.compression, &opened.store);
     let shared = Shared::read(&opened)?;
     if args.plan {
         opened.progress.finish();
         return print_plan(&plan, &before, &shared, args.json);
-    }
-    if options.bytecode {
-        compile(&opened, &lock, &environment)?;
     }
     let image = sconce_image::build::build(
         &plan,

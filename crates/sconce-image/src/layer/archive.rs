@@ -3,14 +3,15 @@
 //! Nothing of the machine enters: entries are sorted by their path's parts, everything belongs to
 //! root but the plain user's home, folders and links have one fixed time, and files have the time
 //! that their package gave them. The form is POSIX ustar, with a pax header where a name does not
-//! fit (pax, IEEE Std 1003.1-2017, "pax Interchange Format").
+//! fit (pax, IEEE Std 1003.1-2017, "pax Interchange Format"). What a tree takes away from those
+//! below it is written as OCI layers say it (image-spec, layer.md, "Whiteouts").
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
 use std::fs::{self, Metadata};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use sconce_schema::spec::WORKSPACE;
@@ -21,6 +22,8 @@ use tar::{EntryType, Header};
 use super::Tree;
 use crate::system::{PLAIN_HOME, PLAIN_ID};
 
+/// What the name of a file that is taken away begins with.
+const WHITEOUT: &str = ".wh.";
 /// A tar archive's unit.
 const BLOCK: usize = 512;
 
@@ -46,6 +49,12 @@ pub enum ArchiveError {
     /// A device, a pipe or a socket.
     #[error("{} is neither a file nor a folder nor a link", path.display())]
     Kind {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A name that would take another file away.
+    #[error("{} has a name that image layers keep for themselves", path.display())]
+    Reserved {
         /// The file.
         path: PathBuf,
     },
@@ -122,6 +131,13 @@ fn collect(
         let path = folder.join(found.file_name());
         let source = found.path();
         let meta = found.metadata().map_err(read("look at", &source))?;
+        if found
+            .file_name()
+            .as_bytes()
+            .starts_with(WHITEOUT.as_bytes())
+        {
+            return Err(ArchiveError::Reserved { path: source });
+        }
         let inside = meta.is_dir() && collect(tree, &path, entries)?;
         if inside || (tree.part.1)(&path) {
             any = true;
@@ -172,6 +188,17 @@ fn append(
             out,
         )?);
     }
+    if is_whiteout(meta) {
+        let name = [
+            WHITEOUT.as_bytes(),
+            path.file_name().unwrap_or_default().as_bytes(),
+        ]
+        .concat();
+        let name = path.with_file_name(OsStr::from_bytes(&name));
+        header.set_entry_type(EntryType::Regular);
+        header.set_mode(0o644);
+        return Ok(put_header(header, name.as_os_str().as_bytes(), &[], out)?);
+    }
     if !meta.is_file() {
         return Err(ArchiveError::Kind {
             path: source.clone(),
@@ -195,6 +222,13 @@ fn append(
     header.set_size(meta.size());
     put_header(header, &name, &[], out)?;
     put_data(source, meta.size(), reader, out)
+}
+
+/// Whether a tree takes away what lies at this path below it: overlayfs's own mark, a character
+/// device with the number 0 (Documentation/filesystems/overlayfs.rst, "whiteouts and opaque
+/// directories").
+pub(crate) fn is_whiteout(meta: &Metadata) -> bool {
+    meta.file_type().is_char_device() && meta.rdev() == 0
 }
 
 /// The plain user's home and the workspace are its own, everything else is root's: whoever unpacked
@@ -414,6 +448,31 @@ mod tests {
                 entry("link", Symlink, 0o777, 0, "b/c"),
             ]
         );
+    }
+
+    #[test]
+    fn what_is_taken_away_is_said_as_layers_say_it() {
+        use rustix::fs::{CWD, FileType, Mode, mknodat};
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir(root.path().join("etc")).unwrap();
+        let gone = root.path().join("etc/passwd");
+        mknodat(CWD, &gone, FileType::CharacterDevice, Mode::empty(), 0).unwrap();
+        let out = archive(&[root.path()]);
+        let entry = &listed(&out)[1];
+        assert_eq!(
+            (entry.0.as_str(), entry.1, entry.2, entry.4),
+            ("etc/.wh.passwd", EntryType::Regular, 0o644, MTIME)
+        );
+        // A file of that name would take another one away.
+        fs::write(root.path().join("etc/.wh.group"), "").unwrap();
+        let tree = Tree {
+            root: root.path(),
+            part: ("all", &everything),
+        };
+        assert!(matches!(
+            packed(&[tree]),
+            Err(ArchiveError::Reserved { .. })
+        ));
     }
 
     #[test]

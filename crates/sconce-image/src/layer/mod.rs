@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use sha2::Digest as _;
 
 pub use archive::ArchiveError;
-pub(crate) use archive::{Entries, end, fill, is_below, put_file};
+pub(crate) use archive::{Entries, end, fill, is_below, is_whiteout, put_file};
 pub use packed::Compression;
 
 use crate::oci::{Descriptor, Digest};
@@ -73,6 +73,9 @@ impl Hint for LayerError {
                 ArchiveError::Changed { .. } => Some(
                     "something writes to the store; remove the store and build again".to_owned(),
                 ),
+                ArchiveError::Reserved { .. } => {
+                    Some("the package or the step that made it cannot be in an image".to_owned())
+                }
                 _ => None,
             },
             Self::Record { path, .. } => Some(format!(

@@ -155,4 +155,11 @@ pub struct Build {
     /// The most layers that packages are spread over.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub layers: Option<usize>,
+    /// Lines for bash that are run inside, as root in [`WORKSPACE`], one after the other. What each
+    /// changes is a layer.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub run: Vec<String>,
+    /// Whether they have the machine's network; no where it is absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network: Option<bool>,
 }
