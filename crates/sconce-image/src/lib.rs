@@ -17,6 +17,7 @@ pub mod project;
 pub mod provenance;
 pub mod sbom;
 pub mod sign;
+pub mod slim;
 pub mod system;
 
 pub use assemble::{AssembleError, Needs, assemble, needs, ready, so_far};

@@ -12,6 +12,8 @@ use std::path::PathBuf;
 use sconce_schema::lock::{Deb, Lock, Wheel};
 use sha2::Digest as _;
 
+use crate::slim::Rules;
+
 /// Layers of an image unless something else is asked for.
 pub const USUAL_LAYERS: usize = 60;
 /// The most that overlayfs and Docker's storage take.
@@ -53,6 +55,8 @@ const FOUNDATION: [&str; 20] = [
 pub struct Plan {
     /// The layers.
     pub layers: Vec<Planned>,
+    /// What is left out of the packages, for a slim image.
+    pub slim: Option<Rules>,
 }
 
 /// One layer of a plan.
@@ -167,7 +171,7 @@ impl Plan {
             let name = format!("packages {}", number + 1);
             layers.push(of_wheels(lock, Some(&name), small(wheels)));
         }
-        Self { layers }
+        Self { layers, slim: None }
     }
 }
 

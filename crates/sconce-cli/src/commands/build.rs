@@ -1,5 +1,6 @@
 //! `sconce build`.
 
+mod removed;
 mod steps;
 
 use std::collections::BTreeMap;
@@ -12,8 +13,10 @@ use sconce_image::layer::{Compression, Layer};
 use sconce_image::local::{self, Image};
 use sconce_image::oci::Digest;
 use sconce_image::plan::{Plan, PlanOptions, Planned, USUAL_LAYERS};
+use sconce_image::slim::Rules;
 use sconce_image::{bytecode, docker, layout};
 use sconce_run::Watcher;
+use sconce_schema::spec::Variant;
 use sconce_schema::tag::tag;
 use sconce_schema::{Bytes, ImageManifest, Lock, Progress as _, exit};
 
@@ -34,6 +37,9 @@ pub(crate) struct BuildArgs {
     /// Print the layers that the image has, and which are there already; build nothing.
     #[arg(long)]
     plan: bool,
+    /// Print the files that `variant = "slim"` leaves out, and by which removal; build nothing.
+    #[arg(long, conflicts_with = "plan")]
+    removed: bool,
     /// Name of the image, NAME:TAG [default: the spec's name, and a tag that says what is inside].
     #[arg(long, short, value_name = "NAME:TAG")]
     tag: Vec<String>,
@@ -63,10 +69,17 @@ pub(crate) fn build(args: &BuildArgs, global: &Global) -> Result<u8> {
         bytecode: spec.build.bytecode.unwrap_or(true),
     };
     let mut plan = Plan::of(&lock, options);
+    if spec.build.variant == Some(Variant::Slim) {
+        plan.slim = Some(Rules::new(&spec.build.keep, &lock));
+    }
     let mut environment = workshop.assembled(&lock, &mut Background::default())?;
-    if options.bytecode && !args.plan {
+    if options.bytecode && !args.plan && !args.removed {
         compile(&opened, &lock, &environment)?;
         environment = sconce_image::ready(&lock, &opened.store)?;
+    }
+    if args.removed {
+        opened.progress.finish();
+        return removed::print(&plan, &lock, &environment, &opened.store, args.json);
     }
     let mut stack = Stack::new(&opened, environment.clone(), !args.plan);
     if !spec.build.files.is_empty() {

@@ -199,11 +199,7 @@ fn digest(tree: &Path) -> Result<String, ChangesError> {
             Ok(())
         }
     }
-    let everything = |_: &Path| true;
-    let entries = Entries::of(&[Tree {
-        root: tree,
-        part: ("all", &everything),
-    }])?;
+    let entries = Entries::of(&[Tree::whole(tree)])?;
     let mut hashed = Hashed(sha2::Sha256::new());
     entries.write(&mut hashed, |_| ())?;
     Ok(Sha256(hashed.0.finalize().into()).to_string())

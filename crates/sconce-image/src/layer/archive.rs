@@ -20,6 +20,7 @@ use sconce_store::wheel::MTIME;
 use tar::{EntryType, Header};
 
 use super::Tree;
+use crate::slim::{self, Stripped};
 use crate::system::{PLAIN_HOME, PLAIN_ID};
 
 /// What the name of a file that is taken away begins with.
@@ -67,6 +68,18 @@ pub enum ArchiveError {
 struct Entry {
     source: PathBuf,
     meta: Metadata,
+    /// What is taken of a file that goes without its symbols.
+    stripped: Option<Stripped>,
+}
+
+impl Entry {
+    /// Bytes of a file, as it is archived.
+    fn size(&self) -> u64 {
+        match &self.stripped {
+            Some(stripped) => stripped.size(),
+            None => self.meta.len(),
+        }
+    }
 }
 
 /// All entries of an archive, by their paths: a folder stands before what is in it.
@@ -94,7 +107,7 @@ impl Entries {
     /// Bytes in their files.
     pub(crate) fn bytes(&self) -> u64 {
         let files = self.0.values().filter(|entry| entry.meta.is_file());
-        files.map(|entry| entry.meta.len()).sum()
+        files.map(Entry::size).sum()
     }
 
     /// Writes the archive. `told` gets the bytes that were read, from time to time.
@@ -111,7 +124,7 @@ impl Entries {
         for (path, entry) in &self.0 {
             append(path, entry, &mut names, &mut reader, out)?;
             if entry.meta.is_file() {
-                told(entry.meta.len());
+                told(entry.size());
             }
         }
         Ok(end(out)?)
@@ -139,9 +152,16 @@ fn collect(
             return Err(ArchiveError::Reserved { path: source });
         }
         let inside = meta.is_dir() && collect(tree, &path, entries)?;
-        if inside || (tree.part.1)(&path) {
+        if inside || (tree.part.has)(&path, meta.is_dir()) {
             any = true;
-            entries.insert(path, Entry { source, meta });
+            let strips = tree.part.strips;
+            let stripped = strips.then(|| slim::look(&source, &meta)).flatten();
+            let entry = Entry {
+                source,
+                meta,
+                stripped,
+            };
+            entries.insert(path, entry);
         }
     }
     Ok(any)
@@ -163,7 +183,7 @@ fn append(
     reader: &mut Reader,
     out: &mut impl Write,
 ) -> Result<(), ArchiveError> {
-    let Entry { source, meta } = entry;
+    let Entry { source, meta, .. } = entry;
     let mut header = Header::new_ustar();
     header.set_mode(meta.mode() & 0o7777);
     let owner = owner(path);
@@ -219,9 +239,9 @@ fn append(
         names.insert(file, path.to_owned());
     }
     header.set_entry_type(EntryType::Regular);
-    header.set_size(meta.size());
+    header.set_size(entry.size());
     put_header(header, &name, &[], out)?;
-    put_data(source, meta.size(), reader, out)
+    put_data(entry, reader, out)
 }
 
 /// Whether a tree takes away what lies at this path below it: overlayfs's own mark, a character
@@ -242,25 +262,27 @@ fn owner(path: &Path) -> u32 {
     }
 }
 
-fn put_data(
-    path: &Path,
-    size: u64,
-    reader: &mut Reader,
-    out: &mut impl Write,
-) -> Result<(), ArchiveError> {
-    let changed = || ArchiveError::Changed {
-        path: path.to_owned(),
-    };
+fn put_data(entry: &Entry, reader: &mut Reader, out: &mut impl Write) -> Result<(), ArchiveError> {
+    let (path, size) = (&entry.source, entry.meta.len());
+    let changed = || ArchiveError::Changed { path: path.clone() };
     let mut left = size;
     let sent = reader.read(path, size, |bytes| {
+        let offset = size - left;
         left = left.checked_sub(bytes.len() as u64).ok_or_else(changed)?;
-        out.write_all(bytes).map_err(ArchiveError::Write)
+        let written = match &entry.stripped {
+            Some(stripped) => out.write_all(&stripped.head(offset, bytes)),
+            None => out.write_all(bytes),
+        };
+        written.map_err(ArchiveError::Write)
     });
     sent.map_err(read("read", path))??;
     if left > 0 {
         return Err(changed());
     }
-    Ok(fill(size, out)?)
+    if let Some(stripped) = &entry.stripped {
+        out.write_all(stripped.tail())?;
+    }
+    Ok(fill(entry.size(), out)?)
 }
 
 /// Writes the header of a file that is not from a tree. Its `size` bytes follow, then [`fill`].
@@ -368,13 +390,10 @@ pub(crate) fn is_below(path: &Path, below: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::layer::Part;
     use std::fs::File;
     use std::io::Read as _;
     use std::os::unix::fs::{PermissionsExt as _, symlink};
-
-    fn everything(_: &Path) -> bool {
-        true
-    }
 
     fn packed(trees: &[Tree<'_>]) -> Result<Vec<u8>, ArchiveError> {
         let mut out = Vec::new();
@@ -383,11 +402,8 @@ mod tests {
     }
 
     fn archive(roots: &[&Path]) -> Vec<u8> {
-        let tree = |&root| Tree {
-            root,
-            part: ("all", &everything),
-        };
-        packed(&roots.iter().map(tree).collect::<Vec<_>>()).unwrap()
+        let trees: Vec<_> = roots.iter().map(|root| Tree::whole(root)).collect();
+        packed(&trees).unwrap()
     }
 
     type Listed = (String, EntryType, u32, u64, u64, String);
@@ -465,10 +481,7 @@ mod tests {
         );
         // A file of that name would take another one away.
         fs::write(root.path().join("etc/.wh.group"), "").unwrap();
-        let tree = Tree {
-            root: root.path(),
-            part: ("all", &everything),
-        };
+        let tree = Tree::whole(root.path());
         assert!(matches!(
             packed(&[tree]),
             Err(ArchiveError::Reserved { .. })
@@ -495,10 +508,13 @@ mod tests {
         file.read_to_string(&mut text).unwrap();
         assert_eq!(text, "two");
 
-        let wanted = |path: &Path| is_below(path, "usr/lib/python");
         let tree = Tree {
             root: one.path(),
-            part: ("python", &wanted),
+            part: Part {
+                name: "python".to_owned(),
+                has: Box::new(|path, _| is_below(path, "usr/lib/python")),
+                strips: false,
+            },
         };
         let out = packed(&[tree]).unwrap();
         let names: Vec<String> = listed(&out).into_iter().map(|entry| entry.0).collect();
@@ -528,10 +544,7 @@ mod tests {
     fn what_is_no_file_is_refused() {
         let root = tempfile::tempdir().unwrap();
         let _socket = std::os::unix::net::UnixListener::bind(root.path().join("s")).unwrap();
-        let tree = Tree {
-            root: root.path(),
-            part: ("all", &everything),
-        };
+        let tree = Tree::whole(root.path());
         let refused = packed(&[tree]);
         assert!(matches!(refused, Err(ArchiveError::Kind { .. })));
     }
