@@ -84,6 +84,8 @@ pub(crate) enum CliError {
         value: String,
         fits: &'static str,
     },
+    #[error("a squashfs file holds the packages and files alone: no steps, and no slim variant")]
+    SquashfsOf,
     #[error("the tag `latest` says nothing about what is inside")]
     Latest,
     #[error("the key needs its password, and there is no terminal to ask on")]
@@ -123,6 +125,9 @@ impl Hint for CliError {
             Self::Spec { source, .. } => return source.hint(),
             Self::Lock { source, .. } => return source.hint(),
             Self::NoLock { .. } => "`sconce lock` makes one".to_owned(),
+            Self::SquashfsOf => {
+                "push the image: enroot and apptainer import it from a registry".to_owned()
+            }
             Self::Latest => "leave the tag out for one that does, or add --latest".to_owned(),
             Self::Logins { source, .. } => return source.hint(),
             Self::NoPassword { variable } => format!("set {variable}"),
@@ -161,6 +166,7 @@ impl Hint for CliError {
             | Self::HostPort { .. }
             | Self::NoVariable { .. }
             | Self::Latest
+            | Self::SquashfsOf
             | Self::Variable { .. }
             | Self::NoPassword { .. } => sconce_schema::exit::USAGE,
             Self::Offline { .. } => sconce_schema::exit::FETCH,

@@ -9,10 +9,11 @@ use sconce_store::{Store, StoreError};
 
 use crate::assemble::AssembleError;
 use crate::bytecode;
-use crate::layer::{self, Compression, Job, Layer, LayerError, Tree, is_below};
+use crate::layer::{self, Compression, Job, Layer, LayerError, Part, Tree, is_below};
 use crate::local::{self, Contents, Image, LOCK_LABEL, LocalError};
 use crate::oci::{self, Config, Descriptor, Digest, History, Manifest, RootFs, media};
 use crate::plan::{Content, Plan, Planned};
+use crate::slim::{self, Filter, Rules, Taken};
 use crate::squashfs::launch::{self, LaunchError};
 use crate::squashfs::{self, SquashfsError, Written};
 use crate::system::PLAIN_ID;
@@ -56,6 +57,12 @@ pub enum BuildError {
     /// What is run in it.
     #[error(transparent)]
     Launch(#[from] LaunchError),
+    /// A layer of the plan whose files have not been made.
+    #[error("the files of the layer `{layer}` have not been made")]
+    Absent {
+        /// Its name.
+        layer: String,
+    },
     /// Bytecode that the plan asks for is not there.
     #[error("the bytecode of {what} is not there")]
     Bytecode {
@@ -76,6 +83,7 @@ impl Hint for BuildError {
             Self::Bytecode { .. } => {
                 Some("build without it: `[build] bytecode = false`".to_owned())
             }
+            Self::Absent { .. } => None,
         }
     }
 
@@ -88,6 +96,7 @@ impl Hint for BuildError {
             Self::Squashfs(error) => error.exit_code(),
             Self::Launch(error) => error.exit_code(),
             Self::Bytecode { .. } => exit::STORE,
+            Self::Absent { .. } => exit::BUG,
         }
     }
 }
@@ -121,10 +130,6 @@ impl<'a> Trees<'a> {
     }
 }
 
-fn everything(_: &Path) -> bool {
-    true
-}
-
 /// The interpreter's part of the system tree: what its packages ship, the frame of the virtual
 /// environment, and the loader's cache, which names its library.
 fn interpreter(path: &Path) -> bool {
@@ -140,40 +145,69 @@ fn system(path: &Path) -> bool {
     !interpreter(path)
 }
 
-/// What is to be made for one layer of a plan.
-fn job<'a>(planned: &'a Planned, lock: &Lock, trees: &'a Trees<'a>) -> Result<Job<'a>, BuildError> {
-    let whole = |root: &'a Path| Tree {
-        root,
-        part: ("all", &everything as &(dyn Fn(&Path) -> bool + Sync)),
+/// A part of the system tree: its name, and what it has.
+type SystemPart = (&'static str, fn(&Path) -> bool);
+
+/// A tree, or a part of it, as an image has it: a slim one leaves some of it out. `sources` is the
+/// tree that has the sources of the package.
+fn tree<'a>(
+    root: &'a Path,
+    part: Option<SystemPart>,
+    sources: Option<&'a Path>,
+    slim: Option<&'a Rules>,
+) -> Tree<'a> {
+    let mut tree = Tree::whole(root);
+    if let Some((name, has)) = part {
+        name.clone_into(&mut tree.part.name);
+        tree.part.has = Box::new(move |path, _| has(path));
+    }
+    let Some(rules) = slim else {
+        return tree;
     };
+    let filter = Filter::new(rules, sources.unwrap_or(root), sources.is_some());
+    let has = tree.part.has;
+    tree.part = Part {
+        name: format!("{} {}", tree.part.name, rules.name()),
+        has: Box::new(move |path, is_folder| {
+            has(path, is_folder) && filter.removal(path, is_folder).is_none()
+        }),
+        strips: rules.strips(),
+    };
+    tree
+}
+
+/// What is to be made for one layer of a plan.
+fn job<'a>(
+    planned: &'a Planned,
+    lock: &Lock,
+    trees: &'a Trees<'a>,
+    slim: Option<&'a Rules>,
+) -> Result<Job<'a>, BuildError> {
     let sources = |wheels: &[usize]| -> Vec<Tree<'a>> {
-        wheels.iter().map(|&at| whole(trees.wheels[at])).collect()
+        let one = |&at: &usize| tree(trees.wheels[at], None, None, slim);
+        wheels.iter().map(one).collect()
+    };
+    let bytecode = |made: &'a Option<PathBuf>, sources: &'a Path, what: &str| match made {
+        Some(made) => Ok(tree(made, None, Some(sources), slim)),
+        None => Err(BuildError::Bytecode {
+            what: what.to_owned(),
+        }),
     };
     let compiled = |wheels: &[usize]| -> Result<Vec<Tree<'a>>, BuildError> {
-        let one = |&at: &usize| match &trees.bytecode[at] {
-            Some(tree) => Ok(whole(tree)),
-            None => Err(BuildError::Bytecode {
-                what: lock.wheels[at].name.clone(),
-            }),
+        let one = |&at: &usize| {
+            let name = &lock.wheels[at].name;
+            bytecode(&trees.bytecode[at], trees.wheels[at], name)
         };
         wheels.iter().map(one).collect()
     };
-    let trees = match &planned.content {
-        Content::System => vec![Tree {
-            root: trees.system,
-            part: ("system", &system),
-        }],
-        Content::Interpreter { bytecode } => {
-            let mut parts = vec![Tree {
-                root: trees.system,
-                part: ("interpreter", &interpreter),
-            }];
-            if *bytecode {
-                let tree = trees.system_bytecode.as_deref();
-                let missing = || BuildError::Bytecode {
-                    what: planned.name.clone(),
-                };
-                parts.push(whole(tree.ok_or_else(missing)?));
+    let parts = match &planned.content {
+        Content::System => vec![tree(trees.system, Some(("system", system)), None, slim)],
+        Content::Interpreter { bytecode: wanted } => {
+            let part: SystemPart = ("interpreter", interpreter);
+            let mut parts = vec![tree(trees.system, Some(part), None, slim)];
+            if *wanted {
+                let made = &trees.system_bytecode;
+                parts.push(bytecode(made, trees.system, &planned.name)?);
             }
             parts
         }
@@ -184,12 +218,50 @@ fn job<'a>(planned: &'a Planned, lock: &Lock, trees: &'a Trees<'a>) -> Result<Jo
             all.extend(compiled(wheels)?);
             all
         }
-        Content::Tree(tree) => vec![whole(tree)],
+        Content::Tree(Some(tree)) => vec![Tree::whole(tree)],
+        Content::Tree(None) => {
+            return Err(BuildError::Absent {
+                layer: planned.name.clone(),
+            });
+        }
     };
     Ok(Job {
         name: planned.name.clone(),
-        trees,
+        trees: parts,
     })
+}
+
+/// What `rules` leave out of the packages of `environment`, which is ready for `lock`, in the
+/// order of the trees and sorted by path in each.
+///
+/// # Errors
+/// A tree cannot be read.
+pub fn removed(
+    lock: &Lock,
+    environment: &ImageManifest,
+    rules: &Rules,
+    store: &Store,
+) -> Result<Vec<Taken>, BuildError> {
+    let gone = || AssembleError::Gone {
+        what: lock.target.release.clone(),
+    };
+    let trees = Trees::of(lock, environment, store).ok_or_else(gone)?;
+    let packages = std::iter::once((trees.system, &trees.system_bytecode));
+    let packages = packages.chain(trees.wheels.iter().copied().zip(&trees.bytecode));
+    let mut taken = Vec::new();
+    for (sources, bytecode) in packages {
+        for (root, is_bytecode) in [(Some(sources), false), (bytecode.as_deref(), true)] {
+            let Some(root) = root else { continue };
+            let begin = taken.len();
+            let filter = Filter::new(rules, sources, is_bytecode);
+            slim::list(root, &filter, &mut taken).map_err(|source| LayerError::Archive {
+                layer: "slim".to_owned(),
+                source: source.into(),
+            })?;
+            taken[begin..].sort_by(|a, b| a.path.cmp(&b.path));
+        }
+    }
+    Ok(taken)
 }
 
 /// The layers of `plan` that are in the store already, as the plan's layers.
@@ -205,7 +277,12 @@ pub fn present(
     let Some(trees) = Trees::of(lock, environment, store) else {
         return none();
     };
-    let found = |planned| job(planned, lock, &trees).ok()?.found(compression, store);
+    let slim = plan.slim.as_ref();
+    let found = |planned| {
+        job(planned, lock, &trees, slim)
+            .ok()?
+            .found(compression, store)
+    };
     plan.layers.iter().map(found).collect()
 }
 
@@ -229,7 +306,7 @@ pub fn build(
     let jobs = plan
         .layers
         .iter()
-        .map(|planned| job(planned, lock, &trees))
+        .map(|planned| job(planned, lock, &trees, plan.slim.as_ref()))
         .collect::<Result<Vec<_>, _>>()?;
     let layers = layer::make_all(&jobs, options.compression, store, progress)?;
 
@@ -274,7 +351,10 @@ pub fn squashfs(
         what: lock.target.release.clone(),
     };
     let trees = Trees::of(lock, environment, store).ok_or_else(gone)?;
-    let jobs = plan.layers.iter().map(|planned| job(planned, lock, &trees));
+    let jobs = plan
+        .layers
+        .iter()
+        .map(|planned| job(planned, lock, &trees, None));
     let jobs = jobs.collect::<Result<Vec<_>, _>>()?;
     // The parts of a tree that went to several layers come together again.
     let mut sources: Vec<squashfs::Source<'_>> = Vec::new();

@@ -12,6 +12,8 @@ use std::path::PathBuf;
 use sconce_schema::lock::{Deb, Lock, Wheel};
 use sha2::Digest as _;
 
+use crate::slim::Rules;
+
 /// Layers of an image unless something else is asked for.
 pub const USUAL_LAYERS: usize = 60;
 /// The most that overlayfs and Docker's storage take.
@@ -53,6 +55,8 @@ const FOUNDATION: [&str; 20] = [
 pub struct Plan {
     /// The layers.
     pub layers: Vec<Planned>,
+    /// What is left out of the packages, for a slim image.
+    pub slim: Option<Rules>,
 }
 
 /// One layer of a plan.
@@ -84,8 +88,9 @@ pub enum Content {
     WheelsAndBytecode(Vec<usize>),
     /// The bytecode of these wheels.
     Bytecode(Vec<usize>),
-    /// A tree of the store that is not made from packages: the project's files and the like.
-    Tree(PathBuf),
+    /// A tree of the store that is not made from packages: the project's files, what a step changed.
+    /// Absent while it has not been made.
+    Tree(Option<PathBuf>),
 }
 
 /// What may be chosen about a plan.
@@ -166,13 +171,13 @@ impl Plan {
             let name = format!("packages {}", number + 1);
             layers.push(of_wheels(lock, Some(&name), small(wheels)));
         }
-        Self { layers }
+        Self { layers, slim: None }
     }
 }
 
 impl Plan {
-    /// Adds a layer above all others.
-    pub fn push(&mut self, name: &str, tree: PathBuf) {
+    /// Adds a layer above all others; without its tree where that has not been made.
+    pub fn push(&mut self, name: &str, tree: Option<PathBuf>) {
         self.layers.push(Planned {
             name: name.to_owned(),
             content: Content::Tree(tree),

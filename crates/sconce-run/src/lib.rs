@@ -40,6 +40,10 @@ use sconce_schema::units::Bytes;
 use serde::{Deserialize, Serialize};
 
 pub use error::{RunError, Wrong};
+pub use names::is_machinery;
+
+/// The host name inside of a run whose writable layer is kept.
+pub const KEPT_NAME: &str = "build";
 
 /// How a run is to be held, beside what it is.
 #[derive(Debug, Clone)]
@@ -49,6 +53,13 @@ pub struct RunOptions<'a> {
     /// Folder for the writable layers of runs, one below it for each; emptied at their end. On a
     /// file system that cannot be overlayfs's upper layer, they are held in memory, which is said.
     pub state_dir: PathBuf,
+    /// An empty folder on the state folder's file system, which becomes the run's writable layer
+    /// when the run has ended: overlayfs's upper layer as the kernel leaves it, with what
+    /// [`is_machinery`] names in it. Absent: the layer is thrown away. A layer in memory cannot be
+    /// kept, so that a disk that cannot hold one is an error; and inside the host name is
+    /// [`KEPT_NAME`], so that what is written does not tell which run wrote it. Without a container
+    /// there is no such layer, and the folder stays empty.
+    pub keep: Option<PathBuf>,
     /// Time between two calls of [`Watcher::tick`].
     pub sample_every: Duration,
     /// How long after a first SIGINT or SIGTERM a second one kills everything.

@@ -1,16 +1,33 @@
 //! The files of /etc that say what this machine is called and how it finds others.
 
+use std::path::Path;
+
 use sconce_schema::request::{Network, RunRequest};
 
-/// Names and contents. On the host's network the host's own files are taken over.
-pub(crate) fn files(request: &RunRequest) -> Vec<(&'static str, Vec<u8>)> {
+/// Names of the files that [`files`] may give.
+const NAMES: [&str; 3] = ["hostname", "hosts", "resolv.conf"];
+/// Folders over which a run has file systems of its own.
+const MOUNTED: [&str; 3] = ["dev", "proc", "sys"];
+
+/// Whether a path in a run's writable layer, relative to it, is there because of the run itself and
+/// not because of its command: mount points, and the files that name the machine.
+#[must_use]
+pub fn is_machinery(path: &Path) -> bool {
+    MOUNTED.iter().any(|folder| path.starts_with(folder))
+        || (path.parent() == Some(Path::new("etc"))
+            && NAMES.iter().any(|name| path.ends_with(name)))
+}
+
+/// Names and contents for a run that is called `name` inside. On the host's network the host's own
+/// files are taken over.
+pub(crate) fn files(request: &RunRequest, name: &str) -> Vec<(&'static str, Vec<u8>)> {
     let hosts = match request.network {
         Network::Host => std::fs::read("/etc/hosts").unwrap_or_default(),
         Network::None => Vec::new(),
     };
     let mut files = vec![
-        ("hostname", format!("{}\n", request.id).into_bytes()),
-        ("hosts", with_own_name(hosts, &request.id)),
+        ("hostname", format!("{name}\n").into_bytes()),
+        ("hosts", with_own_name(hosts, name)),
     ];
     if request.network == Network::Host
         && let Ok(resolvers) = std::fs::read("/etc/resolv.conf")
@@ -30,6 +47,16 @@ fn with_own_name(hosts: Vec<u8>, name: &str) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_the_run_itself_puts_there_is_known() {
+        for path in ["dev", "proc", "sys/kernel", "etc/hosts", "etc/resolv.conf"] {
+            assert!(is_machinery(Path::new(path)), "{path}");
+        }
+        for path in ["etc", "etc/passwd", "devel", "usr/etc/hosts", "etc/hosts/x"] {
+            assert!(!is_machinery(Path::new(path)), "{path}");
+        }
+    }
 
     #[test]
     fn the_run_finds_itself_before_the_hosts_own_entries() {

@@ -31,6 +31,8 @@ pub(crate) struct Container {
     pub(crate) layers: Vec<PathBuf>,
     /// Folder with `upper`, `work` and `root`.
     pub(crate) scratch: PathBuf,
+    /// Whether `upper` is kept after the run.
+    pub(crate) kept: bool,
     pub(crate) shm_bytes: u64,
     pub(crate) own_network: bool,
     pub(crate) mounts: Vec<Mount>,

@@ -161,14 +161,19 @@ pub(crate) fn prepare(
         edit_mounts(edits, &mut mounts)?;
     }
     let own_network = request.network == Network::None;
+    let inside = match options.keep {
+        Some(_) => crate::KEPT_NAME,
+        None => &request.id,
+    };
     plan.container = Some(Container {
-        hostname: request.id.clone(),
+        hostname: inside.to_owned(),
         layers: image
             .layers
             .iter()
             .map(|layer| layer.path.clone())
             .collect(),
         scratch: scratch.to_owned(),
+        kept: options.keep.is_some(),
         shm_bytes: shared_memory(request, options),
         own_network,
         mounts,
@@ -186,7 +191,7 @@ pub(crate) fn prepare(
         },
         owners: owners.made.iter().map(|(_, fd)| fd.as_raw_fd()).collect(),
     });
-    writable_layer(scratch, request, id, root)
+    writable_layer(scratch, request, inside, (id, root))
         .map_err(|(path, source)| RunError::State { path, source })?;
     Ok(Prepared {
         plan,
@@ -364,8 +369,8 @@ fn edit_mounts(edits: &ContainerEdits, mounts: &mut Vec<Mount>) -> Result<(), Ru
 fn writable_layer(
     scratch: &Path,
     request: &RunRequest,
-    id: u32,
-    root: bool,
+    name: &str,
+    (id, root): (u32, bool),
 ) -> Result<(), (PathBuf, io::Error)> {
     let folder = |path: &Path, mode: u32| {
         let made = std::fs::DirBuilder::new().mode(mode).create(path);
@@ -381,8 +386,8 @@ fn writable_layer(
         folder(&upper.join(name), 0o755)?;
     }
     folder(&upper.join("tmp"), 0o1777)?;
-    for (name, text) in crate::names::files(request) {
-        let path = upper.join("etc").join(name);
+    for (file, text) in crate::names::files(request, name) {
+        let path = upper.join("etc").join(file);
         std::fs::write(&path, text)
             .and_then(|()| std::fs::set_permissions(&path, PermissionsExt::from_mode(0o644)))
             .map_err(|error| (path, error))?;

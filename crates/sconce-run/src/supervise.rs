@@ -41,12 +41,25 @@ pub(crate) fn run(
     state::sweep(&options.state_dir, &cgroup::Kernel);
     let mut scratch = scratch(request, options)?;
     let done = in_scratch(request, options, watcher, &mut scratch, listening, root);
+    let done = done.and_then(|outcome| keep(options, &scratch, contained).map(|()| outcome));
     let removed = scratch.remove();
     let mut outcome = done?;
     outcome
         .left_behind
         .extend(removed.err().map(|(path, _)| path));
     Ok(outcome)
+}
+
+/// Moves the writable layer to where it is wanted.
+fn keep(options: &RunOptions<'_>, scratch: &Scratch, contained: bool) -> Result<(), RunError> {
+    let Some(folder) = options.keep.as_ref().filter(|_| contained) else {
+        return Ok(());
+    };
+    // A folder may be renamed over an empty one, rename(2).
+    std::fs::rename(scratch.folder.join("upper"), folder).map_err(|source| RunError::State {
+        path: folder.clone(),
+        source,
+    })
 }
 
 fn scratch(request: &RunRequest, options: &RunOptions<'_>) -> Result<Scratch, RunError> {

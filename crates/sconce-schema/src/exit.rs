@@ -22,6 +22,8 @@ pub const VERIFY: u8 = 6;
 pub const STORE: u8 = 7;
 /// `--strict` and this machine cannot enforce a limit that was asked for.
 pub const UNENFORCED: u8 = 8;
+/// A step of `[build]` failed. Nothing of it was kept.
+pub const STEP: u8 = 9;
 /// A bug in Sconce.
 pub const BUG: u8 = 70;
 /// The container could not be set up.

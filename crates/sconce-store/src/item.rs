@@ -139,7 +139,10 @@ pub(crate) fn sync_disk(path: &Path) -> io::Result<()> {
 
 /// Removes a file or a tree; what is not there counts as removed. Folders that the owner may not
 /// write to are made writable.
-pub(crate) fn remove(path: &Path) -> io::Result<()> {
+///
+/// # Errors
+/// The system's refusal.
+pub fn remove(path: &Path) -> io::Result<()> {
     let meta = match path.symlink_metadata() {
         Ok(meta) => meta,
         Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(()),

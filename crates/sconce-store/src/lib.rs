@@ -16,4 +16,5 @@ mod store;
 pub mod wheel;
 
 pub use error::{BuildError, StoreError};
+pub use item::remove as remove_tree;
 pub use store::{Store, Synced, Usage};

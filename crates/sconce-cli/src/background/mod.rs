@@ -150,6 +150,7 @@ pub(crate) fn compile(
     let options = RunOptions {
         program: super::commands::run::program()?,
         state_dir: places.scratch.clone(),
+        keep: None,
         sample_every: polite::LOOK,
         grace: Duration::ZERO,
         strict: false,

@@ -1,5 +1,8 @@
 //! `sconce build`.
 
+mod removed;
+mod steps;
+
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
@@ -10,12 +13,15 @@ use sconce_image::layer::{Compression, Layer};
 use sconce_image::local::{self, Image};
 use sconce_image::oci::Digest;
 use sconce_image::plan::{Plan, PlanOptions, Planned, USUAL_LAYERS};
+use sconce_image::slim::Rules;
 use sconce_image::squashfs::Written;
 use sconce_image::{about, bytecode, docker, layout};
 use sconce_run::Watcher;
+use sconce_schema::spec::Variant;
 use sconce_schema::tag::tag;
 use sconce_schema::{Bytes, ImageManifest, Lock, Progress as _, exit};
 
+use self::steps::Stack;
 use super::opened::Opened;
 use super::push::{self, Push};
 use crate::args::{Global, Sources};
@@ -35,6 +41,9 @@ pub(crate) struct BuildArgs {
     /// Print the layers that the image has, and which are there already; build nothing.
     #[arg(long)]
     plan: bool,
+    /// Print the files that `variant = "slim"` leaves out, and by which removal; build nothing.
+    #[arg(long, conflicts_with = "plan")]
+    removed: bool,
     /// Name of the image, NAME:TAG [default: the spec's name, and a tag that says what is inside].
     #[arg(long, short, value_name = "NAME:TAG")]
     tag: Vec<String>,
@@ -86,24 +95,46 @@ pub(crate) fn build(args: &BuildArgs, global: &Global) -> Result<u8> {
         bytecode: spec.build.bytecode.unwrap_or(true),
     };
     let mut plan = Plan::of(&lock, options);
-    if args.plan {
-        return show_plan(&plan, &lock, args, &opened);
+    if spec.build.variant == Some(Variant::Slim) {
+        plan.slim = Some(Rules::new(&spec.build.keep, &lock));
     }
-    let environment = workshop.assembled(&lock, &mut Background::default())?;
+    if args.squashfs.is_some() && (!spec.build.run.is_empty() || plan.slim.is_some()) {
+        return Err(CliError::SquashfsOf.into());
+    }
+    // To be looked at, nothing need be here.
+    if args.plan && !sconce_image::needs(&lock, &opened.store).is_empty() {
+        opened.progress.finish();
+        let none = vec![None; plan.layers.len()];
+        return print_plan(&plan, &none, &Shared::read(&opened)?, args.json);
+    }
+    let mut environment = workshop.assembled(&lock, &mut Background::default())?;
+    if options.bytecode && !args.plan && !args.removed {
+        compile(&opened, &lock, &environment)?;
+        environment = sconce_image::ready(&lock, &opened.store)?;
+    }
+    if args.removed {
+        opened.progress.finish();
+        return removed::print(&plan, &lock, &environment, &opened.store, args.json);
+    }
     let facts = about::facts(&lock, &environment);
     let name = &opened.project.name;
     plan.push(
         "lock and SBOM",
-        about::tree(name, &lock, &facts, &opened.store)?,
+        Some(about::tree(name, &lock, &facts, &opened.store)?),
     );
+    let mut stack = Stack::new(&opened, environment.clone(), !args.plan);
     if !spec.build.files.is_empty() {
         let files = &spec.build.files;
         let tree = sconce_image::project::tree(&opened.project.folder, files, &opened.store)?;
-        plan.push("project files", tree);
+        stack.push("project files", Some(tree), &mut plan);
     }
+    let network = spec.build.network.unwrap_or(false);
+    stack.steps(&spec.build.run, network, &mut plan)?;
     let before = present(&plan, &lock, &environment, args.compression, &opened.store);
-    if options.bytecode {
-        compile(&opened, &lock, &environment)?;
+    let shared = Shared::read(&opened)?;
+    if args.plan {
+        opened.progress.finish();
+        return print_plan(&plan, &before, &shared, args.json);
     }
     let options = ImageOptions {
         name: opened.project.name.clone(),
@@ -273,17 +304,6 @@ fn compile(opened: &Opened, lock: &Lock, environment: &ImageManifest) -> Result<
         Some(error) => Err(error),
         None => Ok(()),
     }
-}
-
-/// Prints the plan, with what is known of layers that are there. Fetches and makes nothing.
-fn show_plan(plan: &Plan, lock: &Lock, args: &BuildArgs, opened: &Opened) -> Result<u8> {
-    let shared = Shared::read(opened)?;
-    let layers = match sconce_image::ready(lock, &opened.store) {
-        Ok(environment) => present(plan, lock, &environment, args.compression, &opened.store),
-        Err(_) => vec![None; plan.layers.len()],
-    };
-    opened.progress.finish();
-    print_plan(plan, &layers, &shared, args.json)
 }
 
 fn print_plan(plan: &Plan, layers: &[Option<Layer>], shared: &Shared, json: bool) -> Result<u8> {

@@ -3,14 +3,15 @@
 //! Nothing of the machine enters: entries are sorted by their path's parts, everything belongs to
 //! root but the plain user's home, folders and links have one fixed time, and files have the time
 //! that their package gave them. The form is POSIX ustar, with a pax header where a name does not
-//! fit (pax, IEEE Std 1003.1-2017, "pax Interchange Format").
+//! fit (pax, IEEE Std 1003.1-2017, "pax Interchange Format"). What a tree takes away from those
+//! below it is written as OCI layers say it (image-spec, layer.md, "Whiteouts").
 
 use std::collections::{BTreeMap, HashMap};
 use std::ffi::OsStr;
 use std::fs::{self, Metadata};
 use std::io::{self, Write};
 use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::MetadataExt as _;
+use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use sconce_schema::spec::WORKSPACE;
@@ -19,8 +20,11 @@ use sconce_store::wheel::MTIME;
 use tar::{EntryType, Header};
 
 use super::Tree;
+use crate::slim::{self, Stripped};
 use crate::system::{PLAIN_HOME, PLAIN_ID};
 
+/// What the name of a file that is taken away begins with.
+const WHITEOUT: &str = ".wh.";
 /// A tar archive's unit.
 const BLOCK: usize = 512;
 
@@ -49,6 +53,12 @@ pub enum ArchiveError {
         /// The file.
         path: PathBuf,
     },
+    /// A name that would take another file away.
+    #[error("{} has a name that image layers keep for themselves", path.display())]
+    Reserved {
+        /// The file.
+        path: PathBuf,
+    },
     /// The archive could not be written.
     #[error("the archive cannot be written")]
     Write(#[from] io::Error),
@@ -62,6 +72,18 @@ pub(crate) struct Entry {
     pub(crate) meta: Metadata,
     /// Which of the trees it is from, as they were given.
     pub(crate) tree: usize,
+    /// What is taken of a file that goes without its symbols.
+    pub(crate) stripped: Option<Stripped>,
+}
+
+impl Entry {
+    /// Bytes of a file, as it is archived.
+    fn size(&self) -> u64 {
+        match &self.stripped {
+            Some(stripped) => stripped.size(),
+            None => self.meta.len(),
+        }
+    }
 }
 
 /// All entries of an archive, by their paths: a folder stands before what is in it.
@@ -89,7 +111,7 @@ impl Entries {
     /// Bytes in their files.
     pub(crate) fn bytes(&self) -> u64 {
         let files = self.0.values().filter(|entry| entry.meta.is_file());
-        files.map(|entry| entry.meta.len()).sum()
+        files.map(Entry::size).sum()
     }
 
     /// Writes the archive. `told` gets the bytes that were read, from time to time.
@@ -106,7 +128,7 @@ impl Entries {
         for (path, entry) in &self.0 {
             append(path, entry, &mut names, &mut reader, out)?;
             if entry.meta.is_file() {
-                told(entry.meta.len());
+                told(entry.size());
             }
         }
         Ok(end(out)?)
@@ -126,13 +148,23 @@ fn collect(
         let path = folder.join(found.file_name());
         let source = found.path();
         let meta = found.metadata().map_err(read("look at", &source))?;
+        if found
+            .file_name()
+            .as_bytes()
+            .starts_with(WHITEOUT.as_bytes())
+        {
+            return Err(ArchiveError::Reserved { path: source });
+        }
         let inside = meta.is_dir() && collect((number, tree), &path, entries)?;
-        if inside || (tree.part.1)(&path) {
+        if inside || (tree.part.has)(&path, meta.is_dir()) {
             any = true;
+            let strips = tree.part.strips;
+            let stripped = strips.then(|| slim::look(&source, &meta)).flatten();
             let entry = Entry {
                 source,
                 meta,
                 tree: number,
+                stripped,
             };
             entries.insert(path, entry);
         }
@@ -181,6 +213,17 @@ fn append(
             out,
         )?);
     }
+    if is_whiteout(meta) {
+        let name = [
+            WHITEOUT.as_bytes(),
+            path.file_name().unwrap_or_default().as_bytes(),
+        ]
+        .concat();
+        let name = path.with_file_name(OsStr::from_bytes(&name));
+        header.set_entry_type(EntryType::Regular);
+        header.set_mode(0o644);
+        return Ok(put_header(header, name.as_os_str().as_bytes(), &[], out)?);
+    }
     if !meta.is_file() {
         return Err(ArchiveError::Kind {
             path: source.clone(),
@@ -201,9 +244,16 @@ fn append(
         names.insert(file, path.to_owned());
     }
     header.set_entry_type(EntryType::Regular);
-    header.set_size(meta.size());
+    header.set_size(entry.size());
     put_header(header, &name, &[], out)?;
-    put_data(source, meta.size(), reader, out)
+    put_data(entry, reader, out)
+}
+
+/// Whether a tree takes away what lies at this path below it: overlayfs's own mark, a character
+/// device with the number 0 (Documentation/filesystems/overlayfs.rst, "whiteouts and opaque
+/// directories").
+pub(crate) fn is_whiteout(meta: &Metadata) -> bool {
+    meta.file_type().is_char_device() && meta.rdev() == 0
 }
 
 /// The plain user's home and the workspace are its own, everything else is root's: whoever unpacked
@@ -217,25 +267,27 @@ pub(crate) fn owner(path: &Path) -> u32 {
     }
 }
 
-fn put_data(
-    path: &Path,
-    size: u64,
-    reader: &mut Reader,
-    out: &mut impl Write,
-) -> Result<(), ArchiveError> {
-    let changed = || ArchiveError::Changed {
-        path: path.to_owned(),
-    };
+fn put_data(entry: &Entry, reader: &mut Reader, out: &mut impl Write) -> Result<(), ArchiveError> {
+    let (path, size) = (&entry.source, entry.meta.len());
+    let changed = || ArchiveError::Changed { path: path.clone() };
     let mut left = size;
     let sent = reader.read(path, size, |bytes| {
+        let offset = size - left;
         left = left.checked_sub(bytes.len() as u64).ok_or_else(changed)?;
-        out.write_all(bytes).map_err(ArchiveError::Write)
+        let written = match &entry.stripped {
+            Some(stripped) => out.write_all(&stripped.head(offset, bytes)),
+            None => out.write_all(bytes),
+        };
+        written.map_err(ArchiveError::Write)
     });
     sent.map_err(read("read", path))??;
     if left > 0 {
         return Err(changed());
     }
-    Ok(fill(size, out)?)
+    if let Some(stripped) = &entry.stripped {
+        out.write_all(stripped.tail())?;
+    }
+    Ok(fill(entry.size(), out)?)
 }
 
 /// Writes the header of a file that is not from a tree. Its `size` bytes follow, then [`fill`].
@@ -343,13 +395,10 @@ pub(crate) fn is_below(path: &Path, below: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::layer::Part;
     use std::fs::File;
     use std::io::Read as _;
     use std::os::unix::fs::{PermissionsExt as _, symlink};
-
-    fn everything(_: &Path) -> bool {
-        true
-    }
 
     fn packed(trees: &[Tree<'_>]) -> Result<Vec<u8>, ArchiveError> {
         let mut out = Vec::new();
@@ -358,11 +407,8 @@ mod tests {
     }
 
     fn archive(roots: &[&Path]) -> Vec<u8> {
-        let tree = |&root| Tree {
-            root,
-            part: ("all", &everything),
-        };
-        packed(&roots.iter().map(tree).collect::<Vec<_>>()).unwrap()
+        let trees: Vec<_> = roots.iter().map(|root| Tree::whole(root)).collect();
+        packed(&trees).unwrap()
     }
 
     type Listed = (String, EntryType, u32, u64, u64, String);
@@ -426,6 +472,28 @@ mod tests {
     }
 
     #[test]
+    fn what_is_taken_away_is_said_as_layers_say_it() {
+        use rustix::fs::{CWD, FileType, Mode, mknodat};
+        let root = tempfile::tempdir().unwrap();
+        fs::create_dir(root.path().join("etc")).unwrap();
+        let gone = root.path().join("etc/passwd");
+        mknodat(CWD, &gone, FileType::CharacterDevice, Mode::empty(), 0).unwrap();
+        let out = archive(&[root.path()]);
+        let entry = &listed(&out)[1];
+        assert_eq!(
+            (entry.0.as_str(), entry.1, entry.2, entry.4),
+            ("etc/.wh.passwd", EntryType::Regular, 0o644, MTIME)
+        );
+        // A file of that name would take another one away.
+        fs::write(root.path().join("etc/.wh.group"), "").unwrap();
+        let tree = Tree::whole(root.path());
+        assert!(matches!(
+            packed(&[tree]),
+            Err(ArchiveError::Reserved { .. })
+        ));
+    }
+
+    #[test]
     fn a_later_part_replaces_and_a_filter_keeps_the_folders_above() {
         let (one, two) = (tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap());
         for (root, text) in [(&one, "one"), (&two, "two")] {
@@ -445,10 +513,13 @@ mod tests {
         file.read_to_string(&mut text).unwrap();
         assert_eq!(text, "two");
 
-        let wanted = |path: &Path| is_below(path, "usr/lib/python");
         let tree = Tree {
             root: one.path(),
-            part: ("python", &wanted),
+            part: Part {
+                name: "python".to_owned(),
+                has: Box::new(|path, _| is_below(path, "usr/lib/python")),
+                strips: false,
+            },
         };
         let out = packed(&[tree]).unwrap();
         let names: Vec<String> = listed(&out).into_iter().map(|entry| entry.0).collect();
@@ -478,10 +549,7 @@ mod tests {
     fn what_is_no_file_is_refused() {
         let root = tempfile::tempdir().unwrap();
         let _socket = std::os::unix::net::UnixListener::bind(root.path().join("s")).unwrap();
-        let tree = Tree {
-            root: root.path(),
-            part: ("all", &everything),
-        };
+        let tree = Tree::whole(root.path());
         let refused = packed(&[tree]);
         assert!(matches!(refused, Err(ArchiveError::Kind { .. })));
     }

@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 use sha2::Digest as _;
 
 pub use archive::ArchiveError;
-pub(crate) use archive::{Entries, end, fill, is_below, put_file};
+pub(crate) use archive::{Entries, end, fill, is_below, is_whiteout, put_file};
 pub use packed::Compression;
 
 use crate::oci::{Descriptor, Digest};
@@ -73,6 +73,9 @@ impl Hint for LayerError {
                 ArchiveError::Changed { .. } => Some(
                     "something writes to the store; remove the store and build again".to_owned(),
                 ),
+                ArchiveError::Reserved { .. } => {
+                    Some("the package or the step that made it cannot be in an image".to_owned())
+                }
                 _ => None,
             },
             Self::Record { path, .. } => Some(format!(
@@ -105,8 +108,35 @@ pub(crate) struct Job<'a> {
 pub(crate) struct Tree<'a> {
     /// Its folder in the store: `…/KEY/content`.
     pub(crate) root: &'a Path,
-    /// The part, and the name of that choice.
-    pub(crate) part: (&'static str, &'a (dyn Fn(&Path) -> bool + Sync)),
+    /// Which part of it.
+    pub(crate) part: Part<'a>,
+}
+
+/// Whether a part has a path, which is a folder or not.
+pub(crate) type Has<'a> = dyn Fn(&Path, bool) -> bool + Send + Sync + 'a;
+
+/// A choice of a tree's entries.
+pub(crate) struct Part<'a> {
+    /// Names the choice: the same name over the same tree is the same part.
+    pub(crate) name: String,
+    /// What is in it.
+    pub(crate) has: Box<Has<'a>>,
+    /// Whether files are taken without their symbols.
+    pub(crate) strips: bool,
+}
+
+impl<'a> Tree<'a> {
+    /// A whole tree.
+    pub(crate) fn whole(root: &'a Path) -> Self {
+        Self {
+            root,
+            part: Part {
+                name: "all".to_owned(),
+                has: Box::new(|_, _| true),
+                strips: false,
+            },
+        }
+    }
 }
 
 /// A layer that is in the store.
@@ -144,7 +174,7 @@ impl Job<'_> {
             // The folder above `content` is named by what the tree holds.
             let name = tree.root.parent().and_then(Path::file_name);
             hash.update(name.unwrap_or_default().as_encoded_bytes());
-            hash.update(format!("\n{}\n", tree.part.0));
+            hash.update(format!("\n{}\n", tree.part.name));
         }
         Sha256(hash.finalize().into()).to_string()
     }

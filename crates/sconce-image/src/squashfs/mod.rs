@@ -172,10 +172,6 @@ pub fn write(
     written
 }
 
-fn everything(_: &Path) -> bool {
-    true
-}
-
 /// Writes a new file `path`.
 fn write_to(
     sources: &[Source<'_>],
@@ -187,10 +183,7 @@ fn write_to(
     let names: Vec<&str> = sources.iter().map(|source| source.name).collect();
     let trees: Vec<Tree<'_>> = sources
         .iter()
-        .map(|source| Tree {
-            root: source.root,
-            part: ("all", &everything),
-        })
+        .map(|source| Tree::whole(source.root))
         .collect();
     let nodes = Nodes::of(Entries::of(&trees)?, made)?;
     let content_bytes = nodes.bytes();

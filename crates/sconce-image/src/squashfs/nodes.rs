@@ -73,7 +73,7 @@ pub(super) struct Nodes(pub(super) Vec<Inode>);
 
 /// What lies at a path.
 enum Found<'a> {
-    Entry(Entry),
+    Entry(Box<Entry>),
     Made(&'a Made),
     /// A folder that something made lies in.
     Above,
@@ -85,7 +85,7 @@ impl Nodes {
     pub(super) fn of(entries: Entries, made: &[Made]) -> Result<Self, SquashfsError> {
         let found = entries.0.into_iter();
         let mut found: BTreeMap<PathBuf, Found<'_>> = found
-            .map(|(path, entry)| (path, Found::Entry(entry)))
+            .map(|(path, entry)| (path, Found::Entry(Box::new(entry))))
             .collect();
         for file in made {
             let is_folder = |found: &Found<'_>| match found {
@@ -164,7 +164,10 @@ impl Nodes {
                     ..folder(*mode, parent)
                 },
             },
-            Found::Entry(Entry { source, meta, tree }) => {
+            Found::Entry(entry) => {
+                let Entry {
+                    source, meta, tree, ..
+                } = *entry;
                 let mode = (meta.mode() & 0o7777) as u16;
                 let mut inode = folder(mode, parent);
                 if meta.is_symlink() {

@@ -31,6 +31,13 @@ pub(super) fn lay(plan: &Container, notices: &mut Vec<Unenforced>) -> Result<(),
     let Err(refused) = mount_over(plan, &layers, &plan.scratch) else {
         return Ok(());
     };
+    if plan.kept {
+        return Err(Failure::Overlay {
+            layers: plan.layers.len(),
+            scratch: plan.scratch.clone(),
+            errno: errno(refused),
+        });
+    }
     let failed = |error: io::Error| Failure::Overlay {
         layers: plan.layers.len(),
         scratch: plan.scratch.clone(),
@@ -78,15 +85,22 @@ fn mount_over(plan: &Container, layers: &[OwnedFd], writable: &Path) -> io::Resu
         .rev()
         .map(|fd| fd.as_raw_fd().to_string())
         .collect();
-    // volatile: the writable layer is thrown away, so nothing of it need ever reach the disk.
+    // volatile: the writable layer is thrown away, so nothing of it need ever reach the disk; what
+    // is kept is synced with the rest of its store.
     // userxattr: a user namespace may not use the `trusted.` names; root need not care.
     let namespaced = if plan.credentials.change {
         ""
     } else {
         ",userxattr"
     };
+    // What is kept has to mean the same without this mount: no folder that points to another, no
+    // file without its data. (userxattr turns both off.)
+    let complete = match plan.kept && plan.credentials.change {
+        true => ",redirect_dir=off,metacopy=off",
+        false => "",
+    };
     let options = CString::new(format!(
-        "lowerdir={},upperdir={},workdir={},volatile{namespaced}",
+        "lowerdir={},upperdir={},workdir={},volatile{namespaced}{complete}",
         lower.join(":"),
         upper.as_raw_fd(),
         work.as_raw_fd(),

@@ -1,4 +1,4 @@
-//! Runs one request given as JSON: `contained REQUEST.json STATE-FOLDER EVENTS-FILE [--strict]`.
+//! Runs one request given as JSON: `contained REQUEST.json STATE-FOLDER EVENTS-FILE [--strict] [--keep=FOLDER]`.
 //! Events go to their file as lines of JSON, an error and its hint to standard error.
 
 use std::ffi::OsString;
@@ -78,6 +78,9 @@ fn main() -> ExitCode {
     let options = RunOptions {
         program: std::env::current_exe().expect("this program has a name"),
         state_dir: PathBuf::from(state),
+        keep: rest
+            .iter()
+            .find_map(|arg| arg.to_str()?.strip_prefix("--keep=").map(PathBuf::from)),
         sample_every: Duration::from_millis(100),
         grace: Duration::from_millis(300),
         strict: rest.contains(&"--strict".into()),

@@ -10,6 +10,7 @@
 mod bench;
 mod death;
 mod exits;
+mod kept;
 mod limits;
 mod mounts;
 mod network;

@@ -14,7 +14,7 @@ use crate::request::{Network, User};
 use crate::units::{Bytes, Millicores};
 
 pub use parse::SpecError;
-pub use values::{GpuId, Gpus, MountSpec, PortSpec};
+pub use values::{GpuId, Gpus, MountSpec, PortSpec, Removal, Variant};
 
 /// The format that this program reads.
 pub const FORMAT: u32 = 1;
@@ -156,4 +156,17 @@ pub struct Build {
     /// The most layers that packages are spread over.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub layers: Option<usize>,
+    /// What size it is made in; [`Variant::Runtime`] where it is absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub variant: Option<Variant>,
+    /// Removals of [`Variant::Slim`] that are not wanted.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub keep: Vec<Removal>,
+    /// Lines for bash that are run inside, as root in [`WORKSPACE`], one after the other. What each
+    /// changes is a layer.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub run: Vec<String>,
+    /// Whether they have the machine's network; no where it is absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub network: Option<bool>,
 }

@@ -128,6 +128,13 @@ impl Spec {
             |dir| dir.starts_with('/') && !dir.split('/').any(|part| part == ".."),
             "an absolute path inside the container",
         )?;
+        let unfit = self.build.run.iter().find(|line| !is_line(line));
+        fits(
+            "build.run",
+            unfit.map(String::as_str),
+            is_line,
+            "each is a line for bash, such as \"pip install --no-deps ./ext\"",
+        )?;
         let variable = self.run.env.keys().find(|key| !is_variable(key));
         fits(
             "run.env",
@@ -187,6 +194,11 @@ fn is_minor(text: &str) -> bool {
         |part: &str| (1..=3).contains(&part.len()) && part.bytes().all(|b| b.is_ascii_digit());
     text.split_once('.')
         .is_some_and(|(major, minor)| major == "3" && digits(minor))
+}
+
+/// What can be handed to a shell, and says something.
+fn is_line(text: &str) -> bool {
+    !text.trim().is_empty() && !text.contains('\0')
 }
 
 fn is_variable(text: &str) -> bool {
@@ -398,6 +410,11 @@ OMP_NUM_THREADS = "2"
                 "name = \"a/b\"",
                 "`name` cannot be `a/b`",
                 Some("letters, digits, `.`, `_` and `-`, 63 at most"),
+            ),
+            (
+                "[build]\nrun = [\"true\", \" \"]",
+                "`build.run` cannot be ` `",
+                Some("each is a line for bash, such as \"pip install --no-deps ./ext\""),
             ),
             (
                 "[system]\nrelease = \"debian/sid\"",

@@ -44,6 +44,7 @@ impl Held<'_> {
         let options = RunOptions {
             program: program()?,
             state_dir: self.places.scratch.clone(),
+            keep: None,
             sample_every: SAMPLE_EVERY,
             grace: GRACE,
             strict: self.strict,

@@ -1,0 +1,208 @@
+//! The steps of a build: lines for a shell, each run over everything that lies below it.
+
+use std::collections::BTreeMap;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use sconce_image::changes::{Step, StepError};
+use sconce_image::plan::Plan;
+use sconce_run::{RunOptions, Watcher};
+use sconce_schema::event::{Exit, Unenforced};
+use sconce_schema::manifest::Layer;
+use sconce_schema::request::{Network, Root, RunRequest, User};
+use sconce_schema::spec::WORKSPACE;
+use sconce_schema::{Hint, ImageManifest, exit};
+
+use crate::commands::opened::Opened;
+use crate::commands::run::{chore, program};
+use crate::failure::{Failure, Result};
+use crate::output;
+use crate::style::Style;
+
+/// What every step sees, so that what it writes depends on nothing else. Variables that programs
+/// follow: <https://reproducible-builds.org/specs/source-date-epoch/>, and Python's
+/// "Environment variables". With the first, bytecode that a step makes is checked by content, and
+/// holds for files whose times are fixed afterwards; with the last, none is made by chance.
+const VARIABLES: [(&str, &str); 6] = [
+    ("SOURCE_DATE_EPOCH", "315532800"),
+    ("PYTHONHASHSEED", "0"),
+    ("LC_ALL", "C.UTF-8"),
+    ("TZ", "UTC"),
+    ("HOME", "/root"),
+    ("PYTHONDONTWRITEBYTECODE", "1"),
+];
+
+/// How long after a first Ctrl-C a second one kills.
+const GRACE: Duration = Duration::from_secs(10);
+
+/// A step that did not end well.
+#[derive(Debug, thiserror::Error)]
+#[error("the step `{line}` {}", how(.exit))]
+struct Failed {
+    line: String,
+    exit: Exit,
+    network: bool,
+}
+
+fn how(exit: &Exit) -> String {
+    match exit {
+        Exit::Code(code) => format!("ended with exit code {code}"),
+        Exit::Signal(signal) => format!("was ended by signal {signal}"),
+    }
+}
+
+impl Hint for Failed {
+    fn hint(&self) -> Option<String> {
+        let network = match self.network {
+            true => "",
+            false => " Steps have no network unless `network = true` stands beside `run`.",
+        };
+        Some(format!("nothing of it was kept.{network}"))
+    }
+
+    fn exit_code(&self) -> u8 {
+        exit::STEP
+    }
+}
+
+/// An environment on which steps are run, and the layers that they add to it.
+pub(super) struct Stack<'a> {
+    opened: &'a Opened,
+    /// Every tree so far, lowest first.
+    pub(super) environment: ImageManifest,
+    /// Whether steps that were never run are run now; else they are layers without a tree, and so
+    /// is everything above them.
+    run: bool,
+    known: bool,
+}
+
+impl<'a> Stack<'a> {
+    pub(super) fn new(opened: &'a Opened, environment: ImageManifest, run: bool) -> Self {
+        Self {
+            opened,
+            environment,
+            run,
+            known: true,
+        }
+    }
+
+    /// Lays a tree on top; `None` where it has not been made.
+    pub(super) fn push(&mut self, name: &str, tree: Option<PathBuf>, plan: &mut Plan) {
+        self.known &= tree.is_some();
+        self.environment
+            .layers
+            .extend(tree.clone().map(|path| Layer {
+                name: name.to_owned(),
+                path,
+            }));
+        plan.push(name, tree);
+    }
+
+    /// Runs the lines that were not run before.
+    pub(super) fn steps(&mut self, lines: &[String], network: bool, plan: &mut Plan) -> Result<()> {
+        for (number, line) in lines.iter().enumerate() {
+            let tree = match self.known {
+                true => self.step(line, network, (number + 1, lines.len()))?,
+                false => None,
+            };
+            self.push(&format!("run: {}", first_line(line)), tree, plan);
+        }
+        Ok(())
+    }
+
+    fn step(&self, line: &str, network: bool, place: (usize, usize)) -> Result<Option<PathBuf>> {
+        let mut words = vec!["run", line];
+        words.extend(network.then_some("network"));
+        words.extend(VARIABLES.iter().flat_map(|(name, value)| [*name, *value]));
+        let step = Step::new(&self.environment, &words);
+        let store = &self.opened.store;
+        let found = step.found(store);
+        if found.is_some() || !self.run {
+            return Ok(found);
+        }
+        self.opened.progress.finish();
+        let style = Style::for_stderr();
+        let place = style.dim(&format!("step {} of {}", place.0, place.1));
+        output::say(&format!("{place} {line}"));
+        // What the command prints is not the build's data, and nobody answers its questions.
+        let script = format!("exec </dev/null >&2; {line}");
+        let command = ["bash", "-eu", "-o", "pipefail", "-c", &script].map(str::to_owned);
+        let request = RunRequest {
+            workdir: PathBuf::from(WORKSPACE),
+            network: if network {
+                Network::Host
+            } else {
+                Network::None
+            },
+            ..self.request(command.to_vec())
+        };
+        let run = |upper: &Path| match self.contained(&request, upper)? {
+            Exit::Code(exit::OK) => Ok(()),
+            exit => Err(Failure::from(Failed {
+                line: line.to_owned(),
+                exit,
+                network,
+            })),
+        };
+        let tree = step.changes(&self.environment, store, &sconce_run::is_machinery, run);
+        Ok(Some(tree.map_err(|error| match error {
+            StepError::Step(failure) => failure,
+            StepError::Changes(error) => error.into(),
+        })?))
+    }
+
+    /// A command as root over the environment.
+    fn request(&self, command: Vec<String>) -> RunRequest {
+        let variables = VARIABLES.map(|(name, value)| (name.to_owned(), value.to_owned()));
+        let mut env: BTreeMap<String, String> = self.environment.env.clone();
+        env.extend(variables);
+        RunRequest {
+            env,
+            user: User::Root,
+            ..chore(
+                Root::Image(self.environment.clone()),
+                "build",
+                command,
+                Vec::new(),
+            )
+        }
+    }
+
+    /// Runs a request, and leaves what it changed in the empty folder `upper`.
+    fn contained(&self, request: &RunRequest, upper: &Path) -> Result<Exit> {
+        let host = sconce_host::HostFacts::read(&sconce_host::Roots::default());
+        let options = RunOptions {
+            program: program()?,
+            state_dir: self.opened.places.scratch.clone(),
+            keep: Some(upper.to_owned()),
+            sample_every: Duration::from_secs(3600),
+            grace: GRACE,
+            strict: false,
+            host: &host,
+            environment: &[],
+        };
+        Ok(sconce_run::run(request, &options, &mut Unwatched)?.exit)
+    }
+}
+
+/// A step is nobody's experiment: it is not recorded.
+struct Unwatched;
+
+impl Watcher for Unwatched {
+    fn unenforced(&mut self, what: &[Unenforced]) {
+        for one in what {
+            output::say(&format!("{}: {}", one.what, one.why));
+        }
+    }
+}
+
+/// The first line of a step, as a layer is named by it.
+fn first_line(text: &str) -> &str {
+    const MOST: usize = 60;
+    let line = text.trim().lines().next().unwrap_or_default();
+    let end = line
+        .char_indices()
+        .nth(MOST)
+        .map_or(line.len(), |(at, _)| at);
+    &line[..end]
+}

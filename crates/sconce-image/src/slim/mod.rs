@@ -1,0 +1,349 @@
+//! What an image can do without: the removals of `variant = "slim"`, each with a name by which it
+//! can be kept. Whether a file goes is a function of its path, but for two removals that look into
+//! the sources of the same package first ([`sources`]).
+
+mod sources;
+mod strip;
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs::{self, Metadata};
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::OnceLock;
+
+use sconce_schema::Lock;
+use sconce_schema::spec::Removal;
+
+use self::sources::Sources;
+pub(crate) use self::strip::{Stripped, stripped};
+
+/// Counts up whenever the same removals would leave other files.
+const FORMAT: u32 = 1;
+/// Smaller files are not looked at for symbols: there are many, and they hold little.
+const LEAST_STRIPPED: u64 = 64 << 10;
+
+/// What files of C, C++ and CUDA end with that only a compiler reads.
+const HEADERS: [&str; 8] = ["h", "hh", "hpp", "hxx", "cuh", "inl", "inc", "ipp"];
+/// Folders of /usr/share for people.
+const DOCS: [&str; 7] = [
+    "doc", "doc-base", "gtk-doc", "help", "info", "locale", "man",
+];
+
+/// The removals that an image is made with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Rules(BTreeSet<Removal>);
+
+impl Rules {
+    /// Every removal but those of `keep`, and those that what `lock` holds needs.
+    #[must_use]
+    pub fn new(keep: &[Removal], lock: &Lock) -> Self {
+        let needed = |removal: &Removal| match removal {
+            Removal::Headers | Removal::Static => compiles(lock),
+            Removal::Amd => lock.versions.cuda.is_none(),
+            _ => false,
+        };
+        let wanted = |removal: &Removal| !keep.contains(removal) && !needed(removal);
+        Self(Removal::ALL.into_iter().filter(wanted).collect())
+    }
+
+    /// The name of the choice, for a layer's key.
+    pub(crate) fn name(&self) -> String {
+        let names: Vec<&str> = self.0.iter().map(|removal| removal.name()).collect();
+        format!("slim {FORMAT} {}", names.join(" "))
+    }
+
+    /// Whether symbols go.
+    pub(crate) fn strips(&self) -> bool {
+        self.0.contains(&Removal::Symbols)
+    }
+}
+
+/// Whether an environment has something that compiles when a script runs.
+fn compiles(lock: &Lock) -> bool {
+    let compiler = |name: &str| {
+        ["gcc", "g++", "clang", "tcc"].iter().any(|compiler| {
+            name.strip_prefix(compiler).is_some_and(|rest| {
+                let version = rest.strip_prefix('-').unwrap_or(rest);
+                version.bytes().all(|byte| byte.is_ascii_digit())
+            })
+        })
+    };
+    // NVRTC and nvcc are given headers by these.
+    let wheel = |name: &str| {
+        ["cupy", "nvidia-cuda-nvcc", "ziglang"]
+            .iter()
+            .any(|prefix| name.starts_with(prefix))
+    };
+    lock.debs.iter().any(|deb| compiler(&deb.name))
+        || lock.wheels.iter().any(|one| wheel(&one.name))
+}
+
+/// Which removal a path falls under, whatever the package.
+fn removal(path: &Path, is_folder: bool) -> Option<Removal> {
+    let parts: Vec<&OsStr> = path.iter().collect();
+    let has = |name: &str| parts.iter().any(|part| *part == name);
+    let starts = |prefix: &[&str]| {
+        parts.len() > prefix.len() && prefix.iter().zip(&parts).all(|(name, part)| *part == *name)
+    };
+    let name = path.file_name()?;
+    let ending = path.extension().and_then(OsStr::to_str).unwrap_or_default();
+    let in_site = parts.iter().position(|part| *part == "site-packages");
+    if let Some(site) = in_site {
+        let below = &parts[site + 1..];
+        // A file may be called `test`.
+        let folders = if is_folder {
+            below
+        } else {
+            below.split_last()?.1
+        };
+        if folders
+            .iter()
+            .any(|part| *part == "tests" || *part == "test")
+        {
+            return Some(Removal::Tests);
+        }
+        let amd = ["triton", "backends", "amd", "lib"].map(OsStr::new);
+        if below.len() > amd.len() && below.starts_with(&amd) {
+            return Some(Removal::Amd);
+        }
+    }
+    let from_wheel = in_site.is_some() || starts(&["opt", "venv"]);
+    let docs = DOCS.iter().any(|folder| {
+        starts(&["usr", "share", folder]) || starts(&["opt", "venv", "share", folder])
+    });
+    if docs {
+        // Licences have to go with what they cover.
+        return (name != "copyright").then_some(Removal::Docs);
+    }
+    match ending {
+        _ if is_folder => {}
+        "a" => return Some(Removal::Static),
+        "pyi" if from_wheel => return Some(Removal::Stubs),
+        "pyc" if from_wheel && has("__pycache__") => return Some(Removal::Bytecode),
+        _ => {}
+    }
+    let header = (!is_folder && HEADERS.contains(&ending))
+        // The headers of C++'s library, and CUDA's of it, have no ending.
+        || (has("include") && !["py", "pyc", "json"].contains(&ending) && !is_library(name));
+    (header && (from_wheel || starts(&["usr", "include"]))).then_some(Removal::Headers)
+}
+
+/// `libx.so`, `libx.so.1`.
+fn is_library(name: &OsStr) -> bool {
+    let name = name.to_string_lossy();
+    name.ends_with(".so") || name.contains(".so.")
+}
+
+/// The removals as they are for one tree.
+pub(crate) struct Filter<'a> {
+    rules: &'a Rules,
+    /// The tree that has the package's sources.
+    sources: &'a Path,
+    /// Whether the tree is bytecode that the image is meant to have.
+    is_bytecode: bool,
+    seen: OnceLock<Sources>,
+}
+
+impl<'a> Filter<'a> {
+    pub(crate) fn new(rules: &'a Rules, sources: &'a Path, is_bytecode: bool) -> Self {
+        Self {
+            rules,
+            sources,
+            is_bytecode,
+            seen: OnceLock::new(),
+        }
+    }
+
+    /// The removal that takes a path of the tree away.
+    pub(crate) fn removal(&self, path: &Path, is_folder: bool) -> Option<Removal> {
+        let removal = removal(path, is_folder).filter(|removal| self.rules.0.contains(removal))?;
+        let seen = || self.seen.get_or_init(|| Sources::read(self.sources));
+        let stays = match removal {
+            Removal::Bytecode => self.is_bytecode,
+            Removal::Tests => seen().import_tests,
+            Removal::Stubs => seen().read_stubs,
+            _ => false,
+        };
+        (!stays).then_some(removal)
+    }
+}
+
+/// A file that is left out, or made smaller.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Taken {
+    /// By which removal.
+    pub removal: Removal,
+    /// Inside.
+    pub path: PathBuf,
+    /// By how many bytes the unpacked image is smaller; 0 where a file only compresses better.
+    pub bytes: u64,
+}
+
+/// Adds what the filter takes from the tree `root`.
+pub(crate) fn list(root: &Path, filter: &Filter<'_>, taken: &mut Vec<Taken>) -> io::Result<()> {
+    list_folder(root, Path::new(""), filter, taken)
+}
+
+fn list_folder(
+    root: &Path,
+    folder: &Path,
+    filter: &Filter<'_>,
+    taken: &mut Vec<Taken>,
+) -> io::Result<()> {
+    for entry in fs::read_dir(root.join(folder))? {
+        let entry = entry?;
+        let (meta, path) = (entry.metadata()?, folder.join(entry.file_name()));
+        if meta.is_dir() {
+            list_folder(root, &path, filter, taken)?;
+            continue;
+        }
+        let found = match filter.removal(&path, false) {
+            Some(removal) => Some((removal, if meta.is_file() { meta.len() } else { 0 })),
+            None if filter.rules.strips() => look(&entry.path(), &meta)
+                .map(|stripped| (Removal::Symbols, meta.len().saturating_sub(stripped.size()))),
+            None => None,
+        };
+        taken.extend(found.map(|(removal, bytes)| Taken {
+            removal,
+            path,
+            bytes,
+        }));
+    }
+    Ok(())
+}
+
+/// The file without its symbols, where it has any and is large enough to matter.
+pub(crate) fn look(path: &Path, meta: &Metadata) -> Option<Stripped> {
+    (meta.is_file() && meta.len() >= LEAST_STRIPPED)
+        .then(|| stripped(path))
+        .flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const SITE: &str = "opt/venv/lib/python3.13/site-packages";
+
+    #[test]
+    fn what_goes_is_decided_by_the_path() {
+        use Removal::{Amd, Bytecode, Docs, Headers, Static, Stubs, Tests};
+        let site = |path: &str| removal(&Path::new(SITE).join(path), false);
+        for (path, goes) in [
+            ("numpy/_core/tests/test_umath.py", Some(Tests)),
+            ("sympy/core/tests/data/x.h", Some(Tests)),
+            ("numpy/testing/__init__.py", None),
+            ("torch/testing/_internal/common_utils.py", None),
+            ("jinja2/tests.py", None),
+            ("some/data/test", None),
+            ("torch/include/ATen/ATen.h", Some(Headers)),
+            ("nvidia/cu13/include/cuda/std/atomic", Some(Headers)),
+            ("nvidia/cu13/include/__init__.py", None),
+            ("include/plugin.so.1", None),
+            ("torch/share/cmake/Torch/TorchConfig.cmake", None),
+            ("numpy/random/bit_generator.pxd", None),
+            ("numpy/_core/lib/libnpymath.a", Some(Static)),
+            ("torch/_C/__init__.pyi", Some(Stubs)),
+            ("six/__pycache__/x.cpython-312.pyc", Some(Bytecode)),
+            ("frozen/only.pyc", None),
+            ("triton/backends/amd/lib/ocml.bc", Some(Amd)),
+            ("triton/backends/amd/compiler.py", None),
+            ("torch/lib/libtorch_cpu.so", None),
+            ("six-1.16.0.dist-info/RECORD", None),
+        ] {
+            assert_eq!(site(path), goes, "{path}");
+        }
+        for (path, goes) in [
+            ("usr/share/doc/bash/README", Some(Docs)),
+            ("usr/share/doc/bash/copyright", None),
+            ("usr/share/man/man1/ls.1.gz", Some(Docs)),
+            ("usr/share/locale/de/LC_MESSAGES/bash.mo", Some(Docs)),
+            ("opt/venv/share/man/man1/ttx.1", Some(Docs)),
+            ("usr/share/zoneinfo/UTC", None),
+            ("usr/lib/locale/C.utf8/LC_CTYPE", None),
+            ("usr/include/python3.13/Python.h", Some(Headers)),
+            ("usr/lib/x86_64-linux-gnu/libpython3.13.a", Some(Static)),
+            ("usr/lib/python3.13/test/__init__.py", None),
+            ("usr/lib/python3.13/__pycache__/os.cpython-313.pyc", None),
+            ("usr/share/perl/5.40/pod/perl.h", None),
+            ("var/lib/dpkg/status.d/bash", None),
+        ] {
+            assert_eq!(removal(Path::new(path), false), goes, "{path}");
+        }
+        let folder = Path::new(SITE).join("numpy/tests");
+        assert_eq!(removal(&folder, true), Some(Tests));
+        assert_eq!(removal(&folder, false), None);
+    }
+
+    proptest! {
+        /// No removal takes a module, a program or what pip knows a package by.
+        #[test]
+        fn what_can_be_imported_outside_of_tests_stays(
+            parts in proptest::collection::vec("[a-z_]{1,8}", 0..5),
+            name in "[a-z_]{1,8}",
+            ending in prop_oneof![Just("py"), Just("so"), Just("cpython-313-x86_64-linux-gnu.so"), Just("json")],
+        ) {
+            prop_assume!(!parts.iter().any(|part| part == "test" || part == "tests"));
+            let path = Path::new(SITE).join(parts.join("/")).join(format!("{name}.{ending}"));
+            prop_assert_eq!(removal(&path, false), None);
+        }
+    }
+
+    #[test]
+    fn what_compiles_keeps_headers_and_each_removal_can_be_kept() {
+        let mut lock = Lock::parse(include_str!("../sbom/testdata/lock.toml")).unwrap();
+        lock.versions.cuda = Some("13.2".parse().unwrap());
+        lock.wheels.clear();
+        lock.debs.truncate(1);
+        lock.debs[0].name = "gcc-14-base".to_owned();
+        let has = |rules: &Rules, removal| rules.0.contains(&removal);
+        let rules = Rules::new(&[], &lock);
+        assert!(has(&rules, Removal::Headers) && has(&rules, Removal::Static));
+        for name in ["gcc", "g++-14", "clang", "tcc"] {
+            lock.debs[0].name = name.to_owned();
+            let rules = Rules::new(&[], &lock);
+            assert!(
+                !has(&rules, Removal::Headers) && !has(&rules, Removal::Static),
+                "{name}"
+            );
+        }
+        for kept in Removal::ALL {
+            let rules = Rules::new(&[kept], &lock);
+            assert!(!has(&rules, kept));
+            assert!(!rules.name().contains(kept.name()));
+        }
+        lock.versions.cuda = None;
+        assert!(!has(&Rules::new(&[], &lock), Removal::Amd));
+    }
+
+    #[test]
+    fn a_package_that_needs_its_tests_or_stubs_keeps_them() {
+        let rules = Rules(Removal::ALL.into());
+        let goes = |source: &str| {
+            let dir = tempfile::tempdir().unwrap();
+            let package = dir.path().join(SITE).join("p");
+            fs::create_dir_all(package.join("tests")).unwrap();
+            fs::write(package.join("__init__.py"), source).unwrap();
+            fs::write(package.join("tests/__init__.py"), "from p.tests import *").unwrap();
+            fs::write(package.join("__init__.pyi"), "x: int").unwrap();
+            let mut taken = Vec::new();
+            list(
+                dir.path(),
+                &Filter::new(&rules, dir.path(), false),
+                &mut taken,
+            )
+            .unwrap();
+            let mut removals: Vec<_> = taken.into_iter().map(|taken| taken.removal).collect();
+            removals.sort();
+            removals
+        };
+        assert_eq!(goes(""), [Removal::Stubs, Removal::Tests]);
+        assert_eq!(goes("from .tests import run"), [Removal::Stubs]);
+        assert_eq!(
+            goes("lazy.attach_stub(__name__, __file__)"),
+            [Removal::Tests]
+        );
+    }
+}
