@@ -1,6 +1,8 @@
 //! The targets.
 
-use crate::{deb, debian, fetch, host, image, osv, python, record, schema, settings, solve, wheel};
+use crate::{
+    deb, debian, fetch, host, image, layer, osv, python, record, schema, settings, solve, wheel,
+};
 
 /// One parser or one stage that takes outside bytes.
 pub(crate) struct Target {
@@ -17,7 +19,7 @@ const fn target(name: &'static str, run: fn(&[u8]), seeds: fn() -> Vec<Vec<u8>>)
 }
 
 /// All of them, what every user's machine meets first.
-pub(crate) const TARGETS: [Target; 28] = [
+pub(crate) const TARGETS: [Target; 30] = [
     target("spec", schema::spec, schema::spec_seeds),
     target("units", schema::units, schema::unit_seeds),
     target("lock", schema::lock, schema::lock_seeds),
@@ -30,6 +32,8 @@ pub(crate) const TARGETS: [Target; 28] = [
     target("wheel-entries", wheel::entries, wheel::entry_seeds),
     target("deb", deb::raw, deb::raw_seeds),
     target("deb-entries", deb::entries, deb::entry_seeds),
+    target("layer", layer::raw, layer::raw_seeds),
+    target("layer-entries", layer::entries, layer::entry_seeds),
     target("deb-version", debian::version, debian::version_seeds),
     target("deb-relation", debian::relation, debian::relation_seeds),
     target("deb-index", debian::index, debian::index_seeds),
