@@ -8,6 +8,7 @@
 //! `--seeds=FOLDER` writes the target's seeds there before libFuzzer reads its corpus.
 #![no_main]
 
+mod adopt;
 mod bytes;
 mod deb;
 mod debian;
@@ -18,9 +19,11 @@ mod layer;
 mod osv;
 mod python;
 mod record;
+mod registry;
 mod schema;
 mod scratch;
 mod settings;
+mod sign;
 mod solve;
 mod targets;
 mod wheel;

@@ -44,6 +44,8 @@ pub(crate) struct Global {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
+    /// Write a sconce.toml, from nothing or from what is there.
+    Init(crate::commands::init::InitArgs),
     /// Resolve a spec to exact bytes and write sconce.lock.
     Lock(LockArgs),
     /// What newer exists than the lock holds, and which of it are security updates.
@@ -56,6 +58,20 @@ pub(crate) enum Verb {
     Shell(ShellArgs),
     /// Build the environment's image, without a daemon.
     Build(crate::commands::build::BuildArgs),
+    /// Push a local image to a registry, with what belongs to it.
+    Push(crate::commands::push::PushArgs),
+    /// Fetch an image from a registry.
+    Pull(crate::commands::pull::PullArgs),
+    /// Check that an image in a registry is signed by a key.
+    Verify(crate::commands::verify::VerifyArgs),
+    /// Make a pair of keys to sign images with, as cosign makes them.
+    Keygen(crate::commands::keygen::KeygenArgs),
+    /// List the images that were built or fetched.
+    Images(crate::commands::images::ImagesArgs),
+    /// Print an image's list of packages, as SPDX or CycloneDX.
+    Sbom(crate::commands::sbom::SbomArgs),
+    /// Compare the packages of two images or locks.
+    Diff(crate::commands::diff::DiffArgs),
     /// List the runs on record.
     Runs(RunsArgs),
     /// Show what a run was and what it used.

@@ -83,6 +83,25 @@ pub(crate) enum CliError {
     },
     #[error("there is no lock at {}", path.display())]
     NoLock { path: std::path::PathBuf },
+    #[error("{}", path.display())]
+    Logins {
+        path: std::path::PathBuf,
+        source: sconce_image::registry::LoginsError,
+    },
+    #[error("{name} is `{value}`, not {fits}")]
+    Variable {
+        name: &'static str,
+        value: String,
+        fits: &'static str,
+    },
+    #[error("the tag `latest` says nothing about what is inside")]
+    Latest,
+    #[error("the key needs its password, and there is no terminal to ask on")]
+    NoPassword { variable: &'static str },
+    #[error("nothing here knows the packages of {image}")]
+    NoPackages { image: String },
+    #[error("{} is a list of packages already", path.display())]
+    IsList { path: std::path::PathBuf },
     #[error("neither HOME nor {variable} is set")]
     NoHome { variable: &'static str },
     #[error("no command was given and the spec has none")]
@@ -114,6 +133,13 @@ impl Hint for CliError {
             Self::Spec { source, .. } => return source.hint(),
             Self::Lock { source, .. } => return source.hint(),
             Self::NoLock { .. } => "`sconce lock` makes one".to_owned(),
+            Self::Latest => "leave the tag out for one that does, or add --latest".to_owned(),
+            Self::Logins { source, .. } => return source.hint(),
+            Self::NoPassword { variable } => format!("set {variable}"),
+            Self::NoPackages { .. } => {
+                "an image that Sconce built here is known by its lock".to_owned()
+            }
+            Self::IsList { .. } => "name an image, a lock or a spec".to_owned(),
             Self::NoHome { .. } => "or name a folder with --store".to_owned(),
             Self::NoCommand => "add `command = [\"python\", \"train.py\"]` to [run], or say \
                  `sconce run -- python train.py`"
@@ -133,7 +159,7 @@ impl Hint for CliError {
             Self::File { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
                 "free some space, and say it again".to_owned()
             }
-            Self::File { .. } | Self::Config { .. } => return None,
+            Self::File { .. } | Self::Config { .. } | Self::Variable { .. } => return None,
         })
     }
 
@@ -143,7 +169,10 @@ impl Hint for CliError {
             | Self::NoImageCommand
             | Self::ImageSource { .. }
             | Self::HostPort { .. }
-            | Self::NoVariable { .. } => sconce_schema::exit::USAGE,
+            | Self::NoVariable { .. }
+            | Self::Latest
+            | Self::Variable { .. }
+            | Self::NoPassword { .. } => sconce_schema::exit::USAGE,
             Self::Offline { .. } => sconce_schema::exit::FETCH,
             Self::File {
                 action: "write" | "create",

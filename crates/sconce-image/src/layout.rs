@@ -2,19 +2,24 @@
 //! specification, "Image Layout").
 
 use std::fs;
-use std::io;
+use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use sconce_schema::{Hint, exit};
+use sconce_schema::{Hint, Progress, exit};
 use sconce_store::Store;
+use sconce_store::direct::{Reader, Writer};
 
+use crate::layer::{end, fill, put_file};
 use crate::local::{Image, LocalError};
 use crate::oci::{self, Descriptor, Digest, Index, Platform, media};
 
 /// The annotation by which a layout's index names an image.
 const REF_NAME: &str = "org.opencontainers.image.ref.name";
 
-/// Why a layout could not be written.
+/// What the file `oci-layout` says.
+const VERSION: &[u8] = br#"{"imageLayoutVersion":"1.0.0"}"#;
+
+/// Why an image could not be written out.
 #[derive(Debug, thiserror::Error)]
 pub enum LayoutError {
     /// The image is not complete in the store.
@@ -29,6 +34,12 @@ pub enum LayoutError {
         path: PathBuf,
         /// What the system said.
         source: io::Error,
+    },
+    /// The configuration and the manifest name different numbers of layers.
+    #[error("the image {digest} contradicts itself about its layers")]
+    Layers {
+        /// Its digest.
+        digest: Digest,
     },
     /// There is something else at the place.
     #[error("{} is there and is no image layout", path.display())]
@@ -45,7 +56,7 @@ impl Hint for LayoutError {
             Self::File { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
                 Some("the disk is full; make room, or write elsewhere".to_owned())
             }
-            Self::File { .. } => None,
+            Self::File { .. } | Self::Layers { .. } => None,
             Self::Occupied { .. } => Some("give a new folder, or that of a layout".to_owned()),
         }
     }
@@ -54,7 +65,7 @@ impl Hint for LayoutError {
         match self {
             Self::Image(error) => error.exit_code(),
             Self::File { .. } => exit::STORE,
-            Self::Occupied { .. } => exit::BAD_INPUT,
+            Self::Occupied { .. } | Self::Layers { .. } => exit::BAD_INPUT,
         }
     }
 }
@@ -105,10 +116,7 @@ pub fn write_folder(
     for bytes in [&image.config_bytes, &image.manifest_bytes] {
         write_whole(&blobs.join(Digest::of(bytes).hex()), bytes)?;
     }
-    write_whole(
-        &folder.join("oci-layout"),
-        br#"{"imageLayoutVersion":"1.0.0"}"#,
-    )?;
+    write_whole(&folder.join("oci-layout"), VERSION)?;
     let entry = entry(image, name)?;
     index.manifests.retain(|other| {
         let named = |d: &Descriptor| d.annotations.as_ref()?.get(REF_NAME).cloned();
@@ -116,6 +124,71 @@ pub fn write_folder(
     });
     index.manifests.push(entry);
     write_whole(&index_file, &oci::write(&index))
+}
+
+/// Writes `image` as a layout in one tar archive, whole or not at all. `manifest.json` beside the
+/// index lets `docker load` before 25 read it too, if its layers are not of zstd.
+///
+/// # Errors
+/// [`LayoutError`].
+pub fn write_tar(
+    image: &Image,
+    names: &[String],
+    store: &Store,
+    path: &Path,
+    progress: &dyn Progress,
+) -> Result<(), LayoutError> {
+    let blobs = image.blobs(store)?;
+    let name = |digest: &Digest| format!("blobs/sha256/{}", digest.hex());
+    let documents = [&image.config_bytes, &image.manifest_bytes];
+    let docker = crate::docker::manifest(
+        &name(&image.manifest.config.digest),
+        names,
+        blobs.iter().map(|(layer, _)| name(&layer.digest)).collect(),
+    );
+    let index = oci::write(&Index::new(vec![entry(
+        image,
+        names.first().map(String::as_str),
+    )?]));
+    progress.stage(
+        "export",
+        Some(blobs.iter().map(|(layer, _)| layer.size).sum()),
+    );
+    whole(path, |fresh| {
+        let mut out = Writer::new();
+        out.begin(fresh.to_owned(), None);
+        let wrong = |source| file("write", path)(source);
+        let put = |name: &str, bytes: &[u8], out: &mut Writer| {
+            put_file(name, bytes.len() as u64, out).map_err(wrong)?;
+            out.write_all(bytes).map_err(wrong)?;
+            fill(bytes.len() as u64, out).map_err(wrong)
+        };
+        put("oci-layout", VERSION, &mut out)?;
+        put("index.json", &index, &mut out)?;
+        put("manifest.json", &docker, &mut out)?;
+        for bytes in documents {
+            put(&name(&Digest::of(bytes)), bytes, &mut out)?;
+        }
+        let mut reader = Reader::new();
+        let mut written = Vec::new();
+        for (layer, blob) in &blobs {
+            if written.contains(&layer.digest) {
+                continue;
+            }
+            written.push(layer.digest);
+            let name = name(&layer.digest);
+            put_file(&name, layer.size, &mut out).map_err(wrong)?;
+            let sent = reader.read(blob, layer.size, |bytes| {
+                progress.advance(&name, bytes.len() as u64);
+                out.write_all(bytes)
+            });
+            sent.map_err(file("read", blob))?.map_err(wrong)?;
+            fill(layer.size, &mut out).map_err(wrong)?;
+            progress.done(&name);
+        }
+        end(&mut out).map_err(wrong)?;
+        out.end().map_err(wrong).map(drop)
+    })
 }
 
 /// Puts the file `source` of the store at `target`.
@@ -126,37 +199,37 @@ fn place(source: &Path, target: &Path) -> Result<(), LayoutError> {
     if fs::hard_link(source, target).is_ok() {
         return Ok(());
     }
-    let fresh = fresh(target);
-    fs::copy(source, &fresh)
-        .and_then(|_| fs::rename(&fresh, target))
-        .map_err(|source| {
-            let _ = fs::remove_file(&fresh);
-            LayoutError::File {
-                action: "write",
-                path: target.to_owned(),
-                source,
-            }
-        })
-}
-
-fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), LayoutError> {
-    let fresh = fresh(path);
-    let written = fs::write(&fresh, bytes).and_then(|()| fs::rename(&fresh, path));
-    written.map_err(|source| {
-        let _ = fs::remove_file(&fresh);
-        LayoutError::File {
-            action: "write",
-            path: path.to_owned(),
-            source,
-        }
+    whole(target, |fresh| {
+        fs::copy(source, fresh)
+            .map(drop)
+            .map_err(file("write", target))
     })
 }
 
-fn fresh(path: &Path) -> PathBuf {
-    path.with_extension(format!("tmp-{}", std::process::id()))
+fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), LayoutError> {
+    whole(path, |fresh| {
+        fs::write(fresh, bytes).map_err(file("write", path))
+    })
 }
 
-fn file(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> LayoutError {
+/// Makes the file `path` by way of another that `write` makes and that is gone if it fails.
+pub(crate) fn whole(
+    path: &Path,
+    write: impl FnOnce(&Path) -> Result<(), LayoutError>,
+) -> Result<(), LayoutError> {
+    let mut name = path.file_name().unwrap_or_default().to_owned();
+    name.push(format!(".{}", std::process::id()));
+    let fresh = path.with_file_name(name);
+    // One of a process that was killed and had the same number.
+    let _ = fs::remove_file(&fresh);
+    let done = write(&fresh).and_then(|()| fs::rename(&fresh, path).map_err(file("write", path)));
+    if done.is_err() {
+        let _ = fs::remove_file(&fresh);
+    }
+    done
+}
+
+pub(crate) fn file(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> LayoutError {
     move |source| LayoutError::File {
         action,
         path: path.to_owned(),

@@ -1,9 +1,12 @@
 //! Lock and store to an assembled environment: which trees lie over each other, and its variables.
 #![forbid(unsafe_code)]
 
+pub mod about;
 mod assemble;
 pub mod build;
 pub mod bytecode;
+pub mod diff;
+pub mod docker;
 mod environment;
 pub mod execution;
 pub mod layer;
@@ -13,6 +16,12 @@ pub mod oci;
 pub mod open;
 pub mod plan;
 pub mod project;
+pub mod provenance;
+pub mod publish;
+pub mod registry;
+pub mod sbom;
+pub mod sign;
+pub mod squashfs;
 pub mod system;
 pub mod unpack;
 

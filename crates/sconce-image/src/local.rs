@@ -1,7 +1,7 @@
 //! The images that this store knows: documents by digest, and names that point to them.
 //!
-//! An image is an item of the store: its manifest, its configuration and the list of packages by
-//! layer. Its layers are blobs that it shares with others. A name is a file in the store's `images`
+//! An image is an item of the store: its manifest, its configuration and the list of what is in
+//! each layer. Its layers are blobs that it shares with others. A name is a file in the store's `images`
 //! folder that holds one digest; it is replaced whole.
 
 use std::fs;
@@ -14,6 +14,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::oci::{self, Descriptor, Digest, DocumentError, Manifest};
 
+/// The label that names the digest of the lock an image was made from.
+pub(crate) const LOCK_LABEL: &str = "dev.sconce.lock";
 /// Kind of images in the store.
 const KIND: &str = "image";
 
@@ -87,14 +89,17 @@ impl Hint for LocalError {
     }
 }
 
-/// The packages of one layer.
+/// What is known of one layer beside its descriptor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Packages {
+pub struct Contents {
     /// The layer's name in the plan.
     pub layer: String,
     /// Names and versions.
     pub packages: Vec<(String, String)>,
+    /// Size of its archive, not compressed, in bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unpacked_bytes: Option<u64>,
 }
 
 /// An image whose documents are in the store.
@@ -109,7 +114,7 @@ pub struct Image {
     /// The configuration's bytes.
     pub config_bytes: Vec<u8>,
     /// What lies in each layer, where it is known: as the manifest's layers.
-    pub packages: Vec<Packages>,
+    pub contents: Vec<Contents>,
 }
 
 impl Image {
@@ -121,14 +126,14 @@ impl Image {
         store: &Store,
         manifest_bytes: Vec<u8>,
         config_bytes: Vec<u8>,
-        packages: Vec<Packages>,
+        contents: Vec<Contents>,
     ) -> Result<Self, LocalError> {
         let digest = Digest::of(&manifest_bytes);
-        let list = oci::write(&packages);
+        let list = oci::write(&contents);
         let files = [
             ("manifest.json", &manifest_bytes),
             ("config.json", &config_bytes),
-            ("packages.json", &list),
+            ("contents.json", &list),
         ];
         let kept = store.build_tree(KIND, &digest.hex(), |folder| {
             files.into_iter().try_for_each(|(name, bytes)| {
@@ -140,7 +145,7 @@ impl Image {
             BuildError::Store(error) => LocalError::Store(error),
             BuildError::Build(error) => error,
         })?;
-        Self::of(digest, manifest_bytes, config_bytes, packages).map_err(|source| {
+        Self::of(digest, manifest_bytes, config_bytes, contents).map_err(|source| {
             LocalError::Document {
                 path: PathBuf::from(digest.to_string()),
                 source,
@@ -152,14 +157,14 @@ impl Image {
         digest: Digest,
         manifest_bytes: Vec<u8>,
         config_bytes: Vec<u8>,
-        packages: Vec<Packages>,
+        contents: Vec<Contents>,
     ) -> Result<Self, DocumentError> {
         Ok(Self {
             digest,
             manifest: Manifest::parse(&manifest_bytes)?,
             manifest_bytes,
             config_bytes,
-            packages,
+            contents,
         })
     }
 
@@ -181,9 +186,9 @@ impl Image {
             path: folder.clone(),
             source,
         };
-        let packages = oci::parse(&read("packages.json")?).map_err(document)?;
+        let contents = oci::parse(&read("contents.json")?).map_err(document)?;
         let (manifest, config) = (read("manifest.json")?, read("config.json")?);
-        Self::of(digest, manifest, config, packages).map_err(document)
+        Self::of(digest, manifest, config, contents).map_err(document)
     }
 
     /// The image that `name` points to, or that it is the digest of.
@@ -240,6 +245,20 @@ impl Image {
         })
     }
 
+    /// The lock that it was made from, where the store has it: its label names the lock's digest.
+    ///
+    /// # Errors
+    /// [`LocalError::Document`].
+    pub fn lock(&self, store: &Store) -> Result<Option<Lock>, LocalError> {
+        let config = self.config()?;
+        let labels = config.config.and_then(|config| config.labels);
+        let digest = labels.and_then(|labels| labels.get(LOCK_LABEL)?.parse::<Digest>().ok());
+        let text = digest
+            .and_then(|digest| store.blob(&digest.0))
+            .and_then(|path| fs::read_to_string(path).ok());
+        Ok(text.and_then(|text| Lock::parse(&text).ok()))
+    }
+
     /// The file of each layer, lowest first.
     ///
     /// # Errors
@@ -291,10 +310,15 @@ pub fn names(store: &Store) -> Result<Vec<(String, Digest)>, LocalError> {
     Ok(found)
 }
 
-/// The digest of a lock's text: what the same lock is told by.
-#[must_use]
-pub fn lock_digest(lock: &Lock) -> Digest {
-    Digest::of(lock.to_text().as_bytes())
+/// Keeps a lock where [`Image::lock`] finds it, and gives its digest.
+///
+/// # Errors
+/// [`StoreError`].
+pub(crate) fn keep_lock(lock: &Lock, store: &Store) -> Result<Digest, StoreError> {
+    let text = lock.to_text();
+    let digest = Digest::of(text.as_bytes());
+    store.put_blob(text.as_bytes(), &digest.0)?;
+    Ok(digest)
 }
 
 /// The file of a name. The grammar is that of references without a registry (distribution's
@@ -327,7 +351,18 @@ pub fn is_name(text: &str) -> bool {
         && tag
             .bytes()
             .all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
-    tag_good && path.len() <= 100 && path.split('/').all(part)
+    // A registry before it may have a port.
+    let port = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let (first, rest) = match path.split_once('/') {
+        Some((first, rest)) => (first, Some(rest)),
+        None => (path, None),
+    };
+    let first_good = match first.split_once(':') {
+        Some((name, number)) => rest.is_some() && part(name) && port(number),
+        None => part(first),
+    };
+    let rest_good = rest.is_none_or(|rest| rest.split('/').all(part));
+    tag_good && path.len() <= 100 && first_good && rest_good
 }
 
 fn file(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> LocalError {
@@ -386,6 +421,12 @@ mod tests {
             let file = name_file(&store, name);
             assert!(matches!(file, Err(LocalError::Name { .. })), "{name}");
         }
-        assert!(name_file(&store, "a/b-c_d.e:2.15.0-cuda13.2").is_ok());
+        for name in [
+            "a/b-c_d.e:2.15.0-cuda13.2",
+            "localhost:5000/team/a:1",
+            "a:1",
+        ] {
+            assert!(name_file(&store, name).is_ok(), "{name}");
+        }
     }
 }

@@ -1,7 +1,7 @@
 //! `sconce build`.
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use clap::Args;
@@ -10,17 +10,21 @@ use sconce_image::layer::{Compression, Layer};
 use sconce_image::local::{self, Image};
 use sconce_image::oci::Digest;
 use sconce_image::plan::{Plan, PlanOptions, Planned, USUAL_LAYERS};
-use sconce_image::{bytecode, layout};
+use sconce_image::squashfs::Written;
+use sconce_image::{about, bytecode, docker, layout};
 use sconce_run::Watcher;
 use sconce_schema::tag::tag;
 use sconce_schema::{Bytes, ImageManifest, Lock, Progress as _, exit};
 
 use super::opened::Opened;
+use super::push::{self, Push};
 use crate::args::{Global, Sources};
 use crate::background::{self, Background};
-use crate::failure::{Failure, Result};
+use crate::failure::{CliError, Failure, Result};
 use crate::output;
+use crate::places::Places;
 use crate::project::Project;
+use crate::registries::{check_local, target};
 use crate::style::Style;
 
 #[derive(Debug, Args)]
@@ -34,10 +38,25 @@ pub(crate) struct BuildArgs {
     /// Name of the image, NAME:TAG [default: the spec's name, and a tag that says what is inside].
     #[arg(long, short, value_name = "NAME:TAG")]
     tag: Vec<String>,
-    /// Also write an OCI image layout into this folder.
-    #[arg(long, value_name = "FOLDER")]
+    /// Also write an OCI image layout: a folder, or one file where the name ends with `.tar`.
+    #[arg(long, value_name = "PATH")]
     oci: Option<PathBuf>,
-    /// How layers are compressed: zstd, gzip or none.
+    /// Also write the archive that `docker load` takes.
+    #[arg(long, value_name = "FILE")]
+    docker_archive: Option<PathBuf>,
+    /// Also push it: HOST/PATH[:TAG] [default tag: one that says what is inside].
+    #[arg(long, value_name = "REF")]
+    push: Option<String>,
+    /// Allow the tag `latest`.
+    #[arg(long)]
+    latest: bool,
+    /// Sign what is pushed with this private key.
+    #[arg(long, value_name = "KEY", requires = "push")]
+    sign: Option<PathBuf>,
+    /// Write one squashfs file for apptainer, enroot and pyxis, instead of an image.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["plan", "tag", "oci", "docker_archive", "push"])]
+    squashfs: Option<PathBuf>,
+    /// How layers and squashfs files are compressed: zstd, gzip or none.
     #[arg(long, value_name = "HOW", default_value = "zstd")]
     compression: Compression,
     /// Print the result as JSON.
@@ -48,42 +67,71 @@ pub(crate) struct BuildArgs {
 }
 
 pub(crate) fn build(args: &BuildArgs, global: &Global) -> Result<u8> {
+    // Before anything is built, whether it can be named and pushed so at all.
+    check_local(&args.tag, args.latest)?;
+    let places = Places::find(global)?;
+    let to = |tag: &str| {
+        let to = args.push.as_ref();
+        to.map(|to| target(to, tag, args.latest, &places))
+            .transpose()
+    };
+    to("0")?;
     let opened = Opened::with(Project::open(&args.spec)?, global)?;
     let workshop = opened.workshop(&args.sources, global);
     let lock = workshop.locked()?;
+    let to = to(&tag(&lock))?;
     let spec = &opened.project.spec;
     let options = PlanOptions {
         most_layers: spec.build.layers.unwrap_or(USUAL_LAYERS),
         bytecode: spec.build.bytecode.unwrap_or(true),
     };
     let mut plan = Plan::of(&lock, options);
+    if args.plan {
+        return show_plan(&plan, &lock, args, &opened);
+    }
     let environment = workshop.assembled(&lock, &mut Background::default())?;
+    let facts = about::facts(&lock, &environment);
+    let name = &opened.project.name;
+    plan.push(
+        "lock and SBOM",
+        about::tree(name, &lock, &facts, &opened.store)?,
+    );
     if !spec.build.files.is_empty() {
         let files = &spec.build.files;
         let tree = sconce_image::project::tree(&opened.project.folder, files, &opened.store)?;
         plan.push("project files", tree);
     }
     let before = present(&plan, &lock, &environment, args.compression, &opened.store);
-    let shared = Shared::read(&opened)?;
-    if args.plan {
-        opened.progress.finish();
-        return print_plan(&plan, &before, &shared, args.json);
-    }
     if options.bytecode {
         compile(&opened, &lock, &environment)?;
+    }
+    let options = ImageOptions {
+        name: opened.project.name.clone(),
+        compression: args.compression,
+        env: spec.run.env.clone(),
+        command: spec.run.command.clone(),
+        workdir: spec.run.workdir.clone(),
+        created: created()?,
+    };
+    if let Some(file) = &args.squashfs {
+        let (store, progress) = (&opened.store, &opened.progress);
+        let written = sconce_image::build::squashfs(
+            &plan,
+            &lock,
+            &environment,
+            &options,
+            file,
+            store,
+            progress,
+        )?;
+        opened.progress.finish();
+        return say_squashfs(&written, file, args.json, global);
     }
     let image = sconce_image::build::build(
         &plan,
         &lock,
         &environment,
-        &ImageOptions {
-            name: opened.project.name.clone(),
-            compression: args.compression,
-            env: spec.run.env.clone(),
-            command: spec.run.command.clone(),
-            workdir: spec.run.workdir.clone(),
-            created: 0,
-        },
+        &options,
         &opened.store,
         &opened.progress,
     )?;
@@ -94,22 +142,70 @@ pub(crate) fn build(args: &BuildArgs, global: &Global) -> Result<u8> {
     for name in &names {
         image.call(&opened.store, name)?;
     }
-    if let Some(folder) = &args.oci {
-        layout::write_folder(
-            &image,
-            names.first().map(String::as_str),
-            &opened.store,
-            folder,
-        )?;
-    }
+    export(&image, &names, args, &opened)?;
+    let pushed = match &to {
+        Some(to) => {
+            let push = Push {
+                to,
+                key: args.sign.as_deref(),
+                places: &opened.places,
+                store: &opened.store,
+                global,
+            };
+            Some(push.run(&image, &opened.progress)?)
+        }
+        None => None,
+    };
     opened.progress.finish();
     let made = before.iter().filter(|layer| layer.is_none()).count();
     if args.json {
-        output::data(&as_json(&image, &names, made).to_string())?;
+        let mut said = as_json(&image, &names, made);
+        if let (Some(to), Some(pushed)) = (&to, &pushed) {
+            said["pushed"] = push::as_json(to, pushed);
+        }
+        output::data(&said.to_string())?;
     } else if !global.quiet {
-        output::say(&summary(&image, &names, made, &Style::for_stderr()));
+        let style = Style::for_stderr();
+        output::say(&summary(&image, &names, made, &style));
+        if let (Some(to), Some(pushed)) = (&to, &pushed) {
+            output::say(&push::summary(to, pushed, &style));
+        }
     }
     Ok(exit::OK)
+}
+
+/// The time that the image says it was made at (reproducible-builds.org, `SOURCE_DATE_EPOCH`).
+fn created() -> Result<i64> {
+    let name = "SOURCE_DATE_EPOCH";
+    match std::env::var(name) {
+        Err(_) => Ok(0),
+        Ok(text) => text.parse().map_err(|_| {
+            CliError::Variable {
+                name,
+                value: text.clone(),
+                fits: "seconds since 1970",
+            }
+            .into()
+        }),
+    }
+}
+
+/// Writes what was asked for beside the store.
+fn export(image: &Image, names: &[String], args: &BuildArgs, opened: &Opened) -> Result<()> {
+    let (store, progress) = (&opened.store, &opened.progress);
+    match &args.oci {
+        Some(file) if file.extension().is_some_and(|e| e == "tar") => {
+            layout::write_tar(image, names, store, file, progress)?;
+        }
+        Some(folder) => {
+            layout::write_folder(image, names.first().map(String::as_str), store, folder)?;
+        }
+        None => {}
+    }
+    if let Some(file) = &args.docker_archive {
+        docker::write_archive(image, names, store, file, progress)?;
+    }
+    Ok(())
 }
 
 /// Which local images have a layer.
@@ -179,6 +275,17 @@ fn compile(opened: &Opened, lock: &Lock, environment: &ImageManifest) -> Result<
     }
 }
 
+/// Prints the plan, with what is known of layers that are there. Fetches and makes nothing.
+fn show_plan(plan: &Plan, lock: &Lock, args: &BuildArgs, opened: &Opened) -> Result<u8> {
+    let shared = Shared::read(opened)?;
+    let layers = match sconce_image::ready(lock, &opened.store) {
+        Ok(environment) => present(plan, lock, &environment, args.compression, &opened.store),
+        Err(_) => vec![None; plan.layers.len()],
+    };
+    opened.progress.finish();
+    print_plan(plan, &layers, &shared, args.json)
+}
+
 fn print_plan(plan: &Plan, layers: &[Option<Layer>], shared: &Shared, json: bool) -> Result<u8> {
     let rows = plan.layers.iter().zip(layers);
     if json {
@@ -242,6 +349,27 @@ fn contents(planned: &Planned) -> String {
         n if n <= FEW => names.join(", "),
         n => format!("{}, … ({n} packages)", names[..FEW - 1].join(", ")),
     }
+}
+
+fn say_squashfs(written: &Written, file: &Path, json: bool, global: &Global) -> Result<u8> {
+    if json {
+        let value = serde_json::json!({
+            "squashfs": file,
+            "size_bytes": written.size_bytes,
+            "content_bytes": written.content_bytes,
+            "inodes": written.inodes,
+        });
+        output::data(&value.to_string())?;
+    } else if !global.quiet {
+        output::say(&format!(
+            "{}\n{}; {} in {} files, folders and links",
+            file.display(),
+            Bytes(written.size_bytes),
+            Bytes(written.content_bytes),
+            written.inodes
+        ));
+    }
+    Ok(exit::OK)
 }
 
 fn as_json(image: &Image, names: &[String], made: usize) -> serde_json::Value {

@@ -55,13 +55,17 @@ pub enum ArchiveError {
 }
 
 /// What lies at a path.
-struct Entry {
-    source: PathBuf,
-    meta: Metadata,
+pub(crate) struct Entry {
+    /// The file of the store.
+    pub(crate) source: PathBuf,
+    /// What the system says of it.
+    pub(crate) meta: Metadata,
+    /// Which of the trees it is from, as they were given.
+    pub(crate) tree: usize,
 }
 
 /// All entries of an archive, by their paths: a folder stands before what is in it.
-pub(crate) struct Entries(BTreeMap<PathBuf, Entry>);
+pub(crate) struct Entries(pub(crate) BTreeMap<PathBuf, Entry>);
 
 impl Entries {
     /// The union of `trees`; where two have the same path, the later one's entry counts. Folders
@@ -71,8 +75,8 @@ impl Entries {
     /// [`ArchiveError::Read`].
     pub(crate) fn of(trees: &[Tree<'_>]) -> Result<Self, ArchiveError> {
         let mut entries = BTreeMap::new();
-        for tree in trees {
-            collect(tree, Path::new(""), &mut entries)?;
+        for (number, tree) in trees.iter().enumerate() {
+            collect((number, tree), Path::new(""), &mut entries)?;
         }
         Ok(Self(entries))
     }
@@ -105,14 +109,13 @@ impl Entries {
                 told(entry.meta.len());
             }
         }
-        // Two empty blocks end an archive.
-        Ok(out.write_all(&[0; 2 * BLOCK])?)
+        Ok(end(out)?)
     }
 }
 
 /// Adds the entries of a folder of `tree`; whether there were any.
 fn collect(
-    tree: &Tree<'_>,
+    (number, tree): (usize, &Tree<'_>),
     folder: &Path,
     entries: &mut BTreeMap<PathBuf, Entry>,
 ) -> Result<bool, ArchiveError> {
@@ -123,16 +126,21 @@ fn collect(
         let path = folder.join(found.file_name());
         let source = found.path();
         let meta = found.metadata().map_err(read("look at", &source))?;
-        let inside = meta.is_dir() && collect(tree, &path, entries)?;
+        let inside = meta.is_dir() && collect((number, tree), &path, entries)?;
         if inside || (tree.part.1)(&path) {
             any = true;
-            entries.insert(path, Entry { source, meta });
+            let entry = Entry {
+                source,
+                meta,
+                tree: number,
+            };
+            entries.insert(path, entry);
         }
     }
     Ok(any)
 }
 
-fn read(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ArchiveError {
+pub(crate) fn read(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ArchiveError {
     move |source| ArchiveError::Read {
         action,
         path: path.to_owned(),
@@ -148,7 +156,7 @@ fn append(
     reader: &mut Reader,
     out: &mut impl Write,
 ) -> Result<(), ArchiveError> {
-    let Entry { source, meta } = entry;
+    let Entry { source, meta, .. } = entry;
     let mut header = Header::new_ustar();
     header.set_mode(meta.mode() & 0o7777);
     let owner = owner(path);
@@ -160,13 +168,18 @@ fn append(
     if meta.is_dir() {
         header.set_entry_type(EntryType::Directory);
         name.push(b'/');
-        return put_header(header, &name, &[], out);
+        return Ok(put_header(header, &name, &[], out)?);
     }
     if meta.is_symlink() {
         header.set_entry_type(EntryType::Symlink);
         header.set_mode(0o777);
         let target = fs::read_link(source).map_err(read("read", source))?;
-        return put_header(header, &name, target.as_os_str().as_bytes(), out);
+        return Ok(put_header(
+            header,
+            &name,
+            target.as_os_str().as_bytes(),
+            out,
+        )?);
     }
     if !meta.is_file() {
         return Err(ArchiveError::Kind {
@@ -178,7 +191,12 @@ fn append(
         let file = (meta.dev(), meta.ino());
         if let Some(first) = names.get(&file) {
             header.set_entry_type(EntryType::Link);
-            return put_header(header, &name, first.as_os_str().as_bytes(), out);
+            return Ok(put_header(
+                header,
+                &name,
+                first.as_os_str().as_bytes(),
+                out,
+            )?);
         }
         names.insert(file, path.to_owned());
     }
@@ -190,7 +208,7 @@ fn append(
 
 /// The plain user's home and the workspace are its own, everything else is root's: whoever unpacked
 /// the packages.
-fn owner(path: &Path) -> u32 {
+pub(crate) fn owner(path: &Path) -> u32 {
     let own = |folder: &str| path.starts_with(folder.trim_start_matches('/'));
     if own(PLAIN_HOME) || own(WORKSPACE) {
         PLAIN_ID
@@ -217,11 +235,32 @@ fn put_data(
     if left > 0 {
         return Err(changed());
     }
-    let over = (size % BLOCK as u64) as usize;
-    if over > 0 {
-        out.write_all(&[0; BLOCK][over..])?;
+    Ok(fill(size, out)?)
+}
+
+/// Writes the header of a file that is not from a tree. Its `size` bytes follow, then [`fill`].
+pub(crate) fn put_file(name: &str, size: u64, out: &mut impl Write) -> io::Result<()> {
+    let mut header = Header::new_ustar();
+    header.set_entry_type(EntryType::Regular);
+    header.set_mode(0o644);
+    header.set_uid(0);
+    header.set_gid(0);
+    header.set_mtime(MTIME);
+    header.set_size(size);
+    put_header(header, name.as_bytes(), &[], out)
+}
+
+/// Fills the last block of a file of `size` bytes.
+pub(crate) fn fill(size: u64, out: &mut impl Write) -> io::Result<()> {
+    match (size % BLOCK as u64) as usize {
+        0 => Ok(()),
+        over => out.write_all(&[0; BLOCK][over..]),
     }
-    Ok(())
+}
+
+/// Ends an archive: two empty blocks.
+pub(crate) fn end(out: &mut impl Write) -> io::Result<()> {
+    out.write_all(&[0; 2 * BLOCK])
 }
 
 /// Writes `header` with this name and link, after a pax header for what does not fit it.
@@ -230,7 +269,7 @@ fn put_header(
     name: &[u8],
     link: &[u8],
     out: &mut impl Write,
-) -> Result<(), ArchiveError> {
+) -> io::Result<()> {
     let mut long = Vec::new();
     match split(name) {
         Some((prefix, rest)) => {
@@ -264,10 +303,7 @@ fn put_header(
         pax.set_cksum();
         out.write_all(pax.as_bytes())?;
         out.write_all(&long)?;
-        let over = long.len() % BLOCK;
-        if over > 0 {
-            out.write_all(&[0; BLOCK][over..])?;
-        }
+        fill(long.len() as u64, out)?;
     }
     header.set_cksum();
     out.write_all(header.as_bytes())?;

@@ -4,8 +4,9 @@
 //! it is compressed and by which version of this code. The name leads to its digest, and the digest
 //! to the blob in the store; so a layer that any image needed is there for every other.
 
-mod archive;
+pub(crate) mod archive;
 mod packed;
+mod unpacked;
 
 use std::fs;
 use std::io;
@@ -20,10 +21,12 @@ use serde::{Deserialize, Serialize};
 use sha2::Digest as _;
 
 pub use archive::ArchiveError;
-pub(crate) use archive::{Entries, is_below};
+pub(crate) use archive::{Entries, end, fill, is_below, put_file};
 pub use packed::Compression;
 
 use crate::oci::{Descriptor, Digest};
+pub(crate) use unpacked::open as unpacked;
+
 use packed::Packer;
 
 /// Kind of the records of layers in the store.

@@ -4,6 +4,7 @@
 
 mod parse;
 mod values;
+mod write;
 
 use std::collections::BTreeMap;
 

@@ -1,0 +1,156 @@
+//! An image as the archive that `docker load` takes, of any age (`docker image save`, "Docker Image
+//! Specification v1.2", combined image JSON and file system change sets).
+//!
+//! The layers in it are plain archives: Docker Engine before 23 knows no zstd, and plain bytes are
+//! written faster than gzip. The image's id is the digest of its configuration, as everywhere.
+
+use std::io::{self, Read, Write};
+use std::path::Path;
+use std::sync::mpsc::sync_channel;
+use std::thread;
+
+use sconce_schema::Progress;
+use sconce_store::Store;
+use sconce_store::direct::Writer;
+use serde::Serialize;
+
+use crate::layer::{end, fill, put_file, unpacked};
+use crate::layout::{LayoutError, file, whole};
+use crate::local::Image;
+use crate::oci::{self, Digest};
+
+/// Bytes of a layer that are handed on at a time, and how many such pieces wait at most.
+const PIECE: usize = 1 << 20;
+const WAITING: usize = 16;
+
+/// An entry of `manifest.json`.
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
+struct Entry {
+    config: String,
+    repo_tags: Vec<String>,
+    layers: Vec<String>,
+}
+
+/// `manifest.json`: the names in the archive of the configuration and the layers, lowest first.
+pub(crate) fn manifest(config: &str, names: &[String], layers: Vec<String>) -> Vec<u8> {
+    oci::write(&[Entry {
+        config: config.to_owned(),
+        repo_tags: names.to_vec(),
+        layers,
+    }])
+}
+
+/// Writes `image` into the file `path`, whole or not at all.
+///
+/// # Errors
+/// [`LayoutError`].
+pub fn write_archive(
+    image: &Image,
+    names: &[String],
+    store: &Store,
+    path: &Path,
+    progress: &dyn Progress,
+) -> Result<(), LayoutError> {
+    let diff_ids = image.config()?.rootfs.diff_ids;
+    let blobs = image.blobs(store)?;
+    if diff_ids.len() != blobs.len() {
+        return Err(LayoutError::Layers {
+            digest: image.digest,
+        });
+    }
+    let config = format!("{}.json", Digest::of(&image.config_bytes).hex());
+    let layer_name = |diff_id: &Digest| format!("{}.tar", diff_id.hex());
+    let manifest = manifest(&config, names, diff_ids.iter().map(layer_name).collect());
+    let mut sizes = Vec::new();
+    for (at, (layer, blob)) in blobs.iter().enumerate() {
+        let known = image
+            .contents
+            .get(at)
+            .and_then(|layer| layer.unpacked_bytes);
+        // An image from elsewhere does not say how large its archives are; a tar header must.
+        let count = || {
+            let mut archive = unpacked(blob, &layer.media_type)?;
+            io::copy(&mut archive, &mut io::sink())
+        };
+        sizes.push(known.map_or_else(count, Ok).map_err(file("read", blob))?);
+    }
+    progress.stage("export", Some(sizes.iter().sum()));
+    whole(path, |fresh| {
+        let mut out = Writer::new();
+        out.begin(fresh.to_owned(), None);
+        let write = |source| LayoutError::File {
+            action: "write",
+            path: path.to_owned(),
+            source,
+        };
+        for (name, bytes) in [
+            ("manifest.json", &manifest),
+            (config.as_str(), &image.config_bytes),
+        ] {
+            put_file(name, bytes.len() as u64, &mut out).map_err(write)?;
+            out.write_all(bytes).map_err(write)?;
+            fill(bytes.len() as u64, &mut out).map_err(write)?;
+        }
+        let mut written = Vec::new();
+        for ((diff_id, (layer, blob)), size) in diff_ids.iter().zip(&blobs).zip(&sizes) {
+            let name = layer_name(diff_id);
+            // The same layer may be there twice; the archive holds it once.
+            if written.contains(diff_id) {
+                continue;
+            }
+            written.push(*diff_id);
+            put_file(&name, *size, &mut out).map_err(write)?;
+            let told = |bytes| progress.advance(&name, bytes);
+            let archive = unpacked(blob, &layer.media_type).map_err(file("read", blob))?;
+            let copied = copy(archive, &mut out, told).map_err(|error| match error {
+                Side::Read(source) => file("read", blob)(source),
+                Side::Write(source) => write(source),
+            })?;
+            if copied != *size {
+                return Err(file("read", blob)(io::ErrorKind::UnexpectedEof.into()));
+            }
+            fill(*size, &mut out).map_err(write)?;
+            progress.done(&name);
+        }
+        end(&mut out).map_err(write)?;
+        out.end().map_err(write).map(drop)
+    })
+}
+
+/// The side on which a copy failed.
+enum Side {
+    Read(io::Error),
+    Write(io::Error),
+}
+
+/// Copies on two threads: one decompresses, one writes.
+fn copy(
+    mut from: Box<dyn Read + Send>,
+    to: &mut impl Write,
+    told: impl Fn(u64),
+) -> Result<u64, Side> {
+    let (send, receive) = sync_channel::<Vec<u8>>(WAITING);
+    thread::scope(|scope| {
+        let reader = scope.spawn(move || {
+            loop {
+                let mut piece = Vec::with_capacity(PIECE);
+                from.by_ref().take(PIECE as u64).read_to_end(&mut piece)?;
+                // A writer that failed hears nothing any more.
+                if piece.is_empty() || send.send(piece).is_err() {
+                    return Ok(());
+                }
+            }
+        });
+        let mut copied = 0;
+        for piece in receive {
+            to.write_all(&piece).map_err(Side::Write)?;
+            copied += piece.len() as u64;
+            told(piece.len() as u64);
+        }
+        let read = reader
+            .join()
+            .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+        read.map_err(Side::Read).map(|()| copied)
+    })
+}

@@ -1,0 +1,24 @@
+//! Signing images, in the form of cosign: keys, claims and manifests that cosign, skopeo and podman
+//! read, and theirs read here.
+//!
+//! Documents are values; whoever calls fetches and pushes them. To sign: [`Claim::new`], [`sign`],
+//! [`attach`] with the manifest that lies under [`tag`] already. To verify: fetch the manifest under
+//! [`tag`], [`attached`], fetch each [`Attached::layer`], [`verify`].
+
+mod attachment;
+mod claim;
+mod key;
+mod keyfile;
+mod pem;
+mod secretbox;
+#[cfg(test)]
+mod tests;
+
+pub use attachment::{
+    Attached, Attachment, AttachmentError, MOST_SIGNATURES, PAYLOAD, Refusal, Signature,
+    Unverified, attach, attached, sign, tag, verify,
+};
+pub use claim::{Claim, ClaimError, LARGEST_PAYLOAD};
+pub use key::{KeyError, KeyTexts, PublicKey, SigningKey};
+pub use keyfile::{KeyFile, MOST_MEMORY};
+pub use pem::{LARGEST_PEM, PemError};
