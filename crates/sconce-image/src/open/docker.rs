@@ -73,7 +73,7 @@ pub(super) fn read(
 }
 
 /// The image that is meant. `name` may leave out where it comes from: `busybox:1` is
-/// `docker.io/library/busybox:1`.
+/// also `registry.example.org/library/busybox:1`.
 fn meant<'a>(
     files: &Files,
     entries: &'a [Entry],
