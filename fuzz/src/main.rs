@@ -15,6 +15,7 @@ mod debian;
 mod fetch;
 mod host;
 mod image;
+mod layer;
 mod osv;
 mod python;
 mod record;

@@ -1,8 +1,8 @@
 //! The targets.
 
 use crate::{
-    adopt, deb, debian, fetch, host, image, osv, python, record, registry, schema, settings, sign,
-    solve, wheel,
+    adopt, deb, debian, fetch, host, image, layer, osv, python, record, registry, schema, settings,
+    sign, solve, wheel,
 };
 
 /// One parser or one stage that takes outside bytes.
@@ -20,7 +20,7 @@ const fn target(name: &'static str, run: fn(&[u8]), seeds: fn() -> Vec<Vec<u8>>)
 }
 
 /// All of them, what every user's machine meets first.
-pub(crate) const TARGETS: [Target; 39] = [
+pub(crate) const TARGETS: [Target; 41] = [
     target("spec", schema::spec, schema::spec_seeds),
     target("units", schema::units, schema::unit_seeds),
     target("lock", schema::lock, schema::lock_seeds),
@@ -33,6 +33,8 @@ pub(crate) const TARGETS: [Target; 39] = [
     target("wheel-entries", wheel::entries, wheel::entry_seeds),
     target("deb", deb::raw, deb::raw_seeds),
     target("deb-entries", deb::entries, deb::entry_seeds),
+    target("layer", layer::raw, layer::raw_seeds),
+    target("layer-entries", layer::entries, layer::entry_seeds),
     target("deb-version", debian::version, debian::version_seeds),
     target("deb-relation", debian::relation, debian::relation_seeds),
     target("deb-index", debian::index, debian::index_seeds),

@@ -24,7 +24,7 @@ impl Failure {
         let message = with_causes(&*self.0);
         let mut text = format!("{} {message}", style.error("error:"));
         if let Some(hint) = self.0.hint() {
-            let _ = write!(text, "\n{} {hint}", style.hint("hint:"));
+            let _ = write!(text, "\n{} {}", style.hint("hint:"), tame(hint));
         }
         text
     }
@@ -42,7 +42,17 @@ pub(crate) fn with_causes(error: &dyn Error) -> String {
         let _ = write!(text, ": {cause}");
         source = cause.source();
     }
-    text
+    tame(text)
+}
+
+/// Without what a terminal would obey: names of files and images are anyone's text.
+fn tame(text: String) -> String {
+    let tame = |c: char| match c {
+        '\n' | '\t' => c,
+        c if c.is_control() => char::REPLACEMENT_CHARACTER,
+        c => c,
+    };
+    text.chars().map(tame).collect()
 }
 
 /// Failures of the program itself, beside those of the stages.
@@ -178,5 +188,23 @@ impl Hint for CliError {
             Self::TooLittleMemory { .. } => 137,
             _ => sconce_schema::exit::BAD_INPUT,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_obeys_nothing_in_an_error() {
+        let failure = Failure::from(CliError::NoSpec {
+            path: "a\x1b]0;title\x07b\n\u{9b}c".into(),
+        });
+        let text = failure.text(&crate::style::Style { color: false });
+        let obeyed = |c: char| c.is_control() && c != '\n';
+        assert!(
+            !text.chars().any(obeyed) && text.contains("title"),
+            "{text:?}"
+        );
     }
 }

@@ -80,9 +80,10 @@ impl Drawn {
             0 => seconds,
             count => {
                 let rate = stage.bytes as f64 / took.as_secs_f64().max(0.001);
-                // The stages of images bring layers, all others packages.
+                // Stages of images bring other things than packages.
                 let what = match name.as_str() {
                     "read" | "unpack" => "layer",
+                    "inflate" => "archive",
                     _ => "package",
                 };
                 format!(

@@ -77,6 +77,9 @@ pub enum Folders {
     Yield,
 }
 
+/// Folders that are remembered at most: a hostile archive can have millions.
+const MOST_KNOWN: usize = 50_000;
+
 /// A folder, worked on as if it were the root. Names are bytes with slashes; a slash before them
 /// changes nothing, `..` is refused.
 #[derive(Debug)]
@@ -267,6 +270,9 @@ impl Rooted {
         let path = self
             .walk(parts, name, true)?
             .ok_or_else(|| RootedError::name(name, "lies below a file"))?;
+        if self.known.len() >= MOST_KNOWN {
+            self.known.clear();
+        }
         self.known.insert(key, path.clone());
         Ok(path)
     }

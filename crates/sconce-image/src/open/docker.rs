@@ -6,6 +6,7 @@ use std::io::{self, Read};
 
 use sconce_schema::{Progress, Sha256};
 use sconce_store::Store;
+use sconce_store::rooted::printable;
 use serde::Deserialize;
 use sha2::Digest as _;
 
@@ -59,9 +60,12 @@ pub(super) fn read(
     for (name, diff_id) in names.iter().zip(diff_ids) {
         let layer = describe(files, name, *diff_id)?;
         let mut open = files.open(name)?;
-        let told = |bytes| progress.advance(name, bytes);
-        store.read_blob(name, &mut open.reader, &layer.digest.0, layer.size, &told)?;
-        progress.done(name);
+        // What the archive calls it is anyone's text.
+        let shown = layer.digest.short();
+        let told = |bytes| progress.advance(&shown, bytes);
+        let file = printable(name.as_bytes());
+        store.read_blob(&file, &mut open.reader, &layer.digest.0, layer.size, &told)?;
+        progress.done(&shown);
         layers.push(layer);
     }
     let manifest = Manifest::new(Descriptor::of(media::CONFIG, &config_bytes), layers);
@@ -69,7 +73,7 @@ pub(super) fn read(
 }
 
 /// The image that is meant. `name` may leave out where it comes from: `busybox:1` is
-/// `docker.io/library/busybox:1`.
+/// also `registry.example.org/library/busybox:1`.
 fn meant<'a>(
     files: &Files,
     entries: &'a [Entry],
@@ -109,7 +113,7 @@ fn describe(files: &Files, name: &str, diff_id: Digest) -> Result<Descriptor, Op
     let mut open = files.open(name)?;
     let mut head = Vec::new();
     let failed = |source| OpenError::File {
-        path: files.path.join(name),
+        path: files.path.join(printable(name.as_bytes())),
         source,
     };
     let first = open.reader.by_ref().take(4).read_to_end(&mut head);

@@ -155,6 +155,10 @@ impl Hint for OpenError {
                     .to_owned()
             }
             Self::Platform { .. } => "get the image that is for this machine".to_owned(),
+            // A compressed archive is unpacked into the store before it is read.
+            Self::File { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
+                "the disk is full; make room, or give another store folder".to_owned()
+            }
             Self::TooDeep
             | Self::Count { .. }
             | Self::Unsupported { .. }
@@ -168,6 +172,7 @@ impl Hint for OpenError {
         match self {
             Self::Store(error) => error.exit_code(),
             Self::Local(error) => error.exit_code(),
+            Self::File { source, .. } if source.kind() == io::ErrorKind::StorageFull => exit::STORE,
             _ => exit::BAD_INPUT,
         }
     }

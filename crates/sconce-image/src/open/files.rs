@@ -2,21 +2,23 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, BufReader, Read, Seek, Write};
+use std::io::{self, BufReader, BufWriter, Read, Seek, Write};
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use flate2::bufread::MultiGzDecoder;
 use sconce_schema::Progress;
 use sconce_store::Store;
-use sconce_store::rooted::{Folders, Rooted};
+use sconce_store::rooted::{Folders, Rooted, printable};
 
 use super::OpenError;
 use crate::oci::{DocumentError, LARGEST_DOCUMENT};
 use crate::unpack::tar::{Archive, Kind};
 
 /// Members that an archive may have.
-const MOST_MEMBERS: u64 = 100_000;
+const MOST_MEMBERS: u64 = 20_000;
+/// Bytes that a member's name may have; a longer one is none of an image's.
+const LONGEST_NAME: usize = 4096;
 /// Bytes that an archive may unpack to.
 const LARGEST: u64 = 256 << 30;
 /// How often a link of an archive may lead to another.
@@ -83,7 +85,7 @@ impl Files {
         file.rewind().map_err(failed)?;
         if is_packed(&head) {
             let size = file.metadata().map_err(failed)?.len();
-            progress.stage("unpack", Some(size));
+            progress.stage("inflate", Some(size));
             let mut plain = store.unnamed_file()?;
             let told = Told {
                 inner: file,
@@ -111,7 +113,7 @@ impl Files {
     pub(super) fn document(&self, name: &str) -> Result<Vec<u8>, OpenError> {
         let mut open = self.open(name)?;
         let too_large = || OpenError::Document {
-            what: format!("`{name}`"),
+            what: format!("`{}`", printable(name.as_bytes())),
             source: DocumentError::TooLarge {
                 bytes: usize::try_from(open.size).unwrap_or(usize::MAX),
             },
@@ -123,7 +125,7 @@ impl Files {
         let most = LARGEST_DOCUMENT as u64;
         let read = open.reader.by_ref().take(most).read_to_end(&mut bytes);
         read.map_err(|source| OpenError::File {
-            path: self.path.join(name),
+            path: self.path.join(printable(name.as_bytes())),
             source,
         })?;
         Ok(bytes)
@@ -133,7 +135,7 @@ impl Files {
     pub(super) fn open(&self, name: &str) -> Result<Open<'_>, OpenError> {
         self.find(name)?.ok_or_else(|| OpenError::Missing {
             path: self.path.clone(),
-            name: name.chars().take(200).collect(),
+            name: printable(name.as_bytes()),
         })
     }
 
@@ -187,6 +189,9 @@ fn members(file: &File) -> Result<BTreeMap<String, Member>, crate::unpack::TarEr
     let mut archive = Archive::new(BufReader::with_capacity(16 << 10, file), MOST_MEMBERS);
     let mut members = BTreeMap::new();
     while let Some(entry) = archive.next()? {
+        if entry.name.len().max(entry.link.len()) > LONGEST_NAME {
+            continue;
+        }
         let Some(name) = plain(&entry.name) else {
             continue;
         };
@@ -265,7 +270,8 @@ fn unpack(file: Told<'_>, head: &[u8], out: &mut File) -> io::Result<()> {
         [0x1f, 0x8b, ..] => Box::new(MultiGzDecoder::new(from)),
         _ => Box::new(zstd::Decoder::with_buffer(from)?),
     };
-    let got = io::copy(&mut decoder.by_ref().take(LARGEST + 1), out)?;
+    let mut out = BufWriter::with_capacity(1 << 20, out);
+    let got = io::copy(&mut decoder.by_ref().take(LARGEST + 1), &mut out)?;
     out.flush()?;
     match got > LARGEST {
         true => Err(io::ErrorKind::FileTooLarge.into()),

@@ -42,6 +42,15 @@ pub(super) fn read(
         check_layer(&layer.media_type)?;
         let name = blob(layer.digest);
         let mut open = files.open(&name)?;
+        // Room is set aside for what is announced, so it is compared first.
+        if open.size != layer.size {
+            return Err(StoreError::Size {
+                what: name,
+                expected: layer.size,
+                found: open.size,
+            }
+            .into());
+        }
         let shown = layer.digest.short();
         let told = |bytes| progress.advance(&shown, bytes);
         store.read_blob(&name, &mut open.reader, &layer.digest.0, layer.size, &told)?;

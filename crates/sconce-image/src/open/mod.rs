@@ -12,6 +12,7 @@ mod layout;
 mod source;
 
 use sconce_schema::Progress;
+use sconce_store::rooted::printable;
 use sconce_store::{Store, StoreError};
 
 pub use choose::{MOST_NESTED, pick};
@@ -129,7 +130,7 @@ pub fn check_layer(media_type: &str) -> Result<(), OpenError> {
 fn unsupported(what: &'static str, media_type: &str) -> OpenError {
     OpenError::Unsupported {
         what,
-        media_type: media_type.chars().take(200).collect(),
+        media_type: printable(media_type.as_bytes()),
     }
 }
 

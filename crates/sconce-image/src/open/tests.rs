@@ -258,7 +258,10 @@ fn what_docker_saves_is_read() {
     let packed = gzip(&two);
     let bench = Bench::new();
     let images: &[(&str, &[Vec<u8>])] = &[
-        ("docker.io/library/base:1", std::slice::from_ref(&one)),
+        (
+            "registry.example.org/library/base:1",
+            std::slice::from_ref(&one),
+        ),
         (
             "registry.example.org:5000/both:2",
             &[one.clone(), packed.clone()],

@@ -29,6 +29,10 @@ const META: &[u8] = b".wh..wh.";
 /// The entry that hides all that the layers below have in its folder.
 const OPAQUE: &[u8] = b".wh..wh..opq";
 
+/// Bytes of names of one layer that are held in memory. Folders beyond that get no time of their
+/// own; no layer in use comes near.
+const MOST_NAMES: usize = 64 << 20;
+
 /// What a layer may unpack to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnpackLimits {
@@ -315,6 +319,8 @@ struct Tree<'a> {
     room: u64,
     /// Names of folders, whose times are set when nothing is put into them any more.
     folders: Vec<(Vec<u8>, i64)>,
+    /// Bytes of names that may still be held in memory.
+    names: usize,
     done: Unpacked,
 }
 
@@ -326,6 +332,7 @@ impl<'a> Tree<'a> {
             budget,
             room: budget.limits.bytes,
             folders: Vec::new(),
+            names: MOST_NAMES,
             done: Unpacked::default(),
         }
     }
@@ -343,7 +350,9 @@ impl<'a> Tree<'a> {
             Kind::File => self.file(entry, data)?,
             Kind::Folder => {
                 self.inside.folder(name, entry.mode)?;
-                self.folders.push((name.clone(), entry.mtime));
+                if self.remember(name) {
+                    self.folders.push((name.clone(), entry.mtime));
+                }
             }
             Kind::Link => {
                 if let Some(path) = self.inside.link(name, &entry.link)? {
@@ -363,6 +372,13 @@ impl<'a> Tree<'a> {
         Ok(())
     }
 
+    /// Whether there is room to hold another name.
+    fn remember(&mut self, name: &[u8]) -> bool {
+        let left = self.names.checked_sub(name.len());
+        self.names = left.unwrap_or(0);
+        left.is_some()
+    }
+
     /// Notes what an entry hides; whether it is such an entry.
     fn hide(&mut self, name: &[u8]) -> Result<bool, UnpackError> {
         let parts = rooted::parts(name)?;
@@ -371,6 +387,12 @@ impl<'a> Tree<'a> {
         };
         let above: Vec<&[u8]> = above.iter().map(|part| part.as_bytes()).collect();
         let last = last.as_bytes();
+        if last.starts_with(WHITEOUT) && !self.remember(name) {
+            return Err(UnpackError::Kind {
+                name: printable(name),
+                why: "is one of too many that hide something",
+            });
+        }
         if last == OPAQUE {
             self.done.hides.folders.insert(above.join(&b'/'));
             return Ok(true);

@@ -99,16 +99,20 @@ pub(super) fn stack(pieces: Vec<Piece>, store: &Store) -> Result<Vec<manifest::L
 /// Finds what is left out of each tree.
 fn parts(pieces: Vec<Piece>) -> Result<Vec<Part>, StackError> {
     let mut hidden = Hides::default();
+    let mut seen = BTreeSet::new();
     let mut parts: Vec<Part> = Vec::new();
     // From the highest down, so that what lies above is known.
     for piece in pieces.into_iter().rev() {
+        // An overlay refuses a tree that it has already. The lower of two shows nothing: it is
+        // without all that the higher one is without, and maybe more; and it hides the same.
+        let again = !seen.insert(piece.key.clone());
+        if again {
+            continue;
+        }
         let without = present(&hidden, &piece.tree)?;
         hidden.names.extend(piece.hides.names);
         hidden.folders.extend(piece.hides.folders);
-        // An overlay refuses a tree that it has already. The lower of two shows nothing: it is
-        // without all that the higher one is without, and maybe more.
-        let again = parts.iter().any(|part| part.key == piece.key);
-        if again || is_empty(&piece.tree)? {
+        if is_empty(&piece.tree)? {
             continue;
         }
         parts.push(Part {
