@@ -1,6 +1,7 @@
 //! `sconce build`.
 
 mod removed;
+mod stages;
 mod steps;
 
 use std::collections::BTreeMap;
@@ -14,12 +15,13 @@ use sconce_image::local::{self, Image};
 use sconce_image::oci::Digest;
 use sconce_image::plan::{Plan, PlanOptions, Planned, USUAL_LAYERS};
 use sconce_image::slim::Rules;
-use sconce_image::{bytecode, docker, layout};
+use sconce_image::{bytecode, devel, docker, layout};
 use sconce_run::Watcher;
-use sconce_schema::spec::Variant;
+use sconce_schema::spec::{IMAGE, Variant};
 use sconce_schema::tag::tag;
 use sconce_schema::{Bytes, ImageManifest, Lock, Progress as _, exit};
 
+use self::stages::Stages;
 use self::steps::Stack;
 use super::opened::Opened;
 use crate::args::{Global, Sources};
@@ -62,8 +64,12 @@ pub(crate) struct BuildArgs {
 pub(crate) fn build(args: &BuildArgs, global: &Global) -> Result<u8> {
     let opened = Opened::with(Project::open(&args.spec)?, global)?;
     let workshop = opened.workshop(&args.sources, global);
-    let lock = workshop.locked()?;
+    let whole = workshop.locked()?;
     let spec = &opened.project.spec;
+    let lock = match spec.build.variant {
+        Some(Variant::Devel) => whole.stage(IMAGE),
+        _ => whole.clone(),
+    };
     let options = PlanOptions {
         most_layers: spec.build.layers.unwrap_or(USUAL_LAYERS),
         bytecode: spec.build.bytecode.unwrap_or(true),
@@ -72,21 +78,32 @@ pub(crate) fn build(args: &BuildArgs, global: &Global) -> Result<u8> {
     if spec.build.variant == Some(Variant::Slim) {
         plan.slim = Some(Rules::new(&spec.build.keep, &lock));
     }
-    let mut environment = workshop.assembled(&lock, &mut Background::default())?;
-    if options.bytecode && !args.plan && !args.removed {
-        compile(&opened, &lock, &environment)?;
-        environment = sconce_image::ready(&lock, &opened.store)?;
-    }
+    let only_look = args.plan || args.removed;
+    let stages = Stages {
+        opened: &opened,
+        workshop: &workshop,
+        lock: &whole,
+        run: !only_look,
+        bytecode: options.bytecode,
+    };
+    let mut environment = match only_look {
+        true => workshop.assembled(&lock, &mut Background::default())?,
+        false => stages.complete(&lock)?,
+    };
     if args.removed {
         opened.progress.finish();
         return removed::print(&plan, &lock, &environment, &opened.store, args.json);
     }
-    let mut stack = Stack::new(&opened, environment.clone(), !args.plan);
-    if !spec.build.files.is_empty() {
-        let files = &spec.build.files;
-        let tree = sconce_image::project::tree(&opened.project.folder, files, &opened.store)?;
-        stack.push("project files", Some(tree), &mut plan);
+    let mut built = BTreeMap::new();
+    stages.of(&spec.build.copy, &mut built)?;
+    let mut stack = Stack::new(&opened, environment.clone(), None, !only_look);
+    if spec.build.variant == Some(Variant::Devel) {
+        let tree = devel::lay(&mut environment, &lock, &opened.store)?;
+        stack.environment.env = environment.env.clone();
+        stack.push("compilers' names", Some(tree), &mut plan);
     }
+    stack.files(&spec.build.files, &mut plan)?;
+    stack.copy(&spec.build.copy, &built, &mut plan)?;
     let network = spec.build.network.unwrap_or(false);
     stack.steps(&spec.build.run, network, &mut plan)?;
     let before = present(&plan, &lock, &environment, args.compression, &opened.store);
