@@ -90,6 +90,7 @@ impl Workshop<'_> {
             },
             folder: self.project.folder.clone(),
             system_packages: spec.system.packages.clone(),
+            more: spec.more(),
             index,
             mirror: MirrorOverride {
                 main: first([&self.sources.mirror, &spec.system.mirror, &config.mirror]),

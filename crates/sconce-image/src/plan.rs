@@ -318,6 +318,7 @@ mod tests {
             debs: ["bash", "libc6", "libpython3.13-stdlib", "python3.13"]
                 .map(deb)
                 .to_vec(),
+            stages: Vec::new(),
         }
     }
 

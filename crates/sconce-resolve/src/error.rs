@@ -79,6 +79,21 @@ pub enum ResolveError {
     /// There is no uv.
     #[error("the Python packages cannot be resolved")]
     Uv(#[from] UvError),
+    /// A stage's packages go together only with another version of one of the environment's.
+    #[error(
+        "stage `{stage}` cannot have {package} {version} as the environment has; {}",
+        other.as_ref().map_or("it would not have it".to_owned(), |other| format!("it would have {other}"))
+    )]
+    Stage {
+        /// The stage.
+        stage: String,
+        /// The package.
+        package: String,
+        /// The environment's version.
+        version: String,
+        /// The version that goes with the stage's packages.
+        other: Option<String>,
+    },
     /// Python packages do not resolve.
     #[error("the Python packages cannot be locked")]
     Compile(#[from] CompileError),
@@ -99,6 +114,7 @@ impl ResolveError {
             | Self::Incomplete { .. }
             | Self::NoKeyring
             | Self::Keyring { .. }
+            | Self::Stage { .. }
             | Self::Index { .. } => None,
         }
     }
@@ -120,6 +136,10 @@ impl Hint for ResolveError {
                 "install the package debian-archive-keyring (Debian and Ubuntu have it), or copy its \
                  /usr/share/keyrings/debian-archive-keyring.gpg from a machine that has it"
             }
+            Self::Stage { .. } => {
+                "what is built in a stage has to fit the environment: ask for other versions in its \
+                 `python`, or in `[python] packages`"
+            }
             Self::Incomplete { .. } | Self::Index { .. } => "use another mirror",
             _ => return self.inner().and_then(Hint::hint),
         };
@@ -132,7 +152,7 @@ impl Hint for ResolveError {
             | Self::Architecture { .. }
             | Self::NoKeyring
             | Self::Keyring { .. } => exit::BAD_INPUT,
-            Self::Python { .. } | Self::Incomplete { .. } => exit::NO_SOLUTION,
+            Self::Python { .. } | Self::Incomplete { .. } | Self::Stage { .. } => exit::NO_SOLUTION,
             Self::Index { .. } => exit::VERIFY,
             _ => self.inner().map_or(exit::BUG, Hint::exit_code),
         }

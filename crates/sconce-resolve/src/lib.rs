@@ -8,6 +8,7 @@ mod error;
 mod kept;
 mod lock;
 pub mod python;
+mod stages;
 pub mod upkeep;
 
 pub use documents::{Documents, Latest, StoreDocuments};

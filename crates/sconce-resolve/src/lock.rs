@@ -6,7 +6,10 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::time::SystemTime;
 
-use sconce_schema::lock::{Deb, FORMAT, Lock, Target as LockTarget, Wheel};
+use sconce_schema::lock::{
+    Deb, FORMAT, FORMAT_WITHOUT_STAGES, Lock, Stage, Target as LockTarget, Wheel,
+};
+use sconce_schema::spec::More;
 use sconce_schema::{Progress, Sha256};
 use sconce_store::Store;
 
@@ -19,7 +22,7 @@ use crate::python::compile::{Compile, Requirements};
 use crate::python::tags::{Machine, Target};
 use crate::python::uv::{self, UvSource};
 use crate::python::versions::name_versions;
-use crate::{Documents, ResolveError};
+use crate::{Documents, ResolveError, stages};
 
 /// The releases that environments are made from, by Debian's codename.
 pub const RELEASES: [&str; 2] = ["bookworm", "trixie"];
@@ -49,6 +52,8 @@ pub struct LockInput {
     pub folder: PathBuf,
     /// Debian packages besides the base set, as `apt-get install` takes them.
     pub system_packages: Vec<String>,
+    /// What stages have beside these.
+    pub more: Vec<More>,
     /// Python indexes that the spec or a flag names.
     pub index: IndexSettings,
     /// Debian archives that the spec, the configuration or a flag names.
@@ -144,9 +149,13 @@ pub fn resolve(
         // The interpreter is known as soon as the indexes are read. Until then this thread sees
         // to uv, afterwards Debian's packages are resolved beside it.
         let (send, receive) = mpsc::channel::<(String, Target)>();
-        let wheels = scope.spawn(move || -> Result<Vec<Wheel>, ResolveError> {
-            if input.requirements.is_empty() {
-                return Ok(Vec::new());
+        let wheels = scope.spawn(move || -> Result<Wheels, ResolveError> {
+            let stages = input
+                .more
+                .iter()
+                .any(|more| more.devel || !more.python.is_empty());
+            if input.requirements.is_empty() && !stages {
+                return Ok(Wheels::default());
             }
             let uv = uv::find(&env.uv, env.store, &env.environment, progress)?;
             progress.stage("resolve", None);
@@ -155,7 +164,7 @@ pub fn resolve(
             progress.done(LISTS);
             let Ok((python, target)) = received else {
                 // The other thread failed and says why.
-                return Ok(Vec::new());
+                return Ok(Wheels::default());
             };
             let compile = Compile {
                 uv: &uv,
@@ -171,8 +180,25 @@ pub fn resolve(
             progress.advance(PACKAGES, 0);
             let mut wheels = compile.run(&input.requirements)?;
             add_sizes(&mut wheels, env.documents);
+            let mut of_stages = Vec::new();
+            for more in &input.more {
+                let requirements = &input.requirements;
+                let mut further = stages::further_wheels(
+                    more,
+                    requirements,
+                    &wheels,
+                    previous,
+                    &compile,
+                    progress,
+                )?;
+                add_sizes(&mut further, env.documents);
+                of_stages.push(further);
+            }
             progress.done(PACKAGES);
-            Ok(wheels)
+            Ok(Wheels {
+                environment: wheels,
+                of_stages,
+            })
         });
         let debian = resolve_debian(input, env, codename, machine, previous, progress, send);
         let wheels = wheels
@@ -180,10 +206,24 @@ pub fn resolve(
             .unwrap_or_else(|panic| std::panic::resume_unwind(panic));
         let Debian {
             debs,
+            of_stages,
             python,
             security,
         } = debian?;
-        let wheels = wheels?;
+        let Wheels {
+            environment: wheels,
+            of_stages: further,
+        } = wheels?;
+        let further = further.into_iter().chain(std::iter::repeat(Vec::new()));
+        let stages = input.more.iter().zip(of_stages).zip(further);
+        let stages: Vec<Stage> = stages
+            .map(|((more, debs), wheels)| Stage {
+                name: more.name.clone(),
+                wheels,
+                debs,
+            })
+            .filter(|stage| !stage.wheels.is_empty() || !stage.debs.is_empty())
+            .collect();
         let deb = |name: String| {
             debs.iter()
                 .find(|deb| deb.name == name)
@@ -196,7 +236,10 @@ pub fn resolve(
             &deb("libc6".to_owned()),
         );
         let lock = Lock {
-            version: FORMAT,
+            version: match stages.is_empty() {
+                true => FORMAT_WITHOUT_STAGES,
+                false => FORMAT,
+            },
             inputs: input.inputs,
             target: LockTarget {
                 release: input.release.clone(),
@@ -206,14 +249,25 @@ pub fn resolve(
             versions,
             wheels,
             debs,
+            stages,
         };
         Ok(Resolved { lock, security })
     })
 }
 
+/// What resolving Python's packages gives.
+#[derive(Default)]
+struct Wheels {
+    environment: Vec<Wheel>,
+    /// What each of [`LockInput::more`] has beside it; empty where none needs any.
+    of_stages: Vec<Vec<Wheel>>,
+}
+
 /// What resolving Debian's packages gives.
 struct Debian {
     debs: Vec<Deb>,
+    /// What each of [`LockInput::more`] has beside them.
+    of_stages: Vec<Vec<Deb>>,
     /// `3.13`
     python: String,
     /// As [`Resolved::security`].
@@ -297,7 +351,37 @@ fn resolve_debian(
             .map(|deb| (deb.name.clone(), deb.version.clone()))
             .collect()
     });
-    let packages = solve::solve(&index, &requests, &keep)?;
+    let debs = debs(&index, &suites, &requests, &keep, &input.release)?;
+    let mut of_stages = Vec::new();
+    for more in &input.more {
+        let asked = stages::system_requests(more, &interpreter.version);
+        let mut further = Vec::new();
+        if !asked.is_empty() {
+            let keep = stages::versions_to_keep(&debs, &more.name, previous);
+            let requests = [&requests[..], &asked].concat();
+            let all = self::debs(&index, &suites, &requests, &keep, &input.release)?;
+            further = stages::further_debs(&debs, all);
+        }
+        of_stages.push(further);
+    }
+    let security = newest_secure(&index, &suites, &format!("{codename}-security"), &debs);
+    Ok(Debian {
+        debs,
+        of_stages,
+        python: interpreter.version,
+        security,
+    })
+}
+
+/// The packages that `requests` need, as a lock has them.
+fn debs(
+    index: &Index<'_>,
+    suites: &[Suite],
+    requests: &[String],
+    keep: &BTreeMap<String, String>,
+    release: &str,
+) -> Result<Vec<Deb>, ResolveError> {
+    let packages = solve::solve(index, requests, keep)?;
     let mut debs = Vec::with_capacity(packages.len());
     for number in packages {
         let package = index.package(number);
@@ -318,17 +402,12 @@ fn resolve_debian(
                 .sha256
                 .parse()
                 .map_err(|_| ResolveError::Incomplete {
-                    release: input.release.clone(),
+                    release: release.to_owned(),
                     package: "sha256",
                 })?,
         });
     }
-    let security = newest_secure(&index, &suites, &format!("{codename}-security"), &debs);
-    Ok(Debian {
-        debs,
-        python: interpreter.version,
-        security,
-    })
+    Ok(debs)
 }
 
 /// See [`Resolved::security`].
@@ -440,6 +519,7 @@ mod tests {
             requirements: Requirements::default(),
             folder: "/".into(),
             system_packages: vec!["git".into()],
+            more: Vec::new(),
             index: IndexSettings::default(),
             mirror: MirrorOverride {
                 main: Some(MAIN.into()),

@@ -7,15 +7,18 @@ use serde::{Deserialize, Serialize};
 
 use crate::units::{CudaVersion, DriverVersion, Sha256};
 
-/// The format that this program writes. Since 2 a Debian package names its source package where
-/// that is another one; what has format 1 is read too, and does not tell it.
-pub const FORMAT: u32 = 2;
+/// The newest format that this program reads. Since 2 a Debian package names its source package
+/// where that is another one; what has format 1 is read too, and does not tell it. Since 3 there
+/// are [`Lock::stages`].
+pub const FORMAT: u32 = 3;
+/// The format of a lock without stages: what an older program can read stays readable for it.
+pub const FORMAT_WITHOUT_STAGES: u32 = 2;
 
 /// A whole lock file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Lock {
-    /// [`FORMAT`] when it was written.
+    /// [`FORMAT`], or [`FORMAT_WITHOUT_STAGES`], when it was written.
     pub version: u32,
     /// Digest of what decides the lock: the spec's `[python]` and `[system]` tables in a fixed
     /// form, and the requirement files that they name. A changed command keeps the lock.
@@ -28,6 +31,23 @@ pub struct Lock {
     #[serde(default, rename = "wheel", skip_serializing_if = "Vec::is_empty")]
     pub wheels: Vec<Wheel>,
     /// Debian packages, sorted by name.
+    #[serde(default, rename = "deb", skip_serializing_if = "Vec::is_empty")]
+    pub debs: Vec<Deb>,
+    /// What stages of the build, or an image with compilers, have beside these; sorted by name.
+    #[serde(default, rename = "stage", skip_serializing_if = "Vec::is_empty")]
+    pub stages: Vec<Stage>,
+}
+
+/// What one stage has beside the environment.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Stage {
+    /// Its name in the spec, or [`crate::spec::IMAGE`].
+    pub name: String,
+    /// Further Python packages, sorted by name.
+    #[serde(default, rename = "wheel", skip_serializing_if = "Vec::is_empty")]
+    pub wheels: Vec<Wheel>,
+    /// Further Debian packages, sorted by name. One that the environment has too replaces it.
     #[serde(default, rename = "deb", skip_serializing_if = "Vec::is_empty")]
     pub debs: Vec<Deb>,
 }
@@ -157,6 +177,27 @@ impl Lock {
             return Err(LockError::Newer { found: version });
         }
         Ok(toml::from_str(text)?)
+    }
+
+    /// The environment of a stage, as a lock of its own: this one with what the stage has beside it.
+    /// A stage that needs nothing more has this very environment.
+    #[must_use]
+    pub fn stage(&self, name: &str) -> Self {
+        let Some(stage) = self.stages.iter().find(|stage| stage.name == name) else {
+            return self.clone();
+        };
+        let replaced = |deb: &&Deb| !stage.debs.iter().any(|other| other.name == deb.name);
+        let mut debs: Vec<Deb> = self.debs.iter().filter(replaced).cloned().collect();
+        debs.extend(stage.debs.clone());
+        debs.sort_by(|a, b| a.name.cmp(&b.name));
+        let mut wheels = [self.wheels.clone(), stage.wheels.clone()].concat();
+        wheels.sort_by(|a, b| a.name.cmp(&b.name));
+        Self {
+            wheels,
+            debs,
+            stages: Vec::new(),
+            ..self.clone()
+        }
     }
 
     /// The file's text. The same lock always gives the same text.

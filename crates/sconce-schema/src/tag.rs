@@ -85,6 +85,7 @@ mod tests {
             },
             wheels: Vec::new(),
             debs: Vec::new(),
+            stages: Vec::new(),
         }
     }
 

@@ -1,6 +1,7 @@
 //! `sconce build`.
 
 mod removed;
+mod stages;
 mod steps;
 
 use std::collections::BTreeMap;
@@ -15,12 +16,13 @@ use sconce_image::oci::Digest;
 use sconce_image::plan::{Plan, PlanOptions, Planned, USUAL_LAYERS};
 use sconce_image::slim::Rules;
 use sconce_image::squashfs::Written;
-use sconce_image::{about, bytecode, docker, layout};
+use sconce_image::{about, bytecode, devel, docker, layout};
 use sconce_run::Watcher;
-use sconce_schema::spec::Variant;
+use sconce_schema::spec::{IMAGE, Variant};
 use sconce_schema::tag::tag;
 use sconce_schema::{Bytes, ImageManifest, Lock, Progress as _, exit};
 
+use self::stages::Stages;
 use self::steps::Stack;
 use super::opened::Opened;
 use super::push::{self, Push};
@@ -87,9 +89,13 @@ pub(crate) fn build(args: &BuildArgs, global: &Global) -> Result<u8> {
     to("0")?;
     let opened = Opened::with(Project::open(&args.spec)?, global)?;
     let workshop = opened.workshop(&args.sources, global);
-    let lock = workshop.locked()?;
-    let to = to(&tag(&lock))?;
+    let whole = workshop.locked()?;
+    let to = to(&tag(&whole))?;
     let spec = &opened.project.spec;
+    let lock = match spec.build.variant {
+        Some(Variant::Devel) => whole.stage(IMAGE),
+        _ => whole.clone(),
+    };
     let options = PlanOptions {
         most_layers: spec.build.layers.unwrap_or(USUAL_LAYERS),
         bytecode: spec.build.bytecode.unwrap_or(true),
@@ -107,27 +113,35 @@ pub(crate) fn build(args: &BuildArgs, global: &Global) -> Result<u8> {
         let none = vec![None; plan.layers.len()];
         return print_plan(&plan, &none, &Shared::read(&opened)?, args.json);
     }
-    let mut environment = workshop.assembled(&lock, &mut Background::default())?;
-    if options.bytecode && !args.plan && !args.removed {
-        compile(&opened, &lock, &environment)?;
-        environment = sconce_image::ready(&lock, &opened.store)?;
-    }
+    let only_look = args.plan || args.removed;
+    let stages = Stages {
+        opened: &opened,
+        workshop: &workshop,
+        lock: &whole,
+        run: !only_look,
+        bytecode: options.bytecode,
+    };
+    let mut environment = match only_look {
+        true => workshop.assembled(&lock, &mut Background::default())?,
+        false => stages.complete(&lock)?,
+    };
     if args.removed {
         opened.progress.finish();
         return removed::print(&plan, &lock, &environment, &opened.store, args.json);
     }
     let facts = about::facts(&lock, &environment);
-    let name = &opened.project.name;
-    plan.push(
-        "lock and SBOM",
-        Some(about::tree(name, &lock, &facts, &opened.store)?),
-    );
-    let mut stack = Stack::new(&opened, environment.clone(), !args.plan);
-    if !spec.build.files.is_empty() {
-        let files = &spec.build.files;
-        let tree = sconce_image::project::tree(&opened.project.folder, files, &opened.store)?;
-        stack.push("project files", Some(tree), &mut plan);
+    let about = about::tree(&opened.project.name, &lock, &facts, &opened.store)?;
+    plan.push("lock and SBOM", Some(about));
+    let mut built = BTreeMap::new();
+    stages.of(&spec.build.copy, &mut built)?;
+    let mut stack = Stack::new(&opened, environment.clone(), None, !only_look);
+    if spec.build.variant == Some(Variant::Devel) {
+        let tree = devel::lay(&mut environment, &lock, &opened.store)?;
+        stack.environment.env = environment.env.clone();
+        stack.push("compilers' names", Some(tree), &mut plan);
     }
+    stack.files(&spec.build.files, &mut plan)?;
+    stack.copy(&spec.build.copy, &built, &mut plan)?;
     let network = spec.build.network.unwrap_or(false);
     stack.steps(&spec.build.run, network, &mut plan)?;
     let before = present(&plan, &lock, &environment, args.compression, &opened.store);

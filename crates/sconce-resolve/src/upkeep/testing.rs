@@ -40,6 +40,7 @@ pub(super) fn lock(wheels: &[Wheel], debs: &[Deb]) -> Lock {
         versions: Versions::default(),
         wheels: wheels.to_vec(),
         debs: debs.to_vec(),
+        stages: Vec::new(),
     }
 }
 

@@ -2,6 +2,7 @@
 //!
 //! [`Spec::parse`] is the only way in; it names the line of whatever is wrong.
 
+mod build;
 mod parse;
 mod values;
 mod write;
@@ -13,8 +14,9 @@ use serde::{Deserialize, Serialize};
 use crate::request::{Network, User};
 use crate::units::{Bytes, Millicores};
 
+pub use build::{Build, CopySpec, IMAGE, More, Removal, Stage, Variant};
 pub use parse::SpecError;
-pub use values::{GpuId, Gpus, MountSpec, PortSpec, Removal, Variant};
+pub use values::{GpuId, Gpus, MountSpec, PortSpec};
 
 /// The format that this program reads.
 pub const FORMAT: u32 = 1;
@@ -43,6 +45,10 @@ pub struct Spec {
     pub run: Run,
     /// How its image is built.
     pub build: Build,
+    /// Environments to build in, by name: `[stage.NAME]`. What they make gets into the image by
+    /// `copy` alone.
+    #[serde(rename = "stage", skip_serializing_if = "BTreeMap::is_empty")]
+    pub stages: BTreeMap<String, Stage>,
 }
 
 /// `[python]`. At most one of `packages`, `requirements` and `pyproject` is given.
@@ -140,33 +146,4 @@ pub struct Run {
     /// Environment variables.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
-}
-
-/// `[build]`: what its image has beside the packages.
-#[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
-pub struct Build {
-    /// Files and folders of the project that lie in [`WORKSPACE`], relative to the spec. None where
-    /// it is absent: an image is an environment, and no secret gets into it by accident.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub files: Vec<String>,
-    /// Whether it has the bytecode of its packages; yes where it is absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub bytecode: Option<bool>,
-    /// The most layers that packages are spread over.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub layers: Option<usize>,
-    /// What size it is made in; [`Variant::Runtime`] where it is absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub variant: Option<Variant>,
-    /// Removals of [`Variant::Slim`] that are not wanted.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub keep: Vec<Removal>,
-    /// Lines for bash that are run inside, as root in [`WORKSPACE`], one after the other. What each
-    /// changes is a layer.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub run: Vec<String>,
-    /// Whether they have the machine's network; no where it is absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub network: Option<bool>,
 }

@@ -128,13 +128,7 @@ impl Spec {
             |dir| dir.starts_with('/') && !dir.split('/').any(|part| part == ".."),
             "an absolute path inside the container",
         )?;
-        let unfit = self.build.run.iter().find(|line| !is_line(line));
-        fits(
-            "build.run",
-            unfit.map(String::as_str),
-            is_line,
-            "each is a line for bash, such as \"pip install --no-deps ./ext\"",
-        )?;
+        self.check_build()?;
         let variable = self.run.env.keys().find(|key| !is_variable(key));
         fits(
             "run.env",
@@ -145,10 +139,10 @@ impl Spec {
     }
 
     /// What decides the lock, in a fixed form: the `[python]` and `[system]` tables, without the
-    /// addresses that packages come from.
+    /// addresses that packages come from, and what stages need beside them.
     ///
     /// # Panics
-    /// Never: both tables are plain data.
+    /// Never: all of it is plain data.
     #[must_use]
     pub fn lock_inputs(&self) -> String {
         let mut python = self.python.clone();
@@ -156,15 +150,19 @@ impl Spec {
         let mut system = self.system.clone();
         (system.mirror, system.security_mirror) = (None, None);
         let text = |table: Result<String, toml::ser::Error>| table.expect("plain data");
-        format!(
+        let mut inputs = format!(
             "[python]\n{}[system]\n{}",
             text(toml::to_string(&python)),
             text(toml::to_string(&system))
-        )
+        );
+        for more in self.more() {
+            inputs += &format!("[[more]]\n{}", text(toml::to_string(&more)));
+        }
+        inputs
     }
 }
 
-fn fits(
+pub(super) fn fits(
     key: &'static str,
     value: Option<&str>,
     fit: impl Fn(&str) -> bool,
@@ -181,7 +179,7 @@ fn fits(
 }
 
 /// A name becomes part of file and host names.
-fn is_name(text: &str) -> bool {
+pub(super) fn is_name(text: &str) -> bool {
     (1..=63).contains(&text.len())
         && text.starts_with(|c: char| c.is_ascii_alphanumeric())
         && text
@@ -194,11 +192,6 @@ fn is_minor(text: &str) -> bool {
         |part: &str| (1..=3).contains(&part.len()) && part.bytes().all(|b| b.is_ascii_digit());
     text.split_once('.')
         .is_some_and(|(major, minor)| major == "3" && digits(minor))
-}
-
-/// What can be handed to a shell, and says something.
-fn is_line(text: &str) -> bool {
-    !text.trim().is_empty() && !text.contains('\0')
 }
 
 fn is_variable(text: &str) -> bool {
@@ -413,7 +406,7 @@ OMP_NUM_THREADS = "2"
             ),
             (
                 "[build]\nrun = [\"true\", \" \"]",
-                "`build.run` cannot be ` `",
+                "`run` cannot be ` `",
                 Some("each is a line for bash, such as \"pip install --no-deps ./ext\""),
             ),
             (

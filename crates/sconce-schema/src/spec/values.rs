@@ -244,68 +244,6 @@ impl fmt::Display for PortSpec {
 crate::units::serde_as_text!(MountSpec);
 crate::units::serde_as_text!(PortSpec);
 
-/// What size an image is made in.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Variant {
-    /// Everything that its packages have.
-    #[default]
-    Runtime,
-    /// Without what is needed neither to import nor to run: see [`Removal`].
-    Slim,
-}
-
-/// What a slim image leaves out. `docs/images.md` says for each why it can go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum Removal {
-    /// Triton's libraries for AMD's cards, where torch is made for NVIDIA's.
-    Amd,
-    /// Bytecode that wheels bring, which the image's own repeats.
-    Bytecode,
-    /// Manuals, translations and the like.
-    Docs,
-    /// Headers of C, C++ and CUDA.
-    Headers,
-    /// Static libraries.
-    Static,
-    /// Type stubs.
-    Stubs,
-    /// Symbol tables that the loader does not use, and debug information.
-    Symbols,
-    /// Packages `tests` and `test` inside of other packages.
-    Tests,
-}
-
-impl Removal {
-    /// All, in the order of their names.
-    pub const ALL: [Self; 8] = [
-        Self::Amd,
-        Self::Bytecode,
-        Self::Docs,
-        Self::Headers,
-        Self::Static,
-        Self::Stubs,
-        Self::Symbols,
-        Self::Tests,
-    ];
-
-    /// As it is written in a spec.
-    #[must_use]
-    pub fn name(self) -> &'static str {
-        match self {
-            Self::Amd => "amd",
-            Self::Bytecode => "bytecode",
-            Self::Docs => "docs",
-            Self::Headers => "headers",
-            Self::Static => "static",
-            Self::Stubs => "stubs",
-            Self::Symbols => "symbols",
-            Self::Tests => "tests",
-        }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -9,8 +9,8 @@ use sconce_image::plan::Plan;
 use sconce_run::{RunOptions, Watcher};
 use sconce_schema::event::{Exit, Unenforced};
 use sconce_schema::manifest::Layer;
-use sconce_schema::request::{Network, Root, RunRequest, User};
-use sconce_schema::spec::WORKSPACE;
+use sconce_schema::request::{Mount, Network, Root, RunRequest, User};
+use sconce_schema::spec::{CopySpec, WORKSPACE};
 use sconce_schema::{Hint, ImageManifest, exit};
 
 use crate::commands::opened::Opened;
@@ -31,6 +31,25 @@ const VARIABLES: [(&str, &str); 6] = [
     ("HOME", "/root"),
     ("PYTHONDONTWRITEBYTECODE", "1"),
 ];
+
+/// Where a stage's files are collected, and where they are then found in the image: below /tmp,
+/// of which nothing is kept.
+const COLLECTED: &str = "/.copied";
+const PLACED_FROM: &str = "/tmp/copied";
+/// Collects what `$1` names. Without separators its wildcards count, and its spaces do not.
+const COLLECT: &str = r#"exec </dev/null >&2; IFS=; mkdir /.copied; cp -a -- $1 /.copied/"#;
+/// Puts them in the folder `$1/`, or one of them at `$1`.
+const PLACE: &str = r#"exec </dev/null >&2; shopt -s dotglob nullglob
+set -- "$1" /tmp/copied/*
+to=$1; shift
+case $to in
+*/) mkdir -p -- "$to" ;;
+*)
+  [ $# = 1 ] || { echo "$# files cannot have the name $to; for a folder of that name write $to/"; exit 1; }
+  mkdir -p -- "$(dirname -- "$to")"
+  exec cp -aT -- "$1" "$to" ;;
+esac
+[ $# = 0 ] || exec cp -a -- "$@" "$to""#;
 
 /// How long after a first Ctrl-C a second one kills.
 const GRACE: Duration = Duration::from_secs(10);
@@ -74,15 +93,36 @@ pub(super) struct Stack<'a> {
     /// is everything above them.
     run: bool,
     known: bool,
+    /// ` in stage NAME`, for people.
+    of: String,
 }
 
 impl<'a> Stack<'a> {
-    pub(super) fn new(opened: &'a Opened, environment: ImageManifest, run: bool) -> Self {
+    /// `stage` is the name of the stage; absent for the image itself.
+    pub(super) fn new(
+        opened: &'a Opened,
+        environment: ImageManifest,
+        stage: Option<&str>,
+        run: bool,
+    ) -> Self {
         Self {
             opened,
             environment,
             run,
             known: true,
+            of: stage.map_or_else(String::new, |name| format!(" in stage {name}")),
+        }
+    }
+
+    /// One of which nothing is known yet: its packages are not there, and nothing is to be fetched.
+    pub(super) fn unknown(opened: &'a Opened, stage: &str) -> Self {
+        let environment = ImageManifest {
+            layers: Vec::new(),
+            env: BTreeMap::new(),
+        };
+        Self {
+            known: false,
+            ..Self::new(opened, environment, Some(stage), false)
         }
     }
 
@@ -96,6 +136,16 @@ impl<'a> Stack<'a> {
                 path,
             }));
         plan.push(name, tree);
+    }
+
+    /// Lays the project's files on top.
+    pub(super) fn files(&mut self, names: &[String], plan: &mut Plan) -> Result<()> {
+        if !names.is_empty() {
+            let folder = &self.opened.project.folder;
+            let tree = sconce_image::project::tree(folder, names, &self.opened.store)?;
+            self.push("project files", Some(tree), plan);
+        }
+        Ok(())
     }
 
     /// Runs the lines that were not run before.
@@ -113,20 +163,9 @@ impl<'a> Stack<'a> {
     fn step(&self, line: &str, network: bool, place: (usize, usize)) -> Result<Option<PathBuf>> {
         let mut words = vec!["run", line];
         words.extend(network.then_some("network"));
-        words.extend(VARIABLES.iter().flat_map(|(name, value)| [*name, *value]));
-        let step = Step::new(&self.environment, &words);
-        let store = &self.opened.store;
-        let found = step.found(store);
-        if found.is_some() || !self.run {
-            return Ok(found);
-        }
-        self.opened.progress.finish();
-        let style = Style::for_stderr();
-        let place = style.dim(&format!("step {} of {}", place.0, place.1));
-        output::say(&format!("{place} {line}"));
+        let (number, of) = place;
         // What the command prints is not the build's data, and nobody answers its questions.
         let script = format!("exec </dev/null >&2; {line}");
-        let command = ["bash", "-eu", "-o", "pipefail", "-c", &script].map(str::to_owned);
         let request = RunRequest {
             workdir: PathBuf::from(WORKSPACE),
             network: if network {
@@ -134,14 +173,78 @@ impl<'a> Stack<'a> {
             } else {
                 Network::None
             },
-            ..self.request(command.to_vec())
+            ..self.request(&["bash", "-eu", "-o", "pipefail", "-c", &script])
         };
-        let run = |upper: &Path| match self.contained(&request, upper)? {
+        let told = format!("step {number} of {of}{}", self.of);
+        self.changes(&words, &request, (&told, line))
+    }
+
+    /// Lays what stages made on top. `stages` has the environments that they ended with.
+    pub(super) fn copy(
+        &mut self,
+        copies: &[CopySpec],
+        stages: &BTreeMap<String, Stack<'a>>,
+        plan: &mut Plan,
+    ) -> Result<()> {
+        for copy in copies {
+            let stage = stages.get(&copy.stage).filter(|stage| stage.known);
+            let tree = match stage.filter(|_| self.known) {
+                Some(stage) => self.copied(copy, stage)?,
+                None => None,
+            };
+            self.push(&format!("copy: {copy}"), tree, plan);
+        }
+        Ok(())
+    }
+
+    /// Collects the files in the stage, and then puts them where they belong in this environment:
+    /// so wildcards, links and the modes of folders are those of the right side each.
+    fn copied(&self, copy: &CopySpec, stage: &Stack<'_>) -> Result<Option<PathBuf>> {
+        let told = format!("copy{}", self.of);
+        let line = copy.to_string();
+        let collect = stage.request(&["bash", "-eu", "-c", COLLECT, "copy", &copy.source]);
+        let words = ["collect", &copy.source];
+        let Some(collected) = stage.changes(&words, &collect, (&told, &line))? else {
+            return Ok(None);
+        };
+        let name = collected.parent().and_then(Path::file_name);
+        let name = name.unwrap_or_default().to_string_lossy().into_owned();
+        let place = RunRequest {
+            mounts: vec![Mount {
+                source: collected.join(COLLECTED.trim_start_matches('/')),
+                target: PLACED_FROM.into(),
+                read_only: true,
+            }],
+            ..self.request(&["bash", "-eu", "-c", PLACE, "copy", &copy.target])
+        };
+        self.changes(&["place", &name, &copy.target], &place, (&told, &line))
+    }
+
+    /// What a request changes, found or made now; `None` where it was never made and is not to be.
+    /// `told` says it to a person: which, and the line.
+    fn changes(
+        &self,
+        words: &[&str],
+        request: &RunRequest,
+        told: (&str, &str),
+    ) -> Result<Option<PathBuf>> {
+        let variables = VARIABLES.iter().flat_map(|(name, value)| [*name, *value]);
+        let words: Vec<&str> = words.iter().copied().chain(variables).collect();
+        let step = Step::new(&self.environment, &words);
+        let store = &self.opened.store;
+        let found = step.found(store);
+        if found.is_some() || !self.run {
+            return Ok(found);
+        }
+        self.opened.progress.finish();
+        let (which, line) = told;
+        output::say(&format!("{} {line}", Style::for_stderr().dim(which)));
+        let run = |upper: &Path| match self.contained(request, upper)? {
             Exit::Code(exit::OK) => Ok(()),
             exit => Err(Failure::from(Failed {
                 line: line.to_owned(),
                 exit,
-                network,
+                network: request.network == Network::Host,
             })),
         };
         let tree = step.changes(&self.environment, store, &sconce_run::is_machinery, run);
@@ -152,7 +255,8 @@ impl<'a> Stack<'a> {
     }
 
     /// A command as root over the environment.
-    fn request(&self, command: Vec<String>) -> RunRequest {
+    fn request(&self, command: &[&str]) -> RunRequest {
+        let command = command.iter().map(ToString::to_string).collect();
         let variables = VARIABLES.map(|(name, value)| (name.to_owned(), value.to_owned()));
         let mut env: BTreeMap<String, String> = self.environment.env.clone();
         env.extend(variables);
