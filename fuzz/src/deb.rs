@@ -72,7 +72,7 @@ pub(crate) fn entry_seeds() -> Vec<Vec<u8>> {
 }
 
 /// A path that may climb, or name the file outside.
-fn path(from: &mut Unstructured<'_>, pen: &Pen) -> Vec<u8> {
+pub(crate) fn path(from: &mut Unstructured<'_>, pen: &Pen) -> Vec<u8> {
     const PARTS: [&str; 9] = [
         "a",
         "b",
@@ -98,7 +98,14 @@ fn path(from: &mut Unstructured<'_>, pen: &Pen) -> Vec<u8> {
     format!("{root}{}", parts.join("/")).into_bytes()
 }
 
-fn tar_entry(out: &mut Vec<u8>, name: &[u8], link: &[u8], kind: u8, mode: u32, data: &[u8]) {
+pub(crate) fn tar_entry(
+    out: &mut Vec<u8>,
+    name: &[u8],
+    link: &[u8],
+    kind: u8,
+    mode: u32,
+    data: &[u8],
+) {
     let mut header = tar::Header::new_gnu();
     let gnu = header.as_gnu_mut().expect("it was made as one");
     for (field, text) in [(&mut gnu.name, name), (&mut gnu.linkname, link)] {

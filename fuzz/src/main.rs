@@ -8,15 +8,18 @@
 //! `--seeds=FOLDER` writes the target's seeds there before libFuzzer reads its corpus.
 #![no_main]
 
+mod adopt;
 mod bytes;
 mod deb;
 mod debian;
 mod fetch;
 mod host;
 mod image;
+mod layer;
 mod osv;
 mod python;
 mod record;
+mod registry;
 mod schema;
 mod scratch;
 mod settings;

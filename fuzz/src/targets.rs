@@ -1,7 +1,8 @@
 //! The targets.
 
 use crate::{
-    deb, debian, fetch, host, image, osv, python, record, schema, settings, sign, solve, wheel,
+    adopt, deb, debian, fetch, host, image, layer, osv, python, record, registry, schema, settings,
+    sign, solve, wheel,
 };
 
 /// One parser or one stage that takes outside bytes.
@@ -19,7 +20,7 @@ const fn target(name: &'static str, run: fn(&[u8]), seeds: fn() -> Vec<Vec<u8>>)
 }
 
 /// All of them, what every user's machine meets first.
-pub(crate) const TARGETS: [Target; 31] = [
+pub(crate) const TARGETS: [Target; 41] = [
     target("spec", schema::spec, schema::spec_seeds),
     target("units", schema::units, schema::unit_seeds),
     target("lock", schema::lock, schema::lock_seeds),
@@ -32,6 +33,8 @@ pub(crate) const TARGETS: [Target; 31] = [
     target("wheel-entries", wheel::entries, wheel::entry_seeds),
     target("deb", deb::raw, deb::raw_seeds),
     target("deb-entries", deb::entries, deb::entry_seeds),
+    target("layer", layer::raw, layer::raw_seeds),
+    target("layer-entries", layer::entries, layer::entry_seeds),
     target("deb-version", debian::version, debian::version_seeds),
     target("deb-relation", debian::relation, debian::relation_seeds),
     target("deb-index", debian::index, debian::index_seeds),
@@ -45,10 +48,18 @@ pub(crate) const TARGETS: [Target; 31] = [
     target("osv", osv::json, osv::json_seeds),
     target("osv-zip", osv::archive, osv::archive_seeds),
     target("versions", osv::versions, osv::version_seeds),
+    target("adopt-pip", adopt::pip, adopt::pip_seeds),
+    target("adopt-project", adopt::project, adopt::project_seeds),
+    target("adopt-uv", adopt::uv, adopt::uv_seeds),
+    target("adopt-conda", adopt::conda, adopt::conda_seeds),
+    target("adopt-docker", adopt::docker, adopt::docker_seeds),
     target("machine", host::machine, host::machine_seeds),
     target("sampler", host::sampler, host::sampler_seeds),
     target("cosign-key", sign::key, sign::key_seeds),
     target("signatures", sign::signatures, sign::signature_seeds),
     target("packages", sign::packages, sign::package_seeds),
     target("libraries", image::libraries, image::library_seeds),
+    target("reference", registry::reference, registry::reference_seeds),
+    target("challenge", registry::challenge, registry::challenge_seeds),
+    target("logins", registry::logins, registry::login_seeds),
 ];

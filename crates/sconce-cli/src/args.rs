@@ -44,6 +44,8 @@ pub(crate) struct Global {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
+    /// Write a sconce.toml, from nothing or from what is there.
+    Init(crate::commands::init::InitArgs),
     /// Resolve a spec to exact bytes and write sconce.lock.
     Lock(LockArgs),
     /// What newer exists than the lock holds, and which of it are security updates.
@@ -56,6 +58,20 @@ pub(crate) enum Verb {
     Shell(ShellArgs),
     /// Build the environment's image, without a daemon.
     Build(crate::commands::build::BuildArgs),
+    /// Push a local image to a registry, with what belongs to it.
+    Push(crate::commands::push::PushArgs),
+    /// Fetch an image from a registry.
+    Pull(crate::commands::pull::PullArgs),
+    /// Check that an image in a registry is signed by a key.
+    Verify(crate::commands::verify::VerifyArgs),
+    /// Make a pair of keys to sign images with, as cosign makes them.
+    Keygen(crate::commands::keygen::KeygenArgs),
+    /// List the images that were built or fetched.
+    Images(crate::commands::images::ImagesArgs),
+    /// Print an image's list of packages, as SPDX or CycloneDX.
+    Sbom(crate::commands::sbom::SbomArgs),
+    /// Compare the packages of two images or locks.
+    Diff(crate::commands::diff::DiffArgs),
     /// List the runs on record.
     Runs(RunsArgs),
     /// Show what a run was and what it used.
@@ -164,8 +180,9 @@ const NEED_A_CONTAINER: [&str; 10] = [
 
 #[derive(Debug, Args)]
 pub(crate) struct RunArgs {
-    /// A sconce.toml or its folder.
-    #[arg(default_value = ".")]
+    /// A sconce.toml or its folder; or an image: NAME:TAG, a digest, an OCI layout, an archive of one
+    /// or of `docker save`.
+    #[arg(default_value = ".", value_name = "SPEC|IMAGE")]
     pub(crate) spec: PathBuf,
     #[command(flatten)]
     pub(crate) flags: RunFlags,
@@ -175,15 +192,16 @@ pub(crate) struct RunArgs {
     /// Write the report as JSON to FILE.
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
-    /// The command, instead of the spec's.
+    /// The command, instead of the spec's or the image's; an image's entrypoint stays before it.
     #[arg(last = true, value_name = "COMMAND")]
     pub(crate) command: Vec<String>,
 }
 
 #[derive(Debug, Args)]
 pub(crate) struct ShellArgs {
-    /// A sconce.toml or its folder.
-    #[arg(default_value = ".")]
+    /// A sconce.toml or its folder; or an image: NAME:TAG, a digest, an OCI layout, an archive of one
+    /// or of `docker save`.
+    #[arg(default_value = ".", value_name = "SPEC|IMAGE")]
     pub(crate) spec: PathBuf,
     #[command(flatten)]
     pub(crate) flags: RunFlags,

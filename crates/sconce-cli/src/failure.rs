@@ -24,7 +24,7 @@ impl Failure {
         let message = with_causes(&*self.0);
         let mut text = format!("{} {message}", style.error("error:"));
         if let Some(hint) = self.0.hint() {
-            let _ = write!(text, "\n{} {hint}", style.hint("hint:"));
+            let _ = write!(text, "\n{} {}", style.hint("hint:"), tame(hint));
         }
         text
     }
@@ -42,7 +42,17 @@ pub(crate) fn with_causes(error: &dyn Error) -> String {
         let _ = write!(text, ": {cause}");
         source = cause.source();
     }
-    text
+    tame(text)
+}
+
+/// Without what a terminal would obey: names of files and images are anyone's text.
+fn tame(text: String) -> String {
+    let tame = |c: char| match c {
+        '\n' | '\t' => c,
+        c if c.is_control() => char::REPLACEMENT_CHARACTER,
+        c => c,
+    };
+    text.chars().map(tame).collect()
 }
 
 /// Failures of the program itself, beside those of the stages.
@@ -73,10 +83,37 @@ pub(crate) enum CliError {
     },
     #[error("there is no lock at {}", path.display())]
     NoLock { path: std::path::PathBuf },
+    #[error("{}", path.display())]
+    Logins {
+        path: std::path::PathBuf,
+        source: sconce_image::registry::LoginsError,
+    },
+    #[error("{name} is `{value}`, not {fits}")]
+    Variable {
+        name: &'static str,
+        value: String,
+        fits: &'static str,
+    },
+    #[error("a squashfs file holds the packages and files alone: no steps, and no slim variant")]
+    SquashfsOf,
+    #[error("the tag `latest` says nothing about what is inside")]
+    Latest,
+    #[error("the key needs its password, and there is no terminal to ask on")]
+    NoPassword { variable: &'static str },
+    #[error("nothing here knows the packages of {image}")]
+    NoPackages { image: String },
+    #[error("{} is a list of packages already", path.display())]
+    IsList { path: std::path::PathBuf },
     #[error("neither HOME nor {variable} is set")]
     NoHome { variable: &'static str },
     #[error("no command was given and the spec has none")]
     NoCommand,
+    #[error("no command was given and the image has none")]
+    NoImageCommand,
+    #[error("the image has no shell")]
+    NoShell,
+    #[error("{flag} has no meaning for an image")]
+    ImageSource { flag: &'static str },
     #[error("`{name}` is not a variable of this shell")]
     NoVariable { name: String },
     #[error("the mount source {} does not exist", path.display())]
@@ -98,10 +135,23 @@ impl Hint for CliError {
             Self::Spec { source, .. } => return source.hint(),
             Self::Lock { source, .. } => return source.hint(),
             Self::NoLock { .. } => "`sconce lock` makes one".to_owned(),
+            Self::SquashfsOf => {
+                "push the image: enroot and apptainer import it from a registry".to_owned()
+            }
+            Self::Latest => "leave the tag out for one that does, or add --latest".to_owned(),
+            Self::Logins { source, .. } => return source.hint(),
+            Self::NoPassword { variable } => format!("set {variable}"),
+            Self::NoPackages { .. } => {
+                "an image that Sconce built here is known by its lock".to_owned()
+            }
+            Self::IsList { .. } => "name an image, a lock or a spec".to_owned(),
             Self::NoHome { .. } => "or name a folder with --store".to_owned(),
             Self::NoCommand => "add `command = [\"python\", \"train.py\"]` to [run], or say \
                  `sconce run -- python train.py`"
                 .to_owned(),
+            Self::NoImageCommand => "say one: `sconce run IMAGE -- COMMAND`".to_owned(),
+            Self::NoShell => "run a program of it: `sconce run IMAGE -- COMMAND`".to_owned(),
+            Self::ImageSource { .. } => "an image brings all its packages; leave it out".to_owned(),
             Self::Offline { .. } => "run it once without --offline".to_owned(),
             Self::NoVariable { .. } => "give its value: -e NAME=VALUE".to_owned(),
             Self::NoMountSource { .. } => "create it, or change `mounts` or -v".to_owned(),
@@ -114,15 +164,21 @@ impl Hint for CliError {
             Self::File { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
                 "free some space, and say it again".to_owned()
             }
-            Self::File { .. } | Self::Config { .. } => return None,
+            Self::File { .. } | Self::Config { .. } | Self::Variable { .. } => return None,
         })
     }
 
     fn exit_code(&self) -> u8 {
         match self {
-            Self::NoCommand | Self::HostPort { .. } | Self::NoVariable { .. } => {
-                sconce_schema::exit::USAGE
-            }
+            Self::NoCommand
+            | Self::NoImageCommand
+            | Self::ImageSource { .. }
+            | Self::HostPort { .. }
+            | Self::NoVariable { .. }
+            | Self::Latest
+            | Self::SquashfsOf
+            | Self::Variable { .. }
+            | Self::NoPassword { .. } => sconce_schema::exit::USAGE,
             Self::Offline { .. } => sconce_schema::exit::FETCH,
             Self::File {
                 action: "write" | "create",
@@ -132,5 +188,23 @@ impl Hint for CliError {
             Self::TooLittleMemory { .. } => 137,
             _ => sconce_schema::exit::BAD_INPUT,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_terminal_obeys_nothing_in_an_error() {
+        let failure = Failure::from(CliError::NoSpec {
+            path: "a\x1b]0;title\x07b\n\u{9b}c".into(),
+        });
+        let text = failure.text(&crate::style::Style { color: false });
+        let obeyed = |c: char| c.is_control() && c != '\n';
+        assert!(
+            !text.chars().any(obeyed) && text.contains("title"),
+            "{text:?}"
+        );
     }
 }

@@ -12,6 +12,7 @@ mod places;
 mod prepare;
 mod progress;
 mod project;
+mod registries;
 mod style;
 mod table;
 mod watch;
@@ -35,12 +36,20 @@ pub fn main() -> ExitCode {
     }
     let root = Root::parse();
     let done = match root.verb {
+        Verb::Init(args) => commands::init::init(&args, &root.global),
         Verb::Lock(args) => commands::lock::lock(&args, &root.global),
         Verb::Outdated(args) => commands::outdated::outdated(&args, &root.global),
         Verb::Audit(args) => commands::audit::audit(&args, &root.global),
         Verb::Run(args) => commands::run::run(&args, &root.global),
         Verb::Shell(args) => commands::shell::shell(&args, &root.global),
         Verb::Build(args) => commands::build::build(&args, &root.global),
+        Verb::Push(args) => commands::push::push(&args, &root.global),
+        Verb::Pull(args) => commands::pull::pull(&args, &root.global),
+        Verb::Verify(args) => commands::verify::verify(&args, &root.global),
+        Verb::Keygen(args) => commands::keygen::keygen(&args, &root.global),
+        Verb::Images(args) => commands::images::images(&args, &root.global),
+        Verb::Sbom(args) => commands::sbom::sbom(&args, &root.global),
+        Verb::Diff(args) => commands::diff::diff(&args, &root.global),
         Verb::Runs(args) => commands::runs::runs(&args, &root.global),
         Verb::Report(args) => commands::report::report(&args, &root.global),
         Verb::Chores(args) => background::chores(&args, &root.global),

@@ -15,6 +15,11 @@ use logins::{Login, in_url, netrc};
 /// A fetcher with this user's proxies and credentials. `indexes` are the addresses in force, whose
 /// user and password, where they carry them, are used for their host.
 pub(crate) fn fetcher(offline: bool, indexes: &[String]) -> Result<Fetcher> {
+    Ok(Fetcher::new(config(offline, indexes))?)
+}
+
+/// The settings of such a fetcher.
+pub(crate) fn config(offline: bool, indexes: &[String]) -> FetchConfig {
     let mut logins: Vec<Login> = indexes.iter().filter_map(|url| in_url(url)).collect();
     let file = env::var_os("NETRC")
         .map(PathBuf::from)
@@ -27,13 +32,12 @@ pub(crate) fn fetcher(offline: bool, indexes: &[String]) -> Result<Fetcher> {
         user: login.user,
         password: login.password,
     };
-    let config = FetchConfig {
+    FetchConfig {
         offline,
         credentials: logins.into_iter().map(credential).collect(),
         proxies: proxies(),
         ..FetchConfig::default()
-    };
-    Ok(Fetcher::new(config)?)
+    }
 }
 
 /// `http_proxy` and the like, in either case, as curl reads them.

@@ -37,6 +37,22 @@ pub(crate) struct Config {
     pub(crate) keyring: Option<PathBuf>,
     /// Folder of the store.
     pub(crate) store: Option<PathBuf>,
+    /// The registry of references that name none.
+    pub(crate) registry: Option<String>,
+    /// Registries that may be spoken to without TLS, `HOST:PORT`.
+    pub(crate) insecure_registries: Vec<String>,
+    /// Registries that others are asked for first.
+    pub(crate) registry_mirrors: Vec<RegistryMirror>,
+}
+
+/// `[[registry-mirrors]]`.
+#[derive(Debug, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub(crate) struct RegistryMirror {
+    /// The registry, `HOST[:PORT]`.
+    pub(crate) of: String,
+    /// The mirror, `https://HOST[:PORT][/PREFIX]`.
+    pub(crate) base: String,
 }
 
 impl Places {

@@ -279,7 +279,7 @@ fn first_list<const N: usize>(values: [&Vec<String>; N]) -> Vec<String> {
 }
 
 /// Debian's name of the architecture that this program was built for.
-fn architecture() -> &'static str {
+pub(crate) fn architecture() -> &'static str {
     if cfg!(target_arch = "aarch64") {
         "arm64"
     } else {

@@ -80,8 +80,14 @@ impl Drawn {
             0 => seconds,
             count => {
                 let rate = stage.bytes as f64 / took.as_secs_f64().max(0.001);
+                // Stages of images bring other things than packages.
+                let what = match name.as_str() {
+                    "read" | "unpack" => "layer",
+                    "inflate" => "archive",
+                    _ => "package",
+                };
                 format!(
-                    "{count} package{}, {}, {}/s, {seconds}",
+                    "{count} {what}{}, {}, {}/s, {seconds}",
                     if count == 1 { "" } else { "s" },
                     Bytes(stage.bytes),
                     Bytes(rate as u64)

@@ -115,7 +115,7 @@ fn inputs(spec: &Spec, folder: &Path) -> Result<Sha256> {
 }
 
 /// A folder's name as far as a name may have its characters.
-fn folder_name(folder: &Path) -> String {
+pub(crate) fn folder_name(folder: &Path) -> String {
     let name = folder
         .file_name()
         .map(|name| name.to_string_lossy().into_owned());

@@ -24,6 +24,17 @@ pub(crate) struct Wish {
     pub(crate) gpus: Gpus,
 }
 
+/// What flags are laid over.
+struct Base<'a> {
+    run: &'a Run,
+    /// Relative mounts of `run` are relative to it.
+    folder: &'a Path,
+    /// Mounted at /workspace.
+    workspace: Option<&'a Path>,
+    /// Working directories are relative to it.
+    workdir: &'a Path,
+}
+
 impl Wish {
     /// Merges `spec` and `flags`. `folder` is the spec's; relative mounts of the spec are relative
     /// to it, those of flags to `here`. `command` replaces the spec's when it is not empty.
@@ -42,6 +53,32 @@ impl Wish {
         if command.is_empty() {
             return Err(CliError::NoCommand.into());
         }
+        let base = Base {
+            run: spec,
+            folder,
+            workspace: Some(folder),
+            workdir: Path::new(WORKSPACE),
+        };
+        base.under(flags, here, command)
+    }
+
+    /// What `flags` say of the run of an image; nothing of this machine is mounted but what they
+    /// name. The command is not known before the image is, and neither is what the working
+    /// directory is relative to.
+    pub(crate) fn of_flags(flags: &RunFlags, here: &Path) -> Result<Self> {
+        let base = Base {
+            run: &Run::default(),
+            folder: here,
+            workspace: None,
+            workdir: Path::new("/"),
+        };
+        base.under(flags, here, &[])
+    }
+}
+
+impl Base<'_> {
+    fn under(&self, flags: &RunFlags, here: &Path, command: &[String]) -> Result<Wish> {
+        let spec = self.run;
         let ports: Vec<PortSpec> = spec.ports.iter().chain(&flags.ports).copied().collect();
         let network = flags.network.or(spec.network).unwrap_or(Network::Host);
         if network == Network::Host
@@ -49,16 +86,13 @@ impl Wish {
         {
             return Err(CliError::HostPort { port: port.host }.into());
         }
-        Ok(Self {
+        Ok(Wish {
             command: command.to_vec(),
             workdir: flags
                 .workdir
                 .as_ref()
                 .or(spec.workdir.as_ref())
-                .map_or_else(
-                    || PathBuf::from(WORKSPACE),
-                    |dir| Path::new(WORKSPACE).join(dir),
-                ),
+                .map_or_else(|| self.workdir.to_owned(), |dir| self.workdir.join(dir)),
             env: environment(&spec.env, &flags.env, |name| std::env::var(name).ok())?,
             limits: Limits {
                 cpus: flags.cpus.or(spec.cpus),
@@ -66,7 +100,7 @@ impl Wish {
                 shm: flags.shm_size.or(spec.shm),
                 pids: flags.pids.or(spec.pids),
             },
-            mounts: mounts(&spec.mounts, folder, &flags.volumes, here)?,
+            mounts: mounts(self, &flags.volumes, here)?,
             network,
             ports: ports.iter().map(port).collect(),
             user: if flags.root {
@@ -92,22 +126,16 @@ fn port(port: &PortSpec) -> Port {
 }
 
 /// The spec's folder at /workspace, then the spec's mounts, then the flags'.
-fn mounts(
-    spec: &[MountSpec],
-    folder: &Path,
-    flags: &[MountSpec],
-    here: &Path,
-) -> Result<Vec<Mount>> {
-    let workspace = Mount {
+fn mounts(base: &Base<'_>, flags: &[MountSpec], here: &Path) -> Result<Vec<Mount>> {
+    let workspace = base.workspace.map(|folder| Mount {
         source: folder.to_owned(),
         target: PathBuf::from(WORKSPACE),
         read_only: false,
-    };
-    let asked = spec
-        .iter()
-        .map(|m| (m, folder))
-        .chain(flags.iter().map(|m| (m, here)));
-    std::iter::once(Ok(workspace))
+    });
+    let spec = base.run.mounts.iter().map(|m| (m, base.folder));
+    let asked = spec.chain(flags.iter().map(|m| (m, here)));
+    let workspace = workspace.into_iter().map(Ok);
+    workspace
         .chain(asked.map(|(mount, base)| {
             let path = base.join(&mount.source);
             let source = path.canonicalize().map_err(|error| {
@@ -236,6 +264,20 @@ mod tests {
         .unwrap_err();
         let text = failure.text(&crate::style::Style { color: false });
         assert!(text.contains("/no-such"), "{text}");
+    }
+
+    #[test]
+    fn an_image_gets_no_folder_that_nobody_named() {
+        let flags = RunFlags {
+            volumes: vec!["tmp:/data:ro".parse().unwrap()],
+            memory: Some(Bytes::mib(512)),
+            ..RunFlags::default()
+        };
+        let wish = Wish::of_flags(&flags, Path::new("/")).unwrap();
+        assert_eq!(wish.mounts.len(), 1);
+        assert_eq!(wish.mounts[0].target, Path::new("/data"));
+        assert_eq!((wish.limits.memory, wish.command.len()), (flags.memory, 0));
+        assert_eq!(wish.user, User::Plain);
     }
 
     #[test]

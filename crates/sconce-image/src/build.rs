@@ -10,10 +10,12 @@ use sconce_store::{Store, StoreError};
 use crate::assemble::AssembleError;
 use crate::bytecode;
 use crate::layer::{self, Compression, Job, Layer, LayerError, Part, Tree, is_below};
-use crate::local::{Contents, Image, LocalError};
-use crate::oci::{self, Config, Descriptor, History, Manifest, RootFs, media};
+use crate::local::{self, Contents, Image, LOCK_LABEL, LocalError};
+use crate::oci::{self, Config, Descriptor, Digest, History, Manifest, RootFs, media};
 use crate::plan::{Content, Plan, Planned};
 use crate::slim::{self, Filter, Rules, Taken};
+use crate::squashfs::launch::{self, LaunchError};
+use crate::squashfs::{self, SquashfsError, Written};
 use crate::system::PLAIN_ID;
 
 /// What an image is made of, beside its lock.
@@ -49,6 +51,12 @@ pub enum BuildError {
     /// The list of local images.
     #[error(transparent)]
     Local(#[from] LocalError),
+    /// A squashfs file.
+    #[error(transparent)]
+    Squashfs(#[from] SquashfsError),
+    /// What is run in it.
+    #[error(transparent)]
+    Launch(#[from] LaunchError),
     /// A layer of the plan whose files have not been made.
     #[error("the files of the layer `{layer}` have not been made")]
     Absent {
@@ -70,6 +78,8 @@ impl Hint for BuildError {
             Self::Assemble(error) => error.hint(),
             Self::Store(error) => error.hint(),
             Self::Local(error) => error.hint(),
+            Self::Squashfs(error) => error.hint(),
+            Self::Launch(error) => error.hint(),
             Self::Bytecode { .. } => {
                 Some("build without it: `[build] bytecode = false`".to_owned())
             }
@@ -83,6 +93,8 @@ impl Hint for BuildError {
             Self::Assemble(error) => error.exit_code(),
             Self::Store(error) => error.exit_code(),
             Self::Local(error) => error.exit_code(),
+            Self::Squashfs(error) => error.exit_code(),
+            Self::Launch(error) => error.exit_code(),
             Self::Bytecode { .. } => exit::STORE,
             Self::Absent { .. } => exit::BUG,
         }
@@ -298,13 +310,14 @@ pub fn build(
         .collect::<Result<Vec<_>, _>>()?;
     let layers = layer::make_all(&jobs, options.compression, store, progress)?;
 
-    let config = config(plan, lock, environment, &layers, options);
+    let digest = local::keep_lock(lock, store)?;
+    let config = config(plan, lock, digest, environment, &layers, options);
     let config = oci::write(&config);
     let mut manifest = Manifest::new(
         Descriptor::of(media::CONFIG, &config),
         layers.iter().map(Layer::descriptor).collect(),
     );
-    manifest.annotations = Some(annotations(lock, options));
+    manifest.annotations = Some(annotations(lock, digest, options));
     let contents = plan.layers.iter().zip(&layers);
     let contents = contents.map(|(planned, layer)| Contents {
         layer: planned.name.clone(),
@@ -319,10 +332,60 @@ pub fn build(
     )?)
 }
 
+/// Writes the environment of `lock`, which is ready in the store, into one squashfs file: what the
+/// image of the same plan holds, and the small files that tell enroot and apptainer its variables
+/// and its command.
+///
+/// # Errors
+/// [`BuildError`]; whatever was at `path` before is still there then.
+pub fn squashfs(
+    plan: &Plan,
+    lock: &Lock,
+    environment: &ImageManifest,
+    options: &ImageOptions,
+    path: &Path,
+    store: &Store,
+    progress: &dyn Progress,
+) -> Result<Written, BuildError> {
+    let gone = || AssembleError::Gone {
+        what: lock.target.release.clone(),
+    };
+    let trees = Trees::of(lock, environment, store).ok_or_else(gone)?;
+    let jobs = plan
+        .layers
+        .iter()
+        .map(|planned| job(planned, lock, &trees, None));
+    let jobs = jobs.collect::<Result<Vec<_>, _>>()?;
+    // The parts of a tree that went to several layers come together again.
+    let mut sources: Vec<squashfs::Source<'_>> = Vec::new();
+    for job in &jobs {
+        for tree in &job.trees {
+            if sources.iter().all(|source| source.root != tree.root) {
+                sources.push(squashfs::Source {
+                    name: &job.name,
+                    root: tree.root,
+                });
+            }
+        }
+    }
+    let digest = local::keep_lock(lock, store)?;
+    let config = config(plan, lock, digest, environment, &[], options).config;
+    let made = launch::files(&config.unwrap_or_default())?;
+    let compression = options.compression;
+    Ok(squashfs::write(
+        &sources,
+        &made,
+        compression,
+        path,
+        progress,
+    )?)
+}
+
 /// How the image is run, and what each layer is.
 fn config(
     plan: &Plan,
     lock: &Lock,
+    digest: Digest,
     environment: &ImageManifest,
     layers: &[Layer],
     options: &ImageOptions,
@@ -354,7 +417,7 @@ fn config(
                     .clone()
                     .unwrap_or_else(|| WORKSPACE.to_owned()),
             ),
-            labels: Some(annotations(lock, options)),
+            labels: Some(annotations(lock, digest, options)),
             ..Config::default()
         }),
         rootfs: RootFs {
@@ -385,7 +448,7 @@ fn requirements(lock: &Lock) -> Vec<(String, String)> {
 }
 
 /// The OCI annotations that say what an image is, and the versions that matter.
-fn annotations(lock: &Lock, options: &ImageOptions) -> BTreeMap<String, String> {
+fn annotations(lock: &Lock, digest: Digest, options: &ImageOptions) -> BTreeMap<String, String> {
     let versions = &lock.versions;
     let named = [
         ("org.opencontainers.image.title", Some(options.name.clone())),
@@ -394,15 +457,14 @@ fn annotations(lock: &Lock, options: &ImageOptions) -> BTreeMap<String, String> 
             Some(rfc3339(options.created)),
         ),
         ("org.opencontainers.image.version", versions.torch.clone()),
-        (
-            "dev.sconce.lock",
-            Some(crate::local::lock_digest(lock).to_string()),
-        ),
+        (LOCK_LABEL, Some(digest.to_string())),
         ("dev.sconce.python", Some(versions.python.clone())),
+        ("dev.sconce.glibc", Some(versions.glibc.clone())),
         ("dev.sconce.torch", versions.torch.clone()),
         ("dev.sconce.cuda", versions.cuda.map(|v| v.to_string())),
         ("dev.sconce.cudnn", versions.cudnn.clone()),
         ("dev.sconce.nccl", versions.nccl.clone()),
+        ("dev.sconce.triton", versions.triton.clone()),
         (
             "dev.sconce.lowest-driver",
             versions.lowest_driver.map(|v| v.to_string()),

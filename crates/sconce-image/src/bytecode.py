@@ -50,8 +50,12 @@ def compile_tree(source_root, output_root):
                 data = pyc(path, "/" + os.path.join(relative, name))
             except (SyntaxError, ValueError, RecursionError, OverflowError, MemoryError):
                 continue
+            except FileNotFoundError:
+                # A link to nothing, as Debian's packages may bring.
+                continue
             os.makedirs(cache, exist_ok=True)
-            part = f"{target}.{os.getpid()}"
+            # Process ids say nothing: every container begins to count anew, and two may be at work.
+            part = f"{target}.{os.urandom(8).hex()}"
             with open(part, "wb") as file:
                 file.write(data)
             # An image of these files must not depend on when they were made.

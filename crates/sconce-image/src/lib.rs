@@ -1,6 +1,7 @@
 //! Lock and store to an assembled environment: which trees lie over each other, and its variables.
 #![forbid(unsafe_code)]
 
+pub mod about;
 mod assemble;
 pub mod build;
 pub mod bytecode;
@@ -9,16 +10,22 @@ pub mod devel;
 pub mod diff;
 pub mod docker;
 mod environment;
+pub mod execution;
 pub mod layer;
 pub mod layout;
 pub mod local;
 pub mod oci;
+pub mod open;
 pub mod plan;
 pub mod project;
 pub mod provenance;
+pub mod publish;
+pub mod registry;
 pub mod sbom;
 pub mod sign;
 pub mod slim;
+pub mod squashfs;
 pub mod system;
+pub mod unpack;
 
 pub use assemble::{AssembleError, Needs, assemble, needs, ready, so_far};

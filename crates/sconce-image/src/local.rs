@@ -14,6 +14,8 @@ use serde::{Deserialize, Serialize};
 
 use crate::oci::{self, Descriptor, Digest, DocumentError, Manifest};
 
+/// The label that names the digest of the lock an image was made from.
+pub(crate) const LOCK_LABEL: &str = "dev.sconce.lock";
 /// Kind of images in the store.
 const KIND: &str = "image";
 
@@ -243,6 +245,20 @@ impl Image {
         })
     }
 
+    /// The lock that it was made from, where the store has it: its label names the lock's digest.
+    ///
+    /// # Errors
+    /// [`LocalError::Document`].
+    pub fn lock(&self, store: &Store) -> Result<Option<Lock>, LocalError> {
+        let config = self.config()?;
+        let labels = config.config.and_then(|config| config.labels);
+        let digest = labels.and_then(|labels| labels.get(LOCK_LABEL)?.parse::<Digest>().ok());
+        let text = digest
+            .and_then(|digest| store.blob(&digest.0))
+            .and_then(|path| fs::read_to_string(path).ok());
+        Ok(text.and_then(|text| Lock::parse(&text).ok()))
+    }
+
     /// The file of each layer, lowest first.
     ///
     /// # Errors
@@ -294,19 +310,34 @@ pub fn names(store: &Store) -> Result<Vec<(String, Digest)>, LocalError> {
     Ok(found)
 }
 
-/// The digest of a lock's text: what the same lock is told by.
-#[must_use]
-pub fn lock_digest(lock: &Lock) -> Digest {
-    Digest::of(lock.to_text().as_bytes())
+/// Keeps a lock where [`Image::lock`] finds it, and gives its digest.
+///
+/// # Errors
+/// [`StoreError`].
+pub(crate) fn keep_lock(lock: &Lock, store: &Store) -> Result<Digest, StoreError> {
+    let text = lock.to_text();
+    let digest = Digest::of(text.as_bytes());
+    store.put_blob(text.as_bytes(), &digest.0)?;
+    Ok(digest)
 }
 
 /// The file of a name. The grammar is that of references without a registry (distribution's
 /// reference package), so a slash is the only character that a file name cannot have.
 fn name_file(store: &Store, name: &str) -> Result<PathBuf, LocalError> {
-    let wrong = || LocalError::Name {
-        name: name.chars().take(200).collect(),
+    if !is_name(name) {
+        return Err(LocalError::Name {
+            name: name.chars().take(200).collect(),
+        });
+    }
+    Ok(store.root().join("images").join(name.replace('/', "~")))
+}
+
+/// Whether a text could be the name of a local image.
+#[must_use]
+pub fn is_name(text: &str) -> bool {
+    let Some((path, tag)) = text.rsplit_once(':') else {
+        return false;
     };
-    let (path, tag) = name.rsplit_once(':').ok_or_else(wrong)?;
     let lower = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit();
     let part = |part: &str| {
         let bytes = part.as_bytes();
@@ -320,10 +351,18 @@ fn name_file(store: &Store, name: &str) -> Result<PathBuf, LocalError> {
         && tag
             .bytes()
             .all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
-    if !tag_good || path.len() > 100 || !path.split('/').all(part) {
-        return Err(wrong());
-    }
-    Ok(store.root().join("images").join(name.replace('/', "~")))
+    // A registry before it may have a port.
+    let port = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_digit());
+    let (first, rest) = match path.split_once('/') {
+        Some((first, rest)) => (first, Some(rest)),
+        None => (path, None),
+    };
+    let first_good = match first.split_once(':') {
+        Some((name, number)) => rest.is_some() && part(name) && port(number),
+        None => part(first),
+    };
+    let rest_good = rest.is_none_or(|rest| rest.split('/').all(part));
+    tag_good && path.len() <= 100 && first_good && rest_good
 }
 
 fn file(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> LocalError {
@@ -382,6 +421,12 @@ mod tests {
             let file = name_file(&store, name);
             assert!(matches!(file, Err(LocalError::Name { .. })), "{name}");
         }
-        assert!(name_file(&store, "a/b-c_d.e:2.15.0-cuda13.2").is_ok());
+        for name in [
+            "a/b-c_d.e:2.15.0-cuda13.2",
+            "localhost:5000/team/a:1",
+            "a:1",
+        ] {
+            assert!(name_file(&store, name).is_ok(), "{name}");
+        }
     }
 }

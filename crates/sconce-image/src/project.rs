@@ -2,13 +2,14 @@
 
 use std::fs;
 use std::io;
-use std::os::unix::ffi::OsStrExt as _;
-use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Component, Path, PathBuf};
 
 use sconce_schema::spec::WORKSPACE;
 use sconce_schema::{Hint, Sha256, exit};
-use sconce_store::wheel::fixed_time;
+use sconce_store::rooted::{Folders, Rooted, RootedError, set_modified};
+use sconce_store::wheel::MTIME;
 use sconce_store::{BuildError, Store, StoreError};
 use sha2::Digest as _;
 
@@ -36,6 +37,9 @@ pub enum ProjectError {
         /// The name.
         name: String,
     },
+    /// A file could not be put into the tree.
+    #[error(transparent)]
+    Tree(#[from] RootedError),
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -46,13 +50,14 @@ impl Hint for ProjectError {
         match self {
             Self::Store(error) => error.hint(),
             Self::Outside { .. } => Some("name files and folders below sconce.toml".to_owned()),
-            Self::File { .. } => None,
+            Self::File { .. } | Self::Tree(_) => None,
         }
     }
 
     fn exit_code(&self) -> u8 {
         match self {
             Self::Store(error) => error.exit_code(),
+            Self::Tree(_) => exit::STORE,
             Self::File { .. } | Self::Outside { .. } => exit::BAD_INPUT,
         }
     }
@@ -71,14 +76,19 @@ pub fn tree(folder: &Path, names: &[String], store: &Store) -> Result<PathBuf, P
             return Err(ProjectError::Outside { name: name.clone() });
         }
         // Written without `.`, so that the same file has the same name however it is asked for.
-        collect(
-            folder,
-            &path
-                .components()
-                .filter(|c| *c != Component::CurDir)
-                .collect::<PathBuf>(),
-            &mut files,
-        )?;
+        let path: PathBuf = path
+            .components()
+            .filter(|c| *c != Component::CurDir)
+            .collect();
+        // Behind a link there may be anything of this machine.
+        if path
+            .ancestors()
+            .skip(1)
+            .any(|above| folder.join(above).is_symlink())
+        {
+            return Err(ProjectError::Outside { name: name.clone() });
+        }
+        collect(folder, &path, &mut files)?;
     }
     files.sort();
     files.dedup();
@@ -92,10 +102,11 @@ pub fn tree(folder: &Path, names: &[String], store: &Store) -> Result<PathBuf, P
     }
     let key = Sha256(hash.finalize().into()).to_string();
     let built = store.build_tree(KIND, &key, |root| {
-        let top = root.join(WORKSPACE.trim_start_matches('/'));
-        files
-            .iter()
-            .try_for_each(|path| copy(&folder.join(path), &top.join(path)))
+        let mut tree = Rooted::new(root, Folders::Stay);
+        files.iter().try_for_each(|path| {
+            let to = Path::new(WORKSPACE).join(path);
+            copy(&folder.join(path), &mut tree, &to)
+        })
     });
     built.map_err(|error| match error {
         BuildError::Store(error) => error.into(),
@@ -140,34 +151,24 @@ fn executable(meta: &fs::Metadata) -> bool {
     meta.permissions().mode() & 0o100 != 0
 }
 
-fn copy(from: &Path, to: &Path) -> Result<(), ProjectError> {
-    let work = || {
-        for above in to
-            .parent()
-            .into_iter()
-            .flat_map(Path::ancestors)
-            .collect::<Vec<_>>()
-            .into_iter()
-            .rev()
-        {
-            if !above.exists() {
-                fs::create_dir(above)?;
-                fs::set_permissions(above, fs::Permissions::from_mode(0o755))?;
-            }
-        }
+/// Copies one file or link to `to` of the tree.
+fn copy(from: &Path, tree: &mut Rooted, to: &Path) -> Result<(), ProjectError> {
+    let to = to.as_os_str().as_bytes();
+    let read = || {
         let meta = from.symlink_metadata()?;
-        if meta.is_symlink() {
-            return symlink(fs::read_link(from)?, to);
+        match meta.is_symlink() {
+            true => Ok((meta, fs::read_link(from)?.into_os_string().into_vec())),
+            false => fs::read(from).map(|bytes| (meta, bytes)),
         }
-        fs::write(to, fs::read(from)?)?;
-        let mode = if executable(&meta) { 0o755 } else { 0o644 };
-        fs::set_permissions(to, fs::Permissions::from_mode(mode))?;
-        fs::File::options()
-            .write(true)
-            .open(to)
-            .and_then(|file| file.set_modified(fixed_time()))
     };
-    work().map_err(file("copy", from))
+    let (meta, bytes) = read().map_err(file("copy", from))?;
+    if meta.is_symlink() {
+        tree.link(to, &bytes)?;
+        return Ok(());
+    }
+    let mode = if executable(&meta) { 0o755 } else { 0o644 };
+    let real = tree.write(to, &bytes, mode)?;
+    Ok(set_modified(&real, MTIME.cast_signed())?)
 }
 
 fn file(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ProjectError {
@@ -225,6 +226,18 @@ mod tests {
                 "{name}"
             );
         }
+        // A link is taken as a link; what is behind it is not the project's.
+        let outside = place.path().join("outside");
+        fs::create_dir_all(place.path().join("project")).unwrap();
+        fs::create_dir(&outside).unwrap();
+        fs::write(outside.join("key"), "secret").unwrap();
+        std::os::unix::fs::symlink(&outside, place.path().join("project/a")).unwrap();
+        let names = ["a", "a/key"].map(str::to_owned);
+        let behind = tree(&place.path().join("project"), &names, &store);
+        assert!(matches!(behind, Err(ProjectError::Outside { .. })));
+        assert_eq!(fs::read_to_string(outside.join("key")).unwrap(), "secret");
+        let linked = tree(&place.path().join("project"), &names[..1], &store).unwrap();
+        assert!(linked.join("workspace/a").is_symlink());
         let absent = tree(place.path(), &["absent".to_owned()], &store);
         assert!(matches!(absent, Err(ProjectError::File { .. })));
     }

@@ -1,6 +1,7 @@
 //! Spec to lock: Python packages through uv, Debian packages from the signed apt indexes.
 #![forbid(unsafe_code)]
 
+pub mod adopt;
 pub mod debian;
 mod documents;
 mod error;

@@ -1,13 +1,16 @@
 //! Files that are found by their SHA-256.
 
 use std::fs::File;
-use std::io::Write as _;
+use std::io::{Read, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
+use rustix::fs::{Mode, OFlags};
+use rustix::io::Errno;
 use sconce_schema::{Progress, Sha256};
 use sha2::Digest as _;
 
+use crate::direct::Writer;
 use crate::fetch::{Fetcher, shown};
 use crate::{Store, StoreError};
 
@@ -88,6 +91,81 @@ impl Store {
             || (),
             |path| std::fs::write(path, bytes).map_err(StoreError::disk("write", path)),
         )
+    }
+
+    /// Keeps what `reader` gives, which is not read where the blob is in the store. `what` names it
+    /// for people; `told` gets the bytes that were read, from time to time.
+    ///
+    /// # Errors
+    /// [`StoreError::Read`], [`StoreError::Size`], [`StoreError::Hash`], [`StoreError::Disk`]. After
+    /// any of them the store holds nothing of it.
+    pub fn read_blob(
+        &self,
+        what: &str,
+        reader: &mut dyn Read,
+        sha256: &Sha256,
+        size: u64,
+        told: &dyn Fn(u64),
+    ) -> Result<PathBuf, StoreError> {
+        self.add(
+            sha256,
+            || (),
+            |path| {
+                let write = |e| StoreError::disk("write", path)(e);
+                let mut file = Writer::new();
+                file.begin(path.to_owned(), Some(size));
+                let mut hash = sha2::Sha256::new();
+                let mut got = 0;
+                loop {
+                    file.make_room().map_err(write)?;
+                    let room = file.room();
+                    let n = match reader.read(room) {
+                        Err(e) if e.kind() == std::io::ErrorKind::Interrupted => continue,
+                        done => done.map_err(|source| StoreError::Read {
+                            what: what.to_owned(),
+                            source,
+                        })?,
+                    };
+                    hash.update(&room[..n]);
+                    got += n as u64;
+                    // What is too much is not written.
+                    if n == 0 || got > size {
+                        break;
+                    }
+                    file.filled(n);
+                    told(n as u64);
+                }
+                check(what, sha256, Some(size), got, hash)?;
+                file.end().map_err(write)?;
+                Ok(())
+            },
+        )
+    }
+
+    /// An empty file on the store's file system that has no name, and is gone when it is closed.
+    ///
+    /// # Errors
+    /// [`StoreError::Disk`].
+    pub fn unnamed_file(&self) -> Result<File, StoreError> {
+        let folder = self.root().join("tmp");
+        let failed = |e: rustix::io::Errno| StoreError::disk("write", &folder)(e.into());
+        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
+        match rustix::fs::open(&folder, flags, Mode::RUSR | Mode::WUSR) {
+            Ok(fd) => Ok(fd.into()),
+            // A file system without such files: a name that is taken away at once.
+            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT) => {
+                let path = folder.join(format!(".{}", std::process::id()));
+                let file = File::options()
+                    .read(true)
+                    .write(true)
+                    .create_new(true)
+                    .open(&path)
+                    .map_err(StoreError::disk("create", &path))?;
+                std::fs::remove_file(&path).map_err(StoreError::disk("remove", &path))?;
+                Ok(file)
+            }
+            Err(e) => Err(failed(e)),
+        }
     }
 
     /// Takes a file that the caller has made, and hashed while making it: it is moved, not read

@@ -9,7 +9,7 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FallocateFlags, OFlags, fallocate, fcntl_getfl, fcntl_setfl};
@@ -18,6 +18,8 @@ use crate::wheel::fixed_time;
 
 /// Memory that one writer takes, and the size from which a file is large.
 const BUFFER: usize = 1 << 20;
+/// What [`Reader::piece`] gives at most, in bytes.
+pub const PIECE: u64 = BUFFER as u64;
 /// Large enough for every disk's block.
 const ALIGN: usize = 4096;
 
@@ -116,6 +118,58 @@ impl Reader {
                 Err(e) => return Err(e),
             }
         }
+    }
+}
+
+impl Reader {
+    /// The `bytes` of the file from `offset` on, at most [`PIECE`] of them, if the file still has
+    /// `size` bytes. Of a large file, offsets that are multiples of [`PIECE`] are read past the
+    /// page cache.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn piece(
+        &mut self,
+        path: &Path,
+        size: u64,
+        offset: u64,
+        bytes: usize,
+    ) -> io::Result<Option<&[u8]>> {
+        let bytes = bytes.min(BUFFER);
+        let mut wanted = self.direct && size >= BUFFER as u64 && offset.is_multiple_of(PIECE);
+        let file = match open(path, direct(wanted)) {
+            Err(e) if wanted && refused(&e) => {
+                (self.direct, wanted) = (false, false);
+                open(path, OFlags::empty())
+            }
+            other => other,
+        }?;
+        if file.metadata()?.len() != size {
+            return Ok(None);
+        }
+        let mut read = 0;
+        while read < bytes {
+            // The disk gives whole blocks only; what lies behind the piece is not looked at.
+            let end = if wanted {
+                bytes.next_multiple_of(ALIGN)
+            } else {
+                bytes
+            };
+            let room = &mut self.memory[self.base + read..self.base + end];
+            match file.read_at(room, offset + read as u64) {
+                Ok(0) => return Ok(None),
+                Ok(n) => read += n,
+                Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
+                Err(e) if wanted && refused(&e) => {
+                    // Some file systems refuse at the first read only, or at an odd offset.
+                    (self.direct, wanted) = (false, false);
+                    let flags = fcntl_getfl(&file)?;
+                    fcntl_setfl(&file, flags - OFlags::DIRECT)?;
+                }
+                Err(e) => return Err(e),
+            }
+        }
+        Ok(Some(&self.memory[self.base..self.base + bytes]))
     }
 }
 
@@ -294,4 +348,47 @@ fn create(path: &Path, flags: OFlags) -> io::Result<File> {
 fn finish(file: &File) -> io::Result<()> {
     file.set_permissions(std::fs::Permissions::from_mode(0o644))?;
     file.set_modified(fixed_time())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_piece_is_what_the_file_has_there() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("file");
+        let whole = PIECE as usize;
+        let bytes: Vec<u8> = (0..2 * whole + 12_345).map(|n| (n % 251) as u8).collect();
+        std::fs::write(&path, &bytes).unwrap();
+        let size = bytes.len() as u64;
+        let mut reader = Reader::new();
+        for (offset, length) in [
+            (0, whole),
+            (whole, whole),
+            (2 * whole, 12_345),
+            (0, 1),
+            (17, 5000),
+            (2 * whole + 12_344, 1),
+            (5, 0),
+        ] {
+            let piece = reader.piece(&path, size, offset as u64, length);
+            let piece = piece.unwrap().unwrap();
+            assert!(
+                piece == &bytes[offset..offset + length],
+                "{offset} {length}"
+            );
+        }
+        // Past the end, and of another size than was said.
+        let past = reader.piece(&path, size, 2 * PIECE, whole).unwrap();
+        assert!(past.is_none());
+        for other in [size - 1, size + 1] {
+            assert!(reader.piece(&path, other, 0, 10).unwrap().is_none());
+        }
+        assert!(
+            reader
+                .piece(&folder.path().join("absent"), 1, 0, 1)
+                .is_err()
+        );
+    }
 }

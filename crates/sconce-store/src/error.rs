@@ -39,6 +39,14 @@ pub enum StoreError {
         /// What the system said.
         source: io::Error,
     },
+    /// Bytes that the caller has could not be read.
+    #[error("cannot read {what}")]
+    Read {
+        /// What they are.
+        what: String,
+        /// What the system said.
+        source: io::Error,
+    },
     /// A kind or key that cannot be the name of a folder.
     #[error("`{name}` cannot name an item of the store")]
     Name {
@@ -104,7 +112,7 @@ impl Hint for StoreError {
                 WheelError::Write { source, path } => disk_hint(source, path),
                 _ => Some(format!("use another version of {file}'s project")),
             },
-            Self::Name { .. } => None,
+            Self::Name { .. } | Self::Read { .. } => None,
         }
     }
 
@@ -117,6 +125,7 @@ impl Hint for StoreError {
                 WheelError::Write { .. } => exit::STORE,
                 _ => exit::VERIFY,
             },
+            Self::Read { .. } => exit::BAD_INPUT,
             Self::Name { .. } => exit::BUG,
         }
     }

@@ -5,7 +5,7 @@ mod stages;
 mod steps;
 
 use std::collections::BTreeMap;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use clap::Args;
@@ -15,7 +15,8 @@ use sconce_image::local::{self, Image};
 use sconce_image::oci::Digest;
 use sconce_image::plan::{Plan, PlanOptions, Planned, USUAL_LAYERS};
 use sconce_image::slim::Rules;
-use sconce_image::{bytecode, devel, docker, layout};
+use sconce_image::squashfs::Written;
+use sconce_image::{about, bytecode, devel, docker, layout};
 use sconce_run::Watcher;
 use sconce_schema::spec::{IMAGE, Variant};
 use sconce_schema::tag::tag;
@@ -24,11 +25,14 @@ use sconce_schema::{Bytes, ImageManifest, Lock, Progress as _, exit};
 use self::stages::Stages;
 use self::steps::Stack;
 use super::opened::Opened;
+use super::push::{self, Push};
 use crate::args::{Global, Sources};
 use crate::background::{self, Background};
-use crate::failure::{Failure, Result};
+use crate::failure::{CliError, Failure, Result};
 use crate::output;
+use crate::places::Places;
 use crate::project::Project;
+use crate::registries::{check_local, target};
 use crate::style::Style;
 
 #[derive(Debug, Args)]
@@ -51,7 +55,19 @@ pub(crate) struct BuildArgs {
     /// Also write the archive that `docker load` takes.
     #[arg(long, value_name = "FILE")]
     docker_archive: Option<PathBuf>,
-    /// How layers are compressed: zstd, gzip or none.
+    /// Also push it: HOST/PATH[:TAG] [default tag: one that says what is inside].
+    #[arg(long, value_name = "REF")]
+    push: Option<String>,
+    /// Allow the tag `latest`.
+    #[arg(long)]
+    latest: bool,
+    /// Sign what is pushed with this private key.
+    #[arg(long, value_name = "KEY", requires = "push")]
+    sign: Option<PathBuf>,
+    /// Write one squashfs file for apptainer, enroot and pyxis, instead of an image.
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["plan", "tag", "oci", "docker_archive", "push"])]
+    squashfs: Option<PathBuf>,
+    /// How layers and squashfs files are compressed: zstd, gzip or none.
     #[arg(long, value_name = "HOW", default_value = "zstd")]
     compression: Compression,
     /// Print the result as JSON.
@@ -62,9 +78,19 @@ pub(crate) struct BuildArgs {
 }
 
 pub(crate) fn build(args: &BuildArgs, global: &Global) -> Result<u8> {
+    // Before anything is built, whether it can be named and pushed so at all.
+    check_local(&args.tag, args.latest)?;
+    let places = Places::find(global)?;
+    let to = |tag: &str| {
+        let to = args.push.as_ref();
+        to.map(|to| target(to, tag, args.latest, &places))
+            .transpose()
+    };
+    to("0")?;
     let opened = Opened::with(Project::open(&args.spec)?, global)?;
     let workshop = opened.workshop(&args.sources, global);
     let whole = workshop.locked()?;
+    let to = to(&tag(&whole))?;
     let spec = &opened.project.spec;
     let lock = match spec.build.variant {
         Some(Variant::Devel) => whole.stage(IMAGE),
@@ -77,6 +103,15 @@ pub(crate) fn build(args: &BuildArgs, global: &Global) -> Result<u8> {
     let mut plan = Plan::of(&lock, options);
     if spec.build.variant == Some(Variant::Slim) {
         plan.slim = Some(Rules::new(&spec.build.keep, &lock));
+    }
+    if args.squashfs.is_some() && (!spec.build.run.is_empty() || plan.slim.is_some()) {
+        return Err(CliError::SquashfsOf.into());
+    }
+    // To be looked at, nothing need be here.
+    if args.plan && !sconce_image::needs(&lock, &opened.store).is_empty() {
+        opened.progress.finish();
+        let none = vec![None; plan.layers.len()];
+        return print_plan(&plan, &none, &Shared::read(&opened)?, args.json);
     }
     let only_look = args.plan || args.removed;
     let stages = Stages {
@@ -94,6 +129,9 @@ pub(crate) fn build(args: &BuildArgs, global: &Global) -> Result<u8> {
         opened.progress.finish();
         return removed::print(&plan, &lock, &environment, &opened.store, args.json);
     }
+    let facts = about::facts(&lock, &environment);
+    let about = about::tree(&opened.project.name, &lock, &facts, &opened.store)?;
+    plan.push("lock and SBOM", Some(about));
     let mut built = BTreeMap::new();
     stages.of(&spec.build.copy, &mut built)?;
     let mut stack = Stack::new(&opened, environment.clone(), None, !only_look);
@@ -112,18 +150,33 @@ pub(crate) fn build(args: &BuildArgs, global: &Global) -> Result<u8> {
         opened.progress.finish();
         return print_plan(&plan, &before, &shared, args.json);
     }
+    let options = ImageOptions {
+        name: opened.project.name.clone(),
+        compression: args.compression,
+        env: spec.run.env.clone(),
+        command: spec.run.command.clone(),
+        workdir: spec.run.workdir.clone(),
+        created: created()?,
+    };
+    if let Some(file) = &args.squashfs {
+        let (store, progress) = (&opened.store, &opened.progress);
+        let written = sconce_image::build::squashfs(
+            &plan,
+            &lock,
+            &environment,
+            &options,
+            file,
+            store,
+            progress,
+        )?;
+        opened.progress.finish();
+        return say_squashfs(&written, file, args.json, global);
+    }
     let image = sconce_image::build::build(
         &plan,
         &lock,
         &environment,
-        &ImageOptions {
-            name: opened.project.name.clone(),
-            compression: args.compression,
-            env: spec.run.env.clone(),
-            command: spec.run.command.clone(),
-            workdir: spec.run.workdir.clone(),
-            created: 0,
-        },
+        &options,
         &opened.store,
         &opened.progress,
     )?;
@@ -135,14 +188,51 @@ pub(crate) fn build(args: &BuildArgs, global: &Global) -> Result<u8> {
         image.call(&opened.store, name)?;
     }
     export(&image, &names, args, &opened)?;
+    let pushed = match &to {
+        Some(to) => {
+            let push = Push {
+                to,
+                key: args.sign.as_deref(),
+                places: &opened.places,
+                store: &opened.store,
+                global,
+            };
+            Some(push.run(&image, &opened.progress)?)
+        }
+        None => None,
+    };
     opened.progress.finish();
     let made = before.iter().filter(|layer| layer.is_none()).count();
     if args.json {
-        output::data(&as_json(&image, &names, made).to_string())?;
+        let mut said = as_json(&image, &names, made);
+        if let (Some(to), Some(pushed)) = (&to, &pushed) {
+            said["pushed"] = push::as_json(to, pushed);
+        }
+        output::data(&said.to_string())?;
     } else if !global.quiet {
-        output::say(&summary(&image, &names, made, &Style::for_stderr()));
+        let style = Style::for_stderr();
+        output::say(&summary(&image, &names, made, &style));
+        if let (Some(to), Some(pushed)) = (&to, &pushed) {
+            output::say(&push::summary(to, pushed, &style));
+        }
     }
     Ok(exit::OK)
+}
+
+/// The time that the image says it was made at (reproducible-builds.org, `SOURCE_DATE_EPOCH`).
+fn created() -> Result<i64> {
+    let name = "SOURCE_DATE_EPOCH";
+    match std::env::var(name) {
+        Err(_) => Ok(0),
+        Ok(text) => text.parse().map_err(|_| {
+            CliError::Variable {
+                name,
+                value: text.clone(),
+                fits: "seconds since 1970",
+            }
+            .into()
+        }),
+    }
 }
 
 /// Writes what was asked for beside the store.
@@ -293,6 +383,27 @@ fn contents(planned: &Planned) -> String {
         n if n <= FEW => names.join(", "),
         n => format!("{}, … ({n} packages)", names[..FEW - 1].join(", ")),
     }
+}
+
+fn say_squashfs(written: &Written, file: &Path, json: bool, global: &Global) -> Result<u8> {
+    if json {
+        let value = serde_json::json!({
+            "squashfs": file,
+            "size_bytes": written.size_bytes,
+            "content_bytes": written.content_bytes,
+            "inodes": written.inodes,
+        });
+        output::data(&value.to_string())?;
+    } else if !global.quiet {
+        output::say(&format!(
+            "{}\n{}; {} in {} files, folders and links",
+            file.display(),
+            Bytes(written.size_bytes),
+            Bytes(written.content_bytes),
+            written.inodes
+        ));
+    }
+    Ok(exit::OK)
 }
 
 fn as_json(image: &Image, names: &[String], made: usize) -> serde_json::Value {

@@ -2,10 +2,19 @@
 
 pub(crate) mod audit;
 pub(crate) mod build;
+pub(crate) mod diff;
+pub(crate) mod images;
+pub(crate) mod init;
+pub(crate) mod keygen;
 pub(crate) mod lock;
 mod opened;
 pub(crate) mod outdated;
+pub(crate) mod pull;
+pub(crate) mod push;
 pub(crate) mod report;
 pub(crate) mod run;
 pub(crate) mod runs;
+pub(crate) mod sbom;
 pub(crate) mod shell;
+mod subject;
+pub(crate) mod verify;

@@ -1,11 +1,13 @@
 //! `sconce run`.
 
 mod cards;
+mod contained;
 mod held;
+pub(crate) mod image;
 mod nvml;
 mod request;
+pub(crate) mod target;
 
-use std::io::IsTerminal;
 use std::path::Path;
 
 use sconce_host::{Card, HostFacts, Roots};
@@ -15,10 +17,12 @@ use sconce_schema::event::{Mode, Started};
 use sconce_schema::request::{Root, RunRequest, User};
 use sconce_schema::spec::{Gpus, Run};
 
-use self::cards::Cards;
+use self::contained::{Called, Contained};
 use self::held::Held;
+use self::image::Asked;
 use self::nvml::Loading;
 use self::request::{current_folder, new_id, started};
+use self::target::Target;
 use super::opened::Opened;
 use crate::args::{Global, RunArgs, RunFlags};
 use crate::background::Background;
@@ -46,7 +50,16 @@ pub(crate) fn run(args: &RunArgs, global: &Global) -> Result<u8> {
     if args.host {
         on_host(&args.flags, &args.command, json, global)
     } else {
-        contained(&args.spec, &args.flags, &args.command, json, global)
+        match Target::of(&args.spec) {
+            Target::Spec(spec) => contained(&spec, &args.flags, &args.command, json, global),
+            Target::Image(which) => image::run(
+                &which,
+                &args.flags,
+                Asked::Command(&args.command),
+                json,
+                global,
+            ),
+        }
     }
 }
 
@@ -61,7 +74,7 @@ pub(crate) fn contained(
     let project = Project::open(spec)?;
     let here = current_folder()?;
     let wish = Wish::merge(&project.spec.run, &project.folder, flags, &here, command)?;
-    let mut host = HostFacts::read(&Roots::default());
+    let host = HostFacts::read(&Roots::default());
     cards::check(&host, &wish.gpus)?;
     let nvml = Loading::begin(&host, &wish.gpus);
     let opened = Opened::with(project, global)?;
@@ -72,61 +85,33 @@ pub(crate) fn contained(
     let mut background = Background::default();
     let manifest = workshop.assembled(&lock, &mut background)?;
     opened.progress.finish();
-    let gpus = nvml.complete(&mut host);
-    let cards = Cards::choose(&host, &wish.gpus, &places.scratch, global)?;
-
-    let mut env = manifest.env.clone();
     let home = match wish.user {
         User::Root => "/root",
         User::Plain => PLAIN_HOME,
-    };
-    env.insert("HOME".to_owned(), home.to_owned());
-    // The terminal is the caller's.
-    for name in ["TERM", "NO_COLOR"] {
-        env.extend(
-            std::env::var(name)
-                .ok()
-                .map(|value| (name.to_owned(), value)),
-        );
-    }
-    env.extend(wish.env);
-    let request = RunRequest {
-        id: new_id(&project.name),
-        command: wish.command,
-        root: Root::Image(manifest.clone()),
-        workdir: wish.workdir,
-        env,
-        limits: wish.limits,
-        mounts: wish.mounts,
-        network: wish.network,
-        ports: wish.ports,
-        user: wish.user,
-        edits: cards.edits,
-        terminal: std::io::stdin().is_terminal() && std::io::stdout().is_terminal(),
-    };
-    let started = Started {
-        name: Some(project.name.clone()),
-        folder: project.folder.clone(),
-        mode: Mode::Container,
-        versions: Some(lock.versions.clone()),
-        gpus: cards.given,
-        ..started(&request, &host)
     };
     let idle_work = || {
         if !bytecode::missing(&manifest, &lock, &opened.store).is_empty() {
             background.start(project, places);
         }
     };
-    let held = Held {
+    let contained = Contained {
+        id: new_id(&project.name),
+        name: project.name.clone(),
+        folder: project.folder.clone(),
+        image: manifest.clone(),
+        home: home.to_owned(),
+        wish,
+        versions: Some(lock.versions.clone()),
+        host,
+        nvml,
+    };
+    let called = Called {
         places,
-        host: &host,
-        strict: flags.strict,
+        flags,
         json,
         global,
     };
-    let done = held.run(&request, started, gpus, Some(Box::new(idle_work)));
-    drop(cards.scratch);
-    done
+    contained.run(&called, Box::new(idle_work))
 }
 
 /// Runs a command with what this machine has, recorded and limited, but not contained: what only

@@ -65,11 +65,15 @@ pub enum ArchiveError {
 }
 
 /// What lies at a path.
-struct Entry {
-    source: PathBuf,
-    meta: Metadata,
+pub(crate) struct Entry {
+    /// The file of the store.
+    pub(crate) source: PathBuf,
+    /// What the system says of it.
+    pub(crate) meta: Metadata,
+    /// Which of the trees it is from, as they were given.
+    pub(crate) tree: usize,
     /// What is taken of a file that goes without its symbols.
-    stripped: Option<Stripped>,
+    pub(crate) stripped: Option<Stripped>,
 }
 
 impl Entry {
@@ -83,7 +87,7 @@ impl Entry {
 }
 
 /// All entries of an archive, by their paths: a folder stands before what is in it.
-pub(crate) struct Entries(BTreeMap<PathBuf, Entry>);
+pub(crate) struct Entries(pub(crate) BTreeMap<PathBuf, Entry>);
 
 impl Entries {
     /// The union of `trees`; where two have the same path, the later one's entry counts. Folders
@@ -93,8 +97,8 @@ impl Entries {
     /// [`ArchiveError::Read`].
     pub(crate) fn of(trees: &[Tree<'_>]) -> Result<Self, ArchiveError> {
         let mut entries = BTreeMap::new();
-        for tree in trees {
-            collect(tree, Path::new(""), &mut entries)?;
+        for (number, tree) in trees.iter().enumerate() {
+            collect((number, tree), Path::new(""), &mut entries)?;
         }
         Ok(Self(entries))
     }
@@ -133,7 +137,7 @@ impl Entries {
 
 /// Adds the entries of a folder of `tree`; whether there were any.
 fn collect(
-    tree: &Tree<'_>,
+    (number, tree): (usize, &Tree<'_>),
     folder: &Path,
     entries: &mut BTreeMap<PathBuf, Entry>,
 ) -> Result<bool, ArchiveError> {
@@ -151,7 +155,7 @@ fn collect(
         {
             return Err(ArchiveError::Reserved { path: source });
         }
-        let inside = meta.is_dir() && collect(tree, &path, entries)?;
+        let inside = meta.is_dir() && collect((number, tree), &path, entries)?;
         if inside || (tree.part.has)(&path, meta.is_dir()) {
             any = true;
             let strips = tree.part.strips;
@@ -159,6 +163,7 @@ fn collect(
             let entry = Entry {
                 source,
                 meta,
+                tree: number,
                 stripped,
             };
             entries.insert(path, entry);
@@ -167,7 +172,7 @@ fn collect(
     Ok(any)
 }
 
-fn read(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ArchiveError {
+pub(crate) fn read(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ArchiveError {
     move |source| ArchiveError::Read {
         action,
         path: path.to_owned(),
@@ -253,7 +258,7 @@ pub(crate) fn is_whiteout(meta: &Metadata) -> bool {
 
 /// The plain user's home and the workspace are its own, everything else is root's: whoever unpacked
 /// the packages.
-fn owner(path: &Path) -> u32 {
+pub(crate) fn owner(path: &Path) -> u32 {
     let own = |folder: &str| path.starts_with(folder.trim_start_matches('/'));
     if own(PLAIN_HOME) || own(WORKSPACE) {
         PLAIN_ID

@@ -4,7 +4,7 @@
 //! it is compressed and by which version of this code. The name leads to its digest, and the digest
 //! to the blob in the store; so a layer that any image needed is there for every other.
 
-mod archive;
+pub(crate) mod archive;
 mod packed;
 mod unpacked;
 

@@ -26,6 +26,12 @@ impl Digest {
         Self(Sha256(sha2::Sha256::digest(bytes).into()))
     }
 
+    /// The first twelve digits, as people tell blobs apart.
+    #[must_use]
+    pub fn short(&self) -> String {
+        self.hex()[..12].to_owned()
+    }
+
     /// The 64 digits alone, as a blob is called in an image layout.
     #[must_use]
     pub fn hex(&self) -> String {

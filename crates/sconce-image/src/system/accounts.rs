@@ -1,10 +1,11 @@
 //! `/etc/passwd`, `group`, `shadow` and `gshadow`: what the maintainer scripts of base-passwd and
 //! passwd would have made, and the account that commands run as.
 
-use std::path::Path;
-
 use super::SystemError;
-use super::files::{read, write};
+use super::files::Tree;
+
+/// Where base-passwd keeps the accounts that every system has.
+pub(super) const MASTER_PASSWD: &str = "usr/share/base-passwd/passwd.master";
 
 /// uid and gid of the plain user inside.
 pub const PLAIN_ID: u32 = 1000;
@@ -13,21 +14,19 @@ pub const PLAIN_NAME: &str = "sconce";
 /// Its home.
 pub const PLAIN_HOME: &str = "/home/sconce";
 
-/// Writes the four account files into `root`.
-pub(super) fn write_accounts(root: &Path) -> Result<(), SystemError> {
-    let masters = root.join("usr/share/base-passwd");
-    let passwd = read(&masters.join("passwd.master"))?;
-    let group = read(&masters.join("group.master"))?;
+/// Writes the four account files.
+pub(super) fn write_accounts(tree: &mut Tree) -> Result<(), SystemError> {
+    let passwd = tree.read(MASTER_PASSWD)?;
+    let group = tree.read("usr/share/base-passwd/group.master")?;
     let passwd = with_line(
         &passwd,
         &format!("{PLAIN_NAME}:x:{PLAIN_ID}:{PLAIN_ID}::{PLAIN_HOME}:/bin/bash"),
     );
     let group = with_line(&group, &format!("{PLAIN_NAME}:x:{PLAIN_ID}:"));
-    let etc = root.join("etc");
-    write(&etc.join("shadow"), &locked(&passwd, ":*:1::::::"), 0o640)?;
-    write(&etc.join("gshadow"), &locked(&group, ":*::"), 0o640)?;
-    write(&etc.join("passwd"), &shadowed(&passwd), 0o644)?;
-    write(&etc.join("group"), &shadowed(&group), 0o644)
+    tree.write("etc/shadow", &locked(&passwd, ":*:1::::::"), 0o640)?;
+    tree.write("etc/gshadow", &locked(&group, ":*::"), 0o640)?;
+    tree.write("etc/passwd", &shadowed(&passwd), 0o644)?;
+    tree.write("etc/group", &shadowed(&group), 0o644)
 }
 
 fn with_line(text: &str, line: &str) -> String {
@@ -81,7 +80,7 @@ mod tests {
         )
         .unwrap();
         std::fs::write(masters.join("group.master"), "root:*:0:\n").unwrap();
-        write_accounts(root.path()).unwrap();
+        write_accounts(&mut Tree::new(root.path())).unwrap();
         let etc = |name| std::fs::read_to_string(root.path().join("etc").join(name)).unwrap();
         assert_eq!(
             etc("passwd"),

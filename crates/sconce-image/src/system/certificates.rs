@@ -3,47 +3,54 @@
 //! Only the bundle, not the folder of hashed links: OpenSSL, GnuTLS, curl and Python all read the
 //! bundle, and the links cost an OpenSSL of the host to make.
 
-use std::path::{Path, PathBuf};
-
 use super::SystemError;
-use super::files::{link, read, write};
+use super::files::Tree;
+
+/// Where packages put authorities.
+const AUTHORITIES: &str = "usr/share/ca-certificates";
+/// Debian has them in one folder below; nobody has more than a few.
+const DEEPEST: u32 = 16;
 
 /// Writes `/etc/ssl/certs/ca-certificates.crt`, where ca-certificates is installed, and the link
 /// by which OpenSSL finds it.
-pub(super) fn write_bundle(root: &Path) -> Result<(), SystemError> {
-    let folder = root.join("usr/share/ca-certificates");
-    if !folder.is_dir() {
+pub(super) fn write_bundle(tree: &mut Tree) -> Result<(), SystemError> {
+    if !tree
+        .find(AUTHORITIES)?
+        .is_some_and(|folder| folder.is_dir())
+    {
         return Ok(());
     }
     let mut files = Vec::new();
-    collect(&folder, &mut files)?;
+    collect(tree, AUTHORITIES, DEEPEST, &mut files)?;
     files.sort();
     let mut bundle = String::new();
     for file in &files {
-        bundle.push_str(read(file)?.trim_end());
+        bundle.push_str(tree.read(file)?.trim_end());
         bundle.push('\n');
     }
-    write(
-        &root.join("etc/ssl/certs/ca-certificates.crt"),
-        &bundle,
-        0o644,
-    )?;
-    link("/etc/ssl/certs", &root.join("usr/lib/ssl/certs"))?;
-    link(
-        "/etc/ssl/certs/ca-certificates.crt",
-        &root.join("usr/lib/ssl/cert.pem"),
-    )
+    tree.write("etc/ssl/certs/ca-certificates.crt", &bundle, 0o644)?;
+    tree.link("/etc/ssl/certs", "usr/lib/ssl/certs")?;
+    tree.link("/etc/ssl/certs/ca-certificates.crt", "usr/lib/ssl/cert.pem")
 }
 
-fn collect(folder: &Path, files: &mut Vec<PathBuf>) -> Result<(), SystemError> {
-    let error = |source| SystemError::io("list", folder, source);
-    for entry in folder.read_dir().map_err(error)? {
-        let entry = entry.map_err(error)?;
-        let kind = entry.file_type().map_err(error)?;
-        let path = entry.path();
-        if kind.is_dir() {
-            collect(&path, files)?;
-        } else if kind.is_file() && path.extension().is_some_and(|e| e == "crt") {
+/// The certificates below a folder; links are passed over.
+fn collect(
+    tree: &Tree,
+    folder: &str,
+    depth: u32,
+    files: &mut Vec<String>,
+) -> Result<(), SystemError> {
+    let Some(real) = tree.find(folder)? else {
+        return Ok(());
+    };
+    for name in tree.list(folder)? {
+        let path = format!("{folder}/{name}");
+        let Ok(meta) = real.join(&name).symlink_metadata() else {
+            continue;
+        };
+        if meta.is_dir() && depth > 0 {
+            collect(tree, &path, depth - 1, files)?;
+        } else if meta.is_file() && name.ends_with(".crt") {
             files.push(path);
         }
     }

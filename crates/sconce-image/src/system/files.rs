@@ -1,66 +1,105 @@
 //! Small files of a root file system, written with fixed modes and times whatever the umask and
-//! the clock are.
+//! the clock are. Packages put links where they like: every path is followed inside the tree alone.
 
-use std::fs;
-use std::io::Write as _;
-use std::os::unix::fs::{PermissionsExt, symlink};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use sconce_store::wheel::fixed_time;
+use sconce_store::rooted::{Folders, Rooted, RootedError, set_modified};
+use sconce_store::wheel::MTIME;
 
 use super::SystemError;
 
-pub(super) fn read(path: &Path) -> Result<String, SystemError> {
-    fs::read_to_string(path).map_err(|source| SystemError::io("read", path, source))
-}
+/// No text that is read here is longer, bytes.
+const LONGEST_TEXT: u64 = 16 << 20;
 
-pub(super) fn write(path: &Path, text: &str, mode: u32) -> Result<(), SystemError> {
-    write_bytes(path, text.as_bytes(), mode)
-}
+/// A root file system that is being made. Paths are relative to its root.
+pub(super) struct Tree(Rooted);
 
-pub(super) fn write_bytes(path: &Path, bytes: &[u8], mode: u32) -> Result<(), SystemError> {
-    if let Some(parent) = path.parent() {
-        make_dir(parent)?;
+impl Tree {
+    pub(super) fn new(root: &Path) -> Self {
+        Self(Rooted::new(root, Folders::Stay))
     }
-    let write = || {
-        let mut file = fs::File::create(path)?;
-        file.write_all(bytes)?;
-        file.set_modified(fixed_time())
-    };
-    write().map_err(|source| SystemError::io("write", path, source))?;
-    set_mode(path, mode)
-}
 
-pub(super) fn set_mode(path: &Path, mode: u32) -> Result<(), SystemError> {
-    fs::set_permissions(path, fs::Permissions::from_mode(mode))
-        .map_err(|source| SystemError::io("set the mode of", path, source))
-}
+    /// A file's text.
+    pub(super) fn read(&self, path: &str) -> Result<String, SystemError> {
+        self.read_if_there(path)?
+            .ok_or_else(|| SystemError::Missing {
+                path: path.to_owned(),
+            })
+    }
 
-/// Makes a folder and its parents, each 0755.
-pub(super) fn make_dir(path: &Path) -> Result<(), SystemError> {
-    if path.is_dir() {
-        return Ok(());
+    /// A file's text; `None` where there is no file.
+    pub(super) fn read_if_there(&self, path: &str) -> Result<Option<String>, SystemError> {
+        let Some(bytes) = self.0.read(path.as_bytes(), LONGEST_TEXT)? else {
+            return Ok(None);
+        };
+        let text = String::from_utf8(bytes).map_err(|_| SystemError::NotText {
+            path: path.to_owned(),
+        })?;
+        Ok(Some(text))
     }
-    if let Some(parent) = path.parent() {
-        make_dir(parent)?;
+
+    pub(super) fn write(&mut self, path: &str, text: &str, mode: u32) -> Result<(), SystemError> {
+        self.write_bytes(path, text.as_bytes(), mode)
     }
-    match fs::create_dir(path) {
-        Err(source) if source.kind() != std::io::ErrorKind::AlreadyExists => {
-            Err(SystemError::io("create", path, source))
+
+    pub(super) fn write_bytes(
+        &mut self,
+        path: &str,
+        bytes: &[u8],
+        mode: u32,
+    ) -> Result<(), SystemError> {
+        let real = self.0.write(path.as_bytes(), bytes, mode)?;
+        Ok(set_modified(&real, MTIME.cast_signed())?)
+    }
+
+    /// Makes a folder and what is missing above it, each 0755.
+    pub(super) fn make_dir(&mut self, path: &str) -> Result<(), SystemError> {
+        self.0.make_folder(path.as_bytes())?;
+        Ok(())
+    }
+
+    /// A folder with another mode.
+    pub(super) fn make_dir_with(&mut self, path: &str, mode: u32) -> Result<(), SystemError> {
+        self.0.folder(path.as_bytes(), mode)?;
+        Ok(())
+    }
+
+    /// Makes a symbolic link unless something is already there.
+    pub(super) fn link(&mut self, target: &str, path: &str) -> Result<(), SystemError> {
+        if !self.0.has(path.as_bytes())? {
+            self.0.link(path.as_bytes(), target.as_bytes())?;
         }
-        _ => set_mode(path, 0o755),
+        Ok(())
     }
-}
 
-/// Makes a symbolic link unless something is already there.
-pub(super) fn link(target: &str, path: &Path) -> Result<(), SystemError> {
-    if let Some(parent) = path.parent() {
-        make_dir(parent)?;
+    pub(super) fn has(&self, path: &str) -> Result<bool, SystemError> {
+        Ok(self.0.has(path.as_bytes())?)
     }
-    match symlink(target, path) {
-        Err(source) if source.kind() != std::io::ErrorKind::AlreadyExists => {
-            Err(SystemError::io("link", path, source))
-        }
-        _ => Ok(()),
+
+    /// The real path of what is there, links followed.
+    pub(super) fn find(&self, path: &str) -> Result<Option<PathBuf>, SystemError> {
+        Ok(self.0.find(path.as_bytes())?)
+    }
+
+    /// The names in a folder that are text; none where there is no folder.
+    pub(super) fn list(&self, path: &str) -> Result<Vec<String>, SystemError> {
+        let Some(real) = self.find(path)?.filter(|real| real.is_dir()) else {
+            return Ok(Vec::new());
+        };
+        let list = || {
+            let mut names = Vec::new();
+            for entry in real.read_dir()? {
+                names.extend(entry?.file_name().into_string());
+            }
+            names.sort();
+            Ok(names)
+        };
+        list().map_err(|source| {
+            SystemError::Tree(RootedError::Disk {
+                action: "list",
+                path: real.clone(),
+                source,
+            })
+        })
     }
 }

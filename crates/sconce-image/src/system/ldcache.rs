@@ -8,13 +8,12 @@
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::fs;
-use std::path::Path;
 
 use object::read::elf::{Dyn, FileHeader, ProgramHeader};
 use object::{Endianness, elf};
 
 use super::SystemError;
-use super::files::write_bytes;
+use super::files::Tree;
 
 /// One line of the cache: a name that programs ask for and the file that answers.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,19 +22,16 @@ struct Entry {
     path: String,
 }
 
-/// Writes the cache for the library folders of `root`.
-pub(super) fn write_cache(root: &Path, multiarch: &str) -> Result<(), SystemError> {
+/// Writes the cache for the tree's library folders.
+pub(super) fn write_cache(tree: &mut Tree, multiarch: &str) -> Result<(), SystemError> {
     let folders = ["usr/local/lib", &format!("usr/lib/{multiarch}"), "usr/lib"].map(str::to_owned);
     let mut entries = BTreeSet::new();
     for folder in &folders {
-        scan(root, folder, &mut entries)?;
+        scan(tree, folder, &mut entries)?;
     }
     let entries: Vec<Entry> = entries.into_iter().collect();
-    write_bytes(
-        &root.join("etc/ld.so.cache"),
-        &encode(entries, library_flags(multiarch)),
-        0o644,
-    )
+    let cache = encode(entries, library_flags(multiarch));
+    tree.write_bytes("etc/ld.so.cache", &cache, 0o644)
 }
 
 /// What marks a library of this architecture: `FLAG_ELF_LIBC6` and the 64-bit class.
@@ -46,34 +42,25 @@ fn library_flags(multiarch: &str) -> u32 {
     }
 }
 
-fn scan(root: &Path, folder: &str, entries: &mut BTreeSet<Entry>) -> Result<(), SystemError> {
-    let path = root.join(folder);
-    let error = |source| SystemError::io("list", &path, source);
-    if !path.is_dir() {
+fn scan(tree: &Tree, folder: &str, entries: &mut BTreeSet<Entry>) -> Result<(), SystemError> {
+    let Some(real) = tree.find(folder)? else {
         return Ok(());
-    }
-    for file in path.read_dir().map_err(error)? {
-        let file = file.map_err(error)?;
-        let Some(name) = file.file_name().to_str().map(str::to_owned) else {
-            continue;
-        };
+    };
+    for name in tree.list(folder)? {
         if !(name.starts_with("lib") || name.starts_with("ld-")) || !name.contains(".so") {
             continue;
         }
-        // A link that leads out of the tree, or to nothing, is not a library of the image.
-        let Ok(target) = fs::canonicalize(file.path()) else {
+        // A link that leads to nothing of the tree is not a library of the image.
+        let Some(target) = tree.find(&format!("{folder}/{name}"))? else {
             continue;
         };
-        if !target.starts_with(root) {
-            continue;
-        }
         let Ok(bytes) = fs::read(&target) else {
             continue;
         };
         let Some(soname) = soname(&bytes) else {
             continue;
         };
-        let is_link = file.file_type().map_err(error)?.is_symlink();
+        let is_link = real.join(&name).is_symlink();
         let answers_to = if is_link {
             name.clone()
         } else {

@@ -7,16 +7,18 @@ mod files;
 mod ldcache;
 
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use sconce_schema::manifest::VENV;
 use sconce_schema::{Hint, exit};
+use sconce_store::rooted::{RootedError, printable};
 
+use accounts::MASTER_PASSWD;
 pub use accounts::{PLAIN_HOME, PLAIN_ID, PLAIN_NAME};
-use files::{link, make_dir, read, set_mode, write};
+use files::Tree;
 
 /// Counts up whenever the same packages would give a different tree.
-pub(crate) const BUILDER: u32 = 3;
+pub(crate) const BUILDER: u32 = 4;
 
 /// The plain user's: a shell that says where it is, and nothing else. Colours as everywhere in
 /// Sconce: not with `NO_COLOR` (no-color.org), not on a dumb terminal.
@@ -31,51 +33,61 @@ fi
 /// Why a root file system could not be made.
 #[derive(Debug, thiserror::Error)]
 pub enum SystemError {
-    /// A file of the tree being made could not be worked on.
-    #[error("cannot {action} {}", path.display())]
-    Io {
-        /// What was tried.
-        action: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
+    /// A path of the tree being made could not be worked on.
+    #[error(transparent)]
+    Tree(#[from] RootedError),
+    /// A file that a package has to bring is not there.
+    #[error("the tree has no file `{path}`")]
+    Missing {
+        /// Its path in the tree.
+        path: String,
     },
-}
-
-impl SystemError {
-    fn io(action: &'static str, path: &Path, source: io::Error) -> Self {
-        Self::Io {
-            action,
-            path: path.to_owned(),
-            source,
-        }
-    }
+    /// A file that has to be text is not.
+    #[error("the tree's file `{path}` is not UTF-8 text")]
+    NotText {
+        /// Its path in the tree.
+        path: String,
+    },
+    /// A package's name that cannot be a file's.
+    #[error("`{name}` is not the name of a Debian package")]
+    Package {
+        /// The name, made printable.
+        name: String,
+    },
 }
 
 impl Hint for SystemError {
     fn hint(&self) -> Option<String> {
-        let Self::Io { source, path, .. } = self;
-        match source.kind() {
-            io::ErrorKind::StorageFull => Some("free space where the store is".to_owned()),
-            io::ErrorKind::NotFound if path.ends_with("passwd.master") => {
+        match self {
+            Self::Tree(RootedError::Disk { source, .. })
+                if source.kind() == io::ErrorKind::StorageFull =>
+            {
+                Some("free space where the store is".to_owned())
+            }
+            Self::Missing { path } if path == MASTER_PASSWD => {
                 Some("the lock has no base-passwd; make it anew with `sconce lock`".to_owned())
             }
+            Self::Package { .. } => Some("make the lock anew with `sconce lock`".to_owned()),
             _ => None,
         }
     }
 
     fn exit_code(&self) -> u8 {
-        exit::STORE
+        match self {
+            Self::Tree(RootedError::Disk { .. }) => exit::STORE,
+            Self::Package { .. } => exit::BAD_INPUT,
+            _ => exit::VERIFY,
+        }
     }
 }
 
 /// What has to stand before the first package is unpacked: Debian's merged /usr. Packages of
 /// bookworm still ship files under /bin and /lib, and base-files makes these links only in trixie.
 pub(crate) fn prepare(root: &Path) -> Result<(), SystemError> {
+    let mut tree = Tree::new(root);
     for name in ["bin", "sbin", "lib", "lib64"] {
-        make_dir(&root.join("usr").join(name))?;
-        link(&format!("usr/{name}"), &root.join(name))?;
+        tree.make_dir(&format!("usr/{name}"))?;
+        tree.link(&format!("usr/{name}"), name)?;
     }
     Ok(())
 }
@@ -86,25 +98,35 @@ const STATUS: &str = "var/lib/dpkg/status.d";
 
 /// Notes that a package was unpacked. `control` is its control file.
 pub(crate) fn note_package(root: &Path, package: &str, control: &str) -> Result<(), SystemError> {
-    // The name is one path part: the lock's packages are resolved by Debian's grammar of names.
-    write(&root.join(STATUS).join(package), control, 0o644)
+    if !is_package_name(package) {
+        return Err(SystemError::Package {
+            name: printable(package.as_bytes()),
+        });
+    }
+    Tree::new(root).write(&format!("{STATUS}/{package}"), control, 0o644)
+}
+
+/// Debian policy, section 5.6.1; upper case, which old packages had, is let pass.
+fn is_package_name(name: &str) -> bool {
+    let good = |b: u8| b.is_ascii_alphanumeric() || b"+-.".contains(&b);
+    name.starts_with(|c: char| c.is_ascii_alphanumeric()) && name.bytes().all(good)
 }
 
 /// What the maintainer scripts would have done, and the frame of the virtual environment.
 /// `python` is `3.13`, `architecture` Debian's name of it.
 pub(crate) fn configure(root: &Path, python: &str, architecture: &str) -> Result<(), SystemError> {
-    accounts::write_accounts(root)?;
-    defaults(root)?;
-    certificates::write_bundle(root)?;
-    virtual_environment(root, python)?;
+    let tree = &mut Tree::new(root);
+    accounts::write_accounts(tree)?;
+    defaults(tree)?;
+    certificates::write_bundle(tree)?;
+    virtual_environment(tree, python)?;
     for (path, mode) in [("tmp", 0o1777), ("var/tmp", 0o1777), ("root", 0o700)] {
-        make_dir(&root.join(path))?;
-        set_mode(&root.join(path), mode)?;
+        tree.make_dir_with(path, mode)?;
     }
     for path in ["proc", "sys", "dev", "run", "workspace", "home/sconce"] {
-        make_dir(&root.join(path))?;
+        tree.make_dir(path)?;
     }
-    ldcache::write_cache(root, multiarch(architecture))
+    ldcache::write_cache(tree, multiarch(architecture))
 }
 
 /// The name of the library folder of an architecture.
@@ -116,32 +138,31 @@ fn multiarch(architecture: &str) -> &'static str {
 }
 
 /// base-files' `install_from_default` and the files that runtimes mount over.
-fn defaults(root: &Path) -> Result<(), SystemError> {
-    let share = root.join("usr/share/base-files");
+fn defaults(tree: &mut Tree) -> Result<(), SystemError> {
     for (from, to) in [
         ("nsswitch.conf", "etc/nsswitch.conf"),
         ("profile", "etc/profile"),
         ("dot.profile", "root/.profile"),
         ("dot.bashrc", "root/.bashrc"),
     ] {
-        let from = share.join(from);
-        if from.is_file() && !root.join(to).exists() {
-            write(&root.join(to), &read(&from)?, 0o644)?;
+        let from = tree.read_if_there(&format!("usr/share/base-files/{from}"))?;
+        if let (Some(text), false) = (from, tree.has(to)?) {
+            tree.write(to, &text, 0o644)?;
         }
     }
     // Placeholders: the runner mounts the host's or the run's own over them.
     for name in ["hosts", "hostname", "resolv.conf"] {
-        write(&root.join("etc").join(name), "", 0o644)?;
+        tree.write(&format!("etc/{name}"), "", 0o644)?;
     }
-    write(&root.join("home/sconce/.bashrc"), BASHRC, 0o644)
+    tree.write("home/sconce/.bashrc", BASHRC, 0o644)
 }
 
 /// `/opt/venv` with no package in it: every wheel brings its own files as a layer above.
-fn virtual_environment(root: &Path, python: &str) -> Result<(), SystemError> {
-    let venv = root.join(VENV.trim_start_matches('/'));
+fn virtual_environment(tree: &mut Tree, python: &str) -> Result<(), SystemError> {
+    let venv = VENV.trim_start_matches('/');
     let interpreter = format!("/usr/bin/python{python}");
-    write(
-        &venv.join("pyvenv.cfg"),
+    tree.write(
+        &format!("{venv}/pyvenv.cfg"),
         &format!(
             "home = /usr/bin\ninclude-system-site-packages = false\nversion = {python}\n\
              executable = {interpreter}\n"
@@ -149,16 +170,134 @@ fn virtual_environment(root: &Path, python: &str) -> Result<(), SystemError> {
         0o644,
     )?;
     for name in ["python", "python3", &format!("python{python}")] {
-        link(&interpreter, &venv.join("bin").join(name))?;
+        tree.link(&interpreter, &format!("{venv}/bin/{name}"))?;
     }
-    make_dir(&venv.join(format!("lib/python{python}/site-packages")))?;
-    link("lib", &venv.join("lib64"))
+    tree.make_dir(&format!("{venv}/lib/python{python}/site-packages"))?;
+    tree.link("lib", &format!("{venv}/lib64"))
 }
 
 #[cfg(test)]
 mod tests {
-    use super::BASHRC;
+    use super::*;
+    use std::fs;
+    use std::os::unix::fs::symlink;
+    use std::path::PathBuf;
     use std::process::Command;
+
+    /// A folder beside a tree, and all files that configuring a tree could reach through links.
+    struct Outside(tempfile::TempDir);
+
+    impl Outside {
+        const KEPT: &str = "the machine's own";
+        const FILES: [&str; 7] = [
+            "passwd",
+            "group",
+            "ld.so.cache",
+            "x.crt",
+            "bash",
+            "pyvenv.cfg",
+            ".bashrc",
+        ];
+
+        fn new() -> Self {
+            let folder = tempfile::tempdir().unwrap();
+            fs::create_dir_all(folder.path().join("tree/usr/share/base-passwd")).unwrap();
+            fs::create_dir_all(folder.path().join("outside")).unwrap();
+            for name in Self::FILES {
+                fs::write(folder.path().join("outside").join(name), Self::KEPT).unwrap();
+            }
+            let made = Self(folder);
+            let masters = made.tree().join("usr/share/base-passwd");
+            fs::write(masters.join("passwd.master"), "root:*:0:0::/root:/bin/sh\n").unwrap();
+            fs::write(masters.join("group.master"), "root:*:0:\n").unwrap();
+            made
+        }
+
+        fn tree(&self) -> PathBuf {
+            self.0.path().join("tree")
+        }
+
+        fn outside(&self) -> PathBuf {
+            self.0.path().join("outside")
+        }
+
+        fn is_untouched(&self) {
+            let mut names: Vec<_> = fs::read_dir(self.outside())
+                .unwrap()
+                .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+                .collect();
+            names.sort();
+            let mut files = Self::FILES.map(str::to_owned);
+            files.sort();
+            assert_eq!(names, files);
+            for name in names {
+                let text = fs::read_to_string(self.outside().join(&name)).unwrap();
+                assert_eq!(text, Self::KEPT, "{name}");
+            }
+        }
+    }
+
+    /// A package may put a link anywhere. Configuring the tree follows it inside the tree, and
+    /// neither writes nor reads outside.
+    #[test]
+    fn links_of_packages_lead_nowhere_outside() {
+        for (link, target) in [
+            ("etc", ""),
+            ("etc", "/../../../.."),
+            ("etc/passwd", "/passwd"),
+            ("etc/ld.so.cache", "/ld.so.cache"),
+            ("etc/hosts", "/new"),
+            ("tmp", ""),
+            ("var", ""),
+            ("root", ""),
+            ("home", ""),
+            ("home/sconce/.bashrc", "/.bashrc"),
+            ("opt", ""),
+            ("opt/venv/pyvenv.cfg", "/pyvenv.cfg"),
+            ("usr/lib", ""),
+            ("usr/lib/x86_64-linux-gnu", ""),
+            ("usr/local", ""),
+            ("var/lib/dpkg/status.d", ""),
+            ("var/lib/dpkg/status.d/bash", "/bash"),
+            ("usr/share/ca-certificates", ""),
+            ("usr/share/ca-certificates/x.crt", "/x.crt"),
+        ] {
+            let made = Outside::new();
+            let tree = made.tree();
+            let path = tree.join(link);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            symlink(format!("{}{target}", made.outside().display()), &path).unwrap();
+            // What cannot be done inside may fail; nothing may happen outside.
+            let _ = prepare(&tree)
+                .and_then(|()| note_package(&tree, "bash", "Package: bash\n"))
+                .and_then(|()| configure(&tree, "3.13", "amd64"));
+            made.is_untouched();
+            let bundle = fs::read_to_string(tree.join("etc/ssl/certs/ca-certificates.crt"));
+            assert!(
+                !bundle.is_ok_and(|text| text.contains(Outside::KEPT)),
+                "{link}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_packages_name_is_one_part_of_a_path() {
+        let made = Outside::new();
+        for name in [
+            "../../../../../outside/bash",
+            "a/b",
+            "/etc/x",
+            "..",
+            ".",
+            "",
+        ] {
+            assert!(note_package(&made.tree(), name, "").is_err(), "{name}");
+        }
+        made.is_untouched();
+        note_package(&made.tree(), "libstdc++6", "x").unwrap();
+        let note = made.tree().join(STATUS).join("libstdc++6");
+        assert_eq!(fs::read_to_string(note).unwrap(), "x");
+    }
 
     #[test]
     fn the_prompt_has_colour_unless_it_is_not_wanted() {

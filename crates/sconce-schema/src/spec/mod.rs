@@ -5,6 +5,7 @@
 mod build;
 mod parse;
 mod values;
+mod write;
 
 use std::collections::BTreeMap;
 

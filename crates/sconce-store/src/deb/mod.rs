@@ -6,7 +6,6 @@
 
 mod ar;
 mod control;
-mod inside;
 mod unpack;
 
 pub use control::DebControl;
@@ -16,6 +15,8 @@ use std::io;
 use std::path::PathBuf;
 
 use sconce_schema::{Hint, exit};
+
+use crate::rooted::{RootedError, printable};
 
 /// Why a Debian package could not be unpacked. The target folder is then incomplete.
 #[derive(Debug, thiserror::Error)]
@@ -68,15 +69,19 @@ pub enum DebError {
     },
 }
 
+impl From<RootedError> for DebError {
+    fn from(error: RootedError) -> Self {
+        match error {
+            RootedError::Name { name, why } => Self::Entry { name, why },
+            RootedError::Disk { path, source, .. } => Self::Write { path, source },
+        }
+    }
+}
+
 impl DebError {
     fn entry(name: &[u8], why: &'static str) -> Self {
         Self::Entry {
-            name: String::from_utf8_lossy(name)
-                .chars()
-                .take(200)
-                .collect::<String>()
-                .escape_debug()
-                .to_string(),
+            name: printable(name),
             why,
         }
     }

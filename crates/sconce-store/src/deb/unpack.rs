@@ -1,8 +1,9 @@
 //! From a package's bytes to its tree.
 
 use std::cell::Cell;
-use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::fs::{File, Permissions};
+use std::io::{self, BufReader, Read, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use flate2::read::MultiGzDecoder;
@@ -10,8 +11,8 @@ use liblzma::read::XzDecoder;
 use liblzma::stream::{CONCATENATED, Stream};
 use tar::{Archive, EntryType};
 
-use super::inside::Inside;
 use super::{DebControl, DebError, ar, control};
+use crate::rooted::{Folders, Rooted, set_modified};
 
 /// Nobody's name, link or control file is longer, bytes.
 const LONGEST_TEXT: u64 = 1 << 20;
@@ -98,20 +99,23 @@ pub fn unpack(
     let control = control::parse(&text, &conffiles)?;
 
     let mut member = Member::next(&mut reader, "data.tar")?;
-    let mut inside = Inside::new(dest);
+    let mut inside = Rooted::new(dest, Folders::Stay);
     walk(&mut member, &budget, |entry, data| {
         let name = &entry.name;
+        relative(name)?;
         match entry.kind {
             EntryType::Regular | EntryType::Continuous => {
-                let mut data = Named {
-                    data,
-                    budget: &budget,
-                };
-                inside.file(name, entry.mode, entry.mtime, &mut data)
+                write_file(&inside.fresh(name)?, entry, data, &budget)
             }
-            EntryType::Directory => inside.folder(name, entry.mode),
-            EntryType::Symlink => inside.link(name, &entry.link),
-            EntryType::Link => inside.hard_link(name, &entry.link),
+            EntryType::Directory => inside
+                .folder(name, entry.mode)
+                .map(drop)
+                .map_err(Into::into),
+            EntryType::Symlink => inside.link(name, &entry.link).map(drop).map_err(Into::into),
+            EntryType::Link => {
+                relative(&entry.link)?;
+                Ok(inside.hard_link(name, &entry.link)?)
+            }
             EntryType::Char | EntryType::Block => Err(DebError::entry(name, "is a device")),
             EntryType::Fifo => Err(DebError::entry(name, "is a pipe")),
             _ => Err(DebError::entry(
@@ -122,6 +126,44 @@ pub fn unpack(
     })?;
     member.finish()?;
     Ok(control)
+}
+
+/// Packages name everything from `./` on (deb(5)).
+fn relative(name: &[u8]) -> Result<(), DebError> {
+    match name.starts_with(b"/") {
+        true => Err(DebError::entry(name, "has an absolute name")),
+        false => Ok(()),
+    }
+}
+
+/// Writes a file at a path where nothing is.
+fn write_file(
+    path: &Path,
+    entry: &Entry,
+    data: &mut dyn Read,
+    budget: &Budget,
+) -> Result<(), DebError> {
+    let write = |source| DebError::Write {
+        path: path.to_owned(),
+        source,
+    };
+    let mut file = File::create_new(path).map_err(write)?;
+    let mut chunk = vec![0; 64 << 10];
+    loop {
+        let n = data
+            .read(&mut chunk)
+            .map_err(|source| budget.error("data.tar", source))?;
+        if n == 0 {
+            break;
+        }
+        file.write_all(&chunk[..n]).map_err(write)?;
+    }
+    file.set_permissions(Permissions::from_mode(entry.mode & 0o777))
+        .map_err(write)?;
+    if let Ok(seconds) = i64::try_from(entry.mtime) {
+        set_modified(path, seconds)?;
+    }
+    Ok(())
 }
 
 /// What may still come out of the package.
@@ -189,20 +231,6 @@ impl<R: Read> Read for Within<'_, R> {
                 Err(io::ErrorKind::FileTooLarge.into())
             }
         }
-    }
-}
-
-/// A file's data, whose read errors say what they are.
-pub(super) struct Named<'a> {
-    data: &'a mut dyn Read,
-    budget: &'a Budget,
-}
-
-impl Named<'_> {
-    pub(super) fn read(&mut self, buffer: &mut [u8]) -> Result<usize, DebError> {
-        self.data
-            .read(buffer)
-            .map_err(|source| self.budget.error("data.tar", source))
     }
 }
 

@@ -4,12 +4,9 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::time::Duration;
 
 use base64::Engine as _;
-use ureq::Agent;
 use ureq::http::{HeaderMap, Uri};
-use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
-use ureq::unversioned::transport::DefaultConnector;
 
-use super::names::Names;
+use super::agents::Agents;
 use super::range::{content_range, retry_after};
 use super::url::{file_path, join, shown, split_user};
 use super::{FetchConfig, FetchError, Source};
@@ -20,9 +17,7 @@ const MOST_REDIRECTS: usize = 10;
 /// The agents and what they were made from.
 pub(super) struct Client {
     pub(super) config: FetchConfig,
-    direct: Agent,
-    http: Option<Agent>,
-    https: Option<Agent>,
+    agents: Agents,
 }
 
 impl std::fmt::Debug for Client {
@@ -54,71 +49,8 @@ pub(super) struct Answer {
 
 impl Client {
     pub(super) fn new(config: FetchConfig) -> Result<Self, FetchError> {
-        let roots = match &config.extra_ca {
-            None => RootCerts::PlatformVerifier,
-            Some(path) => {
-                let unusable = |why: String| FetchError::Setting {
-                    setting: "extra_ca",
-                    why: format!("{}: {why}", path.display()),
-                };
-                let pem = std::fs::read(path).map_err(|e| unusable(e.to_string()))?;
-                let mut all = certificates(&pem).map_err(unusable)?;
-                if all.is_empty() {
-                    return Err(unusable("it holds no certificate".to_owned()));
-                }
-                let native = rustls_native_certs::load_native_certs();
-                all.extend(
-                    native
-                        .certs
-                        .iter()
-                        .map(|der| Certificate::from_der(der).to_owned()),
-                );
-                RootCerts::new_with_certs(&all)
-            }
-        };
-        let agent = |proxy: Option<(&'static str, &str)>| {
-            let proxy = proxy
-                .map(|(setting, url)| {
-                    ureq::Proxy::new(url).map_err(|_| FetchError::Setting {
-                        setting,
-                        why: format!("`{}` is not a proxy's URL", shown(url)),
-                    })
-                })
-                .transpose()?;
-            let built = Agent::config_builder()
-                .tls_config(TlsConfig::builder().root_certs(roots.clone()).build())
-                .proxy(proxy)
-                .http_status_as_error(false)
-                .max_redirects(0)
-                .max_redirects_will_error(false)
-                .user_agent(concat!("sconce/", env!("CARGO_PKG_VERSION")))
-                // Bytes must arrive as they are: their SHA-256 is of the file, not of its encoding.
-                .accept_encoding("identity")
-                .timeout_connect(Some(config.connect_timeout))
-                .timeout_recv_response(Some(config.idle_timeout))
-                .timeout_per_read(Some(config.idle_timeout))
-                .max_idle_connections_per_host(8)
-                .build();
-            Ok(Agent::with_parts(
-                built,
-                DefaultConnector::default(),
-                Names::default(),
-            ))
-        };
         Ok(Self {
-            direct: agent(None)?,
-            http: config
-                .proxies
-                .http
-                .as_deref()
-                .map(|url| agent(Some(("proxies.http", url))))
-                .transpose()?,
-            https: config
-                .proxies
-                .https
-                .as_deref()
-                .map(|url| agent(Some(("proxies.https", url))))
-                .transpose()?,
+            agents: Agents::new(&config)?,
             config,
         })
     }
@@ -216,12 +148,10 @@ impl Client {
         for _ in 0..MOST_REDIRECTS {
             let uri: Uri = at.parse().map_err(|_| bad("it is not a URL"))?;
             let host = uri.host().ok_or_else(|| bad("it names no host"))?;
-            let agent = match uri.scheme_str() {
-                _ if self.bypassed(host) => &self.direct,
-                Some("http") => self.http.as_ref().unwrap_or(&self.direct),
-                Some("https") => self.https.as_ref().unwrap_or(&self.direct),
-                _ => return Err(bad("its scheme is not http, https or file")),
-            };
+            let agent = self
+                .agents
+                .to(&uri)
+                .ok_or_else(|| bad("its scheme is not http, https or file"))?;
             let mut request = match method {
                 Method::Get { .. } => agent.get(&uri),
                 Method::Head => agent.head(&uri),
@@ -273,20 +203,6 @@ impl Client {
         let text = base64::engine::general_purpose::STANDARD.encode(format!("{user}:{password}"));
         Some(format!("Basic {text}"))
     }
-
-    fn bypassed(&self, host: &str) -> bool {
-        let host = host.trim_matches(['[', ']']).to_ascii_lowercase();
-        self.config.proxies.bypass.iter().any(|entry| {
-            let entry = entry.trim().to_ascii_lowercase();
-            let domain = entry.trim_start_matches("*.").trim_start_matches('.');
-            entry == "*"
-                || (!domain.is_empty()
-                    && (host == domain
-                        || host
-                            .strip_suffix(domain)
-                            .is_some_and(|before| before.ends_with('.'))))
-        })
-    }
 }
 
 fn check_status(url: &str, status: u16, headers: &HeaderMap) -> Result<(), FetchError> {
@@ -336,14 +252,4 @@ fn open_file(url: &str, from: u64) -> Result<Answer, FetchError> {
         path: path.clone(),
         source,
     })
-}
-
-fn certificates(pem: &[u8]) -> Result<Vec<Certificate<'static>>, String> {
-    let mut all = Vec::new();
-    for item in parse_pem(pem) {
-        if let PemItem::Certificate(one) = item.map_err(|e| e.to_string())? {
-            all.push(one);
-        }
-    }
-    Ok(all)
 }

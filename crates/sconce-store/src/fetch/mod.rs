@@ -4,6 +4,7 @@
 //! the URL, however often the connection broke on the way. Whether these are the right bytes is
 //! for the SHA-256 to say, which the caller checks.
 
+mod agents;
 mod body;
 mod client;
 mod error;
@@ -16,10 +17,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use agents::Agents;
 pub use body::Body;
 use client::Client;
 pub use error::FetchError;
-pub use url::shown;
+pub use range::{ContentRange, content_range, retry_after};
+pub use url::{join, shown};
 
 /// User and password for one host.
 #[derive(Clone, PartialEq, Eq)]

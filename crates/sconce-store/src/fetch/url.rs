@@ -69,7 +69,8 @@ fn percent_decode(text: &str) -> Vec<u8> {
 
 /// Where a redirect leads: `location` as seen from `base` (RFC 3986, section 5, as far as servers
 /// use it: absolute, without scheme, without host, and relative to the folder).
-pub(super) fn join(base: &Uri, location: &str) -> Option<String> {
+#[must_use]
+pub fn join(base: &Uri, location: &str) -> Option<String> {
     let location = location.split('#').next()?;
     if location.starts_with("http://") || location.starts_with("https://") {
         return Some(location.to_owned());

@@ -312,3 +312,38 @@ fn a_full_disk_is_said_and_leaves_nothing() {
     let large = trees[0].join("opt/venv/lib/python3.13/site-packages/demo/large.bin");
     assert!(fs::read(large).unwrap() == noise(2_000_000));
 }
+
+#[test]
+fn a_blob_is_read_verified_or_not_kept() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path()).unwrap();
+    let bytes = noise(3 << 20);
+    let digest = sha256(&bytes);
+    let read = |bytes: &[u8], size: usize| {
+        let told = AtomicUsize::new(0);
+        let tell = |n: u64| {
+            told.fetch_add(n as usize, Ordering::Relaxed);
+        };
+        let done = store.read_blob("it", &mut { bytes }, &digest, size as u64, &tell);
+        done.map(|path| (fs::read(path).unwrap(), told.into_inner()))
+    };
+    let cut = &bytes[..bytes.len() - 1];
+    for (wrong, size) in [
+        (cut, bytes.len()),
+        (cut, cut.len()),
+        (&bytes[..], cut.len()),
+    ] {
+        let e = read(wrong, size).unwrap_err();
+        assert_eq!(e.exit_code(), exit::VERIFY, "{e:?}");
+        assert_eq!(store.blob(&digest), None);
+    }
+    assert_eq!(
+        read(&bytes, bytes.len()).unwrap(),
+        (bytes.clone(), bytes.len())
+    );
+    // What is there is not read again.
+    assert_eq!(read(b"", 0).unwrap(), (bytes.clone(), 0));
+    let mut file = store.unnamed_file().unwrap();
+    std::io::Write::write_all(&mut file, b"gone when it is closed").unwrap();
+    assert_eq!(fs::read_dir(folder.path().join("tmp")).unwrap().count(), 0);
+}

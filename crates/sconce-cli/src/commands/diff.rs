@@ -1,0 +1,118 @@
+//! `sconce diff`.
+
+use clap::Args;
+use sconce_image::diff::{Change, Diff, diff as compare};
+use sconce_image::sbom::Package;
+use sconce_schema::{Bytes, exit};
+
+use super::subject::Subject;
+use crate::args::Global;
+use crate::failure::Result;
+use crate::output;
+use crate::style::Style;
+use crate::table::table;
+
+#[derive(Debug, Args)]
+pub(crate) struct DiffArgs {
+    /// The older: an image, a lock, a spec, or an SPDX or CycloneDX list.
+    #[arg(value_name = "BEFORE")]
+    before: String,
+    /// The newer.
+    #[arg(value_name = "AFTER")]
+    after: String,
+    /// Print as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Exit code 1 where they differ, as diff(1).
+pub(crate) fn diff(args: &DiffArgs, global: &Global) -> Result<u8> {
+    let before = Subject::find(&args.before, global)?.packages();
+    let after = Subject::find(&args.after, global)?.packages();
+    let found = compare(&before, &after);
+    if args.json {
+        output::data(&as_json(&found).to_string())?;
+    } else {
+        let rows = rows(&found);
+        if !rows.is_empty() {
+            let heads = ["package", "before", "after", "download"];
+            output::data(&table(heads, &rows, &Style::for_stdout()))?;
+        }
+        if !global.quiet {
+            output::say(&summary(&found));
+        }
+    }
+    Ok(if found.is_empty() { exit::OK } else { exit::NO })
+}
+
+fn rows(found: &Diff) -> Vec<[String; 4]> {
+    let none = || "–".to_owned();
+    let size = |package: &Package| {
+        package
+            .size_bytes
+            .map_or_else(none, |n| Bytes(n).to_string())
+    };
+    let version = |package: &Package| package.version.clone().unwrap_or_else(none);
+    let mut rows = Vec::new();
+    for Change { before, after } in &found.changed {
+        let change = found_growth(before, after).map_or_else(none, signed);
+        let versions = (version(before), version(after));
+        rows.push([after.name.clone(), versions.0, versions.1, change]);
+    }
+    for package in &found.added {
+        rows.push([
+            package.name.clone(),
+            none(),
+            version(package),
+            format!("+{}", size(package)),
+        ]);
+    }
+    for package in &found.removed {
+        rows.push([
+            package.name.clone(),
+            version(package),
+            none(),
+            format!("-{}", size(package)),
+        ]);
+    }
+    rows.sort();
+    rows
+}
+
+fn found_growth(before: &Package, after: &Package) -> Option<i128> {
+    Some(i128::from(after.size_bytes?) - i128::from(before.size_bytes?))
+}
+
+fn signed(bytes: i128) -> String {
+    let size = Bytes(u64::try_from(bytes.unsigned_abs()).unwrap_or(u64::MAX));
+    match bytes {
+        0 => "same".to_owned(),
+        n if n > 0 => format!("+{size}"),
+        _ => format!("-{size}"),
+    }
+}
+
+fn summary(found: &Diff) -> String {
+    if found.is_empty() {
+        return "the same packages".to_owned();
+    }
+    let growth = found
+        .growth_bytes()
+        .map_or_else(String::new, |bytes| format!("; download {}", signed(bytes)));
+    format!(
+        "{} changed, {} added, {} removed{growth}",
+        found.changed.len(),
+        found.added.len(),
+        found.removed.len()
+    )
+}
+
+fn as_json(found: &Diff) -> serde_json::Value {
+    let one = |p: &Package| serde_json::json!({"name": p.name, "version": p.version, "download_bytes": p.size_bytes});
+    let change = |c: &Change| serde_json::json!({"before": one(&c.before), "after": one(&c.after)});
+    serde_json::json!({
+        "added": found.added.iter().map(one).collect::<Vec<_>>(),
+        "removed": found.removed.iter().map(one).collect::<Vec<_>>(),
+        "changed": found.changed.iter().map(change).collect::<Vec<_>>(),
+    })
+}

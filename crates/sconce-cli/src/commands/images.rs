@@ -1,0 +1,70 @@
+//! `sconce images`.
+
+use clap::Args;
+use sconce_image::local::{self, Image};
+use sconce_image::oci::Digest;
+use sconce_schema::{Bytes, exit};
+use sconce_store::Store;
+
+use crate::args::Global;
+use crate::failure::Result;
+use crate::output;
+use crate::places::Places;
+use crate::style::Style;
+use crate::table::table;
+
+#[derive(Debug, Args)]
+pub(crate) struct ImagesArgs {
+    /// Print as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn images(args: &ImagesArgs, global: &Global) -> Result<u8> {
+    let store = Store::open(&Places::find(global)?.store)?;
+    // An image that left the store keeps its name, and is shown as what it is.
+    let named = local::names(&store)?;
+    let images = named
+        .iter()
+        .map(|(name, digest)| (name, digest, Image::load(&store, *digest).ok()));
+    if args.json {
+        let row = |(name, digest, image): (&String, &Digest, Option<Image>)| {
+            serde_json::json!({
+                "name": name,
+                "digest": digest,
+                "size_bytes": image.as_ref().map(Image::size_bytes),
+                "layers": image.as_ref().map(|image| image.manifest.layers.len()),
+                "complete": image.is_some_and(|image| image.blobs(&store).is_ok()),
+            })
+        };
+        output::data(&serde_json::Value::Array(images.map(row).collect()).to_string())?;
+        return Ok(exit::OK);
+    }
+    let row = |(name, digest, image): (&String, &Digest, Option<Image>)| {
+        let none = || "–".to_owned();
+        let complete = image
+            .as_ref()
+            .is_some_and(|image| image.blobs(&store).is_ok());
+        [
+            name.clone(),
+            digest.hex()[..12].to_owned(),
+            image
+                .as_ref()
+                .map_or_else(none, |i| i.manifest.layers.len().to_string()),
+            match (&image, complete) {
+                (Some(image), true) => Bytes(image.size_bytes()).to_string(),
+                _ => "not complete".to_owned(),
+            },
+        ]
+    };
+    let rows: Vec<[String; 4]> = images.map(row).collect();
+    if rows.is_empty() {
+        if !global.quiet {
+            output::say("no images yet: `sconce build` makes one");
+        }
+    } else {
+        let heads = ["image", "digest", "layers", "size"];
+        output::data(&table(heads, &rows, &Style::for_stdout()))?;
+    }
+    Ok(exit::OK)
+}

@@ -1,0 +1,203 @@
+//! `sconce init`.
+
+mod find;
+mod words;
+
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use sconce_resolve::adopt::AdoptError;
+use sconce_schema::spec::{FILE_NAME, Spec, SpecError};
+use sconce_schema::{Hint, exit};
+
+use self::find::Found;
+use crate::args::Global;
+use crate::failure::{CliError, Result};
+use crate::output;
+use crate::style::Style;
+
+const HELP: &str = "\
+With no SOURCE, the first of these that is here and names packages is taken: uv.lock,
+pyproject.toml, requirements.txt, environment.yml, Dockerfile. With none, a small spec is written.
+requirements.txt and pyproject.toml are referred to where all of them can be locked; anything else
+is copied. What is left out is said, and noted in the file.";
+
+/// What to write, and from what.
+#[derive(Debug, Args)]
+#[command(after_help = HELP)]
+pub(crate) struct InitArgs {
+    /// A requirements.txt, pyproject.toml, uv.lock, environment.yml or Dockerfile, whose paths are
+    /// relative to this folder; or another folder to write a spec in.
+    pub(crate) source: Option<PathBuf>,
+    /// Name of the environment [default: the source's, or else the folder's].
+    #[arg(long)]
+    pub(crate) name: Option<String>,
+    /// Replace a sconce.toml that is there.
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Write nothing: print the spec.
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// Print the spec, and what to know about it, as JSON.
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+/// Why no spec is written.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum InitError {
+    #[error("there is a {} already", path.display())]
+    Exists { path: PathBuf },
+    #[error("there is nothing at {}", path.display())]
+    Missing { path: PathBuf },
+    #[error("it is not known what {} is", path.display())]
+    Unknown { path: PathBuf },
+    #[error("{}", path.display())]
+    Adopt { path: PathBuf, source: AdoptError },
+    #[error("--name")]
+    Name { source: SpecError },
+    #[error("the spec that was made cannot be read again")]
+    Unreadable { source: Option<SpecError> },
+}
+
+impl Hint for InitError {
+    fn hint(&self) -> Option<String> {
+        Some(match self {
+            Self::Exists { .. } => "--force replaces it, --dry-run only shows the new one".to_owned(),
+            Self::Missing { .. } | Self::Unknown { .. } => {
+                "SOURCE is a requirements.txt, pyproject.toml, uv.lock, environment.yml or Dockerfile, \
+                 told by its name; or a folder"
+                    .to_owned()
+            }
+            Self::Adopt { source, .. } => return source.hint(),
+            Self::Name { source } => return source.hint(),
+            Self::Unreadable { .. } => return None,
+        })
+    }
+
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::Exists { .. } | Self::Name { .. } => exit::USAGE,
+            Self::Missing { .. } | Self::Unknown { .. } => exit::BAD_INPUT,
+            Self::Adopt { source, .. } => source.exit_code(),
+            Self::Unreadable { .. } => exit::BUG,
+        }
+    }
+}
+
+pub(crate) fn init(args: &InitArgs, global: &Global) -> Result<u8> {
+    if let Some(name) = &args.name {
+        checked_name(name)?;
+    }
+    let given = args.source.as_deref();
+    let (folder, source) = match given {
+        Some(path) if path.is_dir() => (path, None),
+        path => (Path::new("."), path),
+    };
+    let target = match folder.to_str() {
+        Some(".") => PathBuf::from(FILE_NAME),
+        _ => folder.join(FILE_NAME),
+    };
+    if !args.force && !args.dry_run && target.symlink_metadata().is_ok() {
+        return Err(InitError::Exists { path: target }.into());
+    }
+    let mut found = match source {
+        Some(source) => Some(find::read(folder, source)?),
+        None => find::look(folder)?,
+    };
+    let text = match &mut found {
+        Some(found) => adopted(found, folder, args),
+        None => words::small(&small_name(folder, args)?),
+    };
+    let spec = Spec::parse(&text).map_err(|source| InitError::Unreadable {
+        source: Some(source),
+    })?;
+    if found
+        .as_ref()
+        .is_some_and(|found| found.adopted.spec != spec)
+    {
+        return Err(InitError::Unreadable { source: None }.into());
+    }
+    if !args.dry_run {
+        write(&target, &text, args.force)?;
+    }
+    if args.json {
+        let json = words::json(found.as_ref(), &target, &spec, &text, !args.dry_run);
+        output::data(&serde_json::to_string_pretty(&json).unwrap_or_default())?;
+    } else if args.dry_run {
+        output::data(&text)?;
+    }
+    if !args.json && !global.quiet {
+        let style = Style::for_stderr();
+        output::say(&words::said(
+            found.as_ref(),
+            &target,
+            &spec,
+            args.dry_run,
+            &style,
+        ));
+    }
+    Ok(exit::OK)
+}
+
+/// The text for what was found, with the name that was asked for and a command if one is plain.
+fn adopted(found: &mut Found, folder: &Path, args: &InitArgs) -> String {
+    let spec = &mut found.adopted.spec;
+    if let Some(name) = &args.name {
+        spec.name = Some(name.clone());
+    }
+    if spec.run.command.is_empty()
+        && let Some(script) = find::script(folder)
+    {
+        spec.run.command = vec!["python".to_owned(), script.to_owned()];
+        found.script = Some(script);
+    }
+    words::adopted(found)
+}
+
+fn small_name(folder: &Path, args: &InitArgs) -> Result<String> {
+    if let Some(name) = &args.name {
+        return Ok(name.clone());
+    }
+    let folder = folder.canonicalize().map_err(|source| CliError::File {
+        action: "open",
+        path: folder.to_owned(),
+        source,
+    })?;
+    Ok(crate::project::folder_name(&folder))
+}
+
+fn checked_name(name: &str) -> Result<(), InitError> {
+    let spec = Spec {
+        name: Some(name.to_owned()),
+        ..Spec::default()
+    };
+    Spec::parse(&spec.to_text())
+        .map(drop)
+        .map_err(|source| InitError::Name { source })
+}
+
+/// Writes the file whole or not at all.
+fn write(target: &Path, text: &str, force: bool) -> Result<()> {
+    let failed = |source| CliError::File {
+        action: "write",
+        path: target.to_owned(),
+        source,
+    };
+    if force {
+        let beside = target.with_extension(format!("toml.{}", std::process::id()));
+        std::fs::write(&beside, text)
+            .and_then(|()| std::fs::rename(&beside, target))
+            .inspect_err(|_| drop(std::fs::remove_file(&beside)))
+            .map_err(failed)?;
+        return Ok(());
+    }
+    // What came there in the meantime stays.
+    let mut file = std::fs::File::create_new(target).map_err(failed)?;
+    let written = file.write_all(text.as_bytes());
+    if written.is_err() {
+        drop(std::fs::remove_file(target));
+    }
+    Ok(written.map_err(failed)?)
+}

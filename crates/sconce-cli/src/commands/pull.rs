@@ -1,0 +1,74 @@
+//! `sconce pull`.
+
+use clap::Args;
+use sconce_image::local::Image;
+use sconce_image::oci::Platform;
+use sconce_image::publish;
+use sconce_image::registry::Reference;
+use sconce_schema::{Bytes, Progress, exit};
+use sconce_store::Store;
+
+use super::push::full_name;
+use crate::args::Global;
+use crate::failure::Result;
+use crate::output;
+use crate::places::Places;
+use crate::prepare::architecture;
+use crate::progress::Drawn;
+use crate::registries::{reference, registry};
+use crate::style::Style;
+
+#[derive(Debug, Args)]
+pub(crate) struct PullArgs {
+    /// The image: HOST/PATH[:TAG][@DIGEST].
+    image: String,
+    /// Print the result as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn pull(args: &PullArgs, global: &Global) -> Result<u8> {
+    let places = Places::find(global)?;
+    let store = Store::open(&places.store)?;
+    let from = reference(&args.image, &places)?;
+    let progress = Drawn::new(global.quiet);
+    let platform = Platform {
+        architecture: architecture().to_owned(),
+        os: "linux".to_owned(),
+        variant: None,
+    };
+    let image = fetch(&from, &platform, &store, global, &progress)?;
+    progress.finish();
+    let name = full_name(&from);
+    if args.json {
+        let said = serde_json::json!({
+            "name": name,
+            "digest": image.digest,
+            "size_bytes": image.size_bytes(),
+        });
+        output::data(&said.to_string())?;
+    } else if !global.quiet {
+        output::say(&format!(
+            "{name}\n{} {}\n{} layers, {}",
+            Style::for_stderr().dim("digest"),
+            image.digest,
+            image.manifest.layers.len(),
+            Bytes(image.size_bytes())
+        ));
+    }
+    Ok(exit::OK)
+}
+
+/// Brings an image into the store, where it is called by its whole reference.
+pub(super) fn fetch(
+    from: &Reference,
+    platform: &Platform,
+    store: &Store,
+    global: &Global,
+    progress: &dyn Progress,
+) -> Result<Image> {
+    let registry = registry(&Places::find(global)?, global)?;
+    let image = publish::pull(&registry, from, platform, store, progress)?;
+    image.call(store, &full_name(from))?;
+    Ok(image)
+}

@@ -1,0 +1,147 @@
+//! `sconce push`, and the pushing of `sconce build`.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use sconce_image::local::{self, Image};
+use sconce_image::oci::Digest;
+use sconce_image::registry::{Pushed, Reference, Tally};
+use sconce_image::{about, publish};
+use sconce_schema::{Bytes, Progress, exit};
+use sconce_store::Store;
+
+use crate::args::Global;
+use crate::failure::Result;
+use crate::output;
+use crate::places::Places;
+use crate::progress::Drawn;
+use crate::registries::{registry, signing_key, target};
+use crate::style::Style;
+
+#[derive(Debug, Args)]
+pub(crate) struct PushArgs {
+    /// A local image: NAME:TAG or its digest.
+    image: String,
+    /// Where to: HOST/PATH[:TAG] [default: what the image is called; its own tag].
+    to: Option<String>,
+    /// Allow the tag `latest`.
+    #[arg(long)]
+    latest: bool,
+    /// Sign it with this private key.
+    #[arg(long, value_name = "KEY")]
+    sign: Option<PathBuf>,
+    /// Print the result as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn push(args: &PushArgs, global: &Global) -> Result<u8> {
+    let places = Places::find(global)?;
+    let store = Store::open(&places.store)?;
+    // Of a digest, enough of it to be told by.
+    let own = match args.image.parse::<Digest>() {
+        Ok(digest) => digest.hex()[..12].to_owned(),
+        Err(_) => args.image.rsplit(':').next().unwrap_or_default().to_owned(),
+    };
+    let to = args.to.as_ref().unwrap_or(&args.image);
+    let to = target(to, &own, args.latest, &places)?;
+    let image = Image::find(&store, &args.image)?;
+    let progress = Drawn::new(global.quiet);
+    let job = Push {
+        to: &to,
+        key: args.sign.as_deref(),
+        places: &places,
+        store: &store,
+        global,
+    };
+    let pushed = job.run(&image, &progress)?;
+    progress.finish();
+    if args.json {
+        output::data(&as_json(&to, &pushed).to_string())?;
+    } else if !global.quiet {
+        output::say(&summary(&to, &pushed, &Style::for_stderr()));
+    }
+    Ok(exit::OK)
+}
+
+/// Where an image goes, and what is done with it there.
+pub(super) struct Push<'a> {
+    pub(super) to: &'a Reference,
+    pub(super) key: Option<&'a Path>,
+    pub(super) places: &'a Places,
+    pub(super) store: &'a Store,
+    pub(super) global: &'a Global,
+}
+
+impl Push<'_> {
+    pub(super) fn run(&self, image: &Image, progress: &dyn Progress) -> Result<Pushed> {
+        // Before hours of sending, whether it can be signed at all.
+        let key = self.key.map(signing_key).transpose()?;
+        let registry = registry(self.places, self.global)?;
+        let facts = match image.lock(self.store)? {
+            Some(lock) => sconce_image::ready(&lock, self.store)
+                .map_or_else(|_| BTreeMap::new(), |found| about::facts(&lock, &found)),
+            None => BTreeMap::new(),
+        };
+        let from = self.neighbours()?;
+        let pushed = publish::push(
+            &registry, image, self.to, &from, &facts, self.store, progress,
+        )?;
+        if let Some(key) = key {
+            publish::sign(&registry, self.to, &key, progress)?;
+        }
+        // From now on its layers can be mounted from there.
+        image.call(self.store, &full_name(self.to))?;
+        Ok(pushed)
+    }
+
+    /// Other repositories of the same registry that local images were pushed to or came from.
+    fn neighbours(&self) -> Result<Vec<String>> {
+        let names = local::names(self.store)?;
+        let found = names.iter().filter_map(|(name, _)| {
+            let other = Reference::parse(name, None).ok()?;
+            let near = other.host() == self.to.host() && other.path() != self.to.path();
+            near.then(|| other.path().to_owned())
+        });
+        Ok(found.collect::<BTreeSet<_>>().into_iter().collect())
+    }
+}
+
+/// A reference as the name of a local image.
+pub(super) fn full_name(reference: &Reference) -> String {
+    let tag = reference.tag().unwrap_or("latest");
+    format!("{}/{}:{tag}", reference.host(), reference.path())
+}
+
+pub(super) fn as_json(to: &Reference, pushed: &Pushed) -> serde_json::Value {
+    let tally = |tally: &Tally| serde_json::json!({"blobs": tally.blobs, "bytes": tally.bytes});
+    serde_json::json!({
+        "reference": to.to_string(),
+        "digest": pushed.digest,
+        "uploaded": tally(&pushed.uploaded),
+        "mounted": tally(&pushed.mounted),
+        "skipped": tally(&pushed.skipped),
+    })
+}
+
+pub(super) fn summary(to: &Reference, pushed: &Pushed, style: &Style) -> String {
+    let part = |what, tally: &Tally| match tally.blobs {
+        0 => None,
+        n => Some(format!("{n} blobs ({}) {what}", Bytes(tally.bytes))),
+    };
+    let parts: Vec<String> = [
+        part("sent", &pushed.uploaded),
+        part("mounted", &pushed.mounted),
+        part("were there", &pushed.skipped),
+    ]
+    .into_iter()
+    .flatten()
+    .collect();
+    format!(
+        "{to}\n{} {}\n{}",
+        style.dim("digest"),
+        pushed.digest,
+        parts.join(", ")
+    )
+}

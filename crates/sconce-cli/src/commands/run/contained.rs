@@ -1,0 +1,99 @@
+//! A run in a container, of whatever image: its cards, its variables, its record.
+
+use std::io::IsTerminal as _;
+use std::path::{Path, PathBuf};
+
+use sconce_host::HostFacts;
+use sconce_schema::ImageManifest;
+use sconce_schema::event::{Mode, Started};
+use sconce_schema::lock::Versions;
+use sconce_schema::request::{Root, RunRequest};
+
+use super::cards::Cards;
+use super::held::Held;
+use super::nvml::Loading;
+use super::request::started;
+use crate::args::{Global, RunFlags};
+use crate::failure::Result;
+use crate::places::Places;
+use crate::wish::Wish;
+
+/// All that is decided before the cards are chosen.
+pub(super) struct Contained {
+    pub(super) id: String,
+    /// The environment's name.
+    pub(super) name: String,
+    /// Where it was started from: the spec's folder, or the caller's.
+    pub(super) folder: PathBuf,
+    pub(super) image: ImageManifest,
+    /// `HOME`, unless the wish has another.
+    pub(super) home: String,
+    pub(super) wish: Wish,
+    pub(super) versions: Option<Versions>,
+    pub(super) host: HostFacts,
+    pub(super) nvml: Loading,
+}
+
+/// How the program was called.
+pub(super) struct Called<'a> {
+    pub(super) places: &'a Places,
+    pub(super) flags: &'a RunFlags,
+    pub(super) json: Option<&'a Path>,
+    pub(super) global: &'a Global,
+}
+
+impl Contained {
+    /// Runs it to its end and reports it.
+    pub(super) fn run(
+        mut self,
+        called: &Called<'_>,
+        idle_work: Box<dyn FnOnce() + '_>,
+    ) -> Result<u8> {
+        let gpus = self.nvml.complete(&mut self.host);
+        let scratch = &called.places.scratch;
+        let cards = Cards::choose(&self.host, &self.wish.gpus, scratch, called.global)?;
+        let mut env = self.image.env.clone();
+        env.insert("HOME".to_owned(), self.home);
+        // The terminal is the caller's.
+        for name in ["TERM", "NO_COLOR"] {
+            env.extend(
+                std::env::var(name)
+                    .ok()
+                    .map(|value| (name.to_owned(), value)),
+            );
+        }
+        env.extend(self.wish.env);
+        let request = RunRequest {
+            id: self.id,
+            command: self.wish.command,
+            root: Root::Image(self.image),
+            workdir: self.wish.workdir,
+            env,
+            limits: self.wish.limits,
+            mounts: self.wish.mounts,
+            network: self.wish.network,
+            ports: self.wish.ports,
+            user: self.wish.user,
+            edits: cards.edits,
+            terminal: std::io::stdin().is_terminal() && std::io::stdout().is_terminal(),
+        };
+        let started = Started {
+            name: Some(self.name),
+            folder: self.folder,
+            mode: Mode::Container,
+            versions: self.versions,
+            gpus: cards.given,
+            ..started(&request, &self.host)
+        };
+        let held = Held {
+            places: called.places,
+            host: &self.host,
+            strict: called.flags.strict,
+            json: called.json,
+            global: called.global,
+        };
+        let done = held.run(&request, started, gpus, Some(idle_work));
+        drop(cards.scratch);
+        done
+    }
+}

@@ -1,0 +1,213 @@
+//! `sconce run IMAGE`: an image that Sconce or anyone else built, held and recorded as a spec's
+//! environment is.
+
+use std::io;
+use std::path::Path;
+
+use sconce_host::{HostFacts, Roots};
+use sconce_image::execution::{self, Accounts, Execution};
+use sconce_image::local::{Image, LocalError};
+use sconce_image::oci::Platform;
+use sconce_image::open;
+use sconce_image::registry::Reference;
+use sconce_image::unpack::{self, Lookup, UnpackLimits};
+use sconce_schema::ImageManifest;
+use sconce_schema::request::{Network, User};
+use sconce_store::Store;
+
+use super::cards;
+use super::contained::{Called, Contained};
+use super::nvml::Loading;
+use super::request::{current_folder, new_id};
+use super::target::Which;
+use crate::args::{Global, RunFlags};
+use crate::commands::pull::fetch;
+use crate::failure::{CliError, Result};
+use crate::output;
+use crate::places::Places;
+use crate::progress::Drawn;
+use crate::style::Style;
+use crate::wish::Wish;
+
+/// What is to be run in the image.
+#[derive(Clone, Copy)]
+pub(crate) enum Asked<'a> {
+    /// This, as arguments of the image's entrypoint; where it is empty, the image's own command.
+    Command(&'a [String]),
+    /// A shell, without the entrypoint.
+    Shell,
+}
+
+/// Shells, best first.
+const SHELLS: [&str; 3] = ["/bin/bash", "/usr/bin/bash", "/bin/sh"];
+
+pub(crate) fn run(
+    which: &Which,
+    flags: &RunFlags,
+    asked: Asked<'_>,
+    json: Option<&Path>,
+    global: &Global,
+) -> Result<u8> {
+    refuse_sources(flags)?;
+    let here = current_folder()?;
+    let mut wish = Wish::of_flags(flags, &here)?;
+    let host = HostFacts::read(&Roots::default());
+    cards::check(&host, &wish.gpus)?;
+    let nvml = Loading::begin(&host, &wish.gpus);
+    let places = Places::find(global)?;
+    let store = Store::open(&places.store)?;
+    let progress = Drawn::new(global.quiet);
+
+    let (name, image) = find(which, &store, global, &progress)?;
+    let config = image.config()?;
+    let limits = UnpackLimits::default();
+    let mut layers = unpack::trees(&image, &name, &store, limits, &progress)?;
+    let lookup = Lookup::new(&layers);
+    let accounts = Accounts::read(&lookup)?;
+    let execution = Execution::of(&config, &accounts, wish.user == User::Root);
+    wish.command = command(&execution, &lookup, asked)?;
+    wish.workdir = execution.workdir(flags.workdir.as_deref());
+    let home = execution.env["HOME"].clone();
+    if wish.user == User::Plain {
+        layers.extend(accounts.layer(&home, &store)?);
+    }
+    progress.finish();
+    tell(&execution, &wish, global);
+
+    let short = name.rsplit('/').next().unwrap_or(&name);
+    let contained = Contained {
+        id: new_id(short.split(':').next().unwrap_or(short)),
+        name,
+        folder: here,
+        image: ImageManifest {
+            layers,
+            env: execution.env,
+        },
+        home,
+        wish,
+        versions: execution::versions(&config),
+        host,
+        nvml,
+    };
+    let called = Called {
+        places: &places,
+        flags,
+        json,
+        global,
+    };
+    let kept = store.clone();
+    let idle_work = move || {
+        // What was unpacked shall be there after a power loss too; nobody waits for it.
+        std::thread::spawn(move || kept.sync());
+    };
+    contained.run(&called, Box::new(idle_work))
+}
+
+/// The image, and what to call it.
+fn find(
+    which: &Which,
+    store: &Store,
+    global: &Global,
+    progress: &Drawn,
+) -> Result<(String, Image)> {
+    let platform = platform();
+    match which {
+        Which::Named(name) => {
+            let image = match (Image::find(store, name), Reference::parse(name, None)) {
+                (Err(LocalError::Unknown { .. } | LocalError::Name { .. }), Ok(reference)) => {
+                    fetch(&reference, &platform, store, global, progress)?
+                }
+                (found, _) => found?,
+            };
+            let config = image.config()?;
+            let there = Platform {
+                architecture: config.architecture,
+                os: config.os,
+                variant: None,
+            };
+            if there != platform {
+                return Err(open::OpenError::for_others(&platform, &[there]).into());
+            }
+            Ok((name.clone(), image))
+        }
+        Which::There(source) => {
+            let image = open::open(source, &platform, store, progress)?;
+            let file = source.path.file_name().unwrap_or_default();
+            let name = match &source.name {
+                Some(name) => name.clone(),
+                None => file.to_string_lossy().into_owned(),
+            };
+            Ok((name, image))
+        }
+    }
+}
+
+/// This machine, in Go's words.
+fn platform() -> Platform {
+    let architecture = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        "aarch64" => "arm64",
+        other => other,
+    };
+    Platform {
+        architecture: architecture.to_owned(),
+        os: std::env::consts::OS.to_owned(),
+        variant: None,
+    }
+}
+
+fn command(execution: &Execution, image: &Lookup<'_>, asked: Asked<'_>) -> Result<Vec<String>> {
+    let command = match asked {
+        Asked::Command(words) => execution.command(words),
+        Asked::Shell => {
+            let there = |shell: &&str| -> io::Result<bool> {
+                Ok(image
+                    .find(shell.as_bytes())?
+                    .is_some_and(|found| found.meta.is_file()))
+            };
+            let shell = SHELLS.iter().find(|shell| there(shell).unwrap_or(false));
+            let shell = shell.ok_or(CliError::NoShell)?;
+            vec![(*shell).to_owned()]
+        }
+    };
+    match command.first() {
+        Some(_) => Ok(command),
+        None => Err(CliError::NoImageCommand.into()),
+    }
+}
+
+/// What of the image's wishes is not granted.
+fn tell(execution: &Execution, wish: &Wish, global: &Global) {
+    if global.quiet {
+        return;
+    }
+    let style = Style::for_stderr();
+    for note in &execution.notes {
+        output::say(&style.dim(&format!("image: {note}")));
+    }
+    // On the machine's own network they can be reached as they are.
+    if wish.network == Network::None && !execution.ports.is_empty() {
+        let ports = execution.ports.iter().take(8);
+        let ports: Vec<String> = ports
+            .map(|port| port.chars().take(20).flat_map(char::escape_debug).collect())
+            .collect();
+        let ports = ports.join(", ");
+        output::say(&style.dim(&format!(
+            "image: it may listen on {ports}; only what -p names is published"
+        )));
+    }
+}
+
+/// An image is complete: no index and no mirror has a say.
+fn refuse_sources(flags: &RunFlags) -> Result<()> {
+    let sources = &flags.sources;
+    let given = [
+        ("--index", sources.index.is_some()),
+        ("--extra-index", !sources.extra_index.is_empty()),
+        ("--mirror", sources.mirror.is_some()),
+    ];
+    match given.into_iter().find(|(_, given)| *given) {
+        Some((flag, _)) => Err(CliError::ImageSource { flag }.into()),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,58 @@
+//! `sconce sbom`.
+
+use std::collections::BTreeMap;
+
+use clap::{Args, ValueEnum};
+use sconce_image::{about, sbom};
+use sconce_schema::exit;
+use sconce_store::Store;
+
+use super::subject::Subject;
+use crate::args::Global;
+use crate::failure::{CliError, Result};
+use crate::output;
+use crate::places::Places;
+
+#[derive(Debug, Args)]
+pub(crate) struct SbomArgs {
+    /// An image's name or digest, a lock, or a sconce.toml or its folder.
+    #[arg(default_value = ".", value_name = "IMAGE|SPEC|LOCK")]
+    subject: String,
+    /// The document's form.
+    #[arg(long, value_enum, default_value = "spdx")]
+    format: Format,
+}
+
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum Format {
+    /// SPDX 2.3, JSON.
+    Spdx,
+    /// CycloneDX 1.6, JSON.
+    Cyclonedx,
+}
+
+pub(crate) fn sbom(args: &SbomArgs, global: &Global) -> Result<u8> {
+    let Subject::Lock { name, lock, image } = Subject::find(&args.subject, global)? else {
+        return Err(CliError::IsList {
+            path: args.subject.clone().into(),
+        }
+        .into());
+    };
+    // Licences are known of what is unpacked here.
+    let store = Store::open(&Places::find(global)?.store)?;
+    let environment = sconce_image::ready(&lock, &store).ok();
+    let facts = environment.map_or_else(BTreeMap::new, |found| about::facts(&lock, &found));
+    let subject = sbom::Subject {
+        name: &name,
+        manifest: image.map(|image| image.digest),
+        lock: &lock,
+        facts: &facts,
+        created_s: 0,
+    };
+    let document = match args.format {
+        Format::Spdx => sbom::spdx(&subject),
+        Format::Cyclonedx => sbom::cyclonedx(&subject),
+    };
+    output::data(&String::from_utf8_lossy(&document))?;
+    Ok(exit::OK)
+}

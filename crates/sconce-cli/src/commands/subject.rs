@@ -1,0 +1,84 @@
+//! What a verb about packages is pointed at: a spec, a lock, a list of packages, or an image.
+
+use std::path::Path;
+
+use sconce_image::local::Image;
+use sconce_image::sbom::{self, Package};
+use sconce_schema::Lock;
+use sconce_store::Store;
+
+use crate::args::Global;
+use crate::failure::{CliError, Result};
+use crate::places::Places;
+use crate::project::Project;
+
+/// Something that has packages.
+pub(super) enum Subject {
+    /// A lock: named, or a spec's, or the one that an image was made from.
+    Lock {
+        name: String,
+        lock: Box<Lock>,
+        image: Option<Box<Image>>,
+    },
+    /// A list of packages that any program wrote.
+    List(Vec<Package>),
+}
+
+impl Subject {
+    /// In this order: a file that ends with `.lock`, another file (a list of packages, or a spec),
+    /// a folder with a spec, a local image's name or digest.
+    pub(super) fn find(what: &str, global: &Global) -> Result<Self> {
+        let path = Path::new(what);
+        let read = || {
+            std::fs::read(path).map_err(|source| CliError::File {
+                action: "read",
+                path: path.to_owned(),
+                source,
+            })
+        };
+        let ends = |end: &str| path.extension().is_some_and(|found| found == end);
+        if path.is_file() && ends("lock") {
+            let text = String::from_utf8_lossy(&read()?).into_owned();
+            let lock = Lock::parse(&text).map_err(|source| CliError::Lock {
+                path: path.to_owned(),
+                source,
+            })?;
+            return Ok(Self::of_lock(what, lock, None));
+        }
+        if path.is_file() && !ends("toml") {
+            return Ok(Self::List(sbom::parse(&read()?)?));
+        }
+        if path.exists() {
+            let project = Project::open(path)?;
+            let lock = project.lock()?.ok_or_else(|| CliError::NoLock {
+                path: project.lock_file(),
+            })?;
+            return Ok(Self::of_lock(&project.name, lock, None));
+        }
+        let store = Store::open(&Places::find(global)?.store)?;
+        let image = Image::find(&store, what)?;
+        match image.lock(&store)? {
+            Some(lock) => Ok(Self::of_lock(what, lock, Some(Box::new(image)))),
+            None => Err(CliError::NoPackages {
+                image: what.to_owned(),
+            }
+            .into()),
+        }
+    }
+
+    fn of_lock(name: &str, lock: Lock, image: Option<Box<Image>>) -> Self {
+        Self::Lock {
+            name: name.to_owned(),
+            lock: Box::new(lock),
+            image,
+        }
+    }
+
+    /// Its packages.
+    pub(super) fn packages(&self) -> Vec<Package> {
+        match self {
+            Self::Lock { lock, .. } => sbom::packages_of_lock(lock),
+            Self::List(packages) => packages.clone(),
+        }
+    }
+}

@@ -1,0 +1,49 @@
+//! `sconce verify`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use sconce_image::publish;
+use sconce_schema::exit;
+
+use crate::args::Global;
+use crate::failure::Result;
+use crate::output;
+use crate::places::Places;
+use crate::progress::Drawn;
+use crate::registries::{public_key, reference, registry};
+
+#[derive(Debug, Args)]
+pub(crate) struct VerifyArgs {
+    /// The image: HOST/PATH[:TAG][@DIGEST].
+    image: String,
+    /// A public key that may have signed it; repeat it for several.
+    #[arg(long, value_name = "KEY", required = true)]
+    key: Vec<PathBuf>,
+    /// Print the result as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Says on standard output what digest is good, so that it can be handed on.
+pub(crate) fn verify(args: &VerifyArgs, global: &Global) -> Result<u8> {
+    let places = Places::find(global)?;
+    let image = reference(&args.image, &places)?;
+    let keys = args
+        .key
+        .iter()
+        .map(|path| public_key(path))
+        .collect::<Result<Vec<_>>>()?;
+    let progress = Drawn::new(global.quiet);
+    let registry = registry(&places, global)?;
+    let digest = publish::verify(&registry, &image, &keys, &progress)?;
+    progress.finish();
+    let at = format!("{}/{}@{digest}", image.host(), image.path());
+    output::data(&match args.json {
+        true => {
+            serde_json::json!({"verified": true, "reference": at, "digest": digest}).to_string()
+        }
+        false => at,
+    })?;
+    Ok(exit::OK)
+}

@@ -1,0 +1,148 @@
+//! Registries as this user has set them up: logins, mirrors, keys.
+
+use std::env;
+use std::io::{BufRead as _, IsTerminal as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
+use sconce_image::registry::{HelperPrograms, Logins, Mirror, Reference, Registry, Settings};
+use sconce_image::sign::{KeyFile, PublicKey, SigningKey};
+
+use crate::args::Global;
+use crate::failure::{CliError, Result};
+use crate::network;
+use crate::places::{self, Places};
+
+/// How long a credential helper may take; one may ask its user.
+const HELPER_LIMIT: Duration = Duration::from_secs(60);
+/// The variable that cosign reads a key's password from.
+const PASSWORD: &str = "COSIGN_PASSWORD";
+
+/// The tag that moves.
+const LATEST: &str = "latest";
+
+/// A client with this user's settings.
+///
+/// Logins come from `REGISTRY_AUTH_FILE`, podman's file in `XDG_RUNTIME_DIR` and Docker's
+/// `config.json` in `DOCKER_CONFIG` or `~/.docker`; the first that knows a registry counts.
+pub(crate) fn registry(places: &Places, global: &Global) -> Result<Registry> {
+    let config = &places.config;
+    let mut logins = Logins::none();
+    for path in login_files() {
+        if let Ok(text) = std::fs::read_to_string(&path) {
+            logins = logins
+                .with_file(&text)
+                .map_err(|source| CliError::Logins { path, source })?;
+        }
+    }
+    let folders = env::var_os("PATH").map(|path| env::split_paths(&path).collect());
+    let helpers = HelperPrograms {
+        folders: folders.unwrap_or_default(),
+        limit: HELPER_LIMIT,
+    };
+    let mirror = |mirror: &places::RegistryMirror| Mirror {
+        of: mirror.of.clone(),
+        base: mirror.base.clone(),
+    };
+    let settings = Settings {
+        fetch: network::config(global.offline, &[]),
+        logins: logins.with_helpers(Arc::new(helpers)),
+        insecure: config.insecure_registries.clone(),
+        mirrors: config.registry_mirrors.iter().map(mirror).collect(),
+        ..Settings::default()
+    };
+    Ok(Registry::new(settings)?)
+}
+
+fn login_files() -> Vec<PathBuf> {
+    let file = |variable: &str, rest: &str| Some(PathBuf::from(env::var_os(variable)?).join(rest));
+    let home = || Some(places::home()?.join(".docker/config.json"));
+    [
+        env::var_os("REGISTRY_AUTH_FILE").map(PathBuf::from),
+        file("XDG_RUNTIME_DIR", "containers/auth.json"),
+        file("DOCKER_CONFIG", "config.json").or_else(home),
+    ]
+    .into_iter()
+    .flatten()
+    .collect()
+}
+
+/// A reference as a user writes it.
+pub(crate) fn reference(text: &str, places: &Places) -> Result<Reference> {
+    Ok(Reference::parse(text, places.config.registry.as_deref())?)
+}
+
+/// Where an image goes: with `tag` where the text has none. `latest` says nothing about what is
+/// inside, so it has to be asked for twice: by the tag and by `--latest`.
+pub(crate) fn target(text: &str, tag: &str, latest: bool, places: &Places) -> Result<Reference> {
+    let named = reference(text, places)?;
+    if named.tag() == Some(LATEST) && !latest {
+        return Err(CliError::Latest.into());
+    }
+    match named.tag() {
+        Some(_) => Ok(named),
+        None => reference(&format!("{}/{}:{tag}", named.host(), named.path()), places),
+    }
+}
+
+/// Whether a local name may be given.
+pub(crate) fn check_local(names: &[String], latest: bool) -> Result<()> {
+    let is_latest = |name: &String| name.rsplit_once(':').is_some_and(|(_, tag)| tag == LATEST);
+    match names.iter().any(is_latest) && !latest {
+        true => Err(CliError::Latest.into()),
+        false => Ok(()),
+    }
+}
+
+fn read(path: &Path) -> Result<Vec<u8>> {
+    std::fs::read(path).map_err(|source| {
+        CliError::File {
+            action: "read",
+            path: path.to_owned(),
+            source,
+        }
+        .into()
+    })
+}
+
+/// The private key in a file, opened with its password.
+pub(crate) fn signing_key(path: &Path) -> Result<SigningKey> {
+    let file = KeyFile::parse(&read(path)?)?;
+    let password = password(&format!("password of {}: ", path.display()))?;
+    Ok(SigningKey::open(&file, password.as_bytes())?)
+}
+
+/// The public key in a file.
+pub(crate) fn public_key(path: &Path) -> Result<PublicKey> {
+    Ok(PublicKey::parse(&read(path)?)?)
+}
+
+/// A password: from the environment, or asked for on the terminal without showing it.
+pub(crate) fn password(question: &str) -> Result<String> {
+    if let Ok(password) = env::var(PASSWORD) {
+        return Ok(password);
+    }
+    let input = std::io::stdin();
+    if !input.is_terminal() {
+        return Err(CliError::NoPassword { variable: PASSWORD }.into());
+    }
+    let terminal = |source: std::io::Error| CliError::File {
+        action: "read",
+        path: PathBuf::from("the terminal"),
+        source,
+    };
+    let before = tcgetattr(&input).map_err(|e| terminal(e.into()))?;
+    let mut silent = before.clone();
+    silent.local_modes.remove(LocalModes::ECHO);
+    let mut out = std::io::stderr();
+    let _ = out.write_all(question.as_bytes());
+    tcsetattr(&input, OptionalActions::Flush, &silent).map_err(|e| terminal(e.into()))?;
+    let mut line = String::new();
+    let asked = input.lock().read_line(&mut line);
+    let _ = tcsetattr(&input, OptionalActions::Flush, &before);
+    let _ = out.write_all(b"\n");
+    asked.map_err(terminal)?;
+    Ok(line.trim_end_matches(['\r', '\n']).to_owned())
+}

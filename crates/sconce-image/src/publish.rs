@@ -1,0 +1,364 @@
+//! Local images to and from registries, with what belongs to them: lists of packages, the lock,
+//! provenance and signatures.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use sconce_schema::{Hint, Lock, Progress, Sha256, exit};
+use sconce_store::{Store, StoreError};
+
+use crate::local::{Contents, Image, LocalError};
+use crate::oci::{self, Descriptor, Digest, Manifest, Platform, media};
+use crate::provenance::{self, Build, LOCAL_BUILDER};
+use crate::registry::{
+    self, Blob, Content, Document, Pushed, Reference, ReferenceError, Registry, RegistryError,
+};
+use crate::sbom::{self, Facts, Subject};
+use crate::sign::{
+    self, Attached, AttachmentError, Claim, ClaimError, KeyError, LARGEST_PAYLOAD, PublicKey,
+    SigningKey, Unverified,
+};
+
+/// The kinds of what is attached to an image: artifact types and, at once, media types.
+const SPDX: &str = "application/spdx+json";
+const CYCLONEDX: &str = "application/vnd.cyclonedx+json";
+const PROVENANCE: &str = "application/vnd.in-toto+json";
+const LOCK: &str = "application/vnd.sconce.lock.v1+toml";
+
+/// Why an image could not be pushed, pulled, signed or verified.
+#[derive(Debug, thiserror::Error)]
+pub enum PublishError {
+    /// The registry, or the way to it.
+    #[error(transparent)]
+    Registry(#[from] RegistryError),
+    /// The image is not complete here.
+    #[error(transparent)]
+    Local(#[from] LocalError),
+    /// The store failed.
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    /// The name of a signature's place.
+    #[error(transparent)]
+    Reference(#[from] ReferenceError),
+    /// The signing key.
+    #[error(transparent)]
+    Key(#[from] KeyError),
+    /// The name cannot be signed.
+    #[error(transparent)]
+    Claim(#[from] ClaimError),
+    /// The signatures that are there cannot be read.
+    #[error(transparent)]
+    Attachment(#[from] AttachmentError),
+    /// No signature is good.
+    #[error(transparent)]
+    Unverified(#[from] Unverified),
+    /// The image is not in the registry.
+    #[error("there is no image {reference}")]
+    Absent {
+        /// Its reference.
+        reference: String,
+    },
+    /// A file that was fetched is gone.
+    #[error("cannot read {}", path.display())]
+    File {
+        /// The file.
+        path: std::path::PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+}
+
+impl Hint for PublishError {
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::Registry(error) => error.hint(),
+            Self::Local(error) => error.hint(),
+            Self::Store(error) => error.hint(),
+            Self::Key(error) => error.hint(),
+            Self::Reference(error) => error.hint(),
+            Self::Claim(_) => Some("a signature names HOST/PATH:TAG".to_owned()),
+            Self::Attachment(error) => error.hint(),
+            Self::Unverified(error) => error.hint(),
+            Self::Absent { .. } | Self::File { .. } => None,
+        }
+    }
+
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::Registry(error) => error.exit_code(),
+            Self::Local(error) => error.exit_code(),
+            Self::Store(error) => error.exit_code(),
+            Self::Key(error) => error.exit_code(),
+            Self::Reference(error) => error.exit_code(),
+            Self::Claim(_) => exit::USAGE,
+            Self::Attachment(error) => error.exit_code(),
+            Self::Unverified(error) => error.exit_code(),
+            Self::Absent { .. } => exit::FETCH,
+            Self::File { .. } => exit::STORE,
+        }
+    }
+}
+
+/// Pushes a local image, and what its lock says of it as artifacts that refer to it.
+///
+/// # Errors
+/// [`PublishError`]. What got there stays and is skipped the next time.
+pub fn push(
+    registry: &Registry,
+    image: &Image,
+    to: &Reference,
+    mount_from: &[String],
+    facts: &BTreeMap<Sha256, Facts>,
+    store: &Store,
+    progress: &dyn Progress,
+) -> Result<Pushed, PublishError> {
+    let blob = |(descriptor, path)| Blob {
+        descriptor,
+        content: Content::File(path),
+    };
+    let whole = registry::Image {
+        layers: image.blobs(store)?.into_iter().map(blob).collect(),
+        config: Blob {
+            descriptor: image.manifest.config.clone(),
+            content: Content::Bytes(image.config_bytes.clone()),
+        },
+        manifest: Document {
+            media_type: media::MANIFEST.to_owned(),
+            bytes: image.manifest_bytes.clone(),
+        },
+    };
+    let total = image.manifest.layers.iter().map(|layer| layer.size).sum();
+    progress.stage("push", Some(total));
+    let pushed = registry.push(to, &[whole], None, mount_from, progress)?;
+    if let Some(lock) = image.lock(store)? {
+        for artifact in artifacts(image, to, &lock, facts) {
+            registry.attach(to, &artifact, progress)?;
+        }
+    }
+    Ok(pushed)
+}
+
+/// What refers to an image that was built from `lock`.
+fn artifacts(
+    image: &Image,
+    to: &Reference,
+    lock: &Lock,
+    facts: &BTreeMap<Sha256, Facts>,
+) -> Vec<registry::Image> {
+    let name = to.path();
+    let subject = Subject {
+        name,
+        manifest: Some(image.digest),
+        lock,
+        facts,
+        created_s: 0,
+    };
+    let lock_text = lock.to_text().into_bytes();
+    let build = Build {
+        image: name,
+        manifest: image.digest,
+        spec: None,
+        lock_file: Digest::of(&lock_text).0,
+        lock,
+        builder: LOCAL_BUILDER,
+    };
+    let documents = [
+        (SPDX, sbom::spdx(&subject)),
+        (CYCLONEDX, sbom::cyclonedx(&subject)),
+        (PROVENANCE, provenance::statement(&build)),
+        (LOCK, lock_text),
+    ];
+    let of = Descriptor::of(media::MANIFEST, &image.manifest_bytes);
+    documents
+        .into_iter()
+        .map(|(kind, bytes)| artifact(kind, bytes, &of))
+        .collect()
+}
+
+/// An artifact of one document (image specification, "Guidelines for Artifact Usage").
+fn artifact(kind: &str, bytes: Vec<u8>, subject: &Descriptor) -> registry::Image {
+    const EMPTY: &[u8] = b"{}";
+    let mut manifest = Manifest::new(
+        Descriptor::of(media::EMPTY, EMPTY),
+        vec![Descriptor::of(kind, &bytes)],
+    );
+    manifest.artifact_type = Some(kind.to_owned());
+    manifest.subject = Some(subject.clone());
+    image_of(&manifest, EMPTY.to_vec(), vec![bytes])
+}
+
+/// A manifest with its blobs in memory.
+fn image_of(manifest: &Manifest, config: Vec<u8>, layers: Vec<Vec<u8>>) -> registry::Image {
+    let blob = |(descriptor, bytes): (&Descriptor, Vec<u8>)| Blob {
+        descriptor: descriptor.clone(),
+        content: Content::Bytes(bytes),
+    };
+    registry::Image {
+        layers: manifest.layers.iter().zip(layers).map(blob).collect(),
+        config: blob((&manifest.config, config)),
+        manifest: Document {
+            media_type: media::MANIFEST.to_owned(),
+            bytes: oci::write(manifest),
+        },
+    }
+}
+
+/// Brings an image into the store: every blob verified, only what is missing fetched.
+///
+/// # Errors
+/// [`PublishError`]. What was complete stays.
+pub fn pull(
+    registry: &Registry,
+    from: &Reference,
+    platform: &Platform,
+    store: &Store,
+    progress: &dyn Progress,
+) -> Result<Image, PublishError> {
+    let resolved = registry.resolve(from, platform, progress)?;
+    let layers = &resolved.manifest.layers;
+    let missing: Vec<&Descriptor> = layers
+        .iter()
+        .filter(|layer| store.blob(&layer.digest.0).is_none())
+        .collect();
+    progress.stage("pull", Some(missing.iter().map(|layer| layer.size).sum()));
+    let bytes = |path: &Path| {
+        fs::read(path).map_err(|source| PublishError::File {
+            path: path.to_owned(),
+            source,
+        })
+    };
+    // On the store's file system, so that complete files are moved into it.
+    let folder = store
+        .root()
+        .join("partial")
+        .join(format!("pull-{}", resolved.digest.hex()));
+    fs::create_dir_all(&folder).map_err(|source| PublishError::File {
+        path: folder.clone(),
+        source,
+    })?;
+    let at = from.at(resolved.document.digest());
+    let pulled = registry.pull(&at, platform, &folder, progress)?;
+    for (layer, path) in layers.iter().zip(&pulled.layers) {
+        // The same layer may be there twice.
+        if path.exists() {
+            store.adopt_blob(path, &layer.digest.0)?;
+        }
+    }
+    let config = bytes(&pulled.config)?;
+    let contents = Vec::<Contents>::new();
+    let image = Image::keep(store, resolved.document.bytes.clone(), config, contents)?;
+    let _ = fs::remove_dir_all(&folder);
+    Ok(image)
+}
+
+/// Signs what `reference` names in the registry, beside the signatures that are there, and gives
+/// the digest that was signed.
+///
+/// # Errors
+/// [`PublishError`].
+pub fn sign(
+    registry: &Registry,
+    reference: &Reference,
+    key: &SigningKey,
+    progress: &dyn Progress,
+) -> Result<Digest, PublishError> {
+    let digest = found(registry, reference)?;
+    let claim = Claim::new(&name(reference), digest)?;
+    let signature = sign::sign(key, &claim)?;
+    let at = reference_to(reference, &sign::tag(&digest))?;
+    let present = signatures(registry, &at, progress)?;
+    let attachment = sign::attach(&digest, present.as_deref(), &signature)?;
+    let manifest = Manifest::parse(&attachment.manifest).map_err(AttachmentError::from)?;
+    // Payloads of signatures that were there are there still; only the new one is sent.
+    let new = Digest::of(&attachment.payload);
+    let layers = manifest.layers.iter().filter(|layer| layer.digest == new);
+    let blob = |descriptor: &Descriptor, bytes: &[u8]| Blob {
+        descriptor: descriptor.clone(),
+        content: Content::Bytes(bytes.to_vec()),
+    };
+    let image = registry::Image {
+        layers: layers
+            .map(|layer| blob(layer, &attachment.payload))
+            .collect(),
+        config: blob(&manifest.config, &attachment.config),
+        manifest: Document {
+            media_type: media::MANIFEST.to_owned(),
+            bytes: attachment.manifest.clone(),
+        },
+    };
+    registry.push(&at, &[image], None, &[], progress)?;
+    Ok(digest)
+}
+
+/// Whether one of `keys` has signed what `reference` names. Gives the digest that is good.
+///
+/// # Errors
+/// [`PublishError::Unverified`] says of each signature why it is not; and the others.
+pub fn verify(
+    registry: &Registry,
+    reference: &Reference,
+    keys: &[PublicKey],
+    progress: &dyn Progress,
+) -> Result<Digest, PublishError> {
+    let digest = found(registry, reference)?;
+    let at = reference_to(reference, &sign::tag(&digest))?;
+    let listed = match signatures(registry, &at, progress)? {
+        Some(manifest) => sign::attached(&manifest)?,
+        None => Vec::new(),
+    };
+    let mut signed: Vec<(Attached, Vec<u8>)> = Vec::new();
+    for one in listed {
+        let mut payload = Vec::new();
+        if one.layer.size <= LARGEST_PAYLOAD as u64 {
+            registry.blob(&at, &one.layer, &mut payload, progress)?;
+        }
+        signed.push((one, payload));
+    }
+    let pairs = signed
+        .iter()
+        .map(|(one, payload)| (one, payload.as_slice()));
+    sign::verify(pairs, keys, &digest, &name(reference))?;
+    Ok(digest)
+}
+
+/// The digest of an image that must be there.
+fn found(registry: &Registry, reference: &Reference) -> Result<Digest, PublishError> {
+    if let Some(digest) = reference.digest() {
+        return Ok(digest);
+    }
+    registry
+        .digest(reference)?
+        .ok_or_else(|| PublishError::Absent {
+            reference: reference.to_string(),
+        })
+}
+
+/// The manifest of the signatures at `at`, if there is one.
+fn signatures(
+    registry: &Registry,
+    at: &Reference,
+    progress: &dyn Progress,
+) -> Result<Option<Vec<u8>>, PublishError> {
+    let Some(digest) = registry.digest(at)? else {
+        return Ok(None);
+    };
+    Ok(Some(registry.document(at, digest, progress)?.bytes))
+}
+
+/// The name that is signed: with its tag, without a digest.
+fn name(reference: &Reference) -> String {
+    let tag = reference.tag().map(|tag| format!(":{tag}"));
+    format!(
+        "{}/{}{}",
+        reference.host(),
+        reference.path(),
+        tag.unwrap_or_default()
+    )
+}
+
+/// Another tag of the same repository.
+fn reference_to(reference: &Reference, tag: &str) -> Result<Reference, PublishError> {
+    let text = format!("{}/{}:{tag}", reference.host(), reference.path());
+    Ok(Reference::parse(&text, None)?)
+}

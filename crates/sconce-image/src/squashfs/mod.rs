@@ -1,0 +1,265 @@
+//! An environment as one squashfs file: what apptainer, enroot and pyxis run from.
+//!
+//! The format is squashfs 4.0, as the kernel reads it (Documentation/filesystems/squashfs.rst and
+//! fs/squashfs/squashfs_fs.h). The same trees give the same bytes on any machine: the rules of
+//! [`crate::layer`] for what enters, and a fixed cut of the files into blocks.
+
+mod block;
+mod data;
+pub mod launch;
+mod nodes;
+mod tables;
+#[cfg(test)]
+mod tests;
+
+use std::fs::{self, File};
+use std::io::{self, Write as _};
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use sconce_schema::{Hint, Progress, exit};
+use sconce_store::direct::Writer;
+use sconce_store::wheel::MTIME;
+
+use crate::layer::{ArchiveError, Compression, Entries, Tree};
+use nodes::Nodes;
+use tables::Tables;
+
+/// Bytes of a file that are compressed together.
+const BLOCK_BYTES: u32 = 256 << 10;
+/// Bytes of the superblock, with which a squashfs file begins.
+const SUPERBLOCK: u64 = 96;
+/// A squashfs file is padded to this many bytes, the size of a page.
+const PAD: u64 = 4096;
+
+/// Why a squashfs file could not be made.
+#[derive(Debug, thiserror::Error)]
+pub enum SquashfsError {
+    /// A tree could not be read.
+    #[error(transparent)]
+    Source(#[from] ArchiveError),
+    /// The compressor failed.
+    #[error("the blocks cannot be compressed")]
+    Compress(#[source] io::Error),
+    /// The file's bytes could not be written.
+    #[error("the squashfs file cannot be written")]
+    Write(#[source] io::Error),
+    /// A step beside that.
+    #[error("cannot {action} {}", path.display())]
+    File {
+        /// What was tried.
+        action: &'static str,
+        /// The file.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// A name that the format has no room for.
+    #[error("the name of {} is longer than 256 bytes", path.display())]
+    Name {
+        /// The path in the environment.
+        path: PathBuf,
+    },
+    /// More files, or longer lists of them, than the format can count.
+    #[error("there are more files than a squashfs file can hold")]
+    TooMany,
+}
+
+impl Hint for SquashfsError {
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::Write(source) | Self::File { source, .. } => match source.kind() {
+                io::ErrorKind::StorageFull => {
+                    Some("the disk is full; make room, or write elsewhere".to_owned())
+                }
+                io::ErrorKind::IsADirectory => Some("give the name of a file".to_owned()),
+                _ => None,
+            },
+            Self::Source(ArchiveError::Changed { .. }) => {
+                Some("something writes to the store; remove the store and build again".to_owned())
+            }
+            Self::Source(_) | Self::Compress(_) | Self::Name { .. } | Self::TooMany => None,
+        }
+    }
+
+    fn exit_code(&self) -> u8 {
+        exit::STORE
+    }
+}
+
+/// A tree of the store.
+#[derive(Debug, Clone, Copy)]
+pub struct Source<'a> {
+    /// What it is, for people.
+    pub name: &'a str,
+    /// Its folder.
+    pub root: &'a Path,
+}
+
+/// A file or folder that is in no tree.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Made {
+    /// Its path in the environment, without a slash at the beginning.
+    pub path: PathBuf,
+    /// Its permissions. A folder that a tree has keeps its own.
+    pub mode: u16,
+    /// What is in it; `None` for a folder.
+    pub bytes: Option<Arc<[u8]>>,
+}
+
+/// What was written.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Written {
+    /// Size of the squashfs file, in bytes.
+    pub size_bytes: u64,
+    /// Bytes in the files in it.
+    pub content_bytes: u64,
+    /// Files, folders and links, a file with several names once.
+    pub inodes: u64,
+}
+
+/// How a file is written. None of it but `threads` may change without changing the bytes.
+#[derive(Debug, Clone, Copy)]
+struct Shape {
+    compression: Compression,
+    block_bytes: u32,
+    threads: usize,
+}
+
+/// Writes the union of `sources` (lowest first; where two have the same path, the later one's entry
+/// counts) and `made`, which counts before them all, into the file `path`. Everything belongs to
+/// root but the plain user's home and the workspace.
+///
+/// # Errors
+/// [`SquashfsError`]; whatever was at `path` before is still there then.
+pub fn write(
+    sources: &[Source<'_>],
+    made: &[Made],
+    compression: Compression,
+    path: &Path,
+    progress: &dyn Progress,
+) -> Result<Written, SquashfsError> {
+    let shape = Shape {
+        compression,
+        block_bytes: BLOCK_BYTES,
+        threads: std::thread::available_parallelism().map_or(1, Into::into),
+    };
+    let file = |action| {
+        move |source| SquashfsError::File {
+            action,
+            path: path.to_owned(),
+            source,
+        }
+    };
+    if path.is_dir() {
+        return Err(file("write")(io::ErrorKind::IsADirectory.into()));
+    }
+    let name = path.file_name().unwrap_or_default().to_string_lossy();
+    let fresh = path.with_file_name(format!(".{name}.tmp-{}", std::process::id()));
+    // Whether anything can be written there should not turn out at the end.
+    let tried = File::create(&fresh).and_then(|_| fs::remove_file(&fresh));
+    tried.map_err(file("write"))?;
+    let written = write_to(sources, made, shape, &fresh, progress).and_then(|written| {
+        match fs::rename(&fresh, path) {
+            Ok(()) => Ok(written),
+            Err(source) => Err(file("write")(source)),
+        }
+    });
+    if written.is_err() {
+        let _ = fs::remove_file(&fresh);
+    }
+    written
+}
+
+/// Writes a new file `path`.
+fn write_to(
+    sources: &[Source<'_>],
+    made: &[Made],
+    shape: Shape,
+    path: &Path,
+    progress: &dyn Progress,
+) -> Result<Written, SquashfsError> {
+    let names: Vec<&str> = sources.iter().map(|source| source.name).collect();
+    let trees: Vec<Tree<'_>> = sources
+        .iter()
+        .map(|source| Tree::whole(source.root))
+        .collect();
+    let nodes = Nodes::of(Entries::of(&trees)?, made)?;
+    let content_bytes = nodes.bytes();
+    progress.stage("squashfs", Some(content_bytes));
+
+    let mut out = Writer::new();
+    out.begin(path.to_owned(), None);
+    let put = |out: &mut Writer, bytes: &[u8]| out.write_all(bytes).map_err(SquashfsError::Write);
+    put(&mut out, &[0; SUPERBLOCK as usize])?;
+    let (placed, end) = data::write(&nodes, shape, &names, SUPERBLOCK, &mut out, progress)?;
+    let tables = Tables::of(&nodes, &placed, end, shape.compression)?;
+    put(&mut out, &tables.bytes)?;
+    let used = end + tables.bytes.len() as u64;
+    let size_bytes = used.next_multiple_of(PAD);
+    put(&mut out, &vec![0; (size_bytes - used) as usize])?;
+    out.end().map_err(SquashfsError::Write)?;
+    drop(out);
+    let superblock = superblock(&nodes, placed.fragments.len(), &tables, used, shape)?;
+    File::options()
+        .write(true)
+        .open(path)
+        .and_then(|file| file.write_all_at(&superblock, 0))
+        .map_err(SquashfsError::Write)?;
+    Ok(Written {
+        size_bytes,
+        content_bytes,
+        inodes: nodes.0.len() as u64,
+    })
+}
+
+/// The first 96 bytes (`struct squashfs_super_block`).
+fn superblock(
+    nodes: &Nodes,
+    fragments: usize,
+    tables: &Tables,
+    used: u64,
+    shape: Shape,
+) -> Result<Vec<u8>, SquashfsError> {
+    /// Inodes, data, fragments and owners are not compressed.
+    const FLAGS_AS_IS: u16 = 1 << 0 | 1 << 1 | 1 << 3 | 1 << 11;
+    /// There is a table from numbers to inodes; there are no extended attributes.
+    const FLAGS: u16 = 1 << 7 | 1 << 9;
+    let count = |n: usize| u32::try_from(n).map_err(|_| SquashfsError::TooMany);
+    let (compressor, flags) = match shape.compression {
+        Compression::Gzip => (1_u16, FLAGS),
+        Compression::Zstd => (6, FLAGS),
+        // There is no such compressor: this is gzip where nothing is compressed.
+        Compression::None => (1, FLAGS | FLAGS_AS_IS),
+    };
+    let mut out = Vec::with_capacity(SUPERBLOCK as usize);
+    out.extend_from_slice(b"hsqs");
+    for number in [
+        count(nodes.0.len())?,
+        MTIME as u32,
+        shape.block_bytes,
+        count(fragments)?,
+    ] {
+        out.extend_from_slice(&number.to_le_bytes());
+    }
+    // Version 4.0.
+    let log = shape.block_bytes.ilog2() as u16;
+    for number in [compressor, log, flags, tables.owner_count, 4, 0] {
+        out.extend_from_slice(&number.to_le_bytes());
+    }
+    let no_attributes = u64::MAX;
+    for number in [
+        tables.root,
+        used,
+        tables.owners,
+        no_attributes,
+        tables.inodes,
+        tables.folders,
+        tables.fragments,
+        tables.exports,
+    ] {
+        out.extend_from_slice(&number.to_le_bytes());
+    }
+    Ok(out)
+}

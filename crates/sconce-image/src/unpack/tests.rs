@@ -1,0 +1,367 @@
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::unix::fs::MetadataExt as _;
+
+use proptest::prelude::*;
+use sconce_schema::NoProgress;
+
+use super::testing::Made;
+use super::*;
+use crate::oci::{self, Manifest, RootFs, media};
+
+/// Keeps an image of these archives, lowest first.
+fn image(store: &Store, archives: &[Vec<u8>]) -> Image {
+    let config = oci::Image {
+        created: None,
+        architecture: "amd64".to_owned(),
+        os: "linux".to_owned(),
+        config: None,
+        rootfs: RootFs {
+            kind: "layers".to_owned(),
+            diff_ids: archives.iter().map(|bytes| Digest::of(bytes)).collect(),
+        },
+        history: None,
+    };
+    let layer = |bytes: &Vec<u8>| {
+        let descriptor = Descriptor::of(media::LAYER, bytes);
+        store.put_blob(bytes, &descriptor.digest.0).unwrap();
+        descriptor
+    };
+    let config = oci::write(&config);
+    let manifest = Manifest::new(
+        Descriptor::of(media::CONFIG, &config),
+        archives.iter().map(layer).collect(),
+    );
+    Image::keep(store, oci::write(&manifest), config, Vec::new()).unwrap()
+}
+
+fn trees_of(store: &Store, archives: &[Vec<u8>]) -> Result<Vec<manifest::Layer>, TreesError> {
+    let image = image(store, archives);
+    trees(&image, "img", store, UnpackLimits::default(), &NoProgress)
+}
+
+fn store() -> (tempfile::TempDir, Store) {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path()).unwrap();
+    (folder, store)
+}
+
+/// What an entry is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum Node {
+    Folder,
+    /// With this text.
+    File(String),
+    /// To this target.
+    Link(String),
+}
+
+type View = BTreeMap<String, Node>;
+
+/// What overlayfs shows of trees, lowest first (kernel documentation, "Overlay Filesystem").
+fn union(layers: &[manifest::Layer]) -> View {
+    let mut view = View::new();
+    let highest: Vec<&Path> = layers.iter().rev().map(|l| l.path.as_path()).collect();
+    show(&highest, "", &mut view);
+    view
+}
+
+fn show(trees: &[&Path], folder: &str, view: &mut View) {
+    let list = |tree: &&Path| -> Vec<String> {
+        let entries = fs::read_dir(tree.join(folder)).unwrap();
+        let name = |entry: io::Result<fs::DirEntry>| entry.unwrap().file_name().into_string();
+        entries.map(|entry| name(entry).unwrap()).collect()
+    };
+    let names: BTreeSet<String> = trees.iter().flat_map(list).collect();
+    for name in names {
+        let path = format!("{folder}{name}");
+        let has = |tree: &&&Path| tree.join(&path).symlink_metadata().is_ok();
+        let top = trees.iter().find(has).unwrap().join(&path);
+        if top.is_symlink() {
+            let target = fs::read_link(&top).unwrap().into_os_string();
+            view.insert(path, Node::Link(target.into_string().unwrap()));
+        } else if top.is_file() {
+            view.insert(path, Node::File(fs::read_to_string(&top).unwrap()));
+        } else {
+            let merged = trees.iter().filter(has).take_while(|tree| {
+                let meta = tree.join(&path).symlink_metadata();
+                meta.unwrap().is_dir()
+            });
+            let merged: Vec<&Path> = merged.copied().collect();
+            show(&merged, &format!("{path}/"), view);
+            view.insert(path, Node::Folder);
+        }
+    }
+}
+
+/// A step of a layer.
+#[derive(Debug, Clone)]
+enum Step {
+    Put(String, Node),
+    Hide(String),
+    HideAllIn(String),
+}
+
+fn below(path: &str, folder: &str) -> bool {
+    path.strip_prefix(folder)
+        .is_some_and(|rest| rest.starts_with('/'))
+}
+
+fn remove(view: &mut View, path: &str) {
+    view.retain(|other, _| other != path && !below(other, path));
+}
+
+/// Puts an entry, with the folders above it.
+fn put(view: &mut View, path: &str, node: &Node) {
+    for (at, _) in path.match_indices('/') {
+        put(view, &path[..at], &Node::Folder);
+    }
+    let merges = *node == Node::Folder && view.get(path) == Some(&Node::Folder);
+    if !merges {
+        remove(view, path);
+        view.insert(path.to_owned(), node.clone());
+    }
+}
+
+/// The obvious model: a layer's whiteouts first, for they are about what is below, then its
+/// entries.
+fn apply(view: &mut View, steps: &[Step]) {
+    for step in steps {
+        match step {
+            Step::Hide(path) => remove(view, path),
+            Step::HideAllIn(folder) => view.retain(|other, _| !below(other, folder)),
+            Step::Put(..) => {}
+        }
+    }
+    for step in steps {
+        if let Step::Put(path, node) = step {
+            put(view, path, node);
+        }
+    }
+}
+
+/// The layer's archive. Whiteouts stand where they come: the order means nothing.
+fn archive(steps: &[Step]) -> Vec<u8> {
+    let mut made = Made::default();
+    for step in steps {
+        made = match step {
+            Step::Put(path, Node::Folder) => made.folder(path),
+            Step::Put(path, Node::File(text)) => made.file(path, text),
+            Step::Put(path, Node::Link(target)) => made.link(path, target),
+            Step::Hide(path) => {
+                let (above, name) = path.rsplit_once('/').unwrap_or(("", path));
+                made.file(&format!("{above}/.wh.{name}"), "")
+            }
+            Step::HideAllIn(folder) => made.file(&format!("{folder}/.wh..wh..opq"), ""),
+        };
+    }
+    made.done()
+}
+
+/// Leaves out what no tool writes: an entry below a file or a link of the same layer.
+fn sound(steps: Vec<Step>) -> Vec<Step> {
+    let mut own = View::new();
+    let mut kept = Vec::new();
+    for step in steps {
+        if let Step::Put(path, node) = &step {
+            let through = path
+                .match_indices('/')
+                .any(|(at, _)| own.get(&path[..at]).is_some_and(|n| *n != Node::Folder));
+            if through {
+                continue;
+            }
+            put(&mut own, path, node);
+        }
+        kept.push(step);
+    }
+    kept
+}
+
+fn some_path() -> impl Strategy<Value = String> {
+    let part = prop::sample::select(vec!["a", "b", "c"]);
+    prop::collection::vec(part, 1..4).prop_map(|parts| parts.join("/"))
+}
+
+fn some_step() -> impl Strategy<Value = Step> {
+    let node = prop_oneof![
+        2 => Just(Node::Folder),
+        3 => (0..9_u8).prop_map(|n| Node::File(n.to_string())),
+        1 => Just(Node::Link("../a".to_owned())),
+    ];
+    prop_oneof![
+        6 => (some_path(), node).prop_map(|(path, node)| Step::Put(path, node)),
+        3 => some_path().prop_map(Step::Hide),
+        1 => prop_oneof![Just(String::new()), some_path()].prop_map(Step::HideAllIn),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(100))]
+
+    #[test]
+    fn trees_show_what_the_layers_say(
+        layers in prop::collection::vec(prop::collection::vec(some_step(), 0..7), 1..6),
+    ) {
+        let (_folder, store) = store();
+        let mut wanted = View::new();
+        let mut archives = Vec::new();
+        for steps in layers {
+            let steps = sound(steps);
+            // An opaque folder at the root hides everything.
+            if steps.iter().any(|s| matches!(s, Step::HideAllIn(f) if f.is_empty())) {
+                wanted.clear();
+            }
+            apply(&mut wanted, &steps);
+            archives.push(archive(&steps));
+        }
+        match trees_of(&store, &archives) {
+            Ok(found) => prop_assert_eq!(union(&found), wanted),
+            Err(TreesError::Empty) => prop_assert!(wanted.is_empty()),
+            Err(error) => return Err(TestCaseError::fail(error.to_string())),
+        }
+    }
+}
+
+#[test]
+fn what_hides_nothing_is_shared_and_what_is_hidden_costs_nothing() {
+    let (_folder, store) = store();
+    let base = Made::default()
+        .folder("usr/")
+        .file("usr/large", &"x".repeat(100_000))
+        .file("usr/old", "old")
+        .done();
+    let plain = Made::default()
+        .file("etc/own", "own")
+        .file(".wh.nothing", "")
+        .done();
+    let hiding = Made::default()
+        .file("usr/.wh.old", "")
+        .file("usr/new", "new")
+        .done();
+
+    let one = trees_of(&store, &[base.clone(), plain.clone()]).unwrap();
+    let two = trees_of(&store, &[base.clone(), plain, hiding]).unwrap();
+    assert_eq!(one[1].path, two[1].path);
+    assert_ne!(one[0].path, two[0].path);
+    assert_eq!(two[2].name, "img layer 3");
+    let large = |layer: &manifest::Layer| layer.path.join("usr/large").metadata().unwrap();
+    assert_eq!(large(&one[0]).ino(), large(&two[0]).ino());
+    assert!(one[0].path.join("usr/old").exists() && !two[0].path.join("usr/old").exists());
+    let folder = |layer: &manifest::Layer| {
+        let meta = layer.path.join("usr").metadata().unwrap();
+        (meta.mode(), meta.mtime())
+    };
+    assert_eq!(folder(&one[0]), folder(&two[0]));
+    // The same layer again, above and below, and one without anything.
+    let empty = Made::default().done();
+    let thrice = trees_of(&store, &[base.clone(), empty, base]).unwrap();
+    assert_eq!(thrice.len(), 1);
+}
+
+#[test]
+fn too_many_layers_are_merged() {
+    let (_folder, store) = store();
+    let mut wanted = View::new();
+    let mut archives = Vec::new();
+    for number in 0..MOST_TREES + 20 {
+        let steps = [
+            Step::Hide(format!("d/{}", number.saturating_sub(3))),
+            Step::Put(format!("d/{number}"), Node::File(number.to_string())),
+            Step::Put("last".to_owned(), Node::Link(number.to_string())),
+        ];
+        apply(&mut wanted, &steps);
+        archives.push(archive(&steps));
+    }
+    let found = trees_of(&store, &archives).unwrap();
+    assert_eq!(found.len(), MOST_TREES);
+    assert_eq!(union(&found), wanted);
+    assert!(found[0].name.ends_with("20 below"), "{}", found[0].name);
+}
+
+#[test]
+fn an_image_that_cannot_be_is_refused() {
+    let (_folder, store) = store();
+    let layer = Made::default().file("a", "x").done();
+    let mut made = image(
+        &store,
+        &[layer.clone(), Made::default().file("b", "").done()],
+    );
+    made.manifest.layers.pop();
+    let run = |image: &Image| trees(image, "x", &store, UnpackLimits::default(), &NoProgress);
+    assert!(matches!(run(&made), Err(TreesError::Count { .. })));
+    assert!(matches!(trees_of(&store, &[]), Err(TreesError::Empty)));
+    // A blob that is not in the store, and one that is another than the configuration says.
+    let gone = image(&store, std::slice::from_ref(&layer));
+    store.forget("blob", &Digest::of(&layer).hex()).unwrap();
+    assert!(matches!(
+        run(&gone),
+        Err(TreesError::Image(LocalError::Gone { .. }))
+    ));
+    let mut other = image(&store, &[Made::default().file("c", "").done()]);
+    let blob = Made::default().file("d", "").done();
+    store.put_blob(&blob, &Digest::of(&blob).0).unwrap();
+    other.manifest.layers[0].digest = Digest::of(&blob);
+    let error = run(&other).unwrap_err();
+    assert!(
+        matches!(
+            error,
+            TreesError::Layer {
+                source: UnpackError::Archive { .. },
+                ..
+            }
+        ),
+        "{error}"
+    );
+    // Nothing of it was kept.
+    assert!(matches!(run(&other), Err(TreesError::Layer { .. })));
+}
+
+#[test]
+fn files_are_looked_up_as_the_run_sees_them() {
+    let (folder, store) = store();
+    fs::write(folder.path().join("passwd"), "outside").unwrap();
+    let found = trees_of(
+        &store,
+        &[
+            Made::default()
+                .file("usr/etc/passwd", "below")
+                .file("usr/etc/group", "group")
+                .file("a/hidden", "x")
+                .file("opt/x", "x")
+                .done(),
+            Made::default()
+                .link("etc", "usr/etc")
+                .file("usr/etc/passwd", "above")
+                .link("a", "nowhere")
+                .link("loop", "loop")
+                .link("out", folder.path().join("passwd").to_str().unwrap())
+                .link("up", "../../../../usr/../etc/passwd")
+                .file("opt", "a file")
+                .done(),
+            Made::default().folder("opt/").done(),
+        ],
+    )
+    .unwrap();
+    let lookup = Lookup::new(&found);
+    let read = |path: &str| {
+        let bytes = lookup.read(path.as_bytes(), 100).unwrap();
+        bytes.map(|bytes| String::from_utf8(bytes).unwrap())
+    };
+    assert_eq!(read("/etc/passwd").as_deref(), Some("above"));
+    assert_eq!(read("etc/./group").as_deref(), Some("group"));
+    assert_eq!(read("up").as_deref(), Some("above"));
+    for nothing in [
+        "a/hidden",
+        "a",
+        "loop",
+        "out",
+        "opt/x",
+        "etc",
+        "etc/passwd/x",
+        "/",
+    ] {
+        assert_eq!(read(nothing), None, "{nothing}");
+    }
+    assert_eq!(lookup.read(b"etc/passwd", 4).unwrap(), None);
+    assert!(lookup.find(b"etc").unwrap().unwrap().meta.is_dir());
+    assert!(lookup.find(b"/").unwrap().is_some());
+}

@@ -1,0 +1,356 @@
+//! conda's `environment.yml`, by hand or from `conda env export`.
+
+mod names;
+
+use self::names::{Means, means};
+use super::draft::Draft;
+use super::requirement;
+use super::requirements::Scan;
+use super::yaml::{self, Node};
+use super::{AdoptError, Adopted, Beside};
+
+const UNKNOWN: &str = "not known under this name outside conda: add what it is to `[python] packages` or `[system] packages`";
+pub(in crate::adopt) const CUDA: &str = "torch's wheels bring their own CUDA; for another one, name PyTorch's own index (it ends in /whl/cu124 or the like) as `[python] extra-index`";
+pub(in crate::adopt) const COMPILER: &str = "nothing is compiled while an environment is made; for torch.compile and the like, add `gcc` to `[system] packages`";
+const DEBIANS: &str = "in Debian's version";
+const VERSION: &str = "the version is not understood, so any is taken";
+
+/// A line of conda: `channel::name=version=build`.
+#[derive(Debug, PartialEq, Eq)]
+struct Line<'a> {
+    name: String,
+    /// As pip has it; `Err` where it is not understood.
+    version: Result<String, ()>,
+    /// As written: what stands where a version does.
+    written: &'a str,
+}
+
+pub(super) fn convert(text: &str, beside: Beside<'_>) -> Result<Adopted, AdoptError> {
+    let mut draft = Draft::default();
+    convert_into(text, beside, None, &mut draft)?;
+    Ok(draft.finish())
+}
+
+/// Reads `text` into the draft; every note has the line `place`, where it is given.
+pub(super) fn convert_into(
+    text: &str,
+    beside: Beside<'_>,
+    place: Option<usize>,
+    draft: &mut Draft,
+) -> Result<(), AdoptError> {
+    let root = yaml::parse(text)?;
+    let nothing = AdoptError::Nothing {
+        missing: "no list `dependencies`",
+    };
+    let Some(root) = root else {
+        return Err(nothing);
+    };
+    let Some(dependencies) = root.get("dependencies") else {
+        return Err(nothing);
+    };
+    if let Some(name) = root.get("name").and_then(Node::text)
+        && place.is_none()
+        && name != "base"
+    {
+        draft.name(name);
+    }
+    let mut there = Vec::new();
+    for node in dependencies.list() {
+        let line = Some(place.unwrap_or(node.line));
+        match node.text() {
+            Some(text) => dependency(text, line, draft, &mut there),
+            None => pip(node, place, beside, draft),
+        }
+    }
+    if !there.is_empty() {
+        let why = "wheels and the base of every environment bring their own".to_owned();
+        let names = match there.as_slice() {
+            [first, second, third, rest @ ..] if !rest.is_empty() => {
+                format!("{first}, {second}, {third} and {} more", rest.len())
+            }
+            few => few.join(", "),
+        };
+        draft.decided(place, &names, why);
+    }
+    for (name, value) in root.get("variables").map(Node::map).unwrap_or_default() {
+        let line = Some(place.unwrap_or(value.line));
+        draft.variable(line, name, value.text().unwrap_or_default());
+    }
+    Ok(())
+}
+
+/// What a package that is named on a line means.
+pub(super) fn dependency(
+    text: &str,
+    line: Option<usize>,
+    draft: &mut Draft,
+    there: &mut Vec<String>,
+) {
+    let Some(read) = read(text) else {
+        draft.left_out(line, text, requirement::NOT_ONE);
+        return;
+    };
+    let name = read.name.as_str();
+    if name == "python" {
+        python(&read, line, draft);
+        return;
+    }
+    match means(name) {
+        // Installers are no part of an environment, unless a version is asked for.
+        Some(Means::Python("pip" | "setuptools" | "wheel")) => {}
+        Some(Means::Python(project)) => {
+            let version = read.version.clone().unwrap_or_else(|()| {
+                draft.decided(line, text, VERSION.to_owned());
+                String::new()
+            });
+            match requirement::parse(&format!("{project}{version}")) {
+                Ok(requirement) => draft.require(line, vec![requirement]),
+                Err(why) => draft.left_out(line, text, why),
+            }
+        }
+        Some(Means::Debian(package)) => {
+            draft.system(line, package);
+            if !read.written.is_empty() {
+                draft.decided(line, text, DEBIANS.to_owned());
+            }
+        }
+        Some(Means::Cuda) => draft.left_out(line, text, CUDA),
+        Some(Means::Compiler) => draft.left_out(line, text, COMPILER),
+        Some(Means::There) => there.push(name.to_owned()),
+        None => draft.left_out(line, text, UNKNOWN),
+    }
+}
+
+fn python(read: &Line<'_>, line: Option<usize>, draft: &mut Draft) {
+    match read.version.as_deref() {
+        Ok("") => {}
+        // `python=3.11` and `python=3.11.8` name one; `>=3.9` allows several.
+        Ok(version) => match version.strip_prefix("==").filter(|v| !v.contains(',')) {
+            Some(exact) => draft.python(line, exact.trim_end_matches(".*")),
+            None => draft.requires_python(line, version),
+        },
+        Err(()) => draft.left_out(line, &format!("python {}", read.written), VERSION),
+    }
+}
+
+/// `- pip: […]`.
+fn pip(node: &Node, place: Option<usize>, beside: Beside<'_>, draft: &mut Draft) {
+    for (key, list) in node.map() {
+        if key != "pip" {
+            draft.left_out(place.unwrap_or(list.line), key, requirement::NOT_ONE);
+            continue;
+        }
+        let entries: Vec<(usize, String)> = list
+            .list()
+            .iter()
+            .filter_map(|entry| Some((entry.line, entry.text()?.replace(['\n', '\r'], " "))))
+            .collect();
+        let texts: Vec<&str> = entries.iter().map(|(_, text)| text.as_str()).collect();
+        let lines: Vec<usize> = entries.iter().map(|(line, _)| *line).collect();
+        let mut scan = Scan::of("environment.yml", &texts.join("\n"), beside);
+        scan.lines_are(&lines);
+        scan.copy_into(draft, place);
+    }
+}
+
+/// Takes a line apart.
+fn read(text: &str) -> Option<Line<'_>> {
+    let text = text.split('#').next().unwrap_or_default().trim();
+    let text = text.rsplit_once("::").map_or(text, |(_, rest)| rest);
+    // `name[version='>=1.2']`
+    let (text, bracket) = match text.split_once('[') {
+        Some((name, inner)) => {
+            let inner = inner.strip_suffix(']')?;
+            let version = inner
+                .split_once("version=")
+                .map(|(_, v)| v.trim_matches(['\'', '"']));
+            (name.trim(), version.unwrap_or_default())
+        }
+        None => (text, ""),
+    };
+    let end = text
+        .find(|c: char| !(c.is_ascii_alphanumeric() || "-_.".contains(c)))
+        .unwrap_or(text.len());
+    let (name, rest) = text.split_at(end);
+    if name.is_empty() || name.len() > 100 {
+        return None;
+    }
+    let rest = rest.trim();
+    let written = if rest.is_empty() { bracket } else { rest };
+    Some(Line {
+        name: name.to_ascii_lowercase(),
+        version: version(written).ok_or(()),
+        written,
+    })
+}
+
+/// A version as pip has it: `=1.26`, `=1.26.4=py310_0`, `1.26.4 py310_0`, `>=1.2,<2`.
+fn version(written: &str) -> Option<String> {
+    if written.is_empty() || written == "*" {
+        return Some(String::new());
+    }
+    let fuzzy = written.starts_with('=') && !written.starts_with("==");
+    let bare = written.trim_start_matches('=').trim();
+    if fuzzy || written.starts_with(|c: char| c.is_ascii_digit()) {
+        // A build string follows `=` or a space, and makes the version an exact one.
+        let (version, build) = match bare.split_once(['=', ' ']) {
+            Some((version, build)) => (version.trim(), Some(build)),
+            None => (bare, None),
+        };
+        let exact = build.is_some() || !fuzzy || version.split('.').count() > 2;
+        return match version.strip_suffix(".*").or(version.strip_suffix('*')) {
+            Some(begin) => of_numbers(begin).map(|v| format!("=={v}.*")),
+            None if version.contains(['<', '>', ',', '|']) => clauses(version),
+            None => of_numbers(version).map(|v| {
+                if exact {
+                    format!("=={v}")
+                } else {
+                    format!("=={v}.*")
+                }
+            }),
+        };
+    }
+    clauses(written)
+}
+
+fn clauses(written: &str) -> Option<String> {
+    let clauses: Option<Vec<String>> = written
+        .split(',')
+        .map(|clause| {
+            let clause = clause.trim();
+            let end = clause.find(|c: char| !"<>=!~".contains(c))?;
+            let (operator, version) = clause.split_at(end);
+            let version = version.trim();
+            let (begin, star) = match version.strip_suffix(".*") {
+                Some(begin) => (begin, ".*"),
+                None => (version, ""),
+            };
+            let begin = of_numbers(begin)?;
+            match (operator, star) {
+                ("" | "=", _) => Some(format!("=={begin}.*")),
+                ("==" | "!=", star) => Some(format!("{operator}{begin}{star}")),
+                // conda passes over the star there.
+                (">=" | "<=" | "<" | ">" | "~=", _) => Some(format!("{operator}{begin}")),
+                _ => None,
+            }
+        })
+        .collect();
+    Some(clauses?.join(","))
+}
+
+/// Numbers and points, `rc1` or `.post1` behind them. conda's `2024a` means something else to pip.
+fn of_numbers(version: &str) -> Option<&str> {
+    let numbers = version.trim_end_matches(|c: char| c.is_ascii_digit());
+    let numbers = ["rc", ".post"]
+        .iter()
+        .find_map(|tail| numbers.strip_suffix(tail))
+        .unwrap_or(version);
+    let plain = |part: &str| {
+        !part.is_empty() && part.len() < 12 && part.bytes().all(|b| b.is_ascii_digit())
+    };
+    (numbers.split('.').count() < 9 && numbers.split('.').all(plain)).then_some(version)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::notes;
+    use super::*;
+
+    fn read_env(text: &str) -> Adopted {
+        convert(text, &|_| None).expect("it can be adopted")
+    }
+
+    #[test]
+    fn versions_become_those_of_pep_440() {
+        for (conda, pip) in [
+            ("numpy", Some("")),
+            ("numpy=1.26", Some("==1.26.*")),
+            ("numpy=1.26.4", Some("==1.26.4")),
+            ("numpy=1.26=py310_0", Some("==1.26")),
+            ("numpy==1.26", Some("==1.26")),
+            ("numpy 1.26.*", Some("==1.26.*")),
+            ("numpy=1.26.*", Some("==1.26.*")),
+            ("numpy=1.*", Some("==1.*")),
+            ("numpy 1.26.4 py310_0", Some("==1.26.4")),
+            ("numpy >=1.20,<2", Some(">=1.20,<2")),
+            ("numpy>=1.20,<2.0.*", Some(">=1.20,<2.0")),
+            ("numpy[version='>=1.2']", Some(">=1.2")),
+            ("conda-forge::numpy=1.26 # why", Some("==1.26.*")),
+            ("numpy=*=*cuda*", None),
+            ("numpy=2024a", None),
+            ("numpy>=1|<0.5", None),
+            ("numpy=2.0.0rc1", Some("==2.0.0rc1")),
+        ] {
+            let line = read(conda).expect(conda);
+            assert_eq!(line.name, "numpy");
+            assert_eq!(line.version.ok().as_deref(), pip, "{conda}");
+        }
+        assert_eq!(read("=1.2"), None);
+        assert_eq!(read(""), None);
+    }
+
+    #[test]
+    fn an_environment_by_hand() {
+        let adopted = read_env(
+            "name: seg\nchannels: [pytorch, nvidia]\ndependencies:\n  - python=3.11\n  - pytorch=2.6\n\
+             \x20 - pytorch-cuda=12.4\n  - opencv\n  - ffmpeg=6\n  - gxx_linux-64\n  - mystery\n  - pip\n\
+             \x20 - pip:\n      - wandb>=0.17\n      - -e .\n      - git+https://git.example.org/x\n\
+             variables:\n  OMP_NUM_THREADS: 4\n",
+        );
+        let spec = &adopted.spec;
+        assert_eq!(
+            spec.python.packages,
+            ["torch==2.6.*", "opencv-python-headless", "wandb>=0.17"]
+        );
+        assert_eq!(spec.python.version.as_deref(), Some("3.11"));
+        assert_eq!(spec.system.release, "debian/bookworm");
+        assert_eq!(spec.system.packages, ["ffmpeg"]);
+        assert_eq!(spec.run.env["OMP_NUM_THREADS"], "4");
+        assert_eq!(spec.name.as_deref(), Some("seg"));
+        let said = notes(&adopted);
+        for expected in [
+            "6 left out: pytorch-cuda=12.4: torch's wheels",
+            "8 decided: ffmpeg=6: in Debian's version",
+            "9 left out: gxx_linux-64: nothing is compiled",
+            "10 left out: mystery: not known",
+            "14 left out: -e .: the project's own folder",
+            "15 left out: git+https://git.example.org/x: only wheels",
+        ] {
+            assert!(said.contains(expected), "{expected}\n{said}");
+        }
+    }
+
+    #[test]
+    fn an_exported_environment() {
+        let adopted = read_env(
+            "name: base\ndependencies:\n- _libgcc_mutex=0.1=main\n- ca-certificates=2024.7.2=h06a4308_0\n\
+             - libffi=3.4.4=h6a678d5_1\n- openssl=3.0.14=h5eee18b_0\n- python=3.10.14=h955ad1f_1\n\
+             - numpy=1.26.4=py310h5f9d8c6_0\n- tzdata=2024a=h04d1e81_0\nprefix: /opt/conda\n",
+        );
+        assert_eq!(adopted.spec.python.packages, ["numpy==1.26.4", "tzdata"]);
+        assert_eq!(adopted.spec.python.version, None);
+        assert_eq!(adopted.spec.name, None);
+        let said = notes(&adopted);
+        for expected in [
+            "7 left out: Python 3.10.14: no release has this Python: Debian trixie has 3.13 and bookworm 3.11",
+            "_libgcc_mutex, ca-certificates, libffi and 1 more: wheels and the base",
+            "9 decided: tzdata=2024a=h04d1e81_0: the version is not understood",
+        ] {
+            assert!(said.contains(expected), "{expected}\n{said}");
+        }
+    }
+
+    #[test]
+    fn python_may_be_a_range() {
+        let adopted = read_env("dependencies: [\"python>=3.9,<3.12\", numpy]\n");
+        assert_eq!(adopted.spec.system.release, "debian/bookworm");
+    }
+
+    #[test]
+    fn what_is_no_environment_is_refused() {
+        for text in ["", "a: 1\n", "- a\n", "services:\n  web: {image: x}\n"] {
+            let error = convert(text, &|_| None).unwrap_err();
+            assert!(matches!(error, AdoptError::Nothing { .. }), "{text}");
+        }
+    }
+}

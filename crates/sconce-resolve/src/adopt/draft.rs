@@ -1,0 +1,299 @@
+//! A spec in the making, with its notes.
+
+use std::collections::BTreeSet;
+
+use sconce_schema::Spec;
+
+use super::Adopted;
+use super::note::{Note, Outcome, shown};
+use super::release::{PYTHONS, RELEASES, Release, TORCH_FOR_3_11, TORCH_FOR_3_13};
+use super::requirement::{LOGIN, Requirement};
+use super::specifier::{compare, numbers};
+use crate::python::redact;
+
+/// No file that a person reads has more to say.
+const MOST_NOTES: usize = 400;
+/// The most requirements and variables each.
+const MOST: usize = 5000;
+/// The most Debian packages.
+const MOST_SYSTEM: usize = 1000;
+
+pub(super) const EXTRA_INDEX: &str = "a package comes from the first index that has it, and these \
+     are asked before the machine's own";
+const SECRET: &str =
+    "it looks like a secret, and the spec is shared: pass it from the shell with `-e NAME`";
+const TOO_MANY: &str = "beyond what is read";
+
+/// A spec in the making.
+#[derive(Debug, Default)]
+pub(super) struct Draft {
+    pub(super) spec: Spec,
+    notes: Vec<Note>,
+    unsaid: usize,
+    requirements: Vec<Requirement>,
+    /// Of the requirements.
+    names: BTreeSet<String>,
+    /// The file that the spec refers to names indexes itself.
+    pub(super) indexed: bool,
+}
+
+impl Draft {
+    pub(super) fn decided(&mut self, line: impl Into<Option<usize>>, what: &str, why: String) {
+        self.note(Note::new(Outcome::Decided, line.into(), what, why));
+    }
+
+    pub(super) fn left_out(
+        &mut self,
+        line: impl Into<Option<usize>>,
+        what: &str,
+        why: impl Into<String>,
+    ) {
+        self.note(Note::new(Outcome::LeftOut, line.into(), what, why.into()));
+    }
+
+    fn note(&mut self, note: Note) {
+        if self.notes.len() < MOST_NOTES {
+            self.notes.push(note);
+        } else {
+            self.unsaid += 1;
+        }
+    }
+
+    /// The name, where the source has a usable one.
+    pub(super) fn name(&mut self, text: &str) {
+        let fit = |c: char| {
+            if c.is_ascii_alphanumeric() || "._-".contains(c) {
+                c
+            } else {
+                '-'
+            }
+        };
+        let name: String = text.trim().chars().take(63).map(fit).collect();
+        let name = name.trim_start_matches(['.', '_', '-']);
+        if !name.is_empty() {
+            self.spec.name = Some(name.to_owned());
+        }
+    }
+
+    /// Requirements that one place names. A later place replaces what an earlier one said of a
+    /// project, as a later `pip install` does; one place may name a project twice, with markers.
+    pub(super) fn require(&mut self, line: Option<usize>, batch: Vec<Requirement>) {
+        let replaced: BTreeSet<&str> = batch
+            .iter()
+            .filter(|new| new.versioned && self.names.contains(&new.name))
+            .map(|new| new.name.as_str())
+            .collect();
+        if !replaced.is_empty() {
+            let old = |new: &Requirement| {
+                let mut known = self.requirements.iter();
+                let old = known.find(|old| old.name == new.name)?;
+                (old.text != new.text).then(|| (new.text.clone(), shown(&old.text)))
+            };
+            let taken: Vec<_> = batch.iter().filter_map(old).collect();
+            for (new, old) in taken {
+                self.decided(line, &new, format!("takes the place of {old}"));
+            }
+            self.requirements
+                .retain(|old| !replaced.contains(old.name.as_str()));
+            self.names.retain(|name| !replaced.contains(name.as_str()));
+        }
+        let mut here = BTreeSet::new();
+        let mut names = Vec::new();
+        for new in batch {
+            if new.had_login {
+                self.decided(line, &new.text, LOGIN.to_owned());
+            }
+            if self.names.contains(&new.name) || !here.insert(new.text.clone()) {
+                continue;
+            }
+            if self.requirements.len() >= MOST {
+                self.left_out(line, &new.text, TOO_MANY);
+            } else {
+                names.push(new.name.clone());
+                self.requirements.push(new);
+            }
+        }
+        self.names.extend(names);
+    }
+
+    /// What is required so far.
+    pub(super) fn requirements(&self) -> &[Requirement] {
+        &self.requirements
+    }
+
+    /// Debian packages.
+    pub(super) fn system(&mut self, line: Option<usize>, name: &str) {
+        let plain = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b"+-.".contains(&b);
+        let packages = &mut self.spec.system.packages;
+        if name.len() < 2 || !name.bytes().all(plain) {
+            self.left_out(line, name, "not the name of a Debian package");
+        } else if packages.len() >= MOST_SYSTEM {
+            self.left_out(line, name, TOO_MANY);
+        } else if !packages.iter().any(|known| known == name) {
+            packages.push(name.to_owned());
+        }
+    }
+
+    /// A variable of the run.
+    pub(super) fn variable(&mut self, line: Option<usize>, name: &str, value: &str) {
+        let begins = name.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_');
+        let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
+        let env = &mut self.spec.run.env;
+        if !begins || !name.bytes().all(plain) || value.contains('\0') {
+            self.left_out(line, name, "not a variable's name");
+        } else if is_secret(name) {
+            self.left_out(line, name, SECRET);
+        } else if env.len() >= MOST {
+            self.left_out(line, name, TOO_MANY);
+        } else {
+            env.insert(name.to_owned(), value.to_owned());
+        }
+    }
+
+    /// An index to ask beside the others.
+    pub(super) fn extra_index(&mut self, line: Option<usize>, url: &str) {
+        let Some(clean) = self.clean_index(line, url) else {
+            return;
+        };
+        let known = &mut self.spec.python.extra_index;
+        if !known.contains(&clean) && known.len() < 20 {
+            known.push(clean.clone());
+            self.decided(line, &clean, EXTRA_INDEX.to_owned());
+        }
+    }
+
+    /// The index to ask instead of the machine's own.
+    pub(super) fn index(&mut self, line: Option<usize>, url: &str) {
+        if let Some(clean) = self.clean_index(line, url) {
+            self.spec.python.index = Some(clean);
+        }
+    }
+
+    fn clean_index(&mut self, line: Option<usize>, url: &str) -> Option<String> {
+        let known = ["https://", "http://", "file://"]
+            .iter()
+            .any(|scheme| url.starts_with(scheme));
+        let odd = |c: char| c.is_control() || c.is_whitespace() || c == '$';
+        if !known || url.contains(odd) || url.len() > 2000 {
+            self.left_out(line, url, "not an index's address that is understood");
+            return None;
+        }
+        let clean = redact(url);
+        if clean != url {
+            self.decided(line, &clean, LOGIN.to_owned());
+        }
+        Some(clean)
+    }
+
+    /// The Python that the source names, `3.10` or `3.11.8`.
+    pub(super) fn python(&mut self, line: Option<usize>, version: &str) {
+        match Release::with_python(version) {
+            Some(release) => self.release(release),
+            None => {
+                let why = format!("no release has this Python: {PYTHONS}; so it is left out");
+                self.left_out(line, &format!("Python {version}"), why);
+            }
+        }
+    }
+
+    /// The Pythons that the source allows, as specifiers. Silent where the default is one.
+    pub(super) fn requires_python(&mut self, line: Option<usize>, specifiers: &str) {
+        let what = format!("Python {specifiers}");
+        match Release::that_meets(specifiers) {
+            Ok(Some(release)) if *release == RELEASES[0] => {}
+            Ok(Some(release)) => {
+                let why = format!("{} has {}", release.name, release.python);
+                self.decided(line, &what, why);
+                self.release(release);
+            }
+            Ok(None) => {
+                let why = format!("no release has such a Python: {PYTHONS}; so it is left out");
+                self.left_out(line, &what, why);
+            }
+            Err(()) => self.left_out(line, &what, "not understood"),
+        }
+    }
+
+    /// This release and its Python.
+    pub(super) fn release(&mut self, release: &Release) {
+        self.spec.system.release = release.name.to_owned();
+        self.spec.python.version = Some(release.python.to_owned());
+    }
+
+    /// The spec, with `[python] packages`.
+    pub(super) fn finish(mut self) -> Adopted {
+        let packages = self.requirements.iter().map(|r| r.text.clone());
+        self.spec.python.packages = packages.collect();
+        self.end()
+    }
+
+    /// The spec, with `[python]` as it is: the requirements stand in a file that it names.
+    pub(super) fn finish_referring(self) -> Adopted {
+        self.end()
+    }
+
+    fn end(mut self) -> Adopted {
+        self.torch();
+        if self.unsaid > 0 {
+            let more = format!("{} more", self.unsaid);
+            self.notes.push(Note::new(
+                Outcome::LeftOut,
+                None,
+                &more,
+                "too many to say".to_owned(),
+            ));
+        }
+        Adopted {
+            spec: self.spec,
+            notes: self.notes,
+        }
+    }
+
+    /// What torch's own version asks for: a Python that it has wheels for, and an index.
+    fn torch(&mut self) {
+        let torch = self.requirements.iter().find(|r| r.name == "torch");
+        let Some(pin) = torch.and_then(|torch| torch.pin()).map(str::to_owned) else {
+            return;
+        };
+        let Some(version) = numbers(&pin) else {
+            return;
+        };
+        let what = format!("torch {pin}");
+        let default = self.spec.python.version.as_deref() != Some("3.11");
+        if compare(&version, &TORCH_FOR_3_11).is_lt() {
+            let why = format!(
+                "it has no wheels for the Pythons that there are: {PYTHONS}; name a newer torch"
+            );
+            self.left_out(None, &what, why);
+        } else if compare(&version, &TORCH_FOR_3_13).is_lt() && default {
+            let why = "its wheels do not suit Python 3.13, so debian/bookworm with 3.11 is taken";
+            self.decided(None, &what, why.to_owned());
+            self.release(&RELEASES[1]);
+        }
+        let python = &self.spec.python;
+        let index = self.indexed || python.index.is_some() || !python.extra_index.is_empty();
+        if let Some((_, local)) = pin.split_once('+')
+            && !index
+        {
+            let why = format!(
+                "`+{local}` is on PyTorch's own index alone: add its address, which ends in /whl/{local}, as `[python] extra-index`"
+            );
+            self.decided(None, &what, why);
+        }
+    }
+}
+
+/// By its name.
+fn is_secret(name: &str) -> bool {
+    let name = name.to_ascii_uppercase();
+    let ends = [
+        "TOKEN",
+        "SECRET",
+        "PASSWORD",
+        "PASSWD",
+        "API_KEY",
+        "ACCESS_KEY",
+        "SECRET_KEY",
+    ];
+    ends.iter().any(|end| name.ends_with(end))
+}

@@ -1,0 +1,243 @@
+//! Environment markers (PEP 508), decided for CPython on Linux x86_64.
+
+use super::release::Release;
+use super::specifier::{meets, numbers};
+
+/// Markers deeper than this are not decided.
+const DEEPEST: usize = 32;
+/// Nor are longer ones.
+const LONGEST: usize = 10_000;
+
+/// Whether the marker holds there; `None` where that cannot be told. No extra is asked for.
+pub(super) fn holds(marker: &str, release: &Release) -> Option<bool> {
+    if marker.len() > LONGEST {
+        return None;
+    }
+    let mut parser = Parser {
+        tokens: tokens(marker)?,
+        at: 0,
+        release,
+    };
+    let value = parser.any(0).ok()?;
+    (parser.at == parser.tokens.len()).then_some(value)?
+}
+
+#[derive(Debug, Clone, PartialEq)]
+enum Token<'a> {
+    Open,
+    Close,
+    Word(&'a str),
+    Text(&'a str),
+    Operator(&'a str),
+}
+
+fn tokens(text: &str) -> Option<Vec<Token<'_>>> {
+    let mut tokens = Vec::new();
+    let mut rest = text.trim_start();
+    while let Some(first) = rest.chars().next() {
+        let (token, length) = match first {
+            '(' => (Token::Open, 1),
+            ')' => (Token::Close, 1),
+            '\'' | '"' => {
+                let end = rest[1..].find(first)? + 1;
+                (Token::Text(&rest[1..end]), end + 1)
+            }
+            '<' | '>' | '=' | '!' | '~' => {
+                let end = rest.find(|c| !"<>=!~".contains(c)).unwrap_or(rest.len());
+                (Token::Operator(&rest[..end]), end)
+            }
+            c if c.is_ascii_alphanumeric() || c == '_' || c == '.' => {
+                let word = |c: char| c.is_ascii_alphanumeric() || c == '_' || c == '.';
+                let end = rest.find(|c| !word(c)).unwrap_or(rest.len());
+                (Token::Word(&rest[..end]), end)
+            }
+            _ => return None,
+        };
+        tokens.push(token);
+        rest = rest[length..].trim_start();
+    }
+    Some(tokens)
+}
+
+/// The marker is malformed.
+struct Malformed;
+
+struct Parser<'a> {
+    tokens: Vec<Token<'a>>,
+    at: usize,
+    release: &'a Release,
+}
+
+impl<'a> Parser<'a> {
+    fn next(&mut self) -> Option<Token<'a>> {
+        let token = self.tokens.get(self.at)?.clone();
+        self.at += 1;
+        Some(token)
+    }
+
+    fn take(&mut self, token: &Token<'_>) -> bool {
+        let is = self.tokens.get(self.at) == Some(token);
+        self.at += usize::from(is);
+        is
+    }
+
+    /// Terms joined by `or`: true if one is, unknown if one is that could make it true.
+    fn any(&mut self, depth: usize) -> Result<Option<bool>, Malformed> {
+        let mut value = self.all(depth)?;
+        while self.take(&Token::Word("or")) {
+            value = match (value, self.all(depth)?) {
+                (Some(true), _) | (_, Some(true)) => Some(true),
+                (Some(false), Some(false)) => Some(false),
+                _ => None,
+            };
+        }
+        Ok(value)
+    }
+
+    fn all(&mut self, depth: usize) -> Result<Option<bool>, Malformed> {
+        let mut value = self.term(depth)?;
+        while self.take(&Token::Word("and")) {
+            value = match (value, self.term(depth)?) {
+                (Some(false), _) | (_, Some(false)) => Some(false),
+                (Some(true), Some(true)) => Some(true),
+                _ => None,
+            };
+        }
+        Ok(value)
+    }
+
+    fn term(&mut self, depth: usize) -> Result<Option<bool>, Malformed> {
+        if self.take(&Token::Open) {
+            if depth >= DEEPEST {
+                return Err(Malformed);
+            }
+            let value = self.any(depth + 1)?;
+            return if self.take(&Token::Close) {
+                Ok(value)
+            } else {
+                Err(Malformed)
+            };
+        }
+        let left = self.next().ok_or(Malformed)?;
+        let operator = match self.next().ok_or(Malformed)? {
+            Token::Operator(operator) | Token::Word(operator @ "in") => operator,
+            Token::Word("not") if self.take(&Token::Word("in")) => "not in",
+            _ => return Err(Malformed),
+        };
+        let right = self.next().ok_or(Malformed)?;
+        match (left, right) {
+            (Token::Word(variable), Token::Text(value)) => {
+                Ok(self.compare(variable, operator, value))
+            }
+            (Token::Text(value), Token::Word(variable)) => {
+                let turned = match operator {
+                    "<" => ">",
+                    ">" => "<",
+                    "<=" => ">=",
+                    ">=" => "<=",
+                    "==" | "!=" => operator,
+                    // `'win' in sys_platform`
+                    "in" => return Ok(self.value(variable).map(|is| is.contains(value))),
+                    "not in" => return Ok(self.value(variable).map(|is| !is.contains(value))),
+                    _ => return Ok(None),
+                };
+                Ok(self.compare(variable, turned, value))
+            }
+            _ => Err(Malformed),
+        }
+    }
+
+    fn compare(&self, variable: &str, operator: &str, value: &str) -> Option<bool> {
+        let is = self.value(variable)?;
+        let versions = [
+            "python_version",
+            "python_full_version",
+            "implementation_version",
+        ];
+        match operator {
+            "in" => Some(value.split([',', ' ']).any(|one| one == is)),
+            "not in" => Some(!value.split([',', ' ']).any(|one| one == is)),
+            _ if versions.contains(&variable) => {
+                meets(&numbers(&is)?, &format!("{operator}{value}"))
+            }
+            "==" => Some(is == value),
+            "!=" => Some(is != value),
+            _ => None,
+        }
+    }
+
+    fn value(&self, variable: &str) -> Option<String> {
+        let value = match variable {
+            "sys_platform" => "linux",
+            "platform_system" => "Linux",
+            "os_name" => "posix",
+            "platform_machine" => "x86_64",
+            "implementation_name" => "cpython",
+            "platform_python_implementation" => "CPython",
+            "python_version" => self.release.python,
+            "python_full_version" | "implementation_version" => {
+                return Some(self.release.numbers.map(|n| n.to_string()).join("."));
+            }
+            "extra" => "",
+            _ => return None,
+        };
+        Some(value.to_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::release::RELEASES;
+    use super::*;
+
+    #[test]
+    fn markers_are_decided_for_linux() {
+        let holds = |marker| holds(marker, &RELEASES[0]);
+        for yes in [
+            "sys_platform == 'linux'",
+            "platform_machine == 'x86_64' and sys_platform == \"linux\"",
+            "python_full_version >= '3.12' or sys_platform == 'win32'",
+            "(python_version < '3.10' or implementation_name == 'cpython')",
+            "'3.10' <= python_version",
+            "'linux' in sys_platform",
+            "platform_machine in 'x86_64, aarch64'",
+            "extra != 'cpu'",
+            "sys_platform == 'linux' or platform_release == '5'",
+            "python_full_version < '3.14'",
+        ] {
+            assert_eq!(holds(yes), Some(true), "{yes}");
+        }
+        for no in [
+            "sys_platform == 'darwin'",
+            "extra == 'extra-4-demo-cpu'",
+            "platform_machine not in 'x86_64 amd64'",
+            "platform_release == '5' and os_name == 'nt'",
+            "python_version == '3.11.*'",
+        ] {
+            assert_eq!(holds(no), Some(false), "{no}");
+        }
+        for unknown in [
+            "",
+            "platform_release == '5'",
+            "sys_platform",
+            "sys_platform == ",
+            "sys_platform == 'linux",
+            "sys_platform = 'linux'",
+            "sys_platform == 'linux' 'x'",
+            "(sys_platform == 'linux'",
+            "python_version > 'three'",
+        ] {
+            assert_eq!(holds(unknown), None, "{unknown}");
+        }
+        assert_eq!(holds(&"(".repeat(5000)), None);
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in "[a-z_ ()'<=>!.0-9é]{0,80}") {
+            let _ = holds(&text, &RELEASES[1]);
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! What a person should know about a translation.
+
+use serde::Serialize;
+
+use crate::python::redact;
+
+/// What became of a thing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Outcome {
+    /// It has no counterpart in the spec.
+    LeftOut,
+    /// There was a choice, or it was translated to something else.
+    Decided,
+}
+
+/// One remark.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Note {
+    /// Where in the source, from 1; `None` where it is about the whole.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub line: Option<usize>,
+    /// What became of it.
+    pub outcome: Outcome,
+    /// The thing, as the source has it: one line, without credentials, shortened.
+    pub what: String,
+    /// Why, and what to do about it.
+    pub why: String,
+}
+
+impl Note {
+    /// A note whose `what` can be shown.
+    pub(super) fn new(outcome: Outcome, line: Option<usize>, what: &str, why: String) -> Self {
+        Self {
+            line,
+            outcome,
+            what: shown(what),
+            why,
+        }
+    }
+}
+
+/// The longest [`Note::what`], in characters.
+const LONGEST: usize = 100;
+
+/// One line that a terminal obeys nothing in, and that shows no password.
+pub(super) fn shown(text: &str) -> String {
+    // Four times: what is cut away for its spaces or credentials still leaves enough.
+    let some: String = text.chars().take(4 * LONGEST).collect();
+    let plain: String = redact(&some)
+        .chars()
+        .map(|c| if is_plain(c) { c } else { ' ' })
+        .collect();
+    let words: Vec<&str> = plain.split_whitespace().collect();
+    let line = words.join(" ");
+    if line.chars().count() <= LONGEST && text.chars().nth(4 * LONGEST).is_none() {
+        return line;
+    }
+    let cut: String = line.chars().take(LONGEST - 1).collect();
+    format!("{cut}…")
+}
+
+/// No control, and none of the characters that change the direction of text (Unicode TR 36).
+fn is_plain(c: char) -> bool {
+    !c.is_control()
+        && !matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{feff}')
+}
+
+/// Several things with one reason.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Group<'a> {
+    /// What became of them.
+    pub outcome: Outcome,
+    /// Each with its line.
+    pub things: Vec<(Option<usize>, &'a str)>,
+    /// The reason they share.
+    pub why: &'a str,
+}
+
+/// The notes with those of one reason together: what was left out first.
+#[must_use]
+pub fn grouped(notes: &[Note]) -> Vec<Group<'_>> {
+    let mut groups: Vec<Group<'_>> = Vec::new();
+    for note in notes {
+        let thing = (note.line, note.what.as_str());
+        let same = groups
+            .iter_mut()
+            .find(|group| group.outcome == note.outcome && group.why == note.why);
+        match same {
+            Some(group) => group.things.push(thing),
+            None => groups.push(Group {
+                outcome: note.outcome,
+                things: vec![thing],
+                why: &note.why,
+            }),
+        }
+    }
+    groups.sort_by_key(|group| group.outcome);
+    groups
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn what_is_shown_is_one_clean_line() {
+        assert_eq!(shown("a\n\tb\u{1b}[2Jc"), "a b [2Jc");
+        assert_eq!(
+            shown("git+https://me:secret@git.example.org/x"),
+            "git+https://git.example.org/x"
+        );
+        assert_eq!(shown(&"x".repeat(10_000)).chars().count(), LONGEST);
+    }
+
+    #[test]
+    fn one_reason_is_said_once() {
+        let note =
+            |line, outcome, what: &str, why: &str| Note::new(outcome, line, what, why.to_owned());
+        let notes = [
+            note(Some(1), Outcome::Decided, "a", "x"),
+            note(Some(2), Outcome::LeftOut, "b", "y"),
+            note(None, Outcome::LeftOut, "c", "y"),
+        ];
+        let groups = grouped(&notes);
+        assert_eq!(groups.len(), 2);
+        assert_eq!(groups[0].things, [(Some(2), "b"), (None, "c")]);
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_that_a_terminal_obeys(text in "(?s).{0,600}") {
+            let shown = shown(&text);
+            prop_assert!(shown.chars().all(is_plain));
+            prop_assert!(shown.chars().count() <= LONGEST);
+        }
+    }
+}

@@ -1,0 +1,271 @@
+//! `pyproject.toml`: `[project]` (PEP 621) is referred to, Poetry's own table is translated.
+
+use std::collections::BTreeMap;
+
+use toml::{Table, Value};
+
+use super::draft::Draft;
+use super::requirement::{self, PROJECT};
+use super::{AdoptError, Adopted, poetry};
+
+/// More extras and groups are not named one by one.
+pub(super) const MOST_GROUPS: usize = 100;
+
+/// Reads TOML, or says where it is none.
+pub(super) fn toml_table(text: &str) -> Result<Table, AdoptError> {
+    toml::from_str(text).map_err(|error| {
+        let start = error.span().map_or(0, |span| span.start.min(text.len()));
+        let breaks = text.as_bytes()[..start].iter().filter(|&&b| b == b'\n');
+        AdoptError::Toml {
+            line: breaks.count() + 1,
+            message: super::note::shown(error.message()),
+        }
+    })
+}
+
+/// What a `[project]` says, with what of it cannot be locked.
+pub(super) struct Project<'a> {
+    table: &'a Table,
+    /// `[tool.uv.sources]`.
+    sources: Option<&'a Table>,
+}
+
+impl<'a> Project<'a> {
+    pub(super) fn of(root: &'a Table) -> Option<Self> {
+        let tool = |name: &str| root.get("tool")?.as_table()?.get(name)?.as_table();
+        Some(Self {
+            table: root.get("project")?.as_table()?,
+            sources: tool("uv").and_then(|uv| uv.get("sources")?.as_table()),
+        })
+    }
+
+    /// Its dependencies, and those of the extras: what can be locked, and what cannot.
+    pub(super) fn dependencies(
+        &self,
+        extras: &[&str],
+    ) -> (Vec<requirement::Requirement>, Vec<(String, &'static str)>) {
+        let optional = self.table.get("optional-dependencies");
+        let lists = extras
+            .iter()
+            .filter_map(|extra| optional?.as_table()?.get(*extra));
+        let (mut good, mut bad) = (Vec::new(), Vec::new());
+        for text in self
+            .table
+            .get("dependencies")
+            .into_iter()
+            .chain(lists)
+            .flat_map(strings)
+        {
+            match requirement::parse(text) {
+                Ok(requirement) => match self.elsewhere(&requirement.name) {
+                    Some(why) => bad.push((text.to_owned(), why)),
+                    None => good.push(requirement),
+                },
+                Err(why) => bad.push((text.to_owned(), why)),
+            }
+        }
+        (good, bad)
+    }
+
+    /// Why `[tool.uv.sources]` keeps it from being locked.
+    fn elsewhere(&self, name: &str) -> Option<&'static str> {
+        let named = |key: &str| crate::python::pylock::normalize(key).as_deref() == Some(name);
+        let (_, source) = self.sources?.iter().find(|(key, _)| named(key))?;
+        let has = |key: &str| match source {
+            Value::Table(table) => table.contains_key(key),
+            Value::Array(list) => list
+                .iter()
+                .any(|one| one.as_table().is_some_and(|table| table.contains_key(key))),
+            _ => false,
+        };
+        if has("git") {
+            Some(requirement::SOURCES)
+        } else if has("path") || has("workspace") {
+            Some(PROJECT)
+        } else {
+            None
+        }
+    }
+
+    fn is_dynamic(&self) -> bool {
+        let dynamic = self.table.get("dynamic").into_iter().flat_map(strings);
+        dynamic.into_iter().any(|name| name == "dependencies")
+    }
+}
+
+/// The strings of a list.
+pub(super) fn strings(value: &Value) -> Vec<&str> {
+    let list = value.as_array().map(Vec::as_slice).unwrap_or_default();
+    list.iter().filter_map(Value::as_str).take(5000).collect()
+}
+
+/// The first line with each key, for notes.
+pub(super) fn key_lines(text: &str) -> BTreeMap<&str, usize> {
+    let mut lines = BTreeMap::new();
+    for (at, line) in text.lines().enumerate() {
+        if let Some((key, _)) = line.split_once('=') {
+            lines
+                .entry(key.trim().trim_matches(['"', '\'']))
+                .or_insert(at + 1);
+        }
+    }
+    lines
+}
+
+/// The line that begins with a table's or key's name, for a note.
+pub(super) fn line_of(text: &str, begins: &str) -> Option<usize> {
+    let line = text
+        .lines()
+        .position(|line| line.trim_start().starts_with(begins))?;
+    Some(line + 1)
+}
+
+pub(super) fn convert(path: &str, text: &str) -> Result<Adopted, AdoptError> {
+    let root = toml_table(text)?;
+    let mut draft = Draft::default();
+    let Some(project) = Project::of(&root) else {
+        let tool = root.get("tool").and_then(Value::as_table);
+        let Some(table) = tool.and_then(|tool| tool.get("poetry")?.as_table()) else {
+            return Err(AdoptError::Nothing {
+                missing: "neither [project] nor [tool.poetry]",
+            });
+        };
+        poetry::convert(table, text, &mut draft);
+        return Ok(draft.finish());
+    };
+    if let Some(name) = project.table.get("name").and_then(Value::as_str) {
+        draft.name(name);
+    }
+    let requires = project.table.get("requires-python").and_then(Value::as_str);
+    if let Some(requires) = requires {
+        draft.requires_python(line_of(text, "requires-python"), requires);
+    }
+    extras(&root, text, &mut draft);
+    if root.contains_key("build-system") {
+        let line = line_of(text, "[build-system]");
+        draft.left_out(line, "the project itself", PROJECT);
+    }
+    if project.is_dynamic() {
+        let why = "they are known only after building it: name them in `[python] packages`";
+        draft.left_out(line_of(text, "dynamic"), "its dependencies", why);
+        return Ok(draft.finish());
+    }
+    let (good, bad) = project.dependencies(&[]);
+    let some = !good.is_empty();
+    draft.require(None, good);
+    if !bad.is_empty() {
+        for (what, why) in bad {
+            draft.left_out(None, &what, why);
+        }
+        let why = format!(
+            "its dependencies are copied into the spec, as not all of {path} can be locked; later changes of it do not count"
+        );
+        draft.decided(None, path, why);
+        return Ok(draft.finish());
+    }
+    if some {
+        draft.indexed = text.contains("[tool.uv");
+        draft.spec.python.pyproject = Some(path.to_owned());
+    } else {
+        draft.decided(None, path, "it has no dependencies".to_owned());
+    }
+    Ok(draft.finish_referring())
+}
+
+/// Groups of dependencies that are asked for by name, which a spec cannot.
+fn extras(root: &Table, text: &str, draft: &mut Draft) {
+    let project = root.get("project").and_then(Value::as_table);
+    let optional = project.and_then(|project| project.get("optional-dependencies"));
+    for (table, key, what) in [
+        (optional, "[project.optional-dependencies", "the extra"),
+        (
+            root.get("dependency-groups"),
+            "[dependency-groups",
+            "the group",
+        ),
+    ] {
+        for name in table
+            .and_then(Value::as_table)
+            .into_iter()
+            .flat_map(Table::keys)
+            .take(MOST_GROUPS)
+        {
+            let why = "it is not asked for: what of it is needed has to be named in `[python] packages`, instead of `pyproject`";
+            draft.left_out(line_of(text, key), &format!("{what} `{name}`"), why);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::notes;
+    use super::*;
+
+    fn read(text: &str) -> Adopted {
+        convert("pyproject.toml", text).expect("it can be adopted")
+    }
+
+    #[test]
+    fn dependencies_are_referred_to() {
+        let adopted = read(
+            "[project]\nname = \"My Net\"\nrequires-python = \">=3.10\"\n\
+             dependencies = [\"torch>=2.6\", \"numpy\"]\n",
+        );
+        let python = &adopted.spec.python;
+        assert_eq!(adopted.spec.name.as_deref(), Some("My-Net"));
+        assert_eq!(python.pyproject.as_deref(), Some("pyproject.toml"));
+        assert!(python.packages.is_empty() && python.version.is_none());
+        assert_eq!(adopted.notes, []);
+    }
+
+    #[test]
+    fn the_python_that_it_allows_chooses_the_release() {
+        let adopted = read(
+            "[project]\nname = \"a\"\nrequires-python = \">=3.9,<3.12\"\ndependencies = [\"torch\"]\n",
+        );
+        assert_eq!(adopted.spec.system.release, "debian/bookworm");
+        assert_eq!(adopted.spec.python.version.as_deref(), Some("3.11"));
+        let adopted = read("[project]\nrequires-python = \"<3.10\"\ndependencies = [\"torch\"]");
+        assert_eq!(adopted.spec.python.version, None);
+        assert!(notes(&adopted).contains("2 left out: Python <3.10"));
+    }
+
+    #[test]
+    fn what_cannot_be_locked_makes_a_copy() {
+        let adopted = read(
+            "[project]\ndependencies = [\"torch\", \"a\", \"b @ git+https://git.example.org/b\"]\n\
+             [tool.uv.sources]\nA = { git = \"https://git.example.org/a\" }\n",
+        );
+        assert_eq!(adopted.spec.python.packages, ["torch"]);
+        assert_eq!(adopted.spec.python.pyproject, None);
+        let said = notes(&adopted);
+        assert!(said.contains("left out: a: only wheels"), "{said}");
+        assert!(said.contains("left out: b @ git+https"), "{said}");
+    }
+
+    #[test]
+    fn groups_and_dynamic_dependencies_are_named() {
+        let adopted = read(
+            "[build-system]\nrequires = []\n[project]\ndynamic = [\"dependencies\"]\n\
+             [project.optional-dependencies]\ntrain = [\"wandb\"]\n[dependency-groups]\ndev = [\"ruff\"]\n",
+        );
+        let said = notes(&adopted);
+        for expected in [
+            "5 left out: the extra `train`",
+            "7 left out: the group `dev`",
+            "1 left out: the project itself",
+            "4 left out: its dependencies",
+        ] {
+            assert!(said.contains(expected), "{said}");
+        }
+        assert_eq!(adopted.spec.python.pyproject, None);
+    }
+
+    #[test]
+    fn a_file_of_tool_settings_has_nothing_to_adopt() {
+        let error = convert("pyproject.toml", "[tool.ruff]\nline-length = 100\n").unwrap_err();
+        assert!(matches!(error, AdoptError::Nothing { .. }));
+        let error = convert("pyproject.toml", "[tool\n").unwrap_err();
+        assert!(matches!(error, AdoptError::Toml { line: 1, .. }));
+    }
+}

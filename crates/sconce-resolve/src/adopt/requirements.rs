@@ -1,0 +1,354 @@
+//! pip's requirements files: <https://pip.pypa.io/en/stable/reference/requirements-file-format/>.
+
+use super::draft::Draft;
+use super::requirement::{self, PROJECT, Requirement};
+use super::{Adopted, Beside, inside};
+
+/// Files that a requirements file may include, all together.
+const MOST_FILES: usize = 50;
+/// Lines that are read, all together.
+const MOST_LINES: usize = 20_000;
+
+/// A requirements file with all that it includes, as far as it matters for a lock.
+#[derive(Debug, Default)]
+pub(super) struct Scan {
+    /// What can be locked, each with its line in the first file.
+    pub(super) requirements: Vec<(Option<usize>, Requirement)>,
+    /// What cannot, with the reason.
+    pub(super) refused: Vec<(Option<usize>, String, String)>,
+    /// Files that it includes.
+    pub(super) includes: Vec<String>,
+    /// `--index-url`.
+    pub(super) index: Option<(Option<usize>, String)>,
+    /// `--extra-index-url`.
+    pub(super) extra_index: Vec<(Option<usize>, String)>,
+    /// Options that the spec cannot say, and that the file keeps where it is referred to.
+    options: Vec<(Option<usize>, String, &'static str)>,
+    /// Includes that lie outside the spec's folder.
+    unseen: Vec<(Option<usize>, String)>,
+    /// `--find-links` stands in it.
+    links: bool,
+    files: usize,
+    lines: usize,
+}
+
+const OTHER_OPTION: &str = "an option that a spec does not have";
+const MISSING: &str = "the file is not there, or not text";
+const OUTSIDE: &str = "a file outside the spec's folder, which was not looked into";
+const CONSTRAINTS: &str = "a spec has no constraints: add the versions to the requirements";
+const LINKS: &str = "a spec has no find-links: name each wheel as `name @ https://…`";
+const PRE: &str =
+    "pre-releases are taken where a requirement names one, as in `torch>=2.16.0.dev0`";
+const SOURCE_BUILD: &str = "only wheels are locked";
+
+impl Scan {
+    /// Reads `text`, the file at `path`.
+    pub(super) fn of(path: &str, text: &str, beside: Beside<'_>) -> Self {
+        let mut scan = Self::default();
+        scan.file(path, text, beside, 0);
+        scan
+    }
+
+    fn file(&mut self, path: &str, text: &str, beside: Beside<'_>, depth: usize) {
+        self.files += 1;
+        for (number, line) in logical_lines(text) {
+            self.lines += 1;
+            if self.lines > MOST_LINES {
+                let why = "more lines than are read".to_owned();
+                self.refused.push((None, path.to_owned(), why));
+                return;
+            }
+            let place = (depth == 0).then_some(number);
+            let name = |what: &str| match depth {
+                0 => what.to_owned(),
+                _ => format!("{path}: {what}"),
+            };
+            if line.starts_with('-') {
+                self.option(path, &line, place, &name(&line), beside, depth);
+                continue;
+            }
+            let (text, options) = split_options(&line);
+            match requirement::parse(text) {
+                Ok(requirement) => {
+                    if options.contains("--global-option") || options.contains("--config-setting") {
+                        self.options.push((place, name(&line), SOURCE_BUILD));
+                    }
+                    self.requirements.push((place, requirement));
+                }
+                Err(why) => self.refused.push((place, name(text), why.to_owned())),
+            }
+        }
+    }
+
+    fn option(
+        &mut self,
+        path: &str,
+        line: &str,
+        place: Option<usize>,
+        shown: &str,
+        beside: Beside<'_>,
+        depth: usize,
+    ) {
+        let (option, value) = split_option(line);
+        let value = value.trim().trim_matches(['"', '\'']);
+        match option {
+            "-r" | "--requirement" => self.include(path, value, place, shown, beside, depth),
+            "-c" | "--constraint" => self.options.push((place, shown.to_owned(), CONSTRAINTS)),
+            "-e" | "--editable" => {
+                let why = match requirement::parse(value) {
+                    Err(why) => why,
+                    Ok(_) => PROJECT,
+                };
+                self.refused.push((place, shown.to_owned(), why.to_owned()));
+            }
+            "-i" | "--index-url" => self.index = Some((place, value.to_owned())),
+            "--extra-index-url" => self.extra_index.push((place, value.to_owned())),
+            "-f" | "--find-links" => {
+                self.links = true;
+                self.options.push((place, shown.to_owned(), LINKS));
+            }
+            "--pre" => self.options.push((place, shown.to_owned(), PRE)),
+            "--no-binary" => {
+                let why = SOURCE_BUILD.to_owned();
+                self.refused.push((place, shown.to_owned(), why));
+            }
+            // What a lock does anyway.
+            "--only-binary" | "--prefer-binary" | "--require-hashes" | "--use-feature" => {}
+            _ => self.options.push((place, shown.to_owned(), OTHER_OPTION)),
+        }
+    }
+
+    fn include(
+        &mut self,
+        path: &str,
+        value: &str,
+        place: Option<usize>,
+        shown: &str,
+        beside: Beside<'_>,
+        depth: usize,
+    ) {
+        // Relative to the file that names it.
+        let folder = path.rsplit_once('/').map_or("", |(folder, _)| folder);
+        let joined = match folder {
+            "" => value.to_owned(),
+            _ => format!("{folder}/{value}"),
+        };
+        let Some(target) = inside(&joined).filter(|_| !value.starts_with('/')) else {
+            self.unseen.push((place, shown.to_owned()));
+            return;
+        };
+        let found = (depth < 8 && self.files < MOST_FILES)
+            .then(|| beside(&target))
+            .flatten();
+        match found {
+            Some(text) => {
+                self.file(&target, &text, beside, depth + 1);
+                self.includes.push(target);
+            }
+            None => {
+                let why = MISSING.to_owned();
+                self.refused.push((place, shown.to_owned(), why));
+            }
+        }
+    }
+
+    /// The first file's lines stand on these of another.
+    pub(super) fn lines_are(&mut self, lines: &[usize]) {
+        let there = |place: &mut Option<usize>| {
+            *place = place.and_then(|number| lines.get(number - 1).copied());
+        };
+        self.requirements.iter_mut().for_each(|r| there(&mut r.0));
+        self.refused.iter_mut().for_each(|r| there(&mut r.0));
+        self.options.iter_mut().for_each(|r| there(&mut r.0));
+        self.unseen.iter_mut().for_each(|r| there(&mut r.0));
+        self.extra_index.iter_mut().for_each(|r| there(&mut r.0));
+        self.index.iter_mut().for_each(|r| there(&mut r.0));
+    }
+
+    /// Puts it into the draft as requirements of the spec's own.
+    pub(super) fn copy_into(self, draft: &mut Draft, line: Option<usize>) {
+        let place = |own: Option<usize>| line.or(own);
+        for (own, what, why) in self.refused {
+            draft.left_out(place(own), &what, why);
+        }
+        for (own, what, why) in self.options {
+            draft.left_out(place(own), &what, why);
+        }
+        for (own, what) in self.unseen {
+            draft.left_out(place(own), &what, OUTSIDE);
+        }
+        if let Some((own, url)) = self.index {
+            draft.index(place(own), &url);
+        }
+        for (own, url) in self.extra_index {
+            draft.extra_index(place(own), &url);
+        }
+        let batch = self.requirements.into_iter().map(|(_, r)| r).collect();
+        draft.require(line, batch);
+    }
+}
+
+/// A requirements file is referred to where all of it can be locked, and copied where not.
+pub(super) fn convert(path: &str, text: &str, beside: Beside<'_>) -> Adopted {
+    let scan = Scan::of(path, text, beside);
+    let mut draft = Draft::default();
+    if !scan.refused.is_empty() {
+        let why = format!(
+            "its requirements are copied into the spec, as not all of {path} can be locked; later changes of it do not count"
+        );
+        draft.decided(None, path, why);
+        scan.copy_into(&mut draft, None);
+        return draft.finish();
+    }
+    for include in &scan.includes {
+        let why = "it is read too; after a change of it alone, say `sconce lock`";
+        draft.decided(None, include, why.to_owned());
+    }
+    for (line, what) in scan.unseen {
+        draft.decided(line, &what, OUTSIDE.to_owned());
+    }
+    draft.indexed = scan.index.is_some() || !scan.extra_index.is_empty() || scan.links;
+    draft.spec.python.requirements = Some(path.to_owned());
+    let batch = scan.requirements.into_iter().map(|(_, r)| r).collect();
+    draft.require(None, batch);
+    draft.finish_referring()
+}
+
+/// Lines without comments, joined where a backslash ends one; each with its number.
+fn logical_lines(text: &str) -> Vec<(usize, String)> {
+    let mut lines = Vec::new();
+    let mut open: Option<(usize, String)> = None;
+    for (at, line) in text.lines().enumerate() {
+        let (number, mut whole) = open.take().unwrap_or((at + 1, String::new()));
+        let comment = line.trim_start().starts_with('#');
+        let (part, goes_on) = match line.trim_end().strip_suffix('\\') {
+            Some(part) if !comment => (part, true),
+            _ => (line, false),
+        };
+        whole.push_str(part);
+        if goes_on {
+            open = Some((number, whole));
+        } else {
+            lines.push((number, whole));
+        }
+    }
+    lines.extend(open);
+    lines
+        .into_iter()
+        .map(|(number, line)| (number, without_comment(&line).trim().to_owned()))
+        .filter(|(_, line)| !line.is_empty())
+        .collect()
+}
+
+/// A `#` begins a comment at the line's start and after a space.
+fn without_comment(line: &str) -> &str {
+    if line.trim_start().starts_with('#') {
+        return "";
+    }
+    let spaced = line
+        .match_indices('#')
+        .find(|(at, _)| line[..*at].ends_with(char::is_whitespace));
+    spaced.map_or(line, |(at, _)| &line[..at])
+}
+
+/// A requirement and the options behind it (`--hash=…`).
+fn split_options(line: &str) -> (&str, &str) {
+    match line.find(" --") {
+        Some(at) => (line[..at].trim(), &line[at..]),
+        None => (line, ""),
+    }
+}
+
+/// `-r a.txt`, `--requirement=a.txt`, `-ra.txt`.
+pub(super) fn split_option(line: &str) -> (&str, &str) {
+    if let Some(at) = line
+        .find(['=', ' ', '\t'])
+        .filter(|_| line.starts_with("--"))
+    {
+        return (&line[..at], &line[at + 1..]);
+    }
+    match line.get(..2) {
+        Some(short) if !line.starts_with("--") => (short, line[2..].trim_start_matches('=')),
+        _ => (line, ""),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::notes;
+    use super::*;
+
+    fn read(text: &str) -> (Adopted, String) {
+        let beside = |path: &str| match path {
+            "reqs/more.txt" => Some("-r ../base.txt\n-r deep/x.txt\npandas\n".to_owned()),
+            "reqs/deep/x.txt" => Some("-e .\n".to_owned()),
+            "base.txt" => Some("scipy".to_owned()),
+            "reqs/self.txt" => Some("-r self.txt\ntqdm\n".to_owned()),
+            _ => None,
+        };
+        let adopted = convert("reqs/a.txt", text, &beside);
+        let said = notes(&adopted);
+        (adopted, said)
+    }
+
+    #[test]
+    fn what_can_be_locked_is_referred_to() {
+        let (adopted, said) = read(
+            "# all\n--extra-index-url https://i.example.org/whl/cu124\n-c limits.txt\n\
+             torch==2.6.0+cu124 --hash=sha256:aa \\\n  --hash=sha256:bb\nnumpy>=1.26 # why\n",
+        );
+        let python = &adopted.spec.python;
+        assert_eq!(python.requirements.as_deref(), Some("reqs/a.txt"));
+        assert!(python.packages.is_empty() && python.extra_index.is_empty());
+        assert_eq!(said, "");
+    }
+
+    #[test]
+    fn what_cannot_makes_a_copy() {
+        let (adopted, said) = read(
+            "-i https://me:pw@i.example.org/simple\n-r more.txt\n--pre\nnumpy\\\n>=1.26\nx @ file:///croot/x\n\n-e git+https://git.example.org/y#egg=y\n--no-binary :all:\n",
+        );
+        let python = &adopted.spec.python;
+        assert_eq!(python.packages, ["scipy", "pandas", "numpy>=1.26"]);
+        assert_eq!(
+            python.index.as_deref(),
+            Some("https://i.example.org/simple")
+        );
+        for expected in [
+            "reqs/a.txt: its requirements are copied",
+            "1 decided: https://i.example.org/simple: the login",
+            "left out: reqs/deep/x.txt: -e .: the project's own folder",
+            "3 left out: --pre",
+            "6 left out: x @ file:///croot/x: only wheels",
+            "8 left out: -e git+https://git.example.org/y#egg=y: only wheels",
+            "9 left out: --no-binary :all:",
+        ] {
+            assert!(said.contains(expected), "{expected}\n{said}");
+        }
+    }
+
+    #[test]
+    fn files_that_include_each_other_end() {
+        let (adopted, said) = read("-r self.txt\n-r ../../out.txt\n");
+        // Too deep to be locked, so it is a copy.
+        assert_eq!(adopted.spec.python.packages, ["tqdm"]);
+        assert!(
+            said.contains("2 left out: -r ../../out.txt: a file outside"),
+            "{said}"
+        );
+    }
+
+    #[test]
+    fn torch_asks_for_its_python_and_its_index() {
+        let (adopted, said) = read("torch==2.4.1+cu118\n");
+        assert_eq!(adopted.spec.system.release, "debian/bookworm");
+        assert!(said.contains("decided: torch 2.4.1+cu118: `+cu118` is on PyTorch's own index"));
+        let (adopted, said) = read("torch==1.12\n");
+        assert_eq!(adopted.spec.system.release, "debian/trixie");
+        assert!(
+            said.contains("left out: torch 1.12: it has no wheels"),
+            "{said}"
+        );
+        assert_eq!(read("torch>=2.4\n").0.spec.python.version, None);
+    }
+}

@@ -1,0 +1,242 @@
+//! What holds for every format.
+
+use std::fmt::Write as _;
+
+use proptest::prelude::*;
+use sconce_schema::Spec;
+
+use super::*;
+
+/// The notes as lines, for a test to look into.
+pub(super) fn notes(adopted: &Adopted) -> String {
+    let mut text = String::new();
+    for note in &adopted.notes {
+        let line = note.line.map(|line| format!("{line} ")).unwrap_or_default();
+        let outcome = match note.outcome {
+            Outcome::LeftOut => "left out",
+            Outcome::Decided => "decided",
+        };
+        let _ = writeln!(text, "{line}{outcome}: {}: {}", note.what, note.why);
+    }
+    text
+}
+
+/// What must hold whatever the source.
+fn holds(adopted: &Adopted) {
+    let text = adopted.spec.to_text();
+    assert_eq!(Spec::parse(&text).as_ref(), Ok(&adopted.spec), "{text}");
+    for package in &adopted.spec.python.packages {
+        assert!(
+            !package.trim().is_empty() && !package.starts_with('-'),
+            "{package:?}"
+        );
+        assert!(!package.contains(['\n', '\r', '\0']), "{package:?}");
+    }
+    for note in &adopted.notes {
+        let said = format!("{}{}", note.what, note.why);
+        assert!(!said.contains(char::is_control), "{said:?}");
+    }
+}
+
+const KINDS: [Kind; 5] = [
+    Kind::Requirements,
+    Kind::Pyproject,
+    Kind::UvLock,
+    Kind::Conda,
+    Kind::Dockerfile,
+];
+
+/// One of each, with most of what its converter knows. Written by hand in the usual shape.
+const EXAMPLES: [(Kind, &str); 6] = [
+    (
+        Kind::Requirements,
+        "# train\n-r base.txt\n--extra-index-url https://builds.example.org/whl/cu124\ntorch==2.4.1+cu124 \\\n    --hash=sha256:aa\nnumpy>=1.26; python_version < '3.13'  # why\n-e .\ngit+https://me:pw@git.example.org/x\n",
+    ),
+    (
+        Kind::Pyproject,
+        "[project]\nname = \"net\"\nrequires-python = \">=3.9,<3.12\"\ndependencies = [\"torch==2.6.0\", \"a @ git+https://git.example.org/a\"]\n[project.optional-dependencies]\nx = [\"y\"]\n",
+    ),
+    (
+        Kind::Pyproject,
+        "[tool.poetry]\nname = \"net\"\n[tool.poetry.dependencies]\npython = \"^3.9\"\ntorch = \"^2.1\"\nray = { version = \"~2.9\", extras = [\"data\"], markers = \"sys_platform == 'linux'\" }\n",
+    ),
+    (
+        Kind::UvLock,
+        "version = 1\nrequires-python = \">=3.11\"\n[[package]]\nname = \"net\"\nversion = \"0\"\nsource = { virtual = \".\" }\ndependencies = [{ name = \"torch\", marker = \"sys_platform == 'linux'\" }]\n[[package]]\nname = \"torch\"\nversion = \"2.6.0+cu124\"\nsource = { registry = \"https://builds.example.org/whl/cu124\" }\nwheels = [{ url = \"https://builds.example.org/torch-2.6.0%2Bcu124-cp313-cp313-linux_x86_64.whl\" }]\n",
+    ),
+    (
+        Kind::Conda,
+        "name: seg\nchannels: [pytorch]\ndependencies:\n  - python=3.11\n  - pytorch=2.6=py3.11_cuda12.4\n  - numpy>=1.20,<2\n  - ffmpeg\n  - pip:\n    - wandb\n    - -r requirements.txt\nvariables:\n  A: b\n",
+    ),
+    (
+        Kind::Dockerfile,
+        "# syntax=docker/dockerfile:1\nARG TAG=2.6.0-cuda12.4-cudnn9-runtime\nFROM registry.example.org/pytorch/pytorch:${TAG} AS base\nENV A=b PYTHONUNBUFFERED=1\nWORKDIR /app\nRUN apt-get update && apt-get install -y --no-install-recommends \\\n    git libgl1-mesa-glx \\\n && rm -rf /var/lib/apt/lists/*\nCOPY requirements.txt .\nRUN --mount=type=cache,target=/root/.cache pip install -r requirements.txt 'transformers[torch]>=4' ; python -m pip install wandb\nRUN <<EOF\nuv pip install --system einops\nEOF\nCOPY . .\nEXPOSE 8080\nENTRYPOINT [\"python\"]\nCMD [\"/app/train.py\", \"--epochs\", \"1\"]\n",
+    ),
+];
+
+fn beside(path: &str) -> Option<String> {
+    match path {
+        "base.txt" => Some("-r base.txt\ntqdm\n".to_owned()),
+        "requirements.txt" => Some("torch\naccelerate==1.2\n-e .\n".to_owned()),
+        "pyproject.toml" => Some(EXAMPLES[1].1.to_owned()),
+        "environment.yml" => Some(EXAMPLES[4].1.to_owned()),
+        _ => None,
+    }
+}
+
+fn adopt_example(kind: Kind, text: &str) -> Result<Adopted, AdoptError> {
+    adopt(kind, "a.txt", text, &beside)
+}
+
+#[test]
+fn every_format_becomes_a_spec_that_reads_the_same() {
+    for (kind, text) in EXAMPLES {
+        let adopted = adopt_example(kind, text).unwrap_or_else(|e| panic!("{kind:?}: {e}"));
+        holds(&adopted);
+        assert!(adopted.spec != Spec::default(), "{kind:?}");
+        let said = notes(&adopted);
+        assert!(!said.contains("me:pw"), "{said}");
+    }
+}
+
+#[test]
+fn hostile_files_are_read_in_no_time_or_refused() {
+    let long = "x".repeat(900 << 10);
+    let hostile = [
+        long.clone(),
+        format!("RUN {long}"),
+        format!("FROM a\nRUN {}", "pip install a &&".repeat(40_000)),
+        format!("FROM a\nRUN {}", "(".repeat(300_000)),
+        format!("FROM a\nRUN {}", "$(".repeat(300_000)),
+        format!("FROM a\nRUN {}", "sh -c '".repeat(100_000)),
+        format!("FROM a\n{}", "RUN <<A <<B\n".repeat(50_000)),
+        "FROM a\n".repeat(100_000),
+        (0..5000)
+            .map(|n| format!("FROM s{n} AS s{}\nCOPY --from=s{n} /venv /venv\n", n + 1))
+            .collect(),
+        (1..400).fold("FROM a\nENV A0=aaaaaaaa\n".to_owned(), |text, n| {
+            text + &format!("ENV A{n}=$A{0}$A{0}\n", n - 1)
+        }),
+        "-r base.txt\n".repeat(50_000),
+        "FROM a\n".to_owned() + &"RUN pip install -r requirements.txt\n".repeat(20_000),
+        "FROM a\nWORKDIR /w\n".to_owned() + &"COPY a b\nENV A=/a:/b:/c:/d\n".repeat(15_000),
+        "FROM a\n".to_owned()
+            + &(0..20_000)
+                .map(|n| format!("RUN pip install a{n}\n"))
+                .collect::<String>(),
+        "[tool.poetry.dependencies]\n".to_owned()
+            + &(0..30_000)
+                .map(|n| format!("a{n} = \"^1\"\n"))
+                .collect::<String>(),
+        "dependencies:\n".to_owned()
+            + &(0..20_000)
+                .map(|n| format!("- pip: [a{n}]\n- numpy=1.{n}\n"))
+                .collect::<String>(),
+        "a\\\n".repeat(300_000),
+        "dependencies:\n".to_owned() + &"- a\n".repeat(200_000),
+        format!("dependencies: {}", "[".repeat(500_000)),
+        format!("a = {}", "[".repeat(500_000)),
+        "[[package]]\nname = \"a\"\n".repeat(30_000),
+        format!(
+            "[project]\ndependencies = [\"a ; {}\"]",
+            "(".repeat(500_000)
+        ),
+        "\u{1}\u{2}\u{fffd}".repeat(1000),
+    ];
+    for text in &hostile {
+        for kind in KINDS {
+            if let Ok(adopted) = adopt_example(kind, text) {
+                holds(&adopted);
+            }
+        }
+    }
+    let huge = "x".repeat(10 << 20);
+    assert!(matches!(
+        adopt_example(Kind::Requirements, &huge),
+        Err(AdoptError::TooLarge { .. })
+    ));
+}
+
+#[test]
+fn only_text_is_read() {
+    assert_eq!(text(Kind::Conda, b"\xef\xbb\xbfa: b"), Ok("a: b"));
+    assert_eq!(
+        text(Kind::Requirements, b"torch\n\xff\xfet"),
+        Err(AdoptError::NotText { line: 2 })
+    );
+    assert_eq!(
+        text(Kind::Requirements, b"t\0o\0"),
+        Err(AdoptError::NotText { line: 1 })
+    );
+    let large = vec![b'a'; 2 << 20];
+    assert!(text(Kind::UvLock, &large).is_ok());
+    assert!(matches!(
+        text(Kind::Conda, &large),
+        Err(AdoptError::TooLarge { .. })
+    ));
+}
+
+#[test]
+fn kinds_are_told_by_their_names() {
+    for (name, kind) in [
+        ("requirements.txt", Some(Kind::Requirements)),
+        ("requirements-dev.in", Some(Kind::Requirements)),
+        ("pyproject.toml", Some(Kind::Pyproject)),
+        ("uv.lock", Some(Kind::UvLock)),
+        ("environment.yml", Some(Kind::Conda)),
+        ("Dockerfile", Some(Kind::Dockerfile)),
+        ("Dockerfile.gpu", Some(Kind::Dockerfile)),
+        ("train.Dockerfile", Some(Kind::Dockerfile)),
+        ("Containerfile", Some(Kind::Dockerfile)),
+        ("setup.py", None),
+    ] {
+        assert_eq!(Kind::of(name), kind, "{name}");
+    }
+}
+
+#[test]
+fn paths_stay_inside() {
+    assert_eq!(inside("./a//b.txt").as_deref(), Some("a/b.txt"));
+    assert_eq!(inside("a/../b.txt").as_deref(), Some("b.txt"));
+    for path in [
+        "",
+        ".",
+        "/etc/passwd",
+        "../a",
+        "a/../../b",
+        "a\0b",
+        "https://x/y",
+    ] {
+        assert_eq!(inside(path), None, "{path}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_mutation_panics(
+        example in 0..EXAMPLES.len(),
+        at in 0..2000_usize,
+        cut in 0..30_usize,
+        insert in "[-a-z$(){}<>=&|;:'\"\\[\\]@#*!~^,. \n\\\\]{0,8}",
+        kind in 0..KINDS.len() * 4,
+    ) {
+        let (own, text) = EXAMPLES[example];
+        // Mostly its own reader, now and then another's.
+        let kind = KINDS.get(kind).copied().unwrap_or(own);
+        let mut chars: Vec<char> = text.chars().collect();
+        let at = at % chars.len();
+        let end = (at + cut).min(chars.len());
+        chars.splice(at..end, insert.chars());
+        let text: String = chars.into_iter().collect();
+        if let Ok(adopted) = adopt_example(kind, &text) {
+            holds(&adopted);
+        }
+    }
+
+    #[test]
+    fn no_text_panics(text in "\\PC{0,200}", kind in 0..KINDS.len()) {
+        if let Ok(adopted) = adopt_example(KINDS[kind], &text) {
+            holds(&adopted);
+        }
+    }
+}

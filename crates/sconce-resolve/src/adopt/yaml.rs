@@ -1,0 +1,180 @@
+//! The part of YAML that an environment.yml is made of: maps, lists, texts. Aliases are refused,
+//! so that nothing can be larger than the file.
+
+use saphyr_parser::{Event, Parser};
+
+use super::AdoptError;
+
+/// A value with the line that it begins on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Node {
+    pub(super) line: usize,
+    pub(super) value: Value,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Value {
+    /// Numbers and nulls too, as they are written.
+    Text(String),
+    List(Vec<Node>),
+    Map(Vec<(String, Node)>),
+}
+
+/// Deeper than any environment.yml.
+const DEEPEST: usize = 16;
+/// More values than any environment.yml has.
+const MOST: usize = 50_000;
+
+impl Node {
+    pub(super) fn text(&self) -> Option<&str> {
+        match &self.value {
+            Value::Text(text) => Some(text),
+            _ => None,
+        }
+    }
+
+    pub(super) fn list(&self) -> &[Node] {
+        match &self.value {
+            Value::List(list) => list,
+            _ => &[],
+        }
+    }
+
+    pub(super) fn map(&self) -> &[(String, Node)] {
+        match &self.value {
+            Value::Map(map) => map,
+            _ => &[],
+        }
+    }
+
+    pub(super) fn get(&self, key: &str) -> Option<&Node> {
+        let pair = self.map().iter().find(|(name, _)| name == key)?;
+        Some(&pair.1)
+    }
+}
+
+/// The first document of `text`; `None` for an empty one.
+pub(super) fn parse(text: &str) -> Result<Option<Node>, AdoptError> {
+    let mut reader = Reader {
+        events: Parser::new_from_str(text),
+        values: 0,
+    };
+    loop {
+        let (event, line) = reader.next()?;
+        match event {
+            Event::StreamEnd => return Ok(None),
+            Event::StreamStart | Event::DocumentStart(_) => {}
+            Event::DocumentEnd => return Ok(None),
+            event => return reader.node(event, line, 0).map(Some),
+        }
+    }
+}
+
+struct Reader<'a> {
+    events: Parser<'a, saphyr_parser::StrInput<'a>>,
+    values: usize,
+}
+
+impl<'a> Reader<'a> {
+    fn next(&mut self) -> Result<(Event<'a>, usize), AdoptError> {
+        match self.events.next_event() {
+            Some(Ok((event, span))) => Ok((event, span.start.line())),
+            Some(Err(error)) => Err(AdoptError::Yaml {
+                line: error.marker().line().max(1),
+                message: super::note::shown(error.info()),
+            }),
+            None => Ok((Event::StreamEnd, 1)),
+        }
+    }
+
+    fn node(&mut self, event: Event<'a>, line: usize, depth: usize) -> Result<Node, AdoptError> {
+        self.values += 1;
+        let unread = |what| AdoptError::Unread { line, what };
+        if self.values > MOST {
+            return Err(unread("a file with so many values"));
+        }
+        if depth > DEEPEST {
+            return Err(unread("anything nested so deeply"));
+        }
+        let value = match event {
+            Event::Scalar(text, ..) => Value::Text(text.into_owned()),
+            Event::SequenceStart(..) => {
+                let mut list = Vec::new();
+                loop {
+                    match self.next()? {
+                        (Event::SequenceEnd, _) => break Value::List(list),
+                        (event, line) => list.push(self.node(event, line, depth + 1)?),
+                    }
+                }
+            }
+            Event::MappingStart(..) => {
+                let mut map = Vec::new();
+                loop {
+                    let key = match self.next()? {
+                        (Event::MappingEnd, _) => break Value::Map(map),
+                        (Event::Scalar(text, ..), _) => text.into_owned(),
+                        (_, line) => {
+                            let what = "a key that is no text";
+                            return Err(AdoptError::Unread { line, what });
+                        }
+                    };
+                    let (event, line) = self.next()?;
+                    map.push((key, self.node(event, line, depth + 1)?));
+                }
+            }
+            Event::Alias(_) => return Err(unread("an alias (`*name`)")),
+            _ => return Err(unread("this")),
+        };
+        Ok(Node { line, value })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn values_have_their_lines() {
+        let root = parse("name: net\nlist:\n  - a=1\n  - b: [c, 'd']\n")
+            .unwrap()
+            .unwrap();
+        assert_eq!(root.get("name").and_then(Node::text), Some("net"));
+        let list = root.get("list").unwrap().list();
+        assert_eq!((list[0].line, list[0].text()), (3, Some("a=1")));
+        assert_eq!(list[1].get("b").unwrap().list()[1].text(), Some("d"));
+        assert_eq!(parse(""), Ok(None));
+        let empty = parse("# nothing\n---\n").unwrap();
+        assert_eq!(empty.as_ref().and_then(Node::text), Some(""));
+    }
+
+    #[test]
+    fn bombs_are_refused() {
+        let mut text = "a: &a [x, x]\n".to_owned();
+        for level in 'b'..='z' {
+            let below = char::from_u32(u32::from(level) - 1).unwrap();
+            text += &format!("{level}: &{level} [*{below}, *{below}]\n");
+        }
+        assert_eq!(
+            parse(&text),
+            Err(AdoptError::Unread {
+                line: 2,
+                what: "an alias (`*name`)"
+            })
+        );
+        for deep in ["[", "{a: ", "- ", "? "] {
+            assert!(parse(&deep.repeat(20_000)).is_err(), "{deep}");
+        }
+        let wide = "- a\n".repeat(MOST + 1);
+        assert!(matches!(parse(&wide), Err(AdoptError::Unread { .. })));
+        assert!(matches!(parse("a: [1"), Err(AdoptError::Yaml { .. })));
+    }
+
+    proptest! {
+        #[test]
+        fn no_text_panics(text in "[-a:?*&!|>#'\"{}\\[\\], \n%@é]{0,120}") {
+            let _ = parse(&text);
+        }
+    }
+}

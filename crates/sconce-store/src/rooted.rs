@@ -1,0 +1,392 @@
+//! Files inside a folder as if it were the root of the file system.
+//!
+//! What a package or an image brings is hostile: a link may stand anywhere and lead anywhere. Here
+//! every name and every link is followed part by part below the folder: an absolute link begins at
+//! the folder, and `..` above it is the folder. The folder belongs to this process alone while it is
+//! worked on, so a path that was resolved stays what it was.
+
+use std::collections::HashMap;
+use std::ffi::OsStr;
+use std::fs::{self, Metadata, Permissions};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::ffi::OsStrExt as _;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, Timespec, Timestamps, UTIME_OMIT, utimensat};
+
+/// As the kernel's own limit.
+const MOST_LINKS: u32 = 40;
+/// No folder that is made lies deeper: who walks or removes a tree holds every level of it open.
+const DEEPEST: usize = 250;
+
+/// Why a name could not be worked on inside the folder.
+#[derive(Debug, thiserror::Error)]
+pub enum RootedError {
+    /// A name or a link that cannot be followed inside the folder.
+    #[error("the entry `{name}` {why}")]
+    Name {
+        /// The entry, made printable.
+        name: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// The system refused.
+    #[error("cannot {action} {}", path.display())]
+    Disk {
+        /// What was tried.
+        action: &'static str,
+        /// The real path.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+impl RootedError {
+    fn name(name: &[u8], why: &'static str) -> Self {
+        Self::Name {
+            name: printable(name),
+            why,
+        }
+    }
+
+    fn disk(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> Self {
+        move |source| Self::Disk {
+            action,
+            path: path.to_owned(),
+            source,
+        }
+    }
+}
+
+/// An entry's name for people: at most 200 characters, without control characters.
+#[must_use]
+pub fn printable(name: &[u8]) -> String {
+    let short: String = String::from_utf8_lossy(name).chars().take(200).collect();
+    short.escape_debug().to_string()
+}
+
+/// What happens to a folder in whose place something else is put.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Folders {
+    /// It stays, as dpkg has it: a link in its place is passed over, a file is refused, and a
+    /// folder in the place of a link to a folder means that folder.
+    Stay,
+    /// It goes with all that is in it, as in a layer of an image: the later entry counts.
+    Yield,
+}
+
+/// Folders that are remembered at most: a hostile archive can have millions.
+const MOST_KNOWN: usize = 50_000;
+
+/// A folder, worked on as if it were the root. Names are bytes with slashes; a slash before them
+/// changes nothing, `..` is refused.
+#[derive(Debug)]
+pub struct Rooted {
+    root: PathBuf,
+    folders: Folders,
+    /// Folders that were resolved: the parts of their name to the real path.
+    known: HashMap<Vec<u8>, PathBuf>,
+}
+
+impl Rooted {
+    /// The folder `root`, which is there.
+    #[must_use]
+    pub fn new(root: &Path, folders: Folders) -> Self {
+        Self {
+            root: root.to_owned(),
+            folders,
+            known: HashMap::new(),
+        }
+    }
+
+    /// The real path of the folder `name`, links followed. What is missing is made, with mode 0755.
+    ///
+    /// # Errors
+    /// [`RootedError`].
+    pub fn make_folder(&mut self, name: &[u8]) -> Result<PathBuf, RootedError> {
+        self.above(&parts(name)?, name)
+    }
+
+    /// A folder with this mode, of which the owner keeps all rights: it must be possible to fill it
+    /// and, one day, to remove it. Set-user-id and set-group-id are dropped.
+    ///
+    /// # Errors
+    /// [`RootedError`].
+    pub fn folder(&mut self, name: &[u8], mode: u32) -> Result<PathBuf, RootedError> {
+        let path = match (self.folders, parts(name)?.is_empty()) {
+            (Folders::Stay, _) | (_, true) => self.make_folder(name)?,
+            (Folders::Yield, false) => {
+                let path = self.place(name)?;
+                if path.symlink_metadata().is_ok_and(|meta| meta.is_dir()) {
+                    path
+                } else {
+                    self.remove(&path)?;
+                    // Made by the walk, which knows how deep it lies.
+                    self.make_folder(name)?
+                }
+            }
+        };
+        fs::set_permissions(&path, Permissions::from_mode(mode & 0o1777 | 0o700))
+            .map_err(RootedError::disk("set the mode of", &path))?;
+        Ok(path)
+    }
+
+    /// The real path for a new file: its folder is there, and nothing is in its place.
+    ///
+    /// # Errors
+    /// [`RootedError`].
+    pub fn fresh(&mut self, name: &[u8]) -> Result<PathBuf, RootedError> {
+        let path = self.place(name)?;
+        if let Ok(meta) = path.symlink_metadata() {
+            if meta.is_dir() && self.folders == Folders::Stay {
+                return Err(RootedError::name(name, "would replace a folder"));
+            }
+            self.remove(&path)?;
+        }
+        Ok(path)
+    }
+
+    /// A regular file in the place of what was there. Of `mode` the permissions count.
+    ///
+    /// # Errors
+    /// [`RootedError`].
+    pub fn write(&mut self, name: &[u8], bytes: &[u8], mode: u32) -> Result<PathBuf, RootedError> {
+        let path = self.fresh(name)?;
+        let write = || {
+            let mut file = fs::File::create_new(&path)?;
+            file.write_all(bytes)?;
+            file.set_permissions(Permissions::from_mode(mode & 0o777))
+        };
+        write().map_err(RootedError::disk("write", &path))?;
+        Ok(path)
+    }
+
+    /// A symbolic link. Its text is kept as it is; it means something inside the folder only. Gives
+    /// the link's real path, or `None` where a folder stays in its place.
+    ///
+    /// # Errors
+    /// [`RootedError`].
+    pub fn link(&mut self, name: &[u8], target: &[u8]) -> Result<Option<PathBuf>, RootedError> {
+        if target.is_empty() || target.contains(&0) {
+            return Err(RootedError::name(name, "is a link to nowhere"));
+        }
+        let path = self.place(name)?;
+        if self.folders == Folders::Stay && path.symlink_metadata().is_ok_and(|meta| meta.is_dir())
+        {
+            return Ok(None);
+        }
+        let path = self.fresh(name)?;
+        symlink(OsStr::from_bytes(target), &path).map_err(RootedError::disk("link", &path))?;
+        Ok(Some(path))
+    }
+
+    /// Another name for a file of the folder; with [`Folders::Yield`] also for a link.
+    ///
+    /// # Errors
+    /// [`RootedError`].
+    pub fn hard_link(&mut self, name: &[u8], target: &[u8]) -> Result<(), RootedError> {
+        let old = self.place(target)?;
+        let is_file =
+            |meta: Metadata| meta.is_file() || meta.is_symlink() && self.folders == Folders::Yield;
+        if !old.symlink_metadata().is_ok_and(is_file) {
+            return Err(RootedError::name(
+                name,
+                "is another name for no file of the tree",
+            ));
+        }
+        if self.place(name)? == old {
+            return Ok(());
+        }
+        let path = self.fresh(name)?;
+        // The kernel does not follow a link here (linkat(2) without AT_SYMLINK_FOLLOW).
+        fs::hard_link(&old, &path).map_err(RootedError::disk("link", &path))
+    }
+
+    /// The real path of what `name` leads to, links followed; `None` where it leads to nothing, or
+    /// below a file, or in a circle.
+    ///
+    /// # Errors
+    /// [`RootedError`].
+    pub fn find(&self, name: &[u8]) -> Result<Option<PathBuf>, RootedError> {
+        self.walk(&parts(name)?, name, false)
+    }
+
+    /// Whether there is anything of that name itself, be it a link to nowhere.
+    ///
+    /// # Errors
+    /// [`RootedError`].
+    pub fn has(&self, name: &[u8]) -> Result<bool, RootedError> {
+        let parts = parts(name)?;
+        let Some((last, above)) = parts.split_last() else {
+            return Ok(true);
+        };
+        let above = self.walk(above, name, false)?;
+        Ok(above.is_some_and(|above| above.join(last).symlink_metadata().is_ok()))
+    }
+
+    /// What is in the file that `name` leads to; `None` where there is none.
+    ///
+    /// # Errors
+    /// [`RootedError`], also where it has more than `most` bytes.
+    pub fn read(&self, name: &[u8], most: u64) -> Result<Option<Vec<u8>>, RootedError> {
+        let Some(path) = self.find(name)? else {
+            return Ok(None);
+        };
+        let meta = path.symlink_metadata();
+        if !meta.map_err(RootedError::disk("read", &path))?.is_file() {
+            return Ok(None);
+        }
+        let mut bytes = Vec::new();
+        let read =
+            fs::File::open(&path).and_then(|file| file.take(most + 1).read_to_end(&mut bytes));
+        read.map_err(RootedError::disk("read", &path))?;
+        if bytes.len() as u64 > most {
+            return Err(RootedError::name(name, "is too large"));
+        }
+        Ok(Some(bytes))
+    }
+
+    /// The real path of an entry: its folder, made where it is missing, and its own name.
+    fn place(&mut self, name: &[u8]) -> Result<PathBuf, RootedError> {
+        let parts = parts(name)?;
+        let (last, above) = parts
+            .split_last()
+            .ok_or_else(|| RootedError::name(name, "has no name"))?;
+        Ok(self.above(above, name)?.join(last))
+    }
+
+    /// The real path of the folder `parts`, made where it is missing.
+    fn above(&mut self, parts: &[&OsStr], name: &[u8]) -> Result<PathBuf, RootedError> {
+        let key = parts
+            .iter()
+            .map(|part| part.as_bytes())
+            .collect::<Vec<_>>()
+            .join(&b'/');
+        if let Some(path) = self.known.get(&key) {
+            return Ok(path.clone());
+        }
+        let path = self
+            .walk(parts, name, true)?
+            .ok_or_else(|| RootedError::name(name, "lies below a file"))?;
+        if self.known.len() >= MOST_KNOWN {
+            self.known.clear();
+        }
+        self.known.insert(key, path.clone());
+        Ok(path)
+    }
+
+    /// Removes what is at a real path, if anything is.
+    fn remove(&mut self, path: &Path) -> Result<(), RootedError> {
+        let Ok(meta) = path.symlink_metadata() else {
+            return Ok(());
+        };
+        let removed = if meta.is_dir() {
+            fs::remove_dir_all(path)
+        } else {
+            fs::remove_file(path)
+        };
+        if !meta.is_file() {
+            self.known.clear();
+        }
+        removed.map_err(RootedError::disk("remove", path))
+    }
+
+    /// Follows `parts` from the root. With `make` it is the way to a folder, of which missing parts
+    /// are made; without, it ends at whatever is there. `None` below a file, and without `make`
+    /// also where something is missing or links lead in a circle.
+    fn walk(
+        &self,
+        parts: &[&OsStr],
+        name: &[u8],
+        make: bool,
+    ) -> Result<Option<PathBuf>, RootedError> {
+        let mut real = self.root.clone();
+        let mut depth = 0_usize;
+        let mut links = 0;
+        // What is still to walk, last first.
+        let mut rest: Vec<Vec<u8>> = parts.iter().rev().map(|p| p.as_bytes().to_vec()).collect();
+        while let Some(part) = rest.pop() {
+            if part == b".." {
+                // Only links can say so; above the root is the root.
+                if depth > 0 {
+                    real.pop();
+                    depth -= 1;
+                }
+                continue;
+            }
+            let next = real.join(OsStr::from_bytes(&part));
+            match next.symlink_metadata() {
+                Ok(meta) if meta.is_dir() => {}
+                Ok(meta) if meta.is_symlink() => {
+                    links += 1;
+                    if links > MOST_LINKS && make {
+                        return Err(RootedError::name(name, "lies behind a loop of links"));
+                    } else if links > MOST_LINKS {
+                        return Ok(None);
+                    }
+                    let target = fs::read_link(&next).map_err(RootedError::disk("read", &next))?;
+                    let target = target.as_os_str().as_bytes();
+                    if target.starts_with(b"/") {
+                        self.root.clone_into(&mut real);
+                        depth = 0;
+                    }
+                    rest.extend(plain_parts(target).map(<[u8]>::to_vec).rev());
+                    continue;
+                }
+                Ok(_) if !make && rest.is_empty() => return Ok(Some(next)),
+                Ok(_) => return Ok(None),
+                Err(e) if make && e.kind() == io::ErrorKind::NotFound => {
+                    if depth >= DEEPEST {
+                        return Err(RootedError::name(name, "lies too deep"));
+                    }
+                    crate::store::make_folder(&next, 0o755)
+                        .map_err(RootedError::disk("create", &next))?;
+                }
+                Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
+                Err(e) => return Err(RootedError::disk("look at", &next)(e)),
+            }
+            real = next;
+            depth += 1;
+        }
+        Ok(Some(real))
+    }
+}
+
+/// Sets when a file, a folder or a link itself was last modified, seconds since 1970.
+///
+/// # Errors
+/// [`RootedError::Disk`].
+pub fn set_modified(path: &Path, seconds: i64) -> Result<(), RootedError> {
+    let time = |tv_sec, tv_nsec| Timespec { tv_sec, tv_nsec };
+    let times = Timestamps {
+        last_access: time(0, UTIME_OMIT),
+        last_modification: time(seconds, 0),
+    };
+    utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW)
+        .map_err(|e| RootedError::disk("set the time of", path)(e.into()))
+}
+
+fn plain_parts(name: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
+    name.split(|&b| b == b'/')
+        .filter(|part| !matches!(*part, b"" | b"."))
+}
+
+/// The parts of a name, without empty ones and dots.
+///
+/// # Errors
+/// [`RootedError::Name`] for a zero byte or `..`.
+pub fn parts(name: &[u8]) -> Result<Vec<&OsStr>, RootedError> {
+    if name.contains(&0) {
+        return Err(RootedError::name(name, "has a name with a zero byte"));
+    }
+    if plain_parts(name).any(|part| part == b"..") {
+        return Err(RootedError::name(name, "has a name that leads elsewhere"));
+    }
+    Ok(plain_parts(name).map(OsStr::from_bytes).collect())
+}
+
+#[cfg(test)]
+#[path = "rooted_tests.rs"]
+mod tests;
