@@ -591,6 +591,50 @@ mod tests {
     }
 
     #[test]
+    fn what_a_stage_has_more_is_locked_beside() {
+        let plain = lock_with(
+            &LockInput {
+                system_packages: Vec::new(),
+                ..input()
+            },
+            |_| {},
+        )
+        .unwrap();
+        assert_eq!(plain.version, FORMAT_WITHOUT_STAGES);
+        assert!(!plain.to_text().contains("stage"));
+        let more = |system: &[&str]| More {
+            name: format!("with-{}", system.len()),
+            devel: false,
+            system: system.iter().map(ToString::to_string).collect(),
+            python: Vec::new(),
+        };
+        let staged = LockInput {
+            system_packages: Vec::new(),
+            more: vec![more(&[]), more(&["git"])],
+            ..input()
+        };
+        let lock = lock_with(&staged, |_| {}).unwrap();
+        assert_eq!(lock.version, FORMAT);
+        assert_eq!((&lock.debs, lock.stages.len()), (&plain.debs, 1));
+        let stage = &lock.stages[0];
+        assert_eq!(stage.name, "with-1");
+        assert!(stage.debs.iter().any(|deb| deb.name == "git"));
+        assert!(!stage.debs.iter().any(|deb| plain.debs.contains(deb)));
+        let whole = lock.stage("with-1");
+        assert_eq!(whole.debs.len(), plain.debs.len() + stage.debs.len());
+        assert!(whole.debs.is_sorted_by_key(|deb| &deb.name) && whole.stages.is_empty());
+        assert_eq!(lock.stage("with-0"), lock);
+        assert_eq!(Lock::parse(&lock.to_text()).unwrap(), lock);
+
+        let unknown = LockInput {
+            more: vec![more(&["gti"])],
+            ..input()
+        };
+        let error = lock_with(&unknown, |_| {}).unwrap_err();
+        assert_eq!(error.exit_code(), exit::NO_SOLUTION);
+    }
+
+    #[test]
     fn the_previous_lock_is_kept_until_asked() {
         let mut previous = lock_with(&input(), |_| {}).unwrap();
         for deb in &mut previous.debs {

@@ -200,8 +200,8 @@ impl<'a> Stack<'a> {
     /// Collects the files in the stage, and then puts them where they belong in this environment:
     /// so wildcards, links and the modes of folders are those of the right side each.
     fn copied(&self, copy: &CopySpec, stage: &Stack<'_>) -> Result<Option<PathBuf>> {
-        let told = format!("copy{}", self.of);
         let line = copy.to_string();
+        let told = format!("copy{}", self.of);
         let collect = stage.request(&["bash", "-eu", "-c", COLLECT, "copy", &copy.source]);
         let words = ["collect", &copy.source];
         let Some(collected) = stage.changes(&words, &collect, (&told, &line))? else {
@@ -217,11 +217,11 @@ impl<'a> Stack<'a> {
             }],
             ..self.request(&["bash", "-eu", "-c", PLACE, "copy", &copy.target])
         };
-        self.changes(&["place", &name, &copy.target], &place, (&told, &line))
+        self.changes(&["place", &name, &copy.target], &place, ("", &line))
     }
 
     /// What a request changes, found or made now; `None` where it was never made and is not to be.
-    /// `told` says it to a person: which, and the line.
+    /// `told` says it to a person: which, nothing where it was said, and the line.
     fn changes(
         &self,
         words: &[&str],
@@ -238,7 +238,9 @@ impl<'a> Stack<'a> {
         }
         self.opened.progress.finish();
         let (which, line) = told;
-        output::say(&format!("{} {line}", Style::for_stderr().dim(which)));
+        if !which.is_empty() {
+            output::say(&format!("{} {line}", Style::for_stderr().dim(which)));
+        }
         let run = |upper: &Path| match self.contained(request, upper)? {
             Exit::Code(exit::OK) => Ok(()),
             exit => Err(Failure::from(Failed {
