@@ -1,5 +1,6 @@
 //! What compilers and build tools look for beside what packages bring: the names `cc` and `c++`,
-//! which Debian's maintainer scripts would make, and a CUDA toolkit where there is nvcc.
+//! which Debian's maintainer scripts would make, `python3-config`, which belongs to Debian's own
+//! choice of a Python, and a CUDA toolkit where there is nvcc.
 //!
 //! NVIDIA's wheels of CUDA 13 put their files into one folder in a toolkit's form, but for two
 //! things: libraries have no name without their version, by which a linker finds them, and the
@@ -19,7 +20,7 @@ use sha2::Digest as _;
 /// Kind of these trees.
 const KIND: &str = "devel";
 /// Counts up whenever the same trees would give others.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 /// Where build tools look for CUDA.
 const CUDA: &str = "/usr/local/cuda";
 
@@ -94,7 +95,9 @@ fn has(trees: &[&Path], path: &Path) -> bool {
 /// (path, what it leads to), each path once.
 fn links(trees: &[&Path], lock: &Lock) -> Vec<(PathBuf, PathBuf)> {
     let mut links = Vec::new();
-    for (name, program) in [("cc", "gcc"), ("c++", "g++")] {
+    let config = format!("python{}-config", lock.target.python);
+    let programs = [("cc", "gcc"), ("c++", "g++"), ("python3-config", &config)];
+    for (name, program) in programs {
         let bin = Path::new("usr/bin");
         let linked = |name: &str| {
             trees

@@ -14,8 +14,8 @@ use crate::python::compile::{Compile, CompileError, Requirements};
 const COMPILERS: [&str; 5] = ["g++", "gcc", "libc6-dev", "make", "ninja-build"];
 /// What `pip wheel --no-build-isolation` needs for most projects.
 const BUILDERS: [&str; 3] = ["pip", "setuptools", "wheel"];
-/// The wheel that names the versions of all parts of one CUDA release, since CUDA 13. Before, nvcc
-/// itself is in no wheel.
+/// The wheel that names the versions of all parts of one CUDA release. torch needs it since CUDA 13;
+/// before, every part lies in a folder of its own, which is no toolkit that builds.
 const TOOLKIT: &str = "cuda-toolkit";
 /// The headers that torch's own headers for CUDA include. They have versions of their own.
 const TEMPLATES: &str = "nvidia-cuda-cccl";
