@@ -101,6 +101,12 @@ impl Rooted {
         }
     }
 
+    /// Its real path.
+    #[must_use]
+    pub fn root(&self) -> &Path {
+        &self.root
+    }
+
     /// The real path of the folder `name`, links followed. What is missing is made, with mode 0755.
     ///
     /// # Errors
@@ -218,12 +224,21 @@ impl Rooted {
     /// # Errors
     /// [`RootedError`].
     pub fn has(&self, name: &[u8]) -> Result<bool, RootedError> {
+        Ok(self.at(name)?.is_some())
+    }
+
+    /// The real path of what stands under that name itself: a link is not followed.
+    ///
+    /// # Errors
+    /// [`RootedError`].
+    pub fn at(&self, name: &[u8]) -> Result<Option<PathBuf>, RootedError> {
         let parts = parts(name)?;
         let Some((last, above)) = parts.split_last() else {
-            return Ok(true);
+            return Ok(Some(self.root.clone()));
         };
         let above = self.walk(above, name, false)?;
-        Ok(above.is_some_and(|above| above.join(last).symlink_metadata().is_ok()))
+        let path = above.map(|above| above.join(last));
+        Ok(path.filter(|path| path.symlink_metadata().is_ok()))
     }
 
     /// What is in the file that `name` leads to; `None` where there is none.

@@ -349,6 +349,14 @@ impl<'a> Tree<'a> {
         match entry.kind {
             Kind::File => self.file(entry, data)?,
             Kind::Folder => {
+                // An earlier entry that was no folder hid what the layers below have in it.
+                let before = self
+                    .inside
+                    .at(name)?
+                    .filter(|path| !path.is_dir() || path.is_symlink());
+                if let Some(path) = before {
+                    self.hide_below(name, &path)?;
+                }
                 self.inside.folder(name, entry.mode)?;
                 if self.remember(name) {
                     self.folders.push((name.clone(), entry.mtime));
@@ -361,8 +369,9 @@ impl<'a> Tree<'a> {
             }
             Kind::HardLink => self.inside.hard_link(name, &entry.link)?,
             Kind::Device | Kind::Pipe => {
-                // A later entry counts, also one that is passed over.
-                self.inside.fresh(name)?;
+                // It takes the place of what was there before and below, also when passed over.
+                let path = self.inside.fresh(name)?;
+                self.hide_below(name, &path)?;
                 self.done.skipped += 1;
                 return Ok(());
             }
@@ -379,6 +388,26 @@ impl<'a> Tree<'a> {
         left.is_some()
     }
 
+    fn remember_hidden(&mut self, name: &[u8]) -> Result<(), UnpackError> {
+        match self.remember(name) {
+            true => Ok(()),
+            false => Err(UnpackError::Kind {
+                name: printable(name),
+                why: "is one of too many that hide something",
+            }),
+        }
+    }
+
+    /// Notes that nothing of the layers below shows at the real path `path`, where `name` stands.
+    fn hide_below(&mut self, name: &[u8], path: &Path) -> Result<(), UnpackError> {
+        if let Ok(path) = path.strip_prefix(self.inside.root()) {
+            self.remember_hidden(name)?;
+            let path = path.as_os_str().as_bytes().to_vec();
+            self.done.hides.names.insert(path);
+        }
+        Ok(())
+    }
+
     /// Notes what an entry hides; whether it is such an entry.
     fn hide(&mut self, name: &[u8]) -> Result<bool, UnpackError> {
         let parts = rooted::parts(name)?;
@@ -387,11 +416,8 @@ impl<'a> Tree<'a> {
         };
         let above: Vec<&[u8]> = above.iter().map(|part| part.as_bytes()).collect();
         let last = last.as_bytes();
-        if last.starts_with(WHITEOUT) && !self.remember(name) {
-            return Err(UnpackError::Kind {
-                name: printable(name),
-                why: "is one of too many that hide something",
-            });
+        if last.starts_with(WHITEOUT) {
+            self.remember_hidden(name)?;
         }
         if last == OPAQUE {
             self.done.hides.folders.insert(above.join(&b'/'));

@@ -84,7 +84,9 @@ fn a_layer_becomes_a_tree() {
         .done();
     let done = pen.unpack(&archive).unwrap();
     assert_eq!((done.entries, done.skipped), (10, 2));
-    assert!(done.hides.is_empty());
+    let skipped = ["dev/null", "run/pipe"].map(|name| name.as_bytes().to_vec());
+    assert_eq!(done.hides.names, skipped.into());
+    assert!(done.hides.folders.is_empty());
     assert_eq!(pen.text("bin/sh"), "shell");
     let inode = |name: &str| pen.tree().join(name).symlink_metadata().unwrap().ino();
     assert_eq!(inode("bin/sh"), inode("bin/ash"));
@@ -163,11 +165,14 @@ fn the_later_entry_counts() {
         .entry(b"gone", b'0', b"", b"x")
         .entry(b"gone", b'3', b"", b"")
         .done();
-    pen.unpack(&archive).unwrap();
+    let done = pen.unpack(&archive).unwrap();
     assert_eq!(
         (pen.text("a"), pen.text("b")),
         ("2".to_owned(), "file".to_owned())
     );
+    // What a folder took the place of in the layer itself hid what is below; a device hides it too.
+    let names = ["c", "d", "gone"].map(|name| name.as_bytes().to_vec());
+    assert_eq!(done.hides.names, names.into());
     assert!(pen.tree().join("c").is_dir());
     assert!(pen.tree().join("d").symlink_metadata().unwrap().is_dir());
     assert!(!pen.tree().join("gone").exists());

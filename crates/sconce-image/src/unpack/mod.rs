@@ -36,7 +36,7 @@ use stack::Piece;
 /// Kind of unpacked layers in the store: a folder with the tree and what it hides.
 const KIND: &str = "unpacked";
 /// Counts up whenever the same layer would give another tree.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 /// The tree, in the folder of the item.
 const TREE: &str = "tree";
 /// What the layer hides.

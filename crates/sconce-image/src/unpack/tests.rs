@@ -222,6 +222,28 @@ proptest! {
 }
 
 #[test]
+fn a_folder_that_replaces_a_file_of_its_layer_shows_nothing_of_the_layers_below() {
+    let (_folder, store) = store();
+    let below = Made::default()
+        .file("b/a", "")
+        .file("c/a", "")
+        .file("d", "");
+    let above = Made::default()
+        .file("b", "")
+        .folder("b/")
+        .link("way", "b")
+        .entry(b"c", b'3', b"", b"")
+        .file("c/own", "")
+        .file("way/x", "")
+        .folder("way/x/")
+        .entry(b"d", b'6', b"", b"")
+        .done();
+    let found = trees_of(&store, &[below.done(), above]).unwrap();
+    let shown: Vec<String> = union(&found).into_keys().collect();
+    assert_eq!(shown, ["b", "b/x", "c", "c/own", "way"]);
+}
+
+#[test]
 fn what_hides_nothing_is_shared_and_what_is_hidden_costs_nothing() {
     let (_folder, store) = store();
     let base = Made::default()
