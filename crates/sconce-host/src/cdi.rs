@@ -15,7 +15,7 @@ use std::path::{Path, PathBuf};
 use sconce_schema::request::{ContainerEdits, DeviceNode, EditMount};
 use sconce_schema::{Hint, exit};
 
-use crate::facts::HostFacts;
+use crate::machine::Machine;
 use crate::nvidia::{Card, Node};
 use crate::read;
 use crate::roots::Roots;
@@ -107,7 +107,7 @@ impl Hint for CdiError {
 /// When there is no driver, a node is missing or closed, the driver's library is not found, or
 /// the copy cannot be written.
 pub fn edits_for(
-    facts: &HostFacts,
+    facts: &Machine,
     cards: &[&Card],
     roots: &Roots,
     scratch: &Path,

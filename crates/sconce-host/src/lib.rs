@@ -1,4 +1,4 @@
-//! The machine: what it is ([`HostFacts`]), which NVIDIA cards it has and how a container gets
+//! The machine: what it is ([`Machine`]), which NVIDIA cards it has and how a container gets
 //! them ([`cdi`]), and what a run uses while it goes on ([`sampler`]).
 //!
 //! Everything is read below a [`Roots`], so that a recorded machine can stand for the real one.
@@ -10,7 +10,7 @@ pub mod cards;
 pub mod cdi;
 pub mod cgroups;
 mod cpus;
-pub mod facts;
+pub mod machine;
 mod nvidia;
 pub mod nvml;
 mod read;
@@ -23,7 +23,7 @@ pub mod userns;
 pub use cards::{CardsError, select, visible_devices};
 pub use cdi::{CdiError, cdi_json, edits_for, write_cdi};
 pub use cgroups::{CgroupMode, Cgroups, Hierarchy};
-pub use facts::{HostFacts, Overlay, boot_id};
+pub use machine::{Machine, Overlay, boot_id};
 pub use nvidia::{Card, Node, Nvidia};
 pub use nvml::{Gpus, NvmlCard, NvmlGpus};
 pub use roots::Roots;

@@ -9,7 +9,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use sconce_host::{
-    CdiError, CgroupMode, Gpus, HostFacts, NvmlCard, Roots, SampleTarget, Sampler, UsernsBarrier,
+    CdiError, CgroupMode, Gpus, Machine, NvmlCard, Roots, SampleTarget, Sampler, UsernsBarrier,
     boot_id, edits_for, select, write_cdi,
 };
 use sconce_schema::event::GpuSample;
@@ -89,7 +89,7 @@ fn ld_cache(path: &str) -> Vec<u8> {
 #[test]
 fn facts() {
     let roots = Roots::recorded(machines().join("two-cards"));
-    let facts = HostFacts::read(&roots);
+    let facts = Machine::read(&roots);
     assert_eq!(facts.hostname.as_deref(), Some("gpu-server"));
     assert_eq!(facts.cpus, Some(64));
     assert_eq!(facts.cpu_quota, Some(Millicores(8000)));
@@ -120,7 +120,7 @@ fn facts() {
 #[test]
 fn an_empty_machine_has_no_facts() {
     let folder = tempfile::tempdir().unwrap();
-    let facts = HostFacts::read(&Roots::recorded(folder.path()));
+    let facts = Machine::read(&Roots::recorded(folder.path()));
     assert_eq!(facts.hostname, None);
     assert_eq!(facts.cpus, None);
     assert_eq!(facts.usable_cpus(), None);
@@ -135,7 +135,7 @@ fn cards_without_the_drivers_folder_are_found_by_their_nodes() {
     fs::remove_dir_all(roots.proc.join("driver")).unwrap();
     fs::create_dir_all(roots.sys.join("module/nvidia")).unwrap();
     fs::write(roots.sys.join("module/nvidia/version"), "580.65.06\n").unwrap();
-    let mut facts = HostFacts::read(&roots);
+    let mut facts = Machine::read(&roots);
     let nvidia = facts.nvidia.as_mut().unwrap();
     assert_eq!(nvidia.driver.as_deref(), Some(DRIVER));
     let minors: Vec<_> = nvidia.cards.iter().map(|card| card.minor).collect();
@@ -154,7 +154,7 @@ fn cards_without_the_drivers_folder_are_found_by_their_nodes() {
 
 /// The edits for `wanted`, with the machine's own folder as the scratch folder.
 fn edits(roots: &Roots, wanted: &WantedGpus) -> Result<Vec<ContainerEdits>, CdiError> {
-    let facts = HostFacts::read(roots);
+    let facts = Machine::read(roots);
     let cards = &facts.nvidia.as_ref().unwrap().cards;
     edits_for(&facts, &select(cards, wanted).unwrap(), roots, &roots.root)
 }
@@ -278,7 +278,7 @@ fn what_is_missing_is_named() {
 #[test]
 fn the_cdi_file() {
     let (folder, roots) = two_cards();
-    let facts = HostFacts::read(&roots);
+    let facts = Machine::read(&roots);
     let cards = &facts.nvidia.as_ref().unwrap().cards;
     let cards = select(cards, &WantedGpus::All).unwrap();
     let edits = edits_for(&facts, &cards, &roots, folder.path()).unwrap();
@@ -365,7 +365,7 @@ impl Gpus for Recording {
 #[test]
 fn nvml_tells_the_memory_of_a_card() {
     let roots = Roots::recorded(machines().join("two-cards"));
-    let mut nvidia = HostFacts::read(&roots).nvidia.unwrap();
+    let mut nvidia = Machine::read(&roots).nvidia.unwrap();
     nvidia.complete(&Recording::read());
     let summary = nvidia.cards[1].summary();
     assert_eq!(summary.memory, Some(Bytes(85_520_809_984)));

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use sconce_host::{
-    Cgroups, HostFacts, NvmlGpus, Roots, RunCgroups, SampleTarget, Sampler, V1Folders, boot_id,
+    Cgroups, Machine, NvmlGpus, Roots, RunCgroups, SampleTarget, Sampler, V1Folders, boot_id,
 };
 use sconce_schema::Bytes;
 use sconce_schema::event::Sample;
@@ -58,7 +58,7 @@ fn after_the_end(sampler: &mut Sampler) -> Sample {
 #[test]
 fn facts_of_this_machine() {
     let roots = Roots::default();
-    let facts = HostFacts::read(&roots);
+    let facts = Machine::read(&roots);
     assert_eq!(
         facts.cpus.map(|cpus| cpus as usize >= 1),
         Some(true),
@@ -76,7 +76,7 @@ fn facts_of_this_machine() {
 
 #[test]
 fn absent_nvml_is_fine() {
-    let driver = HostFacts::read(&Roots::default()).nvidia;
+    let driver = Machine::read(&Roots::default()).nvidia;
     let library = NvmlGpus::load();
     assert!(driver.is_some() || library.is_none());
 }
@@ -128,7 +128,7 @@ struct Made {
 impl Made {
     /// `None` where the caller may make none: then the recorded texts are all that is tested.
     fn new(name: &str) -> Option<Self> {
-        let all = HostFacts::read(&Roots::default()).cgroups?;
+        let all = Machine::read(&Roots::default()).cgroups?;
         let name = format!("sconce-test-{name}-{}", std::process::id());
         match all.controller("memory")?.v2 {
             true => Self::v2(&all, &name),

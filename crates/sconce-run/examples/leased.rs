@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use sconce_host::{HostFacts, NvmlGpus, Roots, SampleTarget, Sampler, edits_for, select};
+use sconce_host::{Machine, NvmlGpus, Roots, SampleTarget, Sampler, edits_for, select};
 use sconce_run::{RunOptions, Watcher, init_main, is_init, run};
 use sconce_schema::Hint;
 use sconce_schema::event::{Exit, OutOfMemory, Unenforced};
@@ -117,7 +117,7 @@ fn asked(mut words: impl Iterator<Item = String>) -> Result<Asked, Box<dyn Error
 }
 
 fn leased(asked: Asked) -> Result<u8, Box<dyn Error>> {
-    let host = HostFacts::read(&Roots::default());
+    let host = Machine::read(&Roots::default());
     let cards = host.nvidia.as_ref().map_or(&[][..], |nvidia| &nvidia.cards);
     let chosen = select(cards, &asked.gpus)?;
     let id = format!("leased-{}", std::process::id());

@@ -33,7 +33,7 @@ use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use sconce_host::{HostFacts, SampleTarget};
+use sconce_host::{Machine, SampleTarget};
 use sconce_schema::RunRequest;
 use sconce_schema::event::{Exit, OutOfMemory, Unenforced};
 use sconce_schema::units::Bytes;
@@ -67,7 +67,7 @@ pub struct RunOptions<'a> {
     /// Make a limit that cannot be enforced an error.
     pub strict: bool,
     /// The machine.
-    pub host: &'a HostFacts,
+    pub host: &'a Machine,
     /// The caller's environment, for a run without a container.
     pub environment: &'a [(OsString, OsString)],
 }

@@ -7,6 +7,8 @@
 
 pub mod event;
 pub mod exit;
+pub mod facts;
+pub mod finding;
 pub mod hint;
 pub mod lock;
 pub mod manifest;
@@ -16,6 +18,8 @@ pub mod spec;
 pub mod tag;
 pub mod units;
 
+pub use facts::HostFacts;
+pub use finding::Finding;
 pub use hint::Hint;
 pub use lock::Lock;
 pub use manifest::ImageManifest;

@@ -146,7 +146,7 @@ pub(crate) fn compile(
         command.iter().map(ToString::to_string).collect(),
         mounts,
     );
-    let host = sconce_host::HostFacts::read(&sconce_host::Roots::default());
+    let host = sconce_host::Machine::read(&sconce_host::Roots::default());
     let options = RunOptions {
         program: super::commands::run::program()?,
         state_dir: places.scratch.clone(),

@@ -10,7 +10,7 @@ pub(crate) mod target;
 
 use std::path::Path;
 
-use sconce_host::{Card, HostFacts, Roots};
+use sconce_host::{Card, Machine, Roots};
 use sconce_image::bytecode;
 use sconce_image::system::PLAIN_HOME;
 use sconce_schema::event::{Mode, Started};
@@ -74,7 +74,7 @@ pub(crate) fn contained(
     let project = Project::open(spec)?;
     let here = current_folder()?;
     let wish = Wish::merge(&project.spec.run, &project.folder, flags, &here, command)?;
-    let host = HostFacts::read(&Roots::default());
+    let host = Machine::read(&Roots::default());
     cards::check(&host, &wish.gpus)?;
     let nvml = Loading::begin(&host, &wish.gpus);
     let opened = Opened::with(project, global)?;
@@ -131,7 +131,7 @@ fn on_host(
         source,
     })?;
     let places = Places::find(global)?;
-    let mut host = HostFacts::read(&Roots::default());
+    let mut host = Machine::read(&Roots::default());
     // Every card is there to be used; the record watches all of them.
     let gpus = Loading::begin(&host, &Gpus::All).complete(&mut host);
     let name = wish

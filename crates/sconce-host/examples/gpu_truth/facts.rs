@@ -5,7 +5,7 @@ use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
 use sconce_host::{
-    Card, Gpus, HostFacts, NvmlGpus, Roots, cdi_json, edits_for, select, visible_devices,
+    Card, Gpus, Machine, NvmlGpus, Roots, cdi_json, edits_for, select, visible_devices,
 };
 use sconce_schema::request::{ContainerEdits, DeviceNode};
 use sconce_schema::spec;
@@ -14,11 +14,11 @@ use serde_json::{Value, json};
 use crate::{leave_out, tell};
 
 /// This machine, as far as the kernel module's files tell.
-fn host() -> HostFacts {
-    HostFacts::read(&Roots::default())
+fn host() -> Machine {
+    Machine::read(&Roots::default())
 }
 
-fn cards(host: &HostFacts) -> Vec<&Card> {
+fn cards(host: &Machine) -> Vec<&Card> {
     host.nvidia
         .iter()
         .flat_map(|nvidia| &nvidia.cards)
@@ -44,7 +44,7 @@ pub(crate) fn as_json() -> Value {
             "node": card.node.as_ref().map(|node| node.path.clone()),
         })
     };
-    let each = |host: &HostFacts| cards(host).iter().map(describe).collect::<Vec<_>>();
+    let each = |host: &Machine| cards(host).iter().map(describe).collect::<Vec<_>>();
     let edits = edits_for(
         &plain,
         &cards(&plain),

@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use sconce_host::{HostFacts, Roots, SampleTarget, Sampler};
+use sconce_host::{Machine, Roots, SampleTarget, Sampler};
 use sconce_run::{RunOptions, Watcher, init_main, is_init, run};
 use sconce_schema::event::{Exit, OutOfMemory, Unenforced};
 use sconce_schema::{Hint, RunRequest};
@@ -74,7 +74,7 @@ fn main() -> ExitCode {
         edits.links = Vec::deserialize(&written["links"]).unwrap_or_default();
     }
     let environment: Vec<_> = std::env::vars_os().collect();
-    let host = HostFacts::read(&Roots::default());
+    let host = Machine::read(&Roots::default());
     let options = RunOptions {
         program: std::env::current_exe().expect("this program has a name"),
         state_dir: PathBuf::from(state),

@@ -276,7 +276,7 @@ impl<'a> Stack<'a> {
 
     /// Runs a request, and leaves what it changed in the empty folder `upper`.
     fn contained(&self, request: &RunRequest, upper: &Path) -> Result<Exit> {
-        let host = sconce_host::HostFacts::read(&sconce_host::Roots::default());
+        let host = sconce_host::Machine::read(&sconce_host::Roots::default());
         let options = RunOptions {
             program: program()?,
             state_dir: self.opened.places.scratch.clone(),

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use sconce_host::{Card, HostFacts, Roots};
+use sconce_host::{Card, Machine, Roots};
 use sconce_schema::event::GpuSummary;
 use sconce_schema::request::ContainerEdits;
 use sconce_schema::spec::Gpus;
@@ -30,19 +30,19 @@ impl Drop for Scratch {
 }
 
 /// Whether `host` has the cards that `wanted` names, before anything is fetched for them.
-pub(super) fn check(host: &HostFacts, wanted: &Gpus) -> Result<()> {
+pub(super) fn check(host: &Machine, wanted: &Gpus) -> Result<()> {
     sconce_host::select(cards_of(host), wanted)?;
     Ok(())
 }
 
-fn cards_of(host: &HostFacts) -> &[Card] {
+fn cards_of(host: &Machine) -> &[Card] {
     host.nvidia.as_ref().map_or(&[][..], |nvidia| &nvidia.cards)
 }
 
 impl Cards {
     /// Those of `host` that `wanted` names. Files that their edits need are made below `scratch`.
     pub(super) fn choose(
-        host: &HostFacts,
+        host: &Machine,
         wanted: &Gpus,
         scratch: &Path,
         global: &Global,

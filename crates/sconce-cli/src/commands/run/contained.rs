@@ -3,7 +3,7 @@
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 
-use sconce_host::HostFacts;
+use sconce_host::Machine;
 use sconce_schema::ImageManifest;
 use sconce_schema::event::{Mode, Started};
 use sconce_schema::lock::Versions;
@@ -30,7 +30,7 @@ pub(super) struct Contained {
     pub(super) home: String,
     pub(super) wish: Wish,
     pub(super) versions: Option<Versions>,
-    pub(super) host: HostFacts,
+    pub(super) host: Machine,
     pub(super) nvml: Loading,
 }
 

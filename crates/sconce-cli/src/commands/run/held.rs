@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
-use sconce_host::{Gpus, HostFacts};
+use sconce_host::{Gpus, Machine};
 use sconce_report::{Report, json, terminal};
 use sconce_run::{Outcome, RunOptions};
 use sconce_schema::event::Started;
@@ -26,7 +26,7 @@ const GRACE: Duration = Duration::from_secs(10);
 /// What holding a run needs beside the run itself.
 pub(super) struct Held<'a> {
     pub(super) places: &'a Places,
-    pub(super) host: &'a HostFacts,
+    pub(super) host: &'a Machine,
     pub(super) strict: bool,
     pub(super) json: Option<&'a Path>,
     pub(super) global: &'a Global,

@@ -4,7 +4,7 @@
 use std::io;
 use std::path::Path;
 
-use sconce_host::{HostFacts, Roots};
+use sconce_host::{Machine, Roots};
 use sconce_image::execution::{self, Accounts, Execution};
 use sconce_image::local::{Image, LocalError};
 use sconce_image::oci::Platform;
@@ -51,7 +51,7 @@ pub(crate) fn run(
     refuse_sources(flags)?;
     let here = current_folder()?;
     let mut wish = Wish::of_flags(flags, &here)?;
-    let host = HostFacts::read(&Roots::default());
+    let host = Machine::read(&Roots::default());
     cards::check(&host, &wish.gpus)?;
     let nvml = Loading::begin(&host, &wish.gpus);
     let places = Places::find(global)?;

@@ -6,21 +6,21 @@
 
 use std::thread::JoinHandle;
 
-use sconce_host::{Gpus, HostFacts, NvmlGpus};
+use sconce_host::{Gpus, Machine, NvmlGpus};
 use sconce_schema::spec;
 
 /// NVML on its way; nothing where no card is wanted or there is none.
 pub(super) struct Loading(Option<JoinHandle<Option<NvmlGpus>>>);
 
 impl Loading {
-    pub(super) fn begin(host: &HostFacts, wanted: &spec::Gpus) -> Self {
+    pub(super) fn begin(host: &Machine, wanted: &spec::Gpus) -> Self {
         let cards = host.nvidia.as_ref().is_some_and(|n| !n.cards.is_empty());
         let load = cards && *wanted != spec::Gpus::Count(0);
         Self(load.then(|| std::thread::spawn(NvmlGpus::load)))
     }
 
     /// Waits for it, fills the facts with what it tells, and hands it over for the readings.
-    pub(super) fn complete(self, host: &mut HostFacts) -> Option<Box<dyn Gpus>> {
+    pub(super) fn complete(self, host: &mut Machine) -> Option<Box<dyn Gpus>> {
         let gpus = self.0?.join().ok()??;
         if let Some(nvidia) = &mut host.nvidia {
             nvidia.complete(&gpus);

@@ -5,14 +5,14 @@ use std::io::Read;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use sconce_host::HostFacts;
+use sconce_host::Machine;
 use sconce_schema::event::{FORMAT, Mode, Started};
 use sconce_schema::request::{Limits, Mount, Network, Root, RunRequest, User};
 
 use crate::failure::{CliError, Result};
 
 /// The parts of a run's beginning that every kind of run has.
-pub(super) fn started(request: &RunRequest, host: &HostFacts) -> Started {
+pub(super) fn started(request: &RunRequest, host: &Machine) -> Started {
     Started {
         format: FORMAT,
         id: request.id.clone(),

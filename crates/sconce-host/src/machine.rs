@@ -13,7 +13,7 @@ use crate::{cpus, read, userns};
 
 /// Facts of a machine as the caller sees it. What could not be read is absent.
 #[derive(Debug, Clone, PartialEq)]
-pub struct HostFacts {
+pub struct Machine {
     /// `/proc/sys/kernel/hostname`.
     pub hostname: Option<String>,
     /// Release, `/proc/sys/kernel/osrelease`.
@@ -50,7 +50,7 @@ pub struct Overlay {
     pub in_user_namespaces: bool,
 }
 
-impl HostFacts {
+impl Machine {
     /// Reads the machine below `roots`. Nothing fails: what cannot be read is absent. A few dozen
     /// small reads, and no NVML, which would be slow to start.
     #[must_use]
