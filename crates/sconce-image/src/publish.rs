@@ -8,8 +8,9 @@ use std::path::Path;
 use sconce_schema::{Hint, Lock, Progress, Sha256, exit};
 use sconce_store::{Store, StoreError};
 
-use crate::local::{Contents, Image, LocalError};
+use crate::local::{Image, LocalError};
 use crate::oci::{self, Descriptor, Digest, Manifest, Platform, media};
+use crate::open::{self, OpenError};
 use crate::provenance::{self, Build, LOCAL_BUILDER};
 use crate::registry::{
     self, Blob, Content, Document, Pushed, Reference, ReferenceError, Registry, RegistryError,
@@ -53,6 +54,9 @@ pub enum PublishError {
     /// No signature is good.
     #[error(transparent)]
     Unverified(#[from] Unverified),
+    /// It cannot be kept as an image of this machine.
+    #[error(transparent)]
+    Open(#[from] OpenError),
     /// The image is not in the registry.
     #[error("there is no image {reference}")]
     Absent {
@@ -80,6 +84,7 @@ impl Hint for PublishError {
             Self::Claim(_) => Some("a signature names HOST/PATH:TAG".to_owned()),
             Self::Attachment(error) => error.hint(),
             Self::Unverified(error) => error.hint(),
+            Self::Open(error) => error.hint(),
             Self::Absent { .. } | Self::File { .. } => None,
         }
     }
@@ -94,6 +99,7 @@ impl Hint for PublishError {
             Self::Claim(_) => exit::USAGE,
             Self::Attachment(error) => error.exit_code(),
             Self::Unverified(error) => error.exit_code(),
+            Self::Open(error) => error.exit_code(),
             Self::Absent { .. } => exit::FETCH,
             Self::File { .. } => exit::STORE,
         }
@@ -216,38 +222,27 @@ pub fn pull(
     progress: &dyn Progress,
 ) -> Result<Image, PublishError> {
     let resolved = registry.resolve(from, platform, progress)?;
-    let layers = &resolved.manifest.layers;
-    let missing: Vec<&Descriptor> = layers
-        .iter()
-        .filter(|layer| store.blob(&layer.digest.0).is_none())
-        .collect();
-    progress.stage("pull", Some(missing.iter().map(|layer| layer.size).sum()));
-    let bytes = |path: &Path| {
-        fs::read(path).map_err(|source| PublishError::File {
-            path: path.to_owned(),
-            source,
-        })
-    };
     // On the store's file system, so that complete files are moved into it.
     let folder = store
         .root()
         .join("partial")
         .join(format!("pull-{}", resolved.digest.hex()));
-    fs::create_dir_all(&folder).map_err(|source| PublishError::File {
-        path: folder.clone(),
-        source,
-    })?;
+    let file = |path: &Path| {
+        let path = path.to_owned();
+        move |source| PublishError::File { path, source }
+    };
+    fs::create_dir_all(&folder).map_err(file(&folder))?;
     let at = from.at(resolved.document.digest());
-    let pulled = registry.pull(&at, platform, &folder, progress)?;
-    for (layer, path) in layers.iter().zip(&pulled.layers) {
-        // The same layer may be there twice.
+    let has = |digest: &Digest| store.blob(&digest.0).is_some();
+    let pulled = registry.pull(&at, platform, &folder, &has, progress)?;
+    for (layer, path) in resolved.manifest.layers.iter().zip(&pulled.layers) {
+        // Not there if the store has it, or after the same layer came before.
         if path.exists() {
             store.adopt_blob(path, &layer.digest.0)?;
         }
     }
-    let config = bytes(&pulled.config)?;
-    let contents = Vec::<Contents>::new();
-    let image = Image::keep(store, resolved.document.bytes.clone(), config, contents)?;
+    let config = fs::read(&pulled.config).map_err(file(&pulled.config))?;
+    let image = open::admit(resolved.document.bytes, config, platform, store)?;
     let _ = fs::remove_dir_all(&folder);
     Ok(image)
 }

@@ -179,7 +179,8 @@ impl Registry {
 
     /// Brings an image for a platform: configuration and layers become files in `folder`, called by
     /// the 64 digits of their digest, as in an image layout's `blobs/sha256`. What lies there
-    /// already is checked and kept. A file is there whole and right, or not at all.
+    /// already is checked and kept. A file is there whole and right, or not at all. A layer that the
+    /// caller `has` is not fetched and gets no file.
     ///
     /// # Errors
     /// [`RegistryError`]. The files that were complete stay.
@@ -188,9 +189,10 @@ impl Registry {
         from: &Reference,
         platform: &Platform,
         folder: &Path,
+        has: &dyn Fn(&Digest) -> bool,
         progress: &dyn Progress,
     ) -> Result<Pulled, RegistryError> {
-        pull::pull(&self.client, from, platform, folder, progress)
+        pull::pull(&self.client, from, platform, folder, has, progress)
     }
 
     /// Brings one blob of a repository into `sink`, in order, without gaps. Only when this returns

@@ -41,11 +41,12 @@ pub struct Pulled {
     pub image: oci::Image,
     /// The file of its configuration.
     pub config: PathBuf,
-    /// The files of its layers, lowest first; one can be there twice.
+    /// The files of its layers, lowest first; one can be there twice. Those that the caller has are
+    /// not there.
     pub layers: Vec<PathBuf>,
     /// Blobs that were fetched.
     pub fetched: Tally,
-    /// Blobs that were here and right.
+    /// Blobs that were here and right, the caller's own among them.
     pub kept: Tally,
 }
 
@@ -135,6 +136,7 @@ pub(super) fn pull(
     from: &Reference,
     platform: &Platform,
     folder: &Path,
+    has: &dyn Fn(&Digest) -> bool,
     progress: &dyn Progress,
 ) -> Result<Pulled, RegistryError> {
     let sources = client.sources(from, progress)?;
@@ -163,7 +165,9 @@ pub(super) fn pull(
             return Err(incomplete("one of its layers has two sizes"));
         }
     }
-    let sizes = wanted.values().map(|layer| layer.size);
+    let (own, blobs): (Vec<&Descriptor>, Vec<&Descriptor>) =
+        wanted.into_values().partition(|layer| has(&layer.digest));
+    let sizes = blobs.iter().map(|layer| layer.size);
     let total = sizes.chain([config.size]).reduce(u64::saturating_add);
     progress.stage("pull", total);
 
@@ -183,16 +187,16 @@ pub(super) fn pull(
         url: from.at(config.digest).to_string(),
         source,
     })?;
-    let own = Platform {
+    let there = Platform {
         architecture: image.architecture.clone(),
         os: image.os.clone(),
         variant: None,
     };
-    if !fits(&own, platform) {
+    if !fits(&there, platform) {
         return Err(RegistryError::Platform {
             reference: from.to_string(),
             wanted: named(platform),
-            offered: named(&own),
+            offered: named(&there),
         });
     }
     if image.rootfs.diff_ids.len() != layers.len() {
@@ -201,7 +205,6 @@ pub(super) fn pull(
         ));
     }
 
-    let blobs: Vec<&Descriptor> = wanted.into_values().collect();
     let went = each(&blobs, client.settings.parallel, &stop, |what| bring(what))?;
     let (mut fetched, mut kept) = (Tally::default(), Tally::default());
     let all = blobs
@@ -211,6 +214,9 @@ pub(super) fn pull(
     for (what, was_fetched) in all {
         let tally = if was_fetched { &mut fetched } else { &mut kept };
         tally.add(what.size);
+    }
+    for what in &own {
+        kept.add(what.size);
     }
     Ok(Pulled {
         config: file(config),

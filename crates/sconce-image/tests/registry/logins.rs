@@ -32,7 +32,7 @@ fn registry_with(host: &str, login: Login) -> Registry {
 fn pull(registry: &Registry, model: &Model) -> Result<Pulled, RegistryError> {
     let folder = tempfile::tempdir().unwrap();
     let from = reference(&model.host(), "team/image:t");
-    registry.pull(&from, &amd64(), folder.path(), &NoProgress)
+    registry.pull(&from, &amd64(), folder.path(), &|_| false, &NoProgress)
 }
 
 /// A registry that wants `Bearer good` or what `takes` says, and sends to a token server.

@@ -4,8 +4,10 @@ use std::fs;
 use std::path::Path;
 
 use sconce_image::oci::{Digest, media};
+use sconce_image::publish;
 use sconce_image::registry::{Image, Mirror, Pulled, Registry, RegistryError, Settings, Tally};
 use sconce_schema::{Hint as _, NoProgress, exit};
+use sconce_store::Store;
 
 use crate::made::{
     amd64, bytes, hex, image, image_for, index, noise, reference, registry, settings, stock,
@@ -15,7 +17,7 @@ use crate::server::{Request, Server};
 
 fn pull(model: &Model, folder: &Path) -> Result<Pulled, RegistryError> {
     let from = reference(&model.host(), "a:t");
-    registry().pull(&from, &amd64(), folder, &NoProgress)
+    registry().pull(&from, &amd64(), folder, &|_| false, &NoProgress)
 }
 
 fn is_layer(request: &Request, image: &Image) -> bool {
@@ -63,6 +65,37 @@ fn an_image_arrives_whole_and_is_kept() {
 }
 
 #[test]
+fn a_layer_of_the_store_is_not_fetched() {
+    let (first, second) = (image(&[50_000, 7]), image(&[50_000, 7, 900]));
+    let model = Model::good();
+    stock(&model, "a", "t", &first);
+    stock(&model, "a", "u", &second);
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path()).unwrap();
+    let pull = |tag: &str| {
+        let from = reference(&model.host(), &format!("a:{tag}"));
+        publish::pull(&registry(), &from, &amd64(), &store, &NoProgress).unwrap()
+    };
+    assert_eq!(pull("t").digest, first.manifest.digest());
+    let before = model.server.requests().len();
+    assert_eq!(pull("u").digest, second.manifest.digest());
+    let requests = model.server.requests();
+    let blobs = requests[before..]
+        .iter()
+        .filter(|r| r.path().contains("/blobs/"));
+    let fetched: Vec<_> = blobs.map(|r| r.path().to_owned()).collect();
+    let wanted = [&second.config, &second.layers[2]].map(|blob| blob.descriptor.digest);
+    assert_eq!(fetched.len(), 2, "{fetched:?}");
+    for (path, digest) in fetched.iter().zip(wanted) {
+        assert!(path.ends_with(&digest.to_string()), "{path}");
+    }
+    assert_eq!(
+        fs::read_dir(store.root().join("partial")).unwrap().count(),
+        0
+    );
+}
+
+#[test]
 fn an_index_leads_to_the_platform() {
     let model = Model::good();
     let (one, other) = (image(&[10]), image_for("arm64", &[20]));
@@ -83,7 +116,7 @@ fn an_index_leads_to_the_platform() {
     for tag in ["t", "one"] {
         let from = reference(&model.host(), &format!("a:{tag}"));
         let error = registry()
-            .pull(&from, &riscv, folder.path(), &NoProgress)
+            .pull(&from, &riscv, folder.path(), &|_| false, &NoProgress)
             .unwrap_err();
         assert!(
             matches!(&error, RegistryError::Platform { offered, .. } if offered.contains("linux/amd64")),
@@ -250,7 +283,7 @@ fn a_manifest_without_end_is_not_read() {
         let from = reference(&server.host(), "a:t");
         let folder = tempfile::tempdir().unwrap();
         let error = registry()
-            .pull(&from, &amd64(), folder.path(), &NoProgress)
+            .pull(&from, &amd64(), folder.path(), &|_| false, &NoProgress)
             .unwrap_err();
         assert!(matches!(error, RegistryError::TooLarge { .. }), "{error}");
     }
@@ -297,7 +330,7 @@ fn manifests_are_what_they_are_called() {
         );
         let from = reference(&model.host(), &wanted);
         let error = registry()
-            .pull(&from, &amd64(), folder.path(), &NoProgress)
+            .pull(&from, &amd64(), folder.path(), &|_| false, &NoProgress)
             .unwrap_err();
         assert!(
             matches!(
@@ -413,7 +446,7 @@ fn mirrors_are_asked_first_and_not_believed() {
     let from = reference(&model.host(), "a:t");
     let registry = with_mirrors(&model, &[&dead, &wrong_bytes, &broken]);
     let pulled = registry
-        .pull(&from, &amd64(), folder.path(), &NoProgress)
+        .pull(&from, &amd64(), folder.path(), &|_| false, &NoProgress)
         .unwrap();
     assert_eq!(
         fs::read(&pulled.layers[0]).unwrap(),
@@ -445,7 +478,7 @@ fn mirrors_serve_when_the_registry_is_gone() {
     drop(model);
     let folder = tempfile::tempdir().unwrap();
     registry
-        .pull(&from, &amd64(), folder.path(), &NoProgress)
+        .pull(&from, &amd64(), folder.path(), &|_| false, &NoProgress)
         .unwrap();
 }
 

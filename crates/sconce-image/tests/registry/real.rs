@@ -195,7 +195,7 @@ fn skopeo_gets_what_was_pushed() {
     assert_eq!(mounted.mounted, pushed.uploaded);
     let folder = tempfile::tempdir().unwrap();
     let pulled = registry
-        .pull(&to, &amd64(), folder.path(), &NoProgress)
+        .pull(&to, &amd64(), folder.path(), &|_| false, &NoProgress)
         .unwrap();
     assert_eq!(fs::read(&pulled.layers[0]).unwrap(), first);
     assert_eq!(pulled.fetched.blobs, 4);
@@ -220,7 +220,7 @@ fn an_index_and_what_skopeo_pushed_are_pulled() {
     assert_eq!(raw.as_bytes(), list.bytes);
     let folder = tempfile::tempdir().unwrap();
     let pulled = registry
-        .pull(&to, &amd64(), folder.path(), &NoProgress)
+        .pull(&to, &amd64(), folder.path(), &|_| false, &NoProgress)
         .unwrap();
     assert_eq!(pulled.resolved.digest, list.digest());
     assert_eq!(fs::read(&pulled.layers[0]).unwrap(), bytes(&one.layers[0]));
@@ -238,7 +238,7 @@ fn an_index_and_what_skopeo_pushed_are_pulled() {
     ]);
     let from = reference(&real.host(), "team/docker:v1");
     let pulled = registry
-        .pull(&from, &amd64(), folder.path(), &NoProgress)
+        .pull(&from, &amd64(), folder.path(), &|_| false, &NoProgress)
         .unwrap();
     assert_eq!(pulled.resolved.document.media_type, media::DOCKER_MANIFEST);
 }
@@ -453,7 +453,7 @@ fn an_authority_of_ones_own_is_trusted_where_it_is_named() {
     assert_eq!(said.trim(), pushed.digest.to_string());
     let folder = tempfile::tempdir().unwrap();
     registry
-        .pull(&to, &amd64(), folder.path(), &NoProgress)
+        .pull(&to, &amd64(), folder.path(), &|_| false, &NoProgress)
         .unwrap();
 }
 
@@ -521,7 +521,7 @@ fn a_way_that_breaks_is_got_over() {
     let there = reference(&format!("127.0.0.1:{port}"), "team/image:v1");
     let folder = tempfile::tempdir().unwrap();
     let pulled = registry
-        .pull(&there, &amd64(), folder.path(), &NoProgress)
+        .pull(&there, &amd64(), folder.path(), &|_| false, &NoProgress)
         .unwrap();
     assert!(left.load(Ordering::Relaxed) < 3, "nothing broke");
     assert_eq!(
