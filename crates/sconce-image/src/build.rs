@@ -171,7 +171,7 @@ fn tree<'a>(
         has: Box::new(move |path, is_folder| {
             has(path, is_folder) && filter.removal(path, is_folder).is_none()
         }),
-        strips: rules.strips(),
+        shrinks: Some(rules),
     };
     tree
 }

@@ -102,7 +102,7 @@ pub(crate) fn build(args: &BuildArgs, global: &Global) -> Result<u8> {
     };
     let mut plan = Plan::of(&lock, options);
     if spec.build.variant == Some(Variant::Slim) {
-        plan.slim = Some(Rules::new(&spec.build.keep, &lock));
+        plan.slim = Some(Rules::new(&spec.build.keep, &lock, None));
     }
     if args.squashfs.is_some() && (!spec.build.run.is_empty() || plan.slim.is_some()) {
         return Err(CliError::SquashfsOf.into());

@@ -20,7 +20,7 @@ use sconce_store::wheel::MTIME;
 use tar::{EntryType, Header};
 
 use super::Tree;
-use crate::slim::{self, Stripped};
+use crate::slim::Stripped;
 use crate::system::{PLAIN_HOME, PLAIN_ID};
 
 /// What the name of a file that is taken away begins with.
@@ -72,7 +72,7 @@ pub(crate) struct Entry {
     pub(crate) meta: Metadata,
     /// Which of the trees it is from, as they were given.
     pub(crate) tree: usize,
-    /// What is taken of a file that goes without its symbols.
+    /// What is taken of a file that goes without a part of it.
     pub(crate) stripped: Option<Stripped>,
 }
 
@@ -158,8 +158,8 @@ fn collect(
         let inside = meta.is_dir() && collect((number, tree), &path, entries)?;
         if inside || (tree.part.has)(&path, meta.is_dir()) {
             any = true;
-            let strips = tree.part.strips;
-            let stripped = strips.then(|| slim::look(&source, &meta)).flatten();
+            let rules = tree.part.shrinks;
+            let stripped = rules.and_then(|rules| rules.look(&source, &meta));
             let entry = Entry {
                 source,
                 meta,
@@ -518,7 +518,7 @@ mod tests {
             part: Part {
                 name: "python".to_owned(),
                 has: Box::new(|path, _| is_below(path, "usr/lib/python")),
-                strips: false,
+                shrinks: None,
             },
         };
         let out = packed(&[tree]).unwrap();

@@ -25,6 +25,7 @@ pub(crate) use archive::{Entries, end, fill, is_below, is_whiteout, put_file};
 pub use packed::Compression;
 
 use crate::oci::{Descriptor, Digest};
+use crate::slim::Rules;
 pub(crate) use unpacked::open as unpacked;
 
 use packed::Packer;
@@ -121,8 +122,8 @@ pub(crate) struct Part<'a> {
     pub(crate) name: String,
     /// What is in it.
     pub(crate) has: Box<Has<'a>>,
-    /// Whether files are taken without their symbols.
-    pub(crate) strips: bool,
+    /// What is taken out of files that stay.
+    pub(crate) shrinks: Option<&'a Rules>,
 }
 
 impl<'a> Tree<'a> {
@@ -133,7 +134,7 @@ impl<'a> Tree<'a> {
             part: Part {
                 name: "all".to_owned(),
                 has: Box::new(|_, _| true),
-                strips: false,
+                shrinks: None,
             },
         }
     }

@@ -7,21 +7,22 @@ mod strip;
 
 use std::collections::BTreeSet;
 use std::ffi::OsStr;
-use std::fs::{self, Metadata};
+use std::fs::{self, File, Metadata};
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
-use sconce_schema::Lock;
 use sconce_schema::spec::Removal;
+use sconce_schema::{ComputeCapability, Lock};
 
 use self::sources::Sources;
 pub(crate) use self::strip::{Stripped, stripped};
 
 /// Counts up whenever the same removals would leave other files.
 const FORMAT: u32 = 1;
-/// Smaller files are not looked at for symbols: there are many, and they hold little.
-const LEAST_STRIPPED: u64 = 64 << 10;
+/// Smaller files are not looked into: there are many, and they hold little.
+const LEAST_LOOKED_AT: u64 = 64 << 10;
 
 /// What files of C, C++ and CUDA end with that only a compiler reads.
 const HEADERS: [&str; 8] = ["h", "hh", "hpp", "hxx", "cuh", "inl", "inc", "ipp"];
@@ -30,32 +31,87 @@ const DOCS: [&str; 7] = [
     "doc", "doc-base", "gtk-doc", "help", "info", "locale", "man",
 ];
 
+/// Which device code in a library the cards of an image never run, told by whoever can read it.
+#[derive(Debug, Clone)]
+pub struct DeviceCode {
+    /// The cards' compute capabilities, in order and each once.
+    pub cards: Vec<ComputeCapability>,
+    /// Parts of a file that none of the cards runs: they become zeros. A file that is no library,
+    /// or that cannot be read, has none.
+    pub unneeded: fn(&File, &[ComputeCapability]) -> Vec<Range<u64>>,
+}
+
+impl PartialEq for DeviceCode {
+    fn eq(&self, other: &Self) -> bool {
+        self.cards == other.cards
+    }
+}
+
+impl Eq for DeviceCode {}
+
 /// The removals that an image is made with.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rules(BTreeSet<Removal>);
+pub struct Rules {
+    removals: BTreeSet<Removal>,
+    device_code: Option<DeviceCode>,
+}
 
 impl Rules {
-    /// Every removal but those of `keep`, and those that what `lock` holds needs.
+    /// Every removal but those of `keep`, and those that what `lock` holds needs. Without
+    /// `device_code` an image is for every card.
     #[must_use]
-    pub fn new(keep: &[Removal], lock: &Lock) -> Self {
+    pub fn new(keep: &[Removal], lock: &Lock, device_code: Option<DeviceCode>) -> Self {
         let needed = |removal: &Removal| match removal {
             Removal::Headers | Removal::Static => compiles(lock),
             Removal::Amd => lock.versions.cuda.is_none(),
+            Removal::DeviceCode => device_code.is_none(),
             _ => false,
         };
         let wanted = |removal: &Removal| !keep.contains(removal) && !needed(removal);
-        Self(Removal::ALL.into_iter().filter(wanted).collect())
+        Self {
+            removals: Removal::ALL.into_iter().filter(wanted).collect(),
+            device_code,
+        }
     }
 
     /// The name of the choice, for a layer's key.
     pub(crate) fn name(&self) -> String {
-        let names: Vec<&str> = self.0.iter().map(|removal| removal.name()).collect();
-        format!("slim {FORMAT} {}", names.join(" "))
+        let names = self
+            .removals
+            .iter()
+            .map(|removal| removal.name().to_owned());
+        let cards = self.device_code().map(|code| &code.cards);
+        let cards = cards.into_iter().flatten().map(ToString::to_string);
+        let words: Vec<String> = names.chain(cards).collect();
+        format!("slim {FORMAT} {}", words.join(" "))
     }
 
-    /// Whether symbols go.
-    pub(crate) fn strips(&self) -> bool {
-        self.0.contains(&Removal::Symbols)
+    fn device_code(&self) -> Option<&DeviceCode> {
+        let code = self.device_code.as_ref();
+        code.filter(|_| self.removals.contains(&Removal::DeviceCode))
+    }
+
+    /// What a file that stays becomes, if anything is taken out of it.
+    pub(crate) fn look(&self, path: &Path, meta: &Metadata) -> Option<Stripped> {
+        if !meta.is_file() || meta.len() < LEAST_LOOKED_AT {
+            return None;
+        }
+        let symbols = self.removals.contains(&Removal::Symbols);
+        let stripped = symbols.then(|| stripped(path)).flatten();
+        let unneeded = self.unneeded(path);
+        if unneeded.is_empty() {
+            return stripped;
+        }
+        let mut without = stripped.unwrap_or_else(|| Stripped::whole(meta.len()));
+        without.clear(unneeded);
+        Some(without)
+    }
+
+    fn unneeded(&self, path: &Path) -> Vec<Range<u64>> {
+        let Some((code, file)) = self.device_code().zip(File::open(path).ok()) else {
+            return Vec::new();
+        };
+        (code.unneeded)(&file, &code.cards)
     }
 }
 
@@ -157,7 +213,8 @@ impl<'a> Filter<'a> {
 
     /// The removal that takes a path of the tree away.
     pub(crate) fn removal(&self, path: &Path, is_folder: bool) -> Option<Removal> {
-        let removal = removal(path, is_folder).filter(|removal| self.rules.0.contains(removal))?;
+        let removal =
+            removal(path, is_folder).filter(|removal| self.rules.removals.contains(removal))?;
         let seen = || self.seen.get_or_init(|| Sources::read(self.sources));
         let stays = match removal {
             Removal::Bytecode => self.is_bytecode,
@@ -169,7 +226,7 @@ impl<'a> Filter<'a> {
     }
 }
 
-/// A file that is left out, or made smaller.
+/// A file that is left out, or of which a part is.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Taken {
     /// By which removal.
@@ -178,6 +235,8 @@ pub struct Taken {
     pub path: PathBuf,
     /// By how many bytes the unpacked image is smaller; 0 where a file only compresses better.
     pub bytes: u64,
+    /// Bytes that become zeros, which take no room in a layer.
+    pub zeros: u64,
 }
 
 /// Adds what the filter takes from the tree `root`.
@@ -198,26 +257,36 @@ fn list_folder(
             list_folder(root, &path, filter, taken)?;
             continue;
         }
-        let found = match filter.removal(&path, false) {
-            Some(removal) => Some((removal, if meta.is_file() { meta.len() } else { 0 })),
-            None if filter.rules.strips() => look(&entry.path(), &meta)
-                .map(|stripped| (Removal::Symbols, meta.len().saturating_sub(stripped.size()))),
-            None => None,
+        let mut take = |removal, bytes, zeros| {
+            let path = path.clone();
+            taken.push(Taken {
+                removal,
+                path,
+                bytes,
+                zeros,
+            });
         };
-        taken.extend(found.map(|(removal, bytes)| Taken {
-            removal,
-            path,
-            bytes,
-        }));
+        if let Some(removal) = filter.removal(&path, false) {
+            take(removal, if meta.is_file() { meta.len() } else { 0 }, 0);
+            continue;
+        }
+        if !meta.is_file() || meta.len() < LEAST_LOOKED_AT {
+            continue;
+        }
+        let rules = filter.rules;
+        if rules.removals.contains(&Removal::Symbols)
+            && let Some(stripped) = stripped(&entry.path())
+        {
+            let smaller = meta.len().saturating_sub(stripped.size());
+            take(Removal::Symbols, smaller, stripped.cleared());
+        }
+        let unneeded = rules.unneeded(&entry.path());
+        if !unneeded.is_empty() {
+            let zeros = unneeded.iter().map(|part| part.end - part.start).sum();
+            take(Removal::DeviceCode, 0, zeros);
+        }
     }
     Ok(())
-}
-
-/// The file without its symbols, where it has any and is large enough to matter.
-pub(crate) fn look(path: &Path, meta: &Metadata) -> Option<Stripped> {
-    (meta.is_file() && meta.len() >= LEAST_STRIPPED)
-        .then(|| stripped(path))
-        .flatten()
 }
 
 #[cfg(test)]
@@ -298,29 +367,32 @@ mod tests {
         lock.wheels.clear();
         lock.debs.truncate(1);
         lock.debs[0].name = "gcc-14-base".to_owned();
-        let has = |rules: &Rules, removal| rules.0.contains(&removal);
-        let rules = Rules::new(&[], &lock);
+        let has = |rules: &Rules, removal| rules.removals.contains(&removal);
+        let rules = Rules::new(&[], &lock, None);
         assert!(has(&rules, Removal::Headers) && has(&rules, Removal::Static));
         for name in ["gcc", "g++-14", "clang", "tcc"] {
             lock.debs[0].name = name.to_owned();
-            let rules = Rules::new(&[], &lock);
+            let rules = Rules::new(&[], &lock, None);
             assert!(
                 !has(&rules, Removal::Headers) && !has(&rules, Removal::Static),
                 "{name}"
             );
         }
         for kept in Removal::ALL {
-            let rules = Rules::new(&[kept], &lock);
+            let rules = Rules::new(&[kept], &lock, None);
             assert!(!has(&rules, kept));
             assert!(!rules.name().contains(kept.name()));
         }
         lock.versions.cuda = None;
-        assert!(!has(&Rules::new(&[], &lock), Removal::Amd));
+        assert!(!has(&Rules::new(&[], &lock, None), Removal::Amd));
     }
 
     #[test]
     fn a_package_that_needs_its_tests_or_stubs_keeps_them() {
-        let rules = Rules(Removal::ALL.into());
+        let rules = Rules {
+            removals: Removal::ALL.into(),
+            device_code: None,
+        };
         let goes = |source: &str| {
             let dir = tempfile::tempdir().unwrap();
             let package = dir.path().join(SITE).join("p");
@@ -344,6 +416,53 @@ mod tests {
         assert_eq!(
             goes("lazy.attach_stub(__name__, __file__)"),
             [Removal::Tests]
+        );
+    }
+
+    #[test]
+    fn device_code_of_other_cards_becomes_zeros() {
+        fn second_half(file: &File, cards: &[ComputeCapability]) -> Vec<Range<u64>> {
+            assert_eq!(cards, [ComputeCapability::new(9, 0)]);
+            let size = file.metadata().unwrap().len();
+            [size / 2..size, 0..0].to_vec()
+        }
+        let lock = Lock::parse(include_str!("../sbom/testdata/lock.toml")).unwrap();
+        let code = DeviceCode {
+            cards: vec![ComputeCapability::new(9, 0)],
+            unneeded: second_half,
+        };
+        let rules = Rules::new(&[], &lock, Some(code.clone()));
+        assert!(rules.name().ends_with("tests 9.0"), "{}", rules.name());
+        let kept = Rules::new(&[Removal::DeviceCode], &lock, Some(code));
+        assert_ne!(rules.name(), kept.name());
+        assert_eq!(kept.name(), Rules::new(&[], &lock, None).name());
+
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("lib.so");
+        let bytes = vec![7; LEAST_LOOKED_AT as usize];
+        fs::write(&path, &bytes).unwrap();
+        let meta = path.metadata().unwrap();
+        assert_eq!(kept.look(&path, &meta), None);
+        let without = rules.look(&path, &meta).unwrap();
+        let half = bytes.len() / 2;
+        assert_eq!(without.size(), meta.len());
+        assert_eq!(
+            without.head(0, &bytes),
+            [vec![7; half], vec![0; half]].concat()
+        );
+        let mut taken = Vec::new();
+        list(
+            dir.path(),
+            &Filter::new(&rules, dir.path(), false),
+            &mut taken,
+        )
+        .unwrap();
+        let [one] = &taken[..] else {
+            panic!("{taken:?}")
+        };
+        assert_eq!(
+            (one.removal, one.bytes, one.zeros),
+            (Removal::DeviceCode, 0, half as u64)
         );
     }
 }

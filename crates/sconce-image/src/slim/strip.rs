@@ -27,7 +27,7 @@ const SECTION: u64 = size_of::<Section>() as u64;
 /// Where the file's header says where the section headers are.
 const SHOFF: Range<usize> = 40..48;
 
-/// A file as it is without them: its first `head` bytes, in which 8 bytes are others, and `tail`.
+/// A file as it is without them: its first `head` bytes, in which 8 bytes may be others, and `tail`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Stripped {
     /// Bytes of the file that stay.
@@ -36,14 +36,34 @@ pub(crate) struct Stripped {
     zeros: Vec<Range<u64>>,
     /// What follows them: the sections that moved, and the section headers.
     tail: Vec<u8>,
-    /// Where in the new file the section headers are.
-    headers: u64,
+    /// Where in the new file the section headers are, if they moved.
+    headers: Option<u64>,
 }
 
 impl Stripped {
+    /// A file of `size` bytes that is whole but for what becomes zeros.
+    pub(crate) fn whole(size: u64) -> Self {
+        Self {
+            head: size,
+            zeros: Vec::new(),
+            tail: Vec::new(),
+            headers: None,
+        }
+    }
+
+    /// Makes these parts of the old file zeros too. What lies behind the head is not touched.
+    pub(crate) fn clear(&mut self, parts: Vec<Range<u64>>) {
+        self.zeros.extend(parts);
+    }
+
     /// Size of the new file in bytes.
     pub(crate) fn size(&self) -> u64 {
         self.head + self.tail.len() as u64
+    }
+
+    /// Bytes that become zeros.
+    pub(crate) fn cleared(&self) -> u64 {
+        self.zeros.iter().map(|part| part.end - part.start).sum()
     }
 
     /// What follows the head.
@@ -59,7 +79,8 @@ impl Stripped {
             let within = |at: u64| at.clamp(offset, offset + left) - offset;
             kept[within(zeros.start) as usize..within(zeros.end) as usize].fill(0);
         }
-        for (at, byte) in SHOFF.zip(self.headers.to_le_bytes()) {
+        let moved = self.headers.iter().flat_map(|at| at.to_le_bytes());
+        for (at, byte) in SHOFF.zip(moved) {
             if let Some(place) = (at as u64)
                 .checked_sub(offset)
                 .and_then(|at| kept.get_mut(at as usize))
@@ -191,7 +212,7 @@ fn plan<'a>(data: impl ReadRef<'a>, size: u64) -> Option<Stripped> {
         head,
         zeros,
         tail,
-        headers: at,
+        headers: Some(at),
     };
     (stripped.size() < size || !stripped.zeros.is_empty()).then_some(stripped)
 }

@@ -30,6 +30,10 @@ pub struct Build {
     /// What size it is made in; [`Variant::Runtime`] where it is absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub variant: Option<Variant>,
+    /// Cards that a slim image is made for, by name (`RTX 4090`) or compute capability (`8.9`):
+    /// device code that none of them runs is left out. Every card where it is empty.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub cards: Vec<String>,
     /// Removals of [`Variant::Slim`] that are not wanted.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub keep: Vec<Removal>,
@@ -135,6 +139,17 @@ impl Spec {
                 .find(|name| !is_stage(name)),
             is_stage,
             "letters, digits, `.`, `_` and `-`, 63 at most, and not `image`",
+        )?;
+        let not_slim = self.build.variant != Some(Variant::Slim);
+        fits(
+            "build.cards",
+            self.build
+                .cards
+                .first()
+                .map(String::as_str)
+                .filter(|_| not_slim),
+            |_| false,
+            "only `variant = \"slim\"` is made for some cards; every other is for all",
         )?;
         let slim = |(_, stage): &(&String, &Stage)| stage.variant() == Variant::Slim;
         fits(
@@ -255,6 +270,8 @@ pub enum Removal {
     Amd,
     /// Bytecode that wheels bring, which the image's own repeats.
     Bytecode,
+    /// Machine code and PTX that no card of `[build] cards` runs.
+    DeviceCode,
     /// Manuals, translations and the like.
     Docs,
     /// Headers of C, C++ and CUDA.
@@ -271,9 +288,10 @@ pub enum Removal {
 
 impl Removal {
     /// All, in the order of their names.
-    pub const ALL: [Self; 8] = [
+    pub const ALL: [Self; 9] = [
         Self::Amd,
         Self::Bytecode,
+        Self::DeviceCode,
         Self::Docs,
         Self::Headers,
         Self::Static,
@@ -288,6 +306,7 @@ impl Removal {
         match self {
             Self::Amd => "amd",
             Self::Bytecode => "bytecode",
+            Self::DeviceCode => "device-code",
             Self::Docs => "docs",
             Self::Headers => "headers",
             Self::Static => "static",
@@ -360,6 +379,10 @@ run = ["true"]
             (copy("c:/x:/y"), "`copy` cannot be `c`"),
             ("[stage.image]".to_owned(), "`stage` cannot be `image`"),
             ("[stage.\"a/b\"]".to_owned(), "`stage` cannot be `a/b`"),
+            (
+                "[build]\ncards = [\"h100\"]".to_owned(),
+                "`build.cards` cannot be `h100`",
+            ),
             (
                 "[stage.a]\nvariant = \"slim\"".to_owned(),
                 "`stage.variant` cannot be `slim`",

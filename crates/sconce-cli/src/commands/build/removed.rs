@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use sconce_image::plan::Plan;
 use sconce_image::slim::{Rules, Taken};
-use sconce_schema::spec::Removal;
 use sconce_schema::{Bytes, ImageManifest, Lock, exit};
 use sconce_store::Store;
 
@@ -29,6 +28,7 @@ pub(super) fn print(
                 "removal": taken.removal.name(),
                 "path": taken.path,
                 "bytes": taken.bytes,
+                "zeros": taken.zeros,
             })
         };
         output::data(&serde_json::Value::from_iter(taken.iter().map(row)).to_string())?;
@@ -36,35 +36,42 @@ pub(super) fn print(
     }
     let mut text = String::new();
     for one in &taken {
-        let (name, size) = (one.removal.name(), Bytes(one.bytes).to_string());
-        text += &format!("{name:8}  {size:>9}  /{}\n", one.path.display());
+        text += &format!(
+            "{:11}  {:>9}  {:>9}  /{}\n",
+            one.removal.name(),
+            Bytes(one.bytes).to_string(),
+            Bytes(one.zeros).to_string(),
+            one.path.display()
+        );
     }
     text += &sums(&taken, plan.slim.as_ref());
     output::data(&text)?;
     Ok(exit::OK)
 }
 
+/// What stands for all removals.
+const ALL: &str = "all";
+
 /// A line for each removal.
 fn sums(taken: &[Taken], rules: Option<&Rules>) -> String {
     if rules.is_none() {
         return "nothing: the variant is not slim\n".to_owned();
     }
-    let mut sums: BTreeMap<Removal, (usize, u64)> = BTreeMap::new();
+    let mut sums: BTreeMap<&str, (usize, u64, u64)> = BTreeMap::new();
     for one in taken {
-        let (files, bytes) = sums.entry(one.removal).or_default();
-        *files += 1;
-        *bytes += one.bytes;
+        for name in [one.removal.name(), ALL] {
+            let (files, bytes, zeros) = sums.entry(name).or_default();
+            *files += 1;
+            *bytes += one.bytes;
+            *zeros += one.zeros;
+        }
     }
-    let line = |(removal, (files, bytes)): (&Removal, &(usize, u64))| {
-        let (name, size) = (removal.name(), Bytes(*bytes).to_string());
-        format!("{name:8}  {size:>9}  {files} files\n")
+    let all = sums.remove(ALL).unwrap_or_default();
+    let line = |(name, (files, bytes, zeros)): (&str, (usize, u64, u64))| {
+        let [bytes, zeros] = [bytes, zeros].map(|size| Bytes(size).to_string());
+        format!("{name:11}  {bytes:>9}  {zeros:>9}  {files} files\n")
     };
-    let all: u64 = taken.iter().map(|one| one.bytes).sum();
-    let all = format!(
-        "{:8}  {:>9}  {} files\n",
-        "all",
-        Bytes(all).to_string(),
-        taken.len()
-    );
-    sums.iter().map(line).chain([all]).collect()
+    let head = format!("{:11}  {:>9}  {:>9}\n", "removal", "smaller", "zeroed");
+    let rows = sums.into_iter().chain([(ALL, all)]).map(line);
+    [head].into_iter().chain(rows).collect()
 }
