@@ -111,7 +111,7 @@ pub(crate) fn build(args: &BuildArgs, global: &Global) -> Result<u8> {
     if args.plan && !sconce_image::needs(&lock, &opened.store).is_empty() {
         opened.progress.finish();
         let none = vec![None; plan.layers.len()];
-        return print_plan(&plan, &none, &Shared::read(&opened)?, args.json);
+        return print_plan(&plan, (&none, false), &Shared::read(&opened)?, args.json);
     }
     let only_look = args.plan || args.removed;
     let stages = Stages {
@@ -148,7 +148,7 @@ pub(crate) fn build(args: &BuildArgs, global: &Global) -> Result<u8> {
     let shared = Shared::read(&opened)?;
     if args.plan {
         opened.progress.finish();
-        return print_plan(&plan, &before, &shared, args.json);
+        return print_plan(&plan, (&before, true), &shared, args.json);
     }
     let options = ImageOptions {
         name: opened.project.name.clone(),
@@ -320,7 +320,13 @@ fn compile(opened: &Opened, lock: &Lock, environment: &ImageManifest) -> Result<
     }
 }
 
-fn print_plan(plan: &Plan, layers: &[Option<Layer>], shared: &Shared, json: bool) -> Result<u8> {
+/// Prints the plan. Whether layers are there is `known` where their packages are.
+fn print_plan(
+    plan: &Plan,
+    (layers, known): (&[Option<Layer>], bool),
+    shared: &Shared,
+    json: bool,
+) -> Result<u8> {
     let rows = plan.layers.iter().zip(layers);
     if json {
         let row = |(planned, layer): (&Planned, &Option<Layer>)| {
@@ -364,11 +370,16 @@ fn print_plan(plan: &Plan, layers: &[Option<Layer>], shared: &Shared, json: bool
     }
     let there: Vec<&Layer> = layers.iter().flatten().collect();
     let bytes = Bytes(there.iter().map(|layer| layer.size_bytes).sum());
-    text += &format!(
-        "{} layers, {} of them in the store ({bytes})\n",
-        plan.layers.len(),
-        there.len()
-    );
+    let count = plan.layers.len();
+    text += &match known {
+        true => format!(
+            "{count} layers, {} of them in the store ({bytes})\n",
+            there.len()
+        ),
+        false => format!(
+            "{count} layers; which of them are in the store is known once the packages are\n"
+        ),
+    };
     output::data(&text)?;
     Ok(exit::OK)
 }
