@@ -182,11 +182,11 @@ fn entry() -> impl Strategy<Value = String> {
 fn library() -> impl Strategy<Value = Library> {
     let entries = || prop::collection::vec(entry(), 1..3);
     (
-        prop_oneof![12 => Just(X86_64), 1 => Just(AARCH64)],
-        prop::option::weighted(0.5, name()),
-        prop::collection::vec(needed(), 0..4),
-        prop::option::weighted(0.4, entries()),
-        prop::option::weighted(0.3, entries()),
+        prop_oneof![24 => Just(X86_64), 1 => Just(AARCH64)],
+        prop::option::weighted(0.25, name()),
+        prop::collection::vec(needed(), 0..3),
+        prop::option::weighted(0.5, entries()),
+        prop::option::weighted(0.15, entries()),
     )
         .prop_map(|(machine, soname, needed, rpath, runpath)| Library {
             machine,
@@ -208,9 +208,9 @@ fn kind() -> impl Strategy<Value = Kind> {
 
 fn scene() -> impl Strategy<Value = Scene> {
     let library_path = prop::collection::vec(entry(), 0..3);
-    let open = prop_oneof![name(), file().prop_map(|file| format!("@/{file}"))];
+    let open = prop_oneof![1 => name(), 3 => file().prop_map(|file| format!("@/{file}"))];
     (
-        prop::collection::vec((file(), kind()), 4..16),
+        prop::collection::vec((file(), kind()), 8..22),
         0..4_usize,
         library_path,
         prop::collection::vec(name(), 0..2),
@@ -233,7 +233,13 @@ fn scene() -> impl Strategy<Value = Scene> {
 fn placed(scene: &Scene, root: &str) -> Scene {
     let put = |text: &String| text.replace('@', root);
     let mut scene = scene.clone();
-    for (_, kind) in &mut scene.files {
+    for (path, kind) in &mut scene.files {
+        // A loop of links ends the real search with an error of its own; not so a link to nothing.
+        if let Kind::Link(target) = kind
+            && target[3..5] <= path[..2]
+        {
+            target.insert_str(3, "none/");
+        }
         if let Kind::Library(library) = kind {
             for text in library.needed.iter_mut().chain(&mut library.rpath) {
                 *text = put(text);
@@ -327,7 +333,11 @@ fn simulated(scene: &Scene, root: &str) -> Vec<Shown> {
     }
     let (mut process, started) = Process::start(&tree);
     // What is preloaded may be absent, what that needs may not.
-    if started.missing.iter().any(|missing| missing.needed_by.is_some()) {
+    if started
+        .missing
+        .iter()
+        .any(|missing| missing.needed_by.is_some())
+    {
         return Vec::new();
     }
     let opens = scene.opens.iter();
@@ -347,7 +357,7 @@ fn simulated(scene: &Scene, root: &str) -> Vec<Shown> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig { cases: 160, failure_persistence: None, ..ProptestConfig::default() })]
+    #![proptest_config(ProptestConfig { cases: 200, failure_persistence: None, ..ProptestConfig::default() })]
 
     #[test]
     fn random_trees_load_as_ld_so_loads_them(scene in scene()) {

@@ -17,6 +17,8 @@ pub struct Process<'t, 'a> {
     followed: HashMap<String, Option<String>>,
     /// Search entries that mean the working directory, with where they stand.
     relative: Vec<(String, String)>,
+    /// Names that were given after something was missing, where the loader would have stopped.
+    late: Option<Vec<String>>,
 }
 
 /// A loaded library or program.
@@ -141,6 +143,7 @@ impl<'t, 'a> Process<'t, 'a> {
             library_path: Vec::new(),
             followed: HashMap::new(),
             relative: Vec::new(),
+            late: None,
         };
         let mut opened = Opened::default();
         let program = tree.program.as_ref();
@@ -199,6 +202,7 @@ impl<'t, 'a> Process<'t, 'a> {
             first_new: self.objects.len(),
             ..Opened::default()
         };
+        self.late = None;
         match self.map(name, caller, None) {
             Ok(Some(root)) => {
                 opened.root = Some(root);
@@ -224,6 +228,9 @@ impl<'t, 'a> Process<'t, 'a> {
     pub fn forget(&mut self, from: usize) {
         self.objects.truncate(from);
         self.names.retain(|_, object| *object < from);
+        for name in self.late.take().into_iter().flatten() {
+            self.names.remove(&name);
+        }
     }
 
     /// What is loaded, in order.
@@ -271,6 +278,7 @@ impl<'t, 'a> Process<'t, 'a> {
                             absent: absent.clone(),
                         });
                         self.objects[object].incomplete = true;
+                        self.late.get_or_insert_default();
                     }
                     self.objects[object].needed.push(came.ok().flatten());
                 }
@@ -315,6 +323,9 @@ impl<'t, 'a> Process<'t, 'a> {
                     None => self.add(hit, loader, asked.unwrap_or(found)),
                 };
                 self.names.entry(name.to_owned()).or_insert(object);
+                if let Some(late) = &mut self.late {
+                    late.push(name.to_owned());
+                }
                 Ok(Some(object))
             }
             Search::Refused { path, text } => Err(Absent::Refused { path, text }),
