@@ -6,3 +6,4 @@
 
 pub mod binary;
 pub mod library;
+pub mod loader;

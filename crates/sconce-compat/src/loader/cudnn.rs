@@ -1,0 +1,129 @@
+//! cuDNN opens its parts by name when they are first used.
+
+use sconce_schema::finding::{Certainty, Finding, Weight};
+
+use super::gather::{Gathered, Opening, Stage, how, package};
+use super::mismatch::unsteer;
+use super::missing::{Known, reinstall};
+use super::names;
+use super::process::Process;
+use super::tree::{directory, file_name};
+
+/// The parts of a major version: who opens it (empty: `libcudnn` itself) and its name up to `.so`;
+/// those that are false came with a later minor version, and may be absent.
+fn parts(major: &str) -> &'static [(&'static str, &'static str, bool)] {
+    match major {
+        "8" => &[
+            ("", "libcudnn_ops_infer", true),
+            ("", "libcudnn_ops_train", true),
+            ("", "libcudnn_cnn_infer", true),
+            ("", "libcudnn_cnn_train", true),
+            ("", "libcudnn_adv_infer", true),
+            ("", "libcudnn_adv_train", true),
+        ],
+        "9" => &[
+            ("", "libcudnn_graph", true),
+            ("", "libcudnn_ops", true),
+            ("", "libcudnn_cnn", true),
+            ("", "libcudnn_adv", true),
+            ("", "libcudnn_ext", false),
+            ("libcudnn_graph", "libcudnn_heuristic", true),
+            ("libcudnn_graph", "libcudnn_engines_precompiled", true),
+            ("libcudnn_graph", "libcudnn_engines_runtime_compiled", true),
+            ("libcudnn_graph", "libcudnn_engines_tensor_ir", false),
+        ],
+        _ => &[],
+    }
+}
+
+/// Opens cuDNN's parts as it does itself, in a process that has loaded it.
+pub(super) fn judge(
+    process: &mut Process<'_, '_>,
+    gathered: &mut Gathered,
+    known: &Known<'_>,
+) -> Vec<Finding> {
+    let names = ["libcudnn.so.9", "libcudnn.so.8"];
+    let Some((name, cudnn)) = names
+        .iter()
+        .find_map(|name| Some((*name, process.named(name)?)))
+    else {
+        return Vec::new();
+    };
+    let major = name.rsplit('.').next().unwrap_or_default();
+    let home = directory(&process.objects()[cudnn].real).to_owned();
+    let mut missing: Vec<String> = Vec::new();
+    let mut astray: Vec<usize> = Vec::new();
+    for (opener, stem, always) in parts(major) {
+        let part = format!("{stem}.so.{major}");
+        if !always && known.index.paths(&part).is_empty() {
+            continue;
+        }
+        let caller = match *opener {
+            "" => cudnn,
+            opener => match process.named(&format!("{opener}.so.{major}")) {
+                Some(opener) => opener,
+                None => continue,
+            },
+        };
+        let opened = process.open(&part, Some(caller), false);
+        let Some(root) = opened.root else {
+            missing.push(part);
+            continue;
+        };
+        let path = process.objects()[root].real.clone();
+        let opening = Opening {
+            stage: Stage::Later("cuDNN"),
+            path: &path,
+            error_kind: "",
+        };
+        gathered.add(process, &opened, opening);
+        if directory(&path) != home {
+            astray.push(root);
+        }
+    }
+    let mut findings = Vec::new();
+    let wheel = known.cuda_major.and_then(|major| names::wheel(name, major));
+    let again = |finding: Finding| match &wheel {
+        Some(wheel) => finding.mend(format!("Install {wheel} again."), Some(reinstall(wheel))),
+        None => finding,
+    };
+    let cudnn = &process.objects()[cudnn];
+    if let Some(first) = missing.first() {
+        let what = format!("cuDNN in {home} lacks {}", missing.join(", "));
+        let text = format!("Unable to load any of {{{first}}}");
+        let code = "cudnn-sublibrary-missing";
+        let mut finding = Finding::new(code, Weight::Fails, Certainty::Likely, what)
+            .about(name)
+            .would_say(text);
+        for part in &missing {
+            finding = finding.seen(&cudnn.real, Some("dlopen"), part);
+        }
+        findings.push(again(finding));
+    }
+    if let Some(&first) = astray.first() {
+        let what = format!("cuDNN's parts come from several folders: {home} and others");
+        let code = "cudnn-sublibraries-mixed";
+        let mut finding = Finding::new(code, Weight::Fails, Certainty::Likely, what)
+            .about(name)
+            .would_say("CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH")
+            .seen(&cudnn.real, None, how(&cudnn.found, None));
+        for &part in &astray {
+            let part = &process.objects()[part];
+            finding = finding.seen(&part.real, None, how(&part.found, None));
+        }
+        let first = &process.objects()[first];
+        if let Some((what, action)) = unsteer(&first.found) {
+            finding = finding.mend(what, action);
+        }
+        // Not when the stray part is a package's own and only libcudnn itself comes from outside.
+        let stray = package(&first.real, known.site_packages);
+        if stray.is_some()
+            && let Some((_, action)) = unsteer(&cudnn.found)
+        {
+            let what = format!("Let {} not be found first.", file_name(&cudnn.path));
+            finding = finding.mend(what, action);
+        }
+        findings.push(again(finding));
+    }
+    findings
+}

@@ -1,0 +1,308 @@
+//! A Python process that imports torch and everything else, to findings.
+
+use std::collections::HashSet;
+
+use sconce_schema::finding::{self, Action, Certainty, Finding, Weight};
+
+use super::gather::{Gathered, Index, Opening, Stage, below, how};
+use super::missing::{Known, uses_torch};
+use super::process::{Found, Process};
+use super::torch::{self, TorchVersion};
+use super::tree::{Tree, directory, file_name};
+use super::{copies, cudnn, mismatch, missing};
+
+/// Files named in one finding.
+const MOST_NAMED: usize = 12;
+const VARIABLE: &str = "LD_LIBRARY_PATH";
+
+/// What is to be judged.
+#[derive(Debug, Clone)]
+pub struct Environment<'e, 'a> {
+    /// Its libraries.
+    pub tree: &'e Tree<'a>,
+    /// The folders of its Python packages, in the order of `sys.path`.
+    pub site_packages: Vec<String>,
+    /// The version of its torch; none: the newest that is known of.
+    pub torch: Option<TorchVersion>,
+}
+
+/// What came of it.
+#[derive(Debug, Clone, Default)]
+pub struct Judgement {
+    /// What is wrong, the heaviest first.
+    pub findings: Vec<Finding>,
+    /// What `import torch` loads, in order.
+    pub torch: Vec<Resolution>,
+    /// Extension modules that were opened.
+    pub modules: usize,
+}
+
+/// A library that was loaded.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Resolution {
+    /// The file.
+    pub path: String,
+    /// The file that it was first loaded for; none: it was opened by its path.
+    pub needed_by: Option<String>,
+    /// What led to it, for people.
+    pub how: String,
+}
+
+/// Simulates a Python process: the program, `import torch`, what torch and cuDNN open later, every
+/// other extension module on its own, and says what fails.
+#[must_use]
+pub fn judge(environment: &Environment<'_, '_>) -> Judgement {
+    let tree = environment.tree;
+    // Objects have paths without links, so folders must too.
+    let resolved = environment
+        .site_packages
+        .iter()
+        .filter_map(|site| tree.resolve(site));
+    let site_packages: Vec<String> = resolved.collect();
+    let index = Index::of(tree);
+    let mut gathered = Gathered::default();
+    let (fresh, started) = Process::start(tree);
+    let program = tree.program.as_deref().unwrap_or("the program");
+    let opening = Opening {
+        stage: Stage::Start,
+        path: program,
+        error_kind: "python: error while loading shared libraries",
+    };
+    gathered.add(&fresh, &started, opening);
+
+    let mut judgement = Judgement::default();
+    let mut process = fresh.clone();
+    let version = environment.torch.unwrap_or((u32::MAX, 0));
+    let import = torch::import(&mut process, &environment.site_packages, version);
+    let import = import.unwrap_or_default();
+    for step in &import.steps {
+        let opening = Opening {
+            stage: Stage::Torch,
+            path: &step.path,
+            error_kind: step.error_kind,
+        };
+        gathered.add(&process, &step.opened, opening);
+    }
+    judgement.torch = resolutions(&process, fresh.objects().len());
+    let known = Known {
+        tree,
+        index: &index,
+        site_packages: &site_packages,
+        cuda_major: torch::cuda_major(tree, &site_packages),
+        preload_error: import.preload_error.as_deref(),
+    };
+    let after_torch = process.clone();
+    let lazy = cudnn::judge(&mut process, &mut gathered, &known);
+    open_linalg(&mut process, &mut gathered);
+    let mut opened: HashSet<String> = gathered.loaded.iter().map(|one| one.real.clone()).collect();
+
+    let mut alone = fresh;
+    let mut with_torch = after_torch;
+    let base = (alone.objects().len(), with_torch.objects().len());
+    for (path, _) in tree
+        .libraries()
+        .filter(|(path, _)| is_module(path, &site_packages))
+    {
+        if opened.contains(path) {
+            continue;
+        }
+        judgement.modules += 1;
+        open_module(path, &mut alone, &mut with_torch, &mut gathered);
+        alone.forget(base.0);
+        with_torch.forget(base.1);
+    }
+    opened.extend(gathered.loaded.iter().map(|one| one.real.clone()));
+    open_rest(&mut process, &mut gathered, &site_packages, &opened);
+
+    let mut findings = missing::judge(&gathered.missing, &known);
+    findings.extend(preloads(&gathered));
+    findings.extend(lazy);
+    findings.extend(mismatch::versions(&gathered.versions, &known));
+    findings.extend(mismatch::symbols(
+        &gathered.symbols,
+        &gathered.loaded,
+        &known,
+    ));
+    findings.extend(copies::judge(&gathered.loaded, &known));
+    findings.extend(relative(&gathered));
+    finding::sort(&mut findings);
+    judgement.findings = findings;
+    judgement
+}
+
+/// An extension module: Python imports it, or a package opens it as one. Names in `lib` are left to
+/// those that need them: a package may ship one for every CUDA and open one of them.
+fn is_module(path: &str, site_packages: &[String]) -> bool {
+    let Some(inner) = site_packages.iter().find_map(|site| below(path, site)) else {
+        return false;
+    };
+    let name = file_name(path);
+    let tagged = name.contains(".cpython-") || name.ends_with(".abi3.so");
+    let foreign = ["torch/", "nvidia/"]
+        .iter()
+        .any(|own| inner.starts_with(own));
+    let vendored = directory(inner).ends_with(".libs");
+    name.ends_with(".so") && !foreign && !vendored && (tagged || !name.starts_with("lib"))
+}
+
+/// Opens a module after torch if it is linked to torch or CUDA, or else in a fresh process, and
+/// there only takes as missing what an import of torch before does not bring either.
+fn open_module(
+    path: &str,
+    alone: &mut Process<'_, '_>,
+    with_torch: &mut Process<'_, '_>,
+    gathered: &mut Gathered,
+) {
+    let opening = Opening {
+        stage: Stage::Module,
+        path,
+        error_kind: "ImportError",
+    };
+    if !uses_torch(path, alone.tree) {
+        let opened = alone.open(path, None, false);
+        if opened.missing.is_empty() {
+            return gathered.add(alone, &opened, opening);
+        }
+    }
+    let opened = with_torch.open(path, None, false);
+    gathered.add(with_torch, &opened, opening);
+}
+
+/// Torch opens its part for linear algebra by name, from libtorch_cuda.
+fn open_linalg(process: &mut Process<'_, '_>, gathered: &mut Gathered) {
+    let name = "libtorch_cuda_linalg.so";
+    let Some(caller) = process.named("libtorch_cuda.so") else {
+        return;
+    };
+    let from = process.objects().len();
+    let opened = process.open(name, Some(caller), false);
+    // Older builds have it within libtorch_cuda.
+    if opened.root.is_some() {
+        let opening = Opening {
+            stage: Stage::Later("torch.linalg"),
+            path: name,
+            error_kind: "RuntimeError: Error in dlopen",
+        };
+        gathered.add(process, &opened, opening);
+    }
+    if !opened.missing.is_empty() {
+        process.forget(from);
+    }
+}
+
+/// What no one has opened so far: only what is missing there is of interest.
+fn open_rest(
+    process: &mut Process<'_, '_>,
+    gathered: &mut Gathered,
+    site_packages: &[String],
+    opened: &HashSet<String>,
+) {
+    let base = process.objects().len();
+    let tree = process.tree;
+    let mine = |path: &str| site_packages.iter().any(|site| below(path, site).is_some());
+    for (path, _) in tree
+        .libraries()
+        .filter(|(path, _)| mine(path) && !opened.contains(*path))
+    {
+        let came = process.open(path, None, false);
+        let needed_here = |missing: &super::Missing| missing.needed_by == came.root;
+        for missing in came.missing.iter().filter(|missing| needed_here(missing)) {
+            let opening = Opening {
+                stage: Stage::Optional,
+                path,
+                error_kind: "OSError",
+            };
+            gathered.add_missing(missing.clone(), opening);
+        }
+        process.forget(base);
+    }
+}
+
+fn resolutions(process: &Process<'_, '_>, from: usize) -> Vec<Resolution> {
+    let objects = process.objects();
+    let loaded = objects.iter().skip(from);
+    loaded
+        .map(|object| {
+            let rpath_of = match object.found {
+                Found::Rpath { object, .. } => Some(objects[object].real.as_str()),
+                _ => None,
+            };
+            Resolution {
+                path: object.real.clone(),
+                needed_by: object.loader.map(|loader| objects[loader].real.clone()),
+                how: how(&object.found, rpath_of),
+            }
+        })
+        .collect()
+}
+
+/// `LD_PRELOAD` names what is not there: the loader says so and goes on.
+fn preloads(gathered: &Gathered) -> Vec<Finding> {
+    let preloads = gathered
+        .missing
+        .iter()
+        .filter(|missing| missing.is_preload());
+    preloads
+        .map(|missing| {
+            let name = &missing.name;
+            let what = format!("LD_PRELOAD names {name}, which the loader does not find");
+            let text = format!(
+                "ERROR: ld.so: object '{name}' from LD_PRELOAD cannot be preloaded (cannot open \
+                 shared object file): ignored."
+            );
+            Finding::new("preload-not-found", Weight::Warns, Certainty::Certain, what)
+                .about(name)
+                .would_say(text)
+                .seen("LD_PRELOAD", None, name)
+                .mend(
+                    "Take it out of LD_PRELOAD.",
+                    Some(Action::Variable {
+                        name: "LD_PRELOAD".to_owned(),
+                        value: None,
+                    }),
+                )
+        })
+        .collect()
+}
+
+/// Search paths that mean whatever folder the run starts in.
+fn relative(gathered: &Gathered) -> Vec<Finding> {
+    let code = "search-in-working-directory";
+    let mut findings = Vec::new();
+    let is_variable = |source: &str| source == VARIABLE;
+    let entries = gathered.relative.iter();
+    let (variable, libraries): (Vec<_>, Vec<_>) =
+        entries.partition(|(source, _)| is_variable(source));
+    if let Some((_, entry)) = variable.first() {
+        let what = "LD_LIBRARY_PATH has an entry that means the working directory: a library that \
+                    lies there is taken, which was not judged";
+        let finding = Finding::new(code, Weight::Warns, Certainty::Certain, what)
+            .about(VARIABLE)
+            .seen(VARIABLE, None, format!("'{entry}'"))
+            .mend(
+                "Take the empty or relative entry out of LD_LIBRARY_PATH.",
+                None,
+            );
+        findings.push(finding);
+    }
+    if !libraries.is_empty() {
+        let what = format!(
+            "{} also {} in the working directory for what they need, which was not judged",
+            match libraries.len() {
+                1 => "1 library".to_owned(),
+                several => format!("{several} libraries"),
+            },
+            if libraries.len() == 1 {
+                "looks"
+            } else {
+                "look"
+            },
+        );
+        let mut finding = Finding::new(code, Weight::Notes, Certainty::Certain, what);
+        for (source, entry) in libraries.iter().take(MOST_NAMED) {
+            finding = finding.seen(source.as_str(), None, format!("'{entry}'"));
+        }
+        findings.push(finding);
+    }
+    findings
+}

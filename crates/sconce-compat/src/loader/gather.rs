@@ -1,0 +1,255 @@
+//! What the loader came to in all that was opened, before it is judged.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::process::{Absent, Found, Missing, Opened, Process};
+use super::torch::missing_text;
+use super::tree::{Tree, file_name};
+
+/// When something is opened, the weightiest first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Stage {
+    /// The program itself.
+    Start,
+    /// `import torch`.
+    Torch,
+    /// Torch or one of its libraries, when a run comes to it.
+    Later(&'static str),
+    /// Another extension module of a package.
+    Module,
+    /// Nothing that was opened here needs it.
+    Optional,
+}
+
+/// One thing that was opened, and how it says that it failed.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Opening<'s> {
+    pub(super) stage: Stage,
+    pub(super) path: &'s str,
+    /// `ImportError`; empty for the loader's bare words.
+    pub(super) error_kind: &'s str,
+}
+
+/// A library that is missing somewhere.
+#[derive(Debug, Clone)]
+pub(super) struct MissingAt {
+    pub(super) name: String,
+    pub(super) absent: Absent,
+    /// The file that needs it; none: it was asked for itself.
+    pub(super) needer: Option<String>,
+    pub(super) stage: Stage,
+    pub(super) root: String,
+    pub(super) error_text: String,
+}
+
+impl MissingAt {
+    /// Whether it is `LD_PRELOAD` that asks for it.
+    pub(super) fn is_preload(&self) -> bool {
+        self.stage == Stage::Start && self.needer.is_none()
+    }
+}
+
+/// A version that is missing somewhere.
+#[derive(Debug, Clone)]
+pub(super) struct VersionAt {
+    pub(super) needer: String,
+    pub(super) provider: String,
+    pub(super) provider_name: String,
+    pub(super) version: String,
+    pub(super) stage: Stage,
+    pub(super) error_text: String,
+}
+
+/// Symbols that are undefined somewhere.
+#[derive(Debug, Clone)]
+pub(super) struct SymbolsAt {
+    pub(super) needer: String,
+    pub(super) symbols: Vec<String>,
+    pub(super) stage: Stage,
+    pub(super) error_kind: String,
+    /// The needer's path as the loader prints it.
+    pub(super) printed: String,
+    /// What each `DT_NEEDED` of it came to: name and file.
+    pub(super) got: Vec<(String, Option<String>)>,
+}
+
+/// A library that was loaded somewhere.
+#[derive(Debug, Clone)]
+pub(super) struct LoadedAt {
+    /// The file.
+    pub(super) real: String,
+    /// The name under which it was found.
+    pub(super) name: String,
+    /// The file that it was loaded for.
+    pub(super) loader: Option<String>,
+    pub(super) found: Found,
+    /// For [`Found::Rpath`], the file whose `DT_RPATH` it is.
+    pub(super) rpath_of: Option<String>,
+    pub(super) root: String,
+    pub(super) stage: Stage,
+}
+
+/// All that was opened came to.
+#[derive(Debug, Default)]
+pub(super) struct Gathered {
+    pub(super) missing: Vec<MissingAt>,
+    pub(super) versions: Vec<VersionAt>,
+    pub(super) symbols: Vec<SymbolsAt>,
+    pub(super) loaded: Vec<LoadedAt>,
+    pub(super) relative: BTreeMap<String, String>,
+}
+
+impl Gathered {
+    /// Adds what one opening came to.
+    pub(super) fn add(&mut self, process: &Process<'_, '_>, opened: &Opened, opening: Opening<'_>) {
+        let Opening {
+            stage,
+            path,
+            error_kind,
+        } = opening;
+        let objects = process.objects();
+        let error = |text: String| match error_kind {
+            "" => text,
+            kind => format!("{kind}: {text}"),
+        };
+        let root = path.to_owned();
+        for missing in &opened.missing {
+            self.missing.push(MissingAt {
+                name: missing.name.clone(),
+                absent: missing.absent.clone(),
+                needer: missing.needed_by.map(|needer| objects[needer].real.clone()),
+                stage,
+                root: root.clone(),
+                error_text: error(missing_text(missing)),
+            });
+        }
+        for miss in process.version_misses(opened) {
+            let (needer, provider) = (&objects[miss.needer], &objects[miss.provider]);
+            let text = format!(
+                "{}: version `{}' not found (required by {})",
+                provider.path, miss.version, needer.path
+            );
+            self.versions.push(VersionAt {
+                needer: needer.real.clone(),
+                provider: provider.real.clone(),
+                provider_name: file_name(&provider.path).to_owned(),
+                version: miss.version,
+                stage,
+                error_text: error(text),
+            });
+        }
+        for undefined in process.undefined_symbols(opened) {
+            let needer = &objects[undefined.needer];
+            let came = needer
+                .needed
+                .iter()
+                .map(|at| at.map(|at| objects[at].real.clone()));
+            self.symbols.push(SymbolsAt {
+                needer: needer.real.clone(),
+                symbols: undefined.symbols,
+                stage,
+                error_kind: error_kind.to_owned(),
+                printed: needer.path.clone(),
+                got: needer.library.needed.iter().cloned().zip(came).collect(),
+            });
+        }
+        for object in objects.iter().skip(opened.first_new) {
+            let rpath_of = match &object.found {
+                Found::Rpath { object, .. } => Some(objects[*object].real.clone()),
+                _ => None,
+            };
+            self.loaded.push(LoadedAt {
+                real: object.real.clone(),
+                name: file_name(&object.path).to_owned(),
+                loader: object.loader.map(|loader| objects[loader].real.clone()),
+                found: object.found.clone(),
+                rpath_of,
+                root: root.clone(),
+                stage,
+            });
+        }
+        for (source, entry) in process.relative() {
+            self.relative.insert(source.clone(), entry.clone());
+        }
+    }
+
+    /// Adds that something was not found though nobody opened it here.
+    pub(super) fn add_missing(&mut self, missing: Missing, opening: Opening<'_>) {
+        let error_text = format!("{}: {}", opening.error_kind, missing_text(&missing));
+        self.missing.push(MissingAt {
+            name: missing.name,
+            absent: missing.absent,
+            needer: Some(opening.path.to_owned()),
+            stage: opening.stage,
+            root: opening.path.to_owned(),
+            error_text,
+        });
+    }
+}
+
+/// How a library was found, for people.
+pub(super) fn how(found: &Found, rpath_of: Option<&str>) -> String {
+    match found {
+        Found::Program => "the program".to_owned(),
+        Found::Path => "by its path".to_owned(),
+        Found::Preload => "LD_PRELOAD".to_owned(),
+        Found::Rpath { directory, .. } => {
+            format!(
+                "DT_RPATH of {}: {directory}",
+                rpath_of.unwrap_or("a loader")
+            )
+        }
+        Found::LibraryPath { directory } => format!("LD_LIBRARY_PATH: {directory}"),
+        Found::Runpath { directory } => format!("DT_RUNPATH: {directory}"),
+        Found::Cache => "ld.so.cache".to_owned(),
+        Found::Default { directory } => format!("default directory {directory}"),
+    }
+}
+
+/// Files by their name and by the name that they say is theirs.
+pub(super) struct Index<'t> {
+    by_name: HashMap<&'t str, Vec<&'t str>>,
+}
+
+impl<'t> Index<'t> {
+    pub(super) fn of(tree: &'t Tree<'_>) -> Self {
+        let mut by_name: HashMap<&str, Vec<&str>> = HashMap::new();
+        for (path, library) in tree.libraries() {
+            let file = file_name(path);
+            by_name.entry(file).or_default().push(path);
+            if let Some(soname) = library.soname.as_deref().filter(|soname| *soname != file) {
+                by_name.entry(soname).or_default().push(path);
+            }
+        }
+        Self { by_name }
+    }
+
+    /// Paths of the files of this name.
+    pub(super) fn paths(&self, name: &str) -> &[&'t str] {
+        self.by_name.get(name).map_or(&[], Vec::as_slice)
+    }
+
+    /// Names that begin like this, up to `.so`, in order.
+    pub(super) fn with_stem(&self, stem: &str) -> Vec<&'t str> {
+        let names = self.by_name.keys().copied();
+        let mut names: Vec<_> = names
+            .filter(|name| super::names::stem(name) == stem)
+            .collect();
+        names.sort_unstable();
+        names
+    }
+}
+
+/// What a path below a site-packages folder is of: `torchvision` for `torchvision.libs/libz.so` and
+/// `torchvision/_C.so`.
+pub(super) fn package<'p>(path: &'p str, site_packages: &[String]) -> Option<&'p str> {
+    let inner = site_packages.iter().find_map(|site| below(path, site))?;
+    let first = inner.split('/').next().unwrap_or(inner);
+    let first = first.strip_suffix(".libs").unwrap_or(first);
+    Some(first.split('.').next().unwrap_or(first))
+}
+
+/// The rest of a path below a folder.
+pub(super) fn below<'p>(path: &'p str, folder: &str) -> Option<&'p str> {
+    path.strip_prefix(folder)?.strip_prefix('/')
+}

@@ -1,0 +1,293 @@
+//! Findings about versions and symbols that are not in what was loaded.
+
+use std::collections::BTreeMap;
+
+use sconce_schema::finding::{Action, Certainty, Finding, Weight};
+
+use super::gather::{LoadedAt, Stage, SymbolsAt, VersionAt, how, package};
+use super::missing::{Known, rebuild, reinstall, uses_torch};
+use super::names;
+use super::process::Found;
+use super::symbols::other_string_abi;
+use super::tree::Entry;
+use crate::library::symbol_hash;
+
+const MOST_NAMED: usize = 12;
+
+/// One finding for each library that lacks versions.
+pub(super) fn versions(misses: &[VersionAt], known: &Known<'_>) -> Vec<Finding> {
+    let mut by_provider: BTreeMap<&str, Vec<&VersionAt>> = BTreeMap::new();
+    for miss in misses {
+        by_provider.entry(&miss.provider).or_default().push(miss);
+    }
+    by_provider
+        .into_values()
+        .map(|all| lacking(all, known))
+        .collect()
+}
+
+fn lacking(mut all: Vec<&VersionAt>, known: &Known<'_>) -> Finding {
+    all.sort_by(|a, b| (a.stage, &a.needer).cmp(&(b.stage, &b.needer)));
+    let first = all[0];
+    let versions = all.iter().map(|miss| miss.version.as_str());
+    let highest = versions
+        .max_by_key(|version| numbers(version))
+        .unwrap_or_default();
+    let defined = match known.tree.at(&first.provider) {
+        Some(Entry::Library(library)) => {
+            let prefix = highest.split('_').next().unwrap_or_default();
+            let same = library.defines_versions.iter();
+            let same = same.filter(|version| version.split('_').next() == Some(prefix));
+            same.max_by_key(|version| numbers(version)).cloned()
+        }
+        _ => None,
+    };
+    let code = match first.provider_name.as_str() {
+        "libc.so.6" | "libm.so.6" | "libpthread.so.0" | "libdl.so.2" => "glibc-too-old",
+        "libstdc++.so.6" => "libstdcxx-too-old",
+        _ => "library-version-not-found",
+    };
+    let has = match &defined {
+        Some(defined) => format!(" ends at {defined}"),
+        None => " does not have it".to_owned(),
+    };
+    let what = format!(
+        "{} needs {highest}, and {}{has}",
+        first.needer, first.provider
+    );
+    let (weight, certainty) = weigh(
+        first.stage,
+        all.iter().any(|miss| uses_torch(&miss.needer, known.tree)),
+    );
+    let mut finding = Finding::new(code, weight, certainty, what)
+        .about(&first.provider_name)
+        .would_say(&first.error_text);
+    for miss in all.iter().take(MOST_NAMED) {
+        finding = finding.seen(&miss.needer, Some(".gnu.version_r"), &miss.version);
+    }
+    if let Some(defined) = defined {
+        finding = finding.seen(&first.provider, Some(".gnu.version_d"), defined);
+    }
+    let package = package(&first.needer, known.site_packages);
+    match (code, package) {
+        ("glibc-too-old", Some(package)) => finding
+            .mend("Use a newer release of the system.", newer_system(highest))
+            .mend(
+                format!("Use an older build of {package}, for an older glibc."),
+                None,
+            ),
+        ("glibc-too-old", None) => {
+            finding.mend("Use a newer release of the system.", newer_system(highest))
+        }
+        // Conda and some wheels bring their own, which is then in the system's place.
+        ("libstdcxx-too-old", _) if !first.provider.starts_with("/usr/lib/") => finding.mend(
+            "Update libstdc++ there, or let the system's be loaded.",
+            None,
+        ),
+        ("libstdcxx-too-old", _) => {
+            finding.mend("Use a newer release of the system.", newer_system(highest))
+        }
+        _ => finding.mend(
+            format!(
+                "Let {} be loaded from where its needer expects it.",
+                first.provider_name
+            ),
+            None,
+        ),
+    }
+}
+
+/// Debian 13 has glibc 2.41 and GLIBCXX_3.4.33.
+fn newer_system(version: &str) -> Option<Action> {
+    let newest: &[u32] = if version.starts_with("GLIBC_") {
+        &[2, 41]
+    } else {
+        &[3, 4, 33]
+    };
+    (numbers(version).as_slice() <= newest).then(|| Action::Spec {
+        key: "system.release".to_owned(),
+        value: "\"debian/trixie\"".to_owned(),
+    })
+}
+
+/// The numbers of a version's name, to order `GLIBC_2.9` before `GLIBC_2.38`.
+fn numbers(version: &str) -> Vec<u32> {
+    let parts = version.split(|c: char| !c.is_ascii_digit());
+    parts.filter_map(|part| part.parse().ok()).collect()
+}
+
+fn weigh(stage: Stage, with_torch: bool) -> (Weight, Certainty) {
+    match stage {
+        Stage::Start | Stage::Torch => (Weight::Fails, Certainty::Certain),
+        Stage::Module if with_torch => (Weight::Fails, Certainty::Likely),
+        Stage::Later(_) | Stage::Module => (Weight::Warns, Certainty::Likely),
+        Stage::Optional => (Weight::Notes, Certainty::Possible),
+    }
+}
+
+/// One finding for each library with undefined symbols.
+pub(super) fn symbols(all: &[SymbolsAt], loaded: &[LoadedAt], known: &Known<'_>) -> Vec<Finding> {
+    let mut by_needer: BTreeMap<&str, &SymbolsAt> = BTreeMap::new();
+    for one in all {
+        by_needer.entry(&one.needer).or_insert(one);
+    }
+    let each = by_needer.into_values();
+    each.flat_map(|one| {
+        let of_cuda = |symbol: &&String| names::library_of(symbol).is_some();
+        let (cuda, torch): (Vec<_>, Vec<_>) = one.symbols.iter().partition(of_cuda);
+        let cuda = cuda
+            .first()
+            .map(|first| cuda_symbol(first, cuda.len(), one, loaded, known));
+        let torch = torch
+            .first()
+            .map(|first| torch_symbol(first, torch.len(), one, known));
+        torch.into_iter().chain(cuda)
+    })
+    .collect()
+}
+
+fn torch_symbol(symbol: &str, count: usize, one: &SymbolsAt, known: &Known<'_>) -> Finding {
+    let package = package(&one.needer, known.site_packages);
+    let own = matches!(package, Some("torch"));
+    let what = match own {
+        true => format!(
+            "{} and torch's other libraries are of different builds: {count} of its symbols are \
+             nowhere",
+            one.needer
+        ),
+        false => format!(
+            "{} is built for another torch: {count} of the symbols that it needs are not in the \
+             torch here",
+            one.needer
+        ),
+    };
+    let (weight, certainty) = weigh(one.stage, true);
+    let mut finding = Finding::new("torch-abi-mismatch", weight, certainty, what)
+        .about(package.unwrap_or(&one.needer))
+        .would_say(undefined(symbol, one, None))
+        .seen(&one.needer, Some(".dynsym, undefined"), symbol);
+    let defines = |symbol: &str| {
+        let hash = symbol_hash(symbol.as_bytes());
+        let mut libraries = known.tree.libraries();
+        libraries.find(|(_, library)| library.defined.binary_search(&hash).is_ok())
+    };
+    if let Some((path, _)) = defines(symbol) {
+        let value = "defines it, and is not among what the library is linked to";
+        finding = finding.seen(path, Some(".dynsym"), value);
+    }
+    let other = one
+        .symbols
+        .iter()
+        .filter_map(|symbol| other_string_abi(symbol));
+    for other in other.take(MOST_NAMED) {
+        if let Some((path, _)) = defines(&other) {
+            let value = format!("defines {other}: the same with the other ABI of std::string");
+            finding = finding.seen(path, Some(".dynsym"), value);
+            break;
+        }
+    }
+    match package {
+        Some("torch") => finding.mend("Install torch again.", Some(reinstall("torch"))),
+        Some(package @ ("torchvision" | "torchaudio")) => finding.mend(
+            format!("Install the {package} that goes with this torch."),
+            Some(Action::Command {
+                line: format!("python -m pip install --force-reinstall torch {package}"),
+                root: false,
+                safe: false,
+            }),
+        ),
+        Some(package) => finding
+            .mend(
+                format!("Install a build of {package} for this torch."),
+                None,
+            )
+            .mend(format!("Build {package} here."), Some(rebuild(package))),
+        None => finding,
+    }
+}
+
+fn cuda_symbol(
+    symbol: &str,
+    count: usize,
+    one: &SymbolsAt,
+    loaded: &[LoadedAt],
+    known: &Known<'_>,
+) -> Finding {
+    let stem = names::library_of(symbol).unwrap_or_default();
+    let got = one.got.iter().find(|(name, _)| names::stem(name) == stem);
+    let name = got.map_or(stem, |(name, _)| name.as_str());
+    let file = got.and_then(|(_, file)| file.as_deref());
+    let source = file.and_then(|file| loaded.iter().find(|one| one.real == file));
+    let what = match file {
+        Some(file) => format!(
+            "{} got {file} for {name}, which lacks {symbol}{}",
+            one.needer,
+            match count {
+                1 => String::new(),
+                several => format!(" and {} more", several - 1),
+            }
+        ),
+        None => format!("{} needs {symbol}, and is not linked to {stem}", one.needer),
+    };
+    let version = match known.tree.at(&one.needer) {
+        Some(Entry::Library(library)) => {
+            let needs = library.needs_versions.iter().find(|needs| needs.of == name);
+            needs
+                .and_then(|needs| needs.versions.first())
+                .map(String::as_str)
+        }
+        _ => None,
+    };
+    let (weight, certainty) = weigh(one.stage, true);
+    let mut finding = Finding::new("cuda-symbol-undefined", weight, certainty, what)
+        .about(name)
+        .would_say(undefined(symbol, one, version))
+        .seen(&one.needer, Some(".dynsym, undefined"), symbol);
+    if let (Some(file), Some(source)) = (file, source) {
+        finding = finding.seen(file, None, how(&source.found, source.rpath_of.as_deref()));
+    }
+    if let Some(mend) = source.and_then(|source| unsteer(&source.found)) {
+        let (what, action) = mend;
+        finding = finding.mend(what, action);
+    }
+    let major = names::cuda_major(name).or(known.cuda_major);
+    match major.and_then(|major| names::wheel(name, major)) {
+        Some(wheel) => finding.mend(
+            format!("Install the version of {wheel} that torch asks for."),
+            Some(reinstall(&wheel)),
+        ),
+        None => finding,
+    }
+}
+
+/// The loader's and Python's words for an undefined symbol.
+fn undefined(symbol: &str, one: &SymbolsAt, version: Option<&str>) -> String {
+    let version = version.map_or(String::new(), |version| format!(", version {version}"));
+    let kind = match one.error_kind.as_str() {
+        "" => String::new(),
+        kind => format!("{kind}: "),
+    };
+    format!("{kind}{}: undefined symbol: {symbol}{version}", one.printed)
+}
+
+/// How to keep the loader from a library that it found like this.
+pub(super) fn unsteer(found: &Found) -> Option<(String, Option<Action>)> {
+    let unset = |name: &str| Action::Variable {
+        name: name.to_owned(),
+        value: None,
+    };
+    match found {
+        Found::LibraryPath { directory } => Some((
+            format!("Take {directory} out of LD_LIBRARY_PATH."),
+            Some(unset("LD_LIBRARY_PATH")),
+        )),
+        Found::Preload => Some((
+            "Take it out of LD_PRELOAD.".to_owned(),
+            Some(unset("LD_PRELOAD")),
+        )),
+        Found::Cache | Found::Default { .. } => {
+            Some(("Remove the system's copy.".to_owned(), None))
+        }
+        _ => None,
+    }
+}

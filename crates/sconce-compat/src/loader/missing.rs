@@ -1,0 +1,322 @@
+//! Findings about libraries that are not found.
+
+use std::collections::BTreeMap;
+
+use sconce_schema::finding::{Action, Certainty, Finding, Weight};
+
+use super::gather::{Index, MissingAt, Stage, package};
+use super::names;
+use super::process::Absent;
+use super::tree::{DRIVER_NAMES, Tree, directory, file_name};
+
+/// Files named in one finding.
+const MOST_NAMED: usize = 12;
+
+/// What is known of the environment as a whole.
+pub(super) struct Known<'k> {
+    pub(super) tree: &'k Tree<'k>,
+    pub(super) index: &'k Index<'k>,
+    pub(super) site_packages: &'k [String],
+    /// The CUDA that torch is built for.
+    pub(super) cuda_major: Option<u32>,
+    /// How torch's own search for CUDA's wheels ended the import.
+    pub(super) preload_error: Option<&'k str>,
+}
+
+/// One finding for each library that is missing; one for all that nothing here opens.
+pub(super) fn judge(missing: &[MissingAt], known: &Known<'_>) -> Vec<Finding> {
+    let mut by_name: BTreeMap<&str, Vec<&MissingAt>> = BTreeMap::new();
+    let mut optional: Vec<&MissingAt> = Vec::new();
+    for one in missing.iter().filter(|one| !one.is_preload()) {
+        match one.stage {
+            Stage::Optional => optional.push(one),
+            _ => by_name.entry(&one.name).or_default().push(one),
+        }
+    }
+    let mut findings: Vec<_> = by_name
+        .into_iter()
+        .map(|(name, needers)| missing_one(name, &needers, known))
+        .collect();
+    findings.extend(missing_optional(&optional));
+    findings
+}
+
+fn missing_one(name: &str, all: &[&MissingAt], known: &Known<'_>) -> Finding {
+    let mut all = all.to_vec();
+    all.sort_by_key(|one| one.stage);
+    let first = all[0];
+    if let Absent::Refused { path, text } = &first.absent {
+        return refused(path, text, first, known);
+    }
+    let (weight, certainty) = weigh(&all, known);
+    let mut needers: Vec<&str> = all.iter().filter_map(|one| one.needer.as_deref()).collect();
+    needers.dedup();
+    needers.sort_unstable();
+    needers.dedup();
+    let by = match needers.as_slice() {
+        [] => first.root.clone(),
+        [one] => (*one).to_owned(),
+        [one, rest @ ..] => format!("{one} and {} more", rest.len()),
+    };
+    let wrong_major = wrong_major(name, first, known);
+    let cpu_torch = names::is_torch(name) && !known.index.paths("libtorch_cpu.so").is_empty();
+    let (code, what) = if DRIVER_NAMES.contains(&name) {
+        let what = format!("{by} needs {name}, which comes with NVIDIA's driver and is not there");
+        ("driver-library-not-found", what)
+    } else if let Some((needs, has)) = wrong_major {
+        let what = format!(
+            "{by} is built for CUDA {needs}: it needs {name}, and torch here has CUDA {has}"
+        );
+        ("cuda-major-mismatch", what)
+    } else if cpu_torch && matches!(name, "libtorch_cuda.so" | "libc10_cuda.so") {
+        let what = format!("{by} needs {name}, and the torch here is built without CUDA");
+        ("torch-without-cuda", what)
+    } else {
+        (
+            "library-not-found",
+            format!("{by} needs {name}, which the loader does not find"),
+        )
+    };
+    let mut finding = Finding::new(code, weight, certainty, what).about(name);
+    for needer in needers.iter().take(MOST_NAMED) {
+        finding = finding.seen(*needer, Some("DT_NEEDED"), name);
+    }
+    for like in known.index.with_stem(names::stem(name)) {
+        for path in known.index.paths(like).iter().take(MOST_NAMED) {
+            if like == name {
+                let value = match wrong_machine(path, known.tree) {
+                    Some(machine) => {
+                        format!("lies here, for another processor (e_machine {machine})")
+                    }
+                    None => "lies here, where the loader does not look for it".to_owned(),
+                };
+                finding = finding.seen(*path, None, value);
+            } else if names::is_cuda(name) && file_name(path) == like {
+                finding = finding.seen(*path, Some("DT_SONAME"), like);
+            }
+        }
+    }
+    let text = match (first.stage, known.preload_error) {
+        (Stage::Torch, Some(error)) if error.contains(names::stem(name)) => error,
+        _ => &first.error_text,
+    };
+    mends(
+        finding.would_say(text),
+        code,
+        name,
+        first,
+        wrong_major,
+        known,
+    )
+}
+
+fn weigh(all: &[&MissingAt], known: &Known<'_>) -> (Weight, Certainty) {
+    let with_torch = |one: &&MissingAt| {
+        let needer = one.needer.as_deref().unwrap_or(&one.root);
+        uses_torch(needer, known.tree)
+    };
+    match all[0].stage {
+        Stage::Start | Stage::Torch => (Weight::Fails, Certainty::Certain),
+        Stage::Later(_) => (Weight::Warns, Certainty::Likely),
+        Stage::Module if all.iter().any(with_torch) => (Weight::Fails, Certainty::Likely),
+        Stage::Module | Stage::Optional => (Weight::Warns, Certainty::Likely),
+    }
+}
+
+/// Whether a library is linked to torch or CUDA.
+pub(super) fn uses_torch(path: &str, tree: &Tree<'_>) -> bool {
+    let Some(super::tree::Entry::Library(library)) = tree.at(path) else {
+        return false;
+    };
+    let mut needed = library.needed.iter();
+    needed.any(|name| names::is_torch(name) || names::is_cuda(name))
+}
+
+/// The CUDA that a module is built for and the one that is here, where they differ.
+fn wrong_major(name: &str, first: &MissingAt, known: &Known<'_>) -> Option<(u32, u32)> {
+    let needs = names::cuda_major(name)?;
+    let has = known.cuda_major?;
+    let needer = first.needer.as_deref()?;
+    let package = package(needer, known.site_packages);
+    (needs != has && !matches!(package, Some("torch" | "nvidia"))).then_some((needs, has))
+}
+
+fn wrong_machine(path: &str, tree: &Tree<'_>) -> Option<u16> {
+    match tree.at(path) {
+        Some(super::tree::Entry::Library(library)) if library.machine != tree.machine => {
+            Some(library.machine)
+        }
+        _ => None,
+    }
+}
+
+fn mends(
+    finding: Finding,
+    code: &str,
+    name: &str,
+    first: &MissingAt,
+    wrong_major: Option<(u32, u32)>,
+    known: &Known<'_>,
+) -> Finding {
+    let needer = first.needer.as_deref().unwrap_or(&first.root);
+    let package = package(needer, known.site_packages);
+    match code {
+        "driver-library-not-found" => {
+            return finding.mend(
+                "Run it with a card, so that the driver's libraries are there.",
+                None,
+            );
+        }
+        "torch-without-cuda" => {
+            return finding.mend(
+                "Install the build of torch with CUDA.",
+                Some(reinstall("torch")),
+            );
+        }
+        _ => {}
+    }
+    if let Some((_, has)) = wrong_major {
+        let package = package.unwrap_or("the package");
+        return finding
+            .mend(
+                format!("Install a build of {package} for CUDA {has} and this torch."),
+                None,
+            )
+            .mend(
+                format!("Build {package} here, with the compiler of CUDA {has}."),
+                Some(rebuild(package)),
+            );
+    }
+    let elsewhere = known.index.paths(name).iter();
+    let mut elsewhere = elsewhere.filter(|path| wrong_machine(path, known.tree).is_none());
+    if let Some(path) = elsewhere.next() {
+        let what = match package {
+            Some(package) => format!("Install {package} again, together with what it needs."),
+            None => format!("Install what ships {needer} again."),
+        };
+        return finding.mend(what, package.map(reinstall)).mend(
+            format!("Let the loader look in the folder of {name} too."),
+            Some(Action::Variable {
+                name: "LD_LIBRARY_PATH".to_owned(),
+                value: Some(directory(path).to_owned()),
+            }),
+        );
+    }
+    let cuda = names::cuda_major(name).or(known.cuda_major);
+    if let Some(wheel) = cuda.and_then(|major| names::wheel(name, major)) {
+        let value = format!("[\"{wheel}\"]");
+        return finding
+            .mend(
+                format!("Install {wheel} again: it ships {name}."),
+                Some(reinstall(&wheel)),
+            )
+            .mend(
+                format!("Add {wheel} to the packages, in the version that torch asks for."),
+                Some(spec("python.packages", value)),
+            );
+    }
+    if let Some(debian) = names::debian(name) {
+        return finding
+            .mend(
+                format!("Add {debian} to the system's packages: it ships {name}."),
+                Some(spec("system.packages", format!("[\"{debian}\"]"))),
+            )
+            .mend(
+                format!("Install {debian}."),
+                Some(Action::Command {
+                    line: format!("apt-get install {debian}"),
+                    root: true,
+                    safe: false,
+                }),
+            );
+    }
+    match package {
+        Some(package) => finding.mend(
+            format!("Install {package} again: a part of it is missing."),
+            Some(reinstall(package)),
+        ),
+        None => finding,
+    }
+}
+
+fn refused(path: &str, text: &str, first: &MissingAt, known: &Known<'_>) -> Finding {
+    let (weight, certainty) = weigh(&[first], known);
+    let what = format!("{path} is not a library ({text}), and the loader looks no further");
+    let mut finding = Finding::new("library-unreadable", weight, certainty, what)
+        .about(path)
+        .would_say(&first.error_text);
+    if let Some(needer) = &first.needer {
+        finding = finding.seen(needer, Some("DT_NEEDED"), &first.name);
+    }
+    let finding = finding.seen(path, Some("ELF header"), text);
+    let wheel = known
+        .cuda_major
+        .and_then(|major| names::wheel(&first.name, major));
+    let package = package(path, known.site_packages).map(str::to_owned);
+    match wheel.or(package) {
+        Some(package) => finding.mend(
+            format!("Install {package} again."),
+            Some(reinstall(&package)),
+        ),
+        None => finding,
+    }
+}
+
+fn missing_optional(optional: &[&MissingAt]) -> Option<Finding> {
+    let mut lines: Vec<(&str, &str)> = optional
+        .iter()
+        .filter(|one| !DRIVER_NAMES.contains(&one.name.as_str()))
+        .map(|one| {
+            (
+                one.needer.as_deref().unwrap_or(&one.root),
+                one.name.as_str(),
+            )
+        })
+        .collect();
+    lines.sort_unstable();
+    lines.dedup();
+    if lines.is_empty() {
+        return None;
+    }
+    let mut files: Vec<_> = lines.iter().map(|(needer, _)| needer).collect();
+    files.dedup();
+    let what = format!(
+        "{} that only some features open need libraries that are not there",
+        match files.len() {
+            1 => "1 library".to_owned(),
+            several => format!("{several} libraries"),
+        }
+    );
+    let code = "optional-library-not-found";
+    let mut finding = Finding::new(code, Weight::Notes, Certainty::Possible, what);
+    for (needer, name) in lines.iter().take(MOST_NAMED) {
+        finding = finding.seen(*needer, Some("DT_NEEDED"), *name);
+    }
+    Some(finding)
+}
+
+/// Installs a Python package again as it is.
+pub(super) fn reinstall(package: &str) -> Action {
+    Action::Command {
+        line: format!("python -m pip install --force-reinstall --no-deps {package}"),
+        root: false,
+        safe: false,
+    }
+}
+
+/// Builds a Python package against the torch that is here.
+pub(super) fn rebuild(package: &str) -> Action {
+    let flags = "--force-reinstall --no-deps --no-cache-dir --no-build-isolation";
+    Action::Command {
+        line: format!("python -m pip install {flags} --no-binary {package} {package}"),
+        root: false,
+        safe: false,
+    }
+}
+
+fn spec(key: &str, value: String) -> Action {
+    Action::Spec {
+        key: key.to_owned(),
+        value,
+    }
+}

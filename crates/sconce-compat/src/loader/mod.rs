@@ -1,0 +1,26 @@
+//! What glibc's `ld.so` would load, and what is wrong with it.
+//!
+//! - [`Tree`]: the libraries of an environment and what steers the search for them.
+//! - [`Process`]: the loader at work in one process: what is loaded, from where, and why from there.
+//! - [`judge`]: a Python process that imports torch and the other extension modules, to findings.
+//!
+//! Rules are those of ld.so(8), dlopen(3) and of glibc's `elf/dl-load.c`, `dl-deps.c` and
+//! `dl-version.c`; `tests/ld_so.rs` compares them with the real loader on random trees.
+
+mod copies;
+mod cudnn;
+mod findings;
+mod gather;
+mod mismatch;
+mod missing;
+mod names;
+mod process;
+mod symbols;
+mod torch;
+mod tree;
+
+pub use findings::{Environment, Judgement, Resolution, judge};
+pub use process::{Absent, Found, Missing, Object, Opened, Process};
+pub use symbols::{UndefinedSymbols, VersionMiss};
+pub use torch::TorchVersion;
+pub use tree::{BASE_NAMES, DRIVER_NAMES, Tree};
