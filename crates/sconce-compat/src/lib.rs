@@ -5,4 +5,6 @@
 #![forbid(unsafe_code)]
 
 pub mod library;
+pub mod matrix;
+pub mod rules;
 pub mod tables;

@@ -21,7 +21,7 @@ pub use drivers::{
     Architecture, Forward, Toolkit, architecture, driver_cuda, forward, ptx_cuda, toolkit_driver,
 };
 pub use machine::{MachineError, fleet, machine};
-pub use torch::{Build, Torch, Triton, torch, torches, triton};
+pub use torch::{Build, Gap, Torch, Triton, torch, torches, triton};
 pub use xids::{Remedy, Xid, xid};
 
 /// Where a row comes from.

@@ -51,6 +51,19 @@ pub struct Build {
     pub cudnn: Option<&'static str>,
     /// NCCL that it pins, where that is known and another than the default build's.
     pub nccl: Option<&'static str>,
+    /// What of it lacks a capability that libtorch_cuda.so has.
+    pub gaps: Vec<Gap>,
+}
+
+/// A library of a build that lacks a capability.
+#[derive(Debug, Clone, Copy)]
+pub struct Gap {
+    /// The capability.
+    pub capability: ComputeCapability,
+    /// What does not work on it, as the end of a sentence.
+    pub what: &'static str,
+    /// Where that is from.
+    pub source: Source,
 }
 
 /// A release of Triton.
@@ -147,10 +160,23 @@ fn read() -> Result<Table, TableError> {
                     source: row.source(6, &table.sources)?,
                     cudnn: Some(row.text(4)?).filter(|text| !text.is_empty()),
                     nccl: Some(row.text(5)?).filter(|text| !text.is_empty()),
+                    gaps: Vec::new(),
                 };
                 let release = release(row)?;
                 let of = torches.iter_mut().find(|torch| torch.release == release);
                 of.ok_or_else(|| row.broken())?.builds.push(build);
+            }
+            "gap" => {
+                let (release, cuda): (_, CudaVersion) = (release(row)?, row.value(1)?);
+                let of = torches.iter_mut().find(|torch| torch.release == release);
+                let builds = of.map(|torch| &mut torch.builds).into_iter().flatten();
+                let mut build = builds.filter(|build| build.cuda == cuda);
+                let build = build.next().ok_or_else(|| row.broken())?;
+                build.gaps.push(Gap {
+                    capability: row.value(2)?,
+                    what: row.text(3)?,
+                    source: row.source(4, &table.sources)?,
+                });
             }
             "triton" => tritons.push(Triton {
                 release: release(row)?,
