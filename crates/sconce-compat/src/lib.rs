@@ -7,3 +7,6 @@
 pub mod binary;
 pub mod library;
 pub mod loader;
+pub mod matrix;
+pub mod rules;
+pub mod tables;

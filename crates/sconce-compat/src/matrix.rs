@@ -1,0 +1,366 @@
+//! Which torch runs on which machine, and the newest that runs on all of them.
+
+use sconce_schema::finding::{Finding, Weight};
+use sconce_schema::{CudaVersion, HostFacts};
+use serde::Serialize;
+
+use crate::library::GpuCode;
+use crate::rules::{self, Case, Environment};
+use crate::tables::{self, Build, Sure, Torch};
+
+/// Whether something runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// It runs.
+    Runs,
+    /// It runs, and something of it fails or is slow.
+    Warns,
+    /// Nothing is known of it.
+    Unknown,
+    /// It does not run.
+    Fails,
+}
+
+/// What a verdict stands on.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Basis {
+    /// The libraries' own bytes.
+    Bytes,
+    /// The tables, as sure as this.
+    Table(Sure),
+    /// Nothing.
+    Nothing,
+}
+
+/// One torch, or one environment, on one machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Cell {
+    /// Whether it runs.
+    pub verdict: Verdict,
+    /// Why, in few words; empty where there is nothing to say.
+    pub reason: String,
+    /// What that stands on.
+    pub basis: Basis,
+    /// The same release's build with another CUDA that runs there, where this one does not.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub instead: Option<CudaVersion>,
+}
+
+/// One torch, or one environment, on all machines.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Row {
+    /// `torch 2.4.1`.
+    pub name: String,
+    /// The CUDA that it was built with.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cuda: Option<CudaVersion>,
+    /// In the order of the machines.
+    pub cells: Vec<Cell>,
+}
+
+/// All of them on all machines.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Matrix {
+    /// The machines.
+    pub machines: Vec<String>,
+    /// One a torch or an environment.
+    pub rows: Vec<Row>,
+    /// The newest torch that runs on all of the machines.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub newest: Option<Choice>,
+}
+
+/// A build of torch.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Choice {
+    /// Its version, `2.14.1`.
+    pub torch: String,
+    /// The CUDA that it was built with.
+    pub cuda: CudaVersion,
+    /// How it is asked for: `torch==2.14.1+cu126`.
+    pub requirement: String,
+    /// PyTorch's own index that has it, `cu126`; absent where the default index has it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub index: Option<String>,
+    /// How sure it is.
+    pub sure: Sure,
+}
+
+impl Choice {
+    fn of(torch: &Torch, build: &Build) -> Self {
+        let default = build.cuda == torch.cuda;
+        Self {
+            torch: torch.newest.to_owned(),
+            cuda: build.cuda,
+            requirement: torch.requirement(build.cuda),
+            index: (!default).then(|| format!("cu{}{}", build.cuda.major, build.cuda.minor)),
+            sure: build.source.sure,
+        }
+    }
+
+    /// `torch 2.14.1 built with CUDA 12.6, from PyTorch's own index cu126`.
+    #[must_use]
+    pub fn sentence(&self) -> String {
+        let from = self.index.as_ref().map_or(String::new(), |index| {
+            format!(", from PyTorch's own index {index} (python.extra-index)")
+        });
+        format!("torch {} built with CUDA {}{from}", self.torch, self.cuda)
+    }
+
+    /// What the spec's `python.packages` says for it.
+    #[must_use]
+    pub fn spec(&self) -> String {
+        format!("[\"{}\"]", self.requirement)
+    }
+}
+
+/// Releases of torch on machines, each by the wheel of the default index.
+#[must_use]
+pub fn torches(releases: &[&'static Torch], machines: &[HostFacts]) -> Matrix {
+    let row = |torch: &&'static Torch| {
+        let cells = machines.iter().map(|machine| default_cell(torch, machine));
+        Row {
+            name: format!("torch {}", torch.newest),
+            cuda: Some(torch.cuda),
+            cells: cells.collect(),
+        }
+    };
+    Matrix {
+        machines: machines.iter().map(name).collect(),
+        rows: releases.iter().map(row).collect(),
+        newest: newest(machines),
+    }
+}
+
+/// One environment on machines.
+#[must_use]
+pub fn environment(
+    name: &str,
+    environment: &Environment,
+    files: &[(&str, &GpuCode)],
+    machines: &[HostFacts],
+) -> Row {
+    let build = || environment.torch()?.build(environment.cuda()?);
+    let read = files
+        .iter()
+        .any(|(path, code)| path.ends_with("libtorch_cuda.so") && code.containers() > 0);
+    let basis = match (read, build()) {
+        (true, _) => Basis::Bytes,
+        (false, Some(build)) => Basis::Table(build.source.sure),
+        (false, None) => Basis::Nothing,
+    };
+    let cell = |machine: &HostFacts| {
+        let case = Case {
+            host: machine,
+            environment: Some(environment),
+            files,
+        };
+        // What is wrong with a machine whatever runs on it is not the environment's, but for its
+        // driver and cards.
+        let mut findings = rules::environment(&case);
+        let of_machine = rules::machine(machine);
+        let cards = ["no-driver", "card-too-new", "card-dropped"];
+        findings.extend(
+            of_machine
+                .into_iter()
+                .filter(|one| cards.contains(&one.code.as_str())),
+        );
+        sconce_schema::finding::sort(&mut findings);
+        cell_of(&findings, basis)
+    };
+    Row {
+        name: name.to_owned(),
+        cuda: environment.cuda(),
+        cells: machines.iter().map(cell).collect(),
+    }
+}
+
+fn cell_of(findings: &[Finding], basis: Basis) -> Cell {
+    let first = findings
+        .first()
+        .filter(|first| first.weight != Weight::Notes);
+    let verdict = match (first.map(|first| first.weight), basis) {
+        (Some(Weight::Fails), _) => Verdict::Fails,
+        (_, Basis::Nothing) => Verdict::Unknown,
+        (Some(Weight::Warns), _) => Verdict::Warns,
+        _ => Verdict::Runs,
+    };
+    Cell {
+        verdict,
+        reason: match (verdict, first) {
+            (Verdict::Unknown, _) => "nothing is known of this torch".to_owned(),
+            (_, Some(first)) => first.what.clone(),
+            (_, None) => String::new(),
+        },
+        basis,
+        instead: None,
+    }
+}
+
+fn name(machine: &HostFacts) -> String {
+    let first = machine.cards.first().and_then(|card| card.name.clone());
+    machine
+        .name
+        .clone()
+        .or(first)
+        .unwrap_or_else(|| "this machine".to_owned())
+}
+
+fn default_cell(torch: &'static Torch, machine: &HostFacts) -> Cell {
+    let Some(build) = torch.build(torch.cuda) else {
+        return unknown("no wheel of this release is known");
+    };
+    let mut cell = on(torch, build, machine);
+    if cell.verdict == Verdict::Fails {
+        let other = build_for(torch, std::slice::from_ref(machine));
+        cell.instead = other.map(|choice| choice.cuda);
+    }
+    cell
+}
+
+fn unknown(why: &str) -> Cell {
+    Cell {
+        verdict: Verdict::Unknown,
+        reason: why.to_owned(),
+        basis: Basis::Nothing,
+        instead: None,
+    }
+}
+
+/// One build on one machine: the worst of its cards.
+fn on(torch: &Torch, build: &Build, machine: &HostFacts) -> Cell {
+    if machine
+        .architecture
+        .as_deref()
+        .is_some_and(|machine| machine != "x86_64")
+    {
+        return unknown("only wheels for x86-64 are known");
+    }
+    let kinds = rules::kinds(machine);
+    if kinds.is_empty() {
+        return unknown("the machine has no card whose capability is known");
+    }
+    let basis = Basis::Table(build.source.sure);
+    let cell = |verdict, reason: String| Cell {
+        verdict,
+        reason,
+        basis,
+        instead: None,
+    };
+    if let Some(driver) = rules::user_driver(machine) {
+        let floor = build.cuda.lowest_driver();
+        if let Some(floor) = floor.filter(|floor| driver < *floor) {
+            let reason = format!("CUDA {} needs driver {floor}", build.cuda);
+            return cell(Verdict::Fails, reason);
+        }
+    }
+    let all = kinds
+        .iter()
+        .map(|kind| on_card(torch, build, machine, kind, &cell));
+    let worst = all.max_by_key(|cell| cell.verdict);
+    worst.unwrap_or_else(|| unknown("the machine has no card"))
+}
+
+fn on_card(
+    torch: &Torch,
+    build: &Build,
+    machine: &HostFacts,
+    kind: &rules::Same<'_>,
+    cell: &dyn Fn(Verdict, String) -> Cell,
+) -> Cell {
+    let capability = kind.capability;
+    let known = tables::architecture(capability);
+    if let (Some(driver), Some(known)) = (rules::kernel_driver(machine), known) {
+        if let Some(first) = known.first_branch.filter(|first| driver.major < *first) {
+            return cell(Verdict::Fails, format!("the card needs driver {first}"));
+        }
+        if let Some(last) = known.last_branch.filter(|last| driver.major > *last) {
+            return cell(Verdict::Fails, format!("driver {last} is the card's last"));
+        }
+    }
+    let driver = rules::driver_cuda(machine);
+    let reached = rules::reached(&build.code, capability, driver, Some(build.cuda));
+    if reached.running() == 0 && reached.too_new == 0 {
+        let has = build.capabilities();
+        // Which side of what it has the card lies on says more than the list.
+        let reason = match (has.first(), has.last()) {
+            (Some(first), _) if capability < *first => {
+                format!("no code for {capability}, begins at {first}")
+            }
+            (_, Some(last)) if capability > *last => {
+                format!("no code for {capability}, ends at {last}")
+            }
+            _ => format!("no code for {capability}"),
+        };
+        return cell(Verdict::Fails, reason);
+    }
+    let needs = reached.needs.map_or(String::new(), |cuda| cuda.to_string());
+    if reached.running() == 0 {
+        return cell(
+            Verdict::Fails,
+            format!("PTX needs a driver of CUDA {needs}"),
+        );
+    }
+    if reached.compiled > 0 {
+        let reason = format!("PTX only, compiled by a driver of CUDA {needs}");
+        return cell(Verdict::Warns, reason);
+    }
+    if let Some(gap) = build.gaps.iter().find(|gap| gap.capability == capability) {
+        let what = gap.what.split(" (").next().unwrap_or(gap.what);
+        let mut cell = cell(Verdict::Warns, format!("no code in {what}"));
+        cell.basis = Basis::Table(gap.source.sure);
+        return cell;
+    }
+    let triton = rules::release(torch.triton).and_then(tables::triton);
+    let first = known.and_then(|known| known.first_cuda);
+    if let (Some(triton), Some(first)) = (triton, first)
+        && triton.ptxas < first
+    {
+        return cell(Verdict::Warns, format!("torch.compile needs ptxas {first}"));
+    }
+    if capability.major < 7 {
+        return cell(Verdict::Warns, "no torch.compile below 7.0".to_owned());
+    }
+    cell(Verdict::Runs, String::new())
+}
+
+fn runs_on_all(torch: &Torch, build: &Build, machines: &[HostFacts]) -> bool {
+    let runs = |machine| {
+        let verdict = on(torch, build, machine).verdict;
+        matches!(verdict, Verdict::Runs | Verdict::Warns)
+    };
+    !machines.is_empty() && machines.iter().all(runs)
+}
+
+/// The build of a release that runs on all of these machines: the default index's if it does, then
+/// the newest CUDA that does.
+#[must_use]
+pub fn build_for(torch: &Torch, machines: &[HostFacts]) -> Option<Choice> {
+    let mut builds: Vec<&Build> = torch.builds.iter().collect();
+    builds.sort_by_key(|build| (build.cuda != torch.cuda, std::cmp::Reverse(build.cuda)));
+    // What was not seen published is not offered.
+    let offered = |build: &&&Build| build.source.sure != Sure::Lead || published(torch, build);
+    let mut runs = builds.iter().filter(offered);
+    let found = runs.find(|build| runs_on_all(torch, build, machines))?;
+    Some(Choice::of(torch, found))
+}
+
+/// A lead about what a build has code for is no doubt of its being published, but for the newest
+/// release, whose other builds nobody has seen.
+fn published(torch: &Torch, build: &Build) -> bool {
+    let newest = tables::torches().last().map(|last| last.release);
+    build.cuda == torch.cuda || Some(torch.release) != newest
+}
+
+/// The newest torch that runs on all of these machines, and with which CUDA.
+#[must_use]
+pub fn newest(machines: &[HostFacts]) -> Option<Choice> {
+    let mut newest_first = tables::torches().iter().rev();
+    newest_first.find_map(|torch| build_for(torch, machines))
+}

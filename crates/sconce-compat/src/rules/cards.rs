@@ -1,0 +1,55 @@
+//! Cards against the driver's branch.
+
+use sconce_schema::finding::{Finding, Weight};
+
+use super::{Case, kernel_driver, kinds};
+use crate::tables;
+
+/// Cards that are newer than the driver, or that its branch dropped.
+pub(super) fn unknown_to_driver(case: &Case<'_>) -> Vec<Finding> {
+    let Some(driver) = kernel_driver(case.host) else {
+        return Vec::new();
+    };
+    let finding = |kind: super::Same<'_>| {
+        let known = tables::architecture(kind.capability)?;
+        let name = kind.name();
+        if let Some(first) = known.first_branch.filter(|first| driver.major < *first) {
+            let what = format!(
+                "driver {driver} is older than the {name}: branch {first} was the first to know it"
+            );
+            let finding = Finding::new(
+                "card-too-new",
+                Weight::Fails,
+                known.source.sure.certainty(),
+                what,
+            )
+            .mend(format!("Install driver {first} or newer"), None);
+            return Some((finding, name, known));
+        }
+        let last = known.last_branch.filter(|last| driver.major > *last)?;
+        let what =
+            format!("driver {driver} no longer knows the {name}: branch {last} was the last to");
+        let finding = Finding::new(
+            "card-dropped",
+            Weight::Fails,
+            known.source.sure.certainty(),
+            what,
+        )
+        .mend(format!("Install a driver of branch {last}"), None);
+        Some((finding, name, known))
+    };
+    let found = kinds(case.host).into_iter().filter_map(finding);
+    found
+        .map(|(finding, name, known)| {
+            finding
+                .about(name)
+                .seen("/proc/driver/nvidia/version", None, driver.to_string())
+                .seen(
+                    known.source.what,
+                    Some(known.name),
+                    format!("{}", known.from),
+                )
+                .would_say("No CUDA GPUs are available")
+        })
+        .collect()
+}

@@ -1,0 +1,89 @@
+//! Container engines and the cards.
+
+use sconce_schema::facts::CdiFile;
+use sconce_schema::finding::{Certainty, Finding, Weight};
+
+use super::{Case, as_root, kernel_driver};
+
+/// Docker runs, and nothing hands it the cards.
+pub(super) fn runtime(case: &Case<'_>) -> Vec<Finding> {
+    let host = case.host;
+    let docker = host
+        .services
+        .get("docker.service")
+        .or_else(|| host.services.get("docker"));
+    let has_cards = host.driver.is_some() && !host.cards.is_empty();
+    if !has_cards || docker.map(String::as_str) != Some("active") {
+        return Vec::new();
+    }
+    let start = |what: &str| {
+        Finding::new(
+            "docker-no-gpu-runtime",
+            Weight::Notes,
+            Certainty::Likely,
+            what,
+        )
+        .seen("systemctl is-active docker.service", None, "active")
+        .would_say("could not select device driver \"\" with capabilities: [[gpu]]")
+    };
+    let configure = "nvidia-ctk runtime configure --runtime=docker && systemctl restart docker";
+    let Some(toolkit) = &host.toolkit else {
+        let finding = start(
+            "Docker runs here, and the NVIDIA container toolkit, which gives it the cards, does not",
+        )
+        .mend("Install nvidia-container-toolkit", None)
+        .mend("Then tell Docker of it", as_root(configure));
+        return vec![finding];
+    };
+    let runtimes = toolkit.docker_runtimes.as_deref();
+    let knows = |runtimes: &[String]| runtimes.iter().any(|name| name.contains("nvidia"));
+    // With CDI files Docker needs no runtime of NVIDIA's.
+    if runtimes.is_none_or(knows) || !toolkit.cdi.is_empty() {
+        return Vec::new();
+    }
+    let finding =
+        start("the NVIDIA container toolkit is installed, but Docker does not know of it")
+            .seen("/etc/docker/daemon.json", Some("runtimes"), "no nvidia")
+            .mend("Tell Docker of it", as_root(configure));
+    vec![finding]
+}
+
+/// CDI files that describe another driver, or what is no longer there.
+pub(super) fn stale_cdi(case: &Case<'_>) -> Vec<Finding> {
+    let host = case.host;
+    let kernel = kernel_driver(host);
+    let finding = |file: &CdiFile| {
+        let other = file
+            .driver
+            .filter(|driver| kernel.is_some_and(|kernel| kernel != *driver));
+        let what = match (&file.error, other, file.missing.as_slice()) {
+            (Some(error), _, _) => format!("{} cannot be read: {error}", file.path),
+            (None, Some(driver), _) => format!(
+                "{} was written for driver {driver}; the loaded one is {}",
+                file.path,
+                kernel.map_or(String::new(), |kernel| kernel.to_string())
+            ),
+            (None, None, [first, ..]) => {
+                format!("{} names {first}, which is not there", file.path)
+            }
+            (None, None, []) => return None,
+        };
+        let mut finding = Finding::new("cdi-stale", Weight::Warns, Certainty::Certain, what)
+            .about(file.path.as_str());
+        if let Some(driver) = file.driver {
+            finding = finding.seen(file.path.as_str(), Some("mounts"), driver.to_string());
+        }
+        for path in file.missing.iter().take(8) {
+            finding = finding.seen(path.as_str(), None, "no such file");
+        }
+        let finding = finding
+            .would_say("failed to stat CDI host device: no such file or directory")
+            .mend(
+                "Write it anew",
+                as_root(&format!("nvidia-ctk cdi generate --output={}", file.path)),
+            );
+        Some(finding)
+    };
+    let files = host.toolkit.iter().flat_map(|toolkit| &toolkit.cdi);
+    files.filter_map(finding).collect()
+}

@@ -1,0 +1,269 @@
+//! An environment by its packages: what a lock or a site-packages folder names.
+
+use std::collections::BTreeMap;
+
+use sconce_schema::lock::Lock;
+use sconce_schema::{ComputeCapability, CudaVersion};
+
+use crate::tables::{self, Torch};
+
+/// What an environment has, as far as versions tell it.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Environment {
+    /// Python's major and minor version, `3.13`.
+    pub python: Option<String>,
+    /// Python packages by normalised name (`nvidia-cudnn-cu13`).
+    pub packages: BTreeMap<String, Package>,
+    /// What torch was built for, where torch/version.py or the lock says it; otherwise it is told by
+    /// the packages.
+    pub torch_build: Option<Build>,
+    /// Version of the C library, `2.41`.
+    pub glibc: Option<String>,
+    /// The kernel's name of the processor, `x86_64`.
+    pub architecture: Option<String>,
+}
+
+/// A Python package.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Package {
+    /// Its version.
+    pub version: String,
+    /// The wheel's file name, where it is known.
+    pub file: Option<String>,
+}
+
+/// What torch was built for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Build {
+    /// CPUs alone.
+    Cpu,
+    /// AMD cards.
+    Rocm,
+    /// NVIDIA cards.
+    Cuda(CudaVersion),
+}
+
+impl Environment {
+    /// The environment of a lock.
+    #[must_use]
+    pub fn locked(lock: &Lock) -> Self {
+        let package = |wheel: &sconce_schema::lock::Wheel| {
+            let package = Package {
+                version: wheel.version.clone(),
+                file: Some(wheel.file.clone()),
+            };
+            (wheel.name.clone(), package)
+        };
+        // Debian's version of the C library is `2.41-12+deb13u4`.
+        let glibc = lock.versions.glibc.split(['-', '+']).next();
+        Self {
+            python: Some(lock.target.python.clone()),
+            packages: lock.wheels.iter().map(package).collect(),
+            torch_build: None,
+            glibc: glibc.filter(|text| !text.is_empty()).map(str::to_owned),
+            architecture: Some(match lock.target.architecture.as_str() {
+                "amd64" => "x86_64".to_owned(),
+                "arm64" => "aarch64".to_owned(),
+                other => other.to_owned(),
+            }),
+        }
+    }
+
+    /// An environment of installed packages, by name as their metadata have it, and version.
+    #[must_use]
+    pub fn installed<'a>(packages: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
+        let package = |(name, version): (&str, &str)| {
+            let package = Package {
+                version: version.to_owned(),
+                file: None,
+            };
+            (normalised(name), package)
+        };
+        Self {
+            packages: packages.into_iter().map(package).collect(),
+            ..Self::default()
+        }
+    }
+
+    /// A package's version.
+    #[must_use]
+    pub fn version(&self, name: &str) -> Option<&str> {
+        self.packages.get(name).map(|found| found.version.as_str())
+    }
+
+    /// The first of these packages that there is, as name and version.
+    #[must_use]
+    pub fn first<'a>(&'a self, names: &[&'a str]) -> Option<(&'a str, &'a str)> {
+        let found = |name: &&'a str| self.version(name).map(|version| (*name, version));
+        names.iter().find_map(found)
+    }
+
+    /// torch's version without its local part.
+    #[must_use]
+    pub fn torch_version(&self) -> Option<&str> {
+        self.version("torch")?.split('+').next()
+    }
+
+    /// What the tables know of this release of torch.
+    #[must_use]
+    pub fn torch(&self) -> Option<&'static Torch> {
+        tables::torch(release(self.torch_version()?)?)
+    }
+
+    /// What torch was built for: as it was told, by its version's local part, by the CUDA runtime
+    /// among the packages, by the default index's build of this release. In this order.
+    #[must_use]
+    pub fn build(&self) -> Option<Build> {
+        const RUNTIMES: [&str; 8] = [
+            "nvidia-cuda-nvrtc",
+            "nvidia-cuda-nvrtc-cu13",
+            "nvidia-cuda-nvrtc-cu12",
+            "nvidia-cuda-nvrtc-cu11",
+            "nvidia-cuda-runtime",
+            "nvidia-cuda-runtime-cu13",
+            "nvidia-cuda-runtime-cu12",
+            "nvidia-cuda-runtime-cu11",
+        ];
+        let version = self.version("torch")?;
+        let local = version.split_once('+').map(|(_, local)| local);
+        let of_local = local.and_then(|local| match local {
+            _ if local.starts_with("cpu") => Some(Build::Cpu),
+            _ if local.starts_with("rocm") => Some(Build::Rocm),
+            _ => local_cuda(local).map(Build::Cuda),
+        });
+        let of_runtime = || {
+            let (_, version) = self.first(&RUNTIMES)?;
+            version.parse().ok().map(Build::Cuda)
+        };
+        // Wheels on the default index ask for the CUDA libraries as packages; without any of them, and
+        // with a whole set of packages, it is a build for CPUs.
+        let whole = self.packages.len() > 1;
+        let of_table = || match (whole, self.torch()) {
+            (true, _) => Some(Build::Cpu),
+            (false, Some(torch)) => Some(Build::Cuda(torch.cuda)),
+            (false, None) => None,
+        };
+        self.torch_build
+            .or(of_local)
+            .or_else(of_runtime)
+            .or_else(of_table)
+    }
+
+    /// The CUDA that torch was built with.
+    #[must_use]
+    pub fn cuda(&self) -> Option<CudaVersion> {
+        match self.build()? {
+            Build::Cuda(cuda) => Some(cuda),
+            Build::Cpu | Build::Rocm => None,
+        }
+    }
+}
+
+/// `cu126` is CUDA 12.6.
+fn local_cuda(local: &str) -> Option<CudaVersion> {
+    let digits = local.strip_prefix("cu")?;
+    let digits = digits.split('.').next()?;
+    if !(3..=4).contains(&digits.len()) || !digits.is_ascii() {
+        return None;
+    }
+    let (major, minor) = digits.split_at(2);
+    Some(CudaVersion::new(major.parse().ok()?, minor.parse().ok()?))
+}
+
+/// A project's name as indexes compare it (PEP 503).
+fn normalised(name: &str) -> String {
+    let mut out = String::new();
+    for part in name.split(['-', '_', '.']).filter(|part| !part.is_empty()) {
+        if !out.is_empty() {
+            out.push('-');
+        }
+        out.push_str(&part.to_ascii_lowercase());
+    }
+    out
+}
+
+/// Major and minor of a version.
+#[must_use]
+pub(crate) fn release(version: &str) -> Option<(u32, u32)> {
+    let numbers = numbers(version);
+    let number = |at: usize| u32::try_from(*numbers.get(at)?).ok();
+    Some((number(0)?, number(1)?))
+}
+
+/// A version's numbers: what can be compared of `13.4.1.3` or `9.1.0.post1`.
+pub(crate) fn numbers(version: &str) -> Vec<u64> {
+    let public = version.split('+').next().unwrap_or_default();
+    let mut out = Vec::new();
+    for part in public.split('.').take(8) {
+        let digits = part.split(|c: char| !c.is_ascii_digit()).next();
+        let Some(number) = digits.and_then(|digits| digits.parse().ok()) else {
+            break;
+        };
+        out.push(number);
+        if !part.bytes().all(|b| b.is_ascii_digit()) {
+            break;
+        }
+    }
+    out
+}
+
+/// `7.5, 8.0 and 9.0`.
+pub(crate) fn listed(capabilities: &[ComputeCapability]) -> String {
+    let texts: Vec<String> = capabilities.iter().map(ToString::to_string).collect();
+    match texts.split_last() {
+        None => String::new(),
+        Some((last, [])) => last.clone(),
+        Some((last, rest)) => format!("{} and {last}", rest.join(", ")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn build(packages: &[(&str, &str)]) -> Option<Build> {
+        Environment::installed(packages.iter().copied()).build()
+    }
+
+    #[test]
+    fn the_build_is_told_by_the_best_that_there_is() {
+        let cuda = |major, minor| Some(Build::Cuda(CudaVersion::new(major, minor)));
+        for (packages, expected) in [
+            (&[("torch", "2.8.0+cu126")][..], cuda(12, 6)),
+            (&[("torch", "2.8.0+cu126.with.pypi")], cuda(12, 6)),
+            (&[("torch", "2.8.0+cpu")], Some(Build::Cpu)),
+            (&[("torch", "2.8.0+rocm6.4")], Some(Build::Rocm)),
+            (
+                &[("torch", "2.8.0"), ("nvidia_cuda_runtime_cu12", "12.8.90")],
+                cuda(12, 8),
+            ),
+            // Alone, it is taken for the default index's; among others, its libraries are missing.
+            (&[("torch", "2.8.0")], cuda(12, 8)),
+            (&[("torch", "2.8.0"), ("sympy", "1.14.0")], Some(Build::Cpu)),
+            (&[("torch", "1.13.0")], None),
+            (&[("numpy", "2.0")], None),
+            (&[("torch", "2.8.0+cu99999")], cuda(12, 8)),
+        ] {
+            assert_eq!(build(packages), expected, "{packages:?}");
+        }
+    }
+
+    #[test]
+    fn versions_are_numbers() {
+        assert_eq!(numbers("13.4.1.3"), [13, 4, 1, 3]);
+        assert_eq!(numbers("2.9.0rc1+cu130"), [2, 9, 0]);
+        assert_eq!(numbers("abc"), []);
+        assert_eq!(release("2.15.0+cu132"), Some((2, 15)));
+        assert_eq!(normalised("NVIDIA_cuDNN.cu13"), "nvidia-cudnn-cu13");
+    }
+
+    proptest! {
+        #[test]
+        fn no_version_panics(version in "\\PC{0,40}", name in "\\PC{0,40}") {
+            let _ = numbers(&version);
+            let _ = local_cuda(&version);
+            let _ = build(&[("torch", &version), (&name, &version)]);
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! What a card cannot do although torch runs on it.
+
+use sconce_schema::finding::{Certainty, Finding, Weight};
+use sconce_schema::{Bytes, ComputeCapability};
+
+use super::environment::release;
+use super::{Case, kinds, variable};
+use crate::tables;
+
+const VOLTA: ComputeCapability = ComputeCapability::new(7, 0);
+const AMPERE: ComputeCapability = ComputeCapability::new(8, 0);
+const ADA: ComputeCapability = ComputeCapability::new(8, 9);
+
+/// Whether torch of the environment uses cards at all.
+fn has_cuda(case: &Case<'_>) -> bool {
+    case.environment
+        .is_some_and(|environment| environment.cuda().is_some())
+}
+
+/// torch.compile: torch refuses cards below 7.0 (torch/_dynamo/device_interface.py, read in 2.4 to
+/// 2.15); Triton is tested on 8.0 and newer since 3.3 (triton-lang/triton#5066).
+pub(super) fn compile(case: &Case<'_>) -> Vec<Finding> {
+    let Some(environment) = case.environment.filter(|_| has_cuda(case)) else {
+        return Vec::new();
+    };
+    let triton = environment.version("triton").and_then(release);
+    let finding = |kind: super::Same<'_>| {
+        let (name, capability) = (kind.name(), kind.capability);
+        if capability < VOLTA {
+            let finding = Finding::new(
+                "triton-unsupported",
+                Weight::Warns,
+                Certainty::Certain,
+                format!("torch.compile does not work on the {name}: it needs compute capability 7.0"),
+            )
+            .about(name.clone())
+            .seen("NVML", Some("compute capability"), capability.to_string())
+            .would_say(format!(
+                "Found {name} which is too old to be supported by the triton GPU compiler, which is \
+                 used as the backend. Triton only supports devices of CUDA Capability >= 7.0, but \
+                 your device is of CUDA capability {capability}"
+            ))
+            .mend("Run without it", variable("TORCHDYNAMO_DISABLE", Some("1")));
+            return Some(finding);
+        }
+        let (major, minor) = triton.filter(|triton| *triton >= (3, 3) && capability < AMPERE)?;
+        let finding = Finding::new(
+            "triton-unsupported",
+            Weight::Notes,
+            Certainty::Possible,
+            format!(
+                "Triton {major}.{minor} is made for compute capability 8.0 and newer; on the {name} \
+                 ({capability}) torch.compile may fail or be slow"
+            ),
+        )
+        .about(name)
+        .seen("triton-lang/triton#5066", None, "tensor cores before 8.0 were given up with 3.3");
+        Some(finding)
+    };
+    kinds(case.host).into_iter().filter_map(finding).collect()
+}
+
+/// Triton's own ptxas must know the card.
+pub(super) fn ptxas(case: &Case<'_>) -> Vec<Finding> {
+    let Some(environment) = case.environment else {
+        return Vec::new();
+    };
+    let Some(version) = environment.version("triton") else {
+        return Vec::new();
+    };
+    let Some(row) = release(version).and_then(tables::triton) else {
+        return Vec::new();
+    };
+    let finding = |kind: super::Same<'_>| {
+        let first = tables::architecture(kind.capability)?.first_cuda?;
+        if row.ptxas >= first {
+            return None;
+        }
+        let exact = release(version) == Some(row.release);
+        let certainty = match exact {
+            true => row.source.sure.certainty(),
+            false => Certainty::Possible,
+        };
+        let sm = format!("sm_{}{}", kind.capability.major, kind.capability.minor);
+        let finding = Finding::new(
+            "triton-ptxas",
+            Weight::Warns,
+            certainty,
+            format!(
+                "the ptxas of Triton {version} is of CUDA {}; the {} needs that of {first}: \
+                 torch.compile fails",
+                row.ptxas,
+                kind.name()
+            ),
+        )
+        .about("triton")
+        .seen(row.source.what, None, format!("ptxas {}", row.ptxas))
+        .would_say(format!(
+            "ptxas fatal   : Value '{sm}a' is not defined for option 'gpu-name'"
+        ))
+        .mend(
+            format!("Use the ptxas of a CUDA toolkit from {first} on"),
+            variable("TRITON_PTXAS_PATH", Some("/usr/local/cuda/bin/ptxas")),
+        );
+        Some(finding)
+    };
+    kinds(case.host).into_iter().filter_map(finding).collect()
+}
+
+/// FlashAttention 2 and 3.
+pub(super) fn flash(case: &Case<'_>) -> Vec<Finding> {
+    let Some(environment) = case.environment else {
+        return Vec::new();
+    };
+    let Some((package, version)) = environment.first(&["flash-attn"]) else {
+        return Vec::new();
+    };
+    let old = kinds(case.host)
+        .into_iter()
+        .filter(|kind| kind.capability < AMPERE);
+    old.map(|kind| {
+        Finding::new(
+            "flash-attn-unsupported",
+            Weight::Warns,
+            Certainty::Certain,
+            format!(
+                "{package} {version} does not work on the {} ({}): it needs compute capability 8.0",
+                kind.name(),
+                kind.capability
+            ),
+        )
+        .about(package)
+        .seen("package", Some(package), version)
+        .would_say("RuntimeError: FlashAttention only supports Ampere GPUs or newer.")
+        .mend(
+            "Let torch choose: torch.nn.functional.scaled_dot_product_attention, or \
+             attn_implementation=\"sdpa\" with transformers",
+            None,
+        )
+    })
+    .collect()
+}
+
+/// bfloat16 and float8 in hardware.
+pub(super) fn half(case: &Case<'_>) -> Vec<Finding> {
+    let Some(environment) = case.environment.filter(|_| has_cuda(case)) else {
+        return Vec::new();
+    };
+    let eight = environment.first(&["transformer-engine", "torchao"]);
+    let mut findings = Vec::new();
+    for kind in kinds(case.host) {
+        let (name, capability) = (kind.name(), kind.capability);
+        if capability < AMPERE {
+            let finding = Finding::new(
+                "bf16-emulated",
+                Weight::Notes,
+                Certainty::Certain,
+                format!(
+                    "the {name} ({capability}) has no bfloat16 in hardware: it is slow there, float16 \
+                     is not"
+                ),
+            );
+            findings.push(finding.about(name.clone()).seen(
+                "NVML",
+                Some("compute capability"),
+                capability.to_string(),
+            ));
+        }
+        if let Some((package, version)) = eight.filter(|_| capability < ADA) {
+            let finding = Finding::new(
+                "fp8-unsupported",
+                Weight::Notes,
+                Certainty::Certain,
+                format!("the {name} ({capability}) has no float8: {package} cannot use it there"),
+            )
+            .about(name)
+            .seen("package", Some(package), version);
+            findings.push(finding);
+        }
+    }
+    findings
+}
+
+/// Little memory.
+pub(super) fn memory(case: &Case<'_>) -> Vec<Finding> {
+    if !has_cuda(case) {
+        return Vec::new();
+    }
+    let finding = |kind: super::Same<'_>| {
+        let least = kind.cards.iter().filter_map(|card| card.memory).min()?;
+        if least >= Bytes::gib(6) {
+            return None;
+        }
+        let finding = Finding::new(
+            "card-memory",
+            Weight::Notes,
+            Certainty::Certain,
+            format!(
+                "the {} has {least}, of which CUDA and its libraries take some hundred MiB",
+                kind.name()
+            ),
+        );
+        Some(
+            finding
+                .about(kind.name())
+                .seen("NVML", Some("memory"), least.to_string()),
+        )
+    };
+    kinds(case.host).into_iter().filter_map(finding).collect()
+}

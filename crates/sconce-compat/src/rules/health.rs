@@ -1,0 +1,261 @@
+//! Whether cards are well.
+
+use std::collections::BTreeMap;
+
+use sconce_schema::Bytes;
+use sconce_schema::facts::Card;
+use sconce_schema::finding::{Certainty, Finding, Weight};
+
+use super::{Case, as_root, as_user, card_number};
+use crate::tables::{self, Remedy};
+
+/// Cards that the driver lost.
+pub(super) fn lost(case: &Case<'_>) -> Vec<Finding> {
+    let host = case.host;
+    let finding = |card: &Card| {
+        let said = card.lost.as_deref()?;
+        let finding = Finding::new(
+            "card-lost",
+            Weight::Fails,
+            Certainty::Certain,
+            format!("the driver lost {}: {said}", card_number(host, card)),
+        );
+        let finding = finding
+            .about(card_number(host, card))
+            .seen("NVML", card.bus_id.as_deref(), said)
+            .would_say("CUDA error: unspecified launch failure")
+            .mend(
+                "Start the machine again; if it comes back, look at the card's power, its heat and \
+                 its seat in the slot",
+                as_root("systemctl reboot"),
+            );
+        Some(finding)
+    };
+    host.cards.iter().filter_map(finding).collect()
+}
+
+/// Memory of cards that is faulty.
+pub(super) fn memory_errors(case: &Case<'_>) -> Vec<Finding> {
+    let host = case.host;
+    let mut findings = Vec::new();
+    for card in &host.cards {
+        let name = card_number(host, card);
+        let reset = format!("nvidia-smi --gpu-reset -i {}", card.index);
+        if card.remap_failed == Some(true) {
+            let finding = Finding::new(
+                "remap-failed",
+                Weight::Fails,
+                Certainty::Certain,
+                format!("a faulty row in the memory of {name} could not be replaced"),
+            )
+            .seen("NVML", Some("remapped rows, failure"), "yes")
+            .mend("Have the card exchanged", None);
+            findings.push(finding.about(name.as_str()));
+        } else if card.remap_pending == Some(true) {
+            let finding = Finding::new(
+                "remap-pending",
+                Weight::Warns,
+                Certainty::Certain,
+                format!("a faulty row in the memory of {name} waits for a reset to be replaced"),
+            )
+            .seen("NVML", Some("remapped rows, pending"), "yes")
+            .would_say("CUDA error: uncorrectable ECC error encountered")
+            .mend("Stop what runs on it and reset it", as_root(&reset));
+            findings.push(finding.about(name.as_str()));
+        }
+        let errors = card.ecc_uncorrected.filter(|errors| *errors > 0);
+        if let Some(errors) = errors {
+            let finding = Finding::new(
+                "ecc-errors",
+                Weight::Warns,
+                Certainty::Certain,
+                format!(
+                    "{name} had {errors} memory errors that could not be corrected since the driver \
+                     was loaded"
+                ),
+            )
+            .seen("NVML", Some("uncorrected ECC errors, volatile"), errors.to_string())
+            .would_say("CUDA error: uncorrectable ECC error encountered")
+            .mend("Reset the card, and have it tested if they come back", as_root(&reset))
+            .mend("Test it", as_user("dcgmi diag -r 3"));
+            findings.push(finding.about(name.as_str()));
+        }
+    }
+    findings
+}
+
+/// Faults in the kernel log.
+pub(super) fn xids(case: &Case<'_>) -> Vec<Finding> {
+    let host = case.host;
+    let mut by_code: BTreeMap<u32, Vec<_>> = BTreeMap::new();
+    for fault in host.xids.iter().flatten() {
+        by_code.entry(fault.code).or_default().push(fault);
+    }
+    let finding = |(code, faults): (u32, Vec<&sconce_schema::facts::Xid>)| {
+        let known = tables::xid(code);
+        let meaning = known.map_or("it is not in our table", |known| known.meaning);
+        let weight = known.map_or(Weight::Warns, |known| known.weight);
+        // The log holds what was; a reset since then may have mended it.
+        let certainty = match known {
+            Some(_) => Certainty::Likely,
+            None => Certainty::Possible,
+        };
+        let times = match faults.len() {
+            1 => "once".to_owned(),
+            count => format!("{count} times"),
+        };
+        let mut finding = Finding::new(
+            "xid",
+            weight,
+            certainty,
+            format!(
+                "the driver reported Xid {code} {times} since the machine was started: {meaning}"
+            ),
+        );
+        let mut places: Vec<&str> = faults.iter().filter_map(|x| x.bus_id.as_deref()).collect();
+        places.sort_unstable();
+        places.dedup();
+        if !places.is_empty() {
+            finding = finding.about(format!("Xid {code} at {}", places.join(", ")));
+        }
+        if let Some(last) = faults.last() {
+            finding = finding.seen("kernel log", None, last.text.as_str());
+        }
+        match known.map(|known| known.remedy) {
+            Some(Remedy::None) => finding,
+            Some(Remedy::Program) => finding.mend(
+                "Start the program again; if it comes back, look for the kernel at fault",
+                as_user("compute-sanitizer python train.py"),
+            ),
+            Some(Remedy::Reset) => finding.mend(
+                "Stop what runs on the card and reset it",
+                as_root("nvidia-smi --gpu-reset -i INDEX"),
+            ),
+            Some(Remedy::Reboot) => {
+                finding.mend("Start the machine again", as_root("systemctl reboot"))
+            }
+            Some(Remedy::Hardware) => finding.mend(
+                "Have the card, its power and its connections looked at",
+                as_root("nvidia-bug-report.sh"),
+            ),
+            Some(Remedy::Support) | None => finding.mend(
+                "Read NVIDIA's catalogue of Xids; a report for its support is made by",
+                as_root("nvidia-bug-report.sh"),
+            ),
+        }
+    };
+    by_code.into_iter().map(finding).collect()
+}
+
+/// Cards whose clocks are held down.
+pub(super) fn slowed(case: &Case<'_>) -> Vec<Finding> {
+    let host = case.host;
+    let finding = |card: &Card| {
+        let reasons = card.throttle.as_ref()?;
+        let has = |part: &str| reasons.iter().any(|reason| reason.contains(part));
+        let name = card_number(host, card);
+        let degrees = card
+            .temperature_c
+            .map_or(String::new(), |t| format!(" at {t} °C"));
+        let (weight, what, mend) = if has("thermal") {
+            (
+                Weight::Warns,
+                format!("{name} is held back by its heat{degrees}"),
+                "Look at its fans, its air and the room",
+            )
+        } else if has("power-brake") || has("hw-slowdown") {
+            (
+                Weight::Warns,
+                format!(
+                    "{name} is held back by the machine: its power supply or its heat{degrees}"
+                ),
+                "Look at the machine's power supply and at the card's power cables",
+            )
+        } else if has("power-cap") {
+            (
+                Weight::Notes,
+                format!("{name} runs at its power limit"),
+                "This is what a busy card does; a higher limit makes it faster if it has one",
+            )
+        } else {
+            return None;
+        };
+        let finding = Finding::new("throttled", weight, Certainty::Certain, what)
+            .about(name)
+            .seen("NVML", Some("clocks event reasons"), reasons.join(", "))
+            .mend(mend, None);
+        Some(finding)
+    };
+    let low = |card: &Card| {
+        let (now, usual) = (card.power_limit_mw?, card.power_limit_default_mw?);
+        // A few watts are a difference between boards.
+        (u64::from(now) * 10 < u64::from(usual) * 9).then(|| {
+            let name = card_number(host, card);
+            Finding::new(
+                "power-limit-low",
+                Weight::Notes,
+                Certainty::Certain,
+                format!(
+                    "{name} may draw {} W of its usual {} W and is slower for it",
+                    now / 1000,
+                    usual / 1000
+                ),
+            )
+            .about(name)
+            .seen("NVML", Some("power limit"), format!("{now} mW"))
+            .mend(
+                "Set the usual limit, if it was not lowered on purpose",
+                as_root(&format!(
+                    "nvidia-smi -i {} -pl {}",
+                    card.index,
+                    usual / 1000
+                )),
+            )
+        })
+    };
+    let cards = host.cards.iter();
+    cards
+        .flat_map(|card| [finding(card), low(card)])
+        .flatten()
+        .collect()
+}
+
+/// Cards whose memory is taken before the run.
+pub(super) fn taken(case: &Case<'_>) -> Vec<Finding> {
+    let host = case.host;
+    let finding = |card: &Card| {
+        let (all, used) = (card.memory?, card.memory_used?);
+        // The driver itself keeps some hundred MiB.
+        if used.0 < all.0 / 4 || used < Bytes::gib(1) {
+            return None;
+        }
+        let by_pid = card.memory_by_pid.as_ref();
+        let listed = by_pid.map(|by_pid| by_pid.values().map(|bytes| bytes.0).sum::<u64>());
+        let name = card_number(host, card);
+        let mut finding = Finding::new(
+            "memory-taken",
+            Weight::Warns,
+            Certainty::Certain,
+            format!("{used} of the {all} of {name} are taken already"),
+        )
+        .about(name)
+        .seen("NVML", Some("memory used"), used.to_string())
+        .would_say("CUDA out of memory.");
+        for (pid, bytes) in by_pid.into_iter().flatten().take(8) {
+            finding = finding.seen(format!("process {pid}"), None, bytes.to_string());
+        }
+        let hidden = listed.is_some_and(|listed| used.0.saturating_sub(listed) > Bytes::gib(1).0);
+        Some(match hidden {
+            true => finding.mend(
+                "See who has the card open: a process of another container or a dead one is not \
+                 listed",
+                as_root("fuser -v /dev/nvidia*"),
+            ),
+            false => finding.mend(
+                "End those processes, or take another card",
+                as_user("nvidia-smi"),
+            ),
+        })
+    };
+    host.cards.iter().filter_map(finding).collect()
+}

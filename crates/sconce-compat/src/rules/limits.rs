@@ -1,0 +1,256 @@
+//! What limits a process on the machine.
+
+use sconce_schema::Bytes;
+use sconce_schema::facts::{Cgroup, CgroupVersion, Limit, Seccomp};
+use sconce_schema::finding::{Certainty, Finding, Weight};
+
+use super::{Case, as_root, as_user, in_spec};
+
+/// Below this, workers of a DataLoader and NCCL run out of it (failures seen with Docker's 64 MiB;
+/// NCCL takes about 10 MiB for each channel and peer).
+const LEAST_SHM: Bytes = Bytes::gib(1);
+/// PyTorch's workers pass every tensor as a file descriptor.
+const LEAST_FILES: u64 = 4096;
+/// What an image, its layers and a checkpoint need at least.
+const LEAST_DISK: Bytes = Bytes::gib(10);
+
+/// /dev/shm.
+pub(super) fn shm(case: &Case<'_>) -> Vec<Finding> {
+    let Some(shm) = &case.host.shm else {
+        return Vec::new();
+    };
+    if shm.writable == Some(false) {
+        let finding = Finding::new(
+            "shm-too-small",
+            Weight::Fails,
+            Certainty::Certain,
+            "/dev/shm cannot be written to, so that DataLoader workers cannot pass on what they read",
+        )
+        .seen("/dev/shm", None, "not writable")
+        .would_say("unable to open shared memory object")
+        .mend("Mount a tmpfs there", in_spec("run.shm", "\"8GiB\""));
+        return vec![finding];
+    }
+    let Some(size) = shm.size.filter(|size| *size < LEAST_SHM) else {
+        return Vec::new();
+    };
+    let finding = Finding::new(
+        "shm-too-small",
+        Weight::Warns,
+        Certainty::Likely,
+        format!("/dev/shm has {size}: DataLoader workers and NCCL run out of it"),
+    )
+    .seen("/dev/shm", Some("size"), size.to_string())
+    .would_say(
+        "DataLoader worker (pid N) is killed by signal: Bus error. It is possible that \
+         dataloader's workers are out of shared memory.",
+    )
+    .mend("Give the run more", in_spec("run.shm", "\"8GiB\""))
+    .mend("With Docker: `--shm-size 8g`, or `--ipc host`", None);
+    vec![finding]
+}
+
+/// Open files.
+pub(super) fn open_files(case: &Case<'_>) -> Vec<Finding> {
+    let limit = case
+        .host
+        .limits
+        .as_ref()
+        .and_then(|limits| limits.open_files);
+    let Some(Limit {
+        soft: Some(soft),
+        hard,
+    }) = limit
+    else {
+        return Vec::new();
+    };
+    if soft >= LEAST_FILES {
+        return Vec::new();
+    }
+    let can = hard.unwrap_or(65_536).min(65_536);
+    let finding = Finding::new(
+        "too-many-open-files",
+        Weight::Warns,
+        Certainty::Likely,
+        format!("a process may open {soft} files; many DataLoader workers need more"),
+    )
+    .seen("getrlimit(RLIMIT_NOFILE)", None, soft.to_string())
+    .would_say("RuntimeError: received 0 items of ancdata");
+    let finding = match can > soft {
+        true => finding.mend("Raise the limit", as_user(&format!("ulimit -n {can}"))),
+        false => finding.mend(
+            "Raise the limit in /etc/security/limits.conf, or with `--ulimit nofile` of the \
+             container engine",
+            None,
+        ),
+    };
+    vec![finding.mend(
+        "Or pass tensors as files: torch.multiprocessing.set_sharing_strategy('file_system')",
+        None,
+    )]
+}
+
+/// Locked memory, which InfiniBand needs.
+pub(super) fn locked_memory(case: &Case<'_>) -> Vec<Finding> {
+    let limit = case
+        .host
+        .limits
+        .as_ref()
+        .and_then(|limits| limits.locked_memory);
+    let fast = case
+        .host
+        .infiniband
+        .as_ref()
+        .is_some_and(|devices| !devices.is_empty());
+    let Some(Limit {
+        soft: Some(soft), ..
+    }) = limit.filter(|_| fast)
+    else {
+        return Vec::new();
+    };
+    let finding = Finding::new(
+        "locked-memory",
+        Weight::Warns,
+        Certainty::Likely,
+        format!(
+            "a process may lock {} of memory; NCCL over InfiniBand needs it without a limit",
+            Bytes(soft)
+        ),
+    )
+    .seen("getrlimit(RLIMIT_MEMLOCK)", None, soft.to_string())
+    .would_say("NCCL WARN Call to ibv_reg_mr failed with error Cannot allocate memory")
+    .mend("Lift the limit", as_root("ulimit -l unlimited"))
+    .mend("With Docker: `--ulimit memlock=-1`", None);
+    vec![finding]
+}
+
+/// Control groups: what was killed, and whether limits can be enforced.
+pub(super) fn cgroup(case: &Case<'_>) -> Vec<Finding> {
+    let Some(cgroup) = &case.host.cgroup else {
+        return Vec::new();
+    };
+    [killed(cgroup), undelegated(case, cgroup)]
+        .into_iter()
+        .flatten()
+        .collect()
+}
+
+fn killed(cgroup: &Cgroup) -> Option<Finding> {
+    let kills = cgroup.oom_kills.filter(|kills| *kills > 0)?;
+    let limit = cgroup
+        .memory
+        .map_or(String::new(), |limit| format!(" (its limit is {limit})"));
+    let finding = Finding::new(
+        "worker-killed",
+        Weight::Notes,
+        Certainty::Certain,
+        format!("the kernel killed {kills} processes of this group for main memory{limit}"),
+    )
+    .seen("memory.events", Some("oom_kill"), kills.to_string())
+    .would_say("DataLoader worker (pid N) is killed by signal: Killed.")
+    .mend(
+        "Take fewer DataLoader workers, or give the run more memory",
+        None,
+    );
+    Some(finding)
+}
+
+fn undelegated(case: &Case<'_>, cgroup: &Cgroup) -> Option<Finding> {
+    let missing: Vec<&str> = ["memory", "cpu", "pids"]
+        .into_iter()
+        .filter(|wanted| !cgroup.delegated.iter().any(|has| has == wanted))
+        .collect();
+    // Root needs no delegation, and v1 has none for others.
+    if missing.is_empty() || case.host.root == Some(true) {
+        return None;
+    }
+    let why = match cgroup.version {
+        Some(CgroupVersion::V1) => "this machine has cgroup v1, which has no delegation",
+        _ => "the controllers are not handed down to this user",
+    };
+    let finding = Finding::new(
+        "cgroup-not-delegated",
+        Weight::Notes,
+        Certainty::Certain,
+        format!(
+            "limits of {} cannot be enforced on a run: {why}",
+            missing.join(", ")
+        ),
+    )
+    .seen("cgroup.controllers", None, cgroup.delegated.join(" "))
+    .mend(
+        "Hand the controllers down to users",
+        as_root(
+            "mkdir -p /etc/systemd/system/user@.service.d && printf \
+             '[Service]\\nDelegate=cpu cpuset io memory pids\\n' > \
+             /etc/systemd/system/user@.service.d/delegate.conf && systemctl daemon-reload",
+        ),
+    );
+    Some(finding)
+}
+
+/// User namespaces, without which nothing is contained by a plain user.
+pub(super) fn namespaces(case: &Case<'_>) -> Vec<Finding> {
+    let host = case.host;
+    let barrier = host.user_namespaces_barrier.as_deref();
+    let Some(barrier) = barrier.filter(|barrier| !barrier.is_empty()) else {
+        return Vec::new();
+    };
+    if host.root == Some(true) && host.container.is_none() {
+        return Vec::new();
+    }
+    let mut finding = Finding::new(
+        "user-namespaces-barred",
+        Weight::Warns,
+        Certainty::Certain,
+        format!(
+            "user namespaces cannot be used, so that an image cannot be run contained: {barrier}"
+        ),
+    )
+    .seen("unshare(CLONE_NEWUSER)", None, barrier);
+    if host.seccomp == Some(Seccomp::Filter) {
+        finding = finding.seen("/proc/self/status", Some("Seccomp"), "2 (a filter)");
+    }
+    let finding = match host.container.as_deref() {
+        Some(_) => finding.mend(
+            "Start the container so that it may: with Docker `--security-opt seccomp=unconfined \
+             --security-opt apparmor=unconfined`",
+            None,
+        ),
+        None => finding
+            .mend(
+                "Allow them",
+                as_root(
+                    "sysctl -w kernel.unprivileged_userns_clone=1 user.max_user_namespaces=15000",
+                ),
+            )
+            .mend(
+                "On Ubuntu, AppArmor bars them",
+                as_root("sysctl -w kernel.apparmor_restrict_unprivileged_userns=0"),
+            ),
+    };
+    vec![finding]
+}
+
+/// The disk of the store.
+pub(super) fn disk(case: &Case<'_>) -> Vec<Finding> {
+    let Some(store) = &case.host.store else {
+        return Vec::new();
+    };
+    let Some(free) = store.free.filter(|free| *free < LEAST_DISK) else {
+        return Vec::new();
+    };
+    let finding = Finding::new(
+        "disk-full",
+        Weight::Warns,
+        Certainty::Likely,
+        format!("{free} are free where the store is; an environment with torch takes 5 to 10 GiB"),
+    )
+    .seen(store.path.as_str(), Some("free"), free.to_string())
+    .would_say("OSError: [Errno 28] No space left on device")
+    .mend(
+        "Remove what no environment uses any more",
+        as_user("sconce store gc"),
+    );
+    vec![finding]
+}

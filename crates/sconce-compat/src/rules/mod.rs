@@ -1,0 +1,297 @@
+//! What is wrong with an environment on a machine, by rules.
+//!
+//! Each rule is a small pure function of a [`Case`] and lies in the file of its theme. A fact that is
+//! absent is not judged: no rule takes "unknown" for "no".
+
+mod cards;
+mod code;
+mod containers;
+mod driver;
+mod environment;
+mod features;
+mod health;
+mod limits;
+mod modes;
+mod nodes;
+mod topology;
+mod versions;
+
+use sconce_schema::facts::{Card, DriverFlavour};
+use sconce_schema::finding::{self, Action, Finding, Weight};
+use sconce_schema::{ComputeCapability, DriverVersion, HostFacts};
+
+use crate::library::GpuCode;
+use crate::tables;
+
+pub(crate) use code::driver_cuda;
+pub use code::{Reached, reached};
+pub use environment::{Build, Environment, Package};
+pub(crate) use environment::{listed, release};
+
+/// What is judged.
+#[derive(Debug, Clone, Copy)]
+pub struct Case<'a> {
+    /// The machine.
+    pub host: &'a HostFacts,
+    /// The environment; absent where the machine alone is judged.
+    pub environment: Option<&'a Environment>,
+    /// Device code of the environment's libraries by their path, as far as it was read. Without
+    /// torch's own library the tables tell what torch has code for.
+    pub files: &'a [(&'a str, &'a GpuCode)],
+}
+
+type Rule = fn(&Case<'_>) -> Vec<Finding>;
+
+/// Rules about a machine.
+const MACHINE: &[Rule] = &[
+    driver::absent,
+    driver::nouveau,
+    driver::mismatched,
+    driver::forward_compatible,
+    driver::wsl,
+    cards::unknown_to_driver,
+    nodes::missing,
+    nodes::uvm,
+    nodes::barred,
+    modes::fabric,
+    modes::instances,
+    modes::compute,
+    modes::visible,
+    modes::persistence,
+    health::lost,
+    health::memory_errors,
+    health::xids,
+    health::slowed,
+    health::taken,
+    limits::shm,
+    limits::open_files,
+    limits::locked_memory,
+    limits::cgroup,
+    limits::namespaces,
+    limits::disk,
+    containers::runtime,
+    containers::stale_cdi,
+    topology::peers,
+    // Last: it says what CUDA itself said, where no rule before it found out why.
+    driver::init,
+];
+
+/// Rules about an environment, and about both together.
+const ENVIRONMENT: &[Rule] = &[
+    versions::cpu_build,
+    driver::too_old,
+    code::torch,
+    code::libraries,
+    code::extensions,
+    versions::vision,
+    versions::audio,
+    versions::cudnn,
+    versions::nccl,
+    versions::triton,
+    versions::jit_link,
+    versions::python,
+    versions::machine_code,
+    versions::glibc,
+    features::compile,
+    features::ptxas,
+    features::flash,
+    features::half,
+    features::memory,
+];
+
+/// Everything that is found, the heaviest first.
+#[must_use]
+pub fn judge(case: &Case<'_>) -> Vec<Finding> {
+    let mut findings = machine(case.host);
+    findings.extend(environment(case));
+    // An environment that asks for no card is not the worse for having none.
+    let without_cards = case.environment.is_some_and(|environment| {
+        environment.version("torch").is_none() || environment.build() == Some(Build::Cpu)
+    });
+    if without_cards {
+        for found in &mut findings {
+            if found.code == "no-driver" {
+                found.weight = Weight::Notes;
+            }
+        }
+    }
+    finding::sort(&mut findings);
+    findings
+}
+
+/// What is wrong with a machine by itself, the heaviest first.
+#[must_use]
+pub fn machine(host: &HostFacts) -> Vec<Finding> {
+    let case = Case {
+        host,
+        environment: None,
+        files: &[],
+    };
+    let mut findings = run(MACHINE, &case);
+    merge(&mut findings);
+    finding::sort(&mut findings);
+    findings
+}
+
+/// What is wrong with an environment on a machine, without what is wrong with the machine itself.
+#[must_use]
+pub fn environment(case: &Case<'_>) -> Vec<Finding> {
+    let mut findings = match case.environment {
+        Some(_) => run(ENVIRONMENT, case),
+        None => Vec::new(),
+    };
+    finding::sort(&mut findings);
+    findings
+}
+
+fn run(rules: &[Rule], case: &Case<'_>) -> Vec<Finding> {
+    rules.iter().flat_map(|rule| rule(case)).collect()
+}
+
+/// What CUDA itself said is evidence of a cause that another rule named already, not one more
+/// finding.
+fn merge(findings: &mut Vec<Finding>) {
+    let Some(at) = findings.iter().position(driver::from_init) else {
+        return;
+    };
+    let said = findings.remove(at);
+    match findings.iter_mut().find(|other| other.code == said.code) {
+        Some(cause) => cause.evidence.extend(said.evidence),
+        None => findings.insert(at, said),
+    }
+}
+
+/// Cards of the same name and capability.
+pub(crate) struct Same<'a> {
+    pub(crate) capability: ComputeCapability,
+    pub(crate) cards: Vec<&'a Card>,
+}
+
+impl Same<'_> {
+    /// `GeForce RTX 3070`, `8 × NVIDIA H100`.
+    pub(crate) fn name(&self) -> String {
+        let name = self.cards.first().map(|card| card_name(card));
+        let name = name.unwrap_or_default();
+        match self.cards.len() {
+            1 => name,
+            count => format!("{count} × {name}"),
+        }
+    }
+}
+
+/// The machine's cards whose capability is known, by name and capability, in the machine's order.
+pub(crate) fn kinds(host: &HostFacts) -> Vec<Same<'_>> {
+    let mut kinds: Vec<Same<'_>> = Vec::new();
+    for card in &host.cards {
+        let Some(capability) = capability(card) else {
+            continue;
+        };
+        let same =
+            |kind: &&mut Same<'_>| kind.capability == capability && kind.cards[0].name == card.name;
+        match kinds.iter_mut().find(same) {
+            Some(kind) => kind.cards.push(card),
+            None => kinds.push(Same {
+                capability,
+                cards: vec![card],
+            }),
+        }
+    }
+    kinds
+}
+
+/// A card's capability, as it says itself or by its name.
+pub(crate) fn capability(card: &Card) -> Option<ComputeCapability> {
+    let by_name = || {
+        let found = tables::card(card.name.as_deref()?).ok()?;
+        Some(found.card.capability)
+    };
+    card.capability.or_else(by_name)
+}
+
+/// Whether forward-compatibility libraries work on a card, as it says itself or by its name.
+pub(crate) fn forward_compatible(card: &Card) -> Option<bool> {
+    let by_name = || {
+        let found = tables::card(card.name.as_deref()?).ok()?;
+        found.card.forward_compatible()
+    };
+    card.data_centre.or_else(by_name)
+}
+
+/// A card, for people.
+pub(crate) fn card_name(card: &Card) -> String {
+    let name = card.name.as_deref();
+    name.map_or_else(|| format!("card {}", card.index), str::to_owned)
+}
+
+/// A card among several, for people.
+pub(crate) fn card_number(host: &HostFacts, card: &Card) -> String {
+    match host.cards.len() {
+        0 | 1 => card_name(card),
+        _ => format!("card {} ({})", card.index, card_name(card)),
+    }
+}
+
+/// The version of the kernel module.
+pub(crate) fn kernel_driver(host: &HostFacts) -> Option<DriverVersion> {
+    host.driver.as_ref()?.version
+}
+
+/// The version of the driver's library that programs get.
+pub(crate) fn user_driver(host: &HostFacts) -> Option<DriverVersion> {
+    let driver = host.driver.as_ref()?;
+    let wins = |library: &&sconce_schema::facts::DriverLibrary| {
+        library.wins && library.name.starts_with("libcuda.so")
+    };
+    let library = driver.libraries.iter().find(wins);
+    library
+        .and_then(|library| library.version)
+        .or(driver.version)
+}
+
+/// Whether the machine is Windows' Linux.
+pub(crate) fn is_wsl(host: &HostFacts) -> bool {
+    let flavour = host.driver.as_ref().and_then(|driver| driver.flavour);
+    flavour == Some(DriverFlavour::Wsl) || host.container.as_deref() == Some("wsl")
+}
+
+/// Type this on the machine, as root.
+pub(crate) fn as_root(line: &str) -> Option<Action> {
+    Some(Action::Command {
+        line: line.to_owned(),
+        root: true,
+        safe: false,
+    })
+}
+
+/// Type this on the machine.
+pub(crate) fn as_user(line: &str) -> Option<Action> {
+    Some(Action::Command {
+        line: line.to_owned(),
+        root: false,
+        safe: false,
+    })
+}
+
+/// Change the spec.
+pub(crate) fn in_spec(key: &str, value: &str) -> Option<Action> {
+    Some(Action::Spec {
+        key: key.to_owned(),
+        value: value.to_owned(),
+    })
+}
+
+/// Set a variable of the run, or unset it.
+pub(crate) fn variable(name: &str, value: Option<&str>) -> Option<Action> {
+    Some(Action::Variable {
+        name: name.to_owned(),
+        value: value.map(str::to_owned),
+    })
+}
+
+/// `1 card`, `3 cards`.
+pub(crate) fn counted(count: usize, thing: &str) -> String {
+    match count {
+        1 => format!("1 {thing}"),
+        count => format!("{count} {thing}s"),
+    }
+}

@@ -1,0 +1,142 @@
+//! Device nodes below /dev.
+
+use sconce_schema::HostFacts;
+use sconce_schema::facts::Node;
+use sconce_schema::finding::{Certainty, Finding, Weight};
+
+use super::{Case, as_root, card_number, is_wsl};
+
+/// The nodes, where they matter: with a driver, and not under Windows' Linux, which has /dev/dxg.
+fn nodes(host: &HostFacts) -> Option<&[Node]> {
+    host.driver.as_ref().filter(|_| !is_wsl(host))?;
+    host.nodes.as_deref()
+}
+
+fn has(nodes: &[Node], path: &str) -> bool {
+    nodes.iter().any(|node| node.path == path)
+}
+
+/// The nodes of the driver or of a card are not there.
+pub(super) fn missing(case: &Case<'_>) -> Vec<Finding> {
+    let Some(nodes) = nodes(case.host) else {
+        return Vec::new();
+    };
+    let absent = |path: &str, what: String| {
+        Finding::new(
+            "device-node-missing",
+            Weight::Fails,
+            Certainty::Certain,
+            what,
+        )
+        .seen(path, None, "no such file")
+        .would_say("No CUDA GPUs are available")
+        .mend("Make the nodes", as_root("nvidia-modprobe -c=0 -u"))
+    };
+    if !has(nodes, "/dev/nvidiactl") {
+        let what = "the driver is loaded but /dev/nvidiactl is not there".to_owned();
+        return vec![absent("/dev/nvidiactl", what)];
+    }
+    let of_cards = case.host.cards.iter().filter_map(|card| {
+        let path = format!("/dev/nvidia{}", card.minor?);
+        let what = format!("{path} of {} is not there", card_number(case.host, card));
+        (!has(nodes, &path)).then(|| absent(&path, what))
+    });
+    of_cards.collect()
+}
+
+/// /dev/nvidia-uvm, without which CUDA does not start.
+pub(super) fn uvm(case: &Case<'_>) -> Vec<Finding> {
+    let Some(nodes) = nodes(case.host) else {
+        return Vec::new();
+    };
+    let modules = case
+        .host
+        .driver
+        .as_ref()
+        .and_then(|driver| driver.modules.as_ref());
+    let loaded = modules.map(|modules| modules.iter().any(|module| module == "nvidia_uvm"));
+    if has(nodes, "/dev/nvidia-uvm") || nodes.is_empty() {
+        return Vec::new();
+    }
+    let mut finding = Finding::new(
+        "uvm-broken",
+        Weight::Fails,
+        Certainty::Certain,
+        "/dev/nvidia-uvm is not there; CUDA does not start without it, although nvidia-smi works",
+    )
+    .seen("/dev/nvidia-uvm", None, "no such file")
+    .would_say("CUDA unknown error - this may be due to an incorrectly set up environment")
+    .mend(
+        "Load the module and make its node",
+        as_root("nvidia-modprobe -u -c=0"),
+    );
+    if loaded == Some(false) {
+        finding = finding.seen("/proc/modules", None, "no nvidia_uvm");
+    }
+    vec![finding]
+}
+
+/// Nodes that may not be opened.
+pub(super) fn barred(case: &Case<'_>) -> Vec<Finding> {
+    let Some(nodes) = nodes(case.host) else {
+        return Vec::new();
+    };
+    // What a run opens; nvidia-modeset and the like are for screens.
+    let needed = |node: &&Node| {
+        let rest = node.path.strip_prefix("/dev/nvidia").unwrap_or_default();
+        matches!(rest, "ctl" | "-uvm") || rest.parse::<u32>().is_ok()
+    };
+    let mut findings = Vec::new();
+    let shut: Vec<&Node> = nodes
+        .iter()
+        .filter(needed)
+        .filter(|node| !node.usable)
+        .collect();
+    if let Some(first) = shut.first() {
+        let mut finding = Finding::new(
+            "permission-device",
+            Weight::Fails,
+            Certainty::Certain,
+            format!("this user may not open {}", first.path),
+        )
+        .would_say("CUDA driver initialization failed, you might not have a CUDA gpu.")
+        .mend(
+            "Add the user to the group that the node belongs to, mostly `video`, and log in again",
+            as_root("usermod -aG video \"$USER\""),
+        );
+        for node in &shut {
+            finding = finding.seen(
+                node.path.as_str(),
+                Some("mode"),
+                format!("{:04o}", node.mode),
+            );
+        }
+        findings.push(finding);
+    }
+    let refused = |node: &&Node| node.usable && node.open_error.is_some();
+    let refused: Vec<&Node> = nodes.iter().filter(needed).filter(refused).collect();
+    if let Some(first) = refused.first() {
+        let mut finding = Finding::new(
+            "nvml-lost-in-container",
+            Weight::Fails,
+            Certainty::Likely,
+            format!(
+                "{} may be opened by its permissions, and yet is refused: the device rules of the \
+                 cgroup forbid it, mostly since systemd was reloaded on the host",
+                first.path
+            ),
+        )
+        .would_say("Failed to initialize NVML: Unknown Error")
+        .mend("Start the container again", None)
+        .mend(
+            "So that it does not come back, make the links that systemd needs, on the host",
+            as_root("nvidia-ctk system create-dev-char-symlinks --create-all"),
+        );
+        for node in &refused {
+            let error = node.open_error.clone().unwrap_or_default();
+            finding = finding.seen(node.path.as_str(), Some("open"), error);
+        }
+        findings.push(finding);
+    }
+    findings
+}

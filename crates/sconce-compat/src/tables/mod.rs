@@ -1,0 +1,83 @@
+//! What is known of cards, drivers, CUDA and PyTorch beside what can be read from files.
+//!
+//! The tables are text files beside this one; each row names its source and each source says how
+//! sure it is. They are compiled in and read once. What a library says of itself always goes before
+//! them.
+
+mod cards;
+mod drivers;
+mod machine;
+mod rows;
+mod torch;
+mod xids;
+
+use std::str::FromStr;
+
+use sconce_schema::finding::Certainty;
+use serde::Serialize;
+
+pub use cards::{Card, Found, Kind, UnknownCard, card, cards};
+pub use drivers::{
+    Architecture, Forward, Toolkit, architecture, driver_cuda, forward, ptx_cuda, toolkit_driver,
+};
+pub use machine::{MachineError, fleet, machine};
+pub use torch::{Build, Gap, Torch, Triton, torch, torches, triton};
+pub use xids::{Remedy, Xid, xid};
+
+/// Where a row comes from.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Source {
+    /// How good it is.
+    pub sure: Sure,
+    /// Its name, for people.
+    pub what: &'static str,
+}
+
+/// How good a source is, the best first.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Sure {
+    /// Read from the files themselves.
+    Measured,
+    /// Told by who makes it.
+    Published,
+    /// Told by others.
+    Reported,
+    /// It follows from something else, or is remembered and was not looked up.
+    Lead,
+}
+
+impl Sure {
+    /// How sure a finding can be that stands on it.
+    #[must_use]
+    pub fn certainty(self) -> Certainty {
+        match self {
+            Self::Measured | Self::Published => Certainty::Certain,
+            Self::Reported | Self::Lead => Certainty::Likely,
+        }
+    }
+}
+
+impl FromStr for Sure {
+    type Err = ();
+
+    fn from_str(text: &str) -> Result<Self, ()> {
+        Ok(match text {
+            "measured" => Self::Measured,
+            "published" => Self::Published,
+            "reported" => Self::Reported,
+            "lead" => Self::Lead,
+            _ => return Err(()),
+        })
+    }
+}
+
+/// A row that cannot be read. The tables are compiled in and a test reads them all, so nobody meets
+/// it but who changes them.
+#[derive(Debug, thiserror::Error)]
+#[error("line {line} of the table cannot be read: {text}")]
+struct TableError {
+    line: usize,
+    text: String,
+}

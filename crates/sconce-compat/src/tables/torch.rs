@@ -1,0 +1,295 @@
+//! PyTorch releases, their builds and what they pin: `torch.txt`.
+
+use std::sync::LazyLock;
+
+use sconce_schema::{ComputeCapability, CudaVersion};
+
+use super::{Source, TableError, rows};
+use crate::library::{Code, Coverage, GpuCode, Reach, Target};
+
+/// A release line, `2.4`.
+#[derive(Debug, Clone)]
+pub struct Torch {
+    /// Major and minor.
+    pub release: (u32, u32),
+    /// Its newest version, `2.4.1`, which the pins are of.
+    pub newest: &'static str,
+    /// The CUDA of the wheel on the default index.
+    pub cuda: CudaVersion,
+    /// Pythons that there are wheels for, `3.12`.
+    pub pythons: Vec<&'static str>,
+    /// Pythons without a global lock that there are wheels for.
+    pub free_threaded: Vec<&'static str>,
+    /// cuDNN that the default build pins.
+    pub cudnn: &'static str,
+    /// NCCL that the default build pins.
+    pub nccl: &'static str,
+    /// Triton that it pins.
+    pub triton: &'static str,
+    /// The C library that its wheels ask for on x86-64, by their manylinux tag.
+    pub glibc: &'static str,
+    /// The minor of torchvision that was built for it.
+    pub vision: u32,
+    /// Whether newer torchvisions serve too.
+    pub vision_onward: bool,
+    /// Where the pins are from.
+    pub source: Source,
+    /// Its builds, the default one first.
+    pub builds: Vec<Build>,
+}
+
+/// One build of a release.
+#[derive(Debug, Clone)]
+pub struct Build {
+    /// The CUDA that it was built with.
+    pub cuda: CudaVersion,
+    /// What libtorch_cuda.so has code for, as one container.
+    pub code: GpuCode,
+    /// Where that is from.
+    pub source: Source,
+    /// cuDNN that it pins, where that is known and another than the default build's.
+    pub cudnn: Option<&'static str>,
+    /// NCCL that it pins, where that is known and another than the default build's.
+    pub nccl: Option<&'static str>,
+    /// What of it lacks a capability that libtorch_cuda.so has.
+    pub gaps: Vec<Gap>,
+}
+
+/// A library of a build that lacks a capability.
+#[derive(Debug, Clone, Copy)]
+pub struct Gap {
+    /// The capability.
+    pub capability: ComputeCapability,
+    /// What does not work on it, as the end of a sentence.
+    pub what: &'static str,
+    /// Where that is from.
+    pub source: Source,
+}
+
+/// A release of Triton.
+#[derive(Debug, Clone, Copy)]
+pub struct Triton {
+    /// Major and minor.
+    pub release: (u32, u32),
+    /// The CUDA of the ptxas in its wheel.
+    pub ptxas: CudaVersion,
+    /// Where that is from.
+    pub source: Source,
+}
+
+impl Torch {
+    /// The build with this CUDA.
+    #[must_use]
+    pub fn build(&self, cuda: CudaVersion) -> Option<&Build> {
+        self.builds.iter().find(|build| build.cuda == cuda)
+    }
+
+    /// The requirement that asks for this build: `torch==2.8.0` for the default one,
+    /// `torch==2.8.0+cu126` for another.
+    #[must_use]
+    pub fn requirement(&self, cuda: CudaVersion) -> String {
+        match cuda == self.cuda {
+            true => format!("torch=={}", self.newest),
+            false => format!("torch=={}+{}", self.newest, local_part(cuda)),
+        }
+    }
+}
+
+impl Build {
+    /// Capabilities that it has machine code for.
+    #[must_use]
+    pub fn capabilities(&self) -> Vec<ComputeCapability> {
+        let targets = self.code.coverage.iter().flat_map(|kind| &kind.targets);
+        let sass = targets.filter(|target| target.code == Code::Sass);
+        sass.map(|target| target.capability).collect()
+    }
+}
+
+/// `cu126` of CUDA 12.6.
+#[must_use]
+pub(crate) fn local_part(cuda: CudaVersion) -> String {
+    format!("cu{}{}", cuda.major, cuda.minor)
+}
+
+struct Table {
+    torches: Vec<Torch>,
+    tritons: Vec<Triton>,
+}
+
+static TABLE: LazyLock<Table> =
+    LazyLock::new(|| read().expect("the compiled-in table is read by a test"));
+
+fn release(row: &rows::Row<'_>) -> Result<(u32, u32), TableError> {
+    let (major, minor) = row.text(0)?.split_once('.').ok_or_else(|| row.broken())?;
+    let number = |text: &str| text.parse().map_err(|_| row.broken());
+    Ok((number(major)?, number(minor)?))
+}
+
+fn read() -> Result<Table, TableError> {
+    let table = rows::read(include_str!("torch.txt"))?;
+    let mut torches: Vec<Torch> = Vec::new();
+    let mut tritons = Vec::new();
+    for row in &table.rows {
+        match row.kind {
+            "torch" => {
+                let vision = row.text(9)?;
+                let onward = vision.ends_with('+');
+                let minor = vision.trim_end_matches('+').strip_prefix("0.");
+                let minor = minor.and_then(|minor| minor.parse().ok());
+                torches.push(Torch {
+                    release: release(row)?,
+                    newest: row.text(1)?,
+                    cuda: row.value(2)?,
+                    pythons: row.text(3)?.split_whitespace().collect(),
+                    free_threaded: row.text(4)?.split_whitespace().collect(),
+                    cudnn: row.text(5)?,
+                    nccl: row.text(6)?,
+                    triton: row.text(7)?,
+                    glibc: row.text(8)?,
+                    vision: minor.ok_or_else(|| row.broken())?,
+                    vision_onward: onward,
+                    source: row.source(10, &table.sources)?,
+                    builds: Vec::new(),
+                });
+            }
+            "build" => {
+                let cuda = row.value(1)?;
+                let build = Build {
+                    cuda,
+                    code: code(row.values(2)?, row.values(3)?, cuda),
+                    source: row.source(6, &table.sources)?,
+                    cudnn: Some(row.text(4)?).filter(|text| !text.is_empty()),
+                    nccl: Some(row.text(5)?).filter(|text| !text.is_empty()),
+                    gaps: Vec::new(),
+                };
+                let release = release(row)?;
+                let of = torches.iter_mut().find(|torch| torch.release == release);
+                of.ok_or_else(|| row.broken())?.builds.push(build);
+            }
+            "gap" => {
+                let (release, cuda): (_, CudaVersion) = (release(row)?, row.value(1)?);
+                let of = torches.iter_mut().find(|torch| torch.release == release);
+                let builds = of.map(|torch| &mut torch.builds).into_iter().flatten();
+                let mut build = builds.filter(|build| build.cuda == cuda);
+                let build = build.next().ok_or_else(|| row.broken())?;
+                build.gaps.push(Gap {
+                    capability: row.value(2)?,
+                    what: row.text(3)?,
+                    source: row.source(4, &table.sources)?,
+                });
+            }
+            "triton" => tritons.push(Triton {
+                release: release(row)?,
+                ptxas: row.value(1)?,
+                source: row.source(2, &table.sources)?,
+            }),
+            _ => return Err(row.broken()),
+        }
+    }
+    Ok(Table { torches, tritons })
+}
+
+fn code(sass: Vec<ComputeCapability>, ptx: Vec<ComputeCapability>, cuda: CudaVersion) -> GpuCode {
+    // nvcc writes the newest PTX version that it knows, CUDA 12.9's is 8.8.
+    let version = (0..=99)
+        .rev()
+        .map(|n| (n / 10, n % 10))
+        .find(|&(major, minor)| super::ptx_cuda(major, minor).is_some_and(|of| of <= cuda));
+    let target = |capability, code| Target {
+        capability,
+        code,
+        reach: Reach::Onward,
+    };
+    let sass = sass.into_iter().map(|own| target(own, Code::Sass));
+    let ptx = ptx.into_iter().filter_map(|own| {
+        let (major, minor) = version?;
+        Some(target(own, Code::Ptx { major, minor }))
+    });
+    let mut targets: Vec<Target> = sass.chain(ptx).collect();
+    targets.sort();
+    GpuCode {
+        coverage: vec![Coverage {
+            targets,
+            containers: 1,
+        }],
+        unread_bytes: 0,
+    }
+}
+
+/// All known releases, oldest first.
+#[must_use]
+pub fn torches() -> &'static [Torch] {
+    &TABLE.torches
+}
+
+/// A release, by major and minor.
+#[must_use]
+pub fn torch(release: (u32, u32)) -> Option<&'static Torch> {
+    torches().iter().find(|torch| torch.release == release)
+}
+
+/// What is known of a release of Triton: its own row, or the one before it.
+#[must_use]
+pub fn triton(release: (u32, u32)) -> Option<&'static Triton> {
+    let older = TABLE.tritons.iter().rev();
+    let mut older = older.filter(|row| row.release <= release);
+    older.next()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_in_order_and_whole() {
+        let table = read().unwrap();
+        assert!(table.torches.is_sorted_by(|a, b| a.release < b.release));
+        assert!(table.tritons.is_sorted_by(|a, b| a.release < b.release));
+        for torch in &table.torches {
+            let newest = format!("{}.{}.", torch.release.0, torch.release.1);
+            assert!(torch.newest.starts_with(&newest), "{torch:?}");
+            assert_eq!(torch.vision, torch.release.1.min(14) + 15, "{torch:?}");
+            // The default build is the first row, and no CUDA has two.
+            assert_eq!(torch.builds[0].cuda, torch.cuda, "{torch:?}");
+            for (at, build) in torch.builds.iter().enumerate() {
+                let twice = |other: &Build| other.cuda == build.cuda;
+                assert!(!torch.builds[..at].iter().any(twice), "{torch:?}");
+                let capabilities = build.capabilities();
+                assert!(capabilities.is_sorted(), "{build:?}");
+                assert!(capabilities.len() >= 6, "{build:?}");
+                // No build has code that its CUDA cannot compile.
+                for capability in capabilities {
+                    let known = super::super::architecture(capability).unwrap();
+                    let since = known.first_cuda.is_none_or(|first| build.cuda >= first);
+                    let until = known.last_cuda.is_none_or(|last| build.cuda <= last);
+                    assert!(since && until, "{build:?}: {capability}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn builds_are_asked_for_by_their_local_part() {
+        let torch = torch((2, 8)).unwrap();
+        let requirement = |major, minor| torch.requirement(CudaVersion::new(major, minor));
+        assert_eq!(requirement(12, 8), "torch==2.8.0");
+        assert_eq!(requirement(12, 6), "torch==2.8.0+cu126");
+        assert!(super::torch((1, 13)).is_none());
+        assert_eq!(triton((3, 6)).unwrap().ptxas, CudaVersion::new(12, 8));
+        assert!(triton((2, 1)).is_none());
+    }
+
+    #[test]
+    fn ptx_has_the_version_of_its_toolkit() {
+        let build = torch((2, 9))
+            .unwrap()
+            .build(CudaVersion::new(13, 0))
+            .unwrap();
+        let targets = &build.code.coverage[0].targets;
+        let ptx = targets
+            .iter()
+            .find(|target| target.code != Code::Sass)
+            .unwrap();
+        assert_eq!(ptx.code, Code::Ptx { major: 9, minor: 0 });
+    }
+}
