@@ -70,7 +70,7 @@ pub(super) fn iommu(roots: &Roots, cards: Option<&[PciCard]>) -> Option<Iommu> {
     Some(Iommu {
         active: known.then_some(active),
         parameters: parameters(&cmdline.unwrap_or_default()),
-        acs_bridges: acs_bridges(roots, cards?),
+        acs_bridges: cards.and_then(|cards| acs_bridges(roots, cards)),
     })
 }
 

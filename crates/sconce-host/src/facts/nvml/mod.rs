@@ -123,6 +123,10 @@ fn of_device(index: u32, device: &Device<'_>) -> Card {
     .flatten()
     .find(|error| is_lost(error))
     .map(words);
+    let figures = match memory {
+        Ok(memory) => Some((memory.total, memory.used)),
+        Err(_) => raw::memory(device),
+    };
     let ecc = device.is_ecc_enabled().ok();
     let rows = raw::remapped_rows(device);
     let fabric = raw::fabric(device);
@@ -133,8 +137,8 @@ fn of_device(index: u32, device: &Device<'_>) -> Card {
         bus_id: device.pci_info().ok().and_then(|pci| normal(&pci.bus_id)),
         minor: device.minor_number().ok(),
         capability: device.cuda_compute_capability().ok().and_then(capability),
-        memory: memory.as_ref().ok().map(|memory| Bytes(memory.total)),
-        memory_used: memory.ok().map(|memory| Bytes(memory.used)),
+        memory: figures.map(|(total, _)| Bytes(total)),
+        memory_used: figures.map(|(_, used)| Bytes(used)),
         memory_by_pid: device.running_compute_processes().ok().map(by_pid),
         mig: device.mig_mode().ok().map(|mode| Mig {
             enabled: mode.current == 1,

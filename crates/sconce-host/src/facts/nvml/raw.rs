@@ -1,7 +1,7 @@
 //! Functions of NVML that the wrapper crate declares and does not wrap.
 #![expect(
     unsafe_code,
-    reason = "two functions of NVML have no safe interface in nvml-wrapper"
+    reason = "three functions of NVML have no safe interface in nvml-wrapper"
 )]
 
 use nvml_wrapper::Device;
@@ -9,6 +9,17 @@ use nvml_wrapper::Device;
 /// `NVML_SUCCESS` and `NVML_ERROR_NOT_SUPPORTED`.
 const SUCCESS: u32 = 0;
 const NOT_SUPPORTED: u32 = 3;
+
+/// All of the card's memory and what of it is used, bytes, by `nvmlDeviceGetMemoryInfo`: the only
+/// one of drivers before 510. What the driver keeps for itself counts as used.
+pub(super) fn memory(device: &Device<'_>) -> Option<(u64, u64)> {
+    let function = device.nvml().lib().nvmlDeviceGetMemoryInfo.as_ref().ok()?;
+    // SAFETY: the structure is numbers alone, for which zeros are values.
+    let mut info = unsafe { std::mem::zeroed() };
+    // SAFETY: as in `remapped_rows`; the function fills the one structure.
+    let result = unsafe { function(device.handle(), &raw mut info) };
+    (result == SUCCESS).then_some((info.total, info.used))
+}
 
 /// Rows of a card's memory that were replaced.
 #[derive(Debug, Clone, Copy)]
