@@ -19,6 +19,8 @@ const FOLDERS: [&str; 3] = ["/etc/cdi", "/var/run/cdi", "/run/cdi"];
 const MOST_FILES: usize = 64;
 /// A file for eight split cards has 100 KB.
 const MOST_BYTES: u64 = 4 << 20;
+/// More files than a driver has.
+const MOST_PATHS: usize = 10_000;
 /// So many missing files say enough.
 const MOST_MISSING: usize = 32;
 
@@ -118,6 +120,7 @@ impl Named {
         }
         named.paths.sort();
         named.paths.dedup();
+        named.paths.truncate(MOST_PATHS);
         named
     }
 

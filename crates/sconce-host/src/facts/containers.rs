@@ -24,7 +24,14 @@ fn pretty_name(text: &str) -> Option<String> {
         let inner = value.strip_prefix(quote)?;
         inner.strip_suffix(quote)
     });
-    let name = bare.unwrap_or(value).replace('\\', "");
+    // An image wrote it, and people will see it.
+    let plain = |c: &char| !c.is_control() && *c != '\\';
+    let name: String = bare
+        .unwrap_or(value)
+        .chars()
+        .filter(plain)
+        .take(200)
+        .collect();
     (!name.is_empty()).then_some(name)
 }
 
@@ -108,6 +115,7 @@ mod tests {
             ("PRETTY_NAME='Arch Linux'", Some("Arch Linux")),
             ("PRETTY_NAME=Plain", Some("Plain")),
             ("PRETTY_NAME=\"\"", None),
+            ("PRETTY_NAME=\"a\u{1b}[31m\"", Some("a[31m")),
             ("PRETTY_NAME=\"open", Some("\"open")),
             ("", None),
         ] {

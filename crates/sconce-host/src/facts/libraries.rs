@@ -72,7 +72,7 @@ impl<'a> Loader<'a> {
         let mut libraries = Vec::new();
         for name in NAMES {
             libraries.extend(
-                self.find(name, true)
+                self.find(name, &self.path, true)
                     .iter()
                     .map(|found| found.describe(name)),
             );
@@ -104,13 +104,15 @@ impl<'a> Loader<'a> {
         newest_glibcxx(&contents(&found.located, MOST)?)
     }
 
+    /// The machine's own: what one environment puts first is the loader's simulation to tell.
     fn winner(&self, name: &str) -> Option<Found> {
-        self.find(name, false).into_iter().find(|found| found.wins)
+        let found = self.find(name, &[], false);
+        found.into_iter().find(|found| found.wins)
     }
 
-    fn find(&self, name: &str, elsewhere: bool) -> Vec<Found> {
+    fn find(&self, name: &str, path: &[PathBuf], elsewhere: bool) -> Vec<Found> {
         let join = |folder: &PathBuf| folder.join(name);
-        let mut searched: Vec<PathBuf> = self.path.iter().map(join).collect();
+        let mut searched: Vec<PathBuf> = path.iter().map(join).collect();
         searched.extend(named_in_cache(&self.cache, name));
         searched.extend(default_folders().iter().map(join));
         let by_loader = searched.len();
