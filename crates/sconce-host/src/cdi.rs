@@ -24,6 +24,20 @@ pub(crate) use driver_files::library_folders;
 
 pub use file::{cdi_json, write_cdi};
 
+/// Whether the loader of this machine can load the file.
+pub(crate) fn is_library(path: &Path) -> bool {
+    elf::library(path).is_some()
+}
+
+/// Where a loader's cache says that `name` lies, in its order.
+pub(crate) fn named_in_cache(cache: &[u8], name: &str) -> Vec<PathBuf> {
+    let folders = ld_cache::folders(cache, |entry| entry == name);
+    folders
+        .into_iter()
+        .map(|folder| folder.join(name))
+        .collect()
+}
+
 /// Why cards cannot be given to a container.
 #[derive(Debug, thiserror::Error)]
 pub enum CdiError {

@@ -225,7 +225,7 @@ fn parse_mountinfo(text: &str) -> Vec<CgroupMount> {
 }
 
 /// The mount table writes space, tab, line end and backslash as three octal digits.
-fn unescape(text: &str) -> String {
+pub(crate) fn unescape(text: &str) -> String {
     [
         ("\\040", " "),
         ("\\011", "\t"),

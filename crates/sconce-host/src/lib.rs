@@ -4,12 +4,15 @@
 //! Everything is read below a [`Roots`], so that a recorded machine can stand for the real one.
 //! Nothing here creates a CUDA context: a monitor must not take memory on the card that it
 //! watches.
-#![forbid(unsafe_code)]
+//!
+//! Unsafe code is in two files, where a driver's library is called: `facts/nvml/raw.rs` and
+//! `facts/probe/cuda.rs`.
 
 pub mod cards;
 pub mod cdi;
 pub mod cgroups;
 mod cpus;
+pub mod facts;
 pub mod machine;
 mod nvidia;
 pub mod nvml;
@@ -25,7 +28,7 @@ pub use cdi::{CdiError, cdi_json, edits_for, write_cdi};
 pub use cgroups::{CgroupMode, Cgroups, Hierarchy};
 pub use machine::{Machine, Overlay, boot_id};
 pub use nvidia::{Card, Node, Nvidia};
-pub use nvml::{Gpus, NvmlCard, NvmlGpus};
+pub use nvml::{Gpus, NvmlCard, NvmlFrom, NvmlGpus};
 pub use roots::Roots;
 pub use sampler::{RunCgroups, SampleTarget, Sampler, V1Folders};
 pub use userns::{UserNamespaces, UsernsBarrier};

@@ -267,6 +267,11 @@ pub(crate) fn bus_address(id: &str) -> Option<(u32, u32, u32, u32)> {
     Some((hex(domain)?, hex(bus)?, hex(device)?, hex(function)?))
 }
 
+/// The address as the kernel writes it, `0000:01:00.0`.
+pub(crate) fn address_text((domain, bus, device, function): (u32, u32, u32, u32)) -> String {
+    format!("{domain:04x}:{bus:02x}:{device:02x}.{function:x}")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -318,6 +323,8 @@ GCC version:  gcc version 10.2.1 20210110 (Debian 10.2.1-6)
     fn addresses_compare_in_both_spellings() {
         assert_eq!(bus_address("00000000:C1:00.0"), bus_address("0000:c1:00.0"));
         assert_eq!(bus_address("0000:c1:00.0"), Some((0, 0xc1, 0, 0)));
+        let text = bus_address("00000000:C1:00.0").map(address_text);
+        assert_eq!(text.as_deref(), Some("0000:c1:00.0"));
         assert_eq!(bus_address("0000:c1:00"), None);
         assert_eq!(bus_address("é:1:2.3"), None);
     }

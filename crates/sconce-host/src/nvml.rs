@@ -1,6 +1,8 @@
 //! NVML, NVIDIA's management library, loaded at run time. It makes no CUDA context, so that
 //! watching takes no memory of a card.
 
+use std::path::{Path, PathBuf};
+
 use crate::roots::Roots;
 use sconce_schema::Bytes;
 use sconce_schema::event::GpuSample;
@@ -9,6 +11,7 @@ use nvml_wrapper::Nvml;
 use nvml_wrapper::bitmasks::device::ThrottleReasons;
 use nvml_wrapper::enum_wrappers::device::{Clock, TemperatureSensor};
 use nvml_wrapper::enums::device::UsedGpuMemory;
+use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::struct_wrappers::device::ProcessInfo;
 
 /// A card as NVML names it.
@@ -48,22 +51,57 @@ pub struct NvmlGpus {
 /// NVML's file, as the driver names it.
 const LIBRARY: &str = "libnvidia-ml.so.1";
 
+/// Which NVML is loaded.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum NvmlFrom {
+    /// This machine's `libnvidia-ml.so.1`: as the loader finds it, then where the driver's other
+    /// libraries are looked for too, because some machines keep them in a folder that the loader
+    /// does not know.
+    #[default]
+    Machine,
+    /// This file. Only a caller can name it, no variable does: it is how a test plays a machine.
+    File(PathBuf),
+}
+
 impl NvmlGpus {
-    /// Loads `libnvidia-ml.so.1` from wherever this machine keeps its driver, and starts it. `None` where there is no library or no driver:
-    /// that is a machine without cards, not an error. Without the library this takes
+    /// Loads this machine's `libnvidia-ml.so.1` and starts it. `None` where there is no library
+    /// or no driver: that is a machine without cards, not an error. Without the library this takes
     /// microseconds; with it, and with no process that keeps the cards awake, up to seconds, so
     /// it belongs off the path on which a command starts.
     #[must_use]
     pub fn load() -> Option<Self> {
-        // By its name first; then where the driver's other libraries are looked for too, because
-        // some machines keep them in a folder that the loader does not know.
-        let elsewhere = || {
-            let folders = crate::cdi::library_folders(&Roots::default());
-            let mut paths = folders.iter().map(|folder| folder.join(LIBRARY));
-            paths.find_map(|path| Nvml::builder().lib_path(path.as_os_str()).init().ok())
+        Self::open(&NvmlFrom::Machine).ok()
+    }
+
+    /// Loads NVML and starts it.
+    ///
+    /// # Errors
+    /// When no library loads, or the one that does cannot start; of several the first that could
+    /// be loaded at all is told.
+    pub fn open(from: &NvmlFrom) -> Result<Self, NvmlError> {
+        let start = |path: &Path| Nvml::builder().lib_path(path.as_os_str()).init();
+        let first = match from {
+            NvmlFrom::File(path) => return start(path).map(|nvml| Self { nvml }),
+            NvmlFrom::Machine => start(Path::new(LIBRARY)),
         };
-        let nvml = Nvml::init().ok().or_else(elsewhere)?;
-        Some(Self { nvml })
+        let mut told = match first {
+            Ok(nvml) => return Ok(Self { nvml }),
+            Err(error) => error,
+        };
+        let folders = crate::cdi::library_folders(&Roots::default());
+        for path in folders.iter().map(|folder| folder.join(LIBRARY)) {
+            match start(&path) {
+                Ok(nvml) => return Ok(Self { nvml }),
+                Err(error) if matches!(told, NvmlError::LibloadingError(_)) => told = error,
+                Err(_) => {}
+            }
+        }
+        Err(told)
+    }
+
+    /// The library.
+    pub(crate) fn library(&self) -> &Nvml {
+        &self.nvml
     }
 }
 
@@ -116,7 +154,7 @@ impl Gpus for NvmlGpus {
 }
 
 /// A process is listed once for each part of a split card that it uses: the parts are added.
-fn by_pid(processes: Vec<ProcessInfo>) -> std::collections::BTreeMap<u32, Bytes> {
+pub(crate) fn by_pid(processes: Vec<ProcessInfo>) -> std::collections::BTreeMap<u32, Bytes> {
     let mut sums = std::collections::BTreeMap::new();
     for process in processes {
         if let UsedGpuMemory::Used(bytes) = process.used_gpu_memory {
@@ -128,7 +166,7 @@ fn by_pid(processes: Vec<ProcessInfo>) -> std::collections::BTreeMap<u32, Bytes>
 }
 
 /// NVML's names of the reasons in kebab-case. An idle card is not held back, and is left out.
-fn throttle_words(reasons: ThrottleReasons) -> Vec<String> {
+pub(crate) fn throttle_words(reasons: ThrottleReasons) -> Vec<String> {
     const WORDS: [(ThrottleReasons, &str); 8] = [
         (
             ThrottleReasons::APPLICATIONS_CLOCKS_SETTING,

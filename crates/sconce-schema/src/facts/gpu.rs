@@ -125,6 +125,9 @@ pub struct Card {
     pub nvlinks: Option<Vec<Link>>,
     /// Registration with the NVLink fabric, on machines that have one.
     pub fabric: Option<FabricState>,
+    /// Why its registration with the fabric failed, in NVML's words.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fabric_error: Option<String>,
     /// Lost: it fell off the bus, or NVML says that it must be reset.
     pub lost: Option<String>,
     /// The product is for data centres, so that forward-compatibility libraries work on it.

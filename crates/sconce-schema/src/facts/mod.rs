@@ -58,6 +58,10 @@ pub struct HostFacts {
     pub pci_cards: Option<Vec<PciCard>>,
     /// The loaded NVIDIA driver; absent where there is none.
     pub driver: Option<Driver>,
+    /// The driver's libraries on a machine where no driver is loaded: it is installed, or an image
+    /// brought `cuda-compat`, and the kernel module is missing.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub unloaded_libraries: Vec<DriverLibrary>,
     /// Cards, in the driver's order. Empty where there are none.
     pub cards: Vec<Card>,
     /// NVIDIA's device nodes.

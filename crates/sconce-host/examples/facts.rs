@@ -1,0 +1,53 @@
+//! Prints the facts of this machine as JSON, and how long reading them took.
+//!
+//! `facts` asks neither NVML nor CUDA; `facts whole` asks both in a child, which is this program
+//! with `answer nvml` or `answer cuda`.
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "an example prints"
+)]
+
+use std::ffi::OsString;
+use std::time::{Duration, Instant};
+
+use sconce_host::facts::probe::{Child, Question, answer};
+use sconce_host::facts::{self, Ask, NvmlAsk};
+use sconce_host::{NvmlFrom, Roots};
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
+    let words: Vec<_> = arguments.iter().filter_map(|word| word.to_str()).collect();
+    let mut ask = Ask {
+        variables: std::env::vars().collect(),
+        store: Some(std::env::temp_dir()),
+        open_nodes: true,
+        ..Ask::default()
+    };
+    match words[..] {
+        ["answer", "nvml"] => {
+            println!("{}", answer(&Question::Nvml(NvmlFrom::Machine)));
+            return Ok(());
+        }
+        ["answer", "cuda"] => {
+            println!("{}", answer(&Question::cuda()));
+            return Ok(());
+        }
+        ["whole"] => {
+            let child = |question: &str| Child {
+                program: "/proc/self/exe".into(),
+                arguments: vec!["answer".into(), question.into()],
+                limit: Duration::from_secs(20),
+            };
+            ask.nvml = NvmlAsk::Child(child("nvml"));
+            ask.cuda_init = Some(child("cuda"));
+        }
+        _ => {}
+    }
+    let start = Instant::now();
+    let facts = facts::read(&Roots::default(), &ask);
+    let took = start.elapsed();
+    println!("{}", serde_json::to_string_pretty(&facts)?);
+    eprintln!("{:.1} ms", took.as_secs_f64() * 1000.0);
+    Ok(())
+}

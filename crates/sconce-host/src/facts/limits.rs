@@ -1,0 +1,121 @@
+//! Limits of this process and its memory pages.
+
+use sconce_schema::facts::{Hugepages, Limit, Limits, Seccomp};
+
+use crate::roots::Roots;
+use crate::{cpus, read};
+
+/// /proc/self/limits, one line a limit, its words in columns (proc_pid_limits(5)). `unlimited` is
+/// an absent number.
+pub(super) fn parse(text: &str) -> Limits {
+    let limit = |name: &str| {
+        let line = text.lines().find_map(|line| line.strip_prefix(name))?;
+        let mut words = line.split_ascii_whitespace();
+        let mut number = || match words.next()? {
+            "unlimited" => Some(None),
+            word => word.parse().ok().map(Some),
+        };
+        Some(Limit {
+            soft: number()?,
+            hard: number()?,
+        })
+    };
+    Limits {
+        open_files: limit("Max open files"),
+        locked_memory: limit("Max locked memory"),
+        processes: limit("Max processes"),
+        stack: limit("Max stack size"),
+        address_space: limit("Max address space"),
+    }
+}
+
+/// `Seccomp` of /proc/self/status (proc_pid_status(5)).
+pub(super) fn seccomp(status: &str) -> Option<Seccomp> {
+    match read::field(status, "Seccomp")? {
+        "0" => Some(Seccomp::Off),
+        "1" => Some(Seccomp::Strict),
+        "2" => Some(Seccomp::Filter),
+        _ => None,
+    }
+}
+
+/// Whether the effective user, the second of `Uid`, is root.
+pub(super) fn is_root(status: &str) -> Option<bool> {
+    let user = read::field(status, "Uid")?
+        .split_ascii_whitespace()
+        .nth(1)?;
+    Some(user == "0")
+}
+
+/// The reserved pages of /proc/meminfo, and the kernel's choice about transparent ones.
+pub(super) fn hugepages(roots: &Roots, meminfo: &str) -> Option<Hugepages> {
+    let found = Hugepages {
+        total: read::field(meminfo, "HugePages_Total").and_then(|n| n.parse().ok()),
+        size: cpus::memory_line(meminfo, "Hugepagesize"),
+        transparent: read::line(&roots.sys.join("kernel/mm/transparent_hugepage/enabled"))
+            .and_then(|line| chosen(&line)),
+    };
+    (found != Hugepages::default()).then_some(found)
+}
+
+/// `always [madvise] never`: the word in brackets.
+fn chosen(line: &str) -> Option<String> {
+    let words = line.split_ascii_whitespace();
+    let mut inner = words.filter_map(|word| word.strip_prefix('[')?.strip_suffix(']'));
+    inner.next().map(str::to_owned)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sconce_schema::Bytes;
+
+    /// Captured in a container of Docker's on Debian 12.
+    const LIMITS: &str = "\
+Limit                     Soft Limit           Hard Limit           Units     
+Max cpu time              unlimited            unlimited            seconds   
+Max stack size            8388608              unlimited            bytes     
+Max processes             96365                96365                processes 
+Max open files            1024                 524288               files     
+Max locked memory         65536                65536                bytes     
+Max address space         unlimited            unlimited            bytes     
+";
+
+    #[test]
+    fn limits_of_a_process() {
+        let limits = parse(LIMITS);
+        let limit = |soft, hard| Some(Limit { soft, hard });
+        assert_eq!(limits.open_files, limit(Some(1024), Some(524_288)));
+        assert_eq!(limits.locked_memory, limit(Some(65_536), Some(65_536)));
+        assert_eq!(limits.stack, limit(Some(8_388_608), None));
+        assert_eq!(limits.address_space, limit(None, None));
+        assert_eq!(
+            parse("Max open files\nMax processes x y\n"),
+            Limits::default()
+        );
+    }
+
+    #[test]
+    fn modes_and_users() {
+        assert_eq!(
+            seccomp("Seccomp:\t2\nSeccomp_filters:\t1\n"),
+            Some(Seccomp::Filter)
+        );
+        assert_eq!(seccomp("Seccomp:\t0\n"), Some(Seccomp::Off));
+        assert_eq!(seccomp(""), None);
+        assert_eq!(is_root("Uid:\t1000\t0\t0\t0\n"), Some(true));
+        assert_eq!(is_root("Uid:\t0\t1000\t0\t0\n"), Some(false));
+        assert_eq!(is_root(""), None);
+    }
+
+    #[test]
+    fn pages() {
+        let roots = Roots::recorded("/nowhere");
+        let text = "HugePages_Total:      16\nHugepagesize:       2048 kB\n";
+        let found = hugepages(&roots, text).unwrap();
+        assert_eq!((found.total, found.size), (Some(16), Some(Bytes::mib(2))));
+        assert_eq!(hugepages(&roots, ""), None);
+        assert_eq!(chosen("always [madvise] never").as_deref(), Some("madvise"));
+        assert_eq!(chosen("always"), None);
+    }
+}

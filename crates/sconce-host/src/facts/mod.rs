@@ -1,0 +1,161 @@
+//! [`HostFacts`] of this machine, or of a recorded one.
+//!
+//! Each fact has one order in which it is looked for, written where it is read; the first that
+//! answers wins, and what none answers is absent. Reading and parsing are apart: the parsers take
+//! text. No program is run, no CUDA context is made, no right of root is needed, and nothing is
+//! changed. NVIDIA's libraries are only loaded where [`Ask`] says so: loading NVML where nothing
+//! keeps the cards awake takes seconds, and on a machine whose card is stuck in the kernel it may
+//! never return, so a program should let a [`probe::Child`] do it.
+//!
+//! What was read can be overridden by hand ([`overrides`]).
+
+mod cards;
+mod cdi_files;
+mod cgroup;
+mod containers;
+mod driver;
+mod fabric;
+mod kernel_log;
+mod libraries;
+mod limits;
+mod mounts;
+mod network;
+mod nodes;
+pub mod nvml;
+pub mod overrides;
+mod pci;
+pub mod probe;
+mod toolkit;
+mod variables;
+mod yaml;
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+
+use sconce_schema::HostFacts;
+
+use crate::machine::Machine;
+use crate::nvml::NvmlFrom;
+use crate::read;
+use crate::roots::Roots;
+use libraries::Loader;
+
+pub use overrides::{OverrideError, merge, set};
+
+/// What a library cannot know or must not decide by itself.
+#[derive(Debug, Clone, Default)]
+pub struct Ask {
+    /// The environment of the run, or of the program: `LD_LIBRARY_PATH` tells which libraries win,
+    /// `CUDA_MPS_PIPE_DIRECTORY` where to look for the multi-process service, and those that
+    /// change what CUDA does become facts, secrets masked.
+    pub variables: BTreeMap<String, String>,
+    /// A folder of the store; it need not exist yet.
+    pub store: Option<PathBuf>,
+    /// Where NVML's answers come from.
+    pub nvml: NvmlAsk,
+    /// Who calls `cuInit`; nobody where absent. Nobody is asked where no `libcuda.so.1` was found.
+    pub cuda_init: Option<probe::Child>,
+    /// Open the control nodes, which finds what permissions do not tell (see [`nodes`]).
+    ///
+    /// [`nodes`]: sconce_schema::facts::Node
+    pub open_nodes: bool,
+}
+
+/// Where NVML's answers come from.
+#[derive(Debug, Clone, Default)]
+pub enum NvmlAsk {
+    /// It is left alone, as for a recorded machine.
+    #[default]
+    No,
+    /// This process loads it.
+    Here(NvmlFrom),
+    /// A child process loads it, within a time limit.
+    Child(probe::Child),
+}
+
+/// Reads the machine below `roots`. Nothing fails: what cannot be read is absent.
+#[must_use]
+pub fn read(roots: &Roots, ask: &Ask) -> HostFacts {
+    let machine = Machine::read(roots);
+    let status = read::text(&roots.proc.join("self/status")).unwrap_or_default();
+    let meminfo = read::text(&roots.proc.join("meminfo")).unwrap_or_default();
+    let mounts = mounts::Mounts::read(roots);
+    let loader = Loader::new(
+        roots,
+        ask.variables.get("LD_LIBRARY_PATH").map(String::as_str),
+    );
+    let libraries = loader.driver_libraries();
+    let has = |name: &str| libraries.iter().any(|library| library.name == name);
+    let (has_nvml, has_cuda) = (has("libnvidia-ml.so.1"), has("libcuda.so.1"));
+    let pci_cards = pci::cards(roots);
+    let (driver, unloaded_libraries) = driver::read(
+        roots,
+        machine.nvidia.as_ref(),
+        pci_cards.as_deref(),
+        libraries,
+    );
+    let nodes = nodes::read(roots, ask.open_nodes);
+    let mut facts = HostFacts {
+        version: sconce_schema::facts::FORMAT,
+        name: machine.hostname.clone(),
+        system: containers::system(roots),
+        architecture: containers::architecture(roots),
+        glibc: loader.glibc(),
+        glibcxx: loader.glibcxx(),
+        container: containers::kind(roots, machine.kernel.as_deref(), &ask.variables),
+        root: limits::is_root(&status),
+        cpus: machine.cpus,
+        memory: machine.memory,
+        memory_available: machine.memory_available,
+        cards: cards::of_kernel(machine.nvidia.as_ref()),
+        nodes,
+        cgroup: machine.cgroups.as_ref().map(cgroup::facts),
+        user_namespaces_barrier: Some(match machine.user_namespaces {
+            Ok(()) => String::new(),
+            Err(barrier) => barrier.to_string(),
+        }),
+        seccomp: limits::seccomp(&status),
+        shm: mounts.shm(roots),
+        limits: read::text(&roots.proc.join("self/limits")).map(|text| limits::parse(&text)),
+        hugepages: limits::hugepages(roots, &meminfo),
+        store: ask.store.as_deref().map(|path| mounts.disk(roots, path)),
+        toolkit: toolkit::read(roots),
+        mps: fabric::mps(roots, ask.variables.get("CUDA_MPS_PIPE_DIRECTORY")),
+        iommu: pci::iommu(roots, pci_cards.as_deref()),
+        infiniband: network::infiniband(roots),
+        interfaces: network::interfaces(roots),
+        xids: kernel_log::xids(roots),
+        services: fabric::services(roots),
+        variables: variables::chosen(&ask.variables),
+        kernel: machine.kernel,
+        cpu_model: machine.cpu_model,
+        driver,
+        unloaded_libraries,
+        pci_cards,
+        ..HostFacts::default()
+    };
+    ask_driver(&mut facts, ask, has_nvml, has_cuda);
+    facts
+}
+
+/// What only the driver's libraries tell. Both are asked at the same time.
+fn ask_driver(facts: &mut HostFacts, ask: &Ask, has_nvml: bool, has_cuda: bool) {
+    let cuda_child = ask.cuda_init.as_ref().filter(|_| has_cuda);
+    let (told, cuda_init) = std::thread::scope(|scope| {
+        let cuda = cuda_child.map(|child| scope.spawn(|| probe::cuda_init(child)));
+        let told = match &ask.nvml {
+            NvmlAsk::No => None,
+            // A given file is tried although the loader does not know it.
+            NvmlAsk::Here(from @ NvmlFrom::File(_)) => Some(nvml::read(from)),
+            _ if !has_nvml => Some(nvml::Told::failed(nvml::NOT_FOUND)),
+            NvmlAsk::Here(from) => Some(nvml::read(from)),
+            NvmlAsk::Child(child) => Some(probe::nvml(child)),
+        };
+        // A thread that panicked has found nothing.
+        (told, cuda.and_then(|thread| thread.join().ok()))
+    });
+    if let Some(told) = told {
+        cards::complete(facts, told);
+    }
+    facts.cuda_init = cuda_init;
+}
