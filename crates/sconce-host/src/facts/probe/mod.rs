@@ -3,7 +3,7 @@
 //! A driver that is broken answers late or never, or takes the process down that asks. The child
 //! is the calling program itself, started with arguments of its choice (a verb that its help does
 //! not show); it calls [`answer`] and prints what that gives, one line of JSON. The parent calls
-//! [`nvml`] or [`cuda_init`].
+//! [`nvml()`] or [`cuda_init`].
 
 mod cuda;
 
