@@ -72,10 +72,20 @@ pub(crate) enum Verb {
     Sbom(crate::commands::sbom::SbomArgs),
     /// Compare the packages of two images or locks.
     Diff(crate::commands::diff::DiffArgs),
+    /// Say before a run whether it will work: on this machine, or on named cards.
+    Check(crate::commands::check::CheckArgs),
+    /// Say what is wrong with this machine, and how to mend it.
+    Doctor(crate::commands::doctor::DoctorArgs),
     /// List the runs on record.
     Runs(RunsArgs),
     /// Show what a run was and what it used.
     Report(ReportArgs),
+    /// What `check` and `doctor` start to ask NVIDIA's libraries.
+    #[command(hide = true)]
+    Probe {
+        /// `cuda` or `nvml`.
+        question: String,
+    },
     /// What `run` starts beside a first run: bytecode, and confirming the store on disk.
     #[command(hide = true)]
     Chores(ChoresArgs),

@@ -102,6 +102,23 @@ pub(crate) enum CliError {
     NoPassword { variable: &'static str },
     #[error("nothing here knows the packages of {image}")]
     NoPackages { image: String },
+    #[error("{} has no facts of a machine", path.display())]
+    Facts {
+        path: std::path::PathBuf,
+        source: serde_json::Error,
+    },
+    #[error("cannot use {}", path.display())]
+    NewerFacts {
+        path: std::path::PathBuf,
+        source: sconce_schema::facts::FactsError,
+    },
+    #[error("{subject} has no Python packages and no libraries")]
+    NothingToCheck { subject: String },
+    #[error("nothing is known of torch {version}")]
+    UnknownTorch {
+        version: String,
+        newest: &'static str,
+    },
     #[error("{} is a list of packages already", path.display())]
     IsList { path: std::path::PathBuf },
     #[error("neither HOME nor {variable} is set")]
@@ -143,6 +160,14 @@ impl Hint for CliError {
             Self::NoPassword { variable } => format!("set {variable}"),
             Self::NoPackages { .. } => {
                 "an image that Sconce built here is known by its lock".to_owned()
+            }
+            Self::Facts { .. } => "`sconce doctor --facts FILE` writes them".to_owned(),
+            Self::NewerFacts { .. } => "update Sconce".to_owned(),
+            Self::NothingToCheck { .. } => {
+                "name a spec, a lock, an image, or the folder of an environment".to_owned()
+            }
+            Self::UnknownTorch { newest, .. } => {
+                format!("the newest that is known is {newest}; write `2.8`, or `all`")
             }
             Self::IsList { .. } => "name an image, a lock or a spec".to_owned(),
             Self::NoHome { .. } => "or name a folder with --store".to_owned(),

@@ -5,6 +5,9 @@ mod args;
 mod background;
 mod commands;
 mod failure;
+mod findings;
+mod hosts;
+mod judge;
 mod network;
 mod output;
 mod pip;
@@ -50,6 +53,9 @@ pub fn main() -> ExitCode {
         Verb::Images(args) => commands::images::images(&args, &root.global),
         Verb::Sbom(args) => commands::sbom::sbom(&args, &root.global),
         Verb::Diff(args) => commands::diff::diff(&args, &root.global),
+        Verb::Check(args) => commands::check::check(&args, &root.global),
+        Verb::Doctor(args) => commands::doctor::doctor(&args, &root.global),
+        Verb::Probe { question } => hosts::probe(&question),
         Verb::Runs(args) => commands::runs::runs(&args, &root.global),
         Verb::Report(args) => commands::report::report(&args, &root.global),
         Verb::Chores(args) => background::chores(&args, &root.global),

@@ -2,7 +2,9 @@
 
 pub(crate) mod audit;
 pub(crate) mod build;
+pub(crate) mod check;
 pub(crate) mod diff;
+pub(crate) mod doctor;
 pub(crate) mod images;
 pub(crate) mod init;
 pub(crate) mod keygen;

@@ -43,6 +43,26 @@ pub enum Build {
     Cuda(CudaVersion),
 }
 
+impl Build {
+    /// As `torch/version.py` says it, which is written when torch is built: `cuda: Optional[str] =
+    /// '13.2'`, `None` for builds without.
+    #[must_use]
+    pub fn of_version_py(text: &str) -> Option<Self> {
+        let value = |name: &str| {
+            let line = text.lines().find_map(|line| {
+                let rest = line.strip_prefix(name)?;
+                rest.starts_with([':', ' ', '=']).then_some(rest)
+            });
+            Some(line?.split_once('=')?.1.trim().trim_matches(['\'', '"']))
+        };
+        match (value("cuda")?, value("hip")) {
+            ("None", None | Some("None")) => Some(Self::Cpu),
+            ("None", Some(_)) => Some(Self::Rocm),
+            (cuda, _) => cuda.parse().ok().map(Self::Cuda),
+        }
+    }
+}
+
 impl Environment {
     /// The environment of a lock.
     #[must_use]
@@ -250,10 +270,33 @@ mod tests {
     }
 
     #[test]
+    fn torch_says_what_it_was_built_for() {
+        let text = |cuda: &str, hip: &str| {
+            format!(
+                "__version__ = '2.15.0'\ncuda_x = '9.9'\ncuda: Optional[str] = {cuda}\nhip: Optional[str] = {hip}\n"
+            )
+        };
+        let built = |cuda, hip| Build::of_version_py(&text(cuda, hip));
+        assert_eq!(
+            built("'13.2'", "None"),
+            Some(Build::Cuda(CudaVersion::new(13, 2)))
+        );
+        assert_eq!(built("None", "None"), Some(Build::Cpu));
+        assert_eq!(built("None", "'6.3.42131'"), Some(Build::Rocm));
+        // Without annotations.
+        assert_eq!(
+            Build::of_version_py("cuda = '12.1'\nhip = None\n"),
+            Some(Build::Cuda(CudaVersion::new(12, 1)))
+        );
+        assert_eq!(Build::of_version_py("cuda = what\n"), None);
+        assert_eq!(Build::of_version_py(""), None);
+    }
+
+    #[test]
     fn versions_are_numbers() {
         assert_eq!(numbers("13.4.1.3"), [13, 4, 1, 3]);
         assert_eq!(numbers("2.9.0rc1+cu130"), [2, 9, 0]);
-        assert_eq!(numbers("abc"), []);
+        assert!(numbers("abc").is_empty());
         assert_eq!(release("2.15.0+cu132"), Some((2, 15)));
         assert_eq!(normalised("NVIDIA_cuDNN.cu13"), "nvidia-cudnn-cu13");
     }

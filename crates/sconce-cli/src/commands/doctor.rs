@@ -1,0 +1,145 @@
+//! `sconce doctor`.
+
+mod bundle;
+mod fix;
+mod summary;
+
+use std::path::PathBuf;
+
+use clap::Args;
+use sconce_compat::rules;
+use sconce_schema::finding::Weight;
+use sconce_schema::{Finding, HostFacts, exit};
+
+use super::check;
+use crate::args::Global;
+use crate::failure::{CliError, Result};
+use crate::findings;
+use crate::hosts;
+use crate::judge::Judged;
+use crate::output;
+use crate::places::Places;
+use crate::style::Style;
+
+#[derive(Debug, Args)]
+pub(crate) struct DoctorArgs {
+    /// Judge this environment too: a sconce.toml or its folder, a lock, an image, or a folder of
+    /// installed packages, such as .venv.
+    subject: Option<String>,
+    /// Offer to mend what can be mended safely; each command is shown first.
+    #[arg(long)]
+    fix: bool,
+    /// Write this machine's facts to a file, for `sconce check --facts`.
+    #[arg(long, value_name = "FILE")]
+    facts: Option<PathBuf>,
+    /// Write all that a bug report needs to a file, secrets masked.
+    #[arg(long, value_name = "FILE")]
+    bundle: Option<PathBuf>,
+    /// Print as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Says what is wrong with this machine, the verdict first.
+pub(crate) fn doctor(args: &DoctorArgs, global: &Global) -> Result<u8> {
+    let places = Places::find(global)?;
+    let host = hosts::here(Some(&places.store));
+    let judged = args
+        .subject
+        .as_deref()
+        .map(|what| check::subject(what, &places, global));
+    let judged = judged.transpose()?;
+    let found = match &judged {
+        Some(judged) => judged.findings(&host),
+        None => rules::machine(&host),
+    };
+    let verdict = verdict(&host, judged.as_ref(), &found);
+    let report = Report {
+        verdict: &verdict,
+        host: &host,
+        found: &found,
+    };
+    for (path, what) in [(&args.facts, None), (&args.bundle, Some(&judged))] {
+        let Some(path) = path else { continue };
+        let text = match what {
+            None => serde_json::to_string_pretty(&host).unwrap_or_default() + "\n",
+            Some(judged) => bundle::text(&report, judged.as_ref()),
+        };
+        std::fs::write(path, text).map_err(|source| CliError::File {
+            action: "write",
+            path: path.clone(),
+            source,
+        })?;
+        if !global.quiet {
+            output::say(&format!("written: {}", path.display()));
+        }
+    }
+    if args.json {
+        output::data(&report.json())?;
+    } else {
+        output::data(&report.text(&Style::for_stdout()))?;
+    }
+    if args.fix {
+        fix::offer(&found)?;
+    }
+    let fails = found.iter().any(|one| one.weight == Weight::Fails);
+    Ok(if fails { exit::NO } else { exit::OK })
+}
+
+/// What the doctor has to say.
+struct Report<'a> {
+    verdict: &'a str,
+    host: &'a HostFacts,
+    found: &'a [Finding],
+}
+
+impl Report<'_> {
+    fn json(&self) -> String {
+        let said = serde_json::json!({
+            "verdict": self.verdict,
+            "findings": self.found,
+            "facts": self.host,
+        });
+        serde_json::to_string_pretty(&said).unwrap_or_default()
+    }
+
+    fn text(&self, style: &Style) -> String {
+        let mut text = format!("{}\n\n", self.verdict);
+        if !self.found.is_empty() {
+            text += &findings::listing(self.found, style);
+            text += "\n";
+        }
+        text + &summary::of(self.host, style)
+    }
+}
+
+/// One line: can this machine run it?
+fn verdict(host: &HostFacts, judged: Option<&Judged>, found: &[Finding]) -> String {
+    let first = |weight| found.iter().find(|one| one.weight == weight);
+    let what = judged.map_or("PyTorch on a card", |judged| judged.name.as_str());
+    let more = |weight: Weight| match found.iter().filter(|one| one.weight == weight).count() {
+        0 | 1 => String::new(),
+        count => format!(" (and {} more)", count - 1),
+    };
+    if let Some(worst) = first(Weight::Fails) {
+        return format!(
+            "{what} will not run here: {}{}",
+            worst.what,
+            more(Weight::Fails)
+        );
+    }
+    let cards = match host.cards.len() {
+        0 => "no card".to_owned(),
+        1 => "1 card".to_owned(),
+        count => format!("{count} cards"),
+    };
+    match first(Weight::Warns) {
+        Some(worst) => format!(
+            "{what} should run here ({cards}), but: {}{}",
+            worst.what,
+            more(Weight::Warns)
+        ),
+        None if host.cards.is_empty() => format!("nothing is wrong here; there is {cards}"),
+        None => format!("{what} should run here: {cards}, and nothing is wrong"),
+    }
+}

@@ -1,0 +1,51 @@
+//! `sconce doctor --bundle`: one file for a bug report.
+//!
+//! Facts hold no secret: variables are chosen by name and masked where they are read. What would
+//! tell who somebody is, the machine's name and the home folder, is masked here.
+
+use super::Report;
+use crate::judge::Judged;
+use crate::style::Style;
+
+/// The file: what people read first, then everything as JSON.
+pub(super) fn text(report: &Report<'_>, judged: Option<&Judged>) -> String {
+    let subject = judged.map_or(String::new(), |judged| {
+        format!("environment: {}\n", judged.described())
+    });
+    let text = format!(
+        "sconce {}\n{subject}\n{}\n{}\n",
+        env!("CARGO_PKG_VERSION"),
+        report.text(&Style { color: false }),
+        report.json()
+    );
+    let home = std::env::var("HOME").unwrap_or_default();
+    masked(&text, report.host.name.as_deref(), &home)
+}
+
+fn masked(text: &str, host: Option<&str>, home: &str) -> String {
+    let mut text = text.to_owned();
+    if home.len() > 1 {
+        text = text.replace(home, "~");
+    }
+    // A short name may be a part of anything.
+    if let Some(host) = host.filter(|host| host.len() > 3) {
+        text = text.replace(host, "HOST");
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_masked() {
+        let text = masked(
+            "/home/ada/x on lovelace; /root",
+            Some("lovelace"),
+            "/home/ada",
+        );
+        assert_eq!(text, "~/x on HOST; /root");
+        assert_eq!(masked("a b", Some("a"), "/"), "a b");
+    }
+}

@@ -1,0 +1,89 @@
+//! `sconce doctor --fix`: what can be undone and stops nothing is offered, one command at a time.
+
+use std::io::{BufRead as _, IsTerminal as _, Write as _};
+use std::process::Command;
+
+use sconce_schema::Finding;
+use sconce_schema::finding::Action;
+
+use crate::failure::Result;
+use crate::output;
+
+/// Shows each safe command, asks, and runs what is wanted. Without a terminal nothing is run.
+pub(super) fn offer(found: &[Finding]) -> Result<()> {
+    let mut seen: Vec<String> = Vec::new();
+    for (finding, line, root) in found.iter().flat_map(safe) {
+        let line = match root && !rustix::process::geteuid().is_root() {
+            true => format!("sudo sh -c '{}'", line.replace('\'', r"'\''")),
+            false => line.to_owned(),
+        };
+        if seen.contains(&line) {
+            continue;
+        }
+        output::say(&format!("\n{}\n    {line}", finding.what));
+        seen.push(line.clone());
+        if !std::io::stdin().is_terminal() {
+            output::say("not run: there is no terminal to ask on");
+            continue;
+        }
+        if !wanted()? {
+            output::say("left as it is");
+            continue;
+        }
+        match Command::new("sh").args(["-c", &line]).status() {
+            Ok(status) if status.success() => output::say("done; run `sconce doctor` again"),
+            Ok(status) => output::say(&format!("it failed: {status}")),
+            Err(error) => output::say(&format!("it could not be run: {error}")),
+        }
+    }
+    if seen.is_empty() {
+        output::say("nothing here can be mended safely by a command");
+    }
+    Ok(())
+}
+
+/// The commands of a finding that can be offered.
+fn safe(finding: &Finding) -> impl Iterator<Item = (&Finding, &str, bool)> {
+    finding
+        .mends
+        .iter()
+        .filter_map(move |mend| match &mend.action {
+            Some(Action::Command {
+                line,
+                root,
+                safe: true,
+            }) => Some((finding, line.as_str(), *root)),
+            _ => None,
+        })
+}
+
+fn wanted() -> Result<bool> {
+    let mut answer = String::new();
+    let _ = write!(std::io::stderr(), "run it? [y/N] ");
+    // Nothing that can be read is a no.
+    let _ = std::io::stdin().lock().read_line(&mut answer);
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sconce_schema::finding::{Certainty, Weight};
+
+    #[test]
+    fn only_safe_commands_are_offered() {
+        let command = |line: &str, safe| {
+            Some(Action::Command {
+                line: line.to_owned(),
+                root: true,
+                safe,
+            })
+        };
+        let finding = Finding::new("x", Weight::Fails, Certainty::Certain, "x")
+            .mend("a", command("reboot", false))
+            .mend("b", command("modprobe nvidia_uvm", true))
+            .mend("c", None);
+        let offered: Vec<_> = safe(&finding).map(|(_, line, root)| (line, root)).collect();
+        assert_eq!(offered, [("modprobe nvidia_uvm", true)]);
+    }
+}

@@ -1,0 +1,216 @@
+//! The machine in some twenty lines.
+
+use sconce_schema::HostFacts;
+use sconce_schema::facts::{Card, DriverFlavour, Limit, Mode};
+
+use crate::style::Style;
+
+/// A figure that is not known.
+const MISSING: &str = "–";
+
+/// Facts below their names; what is not there at all has no line.
+pub(super) fn of(host: &HostFacts, style: &Style) -> String {
+    let mut lines: Vec<(&str, String)> = vec![
+        ("system", system(host)),
+        ("processor", processor(host)),
+        ("memory", memory(host)),
+        ("driver", driver(host)),
+    ];
+    lines.extend(host.cards.iter().map(|card| ("card", self::card(card))));
+    if host.cards.is_empty() {
+        lines.push(("cards", "none".to_owned()));
+    }
+    lines.extend([
+        ("cuda", cuda(host)),
+        ("nodes", nodes(host)),
+        ("/dev/shm", shm(host)),
+        (
+            "open files",
+            limit(host.limits.as_ref().and_then(|limits| limits.open_files)),
+        ),
+        ("cgroup", cgroup(host)),
+        ("store", store(host)),
+    ]);
+    if let Some(toolkit) = &host.toolkit {
+        let version = toolkit.version.as_deref().unwrap_or("version unknown");
+        let cdi: Vec<&str> = toolkit.cdi.iter().map(|file| file.path.as_str()).collect();
+        lines.push(("toolkit", listed(&[version.to_owned(), cdi.join(" ")])));
+    }
+    if let Some(xids) = host.xids.as_ref().filter(|xids| !xids.is_empty()) {
+        let codes: Vec<String> = xids.iter().map(|xid| xid.code.to_string()).collect();
+        lines.push(("Xids", codes.join(", ")));
+    }
+    for (name, value) in &host.variables {
+        lines.push(("variable", format!("{name}={value}")));
+    }
+    let line = |(name, value): (&str, String)| {
+        let value = sconce_resolve::upkeep::printable(&value, 300);
+        format!("{}  {value}\n", style.dim(&format!("{name:10}")))
+    };
+    lines.into_iter().map(line).collect()
+}
+
+fn listed(parts: &[String]) -> String {
+    let there: Vec<&str> = parts
+        .iter()
+        .map(String::as_str)
+        .filter(|part| !part.is_empty())
+        .collect();
+    match there.is_empty() {
+        true => MISSING.to_owned(),
+        false => there.join(", "),
+    }
+}
+
+fn or_missing<T: ToString>(value: Option<T>) -> String {
+    value.map_or_else(|| MISSING.to_owned(), |value| value.to_string())
+}
+
+fn system(host: &HostFacts) -> String {
+    let kernel = host.kernel.as_ref().map(|kernel| format!("Linux {kernel}"));
+    let glibc = host
+        .glibc
+        .as_ref()
+        .map(|version| format!("glibc {version}"));
+    let container = host.container.as_ref().map(|kind| format!("in {kind}"));
+    listed(&[host.system.clone(), kernel, glibc, container].map(Option::unwrap_or_default))
+}
+
+fn processor(host: &HostFacts) -> String {
+    let cpus = host.cpus.map(|cpus| format!("{cpus} CPUs usable"));
+    listed(
+        &[host.cpu_model.clone(), cpus, host.architecture.clone()].map(Option::unwrap_or_default),
+    )
+}
+
+fn memory(host: &HostFacts) -> String {
+    let limit = host.cgroup.as_ref().and_then(|cgroup| cgroup.memory);
+    let limit = limit.map(|limit| format!("limited to {limit}"));
+    let free = host.memory_available.map(|free| format!("{free} free"));
+    listed(&[host.memory.map(|all| all.to_string()), free, limit].map(Option::unwrap_or_default))
+}
+
+fn driver(host: &HostFacts) -> String {
+    let Some(driver) = &host.driver else {
+        return match host.unloaded_libraries.is_empty() {
+            true => "none".to_owned(),
+            false => "none loaded, though its libraries are there".to_owned(),
+        };
+    };
+    let flavour = driver.flavour.map(|flavour| match flavour {
+        DriverFlavour::Open => "open kernel module",
+        DriverFlavour::Closed => "closed kernel module",
+        DriverFlavour::Nouveau => "nouveau",
+        DriverFlavour::Wsl => "Windows' driver",
+    });
+    let cuda = driver.cuda.map(|cuda| format!("for CUDA up to {cuda}"));
+    listed(&[
+        or_missing(driver.version),
+        flavour.unwrap_or_default().to_owned(),
+        cuda.unwrap_or_default(),
+    ])
+}
+
+fn card(card: &Card) -> String {
+    let name = card.name.clone().unwrap_or_else(|| "NVIDIA GPU".to_owned());
+    let memory = card.memory.map(|all| match card.memory_used {
+        Some(used) => format!("{used} of {all} used"),
+        None => all.to_string(),
+    });
+    let watts = |milliwatts: u32| format!("{} W", milliwatts / 1000);
+    let switched = |name: &str, mode: Option<Mode>| match mode {
+        Some(Mode::On) => format!("{name} on"),
+        Some(Mode::Off) => format!("{name} off"),
+        None => String::new(),
+    };
+    let mig = card.mig.as_ref().filter(|mig| mig.enabled);
+    let links = card.nvlinks.as_ref().filter(|links| !links.is_empty());
+    listed(&[
+        format!("{}: {name}", card.index),
+        card.capability
+            .map(|capability| format!("capability {capability}"))
+            .unwrap_or_default(),
+        memory.unwrap_or_default(),
+        card.power_limit_mw.map(watts).unwrap_or_default(),
+        card.temperature_c
+            .map(|degrees| format!("{degrees} °C"))
+            .unwrap_or_default(),
+        switched("ECC", card.ecc),
+        mig.map(|mig| format!("MIG with {} instances", mig.instances.len()))
+            .unwrap_or_default(),
+        links
+            .map(|links| format!("{} NVLinks", links.len()))
+            .unwrap_or_default(),
+        card.uuid.clone().unwrap_or_default(),
+        card.lost
+            .as_ref()
+            .map(|why| format!("lost: {why}"))
+            .unwrap_or_default(),
+    ])
+}
+
+fn cuda(host: &HostFacts) -> String {
+    let Some(init) = &host.cuda_init else {
+        return "cuInit was not tried: there is no libcuda.so.1".to_owned();
+    };
+    let devices = init.devices.map(|count| format!("{count} devices"));
+    let result = match (init.result, &init.error) {
+        (Some(0), _) => "cuInit succeeds".to_owned(),
+        (Some(code), _) => format!("cuInit says {code}"),
+        (None, Some(error)) => format!("cuInit: {error}"),
+        (None, None) => MISSING.to_owned(),
+    };
+    listed(&[result, devices.unwrap_or_default()])
+}
+
+fn nodes(host: &HostFacts) -> String {
+    let Some(nodes) = &host.nodes else {
+        return MISSING.to_owned();
+    };
+    let node = |node: &sconce_schema::facts::Node| match (&node.open_error, node.usable) {
+        (Some(error), _) => format!("{} ({error})", node.path),
+        (None, false) => format!("{} (not for this user)", node.path),
+        (None, true) => node.path.clone(),
+    };
+    match nodes.is_empty() {
+        true => "none".to_owned(),
+        false => nodes.iter().map(node).collect::<Vec<_>>().join(" "),
+    }
+}
+
+fn shm(host: &HostFacts) -> String {
+    let shm = host.shm.clone().unwrap_or_default();
+    let free = shm.free.map(|free| format!("{free} free"));
+    listed(&[shm.size.map(|size| size.to_string()), free, shm.kind].map(Option::unwrap_or_default))
+}
+
+fn limit(limit: Option<Limit>) -> String {
+    let number = |number: Option<u64>| number.map_or("no limit".to_owned(), |n| n.to_string());
+    limit.map_or(MISSING.to_owned(), |limit| {
+        format!("{}, at most {}", number(limit.soft), number(limit.hard))
+    })
+}
+
+fn cgroup(host: &HostFacts) -> String {
+    let Some(cgroup) = &host.cgroup else {
+        return MISSING.to_owned();
+    };
+    let version = cgroup
+        .version
+        .map(|version| format!("{version:?}").to_lowercase());
+    let delegated = match cgroup.delegated.is_empty() {
+        true => "nothing delegated".to_owned(),
+        false => format!("delegated: {}", cgroup.delegated.join(" ")),
+    };
+    listed(&[version.unwrap_or_default(), delegated])
+}
+
+fn store(host: &HostFacts) -> String {
+    let store = host.store.clone().unwrap_or_default();
+    let free = store.free.map(|free| format!("{free} free"));
+    listed(&[
+        store.path,
+        store.kind.unwrap_or_default(),
+        free.unwrap_or_default(),
+    ])
+}

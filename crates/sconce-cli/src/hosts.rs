@@ -1,0 +1,119 @@
+//! The machines that something is judged for: this one, cards by name, saved facts.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Args;
+use sconce_compat::tables;
+use sconce_host::facts::probe::{Child, Question};
+use sconce_host::facts::{self, Ask, NvmlAsk};
+use sconce_host::{NvmlFrom, Roots};
+use sconce_schema::HostFacts;
+
+use crate::failure::{CliError, Result};
+use crate::output;
+
+/// What NVIDIA's libraries may take. A card that sleeps answers within seconds, a broken one never.
+const DRIVER_LIMIT: Duration = Duration::from_secs(20);
+/// The hidden verb that asks them.
+pub(crate) const PROBE: &str = "probe";
+
+/// Machines other than this one.
+#[derive(Debug, Default, Args)]
+pub(crate) struct HostFlags {
+    /// Judge for this card instead of this machine's: `RTX 3070`, `v100`, `8x H100`. Repeat it for
+    /// a table of several.
+    #[arg(long, value_name = "CARD")]
+    pub(crate) gpu: Vec<String>,
+    /// With this driver; without it, one that suits.
+    #[arg(long, value_name = "VERSION", requires = "gpu")]
+    pub(crate) driver: Option<String>,
+    /// Judge for the machines of these files, which `sconce doctor --facts` wrote.
+    #[arg(long, value_name = "FILE")]
+    pub(crate) facts: Vec<PathBuf>,
+    /// Take a fact for another than it is: `driver.version=535.104.05`.
+    #[arg(long, value_name = "FACT=VALUE")]
+    pub(crate) set: Vec<String>,
+}
+
+impl HostFlags {
+    /// Whether other machines are named.
+    pub(crate) fn names_others(&self) -> bool {
+        !self.gpu.is_empty() || !self.facts.is_empty()
+    }
+
+    /// The named machines, or this one.
+    pub(crate) fn hosts(&self, store: Option<&Path>) -> Result<Vec<HostFacts>> {
+        let mut hosts = Vec::new();
+        for path in &self.facts {
+            hosts.extend(saved(path)?);
+        }
+        let gpus = self.gpu.iter().map(String::as_str);
+        hosts.extend(tables::fleet(gpus, self.driver.as_deref())?);
+        if !self.names_others() {
+            hosts.push(here(store));
+        }
+        for host in &mut hosts {
+            for set in &self.set {
+                *host = facts::set(host, set)?;
+            }
+        }
+        Ok(hosts)
+    }
+}
+
+/// This machine. NVIDIA's libraries are asked in a child, where they are.
+pub(crate) fn here(store: Option<&Path>) -> HostFacts {
+    let child = |question: &str| Child {
+        program: "/proc/self/exe".into(),
+        arguments: [PROBE, question].map(OsString::from).into(),
+        limit: DRIVER_LIMIT,
+    };
+    let ask = Ask {
+        // What is no text changes nothing here.
+        variables: std::env::vars_os()
+            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+            .collect(),
+        store: store.map(Path::to_owned),
+        nvml: NvmlAsk::Child(child("nvml")),
+        cuda_init: Some(child("cuda")),
+        open_nodes: true,
+    };
+    facts::read(&Roots::default(), &ask)
+}
+
+/// Facts from a file: of one machine, or a list of several.
+fn saved(path: &Path) -> Result<Vec<HostFacts>> {
+    let file = |source| CliError::File {
+        action: "read",
+        path: path.to_owned(),
+        source,
+    };
+    let text = std::fs::read(path).map_err(file)?;
+    let wrong = |source| CliError::Facts {
+        path: path.to_owned(),
+        source,
+    };
+    let hosts = match text.trim_ascii_start().starts_with(b"[") {
+        true => serde_json::from_slice(&text).map_err(wrong)?,
+        false => vec![serde_json::from_slice::<HostFacts>(&text).map_err(wrong)?],
+    };
+    for host in &hosts {
+        host.check_format().map_err(|source| CliError::NewerFacts {
+            path: path.to_owned(),
+            source,
+        })?;
+    }
+    Ok(hosts)
+}
+
+/// What the hidden verb prints: an answer of NVIDIA's libraries, for [`here`].
+pub(crate) fn probe(question: &str) -> Result<u8> {
+    let question = match question {
+        "cuda" => Question::cuda(),
+        _ => Question::Nvml(NvmlFrom::Machine),
+    };
+    output::data(&sconce_host::facts::probe::answer(&question))?;
+    Ok(sconce_schema::exit::OK)
+}

@@ -1,0 +1,261 @@
+//! An environment, from wherever it is, to findings on a machine.
+
+mod scan;
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use sconce_compat::library::GpuCode;
+use sconce_compat::loader::{self, BASE_NAMES, DRIVER_NAMES, Tree};
+use sconce_compat::matrix::{self, Row};
+use sconce_compat::rules::{self, Case, Environment};
+use sconce_schema::finding::{self, Certainty, Finding, Weight};
+use sconce_schema::{HostFacts, ImageManifest, Lock};
+use sconce_store::Store;
+
+use self::scan::Scan;
+use crate::failure::{CliError, Result};
+
+/// An environment that can be judged.
+pub(crate) struct Judged {
+    /// For people.
+    pub(crate) name: String,
+    environment: Environment,
+    /// Trees, lowest first, and where each lies.
+    trees: Vec<(String, Scan)>,
+    /// Variables of a run.
+    variables: BTreeMap<String, String>,
+    /// Packages of the lock that are not here: the tables stand for their bytes.
+    pub(crate) absent: Vec<String>,
+}
+
+impl Judged {
+    /// A lock's environment: what of it is in the store by its bytes, the rest by the tables.
+    pub(crate) fn locked(name: &str, lock: &Lock, store: &Store) -> Result<Self> {
+        let here = sconce_image::so_far(lock, store);
+        let wheels = here.iter().flat_map(|here| &here.layers);
+        let names: Vec<&str> = wheels.map(|layer| layer.name.as_str()).collect();
+        let all = lock
+            .wheels
+            .iter()
+            .map(|wheel| format!("{} {}", wheel.name, wheel.version));
+        let absent = all.filter(|name| !names.contains(&name.as_str())).collect();
+        let mut judged = match here {
+            Some(manifest) => Self::of_trees(name, &manifest, store)?,
+            None => Self::empty(name),
+        };
+        judged.environment = Environment::locked(lock);
+        judged.absent = absent;
+        Ok(judged)
+    }
+
+    /// Unpacked trees of any image.
+    pub(crate) fn of_trees(name: &str, manifest: &ImageManifest, store: &Store) -> Result<Self> {
+        let mut judged = Self::empty(name);
+        for layer in &manifest.layers {
+            let scan = Scan::of(&layer.path, Some(store))?;
+            judged.trees.push(("/".to_owned(), scan));
+        }
+        judged.variables.clone_from(&manifest.env);
+        judged.environment = judged.installed();
+        Ok(judged)
+    }
+
+    /// A folder of installed packages on this machine, such as `.venv` or its `site-packages`.
+    pub(crate) fn folder(folder: &Path, variables: BTreeMap<String, String>) -> Result<Self> {
+        let real = folder.canonicalize().map_err(|source| CliError::File {
+            action: "read",
+            path: folder.to_owned(),
+            source,
+        })?;
+        let mut judged = Self::empty(&folder.display().to_string());
+        let scan = Scan::of(&real, None)?;
+        judged.trees.push((format!("{}/", real.display()), scan));
+        judged.variables = variables;
+        judged.environment = judged.installed();
+        Ok(judged)
+    }
+
+    fn empty(name: &str) -> Self {
+        Self {
+            name: name.to_owned(),
+            environment: Environment::default(),
+            trees: Vec::new(),
+            variables: BTreeMap::new(),
+            absent: Vec::new(),
+        }
+    }
+
+    /// Whether there is anything to judge.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.environment.packages.is_empty()
+            && self.trees.iter().all(|(_, scan)| scan.libraries.is_empty())
+    }
+
+    /// In a few words: its packages that matter for CUDA, and their versions.
+    pub(crate) fn described(&self) -> String {
+        let telling = ["torch", "torchvision", "torchaudio", "triton"];
+        let packages = &self.environment.packages;
+        let told = packages
+            .iter()
+            .filter(|(name, _)| telling.contains(&name.as_str()) || name.starts_with("nvidia-"));
+        let told: Vec<String> = told
+            .map(|(name, package)| format!("{name} {}", package.version))
+            .collect();
+        format!("{}: {}", self.name, told.join(", "))
+    }
+
+    /// Sets variables of the run over the image's own.
+    pub(crate) fn with_variables(mut self, variables: &BTreeMap<String, String>) -> Self {
+        let variables = variables
+            .iter()
+            .map(|(name, value)| (name.clone(), value.clone()));
+        self.variables.extend(variables);
+        self
+    }
+
+    /// What is installed, by the names of metadata folders.
+    fn installed(&self) -> Environment {
+        let folders = self.trees.iter().flat_map(|(_, scan)| &scan.metadata);
+        let named = folders.filter_map(|folder| {
+            let name = folder.rsplit('/').next()?.strip_suffix(".dist-info")?;
+            name.rsplit_once('-')
+        });
+        let mut environment = Environment::installed(named);
+        let version = self
+            .trees
+            .iter()
+            .rev()
+            .find_map(|(_, scan)| scan.torch.as_ref());
+        environment.torch_build = version.and_then(|(text, _)| rules::Build::of_version_py(text));
+        environment.python = self.sites().iter().find_map(|site| {
+            let at = site.find("/python")? + "/python".len();
+            let version = site[at..].split('/').next()?;
+            version.contains('.').then(|| version.to_owned())
+        });
+        environment
+    }
+
+    /// Folders of Python packages, as the run sees them.
+    fn sites(&self) -> Vec<String> {
+        let mut sites = Vec::new();
+        for (at, scan) in &self.trees {
+            for folder in &scan.metadata {
+                let above = folder.rsplit_once('/').map_or("", |(above, _)| above);
+                let site = format!("{at}{above}");
+                let site = site.trim_end_matches('/').to_owned();
+                if !sites.contains(&site) {
+                    sites.push(site);
+                }
+            }
+        }
+        sites
+    }
+
+    /// Device code by file.
+    fn device_code(&self) -> Vec<(&str, &GpuCode)> {
+        let libraries = self.trees.iter().flat_map(|(_, scan)| &scan.libraries);
+        let with_code = libraries.filter(|(_, library)| !library.gpu.coverage.is_empty());
+        with_code
+            .map(|(path, library)| (path.as_str(), &library.gpu))
+            .collect()
+    }
+
+    /// What the environment would meet on a machine, and what is wrong with the machine itself; the
+    /// heaviest first.
+    pub(crate) fn findings(&self, host: &HostFacts) -> Vec<Finding> {
+        let case = Case {
+            host,
+            environment: Some(&self.environment),
+            files: &self.device_code(),
+        };
+        let mut findings = rules::judge(&case);
+        findings.extend(self.loading(host));
+        findings.extend(self.unread());
+        finding::sort(&mut findings);
+        findings
+    }
+
+    /// The environment on several machines.
+    pub(crate) fn row(&self, hosts: &[HostFacts]) -> Row {
+        matrix::environment(&self.name, &self.environment, &self.device_code(), hosts)
+    }
+
+    /// What the loader would not find, or find twice.
+    fn loading(&self, host: &HostFacts) -> Vec<Finding> {
+        if self.trees.iter().all(|(_, scan)| scan.libraries.is_empty()) {
+            return Vec::new();
+        }
+        let machine = self
+            .trees
+            .iter()
+            .flat_map(|(_, scan)| scan.libraries.values())
+            .map(|library| library.machine);
+        let mut tree = Tree::new(most_common(machine));
+        for (at, scan) in &self.trees {
+            for (path, library) in &scan.libraries {
+                tree.library(&format!("{at}{path}"), library);
+            }
+            for (path, is_short) in &scan.refused {
+                tree.refused(&format!("{at}{path}"), *is_short);
+            }
+            for (path, target) in &scan.links {
+                tree.link(&format!("{at}{path}"), target);
+            }
+        }
+        let variable = |name: &str| self.variables.get(name).cloned().unwrap_or_default();
+        tree.library_path = variable("LD_LIBRARY_PATH");
+        tree.preload = variable("LD_PRELOAD");
+        // Those of the system that a folder of packages is run on.
+        let has_system = self.trees.iter().any(|(_, scan)| {
+            scan.libraries
+                .keys()
+                .any(|path| path.ends_with("/libc.so.6"))
+        });
+        if !has_system {
+            BASE_NAMES.iter().for_each(|name| tree.provide(name));
+        }
+        if host.driver.is_some() || !host.cards.is_empty() {
+            DRIVER_NAMES.iter().for_each(|name| tree.provide(name));
+        }
+        let judgement = loader::judge(&loader::Environment {
+            tree: &tree,
+            site_packages: self.sites(),
+            torch: self.environment.torch().map(|torch| torch.release),
+        });
+        judgement.findings
+    }
+
+    /// Files that could not be read are not judged, which is said.
+    fn unread(&self) -> Vec<Finding> {
+        let unread: Vec<(&String, &String)> = self
+            .trees
+            .iter()
+            .flat_map(|(_, scan)| &scan.unread)
+            .collect();
+        if unread.is_empty() {
+            return Vec::new();
+        }
+        let what = format!(
+            "{} libraries could not be read and are not judged",
+            unread.len()
+        );
+        let mut found = Finding::new("not-read", Weight::Warns, Certainty::Certain, what);
+        for (path, why) in unread {
+            found = found.seen(path, None, why);
+        }
+        vec![found]
+    }
+}
+
+/// The machine of most libraries: an image may hold some for others.
+fn most_common(machines: impl Iterator<Item = u16>) -> u16 {
+    let mut counts: BTreeMap<u16, usize> = BTreeMap::new();
+    for machine in machines {
+        *counts.entry(machine).or_default() += 1;
+    }
+    counts
+        .into_iter()
+        .max_by_key(|(_, count)| *count)
+        .map_or(62, |(machine, _)| machine)
+}

@@ -1,0 +1,294 @@
+//! What the libraries of a tree say of themselves: read once, and kept in the store where the tree
+//! is of the store.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File, FileType};
+use std::io;
+use std::os::unix::fs::FileExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use sconce_compat::binary::{self, BinaryError, Bytes, Found};
+use sconce_compat::library::Library;
+use sconce_store::Store;
+use serde::{Deserialize, Serialize};
+
+use crate::failure::{CliError, Result};
+
+/// Kind of scans in the store.
+const KIND: &str = "scan";
+/// The file of a scan.
+const FILE: &str = "scan.json";
+/// Counts up whenever the same tree would be read to something else.
+const FORMAT: u32 = 1;
+/// Folders in each other that are looked into. Deeper ones belong to no loader's search.
+const DEEPEST: usize = 64;
+/// A larger version.py is none.
+const MOST_VERSION_BYTES: u64 = 64 << 10;
+
+/// What was read of a tree. Paths are relative to it, without a slash before them.
+#[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) struct Scan {
+    /// Libraries, Python extensions, and the interpreter.
+    pub(super) libraries: BTreeMap<String, Library>,
+    /// Files that are called like libraries and are none; whether they are too short to be one.
+    pub(super) refused: BTreeMap<String, bool>,
+    /// Files that could not be read, and why.
+    pub(super) unread: BTreeMap<String, String>,
+    /// Symbolic links to libraries and folders.
+    pub(super) links: BTreeMap<String, String>,
+    /// Folders of Python packages' metadata, `site-packages/torch-2.15.0.dist-info`.
+    pub(super) metadata: Vec<String>,
+    /// `torch/version.py`, and the folder that torch lies in.
+    pub(super) torch: Option<(String, String)>,
+}
+
+impl Scan {
+    /// Of a tree of the store, kept beside it; of any other folder, read anew.
+    pub(super) fn of(root: &Path, store: Option<&Store>) -> Result<Self> {
+        let kept = store.and_then(|store| Some((store, key(root, store)?)));
+        let Some((store, key)) = kept else {
+            return Self::read(root);
+        };
+        if let Some(found) = store.tree(KIND, &key).and_then(|folder| load(&folder)) {
+            return Ok(found);
+        }
+        let scan = Self::read(root)?;
+        let write = |folder: &Path| -> io::Result<()> {
+            let text = serde_json::to_vec(&scan)?;
+            fs::write(folder.join(FILE), text)
+        };
+        // Only time is lost where it cannot be kept.
+        let _ = store.forget(KIND, &key);
+        let _ = store.build_tree(KIND, &key, write);
+        Ok(scan)
+    }
+
+    /// Reads a folder, on every core.
+    fn read(root: &Path) -> Result<Self> {
+        let mut scan = Self::default();
+        let mut files = Vec::new();
+        scan.walk(root, Path::new(""), 0, &mut files)
+            .map_err(|(path, source)| CliError::File {
+                action: "read",
+                path,
+                source,
+            })?;
+        // The largest first, so that no core waits for another at the end.
+        files.sort_by_key(|(_, size)| std::cmp::Reverse(*size));
+        let next = AtomicUsize::new(0);
+        let found = Mutex::new(Vec::new());
+        let work = || {
+            while let Some((path, size)) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
+                let read = library(&root.join(path), *size);
+                if let (Ok(mut found), Some(read)) = (found.lock(), read) {
+                    found.push((path.clone(), read));
+                }
+            }
+        };
+        let threads = std::thread::available_parallelism().map_or(1, usize::from);
+        std::thread::scope(|scope| {
+            for _ in 0..threads.min(files.len()) {
+                scope.spawn(work);
+            }
+        });
+        for (path, read) in found.into_inner().unwrap_or_default() {
+            match read {
+                Read::Library(library) => drop(scan.libraries.insert(path, *library)),
+                Read::Refused { is_short } => drop(scan.refused.insert(path, is_short)),
+                Read::Failed(why) => drop(scan.unread.insert(path, why)),
+            }
+        }
+        Ok(scan)
+    }
+
+    /// Lists what is to be read below a folder.
+    fn walk(
+        &mut self,
+        root: &Path,
+        folder: &Path,
+        depth: usize,
+        files: &mut Vec<(String, u64)>,
+    ) -> std::result::Result<(), (PathBuf, io::Error)> {
+        let real = root.join(folder);
+        let failed = |source| (real.clone(), source);
+        let entries = match fs::read_dir(&real) {
+            Ok(entries) => entries,
+            // Somebody else's folder holds nothing that this user's run would load.
+            Err(error) if depth > 0 && error.kind() == io::ErrorKind::PermissionDenied => {
+                return Ok(());
+            }
+            Err(error) => return Err(failed(error)),
+        };
+        for entry in entries {
+            let entry = entry.map_err(failed)?;
+            let kind: FileType = entry.file_type().map_err(failed)?;
+            let Ok(name) = entry.file_name().into_string() else {
+                continue;
+            };
+            let path = folder.join(&name);
+            let Some(text) = path.to_str().map(str::to_owned) else {
+                continue;
+            };
+            if kind.is_symlink() {
+                let is_folder = || entry.path().is_dir();
+                if let Ok(target) = fs::read_link(entry.path())
+                    && let Some(target) = target.to_str()
+                    && (is_library(&name) || is_folder())
+                {
+                    self.links.insert(text, target.to_owned());
+                }
+            } else if kind.is_dir() {
+                if name.ends_with(".dist-info") {
+                    self.metadata.push(text);
+                } else if depth < DEEPEST && name != "__pycache__" {
+                    self.walk(root, &path, depth + 1, files)?;
+                }
+            } else if kind.is_file() {
+                if is_library(&name) || is_interpreter(&text) {
+                    let size = entry.metadata().map_err(failed)?.len();
+                    files.push((text, size));
+                } else if let Some(site) = text.strip_suffix("torch/version.py") {
+                    self.torch = version(&entry.path()).map(|version| (version, site.to_owned()));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The name of a tree of the store: `wheel-…`.
+fn key(root: &Path, store: &Store) -> Option<String> {
+    let inside = root.strip_prefix(store.root().join("items")).ok()?;
+    let parts: Option<Vec<&str>> = inside.iter().map(|part| part.to_str()).collect();
+    Some(format!("{}-{FORMAT}", parts?.join("-")))
+}
+
+fn load(folder: &Path) -> Option<Scan> {
+    serde_json::from_slice(&fs::read(folder.join(FILE)).ok()?).ok()
+}
+
+/// `libx.so`, `libx.so.1`, `x.cpython-313-x86_64-linux-gnu.so`.
+fn is_library(name: &str) -> bool {
+    name.ends_with(".so") || name.contains(".so.")
+}
+
+/// `usr/bin/python3.13`.
+fn is_interpreter(path: &str) -> bool {
+    let name = path
+        .rsplit_once('/')
+        .filter(|(folder, _)| folder.ends_with("bin"));
+    name.is_some_and(|(_, name)| name.starts_with("python"))
+}
+
+fn version(path: &Path) -> Option<String> {
+    let is_small = path
+        .metadata()
+        .is_ok_and(|meta| meta.len() <= MOST_VERSION_BYTES);
+    is_small.then(|| fs::read_to_string(path).ok()).flatten()
+}
+
+/// An open file.
+struct Open {
+    file: File,
+    size: u64,
+}
+
+impl Bytes for Open {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()> {
+        self.file.read_exact_at(into, offset)
+    }
+}
+
+/// What one file is.
+enum Read {
+    Library(Box<Library>),
+    /// The loader refuses it.
+    Refused {
+        is_short: bool,
+    },
+    Failed(String),
+}
+
+/// Reads one file; `None` for what no program of this machine loads: 32-bit libraries, archives.
+fn library(path: &Path, size: u64) -> Option<Read> {
+    const ELF_HEADER: u64 = 64;
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) => return Some(Read::Failed(error.to_string())),
+    };
+    Some(match binary::read(&Open { file, size }) {
+        Ok(Found::Library(library)) => Read::Library(library),
+        Ok(Found::NotABinary) => Read::Refused {
+            is_short: size < ELF_HEADER,
+        },
+        Ok(Found::Archive(_)) | Err(BinaryError::OtherForm { .. }) => return None,
+        Err(error) => Read::Failed(error.to_string()),
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    #[test]
+    fn a_tree_is_read_and_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let store = Store::open(dir.path()).unwrap();
+        let build = |folder: &Path| -> io::Result<()> {
+            let site = folder.join("lib/python3.13/site-packages");
+            for name in ["torch", "torch-2.15.0.dist-info", "torch/__pycache__"] {
+                fs::create_dir_all(site.join(name))?;
+            }
+            fs::write(site.join("torch/version.py"), "__version__ = '2.15.0'\n")?;
+            fs::write(
+                site.join("torch/broken.so"),
+                "not a library, but long enough to hold a whole ELF header",
+            )?;
+            fs::write(site.join("torch/short.so.1"), "")?;
+            fs::write(site.join("torch/__pycache__/x.so"), "")?;
+            fs::copy("/proc/self/exe", site.join("torch/good.so"))?;
+            symlink("good.so", site.join("torch/link.so.2"))?;
+            symlink("nowhere", site.join("torch/nothing"))?;
+            symlink("lib", folder.join("lib64"))
+        };
+        let root = store.build_tree("wheel", "a", build).unwrap();
+        let scan = Scan::of(&root, Some(&store)).unwrap();
+        const SITE: &str = "lib/python3.13/site-packages/";
+        let path = |name: &str| format!("{SITE}{name}");
+        assert_eq!(
+            scan.libraries.keys().collect::<Vec<_>>(),
+            [&path("torch/good.so")]
+        );
+        assert!(!scan.libraries[&path("torch/good.so")].needed.is_empty());
+        let refused = [
+            (path("torch/broken.so"), false),
+            (path("torch/short.so.1"), true),
+        ];
+        assert_eq!(scan.refused, refused.into());
+        let links = [
+            (path("torch/link.so.2"), "good.so".to_owned()),
+            ("lib64".to_owned(), "lib".to_owned()),
+        ];
+        assert_eq!(scan.links, links.into());
+        assert_eq!(scan.metadata, [path("torch-2.15.0.dist-info")]);
+        assert_eq!(
+            scan.torch,
+            Some(("__version__ = '2.15.0'\n".to_owned(), SITE.to_owned()))
+        );
+        // A second time it is not read again, and a spoilt note is made anew.
+        let kept = store.tree(KIND, &key(&root, &store).unwrap()).unwrap();
+        assert_eq!(load(&kept).unwrap(), scan);
+        fs::write(kept.join(FILE), "{").unwrap();
+        assert_eq!(Scan::of(&root, Some(&store)).unwrap(), scan);
+        assert!(load(&store.tree(KIND, &key(&root, &store).unwrap()).unwrap()).is_some());
+        assert!(Scan::of(&dir.path().join("nothing"), None).is_err());
+    }
+}
