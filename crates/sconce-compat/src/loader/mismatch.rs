@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use sconce_schema::finding::{Action, Certainty, Finding, Weight};
 
-use super::gather::{LoadedAt, Stage, SymbolsAt, VersionAt, how, package};
+use super::gather::{LoadedAt, Stage, SymbolsAt, VersionAt, package};
 use super::missing::{Known, rebuild, reinstall, uses_torch};
 use super::names;
 use super::process::Found;
@@ -244,7 +244,7 @@ fn cuda_symbol(
         .would_say(undefined(symbol, one, version))
         .seen(&one.needer, Some(".dynsym, undefined"), symbol);
     if let (Some(file), Some(source)) = (file, source) {
-        finding = finding.seen(file, None, how(&source.found, source.rpath_of.as_deref()));
+        finding = finding.seen(file, None, &source.how);
     }
     if let Some(mend) = source.and_then(|source| unsteer(&source.found)) {
         let (what, action) = mend;
