@@ -98,8 +98,13 @@ fn missing_one(name: &str, all: &[&MissingAt], known: &Known<'_>) -> Finding {
             }
         }
     }
-    let text = match (first.stage, known.preload_error) {
-        (Stage::Torch, Some(error)) if error.contains(names::stem(name)) => error,
+    // Torch then looks for all of CUDA's wheels itself, and names the first that is not there, which
+    // need not be this one.
+    let text = match known.preload_error {
+        Some(error) if first.root.ends_with("/libtorch_global_deps.so") => {
+            finding = finding.seen("torch/__init__.py", Some("_load_global_deps"), error);
+            error
+        }
         _ => &first.error_text,
     };
     mends(
