@@ -4,5 +4,6 @@
 //! environment can be judged for a card that is nowhere near.
 #![forbid(unsafe_code)]
 
+pub mod binary;
 pub mod library;
 pub mod loader;
