@@ -24,7 +24,8 @@ pub struct Library {
     /// Versions that it defines (`.gnu.version_d`), without its own name's.
     pub defines_versions: Vec<String>,
     /// Undefined symbols of PyTorch's C++ libraries (namespaces `c10`, `at`, `torch`, `caffe2`,
-    /// mangled), which must come from another library. Sorted.
+    /// mangled) and of CUDA's ([`crate::loader::is_cuda_symbol`]), which must come from another
+    /// library. Sorted.
     pub undefined: Vec<String>,
     /// [`symbol_hash`] of such symbols that it defines itself. Sorted.
     pub defined: Vec<u64>,

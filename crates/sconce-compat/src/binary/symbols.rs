@@ -1,5 +1,5 @@
 //! PyTorch's symbols among the dynamic ones: what an extension needs of the PyTorch beside it, and
-//! what PyTorch has.
+//! what PyTorch has; and those of CUDA's libraries, which need each other in the same version.
 //!
 //! Which names are PyTorch's is told from the mangled name (Itanium C++ ABI, "Mangling"):
 //! everything in the namespaces `c10`, `at`, `torch`, `caffe2` and `c10d`, functions and data,
@@ -73,7 +73,7 @@ pub(super) fn read(
         let name = u32_at(symbol, 0);
         if !counts
             || ![DEFAULT, PROTECTED].contains(&visibility)
-            || !is_pytorch(dynamic.strings.from(name))
+            || !is_kept(dynamic.strings.from(name))
         {
             continue;
         }
@@ -142,6 +142,11 @@ fn count(
         }
     }
     Ok(symbol)
+}
+
+/// Whether a name that begins so is one of those that are kept.
+fn is_kept(name: &[u8]) -> bool {
+    is_pytorch(name) || crate::loader::is_cuda_symbol(name)
 }
 
 /// Whether a name that begins so is one of PyTorch's.

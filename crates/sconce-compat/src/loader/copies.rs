@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sconce_schema::finding::{Certainty, Finding, Weight};
 
-use super::gather::{LoadedAt, Stage, below, how};
+use super::gather::{LoadedAt, Stage, below};
 use super::mismatch::unsteer;
 use super::missing::Known;
 use super::names;
@@ -16,8 +16,8 @@ const MOST_NAMED: usize = 12;
 /// majors in one process.
 pub(super) fn judge(loaded: &[LoadedAt], known: &Known<'_>) -> Vec<Finding> {
     let mut by_name: BTreeMap<&str, Vec<&LoadedAt>> = BTreeMap::new();
-    for one in loaded.iter().filter(|one| names::is_cuda(&one.name)) {
-        by_name.entry(&one.name).or_default().push(one);
+    for one in loaded.iter().filter(|one| names::is_cuda(&one.soname)) {
+        by_name.entry(&one.soname).or_default().push(one);
     }
     let mut findings = Vec::new();
     for (name, all) in &by_name {
@@ -53,11 +53,7 @@ fn shadowed(name: &str, all: &[&LoadedAt], known: &Known<'_>) -> Option<Finding>
     );
     let finding = Finding::new("library-shadowed", Weight::Warns, Certainty::Likely, what)
         .about(name)
-        .seen(
-            &taken.real,
-            None,
-            format!("found by {}", how(&taken.found, taken.rpath_of.as_deref())),
-        )
+        .seen(&taken.real, None, format!("found by {}", taken.how))
         .seen(*own, None, "what the packages bring");
     Some(match unsteer(&taken.found) {
         Some((what, action)) => finding.mend(what, action),
@@ -73,7 +69,15 @@ fn copies(name: &str, all: &[&LoadedAt], known: &Known<'_>) -> Option<Finding> {
         .filter(|one| one.stage != Stage::Optional)
         .collect();
     let first = wins.iter().min_by_key(|one| one.stage)?;
-    if files.len() < 2 {
+    // A copy that a package keeps for itself and that nobody opens beside the other is no matter.
+    let loaded: BTreeSet<&str> = wins.iter().map(|one| one.real.as_str()).collect();
+    let outside = |path: &&str| {
+        known
+            .site_packages
+            .iter()
+            .all(|site| below(path, site).is_none())
+    };
+    if loaded.len() < 2 && (files.len() < 2 || !files.iter().any(outside)) {
         return None;
     }
     let what = format!(
@@ -91,14 +95,18 @@ fn copies(name: &str, all: &[&LoadedAt], known: &Known<'_>) -> Option<Finding> {
         let whose: BTreeSet<&str> = wins
             .iter()
             .filter(|one| one.real == **file)
-            .map(|one| one.loader.as_deref().unwrap_or(&one.root))
+            .map(|one| {
+                one.loader
+                    .as_deref()
+                    .unwrap_or("whoever opens it by its path")
+            })
             .collect();
         let value = match whose.first() {
             Some(one) if whose.len() > 1 => {
                 format!("loaded for {one} and {} more", whose.len() - 1)
             }
             Some(one) => format!("loaded for {one}"),
-            None => "not loaded under this name".to_owned(),
+            None => "not loaded".to_owned(),
         };
         finding = finding.seen(*file, None, value);
     }

@@ -90,7 +90,11 @@ pub(super) fn judge(
     let cudnn = &process.objects()[cudnn];
     if let Some(first) = missing.first() {
         let what = format!("cuDNN in {home} lacks {}", missing.join(", "));
-        let text = format!("Unable to load any of {{{first}}}");
+        // It tries the name with more of the version's numbers first, which are not known here.
+        let text = format!(
+            "Unable to load any of {{..., {first}, {}.so}}",
+            names::stem(first)
+        );
         let code = "cudnn-sublibrary-missing";
         let mut finding = Finding::new(code, Weight::Fails, Certainty::Likely, what)
             .about(name)
@@ -106,10 +110,10 @@ pub(super) fn judge(
         let mut finding = Finding::new(code, Weight::Fails, Certainty::Likely, what)
             .about(name)
             .would_say("CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH")
-            .seen(&cudnn.real, None, how(&cudnn.found, None));
+            .seen(&cudnn.real, None, how(process.objects(), &cudnn.found));
         for &part in &astray {
             let part = &process.objects()[part];
-            finding = finding.seen(&part.real, None, how(&part.found, None));
+            finding = finding.seen(&part.real, None, how(process.objects(), &part.found));
         }
         let first = &process.objects()[first];
         if let Some((what, action)) = unsteer(&first.found) {

@@ -6,7 +6,7 @@ use sconce_schema::finding::{self, Action, Certainty, Finding, Weight};
 
 use super::gather::{Gathered, Index, Opening, Stage, below, how};
 use super::missing::{Known, uses_torch};
-use super::process::{Found, Process};
+use super::process::Process;
 use super::torch::{self, TorchVersion};
 use super::tree::{Tree, directory, file_name};
 use super::{copies, cudnn, mismatch, missing};
@@ -98,7 +98,6 @@ pub fn judge(environment: &Environment<'_, '_>) -> Judgement {
 
     let mut alone = fresh;
     let mut with_torch = after_torch;
-    let base = (alone.objects().len(), with_torch.objects().len());
     for (path, _) in tree
         .libraries()
         .filter(|(path, _)| is_module(path, &site_packages))
@@ -108,8 +107,6 @@ pub fn judge(environment: &Environment<'_, '_>) -> Judgement {
         }
         judgement.modules += 1;
         open_module(path, &mut alone, &mut with_torch, &mut gathered);
-        alone.forget(base.0);
-        with_torch.forget(base.1);
     }
     opened.extend(gathered.loaded.iter().map(|one| one.real.clone()));
     open_rest(&mut process, &mut gathered, &site_packages, &opened);
@@ -160,12 +157,18 @@ fn open_module(
     };
     if !uses_torch(path, alone.tree) {
         let opened = alone.open(path, None, false);
-        if opened.missing.is_empty() {
-            return gathered.add(alone, &opened, opening);
+        let whole = opened.missing.is_empty();
+        if whole {
+            gathered.add(alone, &opened, opening);
+        }
+        alone.forget(&opened);
+        if whole {
+            return;
         }
     }
     let opened = with_torch.open(path, None, false);
     gathered.add(with_torch, &opened, opening);
+    with_torch.forget(&opened);
 }
 
 /// Torch opens its part for linear algebra by name, from libtorch_cuda.
@@ -174,7 +177,6 @@ fn open_linalg(process: &mut Process<'_, '_>, gathered: &mut Gathered) {
     let Some(caller) = process.named("libtorch_cuda.so") else {
         return;
     };
-    let from = process.objects().len();
     let opened = process.open(name, Some(caller), false);
     // Older builds have it within libtorch_cuda.
     if opened.root.is_some() {
@@ -186,7 +188,7 @@ fn open_linalg(process: &mut Process<'_, '_>, gathered: &mut Gathered) {
         gathered.add(process, &opened, opening);
     }
     if !opened.missing.is_empty() {
-        process.forget(from);
+        process.forget(&opened);
     }
 }
 
@@ -197,7 +199,6 @@ fn open_rest(
     site_packages: &[String],
     opened: &HashSet<String>,
 ) {
-    let base = process.objects().len();
     let tree = process.tree;
     let mine = |path: &str| site_packages.iter().any(|site| below(path, site).is_some());
     for (path, _) in tree
@@ -214,7 +215,7 @@ fn open_rest(
             };
             gathered.add_missing(missing.clone(), opening);
         }
-        process.forget(base);
+        process.forget(&came);
     }
 }
 
@@ -222,16 +223,10 @@ fn resolutions(process: &Process<'_, '_>, from: usize) -> Vec<Resolution> {
     let objects = process.objects();
     let loaded = objects.iter().skip(from);
     loaded
-        .map(|object| {
-            let rpath_of = match object.found {
-                Found::Rpath { object, .. } => Some(objects[object].real.as_str()),
-                _ => None,
-            };
-            Resolution {
-                path: object.real.clone(),
-                needed_by: object.loader.map(|loader| objects[loader].real.clone()),
-                how: how(&object.found, rpath_of),
-            }
+        .map(|object| Resolution {
+            path: object.real.clone(),
+            needed_by: object.loader.map(|loader| objects[loader].real.clone()),
+            how: how(objects, &object.found),
         })
         .collect()
 }
@@ -278,7 +273,7 @@ fn relative(gathered: &Gathered) -> Vec<Finding> {
                     lies there is taken, which was not judged";
         let finding = Finding::new(code, Weight::Warns, Certainty::Certain, what)
             .about(VARIABLE)
-            .seen(VARIABLE, None, format!("'{entry}'"))
+            .seen(VARIABLE, None, shown(entry))
             .mend(
                 "Take the empty or relative entry out of LD_LIBRARY_PATH.",
                 None,
@@ -300,9 +295,16 @@ fn relative(gathered: &Gathered) -> Vec<Finding> {
         );
         let mut finding = Finding::new(code, Weight::Notes, Certainty::Certain, what);
         for (source, entry) in libraries.iter().take(MOST_NAMED) {
-            finding = finding.seen(source.as_str(), None, format!("'{entry}'"));
+            finding = finding.seen(source.as_str(), None, shown(entry));
         }
         findings.push(finding);
     }
     findings
+}
+
+fn shown(entry: &str) -> String {
+    match entry {
+        "" => "an empty entry".to_owned(),
+        entry => entry.to_owned(),
+    }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::process::{Absent, Found, Missing, Opened, Process};
+use super::process::{Absent, Found, Missing, Object, Opened, Process};
 use super::torch::missing_text;
 use super::tree::{Tree, file_name};
 
@@ -78,13 +78,13 @@ pub(super) struct SymbolsAt {
 pub(super) struct LoadedAt {
     /// The file.
     pub(super) real: String,
-    /// The name under which it was found.
-    pub(super) name: String,
+    /// What it calls itself.
+    pub(super) soname: String,
     /// The file that it was loaded for.
     pub(super) loader: Option<String>,
     pub(super) found: Found,
-    /// For [`Found::Rpath`], the file whose `DT_RPATH` it is.
-    pub(super) rpath_of: Option<String>,
+    /// The same for people.
+    pub(super) how: String,
     pub(super) root: String,
     pub(super) stage: Stage,
 }
@@ -153,17 +153,15 @@ impl Gathered {
                 got: needer.library.needed.iter().cloned().zip(came).collect(),
             });
         }
-        for object in objects.iter().skip(opened.first_new) {
-            let rpath_of = match &object.found {
-                Found::Rpath { object, .. } => Some(objects[*object].real.clone()),
-                _ => None,
-            };
+        for object in objects.iter().take(opened.end).skip(opened.first_new) {
+            let own = file_name(&object.path);
+            let soname = object.library.soname.as_deref();
             self.loaded.push(LoadedAt {
                 real: object.real.clone(),
-                name: file_name(&object.path).to_owned(),
+                soname: soname.unwrap_or(own).to_owned(),
                 loader: object.loader.map(|loader| objects[loader].real.clone()),
                 found: object.found.clone(),
-                rpath_of,
+                how: how(objects, &object.found),
                 root: root.clone(),
                 stage,
             });
@@ -188,16 +186,13 @@ impl Gathered {
 }
 
 /// How a library was found, for people.
-pub(super) fn how(found: &Found, rpath_of: Option<&str>) -> String {
+pub(super) fn how(objects: &[Object<'_>], found: &Found) -> String {
     match found {
         Found::Program => "the program".to_owned(),
         Found::Path => "by its path".to_owned(),
         Found::Preload => "LD_PRELOAD".to_owned(),
-        Found::Rpath { directory, .. } => {
-            format!(
-                "DT_RPATH of {}: {directory}",
-                rpath_of.unwrap_or("a loader")
-            )
+        Found::Rpath { object, directory } => {
+            format!("DT_RPATH of {}: {directory}", objects[*object].real)
         }
         Found::LibraryPath { directory } => format!("LD_LIBRARY_PATH: {directory}"),
         Found::Runpath { directory } => format!("DT_RUNPATH: {directory}"),

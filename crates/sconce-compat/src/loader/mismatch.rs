@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use sconce_schema::finding::{Action, Certainty, Finding, Weight};
 
-use super::gather::{LoadedAt, Stage, SymbolsAt, VersionAt, how, package};
+use super::gather::{LoadedAt, Stage, SymbolsAt, VersionAt, package};
 use super::missing::{Known, rebuild, reinstall, uses_torch};
 use super::names;
 use super::process::Found;
 use super::symbols::other_string_abi;
-use super::tree::Entry;
+use super::tree::{Entry, file_name};
 use crate::library::symbol_hash;
 
 const MOST_NAMED: usize = 12;
@@ -166,6 +166,10 @@ fn torch_symbol(symbol: &str, count: usize, one: &SymbolsAt, known: &Known<'_>) 
         .about(package.unwrap_or(&one.needer))
         .would_say(undefined(symbol, one, None))
         .seen(&one.needer, Some(".dynsym, undefined"), symbol);
+    // torchvision opens it without a word, and fails when its first operator is asked for.
+    if package == Some("torchvision") && file_name(&one.needer).starts_with("_C") {
+        finding = finding.would_say("RuntimeError: operator torchvision::nms does not exist");
+    }
     let defines = |symbol: &str| {
         let hash = symbol_hash(symbol.as_bytes());
         let mut libraries = known.tree.libraries();
@@ -244,7 +248,7 @@ fn cuda_symbol(
         .would_say(undefined(symbol, one, version))
         .seen(&one.needer, Some(".dynsym, undefined"), symbol);
     if let (Some(file), Some(source)) = (file, source) {
-        finding = finding.seen(file, None, how(&source.found, source.rpath_of.as_deref()));
+        finding = finding.seen(file, None, &source.how);
     }
     if let Some(mend) = source.and_then(|source| unsteer(&source.found)) {
         let (what, action) = mend;
@@ -260,7 +264,8 @@ fn cuda_symbol(
     }
 }
 
-/// The loader's and Python's words for an undefined symbol.
+/// The loader's and Python's words for an undefined symbol. The loader names the first that it comes
+/// to, in the order of the relocations, and here it is the first of the alphabet.
 fn undefined(symbol: &str, one: &SymbolsAt, version: Option<&str>) -> String {
     let version = version.map_or(String::new(), |version| format!(", version {version}"));
     let kind = match one.error_kind.as_str() {

@@ -49,14 +49,16 @@ fn missing_one(name: &str, all: &[&MissingAt], known: &Known<'_>) -> Finding {
         return refused(path, text, first, known);
     }
     let (weight, certainty) = weigh(&all, known);
-    let mut needers: Vec<&str> = all.iter().filter_map(|one| one.needer.as_deref()).collect();
-    needers.dedup();
-    needers.sort_unstable();
-    needers.dedup();
+    let mut needers: Vec<&str> = Vec::new();
+    for needer in all.iter().filter_map(|one| one.needer.as_deref()) {
+        if !needers.contains(&needer) {
+            needers.push(needer);
+        }
+    }
     let by = match needers.as_slice() {
         [] => first.root.clone(),
         [one] => (*one).to_owned(),
-        [one, rest @ ..] => format!("{one} and {} more", rest.len()),
+        [one, rest @ ..] => format!("{one} (and {} more)", rest.len()),
     };
     let wrong_major = wrong_major(name, first, known);
     let cpu_torch = names::is_torch(name) && !known.index.paths("libtorch_cpu.so").is_empty();
@@ -96,8 +98,13 @@ fn missing_one(name: &str, all: &[&MissingAt], known: &Known<'_>) -> Finding {
             }
         }
     }
-    let text = match (first.stage, known.preload_error) {
-        (Stage::Torch, Some(error)) if error.contains(names::stem(name)) => error,
+    // Torch then looks for all of CUDA's wheels itself, and names the first that is not there, which
+    // need not be this one.
+    let text = match known.preload_error {
+        Some(error) if first.root.ends_with("/libtorch_global_deps.so") => {
+            finding = finding.seen("torch/__init__.py", Some("_load_global_deps"), error);
+            error
+        }
         _ => &first.error_text,
     };
     mends(
@@ -187,14 +194,20 @@ fn mends(
                 Some(rebuild(package)),
             );
     }
+    let cuda = names::cuda_major(name).or(known.cuda_major);
+    let wheel = cuda.and_then(|major| names::wheel(name, major));
     let elsewhere = known.index.paths(name).iter();
-    let mut elsewhere = elsewhere.filter(|path| wrong_machine(path, known.tree).is_none());
+    let mut elsewhere = elsewhere
+        .filter(|path| file_name(path) == name && wrong_machine(path, known.tree).is_none());
     if let Some(path) = elsewhere.next() {
-        let what = match package {
-            Some(package) => format!("Install {package} again, together with what it needs."),
-            None => format!("Install what ships {needer} again."),
+        let finding = match wheel.as_deref().or(package) {
+            Some(package) => finding.mend(
+                format!("Install {package} again."),
+                Some(reinstall(package)),
+            ),
+            None => finding.mend(format!("Install what ships {needer} again."), None),
         };
-        return finding.mend(what, package.map(reinstall)).mend(
+        return finding.mend(
             format!("Let the loader look in the folder of {name} too."),
             Some(Action::Variable {
                 name: "LD_LIBRARY_PATH".to_owned(),
@@ -202,8 +215,7 @@ fn mends(
             }),
         );
     }
-    let cuda = names::cuda_major(name).or(known.cuda_major);
-    if let Some(wheel) = cuda.and_then(|major| names::wheel(name, major)) {
+    if let Some(wheel) = wheel {
         let value = format!("[\"{wheel}\"]");
         return finding
             .mend(
@@ -281,10 +293,10 @@ fn missing_optional(optional: &[&MissingAt]) -> Option<Finding> {
     let mut files: Vec<_> = lines.iter().map(|(needer, _)| needer).collect();
     files.dedup();
     let what = format!(
-        "{} that only some features open need libraries that are not there",
+        "{} libraries that are not there; only some features open them",
         match files.len() {
-            1 => "1 library".to_owned(),
-            several => format!("{several} libraries"),
+            1 => "1 library needs".to_owned(),
+            several => format!("{several} libraries need"),
         }
     );
     let code = "optional-library-not-found";

@@ -20,6 +20,7 @@ mod torch;
 mod tree;
 
 pub use findings::{Environment, Judgement, Resolution, judge};
+pub use names::is_cuda_symbol;
 pub use process::{Absent, Found, Missing, Object, Opened, Process};
 pub use symbols::{UndefinedSymbols, VersionMiss};
 pub use torch::TorchVersion;

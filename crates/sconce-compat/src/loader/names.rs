@@ -132,6 +132,15 @@ pub(super) fn debian(name: &str) -> Option<&'static str> {
     own.map(|(_, package)| *package)
 }
 
+/// Whether a C symbol is of a CUDA library: those are kept of a library beside PyTorch's own, since
+/// a CUDA library of another version is found out by them.
+#[must_use]
+pub fn is_cuda_symbol(symbol: &[u8]) -> bool {
+    let of = |prefix: &str| symbol.starts_with(prefix.as_bytes());
+    matches!(symbol.first(), Some(b'c' | b'n' | b'_'))
+        && SYMBOLS.iter().any(|(prefix, _)| of(prefix))
+}
+
 /// Whether it is one of torch's own libraries.
 pub(super) fn is_torch(name: &str) -> bool {
     let stem = stem(name);
@@ -179,6 +188,11 @@ mod tests {
             ("_ZN3c105ErrorC1Ev", None),
         ] {
             assert_eq!(library_of(symbol), stem, "{symbol}");
+            assert_eq!(
+                is_cuda_symbol(symbol.as_bytes()),
+                stem.is_some(),
+                "{symbol}"
+            );
         }
     }
 }

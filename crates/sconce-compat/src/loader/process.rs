@@ -17,8 +17,6 @@ pub struct Process<'t, 'a> {
     followed: HashMap<String, Option<String>>,
     /// Search entries that mean the working directory, with where they stand.
     relative: Vec<(String, String)>,
-    /// Names that were given after something was missing, where the loader would have stopped.
-    late: Option<Vec<String>>,
 }
 
 /// A loaded library or program.
@@ -89,9 +87,13 @@ pub struct Opened {
     pub scope: Vec<usize>,
     /// Objects from this one on were loaded by this call.
     pub first_new: usize,
+    /// Objects from this one on were not yet.
+    pub end: usize,
     /// What was not found, in the order in which the loader comes to it. The loader stops at the
     /// first; here it goes on.
     pub missing: Vec<Missing>,
+    /// Names that were given once something was missing, where the loader would have stopped.
+    late: Vec<String>,
 }
 
 /// A library that was not found.
@@ -143,7 +145,6 @@ impl<'t, 'a> Process<'t, 'a> {
             library_path: Vec::new(),
             followed: HashMap::new(),
             relative: Vec::new(),
-            late: None,
         };
         let mut opened = Opened::default();
         let program = tree.program.as_ref();
@@ -189,6 +190,7 @@ impl<'t, 'a> Process<'t, 'a> {
             }
         }
         process.close_over(&mut opened);
+        opened.end = process.objects.len();
         for &object in &opened.scope {
             process.objects[object].global = true;
         }
@@ -202,7 +204,6 @@ impl<'t, 'a> Process<'t, 'a> {
             first_new: self.objects.len(),
             ..Opened::default()
         };
-        self.late = None;
         match self.map(name, caller, None) {
             Ok(Some(root)) => {
                 opened.root = Some(root);
@@ -216,6 +217,7 @@ impl<'t, 'a> Process<'t, 'a> {
                 absent,
             }),
         }
+        opened.end = self.objects.len();
         if global {
             for &object in &opened.scope {
                 self.objects[object].global = true;
@@ -224,12 +226,13 @@ impl<'t, 'a> Process<'t, 'a> {
         opened
     }
 
-    /// Unloads everything from this object on, as the loader does when a `dlopen` fails.
-    pub fn forget(&mut self, from: usize) {
-        self.objects.truncate(from);
-        self.names.retain(|_, object| *object < from);
-        for name in self.late.take().into_iter().flatten() {
-            self.names.remove(&name);
+    /// Unloads what a call has loaded, the last one of those that are not yet forgotten, as the
+    /// loader does when a `dlopen` fails.
+    pub fn forget(&mut self, opened: &Opened) {
+        self.objects.truncate(opened.first_new);
+        self.names.retain(|_, object| *object < opened.first_new);
+        for name in &opened.late {
+            self.names.remove(name);
         }
     }
 
@@ -270,7 +273,11 @@ impl<'t, 'a> Process<'t, 'a> {
                         .contains(['$', '/'])
                         .then(|| self.tree.expand(name, Some(origin)));
                     let name = expanded.as_ref().and_then(Option::as_ref).unwrap_or(name);
+                    let new_name = !opened.missing.is_empty() && self.named(name).is_none();
                     let came = self.map(name, Some(object), None);
+                    if new_name && came.is_ok() {
+                        opened.late.push(name.clone());
+                    }
                     if let Err(absent) = &came {
                         opened.missing.push(Missing {
                             name: name.clone(),
@@ -278,7 +285,6 @@ impl<'t, 'a> Process<'t, 'a> {
                             absent: absent.clone(),
                         });
                         self.objects[object].incomplete = true;
-                        self.late.get_or_insert_default();
                     }
                     self.objects[object].needed.push(came.ok().flatten());
                 }
@@ -323,9 +329,6 @@ impl<'t, 'a> Process<'t, 'a> {
                     None => self.add(hit, loader, asked.unwrap_or(found)),
                 };
                 self.names.entry(name.to_owned()).or_insert(object);
-                if let Some(late) = &mut self.late {
-                    late.push(name.to_owned());
-                }
                 Ok(Some(object))
             }
             Search::Refused { path, text } => Err(Absent::Refused { path, text }),

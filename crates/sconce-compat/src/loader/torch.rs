@@ -163,7 +163,7 @@ pub(super) fn import(
             recipe.rescue.iter().any(|(_, stem)| text.contains(stem))
         });
         if rescue {
-            process.forget(opened.first_new);
+            process.forget(&opened);
             import.preload_error =
                 open_wheels(process, site_packages, &recipe, true, &mut import.steps);
             opened = process.open(&global_deps, None, true);
@@ -224,7 +224,7 @@ fn open_wheels(
         if !opened.missing.is_empty() {
             // Ahead of the import this is caught, and what was not opened is not loaded.
             if !rescue {
-                process.forget(opened.first_new);
+                process.forget(&opened);
                 return None;
             }
         }
