@@ -117,7 +117,8 @@ pub(super) fn torch(case: &Case<'_>) -> Vec<Finding> {
         (Some((path, code)), _) if code.containers() > 0 => {
             (*code, Certainty::Certain, *path, Some(".nv_fatbin"))
         }
-        (_, Some(build)) => {
+        // The tables know wheels for x86-64 alone.
+        (_, Some(build)) if is_x86(case) => {
             let sure = build.source.sure.certainty();
             (&build.code, sure, build.source.what, None)
         }
@@ -137,7 +138,7 @@ pub(super) fn torch(case: &Case<'_>) -> Vec<Finding> {
             None => format!("machine code for {}", listed(&capabilities(code))),
         };
         if let Some(finding) = judged(case, version, &kind, reached, certainty) {
-            let finding = finding.about(kind.name()).seen(source, place, seen);
+            let finding = finding.about(kind.all()).seen(source, place, seen);
             findings.push(mended(finding, case, &kind));
         }
         if own.is_none() {
@@ -146,6 +147,12 @@ pub(super) fn torch(case: &Case<'_>) -> Vec<Finding> {
     }
     findings.extend(beside(case, version));
     findings
+}
+
+fn is_x86(case: &Case<'_>) -> bool {
+    let of_environment = case.environment.and_then(|e| e.architecture.as_deref());
+    let machine = of_environment.or(case.host.architecture.as_deref());
+    machine.is_none_or(|machine| machine == "x86_64")
 }
 
 fn judged(
@@ -265,7 +272,7 @@ fn gaps(build: Option<&tables::Build>, version: &str, kind: &Same<'_>) -> Vec<Fi
             gap.source.sure.certainty().max(Certainty::Likely),
             what,
         )
-        .about(kind.name())
+        .about(kind.all())
         .seen(gap.source.what, None, gap.what)
         .would_say(NO_KERNEL)
     };
@@ -299,7 +306,7 @@ fn beside(case: &Case<'_>, version: &str) -> Vec<Finding> {
                 reached.containers
             );
             let finding = Finding::new("no-kernel-image", Weight::Warns, Certainty::Likely, what)
-                .about(kind.name())
+                .about(kind.all())
                 .seen(
                     *path,
                     Some(".nv_fatbin"),
@@ -382,7 +389,7 @@ pub(super) fn libraries(case: &Case<'_>) -> Vec<Finding> {
             ),
         };
         let mut finding = Finding::new("no-kernel-image", weight, Certainty::Likely, what)
-            .about(kind.name())
+            .about(kind.all())
             .would_say(NO_KERNEL)
             .seen(
                 *first,

@@ -29,7 +29,8 @@ pub(super) fn runtime(case: &Case<'_>) -> Vec<Finding> {
     let configure = "nvidia-ctk runtime configure --runtime=docker && systemctl restart docker";
     let Some(toolkit) = &host.toolkit else {
         let finding = start(
-            "Docker runs here, and the NVIDIA container toolkit, which gives it the cards, does not",
+            "Docker runs here, and the NVIDIA container toolkit, which gives it the cards, is not \
+             installed",
         )
         .mend("Install nvidia-container-toolkit", None)
         .mend("Then tell Docker of it", as_root(configure));

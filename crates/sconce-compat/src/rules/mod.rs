@@ -168,13 +168,17 @@ pub(crate) struct Same<'a> {
 }
 
 impl Same<'_> {
-    /// `GeForce RTX 3070`, `8 × NVIDIA H100`.
+    /// `GeForce RTX 3070`.
     pub(crate) fn name(&self) -> String {
         let name = self.cards.first().map(|card| card_name(card));
-        let name = name.unwrap_or_default();
+        name.unwrap_or_default()
+    }
+
+    /// `GeForce RTX 3070`, `8 × NVIDIA H100`.
+    pub(crate) fn all(&self) -> String {
         match self.cards.len() {
-            1 => name,
-            count => format!("{count} × {name}"),
+            1 => self.name(),
+            count => format!("{count} × {}", self.name()),
         }
     }
 }
@@ -239,6 +243,10 @@ pub(crate) fn kernel_driver(host: &HostFacts) -> Option<DriverVersion> {
 /// The version of the driver's library that programs get.
 pub(crate) fn user_driver(host: &HostFacts) -> Option<DriverVersion> {
     let driver = host.driver.as_ref()?;
+    // Under Windows' Linux the library has a number of its own.
+    if is_wsl(host) {
+        return driver.version;
+    }
     let wins = |library: &&sconce_schema::facts::DriverLibrary| {
         library.wins && library.name.starts_with("libcuda.so")
     };

@@ -196,11 +196,8 @@ pub(super) fn visible(case: &Case<'_>) -> Vec<Finding> {
             "{NAME} begins with `{wrong}`, which this machine does not have, so that no card is seen"
         ),
         (_, wrong) => format!(
-            "{NAME} names `{wrong}`, which this machine does not have: only the {} before it seen",
-            match usable {
-                1 => "card is".to_owned(),
-                count => format!("{count} cards are"),
-            }
+            "{NAME} names `{wrong}`, which this machine does not have: only what stands before it \
+             is seen"
         ),
     };
     let weight = match usable {
