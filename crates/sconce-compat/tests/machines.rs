@@ -3,6 +3,7 @@
 
 use std::collections::BTreeMap;
 
+use proptest::prelude::*;
 use sconce_compat::rules::{self, Case, Environment};
 use sconce_compat::tables;
 use sconce_schema::facts::{
@@ -11,7 +12,50 @@ use sconce_schema::facts::{
     Toolkit, Xid,
 };
 use sconce_schema::finding::{Action, Finding};
-use sconce_schema::{Bytes, HostFacts};
+use sconce_schema::{Bytes, ComputeCapability, CudaVersion, DriverVersion, HostFacts};
+
+proptest! {
+    /// Facts may come from a file that somebody else wrote.
+    #[test]
+    fn no_facts_panic(words in proptest::collection::vec("\\PC{0,20}", 12), numbers: [u64; 6], small: [u32; 4]) {
+        let mut host = well("2x T4", "580.95.05");
+        let word = |at: usize| Some(words[at].clone());
+        let driver = host.driver.get_or_insert_default();
+        driver.cuda = Some(CudaVersion::new(small[0], small[1]));
+        driver.version = Some(DriverVersion { major: small[2] % 700, minor: small[3], patch: None });
+        driver.libraries[0].name = words[0].clone();
+        let card = &mut host.cards[0];
+        card.name = word(1);
+        card.capability = None;
+        card.memory = Some(Bytes(numbers[0]));
+        card.memory_used = Some(Bytes(numbers[1]));
+        card.memory_by_pid = Some(BTreeMap::from([(1, Bytes(numbers[2])), (2, Bytes(u64::MAX))]));
+        card.power_limit_mw = Some(small[0]);
+        card.power_limit_default_mw = Some(u32::MAX);
+        card.throttle = Some(vec![words[2].clone()]);
+        card.compute_mode = word(3);
+        host.cards[1].capability = Some(ComputeCapability::new(small[0], small[1]));
+        host.variables = BTreeMap::from([("CUDA_VISIBLE_DEVICES".into(), words[4].clone())]);
+        host.architecture = word(5);
+        host.cuda_init = Some(CudaInit { error: word(6), ..CudaInit::default() });
+        host.limits = Some(Limits {
+            open_files: Some(Limit { soft: Some(numbers[3]), hard: Some(numbers[4]) }),
+            ..Limits::default()
+        });
+        host.shm = Some(Shm { size: Some(Bytes(numbers[5])), ..Shm::default() });
+        let environment = Environment {
+            python: word(7),
+            glibc: word(8),
+            ..Environment::installed([
+                ("torch", words[9].as_str()),
+                ("torchvision", words[10].as_str()),
+                ("triton", words[11].as_str()),
+            ])
+        };
+        let _ = judged(&host, &environment);
+        let _ = judged(&host, &torch_215());
+    }
+}
 
 /// A finding as people read it, so that a changed word is seen.
 fn text(findings: &[Finding]) -> String {
@@ -39,8 +83,10 @@ fn text(findings: &[Finding]) -> String {
         for mend in &found.mends {
             let how = match &mend.action {
                 None => String::new(),
-                Some(Action::Command { line, root, .. }) => {
-                    format!(" {} {line}", if *root { "#" } else { "$" })
+                Some(Action::Command { line, root, safe }) => {
+                    let sign = if *root { "#" } else { "$" };
+                    let safe = if *safe { " (safe)" } else { "" };
+                    format!(" {sign} {line}{safe}")
                 }
                 Some(Action::Spec { key, value }) => format!(" | {key} = {value}"),
                 Some(Action::Variable { name, value }) => {
@@ -459,4 +505,25 @@ fn docker_without_the_toolkit() {
     });
     let texts = [&host, &known].map(|host| text(&rules::machine(host)));
     insta::assert_snapshot!(texts.join("--\n"));
+}
+
+#[test]
+fn a_path_from_elsewhere_stays_one_word() {
+    let mut host = well("RTX 3090", "580.95.05");
+    host.toolkit = Some(Toolkit {
+        cdi: vec![CdiFile {
+            path: "/etc/cdi/a'; rm -rf ~ #.yaml".into(),
+            error: Some("not YAML".into()),
+            ..CdiFile::default()
+        }],
+        ..Toolkit::default()
+    });
+    let found = rules::machine(&host);
+    let Some(Action::Command { line, .. }) = &found[0].mends[0].action else {
+        panic!("{found:?}");
+    };
+    assert_eq!(
+        line,
+        r"nvidia-ctk cdi generate --output='/etc/cdi/a'\''; rm -rf ~ #.yaml'"
+    );
 }

@@ -317,7 +317,8 @@ pub(super) fn too_old(case: &Case<'_>) -> Vec<Finding> {
 
 /// A CUDA version as cudaDriverGetVersion gives it: 12.2 is 12020.
 fn number(cuda: CudaVersion) -> u32 {
-    cuda.major * 1000 + cuda.minor * 10
+    let thousands = cuda.major.saturating_mul(1000);
+    thousands.saturating_add(cuda.minor.saturating_mul(10))
 }
 
 /// What CUDA itself said when it was started in a process of its own.

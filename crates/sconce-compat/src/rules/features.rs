@@ -88,10 +88,11 @@ pub(super) fn ptxas(case: &Case<'_>) -> Vec<Finding> {
             weight,
             certainty,
             format!(
-                "the {} needs the ptxas of CUDA {first}, and Triton {version} brings that of {} or \
-                 little newer: torch.compile {may}",
+                "the {} needs the ptxas of CUDA {first}, and Triton {version} brings that of {}{}: \
+                 torch.compile {may}",
                 kind.name(),
-                row.ptxas
+                row.ptxas,
+                if exact { "" } else { " or little newer" }
             ),
         )
         .about("triton")
