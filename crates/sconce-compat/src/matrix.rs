@@ -1,5 +1,7 @@
 //! Which torch runs on which machine, and the newest that runs on all of them.
 
+use std::cmp::Reverse;
+
 use sconce_schema::finding::{Finding, Weight};
 use sconce_schema::{CudaVersion, HostFacts};
 use serde::Serialize;
@@ -321,6 +323,7 @@ fn on_card(
     let first = known.and_then(|known| known.first_cuda);
     if let (Some(triton), Some(first)) = (triton, first)
         && triton.ptxas < first
+        && rules::release(torch.triton) == Some(triton.release)
     {
         return cell(Verdict::Warns, format!("torch.compile needs ptxas {first}"));
     }
@@ -339,11 +342,12 @@ fn runs_on_all(torch: &Torch, build: &Build, machines: &[HostFacts]) -> bool {
 }
 
 /// The build of a release that runs on all of these machines: the default index's if it does, then
-/// the newest CUDA that does.
+/// the newest CUDA that does, of what is well known before the rest.
 #[must_use]
 pub fn build_for(torch: &Torch, machines: &[HostFacts]) -> Option<Choice> {
     let mut builds: Vec<&Build> = torch.builds.iter().collect();
-    builds.sort_by_key(|build| (build.cuda != torch.cuda, std::cmp::Reverse(build.cuda)));
+    let lead = |build: &Build| build.source.sure == Sure::Lead;
+    builds.sort_by_key(|build| (build.cuda != torch.cuda, lead(build), Reverse(build.cuda)));
     // What was not seen published is not offered.
     let offered = |build: &&&Build| build.source.sure != Sure::Lead || published(torch, build);
     let mut runs = builds.iter().filter(offered);

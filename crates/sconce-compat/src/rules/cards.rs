@@ -12,7 +12,7 @@ pub(super) fn unknown_to_driver(case: &Case<'_>) -> Vec<Finding> {
     };
     let finding = |kind: super::Same<'_>| {
         let known = tables::architecture(kind.capability)?;
-        let name = kind.name();
+        let (name, all) = (kind.name(), kind.all());
         if let Some(first) = known.first_branch.filter(|first| driver.major < *first) {
             let what = format!(
                 "driver {driver} is older than the {name}: branch {first} was the first to know it"
@@ -24,7 +24,7 @@ pub(super) fn unknown_to_driver(case: &Case<'_>) -> Vec<Finding> {
                 what,
             )
             .mend(format!("Install driver {first} or newer"), None);
-            return Some((finding, name, known));
+            return Some((finding, all, known));
         }
         let last = known.last_branch.filter(|last| driver.major > *last)?;
         let what =
@@ -36,7 +36,7 @@ pub(super) fn unknown_to_driver(case: &Case<'_>) -> Vec<Finding> {
             what,
         )
         .mend(format!("Install a driver of branch {last}"), None);
-        Some((finding, name, known))
+        Some((finding, all, known))
     };
     let found = kinds(case.host).into_iter().filter_map(finding);
     found

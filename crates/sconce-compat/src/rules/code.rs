@@ -1,101 +1,25 @@
-//! Device code against cards.
+//! torch's own device code against cards.
 
+use sconce_schema::ComputeCapability;
 use sconce_schema::finding::{Certainty, Finding, Weight};
-use sconce_schema::{ComputeCapability, CudaVersion, HostFacts};
 
-use super::{Case, Same, in_spec, kinds, listed, user_driver};
-use crate::library::{Code, GpuCode, Reach, Target};
+use super::reach::{Reached, driver_cuda, reached};
+use super::{Case, Environment, Same, in_spec, kinds, listed};
+use crate::library::{Code, GpuCode};
 use crate::matrix;
 use crate::tables;
 
-const NO_KERNEL: &str = "CUDA error: no kernel image is available for execution on the device";
-const BAD_PTX: &str = "CUDA error: the provided PTX was compiled with an unsupported toolchain.";
-
-/// Cards that sit on one chip with their CPU: machine code of another minor is not theirs (CUDA C++
-/// programming guide, "Binary compatibility"), before CUDA 13.2 made them one with servers.
-const INTEGRATED: [ComputeCapability; 4] = [
-    ComputeCapability::new(5, 3),
-    ComputeCapability::new(6, 2),
-    ComputeCapability::new(7, 2),
-    ComputeCapability::new(8, 7),
-];
-const ONE_WITH_SERVERS: CudaVersion = CudaVersion::new(13, 2);
-
-/// What of a library's device code a card can run, in containers.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Reached {
-    /// All.
-    pub containers: u32,
-    /// Those with machine code for the card.
-    pub machine_code: u32,
-    /// Those without it that have PTX, which the driver compiles at their first use.
-    pub compiled: u32,
-    /// Those without it whose PTX is too new for the driver.
-    pub too_new: u32,
-    /// The CUDA that a driver must serve to compile all PTX that is needed.
-    pub needs: Option<CudaVersion>,
-}
-
-impl Reached {
-    /// Containers that run.
-    #[must_use]
-    pub fn running(self) -> u32 {
-        self.machine_code + self.compiled
-    }
-}
-
-/// What of a library's device code a card can run. `driver` is the newest CUDA that the driver
-/// serves, absent where that is not known; `built` is the CUDA that the library was built with.
-#[must_use]
-pub fn reached(
-    code: &GpuCode,
-    card: ComputeCapability,
-    driver: Option<CudaVersion>,
-    built: Option<CudaVersion>,
-) -> Reached {
-    let own_only = INTEGRATED.contains(&card) && built.is_none_or(|cuda| cuda < ONE_WITH_SERVERS);
-    let runs = |target: &&Target| {
-        target.code == Code::Sass
-            && target.serves(card)
-            && (!own_only || target.capability == card || target.reach == Reach::Family)
-    };
-    let mut reached = Reached::default();
-    for kind in &code.coverage {
-        reached.containers += kind.containers;
-        if kind.targets.iter().any(|target| runs(&target)) {
-            reached.machine_code += kind.containers;
-            continue;
-        }
-        let ptx = kind.targets.iter().filter(|target| target.serves(card));
-        let cudas = ptx.filter_map(|target| match target.code {
-            Code::Ptx { major, minor } => tables::ptx_cuda(major, minor),
-            Code::Sass => None,
-        });
-        let Some(needs) = cudas.min() else {
-            continue;
-        };
-        reached.needs = reached.needs.max(Some(needs));
-        match driver.is_some_and(|driver| driver < needs) {
-            true => reached.too_new += kind.containers,
-            false => reached.compiled += kind.containers,
-        }
-    }
-    reached
-}
-
-/// The newest CUDA that the machine's driver serves.
-pub(crate) fn driver_cuda(host: &HostFacts) -> Option<CudaVersion> {
-    let said = host.driver.as_ref().and_then(|driver| driver.cuda);
-    // A forward-compatibility library serves what it was made for, whatever the kernel module is.
-    user_driver(host).and_then(tables::driver_cuda).max(said)
-}
+pub(super) const NO_KERNEL: &str =
+    "CUDA error: no kernel image is available for execution on the device";
+pub(super) const BAD_PTX: &str =
+    "CUDA error: the provided PTX was compiled with an unsupported toolchain.";
 
 /// Whether a file is torch's own library with most of its kernels.
 fn is_torch(path: &str) -> bool {
     file_name(path) == "libtorch_cuda.so"
 }
 
-fn file_name(path: &str) -> &str {
+pub(super) fn file_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
@@ -117,7 +41,8 @@ pub(super) fn torch(case: &Case<'_>) -> Vec<Finding> {
         (Some((path, code)), _) if code.containers() > 0 => {
             (*code, Certainty::Certain, *path, Some(".nv_fatbin"))
         }
-        (_, Some(build)) => {
+        // The tables know wheels for x86-64 alone.
+        (_, Some(build)) if is_x86(case) => {
             let sure = build.source.sure.certainty();
             (&build.code, sure, build.source.what, None)
         }
@@ -137,7 +62,7 @@ pub(super) fn torch(case: &Case<'_>) -> Vec<Finding> {
             None => format!("machine code for {}", listed(&capabilities(code))),
         };
         if let Some(finding) = judged(case, version, &kind, reached, certainty) {
-            let finding = finding.about(kind.name()).seen(source, place, seen);
+            let finding = finding.about(kind.all()).seen(source, place, seen);
             findings.push(mended(finding, case, &kind));
         }
         if own.is_none() {
@@ -146,6 +71,12 @@ pub(super) fn torch(case: &Case<'_>) -> Vec<Finding> {
     }
     findings.extend(beside(case, version));
     findings
+}
+
+fn is_x86(case: &Case<'_>) -> bool {
+    let of_environment = case.environment.and_then(|e| e.architecture.as_deref());
+    let machine = of_environment.or(case.host.architecture.as_deref());
+    machine.is_none_or(|machine| machine == "x86_64")
 }
 
 fn judged(
@@ -208,7 +139,7 @@ fn judged(
     ))
 }
 
-fn capabilities(code: &GpuCode) -> Vec<ComputeCapability> {
+pub(super) fn capabilities(code: &GpuCode) -> Vec<ComputeCapability> {
     let targets = code.coverage.iter().flat_map(|kind| &kind.targets);
     let sass = targets.filter(|target| target.code == Code::Sass);
     let mut all: Vec<ComputeCapability> = sass.map(|target| target.capability).collect();
@@ -222,10 +153,10 @@ fn mended(mut finding: Finding, case: &Case<'_>, kind: &Same<'_>) -> Finding {
     let machine = std::slice::from_ref(case.host);
     let environment = case.environment;
     let same = environment
-        .and_then(super::Environment::torch)
+        .and_then(Environment::torch)
         .and_then(|torch| matrix::build_for(torch, machine));
     if let Some(choice) =
-        same.filter(|choice| Some(choice.cuda) != environment.and_then(super::Environment::cuda))
+        same.filter(|choice| Some(choice.cuda) != environment.and_then(Environment::cuda))
     {
         finding = finding.mend(
             format!("Take {}", choice.sentence()),
@@ -265,7 +196,7 @@ fn gaps(build: Option<&tables::Build>, version: &str, kind: &Same<'_>) -> Vec<Fi
             gap.source.sure.certainty().max(Certainty::Likely),
             what,
         )
-        .about(kind.name())
+        .about(kind.all())
         .seen(gap.source.what, None, gap.what)
         .would_say(NO_KERNEL)
     };
@@ -274,7 +205,7 @@ fn gaps(build: Option<&tables::Build>, version: &str, kind: &Same<'_>) -> Vec<Fi
 
 /// torch's libraries beside the main one.
 fn beside(case: &Case<'_>, version: &str) -> Vec<Finding> {
-    let cuda = case.environment.and_then(super::Environment::cuda);
+    let cuda = case.environment.and_then(Environment::cuda);
     let driver = driver_cuda(case.host);
     let mut findings = Vec::new();
     for (path, code) in case.files {
@@ -299,7 +230,7 @@ fn beside(case: &Case<'_>, version: &str) -> Vec<Finding> {
                 reached.containers
             );
             let finding = Finding::new("no-kernel-image", Weight::Warns, Certainty::Likely, what)
-                .about(kind.name())
+                .about(kind.all())
                 .seen(
                     *path,
                     Some(".nv_fatbin"),
@@ -313,137 +244,10 @@ fn beside(case: &Case<'_>, version: &str) -> Vec<Finding> {
 }
 
 fn whole_torch_fails(case: &Case<'_>, kind: &Same<'_>) -> bool {
-    let cuda = case.environment.and_then(super::Environment::cuda);
+    let cuda = case.environment.and_then(Environment::cuda);
     let own = case.files.iter().find(|(path, _)| is_torch(path));
     own.is_some_and(|(_, code)| {
         let reached = reached(code, kind.capability, driver_cuda(case.host), cuda);
         reached.running() == 0
     })
-}
-
-/// Whether a file is one of NVIDIA's CUDA libraries, by its name.
-fn is_nvidia(path: &str) -> bool {
-    let name = file_name(path);
-    let named = [
-        "libcublas",
-        "libcudnn",
-        "libcusparse",
-        "libcusolver",
-        "libcurand",
-        "libnccl",
-    ];
-    named.iter().any(|start| name.starts_with(start))
-        || name.starts_with("libnvshmem")
-        || name.starts_with("libcufft")
-}
-
-/// Whether there is something to judge. cuFFT's containers are placeholders, its kernels are linked
-/// at run time; a single container elsewhere is such a placeholder too.
-fn is_judged(path: &str, code: &GpuCode) -> bool {
-    code.containers() > 1 && !file_name(path).starts_with("libcufft")
-}
-
-/// NVIDIA's libraries: they choose among their containers themselves, so that only a card for which
-/// there is nothing at all says something.
-pub(super) fn libraries(case: &Case<'_>) -> Vec<Finding> {
-    let cuda = case.environment.and_then(super::Environment::cuda);
-    let driver = driver_cuda(case.host);
-    let mut findings = Vec::new();
-    for kind in kinds(case.host) {
-        let nothing = |path: &str, code: &GpuCode| {
-            let reached = reached(code, kind.capability, driver, cuda);
-            is_nvidia(path) && is_judged(path, code) && reached.running() == 0
-        };
-        let mut without: Vec<&str> = Vec::new();
-        for (path, code) in case.files {
-            if nothing(path, code) {
-                without.push(path);
-            }
-        }
-        let Some(first) = without.first() else {
-            continue;
-        };
-        let names: Vec<&str> = without.iter().map(|path| file_name(path)).collect();
-        // Sparse tensor cores are Ampere's: nobody expects that library on older cards.
-        let sparse = names.iter().all(|name| name.starts_with("libcusparseLt"));
-        let weight = if sparse { Weight::Notes } else { Weight::Warns };
-        let what = match names.as_slice() {
-            [one] => format!(
-                "{one} has no code for the {} ({})",
-                kind.name(),
-                kind.capability
-            ),
-            many => format!(
-                "{} CUDA libraries have no code for the {} ({}): {}",
-                many.len(),
-                kind.name(),
-                kind.capability,
-                many.join(", ")
-            ),
-        };
-        let mut finding = Finding::new("no-kernel-image", weight, Certainty::Likely, what)
-            .about(kind.name())
-            .would_say(NO_KERNEL)
-            .seen(
-                *first,
-                Some(".nv_fatbin"),
-                format!("nothing for {}", kind.capability),
-            );
-        for path in without.iter().skip(1).take(15) {
-            finding = finding.seen(*path, None, "nothing");
-        }
-        findings.push(finding.mend(
-            "Take an environment with an older CUDA: these libraries belong to torch's build",
-            None,
-        ));
-    }
-    findings
-}
-
-/// Extensions: whatever is neither torch's nor NVIDIA's.
-pub(super) fn extensions(case: &Case<'_>) -> Vec<Finding> {
-    let cuda = case.environment.and_then(super::Environment::cuda);
-    let driver = driver_cuda(case.host);
-    let mut findings = Vec::new();
-    for kind in kinds(case.host) {
-        for (path, code) in case.files {
-            let name = file_name(path);
-            let torchs = name.starts_with("libtorch") || name.starts_with("libc10");
-            let other = is_nvidia(path) || torchs || path.contains("/nvidia/");
-            let reached = reached(code, kind.capability, driver, cuda);
-            if other || reached.containers == 0 || reached.running() > 0 {
-                continue;
-            }
-            let (text, what) = match reached.too_new {
-                0 => (NO_KERNEL, "has no code"),
-                _ => (BAD_PTX, "has only PTX, too new for this driver,"),
-            };
-            let finding = Finding::new(
-                "no-kernel-image",
-                Weight::Warns,
-                Certainty::Certain,
-                format!(
-                    "{name} {what} for the {} ({})",
-                    kind.name(),
-                    kind.capability
-                ),
-            )
-            .about(name)
-            .seen(
-                *path,
-                Some(".nv_fatbin"),
-                format!("machine code for {}", listed(&capabilities(code))),
-            )
-            .would_say(text)
-            .mend(
-                format!(
-                    "Build it for {}, or leave it out on this card",
-                    kind.capability
-                ),
-                super::variable("TORCH_CUDA_ARCH_LIST", Some(&kind.capability.to_string())),
-            );
-            findings.push(finding);
-        }
-    }
-    findings
 }

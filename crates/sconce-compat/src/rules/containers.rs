@@ -3,7 +3,7 @@
 use sconce_schema::facts::CdiFile;
 use sconce_schema::finding::{Certainty, Finding, Weight};
 
-use super::{Case, as_root, kernel_driver};
+use super::{Case, as_root, as_root_safely, kernel_driver, quoted};
 
 /// Docker runs, and nothing hands it the cards.
 pub(super) fn runtime(case: &Case<'_>) -> Vec<Finding> {
@@ -29,7 +29,8 @@ pub(super) fn runtime(case: &Case<'_>) -> Vec<Finding> {
     let configure = "nvidia-ctk runtime configure --runtime=docker && systemctl restart docker";
     let Some(toolkit) = &host.toolkit else {
         let finding = start(
-            "Docker runs here, and the NVIDIA container toolkit, which gives it the cards, does not",
+            "Docker runs here, and the NVIDIA container toolkit, which gives it the cards, is not \
+             installed",
         )
         .mend("Install nvidia-container-toolkit", None)
         .mend("Then tell Docker of it", as_root(configure));
@@ -80,7 +81,10 @@ pub(super) fn stale_cdi(case: &Case<'_>) -> Vec<Finding> {
             .would_say("failed to stat CDI host device: no such file or directory")
             .mend(
                 "Write it anew",
-                as_root(&format!("nvidia-ctk cdi generate --output={}", file.path)),
+                as_root_safely(&format!(
+                    "nvidia-ctk cdi generate --output={}",
+                    quoted(&file.path)
+                )),
             );
         Some(finding)
     };

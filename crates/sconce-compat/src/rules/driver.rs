@@ -266,11 +266,32 @@ pub(super) fn too_old(case: &Case<'_>) -> Vec<Finding> {
     )
     .would_say(format!(
         "The NVIDIA driver on your system is too old{number}"
-    ))
-    .mend(format!("Install driver {} or newer", floor.major), None);
+    ));
+    // Cards that newer drivers dropped may have no driver for this CUDA at all.
+    let last = super::kinds(case.host).into_iter().filter_map(|kind| {
+        let last = tables::architecture(kind.capability)?.last_branch?;
+        Some((last, kind.name()))
+    });
+    finding = match last.min() {
+        Some((last, name)) if last < floor.major => finding.seen(
+            "NVIDIA, Unix graphics feature deprecation schedule",
+            Some(name.as_str()),
+            format!(
+                "branch {last} was the last: no driver for it serves CUDA {}",
+                cuda.major
+            ),
+        ),
+        Some((last, name)) => finding.mend(
+            format!(
+                "Install driver {floor} or newer, up to branch {last}, the last for the {name}"
+            ),
+            None,
+        ),
+        None => finding.mend(format!("Install driver {floor} or newer"), None),
+    };
     if let Some(choice) = matrix::newest(std::slice::from_ref(case.host)) {
         finding = finding.mend(
-            format!("Or take {}", choice.sentence()),
+            format!("Take {}", choice.sentence()),
             in_spec("python.packages", &choice.spec()),
         );
     }
@@ -284,7 +305,7 @@ pub(super) fn too_old(case: &Case<'_>) -> Vec<Finding> {
     if let (true, Some(_)) = (all_server, forward) {
         finding = finding.mend(
             format!(
-                "Or, as this is a data-centre card, add NVIDIA's forward-compatibility library \
+                "As this is a data-centre card, add NVIDIA's forward-compatibility library \
                  (cuda-compat-{}-{}) to the image",
                 cuda.major, cuda.minor
             ),
@@ -296,7 +317,8 @@ pub(super) fn too_old(case: &Case<'_>) -> Vec<Finding> {
 
 /// A CUDA version as cudaDriverGetVersion gives it: 12.2 is 12020.
 fn number(cuda: CudaVersion) -> u32 {
-    cuda.major * 1000 + cuda.minor * 10
+    let thousands = cuda.major.saturating_mul(1000);
+    thousands.saturating_add(cuda.minor.saturating_mul(10))
 }
 
 /// What CUDA itself said when it was started in a process of its own.

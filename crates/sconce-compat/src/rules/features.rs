@@ -33,8 +33,8 @@ pub(super) fn compile(case: &Case<'_>) -> Vec<Finding> {
                 Certainty::Certain,
                 format!("torch.compile does not work on the {name}: it needs compute capability 7.0"),
             )
-            .about(name.clone())
-            .seen("NVML", Some("compute capability"), capability.to_string())
+            .about(kind.all())
+            .seen(kind.name(), Some("compute capability"), capability.to_string())
             .would_say(format!(
                 "Found {name} which is too old to be supported by the triton GPU compiler, which is \
                  used as the backend. Triton only supports devices of CUDA Capability >= 7.0, but \
@@ -53,7 +53,7 @@ pub(super) fn compile(case: &Case<'_>) -> Vec<Finding> {
                  ({capability}) torch.compile may fail or be slow"
             ),
         )
-        .about(name)
+        .about(kind.all())
         .seen("triton-lang/triton#5066", None, "tensor cores before 8.0 were given up with 3.3");
         Some(finding)
     };
@@ -76,21 +76,23 @@ pub(super) fn ptxas(case: &Case<'_>) -> Vec<Finding> {
         if row.ptxas >= first {
             return None;
         }
+        // A release between two rows has this ptxas or a newer one.
         let exact = release(version) == Some(row.release);
-        let certainty = match exact {
-            true => row.source.sure.certainty(),
-            false => Certainty::Possible,
+        let (weight, certainty, may) = match exact {
+            true => (Weight::Warns, row.source.sure.certainty(), "fails"),
+            false => (Weight::Notes, Certainty::Possible, "may fail"),
         };
         let sm = format!("sm_{}{}", kind.capability.major, kind.capability.minor);
         let finding = Finding::new(
             "triton-ptxas",
-            Weight::Warns,
+            weight,
             certainty,
             format!(
-                "the ptxas of Triton {version} is of CUDA {}; the {} needs that of {first}: \
-                 torch.compile fails",
+                "the {} needs the ptxas of CUDA {first}, and Triton {version} brings that of {}{}: \
+                 torch.compile {may}",
+                kind.name(),
                 row.ptxas,
-                kind.name()
+                if exact { "" } else { " or little newer" }
             ),
         )
         .about("triton")
@@ -156,11 +158,16 @@ pub(super) fn half(case: &Case<'_>) -> Vec<Finding> {
                 Weight::Notes,
                 Certainty::Certain,
                 format!(
-                    "the {name} ({capability}) has no bfloat16 in hardware: it is slow there, float16 \
-                     is not"
+                    "the {name} ({capability}) has no bfloat16 in hardware: it is slow there{}",
+                    // Tensor cores for float16 came with Volta.
+                    if capability >= VOLTA {
+                        ", float16 is not"
+                    } else {
+                        ""
+                    }
                 ),
             );
-            findings.push(finding.about(name.clone()).seen(
+            findings.push(finding.about(kind.all()).seen(
                 "NVML",
                 Some("compute capability"),
                 capability.to_string(),
@@ -173,7 +180,7 @@ pub(super) fn half(case: &Case<'_>) -> Vec<Finding> {
                 Certainty::Certain,
                 format!("the {name} ({capability}) has no float8: {package} cannot use it there"),
             )
-            .about(name)
+            .about(kind.all())
             .seen("package", Some(package), version);
             findings.push(finding);
         }
@@ -202,8 +209,8 @@ pub(super) fn memory(case: &Case<'_>) -> Vec<Finding> {
         );
         Some(
             finding
-                .about(kind.name())
-                .seen("NVML", Some("memory"), least.to_string()),
+                .about(kind.all())
+                .seen(kind.name(), Some("memory"), least.to_string()),
         )
     };
     kinds(case.host).into_iter().filter_map(finding).collect()

@@ -230,7 +230,8 @@ pub(super) fn taken(case: &Case<'_>) -> Vec<Finding> {
             return None;
         }
         let by_pid = card.memory_by_pid.as_ref();
-        let listed = by_pid.map(|by_pid| by_pid.values().map(|bytes| bytes.0).sum::<u64>());
+        let sum = |sum: u64, bytes: &Bytes| sum.saturating_add(bytes.0);
+        let listed = by_pid.map(|by_pid| by_pid.values().fold(0, sum));
         let name = card_number(host, card);
         let mut finding = Finding::new(
             "memory-taken",

@@ -177,16 +177,21 @@ fn undelegated(case: &Case<'_>, cgroup: &Cgroup) -> Option<Finding> {
             missing.join(", ")
         ),
     )
-    .seen("cgroup.controllers", None, cgroup.delegated.join(" "))
-    .mend(
-        "Hand the controllers down to users",
-        as_root(
-            "mkdir -p /etc/systemd/system/user@.service.d && printf \
-             '[Service]\\nDelegate=cpu cpuset io memory pids\\n' > \
-             /etc/systemd/system/user@.service.d/delegate.conf && systemctl daemon-reload",
+    .seen("cgroup.controllers", None, cgroup.delegated.join(" "));
+    Some(match cgroup.version {
+        Some(CgroupVersion::V1) => finding.mend(
+            "Start the kernel with `systemd.unified_cgroup_hierarchy=1`, in /etc/default/grub",
+            as_root("update-grub"),
         ),
-    );
-    Some(finding)
+        _ => finding.mend(
+            "Hand the controllers down to users",
+            as_root(
+                "mkdir -p /etc/systemd/system/user@.service.d && printf \
+                 '[Service]\\nDelegate=cpu cpuset io memory pids\\n' > \
+                 /etc/systemd/system/user@.service.d/delegate.conf && systemctl daemon-reload",
+            ),
+        ),
+    })
 }
 
 /// User namespaces, without which nothing is contained by a plain user.
@@ -249,8 +254,8 @@ pub(super) fn disk(case: &Case<'_>) -> Vec<Finding> {
     .seen(store.path.as_str(), Some("free"), free.to_string())
     .would_say("OSError: [Errno 28] No space left on device")
     .mend(
-        "Remove what no environment uses any more",
-        as_user("sconce store gc"),
+        "Make room there, or keep the store elsewhere: `--store`",
+        None,
     );
     vec![finding]
 }

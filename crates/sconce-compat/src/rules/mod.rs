@@ -10,11 +10,14 @@ mod driver;
 mod environment;
 mod features;
 mod health;
+mod libraries;
 mod limits;
 mod modes;
 mod nodes;
+mod reach;
 mod topology;
 mod versions;
+mod wheels;
 
 use sconce_schema::facts::{Card, DriverFlavour};
 use sconce_schema::finding::{self, Action, Finding, Weight};
@@ -23,10 +26,10 @@ use sconce_schema::{ComputeCapability, DriverVersion, HostFacts};
 use crate::library::GpuCode;
 use crate::tables;
 
-pub(crate) use code::driver_cuda;
-pub use code::{Reached, reached};
 pub use environment::{Build, Environment, Package};
 pub(crate) use environment::{listed, release};
+pub(crate) use reach::driver_cuda;
+pub use reach::{Reached, reached};
 
 /// What is judged.
 #[derive(Debug, Clone, Copy)]
@@ -81,17 +84,17 @@ const ENVIRONMENT: &[Rule] = &[
     versions::cpu_build,
     driver::too_old,
     code::torch,
-    code::libraries,
-    code::extensions,
+    libraries::nvidia,
+    libraries::extensions,
     versions::vision,
     versions::audio,
     versions::cudnn,
     versions::nccl,
     versions::triton,
     versions::jit_link,
-    versions::python,
-    versions::machine_code,
-    versions::glibc,
+    wheels::python,
+    wheels::processor,
+    wheels::glibc,
     features::compile,
     features::ptxas,
     features::flash,
@@ -168,13 +171,17 @@ pub(crate) struct Same<'a> {
 }
 
 impl Same<'_> {
-    /// `GeForce RTX 3070`, `8 × NVIDIA H100`.
+    /// `GeForce RTX 3070`.
     pub(crate) fn name(&self) -> String {
         let name = self.cards.first().map(|card| card_name(card));
-        let name = name.unwrap_or_default();
+        name.unwrap_or_default()
+    }
+
+    /// `GeForce RTX 3070`, `8 × NVIDIA H100`.
+    pub(crate) fn all(&self) -> String {
         match self.cards.len() {
-            1 => name,
-            count => format!("{count} × {name}"),
+            1 => self.name(),
+            count => format!("{count} × {}", self.name()),
         }
     }
 }
@@ -202,7 +209,7 @@ pub(crate) fn kinds(host: &HostFacts) -> Vec<Same<'_>> {
 /// A card's capability, as it says itself or by its name.
 pub(crate) fn capability(card: &Card) -> Option<ComputeCapability> {
     let by_name = || {
-        let found = tables::card(card.name.as_deref()?).ok()?;
+        let found = tables::known_card(card.name.as_deref()?)?;
         Some(found.card.capability)
     };
     card.capability.or_else(by_name)
@@ -211,7 +218,7 @@ pub(crate) fn capability(card: &Card) -> Option<ComputeCapability> {
 /// Whether forward-compatibility libraries work on a card, as it says itself or by its name.
 pub(crate) fn forward_compatible(card: &Card) -> Option<bool> {
     let by_name = || {
-        let found = tables::card(card.name.as_deref()?).ok()?;
+        let found = tables::known_card(card.name.as_deref()?)?;
         found.card.forward_compatible()
     };
     card.data_centre.or_else(by_name)
@@ -239,6 +246,10 @@ pub(crate) fn kernel_driver(host: &HostFacts) -> Option<DriverVersion> {
 /// The version of the driver's library that programs get.
 pub(crate) fn user_driver(host: &HostFacts) -> Option<DriverVersion> {
     let driver = host.driver.as_ref()?;
+    // Under Windows' Linux the library has a number of its own.
+    if is_wsl(host) {
+        return driver.version;
+    }
     let wins = |library: &&sconce_schema::facts::DriverLibrary| {
         library.wins && library.name.starts_with("libcuda.so")
     };
@@ -261,6 +272,24 @@ pub(crate) fn as_root(line: &str) -> Option<Action> {
         root: true,
         safe: false,
     })
+}
+
+/// Type this on the machine, as root; it can be undone and stops nothing that is at work.
+pub(crate) fn as_root_safely(line: &str) -> Option<Action> {
+    Some(Action::Command {
+        line: line.to_owned(),
+        root: true,
+        safe: true,
+    })
+}
+
+/// A text as one word of a shell: facts may come from anywhere, and commands are typed by people.
+pub(crate) fn quoted(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%=".contains(c);
+    match !text.is_empty() && text.chars().all(plain) {
+        true => text.to_owned(),
+        false => format!("'{}'", text.replace('\'', "'\\''")),
+    }
 }
 
 /// Type this on the machine.

@@ -4,7 +4,8 @@ use sconce_schema::facts::{FabricState, Mode};
 use sconce_schema::finding::{Certainty, Finding, Weight};
 
 use super::{
-    Case, as_root, card_number, counted, forward_compatible, is_wsl, kernel_driver, variable,
+    Case, as_root, as_root_safely, card_number, counted, forward_compatible, is_wsl, kernel_driver,
+    variable,
 };
 
 /// Machines with NVSwitch: the cards must be registered with the fabric before CUDA starts.
@@ -53,7 +54,7 @@ pub(super) fn fabric(case: &Case<'_>) -> Vec<Finding> {
     let finding = finding
         .mend(
             "Start the fabric manager",
-            as_root("systemctl enable --now nvidia-fabricmanager"),
+            as_root_safely("systemctl enable --now nvidia-fabricmanager"),
         )
         .mend(
             format!("If it does not start: it must have the driver's very version{version}"),
@@ -196,11 +197,8 @@ pub(super) fn visible(case: &Case<'_>) -> Vec<Finding> {
             "{NAME} begins with `{wrong}`, which this machine does not have, so that no card is seen"
         ),
         (_, wrong) => format!(
-            "{NAME} names `{wrong}`, which this machine does not have: only the {} before it seen",
-            match usable {
-                1 => "card is".to_owned(),
-                count => format!("{count} cards are"),
-            }
+            "{NAME} names `{wrong}`, which this machine does not have: only what stands before it \
+             is seen"
         ),
     };
     let weight = match usable {
@@ -255,7 +253,7 @@ pub(super) fn persistence(case: &Case<'_>) -> Vec<Finding> {
     .seen("NVML", Some("persistence mode"), "off")
     .mend(
         "Let the persistence daemon run",
-        as_root("systemctl enable --now nvidia-persistenced"),
+        as_root_safely("systemctl enable --now nvidia-persistenced"),
     );
     if let Some((unit, state)) = daemon {
         finding = finding.seen(format!("systemctl is-active {unit}"), None, state.as_str());

@@ -4,7 +4,7 @@ use sconce_schema::HostFacts;
 use sconce_schema::facts::Node;
 use sconce_schema::finding::{Certainty, Finding, Weight};
 
-use super::{Case, as_root, card_number, is_wsl};
+use super::{Case, as_root, as_root_safely, card_number, is_wsl};
 
 /// The nodes, where they matter: with a driver, and not under Windows' Linux, which has /dev/dxg.
 fn nodes(host: &HostFacts) -> Option<&[Node]> {
@@ -30,7 +30,7 @@ pub(super) fn missing(case: &Case<'_>) -> Vec<Finding> {
         )
         .seen(path, None, "no such file")
         .would_say("No CUDA GPUs are available")
-        .mend("Make the nodes", as_root("nvidia-modprobe -c=0 -u"))
+        .mend("Make the nodes", as_root_safely("nvidia-modprobe -c=0 -u"))
     };
     if !has(nodes, "/dev/nvidiactl") {
         let what = "the driver is loaded but /dev/nvidiactl is not there".to_owned();
@@ -68,7 +68,7 @@ pub(super) fn uvm(case: &Case<'_>) -> Vec<Finding> {
     .would_say("CUDA unknown error - this may be due to an incorrectly set up environment")
     .mend(
         "Load the module and make its node",
-        as_root("nvidia-modprobe -u -c=0"),
+        as_root_safely("nvidia-modprobe -u -c=0"),
     );
     if loaded == Some(false) {
         finding = finding.seen("/proc/modules", None, "no nvidia_uvm");
@@ -130,7 +130,7 @@ pub(super) fn barred(case: &Case<'_>) -> Vec<Finding> {
         .mend("Start the container again", None)
         .mend(
             "So that it does not come back, make the links that systemd needs, on the host",
-            as_root("nvidia-ctk system create-dev-char-symlinks --create-all"),
+            as_root_safely("nvidia-ctk system create-dev-char-symlinks --create-all"),
         );
         for node in &refused {
             let error = node.open_error.clone().unwrap_or_default();

@@ -253,13 +253,18 @@ pub fn cards() -> &'static [Card] {
 /// # Errors
 /// [`UnknownCard`], with names that are like it.
 pub fn card(typed: &str) -> Result<Found, UnknownCard> {
+    known_card(typed).ok_or_else(|| {
+        let typed: String = typed.chars().take(MOST_CHARACTERS).collect();
+        let nearest = nearest(&key(&typed));
+        UnknownCard { typed, nearest }
+    })
+}
+
+/// The card of this name, where there is one.
+#[must_use]
+pub fn known_card(typed: &str) -> Option<Found> {
     let typed: String = typed.chars().take(MOST_CHARACTERS).collect();
-    let wanted = key(&typed);
-    let Some(at) = CARDS.by_key.get(&wanted) else {
-        let nearest = nearest(&wanted);
-        return Err(UnknownCard { typed, nearest });
-    };
-    let card = &CARDS.all[*at];
+    let card = &CARDS.all[*CARDS.by_key.get(&key(&typed))?];
     let lower = typed.to_ascii_lowercase();
     let words: Vec<&str> = lower
         .split(|c: char| !c.is_ascii_alphanumeric())
@@ -275,7 +280,7 @@ pub fn card(typed: &str) -> Result<Found, UnknownCard> {
     // A laptop's card has the name of another one, and not its memory.
     let another = ["laptop", "mobile"].iter().any(|word| words.contains(word));
     let memory = named.find(|size| card.memory.contains(size));
-    Ok(Found {
+    Some(Found {
         card,
         memory: memory.or_else(|| card.only_memory().filter(|_| !another)),
     })

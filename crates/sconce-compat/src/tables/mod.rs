@@ -16,7 +16,7 @@ use std::str::FromStr;
 use sconce_schema::finding::Certainty;
 use serde::Serialize;
 
-pub use cards::{Card, Found, Kind, UnknownCard, card, cards};
+pub use cards::{Card, Found, Kind, UnknownCard, card, cards, known_card};
 pub use drivers::{
     Architecture, Forward, Toolkit, architecture, driver_cuda, forward, ptx_cuda, toolkit_driver,
 };

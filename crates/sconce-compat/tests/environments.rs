@@ -1,0 +1,274 @@
+//! Findings on environments by their versions and device code.
+
+use sconce_compat::library::{Code, Coverage, GpuCode, Reach, Target};
+use sconce_compat::rules::{self, Build, Case, Environment, Package};
+use sconce_compat::tables;
+use sconce_schema::finding::{Finding, Weight};
+use sconce_schema::{ComputeCapability, HostFacts};
+
+fn host(gpu: &str, driver: Option<&str>) -> HostFacts {
+    tables::machine(gpu, driver).expect("a known card")
+}
+
+fn found(host: &HostFacts, environment: &Environment, files: &[(&str, &GpuCode)]) -> Vec<Finding> {
+    rules::judge(&Case {
+        host,
+        environment: Some(environment),
+        files,
+    })
+}
+
+/// Codes with their weights, and what they say.
+fn text(findings: &[Finding]) -> String {
+    let line = |found: &Finding| {
+        let weight = format!("{:?}", found.weight).to_lowercase();
+        let mut line = format!("{weight} [{}] {}\n", found.code, found.what);
+        if let Some(error) = &found.error_text {
+            line.push_str(&format!("    {error}\n"));
+        }
+        line
+    };
+    findings.iter().map(line).collect()
+}
+
+fn installed(packages: &[(&str, &str)]) -> Environment {
+    Environment::installed(packages.iter().copied())
+}
+
+fn target(major: u32, minor: u32, code: Code) -> Target {
+    Target {
+        capability: ComputeCapability::new(major, minor),
+        code,
+        reach: Reach::Onward,
+    }
+}
+
+fn code(kinds: &[(&[Target], u32)]) -> GpuCode {
+    let kind = |(targets, containers): &(&[Target], u32)| Coverage {
+        targets: targets.to_vec(),
+        containers: *containers,
+    };
+    GpuCode {
+        coverage: kinds.iter().map(kind).collect(),
+        unread_bytes: 0,
+    }
+}
+
+#[test]
+fn versions_that_do_not_belong_together() {
+    let host = host("A100", Some("580.95.05"));
+    let texts: Vec<String> = [
+        &[("torch", "2.8.0+cpu")][..],
+        &[("torch", "2.8.0"), ("numpy", "2.5.5")],
+        &[("torch", "2.8.0+cu128"), ("torchvision", "0.22.1+cu128")],
+        &[("torch", "2.8.0+cu128"), ("torchvision", "0.23.0+cpu")],
+        &[("torch", "2.10.0+cu128"), ("torchaudio", "2.9.1+cu128")],
+        &[
+            ("torch", "2.8.0"),
+            ("nvidia-cuda-runtime-cu12", "12.8.90"),
+            ("nvidia-cudnn-cu12", "9.1.0.70"),
+            ("nvidia-nccl-cu12", "2.21.5"),
+            ("nvidia-nvjitlink-cu12", "12.4.127"),
+            ("triton", "3.2.0"),
+        ],
+        &[
+            ("torch", "2.8.0"),
+            ("nvidia-cuda-runtime-cu12", "12.8.90"),
+            ("nvidia-cudnn-cu12", "9.15.0.1"),
+            ("nvidia-nccl-cu12", "2.28.9"),
+        ],
+        &[("torch", "2.8.0+cu128"), ("nvidia-cudnn-cu11", "8.9.2.26")],
+    ]
+    .iter()
+    .map(|packages| text(&found(&host, &installed(packages), &[])))
+    .collect();
+    insta::assert_snapshot!(texts.join("--\n"));
+}
+
+#[test]
+fn versions_that_belong_together() {
+    let host = host("A100", Some("580.95.05"));
+    for packages in [
+        &[("torch", "2.8.0+cu128"), ("torchvision", "0.23.0+cu128")][..],
+        // From 0.29 on, one torchvision serves later torches; one torchaudio from 2.11 on.
+        &[
+            ("torch", "2.15.0+cu132"),
+            ("torchvision", "0.29.2"),
+            ("torchaudio", "2.11.0"),
+        ],
+        &[
+            ("torch", "2.12.1+cu130"),
+            ("torchvision", "0.27.1"),
+            ("torchaudio", "2.11.0"),
+        ],
+        // A newer nvJitLink is what resolving gives.
+        &[
+            ("torch", "2.4.1"),
+            ("nvidia-cuda-runtime-cu12", "12.1.105"),
+            ("nvidia-nvjitlink-cu12", "12.9.86"),
+        ],
+        // Nothing is known of what another patch release pins.
+        &[
+            ("torch", "2.4.0"),
+            ("nvidia-cuda-runtime-cu12", "12.1.105"),
+            ("nvidia-nccl-cu12", "2.20.4"),
+        ],
+        &[("numpy", "2.5.5")],
+    ] {
+        let found = found(&host, &installed(packages), &[]);
+        assert_eq!(text(&found), "", "{packages:?}");
+    }
+}
+
+#[test]
+fn wheels_for_something_else() {
+    let mut environment = Environment {
+        python: Some("3.12".into()),
+        glibc: Some("2.27".into()),
+        architecture: Some("x86_64".into()),
+        ..Environment::default()
+    };
+    for (name, file) in [
+        ("pure", "pure-1.0-py3-none-any.whl"),
+        ("old-pure", "old_pure-1.0-py2.py3-none-any.whl"),
+        (
+            "stable",
+            "stable-1.0-cp38-abi3-manylinux_2_17_x86_64.manylinux2014_x86_64.whl",
+        ),
+        (
+            "too-stable",
+            "too_stable-1.0-cp313-abi3-manylinux_2_17_x86_64.whl",
+        ),
+        ("own", "own-1.0-cp312-cp312-manylinux_2_17_x86_64.whl"),
+        ("other", "other-1.0-cp313-cp313-manylinux_2_17_x86_64.whl"),
+        ("arm", "arm-1.0-cp312-cp312-manylinux_2_17_aarch64.whl"),
+        ("new", "new-1.0-3-cp312-cp312-manylinux_2_28_x86_64.whl"),
+        (
+            "either",
+            "either-1.0-cp312-cp312-manylinux_2_24_x86_64.manylinux_2_28_x86_64.whl",
+        ),
+        ("broken", "not a wheel"),
+    ] {
+        let package = Package {
+            version: "1.0".into(),
+            file: Some(file.into()),
+        };
+        environment.packages.insert(name.into(), package);
+    }
+    insta::assert_snapshot!(text(&found(&host("A100", None), &environment, &[])));
+    // The whole environment is for another processor.
+    let thor = found(&host("jetson thor", None), &environment, &[]);
+    assert!(
+        thor.iter()
+            .any(|one| one.what.contains("the machine is aarch64"))
+    );
+}
+
+#[test]
+fn old_cards_have_limits() {
+    let environment = installed(&[
+        ("torch", "2.7.1+cu126"),
+        ("triton", "3.3.1"),
+        ("flash-attn", "2.8.3"),
+        ("torchao", "0.14.0"),
+    ]);
+    let texts = ["P100", "GTX 1050 Ti", "T4", "A100", "GB10"].map(|gpu| {
+        format!(
+            "{gpu}\n{}",
+            text(&found(&host(gpu, None), &environment, &[]))
+        )
+    });
+    insta::assert_snapshot!(texts.join("--\n"));
+}
+
+#[test]
+fn code_is_judged_by_container() {
+    const PTX: Code = Code::Ptx { major: 8, minor: 8 };
+    let sass = |major, minor| target(major, minor, Code::Sass);
+    let environment = Environment {
+        torch_build: Some(Build::Cuda("12.8".parse().unwrap())),
+        ..installed(&[("torch", "2.8.0")])
+    };
+    let ampere = [sass(8, 0), sass(8, 6)];
+    let partial = code(&[(&ampere, 300), (&[sass(8, 6)], 2)]);
+    let with_ptx = code(&[(&[sass(8, 0), target(9, 0, PTX)], 300)]);
+    let torch = "env/torch/lib/libtorch_cuda.so";
+    let linalg = code(&[(&ampere, 98), (&[sass(8, 6)], 1)]);
+    let cublas = code(&[(&[sass(8, 6)], 50), (&[sass(8, 9)], 50)]);
+    let placeholder = code(&[(&[sass(5, 2)], 1)]);
+    let flash = code(&[(&[sass(9, 0)], 40)]);
+    let all_80 = code(&[(&ampere, 300)]);
+    type Files<'a> = Vec<(&'a str, &'a GpuCode)>;
+    let cases: [(&str, Option<&str>, Files<'_>); 6] = [
+        ("A100", None, vec![(torch, &partial)]),
+        ("H100", Some("570.133.20"), vec![(torch, &with_ptx)]),
+        ("H100", Some("575.57.08"), vec![(torch, &with_ptx)]),
+        ("H100", None, vec![(torch, &with_ptx)]),
+        (
+            "A100",
+            None,
+            vec![
+                (torch, &all_80),
+                ("env/torch/lib/libtorch_cuda_linalg.so", &linalg),
+                ("env/nvidia/cublas/lib/libcublasLt.so.12", &cublas),
+                ("env/nvidia/cufft/lib/libcufft.so.11", &placeholder),
+                (
+                    "env/flash_attn_2_cuda.cpython-312-x86_64-linux-gnu.so",
+                    &flash,
+                ),
+            ],
+        ),
+        ("2x V100", None, vec![(torch, &all_80)]),
+    ];
+    let texts: Vec<String> = cases
+        .iter()
+        .map(|(gpu, driver, files)| {
+            let host = host(gpu, *driver);
+            format!(
+                "{}\n{}",
+                host.name.clone().unwrap(),
+                text(&found(&host, &environment, files))
+            )
+        })
+        .collect();
+    insta::assert_snapshot!(texts.join("--\n"));
+}
+
+#[test]
+fn boards_run_code_of_their_own_only() {
+    let sass = |major, minor| target(major, minor, Code::Sass);
+    let servers = code(&[(&[sass(8, 0), sass(9, 0)], 10)]);
+    let orin = ComputeCapability::new(8, 7);
+    let running = |cuda: &str| {
+        let built = Some(cuda.parse().unwrap());
+        rules::reached(&servers, orin, None, built).running()
+    };
+    assert_eq!((running("12.9"), running("13.2")), (0, 10));
+}
+
+#[test]
+fn a_card_that_torch_left_behind() {
+    let environment = installed(&[
+        ("torch", "2.15.0"),
+        ("nvidia-cuda-runtime", "13.2.86"),
+        ("triton", "3.9.0"),
+    ]);
+    let found = found(&host("V100", Some("580.95.05")), &environment, &[]);
+    let heaviest = &found[0];
+    assert_eq!(
+        (heaviest.code.as_str(), heaviest.weight),
+        ("no-kernel-image", Weight::Fails)
+    );
+    let mends: Vec<&str> = heaviest
+        .mends
+        .iter()
+        .map(|mend| mend.what.as_str())
+        .collect();
+    assert_eq!(
+        mends,
+        [
+            "Take the newest that runs on this machine: torch 2.14.1 built with CUDA 12.6, from \
+          PyTorch's own index cu126 (python.extra-index)"
+        ]
+    );
+}

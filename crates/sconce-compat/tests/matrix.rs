@@ -1,0 +1,166 @@
+//! The matrix of torch and cards, from the tables alone.
+
+use sconce_compat::library::{Code, Coverage, GpuCode, Reach, Target};
+use sconce_compat::matrix::{self, Basis, Matrix, Row, Verdict};
+use sconce_compat::rules::{Build, Environment};
+use sconce_compat::tables::{self, Torch};
+use sconce_schema::{ComputeCapability, CudaVersion, HostFacts};
+
+const CARDS: [&str; 9] = [
+    "P100", "V100", "T4", "A100", "3090", "4090", "H100", "B200", "5090",
+];
+
+fn releases() -> Vec<&'static Torch> {
+    let all = tables::torches().iter();
+    all.filter(|torch| torch.release >= (2, 4)).collect()
+}
+
+fn machines(cards: &[&str], driver: Option<&str>) -> Vec<HostFacts> {
+    tables::fleet(cards.iter().copied(), driver).expect("known cards")
+}
+
+/// One line a cell, so that a change is seen where it is.
+fn text(matrix: &Matrix) -> String {
+    let mut out = String::new();
+    for row in &matrix.rows {
+        let cuda = row
+            .cuda
+            .map_or(String::new(), |cuda| format!(" (CUDA {cuda})"));
+        out.push_str(&format!("{}{cuda}\n", row.name));
+        for (machine, cell) in matrix.machines.iter().zip(&row.cells) {
+            let instead = cell.instead.map_or(String::new(), |cuda| {
+                format!("; runs built with CUDA {cuda}")
+            });
+            let basis = match cell.basis {
+                Basis::Bytes => "bytes".to_owned(),
+                Basis::Table(sure) => format!("{sure:?}").to_lowercase(),
+                Basis::Nothing => "nothing".to_owned(),
+            };
+            let verdict = format!("{:?}", cell.verdict).to_lowercase();
+            let line = format!(
+                "{machine:<34} {verdict:<7} {basis:<9} {}{instead}",
+                cell.reason
+            );
+            out.push_str(&format!("  {}\n", line.trim_end()));
+        }
+    }
+    out.push_str(&match &matrix.newest {
+        Some(choice) => format!(
+            "newest on all: {} ({})\n",
+            choice.requirement,
+            choice.sentence()
+        ),
+        None => "newest on all: none\n".to_owned(),
+    });
+    out
+}
+
+#[test]
+fn torch_2_4_to_2_15_on_nine_cards() {
+    let matrix = matrix::torches(&releases(), &machines(&CARDS, None));
+    insta::assert_snapshot!(text(&matrix));
+}
+
+#[test]
+fn with_a_driver_the_cuda_decides_too() {
+    let cards = ["V100", "RTX 3070", "B200"];
+    let matrix = matrix::torches(&releases(), &machines(&cards, Some("535.104.05")));
+    insta::assert_snapshot!(text(&matrix));
+}
+
+#[test]
+fn the_newest_for_a_set_of_machines() {
+    let newest = |cards: &[&str], driver| {
+        matrix::newest(&machines(cards, driver)).map(|choice| choice.requirement)
+    };
+    for (cards, driver, expected) in [
+        (&["T4", "A100", "5090"][..], None, Some("torch==2.15.0")),
+        (&["P100"], None, Some("torch==2.14.1+cu126")),
+        (&["V100"], None, Some("torch==2.14.1+cu126")),
+        (&["P100", "4090"], None, Some("torch==2.14.1+cu126")),
+        // Volta and Blackwell meet in the cu128 builds of 2.8 to 2.10 only.
+        (&["V100", "4090", "B200"], None, Some("torch==2.10.0")),
+        (&["P100", "B200"], None, None),
+        (&["K80"], None, Some("torch==2.7.1+cu118")),
+        // On a driver without CUDA 13, the newest build with CUDA 12.
+        (&["A100"], Some("550.54.15"), Some("torch==2.14.1+cu126")),
+        (&["A100"], Some("470.57.02"), Some("torch==2.7.1+cu118")),
+        (&["5090"], Some("575.57.08"), Some("torch==2.11.0+cu128")),
+        (&["5090"], Some("550.54.15"), None),
+        (&["V100"], Some("590.48.01"), None),
+        // Nothing is known of wheels for other processors.
+        (&["GB200"], None, None),
+        (&[], None, None),
+    ] {
+        assert_eq!(
+            newest(cards, driver).as_deref(),
+            expected,
+            "{cards:?} {driver:?}"
+        );
+    }
+}
+
+fn sass(capabilities: &[(u32, u32)], containers: u32) -> Coverage {
+    let target = |&(major, minor): &(u32, u32)| Target {
+        capability: ComputeCapability::new(major, minor),
+        code: Code::Sass,
+        reach: Reach::Onward,
+    };
+    Coverage {
+        targets: capabilities.iter().map(target).collect(),
+        containers,
+    }
+}
+
+fn cells(row: &Row) -> Vec<(Verdict, Basis)> {
+    let cells = row.cells.iter();
+    cells.map(|cell| (cell.verdict, cell.basis)).collect()
+}
+
+#[test]
+fn bytes_go_before_the_tables() {
+    let environment = Environment {
+        torch_build: Some(Build::Cuda(CudaVersion::new(12, 8))),
+        ..Environment::installed([("torch", "2.8.0")])
+    };
+    let machines = machines(&["P100", "V100", "4090"], None);
+    let row = matrix::environment("mine", &environment, &[], &machines);
+    let measured = Basis::Table(tables::Sure::Measured);
+    assert_eq!(
+        cells(&row),
+        [
+            (Verdict::Fails, measured),
+            (Verdict::Runs, measured),
+            (Verdict::Runs, measured)
+        ]
+    );
+    // A build of one's own, for Pascal alone, with one file that somebody forgot.
+    let own = GpuCode {
+        coverage: vec![sass(&[(6, 0), (8, 0)], 300), sass(&[(8, 0)], 1)],
+        unread_bytes: 0,
+    };
+    let files = [("site-packages/torch/lib/libtorch_cuda.so", &own)];
+    let row = matrix::environment("mine", &environment, &files, &machines);
+    assert_eq!(
+        cells(&row),
+        [
+            (Verdict::Warns, Basis::Bytes),
+            (Verdict::Fails, Basis::Bytes),
+            (Verdict::Runs, Basis::Bytes)
+        ]
+    );
+}
+
+#[test]
+fn an_unknown_torch_is_unknown() {
+    let environment = Environment {
+        torch_build: Some(Build::Cuda(CudaVersion::new(13, 9))),
+        ..Environment::installed([("torch", "2.99.0")])
+    };
+    let row = matrix::environment("next", &environment, &[], &machines(&["4090"], None));
+    assert_eq!(cells(&row), [(Verdict::Unknown, Basis::Nothing)]);
+    // What is known of it counts all the same: its CUDA needs a newer driver.
+    let old = machines(&["4090"], Some("535.104.05"));
+    let row = matrix::environment("next", &environment, &[], &old);
+    assert_eq!(cells(&row), [(Verdict::Fails, Basis::Nothing)]);
+}
