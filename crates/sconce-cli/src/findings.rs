@@ -84,12 +84,12 @@ pub(crate) fn mended(mend: &Mend) -> String {
     }
 }
 
-/// How many there are of each weight, in words: `2 fail, 1 warns`.
+/// How many there are of each weight, in words: `2 failures, 1 warning`.
 pub(crate) fn counted(findings: &[Finding]) -> String {
     let count = |weight| findings.iter().filter(|one| one.weight == weight).count();
     let words = [
-        (count(Weight::Fails), "fails", "fail"),
-        (count(Weight::Warns), "warns", "warn"),
+        (count(Weight::Fails), "failure", "failures"),
+        (count(Weight::Warns), "warning", "warnings"),
         (count(Weight::Notes), "note", "notes"),
     ];
     let said = words.iter().filter(|(count, ..)| *count > 0);
@@ -148,7 +148,7 @@ fails  It will not run. (likely) [x-y]
 notes  Good to know. [z]
 "
         );
-        assert_eq!(counted(&[finding.clone(), finding, note]), "2 fail, 1 note");
+        assert_eq!(counted(&[finding.clone(), finding, note]), "2 failures, 1 note");
         assert_eq!(counted(&[]), "nothing was found");
     }
 }

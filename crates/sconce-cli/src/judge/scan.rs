@@ -250,7 +250,7 @@ mod tests {
             fs::write(site.join("torch/version.py"), "__version__ = '2.15.0'\n")?;
             fs::write(
                 site.join("torch/broken.so"),
-                "not a library, but long enough to hold a whole ELF header",
+                "not a library, but long enough to hold the whole header of an ELF file",
             )?;
             fs::write(site.join("torch/short.so.1"), "")?;
             fs::write(site.join("torch/__pycache__/x.so"), "")?;
