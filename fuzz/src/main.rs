@@ -9,6 +9,7 @@
 #![no_main]
 
 mod adopt;
+mod binary;
 mod bytes;
 mod deb;
 mod debian;

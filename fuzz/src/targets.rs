@@ -1,8 +1,8 @@
 //! The targets.
 
 use crate::{
-    adopt, deb, debian, fetch, host, image, layer, osv, python, record, registry, schema, settings,
-    sign, solve, wheel,
+    adopt, binary, deb, debian, fetch, host, image, layer, osv, python, record, registry, schema,
+    settings, sign, solve, wheel,
 };
 
 /// One parser or one stage that takes outside bytes.
@@ -20,7 +20,7 @@ const fn target(name: &'static str, run: fn(&[u8]), seeds: fn() -> Vec<Vec<u8>>)
 }
 
 /// All of them, what every user's machine meets first.
-pub(crate) const TARGETS: [Target; 41] = [
+pub(crate) const TARGETS: [Target; 44] = [
     target("spec", schema::spec, schema::spec_seeds),
     target("units", schema::units, schema::unit_seeds),
     target("lock", schema::lock, schema::lock_seeds),
@@ -59,6 +59,9 @@ pub(crate) const TARGETS: [Target; 41] = [
     target("signatures", sign::signatures, sign::signature_seeds),
     target("packages", sign::packages, sign::package_seeds),
     target("libraries", image::libraries, image::library_seeds),
+    target("elf", binary::elf, binary::elf_seeds),
+    target("fatbin", binary::fatbin, binary::fatbin_seeds),
+    target("ar", binary::ar, binary::ar_seeds),
     target("reference", registry::reference, registry::reference_seeds),
     target("challenge", registry::challenge, registry::challenge_seeds),
     target("logins", registry::logins, registry::login_seeds),

@@ -148,7 +148,10 @@ fails  It will not run. (likely) [x-y]
 notes  Good to know. [z]
 "
         );
-        assert_eq!(counted(&[finding.clone(), finding, note]), "2 failures, 1 note");
+        assert_eq!(
+            counted(&[finding.clone(), finding, note]),
+            "2 failures, 1 note"
+        );
         assert_eq!(counted(&[]), "nothing was found");
     }
 }

@@ -26,6 +26,9 @@ pub struct Library {
     /// Undefined symbols of PyTorch's C++ libraries (namespaces `c10`, `at`, `torch`, `caffe2`,
     /// mangled) and of CUDA's ([`crate::loader::is_cuda_symbol`]), which must come from another
     /// library. Sorted.
+    /// Undefined symbols of PyTorch's libraries (namespaces `c10`, `at`, `torch`, `caffe2`, `c10d`,
+    /// mangled; its Python bindings and C interface), which must come from another library: weak
+    /// ones are left out. Sorted.
     pub undefined: Vec<String>,
     /// [`symbol_hash`] of such symbols that it defines itself. Sorted.
     pub defined: Vec<u64>,
@@ -53,7 +56,8 @@ pub struct NeededVersions {
 pub struct GpuCode {
     /// The different sets of targets that containers have, most common first.
     pub coverage: Vec<Coverage>,
-    /// Bytes in the sections of device code that are no container: what could not be read.
+    /// Bytes in the sections of device code that are no container, or in one of no known kind of
+    /// code: what could not be read.
     pub unread_bytes: u64,
 }
 

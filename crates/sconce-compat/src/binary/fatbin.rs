@@ -167,8 +167,9 @@ impl Tally {
                 .skip(usize::from(at == from))
                 .find(|&place| block[place..].starts_with(&magic));
             let skipped = &block[..next.unwrap_or(block.len())];
-            self.unread += skipped.iter().filter(|&&byte| byte != 0).count() as u64;
+            let lost = skipped.iter().filter(|&&byte| byte != 0).count();
             at += skipped.len() as u64;
+            self.lose(lost as u64);
             if next.is_some() {
                 break;
             }
