@@ -29,6 +29,7 @@ use super::push::{self, Push};
 use crate::args::{Global, Sources};
 use crate::background::{self, Background};
 use crate::failure::{CliError, Failure, Result};
+use crate::judge::device_code;
 use crate::output;
 use crate::places::Places;
 use crate::project::Project;
@@ -102,7 +103,11 @@ pub(crate) fn build(args: &BuildArgs, global: &Global) -> Result<u8> {
     };
     let mut plan = Plan::of(&lock, options);
     if spec.build.variant == Some(Variant::Slim) {
-        plan.slim = Some(Rules::new(&spec.build.keep, &lock, None));
+        plan.slim = Some(Rules::new(
+            &spec.build.keep,
+            &lock,
+            device_code(&spec.build.cards)?,
+        ));
     }
     if args.squashfs.is_some() && (!spec.build.run.is_empty() || plan.slim.is_some()) {
         return Err(CliError::SquashfsOf.into());

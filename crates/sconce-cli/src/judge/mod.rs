@@ -2,15 +2,18 @@
 
 mod scan;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::path::Path;
 
 use sconce_compat::library::GpuCode;
 use sconce_compat::loader::{self, BASE_NAMES, DRIVER_NAMES, Tree};
 use sconce_compat::matrix::{self, Row};
 use sconce_compat::rules::{self, Case, Environment};
+use sconce_compat::{binary, tables};
+use sconce_image::slim::DeviceCode;
 use sconce_schema::finding::{self, Certainty, Finding, Weight};
-use sconce_schema::{HostFacts, ImageManifest, Lock};
+use sconce_schema::{ComputeCapability, HostFacts, ImageManifest, Lock};
 use sconce_store::Store;
 
 use self::scan::Scan;
@@ -246,6 +249,27 @@ impl Judged {
         }
         vec![found]
     }
+}
+
+/// Which device code a slim image for the cards of a spec leaves out: names, or compute
+/// capabilities. `None` where it names none.
+///
+/// # Errors
+/// A card that is not known.
+pub(crate) fn device_code(cards: &[String]) -> Result<Option<DeviceCode>> {
+    let capability = |card: &String| match card.parse::<ComputeCapability>() {
+        Ok(capability) => Ok(capability),
+        Err(_) => Ok(tables::card(card)?.card.capability),
+    };
+    let known: Result<BTreeSet<ComputeCapability>> = cards.iter().map(capability).collect();
+    let cards: Vec<ComputeCapability> = known?.into_iter().collect();
+    // A file that cannot be read here fails where it is packed.
+    let unneeded = |file: &File, cards: &[ComputeCapability]| {
+        let bytes = scan::Open::of(file).ok();
+        let found = bytes.and_then(|bytes| binary::superfluous(&bytes, cards).ok());
+        found.unwrap_or_default()
+    };
+    Ok((!cards.is_empty()).then_some(DeviceCode { cards, unneeded }))
 }
 
 /// The machine of most libraries: an image may hold some for others.

@@ -191,12 +191,19 @@ fn version(path: &Path) -> Option<String> {
 }
 
 /// An open file.
-struct Open {
-    file: File,
+pub(super) struct Open<'a> {
+    file: &'a File,
     size: u64,
 }
 
-impl Bytes for Open {
+impl<'a> Open<'a> {
+    pub(super) fn of(file: &'a File) -> io::Result<Self> {
+        let size = file.metadata()?.len();
+        Ok(Self { file, size })
+    }
+}
+
+impl Bytes for Open<'_> {
     fn size(&self) -> u64 {
         self.size
     }
@@ -223,7 +230,7 @@ fn library(path: &Path, size: u64) -> Option<Read> {
         Ok(file) => file,
         Err(error) => return Some(Read::Failed(error.to_string())),
     };
-    Some(match binary::read(&Open { file, size }) {
+    Some(match binary::read(&Open { file: &file, size }) {
         Ok(Found::Library(library)) => Read::Library(library),
         Ok(Found::NotABinary) => Read::Refused {
             is_short: size < ELF_HEADER,

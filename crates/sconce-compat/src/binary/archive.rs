@@ -121,7 +121,7 @@ pub(super) fn read(bytes: &dyn Bytes) -> Result<Archive, BinaryError> {
 /// The machine that a member is for, if it is an ELF file that can be read.
 fn member(
     bytes: &Slice<'_>,
-    tally: &mut fatbin::Tally,
+    tally: &mut fatbin::Tally<'_>,
     limits: &mut fatbin::Limits,
 ) -> Result<Option<u16>, BinaryError> {
     if !Window::new(bytes, 4).up_to(0, 4)?.starts_with(elf::MAGIC) {

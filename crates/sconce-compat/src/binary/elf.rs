@@ -1,7 +1,12 @@
 //! ELF files: the headers, and what they lead to. Layout and numbers are those of elf(5) and of the
 //! System V ABI ("gABI"), 64-bit and little-endian.
 
+use std::ops::Range;
+
+use sconce_schema::ComputeCapability;
+
 use super::bytes::{Bytes, Window, u16_at, u32_at, u64_at};
+use super::needed::Superfluous;
 use super::{BinaryError, Part, dynamic, fatbin, symbols};
 use crate::library::Library;
 
@@ -69,6 +74,22 @@ pub(super) fn read(bytes: &dyn Bytes, limits: &mut fatbin::Limits) -> Result<Lib
     }
     library.gpu = tally.finish();
     Ok(library)
+}
+
+/// Parts of the file with device code that none of these cards runs.
+pub(super) fn superfluous(
+    bytes: &dyn Bytes,
+    cards: &[ComputeCapability],
+) -> Result<Vec<Range<u64>>, BinaryError> {
+    let layout = layout(bytes)?;
+    let mut limits = fatbin::Limits::default();
+    let parts = Vec::new();
+    let mut tally = fatbin::Tally::default();
+    tally.superfluous = Some(Superfluous { cards, parts });
+    for part in &layout.device_code {
+        tally.add(bytes, part.offset, part.size, &mut limits)?;
+    }
+    Ok(tally.superfluous.map_or(Vec::new(), |found| found.parts))
 }
 
 impl Layout {

@@ -24,12 +24,16 @@ use sconce_schema::ComputeCapability;
 
 use super::BinaryError;
 use super::bytes::{Bytes, Window, u16_at, u32_at, u64_at};
+use super::needed::Superfluous;
 use crate::library::{Code, Coverage, GpuCode, Reach, Target};
 
 const MAGIC: u32 = 0xBA55_ED50;
 const CONTAINER_HEADER: usize = 16;
 /// Of an entry's header, what is read. Seen are headers of 64 bytes and more.
 const ENTRY_HEADER: usize = 48;
+/// Of an entry's code, what is read: ELF's, zstd's and LZ4's first bytes, and those of text, are not
+/// all zero.
+const CODE_BEGIN: usize = 8;
 const KIND_PTX: u16 = 1;
 const KIND_ELF: u16 = 2;
 const FLAG_EXACT: u64 = 0x10_0000;
@@ -62,12 +66,14 @@ impl Default for Limits {
 
 /// Containers as they are counted.
 #[derive(Debug, Default)]
-pub(super) struct Tally {
+pub(super) struct Tally<'a> {
     kinds: BTreeMap<Vec<Target>, u32>,
     unread: u64,
+    /// Gets every container too, where it is wanted.
+    pub(super) superfluous: Option<Superfluous<'a>>,
 }
 
-impl Tally {
+impl Tally<'_> {
     /// Counts what lies in `size` bytes from `offset`. The part of it that the file does not have
     /// is unread.
     pub(super) fn add(
@@ -111,7 +117,7 @@ impl Tally {
         to: u64,
         limits: &mut Limits,
     ) -> Result<(), BinaryError> {
-        let mut targets = Vec::new();
+        let mut entries = Vec::new();
         let mut at = from;
         while at < to {
             let entry = if limits.parts == 0 {
@@ -125,11 +131,16 @@ impl Tally {
             };
             limits.parts -= 1;
             match entry.target {
-                Some(target) => targets.push(target),
+                Some(_) if entry.is_emptied => {}
+                Some(target) => entries.push((target, entry.code..entry.end)),
                 None => self.lose(entry.end - at),
             }
             at = entry.end;
         }
+        if let Some(superfluous) = &mut self.superfluous {
+            superfluous.container(&entries);
+        }
+        let mut targets: Vec<Target> = entries.into_iter().map(|(target, _)| target).collect();
         targets.sort_unstable();
         targets.dedup();
         // One that has no code is none.
@@ -236,6 +247,10 @@ fn container(
 struct Entry {
     /// `None` for a kind of code that is not known.
     target: Option<Target>,
+    /// Where its code begins.
+    code: u64,
+    /// Its code begins with zeros, as no code does: a slim image was made without it.
+    is_emptied: bool,
     /// Where the next one begins.
     end: u64,
 }
@@ -252,8 +267,16 @@ fn entry(window: &mut Window<'_>, at: u64, to: u64) -> Result<Option<Entry>, Bin
     let length = u32_at(header, 4);
     let end = (at + u64::from(length)).checked_add(u64_at(header, 8));
     let sound = |end: &u64| length as usize >= ENTRY_HEADER && *end <= to;
-    Ok(end.filter(sound).map(|end| Entry {
-        target: target(header),
+    let Some(end) = end.filter(sound) else {
+        return Ok(None);
+    };
+    let (target, code) = (target(header), at + u64::from(length));
+    let most = usize::try_from(end - code).map_or(CODE_BEGIN, |size| size.min(CODE_BEGIN));
+    let begin = window.up_to(code, most)?;
+    Ok(Some(Entry {
+        target,
+        code,
+        is_emptied: begin.len() == CODE_BEGIN && begin.iter().all(|&byte| byte == 0),
         end,
     }))
 }

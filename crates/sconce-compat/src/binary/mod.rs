@@ -10,8 +10,9 @@
 //! without section headers has therefore no device code as far as is seen here.
 
 use std::io;
+use std::ops::Range;
 
-use sconce_schema::{Hint, exit};
+use sconce_schema::{ComputeCapability, Hint, exit};
 
 use crate::library::{GpuCode, Library};
 
@@ -20,6 +21,7 @@ mod bytes;
 mod dynamic;
 mod elf;
 mod fatbin;
+mod needed;
 mod symbols;
 #[cfg(test)]
 mod testing;
@@ -198,6 +200,28 @@ pub fn read(bytes: &dyn Bytes) -> Result<Found, BinaryError> {
 /// When it is none, or a member is wrong.
 pub fn read_archive(bytes: &dyn Bytes) -> Result<Archive, BinaryError> {
     archive::read(bytes)
+}
+
+/// Parts of a library with device code that none of these cards runs: whether they hold it or zeros
+/// changes nothing on these cards. None for a file that is no library, or that is not read to its end.
+///
+/// # Errors
+/// As [`read`].
+pub fn superfluous(
+    bytes: &dyn Bytes,
+    cards: &[ComputeCapability],
+) -> Result<Vec<Range<u64>>, BinaryError> {
+    let mut magic = [0; 4];
+    if bytes.size() < magic.len() as u64 {
+        return Ok(Vec::new());
+    }
+    bytes
+        .read_at(0, &mut magic)
+        .map_err(|source| BinaryError::Read { offset: 0, source })?;
+    match magic.as_slice() == elf::MAGIC {
+        true => elf::superfluous(bytes, cards),
+        false => Ok(Vec::new()),
+    }
 }
 
 /// Reads the containers of a fat binary that is a file of its own, or of a section of device code.

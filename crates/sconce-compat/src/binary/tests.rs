@@ -6,8 +6,8 @@ use proptest::prelude::*;
 use sconce_schema::ComputeCapability;
 
 use super::testing::{
-    EXACT, FAMILY, Lookup, Made, PTX, SASS, archive, container, elf, entry, extension, member,
-    member_header,
+    self, EXACT, FAMILY, Lookup, Made, PTX, SASS, archive, container, elf, entry, extension,
+    member, member_header,
 };
 use super::*;
 use crate::library::{Code, Coverage, NeededVersions, Reach, Target, symbol_hash};
@@ -500,4 +500,29 @@ proptest! {
         let _ = read_bytes(&file[..cut.index(file.len())]);
         let _ = read_fat_binary(&&file[cut.index(file.len())..]);
     }
+}
+
+#[test]
+fn what_was_emptied_is_no_device_code() {
+    let made = testing::Made {
+        fat: container(&[entry(SASS, 75, 0), entry(SASS, 90, 0), entry(PTX, 90, 0)]),
+        relocatable_fat: container(&[entry(SASS, 80, 0)]),
+        ..testing::extension()
+    };
+    let mut file = testing::elf(&made);
+    let card = ComputeCapability::new(9, 0);
+    let parts = superfluous(&&file[..], &[card]).unwrap();
+    assert_eq!(parts.len(), 3);
+    for part in parts {
+        let part = part.start as usize..part.end as usize;
+        assert_eq!(file[part.clone()], [0xc0; 24]);
+        file[part].fill(0);
+    }
+    let Found::Library(library) = read(&&file[..]).unwrap() else {
+        panic!("not a library");
+    };
+    assert_eq!(library.gpu.coverage, [coverage(1, &[sass(9, 0)])]);
+    assert_eq!(library.gpu.unread_bytes, 0);
+    assert_eq!(superfluous(&&file[..], &[card]).unwrap(), []);
+    assert_eq!(superfluous(&&b"#!/bin/sh"[..], &[card]).unwrap(), []);
 }
