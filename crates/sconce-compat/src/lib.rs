@@ -4,4 +4,5 @@
 //! environment can be judged for a card that is nowhere near.
 #![forbid(unsafe_code)]
 
+pub mod explain;
 pub mod library;
