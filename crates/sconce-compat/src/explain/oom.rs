@@ -327,7 +327,7 @@ fn judge(oom: &OutOfMemory) -> (Option<OomClass>, String) {
         .map(|(_, size)| size.0)
         .fold(0, u64::saturating_add);
     let unlisted = capacity.0.saturating_sub(free.0).saturating_sub(own.0);
-    let others = Bytes(listed.max(unlisted).min(capacity.0));
+    let others = Bytes(if listed > 0 { listed } else { unlisted }.min(capacity.0));
     if others.0 >= missing.0
         && others.0 >= (capacity.0 / 20).max(512 << 20)
         && oom.allocated.is_some()
