@@ -7,9 +7,10 @@ macro_rules! files {
 }
 
 /// Every file of `crates/sconce-compat/rules/`, with its text.
-pub(crate) const FILES: [(&str, &str); 70] = files![
+pub(crate) const FILES: [(&str, &str); 72] = files![
     "bf16-unsupported.toml",
     "bitsandbytes-no-cuda.toml",
+    "build-failed.toml",
     "card-lost.toml",
     "child-failed.toml",
     "compiler-missing.toml",
@@ -57,6 +58,7 @@ pub(crate) const FILES: [(&str, &str); 70] = files![
     "nvcc-mismatch.toml",
     "nvidia-container-cli-failed.toml",
     "nvjitlink-stolen.toml",
+    "nvml-assert.toml",
     "nvml-lost-in-container.toml",
     "out-of-memory.toml",
     "package-missing.toml",

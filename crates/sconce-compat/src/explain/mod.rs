@@ -29,6 +29,9 @@ pub use nearest::Nearest;
 pub use oom::{OomClass, OutOfMemory};
 pub use rule::{Rule, RuleError, Rules, Then};
 
+/// Up to so many lines are what somebody asks about, whatever they say.
+const ASKED: u64 = 3;
+
 /// What a log means.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
@@ -172,7 +175,9 @@ impl<'r> Explainer<'r> {
         let unknown = match &noted.last_exception {
             Some(last) if !explained(last.number) && !error => Some((last.line, last.text.clone())),
             None if causes.is_empty() => {
-                let last = noted.last_error.as_ref().or(noted.last_line.as_ref());
+                // A long log that speaks of no error has none; a line by itself is asked about.
+                let only = noted.last_line.as_ref().filter(|_| noted.lines <= ASKED);
+                let last = noted.last_error.as_ref().or(only);
                 last.map(|(line, text)| (*line, fold::shown(text.as_bytes())))
             }
             _ => None,

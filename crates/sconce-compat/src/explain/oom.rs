@@ -286,26 +286,26 @@ fn judge(oom: &OutOfMemory) -> (Option<OomClass>, String) {
     let Some(capacity) = oom.capacity else {
         return (
             None,
-            format!("{asked} were asked for; the message says nothing of the card."),
+            format!("It asked for {asked}; the message says nothing of the card."),
         );
     };
     if asked > capacity {
         return (
             Some(OomClass::LargerThanCard),
-            format!("{asked} were asked for at once; the whole card has {capacity}."),
+            format!("It asked for {asked} at once; the whole card has {capacity}."),
         );
     }
     let Some(free) = oom.free else {
         return (
             None,
-            format!("{asked} were asked for on a card of {capacity}."),
+            format!("It asked for {asked} on a card of {capacity}."),
         );
     };
     if free >= asked && unallocated < asked {
         return (
             Some(OomClass::Momentary),
             format!(
-                "{asked} were asked for and {free} were free when the figures were taken: another process, or another thread, had them a moment before."
+                "It asked for {asked}, and {free} were free when the figures were taken: another process or thread had them a moment before."
             ),
         );
     }
@@ -314,7 +314,7 @@ fn judge(oom: &OutOfMemory) -> (Option<OomClass>, String) {
         return (
             Some(OomClass::Fragmented),
             format!(
-                "{asked} were asked for and {free} were free; PyTorch held {unallocated} more that no tensor used, in pieces that were too small."
+                "It asked for {asked} with {free} free; PyTorch held {unallocated} more that no tensor used, in pieces that were too small."
             ),
         );
     }
