@@ -164,7 +164,7 @@ impl<'r> Explainer<'r> {
         let oom = noted
             .hits
             .values()
-            .find_map(|hits| rank::oom_hit(hits, &noted)?.oom.clone());
+            .find_map(|hits| rank::oom_of(hits, &noted));
         let explained = |number: u64| {
             noted
                 .hits
@@ -189,7 +189,7 @@ impl<'r> Explainer<'r> {
                 text,
             }),
             causes,
-            oom: oom.map(|oom| *oom),
+            oom,
             lines: noted.lines,
             bytes: noted.bytes,
             exceptions: noted.exceptions,

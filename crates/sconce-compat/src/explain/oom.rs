@@ -11,10 +11,10 @@ use sconce_schema::Bytes;
 use serde::{Deserialize, Serialize};
 
 use super::fold::Folded;
-use super::template::Template;
+use super::template::{Template, position};
 
 /// The most of a log that belongs to one message, in bytes.
-const LONGEST: usize = 4096;
+pub(crate) const LONGEST: usize = 4096;
 
 /// The most processes that are kept.
 const PROCESSES: usize = 64;
@@ -206,12 +206,15 @@ pub fn parse(text: &[u8]) -> Option<OutOfMemory> {
 
 /// Where a literal stands.
 fn positions(text: &Folded, literal: &[u8]) -> Vec<usize> {
-    let windows = text.bytes.windows(literal.len()).enumerate();
-    windows
-        .filter(|(_, window)| *window == literal)
-        .map(|(at, _)| at)
-        .take(PROCESSES)
-        .collect()
+    let mut found = Vec::new();
+    let mut from = 0;
+    while let Some(at) = position(&text.bytes[from..], literal)
+        && found.len() < PROCESSES
+    {
+        found.push(from + at);
+        from += at + 1;
+    }
+    found
 }
 
 /// Every place before `end` where a wording stands, with what it captured.

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 use sconce_schema::finding::{Action, Certainty, Mend};
 
 use super::condition::{Environment, Known};
-use super::oom::OomClass;
+use super::oom::{self, OutOfMemory};
 use super::rule::{Rule, Rules, Then, fill};
 use super::scan::{Hit, Hits, Noted};
 use super::{Cause, MatchedLine, Seen};
@@ -28,6 +28,8 @@ struct Ranked {
     rule: usize,
     /// An error, not only a warning.
     error: bool,
+    /// It stands on more than a text that may mean it.
+    firm: bool,
 }
 
 /// The causes, the likeliest first, and whether a text that speaks of an error is behind one.
@@ -78,14 +80,16 @@ pub(crate) fn rank(
 
 /// Whether `one` is why a log has `other` too.
 fn explains(rules: &Rules, one: &Ranked, other: &Ranked) -> bool {
+    let firm = one.firm;
     let (one, other) = (&rules.rules[one.rule], &rules.rules[other.rule]);
-    one.code != other.code
+    firm && one.code != other.code
         && (other.yields_to.contains(&one.code) || (other.consequence && !one.consequence))
 }
 
 /// Another rule for the same cause adds its lines.
 fn merge(known: &mut Ranked, other: Ranked) {
     known.error |= other.error;
+    known.firm |= other.firm;
     known.cause.count += other.cause.count;
     for line in other.cause.lines {
         if !known
@@ -109,10 +113,13 @@ fn points(rules: &Rules, noted: &Noted, rule: &Rule, hit: &Hit) -> i32 {
     let length = i32::try_from(pattern.template.weight() / 4)
         .unwrap_or(15)
         .min(15);
-    let mut points = rule.weight + length;
-    if pattern.weak {
-        points -= 25;
-    }
+    // What may mean a cause says little, however much the rule's own texts say.
+    let weight = if pattern.weak {
+        rule.weight.min(50) - 25
+    } else {
+        rule.weight
+    };
+    let mut points = weight + length;
     if hit.warning {
         points -= 15;
     }
@@ -120,12 +127,12 @@ fn points(rules: &Rules, noted: &Noted, rule: &Rule, hit: &Hit) -> i32 {
         points += 10;
         let several = noted.ranks.len() > 1;
         if noted.causes.contains(&hit.exception) {
-            points += 8;
+            points += 10;
         }
         // Of several ranks the first error is the cause; of one process the last.
         let counts = if several { 1 } else { noted.exceptions };
         if hit.exception == counts {
-            points += if several { 12 } else { 8 };
+            points += 14;
         }
     }
     points
@@ -155,7 +162,7 @@ fn judge(
             .entry(name.clone())
             .or_insert_with(|| value.clone());
     }
-    let oom: Option<OomClass> = oom_hit(hits, noted).and_then(|hit| hit.oom.as_ref()?.class);
+    let oom = oom_of(hits, noted).and_then(|oom| oom.class);
     let known = Known {
         host,
         environment,
@@ -168,6 +175,7 @@ fn judge(
         false => rule.certainty,
     };
     let mut seen = Vec::new();
+    let mut raised = false;
     for check in &rule.checks {
         let Some(fact) = check.when.seen(&known) else {
             continue;
@@ -175,6 +183,7 @@ fn judge(
         match check.then {
             Then::Raise => {
                 score += FACT;
+                raised = true;
                 certainty = match certainty {
                     Certainty::Possible => Certainty::Likely,
                     _ => Certainty::Certain,
@@ -216,6 +225,7 @@ fn judge(
     Some(Ranked {
         score,
         rule: index,
+        firm: !rules.patterns[best.pattern].weak || raised,
         error: hits.iter().any(|hit| !hit.warning),
         cause: Cause {
             code: rule.code.clone(),
@@ -235,11 +245,11 @@ fn judge(
 }
 
 /// The out-of-memory message that counts: the first of several ranks, or the last.
-pub(crate) fn oom_hit<'h>(hits: &'h Hits, noted: &Noted) -> Option<&'h Hit> {
-    let mut with = hits.iter().filter(|hit| hit.oom.is_some());
+pub(crate) fn oom_of(hits: &Hits, noted: &Noted) -> Option<OutOfMemory> {
+    let mut read = hits.iter().filter_map(|hit| oom::parse(&hit.message));
     match noted.ranks.len() > 1 {
-        true => with.next(),
-        false => with.last(),
+        true => read.next(),
+        false => read.last(),
     }
 }
 

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use super::fold::{Folded, shown};
 use super::line::{Prefix, clean, is_exception, strip};
-use super::oom::{self, OutOfMemory};
-use super::rule::Rules;
+use super::oom;
+use super::rule::{Pattern, Rules};
 
 /// The longest piece of a line that is looked at at once, in bytes; a longer line is several pieces.
 const PIECE: usize = 16 << 10;
@@ -46,7 +46,8 @@ pub(crate) struct Hit {
     /// Which exception of the log it belongs to, from 1; 0: none.
     pub(crate) exception: u64,
     pub(crate) captures: Vec<(String, String)>,
-    pub(crate) oom: Option<Box<OutOfMemory>>,
+    /// The text from here on, where it is taken apart.
+    pub(crate) message: Vec<u8>,
 }
 
 /// All places of one rule.
@@ -60,6 +61,10 @@ pub(crate) struct Hits {
 impl Hits {
     pub(crate) fn iter(&self) -> impl Iterator<Item = &Hit> {
         self.first.iter().chain(&self.last)
+    }
+
+    fn latest(&self) -> Option<&Hit> {
+        self.last.back().or(self.first.last())
     }
 }
 
@@ -296,7 +301,21 @@ impl<'r> Scanner<'r> {
             if place >= limit {
                 continue;
             }
-            let template = &self.rules.patterns[pattern].template;
+            let Pattern {
+                rule,
+                template,
+                weak,
+            } = &self.rules.patterns[pattern];
+            let at = self.lines.partition_point(|line| line.start <= place);
+            let line = at.checked_sub(1).map(|at| self.lines[at].number);
+            let known = self.noted.hits.get(rule).and_then(Hits::latest);
+            // A line says a thing once, however often it says it.
+            if let Some(known) = known
+                && Some(known.line) == line
+                && weight(self.rules, known) >= (!weak, template.weight())
+            {
+                continue;
+            }
             let Some(place) = template.match_at(&text, found.start()) else {
                 continue;
             };
@@ -312,8 +331,7 @@ impl<'r> Scanner<'r> {
                 .get(at)
                 .map_or(self.window.len(), |line| line.start);
             let until = end.max(line_end.min(end + 200)).min(self.window.len());
-            let rule = self.rules.patterns[pattern].rule;
-            let is_oom = self.rules.rules[rule].code == OUT_OF_MEMORY;
+            let is_oom = self.rules.rules[*rule].code == OUT_OF_MEMORY;
             let hit = Hit {
                 pattern,
                 line: line.number,
@@ -322,11 +340,16 @@ impl<'r> Scanner<'r> {
                 warning: line.prefix.warning,
                 exception: line.exception,
                 captures: place.captures,
-                oom: is_oom
-                    .then(|| oom::parse(&self.window[start..]).map(Box::new))
-                    .flatten(),
+                message: match is_oom {
+                    true => self.window[start..]
+                        .iter()
+                        .take(oom::LONGEST)
+                        .copied()
+                        .collect(),
+                    false => Vec::new(),
+                },
             };
-            note(&mut self.noted.hits, self.rules, rule, hit);
+            note(&mut self.noted.hits, self.rules, *rule, hit);
         }
         self.window.drain(..limit);
         let first = self.lines.partition_point(|line| line.start < limit);
@@ -345,12 +368,14 @@ impl<'r> Scanner<'r> {
     }
 }
 
+/// How much a hit's pattern says.
+fn weight(rules: &Rules, hit: &Hit) -> (bool, usize) {
+    let pattern = &rules.patterns[hit.pattern];
+    (!pattern.weak, pattern.template.weight())
+}
+
 /// Keeps a hit with its rule's; of one line only the longest pattern.
 fn note(hits: &mut BTreeMap<usize, Hits>, rules: &Rules, rule: usize, hit: Hit) {
-    let weight = |hit: &Hit| {
-        let pattern = &rules.patterns[hit.pattern];
-        (!pattern.weak, pattern.template.weight())
-    };
     let hits = hits.entry(rule).or_default();
     let before = match hits.last.is_empty() {
         true => hits.first.last_mut(),
@@ -359,10 +384,8 @@ fn note(hits: &mut BTreeMap<usize, Hits>, rules: &Rules, rule: usize, hit: Hit) 
     if let Some(before) = before
         && before.line == hit.line
     {
-        if weight(before) < weight(&hit) {
-            let oom = before.oom.take();
+        if weight(rules, before) < weight(rules, &hit) {
             *before = hit;
-            before.oom = before.oom.take().or(oom);
         }
         return;
     }

@@ -275,10 +275,20 @@ fn parse_hole(hole: &str, text: &str) -> Result<Part, TemplateError> {
 fn find(text: &Folded, from: usize, most: usize, literal: &[u8]) -> Option<usize> {
     let end = (from + most + literal.len()).min(text.bytes.len());
     let within = text.bytes.get(from..end)?;
-    let at = within
-        .windows(literal.len())
-        .position(|window| window == literal)?;
-    Some(from + at)
+    position(within, literal).map(|at| from + at)
+}
+
+/// Where a literal first stands.
+pub(crate) fn position(text: &[u8], literal: &[u8]) -> Option<usize> {
+    let (&first, tail) = literal.split_first()?;
+    let mut at = 0;
+    while let Some(step) = text[at..].iter().position(|&byte| byte == first) {
+        at += step + 1;
+        if text[at..].starts_with(tail) {
+            return Some(at - 1);
+        }
+    }
+    None
 }
 
 /// After a gap: the first place where the text that follows stands, with the value after it, if it
