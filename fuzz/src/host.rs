@@ -6,7 +6,7 @@ mod parse;
 
 use std::path::Path;
 
-use sconce_host::{HostFacts, Roots, RunCgroups, SampleTarget, Sampler, V1Folders};
+use sconce_host::{Machine, Roots, RunCgroups, SampleTarget, Sampler, V1Folders};
 use sconce_schema::spec::Gpus;
 
 use crate::bytes::{fixture, joined, parts};
@@ -40,7 +40,7 @@ pub(crate) fn machine(data: &[u8]) {
     }
     put(&pen.tree.join("proc/self/ns/user"), b"");
     let roots = Roots::recorded(&pen.tree);
-    let facts = HostFacts::read(&roots);
+    let facts = Machine::read(&roots);
     let _ = (
         facts.usable_cpus(),
         facts.summary(),

@@ -12,6 +12,7 @@ mod adopt;
 mod bytes;
 mod deb;
 mod debian;
+mod explain;
 mod fetch;
 mod host;
 mod image;

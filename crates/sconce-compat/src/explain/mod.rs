@@ -160,7 +160,7 @@ impl<'r> Explainer<'r> {
     #[must_use]
     pub fn finish(self, host: Option<&HostFacts>, environment: &Environment) -> Explanation {
         let noted = self.scanner.finish();
-        let (causes, error) = rank::rank(self.rules, &noted, host, environment);
+        let (causes, raised) = rank::rank(self.rules, &noted, host, environment);
         let oom = noted
             .hits
             .values()
@@ -173,7 +173,9 @@ impl<'r> Explainer<'r> {
                 .any(|hit| hit.exception == number)
         };
         let unknown = match &noted.last_exception {
-            Some(last) if !explained(last.number) && !error => Some((last.line, last.text.clone())),
+            Some(last) if !explained(last.number) && !raised => {
+                Some((last.line, last.text.clone()))
+            }
             None if causes.is_empty() => {
                 // A long log that speaks of no error has none; a line by itself is asked about.
                 let only = noted.last_line.as_ref().filter(|_| noted.lines <= ASKED);

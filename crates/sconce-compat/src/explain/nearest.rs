@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::rule::Rules;
+use super::rule::{Rule, Rules};
 use super::template::Template;
 
 /// The most rules that are named.
@@ -27,18 +27,9 @@ pub struct Nearest {
 
 /// The rules that are most like a text, the likest first.
 pub(crate) fn nearest(rules: &Rules, text: &str) -> Vec<Nearest> {
-    let own: Vec<BTreeSet<String>> = rules
-        .rules
-        .iter()
-        .map(|rule| {
-            let patterns = rule.patterns.iter().chain(&rule.weak);
-            let texts = patterns.map(|text| Template::words(text));
-            texts
-                .chain(rule.examples.iter().cloned())
-                .flat_map(|text| words(&text))
-                .collect()
-        })
-        .collect();
+    let own = rules
+        .words
+        .get_or_init(|| rules.rules.iter().map(own_words).collect());
     let mut known: BTreeMap<&str, u32> = BTreeMap::new();
     for word in own.iter().flatten() {
         *known.entry(word).or_default() += 1;
@@ -78,6 +69,14 @@ pub(crate) fn nearest(rules: &Rules, text: &str) -> Vec<Nearest> {
             likeness,
         })
         .collect()
+}
+
+/// The words of a rule's patterns and examples.
+fn own_words(rule: &Rule) -> BTreeSet<String> {
+    let patterns = rule.patterns.iter().chain(&rule.weak);
+    let texts = patterns.map(|text| Template::words(text));
+    let texts = texts.chain(rule.examples.iter().cloned());
+    texts.flat_map(|text| words(&text)).collect()
 }
 
 /// Words of three letters and more, lower case; numbers and what is in every error say nothing.

@@ -28,11 +28,13 @@ struct Ranked {
     rule: usize,
     /// An error, not only a warning.
     error: bool,
+    /// A text that means it stands in an exception.
+    raised_by: bool,
     /// It stands on more than a text that may mean it.
     firm: bool,
 }
 
-/// The causes, the likeliest first, and whether a text that speaks of an error is behind one.
+/// The causes, the likeliest first, and whether an exception of the log says one of them.
 pub(crate) fn rank(
     rules: &Rules,
     noted: &Noted,
@@ -73,9 +75,9 @@ pub(crate) fn rank(
         }
     }
     merged.sort_by_key(|one| (one.cause.consequence_of.is_some(), !one.error));
-    let error = merged.iter().any(|one| one.error);
+    let raised = merged.iter().any(|one| one.raised_by);
     merged.truncate(CAUSES);
-    (merged.into_iter().map(|one| one.cause).collect(), error)
+    (merged.into_iter().map(|one| one.cause).collect(), raised)
 }
 
 /// Whether `one` is why a log has `other` too.
@@ -89,6 +91,7 @@ fn explains(rules: &Rules, one: &Ranked, other: &Ranked) -> bool {
 /// Another rule for the same cause adds its lines.
 fn merge(known: &mut Ranked, other: Ranked) {
     known.error |= other.error;
+    known.raised_by |= other.raised_by;
     known.firm |= other.firm;
     known.cause.count += other.cause.count;
     for line in other.cause.lines {
@@ -227,6 +230,9 @@ fn judge(
         rule: index,
         firm: !rules.patterns[best.pattern].weak || raised,
         error: hits.iter().any(|hit| !hit.warning),
+        raised_by: hits
+            .iter()
+            .any(|hit| hit.exception > 0 && !hit.warning && !rules.patterns[hit.pattern].weak),
         cause: Cause {
             code: rule.code.clone(),
             title: fill(&rule.title, value),

@@ -1,5 +1,6 @@
 //! Rules: what an error's text means, as data. One file a rule, in `crates/sconce-compat/rules/`.
 
+use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
 use sconce_schema::finding::{Certainty, Mend};
@@ -160,6 +161,8 @@ pub struct Rules {
     pub rules: Vec<Rule>,
     pub(crate) patterns: Vec<Pattern>,
     pub(crate) search: aho_corasick::AhoCorasick,
+    /// The words of each rule, for [`super::nearest`]; made when first asked for.
+    pub(crate) words: OnceLock<Vec<BTreeSet<String>>>,
 }
 
 impl Rules {
@@ -205,6 +208,7 @@ impl Rules {
             rules,
             patterns,
             search,
+            words: OnceLock::new(),
         })
     }
 

@@ -298,6 +298,23 @@ fn an_unknown_error_is_said_to_be_unknown() {
 }
 
 #[test]
+fn what_is_only_mentioned_does_not_hide_an_unknown_error() {
+    let log = "CUDA used to build PyTorch: None\nIs CUDA available: False\nTraceback (most recent call last):\nKeyError: 'scheduler'\n";
+    let explanation = plain(log);
+    assert_eq!(explanation.unknown.map(|unknown| unknown.line), Some(4));
+    assert_eq!(explanation.causes[0].certainty, Certainty::Possible);
+
+    let illegal = plain("RuntimeError: CUDA error: an illegal instruction was encountered");
+    assert_eq!(codes(&illegal), ["illegal-memory-access"]);
+    assert_eq!(
+        codes(&plain(
+            "ModuleNotFoundError: No module named 'tritonclient'"
+        )),
+        ["package-missing"]
+    );
+}
+
+#[test]
 fn healthy_logs_have_no_cause() {
     let log = "\
 NCCL version 2.27.3+cuda12.8
