@@ -13,6 +13,7 @@ mod binary;
 mod bytes;
 mod deb;
 mod debian;
+mod explain;
 mod fetch;
 mod host;
 mod image;

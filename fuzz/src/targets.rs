@@ -2,6 +2,7 @@
 
 use crate::{
     adopt, binary, deb, debian, fetch, host, image, layer, osv, python, record, registry, schema,
+    adopt, deb, debian, explain, fetch, host, image, layer, osv, python, record, registry, schema,
     settings, sign, solve, wheel,
 };
 
@@ -21,6 +22,7 @@ const fn target(name: &'static str, run: fn(&[u8]), seeds: fn() -> Vec<Vec<u8>>)
 
 /// All of them, what every user's machine meets first.
 pub(crate) const TARGETS: [Target; 44] = [
+pub(crate) const TARGETS: [Target; 43] = [
     target("spec", schema::spec, schema::spec_seeds),
     target("units", schema::units, schema::unit_seeds),
     target("lock", schema::lock, schema::lock_seeds),
@@ -53,6 +55,8 @@ pub(crate) const TARGETS: [Target; 44] = [
     target("adopt-uv", adopt::uv, adopt::uv_seeds),
     target("adopt-conda", adopt::conda, adopt::conda_seeds),
     target("adopt-docker", adopt::docker, adopt::docker_seeds),
+    target("explain", explain::log, explain::log_seeds),
+    target("oom", explain::out_of_memory, explain::out_of_memory_seeds),
     target("machine", host::machine, host::machine_seeds),
     target("sampler", host::sampler, host::sampler_seeds),
     target("cosign-key", sign::key, sign::key_seeds),

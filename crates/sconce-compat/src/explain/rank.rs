@@ -1,0 +1,292 @@
+//! From the places of rules in a log to causes in order.
+//!
+//! What counts, in points: how much the text says (the rule's own weight, the length of its pattern),
+//! where it stands (in an exception, in the last one, in one that was the cause of another, in the
+//! first of several ranks; less in a warning), and what is known of the machine. What another cause
+//! explains comes after that cause.
+
+use std::collections::BTreeMap;
+
+use sconce_schema::finding::{Action, Certainty, Mend};
+
+use super::condition::{Environment, Known};
+use super::oom::{self, OutOfMemory};
+use super::rule::{Rule, Rules, Then, fill};
+use super::scan::{Hit, Hits, Noted};
+use super::{Cause, MatchedLine, Seen};
+use sconce_schema::HostFacts;
+
+/// The most causes that are named.
+const CAUSES: usize = 12;
+
+/// What a fact for or against a cause counts.
+const FACT: i32 = 14;
+
+struct Ranked {
+    cause: Cause,
+    score: i32,
+    rule: usize,
+    /// An error, not only a warning.
+    error: bool,
+    /// A text that means it stands in an exception.
+    raised_by: bool,
+    /// It stands on more than a text that may mean it.
+    firm: bool,
+}
+
+/// The causes, the likeliest first, and whether an exception of the log says one of them.
+pub(crate) fn rank(
+    rules: &Rules,
+    noted: &Noted,
+    host: Option<&HostFacts>,
+    environment: &Environment,
+) -> (Vec<Cause>, bool) {
+    let mut ranked: Vec<Ranked> = noted
+        .hits
+        .iter()
+        .filter_map(|(&rule, hits)| judge(rules, noted, rule, hits, host, environment))
+        .collect();
+    ranked.sort_by_key(|one| (std::cmp::Reverse(one.score), one.rule));
+    let mut merged: Vec<Ranked> = Vec::new();
+    for one in ranked {
+        match merged
+            .iter_mut()
+            .find(|known| known.cause.code == one.cause.code)
+        {
+            Some(known) => merge(known, one),
+            None => merged.push(one),
+        }
+    }
+    let explained: Vec<Option<String>> = (0..merged.len())
+        .map(|at| {
+            let by = (0..merged.len()).find(|&other| {
+                // Of two that explain each other the likelier one is the cause.
+                explains(rules, &merged[other], &merged[at])
+                    && (other < at || !explains(rules, &merged[at], &merged[other]))
+            });
+            by.map(|by| merged[by].cause.code.clone())
+        })
+        .collect();
+    let circle = explained.iter().all(Option::is_some);
+    for (at, (one, by)) in merged.iter_mut().zip(explained).enumerate() {
+        if by.is_some() && !(circle && at == 0) {
+            one.cause.consequence_of = by;
+            one.cause.certainty = Certainty::Possible;
+        }
+    }
+    merged.sort_by_key(|one| (one.cause.consequence_of.is_some(), !one.error));
+    let raised = merged.iter().any(|one| one.raised_by);
+    merged.truncate(CAUSES);
+    (merged.into_iter().map(|one| one.cause).collect(), raised)
+}
+
+/// Whether `one` is why a log has `other` too.
+fn explains(rules: &Rules, one: &Ranked, other: &Ranked) -> bool {
+    let firm = one.firm;
+    let (one, other) = (&rules.rules[one.rule], &rules.rules[other.rule]);
+    firm && one.code != other.code
+        && (other.yields_to.contains(&one.code) || (other.consequence && !one.consequence))
+}
+
+/// Another rule for the same cause adds its lines.
+fn merge(known: &mut Ranked, other: Ranked) {
+    known.error |= other.error;
+    known.raised_by |= other.raised_by;
+    known.firm |= other.firm;
+    known.cause.count += other.cause.count;
+    for line in other.cause.lines {
+        if !known
+            .cause
+            .lines
+            .iter()
+            .any(|have| have.number == line.number)
+        {
+            known.cause.lines.push(line);
+        }
+    }
+    known.cause.lines.sort_by_key(|line| line.number);
+    for (name, value) in other.cause.captures {
+        known.cause.captures.entry(name).or_insert(value);
+    }
+}
+
+/// Points for where a place stands.
+fn points(rules: &Rules, noted: &Noted, rule: &Rule, hit: &Hit) -> i32 {
+    let pattern = &rules.patterns[hit.pattern];
+    let length = i32::try_from(pattern.template.weight() / 4)
+        .unwrap_or(15)
+        .min(15);
+    // What may mean a cause says little, however much the rule's own texts say.
+    let weight = if pattern.weak {
+        rule.weight.min(50) - 25
+    } else {
+        rule.weight
+    };
+    let mut points = weight + length;
+    if hit.warning {
+        points -= 15;
+    }
+    if hit.exception > 0 {
+        points += 10;
+        let several = noted.ranks.len() > 1;
+        if noted.causes.contains(&hit.exception) {
+            points += 10;
+        }
+        // Of several ranks the first error is the cause; of one process the last.
+        let counts = if several { 1 } else { noted.exceptions };
+        if hit.exception == counts {
+            points += 14;
+        }
+    }
+    points
+}
+
+fn judge(
+    rules: &Rules,
+    noted: &Noted,
+    index: usize,
+    hits: &Hits,
+    host: Option<&HostFacts>,
+    environment: &Environment,
+) -> Option<Ranked> {
+    let rule = &rules.rules[index];
+    let best = hits.iter().max_by_key(|hit| {
+        let line = i64::try_from(hit.line).unwrap_or(i64::MAX);
+        (points(rules, noted, rule, hit), -line)
+    })?;
+    let mut score = points(rules, noted, rule, best);
+    let mut captures: BTreeMap<String, String> = BTreeMap::new();
+    for (name, value) in best
+        .captures
+        .iter()
+        .chain(hits.iter().flat_map(|hit| &hit.captures))
+    {
+        captures
+            .entry(name.clone())
+            .or_insert_with(|| value.clone());
+    }
+    let oom = oom_of(hits, noted).and_then(|oom| oom.class);
+    let known = Known {
+        host,
+        environment,
+        captures: &captures,
+        oom,
+    };
+    let value = |name: &str| captures.get(name).map(String::as_str);
+    let mut certainty = match rules.patterns[best.pattern].weak {
+        true => Certainty::Possible,
+        false => rule.certainty,
+    };
+    let mut seen = Vec::new();
+    let mut raised = false;
+    for check in &rule.checks {
+        let Some(fact) = check.when.seen(&known) else {
+            continue;
+        };
+        match check.then {
+            Then::Raise => {
+                score += FACT;
+                raised = true;
+                certainty = match certainty {
+                    Certainty::Possible => Certainty::Likely,
+                    _ => Certainty::Certain,
+                };
+            }
+            Then::Lower => {
+                score -= FACT;
+                certainty = match certainty {
+                    Certainty::Certain => Certainty::Likely,
+                    _ => Certainty::Possible,
+                };
+            }
+            Then::Tell => {}
+        }
+        seen.push(Seen {
+            what: fill(&check.say.replace("{seen}", &fact), value),
+            speaks: check.then,
+        });
+    }
+    let mends = rule
+        .mends
+        .iter()
+        .filter(|mend| {
+            mend.when
+                .as_ref()
+                .is_none_or(|when| when.seen(&known).is_some())
+        })
+        .map(|mend| filled(&mend.mend, &value))
+        .collect();
+    let mut lines: Vec<MatchedLine> = hits
+        .iter()
+        .map(|hit| MatchedLine {
+            number: hit.line,
+            rank: hit.rank,
+            text: hit.text.clone(),
+        })
+        .collect();
+    lines.dedup_by_key(|line| line.number);
+    Some(Ranked {
+        score,
+        rule: index,
+        firm: !rules.patterns[best.pattern].weak || raised,
+        error: hits.iter().any(|hit| !hit.warning),
+        raised_by: hits
+            .iter()
+            .any(|hit| hit.exception > 0 && !hit.warning && !rules.patterns[hit.pattern].weak),
+        cause: Cause {
+            code: rule.code.clone(),
+            title: fill(&rule.title, value),
+            why: fill(&rule.cause, value),
+            certainty,
+            consequence_of: None,
+            points: score,
+            count: hits.count,
+            lines,
+            seen,
+            mends,
+            sources: rule.sources.clone(),
+            captures,
+        },
+    })
+}
+
+/// The out-of-memory message that counts: the first of several ranks, or the last.
+pub(crate) fn oom_of(hits: &Hits, noted: &Noted) -> Option<OutOfMemory> {
+    let mut read = hits.iter().filter_map(|hit| oom::parse(&hit.message));
+    match noted.ranks.len() > 1 {
+        true => read.next(),
+        false => read.last(),
+    }
+}
+
+/// A mend with what was captured.
+fn filled<'a>(mend: &Mend, value: &impl Fn(&str) -> Option<&'a str>) -> Mend {
+    let text = |text: &str| fill(text, value);
+    let action = mend.action.as_ref().map(|action| match action {
+        Action::Command { line, root, safe } => Action::Command {
+            line: command(line, value),
+            root: *root,
+            safe: *safe,
+        },
+        Action::Spec { key, value: to } => Action::Spec {
+            key: text(key),
+            value: text(to),
+        },
+        Action::Variable { name, value: to } => Action::Variable {
+            name: text(name),
+            value: to.as_deref().map(text),
+        },
+    });
+    Mend {
+        what: text(&mend.what),
+        action,
+    }
+}
+
+/// A command gets nothing of a log that a shell would act on.
+fn command<'a>(line: &str, value: &impl Fn(&str) -> Option<&'a str>) -> String {
+    let harmless = |c: char| c.is_ascii_alphanumeric() || "._-+:/".contains(c);
+    fill(line, |name| {
+        value(name).filter(|text| text.chars().all(harmless) && !text.starts_with('-'))
+    })
+}

@@ -1,0 +1,242 @@
+//! Rules: what an error's text means, as data. One file a rule, in `crates/sconce-compat/rules/`.
+
+use std::collections::BTreeSet;
+use std::sync::OnceLock;
+
+use sconce_schema::finding::{Certainty, Mend};
+use serde::{Deserialize, Serialize};
+
+use super::condition::Condition;
+use super::files::FILES;
+use super::template::{Template, TemplateError};
+
+/// The largest rule file, in bytes.
+pub const LARGEST: usize = 64 << 10;
+
+/// A rule as its file has it.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Rule {
+    /// The cause's name for programs, `no-kernel-image`; several rules may find the same cause.
+    pub code: String,
+    /// The cause in a few words.
+    pub title: String,
+    /// How surely the text alone means this cause.
+    pub certainty: Certainty,
+    /// How much the text says: about 80 where it names the cause, 50 by default, 20 where it can
+    /// have many.
+    #[serde(default = "middle")]
+    pub weight: i32,
+    /// It is what the other processes see when one has failed: never first beside another cause.
+    #[serde(default)]
+    pub consequence: bool,
+    /// Causes that explain this text where they are found too.
+    #[serde(default)]
+    pub yields_to: Vec<String>,
+    /// Texts that mean this cause ([`Template`]).
+    pub patterns: Vec<String>,
+    /// Texts that may mean it.
+    #[serde(default)]
+    pub weak: Vec<String>,
+    /// The cause in one or two sentences.
+    pub cause: String,
+    /// What to look up on the machine.
+    #[serde(default)]
+    pub checks: Vec<Check>,
+    /// How to mend it, the best first.
+    #[serde(default)]
+    pub mends: Vec<RuleMend>,
+    /// Public threads and documentation.
+    pub sources: Vec<String>,
+    /// Texts that this rule explains; the tests read them.
+    pub examples: Vec<String>,
+}
+
+const fn middle() -> i32 {
+    50
+}
+
+/// A fact of the machine that speaks for or against a cause.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+pub struct Check {
+    /// The fact.
+    pub when: Condition,
+    /// What it does to the cause's likelihood.
+    #[serde(default)]
+    pub then: Then,
+    /// What was seen, for people; `{seen}` is the fact's own words.
+    pub say: String,
+}
+
+/// What a fact does to a cause's likelihood.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Then {
+    /// It speaks for the cause.
+    #[default]
+    Raise,
+    /// It speaks against the cause.
+    Lower,
+    /// It changes nothing and is good to know.
+    Tell,
+}
+
+/// A mend, and when it is one.
+#[derive(Debug, Clone, PartialEq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct RuleMend {
+    /// Only where this is so; where nothing is known of it, the mend is left out too.
+    #[serde(default)]
+    pub when: Option<Condition>,
+    /// The mend; its texts may have `{name}` of what was captured.
+    #[serde(flatten)]
+    pub mend: Mend,
+}
+
+/// Why a rule cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum RuleError {
+    /// Not TOML, or not a rule.
+    #[error("{file} is not a rule")]
+    Toml {
+        /// The rule file.
+        file: String,
+        /// Where and why.
+        #[source]
+        source: Box<toml::de::Error>,
+    },
+    /// A pattern that cannot be used.
+    #[error("{file} has a pattern that cannot be used")]
+    Pattern {
+        /// The rule file.
+        file: String,
+        /// Why.
+        #[source]
+        source: TemplateError,
+    },
+    /// Too large.
+    #[error("{file} has {size} bytes; a rule has at most {LARGEST}")]
+    Large {
+        /// The rule file.
+        file: String,
+        /// Its size in bytes.
+        size: usize,
+    },
+    /// The search for all patterns together cannot be built.
+    #[error("the patterns cannot be searched for together")]
+    Search(#[from] aho_corasick::BuildError),
+}
+
+impl sconce_schema::Hint for RuleError {
+    fn hint(&self) -> Option<String> {
+        match self {
+            Self::Toml { .. } | Self::Pattern { .. } | Self::Large { .. } => {
+                Some("a rule is written as crates/sconce-compat/rules/README.md says".to_owned())
+            }
+            Self::Search(_) => None,
+        }
+    }
+
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::Search(_) => sconce_schema::exit::BUG,
+            _ => sconce_schema::exit::BAD_INPUT,
+        }
+    }
+}
+
+/// A pattern of a rule.
+#[derive(Debug)]
+pub(crate) struct Pattern {
+    pub(crate) rule: usize,
+    pub(crate) template: Template,
+    pub(crate) weak: bool,
+}
+
+/// Rules that can be looked for together.
+#[derive(Debug)]
+pub struct Rules {
+    /// The rules, in the order of their files.
+    pub rules: Vec<Rule>,
+    pub(crate) patterns: Vec<Pattern>,
+    pub(crate) search: aho_corasick::AhoCorasick,
+    /// The words of each rule, for [`super::nearest`]; made when first asked for.
+    pub(crate) words: OnceLock<Vec<BTreeSet<String>>>,
+}
+
+impl Rules {
+    /// Reads rules, each from a file's name and text.
+    ///
+    /// # Errors
+    /// [`RuleError`], for the first file that is no rule.
+    pub fn parse(files: &[(&str, &str)]) -> Result<Self, RuleError> {
+        let mut rules = Vec::with_capacity(files.len());
+        let mut patterns = Vec::new();
+        for (file, text) in files {
+            if text.len() > LARGEST {
+                return Err(RuleError::Large {
+                    file: (*file).to_owned(),
+                    size: text.len(),
+                });
+            }
+            let rule: Rule = toml::from_str(text).map_err(|source| RuleError::Toml {
+                file: (*file).to_owned(),
+                source: Box::new(source),
+            })?;
+            for (texts, weak) in [(&rule.patterns, false), (&rule.weak, true)] {
+                for text in texts {
+                    let template = Template::parse(text).map_err(|source| RuleError::Pattern {
+                        file: (*file).to_owned(),
+                        source,
+                    })?;
+                    patterns.push(Pattern {
+                        rule: rules.len(),
+                        template,
+                        weak,
+                    });
+                }
+            }
+            rules.push(rule);
+        }
+        let anchors = patterns.iter().map(|pattern| pattern.template.anchor());
+        // Built in a millisecond, where a full table takes ten times that.
+        let search = aho_corasick::AhoCorasick::builder()
+            .kind(Some(aho_corasick::AhoCorasickKind::ContiguousNFA))
+            .build(anchors)?;
+        Ok(Self {
+            rules,
+            patterns,
+            search,
+            words: OnceLock::new(),
+        })
+    }
+
+    /// Sconce's own rules, read once.
+    #[must_use]
+    pub fn own() -> &'static Self {
+        static OWN: OnceLock<Rules> = OnceLock::new();
+        OWN.get_or_init(|| Self::parse(&FILES).expect("a test reads every rule"))
+    }
+}
+
+/// Puts what was captured into a text of a rule. A `{name}` that was not captured stays as it is.
+pub(crate) fn fill<'a>(text: &str, value: impl Fn(&str) -> Option<&'a str>) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some((before, hole)) = rest.split_once('{') {
+        out.push_str(before);
+        match hole.split_once('}') {
+            Some((name, after)) if value(name).is_some() => {
+                out.push_str(value(name).unwrap_or_default());
+                rest = after;
+            }
+            _ => {
+                out.push('{');
+                rest = hole;
+            }
+        }
+    }
+    out.push_str(rest);
+    out
+}
