@@ -1,9 +1,8 @@
 //! The targets.
 
 use crate::{
-    adopt, binary, deb, debian, fetch, host, image, layer, osv, python, record, registry, schema,
-    adopt, deb, debian, explain, fetch, host, image, layer, osv, python, record, registry, schema,
-    settings, sign, solve, wheel,
+    adopt, binary, deb, debian, explain, fetch, host, image, layer, osv, python, record, registry,
+    schema, settings, sign, solve, wheel,
 };
 
 /// One parser or one stage that takes outside bytes.
@@ -21,8 +20,7 @@ const fn target(name: &'static str, run: fn(&[u8]), seeds: fn() -> Vec<Vec<u8>>)
 }
 
 /// All of them, what every user's machine meets first.
-pub(crate) const TARGETS: [Target; 44] = [
-pub(crate) const TARGETS: [Target; 43] = [
+pub(crate) const TARGETS: [Target; 46] = [
     target("spec", schema::spec, schema::spec_seeds),
     target("units", schema::units, schema::unit_seeds),
     target("lock", schema::lock, schema::lock_seeds),

@@ -74,6 +74,8 @@ pub(crate) enum Verb {
     Diff(crate::commands::diff::DiffArgs),
     /// Say before a run whether it will work: on this machine, or on named cards.
     Check(crate::commands::check::CheckArgs),
+    /// Say what an error means, and how to mend it.
+    Explain(crate::commands::explain::ExplainArgs),
     /// Say what is wrong with this machine, and how to mend it.
     Doctor(crate::commands::doctor::DoctorArgs),
     /// List the runs on record.

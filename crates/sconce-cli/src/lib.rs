@@ -54,6 +54,7 @@ pub fn main() -> ExitCode {
         Verb::Sbom(args) => commands::sbom::sbom(&args, &root.global),
         Verb::Diff(args) => commands::diff::diff(&args, &root.global),
         Verb::Check(args) => commands::check::check(&args, &root.global),
+        Verb::Explain(args) => commands::explain::explain(&args, &root.global),
         Verb::Doctor(args) => commands::doctor::doctor(&args, &root.global),
         Verb::Probe { question } => hosts::probe(&question),
         Verb::Runs(args) => commands::runs::runs(&args, &root.global),

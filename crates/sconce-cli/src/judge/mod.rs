@@ -108,6 +108,18 @@ impl Judged {
         format!("{}: {}", self.name, told.join(", "))
     }
 
+    /// What the explanation of a log asks about it.
+    pub(crate) fn for_logs(&self) -> sconce_compat::explain::Environment {
+        let packages = self.environment.packages.iter();
+        sconce_compat::explain::Environment {
+            torch_cuda: self.environment.cuda(),
+            cpu_torch: self.environment.build() == Some(rules::Build::Cpu),
+            packages: packages
+                .map(|(name, package)| (name.clone(), package.version.clone()))
+                .collect(),
+        }
+    }
+
     /// Sets variables of the run over the image's own.
     pub(crate) fn with_variables(mut self, variables: &BTreeMap<String, String>) -> Self {
         let variables = variables
