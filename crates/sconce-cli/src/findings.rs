@@ -68,6 +68,8 @@ fn seen(evidence: &Evidence) -> String {
 /// A mend in one line.
 pub(crate) fn mended(mend: &Mend) -> String {
     let what = shown(&mend.what);
+    // What to type follows a sentence.
+    let what = what.trim_end_matches('.').to_owned();
     match &mend.action {
         None => what,
         Some(Action::Command { line, root, .. }) => {
