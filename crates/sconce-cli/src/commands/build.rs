@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use clap::Args;
+use sconce_compat::tables;
 use sconce_image::build::{ImageOptions, present};
 use sconce_image::layer::{Compression, Layer};
 use sconce_image::local::{self, Image};
@@ -20,7 +21,7 @@ use sconce_image::{about, bytecode, devel, docker, layout};
 use sconce_run::Watcher;
 use sconce_schema::spec::{IMAGE, Variant};
 use sconce_schema::tag::tag;
-use sconce_schema::{Bytes, ImageManifest, Lock, Progress as _, exit};
+use sconce_schema::{Bytes, HostFacts, ImageManifest, Lock, Progress as _, exit};
 
 use self::stages::Stages;
 use self::steps::Stack;
@@ -29,7 +30,7 @@ use super::push::{self, Push};
 use crate::args::{Global, Sources};
 use crate::background::{self, Background};
 use crate::failure::{CliError, Failure, Result};
-use crate::judge::device_code;
+use crate::judge::{device_code, quick};
 use crate::output;
 use crate::places::Places;
 use crate::project::Project;
@@ -108,6 +109,15 @@ pub(crate) fn build(args: &BuildArgs, global: &Global) -> Result<u8> {
             &lock,
             device_code(&spec.build.cards)?,
         ));
+    }
+    if !global.quiet {
+        let cards = spec
+            .build
+            .cards
+            .iter()
+            .filter_map(|card| tables::machine(card, None).ok());
+        let hosts: Vec<HostFacts> = cards.chain([HostFacts::default()]).collect();
+        quick::warn(&lock, &hosts);
     }
     if args.squashfs.is_some() && (!spec.build.run.is_empty() || plan.slim.is_some()) {
         return Err(CliError::SquashfsOf.into());

@@ -27,6 +27,7 @@ use super::opened::Opened;
 use crate::args::{Global, RunArgs, RunFlags};
 use crate::background::Background;
 use crate::failure::{CliError, Result};
+use crate::judge::quick;
 use crate::places::Places;
 use crate::project::Project;
 use crate::wish::Wish;
@@ -82,6 +83,10 @@ pub(crate) fn contained(
 
     let workshop = opened.workshop(&flags.sources, global);
     let lock = workshop.locked()?;
+    // Before anything is fetched.
+    if wish.gpus != Gpus::Count(0) && !global.quiet {
+        quick::warn(&lock, quick::facts(&host).as_slice());
+    }
     let mut background = Background::default();
     let manifest = workshop.assembled(&lock, &mut background)?;
     opened.progress.finish();

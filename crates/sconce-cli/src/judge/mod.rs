@@ -1,5 +1,6 @@
 //! An environment, from wherever it is, to findings on a machine.
 
+pub(crate) mod quick;
 mod scan;
 
 use std::collections::{BTreeMap, BTreeSet};
