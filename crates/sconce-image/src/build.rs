@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use sconce_schema::spec::WORKSPACE;
-use sconce_schema::{Hint, ImageManifest, Lock, Progress, exit};
+use sconce_schema::{ComputeCapability, Hint, ImageManifest, Lock, Progress, exit};
 use sconce_store::{Store, StoreError};
 
 use crate::assemble::AssembleError;
@@ -31,6 +31,10 @@ pub struct ImageOptions {
     pub command: Vec<String>,
     /// The working directory; [`WORKSPACE`] where it is absent.
     pub workdir: Option<String>,
+    /// What size it is made in, for the labels; absent for the usual one.
+    pub variant: Option<&'static str>,
+    /// The only cards that it has device code for, for the labels; every one where there is none.
+    pub cards: Vec<ComputeCapability>,
     /// Seconds since 1970 that the image says it was made at. A clock would make another image of
     /// the same lock, so it is 0 unless somebody asks (`SOURCE_DATE_EPOCH`).
     pub created: i64,
@@ -458,6 +462,14 @@ fn annotations(lock: &Lock, digest: Digest, options: &ImageOptions) -> BTreeMap<
         ),
         ("org.opencontainers.image.version", versions.torch.clone()),
         (LOCK_LABEL, Some(digest.to_string())),
+        ("dev.sconce.variant", options.variant.map(str::to_owned)),
+        (
+            "dev.sconce.cards",
+            (!options.cards.is_empty()).then(|| {
+                let cards: Vec<String> = options.cards.iter().map(ToString::to_string).collect();
+                cards.join(" ")
+            }),
+        ),
         ("dev.sconce.python", Some(versions.python.clone())),
         ("dev.sconce.glibc", Some(versions.glibc.clone())),
         ("dev.sconce.torch", versions.torch.clone()),

@@ -1,6 +1,8 @@
 //! The tag of an image: what is inside, in one word.
 
 use crate::lock::Lock;
+use crate::spec::Variant;
+use crate::units::ComputeCapability;
 
 /// The longest tag (OCI distribution specification, "Pulling manifests":
 /// `[a-zA-Z0-9_][a-zA-Z0-9._-]{0,127}`).
@@ -13,8 +15,11 @@ pub const MOST_CHARACTERS: usize = 128;
 /// A tag cannot hold the `+` of a local version. Where the local part is the CUDA version
 /// (`2.8.0+cu126`), it is left out, as `cuda12.6` follows; any other is kept behind `_`
 /// (`2.8.0_cpu`), which no Python version holds in its normal form, so that it can be told apart.
+///
+/// A variant other than the usual one, and the cards that a slim image is made for, stand at the end:
+/// `…-trixie-slim-sm90`. Else it would take the place of the image for every card.
 #[must_use]
-pub fn tag(lock: &Lock) -> String {
+pub fn tag(lock: &Lock, variant: Variant, cards: &[ComputeCapability]) -> String {
     let versions = &lock.versions;
     let major = |version: &String| version.split('.').next().unwrap_or_default().to_owned();
     let release = lock.target.release.rsplit('/').next().unwrap_or_default();
@@ -30,8 +35,16 @@ pub fn tag(lock: &Lock) -> String {
             .map(|v| format!("cudnn{}", major(v))),
         Some(format!("py{}", lock.target.python)),
         Some(release.to_owned()),
+        match variant {
+            Variant::Runtime => None,
+            Variant::Slim => Some("slim".to_owned()),
+            Variant::Devel => Some("devel".to_owned()),
+        },
     ];
-    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    let cards = cards
+        .iter()
+        .map(|card| format!("sm{}{}", card.major, card.minor));
+    let parts: Vec<String> = parts.into_iter().flatten().chain(cards).collect();
     allowed(&parts.join("-"))
 }
 
@@ -115,8 +128,18 @@ mod tests {
             (None, Some("13.2"), None, "cuda13.2-py3.13-trixie"),
             (None, None, None, "py3.13-trixie"),
         ] {
-            assert_eq!(tag(&lock(torch, cuda, cudnn)), wanted);
+            assert_eq!(
+                tag(&lock(torch, cuda, cudnn), Variant::Runtime, &[]),
+                wanted
+            );
         }
+        let lock = lock(None, None, None);
+        assert_eq!(tag(&lock, Variant::Devel, &[]), "py3.13-trixie-devel");
+        let cards = [ComputeCapability::new(8, 9), ComputeCapability::new(12, 0)];
+        assert_eq!(
+            tag(&lock, Variant::Slim, &cards),
+            "py3.13-trixie-slim-sm89-sm120"
+        );
     }
 
     proptest! {
@@ -125,7 +148,7 @@ mod tests {
             let mut lock = lock(Some(&torch), None, None);
             lock.target.release = release;
             lock.target.python = python;
-            let tag = tag(&lock);
+            let tag = tag(&lock, Variant::Slim, &[]);
             let mut bytes = tag.bytes();
             let first = |b: u8| b.is_ascii_alphanumeric() || b == b'_';
             prop_assert!(bytes.next().is_some_and(first));

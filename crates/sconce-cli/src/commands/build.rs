@@ -30,7 +30,7 @@ use super::push::{self, Push};
 use crate::args::{Global, Sources};
 use crate::background::{self, Background};
 use crate::failure::{CliError, Failure, Result};
-use crate::judge::{device_code, quick};
+use crate::judge::{capabilities, device_code, quick};
 use crate::output;
 use crate::places::Places;
 use crate::project::Project;
@@ -92,8 +92,11 @@ pub(crate) fn build(args: &BuildArgs, global: &Global) -> Result<u8> {
     let opened = Opened::with(Project::open(&args.spec)?, global)?;
     let workshop = opened.workshop(&args.sources, global);
     let whole = workshop.locked()?;
-    let to = to(&tag(&whole))?;
     let spec = &opened.project.spec;
+    let variant = spec.build.variant.unwrap_or_default();
+    let cards = capabilities(&spec.build.cards)?;
+    let tag = tag(&whole, variant, &cards);
+    let to = to(&tag)?;
     let lock = match spec.build.variant {
         Some(Variant::Devel) => whole.stage(IMAGE),
         _ => whole.clone(),
@@ -104,11 +107,7 @@ pub(crate) fn build(args: &BuildArgs, global: &Global) -> Result<u8> {
     };
     let mut plan = Plan::of(&lock, options);
     if spec.build.variant == Some(Variant::Slim) {
-        plan.slim = Some(Rules::new(
-            &spec.build.keep,
-            &lock,
-            device_code(&spec.build.cards)?,
-        ));
+        plan.slim = Some(Rules::new(&spec.build.keep, &lock, device_code(&cards)));
     }
     if !global.quiet {
         let cards = spec
@@ -171,6 +170,12 @@ pub(crate) fn build(args: &BuildArgs, global: &Global) -> Result<u8> {
         env: spec.run.env.clone(),
         command: spec.run.command.clone(),
         workdir: spec.run.workdir.clone(),
+        variant: match variant {
+            Variant::Runtime => None,
+            Variant::Slim => Some("slim"),
+            Variant::Devel => Some("devel"),
+        },
+        cards,
         created: created()?,
     };
     if let Some(file) = &args.squashfs {
@@ -196,7 +201,7 @@ pub(crate) fn build(args: &BuildArgs, global: &Global) -> Result<u8> {
         &opened.progress,
     )?;
     let names = match args.tag.is_empty() {
-        true => vec![format!("{}:{}", opened.project.name, tag(&lock))],
+        true => vec![format!("{}:{tag}", opened.project.name)],
         false => args.tag.clone(),
     };
     for name in &names {

@@ -1,10 +1,12 @@
 //! `sconce lock`.
 
+use sconce_schema::tag::tag;
 use sconce_schema::{Bytes, Lock, exit};
 
 use super::opened::Opened;
 use crate::args::{Global, LockArgs};
 use crate::failure::Result;
+use crate::judge::capabilities;
 use crate::output;
 use crate::project::Project;
 use crate::style::Style;
@@ -33,7 +35,10 @@ fn check(project: &Project, lock: Option<&Lock>, args: &LockArgs, global: &Globa
     if args.json {
         let mut answer = serde_json::json!({ "locked": lock.is_some(), "current": good });
         if let Some(lock) = lock {
-            answer["tag"] = sconce_schema::tag::tag(lock).into();
+            let build = &project.spec.build;
+            let cards = capabilities(&build.cards)?;
+            let tag = tag(lock, build.variant.unwrap_or_default(), &cards);
+            answer["tag"] = tag.into();
         }
         output::data(&answer.to_string())?;
     } else if !global.quiet {

@@ -264,25 +264,31 @@ impl Judged {
     }
 }
 
-/// Which device code a slim image for the cards of a spec leaves out: names, or compute
-/// capabilities. `None` where it names none.
+/// The compute capabilities of the cards of a spec, which names them, or says the capability.
 ///
 /// # Errors
 /// A card that is not known.
-pub(crate) fn device_code(cards: &[String]) -> Result<Option<DeviceCode>> {
+pub(crate) fn capabilities(cards: &[String]) -> Result<Vec<ComputeCapability>> {
     let capability = |card: &String| match card.parse::<ComputeCapability>() {
         Ok(capability) => Ok(capability),
         Err(_) => Ok(tables::card(card)?.card.capability),
     };
     let known: Result<BTreeSet<ComputeCapability>> = cards.iter().map(capability).collect();
-    let cards: Vec<ComputeCapability> = known?.into_iter().collect();
+    Ok(known?.into_iter().collect())
+}
+
+/// Which device code a slim image for these cards leaves out. `None` where there are none.
+pub(crate) fn device_code(cards: &[ComputeCapability]) -> Option<DeviceCode> {
     // A file that cannot be read here fails where it is packed.
     let unneeded = |file: &File, cards: &[ComputeCapability]| {
         let bytes = scan::Open::of(file).ok();
         let found = bytes.and_then(|bytes| binary::superfluous(&bytes, cards).ok());
         found.unwrap_or_default()
     };
-    Ok((!cards.is_empty()).then_some(DeviceCode { cards, unneeded }))
+    (!cards.is_empty()).then(|| DeviceCode {
+        cards: cards.to_vec(),
+        unneeded,
+    })
 }
 
 /// The machine of most libraries: an image may hold some for others.

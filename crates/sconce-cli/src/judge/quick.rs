@@ -1,0 +1,97 @@
+//! The cheap part, for verbs whose work is something else: versions and names alone, nothing read.
+
+use sconce_compat::rules::{self, Case, Environment};
+use sconce_compat::tables;
+use sconce_host::Machine;
+use sconce_schema::facts::{Card, Driver};
+use sconce_schema::finding::{Certainty, Weight};
+use sconce_schema::{Finding, HostFacts, Lock};
+
+use crate::output;
+use crate::style::Style;
+
+/// Says in a line each what of the lock will fail on these machines; what is only possible is left
+/// to `sconce check`.
+pub(crate) fn warn(lock: &Lock, hosts: &[HostFacts]) {
+    let environment = Environment::locked(lock);
+    let mut told: Vec<String> = Vec::new();
+    for host in hosts {
+        let case = Case {
+            host,
+            environment: Some(&environment),
+            files: &[],
+        };
+        let found = rules::environment(&case);
+        for finding in found.into_iter().filter(is_worth_it) {
+            let line = format!("warning: {}", finding.what);
+            if !told.contains(&line) {
+                output::say(&Style::for_stderr().warn(&line));
+                told.push(line);
+            }
+        }
+    }
+    if !told.is_empty() {
+        output::say("`sconce check` says why, and how to mend it");
+    }
+}
+
+fn is_worth_it(finding: &Finding) -> bool {
+    finding.weight == Weight::Fails && finding.certainty != Certainty::Possible
+}
+
+/// The facts that are known without asking NVML: the driver's version, and the cards by their names.
+pub(crate) fn facts(machine: &Machine) -> Option<HostFacts> {
+    let nvidia = machine.nvidia.as_ref()?;
+    let card = |card: &sconce_host::Card| Card {
+        index: card.index,
+        name: card.name.clone(),
+        uuid: card.uuid.clone(),
+        capability: card
+            .name
+            .as_deref()
+            .and_then(tables::known_card)
+            .map(|found| found.card.capability),
+        ..Card::default()
+    };
+    Some(HostFacts {
+        driver: Some(Driver {
+            version: nvidia.driver_version(),
+            ..Driver::default()
+        }),
+        cards: nvidia.cards.iter().map(card).collect(),
+        ..HostFacts::default()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_old_driver_and_an_old_card_are_worth_a_warning() {
+        let mut lock = Lock::parse(include_str!("testdata/lock.toml")).unwrap();
+        let host = |gpu, driver| tables::machine(gpu, Some(driver)).unwrap();
+        let fails = |lock: &Lock, host: &HostFacts| {
+            let environment = Environment::locked(lock);
+            let case = Case {
+                host,
+                environment: Some(&environment),
+                files: &[],
+            };
+            let found = rules::environment(&case).into_iter().filter(is_worth_it);
+            found.map(|finding| finding.code).collect::<Vec<_>>()
+        };
+        assert_eq!(fails(&lock, &host("H100", "595.45.04")), [""; 0]);
+        assert_eq!(fails(&lock, &HostFacts::default()), [""; 0]);
+        assert_eq!(
+            fails(&lock, &host("H100", "535.104.05")),
+            ["driver-too-old"]
+        );
+        assert_eq!(
+            fails(&lock, &host("V100", "580.65.06")),
+            ["no-kernel-image"]
+        );
+        lock.wheels.retain(|wheel| wheel.name != "torch");
+        assert_eq!(fails(&lock, &host("V100", "580.65.06")), [""; 0]);
+    }
+}
