@@ -74,19 +74,32 @@ impl Project {
     /// Its lock, if it has one.
     pub(crate) fn lock(&self) -> Result<Option<Lock>> {
         let path = self.lock_file();
-        match std::fs::read_to_string(&path) {
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(None),
-            Err(source) => Err(CliError::File {
-                action: "read",
-                path,
-                source,
-            }
-            .into()),
-            Ok(text) => Lock::parse(&text)
-                .map(Some)
-                .map_err(|source| CliError::Lock { path, source }.into()),
+        match path.try_exists() {
+            Ok(false) => Ok(None),
+            _ => read_lock(&path).map(Some),
         }
     }
+}
+
+/// The lock in a file.
+pub(crate) fn read_lock(path: &Path) -> Result<Lock> {
+    let text = std::fs::read_to_string(path).map_err(|source| CliError::File {
+        action: "read",
+        path: path.to_owned(),
+        source,
+    })?;
+    Lock::parse(&text).map_err(|source| {
+        CliError::Lock {
+            path: path.to_owned(),
+            source,
+        }
+        .into()
+    })
+}
+
+/// Whether a path is a lock's by its name.
+pub(crate) fn is_lock(path: &Path) -> bool {
+    path.extension().is_some_and(|end| end == "lock") && !path.is_dir()
 }
 
 fn read_beside(folder: &Path, name: &str) -> Result<String> {

@@ -14,7 +14,7 @@ use sconce_schema::{Lock, exit};
 use crate::args::Global;
 use crate::failure::{CliError, Result};
 use crate::output;
-use crate::project::Project;
+use crate::project::{Project, is_lock, read_lock};
 use crate::style::Style;
 use crate::table::table;
 
@@ -76,17 +76,8 @@ pub(crate) fn audit(args: &AuditArgs, global: &Global) -> Result<u8> {
 
 /// The lock at `path`, or the lock of the spec there.
 fn locked(path: &Path, global: &Global) -> Result<Lock> {
-    if path.extension().is_some_and(|end| end == "lock") && !path.is_dir() {
-        let text = std::fs::read_to_string(path).map_err(|source| CliError::File {
-            action: "read",
-            path: path.to_owned(),
-            source,
-        })?;
-        let lock = Lock::parse(&text).map_err(|source| CliError::Lock {
-            path: path.to_owned(),
-            source,
-        })?;
-        return Ok(lock);
+    if is_lock(path) {
+        return read_lock(path);
     }
     let project = Project::open(path)?;
     let lock = project.lock()?.ok_or_else(|| CliError::NoLock {

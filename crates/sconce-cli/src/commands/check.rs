@@ -9,7 +9,7 @@ use sconce_compat::tables::{self, Sure};
 use sconce_image::local::Image;
 use sconce_image::unpack::{self, UnpackLimits};
 use sconce_schema::finding::Weight;
-use sconce_schema::{Finding, HostFacts, Lock, exit};
+use sconce_schema::{Finding, HostFacts, exit};
 use sconce_store::Store;
 
 use crate::args::Global;
@@ -20,7 +20,7 @@ use crate::judge::Judged;
 use crate::output;
 use crate::places::Places;
 use crate::progress::Drawn;
-use crate::project::Project;
+use crate::project::{Project, is_lock, read_lock};
 use crate::style::Style;
 
 #[derive(Debug, Args)]
@@ -164,17 +164,8 @@ fn releases(wanted: &[String]) -> Result<Vec<&'static tables::Torch>> {
 pub(super) fn subject(what: &str, places: &Places, global: &Global) -> Result<Judged> {
     let path = Path::new(what);
     let store = Store::open(&places.store)?;
-    if path.is_file() && path.extension().is_some_and(|end| end == "lock") {
-        let text = std::fs::read_to_string(path).map_err(|source| CliError::File {
-            action: "read",
-            path: path.to_owned(),
-            source,
-        })?;
-        let lock = Lock::parse(&text).map_err(|source| CliError::Lock {
-            path: path.to_owned(),
-            source,
-        })?;
-        return Judged::locked(what, &lock, &store);
+    if path.exists() && is_lock(path) {
+        return Judged::locked(what, &read_lock(path)?, &store);
     }
     if path.is_dir() && !path.join("sconce.toml").is_file() {
         return Judged::folder(path, variables());

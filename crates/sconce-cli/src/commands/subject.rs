@@ -10,7 +10,7 @@ use sconce_store::Store;
 use crate::args::Global;
 use crate::failure::{CliError, Result};
 use crate::places::Places;
-use crate::project::Project;
+use crate::project::{Project, is_lock, read_lock};
 
 /// Something that has packages.
 pub(super) enum Subject {
@@ -37,13 +37,8 @@ impl Subject {
             })
         };
         let ends = |end: &str| path.extension().is_some_and(|found| found == end);
-        if path.is_file() && ends("lock") {
-            let text = String::from_utf8_lossy(&read()?).into_owned();
-            let lock = Lock::parse(&text).map_err(|source| CliError::Lock {
-                path: path.to_owned(),
-                source,
-            })?;
-            return Ok(Self::of_lock(what, lock, None));
+        if path.exists() && is_lock(path) {
+            return Ok(Self::of_lock(what, read_lock(path)?, None));
         }
         if path.is_file() && !ends("toml") {
             return Ok(Self::List(sbom::parse(&read()?)?));
