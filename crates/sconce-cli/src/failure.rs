@@ -114,6 +114,8 @@ pub(crate) enum CliError {
     },
     #[error("{subject} has no Python packages and no libraries")]
     NothingToCheck { subject: String },
+    #[error("there is no file, folder or image `{subject}`")]
+    NoSubject { subject: String },
     #[error("nothing is known of torch {version}")]
     UnknownTorch {
         version: String,
@@ -163,7 +165,7 @@ impl Hint for CliError {
             }
             Self::Facts { .. } => "`sconce doctor --facts FILE` writes them".to_owned(),
             Self::NewerFacts { .. } => "update Sconce".to_owned(),
-            Self::NothingToCheck { .. } => {
+            Self::NothingToCheck { .. } | Self::NoSubject { .. } => {
                 "name a spec, a lock, an image, or the folder of an environment".to_owned()
             }
             Self::UnknownTorch { newest, .. } => {

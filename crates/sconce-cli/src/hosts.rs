@@ -1,6 +1,8 @@
 //! The machines that something is judged for: this one, cards by name, saved facts.
 
 use std::ffi::OsString;
+use std::fs::File;
+use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -9,13 +11,16 @@ use sconce_compat::tables;
 use sconce_host::facts::probe::{Child, Question};
 use sconce_host::facts::{self, Ask, NvmlAsk};
 use sconce_host::{NvmlFrom, Roots};
-use sconce_schema::HostFacts;
+use sconce_schema::{Bytes, HostFacts};
+use serde::de::Error as _;
 
 use crate::failure::{CliError, Result};
 use crate::output;
 
 /// What NVIDIA's libraries may take. A card that sleeps answers within seconds, a broken one never.
 const DRIVER_LIMIT: Duration = Duration::from_secs(20);
+/// A fleet's facts. One machine's are some ten KiB.
+const MOST_FACTS_BYTES: u64 = 64 << 20;
 /// The hidden verb that asks them.
 pub(crate) const PROBE: &str = "probe";
 
@@ -90,15 +95,31 @@ fn saved(path: &Path) -> Result<Vec<HostFacts>> {
         path: path.to_owned(),
         source,
     };
-    let text = std::fs::read(path).map_err(file)?;
+    let mut text = Vec::new();
+    let source = File::open(path).map_err(file)?;
+    source
+        .take(MOST_FACTS_BYTES + 1)
+        .read_to_end(&mut text)
+        .map_err(file)?;
     let wrong = |source| CliError::Facts {
         path: path.to_owned(),
         source,
     };
-    let hosts = match text.trim_ascii_start().starts_with(b"[") {
+    if text.len() as u64 > MOST_FACTS_BYTES {
+        let limit = Bytes(MOST_FACTS_BYTES);
+        return Err(wrong(serde_json::Error::custom(format!(
+            "it is larger than {limit}"
+        )))
+        .into());
+    }
+    let hosts: Vec<HostFacts> = match text.trim_ascii_start().starts_with(b"[") {
         true => serde_json::from_slice(&text).map_err(wrong)?,
-        false => vec![serde_json::from_slice::<HostFacts>(&text).map_err(wrong)?],
+        false => vec![serde_json::from_slice(&text).map_err(wrong)?],
     };
+    // On no machine at all, everything would run.
+    if hosts.is_empty() {
+        return Err(wrong(serde_json::Error::custom("the list is empty")).into());
+    }
     for host in &hosts {
         host.check_format().map_err(|source| CliError::NewerFacts {
             path: path.to_owned(),

@@ -404,6 +404,57 @@ fn a_driver_that_was_updated_without_a_restart() {
     insta::assert_snapshot!(text(&rules::machine(&host)));
 }
 
+/// Codes of what is found on a machine by itself.
+fn codes(host: &HostFacts) -> Vec<String> {
+    let found = rules::machine(host).into_iter();
+    found.map(|one| one.code).collect()
+}
+
+#[test]
+fn what_cuda_itself_did_is_believed() {
+    // A driver that is not in /proc, and a library of another version.
+    let mut host = well("RTX A6000", "570.133.20");
+    host.driver = None;
+    host.pci_cards = Some(Vec::new());
+    host.nodes = Some(Vec::new());
+    host.cuda_init = Some(CudaInit {
+        result: Some(803),
+        ..CudaInit::default()
+    });
+    assert_eq!(codes(&host), ["driver-mismatch"]);
+
+    // CUDA started and saw both cards, so the nodes are there.
+    let mut host = well("2x T4", "580.95.05");
+    let devices = |host: &mut HostFacts, devices| {
+        host.cuda_init = Some(CudaInit {
+            result: Some(0),
+            devices: Some(devices),
+            ..CudaInit::default()
+        });
+    };
+    host.nodes = Some(Vec::new());
+    devices(&mut host, 2);
+    assert_eq!(codes(&host), [""; 0]);
+    host.nodes = Some(vec![node("/dev/nvidiactl", 255), node("/dev/nvidia0", 0)]);
+    assert_eq!(codes(&host), [""; 0]);
+    devices(&mut host, 1);
+    assert_eq!(codes(&host), ["device-node-missing", "uvm-broken"]);
+    devices(&mut host, 0);
+    assert_eq!(codes(&host), ["device-node-missing", "uvm-broken"]);
+}
+
+#[test]
+fn a_card_without_a_name_is_named_once() {
+    let mut host = well("2x T4", "580.95.05");
+    host.cards[1] = Card {
+        index: 1,
+        lost: Some("GPU is lost".into()),
+        ..Card::default()
+    };
+    let found = rules::machine(&host);
+    assert_eq!(found[0].what, "the driver lost card 1: GPU is lost");
+}
+
 #[test]
 fn a_lost_card_among_four() {
     let mut host = well("4x V100", "550.144.03");

@@ -6,14 +6,14 @@ use std::path::Path;
 use clap::Args;
 use sconce_compat::matrix::{self, Basis, Cell, Matrix, Row, Verdict};
 use sconce_compat::tables::{self, Sure};
-use sconce_image::local::Image;
+use sconce_image::local::{Image, LocalError};
 use sconce_image::unpack::{self, UnpackLimits};
 use sconce_schema::finding::Weight;
 use sconce_schema::{Finding, HostFacts, exit};
 use sconce_store::Store;
 
 use crate::args::Global;
-use crate::failure::{CliError, Result};
+use crate::failure::{CliError, Failure, Result};
 use crate::findings;
 use crate::hosts::HostFlags;
 use crate::judge::Judged;
@@ -175,10 +175,20 @@ pub(super) fn subject(what: &str, places: &Places, global: &Global) -> Result<Ju
         let lock = project.lock()?.ok_or_else(|| CliError::NoLock {
             path: project.lock_file(),
         })?;
+        if lock.inputs != project.inputs && !global.quiet {
+            output::say(
+                "the spec has changed since it was locked; the lock is judged as it is \
+                 (`sconce lock` renews it)",
+            );
+        }
         let judged = Judged::locked(&project.name, &lock, &store)?;
         return Ok(judged.with_variables(&project.spec.run.env));
     }
-    let image = Image::find(&store, what)?;
+    let image = Image::find(&store, what).map_err(|error| match error {
+        // More likely the path of something that is not there.
+        LocalError::Name { name } => CliError::NoSubject { subject: name }.into(),
+        error => Failure::from(error),
+    })?;
     let progress = Drawn::new(global.quiet);
     let trees = unpack::trees(&image, what, &store, UnpackLimits::default(), &progress)?;
     progress.finish();
@@ -250,12 +260,17 @@ fn drawn(matrix: &Matrix, style: &Style) -> String {
         }
         text.truncate(text.trim_end().len());
     }
-    text += "\n";
-    for (number, note) in notes.iter().enumerate() {
-        text += &format!("\n{}  {note}", mark(number));
-    }
+    let mut notes: Vec<String> = notes
+        .iter()
+        .enumerate()
+        .map(|(number, note)| format!("\n{}  {note}", mark(number)))
+        .collect();
     if matrix.rows.iter().flat_map(|row| &row.cells).any(is_lead) {
-        text += "\n~  inferred, not measured";
+        notes.push("\n~  inferred, not measured".to_owned());
+    }
+    if !notes.is_empty() {
+        text += "\n";
+        text += &notes.concat();
     }
     text += &match &matrix.newest {
         Some(newest) => format!("\n\nnewest for all of them: {}", newest.sentence()),

@@ -199,7 +199,8 @@ impl Judged {
 
     /// What the loader would not find, or find twice.
     fn loading(&self, host: &HostFacts) -> Vec<Finding> {
-        if self.trees.iter().all(|(_, scan)| scan.libraries.is_empty()) {
+        let nothing = |scan: &Scan| scan.libraries.is_empty() && scan.refused.is_empty();
+        if self.trees.iter().all(|(_, scan)| nothing(scan)) {
             return Vec::new();
         }
         let machine = self
@@ -252,10 +253,10 @@ impl Judged {
         if unread.is_empty() {
             return Vec::new();
         }
-        let what = format!(
-            "{} libraries could not be read and are not judged",
-            unread.len()
-        );
+        let what = match unread.len() {
+            1 => "1 library could not be read and is not judged".to_owned(),
+            count => format!("{count} libraries could not be read and are not judged"),
+        };
         let mut found = Finding::new("not-read", Weight::Warns, Certainty::Certain, what);
         for (path, why) in unread {
             found = found.seen(path, None, why);

@@ -220,15 +220,17 @@ impl Rules {
     }
 }
 
-/// Puts what was captured into a text of a rule. A `{name}` that was not captured stays as it is.
+/// Puts what was captured into a text of a rule. A `{name}` that was not captured becomes `…`: what
+/// to type there is for the reader to say. Other braces stay as they are.
 pub(crate) fn fill<'a>(text: &str, value: impl Fn(&str) -> Option<&'a str>) -> String {
+    let of_name = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
     let mut out = String::with_capacity(text.len());
     let mut rest = text;
     while let Some((before, hole)) = rest.split_once('{') {
         out.push_str(before);
         match hole.split_once('}') {
-            Some((name, after)) if value(name).is_some() => {
-                out.push_str(value(name).unwrap_or_default());
+            Some((name, after)) if !name.is_empty() && name.chars().all(of_name) => {
+                out.push_str(value(name).unwrap_or("…"));
                 rest = after;
             }
             _ => {

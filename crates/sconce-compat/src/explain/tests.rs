@@ -606,3 +606,21 @@ proptest! {
         prop_assert!(cut.causes.len() <= 12);
     }
 }
+
+#[test]
+fn what_was_not_captured_is_left_to_the_reader() {
+    let explained =
+        plain("RuntimeError: CUDA error: no kernel image is available for execution on the device");
+    let variable = explained.causes[0]
+        .mends
+        .iter()
+        .find_map(|mend| match &mend.action {
+            Some(Action::Variable { name, value }) => Some((name.as_str(), value.as_deref())),
+            _ => None,
+        });
+    assert_eq!(variable, Some(("TORCH_CUDA_ARCH_LIST", Some("…"))));
+    let filled = rule::fill("{a} {b} {} { c } {{.X}} {d", |name| {
+        (name == "a").then_some("1")
+    });
+    assert_eq!(filled, "1 … {} { c } {{.X}} {d");
+}

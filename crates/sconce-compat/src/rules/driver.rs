@@ -24,7 +24,9 @@ fn has_nouveau(host: &HostFacts) -> bool {
 /// No driver, or no card.
 pub(super) fn absent(case: &Case<'_>) -> Vec<Finding> {
     let host = case.host;
-    if host.driver.is_some() || has_nouveau(host) {
+    // CUDA_ERROR_SYSTEM_DRIVER_MISMATCH: the library met a kernel module, only not its own.
+    let met = host.cuda_init.as_ref().and_then(|init| init.result) == Some(803);
+    if host.driver.is_some() || has_nouveau(host) || met {
         return Vec::new();
     }
     let found = |certainty, what: &str| {

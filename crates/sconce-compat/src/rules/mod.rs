@@ -232,9 +232,9 @@ pub(crate) fn card_name(card: &Card) -> String {
 
 /// A card among several, for people.
 pub(crate) fn card_number(host: &HostFacts, card: &Card) -> String {
-    match host.cards.len() {
-        0 | 1 => card_name(card),
-        _ => format!("card {} ({})", card.index, card_name(card)),
+    match (&card.name, host.cards.len()) {
+        (Some(name), 2..) => format!("card {} ({name})", card.index),
+        _ => card_name(card),
     }
 }
 

@@ -16,9 +16,19 @@ fn has(nodes: &[Node], path: &str) -> bool {
     nodes.iter().any(|node| node.path == path)
 }
 
+/// Whether CUDA started in a process of its own and saw every card: then every node that it needs
+/// is there, whatever a look into /dev shows.
+fn cuda_has_all(host: &HostFacts) -> bool {
+    let init = host.cuda_init.as_ref();
+    let seen = init
+        .filter(|init| init.result == Some(0))
+        .and_then(|init| init.devices);
+    seen.is_some_and(|devices| devices > 0 && devices as usize >= host.cards.len())
+}
+
 /// The nodes of the driver or of a card are not there.
 pub(super) fn missing(case: &Case<'_>) -> Vec<Finding> {
-    let Some(nodes) = nodes(case.host) else {
+    let Some(nodes) = nodes(case.host).filter(|_| !cuda_has_all(case.host)) else {
         return Vec::new();
     };
     let absent = |path: &str, what: String| {
@@ -46,7 +56,7 @@ pub(super) fn missing(case: &Case<'_>) -> Vec<Finding> {
 
 /// /dev/nvidia-uvm, without which CUDA does not start.
 pub(super) fn uvm(case: &Case<'_>) -> Vec<Finding> {
-    let Some(nodes) = nodes(case.host) else {
+    let Some(nodes) = nodes(case.host).filter(|_| !cuda_has_all(case.host)) else {
         return Vec::new();
     };
     let modules = case

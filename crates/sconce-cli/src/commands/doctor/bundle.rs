@@ -3,15 +3,29 @@
 //! Facts hold no secret: variables are chosen by name and masked where they are read. What would
 //! tell who somebody is, the machine's name and the home folder, is masked here.
 
+use sconce_schema::HostFacts;
+
 use super::Report;
 use crate::judge::Judged;
 use crate::style::Style;
+
+/// Stands for the machine's name.
+const HOST: &str = "HOST";
 
 /// The file: what people read first, then everything as JSON.
 pub(super) fn text(report: &Report<'_>, judged: Option<&Judged>) -> String {
     let subject = judged.map_or(String::new(), |judged| {
         format!("environment: {}\n", judged.described())
     });
+    let name = report.host.name.as_deref();
+    let host = HostFacts {
+        name: name.map(|_| HOST.to_owned()),
+        ..report.host.clone()
+    };
+    let report = Report {
+        host: &host,
+        ..*report
+    };
     let text = format!(
         "sconce {}\n{subject}\n{}\n{}\n",
         env!("CARGO_PKG_VERSION"),
@@ -19,7 +33,10 @@ pub(super) fn text(report: &Report<'_>, judged: Option<&Judged>) -> String {
         report.json()
     );
     let home = std::env::var("HOME").unwrap_or_default();
-    masked(&text, report.host.name.as_deref(), &home)
+    // Paths of libraries have no links in them.
+    let real = std::fs::canonicalize(&home).unwrap_or_default();
+    let text = masked(&text, name, &home);
+    masked(&text, None, &real.to_string_lossy())
 }
 
 fn masked(text: &str, host: Option<&str>, home: &str) -> String {
@@ -27,9 +44,9 @@ fn masked(text: &str, host: Option<&str>, home: &str) -> String {
     if home.len() > 1 {
         text = text.replace(home, "~");
     }
-    // A short name may be a part of anything.
+    // A short name may be a part of anything: of it only the fact itself is masked.
     if let Some(host) = host.filter(|host| host.len() > 3) {
-        text = text.replace(host, "HOST");
+        text = text.replace(host, HOST);
     }
     text
 }

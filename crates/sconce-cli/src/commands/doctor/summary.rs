@@ -153,7 +153,10 @@ fn cuda(host: &HostFacts) -> String {
     let Some(init) = &host.cuda_init else {
         return "cuInit was not tried: there is no libcuda.so.1".to_owned();
     };
-    let devices = init.devices.map(|count| format!("{count} devices"));
+    let devices = init.devices.map(|count| match count {
+        1 => "1 device".to_owned(),
+        count => format!("{count} devices"),
+    });
     let result = match (init.result, &init.error) {
         (Some(0), _) => "cuInit succeeds".to_owned(),
         (Some(code), _) => format!("cuInit says {code}"),
