@@ -1,5 +1,6 @@
 //! An environment, from wherever it is, to findings on a machine.
 
+mod outside;
 mod scan;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -11,11 +12,14 @@ use sconce_compat::loader::{self, BASE_NAMES, DRIVER_NAMES, Tree};
 use sconce_compat::matrix::{self, Row};
 use sconce_compat::rules::{self, Case, Environment};
 use sconce_compat::{binary, tables};
+use sconce_host::Roots;
+use sconce_host::facts::Loader;
 use sconce_image::slim::DeviceCode;
 use sconce_schema::finding::{self, Certainty, Finding, Weight};
 use sconce_schema::{ComputeCapability, HostFacts, ImageManifest, Lock};
 use sconce_store::Store;
 
+use self::outside::Outside;
 use self::scan::Scan;
 use crate::failure::{CliError, Result};
 
@@ -26,6 +30,8 @@ pub(crate) struct Judged {
     environment: Environment,
     /// Trees, lowest first, and where each lies.
     trees: Vec<(String, Scan)>,
+    /// What a folder's process loads from elsewhere.
+    outside: Outside,
     /// Variables of a run.
     variables: BTreeMap<String, String>,
     /// Packages of the lock that are not here: the tables stand for their bytes.
@@ -73,6 +79,9 @@ impl Judged {
         })?;
         let mut judged = Self::empty(&folder.display().to_string());
         let scan = Scan::of(&real, None)?;
+        let roots = Roots::default();
+        let system = Loader::new(&roots, None);
+        judged.outside = Outside::of(&real, &scan, &variables, &|name| system.own(name));
         judged.trees.push((format!("{}/", real.display()), scan));
         judged.variables = variables;
         judged.environment = judged.installed();
@@ -84,6 +93,7 @@ impl Judged {
             name: name.to_owned(),
             environment: Environment::default(),
             trees: Vec::new(),
+            outside: Outside::default(),
             variables: BTreeMap::new(),
             absent: Vec::new(),
         }
@@ -218,6 +228,7 @@ impl Judged {
                 tree.link(&format!("{at}{path}"), target);
             }
         }
+        self.outside.lay_into(&mut tree);
         let variable = |name: &str| self.variables.get(name).cloned().unwrap_or_default();
         tree.library_path = variable("LD_LIBRARY_PATH");
         tree.preload = variable("LD_PRELOAD");
