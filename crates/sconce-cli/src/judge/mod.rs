@@ -244,10 +244,14 @@ impl Judged {
         if host.driver.is_some() || !host.cards.is_empty() {
             DRIVER_NAMES.iter().for_each(|name| tree.provide(name));
         }
+        let packages = self.environment.packages.iter();
         let judgement = loader::judge(&loader::Environment {
             tree: &tree,
             site_packages: self.sites(),
             torch: self.environment.torch().map(|torch| torch.release),
+            versions: packages
+                .map(|(name, package)| (name.clone(), package.version.clone()))
+                .collect(),
         });
         judgement.findings
     }
