@@ -141,10 +141,13 @@ impl Judged {
 
     /// What is installed, by the names of metadata folders.
     fn installed(&self) -> Environment {
-        let folders = self.trees.iter().flat_map(|(_, scan)| &scan.metadata);
-        let named = folders.filter_map(|folder| {
-            let name = folder.rsplit('/').next()?.strip_suffix(".dist-info")?;
-            name.rsplit_once('-')
+        let sites = self.sites();
+        let folders = self.metadata();
+        let named = folders.filter_map(|(site, name)| {
+            let name = name.strip_suffix(".dist-info")?;
+            // What a package keeps for itself is not installed.
+            let is_own = sites.contains(&site);
+            is_own.then(|| name.rsplit_once('-')).flatten()
         });
         let mut environment = Environment::installed(named);
         let version = self
@@ -153,7 +156,7 @@ impl Judged {
             .rev()
             .find_map(|(_, scan)| scan.torch.as_ref());
         environment.torch_build = version.and_then(|(text, _)| rules::Build::of_version_py(text));
-        environment.python = self.sites().iter().find_map(|site| {
+        environment.python = sites.iter().find_map(|site| {
             let at = site.find("/python")? + "/python".len();
             let version = site[at..].split('/').next()?;
             version.contains('.').then(|| version.to_owned())
@@ -161,19 +164,34 @@ impl Judged {
         environment
     }
 
-    /// Folders of Python packages, as the run sees them.
+    /// Folders with metadata of Python packages, as the run sees them, and the metadata's name.
+    fn metadata(&self) -> impl Iterator<Item = (String, &str)> {
+        let folders = self
+            .trees
+            .iter()
+            .flat_map(|(at, scan)| scan.metadata.iter().map(move |folder| (at, folder)));
+        folders.map(|(at, folder)| {
+            let (above, name) = folder.rsplit_once('/').unwrap_or(("", folder));
+            let site = format!("{at}{above}");
+            (site.trim_end_matches('/').to_owned(), name)
+        })
+    }
+
+    /// Folders of Python packages, as the run sees them: what lies below another is what a package
+    /// keeps for itself, such as `setuptools/_vendor`.
     fn sites(&self) -> Vec<String> {
-        let mut sites = Vec::new();
-        for (at, scan) in &self.trees {
-            for folder in &scan.metadata {
-                let above = folder.rsplit_once('/').map_or("", |(above, _)| above);
-                let site = format!("{at}{above}");
-                let site = site.trim_end_matches('/').to_owned();
-                if !sites.contains(&site) {
-                    sites.push(site);
-                }
+        let mut sites: Vec<String> = Vec::new();
+        for (site, _) in self.metadata() {
+            if !sites.contains(&site) {
+                sites.push(site);
             }
         }
+        let all = sites.clone();
+        let is_below = |site: &str, other: &str| {
+            let rest = site.strip_prefix(other);
+            !other.is_empty() && rest.is_some_and(|rest| rest.starts_with('/'))
+        };
+        sites.retain(|site| !all.iter().any(|other| is_below(site, other)));
         sites
     }
 
@@ -309,4 +327,26 @@ fn most_common(machines: impl Iterator<Item = u16>) -> u16 {
         .into_iter()
         .max_by_key(|(_, count)| *count)
         .map_or(62, |(machine, _)| machine)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_package_keeps_for_itself_is_not_installed() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in [
+            "setuptools-84.2.1.dist-info",
+            "setuptools/_vendor/wheel-0.45.1.dist-info",
+            "torch-2.15.0.dist-info",
+        ] {
+            std::fs::create_dir_all(folder.path().join(name)).unwrap();
+        }
+        let judged = Judged::folder(folder.path(), BTreeMap::new()).unwrap();
+        let real = folder.path().canonicalize().unwrap();
+        assert_eq!(judged.sites(), [real.to_str().unwrap()]);
+        let names: Vec<&String> = judged.environment.packages.keys().collect();
+        assert_eq!(names, ["setuptools", "torch"]);
+    }
 }
