@@ -1,6 +1,8 @@
 //! What is found about environments that are broken by hand. Their shape is that of torch's wheels:
 //! torch 2.4 with CUDA 12, one folder a wheel.
 
+use std::collections::BTreeMap;
+
 use proptest::prelude::*;
 use sconce_compat::library::{Library, NeededVersions, symbol_hash};
 use sconce_compat::loader::{BASE_NAMES, DRIVER_NAMES, Environment, Judgement, Tree, judge};
@@ -38,6 +40,7 @@ struct World {
     library_path: String,
     preload: String,
     version: (u32, u32),
+    versions: BTreeMap<String, String>,
 }
 
 impl World {
@@ -64,6 +67,7 @@ impl World {
             library_path: String::new(),
             preload: String::new(),
             version: (2, 4),
+            versions: BTreeMap::new(),
         };
         let mut module = torch(&["libtorch_python.so"]);
         module.rpath.push("$ORIGIN/lib".to_owned());
@@ -160,6 +164,7 @@ impl World {
             tree: &tree,
             site_packages: vec![SITE.to_owned()],
             torch: Some(self.version),
+            versions: self.versions.clone(),
         })
     }
 
@@ -221,6 +226,30 @@ fn a_wheel_that_is_gone() {
 }
 
 #[test]
+fn mends_name_packages_and_versions_that_are_installed() {
+    let mut world = World::well().without("libcublas.so.12");
+    let packages = [("nvidia-cublas-cu12", "12.1.3.1"), ("torch", "2.4.1")];
+    world.versions = packages
+        .map(|(name, version)| (name.to_owned(), version.to_owned()))
+        .into();
+    let finding = world.finding("library-not-found");
+    assert_eq!(
+        command(&finding),
+        "python -m pip install --force-reinstall --no-deps nvidia-cublas-cu12==12.1.3.1"
+    );
+    assert_eq!(finding.mends.len(), 1, "it is among the packages");
+    // Which version torch pins is for torch to say.
+    world.versions.remove("nvidia-cublas-cu12");
+    let finding = world.finding("library-not-found");
+    assert_eq!(command(&finding), "python -m pip install torch==2.4.1");
+    // A folder's name need not be a package's.
+    let module = library(&["libcudart.so.11.0", "libc10.so"]);
+    world.put("flash_attn_2_cuda.cpython-312-x86_64-linux-gnu.so", module);
+    let finding = world.finding("cuda-major-mismatch");
+    assert_eq!(command(&finding), "");
+}
+
+#[test]
 fn torch_s_own_search_fails_with_its_own_words() {
     let finding = World::well()
         .without("libcudart.so.12")
@@ -272,6 +301,18 @@ fn an_extension_of_another_cuda() {
 }
 
 #[test]
+fn a_torchvision_of_another_cuda_fails_when_it_is_used() {
+    let module = library(&["libcudart.so.11.0", "libc10.so"]);
+    let finding = World::well()
+        .with("torchvision/_C.so", module)
+        .finding("cuda-major-mismatch");
+    assert_eq!(
+        finding.error_text.as_deref(),
+        Some("RuntimeError: operator torchvision::nms does not exist")
+    );
+}
+
+#[test]
 fn an_extension_for_cuda_and_a_torch_without() {
     let module = library(&["libtorch_cuda.so"]);
     let mut world = World::well()
@@ -310,6 +351,7 @@ fn a_stolen_nvjitlink() {
         value: None,
     };
     assert_eq!(finding.mends[0].action, Some(unset));
+    assert_eq!(finding.mends.len(), 1, "torch's own is in its place");
     assert_eq!(
         world.finding("library-shadowed").subject.as_deref(),
         Some("libnvJitLink.so.12")
@@ -449,6 +491,25 @@ fn parts_of_cudnn() {
         finding.what
     );
     assert!(command(&finding).ends_with("nvidia-cudnn-cu12"));
+    assert_eq!(
+        finding.error_text.as_deref(),
+        Some("Invalid handle. Cannot load symbol cudnnCreateConvolutionDescriptor")
+    );
+    // What another part of it needs is the same finding.
+    let mut world = World::well().without("libcudnn_graph.so.9");
+    for (path, part) in &mut world.files {
+        if path.ends_with("libcudnn_ops.so.9") {
+            part.needed.push("libcudnn_graph.so.9".to_owned());
+        }
+    }
+    let codes: Vec<_> = world.findings().into_iter().map(|one| one.code).collect();
+    assert_eq!(codes, ["cudnn-sublibrary-missing"]);
+    let world = World::well().without("libcudnn_heuristic.so.9");
+    let finding = world.finding("cudnn-sublibrary-missing");
+    assert_eq!(
+        finding.error_text.as_deref(),
+        Some("Unable to load any of {..., libcudnn_heuristic.so.9, libcudnn_heuristic.so}")
+    );
     let world = World::well()
         .with("/opt/cudnn/libcudnn_ops.so.9", library(&[]))
         .library_path("/opt/cudnn");
@@ -571,7 +632,12 @@ proptest! {
         }
         tree.library_path = library_path;
         let site_packages = vec![SITE.to_owned(), "/".to_owned(), String::new()];
-        let environment = Environment { tree: &tree, site_packages, torch: Some(version) };
+        let environment = Environment {
+            tree: &tree,
+            site_packages,
+            torch: Some(version),
+            versions: BTreeMap::from([("torch".to_owned(), "2.8.0".to_owned())]),
+        };
         let findings = judge(&environment).findings;
         prop_assert!(findings.iter().all(|finding| !finding.what.is_empty()));
     }

@@ -1,5 +1,6 @@
 //! An environment, from wherever it is, to findings on a machine.
 
+mod outside;
 pub(crate) mod quick;
 mod scan;
 
@@ -12,11 +13,14 @@ use sconce_compat::loader::{self, BASE_NAMES, DRIVER_NAMES, Tree};
 use sconce_compat::matrix::{self, Row};
 use sconce_compat::rules::{self, Case, Environment};
 use sconce_compat::{binary, tables};
+use sconce_host::Roots;
+use sconce_host::facts::Loader;
 use sconce_image::slim::DeviceCode;
 use sconce_schema::finding::{self, Certainty, Finding, Weight};
 use sconce_schema::{ComputeCapability, HostFacts, ImageManifest, Lock};
 use sconce_store::Store;
 
+use self::outside::Outside;
 use self::scan::Scan;
 use crate::failure::{CliError, Result};
 
@@ -27,6 +31,8 @@ pub(crate) struct Judged {
     environment: Environment,
     /// Trees, lowest first, and where each lies.
     trees: Vec<(String, Scan)>,
+    /// What a folder's process loads from elsewhere.
+    outside: Outside,
     /// Variables of a run.
     variables: BTreeMap<String, String>,
     /// Packages of the lock that are not here: the tables stand for their bytes.
@@ -74,6 +80,9 @@ impl Judged {
         })?;
         let mut judged = Self::empty(&folder.display().to_string());
         let scan = Scan::of(&real, None)?;
+        let roots = Roots::default();
+        let system = Loader::new(&roots, None);
+        judged.outside = Outside::of(&real, &scan, &variables, &|name| system.own(name));
         judged.trees.push((format!("{}/", real.display()), scan));
         judged.variables = variables;
         judged.environment = judged.installed();
@@ -85,6 +94,7 @@ impl Judged {
             name: name.to_owned(),
             environment: Environment::default(),
             trees: Vec::new(),
+            outside: Outside::default(),
             variables: BTreeMap::new(),
             absent: Vec::new(),
         }
@@ -132,10 +142,13 @@ impl Judged {
 
     /// What is installed, by the names of metadata folders.
     fn installed(&self) -> Environment {
-        let folders = self.trees.iter().flat_map(|(_, scan)| &scan.metadata);
-        let named = folders.filter_map(|folder| {
-            let name = folder.rsplit('/').next()?.strip_suffix(".dist-info")?;
-            name.rsplit_once('-')
+        let sites = self.sites();
+        let folders = self.metadata();
+        let named = folders.filter_map(|(site, name)| {
+            let name = name.strip_suffix(".dist-info")?;
+            // What a package keeps for itself is not installed.
+            let is_own = sites.contains(&site);
+            is_own.then(|| name.rsplit_once('-')).flatten()
         });
         let mut environment = Environment::installed(named);
         let version = self
@@ -144,7 +157,7 @@ impl Judged {
             .rev()
             .find_map(|(_, scan)| scan.torch.as_ref());
         environment.torch_build = version.and_then(|(text, _)| rules::Build::of_version_py(text));
-        environment.python = self.sites().iter().find_map(|site| {
+        environment.python = sites.iter().find_map(|site| {
             let at = site.find("/python")? + "/python".len();
             let version = site[at..].split('/').next()?;
             version.contains('.').then(|| version.to_owned())
@@ -152,19 +165,34 @@ impl Judged {
         environment
     }
 
-    /// Folders of Python packages, as the run sees them.
+    /// Folders with metadata of Python packages, as the run sees them, and the metadata's name.
+    fn metadata(&self) -> impl Iterator<Item = (String, &str)> {
+        let folders = self
+            .trees
+            .iter()
+            .flat_map(|(at, scan)| scan.metadata.iter().map(move |folder| (at, folder)));
+        folders.map(|(at, folder)| {
+            let (above, name) = folder.rsplit_once('/').unwrap_or(("", folder));
+            let site = format!("{at}{above}");
+            (site.trim_end_matches('/').to_owned(), name)
+        })
+    }
+
+    /// Folders of Python packages, as the run sees them: what lies below another is what a package
+    /// keeps for itself, such as `setuptools/_vendor`.
     fn sites(&self) -> Vec<String> {
-        let mut sites = Vec::new();
-        for (at, scan) in &self.trees {
-            for folder in &scan.metadata {
-                let above = folder.rsplit_once('/').map_or("", |(above, _)| above);
-                let site = format!("{at}{above}");
-                let site = site.trim_end_matches('/').to_owned();
-                if !sites.contains(&site) {
-                    sites.push(site);
-                }
+        let mut sites: Vec<String> = Vec::new();
+        for (site, _) in self.metadata() {
+            if !sites.contains(&site) {
+                sites.push(site);
             }
         }
+        let all = sites.clone();
+        let is_below = |site: &str, other: &str| {
+            let rest = site.strip_prefix(other);
+            !other.is_empty() && rest.is_some_and(|rest| rest.starts_with('/'))
+        };
+        sites.retain(|site| !all.iter().any(|other| is_below(site, other)));
         sites
     }
 
@@ -220,6 +248,7 @@ impl Judged {
                 tree.link(&format!("{at}{path}"), target);
             }
         }
+        self.outside.lay_into(&mut tree);
         let variable = |name: &str| self.variables.get(name).cloned().unwrap_or_default();
         tree.library_path = variable("LD_LIBRARY_PATH");
         tree.preload = variable("LD_PRELOAD");
@@ -235,10 +264,14 @@ impl Judged {
         if host.driver.is_some() || !host.cards.is_empty() {
             DRIVER_NAMES.iter().for_each(|name| tree.provide(name));
         }
+        let packages = self.environment.packages.iter();
         let judgement = loader::judge(&loader::Environment {
             tree: &tree,
             site_packages: self.sites(),
             torch: self.environment.torch().map(|torch| torch.release),
+            versions: packages
+                .map(|(name, package)| (name.clone(), package.version.clone()))
+                .collect(),
         });
         judgement.findings
     }
@@ -302,4 +335,26 @@ fn most_common(machines: impl Iterator<Item = u16>) -> u16 {
         .into_iter()
         .max_by_key(|(_, count)| *count)
         .map_or(62, |(machine, _)| machine)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_package_keeps_for_itself_is_not_installed() {
+        let folder = tempfile::tempdir().unwrap();
+        for name in [
+            "setuptools-84.2.1.dist-info",
+            "setuptools/_vendor/wheel-0.45.1.dist-info",
+            "torch-2.15.0.dist-info",
+        ] {
+            std::fs::create_dir_all(folder.path().join(name)).unwrap();
+        }
+        let judged = Judged::folder(folder.path(), BTreeMap::new()).unwrap();
+        let real = folder.path().canonicalize().unwrap();
+        assert_eq!(judged.sites(), [real.to_str().unwrap()]);
+        let names: Vec<&String> = judged.environment.packages.keys().collect();
+        assert_eq!(names, ["setuptools", "torch"]);
+    }
 }

@@ -76,25 +76,10 @@ impl Scan {
                 path,
                 source,
             })?;
-        // The largest first, so that no core waits for another at the end.
-        files.sort_by_key(|(_, size)| std::cmp::Reverse(*size));
-        let next = AtomicUsize::new(0);
-        let found = Mutex::new(Vec::new());
-        let work = || {
-            while let Some((path, size)) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
-                let read = library(&root.join(path), *size);
-                if let (Ok(mut found), Some(read)) = (found.lock(), read) {
-                    found.push((path.clone(), read));
-                }
-            }
-        };
-        let threads = std::thread::available_parallelism().map_or(1, usize::from);
-        std::thread::scope(|scope| {
-            for _ in 0..threads.min(files.len()) {
-                scope.spawn(work);
-            }
-        });
-        for (path, read) in found.into_inner().unwrap_or_default() {
+        let files = files
+            .into_iter()
+            .map(|(path, size)| (root.join(&path), size, path));
+        for (path, read) in libraries(files.collect()) {
             match read {
                 Read::Library(library) => drop(scan.libraries.insert(path, *library)),
                 Read::Refused { is_short } => drop(scan.refused.insert(path, is_short)),
@@ -171,7 +156,7 @@ fn load(folder: &Path) -> Option<Scan> {
 }
 
 /// `libx.so`, `libx.so.1`, `x.cpython-313-x86_64-linux-gnu.so`.
-fn is_library(name: &str) -> bool {
+pub(super) fn is_library(name: &str) -> bool {
     name.ends_with(".so") || name.contains(".so.")
 }
 
@@ -214,13 +199,37 @@ impl Bytes for Open<'_> {
 }
 
 /// What one file is.
-enum Read {
+pub(super) enum Read {
     Library(Box<Library>),
     /// The loader refuses it.
     Refused {
         is_short: bool,
     },
     Failed(String),
+}
+
+/// Reads files, each of its size and under its name, on every core; those that [`library`] passes over
+/// are left out.
+pub(super) fn libraries(mut files: Vec<(PathBuf, u64, String)>) -> Vec<(String, Read)> {
+    // The largest first, so that no core waits for another at the end.
+    files.sort_by_key(|(_, size, _)| std::cmp::Reverse(*size));
+    let next = AtomicUsize::new(0);
+    let found = Mutex::new(Vec::new());
+    let work = || {
+        while let Some((path, size, name)) = files.get(next.fetch_add(1, Ordering::Relaxed)) {
+            let read = library(path, *size);
+            if let (Ok(mut found), Some(read)) = (found.lock(), read) {
+                found.push((name.clone(), read));
+            }
+        }
+    };
+    let threads = std::thread::available_parallelism().map_or(1, usize::from);
+    std::thread::scope(|scope| {
+        for _ in 0..threads.min(files.len()) {
+            scope.spawn(work);
+        }
+    });
+    found.into_inner().unwrap_or_default()
 }
 
 /// Reads one file; `None` for what no program of this machine loads: 32-bit libraries, archives.

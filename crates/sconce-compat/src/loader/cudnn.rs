@@ -2,9 +2,9 @@
 
 use sconce_schema::finding::{Certainty, Finding, Weight};
 
-use super::gather::{Gathered, Opening, Stage, how, package};
+use super::gather::{Gathered, MissingAt, Opening, Stage, how, package};
 use super::mismatch::unsteer;
-use super::missing::{Known, reinstall};
+use super::missing::Known;
 use super::names;
 use super::process::Process;
 use super::tree::{directory, file_name};
@@ -34,6 +34,20 @@ fn parts(major: &str) -> &'static [(&'static str, &'static str, bool)] {
         ],
         _ => &[],
     }
+}
+
+const STAGE: Stage = Stage::Later("cuDNN");
+
+/// The function of a part of cuDNN 9 that torch calls first, which is what cuDNN names when the part
+/// is not there (seen with 9.1 and 9.26; 9.26 no longer names the file).
+fn first_call(stem: &str) -> Option<&'static str> {
+    Some(match stem {
+        "libcudnn_graph" => "cudnnGetVersion",
+        "libcudnn_ops" => "cudnnCreateTensorDescriptor",
+        "libcudnn_cnn" => "cudnnCreateConvolutionDescriptor",
+        "libcudnn_adv" => "cudnnCreateRNNDescriptor",
+        _ => return None,
+    })
 }
 
 /// Opens cuDNN's parts as it does itself, in a process that has loaded it.
@@ -72,7 +86,7 @@ pub(super) fn judge(
         };
         let path = process.objects()[root].real.clone();
         let opening = Opening {
-            stage: Stage::Later("cuDNN"),
+            stage: STAGE,
             path: &path,
             error_kind: "",
         };
@@ -84,17 +98,21 @@ pub(super) fn judge(
     let mut findings = Vec::new();
     let wheel = known.cuda_major.and_then(|major| names::wheel(name, major));
     let again = |finding: Finding| match &wheel {
-        Some(wheel) => finding.mend(format!("Install {wheel} again."), Some(reinstall(wheel))),
+        Some(wheel) => finding.mend(format!("Install {wheel} again."), known.reinstall(wheel)),
         None => finding,
     };
     let cudnn = &process.objects()[cudnn];
     if let Some(first) = missing.first() {
         let what = format!("cuDNN in {home} lacks {}", missing.join(", "));
-        // It tries the name with more of the version's numbers first, which are not known here.
-        let text = format!(
-            "Unable to load any of {{..., {first}, {}.so}}",
-            names::stem(first)
-        );
+        let stem = names::stem(first);
+        let text = match first_call(stem) {
+            Some(symbol) if major == "9" => format!("Invalid handle. Cannot load symbol {symbol}"),
+            // It tries the name with more of the version's numbers first, which are not known here.
+            _ => format!("Unable to load any of {{..., {first}, {stem}.so}}"),
+        };
+        // Its other parts need it too, which is the same cause.
+        let same = |one: &MissingAt| missing.contains(&one.name) && one.stage == STAGE;
+        gathered.missing.retain(|one| !same(one));
         let code = "cudnn-sublibrary-missing";
         let mut finding = Finding::new(code, Weight::Fails, Certainty::Likely, what)
             .about(name)

@@ -1,6 +1,6 @@
 //! A Python process that imports torch and everything else, to findings.
 
-use std::collections::HashSet;
+use std::collections::{BTreeMap, HashSet};
 
 use sconce_schema::finding::{self, Action, Certainty, Finding, Weight};
 
@@ -24,6 +24,8 @@ pub struct Environment<'e, 'a> {
     pub site_packages: Vec<String>,
     /// The version of its torch; none: the newest that is known of.
     pub torch: Option<TorchVersion>,
+    /// Versions of its Python packages by normalised name, for mends; empty: not known.
+    pub versions: BTreeMap<String, String>,
 }
 
 /// What came of it.
@@ -90,6 +92,7 @@ pub fn judge(environment: &Environment<'_, '_>) -> Judgement {
         site_packages: &site_packages,
         cuda_major: torch::cuda_major(tree, &site_packages),
         preload_error: import.preload_error.as_deref(),
+        versions: &environment.versions,
     };
     let after_torch = process.clone();
     let lazy = cudnn::judge(&mut process, &mut gathered, &known);

@@ -5,11 +5,11 @@ use std::collections::BTreeMap;
 use sconce_schema::finding::{Action, Certainty, Finding, Weight};
 
 use super::gather::{LoadedAt, Stage, SymbolsAt, VersionAt, package};
-use super::missing::{Known, rebuild, reinstall, uses_torch};
+use super::missing::{Known, VISION_ERROR, is_vision, pip, uses_torch};
 use super::names;
 use super::process::Found;
 use super::symbols::other_string_abi;
-use super::tree::{Entry, file_name};
+use super::tree::Entry;
 use crate::library::symbol_hash;
 
 const MOST_NAMED: usize = 12;
@@ -166,9 +166,8 @@ fn torch_symbol(symbol: &str, count: usize, one: &SymbolsAt, known: &Known<'_>) 
         .about(package.unwrap_or(&one.needer))
         .would_say(undefined(symbol, one, None))
         .seen(&one.needer, Some(".dynsym, undefined"), symbol);
-    // torchvision opens it without a word, and fails when its first operator is asked for.
-    if package == Some("torchvision") && file_name(&one.needer).starts_with("_C") {
-        finding = finding.would_say("RuntimeError: operator torchvision::nms does not exist");
+    if is_vision(&one.needer, known) {
+        finding = finding.would_say(VISION_ERROR);
     }
     let defines = |symbol: &str| {
         let hash = symbol_hash(symbol.as_bytes());
@@ -191,21 +190,19 @@ fn torch_symbol(symbol: &str, count: usize, one: &SymbolsAt, known: &Known<'_>) 
         }
     }
     match package {
-        Some("torch") => finding.mend("Install torch again.", Some(reinstall("torch"))),
+        Some("torch") => finding.mend("Install torch again.", known.reinstall("torch")),
         Some(package @ ("torchvision" | "torchaudio")) => finding.mend(
             format!("Install the {package} that goes with this torch."),
-            Some(Action::Command {
-                line: format!("python -m pip install --force-reinstall torch {package}"),
-                root: false,
-                safe: false,
-            }),
+            known
+                .installed("torch")
+                .map(|torch| pip(&format!("--upgrade {torch} {package}"))),
         ),
         Some(package) => finding
             .mend(
                 format!("Install a build of {package} for this torch."),
                 None,
             )
-            .mend(format!("Build {package} here."), Some(rebuild(package))),
+            .mend(format!("Build {package} here."), known.rebuild(package)),
         None => finding,
     }
 }
@@ -252,13 +249,13 @@ fn cuda_symbol(
     }
     if let Some(mend) = source.and_then(|source| unsteer(&source.found)) {
         let (what, action) = mend;
-        finding = finding.mend(what, action);
+        return finding.mend(what, action);
     }
     let major = names::cuda_major(name).or(known.cuda_major);
     match major.and_then(|major| names::wheel(name, major)) {
         Some(wheel) => finding.mend(
             format!("Install the version of {wheel} that torch asks for."),
-            Some(reinstall(&wheel)),
+            Some(pip(&format!("--upgrade --no-deps {wheel}"))),
         ),
         None => finding,
     }

@@ -11,6 +11,8 @@ use super::tree::{DRIVER_NAMES, Tree, directory, file_name};
 
 /// Files named in one finding.
 const MOST_NAMED: usize = 12;
+/// What torchvision says when its first operator is asked for.
+pub(super) const VISION_ERROR: &str = "RuntimeError: operator torchvision::nms does not exist";
 
 /// What is known of the environment as a whole.
 pub(super) struct Known<'k> {
@@ -21,6 +23,35 @@ pub(super) struct Known<'k> {
     pub(super) cuda_major: Option<u32>,
     /// How torch's own search for CUDA's wheels ended the import.
     pub(super) preload_error: Option<&'k str>,
+    /// Versions of the Python packages by normalised name; empty: not known.
+    pub(super) versions: &'k BTreeMap<String, String>,
+}
+
+impl Known<'_> {
+    /// A package as it is installed, `nvidia-cublas==13.4.1.3`; without a version where none are
+    /// known. None: there is no such package, and the name is only that of a folder, such as `cv2`.
+    pub(super) fn installed(&self, package: &str) -> Option<String> {
+        if self.versions.is_empty() {
+            return Some(package.to_owned());
+        }
+        let name = package.to_lowercase().replace(['_', '.'], "-");
+        let version = self.versions.get(&name)?;
+        Some(format!("{name}=={version}"))
+    }
+
+    /// Installs a Python package again as it is.
+    pub(super) fn reinstall(&self, package: &str) -> Option<Action> {
+        let package = self.installed(package)?;
+        Some(pip(&format!("--force-reinstall --no-deps {package}")))
+    }
+
+    /// Builds a Python package against the torch that is here.
+    pub(super) fn rebuild(&self, package: &str) -> Option<Action> {
+        let installed = self.installed(package)?;
+        let name = installed.split("==").next()?;
+        let flags = "--force-reinstall --no-deps --no-cache-dir --no-build-isolation";
+        Some(pip(&format!("{flags} --no-binary {name} {name}")))
+    }
 }
 
 /// One finding for each library that is missing; one for all that nothing here opens.
@@ -105,6 +136,8 @@ fn missing_one(name: &str, all: &[&MissingAt], known: &Known<'_>) -> Finding {
             finding = finding.seen("torch/__init__.py", Some("_load_global_deps"), error);
             error
         }
+        // It passes over a library that it cannot open.
+        _ if is_vision(&first.root, known) => VISION_ERROR,
         _ => &first.error_text,
     };
     mends(
@@ -148,6 +181,11 @@ fn wrong_major(name: &str, first: &MissingAt, known: &Known<'_>) -> Option<(u32,
     (needs != has && !matches!(package, Some("torch" | "nvidia"))).then_some((needs, has))
 }
 
+/// The library of torchvision's operators, which it opens without a word when that fails.
+pub(super) fn is_vision(path: &str, known: &Known<'_>) -> bool {
+    package(path, known.site_packages) == Some("torchvision") && file_name(path).starts_with("_C")
+}
+
 fn wrong_machine(path: &str, tree: &Tree<'_>) -> Option<u16> {
     match tree.at(path) {
         Some(super::tree::Entry::Library(library)) if library.machine != tree.machine => {
@@ -177,7 +215,7 @@ fn mends(
         "torch-without-cuda" => {
             return finding.mend(
                 "Install the build of torch with CUDA.",
-                Some(reinstall("torch")),
+                known.reinstall("torch"),
             );
         }
         _ => {}
@@ -191,7 +229,7 @@ fn mends(
             )
             .mend(
                 format!("Build {package} here, with the compiler of CUDA {has}."),
-                Some(rebuild(package)),
+                known.rebuild(package),
             );
     }
     let cuda = names::cuda_major(name).or(known.cuda_major);
@@ -203,7 +241,7 @@ fn mends(
         let finding = match wheel.as_deref().or(package) {
             Some(package) => finding.mend(
                 format!("Install {package} again."),
-                Some(reinstall(package)),
+                known.reinstall(package),
             ),
             None => finding.mend(format!("Install what ships {needer} again."), None),
         };
@@ -216,11 +254,17 @@ fn mends(
         );
     }
     if let Some(wheel) = wheel {
+        if let Some(again) = known.reinstall(&wheel) {
+            let what = format!("Install {wheel} again: it ships {name}.");
+            return finding.mend(what, Some(again));
+        }
+        // What torch pins is not known here, and the newest may be of another CUDA.
         let value = format!("[\"{wheel}\"]");
+        let torch = known.installed("torch");
         return finding
             .mend(
-                format!("Install {wheel} again: it ships {name}."),
-                Some(reinstall(&wheel)),
+                format!("Install what torch asks for: {wheel} ships {name}."),
+                torch.map(|torch| pip(&torch)),
             )
             .mend(
                 format!("Add {wheel} to the packages, in the version that torch asks for."),
@@ -245,7 +289,7 @@ fn mends(
     match package {
         Some(package) => finding.mend(
             format!("Install {package} again: a part of it is missing."),
-            Some(reinstall(package)),
+            known.reinstall(package),
         ),
         None => finding,
     }
@@ -268,7 +312,7 @@ fn refused(path: &str, text: &str, first: &MissingAt, known: &Known<'_>) -> Find
     match wheel.or(package) {
         Some(package) => finding.mend(
             format!("Install {package} again."),
-            Some(reinstall(&package)),
+            known.reinstall(&package),
         ),
         None => finding,
     }
@@ -307,20 +351,9 @@ fn missing_optional(optional: &[&MissingAt]) -> Option<Finding> {
     Some(finding)
 }
 
-/// Installs a Python package again as it is.
-pub(super) fn reinstall(package: &str) -> Action {
+pub(super) fn pip(arguments: &str) -> Action {
     Action::Command {
-        line: format!("python -m pip install --force-reinstall --no-deps {package}"),
-        root: false,
-        safe: false,
-    }
-}
-
-/// Builds a Python package against the torch that is here.
-pub(super) fn rebuild(package: &str) -> Action {
-    let flags = "--force-reinstall --no-deps --no-cache-dir --no-build-isolation";
-    Action::Command {
-        line: format!("python -m pip install {flags} --no-binary {package} {package}"),
+        line: format!("python -m pip install {arguments}"),
         root: false,
         safe: false,
     }

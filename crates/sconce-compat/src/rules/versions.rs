@@ -26,13 +26,17 @@ pub(super) fn cpu_build(case: &Case<'_>) -> Vec<Finding> {
         true => Certainty::Certain,
         false => Certainty::Likely,
     };
-    let finding = Finding::new(
+    let mut finding = Finding::new(
         "torch-without-cuda",
         Weight::Fails,
         certainty,
         format!("torch {version} is built {what}: it does not see the cards"),
     )
-    .about("torch")
+    .about("torch");
+    if environment.torch_build.is_some() {
+        finding = finding.seen("torch/version.py", Some("cuda"), "None");
+    }
+    let finding = finding
     .seen("package", Some("torch"), version)
     .would_say("AssertionError: Torch not compiled with CUDA enabled")
     .mend(

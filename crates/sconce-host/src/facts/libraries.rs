@@ -33,7 +33,8 @@ const ELSEWHERE: [&str; 5] = [
 const MOST_FOLDERS: usize = 256;
 
 /// The loader of a machine, for one environment.
-pub(super) struct Loader<'a> {
+#[derive(Debug)]
+pub struct Loader<'a> {
     roots: &'a Roots,
     path: Vec<PathBuf>,
     cache: Vec<u8>,
@@ -52,7 +53,9 @@ struct Found {
 }
 
 impl<'a> Loader<'a> {
-    pub(super) fn new(roots: &'a Roots, ld_library_path: Option<&str>) -> Self {
+    /// With this `LD_LIBRARY_PATH`.
+    #[must_use]
+    pub fn new(roots: &'a Roots, ld_library_path: Option<&str>) -> Self {
         /// A cache of a thousand libraries has 100 KB.
         const MOST: u64 = 64 << 20;
         let mut cache = Vec::new();
@@ -102,6 +105,13 @@ impl<'a> Loader<'a> {
         const MOST: u64 = 32 << 20;
         let found = self.winner("libstdc++.so.6")?;
         newest_glibcxx(&contents(&found.located, MOST)?)
+    }
+
+    /// Where the machine's own library of a name lies, before links are followed: as
+    /// `/etc/ld.so.cache` has it, else in the default folders.
+    #[must_use]
+    pub fn own(&self, name: &str) -> Option<PathBuf> {
+        self.winner(name).map(|found| found.asked)
     }
 
     /// The machine's own: what one environment puts first is the loader's simulation to tell.
@@ -293,6 +303,21 @@ mod tests {
         let put_first = Loader::new(&roots, Some(path)).driver_libraries();
         let expected = [format!("{compat} wins compat"), format!("{driver} -")];
         assert_eq!(told(&put_first), expected);
+    }
+
+    #[test]
+    fn the_machines_own_library_is_told_by_its_name() {
+        let (_folder, roots) = machine(&[
+            "usr/lib64/libz.so.1.3",
+            "usr/lib64/libz.so.1 -> libz.so.1.3",
+            "opt/libz.so.1",
+        ]);
+        let loader = Loader::new(&roots, Some("/opt"));
+        assert_eq!(
+            loader.own("libz.so.1"),
+            Some(PathBuf::from("/usr/lib64/libz.so.1"))
+        );
+        assert_eq!(loader.own("libnone.so.1"), None);
     }
 
     #[test]

@@ -38,7 +38,7 @@ use crate::machine::Machine;
 use crate::nvml::NvmlFrom;
 use crate::read;
 use crate::roots::Roots;
-use libraries::Loader;
+pub use libraries::Loader;
 
 pub use overrides::{OverrideError, merge, set};
 
