@@ -282,15 +282,14 @@ fn relative(gathered: &Gathered) -> Vec<Finding> {
     }
     if !libraries.is_empty() {
         let what = format!(
-            "{} also {} in the working directory for what they need, which was not judged",
+            "{} in the working directory for what {}, which was not judged",
             match libraries.len() {
-                1 => "1 library".to_owned(),
-                several => format!("{several} libraries"),
+                1 => "1 library also looks".to_owned(),
+                several => format!("{several} libraries also look"),
             },
-            if libraries.len() == 1 {
-                "looks"
-            } else {
-                "look"
+            match libraries.len() {
+                1 => "it needs",
+                _ => "they need",
             },
         );
         let mut finding = Finding::new(code, Weight::Notes, Certainty::Certain, what);
