@@ -13,7 +13,7 @@ use sconce_compat::matrix::{self, Row};
 use sconce_compat::rules::{self, Case, Environment};
 use sconce_compat::{binary, tables};
 use sconce_image::slim::DeviceCode;
-use sconce_schema::finding::{self, Certainty, Finding, Weight};
+use sconce_schema::finding::{self, Action, Certainty, Finding, Weight};
 use sconce_schema::{ComputeCapability, HostFacts, ImageManifest, Lock};
 use sconce_store::Store;
 
@@ -29,6 +29,8 @@ pub(crate) struct Judged {
     trees: Vec<(String, Scan)>,
     /// Variables of a run.
     variables: BTreeMap<String, String>,
+    /// It is a folder that pip installs into, not a spec's.
+    is_folder: bool,
     /// Packages of the lock that are not here: the tables stand for their bytes.
     pub(crate) absent: Vec<String>,
 }
@@ -74,6 +76,7 @@ impl Judged {
         })?;
         let mut judged = Self::empty(&folder.display().to_string());
         let scan = Scan::of(&real, None)?;
+        judged.is_folder = true;
         judged.trees.push((format!("{}/", real.display()), scan));
         judged.variables = variables;
         judged.environment = judged.installed();
@@ -86,6 +89,7 @@ impl Judged {
             environment: Environment::default(),
             trees: Vec::new(),
             variables: BTreeMap::new(),
+            is_folder: false,
             absent: Vec::new(),
         }
     }
@@ -100,9 +104,13 @@ impl Judged {
     pub(crate) fn described(&self) -> String {
         let telling = ["torch", "torchvision", "torchaudio", "triton"];
         let packages = &self.environment.packages;
-        let told = packages
+        let first = telling
             .iter()
-            .filter(|(name, _)| telling.contains(&name.as_str()) || name.starts_with("nvidia-"));
+            .filter_map(|name| packages.get_key_value(*name));
+        let nvidias = packages
+            .iter()
+            .filter(|(name, _)| name.starts_with("nvidia-"));
+        let told = first.chain(nvidias);
         let told: Vec<String> = told
             .map(|(name, package)| format!("{name} {}", package.version))
             .collect();
@@ -189,7 +197,18 @@ impl Judged {
         findings.extend(self.loading(host));
         findings.extend(self.unread());
         finding::sort(&mut findings);
+        if self.is_folder {
+            let mends = findings.iter_mut().flat_map(|one| &mut one.mends);
+            mends
+                .filter_map(|mend| mend.action.as_mut())
+                .for_each(with_pip);
+        }
         findings
+    }
+
+    /// Whether torch is among its packages.
+    pub(crate) fn has_torch(&self) -> bool {
+        self.environment.version("torch").is_some()
     }
 
     /// The environment on several machines.
@@ -277,6 +296,26 @@ pub(crate) fn capabilities(cards: &[String]) -> Result<Vec<ComputeCapability>> {
     Ok(known?.into_iter().collect())
 }
 
+/// What a spec would say, for pip. A build that is not the default index's stays as it is: its index
+/// has to be named.
+fn with_pip(action: &mut Action) {
+    let Action::Spec { key, value } = &action else {
+        return;
+    };
+    let wanted = serde_json::from_str::<Vec<String>>(value).unwrap_or_default();
+    let plain = |one: &String| {
+        let fits = |c: char| c.is_ascii_alphanumeric() || "._-=".contains(c);
+        one.starts_with(|c: char| c.is_ascii_alphanumeric()) && one.chars().all(fits)
+    };
+    if key == "python.packages" && !wanted.is_empty() && wanted.iter().all(plain) {
+        *action = Action::Command {
+            line: format!("python -m pip install {}", wanted.join(" ")),
+            root: false,
+            safe: false,
+        };
+    }
+}
+
 /// Which device code a slim image for these cards leaves out. `None` where there are none.
 pub(crate) fn device_code(cards: &[ComputeCapability]) -> Option<DeviceCode> {
     // A file that cannot be read here fails where it is packed.
@@ -301,4 +340,36 @@ fn most_common(machines: impl Iterator<Item = u16>) -> u16 {
         .into_iter()
         .max_by_key(|(_, count)| *count)
         .map_or(62, |(machine, _)| machine)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_folder_is_mended_with_pip() {
+        for (key, value, line) in [
+            (
+                "python.packages",
+                "[\"torch==2.8.0\"]",
+                Some("python -m pip install torch==2.8.0"),
+            ),
+            ("python.packages", "[\"torch==2.8.0+cu126\"]", None),
+            ("python.packages", "[\"a; touch x\"]", None),
+            ("python.packages", "[\"--pre\"]", None),
+            ("python.packages", "torch", None),
+            ("system.packages", "[\"libgl1\"]", None),
+        ] {
+            let mut action = Action::Spec {
+                key: key.to_owned(),
+                value: value.to_owned(),
+            };
+            with_pip(&mut action);
+            let said = match &action {
+                Action::Command { line, .. } => Some(line.as_str()),
+                _ => None,
+            };
+            assert_eq!(said, line, "{value}");
+        }
+    }
 }

@@ -4,18 +4,14 @@
 //! tell who somebody is, the machine's name and the home folder, is masked here.
 
 use super::Report;
-use crate::judge::Judged;
-use crate::style::Style;
+use crate::page::Page;
 
 /// The file: what people read first, then everything as JSON.
-pub(super) fn text(report: &Report<'_>, judged: Option<&Judged>) -> String {
-    let subject = judged.map_or(String::new(), |judged| {
-        format!("environment: {}\n", judged.described())
-    });
+pub(super) fn text(report: &Report<'_>) -> String {
     let text = format!(
-        "sconce {}\n{subject}\n{}\n{}\n",
+        "sconce {}\n\n{}\n{}\n",
         env!("CARGO_PKG_VERSION"),
-        report.text(&Style { color: false }),
+        report.text(&Page::file()),
         report.json()
     );
     let home = std::env::var("HOME").unwrap_or_default();
