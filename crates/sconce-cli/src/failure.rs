@@ -113,12 +113,21 @@ pub(crate) enum CliError {
         source: sconce_schema::facts::FactsError,
     },
     #[error("{subject} has no Python packages and no libraries")]
-    NothingToCheck { subject: String },
-    #[error("there is no file, folder or image `{subject}`")]
+    NothingToCheck {
+        subject: String,
+        /// A file in it that a spec can be made of.
+        source_file: Option<&'static str>,
+    },
+    #[error("there is no file, folder or local image `{subject}`")]
     NoSubject { subject: String },
+    #[error("{} is neither a spec nor a lock", path.display())]
+    NotASubject { path: std::path::PathBuf },
+    #[error("this machine has no card to judge torch for")]
+    NoCardHere,
     #[error("nothing is known of torch {version}")]
     UnknownTorch {
         version: String,
+        oldest: &'static str,
         newest: &'static str,
     },
     #[error("{} is a list of packages already", path.display())]
@@ -165,11 +174,23 @@ impl Hint for CliError {
             }
             Self::Facts { .. } => "`sconce doctor --facts FILE` writes them".to_owned(),
             Self::NewerFacts { .. } => "update Sconce".to_owned(),
-            Self::NothingToCheck { .. } | Self::NoSubject { .. } => {
-                "name a spec, a lock, an image, or the folder of an environment".to_owned()
+            Self::NothingToCheck { source_file, .. } => match source_file {
+                Some(file) => format!(
+                    "`sconce init {file}` makes a spec of what is there, `sconce lock` a lock of that"
+                ),
+                None => "name a spec, a lock, an image, or the folder of an environment".to_owned(),
+            },
+            Self::NoSubject { .. } => {
+                "`sconce images` lists local images, `sconce pull` fetches one".to_owned()
             }
-            Self::UnknownTorch { newest, .. } => {
-                format!("the newest that is known is {newest}; write `2.8`, or `all`")
+            Self::NotASubject { .. } => {
+                "`sconce init FILE` makes a spec of a requirements.txt, pyproject.toml, uv.lock, \
+                 environment.yml or Dockerfile"
+                    .to_owned()
+            }
+            Self::NoCardHere => "name one: --gpu \"RTX 4090\"".to_owned(),
+            Self::UnknownTorch { oldest, newest, .. } => {
+                format!("known are {oldest} to {newest}; write `2.8`, or `all`")
             }
             Self::IsList { .. } => "name an image, a lock or a spec".to_owned(),
             Self::NoHome { .. } => "or name a folder with --store".to_owned(),

@@ -6,20 +6,25 @@ use sconce_resolve::upkeep::printable;
 use sconce_schema::Finding;
 use sconce_schema::finding::{Action, Certainty, Evidence, Mend, Weight};
 
-use crate::style::Style;
+use crate::page::Page;
 
 /// Longer texts are cut: they hold bytes of libraries and logs.
 const WIDEST: usize = 400;
 /// Evidence that is shown of one finding; the rest is counted.
 const MOST_EVIDENCE: usize = 4;
 
+/// Where the sentence of a finding begins, and where what is said of it begins.
+const SENTENCE: usize = 7;
+const DETAIL: usize = 16;
+
 /// One finding in several lines.
-pub(crate) fn listing(findings: &[Finding], style: &Style) -> String {
-    let blocks: Vec<String> = findings.iter().map(|one| block(one, style)).collect();
+pub(crate) fn listing(findings: &[Finding], page: &Page) -> String {
+    let blocks: Vec<String> = findings.iter().map(|one| block(one, page)).collect();
     blocks.join("\n")
 }
 
-fn block(finding: &Finding, style: &Style) -> String {
+fn block(finding: &Finding, page: &Page) -> String {
+    let style = &page.style;
     let word = match finding.weight {
         Weight::Fails => style.error("fails"),
         Weight::Warns => style.warn("warns"),
@@ -30,26 +35,35 @@ fn block(finding: &Finding, style: &Style) -> String {
         Certainty::Likely => " (likely)",
         Certainty::Possible => " (possibly)",
     };
-    let what = shown(&finding.what);
-    let code = style.dim(&format!("[{}]", finding.code));
-    let mut text = format!("{word}  {what}{sure} {code}\n");
+    let what = format!("{}{sure}", shown(&finding.what));
+    let mut text = format!("{word}  {}\n", titled(&what, &finding.code, SENTENCE, page));
     let mut line = |name: &str, said: &str| {
         let _ = writeln!(text, "         {}  {said}", style.dim(&format!("{name:5}")));
     };
     for evidence in finding.evidence.iter().take(MOST_EVIDENCE) {
-        line("seen", &seen(evidence));
+        line("seen", &page.wrapped(&seen(evidence), DETAIL, DETAIL));
     }
     let left = finding.evidence.len().saturating_sub(MOST_EVIDENCE);
     if left > 0 {
         line("", &format!("and {left} more: --json shows them"));
     }
     if let Some(error) = &finding.error_text {
-        line("error", &shown(error));
+        line("error", &page.wrapped(&shown(error), DETAIL, DETAIL));
     }
     for mend in &finding.mends {
-        line("mend", &style.hint(&mended(mend)));
+        line("mend", &style.hint(&mended(mend, DETAIL, page)));
     }
     text
+}
+
+/// A sentence and its code, for programs, behind it.
+pub(crate) fn titled(what: &str, code: &str, begin: usize, page: &Page) -> String {
+    let code = format!("[{code}]");
+    let text = page.wrapped(&format!("{what} {code}"), begin, begin);
+    match text.strip_suffix(&code) {
+        Some(before) => format!("{before}{}", page.style.dim(&code)),
+        None => text,
+    }
 }
 
 fn seen(evidence: &Evidence) -> String {
@@ -65,25 +79,58 @@ fn seen(evidence: &Evidence) -> String {
     )
 }
 
-/// A mend in one line.
-pub(crate) fn mended(mend: &Mend) -> String {
+/// A mend that begins in a column: in one line where it fits, else with what is to be typed in a line
+/// by itself.
+pub(crate) fn mended(mend: &Mend, begin: usize, page: &Page) -> String {
     let what = shown(&mend.what);
     // What to type follows a sentence.
-    let what = what.trim_end_matches('.').to_owned();
-    match &mend.action {
-        None => what,
+    let what = what.trim_end_matches('.');
+    let (before, typed) = match &mend.action {
+        None => return page.wrapped(what, begin, begin),
         Some(Action::Command { line, root, .. }) => {
-            let sudo = if *root { "sudo " } else { "" };
-            format!("{what}: `{sudo}{}`", shown(line))
+            let line = shown(line);
+            let needs_sudo = *root && !page.root;
+            ("", if needs_sudo { with_sudo(&line) } else { line })
         }
-        Some(Action::Spec { key, value }) => {
-            format!("{what}: in sconce.toml, {} = {}", shown(key), shown(value))
-        }
+        Some(Action::Spec { key, value }) => (
+            "in sconce.toml, ",
+            format!("{} = {}", shown(key), shown(value)),
+        ),
         Some(Action::Variable { name, value }) => match value {
-            Some(value) => format!("{what}: `export {}={}`", shown(name), shown(value)),
-            None => format!("{what}: `unset {}`", shown(name)),
+            Some(value) => ("", format!("export {}={}", shown(name), shown(value))),
+            None => ("", format!("unset {}", shown(name))),
         },
+    };
+    let quote = if before.is_empty() { "`" } else { "" };
+    let one = format!("{what}: {before}{quote}{typed}{quote}");
+    if page.fits(begin, &one) {
+        return one;
     }
+    let before = before.trim_end_matches(", ");
+    let gap = if before.is_empty() { "" } else { " " };
+    let sentence = page.wrapped(&format!("{what}:{gap}{before}"), begin, begin);
+    // Never broken: it is copied.
+    format!("{sentence}\n{:begin$}{typed}", "")
+}
+
+/// A line that another user than root types. A redirection belongs to the shell, so that it needs one
+/// of root's.
+pub(crate) fn with_sudo(line: &str) -> String {
+    let quoted = line.contains(['\'', '"']);
+    let several = [" && ", "; "].into_iter().find(|mark| line.contains(mark));
+    match several {
+        _ if line.contains('>') => in_shell(line),
+        Some(_) if quoted => in_shell(line),
+        Some(mark) => {
+            let lines: Vec<String> = line.split(mark).map(|one| format!("sudo {one}")).collect();
+            lines.join(mark)
+        }
+        None => format!("sudo {line}"),
+    }
+}
+
+fn in_shell(line: &str) -> String {
+    format!("sudo sh -c '{}'", line.replace('\'', r"'\''"))
 }
 
 /// How many there are of each weight, in words: `2 failures, 1 warning`.
@@ -133,7 +180,7 @@ mod tests {
             finding = finding.seen("lib.so", Some(".nv_fatbin"), number.to_string());
         }
         let note = Finding::new("z", Weight::Notes, Certainty::Certain, "Good to know.");
-        let text = listing(&[finding.clone(), note.clone()], &Style { color: false });
+        let text = listing(&[finding.clone(), note.clone()], &Page::file());
         assert_eq!(
             text,
             "\
@@ -155,5 +202,73 @@ notes  Good to know. [z]
             "2 failures, 1 note"
         );
         assert_eq!(counted(&[]), "nothing was found");
+    }
+
+    #[test]
+    fn on_a_narrow_terminal_a_command_stays_whole() {
+        let page = Page {
+            columns: Some(60),
+            root: true,
+            ..Page::file()
+        };
+        let command = |line: &str| {
+            Some(Action::Command {
+                line: line.to_owned(),
+                root: true,
+                safe: false,
+            })
+        };
+        let spec = Action::Spec {
+            key: "python.packages".to_owned(),
+            value: "[\"torch==2.8.0\"]".to_owned(),
+        };
+        let finding = Finding::new(
+            "x-y",
+            Weight::Warns,
+            Certainty::Certain,
+            "a faulty row in the memory of card 0 waits for a reset to be replaced",
+        )
+        .mend("Reset it", command("nvidia-smi --gpu-reset"))
+        .mend(
+            "Stop what runs on it and reset it",
+            command("nvidia-smi --gpu-reset -i 0"),
+        )
+        .mend("Take the newest that runs on this machine", Some(spec));
+        assert_eq!(
+            listing(&[finding], &page),
+            "\
+warns  a faulty row in the memory of card 0 waits for a
+       reset to be replaced [x-y]
+         mend   Reset it: `nvidia-smi --gpu-reset`
+         mend   Stop what runs on it and reset it:
+                nvidia-smi --gpu-reset -i 0
+         mend   Take the newest that runs on this machine:
+                in sconce.toml
+                python.packages = [\"torch==2.8.0\"]
+"
+        );
+    }
+
+    #[test]
+    fn every_part_of_a_line_is_roots() {
+        for (line, typed) in [
+            ("modprobe nvidia", "sudo modprobe nvidia"),
+            ("rmmod a && modprobe a", "sudo rmmod a && sudo modprobe a"),
+            (
+                "modprobe -r a; modprobe a",
+                "sudo modprobe -r a; sudo modprobe a",
+            ),
+            ("dmesg -T | grep -i xid", "sudo dmesg -T | grep -i xid"),
+            (
+                "usermod -aG video \"$USER\"",
+                "sudo usermod -aG video \"$USER\"",
+            ),
+            (
+                "printf 'a\\n' > /etc/b && c",
+                r"sudo sh -c 'printf '\''a\n'\'' > /etc/b && c'",
+            ),
+        ] {
+            assert_eq!(with_sudo(line), typed);
+        }
     }
 }

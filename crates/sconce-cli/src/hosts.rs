@@ -28,8 +28,8 @@ pub(crate) const PROBE: &str = "probe";
 #[derive(Debug, Default, Args)]
 pub(crate) struct HostFlags {
     /// Judge for this card instead of this machine's: `RTX 3070`, `v100`, `8x H100`. Repeat it for
-    /// a table of several.
-    #[arg(long, value_name = "CARD")]
+    /// a table of several, or put commas between them.
+    #[arg(long, value_name = "CARD", value_delimiter = ',')]
     pub(crate) gpu: Vec<String>,
     /// With this driver; without it, one that suits.
     #[arg(long, value_name = "VERSION", requires = "gpu")]

@@ -10,6 +10,7 @@ mod hosts;
 mod judge;
 mod network;
 mod output;
+mod page;
 mod pip;
 mod places;
 mod prepare;

@@ -272,3 +272,91 @@ fn a_card_that_torch_left_behind() {
         ]
     );
 }
+
+#[test]
+fn a_slim_image_for_other_cards() {
+    let environment = installed(&[("torch", "2.15.0"), ("nvidia-cuda-runtime", "13.2.86")]);
+    let sass = |major, minor| target(major, minor, Code::Sass);
+    let slim = code(&[(&[sass(9, 0)], 476)]);
+    let files = [
+        ("torch/lib/libtorch_cuda.so", &slim),
+        ("nvidia/cu13/lib/libcublas.so.13", &slim),
+        ("torchvision/_C.so", &slim),
+    ];
+    let found = found(&host("RTX 3070", None), &environment, &files);
+    let said: Vec<&str> = found.iter().map(|one| one.what.as_str()).collect();
+    // One finding: the rest is mended with it.
+    assert_eq!(
+        said,
+        [
+            "torch 2.15.0 has code for the GeForce RTX 3070 (8.6), but this copy of it does not: it \
+             was left out, as in an image made for other cards"
+        ]
+    );
+    let mends: Vec<&str> = found[0].mends.iter().map(|one| one.what.as_str()).collect();
+    assert_eq!(
+        mends,
+        [
+            "Add the card to `build.cards` in sconce.toml (\"8.6\"), or leave `build.cards` out so \
+             that the image is for every card; then build again"
+        ]
+    );
+}
+
+#[test]
+fn what_comes_with_torch_is_not_named_beside_it() {
+    let environment = installed(&[("torch", "2.15.0"), ("nvidia-cuda-runtime", "13.2.86")]);
+    let sass = |major, minor| target(major, minor, Code::Sass);
+    let newer = code(&[(&[sass(7, 5), sass(9, 0)], 40)]);
+    let files = [
+        ("torch/lib/libtorch_cuda.so", &newer),
+        ("nvidia/cu13/lib/libcublas.so.13", &newer),
+        ("torchvision/_C.so", &newer),
+        ("flash_attn_2_cuda.so", &newer),
+    ];
+    let of_v100 = found(&host("V100", None), &environment, &files);
+    let heavy = of_v100.iter().filter(|one| one.weight != Weight::Notes);
+    let said: Vec<&str> = heavy.map(|one| one.what.as_str()).collect();
+    assert_eq!(
+        said,
+        [
+            "torch 2.15.0 has no code for the Tesla V100 (compute capability 7.0)",
+            "flash_attn_2_cuda.so has no code for the Tesla V100 (7.0)",
+        ]
+    );
+    // Nothing was read on a machine that was only named.
+    let sources = of_v100.iter().flat_map(|one| &one.evidence);
+    let mut sources = sources.map(|one| one.source.as_str());
+    assert!(sources.all(|source| source != "NVML" && !source.starts_with("/proc")));
+}
+
+#[test]
+fn libraries_of_nvidia_are_named_by_their_families() {
+    let environment = installed(&[("torch", "2.15.0"), ("nvidia-cuda-runtime", "13.2.86")]);
+    let sass = |major, minor| target(major, minor, Code::Sass);
+    let all = code(&[(&[sass(7, 5), sass(8, 0), sass(9, 0)], 40)]);
+    let some = code(&[(&[sass(8, 0), sass(9, 0)], 40)]);
+    let files = [
+        ("torch/lib/libtorch_cuda.so", &all),
+        ("nvidia/cu13/lib/libcublas.so.13", &some),
+        ("nvidia/cu13/lib/libcublasLt.so.13", &some),
+        ("nvidia/cudnn/lib/libcudnn_ops.so.9", &some),
+        // Neither an extension nor of weight.
+        ("nvidia/cu13/lib/libcufile.so.0", &some),
+    ];
+    let of_t4 = found(&host("T4", None), &environment, &files);
+    let said = of_t4.iter().find(|one| one.code == "no-kernel-image");
+    let said = said.map(|one| (one.weight, one.what.as_str(), one.evidence.len()));
+    assert_eq!(
+        said,
+        Some((
+            Weight::Warns,
+            "4 of NVIDIA's libraries have no code for the Tesla T4 (7.5): files of libcublas, \
+             libcudnn, libcufile",
+            4
+        ))
+    );
+    let found = found(&host("T4", None), &environment, &[files[0], files[4]]);
+    let cufile = found.iter().find(|one| one.code == "no-kernel-image");
+    assert_eq!(cufile.map(|one| one.weight), Some(Weight::Notes));
+}

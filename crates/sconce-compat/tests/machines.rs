@@ -11,7 +11,7 @@ use sconce_schema::facts::{
     FabricState, InfiniBand, Iommu, Limit, Limits, Link, Mig, Mode, Node, PciCard, Seccomp, Shm,
     Toolkit, Xid,
 };
-use sconce_schema::finding::{Action, Finding};
+use sconce_schema::finding::{Action, Finding, Weight};
 use sconce_schema::{Bytes, ComputeCapability, CudaVersion, DriverVersion, HostFacts};
 
 proptest! {
@@ -452,7 +452,7 @@ fn a_card_without_a_name_is_named_once() {
         ..Card::default()
     };
     let found = rules::machine(&host);
-    assert_eq!(found[0].what, "the driver lost card 1: GPU is lost");
+    assert_eq!(found[0].what, "the driver lost card 1: GPU is lost; CUDA starts with the others");
 }
 
 #[test]
@@ -576,5 +576,32 @@ fn a_path_from_elsewhere_stays_one_word() {
     assert_eq!(
         line,
         r"nvidia-ctk cdi generate --output='/etc/cdi/a'\''; rm -rf ~ #.yaml'"
+    );
+}
+
+#[test]
+fn what_cuda_starts_with_is_enough() {
+    let mut host = well("2x V100", "550.144.03");
+    host.cuda_init = Some(CudaInit {
+        result: Some(0),
+        devices: Some(2),
+        ..CudaInit::default()
+    });
+    // Nodes that are elsewhere or not listed do not keep it from starting.
+    host.nodes = Some(Vec::new());
+    assert!(rules::machine(&host).is_empty());
+    host.cards[1] = Card {
+        index: 1,
+        lost: Some("GPU is lost".into()),
+        ..Card::default()
+    };
+    let found = rules::machine(&host);
+    let lost = found.iter().find(|one| one.code == "card-lost").unwrap();
+    assert_eq!(
+        (lost.weight, lost.what.as_str()),
+        (
+            Weight::Warns,
+            "the driver lost card 1: GPU is lost; CUDA starts with the others"
+        )
     );
 }

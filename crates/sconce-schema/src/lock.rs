@@ -141,7 +141,7 @@ pub struct Deb {
 #[derive(Debug, thiserror::Error)]
 pub enum LockError {
     /// Not TOML, or not a lock.
-    #[error("not a lock file: {0}")]
+    #[error("not a lock file")]
     Malformed(#[from] toml::de::Error),
     /// Written by a newer program.
     #[error("the lock has format {found}; this Sconce reads up to {FORMAT}")]

@@ -1,6 +1,7 @@
 //! `sconce check`.
 
 use std::collections::BTreeMap;
+use std::ops::Range;
 use std::path::Path;
 
 use clap::Args;
@@ -13,11 +14,12 @@ use sconce_schema::{Finding, HostFacts, exit};
 use sconce_store::Store;
 
 use crate::args::Global;
-use crate::failure::{CliError, Failure, Result};
+use crate::failure::{CliError, Result};
 use crate::findings;
 use crate::hosts::HostFlags;
 use crate::judge::Judged;
 use crate::output;
+use crate::page::Page;
 use crate::places::Places;
 use crate::progress::Drawn;
 use crate::project::{Project, is_lock, read_lock};
@@ -49,12 +51,16 @@ pub(crate) fn check(args: &CheckArgs, global: &Global) -> Result<u8> {
     let hosts = args.hosts.hosts(Some(&places.store))?;
     if !args.torch.is_empty() {
         let releases = releases(&args.torch)?;
+        if !args.hosts.names_others() && hosts.iter().all(|host| host.cards.is_empty()) {
+            return Err(CliError::NoCardHere.into());
+        }
         return print_matrix(&matrix::torches(&releases, &hosts), args.json);
     }
     let judged = subject(&args.subject, &places, global)?;
     if judged.is_empty() {
         return Err(CliError::NothingToCheck {
             subject: args.subject.clone(),
+            source_file: source_file(Path::new(&args.subject)),
         }
         .into());
     }
@@ -95,9 +101,8 @@ fn one(judged: &Judged, host: &HostFacts, args: &CheckArgs, global: &Global) -> 
         output::data(&serde_json::to_string_pretty(&said).unwrap_or_default())?;
         return Ok(code(&found));
     }
-    let style = Style::for_stdout();
     if !found.is_empty() {
-        output::data(&findings::listing(&found, &style))?;
+        output::data(&findings::listing(&found, &Page::stdout()))?;
     }
     if !global.quiet {
         output::say(&verdict(judged, host, &found));
@@ -112,6 +117,9 @@ fn verdict(judged: &Judged, host: &HostFacts, found: &[Finding]) -> String {
     let said = match (fails(found), warns) {
         (true, _) => style.error("it will not run"),
         (false, true) => style.warn("it will run, with what is said above"),
+        (false, false) if !judged.has_torch() => {
+            "it has no torch; nothing stands in the way of its libraries".to_owned()
+        }
         (false, false) => "nothing stands in its way".to_owned(),
     };
     let counted = match found.is_empty() {
@@ -148,9 +156,10 @@ fn releases(wanted: &[String]) -> Result<Vec<&'static tables::Torch>> {
             _ => None,
         };
         known.ok_or_else(|| {
-            let newest = tables::torches().last();
+            let (oldest, newest) = (tables::torches().first(), tables::torches().last());
             CliError::UnknownTorch {
                 version: version.clone(),
+                oldest: oldest.map_or("", |torch| torch.newest),
                 newest: newest.map_or("", |torch| torch.newest),
             }
             .into()
@@ -163,15 +172,25 @@ fn releases(wanted: &[String]) -> Result<Vec<&'static tables::Torch>> {
 /// image's name or digest.
 pub(super) fn subject(what: &str, places: &Places, global: &Global) -> Result<Judged> {
     let path = Path::new(what);
+    // A folder of this machine needs no store: it is judged where none can be made, too.
+    if path.is_dir() && !path.join("sconce.toml").is_file() {
+        return Judged::folder(path, variables());
+    }
     let store = Store::open(&places.store)?;
     if path.exists() && is_lock(path) {
         return Judged::locked(what, &read_lock(path)?, &store);
     }
-    if path.is_dir() && !path.join("sconce.toml").is_file() {
-        return Judged::folder(path, variables());
-    }
     if path.exists() {
-        let project = Project::open(path)?;
+        let is_toml = path.is_dir() || path.extension().is_some_and(|end| end == "toml");
+        let project = match Project::open(path) {
+            Err(_) if !is_toml => {
+                return Err(CliError::NotASubject {
+                    path: path.to_owned(),
+                }
+                .into());
+            }
+            opened => opened?,
+        };
         let lock = project.lock()?.ok_or_else(|| CliError::NoLock {
             path: project.lock_file(),
         })?;
@@ -184,11 +203,15 @@ pub(super) fn subject(what: &str, places: &Places, global: &Global) -> Result<Ju
         let judged = Judged::locked(&project.name, &lock, &store)?;
         return Ok(judged.with_variables(&project.spec.run.env));
     }
-    let image = Image::find(&store, what).map_err(|error| match error {
-        // More likely the path of something that is not there.
-        LocalError::Name { name } => CliError::NoSubject { subject: name }.into(),
-        error => Failure::from(error),
-    })?;
+    let image = match Image::find(&store, what) {
+        Err(LocalError::Name { .. } | LocalError::Unknown { .. }) => {
+            return Err(CliError::NoSubject {
+                subject: what.to_owned(),
+            }
+            .into());
+        }
+        found => found?,
+    };
     let progress = Drawn::new(global.quiet);
     let trees = unpack::trees(&image, what, &store, UnpackLimits::default(), &progress)?;
     progress.finish();
@@ -205,6 +228,18 @@ pub(super) fn subject(what: &str, places: &Places, global: &Global) -> Result<Ju
             .collect(),
     };
     Judged::of_trees(what, &manifest, &store)
+}
+
+/// A file in a folder that a spec can be made of.
+fn source_file(folder: &Path) -> Option<&'static str> {
+    let files = [
+        "uv.lock",
+        "pyproject.toml",
+        "requirements.txt",
+        "environment.yml",
+        "Dockerfile",
+    ];
+    files.into_iter().find(|file| folder.join(file).is_file())
 }
 
 /// What the loader obeys of this process's environment.
@@ -224,63 +259,95 @@ fn print_matrix(matrix: &Matrix, json: bool) -> Result<u8> {
     if json {
         output::data(&serde_json::to_string_pretty(matrix).unwrap_or_default())?;
     } else {
-        output::data(&drawn(matrix, &Style::for_stdout()))?;
+        output::data(&drawn(matrix, &Page::stdout()))?;
     }
     Ok(code)
 }
 
-fn drawn(matrix: &Matrix, style: &Style) -> String {
-    let machines: Vec<&str> = matrix.machines.iter().map(|name| short(name)).collect();
-    let widths: Vec<usize> = machines
-        .iter()
-        .map(|name| name.chars().count().max(4))
-        .collect();
+fn drawn(matrix: &Matrix, page: &Page) -> String {
+    let style = &page.style;
+    let machines: Vec<String> = matrix.machines.iter().map(|name| short(name)).collect();
     let name = |row: &Row| match row.cuda {
         Some(cuda) => format!("{}, CUDA {cuda}", row.name),
         None => row.name.clone(),
     };
-    let first = matrix
+    let names = matrix.rows.iter().map(|row| name(row).chars().count());
+    let first = names.max().unwrap_or(0);
+    let mut notes: Vec<String> = Vec::new();
+    let texts: Vec<Vec<String>> = matrix
         .rows
         .iter()
-        .map(|row| name(row).chars().count())
-        .max()
-        .unwrap_or(0);
-    let mut notes: Vec<String> = Vec::new();
-    let head = machines
-        .iter()
-        .zip(&widths)
-        .map(|(name, width)| format!("  {name:width$}"));
-    let head = format!("{:first$}{}", "", head.collect::<String>());
-    let mut text = style.dim(head.trim_end());
-    for row in &matrix.rows {
-        text += &format!("\n{:first$}", name(row));
-        for (cell, width) in row.cells.iter().zip(&widths) {
-            text += "  ";
-            text += &shown(cell, *width, &mut notes, style);
-        }
-        text.truncate(text.trim_end().len());
-    }
-    let mut notes: Vec<String> = notes
-        .iter()
-        .enumerate()
-        .map(|(number, note)| format!("\n{}  {note}", mark(number)))
+        .map(|row| {
+            row.cells
+                .iter()
+                .map(|cell| shown(cell, &mut notes))
+                .collect()
+        })
         .collect();
-    if matrix.rows.iter().flat_map(|row| &row.cells).any(is_lead) {
-        notes.push("\n~  inferred, not measured".to_owned());
-    }
-    if !notes.is_empty() {
-        text += "\n";
-        text += &notes.concat();
-    }
-    text += &match &matrix.newest {
-        Some(newest) => format!("\n\nnewest for all of them: {}", newest.sentence()),
-        None => "\n\nno torch that is known runs on all of them".to_owned(),
+    let width = |(at, machine): (usize, &String)| {
+        let cells = texts.iter().filter_map(|row| row.get(at));
+        let widest = cells.map(String::len).max().unwrap_or(0);
+        machine.chars().count().max(widest)
     };
-    text
+    let widths: Vec<usize> = machines.iter().enumerate().map(width).collect();
+    let mut tables: Vec<String> = Vec::new();
+    for columns in side_by_side(&widths, first, page.columns) {
+        let mut head = " ".repeat(first);
+        for at in columns.clone() {
+            head += &format!("  {:wide$}", machines[at], wide = widths[at]);
+        }
+        let mut table = style.dim(head.trim_end());
+        for (row, texts) in matrix.rows.iter().zip(&texts) {
+            table += &format!("\n{:first$}", name(row));
+            for at in columns.clone() {
+                let Some((cell, said)) = row.cells.get(at).zip(texts.get(at)) else {
+                    continue;
+                };
+                table += "  ";
+                table += &painted(cell, said, widths[at], style);
+            }
+            table.truncate(table.trim_end().len());
+        }
+        tables.push(table);
+    }
+    let mut text = tables.join("\n\n");
+    let leads = matrix.rows.iter().flat_map(|row| &row.cells).any(is_lead);
+    if leads || !notes.is_empty() {
+        text += "\n";
+    }
+    for (number, note) in notes.iter().enumerate() {
+        let mark = mark(number);
+        let indent = mark.len() + 2;
+        text += &format!("\n{mark}  {}", page.wrapped(note, indent, indent));
+    }
+    if leads {
+        text += "\n~  inferred, not measured";
+    }
+    let newest = match &matrix.newest {
+        Some(newest) => format!("newest for all of them: {}", newest.sentence()),
+        None => "no torch that is known runs on all of them".to_owned(),
+    };
+    text + "\n\n" + &page.wrapped(&newest, 0, 0)
+}
+
+/// Which columns stand beside each other where all are too wide for the terminal.
+fn side_by_side(widths: &[usize], first: usize, terminal: Option<usize>) -> Vec<Range<usize>> {
+    const GAP: usize = 2;
+    let mut tables = Vec::new();
+    let (mut begin, mut wide) = (0, first);
+    for (at, width) in widths.iter().enumerate() {
+        if at > begin && terminal.is_some_and(|most| wide + GAP + width > most) {
+            tables.push(begin..at);
+            (begin, wide) = (at, first);
+        }
+        wide += GAP + width;
+    }
+    tables.push(begin..widths.len());
+    tables
 }
 
 /// `yes`, `no a`, `yes~`: the letter leads to the reason.
-fn shown(cell: &Cell, width: usize, notes: &mut Vec<String>, style: &Style) -> String {
+fn shown(cell: &Cell, notes: &mut Vec<String>) -> String {
     let word = match cell.verdict {
         Verdict::Runs | Verdict::Warns => "yes",
         Verdict::Unknown => "?",
@@ -302,11 +369,16 @@ fn shown(cell: &Cell, width: usize, notes: &mut Vec<String>, style: &Style) -> S
             });
         text += &format!(" {}", mark(number));
     }
+    text
+}
+
+/// A cell in its colour, and blanks up to its column's width.
+fn painted(cell: &Cell, text: &str, width: usize, style: &Style) -> String {
     let padding = " ".repeat(width.saturating_sub(text.chars().count()));
     let painted = match cell.verdict {
-        Verdict::Fails => style.error(&text),
-        Verdict::Warns => style.warn(&text),
-        Verdict::Runs | Verdict::Unknown => text,
+        Verdict::Fails => style.error(text),
+        Verdict::Warns => style.warn(text),
+        Verdict::Runs | Verdict::Unknown => text.to_owned(),
     };
     painted + &padding
 }
@@ -324,11 +396,88 @@ fn mark(number: usize) -> String {
     }
 }
 
-/// Without what every card's name begins with.
-fn short(name: &str) -> &str {
+/// Without what every card's name begins with: `8 × H100`.
+fn short(name: &str) -> String {
     let makers = ["NVIDIA ", "GeForce ", "Tesla "];
-    makers
+    let (times, card) = match name.split_once(" × ") {
+        Some((times, card)) => (format!("{times} × "), card),
+        None => (String::new(), name),
+    };
+    let card = makers
         .iter()
-        .find_map(|maker| name.strip_prefix(maker))
-        .unwrap_or(name)
+        .find_map(|maker| card.strip_prefix(maker))
+        .unwrap_or(card);
+    format!("{times}{card}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sconce_schema::CudaVersion;
+
+    #[test]
+    fn columns_are_as_wide_as_what_stands_in_them() {
+        let cell = |verdict, reason: &str, sure| Cell {
+            verdict,
+            reason: reason.to_owned(),
+            basis: Basis::Table(sure),
+            instead: None,
+        };
+        let row = |name: &str, cells| Row {
+            name: name.to_owned(),
+            cuda: Some(CudaVersion::new(12, 8)),
+            cells,
+        };
+        let runs = cell(Verdict::Runs, "", Sure::Measured);
+        let mut matrix = Matrix {
+            machines: vec!["Tesla P100".to_owned(), "8 × NVIDIA H100".to_owned()],
+            rows: vec![
+                row(
+                    "torch 2.7.1",
+                    vec![cell(Verdict::Fails, "no code", Sure::Lead), runs.clone()],
+                ),
+                row(
+                    "torch 2.8.0",
+                    vec![
+                        cell(Verdict::Fails, "no code", Sure::Measured),
+                        runs.clone(),
+                    ],
+                ),
+            ],
+            newest: None,
+        };
+        let mut page = Page::file();
+        assert_eq!(
+            drawn(&matrix, &page),
+            "                        P100   8 × H100
+torch 2.7.1, CUDA 12.8  no~ a  yes
+torch 2.8.0, CUDA 12.8  no a   yes
+
+a  no code
+~  inferred, not measured
+
+no torch that is known runs on all of them"
+        );
+        matrix.rows = vec![row("torch 2.8.0", vec![runs.clone(), runs])];
+        assert_eq!(
+            drawn(&matrix, &page),
+            "                        P100  8 × H100
+torch 2.8.0, CUDA 12.8  yes   yes
+
+no torch that is known runs on all of them"
+        );
+        // Too wide for the terminal: one below the other.
+        page.columns = Some(34);
+        assert_eq!(
+            drawn(&matrix, &page),
+            "                        P100
+torch 2.8.0, CUDA 12.8  yes
+
+                        8 × H100
+torch 2.8.0, CUDA 12.8  yes
+
+no torch that is known runs on all
+of them"
+        );
+    }
 }

@@ -2,6 +2,7 @@
 
 mod bundle;
 mod fix;
+mod installed;
 mod summary;
 
 use std::path::PathBuf;
@@ -11,6 +12,7 @@ use sconce_compat::rules;
 use sconce_schema::finding::Weight;
 use sconce_schema::{Finding, HostFacts, exit};
 
+use self::installed::Installed;
 use super::check;
 use crate::args::Global;
 use crate::failure::{CliError, Result};
@@ -18,8 +20,8 @@ use crate::findings;
 use crate::hosts;
 use crate::judge::Judged;
 use crate::output;
+use crate::page::Page;
 use crate::places::Places;
-use crate::style::Style;
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
@@ -58,12 +60,14 @@ pub(crate) fn doctor(args: &DoctorArgs, global: &Global) -> Result<u8> {
         verdict: &verdict,
         host: &host,
         found: &found,
+        judged: judged.as_ref(),
+        installed: &Installed::here(),
     };
-    for (path, what) in [(&args.facts, None), (&args.bundle, Some(&judged))] {
+    for (path, is_bundle) in [(&args.facts, false), (&args.bundle, true)] {
         let Some(path) = path else { continue };
-        let text = match what {
-            None => serde_json::to_string_pretty(&host).unwrap_or_default() + "\n",
-            Some(judged) => bundle::text(&report, judged.as_ref()),
+        let text = match is_bundle {
+            false => serde_json::to_string_pretty(&host).unwrap_or_default() + "\n",
+            true => bundle::text(&report),
         };
         std::fs::write(path, text).map_err(|source| CliError::File {
             action: "write",
@@ -77,7 +81,7 @@ pub(crate) fn doctor(args: &DoctorArgs, global: &Global) -> Result<u8> {
     if args.json {
         output::data(&report.json())?;
     } else {
-        output::data(&report.text(&Style::for_stdout()))?;
+        output::data(&report.text(&Page::stdout()))?;
     }
     if args.fix {
         fix::offer(&found)?;
@@ -91,6 +95,8 @@ struct Report<'a> {
     verdict: &'a str,
     host: &'a HostFacts,
     found: &'a [Finding],
+    judged: Option<&'a Judged>,
+    installed: &'a Installed,
 }
 
 impl Report<'_> {
@@ -98,18 +104,24 @@ impl Report<'_> {
         let said = serde_json::json!({
             "verdict": self.verdict,
             "findings": self.found,
+            "environment": self.judged.map(Judged::described),
+            "installed": self.installed,
             "facts": self.host,
         });
         serde_json::to_string_pretty(&said).unwrap_or_default()
     }
 
-    fn text(&self, style: &Style) -> String {
-        let mut text = format!("{}\n\n", self.verdict);
+    fn text(&self, page: &Page) -> String {
+        let mut text = format!("{}\n\n", page.wrapped(self.verdict, 0, 0));
         if !self.found.is_empty() {
-            text += &findings::listing(self.found, style);
+            text += &findings::listing(self.found, page);
             text += "\n";
         }
-        text + &summary::of(self.host, style)
+        let mut more = self.installed.lines(self.judged.is_none());
+        if let Some(judged) = self.judged {
+            more.push(("judged", judged.described()));
+        }
+        text + &summary::of(self.host, &more, page)
     }
 }
 
@@ -117,6 +129,14 @@ impl Report<'_> {
 fn verdict(host: &HostFacts, judged: Option<&Judged>, found: &[Finding]) -> String {
     let first = |weight| found.iter().find(|one| one.weight == weight);
     let what = judged.map_or("PyTorch on a card", |judged| judged.name.as_str());
+    let cards = match host.cards.len() {
+        0 => "no card".to_owned(),
+        1 => "1 card".to_owned(),
+        count => match host.cards.iter().filter(|card| card.lost.is_some()).count() {
+            0 => format!("{count} cards"),
+            lost => format!("{} of {count} cards", count - lost),
+        },
+    };
     let more = |weight: Weight| match found.iter().filter(|one| one.weight == weight).count() {
         0 | 1 => String::new(),
         count => format!(" (and {} more)", count - 1),
@@ -128,11 +148,6 @@ fn verdict(host: &HostFacts, judged: Option<&Judged>, found: &[Finding]) -> Stri
             more(Weight::Fails)
         );
     }
-    let cards = match host.cards.len() {
-        0 => "no card".to_owned(),
-        1 => "1 card".to_owned(),
-        count => format!("{count} cards"),
-    };
     match first(Weight::Warns) {
         Some(worst) => format!(
             "{what} should run here ({cards}), but: {}{}",

@@ -15,11 +15,11 @@ use sconce_schema::{Bytes, exit};
 use super::check;
 use crate::args::Global;
 use crate::failure::{CliError, Result};
-use crate::findings::mended;
+use crate::findings::{mended, titled};
 use crate::hosts::HostFlags;
 use crate::output;
+use crate::page::Page;
 use crate::places::Places;
-use crate::style::Style;
 
 /// How much of a log is read at once, in bytes.
 const PIECE: usize = 1 << 20;
@@ -48,19 +48,26 @@ pub(crate) struct ExplainArgs {
 /// Says what an error means. The answer "nothing is known of it" is exit code 1.
 pub(crate) fn explain(args: &ExplainArgs, global: &Global) -> Result<u8> {
     let places = Places::find(global)?;
-    let host = match args.elsewhere {
-        true => None,
-        false => args.hosts.hosts(Some(&places.store))?.into_iter().next(),
+    let hosts = match args.elsewhere {
+        true => Vec::new(),
+        false => args.hosts.hosts(Some(&places.store))?,
     };
+    let host = hosts.first();
+    if let Some(first) = host.filter(|_| hosts.len() > 1 && !global.quiet) {
+        let name = first.name.as_deref().unwrap_or("the first machine");
+        output::say(&format!(
+            "judged for {name} alone: a log comes from one machine"
+        ));
+    }
     let environment = match &args.of {
         Some(what) => check::subject(what, &places, global)?.for_logs(),
         None => Environment::default(),
     };
-    let explained = read(&args.file, global)?.finish(host.as_ref(), &environment);
+    let explained = read(&args.file, global)?.finish(host, &environment);
     if args.json {
         output::data(&serde_json::to_string_pretty(&explained).unwrap_or_default())?;
     } else {
-        output::data(&text(&explained, &Style::for_stdout()))?;
+        output::data(&text(&explained, &Page::stdout()))?;
     }
     Ok(match explained.causes.is_empty() {
         true => exit::NO,
@@ -96,22 +103,35 @@ fn read(path: &Path, global: &Global) -> Result<Explainer<'static>> {
     }
 }
 
-fn text(explained: &Explanation, style: &Style) -> String {
+fn text(explained: &Explanation, page: &Page) -> String {
+    let style = &page.style;
     let mut text = String::new();
-    for (number, cause) in explained.causes.iter().take(MOST_CAUSES).enumerate() {
+    // What another cause explains is mended with it.
+    let follows = |cause: &&Cause| cause.consequence_of.is_some();
+    let (behind, causes): (Vec<&Cause>, Vec<&Cause>) = explained.causes.iter().partition(follows);
+    for (number, cause) in causes.iter().take(MOST_CAUSES).enumerate() {
         let oom = explained
             .oom
             .as_ref()
             .filter(|_| cause.code == "out-of-memory");
-        text += &block(number, cause, oom, style);
+        text += &block(number, cause, oom, page);
     }
-    let more = explained.causes.len().saturating_sub(MOST_CAUSES);
+    let more = causes.len().saturating_sub(MOST_CAUSES);
     if more > 0 {
         let _ = writeln!(text, "{more} more, less likely: --json shows them\n");
     }
+    for cause in behind.iter().take(MOST_CAUSES) {
+        let by = cause.consequence_of.as_deref().unwrap_or_default();
+        let what = format!("{}, which {by} explains", cause.title);
+        let _ = writeln!(text, "also: {}", titled(&what, &cause.code, 6, page));
+    }
+    if !behind.is_empty() {
+        text.push('\n');
+    }
     if let Some(unknown) = &explained.unknown {
-        let _ = writeln!(text, "{}", style.warn("Nothing is known of this error:"));
-        let _ = writeln!(text, "  line {}: {}", unknown.line, unknown.text);
+        let _ = writeln!(text, "{}", style.warn("Nothing is known of this:"));
+        let line = format!("line {}: {}", unknown.line, unknown.text);
+        let _ = writeln!(text, "  {}", page.wrapped(&line, 2, 4));
         if !unknown.nearest.is_empty() {
             let _ = writeln!(text, "The most like it, which need not be its cause:");
         }
@@ -124,13 +144,21 @@ fn text(explained: &Explanation, style: &Style) -> String {
                 nearest.likeness
             );
         }
+        let _ = writeln!(
+            text,
+            "`sconce doctor` looks at this machine, `sconce check` at an environment, without a text"
+        );
     } else if explained.causes.is_empty() {
         let _ = writeln!(text, "no error was found in {} lines", explained.lines);
     }
     text
 }
 
-fn block(number: usize, cause: &Cause, oom: Option<&OutOfMemory>, style: &Style) -> String {
+/// Where what is said of a cause begins.
+const DETAIL: usize = 9;
+
+fn block(number: usize, cause: &Cause, oom: Option<&OutOfMemory>, page: &Page) -> String {
+    let style = &page.style;
     let sure = match cause.certainty {
         Certainty::Certain => "",
         Certainty::Likely => " (likely)",
@@ -142,13 +170,11 @@ fn block(number: usize, cause: &Cause, oom: Option<&OutOfMemory>, style: &Style)
     };
     let code = style.dim(&format!("[{}]", cause.code));
     let mut text = format!("{title}{sure} {code}\n");
+    let wrapped = |said: &str| page.wrapped(said, DETAIL, DETAIL);
     let mut line = |name: &str, said: &str| {
         let _ = writeln!(text, "  {}  {said}", style.dim(&format!("{name:5}")));
     };
-    line("why", oom.map_or(&cause.why, |oom| &oom.why));
-    if let Some(other) = &cause.consequence_of {
-        line("", &format!("it follows from {other}"));
-    }
+    line("why", &wrapped(oom.map_or(&cause.why, |oom| &oom.why)));
     if let Some(oom) = oom {
         figures(oom).iter().for_each(|figure| line("", figure));
     }
@@ -162,7 +188,7 @@ fn block(number: usize, cause: &Cause, oom: Option<&OutOfMemory>, style: &Style)
             .map_or(String::new(), |rank| format!(" of rank {rank}"));
         line(
             "line",
-            &format!("{}{rank}{times}: {}", found.number, found.text),
+            &wrapped(&format!("{}{rank}{times}: {}", found.number, found.text)),
         );
     }
     for seen in &cause.seen {
@@ -171,10 +197,10 @@ fn block(number: usize, cause: &Cause, oom: Option<&OutOfMemory>, style: &Style)
             Then::Lower => "but",
             Then::Tell => "note",
         };
-        line(speaks, &seen.what);
+        line(speaks, &wrapped(&seen.what));
     }
     for mend in &cause.mends {
-        line("mend", &style.hint(&mended(mend)));
+        line("mend", &style.hint(&mended(mend, DETAIL, page)));
     }
     for source in cause.sources.iter().take(2) {
         line("see", source);
@@ -186,6 +212,11 @@ fn block(number: usize, cause: &Cause, oom: Option<&OutOfMemory>, style: &Style)
 fn figures(oom: &OutOfMemory) -> Vec<String> {
     let figure =
         |name: &str, bytes: Option<Bytes>| Some(format!("{name:34}{:>10}", bytes?.to_string()));
+    // Old wordings say what PyTorch held, not the process.
+    let held = match (oom.in_use, oom.allocated, oom.unallocated) {
+        (None, Some(allocated), Some(rest)) => Some(Bytes(allocated.0.saturating_add(rest.0))),
+        _ => None,
+    };
     let others: u64 = oom.others.iter().map(|(_, bytes)| bytes.0).sum();
     let rows = [
         ("asked for", oom.asked),
@@ -196,7 +227,8 @@ fn figures(oom: &OutOfMemory) -> Vec<String> {
             (others > 0).then_some(Bytes(others)),
         ),
         ("held by this process", oom.in_use),
-        ("  of it allocated by PyTorch", oom.allocated),
+        ("held by PyTorch in this process", held),
+        ("  of it allocated to tensors", oom.allocated),
         ("  of it in private pools", oom.private_pools),
         ("  of it reserved and unallocated", oom.unallocated),
         ("allowed to PyTorch", oom.allowed),

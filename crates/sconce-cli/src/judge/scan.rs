@@ -1,7 +1,7 @@
 //! What the libraries of a tree say of themselves: read once, and kept in the store where the tree
 //! is of the store.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::{self, File, FileType};
 use std::io;
 use std::os::unix::fs::FileExt as _;
@@ -24,6 +24,8 @@ const FILE: &str = "scan.json";
 const FORMAT: u32 = 1;
 /// Folders in each other that are looked into. Deeper ones belong to no loader's search.
 const DEEPEST: usize = 64;
+/// Folders outside a tree that links of it may lead to.
+const MOST_OUTSIDE: usize = 10_000;
 /// A larger version.py is none.
 const MOST_VERSION_BYTES: u64 = 64 << 10;
 
@@ -50,12 +52,12 @@ impl Scan {
     pub(super) fn of(root: &Path, store: Option<&Store>) -> Result<Self> {
         let kept = store.and_then(|store| Some((store, key(root, store)?)));
         let Some((store, key)) = kept else {
-            return Self::read(root);
+            return Self::read(root, true);
         };
         if let Some(found) = store.tree(KIND, &key).and_then(|folder| load(&folder)) {
             return Ok(found);
         }
-        let scan = Self::read(root)?;
+        let scan = Self::read(root, false)?;
         let write = |folder: &Path| -> io::Result<()> {
             let text = serde_json::to_vec(&scan)?;
             fs::write(folder.join(FILE), text)
@@ -66,16 +68,23 @@ impl Scan {
         Ok(scan)
     }
 
-    /// Reads a folder, on every core.
-    fn read(root: &Path) -> Result<Self> {
+    /// Reads a folder, on every core. On this machine links may lead out of it, as uv and conda make
+    /// them into their caches; what they lead to is taken for what stands there. An image's links
+    /// lead nowhere but into the image.
+    fn read(root: &Path, on_this_machine: bool) -> Result<Self> {
         let mut scan = Self::default();
-        let mut files = Vec::new();
-        scan.walk(root, Path::new(""), 0, &mut files)
-            .map_err(|(path, source)| CliError::File {
-                action: "read",
-                path,
-                source,
-            })?;
+        let mut walk = Walk {
+            root,
+            outside: on_this_machine.then(BTreeSet::new),
+            files: Vec::new(),
+        };
+        let walked = scan.walk(&mut walk, Path::new(""), 0);
+        let files = walk.files;
+        walked.map_err(|(path, source)| CliError::File {
+            action: "read",
+            path,
+            source,
+        })?;
         let files = files
             .into_iter()
             .map(|(path, size)| (root.join(&path), size, path));
@@ -92,12 +101,11 @@ impl Scan {
     /// Lists what is to be read below a folder.
     fn walk(
         &mut self,
-        root: &Path,
+        walk: &mut Walk<'_>,
         folder: &Path,
         depth: usize,
-        files: &mut Vec<(String, u64)>,
     ) -> std::result::Result<(), (PathBuf, io::Error)> {
-        let real = root.join(folder);
+        let real = walk.root.join(folder);
         let failed = |source| (real.clone(), source);
         let entries = match fs::read_dir(&real) {
             Ok(entries) => entries,
@@ -117,6 +125,17 @@ impl Scan {
             let Some(text) = path.to_str().map(str::to_owned) else {
                 continue;
             };
+            let beyond = match kind.is_symlink() {
+                true => walk.beyond(&entry.path()),
+                false => None,
+            };
+            // From here on it is what its link leads to.
+            let kind = beyond
+                .as_ref()
+                .map_or(kind, |(_, metadata)| metadata.file_type());
+            if kind.is_dir() && beyond.is_some_and(|(target, _)| !walk.enter(target)) {
+                continue;
+            }
             if kind.is_symlink() {
                 let is_folder = || entry.path().is_dir();
                 if let Ok(target) = fs::read_link(entry.path())
@@ -129,18 +148,49 @@ impl Scan {
                 if name.ends_with(".dist-info") {
                     self.metadata.push(text);
                 } else if depth < DEEPEST && name != "__pycache__" {
-                    self.walk(root, &path, depth + 1, files)?;
+                    self.walk(walk, &path, depth + 1)?;
                 }
             } else if kind.is_file() {
                 if is_library(&name) || is_interpreter(&text) {
-                    let size = entry.metadata().map_err(failed)?.len();
-                    files.push((text, size));
+                    let size = fs::metadata(entry.path()).map_err(failed)?.len();
+                    walk.files.push((text, size));
                 } else if let Some(site) = text.strip_suffix("torch/version.py") {
                     self.torch = version(&entry.path()).map(|version| (version, site.to_owned()));
                 }
             }
         }
         Ok(())
+    }
+}
+
+/// What a walk through a tree knows.
+struct Walk<'a> {
+    root: &'a Path,
+    /// Folders outside that were entered, each once; absent where none may be.
+    outside: Option<BTreeSet<PathBuf>>,
+    files: Vec<(String, u64)>,
+}
+
+impl Walk<'_> {
+    /// Where a link leads, if that is out of the tree and may be looked at.
+    fn beyond(&self, link: &Path) -> Option<(PathBuf, fs::Metadata)> {
+        self.outside.as_ref()?;
+        let target = link.canonicalize().ok()?;
+        if target.starts_with(self.root) {
+            return None;
+        }
+        let metadata = target.metadata().ok()?;
+        Some((target, metadata))
+    }
+
+    /// Whether a folder outside is looked into: not a second time, nor where this tree lies in it.
+    fn enter(&mut self, target: PathBuf) -> bool {
+        let holds_root = self.root.starts_with(&target);
+        let entered = self
+            .outside
+            .as_mut()
+            .is_some_and(|known| known.len() < MOST_OUTSIDE && known.insert(target));
+        entered && !holds_root
     }
 }
 
@@ -306,5 +356,41 @@ mod tests {
         assert_eq!(Scan::of(&root, Some(&store)).unwrap(), scan);
         assert!(load(&store.tree(KIND, &key(&root, &store).unwrap()).unwrap()).is_some());
         assert!(Scan::of(&dir.path().join("nothing"), None).is_err());
+    }
+
+    #[test]
+    fn links_out_of_a_folder_are_what_they_lead_to() {
+        let dir = tempfile::tempdir().unwrap();
+        let cache = dir.path().join("cache");
+        let site = dir.path().join("venv/lib/python3.13/site-packages");
+        for folder in [
+            cache.join("torch/lib"),
+            cache.join("torch-2.8.0.dist-info"),
+            site.clone(),
+        ] {
+            fs::create_dir_all(folder).unwrap();
+        }
+        fs::copy("/proc/self/exe", cache.join("torch/lib/good.so")).unwrap();
+        // A folder that leads back to what holds it.
+        symlink(dir.path(), cache.join("torch/back")).unwrap();
+        for name in ["torch", "torch-2.8.0.dist-info"] {
+            symlink(cache.join(name), site.join(name)).unwrap();
+        }
+        symlink(cache.join("torch/lib/good.so"), site.join("single.so")).unwrap();
+        let venv = dir.path().join("venv").canonicalize().unwrap();
+        let scan = Scan::of(&venv, None).unwrap();
+        const SITE: &str = "lib/python3.13/site-packages/";
+        let found: Vec<&String> = scan.libraries.keys().collect();
+        assert_eq!(
+            found,
+            [
+                &format!("{SITE}single.so"),
+                &format!("{SITE}torch/lib/good.so")
+            ]
+        );
+        assert_eq!(scan.metadata, [format!("{SITE}torch-2.8.0.dist-info")]);
+        // An image may not.
+        let image = Scan::read(&venv, false).unwrap();
+        assert!(image.libraries.is_empty() && image.metadata.is_empty());
     }
 }

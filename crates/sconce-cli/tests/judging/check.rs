@@ -17,23 +17,23 @@ fn check_draws_every_torch_on_nine_cards() {
     assert_snapshot!(home.said(&words), @r"
     exit code 1
     -- standard output
-                             P100  V100  T4    A100  RTX 3090  RTX 4090  H100  B200  RTX 5090
-    torch 2.0.1, CUDA 11.7   yes a  yes   yes   yes   yes       yes       no b  no c  no d
-    torch 2.1.2, CUDA 12.1   yes a  yes   yes   yes   yes       yes       yes   no e  no f
-    torch 2.2.2, CUDA 12.1   yes a  yes   yes   yes   yes       yes       yes   no e  no f
-    torch 2.3.1, CUDA 12.1   yes a  yes   yes   yes   yes       yes       yes   no e  no f
-    torch 2.4.1, CUDA 12.1   yes a  yes   yes   yes   yes       yes       yes   no e  no f
-    torch 2.5.1, CUDA 12.4   yes~ a  yes~  yes~  yes~  yes~      yes~      yes~  no~ e  no~ f
-    torch 2.6.0, CUDA 12.4   yes a  yes   yes   yes   yes       yes       yes   no e  no f
-    torch 2.7.1, CUDA 12.6   yes~ a  yes~  yes~  yes~  yes~      yes~      yes~  no~ g  no~ h
-    torch 2.8.0, CUDA 12.8   no i  yes   yes   yes   yes       yes       yes   yes   yes
-    torch 2.9.1, CUDA 12.8   no i  yes   yes   yes   yes       yes       yes   yes   yes
-    torch 2.10.0, CUDA 12.8  no i  yes   yes   yes   yes       yes       yes   yes   yes
-    torch 2.11.0, CUDA 13.0  no j  no k  yes l  yes   yes       yes       yes   yes   yes
-    torch 2.12.1, CUDA 13.0  no j  no k  yes~ l  yes   yes       yes       yes   yes   yes
-    torch 2.13.0, CUDA 13.0  no j  no k  yes~ l  yes   yes       yes       yes   yes   yes
-    torch 2.14.1, CUDA 13.0  no j  no k  yes~ l  yes   yes       yes       yes   yes   yes
-    torch 2.15.0, CUDA 13.2  no m  no n  yes l  yes   yes       yes       yes   yes   yes
+                             P100    V100  T4      A100  RTX 3090  RTX 4090  H100  B200   RTX 5090
+    torch 2.0.1, CUDA 11.7   yes a   yes   yes     yes   yes       yes       no b  no c   no d
+    torch 2.1.2, CUDA 12.1   yes a   yes   yes     yes   yes       yes       yes   no e   no f
+    torch 2.2.2, CUDA 12.1   yes a   yes   yes     yes   yes       yes       yes   no e   no f
+    torch 2.3.1, CUDA 12.1   yes a   yes   yes     yes   yes       yes       yes   no e   no f
+    torch 2.4.1, CUDA 12.1   yes a   yes   yes     yes   yes       yes       yes   no e   no f
+    torch 2.5.1, CUDA 12.4   yes~ a  yes~  yes~    yes~  yes~      yes~      yes~  no~ e  no~ f
+    torch 2.6.0, CUDA 12.4   yes a   yes   yes     yes   yes       yes       yes   no e   no f
+    torch 2.7.1, CUDA 12.6   yes~ a  yes~  yes~    yes~  yes~      yes~      yes~  no~ g  no~ h
+    torch 2.8.0, CUDA 12.8   no i    yes   yes     yes   yes       yes       yes   yes    yes
+    torch 2.9.1, CUDA 12.8   no i    yes   yes     yes   yes       yes       yes   yes    yes
+    torch 2.10.0, CUDA 12.8  no i    yes   yes     yes   yes       yes       yes   yes    yes
+    torch 2.11.0, CUDA 13.0  no j    no k  yes l   yes   yes       yes       yes   yes    yes
+    torch 2.12.1, CUDA 13.0  no j    no k  yes~ l  yes   yes       yes       yes   yes    yes
+    torch 2.13.0, CUDA 13.0  no j    no k  yes~ l  yes   yes       yes       yes   yes    yes
+    torch 2.14.1, CUDA 13.0  no j    no k  yes~ l  yes   yes       yes       yes   yes    yes
+    torch 2.15.0, CUDA 13.2  no m    no n  yes l   yes   yes       yes       yes   yes    yes
 
     a  no torch.compile below 7.0
     b  no code for 9.0, ends at 8.6; built with CUDA 11.8 it runs
@@ -88,7 +88,7 @@ fn check_judges_a_folder_of_packages() {
              mend   Ask for the torchvision that goes with this torch: in sconce.toml, python.packages = ["torchvision==0.29.*"]
 
     notes  the Tesla V100 (7.0) has no bfloat16 in hardware: it is slow there, float16 is not [bf16-emulated]
-             seen   NVML, compute capability: 7.0
+             seen   the card that was named, compute capability: 7.0
     -- standard error
     venv on Tesla V100: it will not run (2 failures, 1 note)
     "#);
@@ -139,7 +139,7 @@ fn check_judges_a_folder_of_packages() {
     fails  [home]/project/venv/lib/python3.13/site-packages/torch/_C.cpython-313-x86_64-linux-gnu.so is not a library (file too short), and the loader looks no further [library-unreadable]
              seen   [home]/project/venv/lib/python3.13/site-packages/torch/_C.cpython-313-x86_64-linux-gnu.so, ELF header: file too short
              error  ImportError: [home]/project/venv/lib/python3.13/site-packages/torch/_C.cpython-313-x86_64-linux-gnu.so: file too short
-             mend   Install torch again: `python -m pip install --force-reinstall --no-deps torch`
+             mend   Install torch again: `python -m pip install --force-reinstall --no-deps torch==2.15.0`
 
     warns  1 library could not be read and is not judged [not-read]
              seen   lib/python3.13/site-packages/torch/lib/libcut.so: the section headers lie outside of the file
@@ -167,7 +167,7 @@ fn check_judges_a_lock_by_its_versions() {
              mend   Run without it: `export TORCHDYNAMO_DISABLE=1`
 
     notes  the Tesla P100 (6.0) has no bfloat16 in hardware: it is slow there [bf16-emulated]
-             seen   NVML, compute capability: 6.0
+             seen   the card that was named, compute capability: 6.0
     -- standard error
     2 of its packages are not in the store: of these the versions are judged, not the bytes (`sconce run` or `build` fetches them)
     other.lock on Tesla P100: it will not run (1 failure, 1 warning, 1 note)
@@ -241,7 +241,7 @@ fn check_names_what_it_does_not_know() {
     assert_snapshot!(said, @r"
     # venv --gpu gtx9999: exit code 3
     error: no card is known as `gtx9999`
-    hint: did you mean GeForce GTX 950, GeForce GTX 960, GeForce GTX 970, GeForce GTX 980, GeForce GTX 950M?
+    hint: did you mean GeForce GTX 950, GeForce GTX 960, GeForce GTX 970?
     # venv --gpu 65xH100: exit code 3
     error: `65xH100` asks for 65 cards; a machine has up to 64
     # venv --gpu v100 --driver banana: exit code 3
@@ -256,19 +256,19 @@ fn check_names_what_it_does_not_know() {
     For more information, try '--help'.
     # --torch 9.9 --gpu v100: exit code 3
     error: nothing is known of torch 9.9
-    hint: the newest that is known is 2.15.0; write `2.8`, or `all`
+    hint: known are 2.0.1 to 2.15.0; write `2.8`, or `all`
     # --torch banana --gpu v100: exit code 3
     error: nothing is known of torch banana
-    hint: the newest that is known is 2.15.0; write `2.8`, or `all`
+    hint: known are 2.0.1 to 2.15.0; write `2.8`, or `all`
     # nowhere --gpu v100: exit code 3
-    error: there is no file, folder or image `nowhere`
-    hint: name a spec, a lock, an image, or the folder of an environment
+    error: there is no file, folder or local image `nowhere`
+    hint: `sconce images` lists local images, `sconce pull` fetches one
     # nowhere:1 --gpu v100: exit code 3
-    error: there is no local image `nowhere:1`
-    hint: `sconce images` lists those that are there
+    error: there is no file, folder or local image `nowhere:1`
+    hint: `sconce images` lists local images, `sconce pull` fetches one
     # nowhere.lock --gpu v100: exit code 3
-    error: there is no file, folder or image `nowhere.lock`
-    hint: name a spec, a lock, an image, or the folder of an environment
+    error: there is no file, folder or local image `nowhere.lock`
+    hint: `sconce images` lists local images, `sconce pull` fetches one
     # empty --gpu v100: exit code 3
     error: empty has no Python packages and no libraries
     hint: name a spec, a lock, an image, or the folder of an environment

@@ -29,6 +29,7 @@ fn explain_knows_a_text() {
     The library has no device code for this card [no-kernel-image]
       why    The wheel has machine code for other cards only. New wheels leave old cards out (Pascal and Volta), old wheels do not know new ones (Blackwell), and extensions are often built for one card alone.
       line   1: RuntimeError: CUDA error: no kernel image is available for execution on the device
+      mend   Take a torch that has code for this card: a table shows which have (name the card with --gpu if it is not here): `sconce check --torch all`
       mend   If an extension says it and torch itself runs, build that extension again for this card: `export TORCH_CUDA_ARCH_LIST=…`
       see    https://github.com/pytorch/pytorch/issues/31285
       see    https://github.com/pytorch/pytorch/issues/156968
@@ -58,6 +59,7 @@ fn explain_knows_a_text() {
       line   1: RuntimeError: CUDA error: no kernel image is available for execution on the device
       here   Tesla V100 has compute capability 7.0: CUDA 13 has no code for it any more.
       mend   Take a torch whose wheels have code for this card: Volta has it up to 2.10, Pascal in builds for CUDA 12.6 up to 2.14: in sconce.toml, python.packages = ["torch==2.8.0"]
+      mend   Take a torch that has code for this card: a table shows which have (name the card with --gpu if it is not here): `sconce check --torch all`
       mend   If an extension says it and torch itself runs, build that extension again for this card: `export TORCH_CUDA_ARCH_LIST=…`
       see    https://github.com/pytorch/pytorch/issues/31285
       see    https://github.com/pytorch/pytorch/issues/156968
@@ -76,10 +78,11 @@ fn explain_says_what_it_does_not_know() {
     assert_snapshot!(home.said(&["explain", "--elsewhere", "error.log"]), @r"
     exit code 1
     -- standard output
-    Nothing is known of this error:
+    Nothing is known of this:
       line 2: ValueError: the colour of the third tensor is out of fashion
     The most like it, which need not be its cause:
       Tensors are on different devices, or of different types [dtype-or-device-mismatch] (12 % alike)
+    `sconce doctor` looks at this machine, `sconce check` at an environment, without a text
     -- standard error
     ");
     home.write(
@@ -127,7 +130,7 @@ fn explain_takes_a_full_card_apart() {
              the card's memory                   23.7 GiB
              free on the card                     1.5 GiB
              held by this process                22.1 GiB
-               of it allocated by PyTorch          15 GiB
+               of it allocated to tensors          15 GiB
                of it reserved and unallocated     6.5 GiB
       line   3: torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 23.65 GiB of which 1.50 GiB is free. Including non-PyTorch memory, this process has 22.10 GiB memory in use. Of the allocated memory 15.00 GiB is allocated by
       mend   Let the allocator grow its segments, so that free pieces join: `export PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True`

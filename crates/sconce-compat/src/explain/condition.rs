@@ -333,7 +333,11 @@ fn of_host(
         }
         C::OomKills(is) => {
             let kills = host.cgroup.as_ref()?.oom_kills?;
-            ((kills > 0) == *is).then(|| format!("the kernel killed for memory {kills} times here"))
+            ((kills > 0) == *is).then(|| match kills {
+                0 => "the kernel has killed nothing of this cgroup for memory".to_owned(),
+                1 => "the kernel killed a process of this cgroup for memory".to_owned(),
+                _ => format!("the kernel killed for memory {kills} times in this cgroup"),
+            })
         }
         C::MemoryLimited(is) => {
             let limit = host.cgroup.as_ref()?.memory;

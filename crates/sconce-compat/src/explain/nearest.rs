@@ -46,6 +46,10 @@ pub(crate) fn nearest(rules: &Rules, text: &str) -> Vec<Nearest> {
         .iter()
         .enumerate()
         .filter_map(|(index, own)| {
+            // One word in common is chance: `KeyError` alone is like nothing.
+            if asked.intersection(own).count() < 2 {
+                return None;
+            }
             let common: f64 = asked
                 .intersection(own)
                 .map(|word| weight(word).powi(2))

@@ -252,6 +252,24 @@ fn tell_own_apart(oom: &mut OutOfMemory) {
     }
 }
 
+/// What the process held: with CUDA's own part where the message has it, else what PyTorch held.
+fn held(oom: &OutOfMemory, reserved: Bytes) -> String {
+    match oom.in_use {
+        Some(all) => format!("this process held {all}"),
+        None => format!("PyTorch held {reserved}"),
+    }
+}
+
+/// Others that had a good part of the card too, as a sentence.
+fn fragment_others(oom: &OutOfMemory, capacity: Bytes) -> String {
+    let others = oom.others.iter().map(|(_, size)| size.0);
+    let others = others.fold(0, u64::saturating_add).min(capacity.0);
+    match others > capacity.0 / 20 {
+        true => format!(" Other processes had {} of the card.", Bytes(others)),
+        false => String::new(),
+    }
+}
+
 /// The likely reason and its figures.
 fn judge(oom: &OutOfMemory) -> (Option<OomClass>, String) {
     let Some(asked) = oom.asked else {
@@ -317,7 +335,8 @@ fn judge(oom: &OutOfMemory) -> (Option<OomClass>, String) {
         return (
             Some(OomClass::Fragmented),
             format!(
-                "It asked for {asked} with {free} free; PyTorch held {unallocated} more that no tensor used, in pieces that were too small."
+                "It asked for {asked} with {free} free; PyTorch held {unallocated} more that no tensor used, in pieces that were too small.{}",
+                fragment_others(oom, capacity)
             ),
         );
     }
@@ -343,14 +362,15 @@ fn judge(oom: &OutOfMemory) -> (Option<OomClass>, String) {
         return (
             Some(OomClass::OthersUseIt),
             format!(
-                "{who} had {others} of the card's {capacity}; this process held {reserved} and asked for {asked} more, with {free} free."
+                "{who} had {others} of the card's {capacity}; {} and asked for {asked} more, with {free} free.",
+                held(oom, reserved)
             ),
         );
     }
-    let held = oom.in_use.unwrap_or(reserved);
-    let why = format!(
-        "This process held {held} of the card's {capacity} and asked for {asked} more, with {free} free."
-    );
+    let mut held = held(oom, reserved);
+    held.replace_range(..1, &held[..1].to_uppercase());
+    let why =
+        format!("{held} of the card's {capacity} and asked for {asked} more, with {free} free.");
     match capacity < SMALL {
         true => (Some(OomClass::SmallCard), why),
         false => (Some(OomClass::Full), why),
@@ -380,6 +400,7 @@ mod tests {
         assert_eq!(oom.unallocated, Some(Bytes(held)));
         // Six of ten GiB belong to nobody that the message names.
         assert_eq!(oom.class, Some(OomClass::OthersUseIt));
+        assert!(oom.why.contains("PyTorch held 4.5 GiB"), "{}", oom.why);
     }
 
     #[test]
@@ -397,6 +418,12 @@ mod tests {
         assert_eq!(oom.class, Some(OomClass::OthersUseIt));
         assert!(
             oom.why.contains("2 other processes had 31.5 GiB"),
+            "{}",
+            oom.why
+        );
+        // The process's own figure, which is more than PyTorch's part of it.
+        assert!(
+            oom.why.contains("this process held 47.5 GiB"),
             "{}",
             oom.why
         );

@@ -292,6 +292,11 @@ fn an_unknown_error_is_said_to_be_unknown() {
     assert_eq!(nearest[0].code, "no-kernel-image");
     assert!(nearest[0].likeness < 100);
 
+    // One word in common is chance.
+    for text in ["KeyError: 'lr'\n", "False\n", "hello world\n"] {
+        assert_eq!(plain(text).unknown.unwrap().nearest, [], "{text}");
+    }
+
     let quiet = plain(&"epoch 1 done\n".repeat(20));
     assert_eq!((quiet.unknown, quiet.causes.len()), (None, 0));
     assert_eq!(plain(""), Explanation::default());
@@ -623,4 +628,22 @@ fn what_was_not_captured_is_left_to_the_reader() {
         (name == "a").then_some("1")
     });
     assert_eq!(filled, "1 … {} { c } {{.X}} {d");
+}
+
+#[test]
+fn short_texts_of_shells_and_prompts() {
+    let bash = "job.sh: line 12:  3412 Killed                  python train.py\n";
+    for (text, code) in [
+        ("zsh: killed     python train.py\n", "worker-killed"),
+        (bash, "worker-killed"),
+        ("Aborted\n", "crashed"),
+        (">>> torch.cuda.is_available()\nFalse\n", "no-driver"),
+        ("Is CUDA available: False\n", "no-driver"),
+    ] {
+        assert!(
+            codes(&plain(text)).contains(&code),
+            "{text}: {:?}",
+            plain(text)
+        );
+    }
 }

@@ -290,10 +290,9 @@ fn relative(gathered: &Gathered) -> Vec<Finding> {
                 1 => "1 library also looks".to_owned(),
                 several => format!("{several} libraries also look"),
             },
-            if libraries.len() == 1 {
-                "it needs"
-            } else {
-                "they need"
+            match libraries.len() {
+                1 => "it needs",
+                _ => "they need",
             },
         );
         let mut finding = Finding::new(code, Weight::Notes, Certainty::Certain, what);

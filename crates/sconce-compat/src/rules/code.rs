@@ -61,7 +61,29 @@ pub(super) fn torch(case: &Case<'_>) -> Vec<Finding> {
             ),
             None => format!("machine code for {}", listed(&capabilities(code))),
         };
-        if let Some(finding) = judged(case, version, &kind, reached, certainty) {
+        let nothing = reached.running() == 0 && reached.too_new == 0;
+        if place.is_some() && nothing && left_out(case, &kind) {
+            let finding = Finding::new(
+                "no-kernel-image",
+                Weight::Fails,
+                Certainty::Certain,
+                format!(
+                    "torch {version} has code for the {} ({}), but this copy of it does not: it was \
+                     left out, as in an image made for other cards",
+                    kind.name(),
+                    kind.capability
+                ),
+            );
+            let finding = finding.would_say(NO_KERNEL).mend(
+                format!(
+                    "Add the card to `build.cards` in sconce.toml (\"{}\"), or leave `build.cards` \
+                     out so that the image is for every card; then build again",
+                    kind.capability
+                ),
+                None,
+            );
+            findings.push(finding.about(kind.all()).seen(source, place, seen));
+        } else if let Some(finding) = judged(case, version, &kind, reached, certainty) {
             let finding = finding.about(kind.all()).seen(source, place, seen);
             findings.push(mended(finding, case, &kind));
         }
@@ -77,6 +99,20 @@ fn is_x86(case: &Case<'_>) -> bool {
     let of_environment = case.environment.and_then(|e| e.architecture.as_deref());
     let machine = of_environment.or(case.host.architecture.as_deref());
     machine.is_none_or(|machine| machine == "x86_64")
+}
+
+/// Whether the build that this torch is has code for a card, by the tables: bytes without any were
+/// made so, as a slim image for some cards is.
+fn left_out(case: &Case<'_>, kind: &Same<'_>) -> bool {
+    let environment = case.environment.filter(|_| is_x86(case));
+    let build = environment.and_then(|environment| {
+        let torch = environment.torch()?;
+        torch.build(environment.cuda()?)
+    });
+    build.is_some_and(|build| {
+        let reached = reached(&build.code, kind.capability, None, Some(build.cuda));
+        reached.machine_code > 0
+    })
 }
 
 fn judged(
@@ -243,7 +279,9 @@ fn beside(case: &Case<'_>, version: &str) -> Vec<Finding> {
     findings
 }
 
-fn whole_torch_fails(case: &Case<'_>, kind: &Same<'_>) -> bool {
+/// Whether torch itself has nothing for a card: what comes with it has nothing either, and is mended
+/// with it.
+pub(super) fn whole_torch_fails(case: &Case<'_>, kind: &Same<'_>) -> bool {
     let cuda = case.environment.and_then(Environment::cuda);
     let own = case.files.iter().find(|(path, _)| is_torch(path));
     own.is_some_and(|(_, code)| {

@@ -90,7 +90,7 @@ pub(super) fn nouveau(case: &Case<'_>) -> Vec<Finding> {
     .mend(
         "Install NVIDIA's driver and keep nouveau from being loaded, then start the machine again",
         as_root(
-            "printf 'blacklist nouveau\\noptions nouveau modeset=0\\n' > \
+            "printf \"blacklist nouveau\\noptions nouveau modeset=0\\n\" > \
              /etc/modprobe.d/blacklist-nouveau.conf && update-initramfs -u",
         ),
     );

@@ -12,22 +12,30 @@ use crate::tables::{self, Remedy};
 /// Cards that the driver lost.
 pub(super) fn lost(case: &Case<'_>) -> Vec<Finding> {
     let host = case.host;
+    let starts = host
+        .cuda_init
+        .as_ref()
+        .is_some_and(|init| init.result == Some(0));
+    let others_work = starts && host.cards.iter().any(|card| card.lost.is_none());
     let finding = |card: &Card| {
         let said = card.lost.as_deref()?;
-        let finding = Finding::new(
-            "card-lost",
-            Weight::Fails,
-            Certainty::Certain,
-            format!("the driver lost {}: {said}", card_number(host, card)),
-        );
+        let what = format!("the driver lost {}: {said}", card_number(host, card));
+        let (weight, what) = match others_work {
+            true => (
+                Weight::Warns,
+                format!("{what}; CUDA starts with the others"),
+            ),
+            false => (Weight::Fails, what),
+        };
+        let finding = Finding::new("card-lost", weight, Certainty::Certain, what);
         let finding = finding
             .about(card_number(host, card))
             .seen("NVML", card.bus_id.as_deref(), said)
             .would_say("CUDA error: unspecified launch failure")
+            .mend("Start the machine again", as_root("systemctl reboot"))
             .mend(
-                "Start the machine again; if it comes back, look at the card's power, its heat and \
-                 its seat in the slot",
-                as_root("systemctl reboot"),
+                "If it is lost again: look at the card's power, its heat and its seat in the slot",
+                None,
             );
         Some(finding)
     };
@@ -76,8 +84,8 @@ pub(super) fn memory_errors(case: &Case<'_>) -> Vec<Finding> {
             )
             .seen("NVML", Some("uncorrected ECC errors, volatile"), errors.to_string())
             .would_say("CUDA error: uncorrectable ECC error encountered")
-            .mend("Reset the card, and have it tested if they come back", as_root(&reset))
-            .mend("Test it", as_user("dcgmi diag -r 3"));
+            .mend("Stop what runs on the card and reset it", as_root(&reset))
+            .mend("If they come back, test it", as_user("dcgmi diag -r 3"));
             findings.push(finding.about(name.as_str()));
         }
     }

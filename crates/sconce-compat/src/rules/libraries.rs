@@ -2,27 +2,40 @@
 
 use sconce_schema::finding::{Certainty, Finding, Weight};
 
-use super::code::{BAD_PTX, NO_KERNEL, capabilities, file_name};
+use super::code::{BAD_PTX, NO_KERNEL, capabilities, file_name, whole_torch_fails};
 use super::reach::{driver_cuda, reached};
 use super::{Case, Environment, kinds, listed, variable};
 use crate::library::GpuCode;
 
-/// Whether a file is one of NVIDIA's CUDA libraries, by its name.
-fn is_nvidia(path: &str) -> bool {
+/// NVIDIA's CUDA libraries with device code, by what their names begin with.
+const NVIDIAS: [&str; 11] = [
+    "libcublas",
+    "libcudnn",
+    "libcufft",
+    "libcufile",
+    "libcurand",
+    "libcusolver",
+    "libcusparse",
+    "libnccl",
+    "libnpp",
+    "libnvjpeg",
+    "libnvshmem",
+];
+
+/// Which of NVIDIA's CUDA libraries a file belongs to, by its name: `libcudnn` is nine files.
+fn family(path: &str) -> Option<&'static str> {
     let name = file_name(path);
-    let named = [
-        "libcublas",
-        "libcudnn",
-        "libcufft",
-        "libcurand",
-        "libcusolver",
-        "libcusparse",
-        "libnccl",
-        "libnpp",
-        "libnvjpeg",
-        "libnvshmem",
-    ];
-    named.iter().any(|start| name.starts_with(start))
+    NVIDIAS.into_iter().find(|start| name.starts_with(start))
+}
+
+fn is_nvidia(path: &str) -> bool {
+    family(path).is_some()
+}
+
+/// Whether a file comes with a package that is made for one torch, and is exchanged with it.
+fn comes_with_torch(path: &str) -> bool {
+    let folders = ["torchvision", "torchaudio"];
+    path.split('/').any(|part| folders.contains(&part))
 }
 
 /// Whether there is something to judge. cuFFT's containers are placeholders, its kernels are linked
@@ -38,6 +51,9 @@ pub(super) fn nvidia(case: &Case<'_>) -> Vec<Finding> {
     let driver = driver_cuda(case.host);
     let mut findings = Vec::new();
     for kind in kinds(case.host) {
+        if whole_torch_fails(case, &kind) {
+            continue;
+        }
         let nothing = |path: &str, code: &GpuCode| {
             let reached = reached(code, kind.capability, driver, cuda);
             is_nvidia(path) && is_judged(path, code) && reached.running() == 0
@@ -52,22 +68,33 @@ pub(super) fn nvidia(case: &Case<'_>) -> Vec<Finding> {
             continue;
         };
         let names: Vec<&str> = without.iter().map(|path| file_name(path)).collect();
-        // Sparse tensor cores are Ampere's: nobody expects that library on older cards.
-        let sparse = names.iter().all(|name| name.starts_with("libcusparseLt"));
-        let weight = if sparse { Weight::Notes } else { Weight::Warns };
+        // Sparse tensor cores are Ampere's: nobody expects that library on older cards. cuFile has
+        // kernels for compressed files alone.
+        let apart = ["libcusparseLt", "libcufile"];
+        let minor = |name: &&str| apart.iter().any(|start| name.starts_with(start));
+        let weight = match names.iter().all(minor) {
+            true => Weight::Notes,
+            false => Weight::Warns,
+        };
         let what = match names.as_slice() {
             [one] => format!(
                 "{one} has no code for the {} ({})",
                 kind.name(),
                 kind.capability
             ),
-            many => format!(
-                "{} CUDA libraries have no code for the {} ({}): {}",
-                many.len(),
-                kind.name(),
-                kind.capability,
-                many.join(", ")
-            ),
+            many => {
+                // The evidence has every file.
+                let mut families: Vec<&str> = without.iter().filter_map(|p| family(p)).collect();
+                families.sort_unstable();
+                families.dedup();
+                format!(
+                    "{} of NVIDIA's libraries have no code for the {} ({}): files of {}",
+                    many.len(),
+                    kind.name(),
+                    kind.capability,
+                    families.join(", ")
+                )
+            }
         };
         let mut finding = Finding::new("no-kernel-image", weight, Certainty::Likely, what)
             .about(kind.all())
@@ -94,7 +121,7 @@ pub(super) fn extensions(case: &Case<'_>) -> Vec<Finding> {
     let driver = driver_cuda(case.host);
     let mut findings = Vec::new();
     for kind in kinds(case.host) {
-        for (path, code) in case.files {
+        for (path, device) in case.files {
             let name = file_name(path);
             // `_C.so` says nothing without its package.
             let shown = path.rsplit_once('/').map_or(*path, |(folder, _)| {
@@ -102,17 +129,25 @@ pub(super) fn extensions(case: &Case<'_>) -> Vec<Finding> {
                 &path[package..]
             });
             let torchs = name.starts_with("libtorch") || name.starts_with("libc10");
-            let other = is_nvidia(path) || torchs || path.contains("/nvidia/");
-            let reached = reached(code, kind.capability, driver, cuda);
+            let mut parts = path.split('/');
+            let other = is_nvidia(path) || torchs || parts.any(|part| part == "nvidia");
+            if comes_with_torch(path) && whole_torch_fails(case, &kind) {
+                continue;
+            }
+            let reached = reached(device, kind.capability, driver, cuda);
             if other || reached.containers == 0 || reached.running() > 0 {
                 continue;
             }
-            let (text, what) = match reached.too_new {
-                0 => (NO_KERNEL, "has no code"),
-                _ => (BAD_PTX, "has only PTX, too new for this driver,"),
+            let (code, text, what) = match reached.too_new {
+                0 => ("no-kernel-image", NO_KERNEL, "has no code"),
+                _ => (
+                    "ptx-too-new",
+                    BAD_PTX,
+                    "has only PTX, too new for this driver,",
+                ),
             };
             let finding = Finding::new(
-                "no-kernel-image",
+                code,
                 Weight::Warns,
                 Certainty::Certain,
                 format!(
@@ -125,7 +160,7 @@ pub(super) fn extensions(case: &Case<'_>) -> Vec<Finding> {
             .seen(
                 *path,
                 Some(".nv_fatbin"),
-                format!("machine code for {}", listed(&capabilities(code))),
+                format!("machine code for {}", listed(&capabilities(device))),
             )
             .would_say(text)
             .mend(

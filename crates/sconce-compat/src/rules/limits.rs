@@ -119,7 +119,10 @@ pub(super) fn locked_memory(case: &Case<'_>) -> Vec<Finding> {
     )
     .seen("getrlimit(RLIMIT_MEMLOCK)", None, soft.to_string())
     .would_say("NCCL WARN Call to ibv_reg_mr failed with error Cannot allocate memory")
-    .mend("Lift the limit", as_root("ulimit -l unlimited"))
+    .mend(
+        "Lift the limit of this shell and what it starts",
+        as_root("prlimit --pid $$ --memlock=unlimited"),
+    )
     .mend("With Docker: `--ulimit memlock=-1`", None);
     vec![finding]
 }
@@ -177,7 +180,14 @@ fn undelegated(case: &Case<'_>, cgroup: &Cgroup) -> Option<Finding> {
             missing.join(", ")
         ),
     )
-    .seen("cgroup.controllers", None, cgroup.delegated.join(" "));
+    .seen(
+        "cgroup.controllers",
+        None,
+        match cgroup.delegated.is_empty() {
+            true => "none".to_owned(),
+            false => cgroup.delegated.join(" "),
+        },
+    );
     Some(match cgroup.version {
         Some(CgroupVersion::V1) => finding.mend(
             "Start the kernel with `systemd.unified_cgroup_hierarchy=1`, in /etc/default/grub",
@@ -187,7 +197,7 @@ fn undelegated(case: &Case<'_>, cgroup: &Cgroup) -> Option<Finding> {
             "Hand the controllers down to users",
             as_root(
                 "mkdir -p /etc/systemd/system/user@.service.d && printf \
-                 '[Service]\\nDelegate=cpu cpuset io memory pids\\n' > \
+                 \"[Service]\\nDelegate=cpu cpuset io memory pids\\n\" > \
                  /etc/systemd/system/user@.service.d/delegate.conf && systemctl daemon-reload",
             ),
         ),

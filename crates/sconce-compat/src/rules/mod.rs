@@ -53,6 +53,7 @@ const MACHINE: &[Rule] = &[
     driver::forward_compatible,
     driver::wsl,
     cards::unknown_to_driver,
+    health::lost,
     nodes::missing,
     nodes::uvm,
     nodes::barred,
@@ -61,7 +62,6 @@ const MACHINE: &[Rule] = &[
     modes::compute,
     modes::visible,
     modes::persistence,
-    health::lost,
     health::memory_errors,
     health::xids,
     health::slowed,
@@ -148,7 +148,33 @@ pub fn environment(case: &Case<'_>) -> Vec<Finding> {
 }
 
 fn run(rules: &[Rule], case: &Case<'_>) -> Vec<Finding> {
-    rules.iter().flat_map(|rule| rule(case)).collect()
+    let mut findings: Vec<Finding> = rules.iter().flat_map(|rule| rule(case)).collect();
+    if is_described(case.host) {
+        findings.iter_mut().for_each(of_description);
+    }
+    findings
+}
+
+/// Whether a machine was only described, by its cards and perhaps its driver: nothing was read there.
+fn is_described(host: &HostFacts) -> bool {
+    host.driver.is_some()
+        && host.kernel.is_none()
+        && host.nvml.is_none()
+        && host.nodes.is_none()
+        && host.limits.is_none()
+}
+
+/// Says where evidence of a machine that was only described comes from.
+fn of_description(finding: &mut Finding) {
+    for evidence in &mut finding.evidence {
+        match evidence.source.as_str() {
+            "NVML" => evidence.source = "the card that was named".to_owned(),
+            "/proc/driver/nvidia/version" => {
+                evidence.source = "the driver that was named".to_owned()
+            }
+            _ => {}
+        }
+    }
 }
 
 /// What CUDA itself said is evidence of a cause that another rule named already, not one more
@@ -232,9 +258,10 @@ pub(crate) fn card_name(card: &Card) -> String {
 
 /// A card among several, for people.
 pub(crate) fn card_number(host: &HostFacts, card: &Card) -> String {
-    match (&card.name, host.cards.len()) {
-        (Some(name), 2..) => format!("card {} ({name})", card.index),
-        _ => card_name(card),
+    match host.cards.len() {
+        0 | 1 => card_name(card),
+        _ if card.name.is_none() => card_name(card),
+        _ => format!("card {} ({})", card.index, card_name(card)),
     }
 }
 

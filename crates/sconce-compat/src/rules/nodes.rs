@@ -12,23 +12,21 @@ fn nodes(host: &HostFacts) -> Option<&[Node]> {
     host.nodes.as_deref()
 }
 
+/// Whether CUDA itself starts and shows every card: whatever the nodes look like, they suffice.
+fn cuda_starts(host: &HostFacts) -> bool {
+    host.cuda_init.as_ref().is_some_and(|init| {
+        let shown = init.devices.and_then(|count| usize::try_from(count).ok());
+        init.result == Some(0) && shown.is_some_and(|count| count > 0 && count >= host.cards.len())
+    })
+}
+
 fn has(nodes: &[Node], path: &str) -> bool {
     nodes.iter().any(|node| node.path == path)
 }
 
-/// Whether CUDA started in a process of its own and saw every card: then every node that it needs
-/// is there, whatever a look into /dev shows.
-fn cuda_has_all(host: &HostFacts) -> bool {
-    let init = host.cuda_init.as_ref();
-    let seen = init
-        .filter(|init| init.result == Some(0))
-        .and_then(|init| init.devices);
-    seen.is_some_and(|devices| devices > 0 && devices as usize >= host.cards.len())
-}
-
 /// The nodes of the driver or of a card are not there.
 pub(super) fn missing(case: &Case<'_>) -> Vec<Finding> {
-    let Some(nodes) = nodes(case.host).filter(|_| !cuda_has_all(case.host)) else {
+    let Some(nodes) = nodes(case.host).filter(|_| !cuda_starts(case.host)) else {
         return Vec::new();
     };
     let absent = |path: &str, what: String| {
@@ -56,7 +54,7 @@ pub(super) fn missing(case: &Case<'_>) -> Vec<Finding> {
 
 /// /dev/nvidia-uvm, without which CUDA does not start.
 pub(super) fn uvm(case: &Case<'_>) -> Vec<Finding> {
-    let Some(nodes) = nodes(case.host).filter(|_| !cuda_has_all(case.host)) else {
+    let Some(nodes) = nodes(case.host).filter(|_| !cuda_starts(case.host)) else {
         return Vec::new();
     };
     let modules = case

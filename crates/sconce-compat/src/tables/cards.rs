@@ -121,8 +121,13 @@ pub struct UnknownCard {
 impl Hint for UnknownCard {
     fn hint(&self) -> Option<String> {
         Some(match self.nearest.as_slice() {
-            [] => "give its name as nvidia-smi shows it, such as `RTX 3070` or `A100 80GB`".into(),
-            nearest => format!("did you mean {}?", nearest.join(", ")),
+            [] => "NVIDIA's cards are known; give its name as nvidia-smi shows it, such as `RTX 3070` or \
+                   `A100 80GB`"
+                .into(),
+            nearest => {
+                let first: Vec<&str> = nearest.iter().copied().take(3).collect();
+                format!("did you mean {}?", first.join(", "))
+            }
         })
     }
 

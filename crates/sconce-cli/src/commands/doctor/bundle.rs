@@ -6,17 +6,13 @@
 use sconce_schema::HostFacts;
 
 use super::Report;
-use crate::judge::Judged;
-use crate::style::Style;
+use crate::page::Page;
 
 /// Stands for the machine's name.
 const HOST: &str = "HOST";
 
 /// The file: what people read first, then everything as JSON.
-pub(super) fn text(report: &Report<'_>, judged: Option<&Judged>) -> String {
-    let subject = judged.map_or(String::new(), |judged| {
-        format!("environment: {}\n", judged.described())
-    });
+pub(super) fn text(report: &Report<'_>) -> String {
     let name = report.host.name.as_deref();
     let host = HostFacts {
         name: name.map(|_| HOST.to_owned()),
@@ -27,9 +23,9 @@ pub(super) fn text(report: &Report<'_>, judged: Option<&Judged>) -> String {
         ..*report
     };
     let text = format!(
-        "sconce {}\n{subject}\n{}\n{}\n",
+        "sconce {}\n\n{}\n{}\n",
         env!("CARGO_PKG_VERSION"),
-        report.text(&Style { color: false }),
+        report.text(&Page::file()),
         report.json()
     );
     let home = std::env::var("HOME").unwrap_or_default();

@@ -7,6 +7,7 @@ use sconce_schema::Finding;
 use sconce_schema::finding::Action;
 
 use crate::failure::Result;
+use crate::findings::with_sudo;
 use crate::output;
 
 /// Shows each safe command, asks, and runs what is wanted. Without a terminal nothing is run.
@@ -14,7 +15,7 @@ pub(super) fn offer(found: &[Finding]) -> Result<()> {
     let mut seen: Vec<String> = Vec::new();
     for (finding, line, root) in found.iter().flat_map(safe) {
         let line = match root && !rustix::process::geteuid().is_root() {
-            true => format!("sudo sh -c '{}'", line.replace('\'', r"'\''")),
+            true => with_sudo(line),
             false => line.to_owned(),
         };
         if seen.contains(&line) {

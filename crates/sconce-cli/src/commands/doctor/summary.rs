@@ -1,25 +1,25 @@
 //! The machine in some twenty lines.
 
-use sconce_schema::HostFacts;
 use sconce_schema::facts::{Card, DriverFlavour, Limit, Mode};
+use sconce_schema::{Bytes, HostFacts};
 
-use crate::style::Style;
+use crate::page::Page;
 
 /// A figure that is not known.
 const MISSING: &str = "–";
 
+/// The column that values begin in.
+const VALUE: usize = 12;
+
 /// Facts below their names; what is not there at all has no line.
-pub(super) fn of(host: &HostFacts, style: &Style) -> String {
+pub(super) fn of(host: &HostFacts, more: &[(&'static str, String)], page: &Page) -> String {
     let mut lines: Vec<(&str, String)> = vec![
         ("system", system(host)),
         ("processor", processor(host)),
         ("memory", memory(host)),
         ("driver", driver(host)),
     ];
-    lines.extend(host.cards.iter().map(|card| ("card", self::card(card))));
-    if host.cards.is_empty() {
-        lines.push(("cards", "none".to_owned()));
-    }
+    lines.extend(cards(host));
     lines.extend([
         ("cuda", cuda(host)),
         ("nodes", nodes(host)),
@@ -43,9 +43,11 @@ pub(super) fn of(host: &HostFacts, style: &Style) -> String {
     for (name, value) in &host.variables {
         lines.push(("variable", format!("{name}={value}")));
     }
+    lines.extend(more.iter().cloned());
     let line = |(name, value): (&str, String)| {
-        let value = sconce_resolve::upkeep::printable(&value, 300);
-        format!("{}  {value}\n", style.dim(&format!("{name:10}")))
+        let value = sconce_resolve::upkeep::printable(&value, 600);
+        let value = page.wrapped(&value, VALUE, VALUE);
+        format!("{}  {value}\n", page.style.dim(&format!("{name:10}")))
     };
     lines.into_iter().map(line).collect()
 }
@@ -111,12 +113,43 @@ fn driver(host: &HostFacts) -> String {
     ])
 }
 
-fn card(card: &Card) -> String {
+/// A line a card; of several that are alike, what they have in common stands once.
+fn cards(host: &HostFacts) -> Vec<(&'static str, String)> {
+    let common = |card: &Card| listed(&kind(card));
+    match host.cards.as_slice() {
+        [] => vec![("cards", "none".to_owned())],
+        [first, rest @ ..]
+            if !rest.is_empty()
+                && host.cards.iter().all(|card| card.lost.is_none())
+                && rest.iter().all(|card| common(card) == common(first)) =>
+        {
+            let all = format!("{} × {}", host.cards.len(), common(first));
+            let each = |card: &Card| ("card", numbered(card, &own(card, None)));
+            std::iter::once(("cards", all))
+                .chain(host.cards.iter().map(each))
+                .collect()
+        }
+        all => {
+            let whole = |card: &Card| {
+                let [name, capability, _, watts, ecc, mig, links] = kind(card);
+                let [used, degrees, uuid, lost] = own(card, card.memory);
+                let parts = [
+                    name, capability, used, watts, degrees, ecc, mig, links, uuid, lost,
+                ];
+                ("card", numbered(card, &parts))
+            };
+            all.iter().map(whole).collect()
+        }
+    }
+}
+
+fn numbered(card: &Card, parts: &[String]) -> String {
+    format!("{}: {}", card.index, listed(parts))
+}
+
+/// What cards of a kind have in common: name, capability, memory, power limit, ECC, MIG, links.
+fn kind(card: &Card) -> [String; 7] {
     let name = card.name.clone().unwrap_or_else(|| "NVIDIA GPU".to_owned());
-    let memory = card.memory.map(|all| match card.memory_used {
-        Some(used) => format!("{used} of {all} used"),
-        None => all.to_string(),
-    });
     let watts = |milliwatts: u32| format!("{} W", milliwatts / 1000);
     let switched = |name: &str, mode: Option<Mode>| match mode {
         Some(Mode::On) => format!("{name} on"),
@@ -125,38 +158,56 @@ fn card(card: &Card) -> String {
     };
     let mig = card.mig.as_ref().filter(|mig| mig.enabled);
     let links = card.nvlinks.as_ref().filter(|links| !links.is_empty());
-    listed(&[
-        format!("{}: {name}", card.index),
+    [
+        name,
         card.capability
             .map(|capability| format!("capability {capability}"))
             .unwrap_or_default(),
-        memory.unwrap_or_default(),
+        card.memory.map(|all| all.to_string()).unwrap_or_default(),
         card.power_limit_mw.map(watts).unwrap_or_default(),
-        card.temperature_c
-            .map(|degrees| format!("{degrees} °C"))
-            .unwrap_or_default(),
         switched("ECC", card.ecc),
-        mig.map(|mig| format!("MIG with {} instances", mig.instances.len()))
+        mig.map(|mig| format!("MIG with {}", several(mig.instances.len(), "instance")))
             .unwrap_or_default(),
         links
-            .map(|links| format!("{} NVLinks", links.len()))
+            .map(|links| several(links.len(), "NVLink"))
+            .unwrap_or_default(),
+    ]
+}
+
+/// What a card has for itself: memory in use (of `all`), temperature, UUID, why it is lost.
+fn own(card: &Card, all: Option<Bytes>) -> [String; 4] {
+    let memory = match (card.memory_used, all) {
+        (Some(used), Some(all)) => format!("{used} of {all} used"),
+        (Some(used), None) => format!("{used} used"),
+        (None, Some(all)) => all.to_string(),
+        (None, None) => String::new(),
+    };
+    [
+        memory,
+        card.temperature_c
+            .map(|degrees| format!("{degrees} °C"))
             .unwrap_or_default(),
         card.uuid.clone().unwrap_or_default(),
         card.lost
             .as_ref()
             .map(|why| format!("lost: {why}"))
             .unwrap_or_default(),
-    ])
+    ]
+}
+
+/// `1 device`, `8 devices`.
+fn several(count: usize, thing: &str) -> String {
+    match count {
+        1 => format!("1 {thing}"),
+        count => format!("{count} {thing}s"),
+    }
 }
 
 fn cuda(host: &HostFacts) -> String {
     let Some(init) = &host.cuda_init else {
         return "cuInit was not tried: there is no libcuda.so.1".to_owned();
     };
-    let devices = init.devices.map(|count| match count {
-        1 => "1 device".to_owned(),
-        count => format!("{count} devices"),
-    });
+    let devices = init.devices.map(|count| several(count as usize, "device"));
     let result = match (init.result, &init.error) {
         (Some(0), _) => "cuInit succeeds".to_owned(),
         (Some(code), _) => format!("cuInit says {code}"),
@@ -216,4 +267,49 @@ fn store(host: &HostFacts) -> String {
         store.kind.unwrap_or_default(),
         free.unwrap_or_default(),
     ])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cards_that_are_alike_are_named_once() {
+        let card = |index, used| Card {
+            index,
+            name: Some("NVIDIA H100 80GB HBM3".to_owned()),
+            memory: Some(Bytes::gib(80)),
+            memory_used: Some(Bytes::gib(used)),
+            uuid: Some(format!("GPU-{index}")),
+            ..Card::default()
+        };
+        let mut host = HostFacts {
+            cards: vec![card(0, 2), card(1, 0)],
+            ..HostFacts::default()
+        };
+        let said = |host: &HostFacts| -> Vec<String> {
+            cards(host)
+                .into_iter()
+                .map(|(name, text)| format!("{name} {text}"))
+                .collect()
+        };
+        assert_eq!(
+            said(&host),
+            [
+                "cards 2 × NVIDIA H100 80GB HBM3, 80 GiB",
+                "card 0: 2 GiB used, GPU-0",
+                "card 1: 0 B used, GPU-1",
+            ]
+        );
+        host.cards[1].lost = Some("GPU is lost".to_owned());
+        assert_eq!(
+            said(&host),
+            [
+                "card 0: NVIDIA H100 80GB HBM3, 2 GiB of 80 GiB used, GPU-0",
+                "card 1: NVIDIA H100 80GB HBM3, 0 B of 80 GiB used, GPU-1, lost: GPU is lost",
+            ]
+        );
+        host.cards.clear();
+        assert_eq!(said(&host), ["cards none"]);
+    }
 }

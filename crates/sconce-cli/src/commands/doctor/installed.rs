@@ -1,0 +1,423 @@
+//! The Python, torch and compilers that a shell of this user finds. They are read from names and
+//! small files; nothing is run, as a broken one may hang.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use sconce_compat::rules::Build;
+use serde::Serialize;
+
+/// Entries of a folder that are looked at.
+const MOST_ENTRIES: usize = 20_000;
+/// A larger file is none of those that are read here.
+const MOST_BYTES: u64 = 64 << 10;
+
+/// What is found on the `PATH` and by the variables of activated environments.
+#[derive(Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+pub(super) struct Installed {
+    /// The first on the `PATH`, or an activated environment's.
+    python: Option<Python>,
+    /// Compilers and build tools by name; their versions where a name or a file says them.
+    tools: BTreeMap<&'static str, Tool>,
+}
+
+#[derive(Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct Python {
+    path: PathBuf,
+    version: Option<String>,
+    /// The variable that activated it.
+    active: Option<&'static str>,
+    /// The folder that holds `bin` and `lib`.
+    prefix: Option<PathBuf>,
+    /// Packages that matter for CUDA, and their versions.
+    packages: BTreeMap<String, String>,
+    /// What its torch was built for: `CUDA 13.2`, `CPUs`, `ROCm`.
+    torch_for: Option<String>,
+}
+
+#[derive(Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "kebab-case")]
+struct Tool {
+    path: PathBuf,
+    version: Option<String>,
+}
+
+/// Where to look.
+#[derive(Debug, Default)]
+struct Shell {
+    /// `PATH`.
+    path: Vec<PathBuf>,
+    /// Folders of activated environments with the variables that name them, the strongest first.
+    active: Vec<(&'static str, PathBuf)>,
+    /// Folders of CUDA toolkits beside the `PATH`.
+    toolkits: Vec<PathBuf>,
+}
+
+impl Installed {
+    /// As this process's variables lead to it.
+    pub(super) fn here() -> Self {
+        let folder = |name| std::env::var_os(name).filter(|value| !value.is_empty());
+        let named = |name| folder(name).map(PathBuf::from);
+        let active = ["VIRTUAL_ENV", "CONDA_PREFIX"];
+        let active = active
+            .into_iter()
+            .filter_map(|name| Some((name, named(name)?)));
+        let toolkits = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(named);
+        Self::of(&Shell {
+            path: folder("PATH")
+                .map_or_else(Vec::new, |path| std::env::split_paths(&path).collect()),
+            active: active.collect(),
+            toolkits: toolkits.chain(["/usr/local/cuda".into()]).collect(),
+        })
+    }
+
+    fn of(shell: &Shell) -> Self {
+        let tool = |name: &'static str| {
+            let path = first(&shell.path, name).or_else(|| match name {
+                "nvcc" => first(
+                    &shell
+                        .toolkits
+                        .iter()
+                        .map(|it| it.join("bin"))
+                        .collect::<Vec<_>>(),
+                    name,
+                ),
+                _ => None,
+            })?;
+            let version = match name {
+                "nvcc" => toolkit_version(&path),
+                _ => version_in_name(&path),
+            };
+            Some((name, Tool { path, version }))
+        };
+        let names = ["nvcc", "gcc", "g++", "clang", "cmake", "ninja"];
+        Self {
+            python: Python::of(shell),
+            tools: names.into_iter().filter_map(tool).collect(),
+        }
+    }
+
+    /// Lines for people; whether they say how to have the environment judged.
+    pub(super) fn lines(&self, offer: bool) -> Vec<(&'static str, String)> {
+        let mut lines = Vec::new();
+        match &self.python {
+            None => lines.push(("python", "none on the PATH".to_owned())),
+            Some(python) => lines.extend(python.lines(offer)),
+        }
+        let shown = |(name, tool): (&&str, &Tool)| match (&tool.version, *name) {
+            (Some(version), "nvcc") => format!("nvcc {version} ({})", tool.path.display()),
+            (Some(version), name) => format!("{name} {version}"),
+            (None, name) => (*name).to_owned(),
+        };
+        let tools: Vec<String> = self.tools.iter().map(shown).collect();
+        lines.push((
+            "compilers",
+            match tools.is_empty() {
+                true => "none".to_owned(),
+                false => tools.join(", "),
+            },
+        ));
+        lines
+    }
+}
+
+impl Python {
+    fn of(shell: &Shell) -> Option<Self> {
+        let bins = |(name, prefix): &(&'static str, PathBuf)| {
+            let path = first(&[prefix.join("bin")], "python")?;
+            Some((Some(*name), path))
+        };
+        let on_path = || {
+            let found = ["python3", "python"]
+                .iter()
+                .find_map(|name| first(&shell.path, name));
+            found.map(|path| (None, path))
+        };
+        let (active, path) = shell.active.iter().find_map(bins).or_else(on_path)?;
+        let prefix = prefix(&path);
+        let version = prefix
+            .as_deref()
+            .and_then(|prefix| python_version(prefix, &path));
+        let mut python = Self {
+            version,
+            active,
+            ..Self::default()
+        };
+        for site in prefix.iter().flat_map(|prefix| sites(prefix)) {
+            python.look(&site);
+        }
+        Some(Self {
+            path,
+            prefix,
+            ..python
+        })
+    }
+
+    /// Notes what matters of a folder of packages.
+    fn look(&mut self, site: &Path) {
+        for name in entries(site) {
+            let Some((name, version)) = name
+                .strip_suffix(".dist-info")
+                .and_then(|name| name.rsplit_once('-'))
+            else {
+                continue;
+            };
+            let name = name.to_ascii_lowercase().replace('_', "-");
+            let telling = ["torch", "torchvision", "torchaudio", "triton", "numpy"];
+            if telling.contains(&name.as_str()) || name.starts_with("nvidia-") {
+                self.packages
+                    .entry(name)
+                    .or_insert_with(|| version.to_owned());
+            }
+        }
+        if self.torch_for.is_none() {
+            let text = small(&site.join("torch/version.py"));
+            let build = text.as_deref().and_then(Build::of_version_py);
+            self.torch_for = build.map(|build| match build {
+                Build::Cpu => "CPUs".to_owned(),
+                Build::Rocm => "ROCm".to_owned(),
+                Build::Cuda(cuda) => format!("CUDA {cuda}"),
+            });
+        }
+    }
+
+    fn lines(&self, offer: bool) -> Vec<(&'static str, String)> {
+        let version = self.version.as_deref().unwrap_or("version unknown");
+        let active = self
+            .active
+            .map_or(String::new(), |name| format!(", active by {name}"));
+        let mut lines = vec![(
+            "python",
+            format!("{version}, {}{active}", self.path.display()),
+        )];
+        let shown = |name: &str| {
+            let version = self.packages.get(name)?;
+            Some(match (name, &self.torch_for) {
+                ("torch", Some(what)) => format!("torch {version} for {what}"),
+                _ => format!("{name} {version}"),
+            })
+        };
+        let names = ["torch", "torchvision", "torchaudio", "triton", "numpy"];
+        let packages: Vec<String> = names.into_iter().filter_map(shown).collect();
+        let prefix = self.prefix.as_deref().unwrap_or(Path::new(""));
+        let text = match (packages.is_empty(), &self.version) {
+            // A script that chooses among several, such as pyenv's.
+            (true, None) => "where its packages lie is not known".to_owned(),
+            (true, Some(_)) => "no torch in it".to_owned(),
+            (false, _) => packages.join(", "),
+        };
+        lines.push(("", text));
+        if offer && self.packages.contains_key("torch") {
+            lines.push((
+                "",
+                format!("`sconce doctor {}` judges it too", prefix.display()),
+            ));
+        }
+        lines
+    }
+}
+
+/// The first file of a name in some folders.
+fn first(folders: &[PathBuf], name: &str) -> Option<PathBuf> {
+    let absolute = folders.iter().filter(|folder| folder.is_absolute());
+    absolute
+        .map(|folder| folder.join(name))
+        .find(|path| path.is_file())
+}
+
+/// The folder that an interpreter's `lib` lies in: a virtual environment's own, else where its links
+/// lead.
+fn prefix(python: &Path) -> Option<PathBuf> {
+    let above = |path: &Path| path.parent()?.parent().map(Path::to_owned);
+    let own = above(python)?;
+    if own.join("pyvenv.cfg").is_file() || own.join("conda-meta").is_dir() {
+        return Some(own);
+    }
+    above(&python.canonicalize().ok()?)
+}
+
+/// As `pyvenv.cfg` says it, or else the file's name, or the only `lib/python3.x`.
+fn python_version(prefix: &Path, python: &Path) -> Option<String> {
+    let config = small(&prefix.join("pyvenv.cfg")).unwrap_or_default();
+    let said = config.lines().find_map(|line| {
+        let (key, value) = line.split_once('=')?;
+        // virtualenv writes `version_info = 3.13.1.final.0`, and uv too.
+        let value = value.trim().split(".final").next()?;
+        matches!(key.trim(), "version" | "version_info").then(|| value.to_owned())
+    });
+    let named = || {
+        let real = python.canonicalize().ok()?;
+        let name = real
+            .file_name()?
+            .to_str()?
+            .strip_prefix("python")?
+            .to_owned();
+        name.contains('.').then_some(name)
+    };
+    let folder = || {
+        let mut names = entries(&prefix.join("lib")).into_iter();
+        let found = names.find_map(|name| name.strip_prefix("python").map(str::to_owned))?;
+        found.contains('.').then_some(found)
+    };
+    said.or_else(named).or_else(folder)
+}
+
+/// Folders of packages below a prefix, Debian's too.
+fn sites(prefix: &Path) -> Vec<PathBuf> {
+    let mut sites = Vec::new();
+    for folder in ["lib", "lib64", "local/lib"] {
+        let folder = prefix.join(folder);
+        for name in entries(&folder) {
+            if name.starts_with("python3") {
+                let packages = ["site-packages", "dist-packages"];
+                sites.extend(packages.map(|last| folder.join(&name).join(last)));
+            }
+        }
+    }
+    sites
+}
+
+/// `gcc-12` or `x86_64-linux-gnu-g++-12` that a link leads to is of version 12.
+fn version_in_name(path: &Path) -> Option<String> {
+    let real = path.canonicalize().ok()?;
+    let (_, version) = real.file_name()?.to_str()?.rsplit_once('-')?;
+    version
+        .starts_with(|c: char| c.is_ascii_digit())
+        .then(|| version.to_owned())
+}
+
+/// A CUDA toolkit's `version.json` beside its `bin`.
+fn toolkit_version(nvcc: &Path) -> Option<String> {
+    let real = nvcc.canonicalize().ok()?;
+    let text = small(&real.parent()?.parent()?.join("version.json"))?;
+    let json: serde_json::Value = serde_json::from_str(&text).ok()?;
+    let version = json.get("cuda_nvcc").or_else(|| json.get("cuda"))?;
+    version.get("version")?.as_str().map(str::to_owned)
+}
+
+/// Names in a folder, sorted; none where it cannot be read.
+fn entries(folder: &Path) -> Vec<String> {
+    let Ok(read) = fs::read_dir(folder) else {
+        return Vec::new();
+    };
+    let names = read.take(MOST_ENTRIES).flatten();
+    let mut names: Vec<String> = names
+        .filter_map(|entry| entry.file_name().into_string().ok())
+        .collect();
+    names.sort_unstable();
+    names
+}
+
+/// A small file's text.
+fn small(path: &Path) -> Option<String> {
+    let metadata = path.metadata().ok()?;
+    (metadata.is_file() && metadata.len() <= MOST_BYTES).then(|| fs::read_to_string(path).ok())?
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::os::unix::fs::symlink;
+
+    fn write(path: &Path, text: &str) {
+        fs::create_dir_all(path.parent().unwrap()).unwrap();
+        fs::write(path, text).unwrap();
+    }
+
+    #[test]
+    fn an_active_environment_is_read() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        let (venv, usr) = (root.join("venv"), root.join("usr"));
+        write(&usr.join("bin/python3.12"), "");
+        write(&usr.join("bin/x86_64-linux-gnu-gcc-12"), "");
+        symlink("x86_64-linux-gnu-gcc-12", usr.join("bin/gcc")).unwrap();
+        symlink("python3.12", usr.join("bin/python3")).unwrap();
+        write(
+            &venv.join("pyvenv.cfg"),
+            "home = /usr/bin\nversion_info = 3.12.3.final.0\n",
+        );
+        fs::create_dir_all(venv.join("bin")).unwrap();
+        symlink(usr.join("bin/python3"), venv.join("bin/python")).unwrap();
+        let site = venv.join("lib/python3.12/site-packages");
+        for name in [
+            "torch-2.8.0+cu128.dist-info",
+            "Triton-3.4.0.dist-info",
+            "six-1.0.dist-info",
+        ] {
+            fs::create_dir_all(site.join(name)).unwrap();
+        }
+        write(
+            &site.join("torch/version.py"),
+            "cuda: Optional[str] = '12.8'\nhip = None\n",
+        );
+        write(&root.join("cuda/bin/nvcc"), "");
+        write(
+            &root.join("cuda/version.json"),
+            r#"{"cuda_nvcc": {"version": "12.4.131"}}"#,
+        );
+        let shell = Shell {
+            path: vec!["relative".into(), usr.join("bin")],
+            active: vec![("VIRTUAL_ENV", venv.clone())],
+            toolkits: vec![root.join("nowhere"), root.join("cuda")],
+        };
+        let shown = |installed: &Installed| {
+            let lines = installed.lines(true).into_iter();
+            let lines = lines.map(|(name, text)| format!("{name}: {text}"));
+            lines
+                .collect::<Vec<_>>()
+                .join("\n")
+                .replace(root.to_str().unwrap(), "")
+        };
+        assert_eq!(
+            shown(&Installed::of(&shell)),
+            "python: 3.12.3, /venv/bin/python, active by VIRTUAL_ENV\n\
+             : torch 2.8.0+cu128 for CUDA 12.8, triton 3.4.0\n\
+             : `sconce doctor /venv` judges it too\n\
+             compilers: gcc 12, nvcc 12.4.131 (/cuda/bin/nvcc)"
+        );
+        let shell = Shell {
+            active: Vec::new(),
+            toolkits: Vec::new(),
+            ..shell
+        };
+        assert_eq!(
+            shown(&Installed::of(&shell)),
+            "python: 3.12, /usr/bin/python3\n: no torch in it\ncompilers: gcc 12"
+        );
+        assert_eq!(
+            shown(&Installed::of(&Shell::default())),
+            "python: none on the PATH\ncompilers: none"
+        );
+    }
+
+    #[test]
+    fn what_is_no_environment_is_no_failure() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().canonicalize().unwrap();
+        write(&root.join("bin/python"), "");
+        write(&root.join("bin/nvcc"), "");
+        write(&root.join("version.json"), "[[[");
+        write(&root.join("pyvenv.cfg"), "version\n=\n");
+        // Large, and a folder where a file should be.
+        let site = root.join("lib/python3.9/site-packages");
+        fs::create_dir_all(site.join("torch/version.py")).unwrap();
+        write(
+            &root.join("lib64/python3.9/site-packages/torch/version.py"),
+            &" ".repeat(1 << 17),
+        );
+        fs::create_dir_all(site.join("-.dist-info")).unwrap();
+        let shell = Shell {
+            path: vec![root.join("bin")],
+            ..Shell::default()
+        };
+        let found = Installed::of(&shell);
+        assert_eq!(found.tools["nvcc"].version, None);
+        let python = found.python.unwrap();
+        assert_eq!(python.version.as_deref(), Some("3.9"));
+        assert!(python.packages.is_empty() && python.torch_for.is_none());
+    }
+}
