@@ -452,7 +452,10 @@ fn a_card_without_a_name_is_named_once() {
         ..Card::default()
     };
     let found = rules::machine(&host);
-    assert_eq!(found[0].what, "the driver lost card 1: GPU is lost; CUDA starts with the others");
+    assert_eq!(
+        found[0].what,
+        "the driver lost card 1: GPU is lost; CUDA starts with the others"
+    );
 }
 
 #[test]
