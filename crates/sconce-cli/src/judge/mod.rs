@@ -27,6 +27,8 @@ pub(crate) struct Judged {
     environment: Environment,
     /// Trees, lowest first, and where each lies.
     trees: Vec<(String, Scan)>,
+    /// Folders of LD_LIBRARY_PATH that are not of the environment: their libraries go before its own.
+    search: Vec<(String, Scan)>,
     /// Variables of a run.
     variables: BTreeMap<String, String>,
     /// It is a folder that pip installs into, not a spec's.
@@ -77,6 +79,8 @@ impl Judged {
         let mut judged = Self::empty(&folder.display().to_string());
         let scan = Scan::of(&real, None)?;
         judged.is_folder = true;
+        let path = variables.get("LD_LIBRARY_PATH").map_or("", String::as_str);
+        judged.search = searched(path, &real, &scan);
         judged.trees.push((format!("{}/", real.display()), scan));
         judged.variables = variables;
         judged.environment = judged.installed();
@@ -88,6 +92,7 @@ impl Judged {
             name: name.to_owned(),
             environment: Environment::default(),
             trees: Vec::new(),
+            search: Vec::new(),
             variables: BTreeMap::new(),
             is_folder: false,
             absent: Vec::new(),
@@ -198,10 +203,9 @@ impl Judged {
         findings.extend(self.unread());
         finding::sort(&mut findings);
         if self.is_folder {
-            let mends = findings.iter_mut().flat_map(|one| &mut one.mends);
-            mends
-                .filter_map(|mend| mend.action.as_mut())
-                .for_each(with_pip);
+            for finding in &mut findings {
+                with_pip(finding, &self.environment);
+            }
         }
         findings
     }
@@ -227,7 +231,7 @@ impl Judged {
             .flat_map(|(_, scan)| scan.libraries.values())
             .map(|library| library.machine);
         let mut tree = Tree::new(most_common(machine));
-        for (at, scan) in &self.trees {
+        for (at, scan) in self.trees.iter().chain(&self.search) {
             for (path, library) in &scan.libraries {
                 tree.library(&format!("{at}{path}"), library);
             }
@@ -296,24 +300,102 @@ pub(crate) fn capabilities(cards: &[String]) -> Result<Vec<ComputeCapability>> {
     Ok(known?.into_iter().collect())
 }
 
-/// What a spec would say, for pip. A build that is not the default index's stays as it is: its index
-/// has to be named.
-fn with_pip(action: &mut Action) {
-    let Action::Spec { key, value } = &action else {
-        return;
+/// What LD_LIBRARY_PATH has outside a folder of the libraries that the folder's own ask for, or that it
+/// has itself: some are asked for by name while they run (dlopen).
+fn searched(path: &str, folder: &Path, scan: &Scan) -> Vec<(String, Scan)> {
+    const MOST_FOLDERS: usize = 64;
+    let needed = scan.libraries.values().flat_map(|library| &library.needed);
+    let own = scan.libraries.keys().chain(scan.links.keys());
+    let own = own.map(|path| path.rsplit('/').next().unwrap_or(path));
+    let needed: BTreeSet<&str> = needed
+        .map(String::as_str)
+        .filter(|name| !name.contains('/'))
+        .chain(own)
+        .collect();
+    let outside = |entry: &&str| entry.starts_with('/') && !Path::new(entry).starts_with(folder);
+    let entries = path.split([':', ';']).filter(outside);
+    let scans = entries.take(MOST_FOLDERS).map(|entry| {
+        let found = Scan::named(Path::new(entry), needed.iter().copied());
+        (format!("{}/", entry.trim_end_matches('/')), found)
+    });
+    scans.collect()
+}
+
+/// Mends of a folder are pip's: what a spec would say is a command, unless a better one stands there
+/// already, and what is installed again stays at its version.
+fn with_pip(finding: &mut Finding, environment: &Environment) {
+    const PIP: &str = "python -m pip install ";
+    let is_pip = |action: &Option<Action>| match action {
+        Some(Action::Command { line, .. }) => line.starts_with(PIP),
+        _ => false,
     };
-    let wanted = serde_json::from_str::<Vec<String>>(value).unwrap_or_default();
+    if finding.mends.iter().any(|mend| is_pip(&mend.action)) {
+        let of_spec = |action: &Option<Action>| match action {
+            Some(Action::Spec { key, .. }) => key == "python.packages",
+            _ => false,
+        };
+        finding.mends.retain(|mend| !of_spec(&mend.action));
+    }
+    for mend in &mut finding.mends {
+        match &mut mend.action {
+            Some(Action::Command { line, .. }) if line.starts_with(PIP) => {
+                *line = pinned(line, environment);
+            }
+            Some(Action::Spec { key, value }) if key == "python.packages" => {
+                let Some(wanted) = requirements(value) else {
+                    continue;
+                };
+                mend.action = Some(Action::Command {
+                    line: format!("{PIP}{wanted}"),
+                    root: false,
+                    safe: false,
+                });
+            }
+            _ => {}
+        }
+    }
+}
+
+/// Requirements of a spec as words of a shell. `None` for what is not plainly that, and for builds of
+/// other indexes than the default one, which would have to be named.
+fn requirements(value: &str) -> Option<String> {
+    let wanted: Vec<String> = serde_json::from_str(value).ok()?;
     let plain = |one: &String| {
-        let fits = |c: char| c.is_ascii_alphanumeric() || "._-=".contains(c);
+        let fits = |c: char| c.is_ascii_alphanumeric() || "._-=<>~*,".contains(c);
         one.starts_with(|c: char| c.is_ascii_alphanumeric()) && one.chars().all(fits)
     };
-    if key == "python.packages" && !wanted.is_empty() && wanted.iter().all(plain) {
-        *action = Action::Command {
-            line: format!("python -m pip install {}", wanted.join(" ")),
-            root: false,
-            safe: false,
-        };
+    if wanted.is_empty() || !wanted.iter().all(plain) {
+        return None;
     }
+    let word = |one: &String| match one.contains(['<', '>', '*', '~']) {
+        true => format!("'{one}'"),
+        false => one.clone(),
+    };
+    Some(wanted.iter().map(word).collect::<Vec<_>>().join(" "))
+}
+
+/// The line with the versions that are installed: of torch always, of others where they are installed
+/// again as they are.
+fn pinned(line: &str, environment: &Environment) -> String {
+    let as_is = line.contains(" --no-deps ");
+    let words: Vec<&str> = line.split(' ').collect();
+    let pin = |(at, word): (usize, &&str)| {
+        let is_last = at + 1 == words.len();
+        // A local version is not the default index's.
+        let version = environment
+            .version(word)
+            .filter(|version| !version.contains('+'));
+        match version.filter(|_| *word == "torch" || (as_is && is_last)) {
+            Some(version) => format!("{word}=={version}"),
+            None => (*word).to_owned(),
+        }
+    };
+    words
+        .iter()
+        .enumerate()
+        .map(pin)
+        .collect::<Vec<_>>()
+        .join(" ")
 }
 
 /// Which device code a slim image for these cards leaves out. `None` where there are none.
@@ -346,30 +428,106 @@ fn most_common(machines: impl Iterator<Item = u16>) -> u16 {
 mod tests {
     use super::*;
 
+    fn mended(actions: &[Action]) -> Vec<String> {
+        let packages = [("torch", "2.8.0"), ("nvidia-cudnn-cu12", "9.10.2.21")];
+        let mut finding = Finding::new("x", Weight::Fails, Certainty::Certain, "x");
+        for action in actions {
+            finding = finding.mend("x", Some(action.clone()));
+        }
+        with_pip(&mut finding, &Environment::installed(packages));
+        let said = finding.mends.iter().map(|mend| match &mend.action {
+            Some(Action::Command { line, .. }) => line.clone(),
+            other => format!("{other:?}"),
+        });
+        said.collect()
+    }
+
+    fn spec(key: &str, value: &str) -> Action {
+        Action::Spec {
+            key: key.to_owned(),
+            value: value.to_owned(),
+        }
+    }
+
+    fn command(line: &str) -> Action {
+        Action::Command {
+            line: line.to_owned(),
+            root: false,
+            safe: false,
+        }
+    }
+
     #[test]
     fn a_folder_is_mended_with_pip() {
-        for (key, value, line) in [
+        for (value, line) in [
+            ("[\"torch==2.8.0\"]", "python -m pip install torch==2.8.0"),
             (
-                "python.packages",
-                "[\"torch==2.8.0\"]",
-                Some("python -m pip install torch==2.8.0"),
+                "[\"torchvision==0.23.*\", \"six\"]",
+                "python -m pip install 'torchvision==0.23.*' six",
             ),
-            ("python.packages", "[\"torch==2.8.0+cu126\"]", None),
-            ("python.packages", "[\"a; touch x\"]", None),
-            ("python.packages", "[\"--pre\"]", None),
-            ("python.packages", "torch", None),
-            ("system.packages", "[\"libgl1\"]", None),
         ] {
-            let mut action = Action::Spec {
-                key: key.to_owned(),
-                value: value.to_owned(),
-            };
-            with_pip(&mut action);
-            let said = match &action {
-                Action::Command { line, .. } => Some(line.as_str()),
-                _ => None,
-            };
-            assert_eq!(said, line, "{value}");
+            assert_eq!(mended(&[spec("python.packages", value)]), [line]);
         }
+        for (key, value) in [
+            ("python.packages", "[\"torch==2.8.0+cu126\"]"),
+            ("python.packages", "[\"a; touch x\"]"),
+            ("python.packages", "[\"a'b\"]"),
+            ("python.packages", "[\"--pre\"]"),
+            ("python.packages", "[]"),
+            ("python.packages", "torch"),
+            ("system.packages", "[\"libgl1\"]"),
+        ] {
+            let said = mended(&[spec(key, value)]);
+            assert!(said[0].starts_with("Some(Spec"), "{said:?}");
+        }
+    }
+
+    #[test]
+    fn what_is_installed_again_stays_at_its_version() {
+        let again = "python -m pip install --force-reinstall --no-deps nvidia-cudnn-cu12";
+        let spec = spec("python.packages", "[\"nvidia-cudnn-cu12\"]");
+        // One way is enough.
+        assert_eq!(
+            mended(&[command(again), spec]),
+            [format!("{again}==9.10.2.21")]
+        );
+        for (line, typed) in [
+            (
+                "python -m pip install --force-reinstall torch torchvision",
+                "python -m pip install --force-reinstall torch==2.8.0 torchvision",
+            ),
+            (
+                "python -m pip install --no-deps --no-binary apex apex",
+                "python -m pip install --no-deps --no-binary apex apex",
+            ),
+            ("modprobe torch", "modprobe torch"),
+        ] {
+            assert_eq!(mended(&[command(line)]), [typed]);
+        }
+    }
+
+    #[test]
+    fn libraries_before_a_folders_own_are_seen() {
+        let dir = tempfile::tempdir().unwrap();
+        let (venv, other) = (dir.path().join("venv"), dir.path().join("other"));
+        for folder in [&venv, &other] {
+            std::fs::create_dir(folder).unwrap();
+        }
+        // The test itself is a program that needs the C library.
+        std::fs::copy("/proc/self/exe", venv.join("a.so")).unwrap();
+        std::fs::copy("/proc/self/exe", other.join("libc.so.6")).unwrap();
+        std::fs::copy("/proc/self/exe", other.join("unasked.so")).unwrap();
+        let path = format!("relative:/nowhere:{}/:", other.display());
+        let variables = [("LD_LIBRARY_PATH".to_owned(), path)].into();
+        let judged = Judged::folder(&venv, variables).unwrap();
+        let found = judged
+            .search
+            .iter()
+            .filter(|(_, scan)| !scan.libraries.is_empty());
+        let found: Vec<(&str, Vec<&String>)> = found
+            .map(|(at, scan)| (at.as_str(), scan.libraries.keys().collect()))
+            .collect();
+        let at = format!("{}/", other.display());
+        assert_eq!(found, [(at.as_str(), vec![&"libc.so.6".to_owned()])]);
     }
 }

@@ -113,6 +113,29 @@ impl Scan {
         Ok(scan)
     }
 
+    /// Of a folder of the loader's search: libraries of these names, whatever else lies there.
+    pub(super) fn named<'a>(folder: &Path, names: impl IntoIterator<Item = &'a str>) -> Self {
+        let mut scan = Self::default();
+        for name in names {
+            let path = folder.join(name);
+            // Not a pipe, which would never end.
+            let metadata = fs::metadata(&path).ok().filter(fs::Metadata::is_file);
+            let Some(size) = metadata.map(|metadata| metadata.len()) else {
+                continue;
+            };
+            match library(&path, size) {
+                Some(Read::Library(library)) => {
+                    scan.libraries.insert(name.to_owned(), *library);
+                }
+                Some(Read::Refused { is_short }) => {
+                    scan.refused.insert(name.to_owned(), is_short);
+                }
+                Some(Read::Failed(_)) | None => {}
+            }
+        }
+        scan
+    }
+
     /// Lists what is to be read below a folder.
     fn walk(
         &mut self,
