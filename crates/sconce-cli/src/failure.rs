@@ -107,6 +107,8 @@ pub(crate) enum CliError {
         path: std::path::PathBuf,
         source: serde_json::Error,
     },
+    #[error("{} has no facts of a machine", path.display())]
+    NoFacts { path: std::path::PathBuf },
     #[error("cannot use {}", path.display())]
     NewerFacts {
         path: std::path::PathBuf,
@@ -172,7 +174,9 @@ impl Hint for CliError {
             Self::NoPackages { .. } => {
                 "an image that Sconce built here is known by its lock".to_owned()
             }
-            Self::Facts { .. } => "`sconce doctor --facts FILE` writes them".to_owned(),
+            Self::Facts { .. } | Self::NoFacts { .. } => {
+                "`sconce doctor --facts FILE` writes them".to_owned()
+            }
             Self::NewerFacts { .. } => "update Sconce".to_owned(),
             Self::NothingToCheck { source_file, .. } => match source_file {
                 Some(file) => format!(

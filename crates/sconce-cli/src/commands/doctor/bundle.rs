@@ -23,7 +23,10 @@ fn masked(text: &str, host: Option<&str>, home: &str) -> String {
     if home.len() > 1 {
         text = text.replace(home, "~");
     }
-    // A short name may be a part of anything.
+    // A short name may be a part of anything but where it stands by itself.
+    if let Some(host) = host {
+        text = text.replace(&format!("\"name\": \"{host}\""), "\"name\": \"HOST\"");
+    }
     if let Some(host) = host.filter(|host| host.len() > 3) {
         text = text.replace(host, "HOST");
     }
@@ -43,5 +46,9 @@ mod tests {
         );
         assert_eq!(text, "~/x on HOST; /root");
         assert_eq!(masked("a b", Some("a"), "/"), "a b");
+        assert_eq!(
+            masked("vmalloc, \"name\": \"vm\"", Some("vm"), "/"),
+            "vmalloc, \"name\": \"HOST\""
+        );
     }
 }
