@@ -120,6 +120,10 @@ fn saved(path: &Path) -> Result<Vec<HostFacts>> {
     if hosts.is_empty() {
         return Err(wrong(serde_json::Error::custom("the list is empty")).into());
     }
+    // Another program's.
+    if hosts.iter().any(|host| host.version == 0) {
+        return Err(wrong(serde_json::Error::custom("it says no version")).into());
+    }
     for host in &hosts {
         host.check_format().map_err(|source| CliError::NewerFacts {
             path: path.to_owned(),
@@ -137,4 +141,33 @@ pub(crate) fn probe(question: &str) -> Result<u8> {
     };
     output::data(&sconce_host::facts::probe::answer(&question))?;
     Ok(sconce_schema::exit::OK)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_without_machines_is_an_error() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("facts.json");
+        let machine = serde_json::to_string(&HostFacts {
+            version: 1,
+            ..HostFacts::default()
+        });
+        let machine = machine.unwrap();
+        for (text, machines) in [
+            ("[]", None),
+            ("{}", None),
+            ("[{}]", None),
+            ("\"x\"", None),
+            ("", None),
+            (machine.as_str(), Some(1)),
+            (&format!(" [{machine}, {machine}]"), Some(2)),
+            (&machine.replace(":1", ":9"), None),
+        ] {
+            std::fs::write(&path, text).unwrap();
+            assert_eq!(saved(&path).ok().map(|all| all.len()), machines, "{text}");
+        }
+    }
 }

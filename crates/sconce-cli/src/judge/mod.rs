@@ -1,6 +1,7 @@
 //! An environment, from wherever it is, to findings on a machine.
 
 mod outside;
+mod pip;
 pub(crate) mod quick;
 mod scan;
 
@@ -16,7 +17,7 @@ use sconce_compat::{binary, tables};
 use sconce_host::Roots;
 use sconce_host::facts::Loader;
 use sconce_image::slim::DeviceCode;
-use sconce_schema::finding::{self, Action, Certainty, Finding, Weight};
+use sconce_schema::finding::{self, Certainty, Finding, Weight};
 use sconce_schema::{ComputeCapability, HostFacts, ImageManifest, Lock};
 use sconce_store::Store;
 
@@ -226,10 +227,9 @@ impl Judged {
         findings.extend(self.unread());
         finding::sort(&mut findings);
         if self.is_folder {
-            let mends = findings.iter_mut().flat_map(|one| &mut one.mends);
-            mends
-                .filter_map(|mend| mend.action.as_mut())
-                .for_each(with_pip);
+            for finding in &mut findings {
+                pip::mend(finding, &self.environment);
+            }
         }
         findings
     }
@@ -330,26 +330,6 @@ pub(crate) fn capabilities(cards: &[String]) -> Result<Vec<ComputeCapability>> {
     Ok(known?.into_iter().collect())
 }
 
-/// What a spec would say, for pip. A build that is not the default index's stays as it is: its index
-/// has to be named.
-fn with_pip(action: &mut Action) {
-    let Action::Spec { key, value } = &action else {
-        return;
-    };
-    let wanted = serde_json::from_str::<Vec<String>>(value).unwrap_or_default();
-    let plain = |one: &String| {
-        let fits = |c: char| c.is_ascii_alphanumeric() || "._-=".contains(c);
-        one.starts_with(|c: char| c.is_ascii_alphanumeric()) && one.chars().all(fits)
-    };
-    if key == "python.packages" && !wanted.is_empty() && wanted.iter().all(plain) {
-        *action = Action::Command {
-            line: format!("python -m pip install {}", wanted.join(" ")),
-            root: false,
-            safe: false,
-        };
-    }
-}
-
 /// Which device code a slim image for these cards leaves out. `None` where there are none.
 pub(crate) fn device_code(cards: &[ComputeCapability]) -> Option<DeviceCode> {
     // A file that cannot be read here fails where it is packed.
@@ -395,32 +375,5 @@ mod tests {
         assert_eq!(judged.sites(), [real.to_str().unwrap()]);
         let names: Vec<&String> = judged.environment.packages.keys().collect();
         assert_eq!(names, ["setuptools", "torch"]);
-    }
-
-    #[test]
-    fn a_folder_is_mended_with_pip() {
-        for (key, value, line) in [
-            (
-                "python.packages",
-                "[\"torch==2.8.0\"]",
-                Some("python -m pip install torch==2.8.0"),
-            ),
-            ("python.packages", "[\"torch==2.8.0+cu126\"]", None),
-            ("python.packages", "[\"a; touch x\"]", None),
-            ("python.packages", "[\"--pre\"]", None),
-            ("python.packages", "torch", None),
-            ("system.packages", "[\"libgl1\"]", None),
-        ] {
-            let mut action = Action::Spec {
-                key: key.to_owned(),
-                value: value.to_owned(),
-            };
-            with_pip(&mut action);
-            let said = match &action {
-                Action::Command { line, .. } => Some(line.as_str()),
-                _ => None,
-            };
-            assert_eq!(said, line, "{value}");
-        }
     }
 }

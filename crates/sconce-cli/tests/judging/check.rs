@@ -85,7 +85,7 @@ fn check_judges_a_folder_of_packages() {
              seen   package, torchvision: 0.15.2
              seen   package, torch: 2.15.0
              error  RuntimeError: operator torchvision::nms does not exist
-             mend   Ask for the torchvision that goes with this torch: in sconce.toml, python.packages = ["torchvision==0.29.*"]
+             mend   Ask for the torchvision that goes with this torch: `python -m pip install 'torchvision==0.29.*'`
 
     notes  the Tesla V100 (7.0) has no bfloat16 in hardware: it is slow there, float16 is not [bf16-emulated]
              seen   the card that was named, compute capability: 7.0

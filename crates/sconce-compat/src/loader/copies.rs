@@ -9,6 +9,7 @@ use super::mismatch::unsteer;
 use super::missing::Known;
 use super::names;
 
+const SHADOWED: &str = "library-shadowed";
 /// Files or readers named in one finding.
 const MOST_NAMED: usize = 12;
 
@@ -20,18 +21,46 @@ pub(super) fn judge(loaded: &[LoadedAt], known: &Known<'_>) -> Vec<Finding> {
         by_name.entry(&one.soname).or_default().push(one);
     }
     let mut findings = Vec::new();
+    let mut shadows: BTreeMap<String, Vec<Finding>> = BTreeMap::new();
     for (name, all) in &by_name {
         match shadowed(name, all, known) {
-            Some(finding) => findings.push(finding),
+            Some((folder, finding)) => shadows.entry(folder).or_default().push(finding),
             None => findings.extend(copies(name, all, known)),
         }
     }
+    let shadows = shadows
+        .into_iter()
+        .flat_map(|(folder, all)| together(&folder, all));
+    findings.splice(..0, shadows);
     findings.extend(majors(&by_name));
     findings
 }
 
-/// A package ships it, and the loader takes another file.
-fn shadowed(name: &str, all: &[&LoadedAt], known: &Known<'_>) -> Option<Finding> {
+/// Libraries that one folder shadows are one finding: one mend is for all of them.
+fn together(folder: &str, mut all: Vec<Finding>) -> Option<Finding> {
+    if all.len() < 2 {
+        return all.pop();
+    }
+    let names = all.iter().filter_map(|one| one.subject.as_deref());
+    let first: Vec<&str> = names.take(2).collect();
+    let more = match all.len() - first.len() {
+        0 => String::new(),
+        count => format!(" and {count} more"),
+    };
+    let what = format!(
+        "{} CUDA libraries come from {folder} instead of the packages' own: {}{more}",
+        all.len(),
+        first.join(", ")
+    );
+    let mut finding = Finding::new(SHADOWED, Weight::Warns, Certainty::Likely, what).about(folder);
+    let evidence = all.iter_mut().flat_map(|one| one.evidence.drain(..));
+    finding.evidence = evidence.collect();
+    finding.mends = all.swap_remove(0).mends;
+    Some(finding)
+}
+
+/// A package ships it, and the loader takes another file: the folder of that, and the finding.
+fn shadowed(name: &str, all: &[&LoadedAt], known: &Known<'_>) -> Option<(String, Finding)> {
     let in_packages = |path: &str| {
         known
             .site_packages
@@ -51,14 +80,16 @@ fn shadowed(name: &str, all: &[&LoadedAt], known: &Known<'_>) -> Option<Finding>
         "{whom} gets {} instead of the packages' own {own}",
         taken.real
     );
-    let finding = Finding::new("library-shadowed", Weight::Warns, Certainty::Likely, what)
+    let finding = Finding::new(SHADOWED, Weight::Warns, Certainty::Likely, what)
         .about(name)
         .seen(&taken.real, None, format!("found by {}", taken.how))
         .seen(*own, None, "what the packages bring");
-    Some(match unsteer(&taken.found) {
+    let finding = match unsteer(&taken.found) {
         Some((what, action)) => finding.mend(what, action),
         None => finding,
-    })
+    };
+    let folder = taken.real.rsplit_once('/').map_or("", |(folder, _)| folder);
+    Some((folder.to_owned(), finding))
 }
 
 /// Several files of one name, and who gets which.
@@ -143,4 +174,35 @@ fn majors(by_name: &BTreeMap<&str, Vec<&LoadedAt>>) -> Option<Finding> {
         "Install builds of all packages for the CUDA of torch.",
         None,
     ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_one_folder_shadows_is_one_finding() {
+        let one = |name: &str| {
+            Finding::new(SHADOWED, Weight::Warns, Certainty::Likely, name)
+                .about(name)
+                .seen(name, None, "found")
+                .mend("Take it out.", None)
+        };
+        let names = [
+            "libcudnn_adv.so.9",
+            "libcudnn_cnn.so.9",
+            "libcudnn_ops.so.9",
+        ];
+        let found = together("/opt/cuda", names.map(one).into()).unwrap();
+        assert_eq!(
+            found.what,
+            "3 CUDA libraries come from /opt/cuda instead of the packages' own: libcudnn_adv.so.9, \
+             libcudnn_cnn.so.9 and 1 more"
+        );
+        assert_eq!((found.evidence.len(), found.mends.len()), (3, 1));
+        assert_eq!(found.subject.as_deref(), Some("/opt/cuda"));
+        let single = together("/opt/cuda", vec![one(names[0])]).unwrap();
+        assert_eq!(single, one(names[0]));
+        assert_eq!(together("/opt/cuda", Vec::new()), None);
+    }
 }
