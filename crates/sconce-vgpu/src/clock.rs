@@ -1,0 +1,118 @@
+//! Time on the virtual machine: what is done when, for events that are asked and streams that wait.
+//!
+//! Nothing here takes real time. The host has a clock that each call moves on by a little, and every
+//! stream has the time at which what was queued on it is done. So memory that another stream uses is
+//! free again when the model says that the stream has come that far, neither at once nor never.
+
+use std::collections::HashMap;
+
+use crate::abi::Handle;
+
+/// What one launch costs the host, in ns: Python, dispatch and driver together.
+const LAUNCH_NS: u64 = 5_000;
+/// What asking or waiting costs the host, in ns.
+const ASK_NS: u64 = 500;
+/// The shortest that anything takes on a card, in ns.
+pub const SHORTEST_NS: u64 = 2_000;
+
+/// What is known of time; all of it in ns since the process began.
+#[derive(Debug, Default)]
+pub struct Clock {
+    now: u64,
+    done: HashMap<Handle, u64>,
+    events: HashMap<Handle, u64>,
+}
+
+impl Clock {
+    /// Queues work of `duration` on a stream.
+    pub fn launch(&mut self, stream: Handle, duration: u64) {
+        self.now += LAUNCH_NS;
+        let done = self.done.entry(stream).or_default();
+        *done = (*done).max(self.now) + duration.max(SHORTEST_NS);
+    }
+
+    fn stream(&self, stream: Handle) -> u64 {
+        self.done.get(&stream).copied().unwrap_or(0)
+    }
+
+    /// The event is done when what is on the stream now is.
+    pub fn record(&mut self, event: Handle, stream: Handle) {
+        self.now += ASK_NS;
+        let time = self.stream(stream).max(self.now);
+        self.events.insert(event, time);
+    }
+
+    /// The stream goes on when the event is done.
+    pub fn wait(&mut self, stream: Handle, event: Handle) {
+        let time = self.event(event);
+        let done = self.done.entry(stream).or_default();
+        *done = (*done).max(time);
+    }
+
+    /// When an event is done; one that was never recorded is.
+    pub fn event(&self, event: Handle) -> u64 {
+        self.events.get(&event).copied().unwrap_or(0)
+    }
+
+    pub fn is_done(&mut self, event: Handle) -> bool {
+        self.now += ASK_NS;
+        self.event(event) <= self.now
+    }
+
+    pub fn is_idle(&mut self, stream: Handle) -> bool {
+        self.now += ASK_NS;
+        self.stream(stream) <= self.now
+    }
+
+    /// The host waits for an event.
+    pub fn await_event(&mut self, event: Handle) {
+        self.now = self.now.max(self.event(event)) + ASK_NS;
+    }
+
+    /// The host waits for a stream.
+    pub fn await_stream(&mut self, stream: Handle) {
+        self.now = self.now.max(self.stream(stream)) + ASK_NS;
+    }
+
+    /// The host waits for all.
+    pub fn await_all(&mut self) {
+        let last = self.done.values().copied().max().unwrap_or(0);
+        self.now = self.now.max(last) + ASK_NS;
+    }
+
+    pub fn forget_event(&mut self, event: Handle) {
+        self.events.remove(&event);
+    }
+
+    pub fn forget_stream(&mut self, stream: Handle) {
+        self.done.remove(&stream);
+    }
+
+    pub fn now(&self) -> u64 {
+        self.now
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_event_is_done_when_its_stream_has_come_that_far() {
+        let mut clock = Clock::default();
+        clock.launch(1, 50_000);
+        clock.record(7, 1);
+        clock.launch(1, 1_000_000);
+        assert!(!clock.is_done(7));
+        clock.await_event(7);
+        assert!(clock.is_done(7));
+        assert!(!clock.is_idle(1));
+        // Another stream that waits is not done before, whatever it does.
+        clock.record(8, 1);
+        clock.wait(2, 8);
+        clock.launch(2, 1);
+        assert!(clock.stream(2) > clock.event(8));
+        clock.await_all();
+        assert!(clock.is_idle(1) && clock.is_idle(2) && clock.is_done(99));
+    }
+}

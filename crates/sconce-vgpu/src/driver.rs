@@ -1,0 +1,77 @@
+//! `cuda.h`: the driver, as far as PyTorch, Triton and the expandable segments of the caching
+//! allocator ask it.
+
+mod context;
+mod mapping;
+mod module;
+
+use std::ffi::CStr;
+
+use crate::abi::{Handle, Out, entries, refused};
+
+/// A status of the driver (`CUresult`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(i32)]
+pub enum Error {
+    InvalidValue = 1,
+    OutOfMemory = 2,
+    NoDevice = 100,
+    InvalidDevice = 101,
+    InvalidContext = 201,
+    NotFound = 500,
+    NotSupported = 801,
+}
+
+pub type Result<T> = std::result::Result<T, Error>;
+
+pub fn status(answer: Result<()>) -> i32 {
+    match answer {
+        Ok(()) => 0,
+        Err(why) => why as i32,
+    }
+}
+
+fn said(status: i32) -> (&'static CStr, &'static CStr) {
+    match status {
+        0 => (c"CUDA_SUCCESS", c"no error"),
+        1 => (c"CUDA_ERROR_INVALID_VALUE", c"invalid argument"),
+        2 => (c"CUDA_ERROR_OUT_OF_MEMORY", c"out of memory"),
+        100 => (
+            c"CUDA_ERROR_NO_DEVICE",
+            c"no CUDA-capable device is detected",
+        ),
+        101 => (c"CUDA_ERROR_INVALID_DEVICE", c"invalid device ordinal"),
+        201 => (c"CUDA_ERROR_INVALID_CONTEXT", c"invalid device context"),
+        500 => (c"CUDA_ERROR_NOT_FOUND", c"named symbol not found"),
+        801 => (c"CUDA_ERROR_NOT_SUPPORTED", c"operation not supported"),
+        _ => (c"CUDA_ERROR_UNKNOWN", c"unknown error"),
+    }
+}
+
+entries! { status;
+    fn cuGetErrorName(code: i32, name: Out<Handle>) {
+        name.put(said(code).0.as_ptr() as usize);
+        Ok(())
+    }
+    fn cuGetErrorString(code: i32, text: Out<Handle>) {
+        text.put(said(code).1.as_ptr() as usize);
+        Ok(())
+    }
+    // What the real CUDA runtime would ask for first: it has no place here, and a call that got there
+    // is one that this library does not know.
+    fn cuGetExportTable(table: Out<Handle>, id: Handle) {
+        let _ = id;
+        table.put(0);
+        crate::unknown::met("a function of the CUDA runtime");
+        Err(Error::NotFound)
+    }
+}
+
+refused! { Error::NotSupported;
+    cuMemExportToShareableHandle cuMemImportFromShareableHandle cuMemGetAllocationPropertiesFromHandle
+    cuMulticastCreate cuMulticastAddDevice cuMulticastBindMem cuMulticastBindMem_v2 cuMulticastUnbind
+    cuMulticastGetGranularity cuGreenCtxCreate cuGreenCtxDestroy cuGreenCtxStreamCreate cuCtxFromGreenCtx
+    cuDevResourceGenerateDesc cuDevSmResourceSplitByCount cuDeviceGetDevResource
+    cuIpcGetMemHandle cuIpcOpenMemHandle_v2
+    cuLinkCreate_v2 cuLinkAddData_v2 cuLinkComplete cuLinkDestroy
+}

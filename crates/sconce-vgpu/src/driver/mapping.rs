@@ -1,0 +1,145 @@
+//! Virtual memory: ranges of addresses, pieces of memory, and which piece is mapped where.
+
+use crate::abi::{Handle, In, Out, entries, nothing};
+use crate::machine::{Piece, machine};
+use crate::memory::GRANULE;
+
+use super::{Error, Result, status};
+
+/// `CUmemAllocationProp`, as far as anything is read of it.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct AllocationProperties {
+    kind: i32,
+    handle_types: i32,
+    location_kind: i32,
+    location: i32,
+    metadata: Handle,
+    flags: [u8; 8],
+}
+
+fn release(handle: Handle) -> Result<()> {
+    let mut machine = machine();
+    let piece = machine.pieces.get_mut(&handle).ok_or(Error::InvalidValue)?;
+    piece.held -= 1;
+    let piece = *piece;
+    if piece.held == 0 {
+        machine.pieces.remove(&handle);
+        if let Some(device) = machine.devices.get_mut(piece.device) {
+            device.taken.give_back(piece.size);
+        }
+    }
+    Ok(())
+}
+
+entries! { status;
+    fn cuMemGetAllocationGranularity(size: Out<usize>, properties: Handle, option: i32) {
+        let _ = (properties, option);
+        size.put(GRANULE as usize);
+        Ok(())
+    }
+    fn cuMemAddressReserve(address: Out<u64>, size: usize, alignment: usize, wanted: u64, flags: u64) {
+        let _ = (alignment, wanted, flags);
+        let size = (size as u64).checked_next_multiple_of(GRANULE).ok_or(Error::InvalidValue)?;
+        let given = machine().ranges.take(size);
+        address.put(given.ok_or(Error::OutOfMemory)?);
+        Ok(())
+    }
+    fn cuMemAddressFree(address: u64, size: usize) {
+        let _ = size;
+        let given = machine().ranges.give_back(address);
+        given.map(|_| ()).ok_or(Error::InvalidValue)
+    }
+    fn cuMemCreate(handle: Out<Handle>, size: usize, properties: In<AllocationProperties>, flags: u64) {
+        let _ = flags;
+        let index = properties.get().map_or(0, |properties| properties.location);
+        let index = usize::try_from(index).map_err(|_| Error::InvalidDevice)?;
+        let mut machine = machine();
+        let device = machine.devices.get_mut(index).ok_or(Error::InvalidDevice)?;
+        let capacity = device.capacity();
+        if !device.taken.take(size as u64, capacity) {
+            return Err(Error::OutOfMemory);
+        }
+        let made = machine.handle();
+        let piece = Piece { device: index, size: size as u64, held: 1 };
+        machine.pieces.insert(made, piece);
+        handle.put(made);
+        Ok(())
+    }
+    fn cuMemRelease(handle: Handle) { release(handle) }
+    fn cuMemMap(address: u64, size: usize, offset: usize, handle: Handle, flags: u64) {
+        let _ = (offset, flags);
+        let mut machine = machine();
+        machine.pieces.get_mut(&handle).ok_or(Error::InvalidValue)?.held += 1;
+        machine.mapped.insert(address, (handle, size as u64));
+        Ok(())
+    }
+    fn cuMemUnmap(address: u64, size: usize) {
+        let end = address.saturating_add(size as u64);
+        let mut machine = machine();
+        let within: Vec<u64> = machine.mapped.range(address..end).map(|(at, _)| *at).collect();
+        let handles: Vec<Handle> = within
+            .iter()
+            .filter_map(|at| Some(machine.mapped.remove(at)?.0))
+            .collect();
+        drop(machine);
+        handles.into_iter().try_for_each(release)
+    }
+    fn cuMemRetainAllocationHandle(handle: Out<Handle>, address: u64) {
+        let mut machine = machine();
+        let (_, (found, _)) = machine.mapped.range(..=address).next_back().ok_or(Error::InvalidValue)?;
+        let found = *found;
+        machine.pieces.get_mut(&found).ok_or(Error::InvalidValue)?.held += 1;
+        handle.put(found);
+        Ok(())
+    }
+    fn cuMemGetAddressRange_v2(start: Out<u64>, size: Out<usize>, address: u64) {
+        let machine = machine();
+        let of_card = crate::memory::card_of(address).and_then(|index| machine.devices.get(index));
+        let found = match of_card {
+            Some(device) => device.space.around(address),
+            None => machine.ranges.around(address),
+        };
+        let (at, bytes) = found.ok_or(Error::InvalidValue)?;
+        start.put(at);
+        size.put(bytes as usize);
+        Ok(())
+    }
+    fn cuMemGetInfo_v2(free: Out<usize>, total: Out<usize>) {
+        let machine = machine();
+        let device = machine.devices.get(crate::machine::current()).ok_or(Error::NoDevice)?;
+        free.put(device.free() as usize);
+        total.put(device.card.memory_bytes as usize);
+        Ok(())
+    }
+    fn cuPointerGetAttribute(value: Out<u64>, attribute: i32, address: u64) {
+        const CONTEXT: i32 = 1;
+        const KIND: i32 = 2;
+        const DEVICE_POINTER: i32 = 3;
+        const ORDINAL: i32 = 9;
+        let device = machine().device_at(address).ok_or(Error::InvalidValue)?;
+        match attribute {
+            CONTEXT => value.put(0x2000 + 0x10 * device as u64),
+            DEVICE_POINTER => value.put(address),
+            // Numbers of 32 bits.
+            KIND | ORDINAL => small(value, if attribute == KIND { 2 } else { device as u32 }),
+            _ => small(value, 0),
+        }
+        Ok(())
+    }
+    fn cuMemsetD8Async(address: u64, value: u8, count: usize, stream: Handle) {
+        machine().set(address, value, count, stream);
+        Ok(())
+    }
+    fn cuMemsetD32Async(address: u64, value: u32, count: usize, stream: Handle) {
+        // Only what is the same in every byte can be said.
+        machine().set(address, value as u8, 4 * count, stream);
+        Ok(())
+    }
+}
+
+fn small(to: Out<u64>, value: u32) {
+    to.narrow::<u32>().put(value);
+}
+
+nothing! { cuMemSetAccess }

@@ -1,0 +1,90 @@
+//! Modules and kernels that are loaded as code, by Triton and by run-time compilation.
+
+use crate::abi::{Handle, Out, entries, nothing};
+use crate::machine::{current, machine};
+use crate::runtime::launch::{Dim3, occupancy, start};
+
+use super::{Error, Result, status};
+
+fn made(handle: Out<Handle>) -> Result<()> {
+    handle.put(machine().handle());
+    Ok(())
+}
+
+entries! { status;
+    fn cuModuleLoad(module: Out<Handle>, path: Handle) { let _ = path; made(module) }
+    fn cuModuleLoadData(module: Out<Handle>, image: Handle) { let _ = image; made(module) }
+    fn cuModuleLoadDataEx(module: Out<Handle>, image: Handle) { let _ = image; made(module) }
+    fn cuLibraryLoadData(library: Out<Handle>, image: Handle) { let _ = image; made(library) }
+    fn cuModuleGetFunction(function: Out<Handle>, module: Handle, name: Handle) {
+        let _ = (module, name);
+        made(function)
+    }
+    fn cuLibraryGetKernel(kernel: Out<Handle>, library: Handle, name: Handle) {
+        let _ = (library, name);
+        made(kernel)
+    }
+    fn cuKernelGetFunction(function: Out<Handle>, kernel: Handle) {
+        function.put(kernel);
+        Ok(())
+    }
+    fn cuFuncGetAttribute(value: Out<i32>, attribute: i32, function: Handle) {
+        let _ = function;
+        // The most threads of a block, and registers; nothing is spilt.
+        value.put(match attribute {
+            0 => 1024,
+            4 => 32,
+            _ => 0,
+        });
+        Ok(())
+    }
+    fn cuKernelGetAttribute(value: Out<i32>, attribute: i32, kernel: Handle, device: i32) {
+        let _ = (kernel, device);
+        value.put(match attribute {
+            0 => 1024,
+            4 => 32,
+            _ => 0,
+        });
+        Ok(())
+    }
+    fn cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks: Out<i32>, function: Handle, threads: i32, shared: usize) {
+        let _ = function;
+        blocks.put(occupancy(threads, shared).map_err(|_| Error::NoDevice)?);
+        Ok(())
+    }
+    fn cuOccupancyMaxActiveClusters(clusters: Out<i32>) {
+        let machine = machine();
+        let device = machine.devices.get(current()).ok_or(Error::NoDevice)?;
+        clusters.put(device.card.multiprocessors / 2);
+        Ok(())
+    }
+    fn cuLaunchKernel(function: Handle, x: u32, y: u32, z: u32, bx: u32, by: u32, bz: u32, shared: u32, stream: Handle) {
+        let _ = (function, shared);
+        start(Dim3::new(x, y, z), Dim3::new(bx, by, bz), stream).map_err(|_| Error::NoDevice)
+    }
+    fn cuLaunchCooperativeKernel(function: Handle, x: u32, y: u32, z: u32, bx: u32, by: u32, bz: u32, shared: u32, stream: Handle) {
+        let _ = (function, shared);
+        start(Dim3::new(x, y, z), Dim3::new(bx, by, bz), stream).map_err(|_| Error::NoDevice)
+    }
+    fn cuLaunchKernelEx(config: crate::abi::In<LaunchConfig>, function: Handle) {
+        let _ = function;
+        let config = config.get().ok_or(Error::InvalidValue)?;
+        start(config.grid, config.block, config.stream).map_err(|_| Error::NoDevice)
+    }
+}
+
+/// `CUlaunchConfig`.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct LaunchConfig {
+    grid: Dim3,
+    block: Dim3,
+    shared_bytes: u32,
+    stream: Handle,
+}
+
+nothing! {
+    cuModuleUnload cuLibraryUnload cuFuncSetAttribute cuKernelSetAttribute cuFuncSetCacheConfig
+    cuTensorMapEncodeTiled cuTensorMapEncodeIm2col cuStreamWriteValue32 cuStreamWriteValue32_v2
+    cuLogsRegisterCallback cuLogsUnregisterCallback
+}

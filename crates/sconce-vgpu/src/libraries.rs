@@ -1,0 +1,4 @@
+//! The libraries on top of CUDA.
+
+pub mod blas;
+pub mod nvml;

@@ -1,0 +1,156 @@
+//! `nvml.h`: cards by index, and no processes on them.
+
+use std::ffi::c_char;
+
+use crate::abi::{Handle, Out, Text, entries, nothing, write_text};
+use crate::machine::machine;
+use crate::runtime::device::DRIVER_VERSION;
+use crate::runtime::properties;
+
+/// A status of NVML (`nvmlReturn_t`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(i32)]
+pub enum Error {
+    NotSupported = 3,
+    NotFound = 6,
+    DriverNotLoaded = 9,
+}
+
+fn status(answer: Result<(), Error>) -> i32 {
+    match answer {
+        Ok(()) => 0,
+        Err(why) => why as i32,
+    }
+}
+
+const DEVICE: Handle = 0x3000;
+
+fn index_of(device: Handle) -> Result<usize, Error> {
+    let index = device.checked_sub(DEVICE).ok_or(Error::NotFound)? / 0x10;
+    match index < machine().devices.len() {
+        true => Ok(index),
+        false => Err(Error::NotFound),
+    }
+}
+
+fn by_index(index: usize, device: Out<Handle>) -> Result<(), Error> {
+    if index >= machine().devices.len() {
+        return Err(Error::NotFound);
+    }
+    device.put(DEVICE + index * 0x10);
+    Ok(())
+}
+
+fn uuid(index: usize) -> String {
+    let hex: String = properties::uuid(index)
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect();
+    let part = |from: usize, to: usize| hex[from..to].to_owned();
+    format!(
+        "GPU-{}-{}-{}-{}-{}",
+        part(0, 8),
+        part(8, 12),
+        part(12, 16),
+        part(16, 20),
+        part(20, 32)
+    )
+}
+
+/// `nvmlMemory_t`.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Memory {
+    total: u64,
+    free: u64,
+    used: u64,
+}
+
+entries! { status;
+    fn nvmlInit() { begun() }
+    fn nvmlInit_v2() { begun() }
+    fn nvmlDeviceGetCount(count: Out<u32>) {
+        count.put(machine().devices.len() as u32);
+        Ok(())
+    }
+    fn nvmlDeviceGetCount_v2(count: Out<u32>) {
+        count.put(machine().devices.len() as u32);
+        Ok(())
+    }
+    fn nvmlDeviceGetHandleByIndex(index: u32, device: Out<Handle>) { by_index(index as usize, device) }
+    fn nvmlDeviceGetHandleByIndex_v2(index: u32, device: Out<Handle>) { by_index(index as usize, device) }
+    fn nvmlDeviceGetHandleByPciBusId_v2(bus: Text, device: Out<Handle>) {
+        let bus = bus.get();
+        let count = machine().devices.len();
+        let index = (0..count).find(|index| bus.ends_with(&properties::bus(*index)[4..]));
+        by_index(index.unwrap_or(usize::MAX), device)
+    }
+    fn nvmlDeviceGetHandleByUUID(wanted: Text, device: Out<Handle>) {
+        let wanted = wanted.get();
+        let count = machine().devices.len();
+        by_index((0..count).find(|index| uuid(*index) == wanted).unwrap_or(usize::MAX), device)
+    }
+    fn nvmlDeviceGetUUID(device: Handle, text: Handle, size: u32) {
+        write_text(text as *mut u8, size as usize, &uuid(index_of(device)?));
+        Ok(())
+    }
+    fn nvmlDeviceGetName(device: Handle, text: Handle, size: u32) {
+        let index = index_of(device)?;
+        write_text(text as *mut u8, size as usize, &machine().devices[index].card.name);
+        Ok(())
+    }
+    fn nvmlDeviceGetMemoryInfo(device: Handle, memory: Out<Memory>) {
+        let index = index_of(device)?;
+        let machine = machine();
+        let device = &machine.devices[index];
+        memory.put(Memory {
+            total: device.card.memory_bytes,
+            free: device.free(),
+            used: device.card.memory_bytes - device.free(),
+        });
+        Ok(())
+    }
+    fn nvmlDeviceGetComputeRunningProcesses(device: Handle, count: Out<u32>) {
+        index_of(device)?;
+        count.put(0);
+        Ok(())
+    }
+    fn nvmlDeviceGetComputeRunningProcesses_v3(device: Handle, count: Out<u32>) {
+        index_of(device)?;
+        count.put(0);
+        Ok(())
+    }
+    fn nvmlSystemGetCudaDriverVersion_v2(version: Out<i32>) {
+        version.put(DRIVER_VERSION);
+        Ok(())
+    }
+    fn nvmlSystemGetDriverVersion(text: Handle, size: u32) {
+        write_text(text as *mut u8, size as usize, "595.00");
+        Ok(())
+    }
+    fn nvmlDeviceGetNvLinkRemoteDeviceType() { Err(Error::NotSupported) }
+    fn nvmlDeviceGetNvLinkRemotePciInfo_v2() { Err(Error::NotSupported) }
+    fn nvmlDeviceGetGpuFabricInfoV() { Err(Error::NotSupported) }
+    fn nvmlDeviceGetP2PStatus() { Err(Error::NotSupported) }
+}
+
+fn begun() -> Result<(), Error> {
+    match machine().devices.is_empty() {
+        true => Err(Error::DriverNotLoaded),
+        false => Ok(()),
+    }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn nvmlErrorString(code: i32) -> *const c_char {
+    let said = match code {
+        0 => c"Success",
+        3 => c"Not Supported",
+        6 => c"Not Found",
+        9 => c"Driver Not Loaded",
+        _ => c"Unknown Error",
+    };
+    said.as_ptr()
+}
+
+nothing! { nvmlShutdown }

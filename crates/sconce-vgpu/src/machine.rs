@@ -1,0 +1,292 @@
+//! The state of the virtual machine: cards, what is on them, and what was asked of them.
+
+use std::cell::Cell;
+use std::collections::{BTreeMap, HashMap};
+use std::sync::{Mutex, MutexGuard, OnceLock};
+
+use crate::abi::Handle;
+use crate::card::{self, Card};
+use crate::clock::Clock;
+use crate::memory::{GRANULE, Space, Taken, card_of};
+use crate::runtime::graph::Captures;
+
+/// The largest copy to a card whose bytes are kept, in bytes: what scripts read back at once (sizes,
+/// shapes, flags).
+const KEPT_BYTES: usize = 64 << 10;
+
+/// One card and its memory.
+#[derive(Debug)]
+pub struct Device {
+    pub card: Card,
+    pub space: Space,
+    pub taken: Taken,
+    /// The context of this process stands on it.
+    pub has_context: bool,
+}
+
+impl Device {
+    fn new(index: usize, card: Card) -> Self {
+        Self {
+            card,
+            space: Space::of_card(index),
+            taken: Taken::default(),
+            has_context: false,
+        }
+    }
+
+    /// What this process can have, in bytes.
+    pub fn capacity(&self) -> u64 {
+        self.card
+            .memory_bytes
+            .saturating_sub(self.card.context_bytes)
+    }
+
+    pub fn free(&self) -> u64 {
+        self.capacity() - self.taken.current
+    }
+}
+
+/// A piece of memory that is not mapped by itself (`cuMemCreate`).
+#[derive(Debug, Clone, Copy)]
+pub struct Piece {
+    pub device: usize,
+    pub size: u64,
+    /// Handles and mappings that hold it.
+    pub held: u32,
+}
+
+/// What was asked, for the account at the end.
+#[derive(Debug, Default, Clone)]
+pub struct Asked {
+    pub launches: u64,
+    /// Multiply-adds count as two.
+    pub matrix_operations: u64,
+    pub unknown: Vec<String>,
+}
+
+/// All of it.
+#[derive(Debug)]
+pub struct Machine {
+    pub devices: Vec<Device>,
+    pub ranges: Space,
+    /// Where pieces are mapped: address to handle and size.
+    pub mapped: BTreeMap<u64, (Handle, u64)>,
+    pub pieces: HashMap<Handle, Piece>,
+    pub clock: Clock,
+    /// Bytes of small copies, until something is launched that may change them.
+    kept: BTreeMap<u64, Vec<u8>>,
+    /// Memory of this process that was given out as pinned, with its size.
+    pub pinned: BTreeMap<usize, usize>,
+    pub streams: HashMap<Handle, Stream>,
+    pub asked: Asked,
+    pub captures: Captures,
+    pub blas_streams: HashMap<Handle, Handle>,
+    pub matrices: HashMap<Handle, crate::libraries::blas::Matrix>,
+    next: Handle,
+}
+
+/// A stream.
+#[derive(Debug, Clone, Copy, Default)]
+pub struct Stream {
+    pub device: usize,
+    pub priority: i32,
+    pub flags: u32,
+}
+
+thread_local! {
+    static DEVICE: Cell<usize> = const { Cell::new(0) };
+}
+
+/// The card that this thread has chosen.
+pub fn current() -> usize {
+    DEVICE.get()
+}
+
+pub fn choose(device: usize) {
+    DEVICE.set(device);
+}
+
+/// The machine, for as long as the guard lives.
+pub fn machine() -> MutexGuard<'static, Machine> {
+    static MACHINE: OnceLock<Mutex<Machine>> = OnceLock::new();
+    let machine = MACHINE.get_or_init(|| Mutex::new(Machine::new(cards())));
+    machine
+        .lock()
+        .unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// Where the cards are described.
+const CARDS: &str = "SCONCE_VGPU";
+
+fn cards() -> Vec<Card> {
+    let Some(path) = std::env::var_os(CARDS) else {
+        return Vec::new();
+    };
+    let text = match std::fs::read_to_string(&path) {
+        Ok(text) => text,
+        Err(why) => {
+            say(&format!("cannot read {}: {why}", path.display()));
+            return Vec::new();
+        }
+    };
+    match card::parse(&text) {
+        Ok(cards) => cards,
+        Err(why) => {
+            say(&format!("{}: {why}", path.display()));
+            Vec::new()
+        }
+    }
+}
+
+/// Says something to the person who runs the script.
+#[expect(
+    clippy::print_stderr,
+    reason = "the process is another's; there is no other way out"
+)]
+pub fn say(what: &str) {
+    eprintln!("sconce: virtual GPU: {what}");
+}
+
+impl Machine {
+    pub fn new(cards: Vec<Card>) -> Self {
+        let devices = cards.into_iter().enumerate();
+        Self {
+            devices: devices
+                .map(|(index, card)| Device::new(index, card))
+                .collect(),
+            ranges: Space::of_ranges(),
+            mapped: BTreeMap::new(),
+            pieces: HashMap::new(),
+            clock: Clock::default(),
+            kept: BTreeMap::new(),
+            pinned: BTreeMap::new(),
+            streams: HashMap::new(),
+            asked: Asked::default(),
+            captures: Captures::default(),
+            blas_streams: HashMap::new(),
+            matrices: HashMap::new(),
+            // Handles are addresses to their holders, and must not be small numbers that mean streams.
+            next: 0x1_0000,
+        }
+    }
+
+    pub fn handle(&mut self) -> Handle {
+        self.next += 0x10;
+        self.next
+    }
+
+    /// Memory of a card.
+    pub fn allocate(&mut self, device: usize, size: u64) -> Option<u64> {
+        let device = self.devices.get_mut(device)?;
+        let size = size.checked_next_multiple_of(GRANULE)?;
+        let capacity = device.capacity();
+        if !device.taken.take(size, capacity) {
+            return None;
+        }
+        let address = device.space.take(size);
+        if address.is_none() {
+            device.taken.give_back(size);
+        }
+        address
+    }
+
+    /// Gives memory of a card back. False where none begins there.
+    pub fn give_back(&mut self, address: u64) -> bool {
+        let Some(device) = card_of(address).and_then(|index| self.devices.get_mut(index)) else {
+            return false;
+        };
+        let Some(size) = device.space.give_back(address) else {
+            return false;
+        };
+        device.taken.give_back(size);
+        true
+    }
+
+    /// Which card has the memory at an address, be it allocated or mapped.
+    pub fn device_at(&self, address: u64) -> Option<usize> {
+        if let Some(index) = card_of(address) {
+            self.devices.get(index)?.space.around(address)?;
+            return Some(index);
+        }
+        let (start, (handle, size)) = self.mapped.range(..=address).next_back()?;
+        let piece = self.pieces.get(handle)?;
+        (address - start < *size).then_some(piece.device)
+    }
+
+    /// Whether an address is of a card, given out or not.
+    pub fn is_of_a_card(address: u64) -> bool {
+        (crate::memory::FIRST_RANGE..crate::memory::FIRST_CARD).contains(&address)
+            || card_of(address).is_some()
+    }
+
+    /// A kernel runs for `duration` ns: it may write anywhere.
+    pub fn launch(&mut self, stream: Handle, duration: u64) {
+        self.asked.launches += 1;
+        self.kept.clear();
+        self.clock.launch(stream, duration);
+    }
+
+    /// A copy, wherever from and to.
+    pub fn copy(&mut self, to: u64, from: u64, size: usize, stream: Handle) {
+        let found = match Self::is_of_a_card(from) {
+            false if size <= KEPT_BYTES || !Self::is_of_a_card(to) => {
+                Some(crate::abi::bytes(from as usize, size))
+            }
+            false => None,
+            true => self.kept_at(from, size),
+        };
+        match (Self::is_of_a_card(to), found) {
+            (true, found) => {
+                self.lose(to, size);
+                if let Some(bytes) = found.filter(|bytes| bytes.len() <= KEPT_BYTES) {
+                    self.kept.insert(to, bytes);
+                }
+            }
+            (false, Some(bytes)) => crate::abi::copy(to as usize, bytes.as_ptr() as usize, size),
+            (false, None) => crate::abi::fill(to as usize, 0, size),
+        }
+        let device = self
+            .device_at(to)
+            .or_else(|| self.device_at(from))
+            .unwrap_or(0);
+        // Between host and card at the rate of PCI Express 4.0 x16.
+        let rate = 25_000_000_000_u64;
+        let _ = device;
+        let duration = (size as u64).saturating_mul(1_000_000_000) / rate;
+        self.clock.launch(stream, duration);
+    }
+
+    /// Bytes of one value on a card.
+    pub fn set(&mut self, to: u64, value: u8, size: usize, stream: Handle) {
+        if !Self::is_of_a_card(to) {
+            crate::abi::fill(to as usize, value, size);
+            return;
+        }
+        self.lose(to, size);
+        if size <= KEPT_BYTES {
+            self.kept.insert(to, vec![value; size]);
+        }
+        self.clock.launch(stream, 0);
+    }
+
+    fn kept_at(&self, from: u64, size: usize) -> Option<Vec<u8>> {
+        let (start, bytes) = self.kept.range(..=from).next_back()?;
+        let skip = usize::try_from(from - start).ok()?;
+        bytes.get(skip..skip.checked_add(size)?).map(<[u8]>::to_vec)
+    }
+
+    /// Forgets what was kept of a range that is written.
+    fn lose(&mut self, to: u64, size: usize) {
+        let end = to.saturating_add(size as u64);
+        let over: Vec<u64> = self
+            .kept
+            .range(..end)
+            .rev()
+            .take_while(|(start, bytes)| **start + bytes.len() as u64 > to || **start >= to)
+            .map(|(start, _)| *start)
+            .collect();
+        for start in over {
+            self.kept.remove(&start);
+        }
+    }
+}

@@ -1,0 +1,143 @@
+//! Addresses of device memory: which are given out, and what they take of the card.
+
+use std::collections::BTreeMap;
+
+/// What the driver gives memory out in, in bytes.
+pub const GRANULE: u64 = 2 << 20;
+
+/// Where the memory of the first card begins; the next card's begins [`CARD_SPAN`] further on. No
+/// process has its own memory there: Linux gives addresses from just below 2^47 downwards.
+pub const FIRST_CARD: u64 = 0x4000_0000_0000;
+pub const CARD_SPAN: u64 = 1 << 41;
+/// Where reserved ranges of addresses begin.
+pub const FIRST_RANGE: u64 = 0x2000_0000_0000;
+const LAST_RANGE: u64 = FIRST_CARD;
+const MOST_CARDS: u64 = 8;
+
+/// Which card's memory an address is, as [`Space`] gives it out.
+pub fn card_of(address: u64) -> Option<usize> {
+    let beyond = address.checked_sub(FIRST_CARD)?;
+    let card = beyond / CARD_SPAN;
+    (card < MOST_CARDS).then_some(card as usize)
+}
+
+/// Addresses that are given out lowest first: the lowest gap that is large enough, its low end.
+#[derive(Debug)]
+pub struct Space {
+    first: u64,
+    last: u64,
+    given: BTreeMap<u64, u64>,
+}
+
+impl Space {
+    pub fn of_card(index: usize) -> Self {
+        let first = FIRST_CARD + index as u64 * CARD_SPAN;
+        Self {
+            first,
+            last: first + CARD_SPAN,
+            given: BTreeMap::new(),
+        }
+    }
+
+    pub fn of_ranges() -> Self {
+        Self {
+            first: FIRST_RANGE,
+            last: LAST_RANGE,
+            given: BTreeMap::new(),
+        }
+    }
+
+    /// An address with `size` bytes behind it, a multiple of [`GRANULE`].
+    pub fn take(&mut self, size: u64) -> Option<u64> {
+        let mut at = self.first;
+        for (&address, &taken) in &self.given {
+            if address - at >= size {
+                break;
+            }
+            at = address + taken;
+        }
+        if at.checked_add(size)? > self.last {
+            return None;
+        }
+        self.given.insert(at, size);
+        Some(at)
+    }
+
+    /// Gives back what begins at `address`; its size.
+    pub fn give_back(&mut self, address: u64) -> Option<u64> {
+        self.given.remove(&address)
+    }
+
+    /// What an address lies in: where that begins, and its size.
+    pub fn around(&self, address: u64) -> Option<(u64, u64)> {
+        let (&start, &size) = self.given.range(..=address).next_back()?;
+        (address - start < size).then_some((start, size))
+    }
+}
+
+/// Bytes of a card that are taken, and the most that ever were.
+#[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
+pub struct Taken {
+    pub current: u64,
+    pub peak: u64,
+}
+
+impl Taken {
+    /// Takes more, if the card has it.
+    pub fn take(&mut self, size: u64, capacity: u64) -> bool {
+        let Some(more) = self
+            .current
+            .checked_add(size)
+            .filter(|&more| more <= capacity)
+        else {
+            return false;
+        };
+        self.current = more;
+        self.peak = self.peak.max(more);
+        true
+    }
+
+    pub fn give_back(&mut self, size: u64) {
+        self.current = self.current.saturating_sub(size);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_lowest_gap_is_taken() {
+        let mut space = Space::of_card(1);
+        let first = FIRST_CARD + CARD_SPAN;
+        let taken: Vec<u64> = (0..3).map(|_| space.take(4 * GRANULE).unwrap()).collect();
+        assert_eq!(taken, [first, first + 4 * GRANULE, first + 8 * GRANULE]);
+        assert_eq!(space.give_back(taken[0]), Some(4 * GRANULE));
+        assert_eq!(space.give_back(taken[0]), None);
+        assert_eq!(space.take(6 * GRANULE), Some(first + 12 * GRANULE));
+        assert_eq!(space.take(GRANULE), Some(first));
+        assert_eq!(space.take(3 * GRANULE), Some(first + GRANULE));
+        assert_eq!(
+            space.around(first + GRANULE + 5),
+            Some((first + GRANULE, 3 * GRANULE))
+        );
+        assert_eq!(space.take(u64::MAX), None);
+        assert_eq!(card_of(first), Some(1));
+        assert_eq!(card_of(first - 1), Some(0));
+        assert_eq!(card_of(0x7fff_0000_0000), None);
+    }
+
+    #[test]
+    fn a_card_has_what_it_has() {
+        let mut taken = Taken::default();
+        assert!(taken.take(6, 10) && !taken.take(5, 10) && taken.take(4, 10));
+        taken.give_back(8);
+        assert_eq!(
+            taken,
+            Taken {
+                current: 2,
+                peak: 10
+            }
+        );
+    }
+}

@@ -1,0 +1,94 @@
+//! Streams.
+
+use crate::abi::{Handle, Out, entries, nothing};
+use crate::machine::{Stream, current, machine};
+
+use super::{Error, Result, status};
+
+fn create(stream: Out<Handle>, flags: u32, priority: i32) -> Result<()> {
+    let mut machine = machine();
+    let handle = machine.handle();
+    let made = Stream {
+        device: current(),
+        priority,
+        flags,
+    };
+    machine.streams.insert(handle, made);
+    stream.put(handle);
+    Ok(())
+}
+
+entries! { status;
+    fn cudaStreamCreate(stream: Out<Handle>) { create(stream, 0, 0) }
+    fn cudaStreamCreateWithFlags(stream: Out<Handle>, flags: u32) { create(stream, flags, 0) }
+    fn cudaStreamCreateWithPriority(stream: Out<Handle>, flags: u32, priority: i32) {
+        create(stream, flags, priority)
+    }
+    fn cudaStreamDestroy(stream: Handle) {
+        let mut machine = machine();
+        machine.streams.remove(&stream);
+        machine.clock.forget_stream(stream);
+        Ok(())
+    }
+    fn cudaStreamGetPriority(stream: Handle, priority: Out<i32>) {
+        priority.put(machine().streams.get(&stream).map_or(0, |stream| stream.priority));
+        Ok(())
+    }
+    fn cudaStreamGetFlags(stream: Handle, flags: Out<u32>) {
+        flags.put(machine().streams.get(&stream).map_or(0, |stream| stream.flags));
+        Ok(())
+    }
+    fn cudaStreamGetDevice(stream: Handle, device: Out<i32>) {
+        let made = machine().streams.get(&stream).copied();
+        device.put(made.map_or(current(), |stream| stream.device) as i32);
+        Ok(())
+    }
+    fn cudaStreamQuery(stream: Handle) {
+        match machine().clock.is_idle(stream) {
+            true => Ok(()),
+            false => Err(Error::NotReady),
+        }
+    }
+    fn cudaStreamSynchronize(stream: Handle) {
+        machine().clock.await_stream(stream);
+        Ok(())
+    }
+    fn cudaStreamWaitEvent(stream: Handle, event: Handle, flags: u32) {
+        let _ = flags;
+        let mut machine = machine();
+        machine.clock.wait(stream, event);
+        machine.join_capture(stream, event);
+        Ok(())
+    }
+}
+
+/// Calls a function of the host when the stream has come that far: at once, as values are not waited for.
+#[unsafe(no_mangle)]
+pub extern "C" fn cudaLaunchHostFunc(
+    stream: Handle,
+    function: Option<extern "C" fn(Handle)>,
+    data: Handle,
+) -> i32 {
+    let _ = stream;
+    if let Some(function) = function {
+        function(data);
+    }
+    0
+}
+
+/// As [`cudaLaunchHostFunc`], with the stream and its status.
+#[unsafe(no_mangle)]
+pub extern "C" fn cudaStreamAddCallback(
+    stream: Handle,
+    function: Option<extern "C" fn(Handle, i32, Handle)>,
+    data: Handle,
+    flags: u32,
+) -> i32 {
+    let _ = flags;
+    if let Some(function) = function {
+        function(stream, 0, data);
+    }
+    0
+}
+
+nothing! { cudaStreamAttachMemAsync cudaStreamSetAttribute cudaStreamCopyAttributes }
