@@ -7,6 +7,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock};
 use crate::abi::Handle;
 use crate::card::{self, Card};
 use crate::clock::Clock;
+use crate::libraries::{blas, dnn, nccl};
 use crate::memory::{GRANULE, Space, Taken, card_of};
 use crate::runtime::graph::Captures;
 
@@ -81,7 +82,13 @@ pub struct Machine {
     pub asked: Asked,
     pub captures: Captures,
     pub blas_streams: HashMap<Handle, Handle>,
-    pub matrices: HashMap<Handle, crate::libraries::blas::Matrix>,
+    pub matrices: HashMap<Handle, blas::Matrix>,
+    pub tensors: HashMap<Handle, dnn::Tensor>,
+    pub backend: HashMap<Handle, dnn::Descriptor>,
+    pub networks: HashMap<Handle, dnn::Rnn>,
+    /// Steps and batch of a network's data.
+    pub network_data: HashMap<Handle, (usize, usize)>,
+    pub communicators: HashMap<Handle, nccl::Communicator>,
     next: Handle,
 }
 
@@ -165,6 +172,11 @@ impl Machine {
             captures: Captures::default(),
             blas_streams: HashMap::new(),
             matrices: HashMap::new(),
+            tensors: HashMap::new(),
+            backend: HashMap::new(),
+            networks: HashMap::new(),
+            network_data: HashMap::new(),
+            communicators: HashMap::new(),
             // Handles are addresses to their holders, and must not be small numbers that mean streams.
             next: 0x1_0000,
         }
@@ -267,6 +279,17 @@ impl Machine {
             self.kept.insert(to, vec![value; size]);
         }
         self.clock.launch(stream, 0);
+    }
+
+    /// Bytes of a small range that are known.
+    pub fn kept(&self, from: u64, size: usize) -> Option<Vec<u8>> {
+        self.kept_at(from, size)
+    }
+
+    /// Says what a range holds.
+    pub fn keep(&mut self, to: u64, bytes: Vec<u8>) {
+        self.lose(to, bytes.len());
+        self.kept.insert(to, bytes);
     }
 
     fn kept_at(&self, from: u64, size: usize) -> Option<Vec<u8>> {

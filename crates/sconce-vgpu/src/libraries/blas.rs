@@ -22,9 +22,6 @@ fn status(answer: Result<(), Error>) -> i32 {
     }
 }
 
-/// What `cublasLtGetVersion` and `cublasGetVersion` say where nothing hangs on it.
-const VERSION: usize = 130_200;
-
 /// A product of m × k and k × n, `count` times.
 fn product(handle: Handle, m: i32, n: i32, k: i32, count: i32) -> Result<(), Error> {
     let size = |value: i32| u64::try_from(value).unwrap_or(0);
@@ -157,11 +154,6 @@ entries! { status;
         mode.put(0);
         Ok(())
     }
-    fn cublasGetVersion_v2(handle: Handle, version: Out<i32>) {
-        let _ = handle;
-        version.put(VERSION as i32);
-        Ok(())
-    }
     fn cublasLtCreate(handle: Out<Handle>) {
         handle.put(machine().handle());
         Ok(())
@@ -249,17 +241,6 @@ entries! { status;
         };
         queue(&mut machine, work, stream)
     }
-}
-
-/// The version of cuBLASLt is its only answer that is not a status.
-#[unsafe(no_mangle)]
-pub extern "C" fn cublasLtGetVersion() -> usize {
-    VERSION
-}
-
-#[unsafe(no_mangle)]
-pub extern "C" fn cublasLtGetCudartVersion() -> usize {
-    13_020
 }
 
 nothing! {

@@ -1,0 +1,177 @@
+//! `cudnn.h`: descriptors that remember what they were told, plans, and the sizes that PyTorch asks.
+//!
+//! Which engine cuDNN's heuristics choose, and how much workspace it takes, is not published. The
+//! model: one engine that needs none. So what is forecast for convolutions is a lower bound.
+
+mod backend;
+mod rnn;
+
+use crate::abi::{Handle, In, Out, entries, nothing};
+use crate::machine::{current, machine};
+
+pub use self::backend::Descriptor;
+pub use self::rnn::Rnn;
+
+/// A status of cuDNN (`cudnnStatus_t`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(i32)]
+pub enum Error {
+    BadParam = 2000,
+    NotSupported = 3000,
+}
+
+pub type Result<T> = std::result::Result<T, Error>;
+
+fn status(answer: Result<()>) -> i32 {
+    match answer {
+        Ok(()) => 0,
+        Err(why) => why as i32,
+    }
+}
+
+/// What a tensor or filter descriptor was told.
+#[derive(Debug, Clone, Default)]
+pub struct Tensor {
+    kind: i32,
+    format: i32,
+    sizes: Vec<i32>,
+    strides: Vec<i32>,
+}
+
+/// The most dimensions of a tensor (`CUDNN_DIM_MAX`).
+const MOST_DIMENSIONS: usize = 8;
+
+/// Numbers that a caller gives.
+fn numbers(count: i32, from: In<i32>) -> Vec<i32> {
+    let count = usize::try_from(count).unwrap_or(0).min(MOST_DIMENSIONS);
+    (0..count).filter_map(|at| from.at(at)).collect()
+}
+
+/// Writes as many numbers as the caller has room for.
+fn write_numbers(to: Handle, wanted: i32, values: &[i32]) {
+    if to == 0 {
+        return;
+    }
+    let wanted = usize::try_from(wanted).unwrap_or(0);
+    for (at, value) in values.iter().take(wanted).enumerate() {
+        Out::<i32>::at((to + 4 * at) as *mut i32).put(*value);
+    }
+}
+
+fn made(to: Out<Handle>) -> Result<()> {
+    to.put(machine().handle());
+    Ok(())
+}
+
+entries! { status;
+    fn cudnnCreate(handle: Out<Handle>) { made(handle) }
+    fn cudnnSetStream(handle: Handle, stream: Handle) {
+        machine().blas_streams.insert(handle, stream);
+        Ok(())
+    }
+    fn cudnnGetStream(handle: Handle, stream: Out<Handle>) {
+        stream.put(machine().blas_streams.get(&handle).copied().unwrap_or(0));
+        Ok(())
+    }
+    fn cudnnCreateTensorDescriptor(tensor: Out<Handle>) { made(tensor) }
+    fn cudnnCreateFilterDescriptor(filter: Out<Handle>) { made(filter) }
+    fn cudnnCreateConvolutionDescriptor(convolution: Out<Handle>) { made(convolution) }
+    fn cudnnCreateActivationDescriptor(activation: Out<Handle>) { made(activation) }
+    fn cudnnCreatePoolingDescriptor(pooling: Out<Handle>) { made(pooling) }
+    fn cudnnCreateDropoutDescriptor(dropout: Out<Handle>) { made(dropout) }
+    fn cudnnCreateCTCLossDescriptor(loss: Out<Handle>) { made(loss) }
+    fn cudnnCreateSpatialTransformerDescriptor(transformer: Out<Handle>) { made(transformer) }
+    fn cudnnDestroyTensorDescriptor(tensor: Handle) {
+        machine().tensors.remove(&tensor);
+        Ok(())
+    }
+    fn cudnnDestroyFilterDescriptor(filter: Handle) {
+        machine().tensors.remove(&filter);
+        Ok(())
+    }
+    fn cudnnSetTensorNdDescriptor(tensor: Handle, kind: i32, count: i32, sizes: In<i32>, strides: In<i32>) {
+        let told = Tensor { kind, format: 0, sizes: numbers(count, sizes), strides: numbers(count, strides) };
+        machine().tensors.insert(tensor, told);
+        Ok(())
+    }
+    fn cudnnSetFilterNdDescriptor(filter: Handle, kind: i32, format: i32, count: i32, sizes: In<i32>) {
+        let told = Tensor { kind, format, sizes: numbers(count, sizes), strides: Vec::new() };
+        machine().tensors.insert(filter, told);
+        Ok(())
+    }
+    fn cudnnGetTensorNdDescriptor(tensor: Handle, wanted: i32, kind: Out<i32>, count: Out<i32>, sizes: Handle, strides: Handle) {
+        let told = machine().tensors.get(&tensor).cloned().ok_or(Error::BadParam)?;
+        kind.put(told.kind);
+        count.put(told.sizes.len() as i32);
+        write_numbers(sizes, wanted, &told.sizes);
+        write_numbers(strides, wanted, &told.strides);
+        Ok(())
+    }
+    fn cudnnGetFilterNdDescriptor(filter: Handle, wanted: i32, kind: Out<i32>, format: Out<i32>, count: Out<i32>, sizes: Handle) {
+        let told = machine().tensors.get(&filter).cloned().ok_or(Error::BadParam)?;
+        kind.put(told.kind);
+        format.put(told.format);
+        count.put(told.sizes.len() as i32);
+        write_numbers(sizes, wanted, &told.sizes);
+        Ok(())
+    }
+    // Random states of a dropout: so many bytes for each thread that the card can run.
+    fn cudnnDropoutGetStatesSize(handle: Handle, size: Out<usize>) {
+        let _ = handle;
+        const STATE_BYTES: usize = 48;
+        let machine = machine();
+        let card = &machine.devices.get(current()).ok_or(Error::NotSupported)?.card;
+        let threads = card.multiprocessors as usize * card.multiprocessor().threads as usize;
+        size.put(STATE_BYTES * threads);
+        Ok(())
+    }
+    fn cudnnGetBatchNormalizationTrainingExReserveSpaceSize(handle: Handle, mode: i32, ops: i32, activation: Handle, tensor: Handle, size: Out<usize>) {
+        let _ = (handle, mode, ops, activation, tensor);
+        size.put(0);
+        Ok(())
+    }
+    fn cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize(handle: Handle, mode: i32, ops: i32, x: Handle, z: Handle, y: Handle, scale: Handle, activation: Handle, size: Out<usize>) {
+        let _ = (handle, mode, ops, x, z, y, scale, activation);
+        size.put(0);
+        Ok(())
+    }
+    fn cudnnGetBatchNormalizationBackwardExWorkspaceSize(handle: Handle, mode: i32, ops: i32, x: Handle, y: Handle, dy: Handle, dz: Handle, dx: Handle, scale: Handle, activation: Handle, size: Out<usize>) {
+        let _ = (handle, mode, ops, x, y, dy, dz, dx, scale, activation);
+        size.put(0);
+        Ok(())
+    }
+    fn cudnnGetCTCLossWorkspaceSize(handle: Handle, probabilities: Handle, gradients: Handle, labels: Handle, label_lengths: Handle, lengths: Handle, algorithm: i32, loss: Handle, size: Out<usize>) {
+        let _ = (handle, probabilities, gradients, labels, label_lengths, lengths, algorithm, loss);
+        size.put(0);
+        Ok(())
+    }
+    fn cudnnGetCTCLossWorkspaceSize_v8(handle: Handle, algorithm: i32, loss: Handle, probabilities: Handle, gradients: Handle, size: Out<usize>) {
+        let _ = (handle, algorithm, loss, probabilities, gradients);
+        size.put(0);
+        Ok(())
+    }
+}
+
+// What runs and what destroys: bytes that are not there, and descriptors of which nothing is kept.
+nothing! {
+    cudnnDestroy cudnnDestroyConvolutionDescriptor cudnnDestroyActivationDescriptor
+    cudnnDestroyPoolingDescriptor cudnnDestroyDropoutDescriptor cudnnDestroyCTCLossDescriptor
+    cudnnDestroySpatialTransformerDescriptor cudnnSetConvolutionNdDescriptor
+    cudnnSetConvolutionGroupCount cudnnSetConvolutionMathType cudnnSetActivationDescriptor
+    cudnnSetPooling2dDescriptor cudnnSetDropoutDescriptor cudnnRestoreDropoutDescriptor
+    cudnnSetCTCLossDescriptorEx cudnnSetCTCLossDescriptor_v9 cudnnSetSpatialTransformerNdDescriptor
+    cudnnBatchNormalizationBackwardEx cudnnBatchNormalizationForwardInference
+    cudnnBatchNormalizationForwardTrainingEx cudnnCTCLoss cudnnCTCLoss_v8 cudnnPoolingForward
+    cudnnSpatialTfGridGeneratorBackward cudnnSpatialTfGridGeneratorForward
+    cudnnSpatialTfSamplerBackward cudnnSpatialTfSamplerForward
+}
+
+// The interface before plans, which PyTorch takes only when it is told to.
+crate::abi::refused! { Error::NotSupported;
+    cudnnConvolutionForward cudnnConvolutionBackwardData cudnnConvolutionBackwardFilter
+    cudnnConvolutionBiasActivationForward cudnnFindConvolutionForwardAlgorithmEx
+    cudnnFindConvolutionBackwardDataAlgorithmEx cudnnFindConvolutionBackwardFilterAlgorithmEx
+    cudnnGetConvolutionForwardAlgorithm_v7 cudnnGetConvolutionBackwardDataAlgorithm_v7
+    cudnnGetConvolutionBackwardFilterAlgorithm_v7 cudnnGetConvolutionForwardWorkspaceSize
+    cudnnGetConvolutionBackwardDataWorkspaceSize cudnnGetConvolutionBackwardFilterWorkspaceSize
+}

@@ -1,0 +1,255 @@
+//! `nccl.h`: one rank of a world whose others are not there.
+//!
+//! What this rank sends is taken for what all send: gathered it stands in every place, broadcast it is
+//! the root's.
+
+use std::ffi::c_char;
+
+use crate::abi::{Handle, In, Out, entries, nothing, refused};
+use crate::machine::{Machine, current, machine};
+use crate::runtime::launch::time;
+
+/// A status of NCCL (`ncclResult_t`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[repr(i32)]
+pub enum Error {
+    UnhandledCuda = 1,
+    InvalidArgument = 4,
+    InvalidUsage = 5,
+}
+
+pub type Result<T> = std::result::Result<T, Error>;
+
+fn status(answer: Result<()>) -> i32 {
+    match answer {
+        Ok(()) => 0,
+        Err(why) => why as i32,
+    }
+}
+
+/// A communicator, as this rank sees it.
+#[derive(Debug, Clone, Copy)]
+pub struct Communicator {
+    ranks: i32,
+    rank: i32,
+    device: usize,
+}
+
+/// `ncclUniqueId`.
+#[derive(Debug, Clone, Copy)]
+#[repr(C)]
+pub struct UniqueId([u8; 128]);
+
+/// Between cards, in bytes a second: NVLink of the Hopper generation, in one direction.
+const RATE: u64 = 450_000_000_000;
+
+fn element_bytes(kind: i32) -> usize {
+    match kind {
+        0 | 1 | 10 | 11 => 1,
+        6 | 9 => 2,
+        4 | 5 | 8 => 8,
+        _ => 4,
+    }
+}
+
+fn begin(communicator: Out<Handle>, ranks: i32, rank: i32) -> Result<()> {
+    if rank < 0 || rank >= ranks {
+        return Err(Error::InvalidArgument);
+    }
+    let mut machine = machine();
+    let handle = machine.handle();
+    let made = Communicator {
+        ranks,
+        rank,
+        device: current(),
+    };
+    machine.communicators.insert(handle, made);
+    communicator.put(handle);
+    Ok(())
+}
+
+fn known(machine: &Machine, communicator: Handle) -> Result<Communicator> {
+    machine
+        .communicators
+        .get(&communicator)
+        .copied()
+        .ok_or(Error::InvalidArgument)
+}
+
+/// Bytes go round; `copies` of what is sent arrive.
+fn moved(
+    from: u64,
+    to: u64,
+    size: usize,
+    copies: i32,
+    communicator: Handle,
+    stream: Handle,
+) -> Result<()> {
+    let mut machine = machine();
+    let ranks = known(&machine, communicator)?.ranks;
+    let sent = machine.kept(from, size);
+    let total = (size as u64).saturating_mul(ranks.max(1) as u64);
+    machine.launch(stream, time(total, RATE));
+    let Some(sent) = sent else { return Ok(()) };
+    for copy in 0..copies as u64 {
+        machine.keep(to + copy * size as u64, sent.clone());
+    }
+    Ok(())
+}
+
+entries! { status;
+    fn ncclGetUniqueId(id: Out<UniqueId>) {
+        let mut bytes = [0; 128];
+        bytes[..8].copy_from_slice(&machine().handle().to_ne_bytes());
+        id.put(UniqueId(bytes));
+        Ok(())
+    }
+    fn ncclCommInitRank(communicator: Out<Handle>, ranks: i32, id: UniqueId, rank: i32) {
+        let _ = id;
+        begin(communicator, ranks, rank)
+    }
+    fn ncclCommInitRankConfig(communicator: Out<Handle>, ranks: i32, id: UniqueId, rank: i32, config: Handle) {
+        let _ = (id, config);
+        begin(communicator, ranks, rank)
+    }
+    fn ncclCommInitRankScalable(communicator: Out<Handle>, ranks: i32, rank: i32, ids: i32, id: Handle, config: Handle) {
+        let _ = (ids, id, config);
+        begin(communicator, ranks, rank)
+    }
+    fn ncclCommInitAll(communicators: Out<Handle>, count: i32, devices: In<i32>) {
+        let _ = (count, devices);
+        begin(communicators, 1, 0)
+    }
+    fn ncclCommSplit(communicator: Handle, colour: i32, key: i32, made: Out<Handle>, config: Handle) {
+        let _ = (key, config);
+        let of = known(&machine(), communicator)?;
+        if colour < 0 {
+            made.put(0);
+            return Ok(());
+        }
+        // Who else has this colour is not known here: at most all.
+        begin(made, of.ranks, of.rank)
+    }
+    fn ncclCommCount(communicator: Handle, count: Out<i32>) {
+        count.put(known(&machine(), communicator)?.ranks);
+        Ok(())
+    }
+    fn ncclCommUserRank(communicator: Handle, rank: Out<i32>) {
+        rank.put(known(&machine(), communicator)?.rank);
+        Ok(())
+    }
+    fn ncclCommCuDevice(communicator: Handle, device: Out<i32>) {
+        device.put(known(&machine(), communicator)?.device as i32);
+        Ok(())
+    }
+    fn ncclCommGetAsyncError(communicator: Handle, state: Out<i32>) {
+        let _ = communicator;
+        state.put(0);
+        Ok(())
+    }
+    fn ncclCommDestroy(communicator: Handle) {
+        machine().communicators.remove(&communicator);
+        Ok(())
+    }
+    fn ncclCommAbort(communicator: Handle) {
+        machine().communicators.remove(&communicator);
+        Ok(())
+    }
+    fn ncclAllReduce(from: u64, to: u64, count: usize, kind: i32, operation: i32, communicator: Handle, stream: Handle) {
+        let _ = operation;
+        moved(from, to, count * element_bytes(kind), 1, communicator, stream)
+    }
+    fn ncclReduce(from: u64, to: u64, count: usize, kind: i32, operation: i32, root: i32, communicator: Handle, stream: Handle) {
+        let _ = (operation, root);
+        moved(from, to, count * element_bytes(kind), 1, communicator, stream)
+    }
+    fn ncclBroadcast(from: u64, to: u64, count: usize, kind: i32, root: i32, communicator: Handle, stream: Handle) {
+        let _ = root;
+        moved(from, to, count * element_bytes(kind), 1, communicator, stream)
+    }
+    fn ncclBcast(buffer: u64, count: usize, kind: i32, root: i32, communicator: Handle, stream: Handle) {
+        let _ = root;
+        moved(buffer, buffer, count * element_bytes(kind), 1, communicator, stream)
+    }
+    fn ncclAllGather(from: u64, to: u64, count: usize, kind: i32, communicator: Handle, stream: Handle) {
+        let ranks = known(&machine(), communicator)?.ranks;
+        moved(from, to, count * element_bytes(kind), ranks, communicator, stream)
+    }
+    // `count` is what arrives: what is sent is that for every rank, and this rank's part is like the first.
+    fn ncclReduceScatter(from: u64, to: u64, count: usize, kind: i32, operation: i32, communicator: Handle, stream: Handle) {
+        let _ = operation;
+        moved(from, to, count * element_bytes(kind), 1, communicator, stream)
+    }
+    fn ncclAlltoAll(from: u64, to: u64, count: usize, kind: i32, communicator: Handle, stream: Handle) {
+        let ranks = known(&machine(), communicator)?.ranks;
+        moved(from, to, count * element_bytes(kind) * ranks as usize, 1, communicator, stream)
+    }
+    fn ncclGather(from: u64, to: u64, count: usize, kind: i32, root: i32, communicator: Handle, stream: Handle) {
+        let _ = root;
+        let ranks = known(&machine(), communicator)?.ranks;
+        moved(from, to, count * element_bytes(kind), ranks, communicator, stream)
+    }
+    fn ncclSend(from: u64, count: usize, kind: i32, peer: i32, communicator: Handle, stream: Handle) {
+        let _ = (from, peer);
+        let mut machine = machine();
+        known(&machine, communicator)?;
+        machine.launch(stream, time((count * element_bytes(kind)) as u64, RATE));
+        Ok(())
+    }
+    fn ncclRecv(to: u64, count: usize, kind: i32, peer: i32, communicator: Handle, stream: Handle) {
+        let _ = (to, peer);
+        let mut machine = machine();
+        known(&machine, communicator)?;
+        machine.launch(stream, time((count * element_bytes(kind)) as u64, RATE));
+        Ok(())
+    }
+    fn ncclMemAlloc(address: Out<u64>, size: usize) {
+        let given = machine().allocate(current(), size as u64);
+        address.put(given.ok_or(Error::UnhandledCuda)?);
+        Ok(())
+    }
+    fn ncclMemFree(address: u64) {
+        match machine().give_back(address) {
+            true => Ok(()),
+            false => Err(Error::InvalidArgument),
+        }
+    }
+    fn ncclRedOpCreatePreMulSum(operation: Out<i32>) {
+        // Behind the operations that there are.
+        operation.put(5);
+        Ok(())
+    }
+    fn ncclCommRegister(communicator: Handle, buffer: Handle, size: usize, handle: Out<Handle>) {
+        let _ = (communicator, buffer, size);
+        handle.put(machine().handle());
+        Ok(())
+    }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn ncclGetErrorString(code: i32) -> *const c_char {
+    match code {
+        0 => c"no error".as_ptr(),
+        1 => c"unhandled cuda error".as_ptr(),
+        4 => c"invalid argument".as_ptr(),
+        5 => c"invalid usage".as_ptr(),
+        _ => c"unknown result code".as_ptr(),
+    }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn ncclGetLastError(communicator: Handle) -> *const c_char {
+    let _ = communicator;
+    c"".as_ptr()
+}
+
+nothing! {
+    ncclCommFinalize ncclCommDeregister ncclGroupStart ncclGroupEnd ncclGroupSimulateEnd
+    ncclRedOpDestroy ncclCommSuspend ncclCommResume ncclCommRevoke
+}
+
+refused! { Error::InvalidUsage;
+    ncclCommShrink ncclCommGrow ncclCommGetUniqueId ncclCommMemStats ncclCommWindowRegister
+    ncclCommWindowDeregister ncclDevCommCreate ncclDevCommDestroy ncclGetLsaMultimemDevicePointer
+    ncclGetPeerDevicePointer ncclPutSignal ncclSignal ncclWaitSignal ncclWinGetUserPtr ncclScatter
+}
