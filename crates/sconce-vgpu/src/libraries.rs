@@ -5,3 +5,5 @@ pub mod dnn;
 pub mod fft;
 pub mod nccl;
 pub mod nvml;
+pub mod solver;
+pub mod sparse;

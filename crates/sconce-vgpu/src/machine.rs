@@ -89,6 +89,7 @@ pub struct Machine {
     /// Steps and batch of a network's data.
     pub network_data: HashMap<Handle, (usize, usize)>,
     pub communicators: HashMap<Handle, nccl::Communicator>,
+    pub group: nccl::Group,
     next: Handle,
 }
 
@@ -177,6 +178,7 @@ impl Machine {
             networks: HashMap::new(),
             network_data: HashMap::new(),
             communicators: HashMap::new(),
+            group: nccl::Group::default(),
             // Handles are addresses to their holders, and must not be small numbers that mean streams.
             next: 0x1_0000,
         }
@@ -238,6 +240,12 @@ impl Machine {
         self.clock.launch(stream, duration);
     }
 
+    /// A collective runs: it writes where it says and nowhere else.
+    pub fn collect(&mut self, stream: Handle, duration: u64) {
+        self.asked.launches += 1;
+        self.clock.launch(stream, duration);
+    }
+
     /// A copy, wherever from and to.
     pub fn copy(&mut self, to: u64, from: u64, size: usize, stream: Handle) {
         let found = match Self::is_of_a_card(from) {
@@ -284,6 +292,11 @@ impl Machine {
     /// Bytes of a small range that are known.
     pub fn kept(&self, from: u64, size: usize) -> Option<Vec<u8>> {
         self.kept_at(from, size)
+    }
+
+    /// A range is written with what is not known.
+    pub fn overwrite(&mut self, to: u64, size: usize) {
+        self.lose(to, size);
     }
 
     /// Says what a range holds.

@@ -88,3 +88,12 @@ pub extern "C" fn cudaGetErrorName(status: i32) -> *const c_char {
 pub extern "C" fn cudaGetErrorString(status: i32) -> *const c_char {
     abi::text(said(status).1)
 }
+
+crate::abi::refused! { Error::NotSupported;
+    cudaGraphAddEmptyNode cudaGraphAddNode cudaGraphConditionalHandleCreate
+    cudaGraphNodeGetDependencies cudaGraphNodeGetType cudaStreamUpdateCaptureDependencies
+    cudaIpcCloseMemHandle cudaIpcGetEventHandle cudaIpcGetMemHandle cudaIpcOpenEventHandle
+    cudaIpcOpenMemHandle cudaLibraryGetGlobal cudaLibraryGetKernel cudaLibraryGetKernelCount
+    cudaLibraryGetManaged cudaLibraryGetUnifiedFunction cudaLibraryLoadData cudaLibraryLoadFromFile
+    cudaLibraryUnload
+}

@@ -89,12 +89,49 @@ fn moved(
     let ranks = known(&machine, communicator)?.ranks;
     let sent = machine.kept(from, size);
     let total = (size as u64).saturating_mul(ranks.max(1) as u64);
-    machine.launch(stream, time(total, RATE));
+    machine.collect(stream, time(total, RATE));
+    machine.overwrite(to, size.saturating_mul(copies.max(1) as usize));
     let Some(sent) = sent else { return Ok(()) };
     for copy in 0..copies as u64 {
         machine.keep(to + copy * size as u64, sent.clone());
     }
     Ok(())
+}
+
+/// Calls between `ncclGroupStart` and `ncclGroupEnd`.
+#[derive(Debug, Default)]
+pub struct Group {
+    depth: u32,
+    broadcasts: Vec<Broadcast>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Broadcast {
+    from: u64,
+    to: u64,
+    size: usize,
+    is_root: bool,
+    stream: Handle,
+}
+
+/// Broadcasts of one group: what this rank sends as their root, the other roots send too. So ranks
+/// that compare what they have, as DDP does, find the same.
+fn broadcast(machine: &mut Machine, group: &[Broadcast]) {
+    let own = group
+        .iter()
+        .find(|one| one.is_root)
+        .map(|one| (one.size, machine.kept(one.from, one.size)));
+    for one in group {
+        let sent = match &own {
+            Some((size, bytes)) if *size == one.size => bytes.clone(),
+            _ => machine.kept(one.from, one.size),
+        };
+        machine.collect(one.stream, time(one.size as u64, RATE));
+        machine.overwrite(one.to, one.size);
+        if let Some(bytes) = sent {
+            machine.keep(one.to, bytes);
+        }
+    }
 }
 
 entries! { status;
@@ -163,9 +200,28 @@ entries! { status;
         let _ = (operation, root);
         moved(from, to, count * element_bytes(kind), 1, communicator, stream)
     }
+    fn ncclGroupStart() {
+        machine().group.depth += 1;
+        Ok(())
+    }
+    fn ncclGroupEnd() {
+        let mut machine = machine();
+        machine.group.depth = machine.group.depth.saturating_sub(1);
+        if machine.group.depth == 0 {
+            let waiting = std::mem::take(&mut machine.group.broadcasts);
+            broadcast(&mut machine, &waiting);
+        }
+        Ok(())
+    }
     fn ncclBroadcast(from: u64, to: u64, count: usize, kind: i32, root: i32, communicator: Handle, stream: Handle) {
-        let _ = root;
-        moved(from, to, count * element_bytes(kind), 1, communicator, stream)
+        let mut machine = machine();
+        let is_root = known(&machine, communicator)?.rank == root;
+        let one = Broadcast { from, to, size: count * element_bytes(kind), is_root, stream };
+        match machine.group.depth {
+            0 => broadcast(&mut machine, &[one]),
+            _ => machine.group.broadcasts.push(one),
+        }
+        Ok(())
     }
     fn ncclBcast(buffer: u64, count: usize, kind: i32, root: i32, communicator: Handle, stream: Handle) {
         let _ = root;
@@ -193,14 +249,15 @@ entries! { status;
         let _ = (from, peer);
         let mut machine = machine();
         known(&machine, communicator)?;
-        machine.launch(stream, time((count * element_bytes(kind)) as u64, RATE));
+        machine.collect(stream, time((count * element_bytes(kind)) as u64, RATE));
         Ok(())
     }
     fn ncclRecv(to: u64, count: usize, kind: i32, peer: i32, communicator: Handle, stream: Handle) {
-        let _ = (to, peer);
+        let _ = peer;
         let mut machine = machine();
         known(&machine, communicator)?;
-        machine.launch(stream, time((count * element_bytes(kind)) as u64, RATE));
+        machine.overwrite(to, count * element_bytes(kind));
+        machine.collect(stream, time((count * element_bytes(kind)) as u64, RATE));
         Ok(())
     }
     fn ncclMemAlloc(address: Out<u64>, size: usize) {
@@ -244,7 +301,7 @@ pub extern "C" fn ncclGetLastError(communicator: Handle) -> *const c_char {
 }
 
 nothing! {
-    ncclCommFinalize ncclCommDeregister ncclGroupStart ncclGroupEnd ncclGroupSimulateEnd
+    ncclCommFinalize ncclCommDeregister ncclGroupSimulateEnd
     ncclRedOpDestroy ncclCommSuspend ncclCommResume ncclCommRevoke
 }
 
