@@ -4,7 +4,7 @@
 //! stream has the time at which what was queued on it is done. So memory that another stream uses is
 //! free again when the model says that the stream has come that far, neither at once nor never.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 
 use crate::abi::Handle;
 
@@ -21,7 +21,12 @@ pub struct Clock {
     now: u64,
     done: HashMap<Handle, u64>,
     events: HashMap<Handle, u64>,
+    /// Where events are done when that is said: by stream, those that are not, oldest first.
+    held: Option<HashMap<Handle, VecDeque<Handle>>>,
 }
+
+/// When an event is done that is held.
+const NEVER: u64 = u64::MAX;
 
 impl Clock {
     /// Queues work of `duration` on a stream.
@@ -38,13 +43,50 @@ impl Clock {
     /// The event is done when what is on the stream now is.
     pub fn record(&mut self, event: Handle, stream: Handle) {
         self.now += ASK_NS;
-        let time = self.stream(stream).max(self.now);
+        self.forget_event(event);
+        let time = match &mut self.held {
+            Some(held) => {
+                held.entry(stream).or_default().push_back(event);
+                NEVER
+            }
+            None => self.stream(stream).max(self.now),
+        };
         self.events.insert(event, time);
+    }
+
+    /// From now on events are done when [`Clock::complete`] says so, or at the time of the model.
+    pub fn hold(&mut self, held: bool) {
+        self.complete_all();
+        self.held = held.then(HashMap::new);
+    }
+
+    /// The oldest events of a stream that are held are done.
+    pub fn complete(&mut self, stream: Handle, count: usize) {
+        let Some(of_stream) = self.held.as_mut().and_then(|held| held.get_mut(&stream)) else {
+            return;
+        };
+        for event in of_stream.drain(..count.min(of_stream.len())) {
+            self.events.insert(event, self.now);
+        }
+    }
+
+    fn complete_all(&mut self) {
+        let streams: Vec<Handle> = self
+            .held
+            .iter()
+            .flatten()
+            .map(|(stream, _)| *stream)
+            .collect();
+        for stream in streams {
+            self.complete(stream, usize::MAX);
+        }
     }
 
     /// The stream goes on when the event is done.
     pub fn wait(&mut self, stream: Handle, event: Handle) {
-        let time = self.event(event);
+        let time = Some(self.event(event))
+            .filter(|time| *time != NEVER)
+            .unwrap_or(0);
         let done = self.done.entry(stream).or_default();
         *done = (*done).max(time);
     }
@@ -66,21 +108,37 @@ impl Clock {
 
     /// The host waits for an event.
     pub fn await_event(&mut self, event: Handle) {
+        if self.event(event) == NEVER {
+            // All that is before it on its stream is done too.
+            let held = self.held.iter().flatten();
+            let before = held.filter_map(|(stream, events)| {
+                let at = events.iter().position(|held| *held == event)?;
+                Some((*stream, at + 1))
+            });
+            for (stream, count) in before.collect::<Vec<_>>() {
+                self.complete(stream, count);
+            }
+        }
         self.now = self.now.max(self.event(event)) + ASK_NS;
     }
 
     /// The host waits for a stream.
     pub fn await_stream(&mut self, stream: Handle) {
+        self.complete(stream, usize::MAX);
         self.now = self.now.max(self.stream(stream)) + ASK_NS;
     }
 
     /// The host waits for all.
     pub fn await_all(&mut self) {
+        self.complete_all();
         let last = self.done.values().copied().max().unwrap_or(0);
         self.now = self.now.max(last) + ASK_NS;
     }
 
     pub fn forget_event(&mut self, event: Handle) {
+        for events in self.held.iter_mut().flat_map(HashMap::values_mut) {
+            events.retain(|held| *held != event);
+        }
         self.events.remove(&event);
     }
 
@@ -114,5 +172,21 @@ mod tests {
         assert!(clock.stream(2) > clock.event(8));
         clock.await_all();
         assert!(clock.is_idle(1) && clock.is_idle(2) && clock.is_done(99));
+    }
+
+    #[test]
+    fn events_that_are_held_are_done_when_that_is_said() {
+        let mut clock = Clock::default();
+        clock.hold(true);
+        for event in 1..=4 {
+            clock.record(event, 9);
+        }
+        assert!(!clock.is_done(1));
+        clock.complete(9, 1);
+        assert!(clock.is_done(1) && !clock.is_done(2));
+        clock.await_event(3);
+        assert!(clock.is_done(2) && clock.is_done(3) && !clock.is_done(4));
+        clock.await_all();
+        assert!(clock.is_done(4));
     }
 }

@@ -22,6 +22,7 @@
 pub mod abi;
 pub mod card;
 pub mod clock;
+pub mod control;
 pub mod driver;
 pub mod libraries;
 pub mod machine;

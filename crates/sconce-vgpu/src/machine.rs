@@ -8,7 +8,7 @@ use crate::abi::Handle;
 use crate::card::{self, Card};
 use crate::clock::Clock;
 use crate::libraries::{blas, dnn, nccl};
-use crate::memory::{GRANULE, Space, Taken, card_of};
+use crate::memory::{GRANULE, Space, Taken, card_of, is_of_a_card};
 use crate::runtime::graph::Captures;
 
 /// The largest copy to a card whose bytes are kept, in bytes: what scripts read back at once (sizes,
@@ -20,6 +20,8 @@ const KEPT_BYTES: usize = 64 << 10;
 pub struct Device {
     pub card: Card,
     pub space: Space,
+    /// Addresses that were reserved while it was the current card.
+    pub ranges: Space,
     pub taken: Taken,
     /// The context of this process stands on it.
     pub has_context: bool,
@@ -30,6 +32,7 @@ impl Device {
         Self {
             card,
             space: Space::of_card(index),
+            ranges: Space::of_ranges(index),
             taken: Taken::default(),
             has_context: false,
         }
@@ -69,7 +72,6 @@ pub struct Asked {
 #[derive(Debug)]
 pub struct Machine {
     pub devices: Vec<Device>,
-    pub ranges: Space,
     /// Where pieces are mapped: address to handle and size.
     pub mapped: BTreeMap<u64, (Handle, u64)>,
     pub pieces: HashMap<Handle, Piece>,
@@ -162,7 +164,6 @@ impl Machine {
             devices: devices
                 .map(|(index, card)| Device::new(index, card))
                 .collect(),
-            ranges: Space::of_ranges(),
             mapped: BTreeMap::new(),
             pieces: HashMap::new(),
             clock: Clock::default(),
@@ -227,12 +228,6 @@ impl Machine {
         (address - start < *size).then_some(piece.device)
     }
 
-    /// Whether an address is of a card, given out or not.
-    pub fn is_of_a_card(address: u64) -> bool {
-        (crate::memory::FIRST_RANGE..crate::memory::FIRST_CARD).contains(&address)
-            || card_of(address).is_some()
-    }
-
     /// A kernel runs for `duration` ns: it may write anywhere.
     pub fn launch(&mut self, stream: Handle, duration: u64) {
         self.asked.launches += 1;
@@ -248,14 +243,14 @@ impl Machine {
 
     /// A copy, wherever from and to.
     pub fn copy(&mut self, to: u64, from: u64, size: usize, stream: Handle) {
-        let found = match Self::is_of_a_card(from) {
-            false if size <= KEPT_BYTES || !Self::is_of_a_card(to) => {
+        let found = match is_of_a_card(from) {
+            false if size <= KEPT_BYTES || !is_of_a_card(to) => {
                 Some(crate::abi::bytes(from as usize, size))
             }
             false => None,
             true => self.kept_at(from, size),
         };
-        match (Self::is_of_a_card(to), found) {
+        match (is_of_a_card(to), found) {
             (true, found) => {
                 self.lose(to, size);
                 if let Some(bytes) = found.filter(|bytes| bytes.len() <= KEPT_BYTES) {
@@ -278,7 +273,7 @@ impl Machine {
 
     /// Bytes of one value on a card.
     pub fn set(&mut self, to: u64, value: u8, size: usize, stream: Handle) {
-        if !Self::is_of_a_card(to) {
+        if !is_of_a_card(to) {
             crate::abi::fill(to as usize, value, size);
             return;
         }

@@ -5,13 +5,14 @@ use std::collections::BTreeMap;
 /// What the driver gives memory out in, in bytes.
 pub const GRANULE: u64 = 2 << 20;
 
-/// Where the memory of the first card begins; the next card's begins [`CARD_SPAN`] further on. No
-/// process has its own memory there: Linux gives addresses from just below 2^47 downwards.
-pub const FIRST_CARD: u64 = 0x4000_0000_0000;
-pub const CARD_SPAN: u64 = 1 << 41;
-/// Where reserved ranges of addresses begin.
-pub const FIRST_RANGE: u64 = 0x2000_0000_0000;
-const LAST_RANGE: u64 = FIRST_CARD;
+/// Where the memory of the first card begins; the next card's begins [`CARD_SPAN`] further on. Linux
+/// puts neither programs nor their libraries nor stacks there. The rule of all these addresses is
+/// that of `sconce-memory`'s simulated card, so that both give the same.
+pub const FIRST_CARD: u64 = 1 << 40;
+pub const CARD_SPAN: u64 = 1 << 40;
+/// Where reserved ranges of addresses begin, and how many each card has.
+pub const FIRST_RANGE: u64 = 16 << 40;
+pub const RANGE_SPAN: u64 = 8 << 40;
 const MOST_CARDS: u64 = 8;
 
 /// Which card's memory an address is, as [`Space`] gives it out.
@@ -21,8 +22,14 @@ pub fn card_of(address: u64) -> Option<usize> {
     (card < MOST_CARDS).then_some(card as usize)
 }
 
+/// Whether an address is one that a card's memory or a reserved range may have.
+pub fn is_of_a_card(address: u64) -> bool {
+    card_of(address).is_some()
+        || (FIRST_RANGE..FIRST_RANGE + MOST_CARDS * RANGE_SPAN).contains(&address)
+}
+
 /// Addresses that are given out lowest first: the lowest gap that is large enough, its low end.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct Space {
     first: u64,
     last: u64,
@@ -39,10 +46,11 @@ impl Space {
         }
     }
 
-    pub fn of_ranges() -> Self {
+    pub fn of_ranges(index: usize) -> Self {
+        let first = FIRST_RANGE + index as u64 * RANGE_SPAN;
         Self {
-            first: FIRST_RANGE,
-            last: LAST_RANGE,
+            first,
+            last: first + RANGE_SPAN,
             given: BTreeMap::new(),
         }
     }

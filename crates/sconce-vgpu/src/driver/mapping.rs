@@ -1,7 +1,7 @@
 //! Virtual memory: ranges of addresses, pieces of memory, and which piece is mapped where.
 
 use crate::abi::{Handle, In, Out, entries, nothing};
-use crate::machine::{Piece, machine};
+use crate::machine::{Piece, current, machine};
 use crate::memory::GRANULE;
 
 use super::{Error, Result, status};
@@ -41,27 +41,30 @@ entries! { status;
     fn cuMemAddressReserve(address: Out<u64>, size: usize, alignment: usize, wanted: u64, flags: u64) {
         let _ = (alignment, wanted, flags);
         let size = (size as u64).checked_next_multiple_of(GRANULE).ok_or(Error::InvalidValue)?;
-        let given = machine().ranges.take(size);
-        address.put(given.ok_or(Error::OutOfMemory)?);
+        let mut machine = machine();
+        let device = machine.devices.get_mut(current()).ok_or(Error::NoDevice)?;
+        address.put(device.ranges.take(size).ok_or(Error::OutOfMemory)?);
         Ok(())
     }
     fn cuMemAddressFree(address: u64, size: usize) {
         let _ = size;
-        let given = machine().ranges.give_back(address);
+        let mut machine = machine();
+        let given = machine.devices.iter_mut().find_map(|device| device.ranges.give_back(address));
         given.map(|_| ()).ok_or(Error::InvalidValue)
     }
     fn cuMemCreate(handle: Out<Handle>, size: usize, properties: In<AllocationProperties>, flags: u64) {
         let _ = flags;
         let index = properties.get().map_or(0, |properties| properties.location);
         let index = usize::try_from(index).map_err(|_| Error::InvalidDevice)?;
+        let size = (size as u64).checked_next_multiple_of(GRANULE).ok_or(Error::InvalidValue)?;
         let mut machine = machine();
         let device = machine.devices.get_mut(index).ok_or(Error::InvalidDevice)?;
         let capacity = device.capacity();
-        if !device.taken.take(size as u64, capacity) {
+        if !device.taken.take(size, capacity) {
             return Err(Error::OutOfMemory);
         }
         let made = machine.handle();
-        let piece = Piece { device: index, size: size as u64, held: 1 };
+        let piece = Piece { device: index, size, held: 1 };
         machine.pieces.insert(made, piece);
         handle.put(made);
         Ok(())
@@ -98,7 +101,7 @@ entries! { status;
         let of_card = crate::memory::card_of(address).and_then(|index| machine.devices.get(index));
         let found = match of_card {
             Some(device) => device.space.around(address),
-            None => machine.ranges.around(address),
+            None => machine.devices.iter().find_map(|device| device.ranges.around(address)),
         };
         let (at, bytes) = found.ok_or(Error::InvalidValue)?;
         start.put(at);
@@ -107,7 +110,7 @@ entries! { status;
     }
     fn cuMemGetInfo_v2(free: Out<usize>, total: Out<usize>) {
         let machine = machine();
-        let device = machine.devices.get(crate::machine::current()).ok_or(Error::NoDevice)?;
+        let device = machine.devices.get(current()).ok_or(Error::NoDevice)?;
         free.put(device.free() as usize);
         total.put(device.card.memory_bytes as usize);
         Ok(())

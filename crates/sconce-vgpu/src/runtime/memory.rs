@@ -1,7 +1,8 @@
 //! Memory of the cards and of the host.
 
 use crate::abi::{Handle, Out, entries, host_alloc, host_free, nothing};
-use crate::machine::{Machine, current, machine};
+use crate::machine::{current, machine};
+use crate::memory::is_of_a_card;
 
 use super::device::known;
 use super::{Error, Result, status};
@@ -178,7 +179,7 @@ entries! { status;
 fn copied(to: u64, from: u64, size: usize, stream: Handle) -> Result<()> {
     let mut machine = machine();
     machine.copy(to, from, size, stream);
-    if !Machine::is_of_a_card(to) {
+    if !is_of_a_card(to) {
         machine.clock.await_stream(stream);
     }
     Ok(())
