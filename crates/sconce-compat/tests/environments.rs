@@ -86,6 +86,21 @@ fn versions_that_do_not_belong_together() {
 }
 
 #[test]
+fn from_cuda_13_on_an_older_nvjitlink_is_no_reason_not_to_start() {
+    let packages = [
+        ("torch", "2.15.0"),
+        ("nvidia-cuda-runtime", "13.2.86"),
+        ("nvidia-nvjitlink", "13.0.88"),
+    ];
+    let found = found(&host("A100", Some("580.95.05")), &installed(&packages), &[]);
+    let said: Vec<_> = found
+        .iter()
+        .map(|one| (one.code.as_str(), one.weight))
+        .collect();
+    assert_eq!(said, [("nvjitlink-older", Weight::Warns)]);
+}
+
+#[test]
 fn versions_that_belong_together() {
     let host = host("A100", Some("580.95.05"));
     for packages in [

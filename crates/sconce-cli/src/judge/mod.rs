@@ -13,7 +13,7 @@ use sconce_compat::library::GpuCode;
 use sconce_compat::loader::{self, BASE_NAMES, DRIVER_NAMES, Tree};
 use sconce_compat::matrix::{self, Row};
 use sconce_compat::rules::{self, Case, Environment};
-use sconce_compat::{binary, tables};
+use sconce_compat::{binary, causes, tables};
 use sconce_host::Roots;
 use sconce_host::facts::Loader;
 use sconce_image::slim::DeviceCode;
@@ -225,6 +225,7 @@ impl Judged {
         let mut findings = rules::judge(&case);
         findings.extend(self.loading(host));
         findings.extend(self.unread());
+        causes::fold(&mut findings);
         finding::sort(&mut findings);
         if self.is_folder {
             for finding in &mut findings {

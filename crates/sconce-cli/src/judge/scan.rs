@@ -21,7 +21,7 @@ const KIND: &str = "scan";
 /// The file of a scan.
 const FILE: &str = "scan.json";
 /// Counts up whenever the same tree would be read to something else.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 /// Folders in each other that are looked into. Deeper ones belong to no loader's search.
 const DEEPEST: usize = 64;
 /// Folders outside a tree that links of it may lead to.
@@ -294,6 +294,8 @@ fn library(path: &Path, size: u64) -> Option<Read> {
         Ok(Found::NotABinary) => Read::Refused {
             is_short: size < ELF_HEADER,
         },
+        // Cut off, as on a full disk. Whatever the loader makes of it, it must come anew.
+        Err(BinaryError::Outside { .. }) => Read::Refused { is_short: true },
         Ok(Found::Archive(_)) | Err(BinaryError::OtherForm { .. }) => return None,
         Err(error) => Read::Failed(error.to_string()),
     })
@@ -319,6 +321,8 @@ mod tests {
                 "not a library, but long enough to hold the whole header of an ELF file",
             )?;
             fs::write(site.join("torch/short.so.1"), "")?;
+            let whole = fs::read("/proc/self/exe")?;
+            fs::write(site.join("torch/cut_off.so"), &whole[..whole.len() / 2])?;
             fs::write(site.join("torch/__pycache__/x.so"), "")?;
             fs::copy("/proc/self/exe", site.join("torch/good.so"))?;
             symlink("good.so", site.join("torch/link.so.2"))?;
@@ -336,6 +340,7 @@ mod tests {
         assert!(!scan.libraries[&path("torch/good.so")].needed.is_empty());
         let refused = [
             (path("torch/broken.so"), false),
+            (path("torch/cut_off.so"), true),
             (path("torch/short.so.1"), true),
         ];
         assert_eq!(scan.refused, refused.into());

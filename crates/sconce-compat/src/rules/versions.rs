@@ -298,6 +298,26 @@ pub(super) fn jit_link(case: &Case<'_>) -> Vec<Finding> {
     if of >= (cuda.major, cuda.minor) {
         return Vec::new();
     }
+    // From CUDA 13 on cuSPARSE and cuFFT open it when they first link code, and ask for no version:
+    // torch 2.15 starts with one of 13.0.
+    if cuda.major >= 13 {
+        let what = format!(
+            "{name} {version} is older than torch's CUDA {cuda}: what cuSPARSE and cuFFT link at run \
+             time may fail"
+        );
+        let finding = Finding::new("nvjitlink-older", Weight::Warns, Certainty::Possible, what);
+        let value = format!("[\"{name}>={cuda}\"]");
+        return vec![
+            finding
+                .about(name)
+                .seen("package", Some(name), version)
+                .seen("package", Some("torch"), format!("CUDA {cuda}"))
+                .mend(
+                    "Ask for one of this CUDA or newer",
+                    in_spec("python.packages", &value),
+                ),
+        ];
+    }
     let finding = Finding::new(
         "nvjitlink-stolen",
         Weight::Fails,
