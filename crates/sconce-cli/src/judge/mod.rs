@@ -224,7 +224,7 @@ impl Judged {
         };
         let mut findings = rules::judge(&case);
         findings.extend(self.loading(host));
-        findings.extend(self.unread());
+        findings.extend(self.unread(&findings));
         causes::fold(&mut findings);
         finding::sort(&mut findings);
         if self.is_folder {
@@ -296,12 +296,20 @@ impl Judged {
         judgement.findings
     }
 
-    /// Files that could not be read are not judged, which is said.
-    fn unread(&self) -> Vec<Finding> {
+    /// Files that could not be read are not judged, which is said; but not of those that the loader
+    /// is said to refuse.
+    fn unread(&self, found: &[Finding]) -> Vec<Finding> {
+        fn file_name(path: &str) -> &str {
+            path.rsplit('/').next().unwrap_or(path)
+        }
+        let refused = found.iter().filter(|one| one.code == "library-unreadable");
+        let refused = refused.flat_map(|one| &one.evidence);
+        let refused: BTreeSet<&str> = refused.map(|one| file_name(&one.source)).collect();
         let unread: Vec<(&String, &String)> = self
             .trees
             .iter()
             .flat_map(|(_, scan)| &scan.unread)
+            .filter(|(path, _)| !refused.contains(file_name(path)))
             .collect();
         if unread.is_empty() {
             return Vec::new();

@@ -92,6 +92,10 @@ impl Scan {
             match read {
                 Read::Library(library) => drop(scan.libraries.insert(path, *library)),
                 Read::Refused { is_short } => drop(scan.refused.insert(path, is_short)),
+                Read::CutOff(why) => {
+                    scan.refused.insert(path.clone(), true);
+                    scan.unread.insert(path, why);
+                }
                 Read::Failed(why) => drop(scan.unread.insert(path, why)),
             }
         }
@@ -255,6 +259,8 @@ pub(super) enum Read {
     Refused {
         is_short: bool,
     },
+    /// A part of it is missing; the loader is taken to refuse it.
+    CutOff(String),
     Failed(String),
 }
 
@@ -294,8 +300,8 @@ fn library(path: &Path, size: u64) -> Option<Read> {
         Ok(Found::NotABinary) => Read::Refused {
             is_short: size < ELF_HEADER,
         },
-        // Cut off, as on a full disk. Whatever the loader makes of it, it must come anew.
-        Err(BinaryError::Outside { .. }) => Read::Refused { is_short: true },
+        // As on a full disk. Whatever the loader makes of it, it must come anew.
+        Err(error @ BinaryError::Outside { .. }) => Read::CutOff(error.to_string()),
         Ok(Found::Archive(_)) | Err(BinaryError::OtherForm { .. }) => return None,
         Err(error) => Read::Failed(error.to_string()),
     })
@@ -344,6 +350,10 @@ mod tests {
             (path("torch/short.so.1"), true),
         ];
         assert_eq!(scan.refused, refused.into());
+        assert_eq!(
+            scan.unread.keys().collect::<Vec<_>>(),
+            [&path("torch/cut_off.so")]
+        );
         let links = [
             (path("torch/link.so.2"), "good.so".to_owned()),
             ("lib64".to_owned(), "lib".to_owned()),
