@@ -211,6 +211,9 @@ fn check_names_what_it_does_not_know() {
     home.write("newer.json", "{\"version\": 99}");
     home.write("nobody.json", "[]");
     home.write("empty/nothing", "");
+    for name in ["endless.lock", "endless.toml"] {
+        std::os::unix::fs::symlink("/dev/zero", home.project().join(name)).unwrap();
+    }
     let mut said = String::new();
     for words in [
         "venv --gpu gtx9999",
@@ -222,6 +225,8 @@ fn check_names_what_it_does_not_know() {
         "nowhere --gpu v100",
         "nowhere:1 --gpu v100",
         "nowhere.lock --gpu v100",
+        "endless.lock --gpu v100",
+        "endless.toml --gpu v100",
         "empty --gpu v100",
         "venv --facts nowhere.json",
         "venv --facts broken.json",
@@ -269,6 +274,10 @@ fn check_names_what_it_does_not_know() {
     # nowhere.lock --gpu v100: exit code 3
     error: there is no file, folder or local image `nowhere.lock`
     hint: `sconce images` lists local images, `sconce pull` fetches one
+    # endless.lock --gpu v100: exit code 3
+    error: cannot read endless.lock: it is larger than 64 MiB, as no such file is
+    # endless.toml --gpu v100: exit code 3
+    error: cannot read endless.toml: it is larger than 64 MiB, as no such file is
     # empty --gpu v100: exit code 3
     error: empty has no Python packages and no libraries
     hint: name a spec, a lock, an image, or the folder of an environment
