@@ -50,7 +50,7 @@ fn code(kinds: &[(&[Target], u32)]) -> GpuCode {
     };
     GpuCode {
         coverage: kinds.iter().map(kind).collect(),
-        unread_bytes: 0,
+        ..GpuCode::default()
     }
 }
 
@@ -292,7 +292,8 @@ fn a_card_that_torch_left_behind() {
 fn a_slim_image_for_other_cards() {
     let environment = installed(&[("torch", "2.15.0"), ("nvidia-cuda-runtime", "13.2.86")]);
     let sass = |major, minor| target(major, minor, Code::Sass);
-    let slim = code(&[(&[sass(9, 0)], 476)]);
+    let mut slim = code(&[(&[sass(9, 0)], 476)]);
+    slim.emptied = vec![sass(7, 5), sass(8, 6)];
     let files = [
         ("torch/lib/libtorch_cuda.so", &slim),
         ("nvidia/cu13/lib/libcublas.so.13", &slim),
@@ -314,6 +315,30 @@ fn a_slim_image_for_other_cards() {
         [
             "Add the card to `build.cards` in sconce.toml (\"8.6\"), or leave `build.cards` out so \
              that the image is for every card; then build again"
+        ]
+    );
+}
+
+#[test]
+fn a_torch_that_was_built_for_other_cards() {
+    let environment = installed(&[("torch", "2.15.0"), ("nvidia-cuda-runtime", "13.2.86")]);
+    let own = code(&[(&[target(9, 0, Code::Sass)], 476)]);
+    let files = [("torch/lib/libtorch_cuda.so", &own)];
+    let found = found(&host("RTX 3070", None), &environment, &files);
+    let [finding] = found.as_slice() else {
+        panic!("{found:?}");
+    };
+    assert_eq!(
+        finding.what,
+        "this torch 2.15.0 has no code for the GeForce RTX 3070 (compute capability 8.6), which \
+         PyTorch's own build of it has: it was built for other cards"
+    );
+    let mends: Vec<&str> = finding.mends.iter().map(|one| one.what.as_str()).collect();
+    assert_eq!(
+        mends,
+        [
+            "Take PyTorch's own build of torch 2.15.0",
+            "Build it for this card too"
         ]
     );
 }
