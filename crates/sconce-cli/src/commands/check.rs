@@ -8,11 +8,14 @@ use clap::Args;
 use sconce_compat::matrix::{self, Basis, Cell, Matrix, Row, Verdict};
 use sconce_compat::tables::{self, Sure};
 use sconce_image::local::{Image, LocalError};
+use sconce_image::open::{self, Source};
 use sconce_image::unpack::{self, UnpackLimits};
 use sconce_schema::finding::Weight;
+use sconce_schema::spec::FILE_NAME;
 use sconce_schema::{Finding, HostFacts, exit};
 use sconce_store::Store;
 
+use super::run::image::platform;
 use crate::args::Global;
 use crate::failure::{CliError, Result};
 use crate::findings;
@@ -27,8 +30,8 @@ use crate::style::Style;
 
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
-    /// A sconce.toml or its folder, a lock, an image, or a folder of installed packages, such as
-    /// .venv.
+    /// A sconce.toml or its folder, a lock, an image (a name, an OCI layout, what `docker save`
+    /// writes), or a folder of installed packages, such as .venv.
     #[arg(default_value = ".")]
     subject: String,
     #[command(flatten)]
@@ -168,10 +171,16 @@ fn releases(wanted: &[String]) -> Result<Vec<&'static tables::Torch>> {
     wanted.iter().map(find).collect()
 }
 
-/// In this order: a file that ends with `.lock`, a spec or a folder with one, another folder, a local
-/// image's name or digest.
+/// In this order: an image in a file or a folder, as `run` takes it, a file that ends with `.lock`, a
+/// spec or a folder with one, another folder, a local image's name or digest.
 pub(super) fn subject(what: &str, places: &Places, global: &Global) -> Result<Judged> {
     let path = Path::new(what);
+    if let Some(source) = packed(what) {
+        let store = Store::open(&places.store)?;
+        let progress = Drawn::new(global.quiet);
+        let image = open::open(&source, &platform(), &store, &progress)?;
+        return of_image(what, &image, &store, progress);
+    }
     // A folder of this machine needs no store: it is judged where none can be made, too.
     if path.is_dir() && !path.join("sconce.toml").is_file() {
         return Judged::folder(path, variables());
@@ -212,8 +221,24 @@ pub(super) fn subject(what: &str, places: &Places, global: &Global) -> Result<Ju
         }
         found => found?,
     };
-    let progress = Drawn::new(global.quiet);
-    let trees = unpack::trees(&image, what, &store, UnpackLimits::default(), &progress)?;
+    of_image(what, &image, &store, Drawn::new(global.quiet))
+}
+
+/// An image that lies outside of the store: one that is named as such, or a layout or archive that is
+/// neither a spec nor a lock by its name.
+fn packed(what: &str) -> Option<Source> {
+    let path = Path::new(what);
+    let named = Source::parse(what).filter(|_| !path.exists());
+    let is_other = || {
+        let is_toml = path.extension().is_some_and(|end| end == "toml");
+        is_toml || is_lock(path) || path.join(FILE_NAME).is_file()
+    };
+    let found = || Source::at(path).ok().flatten().filter(|_| !is_other());
+    named.or_else(found)
+}
+
+fn of_image(what: &str, image: &Image, store: &Store, progress: Drawn) -> Result<Judged> {
+    let trees = unpack::trees(image, what, store, UnpackLimits::default(), &progress)?;
     progress.finish();
     let env = image
         .config()?
@@ -227,7 +252,7 @@ pub(super) fn subject(what: &str, places: &Places, global: &Global) -> Result<Ju
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .collect(),
     };
-    Judged::of_trees(what, &manifest, &store)
+    Judged::of_trees(what, &manifest, store)
 }
 
 /// A file in a folder that a spec can be made of.

@@ -68,6 +68,11 @@ impl Scan {
         Ok(scan)
     }
 
+    /// Of the root of a whole system, whose links lead nowhere but into it.
+    pub(super) fn system(root: &Path) -> Result<Self> {
+        Self::read(root, false)
+    }
+
     /// Reads a folder, on every core. On this machine links may lead out of it, as uv and conda make
     /// them into their caches; what they lead to is taken for what stands there. An image's links
     /// lead nowhere but into the image.
