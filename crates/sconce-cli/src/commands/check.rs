@@ -68,9 +68,13 @@ pub(crate) fn check(args: &CheckArgs, global: &Global) -> Result<u8> {
         .into());
     }
     if !judged.absent.is_empty() && !global.quiet && !args.json {
+        let (are, versions, them) = match judged.absent.len() {
+            1 => ("is", "of it the version is judged", "it"),
+            _ => ("are", "of these the versions are judged", "them"),
+        };
         output::say(&format!(
-            "{} of its packages are not in the store: of these the versions are judged, not the \
-             bytes (`sconce run` or `build` fetches them)",
+            "{} of its packages {are} not in the store: {versions}, not the bytes (`sconce run` or \
+             `build` fetches {them})",
             judged.absent.len()
         ));
     }
@@ -293,8 +297,8 @@ fn drawn(matrix: &Matrix, page: &Page) -> String {
     let style = &page.style;
     let machines: Vec<String> = matrix.machines.iter().map(|name| short(name)).collect();
     let name = |row: &Row| match row.cuda {
-        Some(cuda) => format!("{}, CUDA {cuda}", row.name),
-        None => row.name.clone(),
+        Some(cuda) => format!("{}, CUDA {cuda}", brief(&row.name)),
+        None => brief(&row.name),
     };
     let names = matrix.rows.iter().map(|row| name(row).chars().count());
     let first = names.max().unwrap_or(0);
@@ -421,6 +425,17 @@ fn mark(number: usize) -> String {
     }
 }
 
+/// The end of a long path: a table has one column for it.
+fn brief(name: &str) -> String {
+    const LONGEST: usize = 32;
+    let ends = name.match_indices('/').map(|(at, _)| &name[at..]);
+    let mut short = ends.filter(|end| end.chars().count() < LONGEST);
+    match short.next() {
+        Some(end) if name.chars().count() > LONGEST => format!("…{end}"),
+        _ => name.to_owned(),
+    }
+}
+
 /// Without what every card's name begins with: `8 × H100`.
 fn short(name: &str) -> String {
     let makers = ["NVIDIA ", "GeForce ", "Tesla "];
@@ -439,6 +454,21 @@ fn short(name: &str) -> String {
 mod tests {
     use super::*;
     use sconce_schema::CudaVersion;
+
+    #[test]
+    fn of_a_long_path_the_end_is_shown() {
+        for (name, shown) in [
+            ("venv", "venv"),
+            ("/a/b", "/a/b"),
+            (
+                "/home/ada/work/venv/lib/python3.11/site-packages",
+                "…/lib/python3.11/site-packages",
+            ),
+            (&"é".repeat(40), &"é".repeat(40)),
+        ] {
+            assert_eq!(brief(name), shown);
+        }
+    }
 
     #[test]
     fn columns_are_as_wide_as_what_stands_in_them() {
