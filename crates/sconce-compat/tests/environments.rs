@@ -86,6 +86,25 @@ fn versions_that_do_not_belong_together() {
 }
 
 #[test]
+fn a_torchaudio_of_another_cuda() {
+    // What Python says of these two.
+    let text = "RuntimeError: Detected that PyTorch and TorchAudio were compiled with different CUDA \
+                versions. PyTorch has CUDA version 13.2 whereas TorchAudio has CUDA version 13.0. \
+                Please install the TorchAudio version that matches your PyTorch version.";
+    let packages = [
+        ("torch", "2.15.0"),
+        ("nvidia-cuda-runtime", "13.2.86"),
+        ("torchaudio", "2.11.0"),
+    ];
+    let found = found(&host("A100", Some("580.95.05")), &installed(&packages), &[]);
+    let [finding] = found.as_slice() else {
+        panic!("{found:?}");
+    };
+    assert_eq!(finding.error_text.as_deref(), Some(text));
+    assert_eq!((finding.weight, finding.mends.len()), (Weight::Fails, 2));
+}
+
+#[test]
 fn from_cuda_13_on_an_older_nvjitlink_is_no_reason_not_to_start() {
     let packages = [
         ("torch", "2.15.0"),
@@ -106,11 +125,7 @@ fn versions_that_belong_together() {
     for packages in [
         &[("torch", "2.8.0+cu128"), ("torchvision", "0.23.0+cu128")][..],
         // From 0.29 on, one torchvision serves later torches; one torchaudio from 2.11 on.
-        &[
-            ("torch", "2.15.0+cu132"),
-            ("torchvision", "0.29.2"),
-            ("torchaudio", "2.11.0"),
-        ],
+        &[("torch", "2.15.0+cu132"), ("torchvision", "0.29.2")],
         &[
             ("torch", "2.12.1+cu130"),
             ("torchvision", "0.27.1"),
