@@ -122,6 +122,8 @@ pub(crate) enum CliError {
     NoSubject { subject: String },
     #[error("{} is neither a spec nor a lock", path.display())]
     NotASubject { path: std::path::PathBuf },
+    #[error("the error itself was given, and a file is asked for")]
+    NotALog,
     #[error("this machine has no card to judge torch for")]
     NoCardHere,
     #[error("nothing is known of torch {version}")]
@@ -186,6 +188,10 @@ impl Hint for CliError {
             Self::NotASubject { .. } => {
                 "`sconce init FILE` makes a spec of a requirements.txt, pyproject.toml, uv.lock, \
                  environment.yml or Dockerfile"
+                    .to_owned()
+            }
+            Self::NotALog => {
+                "give it on standard input: `sconce explain`, then paste it and press Ctrl-D"
                     .to_owned()
             }
             Self::NoCardHere => "name one: --gpu \"RTX 4090\"".to_owned(),

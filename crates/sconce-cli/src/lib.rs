@@ -7,6 +7,7 @@ mod commands;
 mod failure;
 mod findings;
 mod hosts;
+mod input;
 mod judge;
 mod network;
 mod output;

@@ -24,7 +24,7 @@ pub(crate) fn config(offline: bool, indexes: &[String]) -> FetchConfig {
     let file = env::var_os("NETRC")
         .map(PathBuf::from)
         .or_else(|| Some(places::home()?.join(".netrc")));
-    if let Some(text) = file.and_then(|file| std::fs::read_to_string(file).ok()) {
+    if let Some(text) = file.and_then(|file| crate::input::text(&file).ok()) {
         logins.extend(netrc(&text));
     }
     let credential = |login: Login| Credential {

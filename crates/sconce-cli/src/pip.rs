@@ -16,7 +16,7 @@ use conf::options;
 pub(crate) fn settings() -> IndexSettings {
     let mut values = BTreeMap::new();
     for file in files() {
-        if let Ok(text) = std::fs::read_to_string(file) {
+        if let Ok(text) = crate::input::text(&file) {
             values.extend(options(&text));
         }
     }

@@ -75,7 +75,7 @@ impl Places {
 
 impl Config {
     fn read(path: &Path) -> Result<Self> {
-        match std::fs::read_to_string(path) {
+        match crate::input::text(path) {
             Ok(text) => toml::from_str(&text).map_err(|source| {
                 CliError::Config {
                     path: path.to_owned(),

@@ -105,7 +105,7 @@ impl Workshop<'_> {
             .keyring
             .as_ref()
             .map(|path| {
-                std::fs::read(path).map_err(|source| CliError::File {
+                crate::input::bytes(path).map_err(|source| CliError::File {
                     action: "read",
                     path: path.clone(),
                     source,
@@ -298,7 +298,7 @@ fn apt_files() -> Vec<AptFile> {
     }
     let read = |path: PathBuf| {
         Some(AptFile {
-            text: std::fs::read_to_string(&path).ok()?,
+            text: crate::input::text(&path).ok()?,
             path,
         })
     };

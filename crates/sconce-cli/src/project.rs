@@ -8,6 +8,7 @@ use sconce_schema::spec::{FILE_NAME, Spec};
 use sha2::Digest;
 
 use crate::failure::{CliError, Result};
+use crate::input;
 
 /// A spec, where it lies and what it reads beside itself.
 #[derive(Debug)]
@@ -31,7 +32,7 @@ impl Project {
         } else {
             path.to_owned()
         };
-        let text = match std::fs::read_to_string(&file) {
+        let text = match input::text(&file) {
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 return Err(CliError::NoSpec { path: file }.into());
             }
@@ -83,7 +84,7 @@ impl Project {
 
 /// The lock in a file.
 pub(crate) fn read_lock(path: &Path) -> Result<Lock> {
-    let text = std::fs::read_to_string(path).map_err(|source| CliError::File {
+    let text = input::text(path).map_err(|source| CliError::File {
         action: "read",
         path: path.to_owned(),
         source,
@@ -104,7 +105,7 @@ pub(crate) fn is_lock(path: &Path) -> bool {
 
 fn read_beside(folder: &Path, name: &str) -> Result<String> {
     let path = folder.join(name);
-    std::fs::read_to_string(&path).map_err(|source| {
+    input::text(&path).map_err(|source| {
         CliError::File {
             action: "read",
             path,

@@ -31,7 +31,7 @@ pub(crate) fn registry(places: &Places, global: &Global) -> Result<Registry> {
     let config = &places.config;
     let mut logins = Logins::none();
     for path in login_files() {
-        if let Ok(text) = std::fs::read_to_string(&path) {
+        if let Ok(text) = crate::input::text(&path) {
             logins = logins
                 .with_file(&text)
                 .map_err(|source| CliError::Logins { path, source })?;
@@ -97,7 +97,7 @@ pub(crate) fn check_local(names: &[String], latest: bool) -> Result<()> {
 }
 
 fn read(path: &Path) -> Result<Vec<u8>> {
-    std::fs::read(path).map_err(|source| {
+    crate::input::bytes(path).map_err(|source| {
         CliError::File {
             action: "read",
             path: path.to_owned(),

@@ -59,6 +59,10 @@ pub struct GpuCode {
     /// Bytes in the sections of device code that are no container, or in one of no known kind of
     /// code: what could not be read.
     pub unread_bytes: u64,
+    /// What some containers had code for before it was overwritten with zeros, as in a slim image for
+    /// other cards. Sorted, each once.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub emptied: Vec<Target>,
 }
 
 /// Containers with the same targets.
@@ -134,6 +138,12 @@ impl GpuCode {
     #[must_use]
     pub fn containers(&self) -> u32 {
         self.coverage.iter().map(|kind| kind.containers).sum()
+    }
+
+    /// Whether code that a card of this capability can run was overwritten.
+    #[must_use]
+    pub fn is_emptied_for(&self, card: ComputeCapability) -> bool {
+        self.emptied.iter().any(|target| target.serves(card))
     }
 
     /// Containers with an entry that a card of this capability can run.
@@ -227,7 +237,7 @@ mod tests {
                 kind(vec![sass(8, 0), sass(9, 0)], 475),
                 kind(vec![sass(8, 9)], 1),
             ],
-            unread_bytes: 0,
+            ..GpuCode::default()
         };
         let serving = |major, minor| code.serving(ComputeCapability::new(major, minor));
         assert_eq!(

@@ -50,7 +50,7 @@ fn code(kinds: &[(&[Target], u32)]) -> GpuCode {
     };
     GpuCode {
         coverage: kinds.iter().map(kind).collect(),
-        unread_bytes: 0,
+        ..GpuCode::default()
     }
 }
 
@@ -86,16 +86,46 @@ fn versions_that_do_not_belong_together() {
 }
 
 #[test]
+fn a_torchaudio_of_another_cuda() {
+    // What Python says of these two.
+    let text = "RuntimeError: Detected that PyTorch and TorchAudio were compiled with different CUDA \
+                versions. PyTorch has CUDA version 13.2 whereas TorchAudio has CUDA version 13.0. \
+                Please install the TorchAudio version that matches your PyTorch version.";
+    let packages = [
+        ("torch", "2.15.0"),
+        ("nvidia-cuda-runtime", "13.2.86"),
+        ("torchaudio", "2.11.0"),
+    ];
+    let found = found(&host("A100", Some("580.95.05")), &installed(&packages), &[]);
+    let [finding] = found.as_slice() else {
+        panic!("{found:?}");
+    };
+    assert_eq!(finding.error_text.as_deref(), Some(text));
+    assert_eq!((finding.weight, finding.mends.len()), (Weight::Fails, 2));
+}
+
+#[test]
+fn from_cuda_13_on_an_older_nvjitlink_is_no_reason_not_to_start() {
+    let packages = [
+        ("torch", "2.15.0"),
+        ("nvidia-cuda-runtime", "13.2.86"),
+        ("nvidia-nvjitlink", "13.0.88"),
+    ];
+    let found = found(&host("A100", Some("580.95.05")), &installed(&packages), &[]);
+    let said: Vec<_> = found
+        .iter()
+        .map(|one| (one.code.as_str(), one.weight))
+        .collect();
+    assert_eq!(said, [("nvjitlink-older", Weight::Warns)]);
+}
+
+#[test]
 fn versions_that_belong_together() {
     let host = host("A100", Some("580.95.05"));
     for packages in [
         &[("torch", "2.8.0+cu128"), ("torchvision", "0.23.0+cu128")][..],
         // From 0.29 on, one torchvision serves later torches; one torchaudio from 2.11 on.
-        &[
-            ("torch", "2.15.0+cu132"),
-            ("torchvision", "0.29.2"),
-            ("torchaudio", "2.11.0"),
-        ],
+        &[("torch", "2.15.0+cu132"), ("torchvision", "0.29.2")],
         &[
             ("torch", "2.12.1+cu130"),
             ("torchvision", "0.27.1"),
@@ -277,7 +307,8 @@ fn a_card_that_torch_left_behind() {
 fn a_slim_image_for_other_cards() {
     let environment = installed(&[("torch", "2.15.0"), ("nvidia-cuda-runtime", "13.2.86")]);
     let sass = |major, minor| target(major, minor, Code::Sass);
-    let slim = code(&[(&[sass(9, 0)], 476)]);
+    let mut slim = code(&[(&[sass(9, 0)], 476)]);
+    slim.emptied = vec![sass(7, 5), sass(8, 6)];
     let files = [
         ("torch/lib/libtorch_cuda.so", &slim),
         ("nvidia/cu13/lib/libcublas.so.13", &slim),
@@ -299,6 +330,30 @@ fn a_slim_image_for_other_cards() {
         [
             "Add the card to `build.cards` in sconce.toml (\"8.6\"), or leave `build.cards` out so \
              that the image is for every card; then build again"
+        ]
+    );
+}
+
+#[test]
+fn a_torch_that_was_built_for_other_cards() {
+    let environment = installed(&[("torch", "2.15.0"), ("nvidia-cuda-runtime", "13.2.86")]);
+    let own = code(&[(&[target(9, 0, Code::Sass)], 476)]);
+    let files = [("torch/lib/libtorch_cuda.so", &own)];
+    let found = found(&host("RTX 3070", None), &environment, &files);
+    let [finding] = found.as_slice() else {
+        panic!("{found:?}");
+    };
+    assert_eq!(
+        finding.what,
+        "this torch 2.15.0 has no code for the GeForce RTX 3070 (compute capability 8.6), which \
+         PyTorch's own build of it has: it was built for other cards"
+    );
+    let mends: Vec<&str> = finding.mends.iter().map(|one| one.what.as_str()).collect();
+    assert_eq!(
+        mends,
+        [
+            "Take PyTorch's own build of torch 2.15.0",
+            "Build it for this card too"
         ]
     );
 }

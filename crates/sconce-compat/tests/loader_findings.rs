@@ -398,6 +398,91 @@ fn two_copies_and_who_gets_which() {
 }
 
 #[test]
+fn what_one_command_brings_back_is_one_finding() {
+    // `pip install --no-deps torch`, or a folder that somebody deleted.
+    let mut world = World::well();
+    world.files.retain(|(path, _)| !path.contains("/nvidia/"));
+    let finding = world.finding("library-not-found");
+    assert_eq!(
+        finding.what,
+        format!(
+            "{SITE}/torch/lib/libtorch_global_deps.so (and 1 more) needs libcudart.so.12, which the \
+             loader does not find; nor does it find libcublas.so.12, libcusparse.so.12, \
+             libcudnn.so.9 and 1 more"
+        )
+    );
+    assert!(
+        command(&finding).ends_with("--no-deps nvidia-cublas-cu12 nvidia-cuda-runtime-cu12 nvidia-cudnn-cu12 nvidia-cusolver-cu12 nvidia-cusparse-cu12"),
+        "{finding:?}"
+    );
+    // What else is missing is another matter.
+    let module = library(&["libGL.so.1", "libc10.so"]);
+    let world = World::well()
+        .without("libcublas.so.12")
+        .with("cv2/cv2.abi3.so", module);
+    assert_eq!(world.findings().len(), 2);
+}
+
+#[test]
+fn libraries_of_one_package_are_one_finding() {
+    let module = |needed: &[&str]| Library {
+        undefined: vec![SYMBOL.to_owned()],
+        ..library(&[needed, &["libc10.so"]].concat())
+    };
+    let world = World::well()
+        .with("flash_attn/a.abi3.so", module(&[]))
+        .with("flash_attn/b.abi3.so", module(&[]));
+    let finding = world.finding("torch-abi-mismatch");
+    assert_eq!(
+        finding.what,
+        format!(
+            "{SITE}/flash_attn/a.abi3.so (and 1 more) are built for another torch: 1 of the symbols \
+             that they need are not in the torch here"
+        )
+    );
+    let world = World::well()
+        .with("flash_attn/a.abi3.so", module(&["libcudart.so.11.0"]))
+        .with("flash_attn/b.abi3.so", module(&["libcublas.so.11"]));
+    let finding = world.finding("cuda-major-mismatch");
+    assert!(
+        finding
+            .what
+            .ends_with("; the same holds for libcublas.so.11"),
+        "{}",
+        finding.what
+    );
+    assert_eq!(finding.subject.as_deref(), Some("flash_attn"));
+}
+
+#[test]
+fn what_a_package_opens_itself_is_not_missing() {
+    // torchaudio loads it by its path before the module.
+    let world = World::well()
+        .with("torchaudio/lib/libtorchaudio.so", library(&["libc10.so"]))
+        .with(
+            "torchaudio/lib/_torchaudio.so",
+            library(&["libtorchaudio.so", "libc10.so"]),
+        );
+    assert!(
+        world
+            .findings()
+            .iter()
+            .all(|one| one.weight == Weight::Notes)
+    );
+    // Whichever FFmpeg there is: each is tried.
+    let ffmpeg = |number: u32| library(&[&format!("libavcodec.so.{number}"), "libc10.so"]);
+    let world = World::well()
+        .with("torio/lib/_torio_ffmpeg4.so", ffmpeg(58))
+        .with("torio/lib/_torio_ffmpeg5.so", ffmpeg(59));
+    assert_eq!(
+        world.finding("optional-library-not-found").weight,
+        Weight::Notes
+    );
+    let world = World::well().with("torio/lib/_torio_ffmpeg4.so", ffmpeg(58));
+    assert_eq!(world.finding("library-not-found").weight, Weight::Fails);
+}
+
+#[test]
 fn two_majors_of_cuda() {
     let module = Library {
         rpath: vec!["$ORIGIN".to_owned()],

@@ -137,7 +137,7 @@ fn bytes_go_before_the_tables() {
     // A build of one's own, for Pascal alone, with one file that somebody forgot.
     let own = GpuCode {
         coverage: vec![sass(&[(6, 0), (8, 0)], 300), sass(&[(8, 0)], 1)],
-        unread_bytes: 0,
+        ..GpuCode::default()
     };
     let files = [("site-packages/torch/lib/libtorch_cuda.so", &own)];
     let row = matrix::environment("mine", &environment, &files, &machines);

@@ -8,11 +8,14 @@ use clap::Args;
 use sconce_compat::matrix::{self, Basis, Cell, Matrix, Row, Verdict};
 use sconce_compat::tables::{self, Sure};
 use sconce_image::local::{Image, LocalError};
+use sconce_image::open::{self, Source};
 use sconce_image::unpack::{self, UnpackLimits};
 use sconce_schema::finding::Weight;
+use sconce_schema::spec::FILE_NAME;
 use sconce_schema::{Finding, HostFacts, exit};
 use sconce_store::Store;
 
+use super::run::image::platform;
 use crate::args::Global;
 use crate::failure::{CliError, Result};
 use crate::findings;
@@ -27,8 +30,8 @@ use crate::style::Style;
 
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
-    /// A sconce.toml or its folder, a lock, an image, or a folder of installed packages, such as
-    /// .venv.
+    /// A sconce.toml or its folder, a lock, an image (a name, an OCI layout, what `docker save`
+    /// writes), or a folder of installed packages, such as .venv.
     #[arg(default_value = ".")]
     subject: String,
     #[command(flatten)]
@@ -65,9 +68,13 @@ pub(crate) fn check(args: &CheckArgs, global: &Global) -> Result<u8> {
         .into());
     }
     if !judged.absent.is_empty() && !global.quiet && !args.json {
+        let (are, versions, them) = match judged.absent.len() {
+            1 => ("is", "of it the version is judged", "it"),
+            _ => ("are", "of these the versions are judged", "them"),
+        };
         output::say(&format!(
-            "{} of its packages are not in the store: of these the versions are judged, not the \
-             bytes (`sconce run` or `build` fetches them)",
+            "{} of its packages {are} not in the store: {versions}, not the bytes (`sconce run` or \
+             `build` fetches {them})",
             judged.absent.len()
         ));
     }
@@ -168,10 +175,16 @@ fn releases(wanted: &[String]) -> Result<Vec<&'static tables::Torch>> {
     wanted.iter().map(find).collect()
 }
 
-/// In this order: a file that ends with `.lock`, a spec or a folder with one, another folder, a local
-/// image's name or digest.
+/// In this order: an image in a file or a folder, as `run` takes it, a file that ends with `.lock`, a
+/// spec or a folder with one, another folder, a local image's name or digest.
 pub(super) fn subject(what: &str, places: &Places, global: &Global) -> Result<Judged> {
     let path = Path::new(what);
+    if let Some(source) = packed(what) {
+        let store = Store::open(&places.store)?;
+        let progress = Drawn::new(global.quiet);
+        let image = open::open(&source, &platform(), &store, &progress)?;
+        return of_image(what, &image, &store, progress);
+    }
     // A folder of this machine needs no store: it is judged where none can be made, too.
     if path.is_dir() && !path.join("sconce.toml").is_file() {
         return Judged::folder(path, variables());
@@ -212,8 +225,24 @@ pub(super) fn subject(what: &str, places: &Places, global: &Global) -> Result<Ju
         }
         found => found?,
     };
-    let progress = Drawn::new(global.quiet);
-    let trees = unpack::trees(&image, what, &store, UnpackLimits::default(), &progress)?;
+    of_image(what, &image, &store, Drawn::new(global.quiet))
+}
+
+/// An image that lies outside of the store: one that is named as such, or a layout or archive that is
+/// neither a spec nor a lock by its name.
+fn packed(what: &str) -> Option<Source> {
+    let path = Path::new(what);
+    let named = Source::parse(what).filter(|_| !path.exists());
+    let is_other = || {
+        let is_toml = path.extension().is_some_and(|end| end == "toml");
+        is_toml || is_lock(path) || path.join(FILE_NAME).is_file()
+    };
+    let found = || Source::at(path).ok().flatten().filter(|_| !is_other());
+    named.or_else(found)
+}
+
+fn of_image(what: &str, image: &Image, store: &Store, progress: Drawn) -> Result<Judged> {
+    let trees = unpack::trees(image, what, store, UnpackLimits::default(), &progress)?;
     progress.finish();
     let env = image
         .config()?
@@ -227,7 +256,7 @@ pub(super) fn subject(what: &str, places: &Places, global: &Global) -> Result<Ju
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .collect(),
     };
-    Judged::of_trees(what, &manifest, &store)
+    Judged::of_trees(what, &manifest, store)
 }
 
 /// A file in a folder that a spec can be made of.
@@ -268,8 +297,8 @@ fn drawn(matrix: &Matrix, page: &Page) -> String {
     let style = &page.style;
     let machines: Vec<String> = matrix.machines.iter().map(|name| short(name)).collect();
     let name = |row: &Row| match row.cuda {
-        Some(cuda) => format!("{}, CUDA {cuda}", row.name),
-        None => row.name.clone(),
+        Some(cuda) => format!("{}, CUDA {cuda}", brief(&row.name)),
+        None => brief(&row.name),
     };
     let names = matrix.rows.iter().map(|row| name(row).chars().count());
     let first = names.max().unwrap_or(0);
@@ -396,6 +425,17 @@ fn mark(number: usize) -> String {
     }
 }
 
+/// The end of a long path: a table has one column for it.
+fn brief(name: &str) -> String {
+    const LONGEST: usize = 32;
+    let ends = name.match_indices('/').map(|(at, _)| &name[at..]);
+    let mut short = ends.filter(|end| end.chars().count() < LONGEST);
+    match short.next() {
+        Some(end) if name.chars().count() > LONGEST => format!("…{end}"),
+        _ => name.to_owned(),
+    }
+}
+
 /// Without what every card's name begins with: `8 × H100`.
 fn short(name: &str) -> String {
     let makers = ["NVIDIA ", "GeForce ", "Tesla "];
@@ -414,6 +454,21 @@ fn short(name: &str) -> String {
 mod tests {
     use super::*;
     use sconce_schema::CudaVersion;
+
+    #[test]
+    fn of_a_long_path_the_end_is_shown() {
+        for (name, shown) in [
+            ("venv", "venv"),
+            ("/a/b", "/a/b"),
+            (
+                "/home/ada/work/venv/lib/python3.11/site-packages",
+                "…/lib/python3.11/site-packages",
+            ),
+            (&"é".repeat(40), &"é".repeat(40)),
+        ] {
+            assert_eq!(brief(name), shown);
+        }
+    }
 
     #[test]
     fn columns_are_as_wide_as_what_stands_in_them() {

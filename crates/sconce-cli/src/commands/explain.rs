@@ -89,7 +89,15 @@ fn read(path: &Path, global: &Global) -> Result<Explainer<'static>> {
             }
             Box::new(io::stdin().lock())
         }
-        false => Box::new(File::open(path).map_err(failed)?),
+        false => Box::new(match File::open(path) {
+            Ok(file) => file,
+            // Somebody pasted the error itself.
+            Err(error) if is_text(path) && !path.exists() => {
+                drop(error);
+                return Err(CliError::NotALog.into());
+            }
+            Err(error) => return Err(failed(error).into()),
+        }),
     };
     let mut explainer = Explainer::new(Rules::own());
     let mut piece = vec![0; PIECE];
@@ -101,6 +109,12 @@ fn read(path: &Path, global: &Global) -> Result<Explainer<'static>> {
             Err(error) => return Err(failed(error).into()),
         }
     }
+}
+
+/// Whether a name is rather a line of a log.
+fn is_text(path: &Path) -> bool {
+    let name = path.to_string_lossy();
+    name.contains(' ') || name.contains('\n') || name.chars().count() > 255
 }
 
 fn text(explained: &Explanation, page: &Page) -> String {
@@ -149,7 +163,11 @@ fn text(explained: &Explanation, page: &Page) -> String {
             "`sconce doctor` looks at this machine, `sconce check` at an environment, without a text"
         );
     } else if explained.causes.is_empty() {
-        let _ = writeln!(text, "no error was found in {} lines", explained.lines);
+        let lines = match explained.lines {
+            1 => "1 line".to_owned(),
+            lines => format!("{lines} lines"),
+        };
+        let _ = writeln!(text, "no error was found in {lines}");
     }
     text
 }

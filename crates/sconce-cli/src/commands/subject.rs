@@ -30,7 +30,7 @@ impl Subject {
     pub(super) fn find(what: &str, global: &Global) -> Result<Self> {
         let path = Path::new(what);
         let read = || {
-            std::fs::read(path).map_err(|source| CliError::File {
+            crate::input::bytes(path).map_err(|source| CliError::File {
                 action: "read",
                 path: path.to_owned(),
                 source,

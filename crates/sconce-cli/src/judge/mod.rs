@@ -13,7 +13,7 @@ use sconce_compat::library::GpuCode;
 use sconce_compat::loader::{self, BASE_NAMES, DRIVER_NAMES, Tree};
 use sconce_compat::matrix::{self, Row};
 use sconce_compat::rules::{self, Case, Environment};
-use sconce_compat::{binary, tables};
+use sconce_compat::{binary, causes, tables};
 use sconce_host::Roots;
 use sconce_host::facts::Loader;
 use sconce_image::slim::DeviceCode;
@@ -82,6 +82,11 @@ impl Judged {
             source,
         })?;
         let mut judged = Self::empty(&folder.display().to_string());
+        if is_system(&real) {
+            judged.trees.push(("/".to_owned(), Scan::system(&real)?));
+            judged.environment = judged.installed();
+            return Ok(judged);
+        }
         let scan = Scan::of(&real, None)?;
         let roots = Roots::default();
         let system = Loader::new(&roots, None);
@@ -224,7 +229,8 @@ impl Judged {
         };
         let mut findings = rules::judge(&case);
         findings.extend(self.loading(host));
-        findings.extend(self.unread());
+        findings.extend(self.unread(&findings));
+        causes::fold(&mut findings);
         finding::sort(&mut findings);
         if self.is_folder {
             for finding in &mut findings {
@@ -295,12 +301,20 @@ impl Judged {
         judgement.findings
     }
 
-    /// Files that could not be read are not judged, which is said.
-    fn unread(&self) -> Vec<Finding> {
+    /// Files that could not be read are not judged, which is said; but not of those that the loader
+    /// is said to refuse.
+    fn unread(&self, found: &[Finding]) -> Vec<Finding> {
+        fn file_name(path: &str) -> &str {
+            path.rsplit('/').next().unwrap_or(path)
+        }
+        let refused = found.iter().filter(|one| one.code == "library-unreadable");
+        let refused = refused.flat_map(|one| &one.evidence);
+        let refused: BTreeSet<&str> = refused.map(|one| file_name(&one.source)).collect();
         let unread: Vec<(&String, &String)> = self
             .trees
             .iter()
             .flat_map(|(_, scan)| &scan.unread)
+            .filter(|(path, _)| !refused.contains(file_name(path)))
             .collect();
         if unread.is_empty() {
             return Vec::new();
@@ -344,6 +358,13 @@ pub(crate) fn device_code(cards: &[ComputeCapability]) -> Option<DeviceCode> {
     })
 }
 
+/// Whether a folder is a whole system's root, as umoci, enroot or a chroot have it: its programs find
+/// their libraries in there, and not on this machine.
+fn is_system(folder: &Path) -> bool {
+    let has = |name: &str| folder.join(name).is_dir();
+    folder.parent().is_some() && has("etc") && has("usr/bin") && has("usr/lib")
+}
+
 /// The machine of most libraries: an image may hold some for others.
 fn most_common(machines: impl Iterator<Item = u16>) -> u16 {
     let mut counts: BTreeMap<u16, usize> = BTreeMap::new();
@@ -359,6 +380,20 @@ fn most_common(machines: impl Iterator<Item = u16>) -> u16 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_system_s_root_is_judged_by_itself() {
+        let folder = tempfile::tempdir().unwrap();
+        let site = "opt/venv/lib/python3.13/site-packages/numpy-2.5.5.dist-info";
+        for name in ["etc", "usr/bin", "usr/lib", site] {
+            std::fs::create_dir_all(folder.path().join(name)).unwrap();
+        }
+        let judged = Judged::folder(folder.path(), BTreeMap::new()).unwrap();
+        assert_eq!(judged.sites(), ["/opt/venv/lib/python3.13/site-packages"]);
+        assert_eq!(judged.environment.python.as_deref(), Some("3.13"));
+        // This machine's own root is this machine's.
+        assert!(!is_system(Path::new("/")));
+    }
 
     #[test]
     fn what_a_package_keeps_for_itself_is_not_installed() {

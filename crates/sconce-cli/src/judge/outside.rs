@@ -142,6 +142,7 @@ impl Outside {
                     self.libraries.insert(path, *library);
                 }
                 Read::Refused { is_short } => drop(self.refused.insert(path, is_short)),
+                Read::CutOff(_) => drop(self.refused.insert(path, true)),
                 Read::Failed(_) => {}
             }
         }

@@ -21,7 +21,7 @@ const KIND: &str = "scan";
 /// The file of a scan.
 const FILE: &str = "scan.json";
 /// Counts up whenever the same tree would be read to something else.
-const FORMAT: u32 = 1;
+const FORMAT: u32 = 2;
 /// Folders in each other that are looked into. Deeper ones belong to no loader's search.
 const DEEPEST: usize = 64;
 /// Folders outside a tree that links of it may lead to.
@@ -68,6 +68,11 @@ impl Scan {
         Ok(scan)
     }
 
+    /// Of the root of a whole system, whose links lead nowhere but into it.
+    pub(super) fn system(root: &Path) -> Result<Self> {
+        Self::read(root, false)
+    }
+
     /// Reads a folder, on every core. On this machine links may lead out of it, as uv and conda make
     /// them into their caches; what they lead to is taken for what stands there. An image's links
     /// lead nowhere but into the image.
@@ -92,6 +97,10 @@ impl Scan {
             match read {
                 Read::Library(library) => drop(scan.libraries.insert(path, *library)),
                 Read::Refused { is_short } => drop(scan.refused.insert(path, is_short)),
+                Read::CutOff(why) => {
+                    scan.refused.insert(path.clone(), true);
+                    scan.unread.insert(path, why);
+                }
                 Read::Failed(why) => drop(scan.unread.insert(path, why)),
             }
         }
@@ -255,6 +264,8 @@ pub(super) enum Read {
     Refused {
         is_short: bool,
     },
+    /// A part of it is missing; the loader is taken to refuse it.
+    CutOff(String),
     Failed(String),
 }
 
@@ -294,6 +305,8 @@ fn library(path: &Path, size: u64) -> Option<Read> {
         Ok(Found::NotABinary) => Read::Refused {
             is_short: size < ELF_HEADER,
         },
+        // As on a full disk. Whatever the loader makes of it, it must come anew.
+        Err(error @ BinaryError::Outside { .. }) => Read::CutOff(error.to_string()),
         Ok(Found::Archive(_)) | Err(BinaryError::OtherForm { .. }) => return None,
         Err(error) => Read::Failed(error.to_string()),
     })
@@ -319,6 +332,8 @@ mod tests {
                 "not a library, but long enough to hold the whole header of an ELF file",
             )?;
             fs::write(site.join("torch/short.so.1"), "")?;
+            let whole = fs::read("/proc/self/exe")?;
+            fs::write(site.join("torch/cut_off.so"), &whole[..whole.len() / 2])?;
             fs::write(site.join("torch/__pycache__/x.so"), "")?;
             fs::copy("/proc/self/exe", site.join("torch/good.so"))?;
             symlink("good.so", site.join("torch/link.so.2"))?;
@@ -336,9 +351,14 @@ mod tests {
         assert!(!scan.libraries[&path("torch/good.so")].needed.is_empty());
         let refused = [
             (path("torch/broken.so"), false),
+            (path("torch/cut_off.so"), true),
             (path("torch/short.so.1"), true),
         ];
         assert_eq!(scan.refused, refused.into());
+        assert_eq!(
+            scan.unread.keys().collect::<Vec<_>>(),
+            [&path("torch/cut_off.so")]
+        );
         let links = [
             (path("torch/link.so.2"), "good.so".to_owned()),
             ("lib64".to_owned(), "lib".to_owned()),

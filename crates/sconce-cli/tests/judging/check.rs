@@ -2,7 +2,11 @@
 
 use std::fs;
 
+use std::process::Command;
+
 use insta::assert_snapshot;
+use sconce_schema::Sha256;
+use sha2::Digest as _;
 
 use crate::home::{Home, codes, with_site};
 
@@ -211,6 +215,9 @@ fn check_names_what_it_does_not_know() {
     home.write("newer.json", "{\"version\": 99}");
     home.write("nobody.json", "[]");
     home.write("empty/nothing", "");
+    for name in ["endless.lock", "endless.toml"] {
+        std::os::unix::fs::symlink("/dev/zero", home.project().join(name)).unwrap();
+    }
     let mut said = String::new();
     for words in [
         "venv --gpu gtx9999",
@@ -222,6 +229,8 @@ fn check_names_what_it_does_not_know() {
         "nowhere --gpu v100",
         "nowhere:1 --gpu v100",
         "nowhere.lock --gpu v100",
+        "endless.lock --gpu v100",
+        "endless.toml --gpu v100",
         "empty --gpu v100",
         "venv --facts nowhere.json",
         "venv --facts broken.json",
@@ -269,6 +278,10 @@ fn check_names_what_it_does_not_know() {
     # nowhere.lock --gpu v100: exit code 3
     error: there is no file, folder or local image `nowhere.lock`
     hint: `sconce images` lists local images, `sconce pull` fetches one
+    # endless.lock --gpu v100: exit code 3
+    error: cannot read endless.lock: it is larger than 64 MiB, as no such file is
+    # endless.toml --gpu v100: exit code 3
+    error: cannot read endless.toml: it is larger than 64 MiB, as no such file is
     # empty --gpu v100: exit code 3
     error: empty has no Python packages and no libraries
     hint: name a spec, a lock, an image, or the folder of an environment
@@ -344,4 +357,64 @@ fn check_takes_saved_facts_and_changes_them() {
         "{}",
         done.text()
     );
+}
+
+#[test]
+fn check_judges_an_image_in_a_file_and_a_system_s_root() {
+    let home = Home::new();
+    with_site(&home);
+    let project = home.project();
+    for folder in ["root/etc", "root/usr/bin", "root/usr/lib", "root/opt"] {
+        std::fs::create_dir_all(project.join(folder)).unwrap();
+    }
+    std::fs::rename(project.join("venv"), project.join("root/opt/venv")).unwrap();
+    let tar = |words: &str| {
+        let mut command = Command::new("tar");
+        let status = command
+            .args(words.split(' '))
+            .current_dir(&project)
+            .status();
+        assert!(status.unwrap().success(), "{words}");
+    };
+    tar("-cf layer.tar -C root .");
+    let layer = std::fs::read(project.join("layer.tar")).unwrap();
+    let digest = Sha256(sha2::Sha256::digest(layer).into());
+    let architecture = match std::env::consts::ARCH {
+        "x86_64" => "amd64",
+        _ => "arm64",
+    };
+    let config = format!(
+        r#"{{"architecture":"{architecture}","os":"linux","rootfs":{{"type":"layers","diff_ids":["sha256:{digest}"]}}}}"#
+    );
+    home.write("config.json", &config);
+    let manifest = r#"[{"Config":"config.json","RepoTags":["a:1"],"Layers":["layer.tar"]}]"#;
+    home.write("manifest.json", manifest);
+    tar("-cf image.tar manifest.json config.json layer.tar");
+    for subject in ["image.tar", "docker-archive:image.tar:a:1", "root"] {
+        let done = home.sconce(&["check", subject, "--gpu", "h100", "--json"]);
+        let said = done.json();
+        assert_eq!(
+            (done.code, codes(&said)),
+            (1, vec!["torchvision-mismatch"]),
+            "{subject}: {}",
+            done.text()
+        );
+    }
+    // What is in no image is said, and how an image would look.
+    let mut said = String::new();
+    for subject in ["layer.tar", "docker-archive:image.tar:b:2", "oci:root"] {
+        let done = home.sconce(&["check", subject, "--gpu", "h100", "-q"]);
+        said += &format!("# {subject}: exit code {}\n{}", done.code, done.err);
+    }
+    assert_snapshot!(said, @r"
+    # layer.tar: exit code 3
+    error: layer.tar has no `manifest.json`
+    hint: an image is a folder or a tar archive that has `index.json` (an OCI layout) or `manifest.json` (`docker save`)
+    # docker-archive:image.tar:b:2: exit code 3
+    error: image.tar has no image `b:2`; it has a:1
+    hint: say which: oci:FOLDER:NAME, oci-archive:FILE:NAME or docker-archive:FILE:NAME
+    # oci:root: exit code 3
+    error: root has no `index.json`
+    hint: an image is a folder or a tar archive that has `index.json` (an OCI layout) or `manifest.json` (`docker save`)
+    ");
 }

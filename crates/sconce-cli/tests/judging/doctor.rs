@@ -49,6 +49,8 @@ fn doctor_says_that_there_is_no_driver() {
     assert_eq!(codes(&said), ["no-driver"]);
     assert_eq!(said["facts"]["version"], 1);
     assert!(said["facts"]["memory"].as_u64() > Some(0));
+    let flags = said["facts"]["processor"]["flags"].as_array().unwrap();
+    assert!(!flags.is_empty(), "{said}");
 
     // An environment that it is asked about is judged with it.
     with_site(&home);
@@ -163,6 +165,8 @@ fn a_bundle_tells_no_secrets() {
         "[torchvision-mismatch]",
         "store       ~/.local/share/sconce",
         "\"name\": \"HOST\"",
+        "\"processor\": {",
+        "\"tools\": {",
     ] {
         assert!(text.contains(told), "{told} in {text}");
     }

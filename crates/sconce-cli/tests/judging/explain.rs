@@ -196,3 +196,18 @@ fn explain_reads_any_size_in_bounded_memory() {
         done.out.len()
     );
 }
+
+#[test]
+fn a_pasted_error_is_no_file() {
+    let home = Home::new();
+    let done = home.sconce(&["explain", "RuntimeError: CUDA error: out of memory"]);
+    assert_eq!(
+        (done.code, done.err.as_str()),
+        (
+            3,
+            "error: the error itself was given, and a file is asked for\n\
+             hint: give it on standard input: `sconce explain`, then paste it and press Ctrl-D\n"
+        )
+    );
+    assert_eq!(home.sconce(&["explain", "no.log"]).code, 3);
+}

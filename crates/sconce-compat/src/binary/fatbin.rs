@@ -17,7 +17,7 @@
 //! with, or have zeros between them.
 
 use std::cmp::Reverse;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use sconce_schema::ComputeCapability;
@@ -42,6 +42,8 @@ const FLAG_FAMILY: u64 = 0x20_0000;
 const MOST_ARCH: u32 = 999;
 /// Entries are some ten to hundred kilobytes apart: reading more at once is reading for nothing.
 const BLOCK: usize = 512;
+/// Kinds of emptied entries that are told apart.
+const MOST_EMPTIED: usize = 256;
 /// How much of a gap between containers is read at once: first [`BLOCK`], then more up to this.
 const SEARCH_BLOCK: usize = 64 << 10;
 
@@ -69,6 +71,7 @@ impl Default for Limits {
 pub(super) struct Tally<'a> {
     kinds: BTreeMap<Vec<Target>, u32>,
     unread: u64,
+    emptied: BTreeSet<Target>,
     /// Gets every container too, where it is wanted.
     pub(super) superfluous: Option<Superfluous<'a>>,
 }
@@ -131,7 +134,12 @@ impl Tally<'_> {
             };
             limits.parts -= 1;
             match entry.target {
-                Some(_) if entry.is_emptied => {}
+                Some(target) if entry.is_emptied => {
+                    // A file has some ten; only one that was made up has thousands.
+                    if self.emptied.len() < MOST_EMPTIED {
+                        self.emptied.insert(target);
+                    }
+                }
                 Some(target) => entries.push((target, entry.code..entry.end)),
                 None => self.lose(entry.end - at),
             }
@@ -199,6 +207,7 @@ impl Tally<'_> {
             *count = count.saturating_add(kind.containers);
         }
         self.lose(other.unread_bytes);
+        self.emptied.extend(&other.emptied);
     }
 
     /// The sum.
@@ -215,6 +224,7 @@ impl Tally<'_> {
         GpuCode {
             coverage,
             unread_bytes: self.unread,
+            emptied: self.emptied.into_iter().collect(),
         }
     }
 }

@@ -79,7 +79,7 @@ fn a_library_says_all_of_itself() {
                 coverage(1, &[sass(7, 5)]),
                 coverage(1, &[family]),
             ],
-            unread_bytes: 0,
+            ..GpuCode::default()
         },
     };
     assert_eq!(library(&elf(&extension())), wanted);
@@ -523,6 +523,14 @@ fn what_was_emptied_is_no_device_code() {
     };
     assert_eq!(library.gpu.coverage, [coverage(1, &[sass(9, 0)])]);
     assert_eq!(library.gpu.unread_bytes, 0);
+    let emptied = |major, minor| {
+        library
+            .gpu
+            .is_emptied_for(ComputeCapability::new(major, minor))
+    };
+    assert!(emptied(7, 5) && emptied(8, 6), "{:?}", library.gpu.emptied);
+    // It has code, and only its PTX went; there never was any.
+    assert!(emptied(9, 0) && !emptied(7, 0));
     assert_eq!(superfluous(&&file[..], &[card]).unwrap(), []);
     assert_eq!(superfluous(&&b"#!/bin/sh"[..], &[card]).unwrap(), []);
 }

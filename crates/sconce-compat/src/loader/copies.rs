@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use sconce_schema::finding::{Certainty, Finding, Weight};
 
-use super::gather::{LoadedAt, Stage, below};
+use super::gather::{LoadedAt, Stage, below, package};
 use super::mismatch::unsteer;
 use super::missing::Known;
 use super::names;
@@ -32,7 +32,7 @@ pub(super) fn judge(loaded: &[LoadedAt], known: &Known<'_>) -> Vec<Finding> {
         .into_iter()
         .flat_map(|(folder, all)| together(&folder, all));
     findings.splice(..0, shadows);
-    findings.extend(majors(&by_name));
+    findings.extend(majors(&by_name, known));
     findings
 }
 
@@ -145,10 +145,19 @@ fn copies(name: &str, all: &[&LoadedAt], known: &Known<'_>) -> Option<Finding> {
 }
 
 /// CUDA runtimes of several majors that are loaded into one process.
-fn majors(by_name: &BTreeMap<&str, Vec<&LoadedAt>>) -> Option<Finding> {
+fn majors(by_name: &BTreeMap<&str, Vec<&LoadedAt>>, known: &Known<'_>) -> Option<Finding> {
     let mut found: BTreeMap<u32, &LoadedAt> = BTreeMap::new();
+    // Packages that are not of torch's CUDA.
+    let mut others: BTreeSet<&str> = BTreeSet::new();
     for (name, all) in by_name {
         let all = all.iter().filter(|one| one.stage != Stage::Optional);
+        let major = names::cuda_major(name).filter(|_| names::stem(name) == "libcudart");
+        if major.is_some() && major != known.cuda_major {
+            let loaders = all
+                .clone()
+                .map(|one| one.loader.as_ref().unwrap_or(&one.root));
+            others.extend(loaders.filter_map(|path| package(path, known.site_packages)));
+        }
         if names::stem(name) == "libcudart"
             && let Some(major) = names::cuda_major(name)
             && let Some(one) = all.min_by_key(|one| one.stage)
@@ -166,6 +175,10 @@ fn majors(by_name: &BTreeMap<&str, Vec<&LoadedAt>>) -> Option<Finding> {
     );
     let code = "cuda-majors-mixed";
     let mut finding = Finding::new(code, Weight::Warns, Certainty::Likely, what);
+    if !others.is_empty() {
+        let others: Vec<&str> = others.into_iter().collect();
+        finding = finding.about(others.join(", "));
+    }
     for one in found.values() {
         let whom = one.loader.as_deref().unwrap_or(&one.root);
         finding = finding.seen(&one.real, None, format!("loaded for {whom}"));

@@ -1,6 +1,6 @@
 //! Findings about versions and symbols that are not in what was loaded.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use sconce_schema::finding::{Action, Certainty, Finding, Weight};
 
@@ -125,47 +125,80 @@ fn weigh(stage: Stage, with_torch: bool) -> (Weight, Certainty) {
     }
 }
 
-/// One finding for each library with undefined symbols.
+/// One finding for each package whose libraries are built for another torch, and one for each library
+/// that lacks symbols of CUDA.
 pub(super) fn symbols(all: &[SymbolsAt], loaded: &[LoadedAt], known: &Known<'_>) -> Vec<Finding> {
     let mut by_needer: BTreeMap<&str, &SymbolsAt> = BTreeMap::new();
     for one in all {
         by_needer.entry(&one.needer).or_insert(one);
     }
-    let each = by_needer.into_values();
-    each.flat_map(|one| {
-        let of_cuda = |symbol: &&String| names::library_of(symbol).is_some();
-        let (cuda, torch): (Vec<_>, Vec<_>) = one.symbols.iter().partition(of_cuda);
-        let cuda = cuda
-            .first()
-            .map(|first| cuda_symbol(first, cuda.len(), one, loaded, known));
-        let torch = torch
-            .first()
-            .map(|first| torch_symbol(first, torch.len(), one, known));
-        torch.into_iter().chain(cuda)
-    })
-    .collect()
+    let mut by_package: BTreeMap<&str, Vec<Undefined<'_>>> = BTreeMap::new();
+    let mut of_cuda = Vec::new();
+    for one in by_needer.into_values() {
+        let is_cuda = |symbol: &&String| names::library_of(symbol).is_some();
+        let (cuda, torch): (Vec<_>, Vec<_>) = one.symbols.iter().partition(is_cuda);
+        if let Some(first) = cuda.first() {
+            of_cuda.push(cuda_symbol(first, cuda.len(), one, loaded, known));
+        }
+        if !torch.is_empty() {
+            let package = package(&one.needer, known.site_packages);
+            let of_package = by_package
+                .entry(package.unwrap_or(&one.needer))
+                .or_default();
+            of_package.push(Undefined { of: one, torch });
+        }
+    }
+    let of_torch = by_package
+        .into_iter()
+        .filter_map(|(subject, all)| torch_symbols(subject, all, known));
+    of_torch.chain(of_cuda).collect()
 }
 
-fn torch_symbol(symbol: &str, count: usize, one: &SymbolsAt, known: &Known<'_>) -> Finding {
+/// A library and the symbols of torch that it does not get.
+struct Undefined<'s> {
+    of: &'s SymbolsAt,
+    torch: Vec<&'s String>,
+}
+
+/// Of a package, or of the one library that is in none.
+fn torch_symbols(subject: &str, mut all: Vec<Undefined<'_>>, known: &Known<'_>) -> Option<Finding> {
+    // What Python comes to first; of torchvision that is its operators.
+    all.sort_by_key(|one| (one.of.stage, !is_vision(&one.of.needer, known)));
+    let (one, symbols) = all.first().map(|first| (first.of, &first.torch))?;
+    let symbol = symbols.first()?.as_str();
+    let names: BTreeSet<&String> = all
+        .iter()
+        .flat_map(|one| one.torch.iter().copied())
+        .collect();
+    let count = names.len();
     let package = package(&one.needer, known.site_packages);
-    let own = matches!(package, Some("torch"));
-    let what = match own {
-        true => format!(
-            "{} and torch's other libraries are of different builds: {count} of its symbols are \
-             nowhere",
-            one.needer
+    let (who, are, they) = match all.len() {
+        1 => (one.needer.clone(), "is", "it needs"),
+        several => (
+            format!("{} (and {} more)", one.needer, several - 1),
+            "are",
+            "they need",
         ),
-        false => format!(
-            "{} is built for another torch: {count} of the symbols that it needs are not in the \
-             torch here",
-            one.needer
+    };
+    let what = match package {
+        Some("torch") => format!(
+            "{who} and torch's other libraries are of different builds: {count} of their symbols are \
+             nowhere"
+        ),
+        _ => format!(
+            "{who} {are} built for another torch: {count} of the symbols that {they} are not in the \
+             torch here"
         ),
     };
     let (weight, certainty) = weigh(one.stage, true);
     let mut finding = Finding::new("torch-abi-mismatch", weight, certainty, what)
-        .about(package.unwrap_or(&one.needer))
+        .about(subject)
         .would_say(undefined(symbol, one, None))
         .seen(&one.needer, Some(".dynsym, undefined"), symbol);
+    for other in all.iter().skip(1).take(MOST_NAMED) {
+        let first = other.torch.first().map_or("", |symbol| symbol.as_str());
+        finding = finding.seen(&other.of.needer, Some(".dynsym, undefined"), first);
+    }
     if is_vision(&one.needer, known) {
         finding = finding.would_say(VISION_ERROR);
     }
@@ -178,10 +211,7 @@ fn torch_symbol(symbol: &str, count: usize, one: &SymbolsAt, known: &Known<'_>) 
         let value = "defines it, and is not among what the library is linked to";
         finding = finding.seen(path, Some(".dynsym"), value);
     }
-    let other = one
-        .symbols
-        .iter()
-        .filter_map(|symbol| other_string_abi(symbol));
+    let other = names.iter().filter_map(|symbol| other_string_abi(symbol));
     for other in other.take(MOST_NAMED) {
         if let Some((path, _)) = defines(&other) {
             let value = format!("defines {other}: the same with the other ABI of std::string");
@@ -189,7 +219,7 @@ fn torch_symbol(symbol: &str, count: usize, one: &SymbolsAt, known: &Known<'_>) 
             break;
         }
     }
-    match package {
+    Some(match package {
         Some("torch") => finding.mend("Install torch again.", known.reinstall("torch")),
         Some(package @ ("torchvision" | "torchaudio")) => finding.mend(
             format!("Install the {package} that goes with this torch."),
@@ -204,7 +234,7 @@ fn torch_symbol(symbol: &str, count: usize, one: &SymbolsAt, known: &Known<'_>) 
             )
             .mend(format!("Build {package} here."), known.rebuild(package)),
         None => finding,
-    }
+    })
 }
 
 fn cuda_symbol(

@@ -7,6 +7,7 @@ use sconce_schema::finding::{Action, Certainty, Finding, Weight};
 use super::gather::{Index, MissingAt, Stage, package};
 use super::names;
 use super::process::Absent;
+use super::together;
 use super::tree::{DRIVER_NAMES, Tree, directory, file_name};
 
 /// Files named in one finding.
@@ -54,22 +55,59 @@ impl Known<'_> {
     }
 }
 
-/// One finding for each library that is missing; one for all that nothing here opens.
+/// One finding for each cause: libraries that one command brings back are one. One for all that nothing
+/// here opens.
 pub(super) fn judge(missing: &[MissingAt], known: &Known<'_>) -> Vec<Finding> {
-    let mut by_name: BTreeMap<&str, Vec<&MissingAt>> = BTreeMap::new();
+    // In the order of loading: what a run would name comes first.
+    let mut by_name: Vec<(&str, Vec<&MissingAt>)> = Vec::new();
     let mut optional: Vec<&MissingAt> = Vec::new();
     for one in missing.iter().filter(|one| !one.is_preload()) {
-        match one.stage {
-            Stage::Optional => optional.push(one),
-            _ => by_name.entry(&one.name).or_default().push(one),
+        let name = one.name.as_str();
+        if one.stage == Stage::Optional || opened_otherwise(one, known) {
+            optional.push(one);
+        } else if let Some((_, all)) = by_name.iter_mut().find(|(other, _)| *other == name) {
+            all.push(one);
+        } else {
+            by_name.push((name, vec![one]));
         }
     }
-    let mut findings: Vec<_> = by_name
+    let findings = by_name
         .into_iter()
         .map(|(name, needers)| missing_one(name, &needers, known))
         .collect();
+    let mut findings = together::of_one_mend(findings);
     findings.extend(missing_optional(&optional));
     findings
+}
+
+/// Whether a module does without what it lacks when it is opened: its own package ships the library
+/// and opens it first by its path, as torchaudio does; or it is one of several of which the package
+/// takes the one that can be loaded, `_torio_ffmpeg4.so` to `_torio_ffmpeg6.so`.
+fn opened_otherwise(one: &MissingAt, known: &Known<'_>) -> bool {
+    let needer = one.needer.as_deref().unwrap_or(&one.root);
+    if one.stage != Stage::Module || one.absent != Absent::NotFound {
+        return false;
+    }
+    let own = package(needer, known.site_packages);
+    let mut copies = known.index.paths(&one.name).iter();
+    let is_own = |path: &&str| {
+        package(path, known.site_packages) == own && wrong_machine(path, known.tree).is_none()
+    };
+    own.is_some() && (copies.any(is_own) || is_one_of_several(needer, known.tree))
+}
+
+/// Whether files beside it have its name with another number at the end.
+fn is_one_of_several(path: &str, tree: &Tree<'_>) -> bool {
+    let unnumbered = |path: &str| {
+        let (before, after) = file_name(path).split_once('.')?;
+        let bare = before.trim_end_matches(|c: char| c.is_ascii_digit());
+        (bare != before).then(|| (bare.to_owned(), after.to_owned()))
+    };
+    let Some(own) = unnumbered(path) else {
+        return false;
+    };
+    let mut beside = tree.files(directory(path)).filter(|other| *other != path);
+    beside.any(|other| unnumbered(other).as_ref() == Some(&own))
 }
 
 fn missing_one(name: &str, all: &[&MissingAt], known: &Known<'_>) -> Finding {
@@ -110,7 +148,14 @@ fn missing_one(name: &str, all: &[&MissingAt], known: &Known<'_>) -> Finding {
             format!("{by} needs {name}, which the loader does not find"),
         )
     };
-    let mut finding = Finding::new(code, weight, certainty, what).about(name);
+    let subject = match wrong_major {
+        Some(_) => first
+            .needer
+            .as_deref()
+            .and_then(|needer| package(needer, known.site_packages)),
+        None => None,
+    };
+    let mut finding = Finding::new(code, weight, certainty, what).about(subject.unwrap_or(name));
     for needer in needers.iter().take(MOST_NAMED) {
         finding = finding.seen(*needer, Some("DT_NEEDED"), name);
     }
@@ -235,8 +280,15 @@ fn mends(
     let cuda = names::cuda_major(name).or(known.cuda_major);
     let wheel = cuda.and_then(|major| names::wheel(name, major));
     let elsewhere = known.index.paths(name).iter();
-    let mut elsewhere = elsewhere
-        .filter(|path| file_name(path) == name && wrong_machine(path, known.tree).is_none());
+    // Another package's copy for itself, such as Triton's of CUPTI, is not for torch.
+    let is_private = |path: &str| {
+        let whose = self::package(path, known.site_packages);
+        wheel.is_some() && whose.is_some_and(|whose| whose != "nvidia" && Some(whose) != package)
+    };
+    let mut elsewhere = elsewhere.filter(|path| {
+        let fits = file_name(path) == name && wrong_machine(path, known.tree).is_none();
+        fits && !is_private(path)
+    });
     if let Some(path) = elsewhere.next() {
         let finding = match wheel.as_deref().or(package) {
             Some(package) => finding.mend(

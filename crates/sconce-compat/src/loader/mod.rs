@@ -16,6 +16,7 @@ mod missing;
 mod names;
 mod process;
 mod symbols;
+mod together;
 mod torch;
 mod tree;
 

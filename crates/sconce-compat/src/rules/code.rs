@@ -4,7 +4,7 @@ use sconce_schema::ComputeCapability;
 use sconce_schema::finding::{Certainty, Finding, Weight};
 
 use super::reach::{Reached, driver_cuda, reached};
-use super::{Case, Environment, Same, in_spec, kinds, listed};
+use super::{Case, Environment, Same, in_spec, kinds, listed, variable};
 use crate::library::{Code, GpuCode};
 use crate::matrix;
 use crate::tables;
@@ -62,7 +62,7 @@ pub(super) fn torch(case: &Case<'_>) -> Vec<Finding> {
             None => format!("machine code for {}", listed(&capabilities(code))),
         };
         let nothing = reached.running() == 0 && reached.too_new == 0;
-        if place.is_some() && nothing && left_out(case, &kind) {
+        if place.is_some() && nothing && code.is_emptied_for(kind.capability) {
             let finding = Finding::new(
                 "no-kernel-image",
                 Weight::Fails,
@@ -83,6 +83,8 @@ pub(super) fn torch(case: &Case<'_>) -> Vec<Finding> {
                 None,
             );
             findings.push(finding.about(kind.all()).seen(source, place, seen));
+        } else if place.is_some() && nothing && index_has(case, &kind) {
+            findings.push(built_for_others(version, &kind).seen(source, place, seen));
         } else if let Some(finding) = judged(case, version, &kind, reached, certainty) {
             let finding = finding.about(kind.all()).seen(source, place, seen);
             findings.push(mended(finding, case, &kind));
@@ -101,9 +103,28 @@ fn is_x86(case: &Case<'_>) -> bool {
     machine.is_none_or(|machine| machine == "x86_64")
 }
 
-/// Whether the build that this torch is has code for a card, by the tables: bytes without any were
-/// made so, as a slim image for some cards is.
-fn left_out(case: &Case<'_>, kind: &Same<'_>) -> bool {
+/// A torch without code that the build of its version and CUDA on the index has: somebody built it.
+fn built_for_others(version: &str, kind: &Same<'_>) -> Finding {
+    let (name, capability) = (kind.name(), kind.capability);
+    let what = format!(
+        "this torch {version} has no code for the {name} (compute capability {capability}), which \
+         PyTorch's own build of it has: it was built for other cards"
+    );
+    let finding = Finding::new("no-kernel-image", Weight::Fails, Certainty::Certain, what);
+    let list = variable("TORCH_CUDA_ARCH_LIST", Some(&capability.to_string()));
+    let public = version.split('+').next().unwrap_or(version);
+    finding
+        .about(kind.all())
+        .would_say(NO_KERNEL)
+        .mend(
+            format!("Take PyTorch's own build of torch {public}"),
+            in_spec("python.packages", &format!("[\"torch=={public}\"]")),
+        )
+        .mend("Build it for this card too", list)
+}
+
+/// Whether PyTorch's own build of this torch has code for a card, by the tables.
+fn index_has(case: &Case<'_>, kind: &Same<'_>) -> bool {
     let environment = case.environment.filter(|_| is_x86(case));
     let build = environment.and_then(|environment| {
         let torch = environment.torch()?;

@@ -180,7 +180,7 @@ impl Environment {
 }
 
 /// `cu126` is CUDA 12.6.
-fn local_cuda(local: &str) -> Option<CudaVersion> {
+pub(crate) fn local_cuda(local: &str) -> Option<CudaVersion> {
     let digits = local.strip_prefix("cu")?;
     let digits = digits.split('.').next()?;
     if !(3..=4).contains(&digits.len()) || !digits.is_ascii() {

@@ -2,8 +2,9 @@
 
 use sconce_schema::finding::{Certainty, Finding, Weight};
 
-use super::environment::{numbers, release};
+use super::environment::{local_cuda, numbers, release};
 use super::{Build, Case, Environment, in_spec};
+use crate::tables;
 
 /// torch that has no CUDA, on a machine with cards.
 pub(super) fn cpu_build(case: &Case<'_>) -> Vec<Finding> {
@@ -94,9 +95,54 @@ pub(super) fn audio(case: &Case<'_>) -> Vec<Finding> {
             &format!("{major}.{minor}"),
         )];
     }
-    builds_differ(environment, "torchaudio", version)
-        .into_iter()
-        .collect()
+    let differ = builds_differ(environment, "torchaudio", version);
+    let differ = differ.or_else(|| audio_cuda(environment, version, of));
+    differ.into_iter().collect()
+}
+
+/// torchaudio compares its own CUDA with torch's when it is imported, minor version included
+/// (`torchaudio/_extension/utils.py`, read in 2.11.0). One without a local version is taken for the
+/// default index's, which is built as the torch of its release is.
+fn audio_cuda(environment: &Environment, version: &str, of: (u32, u32)) -> Option<Finding> {
+    let own = match version.split_once('+') {
+        Some((_, local)) => local_cuda(local)?,
+        None => tables::torch(of)?.cuda,
+    };
+    let cuda = environment.cuda()?;
+    if own == cuda {
+        return None;
+    }
+    let torch = environment.version("torch")?;
+    let mut finding = Finding::new(
+        "torchvision-mismatch",
+        Weight::Fails,
+        Certainty::Likely,
+        format!("torchaudio {version} is built for CUDA {own}, torch {torch} for {cuda}: it does not import"),
+    )
+    .about("torchaudio")
+    .seen("package", Some("torchaudio"), version)
+    .seen("package", Some("torch"), format!("{torch}, CUDA {cuda}"))
+    .would_say(format!(
+        "RuntimeError: Detected that PyTorch and TorchAudio were compiled with different CUDA versions. \
+         PyTorch has CUDA version {cuda} whereas TorchAudio has CUDA version {own}. Please install the \
+         TorchAudio version that matches your PyTorch version."
+    ));
+    let mut newest_first = tables::torches().iter().rev();
+    let fits = |torch: &&tables::Torch| torch.cuda == own && torch.release >= of;
+    if let Some(fitting) = newest_first.find(fits) {
+        let value = format!("[\"torch=={}\"]", fitting.newest);
+        finding = finding.mend(
+            format!("Take the newest torch that is built for CUDA {own}"),
+            in_spec("python.packages", &value),
+        );
+    }
+    Some(finding.mend(
+        format!(
+            "Take a torchaudio for CUDA {cuda} from PyTorch's own index cu{}{}, if it has one",
+            cuda.major, cuda.minor
+        ),
+        None,
+    ))
 }
 
 fn pair(environment: &Environment, name: &str, version: &str, wanted: &str) -> Finding {
@@ -297,6 +343,26 @@ pub(super) fn jit_link(case: &Case<'_>) -> Vec<Finding> {
     };
     if of >= (cuda.major, cuda.minor) {
         return Vec::new();
+    }
+    // From CUDA 13 on cuSPARSE and cuFFT open it when they first link code, and ask for no version:
+    // torch 2.15 starts with one of 13.0.
+    if cuda.major >= 13 {
+        let what = format!(
+            "{name} {version} is older than torch's CUDA {cuda}: what cuSPARSE and cuFFT link at run \
+             time may fail"
+        );
+        let finding = Finding::new("nvjitlink-older", Weight::Warns, Certainty::Possible, what);
+        let value = format!("[\"{name}>={cuda}\"]");
+        return vec![
+            finding
+                .about(name)
+                .seen("package", Some(name), version)
+                .seen("package", Some("torch"), format!("CUDA {cuda}"))
+                .mend(
+                    "Ask for one of this CUDA or newer",
+                    in_spec("python.packages", &value),
+                ),
+        ];
     }
     let finding = Finding::new(
         "nvjitlink-stolen",

@@ -212,7 +212,7 @@ fn code(sass: Vec<ComputeCapability>, ptx: Vec<ComputeCapability>, cuda: CudaVer
             targets,
             containers: 1,
         }],
-        unread_bytes: 0,
+        ..GpuCode::default()
     }
 }
 

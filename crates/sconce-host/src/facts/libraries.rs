@@ -107,6 +107,15 @@ impl<'a> Loader<'a> {
         newest_glibcxx(&contents(&found.located, MOST)?)
     }
 
+    /// The files of the machine's own cuDNN, of each major version.
+    pub(super) fn cudnn(&self) -> Vec<String> {
+        let names = ["libcudnn.so.9", "libcudnn.so.8", "libcudnn.so.7"];
+        let found = names.into_iter().filter_map(|name| self.winner(name));
+        found
+            .map(|found| found.resolved.to_string_lossy().into_owned())
+            .collect()
+    }
+
     /// Where the machine's own library of a name lies, before links are followed: as
     /// `/etc/ld.so.cache` has it, else in the default folders.
     #[must_use]

@@ -22,9 +22,11 @@ mod mounts;
 mod network;
 mod nodes;
 pub mod nvml;
+mod other_drivers;
 pub mod overrides;
 mod pci;
 pub mod probe;
+mod processor;
 mod toolkit;
 mod variables;
 mod yaml;
@@ -105,6 +107,9 @@ pub fn read(roots: &Roots, ask: &Ask) -> HostFacts {
         container: containers::kind(roots, machine.kernel.as_deref(), &ask.variables),
         root: limits::is_root(&status),
         cpus: machine.cpus,
+        processor: processor::read(roots),
+        system_cudnn: loader.cudnn(),
+        other_drivers: other_drivers::read(roots),
         memory: machine.memory,
         memory_available: machine.memory_available,
         cards: cards::of_kernel(machine.nvidia.as_ref()),

@@ -130,9 +130,9 @@ impl<S: Source> Archive<S> {
         let (mut long_name, mut long_link) = (None, None);
         let mut pax = Pax::default();
         loop {
-            let passed = self.left + self.padding;
-            self.source.pass(passed)?;
-            self.at = self.at.saturating_add(passed);
+            self.source.pass(self.left)?;
+            self.at = self.at.saturating_add(self.left);
+            self.pass_padding()?;
             (self.left, self.padding, self.sparse) = (0, 0, None);
             let begins = self.at;
             let Some(header) = self.header()? else {
@@ -181,6 +181,24 @@ impl<S: Source> Archive<S> {
     /// What it was read from, after the last entry.
     pub(crate) fn into_source(self) -> S {
         self.source
+    }
+
+    /// Passes what fills up the last block of an entry. At the very end it may be missing, as Go has
+    /// it: layers that `umoci insert` makes end with the last file's data.
+    fn pass_padding(&mut self) -> Result<(), TarError> {
+        let mut block = [0; BLOCK];
+        let wanted = usize::try_from(self.padding).map_or(BLOCK, |padding| padding.min(BLOCK));
+        let mut got = 0;
+        while got < wanted {
+            match self.source.read(&mut block[got..wanted]) {
+                Ok(0) => break,
+                Ok(n) => got += n,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error.into()),
+            }
+        }
+        self.at = self.at.saturating_add(got as u64);
+        Ok(())
     }
 
     /// A header, whose checksum is right; `None` at the end.

@@ -5,6 +5,7 @@
 
 mod gpu;
 mod limits;
+mod processor;
 
 use std::collections::BTreeMap;
 
@@ -17,6 +18,7 @@ pub use gpu::{
 pub use limits::{
     Cgroup, CgroupVersion, Disk, Hugepages, InfiniBand, Iommu, Limit, Limits, Seccomp, Shm,
 };
+pub use processor::{Cache, Processor};
 
 use crate::units::Bytes;
 
@@ -50,10 +52,19 @@ pub struct HostFacts {
     pub cpus: Option<u32>,
     /// The CPU's name.
     pub cpu_model: Option<String>,
+    /// What else is known of its CPUs.
+    pub processor: Option<Processor>,
     /// Main memory.
     pub memory: Option<Bytes>,
     /// What can be had without swapping.
     pub memory_available: Option<Bytes>,
+    /// Files of the system's own cuDNN, which the loader finds where no package brings one.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub system_cudnn: Vec<String>,
+    /// Drivers of other makers' accelerators that are loaded, with their versions where they say
+    /// one: `amdgpu` with ROCm's node, `xe`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    pub other_drivers: BTreeMap<String, String>,
     /// NVIDIA devices on the PCI bus, whether a driver has them or not.
     pub pci_cards: Option<Vec<PciCard>>,
     /// The loaded NVIDIA driver; absent where there is none.

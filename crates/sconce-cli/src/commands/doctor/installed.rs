@@ -32,10 +32,16 @@ struct Python {
     active: Option<&'static str>,
     /// The folder that holds `bin` and `lib`.
     prefix: Option<PathBuf>,
-    /// Packages that matter for CUDA, and their versions.
+    /// Packages that matter for training, and their versions.
     packages: BTreeMap<String, String>,
+    /// The same of what conda installed.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    conda: BTreeMap<String, String>,
     /// What its torch was built for: `CUDA 13.2`, `CPUs`, `ROCm`.
     torch_for: Option<String>,
+    /// What its torch says of itself: `debug`, `cuda`, `hip`, `rocm`, `xpu`, `git_version`.
+    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
+    torch_says: BTreeMap<String, String>,
 }
 
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
@@ -89,6 +95,7 @@ impl Installed {
             })?;
             let version = match name {
                 "nvcc" => toolkit_version(&path),
+                "cmake" => cmake_version(&path),
                 _ => version_in_name(&path),
             };
             Some((name, Tool { path, version }))
@@ -149,6 +156,7 @@ impl Python {
         for site in prefix.iter().flat_map(|prefix| sites(prefix)) {
             python.look(&site);
         }
+        python.conda = prefix.as_deref().map(conda).unwrap_or_default();
         Some(Self {
             path,
             prefix,
@@ -166,8 +174,7 @@ impl Python {
                 continue;
             };
             let name = name.to_ascii_lowercase().replace('_', "-");
-            let telling = ["torch", "torchvision", "torchaudio", "triton", "numpy"];
-            if telling.contains(&name.as_str()) || name.starts_with("nvidia-") {
+            if tells(&name) {
                 self.packages
                     .entry(name)
                     .or_insert_with(|| version.to_owned());
@@ -176,6 +183,7 @@ impl Python {
         if self.torch_for.is_none() {
             let text = small(&site.join("torch/version.py"));
             let build = text.as_deref().and_then(Build::of_version_py);
+            self.torch_says = text.as_deref().map(said).unwrap_or_default();
             self.torch_for = build.map(|build| match build {
                 Build::Cpu => "CPUs".to_owned(),
                 Build::Rocm => "ROCm".to_owned(),
@@ -218,6 +226,65 @@ impl Python {
         }
         lines
     }
+}
+
+/// Whether a package tells something about a training that fails: PyTorch's own and what is built for
+/// it, what it computes with, and the checkers that bug reports of PyTorch name.
+fn tells(name: &str) -> bool {
+    const PARTS: [&str; 22] = [
+        "accelerate",
+        "apex",
+        "bitsandbytes",
+        "cuda",
+        "cupy",
+        "deepspeed",
+        "flake8",
+        "flash-attn",
+        "flash-linear",
+        "jax",
+        "lightning",
+        "mypy",
+        "numpy",
+        "onnx",
+        "optree",
+        "tensorflow",
+        "torch",
+        "transformer",
+        "triton",
+        "tvm",
+        "vllm",
+        "xformers",
+    ];
+    const BEGIN: [&str; 13] = [
+        "cudnn", "dpcpp", "impi", "intel-", "libcu", "libnv", "magma", "mkl", "nccl", "nvidia-",
+        "oneccl", "onemkl", "tbb",
+    ];
+    PARTS.iter().any(|part| name.contains(part))
+        || BEGIN.iter().any(|begin| name.starts_with(begin))
+}
+
+/// What conda installed below a prefix: `conda-meta/NAME-VERSION-BUILD.json`.
+fn conda(prefix: &Path) -> BTreeMap<String, String> {
+    let names = entries(&prefix.join("conda-meta")).into_iter();
+    let package = |name: String| {
+        let mut parts = name.strip_suffix(".json")?.rsplitn(3, '-').skip(1);
+        let (version, name) = (parts.next()?, parts.next()?);
+        tells(name).then(|| (name.to_owned(), version.to_owned()))
+    };
+    names.filter_map(package).collect()
+}
+
+/// What a `torch/version.py` says; `None` is left out.
+fn said(text: &str) -> BTreeMap<String, String> {
+    let names = ["debug", "cuda", "hip", "rocm", "xpu", "git_version"];
+    let line = |line: &str| {
+        let (name, value) = line.split_once('=')?;
+        let name = name.split(':').next()?.trim();
+        let value = value.trim().trim_matches(['\'', '"']);
+        let is_said = names.contains(&name) && value != "None";
+        is_said.then(|| (name.to_owned(), value.chars().take(80).collect()))
+    };
+    text.lines().filter_map(line).collect()
 }
 
 /// The first file of a name in some folders.
@@ -289,6 +356,14 @@ fn version_in_name(path: &Path) -> Option<String> {
         .then(|| version.to_owned())
 }
 
+/// As the folder `share/cmake-3.25` beside its `bin` has it.
+fn cmake_version(cmake: &Path) -> Option<String> {
+    let real = cmake.canonicalize().ok()?;
+    let names = entries(&real.parent()?.parent()?.join("share")).into_iter();
+    let mut versions = names.filter_map(|name| name.strip_prefix("cmake-").map(str::to_owned));
+    versions.find(|version| version.starts_with(|c: char| c.is_ascii_digit()))
+}
+
 /// A CUDA toolkit's `version.json` beside its `bin`.
 fn toolkit_version(nvcc: &Path) -> Option<String> {
     let real = nvcc.canonicalize().ok()?;
@@ -347,13 +422,19 @@ mod tests {
             "torch-2.8.0+cu128.dist-info",
             "Triton-3.4.0.dist-info",
             "six-1.0.dist-info",
+            "onnxruntime_gpu-1.26.0.dist-info",
         ] {
             fs::create_dir_all(site.join(name)).unwrap();
         }
         write(
             &site.join("torch/version.py"),
-            "cuda: Optional[str] = '12.8'\nhip = None\n",
+            "debug = False\ncuda: Optional[str] = '12.8'\nhip = None\n",
         );
+        write(&venv.join("conda-meta/cuda-nvcc-12.4.131-0.json"), "");
+        write(&venv.join("conda-meta/zlib-1.3-h0.json"), "");
+        write(&venv.join("conda-meta/history"), "");
+        write(&usr.join("bin/cmake"), "");
+        fs::create_dir_all(usr.join("share/cmake-3.25")).unwrap();
         write(&root.join("cuda/bin/nvcc"), "");
         write(
             &root.join("cuda/version.json"),
@@ -377,8 +458,24 @@ mod tests {
             "python: 3.12.3, /venv/bin/python, active by VIRTUAL_ENV\n\
              : torch 2.8.0+cu128 for CUDA 12.8, triton 3.4.0\n\
              : `sconce doctor /venv` judges it too\n\
-             compilers: gcc 12, nvcc 12.4.131 (/cuda/bin/nvcc)"
+             compilers: cmake 3.25, gcc 12, nvcc 12.4.131 (/cuda/bin/nvcc)"
         );
+        let python = Installed::of(&shell).python.unwrap();
+        let told = |all: &BTreeMap<String, String>| -> Vec<String> {
+            all.iter()
+                .map(|(name, value)| format!("{name} {value}"))
+                .collect()
+        };
+        assert_eq!(
+            told(&python.packages),
+            [
+                "onnxruntime-gpu 1.26.0",
+                "torch 2.8.0+cu128",
+                "triton 3.4.0"
+            ]
+        );
+        assert_eq!(told(&python.conda), ["cuda-nvcc 12.4.131"]);
+        assert_eq!(told(&python.torch_says), ["cuda 12.8", "debug False"]);
         let shell = Shell {
             active: Vec::new(),
             toolkits: Vec::new(),
@@ -386,7 +483,7 @@ mod tests {
         };
         assert_eq!(
             shown(&Installed::of(&shell)),
-            "python: 3.12, /usr/bin/python3\n: no torch in it\ncompilers: gcc 12"
+            "python: 3.12, /usr/bin/python3\n: no torch in it\ncompilers: cmake 3.25, gcc 12"
         );
         assert_eq!(
             shown(&Installed::of(&Shell::default())),

@@ -31,6 +31,15 @@ pub(super) fn of(host: &HostFacts, more: &[(&'static str, String)], page: &Page)
         ("cgroup", cgroup(host)),
         ("store", store(host)),
     ]);
+    if !host.system_cudnn.is_empty() {
+        lines.push((
+            "cuDNN",
+            format!("the system's: {}", host.system_cudnn.join(" ")),
+        ));
+    }
+    for (name, version) in &host.other_drivers {
+        lines.push(("driver", format!("{name} {version}").trim_end().to_owned()));
+    }
     if let Some(toolkit) = &host.toolkit {
         let version = toolkit.version.as_deref().unwrap_or("version unknown");
         let cdi: Vec<&str> = toolkit.cdi.iter().map(|file| file.path.as_str()).collect();
@@ -80,9 +89,20 @@ fn system(host: &HostFacts) -> String {
 
 fn processor(host: &HostFacts) -> String {
     let cpus = host.cpus.map(|cpus| format!("{cpus} CPUs usable"));
-    listed(
-        &[host.cpu_model.clone(), cpus, host.architecture.clone()].map(Option::unwrap_or_default),
-    )
+    let details = host.processor.as_ref();
+    let cores = details.and_then(|processor| {
+        let sockets = several(processor.sockets? as usize, "socket");
+        Some(format!(
+            "{} in {sockets}",
+            several(processor.cores? as usize, "core")
+        ))
+    });
+    // What PyTorch's own kernels for CPUs are chosen by, the newest first.
+    let known = ["amx_tile", "avx512f", "avx2", "sve", "asimd"];
+    let has = |flag: &&str| details.is_some_and(|all| all.flags.iter().any(|one| one == flag));
+    let best = known.into_iter().find(has).map(str::to_owned);
+    let machine = host.architecture.clone();
+    listed(&[host.cpu_model.clone(), cpus, cores, best, machine].map(Option::unwrap_or_default))
 }
 
 fn memory(host: &HostFacts) -> String {

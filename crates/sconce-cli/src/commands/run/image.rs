@@ -143,7 +143,7 @@ fn find(
 }
 
 /// This machine, in Go's words.
-fn platform() -> Platform {
+pub(crate) fn platform() -> Platform {
     let architecture = match std::env::consts::ARCH {
         "x86_64" => "amd64",
         "aarch64" => "arm64",
