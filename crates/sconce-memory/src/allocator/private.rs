@@ -142,7 +142,8 @@ impl Allocator {
         u32::try_from(self.pools.len() - 1).unwrap_or(u32::MAX)
     }
 
-    /// Removes a released pool that has nothing of the card any more.
+    /// Removes a released pool that has nothing of the card any more. One that requests still go
+    /// to stays; PyTorch would fail at the next of them.
     pub(super) fn forget_if_empty(&mut self, id: PoolId) {
         let Some(pool) = self.private.get(&id) else {
             return;
@@ -152,7 +153,8 @@ impl Allocator {
             .iter()
             .map(|&half| self.pools[half as usize].blocks)
             .sum();
-        if pool.segments == 0 && blocks == 0 {
+        let begun = self.diversions.iter().any(|other| other.pool == id);
+        if pool.segments == 0 && blocks == 0 && !begun {
             self.private.remove(&id);
             self.freeable.remove(&id);
             self.vacant_pools.extend(halves);

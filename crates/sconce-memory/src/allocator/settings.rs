@@ -172,3 +172,6 @@ impl<'a> Divisions<'a> {
         self.slots[from.min(INTERVALS)..].fill(value);
     }
 }
+
+#[cfg(test)]
+mod tests;
