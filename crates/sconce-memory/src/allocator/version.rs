@@ -77,21 +77,17 @@ impl Default for Version {
 
 /// A text that names no release whose allocator is known.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no release of PyTorch whose allocator is known")]
+#[error(
+    "`{text}` is no release of PyTorch whose allocator is known ({} to {})",
+    Version::OLDEST,
+    Version::NEWEST
+)]
 pub struct VersionError {
     /// What was given.
     pub text: String,
 }
 
 impl sconce_schema::Hint for VersionError {
-    fn hint(&self) -> Option<String> {
-        Some(format!(
-            "known are {} to {}",
-            Version::OLDEST,
-            Version::NEWEST
-        ))
-    }
-
     fn exit_code(&self) -> u8 {
         sconce_schema::exit::USAGE
     }
