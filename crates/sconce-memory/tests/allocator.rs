@@ -47,7 +47,7 @@ fn size() -> impl Strategy<Value = u64> {
         6 => 12 * MIB..80 * MIB,
         2 => 80 * MIB..700 * MIB,
         // The same sizes again and again, as training asks for them.
-        8 => prop::sample::select(vec![512, MIB, 3 * MIB, 20 * MIB, 21 * MIB, 33 * MIB, 64 * MIB]),
+        8 => prop::sample::select(vec![512, MIB, 3 * MIB, 20 * MIB, 21 * MIB, 33 * MIB, 64 * MIB, 128 * MIB]),
         1 => prop::sample::select(vec![3 << 30, 1 << 59]),
     ]
 }
