@@ -1,5 +1,10 @@
 //! Single rules on hand-made cases, at their borders, and what releases changed in them.
 
+#![expect(
+    clippy::unwrap_used,
+    reason = "these are tests, with helpers that clippy does not know as such"
+)]
+
 use sconce_memory::allocator::device::{MALLOC_BASE, RESERVE_BASE};
 use sconce_memory::allocator::{
     Allocator, Device, Misuse, NULL, PoolId, PoolOptions, Refusal, Settings, Takes, Version,
