@@ -78,6 +78,8 @@ pub(crate) enum Verb {
     Explain(crate::commands::explain::ExplainArgs),
     /// Say what is wrong with this machine, and how to mend it.
     Doctor(crate::commands::doctor::DoctorArgs),
+    /// What fills a card's memory, and what would.
+    Memory(crate::commands::memory::MemoryArgs),
     /// List the runs on record.
     Runs(RunsArgs),
     /// Show what a run was and what it used.

@@ -1,0 +1,140 @@
+//! Releases of PyTorch whose allocators differ.
+
+use std::fmt;
+use std::str::FromStr;
+
+/// A release of PyTorch, by its first two numbers.
+///
+/// Sizes, splitting, best fit and merging are the same in all of them. What changed is asked for
+/// by name below; where public sources only say between which releases, the function says so.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Version {
+    /// The first number.
+    pub major: u32,
+    /// The second number.
+    pub minor: u32,
+}
+
+impl Version {
+    /// The oldest release whose rules are known.
+    pub const OLDEST: Self = Self::new(2, 6);
+    /// The newest release whose rules are known; its wheel was compared with the simulator.
+    pub const NEWEST: Self = Self::new(2, 15);
+
+    /// `major.minor`; [`FromStr`] refuses releases that are not known.
+    #[must_use]
+    pub const fn new(major: u32, minor: u32) -> Self {
+        Self { major, minor }
+    }
+
+    /// Settings are read by a tokenizer that takes any separator for any other. Before, a wrong
+    /// one was an error. (2.9: when the settings moved to `c10/core/AllocatorConfig`.)
+    #[must_use]
+    pub fn lax_settings(self) -> bool {
+        self >= Self::new(2, 9)
+    }
+
+    /// A fraction of 1 lifts the limit. Before, it set one of all memory. (Between 2.6 and 2.11.)
+    #[must_use]
+    pub fn whole_fraction_is_no_limit(self) -> bool {
+        self >= Self::new(2, 9)
+    }
+
+    /// Of several pools that take a stream's requests, the one begun last gets them. Before, the
+    /// one begun first. (Between 2.6 and 2.11.)
+    #[must_use]
+    pub fn last_pool_wins(self) -> bool {
+        self >= Self::new(2, 9)
+    }
+
+    /// A pool with an allocator of its own does not use expandable segments, and pools can be told
+    /// never to split, or to help out when memory ran out. (Between 2.6 and 2.11.)
+    #[must_use]
+    pub fn pool_options(self) -> bool {
+        self >= Self::new(2, 9)
+    }
+
+    /// While requests go to a pool of the user, and no graph is captured, cached blocks are given
+    /// back when memory runs out. Before, they were not. (2.13.)
+    #[must_use]
+    pub fn pools_reclaim(self) -> bool {
+        self >= Self::new(2, 13)
+    }
+
+    /// The message of an out-of-memory error does not recommend expandable segments to those who
+    /// use them. (2.15.)
+    #[must_use]
+    pub fn advice_knows_settings(self) -> bool {
+        self >= Self::new(2, 15)
+    }
+}
+
+impl Default for Version {
+    fn default() -> Self {
+        Self::NEWEST
+    }
+}
+
+/// A text that names no release whose allocator is known.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error(
+    "`{text}` is no release of PyTorch whose allocator is known ({} to {})",
+    Version::OLDEST,
+    Version::NEWEST
+)]
+pub struct VersionError {
+    /// What was given.
+    pub text: String,
+}
+
+impl sconce_schema::Hint for VersionError {
+    fn exit_code(&self) -> u8 {
+        sconce_schema::exit::USAGE
+    }
+}
+
+impl FromStr for Version {
+    type Err = VersionError;
+
+    /// Reads `2.15` and what begins so, such as `2.15.0+cu132`.
+    fn from_str(text: &str) -> Result<Self, VersionError> {
+        let wrong = || VersionError {
+            text: text.to_owned(),
+        };
+        let mut parts = text.trim().splitn(3, '.');
+        let mut number = || parts.next()?.parse().ok();
+        let (Some(major), Some(minor)) = (number(), number()) else {
+            return Err(wrong());
+        };
+        let version = Self::new(major, minor);
+        match (Self::OLDEST..=Self::NEWEST).contains(&version) {
+            true => Ok(version),
+            false => Err(wrong()),
+        }
+    }
+}
+
+impl fmt::Display for Version {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}.{}", self.major, self.minor)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn releases_read_as_pip_writes_them() {
+        for (text, version) in [
+            ("2.6", Version::OLDEST),
+            ("2.10.1", Version::new(2, 10)),
+            ("2.15.0+cu132", Version::NEWEST),
+        ] {
+            assert_eq!(text.parse(), Ok(version), "{text}");
+        }
+        for text in ["", "2", "2.", "2.5", "2.16", "3.0", "2.x", "-2.6"] {
+            assert!(text.parse::<Version>().is_err(), "{text}");
+        }
+    }
+}
