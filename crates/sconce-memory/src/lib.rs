@@ -3,3 +3,6 @@
 //! Programs of calls, or snapshots that PyTorch wrote, come in; addresses, counters and reports go
 //! out. Nothing here touches a disk or a card, and the same input always gives the same output.
 #![forbid(unsafe_code)]
+
+pub mod pickle;
+pub mod snapshot;
