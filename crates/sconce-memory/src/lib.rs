@@ -4,5 +4,6 @@
 //! out. Nothing here touches a disk or a card, and the same input always gives the same output.
 #![forbid(unsafe_code)]
 
+pub mod analysis;
 pub mod pickle;
 pub mod snapshot;
