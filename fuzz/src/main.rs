@@ -18,6 +18,7 @@ mod fetch;
 mod host;
 mod image;
 mod layer;
+mod memory;
 mod osv;
 mod python;
 mod record;

@@ -1,7 +1,7 @@
 //! The targets.
 
 use crate::{
-    adopt, binary, deb, debian, explain, fetch, host, image, layer, osv, python, record, registry,
+    adopt, binary, deb, debian, explain, fetch, host, image, layer, memory, osv, python, record, registry,
     schema, settings, sign, solve, wheel,
 };
 
@@ -20,7 +20,7 @@ const fn target(name: &'static str, run: fn(&[u8]), seeds: fn() -> Vec<Vec<u8>>)
 }
 
 /// All of them, what every user's machine meets first.
-pub(crate) const TARGETS: [Target; 46] = [
+pub(crate) const TARGETS: [Target; 47] = [
     target("spec", schema::spec, schema::spec_seeds),
     target("units", schema::units, schema::unit_seeds),
     target("lock", schema::lock, schema::lock_seeds),
@@ -55,6 +55,7 @@ pub(crate) const TARGETS: [Target; 46] = [
     target("adopt-docker", adopt::docker, adopt::docker_seeds),
     target("explain", explain::log, explain::log_seeds),
     target("oom", explain::out_of_memory, explain::out_of_memory_seeds),
+    target("snapshot", memory::snapshot, memory::snapshot_seeds),
     target("machine", host::machine, host::machine_seeds),
     target("sampler", host::sampler, host::sampler_seeds),
     target("cosign-key", sign::key, sign::key_seeds),

@@ -78,6 +78,8 @@ pub(crate) enum Verb {
     Explain(crate::commands::explain::ExplainArgs),
     /// Say what is wrong with this machine, and how to mend it.
     Doctor(crate::commands::doctor::DoctorArgs),
+    /// Say what PyTorch's allocator does with a card's memory.
+    Memory(crate::commands::memory::MemoryArgs),
     /// List the runs on record.
     Runs(RunsArgs),
     /// Show what a run was and what it used.

@@ -10,6 +10,7 @@ pub(crate) mod images;
 pub(crate) mod init;
 pub(crate) mod keygen;
 pub(crate) mod lock;
+pub(crate) mod memory;
 mod opened;
 pub(crate) mod outdated;
 pub(crate) mod pull;

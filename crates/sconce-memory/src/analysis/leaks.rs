@@ -78,7 +78,8 @@ pub(super) fn leaks(
 ) -> Option<Leaks> {
     let trace = snapshot.trace(device);
     // The first step makes the optimizer's state, and the last one is not over.
-    let steps = outline.troughs.get(2..).unwrap_or_default();
+    let whole_steps = 2..outline.troughs.len().saturating_sub(1);
+    let steps = outline.troughs.get(whole_steps).unwrap_or_default();
     let (unit, troughs, each) = if steps.len() >= FEWEST_SAMPLES {
         let each = steps.len().div_ceil(MOST_SAMPLES);
         let lowest = |some: &[Trough]| some.iter().copied().min_by_key(|trough| trough.bytes);

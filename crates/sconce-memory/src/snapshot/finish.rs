@@ -159,6 +159,7 @@ impl Builder {
                 "roundup_power2_divisions" => {
                     let divisions = self.dict_at(value).unwrap_or_default().iter();
                     let divisions = divisions
+                        .filter(|(_, division)| unsigned(*division) != Some(0))
                         .filter_map(|&(size, division)| Some((word(size)?, unsigned(division)?)));
                     settings.roundup_power2_divisions = divisions.collect();
                 }

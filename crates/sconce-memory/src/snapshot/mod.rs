@@ -141,7 +141,7 @@ pub struct Settings {
     pub garbage_collection_threshold: Option<f64>,
     /// Whether segments can grow.
     pub expandable_segments: Option<bool>,
-    /// Divisions of powers of two, by the size in MiB from which they hold.
+    /// Divisions of powers of two, by the size in MiB from which they hold; none where it is off.
     pub roundup_power2_divisions: Vec<(String, u64)>,
 }
 

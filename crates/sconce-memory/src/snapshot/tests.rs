@@ -56,7 +56,7 @@ fn settings_say_what_was_in_effect() {
     assert_eq!(settings.conf.as_deref(), Some(""));
     assert_eq!(settings.max_split_size_bytes, None);
     assert_eq!(settings.expandable_segments, Some(false));
-    assert_eq!(settings.roundup_power2_divisions.len(), 16);
+    assert_eq!(settings.roundup_power2_divisions, []);
 }
 
 #[test]
