@@ -190,7 +190,7 @@ impl Shown<'_> {
             }
         }
         let rest = filled.places.get(few..).unwrap_or_default();
-        self.more(text, rest.len(), rest.iter().map(|one| one.bytes).sum());
+        self.more(text, rest.len(), sum(rest.iter().map(|one| one.bytes)));
         let named = filled
             .modules
             .iter()
@@ -206,11 +206,7 @@ impl Shown<'_> {
             let _ = writeln!(text, "{:>10}  {share}  {said}", size(group.bytes));
         }
         let rest = named.get(few..).unwrap_or_default();
-        self.more(
-            text,
-            rest.len(),
-            rest.iter().map(|(_, one)| one.bytes).sum(),
-        );
+        self.more(text, rest.len(), sum(rest.iter().map(|(_, one)| one.bytes)));
     }
 
     fn stack(&self, text: &mut String, stack: &[String], indent: usize) {
@@ -366,12 +362,13 @@ impl Shown<'_> {
             self.pins(text, &segment.pins);
         }
         let rest = found.pinned.get(few..).unwrap_or_default();
-        self.more(
-            text,
-            rest.len(),
-            rest.iter().map(|one| one.free_bytes).sum(),
-        );
+        self.more(text, rest.len(), sum(rest.iter().map(|one| one.free_bytes)));
     }
+}
+
+/// A snapshot may hold any figures.
+fn sum(bytes: impl Iterator<Item = u64>) -> u64 {
+    bytes.fold(0, u64::saturating_add)
 }
 
 fn counted(count: u64, what: &str) -> String {
