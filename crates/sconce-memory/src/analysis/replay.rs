@@ -70,7 +70,7 @@ fn bytes(figure: i128) -> u64 {
     u64::try_from(figure.max(0)).unwrap_or(u64::MAX)
 }
 
-/// Plays a card's trace. `begins_step` is asked of each allocation and says whether it is the
+/// Plays a card's trace. `is_optimizer` is asked of each allocation and says whether it is the
 /// optimizer's: steps end where the optimizer begins.
 pub(super) fn outline(
     snapshot: &Snapshot,
