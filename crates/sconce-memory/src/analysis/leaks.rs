@@ -42,13 +42,13 @@ pub struct Leak {
     /// The line; absent where nothing was recorded.
     pub place: Option<Place>,
     /// Bytes that it grows by in each step or window.
-    pub bytes_per_unit: f64,
+    pub bytes_per_unit: i64,
     /// Its bytes in the first trough and in the last.
     pub first_bytes: u64,
     /// See `first_bytes`.
     pub last_bytes: u64,
-    /// Share of the pairs of troughs that rise: 1 where it always grows.
-    pub rising: f64,
+    /// Of 100 pairs of troughs those that rise: 100 where it always grows.
+    pub rising_percent: u8,
     /// The newest stack of it, the innermost frame first.
     pub stack: Vec<String>,
 }
@@ -62,7 +62,7 @@ pub struct Leaks {
     /// How many were looked at.
     pub units: usize,
     /// Growth of the whole in each, by the median of slopes.
-    pub bytes_per_unit: f64,
+    pub bytes_per_unit: i64,
     /// Lines that grow, the fastest first; empty where nothing does.
     pub places: Vec<Leak>,
 }
@@ -118,25 +118,30 @@ pub(super) fn leaks(
         let grows = trend.rising >= RISING && growth >= least && stack.is_some();
         grows.then(|| Leak {
             place: place.and_then(|place| places.places.get(place).cloned()),
-            bytes_per_unit: trend.slope / each as f64,
+            bytes_per_unit: whole_bytes(trend.slope / each as f64),
             first_bytes: series[0],
             last_bytes: *last_bytes,
-            rising: trend.rising,
+            rising_percent: (trend.rising * 100.0).round() as u8,
             stack: stack_lines(snapshot, *stack),
         })
     });
     let mut grown: Vec<Leak> = grown.collect();
     grown.sort_by(|a, b| {
-        let faster = b.bytes_per_unit.total_cmp(&a.bytes_per_unit);
+        let faster = b.bytes_per_unit.cmp(&a.bytes_per_unit);
         faster.then_with(|| a.place.cmp(&b.place))
     });
     grown.truncate(MOST_PLACES);
     Some(Leaks {
         unit,
         units: totals.len() * each,
-        bytes_per_unit: whole.slope / each as f64,
+        bytes_per_unit: whole_bytes(whole.slope / each as f64),
         places: grown,
     })
+}
+
+/// Numbers with a point do not come back from JSON as they were.
+fn whole_bytes(slope: f64) -> i64 {
+    slope.round() as i64
 }
 
 /// Troughs of windows of as many entries, the first quarter left out: programs begin there.

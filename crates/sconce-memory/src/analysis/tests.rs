@@ -85,9 +85,9 @@ fn a_leak_is_found_in_a_ring_that_began_later() {
     let [leak] = &leaks.places[..] else {
         panic!("{leaks:?}");
     };
-    assert_eq!(leak.bytes_per_unit, 1_500_000.0);
-    assert_eq!(leaks.bytes_per_unit, 1_500_000.0);
-    assert_eq!(leak.rising, 1.0);
+    assert_eq!(leak.bytes_per_unit, 1_500_000);
+    assert_eq!(leaks.bytes_per_unit, 1_500_000);
+    assert_eq!(leak.rising_percent, 100);
     assert_eq!(leak.place.as_ref().unwrap().line, Some(38));
 }
 
@@ -233,7 +233,7 @@ fn without_an_optimizer_windows_stand_for_steps() {
     let windows = 3100.0 / 129.0;
     let expected = 10_000_000.0 / windows;
     assert!(
-        (leak.bytes_per_unit / expected - 1.0).abs() < 0.1,
+        (leak.bytes_per_unit as f64 / expected - 1.0).abs() < 0.1,
         "{leak:?}"
     );
 

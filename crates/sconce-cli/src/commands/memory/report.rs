@@ -237,7 +237,7 @@ impl Shown<'_> {
                 leaks.units
             );
             let said = self.page.wrapped(&said, 12, 12);
-            let rate = signed(leak.bytes_per_unit as i128);
+            let rate = signed(leak.bytes_per_unit.into());
             let _ = writeln!(text, "{rate:>10}  {said}");
             self.stack(text, &leak.stack, 12);
         }
