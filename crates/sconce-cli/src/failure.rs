@@ -65,6 +65,11 @@ pub(crate) enum CliError {
         path: std::path::PathBuf,
         source: sconce_schema::spec::SpecError,
     },
+    #[error("{}", path.display())]
+    Snapshot {
+        path: std::path::PathBuf,
+        source: sconce_memory::snapshot::SnapshotError,
+    },
     #[error("cannot {action} {}", path.display())]
     File {
         action: &'static str,
@@ -164,6 +169,7 @@ impl Hint for CliError {
                 .to_owned(),
             Self::Spec { source, .. } => return source.hint(),
             Self::Lock { source, .. } => return source.hint(),
+            Self::Snapshot { source, .. } => return source.hint(),
             Self::NoLock { .. } => "`sconce lock` makes one".to_owned(),
             Self::SquashfsOf => {
                 "push the image: enroot and apptainer import it from a registry".to_owned()

@@ -60,6 +60,7 @@ pub fn main() -> ExitCode {
         Verb::Doctor(args) => commands::doctor::doctor(&args, &root.global),
         Verb::Memory(args) => commands::memory::memory(&args, &root.global),
         Verb::Probe { question } => hosts::probe(&question),
+        Verb::Memory(args) => commands::memory::memory(&args, &root.global),
         Verb::Runs(args) => commands::runs::runs(&args, &root.global),
         Verb::Report(args) => commands::report::report(&args, &root.global),
         Verb::Chores(args) => background::chores(&args, &root.global),

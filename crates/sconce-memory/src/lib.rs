@@ -5,4 +5,7 @@
 #![forbid(unsafe_code)]
 
 pub mod allocator;
+pub mod analysis;
+pub mod pickle;
 pub mod program;
+pub mod snapshot;

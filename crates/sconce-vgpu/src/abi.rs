@@ -82,13 +82,14 @@ pub fn text(value: &'static CStr) -> *const c_char {
 }
 
 /// Writes a name into a field or a caller's buffer, ended as C strings are.
-pub fn write_text(to: *mut u8, size: usize, value: &str) {
-    if to.is_null() || size == 0 {
+pub fn write_text(to: usize, size: usize, value: &str) {
+    if to == 0 || size == 0 {
         return;
     }
     let bytes = &value.as_bytes()[..value.len().min(size - 1)];
     // SAFETY: the caller's buffer has `size` bytes, of which one more than these is written.
     unsafe {
+        let to = to as *mut u8;
         std::ptr::copy_nonoverlapping(bytes.as_ptr(), to, bytes.len());
         to.add(bytes.len()).write(0);
     }
@@ -156,8 +157,8 @@ macro_rules! entries {
     ($status:path; $(fn $name:ident($($argument:ident: $type:ty),* $(,)?) $body:block)*) => {$(
         #[unsafe(no_mangle)]
         pub extern "C" fn $name($($argument: $type),*) -> i32 {
-            #[expect(clippy::redundant_closure_call, reason = "`?` ends the entry point")]
-            $status((|| $body)())
+            let answer = || $body;
+            $status(answer())
         }
     )*};
 }

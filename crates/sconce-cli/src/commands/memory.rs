@@ -1,6 +1,9 @@
 //! `sconce memory`: one file per question.
 
+mod diff;
+mod report;
 mod simulate;
+mod words;
 
 use clap::{Args, Subcommand};
 
@@ -15,6 +18,10 @@ pub(crate) struct MemoryArgs {
 
 #[derive(Debug, Subcommand)]
 enum Question {
+    /// Say what filled a card's memory, what leaks and why it ran out, from a PyTorch snapshot.
+    Report(report::ReportArgs),
+    /// Compare two snapshots.
+    Diff(diff::DiffArgs),
     /// Run a program of calls on PyTorch's caching allocator, simulated: no card, no PyTorch.
     Simulate(simulate::SimulateArgs),
 }
@@ -22,6 +29,8 @@ enum Question {
 /// Answers one question about memory.
 pub(crate) fn memory(args: &MemoryArgs, global: &Global) -> Result<u8> {
     match &args.question {
+        Question::Report(args) => report::report(args, global),
+        Question::Diff(args) => diff::diff(args, global),
         Question::Simulate(args) => simulate::simulate(args, global),
     }
 }

@@ -47,7 +47,7 @@ entries! { status;
     }
     fn cuDeviceGetName(name: Handle, size: i32, device: i32) {
         let index = known(device)?;
-        write_text(name as *mut u8, usize::try_from(size).unwrap_or(0), &machine().devices[index].card.name);
+        write_text(name, usize::try_from(size).unwrap_or(0), &machine().devices[index].card.name);
         Ok(())
     }
     fn cuDeviceGetUuid(uuid: Out<[u8; 16]>, device: i32) {

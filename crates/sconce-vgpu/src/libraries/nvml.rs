@@ -91,12 +91,12 @@ entries! { status;
         by_index((0..count).find(|index| uuid(*index) == wanted).unwrap_or(usize::MAX), device)
     }
     fn nvmlDeviceGetUUID(device: Handle, text: Handle, size: u32) {
-        write_text(text as *mut u8, size as usize, &uuid(index_of(device)?));
+        write_text(text, size as usize, &uuid(index_of(device)?));
         Ok(())
     }
     fn nvmlDeviceGetName(device: Handle, text: Handle, size: u32) {
         let index = index_of(device)?;
-        write_text(text as *mut u8, size as usize, &machine().devices[index].card.name);
+        write_text(text, size as usize, &machine().devices[index].card.name);
         Ok(())
     }
     fn nvmlDeviceGetMemoryInfo(device: Handle, memory: Out<Memory>) {
@@ -125,7 +125,7 @@ entries! { status;
         Ok(())
     }
     fn nvmlSystemGetDriverVersion(text: Handle, size: u32) {
-        write_text(text as *mut u8, size as usize, "595.00");
+        write_text(text, size as usize, "595.00");
         Ok(())
     }
     fn nvmlDeviceGetNvLinkRemoteDeviceType() { Err(Error::NotSupported) }

@@ -59,7 +59,7 @@ entries! { status;
     }
     fn cudaDeviceGetPCIBusId(to: Handle, size: i32, device: i32) {
         let index = known(device)?;
-        write_text(to as *mut u8, usize::try_from(size).unwrap_or(0), &properties::bus(index));
+        write_text(to, usize::try_from(size).unwrap_or(0), &properties::bus(index));
         Ok(())
     }
     fn cudaDeviceGetStreamPriorityRange(least: Out<i32>, greatest: Out<i32>) {

@@ -158,7 +158,7 @@ pub fn write(to: usize, card: &Card, index: usize, layout: &Layout) {
         return;
     }
     abi::fill(to, 0, layout.size);
-    write_text(to as *mut u8, 256, &card.name);
+    write_text(to, 256, &card.name);
     let put =
         |offset: usize, bytes: &[u8]| abi::copy(to + offset, bytes.as_ptr() as usize, bytes.len());
     let int = |offset: usize, value: i32| put(offset, &value.to_ne_bytes());
@@ -220,7 +220,7 @@ pub fn write(to: usize, card: &Card, index: usize, layout: &Layout) {
 pub fn attribute(card: &Card, index: usize, attribute: i32) -> i32 {
     let has = card.multiprocessor();
     match attribute {
-        1 | 2 | 3 => 1024,
+        1..=3 => 1024,
         4 => BLOCK[2],
         5..=7 => GRID[attribute as usize - 5],
         8 => 48 << 10,

@@ -19,9 +19,6 @@ pub struct Rnn {
     layers: usize,
 }
 
-/// What a descriptor of a network's data was told: steps, batch.
-pub type Shape = (usize, usize);
-
 /// Bytes of one element (`cudnnDataType_t`): float, double, half, bfloat16.
 fn element_bytes(kind: i32) -> usize {
     match kind {

@@ -1,0 +1,132 @@
+//! `sconce memory diff`.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use clap::Args;
+use sconce_memory::analysis::{self, Diff, Figures};
+use sconce_schema::exit;
+
+use super::words::{read, shown, signed, size};
+use crate::args::Global;
+use crate::failure::Result;
+use crate::output;
+use crate::page::Page;
+use crate::table::table;
+
+/// Places without --all.
+const FEW: usize = 10;
+
+#[derive(Debug, Args)]
+pub(crate) struct DiffArgs {
+    /// The older snapshot.
+    #[arg(value_name = "BEFORE")]
+    before: PathBuf,
+    /// The newer.
+    #[arg(value_name = "AFTER")]
+    after: PathBuf,
+    /// Show all that differs.
+    #[arg(long)]
+    all: bool,
+    /// Print as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Says what differs. Exit code 1 where anything does, as diff(1).
+pub(crate) fn diff(args: &DiffArgs, global: &Global) -> Result<u8> {
+    let found = analysis::diff(&read(&args.before)?, &read(&args.after)?);
+    if args.json {
+        output::data(&serde_json::to_string_pretty(&found).unwrap_or_default())?;
+    } else if !found.is_empty() {
+        output::data(&text(&found, args.all, &Page::stdout()))?;
+    } else if !global.quiet {
+        output::say("nothing differs in what they say");
+    }
+    Ok(if found.is_empty() { exit::OK } else { exit::NO })
+}
+
+fn text(found: &Diff, all: bool, page: &Page) -> String {
+    let mut text = String::new();
+    for (name, before, after) in &found.settings {
+        let value = |value: &Option<String>| value.as_deref().map_or("–".to_owned(), quoted);
+        let said = format!("{name}: {} before, {} after", value(before), value(after));
+        let _ = writeln!(text, "{}", page.wrapped(&said, 0, 2));
+    }
+    for device in &found.devices {
+        if !text.is_empty() {
+            text.push('\n');
+        }
+        let _ = writeln!(
+            text,
+            "{}",
+            page.style.warn(&format!("card {}", device.device))
+        );
+        let rows = figures(device.before.as_ref(), device.after.as_ref());
+        let heads = ["", "before", "after", "change"];
+        let _ = writeln!(text, "{}", table(heads, &rows, &page.style));
+        if device.changes.is_empty() {
+            continue;
+        }
+        let few = if all { usize::MAX } else { FEW };
+        let cell = |bytes: Option<u64>| bytes.map_or("–".to_owned(), size);
+        let rows = device.changes.iter().take(few).map(|change| {
+            let place = change
+                .place
+                .as_deref()
+                .unwrap_or("no Python, or not recorded");
+            [
+                signed(change.growth_bytes()),
+                cell(change.before_bytes),
+                cell(change.after_bytes),
+                place.to_owned(),
+            ]
+        });
+        let rows: Vec<[String; 4]> = rows.collect();
+        let heads = ["change", "before", "after", "what filled the peak"];
+        let _ = writeln!(text, "\n{}", table(heads, &rows, &page.style));
+        let more = device.changes.len().saturating_sub(few);
+        if more > 0 {
+            let _ = writeln!(text, "{more} more: --all shows them");
+        }
+    }
+    text
+}
+
+fn quoted(value: &str) -> String {
+    match value {
+        "" => "nothing".to_owned(),
+        value => shown(value),
+    }
+}
+
+fn figures(before: Option<&Figures>, after: Option<&Figures>) -> Vec<[String; 4]> {
+    type Of = fn(&Figures) -> u64;
+    let rows: [(&str, Of); 5] = [
+        ("live at the peak", |one| one.peak_bytes),
+        ("reserved at its peak", |one| one.peak_reserved_bytes),
+        ("live at the end", |one| one.live_bytes),
+        ("reserved at the end", |one| one.reserved_bytes),
+        ("free, kept by live blocks", |one| one.stuck_bytes),
+    ];
+    let cell = |bytes: Option<u64>| bytes.map_or("–".to_owned(), size);
+    let rows = rows.into_iter().map(|(name, of)| {
+        let (first, second) = (before.map(of), after.map(of));
+        let change = first.zip(second);
+        let change = change.map_or("–".to_owned(), |(first, second)| {
+            signed(i128::from(second) - i128::from(first))
+        });
+        [name.to_owned(), cell(first), cell(second), change]
+    });
+    let mut rows: Vec<[String; 4]> = rows.collect();
+    let failed = |one: Option<&Figures>| one.map_or("–".to_owned(), |one| one.ooms.to_string());
+    if [before, after].iter().flatten().any(|one| one.ooms > 0) {
+        rows.push([
+            "requests that failed".to_owned(),
+            failed(before),
+            failed(after),
+            String::new(),
+        ]);
+    }
+    rows
+}

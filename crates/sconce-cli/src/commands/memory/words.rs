@@ -1,0 +1,88 @@
+//! What the verbs of `sconce memory` say in the same words.
+
+use std::fs::File;
+use std::path::Path;
+
+use sconce_memory::analysis::{self, Category, Place, Report};
+use sconce_memory::snapshot::{self, Limits};
+use sconce_resolve::upkeep::printable;
+use sconce_schema::Bytes;
+use sconce_schema::finding::Certainty;
+
+use crate::failure::{CliError, Result};
+
+/// Longer names are cut.
+const WIDEST: usize = 120;
+
+/// Reads a snapshot and says what is in it.
+pub(super) fn read(path: &Path) -> Result<Report> {
+    let file = File::open(path).map_err(|source| CliError::File {
+        action: "read",
+        path: path.to_owned(),
+        source,
+    })?;
+    let read = snapshot::read(file, &Limits::default());
+    let snapshot = read.map_err(|source| CliError::Snapshot {
+        path: path.to_owned(),
+        source,
+    })?;
+    Ok(analysis::report(&snapshot))
+}
+
+pub(super) fn size(bytes: u64) -> String {
+    Bytes(bytes).to_string()
+}
+
+pub(super) fn signed(bytes: i128) -> String {
+    let size = size(u64::try_from(bytes.unsigned_abs()).unwrap_or(u64::MAX));
+    match bytes {
+        0 => "–".to_owned(),
+        n if n > 0 => format!("+{size}"),
+        _ => format!("-{size}"),
+    }
+}
+
+/// `train.py:36 step`.
+pub(super) fn place(place: Option<&Place>) -> String {
+    let Some(place) = place else {
+        return "no Python: autograd's thread, or not recorded".to_owned();
+    };
+    let file = place.file.rsplit('/').next().unwrap_or(&place.file);
+    let text = match place.line {
+        Some(line) => format!("{file}:{line} {}", place.function),
+        None => format!("{file} {}", place.function),
+    };
+    printable(&text, WIDEST)
+}
+
+/// One frame of a stack; of an installed package without the folder that packages are in.
+pub(super) fn frame_of(frame: &str) -> String {
+    let installed = frame.rsplit_once("-packages/").map(|(_, path)| path);
+    shown(installed.unwrap_or(frame))
+}
+
+/// A text of a snapshot, without what a terminal would obey.
+pub(super) fn shown(text: &str) -> String {
+    printable(text, WIDEST)
+}
+
+pub(super) fn category(category: Category) -> &'static str {
+    match category {
+        Category::Parameters => "parameters",
+        Category::Activations => "activations",
+        Category::Backward => "backward",
+        Category::OptimizerState => "optimizer state",
+        Category::OptimizerWork => "optimizer work",
+        Category::Communication => "communication",
+        Category::Workspace => "workspace",
+        Category::Other => "other",
+    }
+}
+
+pub(super) fn sure(certainty: Certainty) -> &'static str {
+    match certainty {
+        Certainty::Certain => "",
+        Certainty::Likely => "likely",
+        Certainty::Possible => "possibly",
+    }
+}

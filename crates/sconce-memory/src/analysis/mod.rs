@@ -1,0 +1,180 @@
+//! What a snapshot says: what filled the peak, what is fragmented, what leaks, why a request failed.
+
+mod diff;
+mod filled;
+mod fragments;
+mod leaks;
+mod oom;
+mod places;
+mod replay;
+mod trend;
+
+use serde::{Deserialize, Serialize};
+
+pub use diff::{Change, DeviceDiff, Diff, Figures, diff};
+pub use filled::{CategoryGroup, Filled, ModuleGroup, PlaceGroup};
+pub use fragments::{Fragments, Pin, Pinned};
+pub use leaks::{Leak, Leaks, Unit};
+pub use oom::{Oom, Reason};
+pub use places::{Category, Place};
+
+use crate::snapshot::{Event, Settings, Snapshot, StackId, State};
+use places::Places;
+use replay::Live;
+
+/// Version of the written report.
+pub const VERSION: u32 = 1;
+/// Frames that are listed of a stack.
+const MOST_FRAMES: usize = 64;
+
+/// The most that was live at once in a card's trace.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Peak {
+    /// Entries of the trace until then.
+    pub entry: usize,
+    /// Microseconds after the first entry.
+    pub after_us: Option<i64>,
+    /// What filled it.
+    pub filled: Filled,
+}
+
+/// A card's trace.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Traced {
+    /// Entries.
+    pub entries: usize,
+    /// Microseconds from the first to the last.
+    pub spans_us: Option<i64>,
+    /// Bytes that were live before the first entry: above 0 where the ring had overwritten older
+    /// entries, or recording began within the run.
+    pub live_before_bytes: u64,
+    /// Frees of what was not live, and allocations of what was: the trace has gaps.
+    pub unmatched: u64,
+    /// The most that was reserved.
+    pub peak_reserved_bytes: u64,
+    /// The most that was live.
+    pub peak: Peak,
+    /// What grows from step to step; absent where there are too few steps to tell.
+    pub leaks: Option<Leaks>,
+    /// How many requests failed.
+    pub oom_count: usize,
+    /// The last of them.
+    pub ooms: Vec<Oom>,
+}
+
+/// What is said of one card.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct DeviceReport {
+    /// Its number in the process.
+    pub device: u64,
+    /// What filled it when the snapshot was taken.
+    pub now: Filled,
+    /// What of the reserved memory was used then.
+    pub fragments: Fragments,
+    /// What its trace says; absent where no history was recorded.
+    pub traced: Option<Traced>,
+}
+
+/// What a snapshot says.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Report {
+    /// [`VERSION`].
+    pub version: u32,
+    /// Settings of the allocator; absent in files of old versions.
+    pub settings: Option<Settings>,
+    /// One for each card that anything is said of.
+    pub devices: Vec<DeviceReport>,
+    /// Bytes of pinned host memory (2.15 and newer).
+    pub pinned_host_bytes: Option<u64>,
+}
+
+/// What a snapshot says.
+#[must_use]
+pub fn report(snapshot: &Snapshot) -> Report {
+    let places = Places::of(snapshot);
+    let devices = snapshot.devices().into_iter();
+    let devices = devices.map(|device| DeviceReport {
+        device,
+        now: now(snapshot, &places, device),
+        fragments: fragments::fragments(snapshot, &places, device),
+        traced: traced(snapshot, &places, device),
+    });
+    let devices = devices.collect();
+    let host = snapshot
+        .host_segments
+        .iter()
+        .filter_map(|one| one.total_size);
+    let host = host.fold(0u64, u64::saturating_add);
+    Report {
+        version: VERSION,
+        settings: snapshot.settings.clone(),
+        devices,
+        pinned_host_bytes: (!snapshot.host_segments.is_empty()).then_some(host),
+    }
+}
+
+fn now(snapshot: &Snapshot, places: &Places, device: u64) -> Filled {
+    let blocks = snapshot.segments_of(device).flat_map(|(_, blocks)| blocks);
+    let used = blocks.filter(|block| block.state != State::Inactive);
+    let used = used.map(|block| Live {
+        size: block.requested_size.unwrap_or(block.size),
+        stack: block.stack,
+    });
+    filled::filled_by(snapshot, places, used)
+}
+
+fn traced(snapshot: &Snapshot, places: &Places, device: u64) -> Option<Traced> {
+    let trace = snapshot.trace(device);
+    let last = trace.last()?;
+    let is_optimizer = |stack: Option<StackId>| {
+        let category = places.said(stack).category.0;
+        matches!(category, Category::OptimizerState | Category::OptimizerWork)
+    };
+    let outline = replay::outline(snapshot, device, &is_optimizer);
+    let mut at_peak = Filled::default();
+    replay::replay(trace, &outline.initial, &[outline.peak_at], |_, live| {
+        at_peak = filled::filled(snapshot, places, live);
+    });
+    let at_peak_event = trace.get(outline.peak_at.saturating_sub(1)).unwrap_or(last);
+    let before = outline.initial.values().map(|block| block.size);
+    Some(Traced {
+        entries: trace.len(),
+        spans_us: after_us(trace, last),
+        live_before_bytes: before.fold(0, u64::saturating_add),
+        unmatched: outline.unmatched,
+        peak_reserved_bytes: outline.peak_reserved,
+        peak: Peak {
+            entry: outline.peak_at,
+            after_us: after_us(trace, at_peak_event),
+            filled: at_peak,
+        },
+        leaks: leaks::leaks(snapshot, places, device, &outline),
+        oom_count: outline.ooms.len(),
+        ooms: oom::ooms(snapshot, places, device, &outline),
+    })
+}
+
+/// Microseconds from the first entry to this one.
+fn after_us(trace: &[Event], event: &Event) -> Option<i64> {
+    event.time_us()?.checked_sub(trace.first()?.time_us()?)
+}
+
+/// A stack as text, the innermost frame first: `train.py:33 step`, with the whole path.
+fn stack_lines(snapshot: &Snapshot, stack: Option<StackId>) -> Vec<String> {
+    let Some(stack) = stack else {
+        return Vec::new();
+    };
+    let frames = snapshot.frames(stack).take(MOST_FRAMES);
+    let lines = frames.map(|frame| match frame.line {
+        Some(line) => format!("{}:{line} {}", frame.filename, frame.name),
+        None => format!("{} {}", frame.filename, frame.name),
+    });
+    lines.collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,374 @@
+//! What a stack says: the line of the user's own code, the module, and what the memory is likely for.
+
+use std::collections::HashMap;
+
+use sconce_schema::finding::Certainty;
+use serde::{Deserialize, Serialize};
+
+use crate::snapshot::{Frame, Snapshot, StackId};
+
+/// What memory is for, as far as a stack tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Category {
+    /// Weights and buffers of modules.
+    Parameters,
+    /// What the forward pass makes, kept for the backward pass or not.
+    Activations,
+    /// Gradients, and what the backward pass needs on its way.
+    Backward,
+    /// What an optimizer keeps from step to step.
+    OptimizerState,
+    /// What an optimizer needs within a step.
+    OptimizerWork,
+    /// Buffers of collectives and of sharding.
+    Communication,
+    /// Workspaces of CUDA libraries.
+    Workspace,
+    /// Nothing is known of it.
+    Other,
+}
+
+/// A line of the user's own code; of a library where no other is in the stack.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Place {
+    /// File, as the interpreter names it.
+    pub file: String,
+    /// Line, where it is known.
+    pub line: Option<u32>,
+    /// Function.
+    pub function: String,
+}
+
+/// What a stack says, in numbers of [`Places`].
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Said {
+    /// Absent where the stack is empty or was not recorded.
+    pub(super) place: Option<usize>,
+    /// Absent outside of modules.
+    pub(super) module: Option<usize>,
+    pub(super) category: (Category, Certainty),
+}
+
+/// What the stacks of a snapshot say.
+pub(super) struct Places {
+    pub(super) places: Vec<Place>,
+    pub(super) modules: Vec<String>,
+    stacks: Vec<Said>,
+}
+
+/// Of memory whose allocation is in no trace and no block.
+const UNRECORDED: Said = Said {
+    place: None,
+    module: None,
+    category: (Category::Other, Certainty::Certain),
+};
+
+impl Places {
+    pub(super) fn of(snapshot: &Snapshot) -> Self {
+        let mut places = Self {
+            places: Vec::new(),
+            modules: Vec::new(),
+            stacks: Vec::with_capacity(snapshot.stack_count()),
+        };
+        let mut place_numbers = HashMap::new();
+        let mut module_numbers = HashMap::new();
+        for number in 0..u32::try_from(snapshot.stack_count()).unwrap_or(u32::MAX) {
+            let frames: Vec<Frame> = snapshot.frames(StackId(number)).collect();
+            let place = own(&frames).map(|frame| {
+                *place_numbers.entry(*frame).or_insert_with(|| {
+                    places.places.push(Place {
+                        file: frame.filename.to_owned(),
+                        line: frame.line,
+                        function: frame.name.to_owned(),
+                    });
+                    places.places.len() - 1
+                })
+            });
+            let module = module(&frames).map(|path| {
+                *module_numbers.entry(path).or_insert_with_key(|path| {
+                    places.modules.push(path.clone());
+                    places.modules.len() - 1
+                })
+            });
+            places.stacks.push(Said {
+                place,
+                module,
+                category: category(&frames),
+            });
+        }
+        places
+    }
+
+    pub(super) fn said(&self, stack: Option<StackId>) -> Said {
+        let said = stack.and_then(|stack| self.stacks.get(stack.0 as usize));
+        said.copied().unwrap_or(UNRECORDED)
+    }
+
+    /// The user's own line of a stack.
+    pub(super) fn place(&self, stack: Option<StackId>) -> Option<Place> {
+        self.places.get(self.said(stack).place?).cloned()
+    }
+}
+
+/// Files of Python code, also of notebooks and of code that was typed.
+fn is_python(frame: &Frame) -> bool {
+    let file = frame.filename;
+    file.ends_with(".py") || (file.starts_with('<') && !file.starts_with("<frozen"))
+}
+
+/// Where installed packages and the standard library lie, and what torch generates.
+fn is_library(frame: &Frame) -> bool {
+    const PARTS: [&str; 5] = [
+        "/site-packages/",
+        "/dist-packages/",
+        "/lib/python3",
+        "<eval_with_key>",
+        "/torchinductor_",
+    ];
+    PARTS.iter().any(|part| frame.filename.contains(part)) || in_torch(frame).is_some()
+}
+
+/// The path below torch's folder, of an installed torch or a checkout.
+fn in_torch<'s>(frame: &Frame<'s>) -> Option<&'s str> {
+    const ROOMS: [&str; 12] = [
+        "nn/",
+        "optim/",
+        "autograd/",
+        "utils/",
+        "cuda/",
+        "distributed/",
+        "fx/",
+        "amp/",
+        "_",
+        "functional.py",
+        "tensor.py",
+        "library.py",
+    ];
+    let (_, path) = frame.filename.rsplit_once("/torch/")?;
+    let installed = frame.filename.contains("-packages/torch/");
+    let known = installed || ROOMS.iter().any(|room| path.starts_with(room));
+    known.then_some(path)
+}
+
+/// The user's own line: the innermost Python frame outside of libraries; else outside of torch; else
+/// the innermost one.
+fn own<'f, 's>(frames: &'f [Frame<'s>]) -> Option<&'f Frame<'s>> {
+    let python = || frames.iter().filter(|frame| is_python(frame));
+    python()
+        .find(|frame| !is_library(frame))
+        .or_else(|| python().find(|frame| in_torch(frame).is_none()))
+        .or_else(|| python().next())
+        .or_else(|| frames.first())
+}
+
+fn stem(file: &str) -> &str {
+    let name = file.rsplit('/').next().unwrap_or(file);
+    name.strip_suffix(".py").unwrap_or(name)
+}
+
+/// The `forward` functions that are inside each other, the outermost first: `model.py:21 > linear`.
+/// Frames do not say their class; the line tells one module of a file from another. torch's own are
+/// named by their file.
+fn module(frames: &[Frame]) -> Option<String> {
+    let is_call = |frame: &Frame| {
+        frame.name == "_call_impl" && in_torch(frame) == Some("nn/modules/module.py")
+    };
+    let mut path: Vec<String> = Vec::new();
+    // Of frames inside each other, the next one is the caller.
+    for pair in frames.windows(2).rev() {
+        let [called, caller] = pair else { continue };
+        if !is_call(caller) || is_call(called) || called.name.starts_with("_wrapped") {
+            continue;
+        }
+        let name = match (in_torch(called), called.line) {
+            (None, Some(line)) => format!("{}.py:{line}", stem(called.filename)),
+            _ => stem(called.filename).to_owned(),
+        };
+        if path.last() != Some(&name) {
+            path.push(name);
+        }
+    }
+    (!path.is_empty()).then(|| path.join(" > "))
+}
+
+/// Names of functions that make or move a module's parameters.
+const MAKES_PARAMETERS: [&str; 8] = [
+    "_apply",
+    "convert",
+    "reset_parameters",
+    "_load_from_state_dict",
+    "load_state_dict",
+    "from_pretrained",
+    "_load_state_dict_into_model",
+    "materialize",
+];
+
+/// What memory is for. The innermost frame that tells decides: a forward pass that is done again within
+/// the backward pass makes activations.
+fn category(frames: &[Frame]) -> (Category, Certainty) {
+    let told = frames.iter().find_map(|frame| {
+        let name = frame.name;
+        let torch = in_torch(frame).unwrap_or_default();
+        let below = |room: &str| torch.starts_with(room);
+        Some(if below("optim/") {
+            match name {
+                "_init_group" | "_init_state" => Category::OptimizerState,
+                _ => Category::OptimizerWork,
+            }
+        } else if MAKES_PARAMETERS.contains(&name)
+            || below("nn/init.py")
+            || below("nn/parameter.py")
+            || (below("nn/modules/") && name == "__init__")
+        {
+            Category::Parameters
+        } else if below("distributed/") || name.contains("c10d::") {
+            Category::Communication
+        } else if name.contains("Workspace") {
+            Category::Workspace
+        } else if below("autograd/") && name.contains("backward")
+            || below("_tensor.py") && name == "backward"
+            || name.contains("autograd::Engine")
+        {
+            Category::Backward
+        } else if name == "forward" || (below("nn/modules/module.py") && name == "_call_impl") {
+            Category::Activations
+        } else {
+            return None;
+        })
+    });
+    match told {
+        Some(category) => (category, Certainty::Likely),
+        // Autograd's threads run no Python: their memory has no Python frames.
+        None if !frames.iter().any(is_python) => (Category::Backward, Certainty::Possible),
+        None => (Category::Other, Certainty::Certain),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn frame<'s>(text: &'s str) -> Frame<'s> {
+        let (filename, name) = text.split_once(' ').unwrap();
+        let (filename, line) = filename.split_once(':').unwrap_or((filename, "0"));
+        Frame {
+            filename,
+            name,
+            line: line.parse().ok().filter(|&line| line > 0),
+        }
+    }
+
+    fn frames<'s>(texts: &[&'s str]) -> Vec<Frame<'s>> {
+        texts.iter().map(|text| frame(text)).collect()
+    }
+
+    const T: &str = "/v/lib/python3.12/site-packages/torch";
+
+    fn in_module(inner: &[&str], outer: &[&str]) -> Vec<String> {
+        let call = format!("{T}/nn/modules/module.py:1784 _call_impl");
+        let wrapped = format!("{T}/nn/modules/module.py:1773 _wrapped_call_impl");
+        let mut all: Vec<String> = inner.iter().map(|text| text.replace('$', T)).collect();
+        all.extend([call, wrapped]);
+        all.extend(outer.iter().map(|text| text.replace('$', T)));
+        all
+    }
+
+    #[test]
+    fn the_users_own_line_comes_first() {
+        let of = |texts: &[&str]| own(&frames(texts)).map(|frame| frame.filename.to_owned());
+        let torch = "/v/lib/python3.12/site-packages/torch/nn/modules/linear.py forward";
+        let other = "/v/lib/python3.12/site-packages/timm/layers/mlp.py forward";
+        let own = "/home/user/train.py main";
+        let checkout = "/src/pytorch/torch/nn/functional.py linear";
+        assert_eq!(of(&[torch, other, own]).unwrap(), "/home/user/train.py");
+        assert!(of(&[torch, other]).unwrap().ends_with("mlp.py"));
+        assert!(of(&[torch]).unwrap().ends_with("linear.py"));
+        assert_eq!(of(&[checkout, own]).unwrap(), "/home/user/train.py");
+        assert_eq!(
+            of(&["?? c10::cuda::malloc", own]).unwrap(),
+            "/home/user/train.py"
+        );
+        assert_eq!(
+            of(&["<frozen runpy> _run_code", "<stdin> f"]).unwrap(),
+            "<stdin>"
+        );
+        assert_eq!(of(&["?? clone"]).unwrap(), "??");
+        // A user's own folder may be called torch.
+        assert_eq!(
+            of(&["/home/user/torch/train.py f"]).unwrap(),
+            "/home/user/torch/train.py"
+        );
+        assert_eq!(of(&[]), None);
+    }
+
+    #[test]
+    fn modules_are_forwards_inside_each_other() {
+        let inner = in_module(
+            &[
+                "$/nn/functional.py relu",
+                "$/nn/modules/linear.py:134 forward",
+            ],
+            &[],
+        );
+        let inner: Vec<&str> = inner.iter().map(String::as_str).collect();
+        let all = in_module(
+            &[&inner[..], &["/home/user/model.py:21 forward"]].concat(),
+            &["/home/user/train.py:33 step"],
+        );
+        let all: Vec<&str> = all.iter().map(String::as_str).collect();
+        assert_eq!(module(&frames(&all)).unwrap(), "model.py:21 > linear");
+        assert_eq!(category(&frames(&all)).0, Category::Activations);
+        assert_eq!(module(&frames(&["/home/user/train.py:33 step"])), None);
+    }
+
+    #[test]
+    fn categories_are_told_by_the_innermost_frame_that_tells() {
+        let of = |texts: &[&str]| {
+            let texts: Vec<String> = texts.iter().map(|text| text.replace('$', T)).collect();
+            let texts: Vec<&str> = texts.iter().map(String::as_str).collect();
+            category(&frames(&texts))
+        };
+        let likely = |category| (category, Certainty::Likely);
+        assert_eq!(
+            of(&["$/nn/modules/module.py _apply", "/h/train.py main"]),
+            likely(Category::Parameters)
+        );
+        assert_eq!(
+            of(&["$/optim/adamw.py _init_group"]),
+            likely(Category::OptimizerState)
+        );
+        assert_eq!(
+            of(&["$/optim/adam.py _multi_tensor_adam"]),
+            likely(Category::OptimizerWork)
+        );
+        assert_eq!(
+            of(&["$/autograd/graph.py _engine_run_backward"]),
+            likely(Category::Backward)
+        );
+        assert_eq!(of(&["$/_tensor.py backward"]), likely(Category::Backward));
+        // A checkpoint's second forward pass, and a closure of an optimizer.
+        assert_eq!(
+            of(&["/h/model.py forward", "$/_tensor.py backward"]),
+            likely(Category::Activations)
+        );
+        assert_eq!(
+            of(&[
+                "/h/model.py forward",
+                "/h/train.py closure",
+                "$/optim/lbfgs.py step"
+            ]),
+            likely(Category::Activations)
+        );
+        assert_eq!(of(&[]), (Category::Backward, Certainty::Possible));
+        assert_eq!(
+            of(&["/h/train.py main"]),
+            (Category::Other, Certainty::Certain)
+        );
+        assert_eq!(
+            of(&["?? at::cuda::getCUDABlasLtWorkspace"]),
+            likely(Category::Workspace)
+        );
+    }
+}

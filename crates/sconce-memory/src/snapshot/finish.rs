@@ -1,0 +1,181 @@
+//! The whole snapshot, from the dict that is its top.
+
+use super::build::{Builder, Kind, List, split, text, unsigned};
+use super::names::key;
+use super::{Segment, Settings, Snapshot, SnapshotError, Trace};
+use crate::pickle::Value;
+
+/// Cards of one process, with room.
+const MOST_TRACES: usize = 1024;
+
+impl Builder {
+    /// The snapshot whose top is this value.
+    pub(super) fn finish(mut self, top: Value) -> Result<Snapshot, SnapshotError> {
+        let no = |what| SnapshotError::NoSnapshot { what };
+        let top = match top {
+            Value::Node(node) => split(node),
+            _ => return Err(no("it is neither a dict nor a list")),
+        };
+        let pairs = match top {
+            (Kind::Dict, number) => std::mem::take(&mut self.dicts[number]),
+            // What `torch.cuda.memory_snapshot` gives.
+            (Kind::List, number) => match self.lists[number] {
+                List::Run {
+                    kind: Kind::Segment,
+                    ..
+                } => {
+                    let segments = Kind::List.node(number).map_err(|_| no("it is too large"))?;
+                    let name = Kind::Text.node(key::SEGMENTS as usize);
+                    let name = name.map_err(|_| no("it is too large"))?;
+                    vec![(Value::Node(name), Value::Node(segments))]
+                }
+                _ => return Err(no("it is a list of something else than segments")),
+            },
+            _ => return Err(no("it is neither a dict nor a list")),
+        };
+        let field = |name| {
+            let found = pairs.iter().find(|(key, _)| text(*key) == Some(name));
+            found.map(|(_, value)| *value)
+        };
+        let segments = field(key::SEGMENTS).ok_or_else(|| no("it has no `segments`"))?;
+        let segments = self.segments_at(segments)?;
+        let host_segments = match field(key::HOST_SEGMENTS) {
+            Some(value) => self.segments_at(value)?,
+            None => Vec::new(),
+        };
+        let traces = match field(key::DEVICE_TRACES) {
+            Some(value) => self.traces_at(value)?,
+            None => Vec::new(),
+        };
+        let host_traces = match field(key::HOST_TRACES) {
+            // One list, or one in a list: 2.15 is the first to have it.
+            Some(value) => match self.run(value, Kind::Event) {
+                Some(trace) => vec![trace],
+                None => self.traces_at(value)?,
+            },
+            None => Vec::new(),
+        };
+        let annotations = field(key::EXTERNAL_ANNOTATIONS);
+        let annotations = annotations.and_then(|value| self.run(value, Kind::Annotation));
+        let annotations = annotations.unwrap_or(0..0);
+        let settings = field(key::ALLOCATOR_SETTINGS);
+        let names = std::mem::replace(&mut self.names, super::names::Names::new(0)).finish();
+        let settings = settings.and_then(|value| self.settings_at(value, &names));
+        let (frames, stacks) = self.stacks.finish();
+        Ok(Snapshot {
+            segments,
+            host_segments,
+            annotations: self.annotations[annotations].to_vec(),
+            blocks: self.blocks,
+            events: self.events,
+            traces,
+            host_traces,
+            settings,
+            names,
+            frames,
+            stacks,
+            lanes: self.lanes,
+        })
+    }
+
+    /// Where the things of a list stand among their kind; an empty list is one of any kind.
+    fn run(&self, value: Value, wanted: Kind) -> Option<Trace> {
+        let Value::Node(node) = value else {
+            return None;
+        };
+        match split(node) {
+            (Kind::List, 0) => Some(0..0),
+            (Kind::List, number) => match self.lists.get(number)? {
+                List::Run { kind, first, len } if *kind == wanted => Some(*first..first + len),
+                _ => None,
+            },
+            _ => None,
+        }
+    }
+
+    fn segments_at(&self, value: Value) -> Result<Vec<Segment>, SnapshotError> {
+        let run = self.run(value, Kind::Segment);
+        let run = run.ok_or(SnapshotError::NoSnapshot {
+            what: "its segments are no list of segments",
+        })?;
+        Ok(self.segments[run].to_vec())
+    }
+
+    fn traces_at(&self, value: Value) -> Result<Vec<Trace>, SnapshotError> {
+        let wrong = || SnapshotError::NoSnapshot {
+            what: "its traces are no list of lists of entries",
+        };
+        let list = match value {
+            Value::Node(node) => match split(node) {
+                (Kind::List, number) => self.lists.get(number),
+                _ => None,
+            },
+            _ => None,
+        };
+        match list {
+            Some(List::Values(traces)) if traces.len() <= MOST_TRACES => {
+                let mut end = 0;
+                let mut own = |trace: Trace| {
+                    // No entry is in two traces.
+                    let fits = trace.is_empty() || trace.start >= end;
+                    end = end.max(trace.end);
+                    fits.then_some(trace)
+                };
+                let traces = traces.iter().map(|&trace| self.run(trace, Kind::Event));
+                let traces = traces.map(|trace| trace.and_then(&mut own));
+                traces.collect::<Option<Vec<_>>>().ok_or_else(wrong)
+            }
+            _ => Err(wrong()),
+        }
+    }
+
+    fn settings_at(&self, value: Value, names: &[Box<str>]) -> Option<Settings> {
+        let word = |value: Value| {
+            let name = names.get(text(value)? as usize)?;
+            Some(name.to_string())
+        };
+        let mut settings = Settings::default();
+        for &(key, value) in self.dict_at(value)? {
+            let Some(key) = word(key) else { continue };
+            match key.as_str() {
+                "PYTORCH_CUDA_ALLOC_CONF" | "PYTORCH_ALLOC_CONF" => settings.conf = word(value),
+                // Without a limit it is -1, or the largest number there is.
+                "max_split_size" => {
+                    let limit = unsigned(value).filter(|&size| size < 1 << 62);
+                    settings.max_split_size_bytes = limit;
+                }
+                "garbage_collection_threshold" => {
+                    settings.garbage_collection_threshold = match value {
+                        Value::Float(share) if share.is_finite() => Some(share),
+                        _ => None,
+                    }
+                }
+                "expandable_segments" => {
+                    settings.expandable_segments = match value {
+                        Value::Bool(is) => Some(is),
+                        _ => None,
+                    }
+                }
+                "roundup_power2_divisions" => {
+                    let divisions = self.dict_at(value).unwrap_or_default().iter();
+                    let divisions = divisions
+                        .filter(|(_, division)| unsigned(*division) != Some(0))
+                        .filter_map(|&(size, division)| Some((word(size)?, unsigned(division)?)));
+                    settings.roundup_power2_divisions = divisions.collect();
+                }
+                _ => {}
+            }
+        }
+        Some(settings)
+    }
+
+    fn dict_at(&self, value: Value) -> Option<&[(Value, Value)]> {
+        let Value::Node(node) = value else {
+            return None;
+        };
+        match split(node) {
+            (Kind::Dict, number) => Some(self.dicts.get(number)?),
+            _ => None,
+        }
+    }
+}

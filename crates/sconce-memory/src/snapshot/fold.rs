@@ -1,0 +1,349 @@
+//! Dicts that become frames, entries, blocks, segments and annotations.
+
+use super::build::{Builder, History, Kind, List, fields, split, text, too_many, unsigned};
+use super::event::MOST_LANES;
+use super::names::key;
+use super::stacks::Frame;
+use super::{Action, Annotation, Block, Event, Lane, Pool, Segment, State};
+use crate::pickle::{Node, Value, Wrong};
+
+const fn all(names: &[u32]) -> u64 {
+    let mut bits = 0;
+    let mut at = 0;
+    while at < names.len() {
+        bits |= 1 << names[at];
+        at += 1;
+    }
+    bits
+}
+
+const FRAME: u64 = all(&[key::FILENAME, key::NAME]);
+const EVENT: u64 = all(&[key::ACTION]);
+const BLOCK: u64 = all(&[key::STATE, key::SIZE]);
+const SEGMENT: u64 = all(&[key::TOTAL_SIZE, key::BLOCKS]);
+const HISTORY: u64 = all(&[key::REAL_SIZE]);
+const ANNOTATION: u64 = all(&[key::NAME, key::STAGE]);
+/// Only the snapshot itself has these.
+const TOP: u64 = all(&[key::SEGMENTS]);
+
+impl Builder {
+    /// Makes of a dict what its fields say that it is.
+    pub(super) fn fold(&mut self, pairs: &[Value]) -> Result<Node, Wrong> {
+        let (pairs, _) = pairs.as_chunks::<2>();
+        let fields = fields(pairs);
+        let has = |all: u64| fields & all == all;
+        if has(TOP) {
+            self.other(pairs)
+        } else if has(EVENT) {
+            self.event(pairs)
+        } else if has(FRAME) {
+            self.frame(pairs)
+        } else if has(SEGMENT) {
+            self.segment(pairs)
+        } else if has(BLOCK) {
+            self.block(pairs)
+        } else if has(HISTORY) {
+            self.history(pairs)
+        } else if has(ANNOTATION) {
+            self.annotation(pairs)
+        } else {
+            self.other(pairs)
+        }
+    }
+
+    fn other(&mut self, pairs: &[[Value; 2]]) -> Result<Node, Wrong> {
+        self.keep(1 + pairs.len())?;
+        let pairs = pairs.iter().map(|[key, value]| (*key, *value));
+        self.dicts.push(pairs.collect());
+        Kind::Dict.node(self.dicts.len() - 1)
+    }
+
+    fn frame(&mut self, pairs: &[[Value; 2]]) -> Result<Node, Wrong> {
+        let mut frame = Frame {
+            filename: key::EMPTY,
+            name: key::EMPTY,
+            line: 0,
+        };
+        for [name, value] in pairs {
+            match text(*name) {
+                Some(key::FILENAME) => frame.filename = text(*value).unwrap_or(key::EMPTY),
+                Some(key::NAME) => frame.name = text(*value).unwrap_or(key::EMPTY),
+                Some(key::LINE) => {
+                    let line = unsigned(*value).and_then(|line| u32::try_from(line).ok());
+                    frame.line = line.unwrap_or(0);
+                }
+                _ => {}
+            }
+        }
+        Kind::Frame.node(self.stacks.frame(frame)? as usize)
+    }
+
+    fn event(&mut self, pairs: &[[Value; 2]]) -> Result<Node, Wrong> {
+        if self.events.len() >= self.limits.events {
+            return Err(too_many("trace entries", self.limits.events));
+        }
+        let mut lane = Lane::default();
+        let mut event = Event::new(Action::Other);
+        let mut is_oom = false;
+        for [name, value] in pairs {
+            if text(*name) == Some(key::ACTION) {
+                event = Event::new(action(text(*value)));
+                is_oom = event.action() == Action::Oom;
+            }
+        }
+        for &[name, value] in pairs {
+            match text(name) {
+                Some(key::ADDR) if !is_oom => event.set_at(unsigned(value)),
+                Some(key::DEVICE_FREE) if is_oom => event.set_at(unsigned(value)),
+                Some(key::SIZE) => event.set_size(unsigned(value)),
+                Some(key::TIME_US) => event.set_time(signed(value)),
+                Some(key::FRAMES) => event.set_stack(self.stack_of(value)),
+                Some(key::STREAM) => lane.stream = signed(value),
+                Some(key::POOL_ID) => lane.pool = self.pool_of(value),
+                Some(key::COMPILE_CONTEXT) => lane.compile_context = said(value),
+                Some(key::USER_METADATA) => lane.user_metadata = said(value),
+                _ => {}
+            }
+        }
+        event.set_lane(self.lane(lane)?);
+        self.events.push(event);
+        Kind::Event.node(self.events.len() - 1)
+    }
+
+    fn lane(&mut self, lane: Lane) -> Result<u32, Wrong> {
+        if let Some((last, number)) = self.last_lane
+            && last == lane
+        {
+            return Ok(number);
+        }
+        let number = match self.lane_numbers.get(&lane) {
+            Some(&number) => number,
+            None => {
+                if self.lanes.len() >= MOST_LANES {
+                    return Err(too_many("streams, pools and metadata", MOST_LANES));
+                }
+                let number = u32::try_from(self.lanes.len()).unwrap_or(u32::MAX);
+                self.lanes.push(lane);
+                self.lane_numbers.insert(lane, number);
+                number
+            }
+        };
+        self.last_lane = Some((lane, number));
+        Ok(number)
+    }
+
+    fn block(&mut self, pairs: &[[Value; 2]]) -> Result<Node, Wrong> {
+        if self.blocks.len() >= self.limits.blocks {
+            return Err(too_many("blocks", self.limits.blocks));
+        }
+        let mut block = Block {
+            address: None,
+            size: 0,
+            requested_size: None,
+            state: State::Inactive,
+            stack: None,
+        };
+        let mut used = None;
+        for &[name, value] in pairs {
+            match text(name) {
+                Some(key::ADDRESS) => block.address = unsigned(value),
+                Some(key::SIZE) => block.size = unsigned(value).unwrap_or(0),
+                Some(key::REQUESTED_SIZE) => block.requested_size = unsigned(value),
+                Some(key::FRAMES) => block.stack = self.stack_of(value),
+                Some(key::HISTORY) => used = self.first_use(value),
+                Some(key::STATE) => {
+                    block.state = match text(value) {
+                        Some(key::ACTIVE_ALLOCATED) => State::Allocated,
+                        Some(key::ACTIVE_PENDING_FREE | key::ACTIVE_AWAITING_FREE) => {
+                            State::PendingFree
+                        }
+                        _ => State::Inactive,
+                    }
+                }
+                _ => {}
+            }
+        }
+        // What a free block was used for before says nothing of what fills the card.
+        if let Some(used) = used.filter(|_| block.state != State::Inactive) {
+            block.stack = block.stack.or(used.stack);
+            block.requested_size = block.requested_size.or(used.real_size);
+        }
+        self.blocks.push(block);
+        Kind::Block.node(self.blocks.len() - 1)
+    }
+
+    fn first_use(&self, value: Value) -> Option<History> {
+        let Value::Node(node) = value else {
+            return None;
+        };
+        let (Kind::List, number) = split(node) else {
+            return None;
+        };
+        match self.lists.get(number)? {
+            List::Run {
+                kind: Kind::History,
+                first,
+                ..
+            } => self.histories.get(*first).copied(),
+            _ => None,
+        }
+    }
+
+    fn history(&mut self, pairs: &[[Value; 2]]) -> Result<Node, Wrong> {
+        if self.histories.len() >= self.limits.blocks {
+            return Err(too_many("uses of blocks", self.limits.blocks));
+        }
+        let mut history = History {
+            real_size: None,
+            stack: None,
+        };
+        for &[name, value] in pairs {
+            match text(name) {
+                Some(key::REAL_SIZE) => history.real_size = unsigned(value),
+                Some(key::FRAMES) => history.stack = self.stack_of(value),
+                _ => {}
+            }
+        }
+        self.histories.push(history);
+        Kind::History.node(self.histories.len() - 1)
+    }
+
+    fn segment(&mut self, pairs: &[[Value; 2]]) -> Result<Node, Wrong> {
+        if self.segments.len() >= self.limits.segments {
+            return Err(too_many("segments", self.limits.segments));
+        }
+        let mut segment = Segment::default();
+        for &[name, value] in pairs {
+            match text(name) {
+                Some(key::DEVICE) => segment.device = unsigned(value),
+                Some(key::ADDRESS) => segment.address = unsigned(value),
+                Some(key::TOTAL_SIZE) => segment.total_size = unsigned(value),
+                Some(key::ALLOCATED_SIZE) => segment.allocated_size = unsigned(value),
+                Some(key::ACTIVE_SIZE) => segment.active_size = unsigned(value),
+                Some(key::REQUESTED_SIZE) => segment.requested_size = unsigned(value),
+                Some(key::STREAM) => segment.stream = signed(value),
+                Some(key::FRAMES) => segment.stack = self.stack_of(value),
+                Some(key::SEGMENT_POOL_ID) => segment.pool = self.pool_of(value),
+                Some(key::IS_EXPANDABLE) => {
+                    segment.is_expandable = match value {
+                        Value::Bool(is) => Some(is),
+                        _ => None,
+                    }
+                }
+                Some(key::SEGMENT_TYPE) => {
+                    segment.is_small = match text(value) {
+                        Some(key::SMALL) => Some(true),
+                        Some(key::LARGE) => Some(false),
+                        _ => None,
+                    }
+                }
+                Some(key::BLOCKS) => segment.blocks = self.blocks_of(value)?,
+                _ => {}
+            }
+        }
+        let mut address = segment.address;
+        for block in &mut self.blocks[segment.blocks.clone()] {
+            block.address = block.address.or(address);
+            address = address.and_then(|address| address.checked_add(block.size));
+        }
+        self.segments.push(segment);
+        Kind::Segment.node(self.segments.len() - 1)
+    }
+
+    fn blocks_of(&mut self, value: Value) -> Result<std::ops::Range<usize>, Wrong> {
+        let list = match value {
+            Value::Node(node) => match split(node) {
+                (Kind::List, 0) => return Ok(0..0),
+                (Kind::List, number) => self.lists.get(number),
+                _ => None,
+            },
+            _ => None,
+        };
+        match list {
+            Some(List::Run {
+                kind: Kind::Block,
+                first,
+                len,
+            }) if *first >= self.claimed => {
+                self.claimed = first + len;
+                Ok(*first..self.claimed)
+            }
+            _ => Err(Wrong::Shape {
+                what: "a segment's blocks are no list of blocks, or another segment's",
+            }),
+        }
+    }
+
+    fn annotation(&mut self, pairs: &[[Value; 2]]) -> Result<Node, Wrong> {
+        if self.annotations.len() >= self.limits.segments {
+            return Err(too_many("annotations", self.limits.segments));
+        }
+        let mut annotation = Annotation {
+            name: key::EMPTY,
+            begins: None,
+            device: None,
+            time_us: None,
+        };
+        for &[name, value] in pairs {
+            match text(name) {
+                Some(key::NAME) => annotation.name = text(value).unwrap_or(key::EMPTY),
+                Some(key::DEVICE) => annotation.device = unsigned(value),
+                Some(key::TIME_US) => annotation.time_us = signed(value),
+                Some(key::STAGE) => {
+                    annotation.begins = match text(value) {
+                        Some(key::START) => Some(true),
+                        Some(key::END) => Some(false),
+                        _ => None,
+                    }
+                }
+                _ => {}
+            }
+        }
+        self.annotations.push(annotation);
+        Kind::Annotation.node(self.annotations.len() - 1)
+    }
+
+    /// A pool that is not the default one.
+    fn pool_of(&self, value: Value) -> Option<Pool> {
+        let Value::Node(node) = value else {
+            return None;
+        };
+        let (Kind::Pair, number) = split(node) else {
+            return None;
+        };
+        self.pairs
+            .get(number)
+            .copied()
+            .filter(|&pool| pool != (0, 0))
+    }
+}
+
+fn action(name: Option<u32>) -> Action {
+    match name {
+        Some(key::ALLOC) => Action::Alloc,
+        Some(key::FREE_REQUESTED) => Action::FreeRequested,
+        Some(key::FREE_COMPLETED | key::FREE) => Action::FreeCompleted,
+        Some(key::SEGMENT_ALLOC) => Action::SegmentAlloc,
+        Some(key::SEGMENT_FREE) => Action::SegmentFree,
+        Some(key::SEGMENT_MAP) => Action::SegmentMap,
+        Some(key::SEGMENT_UNMAP) => Action::SegmentUnmap,
+        Some(key::SNAPSHOT) => Action::Snapshot,
+        Some(key::OOM) => Action::Oom,
+        Some(key::ANNOTATE) => Action::Annotate,
+        _ => Action::Other,
+    }
+}
+
+/// A number that may be negative; a handle above `i64::MAX` keeps its bits.
+fn signed(value: Value) -> Option<i64> {
+    match value {
+        Value::Int(value) => Some(value),
+        Value::Unsigned(value) => Some(value.cast_signed()),
+        _ => None,
+    }
+}
+
+/// A text that says something.
+fn said(value: Value) -> Option<u32> {
+    text(value).filter(|&name| name != key::NOTHING && name != key::EMPTY)
+}
