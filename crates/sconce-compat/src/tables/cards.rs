@@ -106,6 +106,20 @@ pub struct Found {
     pub card: &'static Card,
     /// Its memory: the size in the name if it was sold so, or the only size.
     pub memory: Option<Bytes>,
+    /// Whether the name is that of a laptop's card, which is another one under the same name.
+    pub mobile: bool,
+}
+
+impl Found {
+    /// The sizes that are in a name, whether the card was sold so or not. `480GB` in `GH200 480GB` is
+    /// none: that is the memory of the processor beside it.
+    pub(super) fn named_sizes(&self, typed: &str) -> Vec<Bytes> {
+        let typed: String = typed.chars().take(MOST_CHARACTERS).collect();
+        let lower = typed.to_ascii_lowercase();
+        sizes(&words(&lower))
+            .filter(|_| self.card.name != "NVIDIA GH200")
+            .collect()
+    }
 }
 
 /// A name that no card has.
@@ -271,24 +285,33 @@ pub fn known_card(typed: &str) -> Option<Found> {
     let typed: String = typed.chars().take(MOST_CHARACTERS).collect();
     let card = &CARDS.all[*CARDS.by_key.get(&key(&typed))?];
     let lower = typed.to_ascii_lowercase();
-    let words: Vec<&str> = lower
+    let words = words(&lower);
+    // A laptop's card has the name of another one, and not its memory.
+    let mobile = ["laptop", "mobile"].iter().any(|word| words.contains(word));
+    let memory = sizes(&words).find(|size| card.memory.contains(size));
+    Some(Found {
+        card,
+        memory: memory.or_else(|| card.only_memory().filter(|_| !mobile)),
+        mobile,
+    })
+}
+
+fn words(lower: &str) -> Vec<&str> {
+    lower
         .split(|c: char| !c.is_ascii_alphanumeric())
         .filter(|word| !word.is_empty())
-        .collect();
+        .collect()
+}
+
+/// The sizes in a name: `80gb`, `80 GB`.
+fn sizes(words: &[&str]) -> impl Iterator<Item = Bytes> {
     let apart = words.windows(2).filter_map(|pair| match pair {
         [number, "gb" | "gib"] => number.parse().ok(),
         _ => None,
     });
     let named = words.iter().filter_map(|word| size(word)).chain(apart);
     // Only small numbers are sizes; a larger one would not fit Bytes.
-    let mut named = named.filter(|gib| *gib < 1 << 20).map(Bytes::gib);
-    // A laptop's card has the name of another one, and not its memory.
-    let another = ["laptop", "mobile"].iter().any(|word| words.contains(word));
-    let memory = named.find(|size| card.memory.contains(size));
-    Some(Found {
-        card,
-        memory: memory.or_else(|| card.only_memory().filter(|_| !another)),
-    })
+    named.filter(|gib| *gib < 1 << 20).map(Bytes::gib)
 }
 
 fn nearest(wanted: &str) -> Vec<&'static str> {

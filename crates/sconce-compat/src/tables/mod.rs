@@ -6,6 +6,7 @@
 
 mod cards;
 mod drivers;
+mod hardware;
 mod machine;
 mod rows;
 mod torch;
@@ -19,6 +20,10 @@ use serde::Serialize;
 pub use cards::{Card, Found, Kind, UnknownCard, card, cards, known_card};
 pub use drivers::{
     Architecture, Forward, Toolkit, architecture, driver_cuda, forward, ptx_cuda, toolkit_driver,
+};
+pub use hardware::{
+    Chosen, Context, Form, Hardware, HardwareError, all_hardware, context_range, find_hardware,
+    hardware,
 };
 pub use machine::{MachineError, fleet, machine};
 pub use torch::{Build, Gap, Torch, Triton, torch, torches, triton};
