@@ -133,6 +133,10 @@ pub(crate) struct RunFlags {
     /// Cards: a number, `all`, or `device=0,2` or UUIDs.
     #[arg(long, value_name = "GPUS")]
     pub(crate) gpus: Option<Gpus>,
+    /// Play a card that is not here, such as h100 or "RTX 3070", once for each: PyTorch allocates as on
+    /// it, kernels do nothing, values are zeros.
+    #[arg(long, value_name = "CARD", conflicts_with = "gpus")]
+    pub(crate) virtual_gpu: Vec<String>,
     /// CPU limit in cores.
     #[arg(long, value_name = "CORES")]
     pub(crate) cpus: Option<Millicores>,

@@ -20,6 +20,7 @@ mod project;
 mod registries;
 mod style;
 mod table;
+mod virtual_gpu;
 mod watch;
 mod wish;
 
@@ -60,7 +61,6 @@ pub fn main() -> ExitCode {
         Verb::Doctor(args) => commands::doctor::doctor(&args, &root.global),
         Verb::Memory(args) => commands::memory::memory(&args, &root.global),
         Verb::Probe { question } => hosts::probe(&question),
-        Verb::Memory(args) => commands::memory::memory(&args, &root.global),
         Verb::Runs(args) => commands::runs::runs(&args, &root.global),
         Verb::Report(args) => commands::report::report(&args, &root.global),
         Verb::Chores(args) => background::chores(&args, &root.global),

@@ -5,12 +5,15 @@ use std::fs;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use sconce_compat::tables;
+use sconce_compat::tables::{self, Chosen, Hardware};
 use sconce_schema::Bytes;
 use sconce_schema::event::GpuSummary;
 use sconce_schema::request::{Mount, Root, RunRequest};
 
+use crate::args::Global;
 use crate::failure::{CliError, Result};
+use crate::output;
+use crate::style::Style;
 
 /// The library, as build.rs made it.
 static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libsconce_vgpu.so"));
@@ -41,20 +44,28 @@ impl VirtualGpus {
     ///
     /// # Errors
     /// A card that is not known, or too little known; a folder that cannot be written.
-    pub(crate) fn prepare(names: &[String], scratch: &Path) -> Result<Option<Self>> {
+    pub(crate) fn prepare(
+        names: &[String],
+        scratch: &Path,
+        global: &Global,
+    ) -> Result<Option<Self>> {
         if names.is_empty() {
             return Ok(None);
         }
         let mut described = String::new();
         let mut cards = Vec::new();
         for (index, name) in (0..).zip(names) {
-            let card = tables::virtual_card(name)?;
-            let _ = writeln!(described, "{}", line(&card));
+            let chosen = tables::find_hardware(name)?;
+            if !chosen.choice.is_empty() && !global.quiet {
+                tell(&chosen);
+            }
+            let hardware = chosen.hardware;
+            let _ = writeln!(described, "{}", line(hardware));
             cards.push(GpuSummary {
                 index,
                 uuid: format!("virtual-{index}"),
-                name: format!("{} (virtual)", card.name),
-                memory: Some(card.memory),
+                name: format!("{} (virtual)", hardware.card.name),
+                memory: Some(hardware.total),
             });
         }
         let folder = scratch
@@ -114,18 +125,37 @@ impl VirtualGpus {
     }
 }
 
+/// Which size was taken of a card that was sold with several.
+fn tell(chosen: &Chosen) {
+    let hardware = chosen.hardware;
+    let sizes: Vec<String> = chosen.choice.iter().map(Bytes::to_string).collect();
+    output::say(&Style::for_stderr().dim(&format!(
+        "virtual GPU: the {} was sold with {}; this is the one with {}",
+        hardware.card.name,
+        sizes.join(" and "),
+        hardware.memory
+    )));
+}
+
 /// A card as the library reads it (`sconce_vgpu::card`).
-fn line(card: &tables::VirtualCard) -> String {
-    let Bytes(memory) = card.memory;
-    let Bytes(context) = card.context;
+fn line(hardware: &Hardware) -> String {
+    // What a context takes is known of few cards: of the others it is the most that was reported, as
+    // a run that is said to fit shall fit.
+    let context = match hardware.context {
+        Some(context) => context.size,
+        None => *tables::context_range().end(),
+    };
+    let tflops = hardware.tensor_tflops.unwrap_or(hardware.fp32_tflops);
     format!(
-        "card\tname={}\tcapability={}\tmemory_bytes={memory}\tcontext_bytes={context}\
-         \tmultiprocessors={}\tl2_bytes={}\tmemory_rate={}\tmatrix_rate={}",
-        card.name,
-        card.capability,
-        card.multiprocessors,
-        card.l2.0,
-        card.memory_rate,
-        card.matrix_rate,
+        "card\tname=NVIDIA {}\tcapability={}\tmemory_bytes={}\tcontext_bytes={}\tmultiprocessors={}\
+         \tl2_bytes={}\tmemory_rate={}\tmatrix_rate={}",
+        hardware.card.name,
+        hardware.card.capability,
+        hardware.total.0,
+        context.0,
+        hardware.multiprocessors,
+        hardware.l2.0,
+        (hardware.bandwidth_gb_s * 1e9) as u64,
+        (tflops * 1e12) as u64,
     )
 }

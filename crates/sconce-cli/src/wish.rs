@@ -108,11 +108,12 @@ impl Base<'_> {
             } else {
                 spec.user.unwrap_or(User::Plain)
             },
-            gpus: flags
-                .gpus
-                .clone()
-                .or_else(|| spec.gpus.clone())
-                .unwrap_or(Gpus::All),
+            gpus: match flags.virtual_gpu.is_empty() {
+                true => flags.gpus.clone().or_else(|| spec.gpus.clone()),
+                // Of the machine's own it gets none.
+                false => Some(Gpus::Count(0)),
+            }
+            .unwrap_or(Gpus::All),
         })
     }
 }

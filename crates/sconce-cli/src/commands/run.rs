@@ -30,6 +30,7 @@ use crate::failure::{CliError, Result};
 use crate::judge::quick;
 use crate::places::Places;
 use crate::project::Project;
+use crate::virtual_gpu::VirtualGpus;
 use crate::wish::Wish;
 
 pub(crate) use self::request::{chore, program};
@@ -81,6 +82,7 @@ pub(crate) fn contained(
     let opened = Opened::with(project, global)?;
     let (project, places) = (&opened.project, &opened.places);
 
+    let virtual_gpus = VirtualGpus::prepare(&flags.virtual_gpu, &places.scratch, global)?;
     let workshop = opened.workshop(&flags.sources, global);
     let lock = workshop.locked()?;
     // Before anything is fetched.
@@ -109,6 +111,7 @@ pub(crate) fn contained(
         versions: Some(lock.versions.clone()),
         host,
         nvml,
+        virtual_gpus,
     };
     let called = Called {
         places,
@@ -138,12 +141,17 @@ fn on_host(
     let places = Places::find(global)?;
     let mut host = Machine::read(&Roots::default());
     // Every card is there to be used; the record watches all of them.
-    let gpus = Loading::begin(&host, &Gpus::All).complete(&mut host);
+    let virtual_gpus = VirtualGpus::prepare(&flags.virtual_gpu, &places.scratch, global)?;
+    let watched = match virtual_gpus {
+        Some(_) => Gpus::Count(0),
+        None => Gpus::All,
+    };
+    let gpus = Loading::begin(&host, &watched).complete(&mut host);
     let name = wish
         .command
         .first()
         .and_then(|word| word.rsplit('/').next());
-    let request = RunRequest {
+    let mut request = RunRequest {
         id: new_id(name.unwrap_or_default()),
         command: wish.command,
         root: Root::Host,
@@ -157,11 +165,20 @@ fn on_host(
         edits: Vec::new(),
         terminal: false,
     };
-    let cards = host.nvidia.iter().flat_map(|nvidia| &nvidia.cards);
+    let cards = match &virtual_gpus {
+        Some(gpus) => {
+            gpus.give(&mut request, |name| std::env::var(name).ok());
+            gpus.summaries()
+        }
+        None => {
+            let cards = host.nvidia.iter().flat_map(|nvidia| &nvidia.cards);
+            cards.map(Card::summary).collect()
+        }
+    };
     let started = Started {
         folder: workdir,
         mode: Mode::Host,
-        gpus: cards.map(Card::summary).collect(),
+        gpus: cards,
         ..started(&request, &host)
     };
     let held = Held {

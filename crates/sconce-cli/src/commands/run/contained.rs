@@ -16,6 +16,7 @@ use super::request::started;
 use crate::args::{Global, RunFlags};
 use crate::failure::Result;
 use crate::places::Places;
+use crate::virtual_gpu::VirtualGpus;
 use crate::wish::Wish;
 
 /// All that is decided before the cards are chosen.
@@ -32,6 +33,7 @@ pub(super) struct Contained {
     pub(super) versions: Option<Versions>,
     pub(super) host: Machine,
     pub(super) nvml: Loading,
+    pub(super) virtual_gpus: Option<VirtualGpus>,
 }
 
 /// How the program was called.
@@ -63,7 +65,7 @@ impl Contained {
             );
         }
         env.extend(self.wish.env);
-        let request = RunRequest {
+        let mut request = RunRequest {
             id: self.id,
             command: self.wish.command,
             root: Root::Image(self.image),
@@ -77,12 +79,17 @@ impl Contained {
             edits: cards.edits,
             terminal: std::io::stdin().is_terminal() && std::io::stdout().is_terminal(),
         };
+        let mut given = cards.given;
+        if let Some(gpus) = &self.virtual_gpus {
+            gpus.give(&mut request, |_| None);
+            given.extend(gpus.summaries());
+        }
         let started = Started {
             name: Some(self.name),
             folder: self.folder,
             mode: Mode::Container,
             versions: self.versions,
-            gpus: cards.given,
+            gpus: given,
             ..started(&request, &self.host)
         };
         let held = Held {

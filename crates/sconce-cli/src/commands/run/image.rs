@@ -27,6 +27,7 @@ use crate::output;
 use crate::places::Places;
 use crate::progress::Drawn;
 use crate::style::Style;
+use crate::virtual_gpu::VirtualGpus;
 use crate::wish::Wish;
 
 /// What is to be run in the image.
@@ -55,6 +56,7 @@ pub(crate) fn run(
     cards::check(&host, &wish.gpus)?;
     let nvml = Loading::begin(&host, &wish.gpus);
     let places = Places::find(global)?;
+    let virtual_gpus = VirtualGpus::prepare(&flags.virtual_gpu, &places.scratch, global)?;
     let store = Store::open(&places.store)?;
     let progress = Drawn::new(global.quiet);
 
@@ -88,6 +90,7 @@ pub(crate) fn run(
         versions: execution::versions(&config),
         host,
         nvml,
+        virtual_gpus,
     };
     let called = Called {
         places: &places,
