@@ -20,6 +20,8 @@ pub(super) struct Block {
     /// What was asked for; of an active block alone.
     pub(super) requested: u64,
     pub(super) stream: u64,
+    /// The age of its segment, where blocks of the same size are ordered by that: lower is older.
+    pub(super) age: u64,
     /// How often its pool had been searched when it became free.
     pub(super) free_since: u64,
     pub(super) pool: PoolIndex,
@@ -44,6 +46,7 @@ impl Block {
             size,
             requested: 0,
             stream,
+            age: 0,
             free_since: 0,
             pool,
             prev: None,

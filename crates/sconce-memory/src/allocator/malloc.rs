@@ -150,12 +150,12 @@ impl Allocator {
             self.stats.oversize_segments.add(1);
         }
         self.stats.num_device_alloc += 1;
-        Some(self.add_block(Block::new(
-            address,
-            request.segment,
-            request.stream,
-            request.pool,
-        )))
+        let mut block = Block::new(address, request.segment, request.stream, request.pool);
+        if self.version.older_segments_first() {
+            self.made += 1;
+            block.age = self.made;
+        }
+        Some(self.add_block(block))
     }
 
     /// Whether what a request leaves of a block becomes a block of its own.
@@ -186,6 +186,7 @@ impl Allocator {
                 let mut taken =
                     Block::new(rest.address, request.size, request.stream, request.pool);
                 taken.segment = rest.segment;
+                taken.age = rest.age;
                 rest.address += request.size;
                 rest.size -= request.size;
                 (taken, rest.prev)

@@ -67,6 +67,8 @@ pub struct Allocator {
     /// Where requests go instead of the default pools.
     diversions: Vec<Diversion>,
     segments: Segments,
+    /// Segments that were ever made of the card's memory.
+    made: u64,
     events: Events,
     stats: Stats,
 }
@@ -86,6 +88,7 @@ impl Allocator {
             freeable: BTreeSet::new(),
             diversions: Vec::new(),
             segments: Segments::default(),
+            made: 0,
             events: Events::default(),
             stats: Stats::default(),
             settings,

@@ -30,14 +30,22 @@ pub(super) struct BlockPool {
 
 #[derive(Debug, Clone, Default)]
 struct StreamBlocks {
-    /// By size, then address.
+    /// By size, then the segment's age, then address.
     free: BTreeMap<u128, Id>,
     /// By address.
     unmapped: BTreeMap<u64, Id>,
 }
 
-fn key(size: u64, address: u64) -> u128 {
-    u128::from(size) << 64 | u128::from(address)
+/// Sizes are multiples of 512 bytes below 2^41, addresses are below 2^47, and no process lives for 2^48
+/// segments.
+fn key(size: u64, age: u64, address: u64) -> u128 {
+    // What is asked for may be larger than any block.
+    let units = size.div_ceil(512).min(u64::from(u32::MAX));
+    u128::from(units) << 96 | u128::from(age) << 48 | u128::from(address)
+}
+
+fn key_of(block: &Block) -> u128 {
+    key(block.size, block.age, block.address)
 }
 
 impl BlockPool {
@@ -65,14 +73,12 @@ impl BlockPool {
     }
 
     pub(super) fn insert_free(&mut self, block: &Block, id: Id) {
-        let key = key(block.size, block.address);
-        self.of_mut(block.stream).free.insert(key, id);
+        self.of_mut(block.stream).free.insert(key_of(block), id);
         self.free_bytes += block.size;
     }
 
     pub(super) fn remove_free(&mut self, block: &Block) {
-        let key = key(block.size, block.address);
-        self.of_mut(block.stream).free.remove(&key);
+        self.of_mut(block.stream).free.remove(&key_of(block));
         self.free_bytes -= block.size;
     }
 
@@ -85,22 +91,23 @@ impl BlockPool {
         self.of_mut(block.stream).unmapped.remove(&block.address);
     }
 
-    /// A stream's free blocks of `size` and more: smallest first, of the same size lowest first.
+    /// A stream's free blocks of `size` and more: smallest first, of the same size the
+    /// oldest segment's first, of the same segment the lowest first.
     pub(super) fn free_from(&self, stream: u64, size: u64) -> impl Iterator<Item = Id> {
         let blocks = self.of(stream).into_iter();
-        blocks.flat_map(move |blocks| blocks.free.range(key(size, 0)..).map(|(_, &id)| id))
+        blocks.flat_map(move |blocks| blocks.free.range(key(size, 0, 0)..).map(|(_, &id)| id))
     }
 
     /// A stream's free blocks below `size`, the other way round.
     pub(super) fn free_below(&self, stream: u64, size: u64) -> impl Iterator<Item = Id> {
         let blocks = self.of(stream).into_iter();
         blocks.flat_map(move |blocks| {
-            let below = blocks.free.range(..key(size, 0));
+            let below = blocks.free.range(..key(size, 0, 0));
             below.rev().map(|(_, &id)| id)
         })
     }
 
-    /// All free blocks by stream, size and address.
+    /// All free blocks by stream, size, age and address.
     pub(super) fn free(&self) -> impl Iterator<Item = Id> {
         let streams = self.streams.iter();
         streams.flat_map(|(_, blocks)| blocks.free.values().copied())

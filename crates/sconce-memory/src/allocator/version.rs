@@ -54,6 +54,14 @@ impl Version {
         self >= Self::new(2, 9)
     }
 
+    /// Of free blocks of the same size, one of the oldest segment is taken. Before, the one with the
+    /// lowest address. (2.12 or 2.13: seen from 2.13 on, not in
+    /// 2.11.)
+    #[must_use]
+    pub fn older_segments_first(self) -> bool {
+        self >= Self::new(2, 12)
+    }
+
     /// While requests go to a pool of the user, and no graph is captured, cached blocks are given
     /// back when memory runs out. Before, they were not. (2.13.)
     #[must_use]

@@ -217,8 +217,11 @@ impl Model {
             let same = segment.pool == pool && segment.small == small;
             if same && stream.is_none_or(|stream| stream == segment.stream) {
                 for (p, piece) in segment.pieces.iter().enumerate() {
+                    // The list of segments is in the order in which they were made.
+                    let by_age = self.version >= Version::new(2, 12) && segment.page.is_none();
+                    let age = if by_age { s + 1 } else { 0 };
                     if piece.is_free() {
-                        free.push((segment.stream, piece.size, piece.from, (s, p)));
+                        free.push((segment.stream, piece.size, age, piece.from, (s, p)));
                     }
                 }
             }
