@@ -64,7 +64,7 @@ impl VirtualGpus {
             cards.push(GpuSummary {
                 index,
                 uuid: format!("virtual-{index}"),
-                name: format!("{} (virtual)", hardware.card.name),
+                name: format!("{} (virtual)", product(hardware)),
                 memory: Some(hardware.total),
             });
         }
@@ -131,10 +131,16 @@ fn tell(chosen: &Chosen) {
     let sizes: Vec<String> = chosen.choice.iter().map(Bytes::to_string).collect();
     output::say(&Style::for_stderr().dim(&format!(
         "virtual GPU: the {} was sold with {}; this is the one with {}",
-        hardware.card.name,
+        product(hardware),
         sizes.join(" and "),
         hardware.memory
     )));
+}
+
+/// Its name as CUDA would say it.
+fn product(hardware: &Hardware) -> String {
+    let name = hardware.card.name;
+    format!("NVIDIA {}", name.strip_prefix("NVIDIA ").unwrap_or(name))
 }
 
 /// A card as the library reads it (`sconce_vgpu::card`).
@@ -147,9 +153,9 @@ fn line(hardware: &Hardware) -> String {
     };
     let tflops = hardware.tensor_tflops.unwrap_or(hardware.fp32_tflops);
     format!(
-        "card\tname=NVIDIA {}\tcapability={}\tmemory_bytes={}\tcontext_bytes={}\tmultiprocessors={}\
+        "card\tname={}\tcapability={}\tmemory_bytes={}\tcontext_bytes={}\tmultiprocessors={}\
          \tl2_bytes={}\tmemory_rate={}\tmatrix_rate={}",
-        hardware.card.name,
+        product(hardware),
         hardware.card.capability,
         hardware.total.0,
         context.0,
