@@ -34,6 +34,13 @@ impl Version {
         self >= Self::new(2, 9)
     }
 
+    /// In a list of divisions, `>` takes the last interval that was listed with it. (Seen in 2.6 and
+    /// 2.9, not in 2.11 and 2.15.)
+    #[must_use]
+    pub fn rest_takes_last(self) -> bool {
+        self < Self::new(2, 10)
+    }
+
     /// A fraction of 1 lifts the limit. Before, it set one of all memory. (Between 2.6 and 2.11.)
     #[must_use]
     pub fn whole_fraction_is_no_limit(self) -> bool {

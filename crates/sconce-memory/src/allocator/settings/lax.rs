@@ -126,7 +126,7 @@ pub(super) fn parse(
                     });
                 }
                 Some(whose) if whose != parser => words.skip(index)?,
-                Some(Whose::Common) => common(settings, key, &words, index)?,
+                Some(Whose::Common) => common(settings, key, &words, index, version)?,
                 Some(Whose::Cuda) => cuda(settings, key, &words, index)?,
             };
             // The value's end, and whatever stands between it and the next key.
@@ -142,6 +142,7 @@ fn common(
     key: &str,
     words: &Words,
     index: usize,
+    version: Version,
 ) -> Result<usize, SettingsError> {
     let value = index + 2;
     let least = |name: &'static str, least: u64| {
@@ -171,7 +172,7 @@ fn common(
             }
             settings.garbage_collection_threshold = Some(part);
         }
-        "roundup_power2_divisions" => return divisions(settings, words, value),
+        "roundup_power2_divisions" => return divisions(settings, words, value, version),
         "expandable_segments" => settings.expandable_segments = words.switch(value)?,
         "pinned_use_background_threads" => drop(words.switch(value)?),
         "large_segment_size_mb" => return words.skip(index),
@@ -181,7 +182,12 @@ fn common(
     Ok(value)
 }
 
-fn divisions(settings: &mut Settings, words: &Words, value: usize) -> Result<usize, SettingsError> {
+fn divisions(
+    settings: &mut Settings,
+    words: &Words,
+    value: usize,
+    version: Version,
+) -> Result<usize, SettingsError> {
     if words.at(value)? != "[" {
         let count = words.count(value)?;
         if !count.is_power_of_two() {
@@ -206,7 +212,7 @@ fn divisions(settings: &mut Settings, words: &Words, value: usize) -> Result<usi
             return Err(SettingsError::DivisionsOrZero);
         }
         if boundary == ">" {
-            list.rest(count, false);
+            list.rest(count, version.rest_takes_last());
         } else {
             let boundary = unsigned(boundary, "stoull")?;
             if !boundary.is_power_of_two() {

@@ -299,9 +299,15 @@ fn before_2_9_separators_count() {
             (got, answer) => panic!("{text}: {got:?}, not {answer:?}"),
         }
     }
-    // `>` took the last listed interval with it.
-    let list = Settings::parse("roundup_power2_divisions:[1:4,2:8,>:1]", old).unwrap();
-    assert_eq!(list.roundup_power2_divisions[..3], [4, 1, 1]);
+    // `>` took the last listed interval with it, and still did when the parser had changed.
+    for (version, second) in [(old, 1), (Version::new(2, 9), 1), (Version::new(2, 11), 8)] {
+        let list = Settings::parse("roundup_power2_divisions:[1:4,2:8,>:1]", version).unwrap();
+        assert_eq!(
+            list.roundup_power2_divisions[..3],
+            [4, second, 1],
+            "{version}"
+        );
+    }
 }
 
 #[test]
