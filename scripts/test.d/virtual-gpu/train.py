@@ -138,7 +138,7 @@ def main():
         one()
         print("worked:", one.__name__, torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved(), flush=True)
     # A script of torch 2.15 that ends right after a backward pass was seen to abort in the C++ library's
-    # exit handlers, one in ten times and after all was done (docs/virtual-gpu.md). What was to be shown
+    # exit handlers now and then, after all was done (docs/virtual-gpu.md). What was to be shown
     # is shown by here.
     os._exit(0)
 
