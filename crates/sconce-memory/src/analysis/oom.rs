@@ -160,6 +160,15 @@ fn first_ranges(snapshot: &Snapshot, device: u64) -> Ranges {
     ranges
 }
 
+/// Beginning, end and stream of the reserved ranges before the first entry, by address.
+pub(crate) fn first_ranges_of(
+    snapshot: &Snapshot,
+    device: u64,
+) -> impl Iterator<Item = (u64, u64, Option<i64>)> {
+    let ranges = first_ranges(snapshot, device).into_iter();
+    ranges.map(|(begin, range)| (begin, range.end, range.stream))
+}
+
 pub(super) fn ooms(
     snapshot: &Snapshot,
     places: &Places,
