@@ -15,7 +15,7 @@ pub use diff::{Change, DeviceDiff, Diff, Figures, diff};
 pub use filled::{CategoryGroup, Filled, ModuleGroup, PlaceGroup};
 pub use fragments::{Fragments, Pin, Pinned};
 pub use leaks::{Leak, Leaks, Unit};
-pub(crate) use oom::first_ranges_of as first_ranges;
+pub(crate) use oom::first_ranges;
 pub use oom::{Oom, Reason};
 pub use places::{Category, Place};
 

@@ -257,7 +257,7 @@ impl Reader<'_> {
 
     /// A block that was there before the first entry.
     fn initial(&mut self, event: &Event, at: u64) -> Slot {
-        let (slot, lane) = (self.slot(), self.lane(event, Some(at)));
+        let (slot, lane) = (self.new_slot(), self.lane(event, Some(at)));
         self.found.initial.push(Initial {
             slot,
             lane,
@@ -280,10 +280,13 @@ impl Reader<'_> {
     }
 
     fn slot(&mut self) -> Slot {
-        self.vacant.pop().unwrap_or_else(|| {
-            self.found.slots += 1;
-            Slot::try_from(self.found.slots - 1).unwrap_or(Slot::MAX)
-        })
+        self.vacant.pop().unwrap_or_else(|| self.new_slot())
+    }
+
+    /// One that no block had: those of the beginning are there all at once.
+    fn new_slot(&mut self) -> Slot {
+        self.found.slots += 1;
+        Slot::try_from(self.found.slots - 1).unwrap_or(Slot::MAX)
     }
 
     fn lane(&mut self, event: &Event, at: Option<u64>) -> u32 {
@@ -322,8 +325,10 @@ impl Reader<'_> {
                 };
                 // Live from beginning to end, so that no entry names it.
                 if !self.blocks.contains_key(&at) {
-                    let (slot, lane) =
-                        (self.slot(), self.lane_of(segment.stream.unwrap_or(0), pool));
+                    let (slot, lane) = (
+                        self.new_slot(),
+                        self.lane_of(segment.stream.unwrap_or(0), pool),
+                    );
                     self.found.initial.push(Initial {
                         slot,
                         lane,

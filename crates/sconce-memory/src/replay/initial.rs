@@ -4,6 +4,8 @@
 //! about. As they stood: each segment is made of its size, and its blocks are cut out of it at
 //! their places. Afresh: the blocks are asked for one after the other, as if the run began there.
 
+use std::collections::HashMap;
+
 use super::calls::{Calls, Lane};
 use super::play::request;
 use crate::allocator::{Allocator, NULL, PoolId, sizes};
@@ -17,6 +19,8 @@ pub(super) struct Stood {
     end: u64,
     lane: Lane,
     small: bool,
+    /// Whether it is a mapped part of an expandable segment.
+    grows: bool,
 }
 
 /// More segments than this are not made again.
@@ -29,7 +33,9 @@ pub(super) fn stood(snapshot: &Snapshot, device: u64, calls: &Calls) -> Vec<Stoo
         .filter_map(|(one, _)| Some((one.address?, one)))
         .collect();
     let ranges = first_ranges(snapshot, device);
-    let stood = ranges.take(MOST).map(|(begin, end, stream)| {
+    let stood = ranges.into_iter().take(MOST);
+    let stood = stood.map(|(begin, range)| {
+        let end = range.end;
         let inside = |at: u64| (begin..end).contains(&at);
         let from = calls.initial.partition_point(|block| block.at < begin);
         let first = calls.initial.get(from).filter(|block| inside(block.at));
@@ -44,10 +50,11 @@ pub(super) fn stood(snapshot: &Snapshot, device: u64, calls: &Calls) -> Vec<Stoo
             begin,
             end,
             lane: lane.copied().unwrap_or(Lane {
-                stream: stream.unwrap_or(0).cast_unsigned(),
+                stream: range.stream.unwrap_or(0).cast_unsigned(),
                 pool: pool.map_or_else(PoolId::default, |pool| PoolId(pool.0, pool.1)),
             }),
             small,
+            grows: range.grows,
         }
     });
     stood.collect()
@@ -63,7 +70,24 @@ pub(super) fn as_it_stood(
 ) -> u64 {
     let mut missing = 0;
     // All at once: what is full is left alone by what comes after.
-    let held: Vec<Vec<u64>> = stood.iter().map(|one| whole(allocator, one)).collect();
+    let mut holes = Vec::new();
+    let mut ends: HashMap<(Lane, bool), u64> = HashMap::new();
+    let most = allocator.device().total();
+    let mut make = |one: &Stood| {
+        if one.grows
+            && let Some(end) = ends.insert((one.lane, one.small), one.end)
+            && one.begin.saturating_sub(end) < most
+        {
+            // Between mapped parts of one segment are addresses without memory.
+            fill(allocator, one, one.begin.saturating_sub(end), &mut holes);
+        }
+        whole(allocator, one)
+    };
+    let held: Vec<Vec<u64>> = stood.iter().map(&mut make).collect();
+    if !holes.is_empty() {
+        give_back(allocator, &holes);
+        allocator.empty_cache();
+    }
     let mut fillers = Vec::new();
     for (one, held) in stood.iter().zip(held) {
         let from = calls.initial.partition_point(|block| block.at < one.begin);
