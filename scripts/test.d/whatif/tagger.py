@@ -65,7 +65,7 @@ def evaluate(model, longest):
 
 def main():
     path = sys.argv[1]
-    longest = int(sys.argv[2]) if len(sys.argv) > 2 else 512
+    longest = int(sys.argv[2]) if len(sys.argv) > 2 else 760
     torch.cuda.memory._record_memory_history(stacks="python", max_entries=1_000_000)
     model = Tagger().cuda()
     optimizer = torch.optim.AdamW(model.parameters())

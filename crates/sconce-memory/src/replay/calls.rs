@@ -184,7 +184,8 @@ impl Reader<'_> {
                 self.found.ooms += 1;
                 if let Some(free) = event.device_free() {
                     let mut room = self.reserved + i128::from(free);
-                    let asked = i128::from(size(event).next_multiple_of(GRANULE));
+                    let granules = size(event).div_ceil(GRANULE);
+                    let asked = i128::from(granules.saturating_mul(GRANULE));
                     if !grows && i128::from(free) >= asked {
                         // The card had as much: the process may not have it.
                         room = self.reserved + asked - i128::from(GRANULE);

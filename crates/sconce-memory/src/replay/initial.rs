@@ -4,13 +4,13 @@
 //! about. As they stood: each segment is made of its size, and its blocks are cut out of it at
 //! their places. Afresh: the blocks are asked for one after the other, as if the run began there.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::calls::{Calls, Lane};
 use super::play::request;
 use crate::allocator::{Allocator, NULL, PoolId, sizes};
 use crate::analysis::first_ranges;
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Segment, Snapshot};
 
 /// A segment as it stood before the first entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -28,7 +28,7 @@ const MOST: usize = 200_000;
 
 /// The segments before the first entry, by address.
 pub(super) fn stood(snapshot: &Snapshot, device: u64, calls: &Calls) -> Vec<Stood> {
-    let ends: Vec<_> = snapshot
+    let ends: BTreeMap<u64, &Segment> = snapshot
         .segments_of(device)
         .filter_map(|(one, _)| Some((one.address?, one)))
         .collect();
@@ -39,10 +39,12 @@ pub(super) fn stood(snapshot: &Snapshot, device: u64, calls: &Calls) -> Vec<Stoo
         let inside = |at: u64| (begin..end).contains(&at);
         let from = calls.initial.partition_point(|block| block.at < begin);
         let first = calls.initial.get(from).filter(|block| inside(block.at));
-        let at_end = ends.iter().find(|(at, _)| inside(*at)).map(|(_, one)| *one);
-        let small = match at_end.and_then(|one| one.is_small) {
-            Some(small) => small,
-            None => end - begin == sizes::SMALL_SEGMENT,
+        let at_end = ends.range(begin..end).next().map(|(_, one)| *one);
+        // An address may be another segment's at the end, so that sizes tell more.
+        let small = match (range.grows, first) {
+            (false, _) => end - begin == sizes::SMALL_SEGMENT,
+            (true, Some(block)) => block.bytes <= sizes::SMALL,
+            (true, None) => at_end.and_then(|one| one.is_small).unwrap_or(false),
         };
         let pool = at_end.and_then(|one| one.pool);
         let lane = first.and_then(|block| calls.lanes.get(block.lane as usize));

@@ -17,10 +17,12 @@ use crate::page::Page;
 
 /// Searched settings that are shown without --all.
 const FEW: usize = 5;
+/// Peaks within this part of each other are the same.
+const SAME: f64 = 1.01;
 /// Where what is said begins.
 const DETAIL: usize = 2;
 /// Where settings begin in a row of figures.
-const SETTINGS: usize = 46;
+const SETTINGS: usize = 41;
 
 #[derive(Debug, Args)]
 pub(crate) struct WhatIfArgs {
@@ -104,26 +106,24 @@ impl Shown<'_> {
         let _ = writeln!(
             text,
             "\n{}",
-            style.dim("  PEAK RESERVED    CHANGE  OUT OF MEMORY  RETRIES  SETTINGS")
+            style.dim("   RESERVED    CHANGE   FAILED  RETRIES  SETTINGS")
         );
         let today = &device.today;
-        self.row(
-            text,
-            device,
-            today,
-            &format!("{} (the run's own)", named(&today.conf)),
-        );
+        self.row(text, device, today, &format!("now: {}", named(&today.conf)));
         for one in &device.asked {
             self.row(text, device, one, &named(&one.conf));
         }
         let mut searched: Vec<&Outcome> = device.searched.iter().collect();
         searched.sort_by_key(|one| (one.failed(), one.peak_reserved_bytes, one.conf.len()));
-        let few = if self.all { usize::MAX } else { FEW };
-        for one in searched.iter().take(few) {
+        let tried = searched.len();
+        if !self.all {
+            searched = telling(&searched, today);
+        }
+        for one in &searched {
             self.row(text, device, one, &named(&one.conf));
         }
-        if let Some(rest) = searched.len().checked_sub(few).filter(|&rest| rest > 0) {
-            let line = format!("  {rest} more that were tried: --all shows them");
+        if tried > searched.len() {
+            let line = format!("  {tried} settings were tried: --all shows them");
             let _ = writeln!(text, "{}", style.dim(&line));
         }
         text.push('\n');
@@ -206,27 +206,27 @@ impl Shown<'_> {
         let style = &self.page.style;
         let today = device.today.peak_reserved_bytes;
         let failed = match (one.failed(), one.saved) {
-            (0, 0) => "no".to_owned(),
+            (0, 0) => "–".to_owned(),
             (0, _) => "avoided".to_owned(),
-            (failed, _) => counted(failed, "time"),
+            (failed, _) => failed.to_string(),
         };
-        let line = format!(
-            "  {:>13}  {:>8}  {failed:>13}  {:>7}  ",
-            size(one.peak_reserved_bytes),
-            change(one.peak_reserved_bytes, today),
-            one.retries
-        );
-        let line = if one.failed() > 0 {
-            style.error(&line)
-        } else {
-            line
+        let failed = format!("{failed:>7}");
+        let failed = match one.failed() {
+            0 => failed,
+            _ => style.error(&failed),
         };
+        let reserved = size(one.peak_reserved_bytes);
+        let change = change(one.peak_reserved_bytes, today);
         // Settings are one word, which is copied: where it does not fit, it stands below.
-        let name = match self.page.fits(SETTINGS + 6, name) {
-            true => name.to_owned(),
-            false => format!("\n      {name}"),
+        let name = match self.page.fits(SETTINGS, name) {
+            true => format!("  {name}"),
+            false => format!("\n{:>13}{name}", ""),
         };
-        let _ = writeln!(text, "{}{}", line, name);
+        let retries = one.retries;
+        let _ = writeln!(
+            text,
+            "{reserved:>11}  {change:>8}  {failed}  {retries:>7}{name}"
+        );
     }
 
     fn verdict(&self, text: &mut String, device: &DeviceWhatIf) {
@@ -243,12 +243,11 @@ impl Shown<'_> {
             return self.say(text, said);
         };
         let said = if best.failed() < device.today.failed() {
-            let all = match (best.failed(), device.oom_count) {
-                (0, 0 | 1) => "the out-of-memory error would not have been".to_owned(),
-                (0, count) => format!("none of the {count} out-of-memory errors would have been"),
-                (left, _) => format!("{left} of the out-of-memory errors would be left"),
+            let left = match best.failed() {
+                0 => "no request would have failed".to_owned(),
+                left => format!("{} would have failed", counted(left, "request")),
             };
-            format!("{all}{sure} with")
+            format!("{left}{sure}, instead of {}, with", device.today.failed())
         } else {
             let less = device.today.peak_reserved_bytes;
             let less = less.saturating_sub(best.peak_reserved_bytes);
@@ -264,6 +263,28 @@ impl Shown<'_> {
             );
         }
     }
+}
+
+/// Of searched settings in order those that tell something: without those that do no better than
+/// fewer of the same.
+fn telling<'o>(searched: &[&'o Outcome], today: &Outcome) -> Vec<&'o Outcome> {
+    let parts = |one: &Outcome| one.conf.split(',').map(str::to_owned).collect::<Vec<_>>();
+    let as_good = |one: &Outcome, other: &Outcome| {
+        let (one_peak, other_peak) = (one.peak_reserved_bytes, other.peak_reserved_bytes);
+        one.failed() <= other.failed() && one_peak as f64 <= other_peak as f64 * SAME
+    };
+    let needless = |one: &&Outcome| {
+        let own = parts(one);
+        one.conf == today.conf
+            || searched.iter().any(|other| {
+                let others = parts(other);
+                others.len() < own.len()
+                    && others.iter().all(|part| own.contains(part))
+                    && as_good(other, one)
+            })
+    };
+    let telling = searched.iter().filter(|one| !needless(one)).copied();
+    telling.take(FEW).collect()
 }
 
 /// A change in per cent of what it was.
