@@ -96,7 +96,7 @@ impl Outcome {
     }
 }
 
-/// The trace, played under the settings that it was recorded under.
+/// The trace, played under the settings that it was recorded under, on a card as it was.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct AsItWas {
@@ -314,6 +314,8 @@ struct Replay {
     room: Option<Room>,
     /// The simulated card's memory.
     total: u64,
+    /// That of the card that it was, which the question may want otherwise.
+    own_total: u64,
 }
 
 impl Replay {
@@ -324,12 +326,8 @@ impl Replay {
             .unwrap_or(false);
         let calls = calls::calls(snapshot, device, grows);
         let room = room(&calls, question.capacity);
-        // What never runs out leaves room for addresses: each expandable segment takes 9/8 of it.
-        let plenty = calls.peak_reserved.saturating_mul(4).max(GRANULE << 9);
-        let total = match room {
-            Some(room) => room.bytes,
-            None => plenty.min(MALLOC_SPAN).next_power_of_two(),
-        };
+        let total = self::total(&calls, room);
+        let own_total = self::total(&calls, self::room(&calls, None));
         if question.capacity.is_some() {
             Device::new(total)?;
         }
@@ -339,6 +337,7 @@ impl Replay {
             calls,
             room,
             total,
+            own_total,
         })
     }
 
@@ -348,7 +347,11 @@ impl Replay {
         version: Version,
         start: Start<'_>,
     ) -> Result<Played, WhatIfError> {
-        let device = Device::new(self.total.min(MALLOC_SPAN))?;
+        let total = match start {
+            Start::AsItStood(_) => self.own_total,
+            Start::Afresh => self.total,
+        };
+        let device = Device::new(total.min(MALLOC_SPAN))?;
         let allocator = Allocator::new(settings, device, version);
         Ok(play::play(allocator, &self.calls, start))
     }
@@ -378,7 +381,7 @@ impl Replay {
         let (conf, settings) = own(snapshot, version)?;
         let was = self.as_it_was(snapshot, version)?;
         let begins_within = !self.calls.initial.is_empty() || self.calls.first_reserved > 0;
-        let today = match begins_within {
+        let today = match begins_within || self.total != self.own_total {
             true => self.play(settings, version, Start::Afresh)?,
             false => was,
         };
@@ -437,6 +440,16 @@ fn outcome(conf: &str, played: &Played) -> Outcome {
         failed_now: played.failed_now.saturating_add(played.missing),
         retries: played.retries,
         card_calls: played.card_calls,
+    }
+}
+
+/// A card with so much room.
+fn total(calls: &Calls, room: Option<Room>) -> u64 {
+    // What never runs out leaves room for addresses: each expandable segment takes 9/8 of it.
+    let plenty = calls.peak_reserved.saturating_mul(4).max(GRANULE << 9);
+    match room {
+        Some(room) => room.bytes,
+        None => plenty.min(MALLOC_SPAN).next_power_of_two(),
     }
 }
 
