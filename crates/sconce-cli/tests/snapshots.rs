@@ -174,3 +174,89 @@ fn what_is_no_snapshot_is_refused() {
     hint: a snapshot is what torch.cuda.memory._dump_snapshot(FILE) writes
     ");
 }
+
+#[test]
+fn another_setting_would_have_saved_a_request() {
+    let file = "torch-2.15-real-pieces.pickle";
+    assert_snapshot!(said(&["memory", "what-if", file]), @r"
+    exit code 0
+    -- standard output
+    card 0: 7.2 GiB reserved at its peak, 1 request failed
+      played again as it was: 7.2 GiB reserved at its peak, 7.2 GiB in the snapshot, and the same after each of 103 calls
+      rules of PyTorch 2.15, as the snapshot's form says (--torch names another)
+      7.2 GiB of the card for PyTorch, as the failed request says
+
+       RESERVED    CHANGE   FAILED  RETRIES  SETTINGS
+        7.2 GiB         –        1        1  now: default settings
+        7.0 GiB    -2.0 %  avoided        1  expandable_segments:True
+        7.2 GiB         –  avoided        0  max_split_size_mb:32
+        7.2 GiB         –  avoided        0  max_split_size_mb:64
+        7.2 GiB         –  avoided        1  max_split_size_mb:128
+        7.2 GiB         –  avoided        1  max_split_size_mb:256
+      16 settings were tried: --all shows them
+
+      no request would have failed, instead of 1, with
+        PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
+      what the program would have asked for after the failed request is not in the snapshot
+    -- standard error
+    ");
+    let grows = ["--conf", "expandable_segments:True"];
+    assert_snapshot!(said(&[&["memory", "what-if", file][..], &grows].concat()), @r"
+    exit code 0
+    -- standard output
+    card 0: 7.2 GiB reserved at its peak, 1 request failed
+      played again as it was: 7.2 GiB reserved at its peak, 7.2 GiB in the snapshot, and the same after each of 103 calls
+      rules of PyTorch 2.15, as the snapshot's form says (--torch names another)
+      7.2 GiB of the card for PyTorch, as the failed request says
+
+       RESERVED    CHANGE   FAILED  RETRIES  SETTINGS
+        7.2 GiB         –        1        1  now: default settings
+        7.0 GiB    -2.0 %  avoided        1  expandable_segments:True
+
+      no request would have failed, instead of 1, with
+        PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True
+      what the program would have asked for after the failed request is not in the snapshot
+    -- standard error
+    ");
+    let leak = [
+        "memory",
+        "what-if",
+        "torch-2.15-leak.pickle",
+        "--conf",
+        "max_split_size_mb:32",
+        "--capacity",
+        "1GiB",
+    ];
+    assert_snapshot!(said(&leak), @r"
+    exit code 0
+    -- standard output
+    card 0: 42 MiB reserved at its peak
+      played again as it was: 42 MiB reserved at its peak, 42 MiB in the snapshot, and the same after each of 102 calls
+      rules of PyTorch 2.15, as the snapshot's form says (--torch names another)
+      1 GiB of the card for PyTorch, as you say
+      the history begins within the run, with 21.3 MiB live and 42 MiB reserved: all settings below begin with the live blocks alone, which is an approximation
+
+       RESERVED    CHANGE   FAILED  RETRIES  SETTINGS
+         42 MiB         –        –        0  now: default settings
+         42 MiB         –        –        0  max_split_size_mb:32
+
+      no settings that were tried reserve less
+    -- standard error
+    ");
+    let refused = ["--conf", "expandable_segments:yes"];
+    assert_snapshot!(said(&[&["memory", "what-if", file][..], &refused].concat()), @r"
+    exit code 3
+    -- standard output
+    -- standard error
+    error: `expandable_segments:yes`: Expected 'True' or 'False' at index 2 in ConfigTokenizer but got 'yes'
+    hint: write `True` or `False`, with a capital
+    ");
+    assert_snapshot!(said(&["memory", "what-if", "torch-2.0-protocol-2.pickle", "--torch", "1.13"]), @r"
+    exit code 2
+    -- standard output
+    -- standard error
+    error: invalid value '1.13' for '--torch <VERSION>': `1.13` is no release of PyTorch whose allocator is known (2.6 to 2.15)
+
+    For more information, try '--help'.
+    ");
+}

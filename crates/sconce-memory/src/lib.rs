@@ -8,4 +8,5 @@ pub mod allocator;
 pub mod analysis;
 pub mod pickle;
 pub mod program;
+pub mod replay;
 pub mod snapshot;

@@ -3,6 +3,7 @@
 mod diff;
 mod report;
 mod simulate;
+mod what_if;
 mod words;
 
 use clap::{Args, Subcommand};
@@ -22,6 +23,8 @@ enum Question {
     Report(report::ReportArgs),
     /// Compare two snapshots.
     Diff(diff::DiffArgs),
+    /// Play a snapshot's history under other allocator settings, and find the best.
+    WhatIf(what_if::WhatIfArgs),
     /// Run a program of calls on PyTorch's caching allocator, simulated: no card, no PyTorch.
     Simulate(simulate::SimulateArgs),
 }
@@ -31,6 +34,7 @@ pub(crate) fn memory(args: &MemoryArgs, global: &Global) -> Result<u8> {
     match &args.question {
         Question::Report(args) => report::report(args, global),
         Question::Diff(args) => diff::diff(args, global),
+        Question::WhatIf(args) => what_if::what_if(args, global),
         Question::Simulate(args) => simulate::simulate(args, global),
     }
 }

@@ -15,6 +15,7 @@ pub use diff::{Change, DeviceDiff, Diff, Figures, diff};
 pub use filled::{CategoryGroup, Filled, ModuleGroup, PlaceGroup};
 pub use fragments::{Fragments, Pin, Pinned};
 pub use leaks::{Leak, Leaks, Unit};
+pub(crate) use oom::first_ranges;
 pub use oom::{Oom, Reason};
 pub use places::{Category, Place};
 
@@ -163,12 +164,29 @@ fn after_us(trace: &[Event], event: &Event) -> Option<i64> {
     event.time_us()?.checked_sub(trace.first()?.time_us()?)
 }
 
-/// A stack as text, the innermost frame first: `train.py:33 step`, with the whole path.
+/// Whether a function of C++ only records the stack, or belongs to the allocator itself.
+fn reaches(name: &str) -> bool {
+    let parts = [
+        "torch::CapturedTraceback::",
+        "c10::cuda::CUDACachingAllocator::",
+    ];
+    parts.iter().any(|part| name.starts_with(part))
+}
+
+/// A stack as text, the innermost frame first: `train.py:33 step`, with the whole path. Frames of
+/// C++ only where there are no others: they say how the allocator was reached.
 fn stack_lines(snapshot: &Snapshot, stack: Option<StackId>) -> Vec<String> {
     let Some(stack) = stack else {
         return Vec::new();
     };
-    let frames = snapshot.frames(stack).take(MOST_FRAMES);
+    let has_python = snapshot
+        .frames(stack)
+        .any(|frame| places::is_python(&frame));
+    let frames = snapshot.frames(stack);
+    let frames = frames.filter(|frame| !has_python || places::is_python(frame));
+    let frames: Vec<_> = frames.take(MOST_FRAMES).collect();
+    let begins = frames.iter().rposition(|frame| reaches(frame.name));
+    let frames = frames.into_iter().skip(begins.map_or(0, |at| at + 1));
     let lines = frames.map(|frame| match frame.line {
         Some(line) => format!("{}:{line} {}", frame.filename, frame.name),
         None => format!("{} {}", frame.filename, frame.name),

@@ -69,13 +69,14 @@ pub struct Oom {
 }
 
 /// Reserved ranges: beginning → end, stream, whether neighbours are one.
-type Ranges = BTreeMap<u64, Range>;
+pub(crate) type Ranges = BTreeMap<u64, Range>;
 
 #[derive(Debug, Clone, Copy)]
-struct Range {
-    end: u64,
-    stream: Option<i64>,
-    grows: bool,
+pub(crate) struct Range {
+    pub(crate) end: u64,
+    pub(crate) stream: Option<i64>,
+    /// Whether it is of an expandable segment.
+    pub(crate) grows: bool,
 }
 
 fn add(ranges: &mut Ranges, begin: u64, mut new: Range) {
@@ -141,7 +142,7 @@ fn apply(snapshot: &Snapshot, ranges: &mut Ranges, event: &Event, backward: bool
 }
 
 /// Reserved ranges before the first entry: those at the end, with everything undone.
-fn first_ranges(snapshot: &Snapshot, device: u64) -> Ranges {
+pub(crate) fn first_ranges(snapshot: &Snapshot, device: u64) -> Ranges {
     let mut ranges = Ranges::new();
     for (segment, _) in snapshot.segments_of(device) {
         let (Some(begin), Some(size)) = (segment.address, segment.total_size) else {

@@ -77,7 +77,7 @@ impl Places {
         for number in 0..u32::try_from(snapshot.stack_count()).unwrap_or(u32::MAX) {
             let frames: Vec<Frame> = snapshot.frames(StackId(number)).collect();
             let place = own(&frames).map(|frame| {
-                *place_numbers.entry(*frame).or_insert_with(|| {
+                *place_numbers.entry(frame).or_insert_with(|| {
                     places.places.push(Place {
                         file: frame.filename.to_owned(),
                         line: frame.line,
@@ -113,7 +113,7 @@ impl Places {
 }
 
 /// Files of Python code, also of notebooks and of code that was typed.
-fn is_python(frame: &Frame) -> bool {
+pub(super) fn is_python(frame: &Frame) -> bool {
     let file = frame.filename;
     file.ends_with(".py") || (file.starts_with('<') && !file.starts_with("<frozen"))
 }
@@ -153,14 +153,28 @@ fn in_torch<'s>(frame: &Frame<'s>) -> Option<&'s str> {
 }
 
 /// The user's own line: the innermost Python frame outside of libraries; else outside of torch; else
-/// the innermost one.
-fn own<'f, 's>(frames: &'f [Frame<'s>]) -> Option<&'f Frame<'s>> {
+/// the innermost one. Autograd's threads run no Python: there it is what is differentiated, where
+/// frames of C++ were recorded.
+fn own<'s>(frames: &[Frame<'s>]) -> Option<Frame<'s>> {
     let python = || frames.iter().filter(|frame| is_python(frame));
     python()
         .find(|frame| !is_library(frame))
         .or_else(|| python().find(|frame| in_torch(frame).is_none()))
         .or_else(|| python().next())
-        .or_else(|| frames.first())
+        .copied()
+        .or_else(|| frames.iter().find_map(node))
+}
+
+/// A node of autograd's graph, by the function that runs it:
+/// `torch::autograd::generated::AddmmBackward0::apply(…)`.
+fn node<'s>(frame: &Frame<'s>) -> Option<Frame<'s>> {
+    let (path, _) = frame.name.split_once("::apply(")?;
+    let (room, name) = path.rsplit_once("::")?;
+    room.starts_with("torch::autograd").then_some(Frame {
+        filename: "autograd",
+        name,
+        line: None,
+    })
 }
 
 fn stem(file: &str) -> &str {
@@ -172,6 +186,9 @@ fn stem(file: &str) -> &str {
 /// Frames do not say their class; the line tells one module of a file from another. torch's own are
 /// named by their file.
 fn module(frames: &[Frame]) -> Option<String> {
+    // Frames of C++ stand between those of Python where both were recorded.
+    let frames = frames.iter().filter(|frame| is_python(frame));
+    let frames: Vec<Frame> = frames.copied().collect();
     let is_call = |frame: &Frame| {
         frame.name == "_call_impl" && in_torch(frame) == Some("nn/modules/module.py")
     };
@@ -294,7 +311,18 @@ mod tests {
             of(&["<frozen runpy> _run_code", "<stdin> f"]).unwrap(),
             "<stdin>"
         );
-        assert_eq!(of(&["?? clone"]).unwrap(), "??");
+        // Autograd's threads run no Python (frames of torch 2.9, shortened).
+        let backward = [
+            "?? torch::unwind::unwind()",
+            "?? torch::autograd::generated::AddmmBackward0_apply_functional(c10::Scalar)",
+            "?? torch::autograd::generated::AddmmBackward0::apply(std::vector)",
+            "?? torch::autograd::Engine::thread_main(std::shared_ptr)",
+        ];
+        assert_eq!(of(&backward).unwrap(), "autograd");
+        let backward = frames(&backward);
+        assert_eq!(super::own(&backward).unwrap().name, "AddmmBackward0");
+        assert_eq!(category(&backward), (Category::Backward, Certainty::Likely));
+        assert_eq!(of(&["?? clone"]), None);
         // A user's own folder may be called torch.
         assert_eq!(
             of(&["/home/user/torch/train.py f"]).unwrap(),
@@ -321,6 +349,12 @@ mod tests {
         assert_eq!(module(&frames(&all)).unwrap(), "model.py:21 > linear");
         assert_eq!(category(&frames(&all)).0, Category::Activations);
         assert_eq!(module(&frames(&["/home/user/train.py:33 step"])), None);
+        // Frames of C++ stand between them where they were recorded too.
+        let mixed: Vec<&str> = all
+            .iter()
+            .flat_map(|frame| [*frame, "/usr/lib/libpython3.12.so:1421779 _PyEval"])
+            .collect();
+        assert_eq!(module(&frames(&mixed)).unwrap(), "model.py:21 > linear");
     }
 
     #[test]

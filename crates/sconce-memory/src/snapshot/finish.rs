@@ -59,7 +59,23 @@ impl Builder {
         let annotations = annotations.and_then(|value| self.run(value, Kind::Annotation));
         let annotations = annotations.unwrap_or(0..0);
         let settings = field(key::ALLOCATOR_SETTINGS);
+        let is_newest = field(key::HOST_TRACES).is_some();
         let names = std::mem::replace(&mut self.names, super::names::Names::new(0)).finish();
+        let reuse = settings
+            .and_then(|value| self.dict_at(value))
+            .is_some_and(|pairs| {
+                let keys = pairs
+                    .iter()
+                    .filter_map(|(key, _)| names.get(text(*key)? as usize));
+                keys.into_iter()
+                    .any(|key| &**key == "graph_capture_record_stream_reuse")
+            });
+        // The release that each came with.
+        let writer_since = match (is_newest, reuse) {
+            (true, _) => Some((2, 15)),
+            (false, true) => Some((2, 9)),
+            (false, false) => None,
+        };
         let settings = settings.and_then(|value| self.settings_at(value, &names));
         let (frames, stacks) = self.stacks.finish();
         Ok(Snapshot {
@@ -71,6 +87,7 @@ impl Builder {
             traces,
             host_traces,
             settings,
+            writer_since,
             names,
             frames,
             stacks,

@@ -173,6 +173,9 @@ pub struct Snapshot {
     pub annotations: Vec<Annotation>,
     /// Settings; absent in old files.
     pub settings: Option<Settings>,
+    /// A release that the writer is not older than, by fields that came with it; absent: none of
+    /// these is there.
+    pub writer_since: Option<(u32, u32)>,
     names: Vec<Box<str>>,
     frames: Vec<stacks::Frame>,
     stacks: Vec<Box<[u32]>>,

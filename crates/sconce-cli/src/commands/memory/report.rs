@@ -9,7 +9,7 @@ use sconce_memory::analysis::{
 };
 use sconce_schema::exit;
 
-use super::words::{category, frame_of, place, read, shown, signed, size, sure};
+use super::words::{category, counted, frame_of, place, read, shown, signed, size, sure};
 use crate::args::Global;
 use crate::failure::Result;
 use crate::output;
@@ -369,13 +369,6 @@ impl Shown<'_> {
 /// A snapshot may hold any figures.
 fn sum(bytes: impl Iterator<Item = u64>) -> u64 {
     bytes.fold(0, u64::saturating_add)
-}
-
-fn counted(count: u64, what: &str) -> String {
-    match count {
-        1 => format!("1 {what}"),
-        count => format!("{count} {what}s"),
-    }
 }
 
 fn share(part: u64, whole: u64) -> String {

@@ -4,7 +4,7 @@ use std::fs::File;
 use std::path::Path;
 
 use sconce_memory::analysis::{self, Category, Place, Report};
-use sconce_memory::snapshot::{self, Limits};
+use sconce_memory::snapshot::{self, Limits, Snapshot};
 use sconce_resolve::upkeep::printable;
 use sconce_schema::Bytes;
 use sconce_schema::finding::Certainty;
@@ -16,21 +16,32 @@ const WIDEST: usize = 120;
 
 /// Reads a snapshot and says what is in it.
 pub(super) fn read(path: &Path) -> Result<Report> {
+    Ok(analysis::report(&open(path)?))
+}
+
+/// Reads a snapshot.
+pub(super) fn open(path: &Path) -> Result<Snapshot> {
     let file = File::open(path).map_err(|source| CliError::File {
         action: "read",
         path: path.to_owned(),
         source,
     })?;
     let read = snapshot::read(file, &Limits::default());
-    let snapshot = read.map_err(|source| CliError::Snapshot {
-        path: path.to_owned(),
-        source,
-    })?;
-    Ok(analysis::report(&snapshot))
+    read.map_err(|source| {
+        let path = path.to_owned();
+        CliError::Snapshot { path, source }.into()
+    })
 }
 
 pub(super) fn size(bytes: u64) -> String {
     Bytes(bytes).to_string()
+}
+
+pub(super) fn counted(count: u64, what: &str) -> String {
+    match count {
+        1 => format!("1 {what}"),
+        count => format!("{count} {what}s"),
+    }
 }
 
 pub(super) fn signed(bytes: i128) -> String {

@@ -1,0 +1,304 @@
+//! `sconce memory what-if`.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use clap::Args;
+use sconce_memory::allocator::Version;
+use sconce_memory::replay::{self, DeviceWhatIf, Outcome, Question, RoomSource, WhatIf};
+use sconce_schema::finding::Certainty;
+use sconce_schema::{Bytes, exit};
+
+use super::words::{counted, open, shown, size};
+use crate::args::Global;
+use crate::failure::Result;
+use crate::output;
+use crate::page::Page;
+
+/// Searched settings that are shown without --all.
+const FEW: usize = 5;
+/// Peaks within this part of each other are the same.
+const SAME: f64 = 1.01;
+/// Where what is said begins.
+const DETAIL: usize = 2;
+/// Where settings begin in a row of figures.
+const SETTINGS: usize = 41;
+
+#[derive(Debug, Args)]
+pub(crate) struct WhatIfArgs {
+    /// What torch.cuda.memory._dump_snapshot wrote, with history.
+    #[arg(value_name = "SNAPSHOT")]
+    snapshot: PathBuf,
+    /// Settings to try instead of those of the run, as in PYTORCH_CUDA_ALLOC_CONF; several times.
+    #[arg(long, value_name = "SETTINGS")]
+    conf: Vec<String>,
+    /// Look for the best settings; without --conf this is done anyway.
+    #[arg(long)]
+    search: bool,
+    /// What PyTorch may have of the card; a failed request in the snapshot says it too.
+    #[arg(long, value_name = "SIZE")]
+    capacity: Option<Bytes>,
+    /// The release of PyTorch that wrote the snapshot, whose rules and settings are followed.
+    #[arg(long, value_name = "VERSION")]
+    torch: Option<Version>,
+    /// Show all settings that were tried.
+    #[arg(long)]
+    all: bool,
+    /// Print as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// Plays the snapshot's trace under other settings.
+pub(super) fn what_if(args: &WhatIfArgs, _: &Global) -> Result<u8> {
+    let snapshot = open(&args.snapshot)?;
+    let question = Question {
+        version: args.torch,
+        capacity: args.capacity.map(|bytes| bytes.0),
+        confs: args.conf.clone(),
+        search: args.search || args.conf.is_empty(),
+    };
+    let answer = replay::what_if(&snapshot, &question)?;
+    if args.json {
+        output::data(&serde_json::to_string_pretty(&answer).unwrap_or_default())?;
+    } else {
+        output::data(&text(&answer, args.all, &Page::stdout()))?;
+    }
+    Ok(exit::OK)
+}
+
+fn text(answer: &WhatIf, all: bool, page: &Page) -> String {
+    let mut text = String::new();
+    for (number, device) in answer.devices.iter().enumerate() {
+        if number > 0 {
+            text.push('\n');
+        }
+        Shown { answer, all, page }.device(&mut text, device);
+    }
+    text
+}
+
+struct Shown<'a> {
+    answer: &'a WhatIf,
+    all: bool,
+    page: &'a Page,
+}
+
+impl Shown<'_> {
+    fn say(&self, text: &mut String, said: &str) {
+        let _ = writeln!(text, "  {}", self.page.wrapped(said, DETAIL, DETAIL));
+    }
+
+    fn device(&self, text: &mut String, device: &DeviceWhatIf) {
+        let style = &self.page.style;
+        let failed = match device.oom_count {
+            0 => String::new(),
+            count => format!(", {} failed", counted(count, "request")),
+        };
+        let peak = size(device.peak_reserved_bytes);
+        let head = format!(
+            "card {}: {peak} reserved at its peak{failed}",
+            device.device
+        );
+        let _ = writeln!(text, "{}", style.warn(&head));
+        self.trust(text, device);
+        self.stands_on(text, device);
+        let _ = writeln!(
+            text,
+            "\n{}",
+            style.dim("   RESERVED    CHANGE   FAILED  RETRIES  SETTINGS")
+        );
+        let today = &device.today;
+        self.row(text, device, today, &format!("now: {}", named(&today.conf)));
+        for one in &device.asked {
+            self.row(text, device, one, &named(&one.conf));
+        }
+        let mut searched: Vec<&Outcome> = device.searched.iter().collect();
+        searched.sort_by_key(|one| (one.failed(), one.peak_reserved_bytes, one.conf.len()));
+        let tried = searched.len();
+        if !self.all {
+            searched = telling(&searched, today);
+        }
+        for one in &searched {
+            self.row(text, device, one, &named(&one.conf));
+        }
+        if tried > searched.len() {
+            let line = format!("  {tried} settings were tried: --all shows them");
+            let _ = writeln!(text, "{}", style.dim(&line));
+        }
+        text.push('\n');
+        self.verdict(text, device);
+    }
+
+    /// How near the replay comes to what was.
+    fn trust(&self, text: &mut String, device: &DeviceWhatIf) {
+        let was = &device.as_it_was;
+        let peaks = format!(
+            "played again as it was: {} reserved at its peak, {} in the snapshot",
+            size(was.outcome.peak_reserved_bytes),
+            size(device.peak_reserved_bytes)
+        );
+        let said = match was.certainty {
+            Certainty::Certain => {
+                format!("{peaks}, and the same after each of {} calls", device.calls)
+            }
+            Certainty::Likely => format!(
+                "{peaks}; the same after {} of {} calls, and at most {} off",
+                was.same_calls,
+                device.calls,
+                size(was.farthest_bytes)
+            ),
+            Certainty::Possible => format!(
+                "{peaks}; {} off at worst: what follows is no more than a hint",
+                size(was.farthest_bytes)
+            ),
+        };
+        match was.certainty {
+            Certainty::Possible => self.say(text, &self.page.style.warn(&said)),
+            _ => self.say(text, &said),
+        }
+    }
+
+    fn stands_on(&self, text: &mut String, device: &DeviceWhatIf) {
+        let torch = match self.answer.torch_given {
+            true => format!("PyTorch {}", self.answer.torch),
+            false => format!(
+                "PyTorch {}, as the snapshot's form says (--torch names another)",
+                self.answer.torch
+            ),
+        };
+        self.say(text, &format!("rules of {torch}"));
+        let said = match device.room {
+            Some(room) => {
+                let bytes = size(room.bytes);
+                match room.source {
+                    RoomSource::Given => format!("{bytes} of the card for PyTorch, as you say"),
+                    RoomSource::FailedRequest => {
+                        format!("{bytes} of the card for PyTorch, as the failed request says")
+                    }
+                    RoomSource::Retry => format!(
+                        "at most {bytes} of the card for PyTorch, which gave its cache back once \
+                         to get more"
+                    ),
+                }
+            }
+            None => "nothing says what the card had: memory never runs out here \
+                     (--capacity says it)"
+                .to_owned(),
+        };
+        self.say(text, &said);
+        if device.reserved_before_bytes > 0 || device.live_before_bytes > 0 {
+            let said = format!(
+                "the history begins within the run, with {} live and {} reserved: all settings \
+                 below begin with the live blocks alone, which is an approximation",
+                size(device.live_before_bytes),
+                size(device.reserved_before_bytes)
+            );
+            self.say(text, &said);
+        }
+        if device.unmatched > 0 {
+            let said = format!("{} entries do not fit each other", device.unmatched);
+            self.say(text, &self.page.style.warn(&said));
+        }
+    }
+
+    fn row(&self, text: &mut String, device: &DeviceWhatIf, one: &Outcome, name: &str) {
+        let style = &self.page.style;
+        let today = device.today.peak_reserved_bytes;
+        let failed = match (one.failed(), one.saved) {
+            (0, 0) => "–".to_owned(),
+            (0, _) => "avoided".to_owned(),
+            (failed, _) => failed.to_string(),
+        };
+        let failed = format!("{failed:>7}");
+        let failed = match one.failed() {
+            0 => failed,
+            _ => style.error(&failed),
+        };
+        let reserved = size(one.peak_reserved_bytes);
+        let change = change(one.peak_reserved_bytes, today);
+        // Settings are one word, which is copied: where it does not fit, it stands below.
+        let name = match self.page.fits(SETTINGS, name) {
+            true => format!("  {name}"),
+            false => format!("\n{:>13}{name}", ""),
+        };
+        let retries = one.retries;
+        let _ = writeln!(
+            text,
+            "{reserved:>11}  {change:>8}  {failed}  {retries:>7}{name}"
+        );
+    }
+
+    fn verdict(&self, text: &mut String, device: &DeviceWhatIf) {
+        let style = &self.page.style;
+        let sure = match device.as_it_was.certainty {
+            Certainty::Possible => " (possibly)",
+            _ => "",
+        };
+        let Some(best) = &device.best else {
+            let said = match device.today.failed() {
+                0 => "no settings that were tried reserve less",
+                _ => "no settings that were tried would have given the memory",
+            };
+            return self.say(text, said);
+        };
+        let said = if best.failed() < device.today.failed() {
+            let left = match best.failed() {
+                0 => "no request would have failed".to_owned(),
+                left => format!("{} would have failed", counted(left, "request")),
+            };
+            format!("{left}{sure}, instead of {}, with", device.today.failed())
+        } else {
+            let less = device.today.peak_reserved_bytes;
+            let less = less.saturating_sub(best.peak_reserved_bytes);
+            format!("{} less would be reserved{sure} with", size(less))
+        };
+        self.say(text, &style.hint(&said));
+        let _ = writeln!(text, "    PYTORCH_CUDA_ALLOC_CONF={}", shown(&best.conf));
+        if best.saved > 0 {
+            self.say(
+                text,
+                "what the program would have asked for after the failed request is not in the \
+                 snapshot",
+            );
+        }
+    }
+}
+
+/// Of searched settings in order those that tell something: without those that do no better than
+/// fewer of the same.
+fn telling<'o>(searched: &[&'o Outcome], today: &Outcome) -> Vec<&'o Outcome> {
+    let parts = |one: &Outcome| one.conf.split(',').map(str::to_owned).collect::<Vec<_>>();
+    let as_good = |one: &Outcome, other: &Outcome| {
+        let (one_peak, other_peak) = (one.peak_reserved_bytes, other.peak_reserved_bytes);
+        one.failed() <= other.failed() && one_peak as f64 <= other_peak as f64 * SAME
+    };
+    let needless = |one: &&Outcome| {
+        let own = parts(one);
+        one.conf == today.conf
+            || searched.iter().any(|other| {
+                let others = parts(other);
+                others.len() < own.len()
+                    && others.iter().all(|part| own.contains(part))
+                    && as_good(other, one)
+            })
+    };
+    let telling = searched.iter().filter(|one| !needless(one)).copied();
+    telling.take(FEW).collect()
+}
+
+/// A change in per cent of what it was.
+fn change(now: u64, before: u64) -> String {
+    match now as f64 / before.max(1) as f64 {
+        _ if now == before => "–".to_owned(),
+        part if part < 10.0 => format!("{:+.1} %", (part - 1.0) * 100.0),
+        part => format!("{part:.0} times"),
+    }
+}
+
+fn named(conf: &str) -> String {
+    match conf.trim() {
+        "" => "default settings".to_owned(),
+        conf => shown(conf),
+    }
+}
