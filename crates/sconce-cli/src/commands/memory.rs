@@ -3,7 +3,7 @@
 mod diff;
 mod report;
 mod simulate;
-mod words;
+pub(crate) mod words;
 
 use clap::{Args, Subcommand};
 

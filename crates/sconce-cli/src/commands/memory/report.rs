@@ -9,7 +9,9 @@ use sconce_memory::analysis::{
 };
 use sconce_schema::exit;
 
-use super::words::{category, frame_of, place, read, shown, signed, size, sure};
+use super::words::{
+    category, counted, frame_of, place, read, share, shown, signed, size, sure,
+};
 use crate::args::Global;
 use crate::failure::Result;
 use crate::output;
@@ -369,20 +371,6 @@ impl Shown<'_> {
 /// A snapshot may hold any figures.
 fn sum(bytes: impl Iterator<Item = u64>) -> u64 {
     bytes.fold(0, u64::saturating_add)
-}
-
-fn counted(count: u64, what: &str) -> String {
-    match count {
-        1 => format!("1 {what}"),
-        count => format!("{count} {what}s"),
-    }
-}
-
-fn share(part: u64, whole: u64) -> String {
-    match whole {
-        0 => "    –".to_owned(),
-        whole => format!("{:>3.0} %", part as f64 * 100.0 / whole as f64),
-    }
 }
 
 fn seconds(us: i64) -> String {
