@@ -9,9 +9,7 @@ use sconce_memory::analysis::{
 };
 use sconce_schema::exit;
 
-use super::words::{
-    category, counted, frame_of, place, read, share, shown, signed, size, sure,
-};
+use super::words::{category, counted, frame_of, place, read, share, shown, signed, size, sure};
 use crate::args::Global;
 use crate::failure::Result;
 use crate::output;
