@@ -91,7 +91,8 @@ pub struct Made {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "what")]
 pub enum Doubt {
-    /// Convolutions or attention of cuDNN took place, whose workspaces are not in the figures.
+    /// Convolutions, recurrent layers or attention of cuDNN took place, of which it is not known what they
+    /// take.
     Workspaces,
     /// A context's memory is not known of this card, or of these cards.
     Context,

@@ -106,7 +106,7 @@ entries! { status;
         let _ = function;
         let machine = machine();
         let card = &machine.devices.get(current()).ok_or(Error::NoDevice)?.card;
-        let version = card.major * 10 + card.minor;
+        let version = compiled_for(card.major, card.minor);
         to.put(FunctionAttributes {
             max_threads_per_block: 1024,
             registers: 32,
@@ -130,6 +130,19 @@ entries! { status;
     }
 }
 
+/// The version that a kernel for a card was compiled for, as PyTorch's wheels have it: a card runs code
+/// of its major version and no higher minor, and nobody builds wheels for 8.9. CUB of CUDA 13 takes a
+/// version that its own build had not for an error.
+fn compiled_for(major: i32, minor: i32) -> i32 {
+    let minor = match (major, minor) {
+        (7, ..5) | (8, ..6) => 0,
+        (7, _) => 5,
+        (8, _) => 6,
+        _ => 0,
+    };
+    major * 10 + minor
+}
+
 /// Blocks that a multiprocessor holds at once, by threads and shared memory alone: which registers a
 /// kernel needs is in its code.
 pub fn occupancy(threads: i32, shared: usize) -> Result<i32> {
@@ -144,4 +157,25 @@ pub fn occupancy(threads: i32, shared: usize) -> Result<i32> {
 
 nothing! {
     cudaFuncSetAttribute cudaFuncSetCacheConfig cudaKernelSetAttributeForDevice cudaFuncSetSharedMemConfig
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_card_runs_what_was_compiled_for_an_older_one() {
+        let cards = [
+            (7, 0),
+            (7, 5),
+            (8, 0),
+            (8, 6),
+            (8, 9),
+            (9, 0),
+            (10, 3),
+            (12, 0),
+        ];
+        let versions = cards.map(|(major, minor)| compiled_for(major, minor));
+        assert_eq!(versions, [70, 75, 80, 86, 86, 90, 100, 120]);
+    }
 }

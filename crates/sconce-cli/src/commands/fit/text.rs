@@ -32,15 +32,11 @@ pub(super) fn forecast(forecast: &Forecast, all: bool, page: &Page) -> String {
         "{steps} with torch {}{cuda}\n",
         shown(&forecast.torch)
     );
-    let rows: Vec<[String; 6]> = forecast
-        .cards
-        .iter()
-        .map(|one| row(one, forecast))
-        .collect();
+    let rows: Vec<[String; 6]> = forecast.cards.iter().map(|one| row(one)).collect();
     let heads = ["CARD", "MEMORY", "ALLOCATED", "RESERVED", "ON CARD", "FITS"];
     let _ = writeln!(text, "{}\n", table(heads, &rows, &page.style));
-    for card in &forecast.cards {
-        say(&mut text, page, &beside(card));
+    for said in beside(&forecast.cards) {
+        say(&mut text, page, &said);
     }
     if let Some(made) = &forecast.made {
         peak(&mut text, page, made, few, forecast.cards.len() > 1);
@@ -56,12 +52,10 @@ fn say(text: &mut String, page: &Page, said: &str) {
     let _ = writeln!(text, "  {}", page.wrapped(said, 2, 2));
 }
 
-fn row(card: &CardForecast, forecast: &Forecast) -> [String; 6] {
-    let least = forecast.doubts.contains(&Doubt::Workspaces);
+fn row(card: &CardForecast) -> [String; 6] {
     let or_none = |bytes: Option<u64>| bytes.map_or("–".to_owned(), size);
     let amount = card.margin_bytes.map(|bytes| size(bytes.unsigned_abs()));
     let fits = match (card.verdict, amount) {
-        (Verdict::Fits, Some(left)) if least => format!("yes, {left} left for workspaces"),
         (Verdict::Fits, Some(left)) => format!("yes, {left} left"),
         (Verdict::Fits, None) => "yes".to_owned(),
         (Verdict::Tight, _) => "just so".to_owned(),
@@ -81,26 +75,44 @@ fn row(card: &CardForecast, forecast: &Forecast) -> [String; 6] {
     ]
 }
 
-/// What of "on card" is not PyTorch's allocator.
-fn beside(card: &CardForecast) -> String {
-    let reported = match card.context_reported {
-        true => "as reported for this card",
-        false => "the most that is reported of any card",
+/// What of "on card" is not PyTorch's allocator; one sentence for cards of which the same is said.
+fn beside(cards: &[CardForecast]) -> Vec<String> {
+    let mut said = Vec::new();
+    let what = |card: &CardForecast| {
+        (
+            card.context_bytes,
+            card.context_reported,
+            card.libraries_bytes,
+        )
     };
-    let mut said = format!(
-        "{}: on card is reserved and a CUDA context of {}, {reported}",
-        card.card,
-        size(card.context_bytes)
-    );
-    if card.libraries_bytes > 0 {
-        let _ = write!(said, ", and {} of libraries", size(card.libraries_bytes));
+    let mut different: Vec<&CardForecast> = Vec::new();
+    for card in cards {
+        if !different.iter().any(|known| what(known) == what(card)) {
+            different.push(card);
+        }
     }
-    if card.verdict == Verdict::Tight {
-        let _ = write!(
-            said,
-            "; it ran only as PyTorch gave cached memory back {} times ({} requests failed)",
-            card.retries, card.failed_requests
+    for card in &different {
+        let reported = match card.context_reported {
+            true => "as reported for this card",
+            false => "the most that is reported of any card",
+        };
+        let mut one = format!(
+            "On card: reserved, and a CUDA context of {}, {reported}",
+            size(card.context_bytes)
         );
+        if card.libraries_bytes > 0 {
+            let _ = write!(one, ", and {} of libraries", size(card.libraries_bytes));
+        }
+        if different.len() > 1 {
+            let _ = write!(one, " ({})", card.card);
+        }
+        said.push(one);
+    }
+    for card in cards.iter().filter(|card| card.verdict == Verdict::Tight) {
+        said.push(format!(
+            "{}: it ran only as PyTorch gave cached memory back {} times; {} requests failed.",
+            card.card, card.retries, card.failed_requests
+        ));
     }
     said
 }
@@ -205,7 +217,8 @@ fn said(doubt: &Doubt) -> String {
     match doubt {
         Doubt::Workspaces => {
             "At least: workspaces of cuDNN's convolutions and attention are not in \
-             the figures. They depend on the card, and take from nothing to some GiB."
+             the figures, those of recurrent layers are a guess. They depend on the card, and take \
+             from nothing to some GiB of what is left."
                 .to_owned()
         }
         Doubt::Context => {
