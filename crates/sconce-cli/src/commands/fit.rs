@@ -112,10 +112,12 @@ pub(crate) fn fit(args: &FitArgs, global: &Global) -> Result<u8> {
         return Err(FitError::NoCards.into());
     };
     let seen = &done.seen;
-    let made = match done.snapshot()? {
-        Some(snapshot) => forecast::made(&card, seen, &snapshot),
-        None => None,
-    };
+    // Without it what fits is known all the same.
+    let snapshot = done.snapshot().unwrap_or_else(|failure| {
+        output::say(&failure.text(&Style::for_stderr()));
+        None
+    });
+    let made = snapshot.and_then(|snapshot| forecast::made(&card, seen, &snapshot));
     let forecast = Forecast {
         version: VERSION,
         command: args.command.clone(),

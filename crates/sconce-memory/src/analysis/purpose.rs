@@ -95,6 +95,10 @@ pub struct Moment {
     pub filled: Filled,
 }
 
+/// What PyTorch keeps for cuBLAS on each handle and stream up to 2.14: `:4096:2:16:8`, and `:4096:8` on
+/// compute capability 9.0 (ATen/cuda/CublasHandlePool.cpp).
+const CUBLAS_BYTES: [u64; 2] = [2 * (4096 << 10) + 8 * (16 << 10), 8 * (4096 << 10)];
+
 /// A block that is live at the moment.
 #[derive(Debug, Clone, Copy)]
 struct Lived {
@@ -235,6 +239,13 @@ fn guess(
             .is_none_or(|step| born > step.end_us),
         _ => false,
     };
+    let computes = matches!(
+        category,
+        Category::Activations | Category::Backward | Category::Other
+    );
+    if computes && block.stayed && CUBLAS_BYTES.contains(&block.live.size) {
+        return (Purpose::Workspace, Certainty::Likely);
+    }
     match category {
         Category::Parameters => (Purpose::Parameters, Certainty::Likely),
         Category::OptimizerState => (Purpose::OptimizerState, Certainty::Likely),
@@ -364,6 +375,25 @@ mod tests {
                 .any(|(purpose, ..)| *purpose == Purpose::Gradients),
             "{sums:?}"
         );
+    }
+
+    #[test]
+    fn what_cublas_keeps_is_a_workspace() {
+        let mut block = Lived {
+            live: Live {
+                size: 8_519_680,
+                stack: None,
+            },
+            born_us: None,
+            died_us: None,
+            stayed: true,
+        };
+        let of = |block: &Lived| guess(Category::Backward, block, None, &[]).0;
+        assert_eq!(of(&block), Purpose::Workspace);
+        block.live.size += 512;
+        assert_eq!(of(&block), Purpose::Gradients);
+        block.stayed = false;
+        assert_eq!(of(&block), Purpose::Temporary);
     }
 
     #[test]
