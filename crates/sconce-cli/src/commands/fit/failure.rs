@@ -7,6 +7,7 @@ use sconce_memory::forecast::{
 use sconce_schema::{Bytes, Hint, exit};
 
 use super::trial::Done;
+use crate::commands::memory::words::counted;
 
 /// Why there is no forecast.
 #[derive(Debug, PartialEq, thiserror::Error)]
@@ -15,7 +16,7 @@ pub(super) enum FitError {
     NoCards,
     #[error("the command ended with {code}, and no process of it imported torch")]
     NothingSeen { code: u8 },
-    #[error("the command failed by itself after {steps} optimizer steps, with {kind}")]
+    #[error("the command failed by itself after {}, with {kind}", counted(*.steps as u64, "optimizer step"))]
     Failed {
         steps: usize,
         kind: String,
