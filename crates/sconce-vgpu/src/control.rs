@@ -29,6 +29,6 @@ pub extern "C" fn sconce_vgpu_dnn_plans() -> u64 {
 pub extern "C" fn sconce_vgpu_unknown(text: Handle, size: usize) -> usize {
     let names = machine().asked.unknown.join("\n");
     let bytes = &names.as_bytes()[..names.len().min(size)];
-    abi::copy(text as usize, bytes.as_ptr() as usize, bytes.len());
+    abi::copy(text, bytes.as_ptr() as usize, bytes.len());
     bytes.len()
 }

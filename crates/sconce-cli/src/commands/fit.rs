@@ -3,18 +3,20 @@
 mod failure;
 mod text;
 mod trial;
+mod vary;
 
 use std::path::PathBuf;
 
 use clap::Args;
 use sconce_compat::tables::{self, Hardware};
 use sconce_host::{Machine, Roots};
-use sconce_memory::forecast::{self, Card, CardForecast, Forecast, VERSION, Verdict};
+use sconce_memory::forecast::{self, Card, CardForecast, Forecast, VERSION, Varied, Verdict};
 use sconce_schema::spec::MountSpec;
 use sconce_schema::{Bytes, exit};
 
 use self::failure::FitError;
 use self::trial::{Asked, Done};
+use self::vary::Vary;
 use crate::args::{Global, RunFlags, Sources};
 use crate::failure::Result;
 use crate::output;
@@ -40,6 +42,15 @@ pub(crate) struct FitArgs {
     /// Seconds after which a command that did not take its steps is ended.
     #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u32).range(1..))]
     time: u32,
+    /// A flag of the command's own and a range, such as --batch-size=8..256: the largest value that fits
+    /// on each card is found.
+    #[arg(
+        long,
+        value_name = "FLAG=LEAST..MOST",
+        allow_hyphen_values = true,
+        requires = "command"
+    )]
+    vary: Option<Vary>,
     /// Use the Python that is here: no image, no container.
     #[arg(long, requires = "command", conflicts_with_all = ["spec", "volumes", "index", "extra_index", "mirror"])]
     host: bool,
@@ -90,18 +101,31 @@ pub(crate) fn fit(args: &FitArgs, global: &Global) -> Result<u8> {
     let mut tightest: Option<(i64, Card, Done)> = None;
     for hardware in hardware {
         let card = card(hardware);
-        say(global, &format!("trying {}", card.name));
-        let limited = asked.run(hardware, None)?;
+        let varied = match &args.vary {
+            Some(vary) => largest(&mut asked, hardware, &card, vary)?,
+            None => None,
+        };
+        // Where no value fits, the least is the one to speak of.
+        let value = args.vary.as_ref().map(|vary| varied.unwrap_or(vary.least));
+        let command = command(args, value);
+        say(global, &trying(&card, args, value));
+        let limited = asked.run(hardware, None, &command)?;
         failure::judge(&limited)?;
         let without_end = if forecast::ran_out(&limited.seen) {
             let said = format!("{} ran out of memory: trying how much it takes", card.name);
             say(global, &said);
-            Some(asked.run(hardware, Some(WITHOUT_END))?)
+            Some(asked.run(hardware, Some(WITHOUT_END), &command)?)
         } else {
             None
         };
         let unlimited = without_end.as_ref().map(|done| &done.seen);
-        let said = forecast::of_card(&card, &limited.seen, unlimited);
+        let mut said = forecast::of_card(&card, &limited.seen, unlimited);
+        said.varied = args.vary.as_ref().map(|vary| Varied {
+            flag: vary.to_string(),
+            largest: varied,
+            least: vary.least,
+            most: vary.most,
+        });
         let margin = said.margin_bytes.unwrap_or(i64::MIN);
         of_cards.push(said);
         if tightest.as_ref().is_none_or(|(least, ..)| margin < *least) {
@@ -138,6 +162,36 @@ pub(crate) fn fit(args: &FitArgs, global: &Global) -> Result<u8> {
         true => exit::OK,
         false => exit::NO,
     })
+}
+
+/// The largest value of a flag that fits on a card.
+fn largest(
+    asked: &mut Asked<'_>,
+    hardware: &Hardware,
+    card: &Card,
+    vary: &Vary,
+) -> Result<Option<u64>> {
+    let (args, global) = (asked.args, asked.global);
+    vary.largest(|value| {
+        say(global, &trying(card, args, Some(value)));
+        let done = asked.run(hardware, None, &command(args, Some(value)))?;
+        failure::judge(&done)?;
+        Ok(!forecast::ran_out(&done.seen))
+    })
+}
+
+fn command(args: &FitArgs, value: Option<u64>) -> Vec<String> {
+    match (&args.vary, value) {
+        (Some(vary), Some(value)) => vary.command(&args.command, value),
+        _ => args.command.clone(),
+    }
+}
+
+fn trying(card: &Card, args: &FitArgs, value: Option<u64>) -> String {
+    match (&args.vary, value) {
+        (Some(vary), Some(value)) => format!("trying {}, {vary} {value}", card.name),
+        _ => format!("trying {}", card.name),
+    }
 }
 
 /// The cards that are asked about.

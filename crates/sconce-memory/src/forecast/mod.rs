@@ -69,6 +69,24 @@ pub struct CardForecast {
     pub retries: u64,
     /// Requests that failed.
     pub failed_requests: u64,
+    /// The flag whose largest value that fits was looked for; all figures are those with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub varied: Option<Varied>,
+}
+
+/// A flag of the command, and the largest value of it that fits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Varied {
+    /// Its name.
+    pub flag: String,
+    /// The largest value that fits; absent where the least does not: then figures are those of the
+    /// least.
+    pub largest: Option<u64>,
+    /// The least value that was allowed.
+    pub least: u64,
+    /// The largest value that was allowed.
+    pub most: u64,
 }
 
 /// What the peak of one card is made of.
@@ -201,6 +219,7 @@ pub fn of_card(card: &Card, limited: &Seen, unlimited: Option<&Seen>) -> CardFor
         margin_bytes: margin.and_then(|bytes| bytes.try_into().ok()),
         retries,
         failed_requests,
+        varied: None,
     }
 }
 

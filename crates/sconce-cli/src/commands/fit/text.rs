@@ -6,7 +6,7 @@ use sconce_memory::analysis::purpose::{Moment, Phase, Purpose, PurposeGroup};
 use sconce_memory::forecast::{CardForecast, Doubt, Forecast, Made, Verdict};
 use sconce_resolve::upkeep::printable;
 
-use crate::commands::memory::words::{place, share, shown, size, sure};
+use crate::commands::memory::words::{counted, place, share, shown, size, sure};
 use crate::page::Page;
 use crate::table::table;
 
@@ -23,16 +23,13 @@ pub(super) fn forecast(forecast: &Forecast, all: bool, page: &Page) -> String {
     let mut text = String::new();
     let cuda = forecast.cuda.as_ref();
     let cuda = cuda.map_or(String::new(), |cuda| format!(", CUDA {}", shown(cuda)));
-    let steps = match forecast.steps {
-        1 => "1 step".to_owned(),
-        steps => format!("{steps} steps"),
-    };
+    let steps = counted(forecast.steps as u64, "step");
     let _ = writeln!(
         text,
         "{steps} with torch {}{cuda}\n",
         shown(&forecast.torch)
     );
-    let rows: Vec<[String; 6]> = forecast.cards.iter().map(|one| row(one)).collect();
+    let rows: Vec<[String; 6]> = forecast.cards.iter().map(row).collect();
     let heads = ["CARD", "MEMORY", "ALLOCATED", "RESERVED", "ON CARD", "FITS"];
     let _ = writeln!(text, "{}\n", table(heads, &rows, &page.style));
     for said in beside(&forecast.cards) {
@@ -75,7 +72,8 @@ fn row(card: &CardForecast) -> [String; 6] {
     ]
 }
 
-/// What of "on card" is not PyTorch's allocator; one sentence for cards of which the same is said.
+/// What of "on card" is not PyTorch's allocator, one sentence for cards of which the same is said; and
+/// what else there is to say of each.
 fn beside(cards: &[CardForecast]) -> Vec<String> {
     let mut said = Vec::new();
     let what = |card: &CardForecast| {
@@ -108,10 +106,26 @@ fn beside(cards: &[CardForecast]) -> Vec<String> {
         }
         said.push(one);
     }
+    for card in cards {
+        let Some(varied) = &card.varied else { continue };
+        let flag = shown(&varied.flag);
+        said.push(match varied.largest {
+            Some(largest) if largest == varied.most => {
+                format!(
+                    "{}: {flag} {largest} fits, the largest that was asked for",
+                    card.card
+                )
+            }
+            Some(largest) => format!("{}: {flag} {largest} is the largest that fits", card.card),
+            None => format!("{}: not even {flag} {} fits", card.card, varied.least),
+        });
+    }
     for card in cards.iter().filter(|card| card.verdict == Verdict::Tight) {
         said.push(format!(
-            "{}: it ran only as PyTorch gave cached memory back {} times; {} requests failed.",
-            card.card, card.retries, card.failed_requests
+            "{}: it ran only as PyTorch gave cached memory back ({}); {} failed",
+            card.card,
+            counted(card.retries, "time"),
+            counted(card.failed_requests, "request")
         ));
     }
     said
@@ -238,7 +252,8 @@ fn said(doubt: &Doubt) -> String {
             format!("The virtual card does not know {}.", shown.join(", "))
         }
         Doubt::FewSteps { seen } => {
-            format!("The command ended after {seen} steps: memory may grow after them.")
+            let steps = counted(*seen as u64, "step");
+            format!("The command ended after {steps}: memory may grow later.")
         }
         Doubt::Processes { count } => {
             format!("{count} processes used cards: this is of the one that had the most.")

@@ -70,8 +70,13 @@ impl Done {
 }
 
 impl Asked<'_> {
-    /// Runs the command on that card, with other memory than its own where that is given.
-    pub(super) fn run(&mut self, hardware: &Hardware, memory: Option<Bytes>) -> Result<Done> {
+    /// Runs a command on that card, with other memory than its own where that is given.
+    pub(super) fn run(
+        &mut self,
+        hardware: &Hardware,
+        memory: Option<Bytes>,
+        command: &[String],
+    ) -> Result<Done> {
         let name = format!("{}-{}", std::process::id(), self.trials);
         let folder = self.places.scratch.join("fit").join(name);
         let seen = folder.join("seen");
@@ -96,7 +101,7 @@ impl Asked<'_> {
             _ => Aside::to_nowhere(),
         };
         self.trials += 1;
-        let ended = self.carried_out(trial);
+        let ended = self.carried_out(trial, command);
         drop(aside);
         let code = ended.inspect_err(|_| drop(fs::remove_dir_all(&folder)))?;
         let found = read(&seen).map_err(failed("read", &seen));
@@ -113,8 +118,7 @@ impl Asked<'_> {
         })
     }
 
-    fn carried_out(&self, trial: Trial) -> Result<u8> {
-        let command = &self.args.command;
+    fn carried_out(&self, trial: Trial, command: &[String]) -> Result<u8> {
         match self.args.host {
             true => run::on_host(self.flags, command, None, Some(trial), self.global),
             false => {
