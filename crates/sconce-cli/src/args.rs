@@ -42,6 +42,17 @@ pub(crate) struct Global {
     pub(crate) store: Option<PathBuf>,
 }
 
+impl Global {
+    /// The same for work that says nothing of itself.
+    pub(crate) fn silent(&self) -> Self {
+        Self {
+            quiet: true,
+            offline: self.offline,
+            store: self.store.clone(),
+        }
+    }
+}
+
 #[derive(Debug, Subcommand)]
 pub(crate) enum Verb {
     /// Write a sconce.toml, from nothing or from what is there.
@@ -74,6 +85,8 @@ pub(crate) enum Verb {
     Diff(crate::commands::diff::DiffArgs),
     /// Say before a run whether it will work: on this machine, or on named cards.
     Check(crate::commands::check::CheckArgs),
+    /// Say whether a training run fits on a card: its first steps are run on a virtual one.
+    Fit(crate::commands::fit::FitArgs),
     /// Say what an error means, and how to mend it.
     Explain(crate::commands::explain::ExplainArgs),
     /// Say what is wrong with this machine, and how to mend it.

@@ -57,6 +57,7 @@ pub fn main() -> ExitCode {
         Verb::Sbom(args) => commands::sbom::sbom(&args, &root.global),
         Verb::Diff(args) => commands::diff::diff(&args, &root.global),
         Verb::Check(args) => commands::check::check(&args, &root.global),
+        Verb::Fit(args) => commands::fit::fit(&args, &root.global),
         Verb::Explain(args) => commands::explain::explain(&args, &root.global),
         Verb::Doctor(args) => commands::doctor::doctor(&args, &root.global),
         Verb::Memory(args) => commands::memory::memory(&args, &root.global),

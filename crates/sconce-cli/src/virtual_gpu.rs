@@ -25,12 +25,51 @@ const STANDS_FOR: [&str; 2] = ["libcuda.so.1", "libnvidia-ml.so.1"];
 const CARDS: &str = "cards";
 /// Where a container sees the folder.
 const INSIDE: &str = "/run/sconce/virtual-gpu";
+/// Where a container sees the folder that the probe writes to.
+const SEEN_INSIDE: &str = "/run/sconce/fit";
+/// The probe's folder in that of the cards.
+const PYTHON: &str = "python";
+/// The probe.
+const PROBE: [(&str, &str); 5] = [
+    (
+        "sitecustomize.py",
+        include_str!("../../../python/sitecustomize.py"),
+    ),
+    (
+        "sconce_probe/__init__.py",
+        include_str!("../../../python/sconce_probe/__init__.py"),
+    ),
+    (
+        "sconce_probe/imports.py",
+        include_str!("../../../python/sconce_probe/imports.py"),
+    ),
+    (
+        "sconce_probe/fit.py",
+        include_str!("../../../python/sconce_probe/fit.py"),
+    ),
+    (
+        "sconce_probe/holds.py",
+        include_str!("../../../python/sconce_probe/holds.py"),
+    ),
+];
 
 /// The cards that a run is to see, and a folder with what makes it see them, for as long as this is.
 #[derive(Debug)]
 pub(crate) struct VirtualGpus {
     folder: PathBuf,
     cards: Vec<GpuSummary>,
+    probe: Option<Probe>,
+}
+
+/// What the probe is to do.
+#[derive(Debug)]
+pub(crate) struct Probe {
+    /// Where it writes to: any user must be able to.
+    pub(crate) seen: PathBuf,
+    /// Optimizer steps until the end.
+    pub(crate) steps: u32,
+    /// Seconds until the end.
+    pub(crate) seconds: u32,
 }
 
 impl Drop for VirtualGpus {
@@ -52,32 +91,54 @@ impl VirtualGpus {
         if names.is_empty() {
             return Ok(None);
         }
-        let mut described = String::new();
-        let mut cards = Vec::new();
-        for (index, name) in (0..).zip(names) {
+        let mut hardware = Vec::new();
+        for name in names {
             let chosen = tables::find_hardware(name)?;
             if !chosen.choice.is_empty() && !global.quiet {
                 tell(&chosen);
             }
-            let hardware = chosen.hardware;
-            let _ = writeln!(described, "{}", line(hardware));
+            hardware.push(chosen.hardware);
+        }
+        Self::play(&hardware, None, None, scratch).map(Some)
+    }
+
+    /// Those cards, with other memory than their own where that is given, and the probe for programs on
+    /// them.
+    ///
+    /// # Errors
+    /// A folder that cannot be written.
+    pub(crate) fn play(
+        hardware: &[&Hardware],
+        memory: Option<Bytes>,
+        probe: Option<Probe>,
+        scratch: &Path,
+    ) -> Result<Self> {
+        let mut described = String::new();
+        let mut cards = Vec::new();
+        for (index, hardware) in (0..).zip(hardware) {
+            let memory = memory.unwrap_or(hardware.total);
+            let _ = writeln!(described, "{}", line(hardware, memory));
             cards.push(GpuSummary {
                 index,
                 uuid: format!("virtual-{index}"),
                 name: format!("{} (virtual)", product(hardware)),
-                memory: Some(hardware.total),
+                memory: Some(memory),
             });
         }
         let folder = scratch
             .join("virtual-gpu")
             .join(std::process::id().to_string());
-        let made = Self { folder, cards };
+        let made = Self {
+            folder,
+            cards,
+            probe,
+        };
         made.write(&described).map_err(|source| CliError::File {
             action: "write",
             path: made.folder.clone(),
             source,
         })?;
-        Ok(Some(made))
+        Ok(made)
     }
 
     fn write(&self, cards: &str) -> std::io::Result<()> {
@@ -88,6 +149,13 @@ impl VirtualGpus {
             let link = self.folder.join(name);
             if link.symlink_metadata().is_err() {
                 symlink(NAME, link)?;
+            }
+        }
+        if self.probe.is_some() {
+            for (name, text) in PROBE {
+                let path = self.folder.join(PYTHON).join(name);
+                fs::create_dir_all(path.parent().unwrap_or(&self.folder))?;
+                fs::write(path, text)?;
             }
         }
         Ok(())
@@ -112,7 +180,12 @@ impl VirtualGpus {
         };
         let library = at.join(NAME).display().to_string();
         let folder = at.display().to_string();
-        for (name, first) in [("LD_PRELOAD", library), ("LD_LIBRARY_PATH", folder)] {
+        let mut ahead = vec![("LD_PRELOAD", library), ("LD_LIBRARY_PATH", folder)];
+        if let Some(probe) = &self.probe {
+            ahead.push(("PYTHONPATH", at.join(PYTHON).display().to_string()));
+            probe.give(request);
+        }
+        for (name, first) in ahead {
             let behind = request.env.get(name).cloned().or_else(|| outer(name));
             let value = match behind.filter(|value| !value.is_empty()) {
                 Some(behind) => format!("{first}:{behind}"),
@@ -125,8 +198,31 @@ impl VirtualGpus {
     }
 }
 
+impl Probe {
+    fn give(&self, request: &mut RunRequest) {
+        let seen = match request.root {
+            Root::Host => self.seen.display().to_string(),
+            Root::Image(_) => {
+                request.mounts.push(Mount {
+                    source: self.seen.clone(),
+                    target: PathBuf::from(SEEN_INSIDE),
+                    read_only: false,
+                });
+                SEEN_INSIDE.to_owned()
+            }
+        };
+        let told = [
+            ("SCONCE_FIT", seen),
+            ("SCONCE_FIT_STEPS", self.steps.to_string()),
+            ("SCONCE_FIT_SECONDS", self.seconds.to_string()),
+        ];
+        let told = told.map(|(name, value)| (name.to_owned(), value));
+        request.env.extend(told);
+    }
+}
+
 /// Which size was taken of a card that was sold with several.
-fn tell(chosen: &Chosen) {
+pub(crate) fn tell(chosen: &Chosen) {
     let hardware = chosen.hardware;
     let sizes: Vec<String> = chosen.choice.iter().map(Bytes::to_string).collect();
     output::say(&Style::for_stderr().dim(&format!(
@@ -143,21 +239,25 @@ fn product(hardware: &Hardware) -> String {
     format!("NVIDIA {}", name.strip_prefix("NVIDIA ").unwrap_or(name))
 }
 
-/// A card as the library reads it (`sconce_vgpu::card`).
-fn line(hardware: &Hardware) -> String {
-    // What a context takes is known of few cards: of the others it is the most that was reported, as
-    // a run that is said to fit shall fit.
-    let context = match hardware.context {
+/// What a context takes of a card. It is known of few: of the others it is the most that was reported,
+/// as a run that is said to fit shall fit.
+pub(crate) fn context(hardware: &Hardware) -> Bytes {
+    match hardware.context {
         Some(context) => context.size,
         None => *tables::context_range().end(),
-    };
+    }
+}
+
+/// A card as the library reads it (`sconce_vgpu::card`).
+fn line(hardware: &Hardware, memory: Bytes) -> String {
+    let context = context(hardware);
     let tflops = hardware.tensor_tflops.unwrap_or(hardware.fp32_tflops);
     format!(
         "card\tname={}\tcapability={}\tmemory_bytes={}\tcontext_bytes={}\tmultiprocessors={}\
          \tl2_bytes={}\tmemory_rate={}\tmatrix_rate={}",
         product(hardware),
         hardware.card.capability,
-        hardware.total.0,
+        memory.0,
         context.0,
         hardware.multiprocessors,
         hardware.l2.0,

@@ -6,6 +6,7 @@
 
 pub mod allocator;
 pub mod analysis;
+pub mod forecast;
 pub mod pickle;
 pub mod program;
 pub mod replay;

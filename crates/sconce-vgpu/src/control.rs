@@ -1,7 +1,7 @@
-//! Entry points of the virtual GPU's own, for programs that hold it against something: `ctypes` finds
-//! them in the process.
+//! Entry points of the virtual GPU's own, for programs that hold it against something or ask what was
+//! done on it: `ctypes` finds them in the process.
 
-use crate::abi::Handle;
+use crate::abi::{self, Handle};
 use crate::machine::machine;
 
 /// With 1, events are done only when [`sconce_vgpu_complete`] says so; with 0, as the model of time
@@ -15,4 +15,20 @@ pub extern "C" fn sconce_vgpu_hold_events(hold: i32) {
 #[unsafe(no_mangle)]
 pub extern "C" fn sconce_vgpu_complete(stream: Handle, count: usize) {
     machine().clock.complete(stream, count);
+}
+
+/// How many plans of cuDNN were carried out.
+#[unsafe(no_mangle)]
+pub extern "C" fn sconce_vgpu_dnn_plans() -> u64 {
+    machine().asked.dnn_plans
+}
+
+/// Writes the names of what was asked and is not known, a line each, as far as they fit into `size`
+/// bytes; how many bytes were written.
+#[unsafe(no_mangle)]
+pub extern "C" fn sconce_vgpu_unknown(text: Handle, size: usize) -> usize {
+    let names = machine().asked.unknown.join("\n");
+    let bytes = &names.as_bytes()[..names.len().min(size)];
+    abi::copy(text, bytes.as_ptr() as usize, bytes.len());
+    bytes.len()
 }

@@ -4,7 +4,7 @@ mod diff;
 mod report;
 mod simulate;
 mod what_if;
-mod words;
+pub(crate) mod words;
 
 use clap::{Args, Subcommand};
 

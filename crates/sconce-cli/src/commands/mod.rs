@@ -6,6 +6,7 @@ pub(crate) mod check;
 pub(crate) mod diff;
 pub(crate) mod doctor;
 pub(crate) mod explain;
+pub(crate) mod fit;
 pub(crate) mod images;
 pub(crate) mod init;
 pub(crate) mod keygen;

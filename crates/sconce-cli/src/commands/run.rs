@@ -8,7 +8,7 @@ mod nvml;
 mod request;
 pub(crate) mod target;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use sconce_host::{Card, Machine, Roots};
 use sconce_image::bytecode;
@@ -50,7 +50,7 @@ pub(crate) fn run(args: &RunArgs, global: &Global) -> Result<u8> {
         })?;
     }
     if args.host {
-        on_host(&args.flags, &args.command, json, global)
+        on_host(&args.flags, &args.command, json, None, global)
     } else {
         match Target::of(&args.spec) {
             Target::Spec(spec) => contained(&spec, &args.flags, &args.command, json, global),
@@ -65,6 +65,13 @@ pub(crate) fn run(args: &RunArgs, global: &Global) -> Result<u8> {
     }
 }
 
+/// What makes a run a trial of `sconce fit`: its report is nobody's, and its record goes elsewhere.
+pub(crate) struct Trial {
+    pub(crate) gpus: VirtualGpus,
+    /// Where the record goes.
+    pub(crate) runs: PathBuf,
+}
+
 /// Runs `command`, or the spec's own where it is empty, in the spec's environment.
 pub(crate) fn contained(
     spec: &Path,
@@ -73,16 +80,29 @@ pub(crate) fn contained(
     json: Option<&Path>,
     global: &Global,
 ) -> Result<u8> {
+    contained_as(spec, flags, command, json, None, global)
+}
+
+/// As [`contained`], or as a trial.
+pub(crate) fn contained_as(
+    spec: &Path,
+    flags: &RunFlags,
+    command: &[String],
+    json: Option<&Path>,
+    trial: Option<Trial>,
+    global: &Global,
+) -> Result<u8> {
     let project = Project::open(spec)?;
     let here = current_folder()?;
     let wish = Wish::merge(&project.spec.run, &project.folder, flags, &here, command)?;
     let host = Machine::read(&Roots::default());
     cards::check(&host, &wish.gpus)?;
     let nvml = Loading::begin(&host, &wish.gpus);
-    let opened = Opened::with(project, global)?;
+    let mut opened = Opened::with(project, global)?;
+    let silent = global.silent();
+    let held_by = if trial.is_some() { &silent } else { global };
+    let virtual_gpus = cards_of(trial, flags, &mut opened.places, global)?;
     let (project, places) = (&opened.project, &opened.places);
-
-    let virtual_gpus = VirtualGpus::prepare(&flags.virtual_gpu, &places.scratch, global)?;
     let workshop = opened.workshop(&flags.sources, global);
     let lock = workshop.locked()?;
     // Before anything is fetched.
@@ -117,17 +137,18 @@ pub(crate) fn contained(
         places,
         flags,
         json,
-        global,
+        global: held_by,
     };
     contained.run(&called, Box::new(idle_work))
 }
 
 /// Runs a command with what this machine has, recorded and limited, but not contained: what only
 /// a container can give is refused where the flags are read.
-fn on_host(
+pub(crate) fn on_host(
     flags: &RunFlags,
     command: &[String],
     json: Option<&Path>,
+    trial: Option<Trial>,
     global: &Global,
 ) -> Result<u8> {
     let here = current_folder()?;
@@ -138,10 +159,12 @@ fn on_host(
         path: workdir.clone(),
         source,
     })?;
-    let places = Places::find(global)?;
+    let mut places = Places::find(global)?;
     let mut host = Machine::read(&Roots::default());
     // Every card is there to be used; the record watches all of them.
-    let virtual_gpus = VirtualGpus::prepare(&flags.virtual_gpu, &places.scratch, global)?;
+    let silent = global.silent();
+    let held_by = if trial.is_some() { &silent } else { global };
+    let virtual_gpus = cards_of(trial, flags, &mut places, global)?;
     let watched = match virtual_gpus {
         Some(_) => Gpus::Count(0),
         None => Gpus::All,
@@ -186,7 +209,23 @@ fn on_host(
         host: &host,
         strict: flags.strict,
         json,
-        global,
+        global: held_by,
     };
     held.run(&request, started, gpus, None)
+}
+
+/// The cards that are played: a trial's own, or those that flags name.
+fn cards_of(
+    trial: Option<Trial>,
+    flags: &RunFlags,
+    places: &mut Places,
+    global: &Global,
+) -> Result<Option<VirtualGpus>> {
+    match trial {
+        Some(trial) => {
+            places.runs = trial.runs;
+            Ok(Some(trial.gpus))
+        }
+        None => VirtualGpus::prepare(&flags.virtual_gpu, &places.scratch, global),
+    }
 }

@@ -6,6 +6,7 @@ mod fragments;
 mod leaks;
 mod oom;
 mod places;
+pub mod purpose;
 mod replay;
 mod trend;
 

@@ -9,7 +9,7 @@ use sconce_memory::analysis::{
 };
 use sconce_schema::exit;
 
-use super::words::{category, counted, frame_of, place, read, shown, signed, size, sure};
+use super::words::{category, counted, frame_of, place, read, share, shown, signed, size, sure};
 use crate::args::Global;
 use crate::failure::Result;
 use crate::output;
@@ -369,13 +369,6 @@ impl Shown<'_> {
 /// A snapshot may hold any figures.
 fn sum(bytes: impl Iterator<Item = u64>) -> u64 {
     bytes.fold(0, u64::saturating_add)
-}
-
-fn share(part: u64, whole: u64) -> String {
-    match whole {
-        0 => "    –".to_owned(),
-        whole => format!("{:>3.0} %", part as f64 * 100.0 / whole as f64),
-    }
 }
 
 fn seconds(us: i64) -> String {

@@ -15,12 +15,12 @@ use crate::failure::{CliError, Result};
 const WIDEST: usize = 120;
 
 /// Reads a snapshot and says what is in it.
-pub(super) fn read(path: &Path) -> Result<Report> {
+pub(crate) fn read(path: &Path) -> Result<Report> {
     Ok(analysis::report(&open(path)?))
 }
 
 /// Reads a snapshot.
-pub(super) fn open(path: &Path) -> Result<Snapshot> {
+pub(crate) fn open(path: &Path) -> Result<Snapshot> {
     let file = File::open(path).map_err(|source| CliError::File {
         action: "read",
         path: path.to_owned(),
@@ -33,18 +33,11 @@ pub(super) fn open(path: &Path) -> Result<Snapshot> {
     })
 }
 
-pub(super) fn size(bytes: u64) -> String {
+pub(crate) fn size(bytes: u64) -> String {
     Bytes(bytes).to_string()
 }
 
-pub(super) fn counted(count: u64, what: &str) -> String {
-    match count {
-        1 => format!("1 {what}"),
-        count => format!("{count} {what}s"),
-    }
-}
-
-pub(super) fn signed(bytes: i128) -> String {
+pub(crate) fn signed(bytes: i128) -> String {
     let size = size(u64::try_from(bytes.unsigned_abs()).unwrap_or(u64::MAX));
     match bytes {
         0 => "–".to_owned(),
@@ -54,7 +47,7 @@ pub(super) fn signed(bytes: i128) -> String {
 }
 
 /// `train.py:36 step`.
-pub(super) fn place(place: Option<&Place>) -> String {
+pub(crate) fn place(place: Option<&Place>) -> String {
     let Some(place) = place else {
         return "no Python: autograd's thread, or not recorded".to_owned();
     };
@@ -67,17 +60,17 @@ pub(super) fn place(place: Option<&Place>) -> String {
 }
 
 /// One frame of a stack; of an installed package without the folder that packages are in.
-pub(super) fn frame_of(frame: &str) -> String {
+pub(crate) fn frame_of(frame: &str) -> String {
     let installed = frame.rsplit_once("-packages/").map(|(_, path)| path);
     shown(installed.unwrap_or(frame))
 }
 
 /// A text of a snapshot, without what a terminal would obey.
-pub(super) fn shown(text: &str) -> String {
+pub(crate) fn shown(text: &str) -> String {
     printable(text, WIDEST)
 }
 
-pub(super) fn category(category: Category) -> &'static str {
+pub(crate) fn category(category: Category) -> &'static str {
     match category {
         Category::Parameters => "parameters",
         Category::Activations => "activations",
@@ -90,10 +83,24 @@ pub(super) fn category(category: Category) -> &'static str {
     }
 }
 
-pub(super) fn sure(certainty: Certainty) -> &'static str {
+pub(crate) fn sure(certainty: Certainty) -> &'static str {
     match certainty {
         Certainty::Certain => "",
         Certainty::Likely => "likely",
         Certainty::Possible => "possibly",
+    }
+}
+
+pub(crate) fn counted(count: u64, what: &str) -> String {
+    match count {
+        1 => format!("1 {what}"),
+        count => format!("{count} {what}s"),
+    }
+}
+
+pub(crate) fn share(part: u64, whole: u64) -> String {
+    match whole {
+        0 => "    –".to_owned(),
+        whole => format!("{:>3.0} %", part as f64 * 100.0 / whole as f64),
     }
 }

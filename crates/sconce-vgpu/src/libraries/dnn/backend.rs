@@ -118,6 +118,7 @@ entries! { status;
         let device = machine.devices.get(current()).ok_or(Error::NotSupported)?;
         let duration = time(work, device.card.matrix_rate);
         machine.asked.matrix_operations = machine.asked.matrix_operations.saturating_add(work);
+        machine.asked.dnn_plans += 1;
         machine.launch(stream, duration);
         Ok(())
     }

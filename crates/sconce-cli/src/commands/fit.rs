@@ -1,0 +1,245 @@
+//! `sconce fit`.
+
+mod failure;
+mod text;
+mod trial;
+mod vary;
+
+use std::path::PathBuf;
+
+use clap::Args;
+use sconce_compat::tables::{self, Hardware};
+use sconce_host::{Machine, Roots};
+use sconce_memory::forecast::{self, Card, CardForecast, Forecast, VERSION, Varied, Verdict};
+use sconce_schema::spec::MountSpec;
+use sconce_schema::{Bytes, exit};
+
+use self::failure::FitError;
+use self::trial::{Asked, Done};
+use self::vary::Vary;
+use crate::args::{Global, RunFlags, Sources};
+use crate::failure::Result;
+use crate::output;
+use crate::page::Page;
+use crate::places::Places;
+use crate::style::Style;
+use crate::virtual_gpu;
+
+/// Memory of a card without end: what the addresses of a virtual card leave room for.
+const WITHOUT_END: Bytes = Bytes(1000 << 30);
+
+#[derive(Debug, Args)]
+pub(crate) struct FitArgs {
+    /// A sconce.toml or its folder.
+    #[arg(default_value = ".", value_name = "SPEC")]
+    spec: PathBuf,
+    /// A card, such as h100 or "RTX 3070"; once for each [default: the cards of this machine].
+    #[arg(long, value_name = "CARD")]
+    gpu: Vec<String>,
+    /// Optimizer steps to run.
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    steps: u32,
+    /// Seconds after which a command that did not take its steps is ended.
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u32).range(1..))]
+    time: u32,
+    /// A flag of the command's own and a range, such as --batch-size=8..256: the largest value that fits
+    /// on each card is found.
+    #[arg(
+        long,
+        value_name = "FLAG=LEAST..MOST",
+        allow_hyphen_values = true,
+        requires = "command"
+    )]
+    vary: Option<Vary>,
+    /// Use the Python that is here: no image, no container.
+    #[arg(long, requires = "command", conflicts_with_all = ["spec", "volumes", "index", "extra_index", "mirror"])]
+    host: bool,
+    /// Mount a host folder or file: SOURCE:TARGET[:ro].
+    #[arg(long = "volume", short = 'v', value_name = "MOUNT")]
+    volumes: Vec<MountSpec>,
+    /// Set a variable: NAME=VALUE, or NAME to pass this shell's.
+    #[arg(long = "env", short = 'e', value_name = "VAR")]
+    env: Vec<String>,
+    /// Working directory; inside, one that is not absolute is below /workspace.
+    #[arg(long, short, value_name = "DIR")]
+    workdir: Option<String>,
+    /// Print as JSON.
+    #[arg(long)]
+    json: bool,
+    /// Show whole lists.
+    #[arg(long)]
+    all: bool,
+    #[command(flatten)]
+    sources: Sources,
+    /// The command, instead of the spec's.
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+/// Says whether the command's training fits on each card.
+pub(crate) fn fit(args: &FitArgs, global: &Global) -> Result<u8> {
+    let hardware = cards(args, global)?;
+    let places = Places::find(global)?;
+    let flags = RunFlags {
+        // The machine's own cards are none of its business.
+        virtual_gpu: vec![String::new()],
+        volumes: args.volumes.clone(),
+        env: args.env.clone(),
+        workdir: args.workdir.clone(),
+        sources: args.sources.clone(),
+        ..RunFlags::default()
+    };
+    let mut asked = Asked {
+        args,
+        flags: &flags,
+        global,
+        places: &places,
+        trials: 0,
+    };
+    let mut of_cards: Vec<CardForecast> = Vec::new();
+    // The card with the least left, and the trial that tells what fills it.
+    let mut tightest: Option<(i64, Card, Done)> = None;
+    for hardware in hardware {
+        let card = card(hardware);
+        let varied = match &args.vary {
+            Some(vary) => largest(&mut asked, hardware, &card, vary)?,
+            None => None,
+        };
+        // Where no value fits, the least is the one to speak of.
+        let value = args.vary.as_ref().map(|vary| varied.unwrap_or(vary.least));
+        let command = command(args, value);
+        say(global, &trying(&card, args, value));
+        let limited = asked.run(hardware, None, &command)?;
+        failure::judge(&limited)?;
+        let without_end = if forecast::ran_out(&limited.seen) {
+            let said = format!("{} ran out of memory: trying how much it takes", card.name);
+            say(global, &said);
+            Some(asked.run(hardware, Some(WITHOUT_END), &command)?)
+        } else {
+            None
+        };
+        let unlimited = without_end.as_ref().map(|done| &done.seen);
+        let mut said = forecast::of_card(&card, &limited.seen, unlimited);
+        said.varied = args.vary.as_ref().map(|vary| Varied {
+            flag: vary.to_string(),
+            largest: varied,
+            least: vary.least,
+            most: vary.most,
+        });
+        let margin = said.margin_bytes.unwrap_or(i64::MIN);
+        of_cards.push(said);
+        if tightest.as_ref().is_none_or(|(least, ..)| margin < *least) {
+            tightest = Some((margin, card, without_end.unwrap_or(limited)));
+        }
+    }
+    let Some((_, card, done)) = tightest else {
+        return Err(FitError::NoCards.into());
+    };
+    let seen = &done.seen;
+    // Without it what fits is known all the same.
+    let snapshot = done.snapshot().unwrap_or_else(|failure| {
+        output::say(&failure.text(&Style::for_stderr()));
+        None
+    });
+    let made = snapshot.and_then(|snapshot| forecast::made(&card, seen, &snapshot));
+    let forecast = Forecast {
+        version: VERSION,
+        command: args.command.clone(),
+        torch: seen.torch.clone(),
+        cuda: seen.cuda.clone(),
+        steps: seen.step_count(),
+        made,
+        doubts: forecast::doubts(&of_cards, seen, done.processes),
+        cards: of_cards,
+    };
+    let said = match args.json {
+        true => serde_json::to_string_pretty(&forecast).unwrap_or_default(),
+        false => text::forecast(&forecast, args.all, &Page::stdout()),
+    };
+    output::data(&said)?;
+    let fits = |card: &CardForecast| card.verdict != Verdict::DoesNotFit;
+    Ok(match forecast.cards.iter().all(fits) {
+        true => exit::OK,
+        false => exit::NO,
+    })
+}
+
+/// The largest value of a flag that fits on a card.
+fn largest(
+    asked: &mut Asked<'_>,
+    hardware: &Hardware,
+    card: &Card,
+    vary: &Vary,
+) -> Result<Option<u64>> {
+    let (args, global) = (asked.args, asked.global);
+    vary.largest(|value| {
+        say(global, &trying(card, args, Some(value)));
+        let done = asked.run(hardware, None, &command(args, Some(value)))?;
+        failure::judge(&done)?;
+        Ok(!forecast::ran_out(&done.seen))
+    })
+}
+
+fn command(args: &FitArgs, value: Option<u64>) -> Vec<String> {
+    match (&args.vary, value) {
+        (Some(vary), Some(value)) => vary.command(&args.command, value),
+        _ => args.command.clone(),
+    }
+}
+
+fn trying(card: &Card, args: &FitArgs, value: Option<u64>) -> String {
+    match (&args.vary, value) {
+        (Some(vary), Some(value)) => format!("trying {}, {vary} {value}", card.name),
+        _ => format!("trying {}", card.name),
+    }
+}
+
+/// The cards that are asked about.
+fn cards(args: &FitArgs, global: &Global) -> Result<Vec<&'static Hardware>> {
+    let mut cards: Vec<&'static Hardware> = Vec::new();
+    for name in &args.gpu {
+        let chosen = tables::find_hardware(name)?;
+        if !chosen.choice.is_empty() && !global.quiet {
+            virtual_gpu::tell(&chosen);
+        }
+        cards.push(chosen.hardware);
+    }
+    if args.gpu.is_empty() {
+        let host = Machine::read(&Roots::default());
+        let here = host.nvidia.iter().flat_map(|nvidia| &nvidia.cards);
+        for name in here.filter_map(|card| card.name.as_ref()) {
+            cards.push(tables::find_hardware(name)?.hardware);
+        }
+    }
+    // Of several of one kind one tells.
+    let mut different: Vec<&'static Hardware> = Vec::new();
+    for card in cards {
+        if !different.iter().any(|known| std::ptr::eq(*known, card)) {
+            different.push(card);
+        }
+    }
+    match different.is_empty() {
+        true => Err(FitError::NoCards.into()),
+        false => Ok(different),
+    }
+}
+
+fn card(hardware: &Hardware) -> Card {
+    let name = hardware.card.name;
+    let name = match hardware.card.memory.len() {
+        0 | 1 => name.to_owned(),
+        _ => format!("{name} {}", hardware.memory),
+    };
+    Card {
+        name,
+        total_bytes: hardware.total.0,
+        context_bytes: virtual_gpu::context(hardware).0,
+        context_reported: hardware.context.is_some(),
+    }
+}
+
+fn say(global: &Global, text: &str) {
+    if !global.quiet {
+        output::say(&Style::for_stderr().dim(&format!("fit: {text}")));
+    }
+}

@@ -1,0 +1,154 @@
+//! Why there is no forecast.
+
+use sconce_memory::forecast::{
+    self,
+    seen::{Ended, Seen},
+};
+use sconce_schema::{Bytes, Hint, exit};
+
+use super::trial::Done;
+use crate::commands::memory::words::counted;
+
+/// Why there is no forecast.
+#[derive(Debug, PartialEq, thiserror::Error)]
+pub(super) enum FitError {
+    #[error("no card was named, and this machine has none that is known")]
+    NoCards,
+    #[error("the command ended with {code}, and no process of it imported torch")]
+    NothingSeen { code: u8 },
+    #[error("the command failed by itself after {}, with {kind}", counted(*.steps as u64, "optimizer step"))]
+    Failed {
+        steps: usize,
+        kind: String,
+        /// What was asked of the virtual card that it does not know.
+        unknown: Vec<String>,
+    },
+    #[error("the command never took an optimizer step{}: {}", when(*.ended), had(*.reserved))]
+    NoSteps {
+        ended: Ended,
+        /// What the allocator had at most.
+        reserved: Option<Bytes>,
+    },
+    #[error("the steps were taken without a card: nothing was put on `cuda`")]
+    NoCuda,
+}
+
+fn when(ended: Ended) -> &'static str {
+    match ended {
+        Ended::Time => " before its time was up",
+        Ended::Steps | Ended::Exit => "",
+    }
+}
+
+fn had(reserved: Option<Bytes>) -> String {
+    match reserved {
+        Some(bytes) => format!("PyTorch had reserved {bytes} of the card at most"),
+        None => "nothing was put on a card".to_owned(),
+    }
+}
+
+impl Hint for FitError {
+    fn hint(&self) -> Option<String> {
+        Some(match self {
+            Self::NoCards => "name one: --gpu h100, or --gpu \"RTX 3070\"".to_owned(),
+            Self::NothingSeen { .. } => "it must start Python without -I and -E, which hide the \
+                 probe, and import torch"
+                .to_owned(),
+            Self::Failed { unknown, .. } if !unknown.is_empty() => format!(
+                "what the virtual card does not know may be the reason: {}",
+                unknown.join(", ")
+            ),
+            Self::Failed { .. } => return None,
+            Self::NoSteps {
+                ended: Ended::Time, ..
+            } => "--time gives it more seconds".to_owned(),
+            Self::NoSteps { .. } => "steps are those of torch.optim's optimizers".to_owned(),
+            Self::NoCuda => {
+                "the command chooses the CPU; mostly an option of it, such as --device \
+                 cuda, changes that"
+                    .to_owned()
+            }
+        })
+    }
+
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::NoCards => exit::USAGE,
+            _ => exit::BAD_INPUT,
+        }
+    }
+}
+
+/// Refuses a trial that says nothing of training.
+pub(super) fn judge(done: &Done) -> Result<(), FitError> {
+    of(&done.seen, done.code)
+}
+
+fn of(seen: &Seen, code: u8) -> Result<(), FitError> {
+    if forecast::ran_out(seen) {
+        return Ok(());
+    }
+    if seen.ended == Ended::Exit && (code != 0 || seen.error.is_some()) {
+        let kind = seen.error.as_ref().map(|error| error.kind.clone());
+        return Err(FitError::Failed {
+            steps: seen.step_count(),
+            kind: kind.unwrap_or_else(|| format!("code {code}")),
+            unknown: seen.unknown.clone(),
+        });
+    }
+    if seen.step_count() == 0 {
+        let device = seen.fullest().map(|(_, device)| device);
+        let reserved = device.and_then(|device| device.stat("reserved_bytes.all.peak"));
+        return Err(FitError::NoSteps {
+            ended: seen.ended,
+            reserved: reserved.map(Bytes),
+        });
+    }
+    match seen.used_cuda {
+        true => Ok(()),
+        false => Err(FitError::NoCuda),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(ended: &str, steps: usize, used: bool, error: &str) -> Seen {
+        let step = r#"{"optimizer":0,"begin-us":1,"end-us":2}"#;
+        let steps = vec![step; steps].join(",");
+        let text = format!(
+            r#"{{"format":1,"torch":"2.15.0","cuda":null,"python":"3.12.1","ended":"{ended}",
+            "wanted-steps":3,"steps":[{steps}],"optimizers":1,"used-cuda":{used},"error":{error},
+            "devices":[{{"name":"A","total-bytes":9,"outside-bytes":1,
+            "stats":{{"reserved_bytes.all.peak":2048}}}}],"holds":[]}}"#
+        );
+        Seen::parse(&text).unwrap()
+    }
+
+    #[test]
+    fn what_says_nothing_of_training_is_refused() {
+        assert_eq!(of(&seen("steps", 3, true, "null"), 0), Ok(()));
+        assert_eq!(of(&seen("exit", 1, true, "null"), 0), Ok(()));
+        let memory = r#"{"type":"OutOfMemoryError","message":"","out-of-memory":true}"#;
+        assert_eq!(of(&seen("exit", 0, true, memory), 1), Ok(()));
+        assert_eq!(
+            of(&seen("steps", 3, false, "null"), 0),
+            Err(FitError::NoCuda)
+        );
+        let other = r#"{"type":"ValueError","message":"no","out-of-memory":false}"#;
+        let failed = of(&seen("exit", 2, true, other), 1).unwrap_err();
+        assert_eq!(
+            failed.to_string(),
+            "the command failed by itself after 2 optimizer steps, with ValueError"
+        );
+        assert!(of(&seen("exit", 1, true, "null"), 7).is_err());
+        let never = of(&seen("time", 0, true, "null"), 0).unwrap_err();
+        assert_eq!(
+            never.to_string(),
+            "the command never took an optimizer step before its time was up: PyTorch had reserved \
+             2 KiB of the card at most"
+        );
+        assert_eq!(never.exit_code(), exit::BAD_INPUT);
+    }
+}

@@ -1,0 +1,262 @@
+//! A forecast as text.
+
+use std::fmt::Write as _;
+
+use sconce_memory::analysis::purpose::{Moment, Phase, Purpose, PurposeGroup};
+use sconce_memory::forecast::{CardForecast, Doubt, Forecast, Made, Verdict};
+use sconce_resolve::upkeep::printable;
+
+use crate::commands::memory::words::{counted, place, share, shown, size, sure};
+use crate::page::Page;
+use crate::table::table;
+
+/// Rows of a list without --all.
+const FEW: usize = 6;
+/// Where the words of a list's row begin.
+const WORDS: usize = 18;
+/// Names of unknown entry points that are listed.
+const MOST_NAMES: usize = 8;
+
+/// Everything that is said of it.
+pub(super) fn forecast(forecast: &Forecast, all: bool, page: &Page) -> String {
+    let few = if all { usize::MAX } else { FEW };
+    let mut text = String::new();
+    let cuda = forecast.cuda.as_ref();
+    let cuda = cuda.map_or(String::new(), |cuda| format!(", CUDA {}", shown(cuda)));
+    let steps = counted(forecast.steps as u64, "step");
+    let _ = writeln!(
+        text,
+        "{steps} with torch {}{cuda}\n",
+        shown(&forecast.torch)
+    );
+    let rows: Vec<[String; 6]> = forecast.cards.iter().map(row).collect();
+    let heads = ["CARD", "MEMORY", "ALLOCATED", "RESERVED", "ON CARD", "FITS"];
+    let _ = writeln!(text, "{}\n", table(heads, &rows, &page.style));
+    for said in beside(&forecast.cards) {
+        say(&mut text, page, &said);
+    }
+    if let Some(made) = &forecast.made {
+        peak(&mut text, page, made, few, forecast.cards.len() > 1);
+    }
+    let _ = writeln!(text, "\n{}", page.style.warn("How sure"));
+    for doubt in &forecast.doubts {
+        say(&mut text, page, &said(doubt));
+    }
+    text
+}
+
+fn say(text: &mut String, page: &Page, said: &str) {
+    let _ = writeln!(text, "  {}", page.wrapped(said, 2, 2));
+}
+
+fn row(card: &CardForecast) -> [String; 6] {
+    let or_none = |bytes: Option<u64>| bytes.map_or("–".to_owned(), size);
+    let amount = card.margin_bytes.map(|bytes| size(bytes.unsigned_abs()));
+    let fits = match (card.verdict, amount) {
+        (Verdict::Fits, Some(left)) => format!("yes, {left} left"),
+        (Verdict::Fits, None) => "yes".to_owned(),
+        (Verdict::Tight, _) => "just so".to_owned(),
+        (Verdict::DoesNotFit, Some(missing)) if card.margin_bytes < Some(0) => {
+            format!("no, {missing} short")
+        }
+        // It would, were the memory in one piece, or given back in time.
+        (Verdict::DoesNotFit, _) => "no".to_owned(),
+    };
+    [
+        card.card.clone(),
+        size(card.total_bytes),
+        or_none(card.allocated_bytes),
+        or_none(card.reserved_bytes),
+        or_none(card.on_card_bytes),
+        fits,
+    ]
+}
+
+/// What of "on card" is not PyTorch's allocator, one sentence for cards of which the same is said; and
+/// what else there is to say of each.
+fn beside(cards: &[CardForecast]) -> Vec<String> {
+    let mut said = Vec::new();
+    let what = |card: &CardForecast| {
+        (
+            card.context_bytes,
+            card.context_reported,
+            card.libraries_bytes,
+        )
+    };
+    let mut different: Vec<&CardForecast> = Vec::new();
+    for card in cards {
+        if !different.iter().any(|known| what(known) == what(card)) {
+            different.push(card);
+        }
+    }
+    for card in &different {
+        let reported = match card.context_reported {
+            true => "as reported for this card",
+            false => "the most that is reported of any card",
+        };
+        let mut one = format!(
+            "On card: reserved, and a CUDA context of {}, {reported}",
+            size(card.context_bytes)
+        );
+        if card.libraries_bytes > 0 {
+            let _ = write!(one, ", and {} of libraries", size(card.libraries_bytes));
+        }
+        if different.len() > 1 {
+            let _ = write!(one, " ({})", card.card);
+        }
+        said.push(one);
+    }
+    for card in cards {
+        let Some(varied) = &card.varied else { continue };
+        let flag = shown(&varied.flag);
+        said.push(match varied.largest {
+            Some(largest) if largest == varied.most => {
+                format!(
+                    "{}: {flag} {largest} fits, the largest that was asked for",
+                    card.card
+                )
+            }
+            Some(largest) => format!("{}: {flag} {largest} is the largest that fits", card.card),
+            None => format!("{}: not even {flag} {} fits", card.card, varied.least),
+        });
+    }
+    for card in cards.iter().filter(|card| card.verdict == Verdict::Tight) {
+        said.push(format!(
+            "{}: it ran only as PyTorch gave cached memory back ({}); {} failed",
+            card.card,
+            counted(card.retries, "time"),
+            counted(card.failed_requests, "request")
+        ));
+    }
+    said
+}
+
+fn peak(text: &mut String, page: &Page, made: &Made, few: usize, several: bool) {
+    let Moment {
+        step,
+        phase,
+        purposes,
+        filled,
+    } = &made.moment;
+    let phase = match phase {
+        Phase::Forward => "the forward pass",
+        Phase::Backward => "the backward pass",
+        Phase::Optimizer => "the optimizer",
+        Phase::Other => "between them",
+    };
+    let step = step.map_or(String::new(), |step| format!(" of step {step}"));
+    let on = match several {
+        true => format!(" on the {}", made.card),
+        false => String::new(),
+    };
+    let head = format!(
+        "The peak{on}: {} at once, in {phase}{step}",
+        size(filled.bytes)
+    );
+    let _ = writeln!(text, "\n{}", page.style.warn(&head));
+    let whole = made.reserved_bytes;
+    let mut line = |bytes: u64, said: &str| {
+        let said = page.wrapped(said, WORDS, WORDS);
+        let _ = writeln!(text, "{:>10}  {}  {said}", size(bytes), share(bytes, whole));
+    };
+    for group in merged(purposes) {
+        let doubt = match sure(group.certainty) {
+            "" => String::new(),
+            sure => format!(" ({sure})"),
+        };
+        line(group.bytes, &format!("{}{doubt}", purpose(group.purpose)));
+    }
+    line(
+        made.allocated_bytes.saturating_sub(filled.bytes),
+        "lost to rounding of blocks",
+    );
+    line(
+        made.reserved_bytes.saturating_sub(made.allocated_bytes),
+        "reserved and not allocated: cached, or in pieces",
+    );
+    let _ = writeln!(text, "\n{}", page.style.warn("by line"));
+    for group in filled.places.iter().take(few) {
+        let said = page.wrapped(&place(group.place.as_ref()), WORDS, WORDS);
+        let _ = writeln!(
+            text,
+            "{:>10}  {}  {said}",
+            size(group.bytes),
+            share(group.bytes, whole)
+        );
+    }
+    let modules = filled.modules.iter();
+    let modules = modules.filter_map(|one| Some((one.module.as_ref()?, one.bytes)));
+    let mut modules = modules.take(few).peekable();
+    if modules.peek().is_some() {
+        let _ = writeln!(text, "\n{}", page.style.warn("by module"));
+    }
+    for (module, bytes) in modules {
+        let said = page.wrapped(&shown(module), WORDS, WORDS);
+        let _ = writeln!(text, "{:>10}  {}  {said}", size(bytes), share(bytes, whole));
+    }
+}
+
+/// One row for a purpose, as sure as most of it.
+fn merged(groups: &[PurposeGroup]) -> Vec<PurposeGroup> {
+    let mut merged: Vec<PurposeGroup> = Vec::new();
+    for group in groups {
+        match merged.iter_mut().find(|one| one.purpose == group.purpose) {
+            // Groups come the largest first.
+            Some(one) => {
+                one.bytes = one.bytes.saturating_add(group.bytes);
+                one.blocks = one.blocks.saturating_add(group.blocks);
+            }
+            None => merged.push(*group),
+        }
+    }
+    merged.sort_by_key(|one| std::cmp::Reverse(one.bytes));
+    merged
+}
+
+fn purpose(purpose: Purpose) -> &'static str {
+    match purpose {
+        Purpose::Parameters => "parameters",
+        Purpose::Buffers => "buffers of modules",
+        Purpose::Gradients => "gradients",
+        Purpose::OptimizerState => "optimizer state",
+        Purpose::Activations => "activations",
+        Purpose::Temporary => "temporary: backward pass and optimizer",
+        Purpose::Communication => "communication",
+        Purpose::Workspace => "workspaces",
+        Purpose::Other => "other: batches, and what the script keeps",
+    }
+}
+
+fn said(doubt: &Doubt) -> String {
+    match doubt {
+        Doubt::Workspaces => {
+            "At least: workspaces of cuDNN's convolutions and attention are not in \
+             the figures, those of recurrent layers are a guess. They depend on the card, and take \
+             from nothing to some GiB of what is left."
+                .to_owned()
+        }
+        Doubt::Context => {
+            "A CUDA context takes 250 to 600 MiB, and grows as kernels are loaded.".to_owned()
+        }
+        Doubt::Values => {
+            "Kernels do nothing and values are zeros: what the script decides by values, \
+             zeros decided."
+                .to_owned()
+        }
+        Doubt::Unknown { names } => {
+            let shown: Vec<String> = names
+                .iter()
+                .take(MOST_NAMES)
+                .map(|name| printable(name, 60))
+                .collect();
+            format!("The virtual card does not know {}.", shown.join(", "))
+        }
+        Doubt::FewSteps { seen } => {
+            let steps = counted(*seen as u64, "step");
+            format!("The command ended after {steps}: memory may grow later.")
+        }
+        Doubt::Processes { count } => {
+            format!("{count} processes used cards: this is of the one that had the most.")
+        }
+    }
+}

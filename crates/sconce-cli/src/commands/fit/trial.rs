@@ -1,0 +1,207 @@
+//! One trial: the command on one virtual card, watched by the probe until it took its steps.
+
+use std::fs::{self, File, Permissions};
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+
+use rustix::stdio;
+use sconce_compat::tables::Hardware;
+use sconce_memory::forecast::{self, seen::Seen};
+use sconce_memory::snapshot::{self, Limits, Snapshot};
+use sconce_schema::Bytes;
+
+use super::FitArgs;
+use super::failure::FitError;
+use crate::args::{Global, RunFlags};
+use crate::commands::run::{self, Trial};
+use crate::failure::{CliError, Result};
+use crate::places::Places;
+use crate::virtual_gpu::{Probe, VirtualGpus};
+
+/// Processes of one trial that are looked at.
+const MOST_PROCESSES: usize = 1024;
+/// What a process may tell of itself.
+const LARGEST: u64 = 256 << 20;
+
+/// What trials are made with.
+pub(super) struct Asked<'a> {
+    pub(super) args: &'a FitArgs,
+    pub(super) flags: &'a RunFlags,
+    pub(super) global: &'a Global,
+    pub(super) places: &'a Places,
+    /// Trials so far.
+    pub(super) trials: usize,
+}
+
+/// A trial that is over. Its files are there for as long as it is.
+pub(super) struct Done {
+    folder: PathBuf,
+    /// What the foremost process left.
+    left: PathBuf,
+    pub(super) seen: Seen,
+    /// How many processes used cards.
+    pub(super) processes: usize,
+    /// What the command ended with.
+    pub(super) code: u8,
+}
+
+impl Drop for Done {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+impl Done {
+    /// PyTorch's snapshot. `None` where no history was recorded.
+    pub(super) fn snapshot(&self) -> Result<Option<Snapshot>> {
+        let path = self.left.join("snapshot.pickle");
+        let file = match File::open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+            Err(source) => return Err(failed("read", &path)(source).into()),
+        };
+        let read = snapshot::read(file, &Limits::default());
+        Ok(Some(
+            read.map_err(|source| CliError::Snapshot { path, source })?,
+        ))
+    }
+}
+
+impl Asked<'_> {
+    /// Runs a command on that card, with other memory than its own where that is given.
+    pub(super) fn run(
+        &mut self,
+        hardware: &Hardware,
+        memory: Option<Bytes>,
+        command: &[String],
+    ) -> Result<Done> {
+        let name = format!("{}-{}", std::process::id(), self.trials);
+        let folder = self.places.scratch.join("fit").join(name);
+        let seen = folder.join("seen");
+        // Inside, the command may be another user; the folder above is nobody else's.
+        fs::create_dir_all(&seen)
+            .and_then(|()| fs::set_permissions(&folder, Permissions::from_mode(0o700)))
+            .and_then(|()| fs::set_permissions(&seen, Permissions::from_mode(0o1777)))
+            .map_err(failed("create", &seen))?;
+        let probe = Probe {
+            seen: seen.clone(),
+            steps: self.args.steps,
+            seconds: self.args.time,
+        };
+        let gpus = VirtualGpus::play(&[hardware], memory, Some(probe), &self.places.scratch)?;
+        let trial = Trial {
+            gpus,
+            runs: folder.join("runs"),
+        };
+        // What it says is heard once, and is no data.
+        let aside = match self.trials {
+            0 => Aside::to_stderr(),
+            _ => Aside::to_nowhere(),
+        };
+        self.trials += 1;
+        let ended = self.carried_out(trial, command);
+        drop(aside);
+        let code = ended.inspect_err(|_| drop(fs::remove_dir_all(&folder)))?;
+        let found = read(&seen).map_err(failed("read", &seen));
+        let Some((processes, left, seen)) = found? else {
+            let _ = fs::remove_dir_all(&folder);
+            return Err(FitError::NothingSeen { code }.into());
+        };
+        Ok(Done {
+            folder,
+            left,
+            seen,
+            processes,
+            code,
+        })
+    }
+
+    fn carried_out(&self, trial: Trial, command: &[String]) -> Result<u8> {
+        match self.args.host {
+            true => run::on_host(self.flags, command, None, Some(trial), self.global),
+            false => {
+                let spec = &self.args.spec;
+                run::contained_as(spec, self.flags, command, None, Some(trial), self.global)
+            }
+        }
+    }
+}
+
+/// What the processes left: how many used cards, and the foremost one with its folder. What is not
+/// understood is passed over: anything can write there.
+fn read(folder: &Path) -> io::Result<Option<(usize, PathBuf, Seen)>> {
+    let mut all: Vec<(PathBuf, Seen)> = Vec::new();
+    for entry in fs::read_dir(folder)?.take(MOST_PROCESSES) {
+        let folder = entry?.path();
+        let path = folder.join("fit.json");
+        let small = path.metadata().is_ok_and(|found| found.len() <= LARGEST);
+        let text = small.then(|| fs::read_to_string(&path).ok()).flatten();
+        if let Some(seen) = text.and_then(|text| Seen::parse(&text).ok()) {
+            all.push((folder, seen));
+        }
+    }
+    all.sort_by(|(one, _), (other, _)| one.cmp(other));
+    let seen = all.iter().map(|(_, seen)| seen.clone()).collect();
+    let foremost = forecast::foremost(seen);
+    Ok(foremost.and_then(|(used, chosen)| {
+        let (folder, seen) = all.into_iter().find(|(_, seen)| *seen == chosen)?;
+        Some((used, folder, seen))
+    }))
+}
+
+fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> CliError {
+    let path = path.to_owned();
+    move |source| CliError::File {
+        action,
+        path,
+        source,
+    }
+}
+
+/// Standard output, and error, of what is started lead elsewhere for as long as this is.
+struct Aside {
+    stdout: Option<OwnedFd>,
+    stderr: Option<OwnedFd>,
+}
+
+impl Aside {
+    fn to_stderr() -> Self {
+        Self {
+            stdout: put(stdio::stdout(), stdio::stderr(), stdio::dup2_stdout),
+            stderr: None,
+        }
+    }
+
+    fn to_nowhere() -> Self {
+        let null = File::options().write(true).open("/dev/null").ok();
+        let null = null.as_ref().map(File::as_fd);
+        Self {
+            stdout: null.and_then(|null| put(stdio::stdout(), null, stdio::dup2_stdout)),
+            stderr: null.and_then(|null| put(stdio::stderr(), null, stdio::dup2_stderr)),
+        }
+    }
+}
+
+/// Puts one in the place of the other, which is kept.
+fn put<F: AsFd, T: AsFd>(
+    from: F,
+    to: T,
+    set: impl FnOnce(T) -> rustix::io::Result<()>,
+) -> Option<OwnedFd> {
+    let kept = rustix::io::fcntl_dupfd_cloexec(from, 3).ok()?;
+    set(to).ok()?;
+    Some(kept)
+}
+
+impl Drop for Aside {
+    fn drop(&mut self) {
+        if let Some(kept) = &self.stdout {
+            let _ = stdio::dup2_stdout(kept);
+        }
+        if let Some(kept) = &self.stderr {
+            let _ = stdio::dup2_stderr(kept);
+        }
+    }
+}

@@ -1,0 +1,104 @@
+//! The wiring of `sconce fit`: what the built program prints, and how it ends. A shell writes what the
+//! probe would; `scripts/test.d/fit` does it with the real one, and PyTorch.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "these are tests, with a helper that clippy does not know as such"
+)]
+
+use std::process::Command;
+
+use insta::assert_snapshot;
+
+/// What the probe would write where the allocator had as much at most.
+fn seen(ended: &str, reserved_bytes: u64, failed_requests: u64, error: &str) -> String {
+    format!(
+        r#"{{"format":1,"torch":"2.15.0+cu132","cuda":"13.2","python":"3.12.1","ended":"{ended}","wanted-steps":3,"steps":[{{"optimizer":0,"begin-us":1,"end-us":2}}],"optimizers":1,"used-cuda":true,"error":{error},"devices":[{{"name":"A","total-bytes":1,"outside-bytes":1,"stats":{{"allocated_bytes.all.peak":{reserved_bytes},"reserved_bytes.all.peak":{reserved_bytes},"num_alloc_retries":0,"num_ooms":{failed_requests}}}}}],"holds":[],"dnn-plans":1}}"#
+    )
+}
+
+/// Exit code, standard output and standard error of `sconce fit --host` of a shell's script.
+fn fit(words: &[&str], script: &str) -> String {
+    let folder = tempfile::tempdir().unwrap();
+    let done = Command::new(env!("CARGO_BIN_EXE_sconce"))
+        .arg("fit")
+        .args(words)
+        .args(["--host", "--", "sh", "-c", script])
+        .env("NO_COLOR", "1")
+        .env("HOME", folder.path())
+        .env("XDG_CONFIG_HOME", folder.path().join("config"))
+        .env("XDG_DATA_HOME", folder.path().join("data"))
+        .env("XDG_STATE_HOME", folder.path().join("state"))
+        .env_remove("SCONCE_STORE")
+        .output()
+        .unwrap();
+    // The record of a trial is nobody's.
+    assert!(!folder.path().join("state/sconce/runs").exists());
+    format!(
+        "exit code {}\n-- standard output\n{}-- standard error\n{}",
+        done.status.code().unwrap(),
+        String::from_utf8(done.stdout).unwrap(),
+        String::from_utf8(done.stderr).unwrap()
+    )
+}
+
+#[test]
+fn cards_are_tried_one_after_the_other() {
+    let fits = seen("steps", 10 << 30, 0, "null");
+    let error = r#"{"type":"OutOfMemoryError","message":"","out-of-memory":true}"#;
+    let fails = seen("exit", 6 << 30, 1, error);
+    // As a card of 8 GB would end it.
+    let script = format!(
+        r#"mkdir "$SCONCE_FIT/7"
+        case $(grep -o 'memory_bytes=[0-9]*' "$SCONCE_VGPU") in
+        memory_bytes=[0-9]???????????*|memory_bytes=[1-9]??????????) echo '{fits}' ;;
+        *) echo '{fails}' ;;
+        esac >"$SCONCE_FIT/7/fit.json"
+        echo "what the script says: $SCONCE_FIT_STEPS steps, ${{PYTHONPATH##*/}}""#
+    );
+    let said = fit(&["--gpu", "4090", "--gpu", "RTX 3070"], &script);
+    assert_snapshot!(said, @r"
+    exit code 1
+    -- standard output
+    1 step with torch 2.15.0+cu132, CUDA 13.2
+
+    CARD              MEMORY    ALLOCATED  RESERVED  ON CARD   FITS
+    GeForce RTX 4090  23.5 GiB  10 GiB     10 GiB    10.6 GiB  yes, 12.9 GiB left
+    GeForce RTX 3070  7.8 GiB   10 GiB     10 GiB    10.6 GiB  no, 2.8 GiB short
+
+      On card: reserved, and a CUDA context of 600 MiB, the most that is reported of any card
+
+    How sure
+      At least: workspaces of cuDNN's convolutions and attention are not in the figures, those of recurrent layers are a guess. They depend on the card, and take from nothing to some GiB of what is left.
+      A CUDA context takes 250 to 600 MiB, and grows as kernels are loaded.
+      Kernels do nothing and values are zeros: what the script decides by values, zeros decided.
+    -- standard error
+    fit: trying GeForce RTX 4090
+    what the script says: 3 steps, python
+    fit: trying GeForce RTX 3070
+    fit: GeForce RTX 3070 ran out of memory: trying how much it takes
+    ");
+}
+
+#[test]
+fn what_says_nothing_of_training_is_an_error() {
+    let said = fit(&["--gpu", "4090", "-q"], "exit 4");
+    assert_snapshot!(said, @r"
+    exit code 3
+    -- standard output
+    -- standard error
+    error: the command ended with 4, and no process of it imported torch
+    hint: it must start Python without -I and -E, which hide the probe, and import torch
+    ");
+    let other = r#"{"type":"ValueError","message":"","out-of-memory":false}"#;
+    let seen = seen("exit", 1 << 30, 0, other);
+    let script =
+        format!(r#"mkdir "$SCONCE_FIT/7"; echo '{seen}' >"$SCONCE_FIT/7/fit.json"; exit 1"#);
+    let said = fit(&["--gpu", "4090", "-q"], &script);
+    assert_snapshot!(said, @r"
+    exit code 3
+    -- standard output
+    -- standard error
+    error: the command failed by itself after 1 optimizer step, with ValueError
+    ");
+}

@@ -1,0 +1,271 @@
+//! Whether a training run fits on a card: a few of its steps, carried out on a virtual one, and what
+//! is said of them.
+
+pub mod seen;
+
+use serde::{Deserialize, Serialize};
+
+use crate::analysis::purpose::{Moment, at_peak};
+use crate::snapshot::Snapshot;
+use seen::{DeviceSeen, Ended, Seen};
+
+/// Version of the written forecast.
+pub const VERSION: u32 = 1;
+const ALLOCATED: &str = "allocated_bytes.all.peak";
+const RESERVED: &str = "reserved_bytes.all.peak";
+
+/// A card that is asked about.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Card {
+    /// Its name.
+    pub name: String,
+    /// What CUDA reports as its total.
+    pub total_bytes: u64,
+    /// What a context takes, at most or as reported.
+    pub context_bytes: u64,
+    /// Whether that was reported for this card; otherwise it is the most that was of any.
+    pub context_reported: bool,
+}
+
+/// Whether it fits.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Verdict {
+    /// All steps ran.
+    Fits,
+    /// All steps ran, but PyTorch had to give cached memory back in between, or requests failed and
+    /// the program went on.
+    Tight,
+    /// The card's memory ran out.
+    DoesNotFit,
+}
+
+/// What is said of one card.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct CardForecast {
+    /// Its name.
+    pub card: String,
+    /// What CUDA reports as its total.
+    pub total_bytes: u64,
+    /// Whether it fits.
+    pub verdict: Verdict,
+    /// The most that tensors had, as PyTorch counts it. Where the card ran out of memory, as a card
+    /// without end would have it; absent where that was not tried or came to nothing.
+    pub allocated_bytes: Option<u64>,
+    /// The most that PyTorch's allocator had of the card, likewise.
+    pub reserved_bytes: Option<u64>,
+    /// What the CUDA context takes, modelled.
+    pub context_bytes: u64,
+    /// Whether that was reported for this card; otherwise it is the most that was of any.
+    pub context_reported: bool,
+    /// What else is taken outside of PyTorch's allocator.
+    pub libraries_bytes: u64,
+    /// Reserved, context and libraries.
+    pub on_card_bytes: Option<u64>,
+    /// What is left of the card; below 0 what is missing.
+    pub margin_bytes: Option<i64>,
+    /// How often the allocator had to give its cache back and try again.
+    pub retries: u64,
+    /// Requests that failed.
+    pub failed_requests: u64,
+    /// The flag whose largest value that fits was looked for; all figures are those with it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub varied: Option<Varied>,
+}
+
+/// A flag of the command, and the largest value of it that fits.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Varied {
+    /// Its name.
+    pub flag: String,
+    /// The largest value that fits; absent where the least does not: then figures are those of the
+    /// least.
+    pub largest: Option<u64>,
+    /// The least value that was allowed.
+    pub least: u64,
+    /// The largest value that was allowed.
+    pub most: u64,
+}
+
+/// What the peak of one card is made of.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Made {
+    /// The card.
+    pub card: String,
+    /// The card's number in the process.
+    pub device: usize,
+    /// What tensors had at most, with blocks rounded up.
+    pub allocated_bytes: u64,
+    /// What the allocator had of the card at most.
+    pub reserved_bytes: u64,
+    /// The moment at which the most was asked for.
+    pub moment: Moment,
+}
+
+/// What keeps the figures from being certain.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "what")]
+pub enum Doubt {
+    /// Convolutions, recurrent layers or attention of cuDNN took place, of which it is not known what they
+    /// take.
+    Workspaces,
+    /// A context's memory is not known of this card, or of these cards.
+    Context,
+    /// Values are zeros: what the program decides by them is decided by zeros.
+    Values,
+    /// Entry points were asked that the virtual card does not know.
+    Unknown {
+        /// Their names.
+        names: Vec<String>,
+    },
+    /// Fewer steps were seen than were waited for: memory may grow after them.
+    FewSteps {
+        /// How many were.
+        seen: usize,
+    },
+    /// Several processes used cards; this is of the one that had the most.
+    Processes {
+        /// How many did.
+        count: usize,
+    },
+}
+
+/// The forecast.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Forecast {
+    /// [`VERSION`].
+    pub version: u32,
+    /// What was run.
+    pub command: Vec<String>,
+    /// PyTorch's version.
+    pub torch: String,
+    /// The CUDA that it was built for.
+    pub cuda: Option<String>,
+    /// Steps that each optimizer took.
+    pub steps: usize,
+    /// One for each card that was asked about.
+    pub cards: Vec<CardForecast>,
+    /// What the peak is made of, on one of them.
+    pub made: Option<Made>,
+    /// What keeps the figures from being certain.
+    pub doubts: Vec<Doubt>,
+}
+
+/// Of a trial's processes the one that tells most: most steps, then most memory.
+#[must_use]
+pub fn foremost(processes: Vec<Seen>) -> Option<(usize, Seen)> {
+    let used = processes.iter().filter(|one| one.used_cuda).count();
+    let reserved = |seen: &Seen| seen.fullest().and_then(|(_, device)| device.stat(RESERVED));
+    let seen = processes
+        .into_iter()
+        .max_by_key(|seen| (seen.step_count(), seen.used_cuda, reserved(seen)))?;
+    Some((used, seen))
+}
+
+/// Whether a program ended before its time as the card's memory had run out, whatever it made of the
+/// error.
+#[must_use]
+pub fn ran_out(seen: &Seen) -> bool {
+    let device = seen.fullest().map(|(_, device)| device);
+    let failed = device.and_then(|device| device.stat("num_ooms"));
+    let is_it = seen.error.as_ref().is_some_and(|error| error.out_of_memory);
+    seen.ended != Ended::Steps && (is_it || failed > Some(0))
+}
+
+/// What is said of a card. `limited` is the trial on the card as it is; `unlimited` one on a card with
+/// as much memory as it takes, where there was a need for it.
+#[must_use]
+pub fn of_card(card: &Card, limited: &Seen, unlimited: Option<&Seen>) -> CardForecast {
+    let on_card = limited.fullest().map(|(_, device)| device);
+    let count = |name: &str| on_card.and_then(|device| device.stat(name)).unwrap_or(0);
+    let (retries, failed_requests) = (count("num_alloc_retries"), count("num_ooms"));
+    let verdict = if ran_out(limited) {
+        Verdict::DoesNotFit
+    } else if retries > 0 || failed_requests > 0 {
+        Verdict::Tight
+    } else {
+        Verdict::Fits
+    };
+    // Figures of a trial that broke off are those of what came before.
+    let whole = match verdict {
+        Verdict::DoesNotFit => {
+            let whole = unlimited.filter(|seen| seen.ended == Ended::Steps);
+            whole.and_then(Seen::fullest).map(|(_, device)| device)
+        }
+        _ => on_card,
+    };
+    let figure = |name: &str| whole.and_then(|device| device.stat(name));
+    let outside = |device: &DeviceSeen| u64::try_from(device.outside_bytes).unwrap_or(0);
+    let outside = whole.or(on_card).map_or(card.context_bytes, outside);
+    let libraries_bytes = outside.saturating_sub(card.context_bytes);
+    let reserved_bytes = figure(RESERVED);
+    let beside = card.context_bytes.saturating_add(libraries_bytes);
+    let on_card_bytes = reserved_bytes.map(|bytes| bytes.saturating_add(beside));
+    let margin = on_card_bytes.map(|bytes| i128::from(card.total_bytes) - i128::from(bytes));
+    CardForecast {
+        card: card.name.clone(),
+        total_bytes: card.total_bytes,
+        verdict,
+        allocated_bytes: figure(ALLOCATED),
+        reserved_bytes,
+        context_bytes: card.context_bytes,
+        context_reported: card.context_reported,
+        libraries_bytes,
+        on_card_bytes,
+        margin_bytes: margin.and_then(|bytes| bytes.try_into().ok()),
+        retries,
+        failed_requests,
+        varied: None,
+    }
+}
+
+/// What the peak is made of.
+#[must_use]
+pub fn made(card: &Card, seen: &Seen, snapshot: &Snapshot) -> Option<Made> {
+    let (device, figures) = seen.fullest()?;
+    let moment = at_peak(
+        snapshot,
+        u64::try_from(device).ok()?,
+        &seen.holds(device),
+        &seen.marks(),
+    )?;
+    Some(Made {
+        card: card.name.clone(),
+        device,
+        allocated_bytes: figures.stat(ALLOCATED)?,
+        reserved_bytes: figures.stat(RESERVED)?,
+        moment,
+    })
+}
+
+/// What keeps the figures of a trial from being certain; `processes` is how many used cards.
+#[must_use]
+pub fn doubts(cards: &[CardForecast], seen: &Seen, processes: usize) -> Vec<Doubt> {
+    let mut doubts = Vec::new();
+    if seen.dnn_plans > 0 {
+        doubts.push(Doubt::Workspaces);
+    }
+    if cards.iter().any(|card| !card.context_reported) {
+        doubts.push(Doubt::Context);
+    }
+    if !seen.unknown.is_empty() {
+        let names = seen.unknown.clone();
+        doubts.push(Doubt::Unknown { names });
+    }
+    if seen.ended != Ended::Steps && !ran_out(seen) {
+        let seen = seen.step_count();
+        doubts.push(Doubt::FewSteps { seen });
+    }
+    if processes > 1 {
+        doubts.push(Doubt::Processes { count: processes });
+    }
+    doubts.push(Doubt::Values);
+    doubts
+}
+
+#[cfg(test)]
+mod tests;

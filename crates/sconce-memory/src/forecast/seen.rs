@@ -1,0 +1,178 @@
+//! What the probe saw of one process: `fit.json`, which `python/sconce_probe/fit.py` writes.
+
+use std::collections::BTreeMap;
+
+use sconce_schema::{Hint, exit};
+use serde::Deserialize;
+
+use crate::analysis::purpose::{Hold, Purpose, Step};
+
+/// The format that is known.
+pub const FORMAT: u32 = 1;
+
+/// What ended the watching.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Ended {
+    /// The optimizer took its steps.
+    Steps,
+    /// The program ended.
+    Exit,
+    /// The time was up.
+    Time,
+}
+
+/// The error that ended a program.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct ProgramError {
+    /// Python's name of it.
+    #[serde(rename = "type")]
+    pub kind: String,
+    /// Its text.
+    pub message: String,
+    /// Whether it is the card's memory that ran out.
+    pub out_of_memory: bool,
+}
+
+/// A card, as the process had it.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct DeviceSeen {
+    /// Its name.
+    pub name: String,
+    /// Bytes of it.
+    pub total_bytes: u64,
+    /// Bytes that are neither free nor PyTorch's: the context, buffers of libraries.
+    pub outside_bytes: i64,
+    /// `torch.cuda.memory_stats`.
+    pub stats: BTreeMap<String, i64>,
+}
+
+impl DeviceSeen {
+    /// A counter; absent where this version of PyTorch has none of that name.
+    #[must_use]
+    pub fn stat(&self, name: &str) -> Option<u64> {
+        self.stats
+            .get(name)
+            .and_then(|&value| value.try_into().ok())
+    }
+}
+
+/// One step of an optimizer.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct StepSeen {
+    /// Number of the optimizer, from 0.
+    pub optimizer: usize,
+    /// When it was at work.
+    #[serde(flatten)]
+    pub step: Step,
+}
+
+/// What the probe saw of one process.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Seen {
+    format: u32,
+    /// PyTorch's version.
+    pub torch: String,
+    /// The CUDA that it was built for.
+    pub cuda: Option<String>,
+    /// Python's version.
+    pub python: String,
+    /// What ended the watching.
+    pub ended: Ended,
+    /// Steps that were waited for.
+    pub wanted_steps: usize,
+    /// Steps that were taken.
+    pub steps: Vec<StepSeen>,
+    /// How many optimizers took them.
+    pub optimizers: usize,
+    /// Whether the program used a card.
+    pub used_cuda: bool,
+    /// What ended the program.
+    pub error: Option<ProgramError>,
+    /// The cards.
+    pub devices: Vec<DeviceSeen>,
+    /// Live objects: what, card, address, bytes.
+    holds: Vec<(Purpose, usize, u64, u64)>,
+    /// Plans of cuDNN that were carried out, whose workspaces are not modelled.
+    #[serde(default)]
+    pub dnn_plans: u64,
+    /// What was asked of the virtual card that it does not know.
+    #[serde(default)]
+    pub unknown: Vec<String>,
+}
+
+impl Seen {
+    /// Reads what the probe wrote.
+    ///
+    /// # Errors
+    /// [`SeenError`]: it is something else, or of another version.
+    pub fn parse(text: &str) -> Result<Self, SeenError> {
+        let seen: Self = serde_json::from_str(text)?;
+        match seen.format {
+            FORMAT => Ok(seen),
+            format => Err(SeenError::Format { format }),
+        }
+    }
+
+    /// Live objects on a card.
+    #[must_use]
+    pub fn holds(&self, device: usize) -> Vec<Hold> {
+        let of_it = self.holds.iter().filter(|(_, on, ..)| *on == device);
+        let holds = of_it.map(|&(purpose, _, address, _)| Hold { purpose, address });
+        holds.collect()
+    }
+
+    /// When the optimizers were at work, in order.
+    #[must_use]
+    pub fn marks(&self) -> Vec<Step> {
+        self.steps.iter().map(|one| one.step).collect()
+    }
+
+    /// The card with the most of PyTorch's memory.
+    #[must_use]
+    pub fn fullest(&self) -> Option<(usize, &DeviceSeen)> {
+        let devices = self.devices.iter().enumerate();
+        // Of equal ones the first.
+        devices
+            .rev()
+            .max_by_key(|(_, device)| device.stat(super::RESERVED))
+    }
+
+    /// Steps that the busiest optimizer took.
+    #[must_use]
+    pub fn step_count(&self) -> usize {
+        let mut counts: BTreeMap<usize, usize> = BTreeMap::new();
+        for step in &self.steps {
+            *counts.entry(step.optimizer).or_default() += 1;
+        }
+        counts.into_values().max().unwrap_or(0)
+    }
+}
+
+/// Why what the probe wrote was not read.
+#[derive(Debug, thiserror::Error)]
+pub enum SeenError {
+    /// It is no JSON of this kind.
+    #[error("what the probe wrote is not understood")]
+    Json(#[from] serde_json::Error),
+    /// It is of another version.
+    #[error("what the probe wrote has format {format}, and {FORMAT} is known")]
+    Format {
+        /// The version.
+        format: u32,
+    },
+}
+
+impl Hint for SeenError {
+    fn hint(&self) -> Option<String> {
+        None
+    }
+
+    fn exit_code(&self) -> u8 {
+        exit::BAD_INPUT
+    }
+}

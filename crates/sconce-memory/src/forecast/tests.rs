@@ -1,0 +1,147 @@
+use super::seen::SeenError;
+use super::*;
+
+/// As the probe wrote it of a ResNet-50 with torch 2.15, shortened.
+const SEEN: &str = r#"{"format": 1, "torch": "2.15.0+cu132", "cuda": "13.2", "python": "3.11.7",
+"ended": "steps", "wanted-steps": 2, "steps": [
+{"optimizer": 0, "begin-us": 10, "end-us": 20, "devices": [{"allocated-bytes": 336103936}]},
+{"optimizer": 0, "begin-us": 30, "end-us": 40, "devices": []}],
+"optimizers": 1, "used-cuda": true, "error": null, "devices": [
+{"name": "NVIDIA H100", "total-bytes": 1000, "outside-bytes": 100, "stats":
+ {"allocated_bytes.all.peak": 300, "reserved_bytes.all.peak": 400, "num_alloc_retries": 0, "num_ooms": 0}},
+{"name": "NVIDIA H100", "total-bytes": 1000, "outside-bytes": 0, "stats": {}}],
+"holds": [["parameters", 0, 4096, 512], ["optimizer-state", 1, 8192, 512]],
+"dnn-plans": 3, "unknown": ["cudaSomething"]}"#;
+
+fn seen() -> Seen {
+    Seen::parse(SEEN).unwrap()
+}
+
+fn card(total_bytes: u64) -> Card {
+    Card {
+        name: "H100".to_owned(),
+        total_bytes,
+        context_bytes: 90,
+        context_reported: false,
+    }
+}
+
+#[test]
+fn what_the_probe_writes_is_read() {
+    let seen = seen();
+    assert_eq!((seen.step_count(), seen.fullest().unwrap().0), (2, 0));
+    assert_eq!((seen.holds(0).len(), seen.holds(1)[0].address), (1, 8192));
+    assert_eq!(seen.marks()[1].begin_us, 30);
+}
+
+#[test]
+fn what_is_something_else_is_refused() {
+    let newer = SEEN.replace("\"format\": 1", "\"format\": 2");
+    assert!(matches!(
+        Seen::parse(&newer),
+        Err(SeenError::Format { format: 2 })
+    ));
+    let wrong = [
+        "",
+        "[]",
+        "{}",
+        "null",
+        "{\"format\": 1}",
+        &SEEN[..SEEN.len() - 1],
+    ];
+    for text in wrong {
+        assert!(
+            matches!(Seen::parse(text), Err(SeenError::Json(_))),
+            "{text}"
+        );
+    }
+    let deep = "[".repeat(100_000);
+    assert!(Seen::parse(&deep).is_err());
+}
+
+#[test]
+fn a_card_has_a_margin() {
+    let said = of_card(&card(1000), &seen(), None);
+    assert_eq!(said.verdict, Verdict::Fits);
+    assert_eq!(
+        (said.allocated_bytes, said.reserved_bytes),
+        (Some(300), Some(400))
+    );
+    assert_eq!((said.context_bytes, said.libraries_bytes), (90, 10));
+    assert_eq!(
+        (said.on_card_bytes, said.margin_bytes),
+        (Some(500), Some(500))
+    );
+}
+
+#[test]
+fn what_ran_out_is_measured_without_a_limit() {
+    let mut limited = seen();
+    limited.ended = Ended::Exit;
+    limited.error = Some(seen::ProgramError {
+        kind: "OutOfMemoryError".to_owned(),
+        message: String::new(),
+        out_of_memory: true,
+    });
+    let said = of_card(&card(450), &limited, Some(&seen()));
+    assert_eq!(
+        (said.verdict, said.margin_bytes),
+        (Verdict::DoesNotFit, Some(-50))
+    );
+    let said = of_card(&card(450), &limited, None);
+    assert_eq!(
+        (said.verdict, said.on_card_bytes),
+        (Verdict::DoesNotFit, None)
+    );
+    // A trial without a limit that came to nothing tells nothing.
+    let said = of_card(&card(450), &limited, Some(&limited));
+    assert_eq!(said.reserved_bytes, None);
+}
+
+#[test]
+fn an_allocator_that_had_to_try_again_is_tight() {
+    let mut one = seen();
+    let stats = &mut one.devices[0].stats;
+    stats.insert("num_alloc_retries".to_owned(), 2);
+    let said = of_card(&card(1000), &one, None);
+    assert_eq!((said.verdict, said.retries), (Verdict::Tight, 2));
+    stats_are_anything(&mut one);
+}
+
+/// Figures come from a process that may write anything.
+fn stats_are_anything(one: &mut Seen) {
+    for value in [i64::MIN, -1, i64::MAX] {
+        one.devices[0].stats.insert(RESERVED.to_owned(), value);
+        one.devices[0].outside_bytes = value;
+        for total in [0, u64::MAX] {
+            let _ = of_card(&card(total), one, None);
+        }
+    }
+}
+
+#[test]
+fn the_process_with_the_most_steps_is_the_one() {
+    let mut launcher = seen();
+    launcher.steps.clear();
+    launcher.used_cuda = false;
+    let mut other = seen();
+    other.devices[0].stats.insert(RESERVED.to_owned(), 500);
+    let (used, chosen) = foremost(vec![other.clone(), launcher, seen()]).unwrap();
+    assert_eq!((used, chosen), (2, other));
+    assert_eq!(foremost(Vec::new()), None);
+}
+
+#[test]
+fn doubts_are_said() {
+    let said = [of_card(&card(1000), &seen(), None)];
+    let doubts = doubts(&said, &seen(), 2);
+    let names = vec!["cudaSomething".to_owned()];
+    let expected = [
+        Doubt::Workspaces,
+        Doubt::Context,
+        Doubt::Unknown { names },
+        Doubt::Processes { count: 2 },
+        Doubt::Values,
+    ];
+    assert_eq!(doubts, expected);
+}

@@ -1,0 +1,15 @@
+"""Sconce's probe: what a program does on its cards, seen from inside, without a change to it.
+
+Standard library alone, Python 3.10 to 3.15. It costs nothing until torch is imported, writes nothing to
+the terminal, and an error of its own never reaches the program.
+"""
+
+import os
+
+
+def begin():
+    """Watches for what the environment asks to be watched."""
+    if os.environ.get("SCONCE_FIT"):
+        from . import fit, imports
+
+        imports.after("torch", fit.begin)

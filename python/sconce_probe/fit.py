@@ -1,0 +1,268 @@
+"""`sconce fit`: ends a training program after a few optimizer steps and tells what it had on its cards.
+
+The variable SCONCE_FIT is `FOLDER`, SCONCE_FIT_STEPS how many steps, SCONCE_FIT_SECONDS how long at most.
+Each process that had anything on a card, or took a step, writes FOLDER/PID/fit.json and
+FOLDER/PID/snapshot.pickle, which is PyTorch's own. Nothing here asks the card for memory or waits for it.
+"""
+
+import atexit
+import json
+import os
+import sys
+import threading
+import time
+import weakref
+
+from . import holds
+
+FORMAT = 1
+# Entries of the allocator's history; older ones are overwritten.
+HISTORY = 2_000_000
+# An optimizer that steps more seldom than the others is waited for until they took so many times more.
+PATIENCE = 8
+LONGEST_TEXT = 8000
+
+
+class Watch:
+    """One process that has imported torch."""
+
+    def __init__(self, torch, folder, steps, seconds):
+        self.torch = torch
+        self.folder = folder
+        self.wanted = steps
+        self.seconds = seconds
+        self.pid = os.getpid()
+        # Those that are at it, the outermost first: optimizers may be wrapped in others.
+        self.stepping = []
+        self.taken = {}
+        self.optimizers = []
+        self.steps = []
+        self.began_us = None
+        self.written = False
+        self.history = False
+        self.lock = threading.Lock()
+
+    def begin(self):
+        from torch.optim import optimizer
+
+        optimizer.register_optimizer_step_pre_hook(self.before_step)
+        optimizer.register_optimizer_step_post_hook(self.after_step)
+        # Called once the program itself has begun to use CUDA: to begin it here would keep the program
+        # from forking.
+        self.torch.cuda._lazy_call(self.record_history)
+        atexit.register(self.at_exit)
+        if self.seconds:
+            threading.Thread(target=self.wait, name="sconce-fit", daemon=True).start()
+
+    def record_history(self):
+        try:
+            record = self.torch.cuda.memory._record_memory_history
+            record("all", context="all", stacks="python", max_entries=HISTORY)
+            self.history = True
+        except Exception:
+            pass
+
+    def is_ours(self):
+        """Not in what was forked off: loaders' workers are none of ours."""
+        return os.getpid() == self.pid
+
+    # --- steps ----------------------------------------------------------------------------------
+    def before_step(self, optimizer, _args, _kwargs):
+        if not self.is_ours():
+            return
+        self.drop(optimizer)
+        if not self.stepping:
+            self.began_us = now_us()
+        self.stepping.append(id(optimizer))
+
+    def after_step(self, optimizer, _args, _kwargs):
+        if not self.is_ours():
+            return
+        self.drop(optimizer)
+        if self.stepping:
+            return
+        try:
+            self.count(optimizer)
+            enough = self.enough()
+        except Exception:
+            return
+        if enough:
+            self.write("steps")
+            leave()
+
+    def drop(self, optimizer):
+        """Forgets it and what it began, also where a step had ended by an error."""
+        if id(optimizer) in self.stepping:
+            del self.stepping[self.stepping.index(id(optimizer)) :]
+
+    def count(self, optimizer):
+        key = id(optimizer)
+        if key not in self.taken:
+            self.optimizers.append(weakref.ref(optimizer))
+        self.taken[key] = self.taken.get(key, 0) + 1
+        self.steps.append(
+            {
+                "optimizer": list(self.taken).index(key),
+                "begin-us": self.began_us,
+                "end-us": now_us(),
+                "devices": [
+                    {
+                        "allocated-bytes": stats.get("allocated_bytes.all.current"),
+                        "allocated-peak-bytes": stats.get("allocated_bytes.all.peak"),
+                        "reserved-peak-bytes": stats.get("reserved_bytes.all.peak"),
+                    }
+                    for stats in self.stats()
+                ],
+            }
+        )
+
+    def enough(self):
+        """Every optimizer took its steps: of a model that is trained against another one, both."""
+        counts = self.taken.values()
+        return min(counts) >= self.wanted or max(counts) >= PATIENCE * self.wanted
+
+    # --- ends -----------------------------------------------------------------------------------
+    def wait(self):
+        time.sleep(self.seconds)
+        if self.is_ours() and not self.written:
+            self.write("time")
+            leave()
+
+    def at_exit(self):
+        if self.is_ours():
+            self.write("exit")
+
+    # --- what was seen --------------------------------------------------------------------------
+    def stats(self):
+        cuda = self.torch.cuda
+        if not cuda.is_initialized():
+            return []
+        return [cuda.memory_stats(device) for device in range(cuda.device_count())]
+
+    def write(self, ended):
+        """Writes what was seen, once."""
+        with self.lock:
+            if self.written:
+                return
+            self.written = True
+        try:
+            if not (self.steps or self.torch.cuda.is_initialized() or is_first()):
+                return
+            folder = os.path.join(self.folder, str(self.pid))
+            os.makedirs(folder, exist_ok=True)
+            if self.torch.cuda.is_initialized() and self.history:
+                self.torch.cuda.memory._dump_snapshot(os.path.join(folder, "snapshot.pickle"))
+            partial = os.path.join(folder, "fit.json.new")
+            with open(partial, "w", encoding="utf-8") as file:
+                json.dump(self.seen(ended), file)
+            os.replace(partial, os.path.join(folder, "fit.json"))
+        except Exception:
+            pass
+
+    def seen(self, ended):
+        torch = self.torch
+        seen = {
+            "format": FORMAT,
+            "torch": str(torch.__version__),
+            "cuda": torch.version.cuda,
+            "python": "%d.%d.%d" % sys.version_info[:3],
+            "ended": ended,
+            "wanted-steps": self.wanted,
+            "steps": self.steps,
+            "optimizers": len(self.taken),
+            "used-cuda": torch.cuda.is_initialized(),
+            "error": self.error(),
+            "devices": quietly(self.devices, []),
+            "holds": [],
+        }
+        seen.update(quietly(asked_of_the_virtual_gpu, {}))
+        if torch.cuda.is_initialized():
+            optimizers = [one for one in (each() for each in self.optimizers) if one is not None]
+            seen["holds"] = quietly(lambda: holds.held(torch, optimizers), [])
+        return seen
+
+    def devices(self):
+        cuda = self.torch.cuda
+        devices = []
+        for index, stats in enumerate(self.stats()):
+            free, total = cuda.mem_get_info(index)
+            reserved = stats.get("reserved_bytes.all.current", 0)
+            devices.append(
+                {
+                    "name": cuda.get_device_name(index),
+                    "total-bytes": total,
+                    "outside-bytes": total - free - reserved,
+                    "stats": {name: value for name, value in stats.items() if type(value) is int},
+                }
+            )
+        return devices
+
+    def error(self):
+        """What ended the program, which Python has shown already."""
+        error = getattr(sys, "last_exc", None) or getattr(sys, "last_value", None)
+        if error is None or isinstance(error, (SystemExit, KeyboardInterrupt)):
+            return None
+        return {
+            "type": type(error).__name__,
+            "message": str(error)[:LONGEST_TEXT],
+            "out-of-memory": isinstance(error, self.torch.cuda.OutOfMemoryError),
+        }
+
+
+def asked_of_the_virtual_gpu():
+    import ctypes
+
+    gpu = ctypes.CDLL(None)
+    gpu.sconce_vgpu_dnn_plans.restype = ctypes.c_uint64
+    gpu.sconce_vgpu_unknown.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+    gpu.sconce_vgpu_unknown.restype = ctypes.c_size_t
+    text = ctypes.create_string_buffer(1 << 16)
+    size = gpu.sconce_vgpu_unknown(text, len(text))
+    unknown = text.raw[:size].decode("utf-8", "replace").split("\n")
+    return {
+        "dnn-plans": gpu.sconce_vgpu_dnn_plans(),
+        "unknown": [name for name in unknown if name],
+    }
+
+
+def now_us():
+    return time.time_ns() // 1000
+
+
+def quietly(function, otherwise):
+    try:
+        return function()
+    except Exception:
+        return otherwise
+
+
+def is_first():
+    """Whether no multiprocessing of Python's started this process."""
+    if "multiprocessing" not in sys.modules:
+        return True
+    from multiprocessing import process
+
+    return process.parent_process() is None
+
+
+def leave():
+    """Ends the process at once: no handler of the program's may go on to save what was never trained."""
+    for stream in (sys.stdout, sys.stderr):
+        quietly(stream.flush, None)
+    if "multiprocessing" in sys.modules:
+        from multiprocessing import process
+
+        for child in quietly(process.active_children, []):
+            quietly(child.terminate, None)
+    os._exit(0)
+
+
+def begin(torch):
+    """Begins to watch, as soon as torch is there."""
+    number = lambda name, otherwise: int(os.environ.get(name) or otherwise)
+    Watch(
+        torch,
+        os.environ["SCONCE_FIT"],
+        max(1, number("SCONCE_FIT_STEPS", 3)),
+        max(0, number("SCONCE_FIT_SECONDS", 0)),
+    ).begin()

@@ -1,0 +1,199 @@
+"""The probe without torch: a made-up module takes its place. `python3 -m unittest discover python/tests`"""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import tempfile
+import textwrap
+import unittest
+
+PROBE = pathlib.Path(__file__).resolve().parent.parent
+
+# As much of torch as the probe asks for.
+TORCH = '''
+import sys, types
+__version__ = "2.99.0+made.up"
+version = types.SimpleNamespace(cuda="13.0")
+class Tensor: pass
+class OutOfMemoryError(RuntimeError): pass
+class Module: pass
+def _module(name, **inside):
+    module = types.ModuleType(name)
+    module.__dict__.update(inside)
+    sys.modules[name] = module
+    return module
+nn = _module("torch.nn", Module=Module)
+pre, post = [], []
+optimizer = _module("torch.optim.optimizer",
+    register_optimizer_step_pre_hook=pre.append, register_optimizer_step_post_hook=post.append)
+class Device: type, index = "cuda", 0
+class Parameter(Tensor):
+    is_leaf, device = True, Device
+    def __init__(self, address, size): self.address, self.size, self.grad = address, size, None
+    def untyped_storage(self): return self
+    def data_ptr(self): return self.address
+    def nbytes(self): return self.size
+class Optimizer:
+    def __init__(self, params=(), inner=None):
+        self.param_groups, self.state, self.inner = [{"params": list(params)}], {}, inner
+    def step(self, fail=False):
+        for hook in pre: hook(self, (), {})
+        if fail: raise ValueError("no step")
+        if self.inner: self.inner.step()
+        for one in self.param_groups[0]["params"]:
+            self.state[one] = {"moments": [Parameter(one.address + 1, one.size)]}
+        for hook in post: hook(self, (), {})
+optim = _module("torch.optim", optimizer=optimizer, Optimizer=Optimizer)
+optim.__path__ = []
+class memory:
+    history = None
+    def _record_memory_history(*words, **named): memory.history = (words, named)
+    def _dump_snapshot(path): open(path, "w").write("snapshot")
+class cuda:
+    begun, queue, OutOfMemoryError, memory = False, [], OutOfMemoryError, memory
+    def _lazy_call(call): call() if cuda.begun else cuda.queue.append(call)
+    def is_initialized(): return cuda.begun
+    def init():
+        cuda.begun = True
+        for call in cuda.queue: call()
+    def device_count(): return 1
+    def get_device_name(index): return "Made Up 1"
+    def mem_get_info(index): return (60, 100)
+    def memory_stats(index):
+        return {"allocated_bytes.all.peak": 20, "reserved_bytes.all.current": 30, "reserved_bytes.all.peak": 35}
+'''
+
+
+class Probe(unittest.TestCase):
+    def run_script(self, script, steps=2, seconds=0, sitecustomize=None, torch=TORCH):
+        """What a script printed, how it ended, and what the probe wrote of each of its processes."""
+        with tempfile.TemporaryDirectory() as folder:
+            folder = pathlib.Path(folder)
+            for name, text in [("torch.py", torch), ("train.py", script), ("sitecustomize.py", sitecustomize)]:
+                if text is not None:
+                    (folder / name).write_text(textwrap.dedent(text))
+            out = folder / "out"
+            out.mkdir()
+            env = {
+                **os.environ,
+                "PYTHONPATH": f"{PROBE}{os.pathsep}{folder}",
+                "PYTHONDONTWRITEBYTECODE": "1",
+                "SCONCE_FIT": str(out),
+                "SCONCE_FIT_STEPS": str(steps),
+                "SCONCE_FIT_SECONDS": str(seconds),
+            }
+            command = [sys.executable, str(folder / "train.py")]
+            done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
+            seen = [json.loads(file.read_text()) for file in sorted(out.glob("*/fit.json"))]
+            self.snapshots = len(list(out.glob("*/snapshot.pickle")))
+            return done, seen
+
+    def test_a_script_ends_after_its_steps(self):
+        script = """
+            import sys, torch
+            p = torch.Parameter(4096, 8)
+            p.grad = torch.Parameter(8192, 8)
+            m = torch.nn.Module(); m._parameters = {"p": p}; m._buffers = {"b": torch.Parameter(1, 3), "n": None}
+            o = torch.optim.Optimizer([p])
+            torch.cuda.init()
+            assert torch.cuda.memory.history[1]["stacks"] == "python"
+            for number in range(5):
+                o.step()
+                print("step", number)
+        """
+        done, [seen] = self.run_script(script)
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "step 0\n", ""))
+        self.assertEqual((seen["ended"], len(seen["steps"]), self.snapshots), ("steps", 2, 1))
+        self.assertEqual(seen["devices"][0]["outside-bytes"], 10)
+        self.assertEqual(
+            sorted(seen["holds"]),
+            [["buffers", 0, 1, 3], ["gradients", 0, 8192, 8], ["optimizer-state", 0, 4097, 8],
+             ["parameters", 0, 4096, 8]],
+        )
+
+    def test_wrapped_optimizers_count_once_and_failed_steps_not_at_all(self):
+        script = """
+            import torch
+            o = torch.optim.Optimizer(inner=torch.optim.Optimizer())
+            try:
+                o.step(fail=True)
+            except ValueError:
+                pass
+            o.step()
+        """
+        done, [seen] = self.run_script(script)
+        self.assertEqual((done.returncode, seen["ended"], len(seen["steps"])), (0, "exit", 1))
+
+    def test_all_optimizers_take_their_steps(self):
+        script = """
+            import torch
+            a, b = torch.optim.Optimizer(), torch.optim.Optimizer()
+            while True:
+                a.step(); a.step(); b.step()
+        """
+        _, [seen] = self.run_script(script)
+        self.assertEqual([step["optimizer"] for step in seen["steps"]], [0, 0])
+        _, [seen] = self.run_script(script, steps=3)
+        self.assertEqual([step["optimizer"] for step in seen["steps"]], [0, 0, 1, 0, 0, 1, 0, 0, 1])
+
+    def test_a_script_that_never_steps_is_told_of_at_its_end_or_after_its_time(self):
+        done, [seen] = self.run_script("import torch; torch.cuda.init(); print(1)")
+        self.assertEqual((done.returncode, done.stdout, done.stderr), (0, "1\n", ""))
+        self.assertEqual((seen["ended"], seen["steps"], seen["used-cuda"]), ("exit", [], True))
+        done, [seen] = self.run_script("import time, torch; time.sleep(50)", seconds=1)
+        self.assertEqual((done.returncode, seen["ended"]), (0, "time"))
+
+    def test_a_script_that_fails_shows_its_own_error(self):
+        done, [seen] = self.run_script("import torch; torch.cuda.init(); raise torch.OutOfMemoryError('too much')")
+        self.assertEqual(done.returncode, 1)
+        self.assertIn("OutOfMemoryError: too much", done.stderr)
+        self.assertNotIn("sconce", done.stderr)
+        self.assertEqual(seen["error"], {"type": "OutOfMemoryError", "message": "too much", "out-of-memory": True})
+        done, [seen] = self.run_script("import sys, torch; sys.exit(7)")
+        self.assertEqual((done.returncode, seen["error"]), (7, None))
+
+    def test_workers_are_left_alone(self):
+        for method in ("fork", "spawn"):
+            script = f"""
+                import multiprocessing, torch
+                def work():
+                    torch.optim.Optimizer().step(); torch.optim.Optimizer().step(); print("worked", flush=True)
+                if __name__ == "__main__":
+                    o = torch.optim.Optimizer()
+                    worker = multiprocessing.get_context("{method}").Process(target=work)
+                    worker.start(); worker.join()
+                    assert worker.exitcode == 0
+                    o.step(); o.step()
+                    print("not reached")
+            """
+            done, seen = self.run_script(script)
+            # What is spawned imports torch anew and is a program of its own, as a rank is.
+            expected = "worked\n" if method == "fork" else ""
+            self.assertEqual((done.returncode, done.stdout, done.stderr), (0, expected, ""), method)
+            self.assertEqual({one["ended"] for one in seen}, {"steps"})
+
+    def test_nothing_is_left_of_the_probe_where_it_cannot_work(self):
+        done, seen = self.run_script("import torch; print(torch.x)", torch="x = 1")
+        self.assertEqual((done.returncode, done.stdout, done.stderr, seen), (0, "1\n", "", []))
+        done, seen = self.run_script("print(1)", torch="x = 1")
+        self.assertEqual((done.stdout, seen), ("1\n", []))
+
+    def test_the_environments_own_sitecustomize_runs(self):
+        own = "import builtins; builtins.mine = __file__"
+        script = "import sys, sitecustomize, torch; print(mine == sitecustomize.__file__, any(p.endswith('python') for p in sys.path))"
+        done, _ = self.run_script(script, sitecustomize=own)
+        self.assertEqual((done.stdout, done.stderr), ("True False\n", ""))
+
+    def test_a_loader_is_what_it_was(self):
+        script = """
+            import inspect, torch
+            print(len(inspect.getsource(torch)) > 100, type(torch.__loader__).__name__, vars(torch.__loader__).keys())
+        """
+        done, _ = self.run_script(script)
+        self.assertEqual(done.stdout, "True SourceFileLoader dict_keys(['name', 'path'])\n")
+
+
+if __name__ == "__main__":
+    unittest.main()
