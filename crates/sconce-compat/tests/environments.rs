@@ -3,7 +3,7 @@
 use sconce_compat::library::{Code, Coverage, GpuCode, Reach, Target};
 use sconce_compat::rules::{self, Build, Case, Environment, Package};
 use sconce_compat::tables;
-use sconce_schema::finding::{Finding, Weight};
+use sconce_schema::finding::{Action, Finding, Weight};
 use sconce_schema::{ComputeCapability, HostFacts};
 
 fn host(gpu: &str, driver: Option<&str>) -> HostFacts {
@@ -102,6 +102,34 @@ fn a_torchaudio_of_another_cuda() {
     };
     assert_eq!(finding.error_text.as_deref(), Some(text));
     assert_eq!((finding.weight, finding.mends.len()), (Weight::Fails, 2));
+}
+
+/// The last torchaudio is built for CUDA 13.0: with the torch of a later CUDA it is refused, so asking
+/// for it alone mends nothing.
+#[test]
+fn an_old_torchaudio_beside_a_torch_of_a_later_cuda() {
+    let packages = [
+        ("torch", "2.15.0"),
+        ("nvidia-cuda-runtime", "13.2.86"),
+        ("torchaudio", "2.8.0"),
+    ];
+    let found = found(&host("A100", Some("580.95.05")), &installed(&packages), &[]);
+    let [finding] = found.as_slice() else {
+        panic!("{found:?}");
+    };
+    let Some(Action::Spec { value, .. }) = &finding.mends[0].action else {
+        panic!("{finding:?}");
+    };
+    let torch = value
+        .strip_prefix("[\"torch==")
+        .and_then(|rest| rest.strip_suffix("\", \"torchaudio==2.11.*\"]"));
+    let mended = [
+        ("torch", torch.expect("a torch and a torchaudio")),
+        ("nvidia-cuda-runtime", "13.0.96"),
+        ("torchaudio", "2.11.0"),
+    ];
+    let found = self::found(&host("A100", Some("580.95.05")), &installed(&mended), &[]);
+    assert_eq!(text(&found), "");
 }
 
 #[test]

@@ -1,5 +1,6 @@
 //! Whether the packages of an environment belong together.
 
+use sconce_schema::CudaVersion;
 use sconce_schema::finding::{Certainty, Finding, Weight};
 
 use super::environment::{local_cuda, numbers, release};
@@ -61,19 +62,19 @@ pub(super) fn vision(case: &Case<'_>) -> Vec<Finding> {
     };
     let fits = minor == torch.vision || (torch.vision_onward && minor > torch.vision);
     if !fits {
-        return vec![pair(
-            environment,
-            "torchvision",
-            version,
-            &format!("0.{}", torch.vision),
-        )];
+        let wanted = format!("0.{}", torch.vision);
+        let finding = pair(environment, "torchvision", version, &wanted);
+        return vec![ask_for(finding, "torchvision", &wanted)];
     }
     builds_differ(environment, "torchvision", version)
         .into_iter()
         .collect()
 }
 
-/// torchaudio of another torch. From 2.11 on one torchaudio serves all later torches.
+/// From it on one torchaudio serves all later torches.
+const LAST_AUDIO: (u32, u32) = (2, 11);
+
+/// torchaudio of another torch.
 pub(super) fn audio(case: &Case<'_>) -> Vec<Finding> {
     let Some(environment) = case.environment else {
         return Vec::new();
@@ -85,15 +86,19 @@ pub(super) fn audio(case: &Case<'_>) -> Vec<Finding> {
     let Some(of) = release(version) else {
         return Vec::new();
     };
-    let fits = of == torch.release || (torch.release >= (2, 11) && of >= (2, 11));
+    let fits = of == torch.release || (torch.release >= LAST_AUDIO && of >= LAST_AUDIO);
     if !fits {
-        let (major, minor) = torch.release.min((2, 11));
-        return vec![pair(
-            environment,
-            "torchaudio",
-            version,
-            &format!("{major}.{minor}"),
-        )];
+        let of = torch.release.min(LAST_AUDIO);
+        let wanted = format!("{}.{}", of.0, of.1);
+        let finding = pair(environment, "torchaudio", version, &wanted);
+        let own = tables::torch(of).map(|torch| torch.cuda);
+        return match (own, environment.cuda()) {
+            (Some(own), Some(cuda)) if own != cuda => {
+                let beside = format!(", \"torchaudio=={wanted}.*\"");
+                vec![other_cuda(finding, own, cuda, of, &beside)]
+            }
+            _ => vec![ask_for(finding, "torchaudio", &wanted)],
+        };
     }
     let differ = builds_differ(environment, "torchaudio", version);
     let differ = differ.or_else(|| audio_cuda(environment, version, of));
@@ -113,7 +118,7 @@ fn audio_cuda(environment: &Environment, version: &str, of: (u32, u32)) -> Optio
         return None;
     }
     let torch = environment.version("torch")?;
-    let mut finding = Finding::new(
+    let finding = Finding::new(
         "torchvision-mismatch",
         Weight::Fails,
         Certainty::Likely,
@@ -127,22 +132,35 @@ fn audio_cuda(environment: &Environment, version: &str, of: (u32, u32)) -> Optio
          PyTorch has CUDA version {cuda} whereas TorchAudio has CUDA version {own}. Please install the \
          TorchAudio version that matches your PyTorch version."
     ));
+    Some(other_cuda(finding, own, cuda, of, ""))
+}
+
+/// The mends of a torchaudio that is built for `own`, beside a torch for `cuda`: a torch from release
+/// `of` on that is built for the same, with what else the spec then has to name (`beside`), or
+/// another build of torchaudio.
+fn other_cuda(
+    mut finding: Finding,
+    own: CudaVersion,
+    cuda: CudaVersion,
+    of: (u32, u32),
+    beside: &str,
+) -> Finding {
     let mut newest_first = tables::torches().iter().rev();
     let fits = |torch: &&tables::Torch| torch.cuda == own && torch.release >= of;
     if let Some(fitting) = newest_first.find(fits) {
-        let value = format!("[\"torch=={}\"]", fitting.newest);
+        let value = format!("[\"torch=={}\"{beside}]", fitting.newest);
         finding = finding.mend(
             format!("Take the newest torch that is built for CUDA {own}"),
             in_spec("python.packages", &value),
         );
     }
-    Some(finding.mend(
+    finding.mend(
         format!(
             "Take a torchaudio for CUDA {cuda} from PyTorch's own index cu{}{}, if it has one",
             cuda.major, cuda.minor
         ),
         None,
-    ))
+    )
 }
 
 fn pair(environment: &Environment, name: &str, version: &str, wanted: &str) -> Finding {
@@ -160,7 +178,10 @@ fn pair(environment: &Environment, name: &str, version: &str, wanted: &str) -> F
         "torchvision" => "RuntimeError: operator torchvision::nms does not exist",
         _ => "OSError: undefined symbol (libtorchaudio.so)",
     })
-    .mend(
+}
+
+fn ask_for(finding: Finding, name: &str, wanted: &str) -> Finding {
+    finding.mend(
         format!("Ask for the {name} that goes with this torch"),
         in_spec("python.packages", &format!("[\"{name}=={wanted}.*\"]")),
     )
