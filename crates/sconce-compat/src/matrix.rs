@@ -72,9 +72,48 @@ pub struct Matrix {
     pub machines: Vec<String>,
     /// One a torch or an environment.
     pub rows: Vec<Row>,
-    /// The newest torch that runs on all of the machines.
+    /// The newest torch that runs on all of the machines, but for those that are left out.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub newest: Option<Choice>,
+    /// Machines of which no torch can be said to run: they have no card that is known, or are not
+    /// x86-64.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub left_out: Vec<String>,
+    /// For each machine the place of the first one with the same cards and driver, maybe its own.
+    #[serde(skip)]
+    pub alike: Vec<usize>,
+}
+
+impl Matrix {
+    /// Rows that were made for these machines, in their order.
+    #[must_use]
+    pub fn new(rows: Vec<Row>, machines: &[HostFacts]) -> Self {
+        let (judged, others): (Vec<HostFacts>, Vec<HostFacts>) = machines
+            .iter()
+            .cloned()
+            .partition(|machine| unjudged(machine).is_none());
+        let kinds: Vec<_> = machines.iter().map(kind).collect();
+        let first = |kind| kinds.iter().position(|other| other == kind).unwrap_or(0);
+        Self {
+            machines: machines.iter().map(name).collect(),
+            rows,
+            newest: newest(&judged),
+            left_out: others.iter().map(name).collect(),
+            alike: kinds.iter().map(first).collect(),
+        }
+    }
+}
+
+/// What a torch's verdict depends on: machines that have it in common are one kind.
+fn kind(machine: &HostFacts) -> impl PartialEq + use<> {
+    let cards = machine.cards.iter().map(|card| {
+        let name = card.name.clone();
+        (name, card.capability, card.memory, card.mig.clone())
+    });
+    let mut cards: Vec<_> = cards.collect();
+    cards.sort_by(|one, other| one.0.cmp(&other.0));
+    let driver = (rules::user_driver(machine), rules::kernel_driver(machine));
+    (machine.architecture.clone(), cards, driver)
 }
 
 /// A build of torch.
@@ -133,11 +172,7 @@ pub fn torches(releases: &[&'static Torch], machines: &[HostFacts]) -> Matrix {
             cells: cells.collect(),
         }
     };
-    Matrix {
-        machines: machines.iter().map(name).collect(),
-        rows: releases.iter().map(row).collect(),
-        newest: newest(machines),
-    }
+    Matrix::new(releases.iter().map(row).collect(), machines)
 }
 
 /// One environment on machines.
@@ -235,19 +270,22 @@ fn unknown(why: &str) -> Cell {
     }
 }
 
+/// Why nothing can be said of a machine.
+fn unjudged(machine: &HostFacts) -> Option<&'static str> {
+    let architecture = machine.architecture.as_deref();
+    if architecture.is_some_and(|machine| machine != "x86_64") {
+        return Some("only wheels for x86-64 are known");
+    }
+    let nothing = rules::kinds(machine).is_empty();
+    nothing.then_some("the machine has no card whose capability is known")
+}
+
 /// One build on one machine: the worst of its cards.
 fn on(torch: &Torch, build: &Build, machine: &HostFacts) -> Cell {
-    if machine
-        .architecture
-        .as_deref()
-        .is_some_and(|machine| machine != "x86_64")
-    {
-        return unknown("only wheels for x86-64 are known");
+    if let Some(why) = unjudged(machine) {
+        return unknown(why);
     }
     let kinds = rules::kinds(machine);
-    if kinds.is_empty() {
-        return unknown("the machine has no card whose capability is known");
-    }
     let basis = Basis::Table(build.source.sure);
     let cell = |verdict, reason: String| Cell {
         verdict,

@@ -1,12 +1,13 @@
 //! `sconce check`.
 
+mod table;
+
 use std::collections::BTreeMap;
-use std::ops::Range;
 use std::path::Path;
 
 use clap::Args;
-use sconce_compat::matrix::{self, Basis, Cell, Matrix, Row, Verdict};
-use sconce_compat::tables::{self, Sure};
+use sconce_compat::matrix::{self, Matrix, Row, Verdict};
+use sconce_compat::tables;
 use sconce_image::local::{Image, LocalError};
 use sconce_image::open::{self, Source};
 use sconce_image::unpack::{self, UnpackLimits};
@@ -81,11 +82,7 @@ pub(crate) fn check(args: &CheckArgs, global: &Global) -> Result<u8> {
     match &hosts[..] {
         [host] => one(&judged, host, args, global),
         hosts => {
-            let matrix = Matrix {
-                machines: hosts.iter().map(named).collect(),
-                rows: vec![judged.row(hosts)],
-                newest: matrix::newest(hosts),
-            };
+            let matrix = Matrix::new(vec![judged.row(hosts)], hosts);
             print_matrix(&matrix, args.json)
         }
     }
@@ -288,251 +285,7 @@ fn print_matrix(matrix: &Matrix, json: bool) -> Result<u8> {
     if json {
         output::data(&serde_json::to_string_pretty(matrix).unwrap_or_default())?;
     } else {
-        output::data(&drawn(matrix, &Page::stdout()))?;
+        output::data(&table::drawn(matrix, &Page::stdout()))?;
     }
     Ok(code)
-}
-
-fn drawn(matrix: &Matrix, page: &Page) -> String {
-    let style = &page.style;
-    let machines: Vec<String> = matrix.machines.iter().map(|name| short(name)).collect();
-    let name = |row: &Row| match row.cuda {
-        Some(cuda) => format!("{}, CUDA {cuda}", brief(&row.name)),
-        None => brief(&row.name),
-    };
-    let names = matrix.rows.iter().map(|row| name(row).chars().count());
-    let first = names.max().unwrap_or(0);
-    let mut notes: Vec<String> = Vec::new();
-    let texts: Vec<Vec<String>> = matrix
-        .rows
-        .iter()
-        .map(|row| {
-            row.cells
-                .iter()
-                .map(|cell| shown(cell, &mut notes))
-                .collect()
-        })
-        .collect();
-    let width = |(at, machine): (usize, &String)| {
-        let cells = texts.iter().filter_map(|row| row.get(at));
-        let widest = cells.map(String::len).max().unwrap_or(0);
-        machine.chars().count().max(widest)
-    };
-    let widths: Vec<usize> = machines.iter().enumerate().map(width).collect();
-    let mut tables: Vec<String> = Vec::new();
-    for columns in side_by_side(&widths, first, page.columns) {
-        let mut head = " ".repeat(first);
-        for at in columns.clone() {
-            head += &format!("  {:wide$}", machines[at], wide = widths[at]);
-        }
-        let mut table = style.dim(head.trim_end());
-        for (row, texts) in matrix.rows.iter().zip(&texts) {
-            table += &format!("\n{:first$}", name(row));
-            for at in columns.clone() {
-                let Some((cell, said)) = row.cells.get(at).zip(texts.get(at)) else {
-                    continue;
-                };
-                table += "  ";
-                table += &painted(cell, said, widths[at], style);
-            }
-            table.truncate(table.trim_end().len());
-        }
-        tables.push(table);
-    }
-    let mut text = tables.join("\n\n");
-    let leads = matrix.rows.iter().flat_map(|row| &row.cells).any(is_lead);
-    if leads || !notes.is_empty() {
-        text += "\n";
-    }
-    for (number, note) in notes.iter().enumerate() {
-        let mark = mark(number);
-        let indent = mark.len() + 2;
-        text += &format!("\n{mark}  {}", page.wrapped(note, indent, indent));
-    }
-    if leads {
-        text += "\n~  inferred, not measured";
-    }
-    let newest = match &matrix.newest {
-        Some(newest) => format!("newest for all of them: {}", newest.sentence()),
-        None => "no torch that is known runs on all of them".to_owned(),
-    };
-    text + "\n\n" + &page.wrapped(&newest, 0, 0)
-}
-
-/// Which columns stand beside each other where all are too wide for the terminal.
-fn side_by_side(widths: &[usize], first: usize, terminal: Option<usize>) -> Vec<Range<usize>> {
-    const GAP: usize = 2;
-    let mut tables = Vec::new();
-    let (mut begin, mut wide) = (0, first);
-    for (at, width) in widths.iter().enumerate() {
-        if at > begin && terminal.is_some_and(|most| wide + GAP + width > most) {
-            tables.push(begin..at);
-            (begin, wide) = (at, first);
-        }
-        wide += GAP + width;
-    }
-    tables.push(begin..widths.len());
-    tables
-}
-
-/// `yes`, `no a`, `yes~`: the letter leads to the reason.
-fn shown(cell: &Cell, notes: &mut Vec<String>) -> String {
-    let word = match cell.verdict {
-        Verdict::Runs | Verdict::Warns => "yes",
-        Verdict::Unknown => "?",
-        Verdict::Fails => "no",
-    };
-    let lead = if is_lead(cell) { "~" } else { "" };
-    let instead = cell
-        .instead
-        .map(|cuda| format!("; built with CUDA {cuda} it runs"));
-    let reason = format!("{}{}", cell.reason, instead.unwrap_or_default());
-    let mut text = format!("{word}{lead}");
-    if !reason.is_empty() {
-        let number = notes
-            .iter()
-            .position(|note| *note == reason)
-            .unwrap_or_else(|| {
-                notes.push(reason);
-                notes.len() - 1
-            });
-        text += &format!(" {}", mark(number));
-    }
-    text
-}
-
-/// A cell in its colour, and blanks up to its column's width.
-fn painted(cell: &Cell, text: &str, width: usize, style: &Style) -> String {
-    let padding = " ".repeat(width.saturating_sub(text.chars().count()));
-    let painted = match cell.verdict {
-        Verdict::Fails => style.error(text),
-        Verdict::Warns => style.warn(text),
-        Verdict::Runs | Verdict::Unknown => text.to_owned(),
-    };
-    painted + &padding
-}
-
-fn is_lead(cell: &Cell) -> bool {
-    cell.basis == Basis::Table(Sure::Lead)
-}
-
-/// `a` to `z`, then `aa`.
-fn mark(number: usize) -> String {
-    let letter = |n: usize| char::from(b'a' + (n % 26) as u8);
-    match number {
-        0..26 => letter(number).to_string(),
-        _ => format!("{}{}", letter(number / 26 - 1), letter(number)),
-    }
-}
-
-/// The end of a long path: a table has one column for it.
-fn brief(name: &str) -> String {
-    const LONGEST: usize = 32;
-    let ends = name.match_indices('/').map(|(at, _)| &name[at..]);
-    let mut short = ends.filter(|end| end.chars().count() < LONGEST);
-    match short.next() {
-        Some(end) if name.chars().count() > LONGEST => format!("…{end}"),
-        _ => name.to_owned(),
-    }
-}
-
-/// Without what every card's name begins with: `8 × H100`.
-fn short(name: &str) -> String {
-    let makers = ["NVIDIA ", "GeForce ", "Tesla "];
-    let (times, card) = match name.split_once(" × ") {
-        Some((times, card)) => (format!("{times} × "), card),
-        None => (String::new(), name),
-    };
-    let card = makers
-        .iter()
-        .find_map(|maker| card.strip_prefix(maker))
-        .unwrap_or(card);
-    format!("{times}{card}")
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use sconce_schema::CudaVersion;
-
-    #[test]
-    fn of_a_long_path_the_end_is_shown() {
-        for (name, shown) in [
-            ("venv", "venv"),
-            ("/a/b", "/a/b"),
-            (
-                "/home/ada/work/venv/lib/python3.11/site-packages",
-                "…/lib/python3.11/site-packages",
-            ),
-            (&"é".repeat(40), &"é".repeat(40)),
-        ] {
-            assert_eq!(brief(name), shown);
-        }
-    }
-
-    #[test]
-    fn columns_are_as_wide_as_what_stands_in_them() {
-        let cell = |verdict, reason: &str, sure| Cell {
-            verdict,
-            reason: reason.to_owned(),
-            basis: Basis::Table(sure),
-            instead: None,
-        };
-        let row = |name: &str, cells| Row {
-            name: name.to_owned(),
-            cuda: Some(CudaVersion::new(12, 8)),
-            cells,
-        };
-        let runs = cell(Verdict::Runs, "", Sure::Measured);
-        let mut matrix = Matrix {
-            machines: vec!["Tesla P100".to_owned(), "8 × NVIDIA H100".to_owned()],
-            rows: vec![
-                row(
-                    "torch 2.7.1",
-                    vec![cell(Verdict::Fails, "no code", Sure::Lead), runs.clone()],
-                ),
-                row(
-                    "torch 2.8.0",
-                    vec![
-                        cell(Verdict::Fails, "no code", Sure::Measured),
-                        runs.clone(),
-                    ],
-                ),
-            ],
-            newest: None,
-        };
-        let mut page = Page::file();
-        assert_eq!(
-            drawn(&matrix, &page),
-            "                        P100   8 × H100
-torch 2.7.1, CUDA 12.8  no~ a  yes
-torch 2.8.0, CUDA 12.8  no a   yes
-
-a  no code
-~  inferred, not measured
-
-no torch that is known runs on all of them"
-        );
-        matrix.rows = vec![row("torch 2.8.0", vec![runs.clone(), runs])];
-        assert_eq!(
-            drawn(&matrix, &page),
-            "                        P100  8 × H100
-torch 2.8.0, CUDA 12.8  yes   yes
-
-no torch that is known runs on all of them"
-        );
-        // Too wide for the terminal: one below the other.
-        page.columns = Some(34);
-        assert_eq!(
-            drawn(&matrix, &page),
-            "                        P100
-torch 2.8.0, CUDA 12.8  yes
-
-                        8 × H100
-torch 2.8.0, CUDA 12.8  yes
-
-no torch that is known runs on all
-of them"
-        );
-    }
 }
