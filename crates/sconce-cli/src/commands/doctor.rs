@@ -3,6 +3,7 @@
 mod bundle;
 mod fix;
 mod installed;
+mod pyenv;
 mod summary;
 
 use std::path::PathBuf;

@@ -8,6 +8,8 @@ use std::path::{Path, PathBuf};
 use sconce_compat::rules::Build;
 use serde::Serialize;
 
+use super::pyenv::Chooser;
+
 /// Entries of a folder that are looked at.
 const MOST_ENTRIES: usize = 20_000;
 /// A larger file is none of those that are read here.
@@ -60,6 +62,8 @@ struct Shell {
     active: Vec<(&'static str, PathBuf)>,
     /// Folders of CUDA toolkits beside the `PATH`.
     toolkits: Vec<PathBuf>,
+    /// What pyenv's shims obey.
+    pyenv: Chooser,
 }
 
 impl Installed {
@@ -77,6 +81,12 @@ impl Installed {
                 .map_or_else(Vec::new, |path| std::env::split_paths(&path).collect()),
             active: active.collect(),
             toolkits: toolkits.chain(["/usr/local/cuda".into()]).collect(),
+            pyenv: Chooser {
+                variable: std::env::var("PYENV_VERSION")
+                    .ok()
+                    .filter(|text| !text.is_empty()),
+                folder: std::env::current_dir().ok(),
+            },
         })
     }
 
@@ -144,6 +154,7 @@ impl Python {
             found.map(|path| (None, path))
         };
         let (active, path) = shell.active.iter().find_map(bins).or_else(on_path)?;
+        let path = shell.pyenv.behind(&path).unwrap_or(path);
         let prefix = prefix(&path);
         let version = prefix
             .as_deref()
@@ -374,7 +385,7 @@ fn toolkit_version(nvcc: &Path) -> Option<String> {
 }
 
 /// Names in a folder, sorted; none where it cannot be read.
-fn entries(folder: &Path) -> Vec<String> {
+pub(super) fn entries(folder: &Path) -> Vec<String> {
     let Ok(read) = fs::read_dir(folder) else {
         return Vec::new();
     };
@@ -387,7 +398,7 @@ fn entries(folder: &Path) -> Vec<String> {
 }
 
 /// A small file's text.
-fn small(path: &Path) -> Option<String> {
+pub(super) fn small(path: &Path) -> Option<String> {
     let metadata = path.metadata().ok()?;
     (metadata.is_file() && metadata.len() <= MOST_BYTES).then(|| fs::read_to_string(path).ok())?
 }
@@ -444,6 +455,7 @@ mod tests {
             path: vec!["relative".into(), usr.join("bin")],
             active: vec![("VIRTUAL_ENV", venv.clone())],
             toolkits: vec![root.join("nowhere"), root.join("cuda")],
+            pyenv: Chooser::default(),
         };
         let shown = |installed: &Installed| {
             let lines = installed.lines(true).into_iter();
