@@ -145,6 +145,9 @@ impl Hint for OpenError {
             }
             Self::Store(error) => return error.hint(),
             Self::Local(error) => return error.hint(),
+            Self::Missing { name, .. } if name.starts_with("blobs/") || name.ends_with(".tar") => {
+                "what its own documents name is not there: it is not whole; get it again".to_owned()
+            }
             Self::Missing { .. } | Self::Tar { .. } => {
                 "an image is a folder or a tar archive that \
                  has `index.json` (an OCI layout) or `manifest.json` (`docker save`)"

@@ -343,6 +343,7 @@ fn what_is_not_what_it_says_is_refused() {
         assert_eq!(error.exit_code(), exit::VERIFY, "{error}");
         let error = open_changed(&|written| drop(written.remove(name)));
         assert!(matches!(error, OpenError::Missing { .. }), "{error}");
+        assert!(error.hint().unwrap().contains("get it again"), "{error}");
     }
     let error = open_changed(&|written| layout(written, Vec::new()));
     assert!(matches!(error, OpenError::Missing { .. }), "{error}");
