@@ -1,6 +1,7 @@
 //! `sconce memory`: one file per question.
 
 mod diff;
+mod page;
 mod report;
 mod simulate;
 mod what_if;

@@ -8,6 +8,7 @@ mod oom;
 mod places;
 pub mod purpose;
 mod replay;
+mod timeline;
 mod trend;
 
 use serde::{Deserialize, Serialize};
@@ -19,6 +20,7 @@ pub use leaks::{Leak, Leaks, Unit};
 pub(crate) use oom::first_ranges;
 pub use oom::{Oom, Reason};
 pub use places::{Category, Place};
+pub use timeline::{Does, Entry, Group, Timeline, timeline};
 
 use crate::snapshot::{Event, Settings, Snapshot, StackId, State};
 use places::Places;

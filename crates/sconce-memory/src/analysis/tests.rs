@@ -77,6 +77,38 @@ fn sums_of_all_groups_are_the_whole() {
 }
 
 #[test]
+fn a_timeline_adds_up_to_the_report() {
+    for bytes in [OLD, NEW, LEAK, OOM] {
+        let snapshot = read(bytes, &Limits::default()).unwrap();
+        let device = said(bytes);
+        let traced = device.traced.unwrap();
+        let timeline = timeline(&snapshot, device.device).unwrap();
+        let first = timeline.groups.iter().map(|group| group.first_bytes);
+        let mut live: u64 = first.sum();
+        assert_eq!(live, traced.live_before_bytes);
+        let mut reserved = timeline.first_reserved_bytes;
+        let (mut peak, mut most_reserved, mut fails) = (live, reserved, 0);
+        let mut last_us = 0;
+        for entry in &timeline.entries {
+            match entry.does {
+                Does::Takes => live += entry.bytes,
+                Does::Gives => live -= entry.bytes,
+                Does::Reserves => reserved += entry.bytes,
+                Does::Returns => reserved -= entry.bytes,
+                Does::Fails => fails += 1,
+            }
+            peak = peak.max(live);
+            most_reserved = most_reserved.max(reserved);
+            assert!(entry.after_us >= last_us && entry.group < timeline.groups.len());
+            last_us = entry.after_us;
+        }
+        assert_eq!(peak, traced.peak.filled.bytes);
+        assert_eq!(most_reserved, traced.peak_reserved_bytes);
+        assert_eq!((fails, live), (traced.oom_count, device.now.bytes));
+    }
+}
+
+#[test]
 fn a_leak_is_found_in_a_ring_that_began_later() {
     let traced = said(LEAK).traced.unwrap();
     assert!(traced.live_before_bytes > 0);

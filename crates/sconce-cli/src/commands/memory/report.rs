@@ -1,17 +1,19 @@
 //! `sconce memory report`.
 
 use std::fmt::Write as _;
+use std::fs;
 use std::path::PathBuf;
 
 use clap::Args;
 use sconce_memory::analysis::{
-    Category, DeviceReport, Filled, Fragments, Leaks, Oom, Pin, Reason, Report, Traced, Unit,
+    self, Category, DeviceReport, Filled, Fragments, Leaks, Oom, Pin, Reason, Report, Traced, Unit,
 };
 use sconce_schema::exit;
 
-use super::words::{category, counted, frame_of, place, read, share, shown, signed, size, sure};
+use super::page;
+use super::words::{category, counted, frame_of, open, place, share, shown, signed, size, sure};
 use crate::args::Global;
-use crate::failure::Result;
+use crate::failure::{CliError, Result};
 use crate::output;
 use crate::page::Page;
 
@@ -35,11 +37,32 @@ pub(crate) struct ReportArgs {
     /// Print as JSON.
     #[arg(long)]
     json: bool,
+    /// Write a page with a timeline of all entries to this file.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
 }
 
 /// Says what filled the memory.
-pub(crate) fn report(args: &ReportArgs, _: &Global) -> Result<u8> {
-    let report = read(&args.snapshot)?;
+pub(crate) fn report(args: &ReportArgs, global: &Global) -> Result<u8> {
+    let snapshot = open(&args.snapshot)?;
+    let report = analysis::report(&snapshot);
+    if let Some(path) = &args.html {
+        let name = args.snapshot.file_name().unwrap_or_default();
+        let title = format!("Memory of {}", shown(&name.to_string_lossy()));
+        let said = text(&report, true, &Page::file());
+        let whole = page::page(&title, &snapshot, &said);
+        fs::write(path, whole).map_err(|source| CliError::File {
+            action: "write",
+            path: path.clone(),
+            source,
+        })?;
+        if !global.quiet {
+            output::say(&format!("written: {}", path.display()));
+        }
+        if !args.json {
+            return Ok(exit::OK);
+        }
+    }
     if args.json {
         output::data(&serde_json::to_string_pretty(&report).unwrap_or_default())?;
     } else {

@@ -1,0 +1,195 @@
+//! A page of a snapshot: one file that opens without a network, with a timeline of every entry.
+//!
+//! Names in a snapshot come from outside: they reach the page as text of an element or as JSON without
+//! a `<`, never as markup, and the page's policy lets it load nothing.
+
+use std::io::Write as _;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use flate2::Compression;
+use flate2::write::GzEncoder;
+use sconce_memory::analysis::{Does, Group, Timeline, timeline};
+use sconce_memory::snapshot::Snapshot;
+use serde::Serialize;
+
+use super::words::{category, frame_of, place, sure};
+
+const PAGE: &str = include_str!("page/page.html");
+const CSS: &str = include_str!("page/page.css");
+const JS: &str = include_str!("page/page.js");
+
+/// A card, as the page's script reads it.
+#[derive(Serialize)]
+struct Card {
+    device: u64,
+    groups: Vec<Line>,
+    first_reserved: u64,
+    /// How many entries there are.
+    length: usize,
+    /// The entries ([`encoded`]), by gzip, in Base64.
+    packed: String,
+}
+
+/// A group of blocks.
+#[derive(Serialize)]
+struct Line {
+    place: String,
+    /// The category's key.
+    category: sconce_memory::analysis::Category,
+    /// The category's name.
+    kind: &'static str,
+    /// The same with how sure it is.
+    purpose: String,
+    stack: Vec<String>,
+    first_bytes: u64,
+}
+
+/// The page of a snapshot. `title` names it; `report` is what is said of it in words.
+pub(super) fn page(title: &str, snapshot: &Snapshot, report: &str) -> String {
+    let devices = snapshot.devices().into_iter();
+    let cards: Vec<Card> = devices
+        .filter_map(|device| Some(card(device, &timeline(snapshot, device)?)))
+        .filter(|card| card.length > 0)
+        .collect();
+    // In JSON a `<` can only stand in a text.
+    let data = serde_json::to_string(&cards).unwrap_or_else(|_| "[]".to_owned());
+    let data = data.replace('<', "\\u003c");
+    filled(&[
+        ("TITLE", &escaped(title)),
+        ("CSS", CSS),
+        ("REPORT", &escaped(report)),
+        ("DATA", &data),
+        ("JS", JS),
+    ])
+}
+
+/// The page with its blanks filled; what is filled in has no blanks itself.
+fn filled(values: &[(&str, &str)]) -> String {
+    let mut parts = PAGE.split("{{");
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (name, rest) = part.split_once("}}").unwrap_or(("", part));
+        let value = values.iter().find(|(key, _)| *key == name);
+        text += value.map_or("", |(_, value)| value);
+        text += rest;
+    }
+    text
+}
+
+fn escaped(text: &str) -> String {
+    let text = text.replace('&', "&amp;");
+    text.replace('<', "&lt;").replace('>', "&gt;")
+}
+
+fn card(device: u64, timeline: &Timeline) -> Card {
+    let mut packed = GzEncoder::new(Vec::new(), Compression::new(6));
+    // Writing into memory does not fail.
+    let written = packed.write_all(&encoded(timeline));
+    let bytes = written.and_then(|()| packed.finish()).unwrap_or_default();
+    Card {
+        device,
+        groups: timeline.groups.iter().map(line).collect(),
+        first_reserved: timeline.first_reserved_bytes,
+        length: timeline.entries.len(),
+        packed: STANDARD.encode(bytes),
+    }
+}
+
+fn line(group: &Group) -> Line {
+    let kind = category(group.category);
+    Line {
+        place: place(group.place.as_ref()),
+        category: group.category,
+        kind,
+        purpose: match sure(group.certainty) {
+            "" => kind.to_owned(),
+            sure => format!("{kind}, {sure}"),
+        },
+        stack: group.stack.iter().map(|frame| frame_of(frame)).collect(),
+        first_bytes: group.first_bytes,
+    }
+}
+
+/// Three numbers an entry, each in groups of 7 bits, the lowest first: microseconds since the entry
+/// before it, the group and what is done, bytes.
+fn encoded(timeline: &Timeline) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(timeline.entries.len() * 8);
+    let mut put = |mut number: u64| {
+        while number >= 0x80 {
+            bytes.push(number.to_le_bytes()[0] | 0x80);
+            number >>= 7;
+        }
+        bytes.push(number.to_le_bytes()[0]);
+    };
+    let mut before = 0;
+    for entry in &timeline.entries {
+        let does = match entry.does {
+            Does::Takes => 0,
+            Does::Gives => 1,
+            Does::Reserves => 2,
+            Does::Returns => 3,
+            Does::Fails => 4,
+        };
+        // Traces of several threads are not in strict order.
+        let after = entry.after_us.max(before);
+        put(after - before);
+        put((entry.group as u64) << 3 | does);
+        put(entry.bytes);
+        before = after;
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sconce_memory::analysis::Entry;
+    use sconce_memory::snapshot::{Limits, read};
+
+    fn timeline_of(entries: Vec<Entry>) -> Timeline {
+        Timeline {
+            groups: Vec::new(),
+            entries,
+            first_reserved_bytes: 0,
+        }
+    }
+
+    #[test]
+    fn entries_are_three_numbers() {
+        let entry = |after_us, does, group, bytes| Entry {
+            after_us,
+            does,
+            group,
+            bytes,
+        };
+        let entries = vec![
+            entry(0, Does::Reserves, 0, 2 << 20),
+            entry(300, Does::Takes, 17, 512),
+            entry(299, Does::Fails, 1, 0),
+        ];
+        let wanted = [
+            0, 2, 0x80, 0x80, 0x80, 1, 0xac, 2, 0x88, 1, 0x80, 4, 0, 12, 0,
+        ];
+        assert_eq!(encoded(&timeline_of(entries)), wanted);
+    }
+
+    #[test]
+    fn nothing_of_a_snapshot_is_markup() {
+        let bytes: &[u8] =
+            include_bytes!("../../../../sconce-memory/tests/fixtures/torch-2.15-oom.pickle");
+        let snapshot = read(bytes, &Limits::default()).unwrap();
+        let whole = page("a</title><script>", &snapshot, "<b>{{JS}} & </pre>");
+        assert!(whole.contains("<title>a&lt;/title&gt;&lt;script&gt;</title>"));
+        assert!(whole.contains("&lt;b&gt;{{JS}} &amp; &lt;/pre&gt;"));
+        let data = whole.split_once("type=\"application/json\">").unwrap().1;
+        let data = data.split_once("</script>").unwrap().0;
+        let cards: serde_json::Value = serde_json::from_str(data).unwrap();
+        assert_eq!(cards.as_array().unwrap().len(), 1);
+        assert!(!data.contains('<') && cards[0]["length"].as_u64() > Some(10));
+        // It loads nothing.
+        for word in ["http:", "https:", " src=", "@import", "url("] {
+            assert!(!whole.contains(word), "{word}");
+        }
+    }
+}

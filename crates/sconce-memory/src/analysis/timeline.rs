@@ -1,0 +1,161 @@
+//! A card's history entry by entry, for a picture of it: who took and who gave back, and what was
+//! reserved.
+
+use std::collections::HashMap;
+
+use sconce_schema::finding::Certainty;
+
+use super::places::{Category, Place, Places};
+use super::replay::{self, Live};
+use super::stack_lines;
+use crate::snapshot::{Action, Snapshot, StackId};
+
+/// What an entry does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Does {
+    /// A block is allocated.
+    Takes,
+    /// A block is given back: from now on others can have its bytes.
+    Gives,
+    /// The allocator takes memory of the card.
+    Reserves,
+    /// The allocator gives memory back to the card.
+    Returns,
+    /// A request failed.
+    Fails,
+}
+
+/// An entry that changes what is live or reserved.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Entry {
+    /// Microseconds since the first entry; 0 where no time was recorded.
+    pub after_us: u64,
+    /// What it does.
+    pub does: Does,
+    /// Whose block it is, by its place in [`Timeline::groups`]; 0 of what is reserved.
+    pub group: usize,
+    /// How many bytes.
+    pub bytes: u64,
+}
+
+/// Blocks of one line of code and one category.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Group {
+    /// The line; absent where no stack was recorded.
+    pub place: Option<Place>,
+    /// What the memory is for.
+    pub category: Category,
+    /// How sure that is.
+    pub certainty: Certainty,
+    /// A stack of it, the innermost frame first.
+    pub stack: Vec<String>,
+    /// What of it was live before the first entry, in bytes.
+    pub first_bytes: u64,
+}
+
+/// A card's history.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Timeline {
+    /// Whose blocks there are. The first is what no stack was recorded of.
+    pub groups: Vec<Group>,
+    /// Entries in the order of time.
+    pub entries: Vec<Entry>,
+    /// Reserved before the first entry, in bytes.
+    pub first_reserved_bytes: u64,
+}
+
+struct Groups<'s> {
+    snapshot: &'s Snapshot,
+    places: Places,
+    numbers: HashMap<(Option<usize>, Category, Certainty), usize>,
+    of_stacks: HashMap<Option<StackId>, usize>,
+    groups: Vec<Group>,
+}
+
+impl Groups<'_> {
+    fn number(&mut self, stack: Option<StackId>) -> usize {
+        if let Some(&known) = self.of_stacks.get(&stack) {
+            return known;
+        }
+        let said = self.places.said(stack);
+        let (category, certainty) = said.category;
+        let next = self.groups.len();
+        let key = (said.place, category, certainty);
+        let number = *self.numbers.entry(key).or_insert(next);
+        if number == next {
+            self.groups.push(Group {
+                place: self.places.place(stack),
+                category,
+                certainty,
+                stack: stack_lines(self.snapshot, stack),
+                first_bytes: 0,
+            });
+        }
+        self.of_stacks.insert(stack, number);
+        number
+    }
+}
+
+/// The history of a card. `None` where none was recorded.
+#[must_use]
+pub fn timeline(snapshot: &Snapshot, device: u64) -> Option<Timeline> {
+    let trace = snapshot.trace(device);
+    let began = trace.first()?.time_us();
+    let outline = replay::outline(snapshot, device, &|_| false);
+    let mut groups = Groups {
+        snapshot,
+        places: Places::of(snapshot),
+        numbers: HashMap::new(),
+        of_stacks: HashMap::new(),
+        groups: Vec::new(),
+    };
+    groups.number(None);
+    // Addresses in their order, so that the groups are always in the same.
+    let mut initial: Vec<(&u64, &Live)> = outline.initial.iter().collect();
+    initial.sort_unstable_by_key(|(address, _)| **address);
+    let mut live: HashMap<u64, (usize, u64)> = HashMap::new();
+    for (&address, block) in initial {
+        let group = groups.number(block.stack);
+        let first = &mut groups.groups[group].first_bytes;
+        *first = first.saturating_add(block.size);
+        live.insert(address, (group, block.size));
+    }
+    let mut entries = Vec::new();
+    for event in trace {
+        let after = began.and_then(|began| event.time_us()?.checked_sub(began));
+        let after_us = after.and_then(|after| u64::try_from(after).ok());
+        let mut tell = |does, group, bytes| {
+            entries.push(Entry {
+                after_us: after_us.unwrap_or(0),
+                does,
+                group,
+                bytes,
+            });
+        };
+        let size = event.size().unwrap_or(0);
+        match (event.action(), event.addr()) {
+            (Action::Alloc, Some(address)) => {
+                let group = groups.number(event.stack());
+                // An address that is handed out again was free: its end is missing.
+                if let Some((group, lost)) = live.insert(address, (group, size)) {
+                    tell(Does::Gives, group, lost);
+                }
+                tell(Does::Takes, group, size);
+            }
+            (Action::FreeCompleted, Some(address)) => {
+                if let Some((group, bytes)) = live.remove(&address) {
+                    tell(Does::Gives, group, bytes);
+                }
+            }
+            (Action::SegmentAlloc | Action::SegmentMap, _) => tell(Does::Reserves, 0, size),
+            (Action::SegmentFree | Action::SegmentUnmap, _) => tell(Does::Returns, 0, size),
+            (Action::Oom, _) => tell(Does::Fails, groups.number(event.stack()), size),
+            _ => {}
+        }
+    }
+    Some(Timeline {
+        groups: groups.groups,
+        entries,
+        first_reserved_bytes: outline.first_reserved,
+    })
+}
