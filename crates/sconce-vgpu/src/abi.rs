@@ -167,6 +167,18 @@ macro_rules! nothing {
     )*};
 }
 
+/// Writes entry points that make something of which only the handle matters: it goes to the first
+/// argument.
+macro_rules! made {
+    ($($name:ident)*) => {$(
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name(handle: crate::abi::Out<crate::abi::Handle>) -> i32 {
+            handle.put(crate::machine::machine().handle());
+            0
+        }
+    )*};
+}
+
 /// Writes entry points that the virtual GPU has no answer to: each says its name and fails with the
 /// interface's status for "not supported".
 macro_rules! refused {
@@ -202,4 +214,4 @@ macro_rules! statuses {
     };
 }
 
-pub(crate) use {entries, nothing, refused, statuses};
+pub(crate) use {entries, made, nothing, refused, statuses};

@@ -93,11 +93,14 @@ def no_memory():
 
 
 def not_known():
-    try:
-        torch.linalg.svd(torch.eye(8, device="cuda"))
-    except RuntimeError:
-        return
-    raise AssertionError("an unknown function of a library did not fail")
+    matrix = torch.eye(8, device="cuda")
+    sparse = torch.sparse_coo_tensor(torch.zeros(2, 1, dtype=torch.long), torch.ones(1), (8, 8)).cuda()
+    for ask in [lambda: torch.linalg.svd(matrix), lambda: torch.sparse.mm(sparse, matrix)]:
+        try:
+            ask()
+        except RuntimeError:
+            continue
+        raise AssertionError("an unknown function of a library did not fail")
 
 
 def ranks():
