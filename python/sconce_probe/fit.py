@@ -207,6 +207,7 @@ class Watch:
             "error": self.error(),
             "devices": quietly(self.devices, []),
             "holds": [],
+            "installed": quietly(installed, []),
         }
         if plans := sys.modules.get("sconce_probe.plans"):
             seen["plan"] = plans.applied.seen()
@@ -265,6 +266,13 @@ def written(path, seen):
     with open(path + ".new", "w", encoding="utf-8") as file:
         json.dump(seen, file)
     os.replace(path + ".new", path)
+
+
+def installed():
+    """Packages that some plans need."""
+    import importlib.util
+
+    return [name for name in ("bitsandbytes",) if importlib.util.find_spec(name)]
 
 
 def now_us():

@@ -112,8 +112,11 @@ def before_backward(torch, autocast):
 def after_first_step(torch, tell):
     from torch.optim import optimizer
 
-    def once(*_):
-        handle.remove()
-        tell()
+    told = []
 
-    handle = optimizer.register_optimizer_step_post_hook(once)
+    def once(*_):
+        if not told:
+            told.append(True)
+            tell()
+
+    optimizer.register_optimizer_step_post_hook(once)

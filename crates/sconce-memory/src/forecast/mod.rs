@@ -16,8 +16,10 @@ use table::PlanTable;
 
 /// Version of the written forecast.
 pub const VERSION: u32 = 1;
-const ALLOCATED: &str = "allocated_bytes.all.peak";
-const RESERVED: &str = "reserved_bytes.all.peak";
+/// The counter of `torch.cuda.memory_stats` that has what tensors had at most.
+pub const ALLOCATED: &str = "allocated_bytes.all.peak";
+/// The counter that has what the allocator had at most.
+pub const RESERVED: &str = "reserved_bytes.all.peak";
 
 /// A card that is asked about.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -96,6 +96,15 @@ pub fn search<E>(
     Ok(search.trials)
 }
 
+struct Gain {
+    plan: Plan,
+    /// Bytes.
+    saved: u64,
+    /// Its step beside the plain one.
+    longer: f64,
+    free: bool,
+}
+
 struct Search<'a, R> {
     wanted: &'a Wanted,
     run: R,
@@ -147,34 +156,41 @@ impl<E, R: FnMut(&[Asked]) -> Result<Vec<Outcome>, E>> Search<'_, R> {
         self.try_all(&plans.chain(value).collect::<Vec<_>>())
     }
 
-    /// What a plan saved alone, and whether its step is no longer.
-    fn gain(&self, plan: Plan) -> Option<(u64, bool)> {
+    /// What a plan saved alone, how much longer its step is, and whether that is for nothing. `None`
+    /// where it is of no use.
+    fn gain(&self, plan: Plan) -> Option<Gain> {
         let plain = &self.wanted.plain;
         let figures = self.figures(&alone(plan))?;
-        let saved = plain
-            .of_card()
-            .checked_sub(figures.of_card())
-            .filter(|saved| *saved > 0)?;
-        let free = match (figures.step_ms, plain.step_ms) {
-            (Some(own), Some(plain)) => own <= plain * FOR_NOTHING,
-            // Without an estimate it is known of each what it costs.
-            _ => !matches!(plan, Plan::Checkpoint(_) | Plan::Offload),
+        let saved = plain.of_card().checked_sub(figures.of_card())?;
+        let longer = match (figures.step_ms, plain.step_ms) {
+            (Some(own), Some(plain)) if plain > 0.0 => Some(own / plain),
+            _ => None,
         };
-        Some((saved, free))
+        // Without an estimate it is known of each what it costs.
+        let dear = matches!(plan, Plan::Checkpoint(_) | Plan::Offload);
+        let free = longer.map_or(!dear, |longer| longer <= FOR_NOTHING);
+        let longer = longer.unwrap_or(1.0);
+        // What saves nothing alone may do so where other plans have moved the peak.
+        let of_use = saved > 0 || longer < 1.0;
+        of_use.then_some(Gain {
+            plan,
+            saved,
+            longer,
+            free,
+        })
     }
 
     fn together(&mut self) -> Result<(), E> {
-        let mut gains: Vec<(u64, bool, Plan)> = Vec::new();
-        for &plan in &self.wanted.singles {
-            gains.extend(self.gain(plan).map(|(saved, free)| (saved, free, plan)));
-        }
-        // Of two that exclude each other the one that saves more is put in last.
-        gains.sort_by_key(|(saved, ..)| *saved);
+        let gains = self.wanted.singles.iter();
+        let mut gains: Vec<Gain> = gains.filter_map(|&plan| self.gain(plan)).collect();
+        // Of two that exclude each other the better one is put in last.
+        gains.sort_by(|one, other| {
+            let by_time = other.longer.total_cmp(&one.longer);
+            one.saved.cmp(&other.saved).then(by_time)
+        });
         let of = |free: bool| {
-            gains
-                .iter()
-                .filter(move |gain| gain.1 == free)
-                .map(|gain| gain.2)
+            let of = gains.iter().filter(move |gain| gain.free == free);
+            of.map(|gain| gain.plan)
         };
         let free = of(true).fold(Plans::default(), |plans, plan| plans.with(plan));
         let dear: Vec<Plan> = of(false).rev().collect();

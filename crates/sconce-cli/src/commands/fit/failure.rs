@@ -29,6 +29,8 @@ pub(super) enum FitError {
         /// What the allocator had at most.
         reserved: Option<Bytes>,
     },
+    #[error("no history of the card's memory was recorded")]
+    NoSnapshot,
     #[error("the steps were taken without a card: nothing was put on `cuda`")]
     NoCuda,
 }
@@ -58,7 +60,7 @@ impl Hint for FitError {
                 "what the virtual card does not know may be the reason: {}",
                 unknown.join(", ")
             ),
-            Self::Failed { .. } => return None,
+            Self::Failed { .. } | Self::NoSnapshot => return None,
             Self::NoSteps {
                 ended: Ended::Time, ..
             } => "--time gives it more seconds".to_owned(),

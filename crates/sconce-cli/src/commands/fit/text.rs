@@ -6,6 +6,7 @@ use sconce_memory::analysis::purpose::{Moment, Phase, Purpose, PurposeGroup};
 use sconce_memory::forecast::{CardForecast, Doubt, Forecast, Made, Verdict};
 use sconce_resolve::upkeep::printable;
 
+use super::text_plans;
 use crate::commands::memory::words::{counted, place, share, shown, size, sure};
 use crate::page::Page;
 use crate::table::table;
@@ -37,6 +38,9 @@ pub(super) fn forecast(forecast: &Forecast, all: bool, page: &Page) -> String {
     }
     if let Some(made) = &forecast.made {
         peak(&mut text, page, made, few, forecast.cards.len() > 1);
+    }
+    for table in &forecast.plans {
+        text.push_str(&text_plans::plans(table, &forecast.command, page));
     }
     let _ = writeln!(text, "\n{}", page.style.warn("How sure"));
     for doubt in &forecast.doubts {
