@@ -13,6 +13,9 @@ const INSIDE: &str = "/run/sconce/python";
 /// Where a container sees the folder that the probe writes to.
 const SEEN_INSIDE: &str = "/run/sconce/fit";
 
+/// The modules' folder in the probe's.
+const PYTHON: &str = "python";
+
 macro_rules! files {
     ($($name:literal)*) => {
         &[$(($name, include_str!(concat!("../../../python/", $name)))),*]
@@ -103,7 +106,7 @@ impl Probe {
 
     fn write(&self) -> std::io::Result<()> {
         for (name, text) in FILES {
-            let path = self.folder.join(name);
+            let path = self.folder.join(PYTHON).join(name);
             fs::create_dir_all(path.parent().unwrap_or(&self.folder))?;
             fs::write(path, text)?;
         }
@@ -112,7 +115,7 @@ impl Probe {
 
     /// Brings it into the run. `outer` tells a variable that the command inherits.
     pub(crate) fn give(&self, request: &mut RunRequest, outer: impl Fn(&str) -> Option<String>) {
-        let at = seen_as(request, &self.folder, INSIDE, true);
+        let at = seen_as(request, &self.folder.join(PYTHON), INSIDE, true);
         let behind = request.env.get("PYTHONPATH").cloned();
         let behind = behind.or_else(|| outer("PYTHONPATH"));
         let path = match behind.filter(|path| !path.is_empty()) {

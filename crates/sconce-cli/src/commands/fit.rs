@@ -204,7 +204,7 @@ pub(crate) fn fit(args: &FitArgs, global: &Global) -> Result<u8> {
     };
     let said = match args.json {
         true => serde_json::to_string_pretty(&forecast).unwrap_or_default(),
-        false => text::forecast(&forecast, args.all, &Page::stdout()),
+        false => text::forecast(&forecast, args.all, args.host, &Page::stdout()),
     };
     output::data(&said)?;
     // What does not fit as it is may fit with a plan, which is another question.

@@ -1,7 +1,7 @@
 //! The plans that bring a command onto cards: each is really run, in processes beside each other.
 
 use sconce_compat::tables::Hardware;
-use sconce_memory::forecast::plan::Plan;
+use sconce_memory::forecast::plan::{Plan, Plans};
 use sconce_memory::forecast::search::{self, Asked as Wish, Figures, Outcome};
 use sconce_memory::forecast::seen::{Ended, Seen};
 use sconce_memory::forecast::table::{Fits, PlanTable};
@@ -111,6 +111,7 @@ fn of_group_searched(
         let halves = halves.take_while(|value| *value >= vary.least.max(1));
         halves.take(MOST_VALUES).collect()
     });
+    let base = asked.args.plan.plan.clone().unwrap_or_default();
     let flag = vary.map(ToString::to_string);
     let most = vary.map(|vary| vary.most);
     let wanted = search::Wanted {
@@ -119,7 +120,11 @@ fn of_group_searched(
             .card
             .total_bytes
             .saturating_sub(plain.card.context_bytes),
-        singles: plain.singles(),
+        singles: plain
+            .singles()
+            .into_iter()
+            .filter(|&plan| base.with(plan) != base)
+            .collect(),
         values,
     };
     // By how much a value of the flag changes what a step does; told by the first trial of one.
@@ -163,6 +168,10 @@ fn of_group_searched(
     })?;
     let of_cards: Vec<Card> = group.iter().map(|one| one.card.clone()).collect();
     let mut table = PlanTable::of(flag, &plain.figures, &trials, &of_cards);
+    for row in &mut table.rows {
+        let own: Plans = row.plan.parse().unwrap_or_default();
+        row.plan = joined(&base, &own).to_string();
+    }
     confirm(asked, cards, group, &mut table)?;
     table.order();
     Ok(table)
@@ -248,7 +257,7 @@ fn task(
         .position(|card| std::ptr::eq(*card, plain.hardware));
     // What was asked for by --plan stays, but for what a plan says otherwise.
     let base = asked.args.plan.plan.clone().unwrap_or_default();
-    let plans = wish.plans.iter().fold(base, |plans, plan| plans.with(plan));
+    let plans = joined(&base, &wish.plans);
     Task {
         card: here.unwrap_or_default(),
         memory,
@@ -258,6 +267,10 @@ fn task(
         },
         plans: (!plans.is_empty()).then(|| plans.to_string()),
     }
+}
+
+fn joined(base: &Plans, plans: &Plans) -> Plans {
+    plans.iter().fold(base.clone(), |all, plan| all.with(plan))
 }
 
 fn outcome(came: &Came, plain: &Plain) -> Outcome {

@@ -9,8 +9,15 @@ use crate::commands::memory::words::{shown, signed, size};
 use crate::page::Page;
 use crate::table::table;
 
+/// What a plan is for.
+pub(super) struct Run<'a> {
+    pub(super) command: &'a [String],
+    /// With the Python that is here.
+    pub(super) host: bool,
+}
+
 /// The table, and for each card what to do.
-pub(super) fn plans(plans: &PlanTable, command: &[String], page: &Page) -> String {
+pub(super) fn plans(plans: &PlanTable, run: &Run<'_>, page: &Page) -> String {
     let mut text = String::new();
     let head = format!("Plans for the {}", plans.card);
     let _ = writeln!(text, "\n{}\n", page.style.warn(&head));
@@ -33,7 +40,7 @@ pub(super) fn plans(plans: &PlanTable, command: &[String], page: &Page) -> Strin
         say(&format!(
             "{}: {}",
             card.card,
-            applied(best, plans.flag.as_deref(), command)
+            applied(best, plans.flag.as_deref(), run)
         ));
         let named: Plans = best.plan.parse().unwrap_or_default();
         for plan in named.iter() {
@@ -42,21 +49,25 @@ pub(super) fn plans(plans: &PlanTable, command: &[String], page: &Page) -> Strin
     }
     for row in plans.rows.iter().filter(|row| row.failed.is_some()) {
         let why = row.failed.as_deref().unwrap_or_default();
-        say(&format!(
-            "Not applied: {} ({})",
-            name(row, plans.flag.as_deref()),
-            shown(why)
-        ));
+        // The reason may begin with the plan's name.
+        let why = why.strip_prefix(&format!("{}: ", row.plan)).unwrap_or(why);
+        let name = name(row, plans.flag.as_deref());
+        say(&format!("Not applied: {name}: {}", shown(why)));
     }
-    say(
-        "Each plan was run on the virtual card. STEP is an estimate: what the step's products and bytes \
+    say(&format!(
+        "Each plan was run on the virtual {}{}. STEP is an estimate: what the step's products and bytes \
          take at least at the card's rates; it is for comparing.",
-    );
+        plans.card,
+        match cards.len() {
+            1 => "",
+            _ => ", and the one that is named for a card on that card too",
+        }
+    ));
     text
 }
 
 /// How to train with it from outside; what follows are the lines that do the same inside.
-fn applied(row: &PlanRow, flag: Option<&str>, command: &[String]) -> String {
+fn applied(row: &PlanRow, flag: Option<&str>, run: &Run<'_>) -> String {
     let flagged = match (row.value, flag) {
         (Some(value), Some(flag)) => format!(", with {} {value} in the command", shown(flag)),
         _ => String::new(),
@@ -65,10 +76,11 @@ fn applied(row: &PlanRow, flag: Option<&str>, command: &[String]) -> String {
         (Some(_), _) => format!("these lines in the script{flagged}"),
         (None, true) => format!("the plan is its flag alone{flagged}"),
         (None, false) => {
-            let words: Vec<String> = command.iter().map(|word| shown(word)).collect();
+            let words: Vec<String> = run.command.iter().map(|word| shown(word)).collect();
             let words = words.join(" ");
+            let host = if run.host { " --host" } else { "" };
             format!(
-                "sconce run --plan {} -- {words}{flagged}; or in the script",
+                "sconce run{host} --plan {} -- {words}{flagged}; or in the script",
                 row.plan
             )
         }
