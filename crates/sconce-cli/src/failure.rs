@@ -241,6 +241,7 @@ impl Hint for CliError {
             | Self::Latest
             | Self::SquashfsOf
             | Self::Variable { .. }
+            | Self::PlanNeedsLines { .. }
             | Self::NoPassword { .. } => sconce_schema::exit::USAGE,
             Self::Offline { .. } => sconce_schema::exit::FETCH,
             Self::File {

@@ -108,7 +108,6 @@ pub struct Plans(Vec<Plan>);
 
 impl Plans {
     /// Those that are named.
-    #[must_use]
     pub fn iter(&self) -> impl Iterator<Item = Plan> + '_ {
         self.0.iter().copied()
     }

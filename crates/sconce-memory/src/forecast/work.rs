@@ -49,7 +49,7 @@ pub struct Rates {
 #[must_use]
 pub fn step_ms(calls: &[Call], rates: &Rates) -> Option<f64> {
     let all = [rates.half, rates.tf32, rates.single, rates.memory];
-    if calls.is_empty() || all.iter().any(|rate| !(*rate > 0.0)) {
+    if calls.is_empty() || all.iter().any(|rate| rate.is_nan() || *rate <= 0.0) {
         return None;
     }
     let seconds: f64 = calls
