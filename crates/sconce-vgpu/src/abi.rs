@@ -126,13 +126,6 @@ pub fn symbol(name: &CStr) -> Option<usize> {
     (found != 0).then_some(found)
 }
 
-/// The definition of a name behind this library's own: NVIDIA's.
-pub fn next_symbol(name: &CStr) -> Option<usize> {
-    // SAFETY: -1 is RTLD_NEXT; the name ends.
-    let found = unsafe { dlsym(-1_isize as *mut c_void, name.as_ptr()) } as usize;
-    (found != 0).then_some(found)
-}
-
 /// Page-aligned memory of this process, zeroed. 0 where there is none.
 pub fn host_alloc(size: usize) -> usize {
     const PAGE: usize = 4096;
@@ -174,6 +167,18 @@ macro_rules! nothing {
     )*};
 }
 
+/// Writes entry points that make something of which only the handle matters: it goes to the first
+/// argument.
+macro_rules! made {
+    ($($name:ident)*) => {$(
+        #[unsafe(no_mangle)]
+        pub extern "C" fn $name(handle: crate::abi::Out<crate::abi::Handle>) -> i32 {
+            handle.put(crate::machine::machine().handle());
+            0
+        }
+    )*};
+}
+
 /// Writes entry points that the virtual GPU has no answer to: each says its name and fails with the
 /// interface's status for "not supported".
 macro_rules! refused {
@@ -186,4 +191,27 @@ macro_rules! refused {
     )*};
 }
 
-pub(crate) use {entries, nothing, refused};
+/// Writes an interface's statuses: `Error`, and `said`, which gives the name and the text of a status.
+/// The first line is of success, the last of a status that is not among them.
+macro_rules! statuses {
+    ($success:literal $success_text:literal;
+        $($error:ident = $code:literal $name:literal $text:literal;)*
+        _ $unknown:literal $unknown_text:literal;
+    ) => {
+        #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+        #[repr(i32)]
+        pub enum Error {
+            $($error = $code),*
+        }
+
+        fn said(status: i32) -> (&'static std::ffi::CStr, &'static std::ffi::CStr) {
+            match status {
+                0 => ($success, $success_text),
+                $($code => ($name, $text),)*
+                _ => ($unknown, $unknown_text),
+            }
+        }
+    };
+}
+
+pub(crate) use {entries, made, nothing, refused, statuses};

@@ -33,6 +33,12 @@ pub struct Multiprocessor {
 }
 
 impl Card {
+    /// Compute capability, times ten.
+    pub fn capability(&self) -> u32 {
+        let major = self.major.unsigned_abs().saturating_mul(10);
+        major.saturating_add(self.minor.unsigned_abs())
+    }
+
     pub fn multiprocessor(&self) -> Multiprocessor {
         let (threads, blocks, shared) = match (self.major, self.minor) {
             (7, 5) => (1024, 16, 64),

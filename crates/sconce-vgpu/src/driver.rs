@@ -5,21 +5,19 @@ mod context;
 mod mapping;
 mod module;
 
-use std::ffi::CStr;
+use crate::abi::{Handle, Out, entries, refused, statuses};
 
-use crate::abi::{Handle, Out, entries, refused};
-
-/// A status of the driver (`CUresult`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(i32)]
-pub enum Error {
-    InvalidValue = 1,
-    OutOfMemory = 2,
-    NoDevice = 100,
-    InvalidDevice = 101,
-    InvalidContext = 201,
-    NotFound = 500,
-    NotSupported = 801,
+// `CUresult`.
+statuses! {
+    c"CUDA_SUCCESS" c"no error";
+    InvalidValue = 1 c"CUDA_ERROR_INVALID_VALUE" c"invalid argument";
+    OutOfMemory = 2 c"CUDA_ERROR_OUT_OF_MEMORY" c"out of memory";
+    NoDevice = 100 c"CUDA_ERROR_NO_DEVICE" c"no CUDA-capable device is detected";
+    InvalidDevice = 101 c"CUDA_ERROR_INVALID_DEVICE" c"invalid device ordinal";
+    InvalidContext = 201 c"CUDA_ERROR_INVALID_CONTEXT" c"invalid device context";
+    NotFound = 500 c"CUDA_ERROR_NOT_FOUND" c"named symbol not found";
+    NotSupported = 801 c"CUDA_ERROR_NOT_SUPPORTED" c"operation not supported";
+    _ c"CUDA_ERROR_UNKNOWN" c"unknown error";
 }
 
 pub type Result<T> = std::result::Result<T, Error>;
@@ -28,23 +26,6 @@ pub fn status(answer: Result<()>) -> i32 {
     match answer {
         Ok(()) => 0,
         Err(why) => why as i32,
-    }
-}
-
-fn said(status: i32) -> (&'static CStr, &'static CStr) {
-    match status {
-        0 => (c"CUDA_SUCCESS", c"no error"),
-        1 => (c"CUDA_ERROR_INVALID_VALUE", c"invalid argument"),
-        2 => (c"CUDA_ERROR_OUT_OF_MEMORY", c"out of memory"),
-        100 => (
-            c"CUDA_ERROR_NO_DEVICE",
-            c"no CUDA-capable device is detected",
-        ),
-        101 => (c"CUDA_ERROR_INVALID_DEVICE", c"invalid device ordinal"),
-        201 => (c"CUDA_ERROR_INVALID_CONTEXT", c"invalid device context"),
-        500 => (c"CUDA_ERROR_NOT_FOUND", c"named symbol not found"),
-        801 => (c"CUDA_ERROR_NOT_SUPPORTED", c"operation not supported"),
-        _ => (c"CUDA_ERROR_UNKNOWN", c"unknown error"),
     }
 }
 

@@ -10,6 +10,7 @@ use crate::clock::Clock;
 use crate::libraries::{blas, dnn, nccl};
 use crate::memory::{GRANULE, Space, Taken, card_of, is_of_a_card};
 use crate::runtime::graph::Captures;
+use crate::runtime::kernels::Kernels;
 
 /// The largest copy to a card whose bytes are kept, in bytes: what scripts read back at once (sizes,
 /// shapes, flags).
@@ -85,6 +86,7 @@ pub struct Machine {
     pub streams: HashMap<Handle, Stream>,
     pub asked: Asked,
     pub captures: Captures,
+    pub kernels: Kernels,
     pub blas_streams: HashMap<Handle, Handle>,
     pub matrices: HashMap<Handle, blas::Matrix>,
     pub tensors: HashMap<Handle, dnn::Tensor>,
@@ -174,6 +176,7 @@ impl Machine {
             streams: HashMap::new(),
             asked: Asked::default(),
             captures: Captures::default(),
+            kernels: Kernels::default(),
             blas_streams: HashMap::new(),
             matrices: HashMap::new(),
             tensors: HashMap::new(),

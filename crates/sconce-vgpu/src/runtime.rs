@@ -1,34 +1,39 @@
 //! `cuda_runtime_api.h`: what PyTorch's libraries ask of the CUDA runtime.
 //!
-//! Registration of kernels (`__cudaRegisterFatBinary` and so on) stays with the real runtime, which
-//! only writes it down until a card is first used.
+//! What the compiler puts around a launch (`__cudaPushCallConfiguration`, `__cudaPopCallConfiguration`)
+//! stays with the real runtime, which only keeps it for a moment.
 
 pub mod device;
 pub mod event;
 pub mod graph;
+pub mod kernels;
 pub mod launch;
 pub mod memory;
 pub mod properties;
 pub mod stream;
 
 use std::cell::Cell;
-use std::ffi::{CStr, c_char};
+use std::ffi::c_char;
 
-use crate::abi;
+use crate::abi::{self, statuses};
 
-/// A status of the runtime (`cudaError`).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-#[repr(i32)]
-pub enum Error {
-    InvalidValue = 1,
-    MemoryAllocation = 2,
-    NoDevice = 100,
-    InvalidDevice = 101,
-    InvalidResourceHandle = 400,
-    SymbolNotFound = 500,
-    NotReady = 600,
-    StreamCaptureInvalidated = 901,
-    NotSupported = 801,
+// `cudaError`. Not all are given here: a library of kernels may ask what a status of its own means.
+statuses! {
+    c"cudaSuccess" c"no error";
+    InvalidValue = 1 c"cudaErrorInvalidValue" c"invalid argument";
+    MemoryAllocation = 2 c"cudaErrorMemoryAllocation" c"out of memory";
+    InvalidDeviceFunction = 98 c"cudaErrorInvalidDeviceFunction" c"invalid device function";
+    NoDevice = 100 c"cudaErrorNoDevice" c"no CUDA-capable device is detected";
+    InvalidDevice = 101 c"cudaErrorInvalidDevice" c"invalid device ordinal";
+    NoKernelImageForDevice = 209 c"cudaErrorNoKernelImageForDevice"
+        c"no kernel image is available for execution on the device";
+    InvalidResourceHandle = 400 c"cudaErrorInvalidResourceHandle" c"invalid resource handle";
+    SymbolNotFound = 500 c"cudaErrorSymbolNotFound" c"named symbol not found";
+    NotReady = 600 c"cudaErrorNotReady" c"device not ready";
+    NotSupported = 801 c"cudaErrorNotSupported" c"operation not supported";
+    StreamCaptureInvalidated = 901 c"cudaErrorStreamCaptureInvalidated"
+        c"operation failed due to a previous error during capture";
+    _ c"cudaErrorUnknown" c"unknown error";
 }
 
 pub type Result<T> = std::result::Result<T, Error>;
@@ -61,24 +66,6 @@ pub extern "C" fn cudaPeekAtLastError() -> i32 {
     LAST.get()
 }
 
-fn said(status: i32) -> (&'static CStr, &'static CStr) {
-    match status {
-        0 => (c"cudaSuccess", c"no error"),
-        1 => (c"cudaErrorInvalidValue", c"invalid argument"),
-        2 => (c"cudaErrorMemoryAllocation", c"out of memory"),
-        100 => (c"cudaErrorNoDevice", c"no CUDA-capable device is detected"),
-        101 => (c"cudaErrorInvalidDevice", c"invalid device ordinal"),
-        400 => (
-            c"cudaErrorInvalidResourceHandle",
-            c"invalid resource handle",
-        ),
-        500 => (c"cudaErrorSymbolNotFound", c"named symbol not found"),
-        600 => (c"cudaErrorNotReady", c"device not ready"),
-        801 => (c"cudaErrorNotSupported", c"operation not supported"),
-        _ => (c"cudaErrorUnknown", c"unknown error"),
-    }
-}
-
 #[unsafe(no_mangle)]
 pub extern "C" fn cudaGetErrorName(status: i32) -> *const c_char {
     abi::text(said(status).0)
@@ -96,4 +83,21 @@ crate::abi::refused! { Error::NotSupported;
     cudaIpcOpenMemHandle cudaLibraryGetGlobal cudaLibraryGetKernel cudaLibraryGetKernelCount
     cudaLibraryGetManaged cudaLibraryGetUnifiedFunction cudaLibraryLoadData cudaLibraryLoadFromFile
     cudaLibraryUnload
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_status_has_its_name_and_text() {
+        let (name, text) = said(Error::NoKernelImageForDevice as i32);
+        assert_eq!(name, c"cudaErrorNoKernelImageForDevice");
+        assert_eq!(
+            text,
+            c"no kernel image is available for execution on the device"
+        );
+        assert_eq!(said(0).0, c"cudaSuccess");
+        assert_eq!(said(12345).1, c"unknown error");
+    }
 }

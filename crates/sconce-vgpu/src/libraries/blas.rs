@@ -3,7 +3,7 @@
 //! PyTorch sets the workspace itself, from the caching allocator; a product therefore needs no memory
 //! that is not accounted there. What is counted is the work, for the model of time.
 
-use crate::abi::{Handle, In, Out, entries, nothing};
+use crate::abi::{Handle, In, Out, entries, made, nothing};
 use crate::machine::{current, machine};
 use crate::runtime::launch::time;
 
@@ -121,6 +121,15 @@ pub struct Heuristic {
     reserved: [i32; 4],
 }
 
+/// The one that there is.
+const ALGORITHM: Heuristic = Heuristic {
+    algorithm: [0; 8],
+    workspace_bytes: 0,
+    state: 0,
+    waves: 1.0,
+    reserved: [0; 4],
+};
+
 /// `cublasLtMatrixLayout`, as far as it is asked: rows, columns and how many.
 #[derive(Debug, Clone, Copy)]
 pub struct Matrix {
@@ -131,11 +140,9 @@ pub struct Matrix {
 
 const BATCH_COUNT: i32 = 5;
 
+made! { cublasCreate_v2 cublasLtCreate cublasLtMatmulDescCreate cublasLtMatmulPreferenceCreate }
+
 entries! { status;
-    fn cublasCreate_v2(handle: Out<Handle>) {
-        handle.put(machine().handle());
-        Ok(())
-    }
     fn cublasSetStream_v2(handle: Handle, stream: Handle) {
         machine().blas_streams.insert(handle, stream);
         Ok(())
@@ -152,18 +159,6 @@ entries! { status;
     fn cublasGetPointerMode_v2(handle: Handle, mode: Out<i32>) {
         let _ = handle;
         mode.put(0);
-        Ok(())
-    }
-    fn cublasLtCreate(handle: Out<Handle>) {
-        handle.put(machine().handle());
-        Ok(())
-    }
-    fn cublasLtMatmulDescCreate(made: Out<Handle>) {
-        made.put(machine().handle());
-        Ok(())
-    }
-    fn cublasLtMatmulPreferenceCreate(made: Out<Handle>) {
-        made.put(machine().handle());
         Ok(())
     }
     fn cublasLtMatrixLayoutCreate(made: Out<Handle>, kind: i32, rows: u64, columns: u64, leading: i64) {
@@ -189,13 +184,7 @@ entries! { status;
         wanted: i32, results: Out<Heuristic>, found: Out<i32>
     ) {
         let _ = (handle, what, a, b, c, d, preference, wanted);
-        results.put(Heuristic {
-            algorithm: [0; 8],
-            workspace_bytes: 0,
-            state: 0,
-            waves: 1.0,
-            reserved: [0; 4],
-        });
+        results.put(ALGORITHM);
         found.put(1);
         Ok(())
     }
@@ -204,13 +193,7 @@ entries! { status;
         result: Out<Heuristic>
     ) {
         let _ = (handle, what, a, b, c, d, algorithm);
-        result.put(Heuristic {
-            algorithm: [0; 8],
-            workspace_bytes: 0,
-            state: 0,
-            waves: 1.0,
-            reserved: [0; 4],
-        });
+        result.put(ALGORITHM);
         Ok(())
     }
     fn cublasLtMatmulAlgoConfigGetAttribute(algorithm: Handle, attribute: i32, value: Out<u32>, size: usize, written: Out<usize>) {

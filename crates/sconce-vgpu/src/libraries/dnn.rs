@@ -6,7 +6,7 @@
 mod backend;
 mod rnn;
 
-use crate::abi::{Handle, In, Out, entries, nothing};
+use crate::abi::{Handle, In, Out, entries, made, nothing};
 use crate::machine::{current, machine};
 
 pub use self::backend::Descriptor;
@@ -58,13 +58,14 @@ fn write_numbers(to: Handle, wanted: i32, values: &[i32]) {
     }
 }
 
-fn made(to: Out<Handle>) -> Result<()> {
-    to.put(machine().handle());
-    Ok(())
+made! {
+    cudnnCreate cudnnCreateTensorDescriptor cudnnCreateFilterDescriptor
+    cudnnCreateConvolutionDescriptor cudnnCreateActivationDescriptor cudnnCreatePoolingDescriptor
+    cudnnCreateDropoutDescriptor cudnnCreateCTCLossDescriptor
+    cudnnCreateSpatialTransformerDescriptor
 }
 
 entries! { status;
-    fn cudnnCreate(handle: Out<Handle>) { made(handle) }
     fn cudnnSetStream(handle: Handle, stream: Handle) {
         machine().blas_streams.insert(handle, stream);
         Ok(())
@@ -73,14 +74,6 @@ entries! { status;
         stream.put(machine().blas_streams.get(&handle).copied().unwrap_or(0));
         Ok(())
     }
-    fn cudnnCreateTensorDescriptor(tensor: Out<Handle>) { made(tensor) }
-    fn cudnnCreateFilterDescriptor(filter: Out<Handle>) { made(filter) }
-    fn cudnnCreateConvolutionDescriptor(convolution: Out<Handle>) { made(convolution) }
-    fn cudnnCreateActivationDescriptor(activation: Out<Handle>) { made(activation) }
-    fn cudnnCreatePoolingDescriptor(pooling: Out<Handle>) { made(pooling) }
-    fn cudnnCreateDropoutDescriptor(dropout: Out<Handle>) { made(dropout) }
-    fn cudnnCreateCTCLossDescriptor(loss: Out<Handle>) { made(loss) }
-    fn cudnnCreateSpatialTransformerDescriptor(transformer: Out<Handle>) { made(transformer) }
     fn cudnnDestroyTensorDescriptor(tensor: Handle) {
         machine().tensors.remove(&tensor);
         Ok(())

@@ -1,26 +1,12 @@
 //! `cusolverDn.h`: handles are given out; factorisations are not modelled, as their workspaces are not
 //! published, and fail with their names.
 
-use crate::abi::{Handle, Out, entries, nothing, refused};
-use crate::machine::machine;
+use crate::abi::{made, nothing, refused};
 
 /// `CUSOLVER_STATUS_NOT_SUPPORTED`.
 const NOT_SUPPORTED: i32 = 9;
 
-fn status(answer: Result<(), i32>) -> i32 {
-    answer.err().unwrap_or(0)
-}
-
-entries! { status;
-    fn cusolverDnCreate(handle: Out<Handle>) {
-        handle.put(machine().handle());
-        Ok(())
-    }
-    fn cusolverDnCreateParams(parameters: Out<Handle>) {
-        parameters.put(machine().handle());
-        Ok(())
-    }
-}
+made! { cusolverDnCreate cusolverDnCreateParams }
 
 nothing! { cusolverDnDestroy cusolverDnSetStream cusolverDnDestroyParams }
 

@@ -1,22 +1,10 @@
 //! `cusparse.h` and `cusparseLt.h`: handles and descriptors are given out; products of sparse matrices
 //! are not modelled and fail with their names.
 
-use crate::abi::{Handle, Out, nothing, refused};
-use crate::machine::machine;
+use crate::abi::{made, nothing, refused};
 
 /// `CUSPARSE_STATUS_NOT_SUPPORTED`.
 const NOT_SUPPORTED: i32 = 10;
-
-/// What is made is written to the first argument.
-macro_rules! made {
-    ($($name:ident)*) => {$(
-        #[unsafe(no_mangle)]
-        pub extern "C" fn $name(to: Out<Handle>) -> i32 {
-            to.put(machine().handle());
-            0
-        }
-    )*};
-}
 
 made! {
     cusparseCreate cusparseCreateBsrsm2Info cusparseCreateBsrsv2Info cusparseCreateCoo
@@ -39,7 +27,7 @@ refused! { NOT_SUPPORTED;
     cusparseCsrSetStridedBatch cusparseDbsrmm cusparseDbsrmv cusparseDbsrsm2_analysis
     cusparseDbsrsm2_bufferSize cusparseDbsrsm2_solve cusparseDbsrsv2_analysis
     cusparseDbsrsv2_bufferSize cusparseDbsrsv2_solve cusparseDcsrgeam2
-    cusparseDcsrgeam2_bufferSizeExt cusparseDnMatSetStridedBatch cusparseGetErrorString
+    cusparseDcsrgeam2_bufferSizeExt cusparseDnMatSetStridedBatch
     cusparseLtDenseDescriptorInit cusparseLtInit cusparseLtMatDescriptorDestroy cusparseLtMatmul
     cusparseLtMatmulAlgGetAttribute cusparseLtMatmulAlgSelectionInit cusparseLtMatmulAlgSetAttribute
     cusparseLtMatmulDescSetAttribute cusparseLtMatmulDescriptorInit cusparseLtMatmulGetWorkspace

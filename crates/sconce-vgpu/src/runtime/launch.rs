@@ -3,6 +3,7 @@
 use crate::abi::{Handle, In, Out, entries, nothing};
 use crate::machine::{current, machine};
 
+use super::kernels::Compiled;
 use super::{Error, Result, status};
 
 /// `dim3`.
@@ -80,21 +81,36 @@ pub fn time(amount: u64, rate: u64) -> u64 {
     u64::try_from(ns).unwrap_or(u64::MAX >> 1)
 }
 
+/// What the kernel was compiled for that runs on the current card.
+///
+/// # Errors
+/// [`Error::NoKernelImageForDevice`] where none does: a release of PyTorch that is too new for the
+/// card, or too old.
+fn compiled(function: Handle) -> Result<Compiled> {
+    let machine = &mut *machine();
+    let device = machine.devices.get(current()).ok_or(Error::NoDevice)?;
+    machine.kernels.compiled(function, device.card.capability())
+}
+
 entries! { status;
     fn cudaLaunchKernel(function: Handle, grid: Dim3, block: Dim3, arguments: Handle, shared: usize, stream: Handle) {
-        let _ = (function, arguments, shared);
+        let _ = (arguments, shared);
+        compiled(function)?;
         start(grid, block, stream)
     }
     fn cudaLaunchCooperativeKernel(function: Handle, grid: Dim3, block: Dim3, arguments: Handle, shared: usize, stream: Handle) {
-        let _ = (function, arguments, shared);
+        let _ = (arguments, shared);
+        compiled(function)?;
         start(grid, block, stream)
     }
     fn __cudaLaunchKernel(kernel: Handle, grid: Dim3, block: Dim3, arguments: Handle, shared: usize, stream: Handle) {
-        let _ = (kernel, arguments, shared);
+        let _ = (arguments, shared);
+        compiled(kernel)?;
         start(grid, block, stream)
     }
     fn cudaLaunchKernelExC(config: In<LaunchConfig>, function: Handle, arguments: Handle) {
-        let _ = (function, arguments);
+        let _ = arguments;
+        compiled(function)?;
         let config = config.get().ok_or(Error::InvalidValue)?;
         start(config.grid, config.block, config.stream)
     }
@@ -103,15 +119,12 @@ entries! { status;
         Ok(())
     }
     fn cudaFuncGetAttributes(to: Out<FunctionAttributes>, function: Handle) {
-        let _ = function;
-        let machine = machine();
-        let card = &machine.devices.get(current()).ok_or(Error::NoDevice)?.card;
-        let version = compiled_for(card.major, card.minor);
+        let compiled = compiled(function)?;
         to.put(FunctionAttributes {
             max_threads_per_block: 1024,
             registers: 32,
-            ptx_version: version,
-            binary_version: version,
+            ptx_version: compiled.ptx as i32,
+            binary_version: compiled.machine_code as i32,
             max_dynamic_shared_bytes: 48 << 10,
             preferred_carveout: -1,
             ..FunctionAttributes::default()
@@ -119,28 +132,16 @@ entries! { status;
         Ok(())
     }
     fn cudaOccupancyMaxActiveBlocksPerMultiprocessor(blocks: Out<i32>, function: Handle, threads: i32, shared: usize) {
-        let _ = function;
+        compiled(function)?;
         blocks.put(occupancy(threads, shared)?);
         Ok(())
     }
     fn cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks: Out<i32>, function: Handle, threads: i32, shared: usize, flags: u32) {
-        let _ = (function, flags);
+        let _ = flags;
+        compiled(function)?;
         blocks.put(occupancy(threads, shared)?);
         Ok(())
     }
-}
-
-/// The version that a kernel for a card was compiled for, as PyTorch's wheels have it: a card runs code
-/// of its major version and no higher minor, and nobody builds wheels for 8.9. CUB of CUDA 13 takes a
-/// version that its own build had not for an error.
-fn compiled_for(major: i32, minor: i32) -> i32 {
-    let minor = match (major, minor) {
-        (7, ..5) | (8, ..6) => 0,
-        (7, _) => 5,
-        (8, _) => 6,
-        _ => 0,
-    };
-    major * 10 + minor
 }
 
 /// Blocks that a multiprocessor holds at once, by threads and shared memory alone: which registers a
@@ -157,25 +158,4 @@ pub fn occupancy(threads: i32, shared: usize) -> Result<i32> {
 
 nothing! {
     cudaFuncSetAttribute cudaFuncSetCacheConfig cudaKernelSetAttributeForDevice cudaFuncSetSharedMemConfig
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_card_runs_what_was_compiled_for_an_older_one() {
-        let cards = [
-            (7, 0),
-            (7, 5),
-            (8, 0),
-            (8, 6),
-            (8, 9),
-            (9, 0),
-            (10, 3),
-            (12, 0),
-        ];
-        let versions = cards.map(|(major, minor)| compiled_for(major, minor));
-        assert_eq!(versions, [70, 75, 80, 86, 86, 90, 100, 120]);
-    }
 }

@@ -3,135 +3,64 @@
 use crate::abi::{self, write_text};
 use crate::card::Card;
 
-/// Where the fields of `cudaDeviceProp` stand (`driver_types.h`), in bytes. CUDA 13 dropped some.
-#[derive(Debug)]
-pub struct Layout {
-    size: usize,
-    uuid: usize,
-    total_memory: usize,
-    shared_per_block: usize,
-    registers_per_block: usize,
-    warp: usize,
-    pitch: usize,
-    threads_per_block: usize,
-    block: usize,
-    grid: usize,
-    constants: usize,
-    major: usize,
-    minor: usize,
-    texture_alignment: usize,
-    multiprocessors: usize,
-    can_map_host: usize,
-    concurrent_kernels: usize,
-    bus: usize,
-    copy_engines: usize,
-    unified: usize,
-    bus_width: usize,
-    l2: usize,
-    threads: usize,
-    priorities: usize,
-    global_l1: usize,
-    local_l1: usize,
-    shared: usize,
-    registers: usize,
-    managed: usize,
-    concurrent_managed: usize,
-    preemption: usize,
-    cooperative: usize,
-    shared_optin: usize,
-    blocks: usize,
-    reserved_shared: usize,
-    register_host: usize,
-    pools: usize,
-    ipc_events: usize,
-    clusters: usize,
+/// Writes [`Layout`]: a field's name, and where it stands in CUDA 12 and in CUDA 13.
+macro_rules! layout {
+    ($($field:ident $twelve:literal $thirteen:literal;)*) => {
+        /// Where the fields of `cudaDeviceProp` stand (`driver_types.h`), in bytes, and the size of all.
+        #[derive(Debug)]
+        pub struct Layout {
+            $($field: usize),*
+        }
+
+        impl Layout {
+            /// Of `cudaGetDeviceProperties_v2`, CUDA 12.
+            pub const TWELVE: Self = Self { $($field: $twelve),* };
+            /// Of `cudaGetDeviceProperties`, CUDA 13, which dropped some fields.
+            pub const THIRTEEN: Self = Self { $($field: $thirteen),* };
+        }
+    };
 }
 
-impl Layout {
-    /// Of `cudaGetDeviceProperties_v2`, CUDA 12.
-    pub const TWELVE: Self = Self {
-        size: 1032,
-        uuid: 256,
-        total_memory: 288,
-        shared_per_block: 296,
-        registers_per_block: 304,
-        warp: 308,
-        pitch: 312,
-        threads_per_block: 320,
-        block: 324,
-        grid: 336,
-        constants: 352,
-        major: 360,
-        minor: 364,
-        texture_alignment: 368,
-        multiprocessors: 388,
-        can_map_host: 400,
-        concurrent_kernels: 576,
-        bus: 584,
-        copy_engines: 600,
-        unified: 604,
-        bus_width: 612,
-        l2: 616,
-        threads: 624,
-        priorities: 628,
-        global_l1: 632,
-        local_l1: 636,
-        shared: 640,
-        registers: 648,
-        managed: 652,
-        concurrent_managed: 676,
-        preemption: 680,
-        cooperative: 688,
-        shared_optin: 696,
-        blocks: 712,
-        reserved_shared: 720,
-        register_host: 728,
-        pools: 744,
-        ipc_events: 768,
-        clusters: 772,
-    };
-    /// Of `cudaGetDeviceProperties`, CUDA 13.
-    pub const THIRTEEN: Self = Self {
-        size: 1008,
-        uuid: 256,
-        total_memory: 288,
-        shared_per_block: 296,
-        registers_per_block: 304,
-        warp: 308,
-        pitch: 312,
-        threads_per_block: 320,
-        block: 324,
-        grid: 336,
-        constants: 352,
-        major: 360,
-        minor: 364,
-        texture_alignment: 368,
-        multiprocessors: 384,
-        can_map_host: 392,
-        concurrent_kernels: 560,
-        bus: 568,
-        copy_engines: 584,
-        unified: 588,
-        bus_width: 592,
-        l2: 596,
-        threads: 604,
-        priorities: 608,
-        global_l1: 612,
-        local_l1: 616,
-        shared: 624,
-        registers: 632,
-        managed: 636,
-        concurrent_managed: 656,
-        preemption: 660,
-        cooperative: 668,
-        shared_optin: 672,
-        blocks: 688,
-        reserved_shared: 696,
-        register_host: 704,
-        pools: 720,
-        ipc_events: 744,
-        clusters: 748,
-    };
+layout! {
+    size                 1032 1008;
+    uuid                  256  256;
+    total_memory          288  288;
+    shared_per_block      296  296;
+    registers_per_block   304  304;
+    warp                  308  308;
+    pitch                 312  312;
+    threads_per_block     320  320;
+    block                 324  324;
+    grid                  336  336;
+    constants             352  352;
+    major                 360  360;
+    minor                 364  364;
+    texture_alignment     368  368;
+    multiprocessors       388  384;
+    can_map_host          400  392;
+    concurrent_kernels    576  560;
+    bus                   584  568;
+    copy_engines          600  584;
+    unified               604  588;
+    bus_width             612  592;
+    l2                    616  596;
+    threads               624  604;
+    priorities            628  608;
+    global_l1             632  612;
+    local_l1              636  616;
+    shared                640  624;
+    registers             648  632;
+    managed               652  636;
+    concurrent_managed    676  656;
+    preemption            680  660;
+    cooperative           688  668;
+    shared_optin          696  672;
+    blocks                712  688;
+    reserved_shared       720  696;
+    register_host         728  704;
+    pools                 744  720;
+    ipc_events            768  744;
+    clusters              772  748;
 }
 
 const KIB: usize = 1 << 10;

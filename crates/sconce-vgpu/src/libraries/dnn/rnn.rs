@@ -1,10 +1,10 @@
 //! Recurrent networks of cuDNN: how large weights, reserve and workspace are, and where each matrix
 //! lies in the weights.
 
-use crate::abi::{Handle, In, Out, entries, nothing};
+use crate::abi::{Handle, In, Out, entries, made, nothing};
 use crate::machine::machine;
 
-use super::{Error, Result, Tensor, made, status};
+use super::{Error, Result, Tensor, status};
 
 /// What a descriptor of a network was told.
 #[derive(Debug, Clone, Copy)]
@@ -96,9 +96,9 @@ impl Rnn {
     }
 }
 
+made! { cudnnCreateRNNDescriptor cudnnCreateRNNDataDescriptor }
+
 entries! { status;
-    fn cudnnCreateRNNDescriptor(network: Out<Handle>) { made(network) }
-    fn cudnnCreateRNNDataDescriptor(data: Out<Handle>) { made(data) }
     fn cudnnDestroyRNNDescriptor(network: Handle) {
         machine().networks.remove(&network);
         Ok(())
