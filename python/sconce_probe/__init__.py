@@ -9,6 +9,10 @@ import os
 
 def begin():
     """Watches for what the environment asks to be watched."""
+    if os.environ.get("SCONCE_RANKS"):
+        from . import ranks
+
+        ranks.begin()
     if os.environ.get("SCONCE_FIT"):
         from . import fit, imports
 
