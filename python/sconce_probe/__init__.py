@@ -8,11 +8,16 @@ import os
 
 
 def begin():
-    """Watches for what the environment asks to be watched."""
+    """Watches for what the environment asks to be watched, and applies what it names."""
     if os.environ.get("SCONCE_RANKS"):
         from . import ranks
 
         ranks.begin()
+    if os.environ.get("SCONCE_PLAN"):
+        from . import imports, plans
+
+        plans.before_torch()
+        imports.after("torch", plans.begin)
     if os.environ.get("SCONCE_FIT"):
         from . import fit, imports
 

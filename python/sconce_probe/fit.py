@@ -3,6 +3,9 @@
 The variable SCONCE_FIT is `FOLDER`, SCONCE_FIT_STEPS how many steps, SCONCE_FIT_SECONDS how long at most.
 Each process that had anything on a card, or took a step, writes FOLDER/PID/fit.json and
 FOLDER/PID/snapshot.pickle, which is PyTorch's own. Nothing here asks the card for memory or waits for it.
+
+With SCONCE_FIT_WORK=1 one step more is run, whose work is counted (`work.py`), after memory was told: the
+counting can change nothing of it. With SCONCE_FIT_HISTORY=0 there is no snapshot.
 """
 
 import atexit
@@ -13,7 +16,7 @@ import threading
 import time
 import weakref
 
-from . import holds
+from . import holds, work
 
 FORMAT = 1
 # Entries of the allocator's history; older ones are overwritten.
@@ -21,6 +24,8 @@ HISTORY = 2_000_000
 # An optimizer that steps more seldom than the others is waited for until they took so many times more.
 PATIENCE = 8
 LONGEST_TEXT = 8000
+# What the step that is counted may take, in seconds.
+LONGEST_COUNT = 120
 
 
 class Watch:
@@ -40,6 +45,9 @@ class Watch:
         self.began_us = None
         self.written = False
         self.history = False
+        # The work of a step that is being counted, and the optimizer that ends it.
+        self.counted = None
+        self.counted_by = None
         self.lock = threading.Lock()
 
     def begin(self):
@@ -49,7 +57,8 @@ class Watch:
         optimizer.register_optimizer_step_post_hook(self.after_step)
         # Called once the program itself has begun to use CUDA: to begin it here would keep the program
         # from forking.
-        self.torch.cuda._lazy_call(self.record_history)
+        if os.environ.get("SCONCE_FIT_HISTORY") != "0":
+            self.torch.cuda._lazy_call(self.record_history)
         atexit.register(self.at_exit)
         if self.seconds:
             threading.Thread(target=self.wait, name="sconce-fit", daemon=True).start()
@@ -81,6 +90,10 @@ class Watch:
         self.drop(optimizer)
         if self.stepping:
             return
+        if self.counted is not None:
+            if self.counted_by == id(optimizer):
+                self.end_count()
+            return
         try:
             self.count(optimizer)
             enough = self.enough()
@@ -88,6 +101,29 @@ class Watch:
             return
         if enough:
             self.write("steps")
+            if os.environ.get("SCONCE_FIT_WORK") != "1":
+                leave()
+            self.begin_count(optimizer)
+
+    def begin_count(self, optimizer):
+        try:
+            self.counted_by = id(optimizer)
+            self.counted = work.counter(self.torch)
+            self.counted.__enter__()
+            threading.Thread(target=leave_after, args=(LONGEST_COUNT,), daemon=True).start()
+        except Exception:
+            leave()
+
+    def end_count(self):
+        try:
+            self.counted.__exit__(None, None, None)
+            calls = [[*key, count] for key, count in self.counted.calls.items()]
+            path = os.path.join(self.folder, str(self.pid), "fit.json")
+            with open(path, encoding="utf-8") as file:
+                seen = json.load(file)
+            seen["work"] = calls
+            written(path, seen)
+        finally:
             leave()
 
     def drop(self, optimizer):
@@ -152,10 +188,7 @@ class Watch:
             os.makedirs(folder, exist_ok=True)
             if self.torch.cuda.is_initialized() and self.history:
                 self.torch.cuda.memory._dump_snapshot(os.path.join(folder, "snapshot.pickle"))
-            partial = os.path.join(folder, "fit.json.new")
-            with open(partial, "w", encoding="utf-8") as file:
-                json.dump(self.seen(ended), file)
-            os.replace(partial, os.path.join(folder, "fit.json"))
+            written(os.path.join(folder, "fit.json"), self.seen(ended))
         except Exception:
             pass
 
@@ -174,7 +207,10 @@ class Watch:
             "error": self.error(),
             "devices": quietly(self.devices, []),
             "holds": [],
+            "installed": quietly(installed, []),
         }
+        if plans := sys.modules.get("sconce_probe.plans"):
+            seen["plan"] = plans.applied.seen()
         seen.update(quietly(asked_of_the_virtual_gpu, {}))
         if torch.cuda.is_initialized():
             optimizers = [one for one in (each() for each in self.optimizers) if one is not None]
@@ -225,6 +261,20 @@ def asked_of_the_virtual_gpu():
     }
 
 
+def written(path, seen):
+    """Whole, or not at all."""
+    with open(path + ".new", "w", encoding="utf-8") as file:
+        json.dump(seen, file)
+    os.replace(path + ".new", path)
+
+
+def installed():
+    """Packages that some plans need."""
+    import importlib.util
+
+    return [name for name in ("bitsandbytes",) if importlib.util.find_spec(name)]
+
+
 def now_us():
     return time.time_ns() // 1000
 
@@ -255,6 +305,11 @@ def leave():
         for child in quietly(process.active_children, []):
             quietly(child.terminate, None)
     os._exit(0)
+
+
+def leave_after(seconds):
+    time.sleep(seconds)
+    leave()
 
 
 def begin(torch):

@@ -66,8 +66,32 @@ class cuda:
 '''
 
 
+class Plans(unittest.TestCase):
+    """Names and settings; what plans do is tried with a real torch, in scripts/test.d/fit."""
+
+    def setUp(self):
+        sys.path.insert(0, str(PROBE))
+        from sconce_probe import plans
+
+        self.plans = plans
+
+    def tearDown(self):
+        sys.path.remove(str(PROBE))
+
+    def test_names_are_read(self):
+        self.assertEqual(self.plans.parsed("bf16 + checkpoint=12"), {"bf16": None, "checkpoint": 12})
+
+    def test_a_setting_of_the_allocator_joins_the_others(self):
+        put = lambda settings: self.plans.with_setting(settings, "expandable_segments", "True")
+        self.assertEqual(put(""), "expandable_segments:True")
+        self.assertEqual(
+            put("roundup_power2_divisions:[256:1,>:8],expandable_segments:False,max_split_size_mb:64"),
+            "roundup_power2_divisions:[256:1,>:8],max_split_size_mb:64,expandable_segments:True",
+        )
+
+
 class Probe(unittest.TestCase):
-    def run_script(self, script, steps=2, seconds=0, sitecustomize=None, torch=TORCH):
+    def run_script(self, script, steps=2, seconds=0, sitecustomize=None, torch=TORCH, **variables):
         """What a script printed, how it ended, and what the probe wrote of each of its processes."""
         with tempfile.TemporaryDirectory() as folder:
             folder = pathlib.Path(folder)
@@ -83,6 +107,7 @@ class Probe(unittest.TestCase):
                 "SCONCE_FIT": str(out),
                 "SCONCE_FIT_STEPS": str(steps),
                 "SCONCE_FIT_SECONDS": str(seconds),
+                **variables,
             }
             command = [sys.executable, str(folder / "train.py")]
             done = subprocess.run(command, env=env, capture_output=True, text=True, timeout=60)
@@ -173,6 +198,41 @@ class Probe(unittest.TestCase):
             expected = "worked\n" if method == "fork" else ""
             self.assertEqual((done.returncode, done.stdout, done.stderr), (0, expected, ""), method)
             self.assertEqual({one["ended"] for one in seen}, {"steps"})
+
+    def test_work_is_counted_in_one_step_more(self):
+        counting = """
+import sys, types
+class Mode:
+    def __enter__(self): Mode.on = True
+    def __exit__(self, *error): Mode.on = False
+_module("torch.utils", __path__=[])
+_module("torch.utils._python_dispatch", TorchDispatchMode=Mode)
+"""
+        script = """
+            import torch
+            from torch.utils._python_dispatch import TorchDispatchMode as mode
+            o = torch.optim.Optimizer()
+            mode.on = False
+            for number in range(9):
+                print(number, mode.on, flush=True)
+                o.step()
+        """
+        done, [seen] = self.run_script(script, torch=TORCH + counting, SCONCE_FIT_WORK="1")
+        self.assertEqual((done.stdout, done.stderr), ("0 False\n1 False\n2 True\n", ""))
+        self.assertEqual((seen["ended"], len(seen["steps"]), seen["work"]), ("steps", 2, []))
+
+    def test_no_history_is_kept_where_none_is_wanted(self):
+        script = "import torch; torch.cuda.init(); print(torch.cuda.memory.history)"
+        done, _ = self.run_script(script, SCONCE_FIT_HISTORY="0")
+        self.assertEqual((done.stdout, self.snapshots), ("None\n", 0))
+
+    def test_a_plan_that_is_not_applied_is_told(self):
+        done, [seen] = self.run_script("import os, torch; print(os.environ['PYTORCH_CUDA_ALLOC_CONF'])",
+                                       SCONCE_PLAN="quantum+expandable", PYTORCH_CUDA_ALLOC_CONF="")
+        self.assertEqual((done.stdout, done.stderr), ("expandable_segments:True\n", ""))
+        self.assertEqual(seen["plan"]["problems"], [["quantum", "it is not known"]])
+        done, _ = self.run_script("import torch", SCONCE_PLAN="quantum", SCONCE_FIT="")
+        self.assertEqual(done.stderr, "sconce: plan quantum is not applied: it is not known\n")
 
     def test_nothing_is_left_of_the_probe_where_it_cannot_work(self):
         done, seen = self.run_script("import torch; print(torch.x)", torch="x = 1")

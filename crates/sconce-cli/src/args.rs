@@ -184,6 +184,8 @@ pub(crate) struct RunFlags {
     #[arg(long)]
     pub(crate) strict: bool,
     #[command(flatten)]
+    pub(crate) plan: crate::plan::PlanFlags,
+    #[command(flatten)]
     pub(crate) sources: Sources,
 }
 

@@ -65,6 +65,8 @@ pub(crate) enum CliError {
         path: std::path::PathBuf,
         source: sconce_schema::spec::SpecError,
     },
+    #[error("the plan {plan} cannot be applied from outside of the program")]
+    PlanNeedsLines { plan: String, lines: &'static str },
     #[error("{}", path.display())]
     Snapshot {
         path: std::path::PathBuf,
@@ -170,6 +172,7 @@ impl Hint for CliError {
             Self::Spec { source, .. } => return source.hint(),
             Self::Lock { source, .. } => return source.hint(),
             Self::Snapshot { source, .. } => return source.hint(),
+            Self::PlanNeedsLines { lines, .. } => format!("write it: {lines}"),
             Self::NoLock { .. } => "`sconce lock` makes one".to_owned(),
             Self::SquashfsOf => {
                 "push the image: enroot and apptainer import it from a registry".to_owned()
@@ -238,6 +241,7 @@ impl Hint for CliError {
             | Self::Latest
             | Self::SquashfsOf
             | Self::Variable { .. }
+            | Self::PlanNeedsLines { .. }
             | Self::NoPassword { .. } => sconce_schema::exit::USAGE,
             Self::Offline { .. } => sconce_schema::exit::FETCH,
             Self::File {

@@ -25,51 +25,11 @@ const STANDS_FOR: [&str; 2] = ["libcuda.so.1", "libnvidia-ml.so.1"];
 const CARDS: &str = "cards";
 /// Where a container sees the folder.
 const INSIDE: &str = "/run/sconce/virtual-gpu";
-/// Where a container sees the folder that the probe writes to.
-const SEEN_INSIDE: &str = "/run/sconce/fit";
-/// The probe's folder in that of the cards.
-const PYTHON: &str = "python";
-/// The probe.
-const PROBE: [(&str, &str); 5] = [
-    (
-        "sitecustomize.py",
-        include_str!("../../../python/sitecustomize.py"),
-    ),
-    (
-        "sconce_probe/__init__.py",
-        include_str!("../../../python/sconce_probe/__init__.py"),
-    ),
-    (
-        "sconce_probe/imports.py",
-        include_str!("../../../python/sconce_probe/imports.py"),
-    ),
-    (
-        "sconce_probe/fit.py",
-        include_str!("../../../python/sconce_probe/fit.py"),
-    ),
-    (
-        "sconce_probe/holds.py",
-        include_str!("../../../python/sconce_probe/holds.py"),
-    ),
-];
-
 /// The cards that a run is to see, and a folder with what makes it see them, for as long as this is.
 #[derive(Debug)]
 pub(crate) struct VirtualGpus {
     folder: PathBuf,
     cards: Vec<GpuSummary>,
-    probe: Option<Probe>,
-}
-
-/// What the probe is to do.
-#[derive(Debug)]
-pub(crate) struct Probe {
-    /// Where it writes to: any user must be able to.
-    pub(crate) seen: PathBuf,
-    /// Optimizer steps until the end.
-    pub(crate) steps: u32,
-    /// Seconds until the end.
-    pub(crate) seconds: u32,
 }
 
 impl Drop for VirtualGpus {
@@ -99,18 +59,16 @@ impl VirtualGpus {
             }
             hardware.push(chosen.hardware);
         }
-        Self::play(&hardware, None, None, scratch).map(Some)
+        Self::play(&hardware, None, scratch).map(Some)
     }
 
-    /// Those cards, with other memory than their own where that is given, and the probe for programs on
-    /// them.
+    /// Those cards, with other memory than their own where that is given.
     ///
     /// # Errors
     /// A folder that cannot be written.
     pub(crate) fn play(
         hardware: &[&Hardware],
         memory: Option<Bytes>,
-        probe: Option<Probe>,
         scratch: &Path,
     ) -> Result<Self> {
         let mut described = String::new();
@@ -128,11 +86,7 @@ impl VirtualGpus {
         let folder = scratch
             .join("virtual-gpu")
             .join(std::process::id().to_string());
-        let made = Self {
-            folder,
-            cards,
-            probe,
-        };
+        let made = Self { folder, cards };
         made.write(&described).map_err(|source| CliError::File {
             action: "write",
             path: made.folder.clone(),
@@ -149,13 +103,6 @@ impl VirtualGpus {
             let link = self.folder.join(name);
             if link.symlink_metadata().is_err() {
                 symlink(NAME, link)?;
-            }
-        }
-        if self.probe.is_some() {
-            for (name, text) in PROBE {
-                let path = self.folder.join(PYTHON).join(name);
-                fs::create_dir_all(path.parent().unwrap_or(&self.folder))?;
-                fs::write(path, text)?;
             }
         }
         Ok(())
@@ -180,11 +127,7 @@ impl VirtualGpus {
         };
         let library = at.join(NAME).display().to_string();
         let folder = at.display().to_string();
-        let mut ahead = vec![("LD_PRELOAD", library), ("LD_LIBRARY_PATH", folder)];
-        if let Some(probe) = &self.probe {
-            ahead.push(("PYTHONPATH", at.join(PYTHON).display().to_string()));
-            probe.give(request);
-        }
+        let ahead = [("LD_PRELOAD", library), ("LD_LIBRARY_PATH", folder)];
         for (name, first) in ahead {
             let behind = request.env.get(name).cloned().or_else(|| outer(name));
             let value = match behind.filter(|value| !value.is_empty()) {
@@ -195,29 +138,6 @@ impl VirtualGpus {
         }
         let cards = at.join(CARDS).display().to_string();
         request.env.insert("SCONCE_VGPU".to_owned(), cards);
-    }
-}
-
-impl Probe {
-    fn give(&self, request: &mut RunRequest) {
-        let seen = match request.root {
-            Root::Host => self.seen.display().to_string(),
-            Root::Image(_) => {
-                request.mounts.push(Mount {
-                    source: self.seen.clone(),
-                    target: PathBuf::from(SEEN_INSIDE),
-                    read_only: false,
-                });
-                SEEN_INSIDE.to_owned()
-            }
-        };
-        let told = [
-            ("SCONCE_FIT", seen),
-            ("SCONCE_FIT_STEPS", self.steps.to_string()),
-            ("SCONCE_FIT_SECONDS", self.seconds.to_string()),
-        ];
-        let told = told.map(|(name, value)| (name.to_owned(), value));
-        request.env.extend(told);
     }
 }
 

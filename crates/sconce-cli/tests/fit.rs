@@ -56,7 +56,8 @@ fn cards_are_tried_one_after_the_other() {
         esac >"$SCONCE_FIT/7/fit.json"
         echo "what the script says: $SCONCE_FIT_STEPS steps, ${{PYTHONPATH##*/}}""#
     );
-    let said = fit(&["--gpu", "4090", "--gpu", "RTX 3070"], &script);
+    let cards = ["--gpu", "4090", "--gpu", "RTX 3070", "--no-plans"];
+    let said = fit(&cards, &script);
     assert_snapshot!(said, @r"
     exit code 1
     -- standard output
@@ -77,6 +78,79 @@ fn cards_are_tried_one_after_the_other() {
     what the script says: 3 steps, python
     fit: trying GeForce RTX 3070
     fit: GeForce RTX 3070 ran out of memory: trying how much it takes
+    ");
+}
+
+#[test]
+fn plans_are_run_where_it_does_not_fit() {
+    let fails = seen(
+        "exit",
+        6 << 30,
+        1,
+        r#"{"type":"OutOfMemoryError","message":"","out-of-memory":true}"#,
+    );
+    let with = |gib: u64, seconds: u64| {
+        let work = format!(r#","work":[["single",{seconds}000000000000,0,20]]}}"#);
+        let seen = seen("steps", gib << 30, 0, "null");
+        seen.strip_suffix('}').unwrap().to_owned() + &work
+    };
+    let not = seen("steps", 10 << 30, 0, "null").replace(
+        r#""dnn-plans":1"#,
+        r#""plan":{"plan":"fused","notes":{},"problems":[["fused","there is none"]]}"#,
+    );
+    let (plain, bf16, away, both) = (with(10, 4), with(8, 2), with(6, 9), with(5, 7));
+    let script = format!(
+        r#"mkdir "$SCONCE_FIT/7"
+        case $SCONCE_PLAN in
+        fused) echo '{not}' ;;
+        bf16) echo '{bf16}' ;;
+        offload) echo '{away}' ;;
+        bf16+offload) echo '{both}' ;;
+        *) case $(grep -o 'memory_bytes=[0-9]*' "$SCONCE_VGPU") in
+           memory_bytes=[0-9]???????????*) echo '{plain}' ;;
+           *) echo '{fails}' ;;
+           esac ;;
+        esac >"$SCONCE_FIT/7/fit.json""#
+    );
+    let said = fit(&["--gpu", "RTX 3070"], &script);
+    assert!(said.starts_with("exit code 1\n"), "{said}");
+    let run = "  GeForce RTX 3070: sconce run --host --plan bf16+offload -- sh -c";
+    assert!(said.contains(run), "{said}");
+    let plans = said
+        .lines()
+        .skip_while(|line| !line.starts_with("Plans for"));
+    let plans = plans.take_while(|line| !line.starts_with("How sure"));
+    let plans: Vec<&str> = plans.filter(|line| !line.starts_with(run)).collect();
+    assert_snapshot!(plans.join("\n"), @r#"
+    Plans for the GeForce RTX 3070
+
+    PLAN          RESERVED  ON CARD   SAVED   STEP     FITS
+    as it is      10 GiB    10.6 GiB  –       3941 ms  no
+    bf16+offload  5 GiB     5.6 GiB   +5 GiB  6897 ms  yes
+    offload       6 GiB     6.6 GiB   +4 GiB  8867 ms  yes
+    bf16          8 GiB     8.6 GiB   +2 GiB  1970 ms  no
+    checkpoint    10 GiB    10.6 GiB  –       3941 ms  no
+    foreach-off   10 GiB    10.6 GiB  –       3941 ms  no
+    expandable    10 GiB    10.6 GiB  –       3941 ms  no
+    fused         –         –         –       –        –
+
+        bf16: with torch.autocast("cuda", dtype=torch.bfloat16): around forward pass and loss
+        offload: with torch.autograd.graph.save_on_cpu(pin_memory=True): around the forward pass
+      Not applied: fused: there is none
+      Each plan was run on the virtual GeForce RTX 3070. STEP is an estimate: what the step's products and bytes take at least at the card's rates; it is for comparing.
+    "#);
+}
+
+#[test]
+fn a_plan_has_a_name() {
+    let said = fit(&["--gpu", "t4", "--plan", "bf16+checkpoin"], "exit 4");
+    assert_snapshot!(said, @r"
+    exit code 2
+    -- standard output
+    -- standard error
+    error: invalid value 'bf16+checkpoin' for '--plan <PLAN>': no plan is called `checkpoin`; did you mean checkpoint? plans are bf16, fp16, checkpoint, foreach-off, fused, 8-bit, expandable, offload, with + between them
+
+    For more information, try '--help'.
     ");
 }
 

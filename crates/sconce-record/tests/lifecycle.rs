@@ -23,6 +23,7 @@ fn started(id: &str, unix_ms: u64) -> Started {
         sconce_pid: std::process::id(),
         limits: Limits::default(),
         versions: None,
+        plan: None,
         host: HostSummary::default(),
         gpus: Vec::new(),
     }

@@ -63,6 +63,9 @@ pub struct Started {
     /// Versions of the lock; absent with `--host`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub versions: Option<Versions>,
+    /// Plans that were applied from outside, `+` between them.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub plan: Option<String>,
     /// The machine.
     pub host: HostSummary,
     /// Cards given to the run.

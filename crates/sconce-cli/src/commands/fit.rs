@@ -1,11 +1,15 @@
 //! `sconce fit`.
 
 mod failure;
+mod plans;
+mod side;
 mod text;
+mod text_plans;
 mod trial;
 mod vary;
 
-use std::path::PathBuf;
+use std::io;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use sconce_compat::tables::{self, Hardware};
@@ -15,13 +19,15 @@ use sconce_schema::spec::MountSpec;
 use sconce_schema::{Bytes, exit};
 
 use self::failure::FitError;
-use self::trial::{Asked, Done};
+use self::plans::Plain;
+use self::trial::{Asked, Done, Wanted};
 use self::vary::Vary;
 use crate::args::{Global, RunFlags, Sources};
-use crate::failure::Result;
+use crate::failure::{CliError, Result};
 use crate::output;
 use crate::page::Page;
 use crate::places::Places;
+use crate::plan::PlanFlags;
 use crate::style::Style;
 use crate::virtual_gpu;
 
@@ -51,6 +57,21 @@ pub(crate) struct FitArgs {
         requires = "command"
     )]
     vary: Option<Vary>,
+    /// Also try plans where it fits: what mixed precision, checkpointing and others save, really run.
+    #[arg(long, conflicts_with = "no_plans")]
+    plans: bool,
+    /// Try no plans where it does not fit.
+    #[arg(long)]
+    no_plans: bool,
+    #[command(flatten)]
+    plan: PlanFlags,
+    /// Write the memory snapshot of the trial on the card with the least left: PyTorch's own viewer
+    /// and `sconce memory report` open it.
+    #[arg(long, value_name = "FILE")]
+    snapshot: Option<PathBuf>,
+    /// One trial of plans, as its folder says.
+    #[arg(long, hide = true, value_name = "DIR")]
+    trial: Option<PathBuf>,
     /// Use the Python that is here: no image, no container.
     #[arg(long, requires = "command", conflicts_with_all = ["spec", "volumes", "index", "extra_index", "mirror"])]
     host: bool,
@@ -96,12 +117,18 @@ pub(crate) fn fit(args: &FitArgs, global: &Global) -> Result<u8> {
         places: &places,
         trials: 0,
     };
+    if let Some(folder) = &args.trial {
+        return side::carry_out(&asked, &hardware, folder);
+    }
+    let mut plain: Vec<Plain> = Vec::new();
     let mut of_cards: Vec<CardForecast> = Vec::new();
     // The card with the least left, and the trial that tells what fills it.
     let mut tightest: Option<(i64, Card, Done)> = None;
-    for hardware in hardware {
+    for &hardware in &hardware {
         let card = card(hardware);
         let varied = match &args.vary {
+            // Plans are to bring the most that is asked for onto the card.
+            Some(vary) if args.plans => Some(vary.most),
             Some(vary) => largest(&mut asked, hardware, &card, vary)?,
             None => None,
         };
@@ -109,23 +136,40 @@ pub(crate) fn fit(args: &FitArgs, global: &Global) -> Result<u8> {
         let value = args.vary.as_ref().map(|vary| varied.unwrap_or(vary.least));
         let command = command(args, value);
         say(global, &trying(&card, args, value));
-        let limited = asked.run(hardware, None, &command)?;
+        let wanted = |memory| Wanted {
+            hardware,
+            memory,
+            command: &command,
+            plans: args.plan.plan.clone().unwrap_or_default(),
+            history: true,
+            work: args.plans,
+        };
+        let limited = asked.run(wanted(None))?;
         failure::judge(&limited)?;
         let without_end = if forecast::ran_out(&limited.seen) {
             let said = format!("{} ran out of memory: trying how much it takes", card.name);
             say(global, &said);
-            Some(asked.run(hardware, Some(WITHOUT_END), &command)?)
+            let wanted = Wanted {
+                work: !args.no_plans,
+                ..wanted(Some(WITHOUT_END))
+            };
+            Some(asked.run(wanted)?)
         } else {
             None
         };
         let unlimited = without_end.as_ref().map(|done| &done.seen);
         let mut said = forecast::of_card(&card, &limited.seen, unlimited);
-        said.varied = args.vary.as_ref().map(|vary| Varied {
+        let vary = args.vary.as_ref().filter(|_| !args.plans);
+        said.varied = vary.map(|vary| Varied {
             flag: vary.to_string(),
             largest: varied,
             least: vary.least,
             most: vary.most,
         });
+        if args.plans || (said.verdict == Verdict::DoesNotFit && !args.no_plans) {
+            let seen = unlimited.unwrap_or(&limited.seen);
+            plain.extend(Plain::of(hardware, &card, seen, command));
+        }
         let margin = said.margin_bytes.unwrap_or(i64::MIN);
         of_cards.push(said);
         if tightest.as_ref().is_none_or(|(least, ..)| margin < *least) {
@@ -142,7 +186,13 @@ pub(crate) fn fit(args: &FitArgs, global: &Global) -> Result<u8> {
         None
     });
     let made = snapshot.and_then(|snapshot| forecast::made(&card, seen, &snapshot));
+    if let Some(to) = &args.snapshot {
+        keep(&done, to)?;
+    }
+    let plans = plans::search(&mut asked, &hardware, &plain)?;
+    let seen = &done.seen;
     let forecast = Forecast {
+        plans,
         version: VERSION,
         command: args.command.clone(),
         torch: seen.torch.clone(),
@@ -154,14 +204,30 @@ pub(crate) fn fit(args: &FitArgs, global: &Global) -> Result<u8> {
     };
     let said = match args.json {
         true => serde_json::to_string_pretty(&forecast).unwrap_or_default(),
-        false => text::forecast(&forecast, args.all, &Page::stdout()),
+        false => text::forecast(&forecast, args.all, args.host, &Page::stdout()),
     };
     output::data(&said)?;
+    // What does not fit as it is may fit with a plan, which is another question.
     let fits = |card: &CardForecast| card.verdict != Verdict::DoesNotFit;
     Ok(match forecast.cards.iter().all(fits) {
         true => exit::OK,
         false => exit::NO,
     })
+}
+
+/// Puts the snapshot where it was asked for.
+fn keep(done: &Done, to: &Path) -> Result<()> {
+    let failed = |source| CliError::File {
+        action: "write",
+        path: to.to_owned(),
+        source,
+    };
+    match std::fs::copy(done.snapshot_file(), to) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound && !done.snapshot_file().exists() => {
+            Err(FitError::NoSnapshot.into())
+        }
+        copied => Ok(copied.map(drop).map_err(failed)?),
+    }
 }
 
 /// The largest value of a flag that fits on a card.
@@ -174,7 +240,14 @@ fn largest(
     let (args, global) = (asked.args, asked.global);
     vary.largest(|value| {
         say(global, &trying(card, args, Some(value)));
-        let done = asked.run(hardware, None, &command(args, Some(value)))?;
+        let done = asked.run(Wanted {
+            hardware,
+            memory: None,
+            command: &command(args, Some(value)),
+            plans: args.plan.plan.clone().unwrap_or_default(),
+            history: true,
+            work: false,
+        })?;
         failure::judge(&done)?;
         Ok(!forecast::ran_out(&done.seen))
     })

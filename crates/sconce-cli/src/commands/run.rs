@@ -29,6 +29,7 @@ use crate::background::Background;
 use crate::failure::{CliError, Result};
 use crate::judge::quick;
 use crate::places::Places;
+use crate::probe::Probe;
 use crate::project::Project;
 use crate::virtual_gpu::VirtualGpus;
 use crate::wish::Wish;
@@ -68,6 +69,7 @@ pub(crate) fn run(args: &RunArgs, global: &Global) -> Result<u8> {
 /// What makes a run a trial of `sconce fit`: its report is nobody's, and its record goes elsewhere.
 pub(crate) struct Trial {
     pub(crate) gpus: VirtualGpus,
+    pub(crate) probe: Probe,
     /// Where the record goes.
     pub(crate) runs: PathBuf,
 }
@@ -101,7 +103,7 @@ pub(crate) fn contained_as(
     let mut opened = Opened::with(project, global)?;
     let silent = global.silent();
     let held_by = if trial.is_some() { &silent } else { global };
-    let virtual_gpus = cards_of(trial, flags, &mut opened.places, global)?;
+    let (virtual_gpus, probe) = cards_of(trial, flags, &mut opened.places, global)?;
     let (project, places) = (&opened.project, &opened.places);
     let workshop = opened.workshop(&flags.sources, global);
     let lock = workshop.locked()?;
@@ -132,6 +134,7 @@ pub(crate) fn contained_as(
         host,
         nvml,
         virtual_gpus,
+        probe,
     };
     let called = Called {
         places,
@@ -164,7 +167,7 @@ pub(crate) fn on_host(
     // Every card is there to be used; the record watches all of them.
     let silent = global.silent();
     let held_by = if trial.is_some() { &silent } else { global };
-    let virtual_gpus = cards_of(trial, flags, &mut places, global)?;
+    let (virtual_gpus, probe) = cards_of(trial, flags, &mut places, global)?;
     let watched = match virtual_gpus {
         Some(_) => Gpus::Count(0),
         None => Gpus::All,
@@ -198,8 +201,12 @@ pub(crate) fn on_host(
             cards.map(Card::summary).collect()
         }
     };
+    if let Some(probe) = &probe {
+        probe.give(&mut request, |name| std::env::var(name).ok());
+    }
     let started = Started {
         folder: workdir,
+        plan: probe.as_ref().and_then(Probe::plans),
         mode: Mode::Host,
         gpus: cards,
         ..started(&request, &host)
@@ -214,18 +221,22 @@ pub(crate) fn on_host(
     held.run(&request, started, gpus, None)
 }
 
-/// The cards that are played: a trial's own, or those that flags name.
+/// The cards that are played, and the probe: a trial's own, or those that flags name.
 fn cards_of(
     trial: Option<Trial>,
     flags: &RunFlags,
     places: &mut Places,
     global: &Global,
-) -> Result<Option<VirtualGpus>> {
+) -> Result<(Option<VirtualGpus>, Option<Probe>)> {
     match trial {
         Some(trial) => {
             places.runs = trial.runs;
-            Ok(Some(trial.gpus))
+            Ok((Some(trial.gpus), Some(trial.probe)))
         }
-        None => VirtualGpus::prepare(&flags.virtual_gpu, &places.scratch, global),
+        None => {
+            let gpus = VirtualGpus::prepare(&flags.virtual_gpu, &places.scratch, global)?;
+            let probe = Probe::of_plans(flags.plan.plan.as_ref(), &places.scratch)?;
+            Ok((gpus, probe))
+        }
     }
 }

@@ -1,18 +1,25 @@
 //! Whether a training run fits on a card: a few of its steps, carried out on a virtual one, and what
 //! is said of them.
 
+pub mod plan;
+pub mod search;
 pub mod seen;
+pub mod table;
+pub mod work;
 
 use serde::{Deserialize, Serialize};
 
 use crate::analysis::purpose::{Moment, at_peak};
 use crate::snapshot::Snapshot;
 use seen::{DeviceSeen, Ended, Seen};
+use table::PlanTable;
 
 /// Version of the written forecast.
 pub const VERSION: u32 = 1;
-const ALLOCATED: &str = "allocated_bytes.all.peak";
-const RESERVED: &str = "reserved_bytes.all.peak";
+/// The counter of `torch.cuda.memory_stats` that has what tensors had at most.
+pub const ALLOCATED: &str = "allocated_bytes.all.peak";
+/// The counter that has what the allocator had at most.
+pub const RESERVED: &str = "reserved_bytes.all.peak";
 
 /// A card that is asked about.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -153,6 +160,9 @@ pub struct Forecast {
     pub made: Option<Made>,
     /// What keeps the figures from being certain.
     pub doubts: Vec<Doubt>,
+    /// Plans that were tried, a table for each kind of card.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub plans: Vec<PlanTable>,
 }
 
 /// Of a trial's processes the one that tells most: most steps, then most memory.

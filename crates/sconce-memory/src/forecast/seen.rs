@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use sconce_schema::{Hint, exit};
 use serde::Deserialize;
 
+use super::work::Call;
 use crate::analysis::purpose::{Hold, Purpose, Step};
 
 /// The format that is known.
@@ -103,6 +104,27 @@ pub struct Seen {
     /// What was asked of the virtual card that it does not know.
     #[serde(default)]
     pub unknown: Vec<String>,
+    /// What became of the plans that were asked for.
+    #[serde(default)]
+    pub plan: Option<PlanSeen>,
+    /// Calls of one step.
+    #[serde(default)]
+    pub work: Vec<Call>,
+    /// Packages that some plans need and are there.
+    #[serde(default)]
+    pub installed: Vec<String>,
+}
+
+/// What became of plans in a process.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct PlanSeen {
+    /// Counts of what was changed: `blocks` is how many can be checkpointed.
+    #[serde(default)]
+    pub notes: BTreeMap<String, u32>,
+    /// Plans that were not applied, and why.
+    #[serde(default)]
+    pub problems: Vec<(String, String)>,
 }
 
 impl Seen {

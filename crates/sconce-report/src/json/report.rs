@@ -39,6 +39,9 @@ struct RunShape<'a> {
     folder: String,
     /// `container` or `host`.
     mode: Mode,
+    /// Plans that were applied from outside.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    plan: Option<&'a str>,
     started_unix_ms: u64,
     wall_seconds: f64,
 }
@@ -187,6 +190,7 @@ pub fn report(report: &Report) -> String {
             command: &started.command,
             folder: started.folder.to_string_lossy().into_owned(),
             mode: started.mode,
+            plan: started.plan.as_deref(),
             started_unix_ms: started.unix_ms,
             wall_seconds: seconds(report.wall_us),
         },

@@ -29,6 +29,9 @@ fn what_ran(page: &mut Page, report: &Report) {
     let started = &report.started;
     page.row("command", [plain(command(&started.command))]);
     page.row("environment", environment(report));
+    if let Some(plan) = &started.plan {
+        page.row("plan", [plain(plan)]);
+    }
 
     let host = &started.host;
     let driver = host.driver.as_ref();

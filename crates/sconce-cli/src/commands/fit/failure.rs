@@ -29,6 +29,10 @@ pub(super) enum FitError {
         /// What the allocator had at most.
         reserved: Option<Bytes>,
     },
+    #[error("the plan {plan} was not applied: {why}")]
+    NotApplied { plan: String, why: String },
+    #[error("no history of the card's memory was recorded")]
+    NoSnapshot,
     #[error("the steps were taken without a card: nothing was put on `cuda`")]
     NoCuda,
 }
@@ -58,7 +62,7 @@ impl Hint for FitError {
                 "what the virtual card does not know may be the reason: {}",
                 unknown.join(", ")
             ),
-            Self::Failed { .. } => return None,
+            Self::Failed { .. } | Self::NoSnapshot | Self::NotApplied { .. } => return None,
             Self::NoSteps {
                 ended: Ended::Time, ..
             } => "--time gives it more seconds".to_owned(),
@@ -85,6 +89,12 @@ pub(super) fn judge(done: &Done) -> Result<(), FitError> {
 }
 
 fn of(seen: &Seen, code: u8) -> Result<(), FitError> {
+    if let Some((plan, why)) = seen.plan.iter().flat_map(|plan| &plan.problems).next() {
+        return Err(FitError::NotApplied {
+            plan: plan.clone(),
+            why: why.clone(),
+        });
+    }
     if forecast::ran_out(seen) {
         return Ok(());
     }
@@ -112,6 +122,8 @@ fn of(seen: &Seen, code: u8) -> Result<(), FitError> {
 
 #[cfg(test)]
 mod tests {
+    use sconce_memory::forecast::seen::PlanSeen;
+
     use super::*;
 
     fn seen(ended: &str, steps: usize, used: bool, error: &str) -> Seen {
@@ -141,6 +153,16 @@ mod tests {
         assert_eq!(
             failed.to_string(),
             "the command failed by itself after 2 optimizer steps, with ValueError"
+        );
+        let mut other = seen("steps", 3, true, "null");
+        let why = ("8-bit".to_owned(), "it is not installed".to_owned());
+        other.plan = Some(PlanSeen {
+            notes: Default::default(),
+            problems: vec![why],
+        });
+        assert_eq!(
+            of(&other, 0).unwrap_err().to_string(),
+            "the plan 8-bit was not applied: it is not installed"
         );
         assert!(of(&seen("exit", 1, true, "null"), 7).is_err());
         let never = of(&seen("time", 0, true, "null"), 0).unwrap_err();

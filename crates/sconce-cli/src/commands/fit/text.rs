@@ -6,6 +6,7 @@ use sconce_memory::analysis::purpose::{Moment, Phase, Purpose, PurposeGroup};
 use sconce_memory::forecast::{CardForecast, Doubt, Forecast, Made, Verdict};
 use sconce_resolve::upkeep::printable;
 
+use super::text_plans;
 use crate::commands::memory::words::{counted, place, share, shown, size, sure};
 use crate::page::Page;
 use crate::table::table;
@@ -18,7 +19,7 @@ const WORDS: usize = 18;
 const MOST_NAMES: usize = 8;
 
 /// Everything that is said of it.
-pub(super) fn forecast(forecast: &Forecast, all: bool, page: &Page) -> String {
+pub(super) fn forecast(forecast: &Forecast, all: bool, host: bool, page: &Page) -> String {
     let few = if all { usize::MAX } else { FEW };
     let mut text = String::new();
     let cuda = forecast.cuda.as_ref();
@@ -37,6 +38,13 @@ pub(super) fn forecast(forecast: &Forecast, all: bool, page: &Page) -> String {
     }
     if let Some(made) = &forecast.made {
         peak(&mut text, page, made, few, forecast.cards.len() > 1);
+    }
+    let run = text_plans::Run {
+        command: &forecast.command,
+        host,
+    };
+    for table in &forecast.plans {
+        text.push_str(&text_plans::plans(table, &run, page));
     }
     let _ = writeln!(text, "\n{}", page.style.warn("How sure"));
     for doubt in &forecast.doubts {

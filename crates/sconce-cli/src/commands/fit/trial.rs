@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::stdio;
 use sconce_compat::tables::Hardware;
+use sconce_memory::forecast::plan::Plans;
 use sconce_memory::forecast::{self, seen::Seen};
 use sconce_memory::snapshot::{self, Limits, Snapshot};
 use sconce_schema::Bytes;
@@ -18,7 +19,8 @@ use crate::args::{Global, RunFlags};
 use crate::commands::run::{self, Trial};
 use crate::failure::{CliError, Result};
 use crate::places::Places;
-use crate::virtual_gpu::{Probe, VirtualGpus};
+use crate::probe::{Probe, Watch};
+use crate::virtual_gpu::VirtualGpus;
 
 /// Processes of one trial that are looked at.
 const MOST_PROCESSES: usize = 1024;
@@ -35,6 +37,19 @@ pub(super) struct Asked<'a> {
     pub(super) trials: usize,
 }
 
+/// One trial to be made.
+pub(super) struct Wanted<'a> {
+    pub(super) hardware: &'a Hardware,
+    /// Other memory than the card's own.
+    pub(super) memory: Option<Bytes>,
+    pub(super) command: &'a [String],
+    pub(super) plans: Plans,
+    /// Whether the allocator's history is recorded.
+    pub(super) history: bool,
+    /// Whether the work of one more step is counted.
+    pub(super) work: bool,
+}
+
 /// A trial that is over. Its files are there for as long as it is.
 pub(super) struct Done {
     folder: PathBuf,
@@ -47,6 +62,9 @@ pub(super) struct Done {
     pub(super) code: u8,
 }
 
+/// What the processes of a trial left, in its folder.
+const SEEN: &str = "seen";
+
 impl Drop for Done {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.folder);
@@ -54,9 +72,33 @@ impl Drop for Done {
 }
 
 impl Done {
+    /// What a command that ended with `code` left in a trial's folder, which is this one's from now on.
+    pub(super) fn of(folder: PathBuf, code: u8) -> Result<Self> {
+        let seen = folder.join(SEEN);
+        let found = read(&seen).map_err(failed("read", &seen));
+        match found.inspect_err(|_| drop(fs::remove_dir_all(&folder)))? {
+            Some((processes, left, seen)) => Ok(Self {
+                folder,
+                left,
+                seen,
+                processes,
+                code,
+            }),
+            None => {
+                let _ = fs::remove_dir_all(&folder);
+                Err(FitError::NothingSeen { code }.into())
+            }
+        }
+    }
+
+    /// The file of PyTorch's snapshot, where a history was recorded.
+    pub(super) fn snapshot_file(&self) -> PathBuf {
+        self.left.join("snapshot.pickle")
+    }
+
     /// PyTorch's snapshot. `None` where no history was recorded.
     pub(super) fn snapshot(&self) -> Result<Option<Snapshot>> {
-        let path = self.left.join("snapshot.pickle");
+        let path = self.snapshot_file();
         let file = match File::open(&path) {
             Ok(file) => file,
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
@@ -70,52 +112,50 @@ impl Done {
 }
 
 impl Asked<'_> {
-    /// Runs a command on that card, with other memory than its own where that is given.
-    pub(super) fn run(
-        &mut self,
-        hardware: &Hardware,
-        memory: Option<Bytes>,
-        command: &[String],
-    ) -> Result<Done> {
-        let name = format!("{}-{}", std::process::id(), self.trials);
-        let folder = self.places.scratch.join("fit").join(name);
-        let seen = folder.join("seen");
-        // Inside, the command may be another user; the folder above is nobody else's.
-        fs::create_dir_all(&seen)
-            .and_then(|()| fs::set_permissions(&folder, Permissions::from_mode(0o700)))
-            .and_then(|()| fs::set_permissions(&seen, Permissions::from_mode(0o1777)))
-            .map_err(failed("create", &seen))?;
-        let probe = Probe {
-            seen: seen.clone(),
-            steps: self.args.steps,
-            seconds: self.args.time,
-        };
-        let gpus = VirtualGpus::play(&[hardware], memory, Some(probe), &self.places.scratch)?;
-        let trial = Trial {
-            gpus,
-            runs: folder.join("runs"),
-        };
+    /// Runs a command on a card and tells what was seen.
+    pub(super) fn run(&mut self, wanted: Wanted<'_>) -> Result<Done> {
+        let folder = self.folder(self.trials)?;
         // What it says is heard once, and is no data.
         let aside = match self.trials {
             0 => Aside::to_stderr(),
             _ => Aside::to_nowhere(),
         };
         self.trials += 1;
-        let ended = self.carried_out(trial, command);
+        let ended = self.run_in(&folder, wanted);
         drop(aside);
         let code = ended.inspect_err(|_| drop(fs::remove_dir_all(&folder)))?;
-        let found = read(&seen).map_err(failed("read", &seen));
-        let Some((processes, left, seen)) = found? else {
-            let _ = fs::remove_dir_all(&folder);
-            return Err(FitError::NothingSeen { code }.into());
+        Done::of(folder, code)
+    }
+
+    /// A new folder for the trial of that number.
+    pub(super) fn folder(&self, number: usize) -> Result<PathBuf> {
+        let name = format!("{}-{number}", std::process::id());
+        let folder = self.places.scratch.join("fit").join(name);
+        let seen = folder.join(SEEN);
+        // Inside, the command may be another user; the folder above is nobody else's.
+        fs::create_dir_all(&seen)
+            .and_then(|()| fs::set_permissions(&folder, Permissions::from_mode(0o700)))
+            .and_then(|()| fs::set_permissions(&seen, Permissions::from_mode(0o1777)))
+            .map_err(failed("create", &seen))?;
+        Ok(folder)
+    }
+
+    /// Runs a command; what is seen of it lies in the folder.
+    pub(super) fn run_in(&self, folder: &Path, wanted: Wanted<'_>) -> Result<u8> {
+        let scratch = &self.places.scratch;
+        let watch = Watch {
+            seen: folder.join(SEEN),
+            steps: self.args.steps,
+            seconds: self.args.time,
+            history: wanted.history,
+            work: wanted.work,
         };
-        Ok(Done {
-            folder,
-            left,
-            seen,
-            processes,
-            code,
-        })
+        let trial = Trial {
+            gpus: VirtualGpus::play(&[wanted.hardware], wanted.memory, scratch)?,
+            probe: Probe::prepare(Some(watch), wanted.plans, scratch)?,
+            runs: folder.join("runs"),
+        };
+        self.carried_out(trial, wanted.command)
     }
 
     fn carried_out(&self, trial: Trial, command: &[String]) -> Result<u8> {
@@ -151,7 +191,7 @@ fn read(folder: &Path) -> io::Result<Option<(usize, PathBuf, Seen)>> {
     }))
 }
 
-fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> CliError {
+pub(super) fn failed(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> CliError {
     let path = path.to_owned();
     move |source| CliError::File {
         action,

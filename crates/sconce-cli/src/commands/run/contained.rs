@@ -16,6 +16,7 @@ use super::request::started;
 use crate::args::{Global, RunFlags};
 use crate::failure::Result;
 use crate::places::Places;
+use crate::probe::Probe;
 use crate::virtual_gpu::VirtualGpus;
 use crate::wish::Wish;
 
@@ -34,6 +35,7 @@ pub(super) struct Contained {
     pub(super) host: Machine,
     pub(super) nvml: Loading,
     pub(super) virtual_gpus: Option<VirtualGpus>,
+    pub(super) probe: Option<Probe>,
 }
 
 /// How the program was called.
@@ -84,11 +86,15 @@ impl Contained {
             gpus.give(&mut request, |_| None);
             given.extend(gpus.summaries());
         }
+        if let Some(probe) = &self.probe {
+            probe.give(&mut request, |_| None);
+        }
         let started = Started {
             name: Some(self.name),
             folder: self.folder,
             mode: Mode::Container,
             versions: self.versions,
+            plan: self.probe.as_ref().and_then(Probe::plans),
             gpus: given,
             ..started(&request, &self.host)
         };

@@ -25,6 +25,7 @@ use crate::commands::pull::fetch;
 use crate::failure::{CliError, Result};
 use crate::output;
 use crate::places::Places;
+use crate::probe::Probe;
 use crate::progress::Drawn;
 use crate::style::Style;
 use crate::virtual_gpu::VirtualGpus;
@@ -57,6 +58,7 @@ pub(crate) fn run(
     let nvml = Loading::begin(&host, &wish.gpus);
     let places = Places::find(global)?;
     let virtual_gpus = VirtualGpus::prepare(&flags.virtual_gpu, &places.scratch, global)?;
+    let probe = Probe::of_plans(flags.plan.plan.as_ref(), &places.scratch)?;
     let store = Store::open(&places.store)?;
     let progress = Drawn::new(global.quiet);
 
@@ -91,6 +93,7 @@ pub(crate) fn run(
         host,
         nvml,
         virtual_gpus,
+        probe,
     };
     let called = Called {
         places: &places,

@@ -24,6 +24,7 @@ pub(super) fn started(request: &RunRequest, host: &Machine) -> Started {
         sconce_pid: std::process::id(),
         limits: request.limits,
         versions: None,
+        plan: None,
         host: host.summary(),
         gpus: Vec::new(),
     }

@@ -1,0 +1,335 @@
+//! The plans that bring a command onto cards: each is really run, in processes beside each other.
+
+use sconce_compat::tables::Hardware;
+use sconce_memory::forecast::plan::{Plan, Plans};
+use sconce_memory::forecast::search::{self, Asked as Wish, Figures, Outcome};
+use sconce_memory::forecast::seen::{Ended, Seen};
+use sconce_memory::forecast::table::{Fits, PlanTable};
+use sconce_memory::forecast::work::{self, Rates};
+use sconce_memory::forecast::{self, Card};
+
+use super::side::{self, Came, Task};
+use super::trial::{Asked, Done};
+use super::{WITHOUT_END, command, say};
+use crate::commands::memory::words::counted;
+use crate::failure::Result;
+
+/// Values of the user's flag that are tried at most.
+const MOST_VALUES: usize = 6;
+/// Plans that are run on a card as it is until one fits.
+const MOST_CONFIRMED: usize = 4;
+/// A value of the flag with less than this part of the work changes how much is done in a step.
+const LESS_WORK: f64 = 0.75;
+
+/// The command as it is, on one card.
+pub(super) struct Plain {
+    hardware: &'static Hardware,
+    card: Card,
+    command: Vec<String>,
+    figures: Figures,
+    operations: f64,
+    installed: Vec<String>,
+}
+
+impl Plain {
+    /// `None` where the trial did not come to its steps.
+    pub(super) fn of(
+        hardware: &'static Hardware,
+        card: &Card,
+        seen: &Seen,
+        command: Vec<String>,
+    ) -> Option<Self> {
+        Some(Self {
+            hardware,
+            card: card.clone(),
+            command,
+            figures: figures(seen, card, hardware)?,
+            operations: work::operations(&seen.work),
+            installed: seen.installed.clone(),
+        })
+    }
+
+    fn singles(&self) -> Vec<Plan> {
+        let half = match has_bf16(self.hardware) {
+            true => Plan::Bf16,
+            false => Plan::Fp16,
+        };
+        let mut plans = vec![
+            half,
+            Plan::Checkpoint(None),
+            Plan::ForeachOff,
+            Plan::Fused,
+            Plan::Expandable,
+            Plan::Offload,
+        ];
+        if self.installed.iter().any(|name| name == "bitsandbytes") {
+            plans.push(Plan::EightBit);
+        }
+        plans
+    }
+}
+
+/// Whether tensor cores multiply bf16: from compute capability 8.0 on.
+fn has_bf16(hardware: &Hardware) -> bool {
+    hardware.card.capability.major >= 8
+}
+
+/// A table for each kind of card. Cards that multiply the same types take nearly the same, so the one
+/// with the least memory stands for the others; what is recommended for a card is run on that card.
+pub(super) fn search(
+    asked: &mut Asked<'_>,
+    cards: &[&'static Hardware],
+    plain: &[Plain],
+) -> Result<Vec<PlanTable>> {
+    let mut tables = Vec::new();
+    let mut done: Vec<usize> = Vec::new();
+    for (at, one) in plain.iter().enumerate() {
+        if done.contains(&at) {
+            continue;
+        }
+        let alike = |other: &&Plain| {
+            has_bf16(other.hardware) == has_bf16(one.hardware) && other.command == one.command
+        };
+        let mut group: Vec<&Plain> = plain.iter().filter(alike).collect();
+        let of_group = plain.iter().enumerate().filter(|(_, other)| alike(other));
+        done.extend(of_group.map(|(at, _)| at));
+        group.sort_by_key(|one| one.card.total_bytes.saturating_sub(one.card.context_bytes));
+        tables.push(of_group_searched(asked, cards, &group)?);
+    }
+    Ok(tables)
+}
+
+fn of_group_searched(
+    asked: &mut Asked<'_>,
+    cards: &[&'static Hardware],
+    group: &[&Plain],
+) -> Result<PlanTable> {
+    let plain = group[0];
+    let vary = asked.args.vary.as_ref().filter(|_| asked.args.plans);
+    let values: Vec<u64> = vary.map_or(Vec::new(), |vary| {
+        let halves = std::iter::successors(Some(vary.most / 2), |value| Some(value / 2));
+        let halves = halves.take_while(|value| *value >= vary.least.max(1));
+        halves.take(MOST_VALUES).collect()
+    });
+    let base = asked.args.plan.plan.clone().unwrap_or_default();
+    let flag = vary.map(ToString::to_string);
+    let most = vary.map(|vary| vary.most);
+    let wanted = search::Wanted {
+        plain: plain.figures.clone(),
+        room_bytes: plain
+            .card
+            .total_bytes
+            .saturating_sub(plain.card.context_bytes),
+        singles: plain
+            .singles()
+            .into_iter()
+            .filter(|&plan| base.with(plan) != base)
+            .collect(),
+        values,
+    };
+    // By how much a value of the flag changes what a step does; told by the first trial of one.
+    let mut scales: Option<bool> = None;
+    let trials = search::search(&wanted, |wishes: &[Wish]| {
+        let named: Vec<String> = wishes
+            .iter()
+            .map(|wish| name(wish, flag.as_deref()))
+            .collect();
+        say(
+            asked.global,
+            &format!(
+                "trying {}: {}",
+                counted(named.len() as u64, "plan"),
+                named.join(", ")
+            ),
+        );
+        let tasks: Vec<Task> = wishes
+            .iter()
+            .map(|wish| task(asked, cards, plain, wish, Some(WITHOUT_END.0)))
+            .collect();
+        let came = side::all(asked, &tasks)?;
+        let mut outcomes = Vec::new();
+        for (wish, came) in wishes.iter().zip(came) {
+            let mut outcome = outcome(&came, plain);
+            if let (Outcome::Ran(figures), Some(value), Some(most), Ok(done)) =
+                (&mut outcome, wish.value, most, &came)
+            {
+                let part = work::operations(&done.seen.work) / plain.operations;
+                let scales = *scales.get_or_insert(part < LESS_WORK);
+                let times = if scales {
+                    most as f64 / value as f64
+                } else {
+                    1.0
+                };
+                figures.step_ms = figures.step_ms.map(|ms| ms * times);
+            }
+            outcomes.push(outcome);
+        }
+        Ok::<_, crate::failure::Failure>(outcomes)
+    })?;
+    let of_cards: Vec<Card> = group.iter().map(|one| one.card.clone()).collect();
+    let mut table = PlanTable::of(flag, &plain.figures, &trials, &of_cards);
+    for row in &mut table.rows {
+        let own: Plans = row.plan.parse().unwrap_or_default();
+        row.plan = joined(&base, &own).to_string();
+    }
+    confirm(asked, cards, group, &mut table)?;
+    table.order();
+    Ok(table)
+}
+
+/// Runs the fastest plan that may fit on each card as that card is; the next where it does not.
+fn confirm(
+    asked: &mut Asked<'_>,
+    cards: &[&'static Hardware],
+    group: &[&Plain],
+    table: &mut PlanTable,
+) -> Result<()> {
+    let mut open: Vec<usize> = (0..group.len()).collect();
+    let mut tried: Vec<(usize, usize)> = Vec::new();
+    for _ in 0..MOST_CONFIRMED {
+        let mut next: Vec<(usize, usize)> = Vec::new();
+        for &card in &open {
+            let rows = table.rows.iter().enumerate().skip(1);
+            let may = rows.filter(|(at, row)| {
+                row.cards[card].fits != Fits::No && !tried.contains(&(card, *at))
+            });
+            let ms = |at: usize| table.rows[at].step_ms.unwrap_or(f64::MAX);
+            let fastest = may
+                .map(|(at, _)| at)
+                .min_by(|one, other| ms(*one).total_cmp(&ms(*other)));
+            next.extend(fastest.map(|at| (card, at)));
+        }
+        if next.is_empty() {
+            break;
+        }
+        let mut tasks = Vec::new();
+        for &(card, at) in &next {
+            let row = &table.rows[at];
+            say(
+                asked.global,
+                &format!(
+                    "trying {} on the {} as it is",
+                    row.plan, group[card].card.name
+                ),
+            );
+            let wish = Wish {
+                plans: row.plan.parse().unwrap_or_default(),
+                value: row.value,
+            };
+            tasks.push(task(asked, cards, group[card], &wish, None));
+        }
+        let came = side::all(asked, &tasks)?;
+        for (&(card, at), came) in next.iter().zip(came) {
+            tried.push((card, at));
+            let fits = came.map_or(Fits::No, |done| fits(&done));
+            table.rows[at].cards[card].fits = fits;
+            if fits != Fits::No {
+                open.retain(|one| *one != card);
+            }
+        }
+    }
+    Ok(())
+}
+
+fn fits(done: &Done) -> Fits {
+    let count = |name: &str| {
+        let device = done.seen.fullest().map(|(_, device)| device);
+        device.and_then(|device| device.stat(name)).unwrap_or(0)
+    };
+    if done.seen.ended != Ended::Steps || forecast::ran_out(&done.seen) {
+        Fits::No
+    } else if count("num_alloc_retries") > 0 || count("num_ooms") > 0 {
+        Fits::Tight
+    } else {
+        Fits::Yes
+    }
+}
+
+fn task(
+    asked: &Asked<'_>,
+    cards: &[&'static Hardware],
+    plain: &Plain,
+    wish: &Wish,
+    memory: Option<u64>,
+) -> Task {
+    let here = cards
+        .iter()
+        .position(|card| std::ptr::eq(*card, plain.hardware));
+    // What was asked for by --plan stays, but for what a plan says otherwise.
+    let base = asked.args.plan.plan.clone().unwrap_or_default();
+    let plans = joined(&base, &wish.plans);
+    Task {
+        card: here.unwrap_or_default(),
+        memory,
+        command: match wish.value {
+            Some(value) => command(asked.args, Some(value)),
+            None => plain.command.clone(),
+        },
+        plans: (!plans.is_empty()).then(|| plans.to_string()),
+    }
+}
+
+fn joined(base: &Plans, plans: &Plans) -> Plans {
+    plans.iter().fold(base.clone(), |all, plan| all.with(plan))
+}
+
+fn outcome(came: &Came, plain: &Plain) -> Outcome {
+    let done = match came {
+        Ok(done) => done,
+        Err(words) => return Outcome::Failed(words.clone()),
+    };
+    let seen = &done.seen;
+    if let Some((plan, why)) = seen.plan.iter().flat_map(|plan| &plan.problems).next() {
+        return Outcome::Failed(format!("{plan}: {why}"));
+    }
+    if seen.ended != Ended::Steps {
+        let error = seen.error.as_ref();
+        let error = error.map(|error| format!("{}: {}", error.kind, first_line(&error.message)));
+        return Outcome::Failed(error.unwrap_or_else(|| "it did not take its steps".to_owned()));
+    }
+    match figures(seen, &plain.card, plain.hardware) {
+        Some(figures) => Outcome::Ran(figures),
+        None => Outcome::Failed("nothing was put on a card".to_owned()),
+    }
+}
+
+fn first_line(text: &str) -> &str {
+    text.lines().next().unwrap_or_default()
+}
+
+fn figures(seen: &Seen, card: &Card, hardware: &Hardware) -> Option<Figures> {
+    if seen.ended != Ended::Steps {
+        return None;
+    }
+    let (_, device) = seen.fullest()?;
+    let outside = u64::try_from(device.outside_bytes).unwrap_or(0);
+    Some(Figures {
+        allocated_bytes: device.stat(forecast::ALLOCATED)?,
+        reserved_bytes: device.stat(forecast::RESERVED)?,
+        libraries_bytes: outside.saturating_sub(card.context_bytes),
+        step_ms: work::step_ms(&seen.work, &rates(hardware)),
+        blocks: seen
+            .plan
+            .as_ref()
+            .and_then(|plan| plan.notes.get("blocks").copied()),
+    })
+}
+
+fn rates(hardware: &Hardware) -> Rates {
+    let single = hardware.fp32_tflops * 1e12;
+    Rates {
+        half: hardware.tensor_tflops.map_or(single, |rate| rate * 1e12),
+        tf32: hardware.tf32_tflops.map_or(single, |rate| rate * 1e12),
+        single,
+        memory: hardware.bandwidth_gb_s * 1e9,
+    }
+}
+
+fn name(wish: &Wish, flag: Option<&str>) -> String {
+    let plans = wish.plans.to_string();
+    match (wish.value, flag) {
+        (Some(value), Some(flag)) if plans.is_empty() => format!("{flag} {value}"),
+        (Some(value), Some(flag)) => format!("{plans} with {flag} {value}"),
+        _ => plans,
+    }
+}

@@ -1,0 +1,167 @@
+//! The probe: what Sconce brings into a Python program from outside, by a folder ahead on PYTHONPATH.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use sconce_memory::forecast::plan::Plans;
+use sconce_schema::request::{Mount, Root, RunRequest};
+
+use crate::failure::{CliError, Result};
+
+/// Where a container sees the probe.
+const INSIDE: &str = "/run/sconce/python";
+/// Where a container sees the folder that the probe writes to.
+const SEEN_INSIDE: &str = "/run/sconce/fit";
+
+/// The modules' folder in the probe's.
+const PYTHON: &str = "python";
+
+macro_rules! files {
+    ($($name:literal)*) => {
+        &[$(($name, include_str!(concat!("../../../python/", $name)))),*]
+    };
+}
+
+/// The probe's files.
+const FILES: &[(&str, &str)] = files! {
+    "sitecustomize.py"
+    "sconce_probe/__init__.py"
+    "sconce_probe/imports.py"
+    "sconce_probe/fit.py"
+    "sconce_probe/holds.py"
+    "sconce_probe/work.py"
+    "sconce_probe/plans/__init__.py"
+    "sconce_probe/plans/training.py"
+    "sconce_probe/plans/blocks.py"
+    "sconce_probe/plans/optimizers.py"
+    "sconce_probe/plans/offload.py"
+};
+
+/// What the probe is to watch.
+#[derive(Debug)]
+pub(crate) struct Watch {
+    /// Where it writes to: any user must be able to.
+    pub(crate) seen: PathBuf,
+    /// Optimizer steps until the end.
+    pub(crate) steps: u32,
+    /// Seconds until the end.
+    pub(crate) seconds: u32,
+    /// Whether the allocator's history is recorded.
+    pub(crate) history: bool,
+    /// Whether the work of one more step is counted.
+    pub(crate) work: bool,
+}
+
+/// The probe in a folder of its own, for as long as this is.
+#[derive(Debug)]
+pub(crate) struct Probe {
+    folder: PathBuf,
+    watch: Option<Watch>,
+    plans: Plans,
+}
+
+impl Drop for Probe {
+    fn drop(&mut self) {
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+impl Probe {
+    /// One that applies plans, in a folder below `scratch`. `None` where there are none.
+    ///
+    /// # Errors
+    /// A plan that cannot be applied from outside; a folder that cannot be written.
+    pub(crate) fn of_plans(plans: Option<&Plans>, scratch: &Path) -> Result<Option<Self>> {
+        let Some(plans) = plans.filter(|plans| !plans.is_empty()) else {
+            return Ok(None);
+        };
+        if let Some(plan) = plans.needs_lines() {
+            return Err(CliError::PlanNeedsLines {
+                plan: plan.to_string(),
+                lines: plan.lines(),
+            }
+            .into());
+        }
+        Self::prepare(None, plans.clone(), scratch).map(Some)
+    }
+
+    /// One that watches, applies plans, or both.
+    ///
+    /// # Errors
+    /// A folder that cannot be written.
+    pub(crate) fn prepare(watch: Option<Watch>, plans: Plans, scratch: &Path) -> Result<Self> {
+        let folder = scratch.join("probe").join(std::process::id().to_string());
+        let made = Self {
+            folder,
+            watch,
+            plans,
+        };
+        made.write().map_err(|source| CliError::File {
+            action: "write",
+            path: made.folder.clone(),
+            source,
+        })?;
+        Ok(made)
+    }
+
+    fn write(&self) -> std::io::Result<()> {
+        for (name, text) in FILES {
+            let path = self.folder.join(PYTHON).join(name);
+            fs::create_dir_all(path.parent().unwrap_or(&self.folder))?;
+            fs::write(path, text)?;
+        }
+        Ok(())
+    }
+
+    /// Brings it into the run. `outer` tells a variable that the command inherits.
+    pub(crate) fn give(&self, request: &mut RunRequest, outer: impl Fn(&str) -> Option<String>) {
+        let at = seen_as(request, &self.folder.join(PYTHON), INSIDE, true);
+        let behind = request.env.get("PYTHONPATH").cloned();
+        let behind = behind.or_else(|| outer("PYTHONPATH"));
+        let path = match behind.filter(|path| !path.is_empty()) {
+            Some(behind) => format!("{at}:{behind}"),
+            None => at,
+        };
+        let mut told = vec![("PYTHONPATH", path)];
+        if !self.plans.is_empty() {
+            told.push(("SCONCE_PLAN", self.plans.to_string()));
+        }
+        if let Some(watch) = &self.watch {
+            let number = |yes: bool| u8::from(yes).to_string();
+            told.extend([
+                (
+                    "SCONCE_FIT",
+                    seen_as(request, &watch.seen, SEEN_INSIDE, false),
+                ),
+                ("SCONCE_FIT_STEPS", watch.steps.to_string()),
+                ("SCONCE_FIT_SECONDS", watch.seconds.to_string()),
+                ("SCONCE_FIT_HISTORY", number(watch.history)),
+                ("SCONCE_FIT_WORK", number(watch.work)),
+            ]);
+        }
+        let told = told.into_iter();
+        request
+            .env
+            .extend(told.map(|(name, value)| (name.to_owned(), value)));
+    }
+
+    /// The plans, for the record.
+    pub(crate) fn plans(&self) -> Option<String> {
+        (!self.plans.is_empty()).then(|| self.plans.to_string())
+    }
+}
+
+/// The path under which the command sees a folder of the host's; a container is given it.
+fn seen_as(request: &mut RunRequest, folder: &Path, inside: &str, read_only: bool) -> String {
+    match request.root {
+        Root::Host => folder.display().to_string(),
+        Root::Image(_) => {
+            request.mounts.push(Mount {
+                source: folder.to_owned(),
+                target: PathBuf::from(inside),
+                read_only,
+            });
+            inside.to_owned()
+        }
+    }
+}

@@ -1,0 +1,283 @@
+//! Which plans are tried: each alone, then those that cost no time together, then what costs time, as
+//! little of it as fits.
+
+use super::plan::{Plan, Plans};
+
+/// Plans to be tried, with the value of the flag that the user named, where it is not the command's own.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct Asked {
+    /// The plans.
+    pub plans: Plans,
+    /// The flag's value.
+    pub value: Option<u64>,
+}
+
+/// What a trial on a card without end came to.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Figures {
+    /// Tensors at most, bytes.
+    pub allocated_bytes: u64,
+    /// The allocator at most, bytes.
+    pub reserved_bytes: u64,
+    /// What libraries took beside it, bytes.
+    pub libraries_bytes: u64,
+    /// A step at least, ms; for flags that change how much is done, for as much as the plain command does.
+    pub step_ms: Option<f64>,
+    /// Blocks that can be checkpointed.
+    pub blocks: Option<u32>,
+}
+
+impl Figures {
+    fn of_card(&self) -> u64 {
+        self.reserved_bytes.saturating_add(self.libraries_bytes)
+    }
+}
+
+/// What became of a trial.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Outcome {
+    /// It took its steps.
+    Ran(Figures),
+    /// A plan could not be applied, or the program failed with it.
+    Failed(String),
+}
+
+/// A trial, and what became of it.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Trial {
+    /// What was tried.
+    pub asked: Asked,
+    /// What came of it.
+    pub outcome: Outcome,
+}
+
+impl Trial {
+    /// Its figures, where it ran.
+    #[must_use]
+    pub fn figures(&self) -> Option<&Figures> {
+        match &self.outcome {
+            Outcome::Ran(figures) => Some(figures),
+            Outcome::Failed(_) => None,
+        }
+    }
+}
+
+/// What a search is for.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Wanted {
+    /// The program as it is, on a card without end.
+    pub plain: Figures,
+    /// What the card has for PyTorch and libraries: its total without the context, bytes.
+    pub room_bytes: u64,
+    /// The plans that are tried alone.
+    pub singles: Vec<Plan>,
+    /// Values of the user's flag that are tried, the largest first.
+    pub values: Vec<u64>,
+}
+
+/// A step that is this much longer is no longer for nothing.
+const FOR_NOTHING: f64 = 1.02;
+
+/// Tries plans through `run`, which is given several at once and answers each; the trials in their order.
+///
+/// # Errors
+/// What `run` fails with.
+pub fn search<E>(
+    wanted: &Wanted,
+    run: impl FnMut(&[Asked]) -> Result<Vec<Outcome>, E>,
+) -> Result<Vec<Trial>, E> {
+    let mut search = Search {
+        wanted,
+        run,
+        trials: Vec::new(),
+    };
+    search.alone()?;
+    search.together()?;
+    Ok(search.trials)
+}
+
+struct Gain {
+    plan: Plan,
+    /// Bytes.
+    saved: u64,
+    /// Its step beside the plain one.
+    longer: f64,
+    free: bool,
+}
+
+struct Search<'a, R> {
+    wanted: &'a Wanted,
+    run: R,
+    trials: Vec<Trial>,
+}
+
+impl<E, R: FnMut(&[Asked]) -> Result<Vec<Outcome>, E>> Search<'_, R> {
+    /// Runs those that were not run yet.
+    fn try_all(&mut self, asked: &[Asked]) -> Result<(), E> {
+        let mut new: Vec<Asked> = Vec::new();
+        for one in asked {
+            if self.found(one).is_none() && !new.contains(one) && *one != Asked::default() {
+                new.push(one.clone());
+            }
+        }
+        if new.is_empty() {
+            return Ok(());
+        }
+        let outcomes = (self.run)(&new)?;
+        let trials = new.into_iter().zip(outcomes);
+        let trials = trials.map(|(asked, outcome)| Trial { asked, outcome });
+        self.trials.extend(trials);
+        Ok(())
+    }
+
+    fn found(&self, asked: &Asked) -> Option<&Trial> {
+        self.trials.iter().find(|trial| trial.asked == *asked)
+    }
+
+    fn figures(&self, asked: &Asked) -> Option<&Figures> {
+        match *asked == Asked::default() {
+            true => Some(&self.wanted.plain),
+            false => self.found(asked).and_then(Trial::figures),
+        }
+    }
+
+    fn fits(&self, asked: &Asked) -> bool {
+        let figures = self.figures(asked);
+        figures.is_some_and(|figures| figures.of_card() <= self.wanted.room_bytes)
+    }
+
+    fn alone(&mut self) -> Result<(), E> {
+        let plans = self.wanted.singles.iter().map(|&plan| alone(plan));
+        let value = self
+            .wanted
+            .values
+            .first()
+            .map(|&value| with_value(&Plans::default(), value));
+        self.try_all(&plans.chain(value).collect::<Vec<_>>())
+    }
+
+    /// What a plan saved alone, how much longer its step is, and whether that is for nothing. `None`
+    /// where it is of no use.
+    fn gain(&self, plan: Plan) -> Option<Gain> {
+        let plain = &self.wanted.plain;
+        let figures = self.figures(&alone(plan))?;
+        let saved = plain.of_card().checked_sub(figures.of_card())?;
+        let longer = match (figures.step_ms, plain.step_ms) {
+            (Some(own), Some(plain)) if plain > 0.0 => Some(own / plain),
+            _ => None,
+        };
+        // Without an estimate it is known of each what it costs.
+        let dear = matches!(plan, Plan::Checkpoint(_) | Plan::Offload);
+        let free = longer.map_or(!dear, |longer| longer <= FOR_NOTHING);
+        let longer = longer.unwrap_or(1.0);
+        // What saves nothing alone may do so where other plans have moved the peak.
+        let of_use = saved > 0 || longer < 1.0;
+        of_use.then_some(Gain {
+            plan,
+            saved,
+            longer,
+            free,
+        })
+    }
+
+    fn together(&mut self) -> Result<(), E> {
+        let gains = self.wanted.singles.iter();
+        let mut gains: Vec<Gain> = gains.filter_map(|&plan| self.gain(plan)).collect();
+        // Of two that exclude each other the better one is put in last.
+        gains.sort_by(|one, other| {
+            let by_time = other.longer.total_cmp(&one.longer);
+            one.saved.cmp(&other.saved).then(by_time)
+        });
+        let of = |free: bool| {
+            let of = gains.iter().filter(move |gain| gain.free == free);
+            of.map(|gain| gain.plan)
+        };
+        let free = of(true).fold(Plans::default(), |plans, plan| plans.with(plan));
+        let dear: Vec<Plan> = of(false).rev().collect();
+        let can_checkpoint = dear.contains(&Plan::Checkpoint(None));
+
+        let base = asked(&free);
+        let mut next = vec![base.clone()];
+        let checkpointed = asked(&free.with(Plan::Checkpoint(None)));
+        if can_checkpoint {
+            next.push(checkpointed.clone());
+        }
+        self.try_all(&next)?;
+        if self.fits(&base) {
+            return Ok(());
+        }
+        self.values(&free)?;
+        if can_checkpoint && self.fits(&checkpointed) {
+            return self.fewer_blocks(&free);
+        }
+        let mut all = free;
+        for plan in dear {
+            all = all.with(plan);
+            self.try_all(&[asked(&all)])?;
+            if self.fits(&asked(&all)) {
+                return Ok(());
+            }
+        }
+        self.values(&all)
+    }
+
+    /// The largest value with which plans fit; each half as large as the one before.
+    fn values(&mut self, plans: &Plans) -> Result<(), E> {
+        for pair in self.wanted.values.chunks(2) {
+            let pair: Vec<Asked> = pair.iter().map(|&value| with_value(plans, value)).collect();
+            self.try_all(&pair)?;
+            if pair.iter().any(|one| self.fits(one)) {
+                break;
+            }
+        }
+        Ok(())
+    }
+
+    /// As few checkpointed blocks as fit, by what all of them save; and a few more, as not all save the
+    /// same.
+    fn fewer_blocks(&mut self, free: &Plans) -> Result<(), E> {
+        let all = asked(&free.with(Plan::Checkpoint(None)));
+        let (Some(without), Some(with)) = (self.figures(&asked(free)), self.figures(&all)) else {
+            return Ok(());
+        };
+        let Some(blocks) = with.blocks.filter(|blocks| *blocks > 1) else {
+            return Ok(());
+        };
+        let saved = without.of_card().saturating_sub(with.of_card());
+        let missing = without.of_card().saturating_sub(self.wanted.room_bytes);
+        let Some(each) = saved
+            .checked_div(u64::from(blocks))
+            .filter(|each| *each > 0)
+        else {
+            return Ok(());
+        };
+        let few = u32::try_from(missing.div_ceil(each))
+            .unwrap_or(u32::MAX)
+            .saturating_add(1);
+        let more = few.saturating_add(blocks.div_ceil(8));
+        let counts = [few, more].into_iter().filter(|count| *count < blocks);
+        let next = counts.map(|count| asked(&free.with(Plan::Checkpoint(Some(count)))));
+        self.try_all(&next.collect::<Vec<_>>())
+    }
+}
+
+fn asked(plans: &Plans) -> Asked {
+    Asked {
+        plans: plans.clone(),
+        value: None,
+    }
+}
+
+fn alone(plan: Plan) -> Asked {
+    asked(&plan.into())
+}
+
+fn with_value(plans: &Plans, value: u64) -> Asked {
+    Asked {
+        value: Some(value),
+        ..asked(plans)
+    }
+}
+
+#[cfg(test)]
+mod tests;

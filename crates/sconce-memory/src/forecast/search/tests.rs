@@ -1,0 +1,132 @@
+use super::*;
+
+/// A model of 24 blocks, 100 bytes each, and 300 bytes of state.
+fn oracle(asked: &Asked) -> Outcome {
+    let mut activations = 2400.0 / asked.value.map_or(1.0, |value| 64.0 / value as f64);
+    let (mut state, mut cache, mut ms) = (300.0, 120.0, 100.0);
+    for plan in asked.plans.iter() {
+        match plan {
+            Plan::Bf16 => (activations, ms) = (activations * 0.6, ms * 0.5),
+            Plan::Checkpoint(blocks) => {
+                activations *= 1.0 - f64::from(blocks.unwrap_or(23)) / 24.0;
+                ms *= 1.3;
+            }
+            Plan::ForeachOff => state -= 40.0,
+            Plan::Fused => state -= 30.0,
+            Plan::Expandable => cache = 10.0,
+            Plan::Offload => (activations, ms) = (activations * 0.1, ms * 5.0),
+            Plan::EightBit => return Outcome::Failed("not installed".to_owned()),
+            Plan::Fp16 => {}
+        }
+    }
+    Outcome::Ran(Figures {
+        allocated_bytes: (activations + state) as u64,
+        reserved_bytes: (activations + state + cache) as u64,
+        libraries_bytes: 0,
+        step_ms: Some(ms),
+        blocks: Some(24),
+    })
+}
+
+fn names(room_bytes: u64, values: &[u64]) -> Vec<String> {
+    let Outcome::Ran(plain) = oracle(&Asked::default()) else {
+        unreachable!()
+    };
+    let wanted = Wanted {
+        plain,
+        room_bytes,
+        singles: vec![
+            Plan::Bf16,
+            Plan::Checkpoint(None),
+            Plan::ForeachOff,
+            Plan::Fused,
+            Plan::EightBit,
+            Plan::Expandable,
+            Plan::Offload,
+        ],
+        values: values.to_vec(),
+    };
+    let run = |asked: &[Asked]| Ok::<_, ()>(asked.iter().map(oracle).collect());
+    let trials = search(&wanted, run).unwrap();
+    let name = |trial: &Trial| match trial.asked.value {
+        Some(value) => format!("{} {value}", trial.asked.plans),
+        None => trial.asked.plans.to_string(),
+    };
+    trials.iter().skip(7).map(name).collect()
+}
+
+#[test]
+fn what_costs_nothing_is_enough() {
+    let tried = names(1800, &[]);
+    assert_eq!(
+        tried,
+        [
+            "bf16+foreach-off+expandable",
+            "bf16+checkpoint+foreach-off+expandable"
+        ]
+    );
+}
+
+#[test]
+fn as_few_blocks_as_fit_are_checkpointed() {
+    let tried = names(1000, &[]);
+    let rest = tried[2..].iter().map(String::as_str);
+    assert_eq!(
+        rest.collect::<Vec<_>>(),
+        [
+            "bf16+checkpoint=14+foreach-off+expandable",
+            "bf16+checkpoint=17+foreach-off+expandable"
+        ]
+    );
+}
+
+#[test]
+fn a_flag_of_the_users_is_tried_too() {
+    let tried = names(1000, &[32, 16, 8, 4]);
+    assert_eq!(tried[0], " 32");
+    assert_eq!(
+        tried[3..5],
+        [
+            "bf16+foreach-off+expandable 32",
+            "bf16+foreach-off+expandable 16"
+        ]
+    );
+}
+
+#[test]
+fn what_costs_most_comes_last_and_a_search_ends() {
+    let tried = names(272, &[]);
+    assert_eq!(
+        tried.last().unwrap(),
+        "bf16+checkpoint+foreach-off+expandable+offload"
+    );
+    let tried = names(0, &[2, 1]);
+    assert!(tried.len() < 12, "{tried:?}");
+}
+
+#[test]
+fn what_cannot_run_is_left_out() {
+    let plain = Figures {
+        allocated_bytes: 1,
+        reserved_bytes: 1,
+        libraries_bytes: 0,
+        step_ms: None,
+        blocks: None,
+    };
+    let wanted = Wanted {
+        plain,
+        room_bytes: 0,
+        singles: vec![Plan::Bf16],
+        values: vec![1],
+    };
+    let run = |asked: &[Asked]| {
+        Ok::<_, ()>(
+            asked
+                .iter()
+                .map(|_| Outcome::Failed(String::new()))
+                .collect(),
+        )
+    };
+    assert_eq!(search(&wanted, run).unwrap().len(), 2);
+    assert_eq!(search(&wanted, |_| Err::<Vec<Outcome>, _>(7)), Err(7));
+}

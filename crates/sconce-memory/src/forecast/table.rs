@@ -1,0 +1,264 @@
+//! What plans came to: which fits on which card, the fastest first.
+
+use serde::{Deserialize, Serialize};
+
+use super::Card;
+use super::search::{Figures, Outcome, Trial};
+
+/// Whether a plan fits on a card.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Fits {
+    /// All that the allocator reserves does.
+    Yes,
+    /// What tensors need does, the allocator's cache beside it does not: whether the allocator can give
+    /// enough of it back was not tried.
+    Perhaps,
+    /// It ran on that card, with the cache given back in between.
+    Tight,
+    /// It does not.
+    No,
+}
+
+/// Of one card.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct CardFits {
+    /// Its name.
+    pub card: String,
+    /// Whether it fits there.
+    pub fits: Fits,
+}
+
+/// One row: a plan that was tried.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct PlanRow {
+    /// Names, as `sconce run --plan` takes them; empty for the program as it is.
+    pub plan: String,
+    /// The value of the user's flag, where it is not the command's own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<u64>,
+    /// Tensors at most.
+    pub allocated_bytes: Option<u64>,
+    /// The allocator at most.
+    pub reserved_bytes: Option<u64>,
+    /// Reserved, context and libraries.
+    pub on_card_bytes: Option<u64>,
+    /// What it takes less of the card than the program as it is.
+    pub saved_bytes: Option<i64>,
+    /// A step at least, ms: an estimate.
+    pub step_ms: Option<f64>,
+    /// Blocks that can be checkpointed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub blocks: Option<u32>,
+    /// Whether it fits, in the order of the table's cards.
+    pub cards: Vec<CardFits>,
+    /// Lines that must be written, where the plan cannot be applied from outside.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lines: Option<String>,
+    /// Why it was not applied.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub failed: Option<String>,
+}
+
+/// Plans tried on one kind of card, the row of the program as it is first, then those that fit.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct PlanTable {
+    /// The card whose memory was searched for, and whose rates the estimates are of.
+    pub card: String,
+    /// The flag that values are of.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub flag: Option<String>,
+    /// The rows.
+    pub rows: Vec<PlanRow>,
+}
+
+impl PlanTable {
+    /// Of what was tried on a card without end: the program as it is, and the trials. `cards` are those
+    /// that the figures hold for, the one that was searched for first.
+    #[must_use]
+    pub fn of(flag: Option<String>, plain: &Figures, trials: &[Trial], cards: &[Card]) -> Self {
+        let mut rows = vec![row(Some(plain), plain, cards)];
+        for trial in trials {
+            let mut one = row(trial.figures(), plain, cards);
+            one.plan = trial.asked.plans.to_string();
+            one.value = trial.asked.value;
+            one.lines = trial
+                .asked
+                .plans
+                .needs_lines()
+                .map(|plan| plan.lines().to_owned());
+            if let Outcome::Failed(why) = &trial.outcome {
+                one.failed = Some(why.clone());
+            }
+            rows.push(one);
+        }
+        let mut table = Self {
+            card: cards
+                .first()
+                .map(|card| card.name.clone())
+                .unwrap_or_default(),
+            flag,
+            rows,
+        };
+        table.order();
+        table
+    }
+
+    /// Puts what fits on the first card first, the fastest before the others; then what does not, the
+    /// smallest first; what was not applied last. The program as it is stays on top.
+    pub fn order(&mut self) {
+        let key = |row: &PlanRow| {
+            let fits = row.cards.first().is_some_and(|card| card.fits != Fits::No);
+            let class = match (&row.failed, fits) {
+                (Some(_), _) => 2,
+                (None, true) => 0,
+                (None, false) => 1,
+            };
+            let ms = row.step_ms.filter(|_| class == 0).unwrap_or(f64::MAX);
+            (class, ms, row.on_card_bytes.unwrap_or(u64::MAX))
+        };
+        let rest = self.rows.get_mut(1..).unwrap_or_default();
+        rest.sort_by(|one, other| {
+            let (one, other) = (key(one), key(other));
+            let by_time = one.1.total_cmp(&other.1);
+            one.0.cmp(&other.0).then(by_time).then(one.2.cmp(&other.2))
+        });
+    }
+
+    /// The row to recommend for a card: the first that fits there, beside the program as it is.
+    #[must_use]
+    pub fn best(&self, card: usize) -> Option<&PlanRow> {
+        let fits = |row: &PlanRow| row.cards.get(card).map(|card| card.fits);
+        let sure = |row: &&PlanRow| matches!(fits(row), Some(Fits::Yes | Fits::Tight));
+        let mut rows: Vec<&PlanRow> = self.rows.iter().skip(1).filter(sure).collect();
+        rows.sort_by(|one, other| {
+            let ms = |row: &PlanRow| row.step_ms.unwrap_or(f64::MAX);
+            ms(one).total_cmp(&ms(other))
+        });
+        rows.first().copied()
+    }
+}
+
+fn row(figures: Option<&Figures>, plain: &Figures, cards: &[Card]) -> PlanRow {
+    let beside = |figures: &Figures| {
+        figures
+            .reserved_bytes
+            .saturating_add(figures.libraries_bytes)
+    };
+    let context = cards.first().map_or(0, |card| card.context_bytes);
+    let saved = |figures: &Figures| {
+        let saved = i128::from(beside(plain)) - i128::from(beside(figures));
+        saved.try_into().ok()
+    };
+    let fits = |card: &Card| CardFits {
+        card: card.name.clone(),
+        fits: figures.map_or(Fits::No, |figures| judged(figures, card)),
+    };
+    PlanRow {
+        plan: String::new(),
+        value: None,
+        allocated_bytes: figures.map(|figures| figures.allocated_bytes),
+        reserved_bytes: figures.map(|figures| figures.reserved_bytes),
+        on_card_bytes: figures.map(|figures| beside(figures).saturating_add(context)),
+        saved_bytes: figures.and_then(saved),
+        step_ms: figures.and_then(|figures| figures.step_ms),
+        blocks: figures.and_then(|figures| figures.blocks),
+        cards: cards.iter().map(fits).collect(),
+        lines: None,
+        failed: None,
+    }
+}
+
+/// By figures of a card without end: the allocator does the same on one with an end until it meets it.
+fn judged(figures: &Figures, card: &Card) -> Fits {
+    let room = card.total_bytes.saturating_sub(card.context_bytes);
+    let room = room.saturating_sub(figures.libraries_bytes);
+    if figures.reserved_bytes <= room {
+        Fits::Yes
+    } else if figures.allocated_bytes <= room {
+        Fits::Perhaps
+    } else {
+        Fits::No
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::plan::Plan;
+    use super::super::search::Asked;
+    use super::*;
+
+    fn card(name: &str, total_bytes: u64) -> Card {
+        Card {
+            name: name.to_owned(),
+            total_bytes,
+            context_bytes: 10,
+            context_reported: true,
+        }
+    }
+
+    fn figures(reserved_bytes: u64, step_ms: f64) -> Figures {
+        Figures {
+            allocated_bytes: reserved_bytes - 5,
+            reserved_bytes,
+            libraries_bytes: 1,
+            step_ms: Some(step_ms),
+            blocks: None,
+        }
+    }
+
+    fn table() -> PlanTable {
+        let trial = |plan: Plan, outcome: Outcome| Trial {
+            asked: Asked {
+                plans: plan.into(),
+                value: None,
+            },
+            outcome,
+        };
+        let trials = [
+            trial(Plan::EightBit, Outcome::Failed("not installed".to_owned())),
+            trial(Plan::ForeachOff, Outcome::Ran(figures(190, 10.0))),
+            trial(Plan::Offload, Outcome::Ran(figures(40, 90.0))),
+            trial(Plan::Fp16, Outcome::Ran(figures(89, 5.0))),
+            trial(Plan::Bf16, Outcome::Ran(figures(93, 4.0))),
+        ];
+        let cards = [card("A", 100), card("B", 60)];
+        PlanTable::of(None, &figures(200, 10.0), &trials, &cards)
+    }
+
+    #[test]
+    fn what_fits_comes_first_by_time() {
+        let table = table();
+        let names: Vec<&str> = table.rows.iter().map(|row| row.plan.as_str()).collect();
+        assert_eq!(
+            names,
+            ["", "bf16", "fp16", "offload", "foreach-off", "8-bit"]
+        );
+        let first: Vec<Fits> = table.rows.iter().map(|row| row.cards[0].fits).collect();
+        let expected = [
+            Fits::No,
+            Fits::Perhaps,
+            Fits::Yes,
+            Fits::Yes,
+            Fits::No,
+            Fits::No,
+        ];
+        assert_eq!(first, expected);
+        assert_eq!(
+            (table.rows[1].saved_bytes, table.rows[1].on_card_bytes),
+            (Some(107), Some(104))
+        );
+        assert!(table.rows[2].lines.is_some() && table.rows[5].failed.is_some());
+    }
+
+    #[test]
+    fn each_card_has_its_best() {
+        let table = table();
+        assert_eq!(table.best(0).unwrap().plan, "fp16");
+        assert_eq!(table.best(1).unwrap().plan, "offload");
+        assert_eq!(table.best(7), None);
+    }
+}

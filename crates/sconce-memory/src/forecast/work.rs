@@ -1,0 +1,114 @@
+//! The time of a training step, estimated: a roofline over the operations and bytes that PyTorch's own
+//! calls have.
+//!
+//! Each call takes the longer of its products at the card's rate and its bytes at the memory's, and
+//! never less than a launch. No card reaches its rates, and nothing here knows how near a kernel comes:
+//! the figure is what a step takes at least, good for comparing one plan with another.
+
+use serde::Deserialize;
+
+/// What a kernel takes at least, s.
+const LAUNCH: f64 = 3e-6;
+/// What goes over the bus to the host in a second, bytes: PCIe 4.0 with 16 lanes moves about 25 GB; older
+/// machines half of that.
+const BUS: f64 = 20e9;
+
+/// What a call does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Kind {
+    /// Products of fp16 or bf16.
+    Half,
+    /// Products of fp32 that may be computed in tf32.
+    Tf32,
+    /// Products of fp32.
+    Single,
+    /// Nothing but bytes.
+    Move,
+    /// Bytes between host and card.
+    Bus,
+}
+
+/// Calls of a kind: operations (a multiplication with its addition counts as two), bytes, and how often.
+pub type Call = (Kind, u64, u64, u64);
+
+/// Rates of a card, in a second.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Rates {
+    /// Operations of tensor cores in fp16 and bf16.
+    pub half: f64,
+    /// Operations in tf32.
+    pub tf32: f64,
+    /// Operations in fp32.
+    pub single: f64,
+    /// Bytes of the card's memory.
+    pub memory: f64,
+}
+
+/// What a step takes at least, ms. `None` where nothing was counted, or rates are none.
+#[must_use]
+pub fn step_ms(calls: &[Call], rates: &Rates) -> Option<f64> {
+    let all = [rates.half, rates.tf32, rates.single, rates.memory];
+    if calls.is_empty() || all.iter().any(|rate| rate.is_nan() || *rate <= 0.0) {
+        return None;
+    }
+    let seconds: f64 = calls
+        .iter()
+        .map(|&(kind, operations, bytes, count)| {
+            let rate = match kind {
+                Kind::Half => rates.half,
+                Kind::Tf32 => rates.tf32,
+                Kind::Single | Kind::Move | Kind::Bus => rates.single,
+            };
+            let moved = bytes as f64 / if kind == Kind::Bus { BUS } else { rates.memory };
+            count as f64 * (operations as f64 / rate).max(moved).max(LAUNCH)
+        })
+        .sum();
+    Some(seconds * 1e3).filter(|ms| ms.is_finite())
+}
+
+/// Operations of all products together.
+#[must_use]
+pub fn operations(calls: &[Call]) -> f64 {
+    let of = |call: &Call| call.1 as f64 * call.3 as f64;
+    calls.iter().map(of).sum()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const RATES: Rates = Rates {
+        half: 40e12,
+        tf32: 20e12,
+        single: 20e12,
+        memory: 400e9,
+    };
+
+    #[test]
+    fn a_call_takes_the_longer_of_its_products_and_its_bytes() {
+        let ms = |call: Call| (step_ms(&[call], &RATES).unwrap() * 1e6).round() / 1e6;
+        assert_eq!(ms((Kind::Half, 40_000_000_000, 0, 2)), 2.0);
+        assert_eq!(ms((Kind::Single, 40_000_000_000, 400_000, 1)), 2.0);
+        assert_eq!(ms((Kind::Tf32, 1, 400_000_000, 1)), 1.0);
+        assert_eq!(ms((Kind::Move, 0, 4, 1000)), 3.0);
+        assert_eq!(ms((Kind::Bus, 0, 20_000_000, 1)), 1.0);
+    }
+
+    #[test]
+    fn what_was_not_counted_is_not_estimated() {
+        assert_eq!(step_ms(&[], &RATES), None);
+        let none = Rates {
+            memory: 0.0,
+            ..RATES
+        };
+        assert_eq!(step_ms(&[(Kind::Move, 0, 4, 1)], &none), None);
+        let none = Rates {
+            half: f64::NAN,
+            ..RATES
+        };
+        assert_eq!(step_ms(&[(Kind::Move, 0, 4, 1)], &none), None);
+        let most = [(Kind::Half, u64::MAX, u64::MAX, u64::MAX); 3];
+        assert!(step_ms(&most, &RATES).is_some() && operations(&most) > 0.0);
+    }
+}
