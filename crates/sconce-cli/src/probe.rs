@@ -7,6 +7,7 @@ use sconce_memory::forecast::plan::Plans;
 use sconce_schema::request::{Mount, Root, RunRequest};
 
 use crate::failure::{CliError, Result};
+use crate::ranks::World;
 
 /// Where a container sees the probe.
 const INSIDE: &str = "/run/sconce/python";
@@ -30,6 +31,7 @@ const FILES: &[(&str, &str)] = files! {
     "sconce_probe/fit.py"
     "sconce_probe/holds.py"
     "sconce_probe/work.py"
+    "sconce_probe/ranks.py"
     "sconce_probe/plans/__init__.py"
     "sconce_probe/plans/training.py"
     "sconce_probe/plans/blocks.py"
@@ -58,6 +60,7 @@ pub(crate) struct Probe {
     folder: PathBuf,
     watch: Option<Watch>,
     plans: Plans,
+    world: Option<World>,
 }
 
 impl Drop for Probe {
@@ -67,14 +70,20 @@ impl Drop for Probe {
 }
 
 impl Probe {
-    /// One that applies plans, in a folder below `scratch`. `None` where there are none.
+    /// One that applies plans, or makes a world of ranks, in a folder below `scratch`. `None` where there
+    /// is neither.
     ///
     /// # Errors
     /// A plan that cannot be applied from outside; a folder that cannot be written.
-    pub(crate) fn of_plans(plans: Option<&Plans>, scratch: &Path) -> Result<Option<Self>> {
-        let Some(plans) = plans.filter(|plans| !plans.is_empty()) else {
+    pub(crate) fn of_flags(
+        plans: Option<&Plans>,
+        world: Option<World>,
+        scratch: &Path,
+    ) -> Result<Option<Self>> {
+        let plans = plans.cloned().unwrap_or_default();
+        if plans.is_empty() && world.is_none() {
             return Ok(None);
-        };
+        }
         if let Some(plan) = plans.needs_lines() {
             return Err(CliError::PlanNeedsLines {
                 plan: plan.to_string(),
@@ -82,19 +91,25 @@ impl Probe {
             }
             .into());
         }
-        Self::prepare(None, plans.clone(), scratch).map(Some)
+        Self::prepare(None, plans, world, scratch).map(Some)
     }
 
-    /// One that watches, applies plans, or both.
+    /// One that watches, applies plans, makes a world of ranks, or all of it.
     ///
     /// # Errors
     /// A folder that cannot be written.
-    pub(crate) fn prepare(watch: Option<Watch>, plans: Plans, scratch: &Path) -> Result<Self> {
+    pub(crate) fn prepare(
+        watch: Option<Watch>,
+        plans: Plans,
+        world: Option<World>,
+        scratch: &Path,
+    ) -> Result<Self> {
         let folder = scratch.join("probe").join(std::process::id().to_string());
         let made = Self {
             folder,
             watch,
             plans,
+            world,
         };
         made.write().map_err(|source| CliError::File {
             action: "write",
@@ -122,6 +137,9 @@ impl Probe {
             Some(behind) => format!("{at}:{behind}"),
             None => at,
         };
+        if let Some(world) = &self.world {
+            world.give(request);
+        }
         let mut told = vec![("PYTHONPATH", path)];
         if !self.plans.is_empty() {
             told.push(("SCONCE_PLAN", self.plans.to_string()));

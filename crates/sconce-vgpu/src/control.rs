@@ -23,6 +23,30 @@ pub extern "C" fn sconce_vgpu_dnn_plans() -> u64 {
     machine().asked.dnn_plans
 }
 
+/// How many communicators of NCCL with other ranks than this one are on a card.
+#[unsafe(no_mangle)]
+pub extern "C" fn sconce_vgpu_communicators(device: usize) -> u64 {
+    let machine = machine();
+    let all = machine.communicators.values();
+    all.filter(|one| one.device() == device && one.buffers_bytes > 0)
+        .count() as u64
+}
+
+/// What their buffers take of it, in bytes.
+#[unsafe(no_mangle)]
+pub extern "C" fn sconce_vgpu_nccl_bytes(device: usize) -> u64 {
+    let machine = machine();
+    let all = machine.communicators.values();
+    let on_it = all.filter(|one| one.device() == device);
+    on_it.map(|one| one.buffers_bytes).sum()
+}
+
+/// How many times single ranks were sent to or received from.
+#[unsafe(no_mangle)]
+pub extern "C" fn sconce_vgpu_pairs() -> u64 {
+    machine().asked.pairs
+}
+
 /// Writes the names of what was asked and is not known, a line each, as far as they fit into `size`
 /// bytes; how many bytes were written.
 #[unsafe(no_mangle)]

@@ -28,6 +28,7 @@ use crate::output;
 use crate::page::Page;
 use crate::places::Places;
 use crate::plan::PlanFlags;
+use crate::ranks::RankFlags;
 use crate::style::Style;
 use crate::virtual_gpu;
 
@@ -58,13 +59,15 @@ pub(crate) struct FitArgs {
     )]
     vary: Option<Vary>,
     /// Also try plans where it fits: what mixed precision, checkpointing and others save, really run.
-    #[arg(long, conflicts_with = "no_plans")]
+    #[arg(long, conflicts_with_all = ["no_plans", "ranks"])]
     plans: bool,
     /// Try no plans where it does not fit.
     #[arg(long)]
     no_plans: bool,
     #[command(flatten)]
     plan: PlanFlags,
+    #[command(flatten)]
+    ranks: RankFlags,
     /// Write the memory snapshot of the trial on the card with the least left: PyTorch's own viewer
     /// and `sconce memory report` open it.
     #[arg(long, value_name = "FILE")]
@@ -95,6 +98,14 @@ pub(crate) struct FitArgs {
     /// The command, instead of the spec's.
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
+}
+
+impl FitArgs {
+    /// Whether plans are looked for where it does not fit. Of what is divided among ranks they were not
+    /// tried.
+    fn searches(&self) -> bool {
+        !self.no_plans && self.ranks.ranks.is_none()
+    }
 }
 
 /// Says whether the command's training fits on each card.
@@ -150,7 +161,7 @@ pub(crate) fn fit(args: &FitArgs, global: &Global) -> Result<u8> {
             let said = format!("{} ran out of memory: trying how much it takes", card.name);
             say(global, &said);
             let wanted = Wanted {
-                work: !args.no_plans,
+                work: args.searches(),
                 ..wanted(Some(WITHOUT_END))
             };
             Some(asked.run(wanted)?)
@@ -166,7 +177,7 @@ pub(crate) fn fit(args: &FitArgs, global: &Global) -> Result<u8> {
             least: vary.least,
             most: vary.most,
         });
-        if args.plans || (said.verdict == Verdict::DoesNotFit && !args.no_plans) {
+        if args.plans || (said.verdict == Verdict::DoesNotFit && args.searches()) {
             let seen = unlimited.unwrap_or(&limited.seen);
             plain.extend(Plain::of(hardware, &card, seen, command));
         }
@@ -199,7 +210,8 @@ pub(crate) fn fit(args: &FitArgs, global: &Global) -> Result<u8> {
         cuda: seen.cuda.clone(),
         steps: seen.step_count(),
         made,
-        doubts: forecast::doubts(&of_cards, seen, done.processes),
+        doubts: forecast::doubts(&of_cards, seen, done.processes, args.ranks.ranks),
+        ranks: args.ranks.ranks,
         cards: of_cards,
     };
     let said = match args.json {
@@ -308,6 +320,7 @@ fn card(hardware: &Hardware) -> Card {
         total_bytes: hardware.total.0,
         context_bytes: virtual_gpu::context(hardware).0,
         context_reported: hardware.context.is_some(),
+        nccl_least_bytes: virtual_gpu::communicator(hardware).start().0,
     }
 }
 

@@ -23,6 +23,7 @@ fn card(total_bytes: u64) -> Card {
         total_bytes,
         context_bytes: 90,
         context_reported: false,
+        nccl_least_bytes: 10,
     }
 }
 

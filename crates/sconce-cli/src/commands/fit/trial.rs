@@ -20,6 +20,7 @@ use crate::commands::run::{self, Trial};
 use crate::failure::{CliError, Result};
 use crate::places::Places;
 use crate::probe::{Probe, Watch};
+use crate::ranks::World;
 use crate::virtual_gpu::VirtualGpus;
 
 /// Processes of one trial that are looked at.
@@ -150,9 +151,13 @@ impl Asked<'_> {
             history: wanted.history,
             work: wanted.work,
         };
+        let world = World::of(&self.args.ranks, 1, wanted.command)?;
+        let cards = world.map_or(vec![wanted.hardware], |world| {
+            world.cards(&[wanted.hardware])
+        });
         let trial = Trial {
-            gpus: VirtualGpus::play(&[wanted.hardware], wanted.memory, scratch)?,
-            probe: Probe::prepare(Some(watch), wanted.plans, scratch)?,
+            gpus: VirtualGpus::play(&cards, wanted.memory, scratch)?,
+            probe: Probe::prepare(Some(watch), wanted.plans, world, scratch)?,
             runs: folder.join("runs"),
         };
         self.carried_out(trial, wanted.command)
