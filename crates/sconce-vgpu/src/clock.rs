@@ -231,7 +231,7 @@ mod tests {
         for _ in 0..100 {
             clock.launch(3, 10);
         }
-        let mut watch = |event, clock: &mut Clock| {
+        let watch = |event, clock: &mut Clock| {
             let asked = std::thread::scope(|scope| {
                 scope.spawn(|| clock.is_done(event)).join().unwrap_or(false)
             });
