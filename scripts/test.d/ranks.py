@@ -77,10 +77,11 @@ def main():
         optimizer.zero_grad()
     if kind in ("fsdp2", "hybrid"):
         # A parameter, its gradient and two moments, each in so many parts; rank 0 has the largest.
+        # Beside it are workspaces of cuBLAS, 64 MiB with PyTorch 2.6.
         shards = 8 if kind == "hybrid" else ranks
         held = sum(-(-one.shape[0] // shards) * one[0].numel() * 4 for one in block().parameters())
         assert torch.cuda.memory_allocated() >= 3 * BLOCKS * held, torch.cuda.memory_allocated()
-        assert torch.cuda.memory_allocated() <= 3 * BLOCKS * held + (24 << 20), torch.cuda.memory_allocated()
+        assert torch.cuda.memory_allocated() <= 3 * BLOCKS * held + (72 << 20), torch.cuda.memory_allocated()
     dist.destroy_process_group()
     print(kind, torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved(), flush=True)
     # Without PyTorch's own end, which can abort (docs/virtual-gpu.md).
