@@ -79,6 +79,8 @@ pub(crate) enum Verb {
     Keygen(crate::commands::keygen::KeygenArgs),
     /// List the images that were built or fetched.
     Images(crate::commands::images::ImagesArgs),
+    /// Remove from the store what nobody used for some time.
+    Prune(crate::commands::prune::PruneArgs),
     /// Print an image's list of packages, as SPDX or CycloneDX.
     Sbom(crate::commands::sbom::SbomArgs),
     /// Compare the packages of two images or locks.

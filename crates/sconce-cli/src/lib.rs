@@ -57,6 +57,7 @@ pub fn main() -> ExitCode {
         Verb::Verify(args) => commands::verify::verify(&args, &root.global),
         Verb::Keygen(args) => commands::keygen::keygen(&args, &root.global),
         Verb::Images(args) => commands::images::images(&args, &root.global),
+        Verb::Prune(args) => commands::prune::prune(&args, &root.global),
         Verb::Sbom(args) => commands::sbom::sbom(&args, &root.global),
         Verb::Diff(args) => commands::diff::diff(&args, &root.global),
         Verb::Check(args) => commands::check::check(&args, &root.global),

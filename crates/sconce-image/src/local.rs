@@ -250,13 +250,17 @@ impl Image {
     /// # Errors
     /// [`LocalError::Document`].
     pub fn lock(&self, store: &Store) -> Result<Option<Lock>, LocalError> {
-        let config = self.config()?;
-        let labels = config.config.and_then(|config| config.labels);
-        let digest = labels.and_then(|labels| labels.get(LOCK_LABEL)?.parse::<Digest>().ok());
-        let text = digest
+        self.config()?;
+        let text = self
+            .lock_digest()
             .and_then(|digest| store.blob(&digest.0))
             .and_then(|path| fs::read_to_string(path).ok());
         Ok(text.and_then(|text| Lock::parse(&text).ok()))
+    }
+
+    fn lock_digest(&self) -> Option<Digest> {
+        let config = oci::Image::parse(&self.config_bytes).ok()?;
+        config.config?.labels?.get(LOCK_LABEL)?.parse().ok()
     }
 
     /// The file of each layer, lowest first.
@@ -273,12 +277,37 @@ impl Image {
         self.manifest.layers.iter().map(blob).collect()
     }
 
+    /// What of the store it needs, with the size in bytes: its documents' item, its layers, its lock.
+    #[must_use]
+    pub fn parts(&self) -> Vec<(Digest, u64)> {
+        let layers = self.manifest.layers.iter();
+        let mut parts: Vec<(Digest, u64)> = layers.map(|one| (one.digest, one.size)).collect();
+        let documents = self.config_bytes.len() + self.manifest_bytes.len();
+        parts.push((self.digest, documents as u64));
+        parts.extend(self.lock_digest().map(|digest| (digest, 0)));
+        parts
+    }
+
     /// Bytes of all its layers and documents, as they are stored and sent.
     #[must_use]
     pub fn size_bytes(&self) -> u64 {
         let layers = self.manifest.layers.iter().map(|layer| layer.size);
         layers.sum::<u64>() + (self.config_bytes.len() + self.manifest_bytes.len()) as u64
     }
+}
+
+/// Takes a name away. What it pointed to stays until the store is pruned.
+///
+/// # Errors
+/// [`LocalError::Unknown`] and the others.
+pub fn remove_name(store: &Store, name: &str) -> Result<(), LocalError> {
+    let path = name_file(store, name)?;
+    fs::remove_file(&path).map_err(|source| match source.kind() {
+        io::ErrorKind::NotFound => LocalError::Unknown {
+            name: name.to_owned(),
+        },
+        _ => file("remove", &path)(source),
+    })
 }
 
 /// The names of local images and what they point to, sorted.
@@ -403,6 +432,15 @@ mod tests {
             names(&store).unwrap(),
             [("team/base:1.0".to_owned(), two.digest)]
         );
+        let parts = two.parts();
+        let parts: Vec<&Digest> = parts.iter().map(|(digest, _)| digest).collect();
+        assert_eq!(parts, [&Digest::of(b"two"), &two.digest]);
+        one.call(&store, "other:1").unwrap();
+        remove_name(&store, "other:1").unwrap();
+        for name in ["other:1", "never:1"] {
+            let gone = remove_name(&store, name);
+            assert!(matches!(gone, Err(LocalError::Unknown { .. })), "{name}");
+        }
         let unknown = Image::find(&store, "team/base:2");
         assert!(matches!(unknown, Err(LocalError::Unknown { .. })));
         assert_eq!(fs::read(&two.blobs(&store).unwrap()[0].1).unwrap(), b"two");

@@ -53,6 +53,12 @@ pub enum StoreError {
         /// The kind or key.
         name: String,
     },
+    /// Another process removed an item that was there a moment before.
+    #[error("{} has just been removed from the store", path.display())]
+    Gone {
+        /// Where it was.
+        path: PathBuf,
+    },
     /// The bytes could not be had.
     #[error("fetching failed")]
     Fetch(#[from] FetchError),
@@ -112,13 +118,16 @@ impl Hint for StoreError {
                 WheelError::Write { source, path } => disk_hint(source, path),
                 _ => Some(format!("use another version of {file}'s project")),
             },
+            Self::Gone { .. } => Some("do it once more: it is brought again".to_owned()),
             Self::Name { .. } | Self::Read { .. } => None,
         }
     }
 
     fn exit_code(&self) -> u8 {
         match self {
-            Self::Newer { .. } | Self::Version { .. } | Self::Disk { .. } => exit::STORE,
+            Self::Newer { .. } | Self::Version { .. } | Self::Gone { .. } | Self::Disk { .. } => {
+                exit::STORE
+            }
             Self::Fetch(e) => e.exit_code(),
             Self::Hash { .. } | Self::Size { .. } => exit::VERIFY,
             Self::Wheel { source, .. } => match source {

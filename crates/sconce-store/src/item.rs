@@ -15,6 +15,7 @@
 use std::fs::{self, File, TryLockError};
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
 
 use crate::StoreError;
 
@@ -28,9 +29,13 @@ pub(crate) struct Place {
     lock: PathBuf,
 }
 
-/// The right to make one item. Held until dropped, given back by the kernel when the process ends.
+/// How exactly it is known when an item was last used.
+const USED_WITHIN: Duration = Duration::from_secs(3600);
+
+/// The right to make one item, or to have it stay. Held until dropped, given back by the kernel when the
+/// process ends.
 #[derive(Debug)]
-pub(crate) struct Held {
+pub struct Held {
     _file: File,
 }
 
@@ -89,6 +94,33 @@ impl Place {
             }
             Err(TryLockError::Error(e)) => return Err(failed(e)),
         }
+        Ok(Held { _file: file })
+    }
+
+    /// Notes that the item is in use now, where the last note is older than an hour. A note that cannot
+    /// be written is not worth a failure.
+    pub(crate) fn used(&self) {
+        let (path, last) = self.last_use();
+        let old = last.is_none_or(|last| last.elapsed().is_ok_and(|age| age > USED_WITHIN));
+        if old && let Ok(file) = File::open(path) {
+            let _ = file.set_modified(SystemTime::now());
+        }
+    }
+
+    /// When it was last used, and the file whose time says so.
+    pub(crate) fn last_use(&self) -> (PathBuf, Option<SystemTime>) {
+        let file = ["boot", "synced"].map(|name| self.folder.join(name));
+        let [boot, synced] = file;
+        let path = if boot.exists() { boot } else { synced };
+        let last = path.metadata().and_then(|meta| meta.modified()).ok();
+        (path, last)
+    }
+
+    /// Has the item stay as long as this is held. Several may hold it.
+    pub(crate) fn stay(&self) -> Result<Held, StoreError> {
+        let failed = |e| StoreError::disk("lock", &self.lock)(e);
+        let file = File::create(&self.lock).map_err(failed)?;
+        file.lock_shared().map_err(failed)?;
         Ok(Held { _file: file })
     }
 

@@ -11,10 +11,12 @@ pub mod direct;
 mod error;
 pub mod fetch;
 mod item;
+mod prune;
 pub mod rooted;
 mod store;
 pub mod wheel;
 
 pub use error::{BuildError, StoreError};
-pub use item::remove as remove_tree;
+pub use item::{Held, remove as remove_tree};
+pub use prune::{Pruned, hold};
 pub use store::{Store, Synced, Usage};

@@ -81,7 +81,15 @@ impl Store {
     #[must_use]
     pub fn tree(&self, kind: &str, key: &str) -> Option<PathBuf> {
         let place = self.place(kind, key).ok()?;
-        place.is_good(self.boot.as_deref()).then(|| place.content())
+        self.good(&place)
+    }
+
+    /// What an item that is there and can be trusted holds; it counts as used now.
+    fn good(&self, place: &Place) -> Option<PathBuf> {
+        place.is_good(self.boot.as_deref()).then(|| {
+            place.used();
+            place.content()
+        })
     }
 
     /// The folder of a tree, made by `build` if it is not in the store. `build` gets an empty
@@ -127,12 +135,12 @@ impl Store {
         waiting: impl FnOnce(),
         fill: impl FnOnce(&Path) -> Result<(), E>,
     ) -> Result<PathBuf, E> {
-        if place.is_good(self.boot.as_deref()) {
-            return Ok(place.content());
+        if let Some(content) = self.good(place) {
+            return Ok(content);
         }
         let held = place.lock(waiting)?;
-        if place.is_good(self.boot.as_deref()) {
-            return Ok(place.content());
+        if let Some(content) = self.good(place) {
+            return Ok(content);
         }
         place.begin(&held)?;
         let made = fill(&place.work)
@@ -191,7 +199,7 @@ impl Store {
         Ok(usage)
     }
 
-    fn each_item(
+    pub(crate) fn each_item(
         &self,
         mut tell: impl FnMut(&str, &Path) -> Result<(), StoreError>,
     ) -> Result<(), StoreError> {
@@ -299,7 +307,7 @@ fn check_version(root: &Path) -> Result<(), StoreError> {
 }
 
 /// Disk space of a tree in bytes, hard links within it counted once each.
-fn disk_space(path: &Path) -> io::Result<u64> {
+pub(crate) fn disk_space(path: &Path) -> io::Result<u64> {
     let meta = path.symlink_metadata()?;
     let mut total = meta.blocks() * 512;
     if meta.is_dir() {

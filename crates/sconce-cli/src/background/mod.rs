@@ -157,6 +157,7 @@ pub(crate) fn compile(
         host: &host,
         environment: &[],
     };
+    let _stays = super::commands::run::stay(&request.root)?;
     let outcome = sconce_run::run(&request, &options, watcher)?;
     if outcome.exit.code() != exit::OK {
         return Ok(());

@@ -179,7 +179,7 @@ pub(crate) fn fit(args: &FitArgs, global: &Global) -> Result<u8> {
         });
         if args.plans || (said.verdict == Verdict::DoesNotFit && args.searches()) {
             let seen = unlimited.unwrap_or(&limited.seen);
-            plain.extend(Plain::of(hardware, &card, seen, command));
+            plain.extend(Plain::of(hardware, &card, said.verdict, seen, command));
         }
         let margin = said.margin_bytes.unwrap_or(i64::MIN);
         of_cards.push(said);

@@ -18,10 +18,20 @@ pub(crate) struct ImagesArgs {
     /// Print as JSON.
     #[arg(long)]
     json: bool,
+    /// Take the name of an image away. Its bytes stay until `sconce prune` finds that nobody uses
+    /// them.
+    #[arg(long, value_name = "NAME", conflicts_with = "json")]
+    remove: Vec<String>,
 }
 
 pub(crate) fn images(args: &ImagesArgs, global: &Global) -> Result<u8> {
     let store = Store::open(&Places::find(global)?.store)?;
+    if !args.remove.is_empty() {
+        for name in &args.remove {
+            local::remove_name(&store, name)?;
+        }
+        return Ok(exit::OK);
+    }
     // An image that left the store keeps its name, and is shown as what it is.
     let named = local::names(&store)?;
     let images = named

@@ -14,6 +14,7 @@ pub(crate) mod lock;
 pub(crate) mod memory;
 mod opened;
 pub(crate) mod outdated;
+pub(crate) mod prune;
 pub(crate) mod pull;
 pub(crate) mod push;
 pub(crate) mod report;

@@ -35,7 +35,7 @@ use crate::ranks::World;
 use crate::virtual_gpu::VirtualGpus;
 use crate::wish::Wish;
 
-pub(crate) use self::request::{chore, program};
+pub(crate) use self::request::{chore, program, stay};
 
 pub(crate) fn run(args: &RunArgs, global: &Global) -> Result<u8> {
     let json = args.json.as_deref();

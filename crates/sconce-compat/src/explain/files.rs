@@ -7,7 +7,8 @@ macro_rules! files {
 }
 
 /// Every file of `crates/sconce-compat/rules/`, with its text.
-pub(crate) const FILES: [(&str, &str); 72] = files![
+pub(crate) const FILES: [(&str, &str); 73] = files![
+    "abort-at-end.toml",
     "bf16-unsupported.toml",
     "bitsandbytes-no-cuda.toml",
     "build-failed.toml",

@@ -3,6 +3,7 @@
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, SystemTime};
 
 use sconce_schema::{Hint as _, NoProgress, exit};
 use sconce_store::{BuildError, Store, StoreError};
@@ -346,4 +347,58 @@ fn a_blob_is_read_verified_or_not_kept() {
     let mut file = store.unnamed_file().unwrap();
     std::io::Write::write_all(&mut file, b"gone when it is closed").unwrap();
     assert_eq!(fs::read_dir(folder.path().join("tmp")).unwrap().count(), 0);
+}
+
+#[test]
+fn what_nobody_uses_leaves_and_what_a_run_holds_stays() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path()).unwrap();
+    let tree = |key: &str| {
+        let build = |folder: &std::path::Path| fs::write(folder.join("file"), [7; 9000]);
+        store.build_tree("demo", key, build).unwrap()
+    };
+    let days = |days: u64| Duration::from_secs(days * 24 * 3600);
+    let used = |tree: &std::path::Path, ago: u64| {
+        let file = fs::File::open(tree.with_file_name("boot")).unwrap();
+        file.set_modified(SystemTime::now() - days(ago)).unwrap();
+    };
+    let keys = ["fresh", "old", "named", "running", "again"];
+    let [fresh, old, named, running, again] = keys.map(tree);
+    for tree in [&old, &named, &running, &again] {
+        used(tree, 40);
+    }
+    // Asked for again, it counts as used.
+    assert_eq!(store.tree("demo", "again").as_ref(), Some(&again));
+    let held = sconce_store::hold([running.join("file"), "/usr".into()].iter().map(|p| &**p));
+    let held = held.unwrap();
+    assert_eq!(held.len(), 1);
+    let keep = |kind: &str, key: &str| (kind, key) == ("demo", "named");
+    let would = store.prune(days(30), &keep, true).unwrap();
+    assert_eq!((would.kinds["demo"].0, would.held), (1, 1));
+    assert!(would.bytes().0 >= 9000 && old.exists());
+    assert_eq!(store.prune(days(30), &keep, false).unwrap(), would);
+    assert_eq!(store.tree("demo", "old"), None);
+    for tree in [&fresh, &named, &running, &again] {
+        assert!(tree.join("file").is_file(), "{tree:?}");
+    }
+    drop(held);
+    assert_eq!(
+        store.prune(days(30), &keep, false).unwrap().kinds["demo"].0,
+        1
+    );
+    assert_eq!(store.tree("demo", "running"), None);
+    // A run that comes too late is told.
+    let late = sconce_store::hold(std::iter::once(&*running)).unwrap_err();
+    assert!(matches!(late, StoreError::Gone { .. }), "{late}");
+    // A clock that was set back removes nothing.
+    let file = fs::File::open(fresh.with_file_name("boot")).unwrap();
+    file.set_modified(SystemTime::now() + days(400)).unwrap();
+    assert_eq!(
+        store
+            .prune(days(0), &|_, key| key != "fresh", false)
+            .unwrap()
+            .kinds
+            .len(),
+        0
+    );
 }

@@ -14,7 +14,7 @@ use sconce_schema::spec::{CopySpec, WORKSPACE};
 use sconce_schema::{Hint, ImageManifest, exit};
 
 use crate::commands::opened::Opened;
-use crate::commands::run::{chore, program};
+use crate::commands::run::{chore, program, stay};
 use crate::failure::{Failure, Result};
 use crate::output;
 use crate::style::Style;
@@ -287,6 +287,7 @@ impl<'a> Stack<'a> {
             host: &host,
             environment: &[],
         };
+        let _stays = stay(&request.root)?;
         Ok(sconce_run::run(request, &options, &mut Unwatched)?.exit)
     }
 }

@@ -6,7 +6,7 @@ use sconce_memory::forecast::search::{self, Asked as Wish, Figures, Outcome};
 use sconce_memory::forecast::seen::{Ended, Seen};
 use sconce_memory::forecast::table::{Fits, PlanTable};
 use sconce_memory::forecast::work::{self, Rates};
-use sconce_memory::forecast::{self, Card};
+use sconce_memory::forecast::{self, Card, Verdict};
 
 use super::side::{self, Came, Task};
 use super::trial::{Asked, Done};
@@ -25,6 +25,8 @@ const LESS_WORK: f64 = 0.75;
 pub(super) struct Plain {
     hardware: &'static Hardware,
     card: Card,
+    /// Whether it fits there as it is, which was tried.
+    fits: Fits,
     command: Vec<String>,
     figures: Figures,
     operations: f64,
@@ -36,12 +38,18 @@ impl Plain {
     pub(super) fn of(
         hardware: &'static Hardware,
         card: &Card,
+        verdict: Verdict,
         seen: &Seen,
         command: Vec<String>,
     ) -> Option<Self> {
         Some(Self {
             hardware,
             card: card.clone(),
+            fits: match verdict {
+                Verdict::Fits => Fits::Yes,
+                Verdict::Tight => Fits::Tight,
+                Verdict::DoesNotFit => Fits::No,
+            },
             command,
             figures: figures(seen, card, hardware)?,
             operations: work::operations(&seen.work),
@@ -168,6 +176,9 @@ fn of_group_searched(
     })?;
     let of_cards: Vec<Card> = group.iter().map(|one| one.card.clone()).collect();
     let mut table = PlanTable::of(flag, &plain.figures, &trials, &of_cards);
+    for (known, card) in group.iter().zip(&mut table.rows[0].cards) {
+        card.fits = known.fits;
+    }
     for row in &mut table.rows {
         let own: Plans = row.plan.parse().unwrap_or_default();
         row.plan = joined(&base, &own).to_string();

@@ -131,6 +131,7 @@ fn fits(row: &PlanRow) -> String {
     }
     match row.cards.as_slice() {
         [one] => word(one.fits).to_owned(),
+        cards if cards.iter().all(|card| card.fits == Fits::Yes) => "all".to_owned(),
         cards => {
             let does = cards.iter().filter(|card| card.fits != Fits::No);
             let named = does.map(|card| match card.fits {

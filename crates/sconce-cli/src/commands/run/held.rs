@@ -10,7 +10,7 @@ use sconce_run::{Outcome, RunOptions};
 use sconce_schema::event::Started;
 use sconce_schema::request::RunRequest;
 
-use super::request::program;
+use super::request::{program, stay};
 use crate::args::Global;
 use crate::failure::{CliError, Result, with_causes};
 use crate::output;
@@ -58,6 +58,7 @@ impl Held<'_> {
             gpus,
             idle_work,
         );
+        let _stays = stay(&request.root)?;
         let outcome = sconce_run::run(request, &options, &mut recorder);
         let outcome =
             outcome.inspect_err(|error| recorder.failed(sconce_schema::Hint::exit_code(error)))?;

@@ -8,6 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use sconce_host::Machine;
 use sconce_schema::event::{FORMAT, Mode, Started};
 use sconce_schema::request::{Limits, Mount, Network, Root, RunRequest, User};
+use sconce_store::Held;
 
 use crate::failure::{CliError, Result};
 
@@ -81,6 +82,15 @@ pub(crate) fn program() -> Result<PathBuf> {
         }
         .into()
     })
+}
+
+/// Has what a run stands on stay in the store as long as what this gives is held.
+pub(crate) fn stay(root: &Root) -> Result<Vec<Held>> {
+    let Root::Image(manifest) = root else {
+        return Ok(Vec::new());
+    };
+    let trees = manifest.layers.iter().map(|layer| layer.path.as_path());
+    Ok(sconce_store::hold(trees)?)
 }
 
 /// Where the program was started.

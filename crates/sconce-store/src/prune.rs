@@ -1,0 +1,128 @@
+//! What leaves the store: what nobody has used for some time. All of it can be had again.
+//!
+//! When an item was last used is the time of its `boot` file, to the hour. A run holds the trees that
+//! it stands on, by their locks; what is being made is held by whoever makes it. What was used within
+//! the time is never looked at, so that a build that has just found its packages keeps them.
+
+use std::collections::BTreeMap;
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Component, Path};
+use std::time::Duration;
+
+use sconce_schema::Bytes;
+
+use crate::item::{Held, Place, remove};
+use crate::store::disk_space;
+use crate::{Store, StoreError};
+
+/// What [`Store::prune`] removed or would remove.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Pruned {
+    /// By kind (`blob`, `wheel`, …): how many items, and the disk space that they took.
+    pub kinds: BTreeMap<String, (usize, Bytes)>,
+    /// Items that a run holds, and that stayed for it.
+    pub held: usize,
+}
+
+impl Pruned {
+    /// Disk space of all of them.
+    #[must_use]
+    pub fn bytes(&self) -> Bytes {
+        Bytes(self.kinds.values().map(|(_, bytes)| bytes.0).sum())
+    }
+}
+
+/// Has trees of a store stay as long as what this gives is held. Other folders are passed over.
+///
+/// # Errors
+/// [`StoreError::Gone`] where another process removed one of them just before; [`StoreError::Disk`].
+pub fn hold<'a>(trees: impl Iterator<Item = &'a Path>) -> Result<Vec<Held>, StoreError> {
+    let mut held = Vec::new();
+    for tree in trees {
+        if let Some(place) = place_of(tree) {
+            held.push(place.stay()?);
+            if !tree.exists() {
+                return Err(StoreError::Gone {
+                    path: tree.to_owned(),
+                });
+            }
+        }
+    }
+    Ok(held)
+}
+
+/// The item that a path `ROOT/items/KIND/KEY/content…` lies in.
+fn place_of(path: &Path) -> Option<Place> {
+    let mut above = path.ancestors();
+    let content = above.find(|path| {
+        let is = |path: Option<&Path>, name: &str| {
+            path.and_then(Path::file_name) == Some(OsStr::new(name))
+        };
+        is(Some(path), "content") && is(path.ancestors().nth(3), "items")
+    })?;
+    let root = content.ancestors().nth(4)?;
+    let mut names = content.strip_prefix(root).ok()?.components().skip(1);
+    let mut name = || match names.next() {
+        Some(Component::Normal(name)) => name.to_str(),
+        _ => None,
+    };
+    let (kind, key) = (name()?, name()?);
+    root.join("locks").is_dir().then_some(())?;
+    Place::new(root, kind, key).ok()
+}
+
+impl Store {
+    /// Removes the items that nobody has used for `unused`, but for those that `keep` says of by kind
+    /// and key and those that runs hold. With `dry`, nothing is removed.
+    ///
+    /// # Errors
+    /// [`StoreError::Disk`]; what was removed until then is gone.
+    pub fn prune(
+        &self,
+        unused: Duration,
+        keep: &dyn Fn(&str, &str) -> bool,
+        dry: bool,
+    ) -> Result<Pruned, StoreError> {
+        let mut items = Vec::new();
+        self.each_item(|kind, folder| {
+            let key = folder.file_name().and_then(OsStr::to_str);
+            items.extend(key.map(|key| (kind.to_owned(), key.to_owned())));
+            Ok(())
+        })?;
+        let mut pruned = Pruned::default();
+        for (kind, key) in items {
+            // What has another name than an item was not made by Sconce.
+            let Ok(place) = self.place(&kind, &key) else {
+                continue;
+            };
+            let old = || {
+                let last = place.last_use().1;
+                last.is_some_and(|last| last.elapsed().is_ok_and(|age| age >= unused))
+            };
+            if keep(&kind, &key) || !old() {
+                continue;
+            }
+            let Some(_held) = place.try_lock() else {
+                pruned.held += 1;
+                continue;
+            };
+            // It may have come into use before the lock was had.
+            if !old() {
+                continue;
+            }
+            let size =
+                disk_space(&place.folder).map_err(StoreError::disk("read", &place.folder))?;
+            if !dry {
+                remove(&place.work).map_err(StoreError::disk("remove", &place.work))?;
+                fs::rename(&place.folder, &place.work)
+                    .map_err(StoreError::disk("rename", &place.folder))?;
+                remove(&place.work).map_err(StoreError::disk("remove", &place.work))?;
+            }
+            let (count, bytes) = pruned.kinds.entry(kind).or_default();
+            *count += 1;
+            bytes.0 += size;
+        }
+        Ok(pruned)
+    }
+}
