@@ -202,6 +202,7 @@ fn started(from: &mut Unstructured<'_>) -> Started {
             ..Default::default()
         },
         versions: None,
+        plan: flag(from).then(|| word(from)),
         host: HostSummary {
             hostname: word(from),
             kernel: word(from),
