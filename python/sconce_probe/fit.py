@@ -16,7 +16,7 @@ import threading
 import time
 import weakref
 
-from . import holds, work
+from . import holds, serve, work
 
 FORMAT = 1
 # Entries of the allocator's history; older ones are overwritten.
@@ -28,11 +28,16 @@ LONGEST_TEXT = 8000
 LONGEST_COUNT = 120
 
 
+ENVIRONMENT = dict(os.environ)
+
+
 class Watch:
     """One process that has imported torch."""
 
     def __init__(self, torch, folder, steps, seconds):
         self.torch = torch
+        # What is set before torch is imported may be meant for it.
+        self.same_environment = dict(os.environ) == ENVIRONMENT
         self.folder = folder
         self.wanted = steps
         self.seconds = seconds
@@ -208,6 +213,7 @@ class Watch:
             "devices": quietly(self.devices, []),
             "holds": [],
             "installed": quietly(installed, []),
+            "imported": quietly(serve.imported, []) if self.same_environment else [],
         }
         if plans := sys.modules.get("sconce_probe.plans"):
             seen["plan"] = plans.applied.seen()

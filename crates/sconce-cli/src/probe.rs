@@ -14,6 +14,8 @@ const INSIDE: &str = "/run/sconce/python";
 /// Where a container sees the folder that the probe writes to.
 const SEEN_INSIDE: &str = "/run/sconce/fit";
 
+/// The variable that names plans.
+const PLAN: &str = "SCONCE_PLAN";
 /// The modules' folder in the probe's.
 const PYTHON: &str = "python";
 
@@ -32,6 +34,7 @@ const FILES: &[(&str, &str)] = files! {
     "sconce_probe/holds.py"
     "sconce_probe/work.py"
     "sconce_probe/ranks.py"
+    "sconce_probe/serve.py"
     "sconce_probe/plans/__init__.py"
     "sconce_probe/plans/training.py"
     "sconce_probe/plans/blocks.py"
@@ -52,6 +55,8 @@ pub(crate) struct Watch {
     pub(crate) history: bool,
     /// Whether the work of one more step is counted.
     pub(crate) work: bool,
+    /// Whether nothing is run, and trials are forked from what was imported.
+    pub(crate) serve: bool,
 }
 
 /// The probe in a folder of its own, for as long as this is.
@@ -141,21 +146,19 @@ impl Probe {
             world.give(request);
         }
         let mut told = vec![("PYTHONPATH", path)];
-        if !self.plans.is_empty() {
-            told.push(("SCONCE_PLAN", self.plans.to_string()));
-        }
         if let Some(watch) = &self.watch {
-            let number = |yes: bool| u8::from(yes).to_string();
+            let seen = seen_as(request, &watch.seen, SEEN_INSIDE, false);
             told.extend([
-                (
-                    "SCONCE_FIT",
-                    seen_as(request, &watch.seen, SEEN_INSIDE, false),
-                ),
+                ("SCONCE_FIT", seen),
                 ("SCONCE_FIT_STEPS", watch.steps.to_string()),
                 ("SCONCE_FIT_SECONDS", watch.seconds.to_string()),
-                ("SCONCE_FIT_HISTORY", number(watch.history)),
-                ("SCONCE_FIT_WORK", number(watch.work)),
             ]);
+            if watch.serve {
+                told.push(("SCONCE_FIT_SERVE", "1".to_owned()));
+            }
+            told.extend(of_trial(&self.plans, watch.history, watch.work));
+        } else if !self.plans.is_empty() {
+            told.push((PLAN, self.plans.to_string()));
         }
         let told = told.into_iter();
         request
@@ -167,6 +170,19 @@ impl Probe {
     pub(crate) fn plans(&self) -> Option<String> {
         (!self.plans.is_empty()).then(|| self.plans.to_string())
     }
+}
+
+/// The variables in which one trial of a command differs from another.
+pub(crate) fn of_trial(plans: &Plans, history: bool, work: bool) -> Vec<(&'static str, String)> {
+    let number = |yes: bool| u8::from(yes).to_string();
+    let mut told = vec![
+        ("SCONCE_FIT_HISTORY", number(history)),
+        ("SCONCE_FIT_WORK", number(work)),
+    ];
+    if !plans.is_empty() {
+        told.push((PLAN, plans.to_string()));
+    }
+    told
 }
 
 /// The path under which the command sees a folder of the host's; a container is given it.

@@ -180,7 +180,7 @@ pub(crate) fn communicator(hardware: &Hardware) -> RangeInclusive<Bytes> {
 }
 
 /// A card as the library reads it (`sconce_vgpu::card`).
-fn line(hardware: &Hardware, memory: Bytes) -> String {
+pub(crate) fn line(hardware: &Hardware, memory: Bytes) -> String {
     let context = context(hardware);
     let tflops = hardware.tensor_tflops.unwrap_or(hardware.fp32_tflops);
     format!(

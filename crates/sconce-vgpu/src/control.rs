@@ -2,7 +2,7 @@
 //! done on it: `ctypes` finds them in the process.
 
 use crate::abi::{self, Handle};
-use crate::machine::machine;
+use crate::machine::{change_cards, machine};
 
 /// With 1, events are done only when [`sconce_vgpu_complete`] says so; with 0, as the model of time
 /// has it.
@@ -55,4 +55,11 @@ pub extern "C" fn sconce_vgpu_unknown(text: Handle, size: usize) -> usize {
     let bytes = &names.as_bytes()[..names.len().min(size)];
     abi::copy(text, bytes.as_ptr() as usize, bytes.len());
     bytes.len()
+}
+
+/// Reads the description of the cards anew, for what was forked off before anything was asked of them.
+/// 1 where that is done; 0 where something was asked of the cards before.
+#[unsafe(no_mangle)]
+pub extern "C" fn sconce_vgpu_change_cards() -> i32 {
+    i32::from(change_cards())
 }

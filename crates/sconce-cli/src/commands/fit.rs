@@ -2,6 +2,7 @@
 
 mod failure;
 mod plans;
+mod server;
 mod side;
 mod text;
 mod text_plans;
@@ -20,6 +21,7 @@ use sconce_schema::{Bytes, exit};
 
 use self::failure::FitError;
 use self::plans::Plain;
+use self::server::Server;
 use self::trial::{Asked, Done, Wanted};
 use self::vary::Vary;
 use crate::args::{Global, RunFlags, Sources};
@@ -127,6 +129,7 @@ pub(crate) fn fit(args: &FitArgs, global: &Global) -> Result<u8> {
         global,
         places: &places,
         trials: 0,
+        server: Server::default(),
     };
     if let Some(folder) = &args.trial {
         return side::carry_out(&asked, &hardware, folder);

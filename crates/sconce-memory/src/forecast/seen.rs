@@ -122,6 +122,9 @@ pub struct Seen {
     /// Packages that some plans need and are there.
     #[serde(default)]
     pub installed: Vec<String>,
+    /// Modules that may be imported before other trials of the program, in their order.
+    #[serde(default)]
+    pub imported: Vec<String>,
 }
 
 /// What became of plans in a process.
