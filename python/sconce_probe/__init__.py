@@ -8,7 +8,15 @@ import os
 
 
 def begin():
-    """Watches for what the environment asks to be watched, and applies the plans that it names."""
+    """Watches for what the environment asks to be watched, and applies what it names."""
+    if os.environ.get("SCONCE_FIT_SERVE"):
+        from . import serve
+
+        serve.serve()
+    if os.environ.get("SCONCE_RANKS"):
+        from . import ranks
+
+        ranks.begin()
     if os.environ.get("SCONCE_PLAN"):
         from . import imports, plans
 

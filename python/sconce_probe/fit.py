@@ -16,7 +16,7 @@ import threading
 import time
 import weakref
 
-from . import holds, work
+from . import holds, serve, work
 
 FORMAT = 1
 # Entries of the allocator's history; older ones are overwritten.
@@ -28,11 +28,16 @@ LONGEST_TEXT = 8000
 LONGEST_COUNT = 120
 
 
+ENVIRONMENT = dict(os.environ)
+
+
 class Watch:
     """One process that has imported torch."""
 
     def __init__(self, torch, folder, steps, seconds):
         self.torch = torch
+        # What is set before torch is imported may be meant for it.
+        self.same_environment = dict(os.environ) == ENVIRONMENT
         self.folder = folder
         self.wanted = steps
         self.seconds = seconds
@@ -208,6 +213,7 @@ class Watch:
             "devices": quietly(self.devices, []),
             "holds": [],
             "installed": quietly(installed, []),
+            "imported": quietly(serve.imported, []) if self.same_environment else [],
         }
         if plans := sys.modules.get("sconce_probe.plans"):
             seen["plan"] = plans.applied.seen()
@@ -228,6 +234,7 @@ class Watch:
                     "name": cuda.get_device_name(index),
                     "total-bytes": total,
                     "outside-bytes": total - free - reserved,
+                    **quietly(lambda: communicators(index), {}),
                     "stats": {name: value for name, value in stats.items() if type(value) is int},
                 }
             )
@@ -241,15 +248,28 @@ class Watch:
         return {
             "type": type(error).__name__,
             "message": str(error)[:LONGEST_TEXT],
-            "out-of-memory": isinstance(error, self.torch.cuda.OutOfMemoryError),
+            # NCCL's buffers that find no room are no error of PyTorch's allocator.
+            "out-of-memory": isinstance(error, self.torch.cuda.OutOfMemoryError)
+            or "Failed to CUDA calloc" in str(error),
         }
+
+
+def communicators(device):
+    """NCCL's communicators on a virtual card, and what they were taken to need."""
+    import ctypes
+
+    gpu = ctypes.CDLL(None)
+    asked = {"communicators": gpu.sconce_vgpu_communicators, "nccl-bytes": gpu.sconce_vgpu_nccl_bytes}
+    for function in asked.values():
+        function.argtypes, function.restype = [ctypes.c_size_t], ctypes.c_uint64
+    return {name: function(device) for name, function in asked.items()}
 
 
 def asked_of_the_virtual_gpu():
     import ctypes
 
     gpu = ctypes.CDLL(None)
-    gpu.sconce_vgpu_dnn_plans.restype = ctypes.c_uint64
+    gpu.sconce_vgpu_dnn_plans.restype = gpu.sconce_vgpu_pairs.restype = ctypes.c_uint64
     gpu.sconce_vgpu_unknown.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
     gpu.sconce_vgpu_unknown.restype = ctypes.c_size_t
     text = ctypes.create_string_buffer(1 << 16)
@@ -257,6 +277,7 @@ def asked_of_the_virtual_gpu():
     unknown = text.raw[:size].decode("utf-8", "replace").split("\n")
     return {
         "dnn-plans": gpu.sconce_vgpu_dnn_plans(),
+        "pairs": gpu.sconce_vgpu_pairs(),
         "unknown": [name for name in unknown if name],
     }
 

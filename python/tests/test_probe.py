@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import socket
 import subprocess
 import sys
 import tempfile
@@ -253,6 +254,94 @@ _module("torch.utils._python_dispatch", TorchDispatchMode=Mode)
         """
         done, _ = self.run_script(script)
         self.assertEqual(done.stdout, "True SourceFileLoader dict_keys(['name', 'path'])\n")
+
+
+class Server(unittest.TestCase):
+    """Trials that are forked from what was imported."""
+
+    CARDS = """
+import ctypes, types
+ctypes.CDLL = lambda name: types.SimpleNamespace(sconce_vgpu_change_cards=lambda: {answer})
+"""
+
+    def started(self, folder, torch, script="import torch"):
+        (folder / "torch.py").write_text(torch)
+        (folder / "train.py").write_text(textwrap.dedent(script))
+        (folder / "modules").write_text("torch\nnot.there")
+        env = {
+            **os.environ,
+            "PYTHONPATH": f"{PROBE}{os.pathsep}{folder}",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "SCONCE_FIT": str(folder),
+            "SCONCE_FIT_STEPS": "2",
+            "SCONCE_FIT_SERVE": "1",
+        }
+        return subprocess.Popen([sys.executable, str(folder / "train.py")], env=env)
+
+    def test_each_trial_is_as_if_it_were_the_program(self):
+        script = """
+            import os, sys, torch
+            assert __name__ == "__main__" and __file__ == sys.argv[0] and "SCONCE_FIT_SERVE" not in os.environ
+            print("on", os.environ["SCONCE_VGPU"][-7:], os.environ["WHICH"], sys.argv[1:], file=sys.stderr)
+            if sys.argv[1] == "fail":
+                sys.exit(7)
+            if sys.argv[1] == "kill":
+                os.kill(os.getpid(), 9)
+            while True:
+                torch.optim.Optimizer().step()
+        """
+        with tempfile.TemporaryDirectory() as name:
+            folder = pathlib.Path(name)
+            server = self.started(folder, TORCH + self.CARDS.format(answer=1), script)
+            while not (folder / "socket").exists():
+                self.assertIsNone(server.poll())
+            held = self.connected(folder)
+            wanted = {"train": 0, "fail": 7, "kill": 137}
+            asked = [(word, self.asked(folder, number, word)) for number, word in enumerate(wanted)]
+            for number, (word, connection) in enumerate(asked):
+                with connection, connection.makefile() as lines:
+                    self.assertEqual(lines.readline(), f"{wanted[word]}\n")
+                told = (folder / str(number) / "stderr").read_text()
+                self.assertEqual(told, f"on {number}/cards {word} ['{word}']\n")
+            [seen] = (folder / "0" / "seen").glob("*/fit.json")
+            self.assertEqual(json.loads(seen.read_text())["ended"], "steps")
+            held.close()
+            self.assertEqual(server.wait(60), 0)
+
+    def asked(self, folder, number, word):
+        (folder / str(number) / "seen").mkdir(parents=True)
+        request = {"folder": str(number), "environment": {"WHICH": word}, "arguments": [word]}
+        connection = self.connected(folder)
+        connection.sendall(json.dumps(request).encode() + b"\n")
+        return connection
+
+    def connected(self, folder):
+        connection = socket.socket(socket.AF_UNIX)
+        while True:
+            try:
+                connection.connect(str(folder / "socket"))
+                return connection
+            except ConnectionRefusedError:
+                pass
+
+    def test_what_cannot_be_forked_is_not_served(self):
+        thread = "import threading, time\nthreading.Thread(target=time.sleep, args=(9,), daemon=True).start()\n"
+        for torch in [self.CARDS.format(answer=0), thread + self.CARDS.format(answer=1), "1 / 0"]:
+            with tempfile.TemporaryDirectory() as name:
+                server = self.started(pathlib.Path(name), TORCH + torch, "print('not reached')")
+                server.wait(60)
+                self.assertFalse((pathlib.Path(name) / "socket").exists(), torch)
+
+    def test_only_large_packages_beside_torch_are_imported_ahead(self):
+        with tempfile.TemporaryDirectory() as name:
+            for package in ("torch", "torchvision", "other"):
+                (pathlib.Path(name) / package).mkdir()
+                (pathlib.Path(name) / package / "__init__.py").write_text("")
+            (pathlib.Path(name) / "torchvision" / "models.py").write_text("")
+            program = "import torch, other, torchvision.models; from sconce_probe import serve; print(serve.imported())"
+            env = {**os.environ, "PYTHONPATH": f"{PROBE}{os.pathsep}{name}"}
+            done = subprocess.run([sys.executable, "-c", program], env=env, stdout=subprocess.PIPE)
+            self.assertEqual(done.stdout, b"['torch', 'torchvision', 'torchvision.models']\n")
 
 
 if __name__ == "__main__":

@@ -188,6 +188,8 @@ pub(crate) struct RunFlags {
     #[command(flatten)]
     pub(crate) plan: crate::plan::PlanFlags,
     #[command(flatten)]
+    pub(crate) ranks: crate::ranks::RankFlags,
+    #[command(flatten)]
     pub(crate) sources: Sources,
 }
 

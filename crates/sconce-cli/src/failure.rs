@@ -67,6 +67,10 @@ pub(crate) enum CliError {
     },
     #[error("the plan {plan} cannot be applied from outside of the program")]
     PlanNeedsLines { plan: String, lines: &'static str },
+    #[error("ranks that are not there need cards that are not there")]
+    RanksWithoutCards,
+    #[error("{launcher} starts ranks itself, and --ranks takes its place")]
+    RanksByLauncher { launcher: String },
     #[error("{}", path.display())]
     Snapshot {
         path: std::path::PathBuf,
@@ -172,6 +176,10 @@ impl Hint for CliError {
             Self::Spec { source, .. } => return source.hint(),
             Self::Lock { source, .. } => return source.hint(),
             Self::Snapshot { source, .. } => return source.hint(),
+            Self::RanksWithoutCards => "name one: --virtual-gpu h100".to_owned(),
+            Self::RanksByLauncher { .. } => {
+                "name the script itself: --ranks 64 -- python train.py".to_owned()
+            }
             Self::PlanNeedsLines { lines, .. } => format!("write it: {lines}"),
             Self::NoLock { .. } => "`sconce lock` makes one".to_owned(),
             Self::SquashfsOf => {
@@ -242,6 +250,8 @@ impl Hint for CliError {
             | Self::SquashfsOf
             | Self::Variable { .. }
             | Self::PlanNeedsLines { .. }
+            | Self::RanksWithoutCards
+            | Self::RanksByLauncher { .. }
             | Self::NoPassword { .. } => sconce_schema::exit::USAGE,
             Self::Offline { .. } => sconce_schema::exit::FETCH,
             Self::File {

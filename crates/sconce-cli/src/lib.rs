@@ -19,6 +19,7 @@ mod prepare;
 mod probe;
 mod progress;
 mod project;
+mod ranks;
 mod registries;
 mod style;
 mod table;

@@ -7,12 +7,15 @@ use sconce_memory::forecast::plan::Plans;
 use sconce_schema::request::{Mount, Root, RunRequest};
 
 use crate::failure::{CliError, Result};
+use crate::ranks::World;
 
 /// Where a container sees the probe.
 const INSIDE: &str = "/run/sconce/python";
 /// Where a container sees the folder that the probe writes to.
 const SEEN_INSIDE: &str = "/run/sconce/fit";
 
+/// The variable that names plans.
+const PLAN: &str = "SCONCE_PLAN";
 /// The modules' folder in the probe's.
 const PYTHON: &str = "python";
 
@@ -30,6 +33,8 @@ const FILES: &[(&str, &str)] = files! {
     "sconce_probe/fit.py"
     "sconce_probe/holds.py"
     "sconce_probe/work.py"
+    "sconce_probe/ranks.py"
+    "sconce_probe/serve.py"
     "sconce_probe/plans/__init__.py"
     "sconce_probe/plans/training.py"
     "sconce_probe/plans/blocks.py"
@@ -50,6 +55,8 @@ pub(crate) struct Watch {
     pub(crate) history: bool,
     /// Whether the work of one more step is counted.
     pub(crate) work: bool,
+    /// Whether nothing is run, and trials are forked from what was imported.
+    pub(crate) serve: bool,
 }
 
 /// The probe in a folder of its own, for as long as this is.
@@ -58,6 +65,7 @@ pub(crate) struct Probe {
     folder: PathBuf,
     watch: Option<Watch>,
     plans: Plans,
+    world: Option<World>,
 }
 
 impl Drop for Probe {
@@ -67,14 +75,20 @@ impl Drop for Probe {
 }
 
 impl Probe {
-    /// One that applies plans, in a folder below `scratch`. `None` where there are none.
+    /// One that applies plans, or makes a world of ranks, in a folder below `scratch`. `None` where there
+    /// is neither.
     ///
     /// # Errors
     /// A plan that cannot be applied from outside; a folder that cannot be written.
-    pub(crate) fn of_plans(plans: Option<&Plans>, scratch: &Path) -> Result<Option<Self>> {
-        let Some(plans) = plans.filter(|plans| !plans.is_empty()) else {
+    pub(crate) fn of_flags(
+        plans: Option<&Plans>,
+        world: Option<World>,
+        scratch: &Path,
+    ) -> Result<Option<Self>> {
+        let plans = plans.cloned().unwrap_or_default();
+        if plans.is_empty() && world.is_none() {
             return Ok(None);
-        };
+        }
         if let Some(plan) = plans.needs_lines() {
             return Err(CliError::PlanNeedsLines {
                 plan: plan.to_string(),
@@ -82,19 +96,25 @@ impl Probe {
             }
             .into());
         }
-        Self::prepare(None, plans.clone(), scratch).map(Some)
+        Self::prepare(None, plans, world, scratch).map(Some)
     }
 
-    /// One that watches, applies plans, or both.
+    /// One that watches, applies plans, makes a world of ranks, or all of it.
     ///
     /// # Errors
     /// A folder that cannot be written.
-    pub(crate) fn prepare(watch: Option<Watch>, plans: Plans, scratch: &Path) -> Result<Self> {
+    pub(crate) fn prepare(
+        watch: Option<Watch>,
+        plans: Plans,
+        world: Option<World>,
+        scratch: &Path,
+    ) -> Result<Self> {
         let folder = scratch.join("probe").join(std::process::id().to_string());
         let made = Self {
             folder,
             watch,
             plans,
+            world,
         };
         made.write().map_err(|source| CliError::File {
             action: "write",
@@ -122,22 +142,23 @@ impl Probe {
             Some(behind) => format!("{at}:{behind}"),
             None => at,
         };
-        let mut told = vec![("PYTHONPATH", path)];
-        if !self.plans.is_empty() {
-            told.push(("SCONCE_PLAN", self.plans.to_string()));
+        if let Some(world) = &self.world {
+            world.give(request);
         }
+        let mut told = vec![("PYTHONPATH", path)];
         if let Some(watch) = &self.watch {
-            let number = |yes: bool| u8::from(yes).to_string();
+            let seen = seen_as(request, &watch.seen, SEEN_INSIDE, false);
             told.extend([
-                (
-                    "SCONCE_FIT",
-                    seen_as(request, &watch.seen, SEEN_INSIDE, false),
-                ),
+                ("SCONCE_FIT", seen),
                 ("SCONCE_FIT_STEPS", watch.steps.to_string()),
                 ("SCONCE_FIT_SECONDS", watch.seconds.to_string()),
-                ("SCONCE_FIT_HISTORY", number(watch.history)),
-                ("SCONCE_FIT_WORK", number(watch.work)),
             ]);
+            if watch.serve {
+                told.push(("SCONCE_FIT_SERVE", "1".to_owned()));
+            }
+            told.extend(of_trial(&self.plans, watch.history, watch.work));
+        } else if !self.plans.is_empty() {
+            told.push((PLAN, self.plans.to_string()));
         }
         let told = told.into_iter();
         request
@@ -149,6 +170,19 @@ impl Probe {
     pub(crate) fn plans(&self) -> Option<String> {
         (!self.plans.is_empty()).then(|| self.plans.to_string())
     }
+}
+
+/// The variables in which one trial of a command differs from another.
+pub(crate) fn of_trial(plans: &Plans, history: bool, work: bool) -> Vec<(&'static str, String)> {
+    let number = |yes: bool| u8::from(yes).to_string();
+    let mut told = vec![
+        ("SCONCE_FIT_HISTORY", number(history)),
+        ("SCONCE_FIT_WORK", number(work)),
+    ];
+    if !plans.is_empty() {
+        told.push((PLAN, plans.to_string()));
+    }
+    told
 }
 
 /// The path under which the command sees a folder of the host's; a container is given it.

@@ -2,6 +2,7 @@
 
 use std::fmt::Write as _;
 use std::fs;
+use std::ops::RangeInclusive;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
@@ -13,6 +14,7 @@ use sconce_schema::request::{Mount, Root, RunRequest};
 use crate::args::Global;
 use crate::failure::{CliError, Result};
 use crate::output;
+use crate::ranks::World;
 use crate::style::Style;
 
 /// The library, as build.rs made it.
@@ -39,12 +41,14 @@ impl Drop for VirtualGpus {
 }
 
 impl VirtualGpus {
-    /// Those of these names, in a folder below `scratch`. `None` where none is named.
+    /// Those of these names, in a folder below `scratch`; in a world of ranks those of its first machine.
+    /// `None` where none is named.
     ///
     /// # Errors
     /// A card that is not known, or too little known; a folder that cannot be written.
     pub(crate) fn prepare(
         names: &[String],
+        world: Option<World>,
         scratch: &Path,
         global: &Global,
     ) -> Result<Option<Self>> {
@@ -59,6 +63,7 @@ impl VirtualGpus {
             }
             hardware.push(chosen.hardware);
         }
+        let hardware = world.map_or(hardware.clone(), |world| world.cards(&hardware));
         Self::play(&hardware, None, scratch).map(Some)
     }
 
@@ -168,17 +173,24 @@ pub(crate) fn context(hardware: &Hardware) -> Bytes {
     }
 }
 
+/// What NCCL's buffers of one communicator take, from the least to the most; as with contexts, the most is
+/// counted with.
+pub(crate) fn communicator(hardware: &Hardware) -> RangeInclusive<Bytes> {
+    tables::communicator_range(hardware.card)
+}
+
 /// A card as the library reads it (`sconce_vgpu::card`).
-fn line(hardware: &Hardware, memory: Bytes) -> String {
+pub(crate) fn line(hardware: &Hardware, memory: Bytes) -> String {
     let context = context(hardware);
     let tflops = hardware.tensor_tflops.unwrap_or(hardware.fp32_tflops);
     format!(
-        "card\tname={}\tcapability={}\tmemory_bytes={}\tcontext_bytes={}\tmultiprocessors={}\
-         \tl2_bytes={}\tmemory_rate={}\tmatrix_rate={}",
+        "card\tname={}\tcapability={}\tmemory_bytes={}\tcontext_bytes={}\tnccl_bytes={}\
+         \tmultiprocessors={}\tl2_bytes={}\tmemory_rate={}\tmatrix_rate={}",
         product(hardware),
         hardware.card.capability,
         memory.0,
         context.0,
+        communicator(hardware).end().0,
         hardware.multiprocessors,
         hardware.l2.0,
         (hardware.bandwidth_gb_s * 1e9) as u64,

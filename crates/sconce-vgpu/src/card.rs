@@ -13,6 +13,8 @@ pub struct Card {
     pub memory_bytes: u64,
     /// What the CUDA context and the loaded modules take of it, in bytes.
     pub context_bytes: u64,
+    /// What NCCL's buffers of one communicator take of it, in bytes.
+    pub nccl_bytes: u64,
     pub multiprocessors: i32,
     pub l2_bytes: i32,
     /// Peak rates for the model of time: of memory, in bytes per second, and of dense 16-bit matrix
@@ -85,6 +87,7 @@ fn one(line: &str) -> Result<Card, String> {
         minor: 0,
         memory_bytes: 0,
         context_bytes: 0,
+        nccl_bytes: 0,
         multiprocessors: 0,
         l2_bytes: 0,
         memory_rate: 0,
@@ -104,6 +107,7 @@ fn one(line: &str) -> Result<Card, String> {
             }
             "memory_bytes" => card.memory_bytes = number()?,
             "context_bytes" => card.context_bytes = number()?,
+            "nccl_bytes" => card.nccl_bytes = number()?,
             "multiprocessors" => card.multiprocessors = small()?,
             "l2_bytes" => card.l2_bytes = small()?,
             "memory_rate" => card.memory_rate = number()?,

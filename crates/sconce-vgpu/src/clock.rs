@@ -21,6 +21,15 @@ thread_local! {
     static ASKED: Cell<u64> = const { Cell::new(0) };
 }
 
+thread_local! {
+    /// This thread has queued something: it is one of the program's, and not one that watches.
+    static QUEUES: Cell<bool> = const { Cell::new(false) };
+}
+
+/// How often a thread that watches is told that an event is not done which the program did not wait for.
+/// NCCL's groups ask ten times a second.
+const PATIENCE: u32 = 20;
+
 fn asked_again() -> u64 {
     ASKED.set(ASKED.get() + ASK_NS);
     ASKED.get()
@@ -34,6 +43,10 @@ pub struct Clock {
     events: HashMap<Handle, u64>,
     /// Where events are done when that is said: by stream, those that are not, oldest first.
     held: Option<HashMap<Handle, VecDeque<Handle>>>,
+    /// The latest that the program has waited for.
+    waited: u64,
+    /// How often threads that watch asked for an event.
+    watched: HashMap<Handle, u32>,
 }
 
 /// When an event is done that is held.
@@ -43,6 +56,7 @@ impl Clock {
     /// Queues work of `duration` on a stream.
     pub fn launch(&mut self, stream: Handle, duration: u64) {
         ASKED.set(0);
+        QUEUES.set(true);
         self.now += LAUNCH_NS;
         let done = self.done.entry(stream).or_default();
         *done = (*done).max(self.now) + duration.max(SHORTEST_NS);
@@ -54,6 +68,7 @@ impl Clock {
 
     /// The event is done when what is on the stream now is.
     pub fn record(&mut self, event: Handle, stream: Handle) {
+        QUEUES.set(true);
         self.now += ASK_NS;
         self.forget_event(event);
         let time = match &mut self.held {
@@ -109,10 +124,22 @@ impl Clock {
     }
 
     /// Asks, as the thread that calls. Time goes on for one that asks again and again; not for the
-    /// others, as a thread that watches in the background asks as often as it likes.
-    pub fn is_done(&self, event: Handle) -> bool {
+    /// others.
+    ///
+    /// A thread that watches in the background, as those of NCCL's groups do, asks in real time. What it
+    /// finds done it gives free, so that runs would not repeat: to it is done what the program has waited
+    /// for, or what it asks for again and again.
+    pub fn is_done(&mut self, event: Handle) -> bool {
         let time = self.event(event);
-        time != NEVER && time <= self.now + asked_again()
+        if time == NEVER {
+            return false;
+        }
+        if QUEUES.get() || time <= self.waited {
+            return time <= self.now + asked_again();
+        }
+        let asked = self.watched.entry(event).or_default();
+        *asked += 1;
+        *asked > PATIENCE
     }
 
     pub fn is_idle(&self, stream: Handle) -> bool {
@@ -132,20 +159,25 @@ impl Clock {
                 self.complete(stream, count);
             }
         }
-        self.now = self.now.max(self.event(event)) + ASK_NS;
+        self.wait_until(self.event(event));
     }
 
     /// The host waits for a stream.
     pub fn await_stream(&mut self, stream: Handle) {
         self.complete(stream, usize::MAX);
-        self.now = self.now.max(self.stream(stream)) + ASK_NS;
+        self.wait_until(self.stream(stream));
     }
 
     /// The host waits for all.
     pub fn await_all(&mut self) {
         self.complete_all();
         let last = self.done.values().copied().max().unwrap_or(0);
-        self.now = self.now.max(last) + ASK_NS;
+        self.wait_until(last);
+    }
+
+    fn wait_until(&mut self, time: u64) {
+        self.waited = self.waited.max(time);
+        self.now = self.now.max(time) + ASK_NS;
     }
 
     pub fn forget_event(&mut self, event: Handle) {
@@ -153,6 +185,7 @@ impl Clock {
             events.retain(|held| *held != event);
         }
         self.events.remove(&event);
+        self.watched.remove(&event);
     }
 
     pub fn forget_stream(&mut self, stream: Handle) {
@@ -185,6 +218,32 @@ mod tests {
         assert!(clock.stream(2) > clock.event(8));
         clock.await_all();
         assert!(clock.is_idle(1) && clock.is_idle(2) && clock.is_done(99));
+    }
+
+    #[test]
+    fn a_thread_that_watches_finds_done_what_the_program_waited_for() {
+        let mut clock = Clock::default();
+        clock.launch(1, 10);
+        clock.record(7, 1);
+        clock.launch(2, 10);
+        clock.record(8, 2);
+        // The program is far behind both.
+        for _ in 0..100 {
+            clock.launch(3, 10);
+        }
+        let watch = |event, clock: &mut Clock| {
+            let asked = std::thread::scope(|scope| {
+                scope.spawn(|| clock.is_done(event)).join().unwrap_or(false)
+            });
+            (asked, clock.now())
+        };
+        let now = clock.now();
+        assert_eq!(watch(7, &mut clock), (false, now));
+        clock.await_event(7);
+        assert!(watch(7, &mut clock).0 && !watch(8, &mut clock).0);
+        assert!(clock.is_done(8));
+        let asked = (0..=PATIENCE).any(|_| watch(8, &mut clock).0);
+        assert!(asked, "never done, a group would wait at its end");
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //! done on it: `ctypes` finds them in the process.
 
 use crate::abi::{self, Handle};
-use crate::machine::machine;
+use crate::machine::{change_cards, machine};
 
 /// With 1, events are done only when [`sconce_vgpu_complete`] says so; with 0, as the model of time
 /// has it.
@@ -23,6 +23,30 @@ pub extern "C" fn sconce_vgpu_dnn_plans() -> u64 {
     machine().asked.dnn_plans
 }
 
+/// How many communicators of NCCL with other ranks than this one are on a card.
+#[unsafe(no_mangle)]
+pub extern "C" fn sconce_vgpu_communicators(device: usize) -> u64 {
+    let machine = machine();
+    let all = machine.communicators.values();
+    all.filter(|one| one.device() == device && one.buffers_bytes > 0)
+        .count() as u64
+}
+
+/// What their buffers take of it, in bytes.
+#[unsafe(no_mangle)]
+pub extern "C" fn sconce_vgpu_nccl_bytes(device: usize) -> u64 {
+    let machine = machine();
+    let all = machine.communicators.values();
+    let on_it = all.filter(|one| one.device() == device);
+    on_it.map(|one| one.buffers_bytes).sum()
+}
+
+/// How many times single ranks were sent to or received from.
+#[unsafe(no_mangle)]
+pub extern "C" fn sconce_vgpu_pairs() -> u64 {
+    machine().asked.pairs
+}
+
 /// Writes the names of what was asked and is not known, a line each, as far as they fit into `size`
 /// bytes; how many bytes were written.
 #[unsafe(no_mangle)]
@@ -31,4 +55,11 @@ pub extern "C" fn sconce_vgpu_unknown(text: Handle, size: usize) -> usize {
     let bytes = &names.as_bytes()[..names.len().min(size)];
     abi::copy(text, bytes.as_ptr() as usize, bytes.len());
     bytes.len()
+}
+
+/// Reads the description of the cards anew, for what was forked off before anything was asked of them.
+/// 1 where that is done; 0 where something was asked of the cards before.
+#[unsafe(no_mangle)]
+pub extern "C" fn sconce_vgpu_change_cards() -> i32 {
+    i32::from(change_cards())
 }

@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use crate::abi::Handle;
@@ -68,6 +69,8 @@ pub struct Asked {
     pub matrix_operations: u64,
     /// Plans and recurrent networks of cuDNN that were carried out: what real ones take is not known.
     pub dnn_plans: u64,
+    /// Sends, receives and all-to-alls of NCCL, for which it connects single ranks.
+    pub pairs: u64,
     pub unknown: Vec<String>,
 }
 
@@ -120,13 +123,34 @@ pub fn choose(device: usize) {
     DEVICE.set(device);
 }
 
+static MACHINE: OnceLock<Mutex<Machine>> = OnceLock::new();
+/// Whether anything was asked of the machine but to know of code.
+static ASKED: AtomicBool = AtomicBool::new(false);
+
 /// The machine, for as long as the guard lives.
 pub fn machine() -> MutexGuard<'static, Machine> {
-    static MACHINE: OnceLock<Mutex<Machine>> = OnceLock::new();
+    ASKED.store(true, Ordering::Relaxed);
+    unasked()
+}
+
+/// The same for libraries that are being loaded: they say which code they have, and learn nothing of the
+/// cards.
+pub fn unasked() -> MutexGuard<'static, Machine> {
     let machine = MACHINE.get_or_init(|| Mutex::new(Machine::new(cards())));
     machine
         .lock()
         .unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// Puts the cards that are described now in the place of those before. `false`, and nothing changed,
+/// where somebody may know those already.
+pub fn change_cards() -> bool {
+    let mut machine = unasked();
+    let unknown = !ASKED.load(Ordering::Relaxed);
+    if unknown {
+        machine.devices = devices(cards());
+    }
+    unknown
 }
 
 /// Where the cards are described.
@@ -152,6 +176,13 @@ fn cards() -> Vec<Card> {
     }
 }
 
+fn devices(cards: Vec<Card>) -> Vec<Device> {
+    let devices = cards.into_iter().enumerate();
+    devices
+        .map(|(index, card)| Device::new(index, card))
+        .collect()
+}
+
 /// Says something to the person who runs the script.
 #[expect(
     clippy::print_stderr,
@@ -163,11 +194,8 @@ pub fn say(what: &str) {
 
 impl Machine {
     pub fn new(cards: Vec<Card>) -> Self {
-        let devices = cards.into_iter().enumerate();
         Self {
-            devices: devices
-                .map(|(index, card)| Device::new(index, card))
-                .collect(),
+            devices: devices(cards),
             mapped: BTreeMap::new(),
             pieces: HashMap::new(),
             clock: Clock::default(),

@@ -11,6 +11,9 @@ import torch.nn.functional as F
 from torch import nn
 
 
+HOPPER = "cuda:1"
+
+
 def steps(model, batch, loss, count=2, scaler=None, **autocast):
     optimizer = torch.optim.AdamW(model.parameters())
     scaler = scaler or torch.amp.GradScaler("cuda", enabled=False)
@@ -53,6 +56,19 @@ def attention():
     batch = [torch.randn(4, 256, 128, device="cuda")]
     steps(model, batch, lambda y: y.sum())
     steps(model, batch, lambda y: y.sum(), dtype=torch.bfloat16)
+
+
+def fused_attention():
+    """By cuDNN on the H100 from 2.11 on, which PyTorch chooses by the card that is current at the first one."""
+    with torch.cuda.device(HOPPER):
+        for kind in torch.bfloat16, torch.float16:
+            for length in 197, 256:
+                for causal in False, True:
+                    parts = torch.randn(3, 2, 16, length, 64, device=HOPPER, dtype=kind, requires_grad=True)
+                    out = F.scaled_dot_product_attention(*parts, is_causal=causal)
+                    out.sum().backward()
+                    assert ("Cudnn" in type(out.grad_fn).__name__) == (torch.__version__ >= (2, 11)), out.grad_fn
+                    assert parts.grad.shape == parts.shape
 
 
 def graph():
@@ -136,7 +152,7 @@ def compiled():
 
 
 def main():
-    what = [linear, convolution, recurrent, attention, graph, cards, no_memory, not_known, ranks]
+    what = [linear, convolution, recurrent, fused_attention, attention, graph, cards, no_memory, not_known, ranks]
     for one in what + [compiled] * ("compile" in sys.argv[1:]):
         one()
         print("worked:", one.__name__, torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved(), flush=True)

@@ -2,6 +2,7 @@
 
 mod failure;
 mod plans;
+mod server;
 mod side;
 mod text;
 mod text_plans;
@@ -20,6 +21,7 @@ use sconce_schema::{Bytes, exit};
 
 use self::failure::FitError;
 use self::plans::Plain;
+use self::server::Server;
 use self::trial::{Asked, Done, Wanted};
 use self::vary::Vary;
 use crate::args::{Global, RunFlags, Sources};
@@ -28,6 +30,7 @@ use crate::output;
 use crate::page::Page;
 use crate::places::Places;
 use crate::plan::PlanFlags;
+use crate::ranks::RankFlags;
 use crate::style::Style;
 use crate::virtual_gpu;
 
@@ -58,13 +61,15 @@ pub(crate) struct FitArgs {
     )]
     vary: Option<Vary>,
     /// Also try plans where it fits: what mixed precision, checkpointing and others save, really run.
-    #[arg(long, conflicts_with = "no_plans")]
+    #[arg(long, conflicts_with_all = ["no_plans", "ranks"])]
     plans: bool,
     /// Try no plans where it does not fit.
     #[arg(long)]
     no_plans: bool,
     #[command(flatten)]
     plan: PlanFlags,
+    #[command(flatten)]
+    ranks: RankFlags,
     /// Write the memory snapshot of the trial on the card with the least left: PyTorch's own viewer
     /// and `sconce memory report` open it.
     #[arg(long, value_name = "FILE")]
@@ -97,6 +102,14 @@ pub(crate) struct FitArgs {
     command: Vec<String>,
 }
 
+impl FitArgs {
+    /// Whether plans are looked for where it does not fit. Of what is divided among ranks they were not
+    /// tried.
+    fn searches(&self) -> bool {
+        !self.no_plans && self.ranks.ranks.is_none()
+    }
+}
+
 /// Says whether the command's training fits on each card.
 pub(crate) fn fit(args: &FitArgs, global: &Global) -> Result<u8> {
     let hardware = cards(args, global)?;
@@ -116,6 +129,7 @@ pub(crate) fn fit(args: &FitArgs, global: &Global) -> Result<u8> {
         global,
         places: &places,
         trials: 0,
+        server: Server::default(),
     };
     if let Some(folder) = &args.trial {
         return side::carry_out(&asked, &hardware, folder);
@@ -150,7 +164,7 @@ pub(crate) fn fit(args: &FitArgs, global: &Global) -> Result<u8> {
             let said = format!("{} ran out of memory: trying how much it takes", card.name);
             say(global, &said);
             let wanted = Wanted {
-                work: !args.no_plans,
+                work: args.searches(),
                 ..wanted(Some(WITHOUT_END))
             };
             Some(asked.run(wanted)?)
@@ -166,7 +180,7 @@ pub(crate) fn fit(args: &FitArgs, global: &Global) -> Result<u8> {
             least: vary.least,
             most: vary.most,
         });
-        if args.plans || (said.verdict == Verdict::DoesNotFit && !args.no_plans) {
+        if args.plans || (said.verdict == Verdict::DoesNotFit && args.searches()) {
             let seen = unlimited.unwrap_or(&limited.seen);
             plain.extend(Plain::of(hardware, &card, said.verdict, seen, command));
         }
@@ -199,7 +213,8 @@ pub(crate) fn fit(args: &FitArgs, global: &Global) -> Result<u8> {
         cuda: seen.cuda.clone(),
         steps: seen.step_count(),
         made,
-        doubts: forecast::doubts(&of_cards, seen, done.processes),
+        doubts: forecast::doubts(&of_cards, seen, done.processes, args.ranks.ranks),
+        ranks: args.ranks.ranks,
         cards: of_cards,
     };
     let said = match args.json {
@@ -308,6 +323,7 @@ fn card(hardware: &Hardware) -> Card {
         total_bytes: hardware.total.0,
         context_bytes: virtual_gpu::context(hardware).0,
         context_reported: hardware.context.is_some(),
+        nccl_least_bytes: virtual_gpu::communicator(hardware).start().0,
     }
 }
 

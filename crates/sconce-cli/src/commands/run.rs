@@ -31,6 +31,7 @@ use crate::judge::quick;
 use crate::places::Places;
 use crate::probe::Probe;
 use crate::project::Project;
+use crate::ranks::World;
 use crate::virtual_gpu::VirtualGpus;
 use crate::wish::Wish;
 
@@ -103,7 +104,7 @@ pub(crate) fn contained_as(
     let mut opened = Opened::with(project, global)?;
     let silent = global.silent();
     let held_by = if trial.is_some() { &silent } else { global };
-    let (virtual_gpus, probe) = cards_of(trial, flags, &mut opened.places, global)?;
+    let (virtual_gpus, probe) = cards_of(trial, flags, &wish.command, &mut opened.places, global)?;
     let (project, places) = (&opened.project, &opened.places);
     let workshop = opened.workshop(&flags.sources, global);
     let lock = workshop.locked()?;
@@ -167,7 +168,7 @@ pub(crate) fn on_host(
     // Every card is there to be used; the record watches all of them.
     let silent = global.silent();
     let held_by = if trial.is_some() { &silent } else { global };
-    let (virtual_gpus, probe) = cards_of(trial, flags, &mut places, global)?;
+    let (virtual_gpus, probe) = cards_of(trial, flags, &wish.command, &mut places, global)?;
     let watched = match virtual_gpus {
         Some(_) => Gpus::Count(0),
         None => Gpus::All,
@@ -225,6 +226,7 @@ pub(crate) fn on_host(
 fn cards_of(
     trial: Option<Trial>,
     flags: &RunFlags,
+    command: &[String],
     places: &mut Places,
     global: &Global,
 ) -> Result<(Option<VirtualGpus>, Option<Probe>)> {
@@ -234,8 +236,10 @@ fn cards_of(
             Ok((Some(trial.gpus), Some(trial.probe)))
         }
         None => {
-            let gpus = VirtualGpus::prepare(&flags.virtual_gpu, &places.scratch, global)?;
-            let probe = Probe::of_plans(flags.plan.plan.as_ref(), &places.scratch)?;
+            let (cards, scratch) = (&flags.virtual_gpu, &places.scratch);
+            let world = World::of(&flags.ranks, cards.len(), command)?;
+            let gpus = VirtualGpus::prepare(cards, world, scratch, global)?;
+            let probe = Probe::of_flags(flags.plan.plan.as_ref(), world, scratch)?;
             Ok((gpus, probe))
         }
     }

@@ -8,6 +8,7 @@ mod cards;
 mod drivers;
 mod hardware;
 mod machine;
+mod nccl;
 mod rows;
 mod torch;
 mod xids;
@@ -26,6 +27,7 @@ pub use hardware::{
     hardware,
 };
 pub use machine::{MachineError, fleet, machine};
+pub use nccl::communicator_range;
 pub use torch::{Build, Gap, Torch, Triton, torch, torches, triton};
 pub use xids::{Remedy, Xid, xid};
 

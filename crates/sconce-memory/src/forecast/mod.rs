@@ -32,6 +32,8 @@ pub struct Card {
     pub context_bytes: u64,
     /// Whether that was reported for this card; otherwise it is the most that was of any.
     pub context_reported: bool,
+    /// What NCCL's buffers of one communicator take, at the least.
+    pub nccl_least_bytes: u64,
 }
 
 /// Whether it fits.
@@ -66,9 +68,12 @@ pub struct CardForecast {
     pub context_bytes: u64,
     /// Whether that was reported for this card; otherwise it is the most that was of any.
     pub context_reported: bool,
+    /// What NCCL's buffers take; absent where there was no communicator.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nccl: Option<Nccl>,
     /// What else is taken outside of PyTorch's allocator.
     pub libraries_bytes: u64,
-    /// Reserved, context and libraries.
+    /// Reserved, context, NCCL's buffers and libraries.
     pub on_card_bytes: Option<u64>,
     /// What is left of the card; below 0 what is missing.
     pub margin_bytes: Option<i64>,
@@ -79,6 +84,31 @@ pub struct CardForecast {
     /// The flag whose largest value that fits was looked for; all figures are those with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub varied: Option<Varied>,
+}
+
+/// What NCCL's buffers take of a card, modelled.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Nccl {
+    /// Communicators with other ranks.
+    pub communicators: u64,
+    /// What was taken for them, the most that is to be expected: it is in `on_card_bytes`.
+    pub bytes: u64,
+    /// The least that is to be expected.
+    pub least_bytes: u64,
+}
+
+impl CardForecast {
+    /// Whether it is only as NCCL's buffers are taken at their most that it does not fit.
+    #[must_use]
+    pub fn hangs_on_nccl(&self) -> bool {
+        let (Some(nccl), Some(margin)) = (&self.nccl, self.margin_bytes) else {
+            return false;
+        };
+        let spare = nccl.bytes.saturating_sub(nccl.least_bytes);
+        let spare = i64::try_from(spare).unwrap_or(i64::MAX);
+        self.verdict == Verdict::DoesNotFit && margin.saturating_add(spare) >= 0
+    }
 }
 
 /// A flag of the command, and the largest value of it that fits.
@@ -133,6 +163,13 @@ pub enum Doubt {
         /// How many were.
         seen: usize,
     },
+    /// It was one rank of a world whose other ranks were not there.
+    Ranks {
+        /// How many there are.
+        ranks: u32,
+        /// Whether single ranks were sent to, for which NCCL takes more than is in the figures.
+        pairs: bool,
+    },
     /// Several processes used cards; this is of the one that had the most.
     Processes {
         /// How many did.
@@ -152,6 +189,9 @@ pub struct Forecast {
     pub torch: String,
     /// The CUDA that it was built for.
     pub cuda: Option<String>,
+    /// Ranks of the world of which it was one; absent where the command was left to be its own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ranks: Option<u32>,
     /// Steps that each optimizer took.
     pub steps: usize,
     /// One for each card that was asked about.
@@ -211,9 +251,21 @@ pub fn of_card(card: &Card, limited: &Seen, unlimited: Option<&Seen>) -> CardFor
     let figure = |name: &str| whole.and_then(|device| device.stat(name));
     let outside = |device: &DeviceSeen| u64::try_from(device.outside_bytes).unwrap_or(0);
     let outside = whole.or(on_card).map_or(card.context_bytes, outside);
-    let libraries_bytes = outside.saturating_sub(card.context_bytes);
+    let begun = whole.or(on_card).filter(|device| device.communicators > 0);
+    let nccl = begun.map(|device| Nccl {
+        communicators: device.communicators,
+        bytes: device.nccl_bytes,
+        least_bytes: card.nccl_least_bytes.saturating_mul(device.communicators),
+    });
+    let nccl_bytes = nccl.as_ref().map_or(0, |nccl| nccl.bytes);
+    let libraries_bytes = outside
+        .saturating_sub(card.context_bytes)
+        .saturating_sub(nccl_bytes);
     let reserved_bytes = figure(RESERVED);
-    let beside = card.context_bytes.saturating_add(libraries_bytes);
+    let beside = card
+        .context_bytes
+        .saturating_add(nccl_bytes)
+        .saturating_add(libraries_bytes);
     let on_card_bytes = reserved_bytes.map(|bytes| bytes.saturating_add(beside));
     let margin = on_card_bytes.map(|bytes| i128::from(card.total_bytes) - i128::from(bytes));
     CardForecast {
@@ -224,6 +276,7 @@ pub fn of_card(card: &Card, limited: &Seen, unlimited: Option<&Seen>) -> CardFor
         reserved_bytes,
         context_bytes: card.context_bytes,
         context_reported: card.context_reported,
+        nccl,
         libraries_bytes,
         on_card_bytes,
         margin_bytes: margin.and_then(|bytes| bytes.try_into().ok()),
@@ -252,10 +305,20 @@ pub fn made(card: &Card, seen: &Seen, snapshot: &Snapshot) -> Option<Made> {
     })
 }
 
-/// What keeps the figures of a trial from being certain; `processes` is how many used cards.
+/// What keeps the figures of a trial from being certain; `processes` is how many used cards, `ranks` the
+/// world of which it was one rank.
 #[must_use]
-pub fn doubts(cards: &[CardForecast], seen: &Seen, processes: usize) -> Vec<Doubt> {
+pub fn doubts(
+    cards: &[CardForecast],
+    seen: &Seen,
+    processes: usize,
+    ranks: Option<u32>,
+) -> Vec<Doubt> {
     let mut doubts = Vec::new();
+    if let Some(ranks) = ranks {
+        let pairs = seen.pairs > 0;
+        doubts.push(Doubt::Ranks { ranks, pairs });
+    }
     if seen.dnn_plans > 0 {
         doubts.push(Doubt::Workspaces);
     }

@@ -46,6 +46,12 @@ pub struct DeviceSeen {
     pub total_bytes: u64,
     /// Bytes that are neither free nor PyTorch's: the context, buffers of libraries.
     pub outside_bytes: i64,
+    /// NCCL's communicators with other ranks.
+    #[serde(default)]
+    pub communicators: u64,
+    /// What of the bytes outside was taken for their buffers.
+    #[serde(default)]
+    pub nccl_bytes: u64,
     /// `torch.cuda.memory_stats`.
     pub stats: BTreeMap<String, i64>,
 }
@@ -101,6 +107,9 @@ pub struct Seen {
     /// Plans of cuDNN that were carried out, whose workspaces are not modelled.
     #[serde(default)]
     pub dnn_plans: u64,
+    /// Sends, receives and all-to-alls of NCCL, whose buffers are not modelled.
+    #[serde(default)]
+    pub pairs: u64,
     /// What was asked of the virtual card that it does not know.
     #[serde(default)]
     pub unknown: Vec<String>,
@@ -113,6 +122,9 @@ pub struct Seen {
     /// Packages that some plans need and are there.
     #[serde(default)]
     pub installed: Vec<String>,
+    /// Modules that may be imported before other trials of the program, in their order.
+    #[serde(default)]
+    pub imported: Vec<String>,
 }
 
 /// What became of plans in a process.

@@ -197,6 +197,7 @@ mod tests {
             total_bytes,
             context_bytes: 10,
             context_reported: true,
+            nccl_least_bytes: 0,
         }
     }
 

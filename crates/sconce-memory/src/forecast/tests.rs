@@ -23,6 +23,7 @@ fn card(total_bytes: u64) -> Card {
         total_bytes,
         context_bytes: 90,
         context_reported: false,
+        nccl_least_bytes: 10,
     }
 }
 
@@ -134,7 +135,7 @@ fn the_process_with_the_most_steps_is_the_one() {
 #[test]
 fn doubts_are_said() {
     let said = [of_card(&card(1000), &seen(), None)];
-    let doubts = doubts(&said, &seen(), 2);
+    let doubts = doubts(&said, &seen(), 2, None);
     let names = vec!["cudaSomething".to_owned()];
     let expected = [
         Doubt::Workspaces,
@@ -144,4 +145,34 @@ fn doubts_are_said() {
         Doubt::Values,
     ];
     assert_eq!(doubts, expected);
+}
+
+#[test]
+fn buffers_of_nccl_are_counted_at_their_most() {
+    let mut one = seen();
+    one.devices[0].outside_bytes = 90 + 60 + 7;
+    one.devices[0].communicators = 2;
+    one.devices[0].nccl_bytes = 60;
+    let said = of_card(&card(1000), &one, None);
+    let nccl = Nccl {
+        communicators: 2,
+        bytes: 60,
+        least_bytes: 20,
+    };
+    assert_eq!((said.nccl, said.libraries_bytes), (Some(nccl), 7));
+    assert_eq!(said.on_card_bytes, Some(400 + 90 + 60 + 7));
+    // What does not fit for them alone is said to hang on them.
+    let mut limited = one.clone();
+    limited.ended = Ended::Exit;
+    limited.devices[0].stats.insert("num_ooms".to_owned(), 1);
+    for (total, hangs) in [(557, true), (517, true), (516, false)] {
+        let said = of_card(&card(total), &limited, Some(&one));
+        assert_eq!(said.verdict, Verdict::DoesNotFit);
+        assert_eq!(said.hangs_on_nccl(), hangs, "{total}");
+    }
+    let expected = Doubt::Ranks {
+        ranks: 64,
+        pairs: false,
+    };
+    assert_eq!(doubts(&[], &one, 1, Some(64))[0], expected);
 }

@@ -3,6 +3,7 @@
 //! What this rank sends is taken for what all send: gathered it stands in every place, broadcast it is
 //! the root's.
 
+use std::cell::Cell;
 use std::ffi::c_char;
 
 use crate::abi::{Handle, In, Out, entries, nothing, refused};
@@ -33,6 +34,15 @@ pub struct Communicator {
     ranks: i32,
     rank: i32,
     device: usize,
+    /// What its buffers take of the card.
+    pub buffers_bytes: u64,
+}
+
+impl Communicator {
+    /// The card that it is on.
+    pub fn device(&self) -> usize {
+        self.device
+    }
 }
 
 /// `ncclUniqueId`.
@@ -57,15 +67,48 @@ fn begin(communicator: Out<Handle>, ranks: i32, rank: i32) -> Result<()> {
         return Err(Error::InvalidArgument);
     }
     let mut machine = machine();
-    let handle = machine.handle();
-    let made = Communicator {
-        ranks,
-        rank,
-        device: current(),
+    let Some(made) = machine.communicator(ranks, rank, current()) else {
+        FULL.set(true);
+        return Err(Error::UnhandledCuda);
     };
+    FULL.set(false);
+    let handle = machine.handle();
     machine.communicators.insert(handle, made);
     communicator.put(handle);
     Ok(())
+}
+
+thread_local! {
+    /// The last communicator that this thread began did not fit.
+    static FULL: Cell<bool> = const { Cell::new(false) };
+}
+
+impl Machine {
+    /// A communicator with its buffers on the card: real ones are allocated as it is begun, or as the first
+    /// collective connects it. `None` where the card has no room.
+    fn communicator(&mut self, ranks: i32, rank: i32, device: usize) -> Option<Communicator> {
+        let on = self.devices.get_mut(device)?;
+        // One that is alone has nobody to send to.
+        let buffers_bytes = if ranks > 1 { on.card.nccl_bytes } else { 0 };
+        let capacity = on.capacity();
+        on.taken
+            .take(buffers_bytes, capacity)
+            .then_some(Communicator {
+                ranks,
+                rank,
+                device,
+                buffers_bytes,
+            })
+    }
+
+    fn end_communicator(&mut self, handle: Handle) {
+        let Some(ended) = self.communicators.remove(&handle) else {
+            return;
+        };
+        if let Some(device) = self.devices.get_mut(ended.device) {
+            device.taken.give_back(ended.buffers_bytes);
+        }
+    }
 }
 
 fn known(machine: &Machine, communicator: Handle) -> Result<Communicator> {
@@ -185,11 +228,11 @@ entries! { status;
         Ok(())
     }
     fn ncclCommDestroy(communicator: Handle) {
-        machine().communicators.remove(&communicator);
+        machine().end_communicator(communicator);
         Ok(())
     }
     fn ncclCommAbort(communicator: Handle) {
-        machine().communicators.remove(&communicator);
+        machine().end_communicator(communicator);
         Ok(())
     }
     fn ncclAllReduce(from: u64, to: u64, count: usize, kind: i32, operation: i32, communicator: Handle, stream: Handle) {
@@ -238,6 +281,7 @@ entries! { status;
     }
     fn ncclAlltoAll(from: u64, to: u64, count: usize, kind: i32, communicator: Handle, stream: Handle) {
         let ranks = known(&machine(), communicator)?.ranks;
+        machine().asked.pairs += 1;
         moved(from, to, count * element_bytes(kind) * ranks as usize, 1, communicator, stream)
     }
     fn ncclGather(from: u64, to: u64, count: usize, kind: i32, root: i32, communicator: Handle, stream: Handle) {
@@ -249,6 +293,7 @@ entries! { status;
         let _ = (from, peer);
         let mut machine = machine();
         known(&machine, communicator)?;
+        machine.asked.pairs += 1;
         machine.collect(stream, time((count * element_bytes(kind)) as u64, RATE));
         Ok(())
     }
@@ -256,6 +301,7 @@ entries! { status;
         let _ = peer;
         let mut machine = machine();
         known(&machine, communicator)?;
+        machine.asked.pairs += 1;
         machine.overwrite(to, count * element_bytes(kind));
         machine.collect(stream, time((count * element_bytes(kind)) as u64, RATE));
         Ok(())
@@ -297,7 +343,11 @@ pub extern "C" fn ncclGetErrorString(code: i32) -> *const c_char {
 #[unsafe(no_mangle)]
 pub extern "C" fn ncclGetLastError(communicator: Handle) -> *const c_char {
     let _ = communicator;
-    c"".as_ptr()
+    match FULL.get() {
+        // As NCCL says it, without the size: the probe knows it by these words.
+        true => c"Failed to CUDA calloc buffers: out of memory".as_ptr(),
+        false => c"".as_ptr(),
+    }
 }
 
 nothing! {
@@ -309,4 +359,28 @@ refused! { Error::InvalidUsage;
     ncclCommShrink ncclCommGrow ncclCommGetUniqueId ncclCommMemStats ncclCommWindowRegister
     ncclCommWindowDeregister ncclDevCommCreate ncclDevCommDestroy ncclGetLsaMultimemDevicePointer
     ncclGetPeerDevicePointer ncclPutSignal ncclSignal ncclWaitSignal ncclWinGetUserPtr ncclScatter
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_communicator_takes_of_the_card_until_it_ends() {
+        let text = "card\tcapability=9.0\tmemory_bytes=1000\tcontext_bytes=100\tnccl_bytes=400\tmultiprocessors=1";
+        let mut machine = Machine::new(crate::card::parse(text).unwrap());
+        let free = |machine: &Machine| machine.devices[0].free();
+        let alone = machine.communicator(1, 0, 0).unwrap();
+        assert_eq!((alone.buffers_bytes, free(&machine)), (0, 900));
+        for handle in [1, 2] {
+            let made = machine.communicator(64, 0, 0).unwrap();
+            machine.communicators.insert(handle, made);
+        }
+        assert_eq!(free(&machine), 100);
+        assert!(machine.communicator(64, 0, 0).is_none());
+        machine.end_communicator(1);
+        machine.end_communicator(1);
+        assert_eq!(free(&machine), 500);
+        assert!(machine.communicator(2, 0, 9).is_none());
+    }
 }

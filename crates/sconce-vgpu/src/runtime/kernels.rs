@@ -11,7 +11,7 @@
 use std::collections::HashMap;
 
 use crate::abi::{self, Handle, In};
-use crate::machine::machine;
+use crate::machine::unasked;
 
 use super::{Error, Result};
 
@@ -194,12 +194,12 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
 #[unsafe(no_mangle)]
 pub extern "C" fn __cudaRegisterFatBinary(wrapper: In<Wrapper>) -> Handle {
     let container = wrapper.get().map_or(0, |wrapper| wrapper.container);
-    machine().kernels.add_container(container)
+    unasked().kernels.add_container(container)
 }
 
 #[unsafe(no_mangle)]
 pub extern "C" fn __cudaRegisterFunction(container: Handle, function: Handle) {
-    machine().kernels.add_function(container, function);
+    unasked().kernels.add_function(container, function);
 }
 
 abi::nothing! {

@@ -154,7 +154,7 @@ fn of_group_searched(
             .iter()
             .map(|wish| task(asked, cards, plain, wish, Some(WITHOUT_END.0)))
             .collect();
-        let came = side::all(asked, &tasks)?;
+        let came = side::all(asked, cards, &tasks)?;
         let mut outcomes = Vec::new();
         for (wish, came) in wishes.iter().zip(came) {
             let mut outcome = outcome(&came, plain);
@@ -229,7 +229,7 @@ fn confirm(
             };
             tasks.push(task(asked, cards, group[card], &wish, None));
         }
-        let came = side::all(asked, &tasks)?;
+        let came = side::all(asked, cards, &tasks)?;
         for (&(card, at), came) in next.iter().zip(came) {
             tried.push((card, at));
             let fits = came.map_or(Fits::No, |done| fits(&done));
@@ -277,6 +277,7 @@ fn task(
             None => plain.command.clone(),
         },
         plans: (!plans.is_empty()).then(|| plans.to_string()),
+        serve: false,
     }
 }
 

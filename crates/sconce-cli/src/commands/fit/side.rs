@@ -21,7 +21,7 @@ use crate::failure::Result;
 use crate::style::Style;
 
 const TASK: &str = "task.json";
-const ERRORS: &str = "stderr";
+pub(super) const ERRORS: &str = "stderr";
 /// Memory of the machine that a trial may take; fewer run beside each other where there is less.
 const MEMORY_EACH: u64 = 3 << 30;
 /// The end of what a trial said that is looked at, in bytes.
@@ -38,6 +38,26 @@ pub(super) struct Task {
     pub(super) command: Vec<String>,
     /// Plans, as they are named.
     pub(super) plans: Option<String>,
+    /// Whether it is no trial, but the process from which trials are forked.
+    #[serde(default)]
+    pub(super) serve: bool,
+}
+
+impl Task {
+    /// The trial; an error where a card or a plan is not known.
+    fn wanted(&self, cards: &[&'static Hardware]) -> std::result::Result<Wanted<'_>, String> {
+        let plans = self.plans.as_deref().map(str::parse::<Plans>).transpose();
+        Ok(Wanted {
+            hardware: cards.get(self.card).ok_or("no such card")?,
+            memory: self.memory.map(Bytes),
+            command: &self.command,
+            plans: plans
+                .map_err(|error| error.to_string())?
+                .unwrap_or_default(),
+            history: false,
+            work: true,
+        })
+    }
 }
 
 /// In the process of one trial: makes it. Its exit code is the command's.
@@ -48,43 +68,34 @@ pub(super) fn carry_out(
 ) -> Result<u8> {
     let path = folder.join(TASK);
     let text = fs::read_to_string(&path).map_err(failed("read", &path))?;
-    let wrong = |error: &dyn ToString| {
-        failed("read", &path)(io::Error::new(
-            io::ErrorKind::InvalidData,
-            error.to_string(),
-        ))
-    };
-    let task: Task = serde_json::from_str(&text).map_err(|error| wrong(&error))?;
-    let plans = task.plans.as_deref().map(str::parse::<Plans>).transpose();
-    let hardware = cards.get(task.card).ok_or_else(|| wrong(&"no such card"))?;
-    asked.run_in(
-        folder,
-        Wanted {
-            hardware,
-            memory: task.memory.map(Bytes),
-            command: &task.command,
-            plans: plans.map_err(|error| wrong(&error))?.unwrap_or_default(),
-            history: false,
-            work: true,
-        },
-    )
+    let wrong =
+        |error: String| failed("read", &path)(io::Error::new(io::ErrorKind::InvalidData, error));
+    let task: Task = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
+    let wanted = task.wanted(cards).map_err(wrong)?;
+    asked.run_as(folder, wanted, task.serve)
 }
 
 /// What came of a trial: what was seen, or the last that was said.
 pub(super) type Came = std::result::Result<Done, String>;
 
 /// Makes trials, as many at once as this machine has cores and memory for; in their order.
-pub(super) fn all(asked: &mut Asked<'_>, tasks: &[Task]) -> Result<Vec<Came>> {
+pub(super) fn all(
+    asked: &mut Asked<'_>,
+    cards: &[&'static Hardware],
+    tasks: &[Task],
+) -> Result<Vec<Came>> {
+    asked.start_server();
+    let first = asked.trials;
     let mut folders: Vec<PathBuf> = Vec::new();
     for task in tasks {
         let folder = asked.folder(asked.trials)?;
         asked.trials += 1;
         let path = folder.join(TASK);
-        let text = serde_json::to_string(task).unwrap_or_default();
-        fs::write(&path, text).map_err(failed("write", &path))?;
+        tell(task, &folder).map_err(failed("write", &path))?;
         folders.push(folder);
     }
     let program = program()?;
+    let server = &asked.server;
     let next = AtomicUsize::new(0);
     let came: Mutex<Vec<(usize, io::Result<u8>)>> = Mutex::new(Vec::new());
     std::thread::scope(|scope| {
@@ -92,10 +103,15 @@ pub(super) fn all(asked: &mut Asked<'_>, tasks: &[Task]) -> Result<Vec<Came>> {
             scope.spawn(|| {
                 loop {
                     let number = next.fetch_add(1, Ordering::Relaxed);
-                    let Some(folder) = folders.get(number) else {
+                    let (Some(folder), Some(task)) = (folders.get(number), tasks.get(number))
+                    else {
                         break;
                     };
-                    let code = one(&program, folder);
+                    let served = match task.wanted(cards) {
+                        Ok(wanted) => server.run(first + number, folder, &wanted),
+                        Err(why) => Err(io::Error::other(why)),
+                    };
+                    let code = served.or_else(|_| one(&program, folder));
                     let mut came = came
                         .lock()
                         .unwrap_or_else(std::sync::PoisonError::into_inner);
@@ -120,13 +136,24 @@ pub(super) fn all(asked: &mut Asked<'_>, tasks: &[Task]) -> Result<Vec<Came>> {
     Ok(all)
 }
 
-fn one(program: &Path, folder: &Path) -> io::Result<u8> {
-    let status = Command::new(program)
+/// Tells the process that is started for a folder what to run.
+pub(super) fn tell(task: &Task, folder: &Path) -> io::Result<()> {
+    fs::write(folder.join(TASK), serde_json::to_string(task)?)
+}
+
+/// This program once more, for what a folder tells.
+pub(super) fn process(program: &Path, folder: &Path) -> io::Result<Command> {
+    let mut command = Command::new(program);
+    command
         .args(with_trial(std::env::args_os().skip(1), folder))
         .stdin(Stdio::null())
         .stdout(Stdio::null())
-        .stderr(File::create(folder.join(ERRORS))?)
-        .status()?;
+        .stderr(File::create(folder.join(ERRORS))?);
+    Ok(command)
+}
+
+fn one(program: &Path, folder: &Path) -> io::Result<u8> {
+    let status = process(program, folder)?.status()?;
     Ok(status
         .code()
         .and_then(|code| code.try_into().ok())

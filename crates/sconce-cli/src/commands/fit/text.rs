@@ -25,9 +25,12 @@ pub(super) fn forecast(forecast: &Forecast, all: bool, host: bool, page: &Page) 
     let cuda = forecast.cuda.as_ref();
     let cuda = cuda.map_or(String::new(), |cuda| format!(", CUDA {}", shown(cuda)));
     let steps = counted(forecast.steps as u64, "step");
+    let ranks = forecast
+        .ranks
+        .map_or(String::new(), |ranks| format!(" as rank 0 of {ranks}"));
     let _ = writeln!(
         text,
-        "{steps} with torch {}{cuda}\n",
+        "{steps} with torch {}{cuda}{ranks}\n",
         shown(&forecast.torch)
     );
     let rows: Vec<[String; 6]> = forecast.cards.iter().map(row).collect();
@@ -88,6 +91,7 @@ fn beside(cards: &[CardForecast]) -> Vec<String> {
         (
             card.context_bytes,
             card.context_reported,
+            card.nccl.clone(),
             card.libraries_bytes,
         )
     };
@@ -106,6 +110,16 @@ fn beside(cards: &[CardForecast]) -> Vec<String> {
             "On card: reserved, and a CUDA context of {}, {reported}",
             size(card.context_bytes)
         );
+        if let Some(nccl) = &card.nccl {
+            let _ = write!(
+                one,
+                ", and {} for NCCL's own buffers: {}, modelled, {} to {} in all",
+                size(nccl.bytes),
+                counted(nccl.communicators, "communicator"),
+                size(nccl.least_bytes),
+                size(nccl.bytes)
+            );
+        }
         if card.libraries_bytes > 0 {
             let _ = write!(one, ", and {} of libraries", size(card.libraries_bytes));
         }
@@ -113,6 +127,12 @@ fn beside(cards: &[CardForecast]) -> Vec<String> {
             let _ = write!(one, " ({})", card.card);
         }
         said.push(one);
+    }
+    for card in cards.iter().filter(|card| card.hangs_on_nccl()) {
+        said.push(format!(
+            "{}: it fits if NCCL's buffers take little; they are taken at their most",
+            card.card
+        ));
     }
     for card in cards {
         let Some(varied) = &card.varied else { continue };
@@ -262,6 +282,20 @@ fn said(doubt: &Doubt) -> String {
         Doubt::FewSteps { seen } => {
             let steps = counted(*seen as u64, "step");
             format!("The command ended after {steps}: memory may grow later.")
+        }
+        Doubt::Ranks { ranks, pairs } => {
+            let pairs = match pairs {
+                true => {
+                    " Single ranks were sent to, or all to all: NCCL's buffers for that are not in the \
+                     figures, 3 GiB are reported for 8 H100."
+                }
+                false => "",
+            };
+            format!(
+                "One rank of {ranks}: the others send what this one sends. Ranks that hold other parts, \
+                 as in pipelines, take more or less. When memory that two streams use is free again is \
+                 a model of time.{pairs}"
+            )
         }
         Doubt::Processes { count } => {
             format!("{count} processes used cards: this is of the one that had the most.")

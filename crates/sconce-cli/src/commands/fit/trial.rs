@@ -15,11 +15,13 @@ use sconce_schema::Bytes;
 
 use super::FitArgs;
 use super::failure::FitError;
+use super::server::Server;
 use crate::args::{Global, RunFlags};
 use crate::commands::run::{self, Trial};
 use crate::failure::{CliError, Result};
 use crate::places::Places;
 use crate::probe::{Probe, Watch};
+use crate::ranks::World;
 use crate::virtual_gpu::VirtualGpus;
 
 /// Processes of one trial that are looked at.
@@ -35,6 +37,8 @@ pub(super) struct Asked<'a> {
     pub(super) places: &'a Places,
     /// Trials so far.
     pub(super) trials: usize,
+    /// What was imported for all trials but the first.
+    pub(super) server: Server,
 }
 
 /// One trial to be made.
@@ -63,7 +67,7 @@ pub(super) struct Done {
 }
 
 /// What the processes of a trial left, in its folder.
-const SEEN: &str = "seen";
+pub(super) const SEEN: &str = "seen";
 
 impl Drop for Done {
     fn drop(&mut self) {
@@ -120,11 +124,32 @@ impl Asked<'_> {
             0 => Aside::to_stderr(),
             _ => Aside::to_nowhere(),
         };
+        let number = self.trials;
         self.trials += 1;
+        self.start_server();
+        if let Ok(code) = self.server.run(number, &folder, &wanted) {
+            return Done::of(folder, code);
+        }
         let ended = self.run_in(&folder, wanted);
         drop(aside);
         let code = ended.inspect_err(|_| drop(fs::remove_dir_all(&folder)))?;
-        Done::of(folder, code)
+        let done = Done::of(folder, code)?;
+        // A trial of the server has one card; one rank of many has its neighbours' too.
+        if number == 0 && self.args.host && self.args.ranks.ranks.is_none() {
+            self.server = Server::of(&self.args.command, &done.seen.imported);
+        }
+        Ok(done)
+    }
+
+    /// Starts the server, where there is to be one.
+    pub(super) fn start_server(&mut self) {
+        if self.server.is_wanted() {
+            let folder = self.folder(self.trials);
+            self.trials += 1;
+            let started = folder.and_then(|folder| self.server.start(folder));
+            // Without it each trial imports for itself.
+            self.server = started.unwrap_or_default();
+        }
     }
 
     /// A new folder for the trial of that number.
@@ -142,6 +167,11 @@ impl Asked<'_> {
 
     /// Runs a command; what is seen of it lies in the folder.
     pub(super) fn run_in(&self, folder: &Path, wanted: Wanted<'_>) -> Result<u8> {
+        self.run_as(folder, wanted, false)
+    }
+
+    /// As [`Self::run_in`], or as the process from which trials are forked.
+    pub(super) fn run_as(&self, folder: &Path, wanted: Wanted<'_>, serve: bool) -> Result<u8> {
         let scratch = &self.places.scratch;
         let watch = Watch {
             seen: folder.join(SEEN),
@@ -149,10 +179,15 @@ impl Asked<'_> {
             seconds: self.args.time,
             history: wanted.history,
             work: wanted.work,
+            serve,
         };
+        let world = World::of(&self.args.ranks, 1, wanted.command)?;
+        let cards = world.map_or(vec![wanted.hardware], |world| {
+            world.cards(&[wanted.hardware])
+        });
         let trial = Trial {
-            gpus: VirtualGpus::play(&[wanted.hardware], wanted.memory, scratch)?,
-            probe: Probe::prepare(Some(watch), wanted.plans, scratch)?,
+            gpus: VirtualGpus::play(&cards, wanted.memory, scratch)?,
+            probe: Probe::prepare(Some(watch), wanted.plans, world, scratch)?,
             runs: folder.join("runs"),
         };
         self.carried_out(trial, wanted.command)

@@ -27,6 +27,7 @@ use crate::output;
 use crate::places::Places;
 use crate::probe::Probe;
 use crate::progress::Drawn;
+use crate::ranks::World;
 use crate::style::Style;
 use crate::virtual_gpu::VirtualGpus;
 use crate::wish::Wish;
@@ -57,8 +58,14 @@ pub(crate) fn run(
     cards::check(&host, &wish.gpus)?;
     let nvml = Loading::begin(&host, &wish.gpus);
     let places = Places::find(global)?;
-    let virtual_gpus = VirtualGpus::prepare(&flags.virtual_gpu, &places.scratch, global)?;
-    let probe = Probe::of_plans(flags.plan.plan.as_ref(), &places.scratch)?;
+    let (cards, scratch) = (&flags.virtual_gpu, &places.scratch);
+    let words = match asked {
+        Asked::Command(words) => words,
+        Asked::Shell => &[],
+    };
+    let world = World::of(&flags.ranks, cards.len(), words)?;
+    let virtual_gpus = VirtualGpus::prepare(cards, world, scratch, global)?;
+    let probe = Probe::of_flags(flags.plan.plan.as_ref(), world, scratch)?;
     let store = Store::open(&places.store)?;
     let progress = Drawn::new(global.quiet);
 

@@ -20,6 +20,8 @@ mod attribute {
     pub(super) const HEURISTIC_RESULTS: i32 = 202;
     pub(super) const HEURISTIC_GRAPH: i32 = 201;
     pub(super) const CONFIGURATION_ENGINE: i32 = 300;
+    pub(super) const CONFIGURATION_WORKSPACE: i32 = 303;
+    pub(super) const CONFIGURATION_SHARED: i32 = 304;
     pub(super) const PLAN_CONFIGURATION: i32 = 401;
     pub(super) const PLAN_WORKSPACE: i32 = 402;
     pub(super) const GRAPH_OPERATIONS: i32 = 801;
@@ -169,10 +171,17 @@ fn get(
                 machine.backend.insert(to, told);
             }
         }
-        attribute::PLAN_WORKSPACE => {
+        // Workspaces are taken as none; shared memory of blocks too, or a plan of attention is not taken.
+        attribute::PLAN_WORKSPACE | attribute::CONFIGURATION_WORKSPACE => {
             count.put(1);
             if wanted > 0 {
                 Out::<i64>::at(values as *mut i64).put(0);
+            }
+        }
+        attribute::CONFIGURATION_SHARED => {
+            count.put(1);
+            if wanted > 0 {
+                Out::<i32>::at(values as *mut i32).put(0);
             }
         }
         _ => {

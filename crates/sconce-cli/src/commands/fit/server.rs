@@ -1,0 +1,211 @@
+//! The process from which trials are forked: it has imported what the command imports, which is most of
+//! a short trial. The other side is `python/sconce_probe/serve.py`.
+
+use std::fs::{self, File, Permissions};
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::os::fd::AsRawFd as _;
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::{Path, PathBuf};
+use std::process::Child;
+use std::time::Duration;
+
+use serde::Serialize;
+
+use super::WITHOUT_END;
+use super::side::{self, ERRORS, Task};
+use super::trial::{SEEN, Wanted};
+use crate::commands::run::program;
+use crate::probe;
+use crate::virtual_gpu;
+
+/// Between two looks whether it listens.
+const LOOK_EVERY: Duration = Duration::from_millis(20);
+/// An exit code is no longer, in bytes.
+const LONGEST_ANSWER: u64 = 16;
+
+/// Whether trials are forked from a server.
+#[derive(Debug, Default)]
+pub(super) enum Server {
+    /// Each trial is a process of its own.
+    #[default]
+    None,
+    /// One can be started, for this command and with these modules.
+    Wanted {
+        command: Vec<String>,
+        modules: Vec<String>,
+    },
+    /// It listens.
+    Running(Running),
+}
+
+/// One that listens.
+#[derive(Debug)]
+pub(super) struct Running {
+    command: Vec<String>,
+    folder: PathBuf,
+    child: Child,
+    /// It ends with this connection.
+    held: Option<UnixStream>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        drop(self.held.take());
+        let _ = self.child.wait();
+        let _ = fs::remove_dir_all(&self.folder);
+    }
+}
+
+/// A trial, as it is told.
+#[derive(Debug, Serialize)]
+struct Request<'a> {
+    /// Its folder, below that of the server.
+    folder: String,
+    environment: std::collections::BTreeMap<&'static str, String>,
+    arguments: &'a [String],
+}
+
+impl Server {
+    /// What serves a command whose first trial had imported `modules`.
+    pub(super) fn of(command: &[String], modules: &[String]) -> Self {
+        match modules.is_empty() || !is_script(command) {
+            true => Self::None,
+            false => Self::Wanted {
+                command: command.to_vec(),
+                modules: modules.to_vec(),
+            },
+        }
+    }
+
+    /// Whether it can be started, and is not.
+    pub(super) fn is_wanted(&self) -> bool {
+        matches!(self, Self::Wanted { .. })
+    }
+
+    /// Starts it, with a folder that is its own from now on, and waits until it listens.
+    ///
+    /// # Errors
+    /// Files that cannot be written. Where it ends because it cannot serve, it is none.
+    pub(super) fn start(&self, folder: PathBuf) -> crate::failure::Result<Self> {
+        let program = program()?;
+        let Self::Wanted { command, modules } = self else {
+            return Ok(Self::None);
+        };
+        let task = Task {
+            card: 0,
+            memory: Some(WITHOUT_END.0),
+            command: command.clone(),
+            plans: None,
+            serve: true,
+        };
+        let start = || -> io::Result<Running> {
+            fs::write(folder.join(SEEN).join("modules"), modules.join("\n"))?;
+            side::tell(&task, &folder)?;
+            let child = side::process(&program, &folder)?.spawn()?;
+            let mut running = Running {
+                command: command.clone(),
+                folder: folder.clone(),
+                child,
+                held: None,
+            };
+            while running.held.is_none() && running.child.try_wait()?.is_none() {
+                std::thread::sleep(LOOK_EVERY);
+                running.held = running.connect().ok();
+            }
+            Ok(running)
+        };
+        Ok(match start() {
+            Ok(running) if running.held.is_some() => Self::Running(running),
+            _ => {
+                let _ = fs::remove_dir_all(&folder);
+                Self::None
+            }
+        })
+    }
+
+    /// Runs a trial; what is seen of it comes into its folder.
+    ///
+    /// # Errors
+    /// There is no server for this command, or it does not answer: the folder is as it was.
+    pub(super) fn run(&self, number: usize, folder: &Path, wanted: &Wanted<'_>) -> io::Result<u8> {
+        match self {
+            Self::Running(running) if running.command.get(..2) == wanted.command.get(..2) => {
+                running.run(number, folder, wanted)
+            }
+            _ => Err(io::ErrorKind::NotConnected.into()),
+        }
+    }
+}
+
+impl Running {
+    fn connect(&self) -> io::Result<UnixStream> {
+        // The folder's path may be too long for a socket's.
+        let seen = File::open(self.folder.join(SEEN))?;
+        UnixStream::connect(format!("/proc/self/fd/{}/socket", seen.as_raw_fd()))
+    }
+
+    fn run(&self, number: usize, folder: &Path, wanted: &Wanted<'_>) -> io::Result<u8> {
+        let name = number.to_string();
+        let own = self.folder.join(SEEN).join(&name);
+        let seen = own.join(SEEN);
+        fs::create_dir_all(&seen)?;
+        fs::set_permissions(&seen, Permissions::from_mode(0o1777))?;
+        let memory = wanted.memory.unwrap_or(wanted.hardware.total);
+        let cards = virtual_gpu::line(wanted.hardware, memory);
+        fs::write(own.join("cards"), cards + "\n")?;
+        let request = Request {
+            folder: name,
+            environment: probe::of_trial(&wanted.plans, wanted.history, wanted.work)
+                .into_iter()
+                .collect(),
+            arguments: wanted.command.get(2..).unwrap_or_default(),
+        };
+        let mut server = self.connect()?;
+        writeln!(server, "{}", serde_json::to_string(&request)?)?;
+        let mut answer = String::new();
+        BufReader::new(server.take(LONGEST_ANSWER)).read_line(&mut answer)?;
+        let code = answer.trim().parse();
+        let code: u8 = code.map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
+        fs::rename(own.join(ERRORS), folder.join(ERRORS))?;
+        fs::rename(seen, folder.join(SEEN))?;
+        Ok(code)
+    }
+}
+
+/// Whether a command is Python with a script, and no other process between.
+fn is_script(command: &[String]) -> bool {
+    let [python, script, ..] = command else {
+        return false;
+    };
+    let name = python.rsplit('/').next().unwrap_or_default();
+    let version = name.strip_prefix("python");
+    version.is_some_and(|version| {
+        version
+            .chars()
+            .all(|one| one.is_ascii_digit() || one == '.')
+    }) && !script.starts_with('-')
+        && script.ends_with(".py")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_python_with_a_script_is_served() {
+        let served = |text: &str| {
+            let command: Vec<String> = text.split(' ').map(str::to_owned).collect();
+            Server::of(&command, &["torch".to_owned()]).is_wanted()
+        };
+        assert!(served("python train.py"));
+        assert!(served("/v/bin/python3.12 a/train.py --batch 8"));
+        assert!(!served("python -m train"));
+        assert!(!served("python -u train.py"));
+        assert!(!served("torchrun train.py"));
+        assert!(!served("bash train.sh"));
+        assert!(!served("pythonic train.py"));
+        assert!(!served("python"));
+        assert!(!Server::of(&["python".to_owned(), "a.py".to_owned()], &[]).is_wanted());
+    }
+}
