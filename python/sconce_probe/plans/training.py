@@ -61,11 +61,15 @@ def around_calls(torch, autocast, checkpoint, away):
     """Around each outermost call of a module that trains."""
     original = torch.nn.Module.__call__
     here = threading.local()
+    # A forward pass that checkpointing does again has what the first one had from checkpointing itself;
+    # hooks of ours inside of its own would take from it what it counts.
+    task = getattr(torch._C, "_current_graph_task_id", lambda: -1)
+    in_backward = lambda: task() != -1
     known = weakref.WeakSet()
 
     @functools.wraps(original)
     def call(self, *args, **kwargs):
-        if getattr(here, "inside", False) or not self.training or not torch.is_grad_enabled():
+        if getattr(here, "inside", False) or not self.training or not torch.is_grad_enabled() or in_backward():
             return original(self, *args, **kwargs)
         here.inside = True
         try:

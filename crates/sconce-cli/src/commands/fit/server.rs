@@ -69,12 +69,12 @@ struct Request<'a> {
 impl Server {
     /// What serves a command whose first trial had imported `modules`.
     pub(super) fn of(command: &[String], modules: &[String]) -> Self {
-        match modules.is_empty() || !is_script(command) {
-            true => Self::None,
-            false => Self::Wanted {
+        match words_before(command) {
+            Some(_) if !modules.is_empty() => Self::Wanted {
                 command: command.to_vec(),
                 modules: modules.to_vec(),
             },
+            _ => Self::None,
         }
     }
 
@@ -129,12 +129,16 @@ impl Server {
     /// # Errors
     /// There is no server for this command, or it does not answer: the folder is as it was.
     pub(super) fn run(&self, number: usize, folder: &Path, wanted: &Wanted<'_>) -> io::Result<u8> {
-        match self {
-            Self::Running(running) if running.command.get(..2) == wanted.command.get(..2) => {
-                running.run(number, folder, wanted)
-            }
-            _ => Err(io::ErrorKind::NotConnected.into()),
+        let not = io::ErrorKind::NotConnected;
+        let Self::Running(running) = self else {
+            return Err(not.into());
+        };
+        let before = words_before(&running.command).unwrap_or_default();
+        if running.command.get(..before) != wanted.command.get(..before) {
+            return Err(not.into());
         }
+        let arguments = wanted.command.get(before..).unwrap_or_default();
+        running.run(number, folder, wanted, arguments)
     }
 }
 
@@ -145,7 +149,13 @@ impl Running {
         UnixStream::connect(format!("/proc/self/fd/{}/socket", seen.as_raw_fd()))
     }
 
-    fn run(&self, number: usize, folder: &Path, wanted: &Wanted<'_>) -> io::Result<u8> {
+    fn run(
+        &self,
+        number: usize,
+        folder: &Path,
+        wanted: &Wanted<'_>,
+        arguments: &[String],
+    ) -> io::Result<u8> {
         let name = number.to_string();
         let own = self.folder.join(SEEN).join(&name);
         let seen = own.join(SEEN);
@@ -159,7 +169,7 @@ impl Running {
             environment: probe::of_trial(&wanted.plans, wanted.history, wanted.work)
                 .into_iter()
                 .collect(),
-            arguments: wanted.command.get(2..).unwrap_or_default(),
+            arguments,
         };
         let mut server = self.connect()?;
         writeln!(server, "{}", serde_json::to_string(&request)?)?;
@@ -173,19 +183,30 @@ impl Running {
     }
 }
 
-/// Whether a command is Python with a script, and no other process between.
-fn is_script(command: &[String]) -> bool {
-    let [python, script, ..] = command else {
-        return false;
-    };
-    let name = python.rsplit('/').next().unwrap_or_default();
-    let version = name.strip_prefix("python");
-    version.is_some_and(|version| {
-        version
-            .chars()
-            .all(|one| one.is_ascii_digit() || one == '.')
-    }) && !script.starts_with('-')
-        && script.ends_with(".py")
+/// How many words a command has before the script's own, where it is Python with a script or a module
+/// and no other process between.
+fn words_before(command: &[String]) -> Option<usize> {
+    let name = command.first()?.rsplit('/').next()?;
+    let version = name.strip_prefix("python")?;
+    let is_digit = |one: char| one.is_ascii_digit() || one == '.';
+    if !version.chars().all(is_digit) {
+        return None;
+    }
+    let mut words = command.iter().enumerate().skip(1);
+    while let Some((at, word)) = words.next() {
+        match word.as_str() {
+            // Python's own, which hold for the server as they do for a trial.
+            "-u" | "-B" | "-O" | "-OO" | "-q" | "-b" => {}
+            "-W" | "-X" => drop(words.next()?),
+            // Those of torch start processes of their own.
+            "-m" => {
+                let (at, module) = words.next()?;
+                return (!module.starts_with("torch.")).then_some(at + 1);
+            }
+            _ => return word.ends_with(".py").then_some(at + 1),
+        }
+    }
+    None
 }
 
 #[cfg(test)]
@@ -200,8 +221,14 @@ mod tests {
         };
         assert!(served("python train.py"));
         assert!(served("/v/bin/python3.12 a/train.py --batch 8"));
-        assert!(!served("python -m train"));
-        assert!(!served("python -u train.py"));
+        assert!(served("python -u -W ignore -X dev train.py"));
+        assert!(served("python -m train --batch 8"));
+        assert!(!served("python -m torch.distributed.run train.py"));
+        assert!(!served("python -c print()"));
+        assert!(!served("python -I train.py"));
+        assert!(!served("python -u"));
+        assert!(!served("python -m"));
+        assert!(!served("python -"));
         assert!(!served("torchrun train.py"));
         assert!(!served("bash train.sh"));
         assert!(!served("pythonic train.py"));
