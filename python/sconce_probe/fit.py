@@ -221,6 +221,7 @@ class Watch:
         if torch.cuda.is_initialized():
             optimizers = [one for one in (each() for each in self.optimizers) if one is not None]
             seen["holds"] = quietly(lambda: holds.held(torch, optimizers), [])
+            seen["forwards"] = quietly(lambda: holds.forwards(torch), []) if self.history else []
         return seen
 
     def devices(self):

@@ -19,7 +19,7 @@ pub use fragments::{Fragments, Pin, Pinned};
 pub use leaks::{Leak, Leaks, Unit};
 pub(crate) use oom::first_ranges;
 pub use oom::{Oom, Reason};
-pub use places::{Category, Place};
+pub use places::{Category, Forward, Place};
 pub use timeline::{Does, Entry, Group, Timeline, timeline};
 
 use crate::snapshot::{Event, Settings, Snapshot, StackId, State};
@@ -99,7 +99,7 @@ pub struct Report {
 /// What a snapshot says.
 #[must_use]
 pub fn report(snapshot: &Snapshot) -> Report {
-    let places = Places::of(snapshot);
+    let places = Places::of(snapshot, &[]);
     let devices = snapshot.devices().into_iter();
     let devices = devices.map(|device| DeviceReport {
         device,

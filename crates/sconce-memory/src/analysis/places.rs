@@ -41,6 +41,32 @@ pub struct Place {
     pub function: String,
 }
 
+/// The code of a module's forward pass: file, first and last line, and the class that has it. A stack
+/// names functions, not classes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Forward(pub String, pub u32, pub u32, pub String);
+
+/// Forward passes by their files.
+struct Forwards<'s>(HashMap<&'s str, Vec<&'s Forward>>);
+
+impl<'s> Forwards<'s> {
+    fn of(all: &'s [Forward]) -> Self {
+        let mut by_file: HashMap<&str, Vec<&Forward>> = HashMap::new();
+        for one in all {
+            by_file.entry(&one.0).or_default().push(one);
+        }
+        Self(by_file)
+    }
+
+    /// The class that has this code; of functions inside each other the inner one's.
+    fn class(&self, frame: &Frame) -> Option<&'s str> {
+        let line = frame.line?;
+        let of_file = self.0.get(frame.filename)?.iter();
+        let around = of_file.filter(|one| (one.1..=one.2).contains(&line));
+        around.max_by_key(|one| one.1).map(|one| one.3.as_str())
+    }
+}
+
 /// What a stack says, in numbers of [`Places`].
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Said {
@@ -66,7 +92,9 @@ const UNRECORDED: Said = Said {
 };
 
 impl Places {
-    pub(super) fn of(snapshot: &Snapshot) -> Self {
+    /// Modules are named by their classes where `forwards` has them.
+    pub(super) fn of(snapshot: &Snapshot, forwards: &[Forward]) -> Self {
+        let forwards = Forwards::of(forwards);
         let mut places = Self {
             places: Vec::new(),
             modules: Vec::new(),
@@ -86,7 +114,7 @@ impl Places {
                     places.places.len() - 1
                 })
             });
-            let module = module(&frames).map(|path| {
+            let module = module(&frames, &forwards).map(|path| {
                 *module_numbers.entry(path).or_insert_with_key(|path| {
                     places.modules.push(path.clone());
                     places.modules.len() - 1
@@ -182,10 +210,10 @@ fn stem(file: &str) -> &str {
     name.strip_suffix(".py").unwrap_or(name)
 }
 
-/// The `forward` functions that are inside each other, the outermost first: `model.py:21 > linear`.
-/// Frames do not say their class; the line tells one module of a file from another. torch's own are
-/// named by their file.
-fn module(frames: &[Frame]) -> Option<String> {
+/// The modules that are inside each other, the outermost first: `Block > Linear`. Where the class of a
+/// `forward` is not known, the line tells one module of a file from another, and torch's own are named by
+/// their file: `model.py:21 > linear`.
+fn module(frames: &[Frame], forwards: &Forwards) -> Option<String> {
     // Frames of C++ stand between those of Python where both were recorded.
     let frames = frames.iter().filter(|frame| is_python(frame));
     let frames: Vec<Frame> = frames.copied().collect();
@@ -194,13 +222,20 @@ fn module(frames: &[Frame]) -> Option<String> {
     };
     let mut path: Vec<String> = Vec::new();
     // Of frames inside each other, the next one is the caller.
-    for pair in frames.windows(2).rev() {
-        let [called, caller] = pair else { continue };
+    for at in (1..frames.len()).rev() {
+        let (called, caller) = (&frames[at - 1], &frames[at]);
         if !is_call(caller) || is_call(called) || called.name.starts_with("_wrapped") {
             continue;
         }
-        let name = match (in_torch(called), called.line) {
-            (None, Some(line)) => format!("{}.py:{line}", stem(called.filename)),
+        // A forward pass may be wrapped in others: it is the first that is known.
+        let inside = frames[..at]
+            .iter()
+            .rev()
+            .take_while(|frame| !is_call(frame));
+        let class = inside.filter_map(|frame| forwards.class(frame)).next();
+        let name = match (class, in_torch(called), called.line) {
+            (Some(class), ..) => class.to_owned(),
+            (None, None, Some(line)) => format!("{}.py:{line}", stem(called.filename)),
             _ => stem(called.filename).to_owned(),
         };
         if path.last() != Some(&name) {
@@ -346,7 +381,27 @@ mod tests {
             &["/home/user/train.py:33 step"],
         );
         let all: Vec<&str> = all.iter().map(String::as_str).collect();
+        let none = Forwards::of(&[]);
+        let module = |frames: &[Frame]| super::module(frames, &none);
         assert_eq!(module(&frames(&all)).unwrap(), "model.py:21 > linear");
+        // Where the probe told whose code it is; a forward pass may be wrapped in another function.
+        let code = |file: &str, first, last, class: &str| {
+            Forward(file.to_owned(), first, last, class.to_owned())
+        };
+        let known = [
+            code("/home/user/model.py", 10, 30, "Block"),
+            code("/home/user/model.py", 31, 40, "Other"),
+            code(&format!("{T}/nn/modules/linear.py"), 130, 135, "Linear"),
+        ];
+        let known = Forwards::of(&known);
+        let named = |frames: &[Frame]| super::module(frames, &known).unwrap();
+        assert_eq!(named(&frames(&all)), "Block > Linear");
+        let wrapped = in_module(
+            &["/home/user/model.py:35 forward", "/v/wrap.py:9 wrapper"],
+            &["/home/user/train.py:33 step"],
+        );
+        let wrapped: Vec<&str> = wrapped.iter().map(String::as_str).collect();
+        assert_eq!(named(&frames(&wrapped)), "Other");
         assert_eq!(category(&frames(&all)).0, Category::Activations);
         assert_eq!(module(&frames(&["/home/user/train.py:33 step"])), None);
         // Frames of C++ stand between them where they were recorded too.

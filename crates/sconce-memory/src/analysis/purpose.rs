@@ -6,7 +6,7 @@ use sconce_schema::finding::Certainty;
 use serde::{Deserialize, Serialize};
 
 use super::filled::{Filled, filled};
-use super::places::{Category, Places};
+use super::places::{Category, Forward, Places};
 use super::replay::{self, Blocks, Live};
 use crate::snapshot::{Action, Event, Snapshot, StackId};
 
@@ -110,14 +110,20 @@ struct Lived {
     stayed: bool,
 }
 
-/// What fills a card at the peak. `None` where nothing was recorded.
+/// What fills a card at the peak; modules are named by `forwards`. `None` where nothing was recorded.
 #[must_use]
-pub fn at_peak(snapshot: &Snapshot, device: u64, holds: &[Hold], steps: &[Step]) -> Option<Moment> {
+pub fn at_peak(
+    snapshot: &Snapshot,
+    device: u64,
+    holds: &[Hold],
+    steps: &[Step],
+    forwards: &[Forward],
+) -> Option<Moment> {
     let trace = snapshot.trace(device);
     let initial = replay::outline(snapshot, device, &|_| false).initial;
     let at = last_peak(trace, &initial);
     let event = trace.get(at.checked_sub(1)?)?;
-    let places = Places::of(snapshot);
+    let places = Places::of(snapshot, forwards);
     let held: HashMap<u64, Purpose> = holds.iter().map(|one| (one.address, one.purpose)).collect();
     let mut sums: HashMap<(Purpose, Certainty), (u64, u64)> = HashMap::new();
     let lived = lived(trace, &initial, at);
@@ -313,7 +319,7 @@ mod tests {
 
     fn moment(holds: &[Hold], steps: &[Step]) -> Moment {
         let snapshot = read(NEW, &Limits::default()).unwrap();
-        at_peak(&snapshot, 0, holds, steps).unwrap()
+        at_peak(&snapshot, 0, holds, steps, &[]).unwrap()
     }
 
     fn sums(moment: &Moment) -> Vec<(Purpose, Certainty, u64)> {
@@ -398,6 +404,6 @@ mod tests {
 
     #[test]
     fn a_trace_without_anything_has_no_peak() {
-        assert_eq!(at_peak(&Snapshot::default(), 0, &[], &[]), None);
+        assert_eq!(at_peak(&Snapshot::default(), 0, &[], &[], &[]), None);
     }
 }

@@ -104,7 +104,7 @@ pub fn timeline(snapshot: &Snapshot, device: u64) -> Option<Timeline> {
     let outline = replay::outline(snapshot, device, &|_| false);
     let mut groups = Groups {
         snapshot,
-        places: Places::of(snapshot),
+        places: Places::of(snapshot, &[]),
         numbers: HashMap::new(),
         of_stacks: HashMap::new(),
         groups: Vec::new(),

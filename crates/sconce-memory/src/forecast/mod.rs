@@ -295,6 +295,7 @@ pub fn made(card: &Card, seen: &Seen, snapshot: &Snapshot) -> Option<Made> {
         u64::try_from(device).ok()?,
         &seen.holds(device),
         &seen.marks(),
+        &seen.forwards,
     )?;
     Some(Made {
         card: card.name.clone(),

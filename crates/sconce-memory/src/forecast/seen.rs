@@ -6,6 +6,7 @@ use sconce_schema::{Hint, exit};
 use serde::Deserialize;
 
 use super::work::Call;
+use crate::analysis::Forward;
 use crate::analysis::purpose::{Hold, Purpose, Step};
 
 /// The format that is known.
@@ -125,6 +126,9 @@ pub struct Seen {
     /// Modules that may be imported before other trials of the program, in their order.
     #[serde(default)]
     pub imported: Vec<String>,
+    /// The code of its modules' forward passes.
+    #[serde(default)]
+    pub forwards: Vec<Forward>,
 }
 
 /// What became of plans in a process.
