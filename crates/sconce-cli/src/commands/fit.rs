@@ -214,6 +214,7 @@ pub(crate) fn fit(args: &FitArgs, global: &Global) -> Result<u8> {
         steps: seen.step_count(),
         made,
         doubts: forecast::doubts(&of_cards, seen, done.processes, args.ranks.ranks),
+        reads: seen.reads.clone(),
         ranks: args.ranks.ranks,
         cards: of_cards,
     };

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use sconce_memory::analysis::purpose::{Moment, Phase, Purpose, PurposeGroup};
+use sconce_memory::forecast::seen::{Line, Read, Use};
 use sconce_memory::forecast::{CardForecast, Doubt, Forecast, Made, Verdict};
 use sconce_resolve::upkeep::printable;
 
@@ -13,6 +14,8 @@ use crate::table::table;
 
 /// Rows of a list without --all.
 const FEW: usize = 6;
+/// Lines that read values, without --all.
+const FEW_READS: usize = 4;
 /// Where the words of a list's row begin.
 const WORDS: usize = 18;
 /// Names of unknown entry points that are listed.
@@ -53,7 +56,38 @@ pub(super) fn forecast(forecast: &Forecast, all: bool, host: bool, page: &Page) 
     for doubt in &forecast.doubts {
         say(&mut text, page, &said(doubt));
     }
+    // Those whose tensors are as large as values say come first.
+    let reads: Vec<&Read> = forecast.deciding().collect();
+    for one in reads.iter().take(if all { usize::MAX } else { FEW_READS }) {
+        say(&mut text, page, &format!("  {}", read(one)));
+    }
+    if !all && reads.len() > FEW_READS {
+        let more = reads.len() - FEW_READS;
+        say(&mut text, page, &format!("  {more} more: --all shows them"));
+    }
     text
+}
+
+/// A line that lets something hang on a value of the card, and its text.
+pub(super) fn read(read: &Read) -> String {
+    let by = read.by.as_ref();
+    let by = by.map_or(String::new(), |by| format!(" (called at {})", at(by)));
+    let done = match read.done {
+        Use::Size => "has a size or an index from values of the card, which are 0 here",
+        Use::Branch => "branches on a value of the card, which is 0 here",
+        Use::Value => "reads a value of the card, which is 0 here",
+    };
+    let code = match read.code.as_str() {
+        "" => String::new(),
+        code => format!(": {}", shown(code)),
+    };
+    format!("{}{by} {done}{code}", at(&read.at))
+}
+
+fn at(line: &Line) -> String {
+    let installed = line.file.rsplit_once("-packages/").map(|(_, path)| path);
+    let file = installed.unwrap_or_else(|| line.file.rsplit('/').next().unwrap_or(&line.file));
+    format!("{}:{}", shown(file), line.line)
 }
 
 fn say(text: &mut String, page: &Page, said: &str) {
