@@ -25,17 +25,7 @@ const MOST_NAMES: usize = 8;
 pub(super) fn forecast(forecast: &Forecast, all: bool, host: bool, page: &Page) -> String {
     let few = if all { usize::MAX } else { FEW };
     let mut text = String::new();
-    let cuda = forecast.cuda.as_ref();
-    let cuda = cuda.map_or(String::new(), |cuda| format!(", CUDA {}", shown(cuda)));
-    let steps = counted(forecast.steps as u64, "step");
-    let ranks = forecast
-        .ranks
-        .map_or(String::new(), |ranks| format!(" as rank 0 of {ranks}"));
-    let _ = writeln!(
-        text,
-        "{steps} with torch {}{cuda}{ranks}\n",
-        shown(&forecast.torch)
-    );
+    let _ = writeln!(text, "{}\n", head(forecast));
     let rows: Vec<[String; 6]> = forecast.cards.iter().map(row).collect();
     let heads = ["CARD", "MEMORY", "ALLOCATED", "RESERVED", "ON CARD", "FITS"];
     let _ = writeln!(text, "{}\n", table(heads, &rows, &page.style));
@@ -90,6 +80,17 @@ fn at(line: &Line) -> String {
     format!("{}:{}", shown(file), line.line)
 }
 
+/// What was run.
+pub(super) fn head(forecast: &Forecast) -> String {
+    let cuda = forecast.cuda.as_ref();
+    let cuda = cuda.map_or(String::new(), |cuda| format!(", CUDA {}", shown(cuda)));
+    let steps = counted(forecast.steps as u64, "step");
+    let ranks = forecast
+        .ranks
+        .map_or(String::new(), |ranks| format!(" as rank 0 of {ranks}"));
+    format!("{steps} with torch {}{cuda}{ranks}", shown(&forecast.torch))
+}
+
 fn say(text: &mut String, page: &Page, said: &str) {
     let _ = writeln!(text, "  {}", page.wrapped(said, 2, 2));
 }
@@ -119,7 +120,7 @@ fn row(card: &CardForecast) -> [String; 6] {
 
 /// What of "on card" is not PyTorch's allocator, one sentence for cards of which the same is said; and
 /// what else there is to say of each.
-fn beside(cards: &[CardForecast]) -> Vec<String> {
+pub(super) fn beside(cards: &[CardForecast]) -> Vec<String> {
     let mut said = Vec::new();
     let what = |card: &CardForecast| {
         (
@@ -193,28 +194,29 @@ fn beside(cards: &[CardForecast]) -> Vec<String> {
     said
 }
 
-fn peak(text: &mut String, page: &Page, made: &Made, few: usize, several: bool) {
-    let Moment {
-        step,
-        phase,
-        purposes,
-        filled,
-    } = &made.moment;
-    let phase = match phase {
+/// When the peak stands, and where.
+pub(super) fn peak_head(made: &Made, several: bool) -> String {
+    let phase = match made.moment.phase {
         Phase::Forward => "the forward pass",
         Phase::Backward => "the backward pass",
         Phase::Optimizer => "the optimizer",
         Phase::Other => "between them",
     };
+    let step = made.moment.step;
     let step = step.map_or(String::new(), |step| format!(" of step {step}"));
     let on = match several {
         true => format!(" on the {}", made.card),
         false => String::new(),
     };
-    let head = format!(
-        "The peak{on}: {} at once, in {phase}{step}",
-        size(filled.bytes)
-    );
+    let bytes = size(made.moment.filled.bytes);
+    format!("The peak{on}: {bytes} at once, in {phase}{step}")
+}
+
+fn peak(text: &mut String, page: &Page, made: &Made, few: usize, several: bool) {
+    let Moment {
+        purposes, filled, ..
+    } = &made.moment;
+    let head = peak_head(made, several);
     let _ = writeln!(text, "\n{}", page.style.warn(&head));
     let whole = made.reserved_bytes;
     let mut line = |bytes: u64, said: &str| {
@@ -259,7 +261,7 @@ fn peak(text: &mut String, page: &Page, made: &Made, few: usize, several: bool) 
 }
 
 /// One row for a purpose, as sure as most of it.
-fn merged(groups: &[PurposeGroup]) -> Vec<PurposeGroup> {
+pub(super) fn merged(groups: &[PurposeGroup]) -> Vec<PurposeGroup> {
     let mut merged: Vec<PurposeGroup> = Vec::new();
     for group in groups {
         match merged.iter_mut().find(|one| one.purpose == group.purpose) {
@@ -275,7 +277,7 @@ fn merged(groups: &[PurposeGroup]) -> Vec<PurposeGroup> {
     merged
 }
 
-fn purpose(purpose: Purpose) -> &'static str {
+pub(super) fn purpose(purpose: Purpose) -> &'static str {
     match purpose {
         Purpose::Parameters => "parameters",
         Purpose::Buffers => "buffers of modules",
@@ -289,7 +291,7 @@ fn purpose(purpose: Purpose) -> &'static str {
     }
 }
 
-fn said(doubt: &Doubt) -> String {
+pub(super) fn said(doubt: &Doubt) -> String {
     match doubt {
         Doubt::Workspaces => {
             "At least: workspaces of cuDNN's convolutions and attention are not in \
