@@ -148,6 +148,8 @@ pub(crate) fn filled(page: &str, values: &[(&str, &str)]) -> String {
 
 /// A text that stands for itself, also in a quoted attribute.
 pub(crate) fn escaped(text: &str) -> String {
+    let unseen = |letter: char| letter.is_control() && !matches!(letter, '\n' | '\t');
+    let text = text.replace(unseen, "\u{fffd}");
     let text = text.replace('&', "&amp;").replace('"', "&quot;");
     text.replace('<', "&lt;").replace('>', "&gt;")
 }
