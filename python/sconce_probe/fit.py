@@ -16,7 +16,7 @@ import threading
 import time
 import weakref
 
-from . import holds, serve, work
+from . import holds, serve, values, work
 
 FORMAT = 1
 # Entries of the allocator's history; older ones are overwritten.
@@ -54,6 +54,7 @@ class Watch:
         self.counted = None
         self.counted_by = None
         self.lock = threading.Lock()
+        self.reads = None
 
     def begin(self):
         from torch.optim import optimizer
@@ -64,6 +65,7 @@ class Watch:
         # from forking.
         if os.environ.get("SCONCE_FIT_HISTORY") != "0":
             self.torch.cuda._lazy_call(self.record_history)
+        self.reads = values.begin(self.torch)
         atexit.register(self.at_exit)
         if self.seconds:
             threading.Thread(target=self.wait, name="sconce-fit", daemon=True).start()
@@ -186,6 +188,8 @@ class Watch:
             if self.written:
                 return
             self.written = True
+        if self.reads:
+            quietly(self.reads.end, None)
         try:
             if not (self.steps or self.torch.cuda.is_initialized() or is_first()):
                 return
@@ -218,6 +222,8 @@ class Watch:
         if plans := sys.modules.get("sconce_probe.plans"):
             seen["plan"] = plans.applied.seen()
         seen.update(quietly(asked_of_the_virtual_gpu, {}))
+        if self.reads:
+            seen["reads"] = quietly(self.reads.seen, [])
         if torch.cuda.is_initialized():
             optimizers = [one for one in (each() for each in self.optimizers) if one is not None]
             seen["holds"] = quietly(lambda: holds.held(torch, optimizers), [])

@@ -1,5 +1,6 @@
 """The probe without torch: a made-up module takes its place. `python3 -m unittest discover python/tests`"""
 
+import ast
 import json
 import os
 import pathlib
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import tempfile
 import textwrap
+import types
 import unittest
 
 PROBE = pathlib.Path(__file__).resolve().parent.parent
@@ -89,6 +91,96 @@ class Plans(unittest.TestCase):
             put("roundup_power2_divisions:[256:1,>:8],expandable_segments:False,max_split_size_mb:64"),
             "roundup_power2_divisions:[256:1,>:8],max_split_size_mb:64,expandable_segments:True",
         )
+
+
+class Values(unittest.TestCase):
+    """What lines do with what they read; a made-up card calls as the virtual one does."""
+
+    SCRIPT = """
+        if read(): pass
+        print(read(), f"{read()}")
+        while (value := read()) > 1: pass
+        loss = float(read())
+        log.append(read())
+        rows = table[read()]
+        few = unique(read())
+        many = [one for one in range(read()) if read()]
+        assert not read()
+        one = 1 if read() else 2
+        def stop():
+            norm = read() / 2
+            kept = read()
+            return read() if norm > 1 else kept
+        match read():
+            case _: pass
+        both = read() and read()
+        best = best if loss > 0 else 0
+    """
+    USES = {1: "branch", 2: "value", 3: "branch", 4: "branch", 5: "value", 6: "value", 7: "value", 8: "branch",
+            9: "branch", 10: "branch", 12: "branch", 13: "value", 14: "value", 15: "branch", 17: "branch"}
+
+    def setUp(self):
+        sys.path.insert(0, str(PROBE))
+        from sconce_probe import values
+
+        self.values = values
+
+    def tearDown(self):
+        sys.path.remove(str(PROBE))
+
+    def test_what_is_done_with_a_value_is_told_from_syntax(self):
+        with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
+            text = textwrap.dedent(self.SCRIPT).lstrip()
+            file.write(text)
+            file.flush()
+            tree = self.values.file_of(file.name)[0]
+            found = {}
+            for node in ast.walk(tree):
+                if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "read":
+                    use = self.values.use(file.name, node.lineno, self.values.span(node))
+                    found.setdefault(node.lineno, set()).add(use)
+            # What is handed to another function, or read as the last of several, may be done anything with.
+            self.assertEqual(found[17], {"branch", "value"})
+            self.assertEqual({line: max(uses, key=self.values.ORDER.index) for line, uses in found.items()}, self.USES)
+            for line, use in [(1, "branch"), (2, "value"), (4, "branch"), (6, "size"), (99, "value")]:
+                self.assertEqual(self.values.use(file.name, line, None), use, line)
+            self.assertEqual(self.values.use(file.name, 7, ((7, 6), (7, 20))), "size")
+
+    def test_files_that_are_no_python_say_nothing(self):
+        for text in (b"if (", b"\xff\xfe\x00", b"(" * 100_000, b"\0"):
+            with tempfile.NamedTemporaryFile(suffix=".py") as file:
+                file.write(text)
+                file.flush()
+                self.assertEqual(self.values.use(file.name, 1, ((1, 0), (1, 4))), "value")
+        self.assertEqual(self.values.source_line("/nowhere.py", 3), "")
+
+    def test_reads_are_counted_by_line_and_torchs_own_are_not(self):
+        with tempfile.TemporaryDirectory() as folder:
+            folder = pathlib.Path(folder)
+            (folder / "torch" / "amp").mkdir(parents=True)
+            (folder / "site-packages" / "other").mkdir(parents=True)
+            script = "def train(read):\n    for _ in range(3):\n        if read(): pass\n    other(read)\n    own(read)\n    wrapped(read)\n"
+            files = {
+                "train.py": script,
+                "site-packages/other/model.py": "def other(read):\n    read()\n",
+                "torch/amp/grad_scaler.py": "def own(read):\n    read()\n",
+                "torch/_tensor.py": "def wrapped(read):\n    read()\n",
+            }
+            scope = {}
+            for name, text in files.items():
+                (folder / name).write_text(text)
+                exec(compile(text, str(folder / name), "exec"), scope)
+            reads = self.values.Reads(types.SimpleNamespace(__file__=str(folder / "torch" / "__init__.py")))
+            scope["train"](lambda: reads.add(sys._getframe(1)))
+            told = [(one["file"][len(str(folder)) + 1 :], one["line"], one["use"], one["times"]) for one in reads.seen()]
+            expected = [("train.py", 3, "branch", 3), ("train.py", 6, "value", 1), ("site-packages/other/model.py", 2, "value", 1)]
+            self.assertEqual(told, expected)
+            self.assertEqual(reads.seen()[2]["by"], {"file": str(folder / "train.py"), "line": 4})
+            self.assertEqual(reads.seen()[0]["code"], "if read(): pass")
+
+    def test_a_card_that_does_not_tell_is_no_error(self):
+        torch = types.SimpleNamespace(__file__="/nowhere/torch/__init__.py")
+        self.assertIsNone(self.values.begin(torch))
 
 
 class Probe(unittest.TestCase):

@@ -69,6 +69,28 @@ def transformer(steps):
     train(model, torch.zeros(8, 256, dtype=torch.long, device="cuda"), steps)
 
 
+def decide(steps):
+    """What runs hangs on values: a branch, a loop, a tensor as large as values say. Printing is none of it."""
+    model = nn.Linear(512, 512).cuda()
+    optimizer, scaler = torch.optim.AdamW(model.parameters()), torch.amp.GradScaler("cuda")
+    for step in range(steps):
+        y = model(torch.ones(64, 512, device="cuda"))
+        scaler.scale(y.square().mean()).backward()
+        scaler.unscale_(optimizer)
+        norm = nn.utils.clip_grad_norm_(model.parameters(), 1.0, error_if_nonfinite=True)
+        kept = y[y > 0]
+        value = norm.item()
+        if value < 1:
+            kept = torch.cat([kept, y.flatten()])
+        while torch.isnan(norm):
+            norm = norm / 2
+        print("norm", norm.item(), kept.shape)
+        scaler.step(optimizer)
+        scaler.update()
+        peaks()
+        optimizer.zero_grad()
+
+
 def gan(steps):
     """Two optimizers in turn."""
     maker, judge = nn.Linear(64, 4096).cuda(), nn.Linear(4096, 1).cuda()

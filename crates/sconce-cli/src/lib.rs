@@ -7,6 +7,7 @@ mod commands;
 mod failure;
 mod findings;
 mod hosts;
+mod html;
 mod input;
 mod judge;
 mod network;

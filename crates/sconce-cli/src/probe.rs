@@ -33,6 +33,7 @@ const FILES: &[(&str, &str)] = files! {
     "sconce_probe/fit.py"
     "sconce_probe/holds.py"
     "sconce_probe/work.py"
+    "sconce_probe/values.py"
     "sconce_probe/ranks.py"
     "sconce_probe/serve.py"
     "sconce_probe/plans/__init__.py"

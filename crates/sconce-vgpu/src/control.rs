@@ -1,6 +1,8 @@
 //! Entry points of the virtual GPU's own, for programs that hold it against something or ask what was
 //! done on it: `ctypes` finds them in the process.
 
+use std::cell::Cell;
+
 use crate::abi::{self, Handle};
 use crate::machine::{change_cards, machine};
 
@@ -62,4 +64,27 @@ pub extern "C" fn sconce_vgpu_unknown(text: Handle, size: usize) -> usize {
 #[unsafe(no_mangle)]
 pub extern "C" fn sconce_vgpu_change_cards() -> i32 {
     i32::from(change_cards())
+}
+
+/// What is called with the number of bytes.
+type OnRead = extern "C" fn(usize);
+
+thread_local! {
+    static ON_READ: Cell<Option<OnRead>> = const { Cell::new(None) };
+}
+
+/// From now on `call` is called in this thread whenever the thread reads memory of a card, with the number
+/// of bytes, where it got zeros as it is not known what a card would have held; null ends it. Other
+/// threads are not watched: they may hold locks that the one who is called waits for.
+#[unsafe(no_mangle)]
+pub extern "C" fn sconce_vgpu_on_read(call: Option<OnRead>) {
+    ON_READ.set(call);
+}
+
+/// Calls who wants to know of reads of this thread. The machine must not be held.
+pub fn tell_of_read(size: usize) {
+    // At a thread's end it may be gone.
+    if let Ok(Some(call)) = ON_READ.try_with(Cell::get) {
+        call(size);
+    }
 }

@@ -274,8 +274,8 @@ impl Machine {
         self.clock.launch(stream, duration);
     }
 
-    /// A copy, wherever from and to.
-    pub fn copy(&mut self, to: u64, from: u64, size: usize, stream: Handle) {
+    /// A copy, wherever from and to. Whether the host got zeros for what a card's memory would have held.
+    pub fn copy(&mut self, to: u64, from: u64, size: usize, stream: Handle) -> bool {
         let found = match is_of_a_card(from) {
             false if size <= KEPT_BYTES || !is_of_a_card(to) => {
                 Some(crate::abi::bytes(from as usize, size))
@@ -283,6 +283,7 @@ impl Machine {
             false => None,
             true => self.kept_at(from, size),
         };
+        let made_up = found.is_none() && !is_of_a_card(to) && size > 0;
         match (is_of_a_card(to), found) {
             (true, found) => {
                 self.lose(to, size);
@@ -302,6 +303,7 @@ impl Machine {
         let _ = device;
         let duration = (size as u64).saturating_mul(1_000_000_000) / rate;
         self.clock.launch(stream, duration);
+        made_up
     }
 
     /// Bytes of one value on a card.

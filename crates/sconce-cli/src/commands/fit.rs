@@ -1,6 +1,7 @@
 //! `sconce fit`.
 
 mod failure;
+mod page;
 mod plans;
 mod server;
 mod side;
@@ -26,6 +27,7 @@ use self::trial::{Asked, Done, Wanted};
 use self::vary::Vary;
 use crate::args::{Global, RunFlags, Sources};
 use crate::failure::{CliError, Result};
+use crate::html;
 use crate::output;
 use crate::page::Page;
 use crate::places::Places;
@@ -92,6 +94,9 @@ pub(crate) struct FitArgs {
     /// Print as JSON.
     #[arg(long)]
     json: bool,
+    /// Write a page to this file: cards, what the peak is made of, plans.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
     /// Show whole lists.
     #[arg(long)]
     all: bool,
@@ -214,14 +219,19 @@ pub(crate) fn fit(args: &FitArgs, global: &Global) -> Result<u8> {
         steps: seen.step_count(),
         made,
         doubts: forecast::doubts(&of_cards, seen, done.processes, args.ranks.ranks),
+        reads: seen.reads.clone(),
         ranks: args.ranks.ranks,
         cards: of_cards,
     };
-    let said = match args.json {
-        true => serde_json::to_string_pretty(&forecast).unwrap_or_default(),
-        false => text::forecast(&forecast, args.all, args.host, &Page::stdout()),
-    };
-    output::data(&said)?;
+    if let Some(path) = &args.html {
+        html::write(path, &page::page(&forecast, args.host), global)?;
+    }
+    if args.json {
+        output::data(&serde_json::to_string_pretty(&forecast).unwrap_or_default())?;
+    } else if args.html.is_none() {
+        let said = text::forecast(&forecast, args.all, args.host, &Page::stdout());
+        output::data(&said)?;
+    }
     // What does not fit as it is may fit with a plan, which is another question.
     let fits = |card: &CardForecast| card.verdict != Verdict::DoesNotFit;
     Ok(match forecast.cards.iter().all(fits) {

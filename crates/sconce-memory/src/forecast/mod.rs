@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::analysis::purpose::{Moment, at_peak};
 use crate::snapshot::Snapshot;
-use seen::{DeviceSeen, Ended, Seen};
+use seen::{DeviceSeen, Ended, Read, Seen, Use};
 use table::PlanTable;
 
 /// Version of the written forecast.
@@ -96,6 +96,13 @@ pub struct Nccl {
     pub bytes: u64,
     /// The least that is to be expected.
     pub least_bytes: u64,
+}
+
+impl Forecast {
+    /// Of the lines that read values those that let something hang on them.
+    pub fn deciding(&self) -> impl Iterator<Item = &Read> {
+        self.reads.iter().filter(|read| read.done != Use::Value)
+    }
 }
 
 impl CardForecast {
@@ -200,6 +207,9 @@ pub struct Forecast {
     pub made: Option<Made>,
     /// What keeps the figures from being certain.
     pub doubts: Vec<Doubt>,
+    /// Lines that read values of the card, which are zeros here.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub reads: Vec<Read>,
     /// Plans that were tried, a table for each kind of card.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub plans: Vec<PlanTable>,

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use sconce_schema::{Hint, exit};
-use serde::Deserialize;
+use serde::{Deserialize, Serialize};
 
 use super::work::Call;
 use crate::analysis::Forward;
@@ -78,6 +78,46 @@ pub struct StepSeen {
     pub step: Step,
 }
 
+/// What a line does with a value of the card that it reads, as far as its syntax tells.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Use {
+    /// A tensor is as large as values say, or taken by an index.
+    Size,
+    /// What runs next hangs on it.
+    Branch,
+    /// Not known: it may be printed alone.
+    Value,
+}
+
+/// A line of a program.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Line {
+    /// File, as the interpreter names it.
+    pub file: String,
+    /// Number, from 1.
+    pub line: u32,
+}
+
+/// A line that read what a real card would have computed: zeros here.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Read {
+    /// Where.
+    #[serde(flatten)]
+    pub at: Line,
+    /// What is done with it.
+    #[serde(rename = "use")]
+    pub done: Use,
+    /// How often it read.
+    pub times: u64,
+    /// The script's own line that called it, where it is of a library.
+    pub by: Option<Line>,
+    /// Its text; empty where that is not known.
+    pub code: String,
+}
+
 /// What the probe saw of one process.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -129,6 +169,9 @@ pub struct Seen {
     /// The code of its modules' forward passes.
     #[serde(default)]
     pub forwards: Vec<Forward>,
+    /// Lines that read values of the virtual card, those that do most with them first.
+    #[serde(default)]
+    pub reads: Vec<Read>,
 }
 
 /// What became of plans in a process.

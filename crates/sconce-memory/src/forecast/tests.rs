@@ -11,7 +11,9 @@ const SEEN: &str = r#"{"format": 1, "torch": "2.15.0+cu132", "cuda": "13.2", "py
  {"allocated_bytes.all.peak": 300, "reserved_bytes.all.peak": 400, "num_alloc_retries": 0, "num_ooms": 0}},
 {"name": "NVIDIA H100", "total-bytes": 1000, "outside-bytes": 0, "stats": {}}],
 "holds": [["parameters", 0, 4096, 512], ["optimizer-state", 1, 8192, 512]],
-"dnn-plans": 3, "unknown": ["cudaSomething"]}"#;
+"dnn-plans": 3, "unknown": ["cudaSomething"], "reads": [
+{"file": "/w/train.py", "line": 3, "use": "branch", "times": 2, "by": null, "code": "if loss < 1:"},
+{"file": "/w/site-packages/a.py", "line": 9, "use": "value", "times": 1, "by": {"file": "/w/train.py", "line": 4}, "code": ""}]}"#;
 
 fn seen() -> Seen {
     Seen::parse(SEEN).unwrap()
@@ -33,6 +35,13 @@ fn what_the_probe_writes_is_read() {
     assert_eq!((seen.step_count(), seen.fullest().unwrap().0), (2, 0));
     assert_eq!((seen.holds(0).len(), seen.holds(1)[0].address), (1, 8192));
     assert_eq!(seen.marks()[1].begin_us, 30);
+    assert_eq!(
+        (seen.reads[0].at.line, seen.reads[0].done),
+        (3, Use::Branch)
+    );
+    assert_eq!(seen.reads[1].by.as_ref().unwrap().line, 4);
+    let written = serde_json::to_string(&seen.reads[0]).unwrap();
+    assert!(written.starts_with(r#"{"file":"/w/train.py","line":3,"use":"branch""#));
 }
 
 #[test]

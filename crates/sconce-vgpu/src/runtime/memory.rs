@@ -1,6 +1,7 @@
 //! Memory of the cards and of the host.
 
 use crate::abi::{Handle, Out, entries, host_alloc, host_free, nothing};
+use crate::control::tell_of_read;
 use crate::machine::{current, machine};
 use crate::memory::is_of_a_card;
 
@@ -124,8 +125,12 @@ entries! { status;
     fn cudaMemcpy(to: u64, from: u64, size: usize, kind: i32) {
         let _ = kind;
         let mut machine = machine();
-        machine.copy(to, from, size, 0);
+        let made_up = machine.copy(to, from, size, 0);
         machine.clock.await_stream(0);
+        drop(machine);
+        if made_up {
+            tell_of_read(size);
+        }
         Ok(())
     }
     fn cudaMemcpyAsync(to: u64, from: u64, size: usize, kind: i32, stream: Handle) {
@@ -178,9 +183,14 @@ entries! { status;
 /// pinned; from a card to the host the caller waits itself where it is.
 fn copied(to: u64, from: u64, size: usize, stream: Handle) -> Result<()> {
     let mut machine = machine();
-    machine.copy(to, from, size, stream);
+    let made_up = machine.copy(to, from, size, stream);
     if !is_of_a_card(to) {
         machine.clock.await_stream(stream);
+    }
+    // Who is told may ask the machine for something.
+    drop(machine);
+    if made_up {
+        tell_of_read(size);
     }
     Ok(())
 }

@@ -2,10 +2,11 @@
 
 use sconce_memory::forecast::{
     self,
-    seen::{Ended, Seen},
+    seen::{Ended, Seen, Use},
 };
 use sconce_schema::{Bytes, Hint, exit};
 
+use super::text;
 use super::trial::Done;
 use crate::commands::memory::words::counted;
 
@@ -22,12 +23,16 @@ pub(super) enum FitError {
         kind: String,
         /// What was asked of the virtual card that it does not know.
         unknown: Vec<String>,
+        /// The line that lets most hang on values, which are zeros.
+        read: Option<String>,
     },
     #[error("the command never took an optimizer step{}: {}", when(*.ended), had(*.reserved))]
     NoSteps {
         ended: Ended,
         /// What the allocator had at most.
         reserved: Option<Bytes>,
+        /// The line that lets most hang on values, which are zeros.
+        read: Option<String>,
     },
     #[error("the plan {plan} was not applied: {why}")]
     NotApplied { plan: String, why: String },
@@ -62,6 +67,12 @@ impl Hint for FitError {
                 "what the virtual card does not know may be the reason: {}",
                 unknown.join(", ")
             ),
+            Self::Failed {
+                read: Some(read), ..
+            }
+            | Self::NoSteps {
+                read: Some(read), ..
+            } => read.clone(),
             Self::Failed { .. } | Self::NoSnapshot | Self::NotApplied { .. } => return None,
             Self::NoSteps {
                 ended: Ended::Time, ..
@@ -104,6 +115,7 @@ fn of(seen: &Seen, code: u8) -> Result<(), FitError> {
             steps: seen.step_count(),
             kind: kind.unwrap_or_else(|| format!("code {code}")),
             unknown: seen.unknown.clone(),
+            read: read(seen),
         });
     }
     if seen.step_count() == 0 {
@@ -112,12 +124,22 @@ fn of(seen: &Seen, code: u8) -> Result<(), FitError> {
         return Err(FitError::NoSteps {
             ended: seen.ended,
             reserved: reserved.map(Bytes),
+            read: read(seen),
         });
     }
     match seen.used_cuda {
         true => Ok(()),
         false => Err(FitError::NoCuda),
     }
+}
+
+/// What may have led a program astray.
+fn read(seen: &Seen) -> Option<String> {
+    let reads = seen.reads.iter();
+    let read = reads
+        .filter(|read| read.done != Use::Value)
+        .max_by_key(|read| read.times)?;
+    Some(format!("values may be the reason: {}", text::read(read)))
 }
 
 #[cfg(test)]
@@ -163,6 +185,13 @@ mod tests {
         assert_eq!(
             of(&other, 0).unwrap_err().to_string(),
             "the plan 8-bit was not applied: it is not installed"
+        );
+        let mut led = seen("time", 0, true, "null");
+        let read = r#"{"file":"/w/a\u001b.py","line":3,"use":"branch","times":9,"by":null,"code":"while x > 0:"}"#;
+        led.reads.push(serde_json::from_str(read).unwrap());
+        assert_eq!(
+            of(&led, 0).unwrap_err().hint().unwrap(),
+            "values may be the reason: a .py:3 branches on a value of the card, which is 0 here: while x > 0:"
         );
         assert!(of(&seen("exit", 1, true, "null"), 7).is_err());
         let never = of(&seen("time", 0, true, "null"), 0).unwrap_err();

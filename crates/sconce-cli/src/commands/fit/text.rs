@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use sconce_memory::analysis::purpose::{Moment, Phase, Purpose, PurposeGroup};
+use sconce_memory::forecast::seen::{Line, Read, Use};
 use sconce_memory::forecast::{CardForecast, Doubt, Forecast, Made, Verdict};
 use sconce_resolve::upkeep::printable;
 
@@ -13,6 +14,8 @@ use crate::table::table;
 
 /// Rows of a list without --all.
 const FEW: usize = 6;
+/// Lines that read values, without --all.
+const FEW_READS: usize = 4;
 /// Where the words of a list's row begin.
 const WORDS: usize = 18;
 /// Names of unknown entry points that are listed.
@@ -22,17 +25,7 @@ const MOST_NAMES: usize = 8;
 pub(super) fn forecast(forecast: &Forecast, all: bool, host: bool, page: &Page) -> String {
     let few = if all { usize::MAX } else { FEW };
     let mut text = String::new();
-    let cuda = forecast.cuda.as_ref();
-    let cuda = cuda.map_or(String::new(), |cuda| format!(", CUDA {}", shown(cuda)));
-    let steps = counted(forecast.steps as u64, "step");
-    let ranks = forecast
-        .ranks
-        .map_or(String::new(), |ranks| format!(" as rank 0 of {ranks}"));
-    let _ = writeln!(
-        text,
-        "{steps} with torch {}{cuda}{ranks}\n",
-        shown(&forecast.torch)
-    );
+    let _ = writeln!(text, "{}\n", head(forecast));
     let rows: Vec<[String; 6]> = forecast.cards.iter().map(row).collect();
     let heads = ["CARD", "MEMORY", "ALLOCATED", "RESERVED", "ON CARD", "FITS"];
     let _ = writeln!(text, "{}\n", table(heads, &rows, &page.style));
@@ -53,7 +46,49 @@ pub(super) fn forecast(forecast: &Forecast, all: bool, host: bool, page: &Page) 
     for doubt in &forecast.doubts {
         say(&mut text, page, &said(doubt));
     }
+    // Those whose tensors are as large as values say come first.
+    let reads: Vec<&Read> = forecast.deciding().collect();
+    for one in reads.iter().take(if all { usize::MAX } else { FEW_READS }) {
+        say(&mut text, page, &format!("  {}", read(one)));
+    }
+    if !all && reads.len() > FEW_READS {
+        let more = reads.len() - FEW_READS;
+        say(&mut text, page, &format!("  {more} more: --all shows them"));
+    }
     text
+}
+
+/// A line that lets something hang on a value of the card, and its text.
+pub(super) fn read(read: &Read) -> String {
+    let by = read.by.as_ref();
+    let by = by.map_or(String::new(), |by| format!(" (called at {})", at(by)));
+    let done = match read.done {
+        Use::Size => "has a size or an index from values of the card, which are 0 here",
+        Use::Branch => "branches on a value of the card, which is 0 here",
+        Use::Value => "reads a value of the card, which is 0 here",
+    };
+    let code = match read.code.as_str() {
+        "" => String::new(),
+        code => format!(": {}", shown(code)),
+    };
+    format!("{}{by} {done}{code}", at(&read.at))
+}
+
+fn at(line: &Line) -> String {
+    let installed = line.file.rsplit_once("-packages/").map(|(_, path)| path);
+    let file = installed.unwrap_or_else(|| line.file.rsplit('/').next().unwrap_or(&line.file));
+    format!("{}:{}", shown(file), line.line)
+}
+
+/// What was run.
+pub(super) fn head(forecast: &Forecast) -> String {
+    let cuda = forecast.cuda.as_ref();
+    let cuda = cuda.map_or(String::new(), |cuda| format!(", CUDA {}", shown(cuda)));
+    let steps = counted(forecast.steps as u64, "step");
+    let ranks = forecast
+        .ranks
+        .map_or(String::new(), |ranks| format!(" as rank 0 of {ranks}"));
+    format!("{steps} with torch {}{cuda}{ranks}", shown(&forecast.torch))
 }
 
 fn say(text: &mut String, page: &Page, said: &str) {
@@ -85,7 +120,7 @@ fn row(card: &CardForecast) -> [String; 6] {
 
 /// What of "on card" is not PyTorch's allocator, one sentence for cards of which the same is said; and
 /// what else there is to say of each.
-fn beside(cards: &[CardForecast]) -> Vec<String> {
+pub(super) fn beside(cards: &[CardForecast]) -> Vec<String> {
     let mut said = Vec::new();
     let what = |card: &CardForecast| {
         (
@@ -159,28 +194,29 @@ fn beside(cards: &[CardForecast]) -> Vec<String> {
     said
 }
 
-fn peak(text: &mut String, page: &Page, made: &Made, few: usize, several: bool) {
-    let Moment {
-        step,
-        phase,
-        purposes,
-        filled,
-    } = &made.moment;
-    let phase = match phase {
+/// When the peak stands, and where.
+pub(super) fn peak_head(made: &Made, several: bool) -> String {
+    let phase = match made.moment.phase {
         Phase::Forward => "the forward pass",
         Phase::Backward => "the backward pass",
         Phase::Optimizer => "the optimizer",
         Phase::Other => "between them",
     };
+    let step = made.moment.step;
     let step = step.map_or(String::new(), |step| format!(" of step {step}"));
     let on = match several {
         true => format!(" on the {}", made.card),
         false => String::new(),
     };
-    let head = format!(
-        "The peak{on}: {} at once, in {phase}{step}",
-        size(filled.bytes)
-    );
+    let bytes = size(made.moment.filled.bytes);
+    format!("The peak{on}: {bytes} at once, in {phase}{step}")
+}
+
+fn peak(text: &mut String, page: &Page, made: &Made, few: usize, several: bool) {
+    let Moment {
+        purposes, filled, ..
+    } = &made.moment;
+    let head = peak_head(made, several);
     let _ = writeln!(text, "\n{}", page.style.warn(&head));
     let whole = made.reserved_bytes;
     let mut line = |bytes: u64, said: &str| {
@@ -225,7 +261,7 @@ fn peak(text: &mut String, page: &Page, made: &Made, few: usize, several: bool) 
 }
 
 /// One row for a purpose, as sure as most of it.
-fn merged(groups: &[PurposeGroup]) -> Vec<PurposeGroup> {
+pub(super) fn merged(groups: &[PurposeGroup]) -> Vec<PurposeGroup> {
     let mut merged: Vec<PurposeGroup> = Vec::new();
     for group in groups {
         match merged.iter_mut().find(|one| one.purpose == group.purpose) {
@@ -241,7 +277,7 @@ fn merged(groups: &[PurposeGroup]) -> Vec<PurposeGroup> {
     merged
 }
 
-fn purpose(purpose: Purpose) -> &'static str {
+pub(super) fn purpose(purpose: Purpose) -> &'static str {
     match purpose {
         Purpose::Parameters => "parameters",
         Purpose::Buffers => "buffers of modules",
@@ -255,7 +291,7 @@ fn purpose(purpose: Purpose) -> &'static str {
     }
 }
 
-fn said(doubt: &Doubt) -> String {
+pub(super) fn said(doubt: &Doubt) -> String {
     match doubt {
         Doubt::Workspaces => {
             "At least: workspaces of cuDNN's convolutions and attention are not in \

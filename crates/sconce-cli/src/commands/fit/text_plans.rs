@@ -47,27 +47,32 @@ pub(super) fn plans(plans: &PlanTable, run: &Run<'_>, page: &Page) -> String {
             say(&format!("  {plan}: {}", plan.lines()));
         }
     }
-    for row in plans.rows.iter().filter(|row| row.failed.is_some()) {
-        let why = row.failed.as_deref().unwrap_or_default();
-        // The reason may begin with the plan's name.
-        let why = why.strip_prefix(&format!("{}: ", row.plan)).unwrap_or(why);
-        let name = name(row, plans.flag.as_deref());
-        say(&format!("Not applied: {name}: {}", shown(why)));
-    }
-    say(&format!(
-        "Each plan was run on the virtual {}{}. STEP is an estimate: what the step's products and bytes \
-         take at least at the card's rates; it is for comparing.",
-        plans.card,
-        match cards.len() {
-            1 => "",
-            _ => ", and the one that is named for a card on that card too",
+    for row in &plans.rows {
+        if let Some(why) = why_not(row) {
+            let name = name(row, plans.flag.as_deref());
+            say(&format!("Not applied: {name}: {why}"));
         }
-    ));
+    }
+    say(&tried(plans));
     text
 }
 
+/// How the table came to be.
+pub(super) fn tried(plans: &PlanTable) -> String {
+    let cards = plans.rows.first().map_or(0, |row| row.cards.len());
+    format!(
+        "Each plan was run on the virtual {}{}. STEP is an estimate: what the step's products and bytes \
+         take at least at the card's rates; it is for comparing.",
+        plans.card,
+        match cards {
+            1 => "",
+            _ => ", and the one that is named for a card on that card too",
+        }
+    )
+}
+
 /// How to train with it from outside; what follows are the lines that do the same inside.
-fn applied(row: &PlanRow, flag: Option<&str>, run: &Run<'_>) -> String {
+pub(super) fn applied(row: &PlanRow, flag: Option<&str>, run: &Run<'_>) -> String {
     let flagged = match (row.value, flag) {
         (Some(value), Some(flag)) => format!(", with {} {value} in the command", shown(flag)),
         _ => String::new(),
@@ -75,19 +80,29 @@ fn applied(row: &PlanRow, flag: Option<&str>, run: &Run<'_>) -> String {
     match (&row.lines, row.plan.is_empty()) {
         (Some(_), _) => format!("these lines in the script{flagged}"),
         (None, true) => format!("the plan is its flag alone{flagged}"),
-        (None, false) => {
-            let words: Vec<String> = run.command.iter().map(|word| shown(word)).collect();
-            let words = words.join(" ");
-            let host = if run.host { " --host" } else { "" };
-            format!(
-                "sconce run{host} --plan {} -- {words}{flagged}; or in the script",
-                row.plan
-            )
-        }
+        (None, false) => format!("{}{flagged}; or in the script", outside(row, run)),
     }
 }
 
-fn name(row: &PlanRow, flag: Option<&str>) -> String {
+/// The command that trains with it.
+pub(super) fn outside(row: &PlanRow, run: &Run<'_>) -> String {
+    let words: Vec<String> = run.command.iter().map(|word| shown(word)).collect();
+    let host = if run.host { " --host" } else { "" };
+    format!(
+        "sconce run{host} --plan {} -- {}",
+        row.plan,
+        words.join(" ")
+    )
+}
+
+/// Why a plan was not applied; the reason may begin with its name.
+pub(super) fn why_not(row: &PlanRow) -> Option<String> {
+    let why = row.failed.as_deref()?;
+    let why = why.strip_prefix(&format!("{}: ", row.plan)).unwrap_or(why);
+    Some(shown(why))
+}
+
+pub(super) fn name(row: &PlanRow, flag: Option<&str>) -> String {
     match (row.value, flag, row.plan.is_empty()) {
         (Some(value), Some(flag), true) => format!("{flag} {value}"),
         (Some(value), Some(flag), false) => format!("{}, {flag} {value}", row.plan),
@@ -96,7 +111,7 @@ fn name(row: &PlanRow, flag: Option<&str>) -> String {
     }
 }
 
-fn cells(row: &PlanRow, flag: Option<&str>) -> [String; 6] {
+pub(super) fn cells(row: &PlanRow, flag: Option<&str>) -> [String; 6] {
     let or_none = |bytes: Option<u64>| bytes.map_or("–".to_owned(), size);
     let is_plan = !row.plan.is_empty() || row.value.is_some();
     let saved = row.saved_bytes.filter(|_| is_plan);

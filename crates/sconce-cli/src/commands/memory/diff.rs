@@ -1,15 +1,18 @@
 //! `sconce memory diff`.
 
+mod page;
+
 use std::fmt::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
-use sconce_memory::analysis::{self, Diff, Figures};
+use sconce_memory::analysis::{self, Change, Diff, Figures};
 use sconce_schema::exit;
 
 use super::words::{read, shown, signed, size};
 use crate::args::Global;
 use crate::failure::Result;
+use crate::html;
 use crate::output;
 use crate::page::Page;
 use crate::table::table;
@@ -31,13 +34,23 @@ pub(crate) struct DiffArgs {
     /// Print as JSON.
     #[arg(long)]
     json: bool,
+    /// Write a page to this file.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
 }
 
 /// Says what differs. Exit code 1 where anything does, as diff(1).
 pub(crate) fn diff(args: &DiffArgs, global: &Global) -> Result<u8> {
     let found = analysis::diff(&read(&args.before)?, &read(&args.after)?);
+    if let Some(path) = &args.html {
+        let name = |path: &Path| shown(&path.file_name().unwrap_or_default().to_string_lossy());
+        let whole = page::page(&name(&args.before), &name(&args.after), &found);
+        html::write(path, &whole, global)?;
+    }
     if args.json {
         output::data(&serde_json::to_string_pretty(&found).unwrap_or_default())?;
+    } else if args.html.is_some() {
+        // It is all on the page.
     } else if !found.is_empty() {
         output::data(&text(&found, args.all, &Page::stdout()))?;
     } else if !global.quiet {
@@ -48,9 +61,7 @@ pub(crate) fn diff(args: &DiffArgs, global: &Global) -> Result<u8> {
 
 fn text(found: &Diff, all: bool, page: &Page) -> String {
     let mut text = String::new();
-    for (name, before, after) in &found.settings {
-        let value = |value: &Option<String>| value.as_deref().map_or("–".to_owned(), quoted);
-        let said = format!("{name}: {} before, {} after", value(before), value(after));
+    for said in settings(found) {
         let _ = writeln!(text, "{}", page.wrapped(&said, 0, 2));
     }
     for device in &found.devices {
@@ -69,20 +80,7 @@ fn text(found: &Diff, all: bool, page: &Page) -> String {
             continue;
         }
         let few = if all { usize::MAX } else { FEW };
-        let cell = |bytes: Option<u64>| bytes.map_or("–".to_owned(), size);
-        let rows = device.changes.iter().take(few).map(|change| {
-            let place = change
-                .place
-                .as_deref()
-                .unwrap_or("no Python, or not recorded");
-            [
-                signed(change.growth_bytes()),
-                cell(change.before_bytes),
-                cell(change.after_bytes),
-                place.to_owned(),
-            ]
-        });
-        let rows: Vec<[String; 4]> = rows.collect();
+        let rows: Vec<[String; 4]> = device.changes.iter().take(few).map(cells).collect();
         let heads = ["change", "before", "after", "what filled the peak"];
         let _ = writeln!(text, "\n{}", table(heads, &rows, &page.style));
         let more = device.changes.len().saturating_sub(few);
@@ -91,6 +89,27 @@ fn text(found: &Diff, all: bool, page: &Page) -> String {
         }
     }
     text
+}
+
+/// Settings that differ.
+fn settings(found: &Diff) -> Vec<String> {
+    let value = |value: &Option<String>| value.as_deref().map_or("–".to_owned(), quoted);
+    let said = found.settings.iter().map(|(name, before, after)| {
+        let (before, after) = (value(before), value(after));
+        format!("{name}: {before} before, {after} after")
+    });
+    said.collect()
+}
+
+fn cells(change: &Change) -> [String; 4] {
+    let cell = |bytes: Option<u64>| bytes.map_or("–".to_owned(), size);
+    let place = change.place.as_deref();
+    [
+        signed(change.growth_bytes()),
+        cell(change.before_bytes),
+        cell(change.after_bytes),
+        place.unwrap_or("no Python, or not recorded").to_owned(),
+    ]
 }
 
 fn quoted(value: &str) -> String {

@@ -14,6 +14,7 @@ use sconce_memory::snapshot::Snapshot;
 use serde::Serialize;
 
 use super::words::{category, frame_of, place, sure};
+use crate::html::{STYLE, escaped, filled};
 
 const PAGE: &str = include_str!("page/page.html");
 const CSS: &str = include_str!("page/page.css");
@@ -55,31 +56,17 @@ pub(super) fn page(title: &str, snapshot: &Snapshot, report: &str) -> String {
     // In JSON a `<` can only stand in a text.
     let data = serde_json::to_string(&cards).unwrap_or_else(|_| "[]".to_owned());
     let data = data.replace('<', "\\u003c");
-    filled(&[
-        ("TITLE", &escaped(title)),
-        ("CSS", CSS),
-        ("REPORT", &escaped(report)),
-        ("DATA", &data),
-        ("JS", JS),
-    ])
-}
-
-/// The page with its blanks filled; what is filled in has no blanks itself.
-fn filled(values: &[(&str, &str)]) -> String {
-    let mut parts = PAGE.split("{{");
-    let mut text = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let (name, rest) = part.split_once("}}").unwrap_or(("", part));
-        let value = values.iter().find(|(key, _)| *key == name);
-        text += value.map_or("", |(_, value)| value);
-        text += rest;
-    }
-    text
-}
-
-fn escaped(text: &str) -> String {
-    let text = text.replace('&', "&amp;");
-    text.replace('<', "&lt;").replace('>', "&gt;")
+    let style = format!("{STYLE}{CSS}");
+    filled(
+        PAGE,
+        &[
+            ("TITLE", &escaped(title)),
+            ("CSS", &style),
+            ("REPORT", &escaped(report)),
+            ("DATA", &data),
+            ("JS", JS),
+        ],
+    )
 }
 
 fn card(device: u64, timeline: &Timeline) -> Card {

@@ -1,7 +1,6 @@
 //! `sconce memory report`.
 
 use std::fmt::Write as _;
-use std::fs;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -13,7 +12,8 @@ use sconce_schema::exit;
 use super::page;
 use super::words::{category, counted, frame_of, open, place, share, shown, signed, size, sure};
 use crate::args::Global;
-use crate::failure::{CliError, Result};
+use crate::failure::Result;
+use crate::html;
 use crate::output;
 use crate::page::Page;
 
@@ -51,14 +51,7 @@ pub(crate) fn report(args: &ReportArgs, global: &Global) -> Result<u8> {
         let title = format!("Memory of {}", shown(&name.to_string_lossy()));
         let said = text(&report, true, &Page::file());
         let whole = page::page(&title, &snapshot, &said);
-        fs::write(path, whole).map_err(|source| CliError::File {
-            action: "write",
-            path: path.clone(),
-            source,
-        })?;
-        if !global.quiet {
-            output::say(&format!("written: {}", path.display()));
-        }
+        html::write(path, &whole, global)?;
         if !args.json {
             return Ok(exit::OK);
         }

@@ -1,5 +1,7 @@
 //! `sconce memory what-if`.
 
+mod page;
+
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
@@ -12,6 +14,7 @@ use sconce_schema::{Bytes, exit};
 use super::words::{counted, open, shown, size};
 use crate::args::Global;
 use crate::failure::Result;
+use crate::html;
 use crate::output;
 use crate::page::Page;
 
@@ -19,6 +22,9 @@ use crate::page::Page;
 const FEW: usize = 5;
 /// Peaks within this part of each other are the same.
 const SAME: f64 = 1.01;
+/// What a request that did not fail leaves open.
+const AFTER: &str =
+    "what the program would have asked for after the failed request is not in the snapshot";
 /// Where what is said begins.
 const DETAIL: usize = 2;
 /// Where settings begin in a row of figures.
@@ -47,10 +53,13 @@ pub(crate) struct WhatIfArgs {
     /// Print as JSON.
     #[arg(long)]
     json: bool,
+    /// Write a page with all settings that were tried to this file.
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
 }
 
 /// Plays the snapshot's trace under other settings.
-pub(super) fn what_if(args: &WhatIfArgs, _: &Global) -> Result<u8> {
+pub(super) fn what_if(args: &WhatIfArgs, global: &Global) -> Result<u8> {
     let snapshot = open(&args.snapshot)?;
     let question = Question {
         version: args.torch,
@@ -59,9 +68,14 @@ pub(super) fn what_if(args: &WhatIfArgs, _: &Global) -> Result<u8> {
         search: args.search || args.conf.is_empty(),
     };
     let answer = replay::what_if(&snapshot, &question)?;
+    if let Some(path) = &args.html {
+        let name = args.snapshot.file_name().unwrap_or_default();
+        let whole = page::page(&shown(&name.to_string_lossy()), &answer);
+        html::write(path, &whole, global)?;
+    }
     if args.json {
         output::data(&serde_json::to_string_pretty(&answer).unwrap_or_default())?;
-    } else {
+    } else if args.html.is_none() {
         output::data(&text(&answer, args.all, &Page::stdout()))?;
     }
     Ok(exit::OK)
@@ -91,16 +105,7 @@ impl Shown<'_> {
 
     fn device(&self, text: &mut String, device: &DeviceWhatIf) {
         let style = &self.page.style;
-        let failed = match device.oom_count {
-            0 => String::new(),
-            count => format!(", {} failed", counted(count, "request")),
-        };
-        let peak = size(device.peak_reserved_bytes);
-        let head = format!(
-            "card {}: {peak} reserved at its peak{failed}",
-            device.device
-        );
-        let _ = writeln!(text, "{}", style.warn(&head));
+        let _ = writeln!(text, "{}", style.warn(&head(device)));
         self.trust(text, device);
         self.stands_on(text, device);
         let _ = writeln!(
@@ -113,8 +118,7 @@ impl Shown<'_> {
         for one in &device.asked {
             self.row(text, device, one, &named(&one.conf));
         }
-        let mut searched: Vec<&Outcome> = device.searched.iter().collect();
-        searched.sort_by_key(|one| (one.failed(), one.peak_reserved_bytes, one.conf.len()));
+        let mut searched = in_order(device);
         let tried = searched.len();
         if !self.all {
             searched = telling(&searched, today);
@@ -132,72 +136,18 @@ impl Shown<'_> {
 
     /// How near the replay comes to what was.
     fn trust(&self, text: &mut String, device: &DeviceWhatIf) {
-        let was = &device.as_it_was;
-        let peaks = format!(
-            "played again as it was: {} reserved at its peak, {} in the snapshot",
-            size(was.outcome.peak_reserved_bytes),
-            size(device.peak_reserved_bytes)
-        );
-        let said = match was.certainty {
-            Certainty::Certain => {
-                format!("{peaks}, and the same after each of {} calls", device.calls)
-            }
-            Certainty::Likely => format!(
-                "{peaks}; the same after {} of {} calls, and at most {} off",
-                was.same_calls,
-                device.calls,
-                size(was.farthest_bytes)
-            ),
-            Certainty::Possible => format!(
-                "{peaks}; {} off at worst: what follows is no more than a hint",
-                size(was.farthest_bytes)
-            ),
-        };
-        match was.certainty {
+        let said = trust(device);
+        match device.as_it_was.certainty {
             Certainty::Possible => self.say(text, &self.page.style.warn(&said)),
             _ => self.say(text, &said),
         }
     }
 
     fn stands_on(&self, text: &mut String, device: &DeviceWhatIf) {
-        let torch = match self.answer.torch_given {
-            true => format!("PyTorch {}", self.answer.torch),
-            false => format!(
-                "PyTorch {}, as the snapshot's form says (--torch names another)",
-                self.answer.torch
-            ),
-        };
-        self.say(text, &format!("rules of {torch}"));
-        let said = match device.room {
-            Some(room) => {
-                let bytes = size(room.bytes);
-                match room.source {
-                    RoomSource::Given => format!("{bytes} of the card for PyTorch, as you say"),
-                    RoomSource::FailedRequest => {
-                        format!("{bytes} of the card for PyTorch, as the failed request says")
-                    }
-                    RoomSource::Retry => format!(
-                        "at most {bytes} of the card for PyTorch, which gave its cache back once \
-                         to get more"
-                    ),
-                }
-            }
-            None => "nothing says what the card had: memory never runs out here \
-                     (--capacity says it)"
-                .to_owned(),
-        };
-        self.say(text, &said);
-        if device.reserved_before_bytes > 0 || device.live_before_bytes > 0 {
-            let said = format!(
-                "the history begins within the run, with {} live and {} reserved: all settings \
-                 below begin with the live blocks alone, which is an approximation",
-                size(device.live_before_bytes),
-                size(device.reserved_before_bytes)
-            );
+        for said in stands_on(self.answer, device) {
             self.say(text, &said);
         }
-        if device.unmatched > 0 {
-            let said = format!("{} entries do not fit each other", device.unmatched);
+        if let Some(said) = unmatched(device) {
             self.say(text, &self.page.style.warn(&said));
         }
     }
@@ -205,12 +155,7 @@ impl Shown<'_> {
     fn row(&self, text: &mut String, device: &DeviceWhatIf, one: &Outcome, name: &str) {
         let style = &self.page.style;
         let today = device.today.peak_reserved_bytes;
-        let failed = match (one.failed(), one.saved) {
-            (0, 0) => "–".to_owned(),
-            (0, _) => "avoided".to_owned(),
-            (failed, _) => failed.to_string(),
-        };
-        let failed = format!("{failed:>7}");
+        let failed = format!("{:>7}", failed(one));
         let failed = match one.failed() {
             0 => failed,
             _ => style.error(&failed),
@@ -230,39 +175,141 @@ impl Shown<'_> {
     }
 
     fn verdict(&self, text: &mut String, device: &DeviceWhatIf) {
-        let style = &self.page.style;
-        let sure = match device.as_it_was.certainty {
-            Certainty::Possible => " (possibly)",
-            _ => "",
-        };
         let Some(best) = &device.best else {
-            let said = match device.today.failed() {
-                0 => "no settings that were tried reserve less",
-                _ => "no settings that were tried would have given the memory",
-            };
-            return self.say(text, said);
+            return self.say(text, &verdict(device));
         };
-        let said = if best.failed() < device.today.failed() {
-            let left = match best.failed() {
-                0 => "no request would have failed".to_owned(),
-                left => format!("{} would have failed", counted(left, "request")),
-            };
-            format!("{left}{sure}, instead of {}, with", device.today.failed())
-        } else {
-            let less = device.today.peak_reserved_bytes;
-            let less = less.saturating_sub(best.peak_reserved_bytes);
-            format!("{} less would be reserved{sure} with", size(less))
-        };
-        self.say(text, &style.hint(&said));
+        self.say(text, &self.page.style.hint(&verdict(device)));
         let _ = writeln!(text, "    PYTORCH_CUDA_ALLOC_CONF={}", shown(&best.conf));
         if best.saved > 0 {
-            self.say(
-                text,
-                "what the program would have asked for after the failed request is not in the \
-                 snapshot",
-            );
+            self.say(text, AFTER);
         }
     }
+}
+
+/// How near the replay comes to what was.
+fn trust(device: &DeviceWhatIf) -> String {
+    let was = &device.as_it_was;
+    let peaks = format!(
+        "played again as it was: {} reserved at its peak, {} in the snapshot",
+        size(was.outcome.peak_reserved_bytes),
+        size(device.peak_reserved_bytes)
+    );
+    match was.certainty {
+        Certainty::Certain => {
+            format!("{peaks}, and the same after each of {} calls", device.calls)
+        }
+        Certainty::Likely => format!(
+            "{peaks}; the same after {} of {} calls, and at most {} off",
+            was.same_calls,
+            device.calls,
+            size(was.farthest_bytes)
+        ),
+        Certainty::Possible => format!(
+            "{peaks}; {} off at worst: what follows is no more than a hint",
+            size(was.farthest_bytes)
+        ),
+    }
+}
+
+/// What the answer rests on.
+fn stands_on(answer: &WhatIf, device: &DeviceWhatIf) -> Vec<String> {
+    let torch = match answer.torch_given {
+        true => format!("PyTorch {}", answer.torch),
+        false => format!(
+            "PyTorch {}, as the snapshot's form says (--torch names another)",
+            answer.torch
+        ),
+    };
+    let mut all = vec![format!("rules of {torch}")];
+    let said = match device.room {
+        Some(room) => {
+            let bytes = size(room.bytes);
+            match room.source {
+                RoomSource::Given => format!("{bytes} of the card for PyTorch, as you say"),
+                RoomSource::FailedRequest => {
+                    format!("{bytes} of the card for PyTorch, as the failed request says")
+                }
+                RoomSource::Retry => format!(
+                    "at most {bytes} of the card for PyTorch, which gave its cache back once \
+                         to get more"
+                ),
+            }
+        }
+        None => "nothing says what the card had: memory never runs out here \
+                     (--capacity says it)"
+            .to_owned(),
+    };
+    all.push(said);
+    if device.reserved_before_bytes > 0 || device.live_before_bytes > 0 {
+        let said = format!(
+            "the history begins within the run, with {} live and {} reserved: all settings \
+                 below begin with the live blocks alone, which is an approximation",
+            size(device.live_before_bytes),
+            size(device.reserved_before_bytes)
+        );
+        all.push(said);
+    }
+    all
+}
+
+fn unmatched(device: &DeviceWhatIf) -> Option<String> {
+    let count = device.unmatched;
+    (count > 0).then(|| format!("{count} entries do not fit each other"))
+}
+
+/// What the best settings give.
+fn verdict(device: &DeviceWhatIf) -> String {
+    let sure = match device.as_it_was.certainty {
+        Certainty::Possible => " (possibly)",
+        _ => "",
+    };
+    let Some(best) = &device.best else {
+        let said = match device.today.failed() {
+            0 => "no settings that were tried reserve less",
+            _ => "no settings that were tried would have given the memory",
+        };
+        return said.to_owned();
+    };
+    if best.failed() < device.today.failed() {
+        let left = match best.failed() {
+            0 => "no request would have failed".to_owned(),
+            left => format!("{} would have failed", counted(left, "request")),
+        };
+        format!("{left}{sure}, instead of {}, with", device.today.failed())
+    } else {
+        let less = device.today.peak_reserved_bytes;
+        let less = less.saturating_sub(best.peak_reserved_bytes);
+        format!("{} less would be reserved{sure} with", size(less))
+    }
+}
+
+/// Settings that were looked through, the best first.
+fn in_order(device: &DeviceWhatIf) -> Vec<&Outcome> {
+    let mut searched: Vec<&Outcome> = device.searched.iter().collect();
+    searched.sort_by_key(|one| (one.failed(), one.peak_reserved_bytes, one.conf.len()));
+    searched
+}
+
+/// Failed requests, as a row tells them.
+fn failed(one: &Outcome) -> String {
+    match (one.failed(), one.saved) {
+        (0, 0) => "–".to_owned(),
+        (0, _) => "avoided".to_owned(),
+        (failed, _) => failed.to_string(),
+    }
+}
+
+/// The card and its peak.
+fn head(device: &DeviceWhatIf) -> String {
+    let failed = match device.oom_count {
+        0 => String::new(),
+        count => format!(", {} failed", counted(count, "request")),
+    };
+    let peak = size(device.peak_reserved_bytes);
+    format!(
+        "card {}: {peak} reserved at its peak{failed}",
+        device.device
+    )
 }
 
 /// Of searched settings in order those that tell something: without those that do no better than

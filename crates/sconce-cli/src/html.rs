@@ -1,0 +1,200 @@
+//! Pages: one file each that opens without a network. Texts come from outside (names, lines, commands):
+//! they reach a page through [`Html::text`] alone, and a page's policy lets it load nothing.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::Path;
+
+use crate::args::Global;
+use crate::failure::{CliError, Result};
+use crate::output;
+
+/// What all pages look like.
+pub(crate) const STYLE: &str = include_str!("html/style.css");
+const PAGE: &str = include_str!("html/page.html");
+
+/// Markup that is being written.
+#[derive(Debug, Default)]
+pub(crate) struct Html(String);
+
+/// A part of a bar.
+pub(crate) struct Part {
+    /// The colour's class in the style.
+    pub(crate) colour: &'static str,
+    pub(crate) name: String,
+    pub(crate) bytes: u64,
+}
+
+impl Html {
+    /// Markup, which is part of this program: nothing that was read can be of this type.
+    pub(crate) fn raw(&mut self, markup: &'static str) -> &mut Self {
+        self.0.push_str(markup);
+        self
+    }
+
+    /// A text, as text.
+    pub(crate) fn text(&mut self, text: &str) -> &mut Self {
+        self.0.push_str(&escaped(text));
+        self
+    }
+
+    /// A text in an element.
+    pub(crate) fn within(&mut self, tag: &'static str, text: &str) -> &mut Self {
+        self.raw("<").raw(tag).raw(">").text(text);
+        self.raw("</").raw(tag).raw(">\n")
+    }
+
+    /// Paragraphs of a list; none where there is nothing to say.
+    pub(crate) fn list(&mut self, items: &[String]) -> &mut Self {
+        if items.is_empty() {
+            return self;
+        }
+        self.raw("<ul>\n");
+        for item in items {
+            self.within("li", item);
+        }
+        self.raw("</ul>\n")
+    }
+
+    /// A table of figures. Columns whose heading begins with `#` are numbers; a row of one cell spans all.
+    pub(crate) fn table<const N: usize>(
+        &mut self,
+        heads: [&'static str; N],
+        rows: &[[String; N]],
+    ) -> &mut Self {
+        self.raw("<div class=\"wide\" tabindex=\"0\"><table>\n<thead><tr>");
+        for head in heads {
+            match head.strip_prefix('#') {
+                Some(head) => self.raw("<th scope=\"col\" class=\"number\">").raw(head),
+                None => self.raw("<th scope=\"col\">").raw(head),
+            };
+            self.raw("</th>");
+        }
+        self.raw("</tr></thead>\n<tbody>\n");
+        for row in rows {
+            self.raw("<tr>");
+            for (head, cell) in heads.iter().zip(row) {
+                match head.starts_with('#') {
+                    true => self.raw("<td class=\"number\">"),
+                    false => self.raw("<td>"),
+                };
+                self.text(cell).raw("</td>");
+            }
+            self.raw("</tr>\n");
+        }
+        self.raw("</tbody></table></div>\n")
+    }
+
+    /// A bar of parts of a whole, which may be more than they are; where they are more than `end`, a line
+    /// stands there. `said` is the bar in words.
+    pub(crate) fn bar(&mut self, parts: &[Part], end: u64, said: &str) -> &mut Self {
+        let whole = parts
+            .iter()
+            .fold(0, |sum: u64, part| sum.saturating_add(part.bytes));
+        let whole = whole.max(end);
+        let share = |bytes: u64| bytes as f64 * 100.0 / whole.max(1) as f64;
+        self.raw("<div class=\"stack\" role=\"img\" aria-label=\"")
+            .text(said)
+            .raw("\">");
+        for part in parts.iter().filter(|part| part.bytes > 0) {
+            self.raw("<i class=\"")
+                .raw(part.colour)
+                .raw("\" style=\"width:");
+            let _ = write!(self.0, "{:.3}%", share(part.bytes));
+            self.raw("\"></i>");
+        }
+        if whole > end {
+            let _ = write!(self.0, "<b style=\"left:{:.3}%\"></b>", share(end));
+        }
+        self.raw("</div>\n")
+    }
+
+    /// The names of a bar's parts.
+    pub(crate) fn legend(&mut self, parts: &[Part]) -> &mut Self {
+        self.raw("<ul class=\"legend\">");
+        for part in parts.iter().filter(|part| part.bytes > 0) {
+            self.raw("<li><i class=\"").raw(part.colour).raw("\"></i>");
+            self.text(&part.name).raw("</li>");
+        }
+        self.raw("</ul>\n")
+    }
+
+    /// The whole page.
+    pub(crate) fn page(&self, title: &str, about: &str) -> String {
+        filled(
+            PAGE,
+            &[
+                ("TITLE", &escaped(title)),
+                ("ABOUT", &escaped(about)),
+                ("CSS", STYLE),
+                ("BODY", &self.0),
+            ],
+        )
+    }
+}
+
+/// A page with its blanks filled; what is filled in has no blanks itself.
+pub(crate) fn filled(page: &str, values: &[(&str, &str)]) -> String {
+    let mut parts = page.split("{{");
+    let mut text = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let (name, rest) = part.split_once("}}").unwrap_or(("", part));
+        let value = values.iter().find(|(key, _)| *key == name);
+        text += value.map_or("", |(_, value)| value);
+        text += rest;
+    }
+    text
+}
+
+/// A text that stands for itself, also in a quoted attribute.
+pub(crate) fn escaped(text: &str) -> String {
+    let unseen = |letter: char| letter.is_control() && !matches!(letter, '\n' | '\t');
+    let text = text.replace(unseen, "\u{fffd}");
+    let text = text.replace('&', "&amp;").replace('"', "&quot;");
+    text.replace('<', "&lt;").replace('>', "&gt;")
+}
+
+/// Writes a page to where it was asked for.
+///
+/// # Errors
+/// A file that cannot be written.
+pub(crate) fn write(path: &Path, page: &str, global: &Global) -> Result<()> {
+    fs::write(path, page).map_err(|source| CliError::File {
+        action: "write",
+        path: path.to_owned(),
+        source,
+    })?;
+    if !global.quiet {
+        output::say(&format!("written: {}", path.display()));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_no_markup() {
+        let hostile = "\"><script>alert(1)</script>&{{BODY}}";
+        let mut html = Html::default();
+        html.within("p", hostile).list(&[hostile.to_owned()]);
+        html.table(["a", "#b"], &[[hostile.to_owned(), hostile.to_owned()]]);
+        let part = Part {
+            colour: "other",
+            name: hostile.to_owned(),
+            bytes: 1,
+        };
+        html.bar(std::slice::from_ref(&part), 3, hostile);
+        html.legend(&[part]);
+        let page = html.page(hostile, hostile);
+        assert!(!page.contains("<script") && page.contains("&lt;script&gt;alert(1)"));
+        assert_eq!(page.matches("{{BODY}}").count(), 9);
+        assert!(page.contains("aria-label=\"&quot;&gt;&lt;script&gt;"));
+        assert!(page.contains("style=\"width:33.333%\""));
+        for word in ["http:", "https:", " src=", "@import", "url("] {
+            assert!(!page.contains(word), "{word}");
+        }
+        assert!(page.contains("default-src 'none'; style-src 'unsafe-inline'\""));
+    }
+}
