@@ -1,15 +1,18 @@
 //! `cudnn.h`: descriptors that remember what they were told, plans, and the sizes that PyTorch asks.
 //!
-//! Which engine cuDNN's heuristics choose, and how much workspace it takes, is not published. The
-//! model: one engine that needs none. So what is forecast for convolutions is a lower bound.
+//! Which engine cuDNN's heuristics choose, and how much workspace it takes, NVIDIA's own library says
+//! where it can be asked (`nvidia`), and a model where not (`model`).
 
 mod backend;
+mod model;
+mod nvidia;
 mod rnn;
 
 use crate::abi::{Handle, In, Out, entries, made, nothing};
 use crate::machine::{current, machine};
 
 pub use self::backend::Descriptor;
+pub use self::nvidia::is_asking;
 pub use self::rnn::Rnn;
 
 /// A status of cuDNN (`cudnnStatus_t`).
@@ -21,6 +24,19 @@ pub enum Error {
 }
 
 pub type Result<T> = std::result::Result<T, Error>;
+
+/// What of cuDNN was carried out.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Asked {
+    /// Plans: convolutions and attention.
+    pub plans: u64,
+    /// Of them, those whose workspace is the model's, and not NVIDIA's own answer.
+    pub modelled: u64,
+    /// The largest workspace, in bytes.
+    pub workspace_bytes: u64,
+    /// Recurrent networks, whose sizes are modelled.
+    pub recurrent: u64,
+}
 
 fn status(answer: Result<()>) -> i32 {
     match answer {
