@@ -76,11 +76,13 @@ fn applied(row: &PlanRow, flag: Option<&str>, run: &Run<'_>) -> String {
         (Some(_), _) => format!("these lines in the script{flagged}"),
         (None, true) => format!("the plan is its flag alone{flagged}"),
         (None, false) => {
-            let words: Vec<String> = run.command.iter().map(|word| shown(word)).collect();
-            let words = words.join(" ");
+            // The spec's own command needs no words.
+            let words = run.command.iter().map(|word| format!(" {}", shown(word)));
+            let words: String = words.collect();
+            let dashes = if words.is_empty() { "" } else { " --" };
             let host = if run.host { " --host" } else { "" };
             format!(
-                "sconce run{host} --plan {} -- {words}{flagged}; or in the script",
+                "sconce run{host} --plan {}{dashes}{words}{flagged}; or in the script",
                 row.plan
             )
         }
