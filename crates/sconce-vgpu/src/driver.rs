@@ -58,5 +58,6 @@ refused! { Error::NotSupported;
     cuDevResourceGenerateDesc cuDevSmResourceSplitByCount cuDeviceGetDevResource
     cuIpcGetMemHandle cuIpcOpenMemHandle_v2
     cuLibraryLoadFromFile cuOccupancyMaxPotentialClusterSize
-    cuLinkCreate_v2 cuLinkAddData_v2 cuLinkComplete cuLinkDestroy
+    cuLinkCreate cuLinkCreate_v2 cuLinkAddData cuLinkAddData_v2 cuLinkComplete cuLinkDestroy
+    cuStreamGetGreenCtx
 }

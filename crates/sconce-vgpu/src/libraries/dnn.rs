@@ -21,6 +21,7 @@ pub use self::rnn::Rnn;
 pub enum Error {
     BadParam = 2000,
     NotSupported = 3000,
+    ArchMismatch = 3007,
 }
 
 pub type Result<T> = std::result::Result<T, Error>;
@@ -75,13 +76,26 @@ fn write_numbers(to: Handle, wanted: i32, values: &[i32]) {
 }
 
 made! {
-    cudnnCreate cudnnCreateTensorDescriptor cudnnCreateFilterDescriptor
+    cudnnCreateTensorDescriptor cudnnCreateFilterDescriptor
     cudnnCreateConvolutionDescriptor cudnnCreateActivationDescriptor cudnnCreatePoolingDescriptor
     cudnnCreateDropoutDescriptor cudnnCreateCTCLossDescriptor
     cudnnCreateSpatialTransformerDescriptor
 }
 
+/// The first release without code for cards before Turing (cuDNN 9.11 release notes).
+const WITHOUT_VOLTA: usize = 91_100;
+
 entries! { status;
+    fn cudnnCreate(made: Out<Handle>) {
+        let version = nvidia::version().unwrap_or(0);
+        let mut machine = machine();
+        let device = machine.devices.get(current()).ok_or(Error::NotSupported)?;
+        if version >= WITHOUT_VOLTA && device.card.capability() < 75 {
+            return Err(Error::ArchMismatch);
+        }
+        made.put(machine.handle());
+        Ok(())
+    }
     fn cudnnSetStream(handle: Handle, stream: Handle) {
         machine().blas_streams.insert(handle, stream);
         Ok(())

@@ -66,15 +66,22 @@ fn asking<T>(ask: impl FnOnce() -> T) -> T {
     answer
 }
 
+const LIBRARY: &std::ffi::CStr = c"libcudnn.so.9";
+
+/// The release that this process has, as `CUDNN_VERSION` writes it.
+pub fn version() -> Option<usize> {
+    let version = symbol_of(loaded(LIBRARY)?, c"cudnnGetVersion")?;
+    // SAFETY: `size_t cudnnGetVersion(void)`.
+    let version = unsafe { std::mem::transmute::<usize, extern "C" fn() -> usize>(version) };
+    Some(version())
+}
+
 fn find() -> Option<Nvidia> {
     if std::env::var_os(CHOICE).is_some_and(|choice| choice != "cudnn") {
         return None;
     }
-    let library = loaded(c"libcudnn.so.9")?;
-    let version = symbol_of(library, c"cudnnGetVersion")?;
-    // SAFETY: `size_t cudnnGetVersion(void)`.
-    let version = unsafe { std::mem::transmute::<usize, extern "C" fn() -> usize>(version) };
-    if version() < FIRST {
+    let library = loaded(LIBRARY)?;
+    if version()? < FIRST {
         return None;
     }
     let create = symbol_of(library, c"cudnnBackendCreateDescriptor")?;
