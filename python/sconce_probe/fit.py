@@ -276,17 +276,22 @@ def asked_of_the_virtual_gpu():
     import ctypes
 
     gpu = ctypes.CDLL(None)
-    gpu.sconce_vgpu_dnn_plans.restype = gpu.sconce_vgpu_pairs.restype = ctypes.c_uint64
+    counts = {
+        "dnn-plans": gpu.sconce_vgpu_dnn_plans,
+        "dnn-modelled": gpu.sconce_vgpu_dnn_modelled,
+        "dnn-workspace-bytes": gpu.sconce_vgpu_dnn_workspace_bytes,
+        "dnn-recurrent": gpu.sconce_vgpu_dnn_recurrent,
+        "pairs": gpu.sconce_vgpu_pairs,
+    }
+    for function in counts.values():
+        function.restype = ctypes.c_uint64
     gpu.sconce_vgpu_unknown.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
     gpu.sconce_vgpu_unknown.restype = ctypes.c_size_t
     text = ctypes.create_string_buffer(1 << 16)
     size = gpu.sconce_vgpu_unknown(text, len(text))
     unknown = text.raw[:size].decode("utf-8", "replace").split("\n")
-    return {
-        "dnn-plans": gpu.sconce_vgpu_dnn_plans(),
-        "pairs": gpu.sconce_vgpu_pairs(),
-        "unknown": [name for name in unknown if name],
-    }
+    seen = {name: function() for name, function in counts.items()}
+    return {**seen, "unknown": [name for name in unknown if name]}
 
 
 def written(path, seen):

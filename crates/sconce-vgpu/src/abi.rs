@@ -31,6 +31,11 @@ impl<T> Out<T> {
         Self(address)
     }
 
+    /// The same place, for another library to write to.
+    pub fn address(&self) -> *mut T {
+        self.0
+    }
+
     /// The same place, for an answer of another type: some calls say by a number what they want.
     pub fn narrow<U>(self) -> Out<U> {
         Out(self.0.cast())
@@ -114,6 +119,7 @@ pub fn bytes(from: usize, size: usize) -> Vec<u8> {
 }
 
 unsafe extern "C" {
+    fn dlopen(name: *const c_char, flags: i32) -> *mut c_void;
     fn dlsym(handle: *mut c_void, name: *const c_char) -> *mut c_void;
     fn aligned_alloc(alignment: usize, size: usize) -> *mut c_void;
     fn free(address: *mut c_void);
@@ -123,6 +129,21 @@ unsafe extern "C" {
 pub fn symbol(name: &CStr) -> Option<usize> {
     // SAFETY: a null handle is RTLD_DEFAULT; the name ends.
     let found = unsafe { dlsym(std::ptr::null_mut(), name.as_ptr()) } as usize;
+    (found != 0).then_some(found)
+}
+
+/// A library that the process has loaded.
+pub fn loaded(name: &CStr) -> Option<Handle> {
+    const LAZY_NOLOAD: i32 = 1 | 4;
+    // SAFETY: the name ends. Nothing is loaded, so no code of the library runs.
+    let found = unsafe { dlopen(name.as_ptr(), LAZY_NOLOAD) } as usize;
+    (found != 0).then_some(found)
+}
+
+/// A definition of [`loaded`]'s library, or of one that it needs.
+pub fn symbol_of(library: Handle, name: &CStr) -> Option<usize> {
+    // SAFETY: the library is `dlopen`'s, and stays; the name ends.
+    let found = unsafe { dlsym(library as *mut c_void, name.as_ptr()) } as usize;
     (found != 0).then_some(found)
 }
 

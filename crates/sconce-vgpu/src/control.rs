@@ -19,10 +19,28 @@ pub extern "C" fn sconce_vgpu_complete(stream: Handle, count: usize) {
     machine().clock.complete(stream, count);
 }
 
-/// How many plans of cuDNN were carried out.
+/// How many plans of cuDNN were carried out: convolutions and attention.
 #[unsafe(no_mangle)]
 pub extern "C" fn sconce_vgpu_dnn_plans() -> u64 {
-    machine().asked.dnn_plans
+    machine().asked.dnn.plans
+}
+
+/// Of them, those whose workspace NVIDIA's own library could not be asked for.
+#[unsafe(no_mangle)]
+pub extern "C" fn sconce_vgpu_dnn_modelled() -> u64 {
+    machine().asked.dnn.modelled
+}
+
+/// The largest workspace of them, in bytes.
+#[unsafe(no_mangle)]
+pub extern "C" fn sconce_vgpu_dnn_workspace_bytes() -> u64 {
+    machine().asked.dnn.workspace_bytes
+}
+
+/// How many times recurrent networks of cuDNN were carried out, whose sizes are modelled.
+#[unsafe(no_mangle)]
+pub extern "C" fn sconce_vgpu_dnn_recurrent() -> u64 {
+    machine().asked.dnn.recurrent
 }
 
 /// How many communicators of NCCL with other ranks than this one are on a card.

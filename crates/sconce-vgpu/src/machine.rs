@@ -67,8 +67,7 @@ pub struct Asked {
     pub launches: u64,
     /// Multiply-adds count as two.
     pub matrix_operations: u64,
-    /// Plans and recurrent networks of cuDNN that were carried out: what real ones take is not known.
-    pub dnn_plans: u64,
+    pub dnn: dnn::Asked,
     /// Sends, receives and all-to-alls of NCCL, for which it connects single ranks.
     pub pairs: u64,
     pub unknown: Vec<String>,

@@ -12,4 +12,12 @@ except RuntimeError as error:
     assert not served, f"{capability} is served by {built}"
 else:
     assert served, f"{capability} is not served by {built}"
+# cuBLAS 13 has nothing for cards before Turing, whatever PyTorch has.
+dropped = int(torch.version.cuda.split(".")[0]) >= 13 and capability < (7, 5)
+try:
+    torch.empty(8, 8, device="cuda").mm(torch.empty(8, 8, device="cuda"))
+except RuntimeError as error:
+    assert dropped and "CUBLAS_STATUS_ARCH_MISMATCH" in str(error), error
+else:
+    assert not dropped, f"cuBLAS of CUDA {torch.version.cuda} multiplies on {capability}"
 print("worked: code for", *capability, served)

@@ -3,6 +3,7 @@
 train.py [compile]
 """
 
+import ctypes
 import os
 import sys
 
@@ -43,6 +44,12 @@ def convolution():
     torch.backends.cudnn.benchmark = True
     steps(model, batch, loss)
     torch.backends.cudnn.benchmark = False
+    # From 9.8 on cuDNN itself says what its plans take; before, it is modelled.
+    gpu = ctypes.CDLL(None)
+    gpu.sconce_vgpu_dnn_workspace_bytes.restype = ctypes.c_uint64
+    modelled = gpu.sconce_vgpu_dnn_modelled() > 0
+    assert modelled == (torch.backends.cudnn.version() < 90800), torch.backends.cudnn.version()
+    assert gpu.sconce_vgpu_dnn_workspace_bytes() > 1 << 20
 
 
 def recurrent():

@@ -153,9 +153,17 @@ pub struct Made {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "what")]
 pub enum Doubt {
-    /// Convolutions, recurrent layers or attention of cuDNN took place, of which it is not known what they
-    /// take.
-    Workspaces,
+    /// Convolutions or attention of cuDNN took place: their workspaces are what cuDNN itself answered
+    /// without a card, or are modelled.
+    #[serde(rename_all = "kebab-case")]
+    Workspaces {
+        /// The largest, in bytes.
+        largest_bytes: u64,
+        /// Some of them are modelled.
+        modelled: bool,
+    },
+    /// Recurrent layers of cuDNN took place, whose reserve and workspace are modelled.
+    Recurrent,
     /// A context's memory is not known of this card, or of these cards.
     Context,
     /// Values are zeros: what the program decides by them is decided by zeros.
@@ -331,7 +339,13 @@ pub fn doubts(
         doubts.push(Doubt::Ranks { ranks, pairs });
     }
     if seen.dnn_plans > 0 {
-        doubts.push(Doubt::Workspaces);
+        doubts.push(Doubt::Workspaces {
+            largest_bytes: seen.dnn_workspace_bytes,
+            modelled: seen.dnn_modelled > 0,
+        });
+    }
+    if seen.dnn_recurrent > 0 {
+        doubts.push(Doubt::Recurrent);
     }
     if cards.iter().any(|card| !card.context_reported) {
         doubts.push(Doubt::Context);

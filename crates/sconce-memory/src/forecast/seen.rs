@@ -145,9 +145,18 @@ pub struct Seen {
     pub devices: Vec<DeviceSeen>,
     /// Live objects: what, card, address, bytes.
     holds: Vec<(Purpose, usize, u64, u64)>,
-    /// Plans of cuDNN that were carried out, whose workspaces are not modelled.
+    /// Plans of cuDNN that were carried out: convolutions and attention.
     #[serde(default)]
     pub dnn_plans: u64,
+    /// Of them, those whose workspace cuDNN itself could not be asked for.
+    #[serde(default)]
+    pub dnn_modelled: u64,
+    /// The largest workspace of them, in bytes.
+    #[serde(default)]
+    pub dnn_workspace_bytes: u64,
+    /// Times that recurrent networks of cuDNN were carried out, whose sizes are modelled.
+    #[serde(default)]
+    pub dnn_recurrent: u64,
     /// Sends, receives and all-to-alls of NCCL, whose buffers are not modelled.
     #[serde(default)]
     pub pairs: u64,

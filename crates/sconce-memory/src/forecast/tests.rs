@@ -11,7 +11,7 @@ const SEEN: &str = r#"{"format": 1, "torch": "2.15.0+cu132", "cuda": "13.2", "py
  {"allocated_bytes.all.peak": 300, "reserved_bytes.all.peak": 400, "num_alloc_retries": 0, "num_ooms": 0}},
 {"name": "NVIDIA H100", "total-bytes": 1000, "outside-bytes": 0, "stats": {}}],
 "holds": [["parameters", 0, 4096, 512], ["optimizer-state", 1, 8192, 512]],
-"dnn-plans": 3, "unknown": ["cudaSomething"], "reads": [
+"dnn-plans": 3, "dnn-modelled": 1, "dnn-workspace-bytes": 2097152, "dnn-recurrent": 1, "unknown": ["cudaSomething"], "reads": [
 {"file": "/w/train.py", "line": 3, "use": "branch", "times": 2, "by": null, "code": "if loss < 1:"},
 {"file": "/w/site-packages/a.py", "line": 9, "use": "value", "times": 1, "by": {"file": "/w/train.py", "line": 4}, "code": ""}]}"#;
 
@@ -147,7 +147,11 @@ fn doubts_are_said() {
     let doubts = doubts(&said, &seen(), 2, None);
     let names = vec!["cudaSomething".to_owned()];
     let expected = [
-        Doubt::Workspaces,
+        Doubt::Workspaces {
+            largest_bytes: 2 << 20,
+            modelled: true,
+        },
+        Doubt::Recurrent,
         Doubt::Context,
         Doubt::Unknown { names },
         Doubt::Processes { count: 2 },

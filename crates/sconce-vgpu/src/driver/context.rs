@@ -99,6 +99,15 @@ entries! { status;
         context.put(context_of(current()));
         Ok(())
     }
+    // The names before CUDA 4, which cuDNN still looks for.
+    fn cuCtxPushCurrent(context: Handle) {
+        choose(index_of(context).ok_or(Error::InvalidContext)?);
+        Ok(())
+    }
+    fn cuCtxPopCurrent(context: Out<Handle>) {
+        context.put(context_of(current()));
+        Ok(())
+    }
     fn cuCtxGetDevice(device: Out<i32>) {
         device.put(current() as i32);
         Ok(())

@@ -13,6 +13,7 @@ use crate::runtime::launch::time;
 pub enum Error {
     NotInitialized = 1,
     InvalidValue = 7,
+    ArchMismatch = 8,
 }
 
 fn status(answer: Result<(), Error>) -> i32 {
@@ -140,9 +141,28 @@ pub struct Matrix {
 
 const BATCH_COUNT: i32 = 5;
 
-made! { cublasCreate_v2 cublasLtCreate cublasLtMatmulDescCreate cublasLtMatmulPreferenceCreate }
+made! { cublasLtMatmulDescCreate cublasLtMatmulPreferenceCreate }
+
+/// cuBLAS 13 has no code for cards before Turing (CUDA 13.0 release notes: Maxwell, Pascal and Volta are
+/// dropped), and says so as it is begun.
+fn begin(made: Out<Handle>) -> Result<(), Error> {
+    let mut machine = machine();
+    let device = machine.devices.get(current());
+    let capability = device.ok_or(Error::NotInitialized)?.card.capability();
+    if capability < 75 && crate::abi::loaded(c"libcublas.so.13").is_some() {
+        return Err(Error::ArchMismatch);
+    }
+    made.put(machine.handle());
+    Ok(())
+}
 
 entries! { status;
+    fn cublasCreate_v2(made: Out<Handle>) {
+        begin(made)
+    }
+    fn cublasLtCreate(made: Out<Handle>) {
+        begin(made)
+    }
     fn cublasSetStream_v2(handle: Handle, stream: Handle) {
         machine().blas_streams.insert(handle, stream);
         Ok(())

@@ -1,15 +1,18 @@
 //! `cudnn.h`: descriptors that remember what they were told, plans, and the sizes that PyTorch asks.
 //!
-//! Which engine cuDNN's heuristics choose, and how much workspace it takes, is not published. The
-//! model: one engine that needs none. So what is forecast for convolutions is a lower bound.
+//! Which engine cuDNN's heuristics choose, and how much workspace it takes, NVIDIA's own library says
+//! where it can be asked (`nvidia`), and a model where not (`model`).
 
 mod backend;
+mod model;
+mod nvidia;
 mod rnn;
 
 use crate::abi::{Handle, In, Out, entries, made, nothing};
 use crate::machine::{current, machine};
 
 pub use self::backend::Descriptor;
+pub use self::nvidia::is_asking;
 pub use self::rnn::Rnn;
 
 /// A status of cuDNN (`cudnnStatus_t`).
@@ -18,9 +21,23 @@ pub use self::rnn::Rnn;
 pub enum Error {
     BadParam = 2000,
     NotSupported = 3000,
+    ArchMismatch = 3007,
 }
 
 pub type Result<T> = std::result::Result<T, Error>;
+
+/// What of cuDNN was carried out.
+#[derive(Debug, Default, Clone, Copy)]
+pub struct Asked {
+    /// Plans: convolutions and attention.
+    pub plans: u64,
+    /// Of them, those whose workspace is the model's, and not NVIDIA's own answer.
+    pub modelled: u64,
+    /// The largest workspace, in bytes.
+    pub workspace_bytes: u64,
+    /// Recurrent networks, whose sizes are modelled.
+    pub recurrent: u64,
+}
 
 fn status(answer: Result<()>) -> i32 {
     match answer {
@@ -59,13 +76,26 @@ fn write_numbers(to: Handle, wanted: i32, values: &[i32]) {
 }
 
 made! {
-    cudnnCreate cudnnCreateTensorDescriptor cudnnCreateFilterDescriptor
+    cudnnCreateTensorDescriptor cudnnCreateFilterDescriptor
     cudnnCreateConvolutionDescriptor cudnnCreateActivationDescriptor cudnnCreatePoolingDescriptor
     cudnnCreateDropoutDescriptor cudnnCreateCTCLossDescriptor
     cudnnCreateSpatialTransformerDescriptor
 }
 
+/// The first release without code for cards before Turing (cuDNN 9.11 release notes).
+const WITHOUT_VOLTA: usize = 91_100;
+
 entries! { status;
+    fn cudnnCreate(made: Out<Handle>) {
+        let version = nvidia::version().unwrap_or(0);
+        let mut machine = machine();
+        let device = machine.devices.get(current()).ok_or(Error::NotSupported)?;
+        if version >= WITHOUT_VOLTA && device.card.capability() < 75 {
+            return Err(Error::ArchMismatch);
+        }
+        made.put(machine.handle());
+        Ok(())
+    }
     fn cudnnSetStream(handle: Handle, stream: Handle) {
         machine().blas_streams.insert(handle, stream);
         Ok(())

@@ -293,12 +293,24 @@ pub(super) fn purpose(purpose: Purpose) -> &'static str {
 
 pub(super) fn said(doubt: &Doubt) -> String {
     match doubt {
-        Doubt::Workspaces => {
-            "At least: workspaces of cuDNN's convolutions and attention are not in \
-             the figures, those of recurrent layers are a guess. They depend on the card, and take \
-             from nothing to some GiB of what is left."
-                .to_owned()
+        Doubt::Workspaces {
+            largest_bytes,
+            modelled,
+        } => {
+            let largest = size(*largest_bytes);
+            let whence = match modelled {
+                false => {
+                    "are what the environment's own cuDNN answered for this card without one. With \
+                     `cudnn.benchmark` the plan with the most is taken for the fastest"
+                }
+                true => {
+                    "are modelled, as cuDNN before 9.8 answers nothing without a card: of most \
+                     convolutions rather too much, of some too little by tens of MiB"
+                }
+            };
+            format!("Workspaces of cuDNN, {largest} at most, {whence}.")
         }
+        Doubt::Recurrent => "Reserves and workspaces of recurrent layers are a guess.".to_owned(),
         Doubt::Context => {
             "A CUDA context takes 250 to 600 MiB, and grows as kernels are loaded.".to_owned()
         }

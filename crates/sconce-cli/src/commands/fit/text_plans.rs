@@ -86,13 +86,15 @@ pub(super) fn applied(row: &PlanRow, flag: Option<&str>, run: &Run<'_>) -> Strin
 
 /// The command that trains with it.
 pub(super) fn outside(row: &PlanRow, run: &Run<'_>) -> String {
-    let words: Vec<String> = run.command.iter().map(|word| shown(word)).collect();
+    let words: String = run
+        .command
+        .iter()
+        .map(|word| format!(" {}", shown(word)))
+        .collect();
+    // The spec's own command needs no words.
+    let dashes = if words.is_empty() { "" } else { " --" };
     let host = if run.host { " --host" } else { "" };
-    format!(
-        "sconce run{host} --plan {} -- {}",
-        row.plan,
-        words.join(" ")
-    )
+    format!("sconce run{host} --plan {}{dashes}{words}", row.plan)
 }
 
 /// Why a plan was not applied; the reason may begin with its name.

@@ -1,19 +1,34 @@
 //! The backend interface of cuDNN (`cudnn_graph.h`): graphs of operations, engines and plans, all of
 //! them descriptors with attributes.
+//!
+//! Where NVIDIA's own library can be asked ([`nvidia`](super::nvidia)), descriptors are its own, and
+//! its heuristics and plans answer; what is told is kept beside, to count the work of a plan. Else there
+//! is one engine, and its workspace is the [`model`](super::model)'s.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 
 use crate::abi::{self, Handle, Out, entries};
 use crate::machine::{Machine, current, machine};
 use crate::runtime::launch::time;
 
+use super::model::{self, Convolution, Direction, Operand};
+use super::nvidia::{self, Nvidia};
 use super::{Error, Result, status};
 
 /// A descriptor: by attribute, how many values it has and their bytes.
 #[derive(Debug, Clone, Default)]
 pub struct Descriptor {
     attributes: HashMap<i32, (i64, Vec<u8>)>,
+    /// The convolutions in it, once it is finalised: what it was made of can be destroyed then.
+    convolutions: Arc<[Convolution]>,
+    /// What it is (`cudnnBackendDescriptorType_t`), where it is NVIDIA's own.
+    theirs: Option<i32>,
 }
+
+/// Kinds of descriptors that are meant for a card, and by which attribute they are told.
+const MEANT_FOR_CARD: [(i32, i32); 3] = [(2, 1307), (4, 204), (KIND_PLAN, 407)];
+const KIND_PLAN: i32 = 5;
 
 /// Attributes that are answered or followed (`cudnnBackendAttributeName_t`).
 mod attribute {
@@ -28,8 +43,21 @@ mod attribute {
     pub(super) const TENSOR_SIZES: i32 = 902;
     pub(super) const ENGINE_GRAPH: i32 = 1300;
     pub(super) const ENGINE_INDEX: i32 = 1301;
-    /// Weight and output of a convolution, forward; then of its two backward ones.
-    pub(super) const CONVOLUTIONS: [(i32, i32); 3] = [(703, 705), (709, 711), (715, 717)];
+    /// A handle of cuDNN, which is ours and nothing to NVIDIA's library.
+    pub(super) const HANDLES: [i32; 2] = [400, 800];
+    /// What a descriptor is made of.
+    pub(super) const PARTS: [i32; 5] = [
+        GRAPH_OPERATIONS,
+        HEURISTIC_GRAPH,
+        ENGINE_GRAPH,
+        CONFIGURATION_ENGINE,
+        PLAN_CONFIGURATION,
+    ];
+    pub(super) const TENSOR_TYPE: i32 = 901;
+    pub(super) const TENSOR_STRIDES: i32 = 903;
+    /// Input, weight and output of a convolution, forward; then of its backward ones to data and weight.
+    pub(super) const CONVOLUTIONS: [[i32; 3]; 3] =
+        [[704, 703, 705], [710, 709, 711], [716, 715, 717]];
 }
 
 /// The size of one value of a type (`cudnnBackendAttributeType_t`), in bytes.
@@ -42,88 +70,215 @@ fn value_bytes(kind: i32) -> usize {
 }
 
 impl Machine {
+    fn told(&self, descriptor: Handle, attribute: i32) -> Option<&[u8]> {
+        let (_, bytes) = self.backend.get(&descriptor)?.attributes.get(&attribute)?;
+        Some(bytes)
+    }
+
     fn handles(&self, descriptor: Handle, attribute: i32) -> Vec<Handle> {
-        let Some((_, bytes)) = self
-            .backend
-            .get(&descriptor)
-            .and_then(|told| told.attributes.get(&attribute))
-        else {
-            return Vec::new();
-        };
+        let bytes = self.told(descriptor, attribute).unwrap_or_default();
         let handle = |bytes: &[u8]| Handle::from_ne_bytes(bytes.try_into().unwrap_or_default());
         bytes.chunks_exact(8).map(handle).collect()
     }
 
-    fn sizes(&self, tensor: Handle) -> Vec<u64> {
-        self.handles(tensor, attribute::TENSOR_SIZES)
-            .iter()
-            .map(|&size| size as u64)
-            .collect()
+    fn first(&self, descriptor: Handle, attribute: i32) -> Option<Handle> {
+        self.handles(descriptor, attribute).first().copied()
     }
 
-    /// The operations of a plan's convolution; a multiply-add is two. 0 for what is not known.
-    fn work_of_plan(&self, plan: Handle) -> u64 {
-        let follow = |from: Option<Handle>, attribute: i32| {
-            from.and_then(|handle| self.handles(handle, attribute).first().copied())
+    fn operand(&self, tensor: Handle) -> Operand {
+        let numbers = |attribute| {
+            let values = self.handles(tensor, attribute);
+            values.iter().map(|&value| value as u64).collect()
         };
-        let configuration = follow(Some(plan), attribute::PLAN_CONFIGURATION);
-        let engine = follow(configuration, attribute::CONFIGURATION_ENGINE);
-        let graph = follow(engine, attribute::ENGINE_GRAPH);
-        let Some(graph) = graph else { return 0 };
-        let operations = self.handles(graph, attribute::GRAPH_OPERATIONS);
-        let work = |operation: &Handle| {
-            let pair = attribute::CONVOLUTIONS.iter().find_map(|(weight, output)| {
-                let weight = follow(Some(*operation), *weight)?;
-                Some((weight, follow(Some(*operation), *output)?))
-            });
-            let Some((weight, output)) = pair else {
-                return 0;
-            };
-            let (weight, output) = (self.sizes(weight), self.sizes(output));
-            // Each element of the output is a product over one filter.
-            let filter: u64 = weight.iter().skip(1).product();
-            2 * filter * output.iter().product::<u64>()
+        let kind = self.told(tensor, attribute::TENSOR_TYPE);
+        let kind = kind.and_then(|bytes| bytes.get(..4)?.try_into().ok());
+        Operand {
+            kind: kind.map_or(0, i32::from_ne_bytes),
+            sizes: numbers(attribute::TENSOR_SIZES),
+            strides: numbers(attribute::TENSOR_STRIDES),
+        }
+    }
+
+    /// A convolution that a descriptor says.
+    fn convolution(&self, operation: Handle) -> Option<Convolution> {
+        let directions = [Direction::Forward, Direction::Data, Direction::Weight];
+        let mut kinds = attribute::CONVOLUTIONS.iter().zip(directions);
+        kinds.find_map(|(&[input, weight, output], direction)| {
+            Some(Convolution {
+                direction,
+                input: self.operand(self.first(operation, input)?),
+                weight: self.operand(self.first(operation, weight)?),
+                output: self.operand(self.first(operation, output)?),
+            })
+        })
+    }
+
+    /// Notes which convolutions are in a descriptor, or in what it is made of.
+    fn note_convolutions(&mut self, descriptor: Handle) {
+        let parts = attribute::PARTS
+            .iter()
+            .flat_map(|name| self.handles(descriptor, *name));
+        let within = parts.flat_map(|part| self.convolutions(part).to_vec());
+        let all = self.convolution(descriptor).into_iter().chain(within);
+        let all: Arc<[Convolution]> = all.collect();
+        if !all.is_empty() {
+            self.backend.entry(descriptor).or_default().convolutions = all;
+        }
+    }
+
+    fn convolutions(&self, descriptor: Handle) -> Arc<[Convolution]> {
+        let told = self.backend.get(&descriptor);
+        told.map(|told| Arc::clone(&told.convolutions))
+            .unwrap_or_default()
+    }
+}
+
+/// NVIDIA's library, where a descriptor is its own.
+fn theirs(descriptor: Handle) -> Option<(&'static Nvidia, i32)> {
+    let kind = machine().backend.get(&descriptor)?.theirs?;
+    Some((nvidia::asked()?, kind))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudnnBackendCreateDescriptor(kind: i32, descriptor: Out<Handle>) -> i32 {
+    let Some(nvidia) = nvidia::asked() else {
+        descriptor.put(machine().handle());
+        return 0;
+    };
+    let mut made = 0;
+    let status = nvidia.create(kind, &mut made);
+    if status == 0 {
+        let told = Descriptor {
+            theirs: Some(kind),
+            ..Descriptor::default()
         };
-        operations.iter().map(work).sum()
+        machine().backend.insert(made, told);
+        descriptor.put(made);
+    }
+    status
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudnnBackendDestroyDescriptor(descriptor: Handle) -> i32 {
+    let theirs = theirs(descriptor);
+    machine().backend.remove(&descriptor);
+    theirs.map_or(0, |(nvidia, _)| nvidia.destroy(descriptor))
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudnnBackendFinalize(descriptor: Handle) -> i32 {
+    machine().note_convolutions(descriptor);
+    let Some((nvidia, kind)) = theirs(descriptor) else {
+        return 0;
+    };
+    let meant = MEANT_FOR_CARD.iter().find(|(of, _)| *of == kind);
+    let told = meant.map_or(0, |(_, name)| nvidia.set_card(descriptor, *name));
+    match told {
+        0 => nvidia.finalize(descriptor),
+        refused => refused,
+    }
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudnnBackendSetAttribute(
+    descriptor: Handle,
+    name: i32,
+    kind: i32,
+    count: i64,
+    values: Handle,
+) -> i32 {
+    if let Some((nvidia, _)) = theirs(descriptor)
+        && !attribute::HANDLES.contains(&name)
+    {
+        let status = nvidia.set(descriptor, name, kind, count, values);
+        if status != 0 {
+            return status;
+        }
+    }
+    let Ok(count_here) = usize::try_from(count) else {
+        return Error::BadParam as i32;
+    };
+    let size = count_here * value_bytes(kind);
+    let bytes = if size == 0 {
+        Vec::new()
+    } else {
+        abi::bytes(values, size)
+    };
+    let mut machine = machine();
+    let told = machine.backend.entry(descriptor).or_default();
+    told.attributes.insert(name, (count, bytes));
+    0
+}
+
+#[unsafe(no_mangle)]
+pub extern "C" fn cudnnBackendGetAttribute(
+    descriptor: Handle,
+    name: i32,
+    kind: i32,
+    wanted: i64,
+    count: Out<i64>,
+    values: Handle,
+) -> i32 {
+    match theirs(descriptor) {
+        Some((nvidia, _)) if !attribute::HANDLES.contains(&name) => {
+            if name == attribute::HEURISTIC_RESULTS && values != 0 {
+                note_configurations(descriptor, wanted, values);
+            }
+            nvidia.get(descriptor, name, kind, wanted, count, values)
+        }
+        _ => status(get(descriptor, name, kind, wanted, count, values)),
+    }
+}
+
+/// Notes of configurations that heuristics are about to fill which convolutions they are for.
+fn note_configurations(heuristics: Handle, wanted: i64, configurations: Handle) {
+    let mut machine = machine();
+    let convolutions = machine.convolutions(heuristics);
+    for at in 0..usize::try_from(wanted).unwrap_or(0) {
+        let one = abi::bytes(configurations + 8 * at, 8);
+        let one = Handle::from_ne_bytes(one.try_into().unwrap_or_default());
+        machine.backend.entry(one).or_default().convolutions = Arc::clone(&convolutions);
     }
 }
 
 entries! { status;
-    fn cudnnBackendCreateDescriptor(kind: i32, descriptor: Out<Handle>) {
-        let _ = kind;
-        descriptor.put(machine().handle());
-        Ok(())
-    }
-    fn cudnnBackendDestroyDescriptor(descriptor: Handle) {
-        machine().backend.remove(&descriptor);
-        Ok(())
-    }
-    fn cudnnBackendFinalize(descriptor: Handle) {
-        let _ = descriptor;
-        Ok(())
-    }
-    fn cudnnBackendSetAttribute(descriptor: Handle, name: i32, kind: i32, count: i64, values: Handle) {
-        let size = usize::try_from(count).map_err(|_| Error::BadParam)? * value_bytes(kind);
-        let bytes = if size == 0 { Vec::new() } else { abi::bytes(values, size) };
-        let mut machine = machine();
-        let told = machine.backend.entry(descriptor).or_default();
-        told.attributes.insert(name, (count, bytes));
-        Ok(())
-    }
-    fn cudnnBackendGetAttribute(descriptor: Handle, name: i32, kind: i32, wanted: i64, count: Out<i64>, values: Handle) {
-        get(descriptor, name, kind, wanted, count, values)
-    }
     fn cudnnBackendExecute(handle: Handle, plan: Handle, pack: Handle) {
         let _ = pack;
+        let workspace = workspace_of(plan)?;
         let mut machine = machine();
-        let work = machine.work_of_plan(plan);
+        let work: u64 = machine.convolutions(plan).iter().map(Convolution::work).sum();
+        let is_theirs = machine.backend.get(&plan).is_some_and(|told| told.theirs.is_some());
         let stream = machine.blas_streams.get(&handle).copied().unwrap_or(0);
         let device = machine.devices.get(current()).ok_or(Error::NotSupported)?;
-        let duration = time(work, device.card.matrix_rate);
+        // With `benchmark = True` PyTorch takes the fastest plan. Which that is nobody can know here, so
+        // it is the one with the most workspace: what then fits does fit.
+        const NS_A_POWER: u64 = 100;
+        let slower = u64::from(workspace.leading_zeros()) * NS_A_POWER;
+        let duration = time(work, device.card.matrix_rate).saturating_add(slower);
         machine.asked.matrix_operations = machine.asked.matrix_operations.saturating_add(work);
-        machine.asked.dnn_plans += 1;
+        machine.asked.dnn.plans += 1;
+        machine.asked.dnn.modelled += u64::from(!is_theirs);
+        machine.asked.dnn.workspace_bytes = machine.asked.dnn.workspace_bytes.max(workspace);
         machine.launch(stream, duration);
         Ok(())
+    }
+}
+
+/// What a plan needs, in bytes.
+fn workspace_of(plan: Handle) -> Result<u64> {
+    let mut workspace: i64 = 0;
+    let mut count: i64 = 0;
+    let to = &raw mut workspace as Handle;
+    match cudnnBackendGetAttribute(
+        plan,
+        attribute::PLAN_WORKSPACE,
+        3,
+        1,
+        Out::at(&raw mut count),
+        to,
+    ) {
+        0 => Ok(u64::try_from(workspace).unwrap_or(0)),
+        _ => Err(Error::BadParam),
     }
 }
 
@@ -147,7 +302,9 @@ fn get(
             let configuration = Handle::from_ne_bytes(configuration.try_into().unwrap_or_default());
             let graph = machine.handles(descriptor, attribute::HEURISTIC_GRAPH);
             let engine = machine.handle();
+            let convolutions = machine.convolutions(descriptor);
             let of_engine = machine.backend.entry(engine).or_default();
+            of_engine.convolutions = Arc::clone(&convolutions);
             for (name, value) in [
                 (attribute::ENGINE_GRAPH, graph.first().copied().unwrap_or(0)),
                 (attribute::ENGINE_INDEX, 0),
@@ -157,6 +314,7 @@ fn get(
                     .insert(name, (1, value.to_ne_bytes().to_vec()));
             }
             let of_configuration = machine.backend.entry(configuration).or_default();
+            of_configuration.convolutions = convolutions;
             let bytes = engine.to_ne_bytes().to_vec();
             of_configuration
                 .attributes
@@ -171,13 +329,28 @@ fn get(
                 machine.backend.insert(to, told);
             }
         }
-        // Workspaces are taken as none; shared memory of blocks too, or a plan of attention is not taken.
-        attribute::PLAN_WORKSPACE | attribute::CONFIGURATION_WORKSPACE => {
+        attribute::PLAN_WORKSPACE => {
+            count.put(1);
+            let capability = machine
+                .devices
+                .get(current())
+                .map_or(0, |device| device.card.capability());
+            let convolutions = machine.convolutions(descriptor);
+            let bytes = convolutions
+                .iter()
+                .map(|one| model::workspace(one, capability))
+                .sum::<u64>();
+            if wanted > 0 {
+                Out::<i64>::at(values as *mut i64).put(i64::try_from(bytes).unwrap_or(i64::MAX));
+            }
+        }
+        attribute::CONFIGURATION_WORKSPACE => {
             count.put(1);
             if wanted > 0 {
                 Out::<i64>::at(values as *mut i64).put(0);
             }
         }
+        // Shared memory of blocks is taken as none, or a plan of attention is not taken.
         attribute::CONFIGURATION_SHARED => {
             count.put(1);
             if wanted > 0 {

@@ -179,7 +179,7 @@ entries! { status;
         let network = known(network)?;
         let mut machine = machine();
         let (steps, batch) = machine.network_data.get(&data).copied().ok_or(Error::BadParam)?;
-        machine.asked.dnn_plans += 1;
+        machine.asked.dnn.recurrent += 1;
         drop(machine);
         let layer = steps * batch * network.hidden * network.directions * element_bytes(network.kind);
         work.put(layer * network.gates);
