@@ -40,6 +40,8 @@ const FILES: &[(&str, &str)] = files! {
     "sconce_probe/plans/blocks.py"
     "sconce_probe/plans/optimizers.py"
     "sconce_probe/plans/offload.py"
+    "sconce_probe/plans/sharding.py"
+    "sconce_probe/plans/wrapped.py"
 };
 
 /// What the probe is to watch.
