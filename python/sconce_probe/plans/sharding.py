@@ -77,6 +77,9 @@ class Sharding:
     # --- optimizers -----------------------------------------------------------------------------
     def of_optimizer(self, optimizer, groups):
         """Called for each before it is made, with its groups of parameters, whose members may be replaced."""
+        if type(optimizer).__name__ == "ZeroRedundancyOptimizer" and self.name != "ddp":
+            if not getattr(self.making, "ours", False):
+                raise Problem("the script divides its optimizer's state itself")
         if any(hasattr(one, "_local_tensor") and id(one) not in self.given() for one in members(groups)):
             raise Problem("the script divides its parameters itself")
         if not self.torch.distributed.is_initialized() or self.wrapped:
@@ -218,7 +221,11 @@ def instead_of_optimizers(torch, sharding):
                 making.inner = False
 
         # Its groups are made within.
-        return ZeroRedundancyOptimizer(params, inner, **words)
+        making.ours = True
+        try:
+            return ZeroRedundancyOptimizer(params, inner, **words)
+        finally:
+            making.ours = False
 
     torch.optim.Optimizer.__new__ = new
 
