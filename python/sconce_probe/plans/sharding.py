@@ -61,7 +61,7 @@ class Sharding:
         after_first_step(self.torch, self.tell)
 
     def tell(self):
-        if not self.done:
+        if not self.done and not any(name == self.name for name, _ in self.applied.problems):
             self.applied.problem(self.name, "the script begins torch.distributed, and has no DistributedDataParallel")
 
     def tried(self, function, *words):
@@ -204,12 +204,16 @@ def instead_of_optimizers(torch, sharding):
         known = issubclass(kind, ZeroRedundancyOptimizer) or getattr(making, "inner", False)
         if known or not (args or kwargs):
             return object.__new__(kind)
-        bound = inspect.signature(kind.__init__).bind(None, *args, **kwargs)
+        try:
+            bound = inspect.signature(kind.__init__).bind(None, *args, **kwargs)
+        except TypeError:
+            # Its own error is the script's to see.
+            return object.__new__(kind)
         words = dict(list(bound.arguments.items())[1:])
         for name, parameter in bound.signature.parameters.items():
             if parameter.kind is parameter.VAR_KEYWORD:
                 words.update(words.pop(name, {}))
-        params = list(words.pop("params"))
+        params = list(words.pop(next(iter(words))))
         if params and isinstance(params[0], tuple):
             params = [one for _, one in params]
 
@@ -220,7 +224,6 @@ def instead_of_optimizers(torch, sharding):
             finally:
                 making.inner = False
 
-        # Its groups are made within.
         making.ours = True
         try:
             return ZeroRedundancyOptimizer(params, inner, **words)

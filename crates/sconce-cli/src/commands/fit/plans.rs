@@ -80,11 +80,7 @@ impl Plain {
             return self;
         };
         let without_end = forecast::ran_out(&limited.seen)
-            .then(|| {
-                asked
-                    .run(self.wanted(Some(Bytes(WITHOUT_END.0)), &base))
-                    .ok()
-            })
+            .then(|| asked.run(self.wanted(Some(WITHOUT_END), &base)).ok())
             .flatten();
         let seen = without_end
             .as_ref()
@@ -244,7 +240,9 @@ fn of_group_searched(
     }
     for row in &mut table.rows {
         let own: Plans = row.plan.parse().unwrap_or_default();
-        row.plan = joined(base, &own).to_string();
+        let all = joined(base, &own);
+        row.lines = all.needs_lines().map(|plan| plan.lines().to_owned());
+        row.plan = all.to_string();
     }
     confirm(asked, cards, group, &mut table)?;
     table.order();

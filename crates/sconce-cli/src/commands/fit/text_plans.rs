@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use sconce_memory::forecast::plan::Plans;
+use sconce_memory::forecast::plan::{Plan, Plans};
 use sconce_memory::forecast::table::{Fits, PlanRow, PlanTable};
 
 use crate::commands::memory::words::{shown, signed, size};
@@ -25,9 +25,22 @@ pub(super) fn plans(plans: &PlanTable, run: &Run<'_>, page: &Page) -> String {
         .rows
         .iter()
         .map(|row| cells(row, plans.flag.as_deref()));
-    let rows: Vec<[String; 6]> = cells.collect();
-    let heads = ["PLAN", "RESERVED", "ON CARD", "SAVED", "STEP", "FITS"];
-    let _ = writeln!(text, "{}\n", table(heads, &rows, &page.style));
+    let rows: Vec<[String; 7]> = cells.collect();
+    let heads = [
+        "PLAN", "RESERVED", "ON CARD", "SAVED", "STEP", "SENT IN", "FITS",
+    ];
+    let of_ranks = plans.rows.iter().any(|row| row.exchange_ms.is_some());
+    let shown_table = match of_ranks {
+        true => table(heads, &rows, &page.style),
+        // Where nothing is sent there is no column of it.
+        false => {
+            let without = |[a, b, c, d, e, _, f]: [String; 7]| [a, b, c, d, e, f];
+            let rows: Vec<[String; 6]> = rows.into_iter().map(without).collect();
+            let [a, b, c, d, e, _, f] = heads;
+            table([a, b, c, d, e, f], &rows, &page.style)
+        }
+    };
+    let _ = writeln!(text, "{shown_table}\n");
     let mut say = |said: &str| {
         let _ = writeln!(text, "  {}", page.wrapped(said, 2, 2));
     };
@@ -43,7 +56,15 @@ pub(super) fn plans(plans: &PlanTable, run: &Run<'_>, page: &Page) -> String {
             applied(best, plans.flag.as_deref(), run)
         ));
         let named: Plans = best.plan.parse().unwrap_or_default();
-        for plan in named.iter() {
+        // What divides stands on top of what makes ranks of one process.
+        let begun = |plan: &Plan| plan.is_of_ranks() && *plan != Plan::Ddp;
+        let plain = plans.rows.first().and_then(|row| row.plan.parse().ok());
+        let ranks = plain.and_then(|plain: Plans| plain.of_ranks());
+        for plan in ranks
+            .filter(|_| named.iter().any(|plan| begun(&plan)))
+            .into_iter()
+            .chain(named.iter())
+        {
             say(&format!("  {plan}: {}", plan.lines()));
         }
     }
@@ -63,6 +84,14 @@ pub(super) fn plans(plans: &PlanTable, run: &Run<'_>, page: &Page) -> String {
             _ => ", and the one that is named for a card on that card too",
         }
     ));
+    if of_ranks {
+        say(
+            "SENT IN is what this rank sends and receives in a step, at the rate of NVLink (450 GB/s) or the \
+             bus within a machine, and of an adapter (50 GB/s a card, 12.5 without NVLink) between \
+             machines; STEP takes all of it to go on beside the rest. A script of one process has its own \
+             batch in each rank.",
+        );
+    }
     text
 }
 
@@ -96,7 +125,7 @@ fn name(row: &PlanRow, flag: Option<&str>) -> String {
     }
 }
 
-fn cells(row: &PlanRow, flag: Option<&str>) -> [String; 6] {
+fn cells(row: &PlanRow, flag: Option<&str>) -> [String; 7] {
     let or_none = |bytes: Option<u64>| bytes.map_or("–".to_owned(), size);
     let is_plan = !row.plan.is_empty() || row.value.is_some();
     let saved = row.saved_bytes.filter(|_| is_plan);
@@ -106,6 +135,7 @@ fn cells(row: &PlanRow, flag: Option<&str>) -> [String; 6] {
         or_none(row.on_card_bytes),
         saved.map_or("–".to_owned(), |bytes| signed(bytes.into())),
         row.step_ms.map_or("–".to_owned(), milliseconds),
+        row.exchange_ms.map_or("–".to_owned(), milliseconds),
         fits(row),
     ]
 }
