@@ -303,7 +303,7 @@ def averaged(torch, root):
 
 
 def send(dist, group, tensors):
-    """What the first rank has, as DDP does when it is made."""
+    """What the first rank has, as DDP does when it is made; larger ones alone, which are not copied for it."""
     tensors = [one.detach() for one in tensors if one.numel()]
     if tensors:
-        dist._broadcast_coalesced(group, tensors, 250 << 20, 0)
+        dist._broadcast_coalesced(group, tensors, 1 << 20, 0)

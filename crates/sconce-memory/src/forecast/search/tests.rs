@@ -123,7 +123,7 @@ fn what_cannot_run_is_left_out() {
         exchange_ms: None,
         blocks: None,
     };
-    let mut wanted = Wanted {
+    let wanted = Wanted {
         plain,
         room_bytes: 0,
         singles: vec![Plan::Bf16],
