@@ -10,6 +10,9 @@ DEEPEST = 6
 def held(torch, optimizers):
     """Every storage of a kind once; what is in more than one counts as the first that is found."""
     found = {}
+    # Of one that divides its state, that which has it.
+    inner = (getattr(one, "optim", None) for one in optimizers)
+    optimizers = [*optimizers, *(one for one in inner if isinstance(one, torch.optim.Optimizer))]
 
     def add(what, tensor):
         # Of a sharded tensor what this process has.

@@ -43,13 +43,19 @@ def stores(module):
 
 def alone(c10d):
     """What would wait for other ranks is answered here."""
-    c10d._store_based_barrier = nothing
-    c10d.monitored_barrier = nothing
-    c10d.split_group = split(c10d)
-    c10d._get_split_source = nothing
-    for name, answer in objects(c10d).items():
-        if hasattr(c10d, name):
+    answers = {
+        "_store_based_barrier": nothing,
+        "monitored_barrier": nothing,
+        "split_group": split(c10d),
+        "_get_split_source": nothing,
+    }
+    for name, answer in {**answers, **objects(c10d)}.items():
+        real = getattr(c10d, name, None)
+        if hasattr(c10d, name) or name in answers:
             setattr(c10d, name, answer)
+        if real is not None:
+            # Where torch was imported before, others have it already.
+            put(real, answer)
     gloo = getattr(c10d, "ProcessGroupGloo", None)
     fake = getattr(sys.modules["torch._C._distributed_c10d"], "FakeProcessGroup", None)
     if gloo is not None and fake is not None:

@@ -1,6 +1,7 @@
 """The work of a training step: operations of products and bytes that are moved, as PyTorch's calls have
 them. A model of time is made of it elsewhere."""
 
+import os
 from collections import Counter
 
 # What gathers reads as much of its source as it writes.
@@ -61,6 +62,9 @@ def counter(torch):
             return out
 
         def add(self, func, args, kwargs, out):
+            if "c10d" in func.namespace:
+                self.add_exchange(func, args, kwargs, out)
+                return
             name = func._schema.name.partition("::")[2]
             if func.is_view or name.startswith(NO_WORK):
                 return
@@ -81,6 +85,22 @@ def counter(torch):
             kind = self.kind(name, inputs) if operations else "move"
             self.calls[kind, int(operations), sum(moved.values())] += 1
 
+        def add_exchange(self, func, args, kwargs, out):
+            """What a rank sends in a ring of all: of a sum all twice but its own part, of the others once."""
+            name = func._schema.name.partition("::")[2]
+            words = [*args, *kwargs.values()]
+            whole = max((sum(map(size, tensors(torch, one))) for one in (*words, out)), default=0)
+            members = members_of(torch, words)
+            if not whole or len(members) < 2 or name.startswith("wait_tensor"):
+                return
+            others = (len(members) - 1) / len(members)
+            times = 2 * others if name.replace("_", "").startswith("allreduce") else others
+            if name.startswith(("broadcast", "send", "recv")):
+                times = 1
+            local = int(os.environ.get("LOCAL_WORLD_SIZE") or len(members))
+            near = len({one // local for one in members}) == 1
+            self.calls["near" if near else "far", 0, int(whole * times)] += 1
+
         def kind(self, name, inputs):
             dtype = next((str(one.dtype) for one in inputs if one.is_floating_point()), "")
             if dtype in HALF or "float8" in dtype:
@@ -90,6 +110,26 @@ def counter(torch):
             return "single" if torch.get_float32_matmul_precision() == "highest" else "tf32"
 
     return Counted()
+
+
+def members_of(torch, words):
+    """The ranks of the group that an exchange is of."""
+    dist = torch.distributed
+    for one in words:
+        if isinstance(one, torch.ScriptObject):
+            try:
+                return dist.get_process_group_ranks(dist.ProcessGroup.unbox(one))
+            except Exception:
+                # Of what is reduced, how: an object too.
+                continue
+        if isinstance(one, str) and one:
+            try:
+                from torch.distributed.distributed_c10d import _resolve_process_group
+
+                return dist.get_process_group_ranks(_resolve_process_group(one))
+            except Exception:
+                continue
+    return range(dist.get_world_size())
 
 
 def size(tensor):

@@ -46,12 +46,15 @@ def talks(ranks):
 
 
 def main():
+    # Plans from outside, where there are any.
+    plan = os.environ.get("SCONCE_PLAN")
     kind, local, ranks = sys.argv[1], int(os.environ["LOCAL_RANK"]), int(os.environ["WORLD_SIZE"])
     torch.cuda.set_device(local)
     eager = {"device_id": torch.device("cuda", local)} if kind == "hybrid" else {}
-    dist.init_process_group("cpu:gloo,cuda:nccl" if kind == "fsdp2" else "nccl", **eager)
-    assert (dist.get_rank(), dist.get_world_size(), torch.cuda.device_count()) == (0, ranks, 8)
-    talks(ranks)
+    if kind != "plain":
+        dist.init_process_group("cpu:gloo,cuda:nccl" if kind == "fsdp2" else "nccl", **eager)
+        assert (dist.get_rank(), dist.get_world_size(), torch.cuda.device_count()) == (0, ranks, 8)
+        talks(ranks)
     model = nn.Sequential(*[block() for _ in range(BLOCKS)])
     if kind in ("fsdp2", "hybrid"):
         shape = (ranks // 8, 8) if kind == "hybrid" else (ranks,)
@@ -64,6 +67,8 @@ def main():
     elif kind == "fsdp1":
         parts = [FullyShardedDataParallel(part, device_id=local) for part in model]
         model = FullyShardedDataParallel(nn.Sequential(*parts), device_id=local)
+    elif kind == "plain":
+        model = model.cuda()
     else:
         model = DistributedDataParallel(model.cuda(), device_ids=[local])
     if kind == "zero":
@@ -75,14 +80,15 @@ def main():
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()
-    if kind in ("fsdp2", "hybrid"):
+    if kind in ("fsdp2", "hybrid") or plan in ("zero2", "zero3"):
         # A parameter, its gradient and two moments, each in so many parts; rank 0 has the largest.
         # Beside it are workspaces of cuBLAS, 64 MiB with PyTorch 2.6.
         shards = 8 if kind == "hybrid" else ranks
         held = sum(-(-one.shape[0] // shards) * one[0].numel() * 4 for one in block().parameters())
         assert torch.cuda.memory_allocated() >= 3 * BLOCKS * held, torch.cuda.memory_allocated()
         assert torch.cuda.memory_allocated() <= 3 * BLOCKS * held + (72 << 20), torch.cuda.memory_allocated()
-    dist.destroy_process_group()
+    if dist.is_initialized():
+        dist.destroy_process_group()
     print(kind, torch.cuda.max_memory_allocated(), torch.cuda.max_memory_reserved(), flush=True)
     # Without PyTorch's own end, which can abort (docs/virtual-gpu.md).
     os._exit(0)

@@ -67,6 +67,8 @@ pub(crate) enum CliError {
     },
     #[error("the plan {plan} cannot be applied from outside of the program")]
     PlanNeedsLines { plan: String, lines: &'static str },
+    #[error("the plan {plan} divides a model among ranks, and there is one")]
+    PlanWithoutRanks { plan: String },
     #[error("ranks that are not there need cards that are not there")]
     RanksWithoutCards,
     #[error("{launcher} starts ranks itself, and --ranks takes its place")]
@@ -180,6 +182,7 @@ impl Hint for CliError {
             Self::RanksByLauncher { .. } => {
                 "name the script itself: --ranks 64 -- python train.py".to_owned()
             }
+            Self::PlanWithoutRanks { .. } => "say how many: --ranks 64".to_owned(),
             Self::PlanNeedsLines { lines, .. } => format!("write it: {lines}"),
             Self::NoLock { .. } => "`sconce lock` makes one".to_owned(),
             Self::SquashfsOf => {
@@ -250,6 +253,7 @@ impl Hint for CliError {
             | Self::SquashfsOf
             | Self::Variable { .. }
             | Self::PlanNeedsLines { .. }
+            | Self::PlanWithoutRanks { .. }
             | Self::RanksWithoutCards
             | Self::RanksByLauncher { .. }
             | Self::NoPassword { .. } => sconce_schema::exit::USAGE,

@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use sconce_memory::forecast::plan::Plans;
+use sconce_memory::forecast::plan::{Plan, Plans};
 use sconce_schema::request::{Mount, Root, RunRequest};
 
 use crate::failure::{CliError, Result};
@@ -41,6 +41,8 @@ const FILES: &[(&str, &str)] = files! {
     "sconce_probe/plans/blocks.py"
     "sconce_probe/plans/optimizers.py"
     "sconce_probe/plans/offload.py"
+    "sconce_probe/plans/sharding.py"
+    "sconce_probe/plans/wrapped.py"
 };
 
 /// What the probe is to watch.
@@ -90,7 +92,10 @@ impl Probe {
         if plans.is_empty() && world.is_none() {
             return Ok(None);
         }
-        if let Some(plan) = plans.needs_lines() {
+        // Ranks that are not there save nothing that others would have to read.
+        let may = |plan: &Plan| plan.is_of_ranks() && world.is_some();
+        let needs_lines = plans.iter().find(|plan| !plan.from_outside() && !may(plan));
+        if let Some(plan) = needs_lines {
             return Err(CliError::PlanNeedsLines {
                 plan: plan.to_string(),
                 lines: plan.lines(),

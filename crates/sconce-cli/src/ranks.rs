@@ -13,6 +13,7 @@ use crate::failure::{CliError, Result};
 const CARDS_OF_A_MACHINE: u32 = 8;
 /// Where torchrun meets by default, for machines that have no port to give.
 const PORT: u16 = 29500;
+const MASTER_PORT: &str = "MASTER_PORT";
 
 #[derive(Debug, Args, Clone, Default)]
 pub(crate) struct RankFlags {
@@ -64,6 +65,11 @@ impl World {
         }
     }
 
+    /// What one trial is told that others are told otherwise, where several have one environment.
+    pub(crate) fn of_trial() -> (&'static str, String) {
+        (MASTER_PORT, port().to_string())
+    }
+
     /// Tells the command what torchrun would have, apart from what the flags set themselves.
     pub(crate) fn give(&self, request: &mut RunRequest) {
         let machines = self.ranks.div_ceil(self.local);
@@ -79,7 +85,7 @@ impl World {
             ("ROLE_WORLD_SIZE", self.ranks.to_string()),
             ("ROLE_NAME", "default".to_owned()),
             ("MASTER_ADDR", "127.0.0.1".to_owned()),
-            ("MASTER_PORT", port().to_string()),
+            (MASTER_PORT, port().to_string()),
             ("TORCHELASTIC_RUN_ID", "none".to_owned()),
             ("TORCHELASTIC_RESTART_COUNT", zero()),
             ("TORCHELASTIC_MAX_RESTARTS", zero()),

@@ -148,7 +148,7 @@ fn a_plan_has_a_name() {
     exit code 2
     -- standard output
     -- standard error
-    error: invalid value 'bf16+checkpoin' for '--plan <PLAN>': no plan is called `checkpoin`; did you mean checkpoint? plans are bf16, fp16, checkpoint, foreach-off, fused, 8-bit, expandable, offload, with + between them
+    error: invalid value 'bf16+checkpoin' for '--plan <PLAN>': no plan is called `checkpoin`; did you mean checkpoint? plans are bf16, fp16, checkpoint, foreach-off, fused, 8-bit, expandable, offload, ddp, zero1, zero2, zero3, with + between them
 
     For more information, try '--help'.
     ");

@@ -67,3 +67,36 @@ fn a_plan_that_needs_lines_says_them() {
     );
     assert!(said.contains("torch.amp.GradScaler"), "{said}");
 }
+
+#[test]
+fn a_plan_of_ranks_wants_ranks() {
+    let home = tempfile::tempdir().unwrap();
+    let refused = |words: &[&str]| {
+        let output = sconce(home.path(), words);
+        let said = String::from_utf8(output.stderr).unwrap();
+        assert_eq!(output.status.code(), Some(2), "{said}");
+        said
+    };
+    // What real ranks divide is saved in another way, which the program must say.
+    let said = refused(&["run", "--host", "--plan", "zero3", "--", "true"]);
+    assert!(said.contains("fully_shard(block)"), "{said}");
+    let said = refused(&[
+        "fit",
+        "--host",
+        "--gpu",
+        "h100",
+        "--plan",
+        "bf16+zero1",
+        "--",
+        "true",
+    ]);
+    assert!(said.contains("zero1 divides a model among ranks"), "{said}");
+    assert!(said.contains("--ranks 64"), "{said}");
+    let words = ["--virtual-gpu", "h100", "--ranks", "64", "--plan", "zero3"];
+    let show = ["--", "sh", "-c", "echo $SCONCE_PLAN"];
+    let output = sconce(
+        home.path(),
+        &[&["run", "-q", "--host"][..], &words, &show].concat(),
+    );
+    assert_eq!(String::from_utf8(output.stdout).unwrap(), "zero3\n");
+}

@@ -9,6 +9,8 @@ fused           optimizers take all tensors in one kernel
 8-bit           Adam and AdamW of bitsandbytes
 expandable      PyTorch's allocator has segments that grow
 offload         what is kept for the backward pass waits in the host's memory
+ddp, zero1, zero2, zero3
+                what each of several ranks holds: see sharding.py
 
 What a plan could not do is told once on standard error: it shall not be taken for done.
 """
@@ -18,6 +20,7 @@ import sys
 
 TRAINING = ("bf16", "fp16", "checkpoint", "offload")
 OPTIMIZERS = ("foreach-off", "fused", "8-bit")
+RANKS = ("ddp", "zero1", "zero2", "zero3")
 
 
 class Applied:
@@ -87,13 +90,17 @@ def begin(torch):
     """Applies them, as soon as torch is there."""
     plans = parsed(applied.text)
     for name in plans:
-        if name not in (*TRAINING, *OPTIMIZERS, "expandable"):
+        if name not in (*TRAINING, *OPTIMIZERS, *RANKS, "expandable"):
             applied.problem(name, "it is not known")
     try:
         if any(name in plans for name in OPTIMIZERS):
             from . import optimizers
 
             optimizers.begin(torch, plans, applied)
+        if any(name in plans for name in RANKS):
+            from . import sharding
+
+            sharding.begin(torch, plans, applied)
         if any(name in plans for name in TRAINING):
             from . import training
 

@@ -16,6 +16,7 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use sconce_compat::tables::{self, Hardware};
 use sconce_host::{Machine, Roots};
+use sconce_memory::forecast::plan::Plans;
 use sconce_memory::forecast::{self, Card, CardForecast, Forecast, VERSION, Varied, Verdict};
 use sconce_schema::spec::MountSpec;
 use sconce_schema::{Bytes, exit};
@@ -63,7 +64,7 @@ pub(crate) struct FitArgs {
     )]
     vary: Option<Vary>,
     /// Also try plans where it fits: what mixed precision, checkpointing and others save, really run.
-    #[arg(long, conflicts_with_all = ["no_plans", "ranks"])]
+    #[arg(long, conflicts_with = "no_plans")]
     plans: bool,
     /// Try no plans where it does not fit.
     #[arg(long)]
@@ -107,17 +108,14 @@ pub(crate) struct FitArgs {
     command: Vec<String>,
 }
 
-impl FitArgs {
-    /// Whether plans are looked for where it does not fit. Of what is divided among ranks they were not
-    /// tried.
-    fn searches(&self) -> bool {
-        !self.no_plans && self.ranks.ranks.is_none()
-    }
-}
-
 /// Says whether the command's training fits on each card.
 pub(crate) fn fit(args: &FitArgs, global: &Global) -> Result<u8> {
     let hardware = cards(args, global)?;
+    let of_ranks = args.plan.plan.as_ref().and_then(Plans::of_ranks);
+    if let (Some(plan), None) = (of_ranks, args.ranks.ranks) {
+        let plan = plan.to_string();
+        return Err(CliError::PlanWithoutRanks { plan }.into());
+    }
     let places = Places::find(global)?;
     let flags = RunFlags {
         // The machine's own cards are none of its business.
@@ -169,7 +167,7 @@ pub(crate) fn fit(args: &FitArgs, global: &Global) -> Result<u8> {
             let said = format!("{} ran out of memory: trying how much it takes", card.name);
             say(global, &said);
             let wanted = Wanted {
-                work: args.searches(),
+                work: !args.no_plans,
                 ..wanted(Some(WITHOUT_END))
             };
             Some(asked.run(wanted)?)
@@ -185,9 +183,10 @@ pub(crate) fn fit(args: &FitArgs, global: &Global) -> Result<u8> {
             least: vary.least,
             most: vary.most,
         });
-        if args.plans || (said.verdict == Verdict::DoesNotFit && args.searches()) {
+        if args.plans || (said.verdict == Verdict::DoesNotFit && !args.no_plans) {
             let seen = unlimited.unwrap_or(&limited.seen);
-            plain.extend(Plain::of(hardware, &card, said.verdict, seen, command));
+            let one = Plain::of(hardware, &card, said.verdict, seen, command);
+            plain.extend(one.map(|one| one.of_ranks(&mut asked)));
         }
         let margin = said.margin_bytes.unwrap_or(i64::MIN);
         of_cards.push(said);

@@ -28,9 +28,17 @@ pub enum Plan {
     Expandable,
     /// What is kept for the backward pass waits in the host's memory.
     Offload,
+    /// Each rank has the whole model.
+    Ddp,
+    /// Ranks divide the optimizer's state.
+    Zero1,
+    /// Gradients and parameters too, which are gathered once in a step.
+    Zero2,
+    /// The same, and each block's parameters are given back after its forward pass.
+    Zero3,
 }
 
-const NAMES: [(&str, Plan); 8] = [
+const NAMES: [(&str, Plan); 12] = [
     ("bf16", Plan::Bf16),
     ("fp16", Plan::Fp16),
     ("checkpoint", Plan::Checkpoint(None)),
@@ -39,9 +47,22 @@ const NAMES: [(&str, Plan); 8] = [
     ("8-bit", Plan::EightBit),
     ("expandable", Plan::Expandable),
     ("offload", Plan::Offload),
+    ("ddp", Plan::Ddp),
+    ("zero1", Plan::Zero1),
+    ("zero2", Plan::Zero2),
+    ("zero3", Plan::Zero3),
 ];
 
 impl Plan {
+    /// What ranks hold of the model, the most first.
+    pub const OF_RANKS: [Self; 4] = [Self::Ddp, Self::Zero1, Self::Zero2, Self::Zero3];
+
+    /// Whether it says what each of several ranks holds.
+    #[must_use]
+    pub fn is_of_ranks(self) -> bool {
+        Self::OF_RANKS.contains(&self)
+    }
+
     /// Whether both say something of the same thing.
     fn excludes(self, other: Self) -> bool {
         let about = |plan| match plan {
@@ -50,6 +71,7 @@ impl Plan {
             Self::ForeachOff | Self::Fused | Self::EightBit => 2,
             Self::Expandable => 3,
             Self::Offload => 4,
+            Self::Ddp | Self::Zero1 | Self::Zero2 | Self::Zero3 => 5,
         };
         about(self) == about(other)
     }
@@ -78,13 +100,35 @@ impl Plan {
             Self::Offload => {
                 "with torch.autograd.graph.save_on_cpu(pin_memory=True): around the forward pass"
             }
+            Self::Ddp => {
+                "under torchrun: dist.init_process_group(\"nccl\"), torch.cuda.set_device(LOCAL_RANK), \
+                 model = DistributedDataParallel(model) before the optimizer, a DistributedSampler for \
+                 the data, and files written by rank 0 alone"
+            }
+            Self::Zero1 => {
+                "with DistributedDataParallel: optimizer = ZeroRedundancyOptimizer(model.parameters(), \
+                 torch.optim.AdamW, lr=...) of torch.distributed.optim; before its state is saved every \
+                 rank calls optimizer.consolidate_state_dict()"
+            }
+            Self::Zero2 => {
+                "in place of DistributedDataParallel, before the optimizer: fully_shard(block, \
+                 reshard_after_forward=False) of torch.distributed.fsdp for each block, then \
+                 fully_shard(model, reshard_after_forward=False); every rank calls get_model_state_dict() \
+                 of torch.distributed.checkpoint.state_dict to save"
+            }
+            Self::Zero3 => {
+                "in place of DistributedDataParallel, before the optimizer: fully_shard(block) of \
+                 torch.distributed.fsdp for each block, then fully_shard(model); every rank calls \
+                 get_model_state_dict() of torch.distributed.checkpoint.state_dict to save"
+            }
         }
     }
 
-    /// Whether it takes nothing but its name to train with it; otherwise lines must be written.
+    /// Whether it takes nothing but its name to train with it; otherwise lines must be written. What ranks
+    /// divide is saved in other ways than what each has: that is the program's own to say.
     #[must_use]
     pub fn from_outside(self) -> bool {
-        self != Self::Fp16
+        self != Self::Fp16 && !self.is_of_ranks()
     }
 }
 
@@ -125,6 +169,12 @@ impl Plans {
         plans.push(plan);
         plans.sort_unstable();
         Self(plans)
+    }
+
+    /// The one that says what each of several ranks holds.
+    #[must_use]
+    pub fn of_ranks(&self) -> Option<Plan> {
+        self.iter().find(|plan| plan.is_of_ranks())
     }
 
     /// The first that needs lines in the program.
@@ -278,6 +328,10 @@ mod tests {
         assert_eq!(less.to_string(), "fp16+checkpoint+expandable");
         assert_eq!(less.needs_lines(), Some(Plan::Fp16));
         assert_eq!(one.needs_lines(), None);
+        let divided = one.with(Plan::Ddp).with(Plan::Zero3);
+        assert_eq!(divided.to_string(), "bf16+checkpoint=12+expandable+zero3");
+        assert_eq!(divided.of_ranks(), Some(Plan::Zero3));
+        assert_eq!(divided.needs_lines(), Some(Plan::Zero3));
         for (name, plan) in NAMES {
             assert_eq!(plan.to_string(), name);
         }
@@ -312,6 +366,7 @@ mod tests {
             "fused+8-bit",
             "bf16+bf16",
             "checkpoint+checkpoint=2",
+            "zero1+zero3",
         ] {
             assert!(matches!(plans(text), Err(PlanError::Both { .. })), "{text}");
         }

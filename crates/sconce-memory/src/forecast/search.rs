@@ -1,5 +1,5 @@
 //! Which plans are tried: each alone, then those that cost no time together, then what costs time, as
-//! little of it as fits.
+//! little of it as fits. Of plans that say what each rank holds, each is tried with those that cost none.
 
 use super::plan::{Plan, Plans};
 
@@ -23,6 +23,8 @@ pub struct Figures {
     pub libraries_bytes: u64,
     /// A step at least, ms; for flags that change how much is done, for as much as the plain command does.
     pub step_ms: Option<f64>,
+    /// What ranks send each other takes of it at least, ms.
+    pub exchange_ms: Option<f64>,
     /// Blocks that can be checkpointed.
     pub blocks: Option<u32>,
 }
@@ -182,6 +184,7 @@ impl<E, R: FnMut(&[Asked]) -> Result<Vec<Outcome>, E>> Search<'_, R> {
 
     fn together(&mut self) -> Result<(), E> {
         let gains = self.wanted.singles.iter();
+        let gains = gains.filter(|plan| !plan.is_of_ranks());
         let mut gains: Vec<Gain> = gains.filter_map(|&plan| self.gain(plan)).collect();
         // Of two that exclude each other the better one is put in last.
         gains.sort_by(|one, other| {
@@ -196,20 +199,37 @@ impl<E, R: FnMut(&[Asked]) -> Result<Vec<Outcome>, E>> Search<'_, R> {
         let dear: Vec<Plan> = of(false).rev().collect();
         let can_checkpoint = dear.contains(&Plan::Checkpoint(None));
 
-        let base = asked(&free);
-        let mut next = vec![base.clone()];
-        let checkpointed = asked(&free.with(Plan::Checkpoint(None)));
+        // What ranks hold is no more or less than something else, but one of several: each is tried.
+        let mut bases = vec![free.clone()];
+        let divided = self.wanted.singles.iter().filter(|plan| plan.is_of_ranks());
+        let divided = divided.filter(|&&plan| self.gain(plan).is_some());
+        bases.extend(divided.map(|&plan| free.with(plan)));
+        let checkpointed = |base: &Plans| base.with(Plan::Checkpoint(None));
+
+        let mut next: Vec<Asked> = bases.iter().map(asked).collect();
         if can_checkpoint {
-            next.push(checkpointed.clone());
+            next.insert(1, asked(&checkpointed(&free)));
         }
         self.try_all(&next)?;
-        if self.fits(&base) {
+        if bases.iter().any(|base| self.fits(&asked(base))) {
             return Ok(());
         }
         self.values(&free)?;
-        if can_checkpoint && self.fits(&checkpointed) {
-            return self.fewer_blocks(&free);
+        if can_checkpoint {
+            let next: Vec<Asked> = bases
+                .iter()
+                .map(|base| asked(&checkpointed(base)))
+                .collect();
+            self.try_all(&next)?;
+            if let Some(base) = bases
+                .iter()
+                .find(|base| self.fits(&asked(&checkpointed(base))))
+            {
+                return self.fewer_blocks(base);
+            }
         }
+        // The last one divides the most.
+        let free = bases.pop().unwrap_or_default();
         let mut all = free;
         for plan in dear {
             all = all.with(plan);

@@ -49,6 +49,9 @@ pub struct PlanRow {
     pub saved_bytes: Option<i64>,
     /// A step at least, ms: an estimate.
     pub step_ms: Option<f64>,
+    /// What ranks send each other takes of it at least, ms: an estimate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exchange_ms: Option<f64>,
     /// Blocks that can be checkpointed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocks: Option<u32>,
@@ -165,6 +168,7 @@ fn row(figures: Option<&Figures>, plain: &Figures, cards: &[Card]) -> PlanRow {
         on_card_bytes: figures.map(|figures| beside(figures).saturating_add(context)),
         saved_bytes: figures.and_then(saved),
         step_ms: figures.and_then(|figures| figures.step_ms),
+        exchange_ms: figures.and_then(|figures| figures.exchange_ms),
         blocks: figures.and_then(|figures| figures.blocks),
         cards: cards.iter().map(fits).collect(),
         lines: None,
@@ -207,6 +211,7 @@ mod tests {
             reserved_bytes,
             libraries_bytes: 1,
             step_ms: Some(step_ms),
+            exchange_ms: None,
             blocks: None,
         }
     }

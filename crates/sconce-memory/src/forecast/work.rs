@@ -4,6 +4,9 @@
 //! Each call takes the longer of its products at the card's rate and its bytes at the memory's, and
 //! never less than a launch. No card reaches its rates, and nothing here knows how near a kernel comes:
 //! the figure is what a step takes at least, good for comparing one plan with another.
+//!
+//! What ranks send each other takes its bytes at the rate of the way, and is taken to go on beside the
+//! rest, all of it: a step takes the longer of both. So this too is the least.
 
 use serde::Deserialize;
 
@@ -27,6 +30,17 @@ pub enum Kind {
     Move,
     /// Bytes between host and card.
     Bus,
+    /// Bytes that a rank sends within its machine.
+    Near,
+    /// Bytes that a rank sends, some of them to other machines.
+    Far,
+}
+
+impl Kind {
+    /// Whether ranks send them each other.
+    fn is_exchange(self) -> bool {
+        matches!(self, Self::Near | Self::Far)
+    }
 }
 
 /// Calls of a kind: operations (a multiplication with its addition counts as two), bytes, and how often.
@@ -43,28 +57,76 @@ pub struct Rates {
     pub single: f64,
     /// Bytes of the card's memory.
     pub memory: f64,
+    /// Bytes that a card sends to others of its machine.
+    pub near: f64,
+    /// Bytes that a card sends to other machines.
+    pub far: f64,
 }
 
-/// What a step takes at least, ms. `None` where nothing was counted, or rates are none.
+/// NVLink of an H100 in one direction; older cards have 300 GB/s (A100) or less.
+const NVLINK: f64 = 450e9;
+/// An adapter of 400 Gb/s for each card, as machines with NVLink have.
+const ADAPTER: f64 = 50e9;
+/// An adapter of 100 Gb/s.
+const SMALL_ADAPTER: f64 = 12.5e9;
+
+impl Rates {
+    /// The rates `near` and `far` of cards that can have NVLink, and of others: those send over the bus.
+    #[must_use]
+    pub fn between_cards(nvlink: bool) -> (f64, f64) {
+        match nvlink {
+            true => (NVLINK, ADAPTER),
+            false => (BUS, SMALL_ADAPTER),
+        }
+    }
+}
+
+/// What a step takes at least, ms: the longer of what is computed and what ranks send. `None` where nothing
+/// was counted, or rates are none.
 #[must_use]
 pub fn step_ms(calls: &[Call], rates: &Rates) -> Option<f64> {
-    let all = [rates.half, rates.tf32, rates.single, rates.memory];
+    let all = [
+        rates.half,
+        rates.tf32,
+        rates.single,
+        rates.memory,
+        rates.near,
+        rates.far,
+    ];
     if calls.is_empty() || all.iter().any(|rate| rate.is_nan() || *rate <= 0.0) {
         return None;
     }
-    let seconds: f64 = calls
-        .iter()
-        .map(|&(kind, operations, bytes, count)| {
-            let rate = match kind {
-                Kind::Half => rates.half,
-                Kind::Tf32 => rates.tf32,
-                Kind::Single | Kind::Move | Kind::Bus => rates.single,
-            };
-            let moved = bytes as f64 / if kind == Kind::Bus { BUS } else { rates.memory };
-            count as f64 * (operations as f64 / rate).max(moved).max(LAUNCH)
-        })
-        .sum();
-    Some(seconds * 1e3).filter(|ms| ms.is_finite())
+    let of = |exchange: bool| {
+        let of = calls.iter().filter(|call| call.0.is_exchange() == exchange);
+        of.map(|call| seconds(call, rates)).sum::<f64>()
+    };
+    Some(of(false).max(of(true)) * 1e3).filter(|ms| ms.is_finite())
+}
+
+/// What ranks send each other takes at least, ms. `None` where they send nothing.
+#[must_use]
+pub fn exchange_ms(calls: &[Call], rates: &Rates) -> Option<f64> {
+    let exchanges = calls.iter().filter(|call| call.0.is_exchange());
+    let sum: f64 = exchanges.map(|call| seconds(call, rates)).sum();
+    Some(sum * 1e3).filter(|ms| *ms > 0.0 && ms.is_finite())
+}
+
+fn seconds(&(kind, operations, bytes, count): &Call, rates: &Rates) -> f64 {
+    let rate = match kind {
+        Kind::Half => rates.half,
+        Kind::Tf32 => rates.tf32,
+        Kind::Single | Kind::Move | Kind::Bus | Kind::Near | Kind::Far => rates.single,
+    };
+    let way = match kind {
+        Kind::Bus => BUS,
+        Kind::Near => rates.near,
+        Kind::Far => rates.far,
+        Kind::Half | Kind::Tf32 | Kind::Single | Kind::Move => rates.memory,
+    };
+    count as f64
+        * (operations as f64 / rate)
+            .max(bytes as f64 / way)
+            .max(LAUNCH)
 }
 
 /// Operations of all products together.
@@ -83,6 +145,8 @@ mod tests {
         tf32: 20e12,
         single: 20e12,
         memory: 400e9,
+        near: 100e9,
+        far: 10e9,
     };
 
     #[test]
@@ -93,6 +157,21 @@ mod tests {
         assert_eq!(ms((Kind::Tf32, 1, 400_000_000, 1)), 1.0);
         assert_eq!(ms((Kind::Move, 0, 4, 1000)), 3.0);
         assert_eq!(ms((Kind::Bus, 0, 20_000_000, 1)), 1.0);
+    }
+
+    #[test]
+    fn ranks_send_beside_what_is_computed() {
+        let computed = (Kind::Half, 40_000_000_000, 0, 2);
+        let near = (Kind::Near, 0, 100_000_000, 1);
+        let far = (Kind::Far, 0, 10_000_000, 4);
+        let ms = |calls: &[Call]| step_ms(calls, &RATES).map(|ms| ms.round());
+        assert_eq!(ms(&[computed, near]), Some(2.0));
+        assert_eq!(ms(&[computed, near, far]), Some(5.0));
+        let sent = |calls: &[Call]| exchange_ms(calls, &RATES).map(f64::round);
+        assert_eq!(sent(&[computed, near, far]), Some(5.0));
+        assert_eq!(sent(&[computed]), None);
+        let (near, far) = Rates::between_cards(false);
+        assert!(near > far && Rates::between_cards(true) > (near, far));
     }
 
     #[test]

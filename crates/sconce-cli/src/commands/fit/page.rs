@@ -1,7 +1,6 @@
 //! A forecast as a page.
 
 use sconce_memory::analysis::purpose::Purpose;
-use sconce_memory::forecast::plan::Plans;
 use sconce_memory::forecast::table::PlanTable;
 use sconce_memory::forecast::{CardForecast, Forecast, Made, Verdict};
 
@@ -211,11 +210,14 @@ fn plans(html: &mut Html, table: &PlanTable, run: &Run<'_>) {
         .filter_map(|row| row.on_card_bytes)
         .max()
         .unwrap_or(0);
+    let of_ranks = text_plans::of_ranks(table);
     html.raw("<div class=\"wide\" tabindex=\"0\"><table>\n<thead><tr><th scope=\"col\">Plan</th>")
         .raw("<th scope=\"col\" class=\"number\">Reserved</th><th scope=\"col\" class=\"number\">On card</th><th scope=\"col\" class=\"meter\"></th>")
-        .raw("<th scope=\"col\" class=\"number\">Saved</th><th scope=\"col\" class=\"number\">Step</th><th scope=\"col\">Fits</th></tr></thead>\n<tbody>\n");
+        .raw("<th scope=\"col\" class=\"number\">Saved</th><th scope=\"col\" class=\"number\">Step</th>")
+        .raw(if of_ranks { "<th scope=\"col\" class=\"number\">Sent in</th>" } else { "" })
+        .raw("<th scope=\"col\">Fits</th></tr></thead>\n<tbody>\n");
     for row in &table.rows {
-        let [name, reserved, on_card, saved, step, fits] = text_plans::cells(row, flag);
+        let [name, reserved, on_card, saved, step, sent, fits] = text_plans::cells(row, flag);
         let chosen = best.iter().any(|best| std::ptr::eq(*best, row));
         html.raw(if chosen {
             "<tr class=\"best\"><td>"
@@ -237,6 +239,9 @@ fn plans(html: &mut Html, table: &PlanTable, run: &Run<'_>) {
         }
         html.raw("</td><td class=\"number\">").text(&saved);
         html.raw("</td><td class=\"number\">").text(&step);
+        if of_ranks {
+            html.raw("</td><td class=\"number\">").text(&sent);
+        }
         html.raw("</td><td>").text(&fits).raw("</td></tr>\n");
     }
     html.raw("</tbody></table></div>\n");
@@ -254,11 +259,7 @@ fn plans(html: &mut Html, table: &PlanTable, run: &Run<'_>) {
         if let (Some(value), Some(flag)) = (best.value, flag) {
             html.within("p", &format!("with {} {value} in the command", shown(flag)));
         }
-        let named: Plans = best.plan.parse().unwrap_or_default();
-        let lines: Vec<String> = named
-            .iter()
-            .map(|plan| format!("{plan}: {}", plan.lines()))
-            .collect();
+        let lines = text_plans::lines(table, best);
         if !lines.is_empty() {
             html.within("p", "or in the script:").list(&lines);
         }
@@ -274,6 +275,11 @@ fn plans(html: &mut Html, table: &PlanTable, run: &Run<'_>) {
     html.raw("<p class=\"dim\">")
         .text(&text_plans::tried(table))
         .raw("</p>\n");
+    if of_ranks {
+        html.raw("<p class=\"dim\">")
+            .text(text_plans::SENT_IN)
+            .raw("</p>\n");
+    }
 }
 
 #[cfg(test)]

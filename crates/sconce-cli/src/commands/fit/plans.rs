@@ -7,9 +7,10 @@ use sconce_memory::forecast::seen::{Ended, Seen};
 use sconce_memory::forecast::table::{Fits, PlanTable};
 use sconce_memory::forecast::work::{self, Rates};
 use sconce_memory::forecast::{self, Card, Verdict};
+use sconce_schema::Bytes;
 
 use super::side::{self, Came, Task};
-use super::trial::{Asked, Done};
+use super::trial::{Asked, Done, Wanted};
 use super::{WITHOUT_END, command, say};
 use crate::commands::memory::words::counted;
 use crate::failure::Result;
@@ -31,6 +32,10 @@ pub(super) struct Plain {
     figures: Figures,
     operations: f64,
     installed: Vec<String>,
+    /// Plans that are there whatever is tried.
+    base: Plans,
+    /// Whether it has anything to tell other ranks.
+    exchanges: bool,
 }
 
 impl Plain {
@@ -54,10 +59,57 @@ impl Plain {
             figures: figures(seen, card, hardware)?,
             operations: work::operations(&seen.work),
             installed: seen.installed.clone(),
+            base: Plans::default(),
+            exchanges: seen.devices.iter().any(|device| device.communicators > 0),
         })
     }
 
-    fn singles(&self) -> Vec<Plan> {
+    /// As one of the ranks that are asked for: a script of one process has DDP in all that is tried, as
+    /// without it ranks would be as many trainings. Where it cannot be had the trials say why.
+    pub(super) fn of_ranks(mut self, asked: &mut Asked<'_>) -> Self {
+        self.base = asked.args.plan.plan.clone().unwrap_or_default();
+        if asked.args.ranks.ranks.is_none() || self.exchanges || self.base.of_ranks().is_some() {
+            return self;
+        }
+        let base = self.base.with(Plan::Ddp);
+        say(
+            asked.global,
+            &format!("trying {base} on the {}", self.card.name),
+        );
+        let Ok(limited) = asked.run(self.wanted(None, &base)) else {
+            return self;
+        };
+        let without_end = forecast::ran_out(&limited.seen)
+            .then(|| asked.run(self.wanted(Some(WITHOUT_END), &base)).ok())
+            .flatten();
+        let seen = without_end
+            .as_ref()
+            .map_or(&limited.seen, |done| &done.seen);
+        let applied = seen
+            .plan
+            .as_ref()
+            .is_some_and(|plan| plan.problems.is_empty());
+        if let (true, Some(figures)) = (applied, figures(seen, &self.card, self.hardware)) {
+            self.figures = figures;
+            self.fits = fits(&limited);
+            self.operations = work::operations(&seen.work);
+            self.base = base;
+        }
+        self
+    }
+
+    fn wanted(&self, memory: Option<Bytes>, plans: &Plans) -> Wanted<'_> {
+        Wanted {
+            hardware: self.hardware,
+            memory,
+            command: &self.command,
+            plans: plans.clone(),
+            history: false,
+            work: true,
+        }
+    }
+
+    fn singles(&self, ranks: Option<u32>) -> Vec<Plan> {
         let half = match has_bf16(self.hardware) {
             true => Plan::Bf16,
             false => Plan::Fp16,
@@ -70,7 +122,10 @@ impl Plain {
             Plan::Expandable,
             Plan::Offload,
         ];
-        if self.installed.iter().any(|name| name == "bitsandbytes") {
+        if ranks.is_some() {
+            // Optimizers of bitsandbytes know no parameters that are divided.
+            plans.extend(Plan::OF_RANKS);
+        } else if self.installed.iter().any(|name| name == "bitsandbytes") {
             plans.push(Plan::EightBit);
         }
         plans
@@ -96,7 +151,9 @@ pub(super) fn search(
             continue;
         }
         let alike = |other: &&Plain| {
-            has_bf16(other.hardware) == has_bf16(one.hardware) && other.command == one.command
+            has_bf16(other.hardware) == has_bf16(one.hardware)
+                && other.command == one.command
+                && other.base == one.base
         };
         let mut group: Vec<&Plain> = plain.iter().filter(alike).collect();
         let of_group = plain.iter().enumerate().filter(|(_, other)| alike(other));
@@ -119,7 +176,8 @@ fn of_group_searched(
         let halves = halves.take_while(|value| *value >= vary.least.max(1));
         halves.take(MOST_VALUES).collect()
     });
-    let base = asked.args.plan.plan.clone().unwrap_or_default();
+    let base = &plain.base;
+    let ranks = asked.args.ranks.ranks;
     let flag = vary.map(ToString::to_string);
     let most = vary.map(|vary| vary.most);
     let wanted = search::Wanted {
@@ -129,9 +187,10 @@ fn of_group_searched(
             .total_bytes
             .saturating_sub(plain.card.context_bytes),
         singles: plain
-            .singles()
+            .singles(ranks)
             .into_iter()
-            .filter(|&plan| base.with(plan) != base)
+            // What ranks hold as it is, is DDP in a script that has any.
+            .filter(|&plan| base.with(plan) != *base && !(plain.exchanges && plan == Plan::Ddp))
             .collect(),
         values,
     };
@@ -181,7 +240,9 @@ fn of_group_searched(
     }
     for row in &mut table.rows {
         let own: Plans = row.plan.parse().unwrap_or_default();
-        row.plan = joined(&base, &own).to_string();
+        let all = joined(base, &own);
+        row.lines = all.needs_lines().map(|plan| plan.lines().to_owned());
+        row.plan = all.to_string();
     }
     confirm(asked, cards, group, &mut table)?;
     table.order();
@@ -267,8 +328,7 @@ fn task(
         .iter()
         .position(|card| std::ptr::eq(*card, plain.hardware));
     // What was asked for by --plan stays, but for what a plan says otherwise.
-    let base = asked.args.plan.plan.clone().unwrap_or_default();
-    let plans = joined(&base, &wish.plans);
+    let plans = joined(&plain.base, &wish.plans);
     Task {
         card: here.unwrap_or_default(),
         memory,
@@ -320,6 +380,7 @@ fn figures(seen: &Seen, card: &Card, hardware: &Hardware) -> Option<Figures> {
         reserved_bytes: device.stat(forecast::RESERVED)?,
         libraries_bytes: outside.saturating_sub(card.context_bytes),
         step_ms: work::step_ms(&seen.work, &rates(hardware)),
+        exchange_ms: work::exchange_ms(&seen.work, &rates(hardware)),
         blocks: seen
             .plan
             .as_ref()
@@ -329,7 +390,10 @@ fn figures(seen: &Seen, card: &Card, hardware: &Hardware) -> Option<Figures> {
 
 fn rates(hardware: &Hardware) -> Rates {
     let single = hardware.fp32_tflops * 1e12;
+    let (near, far) = Rates::between_cards(hardware.card.nvlink);
     Rates {
+        near,
+        far,
         half: hardware.tensor_tflops.map_or(single, |rate| rate * 1e12),
         tf32: hardware.tf32_tflops.map_or(single, |rate| rate * 1e12),
         single,

@@ -17,6 +17,7 @@ use super::side::{self, ERRORS, Task};
 use super::trial::{SEEN, Wanted};
 use crate::commands::run::program;
 use crate::probe;
+use crate::ranks::World;
 use crate::virtual_gpu;
 
 /// Between two looks whether it listens.
@@ -34,6 +35,7 @@ pub(super) enum Server {
     Wanted {
         command: Vec<String>,
         modules: Vec<String>,
+        world: Option<World>,
     },
     /// It listens.
     Running(Running),
@@ -43,6 +45,7 @@ pub(super) enum Server {
 #[derive(Debug)]
 pub(super) struct Running {
     command: Vec<String>,
+    world: Option<World>,
     folder: PathBuf,
     child: Child,
     /// It ends with this connection.
@@ -67,12 +70,13 @@ struct Request<'a> {
 }
 
 impl Server {
-    /// What serves a command whose first trial had imported `modules`.
-    pub(super) fn of(command: &[String], modules: &[String]) -> Self {
+    /// What serves a command whose first trial, in this world, had imported `modules`.
+    pub(super) fn of(command: &[String], modules: &[String], world: Option<World>) -> Self {
         match words_before(command) {
             Some(_) if !modules.is_empty() => Self::Wanted {
                 command: command.to_vec(),
                 modules: modules.to_vec(),
+                world,
             },
             _ => Self::None,
         }
@@ -89,7 +93,12 @@ impl Server {
     /// Files that cannot be written. Where it ends because it cannot serve, it is none.
     pub(super) fn start(&self, folder: PathBuf) -> crate::failure::Result<Self> {
         let program = program()?;
-        let Self::Wanted { command, modules } = self else {
+        let Self::Wanted {
+            command,
+            modules,
+            world,
+        } = self
+        else {
             return Ok(Self::None);
         };
         let task = Task {
@@ -105,6 +114,7 @@ impl Server {
             let child = side::process(&program, &folder)?.spawn()?;
             let mut running = Running {
                 command: command.clone(),
+                world: *world,
                 folder: folder.clone(),
                 child,
                 held: None,
@@ -162,12 +172,20 @@ impl Running {
         fs::create_dir_all(&seen)?;
         fs::set_permissions(&seen, Permissions::from_mode(0o1777))?;
         let memory = wanted.memory.unwrap_or(wanted.hardware.total);
-        let cards = virtual_gpu::line(wanted.hardware, memory);
-        fs::write(own.join("cards"), cards + "\n")?;
+        let one = vec![wanted.hardware];
+        let cards = self
+            .world
+            .map_or(one, |world| world.cards(&[wanted.hardware]));
+        let cards: String = cards
+            .iter()
+            .map(|card| virtual_gpu::line(card, memory) + "\n")
+            .collect();
+        fs::write(own.join("cards"), cards)?;
         let request = Request {
             folder: name,
             environment: probe::of_trial(&wanted.plans, wanted.history, wanted.work)
                 .into_iter()
+                .chain(self.world.map(|_| World::of_trial()))
                 .collect(),
             arguments,
         };
@@ -217,7 +235,7 @@ mod tests {
     fn only_python_with_a_script_is_served() {
         let served = |text: &str| {
             let command: Vec<String> = text.split(' ').map(str::to_owned).collect();
-            Server::of(&command, &["torch".to_owned()]).is_wanted()
+            Server::of(&command, &["torch".to_owned()], None).is_wanted()
         };
         assert!(served("python train.py"));
         assert!(served("/v/bin/python3.12 a/train.py --batch 8"));
@@ -233,6 +251,6 @@ mod tests {
         assert!(!served("bash train.sh"));
         assert!(!served("pythonic train.py"));
         assert!(!served("python"));
-        assert!(!Server::of(&["python".to_owned(), "a.py".to_owned()], &[]).is_wanted());
+        assert!(!Server::of(&["python".to_owned(), "a.py".to_owned()], &[], None).is_wanted());
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use sconce_memory::forecast::plan::Plans;
+use sconce_memory::forecast::plan::{Plan, Plans};
 use sconce_memory::forecast::table::{Fits, PlanRow, PlanTable};
 
 use crate::commands::memory::words::{shown, signed, size};
@@ -25,9 +25,21 @@ pub(super) fn plans(plans: &PlanTable, run: &Run<'_>, page: &Page) -> String {
         .rows
         .iter()
         .map(|row| cells(row, plans.flag.as_deref()));
-    let rows: Vec<[String; 6]> = cells.collect();
-    let heads = ["PLAN", "RESERVED", "ON CARD", "SAVED", "STEP", "FITS"];
-    let _ = writeln!(text, "{}\n", table(heads, &rows, &page.style));
+    let rows: Vec<[String; 7]> = cells.collect();
+    let heads = [
+        "PLAN", "RESERVED", "ON CARD", "SAVED", "STEP", "SENT IN", "FITS",
+    ];
+    let shown_table = match of_ranks(plans) {
+        true => table(heads, &rows, &page.style),
+        // Where nothing is sent there is no column of it.
+        false => {
+            let without = |[a, b, c, d, e, _, f]: [String; 7]| [a, b, c, d, e, f];
+            let rows: Vec<[String; 6]> = rows.into_iter().map(without).collect();
+            let [a, b, c, d, e, _, f] = heads;
+            table([a, b, c, d, e, f], &rows, &page.style)
+        }
+    };
+    let _ = writeln!(text, "{shown_table}\n");
     let mut say = |said: &str| {
         let _ = writeln!(text, "  {}", page.wrapped(said, 2, 2));
     };
@@ -42,9 +54,8 @@ pub(super) fn plans(plans: &PlanTable, run: &Run<'_>, page: &Page) -> String {
             card.card,
             applied(best, plans.flag.as_deref(), run)
         ));
-        let named: Plans = best.plan.parse().unwrap_or_default();
-        for plan in named.iter() {
-            say(&format!("  {plan}: {}", plan.lines()));
+        for line in lines(plans, best) {
+            say(&format!("  {line}"));
         }
     }
     for row in &plans.rows {
@@ -54,7 +65,34 @@ pub(super) fn plans(plans: &PlanTable, run: &Run<'_>, page: &Page) -> String {
         }
     }
     say(&tried(plans));
+    if of_ranks(plans) {
+        say(SENT_IN);
+    }
     text
+}
+
+/// Whether something is sent between ranks.
+pub(super) fn of_ranks(plans: &PlanTable) -> bool {
+    plans.rows.iter().any(|row| row.exchange_ms.is_some())
+}
+
+/// What that column is.
+pub(super) const SENT_IN: &str = "SENT IN is what this rank sends and receives in a step, at the rate of NVLink \
+    (450 GB/s) or the bus within a machine, and of an adapter (50 GB/s a card, 12.5 without NVLink) between \
+    machines; STEP takes all of it to go on beside the rest. A script of one process has its own batch in \
+    each rank.";
+
+/// What does the same in the script.
+pub(super) fn lines(plans: &PlanTable, best: &PlanRow) -> Vec<String> {
+    let named: Plans = best.plan.parse().unwrap_or_default();
+    // What divides stands on top of what makes ranks of one process.
+    let begun = |plan: &Plan| plan.is_of_ranks() && *plan != Plan::Ddp;
+    let plain = plans.rows.first().and_then(|row| row.plan.parse().ok());
+    let ranks = plain.and_then(|plain: Plans| plain.of_ranks());
+    let ranks = ranks.filter(|_| named.iter().any(|plan| begun(&plan)));
+    let all = ranks.into_iter().chain(named.iter());
+    all.map(|plan| format!("{plan}: {}", plan.lines()))
+        .collect()
 }
 
 /// How the table came to be.
@@ -113,7 +151,7 @@ pub(super) fn name(row: &PlanRow, flag: Option<&str>) -> String {
     }
 }
 
-pub(super) fn cells(row: &PlanRow, flag: Option<&str>) -> [String; 6] {
+pub(super) fn cells(row: &PlanRow, flag: Option<&str>) -> [String; 7] {
     let or_none = |bytes: Option<u64>| bytes.map_or("–".to_owned(), size);
     let is_plan = !row.plan.is_empty() || row.value.is_some();
     let saved = row.saved_bytes.filter(|_| is_plan);
@@ -123,6 +161,7 @@ pub(super) fn cells(row: &PlanRow, flag: Option<&str>) -> [String; 6] {
         or_none(row.on_card_bytes),
         saved.map_or("–".to_owned(), |bytes| signed(bytes.into())),
         row.step_ms.map_or("–".to_owned(), milliseconds),
+        row.exchange_ms.map_or("–".to_owned(), milliseconds),
         fits(row),
     ]
 }

@@ -134,9 +134,9 @@ impl Asked<'_> {
         drop(aside);
         let code = ended.inspect_err(|_| drop(fs::remove_dir_all(&folder)))?;
         let done = Done::of(folder, code)?;
-        // A trial of the server has one card; one rank of many has its neighbours' too.
-        if number == 0 && self.args.host && self.args.ranks.ranks.is_none() {
-            self.server = Server::of(&self.args.command, &done.seen.imported);
+        if number == 0 && self.args.host {
+            let world = World::of(&self.args.ranks, 1, &self.args.command)?;
+            self.server = Server::of(&self.args.command, &done.seen.imported, world);
         }
         Ok(done)
     }

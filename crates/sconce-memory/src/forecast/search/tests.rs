@@ -16,7 +16,10 @@ fn oracle(asked: &Asked) -> Outcome {
             Plan::Expandable => cache = 10.0,
             Plan::Offload => (activations, ms) = (activations * 0.1, ms * 5.0),
             Plan::EightBit => return Outcome::Failed("not installed".to_owned()),
-            Plan::Fp16 => {}
+            Plan::Zero1 => (state, ms) = (state - 90.0, ms + 10.0),
+            Plan::Zero2 => (state, ms) = (state - 150.0, ms + 20.0),
+            Plan::Zero3 => (state, ms) = (state - 200.0, ms + 30.0),
+            Plan::Fp16 | Plan::Ddp => {}
         }
     }
     Outcome::Ran(Figures {
@@ -24,15 +27,20 @@ fn oracle(asked: &Asked) -> Outcome {
         reserved_bytes: (activations + state + cache) as u64,
         libraries_bytes: 0,
         step_ms: Some(ms),
+        exchange_ms: None,
         blocks: Some(24),
     })
 }
 
 fn names(room_bytes: u64, values: &[u64]) -> Vec<String> {
+    names_with(&[], room_bytes, values)
+}
+
+fn names_with(more: &[Plan], room_bytes: u64, values: &[u64]) -> Vec<String> {
     let Outcome::Ran(plain) = oracle(&Asked::default()) else {
         unreachable!()
     };
-    let wanted = Wanted {
+    let mut wanted = Wanted {
         plain,
         room_bytes,
         singles: vec![
@@ -46,13 +54,14 @@ fn names(room_bytes: u64, values: &[u64]) -> Vec<String> {
         ],
         values: values.to_vec(),
     };
+    wanted.singles.extend(more);
     let run = |asked: &[Asked]| Ok::<_, ()>(asked.iter().map(oracle).collect());
     let trials = search(&wanted, run).unwrap();
     let name = |trial: &Trial| match trial.asked.value {
         Some(value) => format!("{} {value}", trial.asked.plans),
         None => trial.asked.plans.to_string(),
     };
-    trials.iter().skip(7).map(name).collect()
+    trials.iter().skip(7 + more.len()).map(name).collect()
 }
 
 #[test]
@@ -111,6 +120,7 @@ fn what_cannot_run_is_left_out() {
         reserved_bytes: 1,
         libraries_bytes: 0,
         step_ms: None,
+        exchange_ms: None,
         blocks: None,
     };
     let wanted = Wanted {
@@ -129,4 +139,28 @@ fn what_cannot_run_is_left_out() {
     };
     assert_eq!(search(&wanted, run).unwrap().len(), 2);
     assert_eq!(search(&wanted, |_| Err::<Vec<Outcome>, _>(7)), Err(7));
+}
+
+#[test]
+fn each_way_to_divide_is_tried_with_what_costs_no_time() {
+    let divided = [Plan::Zero1, Plan::Zero3];
+    let free = "bf16+foreach-off+expandable";
+    let tried = names_with(&divided, 1600, &[]);
+    let expected = [
+        free.to_owned(),
+        "bf16+checkpoint+foreach-off+expandable".to_owned(),
+        format!("{free}+zero1"),
+        format!("{free}+zero3"),
+    ];
+    assert_eq!(tried, expected);
+    // Where none of them fits, as few blocks as fit are checkpointed with the first that does then.
+    let tried = names_with(&divided, 240, &[]);
+    let rest: Vec<&str> = tried[4..].iter().map(String::as_str).collect();
+    assert_eq!(
+        rest,
+        [
+            "bf16+checkpoint+foreach-off+expandable+zero1",
+            "bf16+checkpoint+foreach-off+expandable+zero3",
+        ]
+    );
 }
