@@ -23,6 +23,8 @@ pub struct Figures {
     pub libraries_bytes: u64,
     /// A step at least, ms; for flags that change how much is done, for as much as the plain command does.
     pub step_ms: Option<f64>,
+    /// The same on each of the cards that the figures hold for, in their order.
+    pub of_cards_ms: Vec<Option<f64>>,
     /// What ranks send each other takes of it at least, ms.
     pub exchange_ms: Option<f64>,
     /// Blocks that can be checkpointed.

@@ -21,13 +21,16 @@ pub enum Fits {
 }
 
 /// Of one card.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub struct CardFits {
     /// Its name.
     pub card: String,
     /// Whether it fits there.
     pub fits: Fits,
+    /// A step there at least, ms: an estimate.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub step_ms: Option<f64>,
 }
 
 /// One row: a plan that was tried.
@@ -131,17 +134,23 @@ impl PlanTable {
         });
     }
 
-    /// The row to recommend for a card: the first that fits there, beside the program as it is.
+    /// The row to recommend for a card: the fastest there of those that fit, beside the program as it is.
     #[must_use]
     pub fn best(&self, card: usize) -> Option<&PlanRow> {
         let fits = |row: &PlanRow| row.cards.get(card).map(|card| card.fits);
         let sure = |row: &&PlanRow| matches!(fits(row), Some(Fits::Yes | Fits::Tight));
-        let mut rows: Vec<&PlanRow> = self.rows.iter().skip(1).filter(sure).collect();
-        rows.sort_by(|one, other| {
-            let ms = |row: &PlanRow| row.step_ms.unwrap_or(f64::MAX);
-            ms(one).total_cmp(&ms(other))
-        });
-        rows.first().copied()
+        let rows = self.rows.iter().skip(1).filter(sure);
+        // Of equal ones the first.
+        rows.min_by(|one, other| one.on(card).total_cmp(&other.on(card)))
+    }
+}
+
+impl PlanRow {
+    /// A step on a card of the table at least, ms; what is not known is slowest.
+    #[must_use]
+    pub fn on(&self, card: usize) -> f64 {
+        let own = self.cards.get(card).and_then(|card| card.step_ms);
+        own.or(self.step_ms).unwrap_or(f64::MAX)
     }
 }
 
@@ -156,9 +165,10 @@ fn row(figures: Option<&Figures>, plain: &Figures, cards: &[Card]) -> PlanRow {
         let saved = i128::from(beside(plain)) - i128::from(beside(figures));
         saved.try_into().ok()
     };
-    let fits = |card: &Card| CardFits {
+    let fits = |(at, card): (usize, &Card)| CardFits {
         card: card.name.clone(),
         fits: figures.map_or(Fits::No, |figures| judged(figures, card)),
+        step_ms: figures.and_then(|figures| *figures.of_cards_ms.get(at)?),
     };
     PlanRow {
         plan: String::new(),
@@ -170,7 +180,7 @@ fn row(figures: Option<&Figures>, plain: &Figures, cards: &[Card]) -> PlanRow {
         step_ms: figures.and_then(|figures| figures.step_ms),
         exchange_ms: figures.and_then(|figures| figures.exchange_ms),
         blocks: figures.and_then(|figures| figures.blocks),
-        cards: cards.iter().map(fits).collect(),
+        cards: cards.iter().enumerate().map(fits).collect(),
         lines: None,
         failed: None,
     }
@@ -211,6 +221,7 @@ mod tests {
             reserved_bytes,
             libraries_bytes: 1,
             step_ms: Some(step_ms),
+            of_cards_ms: Vec::new(),
             exchange_ms: None,
             blocks: None,
         }

@@ -246,11 +246,13 @@ fn plans(html: &mut Html, table: &PlanTable, run: &Run<'_>) {
     }
     html.raw("</tbody></table></div>\n");
     for (at, card) in cards.iter().enumerate() {
-        html.within("h3", &format!("{}: what to do", card.card));
         let Some(best) = table.best(at) else {
-            html.within("p", "No plan that was tried fits.");
+            html.within("h3", &card.card)
+                .within("p", "No plan that was tried fits.");
             continue;
         };
+        let there = text_plans::step_there(best, at);
+        html.within("h3", &format!("{}: what to do{there}", card.card));
         if best.lines.is_none() && !best.plan.is_empty() {
             html.raw("<pre>")
                 .text(&text_plans::outside(best, run))

@@ -5,7 +5,7 @@ use sconce_memory::forecast::plan::{Plan, Plans};
 use sconce_memory::forecast::search::{self, Asked as Wish, Figures, Outcome};
 use sconce_memory::forecast::seen::{Ended, Seen};
 use sconce_memory::forecast::table::{Fits, PlanTable};
-use sconce_memory::forecast::work::{self, Rates};
+use sconce_memory::forecast::work::{self, Call, Rates};
 use sconce_memory::forecast::{self, Card, Verdict};
 use sconce_schema::Bytes;
 
@@ -30,7 +30,7 @@ pub(super) struct Plain {
     fits: Fits,
     command: Vec<String>,
     figures: Figures,
-    operations: f64,
+    work: Vec<Call>,
     installed: Vec<String>,
     /// Plans that are there whatever is tried.
     base: Plans,
@@ -56,8 +56,8 @@ impl Plain {
                 Verdict::DoesNotFit => Fits::No,
             },
             command,
-            figures: figures(seen, card, hardware)?,
-            operations: work::operations(&seen.work),
+            figures: figures(seen, card, &[hardware])?,
+            work: seen.work.clone(),
             installed: seen.installed.clone(),
             base: Plans::default(),
             exchanges: seen.devices.iter().any(|device| device.communicators > 0),
@@ -89,10 +89,10 @@ impl Plain {
             .plan
             .as_ref()
             .is_some_and(|plan| plan.problems.is_empty());
-        if let (true, Some(figures)) = (applied, figures(seen, &self.card, self.hardware)) {
+        if let (true, Some(figures)) = (applied, figures(seen, &self.card, &[self.hardware])) {
             self.figures = figures;
             self.fits = fits(&limited);
-            self.operations = work::operations(&seen.work);
+            self.work.clone_from(&seen.work);
             self.base = base;
         }
         self
@@ -180,8 +180,11 @@ fn of_group_searched(
     let ranks = asked.args.ranks.ranks;
     let flag = vary.map(ToString::to_string);
     let most = vary.map(|vary| vary.most);
+    let hardware: Vec<&Hardware> = group.iter().map(|one| one.hardware).collect();
+    let mut as_it_is = plain.figures.clone();
+    as_it_is.of_cards_ms = steps_ms(&plain.work, &hardware);
     let wanted = search::Wanted {
-        plain: plain.figures.clone(),
+        plain: as_it_is.clone(),
         room_bytes: plain
             .card
             .total_bytes
@@ -216,25 +219,31 @@ fn of_group_searched(
         let came = side::all(asked, cards, &tasks)?;
         let mut outcomes = Vec::new();
         for (wish, came) in wishes.iter().zip(came) {
-            let mut outcome = outcome(&came, plain);
+            let mut outcome = outcome(&came, plain, &hardware);
             if let (Outcome::Ran(figures), Some(value), Some(most), Ok(done)) =
                 (&mut outcome, wish.value, most, &came)
             {
-                let part = work::operations(&done.seen.work) / plain.operations;
+                let part = work::operations(&done.seen.work) / work::operations(&plain.work);
                 let scales = *scales.get_or_insert(part < LESS_WORK);
                 let times = if scales {
                     most as f64 / value as f64
                 } else {
                     1.0
                 };
-                figures.step_ms = figures.step_ms.map(|ms| ms * times);
+                for ms in figures
+                    .step_ms
+                    .iter_mut()
+                    .chain(figures.of_cards_ms.iter_mut().flatten())
+                {
+                    *ms *= times;
+                }
             }
             outcomes.push(outcome);
         }
         Ok::<_, crate::failure::Failure>(outcomes)
     })?;
     let of_cards: Vec<Card> = group.iter().map(|one| one.card.clone()).collect();
-    let mut table = PlanTable::of(flag, &plain.figures, &trials, &of_cards);
+    let mut table = PlanTable::of(flag, &as_it_is, &trials, &of_cards);
     for (known, card) in group.iter().zip(&mut table.rows[0].cards) {
         card.fits = known.fits;
     }
@@ -265,7 +274,7 @@ fn confirm(
             let may = rows.filter(|(at, row)| {
                 row.cards[card].fits != Fits::No && !tried.contains(&(card, *at))
             });
-            let ms = |at: usize| table.rows[at].step_ms.unwrap_or(f64::MAX);
+            let ms = |at: usize| table.rows[at].on(card);
             let fastest = may
                 .map(|(at, _)| at)
                 .min_by(|one, other| ms(*one).total_cmp(&ms(*other)));
@@ -345,7 +354,7 @@ fn joined(base: &Plans, plans: &Plans) -> Plans {
     plans.iter().fold(base.clone(), |all, plan| all.with(plan))
 }
 
-fn outcome(came: &Came, plain: &Plain) -> Outcome {
+fn outcome(came: &Came, plain: &Plain, hardware: &[&Hardware]) -> Outcome {
     let done = match came {
         Ok(done) => done,
         Err(words) => return Outcome::Failed(words.clone()),
@@ -359,7 +368,7 @@ fn outcome(came: &Came, plain: &Plain) -> Outcome {
         let error = error.map(|error| format!("{}: {}", error.kind, first_line(&error.message)));
         return Outcome::Failed(error.unwrap_or_else(|| "it did not take its steps".to_owned()));
     }
-    match figures(seen, &plain.card, plain.hardware) {
+    match figures(seen, &plain.card, hardware) {
         Some(figures) => Outcome::Ran(figures),
         None => Outcome::Failed("nothing was put on a card".to_owned()),
     }
@@ -369,18 +378,27 @@ fn first_line(text: &str) -> &str {
     text.lines().next().unwrap_or_default()
 }
 
-fn figures(seen: &Seen, card: &Card, hardware: &Hardware) -> Option<Figures> {
+/// What a step of that work takes on each card at least, ms.
+fn steps_ms(work: &[Call], hardware: &[&Hardware]) -> Vec<Option<f64>> {
+    let of = |hardware: &&Hardware| work::step_ms(work, &rates(hardware));
+    hardware.iter().map(of).collect()
+}
+
+/// What a trial came to on a card, which is the first of those that its figures hold for.
+fn figures(seen: &Seen, card: &Card, hardware: &[&Hardware]) -> Option<Figures> {
     if seen.ended != Ended::Steps {
         return None;
     }
     let (_, device) = seen.fullest()?;
     let outside = u64::try_from(device.outside_bytes).unwrap_or(0);
+    let of_cards_ms = steps_ms(&seen.work, hardware);
     Some(Figures {
         allocated_bytes: device.stat(forecast::ALLOCATED)?,
         reserved_bytes: device.stat(forecast::RESERVED)?,
         libraries_bytes: outside.saturating_sub(card.context_bytes),
-        step_ms: work::step_ms(&seen.work, &rates(hardware)),
-        exchange_ms: work::exchange_ms(&seen.work, &rates(hardware)),
+        step_ms: of_cards_ms.first().copied().flatten(),
+        exchange_ms: work::exchange_ms(&seen.work, &rates(hardware.first()?)),
+        of_cards_ms,
         blocks: seen
             .plan
             .as_ref()

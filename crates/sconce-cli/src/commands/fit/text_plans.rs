@@ -50,8 +50,9 @@ pub(super) fn plans(plans: &PlanTable, run: &Run<'_>, page: &Page) -> String {
             continue;
         };
         say(&format!(
-            "{}: {}",
+            "{}{}: {}",
             card.card,
+            step_there(best, at),
             applied(best, plans.flag.as_deref(), run)
         ));
         for line in lines(plans, best) {
@@ -107,6 +108,15 @@ pub(super) fn tried(plans: &PlanTable) -> String {
             _ => ", and the one that is named for a card on that card too",
         }
     )
+}
+
+/// What a step takes on a card; nothing of the only one, which the table tells.
+pub(super) fn step_there(best: &PlanRow, card: usize) -> String {
+    let ms = best.cards.get(card).and_then(|card| card.step_ms);
+    match ms.filter(|_| best.cards.len() > 1) {
+        Some(ms) => format!(", a step in {}", milliseconds(ms)),
+        None => String::new(),
+    }
 }
 
 /// How to train with it from outside; what follows are the lines that do the same inside.

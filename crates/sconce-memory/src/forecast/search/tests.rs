@@ -27,6 +27,7 @@ fn oracle(asked: &Asked) -> Outcome {
         reserved_bytes: (activations + state + cache) as u64,
         libraries_bytes: 0,
         step_ms: Some(ms),
+        of_cards_ms: Vec::new(),
         exchange_ms: None,
         blocks: Some(24),
     })
@@ -120,6 +121,7 @@ fn what_cannot_run_is_left_out() {
         reserved_bytes: 1,
         libraries_bytes: 0,
         step_ms: None,
+        of_cards_ms: Vec::new(),
         exchange_ms: None,
         blocks: None,
     };
