@@ -70,7 +70,7 @@ fn cards_are_tried_one_after_the_other() {
       On card: reserved, and a CUDA context of 600 MiB, the most that is reported of any card
 
     How sure
-      At least: workspaces of cuDNN's convolutions and attention are not in the figures, those of recurrent layers are a guess. They depend on the card, and take from nothing to some GiB of what is left.
+      Workspaces of cuDNN (none) are what the environment's own cuDNN answered for this card without one. With `cudnn.benchmark` the plan with the most is taken for the fastest.
       A CUDA context takes 250 to 600 MiB, and grows as kernels are loaded.
       Kernels do nothing and values are zeros: what the script decides by values, zeros decided.
     -- standard error

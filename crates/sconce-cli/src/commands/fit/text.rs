@@ -297,7 +297,10 @@ pub(super) fn said(doubt: &Doubt) -> String {
             largest_bytes,
             modelled,
         } => {
-            let largest = size(*largest_bytes);
+            let largest = match largest_bytes {
+                0 => "none".to_owned(),
+                bytes => format!("{} the largest", size(*bytes)),
+            };
             let whence = match modelled {
                 false => {
                     "are what the environment's own cuDNN answered for this card without one. With \
@@ -305,10 +308,10 @@ pub(super) fn said(doubt: &Doubt) -> String {
                 }
                 true => {
                     "are modelled, as cuDNN before 9.8 answers nothing without a card: of most \
-                     convolutions rather too much, of some too little by tens of MiB"
+                     convolutions rather too much, of some too little, seldom by hundreds of MiB"
                 }
             };
-            format!("Workspaces of cuDNN, {largest} at most, {whence}.")
+            format!("Workspaces of cuDNN ({largest}) {whence}.")
         }
         Doubt::Recurrent => "Reserves and workspaces of recurrent layers are a guess.".to_owned(),
         Doubt::Context => {

@@ -3,9 +3,9 @@
 //!
 //! From 9.8 on it answers that for a card that is only described ("deviceless ahead-of-time
 //! compilation" in its documentation; `CUDNN_BACKEND_DEVICEPROP_DESCRIPTOR` in `cudnn_graph.h`). The
-//! description is JSON whose keys are not published: they are those that the library itself names, in
-//! its messages and its log, when one is missing or wrong. A release that wants others refuses it, and
-//! then the model answers. Nothing is ever launched by it.
+//! description is JSON whose keys are not published: they were found in the library's messages, its log
+//! and its texts. A release that wants others refuses it, and then the model answers. Nothing is ever
+//! launched by it.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
