@@ -57,10 +57,12 @@ def held(torch, optimizers):
 
 
 def forwards(torch):
-    """The code of the forward passes of all modules that live: file, first and last line, class."""
+    """The code of the forward passes of all modules that live: file, first and last line, class. Code that
+    several classes have from one is named by that one."""
     kinds = {type(one) for one in gc.get_objects() if issubclass(type(one), torch.nn.Module)}
     found = {}
-    for kind in list(kinds):
+    for kind in kinds:
+        # What a class calls of its parents has a name too.
         for parent in kind.__mro__:
             function = vars(parent).get("forward")
             # Decorators leave a way to what they are around.
@@ -70,9 +72,9 @@ def forwards(torch):
                 if code is not None and len(name) > 1 and not name[-2].startswith("<") and len(found) < MOST:
                     lines = [line for *_, line in code.co_lines() if line]
                     place = (code.co_filename, code.co_firstlineno, max(lines, default=code.co_firstlineno))
-                    found.setdefault(place, name[-2])
+                    found.setdefault(place, (name[-2], set()))[1].add(kind.__name__)
                 function = getattr(function, "__wrapped__", None)
-    return [[*place, name] for place, name in found.items()]
+    return [[*place, *(users if len(users) == 1 else [owner])] for place, (owner, users) in found.items()]
 
 
 def tensors(torch, value, depth):

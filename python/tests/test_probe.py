@@ -1,6 +1,7 @@
 """The probe without torch: a made-up module takes its place. `python3 -m unittest discover python/tests`"""
 
 import ast
+import functools
 import json
 import os
 import pathlib
@@ -181,6 +182,50 @@ class Values(unittest.TestCase):
     def test_a_card_that_does_not_tell_is_no_error(self):
         torch = types.SimpleNamespace(__file__="/nowhere/torch/__init__.py")
         self.assertIsNone(self.values.begin(torch))
+
+
+class Forwards(unittest.TestCase):
+    def test_code_is_named_by_the_class_that_has_it(self):
+        sys.path.insert(0, str(PROBE))
+        from sconce_probe import holds
+
+        class Module:
+            pass
+
+        def wrapped(function):
+            @functools.wraps(function)
+            def around(self):
+                return function(self)
+
+            return around
+
+        class Norm(Module):
+            def forward(self):
+                return 1
+
+        class Norm1(Norm):
+            pass
+
+        class Norm2(Norm):
+            pass
+
+        class Other(Module):
+            @wrapped
+            def forward(self):
+                return 2
+
+        class Kind(Other):
+            pass
+
+        live = [Norm1(), Norm2(), Kind(), Norm]
+        torch = types.SimpleNamespace(nn=types.SimpleNamespace(Module=Module))
+        found = {tuple(place): name for *place, name in holds.forwards(torch)}
+        # One class alone names what it has of a parent; several have the parent's name.
+        self.assertEqual(sorted(set(found.values())), ["Kind", "Norm"])
+        for (file, first, last), name in found.items():
+            self.assertEqual(file, __file__)
+            self.assertLess(first, last)
+        self.assertEqual(len(live), 4)
 
 
 class Probe(unittest.TestCase):

@@ -185,6 +185,11 @@ pub enum Doubt {
         /// Whether single ranks were sent to, for which NCCL takes more than is in the figures.
         pairs: bool,
     },
+    /// A release of PyTorch that nobody tried on the virtual card.
+    Release {
+        /// The release.
+        torch: String,
+    },
     /// Several processes used cards; this is of the one that had the most.
     Processes {
         /// How many did.
@@ -324,6 +329,13 @@ pub fn made(card: &Card, seen: &Seen, snapshot: &Snapshot) -> Option<Made> {
     })
 }
 
+/// Whether a release of PyTorch is one of those that the virtual card is tested with.
+fn is_tried(torch: &str) -> bool {
+    let mut numbers = torch.split('.').map(|number| number.parse::<u32>().ok());
+    let release = (numbers.next().flatten(), numbers.next().flatten());
+    matches!(release, (Some(2), Some(6..=15)))
+}
+
 /// What keeps the figures of a trial from being certain; `processes` is how many used cards, `ranks` the
 /// world of which it was one rank.
 #[must_use]
@@ -357,6 +369,10 @@ pub fn doubts(
     if seen.ended != Ended::Steps && !ran_out(seen) {
         let seen = seen.step_count();
         doubts.push(Doubt::FewSteps { seen });
+    }
+    if !is_tried(&seen.torch) {
+        let torch = seen.torch.clone();
+        doubts.push(Doubt::Release { torch });
     }
     if processes > 1 {
         doubts.push(Doubt::Processes { count: processes });

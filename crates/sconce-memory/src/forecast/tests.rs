@@ -189,3 +189,21 @@ fn buffers_of_nccl_are_counted_at_their_most() {
     };
     assert_eq!(doubts(&[], &one, 1, Some(64))[0], expected);
 }
+
+#[test]
+fn releases_that_nobody_tried_are_named() {
+    let named = |torch: &str| {
+        let mut seen = seen();
+        seen.torch = torch.to_owned();
+        let release = Doubt::Release {
+            torch: torch.to_owned(),
+        };
+        doubts(&[], &seen, 1, None).contains(&release)
+    };
+    for tried in ["2.6.0", "2.15.1+cu132", "2.10.0a0+git123"] {
+        assert!(!named(tried), "{tried}");
+    }
+    for other in ["2.5.1+cu124", "2.16.0", "1.13.1", "3.6", "master", ""] {
+        assert!(named(other), "{other}");
+    }
+}

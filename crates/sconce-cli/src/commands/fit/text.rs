@@ -330,6 +330,10 @@ pub(super) fn said(doubt: &Doubt) -> String {
                 .collect();
             format!("The virtual card does not know {}.", shown.join(", "))
         }
+        Doubt::Release { torch } => format!(
+            "The virtual card is tested with PyTorch 2.6 to 2.15, and this is {}.",
+            printable(torch, 60)
+        ),
         Doubt::FewSteps { seen } => {
             let steps = counted(*seen as u64, "step");
             format!("The command ended after {steps}: memory may grow later.")
