@@ -43,7 +43,7 @@ lstm --batch 64 --amp float16
 """.strip().split("\n")
 
 LIMIT_S = 600
-# The issue's promises, in percent.
+# What is promised, in percent.
 MOST = {"reserved": 2.0, "on-card": 5.0}
 
 
