@@ -173,6 +173,8 @@ impl<E, R: FnMut(&[Asked]) -> Result<Vec<Outcome>, E>> Search<'_, R> {
         // Without an estimate it is known of each what it costs.
         let dear = matches!(plan, Plan::Checkpoint(_) | Plan::Offload);
         let free = longer.map_or(!dear, |longer| longer <= FOR_NOTHING);
+        // Another optimizer, whose state has less precision, is for those who need it.
+        let free = free && plan != Plan::EightBit;
         let longer = longer.unwrap_or(1.0);
         // What saves nothing alone may do so where other plans have moved the peak.
         let of_use = saved > 0 || longer < 1.0;
@@ -211,6 +213,9 @@ impl<E, R: FnMut(&[Asked]) -> Result<Vec<Outcome>, E>> Search<'_, R> {
         let mut next: Vec<Asked> = bases.iter().map(asked).collect();
         if can_checkpoint {
             next.insert(1, asked(&checkpointed(&free)));
+        }
+        if dear.contains(&Plan::EightBit) {
+            next.push(asked(&free.with(Plan::EightBit)));
         }
         self.try_all(&next)?;
         if bases.iter().any(|base| self.fits(&asked(base))) {

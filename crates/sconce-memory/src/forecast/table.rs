@@ -1,8 +1,11 @@
 //! What plans came to: which fits on which card, the fastest first.
 
+use std::cmp::Ordering;
+
 use serde::{Deserialize, Serialize};
 
 use super::Card;
+use super::plan::{Plan, Plans};
 use super::search::{Figures, Outcome, Trial};
 
 /// Whether a plan fits on a card.
@@ -31,6 +34,10 @@ pub struct CardFits {
     /// A step there at least, ms: an estimate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step_ms: Option<f64>,
+    /// What the allocator had at most where it was run on that card as it is. Near the card's end that can
+    /// be more than on a card without end: growing segments then find other places.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reserved_bytes: Option<u64>,
 }
 
 /// One row: a plan that was tried.
@@ -141,16 +148,24 @@ impl PlanTable {
         let sure = |row: &&PlanRow| matches!(fits(row), Some(Fits::Yes | Fits::Tight));
         let rows = self.rows.iter().skip(1).filter(sure);
         // Of equal ones the first.
-        rows.min_by(|one, other| one.on(card).total_cmp(&other.on(card)))
+        rows.min_by(|one, other| one.order_on(card, other))
     }
 }
 
 impl PlanRow {
-    /// A step on a card of the table at least, ms; what is not known is slowest.
+    /// Which of two rows to recommend for a card where both fit: the faster there. An optimizer whose state
+    /// has less precision comes after those that have it whole.
     #[must_use]
-    pub fn on(&self, card: usize) -> f64 {
-        let own = self.cards.get(card).and_then(|card| card.step_ms);
-        own.or(self.step_ms).unwrap_or(f64::MAX)
+    pub fn order_on(&self, card: usize, other: &Self) -> Ordering {
+        let key = |row: &Self| {
+            let plans: Plans = row.plan.parse().unwrap_or_default();
+            let of_card = row.cards.get(card).and_then(|card| card.step_ms);
+            // What is not known is slowest.
+            let ms = of_card.or(row.step_ms).unwrap_or(f64::MAX);
+            (plans.iter().any(|plan| plan == Plan::EightBit), ms)
+        };
+        let (one, other) = (key(self), key(other));
+        one.0.cmp(&other.0).then(one.1.total_cmp(&other.1))
     }
 }
 
@@ -169,6 +184,7 @@ fn row(figures: Option<&Figures>, plain: &Figures, cards: &[Card]) -> PlanRow {
         card: card.name.clone(),
         fits: figures.map_or(Fits::No, |figures| judged(figures, card)),
         step_ms: figures.and_then(|figures| *figures.of_cards_ms.get(at)?),
+        reserved_bytes: None,
     };
     PlanRow {
         plan: String::new(),
@@ -201,7 +217,6 @@ fn judged(figures: &Figures, card: &Card) -> Fits {
 
 #[cfg(test)]
 mod tests {
-    use super::super::plan::Plan;
     use super::super::search::Asked;
     use super::*;
 
@@ -277,5 +292,20 @@ mod tests {
         assert_eq!(table.best(0).unwrap().plan, "fp16");
         assert_eq!(table.best(1).unwrap().plan, "offload");
         assert_eq!(table.best(7), None);
+        // By what a step takes on that card, and a state of less precision last.
+        let mut table = table;
+        for row in &mut table.rows {
+            row.failed = None;
+            row.cards[1].fits = Fits::Yes;
+            row.cards[1].step_ms = row.step_ms.map(|ms| 100.0 - ms);
+        }
+        assert_eq!(table.best(1).unwrap().plan, "offload");
+        let worse = table.rows.iter_mut().find(|row| row.plan == "8-bit");
+        worse.unwrap().cards[1].step_ms = Some(1.0);
+        assert_eq!(table.best(1).unwrap().plan, "offload");
+        table
+            .rows
+            .retain(|row| ["", "8-bit"].contains(&row.plan.as_str()));
+        assert_eq!(table.best(1).unwrap().plan, "8-bit");
     }
 }

@@ -274,11 +274,10 @@ fn confirm(
             let may = rows.filter(|(at, row)| {
                 row.cards[card].fits != Fits::No && !tried.contains(&(card, *at))
             });
-            let ms = |at: usize| table.rows[at].on(card);
-            let fastest = may
+            let first = may
                 .map(|(at, _)| at)
-                .min_by(|one, other| ms(*one).total_cmp(&ms(*other)));
-            next.extend(fastest.map(|at| (card, at)));
+                .min_by(|&one, &other| table.rows[one].order_on(card, &table.rows[other]));
+            next.extend(first.map(|at| (card, at)));
         }
         if next.is_empty() {
             break;
@@ -302,8 +301,14 @@ fn confirm(
         let came = side::all(asked, cards, &tasks)?;
         for (&(card, at), came) in next.iter().zip(came) {
             tried.push((card, at));
-            let fits = came.map_or(Fits::No, |done| fits(&done));
-            table.rows[at].cards[card].fits = fits;
+            let found = &mut table.rows[at].cards[card];
+            found.fits = Fits::No;
+            if let Ok(done) = came {
+                found.fits = fits(&done);
+                let device = done.seen.fullest().map(|(_, device)| device);
+                found.reserved_bytes = device.and_then(|device| device.stat(forecast::RESERVED));
+            }
+            let fits = found.fits;
             if fits != Fits::No {
                 open.retain(|one| *one != card);
             }

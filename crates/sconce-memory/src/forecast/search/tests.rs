@@ -166,3 +166,40 @@ fn each_way_to_divide_is_tried_with_what_costs_no_time() {
         ]
     );
 }
+
+#[test]
+fn an_optimizer_of_less_precision_is_shown_and_not_put_into_all() {
+    let with_eight_bit = |asked: &Asked| {
+        let has = asked.plans.iter().any(|plan| plan == Plan::EightBit);
+        let rest = asked.plans.iter().filter(|plan| *plan != Plan::EightBit);
+        let rest = Asked {
+            plans: rest.fold(Plans::default(), |plans, plan| plans.with(plan)),
+            value: asked.value,
+        };
+        let mut outcome = oracle(&rest);
+        if let (Outcome::Ran(figures), true) = (&mut outcome, has) {
+            figures.allocated_bytes -= 100;
+            figures.reserved_bytes -= 100;
+            figures.step_ms = figures.step_ms.map(|ms| ms * 0.9);
+        }
+        outcome
+    };
+    let tried = |room_bytes| {
+        let Outcome::Ran(plain) = oracle(&Asked::default()) else {
+            unreachable!()
+        };
+        let wanted = Wanted {
+            plain,
+            room_bytes,
+            singles: vec![Plan::Bf16, Plan::EightBit, Plan::Expandable],
+            values: Vec::new(),
+        };
+        let run = |asked: &[Asked]| Ok::<_, ()>(asked.iter().map(with_eight_bit).collect());
+        let trials = search(&wanted, run).unwrap();
+        let names = trials.iter().skip(3).map(|one| one.asked.plans.to_string());
+        names.collect::<Vec<String>>()
+    };
+    let shown = ["bf16+expandable", "bf16+8-bit+expandable"];
+    assert_eq!(tried(1800), shown);
+    assert_eq!(tried(0), shown);
+}
