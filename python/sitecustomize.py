@@ -15,16 +15,16 @@ except Exception:
 
 
 def _the_environments_own():
-    import importlib.machinery
-    import importlib.util
     import os
 
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [one for one in sys.path if os.path.abspath(one or os.curdir) != here]
-    spec = importlib.machinery.PathFinder.find_spec("sitecustomize", sys.path)
+    # What importlib's own modules would bring with them takes longer than all the rest of this.
+    own = sys.modules["_frozen_importlib"], sys.modules["_frozen_importlib_external"]
+    spec = own[1].PathFinder.find_spec("sitecustomize", sys.path)
     if spec is None or spec.loader is None:
         return
-    module = importlib.util.module_from_spec(spec)
+    module = own[0].module_from_spec(spec)
     sys.modules["sitecustomize"] = module
     spec.loader.exec_module(module)
 

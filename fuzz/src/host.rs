@@ -6,6 +6,7 @@ mod parse;
 
 use std::path::Path;
 
+use sconce_host::training::{Ring, SIZE};
 use sconce_host::{Machine, Roots, RunCgroups, SampleTarget, Sampler, V1Folders};
 use sconce_schema::spec::Gpus;
 
@@ -204,4 +205,34 @@ pub(crate) fn sampler_seeds() -> Vec<Vec<u8>> {
         seed(1, captured("v1", &V1)),
         seed(2, Vec::new()),
     ]
+}
+
+/// The file of a training process, which can write anything there.
+pub(crate) fn training(data: &[u8]) {
+    // Most of the file is rarely of interest: what is not given is as a fresh one.
+    let mut bytes = vec![0; SIZE];
+    let given = data.len().min(SIZE);
+    bytes[..given].copy_from_slice(&data[..given]);
+    if let Some(ring) = Ring::of(&bytes) {
+        if let Some(told) = ring.training() {
+            assert_eq!(told.phases.sum_us(), told.wall_us);
+            let first = Ring::oldest(told.steps);
+            for number in [first, told.steps] {
+                let _ = ring.step(number, told.wall_us);
+            }
+        }
+        let _ = ring.inner_pid();
+    }
+}
+
+pub(crate) fn training_seeds() -> Vec<Vec<u8>> {
+    let mut bytes = vec![0; 4096 + 64];
+    bytes[..8].copy_from_slice(b"SCONCEAC");
+    for (at, number) in [(8, 1_u32), (12, 512), (16, 7)] {
+        bytes[at..at + 4].copy_from_slice(&number.to_le_bytes());
+    }
+    for (at, number) in [(40, 2_u64), (1024, 1), (4096, 1)] {
+        bytes[at..at + 8].copy_from_slice(&number.to_le_bytes());
+    }
+    vec![bytes]
 }

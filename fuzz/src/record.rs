@@ -10,9 +10,10 @@ use sconce_report::terminal::Style;
 use sconce_report::{Report, json, terminal};
 use sconce_schema::Bytes;
 use sconce_schema::event::{
-    Ended, Event, Exit, GpuSample, GpuSummary, HostSummary, Line, Mode, OutOfMemory, Sample,
-    Started, Unenforced,
+    Ended, Event, Exit, GpuSample, GpuSummary, HostSummary, Line, Mode, OutOfMemory, Pressure,
+    ProcessSample, Sample, Started, Unenforced,
 };
+use sconce_schema::training::{Phases, Step, Training};
 
 use crate::bytes::{fixtures, flag, noise, pick};
 use crate::scratch::{Pen, put};
@@ -203,6 +204,9 @@ fn started(from: &mut Unstructured<'_>) -> Started {
         },
         versions: None,
         plan: flag(from).then(|| word(from)),
+        near: None,
+        network: None,
+        way_out: flag(from).then(|| word(from)),
         host: HostSummary {
             hostname: word(from),
             kernel: word(from),
@@ -210,6 +214,7 @@ fn started(from: &mut Unstructured<'_>) -> Started {
             cpu_model: flag(from).then(|| word(from)),
             memory: bytes(from).unwrap_or(Bytes(0)),
             driver: flag(from).then(|| word(from)),
+            boot_id: flag(from).then(|| word(from)),
         },
         gpus: (0..from.int_in_range(0..=2).unwrap_or(0))
             .map(|index| GpuSummary {
@@ -238,6 +243,33 @@ fn sample(from: &mut Unstructured<'_>) -> Sample {
         shm: bytes(from),
         oom_kills: number(from),
         pids_refused: number(from),
+        pressure: flag(from).then(|| Pressure {
+            cpu_some_us: number(from),
+            memory_some_us: number(from),
+            memory_full_us: number(from),
+            io_some_us: number(from),
+            io_full_us: number(from),
+        }),
+        swap: bytes(from),
+        cpus_busy_us: number(from).into_iter().collect(),
+        received_bytes: number(from),
+        sent_bytes: number(from),
+        by_process: (0..from.int_in_range(0..=2).unwrap_or(0))
+            .map(|pid| ProcessSample {
+                pid,
+                inner_pid: small(from),
+                parent: small(from).unwrap_or(0),
+                name: word(from),
+                role: flag(from).then(|| word(from)),
+                cpu_us: number(from).unwrap_or(0),
+                rss: bytes(from).unwrap_or_default(),
+                threads: small(from).unwrap_or(0),
+            })
+            .collect(),
+        training_left_out: small(from),
+        training: (0..from.int_in_range(0..=2).unwrap_or(0))
+            .map(|pid| training(pid, from))
+            .collect(),
         gpus: (0..from.int_in_range(0..=2).unwrap_or(0))
             .map(|index| card(index, from))
             .collect(),
@@ -248,6 +280,14 @@ fn card(index: u32, from: &mut Unstructured<'_>) -> GpuSample {
     GpuSample {
         index,
         utilisation_percent: small(from),
+        memory_utilisation_percent: small(from),
+        memory_clock_mhz: small(from),
+        pcie_received_bytes_per_s: number(from),
+        pcie_sent_bytes_per_s: number(from),
+        nvlink_received_bytes: number(from),
+        nvlink_sent_bytes: number(from),
+        xids: number(from).into_iter().collect(),
+        instances: Vec::new(),
         memory_used: bytes(from),
         memory_by_pid: (0..from.int_in_range(0..=3).unwrap_or(0))
             .filter_map(|pid| Some((pid, bytes(from)?)))
@@ -261,5 +301,45 @@ fn card(index: u32, from: &mut Unstructured<'_>) -> GpuSample {
                 .map(|_| word(from))
                 .collect()
         }),
+    }
+}
+
+fn training(pid: u32, from: &mut Unstructured<'_>) -> Training {
+    let mut us = || number(from).unwrap_or(0);
+    let phases = Phases {
+        data_us: us(),
+        copy_us: us(),
+        forward_us: us(),
+        backward_us: us(),
+        optimizer_us: us(),
+        other_us: us(),
+    };
+    let (steps, wall_us) = (us(), us());
+    Training {
+        pid,
+        rank: small(from),
+        group: small(from),
+        steps,
+        wall_us,
+        phases,
+        on_card: flag(from).then_some(phases),
+        on_card_steps: number(from),
+        samples: number(from),
+        tokens: number(from),
+        flops_per_step: number(from),
+        phase: flag(from).then(|| word(from)),
+        recent: (0..from.int_in_range(0..=16).unwrap_or(0))
+            .map(|_| Step {
+                step: number(from).unwrap_or(0),
+                t_us: number(from).unwrap_or(0),
+                wall_us: number(from).unwrap_or(0),
+                data_us: number(from).unwrap_or(0),
+                rss: bytes(from),
+                allocated: bytes(from),
+                reserved: bytes(from),
+                blocks: number(from),
+            })
+            .collect(),
+        ..Training::default()
     }
 }

@@ -16,8 +16,17 @@ pub(crate) fn spec(data: &[u8]) {
             let written = toml::to_string(&spec).expect("a spec is plain data");
             assert_eq!(Spec::parse(&written).as_ref(), Ok(&spec), "{written}");
             let inputs = spec.lock_inputs();
-            let again = Spec::parse(&inputs).expect("lock inputs are a spec");
-            assert_eq!(again.lock_inputs(), inputs);
+            // What stages need beside the environment is written in another form.
+            if spec.more().is_empty() {
+                let again = Spec::parse(&inputs).expect("lock inputs are a spec");
+                assert_eq!(again.lock_inputs(), inputs);
+            }
+            for (name, program) in &spec.services.programs {
+                assert_eq!(
+                    program.service(name).health.is_some(),
+                    program.health.is_some()
+                );
+            }
         }
         Err(error) => {
             let (_, _) = (error.to_string(), error.hint());
@@ -44,6 +53,17 @@ pub(crate) fn spec_seeds() -> Vec<Vec<u8>> {
           security-mirror = \"s\"\n[run]\ncommand = [\"x\"]\ngpus = [0, \"GPU-1\"]\ncpus = 0.5\n\
           memory = \"4GiB\"\nshm = 1024\nmounts = [\"./a:/b:ro\"]\nports = [\"127.0.0.1:1:2\"]\n\
           workdir = \"/w\"\n[run.env]\nA = \"b\"\n"
+            .to_vec(),
+    );
+    seeds.push(
+        b"[services.jupyter]\nport = 8899\nfolder = \"n\"\ncull-idle-minutes = 30\n\
+          password-hash = \"argon2:$argon2id$v=19$m=1,t=1,p=1$cw$aA\"\n[services.ssh]\n\
+          port = \"0.0.0.0:2222:22\"\nkeys = [\"~/.ssh/id_ed25519.pub\"]\n\
+          [services.tensorboard]\nlogdir = \"runs\"\n[services.web]\ncommand = [\"x\"]\n\
+          ports = [8000]\nworkdir = \"/w\"\nuser = \"plain\"\nrestart = \"always\"\n\
+          grace-s = 3\nstop-signal = \"INT\"\nafter = [\"jupyter\"]\n[services.web.health]\n\
+          http = \"/\"\ninterval-s = 1\ntimeout-s = 1\nretries = 1\nstart-period-s = 0\n\
+          [services.web.env]\nA = \"b\"\n"
             .to_vec(),
     );
     seeds

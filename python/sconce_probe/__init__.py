@@ -26,3 +26,13 @@ def begin():
         from . import fit, imports
 
         imports.after("torch", fit.begin)
+    if os.environ.get("SCONCE_ACCOUNT"):
+        from . import imports
+
+        imports.after("torch", _account)
+
+
+def _account(torch):
+    from . import account
+
+    account.begin(torch)

@@ -2,6 +2,8 @@
 
 import sys
 
+MACHINERY = "<frozen importlib._bootstrap_external>"
+
 
 class _Finder:
     """Finds the module as the other finders do, and calls `then` after it has been executed."""
@@ -37,6 +39,9 @@ class _Finder:
             execute(module)
             called(self.then, module)
 
+        # It is under the module's own frames while that is executed. Python leaves those of the import's
+        # machinery out of tracebacks and warnings.
+        watched.__code__ = watched.__code__.replace(co_filename=MACHINERY, co_name="exec_module")
         try:
             loader.exec_module = watched
         except AttributeError:

@@ -82,7 +82,7 @@ def counter(torch):
                 moved[None] = sum(map(size, outputs))
             count = flop_registry.get(func._overloadpacket)
             operations = count(*args, **kwargs, out_val=out) if count else 0
-            kind = self.kind(name, inputs) if operations else "move"
+            kind = kind_of(torch, name, inputs) if operations else "move"
             self.calls[kind, int(operations), sum(moved.values())] += 1
 
         def add_exchange(self, func, args, kwargs, out):
@@ -101,15 +101,17 @@ def counter(torch):
             near = len({one // local for one in members}) == 1
             self.calls["near" if near else "far", 0, int(whole * times)] += 1
 
-        def kind(self, name, inputs):
-            dtype = next((str(one.dtype) for one in inputs if one.is_floating_point()), "")
-            if dtype in HALF or "float8" in dtype:
-                return "half"
-            if "conv" in name:
-                return "tf32" if torch.backends.cudnn.allow_tf32 else "single"
-            return "single" if torch.get_float32_matmul_precision() == "highest" else "tf32"
-
     return Counted()
+
+
+def kind_of(torch, name, inputs):
+    """What a product is made with: `half`, `tf32` where the program allows it, `single`."""
+    dtype = next((str(one.dtype) for one in inputs if one.is_floating_point()), "")
+    if dtype in HALF or "float8" in dtype:
+        return "half"
+    if "conv" in name:
+        return "tf32" if torch.backends.cudnn.allow_tf32 else "single"
+    return "single" if torch.get_float32_matmul_precision() == "highest" else "tf32"
 
 
 def members_of(torch, words):

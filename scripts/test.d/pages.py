@@ -17,7 +17,7 @@ class Browser:
     def __init__(self, program, folder):
         ours, theirs = os.pipe(), os.pipe()
         words = ["--headless=new", "--disable-gpu", "--no-first-run", "--remote-debugging-pipe", "--disable-background-networking",
-                 f"--user-data-dir={folder}/profile", "--host-resolver-rules=MAP * ~NOTFOUND", "about:blank"]
+                 f"--user-data-dir={folder}/profile", "--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1", "about:blank"]
         # In containers there often are no namespaces for its own walls.
         words.insert(0, "--no-sandbox")
         move = f'exec "$@" 3<&{ours[0]} 4>&{theirs[1]}'
@@ -208,4 +208,5 @@ def main(program, folder):
     return 1 if failed else 0
 
 
-sys.exit(main(*sys.argv[1:]))
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::commands::audit::AuditArgs;
 use crate::commands::outdated::OutdatedArgs;
-use clap::{ArgAction, Args, Parser, Subcommand};
+use clap::{ArgAction, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use sconce_schema::spec::{Gpus, MountSpec, PortSpec};
 use sconce_schema::{Bytes, Millicores};
 
@@ -21,6 +21,30 @@ pub(crate) struct Root {
     pub(crate) verb: Verb,
     #[command(flatten)]
     pub(crate) global: Global,
+}
+
+/// The command line as clap knows it. A value that begins with `-` and a digit is a wrong number, which its
+/// flag says better than clap, which looks for a flag of that name.
+pub(crate) fn command() -> clap::Command {
+    fn numbers(command: clap::Command) -> clap::Command {
+        command
+            .mut_args(|arg| {
+                let takes = arg.get_action().takes_values() && !arg.is_positional();
+                if takes {
+                    arg.allow_negative_numbers(true)
+                } else {
+                    arg
+                }
+            })
+            .mut_subcommands(numbers)
+    }
+    numbers(Root::command())
+}
+
+/// What was asked for.
+pub(crate) fn parse() -> Result<Root, clap::Error> {
+    let mut matches = command().try_get_matches()?;
+    Root::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command()))
 }
 
 #[derive(Debug, Args)]
@@ -40,6 +64,10 @@ pub(crate) struct Global {
         help_heading = "Every verb"
     )]
     pub(crate) store: Option<PathBuf>,
+    /// This is the process that holds a run in the background; whoever started it waits on its
+    /// standard input for the word that the run has begun.
+    #[arg(long, global = true, hide = true)]
+    pub(crate) held: bool,
 }
 
 impl Global {
@@ -49,6 +77,7 @@ impl Global {
             quiet: true,
             offline: self.offline,
             store: self.store.clone(),
+            held: self.held,
         }
     }
 }
@@ -67,6 +96,20 @@ pub(crate) enum Verb {
     Run(RunArgs),
     /// Open a shell in the environment.
     Shell(ShellArgs),
+    /// Start the environment's services in the background.
+    Up(crate::commands::up::UpArgs),
+    /// What goes on in the background and elsewhere: runs and their services.
+    Ps(crate::commands::ps::PsArgs),
+    /// What a run's services write.
+    Logs(crate::commands::logs::LogsArgs),
+    /// Run another command inside of a run.
+    Exec(crate::commands::exec::ExecArgs),
+    /// Stop runs.
+    Stop(crate::commands::stop::StopArgs),
+    /// Stop a run's services and start them again.
+    Restart(crate::commands::restart::RestartArgs),
+    /// Wait until a run has ended, and end with its exit code.
+    Wait(crate::commands::wait::WaitArgs),
     /// Build the environment's image, without a daemon.
     Build(crate::commands::build::BuildArgs),
     /// Push a local image to a registry, with what belongs to it.
@@ -95,10 +138,22 @@ pub(crate) enum Verb {
     Doctor(crate::commands::doctor::DoctorArgs),
     /// What fills a card's memory, and what would.
     Memory(crate::commands::memory::MemoryArgs),
+    /// Who has which card of this machine, until when, and who waits.
+    Lease(crate::commands::lease::LeaseArgs),
     /// List the runs on record.
     Runs(RunsArgs),
     /// Show what a run was and what it used.
     Report(ReportArgs),
+    /// What many runs used together: GPU-hours, CPU-hours, energy, cost.
+    Usage(crate::commands::usage::UsageArgs),
+    /// Compare two runs: what was changed, and whether steps really take another time.
+    Compare(crate::commands::compare::CompareArgs),
+    /// Show the runs on record as a page, and as metrics.
+    Serve(crate::commands::serve::ServeArgs),
+    /// Watch runs in the terminal: phases, cards, processes, memory.
+    Top(crate::commands::top::TopArgs),
+    /// Write a run's record for other programs: CSV, Parquet, JSON, TensorBoard, Perfetto.
+    Export(crate::commands::export::ExportArgs),
     /// What `check` and `doctor` start to ask NVIDIA's libraries.
     #[command(hide = true)]
     Probe {
@@ -164,6 +219,9 @@ pub(crate) struct RunFlags {
     /// Limit of processes and threads.
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) pids: Option<u64>,
+    /// Readings a second for the record, 1 to 10 [default: 1].
+    #[arg(long, value_name = "HZ", value_parser = clap::value_parser!(u32).range(1..=10))]
+    pub(crate) sample_hz: Option<u32>,
     /// Mount a host folder or file: SOURCE:TARGET[:ro].
     #[arg(long = "volume", short = 'v', value_name = "MOUNT")]
     pub(crate) volumes: Vec<MountSpec>,
@@ -173,10 +231,10 @@ pub(crate) struct RunFlags {
     /// Working directory; inside, one that is not absolute is below /workspace.
     #[arg(long, short, value_name = "DIR")]
     pub(crate) workdir: Option<String>,
-    /// Publish a port: [IP:]HOST:CONTAINER (with --network none).
+    /// Publish a port: [IP:]HOST:CONTAINER (with --network own or none).
     #[arg(long = "publish", short, value_name = "PORT")]
     pub(crate) ports: Vec<PortSpec>,
-    /// `host` or `none` [default: host].
+    /// `host`; `own`, which leads out by slirp4netns; or `none` [default: host].
     #[arg(long, value_name = "NETWORK", value_parser = network)]
     pub(crate) network: Option<sconce_schema::request::Network>,
     /// Be root inside.
@@ -185,6 +243,10 @@ pub(crate) struct RunFlags {
     /// A limit that this machine cannot enforce is an error.
     #[arg(long)]
     pub(crate) strict: bool,
+    #[command(flatten)]
+    pub(crate) account: crate::account::AccountFlags,
+    #[command(flatten)]
+    pub(crate) limits: crate::limits::LimitFlags,
     #[command(flatten)]
     pub(crate) plan: crate::plan::PlanFlags,
     #[command(flatten)]
@@ -197,7 +259,8 @@ fn network(text: &str) -> Result<sconce_schema::request::Network, String> {
     match text {
         "host" => Ok(sconce_schema::request::Network::Host),
         "none" => Ok(sconce_schema::request::Network::None),
-        _ => Err("`host` or `none`".to_owned()),
+        "own" => Ok(sconce_schema::request::Network::Own),
+        _ => Err("`host`, `own` or `none`".to_owned()),
     }
 }
 
@@ -226,6 +289,12 @@ pub(crate) struct RunArgs {
     /// Record a run on this machine itself, with the Python that is here: no image, no container.
     #[arg(long, requires = "command", conflicts_with_all = NEED_A_CONTAINER)]
     pub(crate) host: bool,
+    /// Start the spec's services too; they live as long as the command.
+    #[arg(long, conflicts_with = "host")]
+    pub(crate) services: bool,
+    /// Go on in the background: what it writes is kept for `sconce logs`.
+    #[arg(long, short)]
+    pub(crate) detach: bool,
     /// Write the report as JSON to FILE.
     #[arg(long, value_name = "FILE")]
     pub(crate) json: Option<PathBuf>,
@@ -262,6 +331,9 @@ pub(crate) struct ReportArgs {
     /// Print as JSON.
     #[arg(long)]
     pub(crate) json: bool,
+    /// Write a page that opens without a network to FILE; `-` is standard output.
+    #[arg(long, value_name = "FILE", conflicts_with = "json")]
+    pub(crate) html: Option<PathBuf>,
 }
 
 #[derive(Debug, Args)]
@@ -273,12 +345,64 @@ pub(crate) struct ChoresArgs {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use clap::CommandFactory as _;
     use clap::error::ErrorKind;
 
     #[test]
     fn the_command_line_is_well_formed() {
         Root::command().debug_assert();
+    }
+
+    #[test]
+    fn limits_that_are_none_are_refused() {
+        for flag in [
+            "--cpuset 3-1",
+            "--cpuset all",
+            "--cpuset 5000",
+            "--nofile 0",
+            "--io-weight 0",
+            "--io-weight 1001",
+            "--memlock much",
+            "--memory-swap -1",
+            "--hugepages 2pages",
+            "--numa 1",
+            "--network bridge",
+        ] {
+            let words = format!("sconce run {flag} -- true");
+            let error = Root::try_parse_from(words.split(' ')).err();
+            let kind = error.expect(flag).kind();
+            let known = [ErrorKind::ValueValidation, ErrorKind::UnknownArgument];
+            assert!(known.contains(&kind), "{flag}: {kind:?}");
+        }
+    }
+
+    /// `--cpus -1` is a wrong number of CPUs, and no unknown flag `-1`.
+    #[test]
+    fn a_number_below_nothing_is_named_with_its_flag() {
+        for words in [
+            "run --cpus -1 -- true",
+            "run --memory -1 -- true",
+            "run --shm-size -1 -- true",
+            "run --pids -1 -- true",
+            "run --sample-hz -1 -- true",
+            "run --gpus -1 -- true",
+            "run --io-weight -1 -- true",
+            "run --nofile -1 -- true",
+            "run --ranks -2 -- true",
+            "runs --prune -1",
+            "lease take --gpus -1 --for 1h",
+            "lease take --mem -1 --for 1h",
+            "serve --port -1",
+            "fit --steps -1 -- python train.py",
+            "fit --time -1 -- python train.py",
+        ] {
+            let words = ["sconce"].into_iter().chain(words.split(' '));
+            let error = command()
+                .try_get_matches_from(words)
+                .expect_err("a wrong number");
+            let told = error.to_string();
+            assert_eq!(error.kind(), ErrorKind::ValueValidation, "{told}");
+            assert!(told.contains("invalid value '-"), "{told}");
+        }
     }
 
     #[test]
@@ -294,6 +418,7 @@ mod tests {
             "-v /a:/b",
             "-p 80",
             "--network none",
+            "--network own",
             "--root",
             "--index https://index.example.org/simple",
             "--extra-index https://index.example.org/simple",
@@ -305,7 +430,10 @@ mod tests {
         let kind = refused("--host");
         assert_eq!(kind, Some(ErrorKind::MissingRequiredArgument));
         assert_eq!(
-            refused("--host --cpus 1 -m 1GiB --pids 9 --strict -e A=1 -w /tmp -- true"),
+            refused(
+                "--host --cpus 1 -m 1GiB --pids 9 --cpuset 0-1 --memory-swap 2GiB --nofile 9 --memlock unlimited \
+                 --io-weight 50 --hugepages 4MiB --numa off --strict -e A=1 -w /tmp -- true"
+            ),
             None
         );
     }

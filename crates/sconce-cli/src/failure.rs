@@ -4,7 +4,7 @@
 use std::error::Error;
 use std::fmt::Write as _;
 
-use sconce_schema::Hint;
+use sconce_schema::{Hint, secrets};
 
 /// An expected failure of any stage, on its way to the terminal.
 #[derive(Debug)]
@@ -24,7 +24,8 @@ impl Failure {
         let message = with_causes(&*self.0);
         let mut text = format!("{} {message}", style.error("error:"));
         if let Some(hint) = self.0.hint() {
-            let _ = write!(text, "\n{} {}", style.hint("hint:"), tame(hint));
+            let hint = tame(secrets::text(&hint));
+            let _ = write!(text, "\n{} {hint}", style.hint("hint:"));
         }
         text
     }
@@ -42,7 +43,7 @@ pub(crate) fn with_causes(error: &dyn Error) -> String {
         let _ = write!(text, ": {cause}");
         source = cause.source();
     }
-    tame(text)
+    tame(secrets::text(&text))
 }
 
 /// Without what a terminal would obey: names of files and images are anyone's text.
@@ -94,6 +95,18 @@ pub(crate) enum CliError {
         path: std::path::PathBuf,
         source: toml::de::Error,
     },
+    #[error("{} is no price file", path.display())]
+    Prices {
+        path: std::path::PathBuf,
+        source: sconce_report::usage::PriceError,
+    },
+    #[error("{}", path.display())]
+    Policy {
+        path: std::path::PathBuf,
+        source: sconce_run::lease::PolicyError,
+    },
+    #[error("only the machine's owner serves leases")]
+    NotRoot,
     #[error("there is no lock at {}", path.display())]
     NoLock { path: std::path::PathBuf },
     #[error("{}", path.display())]
@@ -145,12 +158,20 @@ pub(crate) enum CliError {
         oldest: &'static str,
         newest: &'static str,
     },
+    #[error("{format} has no tables to choose from")]
+    NoTables { format: &'static str },
+    #[error("sconce top needs a terminal")]
+    NoTerminal,
     #[error("{} is a list of packages already", path.display())]
     IsList { path: std::path::PathBuf },
     #[error("neither HOME nor {variable} is set")]
     NoHome { variable: &'static str },
     #[error("no command was given and the spec has none")]
     NoCommand,
+    #[error("the spec has no services")]
+    NoServices,
+    #[error("the service `{0}` comes with its environment, which --host leaves out")]
+    ServiceOfImage(&'static str),
     #[error("no command was given and the image has none")]
     NoImageCommand,
     #[error("the image has no shell")]
@@ -165,6 +186,15 @@ pub(crate) enum CliError {
     HostPort { port: u16 },
     #[error("the kernel killed the command before it began: {limit} of memory is too little")]
     TooLittleMemory { limit: sconce_schema::Bytes },
+    #[error("metrics without a token are for this machine alone, and {listen} is not")]
+    OpenMetrics { listen: std::net::IpAddr },
+    #[error("cannot listen on {address}")]
+    Listen {
+        address: std::net::SocketAddr,
+        source: std::io::Error,
+    },
+    #[error("the first line of {} is no token", path.display())]
+    WeakToken { path: std::path::PathBuf },
     #[error("the store lacks {} of what the lock names, and --offline forbids to fetch it: {}", missing.len(), missing.join(", "))]
     Offline { missing: Vec<String> },
 }
@@ -177,6 +207,8 @@ impl Hint for CliError {
                 .to_owned(),
             Self::Spec { source, .. } => return source.hint(),
             Self::Lock { source, .. } => return source.hint(),
+            Self::Policy { source, .. } => return source.hint(),
+            Self::NotRoot => "start it as root".to_owned(),
             Self::Snapshot { source, .. } => return source.hint(),
             Self::RanksWithoutCards => "name one: --virtual-gpu h100".to_owned(),
             Self::RanksByLauncher { .. } => {
@@ -184,6 +216,8 @@ impl Hint for CliError {
             }
             Self::PlanWithoutRanks { .. } => "say how many: --ranks 64".to_owned(),
             Self::PlanNeedsLines { lines, .. } => format!("write it: {lines}"),
+            Self::NoTables { .. } => "leave --table out: everything is exported".to_owned(),
+            Self::NoTerminal => "`sconce report` prints what a run is doing".to_owned(),
             Self::NoLock { .. } => "`sconce lock` makes one".to_owned(),
             Self::SquashfsOf => {
                 "push the image: enroot and apptainer import it from a registry".to_owned()
@@ -223,6 +257,11 @@ impl Hint for CliError {
             Self::NoCommand => "add `command = [\"python\", \"train.py\"]` to [run], or say \
                  `sconce run -- python train.py`"
                 .to_owned(),
+            Self::NoServices => "add one: [services.NAME], with `command = [\"…\"]`".to_owned(),
+            Self::ServiceOfImage(name) => format!(
+                "leave --host out, or write it as a command of this machine: [services.my-{name}], with \
+                 `command = [\"…\"]`"
+            ),
             Self::NoImageCommand => "say one: `sconce run IMAGE -- COMMAND`".to_owned(),
             Self::NoShell => "run a program of it: `sconce run IMAGE -- COMMAND`".to_owned(),
             Self::ImageSource { .. } => "an image brings all its packages; leave it out".to_owned(),
@@ -233,12 +272,25 @@ impl Hint for CliError {
                 "give it more with -m or `memory`, with its unit: 512MiB, 4GiB".to_owned()
             }
             Self::HostPort { .. } => "what it listens on can be reached as it is; or give it a \
-                 network of its own with --network none"
+                 network of its own with --network own (or --network none)"
                 .to_owned(),
             Self::File { source, .. } if source.kind() == std::io::ErrorKind::StorageFull => {
                 "free some space, and say it again".to_owned()
             }
-            Self::File { .. } | Self::Config { .. } | Self::Variable { .. } => return None,
+            Self::OpenMetrics { .. } => {
+                "leave out --metrics-open, and give the token as a bearer token".to_owned()
+            }
+            Self::Listen { source, .. } if source.kind() == std::io::ErrorKind::AddrInUse => {
+                "another program has it; --port 0 takes a free one".to_owned()
+            }
+            Self::Listen { .. } => {
+                "an address of this machine, and a port of 1024 or more".to_owned()
+            }
+            Self::WeakToken { .. } => "16 or more letters, digits, - and _".to_owned(),
+            Self::File { .. }
+            | Self::Prices { .. }
+            | Self::Config { .. }
+            | Self::Variable { .. } => return None,
         })
     }
 
@@ -250,11 +302,15 @@ impl Hint for CliError {
             | Self::HostPort { .. }
             | Self::NoVariable { .. }
             | Self::Latest
+            | Self::OpenMetrics { .. }
+            | Self::Listen { .. }
             | Self::SquashfsOf
             | Self::Variable { .. }
             | Self::PlanNeedsLines { .. }
             | Self::PlanWithoutRanks { .. }
             | Self::RanksWithoutCards
+            | Self::NoTables { .. }
+            | Self::NoTerminal
             | Self::RanksByLauncher { .. }
             | Self::NoPassword { .. } => sconce_schema::exit::USAGE,
             Self::Offline { .. } => sconce_schema::exit::FETCH,

@@ -154,11 +154,14 @@ pub(crate) fn escaped(text: &str) -> String {
     text.replace('<', "&lt;").replace('>', "&gt;")
 }
 
-/// Writes a page to where it was asked for.
+/// Writes a page to where it was asked for; `-` is standard output, which then gets nothing else.
 ///
 /// # Errors
 /// A file that cannot be written.
 pub(crate) fn write(path: &Path, page: &str, global: &Global) -> Result<()> {
+    if path.as_os_str() == "-" {
+        return output::data(page);
+    }
     fs::write(path, page).map_err(|source| CliError::File {
         action: "write",
         path: path.to_owned(),

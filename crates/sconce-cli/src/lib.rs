@@ -1,15 +1,20 @@
 //! The `sconce` program: flags, environment, printing, exit codes. Everything else is a stage.
 #![forbid(unsafe_code)]
 
+mod account;
 mod args;
 mod background;
 mod commands;
+mod detach;
 mod failure;
 mod findings;
 mod hosts;
 mod html;
 mod input;
 mod judge;
+mod leases;
+mod limits;
+mod live;
 mod network;
 mod output;
 mod page;
@@ -17,22 +22,25 @@ mod pip;
 mod places;
 mod plan;
 mod prepare;
+mod private;
 mod probe;
 mod progress;
 mod project;
 mod ranks;
 mod registries;
+mod services;
 mod style;
 mod table;
+#[cfg(test)]
+mod told;
+mod view;
 mod virtual_gpu;
 mod watch;
 mod wish;
 
 use std::process::ExitCode;
 
-use clap::Parser;
-
-use args::{Root, Verb};
+use args::Verb;
 
 /// The whole program.
 #[must_use]
@@ -44,7 +52,13 @@ pub fn main() -> ExitCode {
     {
         return ExitCode::from(sconce_run::init_main(arguments));
     }
-    let root = Root::parse();
+    let root = match args::parse() {
+        Ok(root) => root,
+        Err(wrong) => return refused(&wrong),
+    };
+    if root.global.held {
+        detach::begin();
+    }
     let done = match root.verb {
         Verb::Init(args) => commands::init::init(&args, &root.global),
         Verb::Lock(args) => commands::lock::lock(&args, &root.global),
@@ -52,6 +66,13 @@ pub fn main() -> ExitCode {
         Verb::Audit(args) => commands::audit::audit(&args, &root.global),
         Verb::Run(args) => commands::run::run(&args, &root.global),
         Verb::Shell(args) => commands::shell::shell(&args, &root.global),
+        Verb::Up(args) => commands::up::up(&args, &root.global),
+        Verb::Ps(args) => commands::ps::ps(&args, &root.global),
+        Verb::Logs(args) => commands::logs::logs(&args, &root.global),
+        Verb::Exec(args) => commands::exec::exec(&args, &root.global),
+        Verb::Stop(args) => commands::stop::stop(&args, &root.global),
+        Verb::Restart(args) => commands::restart::restart(&args, &root.global),
+        Verb::Wait(args) => commands::wait::wait(&args, &root.global),
         Verb::Build(args) => commands::build::build(&args, &root.global),
         Verb::Push(args) => commands::push::push(&args, &root.global),
         Verb::Pull(args) => commands::pull::pull(&args, &root.global),
@@ -67,8 +88,14 @@ pub fn main() -> ExitCode {
         Verb::Doctor(args) => commands::doctor::doctor(&args, &root.global),
         Verb::Memory(args) => commands::memory::memory(&args, &root.global),
         Verb::Probe { question } => hosts::probe(&question),
+        Verb::Lease(args) => commands::lease::lease(&args, &root.global),
         Verb::Runs(args) => commands::runs::runs(&args, &root.global),
+        Verb::Usage(args) => commands::usage::usage(&args, &root.global),
         Verb::Report(args) => commands::report::report(&args, &root.global),
+        Verb::Compare(args) => commands::compare::compare(&args, &root.global),
+        Verb::Serve(args) => commands::serve::serve(&args, &root.global),
+        Verb::Top(args) => commands::top::top(&args, &root.global),
+        Verb::Export(args) => commands::export::export(&args, &root.global),
         Verb::Chores(args) => background::chores(&args, &root.global),
     };
     match done {
@@ -78,4 +105,16 @@ pub fn main() -> ExitCode {
             ExitCode::from(failure.exit_code())
         }
     }
+}
+
+/// What clap says of arguments, in its own colours; without the secrets that it repeats.
+fn refused(wrong: &clap::Error) -> ExitCode {
+    let said = wrong.to_string();
+    let told = sconce_schema::secrets::text(&said);
+    if told == said || !wrong.use_stderr() {
+        let _ = wrong.print();
+    } else {
+        output::error(told.trim_end());
+    }
+    ExitCode::from(wrong.exit_code() as u8)
 }

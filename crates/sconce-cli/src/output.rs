@@ -26,6 +26,24 @@ pub(crate) fn data(text: &str) -> Result<()> {
     }
 }
 
+/// Bytes as they are: to standard output. False when nobody reads them any more.
+///
+/// # Errors
+/// As [`data`].
+pub(crate) fn bytes(bytes: &[u8]) -> Result<bool> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(bytes).and_then(|()| out.flush()) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(false),
+        Err(source) => Err(CliError::File {
+            action: "write",
+            path: "standard output".into(),
+            source,
+        }
+        .into()),
+    }
+}
+
 /// What is said beside the data: to standard error.
 pub(crate) fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");

@@ -3,6 +3,7 @@
 use std::env;
 use std::path::{Path, PathBuf};
 
+use sconce_host::Roots;
 use serde::Deserialize;
 
 use crate::args::Global;
@@ -15,6 +16,10 @@ pub(crate) struct Places {
     pub(crate) store: PathBuf,
     /// Records of runs.
     pub(crate) runs: PathBuf,
+    /// The user's own leases, where the machine's owner set none up.
+    pub(crate) leases: PathBuf,
+    /// The SSH host keys of environments, a folder for each.
+    pub(crate) host_keys: PathBuf,
     /// Scratch folders of runs under way. On the store's file system, so that an overlay can use it.
     pub(crate) scratch: PathBuf,
     /// The user's configuration.
@@ -63,11 +68,19 @@ impl Places {
             Some(store) => absolute(store),
             None => folder("XDG_DATA_HOME", ".local/share")?.join("sconce"),
         };
-        let runs = folder("XDG_STATE_HOME", ".local/state")?.join("sconce/runs");
+        let state = folder("XDG_STATE_HOME", ".local/state")?;
+        // A home may be many machines', and each has cards of its own.
+        let leases = match sconce_host::machine_id(&Roots::default()) {
+            Some(machine) => format!("sconce/leases-{machine}"),
+            None => "sconce/leases".to_owned(),
+        };
+        let (runs, leases) = (state.join("sconce/runs"), state.join(leases));
         Ok(Self {
+            host_keys: state.join("sconce/host-keys"),
             scratch: store.join("runs"),
             store,
             runs,
+            leases,
             config,
         })
     }

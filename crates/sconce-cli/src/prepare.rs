@@ -90,6 +90,7 @@ impl Workshop<'_> {
             },
             folder: self.project.folder.clone(),
             system_packages: spec.system.packages.clone(),
+            services: spec.services.known(),
             more: spec.more(),
             index,
             mirror: MirrorOverride {

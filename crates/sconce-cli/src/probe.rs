@@ -6,13 +6,17 @@ use std::path::{Path, PathBuf};
 use sconce_memory::forecast::plan::{Plan, Plans};
 use sconce_schema::request::{Mount, Root, RunRequest};
 
+use crate::account::Asked;
 use crate::failure::{CliError, Result};
+use crate::private::Private;
 use crate::ranks::World;
 
 /// Where a container sees the probe.
 const INSIDE: &str = "/run/sconce/python";
 /// Where a container sees the folder that the probe writes to.
 const SEEN_INSIDE: &str = "/run/sconce/fit";
+/// The same for what it accounts.
+const ACCOUNT_INSIDE: &str = "/run/sconce/account";
 
 /// The variable that names plans.
 const PLAN: &str = "SCONCE_PLAN";
@@ -36,6 +40,17 @@ const FILES: &[(&str, &str)] = files! {
     "sconce_probe/values.py"
     "sconce_probe/ranks.py"
     "sconce_probe/serve.py"
+    "sconce_probe/account/__init__.py"
+    "sconce_probe/account/clock.py"
+    "sconce_probe/account/hooks.py"
+    "sconce_probe/account/in_place.py"
+    "sconce_probe/account/memory.py"
+    "sconce_probe/account/on_card.py"
+    "sconce_probe/account/oom.py"
+    "sconce_probe/account/operations.py"
+    "sconce_probe/account/ring.py"
+    "sconce_probe/account/seen.py"
+    "sconce_probe/account/sharded.py"
     "sconce_probe/plans/__init__.py"
     "sconce_probe/plans/training.py"
     "sconce_probe/plans/blocks.py"
@@ -65,31 +80,30 @@ pub(crate) struct Watch {
 /// The probe in a folder of its own, for as long as this is.
 #[derive(Debug)]
 pub(crate) struct Probe {
-    folder: PathBuf,
+    folder: Private,
     watch: Option<Watch>,
     plans: Plans,
     world: Option<World>,
-}
-
-impl Drop for Probe {
-    fn drop(&mut self) {
-        let _ = fs::remove_dir_all(&self.folder);
-    }
+    /// The folder for what it accounts, where it does.
+    account: Option<PathBuf>,
+    /// Whether it counts the operations of a step.
+    flops: bool,
 }
 
 impl Probe {
-    /// One that applies plans, or makes a world of ranks, in a folder below `scratch`. `None` where there
-    /// is neither.
+    /// One that accounts, applies plans, or makes a world of ranks, in a folder below `scratch`. `None`
+    /// where there is none of it to do.
     ///
     /// # Errors
     /// A plan that cannot be applied from outside; a folder that cannot be written.
     pub(crate) fn of_flags(
+        account: Option<Asked>,
         plans: Option<&Plans>,
         world: Option<World>,
         scratch: &Path,
     ) -> Result<Option<Self>> {
         let plans = plans.cloned().unwrap_or_default();
-        if plans.is_empty() && world.is_none() {
+        if account.is_none() && plans.is_empty() && world.is_none() {
             return Ok(None);
         }
         // Ranks that are not there save nothing that others would have to read.
@@ -102,7 +116,13 @@ impl Probe {
             }
             .into());
         }
-        Self::prepare(None, plans, world, scratch).map(Some)
+        let mut probe = Self::prepare(None, plans, world, scratch)?;
+        if let Some(asked) = account {
+            probe.flops = asked.flops;
+            let made = crate::account::folder(probe.folder.path());
+            probe.account = Some(made.map_err(|source| probe.failed(source))?);
+        }
+        Ok(Some(probe))
     }
 
     /// One that watches, applies plans, makes a world of ranks, or all of it.
@@ -115,25 +135,32 @@ impl Probe {
         world: Option<World>,
         scratch: &Path,
     ) -> Result<Self> {
-        let folder = scratch.join("probe").join(std::process::id().to_string());
+        // The run's user finds what is in it by mounts; nobody else has to.
+        let folder = scratch.join(format!("probe-{}.private", std::process::id()));
         let made = Self {
-            folder,
+            folder: Private::make(&folder)?,
             watch,
             plans,
             world,
+            account: None,
+            flops: false,
         };
-        made.write().map_err(|source| CliError::File {
-            action: "write",
-            path: made.folder.clone(),
-            source,
-        })?;
+        made.write().map_err(|source| made.failed(source))?;
         Ok(made)
+    }
+
+    fn failed(&self, source: std::io::Error) -> CliError {
+        CliError::File {
+            action: "write",
+            path: self.folder.path().to_owned(),
+            source,
+        }
     }
 
     fn write(&self) -> std::io::Result<()> {
         for (name, text) in FILES {
-            let path = self.folder.join(PYTHON).join(name);
-            fs::create_dir_all(path.parent().unwrap_or(&self.folder))?;
+            let path = self.folder.path().join(PYTHON).join(name);
+            fs::create_dir_all(path.parent().unwrap_or(self.folder.path()))?;
             fs::write(path, text)?;
         }
         Ok(())
@@ -141,7 +168,7 @@ impl Probe {
 
     /// Brings it into the run. `outer` tells a variable that the command inherits.
     pub(crate) fn give(&self, request: &mut RunRequest, outer: impl Fn(&str) -> Option<String>) {
-        let at = seen_as(request, &self.folder.join(PYTHON), INSIDE, true);
+        let at = seen_as(request, &self.folder.path().join(PYTHON), INSIDE, true);
         let behind = request.env.get("PYTHONPATH").cloned();
         let behind = behind.or_else(|| outer("PYTHONPATH"));
         let path = match behind.filter(|path| !path.is_empty()) {
@@ -166,10 +193,22 @@ impl Probe {
         } else if !self.plans.is_empty() {
             told.push((PLAN, self.plans.to_string()));
         }
+        if let Some(folder) = &self.account {
+            let seen = seen_as(request, folder, ACCOUNT_INSIDE, false);
+            told.push(("SCONCE_ACCOUNT", seen));
+            if self.flops {
+                told.push(("SCONCE_ACCOUNT_FLOPS", "1".to_owned()));
+            }
+        }
         let told = told.into_iter();
         request
             .env
             .extend(told.map(|(name, value)| (name.to_owned(), value)));
+    }
+
+    /// The folder that is written to by what is accounted.
+    pub(crate) fn account(&self) -> Option<PathBuf> {
+        self.account.clone()
     }
 
     /// The plans, for the record.

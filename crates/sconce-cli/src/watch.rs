@@ -6,8 +6,11 @@ use std::time::Instant;
 use sconce_host::{Gpus, Roots, SampleTarget, Sampler};
 use sconce_record::Writer;
 use sconce_run::{Used, Watcher};
-use sconce_schema::event::{Ended, Event, Exit, OutOfMemory, Sample, Started, Unenforced};
+use sconce_schema::event::{
+    Ended, Event, Exit, OutOfMemory, Sample, ServiceEvent, Started, Unenforced,
+};
 
+use crate::account::Account;
 use crate::failure::with_causes;
 use crate::output;
 use crate::style::Style;
@@ -26,8 +29,13 @@ pub(crate) struct Recorder<'a> {
     used: Option<Used>,
     /// The library that reads cards, until the sampler has it.
     gpus: Option<Box<dyn Gpus>>,
+    /// The folder in which processes of the run tell of their steps, until the run begins.
+    told: Option<PathBuf>,
+    account: Option<Account>,
     /// Called once, at the first reading: work that may use what the command leaves idle.
     idle_work: Option<Box<dyn FnOnce() + 'a>>,
+    /// Called once, when the command is about to be executed.
+    pub(crate) begun: Option<Box<dyn FnOnce() + 'a>>,
     /// The first thing that kept the record from being written.
     pub(crate) lost: Option<sconce_record::RecordError>,
 }
@@ -38,11 +46,14 @@ impl<'a> Recorder<'a> {
         started: Started,
         quiet: bool,
         gpus: Option<Box<dyn Gpus>>,
+        told: Option<PathBuf>,
         idle_work: Option<Box<dyn FnOnce() + 'a>>,
     ) -> Self {
         Self {
             runs,
             gpus,
+            told,
+            account: None,
             started,
             quiet,
             style: Style::for_stderr(),
@@ -52,6 +63,7 @@ impl<'a> Recorder<'a> {
             sampler: None,
             used: None,
             idle_work,
+            begun: None,
             lost: None,
         }
     }
@@ -82,8 +94,21 @@ impl<'a> Recorder<'a> {
         }
     }
 
-    fn sample(&mut self) -> Option<Sample> {
-        self.sampler.as_mut().map(Sampler::sample)
+    /// A reading of everything; what is an event of its own is written.
+    fn sample(&mut self, ended: bool) -> Option<Sample> {
+        let sampler = self.sampler.as_mut()?;
+        let mut sample = sampler.sample();
+        if let Some(account) = &mut self.account {
+            let pids = sampler.pids();
+            let record = self
+                .writer
+                .as_ref()
+                .and_then(|writer| writer.path().parent());
+            for event in account.read(&mut sample, &pids, ended, record) {
+                self.write(&event);
+            }
+        }
+        Some(sample)
     }
 }
 
@@ -109,6 +134,8 @@ impl Watcher for Recorder<'_> {
 
     fn started(&mut self, target: &SampleTarget) {
         self.began = Instant::now();
+        let told = self.told.take();
+        self.account = told.map(|folder| Account::begin(folder, &self.started.gpus));
         match Writer::create(self.runs, &self.started) {
             Ok(writer) => self.writer = Some(writer),
             Err(error) => {
@@ -116,6 +143,9 @@ impl Watcher for Recorder<'_> {
                 let text = format!("this run is not recorded: {causes}");
                 output::say(&self.style.warn(&text));
             }
+        }
+        if let Some(begun) = self.begun.take() {
+            begun();
         }
         for item in std::mem::take(&mut self.unenforced) {
             self.write(&Event::Unenforced(item));
@@ -127,8 +157,15 @@ impl Watcher for Recorder<'_> {
         self.sampler = Some(Sampler::new(&Roots::default(), target, self.gpus.take()));
     }
 
+    fn service(&mut self, what: &ServiceEvent) {
+        self.write(&Event::Service(Box::new(what.clone())));
+        if !self.quiet {
+            output::say(&crate::live::said(what));
+        }
+    }
+
     fn tick(&mut self) {
-        if let Some(sample) = self.sample() {
+        if let Some(sample) = self.sample(false) {
             self.write(&Event::Sample(Box::new(sample)));
         }
         if let Some(work) = self.idle_work.take() {
@@ -141,7 +178,7 @@ impl Watcher for Recorder<'_> {
     }
 
     fn ended(&mut self, exit: Exit, out_of_memory: Option<OutOfMemory>) {
-        let mut last = Box::new(self.sample().unwrap_or_default());
+        let mut last = Box::new(self.sample(true).unwrap_or_default());
         // Without a cgroup, what ended between two readings is missing from their count.
         let counted = self.used.map(|used| used.user_us + used.system_us);
         last.cpu_us = last.cpu_us.max(counted);

@@ -17,11 +17,17 @@ pub(crate) struct Wish {
     pub(crate) workdir: PathBuf,
     pub(crate) env: BTreeMap<String, String>,
     pub(crate) limits: Limits,
+    /// Whether it is placed next to its cards.
+    pub(crate) place: bool,
     pub(crate) mounts: Vec<Mount>,
     pub(crate) network: Network,
     pub(crate) ports: Vec<Port>,
     pub(crate) user: User,
     pub(crate) gpus: Gpus,
+    /// Readings a second.
+    pub(crate) sample_hz: u32,
+    /// What is accounted of it from inside, where something is.
+    pub(crate) probe: Option<crate::account::Asked>,
 }
 
 /// What flags are laid over.
@@ -62,6 +68,22 @@ impl Wish {
         base.under(flags, here, command)
     }
 
+    /// As [`Wish::merge`], for a run of services alone.
+    pub(crate) fn of_services(
+        spec: &Run,
+        folder: &Path,
+        flags: &RunFlags,
+        here: &Path,
+    ) -> Result<Self> {
+        let base = Base {
+            run: spec,
+            folder,
+            workspace: Some(folder),
+            workdir: Path::new(WORKSPACE),
+        };
+        base.under(flags, here, &[])
+    }
+
     /// What `flags` say of the run of an image; nothing of this machine is mounted but what they
     /// name. The command is not known before the image is, and neither is what the working
     /// directory is relative to.
@@ -86,6 +108,14 @@ impl Base<'_> {
         {
             return Err(CliError::HostPort { port: port.host }.into());
         }
+        let limits = Limits {
+            cpus: flags.cpus.or(spec.cpus),
+            memory: flags.memory.or(spec.memory),
+            shm: flags.shm_size.or(spec.shm),
+            pids: flags.pids.or(spec.pids),
+            ..Limits::default()
+        };
+        let limits = flags.limits.over(spec, limits);
         Ok(Wish {
             command: command.to_vec(),
             workdir: flags
@@ -94,12 +124,9 @@ impl Base<'_> {
                 .or(spec.workdir.as_ref())
                 .map_or_else(|| self.workdir.to_owned(), |dir| self.workdir.join(dir)),
             env: environment(&spec.env, &flags.env, |name| std::env::var(name).ok())?,
-            limits: Limits {
-                cpus: flags.cpus.or(spec.cpus),
-                memory: flags.memory.or(spec.memory),
-                shm: flags.shm_size.or(spec.shm),
-                pids: flags.pids.or(spec.pids),
-            },
+            sample_hz: flags.sample_hz.or(spec.sample_hz).unwrap_or(1),
+            place: flags.limits.place(spec, &limits),
+            limits,
             mounts: mounts(self, &flags.volumes, here)?,
             network,
             ports: ports.iter().map(port).collect(),
@@ -114,6 +141,7 @@ impl Base<'_> {
                 false => Some(Gpus::Count(0)),
             }
             .unwrap_or(Gpus::All),
+            probe: flags.account.over(spec),
         })
     }
 }
@@ -205,6 +233,31 @@ mod tests {
         assert_eq!(wish.limits.memory, Some(Bytes::mib(512)));
         assert_eq!(wish.limits.cpus.map(|c| c.0), Some(2000));
         assert_eq!(merge(spec, &flags, &[]).unwrap().command, ["a"]);
+    }
+
+    #[test]
+    fn more_limits_and_where_it_is_placed() {
+        let spec =
+            "[run]\ncpuset = \"0-3\"\nnofile = 1024\nmemlock = \"unlimited\"\nio-weight = 50";
+        let wish = merge(spec, &RunFlags::default(), &["a"]).unwrap();
+        assert_eq!(wish.limits.cpuset, "0-3".parse().ok());
+        assert_eq!(
+            (wish.limits.io_weight, wish.limits.nofile),
+            (Some(50), Some(1024))
+        );
+        assert!(!wish.place, "its CPUs are named");
+        let mut flags = RunFlags::default();
+        flags.limits.nofile = Some(9);
+        flags.limits.numa = Some(sconce_schema::spec::Numa::Off);
+        let wish = merge("[run]\nnofile = 1024", &flags, &["a"]).unwrap();
+        assert_eq!((wish.limits.nofile, wish.place), (Some(9), false));
+        assert!(merge("", &RunFlags::default(), &["a"]).unwrap().place);
+        let own = merge(
+            "[run]\nnetwork = \"own\"\nports = [\"8888\"]",
+            &RunFlags::default(),
+            &["a"],
+        );
+        assert_eq!(own.unwrap().network, Network::Own);
     }
 
     #[test]

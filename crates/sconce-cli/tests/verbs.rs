@@ -125,6 +125,16 @@ fn a_run_on_the_host_is_recorded_and_reported() {
     assert_eq!((code, &report["end"]["exit_code"]), (0, &3.into()));
     let (code, out, _) = home.sconce(&["runs"]);
     assert!(code == 0 && out.contains("sh -c"), "{out}");
+    // A page to standard output is the page alone, and no file of that name.
+    let (code, out, err) = home.sconce(&["report", "--html", "-"]);
+    assert_eq!((code, err.as_str()), (0, ""));
+    assert!(out.starts_with("<!doctype html>") || out.starts_with("<!DOCTYPE html>"));
+    assert!(
+        out.trim_end().ends_with("</html>"),
+        "{}",
+        &out[out.len() - 100..]
+    );
+    assert!(!home.path().join("project/-").exists());
 
     let (code, out, err) = home.sconce(&["runs", "--prune", "0"]);
     assert_eq!((code, err.as_str()), (0, "records removed: 1\n"));
@@ -136,6 +146,99 @@ fn a_run_on_the_host_is_recorded_and_reported() {
     error: no run has been recorded in [home]/.local/state/sconce/runs
     hint: `sconce run` records one
     "#);
+}
+
+#[test]
+fn usage_sums_runs() {
+    let home = Home::new("");
+    let run = home.path().join(".local/state/sconce/runs/a");
+    std::fs::create_dir_all(&run).unwrap();
+    // Half an hour on one card, interrupted.
+    let record = r#"{"t_us":0,"event":"started","format":2,"id":"a","name":"digits","unix-ms":1795221240000,"command":["x"],"folder":"/","mode":"container","sconce-pid":1,"limits":{},"host":{"hostname":"sun","kernel":"6","cpus":2,"memory":1024},"gpus":[{"index":0,"uuid":"GPU-0","name":"NVIDIA L4"}]}
+{"t_us":1800000000,"event":"sample","cpu-us":3600000000,"memory":1073741824,"gpus":[{"index":0,"utilisation-percent":25}]}
+"#;
+    std::fs::write(run.join("events.jsonl"), record).unwrap();
+    let prices = home.path().join("project/prices.toml");
+    std::fs::write(&prices, "currency = \"EUR\"\n[gpu-hour]\n\"*L4\" = 0.6\n").unwrap();
+    let words = ["usage", "--since", "all", "--prices", "prices.toml"];
+    assert_snapshot!(home.said(&words), @r"
+    exit code 0
+    -- standard output
+    PROJECT  RUNS  HOURS  GPU-H HELD  USED  IDLE  CPU-H  GIB-H  KWH  COST EUR
+    digits   1     0.50   0.50        0.12  75 %  1.00   0.50   –    0.30
+    runs that go on or were interrupted, counted up to their last line: 1
+    cards whose energy was not measured, left out: 1
+    -- standard error
+    ");
+    let csv = [&words[..], &["--by", "card", "--csv"]].concat();
+    assert_snapshot!(home.said(&csv), @r"
+    exit code 0
+    -- standard output
+    card,runs,open_runs,wall_hours,gpu_held_hours,gpu_used_hours,idle_share,cpu_hours,memory_gib_hours,energy_wh,cost,currency
+    NVIDIA L4,1,1,0.5,0.5,0.125,0.75,1,0.5,,0.3,EUR
+    -- standard error
+    ");
+    let (code, out, _) = home.sconce(&[&words[..], &["--json"]].concat());
+    let usage: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!((code, &usage["all"]["gpu_held_hours"]), (0, &0.5.into()));
+    // Another name of the folder counts once, and one that cannot be read keeps nobody from the others.
+    let runs = home.path().join(".local/state/sconce/runs");
+    std::os::unix::fs::symlink(&runs, home.path().join("project/again")).unwrap();
+    let several = [
+        "usage",
+        "--since",
+        "all",
+        "--csv",
+        "--runs",
+        "prices.toml",
+        "again",
+    ];
+    let own = runs.to_string_lossy().into_owned();
+    let (code, out, err) = home.sconce(&[&several[..], &[own.as_str()]].concat());
+    assert_eq!(code, 0, "{err}");
+    assert!(out.contains("\ndigits,1,"), "{out}");
+    assert!(
+        err.starts_with("left out: cannot read prices.toml: "),
+        "{err}"
+    );
+    let (code, _, err) = home.sconce(&["usage", "--runs", "prices.toml"]);
+    assert!(
+        code != 0 && err.contains("cannot read prices.toml"),
+        "{err}"
+    );
+    std::fs::write(&prices, "currency = \"EUR\"\nkwh = -1.0\n").unwrap();
+    assert_snapshot!(home.said(&words), @r"
+    exit code 3
+    -- standard output
+    -- standard error
+    error: prices.toml is no price file: `kwh` costs -1: a price is a number from 0 on
+    ");
+}
+
+#[test]
+fn two_runs_are_compared() {
+    let home = Home::new("");
+    for command in ["true", "false"] {
+        home.sconce(&["run", "--host", "-q", "--", command]);
+    }
+    let (_, out, _) = home.sconce(&["runs", "--json"]);
+    let runs: serde_json::Value = serde_json::from_str(&out).unwrap();
+    let id = |command: &str| {
+        let of = |run: &&serde_json::Value| run["command"][0] == command;
+        let run = runs["runs"].as_array().unwrap().iter().find(of).unwrap();
+        run["id"].as_str().unwrap().to_owned()
+    };
+    let (code, out, err) = home.sconce(&["compare", &id("true"), &id("false")]);
+    assert_eq!((code, err.as_str()), (0, ""), "{out}");
+    assert!(out.contains("command: true → false"), "{out}");
+    assert!(out.contains("no training was seen in either run"), "{out}");
+    let (code, out, _) = home.sconce(&["compare", "--json", &id("true"), &id("false")]);
+    let found: serde_json::Value = serde_json::from_str(&out).unwrap();
+    assert_eq!(code, 0);
+    assert_eq!(found["changed"][0]["after"], "false");
+    assert!(found["step_time"].is_null() && found["packages"].is_null());
+    let (code, _, err) = home.sconce(&["compare", "nothing", "last"]);
+    assert!(code != 0 && err.contains("nothing"), "{err}");
 }
 
 #[test]
@@ -578,5 +681,61 @@ fn build_writes_a_squashfs_file_or_an_image() {
     Usage: sconce build --squashfs <FILE> [SPEC]
 
     For more information, try '--help'.
+    ");
+}
+
+#[test]
+fn a_record_is_exported_whole_or_not_at_all() {
+    let home = Home::new("");
+    assert_eq!(home.sconce(&["run", "--host", "--", "true"]).0, 0);
+    for format in ["csv", "parquet", "json", "perfetto", "tensorboard"] {
+        let (code, out, err) = home.sconce(&["export", "last", "--to", format, format]);
+        assert_eq!((code, out.as_str()), (0, ""), "{err}");
+        assert!(err.starts_with(&format!("written: {format}")), "{err}");
+    }
+    let event_file = std::fs::read_dir(home.path().join("project/tensorboard"))
+        .unwrap()
+        .next();
+    let name = event_file
+        .unwrap()
+        .unwrap()
+        .file_name()
+        .into_string()
+        .unwrap();
+    assert!(name.starts_with("events.out.tfevents."), "{name}");
+    let (code, out, err) = home.sconce(&["export", "last", "--to", "csv", "--table", "steps", "-"]);
+    assert_eq!((code, err.as_str()), (0, ""));
+    let names = "t_us,unix_ms,pid,rank,step,wall_us,data_us,rss_bytes,allocated_bytes,reserved_bytes,blocks";
+    assert_eq!(out, format!("{names}\r\n"));
+    assert_snapshot!(home.said(&["export", "last", "--to", "json", "--table", "steps", "-"]), @r"
+    exit code 2
+    -- standard output
+    -- standard error
+    error: json has no tables to choose from
+    hint: leave --table out: everything is exported
+    ");
+    let (code, _, err) = home.sconce(&["export", "last", "--to", "csv", "nowhere/file"]);
+    assert_eq!(code, 7, "{err}");
+    let (code, _, err) = home.sconce(&["export", "last", "--to", "csv", "tensorboard"]);
+    assert_eq!(code, 7, "{err}");
+    let left = std::fs::read_dir(home.path().join("project")).unwrap();
+    let left: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
+    assert!(
+        !left
+            .iter()
+            .any(|name| name.to_string_lossy().starts_with('.')),
+        "{left:?}"
+    );
+}
+
+#[test]
+fn top_needs_a_terminal() {
+    let home = Home::new("");
+    assert_snapshot!(home.said(&["top"]), @r"
+    exit code 2
+    -- standard output
+    -- standard error
+    error: sconce top needs a terminal
+    hint: `sconce report` prints what a run is doing
     ");
 }

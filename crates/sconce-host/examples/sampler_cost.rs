@@ -3,6 +3,9 @@
 //! share of one core, and its memory.
 //!
 //! `cargo run --release -p sconce-host --example sampler_cost -- [WORKERS MIB SAMPLES HZ]`
+//!
+//! With `--pid PID SECONDS` it samples a tree that is there, once a second, and makes the text of each
+//! sample: what `bench/account/sampler` watches.
 #![expect(clippy::print_stdout, reason = "a benchmark prints its figures")]
 
 use std::error::Error;
@@ -24,6 +27,12 @@ time.sleep(3600)
 ";
 
 fn main() -> Result<(), Box<dyn Error>> {
+    let words: Vec<String> = std::env::args().skip(1).collect();
+    if let [flag, pid, seconds] = words.as_slice()
+        && flag == "--pid"
+    {
+        return watch(pid.parse()?, seconds.parse()?);
+    }
     let arguments: Vec<u64> = std::env::args()
         .skip(1)
         .map(|text| text.parse())
@@ -79,4 +88,19 @@ fn own_cpu_us() -> Result<u64, Box<dyn Error>> {
     let text = std::fs::read_to_string("/proc/self/schedstat")?;
     let ns: u64 = text.split(' ').next().ok_or("no schedstat")?.parse()?;
     Ok(ns / 1000)
+}
+
+/// Samples the tree of `pid` once a second.
+fn watch(pid: u32, seconds: u64) -> Result<(), Box<dyn Error>> {
+    let target = SampleTarget {
+        root_pid: Some(pid),
+        shm: Some("/dev/shm".into()),
+        ..SampleTarget::default()
+    };
+    let mut sampler = Sampler::new(&Roots::default(), target, None);
+    for _ in 0..seconds {
+        println!("{}", serde_json::to_string(&sampler.sample())?);
+        std::thread::sleep(Duration::from_secs(1));
+    }
+    Ok(())
 }

@@ -9,7 +9,7 @@ use crate::nvidia::Card;
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum CardsError {
     /// More cards than there are.
-    #[error("{wanted} cards were asked for and this machine has {}", count(there))]
+    #[error("{} asked for and this machine has {}", asked(*wanted), count(there))]
     TooFew {
         /// How many were asked for.
         wanted: u32,
@@ -40,6 +40,13 @@ pub enum CardsError {
         /// The card's index.
         index: u32,
     },
+}
+
+fn asked(wanted: u32) -> String {
+    match wanted {
+        1 => "1 card was".to_owned(),
+        wanted => format!("{wanted} cards were"),
+    }
 }
 
 fn count(there: &[String]) -> String {

@@ -5,30 +5,36 @@
 //! Nothing here creates a CUDA context: a monitor must not take memory on the card that it
 //! watches.
 //!
-//! Unsafe code is in two files, where a driver's library is called: `facts/nvml/raw.rs` and
-//! `facts/probe/cuda.rs`.
+//! Unsafe code is in three files, where a driver's library is called: `facts/nvml/raw.rs`,
+//! `facts/probe/cuda.rs` and `nvml/counters.rs`.
 
 pub mod cards;
 pub mod cdi;
 pub mod cgroups;
 mod cpus;
+pub mod disks;
 pub mod facts;
 pub mod machine;
+pub mod numa;
 mod nvidia;
 pub mod nvml;
+pub mod owners;
 mod read;
 mod roots;
 pub mod sampler;
 #[cfg(test)]
 mod testing;
+
+pub mod training;
 pub mod userns;
 
 pub use cards::{CardsError, select, visible_devices};
 pub use cdi::{CdiError, cdi_json, edits_for, write_cdi};
 pub use cgroups::{CgroupMode, Cgroups, Hierarchy};
-pub use machine::{Machine, Overlay, boot_id};
+pub use machine::{Machine, Overlay, boot_id, machine_id};
 pub use nvidia::{Card, Node, Nvidia};
 pub use nvml::{Gpus, NvmlCard, NvmlFrom, NvmlGpus};
 pub use roots::Roots;
 pub use sampler::{RunCgroups, SampleTarget, Sampler, V1Folders};
+pub use training::TrainingReader;
 pub use userns::{UserNamespaces, UsernsBarrier};

@@ -3,7 +3,7 @@
 use std::path::Path;
 
 use sconce_schema::event::HostSummary;
-use sconce_schema::{Bytes, Millicores};
+use sconce_schema::{Bytes, Millicores, NumberSet};
 
 use crate::cgroups::Cgroups;
 use crate::nvidia::Nvidia;
@@ -21,6 +21,8 @@ pub struct Machine {
     /// Logical CPUs that the caller may be scheduled on (`Cpus_allowed_list` of
     /// `/proc/self/status`).
     pub cpus: Option<u32>,
+    /// Those CPUs by their numbers.
+    pub allowed_cpus: Option<NumberSet>,
     /// CPU time per time that the caller's own cgroups leave it, where they limit it.
     pub cpu_quota: Option<Millicores>,
     /// The CPU's name.
@@ -63,6 +65,7 @@ impl Machine {
         Self {
             hostname: kernel_line("hostname"),
             cpus: read::field(&status, "Cpus_allowed_list").and_then(cpus::count_list),
+            allowed_cpus: read::field(&status, "Cpus_allowed_list").and_then(|l| l.parse().ok()),
             cpu_quota: cgroups.as_ref().and_then(cpus::quota),
             cpu_model: cpus::model(&roots.proc),
             memory: cpus::memory_line(&meminfo, "MemTotal"),
@@ -97,6 +100,7 @@ impl Machine {
                 .nvidia
                 .as_ref()
                 .and_then(|nvidia| nvidia.driver.clone()),
+            boot_id: None,
         }
     }
 }
@@ -141,9 +145,44 @@ pub fn boot_id(roots: &Roots) -> Option<String> {
     read::line(&roots.proc.join("sys/kernel/random/boot_id"))
 }
 
+/// The name of this installation (machine-id(5)): 32 hexadecimal digits, which stay the same over
+/// reboots. Absent where there is none yet, and where it is none.
+#[must_use]
+pub fn machine_id(roots: &Roots) -> Option<String> {
+    let older = roots.locate(Path::new("/var/lib/dbus/machine-id"));
+    [roots.etc.join("machine-id"), older]
+        .iter()
+        .find_map(|path| read::line(path).filter(|id| is_machine_id(id)))
+}
+
+fn is_machine_id(id: &str) -> bool {
+    // It becomes a part of file names.
+    let digit = |byte: u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(&byte);
+    id.len() == 32 && id.bytes().all(digit)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_machine_is_named_by_its_id_alone() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let roots = Roots::recorded(folder.path());
+        assert_eq!(machine_id(&roots), None);
+        std::fs::create_dir(&roots.etc).expect("a folder");
+        let id = "0123456789abcdef0123456789abcdef";
+        for (text, read) in [
+            (format!("{id}\n"), Some(id)),
+            ("uninitialized\n".to_owned(), None),
+            (String::new(), None),
+            ("../../../../../../../../../../ab".to_owned(), None),
+            (id.to_uppercase(), None),
+        ] {
+            std::fs::write(roots.etc.join("machine-id"), &text).expect("a file");
+            assert_eq!(machine_id(&roots).as_deref(), read, "{text}");
+        }
+    }
 
     #[test]
     fn releases_order_by_number() {

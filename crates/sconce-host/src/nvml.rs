@@ -1,6 +1,10 @@
 //! NVML, NVIDIA's management library, loaded at run time. It makes no CUDA context, so that
 //! watching takes no memory of a card.
 
+mod counters;
+mod watch;
+
+use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 
 use crate::roots::Roots;
@@ -13,6 +17,8 @@ use nvml_wrapper::enum_wrappers::device::{Clock, TemperatureSensor};
 use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::struct_wrappers::device::ProcessInfo;
+
+use watch::Watch;
 
 /// A card as NVML names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,7 +51,9 @@ pub trait Gpus: Send {
 
 /// The real library.
 pub struct NvmlGpus {
-    nvml: Nvml,
+    /// Kept to the end of the program, as the driver itself keeps it: what waits for events borrows it.
+    nvml: &'static Nvml,
+    watch: RefCell<Watch>,
 }
 
 /// NVML's file, as the driver names it.
@@ -81,17 +89,17 @@ impl NvmlGpus {
     pub fn open(from: &NvmlFrom) -> Result<Self, NvmlError> {
         let start = |path: &Path| Nvml::builder().lib_path(path.as_os_str()).init();
         let first = match from {
-            NvmlFrom::File(path) => return start(path).map(|nvml| Self { nvml }),
+            NvmlFrom::File(path) => return start(path).map(Self::of),
             NvmlFrom::Machine => start(Path::new(LIBRARY)),
         };
         let mut told = match first {
-            Ok(nvml) => return Ok(Self { nvml }),
+            Ok(nvml) => return Ok(Self::of(nvml)),
             Err(error) => error,
         };
         let folders = crate::cdi::library_folders(&Roots::default());
         for path in folders.iter().map(|folder| folder.join(LIBRARY)) {
             match start(&path) {
-                Ok(nvml) => return Ok(Self { nvml }),
+                Ok(nvml) => return Ok(Self::of(nvml)),
                 Err(error) if matches!(told, NvmlError::LibloadingError(_)) => told = error,
                 Err(_) => {}
             }
@@ -99,9 +107,16 @@ impl NvmlGpus {
         Err(told)
     }
 
+    fn of(nvml: Nvml) -> Self {
+        Self {
+            nvml: Box::leak(Box::new(nvml)),
+            watch: RefCell::default(),
+        }
+    }
+
     /// The library.
     pub(crate) fn library(&self) -> &Nvml {
-        &self.nvml
+        self.nvml
     }
 }
 
@@ -139,15 +154,33 @@ impl Gpus for NvmlGpus {
                 ..GpuSample::default()
             };
         };
+        let utilisation = device.utilization_rates().ok();
+        let parts = watch::parts(&device);
+        let mut processes = device.running_compute_processes().unwrap_or_default();
+        if processes.is_empty() {
+            // Of a split card only some callers get the whole list.
+            let of_parts = parts.iter().map(|part| part.running_compute_processes());
+            processes = of_parts.flat_map(Result::unwrap_or_default).collect();
+        }
+        let mut watch = self.watch.borrow_mut();
+        let links = watch.links(index, &device);
         GpuSample {
             index,
-            utilisation_percent: device.utilization_rates().ok().map(|share| share.gpu),
+            utilisation_percent: utilisation.as_ref().map(|share| share.gpu),
+            memory_utilisation_percent: utilisation.as_ref().map(|share| share.memory),
             memory_used: device.memory_info().ok().map(|memory| Bytes(memory.used)),
-            memory_by_pid: by_pid(device.running_compute_processes().unwrap_or_default()),
+            memory_by_pid: by_pid(processes),
             power_mw: device.power_usage().ok(),
             energy_mj: device.total_energy_consumption().ok(),
             temperature_c: device.temperature(TemperatureSensor::Gpu).ok(),
             sm_clock_mhz: device.clock_info(Clock::SM).ok(),
+            memory_clock_mhz: device.clock_info(Clock::Memory).ok(),
+            pcie_received_bytes_per_s: links.pcie_per_s.map(|pair| pair.received),
+            pcie_sent_bytes_per_s: links.pcie_per_s.map(|pair| pair.sent),
+            nvlink_received_bytes: links.nvlink.map(|pair| pair.received),
+            nvlink_sent_bytes: links.nvlink.map(|pair| pair.sent),
+            xids: watch.xids(index, self.nvml),
+            instances: parts.iter().filter_map(watch::instance).collect(),
             throttle: device.current_throttle_reasons().ok().map(throttle_words),
         }
     }

@@ -13,7 +13,13 @@
 //! | cache | `memory.stat` `active_file` + `inactive_file` | the same with `total_` | – |
 //! | OOM kills | `memory.events` | `memory.oom_control` | – |
 //! | forks refused | `pids.events` | `pids.events` | – |
+//! | swap | `memory.swap.current` | `memory.stat` `total_swap` | – |
+//! | pressure | `cpu.pressure`, `memory.pressure`, `io.pressure` | – | – |
 //! | I/O | `io.stat` | the larger of `blkio.throttle.io_service_bytes` and `/proc/PID/io` | `/proc/PID/io` |
+//!
+//! Beside them: each CPU of the machine from `/proc/stat`; the traffic of the run's network from
+//! `/proc/PID/net/dev`, where the run has a network namespace of its own; and each of the 32 processes
+//! that used the most, with what it is for (`identity.rs`).
 //!
 //! RSS and threads are from `/proc/PID/stat` always. Before kernel 6.2 the kernel adds pages to it
 //! in batches of 64 for each thread, so that the RSS of a small process lags behind.
@@ -26,7 +32,9 @@
 //! that it takes at most [`PSS_SHARE`] of the time.
 
 mod cgroup;
+mod identity;
 mod kept;
+mod machine;
 mod parse;
 mod processes;
 mod pss;
@@ -39,6 +47,7 @@ use sconce_schema::event::Sample;
 use crate::nvml::Gpus;
 use crate::roots::Roots;
 use cgroup::CgroupFiles;
+use machine::{CpusBusy, Traffic};
 use processes::Processes;
 use pss::PssReader;
 
@@ -92,7 +101,10 @@ pub struct Sampler {
     cgroup: CgroupFiles,
     processes: Processes,
     pss: PssReader,
+    cpus: CpusBusy,
+    traffic: Traffic,
     gpus: Option<Box<dyn Gpus>>,
+    buffer: Vec<u8>,
 }
 
 impl std::fmt::Debug for Sampler {
@@ -117,6 +129,9 @@ impl Sampler {
                 !cgroup.counts_all_io(),
             ),
             pss: PssReader::new(roots.proc.clone()),
+            cpus: CpusBusy::new(&roots.proc),
+            traffic: Traffic::new(&roots.proc),
+            buffer: Vec::new(),
             cgroup,
             gpus,
             target,
@@ -133,10 +148,18 @@ impl Sampler {
         let listed = self.cgroup.processes();
         let tree = match listed {
             Some(pids) => Some(self.processes.of_cgroup(pids)),
-            None if self.target.root_pid.is_some() => Some(self.processes.of_tree()),
+            None if self.target.root_pid.or(self.target.reaper).is_some() => {
+                Some(self.processes.of_tree())
+            }
             None => None,
         };
+        let some_pid = self.processes.pids().min();
+        let traffic = self.traffic.read(some_pid, &mut self.buffer);
         let mut sample = Sample {
+            received_bytes: traffic.map(|(received, _)| received),
+            sent_bytes: traffic.map(|(_, sent)| sent),
+            cpus_busy_us: self.cpus.read(&mut self.buffer),
+            by_process: self.processes.told(),
             processes: tree.map(|tree| tree.processes),
             threads: tree.map(|tree| tree.threads),
             rss: tree.map(|tree| tree.rss),
@@ -160,6 +183,12 @@ impl Sampler {
             }));
         }
         sample
+    }
+
+    /// The run's processes as of the last reading, in the host's numbering.
+    #[must_use]
+    pub fn pids(&self) -> Vec<u32> {
+        self.processes.pids().collect()
     }
 
     /// How often the run's own memory limit stood in the way: v2's `oom` of `memory.events`

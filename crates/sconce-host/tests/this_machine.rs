@@ -246,6 +246,25 @@ fn a_cgroup_of_this_machine() {
     assert!(last.cpu_us >= sample.cpu_us && last.cpu_us.is_some());
 }
 
+/// v1 keeps the list of one open `cgroup.procs` for a second after its last reading.
+#[test]
+fn new_processes_are_seen_at_every_rate() {
+    let Some(made) = Made::new("again") else {
+        return;
+    };
+    let mut sampler = sampler(SampleTarget {
+        cgroups: made.cgroups.clone(),
+        ..SampleTarget::default()
+    });
+    let mut runs = Vec::new();
+    for count in 1..4 {
+        runs.push(Script::start(&made.enter()));
+        let sample = sampler.sample();
+        assert_eq!(sample.processes, Some(count), "{sample:?}");
+    }
+    drop(runs);
+}
+
 #[test]
 fn kills_throttling_and_refused_forks_are_counted() {
     let Some(made) = Made::new("limits") else {

@@ -8,6 +8,8 @@ pub(crate) struct Append<W> {
     out: W,
     /// The file ends in the middle of a line.
     torn: bool,
+    /// Bytes written so far.
+    size: u64,
     buffer: Vec<u8>,
 }
 
@@ -16,8 +18,14 @@ impl<W: Write> Append<W> {
         Self {
             out,
             torn: false,
+            size: 0,
             buffer: Vec::new(),
         }
+    }
+
+    /// Bytes written so far.
+    pub(crate) fn size(&self) -> u64 {
+        self.size
     }
 
     /// Writes `line` and a newline in one call of the kernel, so that a kill leaves the line
@@ -36,6 +44,7 @@ impl<W: Write> Append<W> {
                 result => break result?,
             }
         };
+        self.size += written as u64;
         if written == self.buffer.len() {
             self.torn = false;
             return Ok(());

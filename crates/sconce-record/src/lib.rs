@@ -1,8 +1,9 @@
 //! The append-only log of each run.
 //!
-//! A run has a folder of its own, `runs/<id>/`, with one file, [`FILE`]: one JSON object a line
-//! ([`sconce_schema::event::Line`]), the first one [`Started`](sconce_schema::event::Started).
-//! Everything that is ever said about a run is a function of that file.
+//! A run has a folder of its own, `runs/<id>/`, with a file, [`FILE`]: one JSON object a line
+//! ([`sconce_schema::event::Line`]), the first one [`Started`](sconce_schema::event::Started). When it
+//! has grown it is compressed into a part, `events-0001.jsonl.zst`, and begun anew; readers read the
+//! parts and the file as one. Everything that is ever said about a run is a function of them.
 //!
 //! While a run goes on, its [`Writer`] holds an exclusive lock on the file (`flock`), which the
 //! kernel drops when the program ends in whatever way. So a run is *running* when the lock is
@@ -12,7 +13,10 @@
 
 mod append;
 mod error;
+mod file;
 mod id;
+mod names;
+mod parts;
 mod read;
 mod runs;
 mod write;
@@ -20,7 +24,7 @@ mod write;
 pub use error::RecordError;
 pub use id::{UtcMinute, new_id};
 pub use read::{Damage, DamageKind, Record, read};
-pub use runs::{Listing, RunEntry, State, find, list, prune};
+pub use runs::{Listing, RunEntry, State, entry, find, list, prune};
 pub use write::Writer;
 
 /// The log's file name inside a run's folder.

@@ -1,20 +1,21 @@
 //! All runs of a folder: listing, finding, and letting old ones go.
 
 use std::ffi::OsString;
-use std::fs::{self, File};
+use std::fs;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
 use sconce_schema::event::{Event, Line, Started};
 
-use crate::read::{LONGEST_LINE, read};
+use crate::file;
+use crate::read::{LONGEST_LINE, read_file};
 use crate::write::io_error;
 use crate::{FILE, RecordError};
 
 /// One run, as far as its first and last lines tell.
 #[derive(Debug, Clone, PartialEq)]
 pub struct RunEntry {
-    /// The log's file, for [`read`].
+    /// The log's file, for [`crate::read`].
     pub path: PathBuf,
     /// How it began.
     pub started: Started,
@@ -143,16 +144,23 @@ fn logs(dir: &Path) -> Result<Vec<(OsString, PathBuf)>, RecordError> {
     let mut logs = Vec::new();
     for entry in entries {
         let entry = entry.map_err(io_error("read", dir))?;
+        // Where a link leads is somebody else's; `read` says what is wrong with a log that is no file.
+        let is_folder = entry.file_type().is_ok_and(|kind| kind.is_dir());
         let log = entry.path().join(FILE);
-        if !entry.file_name().as_encoded_bytes().starts_with(b".") && log.is_file() {
+        let hidden = entry.file_name().as_encoded_bytes().starts_with(b".");
+        if !hidden && is_folder && log.symlink_metadata().is_ok() {
             logs.push((entry.file_name(), log));
         }
     }
     Ok(logs)
 }
 
-fn entry(path: &Path) -> Result<RunEntry, RecordError> {
-    let record = read(path)?;
+/// One run, as far as its first and last lines tell. `path` is the log's file.
+///
+/// # Errors
+/// As [`read`].
+pub fn entry(path: &Path) -> Result<RunEntry, RecordError> {
+    let record = read_file(path)?;
     let last = last_line(path).map_err(io_error("read", path))?;
     let state = match &last {
         Some(line) if matches!(line.event, Event::Ended(_)) => State::Ended,
@@ -169,7 +177,7 @@ fn entry(path: &Path) -> Result<RunEntry, RecordError> {
 
 /// The last line of a log that is an event; reads no more than its end.
 fn last_line(path: &Path) -> io::Result<Option<Line>> {
-    let mut file = File::open(path)?;
+    let mut file = file::open(path)?;
     let size = file.metadata()?.len();
     for reach in [16 << 10, 2 * LONGEST_LINE as u64] {
         let from = size.saturating_sub(reach);

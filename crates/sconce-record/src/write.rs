@@ -6,10 +6,13 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use sconce_schema::event::{Event, Started};
+use sconce_schema::secrets;
+use sconce_schema::training::CardOutOfMemory;
 use serde::Serialize;
 
 use crate::append::Append;
-use crate::{FILE, RecordError};
+use crate::names::Names;
+use crate::{FILE, RecordError, parts};
 
 /// Writes the record of one run. Nothing is held back in memory: what [`Writer::event`] took is
 /// in the kernel's hands when it returns. It is not synced to the disk: a crash of the whole
@@ -18,6 +21,13 @@ use crate::{FILE, RecordError};
 pub struct Writer {
     log: Append<File>,
     path: PathBuf,
+    started: Box<Started>,
+    /// Which part the file will be when it is closed.
+    part: u32,
+    /// The size at which it is closed, bytes.
+    close_at: u64,
+    /// What the file has said of processes.
+    names: Names,
     lost: u64,
 }
 
@@ -46,9 +56,23 @@ impl Writer {
         }
 
         let path = folder.join(FILE);
-        begin(&folder, &path, started).inspect_err(|_| {
+        let mut started = Box::new(started.clone());
+        // JSON is text; a folder whose name is not is written as it is shown.
+        started.folder = PathBuf::from(started.folder.to_string_lossy().into_owned());
+        // A record is shown, exported and sent; a password in a command line is for the command alone.
+        started.command = secrets::command(&started.command);
+        let log = (begin(&path, &started, 1, None)).inspect_err(|_| {
             // Of a record that could not begin, nothing stays.
             let _ = fs::remove_dir_all(&folder);
+        })?;
+        Ok(Self {
+            log,
+            path,
+            started,
+            part: 1,
+            close_at: parts::CLOSE_AT,
+            names: Names::default(),
+            lost: 0,
         })
     }
 
@@ -59,7 +83,11 @@ impl Writer {
     /// after it are only counted ([`Writer::lost`]), so that a full disk never breaks a run.
     /// Every later line is tried again.
     pub fn event(&mut self, t_us: u64, event: &Event) -> Result<(), RecordError> {
-        let written = line(t_us, event).and_then(|line| self.log.line(&line));
+        if self.log.size() >= self.close_at && self.close(t_us, event).is_ok() {
+            return Ok(());
+        }
+        let written =
+            line(t_us, event, None, &mut self.names).and_then(|line| self.log.line(&line));
         let Err(error) = written else {
             return Ok(());
         };
@@ -68,6 +96,38 @@ impl Writer {
             return Ok(());
         }
         Err(io_error("write", &self.path)(error))
+    }
+
+    /// Makes a part of the file, and begins it anew with `event`. Each step leaves a record that holds
+    /// every line once: until the new file has its name, its forerunner is what counts.
+    fn close(&mut self, t_us: u64, event: &Event) -> Result<(), RecordError> {
+        // Whatever comes of it, it is not tried again before the file has grown by half.
+        self.close_at = self.log.size() + parts::CLOSE_AT / 2;
+        self.keep_part()?;
+        let mut names = Names::default();
+        let first = line(t_us, event, None, &mut names).map_err(io_error("write", &self.path))?;
+        // The lock of the old file is let go when the new one has taken its place.
+        self.log = begin(&self.path, &self.started, self.part + 1, Some(&first))?;
+        self.part += 1;
+        self.close_at = parts::CLOSE_AT;
+        self.names = names;
+        Ok(())
+    }
+
+    /// The compressed copy of the file, under its name.
+    fn keep_part(&self) -> Result<(), RecordError> {
+        let name = parts::name(self.part);
+        let (part, hidden) = (
+            self.path.with_file_name(&name),
+            self.path.with_file_name(format!(".{name}")),
+        );
+        // Of an earlier try.
+        let _ = fs::remove_file(&hidden);
+        let made = parts::compress(&self.path, &hidden).and_then(|()| fs::rename(&hidden, &part));
+        made.inspect_err(|_| {
+            let _ = fs::remove_file(&hidden);
+        })
+        .map_err(io_error("write", &part))
     }
 
     /// How many events could not be written.
@@ -91,8 +151,16 @@ fn is_plain(id: &str) -> bool {
         && !id.contains(|c: char| c == '/' || c.is_control())
 }
 
-fn begin(folder: &Path, path: &Path, started: &Started) -> Result<Writer, RecordError> {
-    let hidden = folder.join(format!(".{FILE}"));
+/// A new file at `path` with its first line, and `next` as its second: locked, and then given its name.
+fn begin(
+    path: &Path,
+    started: &Started,
+    part: u32,
+    next: Option<&[u8]>,
+) -> Result<Append<File>, RecordError> {
+    let hidden = path.with_file_name(format!(".{FILE}"));
+    // Of an earlier try.
+    let _ = fs::remove_file(&hidden);
     let file = (OpenOptions::new().append(true).create_new(true).mode(0o600))
         .open(&hidden)
         .map_err(io_error("create", &hidden))?;
@@ -104,30 +172,45 @@ fn begin(folder: &Path, path: &Path, started: &Started) -> Result<Writer, Record
             return Err(io_error("lock", &hidden)(io::ErrorKind::WouldBlock.into()));
         }
     }
-    let mut started = Box::new(started.clone());
-    // JSON is text; a folder whose name is not is written as it is shown.
-    started.folder = PathBuf::from(started.folder.to_string_lossy().into_owned());
     let mut log = Append::new(file);
-    line(0, &Event::Started(started))
-        .and_then(|line| log.line(&line))
+    let part = (part > 1).then_some(part);
+    let first = Event::Started(Box::new(started.clone()));
+    line(0, &first, part, &mut Names::default())
+        .and_then(|first| log.line(&first))
+        .and_then(|()| next.map_or(Ok(()), |next| log.line(next)))
         .map_err(io_error("write", &hidden))?;
     fs::rename(&hidden, path).map_err(io_error("create", path))?;
-    Ok(Writer {
-        log,
-        path: path.to_owned(),
-        lost: 0,
-    })
+    Ok(log)
 }
 
 /// One line of the log: a [`sconce_schema::event::Line`] that borrows.
-fn line(t_us: u64, event: &Event) -> io::Result<Vec<u8>> {
+fn line(t_us: u64, event: &Event, part: Option<u32>, names: &mut Names) -> io::Result<Vec<u8>> {
     #[derive(Serialize)]
     struct Line<'a> {
         t_us: u64,
         #[serde(flatten)]
         event: &'a Event,
+        /// Of a first line: which part the file will be, where it is not the first.
+        #[serde(skip_serializing_if = "Option::is_none")]
+        part: Option<u32>,
     }
-    serde_json::to_vec(&Line { t_us, event }).map_err(io::Error::from)
+    let shortened = match event {
+        Event::CardOutOfMemory(oom) => oom.message.as_deref().map(|message| {
+            let message = Some(secrets::text(message));
+            Event::CardOutOfMemory(Box::new(CardOutOfMemory {
+                message,
+                ..(**oom).clone()
+            }))
+        }),
+        Event::Sample(sample) if !sample.by_process.is_empty() => {
+            let mut sample = sample.clone();
+            names.shorten(&mut sample);
+            Some(Event::Sample(sample))
+        }
+        _ => None,
+    };
+    let event = shortened.as_ref().unwrap_or(event);
+    serde_json::to_vec(&Line { t_us, event, part }).map_err(io::Error::from)
 }
 
 pub(crate) fn io_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> RecordError {
@@ -139,24 +222,5 @@ pub(crate) fn io_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Erro
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use sconce_schema::Hint;
-
-    #[test]
-    fn a_full_disk_is_an_error_once() {
-        let full = OpenOptions::new().append(true).open("/dev/full").unwrap();
-        let mut writer = Writer {
-            log: Append::new(full),
-            path: PathBuf::from("/dev/full"),
-            lost: 0,
-        };
-        let sample = Event::Sample(Box::default());
-        let error = writer.event(1, &sample).unwrap_err();
-        assert_eq!(error.to_string(), "cannot write /dev/full");
-        assert!(error.hint().unwrap().contains("the run itself goes on"));
-        writer.event(2, &sample).unwrap();
-        writer.event(3, &sample).unwrap();
-        assert_eq!(writer.lost(), 3);
-    }
-}
+#[path = "write_tests.rs"]
+mod tests;

@@ -22,6 +22,9 @@ fn started(id: &str, unix_ms: u64) -> Started {
         mode: Mode::Container,
         sconce_pid: std::process::id(),
         limits: Limits::default(),
+        near: None,
+        network: None,
+        way_out: None,
         versions: None,
         plan: None,
         host: HostSummary::default(),
@@ -239,4 +242,54 @@ fn the_end_of_a_long_log_is_found() {
     let run = list(dir.path()).unwrap().runs.remove(0);
     assert_eq!(run.last.unwrap().event, ended());
     assert_eq!(run.state, State::Ended);
+}
+
+/// Root sums what lies in the folders of others.
+#[test]
+fn nothing_but_plain_files_is_opened() {
+    let dir = tempfile::tempdir().expect("a folder");
+    let runs = dir.path().join("runs");
+    finished(&runs, "good-1", 1_000);
+    finished(&dir.path().join("others"), "theirs-1", 1_000);
+    let folder = |name: &str| {
+        let folder = runs.join(name);
+        fs::create_dir(&folder).expect("it is not there");
+        folder.join(FILE)
+    };
+    let fifo = folder("fifo-1");
+    let made = Command::new("mkfifo").arg(&fifo).status();
+    assert!(made.expect("coreutils").success());
+    std::os::unix::fs::symlink("/dev/zero", folder("endless-1")).expect("a link");
+    let theirs = dir.path().join("others/theirs-1");
+    std::os::unix::fs::symlink(theirs.join(FILE), folder("link-1")).expect("a link");
+    fs::create_dir(folder("folder-1")).expect("a folder");
+    let _socket = std::os::unix::net::UnixListener::bind(folder("socket-1")).expect("a socket");
+    // A folder that leads elsewhere is nobody's run here.
+    std::os::unix::fs::symlink(&theirs, runs.join("elsewhere-1")).expect("a link");
+
+    let listing = list(&runs).expect("the folder reads");
+    let ids: Vec<_> = (listing.runs.iter())
+        .map(|run| run.started.id.as_str())
+        .collect();
+    assert_eq!(ids, ["good-1"]);
+    let mut why: Vec<String> = (listing.unreadable.iter())
+        .map(|error| {
+            let cause = std::error::Error::source(error).expect("what the kernel said");
+            let folder = error.to_string();
+            let folder = folder.rsplit('/').nth(1).unwrap_or_default().to_owned();
+            format!("{folder}: {cause}")
+        })
+        .collect();
+    why.sort();
+    let not_plain = "a folder, a pipe or a device, not a plain file";
+    assert_eq!(
+        why,
+        [
+            "endless-1: it is a link, not a plain file".to_owned(),
+            format!("fifo-1: it is {not_plain}"),
+            format!("folder-1: it is {not_plain}"),
+            "link-1: it is a link, not a plain file".to_owned(),
+            "socket-1: it is a socket, not a plain file".to_owned(),
+        ]
+    );
 }

@@ -3,6 +3,7 @@
 use sconce_schema::exit;
 
 use crate::model::{End, Report};
+use crate::words;
 
 /// From this share on, a limit was in the way (CPU) or as good as reached (/dev/shm).
 const HELD_BACK: f64 = 0.25;
@@ -10,7 +11,8 @@ const FULL: f64 = 0.95;
 const SIGBUS: i32 = 7;
 
 impl Report {
-    /// What could be done better, each in one or two sentences; the most important first.
+    /// What could be done better, each in one or two sentences; the most important first. What a verdict
+    /// says is not said again.
     #[must_use]
     pub fn hints(&self) -> Vec<String> {
         [
@@ -25,8 +27,15 @@ impl Report {
         .collect()
     }
 
+    fn has_verdict(&self, rule: &str) -> bool {
+        self.verdicts.iter().any(|verdict| verdict.rule == rule)
+    }
+
     fn memory_hint(&self) -> Option<String> {
         let killed = self.out_of_memory?;
+        if self.has_verdict("killed-for-memory") {
+            return None;
+        }
         Some(match killed.limit {
             Some(limit) => {
                 let mut more = limit;
@@ -69,7 +78,7 @@ impl Report {
         self.started.limits.cpus?;
         self.cpu
             .throttled_share
-            .filter(|share| *share >= HELD_BACK)
+            .filter(|share| *share >= HELD_BACK && !self.has_verdict("cpu-limit"))
             .map(|_| {
                 "its CPU limit held it back: raise `--cpus`, or use fewer threads and workers"
                     .to_owned()
@@ -77,7 +86,7 @@ impl Report {
     }
 
     fn command_hint(&self) -> Option<String> {
-        let program = self.started.command.first()?;
+        let program = words::clean(self.started.command.first()?);
         match self.end {
             End::Exited(exit::NOT_FOUND) => Some(format!(
                 "code 127 is what a shell and Sconce give when a program is not there; is `{program}` \

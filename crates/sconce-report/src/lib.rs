@@ -8,13 +8,31 @@
 //! measured", or as `null`, never as 0.
 #![forbid(unsafe_code)]
 
+pub mod compare;
+pub mod export;
 mod fold;
 mod hints;
 pub mod json;
+pub mod live;
+mod load;
+pub mod metrics;
 mod model;
+mod series;
+mod stats;
 pub mod terminal;
 mod timeline;
+mod training;
+pub mod usage;
+mod verdict;
+mod verdicts;
+pub mod views;
 mod words;
 
+pub use load::{Links, Load};
 pub use model::{At, Card, Cpu, Disk, End, Energy, Memory, Report, RunRow, Tasks};
+pub use stats::growth::Trend;
+pub use stats::shift::Shift;
 pub use timeline::Timeline;
+pub use training::{Grows, Growth, Rank, Steady, StepTimes};
+pub use verdict::{Verdict, Weight};
+pub use verdicts::document as verdicts_document;

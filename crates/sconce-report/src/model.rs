@@ -5,9 +5,13 @@ use std::io::BufRead;
 use sconce_record::{Damage, Record, RunEntry, State};
 use sconce_schema::Bytes;
 use sconce_schema::event::{Event, Exit, GpuSummary, OutOfMemory, Sample, Started, Unenforced};
+use sconce_schema::training::CardOutOfMemory;
 
 use crate::fold::Fold;
+use crate::load::Load;
 use crate::timeline::Timeline;
+use crate::training::Rank;
+use crate::verdict::Verdict;
 
 /// What a record says. `None` is "not measured" everywhere.
 #[derive(Debug, Clone, PartialEq)]
@@ -20,6 +24,8 @@ pub struct Report {
     pub end: End,
     /// Set when the kernel killed processes of the run because memory ran out.
     pub out_of_memory: Option<OutOfMemory>,
+    /// Whether the kernel's count of such kills was read: without it, none known is not none.
+    pub kills_counted: bool,
     /// Readings in the record.
     pub samples: u64,
     /// CPU time.
@@ -32,8 +38,18 @@ pub struct Report {
     pub tasks: Tasks,
     /// Block devices.
     pub disk: Disk,
+    /// What it waited for, and what its cards' links moved.
+    pub load: Load,
     /// The cards that the run was given, by index.
     pub cards: Vec<Card>,
+    /// The processes that train, by rank.
+    pub training: Vec<Rank>,
+    /// Processes that trained and are not among them, as they were too many at one time.
+    pub training_left_out: Option<u32>,
+    /// Each time a card's memory ran out, 64 at most.
+    pub card_oom: Vec<CardOutOfMemory>,
+    /// What is wrong with it, the heaviest first.
+    pub verdicts: Vec<Verdict>,
     /// Limits that were asked for and not enforced.
     pub unenforced: Vec<Unenforced>,
     /// The first lines of the record that could not be read.
@@ -101,6 +117,9 @@ pub struct Cpu {
     /// 0 to 1: `throttled / (throttled + used)`. (The kernel sums both over CPUs: a run of two
     /// busy threads under a limit of half a core has 0.75.)
     pub throttled_share: Option<f64>,
+    /// CPUs of the machine that were busy with anything, on average between the first and the last
+    /// reading; others' work is in it.
+    pub machine_busy_cores: Option<f64>,
     /// Cores used over time.
     pub timeline: Timeline,
 }
@@ -152,6 +171,8 @@ pub struct Card {
     pub samples: u64,
     /// Mean share of time in which a kernel ran, 0 to 1.
     pub utilisation_mean: Option<f64>,
+    /// Share of the readings in which no kernel ran at all, 0 to 1.
+    pub idle_share: Option<f64>,
     /// The most memory that this run's processes held.
     pub memory_peak_run: Option<At<Bytes>>,
     /// The most memory that everyone held.

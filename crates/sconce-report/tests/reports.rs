@@ -237,14 +237,20 @@ fn a_list_of_runs() {
 fn hints_name_the_option() {
     let hints = |text: &str| report(text).hints().join("\n");
     assert_eq!(hints(DIGITS), "");
-    assert!(hints(OUT_OF_MEMORY).contains("--memory 1GiB"));
-    assert!(hints(THROTTLED).contains("--cpus"));
+    assert!(shown(OUT_OF_MEMORY, WIDE).contains("--memory 1GiB"));
+    assert!(shown(THROTTLED, WIDE).contains("--cpus"));
     let full = DIGITS.replace(r#""shm":1073741824"#, r#""shm":1048576"#);
     assert!(hints(&full).contains("--shm-size"));
     let refused = DIGITS.replace(r#""pids-refused":0"#, r#""pids-refused":3"#);
     assert!(hints(&refused).contains("--pids"));
     let absent = DIGITS.replace(r#""exit":{"code":0}"#, r#""exit":{"code":127}"#);
     assert!(hints(&absent).contains("`python`"));
+    let hostile = absent.replacen(r#""python""#, r#""\u001b[2Jpy\r""#, 1);
+    let told = hints(&hostile);
+    assert!(
+        told.contains("[2Jpy") && !told.contains(char::is_control),
+        "{told:?}"
+    );
 }
 
 /// Numbers as a hostile or a broken record has them.

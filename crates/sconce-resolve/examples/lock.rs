@@ -83,6 +83,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         },
         folder: std::env::current_dir()?,
         system_packages: system,
+        services: Vec::new(),
         more: Vec::new(),
         index: IndexSettings::default(),
         mirror: Default::default(),

@@ -8,6 +8,7 @@ mod error;
 mod kept;
 mod lock;
 pub mod python;
+mod services;
 mod stages;
 pub mod upkeep;
 

@@ -9,7 +9,7 @@ use std::time::SystemTime;
 use sconce_schema::lock::{
     Deb, FORMAT, FORMAT_WITHOUT_STAGES, Lock, Stage, Target as LockTarget, Wheel,
 };
-use sconce_schema::spec::More;
+use sconce_schema::spec::{Known, More};
 use sconce_schema::{Progress, Sha256};
 use sconce_store::Store;
 
@@ -22,7 +22,7 @@ use crate::python::compile::{Compile, Requirements};
 use crate::python::tags::{Machine, Target};
 use crate::python::uv::{self, UvSource};
 use crate::python::versions::name_versions;
-use crate::{Documents, ResolveError, stages};
+use crate::{Documents, ResolveError, services, stages};
 
 /// The releases that environments are made from, by Debian's codename.
 pub const RELEASES: [&str; 2] = ["bookworm", "trixie"];
@@ -52,6 +52,8 @@ pub struct LockInput {
     pub folder: PathBuf,
     /// Debian packages besides the base set, as `apt-get install` takes them.
     pub system_packages: Vec<String>,
+    /// Services whose packages are wanted, too.
+    pub services: Vec<Known>,
     /// What stages have beside these.
     pub more: Vec<More>,
     /// Python indexes that the spec or a flag names.
@@ -132,6 +134,7 @@ pub fn resolve(
     env: &LockEnv<'_>,
     progress: &dyn Progress,
 ) -> Result<Resolved, ResolveError> {
+    let input = &services::added(input);
     let codename = codename(&input.release)?;
     let machine =
         Machine::from_debian(&input.architecture).ok_or_else(|| ResolveError::Architecture {
@@ -507,6 +510,7 @@ mod tests {
     use super::*;
     use crate::documents::memory::{MAIN, Memory};
     use sconce_schema::{Hint, NoProgress, exit};
+    use std::error::Error as _;
     use std::time::Duration;
 
     const KEYRING: &[u8] = include_bytes!("../tests/data/archive/keyring.gpg");
@@ -519,6 +523,7 @@ mod tests {
             requirements: Requirements::default(),
             folder: "/".into(),
             system_packages: vec!["git".into()],
+            services: Vec::new(),
             more: Vec::new(),
             index: IndexSettings::default(),
             mirror: MirrorOverride {
@@ -632,6 +637,22 @@ mod tests {
         };
         let error = lock_with(&unknown, |_| {}).unwrap_err();
         assert_eq!(error.exit_code(), exit::NO_SOLUTION);
+    }
+
+    /// The archive of these tests has no openssh-server, and no uv is there.
+    #[test]
+    fn a_service_brings_its_packages() {
+        let with = |service| LockInput {
+            services: vec![service],
+            ..input()
+        };
+        let error = lock_with(&with(Known::Ssh), |_| {}).unwrap_err();
+        let why = error.source().map(ToString::to_string).unwrap_or_default();
+        assert!(why.contains("openssh-server"), "{error}: {why}");
+        for service in [Known::Jupyter, Known::Tensorboard] {
+            let error = lock_with(&with(service), |_| {}).unwrap_err();
+            assert!(matches!(error, ResolveError::Uv(_)), "{error}");
+        }
     }
 
     #[test]

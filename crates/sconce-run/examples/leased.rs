@@ -141,9 +141,11 @@ fn leased(asked: Asked) -> Result<u8, Box<dyn Error>> {
         mounts: asked.mounts,
         network: Network::Host,
         ports: Vec::new(),
+        near: None,
         user: asked.user,
         edits: edits_for(&host, &chosen, &Roots::default(), &scratch)?,
         terminal: false,
+        services: Vec::new(),
     };
     let options = RunOptions {
         program: std::env::current_exe()?,
@@ -153,7 +155,9 @@ fn leased(asked: Asked) -> Result<u8, Box<dyn Error>> {
         grace: Duration::from_secs(1),
         strict: false,
         host: &host,
+        way_out: None,
         environment: &[],
+        control: None,
     };
     let mut lines = Lines {
         file: std::fs::File::create(asked.events)?,

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use sconce_host::UsernsBarrier;
 use sconce_schema::event::Unenforced;
-use sconce_schema::{Hint, exit};
+use sconce_schema::{Bytes, Hint, Millicores, NumberSet, exit};
 
 use crate::protocol::Failure;
 
@@ -146,6 +146,85 @@ pub enum Wrong {
     /// On the host's network there is nothing to publish.
     #[error("ports can be published only from a run with a network of its own")]
     Ports,
+    /// A limit of nothing.
+    #[error("`{0}` is nothing at all")]
+    Nothing(&'static str),
+    /// More CPU time than there are CPUs.
+    #[error("{asked} CPUs were asked for, and there are {cpus} here")]
+    Cpus {
+        /// In cores.
+        asked: Millicores,
+        /// That the caller may use.
+        cpus: u32,
+    },
+    /// More memory than the machine has.
+    #[error("{asked} of memory were asked for, and this machine has {there}")]
+    Memory {
+        /// The limit.
+        asked: Bytes,
+        /// Main memory.
+        there: Bytes,
+    },
+    /// CPUs that are not there, or closed to the caller.
+    #[error("there is no CPU {missing} here: {there} can be used")]
+    CpuSet {
+        /// Those asked for that are not there.
+        missing: Box<NumberSet>,
+        /// Those that the caller may use.
+        there: Box<NumberSet>,
+    },
+    /// Swap is limited together with memory.
+    #[error("`memory-swap` is memory and swap together, and needs a limit of `memory`")]
+    SwapAlone,
+    /// Less for both than for one.
+    #[error(
+        "`memory-swap` is memory and swap together: {both} is less than the {memory} of memory alone"
+    )]
+    Swap {
+        /// Memory and swap.
+        both: Bytes,
+        /// Memory.
+        memory: Bytes,
+    },
+    /// A name that is no file's, or is taken by something else.
+    #[error(
+        "`{0}` cannot be a service's name (lower-case letters, digits, `-`, `_`; at most 32; not `run`)"
+    )]
+    ServiceName(String),
+    /// Two of one name.
+    #[error("there are two services `{0}`")]
+    ServiceTwice(String),
+    /// More than can be held.
+    #[error("there are {0} services; 64 is the most")]
+    TooManyServices(usize),
+    /// Nothing to start.
+    #[error("the service `{0}` has no command")]
+    ServiceCommand(String),
+    /// A check that can never succeed.
+    #[error(
+        "the health check of the service `{0}` needs a command, a port, or a port and a path from `/` on"
+    )]
+    ServiceCheck(String),
+    /// It waits for nobody, or for itself.
+    #[error("the service `{0}` waits for one that does not exist, or in a circle")]
+    ServiceOrder(String),
+    /// Another user inside takes the machine's root.
+    #[error(
+        "the service `{0}` has another user than the run, which only root can give it, in a container"
+    )]
+    ServiceUser(String),
+    /// On the machine's own network a port is where it is.
+    #[error(
+        "the service `{name}` listens on port {container}, which cannot be published as {host} on the machine's own network"
+    )]
+    ServicePort {
+        /// Of the service.
+        name: String,
+        /// Where it listens.
+        container: u16,
+        /// Where it was to be reached.
+        host: u16,
+    },
     /// Without a container nothing can be mounted.
     #[error("mounts need a container")]
     HostMounts,
@@ -225,6 +304,9 @@ impl Hint for RunError {
             Self::MountTarget { .. } => {
                 "the target must lie inside, and be a folder for a folder and a file for a file"
             }
+            Self::Request(Wrong::ServicePort { .. }) => {
+                "give it one number, or the run a network of its own: `network = \"own\"`"
+            }
             Self::PortInUse(_) => "choose another port on the host, or end what listens there",
             Self::Port { address, .. } if address.port() < 1024 => {
                 "ports below 1024 need root; choose a higher one"
@@ -249,6 +331,9 @@ impl Hint for RunError {
                 Some(libc::ENOENT) => "the file is there; the interpreter that it names is not",
                 _ => "the file needs the execute permission, and must not be a folder",
             },
+            Self::Request(Wrong::Cpus { .. } | Wrong::Memory { .. } | Wrong::CpuSet { .. }) => {
+                "ask for less: a flag overrides what the spec says"
+            }
             Self::Running(_) => "wait until it ends, or give this one another name",
             _ => return None,
         };

@@ -14,11 +14,16 @@
 
 mod capabilities;
 mod cgroup;
+pub mod control;
+mod desk;
 mod error;
 mod idmap;
 mod init;
 mod launch;
+pub mod lease;
+pub mod logs;
 mod names;
+mod own;
 mod plan;
 mod ports;
 mod prepare;
@@ -28,6 +33,7 @@ mod seccomp;
 mod state;
 mod supervise;
 mod sys;
+mod way_out;
 
 use std::ffi::{OsStr, OsString};
 use std::path::PathBuf;
@@ -35,12 +41,14 @@ use std::time::Duration;
 
 use sconce_host::{Machine, SampleTarget};
 use sconce_schema::RunRequest;
-use sconce_schema::event::{Exit, OutOfMemory, Unenforced};
+use sconce_schema::event::{Exit, OutOfMemory, ServiceEvent, Unenforced};
 use sconce_schema::units::Bytes;
 use serde::{Deserialize, Serialize};
 
+pub use control::Control;
 pub use error::{RunError, Wrong};
 pub use names::is_machinery;
+pub use plan::Restarts;
 
 /// The host name inside of a run whose writable layer is kept.
 pub const KEPT_NAME: &str = "build";
@@ -68,8 +76,13 @@ pub struct RunOptions<'a> {
     pub strict: bool,
     /// The machine.
     pub host: &'a Machine,
+    /// The program slirp4netns, which gives a network of its own a way out.
+    pub way_out: Option<PathBuf>,
     /// The caller's environment, for a run without a container.
     pub environment: &'a [(OsString, OsString)],
+    /// Where it can be spoken to while it goes on, and where what it says is kept; absent for a run
+    /// that nobody but its caller has to do with, which then cannot have services.
+    pub control: Option<Control>,
 }
 
 /// Is told how a run goes. Called on the thread that called [`run`].
@@ -80,6 +93,8 @@ pub trait Watcher {
     /// The command is about to be executed. What to read of it: processes are in their cgroups
     /// already.
     fn started(&mut self, _target: &SampleTarget) {}
+    /// A service has changed.
+    fn service(&mut self, _what: &ServiceEvent) {}
     /// Time for a reading.
     fn tick(&mut self) {}
     /// What the run used, told before [`Watcher::ended`]; see [`Outcome::used`].

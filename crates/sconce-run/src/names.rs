@@ -23,17 +23,18 @@ pub fn is_machinery(path: &Path) -> bool {
 pub(crate) fn files(request: &RunRequest, name: &str) -> Vec<(&'static str, Vec<u8>)> {
     let hosts = match request.network {
         Network::Host => std::fs::read("/etc/hosts").unwrap_or_default(),
-        Network::None => Vec::new(),
+        Network::None | Network::Own => Vec::new(),
     };
     let mut files = vec![
         ("hostname", format!("{name}\n").into_bytes()),
         ("hosts", with_own_name(hosts, name)),
     ];
-    if request.network == Network::Host
-        && let Ok(resolvers) = std::fs::read("/etc/resolv.conf")
-    {
-        files.push(("resolv.conf", resolvers));
-    }
+    let resolvers = match request.network {
+        Network::Host => std::fs::read("/etc/resolv.conf").ok(),
+        Network::Own => Some(format!("nameserver {}\n", crate::way_out::RESOLVER).into_bytes()),
+        Network::None => None,
+    };
+    files.extend(resolvers.map(|resolvers| ("resolv.conf", resolvers)));
     files
 }
 

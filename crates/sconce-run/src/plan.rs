@@ -4,7 +4,11 @@
 use std::ffi::OsString;
 use std::os::fd::RawFd;
 use std::path::PathBuf;
+use std::time::Duration;
 
+use sconce_schema::service::{Health, Restart};
+
+use crate::own::{Own, Place};
 use serde::{Deserialize, Serialize};
 
 /// Everything that init needs.
@@ -12,15 +16,112 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct Plan {
     /// Absent without a container.
     pub(crate) container: Option<Container>,
-    /// Program and arguments; never empty.
+    /// Program and arguments; empty where there are services alone.
     pub(crate) command: Vec<OsString>,
     /// `NAME=value`, complete.
     pub(crate) env: Vec<OsString>,
     pub(crate) workdir: PathBuf,
     /// Whether the command gets a terminal of its own.
     pub(crate) terminal: bool,
+    /// Limits that the command carries itself.
+    pub(crate) own: Own,
+    /// Where it runs.
+    pub(crate) place: Place,
     /// Where sockets of the container's network are asked for, one for each message.
     pub(crate) sockets: Option<RawFd>,
+    /// Where the command writes, in place of the caller's standard output and error; with it, init
+    /// itself keeps nothing of the caller's open.
+    pub(crate) output: Option<RawFd>,
+    /// What runs beside the command.
+    pub(crate) services: Vec<PlannedService>,
+    /// When a service that ends soon after its start is tried again.
+    pub(crate) restarts: Restarts,
+    /// Whether other commands may be asked for while it runs.
+    pub(crate) controlled: bool,
+}
+
+/// One service, with nothing left to decide.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct PlannedService {
+    pub(crate) name: String,
+    pub(crate) command: Vec<OsString>,
+    /// `NAME=value`, complete.
+    pub(crate) env: Vec<OsString>,
+    pub(crate) workdir: PathBuf,
+    /// Absent without a container.
+    pub(crate) credentials: Option<Credentials>,
+    pub(crate) restart: Restart,
+    pub(crate) grace: Duration,
+    pub(crate) stop_signal: i32,
+    pub(crate) health: Option<Health>,
+    pub(crate) after: Vec<String>,
+    /// Where it writes.
+    pub(crate) output: Option<RawFd>,
+}
+
+impl PlannedService {
+    pub(crate) fn check_timeout(&self) -> Duration {
+        let health = self.health.as_ref();
+        health.map_or(Duration::ZERO, |health| {
+            Duration::from_millis(health.timeout_ms)
+        })
+    }
+}
+
+#[cfg(test)]
+impl Default for PlannedService {
+    fn default() -> Self {
+        Self {
+            name: String::new(),
+            command: Vec::new(),
+            env: Vec::new(),
+            workdir: PathBuf::new(),
+            credentials: None,
+            restart: Restart::default(),
+            grace: Duration::from_secs(10),
+            stop_signal: libc::SIGTERM,
+            health: None,
+            after: Vec::new(),
+            output: None,
+        }
+    }
+}
+
+/// How patient init is with services that end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Restarts {
+    /// Time until the first new start, milliseconds; each later one takes twice as long.
+    pub first_ms: u64,
+    /// The longest such time, milliseconds.
+    pub most_ms: u64,
+    /// How long a service has to have run for this to begin anew, milliseconds.
+    pub reset_ms: u64,
+    /// How many ends one after the other it takes to give a service up.
+    pub tries: u32,
+}
+
+impl Default for Restarts {
+    fn default() -> Self {
+        Self {
+            first_ms: 1_000,
+            most_ms: 60_000,
+            reset_ms: 60_000,
+            tries: 5,
+        }
+    }
+}
+
+impl Restarts {
+    pub(crate) fn reset(&self) -> Duration {
+        Duration::from_millis(self.reset_ms)
+    }
+
+    /// Time until the start after `ends` ends in a row.
+    pub(crate) fn delay(&self, ends: u32) -> Duration {
+        let doublings = ends.saturating_sub(1).min(32);
+        let delay = self.first_ms.saturating_mul(1 << doublings);
+        Duration::from_millis(delay.min(self.most_ms))
+    }
 }
 
 /// The container around the command.

@@ -40,6 +40,14 @@ impl Listening {
         ports.iter().map(listen).collect::<Result<_, _>>().map(Self)
     }
 
+    /// Looks whether ports that a run's services will listen on themselves can be had now.
+    ///
+    /// # Errors
+    /// As [`Listening::on`].
+    pub(crate) fn try_on(ports: &[Port]) -> Result<(), RunError> {
+        Self::on(ports).map(drop)
+    }
+
     /// Whether there is none.
     pub(crate) fn is_empty(&self) -> bool {
         self.0.is_empty()

@@ -6,11 +6,14 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
+use std::time::Duration;
 
 use rustix::fs::{Gid, Uid};
 use rustix::thread::CapabilitySet;
+use sconce_host::Machine;
 use sconce_schema::event::Unenforced;
-use sconce_schema::request::{ContainerEdits, Network, Root, RunRequest, User};
+use sconce_schema::request::{ContainerEdits, Limits, Network, Root, RunRequest, User};
+use sconce_schema::service::{Check, Service};
 use sconce_schema::units::Bytes;
 
 use crate::RunOptions;
@@ -18,11 +21,15 @@ use crate::capabilities;
 use crate::error::{RunError, Wrong};
 use crate::idmap::Exchange;
 use crate::launch::Namespaces;
-use crate::plan::{Container, Credentials, Mount, Plan};
+use crate::own::{Ceilings, Own, Place};
+use crate::plan::{Container, Credentials, Mount, Plan, PlannedService};
 use crate::sys::mount::{NODEV, NOEXEC, NOSUID, RDONLY};
 
 /// The overlay file system's own limit (`OVL_MAX_STACK`).
 pub(crate) const MOST_LAYERS: usize = 500;
+
+/// So many that what is told of them fits into a message.
+const MOST_SERVICES: usize = 64;
 
 /// uid and gid of [`User::Plain`].
 const PLAIN: u32 = 1000;
@@ -53,8 +60,48 @@ pub(crate) struct Prepared {
 ///
 /// # Errors
 /// [`RunError::Request`].
-pub(crate) fn check(request: &RunRequest) -> Result<(), RunError> {
-    wrong(request).map_or(Ok(()), |wrong| Err(RunError::Request(wrong)))
+pub(crate) fn check(request: &RunRequest, host: &Machine) -> Result<(), RunError> {
+    let wrong = wrong(request).or_else(|| wrong_limit(&request.limits, host));
+    wrong.map_or(Ok(()), |wrong| Err(RunError::Request(wrong)))
+}
+
+/// Limits that cannot be meant: nothing at all, more than there is, or one against another.
+fn wrong_limit(limits: &Limits, host: &Machine) -> Option<Wrong> {
+    let nothing = [
+        ("memory", limits.memory.is_some_and(|size| size.0 == 0)),
+        ("cpus", limits.cpus.is_some_and(|cpus| cpus.0 == 0)),
+        ("pids", limits.pids == Some(0)),
+        ("io-weight", limits.io_weight == Some(0)),
+        ("nofile", limits.nofile == Some(0)),
+        ("cpuset", limits.cpuset.is_some_and(|cpus| cpus.is_empty())),
+    ];
+    if let Some((what, _)) = nothing.iter().find(|(_, nothing)| *nothing) {
+        return Some(Wrong::Nothing(what));
+    }
+    if let (Some(asked), Some(cpus)) = (limits.cpus, host.cpus)
+        && asked.cores() > f64::from(cpus)
+    {
+        return Some(Wrong::Cpus { asked, cpus });
+    }
+    if let (Some(asked), Some(there)) = (limits.memory, host.memory)
+        && asked > there
+    {
+        return Some(Wrong::Memory { asked, there });
+    }
+    if let (Some(asked), Some(there)) = (limits.cpuset, host.allowed_cpus) {
+        let missing = asked.without(&there);
+        if !missing.is_empty() {
+            return Some(Wrong::CpuSet {
+                missing: Box::new(missing),
+                there: Box::new(there),
+            });
+        }
+    }
+    match (limits.memory_swap, limits.memory) {
+        (Some(_), None) => Some(Wrong::SwapAlone),
+        (Some(both), Some(memory)) if both < memory => Some(Wrong::Swap { both, memory }),
+        _ => None,
+    }
 }
 
 fn wrong(request: &RunRequest) -> Option<Wrong> {
@@ -67,13 +114,44 @@ fn wrong(request: &RunRequest) -> Option<Wrong> {
     if !id_fits {
         return Some(Wrong::Id(request.id.clone()));
     }
-    if request.command.first().is_none_or(String::is_empty) {
+    let nothing = request.command.is_empty() && request.services.is_empty();
+    if nothing || request.command.first().is_some_and(String::is_empty) {
         return Some(Wrong::NoCommand);
+    }
+    if let Some(wrong) = request.services.iter().find_map(wrong_service) {
+        return Some(wrong);
+    }
+    let order: Vec<(&str, &[String])> = (request.services.iter())
+        .map(|service| (service.name.as_str(), service.after.as_slice()))
+        .collect();
+    let twice = |at: usize| order[..at].iter().any(|(name, _)| *name == order[at].0);
+    if let Some(at) = (0..order.len()).find(|&at| twice(at)) {
+        return Some(Wrong::ServiceTwice(order[at].0.to_owned()));
+    }
+    if order.len() > MOST_SERVICES {
+        return Some(Wrong::TooManyServices(order.len()));
+    }
+    if let Some(name) = crate::init::out_of_order(&order) {
+        return Some(Wrong::ServiceOrder(name));
+    }
+    let other_user = |service: &&Service| service.user.is_some_and(|user| user != request.user);
+    let one_user = request.root == Root::Host || !is_machine_root();
+    if let Some(service) = request
+        .services
+        .iter()
+        .find(other_user)
+        .filter(|_| one_user)
+    {
+        return Some(Wrong::ServiceUser(service.name.clone()));
     }
     let texts = request
         .command
         .iter()
-        .chain(request.env.iter().flat_map(|(k, v)| [k, v]));
+        .chain(request.env.iter().flat_map(|(k, v)| [k, v]))
+        .chain(request.services.iter().flat_map(|service| {
+            let env = service.env.iter().flat_map(|(k, v)| [k, v]);
+            service.command.iter().chain(env)
+        }));
     if let Some(text) = texts.into_iter().find(|text| text.contains('\0')) {
         return Some(Wrong::ZeroByte(text.replace('\0', "\\0")));
     }
@@ -82,14 +160,14 @@ fn wrong(request: &RunRequest) -> Option<Wrong> {
     }
     match &request.root {
         Root::Host if !request.mounts.is_empty() => return Some(Wrong::HostMounts),
-        Root::Host if request.network == Network::None => return Some(Wrong::HostNetwork),
+        Root::Host if request.network != Network::Host => return Some(Wrong::HostNetwork),
         Root::Image(image) if image.layers.is_empty() => return Some(Wrong::NoLayers),
         Root::Image(image) if image.layers.len() > MOST_LAYERS => {
             return Some(Wrong::TooManyLayers(image.layers.len()));
         }
         _ => {}
     }
-    if request.network != Network::None && !request.ports.is_empty() {
+    if request.network == Network::Host && !request.ports.is_empty() {
         return Some(Wrong::Ports);
     }
     request.mounts.iter().find_map(|mount| {
@@ -107,6 +185,30 @@ fn wrong(request: &RunRequest) -> Option<Wrong> {
     })
 }
 
+/// What cannot be meant of one service.
+fn wrong_service(service: &Service) -> Option<Wrong> {
+    let name = || service.name.clone();
+    if !sconce_schema::service::is_service_name(&service.name) {
+        return Some(Wrong::ServiceName(name()));
+    }
+    if service.command.first().is_none_or(String::is_empty) {
+        return Some(Wrong::ServiceCommand(name()));
+    }
+    if let Some(workdir) = service.workdir.as_ref().filter(|dir| !is_straight(dir)) {
+        return Some(Wrong::Path(workdir.clone()));
+    }
+    let check_fits = match service.health.as_ref().map(|health| &health.check) {
+        None => true,
+        Some(Check::Command(command)) => command.first().is_some_and(|word| !word.is_empty()),
+        Some(Check::Tcp(port)) => *port != 0,
+        // What would end the request line would begin another one.
+        Some(Check::Http { port, path }) => {
+            *port != 0 && path.starts_with('/') && path.bytes().all(|b| b.is_ascii_graphic())
+        }
+    };
+    (!check_fits).then(|| Wrong::ServiceCheck(name()))
+}
+
 fn is_straight(path: &Path) -> bool {
     path.is_absolute() && !path.components().any(|part| part == Component::ParentDir)
 }
@@ -121,26 +223,37 @@ pub(crate) fn prepare(
     scratch: &Path,
     root: bool,
 ) -> Result<Prepared, RunError> {
+    let (own_limits, mut unenforced) = Own::of(request, Ceilings::read());
     let mut plan = Plan {
         container: None,
         command: request.command.iter().map(OsString::from).collect(),
         env: environment(request, options),
         workdir: request.workdir.clone(),
         terminal: request.terminal,
+        own: own_limits,
+        place: Place::of(request),
         sockets: None,
+        output: None,
+        services: Vec::new(),
+        restarts: options
+            .control
+            .as_ref()
+            .map_or_else(Default::default, |c| c.restarts),
+        controlled: options.control.is_some(),
     };
+    plan.services = (request.services.iter())
+        .map(|service| planned(service, request, &plan.env, root))
+        .collect();
     let Root::Image(image) = &request.root else {
         return Ok(Prepared {
             plan,
             namespaces: None,
             owners: Vec::new(),
-            unenforced: Vec::new(),
+            unenforced,
         });
     };
-    let (id, kept) = match request.user {
-        User::Plain => (PLAIN, CapabilitySet::empty()),
-        User::Root => (0, capabilities::ROOT_INSIDE),
-    };
+    let credentials = credentials(request.user, root);
+    let id = credentials.uid;
     let mut owners = Owners {
         inside: (id, id),
         exchange: root,
@@ -160,7 +273,7 @@ pub(crate) fn prepare(
     for edits in &request.edits {
         edit_mounts(edits, &mut mounts)?;
     }
-    let own_network = request.network == Network::None;
+    let own_network = request.network != Network::Host;
     let inside = match options.keep {
         Some(_) => crate::KEPT_NAME,
         None => &request.id,
@@ -183,12 +296,7 @@ pub(crate) fn prepare(
             .flat_map(|edits| &edits.links)
             .map(|(target, path)| (target.clone(), PathBuf::from(path)))
             .collect(),
-        credentials: Credentials {
-            uid: id,
-            gid: id,
-            change: root,
-            capabilities: kept.bits(),
-        },
+        credentials,
         owners: owners.made.iter().map(|(_, fd)| fd.as_raw_fd()).collect(),
     });
     writable_layer(scratch, request, inside, (id, root))
@@ -200,8 +308,59 @@ pub(crate) fn prepare(
             network: own_network,
         }),
         owners: owners.made.into_iter().map(|(_, fd)| fd).collect(),
-        unenforced: owners.unenforced,
+        unenforced: {
+            unenforced.append(&mut owners.unenforced);
+            unenforced
+        },
     })
+}
+
+/// Who a user is inside.
+fn credentials(user: User, root: bool) -> Credentials {
+    let (id, kept) = match user {
+        User::Plain => (PLAIN, CapabilitySet::empty()),
+        User::Root => (0, capabilities::ROOT_INSIDE),
+    };
+    Credentials {
+        uid: id,
+        gid: id,
+        change: root,
+        capabilities: kept.bits(),
+    }
+}
+
+fn planned(
+    service: &Service,
+    request: &RunRequest,
+    env: &[OsString],
+    root: bool,
+) -> PlannedService {
+    use std::os::unix::ffi::OsStrExt;
+    let own = |variable: &&OsString| {
+        let name = variable.as_bytes().split(|b| *b == b'=').next();
+        let name = name.and_then(|name| std::str::from_utf8(name).ok());
+        name.is_none_or(|name| !service.env.contains_key(name))
+    };
+    let added = (service.env.iter()).map(|(name, value)| OsString::from(format!("{name}={value}")));
+    PlannedService {
+        name: service.name.clone(),
+        command: service.command.iter().map(OsString::from).collect(),
+        env: env.iter().filter(own).cloned().chain(added).collect(),
+        workdir: service
+            .workdir
+            .clone()
+            .unwrap_or_else(|| request.workdir.clone()),
+        credentials: match request.root {
+            Root::Image(_) => Some(credentials(service.user.unwrap_or(request.user), root)),
+            Root::Host => None,
+        },
+        restart: service.restart,
+        grace: Duration::from_secs(u64::from(service.grace_s)),
+        stop_signal: service.stop_signal.number(),
+        health: service.health.clone(),
+        after: service.after.clone(),
+        output: None,
+    }
 }
 
 /// `NAME=value`: for a run without a container the caller's with the request's over it.

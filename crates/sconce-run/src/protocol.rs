@@ -1,10 +1,12 @@
 //! What the supervisor and the container's init say to each other: one JSON value a message.
 
+use std::ffi::OsString;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
+use std::time::Duration;
 
-use sconce_schema::event::{Exit, Unenforced};
+use sconce_schema::event::{Exit, ServiceState, Unenforced};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
@@ -22,6 +24,17 @@ pub(crate) enum Report {
     Executing,
     /// It failed; nothing or nobody is left inside.
     Failed(Failure),
+    /// There is no command; the services are about to be started.
+    Serving,
+    /// A service has changed.
+    Service(Change),
+    /// A service's program, or a command that was asked for, cannot be executed.
+    CannotStart(Which, Failure),
+    /// A command that was asked for was started. Brings its terminal's descriptor when one was
+    /// wanted.
+    CommandStarted(u64),
+    /// It has ended.
+    CommandEnded(u64, Exit),
     /// The command has ended, and every other process was ended too; what all of them used.
     Exited(Exit, Option<Used>),
 }
@@ -40,8 +53,52 @@ pub(crate) enum Order {
     },
     /// Pass this signal to the command.
     Signal(i32),
+    /// Ask the command and the services to end, and kill what does not within this time; services
+    /// have their own where none is given.
+    Stop { grace: Option<Duration> },
+    /// Stop a service and start it again.
+    Restart(usize),
+    /// Start another command in the run. Brings its standard input, output and error, unless it
+    /// gets a terminal of its own.
+    Command(Box<Command>),
+    /// Signal a command that was asked for.
+    SignalCommand(u64, i32),
     /// Kill everything.
     Kill,
+}
+
+/// A service that has changed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Change {
+    pub(crate) service: usize,
+    pub(crate) state: ServiceState,
+    /// In the run's numbering.
+    pub(crate) pid: Option<i32>,
+    pub(crate) starts: u32,
+    pub(crate) exit: Option<Exit>,
+    pub(crate) why: Option<String>,
+    pub(crate) again_ms: Option<u64>,
+}
+
+/// Something other than the run's own command.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub(crate) enum Which {
+    Service(usize),
+    Command(u64),
+}
+
+/// Another command in a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Command {
+    /// By which answers name it.
+    pub(crate) number: u64,
+    pub(crate) command: Vec<OsString>,
+    /// `NAME=value`, beside the run's.
+    pub(crate) env: Vec<OsString>,
+    /// The run's where it is absent.
+    pub(crate) workdir: Option<PathBuf>,
+    pub(crate) terminal: bool,
 }
 
 /// What failed inside; each is described by its `RunError`. `errno` is the kernel's error number.
@@ -145,6 +202,17 @@ mod tests {
         send(&theirs, &"nonsense", &[]).unwrap();
         assert!(receive::<Report>(&ours).is_err());
         drop(theirs);
+        assert!(receive::<Report>(&ours).unwrap().is_none());
+    }
+
+    #[test]
+    fn the_last_word_arrives_although_nobody_read_the_answer() {
+        let (ours, theirs) = socket::pair().unwrap();
+        send(&theirs, &Report::Serving, &[]).unwrap();
+        send(&ours, &Order::Kill, &[]).unwrap();
+        drop(theirs);
+        let (last, _) = receive::<Report>(&ours).unwrap().unwrap();
+        assert_eq!(last, Report::Serving);
         assert!(receive::<Report>(&ours).unwrap().is_none());
     }
 }

@@ -3,7 +3,8 @@
 //! It is a list of refusals, and not of permissions: an unknown program must run, and the walls of
 //! the container are its namespaces, its missing capabilities and no_new_privs. The filter closes
 //! the calls through which kernels were broken into from there: mounting, new user namespaces,
-//! keyrings, BPF, io_uring, modules. A call newer than this program gets `ENOSYS`, which every C
+//! keyrings, BPF, io_uring, modules, and sockets of families that no training needs, whose code the
+//! kernel would load when somebody asks. A call newer than this program gets `ENOSYS`, which every C
 //! library takes as "use the older one".
 //!
 //! Written out as instructions and not through a crate: two answers in one filter (`EPERM` and
@@ -23,6 +24,7 @@ const ERRNO: u32 = 0x0005_0000;
 const KILL_PROCESS: u32 = 0x8000_0000;
 const EPERM: u32 = ERRNO | libc::EPERM as u32;
 const ENOSYS: u32 = ERRNO | libc::ENOSYS as u32;
+const EAFNOSUPPORT: u32 = ERRNO | libc::EAFNOSUPPORT as u32;
 
 /// Offsets in `struct seccomp_data`; arguments are 64 bits, little-endian on every machine here.
 const NR: u32 = 0;
@@ -110,6 +112,17 @@ const ABSENT: &[libc::c_long] = &[
     libc::SYS_io_uring_register,
 ];
 
+/// The families of sockets that there are inside. Any other is answered as by a kernel without it;
+/// AF_VSOCK would lead to the machine that a virtual machine runs on.
+const FAMILIES: [libc::c_int; 5] = [
+    libc::AF_UNIX,
+    libc::AF_INET,
+    libc::AF_INET6,
+    libc::AF_NETLINK,
+    // Needs a capability that no run has; the answer is to be the kernel's own.
+    libc::AF_PACKET,
+];
+
 /// The answer to each refused number, in order.
 fn answers() -> Vec<(u32, u32)> {
     let mut all: Vec<(u32, u32)> = FORBIDDEN
@@ -150,7 +163,20 @@ pub(crate) fn filter() -> Vec<Instruction> {
         jump(JUMP_SET, NEW_NAMESPACES, 0, 1),
         op(RETURN, EPERM),
         op(RETURN, ALLOW),
+        jump(
+            JUMP_EQ,
+            libc::SYS_socket as u32,
+            0,
+            FAMILIES.len() as u8 + 3,
+        ),
+        op(LOAD, ARG0_LOW),
     ];
+    for (index, family) in FAMILIES.iter().enumerate() {
+        // Over the rest of them and the refusal.
+        let hop = (FAMILIES.len() - index) as u8;
+        program.push(jump(JUMP_EQ, *family as u32, hop, 0));
+    }
+    program.extend([op(RETURN, EAFNOSUPPORT), op(RETURN, ALLOW)]);
     search(&answers(), &mut program);
     program
 }
@@ -214,6 +240,8 @@ mod tests {
                 EPERM
             } else if ABSENT.contains(&i64::from(nr)) {
                 ENOSYS
+            } else if i64::from(nr) == libc::SYS_socket {
+                EAFNOSUPPORT
             } else {
                 ALLOW
             };
@@ -233,6 +261,22 @@ mod tests {
         );
         assert_eq!(answer(&filter, MACHINE, 600, 0), ENOSYS);
         assert_eq!(answer(&filter, MACHINE, u32::MAX, 0), ENOSYS);
+    }
+
+    #[test]
+    fn only_sockets_that_programs_use_are_made() {
+        let filter = filter();
+        let socket = |family: i32| answer(&filter, MACHINE, libc::SYS_socket as u32, family as u64);
+        for family in 0..64 {
+            let expected = match FAMILIES.contains(&family) {
+                true => ALLOW,
+                false => EAFNOSUPPORT,
+            };
+            assert_eq!(socket(family), expected, "family {family}");
+        }
+        assert_eq!(socket(libc::AF_VSOCK), EAFNOSUPPORT);
+        assert_eq!(socket(libc::AF_INET), ALLOW);
+        assert_eq!(socket(-1), EAFNOSUPPORT);
     }
 
     #[test]

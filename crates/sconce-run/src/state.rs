@@ -7,7 +7,7 @@
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek, Write};
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
-use std::os::unix::fs::{MetadataExt, OpenOptionsExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
@@ -45,14 +45,16 @@ impl Scratch {
             lock,
             lock_path,
         };
-        match std::fs::create_dir(&scratch.folder) {
+        // What a run writes outside of its mounts is its user's alone, whatever the umask is.
+        let create = |folder: &Path| std::fs::DirBuilder::new().mode(0o700).create(folder);
+        match create(&scratch.folder) {
             Err(error) if error.kind() != io::ErrorKind::AlreadyExists => {
                 Err(at(&scratch.folder)(error))
             }
             Ok(()) => Ok(scratch),
             // A killed run of the same name; we hold its lock now.
             Err(_) => remove_tree(&scratch.folder)
-                .and_then(|()| std::fs::create_dir(&scratch.folder))
+                .and_then(|()| create(&scratch.folder))
                 .map_err(at(&scratch.folder))
                 .map(|()| scratch),
         }

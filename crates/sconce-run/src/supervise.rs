@@ -8,21 +8,24 @@ use std::time::Instant;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
-use sconce_host::SampleTarget;
+use sconce_host::{Cgroups, Roots, SampleTarget, disks};
 use sconce_schema::event::{Exit, Unenforced};
-use sconce_schema::request::{DeviceNode, Root, RunRequest};
+use sconce_schema::request::{DeviceNode, Network, Port, Root, RunRequest};
 
 use crate::cgroup::{self, Asked, Cgroup, Placement};
-use crate::error::RunError;
+use crate::desk::Desk;
+use crate::error::{RunError, Wrong};
 use crate::launch::{self, Launched};
+use crate::logs::Logs;
 use crate::plan::Plan;
 use crate::ports::{Forwarder, Listening};
 use crate::prepare;
-use crate::protocol::{self, Failure, Order, Report};
+use crate::protocol::{self, Failure, Order, Report, Which};
 use crate::pty::Relay;
 use crate::state::{self, Scratch};
 use crate::sys::signals::{Catcher, Caught};
 use crate::sys::socket;
+use crate::way_out::{self, WayOut};
 use crate::{Outcome, RunOptions, Used, Watcher};
 
 /// Runs a request to its end.
@@ -31,13 +34,14 @@ pub(crate) fn run(
     options: &RunOptions<'_>,
     watcher: &mut dyn Watcher,
 ) -> Result<Outcome, RunError> {
-    prepare::check(request)?;
+    prepare::check(request, options.host)?;
     let contained = matches!(request.root, Root::Image(_));
     let root = prepare::is_machine_root();
     if let (true, false, Err(barrier)) = (contained, root, options.host.user_namespaces) {
         return Err(RunError::UserNamespaces(barrier));
     }
-    let listening = Listening::on(&request.ports)?;
+    free_ports(request)?;
+    let listening = Listening::on(&published(request))?;
     state::sweep(&options.state_dir, &cgroup::Kernel);
     let mut scratch = scratch(request, options)?;
     let done = in_scratch(request, options, watcher, &mut scratch, listening, root);
@@ -48,6 +52,32 @@ pub(crate) fn run(
         .left_behind
         .extend(removed.err().map(|(path, _)| path));
     Ok(outcome)
+}
+
+/// The ports of the run, and, where it has a network of its own, of its services.
+fn published(request: &RunRequest) -> Vec<Port> {
+    let services = request.services.iter().flat_map(|service| &service.ports);
+    let services = services.filter(|_| request.network != Network::Host);
+    request.ports.iter().chain(services).copied().collect()
+}
+
+/// On the machine's own network a service finds only too late that somebody has its port, and a
+/// check of its health would be answered by that somebody.
+fn free_ports(request: &RunRequest) -> Result<(), RunError> {
+    if request.network != Network::Host {
+        return Ok(());
+    }
+    for service in &request.services {
+        if let Some(port) = service.ports.iter().find(|p| p.host != p.container) {
+            return Err(RunError::Request(Wrong::ServicePort {
+                name: service.name.clone(),
+                container: port.container,
+                host: port.host,
+            }));
+        }
+        Listening::try_on(&service.ports)?;
+    }
+    Ok(())
 }
 
 /// Moves the writable layer to where it is wanted.
@@ -93,6 +123,22 @@ fn in_scratch(
         plan.sockets = Some(std::os::fd::AsRawFd::as_raw_fd(inside));
         inherited.push(inside.as_fd());
     }
+    let (mut logs, mut outputs) = (Logs::default(), Vec::new());
+    if let Some(control) = &options.control {
+        let mut pipe = |name: &str| {
+            let writer = logs.add(name).map_err(RunError::setup("make a pipe"))?;
+            let number = std::os::fd::AsRawFd::as_raw_fd(&writer);
+            outputs.push(writer);
+            Ok::<_, RunError>(Some(number))
+        };
+        for service in &mut plan.services {
+            service.output = pipe(&service.name)?;
+        }
+        if control.log_command && !plan.command.is_empty() {
+            plan.output = pipe("run")?;
+        }
+    }
+    inherited.extend(outputs.iter().map(AsFd::as_fd));
     let plan_file = written(&plan).map_err(RunError::setup("write the plan"))?;
     let launched = launch::launch(
         &options.program,
@@ -103,7 +149,8 @@ fn in_scratch(
     );
     let by_user = contained_by_user(&prepared.namespaces);
     let launched = launched.map_err(|error| no_clone(error, by_user))?;
-    drop((control_inside, plan_file));
+    drop((control_inside, plan_file, inherited));
+    drop(outputs);
     let mut run = Run {
         first: First(Some(launched)),
         control,
@@ -113,7 +160,12 @@ fn in_scratch(
         contained: prepared.namespaces.is_some(),
         by_user,
         unenforced: prepared.unenforced,
-        alone: prepared.namespaces.is_some(),
+        own_network: request.network == Network::Own,
+        way_out: None,
+        // A command whose output goes into a log is in a session of its own as well.
+        alone: prepared.namespaces.is_some() || plan.output.is_some() || plan.command.is_empty(),
+        desk: Desk::new(request),
+        logs,
     };
     // Init mounts while the cgroups are made.
     let devices: Vec<DeviceNode> = request
@@ -124,6 +176,10 @@ fn in_scratch(
     let asked = Asked {
         id: &request.id,
         limits: &request.limits,
+        disks_weighed: request.limits.io_weight.is_some() && {
+            let top = options.host.cgroups.as_ref().and_then(Cgroups::v2);
+            disks::weighed(&Roots::default(), top.map(|v2| v2.mount.as_path()))
+        },
         devices: (prepared.namespaces.is_some() && root).then_some(devices.as_slice()),
         privileged: root,
     };
@@ -161,6 +217,8 @@ fn in_scratch(
         Ok(_) => run.first.wait(),
         Err(_) => run.give_up(),
     }
+    // Nobody has the pipes open any more.
+    run.logs.finish();
     let left = cgroup.remove().err().map(|(path, _)| path);
     let mut outcome = ended?;
     outcome.left_behind.extend(left);
@@ -234,6 +292,11 @@ struct Run<'a> {
     /// Whether the command has left the caller's session, so that the terminal's signals reach
     /// it only through Sconce.
     alone: bool,
+    /// Whether its network is to have a way out, and that.
+    own_network: bool,
+    way_out: Option<WayOut>,
+    desk: Desk,
+    logs: Logs,
 }
 
 impl Run<'_> {
@@ -286,6 +349,16 @@ impl Run<'_> {
             Some((Report::Failed(failure), _)) => return Err(self.failed(failure)),
             _ => return Err(self.lost()),
         };
+        if self.own_network {
+            let started = match &self.options.way_out {
+                Some(program) => WayOut::start(program, self.first.pid()),
+                None => Err(way_out::absent()),
+            };
+            match started {
+                Ok(helper) => self.way_out = Some(helper),
+                Err(unenforced) => self.unenforced.push(unenforced),
+            }
+        }
         let mut all: Vec<Unenforced> = cgroup.unenforced().to_vec();
         all.append(&mut self.unenforced);
         all.append(&mut notices);
@@ -348,13 +421,23 @@ impl Run<'_> {
                     tv_nsec: i64::from(left.subsec_nanos()),
                 }
             });
-            let mut fds = [
+            let mut fds = vec![
                 PollFd::new(&self.control, PollFlags::IN),
                 PollFd::from_borrowed_fd(self.signals.fd(), PollFlags::IN),
             ];
+            fds.extend(self.desk.watched());
             // An interruption is a signal, which is read below.
             let _ = poll(&mut fds, timeout.as_ref());
-            let reported = !fds[0].revents().is_empty();
+            let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
+            drop(fds);
+            let reported = ready[0];
+            for (who, asks) in self.desk.numbers().into_iter().zip(&ready[2..]) {
+                match who {
+                    _ if !asks => {}
+                    None => self.desk.accept(),
+                    Some(number) => self.desk.hear(number, &self.control),
+                }
+            }
             while let Some(caught) = self.signals.next() {
                 self.pass_on(caught, &mut asked_to_end);
             }
@@ -363,7 +446,30 @@ impl Run<'_> {
                     Some((Report::Executing, message)) => {
                         let pid = message.sender.and_then(|pid| u32::try_from(pid).ok());
                         watcher.started(&self.target(cgroup, pid));
+                        self.open();
                         next = Some(Instant::now() + self.options.sample_every);
+                    }
+                    Some((Report::Serving, _)) => {
+                        watcher.started(&self.target(cgroup, None));
+                        self.open();
+                        next = Some(Instant::now() + self.options.sample_every);
+                    }
+                    Some((Report::Service(change), _)) => {
+                        if let Some(event) = self.desk.changed(change) {
+                            watcher.service(&event);
+                        }
+                    }
+                    Some((Report::CannotStart(Which::Service(service), why), _)) => {
+                        self.desk.cannot_start_service(service, why);
+                    }
+                    Some((Report::CannotStart(Which::Command(number), why), _)) => {
+                        self.desk.cannot_start(number, why);
+                    }
+                    Some((Report::CommandStarted(number), message)) => {
+                        self.desk.started(number, &message.fds);
+                    }
+                    Some((Report::CommandEnded(number, exit), _)) => {
+                        self.desk.ended(number, exit);
                     }
                     Some((Report::Failed(reason), _)) => failure = Some(self.failed(reason)),
                     Some((Report::Exited(exit, used), _)) => {
@@ -378,6 +484,15 @@ impl Run<'_> {
                 // A slow reading shifts the next ones; it is not caught up with.
                 next = Some((due + self.options.sample_every).max(Instant::now()));
             }
+        }
+    }
+
+    /// From now on it is spoken to, and what it writes is kept. Where that cannot be, the run goes
+    /// on without.
+    fn open(&mut self) {
+        if let Some(control) = &self.options.control {
+            let _ = self.desk.open(&control.folder);
+            let _ = self.logs.begin(&control.folder);
         }
     }
 

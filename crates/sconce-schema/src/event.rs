@@ -4,23 +4,88 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use serde::{Deserialize, Deserializer, Serialize, de};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{self, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::lock::Versions;
-use crate::request::Limits;
+use crate::request::{Limits, Near, Network};
+use crate::training::{CardOutOfMemory, Setup, Training};
 use crate::units::Bytes;
 
 /// The format that this program writes, named in [`Started`].
-pub const FORMAT: u32 = 1;
+pub const FORMAT: u32 = 2;
 
-/// One line of a record.
-#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+/// One line of a record: an object that begins with `t_us` and `event`, in this order.
+#[derive(Debug, Clone, PartialEq, Serialize)]
 pub struct Line {
     /// Microseconds since the run began, on the monotonic clock.
     pub t_us: u64,
     /// What happened.
     #[serde(flatten)]
     pub event: Event,
+}
+
+/// Written by hand because serde reads a flattened, tagged enum by way of a copy of everything in it,
+/// and a day's record is a gigabyte of lines.
+impl<'de> Deserialize<'de> for Line {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        #[derive(Deserialize)]
+        #[serde(field_identifier)]
+        enum Key {
+            #[serde(rename = "t_us")]
+            Time,
+            #[serde(rename = "event")]
+            Event,
+        }
+
+        /// The tags of [`Event`].
+        #[derive(Deserialize)]
+        #[serde(rename_all = "kebab-case")]
+        enum Tag {
+            Started,
+            Unenforced,
+            Sample,
+            Setup,
+            CardOutOfMemory,
+            Service,
+            Ended,
+        }
+
+        struct InOrder;
+
+        impl<'de> Visitor<'de> for InOrder {
+            type Value = Line;
+
+            fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                f.write_str("an object that begins with `t_us` and `event`")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Line, A::Error> {
+                let Some(Key::Time) = map.next_key()? else {
+                    return Err(de::Error::missing_field("t_us"));
+                };
+                let t_us = map.next_value()?;
+                let Some(Key::Event) = map.next_key()? else {
+                    return Err(de::Error::missing_field("event"));
+                };
+                let tag = map.next_value()?;
+                let rest = MapAccessDeserializer::new(map);
+                let event = match tag {
+                    Tag::Started => Event::Started(Deserialize::deserialize(rest)?),
+                    Tag::Unenforced => Event::Unenforced(Deserialize::deserialize(rest)?),
+                    Tag::Sample => Event::Sample(Deserialize::deserialize(rest)?),
+                    Tag::Setup => Event::Setup(Deserialize::deserialize(rest)?),
+                    Tag::CardOutOfMemory => Event::CardOutOfMemory(Deserialize::deserialize(rest)?),
+                    Tag::Service => Event::Service(Deserialize::deserialize(rest)?),
+                    Tag::Ended => Event::Ended(Deserialize::deserialize(rest)?),
+                };
+                Ok(Line { t_us, event })
+            }
+        }
+
+        deserializer.deserialize_map(InOrder)
+    }
 }
 
 /// What happened.
@@ -33,8 +98,59 @@ pub enum Event {
     Unenforced(Unenforced),
     /// One reading of everything.
     Sample(Box<Sample>),
+    /// What a training process is made of.
+    Setup(Box<Setup>),
+    /// A card's memory ran out.
+    CardOutOfMemory(Box<CardOutOfMemory>),
+    /// A service has changed.
+    Service(Box<ServiceEvent>),
     /// The last line of a run that ended while Sconce watched.
     Ended(Ended),
+}
+
+/// What became of a service.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct ServiceEvent {
+    /// Its name.
+    pub name: String,
+    /// What it is now.
+    pub state: ServiceState,
+    /// How often it was started so far.
+    pub starts: u32,
+    /// How its process ended, where that is what happened.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit: Option<Exit>,
+    /// Why, where there is more to say.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    /// Time until it is started again, where it is, milliseconds.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub again_ms: Option<u64>,
+}
+
+/// What a service is doing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ServiceState {
+    /// For others to become healthy.
+    Waiting,
+    /// It runs, and its first check has not succeeded yet.
+    Starting,
+    /// It runs, and nothing checks its health.
+    Running,
+    /// It runs, and its last check succeeded.
+    Healthy,
+    /// It runs, and too many checks failed one after the other.
+    Unhealthy,
+    /// It ended, and will be started again.
+    Restarting,
+    /// It was asked to end.
+    Stopping,
+    /// It ended and stays so, as it was to.
+    Ended,
+    /// It ended or could not begin, and is not tried again.
+    Failed,
 }
 
 /// How a run began.
@@ -60,6 +176,16 @@ pub struct Started {
     pub sconce_pid: u32,
     /// What it may use.
     pub limits: Limits,
+    /// Where on the machine it was placed, next to its cards; absent where it was left to the
+    /// kernel.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub near: Option<Near>,
+    /// What it sees of the network; absent in records of before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub network: Option<Network>,
+    /// What gives a network of its own a way out: `pasta` or `slirp4netns`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub way_out: Option<String>,
     /// Versions of the lock; absent with `--host`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub versions: Option<Versions>,
@@ -100,6 +226,10 @@ pub struct HostSummary {
     /// Driver version, where there is a driver.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub driver: Option<String>,
+    /// Which boot of the machine it was (the kernel's `random/boot_id`); absent in records of
+    /// before.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub boot_id: Option<String>,
 }
 
 /// One card.
@@ -177,9 +307,84 @@ pub struct Sample {
     /// Forks refused because of the pids limit.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pids_refused: Option<u64>,
+    /// Pressure stall information of the run's cgroup.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pressure: Option<Pressure>,
+    /// Swap that the run holds.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub swap: Option<Bytes>,
+    /// Time in which each of the machine's CPUs was busy with anything, µs, by CPU number.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub cpus_busy_us: Vec<u64>,
+    /// Bytes that the run's network namespace received, loopback left out; absent where the run is on
+    /// the machine's own network.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub received_bytes: Option<u64>,
+    /// Bytes that it sent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub sent_bytes: Option<u64>,
+    /// The processes that use the most, 32 at most.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub by_process: Vec<ProcessSample>,
     /// Each card.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub gpus: Vec<GpuSample>,
+    /// Each process that trains.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub training: Vec<Training>,
+    /// Processes that train beyond those that can be listened to at one time, and are not told yet; in
+    /// the last reading, those that never were.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub training_left_out: Option<u32>,
+}
+
+/// Time in which tasks waited for a resource, µs since the run began (the kernel's
+/// Documentation/accounting/psi.rst).
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", default)]
+#[expect(
+    missing_docs,
+    reason = "each field is a resource and the kernel's own word"
+)]
+pub struct Pressure {
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpu_some_us: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_some_us: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_full_us: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub io_some_us: Option<u64>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub io_full_us: Option<u64>,
+}
+
+/// One process of a run.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", default)]
+pub struct ProcessSample {
+    /// In the host's numbering.
+    pub pid: u32,
+    /// In the run's own numbering, where that is another.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub inner_pid: Option<u32>,
+    /// Its parent, in the host's numbering.
+    #[serde(skip_serializing_if = "is_zero")]
+    pub parent: u32,
+    /// The kernel's name of it (`comm`). In a record's file it stands, with the parent, the inner number
+    /// and the role, where the process is first told of and where one of them changed; readers put it
+    /// back.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub name: String,
+    /// What it is for: `main`, `worker` (of a loader), `rank`; absent where that is unknown.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub role: Option<String>,
+    /// CPU time since it began, µs.
+    pub cpu_us: u64,
+    /// Resident set.
+    pub rss: Bytes,
+    /// Threads.
+    pub threads: u32,
 }
 
 /// One reading of one card.
@@ -191,6 +396,9 @@ pub struct GpuSample {
     /// Share of the last sampling period in which a kernel ran, 0 to 100.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub utilisation_percent: Option<u32>,
+    /// Share of the last sampling period in which memory was read or written, 0 to 100.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_utilisation_percent: Option<u32>,
     /// Memory in use by everyone.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub memory_used: Option<Bytes>,
@@ -212,10 +420,51 @@ pub struct GpuSample {
     /// Clock of the multiprocessors, MHz.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sm_clock_mhz: Option<u32>,
+    /// Clock of the memory, MHz.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_clock_mhz: Option<u32>,
+    /// Bytes a second over PCIe to the card: since the last reading, or, where the driver has no counter of
+    /// them, in some 20 ms of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pcie_received_bytes_per_s: Option<u64>,
+    /// Bytes a second over PCIe from the card, as above.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub pcie_sent_bytes_per_s: Option<u64>,
+    /// Bytes received over all NVLinks since the run began.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nvlink_received_bytes: Option<u64>,
+    /// Bytes sent over all NVLinks since the run began.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub nvlink_sent_bytes: Option<u64>,
+    /// Xid errors that the driver told since the last reading.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub xids: Vec<u64>,
+    /// The parts of a card that is split (MIG).
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub instances: Vec<GpuInstance>,
     /// Why the clocks are held down, in NVML's words in kebab-case; `gpu-idle` is not listed. Empty
     /// where nothing holds them down, absent where the driver does not tell.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub throttle: Option<Vec<String>>,
+}
+
+/// One part of a split card.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", default)]
+pub struct GpuInstance {
+    /// `MIG-…`.
+    pub uuid: String,
+    /// Memory in use by everyone.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_used: Option<Bytes>,
+    /// All of its memory.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory: Option<Bytes>,
+}
+
+#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde gives a reference")]
+fn is_zero(number: &u32) -> bool {
+    *number == 0
 }
 
 /// Reads process ids that are keys. JSON's keys are texts, and serde does not turn them into
@@ -297,5 +546,43 @@ mod tests {
         assert_eq!(serde_json::from_str::<Line>(&text).unwrap(), line);
         let wrong = text.replace("4123", "-1");
         assert!(serde_json::from_str::<Line>(&wrong).is_err());
+    }
+
+    #[test]
+    fn every_event_is_read_as_it_was_written() {
+        let started = r#"{"format":2,"id":"a","unix-ms":1,"command":[],"folder":"/","mode":"host",
+            "sconce-pid":1,"limits":{},"host":{"hostname":"","kernel":"","cpus":1,"memory":1},"gpus":[]}"#;
+        let events = [
+            Event::Started(serde_json::from_str(started).unwrap()),
+            Event::Unenforced(Unenforced {
+                what: "cpus".to_owned(),
+                why: "no cgroup".to_owned(),
+                hint: None,
+            }),
+            Event::Sample(Box::default()),
+            Event::Setup(Box::default()),
+            Event::CardOutOfMemory(Box::default()),
+            Event::Ended(Ended {
+                exit: Exit::Code(1),
+                last: Box::default(),
+                out_of_memory: None,
+                largest_process: None,
+            }),
+        ];
+        for (t_us, event) in (0..).zip(events) {
+            let line = Line { t_us, event };
+            let text = serde_json::to_string(&line).unwrap();
+            assert_eq!(serde_json::from_str::<Line>(&text).unwrap(), line);
+        }
+        for wrong in [
+            "{}",
+            r#"{"t_us":1}"#,
+            r#"{"event":"sample","t_us":1}"#,
+            r#"{"t_us":1,"x":1,"event":"sample"}"#,
+            r#"{"t_us":1,"event":"other"}"#,
+            "[1]",
+        ] {
+            assert!(serde_json::from_str::<Line>(wrong).is_err(), "{wrong}");
+        }
     }
 }

@@ -12,10 +12,14 @@ pub mod finding;
 pub mod hint;
 pub mod lock;
 pub mod manifest;
+pub mod numbers;
 pub mod progress;
 pub mod request;
+pub mod secrets;
+pub mod service;
 pub mod spec;
 pub mod tag;
+pub mod training;
 pub mod units;
 
 pub use facts::HostFacts;
@@ -23,8 +27,12 @@ pub use finding::Finding;
 pub use hint::Hint;
 pub use lock::Lock;
 pub use manifest::ImageManifest;
+pub use numbers::NumberSet;
 pub use progress::{NoProgress, Progress};
 pub use request::RunRequest;
+pub use service::Service;
 pub use spec::Spec;
 
-pub use units::{Bytes, ComputeCapability, CudaVersion, DriverVersion, Millicores, Sha256};
+pub use units::{
+    Bytes, ComputeCapability, CudaVersion, DriverVersion, LockedMemory, Millicores, Sha256,
+};

@@ -7,7 +7,9 @@ use std::path::PathBuf;
 use serde::{Deserialize, Serialize};
 
 use crate::manifest::ImageManifest;
-use crate::units::{Bytes, Millicores};
+use crate::numbers::NumberSet;
+use crate::service::Service;
+use crate::units::{Bytes, LockedMemory, Millicores};
 
 /// One run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -15,7 +17,8 @@ use crate::units::{Bytes, Millicores};
 pub struct RunRequest {
     /// Unique on this machine; also the host name inside.
     pub id: String,
-    /// Program and arguments; never empty.
+    /// Program and arguments. Empty for a run of services alone, which lives until it is stopped
+    /// or none of them can run any more.
     pub command: Vec<String>,
     /// The root file system, or the machine's own.
     pub root: Root,
@@ -29,14 +32,20 @@ pub struct RunRequest {
     pub mounts: Vec<Mount>,
     /// What it sees of the network.
     pub network: Network,
-    /// Ports of the host that lead inside. Only with [`Network::None`].
+    /// Ports of the host that lead inside. Not with [`Network::Host`].
     pub ports: Vec<Port>,
+    /// Where on the machine it is best off: a wish, from which a program may depart.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub near: Option<Near>,
     /// Who it is inside.
     pub user: User,
     /// Devices and driver files, as CDI container edits.
     pub edits: Vec<ContainerEdits>,
     /// Give the command a terminal of its own, joined to the caller's.
     pub terminal: bool,
+    /// Programs that run beside the command for as long as it does.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub services: Vec<Service>,
 }
 
 /// Where the command's files come from.
@@ -65,6 +74,37 @@ pub struct Limits {
     /// Processes and threads.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub pids: Option<u64>,
+    /// The CPUs that it may run on.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpuset: Option<NumberSet>,
+    /// Memory and swap together, at least [`Limits::memory`]; where it is absent and memory is
+    /// limited, nothing of the run is swapped out.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memory_swap: Option<Bytes>,
+    /// Its share of a busy disk beside others, 1 to 1,000; others have 100.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub io_weight: Option<u32>,
+    /// Memory in huge pages, of each size that the machine has.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub hugepages: Option<Bytes>,
+    /// Open files of each process.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub nofile: Option<u64>,
+    /// Memory that each process may lock.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub memlock: Option<LockedMemory>,
+}
+
+/// The part of the machine that a run is placed in, next to its cards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Near {
+    /// The memory nodes that its memory comes from as long as they have some.
+    pub nodes: NumberSet,
+    /// The CPUs that it starts on; absent where they are left as they were, because more were
+    /// asked for than are there or because others were named.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cpus: Option<NumberSet>,
 }
 
 /// A bind mount.
@@ -87,6 +127,8 @@ pub enum Network {
     Host,
     /// A loopback interface of its own and nothing else.
     None,
+    /// One of its own, with a way out where a helper for that is on the machine.
+    Own,
 }
 
 /// A published TCP port.

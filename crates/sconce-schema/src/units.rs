@@ -134,6 +134,70 @@ impl<'de> Deserialize<'de> for Bytes {
     }
 }
 
+/// How much memory a process may keep from being swapped out (`RLIMIT_MEMLOCK`, getrlimit(2)):
+/// a size, or `unlimited`, which RDMA wants.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LockedMemory {
+    /// This much.
+    Limited(Bytes),
+    /// As much as there is.
+    Unlimited,
+}
+
+impl FromStr for LockedMemory {
+    type Err = UnitError;
+
+    fn from_str(text: &str) -> Result<Self, UnitError> {
+        if text.trim() == "unlimited" {
+            return Ok(Self::Unlimited);
+        }
+        text.parse()
+            .map(Self::Limited)
+            .map_err(|_| UnitError::new(text, "a size such as 64MiB, or `unlimited`"))
+    }
+}
+
+impl fmt::Display for LockedMemory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Limited(bytes) => bytes.fmt(f),
+            Self::Unlimited => f.write_str("unlimited"),
+        }
+    }
+}
+
+impl Serialize for LockedMemory {
+    fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Limited(bytes) => bytes.serialize(s),
+            Self::Unlimited => s.serialize_str("unlimited"),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for LockedMemory {
+    fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
+        struct V;
+        impl de::Visitor<'_> for V {
+            type Value = LockedMemory;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a size such as 64MiB, or `unlimited`")
+            }
+            fn visit_str<E: de::Error>(self, v: &str) -> Result<LockedMemory, E> {
+                v.parse().map_err(E::custom)
+            }
+            fn visit_u64<E: de::Error>(self, v: u64) -> Result<LockedMemory, E> {
+                Ok(LockedMemory::Limited(Bytes(v)))
+            }
+            fn visit_i64<E: de::Error>(self, v: i64) -> Result<LockedMemory, E> {
+                let size = u64::try_from(v).map_err(|_| E::custom("a size cannot be negative"))?;
+                Ok(LockedMemory::Limited(Bytes(size)))
+            }
+        }
+        d.deserialize_any(V)
+    }
+}
+
 /// CPU time per time, in thousandths of a core: 2000 is two cores.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Millicores(pub u32);

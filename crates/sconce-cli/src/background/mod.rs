@@ -155,7 +155,9 @@ pub(crate) fn compile(
         grace: Duration::ZERO,
         strict: false,
         host: &host,
+        way_out: None,
         environment: &[],
+        control: None,
     };
     let _stays = super::commands::run::stay(&request.root)?;
     let outcome = sconce_run::run(&request, &options, watcher)?;

@@ -4,6 +4,7 @@ mod cards;
 mod contained;
 mod held;
 pub(crate) mod image;
+mod leased;
 mod nvml;
 mod request;
 pub(crate) mod target;
@@ -13,9 +14,10 @@ use std::path::{Path, PathBuf};
 use sconce_host::{Card, Machine, Roots};
 use sconce_image::bytecode;
 use sconce_image::system::PLAIN_HOME;
+use sconce_schema::Service;
 use sconce_schema::event::{Mode, Started};
 use sconce_schema::request::{Root, RunRequest, User};
-use sconce_schema::spec::{Gpus, Run};
+use sconce_schema::spec::{Gpus, Run, Services};
 
 use self::contained::{Called, Contained};
 use self::held::Held;
@@ -26,8 +28,10 @@ use self::target::Target;
 use super::opened::Opened;
 use crate::args::{Global, RunArgs, RunFlags};
 use crate::background::Background;
+use crate::detach;
 use crate::failure::{CliError, Result};
 use crate::judge::quick;
+use crate::limits;
 use crate::places::Places;
 use crate::probe::Probe;
 use crate::project::Project;
@@ -51,11 +55,20 @@ pub(crate) fn run(args: &RunArgs, global: &Global) -> Result<u8> {
             source,
         })?;
     }
+    if args.detach && !global.held {
+        return detach::run(global);
+    }
     if args.host {
         on_host(&args.flags, &args.command, json, None, global)
     } else {
         match Target::of(&args.spec) {
-            Target::Spec(spec) => contained(&spec, &args.flags, &args.command, json, global),
+            Target::Spec(spec) => {
+                let asked = match args.services {
+                    true => Wanted::Both(&args.command),
+                    false => Wanted::Command(&args.command),
+                };
+                contained_as(&spec, &args.flags, asked, json, None, global)
+            }
             Target::Image(which) => image::run(
                 &which,
                 &args.flags,
@@ -83,28 +96,68 @@ pub(crate) fn contained(
     json: Option<&Path>,
     global: &Global,
 ) -> Result<u8> {
-    contained_as(spec, flags, command, json, None, global)
+    contained_as(spec, flags, Wanted::Command(command), json, None, global)
+}
+
+/// What of a spec is to be run.
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Wanted<'a> {
+    /// This command, or the spec's own where it is empty.
+    Command(&'a [String]),
+    /// The same, with the spec's services beside it.
+    Both(&'a [String]),
+    /// The services.
+    Services,
+}
+
+/// Runs the services of a spec, in its environment or, with `host`, on this machine itself.
+pub(crate) fn services(spec: &Path, host: bool, flags: &RunFlags, global: &Global) -> Result<u8> {
+    if !host {
+        return contained_as(spec, flags, Wanted::Services, None, None, global);
+    }
+    let project = Project::open(spec)?;
+    if project.spec.services.is_empty() {
+        return Err(CliError::NoServices.into());
+    }
+    if let Some(known) = project.spec.services.known().first() {
+        return Err(CliError::ServiceOfImage(known.name()).into());
+    }
+    let services = Some((project.name.as_str(), &project.spec.services));
+    host_run(flags, &[], services, None, None, global)
 }
 
 /// As [`contained`], or as a trial.
 pub(crate) fn contained_as(
     spec: &Path,
     flags: &RunFlags,
-    command: &[String],
+    wanted: Wanted<'_>,
     json: Option<&Path>,
     trial: Option<Trial>,
     global: &Global,
 ) -> Result<u8> {
     let project = Project::open(spec)?;
     let here = current_folder()?;
-    let wish = Wish::merge(&project.spec.run, &project.folder, flags, &here, command)?;
+    let run = &project.spec.run;
+    let wish = match wanted {
+        Wanted::Command(command) | Wanted::Both(command) => {
+            Wish::merge(run, &project.folder, flags, &here, command)?
+        }
+        Wanted::Services => Wish::of_services(run, &project.folder, flags, &here)?,
+    };
+    let services = match wanted {
+        Wanted::Command(_) => Services::default(),
+        Wanted::Both(_) | Wanted::Services => project.spec.services.clone(),
+    };
+    if services.is_empty() && matches!(wanted, Wanted::Services) {
+        return Err(CliError::NoServices.into());
+    }
     let host = Machine::read(&Roots::default());
     cards::check(&host, &wish.gpus)?;
     let nvml = Loading::begin(&host, &wish.gpus);
     let mut opened = Opened::with(project, global)?;
     let silent = global.silent();
     let held_by = if trial.is_some() { &silent } else { global };
-    let (virtual_gpus, probe) = cards_of(trial, flags, &wish.command, &mut opened.places, global)?;
+    let (virtual_gpus, probe) = cards_of(trial, flags, &wish, &mut opened.places, global)?;
     let (project, places) = (&opened.project, &opened.places);
     let workshop = opened.workshop(&flags.sources, global);
     let lock = workshop.locked()?;
@@ -136,6 +189,7 @@ pub(crate) fn contained_as(
         nvml,
         virtual_gpus,
         probe,
+        beside: (!services.is_empty()).then(|| (services, lock.clone())),
     };
     let called = Called {
         places,
@@ -155,8 +209,23 @@ pub(crate) fn on_host(
     trial: Option<Trial>,
     global: &Global,
 ) -> Result<u8> {
+    host_run(flags, command, None, json, trial, global)
+}
+
+/// As [`on_host`], or the services of an environment of that name alone.
+fn host_run(
+    flags: &RunFlags,
+    command: &[String],
+    services: Option<(&str, &Services)>,
+    json: Option<&Path>,
+    trial: Option<Trial>,
+    global: &Global,
+) -> Result<u8> {
     let here = current_folder()?;
-    let wish = Wish::merge(&Run::default(), &here, flags, &here, command)?;
+    let wish = match services {
+        None => Wish::merge(&Run::default(), &here, flags, &here, command)?,
+        Some(_) => Wish::of_services(&Run::default(), &here, flags, &here)?,
+    };
     let workdir = here.join(flags.workdir.as_deref().unwrap_or_default());
     let workdir = workdir.canonicalize().map_err(|source| CliError::File {
         action: "enter",
@@ -168,16 +237,16 @@ pub(crate) fn on_host(
     // Every card is there to be used; the record watches all of them.
     let silent = global.silent();
     let held_by = if trial.is_some() { &silent } else { global };
-    let (virtual_gpus, probe) = cards_of(trial, flags, &wish.command, &mut places, global)?;
+    let (virtual_gpus, probe) = cards_of(trial, flags, &wish, &mut places, global)?;
     let watched = match virtual_gpus {
         Some(_) => Gpus::Count(0),
         None => Gpus::All,
     };
     let gpus = Loading::begin(&host, &watched).complete(&mut host);
-    let name = wish
-        .command
-        .first()
-        .and_then(|word| word.rsplit('/').next());
+    let name = match services {
+        Some((name, _)) => Some(name),
+        None => (wish.command.first()).and_then(|word| word.rsplit('/').next()),
+    };
     let mut request = RunRequest {
         id: new_id(name.unwrap_or_default()),
         command: wish.command,
@@ -188,9 +257,19 @@ pub(crate) fn on_host(
         mounts: Vec::new(),
         network: wish.network,
         ports: Vec::new(),
+        near: match &host.nvidia {
+            Some(nvidia) if wish.place && virtual_gpus.is_none() => {
+                let cards: Vec<&Card> = nvidia.cards.iter().collect();
+                limits::near(&cards, &host, wish.limits.cpus)
+            }
+            _ => None,
+        },
         user: wish.user,
         edits: Vec::new(),
         terminal: false,
+        services: (services.iter())
+            .flat_map(|(_, services)| of_spec(services))
+            .collect(),
     };
     let cards = match &virtual_gpus {
         Some(gpus) => {
@@ -206,6 +285,7 @@ pub(crate) fn on_host(
         probe.give(&mut request, |name| std::env::var(name).ok());
     }
     let started = Started {
+        name: services.map(|(name, _)| name.to_owned()),
         folder: workdir,
         plan: probe.as_ref().and_then(Probe::plans),
         mode: Mode::Host,
@@ -216,17 +296,27 @@ pub(crate) fn on_host(
         places: &places,
         host: &host,
         strict: flags.strict,
+        sample_hz: wish.sample_hz,
         json,
         global: held_by,
     };
-    held.run(&request, started, gpus, None)
+    let account = probe.as_ref().and_then(Probe::account);
+    held.run(&request, started, gpus, account, None)
+}
+
+/// The services of a spec as a run has them.
+fn of_spec(services: &Services) -> Vec<Service> {
+    let programs = services.programs.iter();
+    programs
+        .map(|(name, program)| program.service(name))
+        .collect()
 }
 
 /// The cards that are played, and the probe: a trial's own, or those that flags name.
 fn cards_of(
     trial: Option<Trial>,
     flags: &RunFlags,
-    command: &[String],
+    wish: &Wish,
     places: &mut Places,
     global: &Global,
 ) -> Result<(Option<VirtualGpus>, Option<Probe>)> {
@@ -237,9 +327,9 @@ fn cards_of(
         }
         None => {
             let (cards, scratch) = (&flags.virtual_gpu, &places.scratch);
-            let world = World::of(&flags.ranks, cards.len(), command)?;
+            let world = World::of(&flags.ranks, cards.len(), &wish.command)?;
             let gpus = VirtualGpus::prepare(cards, world, scratch, global)?;
-            let probe = Probe::of_flags(flags.plan.plan.as_ref(), world, scratch)?;
+            let probe = Probe::of_flags(wish.probe, flags.plan.plan.as_ref(), world, scratch)?;
             Ok((gpus, probe))
         }
     }

@@ -118,6 +118,10 @@ impl DriverFiles {
             sockets: SOCKETS
                 .iter()
                 .filter_map(|&path| same_name(path.to_owned()))
+                .filter(|(found, path)| {
+                    let caller = rustix::process::geteuid().as_raw();
+                    !path.starts_with("/tmp/") || is_made_by(found, &[0, caller])
+                })
                 .collect(),
         })
     }
@@ -144,6 +148,14 @@ impl DriverFiles {
             edits.mounts.push(bind(path, inside, false));
         }
     }
+}
+
+/// Whether it is a folder that one of these users made. Anyone can make one below /tmp, or a link that
+/// leads to another's files.
+fn is_made_by(path: &Path, users: &[u32]) -> bool {
+    use std::os::unix::fs::MetadataExt;
+    path.symlink_metadata()
+        .is_ok_and(|made| made.is_dir() && users.contains(&made.uid()))
 }
 
 /// Folders to search, as the machine names them.
@@ -237,4 +249,22 @@ fn firmware(driver: &str, roots: &Roots) -> Vec<(PathBuf, String)> {
         .collect();
     files.sort();
     files
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_made_by;
+    use std::os::unix::fs::{MetadataExt, symlink};
+
+    #[test]
+    fn a_folder_of_a_stranger_or_a_link_is_not_taken() {
+        let dir = tempfile::tempdir().unwrap();
+        let own = dir.path().metadata().unwrap().uid();
+        assert!(is_made_by(dir.path(), &[own]));
+        assert!(!is_made_by(dir.path(), &[own + 1]));
+        let link = dir.path().join("link");
+        symlink(dir.path(), &link).unwrap();
+        assert!(!is_made_by(&link, &[own]));
+        assert!(!is_made_by(&dir.path().join("none"), &[own]));
+    }
 }

@@ -2,6 +2,8 @@
 
 use std::collections::BTreeMap;
 
+use sconce_schema::secrets;
+
 /// Beginnings of names.
 const FAMILIES: [&str; 20] = [
     "CUBLAS",
@@ -70,7 +72,7 @@ const SECRETS: [&str; 14] = [
 ];
 
 /// What stands for a secret.
-pub(super) const MASKED: &str = "(masked)";
+pub(super) use sconce_schema::secrets::MASKED;
 /// So much of a value; an `LD_LIBRARY_PATH` of a module system may have 2 KB.
 const LONGEST: usize = 8192;
 /// So many variables.
@@ -96,31 +98,12 @@ fn told(name: &str, value: &str) -> String {
     if name.split('_').any(|part| SECRETS.contains(&part)) {
         return MASKED.to_owned();
     }
-    let mut value = without_users(value);
+    let mut value = secrets::text(value);
     if value.len() > LONGEST {
         let end = (0..=LONGEST).rev().find(|&at| value.is_char_boundary(at));
         value.truncate(end.unwrap_or(0));
     }
     value
-}
-
-/// `https://(masked)@host` for `https://user:password@host`.
-fn without_users(value: &str) -> String {
-    let mut parts = value.split("://");
-    let mut told = parts.next().unwrap_or_default().to_owned();
-    for part in parts {
-        let end = part
-            .find(['/', '?', '#', ' ', ',', '"', '\''])
-            .unwrap_or(part.len());
-        let (authority, rest) = part.split_at(end);
-        told += "://";
-        match authority.rsplit_once('@') {
-            Some((_, host)) => told = told + MASKED + "@" + host,
-            None => told += authority,
-        }
-        told += rest;
-    }
-    told
 }
 
 #[cfg(test)]
@@ -174,7 +157,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_password_of_a_url_stays(before in "[a-z:/@ ]{0,8}", after in "[a-z:/@ ]{0,8}") {
-            let told = without_users(&format!("{before}://me:sesame1@host{after}"));
+            let told = secrets::text(&format!("{before}://me:sesame1@host{after}"));
             prop_assert!(!told.contains("sesame1"), "{told}");
         }
     }

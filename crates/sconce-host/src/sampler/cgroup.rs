@@ -1,13 +1,14 @@
 //! The figures that the kernel keeps for a run's cgroup.
 
 use std::collections::BTreeMap;
+use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use sconce_schema::Bytes;
-use sconce_schema::event::Sample;
+use sconce_schema::event::{Pressure, Sample};
 
 use super::RunCgroups;
-use super::kept::KeptFile;
+use super::kept::{KeptFile, read_whole};
 use super::parse::{self, DeviceIo};
 use crate::roots::Roots;
 
@@ -15,7 +16,7 @@ use crate::roots::Roots;
 #[derive(Debug)]
 pub(super) struct CgroupFiles {
     v2: bool,
-    procs: KeptFile,
+    procs: Procs,
     /// v2 `cpu.stat`; v1 `cpuacct.usage`.
     cpu: KeptFile,
     /// `cpu.stat` of either version.
@@ -29,9 +30,22 @@ pub(super) struct CgroupFiles {
     limit_hits: KeptFile,
     pids: KeptFile,
     io: KeptFile,
+    /// v2 `memory.swap.current`; v1 has it in `memory.stat`.
+    swap: KeptFile,
+    /// v2 alone: v1's hierarchies have none, and the machine's own pressure is not the run's.
+    pressure: [KeptFile; 3],
     devices: Devices,
     buffer: Vec<u8>,
     pid_buffer: Vec<u32>,
+}
+
+/// The list of processes. What is open of v1 has one list for as long as it is read again within a
+/// second of the last time (`CGROUP_PIDLIST_DESTROY_DELAY` of the kernel's cgroup-v1.c), so that new
+/// processes would never be seen: there it is opened each time.
+#[derive(Debug)]
+enum Procs {
+    Kept(KeptFile),
+    Anew(PathBuf),
 }
 
 impl CgroupFiles {
@@ -59,7 +73,10 @@ impl CgroupFiles {
             .find_map(Option::clone);
         Self {
             v2,
-            procs: pick(&any_v1, "cgroup.procs", "cgroup.procs"),
+            procs: match &any_v1 {
+                Some(folder) => Procs::Anew(folder.join("cgroup.procs")),
+                None => Procs::Kept(open(unified, "cgroup.procs")),
+            },
             cpu: pick(&v1.cpuacct, "cpuacct.usage", "cpu.stat"),
             throttled: pick(&v1.cpu, "cpu.stat", "cpu.stat"),
             memory: pick(&v1.memory, "memory.usage_in_bytes", "memory.current"),
@@ -69,6 +86,9 @@ impl CgroupFiles {
             limit_hits: pick(&v1.memory, "memory.failcnt", "memory.events"),
             pids: pick(&v1.pids, "pids.events", "pids.events"),
             io: pick(&v1.blkio, "blkio.throttle.io_service_bytes", "io.stat"),
+            swap: open(unified, "memory.swap.current"),
+            pressure: ["cpu.pressure", "memory.pressure", "io.pressure"]
+                .map(|name| open(unified, name)),
             devices: Devices::new(roots.sys.join("dev/block")),
             buffer: Vec::new(),
             pid_buffer: Vec::new(),
@@ -82,7 +102,10 @@ impl CgroupFiles {
 
     /// The processes in the cgroup; `None` where there is none, or it is gone.
     pub(super) fn processes(&mut self) -> Option<&[u32]> {
-        let text = self.procs.read(&mut self.buffer)?;
+        let text = match &self.procs {
+            Procs::Kept(file) => file.read(&mut self.buffer)?,
+            Procs::Anew(path) => read_whole(&File::open(path).ok()?, &mut self.buffer)?,
+        };
         self.pid_buffer.clear();
         // A process of a pid namespace that cannot be seen from here is listed as 0.
         self.pid_buffer
@@ -113,10 +136,17 @@ impl CgroupFiles {
             true => ["active_file", "inactive_file"],
             false => ["total_active_file", "total_inactive_file"],
         };
-        sample.cache = self.memory_stat.read(buffer).and_then(|text| {
+        if let Some(text) = self.memory_stat.read(buffer) {
             let [active, inactive] = names.map(|name| parse::keyed(text, name));
-            active?.checked_add(inactive?).map(Bytes)
-        });
+            let cache = active.zip(inactive).and_then(|(a, i)| a.checked_add(i));
+            sample.cache = cache.map(Bytes);
+            // A kernel that does not account swap has no such line.
+            sample.swap = parse::keyed(text, "total_swap").map(Bytes);
+        }
+        if let Some(text) = self.swap.read(buffer) {
+            sample.swap = parse::number(text).map(Bytes);
+        }
+        sample.pressure = pressure(&self.pressure, buffer);
         sample.oom_kills = self
             .oom
             .read(buffer)
@@ -143,6 +173,26 @@ impl CgroupFiles {
             false => parse::number(text),
         }
     }
+}
+
+/// Absent where no file of it can be read (a v1 cgroup, a kernel without PSI).
+fn pressure(files: &[KeptFile; 3], buffer: &mut Vec<u8>) -> Option<Pressure> {
+    let mut read = |file: &KeptFile| {
+        let text = file.read(buffer)?;
+        Some((parse::pressure(text, "some"), parse::pressure(text, "full")))
+    };
+    let [cpu, memory, io] = files.each_ref().map(&mut read);
+    if cpu.is_none() && memory.is_none() && io.is_none() {
+        return None;
+    }
+    let (memory, io) = (memory.unwrap_or_default(), io.unwrap_or_default());
+    Some(Pressure {
+        cpu_some_us: cpu.and_then(|(some, _)| some),
+        memory_some_us: memory.0,
+        memory_full_us: memory.1,
+        io_some_us: io.0,
+        io_full_us: io.1,
+    })
 }
 
 /// Block devices. A device made of others (device mapper, md) counts what they count once more,
@@ -255,12 +305,37 @@ mod tests {
             cache: Some(Bytes(67_117_056 + 86_016)),
             oom_kills: Some(0),
             pids_refused: Some(0),
+            swap: Some(Bytes(0)),
             read_bytes: Some(5),
             write_bytes: Some(0),
             ..Sample::default()
         };
         assert_eq!(sample, expected);
         assert_eq!(files.memory_limit_hits(), Some(12));
+    }
+
+    #[test]
+    fn pressure_and_swap_of_v2() {
+        let folder = tempfile::tempdir().unwrap();
+        let write =
+            |name: &str, text: &str| std::fs::write(folder.path().join(name), text).unwrap();
+        let line = |kind: &str, total: u64| {
+            format!("{kind} avg10=0.00 avg60=0.00 avg300=0.00 total={total}\n")
+        };
+        write("cpu.pressure", &(line("some", 5) + &line("full", 4)));
+        write("memory.pressure", &(line("some", 3) + &line("full", 2)));
+        write("memory.swap.current", "4096\n");
+        let v2 = RunCgroups::V2(folder.path().to_owned());
+        let mut sample = Sample::default();
+        CgroupFiles::open(&v2, &Roots::default()).read_into(&mut sample);
+        let expected = Pressure {
+            cpu_some_us: Some(5),
+            memory_some_us: Some(3),
+            memory_full_us: Some(2),
+            ..Pressure::default()
+        };
+        assert_eq!(sample.pressure, Some(expected));
+        assert_eq!(sample.swap, Some(Bytes(4096)));
     }
 
     #[test]

@@ -26,9 +26,92 @@ pub(super) fn numbers(text: &[u8]) -> impl Iterator<Item = u32> {
     words(text).filter_map(|word| u32::try_from(decimal(word)?).ok())
 }
 
+/// The kernel's name of a process (`comm`): 15 bytes at most, zeros behind it.
+pub(super) type Name = [u8; 16];
+
+/// What stands between the first bracket of `/proc/PID/stat` and the last.
+fn stat_name(text: &[u8]) -> Option<Name> {
+    let from = text.iter().position(|&byte| byte == b'(')? + 1;
+    let to = text.iter().rposition(|&byte| byte == b')')?;
+    let mut name = Name::default();
+    for (to, from) in name.iter_mut().zip(text.get(from..to)?) {
+        *to = *from;
+    }
+    Some(name)
+}
+
+/// The last number of `NSpid:` in `/proc/PID/status`: what the process calls itself.
+pub(super) fn innermost_pid(text: &[u8]) -> Option<u32> {
+    let line = lines(text).find_map(|line| line.strip_prefix(b"NSpid:"))?;
+    numbers(line).last()
+}
+
+/// µs in a line of pressure stall information: `some avg10=0.00 avg60=0.00 avg300=0.00 total=0`.
+pub(super) fn pressure(text: &[u8], kind: &str) -> Option<u64> {
+    let line = lines(text).find_map(|line| line.strip_prefix(kind.as_bytes()))?;
+    let total = words(line).find_map(|word| word.strip_prefix(b"total="))?;
+    decimal(total)
+}
+
+/// No machine has more CPUs.
+const MOST_CPUS: usize = 8192;
+
+/// Ticks in which each CPU of `/proc/stat` was busy, by its number; 0 for one that is offline. Idle time
+/// and waiting for I/O are not counted (proc_stat(5)); guests are counted in `user` by the kernel.
+pub(super) fn cpus_busy_ticks(text: &[u8]) -> Vec<u64> {
+    let mut busy = Vec::new();
+    for line in lines(text) {
+        let Some(rest) = line.strip_prefix(b"cpu") else {
+            // They stand first, and the line of interrupts after them is long.
+            break;
+        };
+        let mut words = words(rest);
+        if rest.first().is_none_or(u8::is_ascii_whitespace) {
+            continue;
+        }
+        let cpu = words.next().and_then(decimal).map(usize::try_from);
+        let Some(Ok(cpu)) = cpu.filter(|cpu| cpu.is_ok_and(|cpu| cpu < MOST_CPUS)) else {
+            continue;
+        };
+        // user, nice, system, idle, iowait, irq, softirq, steal.
+        let ticks = words
+            .take(8)
+            .enumerate()
+            .fold(0_u64, |sum, (n, word)| match n {
+                3 | 4 => sum,
+                _ => sum.saturating_add(decimal(word).unwrap_or(0)),
+            });
+        if busy.len() <= cpu {
+            busy.resize(cpu + 1, 0);
+        }
+        busy[cpu] = ticks;
+    }
+    busy
+}
+
+/// Bytes received and sent by all devices of `/proc/PID/net/dev` but loopback.
+pub(super) fn traffic(text: &[u8]) -> Option<(u64, u64)> {
+    let (mut received, mut sent) = (0_u64, 0_u64);
+    // Two lines of heads.
+    for line in lines(text).skip(2) {
+        // A device's name may not hold a colon; an alias's does, and the figures follow the last one.
+        let Some(colon) = line.iter().rposition(|&byte| byte == b':') else {
+            continue;
+        };
+        if line[..colon].trim_ascii() == b"lo" {
+            continue;
+        }
+        let mut figures = words(&line[colon + 1..]).map(decimal);
+        received = received.saturating_add(figures.next()??);
+        sent = sent.saturating_add(figures.nth(7)??);
+    }
+    Some((received, sent))
+}
+
 /// What is used of `/proc/PID/stat` (proc_pid_stat(5)).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Stat {
+    pub(super) name: Name,
     pub(super) zombie: bool,
     pub(super) parent: u32,
     pub(super) session: u32,
@@ -58,6 +141,7 @@ impl Stat {
         // fields[0] is the fourth field of the manual's count.
         let at = |manual: usize| fields[manual - 4];
         Some(Self {
+            name: stat_name(text)?,
             zombie: matches!(state, b"Z" | b"X"),
             parent: narrow(at(4))?,
             session: narrow(at(6))?,
@@ -151,6 +235,7 @@ mod tests {
     fn stat() {
         let stat = Stat::parse(STAT).unwrap();
         let expected = Stat {
+            name: *b"cat\0\0\0\0\0\0\0\0\0\0\0\0\0",
             zombie: false,
             parent: 10829,
             session: 3206,
@@ -168,7 +253,10 @@ mod tests {
         let rest = &STAT[b"10858 (cat".len()..];
         let mut text = b"10858 (a) Z 1 1 1 1 (".to_vec();
         text.extend_from_slice(rest);
-        assert_eq!(Stat::parse(&text), Stat::parse(STAT));
+        let stat = Stat::parse(&text).unwrap();
+        assert_eq!(&stat.name, b"a) Z 1 1 1 1 (\0\0");
+        let name = Stat::parse(STAT).unwrap().name;
+        assert_eq!(Some(Stat { name, ..stat }), Stat::parse(STAT));
         for cut in 0..STAT.len() - 80 {
             let _ = Stat::parse(&STAT[..cut]);
         }
@@ -217,10 +305,47 @@ mod tests {
         assert_eq!(blkio(b"Total 0\n").count(), 0);
     }
 
+    #[test]
+    fn pressure_and_names_and_cpus() {
+        // Documentation/accounting/psi.rst.
+        let text = b"some avg10=0.00 avg60=0.12 avg300=0.05 total=8273\n\
+                     full avg10=0.00 avg60=0.00 avg300=0.00 total=42\n";
+        assert_eq!(pressure(text, "some"), Some(8273));
+        assert_eq!(pressure(text, "full"), Some(42));
+        assert_eq!(pressure(b"full avg10=0.00\n", "full"), None);
+        assert_eq!(
+            stat_name(b"7 (a) (b) c) S 1"),
+            Some(*b"a) (b) c\0\0\0\0\0\0\0\0")
+        );
+        assert_eq!(stat_name(b"7 )("), None);
+        assert_eq!(innermost_pid(b"Pid:\t7\nNSpid:\t7\t3\t1\n"), Some(1));
+        assert_eq!(innermost_pid(b"Pid:\t7\n"), None);
+        // Captured on two cores, Linux 6.18.
+        let stat = b"cpu  14 0 20 900 5 0 1 3 0 0\ncpu0 10 0 12 400 2 0 1 2 0 0\n\
+                     cpu1 4 0 8 500 3 0 0 1 0 0\nintr 123 0 9\ncpu9 1\n";
+        assert_eq!(cpus_busy_ticks(stat), [25, 13]);
+        assert!(cpus_busy_ticks(b"cpu99999999999 1\n").is_empty());
+    }
+
+    #[test]
+    fn traffic_of_devices() {
+        // Captured in a network namespace with an interface of its own, Linux 6.18.
+        let text = b"Inter-|   Receive                                                |  Transmit\n \
+            face |bytes    packets errs drop fifo frame compressed multicast|bytes    packets errs \
+            drop fifo colls carrier compressed\n    lo:  868       8    0    0    0     0          0 \
+            0      868       8    0    0    0     0       0          0\n  eth0: 1500 3 0 0 0 0 0 0 700 \
+            2 0 0 0 0 0 0\n";
+        assert_eq!(traffic(text), Some((1500, 700)));
+        assert_eq!(traffic(b"a\nb\n"), Some((0, 0)));
+        assert_eq!(traffic(b"a\nb\neth0: 1 2\n"), None);
+    }
+
     proptest! {
         #[test]
         fn no_bytes_panic(bytes in proptest::collection::vec(any::<u8>(), 0..200)) {
             let _ = Stat::parse(&bytes);
+            let _ = (stat_name(&bytes), innermost_pid(&bytes), pressure(&bytes, "x"));
+            let _ = (cpus_busy_ticks(&bytes), traffic(&bytes));
             let _ = keyed(&bytes, "x");
             let _ = field(&bytes, "x");
             let _ = numbers(&bytes).count() + io_stat(&bytes).count() + blkio(&bytes).count();

@@ -12,13 +12,17 @@ use std::fs::File;
 use std::path::PathBuf;
 
 use sconce_schema::Bytes;
+use sconce_schema::event::ProcessSample;
 
+use super::identity::{Identity, role};
 use super::kept::read_whole;
 use super::parse::{self, Stat};
 
 /// After so many readings the processes that are not the run's are looked at again, in case the
 /// kernel gave one's number to another.
 const FORGET_AFTER: u32 = 60;
+/// A sample tells of no more processes than these.
+const TOLD: usize = 32;
 
 /// A run's processes at one time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -42,7 +46,16 @@ struct Member {
     io: Option<(u64, u64)>,
     /// The reading in which it was last seen.
     seen: u32,
+    /// Ticks of its own since the reading before.
+    grown: u64,
+    /// What it was started with, and how often that was read: a process is first seen between its
+    /// beginning and what it executes now and then.
+    identity: Option<Identity>,
+    identified: u8,
 }
+
+/// How often a process is asked what it is, while it keeps its name.
+const IDENTIFIED: u8 = 2;
 
 /// Watches the processes of one run.
 #[derive(Debug)]
@@ -108,6 +121,65 @@ impl Processes {
             path: String::new(),
             buffer: Vec::new(),
         }
+    }
+
+    /// The processes of the last reading that used the most CPU since the one before, and of those
+    /// alike the largest; 32 at most, by number.
+    pub(super) fn told(&mut self) -> Vec<ProcessSample> {
+        let alive = self
+            .members
+            .iter()
+            .filter(|(_, member)| !member.stat.zombie);
+        let mut order: Vec<_> = alive
+            .map(|(&pid, member)| (member.grown, member.stat.rss_pages, pid))
+            .collect();
+        if order.len() > TOLD {
+            order.select_nth_unstable_by(TOLD, |a, b| b.cmp(a));
+            order.truncate(TOLD);
+        }
+        let mut pids: Vec<u32> = order.into_iter().map(|(_, _, pid)| pid).collect();
+        pids.sort_unstable();
+        for &pid in &pids {
+            let parent = self.members.get(&pid).map(|member| member.stat.parent);
+            for pid in [parent, Some(pid)].into_iter().flatten() {
+                self.identify(pid);
+            }
+        }
+        pids.into_iter().filter_map(|pid| self.tell(pid)).collect()
+    }
+
+    fn identify(&mut self, pid: u32) {
+        let Some(member) = self.members.get_mut(&pid) else {
+            return;
+        };
+        if member.identified < IDENTIFIED {
+            member.identified += 1;
+            let folder = self.proc.join(pid.to_string());
+            member.identity = Some(Identity::read(&folder, pid, &mut self.buffer));
+        }
+    }
+
+    fn tell(&self, pid: u32) -> Option<ProcessSample> {
+        let Member { stat, identity, .. } = self.members.get(&pid)?;
+        let identity = identity.as_ref();
+        let length = stat.name.iter().position(|byte| *byte == 0);
+        let name = &stat.name[..length.unwrap_or(stat.name.len())];
+        let parent = self.members.get(&stat.parent);
+        let parent = parent.and_then(|parent| parent.identity.as_ref());
+        let role = identity.and_then(|own| role(name, own, parent));
+        Some(ProcessSample {
+            pid,
+            inner_pid: identity.and_then(|own| own.inner_pid),
+            parent: stat.parent,
+            name: String::from_utf8_lossy(name).into_owned(),
+            role: role.map(str::to_owned),
+            cpu_us: stat.own_ticks.saturating_mul(tick_us()),
+            rss: Bytes(
+                stat.rss_pages
+                    .saturating_mul(rustix::param::page_size() as u64),
+            ),
+            threads: stat.threads,
+        })
     }
 
     /// The processes found by the last reading.
@@ -203,22 +275,26 @@ impl Processes {
                 _ => growth.new_io.add(io),
             }
         }
-        let member = Member {
-            stat,
-            io,
-            seen: self.reading,
-        };
         if stat.session == pid {
             self.sessions.insert(pid);
         }
-        match self.members.insert(pid, member) {
+        let mut member = Member {
+            stat,
+            io,
+            seen: self.reading,
+            grown: stat.own_ticks,
+            identity: None,
+            identified: 0,
+        };
+        match self.members.remove(&pid) {
             Some(old) if old.stat.start == stat.start => {
-                growth.own_ticks += stat.own_ticks.saturating_sub(old.stat.own_ticks);
+                member.grown = stat.own_ticks.saturating_sub(old.stat.own_ticks);
+                growth.own_ticks += member.grown;
                 growth.waited_ticks += stat.waited_ticks.saturating_sub(old.stat.waited_ticks);
-                if io.is_none()
-                    && let Some(member) = self.members.get_mut(&pid)
-                {
-                    member.io = old.io;
+                member.io = io.or(old.io);
+                member.identity = old.identity;
+                if old.stat.name == stat.name {
+                    member.identified = old.identified;
                 }
             }
             old => {
@@ -230,6 +306,7 @@ impl Processes {
                 }
             }
         }
+        self.members.insert(pid, member);
     }
 
     fn end(&mut self, mut growth: Growth) -> Tree {
@@ -267,12 +344,11 @@ impl Processes {
             threads = threads.saturating_add(stat.threads);
             pages = pages.saturating_add(stat.rss_pages);
         }
-        let tick_us = 1_000_000 / rustix::param::clock_ticks_per_second().max(1);
         Tree {
             processes,
             threads,
             rss: Bytes(pages.saturating_mul(rustix::param::page_size() as u64)),
-            cpu_us: self.cpu_ticks.saturating_mul(tick_us),
+            cpu_us: self.cpu_ticks.saturating_mul(tick_us()),
             read_bytes: self.io.map(|io| io.0),
             write_bytes: self.io.map(|io| io.1),
         }
@@ -307,6 +383,10 @@ impl Processes {
             parse::field(text, "write_bytes")?,
         ))
     }
+}
+
+fn tick_us() -> u64 {
+    1_000_000 / rustix::param::clock_ticks_per_second().max(1)
 }
 
 impl Growth {
@@ -383,6 +463,41 @@ mod tests {
         std::fs::write(proc.join("100/stat"), stat.replace(" 1000 ", " 7777 ")).unwrap();
         processes.of_tree();
         assert_eq!(found(&processes), [90, 102, 103]);
+    }
+
+    #[test]
+    fn the_busiest_are_told() {
+        let folder = tempfile::tempdir().unwrap();
+        let proc = folder.path();
+        let all: Vec<u32> = (100..180).collect();
+        for &pid in &all {
+            process(proc, pid, 100, 100, u64::from(pid), 0);
+        }
+        let write = |name: &str, text: &str| std::fs::write(proc.join(name), text).unwrap();
+        write("100/cmdline", "python3\0train.py\0");
+        write("179/cmdline", "python3\0train.py\0");
+        write("179/status", "NSpid:\t179\t7\n");
+        let mut processes = Processes::new(proc.to_owned(), Some(100), None, false);
+        processes.of_cgroup(&all);
+        let told = processes.told();
+        let pids: Vec<u32> = told.iter().map(|process| process.pid).collect();
+        assert_eq!(pids, (148..180).collect::<Vec<_>>());
+        let worker = told.last().unwrap();
+        assert_eq!(
+            (worker.inner_pid, worker.parent, worker.name.as_str()),
+            (Some(7), 100, "py")
+        );
+        assert_eq!(worker.role.as_deref(), Some("worker"));
+        assert_eq!(worker.cpu_us, 179 * tick_us());
+        // Who did nothing since is no longer among them.
+        process(proc, 100, 1, 100, 101, 0);
+        processes.of_cgroup(&all);
+        let told = processes.told();
+        assert_eq!(told.len(), 32);
+        assert_eq!(told[0].pid, 100);
+        assert_eq!(told[0].role.as_deref(), Some("main"));
+        let none = processes.of_cgroup(&[]);
+        assert_eq!((none.processes, processes.told().len()), (0, 0));
     }
 
     #[test]

@@ -10,6 +10,7 @@ enum {
     NOT_SUPPORTED = 3,
     NOT_FOUND = 6,
     INSUFFICIENT_SIZE = 7,
+    TIMEOUT = 10,
 };
 
 #define API __attribute__((visibility("default"))) int
@@ -115,6 +116,8 @@ API nvmlSystemGetCudaDriverVersion_v2(int *version)
 
 API nvmlDeviceGetCount_v2(unsigned *count)
 {
+    /* Whoever asks for all cards anew finds the machine as its file is now. */
+    read_machine(&machine);
     *count = machine.cards_count;
     return SUCCESS;
 }
@@ -229,7 +232,9 @@ API nvmlDeviceGetMigDeviceHandleByIndex(struct card *card, unsigned index, struc
     if (!uuid || !strcmp(uuid, "-")) return NOT_FOUND;
     *part = &parts[used++ % (MOST_CARDS * 8)];
     memset(*part, 0, sizeof **part);
-    snprintf((*part)->lines[(*part)->count++], LINE, "uuid %s", uuid);
+    snprintf((*part)->lines[(*part)->count++], LINE, "uuid %.*s", (int)strcspn(uuid, " "), uuid);
+    if (uuid[strcspn(uuid, " ")])
+        snprintf((*part)->lines[(*part)->count++], LINE, "memory%s", uuid + strcspn(uuid, " "));
     return SUCCESS;
 }
 
@@ -286,7 +291,7 @@ API nvmlDeviceGetUtilizationRates(struct card *card, unsigned *rates)
 {
     ASK(card, "utilisation");
     rates[1] = 0;
-    return put_number(value, rates);
+    return sscanf(value, "%u %u", &rates[0], &rates[1]) > 0 ? SUCCESS : NOT_SUPPORTED;
 }
 
 API nvmlDeviceGetTemperature(struct card *card, unsigned sensor, unsigned *degrees)
@@ -343,5 +348,113 @@ API nvmlDeviceGetGpuFabricInfo(struct card *card, fabric_info *info)
     memset(info, 0, sizeof *info);
     sscanf(value, "%u %d", &state, &info->status);
     info->state = state;
+    return SUCCESS;
+}
+
+API nvmlDeviceGetTotalEnergyConsumption(struct card *card, unsigned long long *energy)
+{
+    ASK(card, "energy");
+    *energy = strtoull(value, 0, 10);
+    return SUCCESS;
+}
+
+/* 1 is the clock of the multiprocessors, 2 of the memory. */
+API nvmlDeviceGetClockInfo(struct card *card, unsigned which, unsigned *mhz)
+{
+    unsigned sm = 0, memory = 0;
+    ASK(card, "clocks");
+    sscanf(value, "%u %u", &sm, &memory);
+    *mhz = which == 2 ? memory : sm;
+    return SUCCESS;
+}
+
+/* 0 is from the card, 1 is to it. */
+API nvmlDeviceGetPcieThroughput(struct card *card, unsigned counter, unsigned *kilobytes)
+{
+    unsigned received = 0, sent = 0;
+    ASK(card, "pcie-throughput");
+    sscanf(value, "%u %u", &received, &sent);
+    *kilobytes = counter == 0 ? sent : received;
+    return SUCCESS;
+}
+
+typedef struct {
+    unsigned field, scope;
+    long long timestamp, latency;
+    unsigned type;
+    int result;
+    unsigned long long value;
+} field_value;
+
+/* Counters of links grow by the same amount from question to question. */
+API nvmlDeviceGetFieldValues(struct card *card, int count, field_value *values)
+{
+    static unsigned long long asked;
+    unsigned long long received = 0, sent = 0;
+    const char *line;
+    int at;
+    if (!card) return INVALID_ARGUMENT;
+    if (card->lost) return card->lost;
+    asked++;
+    for (at = 0; at < count; at++) {
+        unsigned field = values[at].field;
+        const char *key = field == 197 || field == 198 ? "pcie-step" : "nvlink-step";
+        int known = field == 197 || field == 198 ||
+                    ((field == 138 || field == 139) && values[at].scope == ~0u);
+        line = known ? find(card->lines, card->count, key) : 0;
+        values[at].result = line ? SUCCESS : NOT_SUPPORTED;
+        if (!line) continue;
+        sscanf(line, "%llu %llu", &received, &sent);
+        values[at].type = 3;
+        values[at].value = asked * (field == 198 || field == 139 ? received : sent);
+    }
+    return SUCCESS;
+}
+
+/* Events: every `xid` line of a card is told once. A set is the card that was registered in it. */
+struct event_set {
+    struct card *card;
+    unsigned told;
+};
+
+typedef struct {
+    struct card *card;
+    unsigned long long type, data;
+    unsigned gpu_instance, compute_instance;
+} event_data;
+
+API nvmlEventSetCreate(struct event_set **set)
+{
+    *set = calloc(1, sizeof **set);
+    return SUCCESS;
+}
+
+API nvmlEventSetFree(struct event_set *set)
+{
+    free(set);
+    return SUCCESS;
+}
+
+API nvmlDeviceRegisterEvents(struct card *card, unsigned long long types, struct event_set *set)
+{
+    ASK(card, "xid");
+    (void)value;
+    if (types != 8) return INVALID_ARGUMENT;
+    set->card = card;
+    return SUCCESS;
+}
+
+API nvmlEventSetWait_v2(struct event_set *set, event_data *data, unsigned milliseconds)
+{
+    const char *value;
+    /* A reading must not wait. */
+    if (milliseconds) return INVALID_ARGUMENT;
+    value = find_nth(set->card->lines, set->card->count, "xid", set->told);
+    if (!value || !strcmp(value, "-")) return TIMEOUT;
+    memset(data, 0, sizeof *data);
+    set->told++;
+    data->card = set->card;
+    data->type = 8;
+    data->data = strtoull(value, 0, 10);
     return SUCCESS;
 }

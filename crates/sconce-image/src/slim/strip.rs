@@ -182,7 +182,9 @@ fn plan<'a>(data: impl ReadRef<'a>, size: u64) -> Option<Stripped> {
         let mut section = *section;
         if goes(at, &section) {
             let part = section.sh_offset(LE)..in_file(&section)?;
-            if part.end <= head
+            // One that says that nothing of it is in the file has nothing to be cleared.
+            if !part.is_empty()
+                && part.end <= head
                 && !mapped
                     .iter()
                     .any(|one| one.start < part.end && part.start < one.end)
@@ -378,6 +380,18 @@ mod tests {
         let listed = Command::new(&copy).arg("--list").output().unwrap();
         assert!(listed.status.success(), "{listed:?}");
         assert!(stripped.size() < old.len() as u64);
+    }
+
+    #[test]
+    fn a_section_that_is_not_in_the_file_clears_nothing() {
+        let whole = library();
+        for at in 0..whole.len() {
+            let mut file = whole.clone();
+            file[at] = 0;
+            if let Some(stripped) = plan(&file[..], file.len() as u64) {
+                assert_eq!(apply(&stripped, &file, 64).len() as u64, stripped.size());
+            }
+        }
     }
 
     proptest! {

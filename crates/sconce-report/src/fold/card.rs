@@ -9,11 +9,12 @@ use super::{MOST, raise, raise_at};
 use crate::model::{At, Card, Energy};
 use crate::timeline::Timeline;
 
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(super) struct CardFold {
     summary: GpuSummary,
     samples: u64,
     utilisation: Mean,
+    idle: Mean,
     memory_peak_run: Option<At<Bytes>>,
     memory_peak_all: Option<At<Bytes>>,
     power_w: Mean,
@@ -36,6 +37,7 @@ impl CardFold {
             summary,
             samples: 0,
             utilisation: Mean::default(),
+            idle: Mean::default(),
             memory_peak_run: None,
             memory_peak_all: None,
             power_w: Mean::default(),
@@ -65,6 +67,7 @@ impl CardFold {
         if let Some(percent) = reading.utilisation_percent {
             let share = f64::from(percent.min(100)) / 100.0;
             self.utilisation.add(share);
+            self.idle.add(f64::from(u8::from(percent == 0)));
             self.timeline.add(t_us, share);
         }
         // No process of the run on the card and a driver that does not tell look the same.
@@ -132,6 +135,7 @@ impl CardFold {
             summary: self.summary,
             samples: self.samples,
             utilisation_mean: self.utilisation.get(),
+            idle_share: self.idle.get(),
             memory_peak_run: self.memory_peak_run,
             memory_peak_all: self.memory_peak_all,
             power_mean_w: self.power_w.get(),
@@ -145,7 +149,7 @@ impl CardFold {
 }
 
 /// A mean that knows when nothing was read.
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct Mean {
     sum: f64,
     count: u64,

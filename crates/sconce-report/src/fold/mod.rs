@@ -1,14 +1,19 @@
 //! The record, line by line, into the view model.
 
 mod card;
+mod training;
 
 use std::collections::BTreeMap;
 
 use sconce_record::Damage;
 use sconce_schema::Bytes;
 use sconce_schema::event::{Event, Line, OutOfMemory, Sample, Started, Unenforced};
+use sconce_schema::training::CardOutOfMemory;
 
 use self::card::CardFold;
+use self::training::TrainingFold;
+pub(crate) use self::training::warm;
+use crate::load::Load;
 use crate::model::{At, Cpu, Disk, End, Memory, Report, Tasks, kills};
 use crate::timeline::Timeline;
 
@@ -18,7 +23,7 @@ const SHORTEST_INTERVAL_US: u64 = 200_000;
 const MOST: usize = 64;
 
 /// A report in the making.
-#[derive(Debug)]
+#[derive(Debug, Clone)]
 pub(crate) struct Fold {
     started: Started,
     running: bool,
@@ -27,13 +32,18 @@ pub(crate) struct Fold {
     out_of_memory: Option<OutOfMemory>,
     /// Kills that samples know of.
     kills: Option<u64>,
+    /// Some reading had the kernel's count, even of none.
+    kills_counted: bool,
     samples: u64,
     cpu: CpuFold,
     memory: MemoryFold,
     shm_peak: Option<At<Bytes>>,
     tasks: Tasks,
     disk: Disk,
+    load: Load,
     cards: BTreeMap<u32, CardFold>,
+    training: TrainingFold,
+    card_oom: Vec<CardOutOfMemory>,
     unenforced: Vec<Unenforced>,
     damage: Vec<Damage>,
     damaged_lines: u64,
@@ -51,13 +61,17 @@ impl Fold {
             end: None,
             out_of_memory: None,
             kills: None,
+            kills_counted: false,
             samples: 0,
             cpu: CpuFold::default(),
             memory: MemoryFold::default(),
             shm_peak: None,
             tasks: Tasks::default(),
             disk: Disk::default(),
+            load: Load::default(),
             cards,
+            training: TrainingFold::default(),
+            card_oom: Vec::new(),
             unenforced: Vec::new(),
             damage: Vec::new(),
             damaged_lines: 0,
@@ -68,7 +82,7 @@ impl Fold {
         let Line { t_us, event } = match line {
             Ok(line) => line,
             Err(damage) => {
-                self.damaged_lines += 1;
+                self.damaged_lines += damage.count();
                 if self.damage.len() < MOST {
                     self.damage.push(damage);
                 }
@@ -80,7 +94,9 @@ impl Fold {
             // The reader gives the beginning by itself.
             Event::Started(_) => {}
             Event::Unenforced(what) if self.unenforced.len() < MOST => self.unenforced.push(what),
-            Event::Unenforced(_) => {}
+            Event::Setup(setup) => self.training.setup(*setup),
+            Event::CardOutOfMemory(told) if self.card_oom.len() < MOST => self.card_oom.push(*told),
+            Event::Unenforced(_) | Event::CardOutOfMemory(_) | Event::Service(_) => {}
             Event::Sample(sample) => {
                 self.samples += 1;
                 self.memory.over_time(t_us, &sample);
@@ -105,6 +121,7 @@ impl Fold {
 
     fn sample(&mut self, t_us: u64, sample: &Sample) {
         self.cpu.sample(t_us, sample);
+        self.load.sample(t_us, sample);
         self.memory.sample(t_us, sample);
         raise_at(&mut self.shm_peak, t_us, sample.shm);
         raise(&mut self.tasks.processes_peak, sample.processes);
@@ -113,6 +130,8 @@ impl Fold {
         raise(&mut self.disk.read_bytes, sample.read_bytes);
         raise(&mut self.disk.written_bytes, sample.write_bytes);
         raise(&mut self.kills, kills(sample));
+        self.kills_counted |= sample.oom_kills.is_some();
+        self.training.sample(sample);
         for reading in &sample.gpus {
             if self.cards.len() < MOST || self.cards.contains_key(&reading.index) {
                 (self.cards.entry(reading.index))
@@ -123,6 +142,12 @@ impl Fold {
     }
 
     pub(crate) fn finish(self) -> Report {
+        let mut report = self.folded();
+        report.verdicts = crate::verdicts::verdicts(&report);
+        report
+    }
+
+    fn folded(self) -> Report {
         let limit = self.started.limits.memory;
         // Without an end there is still what the samples knew. Whose limit it was, the kernel's
         // count does not tell; that the run's own one was reached, the peak does.
@@ -140,13 +165,19 @@ impl Fold {
                 End::Interrupted
             }),
             out_of_memory: self.out_of_memory.or(seen_in_samples),
+            kills_counted: self.kills_counted,
             samples: self.samples,
             cpu: self.cpu.finish(),
             memory: self.memory.finish(),
             shm_peak: self.shm_peak,
             tasks: self.tasks,
             disk: self.disk,
+            load: self.load,
             cards: self.cards.into_values().map(CardFold::finish).collect(),
+            training_left_out: self.training.left_out(),
+            training: self.training.finish(),
+            card_oom: self.card_oom,
+            verdicts: Vec::new(),
             unenforced: self.unenforced,
             damage: self.damage,
             damaged_lines: self.damaged_lines,
@@ -155,7 +186,7 @@ impl Fold {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct CpuFold {
     used_us: Option<u64>,
     throttled_us: Option<u64>,
@@ -164,11 +195,19 @@ struct CpuFold {
     /// The reading to compare the next one with; a run begins with no time used.
     before: At<u64>,
     peak: Option<At<f64>>,
+    /// Time in which the machine's CPUs were busy, first and last, µs.
+    busy: Option<(At<u64>, At<u64>)>,
     timeline: Timeline,
 }
 
 impl CpuFold {
     fn sample(&mut self, t_us: u64, sample: &Sample) {
+        if !sample.cpus_busy_us.is_empty() {
+            let busy = sample.cpus_busy_us.iter();
+            let value = busy.fold(0, |sum: u64, us| sum.saturating_add(*us));
+            let now = At { value, t_us };
+            self.busy = Some((self.busy.map_or(now, |(first, _)| first), now));
+        }
         raise(&mut self.throttled_us, sample.throttled_us);
         let Some(used_us) = sample.cpu_us else {
             return;
@@ -197,7 +236,13 @@ impl CpuFold {
             let wanted_us = throttled_us as f64 + used_us as f64;
             (wanted_us > 0.0).then(|| throttled_us as f64 / wanted_us)
         };
+        let busy = |(first, last): (At<u64>, At<u64>)| {
+            let passed_us = last.t_us.checked_sub(first.t_us)?;
+            let busy_us = last.value.checked_sub(first.value)?;
+            (passed_us >= SHORTEST_INTERVAL_US).then(|| busy_us as f64 / passed_us as f64)
+        };
         Cpu {
+            machine_busy_cores: self.busy.and_then(busy),
             mean_cores: (self.used_us)
                 .filter(|_| self.read_us >= SHORTEST_INTERVAL_US)
                 .map(|used_us| used_us as f64 / self.read_us as f64),
@@ -211,7 +256,7 @@ impl CpuFold {
     }
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug, Clone, Default)]
 struct MemoryFold {
     peak: Option<At<Bytes>>,
     /// The fullest reading, and what of it was file cache.

@@ -6,9 +6,13 @@
 //! `unix` count from the beginning of the run. The fields and their meaning are those of
 //! [`crate::Report`] and [`crate::RunRow`].
 
+mod compare;
+mod load;
 mod report;
 mod runs;
+mod training;
 
+pub use compare::compare;
 pub use report::report;
 pub use runs::runs;
 

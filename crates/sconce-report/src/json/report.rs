@@ -5,6 +5,8 @@ use sconce_schema::lock::Versions;
 use sconce_schema::{Bytes, Millicores};
 use serde::Serialize;
 
+use super::load::LoadShape;
+use super::training::{CardOutOfMemoryShape, RankShape, VerdictShape};
 use super::{EndShape, FORMAT, seconds, text};
 use crate::model::{At, Card, Report};
 use crate::timeline::Timeline;
@@ -22,7 +24,13 @@ struct Shape<'a> {
     shm: ShmShape,
     tasks: TasksShape,
     disk: DiskShape,
+    load: LoadShape,
     cards: Vec<CardShape<'a>>,
+    training: Vec<RankShape<'a>>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    training_left_out: Option<u32>,
+    card_out_of_memory: Vec<CardOutOfMemoryShape<'a>>,
+    verdicts: Vec<VerdictShape<'a>>,
     unenforced: Vec<UnenforcedShape<'a>>,
     samples: u64,
     damaged_lines: u64,
@@ -98,6 +106,7 @@ struct CpuShape {
     peak_at_seconds: Option<f64>,
     throttled_seconds: Option<f64>,
     throttled_share: Option<f64>,
+    machine_busy_cores: Option<f64>,
     timeline_cores: TimelineShape,
 }
 
@@ -139,6 +148,7 @@ struct CardShape<'a> {
     memory_bytes: Option<Bytes>,
     samples: u64,
     utilisation_mean_share: Option<f64>,
+    idle_share: Option<f64>,
     run_peak_memory_bytes: Option<Bytes>,
     run_peak_at_seconds: Option<f64>,
     all_peak_memory_bytes: Option<Bytes>,
@@ -216,6 +226,7 @@ pub fn report(report: &Report) -> String {
             peak_at_seconds: at(cpu.peak_cores),
             throttled_seconds: cpu.throttled_us.map(seconds),
             throttled_share: cpu.throttled_share,
+            machine_busy_cores: cpu.machine_busy_cores,
             timeline_cores: timeline(&cpu.timeline, report),
         },
         memory: MemoryShape {
@@ -240,7 +251,16 @@ pub fn report(report: &Report) -> String {
             read_bytes: report.disk.read_bytes,
             written_bytes: report.disk.written_bytes,
         },
+        load: (&report.load).into(),
         cards: report.cards.iter().map(|one| card(one, report)).collect(),
+        training: report.training.iter().map(RankShape::of).collect(),
+        training_left_out: report.training_left_out,
+        card_out_of_memory: report
+            .card_oom
+            .iter()
+            .map(CardOutOfMemoryShape::of)
+            .collect(),
+        verdicts: report.verdicts.iter().map(VerdictShape::of).collect(),
         unenforced: report.unenforced.iter().map(unenforced).collect(),
         samples: report.samples,
         damaged_lines: report.damaged_lines,
@@ -282,6 +302,7 @@ fn card<'a>(card: &'a Card, report: &Report) -> CardShape<'a> {
         memory_bytes: card.summary.memory,
         samples: card.samples,
         utilisation_mean_share: card.utilisation_mean,
+        idle_share: card.idle_share,
         run_peak_memory_bytes: value(card.memory_peak_run),
         run_peak_at_seconds: at(card.memory_peak_run),
         all_peak_memory_bytes: value(card.memory_peak_all),

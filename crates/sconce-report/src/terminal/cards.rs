@@ -21,6 +21,7 @@ pub(super) fn rows(page: &mut Page, report: &Report) {
             page.row("  memory", memory(card));
             page.row("  power", power(card));
             page.row("  held back", held_back(card));
+            super::load::card(page, report, card.summary.index);
         }
     }
 }

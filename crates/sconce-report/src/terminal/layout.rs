@@ -110,6 +110,16 @@ impl Page {
         }
     }
 
+    /// A row of parts with nothing between them, which must fit a line.
+    pub(super) fn joined(&mut self, label: &str, parts: impl IntoIterator<Item = Part>) {
+        self.text += &" ".repeat(INDENT);
+        self.text += &paint(&format!("{label:LABEL$}"), Tone::Dim, self.style);
+        for part in parts {
+            self.text += &paint(&part.text, part.tone, self.style);
+        }
+        self.text.push('\n');
+    }
+
     pub(super) fn into_text(self) -> String {
         self.text
     }

@@ -1,13 +1,19 @@
 //! Reports for people: text of aligned lines, ended by newlines.
 
 mod cards;
+mod compare;
 mod layout;
+mod load;
 mod report;
 mod runs;
 mod spark;
+mod training;
+mod verdicts;
 
+pub use compare::compare;
 pub use report::report;
 pub use runs::runs;
+pub(crate) use verdicts::text as verdicts;
 
 /// How to show it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -5,7 +5,7 @@ use sconce_schema::event::{Mode, OutOfMemory};
 
 use super::layout::{Page, Part, Tone, plain, toned};
 use super::spark::spark;
-use super::{Style, cards};
+use super::{Style, cards, load, training, verdicts};
 use crate::model::{End, Report};
 use crate::timeline::Timeline;
 use crate::words::{command, count, date, duration, percent, signal};
@@ -20,7 +20,10 @@ pub fn report(report: &Report, style: Style) -> String {
     what_ran(&mut page, report);
     page.gap();
     what_it_used(&mut page, report);
+    load::rows(&mut page, report);
     cards::rows(&mut page, report);
+    training::rows(&mut page, report);
+    verdicts::rows(&mut page, report);
     what_to_know(&mut page, report);
     page.into_text()
 }

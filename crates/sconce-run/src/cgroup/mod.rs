@@ -17,8 +17,8 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, accessat};
-use sconce_host::Cgroups;
 use sconce_host::sampler::{RunCgroups, V1Folders};
+use sconce_host::{Cgroups, Hierarchy};
 use sconce_schema::event::{OutOfMemory, Unenforced};
 use sconce_schema::request::{DeviceNode, Limits};
 use sconce_schema::units::Bytes;
@@ -83,6 +83,8 @@ pub(crate) struct Asked<'a> {
     /// The run's name; its folders' too.
     pub(crate) id: &'a str,
     pub(crate) limits: &'a Limits,
+    /// Whether a disk of this machine heeds [`Limits::io_weight`].
+    pub(crate) disks_weighed: bool,
     /// Allow these devices and the harmless ones, and no others; `None` leaves devices alone.
     pub(crate) devices: Option<&'a [DeviceNode]>,
     /// Whether the caller is the machine's root.
@@ -103,14 +105,26 @@ impl Placement {
     /// a leaf, because a folder with processes cannot have limited children.
     pub(crate) fn choose(files: &dyn Files, cgroups: Option<&Cgroups>, asked: Asked<'_>) -> Self {
         let mut placement = Self::default();
+        if asked.limits.io_weight.is_some() && !asked.disks_weighed {
+            placement.unenforced.push(no_disk_weighs());
+        }
         let Some(cgroups) = cgroups else {
             placement.refuse(&asked, |_| true, "no cgroup file system is mounted", None);
             return placement;
         };
-        let is_v2 = |controller: &str| cgroups.controller(controller).is_some_and(|h| h.v2);
+        // The caller's own cgroup may lack what the top has.
+        let top = cgroups.v2().map(|v2| v2.mount.join("cgroup.controllers"));
+        let top = top
+            .and_then(|file| files.read(&file).ok())
+            .unwrap_or_default();
+        let is_v2 = |controller: &str| match of_controller(cgroups, controller) {
+            Some(hierarchy) => hierarchy.v2,
+            None => top.split_ascii_whitespace().any(|name| name == controller),
+        };
+        let limited = asked.limited().map(|(controller, _)| controller);
         if let Some(v2) = cgroups
             .v2()
-            .filter(|_| ["cpu", "memory", "pids"].iter().any(|c| is_v2(c)))
+            .filter(|_| ACCOUNTED.into_iter().chain(limited).any(is_v2))
         {
             match v2::choose(files, v2, &asked, &is_v2) {
                 Ok(folder) => placement.v2 = Some(folder),
@@ -119,7 +133,7 @@ impl Placement {
                 }
             }
         }
-        v1::choose(files, cgroups, &asked, &mut placement);
+        v1::choose(files, cgroups, &asked, &is_v2, &mut placement);
         placement
     }
 
@@ -149,14 +163,79 @@ impl Placement {
     }
 }
 
+/// The controllers that keep the account of every run.
+const ACCOUNTED: [&str; 3] = ["cpu", "memory", "pids"];
+
+/// v1's name of a controller.
+fn v1_name(controller: &str) -> &str {
+    match controller {
+        "io" => "blkio",
+        same => same,
+    }
+}
+
+/// The hierarchy that has a controller, by its name in v2.
+fn of_controller<'a>(cgroups: &'a Cgroups, controller: &str) -> Option<&'a Hierarchy> {
+    let v1 = || cgroups.controller(v1_name(controller));
+    cgroups.controller(controller).or_else(v1)
+}
+
+/// Page sizes as the hugetlb controller names them: all that x86-64, Arm and POWER have
+/// (the kernel's hugetlb_cgroup.c makes the names so).
+const HUGE_PAGES: [&str; 7] = ["64KB", "2MB", "16MB", "32MB", "512MB", "1GB", "16GB"];
+
+/// Limits every size of huge pages that the folder has, both what is reserved (asking for more fails
+/// at mmap) and what is used (more is a SIGBUS). `suffix` is what v1 and v2 call a limit.
+fn limit_huge_pages(files: &dyn Files, folder: &Path, most: Bytes, suffix: &str) -> io::Result<()> {
+    let mut any = false;
+    for size in HUGE_PAGES {
+        for reserved in ["", "rsvd."] {
+            let file = folder.join(format!("hugetlb.{size}.{reserved}{suffix}"));
+            match files.write(&file, &most.0.to_string()) {
+                Ok(()) => any = true,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                Err(error) => return Err(error),
+            }
+        }
+    }
+    match any {
+        true => Ok(()),
+        false => Err(io::ErrorKind::NotFound.into()),
+    }
+}
+
+fn no_disk_weighs() -> Unenforced {
+    Unenforced {
+        what: "io-weight".to_owned(),
+        why:
+            "no disk of this machine heeds weights: that takes the BFQ scheduler, or the kernel's \
+              cost model (io.cost)"
+                .to_owned(),
+        hint: Some("as root: `echo bfq > /sys/block/DISK/queue/scheduler`".to_owned()),
+    }
+}
+
 impl Asked<'_> {
-    /// The controllers that a limit needs, with the limit's name for people.
+    /// Memory and swap together, where memory is limited: as asked, or no swap.
+    fn memory_and_swap(&self) -> Option<Bytes> {
+        let memory = self.limits.memory?;
+        Some(self.limits.memory_swap.unwrap_or(memory).max(memory))
+    }
+
+    /// The controllers that a limit needs, by their names in v2, with the limit's name for people.
     fn limited(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
         let limits = self.limits;
         [
             ("cpu", "cpus", limits.cpus.is_some()),
             ("memory", "memory", limits.memory.is_some()),
             ("pids", "pids", limits.pids.is_some()),
+            ("cpuset", "cpuset", limits.cpuset.is_some()),
+            (
+                "io",
+                "io-weight",
+                limits.io_weight.is_some() && self.disks_weighed,
+            ),
+            ("hugetlb", "hugepages", limits.hugepages.is_some()),
         ]
         .into_iter()
         .filter_map(|(controller, what, set)| set.then_some((controller, what)))

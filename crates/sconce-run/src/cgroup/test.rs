@@ -17,12 +17,14 @@ struct Fake {
     v2: bool,
 }
 
-const V1_FILES: [&str; 8] = [
+const V1_FILES: [&str; 10] = [
     "cpu.cfs_period_us",
     "cpu.cfs_quota_us",
     "memory.limit_in_bytes",
     "memory.memsw.limit_in_bytes",
     "pids.max",
+    "cpuset.cpus",
+    "cpuset.mems",
     "devices.deny",
     "devices.allow",
     "tasks",
@@ -190,12 +192,19 @@ const ALL: Limits = Limits {
     memory: Some(Bytes::gib(4)),
     pids: Some(100),
     shm: None,
+    cpuset: None,
+    memory_swap: None,
+    io_weight: None,
+    hugepages: None,
+    nofile: None,
+    memlock: None,
 };
 
 fn asked<'a>(limits: &'a Limits, privileged: bool) -> Asked<'a> {
     Asked {
         id: "digits-1",
         limits,
+        disks_weighed: true,
         devices: None,
         privileged,
     }
@@ -449,4 +458,60 @@ fn small_shares_of_a_cpu_get_a_long_period() {
     assert_eq!(cpu_quota(10), (1_000, 100_000));
     assert_eq!(cpu_quota(9), (9_000, 1_000_000));
     assert_eq!(cpu_quota(1), (1_000, 1_000_000));
+}
+
+#[test]
+fn v2_what_is_not_delegated_is_said_and_the_rest_is_limited() {
+    let scope = "/cg/user/run-1.scope";
+    let fake = Fake {
+        v2: true,
+        delegated: vec![scope.into()],
+        ..Fake::default()
+    };
+    fake.folder(Path::new("/cg"), "cpu memory pids cpuset io", "");
+    fake.folder(Path::new(scope), "cpu memory pids", "");
+    let limits = Limits {
+        cpuset: "0-1".parse().ok(),
+        io_weight: Some(50),
+        hugepages: Some(Bytes::mib(4)),
+        ..ALL
+    };
+    let cgroup = create(&fake, &v2_tree(scope), asked(&limits, false));
+    assert_eq!(names(&cgroup), ["hugepages", "cpuset", "io-weight"]);
+    let said = cgroup.unenforced();
+    assert!(said[0].why.contains("no `hugetlb`"), "{said:?}");
+    assert!(said[1].hint.as_ref().unwrap().contains("Delegate=cpuset"));
+    let memory = format!("{scope}/sconce/digits-1/memory.max");
+    assert_eq!(fake.get(&memory), "4294967296");
+}
+
+#[test]
+fn v1_a_folder_of_cpusets_has_cpus_and_nodes_before_anyone_joins() {
+    let fake = Fake::default();
+    let mut tree = v1_tree();
+    let mount = PathBuf::from("/cg/cpuset");
+    tree.hierarchies.push(Hierarchy {
+        v2: false,
+        controllers: vec!["cpuset".to_owned()],
+        mount: mount.clone(),
+        own: Some(mount.clone()),
+        delegated: true,
+    });
+    fake.folder(&mount, "", "");
+    fake.put("/cg/cpuset/cpuset.cpus", "0-7\n");
+    fake.put("/cg/cpuset/cpuset.mems", "0-1\n");
+    let limits = Limits {
+        cpuset: "2-3".parse().ok(),
+        ..Limits::default()
+    };
+    let cgroup = create(&fake, &tree, asked(&limits, true));
+    assert_eq!(names(&cgroup), Vec::<String>::new());
+    for (folder, cpus) in [("sconce", "0-7"), ("sconce/digits-1", "2-3")] {
+        let read = |name: &str| fake.get(&format!("/cg/cpuset/{folder}/cpuset.{name}"));
+        assert_eq!(
+            (read("cpus").as_str(), read("mems").as_str()),
+            (cpus, "0-1"),
+            "{folder}"
+        );
+    }
 }

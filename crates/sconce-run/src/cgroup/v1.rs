@@ -1,13 +1,17 @@
 //! cgroup v1: one hierarchy for each controller, or for a few together.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use sconce_host::Cgroups;
+use sconce_schema::NumberSet;
 use sconce_schema::event::Unenforced;
 use sconce_schema::request::DeviceNode;
 
-use super::{Asked, Files, PARENT, Placement, cpu_quota, devices, keyed};
+use super::{
+    Asked, Files, PARENT, Placement, cpu_quota, devices, keyed, limit_huge_pages, of_controller,
+    v1_name,
+};
 
 /// A run's folder in one hierarchy.
 #[derive(Debug)]
@@ -28,11 +32,10 @@ fn wanted(asked: &Asked<'_>) -> Vec<Wanted> {
             .map(|(_, what)| *what)
     };
     let mut wanted = vec![("memory", limit("memory")), ("cpuacct", None)];
-    for controller in ["cpu", "pids"] {
-        if let Some(what) = limit(controller) {
-            wanted.push((controller, Some(what)));
-        }
-    }
+    let others = limited
+        .iter()
+        .filter(|(controller, _)| *controller != "memory");
+    wanted.extend(others.map(|(controller, what)| (*controller, Some(*what))));
     if asked.devices.is_some() {
         wanted.push(("devices", None));
     }
@@ -44,22 +47,26 @@ pub(super) fn choose(
     files: &dyn Files,
     cgroups: &Cgroups,
     asked: &Asked<'_>,
+    is_v2: &dyn Fn(&str) -> bool,
     placement: &mut Placement,
 ) {
     for (controller, limit) in wanted(asked) {
-        let Some(hierarchy) = cgroups.controller(controller) else {
+        if is_v2(controller) {
+            continue;
+        }
+        let Some(hierarchy) = of_controller(cgroups, controller) else {
             if let Some(what) = limit {
                 placement.unenforced.push(Unenforced {
                     what: what.to_owned(),
-                    why: format!("the kernel has no `{controller}` cgroup controller mounted"),
+                    why: format!(
+                        "the kernel has no `{}` cgroup controller mounted",
+                        v1_name(controller)
+                    ),
                     hint: None,
                 });
             }
             continue;
         };
-        if hierarchy.v2 {
-            continue;
-        }
         let own = hierarchy.own.as_ref().unwrap_or(&hierarchy.mount);
         let parent = own.join(PARENT);
         let made = if files.writable(&parent) {
@@ -76,6 +83,10 @@ pub(super) fn choose(
                 }
             }
             _ => {
+                if hierarchy.controllers.iter().any(|c| c == "cpuset") {
+                    // What it lacks is said when the run's own folder is filled.
+                    let _ = fill_cpuset(files, own, &parent, None);
+                }
                 let path = parent.join(asked.id);
                 if !placement.v1.iter().any(|folder| folder.path == path) {
                     let controllers = hierarchy.controllers.clone();
@@ -101,23 +112,39 @@ fn cannot_make(what: &str, path: &std::path::Path, error: &io::Error) -> Unenfor
 pub(super) fn create(files: &dyn Files, placement: &mut Placement, asked: &Asked<'_>) {
     let mut failed = Vec::new();
     placement.v1.retain(|folder| {
-        let has = |controller: &str| folder.controllers.iter().any(|c| c == controller);
+        let has = |controller: &str| {
+            let name = v1_name(controller);
+            folder.controllers.iter().any(|c| c == name)
+        };
         if let Err(error) = files.make(&folder.path) {
             let concerned = asked.limited().filter(|(controller, _)| has(controller));
             failed.extend(concerned.map(|(_, what)| cannot_make(what, &folder.path, &error)));
             return false;
         }
+        let refused = |what: &str, error: &io::Error| Unenforced {
+            what: what.to_owned(),
+            why: format!(
+                "the kernel refused the limit in {} ({error})",
+                folder.path.display()
+            ),
+            hint: None,
+        };
         for (controller, what) in asked.limited().filter(|(controller, _)| has(controller)) {
             if let Err(error) = limit(files, folder, controller, asked) {
-                failed.push(Unenforced {
-                    what: what.to_owned(),
-                    why: format!(
-                        "the kernel refused the limit in {} ({error})",
-                        folder.path.display()
-                    ),
-                    hint: None,
-                });
+                failed.push(refused(what, &error));
             }
+        }
+        if let (true, Some(error)) = (has("memory"), no_swap_limit(files, folder, asked)) {
+            failed.push(refused("memory-swap", &error));
+        }
+        // Without CPUs and memory nodes nobody can join a folder of this controller.
+        if has("cpuset")
+            && let Some(parent) = folder.path.parent()
+            && let Err(error) = fill_cpuset(files, parent, &folder.path, asked.limits.cpuset)
+        {
+            failed.extend(asked.limits.cpuset.map(|_| refused("cpuset", &error)));
+            let _ = files.remove(&folder.path);
+            return false;
         }
         if let (true, Some(nodes)) = (has("devices"), asked.devices)
             && let Err(error) = restrict_devices(files, folder, nodes)
@@ -145,16 +172,56 @@ fn limit(
         "memory" => asked.limits.memory.map_or(Ok(()), |memory| {
             set("memory.limit_in_bytes", memory.0)?;
             // Memory and swap together; absent where the kernel does not account swap.
-            match set("memory.memsw.limit_in_bytes", memory.0) {
+            let both = asked.memory_and_swap().unwrap_or(memory);
+            match set(BOTH, both.0) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
                 _ => Ok(()),
             }
         }),
-        _ => asked
+        "io" => asked
+            .limits
+            .io_weight
+            .map_or(Ok(()), |weight| set("blkio.bfq.weight", u64::from(weight))),
+        "hugetlb" => asked.limits.hugepages.map_or(Ok(()), |most| {
+            limit_huge_pages(files, &folder.path, most, "limit_in_bytes")
+        }),
+        "pids" => asked
             .limits
             .pids
             .map_or(Ok(()), |pids| set("pids.max", pids)),
+        // The CPU set is filled for every folder.
+        _ => Ok(()),
     }
+}
+
+const BOTH: &str = "memory.memsw.limit_in_bytes";
+
+/// Why a limit of swap that was asked for does not hold, where the kernel does not account swap.
+fn no_swap_limit(files: &dyn Files, folder: &Folder, asked: &Asked<'_>) -> Option<io::Error> {
+    asked.limits.memory_swap?;
+    files.read(&folder.path.join(BOTH)).err()
+}
+
+/// Gives a folder CPUs, those `asked` or its parent's, and its parent's memory nodes: a new folder
+/// has none (the kernel's Documentation/admin-guide/cgroup-v1/cpusets.rst). What it has stays.
+fn fill_cpuset(
+    files: &dyn Files,
+    parent: &Path,
+    folder: &Path,
+    asked: Option<NumberSet>,
+) -> io::Result<()> {
+    for name in ["cpuset.mems", "cpuset.cpus"] {
+        let file = folder.join(name);
+        let text = match asked.filter(|_| name == "cpuset.cpus") {
+            Some(cpus) => cpus.to_string(),
+            None if files.read(&file)?.trim().is_empty() => {
+                files.read(&parent.join(name))?.trim().to_owned()
+            }
+            None => continue,
+        };
+        files.write(&file, &text)?;
+    }
+    Ok(())
 }
 
 fn restrict_devices(files: &dyn Files, folder: &Folder, nodes: &[DeviceNode]) -> io::Result<()> {

@@ -7,7 +7,10 @@ use std::path::{Path, PathBuf};
 use sconce_host::Hierarchy;
 use sconce_schema::event::Unenforced;
 
-use super::{Asked, Files, PARENT, Placement, cpu_quota, devices, keyed};
+use super::{
+    ACCOUNTED, Asked, Files, PARENT, Placement, cpu_quota, devices, keyed, limit_huge_pages,
+    v1_name,
+};
 
 /// The run's folder.
 #[derive(Debug)]
@@ -30,11 +33,9 @@ pub(super) fn choose(
     asked: &Asked<'_>,
     here: &dyn Fn(&str) -> bool,
 ) -> Result<Folder, Barrier> {
-    let needed: Vec<&str> = asked
-        .limited()
-        .map(|(c, _)| c)
-        .filter(|c| here(c))
-        .collect();
+    let wanted = asked.limited().map(|(c, _)| c).filter(|c| here(c));
+    // Of the others, one that is not handed down here does not keep the rest from being limited.
+    let (needed, others): (Vec<&str>, Vec<&str>) = wanted.partition(|c| ACCOUNTED.contains(c));
     let top = asked.privileged.then(|| hierarchy.mount.clone());
     let upwards = hierarchy
         .own
@@ -49,7 +50,7 @@ pub(super) fn choose(
         .map(Path::to_owned);
     let mut last = None;
     for parent in top.into_iter().chain(upwards) {
-        match prepare(files, &parent, &needed) {
+        match prepare(files, &parent, &needed, &others) {
             Ok(()) => {
                 let path = parent.join(PARENT).join(asked.id);
                 return Ok(Folder { path });
@@ -76,7 +77,7 @@ const DELEGATE: &str = "start it as `systemd-run --user --scope -p Delegate=yes 
                         run as root";
 
 /// Makes `parent/sconce` able to hold limited children.
-fn prepare(files: &dyn Files, parent: &Path, needed: &[&str]) -> io::Result<()> {
+fn prepare(files: &dyn Files, parent: &Path, needed: &[&str], others: &[&str]) -> io::Result<()> {
     if !may_hand_down(files, parent)? {
         // The one process here may be this one, which can step aside into a leaf.
         let alone = files.read(&parent.join("cgroup.procs"))?;
@@ -87,10 +88,10 @@ fn prepare(files: &dyn Files, parent: &Path, needed: &[&str]) -> io::Result<()> 
         make(files, &leaf)?;
         files.write(&leaf.join("cgroup.procs"), "0")?;
     }
-    enable(files, parent, needed)?;
+    enable(files, parent, needed, others)?;
     let ours = parent.join(PARENT);
     make(files, &ours)?;
-    enable(files, &ours, needed)
+    enable(files, &ours, needed, others)
 }
 
 /// Whether controllers can be handed down from here: from the top, or where no process lives. The
@@ -109,18 +110,18 @@ fn make(files: &dyn Files, folder: &Path) -> io::Result<()> {
     }
 }
 
-/// Enables the controllers for the children of `folder`: those `needed` or it fails, and those
-/// that only keep the account where that is possible.
-fn enable(files: &dyn Files, folder: &Path, needed: &[&str]) -> io::Result<()> {
+/// Enables the controllers for the children of `folder`: those `needed` or it fails, `others` and
+/// those that only keep the account where that is possible.
+fn enable(files: &dyn Files, folder: &Path, needed: &[&str], others: &[&str]) -> io::Result<()> {
     let control = folder.join("cgroup.subtree_control");
     let enabled = files.read(&control)?;
     let is_enabled = |c: &str| enabled.split_ascii_whitespace().any(|name| name == c);
-    for controller in ["cpu", "memory", "pids"] {
+    for controller in ACCOUNTED.iter().chain(others) {
         if is_enabled(controller) {
             continue;
         }
         let done = files.write(&control, &format!("+{controller}"));
-        if needed.contains(&controller) {
+        if needed.contains(controller) {
             done?;
         }
     }
@@ -141,9 +142,13 @@ pub(super) fn create(files: &dyn Files, placement: &mut Placement, asked: &Asked
         placement
             .v1
             .iter()
-            .any(|f| f.controllers.iter().any(|c| c == controller))
+            .any(|f| f.controllers.iter().any(|c| c == v1_name(controller)))
     };
-    let concerned: Vec<_> = asked.limited().filter(|(c, _)| !v1_has(c)).collect();
+    let said = |what: &str| placement.unenforced.iter().any(|u| u.what == what);
+    let concerned: Vec<_> = asked
+        .limited()
+        .filter(|(controller, what)| !v1_has(controller) && !said(what))
+        .collect();
     if let Err(error) = files.make(&folder.path) {
         let failed: Vec<_> = concerned
             .iter()
@@ -156,11 +161,19 @@ pub(super) fn create(files: &dyn Files, placement: &mut Placement, asked: &Asked
     let mut failed: Vec<_> = concerned
         .iter()
         .filter_map(|(controller, what)| {
-            limit(files, folder, controller, asked)
-                .err()
-                .map(|error| refused(what, &error))
+            let error = limit(files, folder, controller, asked).err()?;
+            let here = handed_down(files, folder, controller);
+            Some(if here {
+                refused(what, &error)
+            } else {
+                missing(folder, controller, what)
+            })
         })
         .collect();
+    let swap = || files.read(&folder.path.join("memory.swap.max"));
+    if let (Some(_), false, Err(error)) = (asked.limits.memory_swap, v1_has("memory"), swap()) {
+        failed.push(refused("memory-swap", &error));
+    }
     if let Some(nodes) = asked.devices.filter(|_| !v1_has("devices")) {
         let program = devices::program(&devices::rules(nodes));
         let filtered = files.filter_devices(&folder.path, &program);
@@ -171,6 +184,30 @@ pub(super) fn create(files: &dyn Files, placement: &mut Placement, asked: &Asked
         );
     }
     placement.unenforced.extend(failed);
+}
+
+/// Whether the controller got as far as this folder.
+fn handed_down(files: &dyn Files, folder: &Folder, controller: &str) -> bool {
+    let there = files.read(&folder.path.join("cgroup.controllers"));
+    there.is_ok_and(|names| {
+        names
+            .split_ascii_whitespace()
+            .any(|name| name == controller)
+    })
+}
+
+fn missing(folder: &Folder, controller: &str, what: &str) -> Unenforced {
+    Unenforced {
+        what: what.to_owned(),
+        why: format!(
+            "the controller `{controller}` is not handed down to the cgroup {}",
+            folder.path.display()
+        ),
+        hint: Some(format!(
+            "have root delegate it too: `Delegate={controller} …` in a drop-in of user@.service, or \
+             run as root"
+        )),
+    }
 }
 
 fn limit(
@@ -188,10 +225,26 @@ fn limit(
         "memory" => asked.limits.memory.map_or(Ok(()), |memory| {
             set("memory.max", &memory.0.to_string())?;
             // Absent where the kernel does not account swap.
-            match set("memory.swap.max", "0") {
+            let swap = asked.memory_and_swap().map_or(0, |both| both.0 - memory.0);
+            match set("memory.swap.max", &swap.to_string()) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
                 _ => Ok(()),
             }
+        }),
+        "cpuset" => asked
+            .limits
+            .cpuset
+            .map_or(Ok(()), |cpus| set("cpuset.cpus", &cpus.to_string())),
+        "io" => asked.limits.io_weight.map_or(Ok(()), |weight| {
+            // Whichever of the two works for a disk.
+            let (bfq, cost) = (
+                set("io.bfq.weight", &weight.to_string()),
+                set("io.weight", &weight.to_string()),
+            );
+            bfq.or(cost)
+        }),
+        "hugetlb" => asked.limits.hugepages.map_or(Ok(()), |most| {
+            limit_huge_pages(files, &folder.path, most, "max")
         }),
         _ => asked
             .limits

@@ -2,17 +2,18 @@
 
 use std::ffi::{CString, OsStr, OsString};
 use std::io;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Gid, Mode, OFlags, Uid};
+use rustix::fs::{CWD, Gid, Mode, OFlags, ResolveFlags, Uid};
 use rustix::process::Pid;
 use rustix::thread::CapabilitySet;
 
 use crate::capabilities;
-use crate::plan::{Credentials, Plan};
-use crate::protocol::{self, Failure, Report, errno};
+use crate::own::Own;
+use crate::plan::Credentials;
+use crate::protocol::{self, Failure, Report, Which, errno};
 use crate::seccomp;
 use crate::sys::clone::{self, Cloned};
 use crate::sys::{exec, signals};
@@ -29,13 +30,75 @@ pub(super) struct Join {
     pub(super) folder: Option<OwnedFd>,
 }
 
-/// Starts the command as a child of init.
-pub(super) fn start(
-    plan: &Plan,
-    control: &OwnedFd,
-    terminal: Option<BorrowedFd<'_>>,
-    join: Join,
-) -> Result<Pid, Failure> {
+/// Standard input, output and error of a process.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Streams<'a> {
+    /// Init's own.
+    Inherited,
+    /// This terminal, which becomes that of its session.
+    Terminal(BorrowedFd<'a>),
+    /// Nothing comes in, and both outputs go here.
+    Output(BorrowedFd<'a>),
+    /// These.
+    Three(&'a [OwnedFd; 3]),
+    /// Nothing comes in and nothing goes out.
+    Nothing,
+}
+
+/// What a process is to become.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum What<'a> {
+    /// A program with its arguments.
+    Program(&'a [OsString]),
+    /// A check of a TCP port that Sconce makes itself.
+    Port(u16),
+    /// The same of an HTTP server's answer.
+    Http(u16, &'a str),
+}
+
+/// To whom it is told that it is about to begin, or cannot.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Told {
+    /// It is the run's command.
+    Command,
+    /// It is something else.
+    Other(Which),
+    /// Its exit code says enough.
+    Nobody,
+}
+
+/// One process that is to be started.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Job<'a> {
+    pub(super) what: What<'a>,
+    /// `NAME=value`, complete.
+    pub(super) env: &'a [OsString],
+    pub(super) workdir: &'a Path,
+    /// Absent without a container.
+    pub(super) credentials: Option<&'a Credentials>,
+    pub(super) own: &'a Own,
+    pub(super) streams: Streams<'a>,
+    /// Without the caller's terminal as its own, it cannot type into it (TIOCSTI).
+    pub(super) new_session: bool,
+    pub(super) told: Told,
+}
+
+impl Join {
+    /// Closes what it holds, in a child that is about to become something else.
+    fn close(&self) {
+        for fd in self.tasks.iter().chain(&self.folder) {
+            // SAFETY: a forked child has descriptors of its own, and this one ends by `exec` or
+            // `_exit`: nothing uses these or drops them again.
+            #[expect(unsafe_code, reason = "init keeps its own for what it starts later")]
+            unsafe {
+                rustix::io::close(fd.as_raw_fd());
+            }
+        }
+    }
+}
+
+/// Starts a process as a child of init.
+pub(super) fn start(job: &Job<'_>, control: &OwnedFd, join: &Join) -> Result<Pid, Failure> {
     let folder = join.folder.as_ref().map(AsFd::as_fd);
     // SAFETY: init has one thread, so that its child may do anything.
     #[expect(unsafe_code, reason = "clone")]
@@ -59,49 +122,116 @@ pub(super) fn start(
             errno: libc::ESRCH,
         }),
         Cloned::Child => {
-            let failure = match become_command(plan, control, terminal, &join, late) {
+            let failure = match become_it(job, control, join, late) {
                 Ok(never) => match never {},
                 Err(failure) => failure,
             };
-            let _ = protocol::send(control, &Report::Failed(failure), &[]);
-            clone::exit_now(sconce_schema::exit::RUN)
+            let code = match &failure {
+                Failure::NotFound { .. } => sconce_schema::exit::NOT_FOUND,
+                Failure::NotExecutable { .. } => sconce_schema::exit::NOT_EXECUTABLE,
+                _ => sconce_schema::exit::RUN,
+            };
+            let report = match job.told {
+                Told::Command => Some(Report::Failed(failure)),
+                Told::Other(which) => Some(Report::CannotStart(which, failure)),
+                Told::Nobody => None,
+            };
+            if let Some(report) = report {
+                let _ = protocol::send(control, &report, &[]);
+            }
+            clone::exit_now(code)
         }
     }
 }
 
-fn become_command(
-    plan: &Plan,
+fn become_it(
+    job: &Job<'_>,
     control: &OwnedFd,
-    terminal: Option<BorrowedFd<'_>>,
     join: &Join,
     late: Option<BorrowedFd<'_>>,
 ) -> Result<std::convert::Infallible, Failure> {
     enter_cgroups(join, late).map_err(Failure::step("join the cgroup"))?;
-    if plan.container.is_some() || terminal.is_some() {
-        // Without the caller's terminal as its own, the command cannot type into it (TIOCSTI).
+    // A cgroup's folder is a folder of the machine: `..` of it would lead out (CVE-2024-21626).
+    join.close();
+    if job.new_session {
         rustix::process::setsid().map_err(Failure::step("begin a session"))?;
     }
-    if let Some(terminal) = terminal {
-        crate::pty::adopt(terminal).map_err(Failure::step("take the terminal"))?;
-    }
-    if let Some(container) = &plan.container {
-        give_up(&container.credentials).map_err(Failure::step("become the run's user"))?;
+    take(job.streams).map_err(Failure::step("take the streams"))?;
+    // As long as there are the capabilities to raise a limit.
+    job.own
+        .set()
+        .map_err(Failure::step("set the command's own limits"))?;
+    if let Some(credentials) = job.credentials {
+        give_up(credentials).map_err(Failure::step("become the run's user"))?;
         rustix::process::umask(Mode::from_raw_mode(0o022));
     }
-    rustix::process::chdir(&plan.workdir).map_err(|error| Failure::Workdir {
-        path: plan.workdir.clone(),
+    let sealed = job.credentials.is_some();
+    let command = match job.what {
+        What::Program(command) => command,
+        What::Port(port) => clone::exit_now(u8::from(!super::check::port(port))),
+        What::Http(port, path) => clone::exit_now(u8::from(!super::check::http(port, path))),
+    };
+    enter_folder(job.workdir, sealed).map_err(|error| Failure::Workdir {
+        path: job.workdir.to_owned(),
         errno: errno(error),
     })?;
-    let program = Program::new(plan).map_err(Failure::step("read the command"))?;
+    let program = Program::new(command, job.env).map_err(Failure::step("read the command"))?;
     signals::reset_for_command();
-    protocol::send(control, &Report::Executing, &[]).map_err(Failure::step("report"))?;
+    if let Told::Command = job.told {
+        protocol::send(control, &Report::Executing, &[]).map_err(Failure::step("report"))?;
+    }
     exec::close_on_exec_from(3).map_err(Failure::step("close descriptors"))?;
-    if plan.container.is_some() {
+    if sealed {
         rustix::thread::set_no_new_privs(true).map_err(Failure::step("set no_new_privs"))?;
+        // Kernels before 6.12 cannot; docs/security.md says so.
+        let _ = crate::sys::landlock::keep_to_own_sockets();
         crate::sys::seccomp::install(&seccomp::filter())
             .map_err(Failure::step("filter system calls"))?;
     }
     Err(program.execute())
+}
+
+/// Enters the working directory. In a container never through /proc/…/fd and its like, which lead to
+/// what is open and not to what is mounted (CVE-2024-21626).
+fn enter_folder(path: &Path, contained: bool) -> rustix::io::Result<()> {
+    if !contained {
+        return rustix::process::chdir(path);
+    }
+    let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
+    let resolve = ResolveFlags::NO_MAGICLINKS;
+    let folder = rustix::fs::openat2(CWD, path, flags, Mode::empty(), resolve)?;
+    rustix::process::fchdir(&folder)
+}
+
+fn take(streams: Streams<'_>) -> rustix::io::Result<()> {
+    use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
+    match streams {
+        Streams::Inherited => Ok(()),
+        Streams::Terminal(terminal) => crate::pty::adopt(terminal),
+        Streams::Three([input, output, error]) => {
+            dup2_stdin(input)?;
+            dup2_stdout(output)?;
+            dup2_stderr(error)
+        }
+        Streams::Output(output) => {
+            dup2_stdin(nothing()?)?;
+            dup2_stdout(output)?;
+            dup2_stderr(output)
+        }
+        Streams::Nothing => let_go(),
+    }
+}
+
+fn nothing() -> rustix::io::Result<OwnedFd> {
+    rustix::fs::open(c"/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty())
+}
+
+/// Puts nothing in the place of this process's standard input, output and error.
+pub(super) fn let_go() -> rustix::io::Result<()> {
+    let nothing = nothing()?;
+    rustix::stdio::dup2_stdin(&nothing)?;
+    rustix::stdio::dup2_stdout(&nothing)?;
+    rustix::stdio::dup2_stderr(&nothing)
 }
 
 fn enter_cgroups(join: &Join, late: Option<BorrowedFd<'_>>) -> rustix::io::Result<()> {
@@ -139,20 +269,17 @@ struct Program {
 }
 
 impl Program {
-    fn new(plan: &Plan) -> io::Result<Self> {
+    fn new(command: &[OsString], env: &[OsString]) -> io::Result<Self> {
         let strings = |list: &[OsString]| {
             list.iter()
                 .map(|text| Ok(CString::new(text.as_bytes())?))
                 .collect::<io::Result<Vec<_>>>()
         };
-        let path = plan
-            .env
-            .iter()
-            .find_map(|v| v.as_bytes().strip_prefix(b"PATH="));
+        let path = env.iter().find_map(|v| v.as_bytes().strip_prefix(b"PATH="));
         Ok(Self {
-            name: plan.command.first().cloned().unwrap_or_default(),
-            argv: strings(&plan.command)?,
-            envp: strings(&plan.env)?,
+            name: command.first().cloned().unwrap_or_default(),
+            argv: strings(command)?,
+            envp: strings(env)?,
             path: path.map_or_else(
                 || DEFAULT_PATH.into(),
                 |path| OsStr::from_bytes(path).to_owned(),

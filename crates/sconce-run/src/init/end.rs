@@ -4,15 +4,14 @@ use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, wait};
 use sconce_schema::event::Exit;
 
-/// Reaps every child that has ended; tells how the command ended if it was among them.
-pub(super) fn reap(command: Pid) -> Option<Exit> {
-    let mut ended = None;
-    while let Ok(Some((pid, status))) = wait(WaitOptions::NOHANG) {
-        if pid == command {
-            ended = how(status);
+/// Reaps one child that has ended; tells which and how.
+pub(super) fn reap() -> Option<(Pid, Exit)> {
+    loop {
+        let (pid, status) = wait(WaitOptions::NOHANG).ok()??;
+        if let Some(exit) = how(status) {
+            return Some((pid, exit));
         }
     }
-    ended
 }
 
 fn how(status: rustix::process::WaitStatus) -> Option<Exit> {
@@ -31,6 +30,27 @@ pub(super) fn signal(command: Pid, signal: i32) {
     unsafe { libc::kill(command.as_raw_nonzero().get(), signal) };
 }
 
+/// Signals every process of a child's group, of which it is the leader.
+#[expect(unsafe_code, reason = "rustix names signals, and ours come as numbers")]
+pub(super) fn signal_group(leader: Pid, signal: i32) {
+    let leader = leader.as_raw_nonzero().get();
+    // SAFETY: as above. The child may not be the leader of its group yet; then it gets the signal
+    // alone.
+    unsafe {
+        if libc::kill(-leader, signal) != 0 {
+            libc::kill(leader, signal);
+        }
+    }
+}
+
+/// Kills what is left of a group whose leader was reaped a moment ago. (The number is nobody else's
+/// while the group has members; that it was given away in this moment would take all numbers.)
+#[expect(unsafe_code, reason = "the leader of the group is gone")]
+pub(super) fn kill_group(leader: Pid) {
+    // SAFETY: kill takes any numbers; a leader is never 1, so that this is no `kill(-1)`.
+    unsafe { libc::kill(-leader.as_raw_nonzero().get(), libc::SIGKILL) };
+}
+
 /// What belongs to the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Reach {
@@ -42,7 +62,7 @@ pub(super) enum Reach {
 
 /// Kills everything but this process. Returns when nothing else is left, with the command's end if
 /// it came only now.
-pub(super) fn kill_everything(command: Pid, reach: Reach) -> Option<Exit> {
+pub(super) fn kill_everything(command: Option<Pid>, reach: Reach) -> Option<Exit> {
     let mut ended = None;
     loop {
         match reach {
@@ -62,7 +82,7 @@ pub(super) fn kill_everything(command: Pid, reach: Reach) -> Option<Exit> {
         }
         // Killed parents hand their children to this process; they are killed in the next round.
         match wait(WaitOptions::empty()) {
-            Ok(Some((pid, status))) if pid == command => ended = how(status),
+            Ok(Some((pid, status))) if Some(pid) == command => ended = how(status),
             Ok(_) | Err(Errno::INTR) => {}
             Err(_) => return ended,
         }

@@ -1,15 +1,19 @@
-//! The first process of a run: it mounts what the plan says, starts the command, reaps, passes
-//! signals on, and ends when the command has ended, with everything that is left.
+//! The first process of a run: it mounts what the plan says, starts the command and the services,
+//! watches these, reaps, passes signals on, and ends when the command has ended, with everything
+//! that is left.
 //!
 //! In a container it is process 1, whose end the kernel makes the end of all. Without one it is
 //! the reaper of the run's orphans and ends them one by one. Either way it watches the supervisor:
 //! when that is gone, so is the run.
 
+mod check;
 mod command;
 mod devices;
 mod end;
 mod overlay;
 mod rootfs;
+mod running;
+mod services;
 mod targets;
 
 use std::ffi::OsString;
@@ -17,14 +21,15 @@ use std::fs::File;
 use std::io::Read;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
 
-use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use rustix::process::{DumpableBehavior, Signal};
-use sconce_schema::event::Exit;
+use rustix::thread::CapabilitySet;
 use sconce_schema::exit;
 
 pub(crate) use rootfs::MOUNT_PROC;
+pub(crate) use services::out_of_order;
 
+use self::running::{Running, Starter};
 use crate::capabilities;
 use crate::plan::Plan;
 use crate::protocol::{self, Failure, Order, Report};
@@ -74,7 +79,8 @@ fn run(plan: OwnedFd, control: &OwnedFd) -> Result<(), Failure> {
     let children = signals::children_ended().map_err(Failure::step("watch for children"))?;
     let plan = read_plan(plan)?;
     let sockets = plan.sockets.and_then(inherited);
-    let mut notices = Vec::new();
+    // Init too: the command inherits it.
+    let mut notices = plan.place.take();
     let terminal = match &plan.container {
         Some(container) => {
             rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
@@ -101,28 +107,45 @@ fn run(plan: OwnedFd, control: &OwnedFd) -> Result<(), Failure> {
     let Some(join) = await_go(control)? else {
         return Ok(());
     };
-    let command = command::start(
-        &plan,
+    let output = plan.output.and_then(inherited);
+    let starter = Starter {
+        outputs: running::outputs(&plan),
+        plan: &plan,
         control,
-        terminal.as_ref().map(|t| t.slave.as_fd()),
         join,
-    )?;
-    drop(terminal);
+    };
+    if output.is_some() || plan.command.is_empty() {
+        // Whoever started Sconce may wait until nobody has its terminal or pipe open any more.
+        command::let_go().map_err(Failure::step("let the caller's streams go"))?;
+    }
+    let slave = terminal.as_ref().map(|t| t.slave.as_fd());
+    let running = Running::begin(&starter, slave, output.as_ref().map(AsFd::as_fd))?;
+    drop((terminal, output));
     let reach = match plan.container {
         Some(_) => {
-            // From here on nothing is needed but to signal and to reap.
-            capabilities::reduce(rustix::thread::CapabilitySet::KILL)
+            capabilities::reduce(still_needed(&plan))
                 .map_err(Failure::step("drop init's capabilities"))?;
             end::Reach::Namespace
         }
         None => end::Reach::Children,
     };
-    drop(plan);
-    let exit = watch(command, control, sockets, &children, reach);
+    let exit = running.until_the_end(&children, sockets, reach);
     if let Some(exit) = exit {
         let _ = protocol::send(control, &Report::Exited(exit, usage::of_children()), &[]);
     }
     Ok(())
+}
+
+/// What init goes on with once the command has begun: to signal and to reap; and where it may have
+/// to start something later, what it takes to make a process of the run's user.
+fn still_needed(plan: &Plan) -> CapabilitySet {
+    let starts_more = plan.controlled || !plan.services.is_empty();
+    match starts_more {
+        false => CapabilitySet::KILL,
+        true => capabilities::ROOT_INSIDE
+            .union(CapabilitySet::SETPCAP)
+            .union(CapabilitySet::SYS_RESOURCE),
+    }
 }
 
 fn read_plan(plan: OwnedFd) -> Result<Plan, Failure> {
@@ -148,52 +171,6 @@ fn await_go(control: &OwnedFd) -> Result<Option<command::Join>, Failure> {
     }
     let folder = if folder { fds.pop() } else { None };
     Ok(Some(command::Join { tasks: fds, folder }))
-}
-
-/// Until the command has ended and everything else too. `None` when the supervisor died.
-fn watch(
-    command: rustix::process::Pid,
-    control: &OwnedFd,
-    mut sockets: Option<OwnedFd>,
-    children: &OwnedFd,
-    reach: end::Reach,
-) -> Option<Exit> {
-    let mut ended = end::reap(command);
-    while ended.is_none() {
-        let mut fds = vec![
-            PollFd::new(children, PollFlags::IN),
-            PollFd::new(control, PollFlags::IN),
-        ];
-        if let Some(sockets) = &sockets {
-            fds.push(PollFd::new(sockets, PollFlags::IN));
-        }
-        let _ = poll(&mut fds, None);
-        let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
-        drop(fds);
-        if ready[0] {
-            signals::drain(children.as_fd());
-            ended = end::reap(command);
-        }
-        if ready[1] && ended.is_none() {
-            match protocol::receive::<Order>(control) {
-                Ok(Some((Order::Signal(signal), _))) => end::signal(command, signal),
-                Ok(Some((Order::Kill, _))) => {
-                    return end::kill_everything(command, reach);
-                }
-                Ok(Some((Order::Go { .. }, _))) => {}
-                Ok(None) | Err(_) => {
-                    end::kill_everything(command, reach);
-                    return None;
-                }
-            }
-        }
-        if ready.get(2) == Some(&true) && !sockets.as_ref().is_some_and(serve_socket) {
-            sockets = None;
-        }
-    }
-    // The terminal's output is complete once nobody holds it.
-    end::kill_everything(command, reach);
-    ended
 }
 
 /// Answers one request for a socket of this network. False when nobody asks any more.

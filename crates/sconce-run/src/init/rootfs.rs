@@ -25,10 +25,11 @@ pub(super) const NO_DEVICES: MountFlags = MountFlags::NOSUID.union(MountFlags::N
 const NOTHING_RUNS: MountFlags = NO_DEVICES.union(MountFlags::NOEXEC);
 
 /// Files and folders of /proc and /sys that tell or do too much: the defaults that container
-/// engines share.
-const MASKED: [&str; 10] = [
+/// engines share, and what root inside could tell the kernel to write into its log.
+const MASKED: [&str; 11] = [
     "proc/acpi",
     "proc/asound",
+    "proc/dynamic_debug",
     "proc/kcore",
     "proc/keys",
     "proc/latency_stats",

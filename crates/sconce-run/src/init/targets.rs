@@ -5,8 +5,13 @@ use std::ffi::OsStr;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::{Component, Path, PathBuf};
 
-use rustix::fs::{AtFlags, FileType, Mode, OFlags, ResolveFlags, fstat, mkdirat, openat2};
+use rustix::fs::{
+    AtFlags, Dir, FileType, FsWord, Mode, OFlags, ResolveFlags, fstat, fstatfs, mkdirat, openat2,
+};
 use rustix::io::{Errno, Result};
+
+/// `f_type` of /proc and /sys (statfs(2)).
+const KERNELS: [FsWord; 2] = [0x9fa0, 0x6265_6572];
 
 /// What a place is to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -30,7 +35,17 @@ pub(super) fn place(root: BorrowedFd<'_>, path: &Path, kind: Kind) -> Result<Own
         }
         other => other?,
     };
-    let is_folder = FileType::from_raw_mode(fstat(&place)?.st_mode).is_dir();
+    let (found, top) = (fstat(&place)?, fstat(root)?);
+    if (found.st_dev, found.st_ino) == (top.st_dev, top.st_ino) {
+        return Err(Errno::BUSY);
+    }
+    // A link in an image must not lead a mount over the kernel's own files, which hide and protect
+    // themselves by mounts (CVE-2019-16884). Files of drivers are asked for there by that name.
+    let asked = ["/proc", "/sys"].iter().any(|own| path.starts_with(own));
+    if !asked && KERNELS.contains(&fstatfs(&place)?.f_type) {
+        return Err(Errno::LOOP);
+    }
+    let is_folder = FileType::from_raw_mode(found.st_mode).is_dir();
     match (kind, is_folder) {
         (Kind::Folder, false) => Err(Errno::NOTDIR),
         (Kind::File, true) => Err(Errno::ISDIR),
@@ -86,31 +101,33 @@ fn make_folder(parent: &OwnedFd, name: &OsStr) -> Result<()> {
         Err(Errno::EXIST) => return Ok(()),
         other => other?,
     }
-    same_owner(parent, name)
+    let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+    let made = rustix::fs::openat(parent, name, flags, Mode::empty())?;
+    // Whoever owns the parent may have put another folder in its place by now. One with something in
+    // it is not given away.
+    let mut names = Dir::read_from(&made)?.filter_map(Result::ok);
+    if names.any(|entry| !matches!(entry.file_name().to_bytes(), b"." | b"..")) {
+        return Ok(());
+    }
+    same_owner(parent, &made)
 }
 
 fn make_file(parent: &OwnedFd, name: &OsStr) -> Result<()> {
     let flags = OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::WRONLY | OFlags::CLOEXEC;
-    rustix::fs::openat(parent, name, flags, Mode::from_raw_mode(0o644))?;
-    same_owner(parent, name)
+    let made = rustix::fs::openat(parent, name, flags, Mode::from_raw_mode(0o644))?;
+    same_owner(parent, &made)
 }
 
-/// Gives what was made in a mounted folder to that folder's owner.
-fn same_owner(parent: &OwnedFd, name: &OsStr) -> Result<()> {
+/// Gives what was made in a mounted folder to that folder's owner. By its descriptor: a name can be
+/// exchanged for that of another file while this is done.
+fn same_owner(parent: &OwnedFd, made: &OwnedFd) -> Result<()> {
     use rustix::fs::{Gid, Uid};
-    let owner = fstat(parent)?;
-    let made = rustix::fs::statat(parent, name, AtFlags::SYMLINK_NOFOLLOW)?;
-    if (owner.st_uid, owner.st_gid) == (made.st_uid, made.st_gid) {
+    let (owner, now) = (fstat(parent)?, fstat(made)?);
+    if (owner.st_uid, owner.st_gid) == (now.st_uid, now.st_gid) {
         return Ok(());
     }
     let (uid, gid) = (Uid::from_raw(owner.st_uid), Gid::from_raw(owner.st_gid));
-    match rustix::fs::chownat(
-        parent,
-        name,
-        Some(uid),
-        Some(gid),
-        AtFlags::SYMLINK_NOFOLLOW,
-    ) {
+    match rustix::fs::fchown(made, Some(uid), Some(gid)) {
         // In a user namespace only the caller's own ids exist; then it belongs to the caller.
         Err(Errno::PERM | Errno::INVAL | Errno::OVERFLOW) => Ok(()),
         other => other,

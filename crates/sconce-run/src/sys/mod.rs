@@ -4,7 +4,9 @@
 pub(crate) mod bpf;
 pub(crate) mod clone;
 pub(crate) mod exec;
+pub(crate) mod landlock;
 pub(crate) mod mount;
+pub(crate) mod numa;
 pub(crate) mod priority;
 pub(crate) mod seccomp;
 pub(crate) mod signals;

@@ -66,6 +66,7 @@ pub(crate) fn receive(socket: impl AsFd) -> io::Result<Option<Message>> {
     let mut space =
         [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS), ScmCredentials(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    let mut reset = false;
     let received = loop {
         match recvmsg(
             &socket,
@@ -74,7 +75,9 @@ pub(crate) fn receive(socket: impl AsFd) -> io::Result<Option<Message>> {
             RecvFlags::CMSG_CLOEXEC,
         ) {
             Err(rustix::io::Errno::INTR) => {}
-            // An end that was closed with unread messages resets the connection.
+            // The other end was closed with messages of ours unread. That is told once, before what
+            // it had sent; read again.
+            Err(rustix::io::Errno::CONNRESET) if !reset => reset = true,
             Err(rustix::io::Errno::CONNRESET) => return Ok(None),
             other => break other?,
         }

@@ -1,4 +1,5 @@
-//! Runs one request given as JSON: `contained REQUEST.json STATE-FOLDER EVENTS-FILE [--strict] [--keep=FOLDER]`.
+//! Runs one request given as JSON: `contained REQUEST.json STATE-FOLDER EVENTS-FILE [--strict]
+//! [--keep=FOLDER] [--control=FOLDER [--log-command]]`.
 //! Events go to their file as lines of JSON, an error and its hint to standard error.
 
 use std::ffi::OsString;
@@ -8,8 +9,8 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use sconce_host::{Machine, Roots, SampleTarget, Sampler};
-use sconce_run::{RunOptions, Watcher, init_main, is_init, run};
-use sconce_schema::event::{Exit, OutOfMemory, Unenforced};
+use sconce_run::{Control, Restarts, RunOptions, Watcher, init_main, is_init, run};
+use sconce_schema::event::{Exit, OutOfMemory, ServiceEvent, Unenforced};
 use sconce_schema::{Hint, RunRequest};
 use serde::Deserialize;
 use serde_json::json;
@@ -37,6 +38,10 @@ impl Watcher for Lines {
         self.sampler = Some(Sampler::new(&Roots::default(), target.clone(), None));
     }
 
+    fn service(&mut self, what: &ServiceEvent) {
+        self.line(&json!({ "service": what }));
+    }
+
     fn tick(&mut self) {
         if let Some(sampler) = &mut self.sampler {
             let sample = sampler.sample();
@@ -50,6 +55,10 @@ impl Watcher for Lines {
             &json!({ "ended": { "exit": exit, "out-of-memory": out_of_memory, "last": last } }),
         );
     }
+}
+
+fn option<'a>(args: &'a [OsString], name: &str) -> Option<&'a str> {
+    args.iter().find_map(|arg| arg.to_str()?.strip_prefix(name))
 }
 
 #[expect(clippy::print_stderr, reason = "a program, not the library")]
@@ -78,14 +87,23 @@ fn main() -> ExitCode {
     let options = RunOptions {
         program: std::env::current_exe().expect("this program has a name"),
         state_dir: PathBuf::from(state),
-        keep: rest
-            .iter()
-            .find_map(|arg| arg.to_str()?.strip_prefix("--keep=").map(PathBuf::from)),
+        keep: option(rest, "--keep=").map(PathBuf::from),
         sample_every: Duration::from_millis(100),
         grace: Duration::from_millis(300),
         strict: rest.contains(&"--strict".into()),
         host: &host,
+        way_out: Some(PathBuf::from("/usr/bin/slirp4netns")).filter(|path| path.exists()),
         environment: &environment,
+        control: option(rest, "--control=").map(|folder| Control {
+            folder: folder.into(),
+            log_command: rest.contains(&"--log-command".into()),
+            // As patient as a test.
+            restarts: Restarts {
+                first_ms: 10,
+                most_ms: 40,
+                ..Restarts::default()
+            },
+        }),
     };
     let mut lines = Lines {
         // Two runs of one name write to one file; neither may cut off the other's lines.

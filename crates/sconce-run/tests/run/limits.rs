@@ -1,7 +1,7 @@
 //! Limits: enforced, or said not to be.
 
-use sconce_schema::request::Limits;
-use sconce_schema::units::{Bytes, Millicores};
+use sconce_schema::request::{Limits, Near};
+use sconce_schema::units::{Bytes, LockedMemory, Millicores};
 
 use crate::bench::{Bench, Who, benches, root_bench};
 
@@ -12,7 +12,7 @@ fn enforcing() -> impl Iterator<Item = Bench> {
             cpus: Some(Millicores(1000)),
             memory: Some(Bytes::gib(1)),
             pids: Some(1000),
-            shm: None,
+            ..Limits::default()
         };
         let done = bench.run(&limited(bench, "true", limits));
         let said = done.event("unenforced");
@@ -93,7 +93,7 @@ fn cpu_limits_stand_in_the_cgroup() {
             cpus: Some(Millicores(1500)),
             memory: Some(Bytes::mib(64)),
             pids: Some(100),
-            shm: None,
+            ..Limits::default()
         };
         let request = limited(&bench, "cat /proc/self/cgroup; sleep 60", limits);
         let mut child = bench.start(&request);
@@ -250,6 +250,281 @@ fn samples_see_the_run() {
             let done = bench.run(&request);
             let sample = done.event("sample").unwrap();
             assert!(sample["processes"].as_u64().unwrap() >= 1, "{sample}");
+        }
+    }
+}
+
+/// What the command sees of a limit that it carries itself: `kind` is busybox's letter.
+fn ulimit(bench: &Bench, kind: &str, limits: Limits) -> [(String, bool); 2] {
+    let script = format!("ulimit -H -{kind}; ulimit -S -{kind}");
+    let contained = bench.run(&limited(bench, &script, limits));
+    let on_host = bench.run(&sconce_schema::RunRequest {
+        limits,
+        ..bench.on_host(&script)
+    });
+    [contained, on_host].map(|done| {
+        assert_eq!(done.code, 0, "{}", done.err);
+        (done.out.clone(), done.event("unenforced").is_some())
+    })
+}
+
+/// Whether root here has CAP_IPC_LOCK, the 14th (capabilities(7)).
+fn may_lock() -> bool {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let mut lines = status.lines();
+    let effective = lines.find_map(|line| line.strip_prefix("CapEff:")).unwrap();
+    u64::from_str_radix(effective.trim(), 16).unwrap() >> 14 & 1 == 1
+}
+
+#[test]
+fn open_files_and_locked_memory_are_the_commands_own() {
+    for bench in benches() {
+        let files = Limits {
+            nofile: Some(123),
+            ..Limits::default()
+        };
+        for seen in ulimit(&bench, "n", files) {
+            assert_eq!(seen, ("123\n123\n".to_owned(), false));
+        }
+        let locked = Limits {
+            memlock: Some(LockedMemory::Limited(Bytes::kib(48))),
+            ..Limits::default()
+        };
+        let [contained, on_host] = ulimit(&bench, "l", locked);
+        assert_eq!(contained, ("48\n48\n".to_owned(), false));
+        // Root of the machine is not held to it, which is said.
+        assert_eq!(
+            on_host,
+            ("48\n48\n".to_owned(), bench.who == Who::Root && may_lock())
+        );
+        // More than anyone is given: the most there is, and that is said.
+        let everything = Limits {
+            nofile: Some(u64::MAX),
+            ..Limits::default()
+        };
+        for (text, said) in ulimit(&bench, "n", everything) {
+            assert!(
+                said && text.lines().all(|line| line.parse::<u64>().unwrap() > 123),
+                "{text}"
+            );
+        }
+    }
+}
+
+#[test]
+fn a_command_runs_on_the_cpus_that_were_named() {
+    for bench in benches() {
+        let limits = Limits {
+            cpuset: "0".parse().ok(),
+            ..Limits::default()
+        };
+        // It tries to get the others back, which a cgroup does not let it.
+        let script = "grep Cpus_allowed_list /proc/self/status | cut -f2; \
+                      taskset ffff grep Cpus_allowed_list /proc/self/status | cut -f2";
+        for request in [
+            limited(&bench, script, limits),
+            sconce_schema::RunRequest {
+                limits,
+                ..bench.on_host(script)
+            },
+        ] {
+            let done = bench.run(&request);
+            let lines: Vec<_> = done.out.lines().collect();
+            assert_eq!(lines.first(), Some(&"0"), "{} {}", done.out, done.err);
+            match done.event("unenforced") {
+                None => assert_eq!(lines.get(1), Some(&"0"), "{:?}: {}", bench.who, done.out),
+                Some(said) => {
+                    assert_eq!(
+                        (bench.who, &said[0]["what"]),
+                        (Who::Plain, &"cpuset".into())
+                    );
+                }
+            }
+        }
+        bench.assert_clean();
+    }
+}
+
+fn keeps_affinity() -> bool {
+    let release = std::fs::read_to_string("/proc/sys/kernel/osrelease").unwrap();
+    let mut numbers = release
+        .split(['.', '-'])
+        .map_while(|part| part.parse::<u32>().ok());
+    (numbers.next(), numbers.next()) >= (Some(6), Some(2))
+}
+
+#[test]
+fn a_run_starts_next_to_its_cards() {
+    for bench in benches() {
+        let near = Some(Near {
+            nodes: "0".parse().unwrap(),
+            cpus: "0".parse().ok(),
+        });
+        let script = "grep Cpus_allowed_list /proc/self/status | cut -f2; \
+                      grep -q prefer:0 /proc/self/numa_maps && echo preferred";
+        for request in [bench.script(script), bench.on_host(script)] {
+            let done = bench.run(&sconce_schema::RunRequest { near, ..request });
+            assert_eq!(done.event("unenforced"), None);
+            // Before Linux 6.2 every change of cpuset controllers, here by the tests beside this one, gives
+            // all tasks below all CPUs again.
+            if keeps_affinity() {
+                assert_eq!(done.out.lines().next(), Some("0"), "{}", done.err);
+            }
+            if std::path::Path::new("/proc/self/numa_maps").exists() {
+                assert!(done.out.ends_with("preferred\n"), "{}", done.out);
+            }
+        }
+        // A node that is not there is said, and the command runs.
+        let far = Some(Near {
+            nodes: "1000".parse().unwrap(),
+            cpus: None,
+        });
+        let done = bench.run(&sconce_schema::RunRequest {
+            near: far,
+            ..bench.script("echo ran")
+        });
+        assert_eq!(done.out, "ran\n", "{}", done.err);
+        assert_eq!(done.event("unenforced").unwrap()[0]["what"], "numa");
+    }
+}
+
+/// Swap, weight and huge pages: held by a file of the cgroup, or said.
+#[test]
+fn each_other_limit_stands_in_the_cgroup_or_is_said() {
+    for bench in enforcing() {
+        let limits = Limits {
+            memory: Some(Bytes::mib(64)),
+            memory_swap: Some(Bytes::mib(96)),
+            io_weight: Some(50),
+            hugepages: Some(Bytes::mib(4)),
+            ..Limits::default()
+        };
+        let request = limited(&bench, "sleep 60", limits);
+        let mut child = bench.start(&request);
+        let started = bench.wait_for(&request, "started");
+        // blkio and hugetlb keep no account, and are not named.
+        let id = &request.id;
+        let mut folders = Vec::new();
+        let named = started["cgroups"].as_str().unwrap();
+        folders.extend(
+            named
+                .split('"')
+                .filter(|part| part.starts_with('/'))
+                .map(str::to_owned),
+        );
+        for v1 in ["blkio", "hugetlb", "unified"] {
+            folders.push(format!("/sys/fs/cgroup/{v1}/sconce/{id}"));
+        }
+        let read = |names: &[&str]| {
+            let files = folders
+                .iter()
+                .flat_map(|f| names.iter().map(move |n| format!("{f}/{n}")));
+            let mut found = files.filter_map(|file| std::fs::read_to_string(file).ok());
+            found
+                .next()
+                .map(|text| text.lines().next().unwrap_or_default().to_owned())
+        };
+        let events = bench.told(&request, "unenforced");
+        let said = |what: &str| {
+            let list = events.as_ref().and_then(|said| said.as_array());
+            list.is_some_and(|list| list.iter().any(|one| one["what"] == what))
+        };
+        for (what, names, values) in [
+            (
+                "memory-swap",
+                &["memory.swap.max", "memory.memsw.limit_in_bytes"][..],
+                &[32_u64 << 20, 96 << 20][..],
+            ),
+            (
+                "hugepages",
+                &["hugetlb.2MB.max", "hugetlb.2MB.limit_in_bytes"],
+                &[4 << 20],
+            ),
+        ] {
+            let found = read(names).map(|text| text.parse::<u64>().unwrap());
+            let holds = found.is_some_and(|found| values.contains(&found));
+            assert!(holds != said(what), "{what}: {found:?}, {events:?}");
+        }
+        let weight = read(&["io.weight", "io.bfq.weight", "blkio.bfq.weight"]);
+        let holds = weight.as_deref().is_some_and(|text| text.ends_with("50"));
+        assert!(holds != said("io-weight"), "{weight:?} {events:?}");
+        rustix::process::kill_process(
+            rustix::process::Pid::from_child(&child),
+            rustix::process::Signal::TERM,
+        )
+        .unwrap();
+        let _ = child.wait().unwrap();
+        bench.assert_clean();
+        assert!(!std::path::Path::new(&format!("/sys/fs/cgroup/blkio/sconce/{id}")).exists());
+    }
+}
+
+#[test]
+fn limits_that_cannot_be_meant_are_refused() {
+    for bench in benches() {
+        let none = Limits::default();
+        for (limits, says) in [
+            (
+                Limits {
+                    memory: Some(Bytes(0)),
+                    ..none
+                },
+                "`memory` is nothing",
+            ),
+            (
+                Limits {
+                    nofile: Some(0),
+                    ..none
+                },
+                "`nofile` is nothing",
+            ),
+            (
+                Limits {
+                    pids: Some(0),
+                    ..none
+                },
+                "`pids` is nothing",
+            ),
+            (
+                Limits {
+                    cpus: Some(Millicores(60_000_000)),
+                    ..none
+                },
+                "60000 CPUs were asked for",
+            ),
+            (
+                Limits {
+                    memory: Some(Bytes(1 << 60)),
+                    ..none
+                },
+                "of memory were asked for",
+            ),
+            (
+                Limits {
+                    cpuset: "0,1023".parse().ok(),
+                    ..none
+                },
+                "there is no CPU 1023 here",
+            ),
+            (
+                Limits {
+                    memory_swap: Some(Bytes::gib(1)),
+                    ..none
+                },
+                "needs a limit of `memory`",
+            ),
+            (
+                Limits {
+                    memory: Some(Bytes::mib(64)),
+                    memory_swap: Some(Bytes::mib(32)),
+                    ..none
+                },
+                "32 MiB is less than the 64 MiB",
+            ),
+        ] {
+            let done = bench.run(&limited(&bench, "echo ran", limits));
+            assert_eq!((done.code, done.out.as_str()), (125, ""), "{says}");
+            assert!(done.err.contains(says), "{}", done.err);
         }
     }
 }

@@ -15,5 +15,6 @@ mod limits;
 mod mounts;
 mod network;
 mod refusals;
+mod services;
 mod terminal;
 mod walls;

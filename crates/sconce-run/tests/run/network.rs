@@ -120,3 +120,85 @@ fn ports_need_a_network_of_their_own() {
     assert_eq!(done.code, 125);
     assert!(done.err.contains("network of its own"), "{}", done.err);
 }
+
+/// A server on the machine's own address, which only a way out reaches.
+fn own_address() -> Option<Ipv4Addr> {
+    let socket = std::net::UdpSocket::bind((Ipv4Addr::UNSPECIFIED, 0)).ok()?;
+    // Nothing is sent: the kernel only chooses the address it would send from.
+    socket.connect((Ipv4Addr::new(192, 0, 2, 1), 9)).ok()?;
+    match socket.local_addr().ok()?.ip() {
+        IpAddr::V4(address) if !address.is_loopback() => Some(address),
+        _ => None,
+    }
+}
+
+#[test]
+fn a_network_of_its_own_has_a_way_out_or_says_that_it_has_none() {
+    for bench in benches() {
+        let outside = own_address().map(|address| TcpListener::bind((address, 0)).unwrap());
+        let local = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let loopback = local.local_addr().unwrap().port();
+        let reach = match &outside {
+            Some(listener) => {
+                let address = listener.local_addr().unwrap();
+                let listener = listener.try_clone().unwrap();
+                std::thread::spawn(move || {
+                    let (mut stream, _) = listener.accept().unwrap();
+                    stream.write_all(b"from outside\n").unwrap();
+                });
+                format!("nc -w 5 {} {} </dev/null", address.ip(), address.port())
+            }
+            None => "echo from outside".to_owned(),
+        };
+        // The machine's loopback is closed to it, also at the address that stands for it.
+        let script = format!(
+            "{reach}; grep -c 10.0.2.3 /etc/resolv.conf; \
+             nc -w 1 10.0.2.2 {loopback} </dev/null && echo reached; sleep 0.1"
+        );
+        let mut request = isolated(&bench, &script, Vec::new());
+        request.network = Network::Own;
+        let done = bench.run(&request);
+        if let Some(said) = done.event("unenforced") {
+            eprintln!("skipped as {:?}: {said}", bench.who);
+            assert_eq!(said[0]["what"], "network");
+            // So that the server's thread ends.
+            if let Some(listener) = outside {
+                let _ = TcpStream::connect(listener.local_addr().unwrap());
+            }
+            continue;
+        }
+        assert_eq!(done.out, "from outside\n1\n", "{}", done.err);
+        bench.assert_clean();
+    }
+}
+
+#[test]
+fn the_way_out_ends_with_the_run_however_it_ends() {
+    for bench in benches() {
+        let mut request = isolated(&bench, "sleep 60", Vec::new());
+        request.network = Network::Own;
+        let mut child = bench.start(&request);
+        let started = bench.wait_for(&request, "started");
+        let first = started["init"].as_u64().unwrap().to_string();
+        // Its argument is the process in whose network it is.
+        let helpers = || {
+            let processes = std::fs::read_dir("/proc").unwrap().flatten();
+            let lines = processes.filter_map(|p| std::fs::read(p.path().join("cmdline")).ok());
+            lines
+                .filter(|line| {
+                    let words: Vec<_> = line.split(|b| *b == 0).collect();
+                    words[0].ends_with(b"slirp4netns") && words.contains(&first.as_bytes())
+                })
+                .count()
+        };
+        let had = helpers();
+        assert_eq!(had > 0, bench.told(&request, "unenforced").is_none());
+        rustix::process::kill_process(
+            rustix::process::Pid::from_child(&child),
+            rustix::process::Signal::KILL,
+        )
+        .unwrap();
+        child.wait().unwrap();
+        eventually("the helper is gone", || helpers() == 0);
+    }
+}

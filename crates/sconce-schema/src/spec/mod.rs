@@ -4,6 +4,7 @@
 
 mod build;
 mod parse;
+mod services;
 mod values;
 mod write;
 
@@ -11,12 +12,14 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use crate::numbers::NumberSet;
 use crate::request::{Network, User};
-use crate::units::{Bytes, Millicores};
+use crate::units::{Bytes, LockedMemory, Millicores};
 
 pub use build::{Build, CopySpec, IMAGE, More, Removal, Stage, Variant};
 pub use parse::SpecError;
-pub use values::{GpuId, Gpus, MountSpec, PortSpec};
+pub use services::{HealthCheck, Jupyter, Known, Program, Services, Ssh, TensorBoard, on_loopback};
+pub use values::{GpuId, Gpus, IO_WEIGHTS, MountSpec, Numa, PortSpec};
 
 /// The format that this program reads.
 pub const FORMAT: u32 = 1;
@@ -49,6 +52,9 @@ pub struct Spec {
     /// `copy` alone.
     #[serde(rename = "stage", skip_serializing_if = "BTreeMap::is_empty")]
     pub stages: BTreeMap<String, Stage>,
+    /// What runs beside the command, by name: `[services.NAME]`.
+    #[serde(skip_serializing_if = "Services::is_empty")]
+    pub services: Services,
 }
 
 /// `[python]`. At most one of `packages`, `requirements` and `pyproject` is given.
@@ -128,6 +134,39 @@ pub struct Run {
         deserialize_with = "values::at_least_one"
     )]
     pub pids: Option<u64>,
+    /// Readings a second for the record, 1 to 10; 1 where it is absent.
+    #[serde(
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "values::readings_a_second"
+    )]
+    pub sample_hz: Option<u32>,
+    /// The CPUs that it may run on, such as `0-3,8`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cpuset: Option<NumberSet>,
+    /// Limit of memory and swap together; without it a run with a memory limit has no swap.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memory_swap: Option<Bytes>,
+    /// Share of a busy disk, 1 to 1,000; what has none given has 100.
+    #[serde(
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "values::io_weight"
+    )]
+    pub io_weight: Option<u32>,
+    /// Limit of memory in huge pages, of each size.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub hugepages: Option<Bytes>,
+    /// Limit of open files of each process, at least 1.
+    #[serde(
+        skip_serializing_if = "Option::is_none",
+        deserialize_with = "values::at_least_one"
+    )]
+    pub nofile: Option<u64>,
+    /// Limit of memory that each process may lock, or `unlimited`.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub memlock: Option<LockedMemory>,
+    /// Whether it is placed next to its cards; `auto` where it is absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub numa: Option<Numa>,
     /// Host folders inside, `SOURCE:TARGET[:ro]`; a relative source is relative to the spec.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub mounts: Vec<MountSpec>,
@@ -143,6 +182,12 @@ pub struct Run {
     /// Working directory inside, [`WORKSPACE`] where it is absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workdir: Option<String>,
+    /// Whether what it trains is accounted from inside; it is where this is absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub probe: Option<bool>,
+    /// Whether the operations of one step are counted too; they are not where this is absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub flops: Option<bool>,
     /// Environment variables.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,

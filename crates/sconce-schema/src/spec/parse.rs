@@ -129,6 +129,7 @@ impl Spec {
             "an absolute path inside the container",
         )?;
         self.check_build()?;
+        self.check_services()?;
         let variable = self.run.env.keys().find(|key| !is_variable(key));
         fits(
             "run.env",
@@ -139,7 +140,8 @@ impl Spec {
     }
 
     /// What decides the lock, in a fixed form: the `[python]` and `[system]` tables, without the
-    /// addresses that packages come from, and what stages need beside them.
+    /// addresses that packages come from, what stages need beside them, and which services bring
+    /// packages.
     ///
     /// # Panics
     /// Never: all of it is plain data.
@@ -157,6 +159,10 @@ impl Spec {
         );
         for more in self.more() {
             inputs += &format!("[[more]]\n{}", text(toml::to_string(&more)));
+        }
+        // Where there is none, nothing: a lock from before there were services stays good.
+        for service in self.services.known() {
+            inputs += &format!("[services.{}]\n", service.name());
         }
         inputs
     }
@@ -194,7 +200,7 @@ fn is_minor(text: &str) -> bool {
         .is_some_and(|(major, minor)| major == "3" && digits(minor))
 }
 
-fn is_variable(text: &str) -> bool {
+pub(super) fn is_variable(text: &str) -> bool {
     !text.is_empty() && !text.contains(['=', '\0'])
 }
 
@@ -337,6 +343,11 @@ OMP_NUM_THREADS = "2"
             (
                 "[run]\ncpus = 2.0\npids = 0",
                 "line 3: invalid value: integer `0`, expected at least 1",
+                None,
+            ),
+            (
+                "[run]\nsample-hz = 11",
+                "line 2: invalid value: integer `11`, expected 1 to 10",
                 None,
             ),
             (

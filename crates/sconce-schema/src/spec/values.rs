@@ -122,6 +122,18 @@ impl<'de> Deserialize<'de> for Gpus {
     }
 }
 
+/// Readings a second: 1 to 10.
+pub(super) fn readings_a_second<'de, D: Deserializer<'de>>(d: D) -> Result<Option<u32>, D::Error> {
+    let count = i64::deserialize(d)?;
+    match u32::try_from(count) {
+        Ok(count) if (1..=10).contains(&count) => Ok(Some(count)),
+        _ => Err(de::Error::invalid_value(
+            de::Unexpected::Signed(count),
+            &"1 to 10",
+        )),
+    }
+}
+
 /// A count that is not 0.
 pub(super) fn at_least_one<'de, D: Deserializer<'de>>(d: D) -> Result<Option<u64>, D::Error> {
     let count = i64::deserialize(d)?;
@@ -131,6 +143,45 @@ pub(super) fn at_least_one<'de, D: Deserializer<'de>>(d: D) -> Result<Option<u64
             de::Unexpected::Signed(count),
             &"at least 1",
         )),
+    }
+}
+
+/// What a share of a busy disk can be: what the BFQ scheduler takes. The kernel's cost model takes
+/// more, with the same middle (its Documentation/block/bfq-iosched.rst, admin-guide/cgroup-v2.rst).
+pub const IO_WEIGHTS: std::ops::RangeInclusive<u32> = 1..=1_000;
+
+/// A weight of the kernel's range.
+pub(super) fn io_weight<'de, D: Deserializer<'de>>(d: D) -> Result<Option<u32>, D::Error> {
+    let weight = i64::deserialize(d)?;
+    let fits = u32::try_from(weight)
+        .ok()
+        .filter(|w| IO_WEIGHTS.contains(w));
+    let wrong = || de::Error::invalid_value(de::Unexpected::Signed(weight), &"1 to 1000");
+    fits.map(Some).ok_or_else(wrong)
+}
+
+/// Whether a run is placed on the CPUs and the memory next to its cards.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Numa {
+    /// Where the machine has several memory nodes and says on which the cards are.
+    Auto,
+    /// It is left to the kernel.
+    Off,
+}
+
+impl FromStr for Numa {
+    type Err = UnitError;
+
+    fn from_str(text: &str) -> Result<Self, UnitError> {
+        match text {
+            "auto" => Ok(Self::Auto),
+            "off" => Ok(Self::Off),
+            _ => Err(UnitError {
+                text: text.to_owned(),
+                expected: "`auto` or `off`",
+            }),
+        }
     }
 }
 

@@ -8,7 +8,7 @@ use super::Spec;
 use crate::units::Bytes;
 
 /// The keys in the order of the documentation; a key that is not here comes after these.
-const ORDER: [&str; 22] = [
+const ORDER: [&str; 30] = [
     "version",
     "name",
     "release",
@@ -25,6 +25,14 @@ const ORDER: [&str; 22] = [
     "memory",
     "shm",
     "pids",
+    "sample-hz",
+    "cpuset",
+    "memory-swap",
+    "io-weight",
+    "hugepages",
+    "nofile",
+    "memlock",
+    "numa",
     "mounts",
     "network",
     "ports",
@@ -54,6 +62,10 @@ impl Spec {
                 tables.push((name, table));
             }
         }
+        let services = match root.remove("services") {
+            Some(Value::Table(services)) => services,
+            _ => Table::new(),
+        };
         pairs(&mut text, root);
         for (name, mut table) in tables {
             let inner = match table.remove("env") {
@@ -71,7 +83,30 @@ impl Spec {
                 pairs(&mut text, inner);
             }
         }
+        for (name, service) in services {
+            if let Value::Table(service) = service {
+                write_service(&mut text, &bare(&name), service);
+            }
+        }
         text
+    }
+}
+
+/// A service's table, also where it is empty: that it is there says enough. Its own tables follow.
+fn write_service(text: &mut String, name: &str, mut table: Table) {
+    let inner: Vec<(&str, Table)> = ["health", "env"]
+        .into_iter()
+        .filter_map(|key| match table.remove(key) {
+            Some(Value::Table(inner)) => Some((key, inner)),
+            _ => None,
+        })
+        .collect();
+    let gap = if text.is_empty() { "" } else { "\n" };
+    let _ = writeln!(text, "{gap}[services.{name}]");
+    pairs(text, table);
+    for (key, inner) in inner {
+        let _ = writeln!(text, "\n[services.{name}.{key}]");
+        pairs(text, inner);
     }
 }
 
@@ -104,7 +139,11 @@ fn size(key: &str, value: Value) -> Value {
         return value;
     };
     let text = Bytes(bytes).to_string();
-    if matches!(key, "memory" | "shm") && text.parse() == Ok(Bytes(bytes)) {
+    if matches!(
+        key,
+        "memory" | "shm" | "memory-swap" | "hugepages" | "memlock"
+    ) && text.parse() == Ok(Bytes(bytes))
+    {
         return Value::String(text.replace(' ', ""));
     }
     value
@@ -137,7 +176,7 @@ mod tests {
 
     use super::*;
     use crate::spec::Gpus;
-    use crate::units::Millicores;
+    use crate::units::{LockedMemory, Millicores};
 
     #[test]
     fn is_what_a_person_would_write() {
@@ -181,6 +220,13 @@ mod tests {
             let mut spec = Spec::default();
             spec.run.memory = u64::try_from(memory).ok().map(Bytes);
             spec.run.shm = spec.run.memory.map(|m| Bytes((m.0 % 70) << 20));
+            spec.run.memory_swap = spec.run.memory;
+            spec.run.hugepages = spec.run.shm;
+            spec.run.memlock = spec.run.shm.map(LockedMemory::Limited);
+            spec.run.cpuset = "0-3,8".parse().ok();
+            spec.run.io_weight = Some(200);
+            spec.run.nofile = Some(65_536);
+            spec.run.numa = Some(crate::spec::Numa::Off);
             spec.python.packages = packages;
             spec.run.command = command;
             spec.run.env = env;

@@ -285,7 +285,9 @@ impl<'a> Stack<'a> {
             grace: GRACE,
             strict: false,
             host: &host,
+            way_out: None,
             environment: &[],
+            control: None,
         };
         let _stays = stay(&request.root)?;
         Ok(sconce_run::run(request, &options, &mut Unwatched)?.exit)

@@ -198,7 +198,14 @@ impl Asked<'_> {
             true => run::on_host(self.flags, command, None, Some(trial), self.global),
             false => {
                 let spec = &self.args.spec;
-                run::contained_as(spec, self.flags, command, None, Some(trial), self.global)
+                run::contained_as(
+                    spec,
+                    self.flags,
+                    run::Wanted::Command(command),
+                    None,
+                    Some(trial),
+                    self.global,
+                )
             }
         }
     }

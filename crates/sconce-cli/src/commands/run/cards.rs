@@ -3,12 +3,14 @@
 use std::path::{Path, PathBuf};
 
 use sconce_host::{Card, Machine, Roots};
+use sconce_schema::Millicores;
 use sconce_schema::event::GpuSummary;
-use sconce_schema::request::ContainerEdits;
+use sconce_schema::request::{ContainerEdits, Near};
 use sconce_schema::spec::Gpus;
 
 use crate::args::Global;
 use crate::failure::{CliError, Result};
+use crate::limits;
 use crate::output;
 use crate::style::Style;
 
@@ -16,6 +18,8 @@ use crate::style::Style;
 pub(super) struct Cards {
     pub(super) edits: Vec<ContainerEdits>,
     pub(super) given: Vec<GpuSummary>,
+    /// What of the machine is next to them.
+    pub(super) near: Option<Near>,
     /// Holds files that the edits name.
     pub(super) scratch: Option<Scratch>,
 }
@@ -40,10 +44,11 @@ fn cards_of(host: &Machine) -> &[Card] {
 }
 
 impl Cards {
-    /// Those of `host` that `wanted` names. Files that their edits need are made below `scratch`.
+    /// Those of `host` that `wanted` names, for a run of so many `cpus`. Files that their edits need are made below `scratch`.
     pub(super) fn choose(
         host: &Machine,
         wanted: &Gpus,
+        cpus: Option<Millicores>,
         scratch: &Path,
         global: &Global,
     ) -> Result<Self> {
@@ -58,6 +63,7 @@ impl Cards {
             return Ok(Self {
                 edits: Vec::new(),
                 given: Vec::new(),
+                near: None,
                 scratch: None,
             });
         }
@@ -70,6 +76,7 @@ impl Cards {
         let scratch = Scratch(folder);
         let edits = sconce_host::edits_for(host, &chosen, &Roots::default(), &scratch.0)?;
         Ok(Self {
+            near: limits::near(&chosen, host, cpus),
             edits,
             given: chosen.into_iter().map(Card::summary).collect(),
             scratch: Some(scratch),

@@ -4,19 +4,23 @@ use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 
 use sconce_host::Machine;
-use sconce_schema::ImageManifest;
 use sconce_schema::event::{Mode, Started};
 use sconce_schema::lock::Versions;
 use sconce_schema::request::{Root, RunRequest};
+use sconce_schema::spec::Services;
+use sconce_schema::{ImageManifest, Lock};
 
 use super::cards::Cards;
 use super::held::Held;
+use super::leased::Leased;
 use super::nvml::Loading;
 use super::request::started;
 use crate::args::{Global, RunFlags};
 use crate::failure::Result;
-use crate::places::Places;
+use crate::output;
+use crate::places::{self, Places};
 use crate::probe::Probe;
+use crate::services::{self, Given};
 use crate::virtual_gpu::VirtualGpus;
 use crate::wish::Wish;
 
@@ -36,6 +40,8 @@ pub(super) struct Contained {
     pub(super) nvml: Loading,
     pub(super) virtual_gpus: Option<VirtualGpus>,
     pub(super) probe: Option<Probe>,
+    /// The services that run beside the command, or instead of one, and the lock of their packages.
+    pub(super) beside: Option<(Services, Lock)>,
 }
 
 /// How the program was called.
@@ -55,7 +61,16 @@ impl Contained {
     ) -> Result<u8> {
         let gpus = self.nvml.complete(&mut self.host);
         let scratch = &called.places.scratch;
-        let cards = Cards::choose(&self.host, &self.wish.gpus, scratch, called.global)?;
+        let reached = gpus.as_deref();
+        let leased = Leased::take(&self.host, reached, &self.wish.gpus, called)?;
+        let wanted = leased.as_ref().map_or(&self.wish.gpus, Leased::cards);
+        let cards = Cards::choose(
+            &self.host,
+            wanted,
+            self.wish.limits.cpus,
+            scratch,
+            called.global,
+        )?;
         let mut env = self.image.env.clone();
         env.insert("HOME".to_owned(), self.home);
         // The terminal is the caller's.
@@ -77,9 +92,14 @@ impl Contained {
             mounts: self.wish.mounts,
             network: self.wish.network,
             ports: self.wish.ports,
+            near: cards.near.filter(|_| self.wish.place),
             user: self.wish.user,
             edits: cards.edits,
-            terminal: std::io::stdin().is_terminal() && std::io::stdout().is_terminal(),
+            // A run in the background has none.
+            terminal: !called.global.held
+                && std::io::stdin().is_terminal()
+                && std::io::stdout().is_terminal(),
+            services: Vec::new(),
         };
         let mut given = cards.given;
         if let Some(gpus) = &self.virtual_gpus {
@@ -88,6 +108,28 @@ impl Contained {
         }
         if let Some(probe) = &self.probe {
             probe.give(&mut request, |_| None);
+        }
+        let home = places::home();
+        let laid = match &self.beside {
+            Some((services, lock)) => {
+                let private = services::private_folder(called.places, &request.id);
+                let given = Given {
+                    services,
+                    lock,
+                    name: &self.name,
+                    folder: &self.folder,
+                    home: home.as_deref(),
+                    host_keys: &called.places.host_keys,
+                    private: &private,
+                };
+                Some(given.give(&mut request)?)
+            }
+            None => None,
+        };
+        if !called.global.quiet {
+            laid.iter()
+                .flat_map(|laid| &laid.notes)
+                .for_each(|note| output::say(note));
         }
         let started = Started {
             name: Some(self.name),
@@ -102,11 +144,15 @@ impl Contained {
             places: called.places,
             host: &self.host,
             strict: called.flags.strict,
+            sample_hz: self.wish.sample_hz,
             json: called.json,
             global: called.global,
         };
-        let done = held.run(&request, started, gpus, Some(idle_work));
+        let account = self.probe.as_ref().and_then(Probe::account);
+        let done = held.run(&request, started, gpus, account, Some(idle_work));
         drop(cards.scratch);
+        drop(leased);
+        drop(laid);
         done
     }
 }

@@ -1,12 +1,12 @@
 //! Holding a run: recorded while it goes on, reported when it has ended.
 
 use std::ffi::OsString;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use sconce_host::{Gpus, Machine};
 use sconce_report::{Report, json, terminal};
-use sconce_run::{Outcome, RunOptions};
+use sconce_run::{Control, Outcome, Restarts, RunOptions};
 use sconce_schema::event::Started;
 use sconce_schema::request::RunRequest;
 
@@ -18,8 +18,6 @@ use crate::places::Places;
 use crate::style::Style;
 use crate::watch::Recorder;
 
-/// Time between two readings.
-const SAMPLE_EVERY: Duration = Duration::from_secs(1);
 /// How long after a first Ctrl-C a second one kills.
 const GRACE: Duration = Duration::from_secs(10);
 
@@ -28,6 +26,8 @@ pub(super) struct Held<'a> {
     pub(super) places: &'a Places,
     pub(super) host: &'a Machine,
     pub(super) strict: bool,
+    /// Readings a second, at least 1.
+    pub(super) sample_hz: u32,
     pub(super) json: Option<&'a Path>,
     pub(super) global: &'a Global,
 }
@@ -38,6 +38,7 @@ impl Held<'_> {
         request: &RunRequest,
         started: Started,
         gpus: Option<Box<dyn Gpus>>,
+        account: Option<PathBuf>,
         idle_work: Option<Box<dyn FnOnce() + '_>>,
     ) -> Result<u8> {
         let environment: Vec<(OsString, OsString)> = std::env::vars_os().collect();
@@ -45,19 +46,31 @@ impl Held<'_> {
             program: program()?,
             state_dir: self.places.scratch.clone(),
             keep: None,
-            sample_every: SAMPLE_EVERY,
+            sample_every: Duration::from_secs(1) / self.sample_hz.max(1),
             grace: GRACE,
             strict: self.strict,
             host: self.host,
+            way_out: crate::limits::way_out(request.network),
             environment: &environment,
+            control: Some(Control {
+                folder: self.places.runs.join(&request.id),
+                log_command: self.global.held,
+                restarts: Restarts::default(),
+            }),
         };
         let mut recorder = Recorder::new(
             &self.places.runs,
             started,
             self.global.quiet,
             gpus,
+            account,
             idle_work,
         );
+        if self.global.held {
+            let folder = self.places.runs.join(&request.id);
+            let id = request.id.clone();
+            recorder.begun = Some(Box::new(move || crate::detach::settle(&folder, &id)));
+        }
         let _stays = stay(&request.root)?;
         let outcome = sconce_run::run(request, &options, &mut recorder);
         let outcome =

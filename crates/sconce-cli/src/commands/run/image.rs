@@ -65,7 +65,7 @@ pub(crate) fn run(
     };
     let world = World::of(&flags.ranks, cards.len(), words)?;
     let virtual_gpus = VirtualGpus::prepare(cards, world, scratch, global)?;
-    let probe = Probe::of_flags(flags.plan.plan.as_ref(), world, scratch)?;
+    let probe = Probe::of_flags(wish.probe, flags.plan.plan.as_ref(), world, scratch)?;
     let store = Store::open(&places.store)?;
     let progress = Drawn::new(global.quiet);
 
@@ -101,6 +101,7 @@ pub(crate) fn run(
         nvml,
         virtual_gpus,
         probe,
+        beside: None,
     };
     let called = Called {
         places: &places,

@@ -6,11 +6,12 @@ use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use sconce_host::Machine;
-use sconce_schema::event::{FORMAT, Mode, Started};
+use sconce_schema::event::{FORMAT, HostSummary, Mode, Started};
 use sconce_schema::request::{Limits, Mount, Network, Root, RunRequest, User};
 use sconce_store::Held;
 
 use crate::failure::{CliError, Result};
+use crate::limits::{WAY_OUT, way_out};
 
 /// The parts of a run's beginning that every kind of run has.
 pub(super) fn started(request: &RunRequest, host: &Machine) -> Started {
@@ -24,9 +25,15 @@ pub(super) fn started(request: &RunRequest, host: &Machine) -> Started {
         mode: Mode::Host,
         sconce_pid: std::process::id(),
         limits: request.limits,
+        near: request.near,
+        network: Some(request.network),
+        way_out: way_out(request.network).map(|_| WAY_OUT.to_owned()),
         versions: None,
         plan: None,
-        host: host.summary(),
+        host: HostSummary {
+            boot_id: crate::live::boot_id(),
+            ..host.summary()
+        },
         gpus: Vec::new(),
     }
 }
@@ -48,9 +55,11 @@ pub(crate) fn chore(
         mounts,
         network: Network::None,
         ports: Vec::new(),
+        near: None,
         user: User::Plain,
         edits: Vec::new(),
         terminal: false,
+        services: Vec::new(),
     }
 }
 

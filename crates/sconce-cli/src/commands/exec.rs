@@ -1,0 +1,60 @@
+//! `sconce exec`.
+
+use std::io::IsTerminal;
+use std::path::PathBuf;
+
+use clap::Args;
+use sconce_run::control::{self, Answer, Command};
+use sconce_schema::exit;
+
+use crate::args::Global;
+use crate::failure::Result;
+use crate::live::{self, LiveError};
+use crate::output;
+use crate::places::Places;
+use crate::style::Style;
+
+#[derive(Debug, Args)]
+pub(crate) struct ExecArgs {
+    /// An id, its beginning, or the name of an environment; the only run that goes on where none is
+    /// given.
+    pub(crate) run: Option<String>,
+    /// Set a variable beside the run's: NAME=VALUE.
+    #[arg(long = "env", short = 'e', value_name = "VAR")]
+    pub(crate) env: Vec<String>,
+    /// Working directory inside; the run's where none is given.
+    #[arg(long, short, value_name = "DIR")]
+    pub(crate) workdir: Option<PathBuf>,
+    /// The command.
+    #[arg(last = true, required = true, value_name = "COMMAND")]
+    pub(crate) command: Vec<String>,
+}
+
+pub(crate) fn exec(args: &ExecArgs, global: &Global) -> Result<u8> {
+    let run = live::find(&Places::find(global)?, args.run.as_deref())?;
+    let terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
+    let term = std::env::var("TERM").ok().filter(|_| terminal);
+    let command = Command {
+        command: args.command.clone(),
+        env: (term.map(|term| format!("TERM={term}")).into_iter())
+            .chain(args.env.iter().cloned())
+            .collect(),
+        workdir: args.workdir.clone(),
+        terminal,
+    };
+    let id = || run.started.id.clone();
+    let answer = control::command(live::folder(&run), &command);
+    match answer.map_err(|source| LiveError::Ask { id: id(), source })? {
+        Answer::Ended(exit) => Ok(exit.code()),
+        Answer::CannotStart(why, hint, code) => {
+            let style = Style::for_stderr();
+            output::error(&format!("{} {why}", style.error("error:")));
+            if let Some(hint) = hint {
+                output::say(&format!("{} {hint}", style.hint("hint:")));
+            }
+            Ok(code)
+        }
+        Answer::Refused(why) => Err(LiveError::Refused { id: id(), why }.into()),
+        _ => Ok(exit::NO),
+    }
+}

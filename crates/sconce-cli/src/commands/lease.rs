@@ -1,0 +1,182 @@
+//! `sconce lease`.
+
+mod list;
+pub(crate) use self::list::waiting;
+mod serve;
+
+use clap::{Args, Subcommand};
+use sconce_run::lease::{Answer, Ask, Lease, Millis, Take, Wanted, duration};
+use sconce_schema::spec::Gpus;
+use sconce_schema::{Bytes, exit};
+
+use self::list::span;
+use crate::args::Global;
+use crate::failure::Result;
+use crate::leases::{self, Desk, strange};
+use crate::output;
+use crate::places::Places;
+
+#[derive(Debug, Args)]
+pub(crate) struct LeaseArgs {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// Take cards for a time; waits for them where others have them.
+    Take(TakeArgs),
+    /// Who has which card until when, and who waits.
+    List {
+        /// Print as JSON.
+        #[arg(long)]
+        json: bool,
+    },
+    /// Keep a lease for longer, where nobody waits for its cards.
+    Extend {
+        /// The lease's number.
+        lease: u64,
+        /// How much longer: 30m, 4h, 2d.
+        #[arg(long, value_name = "TIME", value_parser = time)]
+        by: Millis,
+    },
+    /// Give a lease back, or a place in the queue up.
+    Return {
+        /// The lease's number.
+        lease: u64,
+    },
+    /// Keep the leases of a machine with several users. The owner starts it, as root.
+    Serve,
+}
+
+#[derive(Debug, Args)]
+struct TakeArgs {
+    /// Cards: a number, `all`, or `device=0,2` or UUIDs.
+    #[arg(long, value_name = "GPUS", default_value = "1")]
+    gpus: Gpus,
+    /// For how long: 30m, 4h, 2d.
+    #[arg(long = "for", value_name = "TIME", value_parser = time)]
+    length: Millis,
+    /// Memory that each card has at least, such as 20GiB.
+    #[arg(long, value_name = "SIZE")]
+    mem: Option<Bytes>,
+    /// Wait for the cards; the place is lost when this command ends. The default.
+    #[arg(long, conflicts_with = "no_wait")]
+    wait: bool,
+    /// Where the cards are not free, say when they would be, and exit with 1.
+    #[arg(long)]
+    no_wait: bool,
+}
+
+fn time(text: &str) -> Result<Millis, String> {
+    let time = duration(text).filter(|&time| time > 0);
+    time.ok_or_else(|| "a time such as 30m, 4h or 2d".to_owned())
+}
+
+pub(crate) fn lease(args: &LeaseArgs, global: &Global) -> Result<u8> {
+    match &args.what {
+        What::Serve => serve::serve(global),
+        What::List { json } => list::list(*json, global),
+        What::Take(take) => self::take(take, global),
+        What::Extend { lease, by } => {
+            let ask = Ask::Extend {
+                id: *lease,
+                by_ms: *by,
+            };
+            match desk(global)?.ask(&ask)? {
+                Answer::Extended(lease) => {
+                    if !global.quiet {
+                        output::say(&format!("lease {}: {} more", lease.id, span(by / 1000)));
+                    }
+                    Ok(exit::OK)
+                }
+                other => refused(other),
+            }
+        }
+        What::Return { lease } => match desk(global)?.ask(&Ask::Return { id: *lease })? {
+            Answer::Returned(id) => {
+                if !global.quiet {
+                    output::say(&format!("lease {id}: returned"));
+                }
+                Ok(exit::OK)
+            }
+            other => refused(other),
+        },
+    }
+}
+
+fn desk(global: &Global) -> Result<Desk> {
+    let places = Places::find(global)?;
+    let (host, nvml) = leases::machine();
+    let nvml = nvml.as_ref().map(|nvml| nvml as &dyn sconce_host::Gpus);
+    Desk::find(&places.leases, leases::cards(&host, nvml))
+}
+
+fn refused<T>(answer: Answer) -> Result<T> {
+    Err(match answer {
+        Answer::Refused(refusal) => refusal.into(),
+        other => strange(&other).into(),
+    })
+}
+
+fn take(args: &TakeArgs, global: &Global) -> Result<u8> {
+    let places = Places::find(global)?;
+    let (host, nvml) = leases::machine();
+    let loaded = nvml.as_ref().map(|nvml| nvml as &dyn sconce_host::Gpus);
+    let cards = leases::cards(&host, loaded);
+    let there = host.nvidia.as_ref().map_or(&[][..], |n| &n.cards);
+    let wanted = match &args.gpus {
+        Gpus::Count(cards) => Wanted::Any {
+            cards: *cards,
+            memory: args.mem,
+        },
+        Gpus::All => Wanted::Any {
+            cards: u32::try_from(cards.len().max(1)).unwrap_or(u32::MAX),
+            memory: args.mem,
+        },
+        listed @ Gpus::Listed(_) => {
+            let chosen = sconce_host::select(there, listed)?;
+            Wanted::These(chosen.into_iter().map(leases::key).collect())
+        }
+    };
+    let mut desk = Desk::find(&places.leases, cards.clone())?;
+    let ask = Ask::Take(Take {
+        wanted,
+        for_ms: Some(args.length),
+        while_alive: false,
+        wait: !args.no_wait,
+    });
+    let (id, held) = match desk.ask(&ask)? {
+        Answer::Granted(Lease { id, cards, .. }) => (id, cards),
+        Answer::Queued(waiting) => {
+            let overview = desk.wait(waiting.id, &mut |place, start_s| {
+                if !global.quiet {
+                    output::say(&list::waiting(place, start_s));
+                }
+            })?;
+            let found = overview.leases.into_iter().find(|l| l.id == waiting.id);
+            (waiting.id, found.map_or_else(Vec::new, |lease| lease.cards))
+        }
+        Answer::Refused(refusal) => {
+            if let sconce_run::lease::Refusal::Busy { start_s } = &refusal {
+                output::say(&list::expected(*start_s));
+            }
+            return Err(refusal.into());
+        }
+        other => return Err(strange(&other).into()),
+    };
+    let indices = held.iter().filter_map(|key| {
+        let card = cards.iter().find(|card| card.key == *key)?;
+        Some(card.index.to_string())
+    });
+    let indices = indices.collect::<Vec<_>>().join(",");
+    if !global.quiet {
+        output::say(&format!(
+            "lease {id}: card {indices} for {}; `sconce lease return {id}` gives it back",
+            span(args.length / 1000)
+        ));
+    }
+    // For CUDA_VISIBLE_DEVICES of what is not run with Sconce.
+    output::data(&indices)?;
+    Ok(exit::OK)
+}

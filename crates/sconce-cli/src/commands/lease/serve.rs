@@ -1,0 +1,229 @@
+//! `sconce lease serve`: the leases of a machine with several users.
+
+use std::collections::BTreeMap;
+use std::fs::Permissions;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
+use std::os::unix::net::UnixListener;
+use std::path::Path;
+use std::sync::mpsc::{RecvTimeoutError, channel};
+use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
+
+use sconce_host::{Gpus as _, NvmlGpus, Roots};
+use sconce_run::lease::service::{self, Bounds, Peer, Serving};
+use sconce_run::lease::{
+    Answer, Ask, CardFacts, Database, Handles, LeaseError, Millis, People, Policy, Reading, State,
+    ThisMachine, idle_events, keep,
+};
+use sconce_schema::exit;
+
+use crate::args::Global;
+use crate::failure::{CliError, Result};
+use crate::leases::{self, FOLDER, POLICY, SOCKET, policy};
+use crate::output;
+
+/// Time between two readings of the cards, at most and at least, milliseconds.
+const READ_EVERY_MS: Millis = 15_000;
+const READ_NO_OFTENER_MS: Millis = 1_000;
+/// User ids that belong to users (subuid(5)).
+const SUBORDINATES: &str = "/etc/subuid";
+
+struct Service {
+    database: Mutex<Database>,
+    policy: Mutex<Policy>,
+    cards: Mutex<Vec<CardFacts>>,
+    people: People,
+    handles: Handles,
+}
+
+/// What the watching keeps from reading to reading.
+struct Watched {
+    /// Loaded once: it stays for as long as the program does.
+    nvml: Option<NvmlGpus>,
+    readings: BTreeMap<u64, Vec<Reading>>,
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl Service {
+    fn world(&self) -> ThisMachine {
+        ThisMachine {
+            roots: Roots::default(),
+            cards: lock(&self.cards).clone(),
+            handles: self.handles.clone(),
+        }
+    }
+
+    /// Time until the next reading: a lease that ends after a minute without use is looked at
+    /// oftener than every quarter of one.
+    fn read_after(&self) -> Duration {
+        let soonest = lock(&self.policy).soonest_idle_ms();
+        let ms = soonest.map_or(READ_EVERY_MS, |idle| idle / 4);
+        Duration::from_millis(ms.clamp(READ_NO_OFTENER_MS, READ_EVERY_MS))
+    }
+
+    /// Reads what the owner wrote.
+    fn heed(&self) -> Result<()> {
+        // Without the file nobody has ids but their own.
+        let text = crate::input::text(Path::new(SUBORDINATES)).unwrap_or_default();
+        self.people.set_subordinates(&text);
+        *lock(&self.policy) = policy(Path::new(POLICY))?;
+        Ok(())
+    }
+
+    fn answer(&self, peer: &Peer, ask: &Ask) -> Result<Answer, LeaseError> {
+        let policy = lock(&self.policy).clone();
+        let person = match self.people.admit(peer.uid, &policy, ask) {
+            Ok(person) => person,
+            Err(refusal) => return Ok(Answer::Refused(refusal)),
+        };
+        let world = self.world();
+        let process = peer.process(&world);
+        let decided = lock(&self.database).decide(&policy, &world, &person, process, ask)?;
+        // The next one is answered while the disk writes.
+        decided.kept()
+    }
+
+    /// Reads the cards, and ends what is idle.
+    fn watch(&self, watched: &mut Watched) -> Result<(), LeaseError> {
+        let Watched { nvml, readings } = watched;
+        let host = leases::machine_with(nvml);
+        let loaded = nvml.as_ref().map(|nvml| nvml as &dyn sconce_host::Gpus);
+        *lock(&self.cards) = leases::cards(&host, loaded);
+        let (world, policy) = (self.world(), lock(&self.policy).clone());
+        let samples: BTreeMap<String, Option<u32>> = world
+            .cards
+            .iter()
+            .map(|card| {
+                let sample = nvml.as_ref().map(|nvml| nvml.sample(card.index));
+                let percent = sample.and_then(|sample| sample.utilisation_percent);
+                (card.key.clone(), percent)
+            })
+            .collect();
+        lock(&self.database).note(&policy, &world, |state: &State| {
+            readings.retain(|id, _| state.leases.iter().any(|lease| lease.id == *id));
+            for lease in &state.leases {
+                let reading = reading(state.now_ms, &lease.cards, &samples);
+                keep(readings.entry(lease.id).or_default(), reading);
+            }
+            idle_events(state, &policy, readings)
+        })?;
+        Ok(())
+    }
+}
+
+fn reading(at_ms: Millis, cards: &[String], samples: &BTreeMap<String, Option<u32>>) -> Reading {
+    let percent = |key: &String| samples.get(key).copied().flatten();
+    Reading {
+        at_ms,
+        utilisation_percent: cards.iter().map(percent).collect(),
+    }
+}
+
+pub(super) fn serve(global: &Global) -> Result<u8> {
+    if !rustix::process::geteuid().is_root() {
+        return Err(CliError::NotRoot.into());
+    }
+    let service = Service {
+        database: Mutex::new(Database::new(FOLDER)),
+        policy: Mutex::default(),
+        cards: Mutex::default(),
+        people: People::default(),
+        handles: Handles::default(),
+    };
+    service.heed()?;
+    // Everybody must see that leases were set up, with the service down as well.
+    if let Some(above) = Path::new(FOLDER).parent() {
+        folder(above, 0o755)?;
+    }
+    folder(Path::new(FOLDER), 0o700)?;
+    let listener = listen(Path::new(SOCKET))?;
+    let mut watched = Watched {
+        nvml: None,
+        readings: BTreeMap::new(),
+    };
+    let host = leases::machine_with(&mut watched.nvml);
+    let loaded = watched.nvml.as_ref();
+    let cards = leases::cards(&host, loaded.map(|nvml| nvml as &dyn sconce_host::Gpus));
+    if !global.quiet {
+        let many = if cards.len() == 1 { "card" } else { "cards" };
+        output::say(&format!("leases of {} {many}, at {SOCKET}", cards.len()));
+    }
+    *lock(&service.cards) = cards;
+    let serving = Serving {
+        bounds: Bounds::default(),
+        identify: &service::peer,
+        charged: &|uid| service.people.charged(uid),
+        answer: &|peer, ask| service.answer(peer, ask),
+        stop: &|| false,
+    };
+    let (serves, ended) = channel::<()>();
+    std::thread::scope(|scope| {
+        let service = &service;
+        scope.spawn(move || {
+            // To the end of the answering, which is the service's.
+            while ended.recv_timeout(service.read_after()) == Err(RecvTimeoutError::Timeout) {
+                if let Err(wrong) = service.heed() {
+                    // The rules before hold until the new ones can be followed.
+                    output::say(&wrong.text(&crate::style::Style::for_stderr()));
+                }
+                if let Err(error) = service.watch(&mut watched) {
+                    output::say(&crate::failure::with_causes(&error));
+                }
+            }
+        });
+        let served = service::serve(&listener, &serving);
+        drop(serves);
+        served
+    })
+    .map_err(|source| CliError::File {
+        action: "listen on",
+        path: SOCKET.into(),
+        source,
+    })?;
+    Ok(exit::OK)
+}
+
+fn folder(path: &Path, mode: u32) -> Result<()> {
+    let set = || {
+        // One that systemd made may be on what this service cannot write.
+        let now = std::fs::metadata(path)?.permissions().mode();
+        match now & 0o7777 == mode {
+            true => Ok(()),
+            false => std::fs::set_permissions(path, Permissions::from_mode(mode)),
+        }
+    };
+    let made = std::fs::DirBuilder::new()
+        .recursive(true)
+        .mode(mode)
+        .create(path)
+        .and_then(|()| set());
+    Ok(made.map_err(|source| CliError::File {
+        action: "create",
+        path: path.to_owned(),
+        source,
+    })?)
+}
+
+/// A socket that everybody may connect to, in a folder in which only root may make one. One that a
+/// killed service left behind is replaced; one that answers is not.
+fn listen(socket: &Path) -> Result<UnixListener> {
+    if let Some(parent) = socket.parent() {
+        folder(parent, 0o755)?;
+    }
+    let failed = |source| CliError::File {
+        action: "listen on",
+        path: socket.to_owned(),
+        source,
+    };
+    if std::os::unix::net::UnixStream::connect(socket).is_ok() {
+        return Err(failed(std::io::ErrorKind::AddrInUse.into()).into());
+    }
+    let _ = std::fs::remove_file(socket);
+    let listener = UnixListener::bind(socket).map_err(failed)?;
+    let open = std::fs::set_permissions(socket, Permissions::from_mode(0o666));
+    open.map_err(failed)?;
+    Ok(listener)
+}

@@ -1,0 +1,173 @@
+//! `sconce logs`.
+
+mod source;
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use clap::Args;
+use sconce_record::State;
+use sconce_schema::exit;
+
+use self::source::{Line, Source};
+use crate::args::Global;
+use crate::failure::Result;
+use crate::live::{self, LiveError};
+use crate::output;
+use crate::places::Places;
+
+/// Time between two looks at whether more was written.
+const LOOK_AGAIN: Duration = Duration::from_millis(200);
+
+#[derive(Debug, Args)]
+pub(crate) struct LogsArgs {
+    /// An id, its beginning, or the name of an environment; without, the only run that goes on, or
+    /// the newest of all.
+    pub(crate) run: Option<String>,
+    /// One of its services, or `run` for its command; all of them where none is given.
+    pub(crate) service: Option<String>,
+    /// Go on with what is written from now on, until the run has ended.
+    #[arg(long, short)]
+    pub(crate) follow: bool,
+    /// Only what was written since: 30s, 10m, 2h or 1d ago, or a time such as 2026-11-22T10:30.
+    #[arg(long, value_name = "TIME")]
+    pub(crate) since: Option<String>,
+    /// Print the time of each line.
+    #[arg(long, short)]
+    pub(crate) timestamps: bool,
+}
+
+pub(crate) fn logs(args: &LogsArgs, global: &Global) -> Result<u8> {
+    let since = args.since.as_deref().map(since).transpose()?;
+    let run = live::find_any(&Places::find(global)?, args.run.as_deref())?;
+    let folder = live::folder(&run);
+    let names = || match live::state(&run) {
+        Some(state) => {
+            let command = state.command.then(|| "run".to_owned());
+            let services = state.services.into_iter().map(|service| service.name);
+            command.into_iter().chain(services).collect()
+        }
+        None => live::logs(folder),
+    };
+    let known: Vec<String> = names();
+    let chosen = match &args.service {
+        None => known,
+        Some(name) if known.contains(name) => vec![name.clone()],
+        Some(name) => {
+            return Err(LiveError::NoLog {
+                id: run.started.id.clone(),
+                name: name.clone(),
+                known,
+            }
+            .into());
+        }
+    };
+    let several = chosen.len() > 1;
+    let mut sources: Vec<Source> = chosen
+        .iter()
+        .map(|name| Source::open(folder, name))
+        .collect();
+    let print = |line: &Line, name: &str| {
+        if since
+            .as_deref()
+            .is_some_and(|since| line.stamp.as_str() < since)
+        {
+            return Ok(true);
+        }
+        let mut text = Vec::new();
+        if several {
+            text.extend_from_slice(format!("{name} | ").as_bytes());
+        }
+        if args.timestamps {
+            text.extend_from_slice(format!("{} ", line.stamp).as_bytes());
+        }
+        text.extend_from_slice(&line.text);
+        text.push(b'\n');
+        output::bytes(&text)
+    };
+    loop {
+        // Looked at first: what a run wrote before it ended is read below.
+        let goes_on = args.follow && sconce_record::entry(&run.path)?.state == State::Running;
+        // The oldest line of all comes first.
+        while let Some(at) = oldest(&mut sources, !goes_on) {
+            if let Some(line) = sources[at].take()
+                && !print(&line, &chosen[at])?
+            {
+                return Ok(exit::OK);
+            }
+        }
+        if !goes_on {
+            return Ok(exit::OK);
+        }
+        std::thread::sleep(LOOK_AGAIN);
+    }
+}
+
+/// Which source has the line that was written first. A line without its end counts where nothing is
+/// added to it any more.
+fn oldest(sources: &mut [Source], complete: bool) -> Option<usize> {
+    let stamps = sources.iter_mut().enumerate().filter_map(|(at, source)| {
+        let line = source.peek(complete)?;
+        Some((line.stamp.clone(), at))
+    });
+    stamps.min().map(|(_, at)| at)
+}
+
+/// The beginning of the time that is meant, as it stands before lines.
+fn since(text: &str) -> Result<String, LiveError> {
+    let wrong = || LiveError::Since(text.to_owned());
+    let looks_like_a_time = text.len() >= 10
+        && text.len() <= 24
+        && text
+            .bytes()
+            .zip(*b"0000-00-00T00:00:00.000Z")
+            .all(|(byte, like)| match like {
+                b'0' => byte.is_ascii_digit(),
+                like => byte == like,
+            });
+    if looks_like_a_time {
+        return Ok(text.to_owned());
+    }
+    let number = text.get(..text.len().saturating_sub(1)).ok_or_else(wrong)?;
+    let seconds = match text.as_bytes().last() {
+        Some(b's') => 1,
+        Some(b'm') => 60,
+        Some(b'h') => 3_600,
+        Some(b'd') => 86_400,
+        _ => return Err(wrong()),
+    };
+    let ago = number
+        .parse::<u64>()
+        .ok()
+        .and_then(|n| n.checked_mul(seconds));
+    let now = SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .unwrap_or_default();
+    let then = now.as_secs().saturating_sub(ago.ok_or_else(wrong)?);
+    Ok(sconce_run::logs::stamp_of(then.saturating_mul(1_000)))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_time_is_written_in_two_ways() {
+        for text in ["2026-11-22", "2026-11-22T10:30", "2026-11-22T10:30:00.000Z"] {
+            assert_eq!(since(text).unwrap(), text);
+        }
+        let (before, after) = (since("2h").unwrap(), since("1s").unwrap());
+        assert!(before < after && after.ends_with('Z'), "{before} {after}");
+        for text in [
+            "",
+            "h",
+            "1",
+            "1y",
+            "-1h",
+            "2026-1-22",
+            "é",
+            "99999999999999999999d",
+        ] {
+            assert!(since(text).is_err(), "{text}");
+        }
+    }
+}

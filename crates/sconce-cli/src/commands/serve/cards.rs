@@ -1,0 +1,66 @@
+//! This machine's cards, read when somebody asks.
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use sconce_host::{Gpus, NvmlCard, NvmlGpus};
+use sconce_report::metrics::CardReading;
+
+/// Readings are not made more often than this, whoever asks.
+const REST: Duration = Duration::from_millis(500);
+
+/// The cards, where there are any.
+pub(super) struct Cards {
+    hostname: String,
+    inner: Mutex<Option<Inner>>,
+}
+
+struct Inner {
+    gpus: NvmlGpus,
+    driver: Option<String>,
+    cards: Vec<NvmlCard>,
+    read: Option<(Instant, Vec<CardReading>)>,
+}
+
+impl Cards {
+    pub(super) fn find(hostname: String) -> Self {
+        let inner = NvmlGpus::load().map(|gpus| Inner {
+            driver: gpus.driver(),
+            cards: gpus.cards(),
+            gpus,
+            read: None,
+        });
+        Self {
+            hostname,
+            inner: Mutex::new(inner),
+        }
+    }
+
+    pub(super) fn hostname(&self) -> &str {
+        &self.hostname
+    }
+
+    pub(super) fn read(&self) -> Vec<CardReading> {
+        let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(inner) = inner.as_mut() else {
+            return Vec::new();
+        };
+        if let Some((when, readings)) = &inner.read
+            && when.elapsed() < REST
+        {
+            return readings.clone();
+        }
+        let reading = |card: &NvmlCard| CardReading {
+            uuid: card.uuid.clone(),
+            name: card.name.clone(),
+            bus_id: card.bus_id.clone(),
+            memory: card.memory,
+            hostname: self.hostname.clone(),
+            driver: inner.driver.clone(),
+            sample: inner.gpus.sample(card.index),
+        };
+        let readings: Vec<CardReading> = inner.cards.iter().map(reading).collect();
+        inner.read = Some((Instant::now(), readings.clone()));
+        readings
+    }
+}

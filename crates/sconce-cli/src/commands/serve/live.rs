@@ -1,0 +1,45 @@
+//! Server-sent events: which runs there are and how far each is, whenever that changes.
+
+use std::io;
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::http::{self, Status};
+use super::server::{Server, write};
+
+/// How often it is looked whether something changed.
+const LOOK: Duration = Duration::from_secs(1);
+/// How often the end of the server is looked for.
+const BEAT: Duration = Duration::from_millis(100);
+/// After which silence something is sent, so that a page that is gone is noticed.
+const SILENCE: Duration = Duration::from_secs(15);
+
+/// Sends until the page or the server is gone.
+pub(super) fn stream(server: &Arc<Server>, connection: &TcpStream) -> io::Result<()> {
+    write(
+        connection,
+        http::head(Status::Ok, http::EVENTS, None).as_bytes(),
+    )?;
+    let (mut told, mut spoke) = (None, Instant::now());
+    while !server.ending.load(Ordering::Relaxed) {
+        let now = server.site.state();
+        if told.as_ref() != Some(&now) {
+            write(
+                connection,
+                format!("event: runs\ndata: {now}\n\n").as_bytes(),
+            )?;
+            (told, spoke) = (Some(now), Instant::now());
+        } else if spoke.elapsed() >= SILENCE {
+            write(connection, b": \n\n")?;
+            spoke = Instant::now();
+        }
+        let next = Instant::now() + LOOK;
+        while Instant::now() < next && !server.ending.load(Ordering::Relaxed) {
+            thread::sleep(BEAT);
+        }
+    }
+    Ok(())
+}

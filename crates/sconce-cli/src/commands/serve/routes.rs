@@ -1,0 +1,158 @@
+//! What is answered to which path.
+
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use sconce_record::{Listing, RecordError, RunEntry, State};
+use sconce_report::compare::Comparison;
+use sconce_report::views::{self, View};
+use sconce_report::{json, metrics};
+use serde::Serialize;
+
+use super::cards::Cards;
+use super::http::{self, Request, Response, Status};
+use super::kept::Kept;
+use crate::failure::with_causes;
+use crate::view;
+
+/// Points of a figure that one answer has at most.
+const MOST_POINTS: u64 = 4096;
+const POINTS: u64 = 600;
+
+/// What the server shows.
+pub(super) struct Site {
+    pub(super) kept: Kept,
+    pub(super) cards: Cards,
+    pub(super) dcgm_names: bool,
+}
+
+/// An answer.
+pub(super) enum Answer {
+    Whole(Response),
+    /// A stream of events.
+    Live,
+}
+
+/// Where a run stands, for a page that may have to ask again.
+#[derive(Serialize)]
+struct Standing<'a> {
+    id: &'a str,
+    running: bool,
+    t_us: Option<u64>,
+}
+
+impl Site {
+    pub(super) fn answer(&self, request: &Request) -> Answer {
+        let parts: Vec<&str> = request.path.split('/').skip(1).collect();
+        Answer::Whole(match parts.as_slice() {
+            [""] => Response::ok(http::HTML, view::served()),
+            ["page.css"] => Response::ok(http::CSS, view::style()),
+            ["page.js"] => Response::ok(http::JS, view::SCRIPT),
+            ["metrics"] => or_failed(self.metrics().map(|text| Response::ok(http::METRICS, text))),
+            ["api", "live"] => return Answer::Live,
+            ["api", "runs"] => or_failed(
+                self.kept
+                    .listing()
+                    .map(|listing| Response::ok(http::JSON, json::runs(&listing))),
+            ),
+            ["api", "runs", id] => self.run(id, views::run),
+            ["api", "runs", id, "report"] => self.run(id, |view| json::report(&view.report)),
+            ["api", "compare", before, after] => self.compare(before, after),
+            ["api", "runs", id, "series"] => self.series(id, request),
+            _ => Response::refused(Status::NotFound, "There is nothing here."),
+        })
+    }
+
+    /// Where every run stands, as JSON.
+    pub(super) fn state(&self) -> String {
+        // A folder that cannot be read has no runs; `/api/runs` says why.
+        let listing = self.kept.listing().ok();
+        let runs = listing.iter().flat_map(|listing| &listing.runs);
+        let standing = runs.map(|run| Standing {
+            id: &run.started.id,
+            running: run.state == State::Running,
+            t_us: run.last.as_ref().map(|line| line.t_us),
+        });
+        let standing: Vec<Standing<'_>> = standing.collect();
+        serde_json::to_string(&standing).unwrap_or_else(|_| "[]".to_owned())
+    }
+
+    fn run(&self, id: &str, shown: impl Fn(&View) -> String) -> Response {
+        or_failed(self.kept.view(id).map(|view| match view {
+            Some(view) => Response::ok(http::JSON, shown(&view)),
+            None => no_run(),
+        }))
+    }
+
+    fn compare(&self, before: &str, after: &str) -> Response {
+        let (before, after) = (self.kept.view(before), self.kept.view(after));
+        or_failed(before.and_then(|before| {
+            Ok(match (before, after?) {
+                (Some(before), Some(after)) => {
+                    let compared = Comparison::of(&before.report, &after.report);
+                    Response::ok(http::JSON, json::compare(&compared))
+                }
+                _ => no_run(),
+            })
+        }))
+    }
+
+    fn series(&self, id: &str, request: &Request) -> Response {
+        or_failed(self.kept.view(id).and_then(|view| {
+            let Some(view) = view else {
+                return Ok(no_run());
+            };
+            let points = request
+                .number("points")
+                .unwrap_or(POINTS)
+                .clamp(2, MOST_POINTS);
+            let from_us = request.number("from").unwrap_or(0);
+            let to_us = request
+                .number("to")
+                .unwrap_or(view.series.wall_us)
+                .max(from_us.saturating_add(1));
+            let fine = to_us.saturating_sub(from_us) / points >= view.series.width_us();
+            let whole = from_us == 0 && to_us >= view.series.wall_us;
+            let points = points as usize;
+            let text = if fine || whole {
+                views::series(&view.series, from_us, to_us, points)
+            } else {
+                match self.kept.window(id, from_us, to_us, points)? {
+                    Some(series) => views::series(&series, from_us, to_us, points),
+                    None => return Ok(no_run()),
+                }
+            };
+            Ok(Response::ok(http::JSON, text))
+        }))
+    }
+
+    /// Metrics of the runs that go on and of the machine's cards.
+    fn metrics(&self) -> Result<String, RecordError> {
+        let (listing, cards) = (self.kept.listing()?, self.cards.read());
+        Ok(metrics::text(running(&listing), &cards, self.dcgm_names))
+    }
+
+    /// The same as a request to an OpenTelemetry collector.
+    pub(super) fn otlp(&self) -> Result<String, RecordError> {
+        let (listing, cards) = (self.kept.listing()?, self.cards.read());
+        let now = SystemTime::now().duration_since(UNIX_EPOCH);
+        let source = metrics::Source {
+            hostname: self.cards.hostname(),
+            unix_ms: now.unwrap_or_default().as_millis() as u64,
+        };
+        Ok(metrics::otlp(running(&listing), &cards, source))
+    }
+}
+
+fn running(listing: &Listing) -> impl Iterator<Item = &RunEntry> {
+    let runs = listing.runs.iter();
+    runs.filter(|run| run.state == State::Running)
+}
+
+fn no_run() -> Response {
+    Response::refused(Status::NotFound, "There is no such run.")
+}
+
+/// What cannot be read is said in words; a page shows them.
+fn or_failed(response: Result<Response, RecordError>) -> Response {
+    response.unwrap_or_else(|error| Response::refused(Status::Failed, &with_causes(&error)))
+}

@@ -1,0 +1,43 @@
+//! `sconce stop`.
+
+use clap::Args;
+use sconce_run::control::Ask;
+use sconce_schema::exit;
+
+use crate::args::Global;
+use crate::failure::Result;
+use crate::live;
+use crate::output;
+use crate::places::Places;
+
+#[derive(Debug, Args)]
+pub(crate) struct StopArgs {
+    /// Ids, their beginnings, or names of environments; the only run that goes on where none is given.
+    #[arg(value_name = "RUN")]
+    pub(crate) runs: Vec<String>,
+    /// Seconds until what has not ended is killed, instead of each service's own; 10 for a command.
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) grace: Option<u32>,
+}
+
+pub(crate) fn stop(args: &StopArgs, global: &Global) -> Result<u8> {
+    let places = Places::find(global)?;
+    let named = args.runs.iter().map(|name| live::find(&places, Some(name)));
+    let runs = match args.runs.is_empty() {
+        true => vec![live::find(&places, None)?],
+        // Nothing is stopped where one of them is not there.
+        false => named.collect::<Result<Vec<_>>>()?,
+    };
+    let grace_s = args.grace;
+    // All are asked before any is waited for.
+    for run in &runs {
+        live::ask(run, &Ask::Stop { grace_s })?;
+    }
+    for run in &runs {
+        live::until_ended(run)?;
+        if !global.quiet {
+            output::say(&format!("stopped {}", run.started.id));
+        }
+    }
+    Ok(exit::OK)
+}

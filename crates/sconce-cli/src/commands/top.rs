@@ -1,0 +1,181 @@
+//! `sconce top`.
+
+mod aim;
+mod follow;
+mod screen;
+
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use sconce_record::{RunEntry, State};
+use sconce_report::RunRow;
+use sconce_report::live::{Action, App};
+use sconce_schema::exit;
+
+use self::aim::Aim;
+use self::follow::Follow;
+use self::screen::Screen;
+use crate::args::Global;
+use crate::failure::{CliError, Result, with_causes};
+use crate::places::Places;
+use crate::style::Style;
+
+/// How often the runs are listed, where that is cheap.
+const LIST_EVERY: Duration = Duration::from_secs(1);
+/// Of the time, listing takes no more than one part in so many.
+const LIST_SHARE: u32 = 20;
+/// How long a key is waited for.
+const WAIT: Duration = Duration::from_millis(200);
+
+#[derive(Debug, clap::Args)]
+pub(crate) struct TopArgs {
+    /// A run's id, the beginning of one, or `last`; without one, the newest that goes on.
+    pub(crate) run: Option<String>,
+}
+
+pub(crate) fn top(args: &TopArgs, global: &Global) -> Result<u8> {
+    let runs = Places::find(global)?.runs;
+    let style = Style::for_stdout();
+    let mut app = App::new(style.color);
+    let mut follow = None;
+    let entries = sconce_record::list(&runs)?.runs;
+    let first = match &args.run {
+        Some(which) => Some(sconce_record::find(&runs, which)?),
+        None => (entries.iter())
+            .find(|run| run.state == State::Running)
+            .map(|run| run.path.clone()),
+    };
+    app.set_runs(entries.iter().map(RunRow::from).collect());
+    if let Some(path) = first {
+        follow = Some(open(&path, &mut app)?);
+    }
+    let screen = Screen::open().map_err(|source| match source {
+        None => CliError::NoTerminal,
+        Some(source) => CliError::File {
+            action: "use",
+            path: "the terminal".into(),
+            source,
+        },
+    })?;
+    let mut view = View {
+        runs: &runs,
+        app,
+        follow,
+        entries,
+        aim: None,
+    };
+    view.watch(screen)
+}
+
+fn open(path: &Path, app: &mut App) -> Result<Follow> {
+    let (follow, run) = Follow::open(path)?;
+    app.open(run);
+    Ok(follow)
+}
+
+struct View<'a> {
+    runs: &'a Path,
+    app: App,
+    follow: Option<Follow>,
+    entries: Vec<RunEntry>,
+    /// What the question on the screen is about.
+    aim: Option<Aim>,
+}
+
+impl View<'_> {
+    /// Shows runs until somebody wants no more; gives the exit code.
+    fn watch(&mut self, mut screen: Screen) -> Result<u8> {
+        let failed = |source| CliError::File {
+            action: "use",
+            path: "the terminal".into(),
+            source,
+        };
+        let mut list_at = Instant::now() + LIST_EVERY;
+        loop {
+            if Instant::now() >= list_at {
+                let began = Instant::now();
+                self.list();
+                list_at = Instant::now() + LIST_EVERY.max(began.elapsed() * LIST_SHARE);
+            }
+            let more = match (&mut self.follow, self.app.run()) {
+                (Some(follow), Some(run)) => {
+                    let more = follow.read(run);
+                    // A long record is read first.
+                    if !more {
+                        run.judge();
+                    }
+                    more
+                }
+                _ => false,
+            };
+            screen.draw(&mut self.app).map_err(failed)?;
+            // A long record is read between keys.
+            let wait = if more { Duration::ZERO } else { WAIT };
+            if let Some(key) = screen.key(wait).map_err(failed)?
+                && let Some(action) = self.app.key(key)
+                && self.act(action)
+            {
+                return Ok(exit::OK);
+            }
+            if let Some(signal) = screen.signal() {
+                return Ok(exit::signalled(signal));
+            }
+        }
+    }
+
+    /// What the view asks for; true when it is to end.
+    fn act(&mut self, action: Action) -> bool {
+        match action {
+            Action::Quit => return true,
+            Action::Open(id) => {
+                let found = self.entries.iter().find(|run| run.started.id == id);
+                let Some(path) = found.map(|run| run.path.clone()) else {
+                    return false;
+                };
+                match Follow::open(&path) {
+                    Ok((follow, run)) => {
+                        self.follow = Some(follow);
+                        self.app.open(run);
+                    }
+                    Err(error) => self.app.say(with_causes(&error)),
+                }
+            }
+            Action::Aim(target) => {
+                let shown = self.app.run().map(|run| run.started().id.clone());
+                match Aim::at(&target, shown.as_deref(), &self.entries) {
+                    Ok(aim) => self.aim = Some(aim),
+                    Err(error) => self.app.say(error.to_string()),
+                }
+            }
+            Action::Kill(signal) => {
+                if let Some(aim) = self.aim.take() {
+                    match aim.fire(signal) {
+                        Ok(()) => self.app.say(format!("{} was sent", aim::name(signal))),
+                        Err(error) => self.app.say(error.to_string()),
+                    }
+                }
+            }
+        }
+        false
+    }
+
+    /// Looks which runs there are, and whether the one that is shown goes on.
+    fn list(&mut self) {
+        match sconce_record::list(self.runs) {
+            Ok(listing) => self.entries = listing.runs,
+            Err(error) => {
+                self.app.say(with_causes(&error));
+                return;
+            }
+        }
+        self.app
+            .set_runs(self.entries.iter().map(RunRow::from).collect());
+        let (Some(follow), Some(run)) = (&mut self.follow, self.app.run()) else {
+            return;
+        };
+        let entry = (self.entries.iter()).find(|entry| entry.started.id == run.started().id);
+        if let Some(entry) = entry {
+            follow.compare(entry, run);
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! A record that is still being written.
+
+use std::fs::File;
+use std::io::BufReader;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use sconce_record::{Record, RecordError, RunEntry, State};
+use sconce_report::live::Run;
+
+/// So long a record is read before a key is looked for.
+const SLICE: Duration = Duration::from_millis(50);
+
+/// An open record, read as far as it goes.
+pub(super) struct Follow {
+    path: PathBuf,
+    record: Record<BufReader<File>>,
+    /// Lines up to this time, µs, were taken before the record was opened anew.
+    taken_us: Option<u64>,
+    /// It was read to its end once: a line that is torn then is one that is being written.
+    caught_up: bool,
+    /// The list knew of more than was read.
+    behind: bool,
+}
+
+impl Follow {
+    pub(super) fn open(path: &Path) -> Result<(Self, Run), RecordError> {
+        let record = sconce_record::read(path)?;
+        let run = Run::new(record.started.clone(), record.running);
+        let follow = Self {
+            path: path.to_owned(),
+            record,
+            taken_us: None,
+            caught_up: false,
+            behind: false,
+        };
+        Ok((follow, run))
+    }
+
+    /// Gives new lines to `run`; true when there may be more at once.
+    pub(super) fn read(&mut self, run: &mut Run) -> bool {
+        let until = Instant::now() + SLICE;
+        while Instant::now() < until {
+            match self.record.next() {
+                None => {
+                    self.caught_up = true;
+                    return false;
+                }
+                Some(Ok(line)) => {
+                    self.behind = false;
+                    if self.taken_us.is_none_or(|taken| line.t_us > taken) {
+                        run.line(Ok(line));
+                    }
+                }
+                Some(Err(_)) if self.caught_up => {}
+                Some(damage) => run.line(damage),
+            }
+        }
+        true
+    }
+
+    /// Where the list knows a later line and none comes, the file is another now, or a line was
+    /// read while it was being written: the record is opened anew.
+    pub(super) fn compare(&mut self, entry: &RunEntry, run: &mut Run) {
+        if !self.caught_up {
+            return;
+        }
+        let last_us = entry.last.as_ref().map_or(0, |line| line.t_us);
+        if last_us > run.t_us() {
+            if self.behind
+                && let Ok(record) = sconce_record::read(&self.path)
+            {
+                self.record = record;
+                self.taken_us = Some(run.t_us());
+                self.behind = false;
+            } else {
+                self.behind = true;
+            }
+        } else if entry.state == State::Interrupted {
+            run.interrupted();
+        }
+    }
+}

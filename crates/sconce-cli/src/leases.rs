@@ -1,0 +1,204 @@
+//! Where this machine's leases are, and how they are asked.
+//!
+//! The service's socket, where there is one; else the machine's folder, for root; else the user's
+//! own folder, which is one user's and needs no wall.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use sconce_host::{Machine, NvmlGpus, Roots};
+use sconce_run::lease::{
+    Answer, Ask, CardFacts, Database, Handles, LeaseError, Overview, Person, Policy, Refusal,
+    ThisMachine, person, service,
+};
+
+use crate::failure::{CliError, Result};
+
+/// Of the service: only root can make it.
+pub(crate) const SOCKET: &str = "/run/sconce/lease.sock";
+/// Of the service: only root can read it.
+pub(crate) const FOLDER: &str = "/var/lib/sconce/leases";
+/// The owner's rules.
+pub(crate) const POLICY: &str = "/etc/sconce/policy.toml";
+/// Time between two looks of whoever waits.
+const LOOK_EVERY: Duration = Duration::from_secs(1);
+/// For so long whoever waits bears a service that does not answer: its place is kept as long as
+/// the command lives, and an update of the service is no reason to lose it.
+const DOWN_FOR: Duration = Duration::from_secs(600);
+
+/// A way to the leases.
+pub(crate) enum Desk {
+    /// The service.
+    Served(PathBuf),
+    /// Files, of root or of one user.
+    Own(Box<Own>),
+}
+
+/// Files that this process writes itself.
+pub(crate) struct Own {
+    database: Database,
+    policy: Policy,
+    world: ThisMachine,
+    person: Person,
+}
+
+impl Desk {
+    /// The leases that hold on this machine; `own` is the user's folder for them. Nothing is made.
+    pub(crate) fn find(own: &Path, cards: Vec<CardFacts>) -> Result<Self> {
+        if Path::new(SOCKET).exists() {
+            return Ok(Self::Served(SOCKET.into()));
+        }
+        let root = rustix::process::geteuid().is_root();
+        let folder = match Path::new(FOLDER).is_dir() {
+            true if root => Path::new(FOLDER),
+            // The owner set leases up, and their service is down: nobody passes by them.
+            true => return Ok(Self::Served(SOCKET.into())),
+            false => own,
+        };
+        Ok(Self::Own(Box::new(Own {
+            database: Database::new(folder),
+            policy: policy(Path::new(POLICY))?,
+            world: ThisMachine {
+                roots: Roots::default(),
+                cards,
+                handles: Handles::default(),
+            },
+            person: person(rustix::process::geteuid().as_raw()),
+        })))
+    }
+
+    /// Whether leases are in use here: by the owner's wish, or because the user took one.
+    pub(crate) fn is_in_use(own: &Path) -> bool {
+        Path::new(SOCKET).exists() || Path::new(FOLDER).is_dir() || own.join("leases.log").exists()
+    }
+
+    pub(crate) fn ask(&mut self, ask: &Ask) -> Result<Answer, LeaseError> {
+        match self {
+            Self::Served(socket) => service::ask(socket, ask),
+            Self::Own(own) => {
+                let pid = std::process::id();
+                own.database
+                    .ask(&own.policy, &own.world, &own.person, pid, ask)
+            }
+        }
+    }
+
+    pub(crate) fn look(&mut self) -> Result<Overview> {
+        overview_of(self.ask(&Ask::Look)?)
+    }
+
+    /// Waits until the request is served; `told` hears of each change of its place or start.
+    /// Whoever ends meanwhile loses the place.
+    pub(crate) fn wait(
+        &mut self,
+        id: u64,
+        told: &mut dyn FnMut(u32, Option<u64>),
+    ) -> Result<Overview> {
+        let mut last = None;
+        let mut answered = Instant::now();
+        loop {
+            let overview = match self.ask(&Ask::Look) {
+                Err(LeaseError::Service { .. }) if answered.elapsed() < DOWN_FOR => {
+                    std::thread::sleep(LOOK_EVERY);
+                    continue;
+                }
+                answer => overview_of(answer?)?,
+            };
+            answered = Instant::now();
+            if overview.leases.iter().any(|lease| lease.id == id) {
+                return Ok(overview);
+            }
+            let Some(own) = overview.queue.iter().find(|waiting| waiting.id == id) else {
+                return Err(Refusal::NoLease { id }.into());
+            };
+            // The start moves by a second with each look where it hangs on nothing.
+            let now = (own.place, own.start_s.map(|start| start / 60));
+            if last != Some(now) {
+                told(own.place, own.start_s);
+                last = Some(now);
+            }
+            std::thread::sleep(LOOK_EVERY);
+        }
+    }
+}
+
+fn overview_of(answer: Answer) -> Result<Overview> {
+    match answer {
+        Answer::Overview(overview) => Ok(overview),
+        Answer::Refused(refusal) => Err(refusal.into()),
+        other => Err(strange(&other).into()),
+    }
+}
+
+/// An answer to another question.
+pub(crate) fn strange(answer: &Answer) -> Refusal {
+    Refusal::Unreadable(format!("{answer:?} is no answer to that"))
+}
+
+/// The policy in a file; without the file, none.
+pub(crate) fn policy(path: &Path) -> Result<Policy> {
+    match crate::input::text(path) {
+        Ok(text) => Policy::parse(&text).map_err(|source| {
+            CliError::Policy {
+                path: path.to_owned(),
+                source,
+            }
+            .into()
+        }),
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Ok(Policy::default()),
+        Err(source) => Err(CliError::File {
+            action: "read",
+            path: path.to_owned(),
+            source,
+        }
+        .into()),
+    }
+}
+
+/// The cards of a machine as leases know them: those that NVML can reach, where it could be loaded.
+/// NVML leaves out what fell off the bus; the kernel's list does not.
+pub(crate) fn cards(host: &Machine, nvml: Option<&dyn sconce_host::Gpus>) -> Vec<CardFacts> {
+    let reached = nvml.map(sconce_host::Gpus::cards);
+    let cards = host.nvidia.iter().flat_map(|nvidia| &nvidia.cards);
+    cards
+        .filter(|card| {
+            let there = |other: &sconce_host::NvmlCard| card.uuid.as_ref() == Some(&other.uuid);
+            let none = card.uuid.is_none() || reached.as_ref().is_none_or(Vec::is_empty);
+            none || reached.iter().flatten().any(there)
+        })
+        .map(|card| CardFacts {
+            key: key(card),
+            index: card.index,
+            name: card.name.clone(),
+            memory: card.memory,
+        })
+        .collect()
+}
+
+/// What stays the same of a card.
+pub(crate) fn key(card: &sconce_host::Card) -> String {
+    let uuid = || card.uuid.clone();
+    let index = || format!("card {}", card.index);
+    card.bus_id.clone().or_else(uuid).unwrap_or_else(index)
+}
+
+/// This machine with its cards, and NVML where it loads.
+pub(crate) fn machine() -> (Machine, Option<NvmlGpus>) {
+    let mut nvml = None;
+    let host = machine_with(&mut nvml);
+    (host, nvml)
+}
+
+/// As [`machine`], with NVML loaded where it is not yet.
+pub(crate) fn machine_with(nvml: &mut Option<NvmlGpus>) -> Machine {
+    let mut host = Machine::read(&Roots::default());
+    if let Some(nvidia) = host.nvidia.as_mut().filter(|n| !n.cards.is_empty()) {
+        if nvml.is_none() {
+            *nvml = NvmlGpus::load();
+        }
+        if let Some(nvml) = nvml {
+            nvidia.complete(nvml);
+        }
+    }
+    host
+}

@@ -1,0 +1,114 @@
+//! Limits of a run that few need, and where it is placed.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use sconce_host::{Card, Machine, Roots, numa};
+use sconce_schema::request::{Limits, Near, Network};
+use sconce_schema::spec::{IO_WEIGHTS, Numa, Run};
+use sconce_schema::units::{Bytes, LockedMemory};
+use sconce_schema::{Millicores, NumberSet};
+
+/// Each overrides the spec.
+#[derive(Debug, Args, Clone, Default)]
+pub(crate) struct LimitFlags {
+    /// CPUs that it may run on, such as 0-3,8.
+    #[arg(long, value_name = "CPUS", help_heading = "More limits")]
+    pub(crate) cpuset: Option<NumberSet>,
+    /// Limit of memory and swap together (with --memory) [default: no swap].
+    #[arg(long, value_name = "SIZE", help_heading = "More limits")]
+    pub(crate) memory_swap: Option<Bytes>,
+    /// Share of a busy disk, 1 to 1000; others have 100.
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u32).range(i64::from(*IO_WEIGHTS.start())..=i64::from(*IO_WEIGHTS.end())),
+        help_heading = "More limits"
+    )]
+    pub(crate) io_weight: Option<u32>,
+    /// Limit of memory in huge pages, of each size.
+    #[arg(long, value_name = "SIZE", help_heading = "More limits")]
+    pub(crate) hugepages: Option<Bytes>,
+    /// Open files of each process.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "More limits")]
+    pub(crate) nofile: Option<u64>,
+    /// Memory that each process may lock: a size, or `unlimited` for RDMA.
+    #[arg(long, value_name = "SIZE", help_heading = "More limits")]
+    pub(crate) memlock: Option<LockedMemory>,
+    /// `auto`: on the CPUs and memory next to its cards; `off`: where the kernel likes [default: auto].
+    #[arg(long, value_name = "NUMA", help_heading = "More limits")]
+    pub(crate) numa: Option<Numa>,
+}
+
+impl LimitFlags {
+    /// `limits` with these, and `spec`'s where they say nothing.
+    pub(crate) fn over(&self, spec: &Run, limits: Limits) -> Limits {
+        Limits {
+            cpuset: self.cpuset.or(spec.cpuset),
+            memory_swap: self.memory_swap.or(spec.memory_swap),
+            io_weight: self.io_weight.or(spec.io_weight),
+            hugepages: self.hugepages.or(spec.hugepages),
+            nofile: self.nofile.or(spec.nofile),
+            memlock: self.memlock.or(spec.memlock),
+            ..limits
+        }
+    }
+
+    /// Whether the run is to be placed next to its cards: not where its CPUs are named.
+    pub(crate) fn place(&self, spec: &Run, limits: &Limits) -> bool {
+        let numa = self.numa.or(spec.numa).unwrap_or(Numa::Auto);
+        numa == Numa::Auto && limits.cpuset.is_none()
+    }
+}
+
+/// The part of `host` that is next to `cards`, where that says anything.
+pub(crate) fn near(cards: &[&Card], host: &Machine, cpus: Option<Millicores>) -> Option<Near> {
+    if cards.is_empty() {
+        return None;
+    }
+    let roots = Roots::default();
+    let on = numa::nodes_of(cards, &roots);
+    numa::near(&numa::nodes(&roots), &on, host.allowed_cpus.as_ref(), cpus)
+}
+
+/// What gives a network of its own a way out, as a record names it.
+pub(crate) const WAY_OUT: &str = "slirp4netns";
+
+/// Folders of programs that nobody but root can change. A PATH that root has from somebody else's
+/// environment may name others, and what is found there would run as root.
+const TRUSTED: [&str; 4] = ["/usr/bin", "/usr/sbin", "/bin", "/sbin"];
+
+/// Where that is, for a run that needs it: of root in [`TRUSTED`] alone, of others on PATH.
+pub(crate) fn way_out(network: Network) -> Option<PathBuf> {
+    if network != Network::Own {
+        return None;
+    }
+    let root = rustix::process::geteuid().is_root();
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = folders(root, &path).into_iter();
+    found
+        .map(|folder| folder.join(WAY_OUT))
+        .find(|file| file.is_file())
+}
+
+fn folders(root: bool, path: &std::ffi::OsStr) -> Vec<PathBuf> {
+    match root {
+        true => TRUSTED.map(PathBuf::from).to_vec(),
+        false => std::env::split_paths(path)
+            .filter(|folder| folder.is_absolute())
+            .collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn roots_helper_is_not_looked_for_on_path() {
+        let path = std::ffi::OsStr::new("/home/anna/bin:.:/usr/local/bin:");
+        let own = ["/home/anna/bin", "/usr/local/bin"].map(PathBuf::from);
+        assert_eq!(folders(false, path), own);
+        assert_eq!(folders(true, path), TRUSTED.map(PathBuf::from));
+    }
+}

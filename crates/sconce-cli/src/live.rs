@@ -1,0 +1,348 @@
+//! Runs that go on, and how others ended: found by what a person calls them.
+
+use std::path::{Path, PathBuf};
+
+use sconce_record::{RunEntry, State};
+use sconce_run::control::{self, Answer, Ask, AskError};
+use sconce_schema::event::{Event, Exit, ServiceEvent, ServiceState};
+use sconce_schema::{Hint, exit};
+
+use crate::failure::Result;
+use crate::places::Places;
+
+/// What keeps a run from being found or spoken to.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum LiveError {
+    #[error("no run goes on")]
+    None,
+    #[error("no run that goes on is called `{0}`")]
+    NotLive(String),
+    #[error("several runs are meant: {}", .0.join(", "))]
+    Several(Vec<String>),
+    #[error("run {id}")]
+    Ask { id: String, source: AskError },
+    #[error("run {id}: {why}")]
+    Refused { id: String, why: String },
+    #[error("`{0}` is neither a time ago (30s, 10m, 2h, 1d) nor a time (2026-11-22T10:30)")]
+    Since(String),
+    #[error("run {id} has no log `{name}`; it has {}", .known.join(", "))]
+    NoLog {
+        id: String,
+        name: String,
+        known: Vec<String>,
+    },
+}
+
+impl Hint for LiveError {
+    fn hint(&self) -> Option<String> {
+        let text = match self {
+            Self::None => "`sconce up` starts services, `sconce run --detach` a command",
+            Self::NotLive(_) => "`sconce ps` lists those that go on, `sconce ps --all` every one",
+            Self::Several(_) => "name one of them, or enough of the beginning of its id",
+            Self::Ask {
+                source: AskError::Gone,
+                ..
+            } => "`sconce ps --all` says how it ended",
+            _ => return None,
+        };
+        Some(text.to_owned())
+    }
+
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::Ask { .. } | Self::Refused { .. } => exit::NO,
+            Self::Since(_) => exit::USAGE,
+            _ => exit::BAD_INPUT,
+        }
+    }
+}
+
+/// The folder of a run.
+pub(crate) fn folder(run: &RunEntry) -> &Path {
+    run.path.parent().unwrap_or(&run.path)
+}
+
+/// The runs that go on, newest first.
+pub(crate) fn going_on(places: &Places) -> Result<Vec<RunEntry>> {
+    let mut runs = sconce_record::list(&places.runs)?.runs;
+    runs.retain(|run| run.state == State::Running);
+    Ok(runs)
+}
+
+/// The run that goes on and is called `which`: its id, the beginning of it, or its environment's
+/// name; without, the only one.
+pub(crate) fn find(places: &Places, which: Option<&str>) -> Result<RunEntry> {
+    Ok(only(going_on(places)?, which)?)
+}
+
+/// The same of all runs that are known; without a name, the only one that goes on, or the newest.
+pub(crate) fn find_any(places: &Places, which: Option<&str>) -> Result<RunEntry> {
+    let going_on = going_on(places)?;
+    match (only(going_on, which), which) {
+        (Err(LiveError::None), None) => {
+            let path = sconce_record::find(&places.runs, "last")?;
+            Ok(sconce_record::entry(&path)?)
+        }
+        (Err(LiveError::None | LiveError::NotLive(_)), Some(which)) => {
+            let listing = sconce_record::list(&places.runs)?;
+            let mut named =
+                (listing.runs.into_iter()).filter(|run| run.started.name.as_deref() == Some(which));
+            if let Some(newest) = named.next() {
+                return Ok(newest);
+            }
+            let path = sconce_record::find(&places.runs, which)?;
+            Ok(sconce_record::entry(&path)?)
+        }
+        (found, _) => Ok(found?),
+    }
+}
+
+fn only(mut runs: Vec<RunEntry>, which: Option<&str>) -> Result<RunEntry, LiveError> {
+    if runs.is_empty() {
+        return Err(match which {
+            Some(which) => LiveError::NotLive(which.to_owned()),
+            None => LiveError::None,
+        });
+    }
+    if let Some(which) = which {
+        if let Some(at) = runs.iter().position(|run| run.started.id == which) {
+            return Ok(runs.swap_remove(at));
+        }
+        runs.retain(|run| {
+            run.started.id.starts_with(which) || run.started.name.as_deref() == Some(which)
+        });
+    }
+    match (runs.len(), which) {
+        (0, which) => Err(LiveError::NotLive(which.unwrap_or_default().to_owned())),
+        (1, _) => Ok(runs.swap_remove(0)),
+        _ => {
+            let ids = runs.into_iter().map(|run| run.started.id);
+            Err(LiveError::Several(ids.collect()))
+        }
+    }
+}
+
+/// Asks a run.
+pub(crate) fn ask(run: &RunEntry, ask: &Ask) -> Result<Answer, LiveError> {
+    let id = || run.started.id.clone();
+    match control::ask(folder(run), ask) {
+        Ok(Answer::Refused(why)) => Err(LiveError::Refused { id: id(), why }),
+        Ok(answer) => Ok(answer),
+        Err(source) => Err(LiveError::Ask { id: id(), source }),
+    }
+}
+
+/// What a run says of itself, where it answers.
+pub(crate) fn state(run: &RunEntry) -> Option<control::State> {
+    match ask(run, &Ask::State) {
+        Ok(Answer::State(state)) => Some(state),
+        _ => None,
+    }
+}
+
+/// Waits until a run's record is complete; gives the run as it is then.
+pub(crate) fn until_ended(run: &RunEntry) -> Result<RunEntry> {
+    let id = || run.started.id.clone();
+    control::wait(folder(run)).map_err(|source| LiveError::Ask { id: id(), source })?;
+    loop {
+        // Its last line is written soon after its socket is closed; a run that cannot be spoken to
+        // is looked at now and then.
+        let now = sconce_record::entry(&run.path)?;
+        if now.state != State::Running {
+            return Ok(now);
+        }
+        std::thread::sleep(std::time::Duration::from_millis(100));
+    }
+}
+
+/// How a run that does not go on ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum End {
+    As(Exit),
+    /// The machine went down, or was restarted, while it went on.
+    WithTheMachine,
+    /// Its Sconce was killed.
+    Killed,
+}
+
+impl End {
+    /// `boot_id` is the machine's present one.
+    pub(crate) fn of(run: &RunEntry, boot_id: Option<&str>) -> Option<Self> {
+        match (run.state, &run.last) {
+            (State::Running, _) => None,
+            (State::Ended, Some(line)) => match &line.event {
+                Event::Ended(ended) => Some(Self::As(ended.exit)),
+                _ => Some(Self::Killed),
+            },
+            _ => Some(match (run.started.host.boot_id.as_deref(), boot_id) {
+                (Some(then), Some(now)) if then != now => Self::WithTheMachine,
+                _ => Self::Killed,
+            }),
+        }
+    }
+
+    pub(crate) fn text(self) -> String {
+        match self {
+            Self::As(exit) => exit_text(exit),
+            Self::WithTheMachine => match restarted() {
+                Some(since) => format!("ended with the machine (restarted {since})"),
+                None => "ended with the machine".to_owned(),
+            },
+            Self::Killed => "its sconce was killed".to_owned(),
+        }
+    }
+
+    /// The exit code to tell it with.
+    pub(crate) fn code(self) -> u8 {
+        match self {
+            Self::As(exit) => exit.code(),
+            // As if it had been told: 128 + SIGKILL.
+            Self::WithTheMachine | Self::Killed => 137,
+        }
+    }
+}
+
+fn exit_text(exit: Exit) -> String {
+    match exit {
+        Exit::Code(code) => format!("exit code {code}"),
+        Exit::Signal(signal) => format!("signal {signal}"),
+    }
+}
+
+/// Which boot of the machine this is.
+pub(crate) fn boot_id() -> Option<String> {
+    let text = std::fs::read_to_string("/proc/sys/kernel/random/boot_id").ok()?;
+    Some(text.trim().to_owned()).filter(|id| !id.is_empty())
+}
+
+/// When the machine was started, as a date and a time (UTC).
+fn restarted() -> Option<String> {
+    let text = std::fs::read_to_string("/proc/stat").ok()?;
+    let seconds = text.lines().find_map(|line| line.strip_prefix("btime "))?;
+    let ms = seconds.trim().parse::<u64>().ok()?.checked_mul(1_000)?;
+    Some(moment(ms))
+}
+
+/// A date and a time of the day, UTC.
+pub(crate) fn moment(unix_ms: u64) -> String {
+    let stamp = sconce_run::logs::stamp_of(unix_ms);
+    let minute: String = stamp.chars().take(16).collect();
+    minute.replace('T', " ")
+}
+
+/// A word for a state.
+pub(crate) fn word(state: ServiceState) -> &'static str {
+    match state {
+        ServiceState::Waiting => "waiting",
+        ServiceState::Starting => "starting",
+        ServiceState::Running => "running",
+        ServiceState::Healthy => "healthy",
+        ServiceState::Unhealthy => "unhealthy",
+        ServiceState::Restarting => "restarting",
+        ServiceState::Stopping => "stopping",
+        ServiceState::Ended => "ended",
+        ServiceState::Failed => "failed",
+    }
+}
+
+/// One line about a service that has changed.
+pub(crate) fn said(what: &ServiceEvent) -> String {
+    let mut text = format!("{}: {}", what.name, word(what.state));
+    let exit = what.exit.map(exit_text);
+    let again = what
+        .again_ms
+        .map(|ms| format!("again in {} s", ms.div_ceil(1_000)));
+    let more: Vec<String> = exit
+        .into_iter()
+        .chain(what.why.clone())
+        .chain(again)
+        .collect();
+    if !more.is_empty() {
+        text = format!("{text} ({})", more.join("; "));
+    }
+    text.chars()
+        .map(|c| {
+            if c.is_control() {
+                char::REPLACEMENT_CHARACTER
+            } else {
+                c
+            }
+        })
+        .collect()
+}
+
+/// The logs that a run has, by name.
+pub(crate) fn logs(folder: &Path) -> Vec<String> {
+    let entries = std::fs::read_dir(folder.join(sconce_run::logs::FOLDER));
+    let paths = entries.into_iter().flatten().flatten().map(|e| e.path());
+    let log = |path: PathBuf| {
+        let name = path.file_name()?.to_str()?;
+        Some(name.strip_suffix(".log")?.to_owned())
+    };
+    let mut names: Vec<String> = paths.filter_map(log).collect();
+    names.sort();
+    names
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(id: &str, name: &str, boot: &str) -> RunEntry {
+        let text = format!(
+            r#"{{"format":2,"id":"{id}","name":"{name}","unix-ms":0,"command":[],"folder":"/","mode":"host","sconce-pid":1,"limits":{{}},"host":{{"hostname":"sun","kernel":"6","cpus":1,"memory":1,"boot-id":"{boot}"}},"gpus":[]}}"#
+        );
+        RunEntry {
+            path: PathBuf::from("/runs").join(id).join("events.jsonl"),
+            started: serde_json::from_str(&text).unwrap(),
+            state: State::Running,
+            last: None,
+        }
+    }
+
+    #[test]
+    fn a_run_is_found_by_id_beginning_and_name() {
+        let runs = || vec![entry("a-1", "a", "x"), entry("a-12", "b", "x")];
+        let id = |which| only(runs(), which).map(|run| run.started.id);
+        assert_eq!(id(Some("a-1")).unwrap(), "a-1");
+        assert_eq!(id(Some("b")).unwrap(), "a-12");
+        assert!(matches!(id(Some("a-")), Err(LiveError::Several(ids)) if ids.len() == 2));
+        assert!(matches!(id(None), Err(LiveError::Several(_))));
+        assert!(matches!(id(Some("c")), Err(LiveError::NotLive(_))));
+        assert!(matches!(only(Vec::new(), None), Err(LiveError::None)));
+        let one = only(vec![entry("a-1", "a", "x")], None);
+        assert_eq!(one.unwrap().started.id, "a-1");
+    }
+
+    #[test]
+    fn a_run_that_a_reboot_ended_is_told_from_one_that_was_killed() {
+        let mut run = entry("a", "a", "before");
+        assert_eq!(End::of(&run, Some("now")), None);
+        run.state = State::Interrupted;
+        assert_eq!(End::of(&run, Some("now")), Some(End::WithTheMachine));
+        assert_eq!(End::of(&run, Some("before")), Some(End::Killed));
+        assert_eq!(End::of(&run, None), Some(End::Killed));
+        assert_eq!(End::Killed.code(), 137);
+        assert!(
+            End::WithTheMachine
+                .text()
+                .starts_with("ended with the machine")
+        );
+    }
+
+    #[test]
+    fn what_is_said_of_a_service_is_one_tame_line() {
+        let what = ServiceEvent {
+            name: "web".to_owned(),
+            state: ServiceState::Restarting,
+            starts: 1,
+            exit: Some(Exit::Code(3)),
+            why: Some("a\nb".to_owned()),
+            again_ms: Some(1_000),
+        };
+        assert_eq!(
+            said(&what),
+            "web: restarting (exit code 3; a\u{fffd}b; again in 1 s)"
+        );
+    }
+}

@@ -1,0 +1,27 @@
+//! `[services.tensorboard]`.
+
+use sconce_schema::request::RunRequest;
+use sconce_schema::service::Service;
+use sconce_schema::spec::TensorBoard;
+
+use super::{Listens, ServiceError};
+
+/// TensorBoard has no login: whoever reaches its port sees what is in the folder.
+pub(super) fn service(board: &TensorBoard, request: &RunRequest) -> Result<Service, ServiceError> {
+    let listens = Listens::on("tensorboard", board.port(), request.network)?;
+    let logdir = request.workdir.join(board.logdir());
+    let command = [
+        "tensorboard",
+        "--logdir",
+        &logdir.to_string_lossy(),
+        "--host",
+        &listens.address.to_string(),
+        "--port",
+        &listens.port.to_string(),
+    ];
+    let mut service = Service::new("tensorboard", command.map(str::to_owned).to_vec());
+    service.ports = vec![listens.outside];
+    service.links = vec![format!("http://{}/", listens.reached())];
+    service.health = listens.http("/");
+    Ok(service)
+}

@@ -1,0 +1,155 @@
+//! What a run was given, as texts under names.
+
+use sconce_schema::event::Mode;
+use sconce_schema::training::Setup;
+
+use super::Change;
+use crate::model::Report;
+use crate::words::command;
+
+/// What is set otherwise, and what only one of the runs tells. What neither tells is left out, and so is
+/// what was always different (the run's name and time).
+pub(super) fn changed(before: &Report, after: &Report) -> (Vec<Change>, Vec<Change>) {
+    (settings(before).into_iter().zip(settings(after)))
+        .filter(|(a, b)| a.1 != b.1)
+        .map(|((what, before), (_, after))| Change {
+            what: what.to_owned(),
+            before,
+            after,
+        })
+        .partition(|change| change.before.is_some() && change.after.is_some())
+}
+
+/// What was not asked for is an answer, where the record tells all that was.
+const NONE: &str = "none";
+
+/// The same names in the same order for every run.
+fn settings(report: &Report) -> Vec<(&'static str, Option<String>)> {
+    let mut all = given(report);
+    all.extend(environment(report));
+    all.extend(training(report));
+    all
+}
+
+fn or_none(value: Option<impl ToString>) -> Option<String> {
+    text(value).or_else(|| Some(NONE.to_owned()))
+}
+
+fn text(value: Option<impl ToString>) -> Option<String> {
+    value
+        .map(|value| value.to_string())
+        .filter(|text| !text.is_empty())
+}
+
+fn given(report: &Report) -> Vec<(&'static str, Option<String>)> {
+    let started = &report.started;
+    let (host, limits) = (&started.host, &started.limits);
+    let cards: Vec<&str> = started.gpus.iter().map(|card| card.name.as_str()).collect();
+    let mode = match started.mode {
+        Mode::Container => "in a container",
+        Mode::Host => "on the machine itself",
+    };
+    vec![
+        ("command", Some(command(&started.command))),
+        (
+            "folder",
+            Some(started.folder.to_string_lossy().into_owned()),
+        ),
+        ("environment", or_none(started.name.as_ref())),
+        ("where", Some(mode.to_owned())),
+        ("plan", or_none(started.plan.as_ref())),
+        ("CPU limit", or_none(limits.cpus)),
+        ("memory limit", or_none(limits.memory)),
+        ("/dev/shm", or_none(limits.shm)),
+        ("limit of processes", or_none(limits.pids)),
+        ("machine", text(Some(&host.hostname))),
+        ("CPU", text(host.cpu_model.as_ref())),
+        ("CPUs", Some(host.cpus.to_string())),
+        ("main memory", Some(host.memory.to_string())),
+        ("kernel", text(Some(&host.kernel))),
+        ("driver", text(host.driver.as_ref())),
+        ("cards", or_none(Some(cards.join(", ")))),
+    ]
+}
+
+fn environment(report: &Report) -> Vec<(&'static str, Option<String>)> {
+    let versions = report.started.versions.as_ref();
+    let setup = setup(report);
+    let of_setup = |of: fn(&Setup) -> &String| text(setup.map(of));
+    vec![
+        (
+            "Python",
+            of_setup(|setup| &setup.python).or_else(|| text(versions.map(|v| &v.python))),
+        ),
+        (
+            "torch",
+            of_setup(|setup| &setup.torch)
+                .or_else(|| text(versions.and_then(|v| v.torch.as_ref()))),
+        ),
+        ("CUDA", text(versions.and_then(|v| v.cuda))),
+        ("cuDNN", text(versions.and_then(|v| v.cudnn.as_ref()))),
+        ("NCCL", text(versions.and_then(|v| v.nccl.as_ref()))),
+        ("Triton", text(versions.and_then(|v| v.triton.as_ref()))),
+        ("glibc", text(versions.map(|v| &v.glibc))),
+    ]
+}
+
+fn setup(report: &Report) -> Option<&Setup> {
+    report.training.first().and_then(|rank| rank.setup.as_ref())
+}
+
+fn training(report: &Report) -> Vec<(&'static str, Option<String>)> {
+    let setup = setup(report);
+    let loader = setup.and_then(|setup| setup.loader.as_ref());
+    let yes = |yes: Option<bool>| yes.map(|yes| if yes { "yes" } else { "no" }.to_owned());
+    // Without autocast there is no word for it: with a setup, its missing is an answer.
+    let autocast = setup.map(|setup| setup.autocast.clone().unwrap_or_else(|| "off".to_owned()));
+    vec![
+        (
+            "ranks",
+            text(setup.map(|setup| setup.world_size.unwrap_or(1))),
+        ),
+        (
+            "ranks' backend",
+            setup.and_then(|setup| or_none(setup.backend.as_ref())),
+        ),
+        ("model", text(setup.and_then(|setup| setup.model.as_ref()))),
+        ("parameters", text(setup.and_then(|setup| setup.parameters))),
+        (
+            "optimizer",
+            text(setup.map(|setup| setup.optimizers.join(", "))),
+        ),
+        ("dtype", text(setup.and_then(|setup| setup.dtype.as_ref()))),
+        ("autocast", autocast),
+        ("compiled", yes(setup.and_then(|setup| setup.compiled))),
+        (
+            "cuDNN benchmark",
+            yes(setup.and_then(|setup| setup.cudnn_benchmark)),
+        ),
+        (
+            "fixed shapes",
+            yes(setup.and_then(|setup| setup.fixed_shapes)),
+        ),
+        (
+            "allocator",
+            setup.and_then(|setup| or_none(setup.allocator.as_ref())),
+        ),
+        ("batch size", text(loader.and_then(|loader| loader.batch))),
+        // A setup without a loader is of a program that has none of PyTorch's.
+        (
+            "loader workers",
+            setup.map(|_| {
+                loader.map_or("no loader".to_owned(), |loader| loader.workers.to_string())
+            }),
+        ),
+        (
+            "batches ahead",
+            text(loader.and_then(|loader| loader.prefetch)),
+        ),
+        ("pinned memory", yes(loader.map(|loader| loader.pinned))),
+        (
+            "persistent workers",
+            yes(loader.map(|loader| loader.persistent)),
+        ),
+    ]
+}

@@ -1,0 +1,233 @@
+//! Apache Parquet, in its plainest form (github.com/apache/parquet-format): uncompressed data pages of
+//! version 1, values plain, every column optional. Every reader of Parquet reads that.
+
+use std::io::{self, BufRead, Write};
+
+use sconce_record::{Record, RecordError};
+
+use super::cells::{Columns, Kind, Value};
+use super::thrift::{Struct, varint};
+use super::{ExportError, Table, Written, flat, walk};
+
+const MAGIC: &[u8] = b"PAR1";
+/// Rows that are held until they are written as a group.
+const GROUP: u64 = 16_384;
+/// Bytes that are held at most; a page's size is an i32.
+const GROUP_BYTES: usize = 64 << 20;
+
+// The numbers of `parquet.thrift`.
+const INT64: i32 = 2;
+const BYTE_ARRAY: i32 = 6;
+const OPTIONAL: i32 = 1;
+const UTF8: i32 = 0;
+const UINT_64: i32 = 14;
+const PLAIN: i32 = 0;
+const RLE: i32 = 3;
+const UNCOMPRESSED: i32 = 0;
+const DATA_PAGE: i32 = 0;
+
+/// Writes a table of a record; `open` opens the record anew each time.
+///
+/// # Errors
+/// [`ExportError`].
+pub fn parquet<R: BufRead>(
+    open: impl Fn() -> Result<Record<R>, RecordError>,
+    table: Table,
+    out: &mut impl Write,
+) -> Result<Written, ExportError> {
+    let mut columns = Columns::default();
+    let record = open()?;
+    let started = record.started.clone();
+    flat::names(table, &started, &mut columns)?;
+    let (lines, damaged_lines) = walk(record, u64::MAX, |line| {
+        flat::rows(table, &started, line, &mut columns)
+    })?;
+
+    let mut file = File {
+        out,
+        at: 0,
+        kinds: columns.columns.iter().map(|column| column.kind).collect(),
+        names: columns
+            .columns
+            .iter()
+            .map(|column| column.name.as_str())
+            .collect(),
+        chunks: columns.columns.iter().map(|_| Chunk::default()).collect(),
+        held: 0,
+        held_bytes: 0,
+        groups: Vec::new(),
+        rows: 0,
+    };
+    file.write(MAGIC)?;
+    let mut sink = columns.rows(|row| file.row(row));
+    walk(open()?, lines, |line| {
+        flat::rows(table, &started, line, &mut sink)
+    })?;
+    let rows = file.finish(&started.id)?;
+    Ok(Written {
+        rows,
+        damaged_lines,
+        columns_left_out: columns.left_out(),
+    })
+}
+
+/// The values of one column in the present group.
+#[derive(Debug, Default)]
+struct Chunk {
+    /// Whether each row has a value, as runs: (has one, rows).
+    present: Vec<(bool, u64)>,
+    values: Vec<u8>,
+}
+
+struct File<'a, W> {
+    out: &'a mut W,
+    /// Bytes written.
+    at: u64,
+    kinds: Vec<Kind>,
+    names: Vec<&'a str>,
+    chunks: Vec<Chunk>,
+    /// Rows in the chunks, and bytes of their values.
+    held: u64,
+    held_bytes: usize,
+    groups: Vec<Struct>,
+    rows: u64,
+}
+
+impl<W: Write> File<'_, W> {
+    fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.out.write_all(bytes)?;
+        self.at += bytes.len() as u64;
+        Ok(())
+    }
+
+    fn row(&mut self, row: &[Option<Value>]) -> io::Result<()> {
+        for (chunk, cell) in self.chunks.iter_mut().zip(row) {
+            match chunk.present.last_mut() {
+                Some((has, rows)) if *has == cell.is_some() => *rows += 1,
+                _ => chunk.present.push((cell.is_some(), 1)),
+            }
+            let before = chunk.values.len();
+            match cell {
+                None => {}
+                Some(Value::Number(number)) => chunk.values.extend(number.to_le_bytes()),
+                Some(Value::Text(text)) => {
+                    // A line of a record is shorter than 1 MiB.
+                    chunk.values.extend((text.len() as u32).to_le_bytes());
+                    chunk.values.extend(text.as_bytes());
+                }
+            }
+            self.held_bytes += chunk.values.len() - before;
+        }
+        self.held += 1;
+        if self.held == GROUP || self.held_bytes >= GROUP_BYTES {
+            self.group()?;
+        }
+        Ok(())
+    }
+
+    /// Writes the rows that are held.
+    fn group(&mut self) -> io::Result<()> {
+        let rows = self.held;
+        let mut columns = Vec::with_capacity(self.chunks.len());
+        let mut size = 0;
+        for n in 0..self.chunks.len() {
+            let chunk = std::mem::take(&mut self.chunks[n]);
+            let mut page = levels(&chunk.present);
+            page.extend(chunk.values);
+            let mut header = Struct::default();
+            header.i32(1, DATA_PAGE);
+            header.i32(2, page.len() as i32);
+            header.i32(3, page.len() as i32);
+            let mut data = Struct::default();
+            data.i32(1, rows as i32);
+            data.i32(2, PLAIN);
+            data.i32(3, RLE);
+            data.i32(4, RLE);
+            header.inner(5, data);
+
+            let begin = self.at;
+            self.write(&header.done())?;
+            self.write(&page)?;
+            let length = (self.at - begin) as i64;
+            size += length;
+
+            let mut about = Struct::default();
+            about.i32(1, physical(self.kinds[n]));
+            about.i32s(2, &[PLAIN, RLE]);
+            about.texts(3, &[self.names[n]]);
+            about.i32(4, UNCOMPRESSED);
+            about.i64(5, rows as i64);
+            about.i64(6, length);
+            about.i64(7, length);
+            about.i64(9, begin as i64);
+            let mut column = Struct::default();
+            column.i64(2, begin as i64);
+            column.inner(3, about);
+            columns.push(column);
+        }
+        let mut group = Struct::default();
+        group.structs(1, columns.into_iter());
+        group.i64(2, size);
+        group.i64(3, rows as i64);
+        self.groups.push(group);
+        self.rows += rows;
+        self.held = 0;
+        self.held_bytes = 0;
+        Ok(())
+    }
+
+    /// Writes what is held and the file's end; gives the rows of the file.
+    fn finish(mut self, id: &str) -> io::Result<u64> {
+        if self.held > 0 {
+            self.group()?;
+        }
+        let mut root = Struct::default();
+        root.text(4, "schema");
+        root.i32(5, self.names.len() as i32);
+        let columns = self.names.iter().zip(&self.kinds).map(|(name, kind)| {
+            let mut column = Struct::default();
+            column.i32(1, physical(*kind));
+            column.i32(3, OPTIONAL);
+            column.text(4, name);
+            column.i32(6, if *kind == Kind::Text { UTF8 } else { UINT_64 });
+            column
+        });
+        let schema: Vec<Struct> = std::iter::once(root).chain(columns).collect();
+        let mut about_run = Struct::default();
+        about_run.text(1, "sconce.run");
+        about_run.text(2, id);
+
+        let mut end = Struct::default();
+        end.i32(1, 1);
+        end.structs(2, schema.into_iter());
+        end.i64(3, self.rows as i64);
+        end.structs(4, std::mem::take(&mut self.groups).into_iter());
+        end.structs(5, std::iter::once(about_run));
+        end.text(6, "sconce");
+        let end = end.done();
+        self.write(&end)?;
+        self.write(&(end.len() as u32).to_le_bytes())?;
+        self.write(MAGIC)?;
+        Ok(self.rows)
+    }
+}
+
+fn physical(kind: Kind) -> i32 {
+    if kind == Kind::Text {
+        BYTE_ARRAY
+    } else {
+        INT64
+    }
+}
+
+/// Definition levels of 0 and 1 as runs of the RLE/bit-packed hybrid, their length before them.
+fn levels(runs: &[(bool, u64)]) -> Vec<u8> {
+    let mut levels = Vec::new();
+    for (has, rows) in runs {
+        varint(rows << 1, &mut levels);
+        levels.push(u8::from(*has));
+    }
+    let mut page = (levels.len() as u32).to_le_bytes().to_vec();
+    page.append(&mut levels);
+    page
+}

@@ -1,0 +1,234 @@
+//! What processes that train told, into their part of the view model.
+
+use std::collections::BTreeSet;
+
+use sconce_schema::event::Sample;
+use sconce_schema::training::{Phases, Setup, Step, Training};
+
+use super::MOST;
+use crate::series::Series;
+use crate::stats::growth::trend;
+use crate::stats::{quantile, sorted};
+use crate::training::{Grows, Growth, Rank, Steady, StepTimes};
+
+/// Steps at the beginning that are not like the others: caches are cold, libraries choose kernels.
+pub(crate) const WARM_UP: u64 = 10;
+/// Processes without a place that are counted.
+const MOST_REFUSED: usize = 1 << 20;
+/// Steps that a steady part has at least.
+const STEADY: u64 = 20;
+
+#[derive(Debug, Clone, Default)]
+pub(super) struct TrainingFold {
+    ranks: Vec<RankFold>,
+    /// Processes for which there is no room here.
+    refused: BTreeSet<u32>,
+    /// Those that the reader had no room for, as last told.
+    left_out: Option<u32>,
+}
+
+#[derive(Debug, Clone)]
+struct RankFold {
+    rank: Rank,
+    /// The first reading after the warm-up.
+    warm: Option<(u64, Phases)>,
+    series: Series,
+}
+
+impl TrainingFold {
+    pub(super) fn setup(&mut self, setup: Setup) {
+        if let Some(fold) = self.of(setup.pid) {
+            fold.rank.rank = setup.rank.or(fold.rank.rank);
+            fold.rank.setup = Some(setup);
+        }
+    }
+
+    pub(super) fn sample(&mut self, sample: &Sample) {
+        self.left_out = sample.training_left_out;
+        for training in &sample.training {
+            if let Some(fold) = self.of(training.pid) {
+                fold.reading(training);
+                fold.context(sample);
+            }
+        }
+    }
+
+    /// The process's; `None` when there are too many.
+    fn of(&mut self, pid: u32) -> Option<&mut RankFold> {
+        let at = match self.ranks.iter().position(|fold| fold.rank.pid == pid) {
+            Some(at) => at,
+            None if self.ranks.len() < MOST => {
+                let training = Training {
+                    pid,
+                    ..Training::default()
+                };
+                self.ranks.push(RankFold {
+                    rank: Rank::new(&training),
+                    warm: None,
+                    series: Series::default(),
+                });
+                self.ranks.len() - 1
+            }
+            None => {
+                if self.refused.len() < MOST_REFUSED {
+                    self.refused.insert(pid);
+                }
+                return None;
+            }
+        };
+        self.ranks.get_mut(at)
+    }
+
+    /// Processes that are not among the ranks.
+    pub(super) fn left_out(&self) -> Option<u32> {
+        let refused = u32::try_from(self.refused.len()).unwrap_or(u32::MAX);
+        let all = self.left_out.unwrap_or_default().saturating_add(refused);
+        (all > 0).then_some(all)
+    }
+
+    /// By rank; of a process that did not even read a batch there is nothing to tell.
+    pub(super) fn finish(self) -> Vec<Rank> {
+        let mut ranks: Vec<Rank> = (self.ranks.into_iter())
+            .map(RankFold::finish)
+            .filter(|rank| {
+                let read = rank.loader.is_some_and(|loader| loader.batches > 0);
+                rank.steps > 0 || rank.evaluation.is_some() || rank.setup.is_some() || read
+            })
+            .collect();
+        ranks.sort_by_key(|rank| (rank.group, rank.rank.unwrap_or(u32::MAX), rank.pid));
+        ranks
+    }
+}
+
+impl RankFold {
+    fn reading(&mut self, now: &Training) {
+        for step in &now.recent {
+            self.series.add(step);
+        }
+        let rank = &mut self.rank;
+        // Counters only grow: an older reading, told again, has nothing new.
+        if now.steps < rank.steps {
+            return;
+        }
+        rank.rank = now.rank.or(rank.rank);
+        rank.group = now.group;
+        rank.steps = now.steps;
+        rank.wall_us = now.wall_us;
+        rank.phases = now.phases;
+        rank.on_card = now.on_card.or(rank.on_card);
+        rank.on_card_steps = now.on_card_steps.or(rank.on_card_steps);
+        rank.samples = now.samples.or(rank.samples);
+        rank.tokens = now.tokens.or(rank.tokens);
+        rank.loader = now.loader.or(rank.loader);
+        rank.evaluation = now.evaluation.or(rank.evaluation);
+        rank.exchange = now.exchange.or(rank.exchange);
+        if let Some(mut memory) = now.card_memory {
+            if let Some(before) = rank.card_memory {
+                memory.allocated_peak = memory.allocated_peak.max(before.allocated_peak);
+                memory.reserved_peak = memory.reserved_peak.max(before.reserved_peak);
+            }
+            rank.card_memory = Some(memory);
+        }
+        if self.warm.is_none() && now.steps >= WARM_UP {
+            self.warm = Some((now.steps, now.phases));
+        }
+    }
+
+    /// NVML's figure of the process less the allocator's, where the process is on one card: the two
+    /// number cards differently.
+    fn context(&mut self, sample: &Sample) {
+        let pid = self.rank.pid;
+        let mut cards = (sample.gpus.iter()).filter_map(|card| card.memory_by_pid.get(&pid));
+        if let (Some(used), None, Some(memory)) =
+            (cards.next(), cards.next(), self.rank.card_memory)
+            && let Some(more) = used.0.checked_sub(memory.reserved.0)
+        {
+            self.rank.context_memory = Some(sconce_schema::Bytes(more));
+        }
+    }
+
+    fn finish(self) -> Rank {
+        let mut rank = self.rank;
+        rank.steady = self.warm.and_then(|(steps, phases)| {
+            let steps = rank
+                .steps
+                .checked_sub(steps)
+                .filter(|steps| *steps >= STEADY)?;
+            let phases = without(&rank.phases, &phases)?;
+            Some(Steady { steps, phases })
+        });
+        rank.sampled = self.series.into_steps();
+        rank.step_times = step_times(&rank);
+        rank.data_share = data_share(&rank);
+        rank.growth = growth(&rank.sampled);
+        rank
+    }
+}
+
+fn without(all: &Phases, first: &Phases) -> Option<Phases> {
+    Some(Phases {
+        data_us: all.data_us.checked_sub(first.data_us)?,
+        copy_us: all.copy_us.checked_sub(first.copy_us)?,
+        forward_us: all.forward_us.checked_sub(first.forward_us)?,
+        backward_us: all.backward_us.checked_sub(first.backward_us)?,
+        optimizer_us: all.optimizer_us.checked_sub(first.optimizer_us)?,
+        other_us: all.other_us.checked_sub(first.other_us)?,
+    })
+}
+
+/// Steps after the warm-up; all of them where there are few.
+pub(crate) fn warm(sampled: &[Step]) -> &[Step] {
+    if sampled.len() <= 2 * WARM_UP as usize {
+        return sampled;
+    }
+    &sampled[sampled.partition_point(|step| step.step <= WARM_UP)..]
+}
+
+fn step_times(rank: &Rank) -> Option<StepTimes> {
+    let steps = warm(&rank.sampled);
+    let times = sorted(steps.iter().map(|step| step.wall_us as f64).collect());
+    let at = |share: f64| quantile(&times, share);
+    Some(StepTimes {
+        mean_us: mean_us(rank, &times)?,
+        median_us: at(0.5)?,
+        lower_quartile_us: at(0.25)?,
+        upper_quartile_us: at(0.75)?,
+        p95_us: at(0.95)?,
+        of: times.len(),
+    })
+}
+
+/// Of the steady part; in a run too short for one, of the sampled steps without the first ten.
+fn mean_us(rank: &Rank, sampled: &[f64]) -> Option<f64> {
+    if let Some(steady) = rank.steady {
+        return Some(steady.phases.sum_us() as f64 / steady.steps as f64);
+    }
+    (!sampled.is_empty()).then(|| sampled.iter().sum::<f64>() / sampled.len() as f64)
+}
+
+/// Of the same steps as [`mean_us`].
+fn data_share(rank: &Rank) -> Option<f64> {
+    if let Some(steady) = rank.steady {
+        let wall = steady.phases.sum_us();
+        return (wall > 0).then(|| steady.phases.data_us as f64 / wall as f64);
+    }
+    let steps = warm(&rank.sampled);
+    let wall: f64 = steps.iter().map(|step| step.wall_us as f64).sum();
+    let data: f64 = steps.iter().map(|step| step.data_us as f64).sum();
+    (wall > 0.0).then(|| (data / wall).min(1.0))
+}
+
+fn growth(sampled: &[Step]) -> Vec<Growth> {
+    (Grows::ALL.into_iter())
+        .filter_map(|of| {
+            let values: Vec<(u64, f64)> = (sampled.iter())
+                .filter_map(|step| Some((step.step, of.value(step)?)))
+                .collect();
+            Some(Growth {
+                of,
+                trend: trend(&values)?,
+                last: values.last()?.1,
+            })
+        })
+        .collect()
+}

@@ -1,0 +1,47 @@
+//! What is wrong with a run: the heaviest in one line, and all of it on a screen of its own.
+
+use ratatui::Frame;
+use ratatui::layout::Rect;
+use ratatui::text::Line;
+use ratatui::widgets::Paragraph;
+
+use super::super::Run;
+use super::{BAD, WARN, fitted};
+use crate::terminal;
+use crate::verdict::Weight;
+use crate::words::clean;
+
+/// The heaviest verdict, how many more there are, and the key that shows them.
+pub(super) fn line(run: &Run, width: usize) -> Option<Line<'static>> {
+    let first = run.verdicts.first()?;
+    let style = match first.weight {
+        Weight::Fatal => BAD,
+        Weight::Costly | Weight::Note => WARN,
+    };
+    let more = match run.verdicts.len() - 1 {
+        0 => "  v: more".to_owned(),
+        more => format!("  v: and {more} more"),
+    };
+    let room = width.saturating_sub(more.chars().count());
+    let said = format!("{}: {}", first.weight.word(), clean(&first.title));
+    Some(Line::styled(
+        format!("{}{more}", fitted(&said, room)),
+        style,
+    ))
+}
+
+/// All verdicts as the report has them, from line `at` on; gives the last line from which there is
+/// something to see.
+pub(super) fn draw(run: &Run, at: u16, area: Rect, frame: &mut Frame<'_>) -> u16 {
+    let style = terminal::Style {
+        color: false,
+        width: area.width,
+    };
+    // The report's text is clean.
+    let text = terminal::verdicts(&run.verdicts, &run.card_oom, style);
+    let lines: Vec<Line<'_>> = text.trim_matches('\n').lines().map(Line::from).collect();
+    let last = lines.len().saturating_sub(usize::from(area.height));
+    let last = u16::try_from(last).unwrap_or(u16::MAX);
+    frame.render_widget(Paragraph::new(lines).scroll((at.min(last), 0)), area);
+    last
+}

@@ -1,0 +1,299 @@
+//! One run as its record tells it so far.
+
+use std::collections::{BTreeMap, VecDeque};
+
+use sconce_record::Damage;
+use sconce_schema::Bytes;
+use sconce_schema::event::{Event, Line, ProcessSample, Sample, Started};
+use sconce_schema::training::{CardOutOfMemory, Phases, Training};
+
+use crate::fold::Fold;
+use crate::model::{At, End};
+use crate::timeline::Timeline;
+use crate::verdict::Verdict;
+
+/// Readings that rates of training are taken over: one a second is too few steps to be steady.
+const WINDOW: usize = 10;
+/// Readings nearer to each other than this are not compared for a rate, µs.
+const SHORTEST_INTERVAL_US: u64 = 200_000;
+/// Time of the record after which verdicts are looked at again, µs.
+const JUDGE_EVERY_US: u64 = 5_000_000;
+
+/// A run in the making.
+#[derive(Debug)]
+pub struct Run {
+    started: Started,
+    pub(super) end: End,
+    pub(super) t_us: u64,
+    /// The last readings, the newest last.
+    window: VecDeque<(u64, Box<Sample>)>,
+    pub(super) memory: Timeline,
+    pub(super) memory_peak: Option<Bytes>,
+    /// Memory of this run's processes on all cards; of everyone's where no process is known.
+    pub(super) card_memory: Timeline,
+    pub(super) card_memory_peak: Option<Bytes>,
+    pub(super) out_of_memory: Option<At<CardOutOfMemory>>,
+    pub(super) killed: bool,
+    pub(super) damaged_lines: u64,
+    /// The report in the making, which verdicts are given from.
+    fold: Fold,
+    judged_us: Option<u64>,
+    pub(super) verdicts: Vec<Verdict>,
+    pub(super) card_oom: Vec<CardOutOfMemory>,
+}
+
+/// A process with what it used since the reading before.
+#[derive(Debug)]
+pub(super) struct Process<'a> {
+    pub(super) sample: &'a ProcessSample,
+    pub(super) cores: Option<f64>,
+    /// Its memory on cards.
+    pub(super) card: Option<Bytes>,
+}
+
+/// How one process trains, over the last readings.
+#[derive(Debug)]
+pub(super) struct Pace<'a> {
+    pub(super) training: &'a Training,
+    /// Steps in the window.
+    pub(super) steps: u64,
+    /// Of them, µs.
+    pub(super) phases: Phases,
+    /// Samples a second.
+    pub(super) samples_per_s: Option<f64>,
+}
+
+impl Pace<'_> {
+    /// A mean step, µs.
+    pub(super) fn step_us(&self) -> Option<f64> {
+        (self.steps > 0).then(|| self.phases.sum_us() as f64 / self.steps as f64)
+    }
+}
+
+impl Run {
+    /// A run of which only the beginning is known.
+    #[must_use]
+    pub fn new(started: Started, running: bool) -> Self {
+        Self {
+            fold: Fold::new(started.clone(), running),
+            judged_us: None,
+            verdicts: Vec::new(),
+            card_oom: Vec::new(),
+            started,
+            end: if running {
+                End::Running
+            } else {
+                End::Interrupted
+            },
+            t_us: 0,
+            window: VecDeque::new(),
+            memory: Timeline::default(),
+            memory_peak: None,
+            card_memory: Timeline::default(),
+            card_memory_peak: None,
+            out_of_memory: None,
+            killed: false,
+            damaged_lines: 0,
+        }
+    }
+
+    /// How it began.
+    #[must_use]
+    pub fn started(&self) -> &Started {
+        &self.started
+    }
+
+    /// The time of its last line, µs since it began.
+    #[must_use]
+    pub fn t_us(&self) -> u64 {
+        self.t_us
+    }
+
+    /// It has not ended.
+    #[must_use]
+    pub fn is_running(&self) -> bool {
+        self.end == End::Running
+    }
+
+    /// Its `sconce` is gone.
+    pub fn interrupted(&mut self) {
+        if self.end == End::Running {
+            self.end = End::Interrupted;
+        }
+    }
+
+    /// Takes its next line.
+    pub fn line(&mut self, line: Result<Line, Damage>) {
+        self.fold.line(line.clone());
+        let Line { t_us, event } = match line {
+            Ok(line) => line,
+            Err(damage) => {
+                self.damaged_lines += damage.count();
+                return;
+            }
+        };
+        self.t_us = self.t_us.max(t_us);
+        match event {
+            Event::Sample(sample) => self.sample(t_us, sample),
+            Event::CardOutOfMemory(value) => {
+                self.out_of_memory = Some(At {
+                    value: *value,
+                    t_us,
+                });
+            }
+            Event::Ended(ended) => {
+                self.end = ended.exit.into();
+                self.killed = ended.out_of_memory.is_some();
+            }
+            Event::Started(_) | Event::Unenforced(_) | Event::Setup(_) | Event::Service(_) => {}
+        }
+    }
+
+    fn sample(&mut self, t_us: u64, sample: Box<Sample>) {
+        if let Some(memory) = memory(&sample) {
+            self.memory.add(t_us, memory.0 as f64);
+            self.memory_peak = self.memory_peak.max(Some(memory)).max(sample.memory_peak);
+        }
+        let cards = sample.gpus.iter().filter_map(|card| {
+            let run = card.memory_by_pid.values().map(|bytes| bytes.0);
+            let run = (!card.memory_by_pid.is_empty()).then(|| run.fold(0, u64::saturating_add));
+            run.or(card.memory_used.map(|used| used.0))
+        });
+        if let Some(held) = cards.reduce(u64::saturating_add) {
+            self.card_memory.add(t_us, held as f64);
+            self.card_memory_peak = self.card_memory_peak.max(Some(Bytes(held)));
+        }
+        if self.window.len() == WINDOW {
+            self.window.pop_front();
+        }
+        self.window.push_back((t_us, sample));
+    }
+
+    /// The newest reading.
+    pub(super) fn now(&self) -> Option<&Sample> {
+        self.window.back().map(|(_, sample)| &**sample)
+    }
+
+    /// The newest reading, the one before it, and the time between them, µs.
+    fn last_two(&self) -> Option<(&Sample, &Sample, u64)> {
+        let (t_us, now) = self.window.back()?;
+        let (before_us, before) = self.window.get(self.window.len().checked_sub(2)?)?;
+        let passed = t_us.checked_sub(*before_us)?;
+        (passed >= SHORTEST_INTERVAL_US).then_some((now, before, passed))
+    }
+
+    /// Cores in use.
+    pub(super) fn cores(&self) -> Option<f64> {
+        let (now, before, passed_us) = self.last_two()?;
+        let used = now.cpu_us?.checked_sub(before.cpu_us?)?;
+        Some(used as f64 / passed_us as f64)
+    }
+
+    /// Bytes a second of a counter.
+    pub(super) fn per_second(&self, of: fn(&Sample) -> Option<u64>) -> Option<Bytes> {
+        let (now, before, passed_us) = self.last_two()?;
+        let more = of(now)?.checked_sub(of(before)?)?;
+        Some(Bytes((more as f64 * 1e6 / passed_us as f64) as u64))
+    }
+
+    pub(super) fn processes(&self) -> Vec<Process<'_>> {
+        let Some(now) = self.now() else {
+            return Vec::new();
+        };
+        let before: BTreeMap<u32, u64> =
+            self.last_two()
+                .map_or_else(BTreeMap::new, |(_, before, _)| {
+                    before
+                        .by_process
+                        .iter()
+                        .map(|process| (process.pid, process.cpu_us))
+                        .collect()
+                });
+        let passed_us = self.last_two().map(|(_, _, passed)| passed);
+        let process = |sample| {
+            let sample: &ProcessSample = sample;
+            let used =
+                (before.get(&sample.pid)).and_then(|before| sample.cpu_us.checked_sub(*before));
+            let held = now
+                .gpus
+                .iter()
+                .filter_map(|card| card.memory_by_pid.get(&sample.pid));
+            Process {
+                sample,
+                cores: used
+                    .zip(passed_us)
+                    .map(|(used, passed)| used as f64 / passed as f64),
+                card: held
+                    .map(|bytes| bytes.0)
+                    .reduce(u64::saturating_add)
+                    .map(Bytes),
+            }
+        };
+        now.by_process.iter().map(process).collect()
+    }
+
+    /// How each process trains: since the oldest reading of the window that has it, or, where only the
+    /// newest has it, since its own beginning.
+    pub(super) fn paces(&self) -> Vec<Pace<'_>> {
+        let Some((t_us, now)) = self.window.back() else {
+            return Vec::new();
+        };
+        let pace = |training| {
+            let training: &Training = training;
+            let find = |(t_us, sample): &'_ (u64, Box<Sample>)| {
+                let found = sample.training.iter().find(|it| it.pid == training.pid)?;
+                Some((*t_us, found.clone()))
+            };
+            let before = (self.window.iter())
+                .take(self.window.len() - 1)
+                .find_map(find);
+            // A first reading has everything since the process began; of that time only steps are known.
+            let alone = before.is_none();
+            let (first_us, before) = before.unwrap_or_default();
+            let passed_us = match alone {
+                true => training.wall_us,
+                false => t_us.saturating_sub(first_us),
+            };
+            let samples = before.samples.or(alone.then_some(0));
+            Pace {
+                training,
+                steps: training.steps.saturating_sub(before.steps),
+                phases: less(training.phases, before.phases),
+                samples_per_s: (training.samples.zip(samples))
+                    .and_then(|(now, before)| now.checked_sub(before))
+                    .filter(|_| passed_us > 0)
+                    .map(|more| more as f64 * 1e6 / passed_us as f64),
+            }
+        };
+        now.training.iter().map(pace).collect()
+    }
+
+    /// What is wrong with the run so far. Looks again only where the record has gone on for some time.
+    pub fn judge(&mut self) {
+        let old = self.judged_us.is_none_or(|at_us| {
+            self.t_us.saturating_sub(at_us) >= JUDGE_EVERY_US
+                || (self.t_us > at_us && !self.is_running())
+        });
+        if old {
+            self.judged_us = Some(self.t_us);
+            let report = self.fold.clone().finish();
+            (self.verdicts, self.card_oom) = (report.verdicts, report.card_oom);
+        }
+    }
+}
+
+/// What a run is charged; where its cgroup tells nothing, the sum of its processes' memory.
+pub(super) fn memory(sample: &Sample) -> Option<Bytes> {
+    sample.memory.or(sample.pss).or(sample.rss)
+}
+
+fn less(now: Phases, before: Phases) -> Phases {
+    Phases {
+        data_us: now.data_us.saturating_sub(before.data_us),
+        copy_us: now.copy_us.saturating_sub(before.copy_us),
+        forward_us: now.forward_us.saturating_sub(before.forward_us),
+        backward_us: now.backward_us.saturating_sub(before.backward_us),
+        optimizer_us: now.optimizer_us.saturating_sub(before.optimizer_us),
+        other_us: now.other_us.saturating_sub(before.other_us),
+    }
+}

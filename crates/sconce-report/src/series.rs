@@ -1,0 +1,109 @@
+//! Steps of a run in constant memory.
+
+use sconce_schema::training::Step;
+
+/// How many steps are kept at most.
+pub(crate) const MOST: usize = 2048;
+
+/// Steps, evenly over the run: one of every `stride`, chosen by a hash of its number, so that a script
+/// that does something every 2ⁿ steps is not met every time. When there are too many, the stride doubles.
+#[derive(Debug, Clone)]
+pub(crate) struct Series {
+    stride: u64,
+    steps: Vec<Step>,
+}
+
+impl Default for Series {
+    fn default() -> Self {
+        Self {
+            stride: 1,
+            steps: Vec::new(),
+        }
+    }
+}
+
+impl Series {
+    /// Adds a step. One that is not after the last one is left out: a reading may be told twice.
+    pub(crate) fn add(&mut self, step: &Step) {
+        let Some(last) = self.steps.last_mut() else {
+            self.steps.push(*step);
+            return;
+        };
+        if step.step <= last.step {
+            return;
+        }
+        if step.step / self.stride != last.step / self.stride {
+            self.steps.push(*step);
+        } else if chance(step.step) < chance(last.step) {
+            *last = *step;
+        }
+        while self.steps.len() > MOST {
+            self.stride = self.stride.saturating_mul(2);
+            let mut kept: Vec<Step> = Vec::with_capacity(MOST);
+            for step in &self.steps {
+                match kept.last_mut() {
+                    Some(last) if last.step / self.stride == step.step / self.stride => {
+                        if chance(step.step) < chance(last.step) {
+                            *last = *step;
+                        }
+                    }
+                    _ => kept.push(*step),
+                }
+            }
+            self.steps = kept;
+        }
+    }
+
+    pub(crate) fn into_steps(self) -> Vec<Step> {
+        self.steps
+    }
+}
+
+/// The finalizer of splitmix64: the same number has the same chance in every run.
+fn chance(step: u64) -> u64 {
+    let mut z = step.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    z ^ (z >> 31)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn step(step: u64) -> Step {
+        Step {
+            step,
+            ..Step::default()
+        }
+    }
+
+    #[test]
+    fn a_long_run_is_met_evenly() {
+        let mut series = Series::default();
+        for n in 1..=1_000_000 {
+            series.add(&step(n));
+        }
+        let steps = series.into_steps();
+        assert!((MOST / 4..=MOST).contains(&steps.len()), "{}", steps.len());
+        let early = steps.iter().filter(|step| step.step <= 500_000).count();
+        assert!(early.abs_diff(steps.len() / 2) <= 2);
+        // A script that logs every 100 steps is met about as often as it logs.
+        let logged = steps.iter().filter(|step| step.step % 64 == 0).count();
+        assert!(logged * 16 < steps.len(), "{logged}");
+    }
+
+    proptest! {
+        #[test]
+        fn no_number_panics(numbers in proptest::collection::vec(any::<u64>(), 0..4000)) {
+            let mut series = Series::default();
+            for n in numbers {
+                series.add(&step(n));
+            }
+            let steps = series.into_steps();
+            prop_assert!(steps.len() <= MOST);
+            prop_assert!(steps.is_sorted_by(|a, b| a.step < b.step));
+        }
+    }
+}

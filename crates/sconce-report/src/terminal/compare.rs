@@ -1,0 +1,231 @@
+//! Two runs side by side.
+
+use sconce_schema::Bytes;
+
+use super::Style;
+use super::layout::{Page, Part, Tone, plain, toned};
+use super::report::figure;
+use crate::compare::{Change, Comparison, StepTime};
+use crate::model::Report;
+use crate::verdict::Verdict;
+use crate::verdicts::value::{number, time};
+use crate::words::percent;
+
+/// As many packages are named.
+const PACKAGES: usize = 12;
+
+/// What was changed between two runs, and what came of it.
+#[must_use]
+pub fn compare(comparison: &Comparison<'_>, style: Style) -> String {
+    let mut page = Page::new(style);
+    let (before, after) = (comparison.before, comparison.after);
+    page.title(&format!("{} → {}", before.started.id, after.started.id));
+    page.gap();
+    changes(&mut page, comparison);
+    page.gap();
+    step_time(&mut page, comparison);
+    let seen = |(_, a, b): &&(&str, Option<f64>, Option<f64>)| {
+        [a, b].into_iter().flatten().any(|us| *us > 0.0)
+    };
+    for (n, (name, before, after)) in comparison.phases.iter().filter(seen).enumerate() {
+        page.row(
+            if n == 0 { "  of it" } else { "" },
+            times(name, *before, *after),
+        );
+    }
+    for (n, (name, before, after)) in comparison.throughput.iter().enumerate() {
+        let figures = (before.map(number), after.map(number));
+        let parts = row(name, figures, ratio(*before, *after), None);
+        page.row(if n == 0 { "throughput" } else { "" }, parts);
+    }
+    for (n, (name, before, after)) in comparison.memory.iter().enumerate() {
+        let float = |bytes: &Option<Bytes>| bytes.map(|bytes| bytes.0 as f64);
+        let figures = (before.map(|b| b.to_string()), after.map(|b| b.to_string()));
+        let parts = row(name, figures, ratio(float(before), float(after)), None);
+        page.row(if n == 0 { "memory" } else { "" }, parts);
+    }
+    verdicts(&mut page, comparison);
+    page.into_text()
+}
+
+fn changes(page: &mut Page, comparison: &Comparison<'_>) {
+    if comparison.changed.is_empty() {
+        page.row("changed", [plain("nothing that the records tell")]);
+    }
+    let one = |change: &Change| {
+        let (before, after) = (
+            figure(change.before.as_ref()),
+            figure(change.after.as_ref()),
+        );
+        vec![plain(format!("{}: {before} → {after}", change.what))]
+    };
+    for (n, change) in comparison.changed.iter().enumerate() {
+        page.row(if n == 0 { "changed" } else { "" }, one(change));
+    }
+    for (which, id, first) in [
+        ("of the first run", &comparison.before.started.id, true),
+        ("of the second run", &comparison.after.started.id, false),
+    ] {
+        let missing = comparison.not_known.iter();
+        let missing = missing.filter(|change| change.before.is_none() == first);
+        let told: Vec<Part> = missing
+            .map(|change| {
+                let other = change.before.as_ref().or(change.after.as_ref());
+                toned(format!("{} ({})", change.what, figure(other)), Tone::Dim)
+            })
+            .collect();
+        if !told.is_empty() {
+            let head = plain(format!("{which}, {id}; the other's in brackets"));
+            page.row("not known", [head]);
+            page.row("", told);
+        }
+    }
+    let Some(packages) = &comparison.packages else {
+        return;
+    };
+    if packages.is_empty() {
+        page.row("packages", [plain("the same in both locks")]);
+    }
+    for (n, change) in packages.iter().take(PACKAGES).enumerate() {
+        page.row(if n == 0 { "packages" } else { "" }, one(change));
+    }
+    if packages.len() > PACKAGES {
+        let more = format!("and {} more: `sconce diff`", packages.len() - PACKAGES);
+        page.row("", [toned(more, Tone::Dim)]);
+    }
+}
+
+fn step_time(page: &mut Page, comparison: &Comparison<'_>) {
+    let told = |report: &Report| {
+        let times = report.training.first()?.step_times?;
+        let spread = times.upper_quartile_us - times.lower_quartile_us;
+        Some(format!(
+            "{} (half within {})",
+            time(times.median_us),
+            time(spread)
+        ))
+    };
+    let (before, after) = (told(comparison.before), told(comparison.after));
+    if before.is_none() && after.is_none() {
+        page.row(
+            "step",
+            [toned("no training was seen in either run", Tone::Dim)],
+        );
+        return;
+    }
+    page.row(
+        "step",
+        [plain(format!(
+            "{} → {}",
+            figure(before.as_ref()),
+            figure(after.as_ref())
+        ))],
+    );
+    match comparison.step_time {
+        StepTime::TooFew => {
+            let why = match (before, after) {
+                (None, _) => "no step of the first run is on record",
+                (_, None) => "no step of the second run is on record",
+                _ => "too few steps to tell a difference from chance",
+            };
+            page.row("", [toned(why, Tone::Dim)]);
+        }
+        StepTime::Compared(shift) => {
+            let between = format!("{} to {} (95 %)", signed(shift.low), signed(shift.high));
+            let (words, tone) = match shift.is_real() {
+                true if shift.share < 0.0 => ("shorter", Tone::Good),
+                true => ("longer", Tone::Warning),
+                false => ("no difference that chance does not make", Tone::Plain),
+            };
+            let head = match shift.is_real() {
+                true => format!(
+                    "{} {words}: the difference is real",
+                    percent(shift.share.abs())
+                ),
+                false => words.to_owned(),
+            };
+            let blocks = format!(
+                "{} and {} blocks of {} and {} steps",
+                shift.blocks.0, shift.blocks.1, shift.block_steps.0, shift.block_steps.1
+            );
+            page.row(
+                "",
+                [toned(head, tone), plain(between), toned(blocks, Tone::Dim)],
+            );
+        }
+    }
+}
+
+fn times(name: &str, before: Option<f64>, after: Option<f64>) -> Vec<Part> {
+    let difference = before.zip(after).map(|(before, after)| after - before);
+    let difference = difference.map(|us| {
+        let sign = if us < 0.0 { "−" } else { "+" };
+        format!("{sign}{}", time(us.abs()))
+    });
+    row(
+        name,
+        (before.map(time), after.map(time)),
+        ratio(before, after),
+        difference,
+    )
+}
+
+/// `data          21.4 ms →  0.3 ms   −99 %   −21.1 ms`
+fn row(
+    name: &str,
+    figures: (Option<String>, Option<String>),
+    ratio: Option<f64>,
+    difference: Option<String>,
+) -> Vec<Part> {
+    let (before, after) = (figure(figures.0), figure(figures.1));
+    let ratio = ratio.map_or_else(String::new, signed);
+    let difference = difference.unwrap_or_default();
+    let text = format!("{name:20}{before:>10} → {after:>10}  {ratio:>7}  {difference:>10}");
+    vec![plain(text.trim_end())]
+}
+
+/// By which share the second is more.
+fn ratio(before: Option<f64>, after: Option<f64>) -> Option<f64> {
+    let (before, after) = (before.filter(|before| *before > 0.0)?, after?);
+    Some(after / before - 1.0)
+}
+
+fn signed(share: f64) -> String {
+    let percent = (share * 100.0).round();
+    match percent {
+        0.0 => "±0 %".to_owned(),
+        percent if percent < 0.0 => format!("−{:.0} %", -percent),
+        percent => format!("+{percent:.0} %"),
+    }
+}
+
+fn verdicts(page: &mut Page, comparison: &Comparison<'_>) {
+    let groups: [(&str, &[&Verdict], Tone); 3] = [
+        ("gone", &comparison.gone, Tone::Good),
+        ("still", &comparison.stayed, Tone::Warning),
+        ("new", &comparison.new, Tone::Bad),
+    ];
+    let not_judged = &comparison.not_judged;
+    if groups.iter().any(|(_, verdicts, _)| !verdicts.is_empty()) || !not_judged.is_empty() {
+        page.gap();
+    }
+    for (label, verdicts, tone) in groups {
+        for (n, verdict) in verdicts.iter().enumerate() {
+            page.row(
+                if n == 0 { label } else { "" },
+                [toned(&verdict.title, tone)],
+            );
+        }
+    }
+    for (n, one) in not_judged.iter().enumerate() {
+        let label = if n == 0 { "not judged" } else { "" };
+        let (has, other) = match one.of_after {
+            true => ("first", "second"),
+            false => ("second", "first"),
+        };
+        let title = format!("of the {has} run: {}", one.verdict.title);
+        page.row(label, [toned(title, Tone::Warning)]);
+        let why = format!("of the {other} run nobody can tell: {}", one.why);
+        page.row("", [plain(why)]);
+    }
+}

@@ -1,0 +1,329 @@
+//! The part of a report that is about training: steps, where their time went, memory, exchange.
+
+use sconce_schema::training::Setup;
+
+use super::layout::{Page, Part, Tone, plain, toned};
+use super::report::figure;
+use crate::model::Report;
+use crate::training::{Rank, shares};
+use crate::verdicts::value::{number, time};
+use crate::words::{count, duration, percent};
+
+/// Of several ranks, as many are shown in full.
+const IN_FULL: usize = 4;
+
+/// What each process that trains did; nothing where none was seen.
+pub(super) fn rows(page: &mut Page, report: &Report) {
+    if report.training.is_empty() {
+        return;
+    }
+    page.gap();
+    for (n, rank) in report.training.iter().enumerate() {
+        let alone = report.training.len() == 1;
+        let label = if alone {
+            "training".to_owned()
+        } else {
+            // A group's name may be longer than the column.
+            format!("{:<13} ", rank.name())
+        };
+        // All ranks train the same model.
+        match rank.setup.as_ref().filter(|_| n == 0) {
+            Some(setup) => {
+                page.row(&label, made_of(setup));
+                page.row("  steps", steps(rank));
+            }
+            None => page.row(&label, steps(rank)),
+        }
+        if n < IN_FULL {
+            one(page, rank);
+        }
+    }
+    if let Some(more) = report.training_left_out {
+        let text = format!(
+            "and {} that trained: more than are told",
+            count(more.into(), "process", "processes")
+        );
+        page.row("not told", vec![plain(text)]);
+    }
+}
+
+fn one(page: &mut Page, rank: &Rank) {
+    if rank.steps > 0 {
+        bar(page, &rank.shares());
+        let mut parts = phases(&rank.shares());
+        let all = (rank.step_times).map(|times| format!("of {} on average", time(times.mean_us)));
+        parts.extend(all.map(|all| toned(all, Tone::Dim)));
+        let first = rank
+            .steady
+            .map(|steady| rank.steps.saturating_sub(steady.steps));
+        parts.extend(first.filter(|first| *first > 0).map(|first| {
+            let first = number(first as f64);
+            toned(format!("without the first {first} steps"), Tone::Dim)
+        }));
+        page.row("  time", parts);
+    }
+    if let (Some(card), Some(steps)) = (&rank.on_card, rank.on_card_steps) {
+        let mut parts = phases(&shares(card));
+        parts.push(toned(
+            format!("of {}", count(steps, "step", "steps")),
+            Tone::Dim,
+        ));
+        page.row("  on the card", parts);
+    }
+    page.row("  operations", operations(rank));
+    page.row("  loader", loader(rank));
+    if let Some(evaluation) = rank.evaluation.filter(|evaluation| evaluation.batches > 0) {
+        page.row(
+            "  evaluation",
+            [
+                plain(format!("{} batches", number(evaluation.batches as f64))),
+                plain(duration(evaluation.wall_us)),
+            ],
+        );
+    }
+    if let Some(memory) = rank.card_memory {
+        let mut parts = vec![
+            plain(format!("{} allocated at most", memory.allocated_peak)),
+            plain(format!("{} reserved at most", memory.reserved_peak)),
+        ];
+        if let Some(context) = rank.context_memory {
+            parts.push(plain(format!("{context} context and libraries")));
+        }
+        if memory.retries > 0 {
+            let retries = format!(
+                "{} with the card full",
+                count(memory.retries, "retry", "retries")
+            );
+            parts.push(toned(retries, Tone::Warning));
+        }
+        page.row("  card memory", parts);
+    }
+    if let Some(exchange) = rank.exchange {
+        let parts = [
+            exchange
+                .communication_us
+                .map(|us| format!("{} a step", time(us as f64))),
+            exchange
+                .exposed_us
+                .map(|us| format!("{} of it hidden by nothing", time(us as f64))),
+            sharded(
+                "all-gather",
+                exchange.sharded_steps,
+                exchange.all_gather_us,
+                exchange.all_gather_exposed_us,
+            ),
+            sharded(
+                "reduce-scatter",
+                exchange.sharded_steps,
+                exchange.reduce_scatter_us,
+                exchange.reduce_scatter_exposed_us,
+            ),
+        ];
+        page.row("  exchange", parts.into_iter().flatten().map(plain));
+    }
+}
+
+/// What FSDP exchanged in a mean step.
+fn sharded(
+    name: &str,
+    steps: Option<u64>,
+    all_us: Option<u64>,
+    exposed_us: Option<u64>,
+) -> Option<String> {
+    let steps = steps.filter(|steps| *steps > 0)? as f64;
+    let mean = |us: u64| time(us as f64 / steps);
+    let all = format!("{name} {} a step", mean(all_us?));
+    Some(match exposed_us {
+        Some(exposed) => format!("{all}, {} of it hidden by nothing", mean(exposed)),
+        None => all,
+    })
+}
+
+/// Operations of a step, where they were asked for: how many, how fast, and what share of the card's
+/// peak that is.
+fn operations(rank: &Rank) -> Vec<Part> {
+    let Some(setup) = &rank.setup else {
+        return Vec::new();
+    };
+    let Some(flops) = setup.flops_per_step else {
+        let why = setup.no_flops.as_ref();
+        return why
+            .map(|why| toned(format!("not counted: {why}"), Tone::Dim))
+            .into_iter()
+            .collect();
+    };
+    let least = match setup.flops_without.is_empty() {
+        true => "",
+        false => "at least ",
+    };
+    let mut parts = vec![plain(format!("{least}{} FLOP a step", short(flops as f64)))];
+    parts.extend((rank.flops_per_s()).map(|rate| plain(format!("{} FLOP/s", short(rate)))));
+    if let (Some(share), Some(peak)) = (rank.utilization(), &setup.peak) {
+        let text = format!("MFU {}, of {} by its data sheet", percent(share), peak.card);
+        parts.push(plain(text));
+    }
+    if !setup.flops_without.is_empty() {
+        let without = format!("without {}", setup.flops_without.join(", "));
+        parts.push(toned(without, Tone::Dim));
+    }
+    parts
+}
+
+fn made_of(setup: &Setup) -> Vec<Part> {
+    let parameters = setup
+        .parameters
+        .map(|n| format!("{} parameters", short(n as f64)));
+    let precision = match (&setup.dtype, &setup.autocast) {
+        (dtype, Some(autocast)) => Some(format!("{}, autocast {autocast}", figure(dtype.as_ref()))),
+        (Some(dtype), None) => Some(dtype.clone()),
+        (None, None) => None,
+    };
+    let optimizers = Some(setup.optimizers.join(", ")).filter(|text| !text.is_empty());
+    let parts = [
+        setup.model.clone(),
+        parameters,
+        precision,
+        optimizers,
+        setup
+            .compiled
+            .filter(|yes| *yes)
+            .map(|_| "compiled".to_owned()),
+        setup
+            .world_size
+            .filter(|n| *n > 1)
+            .map(|n| format!("{n} ranks")),
+        Some(format!("torch {}", setup.torch)).filter(|_| !setup.torch.is_empty()),
+    ];
+    parts.into_iter().flatten().map(plain).collect()
+}
+
+fn steps(rank: &Rank) -> Vec<Part> {
+    if rank.steps == 0 {
+        return vec![toned("no step ended", Tone::Dim)];
+    }
+    let mut parts = vec![plain(if rank.steps == 1 {
+        "1 step".to_owned()
+    } else {
+        format!("{} steps", number(rank.steps as f64))
+    })];
+    if let Some(times) = rank.step_times {
+        let spread = times.upper_quartile_us - times.lower_quartile_us;
+        parts.push(plain(format!("{} in the middle", time(times.median_us))));
+        parts.push(plain(format!("half of them within {}", time(spread))));
+        parts.push(plain(format!("one of twenty over {}", time(times.p95_us))));
+    }
+    let per_s = [
+        (rank.steps_per_s(), "steps/s"),
+        (rank.samples_per_s(), "samples/s"),
+        (rank.tokens_per_s(), "tokens/s"),
+    ];
+    for (value, what) in per_s {
+        parts.extend(value.map(|value| plain(format!("{} {what}", rate(value)))));
+    }
+    parts
+}
+
+/// Two digits that count, at the least.
+fn rate(value: f64) -> String {
+    match value {
+        0.0..0.1 => format!("{value:.3}"),
+        0.1..10.0 => format!("{value:.2}"),
+        _ => number(value),
+    }
+}
+
+/// `11.7 M`.
+fn short(n: f64) -> String {
+    match n {
+        1e15.. => format!("{:.1} P", n / 1e15),
+        1e12.. => format!("{:.1} T", n / 1e12),
+        1e9.. => format!("{:.1} G", n / 1e9),
+        1e6.. => format!("{:.1} M", n / 1e6),
+        1e3.. => format!("{:.1} k", n / 1e3),
+        _ => format!("{n:.0}"),
+    }
+}
+
+/// How each phase looks: a letter that tells it apart without colour.
+fn look(phase: &str) -> (char, Tone) {
+    match phase {
+        "data" => ('▚', Tone::Bad),
+        "copy" => ('▞', Tone::Warning),
+        "forward" => ('█', Tone::Graph),
+        "backward" => ('▓', Tone::Graph),
+        "optimizer" => ('▒', Tone::Good),
+        _ => ('░', Tone::Dim),
+    }
+}
+
+/// One line of the whole step, each phase as wide as its share.
+fn bar(page: &mut Page, shares: &[(&str, f64)]) {
+    let room = page.room();
+    let mut at = 0.0;
+    let mut used = 0;
+    let mut parts = Vec::new();
+    for (name, share) in shares {
+        at += share;
+        let end = ((at * room as f64).round() as usize).min(room);
+        let (letter, tone) = look(name);
+        if end > used {
+            parts.push(toned(letter.to_string().repeat(end - used), tone));
+        }
+        used = used.max(end);
+    }
+    page.joined("", parts);
+}
+
+fn phases(shares: &[(&str, f64)]) -> Vec<Part> {
+    (shares.iter().filter(|(_, share)| *share > 0.0))
+        .map(|(name, share)| {
+            let (letter, tone) = look(name);
+            toned(format!("{letter} {name} {}", percent(*share)), tone)
+        })
+        .collect()
+}
+
+fn loader(rank: &Rank) -> Vec<Part> {
+    let mut parts = Vec::new();
+    if let Some(loader) = rank.setup.as_ref().and_then(|setup| setup.loader.as_ref()) {
+        parts.push(plain(match loader.workers {
+            0 => "no workers".to_owned(),
+            workers => count(workers.into(), "worker", "workers"),
+        }));
+        parts.extend(
+            loader
+                .batch
+                .map(|batch| plain(format!("batches of {batch}"))),
+        );
+        parts.extend((loader.prefetch).map(|ahead| plain(format!("{ahead} ahead each"))));
+        parts.extend(loader.pinned.then(|| plain("pinned")));
+        parts.extend(loader.persistent.then(|| plain("persistent")));
+    }
+    if let Some(loader) = rank.loader {
+        let share = (loader.empty).filter(|_| loader.batches > 0);
+        let share = share.map(|empty| percent(empty as f64 / loader.batches as f64));
+        parts.extend(share.map(|share| plain(format!("none stood ready {share} of the time"))));
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_fsdp_exchanged_is_told_of_a_mean_step() {
+        let told = |steps, all, exposed| sharded("all-gather", steps, all, exposed);
+        assert_eq!(
+            told(Some(4), Some(8000), Some(4000)).unwrap(),
+            "all-gather 2.00 ms a step, 1.00 ms of it hidden by nothing"
+        );
+        assert_eq!(
+            told(Some(4), Some(8000), None).unwrap(),
+            "all-gather 2.00 ms a step"
+        );
+        assert_eq!(told(None, Some(8000), None), None);
+        assert_eq!(told(Some(0), Some(8000), None), None);
+        assert_eq!(told(Some(4), None, Some(1)), None);
+    }
+}

@@ -1,0 +1,66 @@
+//! Verdicts, each with what it stands on and what to change.
+
+use super::Style;
+use super::layout::{Page, Tone, plain, toned};
+use crate::model::Report;
+use crate::verdict::{Verdict, Weight};
+use sconce_schema::training::CardOutOfMemory;
+
+/// As many mends are shown; the others are in the JSON and in docs/verdicts.md.
+const MENDS: usize = 4;
+
+pub(super) fn rows(page: &mut Page, report: &Report) {
+    said(page, &report.verdicts, &report.card_oom);
+}
+
+/// Verdicts by themselves, as a report has them.
+#[must_use]
+pub(crate) fn text(verdicts: &[Verdict], card_oom: &[CardOutOfMemory], style: Style) -> String {
+    let mut page = Page::new(style);
+    said(&mut page, verdicts, card_oom);
+    page.into_text()
+}
+
+fn said(page: &mut Page, verdicts: &[Verdict], card_oom: &[CardOutOfMemory]) {
+    for verdict in verdicts {
+        page.gap();
+        let tone = match verdict.weight {
+            Weight::Fatal => Tone::Bad,
+            Weight::Costly => Tone::Warning,
+            Weight::Note => Tone::Strong,
+        };
+        page.row(verdict.weight.word(), [toned(&verdict.title, tone)]);
+        for evidence in &verdict.evidence {
+            page.row("", [toned(evidence, Tone::Dim)]);
+        }
+        if let Some(gain) = &verdict.gain {
+            page.row("  gain", [plain(gain)]);
+        }
+        for (n, mend) in verdict.mends.iter().take(MENDS).enumerate() {
+            page.row(if n == 0 { "  change" } else { "" }, [plain(mend)]);
+        }
+        if verdict.rule == "card-out-of-memory"
+            && let Some(told) = card_oom.first()
+        {
+            holders(page, told);
+        }
+    }
+}
+
+/// Who held the card's memory when it ran out.
+fn holders(page: &mut Page, told: &CardOutOfMemory) {
+    const MOST: usize = 5;
+    for (n, holder) in told.holders.iter().take(MOST).enumerate() {
+        let who = holder.stack.first().or(holder.tensor.as_ref());
+        let who = who.map_or("–", String::as_str);
+        let blocks = crate::words::count(holder.blocks, "block", "blocks");
+        let label = if n == 0 { "  held by" } else { "" };
+        page.row(
+            label,
+            [plain(holder.bytes.to_string()), plain(blocks), plain(who)],
+        );
+    }
+    if let Some(why) = &told.no_snapshot {
+        page.row("  snapshot", [toned(format!("none: {why}"), Tone::Dim)]);
+    }
+}

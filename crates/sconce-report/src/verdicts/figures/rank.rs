@@ -1,0 +1,331 @@
+//! Figures of a process that trains, and of what may grow in it.
+
+use sconce_schema::Bytes;
+
+use super::{About, Figures, of, run};
+use crate::model::{Card, Report};
+use crate::stats::median;
+use crate::training::{Grows, Rank};
+
+pub(super) fn figures(run: &Figures, rank: &Rank, report: &Report) -> Figures {
+    let mut figures = run.under(About::Rank, Some(rank.name()));
+    let it = &mut figures;
+    let times = rank.step_times;
+    it.count("steps", Some(rank.steps as f64));
+    let evaluated = rank.evaluation.map_or(0, |evaluation| evaluation.batches);
+    it.count("evaluated", Some(evaluated as f64));
+    it.time(
+        "step-mean",
+        times.map(|times| times.mean_us).or_else(|| mean_step(rank)),
+    );
+    it.time("step-median", times.map(|times| times.median_us));
+    it.time("step-p95", times.map(|times| times.p95_us));
+    phases(it, rank);
+    loader(it, rank);
+    settings(it, rank);
+    card(it, rank, report);
+    exchange(it, rank, &report.training);
+    behind(it, rank, &report.training);
+    figures
+}
+
+/// Of a step without the beginning, µs.
+fn mean_step(rank: &Rank) -> Option<f64> {
+    let sum: f64 = rank.mean_phases().iter().map(|(_, us)| us).sum();
+    Some(sum).filter(|sum| *sum > 0.0)
+}
+
+fn phase(rank: &Rank, name: &str) -> Option<f64> {
+    let phases = rank.mean_phases();
+    phases
+        .iter()
+        .find(|phase| phase.0 == name)
+        .map(|phase| phase.1)
+}
+
+fn phases(it: &mut Figures, rank: &Rank) {
+    let Some(step) = mean_step(rank) else {
+        return;
+    };
+    let share = |name: &str| phase(rank, name).and_then(|us| of(us, step));
+    // The share and the mean are of the same steps.
+    let data = rank.data_share.or_else(|| share("data"));
+    let mean = it.get("step-mean").and_then(super::Value::number);
+    it.share("data-share", data);
+    it.time(
+        "data-time",
+        data.zip(mean).map(|(share, mean)| share * mean),
+    );
+    it.share("copy-share", share("copy"));
+    it.time("copy-time", phase(rank, "copy"));
+    it.share("forward-share", share("forward"));
+    it.share("backward-share", share("backward"));
+    it.share("optimizer-share", share("optimizer"));
+    it.share("other-share", share("other"));
+    let compute = ["forward", "backward", "optimizer"].map(|name| share(name).unwrap_or(0.0));
+    it.share("compute-share", Some(compute.iter().sum()));
+    let (Some(card), Some(steps)) = (rank.on_card, rank.on_card_steps.filter(|steps| *steps > 0))
+    else {
+        return;
+    };
+    let per_step = |us: u64| us as f64 / steps as f64;
+    let host = phase(rank, "forward")
+        .zip(phase(rank, "backward"))
+        .map(|(f, b)| f + b);
+    let device = per_step(card.forward_us.saturating_add(card.backward_us));
+    it.share("host-over-card", host.and_then(|host| of(host, device)));
+    it.share("copy-on-card-share", of(per_step(card.copy_us), step));
+}
+
+fn loader(it: &mut Figures, rank: &Rank) {
+    if let Some(loader) = rank.loader {
+        it.count("batches", Some(loader.batches as f64));
+        let empty = loader
+            .empty
+            .and_then(|empty| of(empty as f64, loader.batches as f64));
+        it.share("empty-share", empty);
+    }
+    if let Some(loader) = rank.setup.as_ref().and_then(|setup| setup.loader.as_ref()) {
+        let workers = f64::from(loader.workers);
+        it.count("workers", Some(workers));
+        it.count("prefetch", loader.prefetch.map(f64::from));
+        it.flag("pinned", Some(loader.pinned));
+        it.flag("persistent", Some(loader.persistent));
+        // The free CPUs are those of all ranks.
+        let number = |it: &Figures, name: &str| it.get(name).and_then(super::Value::number);
+        let free = number(it, "cores-free").zip(number(it, "ranks"));
+        let more = free
+            .and_then(|(free, ranks)| of(free.floor(), ranks))
+            .map(f64::floor);
+        it.count(
+            "workers-more",
+            more.filter(|more| *more >= 1.0).map(|more| workers + more),
+        );
+    }
+}
+
+fn settings(it: &mut Figures, rank: &Rank) {
+    let Some(setup) = &rank.setup else {
+        return;
+    };
+    it.text("autocast", setup.autocast.as_deref());
+    it.text("dtype", setup.dtype.as_deref());
+    it.text("allocator", setup.allocator.as_deref());
+    it.flag("compiled", setup.compiled);
+    it.flag("cudnn-benchmark", setup.cudnn_benchmark);
+    it.flag("convolutions", setup.convolutions);
+    it.flag("fixed-shapes", setup.fixed_shapes);
+    // What is not distributed tells no number of ranks.
+    it.count("world-size", Some(f64::from(setup.world_size.unwrap_or(1))));
+}
+
+/// The card that it uses: the one that it named, or the only one.
+fn card_of<'a>(rank: &Rank, report: &'a Report) -> Option<&'a Card> {
+    let uuid = rank.setup.as_ref().and_then(|setup| setup.card.as_deref());
+    // PyTorch leaves the `GPU-` out.
+    let same = |a: &str, b: &str| a.trim_start_matches("GPU-") == b.trim_start_matches("GPU-");
+    match (uuid, report.cards.as_slice()) {
+        (Some(uuid), cards) => cards.iter().find(|card| same(&card.summary.uuid, uuid)),
+        (None, [card]) if rank.card_memory.is_some() => Some(card),
+        _ => None,
+    }
+}
+
+/// What gradients are exchanged with: of `cpu:gloo,cuda:nccl` the one for where they are.
+fn backend_of(all: &str, on_card: bool) -> &str {
+    let device = if on_card { "cuda" } else { "cpu" };
+    let mut pairs = all.split(',').filter_map(|one| one.split_once(':'));
+    pairs
+        .find(|pair| pair.0 == device)
+        .map_or(all, |pair| pair.1)
+}
+
+fn card(it: &mut Figures, rank: &Rank, report: &Report) {
+    let float = |bytes: Bytes| bytes.0 as f64;
+    let named = rank
+        .setup
+        .as_ref()
+        .is_some_and(|setup| setup.card.is_some());
+    let on_card = named || rank.card_memory.is_some();
+    it.flag("on-card", Some(on_card));
+    let backend = rank
+        .setup
+        .as_ref()
+        .and_then(|setup| setup.backend.as_deref());
+    it.text("backend", backend.map(|all| backend_of(all, on_card)));
+    let card = card_of(rank, report);
+    let total = card.and_then(|card| card.summary.memory).map(float);
+    it.text("card-name", card.map(|card| card.summary.name.as_str()));
+    it.share(
+        "card-utilisation",
+        card.and_then(|card| card.utilisation_mean),
+    );
+    it.share(
+        "card-not-busy",
+        card.and_then(|card| card.utilisation_mean)
+            .map(|busy| 1.0 - busy),
+    );
+    it.bytes("card-total", total);
+    it.bytes("context-memory", rank.context_memory.map(float));
+    let Some(memory) = rank.card_memory else {
+        return;
+    };
+    let (allocated, reserved) = (float(memory.allocated_peak), float(memory.reserved_peak));
+    it.bytes("allocated-peak", Some(allocated));
+    it.bytes("reserved-peak", Some(reserved));
+    it.share(
+        "reserved-card-share",
+        total.and_then(|total| of(reserved, total)),
+    );
+    it.bytes("unused", Some((reserved - allocated).max(0.0)));
+    it.share(
+        "unused-share",
+        of((reserved - allocated).max(0.0), reserved),
+    );
+    it.bytes("inactive-split", Some(float(memory.inactive_split)));
+    it.count("retries", Some(memory.retries as f64));
+}
+
+fn exchange(it: &mut Figures, rank: &Rank, all: &[Rank]) {
+    let Some(exchange) = rank.exchange else {
+        return;
+    };
+    let time = |us: Option<u64>| us.map(|us| us as f64);
+    it.time("communication", time(exchange.communication_us));
+    // The exchange waits for the slowest rank; that is another verdict's.
+    let slowest = (all.iter())
+        .filter(|other| other.rank.is_some() && other.group == rank.group && other.steps >= 50)
+        .filter_map(own)
+        .fold(0.0, f64::max);
+    let waited = own(rank).map_or(0.0, |mine| (slowest - mine).max(0.0));
+    let exposed = time(exchange.exposed_us).map(|exposed| (exposed - waited).max(0.0));
+    it.time("exposed", exposed);
+    let share = exposed
+        .zip(mean_step(rank))
+        .and_then(|(exposed, step)| of(exposed, step));
+    it.share("exposed-share", share.map(|share| share.min(1.0)));
+}
+
+/// What of a mean step is a rank's own, µs: others are waited for in the backward pass, whose end the
+/// gradients' exchange is.
+fn own(rank: &Rank) -> Option<f64> {
+    Some(mean_step(rank)? - phase(rank, "backward")?)
+}
+
+fn behind(it: &mut Figures, rank: &Rank, all: &[Rank]) {
+    let others: Vec<&Rank> = (all.iter())
+        .filter(|other| other.pid != rank.pid && other.rank.is_some() && other.group == rank.group)
+        .filter(|other| other.steps >= 50)
+        .collect();
+    if rank.rank.is_none() || others.is_empty() {
+        return;
+    }
+    let middle = |of: &dyn Fn(&Rank) -> Option<f64>| {
+        median(others.iter().filter_map(|rank| of(rank)).collect())
+    };
+    let (Some(mine), Some(theirs), Some(step)) = (own(rank), middle(&own), mean_step(rank)) else {
+        return;
+    };
+    it.time("behind", Some((mine - theirs).max(0.0)));
+    it.share("behind-share", of((mine - theirs).max(0.0), step));
+    let longer = ["data", "copy", "forward", "optimizer", "other"].map(|name| {
+        let others = middle(&|rank: &Rank| phase(rank, name)).unwrap_or(0.0);
+        (name, phase(rank, name).unwrap_or(0.0) - others)
+    });
+    if let Some((name, us)) = longer.into_iter().max_by(|a, b| a.1.total_cmp(&b.1)) {
+        it.text(
+            "behind-phase",
+            Some(if name == "data" {
+                "waiting for data"
+            } else {
+                name
+            }),
+        );
+        it.time("behind-phase-time", Some(us.max(0.0)));
+    }
+}
+
+/// One subject for each figure that was watched.
+pub(super) fn growth(of_rank: &Figures, rank: &Rank, report: &Report) -> Vec<Figures> {
+    let allocated = rank
+        .growth
+        .iter()
+        .find(|growth| growth.of == Grows::Allocated);
+    (rank.growth.iter())
+        .map(|growth| {
+            let mut figures = of_rank.under(About::Growth, Some(rank.name()));
+            let it = &mut figures;
+            let trend = growth.trend;
+            it.text("growing", Some(growth.of.word()));
+            it.flag("grows", Some(trend.grows));
+            it.count("watched", Some(trend.steps() as f64));
+            it.flag(
+                "allocated-grows",
+                allocated.map(|growth| growth.trend.grows),
+            );
+            if growth.of == Grows::Blocks {
+                it.count("block-rate", Some(trend.slope));
+                it.count("blocks-grown", Some(trend.grown()));
+                return figures;
+            }
+            it.bytes("rate", Some(trend.slope));
+            it.bytes("rate-low", Some(trend.low));
+            it.bytes("rate-high", Some(trend.high));
+            it.bytes("grown", Some(trend.grown()));
+            it.share("grown-share", of(trend.grown(), growth.last));
+            it.bytes("last", Some(growth.last));
+            let (limit, used) = match growth.of {
+                // Others of the run hold memory too: what is left is less than the limit without this one.
+                Grows::Rss => {
+                    let used = report
+                        .memory
+                        .peak
+                        .map_or(growth.last, |peak| peak.value.0 as f64);
+                    (run::memory_limit(report), used.max(growth.last))
+                }
+                _ => {
+                    let card = card_of(rank, report);
+                    let all = card
+                        .and_then(|card| card.memory_peak_all)
+                        .map(|peak| peak.value.0 as f64);
+                    let reserved = rank
+                        .card_memory
+                        .map_or(0.0, |memory| memory.reserved.0 as f64);
+                    // What the allocator reserved and does not use is left to it too.
+                    let used =
+                        all.map_or(growth.last, |all| growth.last + (all - reserved).max(0.0));
+                    (
+                        card.and_then(|card| card.summary.memory)
+                            .map(|all| all.0 as f64),
+                        used,
+                    )
+                }
+            };
+            it.bytes("limit", limit);
+            let left = limit.map(|limit| (limit - used).max(0.0));
+            let steps = left
+                .and_then(|left| of(left, trend.slope))
+                .filter(|steps| *steps >= 0.0);
+            it.count("limit-steps", steps);
+            let step = rank.step_times.map(|times| times.mean_us);
+            it.time(
+                "limit-time",
+                steps.zip(step).map(|(steps, step)| steps * step),
+            );
+            figures
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::backend_of;
+
+    #[test]
+    fn a_backend_is_that_of_the_device() {
+        assert_eq!(backend_of("cpu:gloo,cuda:nccl", true), "nccl");
+        assert_eq!(backend_of("cpu:gloo,cuda:nccl", false), "gloo");
+        assert_eq!(backend_of("nccl", false), "nccl");
+        assert_eq!(backend_of("cpu:gloo", true), "cpu:gloo");
+    }
+}

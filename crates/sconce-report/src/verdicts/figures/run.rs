@@ -1,0 +1,97 @@
+//! Figures of the run as a whole.
+
+use sconce_schema::Bytes;
+
+use super::{About, Figures, of};
+use crate::model::Report;
+
+pub(super) fn figures(report: &Report) -> Figures {
+    let mut run = Figures::new(About::Run);
+    let wall_us = report.wall_us as f64;
+    let float = |bytes: Bytes| bytes.0 as f64;
+    run.time("wall", Some(wall_us));
+    run.count("ranks", Some(report.training.len() as f64));
+
+    let limit = report.started.limits.cpus.map(|cpus| cpus.cores());
+    let machine = Some(f64::from(report.started.host.cpus)).filter(|cpus| *cpus > 0.0);
+    let cpus = match (limit, machine) {
+        (Some(limit), Some(machine)) => Some(limit.min(machine)),
+        (limit, machine) => limit.or(machine),
+    };
+    run.count("cpus", cpus);
+    run.count("cpu-limit", limit);
+    run.count("cores-used", report.cpu.mean_cores);
+    // On a shared machine the CPUs that this run left free may be others'.
+    let own = (cpus.zip(report.cpu.mean_cores)).map(|(cpus, used)| (cpus - used).max(0.0));
+    let idle =
+        (machine.zip(report.cpu.machine_busy_cores)).map(|(all, busy)| (all - busy).max(0.0));
+    let free = match (own, idle) {
+        (Some(own), Some(idle)) => Some(own.min(idle)),
+        (own, _) => own,
+    };
+    // As it is told, so that no sentence speaks of one CPU and another of less than one.
+    run.count("cores-free", free.map(|free| (free * 10.0).floor() / 10.0));
+    run.share("throttled-share", report.cpu.throttled_share);
+
+    let limit = memory_limit(report);
+    let peak = (report.memory.peak.map(|peak| peak.value))
+        .or(report.memory.pss_peak)
+        .or(report.memory.rss_peak)
+        .or(report.memory.largest_process)
+        .map(float);
+    run.bytes("memory-limit", limit);
+    run.bytes("memory-peak", peak);
+    run.share(
+        "memory-share",
+        peak.zip(limit).and_then(|(peak, limit)| of(peak, limit)),
+    );
+    run.share("cache-share", report.memory.cache_share);
+    run.bytes("swap-peak", report.load.swap_peak.map(float));
+    let stall = |us: Option<u64>| {
+        us.and_then(|us| of(us as f64, wall_us))
+            .map(|share| share.min(1.0))
+    };
+    run.share(
+        "memory-stall-share",
+        stall(report.load.pressure.and_then(|p| p.memory_some_us)),
+    );
+    run.share(
+        "io-stall-share",
+        stall(report.load.pressure.and_then(|p| p.io_some_us)),
+    );
+    run.count(
+        "oom-kills",
+        (report.out_of_memory.map(|killed| killed.kills as f64))
+            .or(report.kills_counted.then_some(0.0)),
+    );
+    let hit = report.out_of_memory.and_then(|killed| killed.limit);
+    run.bytes("oom-limit", hit.map(float));
+    let double = hit.map(|limit| {
+        Bytes(limit.0.saturating_mul(2))
+            .to_string()
+            .replace(' ', "")
+    });
+    run.text("memory-double", double.as_deref());
+    let loaders = report
+        .training
+        .iter()
+        .filter_map(|rank| rank.setup.as_ref()?.loader.as_ref());
+    run.count(
+        "loader-workers",
+        loaders
+            .map(|loader| f64::from(loader.workers))
+            .reduce(f64::max),
+    );
+    run.bytes("largest-process", report.memory.largest_process.map(float));
+    run.bytes("shm-size", report.started.limits.shm.map(float));
+    run
+}
+
+/// Its limit where that is enforced, else the machine's memory.
+pub(super) fn memory_limit(report: &Report) -> Option<f64> {
+    let enforced = !report.unenforced.iter().any(|limit| limit.what == "memory");
+    let machine = Some(report.started.host.memory).filter(|memory| memory.0 > 0);
+    (report.started.limits.memory.filter(|_| enforced))
+        .or(machine)
+        .map(|bytes| bytes.0 as f64)
+}

@@ -1,0 +1,103 @@
+//! Why a rule could not be judged of a run: what it needs was not measured, or is too little. That a run
+//! does not have a verdict says nothing then.
+
+use super::condition::{Condition, Told};
+use super::figures::{About, FIGURES, Figures};
+use super::rule::Rule;
+use super::value::{Unit, number, time};
+use crate::model::Report;
+use crate::training::Grows;
+
+/// Figures of which there may be too few for a rule: less of them is no answer.
+const AMOUNTS: [&str; 4] = ["steps", "watched", "wall", "readings"];
+
+/// Why `rule` cannot be judged of a run; `None` where it can.
+pub(super) fn unjudged(rule: &Rule, report: &Report, all: &[Figures]) -> Option<String> {
+    let growing = rule.when.iter().find(|one| one.figure == "growing");
+    let subjects: Vec<&Figures> = (all.iter())
+        .filter(|figures| figures.about == rule.about)
+        // A rule about one growing figure says nothing of the others.
+        .filter(|figures| growing.is_none_or(|growing| growing.holds(figures)))
+        .collect();
+    if subjects.is_empty() {
+        return without_subject(rule, report, all);
+    }
+    subjects.into_iter().find_map(|figures| why(rule, figures))
+}
+
+/// A rule's subject is not there: no process that trains, no figure that was watched.
+fn without_subject(rule: &Rule, report: &Report, all: &[Figures]) -> Option<String> {
+    let accounted = !report.training.is_empty();
+    match rule.about {
+        // A run has always one; a run without cards leaves none idle.
+        About::Run | About::Card => None,
+        About::CardOom if accounted => None,
+        About::Growth if accounted => {
+            let of_card = rule.when.iter().any(|one| {
+                let figures = [Grows::Allocated, Grows::Reserved, Grows::Blocks];
+                (figures.iter()).any(|of| one.text == format!("growing is {}", of.word()))
+            });
+            let on_card = all.iter().any(|figures| {
+                figures.about == About::Rank
+                    && figures.get("on-card") == Some(&super::figures::Value::Flag(true))
+            });
+            // What runs on the CPU fills no card.
+            if of_card && !on_card {
+                return None;
+            }
+            let steps = report.training.iter().map(|rank| rank.steps).max()?;
+            Some(format!(
+                "too few steps to watch it grow: {}",
+                number(steps as f64)
+            ))
+        }
+        About::Rank | About::Growth | About::CardOom => Some(
+            "no step of its training is on record (`--no-probe`, or nothing trained)".to_owned(),
+        ),
+    }
+}
+
+/// Why a rule cannot be judged of one subject. What is known to be otherwise is an answer, unless there
+/// was too little of the run for it.
+fn why(rule: &Rule, figures: &Figures) -> Option<String> {
+    let short = |condition: &&Condition| {
+        AMOUNTS.contains(&condition.figure.as_str()) && condition.told(figures) == Told::No
+    };
+    if let Some(condition) = rule.needs.iter().find(short) {
+        return Some(too_little(condition, figures));
+    }
+    let all = rule.needs.iter().chain(&rule.when);
+    let any = rule.any.iter();
+    let answered = all.clone().any(|one| one.told(figures) == Told::No)
+        || (!rule.any.is_empty() && any.clone().all(|one| one.told(figures) == Told::No))
+        || rule.unless.iter().any(|one| one.told(figures) == Told::Yes);
+    if answered {
+        return None;
+    }
+    let missing = all
+        .chain(any)
+        .find(|one| one.told(figures) == Told::NotMeasured)?;
+    let about = FIGURES.iter().find(|figure| figure.0 == missing.figure)?.3;
+    let about = about.split([';', ':']).next().unwrap_or(about);
+    Some(format!("not measured: {about}"))
+}
+
+fn too_little(condition: &Condition, figures: &Figures) -> String {
+    let told = |value: f64| match condition.figure.as_str() {
+        "wall" => time(value),
+        _ => number(value),
+    };
+    let has = figures.get(&condition.figure).and_then(|v| v.number());
+    let (has, least) = (has.unwrap_or(0.0), condition.number().unwrap_or(0.0));
+    let what = match condition.figure.as_str() {
+        "steps" => "too few steps",
+        "watched" => "too few steps after its beginning",
+        "readings" => "too few readings",
+        _ => "too short",
+    };
+    debug_assert!(
+        super::figures::unit_of(&condition.figure)
+            .is_some_and(|unit| matches!(unit, Unit::Count | Unit::Time))
+    );
+    format!("{what}: {}, where it takes {}", told(has), told(least))
+}

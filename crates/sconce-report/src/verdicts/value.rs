@@ -1,0 +1,87 @@
+//! Figures with their units, and how they are told.
+
+use sconce_schema::Bytes;
+
+use crate::words::{duration, percent};
+
+/// A figure that a rule may name.
+#[derive(Debug, Clone, PartialEq)]
+pub(crate) enum Value {
+    /// 0 to 1.
+    Share(f64),
+    /// Bytes; of a growth, bytes a step.
+    Bytes(f64),
+    /// Microseconds.
+    Time(f64),
+    Count(f64),
+    Text(String),
+    Flag(bool),
+}
+
+/// What a figure is measured in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Unit {
+    Share,
+    Bytes,
+    Time,
+    Count,
+    Text,
+    Flag,
+}
+
+impl Value {
+    pub(crate) fn unit(&self) -> Unit {
+        match self {
+            Self::Share(_) => Unit::Share,
+            Self::Bytes(_) => Unit::Bytes,
+            Self::Time(_) => Unit::Time,
+            Self::Count(_) => Unit::Count,
+            Self::Text(_) => Unit::Text,
+            Self::Flag(_) => Unit::Flag,
+        }
+    }
+
+    pub(crate) fn number(&self) -> Option<f64> {
+        match self {
+            Self::Share(n) | Self::Bytes(n) | Self::Time(n) | Self::Count(n) => Some(*n),
+            Self::Text(_) | Self::Flag(_) => None,
+        }
+    }
+
+    /// For a sentence.
+    pub(crate) fn told(&self) -> String {
+        match self {
+            Self::Share(share) => percent(*share),
+            Self::Bytes(bytes) => Bytes(bytes.max(0.0).round() as u64).to_string(),
+            Self::Time(us) => time(*us),
+            Self::Count(n) => number(*n),
+            Self::Text(text) => text.clone(),
+            Self::Flag(yes) => (if *yes { "yes" } else { "no" }).to_owned(),
+        }
+    }
+}
+
+/// A number of things: `3`, `1 204`, `2.5`.
+pub(crate) fn number(n: f64) -> String {
+    if n.fract().abs() > 0.05 && n.abs() < 100.0 {
+        return format!("{n:.1}");
+    }
+    let digits = format!("{:.0}", n.abs());
+    let mut text = String::new();
+    for (at, digit) in digits.chars().enumerate() {
+        if at > 0 && (digits.len() - at).is_multiple_of(3) && digits.len() > 4 {
+            text.push(' ');
+        }
+        text.push(digit);
+    }
+    if n < 0.0 { format!("−{text}") } else { text }
+}
+
+/// A length of time, finer than [`duration`] below a tenth of a second: `0.62 ms`, `45.1 ms`.
+pub(crate) fn time(us: f64) -> String {
+    match us.max(0.0) {
+        us if us < 9_995.0 => format!("{:.2} ms", us / 1e3),
+        us if us < 99_950.0 => format!("{:.1} ms", us / 1e3),
+        us => duration(us.round() as u64),
+    }
+}

@@ -1,0 +1,53 @@
+//! What pages show of a record: the report's model, and every figure over time.
+//!
+//! A record is folded once for both. Memory does not grow with its length: a figure over time is
+//! [`Thinned`] to a bounded number of points, which keep the least and the most of what they stand
+//! for.
+
+mod series;
+mod shape;
+mod thinned;
+
+use std::io::BufRead;
+
+use sconce_record::Record;
+
+use crate::fold::Fold;
+use crate::model::Report;
+
+pub use series::{Key, Of, Plot, Series, SeriesFold, Unit};
+pub use shape::{run, series};
+pub use thinned::{Part, Thinned};
+
+/// A record, as a page shows it.
+#[derive(Debug)]
+pub struct View {
+    /// The report.
+    pub report: Report,
+    /// Every figure over time, of the window that was asked for.
+    pub series: Series,
+}
+
+impl View {
+    /// Reads the rest of a record. Figures over time have up to `points` points each (at least 2) over
+    /// the whole run.
+    #[must_use]
+    pub fn of<R: BufRead>(record: Record<R>, points: usize) -> Self {
+        let mut fold = Fold::new(record.started.clone(), record.running);
+        let mut series = SeriesFold::new(0, None, points);
+        series.started(&record.started);
+        for line in record {
+            if let Ok(line) = &line {
+                series.line(line);
+            }
+            fold.line(line);
+        }
+        Self {
+            report: fold.finish(),
+            series: series.finish(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

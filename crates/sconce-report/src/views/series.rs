@@ -1,0 +1,580 @@
+//! Every figure of a record over time.
+
+use std::collections::BTreeMap;
+
+use sconce_schema::Bytes;
+use sconce_schema::event::{Event, GpuSample, Line, Sample, Started};
+use sconce_schema::training::{Loader, Phases, Training, name};
+
+use super::thinned::{Part, Thinned};
+
+/// Readings nearer to each other than this are not compared for a rate, µs.
+const SHORTEST_INTERVAL_US: u64 = 200_000;
+/// How many figures are kept at most: a record may come from anywhere.
+const MOST_SERIES: usize = 512;
+/// How many processes' counters are kept at most.
+const MOST_PROCESSES: usize = 64;
+/// How many cards' memory is kept at most.
+const MOST_CARDS: usize = 64;
+
+/// A picture over time; in the order of a page.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[expect(missing_docs, reason = "`title` and `unit` say what each is")]
+pub enum Plot {
+    Phases,
+    StepTime,
+    Speed,
+    Loader,
+    CardUse,
+    CardMemory,
+    TorchMemory,
+    Cpu,
+    Memory,
+    ProcessMemory,
+    Shm,
+    Pressure,
+    Disk,
+    Network,
+    CardPower,
+    CardTemperature,
+    CardClock,
+    CardPcie,
+    Tasks,
+}
+
+/// What figures count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[expect(missing_docs, reason = "each is its own name")]
+pub enum Unit {
+    Bytes,
+    BytesPerSecond,
+    Cores,
+    /// 0 to 1.
+    Share,
+    Seconds,
+    PerSecond,
+    Watts,
+    Celsius,
+    Megahertz,
+    Count,
+}
+
+impl Unit {
+    /// The word for programs.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Bytes => "bytes",
+            Self::BytesPerSecond => "bytes-per-second",
+            Self::Cores => "cores",
+            Self::Share => "share",
+            Self::Seconds => "seconds",
+            Self::PerSecond => "per-second",
+            Self::Watts => "watts",
+            Self::Celsius => "celsius",
+            Self::Megahertz => "megahertz",
+            Self::Count => "count",
+        }
+    }
+}
+
+impl Plot {
+    /// The word for programs, its title, and what its figures count.
+    #[must_use]
+    pub fn about(self) -> (&'static str, &'static str, Unit) {
+        match self {
+            Self::Phases => ("phases", "Where a step's time goes", Unit::Share),
+            Self::StepTime => ("step-time", "Time of a step", Unit::Seconds),
+            Self::Speed => ("speed", "Speed", Unit::PerSecond),
+            Self::Loader => ("loader", "Batches that stand ready", Unit::Count),
+            Self::CardUse => ("card-use", "Cards: time with a kernel", Unit::Share),
+            Self::CardMemory => ("card-memory", "Cards: memory in use", Unit::Bytes),
+            Self::TorchMemory => ("torch-memory", "PyTorch's memory on the card", Unit::Bytes),
+            Self::Cpu => ("cpu", "Processor", Unit::Cores),
+            Self::Memory => ("memory", "Main memory", Unit::Bytes),
+            Self::ProcessMemory => ("process-memory", "Training processes' memory", Unit::Bytes),
+            Self::Shm => ("shm", "/dev/shm", Unit::Bytes),
+            Self::Pressure => ("pressure", "Time in which tasks waited", Unit::Share),
+            Self::Disk => ("disk", "Disk", Unit::BytesPerSecond),
+            Self::Network => ("network", "Network", Unit::BytesPerSecond),
+            Self::CardPower => ("card-power", "Cards: draw", Unit::Watts),
+            Self::CardTemperature => ("card-temperature", "Cards: temperature", Unit::Celsius),
+            Self::CardClock => ("card-clock", "Cards: clock", Unit::Megahertz),
+            Self::CardPcie => ("card-pcie", "Cards: PCIe", Unit::BytesPerSecond),
+            Self::Tasks => ("tasks", "Processes and threads", Unit::Count),
+        }
+    }
+
+    /// Whether its figures are parts of one whole.
+    #[must_use]
+    pub fn stacked(self) -> bool {
+        self == Self::Phases
+    }
+}
+
+/// Whose figure it is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Of {
+    /// The whole run's.
+    Run,
+    /// A card's, by the driver's index.
+    Card(u32),
+    /// A process's, by the host's process id.
+    Process(u32),
+}
+
+/// One figure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Key {
+    /// In which picture.
+    pub plot: Plot,
+    /// Whose.
+    pub of: Of,
+    /// Which of them, in the order of a stack; with its name.
+    pub which: (u8, &'static str),
+}
+
+/// Every figure over time.
+#[derive(Debug, Clone, Default)]
+pub struct Series {
+    /// Until the last line, µs.
+    pub wall_us: u64,
+    /// The ranks and groups of processes that have a rank.
+    pub ranks: BTreeMap<u32, (u32, Option<u32>)>,
+    /// Where a figure's picture ends: limits of the run that are enforced, memory of cards.
+    pub(super) limits: BTreeMap<(Plot, Of), f64>,
+    figures: BTreeMap<Key, Thinned>,
+}
+
+impl Series {
+    /// Each figure in a window: `count` equal parts of the time from `from_us` to `to_us`.
+    pub fn window(
+        &self,
+        from_us: u64,
+        to_us: u64,
+        count: usize,
+    ) -> impl Iterator<Item = (&Key, Vec<Part>)> {
+        (self.figures.iter()).map(move |(key, figure)| (key, figure.window(from_us, to_us, count)))
+    }
+
+    /// The widest part of any figure, µs: what lies within it cannot be told apart.
+    #[must_use]
+    pub fn width_us(&self) -> u64 {
+        let widths = self.figures.values().map(Thinned::width_us);
+        widths.max().unwrap_or(1)
+    }
+
+    /// `rank 3`, `process 4123`, `card 0`; nothing for the run itself.
+    #[must_use]
+    pub fn name_of(&self, of: Of) -> String {
+        match of {
+            Of::Run => String::new(),
+            Of::Card(index) => format!("card {index}"),
+            Of::Process(pid) => {
+                let (rank, group) = self.ranks.get(&pid).copied().unzip();
+                name(rank, group.flatten(), pid)
+            }
+        }
+    }
+}
+
+/// Figures in the making, in one pass and in constant memory.
+#[derive(Debug)]
+pub struct SeriesFold {
+    from_us: u64,
+    to_us: Option<u64>,
+    points: usize,
+    pub(super) series: Series,
+    before: Option<Counters>,
+    processes: BTreeMap<u32, Trained>,
+}
+
+/// Counters of one reading.
+#[derive(Debug, Clone, Copy, Default)]
+struct Counters {
+    t_us: u64,
+    cpu_us: Option<u64>,
+    throttled_us: Option<u64>,
+    waited_us: [Option<u64>; 3],
+    moved: [Option<u64>; 4],
+}
+
+impl Counters {
+    fn of(t_us: u64, sample: &Sample) -> Self {
+        let pressure = sample.pressure.unwrap_or_default();
+        Self {
+            t_us,
+            cpu_us: sample.cpu_us,
+            throttled_us: sample.throttled_us,
+            waited_us: [
+                pressure.cpu_some_us,
+                pressure.memory_some_us,
+                pressure.io_some_us,
+            ],
+            moved: [
+                sample.read_bytes,
+                sample.write_bytes,
+                sample.received_bytes,
+                sample.sent_bytes,
+            ],
+        }
+    }
+}
+
+/// Counters of one process.
+#[derive(Debug, Clone, Copy, Default)]
+struct Trained {
+    t_us: u64,
+    steps: u64,
+    wall_us: u64,
+    phases: Phases,
+    samples: Option<u64>,
+    tokens: Option<u64>,
+}
+
+impl SeriesFold {
+    /// Figures from `from_us` to `to_us` (to the end where there is none), of up to `points` points each.
+    #[must_use]
+    pub fn new(from_us: u64, to_us: Option<u64>, points: usize) -> Self {
+        Self {
+            from_us,
+            to_us,
+            points: points.max(2),
+            series: Series::default(),
+            before: None,
+            processes: BTreeMap::new(),
+        }
+    }
+
+    /// Takes the beginning of the record: its limits and cards.
+    pub fn started(&mut self, started: &Started) {
+        let limits = &started.limits;
+        let bytes = |bytes: Option<Bytes>| bytes.map(|bytes| bytes.0 as f64);
+        let run = [
+            (Plot::Cpu, limits.cpus.map(|cpus| cpus.cores())),
+            (Plot::Memory, bytes(limits.memory)),
+            (Plot::Shm, bytes(limits.shm)),
+        ];
+        let run = run
+            .into_iter()
+            .map(|(plot, limit)| ((plot, Of::Run), limit));
+        let cards = (started.gpus.iter().take(MOST_CARDS))
+            .map(|card| ((Plot::CardMemory, Of::Card(card.index)), bytes(card.memory)));
+        self.series.limits = (run.chain(cards))
+            .filter_map(|(of, limit)| Some((of, limit.filter(|limit| *limit > 0.0)?)))
+            .collect();
+    }
+
+    /// Takes a line of the record.
+    pub fn line(&mut self, line: &Line) {
+        self.series.wall_us = self.series.wall_us.max(line.t_us);
+        match &line.event {
+            Event::Sample(sample) => self.sample(line.t_us, sample, true),
+            // Everything of it is gone by then: only its counters are of the run.
+            Event::Ended(ended) => self.sample(line.t_us, &ended.last, false),
+            Event::Unenforced(limit) => {
+                let plot = match limit.what.as_str() {
+                    "cpus" => Plot::Cpu,
+                    "memory" => Plot::Memory,
+                    "shm" => Plot::Shm,
+                    _ => return,
+                };
+                self.series.limits.remove(&(plot, Of::Run));
+            }
+            _ => {}
+        }
+    }
+
+    /// What there is.
+    #[must_use]
+    pub fn finish(self) -> Series {
+        self.series
+    }
+
+    fn rank(&mut self, of: &Training) {
+        if let Some(rank) = of.rank
+            && self.series.ranks.len() < MOST_PROCESSES
+        {
+            self.series.ranks.insert(of.pid, (rank, of.group));
+        }
+    }
+
+    fn put(
+        &mut self,
+        plot: Plot,
+        of: Of,
+        which: (u8, &'static str),
+        t_us: u64,
+        value: Option<f64>,
+    ) {
+        let Some(value) = value else { return };
+        if t_us < self.from_us || self.to_us.is_some_and(|to_us| t_us > to_us) {
+            return;
+        }
+        let figures = &mut self.series.figures;
+        let key = Key { plot, of, which };
+        if let Some(figure) = figures.get_mut(&key) {
+            figure.add(t_us, value);
+        } else if figures.len() < MOST_SERIES {
+            // With an end, no part is ever joined; without, the first width is that of a short run.
+            let span_us = self.to_us.map(|to_us| to_us.saturating_sub(self.from_us));
+            let width_us = span_us.map_or(10_000, |us| us.div_ceil(self.points as u64));
+            let mut figure = Thinned::new(self.from_us, width_us, self.points);
+            figure.add(t_us, value);
+            figures.insert(key, figure);
+        }
+    }
+
+    fn sample(&mut self, t_us: u64, sample: &Sample, alive: bool) {
+        self.rates(t_us, sample);
+        if alive {
+            self.levels(t_us, sample);
+        }
+        for training in &sample.training {
+            self.training(t_us, training);
+        }
+        for gpu in &sample.gpus {
+            self.card(t_us, gpu);
+        }
+    }
+
+    fn rates(&mut self, t_us: u64, sample: &Sample) {
+        let now = Counters::of(t_us, sample);
+        let before = self.before.unwrap_or(Counters {
+            cpu_us: Some(0),
+            throttled_us: now.throttled_us.map(|_| 0),
+            ..Counters::default()
+        });
+        let Some(passed_us) = long_enough(before.t_us, t_us) else {
+            return;
+        };
+        let rate = |before: Option<u64>, now: Option<u64>| {
+            Some(now?.checked_sub(before?)? as f64 / passed_us)
+        };
+        self.put(
+            Plot::Cpu,
+            Of::Run,
+            (0, "used"),
+            t_us,
+            rate(before.cpu_us, now.cpu_us),
+        );
+        let held_back = rate(before.throttled_us, now.throttled_us);
+        self.put(
+            Plot::Cpu,
+            Of::Run,
+            (1, "held back by the limit"),
+            t_us,
+            held_back,
+        );
+        let names = [
+            (0, "for a CPU"),
+            (1, "for memory"),
+            (2, "for input and output"),
+        ];
+        for (at, name) in names.into_iter().enumerate() {
+            let share = rate(before.waited_us[at], now.waited_us[at]);
+            self.put(
+                Plot::Pressure,
+                Of::Run,
+                name,
+                t_us,
+                share.map(|share| share.min(1.0)),
+            );
+        }
+        let names = [
+            (Plot::Disk, (0, "read")),
+            (Plot::Disk, (1, "written")),
+            (Plot::Network, (0, "received")),
+            (Plot::Network, (1, "sent")),
+        ];
+        for (at, (plot, name)) in names.into_iter().enumerate() {
+            let bytes = rate(before.moved[at], now.moved[at]).map(|per_us| per_us * 1e6);
+            self.put(plot, Of::Run, name, t_us, bytes);
+        }
+        self.before = Some(now);
+    }
+
+    fn levels(&mut self, t_us: u64, sample: &Sample) {
+        for (plot, which, value) in [
+            (
+                Plot::Memory,
+                (0, "charged to the run"),
+                bytes(sample.memory),
+            ),
+            (Plot::Memory, (1, "of it file cache"), bytes(sample.cache)),
+            (
+                Plot::Memory,
+                (2, "processes' share (PSS)"),
+                bytes(sample.pss),
+            ),
+            (Plot::Memory, (3, "resident (RSS)"), bytes(sample.rss)),
+            (Plot::Memory, (4, "swap"), bytes(sample.swap)),
+            (Plot::Shm, (0, "in use"), bytes(sample.shm)),
+            (
+                Plot::Tasks,
+                (0, "processes"),
+                sample.processes.map(f64::from),
+            ),
+            (Plot::Tasks, (1, "threads"), sample.threads.map(f64::from)),
+        ] {
+            self.put(plot, Of::Run, which, t_us, value);
+        }
+    }
+
+    fn card(&mut self, t_us: u64, gpu: &GpuSample) {
+        let percent = gpu
+            .utilisation_percent
+            .map(|percent| f64::from(percent) / 100.0);
+        let run = gpu
+            .memory_by_pid
+            .values()
+            .fold(0_u64, |sum, bytes| sum.saturating_add(bytes.0));
+        let run = (!gpu.memory_by_pid.is_empty()).then_some(run as f64);
+        let per_s = |bytes: Option<u64>| bytes.map(|bytes| bytes as f64);
+        for (plot, which, value) in [
+            (Plot::CardUse, (0, ""), percent),
+            (Plot::CardMemory, (0, "all"), bytes(gpu.memory_used)),
+            (Plot::CardMemory, (1, "this run"), run),
+            (
+                Plot::CardPower,
+                (0, ""),
+                gpu.power_mw.map(|mw| f64::from(mw) / 1e3),
+            ),
+            (
+                Plot::CardTemperature,
+                (0, ""),
+                gpu.temperature_c.map(f64::from),
+            ),
+            (Plot::CardClock, (0, ""), gpu.sm_clock_mhz.map(f64::from)),
+            (
+                Plot::CardPcie,
+                (0, "to it"),
+                per_s(gpu.pcie_received_bytes_per_s),
+            ),
+            (
+                Plot::CardPcie,
+                (1, "from it"),
+                per_s(gpu.pcie_sent_bytes_per_s),
+            ),
+        ] {
+            self.put(plot, Of::Card(gpu.index), which, t_us, value);
+        }
+    }
+
+    fn training(&mut self, t_us: u64, training: &Training) {
+        let of = Of::Process(training.pid);
+        self.rank(training);
+        for step in training.recent.iter().filter(|step| step.t_us <= t_us) {
+            let seconds = step.wall_us as f64 / 1e6;
+            self.put(Plot::StepTime, of, (0, ""), step.t_us, Some(seconds));
+            self.put(Plot::ProcessMemory, of, (0, ""), step.t_us, bytes(step.rss));
+            self.put(
+                Plot::TorchMemory,
+                of,
+                (0, "allocated"),
+                step.t_us,
+                bytes(step.allocated),
+            );
+            self.put(
+                Plot::TorchMemory,
+                of,
+                (1, "reserved"),
+                step.t_us,
+                bytes(step.reserved),
+            );
+        }
+        if let Some(memory) = training.card_memory {
+            self.put(
+                Plot::TorchMemory,
+                of,
+                (0, "allocated"),
+                t_us,
+                bytes(Some(memory.allocated)),
+            );
+            self.put(
+                Plot::TorchMemory,
+                of,
+                (1, "reserved"),
+                t_us,
+                bytes(Some(memory.reserved)),
+            );
+        }
+        let ready = training.loader.and_then(|Loader { ready, .. }| ready);
+        self.put(Plot::Loader, of, (0, ""), t_us, ready.map(f64::from));
+
+        if self.processes.len() >= MOST_PROCESSES && !self.processes.contains_key(&training.pid) {
+            return;
+        }
+        let before = self
+            .processes
+            .get(&training.pid)
+            .copied()
+            .unwrap_or_default();
+        let Some(passed_us) = long_enough(before.t_us, t_us) else {
+            return;
+        };
+        let now = Trained {
+            t_us,
+            steps: training.steps,
+            wall_us: training.wall_us,
+            phases: training.phases,
+            samples: training.samples,
+            tokens: training.tokens,
+        };
+        self.processes.insert(training.pid, now);
+        // Rates need a reading before; phases of the first one are those since the process began.
+        let since = |before: u64, now: u64| now.saturating_sub(before) as f64;
+        let spent: Vec<_> = (before.phases.named().into_iter().zip(now.phases.named()))
+            .map(|((name, before), (_, now))| (name, since(before, now)))
+            .collect();
+        let sum: f64 = spent.iter().map(|(_, us)| us).sum();
+        for (place, (name, us)) in (0..).zip(spent) {
+            if now.phases.seen().all(|(seen, _)| seen != name) {
+                continue;
+            }
+            self.put(
+                Plot::Phases,
+                of,
+                (place, name),
+                t_us,
+                (sum > 0.0).then(|| us / sum),
+            );
+        }
+        let steps = since(before.steps, now.steps);
+        if steps > 0.0 && training.recent.is_empty() {
+            let seconds = since(before.wall_us, now.wall_us) / steps / 1e6;
+            self.put(Plot::StepTime, of, (0, ""), t_us, Some(seconds));
+        }
+        if before.t_us > 0 {
+            let rate = |before: Option<u64>, now: Option<u64>| {
+                Some(now?.checked_sub(before?)? as f64 * 1e6 / passed_us)
+            };
+            let per_s = rate(Some(before.steps), Some(now.steps));
+            self.put(Plot::Speed, of, (0, "steps"), t_us, per_s);
+            self.put(
+                Plot::Speed,
+                of,
+                (1, "samples"),
+                t_us,
+                rate(before.samples, now.samples),
+            );
+            self.put(
+                Plot::Speed,
+                of,
+                (2, "tokens"),
+                t_us,
+                rate(before.tokens, now.tokens),
+            );
+        }
+    }
+}
+
+/// The time between two readings, µs, where it is long enough to compare them.
+fn long_enough(before_us: u64, now_us: u64) -> Option<f64> {
+    let passed_us = now_us.checked_sub(before_us)?;
+    (passed_us >= SHORTEST_INTERVAL_US).then_some(passed_us as f64)
+}
+
+fn bytes(bytes: Option<Bytes>) -> Option<f64> {
+    bytes.map(|bytes| bytes.0 as f64)
+}

@@ -1,0 +1,332 @@
+//! Views as JSON for a page's script. Figures have five digits: a screen shows no more.
+
+use sconce_schema::event::{HostSummary, Started};
+use sconce_schema::request::Limits;
+use sconce_schema::training::{CardMemory, CardOutOfMemory, Setup};
+use serde::{Serialize, Serializer};
+
+use super::{Key, Of, Part, Plot, Series, View};
+use crate::model::{End, Report};
+use crate::training::Rank;
+use crate::{terminal, words};
+
+/// Columns of the report in words.
+const COLUMNS: u16 = 100;
+
+#[derive(Serialize)]
+struct RunShape<'a> {
+    id: &'a str,
+    /// `running`, `interrupted`, `exited`, `signalled`.
+    state: &'static str,
+    /// How it ended, in words.
+    end: String,
+    wall_us: u64,
+    began: String,
+    unix_ms: u64,
+    command: String,
+    folder: String,
+    plan: Option<&'a str>,
+    host: &'a HostSummary,
+    limits: &'a Limits,
+    /// Names and values, for people.
+    figures: Vec<(String, String)>,
+    verdicts: Vec<VerdictShape<'a>>,
+    processes: Vec<ProcessShape<'a>>,
+    card_oom: &'a [CardOutOfMemory],
+    /// The report in words.
+    text: String,
+}
+
+#[derive(Serialize)]
+struct VerdictShape<'a> {
+    rule: &'a str,
+    weight: &'static str,
+    title: &'a str,
+    evidence: &'a [String],
+    gain: Option<&'a str>,
+    mends: &'a [String],
+}
+
+#[derive(Serialize)]
+struct ProcessShape<'a> {
+    name: String,
+    pid: u32,
+    steps: u64,
+    /// Of a mean step without the run's beginning, µs.
+    phases: Vec<(&'static str, f64)>,
+    on_card: Option<Vec<(&'static str, u64)>>,
+    card_memory: Option<CardMemory>,
+    setup: Option<&'a Setup>,
+}
+
+/// A run, but for its figures over time.
+#[must_use]
+pub fn run(view: &View) -> String {
+    let report = &view.report;
+    let started = &report.started;
+    let style = terminal::Style {
+        color: false,
+        width: COLUMNS,
+    };
+    let (state, end) = state(report);
+    let verdicts = report.verdicts.iter().map(|verdict| VerdictShape {
+        rule: &verdict.rule,
+        weight: verdict.weight.word(),
+        title: &verdict.title,
+        evidence: &verdict.evidence,
+        gain: verdict.gain.as_deref(),
+        mends: &verdict.mends,
+    });
+    text(&RunShape {
+        id: &started.id,
+        state,
+        end,
+        wall_us: report.wall_us,
+        began: words::date(started.unix_ms),
+        unix_ms: started.unix_ms,
+        command: words::clean(&words::command(&started.command)),
+        folder: words::clean(&started.folder.display().to_string()),
+        plan: started.plan.as_deref(),
+        host: &started.host,
+        limits: &started.limits,
+        figures: figures(report, started),
+        verdicts: verdicts.collect(),
+        processes: (report.training.iter())
+            .map(|rank| process(rank, &view.series))
+            .collect(),
+        card_oom: &report.card_oom,
+        text: terminal::report(report, style),
+    })
+}
+
+fn state(report: &Report) -> (&'static str, String) {
+    let (state, end) = match report.end {
+        End::Running => ("running", "running".to_owned()),
+        End::Interrupted => (
+            "interrupted",
+            "interrupted: the record has no end".to_owned(),
+        ),
+        End::Exited(0) => ("exited", "ended well".to_owned()),
+        End::Exited(code) => ("exited", format!("ended with exit code {code}")),
+        End::Signalled(number) => {
+            let (name, meaning) = words::signal(number);
+            ("signalled", format!("{meaning} ({name})"))
+        }
+    };
+    match report.out_of_memory {
+        Some(_) => (state, format!("{end}, out of memory")),
+        None => (state, end),
+    }
+}
+
+fn figures(report: &Report, started: &Started) -> Vec<(String, String)> {
+    let mut figures = Vec::new();
+    let mut put = |name: &str, value: Option<String>| {
+        figures.push((name.to_owned(), value.unwrap_or_else(|| "–".to_owned())));
+    };
+    let of = |limit: Option<String>| {
+        limit
+            .map(|limit| format!(" of {limit}"))
+            .unwrap_or_default()
+    };
+    let share = |share: Option<f64>| share.map(words::percent);
+    put("Time", Some(words::duration(report.wall_us)));
+    let limit = of(started.limits.cpus.map(|cpus| cpus.to_string()));
+    put(
+        "Cores, mean",
+        report
+            .cpu
+            .mean_cores
+            .map(|cores| format!("{cores:.2}{limit}")),
+    );
+    let limit = of(started.limits.memory.map(|memory| memory.to_string()));
+    let peak = (report.memory.peak.map(|peak| peak.value))
+        .or(report.memory.pss_peak)
+        .or(report.memory.rss_peak);
+    put("Memory, most", peak.map(|peak| format!("{peak}{limit}")));
+    for card in &report.cards {
+        let name = format!("Card {}", card.summary.index);
+        put(&format!("{name}, in use"), share(card.utilisation_mean));
+        let limit = of(card.summary.memory.map(|memory| memory.to_string()));
+        let peak = card.memory_peak_run.or(card.memory_peak_all);
+        put(
+            &format!("{name}, memory"),
+            peak.map(|peak| format!("{}{limit}", peak.value)),
+        );
+    }
+    let energy: Vec<f64> = report
+        .cards
+        .iter()
+        .filter_map(|card| Some(card.energy?.watt_hours))
+        .collect();
+    if !report.cards.is_empty() {
+        let sum: f64 = energy.iter().sum();
+        put(
+            "Energy",
+            (energy.len() == report.cards.len()).then(|| format!("{sum:.1} Wh")),
+        );
+    }
+    figures
+}
+
+fn process<'a>(rank: &'a Rank, series: &Series) -> ProcessShape<'a> {
+    ProcessShape {
+        name: series.name_of(Of::Process(rank.pid)),
+        pid: rank.pid,
+        steps: rank.steps,
+        phases: rank.mean_phases(),
+        on_card: rank.on_card.map(|phases| phases.seen().collect()),
+        card_memory: rank.card_memory,
+        setup: rank.setup.as_ref(),
+    }
+}
+
+#[derive(Serialize)]
+struct SeriesShape {
+    from_us: u64,
+    to_us: u64,
+    /// What lies nearer together than this cannot be told apart.
+    width_us: u64,
+    plots: Vec<PlotShape>,
+}
+
+#[derive(Serialize)]
+struct PlotShape {
+    plot: String,
+    title: String,
+    unit: &'static str,
+    stacked: bool,
+    lines: Vec<LineShape>,
+    limits: Vec<LimitShape>,
+}
+
+/// Where a plot's figures end.
+#[derive(Serialize)]
+pub(super) struct LimitShape {
+    name: String,
+    value: Figure,
+}
+
+#[derive(Serialize)]
+struct LineShape {
+    name: String,
+    mean: Vec<Option<Figure>>,
+    /// The least and the most, where they are not the mean.
+    least: Option<Vec<Option<Figure>>>,
+    most: Option<Vec<Option<Figure>>>,
+}
+
+/// Every figure over time in a window of `count` parts; plots without a reading are left out.
+#[must_use]
+pub fn series(series: &Series, from_us: u64, to_us: u64, count: usize) -> String {
+    let mut plots: Vec<PlotShape> = Vec::new();
+    for (key, parts) in series.window(from_us, to_us, count) {
+        let (plot, title) = name(key, series);
+        if plots.last().is_none_or(|last| last.plot != plot) {
+            plots.push(PlotShape {
+                plot,
+                title,
+                unit: key.plot.about().2.word(),
+                stacked: key.plot.stacked(),
+                lines: Vec::new(),
+                limits: limits(key.plot, series),
+            });
+        }
+        if let Some(last) = plots.last_mut() {
+            last.lines.push(line(key, series, &parts));
+        }
+    }
+    text(&SeriesShape {
+        from_us,
+        to_us,
+        width_us: series.width_us(),
+        plots,
+    })
+}
+
+/// Cards of one size have one limit.
+pub(super) fn limits(plot: Plot, series: &Series) -> Vec<LimitShape> {
+    let word = match plot {
+        Plot::CardMemory => "total",
+        Plot::Shm => "size",
+        _ => "limit",
+    };
+    let found = series.limits.iter().filter(|((of, _), _)| *of == plot);
+    let found: Vec<(Of, f64)> = found.map(|((_, of), limit)| (*of, *limit)).collect();
+    let alike = found.iter().all(|one| one.1 == found[0].1);
+    (found.iter())
+        .take(if alike { 1 } else { found.len() })
+        .map(|(of, limit)| LimitShape {
+            name: match series.name_of(*of) {
+                name if alike || name.is_empty() => word.to_owned(),
+                name => format!("{name}, {word}"),
+            },
+            value: Figure(*limit),
+        })
+        .collect()
+}
+
+/// A stack is of one process; other plots show all of them.
+fn name(key: &Key, series: &Series) -> (String, String) {
+    let (plot, title, _) = key.plot.about();
+    match key.plot {
+        Plot::Phases => {
+            let of = series.name_of(key.of);
+            (format!("{plot} {of}"), format!("{title}: {of}"))
+        }
+        _ => (plot.to_owned(), title.to_owned()),
+    }
+}
+
+fn line(key: &Key, series: &Series, parts: &[Part]) -> LineShape {
+    let of = if key.plot.stacked() {
+        String::new()
+    } else {
+        series.name_of(key.of)
+    };
+    let words = [of.as_str(), key.which.1];
+    let words: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
+    let kept = |pick: fn(&Part) -> f64| -> Vec<Option<Figure>> {
+        (parts.iter())
+            .map(|part| (part.readings > 0).then(|| Figure(pick(part))))
+            .collect()
+    };
+    let banded = !key.plot.stacked()
+        && parts
+            .iter()
+            .any(|part| part.readings > 1 && part.least < part.most);
+    LineShape {
+        name: words.join(", "),
+        mean: kept(|part| part.mean().unwrap_or(0.0)),
+        least: banded.then(|| kept(|part| part.least)),
+        most: banded.then(|| kept(|part| part.most)),
+    }
+}
+
+/// A number of five digits.
+struct Figure(f64);
+
+impl Serialize for Figure {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let size = self.0.abs();
+        if (10_000.0..1e18).contains(&size) {
+            let unit = 10_f64.powf(size.log10().floor() - 4.0);
+            return serializer.serialize_i64(((self.0 / unit).round() * unit) as i64);
+        }
+        let digits = if size < 1e-9 {
+            0.0
+        } else {
+            4.0 - size.log10().floor()
+        };
+        let scale = 10_f64.powf(digits);
+        let rounded = (self.0 * scale).round() / scale;
+        if rounded.fract() == 0.0 && size < 1e18 {
+            return serializer.serialize_i64(rounded as i64);
+        }
+        serializer.serialize_f64(rounded)
+    }
+}
+
+fn text(value: &impl Serialize) -> String {
+    serde_json::to_string(value).expect("plain data with text keys is JSON")
+}

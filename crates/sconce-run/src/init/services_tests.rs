@@ -1,0 +1,253 @@
+use super::*;
+use sconce_schema::service::{Check, Health};
+
+/// Processes count up from 100; what was done is written down.
+#[derive(Default)]
+struct Noted {
+    next: i32,
+    done: Vec<String>,
+    refuses: bool,
+}
+
+impl Noted {
+    fn take(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.done)
+    }
+
+    fn pid(&mut self) -> Option<Pid> {
+        self.next += 1;
+        Pid::from_raw(99 + self.next)
+    }
+}
+
+impl Hands for Noted {
+    fn start(&mut self, service: usize) -> Option<Pid> {
+        self.done.push(format!("start {service}"));
+        if self.refuses { None } else { self.pid() }
+    }
+
+    fn check(&mut self, service: usize) -> Option<Pid> {
+        self.done.push(format!("check {service}"));
+        self.pid()
+    }
+
+    fn signal(&mut self, leader: Pid, signal: i32) {
+        self.done.push(format!("signal {leader} {signal}"));
+    }
+
+    fn end_group(&mut self, _leader: Pid) {}
+
+    fn tell(&mut self, change: Change) {
+        let why = change.why.map(|why| format!(": {why}")).unwrap_or_default();
+        self.done
+            .push(format!("{} {:?}{why}", change.service, change.state));
+    }
+}
+
+const RESTARTS: Restarts = Restarts {
+    first_ms: 1_000,
+    most_ms: 4_000,
+    reset_ms: 60_000,
+    tries: 5,
+};
+
+fn planned(name: &str, after: &[&str]) -> PlannedService {
+    PlannedService {
+        name: name.to_owned(),
+        after: after.iter().map(|&name| name.to_owned()).collect(),
+        restart: Restart::OnFailure,
+        ..PlannedService::default()
+    }
+}
+
+fn seconds(count: u64) -> Duration {
+    Duration::from_secs(count)
+}
+
+fn pid(number: i32) -> Pid {
+    Pid::from_raw(number).unwrap()
+}
+
+#[test]
+fn one_that_dies_at_its_start_is_tried_again_ever_later_and_then_given_up() {
+    let (mut hands, mut now) = (Noted::default(), Instant::now());
+    let mut services = Services::new(vec![planned("web", &[])], RESTARTS, now);
+    for (number, delay) in [(0, 1), (1, 2), (2, 4), (3, 4)] {
+        services.advance(now, &mut hands);
+        assert_eq!(hands.take(), ["start 0", "0 Running"]);
+        assert!(services.exited(pid(100 + number), Exit::Code(1), now, &mut hands));
+        assert_eq!(hands.take(), ["0 Restarting"]);
+        assert_eq!(services.due(), Some(now + seconds(delay)));
+        services.advance(now + seconds(delay) - Duration::from_millis(1), &mut hands);
+        assert_eq!(hands.take(), Vec::<String>::new());
+        now += seconds(delay);
+    }
+    services.advance(now, &mut hands);
+    services.exited(pid(104), Exit::Signal(11), now, &mut hands);
+    assert_eq!(
+        hands.take()[2..],
+        ["0 Failed: it ended 5 times soon after its start"]
+    );
+    assert!(services.are_over() && services.any_failed());
+    // A person may try once more.
+    services.restart(0, &mut hands);
+    services.advance(now, &mut hands);
+    assert_eq!(hands.take(), ["0 Waiting", "start 0", "0 Running"]);
+}
+
+#[test]
+fn one_that_ran_for_long_begins_anew_and_a_missing_program_is_not_tried_again() {
+    let (mut hands, mut now) = (Noted::default(), Instant::now());
+    let mut services = Services::new(vec![planned("web", &[])], RESTARTS, now);
+    for number in 0..10 {
+        services.advance(now, &mut hands);
+        now += seconds(61);
+        services.exited(pid(100 + number), Exit::Code(1), now, &mut hands);
+        assert_eq!(services.due(), Some(now + seconds(1)));
+        now += seconds(1);
+    }
+    services.advance(now, &mut hands);
+    hands.take();
+    services.exited(pid(110), Exit::Code(127), now, &mut hands);
+    assert_eq!(hands.take(), ["0 Failed"]);
+}
+
+#[test]
+fn policies_say_what_comes_after_an_end() {
+    use ServiceState::{Ended, Failed, Restarting};
+    for (restart, exit, state) in [
+        (Restart::Always, 0, Restarting),
+        (Restart::Always, 1, Restarting),
+        (Restart::OnFailure, 0, Ended),
+        (Restart::OnFailure, 1, Restarting),
+        (Restart::Never, 0, Ended),
+        (Restart::Never, 1, Failed),
+    ] {
+        let (mut hands, now) = (Noted::default(), Instant::now());
+        let plan = PlannedService {
+            restart,
+            ..planned("a", &[])
+        };
+        let mut services = Services::new(vec![plan], RESTARTS, now);
+        services.advance(now, &mut hands);
+        services.exited(pid(100), Exit::Code(exit), now, &mut hands);
+        assert_eq!(services.all[0].state, state, "{restart:?} {exit}");
+    }
+}
+
+#[test]
+fn others_wait_until_it_is_healthy_and_are_stopped_before_it() {
+    let (mut hands, mut now) = (Noted::default(), Instant::now());
+    let mut database = planned("database", &[]);
+    database.health = Some(Health::new(Check::Tcp(1)));
+    database.grace = seconds(3);
+    let plans = vec![planned("web", &["database"]), database];
+    let mut services = Services::new(plans, RESTARTS, now);
+    services.advance(now, &mut hands);
+    assert_eq!(hands.take(), ["start 1", "1 Starting", "check 1"]);
+    services.exited(pid(101), Exit::Code(1), now, &mut hands);
+    assert_eq!(services.due(), Some(now + FIRST_CHECKS));
+    now += FIRST_CHECKS;
+    services.advance(now, &mut hands);
+    services.exited(pid(102), Exit::Code(0), now, &mut hands);
+    services.advance(now, &mut hands);
+    assert_eq!(
+        hands.take(),
+        ["check 1", "1 Healthy", "start 0", "0 Running"]
+    );
+    services.stop(None);
+    services.advance(now, &mut hands);
+    assert_eq!(hands.take(), ["signal 103 15", "0 Stopping"]);
+    services.exited(pid(103), Exit::Signal(15), now, &mut hands);
+    services.advance(now, &mut hands);
+    assert_eq!(hands.take(), ["0 Ended", "signal 100 15", "1 Stopping"]);
+    // It does not heed the signal.
+    assert_eq!(services.due(), Some(now + seconds(3)));
+    services.advance(now + seconds(3), &mut hands);
+    assert_eq!(
+        hands.take(),
+        [
+            "signal 100 9",
+            "1 Stopping: it did not end within its grace and was killed"
+        ]
+    );
+    services.exited(pid(100), Exit::Signal(9), now, &mut hands);
+    assert!(services.are_over() && !services.any_failed());
+}
+
+#[test]
+fn one_that_waits_for_what_failed_fails() {
+    let (mut hands, now) = (Noted::default(), Instant::now());
+    let mut first = planned("first", &[]);
+    first.restart = Restart::Never;
+    let plans = vec![first, planned("second", &["first"])];
+    let mut services = Services::new(plans, RESTARTS, now);
+    hands.refuses = true;
+    services.advance(now, &mut hands);
+    assert_eq!(
+        hands.take(),
+        [
+            "start 0",
+            "0 Failed: the kernel refused a new process",
+            "1 Failed: it waits for first"
+        ]
+    );
+}
+
+#[test]
+fn a_check_that_hangs_is_ended_and_counts_after_the_start_period() {
+    let (mut hands, mut now) = (Noted::default(), Instant::now());
+    let mut plan = planned("web", &[]);
+    plan.health = Some(Health {
+        interval_ms: 1_000,
+        timeout_ms: 2_000,
+        retries: 2,
+        start_period_ms: 0,
+        check: Check::Tcp(1),
+    });
+    let mut services = Services::new(vec![plan], RESTARTS, now);
+    services.advance(now, &mut hands);
+    hands.take();
+    for number in [101, 102] {
+        now += seconds(2);
+        services.advance(now, &mut hands);
+        assert_eq!(hands.take(), [format!("signal {number} 9")]);
+        services.exited(pid(number), Exit::Signal(9), now, &mut hands);
+        now += FIRST_CHECKS;
+        services.advance(now, &mut hands);
+        let told = hands.take();
+        assert_eq!(told.last().map(String::as_str), Some("check 0"));
+        assert_eq!(told.len(), if number == 102 { 2 } else { 1 }, "{told:?}");
+    }
+    assert_eq!(services.all[0].state, ServiceState::Unhealthy);
+    services.exited(pid(103), Exit::Code(0), now, &mut hands);
+    assert_eq!(hands.take(), ["0 Healthy"]);
+    services.restart(0, &mut hands);
+    services.advance(now, &mut hands);
+    services.exited(pid(100), Exit::Code(0), now, &mut hands);
+    services.advance(now, &mut hands);
+    assert_eq!(
+        hands.take(),
+        [
+            "signal 100 15",
+            "0 Stopping",
+            "0 Waiting",
+            "start 0",
+            "0 Starting",
+            "check 0"
+        ]
+    );
+}
+
+#[test]
+fn an_order_that_cannot_be_kept_is_found() {
+    let list = |names: &[&str]| -> Vec<String> { names.iter().map(|&n| n.to_owned()).collect() };
+    let (none, a, b, c) = (list(&[]), list(&["a"]), list(&["b"]), list(&["nobody"]));
+    assert_eq!(out_of_order(&[("b", &a), ("a", &none)]), None);
+    assert_eq!(out_of_order(&[("a", &b), ("b", &a)]), Some("a".to_owned()));
+    assert_eq!(out_of_order(&[("a", &a)]), Some("a".to_owned()));
+    assert_eq!(
+        out_of_order(&[("a", &none), ("b", &c)]),
+        Some("b".to_owned())
+    );
+}

@@ -1,0 +1,227 @@
+//! Who a user id is, as this machine knows it: files, LDAP or whatever its name service asks.
+
+use std::collections::BTreeMap;
+use std::ffi::{CStr, CString, c_char, c_int};
+use std::ptr;
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use super::subordinate::Ranges;
+use super::types::{Ask, Person};
+use super::{Policy, Refusal};
+
+/// Room for one entry of the user database; a longer one is not read.
+const ROOM: usize = 64 << 10;
+/// A user with more groups is taken to be in these first ones.
+const MOST_GROUPS: usize = 1024;
+/// For so long a person is not looked up again.
+const KEPT: Duration = Duration::from_secs(60);
+/// No more are kept: a user has thousands of user ids.
+const MOST_KEPT: usize = 4096;
+
+/// The person with that user id. Whom the machine does not know has the number for a name, and no
+/// groups.
+#[must_use]
+pub fn person(uid: u32) -> Person {
+    account(uid).unwrap_or_else(|| nameless(uid))
+}
+
+fn nameless(uid: u32) -> Person {
+    Person {
+        uid,
+        name: uid.to_string(),
+        groups: Vec::new(),
+    }
+}
+
+/// The account with that user id; absent where the user database has none, or does not answer.
+fn account(uid: u32) -> Option<Person> {
+    let (name, uid, gid) = entry(&Key::Uid(uid))?;
+    let groups = group_ids(&name, gid).into_iter().filter_map(group_name);
+    Some(Person {
+        uid,
+        groups: groups.collect(),
+        name: name.to_string_lossy().into_owned(),
+    })
+}
+
+/// The user id of the account with that name.
+pub(super) fn uid_of(name: &str) -> Option<u32> {
+    let name = CString::new(name).ok()?;
+    Some(entry(&Key::Name(&name))?.1)
+}
+
+/// Who asks, kept for a while: a name service may take long.
+#[derive(Debug, Default)]
+pub struct People {
+    known: Mutex<BTreeMap<u32, (Instant, Option<Person>)>>,
+    ranges: Mutex<Ranges>,
+}
+
+impl People {
+    /// Takes `text` for what `/etc/subuid` says (subuid(5)).
+    pub fn set_subordinates(&self, text: &str) {
+        let ranges = Ranges::parse(text, &uid_of);
+        *self.ranges.lock().unwrap_or_else(PoisonError::into_inner) = ranges;
+    }
+
+    /// The user whom a user id belongs to, as far as that can be told without the name service:
+    /// of a subordinate one its owner.
+    pub fn charged(&self, uid: u32) -> u32 {
+        let ranges = self.ranges.lock().unwrap_or_else(PoisonError::into_inner);
+        ranges.owner(uid).unwrap_or(uid)
+    }
+
+    /// The account of that user id; of a subordinate one its owner's. Looked up again after a
+    /// minute.
+    pub fn find(&self, uid: u32) -> Option<Person> {
+        let known = |people: &BTreeMap<u32, (Instant, Option<Person>)>| {
+            let (since, person) = people.get(&uid)?;
+            (since.elapsed() < KEPT).then(|| person.clone())
+        };
+        let found = known(&self.known.lock().unwrap_or_else(PoisonError::into_inner));
+        found.unwrap_or_else(|| {
+            let owner = || account(Some(self.charged(uid)).filter(|owner| *owner != uid)?);
+            let person = account(uid).or_else(owner);
+            let mut people = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+            if people.len() >= MOST_KEPT {
+                people.clear();
+            }
+            people.insert(uid, (Instant::now(), person.clone()));
+            person
+        })
+    }
+
+    /// In whose name a user id asks. Anybody may look; of the rest, an id without an account has
+    /// what the policy gives to its number, and nothing where it gives nothing.
+    ///
+    /// # Errors
+    /// [`Refusal::Stranger`].
+    pub fn admit(&self, uid: u32, policy: &Policy, ask: &Ask) -> Result<Person, Refusal> {
+        admit(uid, self.find(uid), policy, ask)
+    }
+}
+
+fn admit(uid: u32, found: Option<Person>, policy: &Policy, ask: &Ask) -> Result<Person, Refusal> {
+    let stranger = || {
+        let person = nameless(uid);
+        let may = matches!(ask, Ask::Look) || policy.names(&person.name);
+        may.then_some(person)
+    };
+    found.or_else(stranger).ok_or(Refusal::Stranger { uid })
+}
+
+/// What an account is looked for by.
+enum Key<'a> {
+    Uid(u32),
+    Name(&'a CStr),
+}
+
+#[expect(unsafe_code, reason = "rustix does not ask the name service")]
+fn entry(key: &Key<'_>) -> Option<(CString, u32, libc::gid_t)> {
+    let mut buffer = vec![0 as c_char; ROOM];
+    let mut found = ptr::null_mut();
+    // SAFETY: passwd is a struct of numbers and pointers, for which zeros are a value.
+    let mut record: libc::passwd = unsafe { std::mem::zeroed() };
+    let (to, room, length) = (&raw mut record, buffer.as_mut_ptr(), buffer.len());
+    let code: c_int = match key {
+        // SAFETY: `record` and `found` are written, `buffer` has the length that is told.
+        Key::Uid(uid) => unsafe { libc::getpwuid_r(*uid, to, room, length, &raw mut found) },
+        // SAFETY: as above; the name ends with a zero.
+        Key::Name(name) => unsafe {
+            libc::getpwnam_r(name.as_ptr(), to, room, length, &raw mut found)
+        },
+    };
+    if code != 0 || found.is_null() || record.pw_name.is_null() {
+        return None;
+    }
+    // SAFETY: the call succeeded: the name is a text in `buffer`, which is still there.
+    let name = unsafe { CStr::from_ptr(record.pw_name) }.to_owned();
+    Some((name, record.pw_uid, record.pw_gid))
+}
+
+#[expect(unsafe_code, reason = "rustix does not ask the name service")]
+fn group_ids(name: &CStr, gid: libc::gid_t) -> Vec<libc::gid_t> {
+    let mut groups = vec![0; MOST_GROUPS];
+    let mut count = libc::c_int::try_from(MOST_GROUPS).unwrap_or(0);
+    // SAFETY: `name` ends with a zero, `groups` has room for `count`, which is written.
+    let _ = unsafe { libc::getgrouplist(name.as_ptr(), gid, groups.as_mut_ptr(), &raw mut count) };
+    groups.truncate(usize::try_from(count).unwrap_or(0).min(MOST_GROUPS));
+    groups
+}
+
+#[expect(unsafe_code, reason = "rustix does not ask the name service")]
+fn group_name(gid: libc::gid_t) -> Option<String> {
+    let mut buffer = vec![0 as c_char; ROOM];
+    let mut found = ptr::null_mut();
+    // SAFETY: group is a struct of numbers and pointers, for which zeros are a value.
+    let mut record: libc::group = unsafe { std::mem::zeroed() };
+    // SAFETY: `record` and `found` are written, `buffer` has the length that is told.
+    let code = unsafe {
+        libc::getgrgid_r(
+            gid,
+            &raw mut record,
+            buffer.as_mut_ptr(),
+            buffer.len(),
+            &raw mut found,
+        )
+    };
+    if code != 0 || found.is_null() || record.gr_name.is_null() {
+        return None;
+    }
+    // SAFETY: the call succeeded: the name is a text in `buffer`, which is still there.
+    let name = unsafe { CStr::from_ptr(record.gr_name) };
+    Some(name.to_string_lossy().into_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lease::{Take, Wanted};
+
+    #[test]
+    fn root_has_a_name_and_a_stranger_a_number() {
+        let root = person(0);
+        assert_eq!(root.name, "root");
+        assert!(root.groups.contains(&"root".to_owned()), "{root:?}");
+        assert_eq!(person(4_000_000_000).name, "4000000000");
+        assert_eq!((uid_of("root"), uid_of("no\0one")), (Some(0), None));
+    }
+
+    fn take() -> Ask {
+        Ask::Take(Take {
+            wanted: Wanted::Any {
+                cards: 1,
+                memory: None,
+            },
+            for_ms: Some(1),
+            while_alive: false,
+            wait: false,
+        })
+    }
+
+    #[test]
+    fn a_number_without_an_account_takes_nothing_unless_the_policy_names_it() {
+        const NOBODY: u32 = 4_000_000_000;
+        let people = People::default();
+        let free = Policy::default();
+        let refused = Err(Refusal::Stranger { uid: NOBODY });
+        assert_eq!(people.admit(NOBODY, &free, &take()), refused);
+        assert_eq!(people.admit(NOBODY, &free, &Ask::Return { id: 0 }), refused);
+        assert!(people.admit(NOBODY, &free, &Ask::Look).is_ok());
+        assert!(people.admit(0, &free, &take()).is_ok());
+        let named = Policy::parse("[users.4000000000]\ncards = 1\n").expect("a policy");
+        let person = people.admit(NOBODY, &named, &take()).expect("it is named");
+        assert_eq!((person.uid, person.name.as_str()), (NOBODY, "4000000000"));
+    }
+
+    #[test]
+    fn a_subordinate_number_is_its_owners() {
+        let people = People::default();
+        people.set_subordinates("root:4000000000:10\n");
+        let owner = people.admit(4_000_000_009, &Policy::default(), &take());
+        assert_eq!(owner.expect("root's").uid, 0);
+        assert_eq!(people.charged(4_000_000_009), 0);
+        assert_eq!(people.charged(4_000_000_010), 4_000_000_010);
+    }
+}

@@ -1,0 +1,610 @@
+//! The owner's rules: who may hold how many cards for how long, and who comes first.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use sconce_schema::{Hint, exit};
+use serde::Deserialize;
+use toml::Spanned;
+use toml::value::Datetime;
+
+use super::types::{Millis, Person};
+use super::windows::{Window, seconds};
+
+const DAY_MS: Millis = 24 * 3600 * 1000;
+
+/// A policy that cannot be followed.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum PolicyError {
+    /// Not TOML, or a key that nobody knows.
+    #[error("line {line}: {text}")]
+    Text {
+        /// From 1.
+        line: usize,
+        /// What is wrong, in the parser's words.
+        text: String,
+    },
+    /// A value that cannot be meant.
+    #[error("line {line}: `{key}` is {value}, {why}")]
+    Value {
+        /// From 1.
+        line: usize,
+        /// Its key.
+        key: &'static str,
+        /// What was written.
+        value: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
+    /// Two rules of which one makes the other meaningless.
+    #[error("line {line}: {one} contradicts {other}")]
+    Contradiction {
+        /// From 1: the line of `one`.
+        line: usize,
+        /// A rule.
+        one: String,
+        /// The other.
+        other: String,
+    },
+}
+
+impl Hint for PolicyError {
+    fn hint(&self) -> Option<String> {
+        Some(match self {
+            Self::Text { .. } | Self::Value { .. } => {
+                "a policy is TOML: half-life, patience, idle-grace, [default], [groups.NAME], \
+                 [users.NAME] with cards, hours-a-week, longest, idle, priority and queue, \
+                 [[maintenance]]"
+                    .to_owned()
+            }
+            Self::Contradiction { .. } => "change one of the two".to_owned(),
+        })
+    }
+
+    fn exit_code(&self) -> u8 {
+        exit::BAD_INPUT
+    }
+}
+
+/// What holds for one person; absent is without limit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Limits {
+    /// Cards at once.
+    pub cards: Option<u32>,
+    /// Card milliseconds in seven days.
+    pub week_ms: Option<u64>,
+    /// The longest lease.
+    pub longest_ms: Option<Millis>,
+    /// Unused for so long, the holder is warned.
+    pub idle_ms: Option<Millis>,
+    /// Higher comes first.
+    pub priority: i32,
+    /// Requests that may wait at once.
+    pub queue: u32,
+}
+
+/// Requests of one user that may wait, where no rule says how many: a sweep of runs, and no more
+/// than can be planned at every look.
+const QUEUE: u32 = 64;
+
+/// The rules.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Policy {
+    /// In which half of the use is forgotten.
+    pub half_life_ms: Millis,
+    /// Whoever waited for so long comes before everyone who waited less.
+    pub patience_ms: Millis,
+    /// Time between the warning that nothing is used and the end of the lease.
+    pub idle_grace_ms: Millis,
+    /// Times in which no card is given, in order.
+    pub maintenance: Vec<Window>,
+    default: Rules,
+    groups: BTreeMap<String, Rules>,
+    users: BTreeMap<String, Rules>,
+}
+
+impl Default for Policy {
+    /// Without a policy file: no limit for anybody, use forgotten by half in 7 days, patience of 3.
+    fn default() -> Self {
+        Self {
+            half_life_ms: 7 * DAY_MS,
+            patience_ms: 3 * DAY_MS,
+            idle_grace_ms: 10 * 60 * 1000,
+            maintenance: Vec::new(),
+            default: Rules::default(),
+            groups: BTreeMap::new(),
+            users: BTreeMap::new(),
+        }
+    }
+}
+
+/// What one table of the file says.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+struct Rules {
+    cards: Option<u32>,
+    week_ms: Option<u64>,
+    longest_ms: Option<Millis>,
+    idle_ms: Option<Millis>,
+    priority: Option<i32>,
+    queue: Option<u32>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct Written {
+    half_life: Option<Spanned<String>>,
+    patience: Option<Spanned<String>>,
+    idle_grace: Option<Spanned<String>>,
+    #[serde(default)]
+    default: WrittenRules,
+    #[serde(default)]
+    groups: BTreeMap<String, WrittenRules>,
+    #[serde(default)]
+    users: BTreeMap<String, WrittenRules>,
+    #[serde(default)]
+    maintenance: Vec<WrittenWindow>,
+}
+
+#[derive(Deserialize, Default)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct WrittenRules {
+    cards: Option<Spanned<u32>>,
+    hours_a_week: Option<Spanned<u32>>,
+    longest: Option<Spanned<String>>,
+    idle: Option<Spanned<String>>,
+    priority: Option<Spanned<i32>>,
+    queue: Option<u32>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "kebab-case", deny_unknown_fields)]
+struct WrittenWindow {
+    from: Spanned<Datetime>,
+    until: Spanned<Datetime>,
+    why: Option<String>,
+}
+
+/// A time such as `30m`, `4h`, `7d` or `90s`, in milliseconds; more than ten years is none.
+#[must_use]
+pub fn duration(text: &str) -> Option<Millis> {
+    let text = text.trim();
+    let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
+    let seconds: u64 = match unit {
+        "s" => 1,
+        "m" => 60,
+        "h" => 3600,
+        "d" => 86_400,
+        _ => return None,
+    };
+    let digits = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+    let whole = digits.then(|| number.parse::<u64>().ok()).flatten()?;
+    let ms = whole.checked_mul(seconds * 1000)?;
+    (ms <= 3650 * DAY_MS).then_some(ms)
+}
+
+/// Reads values with the lines that they stand on.
+struct Reader<'a>(&'a str);
+
+impl Reader<'_> {
+    fn line(&self, span: &Range<usize>) -> usize {
+        let before = self.0.as_bytes().get(..span.start).unwrap_or_default();
+        1 + before.iter().filter(|byte| **byte == b'\n').count()
+    }
+
+    fn value(
+        &self,
+        span: &Range<usize>,
+        key: &'static str,
+        value: impl ToString,
+        why: &'static str,
+    ) -> PolicyError {
+        PolicyError::Value {
+            line: self.line(span),
+            key,
+            value: value.to_string(),
+            why,
+        }
+    }
+
+    fn contradiction(
+        &self,
+        span: &Range<usize>,
+        one: String,
+        other: impl Into<String>,
+    ) -> PolicyError {
+        PolicyError::Contradiction {
+            line: self.line(span),
+            one,
+            other: other.into(),
+        }
+    }
+
+    fn duration(
+        &self,
+        key: &'static str,
+        written: Option<&Spanned<String>>,
+    ) -> Result<Option<Millis>, PolicyError> {
+        let Some(written) = written else {
+            return Ok(None);
+        };
+        let wrong = |why| {
+            let value = format!("`{}`", written.as_ref());
+            self.value(&written.span(), key, value, why)
+        };
+        match duration(written.as_ref()) {
+            None => Err(wrong("not a time such as 30m, 4h or 7d")),
+            Some(0) => Err(wrong("which is no time")),
+            some => Ok(some),
+        }
+    }
+
+    fn rules(&self, written: &WrittenRules) -> Result<Rules, PolicyError> {
+        let longest_ms = self.duration("longest", written.longest.as_ref())?;
+        let idle_ms = self.duration("idle", written.idle.as_ref())?;
+        let cards = written.cards.as_ref().map(|cards| *cards.as_ref());
+        let week_ms = written
+            .hours_a_week
+            .as_ref()
+            .map(|hours| u64::from(*hours.as_ref()) * 3600 * 1000);
+        if let (Some(written), Some(cards), Some(0)) = (&written.hours_a_week, cards, week_ms)
+            && cards > 0
+        {
+            let one = "`hours-a-week` of 0".to_owned();
+            return Err(self.contradiction(&written.span(), one, format!("`cards` of {cards}")));
+        }
+        Ok(Rules {
+            cards,
+            week_ms,
+            longest_ms,
+            idle_ms,
+            priority: written.priority.as_ref().map(|p| *p.as_ref()),
+            queue: written.queue,
+        })
+    }
+
+    /// What holds for somebody with these rules must leave something that can be done.
+    fn consistent(
+        &self,
+        who: &str,
+        written: &WrittenRules,
+        limits: &Limits,
+    ) -> Result<(), PolicyError> {
+        let place = |key: Option<Range<usize>>| key.unwrap_or(0..0);
+        if let (Some(longest), Some(week)) = (limits.longest_ms, limits.week_ms)
+            && week > 0
+            && longest > week
+        {
+            let span = written.longest.as_ref().map(Spanned::span);
+            let span = span.or_else(|| written.hours_a_week.as_ref().map(Spanned::span));
+            let one = format!("`longest` of {} h for {who}", longest / 3_600_000);
+            let other = format!("`hours-a-week` of {}", week / 3_600_000);
+            return Err(self.contradiction(&place(span), one, other));
+        }
+        if let (Some(idle), Some(longest)) = (limits.idle_ms, limits.longest_ms)
+            && idle >= longest
+        {
+            let span = written.idle.as_ref().map(Spanned::span);
+            let span = span.or_else(|| written.longest.as_ref().map(Spanned::span));
+            let one = format!("`idle` of {} min for {who}", idle / 60_000);
+            let other = format!(
+                "`longest` of {} min, which is over before",
+                longest / 60_000
+            );
+            return Err(self.contradiction(&place(span), one, other));
+        }
+        Ok(())
+    }
+
+    fn windows(&self, written: &[WrittenWindow]) -> Result<Vec<Window>, PolicyError> {
+        let mut windows: Vec<(Window, Range<usize>)> = Vec::with_capacity(written.len());
+        for window in written {
+            let at = |key, at: &Spanned<Datetime>| {
+                seconds(at.as_ref()).ok_or_else(|| {
+                    let why = "not a date and time with its zone, such as 2026-12-01T08:00:00Z";
+                    self.value(&at.span(), key, at.as_ref(), why)
+                })
+            };
+            let (from_s, until_s) = (at("from", &window.from)?, at("until", &window.until)?);
+            let span = window.until.span();
+            if until_s <= from_s {
+                let one = format!("`until` of {}", window.until.as_ref());
+                let other = format!("`from` of {}", window.from.as_ref());
+                return Err(self.contradiction(&span, one, other));
+            }
+            let overlap = windows
+                .iter()
+                .find(|(other, _)| from_s < other.until_s && other.from_s < until_s);
+            if let Some((_, other)) = overlap {
+                let one = "a maintenance window".to_owned();
+                let other = format!("the one on line {}: they overlap", self.line(other));
+                return Err(self.contradiction(&window.from.span(), one, other));
+            }
+            let why = window.why.clone();
+            windows.push((
+                Window {
+                    from_s,
+                    until_s,
+                    why,
+                },
+                window.from.span(),
+            ));
+        }
+        windows.sort_by_key(|(window, _)| window.from_s);
+        Ok(windows.into_iter().map(|(window, _)| window).collect())
+    }
+}
+
+impl Policy {
+    /// Reads a policy file's text.
+    ///
+    /// # Errors
+    /// What cannot be followed, with its line.
+    pub fn parse(text: &str) -> Result<Self, PolicyError> {
+        let reader = Reader(text);
+        let written: Written = toml::from_str(text).map_err(|error| PolicyError::Text {
+            line: reader.line(&error.span().unwrap_or(0..0)),
+            text: error.message().to_owned(),
+        })?;
+        let or = Self::default();
+        let time = |key, written: Option<&Spanned<String>>, or| {
+            Ok::<_, PolicyError>(reader.duration(key, written)?.unwrap_or(or))
+        };
+        let each = |tables: &BTreeMap<String, WrittenRules>| {
+            let read = |(name, rules): (&String, &WrittenRules)| {
+                Ok::<_, PolicyError>((name.clone(), reader.rules(rules)?))
+            };
+            tables
+                .iter()
+                .map(read)
+                .collect::<Result<BTreeMap<_, _>, _>>()
+        };
+        let policy = Self {
+            half_life_ms: time("half-life", written.half_life.as_ref(), or.half_life_ms)?,
+            patience_ms: time("patience", written.patience.as_ref(), or.patience_ms)?,
+            idle_grace_ms: time("idle-grace", written.idle_grace.as_ref(), or.idle_grace_ms)?,
+            maintenance: reader.windows(&written.maintenance)?,
+            default: reader.rules(&written.default)?,
+            groups: each(&written.groups)?,
+            users: each(&written.users)?,
+        };
+        policy.consistent(&reader, &written)?;
+        Ok(policy)
+    }
+
+    fn consistent(&self, reader: &Reader<'_>, written: &Written) -> Result<(), PolicyError> {
+        let person = |name: &str, groups: &[&String]| Person {
+            uid: u32::MAX,
+            name: name.to_owned(),
+            groups: groups.iter().map(|group| (*group).clone()).collect(),
+        };
+        let limits = self.limits(&person("", &[]));
+        reader.consistent("everybody", &written.default, &limits)?;
+        for (group, rules) in &written.groups {
+            let limits = self.limits(&person("", &[group]));
+            reader.consistent(&format!("the group {group}"), rules, &limits)?;
+        }
+        for (user, rules) in &written.users {
+            let limits = self.limits(&person(user, &[]));
+            reader.consistent(user, rules, &limits)?;
+        }
+        // A lease without an end could never begin before a window.
+        if let Some(window) = written.maintenance.first()
+            && self.default.longest_ms.is_none()
+        {
+            let one = "a maintenance window".to_owned();
+            let other = "leases without an end: [default] has no `longest`";
+            return Err(reader.contradiction(&window.from.span(), one, other));
+        }
+        Ok(())
+    }
+
+    /// Whether there are rules for a user of that name.
+    #[must_use]
+    pub fn names(&self, user: &str) -> bool {
+        self.users.contains_key(user)
+    }
+
+    /// The shortest time after which somebody is warned, or loses cards, that are not used; absent
+    /// where nobody does.
+    #[must_use]
+    pub fn soonest_idle_ms(&self) -> Option<Millis> {
+        let rules = self.groups.values().chain(self.users.values());
+        let idle = rules
+            .chain([&self.default])
+            .filter_map(|rules| rules.idle_ms);
+        idle.min().map(|idle| idle.min(self.idle_grace_ms))
+    }
+
+    /// What holds for a person: what is said of the user, else the most generous of what is said
+    /// of the groups, else the default; each limit for itself.
+    #[must_use]
+    pub fn limits(&self, person: &Person) -> Limits {
+        let own = self.users.get(&person.name);
+        let groups = || {
+            person
+                .groups
+                .iter()
+                .filter_map(|name| self.groups.get(name))
+        };
+        macro_rules! of {
+            ($key:ident) => {
+                own.and_then(|rules| rules.$key)
+                    .or_else(|| groups().filter_map(|rules| rules.$key).max())
+                    .or(self.default.$key)
+            };
+        }
+        Limits {
+            cards: of!(cards),
+            week_ms: of!(week_ms),
+            longest_ms: of!(longest_ms),
+            idle_ms: of!(idle_ms),
+            priority: of!(priority).unwrap_or(0),
+            queue: of!(queue).unwrap_or(QUEUE),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const LAB: &str = r#"half-life = "7d"
+patience = "2d"
+idle-grace = "5m"
+
+[default]
+cards = 2
+hours-a-week = 200
+longest = "24h"
+idle = "30m"
+
+[groups.vision]
+cards = 4
+[groups.speech]
+cards = 3
+priority = 5
+
+[users.anna]
+cards = 8
+longest = "72h"
+
+[[maintenance]]
+from = 2026-12-01T08:00:00Z
+until = 2026-12-01T12:00:00Z
+why = "new driver"
+"#;
+
+    fn who(name: &str, groups: &[&str]) -> Person {
+        Person {
+            uid: 1000,
+            name: name.to_owned(),
+            groups: groups.iter().map(|&group| group.to_owned()).collect(),
+        }
+    }
+
+    #[test]
+    fn each_limit_comes_from_the_nearest_table() {
+        let policy = Policy::parse(LAB).expect("it can be followed");
+        let cards = |person| policy.limits(&person).cards;
+        assert_eq!(cards(who("bo", &[])), Some(2));
+        assert_eq!(cards(who("bo", &["speech", "vision"])), Some(4));
+        assert_eq!(cards(who("anna", &["vision"])), Some(8));
+        let limits = policy.limits(&who("anna", &["speech"]));
+        assert_eq!(limits.longest_ms, Some(72 * 3_600_000));
+        assert_eq!((limits.priority, limits.idle_ms), (5, Some(1_800_000)));
+        assert_eq!(policy.maintenance[0].why.as_deref(), Some("new driver"));
+        let free = Policy::parse("").expect("nothing is asked");
+        assert_eq!(free, Policy::default());
+        let free = free.limits(&who("bo", &[]));
+        assert_eq!((free.cards, free.longest_ms, free.queue), (None, None, 64));
+        let few = Policy::parse("[default]\nqueue = 3\n[users.bo]\nqueue = 0\n");
+        let few = few.expect("it can be followed");
+        let queue = |name| few.limits(&who(name, &[])).queue;
+        assert_eq!((queue("anna"), queue("bo")), (3, 0));
+        assert!(few.names("bo") && !few.names("anna"));
+    }
+
+    #[test]
+    fn what_contradicts_itself_is_named_with_its_line() {
+        let said = |text: &str| Policy::parse(text).expect_err(text).to_string();
+        for (text, expected) in [
+            (
+                "[default]\nlongest = \"48h\"\nhours-a-week = 20\n",
+                "line 2: `longest` of 48 h for everybody contradicts `hours-a-week` of 20",
+            ),
+            (
+                "[default]\nlongest = \"24h\"\n\n[users.bo]\nhours-a-week = 12\n",
+                "line 5: `longest` of 24 h for bo contradicts `hours-a-week` of 12",
+            ),
+            (
+                "[default]\nlongest = \"1h\"\nidle = \"2h\"\n",
+                "line 3: `idle` of 120 min for everybody contradicts `longest` of 60 min, which \
+                 is over before",
+            ),
+            (
+                "[default]\ncards = 2\nhours-a-week = 0\n",
+                "line 3: `hours-a-week` of 0 contradicts `cards` of 2",
+            ),
+            (
+                "[[maintenance]]\nfrom = 2026-12-01T08:00:00Z\nuntil = 2026-12-01T07:00:00Z\n",
+                "line 3: `until` of 2026-12-01T07:00:00Z contradicts `from` of 2026-12-01T08:00:00Z",
+            ),
+            (
+                "[[maintenance]]\nfrom = 2026-12-01T08:00:00Z\nuntil = 2026-12-01T09:00:00Z\n",
+                "line 2: a maintenance window contradicts leases without an end: [default] has no \
+                 `longest`",
+            ),
+            (
+                "[[maintenance]]\nfrom = 2026-12-01T08:00:00\nuntil = 2026-12-01T09:00:00Z\n",
+                "line 2: `from` is 2026-12-01T08:00:00, not a date and time with its zone, such as \
+                 2026-12-01T08:00:00Z",
+            ),
+            (
+                "half-life = \"0d\"",
+                "line 1: `half-life` is `0d`, which is no time",
+            ),
+            (
+                "\npatience = \"soon\"",
+                "line 2: `patience` is `soon`, not a time such as 30m, 4h or 7d",
+            ),
+        ] {
+            assert_eq!(said(text), expected);
+        }
+        let overlap = format!(
+            "{LAB}\n[[maintenance]]\nfrom = 2026-12-01T11:00:00Z\nuntil = 2026-12-01T13:00:00Z\n"
+        );
+        assert!(
+            said(&overlap).contains("the one on line 22: they overlap"),
+            "{}",
+            said(&overlap)
+        );
+        assert!(said("[default]\ncrads = 2\n").starts_with("line 2: unknown field `crads`"));
+        assert!(said("[default]\ncards = -1\n").starts_with("line 2: "));
+        assert!(said("[default\n").starts_with("line 1: "));
+    }
+
+    #[test]
+    fn the_soonest_idle_time_is_anybodys() {
+        let soonest = |text| Policy::parse(text).expect(text).soonest_idle_ms();
+        assert_eq!(soonest(""), None);
+        assert_eq!(soonest("[default]\nidle = \"30m\"\n"), Some(600_000));
+        let few = "[default]\nidle = \"30m\"\n[groups.short]\nidle = \"90s\"\n";
+        assert_eq!(soonest(few), Some(90_000));
+    }
+
+    #[test]
+    fn times() {
+        assert_eq!(duration("90s"), Some(90_000));
+        assert_eq!(duration("4h"), Some(4 * 3_600_000));
+        for wrong in [
+            "",
+            "h",
+            "4",
+            "-1h",
+            "+1h",
+            "1.5h",
+            "4 h",
+            "99999999999999999999d",
+            "1é",
+            "4000d",
+        ] {
+            assert_eq!(duration(wrong), None, "{wrong}");
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn hostile_text_is_refused_or_read(text in "\\PC{0,200}") {
+            let _ = Policy::parse(&text);
+            let _ = duration(&text);
+        }
+
+        #[test]
+        fn a_changed_policy_is_refused_or_read(at in 0..LAB.len(), with in any::<char>()) {
+            let mut text: Vec<char> = LAB.chars().collect();
+            text[at] = with;
+            let _ = Policy::parse(&text.into_iter().collect::<String>());
+        }
+    }
+}

@@ -1,0 +1,252 @@
+//! One machine, several users: a root-owned service that answers on a socket.
+//!
+//! Who asks is what the kernel says of the socket's other end (`SO_PEERCRED`, unix(7)); nothing
+//! that a request says of its sender is believed, because it cannot say anything. One line of JSON
+//! comes, one goes back, and the connection is over.
+
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+pub use super::bounds::Bounds;
+use super::bounds::{Places, Timed};
+pub use super::peer::{Peer, peer};
+use super::types::{Answer, Ask};
+use super::{LeaseError, Refusal};
+
+/// No answer is longer, bytes.
+const MOST: u64 = 4 << 20;
+/// A request is short; what is longer is nobody's.
+const MOST_ASKED: u64 = 64 << 10;
+/// For so long the asking side waits for an answer, and for a place.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// Time until a user who has no place left asks again.
+const AGAIN_AFTER: Duration = Duration::from_millis(50);
+/// Time in which the machine may find what it has no more of: descriptors, memory, threads.
+const BREATH: Duration = Duration::from_millis(100);
+/// Version of what is said.
+const FORMAT: u32 = 1;
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Asked {
+    format: u32,
+    ask: Ask,
+}
+
+/// What the service is made of.
+pub struct Serving<'a> {
+    /// What is borne.
+    pub bounds: Bounds,
+    /// [`peer`].
+    pub identify: &'a (dyn Fn(&UnixStream) -> io::Result<Peer> + Sync),
+    /// Whose places a user id takes; quick, as everybody waits for it.
+    pub charged: &'a (dyn Fn(u32) -> u32 + Sync),
+    /// Does the work; called by several threads at once.
+    pub answer: &'a (dyn Fn(&Peer, &Ask) -> Result<Answer, LeaseError> + Sync),
+    /// Whether it is over, asked with each connection.
+    pub stop: &'a (dyn Fn() -> bool + Sync),
+}
+
+/// What follows from a connection that could not be taken.
+#[derive(Debug, PartialEq, Eq)]
+enum Then {
+    /// It was that connection alone.
+    Next,
+    /// The machine has no more of something; it will have again.
+    Pause,
+    /// The socket is no socket any more.
+    End,
+}
+
+/// accept(2): what is of one connection, of the machine at this moment, and of the socket.
+fn then(error: &io::Error) -> Then {
+    match error.raw_os_error() {
+        Some(libc::EINTR | libc::ECONNABORTED | libc::EPROTO | libc::EPERM) => Then::Next,
+        Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM | libc::EAGAIN) => {
+            Then::Pause
+        }
+        _ => Then::End,
+    }
+}
+
+/// Answers until `stop` says so, each connection on a thread of its own.
+///
+/// # Errors
+/// When the socket fails.
+pub fn serve(listener: &UnixListener, serving: &Serving<'_>) -> io::Result<()> {
+    let places = Places::default();
+    std::thread::scope(|scope| {
+        for stream in listener.incoming() {
+            if (serving.stop)() {
+                break;
+            }
+            let stream = match stream {
+                Ok(stream) => stream,
+                Err(error) => match then(&error) {
+                    Then::Next => continue,
+                    Then::Pause => {
+                        std::thread::sleep(BREATH);
+                        continue;
+                    }
+                    Then::End => return Err(error),
+                },
+            };
+            let peer = match (serving.identify)(&stream) {
+                Ok(peer) => peer,
+                Err(error) => {
+                    // There may be no descriptor left for a handle. Whoever hung up already hears
+                    // nothing.
+                    turn_away(&stream);
+                    if then(&error) == Then::Pause {
+                        std::thread::sleep(BREATH);
+                    }
+                    continue;
+                }
+            };
+            let Some(place) = places.take((serving.charged)(peer.uid), &serving.bounds) else {
+                turn_away(&stream);
+                continue;
+            };
+            let one = std::thread::Builder::new().spawn_scoped(scope, move || {
+                // Whoever hangs up needs no answer.
+                let _ = one(&stream, &peer, serving);
+                drop(place);
+            });
+            if one.is_err() {
+                std::thread::sleep(BREATH);
+            }
+        }
+        Ok(())
+    })
+}
+
+/// Says that there is no place, which fits into an empty socket: nobody waits for this one.
+fn turn_away(stream: &UnixStream) {
+    let _ = stream.set_nonblocking(true);
+    let _ = say(stream, &Answer::Refused(Refusal::Crowded));
+}
+
+fn say(mut to: impl io::Write, said: &Answer) -> io::Result<()> {
+    let mut bytes = serde_json::to_vec(said)?;
+    bytes.push(b'\n');
+    to.write_all(&bytes)
+}
+
+fn one(stream: &UnixStream, peer: &Peer, serving: &Serving<'_>) -> io::Result<()> {
+    let patience = serving.bounds.patience;
+    let timed = || Timed {
+        stream,
+        until: Instant::now() + patience,
+    };
+    let mut line = Vec::new();
+    BufReader::new(timed().take(MOST_ASKED)).read_until(b'\n', &mut line)?;
+    let said = match read(&line) {
+        Ok(ask) => (serving.answer)(peer, &ask).unwrap_or_else(|error| {
+            let mut text = error.to_string();
+            if let Some(cause) = std::error::Error::source(&error) {
+                text = format!("{text}: {cause}");
+            }
+            Answer::Refused(Refusal::Service(text))
+        }),
+        Err(refusal) => Answer::Refused(refusal),
+    };
+    say(timed(), &said)
+}
+
+/// A request's line.
+fn read(line: &[u8]) -> Result<Ask, Refusal> {
+    let wrong = |error: serde_json::Error| Refusal::Unreadable(error.to_string());
+    let asked: Asked = serde_json::from_slice(line).map_err(wrong)?;
+    if asked.format != FORMAT {
+        let text = format!("format {} is not {FORMAT}", asked.format);
+        return Err(Refusal::Unreadable(text));
+    }
+    Ok(asked.ask)
+}
+
+/// Asks the service at `socket`, again where it has no place left.
+///
+/// # Errors
+/// When it does not answer.
+pub fn ask(socket: &Path, ask: &Ask) -> Result<Answer, LeaseError> {
+    let until = Instant::now() + PATIENCE;
+    loop {
+        let said = talk(socket, ask).map_err(|source| LeaseError::Service {
+            socket: socket.to_owned(),
+            source,
+        })?;
+        if said != Answer::Refused(Refusal::Crowded) || Instant::now() >= until {
+            return Ok(said);
+        }
+        std::thread::sleep(AGAIN_AFTER);
+    }
+}
+
+fn talk(socket: &Path, ask: &Ask) -> io::Result<Answer> {
+    let mut stream = UnixStream::connect(socket)?;
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let asked = Asked {
+        format: FORMAT,
+        ask: ask.clone(),
+    };
+    let mut bytes = serde_json::to_vec(&asked)?;
+    bytes.push(b'\n');
+    match stream.write_all(&bytes) {
+        // It may have hung up without hearing, and have said why.
+        Err(error) if error.kind() == io::ErrorKind::BrokenPipe => {}
+        written => written?,
+    }
+    let mut line = Vec::new();
+    BufReader::new((&stream).take(MOST)).read_until(b'\n', &mut line)?;
+    if line.is_empty() {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    Ok(serde_json::from_slice(&line)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn requests_are_read_strictly() {
+        let look = br#"{"format":1,"ask":"look"}"#;
+        assert_eq!(read(look), Ok(Ask::Look));
+        for wrong in [
+            &br#"{"format":2,"ask":"look"}"#[..],
+            br#"{"format":1,"ask":"look","uid":0}"#,
+            br#"{"format":1,"ask":{"return":{"id":-1}}}"#,
+            b"",
+            b"\xff\n",
+        ] {
+            assert!(matches!(read(wrong), Err(Refusal::Unreadable(_))));
+        }
+    }
+
+    #[test]
+    fn a_lack_of_descriptors_passes_and_a_broken_socket_ends_the_service() {
+        let of = |code| then(&io::Error::from_raw_os_error(code));
+        for code in [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::ENOBUFS] {
+            assert_eq!(of(code), Then::Pause);
+        }
+        for code in [libc::EINTR, libc::ECONNABORTED] {
+            assert_eq!(of(code), Then::Next);
+        }
+        for code in [libc::EBADF, libc::EINVAL, libc::ENOTSOCK] {
+            assert_eq!(of(code), Then::End);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn hostile_requests_are_refused(bytes in proptest::collection::vec(any::<u8>(), 0..300)) {
+            let _ = read(&bytes);
+        }
+    }
+}

@@ -1,0 +1,266 @@
+//! Limits that every process carries itself (getrlimit(2)), and where it is placed: they work on any
+//! machine, for any user, with and without a container.
+
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use rustix::thread::{CapabilitySet, CpuSet, sched_setaffinity};
+use sconce_schema::NumberSet;
+use sconce_schema::event::Unenforced;
+use sconce_schema::request::{Limits, Near, Root, RunRequest};
+use sconce_schema::units::{Bytes, LockedMemory};
+use serde::{Deserialize, Serialize};
+
+use crate::capabilities;
+use crate::sys::numa;
+
+/// What a process sets for itself before it becomes the command.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Own {
+    /// Open files.
+    pub(crate) files: Option<u64>,
+    /// Bytes that may be locked; absent within is without limit.
+    pub(crate) locked: Option<Option<u64>>,
+}
+
+/// What of the caller's decides what it can give.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Ceilings {
+    /// Its own hard limits; `None` is without limit.
+    files: Option<u64>,
+    locked: Option<u64>,
+    /// Whether it may go beyond them.
+    raises: bool,
+    /// Whether it may lock what it likes, whatever the limit.
+    locks: bool,
+    /// The most that the kernel gives anyone (`fs.nr_open`).
+    most_files: Option<u64>,
+}
+
+impl Ceilings {
+    /// This process's.
+    pub(crate) fn read() -> Self {
+        let most = std::fs::read_to_string("/proc/sys/fs/nr_open").ok();
+        Self {
+            files: getrlimit(Resource::Nofile).maximum,
+            locked: getrlimit(Resource::Memlock).maximum,
+            raises: capabilities::has(CapabilitySet::SYS_RESOURCE)
+                && crate::prepare::is_machine_root(),
+            locks: capabilities::has(CapabilitySet::IPC_LOCK) && crate::prepare::is_machine_root(),
+            most_files: most.and_then(|text| text.trim().parse().ok()),
+        }
+    }
+}
+
+impl Own {
+    /// As near to `request` as `ceilings` allow, and what that leaves.
+    pub(crate) fn of(request: &RunRequest, ceilings: Ceilings) -> (Self, Vec<Unenforced>) {
+        let mut unenforced = Vec::new();
+        let Limits {
+            nofile, memlock, ..
+        } = request.limits;
+        let files = nofile.map(|asked| {
+            let most = match ceilings.raises {
+                true => ceilings.most_files,
+                false => ceilings.files,
+            };
+            let given = most.map_or(asked, |most| asked.min(most));
+            if given < asked {
+                unenforced.push(beyond("nofile", &asked.to_string(), &given.to_string()));
+            }
+            given
+        });
+        let locked = memlock.map(|asked| {
+            let wanted = match asked {
+                LockedMemory::Unlimited => None,
+                LockedMemory::Limited(Bytes(bytes)) => Some(bytes),
+            };
+            let most = ceilings.locked.filter(|_| !ceilings.raises);
+            let given = match (wanted, most) {
+                (Some(wanted), Some(most)) => Some(wanted.min(most)),
+                (wanted, most) => wanted.or(most),
+            };
+            if let Some(given) = given.filter(|_| given != wanted) {
+                unenforced.push(beyond(
+                    "memlock",
+                    &asked.to_string(),
+                    &Bytes(given).to_string(),
+                ));
+            }
+            given
+        });
+        if matches!(memlock, Some(LockedMemory::Limited(_))) && not_held(request, ceilings) {
+            unenforced.push(Unenforced {
+                what: "memlock".to_owned(),
+                why: "root without a container is not held to it (CAP_IPC_LOCK)".to_owned(),
+                hint: None,
+            });
+        }
+        (Self { files, locked }, unenforced)
+    }
+
+    /// Sets them for this process. Plain system calls.
+    pub(crate) fn set(&self) -> rustix::io::Result<()> {
+        let both = |most| Rlimit {
+            current: most,
+            maximum: most,
+        };
+        if let Some(files) = self.files {
+            setrlimit(Resource::Nofile, both(Some(files)))?;
+        }
+        self.locked
+            .map_or(Ok(()), |most| setrlimit(Resource::Memlock, both(most)))
+    }
+}
+
+fn not_held(request: &RunRequest, ceilings: Ceilings) -> bool {
+    request.root == Root::Host && ceilings.locks
+}
+
+fn beyond(what: &str, asked: &str, given: &str) -> Unenforced {
+    Unenforced {
+        what: what.to_owned(),
+        why: format!("{asked} were asked for, and {given} is the most that may be given here"),
+        hint: Some(format!(
+            "root can raise the caller's own limit: `{what}` in /etc/security/limits.conf, or \
+             LimitNOFILE= and LimitMEMLOCK= of a systemd unit"
+        )),
+    }
+}
+
+/// Where a run is placed.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Place {
+    /// The CPUs that were named; a cgroup holds the run to them where it can.
+    pub(crate) named: Option<NumberSet>,
+    pub(crate) near: Option<Near>,
+}
+
+impl Place {
+    pub(crate) fn of(request: &RunRequest) -> Self {
+        Self {
+            named: request.limits.cpuset,
+            near: request.near,
+        }
+    }
+
+    /// Places this process and what it starts from now on. Gives what the kernel refused.
+    pub(crate) fn take(&self) -> Vec<Unenforced> {
+        let near = self.near.and_then(|near| near.cpus);
+        let mut refused = Vec::new();
+        let mut note = |what: &str, doing: &str, error: std::io::Error| {
+            refused.push(Unenforced {
+                what: what.to_owned(),
+                why: format!("the kernel refused to {doing} ({error})"),
+                hint: None,
+            });
+        };
+        if let Some(cpus) = self.named.or(near) {
+            let mut set = CpuSet::new();
+            cpus.iter().for_each(|cpu| set.set(cpu as usize));
+            if let Err(error) = sched_setaffinity(None, &set) {
+                let what = if self.named.is_some() {
+                    "cpuset"
+                } else {
+                    "numa"
+                };
+                note(what, &format!("run it on CPUs {cpus}"), error.into());
+            }
+        }
+        if let Some(near) = &self.near
+            && let Err(error) = numa::prefer(&near.nodes)
+        {
+            note(
+                "numa",
+                &format!("take memory of node {}", near.nodes),
+                error,
+            );
+        }
+        refused
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sconce_schema::request::{Network, User};
+    use std::collections::BTreeMap;
+
+    fn request(nofile: Option<u64>, memlock: Option<LockedMemory>) -> RunRequest {
+        RunRequest {
+            id: "a".to_owned(),
+            command: vec!["true".to_owned()],
+            root: Root::Host,
+            workdir: "/".into(),
+            env: BTreeMap::new(),
+            limits: Limits {
+                nofile,
+                memlock,
+                ..Limits::default()
+            },
+            mounts: Vec::new(),
+            network: Network::Host,
+            ports: Vec::new(),
+            near: None,
+            user: User::Plain,
+            edits: Vec::new(),
+            terminal: false,
+            services: Vec::new(),
+        }
+    }
+
+    const USER: Ceilings = Ceilings {
+        files: Some(4_096),
+        locked: Some(8 << 20),
+        raises: false,
+        locks: false,
+        most_files: Some(1_048_576),
+    };
+    const ROOT: Ceilings = Ceilings {
+        raises: true,
+        locks: true,
+        ..USER
+    };
+
+    /// What is given, and which limits are said not to be what was asked.
+    fn given(request: &RunRequest, ceilings: Ceilings) -> (Own, Vec<String>) {
+        let (own, unenforced) = Own::of(request, ceilings);
+        (own, unenforced.into_iter().map(|u| u.what).collect())
+    }
+
+    #[test]
+    fn a_user_gets_what_its_own_limits_leave_and_is_told() {
+        let nothing = Vec::<String>::new();
+        let files = |asked, ceilings| {
+            let (own, said) = given(&request(Some(asked), None), ceilings);
+            (own.files, said)
+        };
+        assert_eq!(files(1_024, USER), (Some(1_024), nothing.clone()));
+        assert_eq!(
+            files(65_536, USER),
+            (Some(4_096), vec!["nofile".to_owned()])
+        );
+        assert_eq!(files(65_536, ROOT), (Some(65_536), nothing.clone()));
+        assert_eq!(
+            files(u64::MAX, ROOT),
+            (Some(1_048_576), vec!["nofile".to_owned()])
+        );
+        let locked = |asked, ceilings| {
+            let (own, said) = given(&request(None, Some(asked)), ceilings);
+            (own.locked, said)
+        };
+        let mib = |n| LockedMemory::Limited(Bytes::mib(n));
+        assert_eq!(locked(mib(1), USER), (Some(Some(1 << 20)), nothing.clone()));
+        let said = vec!["memlock".to_owned()];
+        assert_eq!(locked(mib(64), USER), (Some(Some(8 << 20)), said.clone()));
+        assert_eq!(
+            locked(LockedMemory::Unlimited, USER),
+            (Some(Some(8 << 20)), said.clone())
+        );
+        assert_eq!(locked(LockedMemory::Unlimited, ROOT), (Some(None), nothing));
+        // On the machine itself root keeps the capability to lock what it likes.
+        assert_eq!(locked(mib(64), ROOT), (Some(Some(64 << 20)), said));
+        assert_eq!(
+            given(&request(None, None), USER),
+            (Own::default(), Vec::new())
+        );
+    }
+}

@@ -1,0 +1,239 @@
+//! The service: who asks is what the socket says, whatever the request says.
+
+use std::io::{Read as _, Write as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::time::Duration;
+
+use sconce_host::Roots;
+use sconce_run::lease::service::{self, Bounds, Peer, Serving};
+use sconce_run::lease::{
+    Answer, Ask, Database, Handles, Policy, Refusal, Take, ThisMachine, Wanted,
+};
+
+use crate::tools::{MINUTE, Played, user};
+
+fn take() -> Ask {
+    Ask::Take(Take {
+        wanted: Wanted::Any {
+            cards: 1,
+            memory: None,
+        },
+        for_ms: Some(5 * MINUTE),
+        while_alive: false,
+        wait: true,
+    })
+}
+
+#[test]
+fn the_kernel_tells_who_is_there() {
+    let (one, _other) = UnixStream::pair().unwrap();
+    let peer = service::peer(&one).unwrap();
+    assert_eq!(peer.uid, rustix::process::geteuid().as_raw());
+    assert_eq!(peer.pid, Some(std::process::id()));
+    let machine = ThisMachine {
+        roots: Roots::default(),
+        cards: Vec::new(),
+        handles: Handles::default(),
+    };
+    let process = peer.process(&machine).unwrap();
+    assert_eq!(process.pid, std::process::id());
+    let unseen = Peer { pid: None, ..peer };
+    assert_eq!(unseen.process(&machine), None);
+}
+
+/// Its number may be another's by now: here it is that of this very test.
+#[test]
+fn a_process_that_ended_is_not_taken_for_the_one_with_its_number() {
+    let mut child = std::process::Command::new("true").spawn().unwrap();
+    let pid = rustix::process::Pid::from_child(&child);
+    let handle = rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).unwrap();
+    child.wait().unwrap();
+    let reused = Peer {
+        uid: 0,
+        pid: Some(std::process::id()),
+        handle: Some(handle),
+    };
+    let machine = ThisMachine {
+        roots: Roots::default(),
+        cards: Vec::new(),
+        handles: Handles::default(),
+    };
+    assert_eq!(reused.process(&machine), None);
+}
+
+/// Ends the service, however the test ends.
+struct Ends<'a>(&'a AtomicBool, &'a std::path::Path);
+
+impl Drop for Ends<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::SeqCst);
+        let _ = UnixStream::connect(self.1);
+    }
+}
+
+#[test]
+fn two_users_and_hostile_ones() {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let world = Played::new(1);
+    let database = Mutex::new(Database::new(folder.path().join("leases")));
+    let policy = Policy::default();
+    // The test says who is there; the program has only `service::peer`.
+    let uid = AtomicU32::new(1);
+    let identify = |_: &UnixStream| {
+        Ok(Peer {
+            uid: uid.load(Ordering::SeqCst),
+            pid: Some(77),
+            handle: None,
+        })
+    };
+    let answer = |peer: &Peer, ask: &Ask| {
+        let mut database = database.lock().unwrap();
+        database.ask(&policy, &world, &user(peer.uid), 77, ask)
+    };
+    let ended = AtomicBool::new(false);
+    let stop = || ended.load(Ordering::SeqCst);
+    std::thread::scope(|scope| {
+        let serving = Serving {
+            bounds: Bounds::default(),
+            identify: &identify,
+            charged: &|uid| uid,
+            answer: &answer,
+            stop: &stop,
+        };
+        let listener = &listener;
+        let serving = scope.spawn(move || service::serve(listener, &serving));
+        let ends = Ends(&ended, &socket);
+        let Answer::Granted(lease) = service::ask(&socket, &take()).unwrap() else {
+            panic!()
+        };
+        uid.store(2, Ordering::SeqCst);
+        assert!(matches!(
+            service::ask(&socket, &take()).unwrap(),
+            Answer::Queued(_)
+        ));
+        let back = Ask::Return { id: lease.id };
+        let refused = service::ask(&socket, &back).unwrap();
+        assert!(
+            matches!(refused, Answer::Refused(Refusal::NotYours { .. })),
+            "{refused:?}"
+        );
+        // A request that names a user is none; nor is a long one, or one that never ends.
+        for hostile in [
+            &br#"{"format":1,"ask":{"return":{"id":0,"uid":1}}}"#[..],
+            br#"{"format":1,"ask":"look","person":{"uid":0}}"#,
+            &[b'['; 100_000],
+            b"\0\0\0\n",
+        ] {
+            let mut stream = UnixStream::connect(&socket).unwrap();
+            let _ = stream.write_all(hostile);
+            let _ = stream.shutdown(std::net::Shutdown::Write);
+            let mut said = String::new();
+            let _ = stream.read_to_string(&mut said);
+            // A hung-up answer may be lost with what was not read.
+            assert!(said.is_empty() || said.contains("unreadable"), "{said}");
+        }
+        drop(UnixStream::connect(&socket).unwrap());
+        uid.store(0, Ordering::SeqCst);
+        let answer = service::ask(&socket, &back).unwrap();
+        assert_eq!(answer, Answer::Returned(lease.id), "the owner may");
+        drop(ends);
+        serving.join().unwrap().unwrap();
+    });
+    let gone = service::ask(&folder.path().join("none"), &take()).unwrap_err();
+    assert!(gone.to_string().ends_with("does not answer"), "{gone}");
+}
+
+/// Who is said to come, and how many came.
+#[derive(Default)]
+struct Door {
+    uid: AtomicU32,
+    came: AtomicU32,
+}
+
+/// A service for a test, which answers everybody that there is no lease 7.
+fn answering(bounds: Bounds, door: &Door, test: &dyn Fn(&Path)) {
+    let folder = tempfile::tempdir().unwrap();
+    let socket = folder.path().join("socket");
+    let listener = UnixListener::bind(&socket).unwrap();
+    let ended = AtomicBool::new(false);
+    let serving = Serving {
+        bounds,
+        identify: &|_| {
+            door.came.fetch_add(1, Ordering::SeqCst);
+            Ok(Peer {
+                uid: door.uid.load(Ordering::SeqCst),
+                pid: None,
+                handle: None,
+            })
+        },
+        // Ids above 100 are subordinate ones of user 1.
+        charged: &|uid| if uid > 100 { 1 } else { uid },
+        answer: &|_, _| Ok(Answer::Refused(Refusal::NoLease { id: 7 })),
+        stop: &|| ended.load(Ordering::SeqCst),
+    };
+    std::thread::scope(|scope| {
+        let serving = scope.spawn(|| service::serve(&listener, &serving));
+        let ends = Ends(&ended, &socket);
+        test(&socket);
+        drop(ends);
+        serving.join().unwrap().unwrap();
+    });
+}
+
+#[test]
+fn whoever_drips_is_hung_up_on() {
+    let bounds = Bounds {
+        patience: Duration::from_millis(300),
+        ..Bounds::default()
+    };
+    answering(bounds, &Door::default(), &|socket| {
+        let mut stream = UnixStream::connect(socket).unwrap();
+        // Each byte alone is in time; a request of them would last for a minute.
+        let hung_up = (0..600).any(|_| {
+            std::thread::sleep(Duration::from_millis(100));
+            stream.write_all(b" ").is_err()
+        });
+        assert!(hung_up);
+    });
+}
+
+#[test]
+fn one_user_cannot_shut_the_service_for_another() {
+    let bounds = Bounds {
+        patience: Duration::from_secs(60),
+        at_once: 8,
+        per_user: 2,
+    };
+    let door = Door::default();
+    let crowded = Answer::Refused(Refusal::Crowded);
+    answering(bounds, &door, &|socket| {
+        let mut silent = Vec::new();
+        for number in 0..20 {
+            // Half of them as ids that are subordinate to the user.
+            door.uid.store(1 + 100 * (number % 2), Ordering::SeqCst);
+            let mut stream = UnixStream::connect(socket).unwrap();
+            while door.came.load(Ordering::SeqCst) <= number {
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            if number >= 2 {
+                let mut said = String::new();
+                stream.read_to_string(&mut said).unwrap();
+                assert_eq!(serde_json::from_str::<Answer>(&said).unwrap(), crowded);
+            }
+            silent.push(stream);
+        }
+        for other in [2, 0] {
+            door.uid.store(other, Ordering::SeqCst);
+            let answer = service::ask(socket, &Ask::Look).unwrap();
+            assert_eq!(answer, Answer::Refused(Refusal::NoLease { id: 7 }));
+        }
+        for mut stream in silent.drain(..2) {
+            stream.write_all(b"{}\n").unwrap();
+        }
+    });
+}
