@@ -77,7 +77,7 @@ impl Places {
         let (runs, leases) = (state.join("sconce/runs"), state.join(leases));
         Ok(Self {
             host_keys: state.join("sconce/host-keys"),
-            scratch: store.join("runs"),
+            scratch: store.join("scratch"),
             store,
             runs,
             leases,

@@ -17,6 +17,7 @@ fn run(home: &Path, words: &[&str]) -> Output {
         .args(words)
         .env("NO_COLOR", "1")
         .env("XDG_DATA_HOME", home)
+        .env("XDG_STATE_HOME", home)
         .env("LD_LIBRARY_PATH", "/of/the/caller")
         .env_remove("LD_PRELOAD")
         .output()
@@ -52,7 +53,7 @@ fn a_run_sees_cards_that_are_not_there() {
     /of/the/caller
     ");
     // Nothing of it stays.
-    let left = home.path().join("sconce/runs/virtual-gpu");
+    let left = home.path().join("sconce/scratch/virtual-gpu");
     assert_eq!(left.read_dir().unwrap().count(), 0);
 }
 
