@@ -40,33 +40,30 @@ pub(crate) fn logs(args: &LogsArgs, global: &Global) -> Result<u8> {
     let since = args.since.as_deref().map(since).transpose()?;
     let run = live::find_any(&Places::find(global)?, args.run.as_deref())?;
     let folder = live::folder(&run);
+    // And whether that is all: a run that has only just begun may have nothing to show yet.
     let names = || match live::state(&run) {
         Some(state) => {
             let command = state.command.then(|| "run".to_owned());
             let services = state.services.into_iter().map(|service| service.name);
-            command.into_iter().chain(services).collect()
+            (command.into_iter().chain(services).collect(), true)
         }
-        None => live::logs(folder),
+        None => (live::logs(folder), false),
     };
-    let known: Vec<String> = names();
-    let chosen = match &args.service {
-        None => known,
-        Some(name) if known.contains(name) => vec![name.clone()],
-        Some(name) => {
+    let (mut chosen, mut all): (Vec<String>, bool) = names();
+    if let Some(name) = &args.service {
+        if !chosen.contains(name) {
             return Err(LiveError::NoLog {
                 id: run.started.id.clone(),
                 name: name.clone(),
-                known,
+                known: chosen,
             }
             .into());
         }
-    };
-    let several = chosen.len() > 1;
-    let mut sources: Vec<Source> = chosen
-        .iter()
-        .map(|name| Source::open(folder, name))
-        .collect();
-    let print = |line: &Line, name: &str| {
+        (chosen, all) = (vec![name.clone()], true);
+    }
+    let open = |name: &String| Source::open(folder, name);
+    let mut sources: Vec<Source> = chosen.iter().map(open).collect();
+    let print = |line: &Line, name: &str, several: bool| {
         if since
             .as_deref()
             .is_some_and(|since| line.stamp.as_str() < since)
@@ -87,10 +84,18 @@ pub(crate) fn logs(args: &LogsArgs, global: &Global) -> Result<u8> {
     loop {
         // Looked at first: what a run wrote before it ended is read below.
         let goes_on = args.follow && sconce_record::entry(&run.path)?.state == State::Running;
+        if args.follow && !all {
+            let (found, complete) = names();
+            let fresh = found.into_iter().filter(|name| !chosen.contains(name));
+            let fresh: Vec<String> = fresh.collect();
+            sources.extend(fresh.iter().map(open));
+            chosen.extend(fresh);
+            all = complete;
+        }
         // The oldest line of all comes first.
         while let Some(at) = oldest(&mut sources, !goes_on) {
             if let Some(line) = sources[at].take()
-                && !print(&line, &chosen[at])?
+                && !print(&line, &chosen[at], chosen.len() > 1)?
             {
                 return Ok(exit::OK);
             }

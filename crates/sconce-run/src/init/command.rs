@@ -81,6 +81,8 @@ pub(super) struct Job<'a> {
     /// Without the caller's terminal as its own, it cannot type into it (TIOCSTI).
     pub(super) new_session: bool,
     pub(super) told: Told,
+    /// Gets a byte when it cannot become what it should, and is closed when it has.
+    pub(super) fails: Option<BorrowedFd<'a>>,
 }
 
 impl Join {
@@ -138,6 +140,9 @@ pub(super) fn start(job: &Job<'_>, control: &OwnedFd, join: &Join) -> Result<Pid
             };
             if let Some(report) = report {
                 let _ = protocol::send(control, &report, &[]);
+            }
+            if let Some(fails) = job.fails {
+                let _ = rustix::io::write(fails, b"!");
             }
             clone::exit_now(code)
         }

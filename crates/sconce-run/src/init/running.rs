@@ -5,6 +5,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::pipe::PipeFlags;
 use rustix::process::Pid;
 use sconce_schema::event::Exit;
 use sconce_schema::exit;
@@ -12,7 +13,7 @@ use sconce_schema::service::Check;
 
 use super::command::{self, Job, Join, Streams, Told, What};
 use super::end::{self, Reach};
-use super::services::{Hands, Services};
+use super::services::{Hands, Services, Started};
 use crate::plan::{Plan, PlannedService};
 use crate::protocol::{self, Change, Command, Failure, Order, Report, Which};
 use crate::sys::signals;
@@ -40,6 +41,7 @@ impl Starter<'_> {
             streams,
             new_session: contained || terminal || output,
             told: Told::Command,
+            fails: None,
         };
         command::start(&job, self.control, &self.join)
     }
@@ -78,6 +80,7 @@ impl Starter<'_> {
             streams,
             new_session: true,
             told: Told::Other(Which::Command(asked.number)),
+            fails: None,
         };
         let pid = command::start(&job, self.control, &self.join)?;
         Ok((pid, terminal.map(|terminal| terminal.master)))
@@ -85,8 +88,9 @@ impl Starter<'_> {
 }
 
 impl Hands for &Starter<'_> {
-    fn start(&mut self, number: usize) -> Option<Pid> {
+    fn start(&mut self, number: usize) -> Option<Started> {
         let (service, streams) = self.service(number)?;
+        let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).ok()?;
         let job = Job {
             what: What::Program(&service.command),
             env: &service.env,
@@ -96,8 +100,14 @@ impl Hands for &Starter<'_> {
             streams,
             new_session: true,
             told: Told::Other(Which::Service(number)),
+            fails: Some(write.as_fd()),
         };
-        command::start(&job, self.control, &self.join).ok()
+        let pid = command::start(&job, self.control, &self.join).ok()?;
+        drop(write);
+        Some(match has_failed(&read) {
+            true => Started::Ending(pid),
+            false => Started::Executed(pid),
+        })
     }
 
     fn check(&mut self, number: usize) -> Option<Pid> {
@@ -120,6 +130,7 @@ impl Hands for &Starter<'_> {
             streams: Streams::Nothing,
             new_session: true,
             told: Told::Nobody,
+            fails: None,
         };
         command::start(&job, self.control, &self.join).ok()
     }
@@ -337,6 +348,18 @@ impl<'a> Running<'a> {
             end::signal(command, signal);
         }
     }
+}
+
+/// Waits until a service's process has become its program; true when it could not. A file system
+/// that takes longer than a second does not hold the others up.
+fn has_failed(read: &OwnedFd) -> bool {
+    let second = Timespec {
+        tv_sec: 1,
+        tv_nsec: 0,
+    };
+    let _ = poll(&mut [PollFd::new(read, PollFlags::IN)], Some(&second));
+    let _ = rustix::io::ioctl_fionbio(read, true);
+    rustix::io::read(read, &mut [0]) == Ok(1)
 }
 
 /// Takes over the descriptors that services write to, and gives them to the services' users, who

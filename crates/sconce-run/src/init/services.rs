@@ -21,7 +21,7 @@ const FIRST_CHECKS: Duration = Duration::from_millis(500);
 /// What decisions are carried out with.
 pub(super) trait Hands {
     /// Starts a service's process; `None` when the kernel refused.
-    fn start(&mut self, service: usize) -> Option<Pid>;
+    fn start(&mut self, service: usize) -> Option<Started>;
     /// Starts a check of its health, which ends with exit code 0 when it is healthy.
     fn check(&mut self, service: usize) -> Option<Pid>;
     /// Signals a process and every other one of its group.
@@ -30,6 +30,15 @@ pub(super) trait Hands {
     fn end_group(&mut self, leader: Pid);
     /// Says that a service has changed.
     fn tell(&mut self, change: Change);
+}
+
+/// What came of a start.
+#[derive(Debug, Clone, Copy)]
+pub(super) enum Started {
+    /// The process is the service's program.
+    Executed(Pid),
+    /// The process could not become it, and is about to end.
+    Ending(Pid),
 }
 
 /// What is wanted of a service.
@@ -258,17 +267,25 @@ impl Services {
         entry.failed_checks = 0;
         entry.was_healthy = false;
         entry.checking = None;
-        entry.process = started;
-        if started.is_none() {
-            let why = "the kernel refused a new process".to_owned();
-            self.ended(service, None, Some(why), now, hands);
-            return;
+        match started {
+            None => {
+                entry.process = None;
+                let why = "the kernel refused a new process".to_owned();
+                return self.ended(service, None, Some(why), now, hands);
+            }
+            Some(Started::Ending(pid)) => {
+                entry.process = Some(pid);
+                entry.state = ServiceState::Starting;
+            }
+            Some(Started::Executed(pid)) => {
+                entry.process = Some(pid);
+                entry.next_check = entry.plan.health.as_ref().map(|_| now);
+                entry.state = match entry.plan.health {
+                    Some(_) => ServiceState::Starting,
+                    None => ServiceState::Running,
+                };
+            }
         }
-        entry.state = match entry.plan.health {
-            Some(_) => ServiceState::Starting,
-            None => ServiceState::Running,
-        };
-        entry.next_check = entry.plan.health.as_ref().map(|_| now);
         tell(service, entry.change(None, None), hands);
     }
 

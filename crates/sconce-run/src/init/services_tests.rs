@@ -7,6 +7,7 @@ struct Noted {
     next: i32,
     done: Vec<String>,
     refuses: bool,
+    cannot_execute: bool,
 }
 
 impl Noted {
@@ -21,9 +22,13 @@ impl Noted {
 }
 
 impl Hands for Noted {
-    fn start(&mut self, service: usize) -> Option<Pid> {
+    fn start(&mut self, service: usize) -> Option<Started> {
         self.done.push(format!("start {service}"));
-        if self.refuses { None } else { self.pid() }
+        let pid = (!self.refuses).then(|| self.pid())??;
+        Some(match self.cannot_execute {
+            true => Started::Ending(pid),
+            false => Started::Executed(pid),
+        })
     }
 
     fn check(&mut self, service: usize) -> Option<Pid> {
@@ -110,6 +115,19 @@ fn one_that_ran_for_long_begins_anew_and_a_missing_program_is_not_tried_again() 
     hands.take();
     services.exited(pid(110), Exit::Code(127), now, &mut hands);
     assert_eq!(hands.take(), ["0 Failed"]);
+}
+
+#[test]
+fn a_missing_program_never_counts_as_running() {
+    let (mut hands, now) = (Noted::default(), Instant::now());
+    hands.cannot_execute = true;
+    let plans = vec![planned("web", &[]), planned("follower", &["web"])];
+    let mut services = Services::new(plans, RESTARTS, now);
+    services.advance(now, &mut hands);
+    assert_eq!(hands.take(), ["start 0", "0 Starting"]);
+    services.exited(pid(100), Exit::Code(127), now, &mut hands);
+    services.advance(now, &mut hands);
+    assert_eq!(hands.take(), ["0 Failed", "1 Failed: it waits for web"]);
 }
 
 #[test]
