@@ -37,7 +37,7 @@ enum What {
         /// The lease's number.
         lease: u64,
         /// How much longer: 30m, 4h, 2d.
-        #[arg(long, value_name = "TIME", value_parser = time)]
+        #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = time)]
         by: Millis,
     },
     /// Give a lease back, or a place in the queue up.
@@ -55,7 +55,7 @@ struct TakeArgs {
     #[arg(long, value_name = "GPUS", default_value = "1")]
     gpus: Gpus,
     /// For how long: 30m, 4h, 2d.
-    #[arg(long = "for", value_name = "TIME", value_parser = time)]
+    #[arg(long = "for", value_name = "TIME", allow_hyphen_values = true, value_parser = time)]
     length: Millis,
     /// Memory that each card has at least, such as 20GiB.
     #[arg(long, value_name = "SIZE")]
@@ -179,4 +179,22 @@ fn take(args: &TakeArgs, global: &Global) -> Result<u8> {
     // For CUDA_VISIBLE_DEVICES of what is not run with Sconce.
     output::data(&indices)?;
     Ok(exit::OK)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_time_below_zero_is_named_as_a_time() {
+        for words in [
+            ["lease", "take", "--for", "-1h"].as_slice(),
+            &["lease", "extend", "3", "--by", "-1h"],
+        ] {
+            let words = ["sconce"].iter().chain(words);
+            let error = crate::args::command()
+                .try_get_matches_from(words)
+                .unwrap_err();
+            let text = error.to_string();
+            assert!(text.contains("a time such as 30m, 4h or 2d"), "{text}");
+        }
+    }
 }
