@@ -25,37 +25,38 @@ def interval(differences):
 
 
 class Switch:
-    """The probe's hooks, in place or not."""
+    """The probe's hooks, in place or not: codes of PyTorch's functions, and its list of hooks of optimizers."""
 
     def __init__(self, torch):
         from torch.optim import optimizer
         from torch.utils.data import dataloader
 
-        self.at = [
-            (torch.nn.Module, "__call__"),
-            (torch.autograd, "_engine_run_backward"),
-            (dataloader._BaseDataLoaderIter, "__next__"),
-            (dataloader.DataLoader, "_get_iterator"),
-            (optimizer, "_global_optimizer_pre_hooks"),
-            (optimizer, "_global_optimizer_post_hooks"),
+        self.functions = [
+            torch.nn.Module.__call__,
+            torch.autograd._engine_run_backward,
+            dataloader._BaseDataLoaderIter.__next__,
+            dataloader._BaseDataLoaderIter.__init__,
         ]
-        look = lambda: [dict(one) if isinstance(one := vars(kind)[name], dict) else one for kind, name in self.at]
-        self.without = look()
+        self.hooks = [optimizer._global_optimizer_pre_hooks, optimizer._global_optimizer_post_hooks]
+        self.without = self.look()
         sys.path.insert(0, PROBE)
         from sconce_probe import account
 
         os.environ["SCONCE_ACCOUNT"] = tempfile.mkdtemp()
         account.begin(torch)
-        self.on = look()
-        assert all(one is not other for one, other in zip(self.on, self.without))
+        self.on = self.look()
+        assert all(one != other for one, other in zip(self.on, self.without))
+
+    def look(self):
+        return [*(one.__code__ for one in self.functions), *(dict(one) for one in self.hooks)]
 
     def put(self, probe):
-        for (kind, name), value in zip(self.at, self.on if probe else self.without):
-            if isinstance(value, dict):
-                vars(kind)[name].clear()
-                vars(kind)[name].update(value)
-            else:
-                setattr(kind, name, value)
+        values = self.on if probe else self.without
+        for function, code in zip(self.functions, values):
+            function.__code__ = code
+        for hooks, held in zip(self.hooks, values[len(self.functions) :]):
+            hooks.clear()
+            hooks.update(held)
 
 
 def paired(switch, step, blocks, steps, warm):
