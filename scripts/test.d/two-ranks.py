@@ -84,6 +84,8 @@ def main():
     if rank == 0:
         weights = {name.removeprefix("module."): one.double().flatten().tolist() for name, one in state.items()}
         print(json.dumps(weights), flush=True)
+    # A rank that goes while the other still listens may abort it.
+    dist.barrier()
     dist.destroy_process_group()
 
 
