@@ -136,6 +136,8 @@ pub(crate) enum Verb {
     Explain(crate::commands::explain::ExplainArgs),
     /// Say what is wrong with this machine, and how to mend it.
     Doctor(crate::commands::doctor::DoctorArgs),
+    /// The cards as Docker, Podman and containerd know them: list, write and check CDI files.
+    Cdi(crate::commands::cdi::CdiArgs),
     /// What fills a card's memory, and what would.
     Memory(crate::commands::memory::MemoryArgs),
     /// Who has which card of this machine, until when, and who waits.
