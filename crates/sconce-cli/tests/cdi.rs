@@ -145,7 +145,7 @@ fn playing() -> Option<(tempfile::TempDir, PathBuf)> {
 fn on_the_machine(folder: &Path, script: &str) -> Done {
     let machine = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/cdi/machine.sh");
     let whole = format!(
-        "set -eu\nwork=$1 libraries=$1/libraries\nPATH=$1:/usr/sbin:/usr/bin:/sbin:/bin\n\
+        "set -eu\nwork=$1 libraries=$1/libraries\nexport PATH=$1:/usr/sbin:/usr/bin:/sbin:/bin\n\
          . {}\n{script}",
         machine.display()
     );
