@@ -244,6 +244,29 @@ fn a_users_own_file_is_in_the_home() {
     );
 }
 
+#[test]
+fn links_that_systemd_needs_are_named_with_the_command_that_makes_them() {
+    let Some((folder, _)) = playing() else { return };
+    let done = on_the_machine(
+        folder.path(),
+        "mount -t tmpfs none /run
+         mkdir -p /run/systemd/system
+         sconce cdi write 2>$work/said
+         tail -n 1 $work/said
+         sh -c \"$(tail -n 1 $work/said)\"
+         sconce cdi write 2>&1 | tail -n 1",
+    );
+    let lines: Vec<&str> = done.out.lines().map(str::trim).collect();
+    let [command, after] = lines[..] else {
+        panic!("{done:?}");
+    };
+    assert!(
+        command.contains("ln -sf ../nvidia0 /dev/char/1:3"),
+        "{command}"
+    );
+    assert_eq!(after, "links in /dev/char: there");
+}
+
 /// A root file system of busybox.
 const ROOT_FS: &str = r#"
 mkdir -p $work/root/bin
