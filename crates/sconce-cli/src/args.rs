@@ -236,7 +236,7 @@ pub(crate) struct RunFlags {
     /// Publish a port: [IP:]HOST:CONTAINER (with --network own or none).
     #[arg(long = "publish", short, value_name = "PORT")]
     pub(crate) ports: Vec<PortSpec>,
-    /// `host`; `own`, which leads out by slirp4netns; or `none` [default: host].
+    /// `host`; `own`, which leads out by slirp4netns or pasta; or `none` [default: host].
     #[arg(long, value_name = "NETWORK", value_parser = network)]
     pub(crate) network: Option<sconce_schema::request::Network>,
     /// Be root inside.
