@@ -6,6 +6,7 @@ mod parse;
 
 use std::path::Path;
 
+use sconce_host::cdi::{self, Standing};
 use sconce_host::training::{Ring, SIZE};
 use sconce_host::{Machine, Roots, RunCgroups, SampleTarget, Sampler, V1Folders};
 use sconce_schema::spec::Gpus;
@@ -57,9 +58,10 @@ pub(crate) fn machine(data: &[u8]) {
                 continue;
             };
             let _ = sconce_host::visible_devices(&cards);
-            let edits = sconce_host::edits_for(&facts, &cards, &roots, &pen.tree);
-            let cdi = sconce_host::cdi_json(&cards, &edits.unwrap_or_default());
-            assert!(cdi.is_object());
+            let _ = sconce_host::edits_for(&facts, &cards, &roots, &pen.tree);
+        }
+        if let Ok(file) = cdi::describe(&facts, &[], cdi::NVIDIA, &roots) {
+            assert!(file.is_object());
         }
     }
     pen.assert_closed();
@@ -77,6 +79,64 @@ pub(crate) fn machine_seeds() -> Vec<Vec<u8>> {
     vec![
         joined(&two),
         joined(&[v1, b"4:memory:/jobs/a\n3:cpu,cpuacct:/\n"]),
+    ]
+}
+
+/// CDI files, in each of the two forms and in both folders: anybody's tool writes them.
+pub(crate) fn cdi_files(data: &[u8]) {
+    let pen = Pen::new();
+    let names = [
+        "etc/cdi/a.json",
+        "etc/cdi/b.yaml",
+        "run/cdi/c.json",
+        "run/cdi/d.yaml",
+    ];
+    for (name, part) in names.iter().zip(parts::<4>(data)) {
+        if !part.is_empty() {
+            put(&pen.tree.join(name), part);
+        }
+    }
+    let roots = Roots::recorded(&pen.tree);
+    let files = cdi::files(&roots, None);
+    for file in &files {
+        let troubles = cdi::check(file, None, &roots);
+        // What cannot be used is said.
+        assert!(troubles.len() <= 64);
+        assert_eq!(
+            file.error().is_some() || !file.wrong().is_empty(),
+            troubles.iter().any(|one| {
+                matches!(
+                    one.kind,
+                    cdi::TroubleKind::Unreadable | cdi::TroubleKind::Invalid
+                )
+            })
+        );
+    }
+    let offered = cdi::offered(&files);
+    for one in &offered {
+        assert!(
+            one.name.is_ascii() && !one.name.contains(char::is_whitespace),
+            "{}",
+            one.name
+        );
+        if one.standing == Standing::Taken {
+            let twice =
+                |other: &&cdi::Offered| other.name == one.name && other.standing == Standing::Taken;
+            assert_eq!(offered.iter().filter(twice).count(), 1);
+        }
+    }
+    pen.assert_closed();
+}
+
+pub(crate) fn cdi_seeds() -> Vec<Vec<u8>> {
+    let json = br#"{"cdiVersion":"0.5.0","kind":"nvidia.com/gpu","devices":[{"name":"0","containerEdits":{
+        "deviceNodes":[{"path":"/dev/nvidia0","hostPath":"/dev/null","major":195,"minor":0}]}}],
+        "containerEdits":{"env":["A=b"],"mounts":[{"hostPath":"/usr/lib/libcuda.so.580.65.06",
+        "containerPath":"/x","options":["ro"]}],"hooks":[{"hookName":"createContainer","path":"/bin/x"}]}}"#;
+    let yaml = b"---\ncdiVersion: 0.6.0\nkind: a.com/b.c\nannotations: {a: b}\ndevices:\n- name: \"0:1\"\n  containerEdits:\n    additionalGids: [44]\n    deviceNodes:\n    - path: /dev/nvidia0\n";
+    vec![
+        joined(&[json, yaml, json, yaml]),
+        joined(&[b"{", b"a: &a [x]\nb: *a\n"]),
     ]
 }
 

@@ -20,7 +20,7 @@ const fn target(name: &'static str, run: fn(&[u8]), seeds: fn() -> Vec<Vec<u8>>)
 }
 
 /// All of them, what every user's machine meets first.
-pub(crate) const TARGETS: [Target; 50] = [
+pub(crate) const TARGETS: [Target; 51] = [
     target("spec", schema::spec, schema::spec_seeds),
     target("units", schema::units, schema::unit_seeds),
     target("lock", schema::lock, schema::lock_seeds),
@@ -59,6 +59,7 @@ pub(crate) const TARGETS: [Target; 50] = [
     target("alloc-program", memory::program, memory::program_seeds),
     target("snapshot", memory::snapshot, memory::snapshot_seeds),
     target("machine", host::machine, host::machine_seeds),
+    target("cdi", host::cdi_files, host::cdi_seeds),
     target("sampler", host::sampler, host::sampler_seeds),
     target("training", host::training, host::training_seeds),
     target("cosign-key", sign::key, sign::key_seeds),

@@ -136,6 +136,8 @@ pub(crate) enum Verb {
     Explain(crate::commands::explain::ExplainArgs),
     /// Say what is wrong with this machine, and how to mend it.
     Doctor(crate::commands::doctor::DoctorArgs),
+    /// The cards as Docker, Podman and containerd know them: list, write and check CDI files.
+    Cdi(crate::commands::cdi::CdiArgs),
     /// What fills a card's memory, and what would.
     Memory(crate::commands::memory::MemoryArgs),
     /// Who has which card of this machine, until when, and who waits.
@@ -234,7 +236,7 @@ pub(crate) struct RunFlags {
     /// Publish a port: [IP:]HOST:CONTAINER (with --network own or none).
     #[arg(long = "publish", short, value_name = "PORT")]
     pub(crate) ports: Vec<PortSpec>,
-    /// `host`; `own`, which leads out by slirp4netns; or `none` [default: host].
+    /// `host`; `own`, which leads out by slirp4netns or pasta; or `none` [default: host].
     #[arg(long, value_name = "NETWORK", value_parser = network)]
     pub(crate) network: Option<sconce_schema::request::Network>,
     /// Be root inside.

@@ -82,6 +82,7 @@ pub fn main() -> ExitCode {
         Verb::Prune(args) => commands::prune::prune(&args, &root.global),
         Verb::Sbom(args) => commands::sbom::sbom(&args, &root.global),
         Verb::Diff(args) => commands::diff::diff(&args, &root.global),
+        Verb::Cdi(args) => commands::cdi::cdi(&args, &root.global),
         Verb::Check(args) => commands::check::check(&args, &root.global),
         Verb::Fit(args) => commands::fit::fit(&args, &root.global),
         Verb::Explain(args) => commands::explain::explain(&args, &root.global),

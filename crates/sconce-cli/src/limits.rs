@@ -71,24 +71,24 @@ pub(crate) fn near(cards: &[&Card], host: &Machine, cpus: Option<Millicores>) ->
     numa::near(&numa::nodes(&roots), &on, host.allowed_cpus.as_ref(), cpus)
 }
 
-/// What gives a network of its own a way out, as a record names it.
-pub(crate) const WAY_OUT: &str = "slirp4netns";
-
 /// Folders of programs that nobody but root can change. A PATH that root has from somebody else's
 /// environment may name others, and what is found there would run as root.
 const TRUSTED: [&str; 4] = ["/usr/bin", "/usr/sbin", "/bin", "/sbin"];
 
-/// Where that is, for a run that needs it: of root in [`TRUSTED`] alone, of others on PATH.
-pub(crate) fn way_out(network: Network) -> Option<PathBuf> {
+/// The programs that give a network of its own a way out, for a run that needs one, the better
+/// first: of root in [`TRUSTED`] alone, of others on PATH.
+pub(crate) fn ways_out(network: Network) -> Vec<PathBuf> {
     if network != Network::Own {
-        return None;
+        return Vec::new();
     }
     let root = rustix::process::geteuid().is_root();
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = folders(root, &path).into_iter();
-    found
-        .map(|folder| folder.join(WAY_OUT))
-        .find(|file| file.is_file())
+    let folders = folders(root, &path);
+    let find = |name: &&str| {
+        let mut files = folders.iter().map(|folder| folder.join(name));
+        files.find(|file| file.is_file())
+    };
+    sconce_run::WAYS_OUT.iter().filter_map(find).collect()
 }
 
 fn folders(root: bool, path: &std::ffi::OsStr) -> Vec<PathBuf> {

@@ -120,6 +120,11 @@ fn folder(variable: &'static str, fallback: &str) -> Result<PathBuf> {
         .ok_or_else(|| CliError::NoHome { variable }.into())
 }
 
+/// Where a user's own container engines look for CDI files.
+pub(crate) fn own_cdi() -> Option<PathBuf> {
+    Some(folder("XDG_CONFIG_HOME", ".config").ok()?.join("cdi"))
+}
+
 pub(crate) fn home() -> Option<PathBuf> {
     env::home_dir().filter(|home| home.is_absolute())
 }

@@ -132,6 +132,10 @@ impl Watcher for Recorder<'_> {
         }
     }
 
+    fn way_out(&mut self, name: &str) {
+        self.started.way_out = Some(name.to_owned());
+    }
+
     fn started(&mut self, target: &SampleTarget) {
         self.began = Instant::now();
         let told = self.told.take();

@@ -110,6 +110,7 @@ fn node(path: &str, minor: u32) -> Node {
         mode: 0o666,
         usable: true,
         open_error: None,
+        char_link: None,
     }
 }
 
@@ -398,6 +399,7 @@ fn a_driver_that_was_updated_without_a_restart() {
             kind: Some("nvidia.com/gpu".into()),
             driver: Some("565.57.01".parse().unwrap()),
             missing: vec!["/usr/lib/x86_64-linux-gnu/libcuda.so.565.57.01".into()],
+            stale: Vec::new(),
             error: None,
         }],
     });
@@ -559,6 +561,64 @@ fn docker_without_the_toolkit() {
     });
     let texts = [&host, &known].map(|host| text(&rules::machine(host)));
     insta::assert_snapshot!(texts.join("--\n"));
+}
+
+#[test]
+fn links_that_a_reload_needs_are_named_with_the_command() {
+    let mut host = well("RTX 3090", "580.95.05");
+    let linked = |yes| {
+        let nodes = nodes(1).into_iter().flatten();
+        let with = |node| Node {
+            char_link: Some(yes),
+            ..node
+        };
+        Some(nodes.map(with).collect::<Vec<_>>())
+    };
+    host.nodes = linked(true);
+    assert_eq!(codes(&host), [""; 0]);
+    host.nodes = linked(false);
+    let found = rules::machine(&host);
+    assert_eq!(
+        (found[0].code.as_str(), found[0].weight),
+        ("char-links-missing", Weight::Notes)
+    );
+    assert_eq!(found[0].evidence.len(), 3);
+    let Some(Action::Command {
+        line, root: true, ..
+    }) = &found[0].mends[0].action
+    else {
+        panic!("{found:?}");
+    };
+    assert_eq!(
+        line,
+        "ln -sf ../nvidia0 /dev/char/195:0 && ln -sf ../nvidiactl /dev/char/195:255 && \
+         ln -sf ../nvidia-uvm /dev/char/195:0"
+    );
+    // In a container there is nothing to mend.
+    host.container = Some("docker".to_owned());
+    assert!(!codes(&host).contains(&"char-links-missing".to_owned()));
+}
+
+#[test]
+fn a_cdi_file_of_other_cards_is_stale() {
+    let mut host = well("RTX 3090", "580.95.05");
+    host.toolkit = Some(Toolkit {
+        cdi: vec![CdiFile {
+            path: "/etc/cdi/sconce.json".into(),
+            stale: vec!["there is no card GPU-x here".into()],
+            ..CdiFile::default()
+        }],
+        ..Toolkit::default()
+    });
+    let found = rules::machine(&host);
+    assert_eq!(
+        found[0].what,
+        "/etc/cdi/sconce.json: there is no card GPU-x here"
+    );
+    let Some(Action::Command { line, .. }) = &found[0].mends[0].action else {
+        panic!("{found:?}");
+    };
+    assert_eq!(line, "sconce cdi write --output /etc/cdi/sconce.json");
 }
 
 #[test]

@@ -5,10 +5,15 @@
 //! from the host because they must have exactly the version of its kernel module. Only the nodes
 //! of the given cards are named: a process without CAP_MKNOD cannot reach another card.
 
+mod check;
+mod describe;
 mod driver_files;
 mod elf;
-mod file;
+mod files;
 mod ld_cache;
+mod spec;
+mod write;
+mod yaml;
 
 use std::path::{Path, PathBuf};
 
@@ -22,7 +27,11 @@ use crate::roots::Roots;
 use driver_files::DriverFiles;
 pub(crate) use driver_files::library_folders;
 
-pub use file::{cdi_json, write_cdi};
+pub use check::{Trouble, TroubleKind, check};
+pub use describe::{NVIDIA, describe};
+pub use files::{CdiFile, Offered, Standing, file, files, offered};
+pub use spec::is_kind;
+pub use write::{text_for, write_cdi};
 
 /// Whether the loader of this machine can load the file.
 pub(crate) fn is_library(path: &Path) -> bool {
@@ -67,6 +76,23 @@ pub enum CdiError {
         /// The folders that were searched.
         searched: Vec<PathBuf>,
     },
+    /// There is no card to describe.
+    #[error("this machine's driver knows no card")]
+    NoCard,
+    /// The kernel module does not tell how an instance of a divided card is reached.
+    #[error("{path} does not tell which node belongs to the instance {uuid}")]
+    NoCapability {
+        /// `MIG-…`.
+        uuid: String,
+        /// The kernel module's file.
+        path: PathBuf,
+    },
+    /// A name that engines do not read.
+    #[error("{path} ends neither in .json nor in .yaml")]
+    Ending {
+        /// The file.
+        path: PathBuf,
+    },
     /// A file of ours could not be written.
     #[error("cannot write {path}")]
     Write {
@@ -98,6 +124,16 @@ impl Hint for CdiError {
                 "the loaded kernel module is {driver}: after an update of the driver, reboot; \
                  on a fresh machine, install the driver's compute libraries"
             ),
+            Self::NoCard => "`sconce doctor` looks for the reason".to_owned(),
+            Self::NoCapability { .. } => {
+                "the instances were changed while they were read, or the driver is older than 450; \
+                 `nvidia-smi mig -lgi` lists them"
+                    .to_owned()
+            }
+            Self::Ending { .. } => "engines read no other files".to_owned(),
+            Self::Write { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
+                "write it as root, or for your own engines with --user".to_owned()
+            }
             Self::Write { .. } => return None,
         })
     }
@@ -105,6 +141,7 @@ impl Hint for CdiError {
     fn exit_code(&self) -> u8 {
         match self {
             Self::Write { .. } => exit::STORE,
+            Self::Ending { .. } => exit::USAGE,
             _ => exit::RUN,
         }
     }
@@ -126,8 +163,25 @@ pub fn edits_for(
     roots: &Roots,
     scratch: &Path,
 ) -> Result<Vec<ContainerEdits>, CdiError> {
+    let (mut edits, files) = base(facts, cards, roots)?;
+    let Some(common) = edits.first_mut() else {
+        return Ok(edits);
+    };
+    files.into_edits(common);
+    if let Some(mount) = masked_params(roots, scratch)? {
+        common.mounts.push(mount);
+    }
+    Ok(edits)
+}
+
+/// Environment and nodes, and the driver's files, which are not in the edits yet.
+fn base(
+    facts: &Machine,
+    cards: &[&Card],
+    roots: &Roots,
+) -> Result<(Vec<ContainerEdits>, DriverFiles), CdiError> {
     if cards.is_empty() {
-        return Ok(Vec::new());
+        return Ok((Vec::new(), DriverFiles::default()));
     }
     let nvidia = facts.nvidia.as_ref().ok_or(CdiError::NoDriver)?;
     let driver = nvidia.driver.as_deref().ok_or(CdiError::NoDriver)?;
@@ -145,13 +199,7 @@ pub fn edits_for(
             ..ContainerEdits::default()
         });
     }
-    let files = DriverFiles::find(driver, roots)?;
-    let common = &mut edits[0];
-    files.into_edits(common);
-    if let Some(mount) = masked_params(roots, scratch)? {
-        common.mounts.push(mount);
-    }
-    Ok(edits)
+    Ok((edits, DriverFiles::find(driver, roots)?))
 }
 
 /// Environment of a container with cards.
@@ -178,15 +226,19 @@ fn control_nodes(control: &[Node]) -> Result<Vec<DeviceNode>, CdiError> {
     control.iter().map(usable).collect()
 }
 
+fn device_node(node: &Node) -> DeviceNode {
+    DeviceNode {
+        path: text(&node.path),
+        host_path: text(&node.host_path),
+        r#type: "c".to_owned(),
+        major: node.major,
+        minor: node.minor,
+    }
+}
+
 fn usable(node: &Node) -> Result<DeviceNode, CdiError> {
     match node.usable {
-        true => Ok(DeviceNode {
-            path: text(&node.path),
-            host_path: text(&node.host_path),
-            r#type: "c".to_owned(),
-            major: node.major,
-            minor: node.minor,
-        }),
+        true => Ok(device_node(node)),
         false => Err(CdiError::NodeClosed {
             path: node.path.clone(),
         }),

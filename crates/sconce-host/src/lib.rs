@@ -29,11 +29,11 @@ pub mod training;
 pub mod userns;
 
 pub use cards::{CardsError, select, visible_devices};
-pub use cdi::{CdiError, cdi_json, edits_for, write_cdi};
+pub use cdi::{CdiError, edits_for};
 pub use cgroups::{CgroupMode, Cgroups, Hierarchy};
 pub use machine::{Machine, Overlay, boot_id, machine_id};
 pub use nvidia::{Card, Node, Nvidia};
-pub use nvml::{Gpus, NvmlCard, NvmlFrom, NvmlGpus};
+pub use nvml::{Gpus, Instance, NvmlCard, NvmlFrom, NvmlGpus};
 pub use roots::Roots;
 pub use sampler::{RunCgroups, SampleTarget, Sampler, V1Folders};
 pub use training::TrainingReader;

@@ -154,7 +154,7 @@ impl Card {
 }
 
 impl Node {
-    fn read(roots: &Roots, name: &str) -> Option<Self> {
+    pub(crate) fn read(roots: &Roots, name: &str) -> Option<Self> {
         let host_path = roots.dev.join(name);
         let metadata = std::fs::metadata(&host_path).ok()?;
         if !metadata.file_type().is_char_device() {

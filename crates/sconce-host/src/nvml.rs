@@ -37,6 +37,21 @@ pub struct NvmlCard {
     pub memory: Option<Bytes>,
 }
 
+/// An instance of a divided card, which is a device of its own (MIG).
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Instance {
+    /// NVML's index of the card.
+    pub card: u32,
+    /// Its number on the card. Numbers have holes.
+    pub index: u32,
+    /// `MIG-…`.
+    pub uuid: String,
+    /// The part of the card that it has.
+    pub gpu_instance: u32,
+    /// The part of that part.
+    pub compute_instance: u32,
+}
+
 /// The cards of a machine, as far as they can be watched.
 pub trait Gpus: Send {
     /// The driver's version.
@@ -112,6 +127,30 @@ impl NvmlGpus {
             nvml: Box::leak(Box::new(nvml)),
             watch: RefCell::default(),
         }
+    }
+
+    /// The instances of all divided cards that tell where they belong.
+    #[must_use]
+    pub fn instances(&self) -> Vec<Instance> {
+        let count = self.nvml.device_count().unwrap_or(0);
+        let cards =
+            (0..count).filter_map(|card| Some((card, self.nvml.device_by_index(card).ok()?)));
+        cards
+            .flat_map(|(card, device)| {
+                let read = move |(index, part): (u32, nvml_wrapper::Device<'_>)| {
+                    let (gpu_instance, compute_instance) = crate::facts::nvml::instance_ids(&part)?;
+                    Some(Instance {
+                        card,
+                        index,
+                        uuid: part.uuid().ok()?,
+                        gpu_instance,
+                        compute_instance,
+                    })
+                };
+                let parts = watch::numbered_parts(&device);
+                parts.into_iter().filter_map(read).collect::<Vec<_>>()
+            })
+            .collect()
     }
 
     /// The library.

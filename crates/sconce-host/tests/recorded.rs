@@ -8,14 +8,16 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use sconce_host::cdi::TroubleKind;
 use sconce_host::{
-    CdiError, CgroupMode, Gpus, Machine, NvmlCard, Roots, SampleTarget, Sampler, UsernsBarrier,
-    boot_id, edits_for, select, write_cdi,
+    CdiError, CgroupMode, Gpus, Instance, Machine, NvmlCard, Roots, SampleTarget, Sampler,
+    UsernsBarrier, boot_id, cdi, edits_for, select,
 };
 use sconce_schema::event::GpuSample;
 use sconce_schema::request::ContainerEdits;
 use sconce_schema::spec::Gpus as WantedGpus;
 use sconce_schema::{Bytes, Hint, Millicores};
+use serde_json::Value;
 
 const DRIVER: &str = "580.65.06";
 
@@ -275,44 +277,153 @@ fn what_is_missing_is_named() {
     drop(folder);
 }
 
+/// The device of a file that has this name.
+fn device<'f>(file: &'f Value, name: &str) -> &'f Value {
+    let devices = file["devices"].as_array().unwrap();
+    let found = devices.iter().find(|device| device["name"] == name);
+    found.unwrap_or_else(|| panic!("{name} in {file}"))
+}
+
+/// The nodes of that device.
+fn nodes_of<'f>(file: &'f Value, name: &str) -> Vec<&'f str> {
+    let nodes = device(file, name)["containerEdits"]["deviceNodes"].as_array();
+    let paths = nodes.unwrap().iter();
+    paths.map(|node| node["path"].as_str().unwrap()).collect()
+}
+
 #[test]
 fn the_cdi_file() {
-    let (folder, roots) = two_cards();
-    let facts = Machine::read(&roots);
-    let cards = &facts.nvidia.as_ref().unwrap().cards;
-    let cards = select(cards, &WantedGpus::All).unwrap();
-    let edits = edits_for(&facts, &cards, &roots, folder.path()).unwrap();
-    let path = folder.path().join("sconce.json");
-    write_cdi(&path, &cards, &edits).unwrap();
-    let cdi: serde_json::Value = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
-    assert_eq!(cdi["cdiVersion"], "0.5.0");
-    let names: Vec<_> = cdi["devices"]
-        .as_array()
-        .unwrap()
+    let (_folder, roots) = two_cards();
+    let machine = Machine::read(&roots);
+    let file = cdi::describe(&machine, &[], cdi::NVIDIA, &roots).unwrap();
+    assert_eq!(
+        (&file["cdiVersion"], &file["kind"]),
+        (&"0.5.0".into(), &"nvidia.com/gpu".into())
+    );
+    assert_eq!(
+        nodes_of(&file, "0"),
+        ["/dev/nvidia1"],
+        "index 0 has minor 1"
+    );
+    assert_eq!(
+        nodes_of(&file, "GPU-9221d5d1-b60b-a624-bf14-0a1819cfda3b"),
+        ["/dev/nvidia1"]
+    );
+    assert_eq!(nodes_of(&file, "all"), ["/dev/nvidia1", "/dev/nvidia0"]);
+    // Engines look numbers up, so that a file stays right when they change.
+    assert!(!file.to_string().contains("\"major\""), "{file}");
+    let mounts = file["containerEdits"]["mounts"].as_array().unwrap();
+    let inside: BTreeMap<_, _> = mounts
         .iter()
-        .map(|device| device["name"].as_str().unwrap())
+        .map(|mount| {
+            (
+                mount["containerPath"].as_str().unwrap(),
+                mount["hostPath"].as_str().unwrap(),
+            )
+        })
         .collect();
-    assert_eq!(names[0], "0");
-    assert_eq!(names[1], "GPU-9221d5d1-b60b-a624-bf14-0a1819cfda3b");
-    assert_eq!(names[4], "all");
-    let all = &cdi["devices"][4]["containerEdits"]["deviceNodes"];
-    assert_eq!(all[1]["path"], "/dev/nvidia0");
-    assert_eq!(all[1]["major"], 1);
-    // Links became mounts of the same file.
-    let host_of = |end: &str| {
-        let mounts = cdi["containerEdits"]["mounts"].as_array().unwrap();
-        let mount = mounts
-            .iter()
-            .find(|m| m["containerPath"].as_str().unwrap().ends_with(end));
-        mount.unwrap()["hostPath"].clone()
+    let folder = format!("/usr/lib/{}-linux-gnu", std::env::consts::ARCH);
+    for folder in [folder.as_str(), "/usr/lib64"] {
+        let host = |name: &str| inside[format!("{folder}/{name}").as_str()];
+        // Links became mounts of the same file.
+        assert_eq!(host("libcuda.so"), host("libcuda.so.580.65.06"));
+        assert_eq!(host("libcuda.so.1"), host("libcuda.so.580.65.06"));
+    }
+    // What engines refuse, and what is there only while a daemon runs.
+    let odd = |path: &&&str| {
+        path.starts_with("/proc") || path.starts_with("/run") || path.starts_with("/tmp")
     };
-    assert_eq!(host_of("/libcuda.so"), host_of("/libcuda.so.580.65.06"));
-    assert_eq!(cdi["containerEdits"].get("links"), None);
-    let missing = folder.path().join("none/sconce.json");
-    assert!(matches!(
-        write_cdi(&missing, &cards, &edits),
-        Err(CdiError::Write { .. })
-    ));
+    assert_eq!(inside.keys().find(odd), None);
+
+    // What was written is read again, and is right until the machine changes.
+    let path = roots.etc.join("cdi/sconce.yaml");
+    fs::create_dir_all(path.parent().unwrap()).unwrap();
+    // As the machine itself would name its files.
+    let named = file.to_string().replace(roots.root.to_str().unwrap(), "");
+    cdi::write_cdi(&path, &serde_json::from_str(&named).unwrap()).unwrap();
+    let troubles = || {
+        let files = cdi::files(&roots, None);
+        let machine = Machine::read(&roots);
+        let found = cdi::check(&files[0], machine.nvidia.as_ref(), &roots);
+        found
+            .into_iter()
+            .map(|trouble| trouble.kind)
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(troubles(), []);
+    fs::remove_file(roots.dev.join("nvidia-uvm-tools")).unwrap();
+    assert_eq!(troubles(), [TroubleKind::Missing]);
+    let version = roots.proc.join("driver/nvidia/version");
+    let text = fs::read_to_string(&version).unwrap();
+    fs::write(&version, text.replace(DRIVER, "590.44.01")).unwrap();
+    assert_eq!(troubles(), [TroubleKind::OtherDriver, TroubleKind::Missing]);
+}
+
+#[test]
+fn instances_of_a_divided_card_are_devices() {
+    let (_folder, roots) = two_cards();
+    let capability = |path: &str, minor: u32| {
+        let folder = roots.proc.join("driver/nvidia/capabilities").join(path);
+        fs::create_dir_all(&folder).unwrap();
+        let text = format!("DeviceFileMinor: {minor}\nDeviceFileMode: 292\nDeviceFileModify: 1\n");
+        fs::write(folder.join("access"), text).unwrap();
+    };
+    fs::create_dir_all(roots.dev.join("nvidia-caps")).unwrap();
+    for minor in [21, 22, 30, 31] {
+        let node = roots.dev.join(format!("nvidia-caps/nvidia-cap{minor}"));
+        std::os::unix::fs::symlink("/dev/null", node).unwrap();
+    }
+    // The folder is named by the minor number: index 0 has minor 1.
+    capability("gpu1/mig/gi2", 21);
+    capability("gpu1/mig/gi2/ci0", 22);
+    capability("gpu1/mig/gi3", 30);
+    capability("gpu1/mig/gi3/ci0", 31);
+    let instance = |index, uuid: &str, gpu_instance| Instance {
+        card: 0,
+        index,
+        uuid: uuid.to_owned(),
+        gpu_instance,
+        compute_instance: 0,
+    };
+    let instances = [instance(0, "MIG-a", 2), instance(2, "MIG-b", 3)];
+    let machine = Machine::read(&roots);
+    let describe = || cdi::describe(&machine, &instances, cdi::NVIDIA, &roots);
+    let file = describe().unwrap();
+    let first = [
+        "/dev/nvidia1",
+        "/dev/nvidia-caps/nvidia-cap21",
+        "/dev/nvidia-caps/nvidia-cap22",
+    ];
+    assert_eq!(nodes_of(&file, "MIG-a"), first);
+    assert_eq!(nodes_of(&file, "0:0"), first);
+    assert_eq!(nodes_of(&file, "0:2")[1], "/dev/nvidia-caps/nvidia-cap30");
+    assert_eq!(
+        nodes_of(&file, "0").len(),
+        5,
+        "the card with all of its parts"
+    );
+    assert_eq!(nodes_of(&file, "1"), ["/dev/nvidia0"]);
+    assert_eq!(nodes_of(&file, "all").len(), 6);
+
+    let access = roots
+        .proc
+        .join("driver/nvidia/capabilities/gpu1/mig/gi3/access");
+    fs::write(&access, "DeviceFileMinor: ../../x\n").unwrap();
+    let error = describe().unwrap_err();
+    assert!(
+        matches!(&error, CdiError::NoCapability { uuid, .. } if uuid == "MIG-b"),
+        "{error}"
+    );
+    fs::write(&access, "DeviceFileMinor: 99\n").unwrap();
+    assert!(matches!(describe(), Err(CdiError::NodeMissing { .. })));
+}
+
+#[test]
+fn a_machine_without_cards_has_nothing_to_describe() {
+    let folder = tempfile::tempdir().unwrap();
+    let roots = Roots::recorded(folder.path());
+    let error = cdi::describe(&Machine::read(&roots), &[], cdi::NVIDIA, &roots).unwrap_err();
+    assert!(matches!(error, CdiError::NoDriver), "{error}");
 }
 
 /// Plays `gpus.json`.

@@ -8,9 +8,14 @@ use sconce_host::{Gpus, NvmlFrom, NvmlGpus};
 use sconce_schema::Bytes;
 use sconce_schema::event::GpuSample;
 
-/// Two readings of the three cards of `stand-ins/machines/watched`, taken by this program as a child:
-/// the stand-in reads its machine's name from the environment.
+/// Two readings of the three cards of `stand-ins/machines/watched`.
 fn readings() -> Vec<Vec<GpuSample>> {
+    serde_json::from_str(&child("watched", "the_child")).unwrap()
+}
+
+/// The line of JSON that a test of this program says about a machine as its child: the stand-in reads
+/// its machine's name from the environment.
+fn child(machine: &str, test: &str) -> String {
     let tests = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/stand-ins");
     // A machine without a compiler has brought them, under the name that all tests know.
     let brought = Path::new(env!("CARGO_TARGET_TMPDIR")).join("stand-ins");
@@ -24,14 +29,52 @@ fn readings() -> Vec<Vec<GpuSample>> {
         brought
     };
     let child = Command::new(std::env::current_exe().unwrap())
-        .args(["--ignored", "--exact", "the_child", "--nocapture"])
-        .env("SCONCE_STAND_IN_MACHINE", tests.join("machines/watched"))
+        .args(["--ignored", "--exact", test, "--nocapture"])
+        .env(
+            "SCONCE_STAND_IN_MACHINE",
+            tests.join("machines").join(machine),
+        )
         .env("STAND_IN_LIBRARY", folder.join("libnvidia-ml.so.1"))
         .output()
         .unwrap();
     let text = String::from_utf8(child.stdout).unwrap();
     let line = text.lines().find(|line| line.starts_with("[["));
-    serde_json::from_str(line.unwrap_or_else(|| panic!("{text}"))).unwrap()
+    line.unwrap_or_else(|| panic!("{text}")).to_owned()
+}
+
+#[test]
+#[ignore = "the child of another test"]
+fn the_child_of_instances() {
+    let Some(library) = std::env::var_os("STAND_IN_LIBRARY") else {
+        return;
+    };
+    let nvml = NvmlGpus::open(&NvmlFrom::File(library.into())).unwrap();
+    let told: Vec<_> = nvml
+        .instances()
+        .into_iter()
+        .map(|one| {
+            (
+                one.card,
+                one.index,
+                one.uuid,
+                one.gpu_instance,
+                one.compute_instance,
+            )
+        })
+        .collect();
+    println!("\n{}", serde_json::to_string(&told).unwrap());
+}
+
+#[test]
+fn instances_tell_where_they_belong() {
+    let told: serde_json::Value =
+        serde_json::from_str(&child("mig", "the_child_of_instances")).unwrap();
+    // Their numbers have a hole, and the other card is whole.
+    let expected = serde_json::json!([
+        [0, 0, "MIG-6abb32b5-a1e3-5be9-a1f5-0ed8dba6c1f7", 1, 0],
+        [0, 2, "MIG-c6d4f1ef-42e4-5de3-91c7-45d71c87eb3f", 5, 0],
+    ]);
+    assert_eq!(told, expected);
 }
 
 #[test]

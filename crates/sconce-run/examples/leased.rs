@@ -155,7 +155,7 @@ fn leased(asked: Asked) -> Result<u8, Box<dyn Error>> {
         grace: Duration::from_secs(1),
         strict: false,
         host: &host,
-        way_out: None,
+        ways_out: Vec::new(),
         environment: &[],
         control: None,
     };

@@ -49,6 +49,7 @@ pub use control::Control;
 pub use error::{RunError, Wrong};
 pub use names::is_machinery;
 pub use plan::Restarts;
+pub use way_out::HELPERS as WAYS_OUT;
 
 /// The host name inside of a run whose writable layer is kept.
 pub const KEPT_NAME: &str = "build";
@@ -76,8 +77,9 @@ pub struct RunOptions<'a> {
     pub strict: bool,
     /// The machine.
     pub host: &'a Machine,
-    /// The program slirp4netns, which gives a network of its own a way out.
-    pub way_out: Option<PathBuf>,
+    /// Programs of [`WAYS_OUT`] that this machine has, each of which gives a network of its own a way
+    /// out: the first that works is taken.
+    pub ways_out: Vec<PathBuf>,
     /// The caller's environment, for a run without a container.
     pub environment: &'a [(OsString, OsString)],
     /// Where it can be spoken to while it goes on, and where what it says is kept; absent for a run
@@ -90,6 +92,9 @@ pub trait Watcher {
     /// Limits and wishes that this machine cannot honour, before the command starts; not called
     /// when there are none.
     fn unenforced(&mut self, _what: &[Unenforced]) {}
+    /// What gives the run's own network a way out, by its name in [`WAYS_OUT`]; before the command
+    /// starts, and not called where nothing does.
+    fn way_out(&mut self, _name: &str) {}
     /// The command is about to be executed. What to read of it: processes are in their cgroups
     /// already.
     fn started(&mut self, _target: &SampleTarget) {}

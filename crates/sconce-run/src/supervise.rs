@@ -25,7 +25,7 @@ use crate::pty::Relay;
 use crate::state::{self, Scratch};
 use crate::sys::signals::{Catcher, Caught};
 use crate::sys::socket;
-use crate::way_out::{self, WayOut};
+use crate::way_out::{Inside, WayOut};
 use crate::{Outcome, RunOptions, Used, Watcher};
 
 /// Runs a request to its end.
@@ -350,12 +350,16 @@ impl Run<'_> {
             _ => return Err(self.lost()),
         };
         if self.own_network {
-            let started = match &self.options.way_out {
-                Some(program) => WayOut::start(program, self.first.pid()),
-                None => Err(way_out::absent()),
+            let inside = Inside {
+                first: self.first.pid(),
+                by_user: self.by_user,
             };
-            match started {
-                Ok(helper) => self.way_out = Some(helper),
+            match WayOut::start(&self.options.ways_out, inside) {
+                Ok((helper, name, fault)) => {
+                    watcher.way_out(&name);
+                    self.unenforced.extend(fault);
+                    self.way_out = Some(helper);
+                }
                 Err(unenforced) => self.unenforced.push(unenforced),
             }
         }

@@ -1,65 +1,71 @@
-//! The way out of a network of one's own: slirp4netns, a program that is a TCP/IP stack in user space.
-//! It needs no root and changes nothing of the machine's own network: no bridge, no firewall rule.
+//! The way out of a network of one's own: slirp4netns or pasta, programs that are a TCP/IP stack in
+//! user space. They need no root and change nothing of the machine's own network: no bridge, no
+//! firewall rule.
 
-use std::io::Read;
-use std::os::unix::process::CommandExt as _;
-use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::fmt::Display;
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdout, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sconce_schema::event::Unenforced;
 
-/// The helper.
-const NAME: &str = "slirp4netns";
+use crate::sys::follow::follow;
 
-/// Where slirp4netns answers questions for names, by the machine's own resolvers (slirp4netns(1)).
+/// The helpers that are known, the one that is known to be right first (docs/decisions/048).
+pub const HELPERS: [&str; 2] = ["slirp4netns", "pasta"];
+
+/// Where a helper answers questions for names, by the machine's own resolvers. slirp4netns has it so,
+/// and pasta is told the same.
 pub(crate) const RESOLVER: &str = "10.0.2.3";
 
-/// How long it may take to set an interface up.
-const READY_WITHIN: Timespec = Timespec {
-    tv_sec: 10,
-    tv_nsec: 0,
-};
+/// How long a helper may take to set an interface up.
+const READY_WITHIN: Duration = Duration::from_secs(10);
+/// Time between two looks.
+const LOOK: Duration = Duration::from_millis(5);
 
-/// A running helper; ends when this is dropped. Its standard input is a pipe on which nothing is
-/// ever written: it also ends when the other end of that is gone, should this process be killed.
+/// A running helper; ends when this is dropped, and when this process ends in any way.
 #[derive(Debug)]
 pub(crate) struct WayOut(Child);
 
+/// The network that gets a way out.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Inside {
+    /// The process in whose network it is.
+    pub(crate) first: u32,
+    /// Whether a user namespace owns that network; else the machine's root does.
+    pub(crate) by_user: bool,
+}
+
 impl WayOut {
-    /// Starts it for the network in which the process `first` is, and waits until it is there.
+    /// Starts the first of `programs` that works here, waits until the network is set up, and names
+    /// it, with what is to be told of it.
     ///
     /// # Errors
-    /// What is to be told of a helper that does not work here.
-    pub(crate) fn start(program: &Path, first: u32) -> Result<Self, Unenforced> {
-        let mut command = Command::new(program);
-        command
-            .args(["--configure", "--mtu=65520", "--disable-host-loopback"])
-            .args(["--enable-sandbox", "--enable-seccomp"])
-            .args(["--exit-fd=0", "--ready-fd=1"])
-            .arg(first.to_string())
-            .arg("tap0")
-            .env_clear()
-            // A Ctrl-C is for the command, which may want the network while it ends.
-            .process_group(0)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::null());
-        let mut helper = Self(command.spawn().map_err(|error| fails(program, &error))?);
-        match helper.is_ready() {
-            true => Ok(helper),
-            false => Err(fails(program, &"it set no interface up")),
+    /// What is to be told where there is none, or where none works; then it is the first that is told
+    /// of.
+    pub(crate) fn start(
+        programs: &[PathBuf],
+        inside: Inside,
+    ) -> Result<(Self, String, Option<Unenforced>), Unenforced> {
+        let mut told = None;
+        for program in programs {
+            let name = program.file_name().unwrap_or_default().to_string_lossy();
+            let started = match &*name {
+                "pasta" => pasta(program, inside),
+                _ => slirp4netns(program, inside),
+            };
+            match started {
+                Ok(helper) => {
+                    let fault =
+                        (name == "pasta" && has_no_version(program)).then(|| faulty(program));
+                    return Ok((helper, name.into_owned(), fault));
+                }
+                Err(error) => told = told.or(Some(fails(program, &error))),
+            }
         }
-    }
-
-    fn is_ready(&mut self) -> bool {
-        let Some(mut ready) = self.0.stdout.take() else {
-            return false;
-        };
-        let mut fds = [PollFd::new(&ready, PollFlags::IN)];
-        let in_time = poll(&mut fds, Some(&READY_WITHIN)).is_ok_and(|count| count > 0);
-        let mut word = [0_u8; 1];
-        in_time && ready.read(&mut word).is_ok_and(|read| read == 1) && word == *b"1"
+        Err(told.unwrap_or_else(absent))
     }
 }
 
@@ -71,7 +77,170 @@ impl Drop for WayOut {
     }
 }
 
-fn fails(program: &Path, error: &dyn std::fmt::Display) -> Unenforced {
+/// Why a helper does not work.
+#[derive(Debug, thiserror::Error)]
+enum HelperError {
+    #[error(transparent)]
+    Start(#[from] std::io::Error),
+    #[error("it set no interface up")]
+    NotReady,
+    #[error("it ended: {0}")]
+    Ended(std::process::ExitStatus),
+}
+
+/// pasta(1). Without flags it forwards every port between the two loopbacks, and the address of the
+/// gateway is the machine's loopback: all of that is switched off. Inside it has the addresses that
+/// slirp4netns gives, and the machine's own IPv6 address where there is one.
+fn pasta(program: &Path, inside: Inside) -> Result<WayOut, HelperError> {
+    let mut command = Command::new(program);
+    command
+        .args(["--foreground", "--quiet", "--config-net"])
+        .args(["--tcp-ports", "none", "--udp-ports", "none"])
+        .args(["--tcp-ns", "none", "--udp-ns", "none", "--no-map-gw"])
+        .args(["--address", "10.0.2.100", "--netmask", "24"])
+        .args(["--gateway", "10.0.2.2", "--dns-forward", RESOLVER])
+        .stdin(Stdio::null())
+        .stdout(Stdio::null());
+    if inside.by_user {
+        command.arg(inside.first.to_string());
+    } else {
+        // It gives its rights up before it looks, and may open no other process's files then.
+        let network = File::open(format!("/proc/{}/ns/net", inside.first))?;
+        command
+            .args([
+                "--runas",
+                "0",
+                "--no-netns-quit",
+                "--netns",
+                "/proc/self/fd/0",
+            ])
+            .stdin(network);
+    }
+    let mut helper = spawn(command)?;
+    let end = Instant::now() + READY_WITHIN;
+    // The default route is what it makes last; packets wait for it from then on.
+    while !has_route(inside.first) {
+        if let Some(status) = helper.0.try_wait()? {
+            return Err(HelperError::Ended(status));
+        }
+        if Instant::now() >= end {
+            return Err(HelperError::NotReady);
+        }
+        std::thread::sleep(LOOK);
+    }
+    Ok(helper)
+}
+
+/// Whether this pasta does not know its version, as that of Debian 12 (2023-03-09).
+fn has_no_version(program: &Path) -> bool {
+    let told = Command::new(program)
+        .arg("--version")
+        .env_clear()
+        .stdin(Stdio::null())
+        .stderr(Stdio::null())
+        .output();
+    told.is_ok_and(|told| String::from_utf8_lossy(&told.stdout).contains("unknown version"))
+}
+
+/// What that version does: measured, see docs/decisions/048.
+fn faulty(program: &Path) -> Unenforced {
+    Unenforced {
+        what: "network".to_owned(),
+        why: format!(
+            "{} is of a version that may repeat data and hang on connections of which the run's side \
+             has ended its half first",
+            program.display()
+        ),
+        hint: Some("install the package slirp4netns, which is taken before it".to_owned()),
+    }
+}
+
+/// slirp4netns(1).
+fn slirp4netns(program: &Path, inside: Inside) -> Result<WayOut, HelperError> {
+    let mut command = Command::new(program);
+    command
+        .args(["--configure", "--mtu=65520", "--disable-host-loopback"])
+        .arg("--enable-seccomp")
+        // Nothing is ever written there: it ends when the other end is gone.
+        .args(["--exit-fd=0", "--ready-fd=1"])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped());
+    // It makes its sandbox as root of the network's user namespace, in which a plain user's run has no
+    // root (setegid(0) fails).
+    if !inside.by_user {
+        command.arg("--enable-sandbox");
+    }
+    command.arg(inside.first.to_string()).arg("tap0");
+    let mut helper = spawn(command)?;
+    match helper.0.stdout.take().is_some_and(is_ready) {
+        true => Ok(helper),
+        false => Err(HelperError::NotReady),
+    }
+}
+
+fn spawn(mut command: Command) -> Result<WayOut, HelperError> {
+    use std::os::unix::process::CommandExt as _;
+    command
+        .env_clear()
+        .stderr(Stdio::null())
+        // A Ctrl-C is for the command, which may want the network while it ends.
+        .process_group(0);
+    follow(&mut command);
+    Ok(WayOut(command.spawn()?))
+}
+
+/// Reads until it says that it is ready, or says no more, or takes too long.
+fn is_ready(mut ready: ChildStdout) -> bool {
+    use std::io::Read as _;
+    let end = Instant::now() + READY_WITHIN;
+    let mut said = Vec::new();
+    while !says_ready(&said) {
+        let left = end.saturating_duration_since(Instant::now());
+        let Ok(left) = Timespec::try_from(left) else {
+            return false;
+        };
+        let mut fds = [PollFd::new(&ready, PollFlags::IN)];
+        if !poll(&mut fds, Some(&left)).is_ok_and(|count| count > 0) {
+            return false;
+        }
+        let mut some = [0_u8; 256];
+        match ready.read(&mut some) {
+            Ok(read) if read > 0 && said.len() < 65_536 => said.extend_from_slice(&some[..read]),
+            _ => return false,
+        }
+    }
+    true
+}
+
+/// A line `1`, without its end. Version 1.2.0 warns on its standard output first.
+fn says_ready(said: &[u8]) -> bool {
+    said == b"1" || said.ends_with(b"\n1")
+}
+
+/// Whether the network of a process has a default route of either kind.
+fn has_route(first: u32) -> bool {
+    let read = |name: &str| std::fs::read_to_string(format!("/proc/{first}/net/{name}"));
+    read("route").is_ok_and(|text| has_default(&text))
+        || read("ipv6_route").is_ok_and(|text| has_default_6(&text))
+}
+
+/// /proc/net/route: interface, destination, gateway, ….
+fn has_default(routes: &str) -> bool {
+    let destination = |line: &str| line.split_ascii_whitespace().nth(1) == Some("00000000");
+    routes.lines().any(destination)
+}
+
+/// /proc/net/ipv6_route: destination, its length, …, interface. The kernel itself has one on `lo`
+/// that refuses.
+fn has_default_6(routes: &str) -> bool {
+    routes.lines().any(|line| {
+        let words: Vec<&str> = line.split_ascii_whitespace().collect();
+        let all = |word: &&str| word.bytes().all(|digit| digit == b'0');
+        words.first().is_some_and(all) && words.get(1) == Some(&"00") && words.last() != Some(&"lo")
+    })
+}
+
+fn fails(program: &Path, error: &dyn Display) -> Unenforced {
     Unenforced {
         what: "network".to_owned(),
         why: format!(
@@ -83,12 +252,71 @@ fn fails(program: &Path, error: &dyn std::fmt::Display) -> Unenforced {
 }
 
 /// That there is no helper.
-pub(crate) fn absent() -> Unenforced {
+fn absent() -> Unenforced {
     Unenforced {
         what: "network".to_owned(),
-        why: format!("{NAME} is not installed, and without it the run's own network leads nowhere"),
-        hint: Some(format!(
-            "install the package {NAME}, or use `--network host`"
-        )),
+        why: "neither slirp4netns nor pasta is installed, and without one of them the run's own \
+              network leads nowhere"
+            .to_owned(),
+        hint: Some("install the package slirp4netns or passt, or use `--network host`".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_default_route_is_told_from_others() {
+        let head = "Iface\tDestination\tGateway \tFlags\n";
+        let near = "eth0\t0002000A\t00000000\t0001\n";
+        let default = "eth0\t00000000\t0202000A\t0003\n";
+        assert!(!has_default(&format!("{head}{near}")));
+        assert!(has_default(&format!("{head}{default}{near}")));
+        let zeros = "0".repeat(32);
+        let line = |length: &str, interface: &str| {
+            format!(
+                "{zeros} {length} {zeros} 00 {zeros} ffffffff 00000001 00000000 00200200 {interface}\n"
+            )
+        };
+        assert!(!has_default_6(&line("00", "lo")));
+        assert!(!has_default_6(&line("40", "eth0")));
+        assert!(has_default_6(&format!(
+            "{}{}",
+            line("00", "lo"),
+            line("00", "eth0")
+        )));
+        assert!(!has_default("") && !has_default_6(""));
+    }
+
+    #[test]
+    fn a_warning_before_the_sign_is_no_failure() {
+        assert!(says_ready(b"1"));
+        assert!(says_ready(
+            b"WARNING: Support for seccomp is experimental\n1"
+        ));
+        for said in ["", "W", "WARNING: 1", "11", "1\n2"] {
+            assert!(!says_ready(said.as_bytes()), "{said}");
+        }
+    }
+
+    #[test]
+    fn what_does_not_work_is_told_of_the_first() {
+        let inside = Inside {
+            first: std::process::id(),
+            by_user: true,
+        };
+        let told = WayOut::start(&[], inside).unwrap_err();
+        assert!(
+            told.why.contains("neither slirp4netns nor pasta"),
+            "{told:?}"
+        );
+        let programs = ["/nowhere/slirp4netns", "/nowhere/pasta"].map(PathBuf::from);
+        let told = WayOut::start(&programs, inside).unwrap_err();
+        assert!(
+            told.why
+                .starts_with("/nowhere/slirp4netns does not work here"),
+            "{told:?}"
+        );
     }
 }

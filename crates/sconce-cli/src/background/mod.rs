@@ -155,7 +155,7 @@ pub(crate) fn compile(
         grace: Duration::ZERO,
         strict: false,
         host: &host,
-        way_out: None,
+        ways_out: Vec::new(),
         environment: &[],
         control: None,
     };

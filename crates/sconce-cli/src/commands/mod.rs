@@ -2,6 +2,7 @@
 
 pub(crate) mod audit;
 pub(crate) mod build;
+pub(crate) mod cdi;
 pub(crate) mod check;
 pub(crate) mod compare;
 pub(crate) mod diff;

@@ -354,6 +354,7 @@ fn facts_speak_for_and_against() {
         mode: 0o666,
         usable: true,
         open_error: None,
+        char_link: None,
     };
     let broken = HostFacts {
         nodes: Some(vec![node("/dev/nvidiactl"), node("/dev/nvidia0")]),

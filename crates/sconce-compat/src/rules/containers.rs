@@ -49,7 +49,16 @@ pub(super) fn runtime(case: &Case<'_>) -> Vec<Finding> {
     vec![finding]
 }
 
-/// CDI files that describe another driver, or what is no longer there.
+/// What writes a file like this one again: NVIDIA's own by its tool, Sconce's by Sconce.
+fn again(path: &str) -> &'static str {
+    let name = path.rsplit('/').next().unwrap_or_default();
+    match name.starts_with("sconce") {
+        true => "sconce cdi write --output ",
+        false => "nvidia-ctk cdi generate --output=",
+    }
+}
+
+/// CDI files that describe another driver, other cards, or what is no longer there.
 pub(super) fn stale_cdi(case: &Case<'_>) -> Vec<Finding> {
     let host = case.host;
     let kernel = kernel_driver(host);
@@ -67,7 +76,7 @@ pub(super) fn stale_cdi(case: &Case<'_>) -> Vec<Finding> {
             (None, None, [first, ..]) => {
                 format!("{} names {first}, which is not there", file.path)
             }
-            (None, None, []) => return None,
+            (None, None, []) => format!("{}: {}", file.path, file.stale.first()?),
         };
         let mut finding = Finding::new("cdi-stale", Weight::Warns, Certainty::Certain, what)
             .about(file.path.as_str());
@@ -77,14 +86,14 @@ pub(super) fn stale_cdi(case: &Case<'_>) -> Vec<Finding> {
         for path in file.missing.iter().take(8) {
             finding = finding.seen(path.as_str(), None, "no such file");
         }
+        for what in file.stale.iter().take(8) {
+            finding = finding.seen(file.path.as_str(), None, what.as_str());
+        }
         let finding = finding
             .would_say("failed to stat CDI host device: no such file or directory")
             .mend(
                 "Write it anew",
-                as_root_safely(&format!(
-                    "nvidia-ctk cdi generate --output={}",
-                    quoted(&file.path)
-                )),
+                as_root_safely(&format!("{}{}", again(&file.path), quoted(&file.path))),
             );
         Some(finding)
     };

@@ -28,6 +28,7 @@ use crate::tables;
 
 pub use environment::{Build, Environment, Package};
 pub(crate) use environment::{listed, release};
+pub use nodes::char_links;
 pub(crate) use reach::driver_cuda;
 pub use reach::{Reached, reached};
 
@@ -57,6 +58,7 @@ const MACHINE: &[Rule] = &[
     nodes::missing,
     nodes::uvm,
     nodes::barred,
+    nodes::unlinked,
     modes::fabric,
     modes::instances,
     modes::compute,

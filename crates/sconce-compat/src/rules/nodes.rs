@@ -4,7 +4,7 @@ use sconce_schema::HostFacts;
 use sconce_schema::facts::Node;
 use sconce_schema::finding::{Certainty, Finding, Weight};
 
-use super::{Case, as_root, as_root_safely, card_number, is_wsl};
+use super::{Case, as_root, as_root_safely, card_number, is_wsl, quoted};
 
 /// The nodes, where they matter: with a driver, and not under Windows' Linux, which has /dev/dxg.
 fn nodes(host: &HostFacts) -> Option<&[Node]> {
@@ -147,4 +147,51 @@ pub(super) fn barred(case: &Case<'_>) -> Vec<Finding> {
         findings.push(finding);
     }
     findings
+}
+
+/// Nodes without a link by their number, where systemd would look for it: it forgets a running
+/// container's devices at the next `systemctl daemon-reload`, if runc gave them through it.
+pub(super) fn unlinked(case: &Case<'_>) -> Vec<Finding> {
+    let nodes = nodes(case.host).unwrap_or_default();
+    // A container has no systemd of its own to lose anything to.
+    if case.host.container.is_some() {
+        return Vec::new();
+    }
+    let without: Vec<&Node> = nodes
+        .iter()
+        .filter(|node| node.char_link == Some(false))
+        .collect();
+    let Some(first) = without.first() else {
+        return Vec::new();
+    };
+    let mut finding = Finding::new(
+        "char-links-missing",
+        Weight::Notes,
+        Certainty::Possible,
+        format!(
+            "/dev/char/{}:{} does not lead to {}: containers whose cgroups systemd keeps (Docker's and \
+             Podman's default with runc) lose the cards at `systemctl daemon-reload`",
+            first.major, first.minor, first.path
+        ),
+    )
+    .would_say("Failed to initialize NVML: Unknown Error");
+    for node in &without {
+        let link = format!("/dev/char/{}:{}", node.major, node.minor);
+        finding = finding.seen(link, None, format!("no link to {}", node.path));
+    }
+    vec![finding.mend(
+        "Make the links now, and at every start of the machine: they do not stay",
+        as_root_safely(&char_links(without)),
+    )]
+}
+
+/// The command that makes links for nodes by their numbers.
+#[must_use]
+pub fn char_links<'n>(nodes: impl IntoIterator<Item = &'n Node>) -> String {
+    let links = nodes.into_iter().map(|node| {
+        let target = node.path.strip_prefix("/dev/").unwrap_or(&node.path);
+        let target = quoted(&format!("../{target}"));
+        format!("ln -sf {target} /dev/char/{}:{}", node.major, node.minor)
+    });
+    links.collect::<Vec<_>>().join(" && ")
 }

@@ -4,9 +4,7 @@ use std::error::Error;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use sconce_host::{
-    Card, Gpus, Machine, NvmlGpus, Roots, cdi_json, edits_for, select, visible_devices,
-};
+use sconce_host::{Card, Gpus, Machine, NvmlGpus, Roots, cdi, edits_for, select, visible_devices};
 use sconce_schema::request::{ContainerEdits, DeviceNode};
 use sconce_schema::spec;
 use serde_json::{Value, json};
@@ -45,12 +43,7 @@ pub(crate) fn as_json() -> Value {
         })
     };
     let each = |host: &Machine| cards(host).iter().map(describe).collect::<Vec<_>>();
-    let edits = edits_for(
-        &plain,
-        &cards(&plain),
-        &Roots::default(),
-        &std::env::temp_dir(),
-    );
+    let instances = nvml.as_ref().map(NvmlGpus::instances).unwrap_or_default();
     json!({
         "kernel": plain.kernel,
         "cpus": plain.cpus,
@@ -65,8 +58,8 @@ pub(crate) fn as_json() -> Value {
         "cards_of_the_kernel_module": each(&plain),
         "cards": each(&whole),
         "visible_devices": visible_devices(&cards(&whole)),
-        "cdi": match &edits {
-            Ok(edits) => cdi_json(&cards(&plain), edits),
+        "cdi": match cdi::describe(&whole, &instances, cdi::NVIDIA, &Roots::default()) {
+            Ok(file) => file,
             Err(error) => json!(error.to_string()),
         },
     })

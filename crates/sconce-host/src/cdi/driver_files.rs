@@ -126,6 +126,12 @@ impl DriverFiles {
         })
     }
 
+    /// Without what is there only as long as a daemon runs.
+    pub(super) fn without_sockets(mut self) -> Self {
+        self.sockets.clear();
+        self
+    }
+
     /// Adds mounts and links to `edits`.
     pub(super) fn into_edits(self, edits: &mut ContainerEdits) {
         let folder = container_folder();

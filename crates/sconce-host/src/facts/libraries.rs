@@ -186,7 +186,7 @@ impl Found {
 }
 
 /// The driver's version in `libcuda.so.580.65.06`. Windows' `libcuda.so.1.1` has none.
-pub(super) fn version_in_name(name: &str) -> Option<DriverVersion> {
+pub(crate) fn version_in_name(name: &str) -> Option<DriverVersion> {
     let (_, version) = name.split_once(".so.")?;
     let version: DriverVersion = is_version(version).then(|| version.parse().ok())??;
     // No driver with CUDA has a smaller number.

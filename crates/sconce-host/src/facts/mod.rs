@@ -10,17 +10,17 @@
 //! What was read can be overridden by hand ([`overrides`]).
 
 mod cards;
-mod cdi_files;
 mod cgroup;
 mod containers;
 mod driver;
 mod fabric;
 mod kernel_log;
 mod libraries;
+pub(crate) use libraries::version_in_name;
 mod limits;
 mod mounts;
 mod network;
-mod nodes;
+pub mod nodes;
 pub mod nvml;
 mod other_drivers;
 pub mod overrides;
@@ -29,7 +29,6 @@ pub mod probe;
 mod processor;
 mod toolkit;
 mod variables;
-mod yaml;
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -124,7 +123,7 @@ pub fn read(roots: &Roots, ask: &Ask) -> HostFacts {
         limits: read::text(&roots.proc.join("self/limits")).map(|text| limits::parse(&text)),
         hugepages: limits::hugepages(roots, &meminfo),
         store: ask.store.as_deref().map(|path| mounts.disk(roots, path)),
-        toolkit: toolkit::read(roots),
+        toolkit: toolkit::read(roots, machine.nvidia.as_ref()),
         mps: fabric::mps(roots, ask.variables.get("CUDA_MPS_PIPE_DIRECTORY")),
         iommu: pci::iommu(roots, pci_cards.as_deref()),
         infiniband: network::infiniband(roots),

@@ -24,7 +24,8 @@ const OPENED: [&str; 2] = ["nvidiactl", "nvidia-uvm"];
 
 /// The nodes /dev/nvidia*, /dev/nvidia-caps/*, /dev/nvidia-caps-imex-channels/* and /dev/dxg;
 /// `None` where /dev cannot be read.
-pub(super) fn read(roots: &Roots, open_control: bool) -> Option<Vec<Node>> {
+#[must_use]
+pub fn read(roots: &Roots, open_control: bool) -> Option<Vec<Node>> {
     let mut nodes = Vec::new();
     let mut names: Vec<String> = Vec::new();
     let ours = |name: &String| name.starts_with("nvidia") || name == "dxg";
@@ -38,9 +39,17 @@ pub(super) fn read(roots: &Roots, open_control: bool) -> Option<Vec<Node>> {
         }
     }
     names.sort();
+    // sd_booted(3).
+    let systemd = roots.root.join("run/systemd/system").is_dir();
     for name in names.iter().take(MOST) {
         let opened = open_control && OPENED.contains(&name.as_str());
-        nodes.extend(node(&roots.dev.join(name), name, opened));
+        let Some(found) = node(&roots.dev.join(name), name, opened) else {
+            continue;
+        };
+        nodes.push(Node {
+            char_link: systemd.then(|| is_linked(roots, &found)),
+            ..found
+        });
     }
     Some(nodes)
 }
@@ -80,6 +89,18 @@ fn node(path: &Path, name: &str, opened: bool) -> Option<Node> {
             (Err(Errno::ACCESS), _) => None,
             (_, tried) => tried.err().map(words),
         },
+        char_link: None,
+    })
+}
+
+/// Whether the link by a node's numbers leads to such a node.
+fn is_linked(roots: &Roots, node: &Node) -> bool {
+    let link = roots
+        .dev
+        .join(format!("char/{}:{}", node.major, node.minor));
+    std::fs::metadata(link).is_ok_and(|end| {
+        let number = (major(end.rdev()), minor(end.rdev()));
+        end.file_type().is_char_device() && number == (node.major, node.minor)
     })
 }
 
@@ -126,6 +147,24 @@ mod tests {
             assert_eq!((node.major, node.minor, node.mode), (1, 3, 0o666));
             assert!(node.usable && node.open_error.is_none(), "{node:?}");
         }
+    }
+
+    #[test]
+    fn links_by_number_are_looked_for_where_systemd_runs() {
+        let folder = tempfile::tempdir().unwrap();
+        let roots = Roots::recorded(folder.path());
+        std::fs::create_dir_all(roots.dev.join("char")).unwrap();
+        symlink("/dev/null", roots.dev.join("nvidia0")).unwrap();
+        let linked = || read(&roots, false).unwrap()[0].char_link;
+        assert_eq!(linked(), None);
+        std::fs::create_dir_all(folder.path().join("run/systemd/system")).unwrap();
+        assert_eq!(linked(), Some(false));
+        let link = roots.dev.join("char/1:3");
+        symlink("/dev/zero", &link).unwrap();
+        assert_eq!(linked(), Some(false), "it leads to another node");
+        std::fs::remove_file(&link).unwrap();
+        symlink("../nvidia0", &link).unwrap();
+        assert_eq!(linked(), Some(true));
     }
 
     #[test]

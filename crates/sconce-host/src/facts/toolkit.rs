@@ -2,12 +2,12 @@
 
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
-use std::path::Path;
 
-use sconce_schema::facts::Toolkit;
+use sconce_schema::facts::{CdiFile, Toolkit};
 use serde_json::Value;
 
-use super::cdi_files;
+use crate::cdi::{self, TroubleKind};
+use crate::nvidia::Nvidia;
 use crate::read;
 use crate::roots::Roots;
 
@@ -16,6 +16,8 @@ const PROGRAMS: [&str; 3] = [
     "nvidia-container-runtime",
     "nvidia-container-cli",
 ];
+/// So many missing files say enough.
+const MOST_MISSING: usize = 32;
 const FOLDERS: [&str; 3] = ["usr/bin", "usr/local/bin", "usr/local/nvidia/toolkit"];
 
 /// The toolkit is there where one of its programs is, where Docker's daemon.json names a runtime
@@ -24,14 +26,18 @@ const FOLDERS: [&str; 3] = ["usr/bin", "usr/local/bin", "usr/local/nvidia/toolki
 /// Its version is that of the Debian package `nvidia-container-toolkit-base`, else
 /// `nvidia-container-toolkit`; where neither is installed (Red Hat's database is no text) it is
 /// absent.
-pub(super) fn read(roots: &Roots) -> Option<Toolkit> {
+pub(super) fn read(roots: &Roots, nvidia: Option<&Nvidia>) -> Option<Toolkit> {
     let installed = PROGRAMS.iter().any(|program| {
         let mut folders = FOLDERS.iter();
         folders.any(|folder| roots.root.join(folder).join(program).exists())
     });
     let docker_runtimes =
         read::text(&roots.etc.join("docker/daemon.json")).and_then(|text| runtimes(&text));
-    let cdi = cdi_files::read(roots);
+    let files = cdi::files(roots, None);
+    let cdi: Vec<_> = files
+        .iter()
+        .map(|file| cdi_file(file, nvidia, roots))
+        .collect();
     let mut names = docker_runtimes.iter().flatten();
     let in_docker = names.any(|name| name.contains("nvidia"));
     let toolkit = Toolkit {
@@ -87,9 +93,31 @@ fn in_package_list(lines: impl BufRead) -> Option<String> {
     found
 }
 
-/// Whether a file or node of the machine is there, links followed.
-pub(super) fn exists(roots: &Roots, path: &str) -> bool {
-    roots.locate(Path::new(path)).exists()
+/// A CDI file, and what is wrong with it here. That it was written for another driver is told by that
+/// driver.
+fn cdi_file(file: &cdi::CdiFile, nvidia: Option<&Nvidia>, roots: &Roots) -> CdiFile {
+    let troubles = cdi::check(file, nvidia, roots);
+    let of = |kinds: &[TroubleKind]| {
+        let kinds = kinds.to_vec();
+        troubles.iter().filter(move |one| kinds.contains(&one.kind))
+    };
+    let words = |kinds: &[TroubleKind]| of(kinds).map(|one| one.what.clone()).collect();
+    CdiFile {
+        path: file.path.clone(),
+        kind: file.kind().map(str::to_owned),
+        driver: file.driver(),
+        missing: of(&[TroubleKind::Missing])
+            .filter_map(|one| one.path.clone())
+            .take(MOST_MISSING)
+            .collect(),
+        stale: words(&[
+            TroubleKind::Invalid,
+            TroubleKind::Renumbered,
+            TroubleKind::CardGone,
+            TroubleKind::CardMissing,
+        ]),
+        error: file.error().map(str::to_owned),
+    }
 }
 
 #[cfg(test)]
@@ -137,13 +165,13 @@ Version: 1.13.5-1
     fn what_tells_of_a_toolkit() {
         let folder = tempfile::tempdir().unwrap();
         let roots = Roots::recorded(folder.path());
-        assert_eq!(read(&roots), None);
+        assert_eq!(read(&roots, None), None);
         std::fs::create_dir_all(roots.etc.join("docker")).unwrap();
         std::fs::write(roots.etc.join("docker/daemon.json"), "{}").unwrap();
-        assert_eq!(read(&roots), None, "Docker alone is no toolkit");
+        assert_eq!(read(&roots, None), None, "Docker alone is no toolkit");
         std::fs::create_dir_all(folder.path().join("usr/bin")).unwrap();
         std::fs::write(folder.path().join("usr/bin/nvidia-ctk"), "").unwrap();
-        let found = read(&roots).unwrap();
+        let found = read(&roots, None).unwrap();
         assert_eq!((found.version, found.docker_runtimes), (None, Some(vec![])));
     }
 }

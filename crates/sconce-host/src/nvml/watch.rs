@@ -129,6 +129,12 @@ impl Watch {
 
 /// The parts of a card that is split; none of one that is not.
 pub(super) fn parts<'n>(device: &Device<'n>) -> Vec<Device<'n>> {
+    let parts = numbered_parts(device).into_iter();
+    parts.map(|(_, part)| part).collect()
+}
+
+/// The parts of a divided card with their numbers.
+pub(super) fn numbered_parts<'n>(device: &Device<'n>) -> Vec<(u32, Device<'n>)> {
     /// `NVML_DEVICE_MIG_ENABLE`.
     const SPLIT: u32 = 1;
     if !device.mig_mode().is_ok_and(|mode| mode.current == SPLIT) {
@@ -137,7 +143,7 @@ pub(super) fn parts<'n>(device: &Device<'n>) -> Vec<Device<'n>> {
     // Their numbers have holes.
     let most = device.mig_device_count().unwrap_or(0).min(16);
     (0..most)
-        .filter_map(|index| device.mig_device_by_index(index).ok())
+        .filter_map(|index| Some((index, device.mig_device_by_index(index).ok()?)))
         .collect()
 }
 

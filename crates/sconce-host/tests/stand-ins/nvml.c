@@ -235,7 +235,22 @@ API nvmlDeviceGetMigDeviceHandleByIndex(struct card *card, unsigned index, struc
     snprintf((*part)->lines[(*part)->count++], LINE, "uuid %.*s", (int)strcspn(uuid, " "), uuid);
     if (uuid[strcspn(uuid, " ")])
         snprintf((*part)->lines[(*part)->count++], LINE, "memory%s", uuid + strcspn(uuid, " "));
+    /* Where it belongs: a line `instance-ids` for each line `instance`. */
+    uuid = find_nth(card->lines, card->count, "instance-ids", index);
+    if (uuid) snprintf((*part)->lines[(*part)->count++], LINE, "ids %s", uuid);
     return SUCCESS;
+}
+
+API nvmlDeviceGetGpuInstanceId(struct card *part, unsigned *id)
+{
+    ASK(part, "ids");
+    return put_number(value, id);
+}
+
+API nvmlDeviceGetComputeInstanceId(struct card *part, unsigned *id)
+{
+    ASK(part, "ids");
+    return put_number(value + strcspn(value, " "), id);
 }
 
 API nvmlDeviceGetEccMode(struct card *card, unsigned *current, unsigned *pending)

@@ -4,6 +4,7 @@
 pub(crate) mod bpf;
 pub(crate) mod clone;
 pub(crate) mod exec;
+pub(crate) mod follow;
 pub(crate) mod landlock;
 pub(crate) mod mount;
 pub(crate) mod numa;

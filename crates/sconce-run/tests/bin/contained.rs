@@ -1,5 +1,5 @@
 //! Runs one request given as JSON: `contained REQUEST.json STATE-FOLDER EVENTS-FILE [--strict]
-//! [--keep=FOLDER] [--control=FOLDER [--log-command]]`.
+//! [--keep=FOLDER] [--control=FOLDER [--log-command]] [--way-out=NAME]`.
 //! Events go to their file as lines of JSON, an error and its hint to standard error.
 
 use std::ffi::OsString;
@@ -9,7 +9,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use sconce_host::{Machine, Roots, SampleTarget, Sampler};
-use sconce_run::{Control, Restarts, RunOptions, Watcher, init_main, is_init, run};
+use sconce_run::{Control, Restarts, RunOptions, WAYS_OUT, Watcher, init_main, is_init, run};
 use sconce_schema::event::{Exit, OutOfMemory, ServiceEvent, Unenforced};
 use sconce_schema::{Hint, RunRequest};
 use serde::Deserialize;
@@ -29,6 +29,10 @@ impl Lines {
 impl Watcher for Lines {
     fn unenforced(&mut self, what: &[Unenforced]) {
         self.line(&json!({ "unenforced": what }));
+    }
+
+    fn way_out(&mut self, name: &str) {
+        self.line(&json!({ "way-out": name }));
     }
 
     fn started(&mut self, target: &SampleTarget) {
@@ -92,7 +96,13 @@ fn main() -> ExitCode {
         grace: Duration::from_millis(300),
         strict: rest.contains(&"--strict".into()),
         host: &host,
-        way_out: Some(PathBuf::from("/usr/bin/slirp4netns")).filter(|path| path.exists()),
+        // All that are here, or the one that is named.
+        ways_out: WAYS_OUT
+            .iter()
+            .filter(|name| option(rest, "--way-out=").is_none_or(|only| only == **name))
+            .map(|name| PathBuf::from("/usr/bin").join(name))
+            .filter(|path| path.exists())
+            .collect(),
         environment: &environment,
         control: option(rest, "--control=").map(|folder| Control {
             folder: folder.into(),

@@ -272,12 +272,17 @@ impl Bench {
     /// Starts with pipes.
     pub(crate) fn start(&self, request: &RunRequest) -> Child {
         let piped = Stdio::piped;
-        self.command(request, false)
-            .stdin(piped())
-            .stdout(piped())
-            .stderr(piped())
-            .spawn()
-            .unwrap()
+        let mut command = self.command(request, false);
+        command.stdin(piped()).stdout(piped()).stderr(piped());
+        loop {
+            match command.spawn() {
+                // Another test's child had the copied program open until it was executed itself.
+                Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                started => return started.unwrap(),
+            }
+        }
     }
 
     /// Waits for the event `name` of a run that was started.
@@ -302,6 +307,13 @@ impl Bench {
     pub(crate) fn told(&self, request: &RunRequest, name: &str) -> Option<Value> {
         let events = read_events(&self.events(request));
         events.into_iter().find_map(|e| e.get(name).cloned())
+    }
+
+    /// Runs to the end with this helper as the only way out.
+    pub(crate) fn run_by(&self, helper: &str, request: &RunRequest) -> Done {
+        let mut command = self.command(request, false);
+        let output = command.arg(format!("--way-out={helper}")).output();
+        self.done(request, &output.unwrap())
     }
 
     /// Runs to the end.
@@ -355,4 +367,33 @@ pub(crate) fn eventually(what: &str, done: impl Fn() -> bool) {
         assert!(Instant::now() < deadline, "still not: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
+}
+
+/// What gives a network of its own a way out, as far as it is on this machine.
+pub(crate) fn helpers() -> Vec<&'static str> {
+    let there = |name: &&str| Path::new("/usr/bin").join(name).exists();
+    let found: Vec<_> = sconce_run::WAYS_OUT.into_iter().filter(there).collect();
+    for name in sconce_run::WAYS_OUT
+        .iter()
+        .filter(|name| !found.contains(name))
+    {
+        eprintln!("skipped for {name}, which is not installed");
+    }
+    found
+}
+
+/// Helpers that a process has started, by their process ids.
+pub(crate) fn helpers_of(parent: u32) -> Vec<u32> {
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let pids = processes.filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(|pid: &u32| {
+        let read =
+            |name: &str| std::fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
+        let line = format!("PPid:\t{parent}");
+        let ours = read("status").lines().any(|one| one == line);
+        ours && sconce_run::WAYS_OUT
+            .iter()
+            .any(|name| read("cmdline").contains(name))
+    })
+    .collect()
 }

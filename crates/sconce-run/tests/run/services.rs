@@ -4,16 +4,19 @@ use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::{io::Read as _, io::Write as _, net};
 
 use rustix::process::{Pid, Signal, kill_process};
 use sconce_run::control::{self, Answer, Ask, Standing};
 use sconce_schema::RunRequest;
 use sconce_schema::event::{Exit, ServiceState};
-use sconce_schema::request::{Port, User};
+use sconce_schema::request::{Network, Port, User};
 use sconce_schema::service::{Check, Health, Restart, Service};
 use serde_json::Value;
 
-use crate::bench::{Bench, Done, NOBODY_IN_PARTICULAR, Who, benches, eventually};
+use crate::bench::{
+    Bench, Done, NOBODY_IN_PARTICULAR, Who, benches, eventually, helpers, helpers_of,
+};
 
 fn service(name: &str, script: &str) -> Service {
     let words = ["sh", "-c", script].map(str::to_owned);
@@ -43,6 +46,10 @@ struct Started<'a> {
 
 impl<'a> Started<'a> {
     fn new(bench: &'a Bench, request: &RunRequest) -> Self {
+        Self::with(bench, request, &[])
+    }
+
+    fn with(bench: &'a Bench, request: &RunRequest, more: &[String]) -> Self {
         let folder = bench
             .folder
             .path()
@@ -52,7 +59,7 @@ impl<'a> Started<'a> {
         let _ = std::fs::remove_dir_all(&folder);
         let mut command = bench.command(request, false);
         command.arg(format!("--control={}", folder.display()));
-        command.arg("--log-command");
+        command.arg("--log-command").args(more);
         command
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
@@ -309,6 +316,55 @@ fn a_taken_port_is_said_before_anything_is_started() {
         let [request, _] = both(&bench, &[web]);
         let done = Started::new(&bench, &request).finish();
         assert!(done.err.contains("cannot be published"), "{}", done.err);
+        bench.assert_clean();
+    }
+}
+
+/// What a server on this port of the loopback sends back.
+fn echoed(port: u16, text: &str) -> Option<String> {
+    let mut stream = net::TcpStream::connect((net::Ipv4Addr::LOCALHOST, port)).ok()?;
+    stream.write_all(text.as_bytes()).ok()?;
+    stream.shutdown(net::Shutdown::Write).ok()?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).ok()?;
+    Some(answer)
+}
+
+#[test]
+fn services_of_a_network_of_their_own_are_reached_and_leave_nothing() {
+    let cases = helpers().into_iter();
+    for (helper, bench) in cases.flat_map(|helper| benches().into_iter().map(move |b| (helper, b)))
+    {
+        let free = net::TcpListener::bind((net::Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let host = free.local_addr().unwrap().port();
+        drop(free);
+        let mut web = service("web", "exec nc -ll -p 8888 -e cat");
+        web.ports = vec![Port {
+            host_ip: net::Ipv4Addr::LOCALHOST.into(),
+            host,
+            container: 8888,
+        }];
+        // Looked at from inside, where the port has another number.
+        web.health = Some(Health::new(Check::Tcp(8888)));
+        let [mut request, _] = both(&bench, &[web]);
+        request.network = Network::Own;
+        let run = Started::with(&bench, &request, &[format!("--way-out={helper}")]);
+        run.until("web", ServiceState::Healthy);
+        let pid = run.child.as_ref().unwrap().id();
+        let had = helpers_of(pid);
+        match bench.told(&request, "way-out") {
+            Some(_) => assert_eq!(had.len(), 1, "{helper}"),
+            None => eprintln!("without a way out as {:?} with {helper}", bench.who),
+        }
+        eventually("an answer through the port", || {
+            echoed(host, "there and back").as_deref() == Some("there and back")
+        });
+        assert_eq!(run.ask(&Ask::Stop { grace_s: None }), Answer::Done);
+        let done = run.finish();
+        assert_eq!(done.code, 0, "{}", done.err);
+        assert_eq!(echoed(host, ""), None);
+        let there = |pid: &u32| Path::new(&format!("/proc/{pid}")).exists();
+        assert_eq!(had.iter().find(|pid| there(pid)), None, "{helper} goes on");
         bench.assert_clean();
     }
 }

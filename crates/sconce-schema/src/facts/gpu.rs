@@ -200,6 +200,10 @@ pub struct Node {
     /// the permissions allow it is a device cgroup).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub open_error: Option<String>,
+    /// Whether /dev/char/MAJOR:MINOR leads to it. systemd finds a node by that when it sets up a
+    /// container's devices again; where systemd does not run it is absent.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub char_link: Option<bool>,
 }
 
 /// What came of loading NVML.
@@ -251,6 +255,9 @@ pub struct CdiFile {
     pub driver: Option<DriverVersion>,
     /// Files and nodes that it names and that are not there.
     pub missing: Vec<String>,
+    /// What else of it engines refuse or is not so here, in sentences.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub stale: Vec<String>,
     /// Why it cannot be read.
     pub error: Option<String>,
 }

@@ -285,7 +285,7 @@ impl<'a> Stack<'a> {
             grace: GRACE,
             strict: false,
             host: &host,
-            way_out: None,
+            ways_out: Vec::new(),
             environment: &[],
             control: None,
         };

@@ -50,7 +50,7 @@ impl Held<'_> {
             grace: GRACE,
             strict: self.strict,
             host: self.host,
-            way_out: crate::limits::way_out(request.network),
+            ways_out: crate::limits::ways_out(request.network),
             environment: &environment,
             control: Some(Control {
                 folder: self.places.runs.join(&request.id),

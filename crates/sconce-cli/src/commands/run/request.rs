@@ -11,7 +11,6 @@ use sconce_schema::request::{Limits, Mount, Network, Root, RunRequest, User};
 use sconce_store::Held;
 
 use crate::failure::{CliError, Result};
-use crate::limits::{WAY_OUT, way_out};
 
 /// The parts of a run's beginning that every kind of run has.
 pub(super) fn started(request: &RunRequest, host: &Machine) -> Started {
@@ -27,7 +26,8 @@ pub(super) fn started(request: &RunRequest, host: &Machine) -> Started {
         limits: request.limits,
         near: request.near,
         network: Some(request.network),
-        way_out: way_out(request.network).map(|_| WAY_OUT.to_owned()),
+        // Told when it is there.
+        way_out: None,
         versions: None,
         plan: None,
         host: HostSummary {

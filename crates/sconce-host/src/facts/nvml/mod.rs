@@ -62,6 +62,11 @@ impl Told {
     }
 }
 
+/// Which part of a card, and which part of that, an instance of a divided card is.
+pub(crate) fn instance_ids(part: &Device<'_>) -> Option<(u32, u32)> {
+    raw::instance_ids(part)
+}
+
 /// Loads NVML, asks it everything, and lets it go.
 #[must_use]
 pub fn read(from: &NvmlFrom) -> Told {

@@ -1,7 +1,7 @@
 //! Functions of NVML that the wrapper crate declares and does not wrap.
 #![expect(
     unsafe_code,
-    reason = "three functions of NVML have no safe interface in nvml-wrapper"
+    reason = "five functions of NVML have no safe interface in nvml-wrapper"
 )]
 
 use nvml_wrapper::Device;
@@ -93,4 +93,21 @@ pub(super) fn fabric(device: &Device<'_>) -> Option<Fabric> {
         }),
         _ => None,
     }
+}
+
+/// Which part of a card, and which part of that, an instance of a divided card is
+/// (`nvmlDeviceGetGpuInstanceId`, `nvmlDeviceGetComputeInstanceId`; drivers since 450).
+pub(super) fn instance_ids(part: &Device<'_>) -> Option<(u32, u32)> {
+    let library = part.nvml().lib();
+    let gpu = library.nvmlDeviceGetGpuInstanceId.as_ref().ok()?;
+    let compute = library.nvmlDeviceGetComputeInstanceId.as_ref().ok()?;
+    let (mut gpu_id, mut compute_id) = (0, 0);
+    // SAFETY: as in `remapped_rows`; each function writes one number.
+    let results = unsafe {
+        [
+            gpu(part.handle(), &raw mut gpu_id),
+            compute(part.handle(), &raw mut compute_id),
+        ]
+    };
+    (results == [SUCCESS; 2]).then_some((gpu_id, compute_id))
 }

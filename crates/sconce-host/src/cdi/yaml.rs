@@ -45,6 +45,60 @@ pub(super) fn parse(text: &str) -> Result<Value, YamlError> {
     }
 }
 
+/// A value as YAML that any reader takes the same way: every text in quotes, which are JSON's.
+pub(super) fn text(value: &Value) -> String {
+    let mut out = String::new();
+    match value {
+        Value::Object(map) if !map.is_empty() => entries(map, 0, &mut out),
+        Value::Array(list) if !list.is_empty() => items(list, 0, &mut out),
+        plain => out = format!("{plain}\n"),
+    }
+    out
+}
+
+fn entries(map: &Map<String, Value>, depth: usize, out: &mut String) {
+    for (at, (key, value)) in map.iter().enumerate() {
+        // The first stands behind the dash of its list.
+        if at > 0 || depth == 0 || out.ends_with('\n') {
+            indent(depth, out);
+        }
+        out.push_str(&format!("{}:", Value::from(key.as_str())));
+        nested(value, depth, out);
+    }
+}
+
+fn items(list: &[Value], depth: usize, out: &mut String) {
+    for value in list {
+        indent(depth, out);
+        out.push('-');
+        match value {
+            Value::Object(map) if !map.is_empty() => {
+                out.push(' ');
+                entries(map, depth + 1, out);
+            }
+            value => nested(value, depth, out),
+        }
+    }
+}
+
+fn nested(value: &Value, depth: usize, out: &mut String) {
+    match value {
+        Value::Object(map) if !map.is_empty() => {
+            out.push('\n');
+            entries(map, depth + 1, out);
+        }
+        Value::Array(list) if !list.is_empty() => {
+            out.push('\n');
+            items(list, depth + 1, out);
+        }
+        plain => out.push_str(&format!(" {plain}\n")),
+    }
+}
+
+fn indent(depth: usize, out: &mut String) {
+    out.push_str(&"  ".repeat(depth));
+}
+
 struct Reader<'a> {
     events: Parser<'a, StrInput<'a>>,
     values: usize,
@@ -135,7 +189,40 @@ mod tests {
         assert!(matches!(parse("a: [1"), Err(YamlError::Syntax { .. })));
     }
 
+    #[test]
+    fn what_is_written_is_blocks() {
+        let value = json!({ "a": "0.5.0", "b": [{ "c": "x: #y\n", "d": ["e", {}], "f": { "g": "h" } }, []] });
+        let expected = "\
+\"a\": \"0.5.0\"
+\"b\":
+  - \"c\": \"x: #y\\n\"
+    \"d\":
+      - \"e\"
+      - {}
+    \"f\":
+      \"g\": \"h\"
+  - []
+";
+        assert_eq!(super::text(&value), expected);
+    }
+
+    fn values() -> impl Strategy<Value = Value> {
+        let leaf = "[ -~é\\n\\t\u{1}\u{2028}]{0,12}".prop_map(Value::from);
+        leaf.prop_recursive(4, 40, 4, |inner| {
+            prop_oneof![
+                prop::collection::vec(inner.clone(), 0..4).prop_map(Value::from),
+                prop::collection::btree_map("[ -~é]{1,6}", inner, 0..4)
+                    .prop_map(|map| Value::Object(map.into_iter().collect())),
+            ]
+        })
+    }
+
     proptest! {
+        #[test]
+        fn what_is_written_is_read_again(value in values()) {
+            prop_assert_eq!(parse(&super::text(&value)), Ok(value));
+        }
+
         #[test]
         fn no_text_panics(text in "[-a:?*&!|>#'\"{}\\[\\], \n%@é]{0,120}") {
             let _ = parse(&text);

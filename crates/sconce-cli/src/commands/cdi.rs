@@ -1,0 +1,62 @@
+//! `sconce cdi`: the cards as other container engines know them. One file per question.
+
+mod check;
+mod list;
+mod write;
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use sconce_host::Roots;
+use sconce_host::cdi::{CdiFile, Offered, Standing};
+
+use crate::args::Global;
+use crate::failure::Result;
+use crate::places;
+
+#[derive(Debug, Args)]
+pub(crate) struct CdiArgs {
+    #[command(subcommand)]
+    question: Question,
+}
+
+#[derive(Debug, Subcommand)]
+enum Question {
+    /// List the devices of all CDI files, and which file an engine takes each from.
+    List(list::ListArgs),
+    /// Describe this machine's cards for Docker, Podman and containerd.
+    Write(write::WriteArgs),
+    /// Say whether CDI files still describe this machine. Exit code 1 where one does not.
+    Check(check::CheckArgs),
+}
+
+/// Answers one question about CDI files.
+pub(crate) fn cdi(args: &CdiArgs, global: &Global) -> Result<u8> {
+    match &args.question {
+        Question::List(args) => list::list(args),
+        Question::Write(args) => write::write(args, global),
+        Question::Check(args) => check::check(args),
+    }
+}
+
+/// The folder of the user's own engines. Those of root read the machine's.
+fn own_folder() -> Option<PathBuf> {
+    match rustix::process::geteuid().is_root() {
+        true => None,
+        false => places::own_cdi(),
+    }
+}
+
+/// Every CDI file that an engine of this user may read.
+fn files() -> Vec<CdiFile> {
+    sconce_host::cdi::files(&Roots::default(), own_folder().as_deref())
+}
+
+/// The other file that has a device too, and why engines do not take the device from this one.
+fn standing(device: &Offered) -> Option<(&'static str, &str)> {
+    match &device.standing {
+        Standing::Taken => None,
+        Standing::Hidden { by } => Some(("hidden", by)),
+        Standing::Conflict { with } => Some(("conflict", with)),
+    }
+}

@@ -1,0 +1,163 @@
+//! `sconce cdi check`.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use sconce_host::cdi::{self, CdiFile, Offered, Trouble};
+use sconce_host::{Machine, Roots};
+use sconce_resolve::upkeep::printable;
+use sconce_schema::{Hint, exit};
+use serde_json::json;
+
+use super::standing;
+use crate::failure::{CliError, Result};
+use crate::leases;
+use crate::output;
+use crate::style::Style;
+
+/// A longer text is cut: it is no path and no reason.
+const WIDEST: usize = 400;
+
+#[derive(Debug, Args)]
+pub(crate) struct CheckArgs {
+    /// The files [default: every one that engines read].
+    files: Vec<PathBuf>,
+    /// Print as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+/// A file and what is wrong with it.
+struct Checked {
+    file: CdiFile,
+    troubles: Vec<Trouble>,
+}
+
+pub(super) fn check(args: &CheckArgs) -> Result<u8> {
+    let roots = Roots::default();
+    let all = super::files();
+    let offered = cdi::offered(&all);
+    let named = named(&args.files, &roots)?;
+    let (machine, _nvml) = leases::machine();
+    let checked: Vec<Checked> = if args.files.is_empty() { all } else { named }
+        .into_iter()
+        .map(|file| Checked {
+            troubles: cdi::check(&file, machine.nvidia.as_ref(), &roots),
+            file,
+        })
+        .collect();
+    let conflicts: Vec<&Offered> = offered
+        .iter()
+        .filter(|one| matches!(standing(one), Some(("conflict", _))))
+        .filter(|one| checked.iter().any(|checked| checked.file.path == one.path))
+        .collect();
+    output::data(&match args.json {
+        true => as_json(&checked, &conflicts),
+        false => as_text(&checked, &conflicts, &machine, &Style::for_stdout()),
+    })?;
+    let wrong = checked.iter().any(|one| !one.troubles.is_empty());
+    Ok(match wrong || !conflicts.is_empty() {
+        true => exit::NO,
+        false => exit::OK,
+    })
+}
+
+/// The files that were named; each must be there.
+fn named(paths: &[PathBuf], roots: &Roots) -> Result<Vec<CdiFile>> {
+    let read = |path: &PathBuf| {
+        if let Err(source) = path.metadata() {
+            return Err(CliError::File {
+                action: "read",
+                path: path.clone(),
+                source,
+            }
+            .into());
+        }
+        let path = std::path::absolute(path).unwrap_or_else(|_| path.clone());
+        Ok(cdi::file(roots, &path))
+    };
+    paths.iter().map(read).collect()
+}
+
+fn as_json(checked: &[Checked], conflicts: &[&Offered]) -> String {
+    let file = |one: &Checked| {
+        json!({
+            "path": one.file.path,
+            "kind": one.file.kind(),
+            "cdi-version": one.file.version(),
+            "driver": one.file.driver(),
+            "troubles": one.troubles,
+        })
+    };
+    let conflict = |device: &&Offered| {
+        json!({
+            "name": device.name,
+            "path": device.path,
+            "other": standing(device).map(|(_, other)| other),
+        })
+    };
+    let value = json!({
+        "files": checked.iter().map(file).collect::<Vec<_>>(),
+        "conflicts": conflicts.iter().map(conflict).collect::<Vec<_>>(),
+    });
+    format!("{value:#}")
+}
+
+fn as_text(
+    checked: &[Checked],
+    conflicts: &[&Offered],
+    machine: &Machine,
+    style: &Style,
+) -> String {
+    if checked.is_empty() {
+        return "there is no CDI file; `sconce cdi write` makes one".to_owned();
+    }
+    let mut lines = Vec::new();
+    for one in checked {
+        let path = printable(&one.file.path, WIDEST);
+        if one.troubles.is_empty() {
+            let devices = one.file.devices().count();
+            let kind = printable(one.file.kind().unwrap_or_default(), WIDEST);
+            lines.push(format!("{path}: right, {devices} devices of {kind}"));
+            continue;
+        }
+        lines.push(format!("{path}: {}", style.warn("wrong")));
+        let what = one
+            .troubles
+            .iter()
+            .map(|trouble| printable(&trouble.what, WIDEST));
+        lines.extend(what.map(|what| format!("  {what}")));
+        lines.push(format!(
+            "  {} {}",
+            style.hint("hint:"),
+            hint(&one.file, machine)
+        ));
+    }
+    for device in conflicts {
+        let (_, other) = standing(device).unwrap_or_default();
+        let what = format!(
+            "{} is in {} and in {other}: engines find it in neither; remove one",
+            device.name, device.path
+        );
+        lines.push(printable(&what, WIDEST));
+    }
+    lines.join("\n")
+}
+
+/// What puts a file right.
+fn hint(file: &CdiFile, machine: &Machine) -> String {
+    let cards = machine.nvidia.as_ref().is_some_and(|n| !n.cards.is_empty());
+    if !cards {
+        return cdi_error_hint(&file.path);
+    }
+    let path = printable(&file.path, WIDEST);
+    format!(
+        "write it again with what wrote it: `sconce cdi write --output {path}`, `nvidia-ctk cdi generate --output={path}`"
+    )
+}
+
+fn cdi_error_hint(path: &str) -> String {
+    let hint = sconce_host::CdiError::NoDriver.hint().unwrap_or_default();
+    let path = printable(path, WIDEST);
+    format!("no card is known here: {hint}; or remove {path}")
+}

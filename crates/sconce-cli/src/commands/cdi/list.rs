@@ -1,0 +1,100 @@
+//! `sconce cdi list`.
+
+use clap::Args;
+use sconce_host::cdi::{self, CdiFile, Offered};
+use sconce_resolve::upkeep::printable;
+use sconce_schema::exit;
+use serde_json::json;
+
+use super::standing;
+use crate::failure::Result;
+use crate::output;
+use crate::style::Style;
+use crate::table::table;
+
+/// A longer text is cut: it is no path and no reason.
+const WIDEST: usize = 400;
+
+#[derive(Debug, Args)]
+pub(crate) struct ListArgs {
+    /// Print as JSON.
+    #[arg(long)]
+    json: bool,
+}
+
+pub(super) fn list(args: &ListArgs) -> Result<u8> {
+    let files = super::files();
+    let offered = cdi::offered(&files);
+    output::data(&match args.json {
+        true => as_json(&files, &offered),
+        false => as_text(&files, &offered, &Style::for_stdout()),
+    })?;
+    Ok(exit::OK)
+}
+
+fn as_json(files: &[CdiFile], offered: &[Offered]) -> String {
+    let file = |file: &CdiFile| {
+        json!({
+            "path": file.path,
+            "rank": file.rank,
+            "kind": file.kind(),
+            "cdi-version": file.version(),
+            "driver": file.driver(),
+            "error": file.error(),
+            "refused": file.wrong(),
+            "devices": file.devices().collect::<Vec<_>>(),
+        })
+    };
+    let device = |device: &Offered| {
+        let (state, other) = standing(device).unzip();
+        json!({
+            "name": device.name,
+            "path": device.path,
+            "state": state.unwrap_or("taken"),
+            "other": other,
+        })
+    };
+    let value = json!({
+        "files": files.iter().map(file).collect::<Vec<_>>(),
+        "devices": offered.iter().map(device).collect::<Vec<_>>(),
+    });
+    format!("{value:#}")
+}
+
+fn as_text(files: &[CdiFile], offered: &[Offered], style: &Style) -> String {
+    if files.is_empty() {
+        return "there is no CDI file; `sconce cdi write` makes one".to_owned();
+    }
+    let row = |device: &Offered| {
+        let state = match standing(device) {
+            None => "taken".to_owned(),
+            Some(("hidden", by)) => format!("hidden by {by}"),
+            Some((_, with)) => format!("conflict with {with}"),
+        };
+        [device.name.clone(), device.path.clone(), state]
+    };
+    let rows: Vec<_> = offered.iter().map(row).collect();
+    let mut parts = Vec::new();
+    if !rows.is_empty() {
+        parts.push(table(["DEVICE", "FILE", "STATE"], &rows, style));
+    }
+    let mut notes: Vec<String> = files.iter().filter_map(unread).collect();
+    if offered
+        .iter()
+        .any(|one| matches!(standing(one), Some(("conflict", _))))
+    {
+        notes.push("engines find a device in conflict in no file at all".to_owned());
+    }
+    let notes: Vec<_> = notes.iter().map(|note| style.warn(note)).collect();
+    parts.extend((!notes.is_empty()).then(|| notes.join("\n")));
+    parts.join("\n\n")
+}
+
+/// Why engines take no device of a file.
+fn unread(file: &CdiFile) -> Option<String> {
+    let why = match file.error() {
+        Some(error) => format!("cannot be read: {error}"),
+        None => format!("is refused by engines: {}", file.wrong().first()?),
+    };
+    Some(printable(&format!("{} {why}", file.path), WIDEST))
+}

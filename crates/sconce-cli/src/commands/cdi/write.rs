@@ -1,0 +1,189 @@
+//! `sconce cdi write`.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use sconce_host::cdi::{self, Offered};
+use sconce_host::facts::nodes;
+use sconce_host::{NvmlGpus, Roots};
+use sconce_schema::{Hint, exit};
+use serde_json::Value;
+
+use crate::args::Global;
+use crate::failure::{CliError, Result};
+use crate::leases;
+use crate::output;
+use crate::places;
+use crate::style::Style;
+
+/// Where engines of the whole machine look.
+const FOLDER: &str = "/etc/cdi";
+const NAME: &str = "sconce.json";
+
+#[derive(Debug, Args)]
+pub(crate) struct WriteArgs {
+    /// The file, ending in .json or .yaml; `-` is standard output [default: /etc/cdi/sconce.json].
+    #[arg(long, short, value_name = "FILE", conflicts_with = "user")]
+    output: Option<PathBuf>,
+    /// For engines that you start yourself: ~/.config/cdi/sconce.json.
+    #[arg(long)]
+    user: bool,
+    /// What the devices are called, VENDOR/CLASS.
+    #[arg(long, value_name = "KIND", default_value = cdi::NVIDIA, value_parser = kind)]
+    kind: String,
+}
+
+fn kind(text: &str) -> Result<String, String> {
+    match cdi::is_kind(text) {
+        true => Ok(text.to_owned()),
+        false => Err("two names such as nvidia.com/gpu".to_owned()),
+    }
+}
+
+/// Why no file is written.
+#[derive(Debug, thiserror::Error)]
+enum WriteError {
+    /// Two files of a folder with the same device: engines would find it in neither.
+    #[error("{other} has the device {device} already, in the same folder")]
+    Taken { device: String, other: String },
+    #[error("the engines of root read {FOLDER}")]
+    UserIsRoot,
+}
+
+impl Hint for WriteError {
+    fn hint(&self) -> Option<String> {
+        Some(match self {
+            Self::Taken { other, .. } => format!(
+                "engines find a device that is in both in neither: write over it (--output {other}), \
+                 remove it, or give yours another name (--kind sconce.local/gpu)"
+            ),
+            Self::UserIsRoot => "leave --user out".to_owned(),
+        })
+    }
+
+    fn exit_code(&self) -> u8 {
+        match self {
+            Self::Taken { .. } => exit::BAD_INPUT,
+            Self::UserIsRoot => exit::USAGE,
+        }
+    }
+}
+
+pub(super) fn write(args: &WriteArgs, global: &Global) -> Result<u8> {
+    let to_stdout = args.output.as_deref() == Some(Path::new("-"));
+    let path = (!to_stdout).then(|| place(args)).transpose()?;
+    let (machine, nvml) = leases::machine();
+    let instances = nvml.as_ref().map(NvmlGpus::instances).unwrap_or_default();
+    let file = cdi::describe(&machine, &instances, &args.kind, &Roots::default())?;
+    let Some(path) = path else {
+        output::data(&format!("{file:#}"))?;
+        return Ok(exit::OK);
+    };
+    cdi::text_for(&path, &file)?;
+    let others = others(&path);
+    let names = names(&file);
+    if let Some(taken) = taken(&path, &names, &others) {
+        return Err(taken.into());
+    }
+    if args.output.is_none() {
+        make_folder(&path)?;
+    }
+    cdi::write_cdi(&path, &file)?;
+    if !global.quiet {
+        output::say(&said(&path, &names, &others));
+    }
+    Ok(exit::OK)
+}
+
+/// The file to write.
+fn place(args: &WriteArgs) -> Result<PathBuf> {
+    let path = match &args.output {
+        Some(path) => path.clone(),
+        None if !args.user => Path::new(FOLDER).join(NAME),
+        None if rustix::process::geteuid().is_root() => return Err(WriteError::UserIsRoot.into()),
+        None => places::own_cdi()
+            .ok_or(CliError::NoHome {
+                variable: "XDG_CONFIG_HOME",
+            })?
+            .join(NAME),
+    };
+    Ok(std::path::absolute(&path).unwrap_or(path))
+}
+
+fn make_folder(path: &Path) -> Result<()> {
+    let folder = path.parent().unwrap_or(path);
+    let made = std::fs::create_dir_all(folder);
+    made.map_err(|source| {
+        sconce_host::CdiError::Write {
+            path: path.to_owned(),
+            source,
+        }
+        .into()
+    })
+}
+
+/// The qualified names of a file's devices.
+fn names(file: &Value) -> Vec<String> {
+    let kind = file["kind"].as_str().unwrap_or_default();
+    let devices = file["devices"].as_array().into_iter().flatten();
+    let names = devices.filter_map(|device| device["name"].as_str());
+    names.map(|name| format!("{kind}={name}")).collect()
+}
+
+/// What all files but the one at `path` offer.
+fn others(path: &Path) -> Vec<Offered> {
+    let own = path.canonicalize().ok();
+    let mut files = super::files();
+    files.retain(|file| own.is_none() || Path::new(&file.path).canonicalize().ok() != own);
+    cdi::offered(&files)
+}
+
+/// A device that another file of the same folder has too.
+fn taken(path: &Path, names: &[String], others: &[Offered]) -> Option<WriteError> {
+    let folder = path.parent()?.canonicalize().ok()?;
+    let beside = |other: &&Offered| {
+        let of = Path::new(&other.path).parent();
+        of.and_then(|of| of.canonicalize().ok()).as_ref() == Some(&folder)
+    };
+    let found = others
+        .iter()
+        .filter(beside)
+        .find(|other| names.contains(&other.name))?;
+    Some(WriteError::Taken {
+        device: found.name.clone(),
+        other: found.path.clone(),
+    })
+}
+
+/// What was written, and what of the machine has to do with it.
+fn said(path: &Path, names: &[String], others: &[Offered]) -> String {
+    let style = Style::for_stderr();
+    let mut lines = vec![format!("written: {}", path.display())];
+    lines.push(format!("  devices: {}", names.join(" ")));
+    lines.push("  hooks: none are needed".to_owned());
+    let same = others.iter().find(|other| names.contains(&other.name));
+    if let Some(other) = same {
+        let note = format!(
+            "{} has {} too: of two folders engines take /var/run/cdi before /etc/cdi",
+            other.path, other.name
+        );
+        lines.push(format!("  {}", style.warn(&note)));
+    }
+    let nodes = nodes::read(&Roots::default(), false).unwrap_or_default();
+    let without: Vec<_> = nodes
+        .iter()
+        .filter(|node| node.char_link == Some(false))
+        .collect();
+    lines.push(match without.len() {
+        0 if nodes.iter().any(|node| node.char_link.is_some()) => {
+            "  links in /dev/char: there".to_owned()
+        }
+        0 => "  links in /dev/char: not needed, as systemd does not run here".to_owned(),
+        missing => style.warn(&format!(
+            "  links in /dev/char: {missing} missing; containers whose cgroups systemd keeps lose the \
+             cards at `systemctl daemon-reload`. As root, now and at every start of the machine:\n    {}",
+            sconce_compat::rules::char_links(without)
+        )),
+    });
+    lines.join("\n")
+}
