@@ -193,6 +193,72 @@ fn ranks() {
     assert_snapshot!(terminal::report(&report, WIDE));
 }
 
+/// Two ranks with FSDP, each of which waits that long in its all-gathers.
+fn sharded(base: &Rank, gathered_us: u64) -> Vec<Rank> {
+    let steps = 100;
+    let rank = |n| {
+        let mut rank = base.clone().of(n, 2);
+        rank.exchange = Some(Exchange {
+            sharded_steps: Some(steps),
+            all_gather_us: Some(steps * 12_000),
+            all_gather_exposed_us: Some(steps * gathered_us),
+            reduce_scatter_us: Some(steps * 5_000),
+            reduce_scatter_exposed_us: Some(steps * 4_000),
+            ..Exchange::default()
+        });
+        rank
+    };
+    vec![rank(0), rank(1)]
+}
+
+#[test]
+fn what_fsdp_exchanges_is_waited_for_too() {
+    let report = Made::of(sharded(&Rank::healthy(), 8_000)).report();
+    assert_eq!(rules(&report), ["exposed-communication"]);
+    let verdict = &report.verdicts[0];
+    // 8 + 4 ms of a step of 46.5 ms.
+    assert_eq!(verdict.weight, Weight::Costly);
+    assert!(verdict.title.contains(" 26 %"), "{}", verdict.title);
+    assert_snapshot!(terminal::report(&report, WIDE));
+    let mends = verdict.mends.join(" ");
+    assert!(mends.contains("unshard(async_op=True)") && !mends.contains("register_comm_hook"));
+
+    let report = Made::of(sharded(&Rank::on_card(), 8_000)).report();
+    assert_eq!(rules(&report), ["exposed-communication"]);
+    let mends = report.verdicts[0].mends.join(" ");
+    assert!(mends.contains("set_modules_to_forward_prefetch") && !mends.contains("async_op"));
+
+    // Hidden as far as it goes, or seen of too few steps.
+    let hidden = Made::of(sharded(&Rank::healthy(), 500)).report();
+    assert_eq!(rules(&hidden), [""; 0]);
+    let mut few = sharded(&Rank::healthy(), 8_000);
+    for rank in &mut few {
+        rank.exchange.as_mut().unwrap().sharded_steps = Some(9);
+    }
+    assert_eq!(rules(&Made::of(few).report()), [""; 0]);
+}
+
+/// The fast one waits 20 ms for the slow one in an all-gather of its forward pass: that is no exchange that
+/// could be hidden, and the slow one is named.
+#[test]
+fn a_sharded_rank_that_others_wait_for() {
+    let ranks = |phase: fn(&mut Phases) -> &mut u64| {
+        let mut ranks = sharded(&Rank::healthy(), 500);
+        *phase(&mut ranks[0].phases) += 20_000;
+        ranks[1].phases.forward_us += 20_000;
+        let exchange = ranks[1].exchange.as_mut().unwrap();
+        exchange.all_gather_exposed_us = Some(100 * 20_500);
+        let report = Made::of(ranks).report();
+        assert_eq!(rules(&report)[0], "straggler");
+        assert!(!rules(&report).contains(&"exposed-communication"));
+        assert!(report.verdicts[0].title.starts_with("rank 0: "));
+        report.verdicts[0].evidence.join(" ")
+    };
+    assert!(ranks(|phases| &mut phases.other_us).contains("other, 20.0 ms longer"));
+    // What the others waited for is in their forward pass too: the phase cannot be told.
+    assert!(!ranks(|phases| &mut phases.backward_us).contains("longer a step"));
+}
+
 /// Each is held against those that it trains with.
 #[test]
 fn ranks_of_two_launchers() {

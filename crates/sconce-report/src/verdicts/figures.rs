@@ -409,7 +409,37 @@ pub(crate) const FIGURES: &[(&str, Unit, About, &str)] = &[
         "communication",
         Unit::Time,
         About::Rank,
-        "DDP's communication in a mean measured step",
+        "DDP's communication, and FSDP's, in a mean measured step",
+    ),
+    (
+        "sharded",
+        Unit::Flag,
+        About::Rank,
+        "whether FSDP exchanges something; missing where nothing is exchanged",
+    ),
+    (
+        "all-gather",
+        Unit::Time,
+        About::Rank,
+        "FSDP's all-gathers in a mean step that was timed",
+    ),
+    (
+        "all-gather-exposed",
+        Unit::Time,
+        About::Rank,
+        "the part of them that no computation hid",
+    ),
+    (
+        "reduce-scatter",
+        Unit::Time,
+        About::Rank,
+        "FSDP's reduce-scatters in a mean step that was timed",
+    ),
+    (
+        "reduce-scatter-exposed",
+        Unit::Time,
+        About::Rank,
+        "the part of them that no computation hid",
     ),
     (
         "exposed",
@@ -451,7 +481,7 @@ pub(crate) const FIGURES: &[(&str, Unit, About, &str)] = &[
         "behind-phase",
         Unit::Text,
         About::Rank,
-        "the phase that is the most longer than in the other ranks",
+        "the phase that is the most longer than in the other ranks; missing where it is less than half of that",
     ),
     (
         "behind-phase-time",
