@@ -9,7 +9,7 @@ use sconce_report::terminal::{self, Style};
 use sconce_report::{Report, Weight, json};
 use sconce_schema::Bytes;
 use sconce_schema::event::{Pressure, Sample};
-use sconce_schema::training::{CardMemory, CardOutOfMemory, Exchange, Holder, Phases};
+use sconce_schema::training::{CardMemory, CardOutOfMemory, Exchange, Holder, Kept, Phases};
 
 const WIDE: Style = Style {
     color: false,
@@ -124,6 +124,71 @@ fn a_leak_is_found_within_300_steps() {
     let report = made.report();
     assert_eq!(rules(&report), ["memory-grows"]);
     assert_snapshot!(terminal::report(&report, WIDE));
+}
+
+#[test]
+fn what_is_kept_is_named_where_it_may_be_the_reason() {
+    let kept = |name: &str, each: u64, graph| Kept {
+        name: Some(name.into()),
+        of: Some("<module>".into()),
+        adds: vec![format!("/home/ada/train.py:31 {name}.append(loss)")],
+        holds: "float32[]".into(),
+        grown: 200,
+        steps: 200,
+        bytes: Bytes(200 * each),
+        graph,
+    };
+    let report = |kept: Vec<Kept>| {
+        let mut made = leaking();
+        made.ranks[0].setup.kept = kept;
+        let report = made.report();
+        assert_eq!(rules(&report), ["memory-grows"]);
+        let verdict = &report.verdicts[0];
+        (verdict.evidence.join("\n"), verdict.mends.join("\n"))
+    };
+    // A log of numbers grows too: 24 bytes of 64 KiB a step are no reason.
+    let (evidence, mends) = report(vec![kept("losses", 4, true), kept("history", 24, false)]);
+    assert!(
+        evidence.contains(
+            "kept in `losses`: float32[], with the graph that it hangs on, 1.0 more a step"
+        ),
+        "{evidence}"
+    );
+    assert!(evidence.contains("train.py:31 losses.append(loss)"));
+    assert!(!mends.contains("--leak-stacks"));
+    let (evidence, mends) = report(vec![kept("history", 24, false)]);
+    assert!(!evidence.contains("history") && mends.contains("--leak-stacks"));
+    let (evidence, _) = report(vec![
+        kept("history", 24, false),
+        kept("inputs", 60_000, false),
+    ]);
+    assert!(evidence.contains("`inputs`") && !evidence.contains("history"));
+
+    // Blocks on the card, by frames of which the innermost are PyTorch's.
+    let mut rank = Rank::on_card();
+    rank.allocated_growth = 64 * 1024;
+    rank.setup.kept = vec![Kept {
+        name: None,
+        of: None,
+        adds: vec![
+            "/usr/lib/python3/torch/nn/modules/linear.py:9 forward".into(),
+            "train.py:12 step".into(),
+        ],
+        holds: "blocks on the card".into(),
+        grown: 0,
+        ..kept("", 64 * 1024, false)
+    }];
+    let report = Made::of(vec![rank]).report();
+    assert_eq!(rules(&report), ["card-memory-grows"]);
+    let evidence = report.verdicts[0].evidence.join("\n");
+    assert!(
+        evidence.contains("kept in blocks on the card, 64 KiB more a step"),
+        "{evidence}"
+    );
+    assert!(
+        evidence.contains("what adds to it: train.py:12 step"),
+        "{evidence}"
+    );
 }
 
 #[test]
@@ -605,6 +670,15 @@ fn what_a_record_says_does_not_steer_the_terminal() {
     let mut made = out_of_memory();
     let hostile = "\u{1b}[2J{rate}\u{202e}".to_owned();
     made.ranks[0].setup.model = Some(hostile.clone());
+    made.ranks[0].allocated_growth = 64 * 1024;
+    made.ranks[0].setup.kept = vec![Kept {
+        name: Some(hostile.clone()),
+        of: Some(hostile.clone()),
+        adds: vec![hostile.clone()],
+        holds: hostile.clone(),
+        graph: true,
+        ..Kept::default()
+    }];
     let oom = made.oom.as_mut().unwrap();
     oom.stack = vec![hostile.clone()];
     oom.holders[0].stack = vec![hostile.clone()];

@@ -3,7 +3,7 @@
 use sconce_schema::Bytes;
 use sconce_schema::training::Exchange;
 
-use super::{About, Figures, of, run};
+use super::{About, Figures, kept, of, run};
 use crate::model::{Card, Report};
 use crate::stats::median;
 use crate::training::{Grows, Rank};
@@ -319,6 +319,12 @@ pub(super) fn growth(of_rank: &Figures, rank: &Rank, report: &Report) -> Vec<Fig
                 "allocated-grows",
                 allocated.map(|growth| growth.trend.grows),
             );
+            let rate = (growth.of != Grows::Blocks).then_some(trend.slope);
+            if let Some(setup) = &rank.setup
+                && trend.grows
+            {
+                kept::figures(it, &setup.kept, rate);
+            }
             if growth.of == Grows::Blocks {
                 it.count("block-rate", Some(trend.slope));
                 it.count("blocks-grown", Some(trend.grown()));
