@@ -260,7 +260,7 @@ fn ranks() {
 
 /// Two ranks with FSDP, each of which waits that long in its all-gathers.
 fn sharded(base: &Rank, gathered_us: u64) -> Vec<Rank> {
-    let steps = 100;
+    let steps = 400;
     let rank = |n| {
         let mut rank = base.clone().of(n, 2);
         rank.exchange = Some(Exchange {
@@ -312,7 +312,7 @@ fn a_sharded_rank_that_others_wait_for() {
         *phase(&mut ranks[0].phases) += 20_000;
         ranks[1].phases.forward_us += 20_000;
         let exchange = ranks[1].exchange.as_mut().unwrap();
-        exchange.all_gather_exposed_us = Some(100 * 20_500);
+        exchange.all_gather_exposed_us = Some(400 * 20_500);
         let report = Made::of(ranks).report();
         assert_eq!(rules(&report)[0], "straggler");
         assert!(!rules(&report).contains(&"exposed-communication"));

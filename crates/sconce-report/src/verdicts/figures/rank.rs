@@ -195,10 +195,11 @@ fn exchange(it: &mut Figures, rank: &Rank, all: &[Rank]) {
         return;
     };
     it.flag("sharded", Some(exchange.sharded_steps.is_some()));
-    let gathered = a_step(&exchange, exchange.all_gather_us);
-    let gathered_exposed = a_step(&exchange, exchange.all_gather_exposed_us);
-    let scattered = a_step(&exchange, exchange.reduce_scatter_us);
-    let scattered_exposed = a_step(&exchange, exchange.reduce_scatter_exposed_us);
+    let sharded = sharded(rank).unwrap_or_default();
+    let gathered = a_step(&sharded, sharded.all_gather_us);
+    let gathered_exposed = a_step(&sharded, sharded.all_gather_exposed_us);
+    let scattered = a_step(&sharded, sharded.reduce_scatter_us);
+    let scattered_exposed = a_step(&sharded, sharded.reduce_scatter_exposed_us);
     it.time("all-gather", gathered);
     it.time("all-gather-exposed", gathered_exposed);
     it.time("reduce-scatter", scattered);
@@ -226,10 +227,17 @@ fn exchange(it: &mut Figures, rank: &Rank, all: &[Rank]) {
     it.share("exposed-share", share.map(|share| share.min(1.0)));
 }
 
-/// FSDP's time in a mean step that was timed, µs; `None` where too few were.
+/// FSDP's counters: without the run's beginning, as the mean step is, where enough of the rest was timed. `None`
+/// where too few steps were.
+fn sharded(rank: &Rank) -> Option<Exchange> {
+    let enough = |of: &Exchange| of.sharded_steps.is_some_and(|steps| steps >= TIMED);
+    let steady = rank.steady.and_then(|steady| steady.exchange);
+    steady.filter(enough).or(rank.exchange.filter(enough))
+}
+
+/// FSDP's time in a mean step that was timed, µs.
 fn a_step(exchange: &Exchange, us: Option<u64>) -> Option<f64> {
-    let steps = exchange.sharded_steps.filter(|steps| *steps >= TIMED)?;
-    Some(us? as f64 / steps as f64)
+    Some(us? as f64 / exchange.sharded_steps? as f64)
 }
 
 /// What is known of them; `None` where nothing is.
@@ -239,10 +247,10 @@ fn sum<const N: usize>(parts: [Option<f64>; N]) -> Option<f64> {
 
 /// What no computation hid of FSDP's exchange in a mean step, µs.
 fn exposed_by_sharding(rank: &Rank) -> Option<f64> {
-    let exchange = rank.exchange.as_ref()?;
+    let sharded = sharded(rank)?;
     sum([
-        a_step(exchange, exchange.all_gather_exposed_us),
-        a_step(exchange, exchange.reduce_scatter_exposed_us),
+        a_step(&sharded, sharded.all_gather_exposed_us),
+        a_step(&sharded, sharded.reduce_scatter_exposed_us),
     ])
 }
 
