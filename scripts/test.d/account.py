@@ -136,7 +136,7 @@ def ranks():
 
 def sharded(kind):
     """Two ranks on the host; `late`: the second begins its steps late, and the first waits for it;
-    `beside`: parameters are gathered while the host does something else."""
+    `beside`: parameters are gathered while the host does something else; `long`: enough steps for a verdict."""
     import torch.distributed as dist
 
     dist.init_process_group("gloo")
@@ -157,7 +157,7 @@ def sharded(kind):
             fully_shard(one, mesh=mesh)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     chance = torch.Generator().manual_seed(dist.get_rank())
-    for step in range(24):
+    for step in range(60 if kind == "fsdp-long" else 24):
         if kind == "fsdp-late" and dist.get_rank() == 1:
             time.sleep(0.05)
         if kind == "fsdp-beside":
@@ -232,6 +232,36 @@ def out_of_memory():
         optimizer.zero_grad()
 
 
+class Keeper:
+    def __init__(self):
+        self.outputs = []
+
+    def keep(self, one):
+        self.outputs.append(one)
+
+
+def leaking(kind):
+    """300 steps that log their loss, as programs do, and of which one kind keeps more than that."""
+    model = nn.Sequential(nn.Linear(64, 1024), nn.ReLU(), nn.Linear(1024, 8))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    losses, history, keeper, total = [], [], Keeper(), torch.zeros(())
+    for step in range(300):
+        inputs = torch.randn(64, 64)
+        optimizer.zero_grad()
+        loss = model(inputs).square().mean()
+        loss.backward()
+        optimizer.step()
+        history.append(loss.item())
+        outputs = model(inputs)
+        if kind == "leak-graph":
+            losses.append(outputs.mean())
+        elif kind == "leak-attribute":
+            keeper.keep(outputs)
+        elif kind == "leak-total":
+            total = total + outputs.mean()
+    told(model)
+
+
 KINDS = {
     "cnn": lambda: plain(cnn(), (3, 8, 8)),
     "workers": lambda: plain(cnn(), (3, 8, 8), workers=2),
@@ -241,9 +271,10 @@ KINDS = {
     "gan": gan,
     "compiled": compiled,
     "ranks": ranks,
-    **{kind: lambda kind=kind: sharded(kind) for kind in ("fsdp1", "fsdp2", "fsdp-beside", "fsdp-late")},
+    **{kind: lambda kind=kind: sharded(kind) for kind in ("fsdp1", "fsdp2", "fsdp-beside", "fsdp-late", "fsdp-long")},
     "killed": killed,
     "oom": out_of_memory,
+    **{kind: lambda kind=kind: leaking(kind) for kind in ("leak-graph", "leak-attribute", "leak-total", "leak-none")},
 }
 if __name__ == "__main__":
     if KIND.startswith("stall-"):

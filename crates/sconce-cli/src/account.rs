@@ -26,13 +26,19 @@ pub(crate) struct AccountFlags {
     /// Count the floating point operations of one step, the fifth; that step is slower than others.
     #[arg(long, conflicts_with = "no_probe")]
     pub(crate) flops: bool,
+    /// Look a few times, between two steps, which of the program's lists, dicts and graphs grow: where memory
+    /// grows, the report names them and the lines that add to them.
+    #[arg(long, conflicts_with = "no_probe")]
+    pub(crate) leak_stacks: bool,
 }
 
 /// What is asked of the probe.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Asked {
     /// Whether the operations of a step are counted.
     pub(crate) flops: bool,
+    /// Whether what the program keeps more and more of is looked for.
+    pub(crate) kept: bool,
 }
 
 impl AccountFlags {
@@ -40,6 +46,7 @@ impl AccountFlags {
     pub(crate) fn over(&self, spec: &Run) -> Option<Asked> {
         (!self.no_probe && spec.probe.unwrap_or(true)).then(|| Asked {
             flops: self.flops || spec.flops.unwrap_or(false),
+            kept: self.leak_stacks,
         })
     }
 }
@@ -183,7 +190,11 @@ mod tests {
             flops,
             ..Run::default()
         };
-        let flags = |no_probe, flops| AccountFlags { no_probe, flops };
+        let flags = |no_probe, flops| AccountFlags {
+            no_probe,
+            flops,
+            leak_stacks: false,
+        };
         let asked = |flags: AccountFlags, spec: Run| flags.over(&spec).map(|asked| asked.flops);
         assert_eq!(asked(flags(false, false), spec(None, None)), Some(false));
         assert_eq!(asked(flags(false, true), spec(None, None)), Some(true));

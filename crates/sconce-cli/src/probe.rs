@@ -44,7 +44,9 @@ const FILES: &[(&str, &str)] = files! {
     "sconce_probe/account/clock.py"
     "sconce_probe/account/hooks.py"
     "sconce_probe/account/in_place.py"
+    "sconce_probe/account/kept.py"
     "sconce_probe/account/memory.py"
+    "sconce_probe/account/named.py"
     "sconce_probe/account/on_card.py"
     "sconce_probe/account/oom.py"
     "sconce_probe/account/operations.py"
@@ -86,8 +88,8 @@ pub(crate) struct Probe {
     world: Option<World>,
     /// The folder for what it accounts, where it does.
     account: Option<PathBuf>,
-    /// Whether it counts the operations of a step.
-    flops: bool,
+    /// What is asked of it then.
+    asked: Asked,
 }
 
 impl Probe {
@@ -118,7 +120,7 @@ impl Probe {
         }
         let mut probe = Self::prepare(None, plans, world, scratch)?;
         if let Some(asked) = account {
-            probe.flops = asked.flops;
+            probe.asked = asked;
             let made = crate::account::folder(probe.folder.path());
             probe.account = Some(made.map_err(|source| probe.failed(source))?);
         }
@@ -143,7 +145,7 @@ impl Probe {
             plans,
             world,
             account: None,
-            flops: false,
+            asked: Asked::default(),
         };
         made.write().map_err(|source| made.failed(source))?;
         Ok(made)
@@ -196,8 +198,11 @@ impl Probe {
         if let Some(folder) = &self.account {
             let seen = seen_as(request, folder, ACCOUNT_INSIDE, false);
             told.push(("SCONCE_ACCOUNT", seen));
-            if self.flops {
+            if self.asked.flops {
                 told.push(("SCONCE_ACCOUNT_FLOPS", "1".to_owned()));
+            }
+            if self.asked.kept {
+                told.push(("SCONCE_ACCOUNT_KEPT", "1".to_owned()));
             }
         }
         let told = told.into_iter();

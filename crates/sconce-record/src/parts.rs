@@ -58,6 +58,7 @@ pub(crate) fn compress(from: &Path, to: &Path) -> io::Result<()> {
 #[derive(Debug, Default)]
 pub(crate) struct Parts {
     id: String,
+    without_names: bool,
     /// Those that are still to be begun.
     waiting: VecDeque<Part>,
     /// Those that are being read, in order.
@@ -103,6 +104,11 @@ impl Parts {
         })
     }
 
+    /// As [`Record::without_names`].
+    pub(crate) fn without_names(&mut self) {
+        self.without_names = true;
+    }
+
     /// Keeps as many parts under way as there are cores, and no more than [`UNDER_WAY`].
     fn begin(&mut self) {
         if self.waiting.is_empty() {
@@ -118,8 +124,8 @@ impl Parts {
                         Box::new(move || vec![Err(damage(first, 0, DamageKind::Missing(last)))]),
                     ),
                     Some(Part::There(number, path)) => {
-                        let id = self.id.clone();
-                        (number, Box::new(move || read(number, &path, &id)))
+                        let (id, without) = (self.id.clone(), self.without_names);
+                        (number, Box::new(move || read(number, &path, &id, without)))
                     }
                 };
             self.reading.push_back((number, std::thread::spawn(work)));
@@ -155,7 +161,7 @@ fn damage(part: u32, line: u64, kind: DamageKind) -> Damage {
 }
 
 /// Everything in one part that can be read.
-fn read(number: u32, path: &Path, id: &str) -> Vec<Read1> {
+fn read(number: u32, path: &Path, id: &str, without_names: bool) -> Vec<Read1> {
     let unreadable = |why: String| vec![Err(damage(number, 0, DamageKind::Unreadable(why)))];
     let text = match unpack(path) {
         Ok(text) => text,
@@ -165,6 +171,7 @@ fn read(number: u32, path: &Path, id: &str) -> Vec<Read1> {
         Ok(record) if record.started.id != id => {
             return unreadable(format!("it is of the run `{}`", record.started.id));
         }
+        Ok(record) if without_names => record.without_names().collect(),
         Ok(record) => record.collect(),
         // It was cut before its first line ended.
         Err(_) if text.end.is_some() => Vec::new(),

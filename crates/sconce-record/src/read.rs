@@ -36,7 +36,8 @@ pub struct Record<R> {
     pub(crate) part: u32,
     parts: Parts,
     lines: Lines<R>,
-    names: Names,
+    /// Absent where processes' names are not asked for.
+    names: Option<Names>,
     /// Damages that were found, and whether those that were not told were counted out.
     damages: u64,
     counted_out: bool,
@@ -223,7 +224,7 @@ impl<R: BufRead> Record<R> {
             part: head.part.unwrap_or(1),
             parts: Parts::default(),
             lines,
-            names: Names::default(),
+            names: Some(Names::default()),
             damages: 0,
             counted_out: false,
         })
@@ -231,6 +232,15 @@ impl<R: BufRead> Record<R> {
 }
 
 impl<R: BufRead> Record<R> {
+    /// Does not put back what processes are called, their parents and roles, where a line leaves them out:
+    /// of a day's record that takes a part of the time, and most readers do not look at them.
+    #[must_use]
+    pub fn without_names(mut self) -> Self {
+        self.names = None;
+        self.parts.without_names();
+        self
+    }
+
     fn line(&mut self) -> Option<Result<Line, Damage>> {
         if let Some(line) = self.parts.next() {
             return Some(line);
@@ -241,8 +251,10 @@ impl<R: BufRead> Record<R> {
             Ok(true) => match parse(&self.lines.buffer) {
                 Ok(line) if matches!(line.event, Event::Started(_)) => DamageKind::SecondBeginning,
                 Ok(mut line) => {
-                    if let Event::Sample(sample) = &mut line.event {
-                        self.names.restore(sample);
+                    if let Event::Sample(sample) = &mut line.event
+                        && let Some(names) = &mut self.names
+                    {
+                        names.restore(sample);
                     }
                     return Some(Ok(line));
                 }
@@ -402,6 +414,23 @@ mod tests {
         assert_eq!(sample.cpu_us, Some(990_000));
         assert_eq!(sample.rss, None);
         assert!(matches!(lines[2].event, Event::Ended(_)));
+    }
+
+    #[test]
+    fn names_are_put_back_for_those_who_look_at_them() {
+        let text = format!(
+            "{STARTED}\n{}\n{}\n",
+            r#"{"t_us":1,"event":"sample","by-process":[{"pid":7,"name":"python","cpu-us":1}]}"#,
+            r#"{"t_us":2,"event":"sample","by-process":[{"pid":7,"cpu-us":2}]}"#,
+        );
+        let last = |record: Record<&[u8]>| match record.last().unwrap().unwrap().event {
+            Event::Sample(mut sample) => sample.by_process.remove(0),
+            other => panic!("{other:?}"),
+        };
+        let with = last(open(text.as_bytes()).unwrap());
+        let without = last(open(text.as_bytes()).unwrap().without_names());
+        assert_eq!((with.name.as_str(), with.cpu_us), ("python", 2));
+        assert_eq!((without.name.as_str(), without.cpu_us), ("", 2));
     }
 
     #[test]

@@ -1,8 +1,10 @@
 //! What `bench/account/record` runs: writes the record of a day (24 h at 1 Hz, 8 cards, 64 processes of
-//! which 32 are told, one training rank a card), and folds it.
+//! which 32 are told, one training rank a card), and folds it into a report, or into
+//! what a page shows.
 //!
 //!     day write FOLDER
 //!     day fold FOLDER
+//!     day view FOLDER
 #![expect(
     clippy::print_stdout,
     clippy::unwrap_used,
@@ -14,6 +16,7 @@ use std::time::Instant;
 
 use sconce_record::Writer;
 use sconce_report::Report;
+use sconce_report::views::View;
 use sconce_schema::Bytes;
 use sconce_schema::event::{
     Event, GpuSample, GpuSummary, HostSummary, Mode, Pressure, ProcessSample, Sample, Started,
@@ -33,6 +36,7 @@ fn main() {
     let (what, folder) = (words.next().unwrap(), PathBuf::from(words.next().unwrap()));
     match what.as_str() {
         "write" => write(&folder),
+        "view" => view(&folder.join("day")),
         _ => fold(&folder.join("day")),
     }
 }
@@ -57,6 +61,14 @@ fn fold(folder: &Path) {
     let seconds = began.elapsed().as_secs_f64();
     assert_eq!((report.samples, report.damaged_lines), (SECONDS, 0));
     println!("folded: {seconds:.2} s");
+}
+
+fn view(folder: &Path) {
+    let began = Instant::now();
+    let view = View::of(sconce_record::read(folder).unwrap(), 4096);
+    let seconds = began.elapsed().as_secs_f64();
+    assert_eq!(view.report.samples, SECONDS);
+    println!("viewed: {seconds:.2} s");
 }
 
 /// Figures that do not repeat (xorshift): a record of round numbers would be too easily compressed.

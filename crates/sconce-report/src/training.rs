@@ -64,6 +64,8 @@ pub struct Steady {
     pub steps: u64,
     /// Their time by phase.
     pub phases: Phases,
+    /// FSDP's exchange in those of them that were timed. DDP's figures are means of all steps, and not here.
+    pub exchange: Option<Exchange>,
 }
 
 /// How long steps took: of [`Rank::sampled`] without the first ten steps, where there are more than

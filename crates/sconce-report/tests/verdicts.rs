@@ -9,7 +9,7 @@ use sconce_report::terminal::{self, Style};
 use sconce_report::{Report, Weight, json};
 use sconce_schema::Bytes;
 use sconce_schema::event::{Pressure, Sample};
-use sconce_schema::training::{CardMemory, CardOutOfMemory, Exchange, Holder, Phases};
+use sconce_schema::training::{CardMemory, CardOutOfMemory, Exchange, Holder, Kept, Phases};
 
 const WIDE: Style = Style {
     color: false,
@@ -127,6 +127,71 @@ fn a_leak_is_found_within_300_steps() {
 }
 
 #[test]
+fn what_is_kept_is_named_where_it_may_be_the_reason() {
+    let kept = |name: &str, each: u64, graph| Kept {
+        name: Some(name.into()),
+        of: Some("<module>".into()),
+        adds: vec![format!("/home/ada/train.py:31 {name}.append(loss)")],
+        holds: "float32[]".into(),
+        grown: 200,
+        steps: 200,
+        bytes: Bytes(200 * each),
+        graph,
+    };
+    let report = |kept: Vec<Kept>| {
+        let mut made = leaking();
+        made.ranks[0].setup.kept = kept;
+        let report = made.report();
+        assert_eq!(rules(&report), ["memory-grows"]);
+        let verdict = &report.verdicts[0];
+        (verdict.evidence.join("\n"), verdict.mends.join("\n"))
+    };
+    // A log of numbers grows too: 24 bytes of 64 KiB a step are no reason.
+    let (evidence, mends) = report(vec![kept("losses", 4, true), kept("history", 24, false)]);
+    assert!(
+        evidence.contains(
+            "kept in `losses`: float32[], with the graph that it hangs on, 1.0 more a step"
+        ),
+        "{evidence}"
+    );
+    assert!(evidence.contains("train.py:31 losses.append(loss)"));
+    assert!(!mends.contains("--leak-stacks"));
+    let (evidence, mends) = report(vec![kept("history", 24, false)]);
+    assert!(!evidence.contains("history") && mends.contains("--leak-stacks"));
+    let (evidence, _) = report(vec![
+        kept("history", 24, false),
+        kept("inputs", 60_000, false),
+    ]);
+    assert!(evidence.contains("`inputs`") && !evidence.contains("history"));
+
+    // Blocks on the card, by frames of which the innermost are PyTorch's.
+    let mut rank = Rank::on_card();
+    rank.allocated_growth = 64 * 1024;
+    rank.setup.kept = vec![Kept {
+        name: None,
+        of: None,
+        adds: vec![
+            "/usr/lib/python3/torch/nn/modules/linear.py:9 forward".into(),
+            "train.py:12 step".into(),
+        ],
+        holds: "blocks on the card".into(),
+        grown: 0,
+        ..kept("", 64 * 1024, false)
+    }];
+    let report = Made::of(vec![rank]).report();
+    assert_eq!(rules(&report), ["card-memory-grows"]);
+    let evidence = report.verdicts[0].evidence.join("\n");
+    assert!(
+        evidence.contains("kept in blocks on the card, 64 KiB more a step"),
+        "{evidence}"
+    );
+    assert!(
+        evidence.contains("what adds to it: train.py:12 step"),
+        "{evidence}"
+    );
+}
+
+#[test]
 fn a_leak_on_the_card() {
     let mut rank = Rank::on_card();
     rank.allocated_growth = 64 * 1024;
@@ -191,6 +256,72 @@ fn ranks() {
             .any(|text| text.contains("2 of 2 ranks"))
     );
     assert_snapshot!(terminal::report(&report, WIDE));
+}
+
+/// Two ranks with FSDP, each of which waits that long in its all-gathers.
+fn sharded(base: &Rank, gathered_us: u64) -> Vec<Rank> {
+    let steps = 400;
+    let rank = |n| {
+        let mut rank = base.clone().of(n, 2);
+        rank.exchange = Some(Exchange {
+            sharded_steps: Some(steps),
+            all_gather_us: Some(steps * 12_000),
+            all_gather_exposed_us: Some(steps * gathered_us),
+            reduce_scatter_us: Some(steps * 5_000),
+            reduce_scatter_exposed_us: Some(steps * 4_000),
+            ..Exchange::default()
+        });
+        rank
+    };
+    vec![rank(0), rank(1)]
+}
+
+#[test]
+fn what_fsdp_exchanges_is_waited_for_too() {
+    let report = Made::of(sharded(&Rank::healthy(), 8_000)).report();
+    assert_eq!(rules(&report), ["exposed-communication"]);
+    let verdict = &report.verdicts[0];
+    // 8 + 4 ms of a step of 46.5 ms.
+    assert_eq!(verdict.weight, Weight::Costly);
+    assert!(verdict.title.contains(" 26 %"), "{}", verdict.title);
+    assert_snapshot!(terminal::report(&report, WIDE));
+    let mends = verdict.mends.join(" ");
+    assert!(mends.contains("unshard(async_op=True)") && !mends.contains("register_comm_hook"));
+
+    let report = Made::of(sharded(&Rank::on_card(), 8_000)).report();
+    assert_eq!(rules(&report), ["exposed-communication"]);
+    let mends = report.verdicts[0].mends.join(" ");
+    assert!(mends.contains("set_modules_to_forward_prefetch") && !mends.contains("async_op"));
+
+    // Hidden as far as it goes, or seen of too few steps.
+    let hidden = Made::of(sharded(&Rank::healthy(), 500)).report();
+    assert_eq!(rules(&hidden), [""; 0]);
+    let mut few = sharded(&Rank::healthy(), 8_000);
+    for rank in &mut few {
+        rank.exchange.as_mut().unwrap().sharded_steps = Some(9);
+    }
+    assert_eq!(rules(&Made::of(few).report()), [""; 0]);
+}
+
+/// The fast one waits 20 ms for the slow one in an all-gather of its forward pass: that is no exchange that
+/// could be hidden, and the slow one is named.
+#[test]
+fn a_sharded_rank_that_others_wait_for() {
+    let ranks = |phase: fn(&mut Phases) -> &mut u64| {
+        let mut ranks = sharded(&Rank::healthy(), 500);
+        *phase(&mut ranks[0].phases) += 20_000;
+        ranks[1].phases.forward_us += 20_000;
+        let exchange = ranks[1].exchange.as_mut().unwrap();
+        exchange.all_gather_exposed_us = Some(400 * 20_500);
+        let report = Made::of(ranks).report();
+        assert_eq!(rules(&report)[0], "straggler");
+        assert!(!rules(&report).contains(&"exposed-communication"));
+        assert!(report.verdicts[0].title.starts_with("rank 0: "));
+        report.verdicts[0].evidence.join(" ")
+    };
+    assert!(ranks(|phases| &mut phases.other_us).contains("other, 20.0 ms longer"));
+    // What the others waited for is in their forward pass too: the phase cannot be told.
+    assert!(!ranks(|phases| &mut phases.backward_us).contains("longer a step"));
 }
 
 /// Each is held against those that it trains with.
@@ -539,6 +670,15 @@ fn what_a_record_says_does_not_steer_the_terminal() {
     let mut made = out_of_memory();
     let hostile = "\u{1b}[2J{rate}\u{202e}".to_owned();
     made.ranks[0].setup.model = Some(hostile.clone());
+    made.ranks[0].allocated_growth = 64 * 1024;
+    made.ranks[0].setup.kept = vec![Kept {
+        name: Some(hostile.clone()),
+        of: Some(hostile.clone()),
+        adds: vec![hostile.clone()],
+        holds: hostile.clone(),
+        graph: true,
+        ..Kept::default()
+    }];
     let oom = made.oom.as_mut().unwrap();
     oom.stack = vec![hostile.clone()];
     oom.holders[0].stack = vec![hostile.clone()];

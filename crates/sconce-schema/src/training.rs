@@ -322,6 +322,35 @@ pub struct Setup {
     /// `PYTORCH_ALLOC_CONF` or its older name, as it was set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allocator: Option<String>,
+    /// What the program keeps more and more of, where that was asked for and found.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub kept: Vec<Kept>,
+}
+
+/// Something that grew from step to step: a container of the program's, a graph behind a variable, or blocks
+/// on the card by the frames that asked for them.
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", default)]
+pub struct Kept {
+    /// The variable or attribute that it is; absent where none was found.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub name: Option<String>,
+    /// The function, module or class whose that is.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub of: Option<String>,
+    /// The lines that add to it, `FILE:LINE TEXT`; of blocks the frames, innermost first.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub adds: Vec<String>,
+    /// What most of its elements are: `float32[8, 4]`, `dict`.
+    pub holds: String,
+    /// Elements that it had more at last than when it was first seen; 0 of blocks.
+    pub grown: u64,
+    /// Steps between.
+    pub steps: u64,
+    /// About the bytes of these elements, without what hangs on them by a graph.
+    pub bytes: Bytes,
+    /// Whether a tensor in it hangs on a graph, which then stays with all that it needs.
+    pub graph: bool,
 }
 
 /// Floating point operations by what they are made with; a product of two numbers and its sum are two.

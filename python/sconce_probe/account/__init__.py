@@ -10,6 +10,8 @@ folder for it.
     on_card.py  the phases on the card
     sharded.py  what FSDP's ranks exchange
     operations.py  operations of one step, where that was asked for
+    kept.py     what a program keeps more and more of, where that was asked for
+    named.py    what that is called, and which lines add to it
     oom.py      what there was when a card's memory ran out
 
 Nothing here asks a card for memory, begins to use one, or waits for one; no random number is drawn and no
@@ -25,6 +27,7 @@ from time import monotonic_ns
 
 from . import memory, seen
 from .clock import Clock
+from .kept import Kept
 from .on_card import OnCard
 from .oom import OutOfMemory
 from .operations import Operations
@@ -94,6 +97,7 @@ class Account:
         if self.operations is not None:
             self.operations.stop()
         self.operations = Operations(torch, self.clock)
+        self.kept = Kept(torch)
         if self.oom is not None:
             self.oom.fresh()
 
@@ -241,8 +245,12 @@ class Account:
             fresh[6],
         )
         self.tell(at)
-        counted = self.operations.step_ends(self.steps)
-        if counted or self.steps in LOOK_AGAIN or self.fixed is False and (self.told_setup or {}).get("fixed-shapes"):
+        new = self.operations.step_ends(self.steps)
+        if self.kept.is_due(self.steps):
+            new = self.kept.step_ends(self.steps, self.thread) or new
+            # No part of any step.
+            self.clock.mark = monotonic_ns()
+        if new or self.steps in LOOK_AGAIN or self.fixed is False and (self.told_setup or {}).get("fixed-shapes"):
             self.tell_setup()
 
     def tell(self, at):
@@ -300,6 +308,7 @@ class Account:
         told["optimizers"] = list(dict.fromkeys(self.optimizers.values()))
         told["fixed-shapes"] = self.fixed
         told.update(self.operations.told or {})
+        told.update(self.kept.told or {})
         told["loader"] = self.loader or next(iter(self.loaders.values()), None)
         # A model that is gone, as at a program's end, was what it was.
         told = {**(self.told_setup or {}), **{name: value for name, value in told.items() if value is not None}}

@@ -175,7 +175,8 @@ def holders(torch, device):
     return [{"bytes": size, "blocks": blocks, "tensor": tensor} for tensor, (size, blocks) in largest]
 
 
-def recorded(torch, device):
+def recorded(torch, device, most=FRAMES):
+    """Bytes and blocks by the frames that asked for them, so many of them."""
     found = {}
     for segment in torch.cuda.memory._snapshot()["segments"]:
         if segment["device"] != device:
@@ -183,7 +184,7 @@ def recorded(torch, device):
         for block in segment["blocks"]:
             if block["state"] != "active_allocated" or not block.get("frames"):
                 continue
-            own = [one for one in block["frames"] if one["filename"].endswith(".py")][:FRAMES]
+            own = [one for one in block["frames"] if one["filename"].endswith(".py")][:most]
             key = tuple("%s:%d %s" % (one["filename"], one["line"], one["name"]) for one in own)
             size, blocks = found.get(key, (0, 0))
             found[key] = (size + block["size"], blocks + 1)

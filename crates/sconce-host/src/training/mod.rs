@@ -305,6 +305,12 @@ impl TrainingReader {
         texts.into_iter().flatten().for_each(cut);
         cut_list(&mut setup.optimizers);
         cut_list(&mut setup.flops_without);
+        setup.kept.truncate(LONGEST_LIST);
+        for kept in &mut setup.kept {
+            let names = [&mut kept.name, &mut kept.of].into_iter().flatten();
+            names.chain([&mut kept.holds]).for_each(cut);
+            cut_list(&mut kept.adds);
+        }
         // What the card could do is not for the process to say.
         setup.peak = None;
         if process.setup.as_ref() == Some(&setup) {

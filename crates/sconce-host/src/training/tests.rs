@@ -109,6 +109,31 @@ fn operations_of_a_step_are_told_with_its_figures() {
 }
 
 #[test]
+fn what_a_program_keeps_is_told_with_an_end() {
+    let (folder, mut reader) = reader();
+    fs::write(folder.path().join("told/7-100.ring"), made(7, 3)).unwrap();
+    let path = folder.path().join("told/7-100.setup.json");
+    let long = "x".repeat(10_000);
+    let kept = format!(r#"{{"name":"{long}","adds":["{long}"],"holds":"{long}","graph":true}}"#);
+    fs::write(&path, format!(r#"{{"kept":[{kept}]}}"#)).unwrap();
+    let told = reader.read(&[4001], false);
+    let kept = &told.setups[0].kept[0];
+    let name = kept.name.as_ref().unwrap();
+    for text in [name, &kept.adds[0], &kept.holds] {
+        assert_eq!(text.len(), LONGEST);
+    }
+    let many = vec!["{}"; 1000].join(",");
+    fs::write(&path, format!(r#"{{"kept":[{many}]}}"#)).unwrap();
+    assert_eq!(
+        reader.read(&[4001], false).setups[0].kept.len(),
+        LONGEST_LIST
+    );
+    // Less than nothing cannot be kept.
+    fs::write(&path, r#"{"kept":[{"grown":-1}]}"#).unwrap();
+    assert!(reader.read(&[4001], false).setups.is_empty());
+}
+
+#[test]
 fn memory_that_ran_out_is_told_once_and_complete() {
     let (folder, mut reader) = reader();
     fs::write(folder.path().join("told/7-100.ring"), made(7, 3)).unwrap();

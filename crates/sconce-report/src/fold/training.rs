@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use sconce_schema::event::Sample;
-use sconce_schema::training::{Phases, Setup, Step, Training};
+use sconce_schema::training::{Exchange, Phases, Setup, Step, Training};
 
 use super::MOST;
 use crate::series::Series;
@@ -31,7 +31,7 @@ pub(super) struct TrainingFold {
 struct RankFold {
     rank: Rank,
     /// The first reading after the warm-up.
-    warm: Option<(u64, Phases)>,
+    warm: Option<(u64, Phases, Option<Exchange>)>,
     series: Series,
 }
 
@@ -130,7 +130,7 @@ impl RankFold {
             rank.card_memory = Some(memory);
         }
         if self.warm.is_none() && now.steps >= WARM_UP {
-            self.warm = Some((now.steps, now.phases));
+            self.warm = Some((now.steps, now.phases, rank.exchange));
         }
     }
 
@@ -149,13 +149,19 @@ impl RankFold {
 
     fn finish(self) -> Rank {
         let mut rank = self.rank;
-        rank.steady = self.warm.and_then(|(steps, phases)| {
+        rank.steady = self.warm.and_then(|(steps, phases, first)| {
             let steps = rank
                 .steps
                 .checked_sub(steps)
                 .filter(|steps| *steps >= STEADY)?;
             let phases = without(&rank.phases, &phases)?;
-            Some(Steady { steps, phases })
+            let all = rank.exchange;
+            let exchange = all.map(|all| sharded_since(&all, &first.unwrap_or_default()));
+            Some(Steady {
+                steps,
+                phases,
+                exchange,
+            })
         });
         rank.sampled = self.series.into_steps();
         rank.step_times = step_times(&rank);
@@ -174,6 +180,22 @@ fn without(all: &Phases, first: &Phases) -> Option<Phases> {
         optimizer_us: all.optimizer_us.checked_sub(first.optimizer_us)?,
         other_us: all.other_us.checked_sub(first.other_us)?,
     })
+}
+
+/// FSDP's counters since then.
+fn sharded_since(all: &Exchange, first: &Exchange) -> Exchange {
+    let since = |all: Option<u64>, first: Option<u64>| all?.checked_sub(first.unwrap_or(0));
+    Exchange {
+        sharded_steps: since(all.sharded_steps, first.sharded_steps),
+        all_gather_us: since(all.all_gather_us, first.all_gather_us),
+        all_gather_exposed_us: since(all.all_gather_exposed_us, first.all_gather_exposed_us),
+        reduce_scatter_us: since(all.reduce_scatter_us, first.reduce_scatter_us),
+        reduce_scatter_exposed_us: since(
+            all.reduce_scatter_exposed_us,
+            first.reduce_scatter_exposed_us,
+        ),
+        ..Exchange::default()
+    }
 }
 
 /// Steps after the warm-up; all of them where there are few.
@@ -231,4 +253,34 @@ fn growth(sampled: &[Step]) -> Vec<Growth> {
             })
         })
         .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slow_beginning_is_no_part_of_what_was_exchanged_since() {
+        let at = |steps, gathered| Exchange {
+            communication_us: Some(5),
+            sharded_steps: Some(steps),
+            all_gather_us: Some(gathered),
+            ..Exchange::default()
+        };
+        let since = sharded_since(&at(60, 900_000), &at(10, 800_000));
+        assert_eq!(since.sharded_steps, Some(50));
+        assert_eq!(since.all_gather_us, Some(100_000));
+        // DDP's means are of all steps, and what was never told is not 0.
+        assert_eq!(
+            (since.communication_us, since.reduce_scatter_us),
+            (None, None)
+        );
+        // Nothing had been told before; and counters that went back tell nothing.
+        let since = sharded_since(&at(60, 9), &Exchange::default());
+        assert_eq!(
+            (since.sharded_steps, since.all_gather_us),
+            (Some(60), Some(9))
+        );
+        assert_eq!(sharded_since(&at(5, 9), &at(6, 9)).sharded_steps, None);
+    }
 }

@@ -6,6 +6,7 @@
 
 mod series;
 mod shape;
+mod table;
 mod thinned;
 
 use std::io::BufRead;
@@ -36,7 +37,7 @@ impl View {
         let mut fold = Fold::new(record.started.clone(), record.running);
         let mut series = SeriesFold::new(0, None, points);
         series.started(&record.started);
-        for line in record {
+        for line in record.without_names() {
             if let Ok(line) = &line {
                 series.line(line);
             }

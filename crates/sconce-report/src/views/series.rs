@@ -6,12 +6,11 @@ use sconce_schema::Bytes;
 use sconce_schema::event::{Event, GpuSample, Line, Sample, Started};
 use sconce_schema::training::{Loader, Phases, Training, name};
 
+use super::table::Table;
 use super::thinned::{Part, Thinned};
 
 /// Readings nearer to each other than this are not compared for a rate, µs.
 const SHORTEST_INTERVAL_US: u64 = 200_000;
-/// How many figures are kept at most: a record may come from anywhere.
-const MOST_SERIES: usize = 512;
 /// How many processes' counters are kept at most.
 const MOST_PROCESSES: usize = 64;
 /// How many cards' memory is kept at most.
@@ -79,6 +78,29 @@ impl Unit {
 }
 
 impl Plot {
+    /// Each, in this order.
+    pub(super) const ALL: [Self; 19] = [
+        Self::Phases,
+        Self::StepTime,
+        Self::Speed,
+        Self::Loader,
+        Self::CardUse,
+        Self::CardMemory,
+        Self::TorchMemory,
+        Self::Cpu,
+        Self::Memory,
+        Self::ProcessMemory,
+        Self::Shm,
+        Self::Pressure,
+        Self::Disk,
+        Self::Network,
+        Self::CardPower,
+        Self::CardTemperature,
+        Self::CardClock,
+        Self::CardPcie,
+        Self::Tasks,
+    ];
+
     /// The word for programs, its title, and what its figures count.
     #[must_use]
     pub fn about(self) -> (&'static str, &'static str, Unit) {
@@ -185,6 +207,7 @@ pub struct SeriesFold {
     to_us: Option<u64>,
     points: usize,
     pub(super) series: Series,
+    table: Table,
     before: Option<Counters>,
     processes: BTreeMap<u32, Trained>,
 }
@@ -241,6 +264,7 @@ impl SeriesFold {
             to_us,
             points: points.max(2),
             series: Series::default(),
+            table: Table::default(),
             before: None,
             processes: BTreeMap::new(),
         }
@@ -288,7 +312,10 @@ impl SeriesFold {
     /// What there is.
     #[must_use]
     pub fn finish(self) -> Series {
-        self.series
+        Series {
+            figures: self.table.finish(),
+            ..self.series
+        }
     }
 
     fn rank(&mut self, of: &Training) {
@@ -311,18 +338,13 @@ impl SeriesFold {
         if t_us < self.from_us || self.to_us.is_some_and(|to_us| t_us > to_us) {
             return;
         }
-        let figures = &mut self.series.figures;
-        let key = Key { plot, of, which };
-        if let Some(figure) = figures.get_mut(&key) {
-            figure.add(t_us, value);
-        } else if figures.len() < MOST_SERIES {
+        let (from_us, to_us, points) = (self.from_us, self.to_us, self.points);
+        self.table.add(Key { plot, of, which }, t_us, value, || {
             // With an end, no part is ever joined; without, the first width is that of a short run.
-            let span_us = self.to_us.map(|to_us| to_us.saturating_sub(self.from_us));
-            let width_us = span_us.map_or(10_000, |us| us.div_ceil(self.points as u64));
-            let mut figure = Thinned::new(self.from_us, width_us, self.points);
-            figure.add(t_us, value);
-            figures.insert(key, figure);
-        }
+            let span_us = to_us.map(|to_us| to_us.saturating_sub(from_us));
+            let width_us = span_us.map_or(10_000, |us| us.div_ceil(points as u64));
+            Thinned::new(from_us, width_us, points)
+        });
     }
 
     fn sample(&mut self, t_us: u64, sample: &Sample, alive: bool) {
@@ -524,21 +546,15 @@ impl SeriesFold {
         self.processes.insert(training.pid, now);
         // Rates need a reading before; phases of the first one are those since the process began.
         let since = |before: u64, now: u64| now.saturating_sub(before) as f64;
-        let spent: Vec<_> = (before.phases.named().into_iter().zip(now.phases.named()))
-            .map(|((name, before), (_, now))| (name, since(before, now)))
-            .collect();
-        let sum: f64 = spent.iter().map(|(_, us)| us).sum();
-        for (place, (name, us)) in (0..).zip(spent) {
-            if now.phases.seen().all(|(seen, _)| seen != name) {
+        let (then, all) = (before.phases.named(), now.phases.named());
+        let spent = |place: usize| since(then[place].1, all[place].1);
+        let sum: f64 = (0..all.len()).map(spent).sum();
+        for (name, _) in now.phases.seen() {
+            let Some(place) = all.iter().position(|(other, _)| *other == name) else {
                 continue;
-            }
-            self.put(
-                Plot::Phases,
-                of,
-                (place, name),
-                t_us,
-                (sum > 0.0).then(|| us / sum),
-            );
+            };
+            let share = (sum > 0.0).then(|| spent(place) / sum);
+            self.put(Plot::Phases, of, (place as u8, name), t_us, share);
         }
         let steps = since(before.steps, now.steps);
         if steps > 0.0 && training.recent.is_empty() {

@@ -256,6 +256,19 @@ impl Made {
         }
     }
 
+    /// FSDP's counters grow evenly; DDP's figures are means.
+    fn exchange(&self, all: Exchange, now: u64) -> Exchange {
+        let share = |all: Option<u64>| all.map(|all| all * now / self.steps.max(1));
+        Exchange {
+            sharded_steps: share(all.sharded_steps),
+            all_gather_us: share(all.all_gather_us),
+            all_gather_exposed_us: share(all.all_gather_exposed_us),
+            reduce_scatter_us: share(all.reduce_scatter_us),
+            reduce_scatter_exposed_us: share(all.reduce_scatter_exposed_us),
+            ..all
+        }
+    }
+
     /// One reading of a rank, and when it was.
     fn training(&self, rank: &Rank, reading: u64) -> (Training, u64) {
         let (now, p) = (reading * 10, rank.phases);
@@ -299,7 +312,7 @@ impl Made {
                 ready: Some(2),
             }),
             card_memory: rank.memory,
-            exchange: rank.exchange,
+            exchange: rank.exchange.map(|all| self.exchange(all, now)),
             recent: (now - 9..=now).map(step).collect(),
             ..Training::default()
         };

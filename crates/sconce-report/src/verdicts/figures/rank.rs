@@ -1,8 +1,9 @@
 //! Figures of a process that trains, and of what may grow in it.
 
 use sconce_schema::Bytes;
+use sconce_schema::training::Exchange;
 
-use super::{About, Figures, of, run};
+use super::{About, Figures, kept, of, run};
 use crate::model::{Card, Report};
 use crate::stats::median;
 use crate::training::{Grows, Rank};
@@ -186,19 +187,39 @@ fn card(it: &mut Figures, rank: &Rank, report: &Report) {
     it.count("retries", Some(memory.retries as f64));
 }
 
+/// Steps that FSDP's exchange was timed of, for its mean to be told.
+const TIMED: u64 = 10;
+
 fn exchange(it: &mut Figures, rank: &Rank, all: &[Rank]) {
     let Some(exchange) = rank.exchange else {
         return;
     };
+    it.flag("sharded", Some(exchange.sharded_steps.is_some()));
+    let sharded = sharded(rank).unwrap_or_default();
+    let gathered = a_step(&sharded, sharded.all_gather_us);
+    let gathered_exposed = a_step(&sharded, sharded.all_gather_exposed_us);
+    let scattered = a_step(&sharded, sharded.reduce_scatter_us);
+    let scattered_exposed = a_step(&sharded, sharded.reduce_scatter_exposed_us);
+    it.time("all-gather", gathered);
+    it.time("all-gather-exposed", gathered_exposed);
+    it.time("reduce-scatter", scattered);
+    it.time("reduce-scatter-exposed", scattered_exposed);
     let time = |us: Option<u64>| us.map(|us| us as f64);
-    it.time("communication", time(exchange.communication_us));
+    let reduced = time(exchange.communication_us);
+    it.time("communication", sum([reduced, gathered, scattered]));
+    let exposed = sum([
+        time(exchange.exposed_us),
+        gathered_exposed,
+        scattered_exposed,
+    ]);
     // The exchange waits for the slowest rank; that is another verdict's.
+    let own = own_of(rank);
     let slowest = (all.iter())
         .filter(|other| other.rank.is_some() && other.group == rank.group && other.steps >= 50)
         .filter_map(own)
         .fold(0.0, f64::max);
     let waited = own(rank).map_or(0.0, |mine| (slowest - mine).max(0.0));
-    let exposed = time(exchange.exposed_us).map(|exposed| (exposed - waited).max(0.0));
+    let exposed = exposed.map(|exposed| (exposed - waited).max(0.0));
     it.time("exposed", exposed);
     let share = exposed
         .zip(mean_step(rank))
@@ -206,8 +227,47 @@ fn exchange(it: &mut Figures, rank: &Rank, all: &[Rank]) {
     it.share("exposed-share", share.map(|share| share.min(1.0)));
 }
 
-/// What of a mean step is a rank's own, µs: others are waited for in the backward pass, whose end the
-/// gradients' exchange is.
+/// FSDP's counters: without the run's beginning, as the mean step is, where enough of the rest was timed. `None`
+/// where too few steps were.
+fn sharded(rank: &Rank) -> Option<Exchange> {
+    let enough = |of: &Exchange| of.sharded_steps.is_some_and(|steps| steps >= TIMED);
+    let steady = rank.steady.and_then(|steady| steady.exchange);
+    steady.filter(enough).or(rank.exchange.filter(enough))
+}
+
+/// FSDP's time in a mean step that was timed, µs.
+fn a_step(exchange: &Exchange, us: Option<u64>) -> Option<f64> {
+    Some(us? as f64 / exchange.sharded_steps? as f64)
+}
+
+/// What is known of them; `None` where nothing is.
+fn sum<const N: usize>(parts: [Option<f64>; N]) -> Option<f64> {
+    parts.into_iter().flatten().reduce(|a, b| a + b)
+}
+
+/// What no computation hid of FSDP's exchange in a mean step, µs.
+fn exposed_by_sharding(rank: &Rank) -> Option<f64> {
+    let sharded = sharded(rank)?;
+    sum([
+        a_step(&sharded, sharded.all_gather_exposed_us),
+        a_step(&sharded, sharded.reduce_scatter_exposed_us),
+    ])
+}
+
+/// What of a mean step is a rank's own, µs, told of it and of others in the same way.
+fn own_of(rank: &Rank) -> fn(&Rank) -> Option<f64> {
+    match exposed_by_sharding(rank) {
+        Some(_) => own_of_sharded,
+        None => own,
+    }
+}
+
+/// A sharded rank waits for others in every pass, wherever it exchanges something.
+fn own_of_sharded(rank: &Rank) -> Option<f64> {
+    Some(mean_step(rank)? - exposed_by_sharding(rank)?)
+}
+
+/// Without FSDP others are waited for in the backward pass, whose end the gradients' exchange is.
 fn own(rank: &Rank) -> Option<f64> {
     Some(mean_step(rank)? - phase(rank, "backward")?)
 }
@@ -223,16 +283,20 @@ fn behind(it: &mut Figures, rank: &Rank, all: &[Rank]) {
     let middle = |of: &dyn Fn(&Rank) -> Option<f64>| {
         median(others.iter().filter_map(|rank| of(rank)).collect())
     };
+    let own = own_of(rank);
     let (Some(mine), Some(theirs), Some(step)) = (own(rank), middle(&own), mean_step(rank)) else {
         return;
     };
-    it.time("behind", Some((mine - theirs).max(0.0)));
-    it.share("behind-share", of((mine - theirs).max(0.0), step));
+    let behind = (mine - theirs).max(0.0);
+    it.time("behind", Some(behind));
+    it.share("behind-share", of(behind, step));
     let longer = ["data", "copy", "forward", "optimizer", "other"].map(|name| {
         let others = middle(&|rank: &Rank| phase(rank, name)).unwrap_or(0.0);
         (name, phase(rank, name).unwrap_or(0.0) - others)
     });
-    if let Some((name, us)) = longer.into_iter().max_by(|a, b| a.1.total_cmp(&b.1)) {
+    // Sharded ranks wait for others in the forward pass too: there the slow one's is no longer than theirs.
+    let most = longer.into_iter().max_by(|a, b| a.1.total_cmp(&b.1));
+    if let Some((name, us)) = most.filter(|(_, us)| *us >= behind / 2.0) {
         it.text(
             "behind-phase",
             Some(if name == "data" {
@@ -263,6 +327,12 @@ pub(super) fn growth(of_rank: &Figures, rank: &Rank, report: &Report) -> Vec<Fig
                 "allocated-grows",
                 allocated.map(|growth| growth.trend.grows),
             );
+            let rate = (growth.of != Grows::Blocks).then_some(trend.slope);
+            if let Some(setup) = &rank.setup
+                && trend.grows
+            {
+                kept::figures(it, &setup.kept, rate);
+            }
             if growth.of == Grows::Blocks {
                 it.count("block-rate", Some(trend.slope));
                 it.count("blocks-grown", Some(trend.grown()));

@@ -1,0 +1,116 @@
+//! Figures over time in the making.
+
+use std::collections::BTreeMap;
+
+use super::series::{Key, Of, Plot};
+use super::thinned::Thinned;
+
+/// How many figures are kept at most: a record may come from anywhere.
+const MOST: usize = 512;
+/// Figures that one plot has of one subject, at most.
+const PLACES: usize = 8;
+const PLOTS: usize = Plot::Tasks as usize + 1;
+
+/// Every figure has a fixed place among those of its subject: a day's record adds twenty million readings,
+/// and a search for each by plot, subject and name took half of the time.
+#[derive(Debug, Default)]
+pub(super) struct Table {
+    subjects: Vec<Subject>,
+    /// The subject of the last reading; mostly it is the next one's too.
+    last: usize,
+    figures: usize,
+}
+
+#[derive(Debug)]
+struct Subject {
+    of: Of,
+    figures: Vec<Option<(&'static str, Thinned)>>,
+}
+
+impl Table {
+    /// Adds a reading of the figure `key`; `new` makes one that is not there yet. Beyond [`MOST`] figures
+    /// none is added.
+    pub(super) fn add(&mut self, key: Key, t_us: u64, value: f64, new: impl FnOnce() -> Thinned) {
+        let (place, name) = key.which;
+        let place = usize::from(place);
+        debug_assert!(place < PLACES, "{key:?}");
+        let Some(subject) = self.subject(key.of) else {
+            return;
+        };
+        let full = self.figures >= MOST;
+        let figures = &mut self.subjects[subject].figures;
+        match &mut figures[key.plot as usize * PLACES + place] {
+            Some((_, figure)) => figure.add(t_us, value),
+            None if full => {}
+            empty => {
+                let (_, figure) = empty.insert((name, new()));
+                figure.add(t_us, value);
+                self.figures += 1;
+            }
+        }
+    }
+
+    fn subject(&mut self, of: Of) -> Option<usize> {
+        let is = |subject: &Subject| subject.of == of;
+        if !self.subjects.get(self.last).is_some_and(is) {
+            self.last = match self.subjects.iter().position(is) {
+                Some(found) => found,
+                None if self.figures >= MOST => return None,
+                None => {
+                    let figures = vec![None; PLOTS * PLACES];
+                    self.subjects.push(Subject { of, figures });
+                    self.subjects.len() - 1
+                }
+            };
+        }
+        Some(self.last)
+    }
+
+    /// All of them, in the order of a page.
+    pub(super) fn finish(self) -> BTreeMap<Key, Thinned> {
+        let mut all = BTreeMap::new();
+        for Subject { of, figures } in self.subjects {
+            for (at, figure) in figures.into_iter().enumerate() {
+                let Some((name, figure)) = figure else {
+                    continue;
+                };
+                let which = ((at % PLACES) as u8, name);
+                let plot = Plot::ALL[at / PLACES];
+                all.insert(Key { plot, of, which }, figure);
+            }
+        }
+        all
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn plots_are_found_by_their_place() {
+        for (at, plot) in Plot::ALL.into_iter().enumerate() {
+            assert_eq!(plot as usize, at);
+        }
+    }
+
+    #[test]
+    fn figures_are_bounded_and_in_order() {
+        let mut table = Table::default();
+        let mut add = |plot, of, which| {
+            let key = Key { plot, of, which };
+            table.add(key, 5, 1.0, || Thinned::new(0, 1, 10));
+        };
+        add(Plot::Tasks, Of::Run, (1, "threads"));
+        add(Plot::Phases, Of::Process(9), (5, "other"));
+        add(Plot::Phases, Of::Process(9), (0, "data"));
+        for card in 0..2 * MOST as u32 {
+            add(Plot::CardUse, Of::Card(card), (0, ""));
+        }
+        let all = table.finish();
+        assert_eq!(all.len(), MOST);
+        let names: Vec<&str> = all.keys().map(|key| key.which.1).collect();
+        assert_eq!((names[0], names[1]), ("data", "other"));
+        assert_eq!(names.last(), Some(&"threads"));
+    }
+}
