@@ -45,6 +45,7 @@ const FILES: &[(&str, &str)] = files! {
     "sconce_probe/account/hooks.py"
     "sconce_probe/account/in_place.py"
     "sconce_probe/account/memory.py"
+    "sconce_probe/account/cells.py"
     "sconce_probe/account/on_card.py"
     "sconce_probe/account/oom.py"
     "sconce_probe/account/operations.py"
