@@ -63,7 +63,7 @@ pub(crate) fn spec_seeds() -> Vec<Vec<u8>> {
           ports = [8000]\nworkdir = \"/w\"\nuser = \"plain\"\nrestart = \"always\"\n\
           grace-s = 3\nstop-signal = \"INT\"\nafter = [\"jupyter\"]\n[services.web.health]\n\
           http = \"/\"\ninterval-s = 1\ntimeout-s = 1\nretries = 1\nstart-period-s = 0\n\
-          [services.web.env]\nA = \"b\"\n"
+          restart = true\n[services.web.env]\nA = \"b\"\n"
             .to_vec(),
     );
     seeds

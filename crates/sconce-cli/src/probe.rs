@@ -41,6 +41,7 @@ const FILES: &[(&str, &str)] = files! {
     "sconce_probe/ranks.py"
     "sconce_probe/serve.py"
     "sconce_probe/account/__init__.py"
+    "sconce_probe/account/cells.py"
     "sconce_probe/account/clock.py"
     "sconce_probe/account/hooks.py"
     "sconce_probe/account/in_place.py"

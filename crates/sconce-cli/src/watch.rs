@@ -1,5 +1,6 @@
 //! What the program does while a run goes on: it records it.
 
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -7,7 +8,7 @@ use sconce_host::{Gpus, Roots, SampleTarget, Sampler};
 use sconce_record::Writer;
 use sconce_run::{Used, Watcher};
 use sconce_schema::event::{
-    Ended, Event, Exit, OutOfMemory, Sample, ServiceEvent, Started, Unenforced,
+    Ended, Event, Exit, OutOfMemory, Sample, ServiceEvent, ServiceState, Started, Unenforced,
 };
 
 use crate::account::Account;
@@ -36,6 +37,8 @@ pub(crate) struct Recorder<'a> {
     idle_work: Option<Box<dyn FnOnce() + 'a>>,
     /// Called once, when the command is about to be executed.
     pub(crate) begun: Option<Box<dyn FnOnce() + 'a>>,
+    /// What to open of each service, said once when it is there.
+    pub(crate) links: BTreeMap<String, Vec<String>>,
     /// The first thing that kept the record from being written.
     pub(crate) lost: Option<sconce_record::RecordError>,
 }
@@ -64,6 +67,7 @@ impl<'a> Recorder<'a> {
             used: None,
             idle_work,
             begun: None,
+            links: BTreeMap::new(),
             lost: None,
         }
     }
@@ -165,6 +169,11 @@ impl Watcher for Recorder<'_> {
         self.write(&Event::Service(Box::new(what.clone())));
         if !self.quiet {
             output::say(&crate::live::said(what));
+            if matches!(what.state, ServiceState::Healthy | ServiceState::Running) {
+                for link in self.links.remove(&what.name).into_iter().flatten() {
+                    output::say(&format!("{}: {link}", what.name));
+                }
+            }
         }
     }
 

@@ -1,6 +1,7 @@
 //! Runs in the background, as a person has them: the built program, without a container, in folders
 //! of its own.
 
+use std::io::{BufRead as _, BufReader};
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -142,6 +143,99 @@ fn services_go_on_in_the_background_until_they_are_stopped() {
         record.contains(r#""event":"service","name":"web","state":"running""#),
         "{record}"
     );
+}
+
+#[test]
+fn what_runs_already_is_said_and_not_started_a_second_time() {
+    let home = Home::new(SPEC);
+    let (code, _, err) = home.sconce(&["up", "--host"]);
+    assert_eq!(code, 0, "{err}");
+    let (code, out, err) = home.sconce(&["up", "--host"]);
+    let id = home.ps(&[])[0]["id"].as_str().unwrap().to_owned();
+    assert_eq!(code, 0, "{err}");
+    assert!(out.contains("web") && out.contains("running"), "{out}");
+    assert!(
+        err.contains(&format!("{id} runs these services already, since 2")),
+        "{err}"
+    );
+    assert!(err.contains("sconce up --another"), "{err}");
+    assert_eq!(home.ps(&[]).len(), 1);
+    let (code, _, err) = home.sconce(&["up", "--host", "--another"]);
+    assert_eq!((code, home.ps(&[]).len()), (0, 2), "{err}");
+    // A run of another folder is another one.
+    let spec = home.0.path().join("project/sconce.toml");
+    let other = home.0.path().join("other");
+    std::fs::create_dir(&other).unwrap();
+    let mut elsewhere = home.command(&["up", "--host", spec.to_str().unwrap()]);
+    assert!(elsewhere.current_dir(other).status().unwrap().success());
+    assert_eq!(home.ps(&[]).len(), 3);
+}
+
+#[test]
+fn lines_of_services_and_what_to_open_are_shown_in_the_foreground() {
+    let home = Home::new(SPEC);
+    let mut up = home.command(&["up", "--host", "--foreground"]);
+    let mut up = up
+        .stdout(Stdio::piped())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(up.stdout.take().unwrap()).lines();
+    let mut two: Vec<String> = lines.by_ref().take(2).map(Result::unwrap).collect();
+    two.sort();
+    assert_eq!(two, ["second | problem", "web | hello from web"]);
+    let pid = rustix::process::Pid::from_child(&up);
+    rustix::process::kill_process(pid, rustix::process::Signal::INT).unwrap();
+    assert_eq!(up.wait().unwrap().code(), Some(0));
+    assert_eq!(lines.count(), 0);
+}
+
+#[test]
+fn what_a_service_wrote_before_it_failed_is_shown() {
+    let script = "for n in $(seq 20); do echo line $n; done; echo no such table >&2; exit 3";
+    let spec = format!(
+        "[services.db]\ncommand = [\"sh\", \"-c\", \"{script}\"]\nrestart = \"never\"\n\
+         [services.web]\ncommand = [\"sleep\", \"100\"]\n"
+    );
+    let home = Home::new(&spec);
+    let (code, out, err) = home.sconce(&["up", "--host"]);
+    assert_eq!(code, 1, "{err}");
+    assert!(out.contains("failed"), "{out}");
+    assert!(err.contains("db | no such table\n"), "{err}");
+    assert!(
+        err.contains("db | line 12\n") && !err.contains("db | line 11\n"),
+        "{err}"
+    );
+    assert!(
+        !err.contains("web |") && err.contains("sconce logs"),
+        "{err}"
+    );
+}
+
+/// Its check fails as soon as there is a file, which it takes away when it is started.
+const HANGS: &str = r#"
+[services.web]
+command = ["sh", "-c", "rm -f hung; echo begun; exec sleep 100"]
+[services.web.health]
+command = ["sh", "-c", "! test -e hung"]
+interval-s = 1
+retries = 2
+start-period-s = 0
+restart = true
+"#;
+
+#[test]
+fn a_service_that_hangs_comes_back() {
+    let home = Home::new(HANGS);
+    let (code, _, err) = home.sconce(&["up", "--host"]);
+    assert_eq!(code, 0, "{err}");
+    std::fs::write(home.0.path().join("project/hung"), "").unwrap();
+    eventually("it is healthy again, in another process", || {
+        let web = &home.ps(&[])[0]["services"][0];
+        web["starts"] == 2 && web["state"] == "healthy"
+    });
+    let (_, out, _) = home.sconce(&["logs"]);
+    assert_eq!(out, "begun\nbegun\n");
 }
 
 #[test]

@@ -705,7 +705,7 @@ fn a_record_is_exported_whole_or_not_at_all() {
     assert!(name.starts_with("events.out.tfevents."), "{name}");
     let (code, out, err) = home.sconce(&["export", "last", "--to", "csv", "--table", "steps", "-"]);
     assert_eq!((code, err.as_str()), (0, ""));
-    let names = "t_us,unix_ms,pid,rank,step,wall_us,data_us,rss_bytes,allocated_bytes,reserved_bytes,blocks";
+    let names = "t_us,unix_ms,pid,rank,cell,step,wall_us,data_us,rss_bytes,allocated_bytes,reserved_bytes,blocks";
     assert_eq!(out, format!("{names}\r\n"));
     assert_snapshot!(home.said(&["export", "last", "--to", "json", "--table", "steps", "-"]), @r"
     exit code 2

@@ -16,6 +16,8 @@ pub struct Rank {
     pub rank: Option<u32>,
     /// Which of several groups of ranks it belongs to, from 2; absent in the first.
     pub group: Option<u32>,
+    /// In a notebook: the cell that trained, by the number beside it.
+    pub cell: Option<u32>,
     /// What it is made of, as last told.
     pub setup: Option<Setup>,
     /// Steps that ended.
@@ -140,14 +142,15 @@ impl Rank {
     pub(crate) fn new(training: &Training) -> Self {
         Self {
             pid: training.pid,
+            cell: training.cell,
             ..Self::default()
         }
     }
 
-    /// `rank 3`, `rank 3 of group 2`, or `process 4123` where it has no rank.
+    /// As [`sconce_schema::training::name`].
     #[must_use]
     pub fn name(&self) -> String {
-        sconce_schema::training::name(self.rank, self.group, self.pid)
+        sconce_schema::training::name(self.rank, self.group, self.pid, self.cell)
     }
 
     /// Each phase and its share of a mean step's time, 0 to 1, in the order of a step: of

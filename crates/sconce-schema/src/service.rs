@@ -124,6 +124,9 @@ pub struct Health {
     /// Time after a start in which a failed check is not counted, milliseconds.
     #[serde(default = "Health::start_period_default")]
     pub start_period_ms: u64,
+    /// Whether a service that counts as unhealthy is stopped and started again, as one that failed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub restart: bool,
 }
 
 impl Health {
@@ -137,6 +140,7 @@ impl Health {
             timeout_ms: Self::timeout_default(),
             retries: Self::retries_default(),
             start_period_ms: Self::start_period_default(),
+            restart: false,
         }
     }
 

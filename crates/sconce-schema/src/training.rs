@@ -22,6 +22,9 @@ pub struct Training {
     /// time never have the same rank (or none) and group: two launchers in one run each have a rank 0.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub group: Option<u32>,
+    /// In a notebook: the cell that trained, by the number beside it. Each cell's counters are its own.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cell: Option<u32>,
     /// Steps that ended.
     pub steps: u64,
     /// Their time, µs: from the end of the step before to their own.
@@ -70,17 +73,19 @@ impl Training {
     /// What it is called: see [`name`].
     #[must_use]
     pub fn name(&self) -> String {
-        name(self.rank, self.group, self.pid)
+        name(self.rank, self.group, self.pid, self.cell)
     }
 }
 
-/// `rank 3`, `rank 3 of group 2`, or `process 4123` where it has no rank.
+/// `rank 3`, `rank 3 of group 2`, or `process 4123` where it has no rank, `process 4123, cell 5` in a
+/// notebook.
 #[must_use]
-pub fn name(rank: Option<u32>, group: Option<u32>, pid: u32) -> String {
-    match (rank, group) {
-        (Some(rank), None) => format!("rank {rank}"),
-        (Some(rank), Some(group)) => format!("rank {rank} of group {group}"),
-        (None, _) => format!("process {pid}"),
+pub fn name(rank: Option<u32>, group: Option<u32>, pid: u32, cell: Option<u32>) -> String {
+    match (rank, group, cell) {
+        (Some(rank), None, _) => format!("rank {rank}"),
+        (Some(rank), Some(group), _) => format!("rank {rank} of group {group}"),
+        (None, _, None) => format!("process {pid}"),
+        (None, _, Some(cell)) => format!("process {pid}, cell {cell}"),
     }
 }
 
@@ -255,6 +260,9 @@ impl Serialize for Step {
 pub struct Setup {
     /// The process, in the host's numbering.
     pub pid: u32,
+    /// As [`Training::cell`].
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cell: Option<u32>,
     /// Its rank.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rank: Option<u32>,

@@ -3,6 +3,7 @@ folder for it.
 
     clock.py    phases, steps, evaluation
     hooks.py    what switches the clock
+    cells.py    the cells of a notebook
     in_place.py how functions are watched without a frame of its own
     ring.py     the file in which figures are told
     seen.py     what batches, models and loaders are
@@ -58,6 +59,9 @@ class Account:
         """Begins with nothing; so does a child that was forked off."""
         torch = self.torch
         self.pid = os.getpid()
+        # In a notebook: its cells, and loaders of those before this one that may be used again.
+        self.cells = None
+        self.earlier = {}
         self.thread = threading.get_ident()
         self.ring = None
         self.steps = self.wall = self.samples = self.tokens = 0
@@ -201,15 +205,16 @@ class Account:
     def open(self):
         name = os.path.join(self.folder, "%d-%d" % (self.pid, self.began))
         self.name = name
-        self.ring = Ring(name + ".ring", self.pid, os.getppid(), self.began)
+        cell = self.cells.number() if self.cells else 0
+        self.ring = Ring(name + ".ring", self.pid, os.getppid(), self.began, cell)
         self.ring.live[0] = self.clock.phase
         self.clock.live = self.ring.live
 
     def step_ended(self, at, spent):
         self.steps += 1
-        if self.loader is None and self.iterator in self.loaders:
+        if self.loader is None:
             # That of validation may have been the first one.
-            self.loader = self.loaders[self.iterator]
+            self.loader = self.loaders.get(self.iterator) or self.earlier.get(self.iterator)
         wall = sum(spent)
         self.wall += wall
         self.phases = [total + one for total, one in zip(self.phases, spent)]
@@ -324,11 +329,15 @@ class Account:
         self.oom.ended()
         if self.ring is not None:
             self.settle(last=True)
-            self.clock.end_step()
-            self.clock.tick()
-            self.clock.end_segment()
-            self.tell(self.clock.mark)
+            self.tell_rest()
             self.tell_setup(last=True)
+
+    def tell_rest(self):
+        """What is only known once nothing comes any more."""
+        self.clock.end_step()
+        self.clock.tick()
+        self.clock.end_segment()
+        self.tell(self.clock.mark)
 
 
 def write(path, told):
@@ -347,9 +356,11 @@ def quietly(function):
 
 def begin(torch):
     """Begins to account, as soon as torch is there."""
-    from . import hooks, sharded
+    from . import cells, hooks, sharded
 
     account = Account(torch, os.environ["SCONCE_ACCOUNT"])
-    sharded.install(torch, account, hooks.install(torch, account))
+    watcher = hooks.install(torch, account)
+    sharded.install(torch, account, watcher)
+    cells.install(account, watcher)
     account.oom.begin()
     atexit.register(quietly, account.end)

@@ -60,6 +60,9 @@ class Resident:
     def __call__(self):
         return int(os.pread(self.fd, 128, 0).split(None, 2)[1]) * PAGE
 
+    def close(self):
+        os.close(self.fd)
+
 
 # Of `CardMemory`, in its order after the device.
 def card(torch):

@@ -2,7 +2,8 @@
 
 All numbers are little-endian and of 64 bits unless said otherwise; `NONE` is a figure that is not known.
 
-    0     magic; at 8 (32 bits each) version, entries of the ring, process id, parent's process id
+    0     magic; at 8 (32 bits each) version, entries of the ring, process id, parent's process id, the cell
+          of a notebook (0 without), 1 once nothing more will come although the process goes on
     32    when the process began to tell, nanoseconds of CLOCK_MONOTONIC
     40    how many times the figures were told: n
     48    the phase now, one byte
@@ -23,7 +24,7 @@ ENTRIES = 512
 FIGURES = 64
 STEP = struct.Struct("<8Q")
 COUNT = struct.Struct("<Q")
-TOLD_AT, PHASE_AT = 40, 48
+ENDED_AT, TOLD_AT, PHASE_AT = 28, 40, 48
 FIGURES_AT = (1024, 1536)
 STEPS_AT = 4096
 SIZE = STEPS_AT + ENTRIES * STEP.size
@@ -31,7 +32,7 @@ NONE = (1 << 64) - 1
 
 
 class Ring:
-    def __init__(self, path, pid, parent, began):
+    def __init__(self, path, pid, parent, began, cell=0):
         flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
         fd = os.open(path + ".new", flags, 0o644)
         try:
@@ -41,7 +42,7 @@ class Ring:
         finally:
             os.close(fd)
         self.told = 0
-        struct.pack_into("<8s4I8xQ", self.map, 0, MAGIC, VERSION, ENTRIES, pid, parent, began)
+        struct.pack_into("<8s6IQ", self.map, 0, MAGIC, VERSION, ENTRIES, pid, parent, cell, 0, began)
         self.live = memoryview(self.map)[PHASE_AT : PHASE_AT + 1]
         os.rename(path + ".new", path)
 
@@ -51,6 +52,10 @@ class Ring:
         struct.pack_into("<%dQ" % len(figures), self.map, FIGURES_AT[told & 1], *figures)
         COUNT.pack_into(self.map, TOLD_AT, told)
         self.told = told
+
+    def end(self):
+        """Nothing more will come."""
+        struct.pack_into("<I", self.map, ENDED_AT, 1)
 
     def step(self, number, *entry):
         """One step; it counts once figures with its number were told."""

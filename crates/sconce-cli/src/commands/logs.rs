@@ -1,22 +1,22 @@
 //! `sconce logs`.
 
+mod merged;
 mod source;
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use sconce_record::State;
 use sconce_schema::exit;
 
-use self::source::{Line, Source};
+pub(crate) use self::merged::{Follower, last_lines};
+use self::merged::{LOOK_AGAIN, Merged, shown};
+use self::source::Line;
 use crate::args::Global;
 use crate::failure::Result;
 use crate::live::{self, LiveError};
 use crate::output;
 use crate::places::Places;
-
-/// Time between two looks at whether more was written.
-const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 #[derive(Debug, Args)]
 pub(crate) struct LogsArgs {
@@ -61,8 +61,7 @@ pub(crate) fn logs(args: &LogsArgs, global: &Global) -> Result<u8> {
         }
         (chosen, all) = (vec![name.clone()], true);
     }
-    let open = |name: &String| Source::open(folder, name);
-    let mut sources: Vec<Source> = chosen.iter().map(open).collect();
+    let mut logs = Merged::open(folder, chosen);
     let print = |line: &Line, name: &str, several: bool| {
         if since
             .as_deref()
@@ -70,33 +69,19 @@ pub(crate) fn logs(args: &LogsArgs, global: &Global) -> Result<u8> {
         {
             return Ok(true);
         }
-        let mut text = Vec::new();
-        if several {
-            text.extend_from_slice(format!("{name} | ").as_bytes());
-        }
-        if args.timestamps {
-            text.extend_from_slice(format!("{} ", line.stamp).as_bytes());
-        }
-        text.extend_from_slice(&line.text);
-        text.push(b'\n');
-        output::bytes(&text)
+        output::bytes(&shown(several.then_some(name), args.timestamps, line))
     };
     loop {
         // Looked at first: what a run wrote before it ended is read below.
         let goes_on = args.follow && sconce_record::entry(&run.path)?.state == State::Running;
         if args.follow && !all {
-            let (found, complete) = names();
-            let fresh = found.into_iter().filter(|name| !chosen.contains(name));
-            let fresh: Vec<String> = fresh.collect();
-            sources.extend(fresh.iter().map(open));
-            chosen.extend(fresh);
-            all = complete;
+            let found;
+            (found, all) = names();
+            logs.add(folder, found);
         }
-        // The oldest line of all comes first.
-        while let Some(at) = oldest(&mut sources, !goes_on) {
-            if let Some(line) = sources[at].take()
-                && !print(&line, &chosen[at], chosen.len() > 1)?
-            {
+        let several = logs.are_several();
+        while let Some((name, line)) = logs.next(!goes_on) {
+            if !print(&line, name, several)? {
                 return Ok(exit::OK);
             }
         }
@@ -105,16 +90,6 @@ pub(crate) fn logs(args: &LogsArgs, global: &Global) -> Result<u8> {
         }
         std::thread::sleep(LOOK_AGAIN);
     }
-}
-
-/// Which source has the line that was written first. A line without its end counts where nothing is
-/// added to it any more.
-fn oldest(sources: &mut [Source], complete: bool) -> Option<usize> {
-    let stamps = sources.iter_mut().enumerate().filter_map(|(at, source)| {
-        let line = source.peek(complete)?;
-        Some((line.stamp.clone(), at))
-    });
-    stamps.min().map(|(_, at)| at)
 }
 
 /// The beginning of the time that is meant, as it stands before lines.

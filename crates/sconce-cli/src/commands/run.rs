@@ -226,12 +226,7 @@ fn host_run(
         None => Wish::merge(&Run::default(), &here, flags, &here, command)?,
         Some(_) => Wish::of_services(&Run::default(), &here, flags, &here)?,
     };
-    let workdir = here.join(flags.workdir.as_deref().unwrap_or_default());
-    let workdir = workdir.canonicalize().map_err(|source| CliError::File {
-        action: "enter",
-        path: workdir.clone(),
-        source,
-    })?;
+    let workdir = host_folder(flags)?;
     let mut places = Places::find(global)?;
     let mut host = Machine::read(&Roots::default());
     // Every card is there to be used; the record watches all of them.
@@ -302,6 +297,17 @@ fn host_run(
     };
     let account = probe.as_ref().and_then(Probe::account);
     held.run(&request, started, gpus, account, None)
+}
+
+/// The folder in which a run on this machine itself begins.
+pub(crate) fn host_folder(flags: &RunFlags) -> Result<PathBuf> {
+    let folder = current_folder()?.join(flags.workdir.as_deref().unwrap_or_default());
+    let whole = folder.canonicalize();
+    Ok(whole.map_err(|source| CliError::File {
+        action: "enter",
+        path: folder,
+        source,
+    })?)
 }
 
 /// The services of a spec as a run has them.

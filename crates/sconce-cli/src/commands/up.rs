@@ -4,21 +4,26 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
+use sconce_record::RunEntry;
 use sconce_run::control::{Answer, Ask, Standing, State};
-use sconce_schema::event::ServiceState;
+use sconce_schema::event::{Mode, ServiceState};
 use sconce_schema::exit;
 
+use super::logs::last_lines;
 use crate::args::{Global, RunFlags};
 use crate::detach::{self, Start};
 use crate::failure::Result;
 use crate::live::{self, End};
 use crate::output;
 use crate::places::Places;
+use crate::project::Project;
 use crate::style::Style;
 use crate::table::table;
 
 /// Time between two looks at how far the services are.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// Of a service that failed, so many of its last lines are shown.
+const LAST_LINES: usize = 10;
 
 #[derive(Debug, Args)]
 pub(crate) struct UpArgs {
@@ -30,15 +35,24 @@ pub(crate) struct UpArgs {
     /// Start them on this machine itself: no image, no container.
     #[arg(long, conflicts_with_all = ["gpus", "shm_size", "volumes", "ports", "network", "root"])]
     pub(crate) host: bool,
-    /// Stay in the foreground; Ctrl-C stops them.
+    /// Stay in the foreground, with what they write; Ctrl-C stops them.
     #[arg(long)]
     pub(crate) foreground: bool,
+    /// Start them also where this environment's services run already.
+    #[arg(long)]
+    pub(crate) another: bool,
     /// Print what was started as JSON.
     #[arg(long, conflicts_with = "foreground")]
     pub(crate) json: bool,
 }
 
 pub(crate) fn up(args: &UpArgs, global: &Global) -> Result<u8> {
+    if !args.another
+        && !global.held
+        && let Some((run, state)) = running(args, global)?
+    {
+        return already(args, &run, &state, global);
+    }
     if args.foreground || global.held {
         return super::run::services(&args.spec, args.host, &args.flags, global);
     }
@@ -62,17 +76,60 @@ pub(crate) fn up(args: &UpArgs, global: &Global) -> Result<u8> {
         if !global.quiet {
             say_changes(&mut said, &state.services);
         }
+        // One that is started again because it is unhealthy is on its way too.
         let over = |service: &Standing| {
             !matches!(
                 service.state,
-                ServiceState::Waiting | ServiceState::Starting | ServiceState::Restarting
+                ServiceState::Waiting
+                    | ServiceState::Starting
+                    | ServiceState::Stopping
+                    | ServiceState::Restarting
             )
         };
-        if state.services.iter().all(over) {
-            return told(&state, args.json);
+        if state.stopping || state.services.iter().all(over) {
+            return told(&run, &state, args.json, global);
         }
         std::thread::sleep(LOOK_AGAIN);
     }
+}
+
+/// The run of this environment's services that goes on.
+fn running(args: &UpArgs, global: &Global) -> Result<Option<(RunEntry, State)>> {
+    let project = Project::open(&args.spec)?;
+    let (mode, folder) = match args.host {
+        true => (Mode::Host, super::run::host_folder(&args.flags)?),
+        false => (Mode::Container, project.folder),
+    };
+    let is_ours = |run: &RunEntry| {
+        let started = &run.started;
+        started.mode == mode
+            && started.folder == folder
+            && started.name.as_deref() == Some(project.name.as_str())
+    };
+    let going_on = live::going_on(&Places::find(global)?)?;
+    let asked = going_on.into_iter().filter(is_ours).filter_map(|run| {
+        let state = live::state(&run)?;
+        Some((run, state))
+    });
+    // A command with services beside it is no `up`; a run that ends makes room.
+    Ok({ asked }.find(|(_, state)| !state.command && !state.stopping))
+}
+
+/// Says what runs already.
+fn already(args: &UpArgs, run: &RunEntry, state: &State, global: &Global) -> Result<u8> {
+    if !global.quiet {
+        let id = &state.id;
+        output::say(&format!(
+            "{id} runs these services already, since {} UTC",
+            live::moment(run.started.unix_ms)
+        ));
+        output::say(&format!(
+            "{} `sconce restart {id}` starts its services again, `sconce stop {id}` ends it; \
+             `sconce up --another` starts another one beside it",
+            Style::for_stderr().hint("hint:")
+        ));
+    }
+    told(run, state, args.json, global)
 }
 
 fn say_changes(said: &mut Vec<(String, ServiceState)>, services: &[Standing]) {
@@ -92,8 +149,8 @@ fn say_changes(said: &mut Vec<(String, ServiceState)>, services: &[Standing]) {
     }
 }
 
-/// The services, and what to open.
-fn told(state: &State, json: bool) -> Result<u8> {
+/// The services, what to open, and what the failed ones wrote last.
+fn told(run: &RunEntry, state: &State, json: bool, global: &Global) -> Result<u8> {
     let bad = |service: &&Standing| {
         matches!(
             service.state,
@@ -111,6 +168,11 @@ fn told(state: &State, json: bool) -> Result<u8> {
     let Some(failed) = failed else {
         return Ok(exit::OK);
     };
+    if !global.quiet {
+        state.services.iter().filter(bad).for_each(|service| {
+            say_last_lines(run, &service.name);
+        });
+    }
     output::say(&format!(
         "{} {} is {}: `sconce logs {} {}` shows what it wrote, `sconce stop {}` ends the run",
         Style::for_stderr().hint("hint:"),
@@ -121,6 +183,16 @@ fn told(state: &State, json: bool) -> Result<u8> {
         state.id
     ));
     Ok(exit::NO)
+}
+
+fn say_last_lines(run: &RunEntry, name: &str) {
+    let lines = last_lines(live::folder(run), name, LAST_LINES);
+    if lines.is_empty() {
+        output::say(&format!("{name} wrote nothing"));
+    }
+    for line in lines {
+        output::say(&format!("{name} | {line}"));
+    }
 }
 
 fn row(service: &Standing) -> [String; 3] {
@@ -165,10 +237,13 @@ fn table_with_links(heads: [&str; 3], rows: &[[String; 3]]) -> String {
 }
 
 /// It ended before all of its services were there.
-fn gone(run: &sconce_record::RunEntry, global: &Global) -> Result<u8> {
+fn gone(run: &RunEntry, global: &Global) -> Result<u8> {
     let ended = live::until_ended(run)?;
     let end = End::of(&ended, live::boot_id().as_deref());
     if !global.quiet {
+        live::logs(live::folder(run))
+            .iter()
+            .for_each(|name| say_last_lines(run, name));
         let id = &run.started.id;
         let how = end.map_or_else(|| "ended".to_owned(), End::text);
         output::say(&format!(

@@ -147,6 +147,9 @@ fn config(listens: &Listens, variables: &BTreeMap<String, String>, lock: &Lock) 
          # What editors need to work in a session: ports and sockets inside, and no others.\n\
          AllowTcpForwarding local\n\
          AllowStreamLocalForwarding local\n\
+         # Editors open many sessions in one connection, and jobs many connections at once.\n\
+         MaxSessions 128\n\
+         MaxStartups 128\n\
          GatewayPorts no\n\
          PermitTunnel no\n\
          X11Forwarding no\n\

@@ -13,9 +13,12 @@ const MOST: usize = 4096;
 /// A rank and the group that it is of, from 1.
 pub(super) type Member = (u32, u32);
 
-/// The groups so far: the parent of who was last that rank in that group.
+/// Who started a process, and the cell of a notebook that it tells of: two cells never share a group.
+type Origin = (u32, Option<u32>);
+
+/// The groups so far: where who was last that rank in that group came from.
 #[derive(Debug, Default)]
-pub(super) struct Groups(BTreeMap<Member, u32>);
+pub(super) struct Groups(BTreeMap<Member, Origin>);
 
 impl Groups {
     /// Gives each of `told` its group, by the names in `at`. A process keeps its group as long as its rank
@@ -32,14 +35,15 @@ impl Groups {
         if self.0.len() > MOST {
             self.0.retain(|member, _| live.contains(member));
         }
-        let mut order: Vec<(u32, u32, usize)> = (told.iter().zip(at).enumerate())
+        let mut order: Vec<(Origin, u32, usize)> = (told.iter().zip(at).enumerate())
             .filter_map(|(index, (of, name))| {
-                let parent = processes.get(name)?.parent;
-                Some((parent, of.rank.unwrap_or_default(), index))
+                let process = processes.get(name)?;
+                let origin = (process.parent, process.cell);
+                Some((origin, of.rank.unwrap_or_default(), index))
             })
             .collect();
         order.sort_unstable();
-        for (parent, rank, index) in order {
+        for (origin, rank, index) in order {
             let Some((told, process)) =
                 (told.get_mut(index)).zip(at.get(index).and_then(|name| processes.get_mut(name)))
             else {
@@ -51,23 +55,23 @@ impl Groups {
                     if let Some(before) = before {
                         live.remove(&before);
                     }
-                    self.of(parent, rank, &live)
+                    self.of(origin, rank, &live)
                 }
             };
             live.insert((rank, group));
-            self.0.insert((rank, group), parent);
+            self.0.insert((rank, group), origin);
             process.member = Some((rank, group));
             told.group = (group > 1).then_some(group);
         }
     }
 
     /// The group of a rank that is new.
-    fn of(&self, parent: u32, rank: u32, live: &BTreeSet<Member>) -> u32 {
+    fn of(&self, origin: Origin, rank: u32, live: &BTreeSet<Member>) -> u32 {
         let is_free = |group: &u32| {
             let before = self.0.get(&(rank, *group));
-            !live.contains(&(rank, *group)) && before.is_none_or(|of| *of == parent)
+            !live.contains(&(rank, *group)) && before.is_none_or(|of| *of == origin)
         };
-        let siblings = self.0.iter().filter(|(_, of)| **of == parent);
+        let siblings = self.0.iter().filter(|(_, of)| **of == origin);
         let theirs = siblings.map(|((_, group), _)| *group).filter(is_free).min();
         theirs
             .or_else(|| (1..u32::MAX).find(is_free))

@@ -80,6 +80,8 @@ struct Process {
     ring: File,
     inner_pid: u32,
     parent: u32,
+    /// The cell of a notebook; the process may tell of others under other names.
+    cell: Option<u32>,
     /// Its rank and group, once it has told something.
     member: Option<Member>,
     /// Readings in which it was not among the run's processes and told nothing new, and how often it had
@@ -205,13 +207,14 @@ impl TrainingReader {
                 && ring.read_exact_at(&mut start, 0).is_ok();
             let inner = whole.then(|| {
                 let found = Ring::of(&start)?;
-                Some((found.inner_pid()?, found.parent()?))
+                Some((found.inner_pid()?, found.parent()?, found.cell()))
             });
-            if let Some((inner_pid, parent)) = inner.flatten() {
+            if let Some((inner_pid, parent, cell)) = inner.flatten() {
                 let process = Process {
                     ring,
                     inner_pid,
                     parent,
+                    cell,
                     member: None,
                     unseen: 0,
                     told: 0,
@@ -270,6 +273,7 @@ impl TrainingReader {
                 ..training.clone()
             });
             training.pid = process.number();
+            training.cell = process.cell;
             return Some(training);
         }
         // It tells faster than can be read: what it told before still holds.
@@ -290,6 +294,7 @@ impl TrainingReader {
         process.setup_file = Some(version);
         let mut setup: Setup = serde_json::from_str(&text(file)?).ok()?;
         setup.pid = process.number();
+        setup.cell = process.cell;
         for text in [&mut setup.python, &mut setup.torch] {
             cut(text);
         }
@@ -379,6 +384,10 @@ impl Process {
 
     /// Whether nothing more can come of it. `pids`: the run's processes now; none where they are not known.
     fn has_ended(&mut self, proc: &Path, pids: &[u32]) -> bool {
+        let mut start = [0; ring::START];
+        if self.ring.read_exact_at(&mut start, 0).is_ok() && ring::is_closed(&start) {
+            return true;
+        }
         match self.pid {
             _ if pids.is_empty() => false,
             // One whose parent ended first may not be among the run's, and lives.

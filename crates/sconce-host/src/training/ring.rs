@@ -44,6 +44,12 @@ impl<'a> Ring<'a> {
         self.small(20)
     }
 
+    /// The cell of a notebook that it is of.
+    #[must_use]
+    pub fn cell(self) -> Option<u32> {
+        self.small(CELL_AT).filter(|cell| *cell > 0)
+    }
+
     /// How many times figures were told. Where the file still says the same after its bytes were read,
     /// [`Self::training`] is of one time.
     #[must_use]
@@ -145,6 +151,7 @@ impl<'a> Ring<'a> {
             card_memory,
             exchange: (exchange != Exchange::default()).then_some(exchange),
             phase: self.phase().map(str::to_owned),
+            cell: self.cell(),
             ..Training::default()
         })
     }
@@ -195,8 +202,17 @@ impl<'a> Ring<'a> {
     }
 }
 
+const CELL_AT: usize = 24;
+const ENDED_AT: usize = 28;
+/// As many bytes as [`is_closed`] looks at.
+pub(super) const START: usize = ENDED_AT + 4;
 const TOLD_AT: usize = 40;
 const PHASE_AT: usize = 48;
+
+/// Whether the start of a file says that nothing more will come, though its process may go on.
+pub(super) fn is_closed(start: &[u8; START]) -> bool {
+    start[ENDED_AT..START] == 1_u32.to_le_bytes()
+}
 
 /// All bits set: not known.
 fn known(figure: u64) -> Option<u64> {

@@ -267,6 +267,34 @@ fn those_without_a_place_are_counted_and_get_one() {
 }
 
 #[test]
+fn cells_of_a_notebook_are_told_apart_and_let_go_as_they_end() {
+    let (folder, mut reader) = reader();
+    let cell = |number: u32, ended: u32| {
+        let mut bytes = made(7, 3);
+        bytes[24..28].copy_from_slice(&number.to_le_bytes());
+        bytes[28..32].copy_from_slice(&ended.to_le_bytes());
+        fs::write(folder.path().join(format!("told/7-{number}.ring")), bytes).unwrap();
+    };
+    cell(2, 0);
+    fs::write(folder.path().join("told/7-2.setup.json"), r#"{"cell":9}"#).unwrap();
+    let told = reader.read(&[4001], false);
+    assert_eq!(told.training[0].name(), "process 4001, cell 2");
+    assert_eq!(told.setups[0].cell, Some(2), "the ring says which");
+    cell(2, 1);
+    cell(3, 1);
+    let told = reader.read(&[4001], false);
+    let names: Vec<_> = (told.training.iter())
+        .map(|it| (it.cell, it.group, it.recent.len()))
+        .collect();
+    assert_eq!(names, [(Some(2), None, 0), (Some(3), Some(2), 3)]);
+    // The process lives, and its cells are over.
+    assert!(reader.read(&[4001], false).training.is_empty());
+    assert_eq!(folder.path().join("told").read_dir().unwrap().count(), 0);
+    cell(4, 0);
+    assert_eq!(reader.read(&[4001], false).training[0].group, Some(3));
+}
+
+#[test]
 fn a_setup_that_changes_without_end_is_told_sixteen_times() {
     let (folder, mut reader) = reader();
     fs::write(folder.path().join("told/7-100.ring"), made(7, 3)).unwrap();

@@ -84,6 +84,7 @@ fn step_row(
     when(started, step.t_us, cells);
     cells.gauge("pid", Some(training.pid.into()));
     cells.gauge("rank", training.rank.map(Into::into));
+    cells.gauge("cell", training.cell.map(Into::into));
     cells.gauge("step", Some(step.step));
     step_figures("", step, cells);
     cells.end()
@@ -232,12 +233,15 @@ fn card_figures(card: &GpuSample, cells: &mut dyn Cells) {
     }
 }
 
-/// `rank0`, `group2.rank0`, or `pid4123` where it has no rank.
+/// `rank0`, `group2.rank0`, or `pid4123` where it has no rank, `pid4123.cell5` in a notebook.
 pub(super) fn who(training: &Training) -> String {
     match (training.rank, training.group) {
         (Some(rank), None) => format!("rank{rank}"),
         (Some(rank), Some(group)) => format!("group{group}.rank{rank}"),
-        (None, _) => format!("pid{}", training.pid),
+        (None, _) => match training.cell {
+            Some(cell) => format!("pid{}.cell{cell}", training.pid),
+            None => format!("pid{}", training.pid),
+        },
     }
 }
 
@@ -246,6 +250,7 @@ fn training_figures(training: &Training, cells: &mut dyn Cells) {
         pid,
         rank: _,
         group: _,
+        cell: _,
         steps,
         wall_us,
         phases,

@@ -18,11 +18,14 @@ const MOST_REFUSED: usize = 1 << 20;
 /// Steps that a steady part has at least.
 const STEADY: u64 = 20;
 
+/// A process, and in a notebook the cell.
+type Which = (u32, Option<u32>);
+
 #[derive(Debug, Clone, Default)]
 pub(super) struct TrainingFold {
     ranks: Vec<RankFold>,
     /// Processes for which there is no room here.
-    refused: BTreeSet<u32>,
+    refused: BTreeSet<Which>,
     /// Those that the reader had no room for, as last told.
     left_out: Option<u32>,
 }
@@ -37,7 +40,7 @@ struct RankFold {
 
 impl TrainingFold {
     pub(super) fn setup(&mut self, setup: Setup) {
-        if let Some(fold) = self.of(setup.pid) {
+        if let Some(fold) = self.of((setup.pid, setup.cell)) {
             fold.rank.rank = setup.rank.or(fold.rank.rank);
             fold.rank.setup = Some(setup);
         }
@@ -46,7 +49,7 @@ impl TrainingFold {
     pub(super) fn sample(&mut self, sample: &Sample) {
         self.left_out = sample.training_left_out;
         for training in &sample.training {
-            if let Some(fold) = self.of(training.pid) {
+            if let Some(fold) = self.of((training.pid, training.cell)) {
                 fold.reading(training);
                 fold.context(sample);
             }
@@ -54,12 +57,15 @@ impl TrainingFold {
     }
 
     /// The process's; `None` when there are too many.
-    fn of(&mut self, pid: u32) -> Option<&mut RankFold> {
-        let at = match self.ranks.iter().position(|fold| fold.rank.pid == pid) {
+    fn of(&mut self, which: Which) -> Option<&mut RankFold> {
+        let (pid, cell) = which;
+        let is_it = |fold: &RankFold| (fold.rank.pid, fold.rank.cell) == which;
+        let at = match self.ranks.iter().position(is_it) {
             Some(at) => at,
             None if self.ranks.len() < MOST => {
                 let training = Training {
                     pid,
+                    cell,
                     ..Training::default()
                 };
                 self.ranks.push(RankFold {
@@ -71,7 +77,7 @@ impl TrainingFold {
             }
             None => {
                 if self.refused.len() < MOST_REFUSED {
-                    self.refused.insert(pid);
+                    self.refused.insert(which);
                 }
                 return None;
             }
@@ -95,7 +101,11 @@ impl TrainingFold {
                 rank.steps > 0 || rank.evaluation.is_some() || rank.setup.is_some() || read
             })
             .collect();
-        ranks.sort_by_key(|rank| (rank.group, rank.rank.unwrap_or(u32::MAX), rank.pid));
+        ranks.sort_by_key(|rank| {
+            // Cells of one notebook stay together, in their order.
+            let group = rank.group.filter(|_| rank.cell.is_none());
+            (group, rank.rank.unwrap_or(u32::MAX), rank.pid, rank.cell)
+        });
         ranks
     }
 }
@@ -282,5 +292,53 @@ mod tests {
             (Some(60), Some(9))
         );
         assert_eq!(sharded_since(&at(5, 9), &at(6, 9)).sharded_steps, None);
+    }
+
+    #[test]
+    fn cells_of_one_process_are_not_mixed_up() {
+        let told = |cell, steps, wall_us| Training {
+            pid: 7,
+            cell,
+            group: cell,
+            steps,
+            wall_us,
+            ..Training::default()
+        };
+        let setup = |cell, model: &str| Setup {
+            pid: 7,
+            cell,
+            model: Some(model.to_owned()),
+            ..Setup::default()
+        };
+        let mut fold = TrainingFold::default();
+        let readings = [
+            vec![told(Some(11), 40, 90)],
+            vec![told(Some(3), 5, 10), told(Some(11), 40, 90)],
+            vec![told(Some(3), 12, 30)],
+        ];
+        for training in readings {
+            fold.sample(&Sample {
+                training,
+                ..Sample::default()
+            });
+        }
+        fold.setup(setup(Some(3), "A"));
+        fold.setup(setup(Some(11), "B"));
+        let ranks = fold.finish();
+        let found: Vec<_> = (ranks.iter())
+            .map(|it| {
+                let model = it.setup.as_ref().and_then(|it| it.model.clone());
+                (it.name(), it.steps, it.wall_us, model.unwrap_or_default())
+            })
+            .collect();
+        let of = |cell, steps, wall_us, model: &str| {
+            (
+                format!("process 7, cell {cell}"),
+                steps,
+                wall_us,
+                model.to_owned(),
+            )
+        };
+        assert_eq!(found, [of(3, 12, 30, "A"), of(11, 40, 90, "B")]);
     }
 }

@@ -14,6 +14,8 @@ pub(super) struct RankShape<'a> {
     rank: Option<u32>,
     #[serde(skip_serializing_if = "Option::is_none")]
     group: Option<u32>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    cell: Option<u32>,
     setup: Option<SetupShape<'a>>,
     steps: u64,
     wall_seconds: f64,
@@ -158,6 +160,7 @@ impl<'a> RankShape<'a> {
             pid: rank.pid,
             rank: rank.rank,
             group: rank.group,
+            cell: rank.cell,
             setup: rank.setup.as_ref().map(setup),
             steps: rank.steps,
             wall_seconds: seconds(rank.wall_us),

@@ -241,7 +241,10 @@ impl Run {
         let pace = |training| {
             let training: &Training = training;
             let find = |(t_us, sample): &'_ (u64, Box<Sample>)| {
-                let found = sample.training.iter().find(|it| it.pid == training.pid)?;
+                let found = sample
+                    .training
+                    .iter()
+                    .find(|it| (it.pid, it.cell) == (training.pid, training.cell))?;
                 Some((*t_us, found.clone()))
             };
             let before = (self.window.iter())

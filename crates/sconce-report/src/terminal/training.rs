@@ -26,8 +26,9 @@ pub(super) fn rows(page: &mut Page, report: &Report) {
             // A group's name may be longer than the column.
             format!("{:<13} ", rank.name())
         };
-        // All ranks train the same model.
-        match rank.setup.as_ref().filter(|_| n == 0) {
+        // All ranks train the same model; the cells of a notebook need not.
+        let tells = n == 0 || rank.cell.is_some() && n < IN_FULL;
+        match rank.setup.as_ref().filter(|_| tells) {
             Some(setup) => {
                 page.row(&label, made_of(setup));
                 page.row("  steps", steps(rank));

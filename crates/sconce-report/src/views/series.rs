@@ -194,7 +194,7 @@ impl Series {
             Of::Card(index) => format!("card {index}"),
             Of::Process(pid) => {
                 let (rank, group) = self.ranks.get(&pid).copied().unzip();
-                name(rank, group.flatten(), pid)
+                name(rank, group.flatten(), pid, None)
             }
         }
     }
@@ -209,7 +209,8 @@ pub struct SeriesFold {
     pub(super) series: Series,
     table: Table,
     before: Option<Counters>,
-    processes: BTreeMap<u32, Trained>,
+    /// By process, and cell of a notebook.
+    processes: BTreeMap<(u32, Option<u32>), Trained>,
 }
 
 /// Counters of one reading.
@@ -524,14 +525,11 @@ impl SeriesFold {
         let ready = training.loader.and_then(|Loader { ready, .. }| ready);
         self.put(Plot::Loader, of, (0, ""), t_us, ready.map(f64::from));
 
-        if self.processes.len() >= MOST_PROCESSES && !self.processes.contains_key(&training.pid) {
+        let which = (training.pid, training.cell);
+        if self.processes.len() >= MOST_PROCESSES && !self.processes.contains_key(&which) {
             return;
         }
-        let before = self
-            .processes
-            .get(&training.pid)
-            .copied()
-            .unwrap_or_default();
+        let before = self.processes.get(&which).copied().unwrap_or_default();
         let Some(passed_us) = long_enough(before.t_us, t_us) else {
             return;
         };
@@ -543,7 +541,7 @@ impl SeriesFold {
             samples: training.samples,
             tokens: training.tokens,
         };
-        self.processes.insert(training.pid, now);
+        self.processes.insert(which, now);
         // Rates need a reading before; phases of the first one are those since the process began.
         let since = |before: u64, now: u64| now.saturating_sub(before) as f64;
         let (then, all) = (before.phases.named(), now.phases.named());

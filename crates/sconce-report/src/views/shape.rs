@@ -171,7 +171,10 @@ fn figures(report: &Report, started: &Started) -> Vec<(String, String)> {
 
 fn process<'a>(rank: &'a Rank, series: &Series) -> ProcessShape<'a> {
     ProcessShape {
-        name: series.name_of(Of::Process(rank.pid)),
+        name: match rank.cell {
+            Some(_) => rank.name(),
+            None => series.name_of(Of::Process(rank.pid)),
+        },
         pid: rank.pid,
         steps: rank.steps,
         phases: rank.mean_phases(),

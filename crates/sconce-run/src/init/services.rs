@@ -73,6 +73,8 @@ struct Entry {
     failed_checks: u32,
     /// Whether it has been healthy since its start.
     was_healthy: bool,
+    /// Whether it is stopped because it counts as unhealthy.
+    hung: bool,
 }
 
 impl Entry {
@@ -122,6 +124,7 @@ impl Services {
             next_check: None,
             failed_checks: 0,
             was_healthy: false,
+            hung: false,
         };
         Self {
             all: plans.into_iter().map(entry).collect(),
@@ -191,7 +194,8 @@ impl Services {
         let Some(process) = entry.process else {
             return false;
         };
-        if entry.wanted != Wanted::Up && entry.state != ServiceState::Stopping {
+        let is_to_end = entry.wanted != Wanted::Up || entry.hung;
+        if is_to_end && entry.state != ServiceState::Stopping {
             if entry.wanted == Wanted::Down && followed {
                 return false;
             }
@@ -266,6 +270,7 @@ impl Services {
         entry.starts += 1;
         entry.failed_checks = 0;
         entry.was_healthy = false;
+        entry.hung = false;
         entry.checking = None;
         match started {
             None => {
@@ -362,6 +367,7 @@ impl Services {
         );
         if state != entry.state {
             entry.state = state;
+            entry.hung = state == ServiceState::Unhealthy && health.restart;
             let why = (state == ServiceState::Unhealthy)
                 .then(|| format!("{} checks of its health failed", entry.failed_checks));
             tell(service, entry.change(None, why), hands);
@@ -384,7 +390,8 @@ impl Services {
         if let Some((check, _)) = entry.checking.take() {
             hands.signal(check, libc::SIGKILL);
         }
-        let good = exit == Some(Exit::Code(0));
+        // However it ends when it is asked to: it was not well.
+        let good = exit == Some(Exit::Code(0)) && !entry.hung;
         match entry.wanted {
             Wanted::Down => return self.over(service, ServiceState::Ended, exit, why, hands),
             Wanted::Again => {
@@ -408,12 +415,17 @@ impl Services {
             };
             return self.over(service, state, exit, why, hands);
         }
-        if now.saturating_duration_since(entry.since) >= restarts.reset() {
+        // One that never came up only ran on because its checks were not counted yet.
+        let came_up = !entry.hung || entry.was_healthy;
+        if came_up && now.saturating_duration_since(entry.since) >= restarts.reset() {
             entry.quick = 0;
         }
         entry.quick += 1;
         if entry.quick >= restarts.tries {
-            let why = format!("it ended {} times soon after its start", entry.quick);
+            let why = match entry.hung && !entry.was_healthy {
+                true => format!("it was started {} times and never healthy", entry.quick),
+                false => format!("it ended {} times soon after its start", entry.quick),
+            };
             return self.over(service, ServiceState::Failed, exit, Some(why), hands);
         }
         let delay = restarts.delay(entry.quick);

@@ -221,6 +221,7 @@ fn a_check_that_hangs_is_ended_and_counts_after_the_start_period() {
         timeout_ms: 2_000,
         retries: 2,
         start_period_ms: 0,
+        restart: false,
         check: Check::Tcp(1),
     });
     let mut services = Services::new(vec![plan], RESTARTS, now);
@@ -255,6 +256,100 @@ fn a_check_that_hangs_is_ended_and_counts_after_the_start_period() {
             "check 0"
         ]
     );
+}
+
+/// A service that is checked each second, and started again when two checks fail.
+fn checked(start_period_ms: u64) -> PlannedService {
+    PlannedService {
+        health: Some(Health {
+            interval_ms: 1_000,
+            timeout_ms: 2_000,
+            retries: 2,
+            start_period_ms,
+            restart: true,
+            check: Check::Tcp(1),
+        }),
+        grace: seconds(3),
+        ..planned("web", &[])
+    }
+}
+
+/// Has the next check end so, when it is due.
+fn next_check(services: &mut Services, hands: &mut Noted, now: &mut Instant, code: u8) {
+    *now = services.due().unwrap_or(*now).max(*now);
+    services.advance(*now, hands);
+    let (check, _) = services.all[0].checking.expect("a check is due");
+    services.exited(check, Exit::Code(code), *now, hands);
+    services.advance(*now, hands);
+}
+
+#[test]
+fn one_that_hangs_is_stopped_and_started_again_where_that_is_asked_for() {
+    let (mut hands, mut now) = (Noted::default(), Instant::now());
+    let mut services = Services::new(vec![checked(0)], RESTARTS, now);
+    for code in [0, 1, 0, 1, 1] {
+        next_check(&mut services, &mut hands, &mut now, code);
+    }
+    let told: Vec<String> = (hands.take().into_iter())
+        .filter(|it| it != "check 0")
+        .collect();
+    let failed = "0 Unhealthy: 2 checks of its health failed";
+    assert_eq!(
+        told,
+        [
+            "start 0",
+            "0 Starting",
+            "0 Healthy",
+            failed,
+            "signal 100 15",
+            "0 Stopping"
+        ]
+    );
+    // It hangs: nothing heeds the signal.
+    now += seconds(3);
+    services.advance(now, &mut hands);
+    assert_eq!(hands.take()[0], "signal 100 9");
+    // It counts as failed, whatever its exit code, and waits like one.
+    services.exited(pid(100), Exit::Code(0), now, &mut hands);
+    assert_eq!(hands.take(), ["0 Restarting"]);
+    assert_eq!(services.due(), Some(now + seconds(1)));
+    now += seconds(1);
+    services.advance(now, &mut hands);
+    assert_eq!(hands.take(), ["start 0", "0 Starting", "check 0"]);
+}
+
+#[test]
+fn one_that_hung_is_not_started_again_once_the_run_is_stopped() {
+    let (mut hands, mut now) = (Noted::default(), Instant::now());
+    let mut services = Services::new(vec![checked(0)], RESTARTS, now);
+    for code in [0, 1, 1] {
+        next_check(&mut services, &mut hands, &mut now, code);
+    }
+    services.stop(None);
+    services.exited(pid(100), Exit::Signal(15), now, &mut hands);
+    services.advance(now, &mut hands);
+    assert!(services.are_over() && !services.any_failed());
+}
+
+#[test]
+fn one_that_never_comes_up_is_given_up_however_long_its_start_may_take() {
+    let (mut hands, mut now) = (Noted::default(), Instant::now());
+    // Longer than what makes a restart begin anew.
+    let mut services = Services::new(vec![checked(90_000)], RESTARTS, now);
+    for _ in 0..RESTARTS.tries {
+        services.advance(now, &mut hands);
+        now += seconds(91);
+        for _ in 0..2 {
+            next_check(&mut services, &mut hands, &mut now, 1);
+        }
+        let process = services.all[0].process.expect("it runs");
+        services.exited(process, Exit::Signal(15), now, &mut hands);
+        now = services.due().unwrap_or(now);
+    }
+    let last = hands.take().pop();
+    let why = "0 Failed: it was started 5 times and never healthy";
+    assert_eq!(last.as_deref(), Some(why));
+    assert!(services.are_over() && services.any_failed());
 }
 
 #[test]

@@ -3,6 +3,8 @@
 //! Three names are known and bring their packages along: `jupyter`, `ssh` and `tensorboard`. Any
 //! other is a program of the environment, with its command.
 
+mod health;
+
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv4Addr};
@@ -11,11 +13,12 @@ use serde::de::{self, MapAccess};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
+pub use self::health::HealthCheck;
 use super::parse::{fits, is_variable};
 use super::values::at_least_one;
 use super::{PortSpec, Spec, SpecError};
 use crate::request::{Port, User};
-use crate::service::{Check, Health, Restart, Service, StopSignal, is_service_name};
+use crate::service::{Restart, Service, StopSignal, is_service_name};
 
 /// The table of all services.
 #[derive(Debug, Clone, Default, PartialEq)]
@@ -134,45 +137,6 @@ pub struct Program {
     /// Variables beside the run's.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
-}
-
-/// `[services.NAME.health]`: one of `http`, `tcp` and `command`, and how often. Times are in seconds.
-#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
-pub struct HealthCheck {
-    /// The path that is asked for, from `/` on.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub http: Option<String>,
-    /// The port inside that `http` asks; the service's first where it is absent.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub port: Option<u16>,
-    /// The port inside that something has to listen on.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub tcp: Option<u16>,
-    /// A program that ends with exit code 0 if all is well.
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub command: Vec<String>,
-    /// From the end of one check to the next, at least 1.
-    #[serde(
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "at_least_one"
-    )]
-    pub interval_s: Option<u64>,
-    /// How long one check may take, at least 1.
-    #[serde(
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "at_least_one"
-    )]
-    pub timeout_s: Option<u64>,
-    /// Failures one after the other until it counts as unhealthy, at least 1.
-    #[serde(
-        skip_serializing_if = "Option::is_none",
-        deserialize_with = "at_least_one"
-    )]
-    pub retries: Option<u64>,
-    /// Time after a start in which failures are not counted.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub start_period_s: Option<u32>,
 }
 
 /// The port of a service: a number, or text as in `[run] ports`.
@@ -381,6 +345,7 @@ impl Program {
     #[must_use]
     pub fn service(&self, name: &str) -> Service {
         let usual = Service::new(name, self.command.clone());
+        let first = self.ports.first().map(|port| port.container);
         Service {
             env: self.env.clone(),
             workdir: self.workdir.as_ref().map(Into::into),
@@ -389,35 +354,10 @@ impl Program {
             grace_s: self.grace_s.unwrap_or(usual.grace_s),
             stop_signal: self.stop_signal.unwrap_or(usual.stop_signal),
             ports: self.ports.iter().map(|port| (*port).into()).collect(),
-            health: self.health.as_ref().and_then(|check| self.check(check)),
+            health: (self.health.as_ref()).and_then(|check| check.health(first)),
             after: self.after.clone(),
             ..usual
         }
-    }
-
-    /// `None` for a check that says nothing, which [`Spec::parse`] refuses.
-    fn check(&self, written: &HealthCheck) -> Option<Health> {
-        let first = self.ports.first().map(|port| port.container);
-        let check = match (&written.http, written.tcp) {
-            (Some(path), _) => Check::Http {
-                port: written.port.or(first)?,
-                path: path.clone(),
-            },
-            (None, Some(port)) => Check::Tcp(port),
-            (None, None) if written.command.is_empty() => return None,
-            (None, None) => Check::Command(written.command.clone()),
-        };
-        let usual = Health::new(check);
-        let ms = |seconds: Option<u64>, usual| seconds.map_or(usual, |s| s.saturating_mul(1000));
-        Some(Health {
-            interval_ms: ms(written.interval_s, usual.interval_ms),
-            timeout_ms: ms(written.timeout_s, usual.timeout_ms),
-            retries: written
-                .retries
-                .map_or(usual.retries, |n| u32::try_from(n).unwrap_or(u32::MAX)),
-            start_period_ms: ms(written.start_period_s.map(u64::from), usual.start_period_ms),
-            ..usual
-        })
     }
 }
 
@@ -578,55 +518,11 @@ impl Program {
             is_variable,
             "a variable's name has no `=` and is not empty",
         )?;
-        let Some(health) = &self.health else {
-            return Ok(());
-        };
-        let given = [
-            health.http.is_some(),
-            health.tcp.is_some(),
-            !health.command.is_empty(),
-        ];
-        let many = given.into_iter().filter(|given| *given).count();
-        fits(
-            "services.health",
-            Some(match many {
-                0 => "nothing",
-                1 => "",
-                _ => "several checks",
-            }),
-            str::is_empty,
-            "give one of `http`, `tcp` and `command`",
-        )?;
-        fits(
-            "services.health.http",
-            health.http.as_deref(),
-            |path| path.starts_with('/') && path.bytes().all(|b| b.is_ascii_graphic()),
-            "a path such as \"/health\"",
-        )?;
-        let no_port = self.check(health).is_none();
-        fits(
-            "services.health.http",
-            health.http.as_deref().filter(|_| no_port),
-            |_| false,
-            "say which `port` it asks: the service has no `ports`",
-        )?;
-        let zero = [health.port, health.tcp].contains(&Some(0));
-        fits(
-            "services.health.port",
-            zero.then_some("0"),
-            |_| false,
-            "1 to 65535",
-        )?;
-        fits(
-            "services.health.port",
-            health
-                .port
-                .filter(|_| health.http.is_none())
-                .map(|port| port.to_string())
-                .as_deref(),
-            |_| false,
-            "it goes with `http`; for a port alone write `tcp`",
-        )
+        let first = self.ports.first().map(|port| port.container);
+        match &self.health {
+            Some(health) => health.fits(self.restart, first),
+            None => Ok(()),
+        }
     }
 }
 

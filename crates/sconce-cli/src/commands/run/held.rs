@@ -1,5 +1,6 @@
 //! Holding a run: recorded while it goes on, reported when it has ended.
 
+use std::cell::Cell;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -12,6 +13,7 @@ use sconce_schema::request::RunRequest;
 
 use super::request::{program, stay};
 use crate::args::Global;
+use crate::commands::logs::Follower;
 use crate::failure::{CliError, Result, with_causes};
 use crate::output;
 use crate::places::Places;
@@ -58,6 +60,7 @@ impl Held<'_> {
                 restarts: Restarts::default(),
             }),
         };
+        let follower = Cell::new(None);
         let mut recorder = Recorder::new(
             &self.places.runs,
             started,
@@ -70,9 +73,24 @@ impl Held<'_> {
             let folder = self.places.runs.join(&request.id);
             let id = request.id.clone();
             recorder.begun = Some(Box::new(move || crate::detach::settle(&folder, &id)));
+        } else {
+            // Into a terminal, and not into the log of a run in the background: a token may be in one.
+            let services = request.services.iter();
+            let links = services.map(|it| (it.name.clone(), it.links.clone()));
+            recorder.links = links.collect();
+            if request.command.is_empty() {
+                let folder = self.places.runs.join(&request.id);
+                let names = request.services.iter().map(|it| it.name.clone()).collect();
+                // A thread that was there before would get the signals that are to end the run.
+                let begin = || follower.set(Follower::begin(folder, names));
+                recorder.begun = Some(Box::new(begin));
+            }
         }
         let _stays = stay(&request.root)?;
         let outcome = sconce_run::run(request, &options, &mut recorder);
+        if let Some(follower) = follower.take() {
+            follower.end();
+        }
         let outcome =
             outcome.inspect_err(|error| recorder.failed(sconce_schema::Hint::exit_code(error)))?;
         if let Some(limit) = outcome.out_of_memory.and_then(|killed| killed.limit)

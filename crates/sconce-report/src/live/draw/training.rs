@@ -49,7 +49,10 @@ fn row(pace: &Pace<'_>, width: usize) -> Line<'static> {
     let who = match (pace.training.rank, pace.training.group) {
         (Some(rank), None) => format!("rank {rank}"),
         (Some(rank), Some(group)) => format!("rank {rank} g{group}"),
-        (None, _) => format!("{}", pace.training.pid),
+        (None, _) => match pace.training.cell {
+            Some(cell) => format!("{} [{cell}]", pace.training.pid),
+            None => format!("{}", pace.training.pid),
+        },
     };
     let ms = pace
         .step_us()

@@ -2,6 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::Hint as _;
+use crate::service::{Check, Health};
 
 const FULL: &str = r#"[services.jupyter]
 port = 8899
@@ -29,6 +30,7 @@ stop-signal = "INT"
 http = "/"
 interval-s = 5
 retries = 2
+restart = true
 
 [services.web.env]
 LANG = "C.UTF-8"
@@ -87,7 +89,7 @@ fn a_program_becomes_a_service() {
         port: 80,
         path: "/".to_owned(),
     });
-    (health.interval_ms, health.retries) = (5_000, 2);
+    (health.interval_ms, health.retries, health.restart) = (5_000, 2, true);
     expected.health = Some(health);
     assert_eq!(web, expected);
     let worker = spec.services.programs["worker"].service("worker");
@@ -257,6 +259,11 @@ fn what_is_wrong_is_named() {
             health("tcp = 1\nport = 2"),
             "`services.health.port` cannot be `2`",
             Some("it goes with `http`; for a port alone write `tcp`"),
+        ),
+        (
+            web("restart = \"never\"\n[services.web.health]\ntcp = 1\nrestart = true"),
+            "`services.health.restart` cannot be `true`",
+            Some("the service says `restart = \"never\"`: leave one of the two out"),
         ),
         (
             health("tcp = 1\ntimeout-s = 0"),
