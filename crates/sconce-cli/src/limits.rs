@@ -78,16 +78,21 @@ pub(crate) const WAY_OUT: &str = "slirp4netns";
 /// environment may name others, and what is found there would run as root.
 const TRUSTED: [&str; 4] = ["/usr/bin", "/usr/sbin", "/bin", "/sbin"];
 
-/// Where that is, for a run that needs it: of root in [`TRUSTED`] alone, of others on PATH.
+/// Where that is, for a run that needs it.
 pub(crate) fn way_out(network: Network) -> Option<PathBuf> {
-    if network != Network::Own {
-        return None;
+    match network {
+        Network::Own => helper(WAY_OUT),
+        Network::Host | Network::None => None,
     }
+}
+
+/// Where a program is that a run needs: root's in [`TRUSTED`] alone, others' on PATH.
+pub(crate) fn helper(name: &str) -> Option<PathBuf> {
     let root = rustix::process::geteuid().is_root();
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = folders(root, &path).into_iter();
     found
-        .map(|folder| folder.join(WAY_OUT))
+        .map(|folder| folder.join(name))
         .find(|file| file.is_file())
 }
 

@@ -156,6 +156,7 @@ pub(crate) fn compile(
         strict: false,
         host: &host,
         way_out: None,
+        engine: None,
         environment: &[],
         control: None,
     };

@@ -87,7 +87,7 @@ fn children_are_gone_when_the_command_ends() {
 }
 
 /// Processes with `mark` as an argument.
-fn sleeping(mark: &str) -> usize {
+pub(crate) fn sleeping(mark: &str) -> usize {
     std::fs::read_dir("/proc")
         .unwrap()
         .filter_map(|entry| std::fs::read(entry.ok()?.path().join("cmdline")).ok())

@@ -286,6 +286,7 @@ impl<'a> Stack<'a> {
             strict: false,
             host: &host,
             way_out: None,
+            engine: None,
             environment: &[],
             control: None,
         };

@@ -28,6 +28,7 @@ pub(super) fn started(request: &RunRequest, host: &Machine) -> Started {
         near: request.near,
         network: Some(request.network),
         way_out: way_out(request.network).map(|_| WAY_OUT.to_owned()),
+        runtime: None,
         versions: None,
         plan: None,
         host: HostSummary {
