@@ -1,6 +1,7 @@
 //! A root file system of busybox, and who runs it.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -298,12 +299,17 @@ impl Bench {
     /// Starts with pipes.
     pub(crate) fn start(&self, request: &RunRequest) -> Child {
         let piped = Stdio::piped;
-        self.command(request, false)
-            .stdin(piped())
-            .stdout(piped())
-            .stderr(piped())
-            .spawn()
-            .unwrap()
+        let mut command = self.command(request, false);
+        command.stdin(piped()).stdout(piped()).stderr(piped());
+        loop {
+            match command.spawn() {
+                // A child that another test starts just now still has the copy open for writing.
+                Err(error) if error.kind() == ErrorKind::ExecutableFileBusy => {
+                    std::thread::sleep(Duration::from_millis(5));
+                }
+                other => return other.unwrap(),
+            }
+        }
     }
 
     /// Waits for the event `name` of a run that was started.

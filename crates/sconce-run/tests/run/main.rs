@@ -12,6 +12,7 @@ const RUNTIMES: &[sconce_schema::Runtime] = &[sconce_schema::Runtime::Sconce];
 
 mod bench;
 mod death;
+mod engines;
 mod exits;
 mod kept;
 mod limits;
