@@ -387,6 +387,10 @@ fn signals_reach_the_command() {
             let mut child = bench.start(&request);
             let mut line = [0_u8; 6];
             std::io::Read::read_exact(child.stdout.as_mut().unwrap(), &mut line).unwrap();
+            if bench.runtime == Runtime::Podman {
+                // What comes before it has seen its container run, it passes on to nobody.
+                std::thread::sleep(std::time::Duration::from_secs(2));
+            }
             kill_process(Pid::from_child(&child), signal).unwrap();
             let done = bench.finish(&request, child);
             assert_eq!(
