@@ -95,6 +95,23 @@ pub(crate) fn sleeping(mark: &str) -> usize {
         .count()
 }
 
+/// Folders of a run in any cgroup file system, found by its name.
+pub(crate) fn cgroups_of(id: &str) -> Vec<std::path::PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![std::path::PathBuf::from("/sys/fs/cgroup")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                if entry.file_name().to_string_lossy().contains(id) {
+                    found.push(entry.path());
+                }
+                folders.push(entry.path());
+            }
+        }
+    }
+    found
+}
+
 fn killed(bench: &Bench, request: &sconce_schema::RunRequest) -> Value {
     let mut child = bench.start(request);
     let started = bench.wait_for(request, "started");

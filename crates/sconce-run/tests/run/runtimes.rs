@@ -466,7 +466,7 @@ fn kill_9_of_sconce_ends_the_run_and_the_next_one_cleans_up() {
             assert_eq!(bench.run(&bench.request(&["true"])).code, 0);
             std::fs::read_dir(bench.state()).unwrap().count() == 0
         });
-        let left = cgroups_of(&request.id);
+        let left = super::death::cgroups_of(&request.id);
         assert_eq!(
             left,
             Vec::<std::path::PathBuf>::new(),
@@ -474,23 +474,6 @@ fn kill_9_of_sconce_ends_the_run_and_the_next_one_cleans_up() {
             bench.runtime
         );
     });
-}
-
-/// Folders of a run in any cgroup file system, found by its name.
-fn cgroups_of(id: &str) -> Vec<std::path::PathBuf> {
-    let mut found = Vec::new();
-    let mut folders = vec![std::path::PathBuf::from("/sys/fs/cgroup")];
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
-            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
-                if entry.file_name().to_string_lossy().contains(id) {
-                    found.push(entry.path());
-                }
-                folders.push(entry.path());
-            }
-        }
-    }
-    found
 }
 
 #[test]
