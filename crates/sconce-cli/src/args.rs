@@ -239,6 +239,10 @@ pub(crate) struct RunFlags {
     /// `host`; `own`, which leads out by slirp4netns or pasta; or `none` [default: host].
     #[arg(long, value_name = "NETWORK", value_parser = network)]
     pub(crate) network: Option<sconce_schema::request::Network>,
+    /// What sets the container up: `runc`, `crun` or `podman`, where it is installed; or `sconce`
+    /// [default: sconce].
+    #[arg(long, value_name = "RUNTIME", value_parser = crate::engine::runtime)]
+    pub(crate) runtime: Option<sconce_schema::Runtime>,
     /// Be root inside.
     #[arg(long, action = ArgAction::SetTrue)]
     pub(crate) root: bool,
@@ -267,13 +271,14 @@ fn network(text: &str) -> Result<sconce_schema::request::Network, String> {
 }
 
 /// What cannot be had without a container, or has no meaning there.
-const NEED_A_CONTAINER: [&str; 10] = [
+const NEED_A_CONTAINER: [&str; 11] = [
     "spec",
     "gpus",
     "shm_size",
     "volumes",
     "ports",
     "network",
+    "runtime",
     "root",
     "index",
     "extra_index",
@@ -368,6 +373,8 @@ mod tests {
             "--hugepages 2pages",
             "--numa 1",
             "--network bridge",
+            "--runtime runsc",
+            "--runtime docker",
         ] {
             let words = format!("sconce run {flag} -- true");
             let error = Root::try_parse_from(words.split(' ')).err();
@@ -421,6 +428,7 @@ mod tests {
             "-p 80",
             "--network none",
             "--network own",
+            "--runtime runc",
             "--root",
             "--index https://index.example.org/simple",
             "--extra-index https://index.example.org/simple",

@@ -59,6 +59,8 @@ fn tame(text: String) -> String {
 /// Failures of the program itself, beside those of the stages.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum CliError {
+    #[error("there is no {runtime} on this machine")]
+    NoRuntime { runtime: sconce_schema::Runtime },
     #[error("there is no spec at {}", path.display())]
     NoSpec { path: std::path::PathBuf },
     #[error("{}", path.display())]
@@ -257,6 +259,9 @@ impl Hint for CliError {
             Self::NoCommand => "add `command = [\"python\", \"train.py\"]` to [run], or say \
                  `sconce run -- python train.py`"
                 .to_owned(),
+            Self::NoRuntime { runtime } => format!(
+                "install the package {runtime}, or leave `runtime` out: Sconce needs no other program"
+            ),
             Self::NoServices => "add one: [services.NAME], with `command = [\"…\"]`".to_owned(),
             Self::ServiceOfImage(name) => format!(
                 "leave --host out, or write it as a command of this machine: [services.my-{name}], with \
@@ -296,6 +301,7 @@ impl Hint for CliError {
 
     fn exit_code(&self) -> u8 {
         match self {
+            Self::NoRuntime { .. } => sconce_schema::exit::RUN,
             Self::NoCommand
             | Self::NoImageCommand
             | Self::ImageSource { .. }

@@ -76,19 +76,25 @@ pub(crate) fn near(cards: &[&Card], host: &Machine, cpus: Option<Millicores>) ->
 const TRUSTED: [&str; 4] = ["/usr/bin", "/usr/sbin", "/bin", "/sbin"];
 
 /// The programs that give a network of its own a way out, for a run that needs one, the better
-/// first: of root in [`TRUSTED`] alone, of others on PATH.
+/// first.
 pub(crate) fn ways_out(network: Network) -> Vec<PathBuf> {
     if network != Network::Own {
         return Vec::new();
     }
+    sconce_run::WAYS_OUT
+        .iter()
+        .filter_map(|name| helper(name))
+        .collect()
+}
+
+/// Where a program is that a run needs: root's in [`TRUSTED`] alone, others' on PATH.
+pub(crate) fn helper(name: &str) -> Option<PathBuf> {
     let root = rustix::process::geteuid().is_root();
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders = folders(root, &path);
-    let find = |name: &&str| {
-        let mut files = folders.iter().map(|folder| folder.join(name));
-        files.find(|file| file.is_file())
-    };
-    sconce_run::WAYS_OUT.iter().filter_map(find).collect()
+    let found = folders(root, &path).into_iter();
+    found
+        .map(|folder| folder.join(name))
+        .find(|file| file.is_file())
 }
 
 fn folders(root: bool, path: &std::ffi::OsStr) -> Vec<PathBuf> {

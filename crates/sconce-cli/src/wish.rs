@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use sconce_schema::Runtime;
 use sconce_schema::request::{Limits, Mount, Network, Port, User};
 use sconce_schema::spec::{Gpus, MountSpec, PortSpec, Run, WORKSPACE};
 
@@ -21,6 +22,8 @@ pub(crate) struct Wish {
     pub(crate) place: bool,
     pub(crate) mounts: Vec<Mount>,
     pub(crate) network: Network,
+    /// What sets its container up.
+    pub(crate) runtime: Runtime,
     pub(crate) ports: Vec<Port>,
     pub(crate) user: User,
     pub(crate) gpus: Gpus,
@@ -129,6 +132,7 @@ impl Base<'_> {
             limits,
             mounts: mounts(self, &flags.volumes, here)?,
             network,
+            runtime: flags.runtime.or(spec.runtime).unwrap_or_default(),
             ports: ports.iter().map(port).collect(),
             user: if flags.root {
                 User::Root
@@ -223,15 +227,19 @@ mod tests {
 
     #[test]
     fn flags_override_the_spec() {
-        let spec = "[run]\ncommand = [\"a\"]\nmemory = \"4GiB\"\ncpus = 2.0";
+        let spec = "[run]\ncommand = [\"a\"]\nmemory = \"4GiB\"\ncpus = 2.0\nruntime = \"crun\"";
         let flags = RunFlags {
             memory: Some(Bytes::mib(512)),
+            runtime: Some(Runtime::Runc),
             ..RunFlags::default()
         };
         let wish = merge(spec, &flags, &["b", "c"]).unwrap();
         assert_eq!(wish.command, ["b", "c"]);
         assert_eq!(wish.limits.memory, Some(Bytes::mib(512)));
         assert_eq!(wish.limits.cpus.map(|c| c.0), Some(2000));
+        assert_eq!(wish.runtime, Runtime::Runc);
+        let without = merge(spec, &RunFlags::default(), &[]).unwrap();
+        assert_eq!(without.runtime, Runtime::Crun);
         assert_eq!(merge(spec, &flags, &[]).unwrap().command, ["a"]);
     }
 

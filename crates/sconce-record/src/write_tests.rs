@@ -23,6 +23,7 @@ fn started() -> Started {
         near: None,
         network: None,
         way_out: None,
+        runtime: None,
         host: HostSummary::default(),
         gpus: Vec::new(),
     }

@@ -25,6 +25,7 @@ fn started(id: &str, unix_ms: u64) -> Started {
         near: None,
         network: None,
         way_out: None,
+        runtime: None,
         versions: None,
         plan: None,
         host: HostSummary::default(),

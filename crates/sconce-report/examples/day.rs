@@ -238,6 +238,7 @@ fn started() -> Started {
         near: None,
         network: None,
         way_out: None,
+        runtime: None,
         host: HostSummary::default(),
         gpus: (0..CARDS).map(card).collect(),
     }

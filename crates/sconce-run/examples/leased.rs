@@ -156,6 +156,7 @@ fn leased(asked: Asked) -> Result<u8, Box<dyn Error>> {
         strict: false,
         host: &host,
         ways_out: Vec::new(),
+        engine: None,
         environment: &[],
         control: None,
     };

@@ -19,6 +19,26 @@ pub(crate) const ROOT_INSIDE: CapabilitySet = CapabilitySet::CHOWN
     .union(CapabilitySet::SETUID)
     .union(CapabilitySet::SYS_CHROOT);
 
+/// By their names in runtime-spec; those of [`ROOT_INSIDE`], in order.
+const NAMED: [(CapabilitySet, &str); 10] = [
+    (CapabilitySet::CHOWN, "CAP_CHOWN"),
+    (CapabilitySet::DAC_OVERRIDE, "CAP_DAC_OVERRIDE"),
+    (CapabilitySet::FOWNER, "CAP_FOWNER"),
+    (CapabilitySet::FSETID, "CAP_FSETID"),
+    (CapabilitySet::KILL, "CAP_KILL"),
+    (CapabilitySet::NET_BIND_SERVICE, "CAP_NET_BIND_SERVICE"),
+    (CapabilitySet::SETFCAP, "CAP_SETFCAP"),
+    (CapabilitySet::SETGID, "CAP_SETGID"),
+    (CapabilitySet::SETUID, "CAP_SETUID"),
+    (CapabilitySet::SYS_CHROOT, "CAP_SYS_CHROOT"),
+];
+
+/// The names of those in a set that a run can keep.
+pub(crate) fn names(set: CapabilitySet) -> Vec<&'static str> {
+    let has = NAMED.into_iter().filter(|(one, _)| set.contains(*one));
+    has.map(|(_, name)| name).collect()
+}
+
 /// The highest number that a kernel could know.
 const NUMBERS: std::ops::Range<u32> = 0..64;
 
@@ -74,4 +94,17 @@ pub(crate) fn reduce(kept: CapabilitySet) -> io::Result<()> {
 /// Whether this process has all of `wanted` now.
 pub(crate) fn has(wanted: CapabilitySet) -> bool {
     capabilities(None).is_ok_and(|sets| sets.effective.contains(wanted))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_capability_that_a_run_can_keep_has_a_name() {
+        let named = NAMED.iter().map(|(one, _)| *one);
+        let all = named.fold(CapabilitySet::empty(), CapabilitySet::union);
+        assert_eq!(all, ROOT_INSIDE);
+        assert_eq!(names(CapabilitySet::empty()), Vec::<&str>::new());
+    }
 }

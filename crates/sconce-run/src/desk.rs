@@ -8,9 +8,9 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{SocketFlags, accept_with, sockopt::socket_peercred};
-use sconce_schema::Hint;
 use sconce_schema::event::{Exit, ServiceEvent, ServiceState};
 use sconce_schema::request::RunRequest;
+use sconce_schema::{Hint, Runtime};
 
 use crate::control::{self, Answer, Ask, Standing, State};
 use crate::error::RunError;
@@ -33,11 +33,14 @@ pub(crate) struct Desk {
     state: State,
     /// Why services could not be executed, until their end is told.
     cannot: BTreeMap<usize, String>,
+    /// Who started the command, where that was not Sconce.
+    engine: Option<Runtime>,
 }
 
 impl Desk {
     /// Nobody is listened to before [`Desk::open`].
-    pub(crate) fn new(request: &RunRequest) -> Self {
+    /// With an engine no other command can be started.
+    pub(crate) fn new(request: &RunRequest, engine: Option<Runtime>) -> Self {
         let standing = |service: &sconce_schema::Service| Standing {
             name: service.name.clone(),
             state: ServiceState::Waiting,
@@ -54,6 +57,7 @@ impl Desk {
             next: 1,
             commands: BTreeSet::new(),
             cannot: BTreeMap::new(),
+            engine,
             state: State {
                 id: request.id.clone(),
                 command: !request.command.is_empty(),
@@ -166,6 +170,11 @@ impl Desk {
         init: &OwnedFd,
     ) -> Option<Answer> {
         let refused = |why: &str| Some(Answer::Refused(why.to_owned()));
+        if let Some(engine) = self.engine {
+            return refused(&format!(
+                "its command was started by {engine}; only a run that Sconce started itself takes another"
+            ));
+        }
         let mut texts = asked.command.iter().chain(&asked.env);
         if asked.command.first().is_none_or(String::is_empty) {
             return refused("it has no command");

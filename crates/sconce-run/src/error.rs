@@ -6,7 +6,7 @@ use std::path::PathBuf;
 
 use sconce_host::UsernsBarrier;
 use sconce_schema::event::Unenforced;
-use sconce_schema::{Bytes, Hint, Millicores, NumberSet, exit};
+use sconce_schema::{Bytes, Hint, Millicores, NumberSet, Runtime, exit};
 
 use crate::protocol::Failure;
 
@@ -113,6 +113,32 @@ pub enum RunError {
         path: PathBuf,
         /// Why.
         source: io::Error,
+    },
+    /// A program that is to set containers up does not work, or is something else.
+    #[error("{} does not say its version", program.display())]
+    EngineUnknown {
+        /// The program.
+        program: PathBuf,
+        /// Why, where the kernel said.
+        source: Option<io::Error>,
+    },
+    /// A version that was never tried.
+    #[error("{runtime} {found} is too old: {}.{} or newer is needed", oldest.0, oldest.1)]
+    EngineTooOld {
+        /// Which.
+        runtime: Runtime,
+        /// Its version.
+        found: String,
+        /// The oldest that is known to work.
+        oldest: (u32, u32),
+    },
+    /// The engine gave up before the command began.
+    #[error("{name} could not start the container{}", said.as_ref().map(|said| format!(": {said}")).unwrap_or_default())]
+    Engine {
+        /// Which.
+        name: String,
+        /// Its own words, where it left any.
+        said: Option<String>,
     },
     /// The process that holds the container died without a word.
     #[error("the container's first process died ({0})")]
@@ -225,6 +251,14 @@ pub enum Wrong {
         /// Where it was to be reached.
         host: u16,
     },
+    /// What is Sconce's own to hold.
+    #[error("{runtime} cannot hold {what}")]
+    Engine {
+        /// Which engine.
+        runtime: Runtime,
+        /// What was asked of it.
+        what: &'static str,
+    },
     /// Without a container nothing can be mounted.
     #[error("mounts need a container")]
     HostMounts,
@@ -282,6 +316,7 @@ impl RunError {
                 path,
                 source: error(errno),
             },
+            Failure::Engine { name, said } => Self::Engine { name, said },
             Failure::NotFound { command, searched } => Self::NotFound { command, searched },
             Failure::NotExecutable { path, errno } => Self::NotExecutable {
                 path,
@@ -306,6 +341,16 @@ impl Hint for RunError {
             }
             Self::Request(Wrong::ServicePort { .. }) => {
                 "give it one number, or the run a network of its own: `network = \"own\"`"
+            }
+            Self::Request(Wrong::Engine { .. }) => {
+                "leave `runtime` out: Sconce itself holds such a run"
+            }
+            Self::EngineUnknown { .. } | Self::EngineTooOld { .. } => {
+                "install a newer one, or leave `runtime` out: Sconce needs no other program"
+            }
+            Self::Engine { .. } => {
+                "without `runtime` Sconce sets the container up itself; if that works, the engine \
+                 cannot work on this machine as it is"
             }
             Self::PortInUse(_) => "choose another port on the host, or end what listens there",
             Self::Port { address, .. } if address.port() < 1024 => {

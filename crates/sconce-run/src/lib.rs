@@ -16,6 +16,7 @@ mod capabilities;
 mod cgroup;
 pub mod control;
 mod desk;
+mod engine;
 mod error;
 mod idmap;
 mod init;
@@ -46,6 +47,7 @@ use sconce_schema::units::Bytes;
 use serde::{Deserialize, Serialize};
 
 pub use control::Control;
+pub use engine::Engine;
 pub use error::{RunError, Wrong};
 pub use names::is_machinery;
 pub use plan::Restarts;
@@ -80,6 +82,8 @@ pub struct RunOptions<'a> {
     /// Programs of [`WAYS_OUT`] that this machine has, each of which gives a network of its own a way
     /// out: the first that works is taken.
     pub ways_out: Vec<PathBuf>,
+    /// The program that sets the container up in Sconce's place.
+    pub engine: Option<Engine>,
     /// The caller's environment, for a run without a container.
     pub environment: &'a [(OsString, OsString)],
     /// Where it can be spoken to while it goes on, and where what it says is kept; absent for a run

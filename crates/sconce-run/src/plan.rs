@@ -140,8 +140,41 @@ pub(crate) struct Container {
     /// (target, path of the link).
     pub(crate) links: Vec<(String, PathBuf)>,
     pub(crate) credentials: Credentials,
+    /// The program that starts the command in the root, where that is not init.
+    pub(crate) held: Option<Held>,
     /// User namespaces that map owners of mounted files, as init inherits them.
     pub(crate) owners: Vec<RawFd>,
+}
+
+/// How another program is started to start the command.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) struct Held {
+    pub(crate) name: String,
+    /// Its own program and arguments.
+    pub(crate) command: Vec<OsString>,
+    /// `NAME=value`, its own.
+    pub(crate) env: Vec<OsString>,
+    /// It writes this file when it has made the container, and not before.
+    pub(crate) pid_file: PathBuf,
+    /// Where it says what goes wrong.
+    pub(crate) log: PathBuf,
+    pub(crate) shown: Shown,
+    /// The cgroup that it makes.
+    pub(crate) cgroup: Option<PathBuf>,
+    /// A folder that is made, and where it is seen by a shorter name.
+    pub(crate) short: Option<(PathBuf, PathBuf)>,
+    /// Whether it mounts /proc, /sys and /dev itself, and what is to be in them.
+    pub(crate) mounts_system: bool,
+}
+
+/// Which cgroup file systems it sees.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub(crate) enum Shown {
+    /// All that are mounted.
+    Everything,
+    /// The one that is mounted here.
+    One(PathBuf),
+    Nothing,
 }
 
 /// Who the command becomes.

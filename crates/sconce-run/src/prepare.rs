@@ -18,6 +18,7 @@ use sconce_schema::units::Bytes;
 
 use crate::RunOptions;
 use crate::capabilities;
+use crate::engine;
 use crate::error::{RunError, Wrong};
 use crate::idmap::Exchange;
 use crate::launch::Namespaces;
@@ -213,7 +214,7 @@ fn is_straight(path: &Path) -> bool {
     path.is_absolute() && !path.components().any(|part| part == Component::ParentDir)
 }
 
-/// Decides everything.
+/// Decides everything. `v2` is the run's own folder of cgroup v2, where it has one.
 ///
 /// # Errors
 /// [`RunError::MountSource`], [`RunError::Request`], [`RunError::State`].
@@ -222,6 +223,7 @@ pub(crate) fn prepare(
     options: &RunOptions<'_>,
     scratch: &Path,
     root: bool,
+    v2: Option<&Path>,
 ) -> Result<Prepared, RunError> {
     let (own_limits, mut unenforced) = Own::of(request, Ceilings::read());
     let mut plan = Plan {
@@ -274,12 +276,14 @@ pub(crate) fn prepare(
         edit_mounts(edits, &mut mounts)?;
     }
     let own_network = request.network != Network::Host;
+    let engine = options.engine.as_ref();
     let inside = match options.keep {
         Some(_) => crate::KEPT_NAME,
         None => &request.id,
     };
-    plan.container = Some(Container {
+    let mut container = Container {
         hostname: inside.to_owned(),
+        held: None,
         layers: image
             .layers
             .iter()
@@ -298,13 +302,36 @@ pub(crate) fn prepare(
             .collect(),
         credentials,
         owners: owners.made.iter().map(|(_, fd)| fd.as_raw_fd()).collect(),
-    });
+    };
     writable_layer(scratch, request, inside, (id, root))
         .map_err(|(path, source)| RunError::State { path, source })?;
+    if let Some(engine) = engine {
+        let (held, mut said) = engine::hold(&engine::Asked {
+            engine,
+            request,
+            command: &plan.command,
+            env: &plan.env,
+            credentials,
+            root,
+            hostname: inside,
+            shm_bytes: container.shm_bytes,
+            mounts: &container.mounts,
+            scratch,
+            cgroups: options.host.cgroups.as_ref(),
+            v2,
+        })?;
+        container.held = Some(held);
+        // Init sees the machine's files, and so would another command that it starts.
+        plan.controlled = false;
+        unenforced.append(&mut said);
+    }
+    plan.container = Some(container);
+    // An engine is uid 0 of its user namespace, and gives the command another uid.
+    let mapped = if engine.is_some() { 0 } else { id };
     Ok(Prepared {
         plan,
         namespaces: Some(Namespaces {
-            user: (!root).then_some((id, id)),
+            user: (!root).then_some((mapped, mapped)),
             network: own_network,
         }),
         owners: owners.made.into_iter().map(|(_, fd)| fd).collect(),

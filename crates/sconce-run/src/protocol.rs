@@ -138,6 +138,10 @@ pub(crate) enum Failure {
         path: PathBuf,
         errno: i32,
     },
+    Engine {
+        name: String,
+        said: Option<String>,
+    },
 }
 
 impl Failure {

@@ -35,6 +35,10 @@ const ARG0_LOW: u32 = 16;
 const MACHINE: u32 = 0xc000_003e;
 #[cfg(target_arch = "aarch64")]
 const MACHINE: u32 = 0xc000_00b7;
+#[cfg(target_arch = "x86_64")]
+const OCI_MACHINE: &str = "SCMP_ARCH_X86_64";
+#[cfg(target_arch = "aarch64")]
+const OCI_MACHINE: &str = "SCMP_ARCH_AARCH64";
 
 /// The first number that this program knows nothing about. 467 to 469 are the newest of Linux
 /// 6.17 (open_tree_attr, file_getattr, file_setattr).
@@ -43,73 +47,83 @@ const FIRST_UNKNOWN: u32 = 470;
 /// Every `CLONE_NEW…` that clone takes: mount, cgroup, UTS, IPC, user, pid, network.
 const NEW_NAMESPACES: u32 = 0x7e02_0000;
 
+/// A call's name, as libseccomp and runtime-spec write it, and its number: one list serves the kernel
+/// and other runtimes.
+type Call = (&'static str, libc::c_long);
+
+macro_rules! call {
+    ($number:ident) => {
+        (stringify!($number).split_at("SYS_".len()).1, libc::$number)
+    };
+}
+
 /// Refused with `EPERM`.
-const FORBIDDEN: &[libc::c_long] = &[
+const FORBIDDEN: &[Call] = &[
     // Mounts and roots.
-    libc::SYS_mount,
-    libc::SYS_umount2,
-    libc::SYS_pivot_root,
-    libc::SYS_open_tree,
-    libc::SYS_move_mount,
-    libc::SYS_fsopen,
-    libc::SYS_fsconfig,
-    libc::SYS_fsmount,
-    libc::SYS_fspick,
-    libc::SYS_mount_setattr,
-    467, // open_tree_attr
-    libc::SYS_open_by_handle_at,
+    call!(SYS_mount),
+    call!(SYS_umount2),
+    call!(SYS_pivot_root),
+    call!(SYS_open_tree),
+    call!(SYS_move_mount),
+    call!(SYS_fsopen),
+    call!(SYS_fsconfig),
+    call!(SYS_fsmount),
+    call!(SYS_fspick),
+    call!(SYS_mount_setattr),
+    ("open_tree_attr", 467),
+    call!(SYS_open_by_handle_at),
     // Namespaces (clone is looked at by its flags).
-    libc::SYS_unshare,
-    libc::SYS_setns,
+    call!(SYS_unshare),
+    call!(SYS_setns),
     // The kernel itself.
-    libc::SYS_init_module,
-    libc::SYS_finit_module,
-    libc::SYS_delete_module,
-    libc::SYS_kexec_load,
+    call!(SYS_init_module),
+    call!(SYS_finit_module),
+    call!(SYS_delete_module),
+    call!(SYS_kexec_load),
     #[cfg(target_arch = "x86_64")]
-    libc::SYS_kexec_file_load,
+    call!(SYS_kexec_file_load),
     #[cfg(target_arch = "aarch64")]
-    294, // kexec_file_load
-    libc::SYS_reboot,
-    libc::SYS_bpf,
-    libc::SYS_perf_event_open,
-    libc::SYS_userfaultfd,
-    libc::SYS_syslog,
-    libc::SYS_acct,
-    libc::SYS_swapon,
-    libc::SYS_swapoff,
-    libc::SYS_quotactl,
-    libc::SYS_quotactl_fd,
+    ("kexec_file_load", 294),
+    call!(SYS_reboot),
+    call!(SYS_bpf),
+    call!(SYS_perf_event_open),
+    call!(SYS_userfaultfd),
+    call!(SYS_syslog),
+    call!(SYS_acct),
+    call!(SYS_swapon),
+    call!(SYS_swapoff),
+    call!(SYS_quotactl),
+    call!(SYS_quotactl_fd),
     #[cfg(target_arch = "x86_64")]
-    libc::SYS_ioperm,
+    call!(SYS_ioperm),
     #[cfg(target_arch = "x86_64")]
-    libc::SYS_iopl,
+    call!(SYS_iopl),
     #[cfg(target_arch = "x86_64")]
-    libc::SYS_modify_ldt,
+    call!(SYS_modify_ldt),
     #[cfg(target_arch = "x86_64")]
-    libc::SYS_uselib,
+    call!(SYS_uselib),
     #[cfg(target_arch = "x86_64")]
-    libc::SYS_ustat,
-    libc::SYS_nfsservctl,
-    libc::SYS_vhangup,
+    call!(SYS_ustat),
+    call!(SYS_nfsservctl),
+    call!(SYS_vhangup),
     // The machine's clock and name.
-    libc::SYS_settimeofday,
-    libc::SYS_clock_settime,
-    libc::SYS_sethostname,
-    libc::SYS_setdomainname,
+    call!(SYS_settimeofday),
+    call!(SYS_clock_settime),
+    call!(SYS_sethostname),
+    call!(SYS_setdomainname),
     // Keyrings have no namespace.
-    libc::SYS_add_key,
-    libc::SYS_request_key,
-    libc::SYS_keyctl,
+    call!(SYS_add_key),
+    call!(SYS_request_key),
+    call!(SYS_keyctl),
 ];
 
 /// Answered with `ENOSYS`, so that programs take another way. clone3's flags lie in memory, where
 /// a filter cannot see them; C libraries fall back to clone.
-const ABSENT: &[libc::c_long] = &[
-    libc::SYS_clone3,
-    libc::SYS_io_uring_setup,
-    libc::SYS_io_uring_enter,
-    libc::SYS_io_uring_register,
+const ABSENT: &[Call] = &[
+    call!(SYS_clone3),
+    call!(SYS_io_uring_setup),
+    call!(SYS_io_uring_enter),
+    call!(SYS_io_uring_register),
 ];
 
 /// The families of sockets that there are inside. Any other is answered as by a kernel without it;
@@ -127,8 +141,8 @@ const FAMILIES: [libc::c_int; 5] = [
 fn answers() -> Vec<(u32, u32)> {
     let mut all: Vec<(u32, u32)> = FORBIDDEN
         .iter()
-        .map(|nr| (*nr as u32, EPERM))
-        .chain(ABSENT.iter().map(|nr| (*nr as u32, ENOSYS)))
+        .map(|(_, nr)| (*nr as u32, EPERM))
+        .chain(ABSENT.iter().map(|(_, nr)| (*nr as u32, ENOSYS)))
         .collect();
     all.sort_unstable();
     all
@@ -179,6 +193,41 @@ pub(crate) fn filter() -> Vec<Instruction> {
     program.extend([op(RETURN, EAFNOSUPPORT), op(RETURN, ALLOW)]);
     search(&answers(), &mut program);
     program
+}
+
+/// The same filter as runtime-spec has it (config-linux.md, "Seccomp"), for engines that make theirs
+/// with libseccomp. Two things it cannot say: calls newer than the list pass (their names are not
+/// known to libseccomp either), and another machine's calls end the thread and not the process.
+pub(crate) fn oci() -> serde_json::Value {
+    use serde_json::json;
+    let names = |list: &[Call]| list.iter().map(|(name, _)| *name).collect::<Vec<_>>();
+    let errno = |names: Vec<&str>, errno: i32, args: serde_json::Value| json!({ "names": names, "action": "SCMP_ACT_ERRNO", "errnoRet": errno, "args": args });
+    let mut calls = vec![
+        errno(names(FORBIDDEN), libc::EPERM, json!([])),
+        errno(names(ABSENT), libc::ENOSYS, json!([])),
+    ];
+    // One entry for each flag: a comparison looks for all bits of a mask.
+    for flag in (0..u32::BITS).map(|bit| 1_u32 << bit) {
+        if flag & NEW_NAMESPACES != 0 {
+            let has = json!([{ "index": 0, "value": flag, "valueTwo": flag, "op": "SCMP_CMP_MASKED_EQ" }]);
+            calls.push(errno(vec!["clone"], libc::EPERM, has));
+        }
+    }
+    // Several comparisons of one argument are alternatives, so that a list of what is allowed has to
+    // be one of what is not.
+    let last = FAMILIES.into_iter().max().unwrap_or_default();
+    let refused = (0..last).filter(|family| !FAMILIES.contains(family));
+    let socket = |family: i32, op: &str| {
+        let is = json!([{ "index": 0, "value": family, "op": op }]);
+        errno(vec!["socket"], libc::EAFNOSUPPORT, is)
+    };
+    calls.extend(refused.map(|family| socket(family, "SCMP_CMP_EQ")));
+    calls.push(socket(last, "SCMP_CMP_GT"));
+    json!({
+        "defaultAction": "SCMP_ACT_ALLOW",
+        "architectures": [OCI_MACHINE],
+        "syscalls": calls,
+    })
 }
 
 /// A binary search over `answers` for the number that is loaded.
@@ -236,9 +285,10 @@ mod tests {
         let filter = filter();
         assert!(filter.len() < 256, "{}", filter.len());
         for nr in 0..FIRST_UNKNOWN {
-            let expected = if FORBIDDEN.contains(&i64::from(nr)) {
+            let is_in = |list: &[Call]| list.iter().any(|(_, number)| *number == i64::from(nr));
+            let expected = if is_in(FORBIDDEN) {
                 EPERM
-            } else if ABSENT.contains(&i64::from(nr)) {
+            } else if is_in(ABSENT) {
                 ENOSYS
             } else if i64::from(nr) == libc::SYS_socket {
                 EAFNOSUPPORT
@@ -277,6 +327,49 @@ mod tests {
         assert_eq!(socket(libc::AF_VSOCK), EAFNOSUPPORT);
         assert_eq!(socket(libc::AF_INET), ALLOW);
         assert_eq!(socket(-1), EAFNOSUPPORT);
+    }
+
+    /// What runtime-spec's form answers, as libseccomp reads it: the first entry whose comparisons
+    /// hold.
+    fn oci_answer(name: &str, arg0: u64) -> u32 {
+        let filter = oci();
+        let calls = filter["syscalls"].as_array().unwrap();
+        let found = calls.iter().find(|entry| {
+            let names = entry["names"].as_array().unwrap();
+            let mut args = entry["args"].as_array().unwrap().iter();
+            names.iter().any(|n| n == name)
+                && args.all(|arg| {
+                    assert_eq!(arg["index"], 0);
+                    let value = arg["value"].as_u64().unwrap();
+                    match arg["op"].as_str().unwrap() {
+                        "SCMP_CMP_EQ" => arg0 == value,
+                        "SCMP_CMP_GT" => arg0 > value,
+                        "SCMP_CMP_MASKED_EQ" => arg0 & value == arg["valueTwo"].as_u64().unwrap(),
+                        other => panic!("{other}"),
+                    }
+                })
+        });
+        found.map_or(ALLOW, |entry| {
+            ERRNO | entry["errnoRet"].as_u64().unwrap() as u32
+        })
+    }
+
+    #[test]
+    fn engines_get_the_same_answers() {
+        let filter = filter();
+        let flags = (0..32).map(|bit| 1_u64 << bit);
+        let families = 0..64_u64;
+        let known = [
+            ("clone", libc::SYS_clone),
+            ("socket", libc::SYS_socket),
+            ("read", libc::SYS_read),
+        ];
+        for (name, nr) in FORBIDDEN.iter().chain(ABSENT).chain(&known) {
+            for arg in flags.clone().chain(families.clone()) {
+                let own = answer(&filter, MACHINE, *nr as u32, arg);
+                assert_eq!(oci_answer(name, arg), own, "{name} {arg:#x}");
+            }
+        }
     }
 
     #[test]

@@ -117,20 +117,25 @@ pub(crate) fn sweep(state: &Path, files: &dyn cgroup::Files) {
                 .map(|line| PathBuf::from(std::ffi::OsString::from_vec(line.to_vec())))
                 // A list that somebody else wrote must not make root remove just anything.
                 .filter(|path| is_run_cgroup(path))
-                .all(|path| cgroup::remove_leftover(files, &path).is_ok());
+                .all(|path| cgroup::remove_engine(files, &path).is_ok());
         if cgroups_gone && remove_tree(&lock_path.with_extension("")).is_ok() {
             let _ = std::fs::remove_file(&lock_path);
         }
     }
 }
 
-/// `…/sconce/ID`.
+/// `…/sconce/ID`, or an engine's folder in it.
 fn is_run_cgroup(path: &Path) -> bool {
+    let run = match path.ends_with(cgroup::ENGINE) {
+        true => path.parent().unwrap_or(path),
+        false => path,
+    };
+    let in_sconce = |path: &Path| {
+        let parent = path.parent().and_then(Path::file_name);
+        parent.is_some_and(|name| name == cgroup::PARENT)
+    };
     path.is_absolute()
-        && path
-            .parent()
-            .and_then(Path::file_name)
-            .is_some_and(|name| name == "sconce")
+        && (in_sconce(path) || in_sconce(run))
         && !path
             .components()
             .any(|part| part == std::path::Component::ParentDir)
@@ -225,11 +230,17 @@ mod tests {
 
     #[test]
     fn only_a_runs_own_cgroup_is_swept() {
-        assert!(is_run_cgroup(Path::new("/sys/fs/cgroup/memory/sconce/a")));
+        for path in ["memory/sconce/a", "sconce/a/engine", "sconce/engine"] {
+            assert!(
+                is_run_cgroup(&Path::new("/sys/fs/cgroup").join(path)),
+                "{path}"
+            );
+        }
         for path in [
             "sconce/a",
             "/etc/passwd",
             "/a/sconce/../b",
+            "/a/b/engine",
             "/sys/fs/cgroup/sconce/../x",
         ] {
             assert!(!is_run_cgroup(Path::new(path)), "{path}");

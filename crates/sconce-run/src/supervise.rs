@@ -14,6 +14,7 @@ use sconce_schema::request::{DeviceNode, Network, Port, Root, RunRequest};
 
 use crate::cgroup::{self, Asked, Cgroup, Placement};
 use crate::desk::Desk;
+use crate::engine;
 use crate::error::{RunError, Wrong};
 use crate::launch::{self, Launched};
 use crate::logs::Logs;
@@ -26,7 +27,7 @@ use crate::state::{self, Scratch};
 use crate::sys::signals::{Catcher, Caught};
 use crate::sys::socket;
 use crate::way_out::{Inside, WayOut};
-use crate::{Outcome, RunOptions, Used, Watcher};
+use crate::{Engine, Outcome, RunOptions, Used, Watcher};
 
 /// Runs a request to its end.
 pub(crate) fn run(
@@ -35,6 +36,9 @@ pub(crate) fn run(
     watcher: &mut dyn Watcher,
 ) -> Result<Outcome, RunError> {
     prepare::check(request, options.host)?;
+    if let Some(engine) = &options.engine {
+        engine::check(engine, request, options.keep.is_some())?;
+    }
     let contained = matches!(request.root, Root::Image(_));
     let root = prepare::is_machine_root();
     if let (true, false, Err(barrier)) = (contained, root, options.host.user_namespaces) {
@@ -110,8 +114,37 @@ fn in_scratch(
     listening: Listening,
     root: bool,
 ) -> Result<Outcome, RunError> {
-    let prepared = prepare::prepare(request, options, &scratch.folder, root)?;
+    let devices: Vec<DeviceNode> = request
+        .edits
+        .iter()
+        .flat_map(|e| e.device_nodes.clone())
+        .collect();
+    let cgroups = options.host.cgroups.as_ref();
+    let contained = matches!(request.root, Root::Image(_));
+    let engines = options.engine.is_some() && engine::holds_devices(cgroups, root);
+    let asked = Asked {
+        id: &request.id,
+        limits: &request.limits,
+        disks_weighed: request.limits.io_weight.is_some() && {
+            let top = cgroups.and_then(Cgroups::v2);
+            disks::weighed(&Roots::default(), top.map(|v2| v2.mount.as_path()))
+        },
+        devices: (contained && root && !engines).then_some(devices.as_slice()),
+        privileged: root,
+    };
+    let placement = Placement::choose(&cgroup::Kernel, cgroups, asked);
+    let v2 = placement.v2_folder();
+    let prepared = prepare::prepare(request, options, &scratch.folder, root, v2)?;
     let mut plan = prepared.plan;
+    let held = (plan.container.as_ref()).and_then(|container| container.held.as_ref());
+    let engine_folder = held.and_then(|held| held.cgroup.clone());
+    // The inner ones first.
+    let noted = engine_folder.iter().map(std::path::PathBuf::as_path);
+    let noted = scratch.note_cgroups(noted.chain(placement.folders()));
+    noted.map_err(|source| RunError::State {
+        path: scratch.folder.clone(),
+        source,
+    })?;
     let signals = Catcher::new().map_err(RunError::setup("catch signals"))?;
     let (control, control_inside) = socket::pair().map_err(RunError::setup("make a socket"))?;
     let mut inherited: Vec<BorrowedFd<'_>> = prepared.owners.iter().map(AsFd::as_fd).collect();
@@ -164,31 +197,10 @@ fn in_scratch(
         way_out: None,
         // A command whose output goes into a log is in a session of its own as well.
         alone: prepared.namespaces.is_some() || plan.output.is_some() || plan.command.is_empty(),
-        desk: Desk::new(request),
+        desk: Desk::new(request, options.engine.as_ref().map(Engine::runtime)),
         logs,
     };
     // Init mounts while the cgroups are made.
-    let devices: Vec<DeviceNode> = request
-        .edits
-        .iter()
-        .flat_map(|e| e.device_nodes.clone())
-        .collect();
-    let asked = Asked {
-        id: &request.id,
-        limits: &request.limits,
-        disks_weighed: request.limits.io_weight.is_some() && {
-            let top = options.host.cgroups.as_ref().and_then(Cgroups::v2);
-            disks::weighed(&Roots::default(), top.map(|v2| v2.mount.as_path()))
-        },
-        devices: (prepared.namespaces.is_some() && root).then_some(devices.as_slice()),
-        privileged: root,
-    };
-    let placement = Placement::choose(&cgroup::Kernel, options.host.cgroups.as_ref(), asked);
-    let noted = scratch.note_cgroups(placement.folders());
-    noted.map_err(|source| RunError::State {
-        path: scratch.folder.clone(),
-        source,
-    })?;
     let cgroup = Cgroup::create(&cgroup::Kernel, placement, asked);
     let forwarder = match sockets {
         Some((outside, inside)) => {
@@ -219,7 +231,12 @@ fn in_scratch(
     }
     // Nobody has the pipes open any more.
     run.logs.finish();
-    let left = cgroup.remove().err().map(|(path, _)| path);
+    let engines = engine_folder
+        .filter(|folder| folder.exists())
+        .map_or(Ok(()), |folder| {
+            cgroup::remove_engine(&cgroup::Kernel, &folder)
+        });
+    let left = engines.and(cgroup.remove()).err().map(|(path, _)| path);
     let mut outcome = ended?;
     outcome.left_behind.extend(left);
     Ok(outcome)

@@ -10,6 +10,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 use crate::lock::Versions;
 use crate::request::{Limits, Near, Network};
+use crate::runtime::RuntimeSummary;
 use crate::training::{CardOutOfMemory, Setup, Training};
 use crate::units::Bytes;
 
@@ -186,6 +187,9 @@ pub struct Started {
     /// What gives a network of its own a way out: `pasta` or `slirp4netns`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub way_out: Option<String>,
+    /// The program that set the container up; absent where that was Sconce itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub runtime: Option<RuntimeSummary>,
     /// Versions of the lock; absent with `--host`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub versions: Option<Versions>,

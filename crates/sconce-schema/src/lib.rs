@@ -15,6 +15,7 @@ pub mod manifest;
 pub mod numbers;
 pub mod progress;
 pub mod request;
+pub mod runtime;
 pub mod secrets;
 pub mod service;
 pub mod spec;
@@ -30,6 +31,7 @@ pub use manifest::ImageManifest;
 pub use numbers::NumberSet;
 pub use progress::{NoProgress, Progress};
 pub use request::RunRequest;
+pub use runtime::Runtime;
 pub use service::Service;
 pub use spec::Spec;
 

@@ -156,6 +156,7 @@ pub(crate) fn compile(
         strict: false,
         host: &host,
         ways_out: Vec::new(),
+        engine: None,
         environment: &[],
         control: None,
     };

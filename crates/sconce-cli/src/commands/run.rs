@@ -291,6 +291,7 @@ fn host_run(
         places: &places,
         host: &host,
         strict: flags.strict,
+        engine: None,
         sample_hz: wish.sample_hz,
         json,
         global: held_by,

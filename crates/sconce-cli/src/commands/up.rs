@@ -33,7 +33,7 @@ pub(crate) struct UpArgs {
     #[command(flatten)]
     pub(crate) flags: RunFlags,
     /// Start them on this machine itself: no image, no container.
-    #[arg(long, conflicts_with_all = ["gpus", "shm_size", "volumes", "ports", "network", "root"])]
+    #[arg(long, conflicts_with_all = ["gpus", "shm_size", "volumes", "ports", "network", "runtime", "root"])]
     pub(crate) host: bool,
     /// Stay in the foreground, with what they write; Ctrl-C stops them.
     #[arg(long)]

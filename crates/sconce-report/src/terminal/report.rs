@@ -80,6 +80,9 @@ fn environment(report: &Report) -> Vec<Part> {
             parts.extend(version.map(|version| plain(format!("{what} {version}"))));
         }
     }
+    if let Some(runtime) = &started.runtime {
+        parts.push(plain(format!("by {} {}", runtime.name, runtime.version)));
+    }
     if started.mode == Mode::Host {
         parts.push(plain("the machine's own, no container"));
     }

@@ -238,6 +238,7 @@ impl Made {
             near: None,
             network: None,
             way_out: None,
+            runtime: None,
             host: HostSummary {
                 hostname: "sun".into(),
                 kernel: "6.12".into(),

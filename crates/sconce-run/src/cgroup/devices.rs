@@ -68,6 +68,26 @@ pub(super) fn rules(nodes: &[DeviceNode]) -> Vec<Rule> {
     HARMLESS.into_iter().chain(given).collect()
 }
 
+/// The same for runtime-spec (config-linux.md, "Allowed Device list"): nothing, but for these.
+pub(super) fn oci(rules: &[Rule]) -> serde_json::Value {
+    use serde_json::json;
+    let nothing = json!({ "allow": false, "access": "rwm" });
+    let allowed = rules.iter().map(|rule| {
+        let kind = match rule.kind {
+            Kind::Character => "c",
+            Kind::Block => "b",
+        };
+        let mut one = json!({
+            "allow": true, "type": kind, "major": rule.major, "access": "rw",
+        });
+        if let Some(minor) = rule.minor {
+            one["minor"] = minor.into();
+        }
+        one
+    });
+    std::iter::once(nothing).chain(allowed).collect()
+}
+
 /// As `devices.allow` of v1 wants it.
 impl fmt::Display for Rule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -20,13 +20,16 @@ use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, accessat};
 use sconce_host::sampler::{RunCgroups, V1Folders};
 use sconce_host::{Cgroups, Hierarchy};
 use sconce_schema::event::{OutOfMemory, Unenforced};
-use sconce_schema::request::{DeviceNode, Limits};
+use sconce_schema::request::{DeviceNode, Limits, RunRequest};
 use sconce_schema::units::Bytes;
 
 use crate::sys::bpf::{self, Instruction};
 
 /// The folder that holds the runs' folders.
-const PARENT: &str = "sconce";
+pub(crate) const PARENT: &str = "sconce";
+
+/// The folder that an engine makes in a run's folder of v2.
+pub(crate) const ENGINE: &str = "engine";
 
 /// What this module does with a cgroup file system.
 pub(crate) trait Files {
@@ -141,6 +144,11 @@ impl Placement {
     pub(crate) fn folders(&self) -> impl Iterator<Item = &Path> {
         let v2 = self.v2.iter().map(|folder| folder.path.as_path());
         self.v1.iter().map(|folder| folder.path.as_path()).chain(v2)
+    }
+
+    /// Its folder of v2, where it has one.
+    pub(crate) fn v2_folder(&self) -> Option<&Path> {
+        self.v2.as_ref().map(|folder| folder.path.as_path())
     }
 
     /// Says that the limits of the controllers that `concerned` names are not enforced.
@@ -378,6 +386,25 @@ pub(crate) fn remove_leftover(
         }
         remove_folder(files, folder)
     })
+}
+
+/// Removes what an engine left of its own folders, the inner ones first.
+///
+/// # Errors
+/// The folder that could not be removed, and why.
+pub(crate) fn remove_engine(files: &dyn Files, folder: &Path) -> Result<(), (PathBuf, io::Error)> {
+    let inner = std::fs::read_dir(folder).into_iter().flatten().flatten();
+    for entry in inner.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
+        remove_engine(files, &entry.path())?;
+    }
+    remove_leftover(files, folder)
+}
+
+/// What a run may open, for an engine that holds it to that.
+pub(crate) fn oci_devices(request: &RunRequest) -> serde_json::Value {
+    let nodes = request.edits.iter().flat_map(|edits| &edits.device_nodes);
+    let nodes: Vec<DeviceNode> = nodes.cloned().collect();
+    devices::oci(&devices::rules(&nodes))
 }
 
 /// The value of `key` in a file of `key value` lines.

@@ -19,7 +19,8 @@ use crate::sys::clone::{self, Cloned};
 use crate::sys::{exec, signals};
 
 /// Where a program is looked for when the environment has no `PATH`.
-const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+pub(super) const DEFAULT_PATH: &str =
+    "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
 
 /// How the command joins its cgroups.
 #[derive(Debug)]

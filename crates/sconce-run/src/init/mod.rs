@@ -10,6 +10,7 @@ mod check;
 mod command;
 mod devices;
 mod end;
+mod held;
 mod overlay;
 mod rootfs;
 mod running;
@@ -91,9 +92,14 @@ fn run(plan: OwnedFd, control: &OwnedFd) -> Result<(), Failure> {
                 .iter()
                 .filter_map(|fd| inherited(*fd))
                 .collect();
-            rootfs::enter(container, &owners, &mut notices)?;
+            match &container.held {
+                None => rootfs::enter(container, &owners, &mut notices)?,
+                Some(engine) => held::prepare(&plan, container, engine, &owners, &mut notices)?,
+            }
             drop(owners);
-            crate::pty::open_if(plan.terminal, Some(&container.credentials))?
+            // An engine's own terminal is the caller's; the command's is the engine's to make.
+            let owner = Some(&container.credentials).filter(|_| container.held.is_none());
+            crate::pty::open_if(plan.terminal, owner)?
         }
         None => {
             rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
@@ -130,6 +136,10 @@ fn run(plan: OwnedFd, control: &OwnedFd) -> Result<(), Failure> {
         None => end::Reach::Children,
     };
     let exit = running.until_the_end(&children, sockets, reach);
+    let engine = plan.container.as_ref().and_then(|c| c.held.as_ref());
+    if let (Some(engine), Some(exit)) = (engine, exit) {
+        held::has_begun(engine, exit)?;
+    }
     if let Some(exit) = exit {
         let _ = protocol::send(control, &Report::Exited(exit, usage::of_children()), &[]);
     }

@@ -22,7 +22,7 @@ use crate::sys::mount as attributes;
 pub(crate) const MOUNT_PROC: &str = "mount /proc";
 
 pub(super) const NO_DEVICES: MountFlags = MountFlags::NOSUID.union(MountFlags::NODEV);
-const NOTHING_RUNS: MountFlags = NO_DEVICES.union(MountFlags::NOEXEC);
+pub(super) const NOTHING_RUNS: MountFlags = NO_DEVICES.union(MountFlags::NOEXEC);
 
 /// Files and folders of /proc and /sys that tell or do too much: the defaults that container
 /// engines share, and what root inside could tell the kernel to write into its log.
@@ -55,6 +55,19 @@ pub(super) fn enter(
     owners: &[OwnedFd],
     notices: &mut Vec<Unenforced>,
 ) -> Result<(), Failure> {
+    build(plan, owners, notices)?;
+    // The old root goes below the new one, and from there away.
+    rustix::process::pivot_root(c".", c".").map_err(Failure::step("change the root"))?;
+    unmount(c".", UnmountFlags::DETACH).map_err(Failure::step("leave the old root"))?;
+    rustix::process::chdir(c"/").map_err(Failure::step("enter the root"))
+}
+
+/// Builds the root; afterwards it is the working directory. Gives it.
+pub(super) fn build(
+    plan: &Container,
+    owners: &[OwnedFd],
+    notices: &mut Vec<Unenforced>,
+) -> Result<OwnedFd, Failure> {
     // Modes are meant as they are written here; the command gets the usual mask again.
     rustix::process::umask(Mode::empty());
     rustix::system::sethostname(plan.hostname.as_bytes())
@@ -69,8 +82,12 @@ pub(super) fn enter(
     rustix::process::chdir(&root_path).map_err(Failure::step("enter the new root"))?;
     let root = rustix::fs::open(c".", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
         .map_err(Failure::step("open the new root"))?;
-    system_folders(plan)?;
-    for wanted in &plan.mounts {
+    let left = plan.held.as_ref().is_some_and(|held| held.mounts_system);
+    if !left {
+        system_folders(plan)?;
+    }
+    let covered = |mount: &&Mount| left && crate::engine::is_covered(&mount.target);
+    for wanted in plan.mounts.iter().filter(|mount| !covered(mount)) {
         let owners = wanted.owners.and_then(|index| owners.get(index));
         bind(root.as_fd(), wanted, owners, notices)?;
     }
@@ -80,10 +97,7 @@ pub(super) fn enter(
             errno: errno(error),
         })?;
     }
-    // The old root goes below the new one, and from there away.
-    rustix::process::pivot_root(c".", c".").map_err(Failure::step("change the root"))?;
-    unmount(c".", UnmountFlags::DETACH).map_err(Failure::step("leave the old root"))?;
-    rustix::process::chdir(c"/").map_err(Failure::step("enter the root"))
+    Ok(root)
 }
 
 /// /proc, /sys and /dev. The folders themselves are in the writable layer, made by Sconce, so that

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -29,17 +30,32 @@ pub(super) struct Starter<'a> {
 
 impl Starter<'_> {
     fn command(&self, streams: Streams<'_>) -> Result<Pid, Failure> {
-        let contained = self.plan.container.is_some();
         let terminal = matches!(streams, Streams::Terminal(_));
         let output = matches!(streams, Streams::Output(_));
+        let container = self.plan.container.as_ref();
+        if let Some(engine) = container.and_then(|c| c.held.as_ref()) {
+            let job = Job {
+                what: What::Program(&engine.command),
+                env: &engine.env,
+                workdir: Path::new("/"),
+                // It gives them to the command.
+                credentials: None,
+                own: &self.plan.own,
+                streams,
+                new_session: true,
+                told: Told::Command,
+                fails: None,
+            };
+            return command::start(&job, self.control, &self.join);
+        }
         let job = Job {
             what: What::Program(&self.plan.command),
             env: &self.plan.env,
             workdir: &self.plan.workdir,
-            credentials: self.plan.container.as_ref().map(|c| &c.credentials),
+            credentials: container.map(|c| &c.credentials),
             own: &self.plan.own,
             streams,
-            new_session: contained || terminal || output,
+            new_session: container.is_some() || terminal || output,
             told: Told::Command,
             fails: None,
         };

@@ -77,7 +77,8 @@ pub(super) fn folder(root: BorrowedFd<'_>, path: &Path) -> Result<OwnedFd> {
     Ok(parent)
 }
 
-fn open(root: BorrowedFd<'_>, path: &Path) -> Result<OwnedFd> {
+/// Opens `path` below `root`, links followed within it.
+pub(super) fn open(root: BorrowedFd<'_>, path: &Path) -> Result<OwnedFd> {
     let resolve = ResolveFlags::IN_ROOT | ResolveFlags::NO_MAGICLINKS;
     // A rename elsewhere while the path is walked makes the kernel ask for another try.
     for _ in 0..32 {

@@ -1,5 +1,5 @@
 //! Runs one request given as JSON: `contained REQUEST.json STATE-FOLDER EVENTS-FILE [--strict]
-//! [--keep=FOLDER] [--control=FOLDER [--log-command]] [--way-out=NAME]`.
+//! [--keep=FOLDER] [--control=FOLDER [--log-command]] [--way-out=NAME] [--runtime=NAME [--program=FILE]]`.
 //! Events go to their file as lines of JSON, an error and its hint to standard error.
 
 use std::ffi::OsString;
@@ -9,7 +9,9 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use sconce_host::{Machine, Roots, SampleTarget, Sampler};
-use sconce_run::{Control, Restarts, RunOptions, WAYS_OUT, Watcher, init_main, is_init, run};
+use sconce_run::{
+    Control, Engine, Restarts, RunError, RunOptions, WAYS_OUT, Watcher, init_main, is_init, run,
+};
 use sconce_schema::event::{Exit, OutOfMemory, ServiceEvent, Unenforced};
 use sconce_schema::{Hint, RunRequest};
 use serde::Deserialize;
@@ -88,6 +90,14 @@ fn main() -> ExitCode {
     }
     let environment: Vec<_> = std::env::vars_os().collect();
     let host = Machine::read(&Roots::default());
+    let engine = option(rest, "--runtime=").map(|name| {
+        let program = option(rest, "--program=").map_or_else(|| found(name), PathBuf::from);
+        Engine::ask(name.parse().expect("a runtime"), program)
+    });
+    let engine = match engine.transpose() {
+        Ok(engine) => engine,
+        Err(error) => return failed(&error),
+    };
     let options = RunOptions {
         program: std::env::current_exe().expect("this program has a name"),
         state_dir: PathBuf::from(state),
@@ -104,6 +114,7 @@ fn main() -> ExitCode {
             .filter(|path| path.exists())
             .collect(),
         environment: &environment,
+        engine,
         control: option(rest, "--control=").map(|folder| Control {
             folder: folder.into(),
             log_command: rest.contains(&"--log-command".into()),
@@ -130,17 +141,27 @@ fn main() -> ExitCode {
             assert_eq!(outcome.left_behind, Vec::<PathBuf>::new());
             outcome.exit.code().into()
         }
-        Err(error) => {
-            eprintln!("error: {error}");
-            let mut cause = std::error::Error::source(&error);
-            while let Some(source) = cause {
-                eprintln!("  because: {source}");
-                cause = source.source();
-            }
-            if let Some(hint) = error.hint() {
-                eprintln!("hint: {hint}");
-            }
-            error.exit_code().into()
-        }
+        Err(error) => failed(&error),
     }
+}
+
+/// Where an engine is.
+fn found(name: &str) -> PathBuf {
+    let folders = ["/usr/sbin", "/usr/bin"].map(PathBuf::from);
+    let mut files = folders.into_iter().map(|folder| folder.join(name));
+    files.find(|file| file.exists()).expect("it is installed")
+}
+
+#[expect(clippy::print_stderr, reason = "a program, not the library")]
+fn failed(error: &RunError) -> ExitCode {
+    eprintln!("error: {error}");
+    let mut cause = std::error::Error::source(error);
+    while let Some(source) = cause {
+        eprintln!("  because: {source}");
+        cause = source.source();
+    }
+    if let Some(hint) = error.hint() {
+        eprintln!("hint: {hint}");
+    }
+    error.exit_code().into()
 }

@@ -4,6 +4,8 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
+use sconce_schema::Runtime;
+
 use crate::bench::{NOBODY_IN_PARTICULAR, benches, root_bench};
 use crate::tools::{USERS, busybox, layer, with_probe};
 
@@ -128,9 +130,15 @@ fn devices_of_others_cannot_be_opened() {
         return;
     }
     for bench in benches() {
+        // crun mounts the root again without `nodev`. Then the list of devices is the wall, in which
+        // the kernel's log is not.
+        let number = match bench.runtime {
+            Runtime::Crun => "11",
+            _ => "5",
+        };
         for user in USERS {
             let mut request = bench.script(
-                "for path in /zero /project/zero; do test -c $path && head -c 1 $path && echo read; done; \
+                "for path in /zero /project/zero; do test -c $path && (exec 3<$path) && echo read; done; \
                  mknod /tmp/a c 1 5 && echo made; mknod /tmp/b b 7 0 && echo made; \
                  mknod /dev/c c 1 5 && echo made; echo end",
             );
@@ -143,7 +151,7 @@ fn devices_of_others_cannot_be_opened() {
                     let node = busybox(&root)
                         .args(["mknod", "-m", "666"])
                         .arg(node)
-                        .args(["c", "1", "5"])
+                        .args(["c", "1", number])
                         .status();
                     assert!(node.unwrap().success());
                 }

@@ -8,6 +8,11 @@
     reason = "these are tests, with helpers that clippy does not know as such"
 )]
 
+use sconce_schema::Runtime;
+
+/// Whoever starts the command, there is no way out. (podman starts runc, and takes its time.)
+const RUNTIMES: &[Runtime] = &[Runtime::Sconce, Runtime::Runc, Runtime::Crun];
+
 #[path = "../run/bench.rs"]
 #[expect(
     dead_code,

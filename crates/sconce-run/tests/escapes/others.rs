@@ -33,9 +33,10 @@ fn processes_outside_are_neither_seen_nor_ended() {
         for user in USERS {
             let mut neighbour = neighbour(&bench);
             let pid = neighbour.id();
+            // What it kills may be the engine too, which is given time to pass the output on.
             let mut request = bench.script(&format!(
                 "kill -9 {pid} 2>&1; cat /proc/{pid}/environ /proc/*/environ 2>/dev/null | grep -c neighbours; \
-                 sleep 50 & (trap '' TERM; kill -9 -1) & wait"
+                 sleep 0.3; sleep 50 & (trap '' TERM; kill -9 -1) & wait"
             ));
             request.user = user;
             let done = bench.run(&request);

@@ -1,6 +1,7 @@
 //! A root file system of busybox, and who runs it.
 
 use std::collections::BTreeMap;
+use std::io::ErrorKind;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
@@ -8,9 +9,9 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use sconce_schema::RunRequest;
 use sconce_schema::manifest::{ImageManifest, Layer};
 use sconce_schema::request::{Limits, Mount, Network, Root, User};
+use sconce_schema::{RunRequest, Runtime};
 use serde_json::Value;
 
 /// A user of no account, so that the tests need none.
@@ -28,6 +29,8 @@ pub(crate) struct Bench {
     pub(crate) who: Who,
     pub(crate) folder: tempfile::TempDir,
     program: PathBuf,
+    /// What sets the containers up.
+    pub(crate) runtime: Runtime,
     runs: AtomicU32,
 }
 
@@ -54,7 +57,8 @@ fn am_root() -> bool {
     rustix::process::geteuid().is_root()
 }
 
-/// A bench for each user that this machine lets us be; says which are left out.
+/// A bench for each user that this machine lets us be, by each of the runtimes that these tests are
+/// about; says which are left out.
 ///
 /// Under root with [`ROOT_ALONE`] for root alone: the emulated machine is slow, and runs the same tests
 /// as a user beside it.
@@ -63,7 +67,22 @@ pub(crate) fn benches() -> Vec<Bench> {
         true => &[Who::Root],
         false => &[Who::Root, Who::Plain],
     };
-    wanted.iter().copied().filter_map(bench).collect()
+    let each = wanted.iter().flat_map(|who| {
+        let runtimes = crate::RUNTIMES.iter().filter(|runtime| is_here(**runtime));
+        runtimes.filter_map(|runtime| bench_by(*who, *runtime))
+    });
+    each.collect()
+}
+
+/// Whether a runtime is installed; says where it is not.
+pub(crate) fn is_here(runtime: Runtime) -> bool {
+    let mut folders = ["/usr/sbin", "/usr/bin"].into_iter();
+    let here = runtime == Runtime::Sconce
+        || folders.any(|folder| Path::new(folder).join(runtime.name()).exists());
+    if !here {
+        eprintln!("skipped: no {runtime} on this machine");
+    }
+    here
 }
 
 /// A bench for root, if that is what we are.
@@ -73,6 +92,10 @@ pub(crate) fn root_bench() -> Option<Bench> {
 
 /// A bench for one user.
 pub(crate) fn bench(who: Who) -> Option<Bench> {
+    bench_by(who, Runtime::Sconce)
+}
+
+fn bench_by(who: Who, runtime: Runtime) -> Option<Bench> {
     if who == Who::Root && !am_root() {
         eprintln!("skipped as root: the tests are not run by root");
         return None;
@@ -120,6 +143,7 @@ pub(crate) fn bench(who: Who) -> Option<Bench> {
         who,
         folder,
         program,
+        runtime,
         runs: AtomicU32::new(0),
     };
     let tried = bench.run(&bench.request(&["true"]));
@@ -132,7 +156,7 @@ pub(crate) fn bench(who: Who) -> Option<Bench> {
         eprintln!("skipped as {who:?}: {}", tried.err);
         return None;
     }
-    assert_eq!(tried.code, 0, "{who:?}: {}", tried.err);
+    assert_eq!(tried.code, 0, "{who:?} {runtime}: {}", tried.err);
     Some(bench)
 }
 
@@ -258,6 +282,9 @@ impl Bench {
         if strict {
             command.arg("--strict");
         }
+        if self.runtime != Runtime::Sconce {
+            command.arg(format!("--runtime={}", self.runtime));
+        }
         command
     }
 
@@ -276,11 +303,11 @@ impl Bench {
         command.stdin(piped()).stdout(piped()).stderr(piped());
         loop {
             match command.spawn() {
-                // Another test's child had the copied program open until it was executed itself.
-                Err(error) if error.kind() == std::io::ErrorKind::ExecutableFileBusy => {
+                // A child that another test starts just now still has the copy open for writing.
+                Err(error) if error.kind() == ErrorKind::ExecutableFileBusy => {
                     std::thread::sleep(Duration::from_millis(5));
                 }
-                started => return started.unwrap(),
+                other => return other.unwrap(),
             }
         }
     }

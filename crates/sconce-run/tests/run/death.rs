@@ -87,12 +87,29 @@ fn children_are_gone_when_the_command_ends() {
 }
 
 /// Processes with `mark` as an argument.
-fn sleeping(mark: &str) -> usize {
+pub(crate) fn sleeping(mark: &str) -> usize {
     std::fs::read_dir("/proc")
         .unwrap()
         .filter_map(|entry| std::fs::read(entry.ok()?.path().join("cmdline")).ok())
         .filter(|line| line.split(|b| *b == 0).any(|arg| arg == mark.as_bytes()))
         .count()
+}
+
+/// Folders of a run in any cgroup file system, found by its name.
+pub(crate) fn cgroups_of(id: &str) -> Vec<std::path::PathBuf> {
+    let mut found = Vec::new();
+    let mut folders = vec![std::path::PathBuf::from("/sys/fs/cgroup")];
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
+            if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
+                if entry.file_name().to_string_lossy().contains(id) {
+                    found.push(entry.path());
+                }
+                folders.push(entry.path());
+            }
+        }
+    }
+    found
 }
 
 fn killed(bench: &Bench, request: &sconce_schema::RunRequest) -> Value {

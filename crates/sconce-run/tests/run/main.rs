@@ -7,14 +7,19 @@
     reason = "these are tests, with helpers that clippy does not know as such"
 )]
 
+/// By what the tests of this program are run; `runtimes` has those that are run by others too.
+const RUNTIMES: &[sconce_schema::Runtime] = &[sconce_schema::Runtime::Sconce];
+
 mod bench;
 mod death;
+mod engines;
 mod exits;
 mod kept;
 mod limits;
 mod mounts;
 mod network;
 mod refusals;
+mod runtimes;
 mod services;
 mod terminal;
 mod walls;

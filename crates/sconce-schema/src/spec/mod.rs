@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::numbers::NumberSet;
 use crate::request::{Network, User};
+use crate::runtime::Runtime;
 use crate::units::{Bytes, LockedMemory, Millicores};
 
 pub use build::{Build, CopySpec, IMAGE, More, Removal, Stage, Variant};
@@ -173,6 +174,9 @@ pub struct Run {
     /// What it sees of the network; the host's where it is absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub network: Option<Network>,
+    /// What sets its container up; Sconce itself where it is absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub runtime: Option<Runtime>,
     /// Published ports, `[IP:]HOST:CONTAINER`.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub ports: Vec<PortSpec>,

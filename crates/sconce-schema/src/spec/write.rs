@@ -8,7 +8,7 @@ use super::Spec;
 use crate::units::Bytes;
 
 /// The keys in the order of the documentation; a key that is not here comes after these.
-const ORDER: [&str; 30] = [
+const ORDER: [&str; 31] = [
     "version",
     "name",
     "release",
@@ -35,6 +35,7 @@ const ORDER: [&str; 30] = [
     "numa",
     "mounts",
     "network",
+    "runtime",
     "ports",
     "user",
     "workdir",

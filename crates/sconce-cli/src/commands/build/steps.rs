@@ -286,6 +286,7 @@ impl<'a> Stack<'a> {
             strict: false,
             host: &host,
             ways_out: Vec::new(),
+            engine: None,
             environment: &[],
             control: None,
         };

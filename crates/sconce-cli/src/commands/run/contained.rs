@@ -16,6 +16,7 @@ use super::leased::Leased;
 use super::nvml::Loading;
 use super::request::started;
 use crate::args::{Global, RunFlags};
+use crate::engine;
 use crate::failure::Result;
 use crate::output;
 use crate::places::{self, Places};
@@ -59,6 +60,7 @@ impl Contained {
         called: &Called<'_>,
         idle_work: Box<dyn FnOnce() + '_>,
     ) -> Result<u8> {
+        let engine = engine::find(self.wish.runtime)?;
         let gpus = self.nvml.complete(&mut self.host);
         let scratch = &called.places.scratch;
         let reached = gpus.as_deref();
@@ -136,6 +138,7 @@ impl Contained {
             folder: self.folder,
             mode: Mode::Container,
             versions: self.versions,
+            runtime: engine.as_ref().map(engine::summary),
             plan: self.probe.as_ref().and_then(Probe::plans),
             gpus: given,
             ..started(&request, &self.host)
@@ -144,6 +147,7 @@ impl Contained {
             places: called.places,
             host: &self.host,
             strict: called.flags.strict,
+            engine,
             sample_hz: self.wish.sample_hz,
             json: called.json,
             global: called.global,

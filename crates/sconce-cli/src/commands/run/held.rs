@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use sconce_host::{Gpus, Machine};
 use sconce_report::{Report, json, terminal};
-use sconce_run::{Control, Outcome, Restarts, RunOptions};
+use sconce_run::{Control, Engine, Outcome, Restarts, RunOptions};
 use sconce_schema::event::Started;
 use sconce_schema::request::RunRequest;
 
@@ -28,6 +28,8 @@ pub(super) struct Held<'a> {
     pub(super) places: &'a Places,
     pub(super) host: &'a Machine,
     pub(super) strict: bool,
+    /// What sets the container up in Sconce's place.
+    pub(super) engine: Option<Engine>,
     /// Readings a second, at least 1.
     pub(super) sample_hz: u32,
     pub(super) json: Option<&'a Path>,
@@ -53,6 +55,7 @@ impl Held<'_> {
             strict: self.strict,
             host: self.host,
             ways_out: crate::limits::ways_out(request.network),
+            engine: self.engine.clone(),
             environment: &environment,
             control: Some(Control {
                 folder: self.places.runs.join(&request.id),

@@ -28,6 +28,7 @@ pub(super) fn started(request: &RunRequest, host: &Machine) -> Started {
         network: Some(request.network),
         // Told when it is there.
         way_out: None,
+        runtime: None,
         versions: None,
         plan: None,
         host: HostSummary {

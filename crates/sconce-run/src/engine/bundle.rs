@@ -1,0 +1,180 @@
+//! An OCI bundle (runtime-spec 1.0.2, config.md and config-linux.md) for runc and crun: the run's
+//! folder, with config.json beside the root.
+//!
+//! The bundle has no mounts but, for runc, /dev: the root is complete before the engine starts, by the code
+//! that makes it where Sconce starts the command itself, so that owners, hidden files and what is
+//! read-only are the same. The namespaces are those in which the engine runs; it adds one for its
+//! own mounts, and crun one in which a plain user is uid 1000.
+
+use std::ffi::OsString;
+
+use rustix::termios::tcgetwinsize;
+use sconce_schema::Runtime;
+use serde_json::{Value, json};
+
+use super::{Asked, PATH, Start, log, pid_file, write_private};
+use crate::error::{RunError, Wrong};
+use crate::seccomp;
+
+/// The newest version whose fields are used: `errnoRet` of seccomp.
+const SPEC: &str = "1.0.2";
+
+/// Writes config.json, and gives the engine's command line.
+pub(super) fn write(asked: &Asked<'_>) -> Result<Start, RunError> {
+    let config = config(asked)?.to_string();
+    write_private(&asked.scratch.join("config.json"), config.as_bytes())?;
+    let mut command: Vec<OsString> = vec![asked.engine.program.clone().into()];
+    let mut word = |word: &str| command.push(word.into());
+    if asked.engine.runtime == Runtime::Crun && asked.cgroup().is_none() {
+        word("--cgroup-manager=disabled");
+    }
+    word("--log-format=json");
+    word("--log");
+    command.push(log(asked).into());
+    // Its own list of containers, which goes with the run.
+    command.push("--root".into());
+    command.push(asked.scratch.join("engine").into());
+    command.extend(["run", "--pid-file"].map(Into::into));
+    command.push(pid_file(asked).into());
+    command.push("--bundle".into());
+    command.push(asked.scratch.into());
+    command.push(asked.request.id.clone().into());
+    Ok(Start {
+        command,
+        env: vec![PATH.into()],
+    })
+}
+
+/// /dev as it is, for runc, which would fill it otherwise. crun leaves what is there, and would bind
+/// it without what is mounted in it.
+fn mounts(asked: &Asked<'_>) -> Value {
+    match asked.engine.runtime {
+        Runtime::Crun => json!([]),
+        _ => json!([{
+            "destination": "/dev",
+            "type": "bind",
+            "source": asked.scratch.join("root/dev"),
+            "options": ["rbind", "rprivate"],
+        }]),
+    }
+}
+
+/// config.json.
+fn config(asked: &Asked<'_>) -> Result<Value, RunError> {
+    let texts = |list: &[OsString]| {
+        let text = |text: &OsString| text.to_str().map(str::to_owned);
+        let texts: Option<Vec<String>> = list.iter().map(text).collect();
+        texts.ok_or(RunError::Request(Wrong::Engine {
+            runtime: asked.engine.runtime,
+            what: "words that are no UTF-8",
+        }))
+    };
+    let (uid, gid) = asked.user();
+    let capabilities = asked.capabilities();
+    let mut namespaces = vec![json!({ "type": "mount" })];
+    let mut linux = json!({ "seccomp": seccomp::oci() });
+    // Of the one user that there is in the engine's namespace, another name.
+    if !asked.root && uid != 0 {
+        namespaces.push(json!({ "type": "user" }));
+        linux["uidMappings"] = json!([{ "containerID": uid, "hostID": 0, "size": 1 }]);
+        linux["gidMappings"] = json!([{ "containerID": gid, "hostID": 0, "size": 1 }]);
+    }
+    let mut process = json!({
+        "terminal": asked.request.terminal,
+        "user": { "uid": uid, "gid": gid, "umask": 0o022 },
+        "args": texts(asked.command)?,
+        "env": texts(asked.env)?,
+        "cwd": asked.request.workdir,
+        "capabilities": {
+            "bounding": capabilities,
+            "effective": capabilities,
+            "permitted": capabilities,
+        },
+        "noNewPrivileges": true,
+    });
+    // Engines take the size over only when the command has begun.
+    if let (true, Ok(size)) = (asked.request.terminal, tcgetwinsize(rustix::stdio::stdin())) {
+        process["consoleSize"] = json!({ "height": size.ws_row, "width": size.ws_col });
+    }
+    linux["namespaces"] = namespaces.into();
+    if let Some((_, cgroup)) = asked.cgroup() {
+        linux["cgroupsPath"] = json!(cgroup);
+        if asked.root {
+            linux["resources"] = json!({ "devices": crate::cgroup::oci_devices(asked.request) });
+        }
+    }
+    Ok(json!({
+        "ociVersion": SPEC,
+        "process": process,
+        "root": { "path": "root" },
+        "mounts": mounts(asked),
+        "linux": linux,
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::ffi::OsStringExt;
+    use std::os::unix::fs::PermissionsExt;
+
+    use sconce_schema::request::User;
+
+    use super::super::testing::Made;
+    use super::*;
+
+    fn texts(list: &Value) -> Vec<&str> {
+        let list = list.as_array().unwrap().iter();
+        list.map(|text| text.as_str().unwrap()).collect()
+    }
+
+    /// What runtime-spec's schema asks of the fields that are there, for every kind of run.
+    #[test]
+    fn every_bundle_is_one() {
+        for runtime in [Runtime::Runc, Runtime::Crun] {
+            for user in [User::Plain, User::Root] {
+                for root in [true, false] {
+                    let made = Made::new(runtime, user, root);
+                    let start = write(&made.asked()).unwrap();
+                    let path = made.folder.path().join("config.json");
+                    let mode = path.metadata().unwrap().permissions().mode();
+                    assert_eq!(mode & 0o777, 0o600, "variables may be secrets");
+                    let text = std::fs::read(&path).unwrap();
+                    let config: Value = serde_json::from_slice(&text).unwrap();
+                    assert_eq!(config["ociVersion"], "1.0.2");
+                    assert_eq!(config["root"]["path"], "root");
+                    let process = &config["process"];
+                    assert_eq!(texts(&process["args"]), ["python", "-c", "1"]);
+                    assert_eq!(process["cwd"], "/workspace");
+                    assert_eq!(process["noNewPrivileges"], true);
+                    let kept = if user == User::Root { 10 } else { 0 };
+                    for set in ["bounding", "effective", "permitted"] {
+                        let names = texts(&process["capabilities"][set]);
+                        assert_eq!(names.len(), kept);
+                        assert!(names.iter().all(|name| name.starts_with("CAP_")));
+                    }
+                    let kinds = config["linux"]["namespaces"].as_array().unwrap().iter();
+                    let kinds: Vec<_> = kinds.map(|n| n["type"].as_str().unwrap()).collect();
+                    let mapped = runtime == Runtime::Crun && user == User::Plain && !root;
+                    let expected: &[&str] = match mapped {
+                        true => &["mount", "user"],
+                        false => &["mount"],
+                    };
+                    assert_eq!(kinds, expected);
+                    let map = json!([{ "containerID": 1000, "hostID": 0, "size": 1 }]);
+                    let maps = &config["linux"]["uidMappings"];
+                    assert_eq!(*maps, if mapped { map } else { Value::Null });
+                    let line = format!("{:?}", start.command);
+                    assert!(!line.contains("hf_secret"), "{line}");
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn words_that_json_cannot_say_are_refused() {
+        let mut made = Made::new(Runtime::Runc, User::Plain, true);
+        made.command.push(OsString::from_vec(vec![0xff]));
+        let error = write(&made.asked()).err().unwrap();
+        assert!(error.to_string().contains("no UTF-8"), "{error}");
+    }
+}

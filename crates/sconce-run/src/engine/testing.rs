@@ -1,0 +1,105 @@
+//! A run for the tests of what engines are told.
+
+use std::collections::BTreeMap;
+use std::ffi::OsString;
+use std::path::Path;
+
+use sconce_schema::Runtime;
+use sconce_schema::manifest::ImageManifest;
+use sconce_schema::request::{ContainerEdits, DeviceNode, Limits, Network, Root, RunRequest, User};
+
+use super::{Asked, Engine};
+use crate::capabilities;
+use crate::plan::{Credentials, Mount};
+use crate::sys::mount::RDONLY;
+
+/// The parts of an [`Asked`], to be changed by a test.
+pub(super) struct Made {
+    pub(super) engine: Engine,
+    pub(super) request: RunRequest,
+    pub(super) command: Vec<OsString>,
+    pub(super) env: Vec<OsString>,
+    pub(super) mounts: Vec<Mount>,
+    pub(super) root: bool,
+    pub(super) folder: tempfile::TempDir,
+}
+
+impl Made {
+    pub(super) fn new(runtime: Runtime, user: User, root: bool) -> Self {
+        let node = DeviceNode {
+            path: "/dev/nvidia0".to_owned(),
+            host_path: String::new(),
+            r#type: "c".to_owned(),
+            major: 195,
+            minor: 0,
+        };
+        let mount = |target: &str| Mount {
+            source: target.into(),
+            target: target.into(),
+            attributes: RDONLY,
+            owners: None,
+        };
+        Self {
+            engine: Engine {
+                runtime,
+                program: Path::new("/usr/bin").join(runtime.name()),
+                version: "1".to_owned(),
+            },
+            request: RunRequest {
+                id: "a-1".to_owned(),
+                command: vec!["true".to_owned()],
+                root: Root::Image(ImageManifest {
+                    layers: Vec::new(),
+                    env: BTreeMap::new(),
+                }),
+                workdir: "/workspace".into(),
+                env: BTreeMap::new(),
+                limits: Limits::default(),
+                mounts: Vec::new(),
+                network: Network::Host,
+                ports: Vec::new(),
+                near: None,
+                user,
+                edits: vec![ContainerEdits {
+                    device_nodes: vec![node],
+                    ..ContainerEdits::default()
+                }],
+                terminal: false,
+                services: Vec::new(),
+            },
+            command: vec!["python".into(), "-c".into(), "1".into()],
+            env: vec!["HF_TOKEN=hf_secret".into()],
+            mounts: ["/dev/nvidia0", "/usr/lib/libcuda.so", "/proc/driver/nvidia"]
+                .map(mount)
+                .into(),
+            root,
+            folder: tempfile::tempdir().unwrap(),
+        }
+    }
+
+    pub(super) fn asked(&self) -> Asked<'_> {
+        let (uid, kept) = match self.request.user {
+            User::Plain => (1000, 0),
+            User::Root => (0, capabilities::ROOT_INSIDE.bits()),
+        };
+        Asked {
+            engine: &self.engine,
+            request: &self.request,
+            command: &self.command,
+            env: &self.env,
+            credentials: Credentials {
+                uid,
+                gid: uid,
+                change: self.root,
+                capabilities: kept,
+            },
+            root: self.root,
+            hostname: &self.request.id,
+            shm_bytes: 1 << 20,
+            mounts: &self.mounts,
+            scratch: self.folder.path(),
+            cgroups: None,
+            v2: None,
+        }
+    }
+}
