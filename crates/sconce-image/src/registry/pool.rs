@@ -103,6 +103,10 @@ mod tests {
         let seen = AtomicUsize::new(0);
         let error = each(&items, 4, &stop, |n| {
             seen.fetch_add(1, Ordering::Relaxed);
+            // The others are not through before it has failed.
+            while *n > 3 && !stop.load(Ordering::Relaxed) {
+                std::thread::yield_now();
+            }
             match n {
                 3 => Err(RegistryError::TooLarge {
                     url: String::new(),

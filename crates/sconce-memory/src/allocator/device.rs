@@ -238,7 +238,8 @@ mod tests {
         #[test]
         fn addresses_are_first_fit(steps in prop::collection::vec((0_u64..6, 0_usize..40), 1..200)) {
             let mut device = Device::new(48 * GRANULE).unwrap();
-            let (mut map, mut live) = ([false; 64], Vec::new());
+            // 48 granules with holes of at most four between them.
+            let (mut map, mut live) = ([false; 256], Vec::new());
             for (size, pick) in steps {
                 if size == 0 {
                     if pick < live.len() {
@@ -250,7 +251,7 @@ mod tests {
                 }
                 let want = size as usize;
                 let used = map.iter().filter(|&&used| used).count();
-                let place = (0..64 - want).find(|&at| !map[at..at + want].contains(&true));
+                let place = (0..256 - want).find(|&at| !map[at..at + want].contains(&true));
                 let place = place.filter(|_| used + want <= 48);
                 let given = device.malloc(size * GRANULE);
                 prop_assert_eq!(given, place.map(|at| MALLOC_BASE + at as u64 * GRANULE));

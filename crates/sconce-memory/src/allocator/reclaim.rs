@@ -68,14 +68,21 @@ impl Allocator {
 
     /// Gives back one block that is never split and large enough, or several of the largest that
     /// together are. Says whether that came to enough.
+    ///
+    /// Such a block is split after all where `expandable_segments` was switched on while it was there.
+    /// PyTorch then frees the whole segment under its other pieces; here it stays.
     pub(super) fn release_oversize(&mut self, request: &Request) -> bool {
         let Some(limit) = self.settings.max_split_size else {
             return false;
         };
         let wanted = request.size.max(limit);
         let pool = &self.pools[request.pool as usize];
+        let is_whole = |id: Id| {
+            let block = &self.blocks[id];
+            block.segment.is_none() && !block.is_split()
+        };
         let first = pool.free_from(request.stream, wanted).next();
-        if let Some(id) = first.filter(|&id| self.blocks[id].segment.is_none()) {
+        if let Some(id) = first.filter(|&id| is_whole(id)) {
             self.release_block(id);
             return true;
         }
@@ -86,7 +93,7 @@ impl Allocator {
             if released >= wanted || block.size < limit {
                 break;
             }
-            if block.segment.is_none() {
+            if is_whole(id) {
                 released += block.size;
                 chosen.push(id);
             }

@@ -65,7 +65,10 @@ impl Model {
         let wanted = wish.size.max(max_split);
         let free = self.free(wish.pool, wish.small, Some(wish.stream));
         let size = |at: &At| self.segments[at.0].pieces[at.1].size;
-        let plain = |at: &At| self.segments[at.0].page.is_none();
+        let plain = |at: &At| {
+            let segment = &self.segments[at.0];
+            segment.page.is_none() && segment.pieces.len() == 1
+        };
         let first = free.iter().find(|at| size(at) >= wanted);
         if let Some(at) = first.filter(|at| plain(at)) {
             let from = self.segments[at.0].pieces[at.1].from;
