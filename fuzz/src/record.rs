@@ -13,6 +13,7 @@ use sconce_schema::event::{
     Ended, Event, Exit, GpuSample, GpuSummary, HostSummary, Line, Mode, OutOfMemory, Pressure,
     ProcessSample, Sample, Started, Unenforced,
 };
+use sconce_schema::runtime::{Runtime, RuntimeSummary};
 use sconce_schema::training::{Phases, Step, Training};
 
 use crate::bytes::{fixtures, flag, noise, pick};
@@ -207,6 +208,10 @@ fn started(from: &mut Unstructured<'_>) -> Started {
         near: None,
         network: None,
         way_out: flag(from).then(|| word(from)),
+        runtime: flag(from).then(|| RuntimeSummary {
+            name: pick(from, &Runtime::ALL),
+            version: word(from),
+        }),
         host: HostSummary {
             hostname: word(from),
             kernel: word(from),
@@ -319,6 +324,7 @@ fn training(pid: u32, from: &mut Unstructured<'_>) -> Training {
         pid,
         rank: small(from),
         group: small(from),
+        cell: small(from),
         steps,
         wall_us,
         phases,
