@@ -2,6 +2,7 @@
 
 use std::ffi::{OsStr, OsString};
 use std::io;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
 
@@ -40,8 +41,10 @@ impl Docker {
 
     /// Asks, and gives what was answered.
     pub(super) fn answer(&self, words: &[&str]) -> Result<String, RunError> {
-        let output = self.command(words).stdin(Stdio::null()).output();
-        let output = output.map_err(cannot_start)?;
+        let mut command = self.command(words);
+        // Out of reach of the terminal's signals, which are the command's.
+        command.stdin(Stdio::null()).process_group(0);
+        let output = command.output().map_err(cannot_start)?;
         match output.status.success() {
             true => Ok(String::from_utf8_lossy(&output.stdout).into_owned()),
             false => Err(failed(&output)),
@@ -78,14 +81,15 @@ impl State {
     }
 }
 
-/// Of `docker info`.
-#[derive(Debug, Deserialize)]
-#[serde(rename_all = "PascalCase")]
+/// Of `docker info`. Where no daemon answers, clients of 20.10 leave the daemon's part out and say why in
+/// `ServerErrors`, with exit code 0; newer ones say it on standard error.
+#[derive(Debug, Default, Deserialize)]
+#[serde(rename_all = "PascalCase", default)]
 struct Info {
     server_version: String,
+    server_errors: Option<Vec<String>>,
     name: String,
     kernel_version: String,
-    #[serde(default)]
     init_binary: String,
     security_options: Option<Vec<String>>,
     cpu_cfs_quota: bool,
@@ -135,15 +139,22 @@ pub(super) fn ask(
         .stdin(Stdio::null())
         .output()
         .map_err(cannot_start)?;
-    let said = said(&output.stderr);
-    if !output.status.success() || !said.is_empty() && !said.starts_with("WARNING") {
-        return Err(silent(docker.host, said));
+    let words = said(&output.stderr);
+    if !output.status.success() || !words.is_empty() && !words.starts_with("WARNING") {
+        return Err(silent(docker.host, words));
     }
     let info: Info =
         serde_json::from_slice(&output.stdout).map_err(|_| RunError::EngineUnknown {
             program: docker.program.clone(),
             source: None,
         })?;
+    if let Some(errors) = info
+        .server_errors
+        .as_ref()
+        .filter(|errors| !errors.is_empty())
+    {
+        return Err(silent(docker.host, said(errors.join("; ").as_bytes())));
+    }
     let system = rustix::system::uname();
     let same = |one: &std::ffi::CStr, other: &str| one.to_bytes() == other.as_bytes();
     if !same(system.nodename(), &info.name) || !same(system.release(), &info.kernel_version) {
@@ -330,6 +341,14 @@ pub(super) mod tests {
             assert!(judged.is_err(), "{version} {options}");
         }
         assert_eq!(numbers(&format!("20.10.{}", "1".repeat(100))), None);
+    }
+
+    #[test]
+    fn an_old_client_says_in_its_answer_that_nobody_answers() {
+        let text = r#"{"ServerErrors":["Cannot connect to the Docker daemon"],"ClientInfo":{}}"#;
+        let info: Info = serde_json::from_str(text).unwrap();
+        assert_eq!(info.server_errors.map(|errors| errors.len()), Some(1));
+        assert!(docker().judge(Info::default()).is_err());
     }
 
     #[test]
