@@ -284,6 +284,17 @@ mod tests {
     }
 
     #[test]
+    fn another_processs_cgroups_are_found_by_its_number() {
+        let roots = Roots::default();
+        let own = Cgroups::of_process(&roots, std::process::id());
+        assert_eq!(own, Cgroups::read(&roots));
+        // 0 is no process's number.
+        let nobodys = Cgroups::of_process(&roots, 0);
+        let mut folders = nobodys.iter().flat_map(|cgroups| &cgroups.hierarchies);
+        assert!(folders.all(|hierarchy| hierarchy.own.is_none()));
+    }
+
+    #[test]
     fn hybrid() {
         let own = "9:name=systemd:/\n4:memory:/jobs/a\n1:cpu:/\n0::/\n";
         let (_folder, roots) = machine(HYBRID, own, &["cpu", "memory/jobs/a", "unified"]);

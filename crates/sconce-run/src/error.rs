@@ -166,6 +166,9 @@ pub enum RunError {
         /// Its address.
         host: String,
     },
+    /// Somebody ended the client; the container was removed.
+    #[error("docker's client ended before the command did")]
+    DockerClient,
     /// The process that holds the container died without a word.
     #[error("the container's first process died ({0})")]
     Lost(String),

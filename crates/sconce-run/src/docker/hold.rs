@@ -4,19 +4,19 @@ use std::fs::File;
 use std::io::Write;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
-use sconce_host::{Cgroups, Hierarchy, Roots, RunCgroups, SampleTarget, V1Folders};
 use sconce_schema::Runtime;
 use sconce_schema::event::{Exit, OutOfMemory, Unenforced};
 use sconce_schema::request::RunRequest;
 
 use super::client::{self, State};
+use super::remover::Remover;
+use super::seen::{target, unseen};
 use super::{Docker, line};
 use crate::desk::Desk;
 use crate::error::RunError;
@@ -175,8 +175,9 @@ impl Handed<'_> {
     ) -> Result<(Exit, Option<OutOfMemory>), RunError> {
         let state = self.begun(client)?;
         let target = target(&state, id);
-        if let Err(why) = &target {
-            watcher.unenforced(std::slice::from_ref(why));
+        // One that has ended meanwhile has no figures either, which its report says by itself.
+        if target.is_none() && self.docker.state(&self.name)?.running {
+            watcher.unenforced(&[unseen()]);
         }
         watcher.started(&target.unwrap_or_default());
         let mut desk = Desk::new(self.request, Some(Runtime::Docker));
@@ -307,8 +308,7 @@ impl Handed<'_> {
     fn ended(&self) -> Result<(Exit, Option<OutOfMemory>), RunError> {
         let state = self.docker.state(&self.name)?;
         if state.running {
-            let why = "its client ended before the command did";
-            return Err(client::engine(Some(why.to_owned())));
+            return Err(RunError::DockerClient);
         }
         if !state.was_started() {
             return Err(not_started(self.request, state));
@@ -323,11 +323,13 @@ impl Handed<'_> {
 }
 
 /// Without `--init` the daemon itself finds out that there is no such command (127) or that it is no
-/// program (126).
+/// program (126). It gives the same codes for other files that it misses, such as a cgroup; of a command
+/// it says `exec: "NAME"`.
 fn not_started(request: &RunRequest, state: State) -> RunError {
     let command = request.command.first().cloned().unwrap_or_default();
+    let of_command = state.error.contains(&format!("exec: \"{command}\""));
     match state.exit_code {
-        127 => RunError::NotFound {
+        127 if of_command => RunError::NotFound {
             searched: request
                 .env
                 .get("PATH")
@@ -335,7 +337,7 @@ fn not_started(request: &RunRequest, state: State) -> RunError {
                 .cloned(),
             command,
         },
-        126 => RunError::NotExecutable {
+        126 if of_command => RunError::NotExecutable {
             path: PathBuf::from(command),
             source: rustix::io::Errno::ACCESS.into(),
         },
@@ -365,61 +367,6 @@ fn warnings(said: &str) -> Vec<Unenforced> {
         .collect()
 }
 
-/// The container's processes as this machine sees them.
-///
-/// # Errors
-/// Why they cannot be read; its figures are then missing.
-fn target(state: &State, id: &str) -> Result<SampleTarget, Unenforced> {
-    if state.pid == 0 {
-        // It has ended already; there is nothing to say.
-        return Ok(SampleTarget::default());
-    }
-    let roots = Roots::default();
-    let cgroups = Cgroups::of_process(&roots, state.pid);
-    let found = cgroups.map(|cgroups| folders(&cgroups, id));
-    match found {
-        Some(found) if found != RunCgroups::None => Ok(SampleTarget {
-            root_pid: Some(state.pid),
-            cgroups: found,
-            shm: Some(format!("/proc/{}/root/dev/shm", state.pid).into()),
-            ..SampleTarget::default()
-        }),
-        _ => Err(Unenforced {
-            what: "accounting".to_owned(),
-            why:
-                "the container's cgroup cannot be seen from here, so that what it uses is missing \
-                  from the record"
-                    .to_owned(),
-            hint: None,
-        }),
-    }
-}
-
-/// The container's own folders: those that its id is in the name of, so that no other's are read.
-fn folders(cgroups: &Cgroups, id: &str) -> RunCgroups {
-    let own = |hierarchy: &Hierarchy| {
-        let folder = hierarchy.own.clone()?;
-        let name = folder.file_name()?.to_str()?;
-        (id.len() == 64 && name.contains(id)).then_some(folder)
-    };
-    let v1 = |controller: &str| {
-        let has = |one: &&Hierarchy| !one.v2 && one.controllers.iter().any(|c| c == controller);
-        cgroups.hierarchies.iter().find(has).and_then(own)
-    };
-    let folders = V1Folders {
-        pids: v1("pids"),
-        memory: v1("memory"),
-        cpu: v1("cpu"),
-        cpuacct: v1("cpuacct"),
-        blkio: v1("blkio"),
-    };
-    match cgroups.v2().and_then(own) {
-        _ if folders != V1Folders::default() => RunCgroups::V1(folders),
-        Some(folder) => RunCgroups::V2(folder),
-        None => RunCgroups::None,
-    }
-}
-
 /// Writes a file that nobody else can read.
 fn write_private(path: &Path, text: &[u8]) -> Result<(), RunError> {
     let mut options = std::fs::OpenOptions::new();
@@ -431,88 +378,32 @@ fn write_private(path: &Path, text: &[u8]) -> Result<(), RunError> {
     })
 }
 
-/// Removes the container when this is dropped, and also when Sconce is killed: a shell outlives it,
-/// whose standard input ends with Sconce. The daemon would let the container run for ever.
-struct Remover<'a> {
-    docker: &'a Docker,
-    name: String,
-    shell: Child,
-}
-
-impl<'a> Remover<'a> {
-    fn start(docker: &'a Docker, name: &str) -> Result<Self, RunError> {
-        let script = r#"read -r word; [ "$word" = done ] || exec "$@""#;
-        let shell = Command::new("/bin/sh")
-            .env_clear()
-            .args(["-c", script, "sconce-remover"])
-            .arg(docker.program())
-            .args(docker.first())
-            .args(["rm", "--force", "--volumes", name])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            // Out of reach of the terminal's signals.
-            .process_group(0)
-            .spawn()
-            .map_err(RunError::setup("start what removes the container"))?;
-        Ok(Self {
-            docker,
-            name: name.to_owned(),
-            shell,
-        })
-    }
-}
-
-impl Drop for Remover<'_> {
-    fn drop(&mut self) {
-        let removed = self
-            .docker
-            .answer(&["rm", "--force", "--volumes", &self.name]);
-        // Where that failed, the shell tries once more.
-        if let (Ok(_), Some(mut stdin)) = (removed, self.shell.stdin.take()) {
-            let _ = stdin.write_all(b"done\n");
-        }
-        drop(self.shell.stdin.take());
-        let _ = self.shell.wait();
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
-    fn only_the_containers_own_folders_are_read() {
-        let id = "0f".repeat(32);
-        let hierarchy = |v2, controllers: &[&str], own: &str| Hierarchy {
-            v2,
-            controllers: controllers.iter().map(|&c| c.to_owned()).collect(),
-            mount: "/sys/fs/cgroup".into(),
-            own: Some(own.into()),
-            delegated: false,
+    fn a_missing_command_is_told_from_a_container_that_could_not_be_made() {
+        let error = |code: u8, said: &str| {
+            let text = serde_json::json!({
+                "Running": false, "OOMKilled": false, "Pid": 0, "ExitCode": code, "Error": said,
+                "StartedAt": "0001-01-01T00:00:00Z",
+            });
+            let request = crate::docker::line::tests::request();
+            not_started(&request, serde_json::from_value(text).unwrap())
         };
-        let of = |hierarchies| {
-            let mode = sconce_host::CgroupMode::Hybrid;
-            folders(&Cgroups { mode, hierarchies }, &id)
-        };
-        let scope = format!("/sys/fs/cgroup/system.slice/docker-{id}.scope");
-        let own = format!("/sys/fs/cgroup/memory/docker/{id}");
-        assert_eq!(
-            of(vec![hierarchy(true, &["memory"], &scope)]),
-            RunCgroups::V2(scope.clone().into())
-        );
-        let v1 = V1Folders {
-            memory: Some(own.clone().into()),
-            ..V1Folders::default()
-        };
-        let both = vec![
-            hierarchy(true, &[], &scope),
-            hierarchy(false, &["memory"], &own),
-            hierarchy(false, &["pids"], "/sys/fs/cgroup/pids/user"),
-        ];
-        assert_eq!(of(both), RunCgroups::V1(v1));
-        let others = vec![hierarchy(true, &["memory"], "/sys/fs/cgroup/user.slice")];
-        assert_eq!(of(others), RunCgroups::None);
+        let of_command =
+            r#"unable to start: exec: "--version": executable file not found in $PATH"#;
+        assert!(matches!(error(127, of_command), RunError::NotFound { .. }));
+        assert!(matches!(
+            error(126, of_command),
+            RunError::NotExecutable { .. }
+        ));
+        let of_cgroup = "mkdir /sys/fs/cgroup/cpuset/docker: no such file or directory";
+        for code in [126, 127, 128] {
+            let told = error(code, of_cgroup);
+            assert!(matches!(told, RunError::Engine { .. }), "{told}");
+        }
     }
 
     #[test]

@@ -340,4 +340,4 @@ impl Line {
 
 #[cfg(test)]
 #[path = "line_tests.rs"]
-mod tests;
+pub(super) mod tests;

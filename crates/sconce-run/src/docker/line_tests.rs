@@ -10,7 +10,7 @@ use sconce_schema::units::{Bytes, Millicores};
 use super::super::client::tests::docker;
 use super::*;
 
-fn request() -> RunRequest {
+pub(in super::super) fn request() -> RunRequest {
     RunRequest {
         id: "a-1".to_owned(),
         command: vec!["--version".to_owned(), "-c".to_owned(), "1".to_owned()],

@@ -15,6 +15,8 @@
 mod client;
 mod hold;
 mod line;
+mod remover;
+mod seen;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
