@@ -306,7 +306,12 @@ impl Handed<'_> {
 
     /// How it ended, in the daemon's words.
     fn ended(&self) -> Result<(Exit, Option<OutOfMemory>), RunError> {
-        let state = self.docker.state(&self.name)?;
+        // The container was there: what cannot be asked is the daemon.
+        let gone = |_| RunError::DockerSilent {
+            host: self.docker.host.clone(),
+            said: "it went away while the run went on".to_owned(),
+        };
+        let state = self.docker.state(&self.name).map_err(gone)?;
         if state.running {
             return Err(RunError::DockerClient);
         }
