@@ -14,7 +14,7 @@ pub(crate) fn runtime(text: &str) -> Result<Runtime, String> {
 
 /// The engine of a run; none where Sconce holds it itself.
 pub(crate) fn find(runtime: Runtime) -> Result<Option<Engine>> {
-    if runtime == Runtime::Sconce {
+    if matches!(runtime, Runtime::Sconce | Runtime::Docker) {
         return Ok(None);
     }
     let program = helper(runtime.name()).ok_or(CliError::NoRuntime { runtime })?;

@@ -6,6 +6,7 @@ mod args;
 mod background;
 mod commands;
 mod detach;
+mod docker;
 mod engine;
 mod failure;
 mod findings;

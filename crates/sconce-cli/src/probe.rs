@@ -1,6 +1,7 @@
 //! The probe: what Sconce brings into a Python program from outside, by a folder ahead on PYTHONPATH.
 
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use sconce_memory::forecast::plan::{Plan, Plans};
@@ -163,8 +164,13 @@ impl Probe {
     fn write(&self) -> std::io::Result<()> {
         for (name, text) in FILES {
             let path = self.folder.path().join(PYTHON).join(name);
-            fs::create_dir_all(path.parent().unwrap_or(self.folder.path()))?;
-            fs::write(path, text)?;
+            let above = path.parent().unwrap_or(self.folder.path());
+            fs::create_dir_all(above)?;
+            fs::write(&path, text)?;
+            // Whatever the caller's file mode mask is: nobody else comes as far as here, and the run's
+            // user may be another.
+            fs::set_permissions(above, Permissions::from_mode(0o755))?;
+            fs::set_permissions(&path, Permissions::from_mode(0o644))?;
         }
         Ok(())
     }

@@ -118,7 +118,7 @@ impl<'a> Recorder<'a> {
 
 impl Watcher for Recorder<'_> {
     fn unenforced(&mut self, what: &[Unenforced]) {
-        self.unenforced = what.to_vec();
+        self.unenforced.extend_from_slice(what);
         if self.quiet {
             return;
         }

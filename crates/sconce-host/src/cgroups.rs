@@ -49,8 +49,21 @@ impl Cgroups {
     /// Reads the mount table and the caller's own cgroups. `None` where no cgroup file system is
     /// mounted.
     pub(crate) fn read(roots: &Roots) -> Option<Self> {
+        Self::of(roots, "self")
+    }
+
+    /// The same with another process in the caller's place: [`Hierarchy::own`] is the folder of that
+    /// process's cgroup. `pid` is in the numbering of the /proc that is read; a process that is not
+    /// there has none.
+    #[must_use]
+    pub fn of_process(roots: &Roots, pid: u32) -> Option<Self> {
+        Self::of(roots, &pid.to_string())
+    }
+
+    fn of(roots: &Roots, process: &str) -> Option<Self> {
         let mounts = parse_mountinfo(&read::text(&roots.proc.join("self/mountinfo"))?);
-        let own = parse_own(&read::text(&roots.proc.join("self/cgroup")).unwrap_or_default());
+        let cgroups = roots.proc.join(process).join("cgroup");
+        let own = parse_own(&read::text(&cgroups).unwrap_or_default());
         let mut hierarchies: Vec<Hierarchy> = Vec::new();
         for mount in mounts {
             let twice = hierarchies
@@ -268,6 +281,17 @@ mod tests {
             std::fs::create_dir_all(roots.sys.join("fs/cgroup").join(name)).unwrap();
         }
         (folder, roots)
+    }
+
+    #[test]
+    fn another_processs_cgroups_are_found_by_its_number() {
+        let roots = Roots::default();
+        let own = Cgroups::of_process(&roots, std::process::id());
+        assert_eq!(own, Cgroups::read(&roots));
+        // 0 is no process's number.
+        let nobodys = Cgroups::of_process(&roots, 0);
+        let mut folders = nobodys.iter().flat_map(|cgroups| &cgroups.hierarchies);
+        assert!(folders.all(|hierarchy| hierarchy.own.is_none()));
     }
 
     #[test]

@@ -52,6 +52,26 @@ pub fn write_archive(
     path: &Path,
     progress: &dyn Progress,
 ) -> Result<(), LayoutError> {
+    whole(path, |fresh| {
+        let mut out = Writer::new();
+        out.begin(fresh.to_owned(), None);
+        send_archive(image, names, store, (&mut out, path), progress)?;
+        out.end().map(drop).map_err(file("write", path))
+    })
+}
+
+/// Writes the archive of `image` to something else than a file, as it is made. It is called by the path
+/// beside it in errors.
+///
+/// # Errors
+/// [`LayoutError`].
+pub fn send_archive(
+    image: &Image,
+    names: &[String],
+    store: &Store,
+    (out, path): (&mut impl Write, &Path),
+    progress: &dyn Progress,
+) -> Result<(), LayoutError> {
     let diff_ids = image.config()?.rootfs.diff_ids;
     let blobs = image.blobs(store)?;
     if diff_ids.len() != blobs.len() {
@@ -76,46 +96,41 @@ pub fn write_archive(
         sizes.push(known.map_or_else(count, Ok).map_err(file("read", blob))?);
     }
     progress.stage("export", Some(sizes.iter().sum()));
-    whole(path, |fresh| {
-        let mut out = Writer::new();
-        out.begin(fresh.to_owned(), None);
-        let write = |source| LayoutError::File {
-            action: "write",
-            path: path.to_owned(),
-            source,
-        };
-        for (name, bytes) in [
-            ("manifest.json", &manifest),
-            (config.as_str(), &image.config_bytes),
-        ] {
-            put_file(name, bytes.len() as u64, &mut out).map_err(write)?;
-            out.write_all(bytes).map_err(write)?;
-            fill(bytes.len() as u64, &mut out).map_err(write)?;
+    let write = |source| LayoutError::File {
+        action: "write",
+        path: path.to_owned(),
+        source,
+    };
+    for (name, bytes) in [
+        ("manifest.json", &manifest),
+        (config.as_str(), &image.config_bytes),
+    ] {
+        put_file(name, bytes.len() as u64, out).map_err(write)?;
+        out.write_all(bytes).map_err(write)?;
+        fill(bytes.len() as u64, out).map_err(write)?;
+    }
+    let mut written = Vec::new();
+    for ((diff_id, (layer, blob)), size) in diff_ids.iter().zip(&blobs).zip(&sizes) {
+        let name = layer_name(diff_id);
+        // The same layer may be there twice; the archive holds it once.
+        if written.contains(diff_id) {
+            continue;
         }
-        let mut written = Vec::new();
-        for ((diff_id, (layer, blob)), size) in diff_ids.iter().zip(&blobs).zip(&sizes) {
-            let name = layer_name(diff_id);
-            // The same layer may be there twice; the archive holds it once.
-            if written.contains(diff_id) {
-                continue;
-            }
-            written.push(*diff_id);
-            put_file(&name, *size, &mut out).map_err(write)?;
-            let told = |bytes| progress.advance(&name, bytes);
-            let archive = unpacked(blob, &layer.media_type).map_err(file("read", blob))?;
-            let copied = copy(archive, &mut out, told).map_err(|error| match error {
-                Side::Read(source) => file("read", blob)(source),
-                Side::Write(source) => write(source),
-            })?;
-            if copied != *size {
-                return Err(file("read", blob)(io::ErrorKind::UnexpectedEof.into()));
-            }
-            fill(*size, &mut out).map_err(write)?;
-            progress.done(&name);
+        written.push(*diff_id);
+        put_file(&name, *size, out).map_err(write)?;
+        let told = |bytes| progress.advance(&name, bytes);
+        let archive = unpacked(blob, &layer.media_type).map_err(file("read", blob))?;
+        let copied = copy(archive, out, told).map_err(|error| match error {
+            Side::Read(source) => file("read", blob)(source),
+            Side::Write(source) => write(source),
+        })?;
+        if copied != *size {
+            return Err(file("read", blob)(io::ErrorKind::UnexpectedEof.into()));
         }
-        end(&mut out).map_err(write)?;
-        out.end().map_err(write).map(drop)
-    })
+        fill(*size, out).map_err(write)?;
+        progress.done(&name);
+    }
+    end(out).map_err(write)
 }
 
 /// The side on which a copy failed.

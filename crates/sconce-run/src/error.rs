@@ -140,6 +140,35 @@ pub enum RunError {
         /// Its own words, where it left any.
         said: Option<String>,
     },
+    /// The daemon that the client talks to cannot see this machine's files.
+    #[error("docker's daemon at {host} is not on this machine")]
+    DockerElsewhere {
+        /// Its address.
+        host: String,
+    },
+    /// Nobody answers.
+    #[error("docker's daemon at {host} does not answer{}", if said.is_empty() { String::new() } else { format!(": {said}") })]
+    DockerSilent {
+        /// Its address.
+        host: String,
+        /// The client's words.
+        said: String,
+    },
+    /// The caller may not talk to the daemon.
+    #[error("docker's daemon at {host} is closed to this user")]
+    DockerClosed {
+        /// Its address.
+        host: String,
+    },
+    /// Its users are others than the machine's.
+    #[error("docker's daemon at {host} has users of its own (rootless, or userns-remap)")]
+    DockerUsers {
+        /// Its address.
+        host: String,
+    },
+    /// Somebody ended the client; the container was removed.
+    #[error("docker's client ended before the command did")]
+    DockerClient,
     /// The process that holds the container died without a word.
     #[error("the container's first process died ({0})")]
     Lost(String),
@@ -347,6 +376,23 @@ impl Hint for RunError {
             }
             Self::EngineUnknown { .. } | Self::EngineTooOld { .. } => {
                 "install a newer one, or leave `runtime` out: Sconce needs no other program"
+            }
+            Self::DockerElsewhere { .. } => {
+                "the run's folders would be that machine's: unset DOCKER_HOST or say `docker context \
+                 use default`, and have Sconce run where the daemon is"
+            }
+            Self::DockerSilent { .. } => {
+                "start it (`sudo systemctl start docker`), or leave `runtime` out: Sconce needs no daemon"
+            }
+            Self::DockerClosed { .. } => {
+                "the group of that socket may use it, and is as good as root; Sconce without `runtime` \
+                 needs no such right"
+            }
+            Self::DockerUsers { .. } => {
+                "the run's user would own none of its files: leave `runtime` out, or use podman"
+            }
+            Self::Engine { name, .. } if name == "docker" => {
+                "what docker says is all that is known; `docker info` says how its daemon is"
             }
             Self::Engine { .. } => {
                 "without `runtime` Sconce sets the container up itself; if that works, the engine \

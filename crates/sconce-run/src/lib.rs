@@ -16,6 +16,7 @@ mod capabilities;
 mod cgroup;
 pub mod control;
 mod desk;
+pub mod docker;
 mod engine;
 mod error;
 mod idmap;
@@ -47,6 +48,7 @@ use sconce_schema::units::Bytes;
 use serde::{Deserialize, Serialize};
 
 pub use control::Control;
+pub use docker::Docker;
 pub use engine::Engine;
 pub use error::{RunError, Wrong};
 pub use names::is_machinery;

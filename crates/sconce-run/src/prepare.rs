@@ -391,7 +391,7 @@ fn planned(
 }
 
 /// `NAME=value`: for a run without a container the caller's with the request's over it.
-fn environment(request: &RunRequest, options: &RunOptions<'_>) -> Vec<OsString> {
+pub(crate) fn environment(request: &RunRequest, options: &RunOptions<'_>) -> Vec<OsString> {
     let join = |name: &std::ffi::OsStr, value: &std::ffi::OsStr| {
         let mut text = name.to_owned();
         text.push("=");
@@ -430,7 +430,7 @@ fn environment(request: &RunRequest, options: &RunOptions<'_>) -> Vec<OsString> 
 /// The size of /dev/shm: as asked, or half of the memory that the run may use. (The 64 MiB of
 /// other engines kill DataLoader workers; what is in /dev/shm counts against the memory limit
 /// anyway.)
-fn shared_memory(request: &RunRequest, options: &RunOptions<'_>) -> u64 {
+pub(crate) fn shared_memory(request: &RunRequest, options: &RunOptions<'_>) -> u64 {
     let machine = options.host.memory;
     let usable = match (request.limits.memory, machine) {
         (Some(limit), Some(machine)) => Some(limit.min(machine)),

@@ -96,7 +96,7 @@ fn keep(options: &RunOptions<'_>, scratch: &Scratch, contained: bool) -> Result<
     })
 }
 
-fn scratch(request: &RunRequest, options: &RunOptions<'_>) -> Result<Scratch, RunError> {
+pub(crate) fn scratch(request: &RunRequest, options: &RunOptions<'_>) -> Result<Scratch, RunError> {
     Scratch::create(&options.state_dir, &request.id).map_err(|(path, source)| {
         if source.kind() == std::io::ErrorKind::WouldBlock {
             RunError::Running(request.id.clone())

@@ -18,11 +18,19 @@ pub enum Runtime {
     Crun,
     /// podman, by its command line.
     Podman,
+    /// docker: the run is handed over to its daemon.
+    Docker,
 }
 
 impl Runtime {
     /// Every one.
-    pub const ALL: [Self; 4] = [Self::Sconce, Self::Runc, Self::Crun, Self::Podman];
+    pub const ALL: [Self; 5] = [
+        Self::Sconce,
+        Self::Runc,
+        Self::Crun,
+        Self::Podman,
+        Self::Docker,
+    ];
 
     /// Its name, which is also that of its program.
     #[must_use]
@@ -32,6 +40,7 @@ impl Runtime {
             Self::Runc => "runc",
             Self::Crun => "crun",
             Self::Podman => "podman",
+            Self::Docker => "docker",
         }
     }
 }

@@ -239,6 +239,41 @@ pub(crate) fn build(args: &BuildArgs, global: &Global) -> Result<u8> {
     Ok(exit::OK)
 }
 
+/// The image of an environment alone, without what `[build]` adds: what a run of it has.
+pub(crate) fn of_environment(
+    opened: &Opened,
+    lock: &Lock,
+    environment: &ImageManifest,
+) -> Result<Image> {
+    // In the image nobody could write it down later.
+    compile(opened, lock, environment)?;
+    let environment = sconce_image::ready(lock, &opened.store)?;
+    let options = PlanOptions {
+        most_layers: USUAL_LAYERS,
+        bytecode: true,
+    };
+    let about = ImageOptions {
+        name: opened.project.name.clone(),
+        compression: Compression::default(),
+        env: BTreeMap::new(),
+        command: Vec::new(),
+        workdir: None,
+        variant: None,
+        cards: Vec::new(),
+        created: 0,
+    };
+    let (plan, store) = (Plan::of(lock, options), &opened.store);
+    let progress = &opened.progress;
+    Ok(sconce_image::build::build(
+        &plan,
+        lock,
+        &environment,
+        &about,
+        store,
+        progress,
+    )?)
+}
+
 /// The time that the image says it was made at (reproducible-builds.org, `SOURCE_DATE_EPOCH`).
 fn created() -> Result<i64> {
     let name = "SOURCE_DATE_EPOCH";

@@ -25,10 +25,12 @@ use self::image::Asked;
 use self::nvml::Loading;
 use self::request::{current_folder, new_id, started};
 use self::target::Target;
+use super::build;
 use super::opened::Opened;
 use crate::args::{Global, RunArgs, RunFlags};
 use crate::background::Background;
 use crate::detach;
+use crate::docker;
 use crate::failure::{CliError, Result};
 use crate::judge::quick;
 use crate::limits;
@@ -153,6 +155,7 @@ pub(crate) fn contained_as(
     }
     let host = Machine::read(&Roots::default());
     cards::check(&host, &wish.gpus)?;
+    let docker = docker::find(wish.runtime)?;
     let nvml = Loading::begin(&host, &wish.gpus);
     let mut opened = Opened::with(project, global)?;
     let silent = global.silent();
@@ -167,6 +170,13 @@ pub(crate) fn contained_as(
     }
     let mut background = Background::default();
     let manifest = workshop.assembled(&lock, &mut background)?;
+    let handed = match docker {
+        Some(docker) => {
+            let image = build::of_environment(&opened, &lock, &manifest)?;
+            Some(docker.bring(&image, &project.name, &opened.store, &opened.progress)?)
+        }
+        None => None,
+    };
     opened.progress.finish();
     let home = match wish.user {
         User::Root => "/root",
@@ -190,6 +200,7 @@ pub(crate) fn contained_as(
         virtual_gpus,
         probe,
         beside: (!services.is_empty()).then(|| (services, lock.clone())),
+        handed,
     };
     let called = Called {
         places,
@@ -292,6 +303,7 @@ fn host_run(
         host: &host,
         strict: flags.strict,
         engine: None,
+        handed: None,
         sample_hz: wish.sample_hz,
         json,
         global: held_by,

@@ -13,7 +13,9 @@ use crate::bench::{Bench, Who, benches, eventually, is_here};
 pub(crate) fn each(test: impl Fn(&Bench)) {
     for mut bench in benches() {
         for runtime in Runtime::ALL {
-            if !is_here(runtime) {
+            // Docker's daemon would have to be started, and holds a run in its own ways:
+            // scripts/test.d/docker.
+            if runtime == Runtime::Docker || !is_here(runtime) {
                 continue;
             }
             bench.runtime = runtime;

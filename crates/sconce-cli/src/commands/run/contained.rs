@@ -16,6 +16,7 @@ use super::leased::Leased;
 use super::nvml::Loading;
 use super::request::started;
 use crate::args::{Global, RunFlags};
+use crate::docker::Handed;
 use crate::engine;
 use crate::failure::Result;
 use crate::output;
@@ -43,6 +44,8 @@ pub(super) struct Contained {
     pub(super) probe: Option<Probe>,
     /// The services that run beside the command, or instead of one, and the lock of their packages.
     pub(super) beside: Option<(Services, Lock)>,
+    /// Docker with the image, where the run is handed over to it.
+    pub(super) handed: Option<Handed>,
 }
 
 /// How the program was called.
@@ -138,7 +141,8 @@ impl Contained {
             folder: self.folder,
             mode: Mode::Container,
             versions: self.versions,
-            runtime: engine.as_ref().map(engine::summary),
+            runtime: (engine.as_ref().map(engine::summary))
+                .or(self.handed.as_ref().map(Handed::summary)),
             plan: self.probe.as_ref().and_then(Probe::plans),
             gpus: given,
             ..started(&request, &self.host)
@@ -148,6 +152,7 @@ impl Contained {
             host: &self.host,
             strict: called.flags.strict,
             engine,
+            handed: self.handed,
             sample_hz: self.wish.sample_hz,
             json: called.json,
             global: called.global,

@@ -14,6 +14,7 @@ use sconce_schema::request::RunRequest;
 use super::request::{program, stay};
 use crate::args::Global;
 use crate::commands::logs::Follower;
+use crate::docker::Handed;
 use crate::failure::{CliError, Result, with_causes};
 use crate::output;
 use crate::places::Places;
@@ -30,6 +31,8 @@ pub(super) struct Held<'a> {
     pub(super) strict: bool,
     /// What sets the container up in Sconce's place.
     pub(super) engine: Option<Engine>,
+    /// The daemon that holds the run in Sconce's place.
+    pub(super) handed: Option<Handed>,
     /// Readings a second, at least 1.
     pub(super) sample_hz: u32,
     pub(super) json: Option<&'a Path>,
@@ -90,7 +93,10 @@ impl Held<'_> {
             }
         }
         let _stays = stay(&request.root)?;
-        let outcome = sconce_run::run(request, &options, &mut recorder);
+        let outcome = match &self.handed {
+            Some(Handed { docker, image }) => docker.run(request, image, &options, &mut recorder),
+            None => sconce_run::run(request, &options, &mut recorder),
+        };
         if let Some(follower) = follower.take() {
             follower.end();
         }

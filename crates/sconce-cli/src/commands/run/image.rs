@@ -22,6 +22,7 @@ use super::request::{current_folder, new_id};
 use super::target::Which;
 use crate::args::{Global, RunFlags};
 use crate::commands::pull::fetch;
+use crate::docker;
 use crate::failure::{CliError, Result};
 use crate::output;
 use crate::places::Places;
@@ -56,6 +57,7 @@ pub(crate) fn run(
     let mut wish = Wish::of_flags(flags, &here)?;
     let host = Machine::read(&Roots::default());
     cards::check(&host, &wish.gpus)?;
+    let docker = docker::find(wish.runtime)?;
     let nvml = Loading::begin(&host, &wish.gpus);
     let places = Places::find(global)?;
     let (cards, scratch) = (&flags.virtual_gpu, &places.scratch);
@@ -82,12 +84,15 @@ pub(crate) fn run(
     if wish.user == User::Plain {
         layers.extend(accounts.layer(&home, &store)?);
     }
+    let short = name.rsplit('/').next().unwrap_or(&name);
+    let short = short.split(':').next().unwrap_or(short).to_owned();
+    let handed = docker.map(|docker| docker.bring(&image, &short, &store, &progress));
+    let handed = handed.transpose()?;
     progress.finish();
     tell(&execution, &wish, global);
 
-    let short = name.rsplit('/').next().unwrap_or(&name);
     let contained = Contained {
-        id: new_id(short.split(':').next().unwrap_or(short)),
+        id: new_id(&short),
         name,
         folder: here,
         image: ImageManifest {
@@ -102,6 +107,7 @@ pub(crate) fn run(
         virtual_gpus,
         probe,
         beside: None,
+        handed,
     };
     let called = Called {
         places: &places,

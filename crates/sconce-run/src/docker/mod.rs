@@ -1,0 +1,99 @@
+//! A run that is handed over to Docker's daemon.
+//!
+//! ```text
+//!  run() ── docker create ──▶ daemon
+//!    ├ docker start ────────▶ daemon ──▶ command          streams and terminal are the client's
+//!    ├ docker kill, inspect ▶ daemon                      signals, how it ended
+//!    ├ /proc/PID/cgroup ────▶ samples of the container
+//!    └ a shell that waits for Sconce's end: docker rm -f
+//! ```
+//!
+//! The daemon stands outside of the run: the container is its child, in its cgroups and with its
+//! mounts. So nothing of [`crate::run`] holds here; Docker is told everything by flags, what it has no
+//! flag for is said, and Sconce watches.
+
+mod client;
+mod hold;
+mod line;
+mod remover;
+mod seen;
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use sconce_schema::RunRequest;
+
+use crate::error::RunError;
+use crate::{Outcome, RunOptions, Watcher};
+
+/// Docker's client and the daemon that answered it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Docker {
+    program: PathBuf,
+    /// `unix://SOCKET`.
+    host: String,
+    /// The daemon's version.
+    version: String,
+    can: Can,
+}
+
+/// What the daemon says that it can do on this machine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Can {
+    /// It has the small process 1 of `--init`.
+    init: bool,
+    cpus: bool,
+    cpuset: bool,
+    memory: bool,
+    pids: bool,
+}
+
+impl Docker {
+    /// Asks the daemon that `program` talks to when it is started in `environment`.
+    ///
+    /// # Errors
+    /// [`RunError::DockerElsewhere`], [`RunError::DockerSilent`], [`RunError::DockerClosed`],
+    /// [`RunError::EngineTooOld`], [`RunError::EngineUnknown`], [`RunError::DockerUsers`].
+    pub fn ask(program: PathBuf, environment: &[(OsString, OsString)]) -> Result<Self, RunError> {
+        client::ask(program, environment)
+    }
+
+    /// The daemon's version.
+    #[must_use]
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// Whether the daemon has an image of this name.
+    ///
+    /// # Errors
+    /// [`RunError::Engine`] where the client cannot be started.
+    pub fn has(&self, image: &str) -> Result<bool, RunError> {
+        client::has(self, image)
+    }
+
+    /// Begins `docker load`: what is written to its standard input is the archive.
+    ///
+    /// # Errors
+    /// [`RunError::Engine`] where the client cannot be started.
+    pub fn load(&self) -> Result<Loading, RunError> {
+        client::load(self)
+    }
+
+    /// Runs a request in `image`, and returns when its container is gone. As with [`crate::run`], the
+    /// handlers of signals are Sconce's meanwhile.
+    ///
+    /// # Errors
+    /// Whatever kept the command from running. See [`RunError`].
+    pub fn run(
+        &self,
+        request: &RunRequest,
+        image: &str,
+        options: &RunOptions<'_>,
+        watcher: &mut dyn Watcher,
+    ) -> Result<Outcome, RunError> {
+        hold::run(self, request, image, options, watcher)
+    }
+}
+
+pub use client::Loading;
