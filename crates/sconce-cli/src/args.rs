@@ -374,7 +374,6 @@ mod tests {
             "--numa 1",
             "--network bridge",
             "--runtime runsc",
-            "--runtime docker",
         ] {
             let words = format!("sconce run {flag} -- true");
             let error = Root::try_parse_from(words.split(' ')).err();
