@@ -20,7 +20,7 @@ use sconce_run::{RunOptions, Watcher, init_main, is_init, run};
 use sconce_schema::Hint;
 use sconce_schema::event::{Exit, OutOfMemory, Unenforced};
 use sconce_schema::manifest::{ImageManifest, Layer};
-use sconce_schema::request::{Limits, Mount, Network, Root, RunRequest, User};
+use sconce_schema::request::{Mount, Network, Root, RunRequest, User};
 use sconce_schema::spec::Gpus;
 use serde_json::{Value, json};
 
@@ -123,29 +123,22 @@ fn leased(asked: Asked) -> Result<u8, Box<dyn Error>> {
     let id = format!("leased-{}", std::process::id());
     let scratch = asked.state.join(format!("{id}.edits"));
     std::fs::create_dir_all(&scratch)?;
+    let root = Root::Image(ImageManifest {
+        layers: vec![Layer {
+            name: "root".to_owned(),
+            path: asked.root,
+        }],
+        env: Default::default(),
+    });
     let request = RunRequest {
-        id,
-        command: asked.command,
-        root: Root::Image(ImageManifest {
-            layers: vec![Layer {
-                name: "root".to_owned(),
-                path: asked.root,
-            }],
-            env: Default::default(),
-        }),
-        workdir: "/".into(),
         env: [("PATH", "/usr/bin:/bin"), ("HOME", "/home/sconce")]
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .into(),
-        limits: Limits::default(),
         mounts: asked.mounts,
         network: Network::Host,
-        ports: Vec::new(),
-        near: None,
         user: asked.user,
         edits: edits_for(&host, &chosen, &Roots::default(), &scratch)?,
-        terminal: false,
-        services: Vec::new(),
+        ..RunRequest::new(id, root, asked.command)
     };
     let options = RunOptions {
         program: std::env::current_exe()?,

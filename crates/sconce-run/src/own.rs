@@ -186,24 +186,12 @@ mod tests {
 
     fn request(nofile: Option<u64>, memlock: Option<LockedMemory>) -> RunRequest {
         RunRequest {
-            id: "a".to_owned(),
-            command: vec!["true".to_owned()],
-            root: Root::Host,
-            workdir: "/".into(),
-            env: BTreeMap::new(),
             limits: Limits {
                 nofile,
                 memlock,
                 ..Limits::default()
             },
-            mounts: Vec::new(),
-            network: Network::Host,
-            ports: Vec::new(),
-            near: None,
-            user: User::Plain,
-            edits: Vec::new(),
-            terminal: false,
-            services: Vec::new(),
+            ..RunRequest::new("a", Root::Host, vec!["true".to_owned()])
         }
     }
 

@@ -48,6 +48,29 @@ pub struct RunRequest {
     pub services: Vec<Service>,
 }
 
+impl RunRequest {
+    /// `command` over `root` and nothing more: in `/`, as a plain user, with no network, no limits and
+    /// no cards.
+    pub fn new(id: impl Into<String>, root: Root, command: Vec<String>) -> Self {
+        Self {
+            id: id.into(),
+            command,
+            root,
+            workdir: PathBuf::from("/"),
+            env: BTreeMap::new(),
+            limits: Limits::default(),
+            mounts: Vec::new(),
+            network: Network::None,
+            ports: Vec::new(),
+            near: None,
+            user: User::Plain,
+            edits: Vec::new(),
+            terminal: false,
+            services: Vec::new(),
+        }
+    }
+}
+
 /// Where the command's files come from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]

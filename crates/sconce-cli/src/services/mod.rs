@@ -214,7 +214,7 @@ mod tests {
 
     use sconce_schema::lock::{Deb, Target, Versions};
     use sconce_schema::manifest::{ImageManifest, Layer};
-    use sconce_schema::request::{Limits, Root};
+    use sconce_schema::request::Root;
     use sconce_schema::{Sha256, Spec};
 
     use super::*;
@@ -275,20 +275,9 @@ mod tests {
 
     pub(super) fn request() -> RunRequest {
         RunRequest {
-            id: "env-1".to_owned(),
-            command: Vec::new(),
-            root: Root::Host,
             workdir: PathBuf::from("/workspace"),
-            env: BTreeMap::new(),
-            limits: Limits::default(),
-            mounts: Vec::new(),
             network: Network::Host,
-            ports: Vec::new(),
-            near: None,
-            user: User::Plain,
-            edits: Vec::new(),
-            terminal: false,
-            services: Vec::new(),
+            ..RunRequest::new("env-1", Root::Host, Vec::new())
         }
     }
 

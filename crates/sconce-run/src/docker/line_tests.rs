@@ -11,24 +11,14 @@ use super::super::client::tests::docker;
 use super::*;
 
 pub(in super::super) fn request() -> RunRequest {
-    RunRequest {
-        id: "a-1".to_owned(),
-        command: vec!["--version".to_owned(), "-c".to_owned(), "1".to_owned()],
-        root: Root::Image(ImageManifest {
-            layers: Vec::new(),
-            env: BTreeMap::new(),
-        }),
-        workdir: "/workspace".into(),
+    let root = Root::Image(ImageManifest {
+        layers: Vec::new(),
         env: BTreeMap::new(),
-        limits: Limits::default(),
-        mounts: Vec::new(),
-        network: Network::None,
-        ports: Vec::new(),
-        near: None,
-        user: User::Plain,
-        edits: Vec::new(),
-        terminal: false,
-        services: Vec::new(),
+    });
+    let command = ["--version", "-c", "1"].map(str::to_owned).into();
+    RunRequest {
+        workdir: "/workspace".into(),
+        ..RunRequest::new("a-1", root, command)
     }
 }
 

@@ -33,6 +33,10 @@ impl Made {
             major: 195,
             minor: 0,
         };
+        let image = Root::Image(ImageManifest {
+            layers: Vec::new(),
+            env: BTreeMap::new(),
+        });
         let mount = |target: &str| Mount {
             source: target.into(),
             target: target.into(),
@@ -46,26 +50,14 @@ impl Made {
                 version: "1".to_owned(),
             },
             request: RunRequest {
-                id: "a-1".to_owned(),
-                command: vec!["true".to_owned()],
-                root: Root::Image(ImageManifest {
-                    layers: Vec::new(),
-                    env: BTreeMap::new(),
-                }),
                 workdir: "/workspace".into(),
-                env: BTreeMap::new(),
-                limits: Limits::default(),
-                mounts: Vec::new(),
                 network: Network::Host,
-                ports: Vec::new(),
-                near: None,
                 user,
                 edits: vec![ContainerEdits {
                     device_nodes: vec![node],
                     ..ContainerEdits::default()
                 }],
-                terminal: false,
-                services: Vec::new(),
+                ..RunRequest::new("a-1", image, vec!["true".to_owned()])
             },
             command: vec!["python".into(), "-c".into(), "1".into()],
             env: vec!["HF_TOKEN=hf_secret".into()],

@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use sconce_schema::manifest::{ImageManifest, Layer};
-use sconce_schema::request::{Limits, Mount, Network, Root, User};
+use sconce_schema::request::{Mount, Network, Root};
 use sconce_schema::{RunRequest, Runtime};
 use serde_json::Value;
 
@@ -180,26 +180,17 @@ impl Bench {
         };
         let number = self.runs.fetch_add(1, Ordering::Relaxed);
         let unique = self.folder.path().file_name().unwrap().to_str().unwrap();
+        let root = Root::Image(ImageManifest {
+            layers: vec![layer("base"), layer("empty")],
+            env: BTreeMap::new(),
+        });
+        let command = command.iter().map(|&word| word.to_owned()).collect();
         RunRequest {
-            id: format!("{unique}-{number}"),
-            command: command.iter().map(|&word| word.to_owned()).collect(),
-            root: Root::Image(ImageManifest {
-                layers: vec![layer("base"), layer("empty")],
-                env: BTreeMap::new(),
-            }),
-            workdir: "/".into(),
             env: [("PATH", "/bin"), ("HOME", "/home/sconce")]
                 .map(|(name, value)| (name.to_owned(), value.to_owned()))
                 .into(),
-            limits: Limits::default(),
-            mounts: Vec::new(),
             network: Network::Host,
-            ports: Vec::new(),
-            near: None,
-            user: User::Plain,
-            edits: Vec::new(),
-            terminal: false,
-            services: Vec::new(),
+            ..RunRequest::new(format!("{unique}-{number}"), root, command)
         }
     }
 

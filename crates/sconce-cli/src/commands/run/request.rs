@@ -1,13 +1,12 @@
 //! The parts that every run's request and record have.
 
-use std::collections::BTreeMap;
 use std::io::Read;
 use std::path::PathBuf;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use sconce_host::Machine;
 use sconce_schema::event::{FORMAT, HostSummary, Mode, Started};
-use sconce_schema::request::{Limits, Mount, Network, Root, RunRequest, User};
+use sconce_schema::request::{Mount, Root, RunRequest};
 use sconce_store::Held;
 
 use crate::failure::{CliError, Result};
@@ -47,20 +46,8 @@ pub(crate) fn chore(
     mounts: Vec<Mount>,
 ) -> RunRequest {
     RunRequest {
-        id: new_id(name),
-        command,
-        root,
-        workdir: PathBuf::from("/"),
-        env: BTreeMap::new(),
-        limits: Limits::default(),
         mounts,
-        network: Network::None,
-        ports: Vec::new(),
-        near: None,
-        user: User::Plain,
-        edits: Vec::new(),
-        terminal: false,
-        services: Vec::new(),
+        ..RunRequest::new(new_id(name), root, command)
     }
 }
 
