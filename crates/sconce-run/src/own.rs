@@ -181,8 +181,6 @@ impl Place {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sconce_schema::request::{Network, User};
-    use std::collections::BTreeMap;
 
     fn request(nofile: Option<u64>, memlock: Option<LockedMemory>) -> RunRequest {
         RunRequest {

@@ -117,7 +117,7 @@ pub(crate) fn sweep(state: &Path, files: &dyn cgroup::Files) {
                 .map(|line| PathBuf::from(std::ffi::OsString::from_vec(line.to_vec())))
                 // A list that somebody else wrote must not make root remove just anything.
                 .filter(|path| is_run_cgroup(path))
-                .all(|path| cgroup::remove_engine(files, &path).is_ok());
+                .all(|path| cgroup::remove_all(files, &path).is_ok());
         if cgroups_gone && remove_tree(&lock_path.with_extension("")).is_ok() {
             let _ = std::fs::remove_file(&lock_path);
         }

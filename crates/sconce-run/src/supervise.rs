@@ -234,7 +234,7 @@ fn in_scratch(
     let engines = engine_folder
         .filter(|folder| folder.exists())
         .map_or(Ok(()), |folder| {
-            cgroup::remove_engine(&cgroup::Kernel, &folder)
+            cgroup::remove_all(&cgroup::Kernel, &folder)
         });
     let left = engines.and(cgroup.remove()).err().map(|(path, _)| path);
     let mut outcome = ended?;

@@ -349,14 +349,15 @@ impl<'a> Cgroup<'a> {
         })
     }
 
-    /// Removes the folders.
+    /// Removes the folders, with those that the run or its engine made within: podman leaves its own
+    /// where the machine has its cgroups mounted twice.
     ///
     /// # Errors
     /// The folder that could not be removed, and why.
     pub(crate) fn remove(&self) -> Result<(), (PathBuf, io::Error)> {
         self.placement
             .folders()
-            .try_for_each(|folder| remove_folder(self.files, folder))
+            .try_for_each(|folder| remove_all(self.files, folder))
     }
 }
 
@@ -388,14 +389,14 @@ pub(crate) fn remove_leftover(
     })
 }
 
-/// Removes what an engine left of its own folders, the inner ones first.
+/// Removes a folder and those within, the inner ones first, with whatever still lives there.
 ///
 /// # Errors
 /// The folder that could not be removed, and why.
-pub(crate) fn remove_engine(files: &dyn Files, folder: &Path) -> Result<(), (PathBuf, io::Error)> {
+pub(crate) fn remove_all(files: &dyn Files, folder: &Path) -> Result<(), (PathBuf, io::Error)> {
     let inner = std::fs::read_dir(folder).into_iter().flatten().flatten();
     for entry in inner.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
-        remove_engine(files, &entry.path())?;
+        remove_all(files, &entry.path())?;
     }
     remove_leftover(files, folder)
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use sconce_schema::Runtime;
 use sconce_schema::manifest::ImageManifest;
-use sconce_schema::request::{ContainerEdits, DeviceNode, Limits, Network, Root, RunRequest, User};
+use sconce_schema::request::{ContainerEdits, DeviceNode, Network, Root, RunRequest, User};
 
 use super::{Asked, Engine};
 use crate::capabilities;

@@ -2,12 +2,13 @@
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
+use rustix::mount::MountPropagationFlags;
 use rustix::process::{Pid, Signal, kill_process};
 use sconce_schema::Runtime;
 use sconce_schema::request::{ContainerEdits, DeviceNode, Limits, Mount, Network, User};
 use sconce_schema::units::{Bytes, LockedMemory};
 
-use crate::bench::{Bench, Who, benches, eventually, is_here};
+use crate::bench::{Bench, Who, benches, eventually, is_here, root_bench};
 
 /// A bench for each user and runtime; says what is left out.
 pub(crate) fn each(test: impl Fn(&Bench)) {
@@ -52,6 +53,22 @@ fn the_commands_end_is_the_runs() {
         let done = bench.run(&bench.script("echo out; echo err >&2"));
         assert_eq!((done.out.as_str(), done.err.as_str()), ("out\n", "err\n"));
     });
+}
+
+/// As where somebody prepared a folder for chroot. podman then leaves its cgroup in that of the run.
+#[test]
+fn cgroups_that_are_mounted_twice_are_left_clean() {
+    if root_bench().is_none() {
+        return;
+    }
+    let second = tempfile::tempdir().unwrap();
+    #[expect(unsafe_code, reason = "the mounts of this test alone")]
+    // SAFETY: of the mounts alone, of this thread and those that it starts.
+    unsafe { rustix::thread::unshare_unsafe(rustix::thread::UnshareFlags::NEWNS) }.unwrap();
+    let private = MountPropagationFlags::REC | MountPropagationFlags::PRIVATE;
+    rustix::mount::mount_change("/", private).unwrap();
+    rustix::mount::mount_bind_recursive("/sys/fs/cgroup", second.path()).unwrap();
+    each(|bench| assert_eq!(bench.run(&bench.script("true")).code, 0));
 }
 
 #[test]
