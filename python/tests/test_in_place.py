@@ -105,6 +105,13 @@ class InPlace(unittest.TestCase):
             self.assertEqual(getattr(own.__code__, name, None), getattr(was, name, None), name)
         self.assertIn("for each in (one,)", inspect.getsource(own))
 
+    def test_a_method_is_watched_where_its_code_says_that_it_is_one(self):
+        own = self.module.Thing.call
+        own.__code__ = own.__code__.replace(co_flags=own.__code__.co_flags | in_place.METHOD)
+        in_place.watch(own, self.watcher, "begins", "returns")
+        self.assertTrue(own.__code__.co_flags & in_place.METHOD)
+        self.assertEqual(self.module.Thing().call(max, 3, 4), 4)
+
     def test_what_does_not_count_is_left_alone(self):
         in_place.watch(self.module.free, self.watcher, "begins", "returns")
         self.watcher.counts = False

@@ -29,7 +29,9 @@ import linecache
 NAME = "_sconce"
 # What has to be the same in the code that Python runs and in that of the source as it is found. Not the
 # instructions: Python chooses some by what the rest of the module imports.
-SAME = ("co_names", "co_varnames", "co_cellvars", "co_freevars", "co_firstlineno", "co_flags")
+SAME = ("co_names", "co_varnames", "co_cellvars", "co_freevars", "co_firstlineno")
+# That a function stands in a class, as Python 3.14 and later say: here it stands alone.
+METHOD = 0x8000000
 
 
 # Of `from __future__ import annotations`, the one that Python does not always do.
@@ -54,6 +56,7 @@ def watch(function, watcher, begins, returns=None):
         raise Unknown
     found.body = watched(found, begins, returns)
     code = compiled(ast.fix_missing_locations(tree), own)
+    code = code.replace(co_flags=own.co_flags)
     if hasattr(own, "co_qualname"):
         code = code.replace(co_qualname=own.co_qualname)
     function.__globals__[NAME] = watcher
@@ -88,7 +91,8 @@ def mark(code):
     # Names of functions inside, before 3.11: the class is not known here.
     constants = [one for one in constants if not (isinstance(one, str) and ".<locals>." in one)]
     lines = [line for _, _, line in code.co_lines()]
-    return [getattr(code, name) for name in SAME], constants, [key for key, _ in itertools.groupby(lines)]
+    same = [getattr(code, name) for name in SAME], code.co_flags & ~METHOD
+    return same, constants, [key for key, _ in itertools.groupby(lines)]
 
 
 def watched(found, begins, returns):
