@@ -119,6 +119,10 @@ fn verdict(judged: &Judged, host: &HostFacts, found: &[Finding]) -> String {
     let style = Style::for_stderr();
     let warns = found.iter().any(|one| one.weight == Weight::Warns);
     let said = match (fails(found), warns) {
+        (true, _) if !judged.needs_cards && only_the_card_is_missing(host, found) => {
+            let said = style.error("it will not run on a card, as there is none");
+            format!("{said}; `sconce run` takes the CPU")
+        }
         (true, _) => style.error("it will not run"),
         (false, true) => style.warn("it will run, with what is said above"),
         (false, false) if !judged.has_torch() => {
@@ -131,6 +135,12 @@ fn verdict(judged: &Judged, host: &HostFacts, found: &[Finding]) -> String {
         false => format!(" ({})", findings::counted(found)),
     };
     format!("{} on {}: {said}{counted}", judged.name, named(host))
+}
+
+/// Nothing else is in the way, and PyTorch computes on the CPU there.
+fn only_the_card_is_missing(host: &HostFacts, found: &[Finding]) -> bool {
+    let mut failing = found.iter().filter(|one| one.weight == Weight::Fails);
+    host.pci_cards.as_deref() == Some(&[]) && failing.all(|one| one.code == "no-driver")
 }
 
 fn fails(found: &[Finding]) -> bool {
@@ -211,7 +221,9 @@ pub(super) fn subject(what: &str, places: &Places, global: &Global) -> Result<Ju
             );
         }
         let judged = Judged::locked(&project.name, &lock, &store)?;
-        return Ok(judged.with_variables(&project.spec.run.env));
+        let run = &project.spec.run;
+        let judged = judged.with_variables(&run.env);
+        return Ok(judged.with_cards(run.gpus.as_ref()));
     }
     let image = match Image::find(&store, what) {
         Err(LocalError::Name { .. } | LocalError::Unknown { .. }) => {

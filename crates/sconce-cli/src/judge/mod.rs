@@ -18,6 +18,7 @@ use sconce_host::Roots;
 use sconce_host::facts::Loader;
 use sconce_image::slim::DeviceCode;
 use sconce_schema::finding::{self, Certainty, Finding, Weight};
+use sconce_schema::spec::Gpus;
 use sconce_schema::{ComputeCapability, HostFacts, ImageManifest, Lock};
 use sconce_store::Store;
 
@@ -40,6 +41,8 @@ pub(crate) struct Judged {
     is_folder: bool,
     /// Packages of the lock that are not here: the tables stand for their bytes.
     pub(crate) absent: Vec<String>,
+    /// Its run is refused where there is no card, as the spec asks for some.
+    pub(crate) needs_cards: bool,
 }
 
 impl Judged {
@@ -107,6 +110,7 @@ impl Judged {
             variables: BTreeMap::new(),
             is_folder: false,
             absent: Vec::new(),
+            needs_cards: false,
         }
     }
 
@@ -151,6 +155,16 @@ impl Judged {
             .iter()
             .map(|(name, value)| (name.clone(), value.clone()));
         self.variables.extend(variables);
+        self
+    }
+
+    /// What its run asks for.
+    pub(crate) fn with_cards(mut self, wanted: Option<&Gpus>) -> Self {
+        self.needs_cards = match wanted {
+            None | Some(Gpus::All) => false,
+            Some(Gpus::Count(count)) => *count > 0,
+            Some(Gpus::Listed(cards)) => !cards.is_empty(),
+        };
         self
     }
 

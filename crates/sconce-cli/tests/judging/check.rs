@@ -359,6 +359,41 @@ fn check_takes_saved_facts_and_changes_them() {
     );
 }
 
+/// `run` then takes the CPU, unless it is to have cards.
+#[test]
+fn check_says_what_runs_where_there_is_no_card() {
+    let home = Home::new();
+    home.write(
+        "sconce.lock",
+        include_str!("../../src/judge/testdata/lock.toml"),
+    );
+    home.write(
+        "no-card.json",
+        r#"{"version": 1, "name": "laptop", "pci-cards": []}"#,
+    );
+    for (gpus, verdict) in [
+        (
+            "",
+            "it will not run on a card, as there is none; `sconce run` takes the CPU",
+        ),
+        (
+            "gpus = \"all\"",
+            "it will not run on a card, as there is none; `sconce run` takes the CPU",
+        ),
+        ("gpus = 2", "it will not run (1 failure"),
+    ] {
+        home.write(
+            "sconce.toml",
+            &format!("name = \"digits\"\n[run]\n{gpus}\n"),
+        );
+        let done = home.sconce(&["check", "--facts", "no-card.json"]);
+        assert_eq!(done.code, 1, "{}", done.text());
+        assert!(done.out.contains("[no-driver]"), "{}", done.text());
+        let said = format!("digits on laptop: {verdict}");
+        assert!(done.err.contains(&said), "{}", done.text());
+    }
+}
+
 #[test]
 fn check_judges_an_image_in_a_file_and_a_system_s_root() {
     let home = Home::new();
