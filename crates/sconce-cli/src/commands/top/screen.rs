@@ -8,7 +8,7 @@ use std::time::Duration;
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
 use sconce_report::live::{App, Key};
-use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM};
+use signal_hook::consts::{SIGINT, SIGQUIT, SIGTERM};
 
 /// A terminal that shows a view. Dropping it gives the terminal back; a panic does so before it is
 /// printed (ratatui's own hook), and signals end the loop that holds it.
@@ -25,7 +25,9 @@ impl Screen {
             return Err(None);
         }
         let signal = Arc::new(AtomicUsize::new(0));
-        for number in [SIGHUP, SIGINT, SIGQUIT, SIGTERM] {
+        // Not SIGHUP, which ends the program at once: there is no terminal to be given back any more, and
+        // crossterm would go on to read from it for ever.
+        for number in [SIGINT, SIGQUIT, SIGTERM] {
             let flag = Arc::clone(&signal);
             // A signal's number is small and positive.
             signal_hook::flag::register_usize(number, flag, number as usize).map_err(Some)?;
