@@ -21,10 +21,15 @@ class Steps(unittest.TestCase):
         self.before = clocks.monotonic_ns
         clocks.monotonic_ns = lambda: self.now
         self.steps = []
-        self.clock = clocks.Clock(lambda at, spent: self.steps.append((at, spent)))
+        self.until = [0] * 6
+        self.clock = clocks.Clock(self.ended)
 
     def tearDown(self):
         clocks.monotonic_ns = self.before
+
+    def ended(self, at, until):
+        self.steps.append((at, [now - then for now, then in zip(until, self.until)]))
+        self.until = until
 
     def takes(self, ns, begin, *arguments):
         before = begin(*arguments)
@@ -297,14 +302,17 @@ class File(unittest.TestCase):
             made.live[0] = 3
             made.step(1, 5, 6, *(5 * [ring.NONE]))
             made.step(513, 7, 8, *(5 * [ring.NONE]))
+            seldom = [ring.NONE] * 25
             for number in (41, 42, 43):
-                made.tell((number, ring.NONE))
+                made.tell([number] + [ring.NONE] * 14)
+                made.keep(number, *seldom)
             with open(path, "rb") as file:
                 whole = file.read()
             self.assertEqual(len(whole), ring.SIZE)
             self.assertEqual(struct.unpack_from("<8s4I8xQQB", whole), (b"SCONCEAC", 1, 512, 7, 1, 99, 3, 3))
-            self.assertEqual(struct.unpack_from("<QQ", whole, 1536), (43, ring.NONE))
-            self.assertEqual(struct.unpack_from("<Q", whole, 1024), (42,))
+            # What is kept is told with the figures that come after it.
+            self.assertEqual(struct.unpack_from("<41Q", whole, 1536), (43, *14 * [ring.NONE], 42, *seldom))
+            self.assertEqual(struct.unpack_from("<16Q", whole, 1024), (42, *14 * [ring.NONE], 41))
             self.assertEqual(struct.unpack_from("<3Q", whole, 4096), (513, 7, 8))
             self.assertEqual(os.listdir(folder), ["7-1.ring"])
 

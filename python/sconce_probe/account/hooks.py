@@ -67,28 +67,43 @@ class Watcher:
         except Exception:
             self.stop()
 
-    def begins(self, function, *arguments):
+    # Those of each step say the same in their own words, as Python calls a function faster that it knows.
+    def forward_begins(self, module, args, kwargs):
         if self.compiling() or get_ident() != self.account.thread:
             return False
         try:
-            self.before = function(*arguments)
+            self.before = self.account.forward_begins(module, args or kwargs)
         except Exception:
-            self.stop()
-            return False
+            return self.stop()
         return True
 
-    def forward_begins(self, module, args, kwargs):
-        return self.begins(self.account.forward_begins, module, args or kwargs)
-
     def backward_begins(self, *_):
-        return self.begins(self.clock.backward_begins)
+        if self.compiling() or get_ident() != self.account.thread:
+            return False
+        try:
+            self.before = self.clock.backward_begins()
+        except Exception:
+            return self.stop()
+        return True
 
     def batch_begins(self, iterator):
-        return self.begins(self.account.batch_begins, iterator)
+        if self.compiling() or get_ident() != self.account.thread:
+            return False
+        try:
+            self.before = self.account.batch_begins(iterator)
+        except Exception:
+            return self.stop()
+        return True
 
     def copy_begins(self, *_):
         # Without a card in use nothing is copied; the first batch may be what begins to use it.
-        return self.torch.cuda.is_initialized() and self.begins(self.clock.enter, COPY)
+        if not self.torch.cuda.is_initialized() or self.compiling() or get_ident() != self.account.thread:
+            return False
+        try:
+            self.before = self.clock.enter(COPY)
+        except Exception:
+            return self.stop()
+        return True
 
     def batch_returns(self, batch):
         # Looked at once it is clear that the call ends well, and its time is told.
@@ -105,35 +120,48 @@ class Watcher:
         # None in a child that was forked off meanwhile.
         if before is None:
             return
-        phase = self.clock.phase
-        self.clock.leave(before)
-        if batch is not None:
-            self.tell(self.account.batch_ends, *batch)
+        clock = self.clock
+        phase = clock.phase
+        clock.leave(before)
+        if batch is not None and not clock.closed:
+            try:
+                self.account.batch_ends(batch[0])
+            except Exception:
+                self.stop()
         elif phase == DATA:
-            self.clock.by_loader = False
+            clock.by_loader = False
 
-    def tell(self, function, *arguments):
-        """Tells what is no phase: nothing has to be ended."""
-        if self.compiling() or self.clock.closed or get_ident() != self.account.thread:
+    # What is no phase: nothing has to be ended.
+    def iterator_begins(self, iterator, loader=None, *_):
+        # The loader itself is only known where its iterator is made.
+        if self.clock.closed or self.compiling() or get_ident() != self.account.thread:
             return False
         try:
-            function(*arguments)
+            self.account.loader_seen(loader, iterator)
         except Exception:
             self.stop()
         return False
 
-    def iterator_begins(self, iterator, loader=None, *_):
-        # The loader itself is only known where its iterator is made.
-        return self.tell(self.account.loader_seen, loader, iterator)
-
-    def optimizer_made(self, optimizer, *_):
-        return self.tell(self.account.optimizer_made, optimizer)
+    def optimizer_made(self, *_):
+        if not (self.clock.closed or self.compiling()) and get_ident() == self.account.thread:
+            self.clock.made += 1
+        return False
 
     def optimizer_begins(self, optimizer, *_):
-        self.tell(self.account.optimizer_begins, optimizer)
+        if self.clock.closed or self.compiling() or get_ident() != self.account.thread:
+            return
+        try:
+            self.account.optimizer_begins(optimizer)
+        except Exception:
+            self.stop()
 
     def optimizer_ends(self, optimizer, *_):
-        self.tell(self.account.optimizer_ends, optimizer)
+        if self.clock.closed or self.compiling() or get_ident() != self.account.thread:
+            return
+        try:
+            self.account.optimizer_ends(optimizer)
+        except Exception:
+            self.stop()
 
 
 def of_torch(torch, watcher):
