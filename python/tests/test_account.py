@@ -300,11 +300,9 @@ class File(unittest.TestCase):
             path = os.path.join(folder, "7-1.ring")
             made = ring.Ring(path, 7, 1, 99)
             made.live[0] = 3
-            made.step(1, 5, 6, *(5 * [ring.NONE]))
-            made.step(513, 7, 8, *(5 * [ring.NONE]))
             seldom = [ring.NONE] * 25
-            for number in (41, 42, 43):
-                made.tell([number] + [ring.NONE] * 14)
+            for number, step in ((41, (1, 5, 6)), (42, (513, 7, 8)), (43, None)):
+                made.tell([number] + [ring.NONE] * 14, step and step + 5 * (ring.NONE,))
                 made.keep(number, *seldom)
             with open(path, "rb") as file:
                 whole = file.read()
@@ -396,8 +394,8 @@ class Memory(unittest.TestCase):
     def test_readings_are_as_seldom_as_they_are_dear(self):
         asked = []
         seldom = memory.Seldom(lambda: asked.append(1) or 5)
-        self.assertEqual(seldom(0), 5)
-        self.assertIsNone(seldom(seldom.due - 1))
+        self.assertEqual(seldom.latest(0), 5)
+        self.assertIsNone(seldom.latest(seldom.due - 1))
         self.assertEqual(len(asked), 1)
 
     def readings(self, steps, step_ns, cost_of, first=0):
@@ -413,7 +411,7 @@ class Memory(unittest.TestCase):
         try:
             seldom = memory.Seldom(read, first)
             for step in range(steps):
-                if seldom(now) is not None:
+                if seldom.latest(now) is not None:
                     taken.append(step)
                 now += step_ns
         finally:

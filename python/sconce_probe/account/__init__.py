@@ -95,7 +95,7 @@ class Account:
         self.is_card_used = torch.cuda.is_initialized
         self.card = memory.Seldom(lambda: memory.card(torch))
         self.last_card = memory.NO_CARD
-        self.resident = memory.Seldom(memory.Resident(), memory.FIRST)
+        self.resident = memory.Seldom(memory.Resident(), memory.FIRST, memory.AFTERMATH)
         self.last_resident = NONE
         self.clock = Clock(self.step_ended)
         self.on_card = OnCard(torch, self.clock)
@@ -120,7 +120,8 @@ class Account:
         before = self.clock.batch_begins()
         if self.clock.evaluated != evaluated:
             # The batch before this one was not for training.
-            self.count(-1)
+            samples, tokens = self.looked
+            self.counted = self.counted[0] - samples, self.counted[1] - tokens
         self.iterator = id(iterator)
         ready = None
         if queue is not None:
@@ -146,11 +147,11 @@ class Account:
 
         Trainers ask for a batch ahead of the one that they use, and the first one for nothing yet.
         """
-        evaluates = self.clock.evaluates()
-        if not (evaluates or self.clock.trains or last) or not self.pending[0]:
+        clock = self.clock
+        if not (clock.trains or clock.looks or last) or not self.pending[0]:
             return
         (batches, empty), self.pending = self.pending, [0, 0]
-        if not evaluates:
+        if clock.trains or not clock.looks:
             self.batches += batches
             self.empty += empty
             waits, ready = self.asked
@@ -168,13 +169,8 @@ class Account:
 
     def look(self, batch):
         samples, tokens, self.shapes_now = seen.batch(self.torch, batch)
-        self.looked = (samples or 0, tokens or 0)
-        self.count(1)
-
-    def count(self, times):
-        """Counts the batch that was looked at last, or takes it back."""
-        samples, tokens = self.looked
-        self.counted = self.counted[0] + times * samples, self.counted[1] + times * tokens
+        self.looked = samples, tokens = samples or 0, tokens or 0
+        self.counted = self.counted[0] + samples, self.counted[1] + tokens
 
     def forward_begins(self, module, arguments):
         torch = self.torch
@@ -232,14 +228,14 @@ class Account:
             self.fixed = self.shapes is None or self.shapes == self.shapes_now
             self.shapes = self.shapes_now
         now = monotonic_ns()
-        resident = self.resident(now)
+        resident = self.resident.latest(now)
         fresh = resident is not None
         if fresh:
             self.last_resident = resident
         card = memory.NO_CARD
         if self.is_card_used():
             fresh = True
-            read = self.card(now)
+            read = self.card.latest(now)
             if read is not None:
                 self.last_card = card = read
             self.on_card.step_ends(self.clock.phase)
@@ -252,12 +248,10 @@ class Account:
             self.ask()
         if self.ring is None:
             return
-        self.ring.step(
-            self.steps, at, took, data, resident if resident is not None else NONE, card[1], card[3], card[6]
-        )
         if fresh:
             self.keep()
-        self.tell(at)
+        resident = resident if resident is not None else NONE
+        self.tell(at, (self.steps, at, took, data, resident, card[1], card[3], card[6]))
         new = self.more and self.look_closer()
         if new or self.steps in LOOK_AGAIN or self.fixed is False and (self.told_setup or {}).get("fixed-shapes"):
             self.tell_setup()
@@ -272,7 +266,7 @@ class Account:
             self.clock.mark = monotonic_ns()
         return new
 
-    def tell(self, at):
+    def tell(self, at, step=None):
         clock = self.clock
         self.ring.tell(
             (
@@ -287,7 +281,8 @@ class Account:
                 self.batches or NONE,
                 self.empty if self.waits else NONE,
                 self.ready if self.ready is not None else NONE,
-            )
+            ),
+            step,
         )
 
     def keep(self):

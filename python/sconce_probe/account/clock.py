@@ -115,7 +115,8 @@ class Clock:
     def forward_begins(self, with_grad, whole):
         """The outermost module is called. `whole`: it has parameters or modules in it."""
         if with_grad:
-            self.passes_again()
+            if self.ended is not None:
+                self.passes_again()
             self.trains = True
         else:
             if not self.by_loader and whole and not self.stepping:
@@ -126,15 +127,15 @@ class Clock:
         return self.enter(FORWARD)
 
     def backward_begins(self):
-        self.passes_again()
+        if self.ended is not None:
+            self.passes_again()
         self.trains = True
         return self.enter(BACKWARD)
 
     def passes_again(self):
-        if self.ended is None or self.stepping:
-            return
         # Another optimizer may yet belong to the step: that of the same batch, where a loader gave one.
-        if not self.by_loader and self.made < 2 and len(self.known) < 2:
+        alone = not self.by_loader and self.made < 2 and len(self.known) < 2
+        if alone and not self.stepping:
             self.end_step()
 
     def optimizer_begins(self, key):
@@ -173,13 +174,9 @@ class Clock:
         self.since_close.clear()
         self.on_step(at, spent)
 
-    def evaluates(self):
-        """Whether what came since the last batch was asked for trained nothing."""
-        return self.looks and not self.trains
-
     def end_segment(self):
         """Sets aside what was evaluation, and begins anew."""
-        if self.evaluates() and self.segment is not None:
+        if self.looks and not self.trains and self.segment is not None:
             self.evaluation_ns += sum(self.spent) - sum(self.segment)
             self.evaluated += 1
             self.spent = self.segment

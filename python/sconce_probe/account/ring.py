@@ -48,8 +48,10 @@ class Ring:
         self.live = memoryview(self.map)[PHASE_AT : PHASE_AT + 1]
         os.rename(path + ".new", path)
 
-    def tell(self, figures):
-        """Publishes the figures, and those that were kept for it."""
+    def tell(self, figures, step=None):
+        """Publishes the figures, with those that were kept for it, and the step that ended."""
+        if step is not None:
+            STEP.pack_into(self.map, STEPS_AT + (step[0] - 1) % ENTRIES * STEP.size, *step)
         told = self.told + 1
         FIGURES.pack_into(self.map, FIGURES_AT[told & 1], *figures, self.kept)
         COUNT.pack_into(self.map, TOLD_AT, told)
@@ -62,7 +64,3 @@ class Ring:
     def end(self):
         """Nothing more will come."""
         struct.pack_into("<I", self.map, ENDED_AT, 1)
-
-    def step(self, number, *entry):
-        """One step; it counts once figures with its number were told."""
-        STEP.pack_into(self.map, STEPS_AT + (number - 1) % ENTRIES * STEP.size, number, *entry)
