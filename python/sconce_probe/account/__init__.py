@@ -104,6 +104,7 @@ class Account:
             self.operations.stop()
         self.operations = Operations(torch, self.clock)
         self.kept = Kept(torch)
+        # Whether more than the account was asked for.
         self.more = bool(self.operations.tries or self.kept.due)
         if self.oom is not None:
             self.oom.fresh()
@@ -257,7 +258,7 @@ class Account:
             self.tell_setup()
 
     def look_closer(self):
-        """What is only done where it was asked for; whether there is something new to tell."""
+        """Does what is only done where it was asked for. Whether there is something new to tell."""
         new = self.operations.step_ends(self.steps)
         if self.kept.is_due(self.steps):
             self.clock.tick()
@@ -286,7 +287,7 @@ class Account:
         )
 
     def keep(self):
-        """What is told with each step but changes seldom."""
+        """Hands over what is told with each step but changes seldom."""
         on_card = self.on_card
         self.ring.keep(
             on_card.steps or NONE,

@@ -67,43 +67,28 @@ class Watcher:
         except Exception:
             self.stop()
 
-    # Those of each step say the same in their own words, as Python calls a function faster that it knows.
-    def forward_begins(self, module, args, kwargs):
+    def begins(self, function, *arguments):
         if self.compiling() or get_ident() != self.account.thread:
             return False
         try:
-            self.before = self.account.forward_begins(module, args or kwargs)
+            self.before = function(*arguments)
         except Exception:
-            return self.stop()
+            self.stop()
+            return False
         return True
+
+    def forward_begins(self, module, args, kwargs):
+        return self.begins(self.account.forward_begins, module, args or kwargs)
 
     def backward_begins(self, *_):
-        if self.compiling() or get_ident() != self.account.thread:
-            return False
-        try:
-            self.before = self.clock.backward_begins()
-        except Exception:
-            return self.stop()
-        return True
+        return self.begins(self.clock.backward_begins)
 
     def batch_begins(self, iterator):
-        if self.compiling() or get_ident() != self.account.thread:
-            return False
-        try:
-            self.before = self.account.batch_begins(iterator)
-        except Exception:
-            return self.stop()
-        return True
+        return self.begins(self.account.batch_begins, iterator)
 
     def copy_begins(self, *_):
         # Without a card in use nothing is copied; the first batch may be what begins to use it.
-        if not self.torch.cuda.is_initialized() or self.compiling() or get_ident() != self.account.thread:
-            return False
-        try:
-            self.before = self.clock.enter(COPY)
-        except Exception:
-            return self.stop()
-        return True
+        return self.torch.cuda.is_initialized() and self.begins(self.clock.enter, COPY)
 
     def batch_returns(self, batch):
         # Looked at once it is clear that the call ends well, and its time is told.
@@ -120,48 +105,35 @@ class Watcher:
         # None in a child that was forked off meanwhile.
         if before is None:
             return
-        clock = self.clock
-        phase = clock.phase
-        clock.leave(before)
-        if batch is not None and not clock.closed:
-            try:
-                self.account.batch_ends(batch[0])
-            except Exception:
-                self.stop()
+        phase = self.clock.phase
+        self.clock.leave(before)
+        if batch is not None:
+            self.tell(self.account.batch_ends, *batch)
         elif phase == DATA:
-            clock.by_loader = False
+            self.clock.by_loader = False
 
-    # What is no phase: nothing has to be ended.
-    def iterator_begins(self, iterator, loader=None, *_):
-        # The loader itself is only known where its iterator is made.
-        if self.clock.closed or self.compiling() or get_ident() != self.account.thread:
+    def tell(self, function, *arguments):
+        """Tells what is no phase: nothing has to be ended."""
+        if self.compiling() or self.clock.closed or get_ident() != self.account.thread:
             return False
         try:
-            self.account.loader_seen(loader, iterator)
+            function(*arguments)
         except Exception:
             self.stop()
         return False
 
-    def optimizer_made(self, *_):
-        if not (self.clock.closed or self.compiling()) and get_ident() == self.account.thread:
-            self.clock.made += 1
-        return False
+    def iterator_begins(self, iterator, loader=None, *_):
+        # The loader itself is only known where its iterator is made.
+        return self.tell(self.account.loader_seen, loader, iterator)
+
+    def optimizer_made(self, optimizer, *_):
+        return self.tell(self.account.optimizer_made, optimizer)
 
     def optimizer_begins(self, optimizer, *_):
-        if self.clock.closed or self.compiling() or get_ident() != self.account.thread:
-            return
-        try:
-            self.account.optimizer_begins(optimizer)
-        except Exception:
-            self.stop()
+        self.tell(self.account.optimizer_begins, optimizer)
 
     def optimizer_ends(self, optimizer, *_):
-        if self.clock.closed or self.compiling() or get_ident() != self.account.thread:
-            return
-        try:
-            self.account.optimizer_ends(optimizer)
-        except Exception:
-            self.stop()
+        self.tell(self.account.optimizer_ends, optimizer)
 
 
 def of_torch(torch, watcher):

@@ -8,8 +8,8 @@ from .ring import NONE
 
 # A reading may take one part in so many of the time.
 SHARE = 400
-# A system call slows what comes after it by about four times what it takes itself, as caches and what the processor
-# has learned of branches are another's then: measured by bench/account/probe with readings and without.
+# What a system call costs in truth, in times of what it takes: caches and what the processor has learned of
+# branches are the kernel's afterwards. Measured by steps with readings and without.
 AFTERMATH = 5
 # Calls whose least cost counts, and the longest pause between two: so many steps, or nanoseconds.
 COSTS = 8
@@ -25,8 +25,8 @@ class Seldom:
     """Calls a function as often as its cost allows; in between its last answer stands.
 
     The cost is the least of the last few calls, since one call that was interrupted says nothing of the
-    next, times what it is known to cost in truth; and no pause is longer than `STEPS` steps or `PAUSE`, whichever is longer, whatever the calls cost.
-    The `first` calls are made each, while one costs less than `DEAR`.
+    next, so many `times`; and no pause is longer than `STEPS` steps or `PAUSE`, whichever is longer, whatever
+    the calls cost. The `first` calls are made each, while one costs less than `DEAR`.
     """
 
     def __init__(self, function, first=0, times=1):

@@ -24,7 +24,6 @@ ENTRIES = 512
 SELDOM = struct.Struct("<26Q")
 FIGURES = struct.Struct("<15Q%ds" % SELDOM.size)
 STEP = struct.Struct("<8Q")
-COUNT = struct.Struct("<Q")
 ENDED_AT, TOLD_AT, PHASE_AT = 28, 40, 48
 FIGURES_AT = (1024, 1536)
 STEPS_AT = 4096
@@ -45,6 +44,7 @@ class Ring:
         self.told = 0
         self.kept = SELDOM.pack(*SELDOM.size // 8 * (NONE,))
         struct.pack_into("<8s6IQ", self.map, 0, MAGIC, VERSION, ENTRIES, pid, parent, cell, 0, began)
+        self.count = memoryview(self.map)[TOLD_AT : TOLD_AT + 8].cast("Q")
         self.live = memoryview(self.map)[PHASE_AT : PHASE_AT + 1]
         os.rename(path + ".new", path)
 
@@ -54,11 +54,11 @@ class Ring:
             STEP.pack_into(self.map, STEPS_AT + (step[0] - 1) % ENTRIES * STEP.size, *step)
         told = self.told + 1
         FIGURES.pack_into(self.map, FIGURES_AT[told & 1], *figures, self.kept)
-        COUNT.pack_into(self.map, TOLD_AT, told)
-        self.told = told
+        # One store, so that no reader finds half of it.
+        self.count[0] = self.told = told
 
     def keep(self, *figures):
-        """The last figures, until they are others."""
+        """Keeps the last of the figures, which are told again and again until they change."""
         self.kept = SELDOM.pack(*figures)
 
     def end(self):

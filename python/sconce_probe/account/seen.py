@@ -31,21 +31,21 @@ def look(kind, name, value, depth, found):
 
 def batch(torch, value):
     """Samples, tokens and shapes of a batch; what cannot be seen is None."""
-    found, shapes, firsts, ids = [], [], set(), None
+    found, shapes, samples, ids = [], [], None, None
     look(torch.Tensor, None, value, DEPTH, found)
     for name, one in found:
         shape = one.shape
         if shape:
-            firsts.add(shape[0])
+            # Where they differ there is none.
+            samples = shape[0] if samples in (None, shape[0]) else 0
         # One that says that it is it, packed ones too; else the batch's first tensor, as labels and categories
         # beside others are no tokens.
         likely = name == "input_ids" and 1 <= len(shape) <= 2 or not shapes and len(shape) == 2
         if likely and one.dtype in (torch.int64, torch.int32):
             ids = shape
         shapes.append(shape)
-    samples = firsts.pop() if len(firsts) == 1 else None
     tokens = ids and ids[0] * (ids[1] if len(ids) == 2 else 1)
-    return samples, tokens, shapes
+    return samples or None, tokens, shapes
 
 
 def autocast(torch, model):
