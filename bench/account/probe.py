@@ -145,7 +145,7 @@ def main():
     step = trainer(torch, resnet18(num_classes=10), DataLoader(data, batch_size=16))
     step()
     # Blocks of one step: what disturbs one of this length disturbs the next one alike, and there are more of them.
-    differences, plain = paired(switch, step, 15 * blocks, 1, 0)
+    differences, plain = paired(switch, step, 25 * blocks, 1, 0)
     figures = [100 * one / plain for one in interval(differences)]
     print("ResNet-18, batch 16, 64x64: %.2f %% (%.2f to %.2f), of %.0f ms" % (*figures, plain / 1000))
 
