@@ -9,6 +9,7 @@ import tempfile
 import threading
 import types
 import unittest
+import unittest.mock
 
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from sconce_probe.account import clock as clocks  # noqa: E402
@@ -21,10 +22,15 @@ class Steps(unittest.TestCase):
         self.before = clocks.monotonic_ns
         clocks.monotonic_ns = lambda: self.now
         self.steps = []
-        self.clock = clocks.Clock(lambda at, spent: self.steps.append((at, spent)))
+        self.until = [0] * 6
+        self.clock = clocks.Clock(self.ended)
 
     def tearDown(self):
         clocks.monotonic_ns = self.before
+
+    def ended(self, at, until):
+        self.steps.append((at, [now - then for now, then in zip(until, self.until)]))
+        self.until = until
 
     def takes(self, ns, begin, *arguments):
         before = begin(*arguments)
@@ -245,6 +251,67 @@ class Loaders(unittest.TestCase):
         self.account.end()
         self.assertEqual(self.loader(), (1, None, None))
 
+    def told(self):
+        """The figures, and the entries of steps."""
+        whole = next(self.folder.glob("*.ring")).read_bytes()
+        (count,) = struct.unpack_from("<Q", whole, ring.TOLD_AT)
+        figures = struct.unpack_from("<41Q", whole, ring.FIGURES_AT[count & 1])
+        return figures, [struct.unpack_from("<8Q", whole, ring.STEPS_AT + 64 * step) for step in range(figures[0])]
+
+    def test_what_is_told_of_each_step_and_of_all(self):
+        with unittest.mock.patch.dict(os.environ, {"RANK": "3", "WORLD_SIZE": "4"}):
+            for _ in range(3):
+                self.batch(None)
+                self.step()
+            for _ in range(2):
+                self.batch(None)
+                self.passes(False)
+            self.batch(None)
+            self.step()
+            self.batch(None)
+        figures, steps = self.told()
+        self.assertEqual(figures[0], 4)
+        self.assertEqual([step[0] for step in steps], [1, 2, 3, 4])
+        # What was evaluated is part of no step.
+        self.assertEqual(sum(step[2] for step in steps), figures[2])
+        self.assertEqual(sum(step[3] for step in steps), figures[3])
+        self.assertLessEqual(sum(figures[3:8]), figures[2])
+        self.assertEqual(figures[8], 2)
+        self.assertEqual(figures[10:12], (16, ring.NONE))
+        # No card, the rank, the resident set, nothing of FSDP's.
+        self.assertEqual(figures[22:35], (*12 * (ring.NONE,), 3))
+        self.assertEqual((figures[35], figures[36:]), (steps[-1][4], 5 * (ring.NONE,)))
+        self.assertGreater(figures[35], 1 << 20)
+
+    def test_a_look_at_what_is_kept_is_part_of_no_step_and_takes_nothing_from_one(self):
+        now, before = 1000, clocks.monotonic_ns
+
+        def look(*_):
+            nonlocal now
+            now += 100
+            return False
+
+        def passes(ns):
+            nonlocal now
+            begun = self.account.clock.forward_begins(True, True)
+            now += ns
+            self.account.clock.leave(begun)
+
+        self.account.more = True
+        self.account.kept = types.SimpleNamespace(is_due=lambda steps: True, step_ends=look, told=None)
+        accounts = sys.modules[Account.__module__]
+        clocks.monotonic_ns = accounts.monotonic_ns = lambda: now
+        try:
+            for _ in range(3):
+                passes(5)
+                self.account.optimizer_begins(self)
+                now += 2
+                self.account.optimizer_ends(self)
+                now += 7
+        finally:
+            clocks.monotonic_ns = accounts.monotonic_ns = before
+        self.assertEqual([step[2] for step in self.told()[1]], [7, 14])
+
     def test_a_setup_that_changes_without_end_is_told_sixteen_times(self):
         self.batch(None)
         self.step()
@@ -295,16 +362,17 @@ class File(unittest.TestCase):
             path = os.path.join(folder, "7-1.ring")
             made = ring.Ring(path, 7, 1, 99)
             made.live[0] = 3
-            made.step(1, 5, 6, *(5 * [ring.NONE]))
-            made.step(513, 7, 8, *(5 * [ring.NONE]))
-            for number in (41, 42, 43):
-                made.tell((number, ring.NONE))
+            seldom = [ring.NONE] * 25
+            for number, step in ((41, (1, 5, 6)), (42, (513, 7, 8)), (43, None)):
+                made.tell([number] + [ring.NONE] * 14, step and step + 5 * (ring.NONE,))
+                made.keep(number, *seldom)
             with open(path, "rb") as file:
                 whole = file.read()
             self.assertEqual(len(whole), ring.SIZE)
             self.assertEqual(struct.unpack_from("<8s4I8xQQB", whole), (b"SCONCEAC", 1, 512, 7, 1, 99, 3, 3))
-            self.assertEqual(struct.unpack_from("<QQ", whole, 1536), (43, ring.NONE))
-            self.assertEqual(struct.unpack_from("<Q", whole, 1024), (42,))
+            # What is kept is told with the figures that come after it.
+            self.assertEqual(struct.unpack_from("<41Q", whole, 1536), (43, *14 * [ring.NONE], 42, *seldom))
+            self.assertEqual(struct.unpack_from("<16Q", whole, 1024), (42, *14 * [ring.NONE], 41))
             self.assertEqual(struct.unpack_from("<3Q", whole, 4096), (513, 7, 8))
             self.assertEqual(os.listdir(folder), ["7-1.ring"])
 
@@ -388,11 +456,11 @@ class Memory(unittest.TestCase):
     def test_readings_are_as_seldom_as_they_are_dear(self):
         asked = []
         seldom = memory.Seldom(lambda: asked.append(1) or 5)
-        self.assertEqual(seldom(0), 5)
-        self.assertIsNone(seldom(seldom.due - 1))
+        self.assertEqual(seldom.latest(0), 5)
+        self.assertIsNone(seldom.latest(seldom.due - 1))
         self.assertEqual(len(asked), 1)
 
-    def readings(self, steps, step_ns, cost_of, first=0):
+    def readings(self, steps, step_ns, cost_of, first=0, times=1):
         """The steps in which a reading was taken; `cost_of` gives the cost of each reading in its turn."""
         now, taken, before = 0, [], memory.monotonic_ns
 
@@ -403,9 +471,9 @@ class Memory(unittest.TestCase):
 
         memory.monotonic_ns = lambda: now
         try:
-            seldom = memory.Seldom(read, first)
+            seldom = memory.Seldom(read, first, times)
             for step in range(steps):
-                if seldom(now) is not None:
+                if seldom.latest(now) is not None:
                     taken.append(step)
                 now += step_ns
         finally:
@@ -431,6 +499,12 @@ class Memory(unittest.TestCase):
         # 2 us each are due again 0.8 ms later.
         taken = self.readings(1000, 100_000, lambda _: 2_000)
         self.assertEqual({b - a for a, b in zip(taken, taken[1:])}, {8})
+
+    def test_readings_that_slow_what_comes_after_them_are_rarer(self):
+        # 5 us each: due again 2 ms later, or five times that.
+        for times, every in ((1, 2), (5, 6)):
+            taken = self.readings(100, 1_800_000, lambda _: 5_000, times=times)
+            self.assertEqual({b - a for a, b in zip(taken, taken[1:])}, {every})
 
     def test_the_first_readings_are_of_every_step_while_they_are_cheap(self):
         cheap = self.readings(1000, 3_000_000, lambda _: 30_000, first=512)

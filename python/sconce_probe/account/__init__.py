@@ -27,7 +27,7 @@ import weakref
 from time import monotonic_ns
 
 from . import memory, seen
-from .clock import Clock
+from .clock import DATA, Clock
 from .kept import Kept
 from .on_card import OnCard
 from .oom import OutOfMemory
@@ -77,7 +77,8 @@ class Account:
         self.looked = (0, 0)
         self.shapes = self.shapes_now = None
         self.fixed = None
-        self.counted = [0, 0]
+        # Samples and tokens up to now; those up to the last step are told.
+        self.counted = (0, 0)
         self.counts_by = None
         self.models = {}
         self.optimizers = {}
@@ -91,9 +92,10 @@ class Account:
         self.name = None
         self.exchange = (NONE, NONE)
         self.ask_exchange = 0
+        self.is_card_used = torch.cuda.is_initialized
         self.card = memory.Seldom(lambda: memory.card(torch))
         self.last_card = memory.NO_CARD
-        self.resident = memory.Seldom(memory.Resident(), memory.FIRST)
+        self.resident = memory.Seldom(memory.Resident(), memory.FIRST, memory.AFTERMATH)
         self.last_resident = NONE
         self.clock = Clock(self.step_ended)
         self.on_card = OnCard(torch, self.clock)
@@ -102,6 +104,8 @@ class Account:
             self.operations.stop()
         self.operations = Operations(torch, self.clock)
         self.kept = Kept(torch)
+        # Whether more than the account was asked for.
+        self.more = bool(self.operations.tries or self.kept.due)
         if self.oom is not None:
             self.oom.fresh()
 
@@ -117,7 +121,8 @@ class Account:
         before = self.clock.batch_begins()
         if self.clock.evaluated != evaluated:
             # The batch before this one was not for training.
-            self.counted = [all_of - one for all_of, one in zip(self.counted, self.looked)]
+            samples, tokens = self.looked
+            self.counted = self.counted[0] - samples, self.counted[1] - tokens
         self.iterator = id(iterator)
         ready = None
         if queue is not None:
@@ -143,11 +148,11 @@ class Account:
 
         Trainers ask for a batch ahead of the one that they use, and the first one for nothing yet.
         """
-        evaluates = self.clock.evaluates()
-        if not (evaluates or self.clock.trains or last) or not self.pending[0]:
+        clock = self.clock
+        if not (clock.trains or clock.looks or last) or not self.pending[0]:
             return
         (batches, empty), self.pending = self.pending, [0, 0]
-        if not evaluates:
+        if clock.trains or not clock.looks:
             self.batches += batches
             self.empty += empty
             waits, ready = self.asked
@@ -165,26 +170,26 @@ class Account:
 
     def look(self, batch):
         samples, tokens, self.shapes_now = seen.batch(self.torch, batch)
-        self.looked = (samples or 0, tokens or 0)
-        self.counted = [all_of + one for all_of, one in zip(self.counted, self.looked)]
+        self.looked = samples, tokens = samples or 0, tokens or 0
+        self.counted = self.counted[0] + samples, self.counted[1] + tokens
 
     def forward_begins(self, module, arguments):
         torch = self.torch
         with_grad = torch.is_grad_enabled()
-        before = self.clock.forward_begins(with_grad, bool(module._modules or module._parameters))
-        if with_grad:
-            key = id(module)
-            if self.steps < LOOK_AGAIN[-1]:
-                if key not in self.models and len(self.models) < 64:
-                    self.models[key] = weakref.ref(module)
-                if self.autocast is None:
-                    self.autocast = seen.autocast_now(torch)
-            if not self.loads:
-                # Without a loader of PyTorch's, the first module that is called tells the batch.
-                if self.counts_by is None:
-                    self.counts_by = key
-                if self.counts_by == key:
-                    self.look(arguments)
+        before = self.clock.forward_begins(with_grad, with_grad or bool(module._modules or module._parameters))
+        if not with_grad:
+            return before
+        if self.steps < LOOK_AGAIN[-1]:
+            if id(module) not in self.models and len(self.models) < 64:
+                self.models[id(module)] = weakref.ref(module)
+            if self.autocast is None:
+                self.autocast = seen.autocast_now(torch)
+        if not self.loads:
+            # Without a loader of PyTorch's, the first module that is called tells the batch.
+            if self.counts_by is None:
+                self.counts_by = id(module)
+            if self.counts_by == id(module):
+                self.look(arguments)
         return before
 
     def optimizer_made(self, _):
@@ -210,56 +215,60 @@ class Account:
         self.ring.live[0] = self.clock.phase
         self.clock.live = self.ring.live
 
-    def step_ended(self, at, spent):
+    def step_ended(self, at, phases):
+        """A step ended at that time. `phases`: nanoseconds since the beginning."""
         self.steps += 1
         if self.loader is None:
             # That of validation may have been the first one.
             self.loader = self.loaders.get(self.iterator) or self.earlier.get(self.iterator)
-        wall = sum(spent)
-        self.wall += wall
-        self.phases = [total + one for total, one in zip(self.phases, spent)]
-        self.samples += self.counted[0]
-        self.tokens += self.counted[1]
-        self.counted = [0, 0]
+        wall = sum(phases)
+        took, data = wall - self.wall, phases[DATA] - self.phases[DATA]
+        self.wall, self.phases = wall, phases
+        self.samples, self.tokens = self.counted
         if self.shapes_now and self.fixed is not False:
             self.fixed = self.shapes is None or self.shapes == self.shapes_now
             self.shapes = self.shapes_now
         now = monotonic_ns()
-        resident = self.resident(now)
-        if resident is not None:
+        resident = self.resident.latest(now)
+        fresh = resident is not None
+        if fresh:
             self.last_resident = resident
-        card = self.card(now)
-        if card is not None:
-            self.last_card = card
-        fresh = self.last_card if card is not None else memory.NO_CARD
-        self.on_card.step_ends(self.clock.phase)
-        self.sharded.step_ends()
+        card = memory.NO_CARD
+        if self.is_card_used():
+            fresh = True
+            read = self.card.latest(now)
+            if read is not None:
+                self.last_card = card = read
+            self.on_card.step_ends(self.clock.phase)
+        if self.sharded.used:
+            fresh = True
+            self.sharded.step_ends()
         if now >= self.ask_exchange:
+            fresh = True
             self.ask_exchange = now + EXCHANGE_EVERY
             self.ask()
         if self.ring is None:
             return
-        self.ring.step(
-            self.steps,
-            at,
-            wall,
-            spent[0],
-            resident if resident is not None else NONE,
-            fresh[1],
-            fresh[3],
-            fresh[6],
-        )
-        self.tell(at)
-        new = self.operations.step_ends(self.steps)
-        if self.kept.is_due(self.steps):
-            new = self.kept.step_ends(self.steps, self.thread) or new
-            # No part of any step.
-            self.clock.mark = monotonic_ns()
+        if fresh:
+            self.keep()
+        resident = resident if resident is not None else NONE
+        self.tell(at, (self.steps, at, took, data, resident, card[1], card[3], card[6]))
+        new = self.more and self.look_closer()
         if new or self.steps in LOOK_AGAIN or self.fixed is False and (self.told_setup or {}).get("fixed-shapes"):
             self.tell_setup()
 
-    def tell(self, at):
-        clock, on_card = self.clock, self.on_card
+    def look_closer(self):
+        """Does what is only done where it was asked for. Whether there is something new to tell."""
+        new = self.operations.step_ends(self.steps)
+        if self.kept.is_due(self.steps):
+            self.clock.tick()
+            new = self.kept.step_ends(self.steps, self.thread) or new
+            # No part of any step.
+            self.clock.mark = monotonic_ns()
+        return new
+
+    def tell(self, at, step=None):
+        clock = self.clock
         self.ring.tell(
             (
                 self.steps,
@@ -273,14 +282,21 @@ class Account:
                 self.batches or NONE,
                 self.empty if self.waits else NONE,
                 self.ready if self.ready is not None else NONE,
-                on_card.steps or NONE,
-                *on_card.ns,
-                *self.last_card,
-                *self.exchange,
-                self.rank[0] if self.rank[0] is not None else NONE,
-                self.last_resident,
-                *self.sharded.told(),
-            )
+            ),
+            step,
+        )
+
+    def keep(self):
+        """Hands over what is told with each step but changes seldom."""
+        on_card = self.on_card
+        self.ring.keep(
+            on_card.steps or NONE,
+            *on_card.ns,
+            *self.last_card,
+            *self.exchange,
+            self.rank[0] if self.rank[0] is not None else NONE,
+            self.last_resident,
+            *self.sharded.told(),
         )
 
     def ask(self):
@@ -337,6 +353,7 @@ class Account:
         self.clock.end_step()
         self.clock.tick()
         self.clock.end_segment()
+        self.keep()
         self.tell(self.clock.mark)
 
 

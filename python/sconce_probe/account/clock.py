@@ -43,7 +43,7 @@ class Clock:
         self.off = False
         self.phase = OTHER
         self.mark = None
-        # Nanoseconds by phase since the last step that was told.
+        # Nanoseconds by phase since the beginning, without what was evaluation.
         self.spent = [0] * 6
         # The same as an optimizer's step ended, and when that was.
         self.ended = None
@@ -62,7 +62,7 @@ class Clock:
         self.live = bytearray(1)
         # Marks on the card, while those of a step are taken.
         self.card = None
-        # Called with when it ended and its nanoseconds by phase.
+        # Called with when a step ended and the nanoseconds by phase until then.
         self.on_step = on_step
 
     def stop(self):
@@ -115,7 +115,8 @@ class Clock:
     def forward_begins(self, with_grad, whole):
         """The outermost module is called. `whole`: it has parameters or modules in it."""
         if with_grad:
-            self.passes_again()
+            if self.ended is not None:
+                self.passes_again()
             self.trains = True
         else:
             if not self.by_loader and whole and not self.stepping:
@@ -126,14 +127,15 @@ class Clock:
         return self.enter(FORWARD)
 
     def backward_begins(self):
-        self.passes_again()
+        if self.ended is not None:
+            self.passes_again()
         self.trains = True
         return self.enter(BACKWARD)
 
     def passes_again(self):
         # Another optimizer may yet belong to the step: that of the same batch, where a loader gave one.
         alone = not self.by_loader and self.made < 2 and len(self.known) < 2
-        if self.ended is not None and alone and not self.stepping:
+        if alone and not self.stepping:
             self.end_step()
 
     def optimizer_begins(self, key):
@@ -144,9 +146,9 @@ class Clock:
             # One inside another, which counts.
             self.stepping.append(key)
             return
-        self.tick()
-        self.phase = OTHER
         if key in self.since_close:
+            self.tick()
+            self.phase = OTHER
             self.end_step()
         self.trains = True
         self.enter(OPTIMIZER)
@@ -170,16 +172,11 @@ class Clock:
         at, spent = self.ended
         self.ended = None
         self.since_close.clear()
-        self.spent = [now - then for now, then in zip(self.spent, spent)]
         self.on_step(at, spent)
-
-    def evaluates(self):
-        """Whether what came since the last batch was asked for trained nothing."""
-        return self.looks and not self.trains
 
     def end_segment(self):
         """Sets aside what was evaluation, and begins anew."""
-        if self.evaluates() and self.segment is not None:
+        if self.looks and not self.trains and self.segment is not None:
             self.evaluation_ns += sum(self.spent) - sum(self.segment)
             self.evaluated += 1
             self.spent = self.segment

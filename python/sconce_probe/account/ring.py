@@ -7,7 +7,7 @@ All numbers are little-endian and of 64 bits unless said otherwise; `NONE` is a 
     32    when the process began to tell, nanoseconds of CLOCK_MONOTONIC
     40    how many times the figures were told: n
     48    the phase now, one byte
-    1024  figures, told at even n; at 1536 those told at odd n, 64 numbers each
+    1024  figures, told at even n; at 1536 those told at odd n, with room for 64 numbers each
     4096  the last steps, 8 numbers each
 
 The figures that `n` names are always whole: the next ones go to the other place before `n` grows. So
@@ -21,9 +21,9 @@ import struct
 MAGIC = b"SCONCEAC"
 VERSION = 1
 ENTRIES = 512
-FIGURES = 64
+SELDOM = struct.Struct("<26Q")
+FIGURES = struct.Struct("<15Q%ds" % SELDOM.size)
 STEP = struct.Struct("<8Q")
-COUNT = struct.Struct("<Q")
 ENDED_AT, TOLD_AT, PHASE_AT = 28, 40, 48
 FIGURES_AT = (1024, 1536)
 STEPS_AT = 4096
@@ -42,21 +42,25 @@ class Ring:
         finally:
             os.close(fd)
         self.told = 0
+        self.kept = SELDOM.pack(*SELDOM.size // 8 * (NONE,))
         struct.pack_into("<8s6IQ", self.map, 0, MAGIC, VERSION, ENTRIES, pid, parent, cell, 0, began)
+        self.count = memoryview(self.map)[TOLD_AT : TOLD_AT + 8].cast("Q")
         self.live = memoryview(self.map)[PHASE_AT : PHASE_AT + 1]
         os.rename(path + ".new", path)
 
-    def tell(self, figures):
-        """Publishes the figures, `FIGURES` of them at most."""
+    def tell(self, figures, step=None):
+        """Publishes the figures, with those that were kept for it, and the step that ended."""
+        if step is not None:
+            STEP.pack_into(self.map, STEPS_AT + (step[0] - 1) % ENTRIES * STEP.size, *step)
         told = self.told + 1
-        struct.pack_into("<%dQ" % len(figures), self.map, FIGURES_AT[told & 1], *figures)
-        COUNT.pack_into(self.map, TOLD_AT, told)
-        self.told = told
+        FIGURES.pack_into(self.map, FIGURES_AT[told & 1], *figures, self.kept)
+        # One store, so that no reader finds half of it.
+        self.count[0] = self.told = told
+
+    def keep(self, *figures):
+        """Keeps the last of the figures, which are told again and again until they change."""
+        self.kept = SELDOM.pack(*figures)
 
     def end(self):
         """Nothing more will come."""
         struct.pack_into("<I", self.map, ENDED_AT, 1)
-
-    def step(self, number, *entry):
-        """One step; it counts once figures with its number were told."""
-        STEP.pack_into(self.map, STEPS_AT + (number - 1) % ENTRIES * STEP.size, number, *entry)

@@ -5,15 +5,9 @@ import sys
 
 # Entries of a batch that are looked at.
 MOST = 16
+DEPTH = 2
 MODULES = 200_000
 ALLOCATOR = ("PYTORCH_ALLOC_CONF", "PYTORCH_CUDA_ALLOC_CONF")
-
-
-def tensors(torch, batch, depth=2):
-    """Those in a batch, with their names where they have one."""
-    found = []
-    look(torch.Tensor, None, batch, depth, found)
-    return found
 
 
 # Not a function inside the other one: that would refer to itself, and keep each batch until Python looks
@@ -37,20 +31,21 @@ def look(kind, name, value, depth, found):
 
 def batch(torch, value):
     """Samples, tokens and shapes of a batch; what cannot be seen is None."""
-    found = tensors(torch, value)
-    shapes = tuple([one.shape for _, one in found])
-    firsts = {shape[0] for shape in shapes if len(shape)}
-    samples = firsts.pop() if len(firsts) == 1 else None
-    ids = None
-    for at, (name, one) in enumerate(found):
-        if one.dtype not in (torch.int64, torch.int32):
-            continue
+    found, shapes, samples, ids = [], [], None, None
+    look(torch.Tensor, None, value, DEPTH, found)
+    for name, one in found:
+        shape = one.shape
+        if shape:
+            # Where they differ there is none.
+            samples = shape[0] if samples in (None, shape[0]) else 0
         # One that says that it is it, packed ones too; else the batch's first tensor, as labels and categories
         # beside others are no tokens.
-        if name == "input_ids" and 1 <= len(one.shape) <= 2 or at == 0 and len(one.shape) == 2:
-            ids = one.shape
+        likely = name == "input_ids" and 1 <= len(shape) <= 2 or not shapes and len(shape) == 2
+        if likely and one.dtype in (torch.int64, torch.int32):
+            ids = shape
+        shapes.append(shape)
     tokens = ids and ids[0] * (ids[1] if len(ids) == 2 else 1)
-    return samples, tokens, shapes
+    return samples or None, tokens, shapes
 
 
 def autocast(torch, model):

@@ -44,6 +44,8 @@ class Sharded:
         self.ns = [0] * 4
         self.now = [0] * 4
         self.any = False
+        # Whether FSDP was ever seen to train.
+        self.used = False
         # Of FSDP1 on a card it is not known what is exposed.
         self.exposed = True
         self.begun = {}
@@ -172,7 +174,10 @@ class Hook:
         if self.compiling():
             return None
         sharded = self.account.sharded
-        return sharded if sharded.counts() else None
+        if not sharded.counts():
+            return None
+        sharded.used = True
+        return sharded
 
     def begin(self, times, on_card):
         """When it begins, where that can be said."""
