@@ -8,7 +8,7 @@ use sconce_host::{Gpus, Roots, SampleTarget, Sampler};
 use sconce_record::Writer;
 use sconce_run::{Used, Watcher};
 use sconce_schema::event::{
-    Ended, Event, Exit, OutOfMemory, Sample, ServiceEvent, ServiceState, Started, Unenforced,
+    Ended, Event, Exit, Lost, OutOfMemory, Sample, ServiceEvent, ServiceState, Started, Unenforced,
 };
 
 use crate::account::Account;
@@ -28,11 +28,15 @@ pub(crate) struct Recorder<'a> {
     sampler: Option<Sampler>,
     /// The kernel's own account, told at the end.
     used: Option<Used>,
+    /// Bytes of logs that the disk did not take.
+    logs_lost: u64,
     /// The library that reads cards, until the sampler has it.
     gpus: Option<Box<dyn Gpus>>,
     /// The folder in which processes of the run tell of their steps, until the run begins.
     told: Option<PathBuf>,
     account: Option<Account>,
+    /// The disk was asked to keep the record: not for a run that is over in a moment.
+    kept: bool,
     /// Called once, at the first reading: work that may use what the command leaves idle.
     idle_work: Option<Box<dyn FnOnce() + 'a>>,
     /// Called once, when the command is about to be executed.
@@ -65,6 +69,8 @@ impl<'a> Recorder<'a> {
             writer: None,
             sampler: None,
             used: None,
+            kept: false,
+            logs_lost: 0,
             idle_work,
             begun: None,
             links: BTreeMap::new(),
@@ -181,6 +187,12 @@ impl Watcher for Recorder<'_> {
         if let Some(sample) = self.sample(false) {
             self.write(&Event::Sample(Box::new(sample)));
         }
+        if let Some(writer) = &self.writer
+            && !self.kept
+        {
+            writer.keep_beside();
+            self.kept = true;
+        }
         if let Some(work) = self.idle_work.take() {
             work();
         }
@@ -190,16 +202,31 @@ impl Watcher for Recorder<'_> {
         self.used = Some(used);
     }
 
+    fn logs_lost(&mut self, bytes: u64) {
+        self.logs_lost = bytes;
+    }
+
     fn ended(&mut self, exit: Exit, out_of_memory: Option<OutOfMemory>) {
         let mut last = Box::new(self.sample(true).unwrap_or_default());
         // Without a cgroup, what ended between two readings is missing from their count.
         let counted = self.used.map(|used| used.user_us + used.system_us);
         last.cpu_us = last.cpu_us.max(counted);
+        let lost = Lost {
+            lines: self.writer.as_ref().map_or(0, Writer::lost),
+            log_bytes: self.logs_lost,
+        };
         self.write(&Event::Ended(Ended {
             exit,
             last,
             out_of_memory,
             largest_process: self.used.map(|used| used.max_rss),
+            lost: (lost.lines > 0 || lost.log_bytes > 0).then_some(lost),
         }));
+        // Who started it in the background may ask only after the machine has gone down.
+        if let Some(writer) = &self.writer
+            && self.kept
+        {
+            writer.keep();
+        }
     }
 }

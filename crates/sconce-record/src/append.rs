@@ -23,6 +23,11 @@ impl<W: Write> Append<W> {
         }
     }
 
+    /// Where it goes.
+    pub(crate) fn out(&self) -> &W {
+        &self.out
+    }
+
     /// Bytes written so far.
     pub(crate) fn size(&self) -> u64 {
         self.size

@@ -18,6 +18,7 @@ mod id;
 mod names;
 mod parts;
 mod read;
+mod room;
 mod runs;
 mod write;
 

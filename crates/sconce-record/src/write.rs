@@ -12,11 +12,12 @@ use serde::Serialize;
 
 use crate::append::Append;
 use crate::names::Names;
+use crate::room::Room;
 use crate::{FILE, RecordError, parts};
 
 /// Writes the record of one run. Nothing is held back in memory: what [`Writer::event`] took is
-/// in the kernel's hands when it returns. It is not synced to the disk: a crash of the whole
-/// machine may take the last seconds.
+/// in the kernel's hands when it returns. It is not synced to the disk unless [`Writer::keep`] is
+/// called: a crash of the whole machine may take the last half minute.
 #[derive(Debug)]
 pub struct Writer {
     log: Append<File>,
@@ -28,6 +29,8 @@ pub struct Writer {
     close_at: u64,
     /// What the file has said of processes.
     names: Names,
+    /// For the line that says how the run ended.
+    room: Room,
     lost: u64,
 }
 
@@ -65,15 +68,18 @@ impl Writer {
             // Of a record that could not begin, nothing stays.
             let _ = fs::remove_dir_all(&folder);
         })?;
-        Ok(Self {
+        let mut writer = Self {
             log,
             path,
             started,
             part: 1,
             close_at: parts::CLOSE_AT,
             names: Names::default(),
+            room: Room::default(),
             lost: 0,
-        })
+        };
+        writer.keep_room();
+        Ok(writer)
     }
 
     /// Appends what happened `t_us` microseconds after the run began.
@@ -81,21 +87,36 @@ impl Writer {
     /// # Errors
     /// The first line that cannot be written is an error, for the program to say once; the ones
     /// after it are only counted ([`Writer::lost`]), so that a full disk never breaks a run.
-    /// Every later line is tried again.
+    /// Every later line is tried again. For [`Event::Ended`] room was kept, where the file system can.
     pub fn event(&mut self, t_us: u64, event: &Event) -> Result<(), RecordError> {
-        if self.log.size() >= self.close_at && self.close(t_us, event).is_ok() {
-            return Ok(());
+        let ended = matches!(event, Event::Ended(_));
+        let written = self.append(t_us, event, ended);
+        if ended {
+            self.room.give_back(self.log.out(), self.log.size());
         }
-        let written =
-            line(t_us, event, None, &mut self.names).and_then(|line| self.log.line(&line));
         let Err(error) = written else {
             return Ok(());
         };
         self.lost += 1;
+        // What that line said of processes is to be said again.
+        self.names = Names::default();
         if self.lost > 1 {
             return Ok(());
         }
         Err(io_error("write", &self.path)(error))
+    }
+
+    /// One line, in a new file where the old one has grown; none but the last into the room that is kept.
+    fn append(&mut self, t_us: u64, event: &Event, ended: bool) -> io::Result<()> {
+        if self.log.size() >= self.close_at && self.close(t_us, event).is_ok() {
+            return Ok(());
+        }
+        let line = line(t_us, event, None, &mut self.names)?;
+        if !ended {
+            let size = self.log.size() + line.len() as u64 + 1;
+            self.room.keep(self.log.out(), size)?;
+        }
+        self.log.line(&line)
     }
 
     /// Makes a part of the file, and begins it anew with `event`. Each step leaves a record that holds
@@ -111,7 +132,14 @@ impl Writer {
         self.part += 1;
         self.close_at = parts::CLOSE_AT;
         self.names = names;
+        self.room = Room::default();
+        self.keep_room();
         Ok(())
+    }
+
+    /// Of a new file. Where there is none, the next line says so.
+    fn keep_room(&mut self) {
+        let _ = self.room.keep(self.log.out(), self.log.size());
     }
 
     /// The compressed copy of the file, under its name.
@@ -128,6 +156,21 @@ impl Writer {
             let _ = fs::remove_file(&hidden);
         })
         .map_err(io_error("write", &part))
+    }
+
+    /// Has the disk keep what was written so far, in a thread of its own, since a disk may take long: when
+    /// the machine goes down later, the record is there. What goes wrong is as if it had not been asked for.
+    pub fn keep_beside(&self) {
+        if let Ok(file) = self.log.out().try_clone() {
+            let thread = std::thread::Builder::new().name("record".to_owned());
+            let _ = thread.spawn(move || file.sync_data());
+        }
+    }
+
+    /// Has the disk keep what was written so far, and waits for it. What goes wrong is as if it had not been
+    /// asked for.
+    pub fn keep(&self) {
+        let _ = self.log.out().sync_data();
     }
 
     /// How many events could not be written.
@@ -179,6 +222,10 @@ fn begin(
         .and_then(|first| log.line(&first))
         .and_then(|()| next.map_or(Ok(()), |next| log.line(next)))
         .map_err(io_error("write", &hidden))?;
+    if part.is_some() {
+        // It takes the place of one that the disk has.
+        (log.out().sync_data()).map_err(io_error("write", &hidden))?;
+    }
     fs::rename(&hidden, path).map_err(io_error("create", path))?;
     Ok(log)
 }

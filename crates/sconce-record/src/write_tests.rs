@@ -116,6 +116,7 @@ fn a_full_disk_is_an_error_once() {
         part: 1,
         close_at: parts::CLOSE_AT,
         names: Names::default(),
+        room: Room::default(),
         lost: 0,
     };
     let sample = Event::Sample(Box::default());
@@ -261,4 +262,26 @@ fn hostile_parts_are_bounded() {
     let found = all(&folder).1;
     let last = found.last().unwrap();
     assert!(last.ends_with(" to 4294967294: missing"), "{found:?}");
+}
+
+/// Only the blocks that lines fill stay with a record that has ended; those of one that goes on reach further.
+#[test]
+fn room_for_the_end_is_kept_and_given_back() {
+    use std::os::unix::fs::MetadataExt;
+    let dir = tempfile::tempdir().unwrap();
+    let mut writer = written(dir.path(), 3, u64::MAX);
+    let blocks = |writer: &Writer| writer.path().metadata().unwrap().blocks() * 512;
+    let (size, during) = (writer.path().metadata().unwrap().len(), blocks(&writer));
+    assert!(during >= size + crate::room::KEPT, "{during}");
+    let ended = sconce_schema::event::Ended {
+        exit: sconce_schema::event::Exit::Code(0),
+        last: Box::default(),
+        out_of_memory: None,
+        largest_process: None,
+        lost: None,
+    };
+    writer.event(4, &Event::Ended(ended)).unwrap();
+    assert!(blocks(&writer) < crate::room::KEPT);
+    let (lines, damaged) = all(&dir.path().join("a"));
+    assert!(damaged.is_empty() && lines.len() == 4);
 }

@@ -46,6 +46,7 @@ fn ended() -> Event {
         last: Box::default(),
         out_of_memory: None,
         largest_process: None,
+        lost: None,
     })
 }
 

@@ -4,7 +4,9 @@ use std::io::BufRead;
 
 use sconce_record::{Damage, Record, RunEntry, State};
 use sconce_schema::Bytes;
-use sconce_schema::event::{Event, Exit, GpuSummary, OutOfMemory, Sample, Started, Unenforced};
+use sconce_schema::event::{
+    Event, Exit, GpuSummary, Lost, OutOfMemory, Sample, Started, Unenforced,
+};
 use sconce_schema::training::CardOutOfMemory;
 
 use crate::fold::Fold;
@@ -52,6 +54,8 @@ pub struct Report {
     pub verdicts: Vec<Verdict>,
     /// Limits that were asked for and not enforced.
     pub unenforced: Vec<Unenforced>,
+    /// What the disk did not take of the record and the logs.
+    pub lost: Option<Lost>,
     /// The first lines of the record that could not be read.
     pub damage: Vec<Damage>,
     /// How many lines could not be read.

@@ -110,6 +110,8 @@ pub trait Watcher {
     fn tick(&mut self) {}
     /// What the run used, told before [`Watcher::ended`]; see [`Outcome::used`].
     fn used(&mut self, _used: Used) {}
+    /// How many bytes of the run's logs the disk did not take, told before [`Watcher::ended`].
+    fn logs_lost(&mut self, _bytes: u64) {}
     /// Every process is gone; the cgroups are still there to be read.
     fn ended(&mut self, _exit: Exit, _out_of_memory: Option<OutOfMemory>) {}
 }

@@ -9,6 +9,8 @@ use std::io::{self, Read, Write};
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -31,9 +33,20 @@ pub fn file(folder: &Path, name: &str, number: u32) -> PathBuf {
     })
 }
 
+/// A file of which the end can be cut off.
+trait Cut: Write {
+    fn cut(&mut self, length: u64) -> io::Result<()>;
+}
+
+impl Cut for File {
+    fn cut(&mut self, length: u64) -> io::Result<()> {
+        self.set_len(length)
+    }
+}
+
 /// Where bytes go.
 trait Files {
-    type File: Write;
+    type File: Cut;
     /// A new, empty file; the old ones step back.
     fn next(&mut self) -> io::Result<Self::File>;
     fn now_us(&self) -> u64;
@@ -45,20 +58,27 @@ struct Log<F: Files> {
     file: Option<F::File>,
     size: u64,
     close_at: u64,
+    /// What comes next goes on with a line.
     in_line: bool,
+    /// The file ends within a line.
+    torn: bool,
     /// Bytes dropped since the last that were written, and why.
     dropped: Option<(u64, io::Error)>,
+    /// All bytes that were ever dropped, of every log of the run.
+    lost: Arc<AtomicU64>,
 }
 
 impl<F: Files> Log<F> {
-    fn new(files: F, close_at: u64) -> Self {
+    fn new(files: F, close_at: u64, lost: Arc<AtomicU64>) -> Self {
         Self {
             files,
             file: None,
             size: 0,
             close_at,
             in_line: false,
+            torn: false,
             dropped: None,
+            lost,
         }
     }
 
@@ -69,6 +89,7 @@ impl<F: Files> Log<F> {
             Ok(()) => self.in_line = bytes.last() != Some(&b'\n'),
             Err(error) => {
                 let lost = bytes.len() as u64;
+                self.lost.fetch_add(lost, Ordering::Relaxed);
                 let before = self.dropped.take().map_or(0, |(count, _)| count);
                 self.dropped = Some((before + lost, error));
                 // What comes next begins a line.
@@ -93,31 +114,41 @@ impl<F: Files> Log<F> {
         text
     }
 
+    /// The last that is written: what was dropped is said once more, for there may be room now.
+    fn end(&mut self) {
+        if self.dropped.is_some() {
+            let _ = self.write(&[]);
+        }
+    }
+
+    /// Writes what was dropped before, and `text`: both, or nothing.
     fn write(&mut self, text: &[u8]) -> io::Result<()> {
         if self.file.is_none() || self.size >= self.close_at {
             // Where there is no room for a new file, the old one is not written any further.
             self.file = None;
             self.file = Some(self.files.next()?);
-            self.size = 0;
+            (self.size, self.torn) = (0, false);
         }
-        let note = self.dropped.as_ref().map(|(count, why)| {
-            let now = stamp(self.files.now_us());
-            format!("{now} [sconce: {count} bytes are missing here: {why}]\n")
-        });
         let Some(file) = &mut self.file else {
             return Ok(());
         };
-        if let Some(note) = &note {
-            file.write_all(note.as_bytes())?;
-            self.size += note.len() as u64;
-            self.dropped = None;
+        let mut all = Vec::with_capacity(text.len());
+        if let Some((count, why)) = &self.dropped {
+            if self.torn {
+                all.push(b'\n');
+            }
+            let now = stamp(self.files.now_us());
+            writeln!(all, "{now} [sconce: {count} bytes are missing here: {why}]")?;
         }
-        // A part may be written before the disk is full: the rest then begins a line, whose
-        // beginning the note is.
-        file.write_all(text).inspect_err(|_| {
-            let _ = file.write_all(b"\n");
-        })?;
-        self.size += text.len() as u64;
+        all.extend_from_slice(text);
+        if let Err(error) = file.write_all(&all) {
+            // What was written before the disk was full is counted with the rest.
+            self.torn |= file.cut(self.size).is_err();
+            return Err(error);
+        }
+        self.size += all.len() as u64;
+        self.torn = all.last() != Some(&b'\n');
+        self.dropped = None;
         Ok(())
     }
 }
@@ -139,17 +170,23 @@ impl Files for OnDisk {
                 _ => {}
             }
         }
+        // Before the old ones step back: where it cannot be made, it is tried again, and each step
+        // costs the oldest.
+        let hidden = self.folder.join(FOLDER).join(format!(".{}.new", self.name));
+        let file = OpenOptions::new()
+            .append(true)
+            .create(true)
+            .mode(0o600)
+            .open(&hidden)?;
+        file.set_len(0)?;
         for number in (0..KEPT).rev() {
             match std::fs::rename(at(number), at(number + 1)) {
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
                 _ => {}
             }
         }
-        OpenOptions::new()
-            .append(true)
-            .create_new(true)
-            .mode(0o600)
-            .open(at(0))
+        std::fs::rename(hidden, at(0))?;
+        Ok(file)
     }
 
     fn now_us(&self) -> u64 {
@@ -190,6 +227,7 @@ pub(crate) struct Logs {
     /// Where they come from, until they are begun.
     waiting: Vec<(String, OwnedFd)>,
     threads: Vec<JoinHandle<()>>,
+    lost: Arc<AtomicU64>,
 }
 
 impl Logs {
@@ -214,11 +252,17 @@ impl Logs {
                 folder: folder.to_owned(),
                 name,
             };
+            let lost = Arc::clone(&self.lost);
             self.threads.push(thread.spawn(move || {
-                carry(File::from(reader), Log::new(files, CLOSE_AT));
+                carry(File::from(reader), Log::new(files, CLOSE_AT, lost));
             })?);
         }
         Ok(())
+    }
+
+    /// Bytes that the disk did not take so far.
+    pub(crate) fn lost(&self) -> u64 {
+        self.lost.load(Ordering::Relaxed)
     }
 
     /// Waits until everything is written: when nobody has the other ends open any more.
@@ -234,12 +278,13 @@ fn carry<F: Files>(mut from: impl Read, mut log: Log<F>) {
     let mut buffer = vec![0_u8; 64 << 10];
     loop {
         match from.read(&mut buffer) {
-            Ok(0) => return,
+            Ok(0) => break,
             Ok(count) => log.take(&buffer[..count]),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(_) => return,
+            Err(_) => break,
         }
     }
+    log.end();
 }
 
 #[cfg(test)]
@@ -269,6 +314,17 @@ mod tests {
         }
     }
 
+    impl Cut for Disk {
+        fn cut(&mut self, length: u64) -> io::Result<()> {
+            let (files, room) = &mut *self.0.borrow_mut();
+            let last = files.last_mut().unwrap();
+            let length = usize::try_from(length).unwrap();
+            *room += last.len() - length;
+            last.truncate(length);
+            Ok(())
+        }
+    }
+
     impl Files for Disk {
         type File = Self;
 
@@ -286,6 +342,10 @@ mod tests {
         Disk(Rc::new(RefCell::new((Vec::new(), room))))
     }
 
+    fn log(disk: &Disk, close_at: u64) -> Log<Disk> {
+        Log::new(disk.clone(), close_at, Arc::default())
+    }
+
     fn text(disk: &Disk) -> Vec<String> {
         let files = &disk.0.borrow().0;
         let text =
@@ -296,7 +356,7 @@ mod tests {
     #[test]
     fn lines_have_the_time_at_which_they_began() {
         let disk = disk(1 << 20);
-        let mut log = Log::new(disk.clone(), CLOSE_AT);
+        let mut log = log(&disk, CLOSE_AT);
         for bytes in [&b"one\ntwo"[..], b" and a half\n", b"\n", b"\xffthree"] {
             log.take(bytes);
         }
@@ -309,7 +369,7 @@ mod tests {
     #[test]
     fn a_file_that_has_grown_is_closed_even_within_a_line() {
         let disk = disk(1 << 20);
-        let mut log = Log::new(disk.clone(), 40);
+        let mut log = log(&disk, 40);
         for bytes in [&b"one\n"[..], b"two\n", b"three\n", b"four", b"five"] {
             log.take(bytes);
         }
@@ -318,20 +378,56 @@ mod tests {
 
     #[test]
     fn what_a_full_disk_does_not_take_is_counted_where_it_would_stand() {
-        let disk = disk(40);
-        let mut log = Log::new(disk.clone(), CLOSE_AT);
-        for bytes in [&b"one\n"[..], b"two and more\n", b"three\n"] {
-            log.take(bytes);
+        const NOTE: &str = "T [sconce: 19 bytes are missing here: no storage space]\n";
+        for (before, kept) in [(&b"one\n"[..], "T one\n"), (b"one", "T one\n")] {
+            let disk = disk(40);
+            let mut log = log(&disk, CLOSE_AT);
+            for bytes in [before, b"two and more\n", b"three\n"] {
+                log.take(bytes);
+            }
+            disk.0.borrow_mut().1 = 1 << 20;
+            log.take(b"four\n");
+            log.end();
+            // A line of its own, wherever the disk was full.
+            assert_eq!(text(&disk).concat(), format!("{kept}{NOTE}T four\n"));
+            assert_eq!(log.lost.load(Ordering::Relaxed), 19);
         }
+    }
+
+    #[test]
+    fn what_was_missing_last_is_said_at_the_end() {
+        let disk = disk(0);
+        let mut log = log(&disk, CLOSE_AT);
+        log.take(b"one\n");
         disk.0.borrow_mut().1 = 1 << 20;
-        log.take(b"four\n");
+        log.end();
         let told = text(&disk).concat();
-        assert!(told.starts_with("T one\n"), "{told}");
         assert!(
-            told.contains("T [sconce: 19 bytes are missing here: "),
+            told.starts_with("T [sconce: 4 bytes are missing here: "),
             "{told}"
         );
-        assert!(told.ends_with("]\nT four\n"), "{told}");
+    }
+
+    #[test]
+    fn where_there_is_no_room_for_a_new_file_the_old_ones_stay() {
+        let folder = tempfile::tempdir().unwrap();
+        let run = folder.path().join("run");
+        let mut files = OnDisk {
+            folder: run.clone(),
+            name: "web".to_owned(),
+        };
+        for number in 0..=KEPT {
+            writeln!(files.next().unwrap(), "{number}").unwrap();
+        }
+        // In the way of the new file.
+        let hidden = run.join(FOLDER).join(".web.new");
+        std::fs::create_dir(&hidden).unwrap();
+        for _ in 0..3 {
+            assert!(files.next().is_err());
+        }
+        let read = |number| std::fs::read_to_string(file(&run, "web", number)).unwrap();
+        let kept: Vec<_> = (0..=KEPT).rev().map(read).collect();
+        assert_eq!(kept, ["0\n", "1\n", "2\n", "3\n", "4\n"]);
     }
 
     #[test]
@@ -342,7 +438,7 @@ mod tests {
             folder: folder.path().join("run"),
             name: "web".to_owned(),
         };
-        let mut log = Log::new(files, 8);
+        let mut log = Log::new(files, 8, Arc::default());
         for number in 0..20 {
             log.take(format!("{number}\n").as_bytes());
         }

@@ -217,6 +217,7 @@ fn in_scratch(
         if let Some(used) = used {
             watcher.used(used);
         }
+        watcher.logs_lost(run.logs.lost());
         watcher.ended(exit, out_of_memory);
         Outcome {
             exit,

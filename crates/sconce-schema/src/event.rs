@@ -495,6 +495,19 @@ pub struct Ended {
     /// shortest run too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub largest_process: Option<Bytes>,
+    /// What the disk did not take; absent where it took all.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost: Option<Lost>,
+}
+
+/// What could not be written of a run, because the disk was full or failed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Lost {
+    /// Lines of the record.
+    pub lines: u64,
+    /// Bytes of the run's logs; each log says where.
+    pub log_bytes: u64,
 }
 
 /// How a command ended.
@@ -571,6 +584,10 @@ mod tests {
                 last: Box::default(),
                 out_of_memory: None,
                 largest_process: None,
+                lost: Some(Lost {
+                    lines: 1,
+                    log_bytes: 2,
+                }),
             }),
         ];
         for (t_us, event) in (0..).zip(events) {

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 
 use sconce_record::Damage;
 use sconce_schema::Bytes;
-use sconce_schema::event::{Event, Line, OutOfMemory, Sample, Started, Unenforced};
+use sconce_schema::event::{Event, Line, Lost, OutOfMemory, Sample, Started, Unenforced};
 use sconce_schema::training::CardOutOfMemory;
 
 use self::card::CardFold;
@@ -45,6 +45,7 @@ pub(crate) struct Fold {
     training: TrainingFold,
     card_oom: Vec<CardOutOfMemory>,
     unenforced: Vec<Unenforced>,
+    lost: Option<Lost>,
     damage: Vec<Damage>,
     damaged_lines: u64,
 }
@@ -73,6 +74,7 @@ impl Fold {
             training: TrainingFold::default(),
             card_oom: Vec::new(),
             unenforced: Vec::new(),
+            lost: None,
             damage: Vec::new(),
             damaged_lines: 0,
         }
@@ -105,6 +107,7 @@ impl Fold {
             Event::Ended(ended) => {
                 self.end = Some(ended.exit.into());
                 self.out_of_memory = ended.out_of_memory;
+                self.lost = ended.lost;
                 self.memory.largest_process = ended.largest_process;
                 // Nobody is left to be counted then: 0 processes is no peak of the run's.
                 let last = Sample {
@@ -179,6 +182,7 @@ impl Fold {
             card_oom: self.card_oom,
             verdicts: Vec::new(),
             unenforced: self.unenforced,
+            lost: self.lost,
             damage: self.damage,
             damaged_lines: self.damaged_lines,
             started: self.started,

@@ -33,10 +33,18 @@ struct Shape<'a> {
     verdicts: Vec<VerdictShape<'a>>,
     unenforced: Vec<UnenforcedShape<'a>>,
     samples: u64,
+    /// What the disk did not take; `null` where it took all that is known of.
+    lost: Option<LostShape>,
     damaged_lines: u64,
     /// The first of them, one sentence each.
     damage: Vec<String>,
     hints: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct LostShape {
+    lines: u64,
+    log_bytes: u64,
 }
 
 #[derive(Serialize)]
@@ -263,6 +271,10 @@ pub fn report(report: &Report) -> String {
         verdicts: report.verdicts.iter().map(VerdictShape::of).collect(),
         unenforced: report.unenforced.iter().map(unenforced).collect(),
         samples: report.samples,
+        lost: report.lost.map(|lost| LostShape {
+            lines: lost.lines,
+            log_bytes: lost.log_bytes,
+        }),
         damaged_lines: report.damaged_lines,
         damage: report.damage.iter().map(ToString::to_string).collect(),
         hints: report.hints(),

@@ -290,6 +290,14 @@ fn what_to_know(page: &mut Page, report: &Report) {
         let text = format!("{}: {}", limit.what, limit.why);
         page.row("not enforced", [toned(text, Tone::Warning)]);
     }
+    if let Some(lost) = report.lost {
+        let lines = count(lost.lines, "line", "lines");
+        let text = format!(
+            "the disk did not take {lines} of the record and {} of the logs",
+            count(lost.log_bytes, "byte", "bytes")
+        );
+        page.row("missing", [toned(text, Tone::Warning)]);
+    }
     if let Some(first) = report.damage.first() {
         let lines = count(report.damaged_lines, "line", "lines");
         let text = format!("{lines} of the record cannot be read; the first is {first}");

@@ -213,6 +213,7 @@ impl Made {
                 last: Box::new(last),
                 out_of_memory: None,
                 largest_process: None,
+                lost: None,
             }),
         ));
         (lines.into_iter())
