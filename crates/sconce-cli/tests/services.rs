@@ -300,3 +300,162 @@ fn a_killed_supervisor_is_told_from_a_reboot() {
         "{state}"
     );
 }
+
+/// `script` makes a terminal and a session in it; without it the terminal is gone, as after a logout or a
+/// connection that broke, and the kernel hangs up on everyone who belongs to it.
+#[test]
+fn a_run_in_the_background_outlives_its_terminal_and_the_session_in_it() {
+    let home = Home::new("");
+    let write = "while :; do echo tick; sleep 0.05; done";
+    let sconce = env!("CARGO_BIN_EXE_sconce");
+    let login = format!(
+        "echo $$ > shell; {sconce} run --host --detach -- sh -c '{write}' > id; exec sleep 1000"
+    );
+    let inner = home.command(&[]);
+    let mut terminal = Command::new("script")
+        .args(["--quiet", "--return", "--command", &login, "/dev/null"])
+        .current_dir(home.0.path().join("project"))
+        .env_clear()
+        .envs(
+            inner
+                .get_envs()
+                .filter_map(|(name, value)| Some((name, value?))),
+        )
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .spawn()
+        .expect("Debian's bsdutils are there");
+    let read = |name: &str| {
+        let text = std::fs::read_to_string(home.0.path().join("project").join(name));
+        text.unwrap_or_default().trim().to_owned()
+    };
+    eventually("the run has begun", || !read("id").is_empty());
+    let shell = read("shell");
+    let record = std::fs::read_to_string(home.runs().join(read("id")).join("events.jsonl"));
+    let record = record.unwrap();
+    let started: Value = serde_json::from_str(record.lines().next().unwrap()).unwrap();
+    let supervisor = started["sconce-pid"].to_string();
+
+    // state, parent, process group, session, terminal (proc_pid_stat(5))
+    let stat = |pid: &str| -> Option<Vec<String>> {
+        let text = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+        let fields = text.rsplit_once(") ")?.1.split(' ').map(str::to_owned);
+        Some(fields.take(5).collect())
+    };
+    assert_eq!(stat(&shell).unwrap()[3], shell);
+    let of = stat(&supervisor).unwrap();
+    assert_eq!(
+        (of[3].as_str(), of[4].as_str()),
+        (supervisor.as_str(), "0"),
+        "a session of its own, and no terminal"
+    );
+
+    terminal.kill().unwrap();
+    terminal.wait().unwrap();
+    eventually("the session is over", || {
+        stat(&shell).is_none_or(|of| of[0] == "Z")
+    });
+    let lines = || home.sconce(&["logs"]).1.lines().count();
+    let before = lines();
+    eventually("it goes on and writes", || lines() > before + 5);
+    assert_eq!(home.ps(&[]).len(), 1);
+    assert_ne!(stat(&supervisor).unwrap()[1], shell);
+    let (code, _, err) = home.sconce(&["stop"]);
+    assert_eq!(code, 0, "{err}");
+}
+
+/// A run whose state is on a disk of 1 MiB, which is filled; then there is room again, or it ends so.
+const FULL: &str = r#"
+state=$HOME/.local/state
+mkdir -p "$state"
+mount -t tmpfs -o size=1m none "$state"
+# The little that is left is what a record asks for at the least, and some of its lines.
+head -c 850k /dev/zero >"$state/much"
+text='until there is a file named stop, many lines as long as this one are written, and counted by their numbers'
+id=$("$SCONCE" run --quiet --host --sample-hz 10 --detach -- sh -c '
+  n=0; until test -e stop; do n=$((n + 1)); echo line $n "$0"; sleep 0.01; done; echo last; exit 4' "$text")
+log=$state/sconce/runs/$id/logs/run.log
+until grep -q 'line 20 ' "$log"; do sleep 0.05; done
+cat /dev/zero >"$state/filler" 2>/dev/null || true
+sleep 3
+if [ "$1" = again ]; then
+  rm "$state/filler"
+  until grep -q 'missing here' "$log"; do sleep 0.05; done
+fi
+touch stop
+code=0
+"$SCONCE" wait "$id" || code=$?
+echo "code $code"
+"$SCONCE" report "$id" --json
+"$SCONCE" report "$id" >report
+"$SCONCE" ps --all >ps
+cp "$log" log
+"#;
+
+fn on_a_full_disk(ends: &str) -> (Value, String, String, String) {
+    let home = Home::new("");
+    let mut command = Command::new("unshare");
+    if !rustix::process::geteuid().is_root() {
+        command.args(["--user", "--map-root-user"]);
+    }
+    let inner = home.command(&[]);
+    let output = command
+        .args(["--mount", "--propagation=private", "sh", "-e", "-c"])
+        .args([FULL, "sh", ends])
+        .current_dir(home.0.path().join("project"))
+        .env_clear()
+        .envs(
+            inner
+                .get_envs()
+                .filter_map(|(name, value)| Some((name, value?))),
+        )
+        .env("SCONCE", env!("CARGO_BIN_EXE_sconce"))
+        .stdin(Stdio::null())
+        .output()
+        .expect("util-linux is there");
+    let (out, err) = (
+        String::from_utf8_lossy(&output.stdout).into_owned(),
+        String::from_utf8_lossy(&output.stderr).into_owned(),
+    );
+    let report = out.strip_prefix("code 4\n");
+    let report = report.unwrap_or_else(|| panic!("the command's own exit code: {out}{err}"));
+    let read = |name: &str| {
+        std::fs::read_to_string(home.0.path().join("project").join(name)).expect("it was written")
+    };
+    (
+        serde_json::from_str(report).expect("JSON"),
+        read("report"),
+        read("ps"),
+        read("log"),
+    )
+}
+
+#[test]
+fn a_full_disk_costs_lines_and_says_so_and_never_the_run() {
+    for ends in ["again", "full"] {
+        let (report, shown, ps, log) = on_a_full_disk(ends);
+        assert_eq!(report["end"]["exit_code"], 4, "{ends}");
+        assert!(ps.contains("exit code 4"), "{ends}: {ps}");
+        let lost = |what: &str| report["lost"][what].as_u64().unwrap_or_default();
+        assert!(lost("lines") > 0 && lost("log_bytes") > 0, "{report}");
+        let missing = format!("the disk did not take {} line", lost("lines"));
+        assert!(shown.contains(&missing), "{ends}: {shown}");
+        // Each line is whole, and stands by itself.
+        assert!(log.ends_with('\n'), "{ends}: {log}");
+        for line in log.lines() {
+            let (time, text) = line.split_once(' ').unwrap();
+            assert!(time.len() == 24 && time.ends_with('Z'), "{ends}: {line}");
+            let known = ["line ", "last", "[sconce: "];
+            assert!(known.iter().any(|word| text.starts_with(word)), "{line}");
+        }
+        if ends == "again" {
+            let after = log
+                .split_once("bytes are missing here: No space left")
+                .unwrap();
+            assert!(
+                after.1.contains(" line ") && after.1.ends_with(" last\n"),
+                "{log}"
+            );
+        }
+    }
+}
