@@ -17,6 +17,7 @@ mod file;
 mod id;
 mod names;
 mod parts;
+mod quick;
 mod read;
 mod room;
 mod runs;

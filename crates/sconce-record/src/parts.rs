@@ -58,7 +58,7 @@ pub(crate) fn compress(from: &Path, to: &Path) -> io::Result<()> {
 #[derive(Debug, Default)]
 pub(crate) struct Parts {
     id: String,
-    without_names: bool,
+    without_processes: bool,
     /// Those that are still to be begun.
     waiting: VecDeque<Part>,
     /// Those that are being read, in order.
@@ -104,9 +104,9 @@ impl Parts {
         })
     }
 
-    /// As [`Record::without_names`].
-    pub(crate) fn without_names(&mut self) {
-        self.without_names = true;
+    /// As [`Record::without_processes`].
+    pub(crate) fn without_processes(&mut self) {
+        self.without_processes = true;
     }
 
     /// Keeps as many parts under way as there are cores, and no more than [`UNDER_WAY`].
@@ -124,7 +124,7 @@ impl Parts {
                         Box::new(move || vec![Err(damage(first, 0, DamageKind::Missing(last)))]),
                     ),
                     Some(Part::There(number, path)) => {
-                        let (id, without) = (self.id.clone(), self.without_names);
+                        let (id, without) = (self.id.clone(), self.without_processes);
                         (number, Box::new(move || read(number, &path, &id, without)))
                     }
                 };
@@ -148,6 +148,8 @@ impl Iterator for Parts {
                 vec![Err(damage(number, 0, kind))]
             });
             self.ready = lines.into_iter();
+            // Before these lines are looked at: that takes a while too.
+            self.begin();
         }
     }
 }
@@ -161,7 +163,7 @@ fn damage(part: u32, line: u64, kind: DamageKind) -> Damage {
 }
 
 /// Everything in one part that can be read.
-fn read(number: u32, path: &Path, id: &str, without_names: bool) -> Vec<Read1> {
+fn read(number: u32, path: &Path, id: &str, without_processes: bool) -> Vec<Read1> {
     let unreadable = |why: String| vec![Err(damage(number, 0, DamageKind::Unreadable(why)))];
     let text = match unpack(path) {
         Ok(text) => text,
@@ -171,8 +173,8 @@ fn read(number: u32, path: &Path, id: &str, without_names: bool) -> Vec<Read1> {
         Ok(record) if record.started.id != id => {
             return unreadable(format!("it is of the run `{}`", record.started.id));
         }
-        Ok(record) if without_names => record.without_names().collect(),
-        Ok(record) => record.collect(),
+        Ok(record) if without_processes => record.without_processes().lines(),
+        Ok(record) => record.lines(),
         // It was cut before its first line ended.
         Err(_) if text.end.is_some() => Vec::new(),
         Err(error) => vec![Err(damage(

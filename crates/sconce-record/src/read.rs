@@ -12,6 +12,7 @@ use serde::Deserialize;
 use crate::file;
 use crate::names::Names;
 use crate::parts::Parts;
+use crate::quick::{self, Processes};
 use crate::write::io_error;
 use crate::{FILE, RecordError};
 
@@ -36,7 +37,7 @@ pub struct Record<R> {
     pub(crate) part: u32,
     parts: Parts,
     lines: Lines<R>,
-    /// Absent where processes' names are not asked for.
+    /// Absent where nobody asks for processes.
     names: Option<Names>,
     /// Damages that were found, and whether those that were not told were counted out.
     damages: u64,
@@ -232,13 +233,30 @@ impl<R: BufRead> Record<R> {
 }
 
 impl<R: BufRead> Record<R> {
-    /// Does not put back what processes are called, their parents and roles, where a line leaves them out:
-    /// of a day's record that takes a part of the time, and most readers do not look at them.
+    /// Leaves out what single processes did ([`Sample::by_process`](sconce_schema::event::Sample)): of a
+    /// day's record that takes a part of the time, and most readers do not look at it.
     #[must_use]
-    pub fn without_names(mut self) -> Self {
+    pub fn without_processes(mut self) -> Self {
         self.names = None;
-        self.parts.without_names();
+        self.parts.without_processes();
         self
+    }
+
+    fn processes(&self) -> Processes {
+        match self.names {
+            Some(_) => Processes::Read,
+            None => Processes::LeaveOut,
+        }
+    }
+
+    /// Puts back what processes are called, their parents and roles; or leaves them out.
+    fn complete(&mut self, line: &mut Line) {
+        if let Event::Sample(sample) = &mut line.event {
+            match &mut self.names {
+                Some(names) => names.restore(sample),
+                None => sample.by_process.clear(),
+            }
+        }
     }
 
     fn line(&mut self) -> Option<Result<Line, Damage>> {
@@ -248,14 +266,10 @@ impl<R: BufRead> Record<R> {
         let kind = match self.lines.raw()? {
             Ok(false) => DamageKind::TooLong,
             Err(error) => DamageKind::Unreadable(error.to_string()),
-            Ok(true) => match parse(&self.lines.buffer) {
+            Ok(true) => match parse(&self.lines.buffer, self.processes()) {
                 Ok(line) if matches!(line.event, Event::Started(_)) => DamageKind::SecondBeginning,
                 Ok(mut line) => {
-                    if let Event::Sample(sample) = &mut line.event
-                        && let Some(names) = &mut self.names
-                    {
-                        names.restore(sample);
-                    }
+                    self.complete(&mut line);
                     return Some(Ok(line));
                 }
                 // The last line, torn by a kill or still being written: as if it were not there.
@@ -270,6 +284,33 @@ impl<R: BufRead> Record<R> {
             line: self.lines.number,
             kind,
         }))
+    }
+}
+
+impl Record<&[u8]> {
+    /// All of it that can be read. Lines that are as a writer writes them are read where they lie: nobody
+    /// looks for their ends before, and nobody copies them.
+    pub(crate) fn lines(mut self) -> Vec<Result<Line, Damage>> {
+        std::iter::from_fn(|| match self.in_place() {
+            Some(line) => Some(Ok(line)),
+            None => self.next(),
+        })
+        .collect()
+    }
+
+    fn in_place(&mut self) -> Option<Line> {
+        let text = self.lines.from;
+        let (mut line, rest) = quick::line(text, self.processes())?;
+        let rest = rest.strip_prefix(b"\n")?;
+        let length = text.len() - rest.len();
+        if length > LONGEST_LINE || matches!(line.event, Event::Started(_)) {
+            return None;
+        }
+        self.lines.from = rest;
+        self.lines.number += 1;
+        self.lines.left = self.lines.left.saturating_sub(length as u64);
+        self.complete(&mut line);
+        Some(line)
     }
 }
 
@@ -301,7 +342,10 @@ impl<R: BufRead> Iterator for Record<R> {
 }
 
 /// A line that is known to be text as a whole is read faster than one whose every key is looked at.
-fn parse(line: &[u8]) -> serde_json::Result<Line> {
+fn parse(line: &[u8], processes: Processes) -> serde_json::Result<Line> {
+    if let Some((line, b"" | b"\n")) = quick::line(line, processes) {
+        return Ok(line);
+    }
     match std::str::from_utf8(line) {
         Ok(text) => serde_json::from_str(text),
         Err(_) => serde_json::from_slice(line),
@@ -375,173 +419,5 @@ impl<R: BufRead> Lines<R> {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    /// A first line, as it is written.
-    const STARTED: &str = r#"{"t_us":0,"event":"started","format":1,"id":"digits-20261121-0034-7f3a","name":"digits","unix-ms":1795221240000,"command":["python","train.py"],"folder":"/home/ada/digits","mode":"container","sconce-pid":4123,"limits":{"cpus":2.0,"memory":4294967296},"host":{"hostname":"sun","kernel":"6.12.48","cpus":8,"memory":33554432000},"gpus":[]}"#;
-
-    fn open(text: &[u8]) -> Result<Record<&[u8]>, RecordError> {
-        Record::new(text, Path::new("events.jsonl"))
-    }
-
-    #[test]
-    fn an_older_record_is_shown_without_secrets() {
-        let older = STARTED.replace(r#""train.py"]"#, r#""train.py","--token","s3same"]"#);
-        let text = format!("{older}\n");
-        let record = open(text.as_bytes()).unwrap();
-        let told = ["python", "train.py", "--token", "(masked)"];
-        assert_eq!(record.started.command, told);
-    }
-
-    #[test]
-    fn what_was_written_is_read() {
-        let text = format!(
-            "{STARTED}\n{}\n{}\n{}\n",
-            r#"{"t_us":5,"event":"unenforced","what":"memory","why":"no cgroup may be made"}"#,
-            r#"{"t_us":1000000,"event":"sample","cpu-us":990000,"memory":4096}"#,
-            r#"{"t_us":1500000,"event":"ended","exit":{"code":0},"last":{}}"#,
-        );
-        let record = open(text.as_bytes()).unwrap();
-        assert_eq!(record.started.id, "digits-20261121-0034-7f3a");
-        let lines: Vec<Line> = record.map(Result::unwrap).collect();
-        let times: Vec<u64> = lines.iter().map(|line| line.t_us).collect();
-        assert_eq!(times, [5, 1_000_000, 1_500_000]);
-        let Event::Sample(sample) = &lines[1].event else {
-            panic!("{lines:?}");
-        };
-        assert_eq!(sample.cpu_us, Some(990_000));
-        assert_eq!(sample.rss, None);
-        assert!(matches!(lines[2].event, Event::Ended(_)));
-    }
-
-    #[test]
-    fn names_are_put_back_for_those_who_look_at_them() {
-        let text = format!(
-            "{STARTED}\n{}\n{}\n",
-            r#"{"t_us":1,"event":"sample","by-process":[{"pid":7,"name":"python","cpu-us":1}]}"#,
-            r#"{"t_us":2,"event":"sample","by-process":[{"pid":7,"cpu-us":2}]}"#,
-        );
-        let last = |record: Record<&[u8]>| match record.last().unwrap().unwrap().event {
-            Event::Sample(mut sample) => sample.by_process.remove(0),
-            other => panic!("{other:?}"),
-        };
-        let with = last(open(text.as_bytes()).unwrap());
-        let without = last(open(text.as_bytes()).unwrap().without_names());
-        assert_eq!((with.name.as_str(), with.cpu_us), ("python", 2));
-        assert_eq!((without.name.as_str(), without.cpu_us), ("", 2));
-    }
-
-    #[test]
-    fn a_torn_last_line_is_not_there() {
-        let whole = format!(
-            "{STARTED}\n{}",
-            r#"{"t_us":1,"event":"sample","cpu-us":17}"#
-        );
-        for end in 0..=whole.len() {
-            let Ok(record) = open(&whole.as_bytes()[..end]) else {
-                assert!(end < STARTED.len(), "the first line is whole");
-                continue;
-            };
-            let lines: Vec<_> = record.map(Result::unwrap).collect();
-            assert_eq!(lines.len(), usize::from(end == whole.len()), "at {end}");
-        }
-    }
-
-    #[test]
-    fn damage_is_named_and_the_rest_is_read() {
-        let sample = r#"{"t_us":1,"event":"sample"}"#;
-        let long = "x".repeat(LONGEST_LINE + 1);
-        let text = format!(
-            "{STARTED}\n\n{sample}\n{{\"t_us\":\n{STARTED}\n{long}\n{}\n{sample}\n",
-            r#"{"t_us":-1,"event":"sample"}"#
-        );
-        let (good, bad): (Vec<_>, Vec<_>) = open(text.as_bytes()).unwrap().partition(Result::is_ok);
-        assert_eq!(good.len(), 2);
-        let bad: Vec<String> = bad
-            .into_iter()
-            .map(|damage| damage.unwrap_err().to_string())
-            .collect();
-        assert_eq!(
-            bad,
-            [
-                "line 4: not an event: EOF while parsing a value, at column 0",
-                "line 5: a second `started`",
-                "line 6: longer than 1048576 bytes",
-                "line 7: not an event: invalid value: integer `-1`, expected u64, at column 10",
-            ]
-        );
-    }
-
-    #[test]
-    fn damages_beyond_a_bound_are_counted_and_no_text_of_them_is_long() {
-        let sample = r#"{"t_us":1,"event":"sample"}"#;
-        let bad = format!("{{\"t_us\":1,\"event\":\"{}\"}}\n", "x".repeat(1000));
-        let text = format!("{STARTED}\n{}{sample}\n", bad.repeat(3000));
-        let (good, bad): (Vec<_>, Vec<_>) = open(text.as_bytes()).unwrap().partition(Result::is_ok);
-        assert_eq!(good.len(), 1);
-        let bad: Vec<Damage> = bad.into_iter().map(Result::unwrap_err).collect();
-        assert_eq!(bad.len() as u64, MOST_DAMAGES + 1);
-        assert_eq!(bad.iter().map(Damage::count).sum::<u64>(), 3000);
-        assert!(bad.iter().all(|damage| damage.to_string().len() < 400));
-        let last = bad.last().unwrap().to_string();
-        assert_eq!(last, "1976 more lines that cannot be read");
-    }
-
-    #[test]
-    fn what_has_no_end_is_read_so_far() {
-        let mut record = open(format!("{STARTED}\n").as_bytes())
-            .map(|_| ())
-            .and_then(|()| {
-                let endless = std::io::Cursor::new(format!("{STARTED}\n{{\"t_us\":1"))
-                    .chain(std::io::repeat(0))
-                    .take(1 << 40);
-                Record::new(BufReader::new(endless), Path::new("events.jsonl"))
-            });
-        let record = record.as_mut().unwrap();
-        // As if most of it had been read: four gibibytes take seconds.
-        record.lines.left = 3 << 20;
-        let damages: Vec<String> = record.map(|line| line.unwrap_err().to_string()).collect();
-        assert_eq!(
-            damages,
-            [
-                "line 2: longer than 1048576 bytes",
-                "line 2: cannot be read: larger than 4294967296 bytes"
-            ]
-        );
-    }
-
-    #[test]
-    fn what_is_no_record_is_refused() {
-        let newer = STARTED.replace("\"format\":1", "\"format\":3,\"new-thing\":{}");
-        assert!(matches!(
-            open(newer.as_bytes()),
-            Err(RecordError::Newer { found: 3, .. })
-        ));
-        for text in [
-            "",
-            "\n\n",
-            "{}",
-            "hello\n",
-            r#"{"t_us":1,"event":"sample"}"#,
-        ] {
-            let error = open(text.as_bytes()).unwrap_err();
-            assert!(matches!(error, RecordError::NotARecord { .. }), "{error}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn no_bytes_panic(mut bytes: Vec<u8>, at in 0_usize..2_000) {
-            let _ = open(&bytes).map(Iterator::count);
-            // The same bytes in the middle of a good record.
-            let mut text = format!("{STARTED}\n{STARTED}\n").into_bytes();
-            let at = at.min(text.len());
-            let rest = text.split_off(at);
-            text.append(&mut bytes);
-            text.extend(rest);
-            let _ = open(&text).map(Iterator::count);
-        }
-    }
-}
+#[path = "read_tests.rs"]
+mod tests;

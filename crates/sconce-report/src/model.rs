@@ -67,7 +67,7 @@ impl Report {
     #[must_use]
     pub fn of<R: BufRead>(record: Record<R>) -> Self {
         let mut fold = Fold::new(record.started.clone(), record.running);
-        record.without_names().for_each(|line| fold.line(line));
+        record.without_processes().for_each(|line| fold.line(line));
         fold.finish()
     }
 }

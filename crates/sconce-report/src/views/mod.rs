@@ -37,7 +37,7 @@ impl View {
         let mut fold = Fold::new(record.started.clone(), record.running);
         let mut series = SeriesFold::new(0, None, points);
         series.started(&record.started);
-        for line in record.without_names() {
+        for line in record.without_processes() {
             if let Ok(line) = &line {
                 series.line(line);
             }

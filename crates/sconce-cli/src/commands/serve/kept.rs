@@ -117,7 +117,7 @@ impl Kept {
         let mut fold = SeriesFold::new(from_us, Some(to_us), points);
         let record = sconce_record::read(&entry.path)?;
         fold.started(&record.started);
-        for line in record.without_names().flatten() {
+        for line in record.without_processes().flatten() {
             // A line that tells steps may be a reading later than they were.
             if line.t_us > to_us.saturating_add(60_000_000) {
                 break;
