@@ -417,27 +417,34 @@ class Memory(unittest.TestCase):
         taken = self.readings(350, 40_000_000, lambda reading: 20_000_000 if reading in (0, 18) else 2_000)
         self.assertEqual(taken[-1], 349)
         # Before it is known what one costs, the pause has an end; afterwards there is none.
-        self.assertLessEqual(taken[1], 8)
+        self.assertLessEqual(taken[1], memory.STEPS)
         self.assertEqual(taken[1:], list(range(taken[1], 350)))
 
     def test_dear_readings_are_taken_still(self):
-        # Long steps: 8 of them are the longest pause. Short ones: 50 ms are.
-        long = self.readings(100, 40_000_000, lambda _: 5_000_000)
-        self.assertEqual({b - a for a, b in zip(long, long[1:])}, {8})
-        short = self.readings(1000, 1_000_000, lambda _: 5_000_000)
-        self.assertEqual({b - a for a, b in zip(short, short[1:])}, {50})
+        # However long steps are, 16 of them are the longest pause.
+        for step_ns in (40_000_000, 1_000_000):
+            taken = self.readings(1000, step_ns, lambda _: 5_000_000)
+            self.assertEqual({b - a for a, b in zip(taken, taken[1:])}, {16})
+
+    def test_a_leak_has_its_readings_within_300_steps_whatever_they_cost(self):
+        # As growth.rs asks: 96 values after the first fifth. A busy machine makes each reading dear.
+        for cost in (2_000, 60_000, 5_000_000, 200_000_000):
+            for step_ns in (200_000, 3_000_000, 100_000_000):
+                taken = self.readings(300, step_ns, lambda _, cost=cost: cost, first=memory.FIRST)
+                self.assertGreaterEqual(len([step for step in taken if step >= 60]), 96, (cost, step_ns))
 
     def test_cheap_readings_of_short_steps_stay_seldom(self):
         # 2 us each are due again 0.8 ms later.
         taken = self.readings(1000, 100_000, lambda _: 2_000)
         self.assertEqual({b - a for a, b in zip(taken, taken[1:])}, {8})
 
-    def test_the_first_readings_are_of_every_step_while_they_are_cheap(self):
+    def test_the_first_readings_are_of_every_step_and_dear_ones_of_every_other(self):
         cheap = self.readings(1000, 3_000_000, lambda _: 30_000, first=512)
         self.assertEqual(cheap[:512], list(range(512)))
         self.assertGreater(cheap[520] - cheap[519], 1)
         dear = self.readings(1000, 3_000_000, lambda _: 300_000, first=512)
-        self.assertGreater(dear[20], 100)
+        self.assertEqual(dear[:256], [0, *range(2, 512, 2)])
+        self.assertEqual(dear[257] - dear[256], 16)
 
 
 if __name__ == "__main__":

@@ -91,7 +91,7 @@ class Account:
         self.name = None
         self.exchange = (NONE, NONE)
         self.ask_exchange = 0
-        self.card = memory.Seldom(lambda: memory.card(torch))
+        self.card = memory.Seldom(lambda: memory.card(torch), memory.FIRST)
         self.last_card = memory.NO_CARD
         self.resident = memory.Seldom(memory.Resident(), memory.FIRST)
         self.last_resident = NONE

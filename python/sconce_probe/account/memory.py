@@ -8,11 +8,11 @@ from .ring import NONE
 
 # A reading may take one part in so many of the time.
 SHARE = 400
-# Calls whose least cost counts, and the longest pause between two: so many steps, or nanoseconds.
+# Calls whose least cost counts, and the steps from one to the next at most.
 COSTS = 8
-STEPS = 8
-PAUSE = 50_000_000
-# A leak shall be found within 300 steps, so the first ones are read each, unless a reading is this dear, ns.
+STEPS = 16
+# A leak shall be found within 300 steps, so the first ones are read each; every other one where a reading is
+# this dear, ns.
 FIRST = 512
 DEAR = 50_000
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -22,24 +22,27 @@ class Seldom:
     """Calls a function as often as its cost allows; in between its last answer stands.
 
     The cost is the least of the last few calls, since one call that was interrupted says nothing of the
-    next; and no pause is longer than `STEPS` steps or `PAUSE`, whichever is longer, whatever the calls cost.
-    The `first` calls are made each, while one costs less than `DEAR`.
+    next. Whatever calls cost, as on a machine with much else to do they all cost more, they are no further
+    apart than `STEPS` steps, and two steps in the `first`: growth is judged by steps, not by time.
     """
 
     def __init__(self, function, first=0):
         self.function = function
         self.first = first
-        self.due = self.latest = 0
+        self.due = 0
         self.left_out = 0
         self.costs = deque(maxlen=COSTS)
 
     def __call__(self, now):
         """A new answer, or None where it is not due. Asked once a step."""
-        if self.first and (not self.costs or min(self.costs) < DEAR):
+        if self.first:
             self.first -= 1
+            if self.costs and not self.left_out and min(self.costs) >= DEAR:
+                self.left_out = 1
+                return None
         elif now < self.due:
             self.left_out += 1
-            if self.left_out < STEPS or now < self.latest:
+            if self.left_out < STEPS:
                 return None
         self.left_out = 0
         before = monotonic_ns()
@@ -47,7 +50,6 @@ class Seldom:
         after = monotonic_ns()
         self.costs.append(after - before)
         self.due = after + SHARE * min(self.costs)
-        self.latest = after + PAUSE
         return answer
 
 
