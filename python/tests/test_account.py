@@ -245,6 +245,37 @@ class Loaders(unittest.TestCase):
         self.account.end()
         self.assertEqual(self.loader(), (1, None, None))
 
+    def shaped(self, *sizes):
+        """Whether shapes count as fixed after steps with batches of so many samples, two numbers each."""
+        for size in sizes:
+            self.batch(None)
+            self.account.look([Tensor(*size) if isinstance(size, tuple) else Tensor(size, 2)])
+            self.step()
+        self.account.end()
+        return self.account.fixed
+
+    def test_the_last_batch_of_an_epoch_is_no_other_shape(self):
+        self.assertIs(self.shaped(*(2 * [*(10 * [4]), 3])), True)
+
+    def test_batches_that_are_often_shorter_are_of_other_shapes(self):
+        self.assertIs(self.shaped(*(4 * [4, 4, 4, 3])), False)
+
+    def test_longer_batches_are_of_other_shapes(self):
+        self.assertIs(self.shaped(*(20 * [4]), 5), False)
+
+    def test_samples_of_another_size_are_of_other_shapes(self):
+        self.assertIs(self.shaped(*(20 * [(4, 2)]), (4, 3)), False)
+
+    def test_a_batch_that_is_cut_after_its_loader_is_of_other_shapes(self):
+        # Pictures that are scaled to another size now and then: the loader's batches are all the same.
+        for size in (8, 8, 8):
+            self.account.inputs_seen(1, (Tensor(4, size),))
+            self.account.inputs_seen(2, (Tensor(4, 10), Tensor(4)))
+        self.account.inputs_seen(1, (Tensor(3, 8),))
+        self.assertIsNone(self.account.fixed)
+        self.account.inputs_seen(1, (Tensor(4, 6),))
+        self.assertIs(self.account.fixed, False)
+
     def test_a_setup_that_changes_without_end_is_told_sixteen_times(self):
         self.batch(None)
         self.step()

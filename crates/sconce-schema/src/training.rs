@@ -309,7 +309,8 @@ pub struct Setup {
     /// Whether the model has convolutions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub convolutions: Option<bool>,
-    /// Whether every batch so far had the same shapes.
+    /// Whether every batch so far had the same shapes, but for a shorter one in eight at most, as the last of
+    /// an epoch is; and what modules were called with in the first steps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fixed_shapes: Option<bool>,
     /// Floating point operations of one step, by PyTorch's own formulas, where that was asked for.

@@ -41,6 +41,8 @@ LOOK_AGAIN = (1, 4, 32)
 SETUPS = 16
 # Between two questions to DDP, in nanoseconds.
 EXCHANGE_EVERY = 1_000_000_000
+# Steps to one batch that is shorter than the others, for shapes to count as fixed.
+EPOCH = 8
 OPTIMIZERS = 16
 LOADERS = 64
 
@@ -77,6 +79,9 @@ class Account:
         self.looked = (0, 0)
         self.shapes = self.shapes_now = None
         self.fixed = None
+        # By module, shapes of what it was first called with; batches that were shorter than others.
+        self.inputs = {}
+        self.rests = 0
         self.counted = [0, 0]
         self.counts_by = None
         self.models = {}
@@ -179,6 +184,8 @@ class Account:
                     self.models[key] = weakref.ref(module)
                 if self.autocast is None:
                     self.autocast = seen.autocast_now(torch)
+                if self.fixed is not False:
+                    self.inputs_seen(key, arguments)
             if not self.loads:
                 # Without a loader of PyTorch's, the first module that is called tells the batch.
                 if self.counts_by is None:
@@ -186,6 +193,18 @@ class Account:
                 if self.counts_by == key:
                     self.look(arguments)
         return before
+
+    def inputs_seen(self, key, arguments):
+        """What a module is called with: a batch may be cut or scaled after its loader."""
+        shapes = seen.batch(self.torch, arguments)[2]
+        usual = self.inputs.setdefault(key, shapes)
+        if shapes != usual and not seen.is_shorter(shapes, usual):
+            self.fixed = False
+
+    def is_rest(self, shapes):
+        """Whether it is like the last batch of an epoch: shorter, and such are few."""
+        self.rests += 1
+        return seen.is_shorter(shapes, self.shapes) and EPOCH * self.rests <= self.steps
 
     def optimizer_made(self, _):
         self.clock.made += 1
@@ -221,9 +240,9 @@ class Account:
         self.samples += self.counted[0]
         self.tokens += self.counted[1]
         self.counted = [0, 0]
-        if self.shapes_now and self.fixed is not False:
-            self.fixed = self.shapes is None or self.shapes == self.shapes_now
-            self.shapes = self.shapes_now
+        if self.shapes_now and self.shapes_now != self.shapes and self.fixed is not False:
+            self.fixed = self.shapes is None or self.is_rest(self.shapes_now)
+            self.shapes = self.shapes or self.shapes_now
         now = monotonic_ns()
         resident = self.resident(now)
         if resident is not None:
