@@ -326,17 +326,17 @@ class File(unittest.TestCase):
             path = os.path.join(folder, "7-1.ring")
             made = ring.Ring(path, 7, 1, 99)
             made.live[0] = 3
-            made.step(1, 5, 6, *(5 * [ring.NONE]))
-            made.step(513, 7, 8, *(5 * [ring.NONE]))
+            made.step(1, 5, 6, *(6 * [ring.NONE]))
+            made.step(513, 7, 8, *(5 * [ring.NONE]), 9)
             for number in (41, 42, 43):
                 made.tell((number, ring.NONE))
             with open(path, "rb") as file:
                 whole = file.read()
             self.assertEqual(len(whole), ring.SIZE)
-            self.assertEqual(struct.unpack_from("<8s4I8xQQB", whole), (b"SCONCEAC", 1, 512, 7, 1, 99, 3, 3))
+            self.assertEqual(struct.unpack_from("<8s4I8xQQB", whole), (b"SCONCEAC", 2, 512, 7, 1, 99, 3, 3))
             self.assertEqual(struct.unpack_from("<QQ", whole, 1536), (43, ring.NONE))
             self.assertEqual(struct.unpack_from("<Q", whole, 1024), (42,))
-            self.assertEqual(struct.unpack_from("<3Q", whole, 4096), (513, 7, 8))
+            self.assertEqual(struct.unpack_from("<9Q", whole, 4096), (513, 7, 8, *(5 * [ring.NONE]), 9))
             self.assertEqual(os.listdir(folder), ["7-1.ring"])
 
 
@@ -456,6 +456,37 @@ class Memory(unittest.TestCase):
         for step_ns in (40_000_000, 1_000_000):
             taken = self.readings(1000, step_ns, lambda _: 5_000_000)
             self.assertEqual({b - a for a, b in zip(taken, taken[1:])}, {16})
+
+    def test_what_malloc_gave_out_grows_with_what_is_kept(self):
+        process = memory.Process()
+        self.addCleanup(process.close)
+        if process.heap is None:
+            self.skipTest("a C library without mallinfo2")
+        (resident, before), size = process(), 64 * 1024
+        kept = [bytearray(size) for _ in range(100)]
+        self.assertGreater(resident, 1 << 20)
+        self.assertTrue(100 * size <= process()[1] - before < 110 * size)
+        kept.clear()
+        self.assertLess(process()[1] - before, 10 * size)
+
+    def test_a_heap_that_takes_long_to_walk_over_is_left_alone(self):
+        process = memory.Process()
+        self.addCleanup(process.close)
+        now, before = 0, memory.monotonic_ns
+
+        def slow():
+            nonlocal now
+            now += costs.pop(0)
+            return types.SimpleNamespace(uordblks=5, hblkhd=6)
+
+        process.heap, memory.monotonic_ns = slow, lambda: now
+        try:
+            # One that was interrupted is no reason.
+            costs = [memory.SLOW + 1] * 7 + [20_000] + [memory.SLOW + 1] * 8
+            told = [process()[1] for _ in range(18)]
+        finally:
+            memory.monotonic_ns = before
+        self.assertEqual(told, 16 * [11] + 2 * [memory.NONE])
 
     def test_a_leak_has_its_readings_within_300_steps_whatever_they_cost(self):
         # As growth.rs asks: 96 values after the first fifth. A busy machine makes each reading dear.

@@ -63,10 +63,14 @@ pub struct Training {
     /// which it ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<String>,
-    /// Some of the steps since the last reading, oldest first: all of a process's first 1024 steps, then
-    /// a few of each reading.
+    /// Some of the steps since the last reading, oldest first: all of a process's first 2048 steps, then
+    /// fewer and fewer, and four of each reading at least.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub recent: Vec<Step>,
+    /// Of those in [`Training::recent`], where it was read: the step's number, and what malloc had given out
+    /// and not got back at its end.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub heap: Vec<(u64, Bytes)>,
 }
 
 impl Training {

@@ -98,7 +98,7 @@ class Account:
         self.ask_exchange = 0
         self.card = memory.Seldom(lambda: memory.card(torch), memory.FIRST)
         self.last_card = memory.NO_CARD
-        self.resident = memory.Seldom(memory.Resident(), memory.FIRST)
+        self.memory = memory.Seldom(memory.Process(), memory.FIRST)
         self.last_resident = NONE
         self.clock = Clock(self.step_ended)
         self.on_card = OnCard(torch, self.clock)
@@ -244,8 +244,8 @@ class Account:
             self.fixed = self.shapes is None or self.is_rest(self.shapes_now)
             self.shapes = self.shapes or self.shapes_now
         now = monotonic_ns()
-        resident = self.resident(now)
-        if resident is not None:
+        resident, heap = self.memory(now) or (NONE, NONE)
+        if resident != NONE:
             self.last_resident = resident
         card = self.card(now)
         if card is not None:
@@ -263,10 +263,11 @@ class Account:
             at,
             wall,
             spent[0],
-            resident if resident is not None else NONE,
+            resident,
             fresh[1],
             fresh[3],
             fresh[6],
+            heap,
         )
         self.tell(at)
         new = self.operations.step_ends(self.steps)

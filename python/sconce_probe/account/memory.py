@@ -15,6 +15,8 @@ STEPS = 16
 # this dear, ns.
 FIRST = 512
 DEAR = 50_000
+# So long a call of malloc's is too slow, ns, where several in a row are.
+SLOW = 1_000_000
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -53,17 +55,48 @@ class Seldom:
         return answer
 
 
-class Resident:
-    """The process's resident set."""
+class Process:
+    """The process's resident set, and what malloc has given out and not got back, bytes.
+
+    The second tells of a leak first: what is kept may fill what lies free in the heap for hundreds of steps,
+    and the resident set stays as it is meanwhile.
+    """
 
     def __init__(self):
         self.fd = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+        self.heap = heap()
+        self.slow = 0
 
     def __call__(self):
-        return int(os.pread(self.fd, 128, 0).split(None, 2)[1]) * PAGE
+        resident = int(os.pread(self.fd, 128, 0).split(None, 2)[1]) * PAGE
+        if self.heap is None:
+            return resident, NONE
+        before = monotonic_ns()
+        found = self.heap()
+        # It walks over all that lies free, and there can be a great deal of it.
+        self.slow = self.slow + 1 if monotonic_ns() - before > SLOW else 0
+        if self.slow == COSTS:
+            self.heap = None
+        # The large ones, which are mapped each for itself, are counted apart.
+        return resident, found.uordblks + found.hblkhd
 
     def close(self):
         os.close(self.fd)
+
+
+def heap():
+    """glibc's `mallinfo2` (2.33 and later); None where the C library has none."""
+    try:
+        import ctypes
+
+        names = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
+        kind = type("mallinfo2", (ctypes.Structure,), {"_fields_": [(name, ctypes.c_size_t) for name in names.split()]})
+        # Python's lock is kept: giving it away and taking it again costs more than the call.
+        function = ctypes.PyDLL(None).mallinfo2
+        function.restype, function.argtypes = kind, ()
+        return function
+    except (ImportError, OSError, AttributeError):
+        return None
 
 
 # Of `CardMemory`, in its order after the device.

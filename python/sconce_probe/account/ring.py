@@ -8,7 +8,7 @@ All numbers are little-endian and of 64 bits unless said otherwise; `NONE` is a 
     40    how many times the figures were told: n
     48    the phase now, one byte
     1024  figures, told at even n; at 1536 those told at odd n, 64 numbers each
-    4096  the last steps, 8 numbers each
+    4096  the last steps, 9 numbers each
 
 The figures that `n` names are always whole: the next ones go to the other place before `n` grows. So
 neither a reading at the same time nor a kill spoils them.
@@ -19,10 +19,10 @@ import os
 import struct
 
 MAGIC = b"SCONCEAC"
-VERSION = 1
+VERSION = 2
 ENTRIES = 512
 FIGURES = 64
-STEP = struct.Struct("<8Q")
+STEP = struct.Struct("<9Q")
 COUNT = struct.Struct("<Q")
 ENDED_AT, TOLD_AT, PHASE_AT = 28, 40, 48
 FIGURES_AT = (1024, 1536)
