@@ -1,11 +1,12 @@
-"""A plain training run of one kind that writes a record of its steps, with each step's resident set as the
-kernel counts it. For `verdicts`, which asks what Sconce says of it.
+"""A plain training run of one kind that writes a record of its steps, with each step's resident set and heap as
+the probe reads them. For `verdicts`, which asks what Sconce says of it.
 
     leaks.py FOLDER ID MODEL WORKERS BATCH STEPS LEAK_BYTES
 """
 
 import json
 import os
+import pathlib
 import sys
 import time
 
@@ -13,7 +14,9 @@ import torch
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-PAGE = os.sysconf("SC_PAGE_SIZE")
+sys.path.insert(0, str(pathlib.Path(__file__).resolve().parents[2] / "python"))
+from sconce_probe.account import memory
+from sconce_probe.account.ring import NONE
 
 
 class Images(Dataset):
@@ -68,11 +71,6 @@ def model_of(kind):
     return {"lstm": Recurrent, "transformer": Attention}[kind]()
 
 
-def resident():
-    with open("/proc/self/statm") as file:
-        return int(file.read().split()[1]) * PAGE
-
-
 def main():
     folder, run, kind, workers, batch, steps, leak = sys.argv[1:8]
     workers, batch, steps, leak = int(workers), int(batch), int(steps), int(leak)
@@ -83,6 +81,8 @@ def main():
     model = model_of(kind)
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
     criterion, kept, losses, seen = nn.CrossEntropyLoss(), [], [], []
+    # As seldom as the probe does, which on a busy machine is every other step.
+    read = memory.Seldom(memory.Process(), memory.FIRST)
     began = before = time.monotonic()
     for number, (x, y) in enumerate(loader, 1):
         loaded = time.monotonic()
@@ -97,7 +97,7 @@ def main():
             with torch.no_grad():
                 model(torch.cat([x, x]))
         now = time.monotonic()
-        seen.append((number, now - began, now - before, loaded - before, resident()))
+        seen.append((number, now - began, now - before, loaded - before, *(read(time.monotonic_ns()) or (None, NONE))))
         before = now
         if number == steps:
             break
@@ -111,7 +111,7 @@ def write(folder, run, kind, loader, seen):
         "format": 2, "id": run, "unix-ms": 0, "command": ["python", "train.py", kind], "folder": "/",
         "mode": "host", "sconce-pid": 1, "limits": {}, "gpus": [],
         "host": {"hostname": "bench", "kernel": "linux", "cpus": os.cpu_count(),
-                 "memory": os.sysconf("SC_PHYS_PAGES") * PAGE},
+                 "memory": os.sysconf("SC_PHYS_PAGES") * memory.PAGE},
     }
     lines = [{"t_us": 0, "event": "started", **started}]
     for at in range(0, len(seen), 50):
@@ -122,8 +122,9 @@ def write(folder, run, kind, loader, seen):
             "phases": {"data-us": us(data * share), "forward-us": us((wall - data) * share)},
             "recent": [
                 {"step": n, "t-us": us(t), "wall-us": us(took), "data-us": us(waited), "rss": rss}
-                for n, t, took, waited, rss in part
+                for n, t, took, waited, rss, _ in part
             ],
+            "heap": [[n, heap] for n, *_, heap in part if heap != NONE],
         }
         lines.append({"t_us": us(part[-1][1]), "event": "sample", "training": [training]})
     lines.append({"t_us": us(seen[-1][1]), "event": "ended", "exit": {"code": 0}, "last": {}})

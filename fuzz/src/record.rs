@@ -346,6 +346,9 @@ fn training(pid: u32, from: &mut Unstructured<'_>) -> Training {
                 blocks: number(from),
             })
             .collect(),
+        heap: (0..from.int_in_range(0..=8).unwrap_or(0))
+            .map(|_| (number(from).unwrap_or(0), bytes(from).unwrap_or_default()))
+            .collect(),
         ..Training::default()
     }
 }

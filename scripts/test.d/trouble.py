@@ -1,7 +1,8 @@
 """A training script of a kind: trouble.py KIND [STEPS]. Nothing in it knows of Sconce.
 
 healthy, healthy-workers, healthy-noisy: nothing is wrong. starved: the loader sleeps, one worker. mended: the
-same with enough workers. leaking: 64 KiB more are kept each step. caching: memory grows for a while and then
+same with enough workers. leaking, leaking-workers, leaking-card: 64 KiB more are kept each step. healthy-card:
+nothing is, on a card. caching: memory grows for a while and then
 no more. ranks: two ranks by torchrun. straggler: of them the second is slow. card-memory: a card's memory runs
 out. host-memory: the machine's does.
 """
@@ -52,10 +53,15 @@ def train(model, loader, device="cpu", each=lambda number: None):
     print("done", kind, steps)
 
 
-def leaking():
+def leaking(workers=0, device="cpu", floats=16 * 1024):
     kept = []
-    # A list of losses that keep more than a number: the classic.
-    train(network(), DataLoader(Pictures(), 16), each=lambda number: kept.append(torch.ones(16 * 1024)))
+
+    def each(number):
+        if floats:
+            # As a list of losses that keep more than a number, the classic.
+            kept.append(torch.ones(floats, device=device))
+
+    train(network().to(device), DataLoader(Pictures(), 16, num_workers=workers), device, each)
 
 
 def caching():
@@ -116,6 +122,9 @@ KINDS = {
     "starved": lambda: train(network(), DataLoader(Pictures(0.004), 16, num_workers=1)),
     "mended": lambda: train(network(), DataLoader(Pictures(0.004), 16, num_workers=8)),
     "leaking": leaking,
+    "leaking-workers": lambda: leaking(workers=2),
+    "leaking-card": lambda: leaking(device="cuda"),
+    "healthy-card": lambda: leaking(device="cuda", floats=0),
     "caching": caching,
     "ranks": lambda: ranks(0),
     "straggler": lambda: ranks(0.02),

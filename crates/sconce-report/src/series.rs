@@ -1,5 +1,6 @@
 //! Steps of a run in constant memory.
 
+use sconce_schema::Bytes;
 use sconce_schema::training::Step;
 
 /// How many steps are kept at most.
@@ -8,12 +9,30 @@ pub(crate) const MOST: usize = 2048;
 /// Steps, evenly over the run: one of every `stride`, chosen by a hash of its number, so that a script
 /// that does something every 2ⁿ steps is not met every time. When there are too many, the stride doubles.
 #[derive(Debug, Clone)]
-pub(crate) struct Series {
+pub(crate) struct Series<T = Step> {
     stride: u64,
-    steps: Vec<Step>,
+    steps: Vec<T>,
 }
 
-impl Default for Series {
+/// What is of a step.
+pub(crate) trait OfStep: Copy {
+    /// The step's number.
+    fn number(&self) -> u64;
+}
+
+impl OfStep for Step {
+    fn number(&self) -> u64 {
+        self.step
+    }
+}
+
+impl OfStep for (u64, Bytes) {
+    fn number(&self) -> u64 {
+        self.0
+    }
+}
+
+impl<T> Default for Series<T> {
     fn default() -> Self {
         Self {
             stride: 1,
@@ -22,28 +41,29 @@ impl Default for Series {
     }
 }
 
-impl Series {
+impl<T: OfStep> Series<T> {
     /// Adds a step. One that is not after the last one is left out: a reading may be told twice.
-    pub(crate) fn add(&mut self, step: &Step) {
+    pub(crate) fn add(&mut self, step: &T) {
         let Some(last) = self.steps.last_mut() else {
             self.steps.push(*step);
             return;
         };
-        if step.step <= last.step {
+        let (now, before) = (step.number(), last.number());
+        if now <= before {
             return;
         }
-        if step.step / self.stride != last.step / self.stride {
+        if now / self.stride != before / self.stride {
             self.steps.push(*step);
-        } else if chance(step.step) < chance(last.step) {
+        } else if chance(now) < chance(before) {
             *last = *step;
         }
         while self.steps.len() > MOST {
             self.stride = self.stride.saturating_mul(2);
-            let mut kept: Vec<Step> = Vec::with_capacity(MOST);
+            let mut kept: Vec<T> = Vec::with_capacity(MOST);
             for step in &self.steps {
                 match kept.last_mut() {
-                    Some(last) if last.step / self.stride == step.step / self.stride => {
-                        if chance(step.step) < chance(last.step) {
+                    Some(last) if last.number() / self.stride == step.number() / self.stride => {
+                        if chance(step.number()) < chance(last.number()) {
                             *last = *step;
                         }
                     }
@@ -54,7 +74,7 @@ impl Series {
         }
     }
 
-    pub(crate) fn into_steps(self) -> Vec<Step> {
+    pub(crate) fn into_steps(self) -> Vec<T> {
         self.steps
     }
 }

@@ -104,6 +104,8 @@ pub struct Growth {
 pub enum Grows {
     /// The process's resident set.
     Rss,
+    /// What malloc has given out and not got back: tensors on the CPU among it.
+    Heap,
     /// Allocated memory of the card.
     Allocated,
     /// Reserved memory of the card.
@@ -114,26 +116,23 @@ pub enum Grows {
 
 impl Grows {
     /// All of them.
-    pub const ALL: [Self; 4] = [Self::Rss, Self::Allocated, Self::Reserved, Self::Blocks];
+    pub const ALL: [Self; 5] = [
+        Self::Rss,
+        Self::Heap,
+        Self::Allocated,
+        Self::Reserved,
+        Self::Blocks,
+    ];
 
     /// The name for programs.
     #[must_use]
     pub fn word(self) -> &'static str {
         match self {
             Self::Rss => "rss",
+            Self::Heap => "heap",
             Self::Allocated => "allocated",
             Self::Reserved => "reserved",
             Self::Blocks => "blocks",
-        }
-    }
-
-    pub(crate) fn value(self, step: &Step) -> Option<f64> {
-        let bytes = |bytes: Option<Bytes>| bytes.map(|bytes| bytes.0 as f64);
-        match self {
-            Self::Rss => bytes(step.rss),
-            Self::Allocated => bytes(step.allocated),
-            Self::Reserved => bytes(step.reserved),
-            Self::Blocks => step.blocks.map(|blocks| blocks as f64),
         }
     }
 }

@@ -140,6 +140,33 @@ fn a_report_as_json() {
 }
 
 #[test]
+fn what_set_the_container_up_is_named() {
+    let runtime = |record: &str| {
+        let report: serde_json::Value =
+            serde_json::from_str(&json::report(&report(record))).unwrap();
+        report["run"]["runtime"].clone()
+    };
+    let of =
+        |name: &str, version: Option<&str>| serde_json::json!({"name": name, "version": version});
+    assert_eq!(runtime(DIGITS), of("sconce", None));
+    let host = DIGITS.replacen(r#""mode":"container""#, r#""mode":"host""#, 1);
+    assert_eq!(runtime(&host), of("host", None));
+    for (name, version) in [
+        ("runc", "1.1.12"),
+        ("crun", "1.8.1"),
+        ("podman", "4.3.1"),
+        ("docker", "20.10.24"),
+    ] {
+        let by =
+            format!(r#""runtime":{{"name":"{name}","version":"{version}"}},"mode":"container""#);
+        let record = DIGITS.replacen(r#""mode":"container""#, &by, 1);
+        assert_eq!(runtime(&record), of(name, Some(version)));
+        let text = shown(&record, WIDE);
+        assert!(text.contains(&format!("by {name} {version}")), "{text}");
+    }
+}
+
+#[test]
 fn kills_in_words() {
     let ended = |end: &str| {
         let text = format!("{}{end}\n", beginning(OUT_OF_MEMORY, 3));

@@ -63,10 +63,14 @@ pub struct Training {
     /// which it ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<String>,
-    /// Some of the steps since the last reading, oldest first: all of a process's first 1024 steps, then
-    /// a few of each reading.
+    /// Some of the steps since the last reading, oldest first: all of a process's first 2048 steps, then
+    /// fewer and fewer, and four of each reading at least.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub recent: Vec<Step>,
+    /// Of those in [`Training::recent`], where it was read: the step's number, and what malloc had given out
+    /// and not got back at its end.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub heap: Vec<(u64, Bytes)>,
 }
 
 impl Training {
@@ -309,7 +313,8 @@ pub struct Setup {
     /// Whether the model has convolutions.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub convolutions: Option<bool>,
-    /// Whether every batch so far had the same shapes.
+    /// Whether every batch so far had the same shapes, but for a shorter one in eight at most, as the last of
+    /// an epoch is; and what modules were called with in the first steps.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub fixed_shapes: Option<bool>,
     /// Floating point operations of one step, by PyTorch's own formulas, where that was asked for.

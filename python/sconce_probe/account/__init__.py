@@ -41,6 +41,8 @@ LOOK_AGAIN = (1, 4, 32)
 SETUPS = 16
 # Between two questions to DDP, in nanoseconds.
 EXCHANGE_EVERY = 1_000_000_000
+# Steps to one batch that is shorter than the others, for shapes to count as fixed.
+EPOCH = 8
 OPTIMIZERS = 16
 LOADERS = 64
 
@@ -77,6 +79,9 @@ class Account:
         self.looked = (0, 0)
         self.shapes = self.shapes_now = None
         self.fixed = None
+        # By module, shapes of what it was first called with; batches that were shorter than others.
+        self.inputs = {}
+        self.rests = 0
         # Samples and tokens up to now; those up to the last step are told.
         self.counted = (0, 0)
         self.counts_by = None
@@ -93,9 +98,9 @@ class Account:
         self.exchange = (NONE, NONE)
         self.ask_exchange = 0
         self.is_card_used = torch.cuda.is_initialized
-        self.card = memory.Seldom(lambda: memory.card(torch))
+        self.card = memory.Seldom(lambda: memory.card(torch), memory.FIRST)
         self.last_card = memory.NO_CARD
-        self.resident = memory.Seldom(memory.Resident(), memory.FIRST, memory.AFTERMATH)
+        self.memory = memory.Seldom(memory.Process(), memory.FIRST, memory.AFTERMATH)
         self.last_resident = NONE
         self.clock = Clock(self.step_ended)
         self.on_card = OnCard(torch, self.clock)
@@ -179,18 +184,33 @@ class Account:
         before = self.clock.forward_begins(with_grad, with_grad or bool(module._modules or module._parameters))
         if not with_grad:
             return before
+        key = id(module)
         if self.steps < LOOK_AGAIN[-1]:
-            if id(module) not in self.models and len(self.models) < 64:
-                self.models[id(module)] = weakref.ref(module)
+            if key not in self.models and len(self.models) < 64:
+                self.models[key] = weakref.ref(module)
             if self.autocast is None:
                 self.autocast = seen.autocast_now(torch)
+            if self.fixed is not False:
+                self.inputs_seen(key, arguments)
         if not self.loads:
             # Without a loader of PyTorch's, the first module that is called tells the batch.
             if self.counts_by is None:
-                self.counts_by = id(module)
-            if self.counts_by == id(module):
+                self.counts_by = key
+            if self.counts_by == key:
                 self.look(arguments)
         return before
+
+    def inputs_seen(self, key, arguments):
+        """What a module is called with: a batch may be cut or scaled after its loader."""
+        shapes = seen.batch(self.torch, arguments)[2]
+        usual = self.inputs.setdefault(key, shapes)
+        if shapes != usual and not seen.is_shorter(shapes, usual):
+            self.fixed = False
+
+    def is_rest(self, shapes):
+        """Whether it is like the last batch of an epoch: shorter, and such are few."""
+        self.rests += 1
+        return seen.is_shorter(shapes, self.shapes) and EPOCH * self.rests <= self.steps
 
     def optimizer_made(self, _):
         self.clock.made += 1
@@ -225,12 +245,12 @@ class Account:
         took, data = wall - self.wall, phases[DATA] - self.phases[DATA]
         self.wall, self.phases = wall, phases
         self.samples, self.tokens = self.counted
-        if self.shapes_now and self.fixed is not False:
-            self.fixed = self.shapes is None or self.shapes == self.shapes_now
-            self.shapes = self.shapes_now
+        if self.shapes_now and self.shapes_now != self.shapes and self.fixed is not False:
+            self.fixed = self.shapes is None or self.is_rest(self.shapes_now)
+            self.shapes = self.shapes or self.shapes_now
         now = monotonic_ns()
-        resident = self.resident.latest(now)
-        fresh = resident is not None
+        resident, heap = self.memory.latest(now) or (NONE, NONE)
+        fresh = resident != NONE
         if fresh:
             self.last_resident = resident
         card = memory.NO_CARD
@@ -251,8 +271,7 @@ class Account:
             return
         if fresh:
             self.keep()
-        resident = resident if resident is not None else NONE
-        self.tell(at, (self.steps, at, took, data, resident, card[1], card[3], card[6]))
+        self.tell(at, (self.steps, at, took, data, resident, card[1], card[3], card[6], heap))
         new = self.more and self.look_closer()
         if new or self.steps in LOOK_AGAIN or self.fixed is False and (self.told_setup or {}).get("fixed-shapes"):
             self.tell_setup()

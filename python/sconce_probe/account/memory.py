@@ -8,16 +8,18 @@ from .ring import NONE
 
 # A reading may take one part in so many of the time.
 SHARE = 400
-# What a system call costs in truth, in times of what it takes: caches and what the processor has learned of
-# branches are the kernel's afterwards. Measured by steps with readings and without.
+# What a reading of the resident set costs in truth, in times of what it takes: measured by steps with readings
+# and without.
 AFTERMATH = 5
-# Calls whose least cost counts, and the longest pause between two: so many steps, or nanoseconds.
+# Calls whose least cost counts, and the steps from one to the next at most.
 COSTS = 8
-STEPS = 8
-PAUSE = 50_000_000
-# A leak shall be found within 300 steps, so the first ones are read each, unless a reading is this dear, ns.
+STEPS = 16
+# A leak shall be found within 300 steps, so the first ones are read each; every other one where a reading is
+# this dear, ns.
 FIRST = 512
 DEAR = 50_000
+# So long a call of malloc's is too slow, ns, where several in a row are.
+SLOW = 1_000_000
 PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -25,25 +27,28 @@ class Seldom:
     """Calls a function as often as its cost allows; in between its last answer stands.
 
     The cost is the least of the last few calls, since one call that was interrupted says nothing of the
-    next, so many `times`; and no pause is longer than `STEPS` steps or `PAUSE`, whichever is longer, whatever
-    the calls cost. The `first` calls are made each, while one costs less than `DEAR`.
+    next, so many `times`. Whatever calls cost, as on a machine with much else to do they all cost more, they are
+    no further apart than `STEPS` steps, and two steps in the `first`: growth is judged by steps, not by time.
     """
 
     def __init__(self, function, first=0, times=1):
         self.function = function
         self.first = first
         self.share = SHARE * times
-        self.due = self.overdue = 0
+        self.due = 0
         self.left_out = 0
         self.costs = deque(maxlen=COSTS)
 
     def latest(self, now):
         """A new answer, or None where it is not due. Asked once a step."""
-        if self.first and (not self.costs or min(self.costs) < DEAR):
+        if self.first:
             self.first -= 1
+            if self.costs and not self.left_out and min(self.costs) >= DEAR:
+                self.left_out = 1
+                return None
         elif now < self.due:
             self.left_out += 1
-            if self.left_out < STEPS or now < self.overdue:
+            if self.left_out < STEPS:
                 return None
         self.left_out = 0
         before = monotonic_ns()
@@ -51,21 +56,51 @@ class Seldom:
         after = monotonic_ns()
         self.costs.append(after - before)
         self.due = after + self.share * min(self.costs)
-        self.overdue = after + PAUSE
         return answer
 
 
-class Resident:
-    """The process's resident set."""
+class Process:
+    """The process's resident set, and what malloc has given out and not got back, bytes.
+
+    The second tells of a leak first: what is kept may fill what lies free in the heap for hundreds of steps,
+    and the resident set stays as it is meanwhile.
+    """
 
     def __init__(self):
         self.fd = os.open("/proc/self/statm", os.O_RDONLY | os.O_CLOEXEC)
+        self.heap = heap()
+        self.slow = 0
 
     def __call__(self):
-        return int(os.pread(self.fd, 128, 0).split(None, 2)[1]) * PAGE
+        resident = int(os.pread(self.fd, 128, 0).split(None, 2)[1]) * PAGE
+        if self.heap is None:
+            return resident, NONE
+        before = monotonic_ns()
+        found = self.heap()
+        # It walks over all that lies free, and there can be a great deal of it.
+        self.slow = self.slow + 1 if monotonic_ns() - before > SLOW else 0
+        if self.slow == COSTS:
+            self.heap = None
+        # The large ones, which are mapped each for itself, are counted apart.
+        return resident, found.uordblks + found.hblkhd
 
     def close(self):
         os.close(self.fd)
+
+
+def heap():
+    """glibc's `mallinfo2` (2.33 and later); None where the C library has none."""
+    try:
+        import ctypes
+
+        names = "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost"
+        kind = type("mallinfo2", (ctypes.Structure,), {"_fields_": [(name, ctypes.c_size_t) for name in names.split()]})
+        # Python's lock is kept: giving it away and taking it again costs more than the call.
+        function = ctypes.PyDLL(None).mallinfo2
+        function.restype, function.argtypes = kind, ()
+        return function
+    except (ImportError, OSError, AttributeError):
+        return None
 
 
 # Of `CardMemory`, in its order after the device.

@@ -8,7 +8,7 @@ All numbers are little-endian and of 64 bits unless said otherwise; `NONE` is a 
     40    how many times the figures were told: n
     48    the phase now, one byte
     1024  figures, told at even n; at 1536 those told at odd n, with room for 64 numbers each
-    4096  the last steps, 8 numbers each
+    4096  the last steps, 9 numbers each
 
 The figures that `n` names are always whole: the next ones go to the other place before `n` grows. So
 neither a reading at the same time nor a kill spoils them.
@@ -19,11 +19,11 @@ import os
 import struct
 
 MAGIC = b"SCONCEAC"
-VERSION = 1
+VERSION = 2
 ENTRIES = 512
 SELDOM = struct.Struct("<26Q")
 FIGURES = struct.Struct("<15Q%ds" % SELDOM.size)
-STEP = struct.Struct("<8Q")
+STEP = struct.Struct("<9Q")
 ENDED_AT, TOLD_AT, PHASE_AT = 28, 40, 48
 FIGURES_AT = (1024, 1536)
 STEPS_AT = 4096

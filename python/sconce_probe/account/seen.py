@@ -48,6 +48,12 @@ def batch(torch, value):
     return samples or None, tokens, shapes
 
 
+def is_shorter(shapes, usual):
+    """Whether these are of the same shapes but for fewer samples."""
+    pairs = list(zip(shapes, usual))
+    return len(shapes) == len(usual) and all(one[1:] == other[1:] and one[:1] <= other[:1] for one, other in pairs)
+
+
 def autocast(torch, model):
     """The dtype of autocast that a trainer wrapped around the forward pass."""
     kind = getattr(torch.amp.autocast_mode, "autocast", ())

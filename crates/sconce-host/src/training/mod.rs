@@ -25,8 +25,9 @@ pub use ring::{Ring, SIZE};
 const MOST_PROCESSES: usize = 256;
 /// A text file of the probe's may have so many bytes.
 const LARGEST_TEXT: u64 = 256 << 10;
-/// All steps of a process are taken up to this one, then [`A_READING`] of each reading.
-const ALL_UP_TO: u64 = 1024;
+/// All steps of a process are taken up to this one. Then one in two of those about twice as far, and so on, so
+/// that every part of a run has many, however fast its steps are; and [`A_READING`] of each reading at least.
+const ALL_UP_TO: u64 = 2048;
 const A_READING: u64 = 4;
 /// One reading has no more of the first steps than so many, as a line of a record has an end.
 const MOST_STEPS: u64 = 2048;
@@ -267,9 +268,12 @@ impl TrainingReader {
             let mut training = ring.training()?;
             let given = &mut process.given;
             training.recent = recent(ring, training.steps, given, most, self.began_ns);
+            let heap = |step: &Step| Some((step.step, ring.heap(step.step)?));
+            training.heap = training.recent.iter().filter_map(heap).collect();
             training.flops_per_step = (process.setup.as_ref()).and_then(|it| it.flops_per_step);
             process.last = Some(Training {
                 recent: Vec::new(),
+                heap: Vec::new(),
                 ..training.clone()
             });
             training.pid = process.number();
@@ -415,7 +419,8 @@ fn recent(ring: Ring<'_>, steps: u64, given: &mut u64, most: u64, began_ns: u64)
 
     let late = first.max(ALL_UP_TO + 1);
     let count = (*given + 1).saturating_sub(late);
-    let parts = A_READING.min(count);
+    let thinned = (count * ALL_UP_TO / (*given).max(1)).min(most);
+    let parts = A_READING.max(thinned).min(count);
     // Evenly, and the last one.
     let some = (1..=parts).map(|part| late + count * part / parts - 1);
     (first..=last)

@@ -8,9 +8,9 @@ use sconce_schema::training::{CardMemory, Evaluation, Exchange, Loader, Phases, 
 pub const SIZE: usize = STEPS_AT + ENTRIES * STEP_SIZE;
 
 const MAGIC: &[u8; 8] = b"SCONCEAC";
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 const ENTRIES: usize = 512;
-const STEP_SIZE: usize = 64;
+const STEP_SIZE: usize = 72;
 const FIGURES: usize = 64;
 const FIGURES_AT: [usize; 2] = [1024, 1536];
 const STEPS_AT: usize = 4096;
@@ -165,12 +165,7 @@ impl<'a> Ring<'a> {
     /// A step, where it is still there. `began_ns`: the run's beginning on `CLOCK_MONOTONIC`.
     #[must_use]
     pub fn step(self, number: u64, began_ns: u64) -> Option<Step> {
-        let index = usize::try_from(number.checked_sub(1)? % ENTRIES as u64).ok()?;
-        let at = STEPS_AT + index * STEP_SIZE;
-        let figure = |index: usize| self.number(at + index * 8).and_then(known);
-        if figure(0) != Some(number) {
-            return None;
-        }
+        let figure = |index: usize| self.figure(number, index);
         let wall_us = micro(figure(2)?);
         Some(Step {
             step: number,
@@ -182,6 +177,22 @@ impl<'a> Ring<'a> {
             reserved: figure(6).map(Bytes),
             blocks: figure(7),
         })
+    }
+
+    /// What malloc had given out at the end of a step, where it was read then.
+    #[must_use]
+    pub fn heap(self, number: u64) -> Option<Bytes> {
+        self.figure(number, 8).map(Bytes)
+    }
+
+    /// A figure of a step that is still there.
+    fn figure(self, number: u64, index: usize) -> Option<u64> {
+        let entry = usize::try_from(number.checked_sub(1)? % ENTRIES as u64).ok()?;
+        let at = STEPS_AT + entry * STEP_SIZE;
+        if self.number(at)? != number {
+            return None;
+        }
+        self.number(at + index * 8).and_then(known)
     }
 
     /// The oldest step that no later one can have overwritten meanwhile.
@@ -264,8 +275,11 @@ pub(super) mod tests {
         for step in Ring::oldest(steps)..=steps {
             let index = usize::try_from((step - 1) % ENTRIES as u64).unwrap();
             let entry = [step, 5_000_000 + step * 1_000_900, 1_000_900, 250_000];
-            for word in 0..8 {
-                let number = entry.get(word).copied().unwrap_or(u64::MAX);
+            // The heap is read at every other step.
+            let heap = [u64::MAX, 1000 * step][usize::from(step % 2 == 0)];
+            for word in 0..9 {
+                let rest = if word == 8 { heap } else { u64::MAX };
+                let number = entry.get(word).copied().unwrap_or(rest);
                 put(STEPS_AT + index * STEP_SIZE + word * 8, number);
             }
         }
@@ -289,6 +303,11 @@ pub(super) mod tests {
         assert_eq!(step.rss, None);
         assert_eq!(ring.step(4, 0), None);
         assert_eq!(ring.step(0, 0), None);
+        assert_eq!(ring.heap(2), Some(Bytes(2000)));
+        assert_eq!(
+            (ring.heap(1), ring.heap(4), ring.heap(0)),
+            (None, None, None)
+        );
     }
 
     #[test]
@@ -341,7 +360,7 @@ pub(super) mod tests {
                 if let Some(told) = ring.training() {
                     prop_assert_eq!(told.phases.sum_us(), told.wall_us);
                 }
-                let _ = ring.step(number, number);
+                let _ = (ring.step(number, number), ring.heap(number));
             }
         }
     }

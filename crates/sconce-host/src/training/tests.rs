@@ -45,10 +45,49 @@ fn a_process_is_read_under_the_hosts_number_and_its_steps_once() {
 
     fs::write(&ring, made(7, 3000)).unwrap();
     let told = reader.read(&[], false);
-    assert_eq!(numbers(&told.training[0]), [2616, 2744, 2872, 3000]);
+    // Of the 512 that are still there, as many as of the first ones.
+    let later = numbers(&told.training[0]);
+    assert_eq!((later.len(), later.last()), (348, Some(&3000)));
+    assert!(
+        later
+            .windows(2)
+            .all(|two| (1..=2).contains(&(two[1] - two[0])))
+    );
+    let heap = &told.training[0].heap;
+    assert!(
+        heap.iter()
+            .all(|(step, bytes)| later.contains(step) && bytes.0 == 1000 * step)
+    );
+    assert_eq!(
+        heap.len(),
+        later.iter().filter(|step| *step % 2 == 0).count()
+    );
     fs::write(&ring, made(7, 3001)).unwrap();
     assert_eq!(numbers(&reader.read(&[], false).training[0]), [3001]);
     assert!(reader.read(&[], true).training[0].recent.is_empty());
+}
+
+/// What grows is seen by steps, not by time: fast steps have as many in each part of the run as slow ones.
+#[test]
+fn a_long_run_has_many_steps_in_every_part() {
+    let (folder, mut reader) = reader();
+    let ring = folder.path().join("told/7-100.ring");
+    let mut all = Vec::new();
+    // 400 steps in each reading.
+    for steps in (0..=40_000).step_by(400).skip(1) {
+        fs::write(&ring, made(7, steps)).unwrap();
+        let told = reader.read(&[4001], false);
+        all.extend(told.training[0].recent.iter().map(|step| step.step));
+    }
+    assert!(all.len() < 9_000, "{}", all.len());
+    // Where one step in 16 has a reading, as growth.rs asks: 96 after the first fifth.
+    for end in [2_000, 5_000, 10_000, 40_000] {
+        let after = all.iter().filter(|step| (end / 5..=end).contains(*step));
+        assert!(after.count() >= 96 * 16, "{end}");
+    }
+    // Slow ones have four in each reading.
+    fs::write(&ring, made(7, 40_010)).unwrap();
+    assert_eq!(reader.read(&[4001], false).training[0].recent.len(), 4);
 }
 
 #[test]

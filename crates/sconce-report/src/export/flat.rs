@@ -264,6 +264,7 @@ fn training_figures(training: &Training, cells: &mut dyn Cells) {
         card_memory,
         exchange,
         recent: _,
+        heap: _,
         phase,
     } = training;
     let who = who(training);

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use sconce_schema::Bytes;
 use sconce_schema::event::Sample;
 use sconce_schema::training::{Exchange, Phases, Setup, Step, Training};
 
@@ -36,6 +37,11 @@ struct RankFold {
     /// The first reading after the warm-up.
     warm: Option<(u64, Phases, Option<Exchange>)>,
     series: Series,
+    /// Steps with a reading of the resident set, of the heap and of the card's memory: where only some have
+    /// one, steps that were chosen for their time would lose most readings.
+    resident: Series,
+    heap: Series<(u64, Bytes)>,
+    on_card: Series,
 }
 
 impl TrainingFold {
@@ -72,6 +78,9 @@ impl TrainingFold {
                     rank: Rank::new(&training),
                     warm: None,
                     series: Series::default(),
+                    resident: Series::default(),
+                    heap: Series::default(),
+                    on_card: Series::default(),
                 });
                 self.ranks.len() - 1
             }
@@ -114,6 +123,15 @@ impl RankFold {
     fn reading(&mut self, now: &Training) {
         for step in &now.recent {
             self.series.add(step);
+            if step.rss.is_some() {
+                self.resident.add(step);
+            }
+            if step.allocated.is_some() {
+                self.on_card.add(step);
+            }
+        }
+        for one in &now.heap {
+            self.heap.add(one);
         }
         let rank = &mut self.rank;
         // Counters only grow: an older reading, told again, has nothing new.
@@ -153,7 +171,7 @@ impl RankFold {
             (cards.next(), cards.next(), self.rank.card_memory)
             && let Some(more) = used.0.checked_sub(memory.reserved.0)
         {
-            self.rank.context_memory = Some(sconce_schema::Bytes(more));
+            self.rank.context_memory = Some(Bytes(more));
         }
     }
 
@@ -176,7 +194,8 @@ impl RankFold {
         rank.sampled = self.series.into_steps();
         rank.step_times = step_times(&rank);
         rank.data_share = data_share(&rank);
-        rank.growth = growth(&rank.sampled);
+        let (resident, on_card) = (self.resident.into_steps(), self.on_card.into_steps());
+        rank.growth = growth(&resident, &self.heap.into_steps(), &on_card);
         rank
     }
 }
@@ -250,12 +269,22 @@ fn data_share(rank: &Rank) -> Option<f64> {
     (wall > 0.0).then(|| (data / wall).min(1.0))
 }
 
-fn growth(sampled: &[Step]) -> Vec<Growth> {
+fn growth(resident: &[Step], heap: &[(u64, Bytes)], on_card: &[Step]) -> Vec<Growth> {
+    let bytes = |bytes: Option<Bytes>| bytes.map(|bytes| bytes.0 as f64);
+    let of_steps = |steps: &[Step], value: &dyn Fn(&Step) -> Option<f64>| -> Vec<(u64, f64)> {
+        let each = steps.iter();
+        each.filter_map(|step| Some((step.step, value(step)?)))
+            .collect()
+    };
     (Grows::ALL.into_iter())
         .filter_map(|of| {
-            let values: Vec<(u64, f64)> = (sampled.iter())
-                .filter_map(|step| Some((step.step, of.value(step)?)))
-                .collect();
+            let values = match of {
+                Grows::Rss => of_steps(resident, &|step| bytes(step.rss)),
+                Grows::Heap => (heap.iter().map(|one| (one.0, one.1.0 as f64))).collect(),
+                Grows::Allocated => of_steps(on_card, &|step| bytes(step.allocated)),
+                Grows::Reserved => of_steps(on_card, &|step| bytes(step.reserved)),
+                Grows::Blocks => of_steps(on_card, &|step| step.blocks.map(|it| it as f64)),
+            };
             Some(Growth {
                 of,
                 trend: trend(&values)?,

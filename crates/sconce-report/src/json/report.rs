@@ -1,7 +1,8 @@
 //! One run's report.
 
-use sconce_schema::event::{HostSummary, Mode, Unenforced};
+use sconce_schema::event::{HostSummary, Mode, Started, Unenforced};
 use sconce_schema::lock::Versions;
+use sconce_schema::runtime::Runtime;
 use sconce_schema::{Bytes, Millicores};
 use serde::Serialize;
 
@@ -55,11 +56,21 @@ struct RunShape<'a> {
     folder: String,
     /// `container` or `host`.
     mode: Mode,
+    runtime: RuntimeShape<'a>,
     /// Plans that were applied from outside.
     #[serde(skip_serializing_if = "Option::is_none")]
     plan: Option<&'a str>,
     started_unix_ms: u64,
     wall_seconds: f64,
+}
+
+/// What set the container up.
+#[derive(Serialize)]
+struct RuntimeShape<'a> {
+    /// `sconce`, `runc`, `crun`, `podman` or `docker`; `host` where there is no container.
+    name: &'static str,
+    /// That of another program than Sconce, as it says itself.
+    version: Option<&'a str>,
 }
 
 #[derive(Serialize)]
@@ -208,6 +219,7 @@ pub fn report(report: &Report) -> String {
             command: &started.command,
             folder: started.folder.to_string_lossy().into_owned(),
             mode: started.mode,
+            runtime: runtime(started),
             plan: started.plan.as_deref(),
             started_unix_ms: started.unix_ms,
             wall_seconds: seconds(report.wall_us),
@@ -279,6 +291,20 @@ pub fn report(report: &Report) -> String {
         damage: report.damage.iter().map(ToString::to_string).collect(),
         hints: report.hints(),
     })
+}
+
+/// A record names other programs alone: without one, the container was Sconce's own.
+fn runtime(started: &Started) -> RuntimeShape<'_> {
+    let name = match (started.mode, &started.runtime) {
+        (Mode::Host, _) => "host",
+        (Mode::Container, Some(runtime)) => runtime.name.name(),
+        (Mode::Container, None) => Runtime::Sconce.name(),
+    };
+    let version = started.runtime.as_ref();
+    RuntimeShape {
+        name,
+        version: version.map(|runtime| runtime.version.as_str()),
+    }
 }
 
 fn environment(versions: &Versions) -> EnvironmentShape<'_> {

@@ -125,10 +125,14 @@ impl Condition {
     }
 }
 
-/// Whether `word` stands in a text by itself: `T4` is in `Tesla T4` and not in `T400`.
-fn has(text: &str, word: &str) -> bool {
-    text.split(|c: char| !c.is_ascii_alphanumeric())
-        .any(|part| part.eq_ignore_ascii_case(word))
+/// Whether words stand in a text by themselves, one after another: `T4` is in `Tesla T4` and not in `T400`.
+fn has(text: &str, words: &str) -> bool {
+    let parts: Vec<&str> = text.split(|c: char| !c.is_ascii_alphanumeric()).collect();
+    let words: Vec<&str> = words.split(' ').collect();
+    parts.windows(words.len()).any(|found| {
+        let mut pairs = found.iter().zip(&words);
+        pairs.all(|(a, b)| a.eq_ignore_ascii_case(b))
+    })
 }
 
 /// `10 %`, `8 MiB`, `60 s`, `5 ms`, `200`, in the figure's own unit.
@@ -176,6 +180,7 @@ mod tests {
                 && has("NVIDIA A100-SXM4-80GB", "A100")
         );
         assert!(!has("NVIDIA T400", "T4") && !has("NVIDIA A1000", "A100"));
+        assert!(has("NVIDIA TITAN V", "TITAN V") && !has("NVIDIA TITAN Xp", "TITAN V"));
     }
 
     proptest! {

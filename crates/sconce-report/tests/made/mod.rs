@@ -29,7 +29,12 @@ pub(crate) struct Rank {
     pub(crate) empty: u64,
     /// What the resident set grows by in each step, bytes.
     pub(crate) rss_growth: u64,
+    /// What malloc has given out more in each step, bytes; `None` where that is not read.
+    pub(crate) heap_growth: Option<u64>,
     pub(crate) allocated_growth: u64,
+    pub(crate) reserved_growth: u64,
+    /// Blocks more in use after ten steps.
+    pub(crate) blocks_growth: u64,
     pub(crate) memory: Option<CardMemory>,
     pub(crate) exchange: Option<Exchange>,
 }
@@ -83,7 +88,10 @@ impl Rank {
             },
             empty: 2,
             rss_growth: 0,
+            heap_growth: None,
             allocated_growth: 0,
+            reserved_growth: 0,
+            blocks_growth: 0,
             memory: None,
             exchange: None,
         }
@@ -295,8 +303,12 @@ impl Made {
             allocated: rank
                 .memory
                 .map(|memory| Bytes(memory.allocated.0 + step * rank.allocated_growth)),
-            reserved: rank.memory.map(|memory| memory.reserved),
-            blocks: rank.memory.map(|memory| memory.blocks),
+            reserved: rank
+                .memory
+                .map(|memory| Bytes(memory.reserved.0 + step * rank.reserved_growth)),
+            blocks: rank
+                .memory
+                .map(|memory| memory.blocks + step * rank.blocks_growth / 10),
         };
         let training = Training {
             pid: rank.setup.pid,
@@ -316,6 +328,14 @@ impl Made {
             card_memory: rank.memory,
             exchange: rank.exchange.map(|all| self.exchange(all, now)),
             recent: (now - 9..=now).map(step).collect(),
+            // As where a reading is dear: of every other step.
+            heap: (rank.heap_growth.iter())
+                .flat_map(|growth| {
+                    (now - 9..=now)
+                        .step_by(2)
+                        .map(move |step| (step, Bytes(300 * MIB + step * growth)))
+                })
+                .collect(),
             ..Training::default()
         };
         (training, 1_000_000 + now * step_us)

@@ -120,13 +120,28 @@ fn settings(it: &mut Figures, rank: &Rank) {
     it.count("world-size", Some(f64::from(setup.world_size.unwrap_or(1))));
 }
 
+/// The first 15 bytes of the UUID that a virtual card tells PyTorch; the last is its index.
+const VIRTUAL: &str = "73636f6e-6365-2076-6972-7475616c20";
+
+/// Whether a record's card is the one of that UUID. Records call virtual cards `virtual-0` and so on.
+fn is(card: &str, uuid: &str) -> bool {
+    // PyTorch leaves the `GPU-` out.
+    let uuid = uuid.trim_start_matches("GPU-");
+    match card.strip_prefix("virtual-") {
+        Some(index) => {
+            let of = uuid.strip_prefix(VIRTUAL);
+            of.and_then(|last| u8::from_str_radix(last, 16).ok())
+                .is_some_and(|last| index.parse() == Ok(last))
+        }
+        None => card.trim_start_matches("GPU-") == uuid,
+    }
+}
+
 /// The card that it uses: the one that it named, or the only one.
 fn card_of<'a>(rank: &Rank, report: &'a Report) -> Option<&'a Card> {
     let uuid = rank.setup.as_ref().and_then(|setup| setup.card.as_deref());
-    // PyTorch leaves the `GPU-` out.
-    let same = |a: &str, b: &str| a.trim_start_matches("GPU-") == b.trim_start_matches("GPU-");
     match (uuid, report.cards.as_slice()) {
-        (Some(uuid), cards) => cards.iter().find(|card| same(&card.summary.uuid, uuid)),
+        (Some(uuid), cards) => cards.iter().find(|card| is(&card.summary.uuid, uuid)),
         (None, [card]) if rank.card_memory.is_some() => Some(card),
         _ => None,
     }
@@ -315,9 +330,12 @@ pub(super) fn growth(of_rank: &Figures, rank: &Rank, report: &Report) -> Vec<Fig
         .growth
         .iter()
         .find(|growth| growth.of == Grows::Allocated);
+    // A heap that grows is why the resident set does, and tells its rate better.
+    let heap = (rank.growth.iter()).find(|it| it.of == Grows::Heap && it.trend.grows);
+    let name = (report.training.len() > 1).then(|| rank.name());
     (rank.growth.iter())
         .map(|growth| {
-            let mut figures = of_rank.under(About::Growth, Some(rank.name()));
+            let mut figures = of_rank.under(About::Growth, name.clone());
             let it = &mut figures;
             let trend = growth.trend;
             it.text("growing", Some(growth.of.word()));
@@ -327,6 +345,12 @@ pub(super) fn growth(of_rank: &Figures, rank: &Rank, report: &Report) -> Vec<Fig
                 "allocated-grows",
                 allocated.map(|growth| growth.trend.grows),
             );
+            let grown = allocated.map(|growth| growth.trend);
+            let grown = grown.filter(|trend| trend.grows).map(|trend| trend.grown());
+            it.bytes("allocated-grown", grown);
+            if growth.of == Grows::Rss {
+                it.bytes("heap-grown", heap.map(|heap| heap.trend.grown()));
+            }
             let rate = (growth.of != Grows::Blocks).then_some(trend.slope);
             if let Some(setup) = &rank.setup
                 && trend.grows
@@ -346,7 +370,7 @@ pub(super) fn growth(of_rank: &Figures, rank: &Rank, report: &Report) -> Vec<Fig
             it.bytes("last", Some(growth.last));
             let (limit, used) = match growth.of {
                 // Others of the run hold memory too: what is left is less than the limit without this one.
-                Grows::Rss => {
+                Grows::Rss | Grows::Heap => {
                     let used = report
                         .memory
                         .peak
@@ -389,7 +413,16 @@ pub(super) fn growth(of_rank: &Figures, rank: &Rank, report: &Report) -> Vec<Fig
 
 #[cfg(test)]
 mod tests {
-    use super::backend_of;
+    use super::{backend_of, is};
+
+    #[test]
+    fn a_virtual_card_is_known_by_its_index() {
+        let uuid = "GPU-73636f6e-6365-2076-6972-7475616c200b";
+        assert!(is("virtual-11", uuid) && is("GPU-0a1b", "0a1b"));
+        assert!(!is("virtual-1", uuid) && !is("virtual-11", "GPU-0a1b"));
+        assert!(!is("virtual-", "GPU-73636f6e-6365-2076-6972-7475616c20"));
+        assert!(!is("GPU-0a1b", "GPU-0a1c"));
+    }
 
     #[test]
     fn a_backend_is_that_of_the_device() {

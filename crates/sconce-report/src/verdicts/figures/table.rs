@@ -426,7 +426,7 @@ pub(crate) const FIGURES: &[(&str, Unit, About, &str)] = &[
         "growing",
         Unit::Text,
         About::Growth,
-        "which figure: rss, allocated, reserved, blocks",
+        "which figure: rss, heap, allocated, reserved, blocks",
     ),
     (
         "grows",
@@ -471,6 +471,18 @@ pub(crate) const FIGURES: &[(&str, Unit, About, &str)] = &[
         Unit::Flag,
         About::Growth,
         "whether allocated memory of the rank grows",
+    ),
+    (
+        "allocated-grown",
+        Unit::Bytes,
+        About::Growth,
+        "by how much, over the steps that were watched; missing where it does not grow",
+    ),
+    (
+        "heap-grown",
+        Unit::Bytes,
+        About::Growth,
+        "of rss alone: by how much heap grew meanwhile; missing where it does not grow",
     ),
     (
         "watched",
