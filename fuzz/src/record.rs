@@ -10,8 +10,8 @@ use sconce_report::terminal::Style;
 use sconce_report::{Report, json, terminal};
 use sconce_schema::Bytes;
 use sconce_schema::event::{
-    Ended, Event, Exit, GpuSample, GpuSummary, HostSummary, Line, Mode, OutOfMemory, Pressure,
-    ProcessSample, Sample, Started, Unenforced,
+    Ended, Event, Exit, GpuSample, GpuSummary, HostSummary, Line, Lost, Mode, OutOfMemory,
+    Pressure, ProcessSample, Sample, Started, Unenforced,
 };
 use sconce_schema::runtime::{Runtime, RuntimeSummary};
 use sconce_schema::training::{Phases, Step, Training};
@@ -125,6 +125,10 @@ pub(crate) fn report(data: &[u8]) {
                     kills: number(&mut from).unwrap_or(1),
                 }),
                 largest_process: bytes(&mut from),
+                lost: flag(&mut from).then(|| Lost {
+                    lines: number(&mut from).unwrap_or(1),
+                    log_bytes: number(&mut from).unwrap_or(0),
+                }),
             }),
             _ => Event::Unenforced(Unenforced {
                 what: word(&mut from),

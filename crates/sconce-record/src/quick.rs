@@ -211,6 +211,10 @@ impl<'de> Deserializer<'de> for &mut Reader<'de> {
         self.seq(visitor)
     }
 
+    fn deserialize_tuple<V: Visitor<'de>>(self, _: usize, visitor: V) -> Result<V::Value, Unusual> {
+        self.deserialize_seq(visitor)
+    }
+
     fn deserialize_enum<V: Visitor<'de>>(
         self,
         _: &'static str,
@@ -227,7 +231,7 @@ impl<'de> Deserializer<'de> for &mut Reader<'de> {
 
     forward_to_deserialize_any! {
         bool i8 i16 i32 i64 i128 u8 u16 u32 u64 u128 f32 f64 char str string bytes byte_buf unit
-        unit_struct newtype_struct tuple tuple_struct identifier
+        unit_struct newtype_struct tuple_struct identifier
     }
 }
 

@@ -138,6 +138,7 @@ fn full() -> Sample {
                     },
                     Step::default(),
                 ],
+                heap: vec![(1, Bytes(2)), (2, Bytes(3))],
             },
             Training::default(),
         ],

@@ -26,11 +26,11 @@ fn says(expected: &[&str], change: impl FnOnce(&mut Made)) -> Report {
 }
 
 fn card(made: &mut Made) -> &mut GpuSample {
-    made.card.as_mut().unwrap()
+    made.card.as_mut().expect("made with a card")
 }
 
 fn memory(made: &mut Made) -> &mut CardMemory {
-    made.ranks[0].memory.as_mut().unwrap()
+    made.ranks[0].memory.as_mut().expect("made with memory")
 }
 
 /// The card computes longer than the host takes to start it.
