@@ -7,8 +7,8 @@ use crate::style::Style;
 const GAP: &str = "  ";
 /// A longer cell is cut: it is no name and no version.
 const WIDEST: usize = 60;
-/// A column of which less is left on a terminal is left out.
-const NARROWEST: usize = 8;
+/// A column of which less is left on a terminal is left out: half of a time says nothing.
+const NARROWEST: usize = "2026-11-22 11:37".len();
 
 /// The rows below their heads, one line each. Cells may hold text from anywhere: what a terminal
 /// would obey is not shown.

@@ -367,6 +367,10 @@ fn lines_have_their_names_where_one_of_two_wrote() {
     assert_eq!(code, 0, "{err}");
     let (code, out, err) = home.sconce(&["logs"]);
     assert_eq!((code, out.as_str()), (0, "says | hello\n"), "{err}");
+    let id = home.ps(&["--all"])[0]["id"].as_str().unwrap().to_owned();
+    let (code, out, err) = home.sconce(&["logs", &id, "silent"]);
+    assert_eq!((code, out.as_str()), (0, ""), "{err}");
+    assert!(err.contains("nothing was written"), "{err}");
 }
 
 #[test]

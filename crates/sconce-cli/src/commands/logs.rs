@@ -68,13 +68,15 @@ pub(crate) fn logs(args: &LogsArgs, global: &Global) -> Result<u8> {
         (chosen, all) = (vec![name.clone()], true);
     }
     let mut logs = Merged::open(folder, chosen);
-    let print = |line: &Line, name: &str, several: bool| {
+    let mut silent = true;
+    let mut print = |line: &Line, name: &str, several: bool| {
         if since
             .as_deref()
             .is_some_and(|since| line.stamp.as_str() < since)
         {
             return Ok(true);
         }
+        silent = false;
         output::bytes(&shown(several.then_some(name), args.timestamps, line))
     };
     loop {
@@ -92,6 +94,10 @@ pub(crate) fn logs(args: &LogsArgs, global: &Global) -> Result<u8> {
             }
         }
         if !goes_on {
+            if silent && !global.quiet {
+                let since = args.since.as_ref().map_or("", |_| " since then");
+                output::say(&format!("nothing was written{since}: {}", run.started.id));
+            }
             return Ok(exit::OK);
         }
         std::thread::sleep(LOOK_AGAIN);
