@@ -1,9 +1,9 @@
 //! Runs that go on in the background.
 //!
 //! The program starts itself once more, in a session of its own, which does what was asked with the
-//! caller's terminal as long as it is being prepared. When the run begins, it lets the terminal go
-//! and says so on the socket that is its standard input; its caller then ends. If the caller ends
-//! before, so does it.
+//! caller's terminal as long as it is being prepared. When its command was executed, or its services
+//! are about to be started, it lets the terminal go and says so on the socket that is its standard
+//! input; its caller then ends. If the caller ends before, so does it.
 
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
@@ -29,6 +29,13 @@ pub(crate) enum Start {
     Begun(String),
     /// It ended before, with this exit code, and has said why.
     Ended(u8),
+}
+
+/// Whether the run whose folder this is was started in the background: its `sconce` has a log of its
+/// own.
+pub(crate) fn is_detached(folder: &Path) -> bool {
+    let own = folder.join(sconce_run::logs::FOLDER).join(OWN_LOG);
+    own.symlink_metadata().is_ok()
 }
 
 /// Starts this program again with the same arguments, as the holder of a run, and waits until the

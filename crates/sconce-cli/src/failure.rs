@@ -180,6 +180,8 @@ pub(crate) enum CliError {
     NoShell,
     #[error("{flag} has no meaning for an image")]
     ImageSource { flag: &'static str },
+    #[error("`{name}` is no name for a variable")]
+    BadVariable { name: String },
     #[error("`{name}` is not a variable of this shell")]
     NoVariable { name: String },
     #[error("the mount source {} does not exist", path.display())]
@@ -271,6 +273,9 @@ impl Hint for CliError {
             Self::NoShell => "run a program of it: `sconce run IMAGE -- COMMAND`".to_owned(),
             Self::ImageSource { .. } => "an image brings all its packages; leave it out".to_owned(),
             Self::Offline { .. } => "run it once without --offline".to_owned(),
+            Self::BadVariable { .. } => {
+                "a name has letters, digits and _, and no digit first".to_owned()
+            }
             Self::NoVariable { .. } => "give its value: -e NAME=VALUE".to_owned(),
             Self::NoMountSource { .. } => "create it, or change `mounts` or -v".to_owned(),
             Self::TooLittleMemory { .. } => {
@@ -301,15 +306,16 @@ impl Hint for CliError {
 
     fn exit_code(&self) -> u8 {
         match self {
-            Self::NoRuntime { .. } => sconce_schema::exit::RUN,
+            // As a run whose port is taken.
+            Self::NoRuntime { .. } | Self::Listen { .. } => sconce_schema::exit::RUN,
             Self::NoCommand
             | Self::NoImageCommand
             | Self::ImageSource { .. }
             | Self::HostPort { .. }
             | Self::NoVariable { .. }
+            | Self::BadVariable { .. }
             | Self::Latest
             | Self::OpenMetrics { .. }
-            | Self::Listen { .. }
             | Self::SquashfsOf
             | Self::Variable { .. }
             | Self::PlanNeedsLines { .. }

@@ -13,8 +13,11 @@ use crate::places::Places;
 /// What keeps a run from being found or spoken to.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum LiveError {
-    #[error("no run goes on")]
-    None,
+    /// With the ids of those that go on in a terminal.
+    #[error("no run goes on in the background")]
+    None(Vec<String>),
+    #[error("no run was in the background")]
+    Never,
     #[error("no run that goes on is called `{0}`")]
     NotLive(String),
     #[error("several runs are meant: {}", .0.join(", "))]
@@ -31,12 +34,29 @@ pub(crate) enum LiveError {
         name: String,
         known: Vec<String>,
     },
+    #[error("run {id} has no service `{name}`; it has {}", .known.join(", "))]
+    NoService {
+        id: String,
+        name: String,
+        known: Vec<String>,
+    },
+    #[error("what run {0} wrote was not kept: it went to the terminal of its caller")]
+    NotKept(String),
 }
 
 impl Hint for LiveError {
     fn hint(&self) -> Option<String> {
         let text = match self {
-            Self::None => "`sconce up` starts services, `sconce run --detach` a command",
+            Self::None(others) if !others.is_empty() => {
+                let ids = others.join(", ");
+                return Some(format!("one that goes on in a terminal is named: {ids}"));
+            }
+            Self::None(_) | Self::Never => {
+                "`sconce up` starts services, `sconce run --detach` a command"
+            }
+            Self::NotKept(_) => {
+                "`sconce run --detach` keeps it; `sconce report` says what the run used"
+            }
             Self::NotLive(_) => "`sconce ps` lists those that go on, `sconce ps --all` every one",
             Self::Several(_) => "name one of them, or enough of the beginning of its id",
             Self::Ask {
@@ -70,56 +90,77 @@ pub(crate) fn going_on(places: &Places) -> Result<Vec<RunEntry>> {
 }
 
 /// The run that goes on and is called `which`: its id, the beginning of it, or its environment's
-/// name; without, the only one.
+/// name; without, the only one in the background: what a person watches in a terminal is meant by
+/// its name alone.
 pub(crate) fn find(places: &Places, which: Option<&str>) -> Result<RunEntry> {
-    Ok(only(going_on(places)?, which)?)
+    let going_on = going_on(places)?;
+    Ok(match which {
+        Some(which) => named(going_on, which)?,
+        None => only(going_on.into_iter().partition(is_detached))?,
+    })
 }
 
-/// The same of all runs that are known; without a name, the only one that goes on, or the newest.
+fn is_detached(run: &RunEntry) -> bool {
+    crate::detach::is_detached(folder(run))
+}
+
+/// The same of all runs that are known; without a name, the only one in the background that goes on,
+/// or the newest that did.
 pub(crate) fn find_any(places: &Places, which: Option<&str>) -> Result<RunEntry> {
-    let going_on = going_on(places)?;
-    match (only(going_on, which), which) {
-        (Err(LiveError::None), None) => {
-            let path = sconce_record::find(&places.runs, "last")?;
-            Ok(sconce_record::entry(&path)?)
-        }
-        (Err(LiveError::None | LiveError::NotLive(_)), Some(which)) => {
-            let listing = sconce_record::list(&places.runs)?;
+    let all = sconce_record::list(&places.runs)?.runs;
+    let going_on = all.iter().filter(|run| run.state == State::Running);
+    let going_on = going_on.cloned();
+    let Some(which) = which else {
+        return match only(going_on.partition(is_detached)) {
+            Err(LiveError::None(others)) => {
+                let newest = all.into_iter().find(is_detached);
+                Ok(newest.ok_or(match others.is_empty() {
+                    true => LiveError::Never,
+                    false => LiveError::None(others),
+                })?)
+            }
+            found => Ok(found?),
+        };
+    };
+    match named(going_on.collect(), which) {
+        Err(LiveError::NotLive(_)) => {
             let mut named =
-                (listing.runs.into_iter()).filter(|run| run.started.name.as_deref() == Some(which));
+                (all.into_iter()).filter(|run| run.started.name.as_deref() == Some(which));
             if let Some(newest) = named.next() {
                 return Ok(newest);
             }
             let path = sconce_record::find(&places.runs, which)?;
             Ok(sconce_record::entry(&path)?)
         }
-        (found, _) => Ok(found?),
+        found => Ok(found?),
     }
 }
 
-fn only(mut runs: Vec<RunEntry>, which: Option<&str>) -> Result<RunEntry, LiveError> {
-    if runs.is_empty() {
-        return Err(match which {
-            Some(which) => LiveError::NotLive(which.to_owned()),
-            None => LiveError::None,
-        });
+/// The only one of those in the background; the others are those in terminals.
+fn only((mut runs, others): (Vec<RunEntry>, Vec<RunEntry>)) -> Result<RunEntry, LiveError> {
+    match runs.len() {
+        0 => Err(LiveError::None(ids(others))),
+        1 => Ok(runs.swap_remove(0)),
+        _ => Err(LiveError::Several(ids(runs))),
     }
-    if let Some(which) = which {
-        if let Some(at) = runs.iter().position(|run| run.started.id == which) {
-            return Ok(runs.swap_remove(at));
-        }
-        runs.retain(|run| {
-            run.started.id.starts_with(which) || run.started.name.as_deref() == Some(which)
-        });
+}
+
+fn named(mut runs: Vec<RunEntry>, which: &str) -> Result<RunEntry, LiveError> {
+    if let Some(at) = runs.iter().position(|run| run.started.id == which) {
+        return Ok(runs.swap_remove(at));
     }
-    match (runs.len(), which) {
-        (0, which) => Err(LiveError::NotLive(which.unwrap_or_default().to_owned())),
-        (1, _) => Ok(runs.swap_remove(0)),
-        _ => {
-            let ids = runs.into_iter().map(|run| run.started.id);
-            Err(LiveError::Several(ids.collect()))
-        }
+    runs.retain(|run| {
+        run.started.id.starts_with(which) || run.started.name.as_deref() == Some(which)
+    });
+    match runs.len() {
+        0 => Err(LiveError::NotLive(which.to_owned())),
+        1 => Ok(runs.swap_remove(0)),
+        _ => Err(LiveError::Several(ids(runs))),
     }
+}
+
+fn ids(runs: Vec<RunEntry>) -> Vec<String> {
+    runs.into_iter().map(|run| run.started.id).collect()
 }
 
 /// Asks a run.
@@ -245,6 +286,15 @@ pub(crate) fn word(state: ServiceState) -> &'static str {
     }
 }
 
+/// How often a service was started again, where it was: `(2 restarts)`.
+pub(crate) fn restarts(starts: u32) -> Option<String> {
+    match starts.saturating_sub(1) {
+        0 => None,
+        1 => Some("1 restart".to_owned()),
+        count => Some(format!("{count} restarts")),
+    }
+}
+
 /// One line about a service that has changed.
 pub(crate) fn said(what: &ServiceEvent) -> String {
     let mut text = format!("{}: {}", what.name, word(what.state));
@@ -303,15 +353,23 @@ mod tests {
     #[test]
     fn a_run_is_found_by_id_beginning_and_name() {
         let runs = || vec![entry("a-1", "a", "x"), entry("a-12", "b", "x")];
-        let id = |which| only(runs(), which).map(|run| run.started.id);
-        assert_eq!(id(Some("a-1")).unwrap(), "a-1");
-        assert_eq!(id(Some("b")).unwrap(), "a-12");
-        assert!(matches!(id(Some("a-")), Err(LiveError::Several(ids)) if ids.len() == 2));
-        assert!(matches!(id(None), Err(LiveError::Several(_))));
-        assert!(matches!(id(Some("c")), Err(LiveError::NotLive(_))));
-        assert!(matches!(only(Vec::new(), None), Err(LiveError::None)));
-        let one = only(vec![entry("a-1", "a", "x")], None);
+        let id = |which| named(runs(), which).map(|run| run.started.id);
+        assert_eq!(id("a-1").unwrap(), "a-1");
+        assert_eq!(id("b").unwrap(), "a-12");
+        assert!(matches!(id("a-"), Err(LiveError::Several(ids)) if ids.len() == 2));
+        assert!(matches!(id("c"), Err(LiveError::NotLive(_))));
+    }
+
+    #[test]
+    fn without_a_name_a_run_in_a_terminal_is_never_meant() {
+        let run = |id| entry(id, "a", "x");
+        let none = only((Vec::new(), vec![run("a-1")])).unwrap_err();
+        assert!(matches!(&none, LiveError::None(ids) if ids == &["a-1"]));
+        assert!(none.hint().unwrap().contains("a-1"));
+        let one = only((vec![run("a-1")], vec![run("a-2")]));
         assert_eq!(one.unwrap().started.id, "a-1");
+        let two = only((vec![run("a-1"), run("a-2")], Vec::new()));
+        assert!(matches!(two, Err(LiveError::Several(_))));
     }
 
     #[test]

@@ -37,6 +37,13 @@ impl Style {
         }
     }
 
+    /// The columns of the terminal that standard output is; absent where it is none, and nothing has
+    /// to fit.
+    pub(crate) fn stdout_columns() -> Option<u16> {
+        let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
+        Some(size.ws_col).filter(|&columns| columns > 0)
+    }
+
     pub(crate) fn error(&self, text: &str) -> String {
         self.paint("1;31", text)
     }

@@ -7,6 +7,8 @@ use crate::style::Style;
 const GAP: &str = "  ";
 /// A longer cell is cut: it is no name and no version.
 const WIDEST: usize = 60;
+/// A column of which less is left on a terminal is left out: half of a time says nothing.
+const NARROWEST: usize = "2026-11-22 11:37".len();
 
 /// The rows below their heads, one line each. Cells may hold text from anywhere: what a terminal
 /// would obey is not shown.
@@ -15,21 +17,43 @@ pub(crate) fn table<const N: usize>(
     rows: &[[String; N]],
     style: &Style,
 ) -> String {
-    let cells = rows
-        .iter()
-        .map(|row| row.each_ref().map(|cell| printable(cell, WIDEST)));
-    let cells: Vec<[String; N]> = cells.collect();
+    laid(heads, tame(rows, WIDEST), None, style)
+}
+
+/// The same of rows whose first cell names them and is never cut. What does not fit on a terminal of
+/// so many columns is cut or left out, from the last cell on; without a terminal nothing is.
+pub(crate) fn list<const N: usize>(
+    heads: [&str; N],
+    rows: &[[String; N]],
+    columns: Option<u16>,
+    style: &Style,
+) -> String {
+    laid(heads, tame(rows, usize::MAX), columns, style)
+}
+
+fn tame<const N: usize>(rows: &[[String; N]], widest: usize) -> Vec<[String; N]> {
+    let row = |row: &[String; N]| row.each_ref().map(|cell| printable(cell, widest));
+    rows.iter().map(row).collect()
+}
+
+fn laid<const N: usize>(
+    heads: [&str; N],
+    cells: Vec<[String; N]>,
+    columns: Option<u16>,
+    style: &Style,
+) -> String {
     let mut widths = heads.map(str::len);
     for row in &cells {
         for (width, cell) in widths.iter_mut().zip(row) {
             *width = (*width).max(cell.chars().count());
         }
     }
+    if let Some(columns) = columns {
+        fit(&mut widths, usize::from(columns));
+    }
     let line = |row: [&str; N]| {
-        let padded = row
-            .iter()
-            .zip(widths)
-            .map(|(cell, width)| format!("{cell:width$}"));
+        let shown = row.iter().zip(widths).filter(|(_, width)| *width > 0);
+        let padded = shown.map(|(cell, width)| format!("{:width$}", printable(cell, width)));
         padded.collect::<Vec<_>>().join(GAP).trim_end().to_owned()
     };
     let head = style.dim(&line(heads));
@@ -42,9 +66,43 @@ pub(crate) fn table<const N: usize>(
         .join("\n")
 }
 
+/// Makes the columns narrower, the last one first; one of no width is left out.
+fn fit(widths: &mut [usize], columns: usize) {
+    for at in (1..widths.len()).rev() {
+        let shown = widths.iter().filter(|width| **width > 0);
+        let all: usize = shown.map(|width| width + GAP.len()).sum();
+        let over = all.saturating_sub(GAP.len() + columns);
+        if over > 0 {
+            let left = widths[at].saturating_sub(over);
+            widths[at] = if left < NARROWEST { 0 } else { left };
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_list_fits_its_terminal_and_goes_whole_into_a_pipe() {
+        let row = |a: &str, b: &str, c: &str| [a.to_owned(), b.to_owned(), c.to_owned()];
+        let rows = [row("id-20261122-1137", &"b".repeat(70), "c")];
+        let heads = ["RUN", "STATE", "CARDS"];
+        let style = Style { color: false };
+        let whole = list(heads, &rows, None, &style);
+        assert!(
+            whole.contains(&"b".repeat(70)) && whole.ends_with("  c"),
+            "{whole}"
+        );
+        let cut = list(heads, &rows, Some(40), &style);
+        let end = format!("id-20261122-1137  {}…", "b".repeat(21));
+        assert_eq!(cut, format!("RUN               STATE\n{end}"));
+        // The first column stays, whatever the terminal.
+        assert_eq!(
+            list(heads, &rows, Some(10), &style),
+            "RUN\nid-20261122-1137"
+        );
+    }
 
     #[test]
     fn columns_are_as_wide_as_their_widest_cell() {

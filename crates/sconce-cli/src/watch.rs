@@ -39,7 +39,7 @@ pub(crate) struct Recorder<'a> {
     kept: bool,
     /// Called once, at the first reading: work that may use what the command leaves idle.
     idle_work: Option<Box<dyn FnOnce() + 'a>>,
-    /// Called once, when the command is about to be executed.
+    /// Called once, when the run goes on without its caller.
     pub(crate) begun: Option<Box<dyn FnOnce() + 'a>>,
     /// What to open of each service, said once when it is there.
     pub(crate) links: BTreeMap<String, Vec<String>>,
@@ -158,9 +158,6 @@ impl Watcher for Recorder<'_> {
                 output::say(&self.style.warn(&text));
             }
         }
-        if let Some(begun) = self.begun.take() {
-            begun();
-        }
         for item in std::mem::take(&mut self.unenforced) {
             self.write(&Event::Unenforced(item));
         }
@@ -169,6 +166,12 @@ impl Watcher for Recorder<'_> {
             ..target.clone()
         };
         self.sampler = Some(Sampler::new(&Roots::default(), target, self.gpus.take()));
+    }
+
+    fn goes_on(&mut self) {
+        if let Some(begun) = self.begun.take() {
+            begun();
+        }
     }
 
     fn service(&mut self, what: &ServiceEvent) {

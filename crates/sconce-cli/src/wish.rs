@@ -27,6 +27,8 @@ pub(crate) struct Wish {
     pub(crate) ports: Vec<Port>,
     pub(crate) user: User,
     pub(crate) gpus: Gpus,
+    /// Whether the spec or a flag says something of cards: all are given where nothing does.
+    pub(crate) asks_for_gpus: bool,
     /// Readings a second.
     pub(crate) sample_hz: u32,
     /// What is accounted of it from inside, where something is.
@@ -139,6 +141,7 @@ impl Base<'_> {
             } else {
                 spec.user.unwrap_or(User::Plain)
             },
+            asks_for_gpus: flags.gpus.is_some() || spec.gpus.is_some(),
             gpus: match flags.virtual_gpu.is_empty() {
                 true => flags.gpus.clone().or_else(|| spec.gpus.clone()),
                 // Of the machine's own it gets none.
@@ -192,13 +195,18 @@ fn mounts(base: &Base<'_>, flags: &[MountSpec], here: &Path) -> Result<Vec<Mount
 }
 
 /// The spec's variables, then the flags': `NAME=VALUE`, or `NAME` for the value that `lookup` has.
-fn environment(
+pub(crate) fn environment(
     spec: &BTreeMap<String, String>,
     flags: &[String],
     lookup: impl Fn(&str) -> Option<String>,
 ) -> Result<BTreeMap<String, String>> {
     let mut env = spec.clone();
     for flag in flags {
+        let name = flag.split('=').next().unwrap_or_default();
+        if !is_variable(name) {
+            let name = name.to_owned();
+            return Err(CliError::BadVariable { name }.into());
+        }
         let (name, value) = match flag.split_once('=') {
             Some((name, value)) => (name, value.to_owned()),
             None => {
@@ -206,12 +214,16 @@ fn environment(
                 (flag.as_str(), value)
             }
         };
-        if name.is_empty() {
-            return Err(CliError::NoVariable { name: flag.clone() }.into());
-        }
         env.insert(name.to_owned(), value);
     }
     Ok(env)
+}
+
+/// Whether a shell can have a variable of this name (POSIX.1-2024, XBD 3.216, "Name").
+fn is_variable(name: &str) -> bool {
+    !name.starts_with(|c: char| c.is_ascii_digit())
+        && !name.is_empty()
+        && (name.bytes()).all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }
 
 #[cfg(test)]
@@ -241,6 +253,9 @@ mod tests {
         let without = merge(spec, &RunFlags::default(), &[]).unwrap();
         assert_eq!(without.runtime, Runtime::Crun);
         assert_eq!(merge(spec, &flags, &[]).unwrap().command, ["a"]);
+        assert!(!without.asks_for_gpus);
+        let asks = merge("[run]\ngpus = \"all\"", &flags, &["a"]).unwrap();
+        assert!(asks.asks_for_gpus);
     }
 
     #[test]
@@ -348,7 +363,7 @@ mod tests {
         let lookup = |name: &str| (name == "B").then(|| "b".to_owned());
         let env = environment(&BTreeMap::new(), &flags, lookup).unwrap();
         assert_eq!((env["A"].as_str(), env["B"].as_str()), ("1=2", "b"));
-        for wrong in ["C", "=x", ""] {
+        for wrong in ["C", "=x", "", "1A=2", "A B=1", "a.b=1", "A-B=1", "é=1"] {
             let flags = [wrong.to_owned()];
             assert!(
                 environment(&BTreeMap::new(), &flags, lookup).is_err(),

@@ -260,6 +260,134 @@ fn a_taken_port_is_said_in_the_callers_terminal() {
 }
 
 #[test]
+fn a_service_that_ends_soon_after_its_start_is_not_called_running() {
+    let script = "test -e again && exec sleep 100; touch again; sleep 0.3; exit 3";
+    let spec = format!(
+        "[services.slow]\ncommand = [\"sh\", \"-c\", \"sleep 0.5; exit 3\"]\nrestart = \"never\"\n\
+         [services.again]\ncommand = [\"sh\", \"-c\", \"{script}\"]\n\
+         [services.sick]\ncommand = [\"sleep\", \"100\"]\n\
+         [services.sick.health]\ncommand = [\"false\"]\nretries = 1\nstart-period-s = 0\n\
+         [services.gone]\ncommand = [\"no-such-program\"]\n"
+    );
+    let home = Home::new(&spec);
+    let (code, out, err) = home.sconce(&["up", "--host"]);
+    assert_eq!(code, 1, "{out}{err}");
+    assert!(out.contains("running (1 restart)"), "{out}");
+    let hint = "not well: gone (failed), sick (unhealthy), slow (failed). `sconce stop";
+    assert!(err.contains(hint), "{err}");
+    assert!(err.contains("slow: failed (exit code 3)"), "{err}");
+    let (_, out, _) = home.sconce(&["ps"]);
+    for row in [
+        "again  ",
+        "gone   ",
+        "sick   ",
+        "slow   ",
+        "running (1 restart)",
+    ] {
+        assert!(out.contains(row), "{out}");
+    }
+}
+
+#[test]
+fn a_command_that_cannot_be_executed_is_said_before_it_is_left_alone() {
+    let home = Home::new("");
+    let arguments = ["run", "--host", "--detach", "--", "no-such-program"];
+    let (code, out, err) = home.sconce(&arguments);
+    assert_eq!((code, out.as_str()), (127, ""), "{err}");
+    assert!(err.contains("no-such-program"), "{err}");
+    let ended = home.ps(&["--all"]);
+    assert_eq!(
+        (&ended[0]["running"], &ended[0]["exit_code"]),
+        (&false.into(), &127.into())
+    );
+    // One that ends at once did begin.
+    let (code, out, err) = home.sconce(&["run", "--host", "--detach", "--", "false"]);
+    assert!(code == 0 && out.starts_with("false-"), "{out}{err}");
+    assert_eq!(home.sconce(&["wait", out.trim()]).0, 1);
+}
+
+#[test]
+fn a_run_in_a_terminal_is_meant_by_its_name_alone() {
+    let home = Home::new("");
+    let mut run = home.command(&["run", "--host", "--", "sleep", "100"]);
+    let mut run = run.stderr(Stdio::null()).spawn().unwrap();
+    eventually("it is spoken to", || {
+        let id = home.ps(&[]).first().map(|run| run["id"].clone());
+        id.is_some_and(|id| {
+            let id = id.as_str().unwrap_or_default();
+            home.sconce(&["exec", id, "--", "true"]).0 == 0
+        })
+    });
+    let id = home.ps(&[])[0]["id"].as_str().unwrap().to_owned();
+    for arguments in [&["stop"][..], &["wait"], &["logs"], &["exec", "--", "true"]] {
+        let (code, _, err) = home.sconce(arguments);
+        assert!(code == 3 && err.contains(&id), "{arguments:?}: {err}");
+    }
+    let (code, _, err) = home.sconce(&["logs", &id]);
+    assert!(code == 3 && err.contains("was not kept"), "{err}");
+    // One in the background is the only one that is meant.
+    let (_, out, _) = home.sconce(&["run", "--host", "--detach", "--", "sleep", "100"]);
+    let (code, _, err) = home.sconce(&["stop"]);
+    assert!(code == 0 && err.contains(out.trim()), "{err}");
+    assert!(run.try_wait().unwrap().is_none());
+    let (code, _, err) = home.sconce(&["stop", &id]);
+    assert_eq!(code, 0, "{err}");
+    assert_eq!(run.wait().unwrap().code(), Some(143));
+}
+
+#[test]
+fn variables_of_another_command_are_passed_on_or_refused() {
+    let home = Home::new("");
+    let arguments = ["run", "--host", "--detach", "--", "sleep", "100"];
+    assert_eq!(home.sconce(&arguments).0, 0);
+    let with = |variable: &str| {
+        let mut exec = home.command(&["exec", "-e", variable, "--", "env"]);
+        let output = exec.env("SET", "passed on").output().unwrap();
+        let text = |bytes| String::from_utf8(bytes).unwrap();
+        (
+            output.status.code(),
+            text(output.stdout) + &text(output.stderr),
+        )
+    };
+    for (variable, line) in [("SET", "SET=passed on\n"), ("A=b=c", "A=b=c\n")] {
+        let (code, text) = with(variable);
+        assert!(code == Some(0) && text.contains(line), "{text}");
+    }
+    for wrong in ["UNSET", "1A=2", "=x"] {
+        assert_eq!(with(wrong).0, Some(2), "{wrong}");
+    }
+}
+
+#[test]
+fn lines_have_their_names_where_one_of_two_wrote() {
+    let spec = "[services.says]\ncommand = [\"echo\", \"hello\"]\n\
+                [services.silent]\ncommand = [\"true\"]\n";
+    let home = Home::new(spec);
+    let (code, _, err) = home.sconce(&["up", "--host"]);
+    assert_eq!(code, 0, "{err}");
+    let (code, out, err) = home.sconce(&["logs"]);
+    assert_eq!((code, out.as_str()), (0, "says | hello\n"), "{err}");
+    let id = home.ps(&["--all"])[0]["id"].as_str().unwrap().to_owned();
+    let (code, out, err) = home.sconce(&["logs", &id, "silent"]);
+    assert_eq!((code, out.as_str()), (0, ""), "{err}");
+    assert!(err.contains("nothing was written"), "{err}");
+}
+
+#[test]
+fn what_is_not_there_has_one_exit_code() {
+    let home = Home::new(SPEC);
+    assert_eq!(home.sconce(&["up", "--host"]).0, 0);
+    for verb in ["restart", "logs"] {
+        let (code, _, err) = home.sconce(&[verb, "home", "third"]);
+        assert!(code == 3 && err.contains("web"), "{verb}: {err}");
+    }
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    let (code, _, err) = home.sconce(&["serve", "--port", &port]);
+    assert!(code == 125 && err.contains(&port), "{err}");
+}
+
+#[test]
 fn a_command_in_the_background_is_waited_for_and_its_code_passed_on() {
     let home = Home::new("");
     let script = "echo begun; read line; echo got $line; sleep 0.3; exit 6";

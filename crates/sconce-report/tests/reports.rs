@@ -258,6 +258,22 @@ fn a_list_of_runs() {
     assert_snapshot!(json::runs(&listing()));
     let none = terminal::runs(&Listing::default(), WIDE);
     assert_eq!(none, "No run has been recorded.\n");
+    let fits = |columns: u16| {
+        let style = Style {
+            color: false,
+            width: columns,
+        };
+        let text = terminal::runs(&listing(), style);
+        let rows: Vec<String> = text.lines().take(5).map(ToOwned::to_owned).collect();
+        let widest = rows.iter().map(|row| row.chars().count()).max();
+        assert!(widest <= Some(usize::from(columns)), "{text}");
+        rows.join("\n")
+    };
+    let narrow = fits(80);
+    assert!(narrow.contains("resnet50-20261121-0900-b0a7") && narrow.contains("COMMAND"));
+    assert!(!narrow.contains("BEGAN") && narrow.contains("exit 0"));
+    let piped = fits(u16::MAX);
+    assert!(piped.contains("BEGAN") && !piped.contains('…'), "{piped}");
 }
 
 #[test]

@@ -117,6 +117,10 @@ pub struct Standing {
     pub name: String,
     /// What it is doing.
     pub state: ServiceState,
+    /// For how long it has been doing that since its last start, milliseconds; absent in the answer
+    /// of an older program.
+    #[serde(default)]
+    pub state_ms: Option<u64>,
     /// How often it was started.
     pub starts: u32,
     /// How it ended last.

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{SocketFlags, accept_with, sockopt::socket_peercred};
@@ -31,6 +31,8 @@ pub(crate) struct Desk {
     /// Those whose commands run.
     commands: BTreeSet<u64>,
     state: State,
+    /// Since when each service is in its state.
+    since: Vec<Instant>,
     /// Why services could not be executed, until their end is told.
     cannot: BTreeMap<usize, String>,
     /// Who started the command, where that was not Sconce.
@@ -44,6 +46,7 @@ impl Desk {
         let standing = |service: &sconce_schema::Service| Standing {
             name: service.name.clone(),
             state: ServiceState::Waiting,
+            state_ms: None,
             starts: 0,
             exit: None,
             why: None,
@@ -56,6 +59,7 @@ impl Desk {
             callers: BTreeMap::new(),
             next: 1,
             commands: BTreeSet::new(),
+            since: vec![Instant::now(); request.services.len()],
             cannot: BTreeMap::new(),
             engine,
             state: State {
@@ -135,7 +139,7 @@ impl Desk {
 
     fn answer(&mut self, number: u64, ask: Ask, fds: &[OwnedFd], init: &OwnedFd) -> Option<Answer> {
         let orders = match ask {
-            Ask::State => return Some(Answer::State(self.state.clone())),
+            Ask::State => return Some(Answer::State(self.state())),
             Ask::Stop { grace_s } => {
                 self.state.stopping = true;
                 let grace = grace_s.map(|seconds| Duration::from_secs(u64::from(seconds)));
@@ -160,6 +164,14 @@ impl Desk {
             true => Answer::Done,
             false => Answer::Refused("the run is ending".to_owned()),
         })
+    }
+
+    fn state(&self) -> State {
+        let mut state = self.state.clone();
+        for (service, since) in state.services.iter_mut().zip(&self.since) {
+            service.state_ms = u64::try_from(since.elapsed().as_millis()).ok();
+        }
+        state
     }
 
     fn start(
@@ -231,6 +243,11 @@ impl Desk {
     /// A service has changed; gives it as it is recorded.
     pub(crate) fn changed(&mut self, change: Change) -> Option<ServiceEvent> {
         let standing = self.state.services.get_mut(change.service)?;
+        if (standing.state, standing.starts) != (change.state, change.starts)
+            && let Some(since) = self.since.get_mut(change.service)
+        {
+            *since = Instant::now();
+        }
         standing.state = change.state;
         standing.starts = change.starts;
         standing.exit = change.exit.or(standing.exit);

@@ -104,6 +104,9 @@ pub trait Watcher {
     /// The command is about to be executed. What to read of it: processes are in their cgroups
     /// already.
     fn started(&mut self, _target: &SampleTarget) {}
+    /// It goes on without its caller from here: its command was executed, or it has services alone.
+    /// Not called where the command's output is the caller's.
+    fn goes_on(&mut self) {}
     /// A service has changed.
     fn service(&mut self, _what: &ServiceEvent) {}
     /// Time for a reading.

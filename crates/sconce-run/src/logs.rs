@@ -82,6 +82,12 @@ impl<F: Files> Log<F> {
         }
     }
 
+    /// Its file is there before it is written to: who has written nothing is known by it. Where it
+    /// cannot be made, the first line says so.
+    fn begin(&mut self) {
+        self.file = self.files.next().ok();
+    }
+
     /// Writes, or counts as dropped.
     fn take(&mut self, bytes: &[u8]) {
         let text = self.stamped(bytes);
@@ -252,10 +258,10 @@ impl Logs {
                 folder: folder.to_owned(),
                 name,
             };
-            let lost = Arc::clone(&self.lost);
-            self.threads.push(thread.spawn(move || {
-                carry(File::from(reader), Log::new(files, CLOSE_AT, lost));
-            })?);
+            let mut log = Log::new(files, CLOSE_AT, Arc::clone(&self.lost));
+            log.begin();
+            self.threads
+                .push(thread.spawn(move || carry(File::from(reader), log))?);
         }
         Ok(())
     }
@@ -439,10 +445,12 @@ mod tests {
             name: "web".to_owned(),
         };
         let mut log = Log::new(files, 8, Arc::default());
+        let at = |number| file(&folder.path().join("run"), "web", number);
+        log.begin();
+        assert_eq!(at(0).metadata().unwrap().len(), 0);
         for number in 0..20 {
             log.take(format!("{number}\n").as_bytes());
         }
-        let at = |number| file(&folder.path().join("run"), "web", number);
         let read = |number| std::fs::read_to_string(at(number)).unwrap();
         assert!(read(0).ends_with(" 19\n") && read(KEPT).ends_with(" 15\n"));
         assert!(!at(KEPT + 1).exists());

@@ -22,6 +22,8 @@ pub(crate) enum Report {
     Prepared(Vec<Unenforced>),
     /// The sender is about to become the command.
     Executing,
+    /// The command was executed; told of one whose output goes into a log alone.
+    Executed,
     /// It failed; nothing or nobody is left inside.
     Failed(Failure),
     /// There is no command; the services are about to be started.

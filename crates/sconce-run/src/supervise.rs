@@ -471,9 +471,11 @@ impl Run<'_> {
                         self.open();
                         next = Some(Instant::now() + self.options.sample_every);
                     }
+                    Some((Report::Executed, _)) => watcher.goes_on(),
                     Some((Report::Serving, _)) => {
                         watcher.started(&self.target(cgroup, None));
                         self.open();
+                        watcher.goes_on();
                         next = Some(Instant::now() + self.options.sample_every);
                     }
                     Some((Report::Service(change), _)) => {

@@ -13,13 +13,14 @@ use crate::live::{self, LiveError};
 use crate::output;
 use crate::places::Places;
 use crate::style::Style;
+use crate::wish;
 
 #[derive(Debug, Args)]
 pub(crate) struct ExecArgs {
-    /// An id, its beginning, or the name of an environment; the only run that goes on where none is
-    /// given.
+    /// An id, its beginning, or the name of an environment; the only run in the background where
+    /// none is given.
     pub(crate) run: Option<String>,
-    /// Set a variable beside the run's: NAME=VALUE.
+    /// Set a variable beside the run's: NAME=VALUE, or NAME to pass this shell's value on.
     #[arg(long = "env", short = 'e', value_name = "VAR")]
     pub(crate) env: Vec<String>,
     /// Working directory inside; the run's where none is given.
@@ -34,11 +35,13 @@ pub(crate) fn exec(args: &ExecArgs, global: &Global) -> Result<u8> {
     let run = live::find(&Places::find(global)?, args.run.as_deref())?;
     let terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     let term = std::env::var("TERM").ok().filter(|_| terminal);
+    let beside = term.map(|term| ("TERM".to_owned(), term)).into_iter();
+    let env = wish::environment(&beside.collect(), &args.env, |name| {
+        std::env::var(name).ok()
+    })?;
     let command = Command {
         command: args.command.clone(),
-        env: (term.map(|term| format!("TERM={term}")).into_iter())
-            .chain(args.env.iter().cloned())
-            .collect(),
+        env: (env.iter().map(|(name, value)| format!("{name}={value}"))).collect(),
         workdir: args.workdir.clone(),
         terminal,
     };

@@ -13,6 +13,7 @@ pub(crate) use self::merged::{Follower, last_lines};
 use self::merged::{LOOK_AGAIN, Merged, shown};
 use self::source::Line;
 use crate::args::Global;
+use crate::detach;
 use crate::failure::Result;
 use crate::live::{self, LiveError};
 use crate::output;
@@ -20,8 +21,8 @@ use crate::places::Places;
 
 #[derive(Debug, Args)]
 pub(crate) struct LogsArgs {
-    /// An id, its beginning, or the name of an environment; without, the only run that goes on, or
-    /// the newest of all.
+    /// An id, its beginning, or the name of an environment; without, the only run in the background,
+    /// or the newest that was.
     pub(crate) run: Option<String>,
     /// One of its services, or `run` for its command; all of them where none is given.
     pub(crate) service: Option<String>,
@@ -40,16 +41,21 @@ pub(crate) fn logs(args: &LogsArgs, global: &Global) -> Result<u8> {
     let since = args.since.as_deref().map(since).transpose()?;
     let run = live::find_any(&Places::find(global)?, args.run.as_deref())?;
     let folder = live::folder(&run);
+    let detached = detach::is_detached(folder);
     // And whether that is all: a run that has only just begun may have nothing to show yet.
     let names = || match live::state(&run) {
         Some(state) => {
-            let command = state.command.then(|| "run".to_owned());
+            // In a terminal a command's output is the terminal's.
+            let command = (state.command && detached).then(|| "run".to_owned());
             let services = state.services.into_iter().map(|service| service.name);
             (command.into_iter().chain(services).collect(), true)
         }
         None => (live::logs(folder), false),
     };
     let (mut chosen, mut all): (Vec<String>, bool) = names();
+    if chosen.is_empty() && !detached {
+        return Err(LiveError::NotKept(run.started.id.clone()).into());
+    }
     if let Some(name) = &args.service {
         if !chosen.contains(name) {
             return Err(LiveError::NoLog {
@@ -62,13 +68,15 @@ pub(crate) fn logs(args: &LogsArgs, global: &Global) -> Result<u8> {
         (chosen, all) = (vec![name.clone()], true);
     }
     let mut logs = Merged::open(folder, chosen);
-    let print = |line: &Line, name: &str, several: bool| {
+    let mut silent = true;
+    let mut print = |line: &Line, name: &str, several: bool| {
         if since
             .as_deref()
             .is_some_and(|since| line.stamp.as_str() < since)
         {
             return Ok(true);
         }
+        silent = false;
         output::bytes(&shown(several.then_some(name), args.timestamps, line))
     };
     loop {
@@ -86,6 +94,10 @@ pub(crate) fn logs(args: &LogsArgs, global: &Global) -> Result<u8> {
             }
         }
         if !goes_on {
+            if silent && !global.quiet {
+                let since = args.since.as_ref().map_or("", |_| " since then");
+                output::say(&format!("nothing was written{since}: {}", run.started.id));
+            }
             return Ok(exit::OK);
         }
         std::thread::sleep(LOOK_AGAIN);

@@ -4,6 +4,7 @@ use clap::Args;
 use sconce_record::{RunEntry, State};
 use sconce_run::control;
 use sconce_schema::exit;
+use sconce_schema::request::Port;
 use serde_json::json;
 
 use crate::args::Global;
@@ -14,7 +15,7 @@ use crate::places::Places;
 use crate::services::jupyter::{self, Kernels};
 use crate::services::private_folder;
 use crate::style::Style;
-use crate::table::table;
+use crate::table::list;
 
 #[derive(Debug, Args)]
 pub(crate) struct PsArgs {
@@ -63,17 +64,18 @@ pub(crate) fn ps(args: &PsArgs, global: &Global) -> Result<u8> {
         })?;
         return Ok(exit::OK);
     }
-    let rows: Vec<_> = runs.iter().map(row).collect();
+    let rows: Vec<_> = runs.iter().flat_map(rows).collect();
+    // What a run's id tells as well is the first to be left out on a narrow terminal.
     let heads = [
         "RUN",
-        "ENVIRONMENT",
-        "SINCE (UTC)",
         "STATE",
-        "SERVICES",
         "PORTS",
         "CARDS",
+        "SINCE (UTC)",
+        "ENVIRONMENT",
     ];
-    output::data(&table(heads, &rows, &Style::for_stdout()))?;
+    let columns = Style::stdout_columns();
+    output::data(&list(heads, &rows, columns, &Style::for_stdout()))?;
     Ok(exit::OK)
 }
 
@@ -94,51 +96,58 @@ fn state_of(state: Option<&control::State>, end: Option<End>) -> String {
     }
 }
 
-fn row(shown: &Shown<'_>) -> [String; 7] {
+/// A run, and below it each of its services.
+fn rows(shown: &Shown<'_>) -> Vec<[String; 6]> {
     let (run, state, end) = (shown.run, shown.state.as_ref(), shown.end);
-    let none = || "–".to_owned();
-    let or_none = |list: Vec<String>| {
-        if list.is_empty() {
-            none()
-        } else {
-            list.join(" ")
-        }
-    };
-    let services = state.map(|s| s.services.as_slice()).unwrap_or_default();
     let own = state.map(|s| s.ports.as_slice()).unwrap_or_default();
-    let ports = own.iter().chain(services.iter().flat_map(|s| &s.ports));
     let cards = run.started.gpus.iter().map(|gpu| gpu.index.to_string());
-    [
+    let first = [
         run.started.id.clone(),
-        run.started.name.clone().unwrap_or_else(none),
-        live::moment(run.started.unix_ms),
         state_of(state, end),
-        or_none(
-            services
-                .iter()
-                .map(|s| {
-                    let kernels = (shown.kernels).filter(|_| s.name == jupyter::NAME);
-                    let kernels = kernels.map_or_else(String::new, words);
-                    format!("{}:{}{kernels}", s.name, live::word(s.state))
-                })
-                .collect(),
-        ),
-        or_none(
-            ports
-                .map(|port| format!("{}:{}", port.host_ip, port.host))
-                .collect(),
-        ),
-        or_none(cards.collect()),
-    ]
+        ports(own),
+        or_dash(cards.collect()),
+        live::moment(run.started.unix_ms),
+        or_dash(run.started.name.iter().cloned().collect()),
+    ];
+    let services = state.map(|s| s.services.as_slice()).unwrap_or_default();
+    let below = services.iter().map(|service| {
+        let kernels = shown.kernels.filter(|_| service.name == jupyter::NAME);
+        let more = kernels.map(words).into_iter();
+        let more: Vec<_> = more.chain(live::restarts(service.starts)).collect();
+        let mut state = live::word(service.state).to_owned();
+        if !more.is_empty() {
+            state = format!("{state} ({})", more.join(", "));
+        }
+        let [name, none] = [format!("  {}", service.name), String::new()];
+        let ports = ports(&service.ports);
+        [name, state, ports, none.clone(), none.clone(), none]
+    });
+    std::iter::once(first).chain(below).collect()
 }
 
-/// `(2 kernels, 1 busy)`.
+fn ports(ports: &[Port]) -> String {
+    let ports = ports.iter();
+    or_dash(
+        ports
+            .map(|port| format!("{}:{}", port.host_ip, port.host))
+            .collect(),
+    )
+}
+
+fn or_dash(list: Vec<String>) -> String {
+    match list.is_empty() {
+        true => "–".to_owned(),
+        false => list.join(" "),
+    }
+}
+
+/// `2 kernels, 1 busy`.
 fn words(kernels: Kernels) -> String {
     let Kernels { all, busy } = kernels;
     let plural = if all == 1 { "" } else { "s" };
     match busy {
-        0 => format!("({all} kernel{plural})"),
-        _ => format!("({all} kernel{plural}, {busy} busy)"),
+        0 => format!("{all} kernel{plural}"),
+        _ => format!("{all} kernel{plural}, {busy} busy"),
     }
 }
 

@@ -6,7 +6,7 @@ use sconce_schema::exit;
 
 use crate::args::Global;
 use crate::failure::Result;
-use crate::live;
+use crate::live::{self, LiveError};
 use crate::places::Places;
 
 #[derive(Debug, Args)]
@@ -20,6 +20,17 @@ pub(crate) struct RestartArgs {
 pub(crate) fn restart(args: &RestartArgs, global: &Global) -> Result<u8> {
     let run = live::find(&Places::find(global)?, Some(&args.run))?;
     let service = args.service.clone();
+    if let (Some(name), Some(state)) = (&service, live::state(&run)) {
+        let known: Vec<String> = state.services.into_iter().map(|it| it.name).collect();
+        if !known.is_empty() && !known.contains(name) {
+            return Err(LiveError::NoService {
+                id: run.started.id,
+                name: name.clone(),
+                known,
+            }
+            .into());
+        }
+    }
     live::ask(&run, &Ask::Restart { service })?;
     Ok(exit::OK)
 }

@@ -21,7 +21,12 @@ pub(crate) fn runs(args: &RunsArgs, global: &Global) -> Result<u8> {
     output::data(&if args.json {
         json::runs(&listing)
     } else {
-        terminal::runs(&listing, Style::for_stdout().for_reports())
+        let style = terminal::Style {
+            color: Style::for_stdout().color,
+            // Into a file or a pipe everything goes whole.
+            width: Style::stdout_columns().unwrap_or(u16::MAX),
+        };
+        terminal::runs(&listing, style)
     })?;
     Ok(exit::OK)
 }

@@ -12,7 +12,7 @@ use crate::places::Places;
 
 #[derive(Debug, Args)]
 pub(crate) struct StopArgs {
-    /// Ids, their beginnings, or names of environments; the only run that goes on where none is given.
+    /// Ids, their beginnings, or names of environments; the only run in the background where none is given.
     #[arg(value_name = "RUN")]
     pub(crate) runs: Vec<String>,
     /// Seconds until what has not ended is killed, instead of each service's own; 10 for a command.

@@ -6,7 +6,7 @@ use std::time::Duration;
 use clap::Args;
 use sconce_record::RunEntry;
 use sconce_run::control::{Answer, Ask, Standing, State};
-use sconce_schema::event::{Mode, ServiceState};
+use sconce_schema::event::{Mode, ServiceEvent, ServiceState};
 use sconce_schema::exit;
 
 use super::logs::last_lines;
@@ -22,6 +22,8 @@ use crate::table::table;
 
 /// Time between two looks at how far the services are.
 const LOOK_AGAIN: Duration = Duration::from_millis(100);
+/// A service without a check of its health counts as up when it has run for so long.
+const SETTLES_MS: u64 = 1_500;
 /// Of a service that failed, so many of its last lines are shown.
 const LAST_LINES: usize = 10;
 
@@ -63,34 +65,50 @@ pub(crate) fn up(args: &UpArgs, global: &Global) -> Result<u8> {
     let places = Places::find(global)?;
     let path = places.runs.join(&id).join(sconce_record::FILE);
     let run = sconce_record::entry(&path)?;
+    match settled(&run, global)? {
+        Some(state) => told(&run, &state, args.json, global),
+        None => gone(&run, global),
+    }
+}
+
+/// Waits until nothing more is to be expected of the services, and says what becomes of them
+/// meanwhile; `None` when the run has ended.
+fn settled(run: &RunEntry, global: &Global) -> Result<Option<State>> {
     let mut said = Vec::new();
     loop {
-        let Ok(Answer::State(state)) = live::ask(&run, &Ask::State) else {
+        let Ok(Answer::State(state)) = live::ask(run, &Ask::State) else {
             // It is spoken to a moment after it has begun.
-            if sconce_record::entry(&path)?.state == sconce_record::State::Running {
+            if sconce_record::entry(&run.path)?.state == sconce_record::State::Running {
                 std::thread::sleep(LOOK_AGAIN);
                 continue;
             }
-            return gone(&run, global);
+            return Ok(None);
         };
         if !global.quiet {
             say_changes(&mut said, &state.services);
         }
-        // One that is started again because it is unhealthy is on its way too.
-        let over = |service: &Standing| {
-            !matches!(
-                service.state,
-                ServiceState::Waiting
-                    | ServiceState::Starting
-                    | ServiceState::Stopping
-                    | ServiceState::Restarting
-            )
-        };
-        if state.stopping || state.services.iter().all(over) {
-            return told(&run, &state, args.json, global);
+        if state.stopping || are_settled(&state.services) {
+            return Ok(Some(state));
         }
         std::thread::sleep(LOOK_AGAIN);
     }
+}
+
+/// Whether each is up or has failed. What waits for one that is not healthy may wait for ever.
+fn are_settled(services: &[Standing]) -> bool {
+    let is_up = |service: &Standing| match service.state {
+        // There is no check of its health, and many a program ends soon after its start: a port is
+        // taken, a file is missing.
+        ServiceState::Running => service.state_ms.is_none_or(|ms| ms >= SETTLES_MS),
+        ServiceState::Waiting
+        | ServiceState::Starting
+        | ServiceState::Stopping
+        // One that is started again because it is unhealthy is on its way too.
+        | ServiceState::Restarting => false,
+        _ => true,
+    };
+    let stuck = (services.iter()).any(|service| service.state == ServiceState::Unhealthy);
+    (services.iter()).all(|it| is_up(it) || stuck && it.state == ServiceState::Waiting)
 }
 
 /// The run of this environment's services that goes on.
@@ -129,7 +147,11 @@ fn already(args: &UpArgs, run: &RunEntry, state: &State, global: &Global) -> Res
             Style::for_stderr().hint("hint:")
         ));
     }
-    told(run, state, args.json, global)
+    // It may be between an end and its next start.
+    match settled(run, &global.silent())? {
+        Some(state) => told(run, &state, args.json, global),
+        None => gone(run, global),
+    }
 }
 
 fn say_changes(said: &mut Vec<(String, ServiceState)>, services: &[Standing]) {
@@ -138,26 +160,26 @@ fn say_changes(said: &mut Vec<(String, ServiceState)>, services: &[Standing]) {
         if !said.contains(&now) {
             said.retain(|(name, _)| *name != service.name);
             said.push(now);
-            let why = service.why.as_ref().map(|why| format!(" ({why})"));
-            let why = why.unwrap_or_default();
-            output::say(&format!(
-                "{}: {}{why}",
-                service.name,
-                live::word(service.state)
-            ));
+            output::say(&live::said(&ServiceEvent {
+                name: service.name.clone(),
+                state: service.state,
+                starts: service.starts,
+                // It stays told when the service runs again.
+                exit: (service.exit).filter(|_| is_end(service.state)),
+                why: service.why.clone(),
+                again_ms: None,
+            }));
         }
     }
 }
 
+fn is_end(state: ServiceState) -> bool {
+    use ServiceState::{Ended, Failed, Restarting};
+    matches!(state, Restarting | Ended | Failed)
+}
+
 /// The services, what to open, and what the failed ones wrote last.
 fn told(run: &RunEntry, state: &State, json: bool, global: &Global) -> Result<u8> {
-    let bad = |service: &&Standing| {
-        matches!(
-            service.state,
-            ServiceState::Failed | ServiceState::Unhealthy
-        )
-    };
-    let failed = state.services.iter().find(bad);
     if json {
         output::data(&serde_json::to_string(state).unwrap_or_default())?;
     } else {
@@ -165,28 +187,49 @@ fn told(run: &RunEntry, state: &State, json: bool, global: &Global) -> Result<u8
         let heads = ["SERVICE", "STATE", "OPEN"];
         output::data(&table_with_links(heads, &rows))?;
     }
-    let Some(failed) = failed else {
+    let bad: Vec<&Standing> = state.services.iter().filter(|it| !is_well(it)).collect();
+    if bad.is_empty() {
         return Ok(exit::OK);
-    };
-    if !global.quiet {
-        state.services.iter().filter(bad).for_each(|service| {
-            say_last_lines(run, &service.name);
-        });
     }
-    output::say(&format!(
-        "{} {} is {}: `sconce logs {} {}` shows what it wrote, `sconce stop {}` ends the run",
-        Style::for_stderr().hint("hint:"),
-        failed.name,
-        live::word(failed.state),
-        state.id,
-        failed.name,
-        state.id
-    ));
+    let mut wrote = Vec::new();
+    for service in &bad {
+        let lines = last_lines(live::folder(run), &service.name, LAST_LINES);
+        if !lines.is_empty() {
+            wrote.push(service.name.as_str());
+        }
+        if !global.quiet {
+            say_lines(&service.name, lines);
+        }
+    }
+    let hint = Style::for_stderr().hint("hint:");
+    output::say(&format!("{hint} {}", what_to_do(&state.id, &bad, &wrote)));
     Ok(exit::NO)
 }
 
-fn say_last_lines(run: &RunEntry, name: &str) {
-    let lines = last_lines(live::folder(run), name, LAST_LINES);
+fn is_well(service: &Standing) -> bool {
+    use ServiceState::{Ended, Healthy, Running};
+    matches!(service.state, Running | Healthy | Ended)
+}
+
+/// Which services are not well, and where to look: a log is named only where there is something in it.
+fn what_to_do(id: &str, bad: &[&Standing], wrote: &[&str]) -> String {
+    let named = |it: &&Standing| format!("{} ({})", it.name, live::word(it.state));
+    let bad: Vec<_> = bad.iter().map(named).collect();
+    let logs = match wrote {
+        [] => String::new(),
+        [one] => format!("`sconce logs {id} {one}` shows what it wrote, "),
+        several => format!(
+            "`sconce logs {id} NAME` shows what {} wrote, ",
+            several.join(", ")
+        ),
+    };
+    format!(
+        "not well: {}. {logs}`sconce stop {id}` ends the run",
+        bad.join(", ")
+    )
+}
+
+fn say_lines(name: &str, lines: Vec<String>) {
     if lines.is_empty() {
         output::say(&format!("{name} wrote nothing"));
     }
@@ -209,11 +252,12 @@ fn row(service: &Standing) -> [String; 3] {
     } else {
         open
     };
-    [
-        service.name.clone(),
-        live::word(service.state).to_owned(),
-        open,
-    ]
+    let state = live::word(service.state);
+    let state = match live::restarts(service.starts) {
+        Some(restarts) => format!("{state} ({restarts})"),
+        None => state.to_owned(),
+    };
+    [service.name.clone(), state, open]
 }
 
 /// As a table, but that what is to be opened is never cut.
@@ -241,14 +285,76 @@ fn gone(run: &RunEntry, global: &Global) -> Result<u8> {
     let ended = live::until_ended(run)?;
     let end = End::of(&ended, live::boot_id().as_deref());
     if !global.quiet {
-        live::logs(live::folder(run))
-            .iter()
-            .for_each(|name| say_last_lines(run, name));
+        let (folder, mut wrote) = (live::folder(run), false);
+        for name in live::logs(folder) {
+            let lines = last_lines(folder, &name, LAST_LINES);
+            wrote |= !lines.is_empty();
+            say_lines(&name, lines);
+        }
         let id = &run.started.id;
         let how = end.map_or_else(|| "ended".to_owned(), End::text);
-        output::say(&format!(
-            "run {id} has ended ({how}): `sconce logs {id}` shows what it wrote"
-        ));
+        let logs = match wrote {
+            true => format!(": `sconce logs {id}` shows what it wrote"),
+            false => String::new(),
+        };
+        output::say(&format!("run {id} has ended ({how}){logs}"));
     }
     Ok(end.map_or(exit::NO, End::code))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn standing(name: &str, state: ServiceState, state_ms: Option<u64>) -> Standing {
+        Standing {
+            name: name.to_owned(),
+            state,
+            state_ms,
+            starts: 1,
+            exit: None,
+            why: None,
+            ports: Vec::new(),
+            links: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn one_without_a_check_has_to_run_for_a_while() {
+        use ServiceState::{Failed, Healthy, Restarting, Running, Unhealthy, Waiting};
+        let after = |state, ms| are_settled(&[standing("a", state, Some(ms))]);
+        assert!(!after(Running, 0) && after(Running, SETTLES_MS));
+        assert!(after(Healthy, 0) && after(Failed, 0) && !after(Restarting, 60_000));
+        // An older program does not say.
+        assert!(are_settled(&[standing("a", Running, None)]));
+        // What waits for one that is unhealthy is not waited for.
+        let waits = standing("b", Waiting, Some(0));
+        for (state, settled) in [(Unhealthy, true), (Healthy, false)] {
+            let first = standing("a", state, Some(0));
+            assert_eq!(are_settled(&[first, waits.clone()]), settled);
+        }
+    }
+
+    #[test]
+    fn all_that_are_not_well_are_named_and_logs_where_there_are_any() {
+        let all = [
+            standing("dies", ServiceState::Failed, None),
+            standing("sick", ServiceState::Unhealthy, None),
+            standing("good", ServiceState::Healthy, None),
+        ];
+        let bad: Vec<_> = all.iter().filter(|it| !is_well(it)).collect();
+        let end = "`sconce stop x` ends the run";
+        let none = what_to_do("x", &bad, &[]);
+        assert_eq!(
+            none,
+            format!("not well: dies (failed), sick (unhealthy). {end}")
+        );
+        let one = what_to_do("x", &bad, &["sick"]);
+        assert!(one.contains("`sconce logs x sick` shows"), "{one}");
+        let both = what_to_do("x", &bad, &["dies", "sick"]);
+        assert!(
+            both.contains("`sconce logs x NAME` shows what dies, sick wrote"),
+            "{both}"
+        );
+    }
 }

@@ -11,8 +11,8 @@ use crate::places::Places;
 
 #[derive(Debug, Args)]
 pub(crate) struct WaitArgs {
-    /// An id, its beginning, or the name of an environment; the only run that goes on where none is
-    /// given.
+    /// An id, its beginning, or the name of an environment; the only run in the background where
+    /// none is given.
     pub(crate) run: Option<String>,
 }
 

@@ -11,7 +11,9 @@ const GAP: &str = "  ";
 const HEAD: [&str; 6] = ["RUN", "BEGAN (UTC)", "TOOK", "MEMORY", "ENDED", "COMMAND"];
 /// Columns of figures, which end at the same place.
 const RIGHT: [usize; 2] = [2, 3];
-/// The last column gets what is left, but no less than this.
+/// When a run began, which its id tells too.
+const BEGAN: usize = 1;
+/// The last column gets what is left. Where that is less than this, [`BEGAN`] is left out.
 const NARROWEST_COMMAND: usize = 12;
 
 /// A table of runs, newest first, and what cannot be read of them.
@@ -33,11 +35,15 @@ pub fn runs(listing: &Listing, style: Style) -> String {
                 *width = (*width).max(cell.chars().count());
             }
         }
-        let others: usize = widths[..5].iter().map(|width| width + GAP.len()).sum();
-        widths[5] = style
-            .columns()
-            .saturating_sub(others)
-            .max(NARROWEST_COMMAND);
+        let left = |widths: &[usize; 6]| {
+            let shown = widths[..5].iter().filter(|width| **width > 0);
+            let others: usize = shown.map(|width| width + GAP.len()).sum();
+            style.columns().saturating_sub(others)
+        };
+        if left(&widths) < widths[5].min(NARROWEST_COMMAND) {
+            widths[BEGAN] = 0;
+        }
+        widths[5] = widths[5].min(left(&widths)).max(1);
 
         text += &line(&HEAD.map(str::to_owned), &widths, [Tone::Dim; 6], style);
         for (cells, ended) in &rows {
@@ -82,7 +88,7 @@ fn row(run: &RunRow) -> ([String; 6], Tone) {
 
 fn line(cells: &[String; 6], widths: &[usize; 6], tones: [Tone; 6], style: Style) -> String {
     let mut line = String::new();
-    for (n, cell) in cells.iter().enumerate() {
+    for (n, cell) in cells.iter().enumerate().filter(|(n, _)| widths[*n] > 0) {
         let cell = shortened(cell, widths[n]);
         let pad = " ".repeat(widths[n] - cell.chars().count());
         let cell = paint(&cell, tones[n], style);
@@ -92,6 +98,7 @@ fn line(cells: &[String; 6], widths: &[usize; 6], tones: [Tone; 6], style: Style
             _ => line += &format!("{cell}{pad}{GAP}"),
         }
     }
+    line.truncate(line.trim_end().len());
     line.push('\n');
     line
 }

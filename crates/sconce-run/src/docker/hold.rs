@@ -184,6 +184,10 @@ impl Handed<'_> {
         if let Some(control) = &self.options.control {
             let _ = desk.open(&control.folder);
             let _ = logs.begin(&control.folder);
+            // One that was not is told below, to whoever waits for it.
+            if state.was_started() && control.log_command {
+                watcher.goes_on();
+            }
         }
         self.until_its_end(client, signals, &mut desk, watcher)?;
         self.ended()

@@ -29,7 +29,8 @@ pub(super) struct Starter<'a> {
 }
 
 impl Starter<'_> {
-    fn command(&self, streams: Streams<'_>) -> Result<Pid, Failure> {
+    /// Starts the command. `fails` is as in [`Job`].
+    fn command(&self, streams: Streams<'_>, fails: Option<BorrowedFd<'_>>) -> Result<Pid, Failure> {
         let terminal = matches!(streams, Streams::Terminal(_));
         let output = matches!(streams, Streams::Output(_));
         let container = self.plan.container.as_ref();
@@ -44,7 +45,7 @@ impl Starter<'_> {
                 streams,
                 new_session: true,
                 told: Told::Command,
-                fails: None,
+                fails,
             };
             return command::start(&job, self.control, &self.join);
         }
@@ -57,7 +58,7 @@ impl Starter<'_> {
             streams,
             new_session: container.is_some() || terminal || output,
             told: Told::Command,
-            fails: None,
+            fails,
         };
         command::start(&job, self.control, &self.join)
     }
@@ -170,6 +171,8 @@ pub(super) struct Running<'a> {
     services: Services,
     /// Absent where there are services alone.
     command: Option<Pid>,
+    /// Tells whether the command was executed, where somebody waits for that.
+    executing: Option<OwnedFd>,
     /// When the command is killed.
     kill_at: Option<Instant>,
     /// How the command ended.
@@ -196,6 +199,7 @@ impl<'a> Running<'a> {
     ) -> Result<Self, Failure> {
         let plan = starter.plan;
         let now = Instant::now();
+        let mut executing = None;
         let command = if plan.command.is_empty() {
             protocol::send(starter.control, &Report::Serving, &[]).map_err(Failure::step::<
                 std::io::Error,
@@ -208,12 +212,19 @@ impl<'a> Running<'a> {
                 .map(Streams::Terminal)
                 .or(output.map(Streams::Output))
                 .unwrap_or(Streams::Inherited);
-            Some(starter.command(streams)?)
+            // Without a terminal that shows its end, whoever started it is told of its beginning.
+            let pipe = output.map(|_| rustix::pipe::pipe_with(PipeFlags::CLOEXEC));
+            let pipe = pipe.transpose().map_err(Failure::step("make a pipe"))?;
+            let fails = pipe.as_ref().map(|(_, write)| write.as_fd());
+            let command = starter.command(streams, fails)?;
+            executing = pipe.map(|(read, _)| read);
+            Some(command)
         };
         Ok(Self {
             starter,
             services: Services::new(plan.services.clone(), plan.restarts, now),
             command,
+            executing,
             kill_at: None,
             ended: None,
             others: BTreeMap::new(),
@@ -255,6 +266,7 @@ impl<'a> Running<'a> {
                 }
             }
         }
+        self.tell_executed();
         // The terminal's output is complete once nobody holds it.
         end::kill_everything(self.command, reach);
         Some(
@@ -264,6 +276,15 @@ impl<'a> Running<'a> {
                     false => exit::OK,
                 })),
         )
+    }
+
+    /// Says that the command was executed, unless it could not be, which it has said itself.
+    fn tell_executed(&mut self) {
+        if let Some(read) = self.executing.take()
+            && !has_failed(&read)
+        {
+            let _ = protocol::send(self.starter.control, &Report::Executed, &[]);
+        }
     }
 
     /// Takes every child that has ended.
@@ -300,13 +321,20 @@ impl<'a> Running<'a> {
         if let Some(sockets) = &*sockets {
             fds.push(PollFd::new(sockets, PollFlags::IN));
         }
+        let fixed = fds.len();
+        if let Some(executing) = &self.executing {
+            fds.push(PollFd::new(executing, PollFlags::IN));
+        }
         let _ = poll(&mut fds, timeout.as_ref());
         let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
         drop(fds);
         if ready[0] {
             signals::drain(children.as_fd());
         }
-        if ready.get(2) == Some(&true) && !sockets.as_ref().is_some_and(super::serve_socket) {
+        if ready.get(fixed) == Some(&true) {
+            self.tell_executed();
+        }
+        if sockets.is_some() && ready[2] && !sockets.as_ref().is_some_and(super::serve_socket) {
             *sockets = None;
         }
         if !ready[1] {

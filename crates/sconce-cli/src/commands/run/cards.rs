@@ -44,17 +44,19 @@ fn cards_of(host: &Machine) -> &[Card] {
 }
 
 impl Cards {
-    /// Those of `host` that `wanted` names, for a run of so many `cpus`. Files that their edits need are made below `scratch`.
+    /// Those of `host` that `wanted` names, for a run of so many `cpus`; with `asked`, somebody asked
+    /// for them, and is told where there are none. Files that their edits need are made below `scratch`.
     pub(super) fn choose(
         host: &Machine,
         wanted: &Gpus,
+        asked: bool,
         cpus: Option<Millicores>,
         scratch: &Path,
         global: &Global,
     ) -> Result<Self> {
         let chosen = sconce_host::select(cards_of(host), wanted)?;
         if chosen.is_empty() {
-            if *wanted == Gpus::All && !global.quiet {
+            if asked && *wanted == Gpus::All && !global.quiet {
                 let style = Style::for_stderr();
                 output::say(
                     &style.dim("gpus: this machine has no NVIDIA card; running on the CPU"),

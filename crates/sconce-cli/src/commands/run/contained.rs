@@ -72,6 +72,7 @@ impl Contained {
         let cards = Cards::choose(
             &self.host,
             wanted,
+            self.wish.asks_for_gpus,
             self.wish.limits.cpus,
             scratch,
             called.global,
