@@ -19,9 +19,14 @@ impl<E: Hint + Send + 'static> From<E> for Failure {
 }
 
 impl Failure {
+    /// The message with its causes alone.
+    pub(crate) fn message(&self) -> String {
+        with_causes(&*self.0)
+    }
+
     /// What is printed: `error: …`, its causes joined by `: `, and the hint.
     pub(crate) fn text(&self, style: &crate::style::Style) -> String {
-        let message = with_causes(&*self.0);
+        let message = self.message();
         let mut text = format!("{} {message}", style.error("error:"));
         if let Some(hint) = self.0.hint() {
             let hint = tame(secrets::text(&hint));
@@ -302,6 +307,10 @@ impl Hint for CliError {
     fn exit_code(&self) -> u8 {
         match self {
             Self::NoRuntime { .. } => sconce_schema::exit::RUN,
+            // A socket or a port that another program has.
+            Self::Listen { source, .. } if source.kind() == std::io::ErrorKind::AddrInUse => {
+                sconce_schema::exit::STORE
+            }
             Self::NoCommand
             | Self::NoImageCommand
             | Self::ImageSource { .. }
@@ -321,7 +330,7 @@ impl Hint for CliError {
             | Self::NoPassword { .. } => sconce_schema::exit::USAGE,
             Self::Offline { .. } => sconce_schema::exit::FETCH,
             Self::File {
-                action: "write" | "create",
+                action: "write" | "create" | "listen on",
                 ..
             } => sconce_schema::exit::STORE,
             // As if it had begun: 128 + SIGKILL.

@@ -15,6 +15,25 @@ pub(crate) fn table<const N: usize>(
     rows: &[[String; N]],
     style: &Style,
 ) -> String {
+    aligned(heads, rows, N, style)
+}
+
+/// As [`table`], of names in the first column and figures in all others, which stand at the right.
+pub(crate) fn table_of_figures<const N: usize>(
+    heads: [&str; N],
+    rows: &[[String; N]],
+    style: &Style,
+) -> String {
+    aligned(heads, rows, 1, style)
+}
+
+/// Columns from `figures` on are figures.
+fn aligned<const N: usize>(
+    heads: [&str; N],
+    rows: &[[String; N]],
+    figures: usize,
+    style: &Style,
+) -> String {
     let cells = rows
         .iter()
         .map(|row| row.each_ref().map(|cell| printable(cell, WIDEST)));
@@ -29,7 +48,11 @@ pub(crate) fn table<const N: usize>(
         let padded = row
             .iter()
             .zip(widths)
-            .map(|(cell, width)| format!("{cell:width$}"));
+            .enumerate()
+            .map(|(at, (cell, width))| match at < figures {
+                true => format!("{cell:width$}"),
+                false => format!("{cell:>width$}"),
+            });
         padded.collect::<Vec<_>>().join(GAP).trim_end().to_owned()
     };
     let head = style.dim(&line(heads));
@@ -52,5 +75,13 @@ mod tests {
         let rows = [row("torch", "2.15.0"), row("é\x1b[2J", "–")];
         let text = table(["NAME", "NEWEST"], &rows, &Style { color: false });
         assert_eq!(text, "NAME   NEWEST\ntorch  2.15.0\né [2J  –");
+    }
+
+    #[test]
+    fn figures_stand_at_the_right() {
+        let row = |cells: [&str; 3]| cells.map(str::to_owned);
+        let rows = [row(["all", "1000", ""]), row(["digits", "–", ""])];
+        let text = table_of_figures(["PROJECT", "RUNS", ""], &rows, &Style { color: false });
+        assert_eq!(text, "PROJECT  RUNS\nall      1000\ndigits      –");
     }
 }
