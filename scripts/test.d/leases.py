@@ -475,12 +475,57 @@ def asked_too_much():
     free_all()
 
 
+def the_true_reason():
+    """Four of eight cards are free, and bo may have no more; who gives whose place up."""
+    do("bo", "lease", "take", "--gpus", "4", "--for", "10m")
+    limit = "bo holds 4 of the 4 that bo may hold at once"
+    code, said = do("bo", "lease", "take", "--for", "1m", "--no-wait")
+    check("a user's own limit is the reason, not the cards", code == 1 and limit in said and "not free" not in said, said)
+    waits = start("bo", "lease", "take", "--for", "1m")
+    until("bo waits", lambda: queue() == ["bo"])
+    code, said = do("cai", "lease", "list")
+    check("the list says why bo waits", limit in said and "10 min" in said, said)
+    reason = look()["queue"][0]["why"]
+    check("for programs too", reason == {"kind": "limit", "user": "bo", "held": 4, "asked": 0, "limit": 4}, reason)
+    do("root", "lease", "return", str(look()["queue"][0]["id"]))
+    code, said = ended(waits)
+    check("whose place was given up is told by whom", code == 1 and "given up by root" in said and limit in said, said)
+    code, said = do("bo", "lease", "take", "--gpus", "device=12", "--for", "1m")
+    short = max(len(line) for line in said.splitlines()) < 120
+    check("a card that is not there is told in short lines", code == 3 and "there is no card `12`" in said and short, said)
+    code, said = do("bo", "lease", "take", "--for", "soon")
+    check("what is no time is told the forms", code == 2 and "1h30m" in said, said)
+    code, said = do("root", "lease", "serve")
+    check("a second service does not begin", code == 7, said)
+    free_all()
+
+
+def a_policy_with_typing_errors():
+    with open(POLICY, "w") as file:
+        file.write(RULES + "[users.ana]\ncards = 99\n[groups.visoin]\ncards = 1\n")
+    said = until("the service says so", lambda: "[users.ana]" in open(f"{WORK}/service").read())
+    told = [
+        "[groups.visoin]: this machine knows no group visoin",
+        "[users.ana]: this machine knows no user ana",
+        "[users.ana]: `cards` of 99, and there are 8",
+    ]
+    text = open(f"{WORK}/service").read()
+    check("names and numbers that nobody has are warnings", said and all(line in text for line in told), text[-600:])
+    code, said = do("root", "lease", "list")
+    check("which the owner sees in the list", all(line in said for line in told), said)
+    check("and others do not", "visoin" not in do("bo", "lease", "list")[1])
+    with open(POLICY, "w") as file:
+        file.write(RULES)
+
+
 def a_policy_that_contradicts_itself(service):
     with open(POLICY, "w") as file:
         file.write(RULES.replace('longest = "1h"', 'longest = "48h"\nhours-a-week = 20', 1))
     said = until("the service says so", lambda: "contradicts" in open(f"{WORK}/service").read())
     line = [line for line in open(f"{WORK}/service").read().splitlines() if "contradicts" in line]
     check("a policy that contradicts itself is told with its line", said and "line 7" in line[0], line[0])
+    said = do("gus", "lease", "list")[1]
+    check("everybody sees that it is refused, and why", "the rules before hold" in said and "line 7" in said, said)
     check("the rules before hold", "gus may hold 4" in do("gus", "lease", "take", "--gpus", "5", "--for", "1m")[1])
     kill(service)
     code, said = do("root", "lease", "serve")
@@ -586,6 +631,8 @@ def main():
         a_card_falls_off,
         outside,
         strangers,
+        the_true_reason,
+        a_policy_with_typing_errors,
     ]
     for part in parts:
         part()

@@ -213,16 +213,16 @@ pub(crate) struct RunFlags {
     #[arg(long, value_name = "CORES")]
     pub(crate) cpus: Option<Millicores>,
     /// Memory limit, such as 4GiB.
-    #[arg(long, short, value_name = "SIZE")]
+    #[arg(long, short, value_name = "SIZE", value_parser = crate::number::some_size)]
     pub(crate) memory: Option<Bytes>,
     /// Size of /dev/shm.
-    #[arg(long, value_name = "SIZE")]
+    #[arg(long, value_name = "SIZE", value_parser = crate::number::some_size)]
     pub(crate) shm_size: Option<Bytes>,
     /// Limit of processes and threads.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    #[arg(long, value_name = "N", value_parser = crate::number::whole::<u64>(1, u64::MAX))]
     pub(crate) pids: Option<u64>,
     /// Readings a second for the record, 1 to 10 [default: 1].
-    #[arg(long, value_name = "HZ", value_parser = clap::value_parser!(u32).range(1..=10))]
+    #[arg(long, value_name = "HZ", value_parser = crate::number::whole::<u32>(1, 10))]
     pub(crate) sample_hz: Option<u32>,
     /// Mount a host folder or file: SOURCE:TARGET[:ro].
     #[arg(long = "volume", short = 'v', value_name = "MOUNT")]

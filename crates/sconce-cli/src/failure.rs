@@ -19,9 +19,14 @@ impl<E: Hint + Send + 'static> From<E> for Failure {
 }
 
 impl Failure {
+    /// The message with its causes alone.
+    pub(crate) fn message(&self) -> String {
+        with_causes(&*self.0)
+    }
+
     /// What is printed: `error: …`, its causes joined by `: `, and the hint.
     pub(crate) fn text(&self, style: &crate::style::Style) -> String {
-        let message = with_causes(&*self.0);
+        let message = self.message();
         let mut text = format!("{} {message}", style.error("error:"));
         if let Some(hint) = self.0.hint() {
             let hint = tame(secrets::text(&hint));
@@ -327,7 +332,7 @@ impl Hint for CliError {
             | Self::NoPassword { .. } => sconce_schema::exit::USAGE,
             Self::Offline { .. } => sconce_schema::exit::FETCH,
             Self::File {
-                action: "write" | "create",
+                action: "write" | "create" | "listen on",
                 ..
             } => sconce_schema::exit::STORE,
             // As if it had begun: 128 + SIGKILL.

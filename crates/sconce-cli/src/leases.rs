@@ -3,13 +3,14 @@
 //! The service's socket, where there is one; else the machine's folder, for root; else the user's
 //! own folder, which is one user's and needs no wall.
 
+use std::mem::{Discriminant, discriminant};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use sconce_host::{Machine, NvmlGpus, Roots};
 use sconce_run::lease::{
     Answer, Ask, CardFacts, Database, Handles, LeaseError, Overview, Person, Policy, Refusal,
-    ThisMachine, person, service,
+    ThisMachine, WaitingShown, Why, person, service,
 };
 
 use crate::failure::{CliError, Result};
@@ -87,12 +88,12 @@ impl Desk {
         overview_of(self.ask(&Ask::Look)?)
     }
 
-    /// Waits until the request is served; `told` hears of each change of its place or start.
+    /// Waits until the request is served; `told` hears of each change of its place, start or reason.
     /// Whoever ends meanwhile loses the place.
     pub(crate) fn wait(
         &mut self,
         id: u64,
-        told: &mut dyn FnMut(u32, Option<u64>),
+        told: &mut dyn FnMut(&WaitingShown),
     ) -> Result<Overview> {
         let mut last = None;
         let mut answered = Instant::now();
@@ -109,12 +110,15 @@ impl Desk {
                 return Ok(overview);
             }
             let Some(own) = overview.queue.iter().find(|waiting| waiting.id == id) else {
-                return Err(Refusal::NoLease { id }.into());
+                let mut given_up = overview.given_up.into_iter();
+                let by = given_up.find(|gone| gone.id == id).map(|gone| gone.by);
+                return Err(Refusal::GivenUp { by }.into());
             };
             // The start moves by a second with each look where it hangs on nothing.
-            let now = (own.place, own.start_s.map(|start| start / 60));
+            let why: Option<Discriminant<Why>> = own.why.as_ref().map(discriminant);
+            let now = (own.place, own.start_s.map(|start| start / 60), why);
             if last != Some(now) {
-                told(own.place, own.start_s);
+                told(own);
                 last = Some(now);
             }
             std::thread::sleep(LOOK_EVERY);

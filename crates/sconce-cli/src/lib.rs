@@ -18,6 +18,7 @@ mod leases;
 mod limits;
 mod live;
 mod network;
+mod number;
 mod output;
 mod page;
 mod pip;

@@ -9,6 +9,8 @@ use sconce_schema::spec::{IO_WEIGHTS, Numa, Run};
 use sconce_schema::units::{Bytes, LockedMemory};
 use sconce_schema::{Millicores, NumberSet};
 
+use crate::number::whole;
+
 /// Each overrides the spec.
 #[derive(Debug, Args, Clone, Default)]
 pub(crate) struct LimitFlags {
@@ -22,7 +24,7 @@ pub(crate) struct LimitFlags {
     #[arg(
         long,
         value_name = "N",
-        value_parser = clap::value_parser!(u32).range(i64::from(*IO_WEIGHTS.start())..=i64::from(*IO_WEIGHTS.end())),
+        value_parser = whole::<u32>(u64::from(*IO_WEIGHTS.start()), u64::from(*IO_WEIGHTS.end())),
         help_heading = "More limits"
     )]
     pub(crate) io_weight: Option<u32>,
@@ -30,7 +32,7 @@ pub(crate) struct LimitFlags {
     #[arg(long, value_name = "SIZE", help_heading = "More limits")]
     pub(crate) hugepages: Option<Bytes>,
     /// Open files of each process.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..), help_heading = "More limits")]
+    #[arg(long, value_name = "N", value_parser = whole::<u64>(1, u64::MAX), help_heading = "More limits")]
     pub(crate) nofile: Option<u64>,
     /// Memory that each process may lock: a size, or `unlimited` for RDMA.
     #[arg(long, value_name = "SIZE", help_heading = "More limits")]

@@ -26,8 +26,9 @@ pub(crate) enum LiveError {
     Ask { id: String, source: AskError },
     #[error("run {id}: {why}")]
     Refused { id: String, why: String },
-    #[error("`{0}` is neither a time ago (30s, 10m, 2h, 1d) nor a time (2026-11-22T10:30)")]
-    Since(String),
+    /// With the forms of a time ago.
+    #[error("`{0}` is neither {1} ago, nor a time such as 2026-11-22T10:30")]
+    Since(String, &'static str),
     #[error("run {id} has no log `{name}`; it has {}", .known.join(", "))]
     NoLog {
         id: String,
@@ -71,7 +72,7 @@ impl Hint for LiveError {
     fn exit_code(&self) -> u8 {
         match self {
             Self::Ask { .. } | Self::Refused { .. } => exit::NO,
-            Self::Since(_) => exit::USAGE,
+            Self::Since(..) => exit::USAGE,
             _ => exit::BAD_INPUT,
         }
     }

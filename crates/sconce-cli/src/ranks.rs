@@ -19,7 +19,7 @@ const MASTER_PORT: &str = "MASTER_PORT";
 pub(crate) struct RankFlags {
     /// Be the first of N ranks, as torchrun would start it: the others are not there, what they send is
     /// what this one sends. A single card stands for a machine with 8.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..=1024))]
+    #[arg(long, value_name = "N", value_parser = crate::number::whole::<u32>(2, 1024))]
     pub(crate) ranks: Option<u32>,
 }
 

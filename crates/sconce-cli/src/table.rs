@@ -17,7 +17,16 @@ pub(crate) fn table<const N: usize>(
     rows: &[[String; N]],
     style: &Style,
 ) -> String {
-    laid(heads, tame(rows, WIDEST), None, style)
+    laid(heads, tame(rows, WIDEST), N, None, style)
+}
+
+/// As [`table`], of names in the first column and figures in all others, which stand at the right.
+pub(crate) fn table_of_figures<const N: usize>(
+    heads: [&str; N],
+    rows: &[[String; N]],
+    style: &Style,
+) -> String {
+    laid(heads, tame(rows, WIDEST), 1, None, style)
 }
 
 /// The same of rows whose first cell names them and is never cut. What does not fit on a terminal of
@@ -28,7 +37,7 @@ pub(crate) fn list<const N: usize>(
     columns: Option<u16>,
     style: &Style,
 ) -> String {
-    laid(heads, tame(rows, usize::MAX), columns, style)
+    laid(heads, tame(rows, usize::MAX), N, columns, style)
 }
 
 fn tame<const N: usize>(rows: &[[String; N]], widest: usize) -> Vec<[String; N]> {
@@ -36,9 +45,11 @@ fn tame<const N: usize>(rows: &[[String; N]], widest: usize) -> Vec<[String; N]>
     rows.iter().map(row).collect()
 }
 
+/// Columns from `figures` on are figures.
 fn laid<const N: usize>(
     heads: [&str; N],
     cells: Vec<[String; N]>,
+    figures: usize,
     columns: Option<u16>,
     style: &Style,
 ) -> String {
@@ -52,8 +63,16 @@ fn laid<const N: usize>(
         fit(&mut widths, usize::from(columns));
     }
     let line = |row: [&str; N]| {
-        let shown = row.iter().zip(widths).filter(|(_, width)| *width > 0);
-        let padded = shown.map(|(cell, width)| format!("{:width$}", printable(cell, width)));
+        let shown = row.iter().zip(widths).enumerate();
+        let padded = shown
+            .filter(|(_, (_, width))| *width > 0)
+            .map(|(at, (cell, width))| {
+                let cell = printable(cell, width);
+                match at < figures {
+                    true => format!("{cell:width$}"),
+                    false => format!("{cell:>width$}"),
+                }
+            });
         padded.collect::<Vec<_>>().join(GAP).trim_end().to_owned()
     };
     let head = style.dim(&line(heads));
@@ -110,5 +129,13 @@ mod tests {
         let rows = [row("torch", "2.15.0"), row("é\x1b[2J", "–")];
         let text = table(["NAME", "NEWEST"], &rows, &Style { color: false });
         assert_eq!(text, "NAME   NEWEST\ntorch  2.15.0\né [2J  –");
+    }
+
+    #[test]
+    fn figures_stand_at_the_right() {
+        let row = |cells: [&str; 3]| cells.map(str::to_owned);
+        let rows = [row(["all", "1000", ""]), row(["digits", "–", ""])];
+        let text = table_of_figures(["PROJECT", "RUNS", ""], &rows, &Style { color: false });
+        assert_eq!(text, "PROJECT  RUNS\nall      1000\ndigits      –");
     }
 }

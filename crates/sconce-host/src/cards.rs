@@ -56,6 +56,26 @@ fn count(there: &[String]) -> String {
     }
 }
 
+/// Cards of one name next to each other are told together; those told by their UUIDs have a line each.
+fn together(there: &[String]) -> String {
+    let mut kinds: Vec<(String, &str)> = Vec::new();
+    for card in there {
+        let (index, name) = card.split_once(": ").unwrap_or(("", card.as_str()));
+        match kinds.last_mut() {
+            Some((indices, last)) if *last == name => {
+                indices.push_str(", ");
+                indices.push_str(index);
+            }
+            _ => kinds.push((index.to_owned(), name)),
+        }
+    }
+    let lines: Vec<_> = kinds
+        .iter()
+        .map(|(indices, name)| format!("{indices}: {name}"))
+        .collect();
+    lines.join("\n  ")
+}
+
 impl Hint for CardsError {
     fn hint(&self) -> Option<String> {
         match self {
@@ -65,7 +85,7 @@ impl Hint for CardsError {
                 true => "no card is known to an NVIDIA driver here; `gpus = \"all\"` takes what \
                          there is and `gpus = 0` none"
                     .to_owned(),
-                false => format!("there are: {}", there.join("; ")),
+                false => format!("there are: {}", together(there)),
             }),
             Self::Twice { .. } => None,
         }
@@ -83,6 +103,7 @@ impl Hint for CardsError {
 /// When fewer exist than were asked for, or a name is no card's, several cards', or given twice.
 pub fn select<'a>(cards: &'a [Card], wanted: &Gpus) -> Result<Vec<&'a Card>, CardsError> {
     let there = || cards.iter().map(describe).collect();
+    let numbered = || cards.iter().map(number).collect();
     match wanted {
         Gpus::All => Ok(cards.iter().collect()),
         &Gpus::Count(wanted) => {
@@ -91,18 +112,21 @@ pub fn select<'a>(cards: &'a [Card], wanted: &Gpus) -> Result<Vec<&'a Card>, Car
                 true => Ok(chosen),
                 false => Err(CardsError::TooFew {
                     wanted,
-                    there: there(),
+                    there: numbered(),
                 }),
             }
         }
         Gpus::Listed(names) => {
             let mut chosen: Vec<&Card> = Vec::with_capacity(names.len());
-            for name in names {
-                let mut found = cards.iter().filter(|card| is_named(card, name));
-                let name = || name.to_string();
+            for wished in names {
+                let mut found = cards.iter().filter(|card| is_named(card, wished));
+                let name = || wished.to_string();
                 let card = found.next().ok_or_else(|| CardsError::NoSuchCard {
+                    there: match wished {
+                        GpuId::Index(_) => numbered(),
+                        GpuId::Uuid(_) => there(),
+                    },
                     name: name(),
-                    there: there(),
                 })?;
                 if found.next().is_some() {
                     return Err(CardsError::Ambiguous {
@@ -136,6 +160,12 @@ fn is_named(card: &Card, name: &GpuId) -> bool {
                     .is_some_and(|beginning| beginning.eq_ignore_ascii_case(start))
         }
     }
+}
+
+/// `0: NVIDIA L4`.
+fn number(card: &Card) -> String {
+    let summary = card.summary();
+    format!("{}: {}", summary.index, summary.name)
 }
 
 /// `0: NVIDIA L4 (GPU-…)`.
@@ -204,9 +234,15 @@ mod tests {
             error.to_string(),
             "3 cards were asked for and this machine has 2"
         );
+        assert_eq!(error.hint().unwrap(), "there are: 0, 1: NVIDIA L4");
+        let hint = |name| {
+            let error = indices(&Gpus::Listed(vec![name])).unwrap_err();
+            error.hint().unwrap()
+        };
+        assert_eq!(hint(GpuId::Index(12)), "there are: 0, 1: NVIDIA L4");
         assert_eq!(
-            error.hint().unwrap(),
-            "there are: 0: NVIDIA L4 (GPU-aaaa-1); 1: NVIDIA L4 (GPU-aaaa-2)"
+            hint(uuid("GPU-b")),
+            "there are: 0: NVIDIA L4 (GPU-aaaa-1)\n  1: NVIDIA L4 (GPU-aaaa-2)"
         );
         let error = select(&[], &Gpus::Count(1)).unwrap_err();
         assert!(error.to_string().ends_with("has none"), "{error}");

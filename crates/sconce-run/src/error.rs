@@ -434,6 +434,15 @@ impl Hint for RunError {
     fn exit_code(&self) -> u8 {
         match self {
             Self::Unenforced(_) => exit::UNENFORCED,
+            // As cards that are not there: the spec or a flag asks for what cannot be.
+            Self::Request(
+                Wrong::Nothing(_)
+                | Wrong::Cpus { .. }
+                | Wrong::Memory { .. }
+                | Wrong::CpuSet { .. }
+                | Wrong::SwapAlone
+                | Wrong::Swap { .. },
+            ) => exit::BAD_INPUT,
             Self::NotFound { .. } => exit::NOT_FOUND,
             Self::NotExecutable { .. } => exit::NOT_EXECUTABLE,
             _ => exit::RUN,

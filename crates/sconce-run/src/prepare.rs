@@ -70,6 +70,7 @@ pub(crate) fn check(request: &RunRequest, host: &Machine) -> Result<(), RunError
 fn wrong_limit(limits: &Limits, host: &Machine) -> Option<Wrong> {
     let nothing = [
         ("memory", limits.memory.is_some_and(|size| size.0 == 0)),
+        ("shm", limits.shm.is_some_and(|size| size.0 == 0)),
         ("cpus", limits.cpus.is_some_and(|cpus| cpus.0 == 0)),
         ("pids", limits.pids == Some(0)),
         ("io-weight", limits.io_weight == Some(0)),

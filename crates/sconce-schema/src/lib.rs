@@ -5,6 +5,7 @@
 //! network, the environment or a clock.
 #![forbid(unsafe_code)]
 
+pub mod duration;
 pub mod event;
 pub mod exit;
 pub mod facts;

@@ -16,7 +16,7 @@ pub struct UnitError {
 }
 
 impl UnitError {
-    fn new(text: &str, expected: &'static str) -> Self {
+    pub(crate) fn new(text: &str, expected: &'static str) -> Self {
         Self {
             text: text.to_owned(),
             expected,

@@ -49,10 +49,10 @@ pub(crate) struct FitArgs {
     #[arg(long, value_name = "CARD")]
     gpu: Vec<String>,
     /// Optimizer steps to run.
-    #[arg(long, value_name = "N", default_value_t = 3, value_parser = clap::value_parser!(u32).range(1..=1000))]
+    #[arg(long, value_name = "N", default_value_t = 3, value_parser = crate::number::whole::<u32>(1, 1000))]
     steps: u32,
     /// Seconds after which a command that did not take its steps is ended.
-    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = clap::value_parser!(u32).range(1..))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 600, value_parser = crate::number::whole::<u32>(1, u64::MAX))]
     time: u32,
     /// A flag of the command's own and a range, such as --batch-size=8..256: the largest value that fits
     /// on each card is found.

@@ -5,9 +5,9 @@ pub(crate) use self::list::waiting;
 mod serve;
 
 use clap::{Args, Subcommand};
-use sconce_run::lease::{Answer, Ask, Lease, Millis, Take, Wanted, duration};
+use sconce_run::lease::{Answer, Ask, Lease, Millis, Refusal, Take, Wanted};
 use sconce_schema::spec::Gpus;
-use sconce_schema::{Bytes, exit};
+use sconce_schema::{Bytes, duration, exit};
 
 use self::list::span;
 use crate::args::Global;
@@ -35,14 +35,16 @@ enum What {
     /// Keep a lease for longer, where nobody waits for its cards.
     Extend {
         /// The lease's number.
+        #[arg(value_parser = lease_number)]
         lease: u64,
-        /// How much longer: 30m, 4h, 2d.
+        /// How much longer: 30m, 4h, 1h30m, 2d.
         #[arg(long, value_name = "TIME", allow_hyphen_values = true, value_parser = time)]
         by: Millis,
     },
     /// Give a lease back, or a place in the queue up.
     Return {
         /// The lease's number.
+        #[arg(value_parser = lease_number)]
         lease: u64,
     },
     /// Keep the leases of a machine with several users. The owner starts it, as root.
@@ -54,7 +56,7 @@ struct TakeArgs {
     /// Cards: a number, `all`, or `device=0,2` or UUIDs.
     #[arg(long, value_name = "GPUS", default_value = "1")]
     gpus: Gpus,
-    /// For how long: 30m, 4h, 2d.
+    /// For how long: 30m, 4h, 1h30m, 2d.
     #[arg(long = "for", value_name = "TIME", allow_hyphen_values = true, value_parser = time)]
     length: Millis,
     /// Memory that each card has at least, such as 20GiB.
@@ -63,14 +65,21 @@ struct TakeArgs {
     /// Wait for the cards; the place is lost when this command ends. The default.
     #[arg(long, conflicts_with = "no_wait")]
     wait: bool,
-    /// Where the cards are not free, say when they would be, and exit with 1.
+    /// Where it cannot start now, say why and when it could, and exit with 1.
     #[arg(long)]
     no_wait: bool,
 }
 
 fn time(text: &str) -> Result<Millis, String> {
-    let time = duration(text).filter(|&time| time > 0);
-    time.ok_or_else(|| "a time such as 30m, 4h or 2d".to_owned())
+    match duration::milliseconds(text) {
+        Ok(0) => Err("it is no time at all".to_owned()),
+        time => time.map_err(|error| format!("not {}", error.expected)),
+    }
+}
+
+fn lease_number(text: &str) -> Result<u64, String> {
+    let wrong = |_| "not a number that `sconce lease list` shows".to_owned();
+    text.parse().map_err(wrong)
 }
 
 pub(crate) fn lease(args: &LeaseArgs, global: &Global) -> Result<u8> {
@@ -149,16 +158,16 @@ fn take(args: &TakeArgs, global: &Global) -> Result<u8> {
     let (id, held) = match desk.ask(&ask)? {
         Answer::Granted(Lease { id, cards, .. }) => (id, cards),
         Answer::Queued(waiting) => {
-            let overview = desk.wait(waiting.id, &mut |place, start_s| {
+            let overview = desk.wait(waiting.id, &mut |waiting| {
                 if !global.quiet {
-                    output::say(&list::waiting(place, start_s));
+                    output::say(&list::waiting(waiting));
                 }
             })?;
             let found = overview.leases.into_iter().find(|l| l.id == waiting.id);
             (waiting.id, found.map_or_else(Vec::new, |lease| lease.cards))
         }
         Answer::Refused(refusal) => {
-            if let sconce_run::lease::Refusal::Busy { start_s } = &refusal {
+            if let Refusal::Busy { start_s, .. } = &refusal {
                 output::say(&list::expected(*start_s));
             }
             return Err(refusal.into());
@@ -194,7 +203,26 @@ mod tests {
                 .try_get_matches_from(words)
                 .unwrap_err();
             let text = error.to_string();
-            assert!(text.contains("a time such as 30m, 4h or 2d"), "{text}");
+            assert!(text.contains("not a time such as 90s, 30m, 4h"), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_number_is_said_in_words() {
+        for words in [
+            ["lease", "return", "abc"].as_slice(),
+            &["lease", "return", "99999999999999999999"],
+            &["lease", "extend", "-", "--by", "1h30m"],
+        ] {
+            let words = ["sconce"].iter().chain(words);
+            let error = crate::args::command()
+                .try_get_matches_from(words)
+                .unwrap_err();
+            let text = error.to_string();
+            assert!(
+                text.contains("not a number that `sconce lease list` shows"),
+                "{text}"
+            );
         }
     }
 }

@@ -7,7 +7,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use sconce_record::State;
-use sconce_schema::exit;
+use sconce_schema::{duration, exit};
 
 pub(crate) use self::merged::{Follower, last_lines};
 use self::merged::{LOOK_AGAIN, Merged, shown};
@@ -29,7 +29,7 @@ pub(crate) struct LogsArgs {
     /// Go on with what is written from now on, until the run has ended.
     #[arg(long, short)]
     pub(crate) follow: bool,
-    /// Only what was written since: 30s, 10m, 2h or 1d ago, or a time such as 2026-11-22T10:30.
+    /// Only what was written since: 30s, 10m, 1h30m or 1d ago, or a time such as 2026-11-22T10:30.
     #[arg(long, value_name = "TIME")]
     pub(crate) since: Option<String>,
     /// Print the time of each line.
@@ -106,7 +106,6 @@ pub(crate) fn logs(args: &LogsArgs, global: &Global) -> Result<u8> {
 
 /// The beginning of the time that is meant, as it stands before lines.
 fn since(text: &str) -> Result<String, LiveError> {
-    let wrong = || LiveError::Since(text.to_owned());
     let looks_like_a_time = text.len() >= 10
         && text.len() <= 24
         && text
@@ -119,22 +118,12 @@ fn since(text: &str) -> Result<String, LiveError> {
     if looks_like_a_time {
         return Ok(text.to_owned());
     }
-    let number = text.get(..text.len().saturating_sub(1)).ok_or_else(wrong)?;
-    let seconds = match text.as_bytes().last() {
-        Some(b's') => 1,
-        Some(b'm') => 60,
-        Some(b'h') => 3_600,
-        Some(b'd') => 86_400,
-        _ => return Err(wrong()),
-    };
-    let ago = number
-        .parse::<u64>()
-        .ok()
-        .and_then(|n| n.checked_mul(seconds));
+    let ago = duration::milliseconds(text)
+        .map_err(|error| LiveError::Since(text.to_owned(), error.expected))?;
     let now = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default();
-    let then = now.as_secs().saturating_sub(ago.ok_or_else(wrong)?);
+    let then = now.as_secs().saturating_sub(ago / 1_000);
     Ok(sconce_run::logs::stamp_of(then.saturating_mul(1_000)))
 }
 

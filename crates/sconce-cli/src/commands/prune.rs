@@ -18,7 +18,7 @@ pub(crate) struct PruneArgs {
     /// Days for which what is removed was not used. At least 1: what other commands are at work with
     /// was used today.
     #[arg(long, value_name = "DAYS", default_value_t = 30,
-          value_parser = clap::value_parser!(u32).range(1..))]
+          value_parser = crate::number::whole::<u32>(1, u64::MAX))]
     unused: u32,
     /// Say what would be removed, and remove nothing.
     #[arg(long)]

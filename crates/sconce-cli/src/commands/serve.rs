@@ -38,7 +38,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 #[derive(Debug, Args)]
 pub(crate) struct ServeArgs {
     /// Port; 0 takes a free one.
-    #[arg(long, default_value_t = 0)]
+    #[arg(long, default_value_t = 0, value_parser = crate::number::whole::<u16>(0, 65_535))]
     port: u16,
     /// Address; another than this machine's own is for everyone who can reach it and has the token.
     #[arg(long, value_name = "ADDRESS", default_value_t = IpAddr::V4(Ipv4Addr::LOCALHOST))]

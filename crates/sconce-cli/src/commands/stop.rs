@@ -16,7 +16,7 @@ pub(crate) struct StopArgs {
     #[arg(value_name = "RUN")]
     pub(crate) runs: Vec<String>,
     /// Seconds until what has not ended is killed, instead of each service's own; 10 for a command.
-    #[arg(long, value_name = "SECONDS")]
+    #[arg(long, value_name = "SECONDS", value_parser = crate::number::whole::<u32>(0, u64::MAX))]
     pub(crate) grace: Option<u32>,
 }
 

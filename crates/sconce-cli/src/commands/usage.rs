@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::{Args, ValueEnum};
-use sconce_record::RunEntry;
+use sconce_record::{RecordError, RunEntry};
 use sconce_report::Report;
 use sconce_report::usage::{By, Prices, Row, Spent, Sum, usage as sums};
-use sconce_schema::exit;
+use sconce_schema::{duration, exit};
 use serde_json::json;
 
 use crate::args::Global;
@@ -19,14 +19,14 @@ use crate::failure::{CliError, Result, with_causes};
 use crate::output;
 use crate::places::Places;
 use crate::style::Style;
-use crate::table::table;
+use crate::table::table_of_figures;
 
 #[derive(Debug, Args)]
 pub(crate) struct UsageArgs {
     /// Put runs together by this.
     #[arg(long, value_enum, default_value = "project")]
     by: ByFlag,
-    /// Runs that began in the last days or hours: 30d, 12h; or `all`.
+    /// Runs that began in the last days or hours: 30d, 12h, 1d12h; or `all`.
     #[arg(long, value_name = "TIME", default_value = "30d", value_parser = since)]
     since: Since,
     /// Prices, as docs/usage.md says.
@@ -70,17 +70,9 @@ fn since(text: &str) -> std::result::Result<Since, String> {
     if text == "all" {
         return Ok(Since(None));
     }
-    let wrong = || "a number and `d` or `h`, or `all`".to_owned();
-    let unit = text.chars().last().ok_or_else(wrong)?;
-    let number = &text[..text.len() - unit.len_utf8()];
-    let hours = match unit {
-        'd' => 24,
-        'h' => 1,
-        _ => return Err(wrong()),
-    };
-    let number: u64 = number.parse().map_err(|_| wrong())?;
-    let ms = number.checked_mul(hours * 3_600_000).ok_or_else(wrong)?;
-    Ok(Since(Some(ms)))
+    let ago = duration::milliseconds(text);
+    ago.map(|ago| Since(Some(ago)))
+        .map_err(|error| format!("neither {}, nor `all`", error.expected))
 }
 
 pub(crate) fn usage(args: &UsageArgs, global: &Global) -> Result<u8> {
@@ -99,8 +91,13 @@ pub(crate) fn usage(args: &UsageArgs, global: &Global) -> Result<u8> {
     let (mut entries, mut unreadable) = (Vec::new(), 0);
     let (mut seen, mut refused) = (HashSet::new(), Vec::new());
     for folder in &folders {
-        // One folder that cannot be read keeps nobody from the others.
-        let listing = match sconce_record::list(folder) {
+        // One folder that cannot be read keeps nobody from the others. One's own is made by the first
+        // run; one that was named is there, or its name is wrong.
+        let there = match args.runs.is_empty() {
+            true => Ok(()),
+            false => there(folder),
+        };
+        let listing = match there.and_then(|()| sconce_record::list(folder)) {
             Ok(listing) => listing,
             Err(error) => {
                 refused.push(error);
@@ -126,6 +123,10 @@ pub(crate) fn usage(args: &UsageArgs, global: &Global) -> Result<u8> {
     unreadable += failed;
     let (by, word) = args.by.word();
     let (rows, all) = sums(&spent, by, prices.as_ref());
+    if args.csv {
+        // The table has them below it, JSON beside each figure.
+        notes(&all).iter().for_each(|note| output::say(note));
+    }
     if unreadable > 0 {
         output::say(&format!("records that cannot be read: {unreadable}"));
     }
@@ -137,6 +138,17 @@ pub(crate) fn usage(args: &UsageArgs, global: &Global) -> Result<u8> {
         as_text(&rows, &all, word, prices.as_ref(), &Style::for_stdout())
     })?;
     Ok(exit::OK)
+}
+
+fn there(folder: &Path) -> std::result::Result<(), RecordError> {
+    match folder.metadata() {
+        Ok(_) => Ok(()),
+        Err(source) => Err(RecordError::Io {
+            doing: "read",
+            path: folder.to_owned(),
+            source,
+        }),
+    }
 }
 
 fn read_prices(path: &Path) -> Result<Prices> {
@@ -268,11 +280,20 @@ fn as_text(rows: &[Row], all: &Row, by: &str, prices: Option<&Prices>, style: &S
     if rows.len() > 1 {
         lines.push(cells(all));
     }
-    let mut text = table(heads, &lines, style);
+    let mut text = table_of_figures(heads, &lines, style);
     text.push('\n');
+    for note in notes(all) {
+        let _ = writeln!(text, "{}", style.dim(&note));
+    }
+    text
+}
+
+/// What is not in the figures, or only in part.
+fn notes(all: &Row) -> Vec<String> {
+    let mut notes = Vec::new();
     let mut note = |count: u64, words: &str| {
         if count > 0 {
-            let _ = writeln!(text, "{}", style.dim(&format!("{words}: {count}")));
+            notes.push(format!("{words}: {count}"));
         }
     };
     note(
@@ -296,7 +317,7 @@ fn as_text(rows: &[Row], all: &Row, by: &str, prices: Option<&Prices>, style: &S
         unpriced,
         "parts of the cost without a price or a figure, left out",
     );
-    text
+    notes
 }
 
 fn shape(row: &Row) -> serde_json::Value {
@@ -365,10 +386,21 @@ mod tests {
     use super::*;
 
     #[test]
+    fn a_folder_that_is_not_there_is_no_folder_without_runs() {
+        let error = there(Path::new("/nope")).unwrap_err();
+        assert!(
+            with_causes(&error).starts_with("cannot read /nope: "),
+            "{error}"
+        );
+        assert!(there(Path::new("/")).is_ok());
+    }
+
+    #[test]
     fn times_and_fields() {
         assert_eq!(since("2d"), Ok(Since(Some(172_800_000))));
         assert_eq!(since("3h"), Ok(Since(Some(10_800_000))));
         assert_eq!(since("all"), Ok(Since(None)));
+        assert_eq!(since("1d12h"), Ok(Since(Some(129_600_000))));
         for wrong in ["", "d", "-1d", "1", "1é", "99999999999999999d"] {
             assert!(since(wrong).is_err(), "{wrong}");
         }

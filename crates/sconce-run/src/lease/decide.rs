@@ -5,7 +5,7 @@ use super::types::{
     Answer, Ask, Decision, End, Event, Lease, Millis, Overview, Person, Process, Seen, Shown, Take,
     Waiting, WaitingShown, Wanted,
 };
-use super::{Limits, Policy, Refusal, State};
+use super::{Limits, Policy, Refusal, State, Window};
 
 /// Version of [`Overview`].
 const FORMAT: u32 = 1;
@@ -106,7 +106,7 @@ impl Noted<'_> {
             .map(|waiting| waiting.id)
             .collect();
         for id in left {
-            self.now(Event::Left { id });
+            self.now(Event::Left { id, by: None });
         }
         self.grant(policy);
     }
@@ -205,8 +205,8 @@ impl Noted<'_> {
                         limit: limits.queue,
                     });
                 }
-                let start_s = shown.and_then(|shown| shown.start_s);
-                Err(Refusal::Busy { start_s })
+                let (start_s, why) = shown.map_or((None, None), |it| (it.start_s, it.why));
+                Err(Refusal::Busy { start_s, why })
             }
         }
     }
@@ -323,15 +323,12 @@ impl Noted<'_> {
         }
         // Nor may it reach into a maintenance window.
         let windows = policy.maintenance.iter();
-        let starts = windows.map(|w| self.state.moment(w.from_s.saturating_mul(1000)));
-        if let Some(start) = starts
-            .filter(|&start| until <= start && start < until_ms)
-            .min()
-        {
-            return Err(Refusal::TooLong {
-                wanted_s: (until_ms - since) / 1000,
-                limit_s: (start - since) / 1000,
-            });
+        let start = |w: &Window| self.state.moment(w.from_s.saturating_mul(1000));
+        let reached = windows.filter(|w| until <= start(w) && start(w) < until_ms);
+        if let Some(window) = reached.min_by_key(|window| window.from_s) {
+            let left_s = start(window).saturating_sub(until) / 1000;
+            let why = window.why.clone();
+            return Err(Refusal::Maintenance { left_s, why });
         }
         self.now(Event::Extended { id, until_ms });
         self.own(person, id).cloned().map(Answer::Extended)
@@ -343,7 +340,8 @@ impl Noted<'_> {
                 let user = waiting.person.name.clone();
                 return Err(Refusal::NotYours { id, user });
             }
-            self.now(Event::Left { id });
+            let by = Some(person.name.clone());
+            self.now(Event::Left { id, by });
         } else {
             self.own(person, id)?;
             let now = self.state.now_ms;
@@ -369,6 +367,7 @@ fn shown_queue(state: &State, policy: &Policy) -> Vec<WaitingShown> {
             place: u32::try_from(place + 1).unwrap_or(u32::MAX),
             start_s: start_ms.map(|ms| state.wall_ms(ms) / 1000),
             asked_s: state.wall_ms(waiting.asked_ms) / 1000,
+            why: planned.and_then(|planned| planned.why.clone()),
         }
     };
     order(state, policy)
@@ -437,5 +436,6 @@ pub fn overview(state: &State, policy: &Policy) -> Overview {
         leases: state.leases.iter().map(shown).collect(),
         queue: shown_queue(state, policy),
         remarks,
+        given_up: state.given_up.clone(),
     }
 }

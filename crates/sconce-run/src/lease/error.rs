@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use sconce_schema::{Bytes, Hint, exit};
 use serde::{Deserialize, Serialize};
 
+use super::Why;
+
 /// Why a request was refused. Times are seconds since 1970.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -47,7 +49,7 @@ pub enum Refusal {
     /// More hours than the policy gives.
     #[error(
         "{user} has {} of {} GPU-hours of the last seven days left, and this needs {}",
-        hours(*left_s), hours(*limit_s), hours(*needs_s)
+        bare(*left_s), bare(*limit_s), bare(*needs_s)
     )]
     WeekOver {
         /// Who.
@@ -60,10 +62,30 @@ pub enum Refusal {
         limit_s: u64,
     },
     /// Nothing is free and nobody wants to wait.
-    #[error("the cards are not free")]
+    #[error("{}", busy(why.as_ref()))]
     Busy {
-        /// When they would be.
+        /// When it would start.
         start_s: Option<u64>,
+        /// What keeps it from starting now.
+        #[serde(default)]
+        why: Option<Why>,
+    },
+    /// An extension that would reach into maintenance.
+    #[error(
+        "maintenance begins {} after its end{}",
+        hours(*left_s), why.as_ref().map_or_else(String::new, |why| format!(": {why}"))
+    )]
+    Maintenance {
+        /// Seconds between the lease's end and the window.
+        left_s: u64,
+        /// Why there is one, in the owner's words.
+        why: Option<String>,
+    },
+    /// Whoever waited no longer does, and has nothing.
+    #[error("your place in the queue was given up{}", by.as_ref().map_or_else(String::new, |by| format!(" by {by}")))]
+    GivenUp {
+        /// Who did it; absent where nobody knows any more.
+        by: Option<String>,
     },
     /// Somebody waits for the cards.
     #[error("{user} waits for these cards")]
@@ -98,7 +120,7 @@ pub enum Refusal {
         uid: u32,
     },
     /// Enough requests of one user wait.
-    #[error("{waiting} requests of {user} wait already, and {limit} at once may")]
+    #[error("{}", queue_full(user, *waiting, *limit))]
     QueueFull {
         /// Who.
         user: String,
@@ -139,6 +161,28 @@ fn with(memory: Option<Bytes>) -> String {
     memory.map_or_else(String::new, |memory| format!(" with {memory}"))
 }
 
+fn busy(why: Option<&Why>) -> String {
+    let unknown = || "the cards are not free".to_owned();
+    why.map_or_else(unknown, ToString::to_string)
+}
+
+fn queue_full(user: &str, waiting: u32, limit: u32) -> String {
+    match (limit, waiting) {
+        (0, _) => format!("no request of {user} may wait"),
+        (_, 1) => format!("1 request of {user} waits already, and {limit} at once may"),
+        _ => format!("{waiting} requests of {user} wait already, and {limit} at once may"),
+    }
+}
+
+/// Hours, where the unit stands behind.
+fn bare(seconds: u64) -> String {
+    if seconds.is_multiple_of(3600) {
+        return (seconds / 3600).to_string();
+    }
+    // What is left is not rounded up to what would be enough.
+    format!("{:.2}", (seconds as f64 / 36.0).floor() / 100.0)
+}
+
 fn hours(seconds: u64) -> String {
     match seconds {
         0..3600 => format!("{} min", seconds / 60),
@@ -153,8 +197,20 @@ impl Hint for Refusal {
             Self::TooFew { .. } => "leases are of one machine; beyond it is Slurm's or \
                  Kubernetes' work"
                 .to_owned(),
-            Self::TooMany { .. } | Self::TooLong { .. } | Self::WeekOver { .. } => {
+            Self::TooMany { .. }
+            | Self::TooLong { .. }
+            | Self::WeekOver { .. }
+            | Self::Maintenance { .. } => {
                 "ask for less, or ask the machine's owner to change the policy".to_owned()
+            }
+            Self::GivenUp { .. } => "ask again, or ask them why".to_owned(),
+            Self::Busy {
+                why: Some(Why::Limit { .. }),
+                ..
+            } => {
+                "`--wait` waits until one of your leases ends, `sconce lease return` ends one; the \
+                 policy is the machine's owner's"
+                    .to_owned()
             }
             Self::Busy { .. } => {
                 "`--wait` waits for them, `sconce lease list` tells who has what".to_owned()
@@ -183,7 +239,10 @@ impl Hint for Refusal {
 
     fn exit_code(&self) -> u8 {
         match self {
-            Self::Busy { .. } | Self::Awaited { .. } | Self::QueueFull { .. } => exit::NO,
+            Self::Busy { .. }
+            | Self::Awaited { .. }
+            | Self::QueueFull { .. }
+            | Self::GivenUp { .. } => exit::NO,
             Self::Service(_) | Self::Crowded => exit::STORE,
             _ => exit::BAD_INPUT,
         }

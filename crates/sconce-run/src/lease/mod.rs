@@ -11,6 +11,7 @@
 //! of the other end.
 
 mod bounds;
+mod cautions;
 mod clock;
 mod database;
 mod decide;
@@ -18,6 +19,7 @@ mod error;
 mod handles;
 mod idle;
 mod log;
+mod numbers;
 mod peer;
 mod people;
 mod plan;
@@ -26,6 +28,7 @@ pub mod service;
 mod state;
 mod subordinate;
 mod types;
+mod why;
 mod windows;
 mod world;
 
@@ -35,13 +38,14 @@ pub use decide::{decide, overview, settle};
 pub use error::{LeaseError, Refusal};
 pub use handles::Handles;
 pub use idle::{Outsider, Reading, Standing, idle, idle_events, keep, outsiders};
-pub use people::{People, person};
+pub use people::{People, is_group, is_user, person};
 pub use plan::Planned;
-pub use policy::{Limits, Policy, PolicyError, duration};
+pub use policy::{Limits, Policy, PolicyError};
 pub use state::{State, decayed};
 pub use types::{
-    Answer, Ask, CardFacts, Decision, End, Event, Lease, Millis, Overview, Person, Process, Seen,
-    Shown, Take, Waiting, WaitingShown, Wanted,
+    Answer, Ask, CardFacts, Decision, End, Event, GivenUp, Lease, Millis, Overview, Person,
+    Process, Seen, Shown, Take, Waiting, WaitingShown, Wanted,
 };
+pub use why::Why;
 pub use windows::Window;
 pub use world::{ThisMachine, World};

@@ -51,6 +51,38 @@ pub(super) fn uid_of(name: &str) -> Option<u32> {
     Some(entry(&Key::Name(&name))?.1)
 }
 
+/// Whether the user database has an account of that name now.
+#[must_use]
+pub fn is_user(name: &str) -> bool {
+    uid_of(name).is_some()
+}
+
+/// Whether the group database has a group of that name now.
+#[must_use]
+#[expect(unsafe_code, reason = "rustix does not ask the name service")]
+pub fn is_group(name: &str) -> bool {
+    let Ok(name) = CString::new(name) else {
+        return false;
+    };
+    let mut buffer = vec![0 as c_char; ROOM];
+    let mut found = ptr::null_mut();
+    // SAFETY: group is a struct of numbers and pointers, for which zeros are a value.
+    let mut record: libc::group = unsafe { std::mem::zeroed() };
+    // SAFETY: the name ends with a zero, `record` and `found` are written, `buffer` has the length
+    // that is told.
+    let code = unsafe {
+        libc::getgrnam_r(
+            name.as_ptr(),
+            &raw mut record,
+            buffer.as_mut_ptr(),
+            buffer.len(),
+            &raw mut found,
+        )
+    };
+    // A group with more members than there is room for is one.
+    code == libc::ERANGE || (code == 0 && !found.is_null())
+}
+
 /// Who asks, kept for a while: a name service may take long.
 #[derive(Debug, Default)]
 pub struct People {
@@ -186,6 +218,10 @@ mod tests {
         assert!(root.groups.contains(&"root".to_owned()), "{root:?}");
         assert_eq!(person(4_000_000_000).name, "4000000000");
         assert_eq!((uid_of("root"), uid_of("no\0one")), (Some(0), None));
+        assert!(is_user("root") && is_group("root"));
+        for nobody in ["nobodyhere", "no\0one", ""] {
+            assert!(!is_user(nobody) && !is_group(nobody), "{nobody}");
+        }
     }
 
     fn take() -> Ask {

@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 
 use super::policy::Limits;
 use super::types::{CardFacts, Millis, Waiting, Wanted};
-use super::{Policy, State};
+use super::{Policy, State, Why, Window};
 
 /// The end of what has none.
 const NEVER: Millis = Millis::MAX;
@@ -24,19 +24,40 @@ pub struct Planned {
     pub start_ms: Option<Millis>,
     /// [`CardFacts::key`] of the cards that it would get.
     pub cards: Vec<String>,
+    /// What keeps it from starting now; absent where it does, or where that was not asked.
+    pub why: Option<Why>,
 }
 
 struct Card<'a> {
     facts: &'a CardFacts,
-    /// Taken from, taken until.
-    taken: Vec<(Millis, Millis)>,
+    taken: Vec<Span<'a>>,
+}
+
+/// A time in which a card is not free.
+#[derive(Clone, Copy)]
+struct Span<'a> {
+    from: Millis,
+    until: Millis,
+    by: By<'a>,
+}
+
+#[derive(Clone, Copy)]
+enum By<'a> {
+    Lease,
+    Window(&'a Window),
+    /// Placed before, of that user.
+    Request(&'a str),
+}
+
+impl Span<'_> {
+    fn meets(&self, from: Millis, until: Millis) -> bool {
+        self.from < until && from < self.until
+    }
 }
 
 impl Card<'_> {
     fn is_free(&self, from: Millis, until: Millis) -> bool {
-        self.taken
-            .iter()
-            .all(|&(start, end)| end <= from || until <= start)
+        self.taken.iter().all(|span| !span.meets(from, until))
     }
 }
 
@@ -70,7 +91,8 @@ pub(super) fn length(for_ms: Option<Millis>, limits: &Limits) -> Option<Millis> 
     }
 }
 
-/// Places every request, in the queue's order; with `now_alone`, only until nothing is free now.
+/// Places every request, in the queue's order; with `now_alone`, only until nothing is free now, and
+/// without [`Planned::why`].
 pub(super) fn plan(state: &State, policy: &Policy, now_alone: bool) -> Vec<Planned> {
     let now = state.now_ms;
     let mut cards: Vec<Card<'_>> = state
@@ -83,9 +105,13 @@ pub(super) fn plan(state: &State, policy: &Policy, now_alone: bool) -> Vec<Plann
         .collect();
     // The smallest card that serves is given first, so that large ones stay for who needs them.
     cards.sort_by_key(|card| (card.facts.memory, card.facts.index));
-    let mut own: BTreeMap<u32, Vec<(Millis, Millis, u32)>> = BTreeMap::new();
+    let mut own: BTreeMap<u32, Vec<Own>> = BTreeMap::new();
     for lease in &state.leases {
-        let span = (lease.since_ms.min(now), lease.until_ms.unwrap_or(NEVER));
+        let span = Span {
+            from: lease.since_ms.min(now),
+            until: lease.until_ms.unwrap_or(NEVER),
+            by: By::Lease,
+        };
         for card in &mut cards {
             if lease.cards.contains(&card.facts.key) {
                 card.taken.push(span);
@@ -94,14 +120,15 @@ pub(super) fn plan(state: &State, policy: &Policy, now_alone: bool) -> Vec<Plann
         let count = u32::try_from(lease.cards.len()).unwrap_or(u32::MAX);
         own.entry(lease.person.uid)
             .or_default()
-            .push((span.0, span.1, count));
+            .push((span.from, span.until, count));
     }
     for window in &policy.maintenance {
-        let span = (
-            state.moment(window.from_s.saturating_mul(1000)),
-            state.moment(window.until_s.saturating_mul(1000)),
-        );
-        if span.1 > now {
+        let span = Span {
+            from: state.moment(window.from_s.saturating_mul(1000)),
+            until: state.moment(window.until_s.saturating_mul(1000)),
+            by: By::Window(window),
+        };
+        if span.until > now {
             cards.iter_mut().for_each(|card| card.taken.push(span));
         }
     }
@@ -113,12 +140,24 @@ pub(super) fn plan(state: &State, policy: &Policy, now_alone: bool) -> Vec<Plann
         let limits = policy.limits(&waiting.person);
         let own = own.entry(waiting.person.uid).or_default();
         let length = length(waiting.take.for_ms, &limits).unwrap_or(NEVER);
-        let found = place(&waiting.take.wanted, length, &limits, now, &cards, own);
+        let asked = Asked {
+            waiting,
+            length,
+            limits: &limits,
+            now,
+        };
+        let found = asked.place(&cards, own);
+        let now_at_once = found.as_ref().is_some_and(|(start, _)| *start == now);
+        let why = (!now_alone && !now_at_once).then(|| asked.why(state, &cards, own));
         let (start_ms, chosen) = match found {
             Some((start, chosen)) => {
                 let until = start.saturating_add(length);
                 for &at in &chosen {
-                    cards[at].taken.push((start, until));
+                    cards[at].taken.push(Span {
+                        from: start,
+                        until,
+                        by: By::Request(&waiting.person.name),
+                    });
                 }
                 own.push((start, until, waiting.take.wanted.count()));
                 (Some(start), chosen)
@@ -132,65 +171,130 @@ pub(super) fn plan(state: &State, policy: &Policy, now_alone: bool) -> Vec<Plann
                 .iter()
                 .map(|&at| cards[at].facts.key.clone())
                 .collect(),
+            why,
         });
     }
     planned
 }
 
-/// The first moment at which the request can have all of its time, and the cards.
-fn place(
-    wanted: &Wanted,
+/// A request, and what holds for it.
+struct Asked<'a> {
+    waiting: &'a Waiting,
     length: Millis,
-    limits: &Limits,
+    limits: &'a Limits,
     now: Millis,
-    cards: &[Card<'_>],
-    own: &[(Millis, Millis, u32)],
-) -> Option<(Millis, Vec<usize>)> {
-    let serves = |facts: &CardFacts| match wanted {
-        Wanted::Any { memory, .. } => match (memory, facts.memory) {
-            (None, _) => true,
-            (Some(wish), Some(has)) => has >= *wish,
-            (Some(_), None) => false,
-        },
-        Wanted::These(keys) => keys.contains(&facts.key),
-    };
-    let count = wanted.count();
-    let able: Vec<usize> = (0..cards.len())
-        .filter(|&at| serves(cards[at].facts))
-        .collect();
-    if able.len() < count as usize {
-        return None;
+}
+
+/// From, until, how many: cards of one user.
+type Own = (Millis, Millis, u32);
+
+impl Asked<'_> {
+    fn serves(&self, facts: &CardFacts) -> bool {
+        match &self.waiting.take.wanted {
+            Wanted::Any { memory, .. } => match (memory, facts.memory) {
+                (None, _) => true,
+                (Some(wish), Some(has)) => has >= *wish,
+                (Some(_), None) => false,
+            },
+            Wanted::These(keys) => keys.contains(&facts.key),
+        }
     }
-    // Something can only become possible when something ends.
-    let ends = able.iter().flat_map(|&at| &cards[at].taken);
-    let mut moments: Vec<Millis> = std::iter::once(now)
-        .chain(ends.map(|span| span.1))
-        .chain(own.iter().map(|span| span.1))
-        .filter(|&moment| moment >= now && moment != NEVER)
-        .collect();
-    moments.sort_unstable();
-    moments.dedup();
-    moments.into_iter().find_map(|start| {
-        let until = start.saturating_add(length);
-        let free: Vec<usize> = able
-            .iter()
-            .copied()
-            .filter(|&at| cards[at].is_free(start, until))
-            .take(count as usize)
+
+    /// The first moment at which the request can have all of its time, and the cards.
+    fn place(&self, cards: &[Card<'_>], own: &[Own]) -> Option<(Millis, Vec<usize>)> {
+        let count = self.waiting.take.wanted.count();
+        let able: Vec<usize> = (0..cards.len())
+            .filter(|&at| self.serves(cards[at].facts))
             .collect();
-        let enough = free.len() == count as usize;
-        (enough && within(limits.cards, count, start, until, own)).then_some((start, free))
-    })
+        if able.len() < count as usize {
+            return None;
+        }
+        // Something can only become possible when something ends.
+        let ends = able.iter().flat_map(|&at| &cards[at].taken);
+        let mut moments: Vec<Millis> = std::iter::once(self.now)
+            .chain(ends.map(|span| span.until))
+            .chain(own.iter().map(|span| span.1))
+            .filter(|&moment| moment >= self.now && moment != NEVER)
+            .collect();
+        moments.sort_unstable();
+        moments.dedup();
+        moments.into_iter().find_map(|start| {
+            let until = start.saturating_add(self.length);
+            let free: Vec<usize> = able
+                .iter()
+                .copied()
+                .filter(|&at| cards[at].is_free(start, until))
+                .take(count as usize)
+                .collect();
+            let enough = free.len() == count as usize;
+            let may = enough && within(self.limits.cards, count, start, until, own);
+            may.then_some((start, free))
+        })
+    }
+
+    /// Why that is not now.
+    fn why(&self, state: &State, cards: &[Card<'_>], own: &[Own]) -> Why {
+        let (person, wanted) = (&self.waiting.person, self.waiting.take.wanted.count());
+        let until = self.now.saturating_add(self.length);
+        let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
+        if let Some(limit) = self.limits.cards
+            && !within(Some(limit), wanted, self.now, until, own)
+        {
+            let leases = state.leases.iter().filter(|l| l.person.uid == person.uid);
+            let held = number(leases.map(|lease| lease.cards.len()).sum());
+            let all: u32 = own.iter().map(|span| span.2).fold(0, u32::saturating_add);
+            return Why::Limit {
+                user: person.name.clone(),
+                held,
+                asked: all.saturating_sub(held),
+                limit,
+            };
+        }
+        let able = || cards.iter().filter(|card| self.serves(card.facts));
+        let there = number(able().count());
+        if there < wanted {
+            return Why::Missing { there, wanted };
+        }
+        // What is in the way of each card, in the order in which reasons are told.
+        let now = self.now;
+        let held = |card: &&Card<'_>| {
+            let mut leases = card.taken.iter().filter(|s| matches!(s.by, By::Lease));
+            leases.any(|span| span.meets(now, now + 1))
+        };
+        let free = number(able().filter(|card| !held(card)).count());
+        if free < wanted {
+            return Why::Held {
+                free,
+                there,
+                wanted,
+            };
+        }
+        let mut in_the_way = able().flat_map(|card| &card.taken);
+        let window = in_the_way.clone().find_map(|span| match span.by {
+            By::Window(window) if span.meets(now, until) => Some((window, span.from <= now)),
+            _ => None,
+        });
+        if let Some((window, begun)) = window {
+            let why = window.why.clone();
+            return Why::Maintenance { begun, why };
+        }
+        let before = in_the_way.find_map(|span| match span.by {
+            By::Request(user) if span.meets(now, until) => Some(user.to_owned()),
+            _ => None,
+        });
+        match before {
+            Some(user) => Why::Before { user },
+            None => Why::Held {
+                free,
+                there,
+                wanted,
+            },
+        }
+    }
 }
 
 /// Whether `count` cards more from `start` to `until` keep a user within their cards at once.
-fn within(
-    limit: Option<u32>,
-    count: u32,
-    start: Millis,
-    until: Millis,
-    own: &[(Millis, Millis, u32)],
-) -> bool {
+fn within(limit: Option<u32>, count: u32, start: Millis, until: Millis, own: &[Own]) -> bool {
     let Some(limit) = limit else { return true };
     // The sum is largest where one of them begins.
     let begins = own.iter().map(|span| span.0);

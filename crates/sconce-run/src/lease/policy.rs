@@ -3,11 +3,12 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
-use sconce_schema::{Hint, exit};
+use sconce_schema::{Hint, duration, exit};
 use serde::Deserialize;
 use toml::Spanned;
 use toml::value::Datetime;
 
+use super::numbers::Number;
 use super::types::{Millis, Person};
 use super::windows::{Window, seconds};
 
@@ -34,7 +35,7 @@ pub enum PolicyError {
         /// What was written.
         value: String,
         /// What is wrong with it.
-        why: &'static str,
+        why: String,
     },
     /// Two rules of which one makes the other meaningless.
     #[error("line {line}: {one} contradicts {other}")]
@@ -98,9 +99,9 @@ pub struct Policy {
     pub idle_grace_ms: Millis,
     /// Times in which no card is given, in order.
     pub maintenance: Vec<Window>,
-    default: Rules,
-    groups: BTreeMap<String, Rules>,
-    users: BTreeMap<String, Rules>,
+    pub(super) default: Rules,
+    pub(super) groups: BTreeMap<String, Rules>,
+    pub(super) users: BTreeMap<String, Rules>,
 }
 
 impl Default for Policy {
@@ -120,13 +121,13 @@ impl Default for Policy {
 
 /// What one table of the file says.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-struct Rules {
-    cards: Option<u32>,
-    week_ms: Option<u64>,
+pub(super) struct Rules {
+    pub(super) cards: Option<u32>,
+    pub(super) week_ms: Option<u64>,
     longest_ms: Option<Millis>,
     idle_ms: Option<Millis>,
     priority: Option<i32>,
-    queue: Option<u32>,
+    pub(super) queue: Option<u32>,
 }
 
 #[derive(Deserialize)]
@@ -148,12 +149,12 @@ struct Written {
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 struct WrittenRules {
-    cards: Option<Spanned<u32>>,
-    hours_a_week: Option<Spanned<u32>>,
+    cards: Option<Number<u32>>,
+    hours_a_week: Option<Spanned<Number<u32>>>,
     longest: Option<Spanned<String>>,
     idle: Option<Spanned<String>>,
-    priority: Option<Spanned<i32>>,
-    queue: Option<u32>,
+    priority: Option<Number<i32>>,
+    queue: Option<Number<u32>>,
 }
 
 #[derive(Deserialize)]
@@ -162,24 +163,6 @@ struct WrittenWindow {
     from: Spanned<Datetime>,
     until: Spanned<Datetime>,
     why: Option<String>,
-}
-
-/// A time such as `30m`, `4h`, `7d` or `90s`, in milliseconds; more than ten years is none.
-#[must_use]
-pub fn duration(text: &str) -> Option<Millis> {
-    let text = text.trim();
-    let (number, unit) = text.split_at_checked(text.len().checked_sub(1)?)?;
-    let seconds: u64 = match unit {
-        "s" => 1,
-        "m" => 60,
-        "h" => 3600,
-        "d" => 86_400,
-        _ => return None,
-    };
-    let digits = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
-    let whole = digits.then(|| number.parse::<u64>().ok()).flatten()?;
-    let ms = whole.checked_mul(seconds * 1000)?;
-    (ms <= 3650 * DAY_MS).then_some(ms)
 }
 
 /// Reads values with the lines that they stand on.
@@ -196,13 +179,13 @@ impl Reader<'_> {
         span: &Range<usize>,
         key: &'static str,
         value: impl ToString,
-        why: &'static str,
+        why: impl Into<String>,
     ) -> PolicyError {
         PolicyError::Value {
             line: self.line(span),
             key,
             value: value.to_string(),
-            why,
+            why: why.into(),
         }
     }
 
@@ -227,25 +210,25 @@ impl Reader<'_> {
         let Some(written) = written else {
             return Ok(None);
         };
-        let wrong = |why| {
+        let wrong = |why: String| {
             let value = format!("`{}`", written.as_ref());
             self.value(&written.span(), key, value, why)
         };
-        match duration(written.as_ref()) {
-            None => Err(wrong("not a time such as 30m, 4h or 7d")),
-            Some(0) => Err(wrong("which is no time")),
-            some => Ok(some),
+        match duration::milliseconds(written.as_ref()) {
+            Err(error) => Err(wrong(format!("not {}", error.expected))),
+            Ok(0) => Err(wrong("which is no time".to_owned())),
+            Ok(ms) => Ok(Some(ms)),
         }
     }
 
     fn rules(&self, written: &WrittenRules) -> Result<Rules, PolicyError> {
         let longest_ms = self.duration("longest", written.longest.as_ref())?;
         let idle_ms = self.duration("idle", written.idle.as_ref())?;
-        let cards = written.cards.as_ref().map(|cards| *cards.as_ref());
+        let cards = written.cards.map(|cards| cards.0);
         let week_ms = written
             .hours_a_week
             .as_ref()
-            .map(|hours| u64::from(*hours.as_ref()) * 3600 * 1000);
+            .map(|hours| u64::from(hours.as_ref().0) * 3600 * 1000);
         if let (Some(written), Some(cards), Some(0)) = (&written.hours_a_week, cards, week_ms)
             && cards > 0
         {
@@ -257,8 +240,8 @@ impl Reader<'_> {
             week_ms,
             longest_ms,
             idle_ms,
-            priority: written.priority.as_ref().map(|p| *p.as_ref()),
-            queue: written.queue,
+            priority: written.priority.map(|priority| priority.0),
+            queue: written.queue.map(|queue| queue.0),
         })
     }
 
@@ -445,166 +428,5 @@ impl Policy {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    const LAB: &str = r#"half-life = "7d"
-patience = "2d"
-idle-grace = "5m"
-
-[default]
-cards = 2
-hours-a-week = 200
-longest = "24h"
-idle = "30m"
-
-[groups.vision]
-cards = 4
-[groups.speech]
-cards = 3
-priority = 5
-
-[users.anna]
-cards = 8
-longest = "72h"
-
-[[maintenance]]
-from = 2026-12-01T08:00:00Z
-until = 2026-12-01T12:00:00Z
-why = "new driver"
-"#;
-
-    fn who(name: &str, groups: &[&str]) -> Person {
-        Person {
-            uid: 1000,
-            name: name.to_owned(),
-            groups: groups.iter().map(|&group| group.to_owned()).collect(),
-        }
-    }
-
-    #[test]
-    fn each_limit_comes_from_the_nearest_table() {
-        let policy = Policy::parse(LAB).expect("it can be followed");
-        let cards = |person| policy.limits(&person).cards;
-        assert_eq!(cards(who("bo", &[])), Some(2));
-        assert_eq!(cards(who("bo", &["speech", "vision"])), Some(4));
-        assert_eq!(cards(who("anna", &["vision"])), Some(8));
-        let limits = policy.limits(&who("anna", &["speech"]));
-        assert_eq!(limits.longest_ms, Some(72 * 3_600_000));
-        assert_eq!((limits.priority, limits.idle_ms), (5, Some(1_800_000)));
-        assert_eq!(policy.maintenance[0].why.as_deref(), Some("new driver"));
-        let free = Policy::parse("").expect("nothing is asked");
-        assert_eq!(free, Policy::default());
-        let free = free.limits(&who("bo", &[]));
-        assert_eq!((free.cards, free.longest_ms, free.queue), (None, None, 64));
-        let few = Policy::parse("[default]\nqueue = 3\n[users.bo]\nqueue = 0\n");
-        let few = few.expect("it can be followed");
-        let queue = |name| few.limits(&who(name, &[])).queue;
-        assert_eq!((queue("anna"), queue("bo")), (3, 0));
-        assert!(few.names("bo") && !few.names("anna"));
-    }
-
-    #[test]
-    fn what_contradicts_itself_is_named_with_its_line() {
-        let said = |text: &str| Policy::parse(text).expect_err(text).to_string();
-        for (text, expected) in [
-            (
-                "[default]\nlongest = \"48h\"\nhours-a-week = 20\n",
-                "line 2: `longest` of 48 h for everybody contradicts `hours-a-week` of 20",
-            ),
-            (
-                "[default]\nlongest = \"24h\"\n\n[users.bo]\nhours-a-week = 12\n",
-                "line 5: `longest` of 24 h for bo contradicts `hours-a-week` of 12",
-            ),
-            (
-                "[default]\nlongest = \"1h\"\nidle = \"2h\"\n",
-                "line 3: `idle` of 120 min for everybody contradicts `longest` of 60 min, which \
-                 is over before",
-            ),
-            (
-                "[default]\ncards = 2\nhours-a-week = 0\n",
-                "line 3: `hours-a-week` of 0 contradicts `cards` of 2",
-            ),
-            (
-                "[[maintenance]]\nfrom = 2026-12-01T08:00:00Z\nuntil = 2026-12-01T07:00:00Z\n",
-                "line 3: `until` of 2026-12-01T07:00:00Z contradicts `from` of 2026-12-01T08:00:00Z",
-            ),
-            (
-                "[[maintenance]]\nfrom = 2026-12-01T08:00:00Z\nuntil = 2026-12-01T09:00:00Z\n",
-                "line 2: a maintenance window contradicts leases without an end: [default] has no \
-                 `longest`",
-            ),
-            (
-                "[[maintenance]]\nfrom = 2026-12-01T08:00:00\nuntil = 2026-12-01T09:00:00Z\n",
-                "line 2: `from` is 2026-12-01T08:00:00, not a date and time with its zone, such as \
-                 2026-12-01T08:00:00Z",
-            ),
-            (
-                "half-life = \"0d\"",
-                "line 1: `half-life` is `0d`, which is no time",
-            ),
-            (
-                "\npatience = \"soon\"",
-                "line 2: `patience` is `soon`, not a time such as 30m, 4h or 7d",
-            ),
-        ] {
-            assert_eq!(said(text), expected);
-        }
-        let overlap = format!(
-            "{LAB}\n[[maintenance]]\nfrom = 2026-12-01T11:00:00Z\nuntil = 2026-12-01T13:00:00Z\n"
-        );
-        assert!(
-            said(&overlap).contains("the one on line 22: they overlap"),
-            "{}",
-            said(&overlap)
-        );
-        assert!(said("[default]\ncrads = 2\n").starts_with("line 2: unknown field `crads`"));
-        assert!(said("[default]\ncards = -1\n").starts_with("line 2: "));
-        assert!(said("[default\n").starts_with("line 1: "));
-    }
-
-    #[test]
-    fn the_soonest_idle_time_is_anybodys() {
-        let soonest = |text| Policy::parse(text).expect(text).soonest_idle_ms();
-        assert_eq!(soonest(""), None);
-        assert_eq!(soonest("[default]\nidle = \"30m\"\n"), Some(600_000));
-        let few = "[default]\nidle = \"30m\"\n[groups.short]\nidle = \"90s\"\n";
-        assert_eq!(soonest(few), Some(90_000));
-    }
-
-    #[test]
-    fn times() {
-        assert_eq!(duration("90s"), Some(90_000));
-        assert_eq!(duration("4h"), Some(4 * 3_600_000));
-        for wrong in [
-            "",
-            "h",
-            "4",
-            "-1h",
-            "+1h",
-            "1.5h",
-            "4 h",
-            "99999999999999999999d",
-            "1é",
-            "4000d",
-        ] {
-            assert_eq!(duration(wrong), None, "{wrong}");
-        }
-    }
-
-    proptest! {
-        #[test]
-        fn hostile_text_is_refused_or_read(text in "\\PC{0,200}") {
-            let _ = Policy::parse(&text);
-            let _ = duration(&text);
-        }
-
-        #[test]
-        fn a_changed_policy_is_refused_or_read(at in 0..LAB.len(), with in any::<char>()) {
-            let mut text: Vec<char> = LAB.chars().collect();
-            text[at] = with;
-            let _ = Policy::parse(&text.into_iter().collect::<String>());
-        }
-    }
-}
+#[path = "policy_tests.rs"]
+mod tests;

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::types::{CardFacts, End, Event, Lease, Millis, Person, Waiting};
+use super::types::{CardFacts, End, Event, GivenUp, Lease, Millis, Person, Waiting};
 use super::{Clock, Policy};
 
 /// A quarter of a day: use that counts for hours a week is kept in blocks of this.
@@ -12,6 +12,8 @@ const BLOCK_MS: Millis = 6 * 3600 * 1000;
 const WEEK_BLOCKS: u64 = 28;
 /// Leases that ended, kept to be told of.
 const LAST: usize = 8;
+/// Places that were given up, kept so that who waited is told: one user's whole queue.
+const GIVEN_UP: usize = 64;
 
 /// Who holds what, who waits, and who used how much.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -34,6 +36,9 @@ pub struct State {
     pub used: BTreeMap<u32, Use>,
     /// The last leases that ended, newest last, with when and why.
     pub last: Vec<(Lease, Millis, End)>,
+    /// The last places in the queue that somebody gave up, newest last.
+    #[serde(default)]
+    pub given_up: Vec<GivenUp>,
 }
 
 /// What one user used in leases that are over.
@@ -77,7 +82,14 @@ impl State {
                 self.next = self.next.max(waiting.id + 1);
                 self.waiting.push(waiting.clone());
             }
-            Event::Left { id } => self.waiting.retain(|waiting| waiting.id != *id),
+            Event::Left { id, by } => {
+                self.waiting.retain(|waiting| waiting.id != *id);
+                if let Some(by) = by.clone() {
+                    self.given_up.push(GivenUp { id: *id, by });
+                    let over = self.given_up.len().saturating_sub(GIVEN_UP);
+                    self.given_up.drain(..over);
+                }
+            }
             Event::Granted {
                 id,
                 cards,

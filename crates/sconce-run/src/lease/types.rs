@@ -3,7 +3,7 @@
 use sconce_schema::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::{Clock, Refusal};
+use super::{Clock, Refusal, Why};
 
 /// Time of the leases, milliseconds; see [`Clock`] for how it passes.
 pub type Millis = u64;
@@ -195,6 +195,9 @@ pub enum Event {
     Left {
         /// Which.
         id: u64,
+        /// Who gave it up; absent where its process ended.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        by: Option<String>,
     },
     /// A request got its cards.
     Granted {
@@ -265,6 +268,18 @@ pub struct Overview {
     pub queue: Vec<WaitingShown>,
     /// What is worth telling: clocks that went back, cards that are gone.
     pub remarks: Vec<String>,
+    /// The last places in the queue that were given up by somebody.
+    #[serde(default)]
+    pub given_up: Vec<GivenUp>,
+}
+
+/// A place in the queue that somebody gave up.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct GivenUp {
+    /// The request's number.
+    pub id: u64,
+    /// Login name of who did it.
+    pub by: String,
 }
 
 /// A lease as everybody may see it.
@@ -311,6 +326,9 @@ pub struct WaitingShown {
     pub start_s: Option<u64>,
     /// Since when it waits, seconds since 1970.
     pub asked_s: u64,
+    /// What keeps it from starting now; absent where a service of before does not tell.
+    #[serde(default)]
+    pub why: Option<Why>,
 }
 
 /// Marks a decision's events together with its answer.

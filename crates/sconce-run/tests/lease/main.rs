@@ -5,5 +5,6 @@ mod disk;
 mod fair;
 mod model;
 mod programs;
+mod reasons;
 mod served;
 mod tools;

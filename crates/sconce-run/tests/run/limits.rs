@@ -473,6 +473,13 @@ fn limits_that_cannot_be_meant_are_refused() {
             ),
             (
                 Limits {
+                    shm: Some(Bytes(0)),
+                    ..none
+                },
+                "`shm` is nothing",
+            ),
+            (
+                Limits {
                     nofile: Some(0),
                     ..none
                 },
@@ -523,7 +530,7 @@ fn limits_that_cannot_be_meant_are_refused() {
             ),
         ] {
             let done = bench.run(&limited(&bench, "echo ran", limits));
-            assert_eq!((done.code, done.out.as_str()), (125, ""), "{says}");
+            assert_eq!((done.code, done.out.as_str()), (3, ""), "{says}");
             assert!(done.err.contains(says), "{}", done.err);
         }
     }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use sconce_host::{Gpus as _, Roots, owners};
-use sconce_run::lease::{CardFacts, Outsider, Overview, Shown, outsiders, person};
+use sconce_run::lease::{CardFacts, Outsider, Overview, Shown, WaitingShown, outsiders, person};
 use sconce_schema::exit;
 
 use crate::args::Global;
@@ -82,8 +82,12 @@ fn as_text(
                     span(overview.now_s.saturating_sub(waiting.asked_s)),
                     waiting.start_s.map_or_else(
                         || MISSING.to_owned(),
-                        |start| format!("in {}", span(start.saturating_sub(overview.now_s))),
+                        |start| format!("in {}", left(start.saturating_sub(overview.now_s))),
                     ),
+                    waiting
+                        .why
+                        .as_ref()
+                        .map_or_else(|| MISSING.to_owned(), ToString::to_string),
                 ]
             })
             .collect();
@@ -95,6 +99,7 @@ fn as_text(
             "FOR",
             "WAITED",
             "EXPECTED START",
+            "WHY",
         ];
         parts.push(table(heads, &rows, style));
     }
@@ -126,8 +131,8 @@ fn as_text(
 fn card_rows(overview: &Overview) -> Vec<[String; 6]> {
     let row = |index: String, name: String, lease: Option<&Shown>, lost: bool| {
         let missing = || MISSING.to_owned();
-        let left = |lease: &Shown| match lease.until_s {
-            Some(until) => span(until.saturating_sub(overview.now_s)),
+        let time_left = |lease: &Shown| match lease.until_s {
+            Some(until) => left(until.saturating_sub(overview.now_s)),
             None => "while it runs".to_owned(),
         };
         let mut remark = Vec::new();
@@ -144,7 +149,7 @@ fn card_rows(overview: &Overview) -> Vec<[String; 6]> {
             name,
             lease.map_or_else(|| "free".to_owned(), |lease| lease.user.clone()),
             lease.map_or_else(missing, |lease| lease.id.to_string()),
-            lease.map_or_else(missing, left),
+            lease.map_or_else(missing, time_left),
             remark.join("; "),
         ]
     };
@@ -190,22 +195,32 @@ pub(super) fn span(seconds: u64) -> String {
     }
 }
 
+/// As [`span`], of a time that is still to come: what was 1 h a second ago is not 59 min.
+fn left(seconds: u64) -> String {
+    match seconds {
+        0..60 => span(seconds),
+        _ => span(seconds.next_multiple_of(60)),
+    }
+}
+
 fn in_words(start_s: Option<u64>) -> String {
     let now = SystemTime::now().duration_since(UNIX_EPOCH);
     let now_s = now.map_or(0, |now| now.as_secs());
     match start_s {
         Some(start) if start <= now_s => "expected to start now".to_owned(),
-        Some(start) => format!("expected to start in {}", span(start - now_s)),
-        None => "no start can be told: a lease before it has no end".to_owned(),
+        Some(start) => format!("expected to start in {}", left(start - now_s)),
+        None => "no start can be told".to_owned(),
     }
 }
 
 /// What is said of a place in the queue.
-pub(crate) fn waiting(place: u32, start_s: Option<u64>) -> String {
-    format!(
-        "waiting for cards: place {place} in the queue, {}",
-        in_words(start_s)
-    )
+pub(crate) fn waiting(waiting: &WaitingShown) -> String {
+    let (place, start) = (waiting.place, in_words(waiting.start_s));
+    let why = waiting.why.as_ref().map_or_else(String::new, |why| {
+        // A window's reason is the owner's text.
+        format!(": {}", tame(&why.to_string()))
+    });
+    format!("waiting for cards: place {place} in the queue, {start}{why}")
 }
 
 /// What is said to whoever does not wait.
@@ -216,7 +231,7 @@ pub(super) fn expected(start_s: Option<u64>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sconce_run::lease::WaitingShown;
+    use sconce_run::lease::Why;
     use sconce_schema::Bytes;
 
     #[test]
@@ -232,6 +247,9 @@ mod tests {
             "1 d",
             "1 d 3 h",
         ];
+        assert_eq!(said, expected);
+        let said = [59, 60, 3_541, 3_599, 3_601, 86_399].map(left);
+        let expected = ["59 s", "1 min", "1 h", "1 h", "1 h 1 min", "1 d"];
         assert_eq!(said, expected);
     }
 
@@ -276,8 +294,15 @@ mod tests {
                 place: 1,
                 start_s: None,
                 asked_s: 700,
+                why: Some(Why::Limit {
+                    user: "cai".to_owned(),
+                    held: 1,
+                    asked: 0,
+                    limit: 3,
+                }),
             }],
             remarks: vec!["maintenance in 3 h: new driver".to_owned()],
+            given_up: Vec::new(),
         };
         let outside = [Outsider {
             card: 2,
@@ -296,8 +321,8 @@ mod tests {
         2     NVIDIA L4, 24 GiB  free    –      –
         –     k9                 anna    3      3 h 20 min     the card does not answer
 
-        PLACE  USER  LEASE  CARDS  FOR  WAITED  EXPECTED START
-        1      cai   5      3      2 h  5 min   –
+        PLACE  USER  LEASE  CARDS  FOR  WAITED  EXPECTED START  WHY
+        1      cai   5      3      2 h  5 min   –               cai holds 1 of the 3 that cai may hold at once
 
         card 2: process 812 (python) of dana holds 10 GiB without a lease
         maintenance in 3 h: new driver

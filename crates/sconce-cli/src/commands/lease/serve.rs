@@ -7,13 +7,13 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use sconce_host::{Gpus as _, NvmlGpus, Roots};
 use sconce_run::lease::service::{self, Bounds, Peer, Serving};
 use sconce_run::lease::{
     Answer, Ask, CardFacts, Database, Handles, LeaseError, Millis, People, Policy, Reading, State,
-    ThisMachine, idle_events, keep,
+    ThisMachine, idle_events, is_group, is_user, keep,
 };
 use sconce_schema::exit;
 
@@ -25,6 +25,8 @@ use crate::output;
 /// Time between two readings of the cards, at most and at least, milliseconds.
 const READ_EVERY_MS: Millis = 15_000;
 const READ_NO_OFTENER_MS: Millis = 1_000;
+/// Time until names that nobody had are asked for again.
+const ASK_AGAIN: Duration = Duration::from_secs(300);
 /// User ids that belong to users (subuid(5)).
 const SUBORDINATES: &str = "/etc/subuid";
 
@@ -34,6 +36,10 @@ struct Service {
     cards: Mutex<Vec<CardFacts>>,
     people: People,
     handles: Handles,
+    /// Why the policy that stands in the file now is not the one that holds.
+    refused: Mutex<Option<String>>,
+    /// What its owner most likely did not mean.
+    cautions: Mutex<Vec<String>>,
 }
 
 /// What the watching keeps from reading to reading.
@@ -41,6 +47,8 @@ struct Watched {
     /// Loaded once: it stays for as long as the program does.
     nvml: Option<NvmlGpus>,
     readings: BTreeMap<u64, Vec<Reading>>,
+    /// The policy and the number of cards that were looked at for cautions, and when.
+    looked_at: Option<(Policy, u32, Instant)>,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
@@ -73,6 +81,53 @@ impl Service {
         Ok(())
     }
 
+    /// As [`Self::heed`] while it serves: the rules before hold until the new ones can be followed,
+    /// which is said once and stands in the list.
+    fn heed_again(&self) {
+        let wrong = self.heed().err();
+        let why = wrong.as_ref().map(crate::failure::Failure::message);
+        let mut refused = lock(&self.refused);
+        if *refused != why
+            && let Some(wrong) = wrong
+        {
+            output::say(&wrong.text(&crate::style::Style::for_stderr()));
+        }
+        *refused = why;
+    }
+
+    /// Says what the owner most likely did not mean. Asks the name service, which may take long:
+    /// nobody waits for it.
+    fn caution(&self, watched: &mut Watched) {
+        let policy = lock(&self.policy).clone();
+        let cards = u32::try_from(lock(&self.cards).len()).unwrap_or(u32::MAX);
+        let known = watched.looked_at.as_ref().is_some_and(|(before, n, at)| {
+            let settled = lock(&self.cautions).is_empty() || at.elapsed() < ASK_AGAIN;
+            *before == policy && *n == cards && settled
+        });
+        if known {
+            return;
+        }
+        let found = policy.cautions(cards, &is_user, &is_group);
+        watched.looked_at = Some((policy, cards, Instant::now()));
+        let before = std::mem::replace(&mut *lock(&self.cautions), found.clone());
+        for caution in found.iter().filter(|caution| !before.contains(caution)) {
+            output::say(&format!("warning: {POLICY}: {caution}"));
+        }
+    }
+
+    /// What is to be told of the policy: that it is refused to everybody, the rest to its owner.
+    fn remarks(&self, uid: u32) -> Vec<String> {
+        let refused = lock(&self.refused).clone();
+        let refused =
+            refused.map(|why| format!("the rules before hold, the new are refused: {why}"));
+        let cautions = match uid {
+            0 => lock(&self.cautions).clone(),
+            _ => Vec::new(),
+        };
+        let cautions = cautions.into_iter().map(|it| format!("{POLICY}: {it}"));
+        refused.into_iter().chain(cautions).collect()
+    }
+
     fn answer(&self, peer: &Peer, ask: &Ask) -> Result<Answer, LeaseError> {
         let policy = lock(&self.policy).clone();
         let person = match self.people.admit(peer.uid, &policy, ask) {
@@ -83,12 +138,16 @@ impl Service {
         let process = peer.process(&world);
         let decided = lock(&self.database).decide(&policy, &world, &person, process, ask)?;
         // The next one is answered while the disk writes.
-        decided.kept()
+        let mut answer = decided.kept()?;
+        if let Answer::Overview(overview) = &mut answer {
+            overview.remarks.extend(self.remarks(peer.uid));
+        }
+        Ok(answer)
     }
 
     /// Reads the cards, and ends what is idle.
     fn watch(&self, watched: &mut Watched) -> Result<(), LeaseError> {
-        let Watched { nvml, readings } = watched;
+        let Watched { nvml, readings, .. } = watched;
         let host = leases::machine_with(nvml);
         let loaded = nvml.as_ref().map(|nvml| nvml as &dyn sconce_host::Gpus);
         *lock(&self.cards) = leases::cards(&host, loaded);
@@ -132,6 +191,8 @@ pub(super) fn serve(global: &Global) -> Result<u8> {
         cards: Mutex::default(),
         people: People::default(),
         handles: Handles::default(),
+        refused: Mutex::default(),
+        cautions: Mutex::default(),
     };
     service.heed()?;
     // Everybody must see that leases were set up, with the service down as well.
@@ -143,6 +204,7 @@ pub(super) fn serve(global: &Global) -> Result<u8> {
     let mut watched = Watched {
         nvml: None,
         readings: BTreeMap::new(),
+        looked_at: None,
     };
     let host = leases::machine_with(&mut watched.nvml);
     let loaded = watched.nvml.as_ref();
@@ -163,15 +225,14 @@ pub(super) fn serve(global: &Global) -> Result<u8> {
     std::thread::scope(|scope| {
         let service = &service;
         scope.spawn(move || {
+            service.caution(&mut watched);
             // To the end of the answering, which is the service's.
             while ended.recv_timeout(service.read_after()) == Err(RecvTimeoutError::Timeout) {
-                if let Err(wrong) = service.heed() {
-                    // The rules before hold until the new ones can be followed.
-                    output::say(&wrong.text(&crate::style::Style::for_stderr()));
-                }
+                service.heed_again();
                 if let Err(error) = service.watch(&mut watched) {
                     output::say(&crate::failure::with_causes(&error));
                 }
+                service.caution(&mut watched);
             }
         });
         let served = service::serve(&listener, &serving);

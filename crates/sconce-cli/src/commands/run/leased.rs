@@ -80,9 +80,9 @@ impl Leased {
                 Answer::Granted(lease) => (lease.id, lease.cards),
                 Answer::Queued(place) => {
                     let id = place.id;
-                    let overview = desk.wait(id, &mut |place, start_s| {
+                    let overview = desk.wait(id, &mut |place| {
                         if !called.global.quiet {
-                            output::say(&waiting(place, start_s));
+                            output::say(&waiting(place));
                         }
                     })?;
                     let found = overview.leases.into_iter().find(|lease| lease.id == id);
@@ -287,6 +287,7 @@ mod tests {
             leases,
             queue: Vec::new(),
             remarks: Vec::new(),
+            given_up: Vec::new(),
         };
         let held = overview(vec![lease(7, 1, None), lease(8, 2, None)]);
         let of = |overview: &Overview, wanted: &str| {

@@ -9,7 +9,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
-use sconce_schema::{Hint, exit};
+use sconce_schema::{Hint, duration, exit};
 use sconce_store::fetch::{Agents, FetchConfig, retry_after, shown};
 use serde::Deserialize;
 use ureq::http::header::{CONTENT_TYPE, RETRY_AFTER};
@@ -142,17 +142,11 @@ fn header(text: &str) -> std::result::Result<Header, String> {
 }
 
 fn every(text: &str) -> std::result::Result<Duration, String> {
-    let wrong = || "a number and `s` or `m`, from 1s to 60m".to_owned();
-    let (number, unit) = match (text.strip_suffix('s'), text.strip_suffix('m')) {
-        (Some(number), _) => (number, 1),
-        (_, Some(number)) => (number, 60),
-        _ => return Err(wrong()),
-    };
-    let number: u64 = number.parse().map_err(|_| wrong())?;
-    let seconds = number
-        .checked_mul(unit)
-        .filter(|all| (1..=3600).contains(all));
-    seconds.map(Duration::from_secs).ok_or_else(wrong)
+    let ms = duration::milliseconds(text).map_err(|error| format!("not {}", error.expected))?;
+    match (1_000..=3_600_000).contains(&ms) {
+        true => Ok(Duration::from_millis(ms)),
+        false => Err("not from 1s to 60m".to_owned()),
+    }
 }
 
 /// Why a collector did not take metrics.
