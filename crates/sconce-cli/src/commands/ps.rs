@@ -119,7 +119,7 @@ fn row(shown: &Shown<'_>) -> [String; 7] {
                 .map(|s| {
                     let kernels = (shown.kernels).filter(|_| s.name == jupyter::NAME);
                     let kernels = kernels.map_or_else(String::new, words);
-                    format!("{}:{}{kernels}", s.name, live::word(s.state))
+                    format!("{}:{}{kernels}", s.name, s.state.word())
                 })
                 .collect(),
         ),

@@ -140,11 +140,7 @@ fn say_changes(said: &mut Vec<(String, ServiceState)>, services: &[Standing]) {
             said.push(now);
             let why = service.why.as_ref().map(|why| format!(" ({why})"));
             let why = why.unwrap_or_default();
-            output::say(&format!(
-                "{}: {}{why}",
-                service.name,
-                live::word(service.state)
-            ));
+            output::say(&format!("{}: {}{why}", service.name, service.state.word()));
         }
     }
 }
@@ -177,7 +173,7 @@ fn told(run: &RunEntry, state: &State, json: bool, global: &Global) -> Result<u8
         "{} {} is {}: `sconce logs {} {}` shows what it wrote, `sconce stop {}` ends the run",
         Style::for_stderr().hint("hint:"),
         failed.name,
-        live::word(failed.state),
+        failed.state.word(),
         state.id,
         failed.name,
         state.id
@@ -209,11 +205,7 @@ fn row(service: &Standing) -> [String; 3] {
     } else {
         open
     };
-    [
-        service.name.clone(),
-        live::word(service.state).to_owned(),
-        open,
-    ]
+    [service.name.clone(), service.state.word().to_owned(), open]
 }
 
 /// As a table, but that what is to be opened is never cut.
