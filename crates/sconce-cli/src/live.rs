@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use sconce_record::{RunEntry, State};
 use sconce_run::control::{self, Answer, Ask, AskError};
-use sconce_schema::event::{Event, Exit, ServiceEvent, ServiceState};
+use sconce_schema::event::{Event, Exit, ServiceEvent};
 use sconce_schema::{Hint, exit};
 
 use crate::failure::Result;
@@ -272,21 +272,6 @@ pub(crate) fn moment(unix_ms: u64) -> String {
     minute.replace('T', " ")
 }
 
-/// A word for a state.
-pub(crate) fn word(state: ServiceState) -> &'static str {
-    match state {
-        ServiceState::Waiting => "waiting",
-        ServiceState::Starting => "starting",
-        ServiceState::Running => "running",
-        ServiceState::Healthy => "healthy",
-        ServiceState::Unhealthy => "unhealthy",
-        ServiceState::Restarting => "restarting",
-        ServiceState::Stopping => "stopping",
-        ServiceState::Ended => "ended",
-        ServiceState::Failed => "failed",
-    }
-}
-
 /// How often a service was started again, where it was: `(2 restarts)`.
 pub(crate) fn restarts(starts: u32) -> Option<String> {
     match starts.saturating_sub(1) {
@@ -298,7 +283,7 @@ pub(crate) fn restarts(starts: u32) -> Option<String> {
 
 /// One line about a service that has changed.
 pub(crate) fn said(what: &ServiceEvent) -> String {
-    let mut text = format!("{}: {}", what.name, word(what.state));
+    let mut text = format!("{}: {}", what.name, what.state.word());
     let exit = what.exit.map(exit_text);
     let again = what
         .again_ms
@@ -337,6 +322,8 @@ pub(crate) fn logs(folder: &Path) -> Vec<String> {
 
 #[cfg(test)]
 mod tests {
+    use sconce_schema::event::ServiceState;
+
     use super::*;
 
     fn entry(id: &str, name: &str, boot: &str) -> RunEntry {
@@ -398,6 +385,7 @@ mod tests {
             exit: Some(Exit::Code(3)),
             why: Some("a\nb".to_owned()),
             again_ms: Some(1_000),
+            open: Vec::new(),
         };
         assert_eq!(
             said(&what),

@@ -43,6 +43,8 @@ pub(crate) struct Recorder<'a> {
     pub(crate) begun: Option<Box<dyn FnOnce() + 'a>>,
     /// What to open of each service, said once when it is there.
     pub(crate) links: BTreeMap<String, Vec<String>>,
+    /// Where each service is reached, without anything secret: goes into the record.
+    pub(crate) open: BTreeMap<String, Vec<String>>,
     /// The first thing that kept the record from being written.
     pub(crate) lost: Option<sconce_record::RecordError>,
 }
@@ -74,6 +76,7 @@ impl<'a> Recorder<'a> {
             idle_work,
             begun: None,
             links: BTreeMap::new(),
+            open: BTreeMap::new(),
             lost: None,
         }
     }
@@ -175,7 +178,11 @@ impl Watcher for Recorder<'_> {
     }
 
     fn service(&mut self, what: &ServiceEvent) {
-        self.write(&Event::Service(Box::new(what.clone())));
+        let mut told = what.clone();
+        if matches!(what.state, ServiceState::Healthy | ServiceState::Running) {
+            told.open = self.open.remove(&what.name).unwrap_or_default();
+        }
+        self.write(&Event::Service(Box::new(told)));
         if !self.quiet {
             output::say(&crate::live::said(what));
             if matches!(what.state, ServiceState::Healthy | ServiceState::Running) {

@@ -143,6 +143,14 @@ fn services_go_on_in_the_background_until_they_are_stopped() {
         record.contains(r#""event":"service","name":"web","state":"running""#),
         "{record}"
     );
+    let (_, out, _) = home.sconce(&["report", &id, "--json"]);
+    let report: Value = serde_json::from_str(&out).unwrap();
+    let services = report["services"].as_array().unwrap();
+    let web = services.iter().find(|one| one["name"] == "web").unwrap();
+    assert_eq!(
+        (&web["state"], &web["starts"]),
+        (&"ended".into(), &2.into())
+    );
 }
 
 #[test]

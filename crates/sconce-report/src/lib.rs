@@ -9,6 +9,7 @@
 #![forbid(unsafe_code)]
 
 pub mod compare;
+mod exchange;
 pub mod export;
 mod fold;
 mod hints;
@@ -28,11 +29,14 @@ mod verdicts;
 pub mod views;
 mod words;
 
+pub use exchange::Waits;
 pub use load::{Links, Load};
-pub use model::{At, Card, Cpu, Disk, End, Energy, Memory, Report, RunRow, Tasks};
+pub use model::{
+    At, Card, Cpu, Disk, End, Energy, Memory, MemoryKind, Report, RunRow, Service, Tasks,
+};
 pub use stats::growth::Trend;
 pub use stats::shift::Shift;
 pub use timeline::Timeline;
 pub use training::{Grows, Growth, Rank, Steady, StepTimes};
-pub use verdict::{Verdict, Weight};
+pub use verdict::{Unjudged, Verdict, Weight, not_judged_yet};
 pub use verdicts::document as verdicts_document;

@@ -5,7 +5,8 @@ use std::io::BufRead;
 use sconce_record::{Damage, Record, RunEntry, State};
 use sconce_schema::Bytes;
 use sconce_schema::event::{
-    Event, Exit, GpuSummary, Lost, OutOfMemory, Sample, Started, Unenforced,
+    Event, Exit, GpuSummary, Lost, OutOfMemory, Sample, ServiceEvent, ServiceState, Started,
+    Unenforced,
 };
 use sconce_schema::training::CardOutOfMemory;
 
@@ -13,7 +14,7 @@ use crate::fold::Fold;
 use crate::load::Load;
 use crate::timeline::Timeline;
 use crate::training::Rank;
-use crate::verdict::Verdict;
+use crate::verdict::{Unjudged, Verdict};
 
 /// What a record says. `None` is "not measured" everywhere.
 #[derive(Debug, Clone, PartialEq)]
@@ -52,6 +53,10 @@ pub struct Report {
     pub card_oom: Vec<CardOutOfMemory>,
     /// What is wrong with it, the heaviest first.
     pub verdicts: Vec<Verdict>,
+    /// The rules that could not be judged of it.
+    pub unjudged: Vec<Unjudged>,
+    /// Its services as they stood last, in the order in which they were first told of; the first 64.
+    pub services: Vec<Service>,
     /// Limits that were asked for and not enforced.
     pub unenforced: Vec<Unenforced>,
     /// What the disk did not take of the record and the logs.
@@ -69,6 +74,13 @@ impl Report {
         let mut fold = Fold::new(record.started.clone(), record.running);
         record.without_processes().for_each(|line| fold.line(line));
         fold.finish()
+    }
+
+    /// Processes that the kernel killed because memory ran out; `None` where that is not known.
+    #[must_use]
+    pub fn kills(&self) -> Option<u64> {
+        let told = self.out_of_memory.map(|killed| killed.kills);
+        told.or(self.kills_counted.then_some(0))
     }
 }
 
@@ -91,6 +103,108 @@ impl From<Exit> for End {
             Exit::Code(code) => Self::Exited(code),
             Exit::Signal(signal) => Self::Signalled(signal),
         }
+    }
+}
+
+/// Where a service stood last.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Service {
+    /// Its name.
+    pub name: String,
+    /// What it was doing.
+    pub state: ServiceState,
+    /// Since when, µs since the run began.
+    pub since_us: u64,
+    /// How often it was started.
+    pub starts: u32,
+    /// How its process ended last, where one did.
+    pub exit: Option<Exit>,
+    /// Why it was so, where the record tells.
+    pub why: Option<String>,
+    /// Where it is reached, without anything secret.
+    pub open: Vec<String>,
+}
+
+impl Service {
+    /// Times that it was started again.
+    #[must_use]
+    pub fn restarts(&self) -> u32 {
+        self.starts.saturating_sub(1)
+    }
+
+    pub(crate) fn new(t_us: u64, event: ServiceEvent) -> Self {
+        Self {
+            name: event.name,
+            state: event.state,
+            since_us: t_us,
+            starts: event.starts,
+            exit: event.exit,
+            why: event.why,
+            open: event.open,
+        }
+    }
+
+    /// Takes what became of it. How it ended last and where it is reached stay known.
+    pub(crate) fn changed(&mut self, t_us: u64, event: ServiceEvent) {
+        let (exit, open) = (self.exit, std::mem::take(&mut self.open));
+        *self = Self::new(t_us, event);
+        self.exit = self.exit.or(exit);
+        if self.open.is_empty() {
+            self.open = open;
+        }
+    }
+}
+
+/// The most memory, and what it was measured by.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MemoryKind {
+    /// What was charged to the run's cgroup.
+    Charged,
+    /// Proportional set sizes.
+    Pss,
+    /// Resident set sizes.
+    Rss,
+    /// The largest process alone.
+    LargestProcess,
+}
+
+impl MemoryKind {
+    /// What it is called where there is little room.
+    #[must_use]
+    pub fn short(self) -> &'static str {
+        match self {
+            Self::Charged => "cgroup",
+            Self::Pss => "PSS",
+            Self::Rss => "RSS",
+            Self::LargestProcess => "largest process",
+        }
+    }
+
+    /// What it is called.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Charged => "charged to the run",
+            Self::Pss => "processes' share (PSS)",
+            Self::Rss => "resident (RSS)",
+            Self::LargestProcess => "in its largest process",
+        }
+    }
+}
+
+impl Memory {
+    /// The figure that a report leads with: what was charged to the run, and where its cgroup told
+    /// nothing, the next best.
+    #[must_use]
+    pub fn most(&self) -> Option<(Bytes, MemoryKind)> {
+        [
+            (self.peak.map(|peak| peak.value), MemoryKind::Charged),
+            (self.pss_peak, MemoryKind::Pss),
+            (self.rss_peak, MemoryKind::Rss),
+            (self.largest_process, MemoryKind::LargestProcess),
+        ]
+        .into_iter()
+        .find_map(|(bytes, kind)| Some((bytes?, kind)))
     }
 }
 
@@ -220,8 +334,9 @@ pub struct RunRow {
     pub wall_us: Option<u64>,
     /// How it ended.
     pub end: End,
-    /// The kernel killed processes of the run because memory ran out.
-    pub out_of_memory: bool,
+    /// The kernel killed processes of the run because memory ran out; `None` where its count was not
+    /// read.
+    pub out_of_memory: Option<bool>,
     /// The most that was charged to the run's cgroup.
     pub peak_memory: Option<Bytes>,
 }
@@ -233,11 +348,11 @@ impl From<&RunEntry> for RunRow {
         let (end, out_of_memory, peak_memory) = match last.map(|line| &line.event) {
             Some(Event::Ended(ended)) => (
                 Some(End::from(ended.exit)),
-                ended.out_of_memory.is_some(),
+                killed(&ended.last, ended.out_of_memory.is_some()),
                 peak(&ended.last),
             ),
-            Some(Event::Sample(sample)) => (None, kills(sample).is_some(), peak(sample)),
-            _ => (None, false, None),
+            Some(Event::Sample(sample)) => (None, killed(sample, false), peak(sample)),
+            _ => (None, None, None),
         };
         Self {
             id: run.started.id.clone(),
@@ -252,6 +367,14 @@ impl From<&RunEntry> for RunRow {
             out_of_memory,
             peak_memory,
         }
+    }
+}
+
+/// Whether the kernel killed for want of memory: told so, or by its count.
+fn killed(sample: &Sample, told: bool) -> Option<bool> {
+    match sample.oom_kills {
+        _ if told => Some(true),
+        kills => kills.map(|kills| kills > 0),
     }
 }
 

@@ -219,6 +219,27 @@ impl Rank {
         Some(many as f64 * 1e6 / self.wall_us as f64)
     }
 
+    /// A mean step without the beginning of the run, µs.
+    pub(crate) fn mean_step(&self) -> Option<f64> {
+        let sum: f64 = self.mean_phases().iter().map(|(_, us)| us).sum();
+        Some(sum).filter(|sum| *sum > 0.0)
+    }
+
+    /// One phase of it, µs.
+    pub(crate) fn mean_phase(&self, name: &str) -> Option<f64> {
+        let phases = self.mean_phases();
+        phases.iter().find(|it| it.0 == name).map(|it| it.1)
+    }
+
+    /// As [`Rank::mean_phases`], without what was not seen: no copies were found is not that there were
+    /// none.
+    #[must_use]
+    pub fn seen_phases(&self) -> Vec<(&'static str, f64)> {
+        let mut phases = self.mean_phases();
+        phases.retain(|(name, us)| *name != "copy" || *us > 0.0);
+        phases
+    }
+
     /// Time by phase of a mean step without the beginning of the run, µs; of all steps where the run was
     /// too short for that.
     #[must_use]

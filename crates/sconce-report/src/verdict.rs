@@ -19,6 +19,32 @@ pub struct Verdict {
     pub mends: Vec<String>,
 }
 
+/// A rule that cannot be judged of a run: that there is no such verdict says nothing.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Unjudged {
+    /// The rule.
+    pub rule: String,
+    /// Why.
+    pub why: String,
+    /// There was too little of the run for it; else something was not measured.
+    pub too_little: bool,
+}
+
+/// That so many rules wait for more of a run, and what most of them wait for; `None` where none does.
+#[must_use]
+pub fn not_judged_yet(unjudged: &[Unjudged]) -> Option<String> {
+    let waiting = || unjudged.iter().filter(|one| one.too_little);
+    let many = |why: &str| waiting().filter(|one| one.why == why).count();
+    // Of as many, the first.
+    let most = waiting().rev().max_by_key(|one| many(&one.why))?;
+    let names: Vec<&str> = waiting().map(|one| one.rule.as_str()).collect();
+    let which = match names.len() {
+        ..=2 => names.join(" and "),
+        count => format!("{count} of {} rules", crate::verdicts::count()),
+    };
+    Some(format!("{which}: {}", most.why))
+}
+
 /// How much a verdict matters; the heavier first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Weight {

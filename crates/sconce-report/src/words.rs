@@ -54,6 +54,14 @@ pub(crate) fn command(words: &[String]) -> String {
     line
 }
 
+/// What a run runs, for a list: its command, or `(services)`.
+pub(crate) fn program(words: &[String]) -> String {
+    match words {
+        [] => "(services)".to_owned(),
+        words => command(words),
+    }
+}
+
 /// A text from a record as it may go to a terminal: what would move the cursor, change colours or
 /// turn the direction of writing is replaced.
 pub(crate) fn clean(text: &str) -> String {

@@ -34,7 +34,7 @@ fn row(run: &Run) -> RunRow {
         command: run.started().command.clone(),
         wall_us: Some(run.t_us()),
         end: sconce_report::End::Running,
-        out_of_memory: false,
+        out_of_memory: None,
         peak_memory: None,
     }
 }
@@ -131,6 +131,79 @@ fn samples_are_counted_from_the_first_reading_on() {
     }
 }
 
+/// A record with some seconds of nothing after its training, as of a script that saves and cleans up.
+fn with_an_idle_end(text: &str, seconds: u64) -> String {
+    let mut lines: Vec<String> = text.lines().map(str::to_owned).collect();
+    let ended = lines.pop().expect("an end");
+    let time = |line: &str| -> u64 {
+        let value: serde_json::Value = serde_json::from_str(line).expect("JSON");
+        value["t_us"].as_u64().expect("a time")
+    };
+    let end_us = time(&ended);
+    lines.extend((1..=seconds).map(|second| {
+        let t_us = end_us + second * 1_000_000;
+        format!(r#"{{"t_us":{t_us},"event":"sample","cpu-us":1}}"#)
+    }));
+    let t_us = end_us + (seconds + 1) * 1_000_000;
+    lines.push(ended.replacen(
+        &format!("\"t_us\":{end_us}"),
+        &format!("\"t_us\":{t_us}"),
+        1,
+    ));
+    lines.join("\n") + "\n"
+}
+
+fn ended(text: &str) -> Run {
+    let record = Record::new(text.as_bytes(), Path::new("events.jsonl")).expect("a record");
+    let mut run = Run::new(record.started.clone(), false);
+    record.for_each(|line| run.line(line));
+    run.judge();
+    run
+}
+
+/// Of a run that has ended, the same is told as in the report, however long it did nothing after training.
+#[test]
+fn an_ended_run_trained_as_its_report_says() {
+    let ranks = [0, 1].map(|rank| made::Rank::healthy().of(rank, 2));
+    let made = made::Made::of(ranks.to_vec());
+    let text = with_an_idle_end(&made.record(), 30);
+    let mut app = App::new(false);
+    app.open(ended(&text));
+    let screen = drawn(&mut app, 100, 30);
+    for rank in &made.report().training {
+        let row = (screen.lines()).find(|line| line.contains(&format!("{} ", rank.name())));
+        let words: Vec<&str> = row.expect(&screen).split_whitespace().collect();
+        let samples = rank.samples_per_s().expect("samples were counted");
+        assert_eq!(words[4], format!("{samples:.0}"), "{words:?}");
+        // Batches of 32.
+        let ms: f64 = words[3].parse().expect("a number");
+        assert!((32e3 / ms - samples).abs() < samples / 100.0, "{words:?}");
+    }
+}
+
+#[test]
+fn too_few_steps_are_told_from_nothing_wrong() {
+    let mut made = made::Made::of(vec![made::Rank::healthy()]);
+    made.steps = 20;
+    let mut app = App::new(false);
+    app.open(ended(&made.record()));
+    let screen = drawn(&mut app, 100, 30);
+    assert!(screen.contains("not judged yet: "), "{screen}");
+    app.key(Key::Char('v'));
+    let screen = drawn(&mut app, 100, 30);
+    assert!(
+        screen.contains("nothing found so far; not judged yet")
+            && screen.contains("too few steps: 20, where it takes 50"),
+        "{screen}"
+    );
+    made.steps = 400;
+    app.open(ended(&made.record()));
+    app.key(Key::Char('v'));
+    let screen = drawn(&mut app, 100, 30);
+    assert!(screen.contains("nothing is known to be wrong"), "{screen}");
+    assert!(!screen.contains("not judged"), "{screen}");
+}
+
 #[test]
 fn what_is_wrong_is_a_line_and_a_screen() {
     let mut rank = made::Rank::healthy();
@@ -138,7 +211,7 @@ fn what_is_wrong_is_a_line_and_a_screen() {
     rank.phases.other_us = 110_000;
     let mut app = app(&made::Made::of(vec![rank]).record());
     assert_eq!(app.key(Key::Char('v')), None);
-    assert!(drawn(&mut app, 80, 24).contains("nothing is known to be wrong"));
+    assert!(drawn(&mut app, 80, 24).contains("nothing has been judged yet"));
     app.run().expect("it was opened").judge();
     assert_snapshot!(drawn(&mut app, 80, 24));
     app.key(Key::Char('v'));

@@ -377,3 +377,27 @@ proptest! {
         prop_assert_eq!(&value["format"], 1);
     }
 }
+
+/// A run of services alone has no command: what it ran, how that went and why it ended are its services'.
+#[test]
+fn a_run_of_services_alone() {
+    let text = r#"{"t_us":0,"event":"started","format":2,"id":"demo-1","name":"demo","unix-ms":1795338000000,"command":[],"folder":"/home/ada/demo","mode":"container","sconce-pid":1,"limits":{},"host":{"hostname":"sun","kernel":"6.12","cpus":2,"memory":1073741824},"gpus":[]}
+{"t_us":10000,"event":"service","name":"web","state":"starting","starts":1}
+{"t_us":20000,"event":"service","name":"bad","state":"running","starts":1}
+{"t_us":400000,"event":"service","name":"web","state":"healthy","starts":1,"open":["http://127.0.0.1:8888/lab"]}
+{"t_us":500000,"event":"service","name":"bad","state":"restarting","starts":4,"exit":{"code":3},"again-ms":8000}
+{"t_us":9000000,"event":"service","name":"bad","state":"failed","starts":5,"exit":{"code":3},"why":"it ended 5 times soon after its start"}
+{"t_us":9500000,"event":"service","name":"web","state":"ended","starts":1,"exit":{"signal":15}}
+{"t_us":9600000,"event":"ended","exit":{"code":1},"last":{}}
+"#;
+    assert_snapshot!(shown(text, WIDE));
+    let value: serde_json::Value = serde_json::from_str(&json::report(&report(text))).unwrap();
+    assert_eq!(value["services"][1]["starts"], 5);
+    assert_eq!(value["services"][1]["last_exit"]["exit_code"], 3);
+    assert_eq!(value["services"][0]["open"][0], "http://127.0.0.1:8888/lab");
+    // While it goes on there is no end yet, and what there is, is told.
+    let running = beginning(text, 5);
+    let told = shown(&running, WIDE);
+    assert!(told.contains("bad · restarting"), "{told}");
+    assert!(told.contains("started again 3 times"), "{told}");
+}

@@ -104,7 +104,133 @@ fn what_to_change_depends_on_what_is_set() {
         mends(0, 50_000_000)
     );
     assert!(mends(2, 50_000_000).contains("`num_workers=8`, 2 now"));
-    assert!(mends(8, 263_000_000).contains("give the run more (`--cpus`)"));
+    assert!(mends(8, 263_000_000).contains("CPU limit of 8 is used up: give it more (`--cpus`)"));
+}
+
+/// Without a limit there is none to be raised, and CPUs that others keep busy are not the run's.
+#[test]
+fn who_keeps_the_cpus_busy_is_told_apart() {
+    let report = |cpu_us: u64, busy_cores: f64| {
+        let mut made = starved();
+        made.limits.cpus = None;
+        made.last.cpu_us = Some(cpu_us);
+        let wall_us = made.report().wall_us as f64;
+        made.last.cpus_busy_us = vec![(wall_us * busy_cores) as u64];
+        made.report().verdicts.remove(0)
+    };
+    // 0.4 of 8 cores are its own, all the rest others'.
+    let verdict = report(12_000_000, 7.9);
+    let mends = verdict.mends.join("\n");
+    assert!(!mends.contains("--cpus"), "{mends}");
+    assert!(
+        mends.contains("other programs keep the machine's CPUs busy (7.8 of 8)"),
+        "{mends}"
+    );
+    // Two workers that use a third of a core wait; more of them help.
+    assert!(verdict.mends[0].contains("`num_workers=4`, 2 now; they use little CPU"));
+    let evidence = verdict.evidence.join("\n");
+    assert!(
+        evidence.contains("others of the machine used 7.8 of its 8 CPUs"),
+        "{evidence}"
+    );
+    // All of them are its own.
+    let mends = report(263_000_000, 8.0).mends.join("\n");
+    assert!(
+        mends.contains("the run uses the machine's 8 CPUs"),
+        "{mends}"
+    );
+    assert!(!mends.contains("--cpus") && !mends.contains("other programs"));
+}
+
+/// A rank that waits for a slower one waits in its exchange: both parts are told, everywhere alike.
+#[test]
+fn waiting_for_a_slower_rank_is_told_beside_the_exchange() {
+    let mut fast = Rank::healthy().of(0, 2);
+    fast.phases.backward_us += 21_800;
+    let mut slow = Rank::healthy().of(1, 2);
+    slow.phases.other_us += 21_800;
+    fast.exchange = Some(Exchange {
+        communication_us: Some(27_800),
+        exposed_us: Some(25_600),
+        ..Exchange::default()
+    });
+    slow.exchange = Some(Exchange {
+        communication_us: Some(8_000),
+        exposed_us: Some(7_000),
+        ..Exchange::default()
+    });
+    let report = Made::of(vec![fast, slow]).report();
+    let text = terminal::report(&report, WIDE);
+    assert!(
+        text.contains("27.8 ms a step · 25.6 ms of it hidden by nothing"),
+        "{text}"
+    );
+    let words = text.split_whitespace().collect::<Vec<_>>().join(" ");
+    assert!(
+        words.contains("21.8 ms is waiting for a slower rank, 3.80 ms the exchange itself"),
+        "{text}"
+    );
+    let value: serde_json::Value = serde_json::from_str(&json::report(&report)).unwrap();
+    let told = |rank: usize, name: &str| {
+        let us = value["training"][rank]["exchange"][name].as_f64().unwrap() * 1e6;
+        us.round()
+    };
+    assert_eq!(told(0, "exposed_seconds_per_step"), 25_600.0);
+    assert_eq!(told(0, "waited_for_ranks_seconds_per_step"), 21_800.0);
+    assert_eq!(told(0, "waited_for_exchange_seconds_per_step"), 3_800.0);
+    assert_eq!(told(1, "waited_for_ranks_seconds_per_step"), 0.0);
+    assert_eq!(told(1, "waited_for_exchange_seconds_per_step"), 7_000.0);
+    let verdict = (report.verdicts.iter()).find(|one| one.rule == "exposed-communication");
+    let evidence = verdict.unwrap().evidence.join("\n");
+    assert!(
+        evidence.contains("7.00 ms of it hidden by nothing"),
+        "{evidence}"
+    );
+}
+
+/// No copies were seen: that is not 0 s of them.
+#[test]
+fn copies_that_were_not_seen_are_compared_with_nothing() {
+    let report = Made::of(vec![Rank::healthy()]).report();
+    let phases = |before: &Report, after: &Report| {
+        let told = json::compare(&Comparison::of(before, after));
+        let value: serde_json::Value = serde_json::from_str(&told).unwrap();
+        let phases = value["phases"].as_array().unwrap().clone();
+        phases.into_iter().find(|phase| phase["what"] == "copy")
+    };
+    assert_eq!(phases(&report, &report), None);
+    let mut rank = Rank::on_card();
+    rank.phases.copy_us = 2_000;
+    let copied = Made::of(vec![rank]).report();
+    let phase = phases(&report, &copied).unwrap();
+    assert_eq!(phase["before"], serde_json::Value::Null);
+    assert!(phase["after"].as_f64().unwrap() > 0.001);
+}
+
+#[test]
+fn what_waits_for_more_steps_is_said() {
+    let mut made = starved();
+    made.steps = 20;
+    let report = made.report();
+    let text = terminal::report(&report, WIDE);
+    assert!(text.contains("nothing found; not judged: "), "{text}");
+    assert!(
+        text.contains("too few steps: 20, where it takes 50"),
+        "{text}"
+    );
+    let value: serde_json::Value = serde_json::from_str(&json::report(&report)).unwrap();
+    let rules = value["rules_not_judged"].as_array().unwrap();
+    let starved = rules
+        .iter()
+        .find(|one| one["rule"] == "starved-by-data")
+        .unwrap();
+    assert_eq!(starved["too_little"], true);
+    let report = Made::of(vec![Rank::healthy()]).report();
+    let text = terminal::report(&report, WIDE);
+    assert!(
+        text.contains("none: nothing is known to be wrong"),
+        "{text}"
+    );
 }
 
 #[test]
@@ -594,14 +720,14 @@ fn a_whole_cpu_is_free_or_it_is_not() {
         verdict
             .evidence
             .iter()
-            .any(|text| text == "0.9 of 8 CPUs were free on average"),
+            .any(|text| text.starts_with("0.9 of 8 CPUs were free on average; the run used 7")),
         "{verdict:?}"
     );
     assert!(
         verdict
             .mends
             .iter()
-            .any(|text| text.contains("the CPUs are busy"))
+            .any(|text| text.contains("CPU limit of 8 is used up"))
     );
 }
 
@@ -629,6 +755,15 @@ fn what_no_phase_accounts_for_is_said() {
     let report = made.report();
     assert_eq!(rules(&report), ["mostly-other"]);
     assert!(report.verdicts[0].title.starts_with("66 % of a step"));
+    assert!(
+        report.verdicts[0].mends[0].contains("py-spy record --subprocesses -- python train.py`")
+    );
+    made.command = "torchrun --nproc-per-node 2 gpt.py";
+    let mends = made.report().verdicts.remove(0).mends;
+    assert!(
+        mends[0].contains("-- torchrun --nproc-per-node 2 gpt.py`"),
+        "{mends:?}"
+    );
     // Batches, and no optimizer's step.
     let mut made = Made::of(vec![Rank::healthy()]);
     made.steps = 10;

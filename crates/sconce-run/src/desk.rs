@@ -265,6 +265,7 @@ impl Desk {
             exit: change.exit,
             why,
             again_ms: change.again_ms,
+            open: Vec::new(),
         })
     }
 

@@ -128,6 +128,9 @@ pub struct ServiceEvent {
     /// Time until it is started again, where it is, milliseconds.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub again_ms: Option<u64>,
+    /// Where it is reached, told when it is there; without a token or a password.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub open: Vec<String>,
 }
 
 /// What a service is doing.
@@ -152,6 +155,24 @@ pub enum ServiceState {
     Ended,
     /// It ended or could not begin, and is not tried again.
     Failed,
+}
+
+impl ServiceState {
+    /// The word for people.
+    #[must_use]
+    pub const fn word(self) -> &'static str {
+        match self {
+            Self::Waiting => "waiting",
+            Self::Starting => "starting",
+            Self::Running => "running",
+            Self::Healthy => "healthy",
+            Self::Unhealthy => "unhealthy",
+            Self::Restarting => "restarting",
+            Self::Stopping => "stopping",
+            Self::Ended => "ended",
+            Self::Failed => "failed",
+        }
+    }
 }
 
 /// How a run began.

@@ -114,7 +114,7 @@ fn rows(shown: &Shown<'_>) -> Vec<[String; 6]> {
         let kernels = shown.kernels.filter(|_| service.name == jupyter::NAME);
         let more = kernels.map(words).into_iter();
         let more: Vec<_> = more.chain(live::restarts(service.starts)).collect();
-        let mut state = live::word(service.state).to_owned();
+        let mut state = service.state.word().to_owned();
         if !more.is_empty() {
             state = format!("{state} ({})", more.join(", "));
         }

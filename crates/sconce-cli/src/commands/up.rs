@@ -168,6 +168,7 @@ fn say_changes(said: &mut Vec<(String, ServiceState)>, services: &[Standing]) {
                 exit: (service.exit).filter(|_| is_end(service.state)),
                 why: service.why.clone(),
                 again_ms: None,
+                open: Vec::new(),
             }));
         }
     }
@@ -213,7 +214,7 @@ fn is_well(service: &Standing) -> bool {
 
 /// Which services are not well, and where to look: a log is named only where there is something in it.
 fn what_to_do(id: &str, bad: &[&Standing], wrote: &[&str]) -> String {
-    let named = |it: &&Standing| format!("{} ({})", it.name, live::word(it.state));
+    let named = |it: &&Standing| format!("{} ({})", it.name, it.state.word());
     let bad: Vec<_> = bad.iter().map(named).collect();
     let logs = match wrote {
         [] => String::new(),
@@ -252,7 +253,7 @@ fn row(service: &Standing) -> [String; 3] {
     } else {
         open
     };
-    let state = live::word(service.state);
+    let state = service.state.word();
     let state = match live::restarts(service.starts) {
         Some(restarts) => format!("{state} ({restarts})"),
         None => state.to_owned(),

@@ -16,7 +16,7 @@ use std::path::{Path, PathBuf};
 use sconce_schema::request::{Network, Port, RunRequest, User};
 use sconce_schema::service::{Check, Health};
 use sconce_schema::spec::{PortSpec, Services};
-use sconce_schema::{Hint, Lock, exit};
+use sconce_schema::{Hint, Lock, Service, exit};
 
 use crate::failure::Result;
 use crate::places::Places;
@@ -186,6 +186,27 @@ impl Listens {
             })
         })
     }
+}
+
+/// Where a service is reached, as it may stand in a record: links without what follows their path, where
+/// a token may be, and without a name and a password before their host; else its ports.
+pub(crate) fn openly(service: &Service) -> Vec<String> {
+    let plain = |link: &String| {
+        let Some((scheme, rest)) = link.split_once("://") else {
+            // A command to type: `ssh -p 2222 …`.
+            return link.clone();
+        };
+        let path = rest.split(['?', '#']).next().unwrap_or_default();
+        let (host, path) = path.split_at(path.find('/').unwrap_or(path.len()));
+        let host = host.rsplit('@').next().unwrap_or_default();
+        format!("{scheme}://{host}{path}")
+    };
+    if !service.links.is_empty() {
+        return service.links.iter().map(plain).collect();
+    }
+    (service.ports.iter())
+        .map(|port| std::net::SocketAddr::new(port.host_ip, port.host).to_string())
+        .collect()
 }
 
 /// The folder of what is private of the services of the run `id`.
@@ -372,6 +393,29 @@ mod tests {
         let far = on("10.0.0.7:8888:8888", Network::Host).unwrap();
         assert_eq!(far.reached(), "10.0.0.7:8888");
         assert!(far.http("/").is_none());
+    }
+
+    #[test]
+    fn what_a_record_says_of_a_service_has_no_token() {
+        let mut service = Service::new("x", vec!["x".to_owned()]);
+        service.ports = vec!["127.0.0.1:9000:8888".parse::<PortSpec>().unwrap().into()];
+        assert_eq!(openly(&service), ["127.0.0.1:9000"]);
+        for (link, plain) in [
+            (
+                "http://127.0.0.1:8888/lab?token=abc",
+                "http://127.0.0.1:8888/lab",
+            ),
+            ("http://127.0.0.1:8888/#token=abc", "http://127.0.0.1:8888/"),
+            ("http://127.0.0.1:8888?token=abc", "http://127.0.0.1:8888"),
+            ("https://me:word@[::1]:1/a@b", "https://[::1]:1/a@b"),
+            (
+                "ssh -p 2222 sconce@127.0.0.1",
+                "ssh -p 2222 sconce@127.0.0.1",
+            ),
+        ] {
+            service.links = vec![link.to_owned()];
+            assert_eq!(openly(&service), [plain], "{link}");
+        }
     }
 
     #[test]

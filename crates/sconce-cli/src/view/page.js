@@ -133,9 +133,22 @@ class Timelines {
 
 const facts = (run) => el("dl", { class: "facts" }, run.figures.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value))));
 
+function services(run) {
+  if (run.services.length === 0) return el("div");
+  const cell = (...inner) => el("td", {}, ...inner);
+  const row = (one) => el("tr", {}, el("th", { scope: "row" }, one.name),
+    cell(el("span", { class: { failed: "state-bad", unhealthy: "state-bad", restarting: "state-on" }[one.state] }, one.state), el("span", { class: "sub" }, [one.last_end && `last end: ${one.last_end}`, one.why].filter(Boolean).join("; "))),
+    cell(one.restarts ? `${one.restarts} times` : "never"), cell(one.open.length ? one.open.map((open) => el("div", {}, web(open))) : NONE));
+  return el("section", {}, el("h2", {}, "Services"), el("div", { class: "wide", tabindex: 0 }, el("table", {},
+    el("thead", {}, el("tr", {}, ["", "State", "Started again", "Reached at"].map((text) => el("th", { scope: "col" }, text)))), el("tbody", {}, run.services.map(row)))));
+}
+// A link where it is one: what a record says leads nowhere else.
+const web = (text) => /^https?:\/\//.test(text) ? el("a", { href: text, rel: "noreferrer" }, text) : text;
+
 function verdicts(run) {
-  if (run.verdicts.length === 0) return el("div");
-  return el("section", {}, el("h2", {}, "What to change"), run.verdicts.map((one) => el("article", { class: `said ${one.weight}` },
+  const say = run.verdicts_say ? el("p", { class: "dim" }, run.verdicts_say) : null;
+  if (run.verdicts.length === 0) return say ? el("section", {}, el("h2", {}, "What to change"), say) : el("div");
+  return el("section", {}, el("h2", {}, "What to change"), say, run.verdicts.map((one) => el("article", { class: `said ${one.weight}` },
     el("h3", {}, one.title), one.gain ? el("p", {}, "Mending it gives: ", one.gain) : null,
     one.mends.length ? el("ul", {}, one.mends.map((mend) => el("li", {}, typed(mend)))) : null,
     one.evidence.length ? el("details", {}, el("summary", {}, "Figures"), el("ul", {}, one.evidence.map((line) => el("li", {}, line)))) : null)));
@@ -176,7 +189,8 @@ function phases(run, mark = "") {
   return el("section", {}, el("h2", {}, `${mark}Where a step's time goes`), shown, rest.length ? el("details", {}, el("summary", {}, `${rest.length} more`), rest.map(one)) : null);
 }
 
-const words = (run) => el("pre", { tabindex: 0 }, run.text);
+// The report in words, as wide as the screen has room for.
+const words = (run) => el("pre", { tabindex: 0 }, matchMedia("(max-width: 760px)").matches ? run.text_narrow : run.text);
 
 class RunPage {
   constructor(id) { this.id = id; this.title = id; }
@@ -196,7 +210,7 @@ class RunPage {
     this.head.replaceChildren(el("h1", {}, run.id),
       el("p", {}, el("code", {}, run.command)),
       el("p", { class: "dim" }, el("span", { class: tone({ state: run.state, exit_code: run.end === "ended well" ? 0 : 1 }) }, run.end), ` · ${run.began} UTC · ${run.host.hostname} · ${run.folder}${run.plan ? ` · plan ${run.plan}` : ""}`),
-      facts(run), verdicts(run), outOfMemory(run), phases(run));
+      facts(run), services(run), verdicts(run), outOfMemory(run), phases(run));
     [...this.head.querySelectorAll("details")].forEach((one, at) => { one.open = open[at] ?? false; });
     this.text.replaceChildren(el("h2", {}, "Report"), words(run));
     say(run.state === "running" ? `running, ${clock(run.wall_us)}` : "");
@@ -240,8 +254,10 @@ class ComparePage {
     const step = (run, phase) => {
       const done = run.processes.filter((process) => process.steps > 0);
       const steps = done.reduce((sum, process) => sum + process.steps, 0);
-      if (!steps) return null;
-      const us = done.reduce((sum, process) => sum + process.steps * (phase ? process.phases.find(([name]) => name === phase)?.[1] ?? 0 : process.phases.reduce((all, [, us]) => all + us, 0)), 0);
+      // What none of them tells was not measured, and is not nothing.
+      const of = (process, phase) => process.phases.find(([name]) => name === phase)?.[1];
+      if (!steps || (phase && done.every((process) => of(process, phase) === undefined))) return null;
+      const us = done.reduce((sum, process) => sum + process.steps * (phase ? of(process, phase) ?? 0 : process.phases.reduce((all, [, us]) => all + us, 0)), 0);
       return us / steps / 1e6;
     };
     for (const phase of [null, ...Object.keys(PHASES)]) {
@@ -258,6 +274,12 @@ class ComparePage {
   async changed() {}
 }
 
+// `2026-11-22 19:54`, UTC; a record may say any number.
+function minute(ms) {
+  const date = new Date(ms);
+  return Number.isNaN(date.getTime()) ? NONE : date.toISOString().slice(0, 16).replace("T", " ");
+}
+
 class ListPage {
   constructor() { this.title = "Runs"; this.chosen = []; }
   async open(main) {
@@ -267,7 +289,7 @@ class ListPage {
     this.about = el("p", { class: "dim" });
     const head = (text, kind) => el("th", { scope: "col", class: kind }, text);
     main.replaceChildren(el("h1", {}, "Runs"), el("div", { class: "bar" }, this.search, this.both), this.about,
-      el("div", { class: "wide", tabindex: 0 }, el("table", { id: "runs" }, el("thead", {}, el("tr", {}, head("Compare"), head("Run"), head("State"), head("Time", "number"), head("Memory, most", "number wide-only"))), this.body)));
+      el("div", { class: "wide", tabindex: 0 }, el("table", { id: "runs" }, el("thead", {}, el("tr", {}, el("th", { scope: "col", class: "pick" }, el("span", { class: "unseen" }, "Compare")), head("Run"), head("State"), head("Began (UTC)", "wide-only"), head("Time", "number"), head("Memory, most", "number wide-only"))), this.body)));
     await this.load();
   }
   async load() {
@@ -291,10 +313,12 @@ class ListPage {
     } });
     box.checked = this.chosen.includes(run.id);
     const state = run.out_of_memory ? "out of memory" : run.state === "exited" ? `exit code ${run.exit_code}` : run.state === "signalled" ? `signal ${run.signal}` : run.state;
-    return el("tr", { class: run.state === "running" ? "running" : null }, el("td", {}, box),
-      el("td", {}, el("a", { href: link(run.id) }, run.id), el("span", { class: "sub" }, run.command.join(" "))),
-      el("td", { class: tone(run) }, state), el("td", { class: "number" }, run.wall_seconds === null ? NONE : clock(run.wall_seconds * 1e6)),
-      el("td", { class: "number wide-only" }, run.peak_memory_bytes === null ? NONE : size(run.peak_memory_bytes)));
+    const began = minute(run.started_unix_ms);
+    const memory = run.peak_memory_bytes === null ? NONE : size(run.peak_memory_bytes);
+    return el("tr", { class: run.state === "running" ? "running" : null }, el("td", { class: "pick" }, box),
+      el("td", {}, el("a", { href: link(run.id) }, run.id), el("span", { class: "sub" }, run.command.join(" ") || "(services)"), el("span", { class: "sub narrow-only" }, began)),
+      el("td", { class: tone(run) }, state), el("td", { class: "wide-only" }, began), el("td", { class: "number" }, run.wall_seconds === null ? NONE : clock(run.wall_seconds * 1e6), el("span", { class: "sub narrow-only" }, memory)),
+      el("td", { class: "number wide-only" }, memory));
   }
   async changed() { await this.load(); }
 }

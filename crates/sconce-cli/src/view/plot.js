@@ -122,7 +122,7 @@ class Plot {
   used() {
     let most = 0;
     for (const line of this.data.lines) for (const value of line.most ?? line.mean) if (value > most) most = value;
-    return most || 1;
+    return most || leastTop(this.data.unit);
   }
   draw() {
     const { canvas, data, stage } = this;
@@ -152,7 +152,7 @@ class Plot {
     }
     pen.save();
     pen.beginPath(); pen.rect(LEFT, 0, wide - LEFT - RIGHT, HIGH - BOTTOM + 1); pen.clip();
-    if (data.stacked) this.areas(pen, y); else for (const line of data.lines) this.line(pen, y, line);
+    if (data.stacked) this.areas(pen, y); else data.lines.forEach((line, at) => this.line(pen, y, line, this.thick(at)));
     pen.strokeStyle = style.getPropertyValue("--mark"); pen.lineWidth = 1.5; pen.setLineDash([2, 3]);
     for (const limit of this.limits.filter((limit) => limit.drawn)) {
       pen.beginPath(); pen.moveTo(LEFT, y(limit.value)); pen.lineTo(wide - RIGHT, y(limit.value)); pen.stroke();
@@ -167,8 +167,14 @@ class Plot {
       pen.fillRect(Math.min(this.drag.x, this.drag.to), 0, Math.abs(this.drag.to - this.drag.x), HIGH);
     }
     pen.restore();
+    // At the moment under the pointer; without one, of the whole window: the last reading of a run is of its end.
     data.lines.forEach((line, at) => {
-      const part = this.part(line, stage.at ?? data.to_us);
+      if (stage.at === null) {
+        const mean = meanOf(line);
+        this.values[at].textContent = mean === null ? NONE : `mean ${inUnit(mean, data.unit)}`;
+        return;
+      }
+      const part = this.part(line, stage.at);
       this.values[at].textContent = part === null ? NONE : inUnit(line.mean[part], data.unit);
     });
     canvas.setAttribute("aria-label", this.said());
@@ -181,7 +187,9 @@ class Plot {
     gaps.sort((a, b) => a - b);
     return 6 * Math.max(1, gaps[gaps.length >> 1] ?? 1);
   }
-  line(pen, y, line) {
+  // Lines that lie on each other are all seen: the first is the thickest, and the later are drawn over it.
+  thick(at) { return Math.max(1.2, 1.2 + 1.3 * (Math.min(4, this.data.lines.length) - 1 - at)); }
+  line(pen, y, line, thick) {
     const gap = this.gap(line), run = [];
     const flush = () => {
       if (run.length === 0) return;
@@ -191,7 +199,7 @@ class Plot {
         run.toReversed().forEach((part) => pen.lineTo(this.place(this.timeOf(part)), y(line.least[part])));
         pen.fill(); pen.globalAlpha = 1;
       }
-      pen.strokeStyle = line.colour; pen.lineWidth = 1.5; pen.setLineDash(line.second ? [5, 3] : []);
+      pen.strokeStyle = line.colour; pen.lineWidth = thick; pen.setLineDash(line.second ? [5, 3] : []);
       pen.beginPath();
       run.forEach((part) => pen.lineTo(this.place(this.timeOf(part)), y(line.mean[part])));
       if (run.length === 1) { const x = this.place(this.timeOf(run[0])); pen.moveTo(x - 2, y(line.mean[run[0]])); pen.lineTo(x + 2, y(line.mean[run[0]])); }
@@ -259,12 +267,23 @@ class Plot {
   }
 }
 
+function meanOf(line) {
+  let sum = 0, many = 0;
+  for (const value of line.mean) if (value !== null) { sum += value; many += 1; }
+  return many ? sum / many : null;
+}
+
+// What a plot of nothing goes up to: there is no half of a byte, nor of a process.
+const leastTop = (unit) => unit.startsWith("bytes") ? 1024 : 1;
+
 // Three to five round numbers from 0 to about `most`.
 function scaleOf(most, unit) {
   const two = unit.startsWith("bytes"), base = two ? 2 : 10;
+  if (two) most = Math.max(most, leastTop(unit));
   let step = base ** Math.floor(Math.log(most / 4) / Math.log(base));
   if (!two) step *= [1, 2, 2.5, 5, 10].find((by) => step * by * 4 >= most) ?? 10;
   else if (step * 4 < most) step *= 2;
+  if (unit === "count") step = Math.max(1, step);
   if (unit === "share" && most <= 1 && most > 0.5) step = 0.25;
   const ticks = [];
   for (let tick = 0; tick <= most * 1.001 + step * 0.25 && ticks.length < 8; tick += step) ticks.push(tick);

@@ -42,6 +42,7 @@ const inUnit = (value, unit) => value === null || value === undefined ? NONE : U
 // A time of a run: 4.2 s, 12:05, 3:12:05.
 const clock = (us) => {
   const s = us / 1e6, two = (number) => String(Math.floor(number)).padStart(2, "0");
+  if (s < 1) return s === 0 ? "0 s" : seconds(s);
   if (s < 100) return `${s.toFixed(s < 10 ? 2 : 1)} s`;
   return s < 3600 ? `${Math.floor(s / 60)}:${two(s % 60)} min` : `${Math.floor(s / 3600)}:${two(s / 60 % 60)}:${two(s % 60)} h`;
 };

@@ -144,7 +144,7 @@ fn known<T: Copy>(pairs: impl IntoIterator<Item = Pair<T>>) -> Vec<Pair<T>> {
 }
 
 fn phases(before: Option<&Rank>, after: Option<&Rank>) -> Vec<Pair<f64>> {
-    let of = |rank: Option<&Rank>| rank.map(Rank::mean_phases).unwrap_or_default();
+    let of = |rank: Option<&Rank>| rank.map(Rank::seen_phases).unwrap_or_default();
     let (before, after) = (of(before), of(after));
     let find = |phases: &[(&str, f64)], name: &str| {
         phases.iter().find(|one| one.0 == name).map(|one| one.1)

@@ -7,14 +7,16 @@ use std::collections::BTreeMap;
 
 use sconce_record::Damage;
 use sconce_schema::Bytes;
-use sconce_schema::event::{Event, Line, Lost, OutOfMemory, Sample, Started, Unenforced};
+use sconce_schema::event::{
+    Event, Line, Lost, OutOfMemory, Sample, ServiceEvent, Started, Unenforced,
+};
 use sconce_schema::training::CardOutOfMemory;
 
 use self::card::CardFold;
 use self::training::TrainingFold;
 pub(crate) use self::training::warm;
 use crate::load::Load;
-use crate::model::{At, Cpu, Disk, End, Memory, Report, Tasks, kills};
+use crate::model::{At, Cpu, Disk, End, Memory, Report, Service, Tasks, kills};
 use crate::timeline::Timeline;
 
 /// Readings nearer to each other than this are not compared for a rate, µs.
@@ -44,6 +46,7 @@ pub(crate) struct Fold {
     cards: BTreeMap<u32, CardFold>,
     training: TrainingFold,
     card_oom: Vec<CardOutOfMemory>,
+    services: Vec<Service>,
     unenforced: Vec<Unenforced>,
     lost: Option<Lost>,
     damage: Vec<Damage>,
@@ -73,6 +76,7 @@ impl Fold {
             cards,
             training: TrainingFold::default(),
             card_oom: Vec::new(),
+            services: Vec::new(),
             unenforced: Vec::new(),
             lost: None,
             damage: Vec::new(),
@@ -98,7 +102,8 @@ impl Fold {
             Event::Unenforced(what) if self.unenforced.len() < MOST => self.unenforced.push(what),
             Event::Setup(setup) => self.training.setup(*setup),
             Event::CardOutOfMemory(told) if self.card_oom.len() < MOST => self.card_oom.push(*told),
-            Event::Unenforced(_) | Event::CardOutOfMemory(_) | Event::Service(_) => {}
+            Event::Service(service) => self.service(t_us, *service),
+            Event::Unenforced(_) | Event::CardOutOfMemory(_) => {}
             Event::Sample(sample) => {
                 self.samples += 1;
                 self.memory.over_time(t_us, &sample);
@@ -119,6 +124,15 @@ impl Fold {
                 };
                 self.sample(t_us, &last);
             }
+        }
+    }
+
+    fn service(&mut self, t_us: u64, event: ServiceEvent) {
+        let room = self.services.len() < MOST;
+        match (self.services.iter_mut()).find(|known| known.name == event.name) {
+            Some(known) => known.changed(t_us, event),
+            None if room => self.services.push(Service::new(t_us, event)),
+            None => {}
         }
     }
 
@@ -144,9 +158,15 @@ impl Fold {
         }
     }
 
+    /// Its services as they stand.
+    pub(crate) fn services(&self) -> &[Service] {
+        &self.services
+    }
+
     pub(crate) fn finish(self) -> Report {
         let mut report = self.folded();
         report.verdicts = crate::verdicts::verdicts(&report);
+        report.unjudged = crate::verdicts::all_unjudged(&report);
         report
     }
 
@@ -181,6 +201,8 @@ impl Fold {
             training: self.training.finish(),
             card_oom: self.card_oom,
             verdicts: Vec::new(),
+            unjudged: Vec::new(),
+            services: self.services,
             unenforced: self.unenforced,
             lost: self.lost,
             damage: self.damage,

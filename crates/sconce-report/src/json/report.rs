@@ -1,6 +1,6 @@
 //! One run's report.
 
-use sconce_schema::event::{HostSummary, Mode, Started, Unenforced};
+use sconce_schema::event::{HostSummary, Mode, ServiceState, Started, Unenforced};
 use sconce_schema::lock::Versions;
 use sconce_schema::runtime::Runtime;
 use sconce_schema::{Bytes, Millicores};
@@ -9,14 +9,17 @@ use serde::Serialize;
 use super::load::LoadShape;
 use super::training::{CardOutOfMemoryShape, RankShape, VerdictShape};
 use super::{EndShape, FORMAT, seconds, text};
-use crate::model::{At, Card, Report};
+use crate::model::{At, Card, End, Report, Service};
 use crate::timeline::Timeline;
+use crate::verdict::Unjudged;
 
 #[derive(Serialize)]
 struct Shape<'a> {
     format: u32,
     run: RunShape<'a>,
     end: OutcomeShape,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    services: Vec<ServiceShape<'a>>,
     environment: Option<EnvironmentShape<'a>>,
     host: HostShape<'a>,
     limits: LimitsShape,
@@ -32,6 +35,8 @@ struct Shape<'a> {
     training_left_out: Option<u32>,
     card_out_of_memory: Vec<CardOutOfMemoryShape<'a>>,
     verdicts: Vec<VerdictShape<'a>>,
+    /// Rules that could not be judged: that there is no such verdict says nothing.
+    rules_not_judged: Vec<UnjudgedShape<'a>>,
     unenforced: Vec<UnenforcedShape<'a>>,
     samples: u64,
     /// What the disk did not take; `null` where it took all that is known of.
@@ -77,7 +82,10 @@ struct RuntimeShape<'a> {
 struct OutcomeShape {
     #[serde(flatten)]
     end: EndShape,
+    /// Null where none is known of.
     out_of_memory: Option<OutOfMemoryShape>,
+    /// How many the kernel killed for want of memory; null where its count was not read.
+    out_of_memory_kills: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -189,6 +197,27 @@ struct ThrottleShape<'a> {
 }
 
 #[derive(Serialize)]
+struct UnjudgedShape<'a> {
+    rule: &'a str,
+    why: &'a str,
+    /// More of the run would do; else something was not measured.
+    too_little: bool,
+}
+
+#[derive(Serialize)]
+struct ServiceShape<'a> {
+    name: &'a str,
+    state: ServiceState,
+    since_seconds: f64,
+    starts: u32,
+    /// How its process ended last; null where none has.
+    last_exit: Option<EndShape>,
+    why: Option<&'a str>,
+    /// Where it is reached, without tokens.
+    open: &'a [String],
+}
+
+#[derive(Serialize)]
 struct UnenforcedShape<'a> {
     what: &'a str,
     why: &'a str,
@@ -230,7 +259,9 @@ pub fn report(report: &Report) -> String {
                 limit_bytes: killed.limit,
                 killed_processes: killed.kills,
             }),
+            out_of_memory_kills: report.kills(),
         },
+        services: report.services.iter().map(service).collect(),
         environment: started.versions.as_ref().map(environment),
         host: host(&started.host),
         limits: LimitsShape {
@@ -273,7 +304,9 @@ pub fn report(report: &Report) -> String {
         },
         load: (&report.load).into(),
         cards: report.cards.iter().map(|one| card(one, report)).collect(),
-        training: report.training.iter().map(RankShape::of).collect(),
+        training: (report.training.iter())
+            .map(|rank| RankShape::of(rank, &report.training))
+            .collect(),
         training_left_out: report.training_left_out,
         card_out_of_memory: report
             .card_oom
@@ -281,6 +314,7 @@ pub fn report(report: &Report) -> String {
             .map(CardOutOfMemoryShape::of)
             .collect(),
         verdicts: report.verdicts.iter().map(VerdictShape::of).collect(),
+        rules_not_judged: report.unjudged.iter().map(unjudged).collect(),
         unenforced: report.unenforced.iter().map(unenforced).collect(),
         samples: report.samples,
         lost: report.lost.map(|lost| LostShape {
@@ -358,6 +392,26 @@ fn card<'a>(card: &'a Card, report: &Report) -> CardShape<'a> {
             reasons.iter().map(shape).collect()
         }),
         timeline_utilisation_share: timeline(&card.timeline, report),
+    }
+}
+
+fn unjudged(one: &Unjudged) -> UnjudgedShape<'_> {
+    UnjudgedShape {
+        rule: &one.rule,
+        why: &one.why,
+        too_little: one.too_little,
+    }
+}
+
+fn service(service: &Service) -> ServiceShape<'_> {
+    ServiceShape {
+        name: &service.name,
+        state: service.state,
+        since_seconds: seconds(service.since_us),
+        starts: service.starts,
+        last_exit: service.exit.map(|exit| End::from(exit).into()),
+        why: service.why.as_deref(),
+        open: &service.open,
     }
 }
 

@@ -24,7 +24,8 @@ struct RunShape {
     wall_seconds: Option<f64>,
     #[serde(flatten)]
     end: EndShape,
-    out_of_memory: bool,
+    /// Null where the kernel's count of such kills was not read.
+    out_of_memory: Option<bool>,
     peak_memory_bytes: Option<Bytes>,
 }
 

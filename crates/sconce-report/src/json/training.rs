@@ -5,6 +5,7 @@ use sconce_schema::training::{CardMemory, CardOutOfMemory, Phases, Setup};
 use serde::Serialize;
 
 use super::seconds;
+use crate::exchange::Waits;
 use crate::training::{Growth, Rank, StepTimes};
 use crate::verdict::Verdict;
 
@@ -135,6 +136,9 @@ struct CardMemoryShape {
 struct ExchangeShape {
     communication_seconds_per_step: Option<f64>,
     exposed_seconds_per_step: Option<f64>,
+    /// What nothing hid in all of a mean step, FSDP's with it: these two add up to it.
+    waited_for_ranks_seconds_per_step: Option<f64>,
+    waited_for_exchange_seconds_per_step: Option<f64>,
     sharded_steps: Option<u64>,
     all_gather_seconds: Option<f64>,
     all_gather_exposed_seconds: Option<f64>,
@@ -155,7 +159,9 @@ struct GrowthShape {
 }
 
 impl<'a> RankShape<'a> {
-    pub(super) fn of(rank: &'a Rank) -> Self {
+    pub(super) fn of(rank: &'a Rank, all: &[Rank]) -> Self {
+        let waits = Waits::of(rank, all);
+        let waited = |of: fn(&Waits) -> Option<f64>| Some(of(waits.as_ref()?)? / 1e6);
         Self {
             pid: rank.pid,
             rank: rank.rank,
@@ -189,6 +195,8 @@ impl<'a> RankShape<'a> {
             exchange: rank.exchange.map(|exchange| ExchangeShape {
                 communication_seconds_per_step: exchange.communication_us.map(seconds),
                 exposed_seconds_per_step: exchange.exposed_us.map(seconds),
+                waited_for_ranks_seconds_per_step: waited(|waits| waits.for_ranks_us),
+                waited_for_exchange_seconds_per_step: waited(Waits::itself_us),
                 sharded_steps: exchange.sharded_steps,
                 all_gather_seconds: exchange.all_gather_us.map(seconds),
                 all_gather_exposed_seconds: exchange.all_gather_exposed_us.map(seconds),

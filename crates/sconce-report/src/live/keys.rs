@@ -42,7 +42,7 @@ impl App {
                 {
                     self.verdicts = Some(0);
                 } else {
-                    self.message = Some("nothing is known to be wrong with this run".to_owned());
+                    self.message = self.run.as_ref().map(super::Run::without_verdicts);
                 }
             }
             Key::Char('q' | 'Q') | Key::F(10) => return Some(Action::Quit),

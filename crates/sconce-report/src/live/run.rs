@@ -8,14 +8,16 @@ use sconce_schema::event::{Event, Line, ProcessSample, Sample, Started};
 use sconce_schema::training::{CardOutOfMemory, Phases, Training};
 
 use crate::fold::Fold;
-use crate::model::{At, End};
+use crate::model::{At, End, MemoryKind, Service};
 use crate::timeline::Timeline;
-use crate::verdict::Verdict;
+use crate::verdict::{Unjudged, Verdict, not_judged_yet};
 
 /// Readings that rates of training are taken over: one a second is too few steps to be steady.
 const WINDOW: usize = 10;
 /// Readings nearer to each other than this are not compared for a rate, µs.
 const SHORTEST_INTERVAL_US: u64 = 200_000;
+/// Of processes that train, no more than this many are kept.
+const MOST_TRAINING: usize = 64;
 /// Time of the record after which verdicts are looked at again, µs.
 const JUDGE_EVERY_US: u64 = 5_000_000;
 
@@ -27,6 +29,8 @@ pub struct Run {
     pub(super) t_us: u64,
     /// The last readings, the newest last.
     window: VecDeque<(u64, Box<Sample>)>,
+    /// What each process that trains told last; [`MOST_TRAINING`] at most.
+    told: Vec<Training>,
     pub(super) memory: Timeline,
     pub(super) memory_peak: Option<Bytes>,
     /// Memory of this run's processes on all cards; of everyone's where no process is known.
@@ -39,6 +43,8 @@ pub struct Run {
     fold: Fold,
     judged_us: Option<u64>,
     pub(super) verdicts: Vec<Verdict>,
+    unjudged: Vec<Unjudged>,
+    pub(super) services: Vec<Service>,
     pub(super) card_oom: Vec<CardOutOfMemory>,
 }
 
@@ -51,15 +57,18 @@ pub(super) struct Process<'a> {
     pub(super) card: Option<Bytes>,
 }
 
-/// How one process trains, over the last readings.
+/// How one process trains: over the last readings while it does, and over all of its steps when the run
+/// has ended, as the report tells it.
 #[derive(Debug)]
 pub(super) struct Pace<'a> {
     pub(super) training: &'a Training,
-    /// Steps in the window.
+    /// Steps that it is told of.
     pub(super) steps: u64,
     /// Of them, µs.
     pub(super) phases: Phases,
-    /// Samples a second.
+    /// Samples a second of training steps, as [`Rank::samples_per_s`].
+    ///
+    /// [`Rank::samples_per_s`]: crate::Rank::samples_per_s
     pub(super) samples_per_s: Option<f64>,
 }
 
@@ -78,6 +87,8 @@ impl Run {
             fold: Fold::new(started.clone(), running),
             judged_us: None,
             verdicts: Vec::new(),
+            unjudged: Vec::new(),
+            services: Vec::new(),
             card_oom: Vec::new(),
             started,
             end: if running {
@@ -87,6 +98,7 @@ impl Run {
             },
             t_us: 0,
             window: VecDeque::new(),
+            told: Vec::new(),
             memory: Timeline::default(),
             memory_peak: None,
             card_memory: Timeline::default(),
@@ -143,13 +155,34 @@ impl Run {
             }
             Event::Ended(ended) => {
                 self.end = ended.exit.into();
+                self.tell(&ended.last);
                 self.killed = ended.out_of_memory.is_some();
             }
-            Event::Started(_) | Event::Unenforced(_) | Event::Setup(_) | Event::Service(_) => {}
+            Event::Service(_) => self.services = self.fold.services().to_vec(),
+            Event::Started(_) | Event::Unenforced(_) | Event::Setup(_) => {}
+        }
+    }
+
+    /// Keeps what processes that train told. Counters only grow: an older reading has nothing new.
+    fn tell(&mut self, sample: &Sample) {
+        for training in &sample.training {
+            let now = Training {
+                recent: Vec::new(),
+                ..training.clone()
+            };
+            let which = |it: &Training| (it.pid, it.cell);
+            let room = self.told.len() < MOST_TRAINING;
+            match (self.told.iter_mut()).find(|it| which(it) == which(&now)) {
+                Some(before) if before.steps > now.steps => {}
+                Some(before) => *before = now,
+                None if room => self.told.push(now),
+                None => {}
+            }
         }
     }
 
     fn sample(&mut self, t_us: u64, sample: Box<Sample>) {
+        self.tell(&sample);
         if let Some(memory) = memory(&sample) {
             self.memory.add(t_us, memory.0 as f64);
             self.memory_peak = self.memory_peak.max(Some(memory)).max(sample.memory_peak);
@@ -233,42 +266,52 @@ impl Run {
     }
 
     /// How each process trains: since the oldest reading of the window that has it, or, where only the
-    /// newest has it, since its own beginning.
+    /// newest has it, since its own beginning. When the run has ended, or its newest reading has none,
+    /// all of what each did.
     pub(super) fn paces(&self) -> Vec<Pace<'_>> {
-        let Some((t_us, now)) = self.window.back() else {
-            return Vec::new();
-        };
-        let pace = |training| {
-            let training: &Training = training;
-            let find = |(t_us, sample): &'_ (u64, Box<Sample>)| {
-                let found = sample
-                    .training
-                    .iter()
-                    .find(|it| (it.pid, it.cell) == (training.pid, training.cell))?;
-                Some((*t_us, found.clone()))
-            };
-            let before = (self.window.iter())
-                .take(self.window.len() - 1)
-                .find_map(find);
-            // A first reading has everything since the process began; of that time only steps are known.
-            let alone = before.is_none();
-            let (first_us, before) = before.unwrap_or_default();
-            let passed_us = match alone {
-                true => training.wall_us,
-                false => t_us.saturating_sub(first_us),
-            };
-            let samples = before.samples.or(alone.then_some(0));
-            Pace {
-                training,
-                steps: training.steps.saturating_sub(before.steps),
-                phases: less(training.phases, before.phases),
-                samples_per_s: (training.samples.zip(samples))
-                    .and_then(|(now, before)| now.checked_sub(before))
-                    .filter(|_| passed_us > 0)
-                    .map(|more| more as f64 * 1e6 / passed_us as f64),
+        let now = self.now().map_or(&[][..], |now| &now.training);
+        let over = !self.is_running() || now.is_empty();
+        let told = if over { &self.told[..] } else { now };
+        let mut paces: Vec<Pace<'_>> = (told.iter())
+            .map(|training| {
+                let before = (!over).then(|| self.before(training)).flatten();
+                pace(training, before)
+            })
+            .collect();
+        if over {
+            paces.sort_by_key(|pace| {
+                let it = pace.training;
+                (it.group, it.rank.unwrap_or(u32::MAX), it.pid, it.cell)
+            });
+        }
+        paces
+    }
+
+    /// What a process told in the oldest reading of the window that has it, but for the newest.
+    fn before(&self, of: &Training) -> Option<&Training> {
+        let earlier = self.window.iter().rev().skip(1).rev();
+        let mut told = earlier.flat_map(|(_, sample)| &sample.training);
+        told.find(|it| (it.pid, it.cell) == (of.pid, of.cell))
+    }
+
+    /// What most rules still wait for, where a process trains.
+    pub(super) fn waits_for_more(&self) -> Option<String> {
+        if self.told.is_empty() {
+            return None;
+        }
+        not_judged_yet(&self.unjudged)
+    }
+
+    /// What can be said where there is no verdict.
+    pub(super) fn without_verdicts(&self) -> String {
+        match (self.judged_us, self.waits_for_more()) {
+            (None, _) => "nothing has been judged yet".to_owned(),
+            (_, Some(waits)) => format!("nothing found so far; not judged yet: {waits}"),
+            (_, None) if self.told.is_empty() => {
+                "nothing is known to be wrong with this run; no training was seen".to_owned()
             }
-        };
-        now.training.iter().map(pace).collect()
+            (_, None) => "nothing is known to be wrong with this run".to_owned(),
+        }
     }
 
     /// What is wrong with the run so far. Looks again only where the record has gone on for some time.
@@ -281,13 +324,45 @@ impl Run {
             self.judged_us = Some(self.t_us);
             let report = self.fold.clone().finish();
             (self.verdicts, self.card_oom) = (report.verdicts, report.card_oom);
+            self.unjudged = report.unjudged;
         }
+    }
+}
+
+/// What a process did since `before`, or since it began. Rates are of its steps' time, so that they agree
+/// with the time of a step and with the report, however long it did something else.
+fn pace<'a>(training: &'a Training, before: Option<&Training>) -> Pace<'a> {
+    let beginning = Training {
+        samples: Some(0),
+        ..Training::default()
+    };
+    let before = before.unwrap_or(&beginning);
+    let steps_us = training.wall_us.saturating_sub(before.wall_us);
+    Pace {
+        training,
+        steps: training.steps.saturating_sub(before.steps),
+        phases: less(training.phases, before.phases),
+        samples_per_s: (training.samples.zip(before.samples))
+            .and_then(|(now, before)| now.checked_sub(before))
+            .filter(|_| steps_us > 0)
+            .map(|more| more as f64 * 1e6 / steps_us as f64),
     }
 }
 
 /// What a run is charged; where its cgroup tells nothing, the sum of its processes' memory.
 pub(super) fn memory(sample: &Sample) -> Option<Bytes> {
     sample.memory.or(sample.pss).or(sample.rss)
+}
+
+/// Which of them it is.
+pub(super) fn kind(sample: &Sample) -> Option<MemoryKind> {
+    [
+        (sample.memory, MemoryKind::Charged),
+        (sample.pss, MemoryKind::Pss),
+        (sample.rss, MemoryKind::Rss),
+    ]
+    .into_iter()
+    .find_map(|(bytes, kind)| bytes.map(|_| kind))
 }
 
 fn less(now: Phases, before: Phases) -> Phases {

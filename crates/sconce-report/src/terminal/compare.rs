@@ -8,7 +8,7 @@ use super::report::figure;
 use crate::compare::{Change, Comparison, StepTime};
 use crate::model::Report;
 use crate::verdict::Verdict;
-use crate::verdicts::value::{number, time};
+use crate::verdicts::value::{between, number, time};
 use crate::words::percent;
 
 /// As many packages are named.
@@ -98,12 +98,9 @@ fn changes(page: &mut Page, comparison: &Comparison<'_>) {
 fn step_time(page: &mut Page, comparison: &Comparison<'_>) {
     let told = |report: &Report| {
         let times = report.training.first()?.step_times?;
-        let spread = times.upper_quartile_us - times.lower_quartile_us;
-        Some(format!(
-            "{} (half within {})",
-            time(times.median_us),
-            time(spread)
-        ))
+        let (low, high) = (times.lower_quartile_us, times.upper_quartile_us);
+        let median = time(times.median_us);
+        Some(format!("median {median}, half {}", between(low, high)))
     };
     let (before, after) = (told(comparison.before), told(comparison.after));
     if before.is_none() && after.is_none() {

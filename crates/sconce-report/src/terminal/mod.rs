@@ -6,6 +6,7 @@ mod layout;
 mod load;
 mod report;
 mod runs;
+mod services;
 mod spark;
 mod training;
 mod verdicts;
@@ -13,6 +14,7 @@ mod verdicts;
 pub use compare::compare;
 pub use report::report;
 pub use runs::runs;
+pub(crate) use services::failed as failed_services;
 pub(crate) use verdicts::text as verdicts;
 
 /// How to show it.

@@ -30,7 +30,10 @@ pub fn report(report: &Report, style: Style) -> String {
 
 fn what_ran(page: &mut Page, report: &Report) {
     let started = &report.started;
-    page.row("command", [plain(command(&started.command))]);
+    match started.command.is_empty() {
+        true => page.row("command", [toned("none: it ran services alone", Tone::Dim)]),
+        false => page.row("command", [plain(command(&started.command))]),
+    }
     page.row("environment", environment(report));
     if let Some(plan) = &started.plan {
         page.row("plan", [plain(plan)]);
@@ -57,6 +60,7 @@ fn what_ran(page: &mut Page, report: &Report) {
     page.row("time", [plain(took), plain(format!("began {began}"))]);
     let (words, tone) = ended(report);
     page.row("ended", [toned(words, tone)]);
+    super::services::rows(page, report);
 }
 
 /// A CPU's name without the marks of its maker's lawyers.
@@ -120,7 +124,11 @@ fn ended(report: &Report) -> (String, Tone) {
             )
         }
         (End::Exited(0), None) => ("exit code 0".to_owned(), Tone::Good),
-        (End::Exited(code), None) => (exit_code(code), Tone::Bad),
+        (End::Exited(code), None) => {
+            let failed = super::services::failed(report);
+            let why = failed.map_or_else(String::new, |why| format!(": {why}"));
+            (format!("{}{why}", exit_code(code)), Tone::Bad)
+        }
         (End::Exited(code), Some(killed)) => (with_kill(&exit_code(code), killed), Tone::Bad),
         (End::Interrupted, killed) => {
             let how =
@@ -234,7 +242,10 @@ fn memory(report: &Report) -> Vec<Part> {
                 None => String::new(),
             };
             let at = duration(peak.t_us);
-            parts.push(plain(format!("{}{of} at its peak, at {at}", peak.value)));
+            parts.push(plain(format!(
+                "{}{of} charged to it at its peak, at {at}",
+                peak.value
+            )));
         }
         // Better than nothing, and said below.
         None if memory.largest_process.is_some() => {}
@@ -244,16 +255,25 @@ fn memory(report: &Report) -> Vec<Part> {
         parts.push(plain(format!("file cache {} of it", percent(share))));
     }
     if let Some(pss) = memory.pss_peak {
-        parts.push(plain(format!("{pss} mapped by its processes (PSS)")));
+        parts.push(plain(format!("{pss} its processes' share (PSS)")));
     } else if let Some(rss) = memory.rss_peak {
         parts.push(plain(format!(
-            "processes {rss}, shared pages counted again (RSS)"
+            "{rss} resident, shared pages counted again (RSS)"
         )));
     } else if let Some(largest) = memory.largest_process {
         parts.push(plain(format!("{largest} in its largest process")));
     }
     if limits.memory.is_none() {
         parts.push(plain("no limit"));
+    }
+    // Two figures of one thing need a word on why they differ.
+    if let (Some(peak), Some(pss)) = (memory.peak, memory.pss_peak)
+        && pss > peak.value
+    {
+        parts.push(toned(
+            "PSS also has files' pages that others read first; they are not charged to this run",
+            Tone::Dim,
+        ));
     }
     parts
 }

@@ -5,7 +5,7 @@ use sconce_record::Listing;
 use super::Style;
 use super::layout::{Tone, paint};
 use crate::model::{End, RunRow};
-use crate::words::{clean, command, date, duration, signal};
+use crate::words::{clean, date, duration, program, signal};
 
 const GAP: &str = "  ";
 const HEAD: [&str; 6] = ["RUN", "BEGAN (UTC)", "TOOK", "MEMORY", "ENDED", "COMMAND"];
@@ -68,7 +68,7 @@ pub fn runs(listing: &Listing, style: Style) -> String {
 fn row(run: &RunRow) -> ([String; 6], Tone) {
     let dash = || "–".to_owned();
     let (ended, tone) = match run.end {
-        _ if run.out_of_memory => ("out of memory".to_owned(), Tone::Bad),
+        _ if run.out_of_memory == Some(true) => ("out of memory".to_owned(), Tone::Bad),
         End::Exited(0) => ("exit 0".to_owned(), Tone::Good),
         End::Exited(code) => (format!("exit {code}"), Tone::Bad),
         End::Signalled(number) => (signal(number).0, Tone::Bad),
@@ -81,7 +81,7 @@ fn row(run: &RunRow) -> ([String; 6], Tone) {
         run.wall_us.map_or_else(dash, duration),
         run.peak_memory.map_or_else(dash, |bytes| bytes.to_string()),
         ended,
-        clean(&command(&run.command)),
+        clean(&program(&run.command)),
     ];
     (cells, tone)
 }

@@ -4,9 +4,10 @@ use sconce_schema::training::Setup;
 
 use super::layout::{Page, Part, Tone, plain, toned};
 use super::report::figure;
+use crate::exchange::Waits;
 use crate::model::Report;
 use crate::training::{Rank, shares};
-use crate::verdicts::value::{number, time};
+use crate::verdicts::value::{between, number, time};
 use crate::words::{count, duration, percent};
 
 /// Of several ranks, as many are shown in full.
@@ -36,7 +37,7 @@ pub(super) fn rows(page: &mut Page, report: &Report) {
             None => page.row(&label, steps(rank)),
         }
         if n < IN_FULL {
-            one(page, rank);
+            one(page, rank, &report.training);
         }
     }
     if let Some(more) = report.training_left_out {
@@ -48,7 +49,7 @@ pub(super) fn rows(page: &mut Page, report: &Report) {
     }
 }
 
-fn one(page: &mut Page, rank: &Rank) {
+fn one(page: &mut Page, rank: &Rank, all: &[Rank]) {
     if rank.steps > 0 {
         bar(page, &rank.shares());
         let mut parts = phases(&rank.shares());
@@ -99,29 +100,41 @@ fn one(page: &mut Page, rank: &Rank) {
         }
         page.row("  card memory", parts);
     }
-    if let Some(exchange) = rank.exchange {
-        let parts = [
-            exchange
-                .communication_us
-                .map(|us| format!("{} a step", time(us as f64))),
-            exchange
-                .exposed_us
-                .map(|us| format!("{} of it hidden by nothing", time(us as f64))),
-            sharded(
-                "all-gather",
-                exchange.sharded_steps,
-                exchange.all_gather_us,
-                exchange.all_gather_exposed_us,
-            ),
-            sharded(
-                "reduce-scatter",
-                exchange.sharded_steps,
-                exchange.reduce_scatter_us,
-                exchange.reduce_scatter_exposed_us,
-            ),
-        ];
-        page.row("  exchange", parts.into_iter().flatten().map(plain));
-    }
+    page.row("  exchange", exchange(rank, all));
+}
+
+/// What was exchanged in a mean step, what of it nothing hid, and what of that was another rank's doing.
+fn exchange(rank: &Rank, all: &[Rank]) -> Vec<Part> {
+    let (Some(exchange), Some(waits)) = (rank.exchange, Waits::of(rank, all)) else {
+        return Vec::new();
+    };
+    let sharded_steps = crate::exchange::sharded(rank).unwrap_or(exchange);
+    let for_ranks = waits.for_ranks_us.filter(|us| *us > 0.0);
+    let parts = [
+        exchange
+            .communication_us
+            .map(|us| format!("{} a step", time(us as f64))),
+        exchange
+            .exposed_us
+            .map(|us| format!("{} of it hidden by nothing", time(us as f64))),
+        sharded(
+            "all-gather",
+            sharded_steps.sharded_steps,
+            sharded_steps.all_gather_us,
+            sharded_steps.all_gather_exposed_us,
+        ),
+        sharded(
+            "reduce-scatter",
+            sharded_steps.sharded_steps,
+            sharded_steps.reduce_scatter_us,
+            sharded_steps.reduce_scatter_exposed_us,
+        ),
+        for_ranks.zip(waits.itself_us()).map(|(ranks, itself)| {
+            let (ranks, itself) = (time(ranks), time(itself));
+            format!("of what nothing hid, {ranks} is waiting for a slower rank, {itself} the exchange itself")
+        }),
+    ];
+    parts.into_iter().flatten().map(plain).collect()
 }
 
 /// What FSDP exchanged in a mean step.
@@ -208,9 +221,9 @@ fn steps(rank: &Rank) -> Vec<Part> {
         format!("{} steps", number(rank.steps as f64))
     })];
     if let Some(times) = rank.step_times {
-        let spread = times.upper_quartile_us - times.lower_quartile_us;
-        parts.push(plain(format!("{} in the middle", time(times.median_us))));
-        parts.push(plain(format!("half of them within {}", time(spread))));
+        parts.push(plain(format!("median {}", time(times.median_us))));
+        let (low, high) = (times.lower_quartile_us, times.upper_quartile_us);
+        parts.push(plain(format!("half of them {}", between(low, high))));
         parts.push(plain(format!("one of twenty over {}", time(times.p95_us))));
     }
     let per_s = [

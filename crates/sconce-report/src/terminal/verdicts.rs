@@ -3,14 +3,38 @@
 use super::Style;
 use super::layout::{Page, Tone, plain, toned};
 use crate::model::Report;
-use crate::verdict::{Verdict, Weight};
+use crate::verdict::{Verdict, Weight, not_judged_yet};
 use sconce_schema::training::CardOutOfMemory;
 
-/// As many mends are shown; the others are in the JSON and in docs/verdicts.md.
+/// As many mends are shown, and how many more there are.
 const MENDS: usize = 4;
 
 pub(super) fn rows(page: &mut Page, report: &Report) {
     said(page, &report.verdicts, &report.card_oom);
+    not_judged(page, report);
+}
+
+/// Of a run that trained: that nothing is wrong, or that it cannot be told yet.
+fn not_judged(page: &mut Page, report: &Report) {
+    if report.training.is_empty() {
+        return;
+    }
+    let waiting = not_judged_yet(&report.unjudged);
+    match (report.verdicts.is_empty(), waiting) {
+        (true, None) => {
+            page.gap();
+            page.row("verdicts", [plain("none: nothing is known to be wrong")]);
+        }
+        (none, Some(waiting)) => {
+            page.gap();
+            let words = match none {
+                true => format!("nothing found; not judged: {waiting}"),
+                false => format!("not judged: {waiting}"),
+            };
+            page.row("verdicts", [toned(words, Tone::Dim)]);
+        }
+        (false, None) => {}
+    }
 }
 
 /// Verdicts by themselves, as a report has them.
@@ -38,6 +62,11 @@ fn said(page: &mut Page, verdicts: &[Verdict], card_oom: &[CardOutOfMemory]) {
         }
         for (n, mend) in verdict.mends.iter().take(MENDS).enumerate() {
             page.row(if n == 0 { "  change" } else { "" }, [plain(mend)]);
+        }
+        let more = verdict.mends.len().saturating_sub(MENDS);
+        if more > 0 {
+            let text = format!("and {more} more: `sconce report --json` has all");
+            page.row("", [toned(text, Tone::Dim)]);
         }
         if verdict.rule == "card-out-of-memory"
             && let Some(told) = card_oom.first()

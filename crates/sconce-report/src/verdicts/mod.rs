@@ -16,7 +16,7 @@ pub use document::document;
 use self::figures::Figures;
 use self::rule::Rule;
 use crate::model::Report;
-use crate::verdict::Verdict;
+use crate::verdict::{Unjudged, Verdict};
 
 /// The rules that the program carries.
 fn rules() -> &'static [Rule] {
@@ -61,9 +61,22 @@ pub(crate) fn unjudged<'a>(
     codes
         .filter_map(|code| {
             let rule = rules().iter().find(|rule| rule.code == code)?;
-            Some((code, unjudged::unjudged(rule, report, &all)?))
+            Some((code, unjudged::unjudged(rule, report, &all)?.why))
         })
         .collect()
+}
+
+/// Every rule that cannot be judged of a run.
+pub(crate) fn all_unjudged(report: &Report) -> Vec<Unjudged> {
+    let all = Figures::all(report);
+    (rules().iter())
+        .filter_map(|rule| unjudged::unjudged(rule, report, &all))
+        .collect()
+}
+
+/// How many rules there are.
+pub(crate) fn count() -> usize {
+    rules().len()
 }
 
 /// The heavier first, then what gives the most.

@@ -7,12 +7,31 @@ use super::rule::Rule;
 use super::value::{Unit, number, time};
 use crate::model::Report;
 use crate::training::Grows;
+use crate::verdict::Unjudged;
 
 /// Figures of which there may be too few for a rule: less of them is no answer.
 const AMOUNTS: [&str; 4] = ["steps", "watched", "wall", "readings"];
 
 /// Why `rule` cannot be judged of a run; `None` where it can.
-pub(super) fn unjudged(rule: &Rule, report: &Report, all: &[Figures]) -> Option<String> {
+pub(super) fn unjudged(rule: &Rule, report: &Report, all: &[Figures]) -> Option<Unjudged> {
+    let why = why_not(rule, report, all)?;
+    Some(Unjudged {
+        rule: rule.code.clone(),
+        too_little: matches!(why, Why::TooLittle(_)),
+        why: match why {
+            Why::TooLittle(why) | Why::NotMeasured(why) => why,
+        },
+    })
+}
+
+/// Whether waiting would help.
+enum Why {
+    /// There was too little of the run.
+    TooLittle(String),
+    NotMeasured(String),
+}
+
+fn why_not(rule: &Rule, report: &Report, all: &[Figures]) -> Option<Why> {
     let growing = rule.when.iter().find(|one| one.figure == "growing");
     let subjects: Vec<&Figures> = (all.iter())
         .filter(|figures| figures.about == rule.about)
@@ -26,7 +45,7 @@ pub(super) fn unjudged(rule: &Rule, report: &Report, all: &[Figures]) -> Option<
 }
 
 /// A rule's subject is not there: no process that trains, no figure that was watched.
-fn without_subject(rule: &Rule, report: &Report, all: &[Figures]) -> Option<String> {
+fn without_subject(rule: &Rule, report: &Report, all: &[Figures]) -> Option<Why> {
     let accounted = !report.training.is_empty();
     match rule.about {
         // A run has always one; a run without cards leaves none idle.
@@ -46,25 +65,25 @@ fn without_subject(rule: &Rule, report: &Report, all: &[Figures]) -> Option<Stri
                 return None;
             }
             let steps = report.training.iter().map(|rank| rank.steps).max()?;
-            Some(format!(
+            Some(Why::TooLittle(format!(
                 "too few steps to watch it grow: {}",
                 number(steps as f64)
-            ))
+            )))
         }
-        About::Rank | About::Growth | About::CardOom => Some(
+        About::Rank | About::Growth | About::CardOom => Some(Why::NotMeasured(
             "no step of its training is on record (`--no-probe`, or nothing trained)".to_owned(),
-        ),
+        )),
     }
 }
 
 /// Why a rule cannot be judged of one subject. What is known to be otherwise is an answer, unless there
 /// was too little of the run for it.
-fn why(rule: &Rule, figures: &Figures) -> Option<String> {
+fn why(rule: &Rule, figures: &Figures) -> Option<Why> {
     let short = |condition: &&Condition| {
         AMOUNTS.contains(&condition.figure.as_str()) && condition.told(figures) == Told::No
     };
     if let Some(condition) = rule.needs.iter().find(short) {
-        return Some(too_little(condition, figures));
+        return Some(Why::TooLittle(too_little(condition, figures)));
     }
     let all = rule.needs.iter().chain(&rule.when);
     let any = rule.any.iter();
@@ -79,7 +98,7 @@ fn why(rule: &Rule, figures: &Figures) -> Option<String> {
         .find(|one| one.told(figures) == Told::NotMeasured)?;
     let about = FIGURES.iter().find(|figure| figure.0 == missing.figure)?.3;
     let about = about.split([';', ':']).next().unwrap_or(about);
-    Some(format!("not measured: {about}"))
+    Some(Why::NotMeasured(format!("not measured: {about}")))
 }
 
 fn too_little(condition: &Condition, figures: &Figures) -> String {

@@ -85,3 +85,18 @@ pub(crate) fn time(us: f64) -> String {
         us => duration(us.round() as u64),
     }
 }
+
+/// Where something lies: `between 39.1 and 53.0 ms`; `at 1.2 s` where both read the same.
+pub(crate) fn between(low_us: f64, high_us: f64) -> String {
+    let (low, high) = (time(low_us), time(high_us));
+    if low == high {
+        return format!("at {low}");
+    }
+    match (low.split_once(' '), high.split_once(' ')) {
+        // A unit that both have is said once.
+        (Some((number, unit)), Some((_, same))) if unit == same => {
+            format!("between {number} and {high}")
+        }
+        _ => format!("between {low} and {high}"),
+    }
+}

@@ -22,7 +22,9 @@ const MOST_CARDS: usize = 64;
 pub enum Plot {
     Phases,
     StepTime,
-    Speed,
+    Steps,
+    Samples,
+    Tokens,
     Loader,
     CardUse,
     CardMemory,
@@ -79,10 +81,12 @@ impl Unit {
 
 impl Plot {
     /// Each, in this order.
-    pub(super) const ALL: [Self; 19] = [
+    pub(super) const ALL: [Self; 21] = [
         Self::Phases,
         Self::StepTime,
-        Self::Speed,
+        Self::Steps,
+        Self::Samples,
+        Self::Tokens,
         Self::Loader,
         Self::CardUse,
         Self::CardMemory,
@@ -107,7 +111,9 @@ impl Plot {
         match self {
             Self::Phases => ("phases", "Where a step's time goes", Unit::Share),
             Self::StepTime => ("step-time", "Time of a step", Unit::Seconds),
-            Self::Speed => ("speed", "Speed", Unit::PerSecond),
+            Self::Steps => ("steps", "Steps a second", Unit::PerSecond),
+            Self::Samples => ("samples", "Samples a second", Unit::PerSecond),
+            Self::Tokens => ("tokens", "Tokens a second", Unit::PerSecond),
             Self::Loader => ("loader", "Batches that stand ready", Unit::Count),
             Self::CardUse => ("card-use", "Cards: time with a kernel", Unit::Share),
             Self::CardMemory => ("card-memory", "Cards: memory in use", Unit::Bytes),
@@ -530,9 +536,9 @@ impl SeriesFold {
             return;
         }
         let before = self.processes.get(&which).copied().unwrap_or_default();
-        let Some(passed_us) = long_enough(before.t_us, t_us) else {
+        if long_enough(before.t_us, t_us).is_none() {
             return;
-        };
+        }
         let now = Trained {
             t_us,
             steps: training.steps,
@@ -559,26 +565,19 @@ impl SeriesFold {
             let seconds = since(before.wall_us, now.wall_us) / steps / 1e6;
             self.put(Plot::StepTime, of, (0, ""), t_us, Some(seconds));
         }
-        if before.t_us > 0 {
+        // Of the steps' own time, as the report has it: a reading in which none ended has no rate.
+        let steps_us = since(before.wall_us, now.wall_us);
+        if before.t_us > 0 && steps > 0.0 && steps_us > 0.0 {
             let rate = |before: Option<u64>, now: Option<u64>| {
-                Some(now?.checked_sub(before?)? as f64 * 1e6 / passed_us)
+                Some(now?.checked_sub(before?)? as f64 * 1e6 / steps_us)
             };
-            let per_s = rate(Some(before.steps), Some(now.steps));
-            self.put(Plot::Speed, of, (0, "steps"), t_us, per_s);
-            self.put(
-                Plot::Speed,
-                of,
-                (1, "samples"),
-                t_us,
-                rate(before.samples, now.samples),
-            );
-            self.put(
-                Plot::Speed,
-                of,
-                (2, "tokens"),
-                t_us,
-                rate(before.tokens, now.tokens),
-            );
+            for (plot, before, now) in [
+                (Plot::Steps, Some(before.steps), Some(now.steps)),
+                (Plot::Samples, before.samples, now.samples),
+                (Plot::Tokens, before.tokens, now.tokens),
+            ] {
+                self.put(plot, of, (0, ""), t_us, rate(before, now));
+            }
         }
     }
 }

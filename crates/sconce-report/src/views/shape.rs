@@ -1,17 +1,22 @@
 //! Views as JSON for a page's script. Figures have five digits: a screen shows no more.
 
-use sconce_schema::event::{HostSummary, Started};
+use sconce_schema::event::{Exit, HostSummary, Started};
 use sconce_schema::request::Limits;
 use sconce_schema::training::{CardMemory, CardOutOfMemory, Setup};
 use serde::{Serialize, Serializer};
 
 use super::{Key, Of, Part, Plot, Series, View};
-use crate::model::{End, Report};
+use crate::exchange::Waits;
+use crate::model::{End, Report, Service};
 use crate::training::Rank;
+use crate::verdict::not_judged_yet;
+use crate::verdicts::value::{between, number, time};
 use crate::{terminal, words};
 
 /// Columns of the report in words.
 const COLUMNS: u16 = 100;
+/// On a telephone.
+const NARROW: u16 = 46;
 
 #[derive(Serialize)]
 struct RunShape<'a> {
@@ -33,8 +38,13 @@ struct RunShape<'a> {
     verdicts: Vec<VerdictShape<'a>>,
     processes: Vec<ProcessShape<'a>>,
     card_oom: &'a [CardOutOfMemory],
-    /// The report in words.
+    /// Its services as they stand.
+    services: Vec<ServiceShape<'a>>,
+    /// That there is no verdict, or none yet, where a process trains.
+    verdicts_say: Option<String>,
+    /// The report in words, and for a narrow screen.
     text: String,
+    text_narrow: String,
 }
 
 #[derive(Serialize)]
@@ -45,6 +55,17 @@ struct VerdictShape<'a> {
     evidence: &'a [String],
     gain: Option<&'a str>,
     mends: &'a [String],
+}
+
+#[derive(Serialize)]
+struct ServiceShape<'a> {
+    name: &'a str,
+    state: &'static str,
+    since_us: u64,
+    restarts: u32,
+    last_end: Option<String>,
+    why: Option<&'a str>,
+    open: &'a [String],
 }
 
 #[derive(Serialize)]
@@ -64,9 +85,9 @@ struct ProcessShape<'a> {
 pub fn run(view: &View) -> String {
     let report = &view.report;
     let started = &report.started;
-    let style = terminal::Style {
+    let style = |width| terminal::Style {
         color: false,
-        width: COLUMNS,
+        width,
     };
     let (state, end) = state(report);
     let verdicts = report.verdicts.iter().map(|verdict| VerdictShape {
@@ -84,7 +105,7 @@ pub fn run(view: &View) -> String {
         wall_us: report.wall_us,
         began: words::date(started.unix_ms),
         unix_ms: started.unix_ms,
-        command: words::clean(&words::command(&started.command)),
+        command: words::clean(&words::program(&started.command)),
         folder: words::clean(&started.folder.display().to_string()),
         plan: started.plan.as_deref(),
         host: &started.host,
@@ -95,7 +116,10 @@ pub fn run(view: &View) -> String {
             .map(|rank| process(rank, &view.series))
             .collect(),
         card_oom: &report.card_oom,
-        text: terminal::report(report, style),
+        services: report.services.iter().map(service).collect(),
+        verdicts_say: say(report),
+        text: terminal::report(report, style(COLUMNS)),
+        text_narrow: terminal::report(report, style(NARROW)),
     })
 }
 
@@ -107,7 +131,11 @@ fn state(report: &Report) -> (&'static str, String) {
             "interrupted: the record has no end".to_owned(),
         ),
         End::Exited(0) => ("exited", "ended well".to_owned()),
-        End::Exited(code) => ("exited", format!("ended with exit code {code}")),
+        End::Exited(code) => {
+            let failed = terminal::failed_services(report);
+            let why = failed.map_or_else(String::new, |why| format!(": {why}"));
+            ("exited", format!("ended with exit code {code}{why}"))
+        }
         End::Signalled(number) => {
             let (name, meaning) = words::signal(number);
             ("signalled", format!("{meaning} ({name})"))
@@ -140,10 +168,29 @@ fn figures(report: &Report, started: &Started) -> Vec<(String, String)> {
             .map(|cores| format!("{cores:.2}{limit}")),
     );
     let limit = of(started.limits.memory.map(|memory| memory.to_string()));
-    let peak = (report.memory.peak.map(|peak| peak.value))
-        .or(report.memory.pss_peak)
-        .or(report.memory.rss_peak);
-    put("Memory, most", peak.map(|peak| format!("{peak}{limit}")));
+    let most = report.memory.most();
+    put(
+        "Memory, most",
+        most.map(|(bytes, kind)| format!("{bytes}{limit}, {}", kind.word())),
+    );
+    if let Some(rank) = report.training.iter().find(|rank| rank.steps > 0) {
+        let step = rank.step_times.map(|times| {
+            let (low, high) = (times.lower_quartile_us, times.upper_quartile_us);
+            format!("{}, half {}", time(times.median_us), between(low, high))
+        });
+        put("A step, median", step);
+        // Ranks step together; their samples add up.
+        let samples = report.training.iter().filter_map(Rank::samples_per_s);
+        let samples = samples.reduce(|a, b| a + b);
+        put("Samples a second", samples.map(number));
+        if let Some((all, ranks, itself)) = waits(rank, report) {
+            let text = format!("{all} of a step: {ranks} for a slower rank, {itself} itself");
+            put(
+                &format!("Waiting for the exchange, {}", rank.name()),
+                Some(text),
+            );
+        }
+    }
     for card in &report.cards {
         let name = format!("Card {}", card.summary.index);
         put(&format!("{name}, in use"), share(card.utilisation_mean));
@@ -169,6 +216,42 @@ fn figures(report: &Report, started: &Started) -> Vec<(String, String)> {
     figures
 }
 
+/// What the first rank waits for in the exchange of a mean step, in all and in its two parts.
+fn waits(rank: &Rank, report: &Report) -> Option<(String, String, String)> {
+    let waits = Waits::of(rank, &report.training)?;
+    let (all, ranks) = waits.exposed_us.zip(waits.for_ranks_us)?;
+    Some((time(all), time(ranks), time(waits.itself_us()?)))
+}
+
+/// What there is to say of verdicts that are not there.
+fn say(report: &Report) -> Option<String> {
+    if report.training.is_empty() {
+        return None;
+    }
+    match (report.verdicts.is_empty(), not_judged_yet(&report.unjudged)) {
+        (true, None) => Some("Nothing is known to be wrong with this run.".to_owned()),
+        (true, Some(waiting)) => Some(format!("Nothing found; not judged: {waiting}.")),
+        (false, Some(waiting)) => Some(format!("Not judged: {waiting}.")),
+        (false, None) => None,
+    }
+}
+
+fn service(service: &Service) -> ServiceShape<'_> {
+    let end = service.exit.map(|exit| match exit {
+        Exit::Code(code) => format!("exit code {code}"),
+        Exit::Signal(number) => words::signal(number).0,
+    });
+    ServiceShape {
+        name: &service.name,
+        state: service.state.word(),
+        since_us: service.since_us,
+        restarts: service.restarts(),
+        last_end: end,
+        why: service.why.as_deref(),
+        open: &service.open,
+    }
+}
+
 fn process<'a>(rank: &'a Rank, series: &Series) -> ProcessShape<'a> {
     ProcessShape {
         name: match rank.cell {
@@ -177,7 +260,7 @@ fn process<'a>(rank: &'a Rank, series: &Series) -> ProcessShape<'a> {
         },
         pid: rank.pid,
         steps: rank.steps,
-        phases: rank.mean_phases(),
+        phases: rank.seen_phases(),
         on_card: rank.on_card.map(|phases| phases.seen().collect()),
         card_memory: rank.card_memory,
         setup: rank.setup.as_ref(),

@@ -115,8 +115,8 @@ fn figures_have_their_units() {
         ("pressure", 0, json!(0.1)),
         ("card-use", 0, json!(0.5)),
         ("card-power", 0, json!(250)),
-        ("speed", 0, json!(2)),
-        ("speed", 1, json!(64)),
+        ("steps", 0, json!(2)),
+        ("samples", 1, json!(64)),
         ("loader", 1, json!(3)),
         ("phases rank 0", 0, json!(0.25)),
         ("phases rank 1", 1, json!(0.75)),
@@ -163,11 +163,56 @@ fn a_run_says_what_it_is() {
             .unwrap()
             .starts_with("digits-20261121-0034-7f3a")
     );
-    let memory = json!(["Memory, most", "4.9 KiB of 4 GiB"]);
+    let memory = json!(["Memory, most", "4.9 KiB of 4 GiB, charged to the run"]);
     assert!(
         shape["figures"].as_array().unwrap().contains(&memory),
         "{}",
         shape["figures"]
+    );
+}
+
+/// What is between steps is no part of their speed, and what comes after the last one is no speed of 0.
+#[test]
+fn a_speed_is_of_the_steps_time() {
+    let mut all = lines(10);
+    for (n, line) in all.iter_mut().enumerate() {
+        // Steps take half of the time.
+        let wall_us = (n as u64 + 1) * 500_000;
+        line["training"][0]["wall-us"] = json!(wall_us);
+    }
+    let last = all[9].clone();
+    for second in 11..=20 {
+        let mut idle = last.clone();
+        idle["t_us"] = json!(second * 1_000_000);
+        all.push(idle);
+    }
+    let view = view(&all, 4096);
+    let shape: Value = serde_json::from_str(&series(&view.series, 0, 20_000_000, 20)).unwrap();
+    let means = plot(&shape, "samples")["lines"][0]["mean"].clone();
+    assert_eq!(means[5], json!(128));
+    assert_eq!((&means[15], &means[19]), (&Value::Null, &Value::Null));
+    let report = view.report.training[0].samples_per_s();
+    assert_eq!(report, Some(128.0));
+}
+
+#[test]
+fn what_a_page_says_of_services() {
+    let service = |t_us: u64, name: &str, state: &str, starts: u64| json!({"t_us": t_us, "event": "service", "name": name, "state": state, "starts": starts});
+    let mut healthy = service(3, "web", "healthy", 1);
+    healthy["open"] = json!(["http://127.0.0.1:8888/lab"]);
+    let mut failed = service(9, "bad", "failed", 5);
+    failed["exit"] = json!({"code": 3});
+    failed["why"] = json!("it ended 5 times");
+    let lines = [service(1, "web", "starting", 1), healthy, failed];
+    let shape: Value = serde_json::from_str(&run(&view(&lines, 100))).unwrap();
+    assert_eq!(
+        shape["services"],
+        json!([
+            {"name": "web", "state": "healthy", "since_us": 3, "restarts": 0, "last_end": null, "why": null,
+                "open": ["http://127.0.0.1:8888/lab"]},
+            {"name": "bad", "state": "failed", "since_us": 9, "restarts": 4, "last_end": "exit code 3",
+                "why": "it ended 5 times", "open": []}
+        ])
     );
 }
 

@@ -195,6 +195,9 @@ impl Made {
             let p = self.last.pressure;
             sample.cpu_us = share(self.last.cpu_us);
             sample.throttled_us = share(self.last.throttled_us);
+            sample.cpus_busy_us = (self.last.cpus_busy_us.iter())
+                .map(|all| all * reading / readings)
+                .collect();
             sample.memory = self.last.memory;
             sample.oom_kills = self.last.oom_kills;
             sample.swap = self.last.swap;

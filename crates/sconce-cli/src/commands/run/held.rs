@@ -75,6 +75,9 @@ impl Held<'_> {
             account,
             idle_work,
         );
+        recorder.open = (request.services.iter())
+            .map(|service| (service.name.clone(), crate::services::openly(service)))
+            .collect();
         if self.global.held {
             let folder = self.places.runs.join(&request.id);
             let id = request.id.clone();

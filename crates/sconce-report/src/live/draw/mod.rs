@@ -11,10 +11,11 @@ use ratatui::layout::{Constraint, Layout, Rect};
 use ratatui::style::{Color, Modifier, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Clear, Paragraph};
+use sconce_schema::event::ServiceState;
 
 use super::{App, Run, Screen, Target};
 use crate::model::End;
-use crate::words::{clean, command, duration, signal};
+use crate::words::{clean, duration, program, signal};
 
 pub(super) const DIM: Style = Style::new().add_modifier(Modifier::DIM);
 pub(super) const BOLD: Style = Style::new().add_modifier(Modifier::BOLD);
@@ -39,7 +40,7 @@ const HELP: [&str; 18] = [
     "F9 k                     end a process or a run; asks first",
     "F10 q Ctrl-C             quit; the runs go on",
     "",
-    "Phases of a step, mean of the last readings:",
+    "Training: the last readings; of a run that has ended, all of it.",
     "d data: waiting for the loader   c copies to the card",
     "f forward   b backward   o optimizer   · other",
     "",
@@ -103,7 +104,7 @@ impl App {
             Span::raw("  "),
             Span::styled(state, style),
             Span::raw(format!("  {}  ", duration(run.t_us()))),
-            Span::styled(clean(&command(&run.started().command)), DIM),
+            Span::styled(clean(&program(&run.started().command)), DIM),
         ])
     }
 
@@ -152,7 +153,8 @@ fn above(run: &Run, area: Rect, frame: &mut Frame<'_>) -> Rect {
         ranks => 1 + ranks.min((spare / 4).max(2)),
     };
     let warnings = u16::from(run.out_of_memory.is_some() || run.damaged_lines > 0)
-        + u16::from(!run.verdicts.is_empty());
+        + u16::from(!run.services.is_empty())
+        + u16::from(!run.verdicts.is_empty() || run.waits_for_more().is_some());
     let timeline = match spare.saturating_sub(meters + training + warnings) {
         0..3 => 0,
         room => room.clamp(3, 5 + (area.height / 12)),
@@ -169,6 +171,7 @@ fn above(run: &Run, area: Rect, frame: &mut Frame<'_>) -> Rect {
     if run.out_of_memory.is_some() || run.damaged_lines > 0 {
         lines.push(warning(run));
     }
+    lines.extend(services(run));
     lines.extend(verdicts::line(run, usize::from(area.width)));
     frame.render_widget(Paragraph::new(lines), warned);
     meters::draw(run, top, frame);
@@ -187,6 +190,21 @@ pub(super) fn ended(end: End, killed: bool) -> (String, Style) {
         End::Signalled(number) => (signal(number).0, BAD),
         End::Interrupted => ("interrupted".to_owned(), BAD),
     }
+}
+
+/// Each service and what it is doing.
+fn services(run: &Run) -> Option<Line<'static>> {
+    let mut spans = vec![Span::styled("Services", DIM)];
+    for service in &run.services {
+        let style = match service.state {
+            ServiceState::Failed | ServiceState::Unhealthy => BAD,
+            ServiceState::Restarting => WARN,
+            _ => Style::new(),
+        };
+        let text = format!("  {} {}", clean(&service.name), service.state.word());
+        spans.push(Span::styled(text, style));
+    }
+    (!run.services.is_empty()).then(|| Line::from(spans))
 }
 
 fn warning(run: &Run) -> Line<'static> {

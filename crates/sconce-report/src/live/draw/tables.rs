@@ -8,7 +8,7 @@ use ratatui::widgets::Paragraph;
 
 use super::super::{App, Sort};
 use super::{BOLD, DASH, DIM, ended, fitted};
-use crate::words::{clean, command, duration};
+use crate::words::{clean, duration, program};
 
 const CURSOR: Style = Style::new().add_modifier(Modifier::REVERSED);
 
@@ -72,7 +72,7 @@ impl App {
             "MEMORY"
         );
         let lines = self.runs.iter().map(|run| {
-            let (state, style) = ended(run.end, run.out_of_memory);
+            let (state, style) = ended(run.end, run.out_of_memory == Some(true));
             let took = run.wall_us.map_or(DASH.to_owned(), duration);
             let memory = run
                 .peak_memory
@@ -82,7 +82,7 @@ impl App {
                 Span::raw(" "),
                 Span::styled(fitted(&state, 14), style),
                 Span::raw(format!("{took:>14}{memory:>10}  ")),
-                Span::raw(clean(&command(&run.command))),
+                Span::raw(clean(&program(&run.command))),
             ])
         });
         let lines: Vec<Line<'_>> = lines.collect();

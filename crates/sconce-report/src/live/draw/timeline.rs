@@ -8,7 +8,7 @@ use ratatui::widgets::Sparkline;
 use sconce_schema::Bytes;
 
 use super::super::Run;
-use super::super::run::memory;
+use super::super::run::{kind, memory};
 use super::{DASH, DIM};
 use crate::timeline::Timeline;
 
@@ -18,7 +18,9 @@ pub(super) fn draw(run: &Run, area: Rect, frame: &mut Frame<'_>) {
     }
     let size = |size: Option<Bytes>| size.map_or(DASH.to_owned(), |size| size.to_string());
     let now = run.now().and_then(memory);
-    let text = format!("MEMORY {}, peak {}", size(now), size(run.memory_peak));
+    let kind = run.now().and_then(kind);
+    let kind = kind.map_or(String::new(), |kind| format!(" ({})", kind.short()));
+    let text = format!("MEMORY {}{kind}, peak {}", size(now), size(run.memory_peak));
     let memory = (&run.memory, text, Color::Green);
     if run.card_memory_peak.is_none() {
         graph(run, memory, area, frame);

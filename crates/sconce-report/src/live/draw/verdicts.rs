@@ -6,14 +6,20 @@ use ratatui::text::Line;
 use ratatui::widgets::Paragraph;
 
 use super::super::Run;
-use super::{BAD, WARN, fitted};
+use super::{BAD, DIM, WARN, fitted};
 use crate::terminal;
 use crate::verdict::Weight;
 use crate::words::clean;
 
 /// The heaviest verdict, how many more there are, and the key that shows them.
 pub(super) fn line(run: &Run, width: usize) -> Option<Line<'static>> {
-    let first = run.verdicts.first()?;
+    let Some(first) = run.verdicts.first() else {
+        let waits = run.waits_for_more()?;
+        return Some(Line::styled(
+            fitted(&format!("not judged yet: {waits}"), width),
+            DIM,
+        ));
+    };
     let style = match first.weight {
         Weight::Fatal => BAD,
         Weight::Costly | Weight::Note => WARN,

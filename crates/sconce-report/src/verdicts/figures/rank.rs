@@ -1,9 +1,9 @@
 //! Figures of a process that trains, and of what may grow in it.
 
 use sconce_schema::Bytes;
-use sconce_schema::training::Exchange;
 
 use super::{About, Figures, kept, of, run};
+use crate::exchange::{Waits, a_step, own_of, sharded};
 use crate::model::{Card, Report};
 use crate::stats::median;
 use crate::training::{Grows, Rank};
@@ -17,7 +17,9 @@ pub(super) fn figures(run: &Figures, rank: &Rank, report: &Report) -> Figures {
     it.count("evaluated", Some(evaluated as f64));
     it.time(
         "step-mean",
-        times.map(|times| times.mean_us).or_else(|| mean_step(rank)),
+        times
+            .map(|times| times.mean_us)
+            .or_else(|| rank.mean_step()),
     );
     it.time("step-median", times.map(|times| times.median_us));
     it.time("step-p95", times.map(|times| times.p95_us));
@@ -30,25 +32,11 @@ pub(super) fn figures(run: &Figures, rank: &Rank, report: &Report) -> Figures {
     figures
 }
 
-/// Of a step without the beginning, µs.
-fn mean_step(rank: &Rank) -> Option<f64> {
-    let sum: f64 = rank.mean_phases().iter().map(|(_, us)| us).sum();
-    Some(sum).filter(|sum| *sum > 0.0)
-}
-
-fn phase(rank: &Rank, name: &str) -> Option<f64> {
-    let phases = rank.mean_phases();
-    phases
-        .iter()
-        .find(|phase| phase.0 == name)
-        .map(|phase| phase.1)
-}
-
 fn phases(it: &mut Figures, rank: &Rank) {
-    let Some(step) = mean_step(rank) else {
+    let Some(step) = rank.mean_step() else {
         return;
     };
-    let share = |name: &str| phase(rank, name).and_then(|us| of(us, step));
+    let share = |name: &str| rank.mean_phase(name).and_then(|us| of(us, step));
     // The share and the mean are of the same steps.
     let data = rank.data_share.or_else(|| share("data"));
     let mean = it.get("step-mean").and_then(super::Value::number);
@@ -58,7 +46,7 @@ fn phases(it: &mut Figures, rank: &Rank) {
         data.zip(mean).map(|(share, mean)| share * mean),
     );
     it.share("copy-share", share("copy"));
-    it.time("copy-time", phase(rank, "copy"));
+    it.time("copy-time", rank.mean_phase("copy"));
     it.share("forward-share", share("forward"));
     it.share("backward-share", share("backward"));
     it.share("optimizer-share", share("optimizer"));
@@ -70,8 +58,9 @@ fn phases(it: &mut Figures, rank: &Rank) {
         return;
     };
     let per_step = |us: u64| us as f64 / steps as f64;
-    let host = phase(rank, "forward")
-        .zip(phase(rank, "backward"))
+    let host = rank
+        .mean_phase("forward")
+        .zip(rank.mean_phase("backward"))
         .map(|(f, b)| f + b);
     let device = per_step(card.forward_us.saturating_add(card.backward_us));
     it.share("host-over-card", host.and_then(|host| of(host, device)));
@@ -101,6 +90,14 @@ fn loader(it: &mut Figures, rank: &Rank) {
         it.count(
             "workers-more",
             more.filter(|more| *more >= 1.0).map(|more| workers + more),
+        );
+        // All of the run used less than half of what the workers alone could: they mostly wait.
+        let used = number(it, "cores-used").zip(number(it, "ranks"));
+        let waiting = used.is_some_and(|(used, ranks)| used < workers * ranks / 2.0);
+        it.flag("workers-wait", (workers >= 1.0).then_some(waiting));
+        it.count(
+            "workers-double",
+            (waiting && workers <= 64.0).then_some(workers * 2.0),
         );
     }
 }
@@ -202,89 +199,30 @@ fn card(it: &mut Figures, rank: &Rank, report: &Report) {
     it.count("retries", Some(memory.retries as f64));
 }
 
-/// Steps that FSDP's exchange was timed of, for its mean to be told.
-const TIMED: u64 = 10;
-
 fn exchange(it: &mut Figures, rank: &Rank, all: &[Rank]) {
-    let Some(exchange) = rank.exchange else {
+    let (Some(exchange), Some(waits)) = (rank.exchange, Waits::of(rank, all)) else {
         return;
     };
     it.flag("sharded", Some(exchange.sharded_steps.is_some()));
     let sharded = sharded(rank).unwrap_or_default();
-    let gathered = a_step(&sharded, sharded.all_gather_us);
-    let gathered_exposed = a_step(&sharded, sharded.all_gather_exposed_us);
-    let scattered = a_step(&sharded, sharded.reduce_scatter_us);
-    let scattered_exposed = a_step(&sharded, sharded.reduce_scatter_exposed_us);
-    it.time("all-gather", gathered);
-    it.time("all-gather-exposed", gathered_exposed);
-    it.time("reduce-scatter", scattered);
-    it.time("reduce-scatter-exposed", scattered_exposed);
-    let time = |us: Option<u64>| us.map(|us| us as f64);
-    let reduced = time(exchange.communication_us);
-    it.time("communication", sum([reduced, gathered, scattered]));
-    let exposed = sum([
-        time(exchange.exposed_us),
-        gathered_exposed,
-        scattered_exposed,
-    ]);
+    let mean = |us: Option<u64>| a_step(&sharded, us);
+    it.time("all-gather", mean(sharded.all_gather_us));
+    it.time("all-gather-exposed", mean(sharded.all_gather_exposed_us));
+    it.time("reduce-scatter", mean(sharded.reduce_scatter_us));
+    it.time(
+        "reduce-scatter-exposed",
+        mean(sharded.reduce_scatter_exposed_us),
+    );
+    it.time("communication", waits.communication_us);
+    it.time("exposed-all", waits.exposed_us);
     // The exchange waits for the slowest rank; that is another verdict's.
-    let own = own_of(rank);
-    let slowest = (all.iter())
-        .filter(|other| other.rank.is_some() && other.group == rank.group && other.steps >= 50)
-        .filter_map(own)
-        .fold(0.0, f64::max);
-    let waited = own(rank).map_or(0.0, |mine| (slowest - mine).max(0.0));
-    let exposed = exposed.map(|exposed| (exposed - waited).max(0.0));
+    it.time("rank-wait", waits.for_ranks_us.filter(|us| *us > 0.0));
+    let exposed = waits.itself_us();
     it.time("exposed", exposed);
     let share = exposed
-        .zip(mean_step(rank))
+        .zip(rank.mean_step())
         .and_then(|(exposed, step)| of(exposed, step));
     it.share("exposed-share", share.map(|share| share.min(1.0)));
-}
-
-/// FSDP's counters: without the run's beginning, as the mean step is, where enough of the rest was timed. `None`
-/// where too few steps were.
-fn sharded(rank: &Rank) -> Option<Exchange> {
-    let enough = |of: &Exchange| of.sharded_steps.is_some_and(|steps| steps >= TIMED);
-    let steady = rank.steady.and_then(|steady| steady.exchange);
-    steady.filter(enough).or(rank.exchange.filter(enough))
-}
-
-/// FSDP's time in a mean step that was timed, µs.
-fn a_step(exchange: &Exchange, us: Option<u64>) -> Option<f64> {
-    Some(us? as f64 / exchange.sharded_steps? as f64)
-}
-
-/// What is known of them; `None` where nothing is.
-fn sum<const N: usize>(parts: [Option<f64>; N]) -> Option<f64> {
-    parts.into_iter().flatten().reduce(|a, b| a + b)
-}
-
-/// What no computation hid of FSDP's exchange in a mean step, µs.
-fn exposed_by_sharding(rank: &Rank) -> Option<f64> {
-    let sharded = sharded(rank)?;
-    sum([
-        a_step(&sharded, sharded.all_gather_exposed_us),
-        a_step(&sharded, sharded.reduce_scatter_exposed_us),
-    ])
-}
-
-/// What of a mean step is a rank's own, µs, told of it and of others in the same way.
-fn own_of(rank: &Rank) -> fn(&Rank) -> Option<f64> {
-    match exposed_by_sharding(rank) {
-        Some(_) => own_of_sharded,
-        None => own,
-    }
-}
-
-/// A sharded rank waits for others in every pass, wherever it exchanges something.
-fn own_of_sharded(rank: &Rank) -> Option<f64> {
-    Some(mean_step(rank)? - exposed_by_sharding(rank)?)
-}
-
-/// Without FSDP others are waited for in the backward pass, whose end the gradients' exchange is.
-fn own(rank: &Rank) -> Option<f64> {
-    Some(mean_step(rank)? - phase(rank, "backward")?)
 }
 
 fn behind(it: &mut Figures, rank: &Rank, all: &[Rank]) {
@@ -299,15 +237,15 @@ fn behind(it: &mut Figures, rank: &Rank, all: &[Rank]) {
         median(others.iter().filter_map(|rank| of(rank)).collect())
     };
     let own = own_of(rank);
-    let (Some(mine), Some(theirs), Some(step)) = (own(rank), middle(&own), mean_step(rank)) else {
+    let (Some(mine), Some(theirs), Some(step)) = (own(rank), middle(&own), rank.mean_step()) else {
         return;
     };
     let behind = (mine - theirs).max(0.0);
     it.time("behind", Some(behind));
     it.share("behind-share", of(behind, step));
     let longer = ["data", "copy", "forward", "optimizer", "other"].map(|name| {
-        let others = middle(&|rank: &Rank| phase(rank, name)).unwrap_or(0.0);
-        (name, phase(rank, name).unwrap_or(0.0) - others)
+        let others = middle(&|rank: &Rank| rank.mean_phase(name)).unwrap_or(0.0);
+        (name, rank.mean_phase(name).unwrap_or(0.0) - others)
     });
     // Sharded ranks wait for others in the forward pass too: there the slow one's is no longer than theirs.
     let most = longer.into_iter().max_by(|a, b| a.1.total_cmp(&b.1));

@@ -5,6 +5,9 @@ use sconce_schema::Bytes;
 use super::{About, Figures, of};
 use crate::model::Report;
 
+/// A longer command is not written out in a sentence.
+const LONGEST_COMMAND: usize = 160;
+
 pub(super) fn figures(report: &Report) -> Figures {
     let mut run = Figures::new(About::Run);
     let wall_us = report.wall_us as f64;
@@ -29,16 +32,25 @@ pub(super) fn figures(report: &Report) -> Figures {
         (Some(own), Some(idle)) => Some(own.min(idle)),
         (own, _) => own,
     };
+    run.count("machine-cpus", machine);
+    // What others used of the machine, where that is what leaves less than one CPU free.
+    let others = (report.cpu.machine_busy_cores.zip(report.cpu.mean_cores))
+        .map(|(busy, used)| (busy - used).max(0.0));
+    let own_left = own.is_some_and(|own| own >= 1.0);
+    run.count(
+        "cores-others",
+        others.filter(|others| own_left && *others >= 0.5),
+    );
+    run.count("cores-own-free", own.map(|own| (own * 10.0).floor() / 10.0));
+    let command = crate::words::command(&report.started.command);
+    let short = command.chars().count() <= LONGEST_COMMAND;
+    run.text("command", Some(command.as_str()).filter(|_| short));
     // As it is told, so that no sentence speaks of one CPU and another of less than one.
     run.count("cores-free", free.map(|free| (free * 10.0).floor() / 10.0));
     run.share("throttled-share", report.cpu.throttled_share);
 
     let limit = memory_limit(report);
-    let peak = (report.memory.peak.map(|peak| peak.value))
-        .or(report.memory.pss_peak)
-        .or(report.memory.rss_peak)
-        .or(report.memory.largest_process)
-        .map(float);
+    let peak = (report.memory.most()).map(|(bytes, _)| float(bytes));
     run.bytes("memory-limit", limit);
     run.bytes("memory-peak", peak);
     run.share(
@@ -59,11 +71,7 @@ pub(super) fn figures(report: &Report) -> Figures {
         "io-stall-share",
         stall(report.load.pressure.and_then(|p| p.io_some_us)),
     );
-    run.count(
-        "oom-kills",
-        (report.out_of_memory.map(|killed| killed.kills as f64))
-            .or(report.kills_counted.then_some(0.0)),
-    );
+    run.count("oom-kills", report.kills().map(|kills| kills as f64));
     let hit = report.out_of_memory.and_then(|killed| killed.limit);
     run.bytes("oom-limit", hit.map(float));
     let double = hit.map(|limit| {

@@ -27,6 +27,30 @@ pub(crate) const FIGURES: &[(&str, Unit, About, &str)] = &[
         "CPUs that it may use and that neither it nor others of the machine used, on average, rounded down",
     ),
     (
+        "machine-cpus",
+        Unit::Count,
+        About::Run,
+        "CPUs of the machine",
+    ),
+    (
+        "cores-others",
+        Unit::Count,
+        About::Run,
+        "CPUs that others of the machine used on average, where the run left one of its own unused and they half of one or more",
+    ),
+    (
+        "cores-own-free",
+        Unit::Count,
+        About::Run,
+        "CPUs that it may use and did not, on average, rounded down; others may have used them",
+    ),
+    (
+        "command",
+        Unit::Text,
+        About::Run,
+        "its command, as a shell takes it, where that is short",
+    ),
+    (
         "throttled-share",
         Unit::Share,
         About::Run,
@@ -216,6 +240,18 @@ pub(crate) const FIGURES: &[(&str, Unit, About, &str)] = &[
         "workers that the free CPUs would carry, with those that are there",
     ),
     (
+        "workers-wait",
+        Unit::Flag,
+        About::Rank,
+        "the run used less than half of what its workers could alone: they mostly wait",
+    ),
+    (
+        "workers-double",
+        Unit::Count,
+        About::Rank,
+        "twice the workers, where they mostly wait",
+    ),
+    (
         "prefetch",
         Unit::Count,
         About::Rank,
@@ -373,6 +409,18 @@ pub(crate) const FIGURES: &[(&str, Unit, About, &str)] = &[
         Unit::Time,
         About::Rank,
         "the part of them that no computation hid",
+    ),
+    (
+        "exposed-all",
+        Unit::Time,
+        About::Rank,
+        "what of the communication of a mean step no computation hid",
+    ),
+    (
+        "rank-wait",
+        Unit::Time,
+        About::Rank,
+        "what of that was waiting for a slower rank",
     ),
     (
         "exposed",

@@ -1,0 +1,110 @@
+//! What ranks waited for when they exchanged gradients or parameters: the exchange itself, and slower
+//! ranks. One definition for the report, pages, programs and verdicts.
+
+use sconce_schema::training::Exchange;
+
+use crate::training::Rank;
+
+/// Steps that FSDP's exchange was timed of, for its mean to be told.
+const TIMED: u64 = 10;
+/// Steps of a rank after which its mean step is compared with others'.
+const COMPARED: u64 = 50;
+
+/// The exchange of a mean step, µs.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Waits {
+    /// All of it.
+    pub communication_us: Option<f64>,
+    /// What of it no computation hid: waited for.
+    pub exposed_us: Option<f64>,
+    /// What of that was waiting for a slower rank, as far as the ranks' own times tell it; `None` where
+    /// no other rank has told enough steps.
+    pub for_ranks_us: Option<f64>,
+}
+
+impl Waits {
+    /// Of a rank among all that the run has; `None` where it exchanged nothing.
+    #[must_use]
+    pub fn of(rank: &Rank, all: &[Rank]) -> Option<Self> {
+        let exchange = rank.exchange?;
+        let sharded = sharded(rank).unwrap_or_default();
+        let time = |us: Option<u64>| us.map(|us| us as f64);
+        let exposed_us = sum([
+            time(exchange.exposed_us),
+            a_step(&sharded, sharded.all_gather_exposed_us),
+            a_step(&sharded, sharded.reduce_scatter_exposed_us),
+        ]);
+        Some(Self {
+            communication_us: sum([
+                time(exchange.communication_us),
+                a_step(&sharded, sharded.all_gather_us),
+                a_step(&sharded, sharded.reduce_scatter_us),
+            ]),
+            exposed_us,
+            for_ranks_us: (exposed_us.zip(slower(rank, all)))
+                .map(|(exposed, slower)| slower.min(exposed)),
+        })
+    }
+
+    /// What was waited for the exchange itself.
+    #[must_use]
+    pub fn itself_us(&self) -> Option<f64> {
+        Some((self.exposed_us? - self.for_ranks_us.unwrap_or(0.0)).max(0.0))
+    }
+}
+
+/// By how much the slowest rank's own part of a step is longer than this one's, µs.
+fn slower(rank: &Rank, all: &[Rank]) -> Option<f64> {
+    let own = own_of(rank);
+    let others = (all.iter()).filter(|other| {
+        let another = (other.pid, other.cell) != (rank.pid, rank.cell);
+        another && other.rank.is_some() && other.group == rank.group && other.steps >= COMPARED
+    });
+    let slowest = others.filter_map(own).reduce(f64::max)?;
+    Some((slowest - own(rank)?).max(0.0))
+}
+
+/// FSDP's counters: without the run's beginning, as the mean step is, where enough of the rest was timed.
+/// `None` where too few steps were.
+pub(crate) fn sharded(rank: &Rank) -> Option<Exchange> {
+    let enough = |of: &Exchange| of.sharded_steps.is_some_and(|steps| steps >= TIMED);
+    let steady = rank.steady.and_then(|steady| steady.exchange);
+    steady.filter(enough).or(rank.exchange.filter(enough))
+}
+
+/// FSDP's time in a mean step that was timed, µs.
+pub(crate) fn a_step(exchange: &Exchange, us: Option<u64>) -> Option<f64> {
+    Some(us? as f64 / exchange.sharded_steps.filter(|steps| *steps > 0)? as f64)
+}
+
+/// What is known of them; `None` where nothing is.
+fn sum<const N: usize>(parts: [Option<f64>; N]) -> Option<f64> {
+    parts.into_iter().flatten().reduce(|a, b| a + b)
+}
+
+/// What no computation hid of FSDP's exchange in a mean step, µs.
+fn exposed_by_sharding(rank: &Rank) -> Option<f64> {
+    let sharded = sharded(rank)?;
+    sum([
+        a_step(&sharded, sharded.all_gather_exposed_us),
+        a_step(&sharded, sharded.reduce_scatter_exposed_us),
+    ])
+}
+
+/// What of a mean step is a rank's own, µs, told of it and of others in the same way.
+pub(crate) fn own_of(rank: &Rank) -> fn(&Rank) -> Option<f64> {
+    match exposed_by_sharding(rank) {
+        Some(_) => own_of_sharded,
+        None => own,
+    }
+}
+
+/// A sharded rank waits for others in every pass, wherever it exchanges something.
+fn own_of_sharded(rank: &Rank) -> Option<f64> {
+    Some(rank.mean_step()? - exposed_by_sharding(rank)?)
+}
+
+/// Without FSDP others are waited for in the backward pass, whose end the gradients' exchange is.
+fn own(rank: &Rank) -> Option<f64> {
+    Some(rank.mean_step()? - rank.mean_phase("backward")?)
+}
