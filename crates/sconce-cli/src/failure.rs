@@ -279,7 +279,7 @@ impl Hint for CliError {
             Self::ImageSource { .. } => "an image brings all its packages; leave it out".to_owned(),
             Self::Offline { .. } => "run it once without --offline".to_owned(),
             Self::BadVariable { .. } => {
-                "a name has letters, digits and _, and no digit first".to_owned()
+                "a name has letters, digits, _, . and -, and begins with a letter or _".to_owned()
             }
             Self::NoVariable { .. } => "give its value: -e NAME=VALUE".to_owned(),
             Self::NoMountSource { .. } => "create it, or change `mounts` or -v".to_owned(),

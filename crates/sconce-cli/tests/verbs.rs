@@ -165,7 +165,7 @@ fn usage_sums_runs() {
     exit code 0
     -- standard output
     PROJECT  RUNS  HOURS  GPU-H HELD  USED  IDLE  CPU-H  GIB-H  KWH  COST EUR
-    digits   1     0.50   0.50        0.12  75 %  1.00   0.50   –    0.30
+    digits      1   0.50        0.50  0.12  75 %   1.00   0.50    –      0.30
     runs that go on or were interrupted, counted up to their last line: 1
     cards whose energy was not measured, left out: 1
     -- standard error
@@ -177,6 +177,8 @@ fn usage_sums_runs() {
     card,runs,open_runs,wall_hours,gpu_held_hours,gpu_used_hours,idle_share,cpu_hours,memory_gib_hours,energy_wh,cost,currency
     NVIDIA L4,1,1,0.5,0.5,0.125,0.75,1,0.5,,0.3,EUR
     -- standard error
+    runs that go on or were interrupted, counted up to their last line: 1
+    cards whose energy was not measured, left out: 1
     ");
     let (code, out, _) = home.sconce(&[&words[..], &["--json"]].concat());
     let usage: serde_json::Value = serde_json::from_str(&out).unwrap();
