@@ -3,17 +3,11 @@
 #[expect(dead_code, reason = "verdicts have more of it")]
 mod made;
 
-use made::{Made, Rank};
+use made::{Made, Rank, rules};
 use sconce_report::{Report, Weight};
 use sconce_schema::Bytes;
 use sconce_schema::event::{GpuSample, Pressure};
 use sconce_schema::training::{CardMemory, Phases};
-
-fn rules(report: &Report) -> Vec<&str> {
-    (report.verdicts.iter())
-        .map(|verdict| verdict.rule.as_str())
-        .collect()
-}
 
 /// What is said of a run on a card that is busy, with something changed.
 #[track_caller]

@@ -3,23 +3,10 @@
 mod made;
 
 use insta::assert_snapshot;
-use made::{Made, Rank};
-use sconce_report::terminal::{self, Style};
-use sconce_report::{Report, Weight, json};
+use made::{Made, Rank, WIDE, rules};
+use sconce_report::terminal;
+use sconce_report::{Weight, json};
 use sconce_schema::training::{Exchange, Phases};
-
-const WIDE: Style = Style {
-    color: false,
-    width: 100,
-};
-
-fn rules(report: &Report) -> Vec<&str> {
-    report
-        .verdicts
-        .iter()
-        .map(|verdict| verdict.rule.as_str())
-        .collect()
-}
 
 /// A rank that waits for a slower one waits in its exchange: both parts are told, everywhere alike.
 #[test]

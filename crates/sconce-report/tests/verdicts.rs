@@ -4,26 +4,13 @@
 mod made;
 
 use insta::assert_snapshot;
-use made::{Made, Rank};
+use made::{Made, Rank, WIDE, rules};
 use sconce_report::compare::{Comparison, StepTime};
-use sconce_report::terminal::{self, Style};
+use sconce_report::terminal;
 use sconce_report::{Report, Weight, json};
 use sconce_schema::Bytes;
 use sconce_schema::event::{Pressure, Sample};
 use sconce_schema::training::{CardMemory, CardOutOfMemory, Exchange, Holder, Kept, Phases};
-
-const WIDE: Style = Style {
-    color: false,
-    width: 100,
-};
-
-fn rules(report: &Report) -> Vec<&str> {
-    report
-        .verdicts
-        .iter()
-        .map(|verdict| verdict.rule.as_str())
-        .collect()
-}
 
 fn starved() -> Made {
     let mut rank = Rank::healthy();

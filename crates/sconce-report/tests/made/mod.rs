@@ -4,6 +4,7 @@ use std::path::Path;
 
 use sconce_record::Record;
 use sconce_report::Report;
+use sconce_report::terminal::Style;
 use sconce_schema::event::{
     Ended, Event, Exit, FORMAT, GpuSample, GpuSummary, HostSummary, Line, Mode, Pressure, Sample,
     Started,
@@ -13,6 +14,12 @@ use sconce_schema::training::{
     CardMemory, CardOutOfMemory, Exchange, Loader, LoaderSetup, Phases, Setup, Step, Training,
 };
 use sconce_schema::{Bytes, Millicores};
+
+/// A wide terminal without colours.
+pub(crate) const WIDE: Style = Style {
+    color: false,
+    width: 100,
+};
 
 const MIB: u64 = 1024 * 1024;
 
@@ -343,4 +350,10 @@ impl Made {
         };
         (training, 1_000_000 + now * step_us)
     }
+}
+
+/// What was found, by its rules.
+pub(crate) fn rules(report: &Report) -> Vec<&str> {
+    let verdicts = report.verdicts.iter();
+    verdicts.map(|verdict| verdict.rule.as_str()).collect()
 }
