@@ -286,9 +286,9 @@ pub(crate) fn training(data: &[u8]) {
 }
 
 pub(crate) fn training_seeds() -> Vec<Vec<u8>> {
-    let mut bytes = vec![0; 4096 + 64];
+    let mut bytes = vec![0; 4096 + 72];
     bytes[..8].copy_from_slice(b"SCONCEAC");
-    for (at, number) in [(8, 1_u32), (12, 512), (16, 7)] {
+    for (at, number) in [(8, 2_u32), (12, 2048), (16, 7)] {
         bytes[at..at + 4].copy_from_slice(&number.to_le_bytes());
     }
     for (at, number) in [(40, 2_u64), (1024, 1), (4096, 1)] {

@@ -393,17 +393,17 @@ class File(unittest.TestCase):
             made = ring.Ring(path, 7, 1, 99)
             made.live[0] = 3
             seldom = [ring.NONE] * 25
-            for number, step in ((41, (1, 5, 6)), (42, (513, 7, 8)), (43, None)):
+            for number, step in ((41, (1, 5, 6)), (42, (ring.ENTRIES + 1, 7, 8)), (43, None)):
                 made.tell([number] + [ring.NONE] * 14, step and step + 5 * (ring.NONE,) + (9,))
                 made.keep(number, *seldom)
             with open(path, "rb") as file:
                 whole = file.read()
             self.assertEqual(len(whole), ring.SIZE)
-            self.assertEqual(struct.unpack_from("<8s4I8xQQB", whole), (b"SCONCEAC", 2, 512, 7, 1, 99, 3, 3))
+            self.assertEqual(struct.unpack_from("<8s4I8xQQB", whole), (b"SCONCEAC", 2, 2048, 7, 1, 99, 3, 3))
             # What is kept is told with the figures that come after it.
             self.assertEqual(struct.unpack_from("<41Q", whole, 1536), (43, *14 * [ring.NONE], 42, *seldom))
             self.assertEqual(struct.unpack_from("<16Q", whole, 1024), (42, *14 * [ring.NONE], 41))
-            self.assertEqual(struct.unpack_from("<9Q", whole, 4096), (513, 7, 8, *5 * (ring.NONE,), 9))
+            self.assertEqual(struct.unpack_from("<9Q", whole, 4096), (2049, 7, 8, *5 * (ring.NONE,), 9))
             self.assertEqual(os.listdir(folder), ["7-1.ring"])
 
 

@@ -20,7 +20,7 @@ import struct
 
 MAGIC = b"SCONCEAC"
 VERSION = 2
-ENTRIES = 512
+ENTRIES = 2048
 SELDOM = struct.Struct("<26Q")
 FIGURES = struct.Struct("<15Q%ds" % SELDOM.size)
 STEP = struct.Struct("<9Q")

@@ -9,7 +9,7 @@ pub const SIZE: usize = STEPS_AT + ENTRIES * STEP_SIZE;
 
 const MAGIC: &[u8; 8] = b"SCONCEAC";
 const VERSION: u32 = 2;
-const ENTRIES: usize = 512;
+const ENTRIES: usize = 2048;
 const STEP_SIZE: usize = 72;
 const FIGURES: usize = 64;
 const FIGURES_AT: [usize; 2] = [1024, 1536];
@@ -248,7 +248,7 @@ pub(super) mod tests {
     pub(in crate::training) fn made(inner: u32, steps: u64) -> Vec<u8> {
         let mut bytes = vec![0; SIZE];
         bytes[..8].copy_from_slice(MAGIC);
-        for (at, number) in [(8, VERSION), (12, 512), (16, inner), (20, 1)] {
+        for (at, number) in [(8, VERSION), (12, ENTRIES as u32), (16, inner), (20, 1)] {
             bytes[at..at + 4].copy_from_slice(&number.to_le_bytes());
         }
         let mut put = |at: usize, number: u64| {

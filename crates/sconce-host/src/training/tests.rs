@@ -45,9 +45,9 @@ fn a_process_is_read_under_the_hosts_number_and_its_steps_once() {
 
     fs::write(&ring, made(7, 3000)).unwrap();
     let told = reader.read(&[], false);
-    // Of the 512 that are still there, as many as of the first ones.
+    // Of the 2,046 that are still there, all of the first ones and two in three of the later.
     let later = numbers(&told.training[0]);
-    assert_eq!((later.len(), later.last()), (348, Some(&3000)));
+    assert_eq!((later.len(), later.last()), (1744, Some(&3000)));
     assert!(
         later
             .windows(2)

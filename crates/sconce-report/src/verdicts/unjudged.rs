@@ -6,6 +6,7 @@ use super::figures::{About, FIGURES, Figures};
 use super::rule::Rule;
 use super::value::{Unit, number, time};
 use crate::model::Report;
+use crate::stats::growth::LEAST_STEPS;
 use crate::training::Grows;
 use crate::verdict::Unjudged;
 
@@ -65,10 +66,12 @@ fn without_subject(rule: &Rule, report: &Report, all: &[Figures]) -> Option<Why>
                 return None;
             }
             let steps = report.training.iter().map(|rank| rank.steps).max()?;
-            Some(Why::TooLittle(format!(
-                "too few steps to watch it grow: {}",
-                number(steps as f64)
-            )))
+            // The first fifth is not looked at.
+            let steps_told = number(steps as f64);
+            Some(Why::TooLittle(match steps < LEAST_STEPS * 5 / 4 {
+                true => format!("too few steps to watch it grow: {steps_told}"),
+                false => format!("too few readings to watch it grow, of {steps_told} steps"),
+            }))
         }
         About::Rank | About::Growth | About::CardOom => Some(Why::NotMeasured(
             "no step of its training is on record (`--no-probe`, or nothing trained)".to_owned(),
