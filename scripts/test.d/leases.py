@@ -545,6 +545,10 @@ def strangers():
     free_all()
 
 
+def open_of(process):
+    return {int(number) for number in os.listdir(f"/proc/{process.pid}/fd")}
+
+
 def hostile(service):
     """300 silent connections of one user; then a service without descriptors."""
     child = os.fork()
@@ -571,7 +575,10 @@ def hostile(service):
     os.waitpid(child, 0)
     limit = ["prlimit", "--pid", str(service.pid)]
     # The lowest that is free: the next connection finds none.
-    taken = {int(number) for number in os.listdir(f"/proc/{service.pid}/fd")}
+    taken, before = open_of(service), None
+    while taken != before:  # Those of gus are being closed.
+        time.sleep(0.5)
+        taken, before = open_of(service), taken
     most = min(number for number in range(len(taken) + 1) if number not in taken)
     subprocess.run([*limit, f"--nofile={most}:"], check=True)
     process = start("bo", "lease", "list")
