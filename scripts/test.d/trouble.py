@@ -2,9 +2,8 @@
 
 healthy, healthy-workers, healthy-noisy: nothing is wrong. starved: the loader sleeps, one worker. mended: the
 same with enough workers. leaking, leaking-workers, leaking-card: 64 KiB more are kept each step. healthy-card:
-nothing is, on a card. caching: memory grows for a while and then
-no more. ranks: two ranks by torchrun. straggler: of them the second is slow. card-memory: a card's memory runs
-out. host-memory: the machine's does.
+nothing is, on a card. caching: memory grows for a while and then no more. ranks: two ranks by torchrun.
+straggler: of them the second is slow. card-memory: a card's memory runs out. host-memory: the machine's does.
 """
 
 import os
@@ -53,6 +52,12 @@ def train(model, loader, device="cpu", each=lambda number: None):
     print("done", kind, steps)
 
 
+def made_on(device):
+    """Batches that cost nothing: a virtual card computes nothing either, and training would starve."""
+    x, y = torch.randn(16, 3, 16, 16, device=device), torch.zeros(16, dtype=torch.long, device=device)
+    return ((x, y) for _ in range(steps))
+
+
 def leaking(workers=0, device="cpu", floats=16 * 1024):
     kept = []
 
@@ -61,7 +66,8 @@ def leaking(workers=0, device="cpu", floats=16 * 1024):
             # As a list of losses that keep more than a number, the classic.
             kept.append(torch.ones(floats, device=device))
 
-    train(network().to(device), DataLoader(Pictures(), 16, num_workers=workers), device, each)
+    loader = DataLoader(Pictures(), 16, num_workers=workers) if device == "cpu" else made_on(device)
+    train(network().to(device), loader, device, each)
 
 
 def caching():
