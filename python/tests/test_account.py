@@ -342,6 +342,20 @@ class Loaders(unittest.TestCase):
         self.account.inputs_seen(1, (Tensor(4, 6),))
         self.assertIs(self.account.fixed, False)
 
+    def test_a_cell_that_ends_begins_anew(self):
+        from sconce_probe.account.cells import Cells
+
+        watcher = types.SimpleNamespace(clock=self.account.clock)
+        cells = Cells(self.account, watcher, types.SimpleNamespace())
+        self.batch(None)
+        self.step()
+        before = self.account.memory
+        cells.end(self.account)
+        self.assertEqual(self.account.steps, 0)
+        self.assertIs(self.account.cells, cells)
+        self.assertIs(watcher.clock, self.account.clock)
+        self.assertIsNot(self.account.memory, before)
+
     def test_a_setup_that_changes_without_end_is_told_sixteen_times(self):
         self.batch(None)
         self.step()

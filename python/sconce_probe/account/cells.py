@@ -64,7 +64,7 @@ class Cells:
             account.ring.end()
         earlier = {**account.earlier, **account.loaders}
         made = account.clock.made
-        account.resident.function.close()
+        account.memory.function.close()
         account.fresh()
         account.cells = self
         account.earlier = dict(list(earlier.items())[-EARLIER:])
