@@ -538,6 +538,17 @@ class Memory(unittest.TestCase):
             taken = self.readings(1000, step_ns, lambda _: 5_000_000)
             self.assertEqual({b - a for a, b in zip(taken, taken[1:])}, {16})
 
+    def test_however_many_steps_there_are_growth_has_its_readings(self):
+        # As growth.rs asks: 96 values after the first fifth, in 18 of 24 blocks at least.
+        taken = self.readings(50_000, 200_000, lambda _: 5_000_000, first=memory.FIRST)
+        for steps in (400, 700, 1_000, 1_500, 2_000, 3_000, 5_000, 10_000, 50_000):
+            values = [step for step in taken if steps / 5 <= step < steps]
+            blocks = {int((step - steps / 5) / (0.8 * steps) * 24) for step in values}
+            self.assertGreaterEqual(len(values), 120, steps)
+            self.assertEqual(len(blocks), 24, steps)
+        # And no more than that.
+        self.assertLess(len(taken), 1_000)
+
     def test_what_malloc_gave_out_grows_with_what_is_kept(self):
         process = memory.Process()
         self.addCleanup(process.close)

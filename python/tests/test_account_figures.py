@@ -266,9 +266,29 @@ class Batches(unittest.TestCase):
         self.assertEqual(self.tokens([Batch(Shaped(2, 5))]), (2, 10))
 
 
+    def test_a_batch_is_like_the_one_before_only_if_all_of_it_is(self):
+        torch = types.SimpleNamespace(Tensor=Shaped)
+        labels = Shaped(4)
+        known = seen.plain(torch, [Shaped(4, 9), labels])
+        self.assertTrue(seen.is_like(torch, (Shaped(4, 9), Shaped(4)), known))
+        others = (
+            [Shaped(4, 9)], [Shaped(4, 8), labels], [Shaped(4, 9, dtype="float32"), labels], [labels, labels, labels],
+            [Part(4, 9), labels], {0: Shaped(4, 9), 1: labels}, Shaped(4, 9), [[4, 9], labels], None,
+        )
+        for other in others:
+            self.assertFalse(seen.is_like(torch, other, known), other)
+        for other in ([Part(4, 9)], {"x": labels}, [labels, "name"], Shaped(4), [[labels]], [labels] * 17):
+            self.assertIsNone(seen.plain(torch, other), other)
+            self.assertFalse(seen.is_like(torch, other, None), other)
+
+
 class Shaped:
     def __init__(self, *shape, dtype="int64"):
         self.shape, self.dtype = shape, dtype
+
+
+class Part(Shaped):
+    """Of a class of its own, which may answer as it likes."""
 
 
 class Tensor:

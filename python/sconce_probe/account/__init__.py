@@ -77,6 +77,7 @@ class Account:
         # Whether the last one's loader has workers, and how many stood ready.
         self.asked = (False, None)
         self.looked = (0, 0)
+        self.known = None
         self.shapes = self.shapes_now = None
         self.fixed = None
         # By module, shapes of what it was first called with; batches that were shorter than others.
@@ -174,8 +175,11 @@ class Account:
         self.oom.raised(error)
 
     def look(self, batch):
-        samples, tokens, self.shapes_now = seen.batch(self.torch, batch)
-        self.looked = samples, tokens = samples or 0, tokens or 0
+        if not seen.is_like(self.torch, batch, self.known):
+            samples, tokens, self.shapes_now = seen.batch(self.torch, batch)
+            self.looked = samples or 0, tokens or 0
+            self.known = seen.plain(self.torch, batch)
+        samples, tokens = self.looked
         self.counted = self.counted[0] + samples, self.counted[1] + tokens
 
     def forward_begins(self, module, arguments):
@@ -255,8 +259,9 @@ class Account:
             self.last_resident = resident
         card = memory.NO_CARD
         if self.is_card_used():
+            # With the process's memory that of the card: what is told of few steps is told of the same ones.
+            read = self.card.latest(now, fresh)
             fresh = True
-            read = self.card.latest(now)
             if read is not None:
                 self.last_card = card = read
             self.on_card.step_ends(self.clock.phase)

@@ -48,6 +48,23 @@ def batch(torch, value):
     return samples or None, tokens, shapes
 
 
+def plain(torch, value):
+    """What `is_like` is asked with: shapes and dtypes of a batch that is a list of tensors and nothing else."""
+    if type(value) in (list, tuple) and len(value) <= MOST and all(type(one) is torch.Tensor for one in value):
+        return [(one.shape, one.dtype) for one in value]
+    return None
+
+
+def is_like(torch, value, known):
+    """Whether a batch is as the one before, of which the rest is known then: most are, and this is quick."""
+    if known is None or type(value) not in (list, tuple) or len(value) != len(known):
+        return False
+    for one, (shape, dtype) in zip(value, known):
+        if type(one) is not torch.Tensor or one.shape != shape or one.dtype != dtype:
+            return False
+    return True
+
+
 def is_shorter(shapes, usual):
     """Whether these are of the same shapes but for fewer samples."""
     pairs = list(zip(shapes, usual))

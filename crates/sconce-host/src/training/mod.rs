@@ -421,8 +421,14 @@ fn recent(ring: Ring<'_>, steps: u64, given: &mut u64, most: u64, began_ns: u64)
     let count = (*given + 1).saturating_sub(late);
     let thinned = (count * ALL_UP_TO / (*given).max(1)).min(most);
     let parts = A_READING.max(thinned).min(count);
-    // Evenly, and the last one.
-    let some = (1..=parts).map(|part| late + count * part / parts - 1);
+    // Evenly; of each part the last one of which memory was read, as that is not done for each.
+    let end = |part: u64| late + count * part / parts;
+    let some = (1..=parts).map(|part| {
+        let latest = || (end(part - 1)..end(part)).rev();
+        let read = latest().find(|&number| ring.has_process(number));
+        let read = read.or_else(|| latest().find(|&number| ring.has_card(number)));
+        read.unwrap_or(end(part) - 1)
+    });
     (first..=last)
         .chain(some)
         .filter_map(|number| ring.step(number, began_ns))

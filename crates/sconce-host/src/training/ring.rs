@@ -179,6 +179,16 @@ impl<'a> Ring<'a> {
         })
     }
 
+    /// Whether the process's memory was read at the end of a step, and that of its card with it.
+    pub(super) fn has_process(self, number: u64) -> bool {
+        self.figure(number, 4).is_some()
+    }
+
+    /// Whether the card's memory was read at the end of a step.
+    pub(super) fn has_card(self, number: u64) -> bool {
+        self.figure(number, 5).is_some()
+    }
+
     /// What malloc had given out at the end of a step, where it was read then.
     #[must_use]
     pub fn heap(self, number: u64) -> Option<Bytes> {
@@ -246,6 +256,15 @@ pub(super) mod tests {
 
     /// A process's file with `steps` steps of 1 ms, of which 0.25 ms is data.
     pub(in crate::training) fn made(inner: u32, steps: u64) -> Vec<u8> {
+        made_with(inner, steps, |_| [u64::MAX; 2])
+    }
+
+    /// The same with the memory of its process and of its card at the end of each step.
+    pub(in crate::training) fn made_with(
+        inner: u32,
+        steps: u64,
+        memory: fn(u64) -> [u64; 2],
+    ) -> Vec<u8> {
         let mut bytes = vec![0; SIZE];
         bytes[..8].copy_from_slice(MAGIC);
         for (at, number) in [(8, VERSION), (12, ENTRIES as u32), (16, inner), (20, 1)] {
@@ -278,7 +297,11 @@ pub(super) mod tests {
             // The heap is read at every other step.
             let heap = [u64::MAX, 1000 * step][usize::from(step % 2 == 0)];
             for word in 0..9 {
-                let rest = if word == 8 { heap } else { u64::MAX };
+                let rest = match word {
+                    4 | 5 => memory(step)[word - 4],
+                    8 => heap,
+                    _ => u64::MAX,
+                };
                 let number = entry.get(word).copied().unwrap_or(rest);
                 put(STEPS_AT + index * STEP_SIZE + word * 8, number);
             }

@@ -1,7 +1,7 @@
 use std::fs;
 use std::os::unix::fs::symlink;
 
-use super::ring::tests::made;
+use super::ring::tests::{made, made_with};
 use super::*;
 
 fn reader() -> (tempfile::TempDir, TrainingReader) {
@@ -80,7 +80,7 @@ fn a_long_run_has_many_steps_in_every_part() {
         all.extend(told.training[0].recent.iter().map(|step| step.step));
     }
     assert!(all.len() < 9_000, "{}", all.len());
-    // Where one step in 16 has a reading, as growth.rs asks: 96 after the first fifth.
+    // Many times the 96 values after the first fifth that growth.rs asks for.
     for end in [2_000, 5_000, 10_000, 40_000] {
         let after = all.iter().filter(|step| (end / 5..=end).contains(*step));
         assert!(after.count() >= 96 * 16, "{end}");
@@ -88,6 +88,30 @@ fn a_long_run_has_many_steps_in_every_part() {
     // Slow ones have four in each reading.
     fs::write(&ring, made(7, 40_010)).unwrap();
     assert_eq!(reader.read(&[4001], false).training[0].recent.len(), 4);
+}
+
+/// Memory is read at few steps of many: no reading is lost where others have none.
+#[test]
+fn late_steps_are_those_of_which_memory_was_read() {
+    let memory = |step: u64| {
+        let read = |every| [u64::MAX, step][usize::from(step % every == 0)];
+        [read(200), read(10)]
+    };
+    let (folder, mut reader) = reader();
+    let ring = folder.path().join("told/7-100.ring");
+    let [mut all, mut resident, mut allocated] = [0, 0, 0];
+    for steps in (0..=40_000).step_by(400).skip(1) {
+        fs::write(&ring, made_with(7, steps, memory)).unwrap();
+        let told = reader.read(&[4001], false);
+        for step in told.training[0].recent.iter().filter(|it| it.step > 20_000) {
+            all += 1;
+            resident += usize::from(step.rss.is_some());
+            allocated += usize::from(step.allocated.is_some());
+        }
+    }
+    // Of 100 of the process and 2,000 of the card: some 25 of each 400 steps are kept.
+    assert!((1_000..2_000).contains(&all), "{all}");
+    assert_eq!((resident, allocated), (100, all));
 }
 
 #[test]
