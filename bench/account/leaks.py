@@ -81,8 +81,8 @@ def main():
     model = model_of(kind)
     optimizer = torch.optim.AdamW(model.parameters(), 1e-3)
     criterion, kept, losses, seen = nn.CrossEntropyLoss(), [], [], []
-    # As seldom as the probe does, which on a busy machine is every other step.
-    read = memory.Seldom(memory.Process(), memory.FIRST)
+    # As seldom as the probe does.
+    read = memory.Seldom(memory.Process(), memory.AFTERMATH)
     began = before = time.monotonic()
     for number, (x, y) in enumerate(loader, 1):
         loaded = time.monotonic()

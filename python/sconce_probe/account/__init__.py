@@ -99,9 +99,9 @@ class Account:
         self.exchange = (NONE, NONE)
         self.ask_exchange = 0
         self.is_card_used = torch.cuda.is_initialized
-        self.card = memory.Seldom(lambda: memory.card(torch), memory.FIRST)
+        self.card = memory.Seldom(lambda: memory.card(torch))
         self.last_card = memory.NO_CARD
-        self.memory = memory.Seldom(memory.Process(), memory.FIRST, memory.AFTERMATH)
+        self.memory = memory.Seldom(memory.Process(), memory.AFTERMATH)
         self.last_resident = NONE
         self.clock = Clock(self.step_ended)
         self.on_card = OnCard(torch, self.clock)

@@ -13,14 +13,11 @@ SHARE = 400
 AFTERMATH = 5
 # Calls whose least cost counts.
 COSTS = 8
-# Steps from one reading to the next at most: so many, or this part of all the steps so far, whichever is more.
-# Growth is judged from the first fifth of the steps on, and has some 150 readings then however many they are.
-STEPS = 16
-PART = 96
-# A leak shall be found within 300 steps, so the first ones are read each; every other one where a reading is
-# this dear, ns.
-FIRST = 512
-DEAR = 50_000
+# Steps from one reading to the next at most: every other one, or this part of all the steps so far. A leak shall be
+# found within 300 steps, and growth is judged from the first fifth of the steps on: there are 120 readings then or
+# more, however many the steps are and whatever readings cost.
+LEAST = 2
+PART = 100
 # So long a call of malloc's is too slow, ns, where several in a row are.
 SLOW = 1_000_000
 PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -30,14 +27,12 @@ class Seldom:
     """Calls a function as often as its cost allows; in between its last answer stands.
 
     The cost is the least of the last few calls, since one call that was interrupted says nothing of the
-    next, so many `times`. Whatever calls cost, as on a machine with much else to do they all cost more, they are
-    no further apart than `STEPS` steps or a `PART` of them all, and two steps in the `first`: growth is judged by
-    steps, not by time.
+    next, so many `times`. Whatever calls cost, as on a machine with much else to do they all cost more, growth is
+    judged by steps and not by time: they are no further apart than a `PART` of the steps so far.
     """
 
-    def __init__(self, function, first=0, times=1):
+    def __init__(self, function, times=1):
         self.function = function
-        self.first = first
         self.share = SHARE * times
         self.due = 0
         self.asked = 0
@@ -47,15 +42,9 @@ class Seldom:
     def latest(self, now, anyway=False):
         """A new answer, or None where it is not due. Asked once a step."""
         self.asked += 1
-        if anyway:
-            pass
-        elif self.asked <= self.first:
-            if self.costs and not self.left_out and min(self.costs) >= DEAR:
-                self.left_out = 1
-                return None
-        elif now < self.due:
+        if now < self.due and not anyway:
             self.left_out += 1
-            if self.left_out < STEPS or self.left_out < self.asked // PART:
+            if self.left_out < LEAST or self.left_out < self.asked // PART:
                 return None
         self.left_out = 0
         before = monotonic_ns()

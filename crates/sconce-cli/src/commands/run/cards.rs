@@ -1,6 +1,6 @@
 //! The cards of a run.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use sconce_host::{Card, Machine, Roots};
 use sconce_schema::Millicores;
@@ -9,9 +9,10 @@ use sconce_schema::request::{ContainerEdits, Near};
 use sconce_schema::spec::Gpus;
 
 use crate::args::Global;
-use crate::failure::{CliError, Result};
+use crate::failure::Result;
 use crate::limits;
 use crate::output;
+use crate::private::Private;
 use crate::style::Style;
 
 /// The cards that a run gets, and what the container needs for them.
@@ -21,16 +22,7 @@ pub(super) struct Cards {
     /// What of the machine is next to them.
     pub(super) near: Option<Near>,
     /// Holds files that the edits name.
-    pub(super) scratch: Option<Scratch>,
-}
-
-/// A folder that is there as long as this is.
-pub(super) struct Scratch(PathBuf);
-
-impl Drop for Scratch {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
+    pub(super) files: Option<Private>,
 }
 
 /// Whether `host` has the cards that `wanted` names, before anything is fetched for them.
@@ -66,22 +58,17 @@ impl Cards {
                 edits: Vec::new(),
                 given: Vec::new(),
                 near: None,
-                scratch: None,
+                files: None,
             });
         }
-        let folder = scratch.join("edits").join(std::process::id().to_string());
-        std::fs::create_dir_all(&folder).map_err(|source| CliError::File {
-            action: "create",
-            path: folder.clone(),
-            source,
-        })?;
-        let scratch = Scratch(folder);
-        let edits = sconce_host::edits_for(host, &chosen, &Roots::default(), &scratch.0)?;
+        let folder = format!("{}.private", std::process::id());
+        let files = Private::make(&scratch.join("edits").join(folder))?;
+        let edits = sconce_host::edits_for(host, &chosen, &Roots::default(), files.path())?;
         Ok(Self {
             near: limits::near(&chosen, host, cpus),
             edits,
             given: chosen.into_iter().map(Card::summary).collect(),
-            scratch: Some(scratch),
+            files: Some(files),
         })
     }
 }

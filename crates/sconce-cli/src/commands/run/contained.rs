@@ -160,7 +160,7 @@ impl Contained {
         };
         let account = self.probe.as_ref().and_then(Probe::account);
         let done = held.run(&request, started, gpus, account, Some(idle_work));
-        drop(cards.scratch);
+        drop(cards.files);
         drop(leased);
         drop(laid);
         done
