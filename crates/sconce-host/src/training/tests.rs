@@ -94,7 +94,7 @@ fn a_long_run_has_many_steps_in_every_part() {
 #[test]
 fn late_steps_are_those_of_which_memory_was_read() {
     let memory = |step: u64| {
-        let read = |every| [u64::MAX, step][usize::from(step % every == 0)];
+        let read = |every| [u64::MAX, step][usize::from(step.is_multiple_of(every))];
         [read(200), read(10)]
     };
     let (folder, mut reader) = reader();

@@ -33,6 +33,7 @@ impl Noted<'_> {
 
     /// Gives cards to whoever can have them now.
     fn grant(&mut self, policy: &Policy) {
+        let mut again = false;
         // Granting changes neither the order nor what is free for the others: it was planned so.
         for planned in plan(self.state, policy, true) {
             if planned.start_ms != Some(self.state.now_ms) {
@@ -47,6 +48,11 @@ impl Noted<'_> {
                 // Without an end of its own it lasts as long as the hours do.
                 let cards = u64::from(waiting.take.wanted.count()).max(1);
                 let left = week.saturating_sub(self.state.week_of(&waiting.person)) / cards;
+                if left == 0 {
+                    // What was given a moment ago takes all of them: it waits on, and its cards are others'.
+                    again = true;
+                    continue;
+                }
                 length = Some(length.map_or(left, |length| length.min(left)));
             }
             let until_ms = length.map(|length| self.state.now_ms.saturating_add(length));
@@ -55,6 +61,9 @@ impl Noted<'_> {
                 cards: planned.cards,
                 until_ms,
             });
+        }
+        if again {
+            self.grant(policy);
         }
     }
 

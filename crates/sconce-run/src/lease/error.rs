@@ -175,7 +175,7 @@ fn queue_full(user: &str, waiting: u32, limit: u32) -> String {
 }
 
 /// Hours, where the unit stands behind.
-fn bare(seconds: u64) -> String {
+pub(super) fn bare(seconds: u64) -> String {
     if seconds.is_multiple_of(3600) {
         return (seconds / 3600).to_string();
     }

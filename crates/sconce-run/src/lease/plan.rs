@@ -146,9 +146,19 @@ pub(super) fn plan(state: &State, policy: &Policy, now_alone: bool) -> Vec<Plann
             limits: &limits,
             now,
         };
-        let found = asked.place(&cards, own);
+        let spent = limits.week_ms.filter(|&week| asked.is_spent(state, week));
+        let found = match spent {
+            Some(_) => None,
+            None => asked.place(&cards, own),
+        };
         let now_at_once = found.as_ref().is_some_and(|(start, _)| *start == now);
-        let why = (!now_alone && !now_at_once).then(|| asked.why(state, &cards, own));
+        let why = (!now_alone && !now_at_once).then(|| match spent {
+            Some(week) => Why::Hours {
+                user: waiting.person.name.clone(),
+                limit_s: week / 1000,
+            },
+            None => asked.why(state, &cards, own),
+        });
         let (start_ms, chosen) = match found {
             Some((start, chosen)) => {
                 let until = start.saturating_add(length);
@@ -189,6 +199,14 @@ struct Asked<'a> {
 type Own = (Millis, Millis, u32);
 
 impl Asked<'_> {
+    /// Whether it would last as long as its user's hours of the week do, and none are left: each moment
+    /// of theirs that is a week ago gives some back. One with a length of its own has put its hours by.
+    fn is_spent(&self, state: &State, week: Millis) -> bool {
+        let cards = u64::from(self.waiting.take.wanted.count()).max(1);
+        let left = week.saturating_sub(state.week_of(&self.waiting.person));
+        self.waiting.take.for_ms.is_none() && left / cards == 0
+    }
+
     fn serves(&self, facts: &CardFacts) -> bool {
         match &self.waiting.take.wanted {
             Wanted::Any { memory, .. } => match (memory, facts.memory) {

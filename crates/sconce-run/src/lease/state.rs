@@ -162,9 +162,9 @@ impl State {
         for (block, ms) in blocks(lease.since_ms, at_ms) {
             *used.blocks.entry(block).or_default() += ms * lease.cards.len() as u64;
         }
-        let oldest = (self.now_ms / BLOCK_MS).saturating_sub(WEEK_BLOCKS);
+        let first = self.first_block();
         for used in self.used.values_mut() {
-            used.blocks.retain(|block, _| *block > oldest);
+            used.blocks.retain(|block, _| *block >= first);
         }
         // Who used nothing for long is nobody to remember.
         self.used
@@ -190,13 +190,20 @@ impl State {
         })
     }
 
+    /// The oldest block of the last seven days; the very first one where the leases are younger.
+    fn first_block(&self) -> u64 {
+        (self.now_ms / BLOCK_MS + 1).saturating_sub(WEEK_BLOCKS)
+    }
+
     /// Card milliseconds that a user had in the last seven days, in whole quarters of a day, with
     /// what their running leases and requests may still take.
     #[must_use]
     pub fn week_of(&self, person: &Person) -> u64 {
-        let oldest = (self.now_ms / BLOCK_MS).saturating_sub(WEEK_BLOCKS);
         let past: u64 = self.used.get(&person.uid).map_or(0, |used| {
-            used.blocks.range(oldest + 1..).map(|(_, ms)| ms).sum()
+            used.blocks
+                .range(self.first_block()..)
+                .map(|(_, ms)| ms)
+                .sum()
         });
         let running = self.leases.iter().filter(|l| l.person.uid == person.uid);
         let running = running.map(|lease| {

@@ -20,6 +20,13 @@ pub enum Why {
         /// The policy's limit.
         limit: u32,
     },
+    /// It lasts as long as the user's GPU-hours of the week do, and there are none left now.
+    Hours {
+        /// Who.
+        user: String,
+        /// The policy's hours of seven days, card seconds.
+        limit_s: u64,
+    },
     /// Fewer cards than it needs are there: others were lost.
     Missing {
         /// Cards that would do.
@@ -71,6 +78,11 @@ impl fmt::Display for Why {
             } => write!(
                 f,
                 "{user} holds {held} and waits for {asked} of {limit} that are allowed"
+            ),
+            Self::Hours { user, limit_s } => write!(
+                f,
+                "{user} has none of {} GPU-hours of the last seven days left",
+                super::error::bare(*limit_s)
             ),
             Self::Missing { there, wanted } => write!(
                 f,

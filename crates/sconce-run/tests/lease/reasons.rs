@@ -1,7 +1,8 @@
 //! The reason that is told is the true one.
 
 use sconce_run::lease::{
-    Answer, Ask, Policy, Refusal, State, Take, Waiting, WaitingShown, Wanted, World as _, decide,
+    Answer, Ask, Overview, Policy, Refusal, State, Take, Waiting, WaitingShown, Wanted, World as _,
+    decide,
 };
 
 use crate::tools::{MINUTE, Played, user};
@@ -36,16 +37,27 @@ impl Lab {
     }
 
     fn take(&mut self, uid: u32, cards: u32, minutes: u64, wait: bool) -> Answer {
+        self.take_for(uid, cards, Some(minutes * MINUTE), wait)
+    }
+
+    fn take_for(&mut self, uid: u32, cards: u32, for_ms: Option<u64>, wait: bool) -> Answer {
         let ask = Ask::Take(Take {
             wanted: Wanted::Any {
                 cards,
                 memory: None,
             },
-            for_ms: Some(minutes * MINUTE),
+            for_ms,
             while_alive: false,
             wait,
         });
         self.ask(uid, &ask)
+    }
+
+    fn look(&mut self) -> Overview {
+        match self.ask(9, &Ask::Look) {
+            Answer::Overview(seen) => seen,
+            answer => panic!("{answer:?}"),
+        }
     }
 
     /// What is said to who does not wait; the same stands in the queue for who does.
@@ -182,6 +194,40 @@ fn hours_and_lengths_are_named_with_their_units_once() {
         panic!("{answer:?}");
     };
     assert_eq!(refusal.to_string(), "no request of user2 may wait");
+}
+
+/// Two requests without a length get cards in the same moment: the first one takes all hours that are left. The second
+/// does not begin a lease of no time, and keeps no card from others.
+#[test]
+fn what_has_no_length_waits_while_there_are_no_hours() {
+    let mut lab = Lab::new(2, "[users.user1]\nhours-a-week = 3\n");
+    assert!(matches!(lab.take(2, 2, 60, false), Answer::Granted(_)));
+    for _ in 0..2 {
+        let answer = lab.take_for(1, 1, None, true);
+        assert!(matches!(answer, Answer::Queued(_)), "{answer:?}");
+    }
+    assert!(matches!(lab.take(3, 1, 30, true), Answer::Queued(_)));
+    lab.world.pass(60 * MINUTE);
+    let seen = lab.look();
+    let leases: Vec<_> = (seen.leases.iter())
+        .map(|lease| (lease.uid, lease.until_s.map(|until| until - lease.since_s)))
+        .collect();
+    assert_eq!(leases, [(1, Some(3 * 3600)), (3, Some(30 * 60))]);
+    let [waiting] = &seen.queue[..] else {
+        panic!("{:?}", seen.queue);
+    };
+    assert_eq!((waiting.uid, waiting.start_s), (1, None));
+    assert_eq!(
+        waiting.why.as_ref().map(ToString::to_string).as_deref(),
+        Some("user1 has none of 3 GPU-hours of the last seven days left")
+    );
+    // With cards free too it is the hours; a week later they are there again.
+    lab.world.pass(4 * 60 * MINUTE);
+    let seen = lab.look();
+    assert_eq!((seen.leases.len(), seen.queue.len()), (0, 1));
+    lab.world.pass(8 * 24 * 60 * MINUTE);
+    let seen = lab.look();
+    assert_eq!((seen.leases.len(), seen.queue.len()), (1, 0));
 }
 
 #[test]
