@@ -17,6 +17,7 @@ use sconce_schema::exit;
 
 use crate::args::Global;
 use crate::failure::{CliError, Result};
+use crate::logout;
 use crate::output;
 use crate::style::Style;
 
@@ -42,7 +43,7 @@ pub(crate) fn is_detached(folder: &Path) -> bool {
 /// run has begun.
 pub(crate) fn start(global: &Global) -> Result<Start> {
     if !global.quiet
-        && let Some(warning) = logout()
+        && let Some(warning) = logout::warning()
     {
         output::say(&Style::for_stderr().warn(&warning));
     }
@@ -87,6 +88,12 @@ pub(crate) fn begin() {
     let _ = set_parent_process_death_signal(Some(Signal::TERM));
 }
 
+/// The `sconce` that was called, which waits; for the holder to ask.
+pub(crate) fn caller() -> Option<u32> {
+    let parent = rustix::process::getppid()?;
+    u32::try_from(parent.as_raw_nonzero().get()).ok()
+}
+
 /// The run has begun: lets go of everything of the caller's, and tells it.
 pub(crate) fn settle(folder: &Path, id: &str) {
     let caller = rustix::io::fcntl_dupfd_cloexec(rustix::stdio::stdin(), 3);
@@ -112,52 +119,5 @@ pub(crate) fn settle(folder: &Path, id: &str) {
     }
     if let Ok(caller) = caller {
         let _ = writeln!(UnixStream::from(caller), "{id}");
-    }
-}
-
-/// What there is to say where this machine ends everything of a user who logs out (logind.conf(5),
-/// `KillUserProcesses=`).
-fn logout() -> Option<String> {
-    let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
-    if rustix::process::geteuid().is_root() || !in_session(&own) {
-        return None;
-    }
-    let asked = Command::new("loginctl")
-        .args(["show-session", "--property=KillUserProcesses", "--value"])
-        .stdin(Stdio::null())
-        .stderr(Stdio::null())
-        .output()
-        .ok()?;
-    (asked.stdout.trim_ascii() == b"yes").then(|| {
-        "this machine ends what you started when you log out (KillUserProcesses=yes): `loginctl \
-         enable-linger` once, and then start it with `systemd-run --user --scope sconce …`"
-            .to_owned()
-    })
-}
-
-/// Whether a process is part of a login session, by its `/proc/PID/cgroup`.
-fn in_session(cgroups: &str) -> bool {
-    let parts = cgroups.lines().flat_map(|line| line.split('/'));
-    parts
-        .into_iter()
-        .any(|part| part.starts_with("session-") && part.ends_with(".scope"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_login_session_is_seen() {
-        assert!(in_session(
-            "0::/user.slice/user-1000.slice/session-3.scope\n"
-        ));
-        for other in [
-            "0::/user.slice/user-1000.slice/user@1000.service/app.slice/run-1.scope\n",
-            "0::/\n",
-            "",
-        ] {
-            assert!(!in_session(other), "{other}");
-        }
     }
 }

@@ -17,6 +17,7 @@ mod judge;
 mod leases;
 mod limits;
 mod live;
+mod logout;
 mod network;
 mod number;
 mod output;

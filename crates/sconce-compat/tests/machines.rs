@@ -529,6 +529,36 @@ fn a_narrow_container() {
 }
 
 #[test]
+fn limits_that_cannot_be_held_are_said_with_what_would_hold_them() {
+    let said = |version, delegated: &[&str]| {
+        let mut host = well("RTX 4090", "595.45.04");
+        host.cgroup = Some(Cgroup {
+            version: Some(version),
+            delegated: delegated.iter().map(ToString::to_string).collect(),
+            ..Cgroup::default()
+        });
+        judged(&host, &torch_215())
+    };
+    // A login session is not delegated, whatever the user's own manager has.
+    let session = said(CgroupVersion::V2, &[]);
+    assert!(
+        session.contains("systemd-run --user --scope -p Delegate=yes"),
+        "{session}"
+    );
+    assert!(!session.contains("user@.service.d"), "{session}");
+    // Older systemd hands down two of the three.
+    let part = said(CgroupVersion::V2, &["memory", "pids"]);
+    assert!(
+        part.contains("limits of cpu") && part.contains("user@.service.d"),
+        "{part}"
+    );
+    for version in [CgroupVersion::V1, CgroupVersion::Hybrid] {
+        let old = said(version, &[]);
+        assert!(old.contains("systemd.unified_cgroup_hierarchy=1"), "{old}");
+    }
+}
+
+#[test]
 fn cards_and_branches() {
     let of = |gpu, driver| text(&rules::machine(&well(gpu, driver)));
     let texts = [

@@ -133,7 +133,9 @@ impl Nvidia {
                 card.uuid = Some(found.uuid.clone());
                 card.memory = found.memory;
                 card.name = card.name.take().or_else(|| found.name.clone());
-                card.bus_id = card.bus_id.take().or_else(|| found.bus_id.clone());
+                // As the kernel writes it: it is how others know the card.
+                let address = || found.bus_id.as_deref().and_then(bus_address);
+                card.bus_id = card.bus_id.take().or_else(|| address().map(address_text));
             }
         }
     }

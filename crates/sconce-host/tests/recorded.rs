@@ -134,6 +134,8 @@ fn an_empty_machine_has_no_facts() {
 #[test]
 fn cards_without_the_drivers_folder_are_found_by_their_nodes() {
     let (folder, roots) = two_cards();
+    let mut whole = Machine::read(&roots).nvidia.unwrap();
+    whole.complete(&Recording::read());
     fs::remove_dir_all(roots.proc.join("driver")).unwrap();
     fs::create_dir_all(roots.sys.join("module/nvidia")).unwrap();
     fs::write(roots.sys.join("module/nvidia/version"), "580.65.06\n").unwrap();
@@ -151,6 +153,16 @@ fn cards_without_the_drivers_folder_are_found_by_their_nodes() {
     let found: Vec<_> = nvidia.cards.iter().map(|c| (c.index, c.minor)).collect();
     assert_eq!(found, [(1, Some(0)), (0, Some(1))]);
     assert_eq!(nvidia.cards[0].memory, Some(Bytes(85_520_809_984)));
+    // A lease service that does not see the driver's folder names a card as those do who see it.
+    let addresses = |nvidia: &sconce_host::Nvidia| {
+        let addresses = nvidia
+            .cards
+            .iter()
+            .map(|card| (card.index, card.bus_id.clone()));
+        addresses.collect::<std::collections::BTreeMap<_, _>>()
+    };
+    assert_eq!(addresses(nvidia), addresses(&whole));
+    assert!(addresses(&whole).values().all(Option::is_some));
     drop(folder);
 }
 

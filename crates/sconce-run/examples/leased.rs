@@ -152,6 +152,7 @@ fn leased(asked: Asked) -> Result<u8, Box<dyn Error>> {
         engine: None,
         environment: &[],
         control: None,
+        waiting: None,
     };
     let mut lines = Lines {
         file: std::fs::File::create(asked.events)?,

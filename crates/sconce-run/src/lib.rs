@@ -91,6 +91,10 @@ pub struct RunOptions<'a> {
     /// Where it can be spoken to while it goes on, and where what it says is kept; absent for a run
     /// that nobody but its caller has to do with, which then cannot have services.
     pub control: Option<Control>,
+    /// The process that waits until the run has begun: of a run in the background the `sconce` that
+    /// was called. Where it sits in the same delegated cgroup, it steps aside into a leaf with this
+    /// process, so that the run's own cgroup can be made there.
+    pub waiting: Option<u32>,
 }
 
 /// Is told how a run goes. Called on the thread that called [`run`].

@@ -131,6 +131,7 @@ fn in_scratch(
         },
         devices: (contained && root && !engines).then_some(devices.as_slice()),
         privileged: root,
+        waiting: options.waiting,
     };
     let placement = Placement::choose(&cgroup::Kernel, cgroups, asked);
     let v2 = placement.v2_folder();

@@ -159,6 +159,7 @@ pub(crate) fn compile(
         engine: None,
         environment: &[],
         control: None,
+        waiting: None,
     };
     let _stays = super::commands::run::stay(&request.root)?;
     let outcome = sconce_run::run(&request, &options, watcher)?;

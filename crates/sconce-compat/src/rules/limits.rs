@@ -167,9 +167,14 @@ fn undelegated(case: &Case<'_>, cgroup: &Cgroup) -> Option<Finding> {
     if missing.is_empty() || case.host.root == Some(true) {
         return None;
     }
-    let why = match cgroup.version {
-        Some(CgroupVersion::V1) => "this machine has cgroup v1, which has no delegation",
-        _ => "the controllers are not handed down to this user",
+    // Side by side the controllers are v1's.
+    let v1 = matches!(
+        cgroup.version,
+        Some(CgroupVersion::V1 | CgroupVersion::Hybrid)
+    );
+    let why = match v1 {
+        true => "this machine has its controllers in cgroup v1, which has no delegation",
+        false => "the controllers are not handed down to this user",
     };
     let finding = Finding::new(
         "cgroup-not-delegated",
@@ -188,12 +193,19 @@ fn undelegated(case: &Case<'_>, cgroup: &Cgroup) -> Option<Finding> {
             false => cgroup.delegated.join(" "),
         },
     );
-    Some(match cgroup.version {
-        Some(CgroupVersion::V1) => finding.mend(
+    // A login session's cgroup is never the user's, whatever is delegated to the user's own manager.
+    let nothing = cgroup.delegated.is_empty();
+    Some(match (v1, nothing) {
+        (true, _) => finding.mend(
             "Start the kernel with `systemd.unified_cgroup_hierarchy=1`, in /etc/default/grub",
             as_root("update-grub"),
         ),
-        _ => finding.mend(
+        (false, true) => finding.mend(
+            "Start runs that have limits in a scope of the user's own systemd: `systemd-run --user \
+             --scope -p Delegate=yes sconce run …`",
+            None,
+        ),
+        (false, false) => finding.mend(
             "Hand the controllers down to users",
             as_root(
                 "mkdir -p /etc/systemd/system/user@.service.d && printf \

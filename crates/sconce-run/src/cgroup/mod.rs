@@ -92,6 +92,8 @@ pub(crate) struct Asked<'a> {
     pub(crate) devices: Option<&'a [DeviceNode]>,
     /// Whether the caller is the machine's root.
     pub(crate) privileged: bool,
+    /// See [`RunOptions::waiting`](crate::RunOptions::waiting).
+    pub(crate) waiting: Option<u32>,
 }
 
 /// Where a run's cgroups will be.

@@ -132,14 +132,20 @@ impl Files for Fake {
             return self.hand_down(file.parent().unwrap(), text);
         }
         if file.ends_with("cgroup.procs") {
-            // This process moves: it is nowhere else then.
-            let me = std::process::id().to_string();
-            for (path, procs) in self.files.borrow_mut().iter_mut() {
-                if path.ends_with("cgroup.procs") && procs.trim() == me {
-                    procs.clear();
+            // A process moves: it is nowhere else then.
+            let moved = match text {
+                "0" => std::process::id().to_string(),
+                other => other.to_owned(),
+            };
+            let mut files = self.files.borrow_mut();
+            for (path, procs) in files.iter_mut() {
+                if path.ends_with("cgroup.procs") {
+                    let left = procs.lines().filter(|pid| *pid != moved);
+                    *procs = left.map(|pid| format!("{pid}\n")).collect();
                 }
             }
-            self.put(file.to_str().unwrap(), &me);
+            let procs = files.get_mut(file).unwrap();
+            procs.push_str(&format!("{moved}\n"));
             return Ok(());
         }
         let mut files = self.files.borrow_mut();
@@ -207,6 +213,7 @@ fn asked<'a>(limits: &'a Limits, privileged: bool) -> Asked<'a> {
         disks_weighed: true,
         devices: None,
         privileged,
+        waiting: None,
     }
 }
 
@@ -377,12 +384,39 @@ fn v2_user_alone_in_a_delegated_scope_steps_aside() {
     assert_eq!(fake.get(&format!("{scope}/cgroup.procs")), "");
     assert_eq!(
         fake.get(&format!("{scope}/sconce-itself/cgroup.procs")),
-        std::process::id().to_string()
+        format!("{}\n", std::process::id())
     );
     assert_eq!(
         fake.get(&format!("{scope}/sconce/digits-1/memory.max")),
         "4294967296"
     );
+}
+
+#[test]
+fn v2_user_beginning_a_run_in_the_background_steps_aside_with_who_waits_for_it() {
+    let (slice, scope) = ("/cg/user/app.slice", "/cg/user/app.slice/run-1.scope");
+    let (me, caller) = (std::process::id(), 41);
+    let fake = Fake {
+        v2: true,
+        delegated: vec![slice.into()],
+        ..Fake::default()
+    };
+    fake.folder(Path::new(slice), "cpu memory pids", "");
+    let procs = format!("{caller}\n{me}\n");
+    fake.folder(Path::new(scope), "cpu memory pids", &procs);
+    let asked = Asked {
+        waiting: Some(caller),
+        ..asked(&ALL, false)
+    };
+    let cgroup = create(&fake, &v2_tree(scope), asked);
+    assert_eq!(names(&cgroup), Vec::<String>::new());
+    // Its own unit's folder and not one beside it, which systemd would know nothing of.
+    let folder = format!("{scope}/sconce/digits-1");
+    assert_eq!(cgroup.sampled(), RunCgroups::V2(folder.into()));
+    let aside = fake.get(&format!("{scope}/sconce-itself/cgroup.procs"));
+    let mut aside: Vec<&str> = aside.lines().collect();
+    aside.sort_unstable_by_key(|pid| *pid != "41");
+    assert_eq!(aside, ["41", &me.to_string()]);
 }
 
 #[test]

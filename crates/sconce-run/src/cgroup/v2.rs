@@ -50,7 +50,7 @@ pub(super) fn choose(
         .map(Path::to_owned);
     let mut last = None;
     for parent in top.into_iter().chain(upwards) {
-        match prepare(files, &parent, &needed, &others) {
+        match prepare(files, &parent, &needed, &others, asked.waiting) {
             Ok(()) => {
                 let path = parent.join(PARENT).join(asked.id);
                 return Ok(Folder { path });
@@ -77,16 +77,27 @@ const DELEGATE: &str = "start it as `systemd-run --user --scope -p Delegate=yes 
                         run as root";
 
 /// Makes `parent/sconce` able to hold limited children.
-fn prepare(files: &dyn Files, parent: &Path, needed: &[&str], others: &[&str]) -> io::Result<()> {
+fn prepare(
+    files: &dyn Files,
+    parent: &Path,
+    needed: &[&str],
+    others: &[&str],
+    waiting: Option<u32>,
+) -> io::Result<()> {
     if !may_hand_down(files, parent)? {
-        // The one process here may be this one, which can step aside into a leaf.
-        let alone = files.read(&parent.join("cgroup.procs"))?;
-        if alone.trim() != std::process::id().to_string() {
+        // The processes here may be this one and who waits for it, which can step aside into a leaf.
+        let me = std::process::id();
+        let ours = |pid: &u32| *pid == me || Some(*pid) == waiting;
+        let listed = files.read(&parent.join("cgroup.procs"))?;
+        let pids = listed.lines().map(|line| line.parse().ok().filter(ours));
+        let Some(pids) = pids.collect::<Option<Vec<u32>>>() else {
             return Err(io::ErrorKind::ResourceBusy.into());
-        }
+        };
         let leaf = parent.join("sconce-itself");
         make(files, &leaf)?;
-        files.write(&leaf.join("cgroup.procs"), "0")?;
+        for pid in pids {
+            files.write(&leaf.join("cgroup.procs"), &pid.to_string())?;
+        }
     }
     enable(files, parent, needed, others)?;
     let ours = parent.join(PARENT);

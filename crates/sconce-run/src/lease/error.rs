@@ -286,6 +286,9 @@ pub enum LeaseError {
         /// Why.
         source: io::Error,
     },
+    /// The lease has a card that whoever got it does not see.
+    #[error("the lease is of the card {0}, which cannot be seen from here")]
+    Unseen(String),
     /// The clocks cannot be read.
     #[error("this machine's boot id cannot be read")]
     NoClock,
@@ -304,6 +307,11 @@ impl Hint for LeaseError {
                 path.display()
             ),
             Self::Newer { .. } => "update Sconce".to_owned(),
+            Self::Unseen(_) => {
+                "`sconce lease list` tells which cards the lease service sees, `sconce doctor` which \
+                 are seen here; update and restart whichever is the older"
+                    .to_owned()
+            }
             Self::Service { .. } => {
                 "the machine's owner starts it as root: `sconce lease serve`".to_owned()
             }

@@ -125,6 +125,7 @@ fn main() -> ExitCode {
                 ..Restarts::default()
             },
         }),
+        waiting: None,
     };
     let mut lines = Lines {
         // Two runs of one name write to one file; neither may cut off the other's lines.

@@ -289,6 +289,7 @@ impl<'a> Stack<'a> {
             engine: None,
             environment: &[],
             control: None,
+            waiting: None,
         };
         let _stays = stay(&request.root)?;
         Ok(sconce_run::run(request, &options, &mut Unwatched)?.exit)

@@ -14,6 +14,7 @@ use sconce_schema::request::RunRequest;
 use super::request::{program, stay};
 use crate::args::Global;
 use crate::commands::logs::Follower;
+use crate::detach;
 use crate::docker::Handed;
 use crate::failure::{CliError, Result, with_causes};
 use crate::output;
@@ -65,6 +66,7 @@ impl Held<'_> {
                 log_command: self.global.held,
                 restarts: Restarts::default(),
             }),
+            waiting: self.global.held.then(detach::caller).flatten(),
         };
         let follower = Cell::new(None);
         let mut recorder = Recorder::new(

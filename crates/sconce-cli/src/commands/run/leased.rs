@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::process::{Signal, getpid, kill_process};
 use rustix::time::{ClockId, clock_gettime};
 use sconce_host::{Card, Machine};
-use sconce_run::lease::{Answer, Ask, Overview, Refusal, Take, Wanted};
+use sconce_run::lease::{Answer, Ask, LeaseError, Overview, Refusal, Take, Wanted};
 use sconce_schema::spec::{GpuId, Gpus};
 
 use super::contained::Called;
@@ -98,8 +98,7 @@ impl Leased {
                 Answer::Refused(refusal) => return Err(refusal.into()),
                 other => return Err(strange(&other).into()),
             };
-            let index = |key: &String| there.iter().find(|card| leases::key(card) == *key);
-            let indices = keys.iter().filter_map(index).map(|card| card.index);
+            let indices = indices(&keys, there)?;
             let own = Arc::new(Own {
                 id,
                 desk: Mutex::new(desk),
@@ -107,7 +106,7 @@ impl Leased {
             });
             watch(&own);
             return Ok(Some(Self {
-                cards: listed(indices.collect()),
+                cards: listed(indices),
                 own: Some(own),
             }));
         }
@@ -134,6 +133,17 @@ fn any(cards: u32) -> Wanted {
         cards,
         memory: None,
     }
+}
+
+/// The indices of cards by their keys. One that is not here is an error: the run would begin with fewer
+/// cards than were asked for.
+fn indices(keys: &[String], there: &[Card]) -> std::result::Result<Vec<u32>, LeaseError> {
+    let index = |key: &String| {
+        let card = there.iter().find(|card| leases::key(card) == *key);
+        card.map(|card| card.index)
+            .ok_or_else(|| LeaseError::Unseen(key.clone()))
+    };
+    keys.iter().map(index).collect()
 }
 
 fn listed(indices: Vec<u32>) -> Gpus {
@@ -263,6 +273,15 @@ mod tests {
         assert_eq!(after(None), 5_000);
         assert_eq!(after(Some(3_600_000)), 5_000);
         assert_eq!((after(Some(1_200)), after(Some(0))), (1_200, 250));
+    }
+
+    #[test]
+    fn a_leased_card_that_is_not_here_is_an_error() {
+        let there = [card(0), card(1)];
+        let keys = [leases::key(&card(1)), leases::key(&card(0))];
+        assert_eq!(indices(&keys, &there).unwrap(), [1, 0]);
+        let missing = indices(&[leases::key(&card(0)), "0000:99:00.0".to_owned()], &there);
+        assert!(missing.unwrap_err().to_string().contains("0000:99:00.0"));
     }
 
     #[test]
