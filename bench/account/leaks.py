@@ -97,7 +97,7 @@ def main():
             with torch.no_grad():
                 model(torch.cat([x, x]))
         now = time.monotonic()
-        seen.append((number, now - began, now - before, loaded - before, *(read(time.monotonic_ns()) or (None, NONE))))
+        seen.append((number, now - began, now - before, loaded - before, *(read.latest(time.monotonic_ns()) or (None, NONE))))
         before = now
         if number == steps:
             break
