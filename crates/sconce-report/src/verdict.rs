@@ -30,19 +30,27 @@ pub struct Unjudged {
     pub too_little: bool,
 }
 
-/// That so many rules wait for more of a run, and what most of them wait for; `None` where none does.
+/// Rules that wait for more of a run, and for what; of more than two how many, and what most of them wait
+/// for. `None` where none does.
 #[must_use]
 pub fn not_judged_yet(unjudged: &[Unjudged]) -> Option<String> {
-    let waiting = || unjudged.iter().filter(|one| one.too_little);
-    let many = |why: &str| waiting().filter(|one| one.why == why).count();
+    let waiting: Vec<&Unjudged> = unjudged.iter().filter(|one| one.too_little).collect();
+    let many = |why: &str| waiting.iter().filter(|one| one.why == why).count();
     // Of as many, the first.
-    let most = waiting().rev().max_by_key(|one| many(&one.why))?;
-    let names: Vec<&str> = waiting().map(|one| one.rule.as_str()).collect();
-    let which = match names.len() {
-        ..=2 => names.join(" and "),
-        count => format!("{count} of {} rules", crate::verdicts::count()),
-    };
-    Some(format!("{which}: {}", most.why))
+    let most = waiting.iter().rev().max_by_key(|one| many(&one.why))?;
+    let all_same = many(&most.why) == waiting.len();
+    Some(match (&waiting[..], all_same) {
+        ([one], _) => format!("{}: {}", one.rule, one.why),
+        ([one, other], true) => format!("{} and {}: {}", one.rule, other.rule, one.why),
+        ([one, other], false) => {
+            format!("{}: {}; {}: {}", one.rule, one.why, other.rule, other.why)
+        }
+        (several, same) => {
+            let mostly = if same { "" } else { ", mostly" };
+            let all = crate::verdicts::count();
+            format!("{} of {all} rules{mostly}: {}", several.len(), most.why)
+        }
+    })
 }
 
 /// How much a verdict matters; the heavier first.
@@ -65,5 +73,36 @@ impl Weight {
             Self::Costly => "costly",
             Self::Note => "note",
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_rules_wait_for_is_said_of_those_that_do() {
+        let said = |whys: &[&str]| {
+            let rules = ["a", "b", "c"].iter().zip(whys);
+            let unjudged = rules.map(|(rule, why)| Unjudged {
+                rule: (*rule).to_owned(),
+                why: (*why).to_owned(),
+                too_little: *why != "no probe",
+            });
+            not_judged_yet(&unjudged.collect::<Vec<_>>())
+        };
+        assert_eq!(said(&["no probe"]), None);
+        assert_eq!(said(&["no probe", "short"]).unwrap(), "b: short");
+        assert_eq!(said(&["short", "short"]).unwrap(), "a and b: short");
+        assert_eq!(said(&["short", "few"]).unwrap(), "a: short; b: few");
+        let all = crate::verdicts::count();
+        assert_eq!(
+            said(&["short", "few", "short"]).unwrap(),
+            format!("3 of {all} rules, mostly: short")
+        );
+        assert_eq!(
+            said(&["few", "few", "few"]).unwrap(),
+            format!("3 of {all} rules: few")
+        );
     }
 }

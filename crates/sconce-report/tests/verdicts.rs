@@ -156,10 +156,7 @@ fn what_waits_for_more_steps_is_said() {
     let report = made.report();
     let text = terminal::report(&report, WIDE);
     assert!(text.contains("nothing found; not judged: "), "{text}");
-    assert!(
-        text.contains("too few steps: 20, where it takes 50"),
-        "{text}"
-    );
+    assert!(text.contains("rules, mostly: too few steps: 20"), "{text}");
     let value: serde_json::Value = serde_json::from_str(&json::report(&report)).unwrap();
     let rules = value["rules_not_judged"].as_array().unwrap();
     let starved = rules
@@ -463,7 +460,7 @@ fn what_cannot_be_judged_is_not_gone() {
     let comparison = Comparison::of(&before, &short);
     assert_eq!(
         comparison.not_judged[0].why,
-        "too few steps to watch it grow: 60"
+        "too few steps: 60, where it takes 250"
     );
     let mut waits = Made::of(vec![Rank::healthy()]);
     waits.last.pressure = Some(Pressure {

@@ -67,9 +67,10 @@ fn without_subject(rule: &Rule, report: &Report, all: &[Figures]) -> Option<Why>
             }
             let steps = report.training.iter().map(|rank| rank.steps).max()?;
             // The first fifth is not looked at.
-            let steps_told = number(steps as f64);
-            Some(Why::TooLittle(match steps < LEAST_STEPS * 5 / 4 {
-                true => format!("too few steps to watch it grow: {steps_told}"),
+            let least = LEAST_STEPS * 5 / 4;
+            let [steps_told, least_told] = [steps, least].map(|steps| number(steps as f64));
+            Some(Why::TooLittle(match steps < least {
+                true => format!("too few steps: {steps_told}, where it takes {least_told}"),
                 false => format!("too few readings to watch it grow, of {steps_told} steps"),
             }))
         }
