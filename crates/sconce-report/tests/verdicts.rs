@@ -164,6 +164,8 @@ fn what_waits_for_more_steps_is_said() {
         .find(|one| one["rule"] == "starved-by-data")
         .unwrap();
     assert_eq!(starved["too_little"], true);
+    // Trained on the CPU: no rule about a card waits for more.
+    assert!(rules.iter().all(|one| one["rule"] != "launch-bound"));
     let report = Made::of(vec![Rank::healthy()]).report();
     let text = terminal::report(&report, WIDE);
     assert!(

@@ -83,6 +83,11 @@ fn without_subject(rule: &Rule, report: &Report, all: &[Figures]) -> Option<Why>
 /// Why a rule cannot be judged of one subject. What is known to be otherwise is an answer, unless there
 /// was too little of the run for it.
 fn why(rule: &Rule, figures: &Figures) -> Option<Why> {
+    // What is about a card says nothing of training on the CPU, however short it was.
+    let on_card = rule.needs.iter().find(|one| one.figure == "on-card");
+    if on_card.is_some_and(|one| one.told(figures) == Told::No) {
+        return None;
+    }
     let short = |condition: &&Condition| {
         AMOUNTS.contains(&condition.figure.as_str()) && condition.told(figures) == Told::No
     };
