@@ -505,6 +505,15 @@ class Memory(unittest.TestCase):
         self.assertIsNone(seldom.latest(seldom.due - 1))
         self.assertEqual(len(asked), 1)
 
+    def test_a_reading_beside_another_one_is_taken_whatever_it_costs(self):
+        asked = []
+        seldom = memory.Seldom(lambda: asked.append(1) or 5)
+        seldom.latest(0)
+        self.assertEqual(seldom.latest(seldom.due - 1, True), 5)
+        # It is due again by its cost, from then on.
+        self.assertIsNone(seldom.latest(seldom.due - 1))
+        self.assertEqual(len(asked), 2)
+
     def readings(self, steps, step_ns, cost_of, times=1):
         """The steps in which a reading was taken; `cost_of` gives the cost of each reading in its turn."""
         now, taken, before = 0, [], memory.monotonic_ns
