@@ -28,21 +28,19 @@ impl Waits {
     pub fn of(rank: &Rank, all: &[Rank]) -> Option<Self> {
         let exchange = rank.exchange?;
         let sharded = sharded(rank).unwrap_or_default();
-        let time = |us: Option<u64>| us.map(|us| us as f64);
-        let exposed_us = sum([
-            time(exchange.exposed_us),
-            a_step(&sharded, sharded.all_gather_exposed_us),
-            a_step(&sharded, sharded.reduce_scatter_exposed_us),
-        ]);
+        let exposed_us = exposed(rank);
         Some(Self {
             communication_us: sum([
-                time(exchange.communication_us),
+                exchange.communication_us.map(|us| us as f64),
                 a_step(&sharded, sharded.all_gather_us),
                 a_step(&sharded, sharded.reduce_scatter_us),
             ]),
             exposed_us,
-            for_ranks_us: (exposed_us.zip(slower(rank, all)))
-                .map(|(exposed, slower)| slower.min(exposed)),
+            for_ranks_us: exposed_us.and_then(|exposed| {
+                let late = [slower(rank, all), beyond_the_least(rank, all)];
+                let late = late.into_iter().flatten().reduce(f64::max)?;
+                Some(late.min(exposed))
+            }),
         })
     }
 
@@ -53,15 +51,38 @@ impl Waits {
     }
 }
 
+/// What of a mean step was waited for at exchanges, as no computation hid it, µs.
+fn exposed(rank: &Rank) -> Option<f64> {
+    let exchange = rank.exchange?;
+    let sharded = sharded(rank).unwrap_or_default();
+    sum([
+        exchange.exposed_us.map(|us| us as f64),
+        a_step(&sharded, sharded.all_gather_exposed_us),
+        a_step(&sharded, sharded.reduce_scatter_exposed_us),
+    ])
+}
+
+/// The ranks that a rank exchanges with, as far as they have told enough steps.
+fn others<'a>(rank: &'a Rank, all: &'a [Rank]) -> impl Iterator<Item = &'a Rank> {
+    all.iter().filter(|other| {
+        let another = (other.pid, other.cell) != (rank.pid, rank.cell);
+        another && other.rank.is_some() && other.group == rank.group && other.steps >= COMPARED
+    })
+}
+
 /// By how much the slowest rank's own part of a step is longer than this one's, µs.
 fn slower(rank: &Rank, all: &[Rank]) -> Option<f64> {
     let own = own_of(rank);
-    let others = (all.iter()).filter(|other| {
-        let another = (other.pid, other.cell) != (rank.pid, rank.cell);
-        another && other.rank.is_some() && other.group == rank.group && other.steps >= COMPARED
-    });
-    let slowest = others.filter_map(own).reduce(f64::max)?;
+    let slowest = others(rank, all).filter_map(own).reduce(f64::max)?;
     Some((slowest - own(rank)?).max(0.0))
+}
+
+/// By how much this rank waited longer than the one that waited least, µs. An exchange ends for all
+/// ranks at once: whoever came last waited for the transfer alone, and the others for it too. This
+/// finds a rank that is late in its backward pass, in which no other figure tells whose time is whose.
+fn beyond_the_least(rank: &Rank, all: &[Rank]) -> Option<f64> {
+    let least = others(rank, all).filter_map(exposed).reduce(f64::min)?;
+    Some((exposed(rank)? - least).max(0.0))
 }
 
 /// FSDP's counters: without the run's beginning, as the mean step is, where enough of the rest was timed.

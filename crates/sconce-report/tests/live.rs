@@ -209,6 +209,7 @@ fn what_is_wrong_is_a_line_and_a_screen() {
     let mut rank = made::Rank::healthy();
     rank.phases.data_us = 35_000;
     rank.phases.other_us = 110_000;
+    rank.empty = 89;
     let mut app = app(&made::Made::of(vec![rank]).record());
     assert_eq!(app.key(Key::Char('v')), None);
     assert!(drawn(&mut app, 80, 24).contains("nothing has been judged yet"));

@@ -232,6 +232,18 @@ pub(crate) const FIGURES: &[(&str, Unit, About, &str)] = &[
         About::Rank,
         "batches for which none stood ready; of a loader with workers",
     ),
+    (
+        "batch-time",
+        Unit::Time,
+        About::Rank,
+        "waiting for one batch: `data-time` over the batches of a step",
+    ),
+    (
+        "wait",
+        Unit::Text,
+        About::Rank,
+        "what the wait for data is: `handing over` where workers had a batch ready for more than half of all, `quick` where the process itself loads one in less than 2 ms, else `loading`",
+    ),
     ("workers", Unit::Count, About::Rank, "the loader's workers"),
     (
         "workers-more",
@@ -420,13 +432,13 @@ pub(crate) const FIGURES: &[(&str, Unit, About, &str)] = &[
         "rank-wait",
         Unit::Time,
         About::Rank,
-        "what of that was waiting for a slower rank",
+        "what of that was waiting for a rank that came later: what it waited longer than the rank that waited least, or by how much the slowest rank's own part of a step is longer",
     ),
     (
         "exposed",
         Unit::Time,
         About::Rank,
-        "the part of it that nothing hid, without waiting for a slower rank",
+        "the part of it that nothing hid, without waiting for a rank that came later",
     ),
     (
         "exposed-share",
