@@ -42,24 +42,26 @@ int main(int count, char **names) {
 fn drivers() -> Option<&'static [PathBuf; 3]> {
     static DRIVERS: OnceLock<Option<(tempfile::TempDir, [PathBuf; 3])>> = OnceLock::new();
     let made = DRIVERS.get_or_init(|| {
+        let compiler = sconce_testkit::program("cc")?;
         let folder = tempfile::tempdir().unwrap();
         let source = folder.path().join("driver.c");
         fs::write(&source, DRIVER).unwrap();
         let build = |name: &str, flags: &[&str]| {
             let out = folder.path().join(name);
-            let built = Command::new("cc")
+            let built = Command::new(&compiler)
                 .arg("-o")
                 .arg(&out)
                 .arg(&source)
                 .args(flags)
                 .status();
-            built.ok().filter(|status| status.success()).map(|_| out)
+            assert!(built.unwrap().success());
+            out
         };
         let path = "-Wl,-rpath,$ORIGIN/d2:$ORIGIN/d0";
         let drivers = [
-            build("plain", &["-ldl"])?,
-            build("rpath", &["-ldl", "-Wl,--disable-new-dtags", path])?,
-            build("runpath", &["-ldl", "-Wl,--enable-new-dtags", path])?,
+            build("plain", &["-ldl"]),
+            build("rpath", &["-ldl", "-Wl,--disable-new-dtags", path]),
+            build("runpath", &["-ldl", "-Wl,--enable-new-dtags", path]),
         ];
         Some((folder, drivers))
     });

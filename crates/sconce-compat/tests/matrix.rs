@@ -1,18 +1,30 @@
 //! The matrix of torch and cards, from the tables alone.
 
 use sconce_compat::library::{Code, Coverage, GpuCode, Reach, Target};
-use sconce_compat::matrix::{self, Basis, Matrix, Row, Verdict};
+use sconce_compat::matrix::{self, Basis, Matrix, NamedTorch, Row, Verdict};
 use sconce_compat::rules::{Build, Environment};
-use sconce_compat::tables::{self, Torch};
+use sconce_compat::tables;
 use sconce_schema::{ComputeCapability, CudaVersion, HostFacts};
 
 const CARDS: [&str; 9] = [
     "P100", "V100", "T4", "A100", "3090", "4090", "H100", "B200", "5090",
 ];
 
-fn releases() -> Vec<&'static Torch> {
+fn releases() -> Vec<NamedTorch> {
     let all = tables::torches().iter();
-    all.filter(|torch| torch.release >= (2, 4)).collect()
+    all.filter(|torch| torch.release >= (2, 4))
+        .map(NamedTorch::from)
+        .collect()
+}
+
+/// The verdict, the CUDA and the reason of a named torch on a card.
+fn named(version: &str, card: &str) -> (Verdict, Option<String>, String) {
+    let torch = NamedTorch::parse(version).expect(version);
+    let matrix = matrix::torches(&[torch], &machines(&[card], None));
+    let row = &matrix.rows[0];
+    let cell = &row.cells[0];
+    let cuda = row.cuda.map(|cuda| cuda.to_string());
+    (cell.verdict, cuda, cell.reason.clone())
 }
 
 fn machines(cards: &[&str], driver: Option<&str>) -> Vec<HostFacts> {
@@ -163,4 +175,173 @@ fn an_unknown_torch_is_unknown() {
     let old = machines(&["4090"], Some("535.104.05"));
     let row = matrix::environment("next", &environment, &[], &old);
     assert_eq!(cells(&row), [(Verdict::Fails, Basis::Nothing)]);
+}
+
+#[test]
+fn the_build_that_is_named_is_judged() {
+    for (version, card, verdict, cuda, reason) in [
+        ("2.10.0", "v100", Verdict::Runs, Some("12.8"), ""),
+        (
+            "2.10.0+cu130",
+            "v100",
+            Verdict::Fails,
+            Some("13.0"),
+            "no code for 7.0, begins at 7.5",
+        ),
+        ("2.10.0+cu126", "v100", Verdict::Runs, Some("12.6"), ""),
+        (
+            "2.10.0+CU126",
+            "p100",
+            Verdict::Warns,
+            Some("12.6"),
+            "no torch.compile below 7.0",
+        ),
+        (
+            "2.10.0+cu126.with.pypi",
+            "b200",
+            Verdict::Fails,
+            Some("12.6"),
+            "no code for 10.0, ends at 9.0",
+        ),
+        // Builds that are in no table: what their CUDA rules out is known, the rest is not.
+        (
+            "2.8.0+cu118",
+            "v100",
+            Verdict::Unknown,
+            Some("11.8"),
+            "for which cards its build for CUDA 11.8 has code is not known",
+        ),
+        (
+            "2.8.0+cu130",
+            "v100",
+            Verdict::Fails,
+            Some("13.0"),
+            "CUDA 13.0 makes no code for 7.0, 12.9 is its last",
+        ),
+        (
+            "2.8.0+cpu",
+            "h100",
+            Verdict::Fails,
+            None,
+            "it is built for CPUs alone: it does not see the card",
+        ),
+        (
+            "2.8.0+cpu.cxx11.abi",
+            "h100",
+            Verdict::Fails,
+            None,
+            "it is built for CPUs alone: it does not see the card",
+        ),
+        (
+            "2.8.0+rocm6.4",
+            "h100",
+            Verdict::Fails,
+            None,
+            "it is built for AMD cards: it does not see the card",
+        ),
+        (
+            "2.8.0+abc",
+            "h100",
+            Verdict::Unknown,
+            None,
+            "nothing is known of a build that is called abc",
+        ),
+        (
+            "2.8.0+cu99999",
+            "h100",
+            Verdict::Unknown,
+            None,
+            "nothing is known of a build that is called cu99999",
+        ),
+        (
+            "2.10.0a0+git1234",
+            "h100",
+            Verdict::Unknown,
+            None,
+            "nothing is known of a build that is called git1234",
+        ),
+        (
+            "2.16.0.dev20261101+cu134",
+            "h100",
+            Verdict::Unknown,
+            Some("13.4"),
+            "for which cards its build for CUDA 13.4 has code is not known",
+        ),
+        (
+            "2.16.0.dev20261101+cu134",
+            "v100",
+            Verdict::Fails,
+            Some("13.4"),
+            "CUDA 13.4 makes no code for 7.0, 12.9 is its last",
+        ),
+        (
+            "2.15.0.dev20261101",
+            "h100",
+            Verdict::Unknown,
+            None,
+            "the builds of releases alone are known",
+        ),
+        (
+            "2.15.0rc1",
+            "h100",
+            Verdict::Unknown,
+            None,
+            "the builds of releases alone are known",
+        ),
+        (
+            "2.8.0.post2",
+            "h100",
+            Verdict::Unknown,
+            None,
+            "the builds of releases alone are known",
+        ),
+        ("2.8", "h100", Verdict::Runs, Some("12.8"), ""),
+    ] {
+        let expected = (verdict, cuda.map(str::to_owned), reason.to_owned());
+        assert_eq!(named(version, card), expected, "{version} on {card}");
+    }
+    for text in [
+        "",
+        "2",
+        "abc",
+        "2.8.0+",
+        "2.8.x",
+        "2.8.0 abc",
+        "2..8",
+        "+cu126",
+        "2.8.0-1-2",
+        "99999999999.1",
+    ] {
+        assert_eq!(NamedTorch::parse(text), None, "{text}");
+    }
+    assert!(!NamedTorch::parse("7.1").unwrap().is_judged());
+}
+
+#[test]
+fn a_lock_whose_build_is_in_no_table_is_not_said_to_run() {
+    let hosts = machines(&["v100"], None);
+    for (version, found) in [
+        ("2.8.0+cu118", Some("torch-not-judged")),
+        ("2.8.0.dev20250601+cu128", Some("torch-not-judged")),
+        ("2.8.0+abc", Some("torch-not-judged")),
+        ("2.10.0+cu130", Some("no-kernel-image")),
+        ("2.10.0+cpu", Some("torch-without-cuda")),
+        ("2.10.0+cu128", None),
+    ] {
+        let environment = Environment::installed([("torch", version)]);
+        let case = sconce_compat::rules::Case {
+            host: &hosts[0],
+            environment: Some(&environment),
+            files: &[],
+        };
+        let findings = sconce_compat::rules::environment(&case);
+        let telling = ["torch-not-judged", "no-kernel-image", "torch-without-cuda"];
+        let codes: Vec<&str> = findings
+            .iter()
+            .map(|one| one.code.as_str())
+            .filter(|code| telling.contains(code))
+            .collect();
+        assert_eq!(codes.first().copied(), found, "{version}: {codes:?}");
+        assert!(codes.len() < 2, "{version}: {codes:?}");
+    }
 }

@@ -7,7 +7,7 @@ macro_rules! files {
 }
 
 /// Every file of `crates/sconce-compat/rules/`, with its text.
-pub(crate) const FILES: [(&str, &str); 73] = files![
+pub(crate) const FILES: [(&str, &str); 74] = files![
     "abort-at-end.toml",
     "bf16-unsupported.toml",
     "bitsandbytes-no-cuda.toml",
@@ -81,4 +81,5 @@ pub(crate) const FILES: [(&str, &str); 73] = files![
     "uvm-broken.toml",
     "weights-only.toml",
     "worker-killed.toml",
+    "xid.toml",
 ];

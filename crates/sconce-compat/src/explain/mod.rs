@@ -17,6 +17,7 @@ mod scan;
 pub mod template;
 #[cfg(test)]
 mod tests;
+mod xids;
 
 use std::collections::BTreeMap;
 

@@ -27,15 +27,21 @@ pub struct Nearest {
 
 /// The rules that are most like a text, the likest first.
 pub(crate) fn nearest(rules: &Rules, text: &str) -> Vec<Nearest> {
-    let own = rules
-        .words
-        .get_or_init(|| rules.rules.iter().map(own_words).collect());
+    // Rules without patterns of their own are found by those of another one.
+    let own = rules.words.get_or_init(|| {
+        rules
+            .rules
+            .iter()
+            .take_while(|rule| !rule.patterns.is_empty())
+            .map(own_words)
+            .collect()
+    });
     let mut known: BTreeMap<&str, u32> = BTreeMap::new();
     for word in own.iter().flatten() {
         *known.entry(word).or_default() += 1;
     }
     // A word that stands in few rules says more than one that stands in many.
-    let count = rules.rules.len() as f64;
+    let count = own.len() as f64;
     let weight = |word: &str| match known.get(word) {
         Some(&rules) => (1.0 + count / f64::from(rules)).ln(),
         None => (1.0 + count).ln(),

@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use super::condition::Condition;
 use super::files::FILES;
 use super::template::{Template, TemplateError};
+use super::xids::XidRules;
 
 /// The largest rule file, in bytes.
 pub const LARGEST: usize = 64 << 10;
@@ -163,6 +164,8 @@ pub struct Rules {
     pub(crate) search: aho_corasick::AhoCorasick,
     /// The words of each rule, for [`super::nearest`]; made when first asked for.
     pub(crate) words: OnceLock<Vec<BTreeSet<String>>>,
+    /// Those of the numbers that the driver reports.
+    pub(super) xids: XidRules,
 }
 
 impl Rules {
@@ -209,6 +212,7 @@ impl Rules {
             patterns,
             search,
             words: OnceLock::new(),
+            xids: XidRules::default(),
         })
     }
 
@@ -216,7 +220,10 @@ impl Rules {
     #[must_use]
     pub fn own() -> &'static Self {
         static OWN: OnceLock<Rules> = OnceLock::new();
-        OWN.get_or_init(|| Self::parse(&FILES).expect("a test reads every rule"))
+        OWN.get_or_init(|| {
+            let own = Self::parse(&FILES).expect("a test reads every rule");
+            own.with_xids()
+        })
     }
 }
 

@@ -319,6 +319,7 @@ impl<'r> Scanner<'r> {
             let Some(place) = template.match_at(&text, found.start()) else {
                 continue;
             };
+            let rule = self.rules.of(*rule, &place.captures);
             let start = text.place(place.start);
             let end = text.place_of_end(place.end);
             let at = self.lines.partition_point(|line| line.start <= start);
@@ -331,7 +332,7 @@ impl<'r> Scanner<'r> {
                 .get(at)
                 .map_or(self.window.len(), |line| line.start);
             let until = end.max(line_end.min(end + 200)).min(self.window.len());
-            let is_oom = self.rules.rules[*rule].code == OUT_OF_MEMORY;
+            let is_oom = self.rules.rules[rule].code == OUT_OF_MEMORY;
             let hit = Hit {
                 pattern,
                 line: line.number,
@@ -349,7 +350,7 @@ impl<'r> Scanner<'r> {
                     false => Vec::new(),
                 },
             };
-            note(&mut self.noted.hits, self.rules, *rule, hit);
+            note(&mut self.noted.hits, self.rules, rule, hit);
         }
         self.window.drain(..limit);
         let first = self.lines.partition_point(|line| line.start < limit);

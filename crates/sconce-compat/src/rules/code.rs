@@ -4,7 +4,7 @@ use sconce_schema::ComputeCapability;
 use sconce_schema::finding::{Certainty, Finding, Weight};
 
 use super::reach::{Reached, driver_cuda, reached};
-use super::{Case, Environment, Same, in_spec, kinds, listed, variable};
+use super::{Build, Case, Environment, Same, in_spec, kinds, listed, variable};
 use crate::library::{Code, GpuCode};
 use crate::matrix;
 use crate::tables;
@@ -13,6 +13,9 @@ pub(super) const NO_KERNEL: &str =
     "CUDA error: no kernel image is available for execution on the device";
 pub(super) const BAD_PTX: &str =
     "CUDA error: the provided PTX was compiled with an unsupported toolchain.";
+
+/// What is said of a torch whose code for a card is not known.
+pub const NOT_JUDGED: &str = "torch-not-judged";
 
 /// Whether a file is torch's own library with most of its kernels.
 fn is_torch(path: &str) -> bool {
@@ -32,10 +35,7 @@ pub(super) fn torch(case: &Case<'_>) -> Vec<Finding> {
         return Vec::new();
     };
     let cuda = environment.cuda();
-    let build = environment
-        .torch()
-        .zip(cuda)
-        .and_then(|(torch, cuda)| torch.build(cuda));
+    let build = environment.known_build();
     let own = case.files.iter().find(|(path, _)| is_torch(path));
     let (code, certainty, source, place) = match (own, build) {
         (Some((path, code)), _) if code.containers() > 0 => {
@@ -46,7 +46,7 @@ pub(super) fn torch(case: &Case<'_>) -> Vec<Finding> {
             let sure = build.source.sure.certainty();
             (&build.code, sure, build.source.what, None)
         }
-        _ => return Vec::new(),
+        _ => return unjudged(case, environment, version),
     };
     let driver = driver_cuda(case.host);
     let mut findings = Vec::new();
@@ -97,6 +97,36 @@ pub(super) fn torch(case: &Case<'_>) -> Vec<Finding> {
     findings
 }
 
+/// Of a torch whose bytes are not here, and whose build is in no table, nobody can tell for which cards it
+/// has code. Nothing else would be said of it, which reads as a yes.
+fn unjudged(case: &Case<'_>, environment: &Environment, version: &str) -> Vec<Finding> {
+    // Those without CUDA have a finding of their own.
+    if matches!(environment.build(), Some(Build::Cpu | Build::Rocm)) {
+        return Vec::new();
+    }
+    let of_build = match environment.cuda() {
+        _ if !is_x86(case) => " (only wheels for x86-64 are in the tables)".to_owned(),
+        Some(cuda) => format!(" (its build for CUDA {cuda} is in no table)"),
+        None => " (its build is in no table)".to_owned(),
+    };
+    let finding = |kind: &Same<'_>| {
+        let what = format!(
+            "whether torch {version} has code for the {} ({}) is not known: its bytes are not here to be \
+             read{of_build}",
+            kind.name(),
+            kind.capability
+        );
+        Finding::new(NOT_JUDGED, Weight::Notes, Certainty::Certain, what)
+            .about(kind.all())
+            .seen("package", Some("torch"), version)
+            .mend(
+                "Install it, and check the folder that it is installed in",
+                None,
+            )
+    };
+    kinds(case.host).iter().map(finding).collect()
+}
+
 fn is_x86(case: &Case<'_>) -> bool {
     let of_environment = case.environment.and_then(|e| e.architecture.as_deref());
     let machine = of_environment.or(case.host.architecture.as_deref());
@@ -126,10 +156,7 @@ fn built_for_others(version: &str, kind: &Same<'_>) -> Finding {
 /// Whether PyTorch's own build of this torch has code for a card, by the tables.
 fn index_has(case: &Case<'_>, kind: &Same<'_>) -> bool {
     let environment = case.environment.filter(|_| is_x86(case));
-    let build = environment.and_then(|environment| {
-        let torch = environment.torch()?;
-        torch.build(environment.cuda()?)
-    });
+    let build = environment.and_then(Environment::known_build);
     build.is_some_and(|build| {
         let reached = reached(&build.code, kind.capability, None, Some(build.cuda));
         reached.machine_code > 0

@@ -124,6 +124,15 @@ impl Environment {
         self.version("torch")?.split('+').next()
     }
 
+    /// The build of the tables that this torch is: none of what came before or after a release.
+    #[must_use]
+    pub fn known_build(&self) -> Option<&'static tables::Build> {
+        if !is_release(self.version("torch")?) {
+            return None;
+        }
+        self.torch()?.build(self.cuda()?)
+    }
+
     /// What the tables know of this release of torch.
     #[must_use]
     pub fn torch(&self) -> Option<&'static Torch> {
@@ -158,7 +167,10 @@ impl Environment {
         // Wheels on the default index ask for the CUDA libraries as packages; without any of them, and
         // with a whole set of packages, it is a build for CPUs.
         let whole = self.packages.len() > 1;
+        // Somebody's own build, or one from before or after a release, is none of the tables'.
+        let is_other = local.is_some() || !is_release(version);
         let of_table = || match (whole, self.torch()) {
+            _ if is_other => None,
             (true, _) => Some(Build::Cpu),
             (false, Some(torch)) => Some(Build::Cuda(torch.cuda)),
             (false, None) => None,
@@ -177,6 +189,12 @@ impl Environment {
             Build::Cpu | Build::Rocm => None,
         }
     }
+}
+
+/// Whether it is numbers alone: no `.dev`, `a0`, `rc1` or `.post1`.
+fn is_release(version: &str) -> bool {
+    let public = version.split('+').next().unwrap_or_default();
+    public.chars().all(|c| c.is_ascii_digit() || c == '.')
 }
 
 /// `cu126` is CUDA 12.6.
@@ -263,7 +281,17 @@ mod tests {
             (&[("torch", "2.8.0"), ("sympy", "1.14.0")], Some(Build::Cpu)),
             (&[("torch", "1.13.0")], None),
             (&[("numpy", "2.0")], None),
-            (&[("torch", "2.8.0+cu99999")], cuda(12, 8)),
+            (&[("torch", "2.8.0+cu99999")], None),
+            (&[("torch", "2.8.0+abc")], None),
+            (&[("torch", "2.8.0.dev20250601")], None),
+            (&[("torch", "2.8.0.post2"), ("sympy", "1.14.0")], None),
+            (
+                &[
+                    ("torch", "2.8.0+abc"),
+                    ("nvidia-cuda-runtime-cu12", "12.6.77"),
+                ],
+                cuda(12, 6),
+            ),
         ] {
             assert_eq!(build(packages), expected, "{packages:?}");
         }

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 
 use sconce_schema::Bytes;
 use sconce_schema::facts::Card;
-use sconce_schema::finding::{Certainty, Finding, Weight};
+use sconce_schema::finding::{Certainty, Finding, Mend, Weight};
 
 use super::{Case, as_root, as_user, card_number};
-use crate::tables::{self, Remedy};
+use crate::tables;
 
 /// Cards that the driver lost.
 pub(super) fn lost(case: &Case<'_>) -> Vec<Finding> {
@@ -102,7 +102,7 @@ pub(super) fn xids(case: &Case<'_>) -> Vec<Finding> {
     let finding = |(code, faults): (u32, Vec<&sconce_schema::facts::Xid>)| {
         let known = tables::xid(code);
         let meaning = known.map_or("it is not in our table", |known| known.meaning);
-        let weight = known.map_or(Weight::Warns, |known| known.weight);
+        let weight = known.map_or(Weight::Warns, tables::Xid::weight);
         // The log holds what was; a reset since then may have mended it.
         let certainty = match known {
             Some(_) => Certainty::Likely,
@@ -129,28 +129,9 @@ pub(super) fn xids(case: &Case<'_>) -> Vec<Finding> {
         if let Some(last) = faults.last() {
             finding = finding.seen("kernel log", None, last.text.as_str());
         }
-        match known.map(|known| known.remedy) {
-            Some(Remedy::None) => finding,
-            Some(Remedy::Program) => finding.mend(
-                "Start the program again; if it comes back, look for the kernel at fault",
-                as_user("compute-sanitizer python train.py"),
-            ),
-            Some(Remedy::Reset) => finding.mend(
-                "Stop what runs on the card and reset it",
-                as_root("nvidia-smi --gpu-reset -i INDEX"),
-            ),
-            Some(Remedy::Reboot) => {
-                finding.mend("Start the machine again", as_root("systemctl reboot"))
-            }
-            Some(Remedy::Hardware) => finding.mend(
-                "Have the card, its power and its connections looked at",
-                as_root("nvidia-bug-report.sh"),
-            ),
-            Some(Remedy::Support) | None => finding.mend(
-                "Read NVIDIA's catalogue of Xids; a report for its support is made by",
-                as_root("nvidia-bug-report.sh"),
-            ),
-        }
+        let mends = known.map_or_else(|| vec![tables::unknown_xid()], tables::Xid::mends);
+        let add = |finding: Finding, mend: Mend| finding.mend(&mend.what, mend.action);
+        mends.into_iter().fold(finding, add)
     };
     by_code.into_iter().map(finding).collect()
 }

@@ -26,8 +26,9 @@ use sconce_schema::{ComputeCapability, DriverVersion, HostFacts};
 use crate::library::GpuCode;
 use crate::tables;
 
+pub use code::NOT_JUDGED;
 pub use environment::{Build, Environment, Package};
-pub(crate) use environment::{listed, release};
+pub(crate) use environment::{listed, local_cuda, release};
 pub use nodes::char_links;
 pub(crate) use reach::driver_cuda;
 pub use reach::{Reached, reached};

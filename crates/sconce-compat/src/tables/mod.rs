@@ -29,7 +29,7 @@ pub use hardware::{
 pub use machine::{MachineError, fleet, machine};
 pub use nccl::communicator_range;
 pub use torch::{Build, Gap, Torch, Triton, torch, torches, triton};
-pub use xids::{Remedy, Xid, xid};
+pub use xids::{Bucket, Xid, unknown_xid, xid, xids};
 
 /// Where a row comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]

@@ -1,5 +1,7 @@
 //! Which torch runs on which machine, and the newest that runs on all of them.
 
+mod named;
+
 use std::cmp::Reverse;
 
 use sconce_schema::finding::{Finding, Weight};
@@ -9,6 +11,8 @@ use serde::Serialize;
 use crate::library::GpuCode;
 use crate::rules::{self, Case, Environment};
 use crate::tables::{self, Build, Sure, Torch};
+
+pub use named::NamedTorch;
 
 /// Whether something runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -161,18 +165,11 @@ impl Choice {
     }
 }
 
-/// Releases of torch on machines, each by the wheel of the default index.
+/// Torches on machines, each by the build that its name says, or else by the wheel of the default index.
 #[must_use]
-pub fn torches(releases: &[&'static Torch], machines: &[HostFacts]) -> Matrix {
-    let row = |torch: &&'static Torch| {
-        let cells = machines.iter().map(|machine| default_cell(torch, machine));
-        Row {
-            name: format!("torch {}", torch.newest),
-            cuda: Some(torch.cuda),
-            cells: cells.collect(),
-        }
-    };
-    Matrix::new(releases.iter().map(row).collect(), machines)
+pub fn torches(wanted: &[NamedTorch], machines: &[HostFacts]) -> Matrix {
+    let rows = wanted.iter().map(|torch| named::row(torch, machines));
+    Matrix::new(rows.collect(), machines)
 }
 
 /// One environment on machines.
@@ -183,7 +180,7 @@ pub fn environment(
     files: &[(&str, &GpuCode)],
     machines: &[HostFacts],
 ) -> Row {
-    let build = || environment.torch()?.build(environment.cuda()?);
+    let build = || environment.known_build();
     let read = files
         .iter()
         .any(|(path, code)| path.ends_with("libtorch_cuda.so") && code.containers() > 0);

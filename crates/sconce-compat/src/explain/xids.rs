@@ -1,0 +1,103 @@
+//! One rule for each Xid of NVIDIA's catalogue, made of its table: what to do differs from number to
+//! number, and a log has several.
+
+use std::collections::BTreeMap;
+
+use sconce_schema::finding::{Certainty, Mend, Weight};
+
+use super::rule::{Rule, RuleMend, Rules};
+use crate::tables::{self, Bucket, Xid};
+
+/// The rule whose patterns find all of them.
+const FOUND_BY: &str = "xid";
+/// A number whose cause has a name of its own.
+const OFF_THE_BUS: (u32, &str) = (79, "card-lost");
+
+impl Rules {
+    /// Adds the rules of the catalogue's numbers to those that find them.
+    pub(super) fn with_xids(mut self) -> Self {
+        let found_by = self.rules.iter().position(|rule| rule.code == FOUND_BY);
+        if let Some(found_by) = found_by {
+            let sources = self.rules[found_by].sources.clone();
+            self.xids.found_by = Some(found_by);
+            for row in tables::xids() {
+                self.xids.rules.insert(row.code, self.rules.len());
+                self.rules.push(rule(row, sources.clone()));
+            }
+        }
+        self
+    }
+
+    /// The rule that a place is of: its pattern's, or that of the number that was captured.
+    pub(super) fn of(&self, rule: usize, captures: &[(String, String)]) -> usize {
+        if self.xids.found_by != Some(rule) {
+            return rule;
+        }
+        let number = captures.iter().find(|(name, _)| name == "xid");
+        let number = number.and_then(|(_, digits)| digits.parse().ok());
+        let own = number.and_then(|number: u32| self.xids.rules.get(&number));
+        own.copied().unwrap_or(rule)
+    }
+}
+
+/// Which rules are those of numbers.
+#[derive(Debug, Default)]
+pub(super) struct XidRules {
+    found_by: Option<usize>,
+    rules: BTreeMap<u32, usize>,
+}
+
+fn rule(row: &Xid, sources: Vec<String>) -> Rule {
+    let number = row.code;
+    let code = match OFF_THE_BUS {
+        (own, code) if own == number => code.to_owned(),
+        _ => format!("xid-{number}"),
+    };
+    // The driver's words for what the program's own error says better.
+    let yields_to = match row.investigate {
+        "WORKFLOW_XID_13" | "WORKFLOW_XID_31" => vec!["illegal-memory-access".to_owned()],
+        _ => Vec::new(),
+    };
+    let bucket = match row.bucket {
+        Bucket::Unused | Bucket::None => "",
+        _ => " What to do is what NVIDIA's catalogue says for it.",
+    };
+    Rule {
+        code,
+        title: format!("The driver reported Xid {number}: {}", row.meaning),
+        certainty: match row.bucket {
+            Bucket::Unused => Certainty::Possible,
+            _ => Certainty::Likely,
+        },
+        weight: match row.weight() {
+            Weight::Fails => 80,
+            Weight::Warns => 60,
+            Weight::Notes => 40,
+        },
+        consequence: row.follows_others(),
+        yields_to,
+        patterns: Vec::new(),
+        weak: Vec::new(),
+        cause: format!("Xid {number} in the kernel log: {}.{bucket}", row.meaning),
+        checks: Vec::new(),
+        mends: row.mends().into_iter().map(ended).collect(),
+        sources,
+        examples: vec![format!(
+            "NVRM: Xid (PCI:0000:65:00): {number}, pid=4242, name=python"
+        )],
+    }
+}
+
+/// A mend as rules have it, a whole sentence.
+fn ended(mend: Mend) -> RuleMend {
+    let end = if mend.what.ends_with([':', '.']) {
+        ""
+    } else {
+        "."
+    };
+    let what = format!("{}{end}", mend.what);
+    RuleMend {
+        when: None,
+        mend: Mend { what, ..mend },
+    }
+}
