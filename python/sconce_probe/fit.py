@@ -16,7 +16,7 @@ import threading
 import time
 import weakref
 
-from . import holds, serve, values, work
+from . import bounds, holds, later, serve, values, work
 
 FORMAT = 1
 # Entries of the allocator's history; older ones are overwritten.
@@ -55,6 +55,8 @@ class Watch:
         self.counted_by = None
         self.lock = threading.Lock()
         self.reads = None
+        self.answers = None
+        self.later = None
 
     def begin(self):
         from torch.optim import optimizer
@@ -66,6 +68,9 @@ class Watch:
         if os.environ.get("SCONCE_FIT_HISTORY") != "0":
             self.torch.cuda._lazy_call(self.record_history)
         self.reads = values.begin(self.torch)
+        if self.reads:
+            self.answers = bounds.begin(self.torch, self.reads)
+            self.later = later.begin(self.torch, self.reads.is_library)
         atexit.register(self.at_exit)
         if self.seconds:
             threading.Thread(target=self.wait, name="sconce-fit", daemon=True).start()
@@ -101,12 +106,16 @@ class Watch:
             if self.counted_by == id(optimizer):
                 self.end_count()
             return
+        if self.answers:
+            self.answers.steps += 1
         try:
             self.count(optimizer)
             enough = self.enough()
         except Exception:
             return
         if enough:
+            if self.later:
+                quietly(lambda: self.later.note_stack(sys._getframe(2)), None)
             self.write("steps")
             if os.environ.get("SCONCE_FIT_WORK") != "1":
                 leave()
@@ -153,6 +162,8 @@ class Watch:
                         "allocated-bytes": stats.get("allocated_bytes.all.current"),
                         "allocated-peak-bytes": stats.get("allocated_bytes.all.peak"),
                         "reserved-peak-bytes": stats.get("reserved_bytes.all.peak"),
+                        # All that was ever asked for, until now.
+                        "requested-bytes": stats.get("requested_bytes.all.allocated"),
                     }
                     for stats in self.stats()
                 ],
@@ -224,6 +235,11 @@ class Watch:
         seen.update(quietly(asked_of_the_virtual_gpu, {}))
         if self.reads:
             seen["reads"] = quietly(self.reads.seen, [])
+        if self.answers:
+            seen["answers"] = quietly(self.answers.seen, None)
+        if self.later:
+            seen.update(quietly(self.later.seen, {}))
+            seen["compiled"] = quietly(lambda: is_compiled(self.torch), False)
         if torch.cuda.is_initialized():
             optimizers = [one for one in (each() for each in self.optimizers) if one is not None]
             seen["holds"] = quietly(lambda: holds.held(torch, optimizers), [])
@@ -299,6 +315,12 @@ def written(path, seen):
     with open(path + ".new", "w", encoding="utf-8") as file:
         json.dump(seen, file)
     os.replace(path + ".new", path)
+
+
+def is_compiled(torch):
+    """Whether anything of it ran compiled: what its first steps take is then the compiler's too."""
+    dynamo = sys.modules.get("torch._dynamo.utils")
+    return bool(dynamo and dynamo.counters.get("frames"))
 
 
 def installed():

@@ -20,7 +20,7 @@ LARGEST = 4 << 20
 LONGEST = 160
 # Files of torch that read what they read for the line that calls them.
 FOR_OTHERS = ("_tensor.py", "functional.py", "_jit_internal.py", "overrides.py", "_ops.py", "utils/_device.py",
-              "utils/_contextlib.py", "nn/functional.py")
+              "utils/_contextlib.py", "nn/functional.py", "library.py")
 # Of tensors as large as values say.
 SIZES = {"nonzero", "argwhere", "masked_select", "unique", "unique_consecutive", "where", "repeat_interleave", "bincount",
          "_unique2", "nonzero_tuple"}
@@ -28,7 +28,15 @@ SIZES = {"nonzero", "argwhere", "masked_select", "unique", "unique_consecutive",
 ONWARD = {"float", "int", "bool", "abs", "round", "min", "max", "sum", "len", "any", "all", "isnan", "isinf", "isfinite",
           "item", "tolist", "cpu", "numpy", "to", "detach", "sqrt", "exp", "log", "mean"}
 FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.Module)
+SHOWN_IN = (ast.JoinedStr, ast.FormattedValue, ast.BinOp, ast.UnaryOp, ast.Tuple, ast.List, ast.Dict, ast.keyword,
+            ast.Attribute, ast.Starred)
 LOOPS = (ast.For, ast.AsyncFor, ast.comprehension)
+# What only writes down what it is given.
+SHOWING = {"print", "info", "debug", "set_postfix", "set_postfix_str", "set_description", "add_scalar", "write"}
+# What a read of so many bytes is, where nothing else tells.
+KINDS = {1: "bool", 2: "number", 4: "number", 8: "number"}
+# The probe's own files.
+OWN = os.path.dirname(__file__) + os.sep
 # The more a read does, the later.
 ORDER = ("value", "branch", "size")
 
@@ -40,15 +48,20 @@ class Reads:
         self.torch = os.path.dirname(torch.__file__) + os.sep
         paths = sysconfig.get_paths()
         probe = os.path.dirname(os.path.dirname(__file__))
-        self.libraries = tuple({folder + os.sep for folder in (paths["stdlib"], paths["platstdlib"], probe)})
+        folders = {folder + os.sep for folder in (paths["stdlib"], paths["platstdlib"], probe)}
+        self.libraries = tuple(folders | installed(sys.path))
         self.pid = os.getpid()
         # How often each instruction read, by code, instruction, and the script's line that led there.
         self.sites = {}
+        # What is known of an instruction's reads beyond its syntax: the operation, and its use.
+        self.known = {}
+        # Who answers reads with other values than zeros, where somebody does.
+        self.answers = None
 
     def begin(self):
         import ctypes
 
-        kind = ctypes.CFUNCTYPE(None, ctypes.c_size_t)
+        kind = ctypes.CFUNCTYPE(None, ctypes.c_size_t, ctypes.c_size_t)
         # Kept for as long as the process lives: it may be called until then.
         self.call = kind(self.read)
         self.tell = ctypes.CDLL(None).sconce_vgpu_on_read
@@ -58,21 +71,33 @@ class Reads:
         """From the same thread; another one changes nothing."""
         self.tell(None)
 
-    def read(self, _size):
+    def read(self, to, size):
         try:
-            if os.getpid() == self.pid:
-                self.add(sys._getframe(1))
+            if os.getpid() != self.pid:
+                return
+            if self.answers is None or not self.answers.read(to, size):
+                self.noted(KINDS.get(size, "copy") if self.answers is None else "unanswered")
         except Exception:
             pass
 
-    def add(self, frame):
+    def noted(self, operation, use=None):
+        """The line that reads: file and number. `None` where torch reads for itself."""
+        # Of a thread that runs no Python nothing is to be told: nodes of autograd's own.
+        try:
+            frame = sys._getframe(1)
+        except ValueError:
+            return None
+        return self.add(frame, operation, use)
+
+    def add(self, frame, operation="", use=None):
         # What torch reads for itself (scalers, clipping, printing) is as it is on a card, or told nobody.
-        while frame and frame.f_code.co_filename.startswith(self.torch):
-            if frame.f_code.co_filename[len(self.torch) :] not in FOR_OTHERS:
-                return
+        while frame and frame.f_code.co_filename.startswith((self.torch, OWN)):
+            file = frame.f_code.co_filename
+            if file.startswith(self.torch) and file[len(self.torch) :] not in FOR_OTHERS:
+                return None
             frame = frame.f_back
         if frame is None:
-            return
+            return None
         reader = (frame.f_code, frame.f_lasti, frame.f_lineno)
         while frame and self.is_library(frame.f_code.co_filename):
             frame = frame.f_back
@@ -80,6 +105,10 @@ class Reads:
         key = (reader, own)
         if key in self.sites or len(self.sites) < MOST:
             self.sites[key] = self.sites.get(key, 0) + 1
+            before = self.known.get(key)
+            if before is None or use:
+                self.known[key] = (operation, use)
+        return reader[0].co_filename, reader[2]
 
     def is_library(self, file):
         return (
@@ -95,18 +124,49 @@ class Reads:
         """A line of the program each, with what is done with what it reads, how often it read, and the
         line of the script that called it where it is of a library."""
         lines = {}
-        for ((code, instruction, line), own), times in self.sites.items():
+        for key, times in self.sites.items():
+            (code, instruction, line), own = key
             file = code.co_filename
-            one = lines.setdefault((file, line, own), {"use": "value", "times": 0})
+            one = lines.setdefault((file, line, own), {"use": "value", "times": 0, "shown": True, "operation": ""})
             one["times"] += times
-            done = "branch" if jumps(code, instruction) else use(file, line, position(code, instruction))
+            operation, done = self.known[key]
+            where = position(code, instruction)
+            done = done or ("branch" if jumps(code, instruction) else use(file, line, where))
             one["use"] = max(one["use"], done, key=ORDER.index)
+            one["shown"] = one["shown"] and done == "value" and is_only_shown(file, line, where)
+            one["operation"] = one["operation"] or operation
         told = []
         for (file, line, own), one in lines.items():
             by = {"file": own[0], "line": own[1]} if own and own != (file, line) else None
             told.append({"file": file, "line": line, **one, "by": by, "code": source_line(file, line)})
         told.sort(key=lambda one: (-ORDER.index(one["use"]), one["by"] is not None, -one["times"]))
         return told[:MOST_TOLD]
+
+
+def installed(folders):
+    """Packages and modules that an installer wrote into folders of the path: a `pip install --target` has no
+    `site-packages` in its name, and the program's own files may lie beside it."""
+    found = set()
+    for folder in folders:
+        folder = os.path.abspath(folder)
+        if folder.endswith(("site-packages", "dist-packages")):
+            continue
+        try:
+            names = [name for name in os.listdir(folder) if name.endswith(".dist-info")]
+        except OSError:
+            continue
+        for name in names:
+            try:
+                with open(os.path.join(folder, name, "RECORD"), encoding="utf-8", errors="replace") as record:
+                    for line in record:
+                        top, inside, _ = line.split(",", 1)[0].strip('"').partition("/")
+                        if inside and top not in ("..", ""):
+                            found.add(os.path.join(folder, top) + os.sep)
+                        elif top.endswith(".py"):
+                            found.add(os.path.join(folder, top))
+            except OSError:
+                pass
+    return found
 
 
 def jumps(code, instruction):
@@ -215,6 +275,25 @@ def of_path(path):
             return "value"
         node = outer
     return "value"
+
+
+def is_only_shown(path, line, where):
+    """Whether what is read there is written down and nothing else: in a call of `print` or a logger."""
+    tree = file_of(path)[0]
+    if tree is None or where is None:
+        return False
+    inside = path_to(tree, *where)
+    for node in reversed(inside[:-1]):
+        if isinstance(node, ast.Call):
+            name = called(node)
+            if name in SHOWING:
+                # What a call gives back may be used.
+                return isinstance(inside[inside.index(node) - 1], ast.Expr)
+            if name not in ONWARD and name != "format":
+                return False
+        elif not isinstance(node, SHOWN_IN):
+            return False
+    return False
 
 
 def called(call):

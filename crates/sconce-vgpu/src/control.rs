@@ -2,6 +2,7 @@
 //! done on it: `ctypes` finds them in the process.
 
 use std::cell::Cell;
+use std::sync::{Mutex, MutexGuard};
 
 use crate::abi::{self, Handle};
 use crate::machine::{change_cards, machine};
@@ -84,25 +85,53 @@ pub extern "C" fn sconce_vgpu_change_cards() -> i32 {
     i32::from(change_cards())
 }
 
-/// What is called with the number of bytes.
-type OnRead = extern "C" fn(usize);
+/// What is called with the host's address and the number of bytes.
+type OnRead = extern "C" fn(usize, usize);
 
 thread_local! {
     static ON_READ: Cell<Option<OnRead>> = const { Cell::new(None) };
+    /// Whether this is a thread in which PyTorch's backward passes run; asked for once.
+    static IS_BACKWARD: Cell<Option<bool>> = const { Cell::new(None) };
 }
 
-/// From now on `call` is called in this thread whenever the thread reads memory of a card, with the number
-/// of bytes, where it got zeros as it is not known what a card would have held; null ends it. Other
-/// threads are not watched: they may hold locks that the one who is called waits for.
+/// The same for threads of backward passes.
+static ON_READ_BACKWARD: Mutex<Option<OnRead>> = Mutex::new(None);
+
+/// From now on `call` is called in this thread, and in those of PyTorch's backward passes, whenever they
+/// read memory of a card, with the address that was written to and the number of bytes, where they got
+/// zeros as it is not known what a card would have held: the one who is called may write others there.
+/// Null ends it. Other threads are not watched: they may hold locks that the one who is called waits for.
 #[unsafe(no_mangle)]
 pub extern "C" fn sconce_vgpu_on_read(call: Option<OnRead>) {
     ON_READ.set(call);
+    *backward() = call;
+}
+
+fn backward() -> MutexGuard<'static, Option<OnRead>> {
+    let lock = ON_READ_BACKWARD.lock();
+    lock.unwrap_or_else(std::sync::PoisonError::into_inner)
+}
+
+/// PyTorch names those threads (`c10::setThreadName`, from 2.5 on).
+fn is_backward() -> bool {
+    let known = IS_BACKWARD.try_with(Cell::get).ok().flatten();
+    known.unwrap_or_else(|| {
+        let name = std::fs::read_to_string("/proc/thread-self/comm");
+        let is_it = name.is_ok_and(|name| name.starts_with("pt_autograd"));
+        // A thread that ends has no place to keep it.
+        let _ = IS_BACKWARD.try_with(|known| known.set(Some(is_it)));
+        is_it
+    })
 }
 
 /// Calls who wants to know of reads of this thread. The machine must not be held.
-pub fn tell_of_read(size: usize) {
+pub fn tell_of_read(to: u64, size: usize) {
     // At a thread's end it may be gone.
-    if let Ok(Some(call)) = ON_READ.try_with(Cell::get) {
-        call(size);
+    let Ok(own) = ON_READ.try_with(Cell::get) else {
+        return;
+    };
+    let of_backward = || (*backward()).filter(|_| is_backward());
+    if let Some(call) = own.or_else(of_backward) {
+        call(to as usize, size);
     }
 }

@@ -5,14 +5,17 @@ pub mod plan;
 pub mod search;
 pub mod seen;
 pub mod table;
+pub mod values;
+pub mod watched;
 pub mod work;
 
 use serde::{Deserialize, Serialize};
 
 use crate::analysis::purpose::{Moment, at_peak};
 use crate::snapshot::Snapshot;
-use seen::{DeviceSeen, Ended, Read, Seen, Use};
+use seen::{DeviceSeen, Ended, Evaluation, Read, Seen, Use};
 use table::PlanTable;
+use values::{Answers, Unbounded, WithValues};
 
 /// Version of the written forecast.
 pub const VERSION: u32 = 1;
@@ -47,6 +50,44 @@ pub enum Verdict {
     Tight,
     /// The card's memory ran out.
     DoesNotFit,
+    /// What was watched fits, or may; whether the run does cannot be known from it.
+    NotKnown,
+}
+
+/// Why whether a run fits cannot be known.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "what")]
+pub enum NotJudged {
+    /// What it takes of memory hangs on values of the card.
+    Values {
+        /// Why no bounds are known.
+        #[serde(flatten)]
+        why: Unbounded,
+        /// The lines that it hangs on.
+        lines: Vec<Read>,
+        /// What was tried.
+        with: Vec<WithValues>,
+    },
+    /// Batches have several shapes: whether the largest was watched is not known.
+    Shapes {
+        /// The shapes of the tensors of the largest batch that was watched.
+        largest: Vec<Vec<u64>>,
+        /// All that were.
+        shapes: Vec<Vec<Vec<u64>>>,
+    },
+    /// Steps ask for different amounts.
+    #[serde(rename_all = "kebab-case")]
+    Sizes {
+        /// The least in a step, bytes.
+        least_bytes: u64,
+        /// The most.
+        most_bytes: u64,
+    },
+    /// An evaluation comes after the last watched step.
+    Later {
+        /// The lines that begin it.
+        lines: Vec<Evaluation>,
+    },
 }
 
 /// What is said of one card.
@@ -84,6 +125,12 @@ pub struct CardForecast {
     /// The flag whose largest value that fits was looked for; all figures are those with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub varied: Option<Varied>,
+    /// The values that figures are with, where they are not zeros: those that take the most.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub values: Option<Answers>,
+    /// Why it is not known, where that is the verdict.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub not_judged: Vec<NotJudged>,
 }
 
 /// What NCCL's buffers take of a card, modelled.
@@ -106,6 +153,19 @@ impl Forecast {
 }
 
 impl CardForecast {
+    /// Takes a yes back where something was not judged. What ran out of memory does not fit whatever else
+    /// comes, unless it is values that are in doubt.
+    pub fn doubt(&mut self, not_judged: Vec<NotJudged>) {
+        let values = |one: &NotJudged| matches!(one, NotJudged::Values { .. });
+        if self.verdict == Verdict::DoesNotFit && !not_judged.iter().any(values) {
+            return;
+        }
+        if !not_judged.is_empty() {
+            self.verdict = Verdict::NotKnown;
+            self.not_judged = not_judged;
+        }
+    }
+
     /// Whether it is only as NCCL's buffers are taken at their most that it does not fit.
     #[must_use]
     pub fn hangs_on_nccl(&self) -> bool {
@@ -172,6 +232,11 @@ pub enum Doubt {
     Unknown {
         /// Their names.
         names: Vec<String>,
+    },
+    /// An evaluation comes that was not watched, and by its code needs no more than a step.
+    Evaluation {
+        /// The lines that begin it.
+        lines: Vec<Evaluation>,
     },
     /// Fewer steps were seen than were waited for: memory may grow after them.
     FewSteps {
@@ -249,6 +314,20 @@ pub fn ran_out(seen: &Seen) -> bool {
     seen.ended != Ended::Steps && (is_it || failed > Some(0))
 }
 
+/// Whether what a trial did fitted on its card.
+#[must_use]
+pub fn verdict(seen: &Seen) -> Verdict {
+    let device = seen.fullest().map(|(_, device)| device);
+    let count = |name: &str| device.and_then(|device| device.stat(name)).unwrap_or(0);
+    if ran_out(seen) {
+        Verdict::DoesNotFit
+    } else if count("num_alloc_retries") > 0 || count("num_ooms") > 0 {
+        Verdict::Tight
+    } else {
+        Verdict::Fits
+    }
+}
+
 /// What is said of a card. `limited` is the trial on the card as it is; `unlimited` one on a card with
 /// as much memory as it takes, where there was a need for it.
 #[must_use]
@@ -256,13 +335,7 @@ pub fn of_card(card: &Card, limited: &Seen, unlimited: Option<&Seen>) -> CardFor
     let on_card = limited.fullest().map(|(_, device)| device);
     let count = |name: &str| on_card.and_then(|device| device.stat(name)).unwrap_or(0);
     let (retries, failed_requests) = (count("num_alloc_retries"), count("num_ooms"));
-    let verdict = if ran_out(limited) {
-        Verdict::DoesNotFit
-    } else if retries > 0 || failed_requests > 0 {
-        Verdict::Tight
-    } else {
-        Verdict::Fits
-    };
+    let verdict = verdict(limited);
     // Figures of a trial that broke off are those of what came before.
     let whole = match verdict {
         Verdict::DoesNotFit => {
@@ -306,6 +379,8 @@ pub fn of_card(card: &Card, limited: &Seen, unlimited: Option<&Seen>) -> CardFor
         retries,
         failed_requests,
         varied: None,
+        values: None,
+        not_judged: Vec::new(),
     }
 }
 
@@ -365,6 +440,11 @@ pub fn doubts(
     if !seen.unknown.is_empty() {
         let names = seen.unknown.clone();
         doubts.push(Doubt::Unknown { names });
+    }
+    let bounded = seen.later.iter().filter(|line| line.bounded);
+    let lines: Vec<Evaluation> = bounded.cloned().collect();
+    if !lines.is_empty() && seen.ended != Ended::Exit {
+        doubts.push(Doubt::Evaluation { lines });
     }
     if seen.ended != Ended::Steps && !ran_out(seen) {
         let seen = seen.step_count();

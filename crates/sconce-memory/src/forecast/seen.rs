@@ -76,6 +76,52 @@ pub struct StepSeen {
     /// When it was at work.
     #[serde(flatten)]
     pub step: Step,
+    /// The cards at its end.
+    #[serde(default)]
+    pub devices: Vec<StepDevice>,
+}
+
+/// A card at the end of a step.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct StepDevice {
+    /// All that was asked for until then, bytes.
+    pub requested_bytes: Option<u64>,
+}
+
+/// What a loader gave.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Batches {
+    /// Elements of a batch, as it was made; absent where something else decides.
+    pub batch_size: Option<u64>,
+    /// How many it gave.
+    pub batches: u64,
+    /// The different shapes of the tensors of a batch.
+    pub shapes: Vec<Vec<Vec<u64>>>,
+}
+
+/// A line that evaluates and was not reached.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Evaluation {
+    /// Where.
+    #[serde(flatten)]
+    pub at: Line,
+    /// Whether it records no gradients, keeps nothing, and has batches that are no larger.
+    pub bounded: bool,
+    /// Its text.
+    pub code: String,
+}
+
+/// What became of other values than zeros.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Told {
+    /// Lines that went on to ask, in a loop.
+    pub endless: Vec<Line>,
+    /// The line that was last told something else than zero.
+    pub last: Option<Line>,
 }
 
 /// What a line does with a value of the card that it reads, as far as its syntax tells.
@@ -116,6 +162,12 @@ pub struct Read {
     pub by: Option<Line>,
     /// Its text; empty where that is not known.
     pub code: String,
+    /// It is written down and nothing else: in a call of `print` or a logger.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub shown: bool,
+    /// What reads, as far as that is known: `nonzero`, `unique`, `bool`, `number`, `copy`.
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    pub operation: String,
 }
 
 /// What the probe saw of one process.
@@ -181,6 +233,18 @@ pub struct Seen {
     /// Lines that read values of the virtual card, those that do most with them first.
     #[serde(default)]
     pub reads: Vec<Read>,
+    /// What became of other values than zeros, in trials with some.
+    #[serde(default)]
+    pub answers: Option<Told>,
+    /// What loaders gave.
+    #[serde(default)]
+    pub batches: Vec<Batches>,
+    /// Lines that evaluate and were not reached.
+    #[serde(default)]
+    pub later: Vec<Evaluation>,
+    /// Whether something of it is compiled.
+    #[serde(default)]
+    pub compiled: bool,
 }
 
 /// What became of plans in a process.

@@ -19,6 +19,8 @@ pub enum Fits {
     Perhaps,
     /// It ran on that card, with the cache given back in between.
     Tight,
+    /// Whether it does cannot be known.
+    NotKnown,
     /// It does not.
     No,
 }
@@ -145,10 +147,26 @@ impl PlanTable {
     #[must_use]
     pub fn best(&self, card: usize) -> Option<&PlanRow> {
         let fits = |row: &PlanRow| row.cards.get(card).map(|card| card.fits);
-        let sure = |row: &&PlanRow| matches!(fits(row), Some(Fits::Yes | Fits::Tight));
+        // What of a program is not known stays so with a plan: of those the fastest is named too.
+        let sure =
+            |row: &&PlanRow| matches!(fits(row), Some(Fits::Yes | Fits::Tight | Fits::NotKnown));
         let rows = self.rows.iter().skip(1).filter(sure);
         // Of equal ones the first.
         rows.min_by(|one, other| one.order_on(card, other))
+    }
+
+    /// Takes back what is said to fit on a card, of a program of which not all that it does was seen. What
+    /// nobody ran on that card is not offered then.
+    pub fn doubt(&mut self, card: usize) {
+        for found in self
+            .rows
+            .iter_mut()
+            .filter_map(|row| row.cards.get_mut(card))
+        {
+            if matches!(found.fits, Fits::Yes | Fits::Tight) {
+                found.fits = Fits::NotKnown;
+            }
+        }
     }
 }
 

@@ -129,7 +129,7 @@ entries! { status;
         machine.clock.await_stream(0);
         drop(machine);
         if made_up {
-            tell_of_read(size);
+            tell_of_read(to, size);
         }
         Ok(())
     }
@@ -190,7 +190,7 @@ fn copied(to: u64, from: u64, size: usize, stream: Handle) -> Result<()> {
     // Who is told may ask the machine for something.
     drop(machine);
     if made_up {
-        tell_of_read(size);
+        tell_of_read(to, size);
     }
     Ok(())
 }

@@ -1,0 +1,360 @@
+//! Whether a forecast hangs on values, which are zeros on a virtual card: the program is run again with
+//! others, and what it then takes of memory is compared.
+
+use serde::{Deserialize, Serialize};
+
+use super::seen::{Ended, Line, Read, Seen, Use};
+use super::{RESERVED, Verdict, ran_out, verdict};
+
+/// What all numbers are in one trial, and in another to tell a size from a branch: both are on the same side
+/// of what people compare with.
+const NUMBERS: [(u32, u32); 2] = [(100, 37), (2, 3)];
+/// Lines that are left at zero, one after the other, as the program fails by itself with their values.
+const MOST_PINNED: usize = 4;
+/// Reads in a step from which on a line is told zero again (`MOST_IN_A_STEP` of the probe).
+const MOST_IN_A_STEP: u64 = 64;
+/// Lines that are named.
+const MOST_LINES: usize = 8;
+/// What the probe calls a read that it cannot answer with anything but zeros.
+const UNANSWERED: &str = "unanswered";
+
+/// How much is selected where values decide how large a tensor is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Share {
+    /// Nothing, as zeros do.
+    #[default]
+    None,
+    /// Every other element.
+    Half,
+    /// Everything.
+    All,
+}
+
+/// What a program is told in the place of zeros.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct Answers {
+    /// How much is selected.
+    pub share: Share,
+    /// Truth values are true in every other step.
+    pub truth: bool,
+    /// What all other numbers are.
+    pub number: u32,
+    /// Lines whose values stay zero.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub pinned: Vec<Line>,
+}
+
+impl Answers {
+    /// Whether it is zeros all over.
+    #[must_use]
+    pub fn are_zeros(&self) -> bool {
+        self.share == Share::None && !self.truth && self.number == 0
+    }
+
+    /// As the probe reads it: `SCONCE_FIT_VALUES` and `SCONCE_FIT_PINNED`.
+    #[must_use]
+    pub fn variables(&self) -> (String, String) {
+        let share = match self.share {
+            Share::None => "none",
+            Share::Half => "half",
+            Share::All => "all",
+        };
+        let lines = self.pinned.iter();
+        let lines: Vec<String> = lines.map(|at| format!("{}:{}", at.file, at.line)).collect();
+        let values = format!("{share},{},{}", u8::from(self.truth), self.number);
+        (values, lines.join("\n"))
+    }
+}
+
+/// What a trial with some values came to.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub struct WithValues {
+    /// Which values.
+    pub values: Answers,
+    /// Whether it fitted with them.
+    pub verdict: Verdict,
+    /// What the allocator had at most; where memory ran out, until then.
+    pub reserved_bytes: Option<u64>,
+}
+
+/// Why a forecast that hangs on values is none.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case", tag = "because")]
+pub enum Unbounded {
+    /// It fits with some values and not with others.
+    Disagree,
+    /// A size is a number that was read: nothing bounds it.
+    Size,
+    /// A loop ends when a value says so.
+    Loop,
+    /// With other values the program fails by itself.
+    #[serde(rename_all = "kebab-case")]
+    Fails {
+        /// Python's name of the error; empty where it only did not come to its steps.
+        kind: String,
+    },
+    /// Something is read for which no other value can be given.
+    Unanswered,
+}
+
+/// What is known of a program's values.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Judged {
+    /// Nothing that it takes of memory hangs on them, or nothing is read that could.
+    Free,
+    /// With all that was tried it fits, or does not.
+    Bounded {
+        /// Those with which it takes the most.
+        most: Answers,
+    },
+    /// It cannot be known.
+    Unknown {
+        /// Why.
+        why: Unbounded,
+        /// The lines that it hangs on, those that do most with values first.
+        lines: Vec<Read>,
+        /// What was tried.
+        with: Vec<WithValues>,
+    },
+}
+
+/// Judges a trial with zeros by others, which `run` makes; it gives nothing where one was not watched to
+/// its end.
+///
+/// # Errors
+/// What `run` fails with.
+pub fn judge<E>(
+    zeros: &Seen,
+    run: impl FnMut(&Answers) -> Result<Option<Seen>, E>,
+) -> Result<Judged, E> {
+    if zeros.reads.iter().all(|read| read.shown) {
+        return Ok(Judged::Free);
+    }
+    let mut search = Search {
+        zeros,
+        run,
+        reads: zeros.reads.clone(),
+        with: vec![with(&Answers::default(), zeros)],
+    };
+    search.judge()
+}
+
+/// A trial that came to its steps, or to the card's end.
+type Came = Result<(Answers, Seen), Unbounded>;
+
+struct Search<'a, R> {
+    zeros: &'a Seen,
+    run: R,
+    /// The lines of all trials.
+    reads: Vec<Read>,
+    with: Vec<WithValues>,
+}
+
+impl<E, R: FnMut(&Answers) -> Result<Option<Seen>, E>> Search<'_, R> {
+    fn judge(&mut self) -> Result<Judged, E> {
+        let all = Answers {
+            share: Share::All,
+            truth: true,
+            number: NUMBERS[0].0,
+            pinned: Vec::new(),
+        };
+        // Most programs read values to print them: nothing changes, and that is all that there is to know.
+        if let Ok((_, every)) = self.pinning(all.clone())?
+            && same(self.zeros, &every)
+            && !self.is_unanswered()
+        {
+            return Ok(Judged::Free);
+        }
+        if self.is_unanswered() {
+            return Ok(self.unknown(Unbounded::Unanswered));
+        }
+        if self.any(|read| read.operation == "number" || read.operation == "copy")
+            && let Some(why) = self.numbers()?
+        {
+            return Ok(self.unknown(why));
+        }
+        if self.any(|read| read.operation == "bool" || read.done == Use::Size) {
+            for share in [Share::All, Share::Half] {
+                let answers = Answers {
+                    share,
+                    number: 0,
+                    ..all.clone()
+                };
+                match self.pinning(answers)? {
+                    Err(why) => return Ok(self.unknown(why)),
+                    Ok((_, seen)) if self.is_endless(&seen) && !same(self.zeros, &seen) => {
+                        return Ok(self.unknown(Unbounded::Loop));
+                    }
+                    Ok((answers, seen)) => self.with.push(with(&answers, &seen)),
+                }
+            }
+        }
+        let fits = |one: &WithValues| one.verdict != Verdict::DoesNotFit;
+        let first = self.with.first().map(fits);
+        if self.with.iter().any(|one| Some(fits(one)) != first) {
+            return Ok(self.unknown(Unbounded::Disagree));
+        }
+        let most = self.with.iter().rev().max_by_key(|one| one.reserved_bytes);
+        Ok(Judged::Bounded {
+            most: most.map(|one| one.values.clone()).unwrap_or_default(),
+        })
+    }
+
+    /// Why numbers are a reason not to know it. What is the same with two of them, and not with zero, is a
+    /// branch of which both ways were gone.
+    fn numbers(&mut self) -> Result<Option<Unbounded>, E> {
+        let mut why = None;
+        for (one, other) in NUMBERS {
+            let answers = Answers {
+                number: one,
+                ..Answers::default()
+            };
+            let (answers, seen) = match self.pinning(answers)? {
+                Ok(came) => came,
+                Err(failed) => {
+                    why = Some(failed);
+                    continue;
+                }
+            };
+            if same(self.zeros, &seen) {
+                return Ok(None);
+            }
+            if self.is_endless(&seen) {
+                return Ok(Some(Unbounded::Loop));
+            }
+            let second = Answers {
+                number: other,
+                ..answers.clone()
+            };
+            let other = (self.run)(&second)?;
+            self.with.push(with(&answers, &seen));
+            return Ok(match other {
+                Some(other) if same(&seen, &other) => None,
+                _ => Some(Unbounded::Size),
+            });
+        }
+        Ok(why)
+    }
+
+    /// Runs with these answers. Where the program fails by itself, the line that was told something last is
+    /// left at zero: a check that ends the program takes no memory after that.
+    fn pinning(&mut self, mut answers: Answers) -> Result<Came, E> {
+        loop {
+            let Some(seen) = (self.run)(&answers)? else {
+                return Ok(Err(Unbounded::Fails {
+                    kind: String::new(),
+                }));
+            };
+            self.merge(&seen.reads);
+            if !failed(self.zeros, &seen) {
+                return Ok(Ok((answers, seen)));
+            }
+            let last = seen.answers.as_ref().and_then(|told| told.last.clone());
+            match last.filter(|line| !answers.pinned.contains(line)) {
+                Some(line) if answers.pinned.len() < MOST_PINNED => answers.pinned.push(line),
+                _ => {
+                    let kind = seen.error.map(|error| error.kind).unwrap_or_default();
+                    return Ok(Err(Unbounded::Fails { kind }));
+                }
+            }
+        }
+    }
+
+    /// Lines of another trial, which knows the operations better.
+    fn merge(&mut self, reads: &[Read]) {
+        for read in reads {
+            match self.reads.iter_mut().find(|known| known.at == read.at) {
+                Some(known) => {
+                    known.operation.clone_from(&read.operation);
+                    known.done = known.done.min(read.done);
+                    known.shown &= read.shown;
+                }
+                None => self.reads.push(read.clone()),
+            }
+        }
+    }
+
+    fn any(&self, is: impl Fn(&Read) -> bool) -> bool {
+        self.reads.iter().any(|read| !read.shown && is(read))
+    }
+
+    fn is_unanswered(&self) -> bool {
+        self.any(|read| read.operation == UNANSWERED)
+    }
+
+    /// Whether a loop would not have ended: a line read more than it does with zeros, until it was stopped.
+    fn is_endless(&self, seen: &Seen) -> bool {
+        let steps = self.zeros.step_count().max(1) as u64;
+        let told = seen.answers.iter().flat_map(|told| &told.endless);
+        let mut endless = told.filter(|line| {
+            let zeros = self.zeros.reads.iter();
+            let times: u64 = zeros
+                .filter(|read| read.at == **line)
+                .map(|read| read.times)
+                .sum();
+            times / steps <= MOST_IN_A_STEP
+        });
+        endless.next().is_some()
+    }
+
+    fn unknown(&self, why: Unbounded) -> Judged {
+        let mut lines: Vec<Read> = self
+            .reads
+            .iter()
+            .filter(|read| !read.shown)
+            .cloned()
+            .collect();
+        let unanswered = |read: &Read| why == Unbounded::Unanswered && read.operation != UNANSWERED;
+        lines.sort_by_key(|read| (unanswered(read), read.done, read.by.is_some()));
+        lines.truncate(MOST_LINES);
+        Judged::Unknown {
+            why,
+            lines,
+            with: self.with.clone(),
+        }
+    }
+}
+
+fn with(answers: &Answers, seen: &Seen) -> WithValues {
+    let device = seen.fullest().map(|(_, device)| device);
+    WithValues {
+        values: answers.clone(),
+        verdict: verdict(seen),
+        reserved_bytes: device.and_then(|device| device.stat(RESERVED)),
+    }
+}
+
+/// Whether a trial says nothing of memory: it did not come as far as the one with zeros.
+fn failed(zeros: &Seen, seen: &Seen) -> bool {
+    !ran_out(seen)
+        && (seen.error.is_some()
+            || seen.ended == Ended::Time
+            || seen.step_count() < zeros.step_count())
+}
+
+/// Whether two trials asked the allocator for the same, as far as its counters tell: as often, of as many
+/// bytes in all, with the same peaks.
+fn same(one: &Seen, other: &Seen) -> bool {
+    const TOLD: [&str; 6] = [
+        "requested_bytes.all.allocated",
+        "requested_bytes.all.peak",
+        "allocation.all.allocated",
+        super::ALLOCATED,
+        RESERVED,
+        "num_alloc_retries",
+    ];
+    one.ended == other.ended
+        && one.step_count() == other.step_count()
+        && ran_out(one) == ran_out(other)
+        && one.devices.len() == other.devices.len()
+        && one.devices.iter().zip(&other.devices).all(|(one, other)| {
+            TOLD.iter()
+                .all(|name| one.stats.get(*name) == other.stats.get(*name))
+        })
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,307 @@
+"""What a program would have done after its last watched step, and what its batches were like until then.
+
+A trial is ended after a few steps. Batches of other shapes, and an evaluation that was never reached, may
+take more memory than what was seen. Both are told from what is there: the loaders that live, the shapes of
+what they gave, and the syntax of the program's own files.
+"""
+
+import ast
+import gc
+import sys
+
+from . import values
+
+# Files that are looked at, batches of a loader whose shapes are kept, tensors of a batch, levels of it.
+MOST_FILES = 200
+MOST_SHAPES = 64
+MOST_TENSORS = 16
+DEEPEST = 4
+MOST_TOLD = 20
+# Methods that evaluate, of trainers of others.
+EVALUATING = {"evaluate", "predict", "validate"}
+# What keeps what is computed, and what takes it off the card before.
+KEEPING = {"append", "extend", "cat", "concat", "concatenate", "stack", "vstack", "hstack", "generate", "gather"}
+TAKEN_OFF = {"item", "cpu", "tolist", "numpy", "float", "int", "len", "max", "min"}
+WITHOUT_GRADIENTS = {"no_grad", "inference_mode"}
+DEFINED = (ast.FunctionDef, ast.AsyncFunctionDef)
+
+
+class Later:
+    """One process."""
+
+    def __init__(self, torch, is_library):
+        self.torch = torch
+        self.is_library = is_library
+        # The program's own lines under which a model was told to evaluate.
+        self.evaluated = set()
+        # By loader: its own size of a batch, how many it gave, and the shapes of them.
+        self.given = {}
+        # The program's own functions that are at work, and where: file, first line (of a module 0), line.
+        self.stack = []
+
+    def begin(self):
+        from torch.utils.data import dataloader
+
+        module, iterator = self.torch.nn.Module, dataloader._BaseDataLoaderIter
+        evaluate, following = module.eval, iterator.__next__
+
+        def watched_eval(one):
+            values_of(self.note_evaluation, sys._getframe(1))
+            return evaluate(one)
+
+        def watched_next(one):
+            batch = following(one)
+            values_of(self.note_batch, one, batch)
+            return batch
+
+        watched_eval.__name__, watched_next.__name__ = "eval", "__next__"
+        watched_eval.__doc__, watched_next.__doc__ = evaluate.__doc__, following.__doc__
+        module.eval, iterator.__next__ = watched_eval, watched_next
+        self.loader = dataloader.DataLoader
+
+    def note_evaluation(self, frame):
+        while frame:
+            self.evaluated.add((frame.f_code.co_filename, frame.f_lineno))
+            frame = frame.f_back
+
+    def note_batch(self, iterator, batch):
+        # Iterators know their loader's sampler alone; two loaders share none.
+        key = id(iterator._index_sampler)
+        size = getattr(iterator._index_sampler, "batch_size", None)
+        size = size if type(size) is int else None
+        kept = self.given.setdefault(key, {"batch-size": size, "batches": 0, "shapes": []})
+        kept["batches"] += 1
+        shapes = []
+        shapes_of(self.torch, batch, shapes, DEEPEST)
+        if shapes not in kept["shapes"] and len(kept["shapes"]) < MOST_SHAPES:
+            kept["shapes"].append(shapes)
+
+    def note_stack(self, frame):
+        """Where the program is, from the hook of its step."""
+        self.stack = []
+        while frame:
+            code = frame.f_code
+            if not self.is_library(code.co_filename):
+                first = 0 if code.co_name == "<module>" else code.co_firstlineno
+                self.stack.append((code.co_filename, first, frame.f_lineno))
+            frame = frame.f_back
+
+    # --- told -------------------------------------------------------------------------------------
+    def seen(self):
+        return {"batches": list(self.given.values()), "later": self.evaluations()[:MOST_TOLD]}
+
+    def loaders(self):
+        """Those that live and gave nothing."""
+        found = []
+        for one in gc.get_objects():
+            if issubclass(type(one), self.loader):
+                own = object.__getattribute__(one, "__dict__")
+                samplers = (own.get("batch_sampler"), own.get("sampler"))
+                if not any(id(sampler) in self.given for sampler in samplers):
+                    found.append(own)
+        return found
+
+    def evaluations(self):
+        """Lines that evaluate and were not reached, and whether what they need is bounded by a step."""
+        smaller = self.no_larger_batches()
+        told = []
+        trees = {path: values.file_of(path)[0] for path in self.files()}
+        trees = {path: tree for path, tree in trees.items() if tree is not None}
+        named = reachable(trees, self.stack)
+        for path, tree in trees.items():
+            for node, function in unreached(tree, path, self.evaluated, self.stack, named):
+                bounded = smaller and keeps_nothing(function)
+                told.append({"file": path, "line": node.lineno, "bounded": bounded,
+                             "code": values.source_line(path, node.lineno)})
+        told.extend(self.trainers())
+        told.sort(key=lambda one: one["bounded"])
+        return told
+
+    def files(self):
+        found = []
+        for module in list(sys.modules.values()):
+            path = getattr(module, "__file__", None)
+            if isinstance(path, str) and path.endswith(".py") and not self.is_library(path) and path not in found:
+                found.append(path)
+        return found[:MOST_FILES]
+
+    def no_larger_batches(self):
+        """Whether every loader that is still to come gives batches of no more of the same."""
+        given = [one["batch-size"] for one in self.given.values()]
+        others = self.loaders()
+        if not others or not given or None in given:
+            return False
+        watched = [shapes for one in self.given.values() for shapes in one["shapes"]]
+        samples = {str([shape[1:] for shape in shapes]) for shapes in watched}
+        for own in others:
+            size = own.get("batch_size")
+            if type(size) is not int or size > max(given):
+                return False
+            try:
+                # Of one element, as a batch of it would be.
+                shapes = []
+                shapes_of(self.torch, own["dataset"][0], shapes, DEEPEST)
+                if str([list(shape) for shape in shapes]) not in samples:
+                    return False
+            except Exception:
+                return False
+        return True
+
+    def trainers(self):
+        """Trainers of transformers, which evaluate by their arguments."""
+        module = sys.modules.get("transformers.trainer")
+        kind = getattr(module, "Trainer", None)
+        if kind is None:
+            return []
+        reached = any("transformers" in path for path, _ in self.evaluated)
+        for one in gc.get_objects():
+            if issubclass(type(one), kind) and not reached:
+                own = object.__getattribute__(one, "__dict__")
+                arguments = own.get("args")
+                when = getattr(arguments, "eval_strategy", None) or getattr(arguments, "evaluation_strategy", "no")
+                if own.get("eval_dataset") is not None and str(getattr(when, "value", when)) != "no":
+                    return [{"file": module.__file__, "line": 1, "bounded": False, "code": "Trainer, eval_strategy"}]
+        return []
+
+
+def values_of(function, *arguments):
+    try:
+        function(*arguments)
+    except Exception:
+        pass
+
+
+def shapes_of(torch, batch, into, depth):
+    """The shapes of a batch's tensors, in their order."""
+    if len(into) >= MOST_TENSORS or depth == 0:
+        return
+    if isinstance(batch, torch.Tensor):
+        into.append(list(batch.shape))
+    elif hasattr(batch, "values") and hasattr(batch, "keys"):
+        for one in list(batch.values()):
+            shapes_of(torch, one, into, depth - 1)
+    elif isinstance(batch, (list, tuple)):
+        for one in batch[:MOST_TENSORS]:
+            shapes_of(torch, one, into, depth - 1)
+    elif hasattr(batch, "shape") and type(batch).__module__ == "numpy":
+        into.append(list(batch.shape))
+    elif hasattr(batch, "to_dict") or hasattr(batch, "__dict__"):
+        inside = getattr(batch, "_store", None) or getattr(batch, "__dict__", {})
+        for one in list(inside.values()):
+            shapes_of(torch, one, into, depth - 1)
+
+
+def names_in(node):
+    """What a piece of code speaks of, but for functions that it defines."""
+    pending, found = list(ast.iter_child_nodes(node)), set()
+    while pending:
+        one = pending.pop()
+        if isinstance(one, DEFINED):
+            pending.extend(one.decorator_list)
+            continue
+        if isinstance(one, ast.Name):
+            found.add(one.id)
+        elif isinstance(one, ast.Attribute):
+            found.add(one.attr)
+        pending.extend(ast.iter_child_nodes(one))
+    return found
+
+
+def reachable(trees, stack):
+    """The names that code speaks of which runs, or may yet run: that of modules, of functions that are at
+    work, and of what these speak of. By name alone, so rather too many."""
+    uses, found = {}, set()
+    for path, tree in trees.items():
+        for node in ast.walk(tree):
+            if isinstance(node, ast.Module):
+                found |= names_in(node)
+            elif isinstance(node, DEFINED):
+                uses.setdefault(node.name, set()).update(names_in(node))
+                firsts = {node.lineno, *(one.lineno for one in node.decorator_list)}
+                if any(file == path and first in firsts for file, first, _ in stack):
+                    found |= names_in(node) | {node.name}
+            elif isinstance(node, ast.ClassDef):
+                # Who makes one may call all that it has.
+                methods = {one.name for one in node.body if isinstance(one, DEFINED)}
+                uses.setdefault(node.name, set()).update(methods)
+    pending = list(found)
+    while pending:
+        new = uses.get(pending.pop(), set()) - found
+        found |= new
+        pending.extend(new)
+    return found
+
+
+def unreached(tree, path, reached, stack, named):
+    """Calls that evaluate, with the function that they stand in, which were not reached and may be yet."""
+    known = {line for file, line in reached if file == path}
+    found = []
+    for node, outer in with_outer(tree):
+        functions = [one for one in outer if isinstance(one, DEFINED)]
+        if any(one.name not in named for one in functions):
+            continue
+        if isinstance(node, ast.FunctionDef) and node.name == "validation_step" and not reached:
+            found.append((node, node))
+        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+            continue
+        name = node.func.attr
+        evaluates = (name == "eval" and not node.args) or (name in EVALUATING and not is_of_class(node))
+        if not evaluates or known & set(range(node.lineno, node.end_lineno + 1)):
+            continue
+        function = functions[-1] if functions else tree
+        if not is_passed(node, outer, function, path, stack):
+            found.append((node, function))
+    return found
+
+
+def is_of_class(node):
+    """`Metric.evaluate` of a module, as `evaluate.load`, is a function of somebody else's."""
+    return isinstance(node.func.value, ast.Name) and node.func.value.id[:1].isupper()
+
+
+def with_outer(tree):
+    """Every node, with what it stands in, outermost first."""
+    pending = [(tree, [])]
+    while pending:
+        node, outer = pending.pop()
+        yield node, outer
+        pending.extend((child, [*outer, node]) for child in ast.iter_child_nodes(node))
+
+
+def is_passed(node, outer, function, path, stack):
+    """Whether the program is further on in the same function, and in no loop that leads back."""
+    firsts = {0}
+    if isinstance(function, DEFINED):
+        firsts = {function.lineno, *(one.lineno for one in function.decorator_list)}
+    for file, of, line in stack:
+        if file != path or of not in firsts or line <= node.lineno:
+            continue
+        loops = [one for one in outer if isinstance(one, (ast.For, ast.AsyncFor, ast.While))]
+        if not any(one.lineno <= line <= one.end_lineno for one in loops):
+            return True
+    return False
+
+
+def keeps_nothing(function):
+    """Whether a function records no gradients and keeps nothing of what it computes on the card."""
+    without = False
+    for node in ast.walk(function):
+        if isinstance(node, ast.Call) and values.called(node) in KEEPING:
+            inside = {values.called(one) for one in ast.walk(node) if isinstance(one, ast.Call) and one is not node}
+            if not inside & TAKEN_OFF:
+                return False
+        named = {one.attr for one in ast.walk(node) if isinstance(one, ast.Attribute)} if isinstance(
+            node, (ast.With, ast.AsyncWith)) else set()
+        named |= {getattr(one, "attr", getattr(one, "id", None)) for decorator in getattr(node, "decorator_list", [])
+                  for one in ast.walk(decorator)}
+        without = without or bool(named & WITHOUT_GRADIENTS)
+    return without
+
+
+def begin(torch, is_library):
+    try:
+        later = Later(torch, is_library)
+        later.begin()
+        return later
+    except Exception:
+        return None

@@ -1,0 +1,180 @@
+"""What a program does after its last watched step, told from its syntax."""
+
+import ast
+import ctypes
+import pathlib
+import sys
+import tempfile
+import textwrap
+import types
+import unittest
+
+PROBE = pathlib.Path(__file__).parent.parent
+
+
+class Later(unittest.TestCase):
+    def setUp(self):
+        sys.path.insert(0, str(PROBE))
+        from sconce_probe import later
+
+        self.later = later
+
+    def tearDown(self):
+        sys.path.remove(str(PROBE))
+
+    def lines(self, text, reached=(), stack=()):
+        """The lines that are said to evaluate later, and whether their function keeps nothing."""
+        tree = ast.parse(textwrap.dedent(text).lstrip("\n"))
+        reached = {("a.py", line) for line in reached}
+        stack = [("a.py", first, line) for first, line in stack]
+        named = self.later.reachable({"a.py": tree}, stack)
+        found = self.later.unreached(tree, "a.py", reached, stack, named)
+        return sorted((node.lineno, self.later.keeps_nothing(function)) for node, function in found)
+
+    FUNCTION = """
+        def validate(model, loader):
+            model.eval()
+            with torch.no_grad():
+                for x in loader:
+                    losses.append(model(x).item())
+        def main():
+            for x in training:
+                step(x)
+            validate(model, validation)
+        main()
+    """
+
+    def test_an_evaluation_that_comes_is_found(self):
+        at = [(0, 10), (6, 8)]
+        self.assertEqual(self.lines(self.FUNCTION, stack=at), [(2, True)])
+        self.assertEqual(self.lines(self.FUNCTION, reached=[2], stack=at), [])
+        keeping = self.FUNCTION.replace(".item()", "")
+        self.assertEqual(self.lines(keeping, stack=at), [(2, False)])
+        with_gradients = self.FUNCTION.replace("torch.no_grad()", "timer")
+        self.assertEqual(self.lines(with_gradients, stack=at), [(2, False)])
+        decorated = self.FUNCTION.replace("torch.no_grad()", "timer").replace("def validate", "@torch.inference_mode()\n        def validate")
+        self.assertEqual(self.lines(decorated, stack=[(0, 11), (7, 9)]), [(3, True)])
+
+    def test_what_nobody_calls_does_not_come(self):
+        nobody = self.FUNCTION.replace("            validate(model, validation)\n", "")
+        self.assertEqual(self.lines(nobody, stack=[(0, 9), (6, 8)]), [])
+        # The same called by a function that is not called either.
+        chain = nobody.replace("main()\n    ", "main()\n        def other(): validate(1, 2)\n    ")
+        self.assertEqual(self.lines(chain, stack=[(0, 9), (6, 8)]), [])
+
+    def test_what_was_passed_by_does_not_come(self):
+        text = """
+            if only_evaluate:
+                model.eval()
+                sys.exit()
+            for epoch in range(3):
+                for x in loader:
+                    step(x)
+                model.eval()
+                check()
+        """
+        self.assertEqual(self.lines(text, stack=[(0, 6)]), [(7, False)])
+        looped = """
+            for epoch in range(3):
+                if epoch:
+                    model.eval()
+                step()
+        """
+        self.assertEqual(self.lines(looped, stack=[(0, 4)]), [(3, False)])
+
+    def test_trainers_of_others_evaluate(self):
+        self.assertEqual(self.lines("trainer.fit(m)\ntrainer.validate(m)\nMetric.evaluate(1)", stack=[(0, 1)]), [(2, False)])
+        module = """
+            class Model(Module):
+                def training_step(self, x): return 1
+                def validation_step(self, x): return 2
+            fit(Model())
+        """
+        self.assertEqual([line for line, _ in self.lines(module, stack=[(0, 4)])], [3])
+        self.assertEqual(self.lines(module, reached=[9], stack=[(0, 4)]), [])
+
+    def test_hostile_files_say_nothing(self):
+        for text in ("", "eval('1')", "x.eval", "model.eval(1)", "lambda: 0"):
+            self.assertEqual(self.lines(text), [])
+
+
+class Bounds(unittest.TestCase):
+    """What is answered in the place of zeros."""
+
+    def setUp(self):
+        sys.path.insert(0, str(PROBE))
+        from sconce_probe import bounds, values
+
+        self.bounds, self.values = bounds, values
+
+    def tearDown(self):
+        sys.path.remove(str(PROBE))
+
+    def answers(self, text, pinned=""):
+        torch = types.SimpleNamespace(bool="bool", int8="int8", uint8="uint8")
+        reads = types.SimpleNamespace(noted=lambda *_: ("/w/a.py", 3))
+        return self.bounds.Answers(torch, reads, text, pinned)
+
+    def test_truth_is_told_in_every_other_step(self):
+        answers = self.answers("none,1,0")
+        told = []
+        for answers.steps in range(4):
+            told.append((answers.value(bool, "bool"), answers.value(int, "int64")))
+        self.assertEqual(told, [(True, 0), (False, 0), (True, 0), (False, 0)])
+        self.assertEqual(answers.last, ("/w/a.py", 3))
+
+    def test_numbers_are_of_the_type_that_was_asked_for(self):
+        answers = self.answers("none,0,1000")
+        told = [answers.value(float, "float32"), answers.value(int, "int8"), answers.value(bool, "bool")]
+        self.assertEqual([repr(one) for one in told], ["1000.0", "100", "False"])
+
+    def test_lines_that_are_pinned_stay_zero(self):
+        answers = self.answers("all,1,9", "/w/b.py:3\n/w/a.py:3")
+        self.assertEqual([answers.value(int, "int64"), answers.value(bool, "bool")], [0, False])
+        self.assertIsNone(answers.last)
+
+    def test_a_loop_comes_to_an_end(self):
+        answers = self.answers("none,1,0")
+        times = 0
+        while answers.value(bool, "bool"):
+            times += 1
+        self.assertEqual((times, answers.endless), (self.bounds.MOST_IN_A_STEP, {("/w/a.py", 3)}))
+
+    def test_a_selection_counts_its_share(self):
+        for share, expected in (("none", 0), ("half", 500), ("all", 1001)):
+            answers = self.answers(f"{share},0,0")
+            with self.bounds.Selecting(answers, "nonzero", 1001) as selecting:
+                self.assertIs(answers.selecting(), selecting)
+                self.assertEqual(selecting.count(), expected)
+                count = ctypes.c_int32(7)
+                self.assertTrue(answers.read(ctypes.addressof(count), 4))
+                self.assertEqual(count.value, expected)
+                # Whole tensors are not answered here.
+                self.assertFalse(answers.read(ctypes.addressof(count), 400))
+            self.assertIsNone(answers.selecting())
+
+    def test_what_is_only_shown_is_told_from_syntax(self):
+        text = """
+            print(read())
+            print(f"{read():.3f}", read() / 2)
+            logger.info("loss %s", round(read(), 3))
+            bar.set_postfix(loss=read())
+            losses.append(read())
+            print(table[read()])
+            print(make(read()))
+            said = print(read())
+            total += read()
+            print([one for one in rows if read()])
+        """
+        shown = {1: True, 2: True, 3: True, 4: True}
+        with tempfile.NamedTemporaryFile("w", suffix=".py") as file:
+            file.write(textwrap.dedent(text).lstrip())
+            file.flush()
+            for node in ast.walk(self.values.file_of(file.name)[0]):
+                if isinstance(node, ast.Call) and getattr(node.func, "id", "") == "read":
+                    told = self.values.is_only_shown(file.name, node.lineno, self.values.span(node))
+                    self.assertEqual(told, shown.get(node.lineno, False), node.lineno)
+
+
+if __name__ == "__main__":
+    unittest.main()
