@@ -14,7 +14,7 @@ use sconce_resolve::debian::sources::AptFile;
 use sconce_resolve::python::IndexSettings;
 use sconce_resolve::python::uv::UvSource;
 use sconce_resolve::{LockEnv, LockInput, StoreDocuments, lock};
-use sconce_schema::{Hint, Lock, Progress, Sha256};
+use sconce_schema::{Hint, Lock, Progress, Sha256, Wait};
 use sconce_store::Store;
 use sconce_store::fetch::{FetchConfig, Fetcher};
 
@@ -30,6 +30,11 @@ impl Progress for Stderr {
     }
     fn note(&self, text: &str) {
         eprintln!("note: {text}");
+    }
+    fn waits(&self, name: &str, wait: Option<&Wait>) {
+        if let Some(wait) = wait {
+            eprintln!("{name}: {wait}");
+        }
     }
 }
 
@@ -84,6 +89,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         folder: std::env::current_dir()?,
         system_packages: system,
         services: Vec::new(),
+        compiler: None,
         more: Vec::new(),
         index: IndexSettings::default(),
         mirror: Default::default(),

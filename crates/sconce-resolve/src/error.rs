@@ -94,6 +94,19 @@ pub enum ResolveError {
         /// The version that goes with the stage's packages.
         other: Option<String>,
     },
+    /// A compiler goes only with another version of one of the environment's packages.
+    #[error(
+        "no compiler goes with {package} {version}, which the environment has; {}",
+        other.as_ref().map_or("it would not be there".to_owned(), |other| format!("it would be {other}"))
+    )]
+    Compiler {
+        /// The package.
+        package: String,
+        /// The environment's version.
+        version: String,
+        /// The version that goes with a compiler.
+        other: Option<String>,
+    },
     /// Python packages do not resolve.
     #[error("the Python packages cannot be locked")]
     Compile(#[from] CompileError),
@@ -115,6 +128,7 @@ impl ResolveError {
             | Self::NoKeyring
             | Self::Keyring { .. }
             | Self::Stage { .. }
+            | Self::Compiler { .. }
             | Self::Index { .. } => None,
         }
     }
@@ -140,6 +154,10 @@ impl Hint for ResolveError {
                 "what is built in a stage has to fit the environment: ask for other versions in its \
                  `python`, or in `[python] packages`"
             }
+            Self::Compiler { .. } => {
+                "take the newest versions of all packages: `sconce lock --upgrade`; or leave it out: \
+                 `[system] compiler = false`"
+            }
             Self::Incomplete { .. } | Self::Index { .. } => "use another mirror",
             _ => return self.inner().and_then(Hint::hint),
         };
@@ -152,7 +170,10 @@ impl Hint for ResolveError {
             | Self::Architecture { .. }
             | Self::NoKeyring
             | Self::Keyring { .. } => exit::BAD_INPUT,
-            Self::Python { .. } | Self::Incomplete { .. } | Self::Stage { .. } => exit::NO_SOLUTION,
+            Self::Python { .. }
+            | Self::Incomplete { .. }
+            | Self::Stage { .. }
+            | Self::Compiler { .. } => exit::NO_SOLUTION,
             Self::Index { .. } => exit::VERIFY,
             _ => self.inner().map_or(exit::BUG, Hint::exit_code),
         }

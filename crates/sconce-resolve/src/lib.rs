@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 pub mod adopt;
+mod compiler;
 pub mod debian;
 mod documents;
 mod error;

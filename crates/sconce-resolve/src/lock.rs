@@ -22,7 +22,7 @@ use crate::python::compile::{Compile, Requirements};
 use crate::python::tags::{Machine, Target};
 use crate::python::uv::{self, UvSource};
 use crate::python::versions::name_versions;
-use crate::{Documents, ResolveError, services, stages};
+use crate::{Documents, ResolveError, compiler, services, stages};
 
 /// The releases that environments are made from, by Debian's codename.
 pub const RELEASES: [&str; 2] = ["bookworm", "trixie"];
@@ -54,6 +54,8 @@ pub struct LockInput {
     pub system_packages: Vec<String>,
     /// Services whose packages are wanted, too.
     pub services: Vec<Known>,
+    /// Whether a compiler is wanted; absent: where something compiles when a script runs.
+    pub compiler: Option<bool>,
     /// What stages have beside these.
     pub more: Vec<More>,
     /// Python indexes that the spec or a flag names.
@@ -210,6 +212,7 @@ pub fn resolve(
         let Debian {
             debs,
             of_stages,
+            compiler,
             python,
             security,
         } = debian?;
@@ -219,14 +222,17 @@ pub fn resolve(
         } = wheels?;
         let further = further.into_iter().chain(std::iter::repeat(Vec::new()));
         let stages = input.more.iter().zip(of_stages).zip(further);
-        let stages: Vec<Stage> = stages
+        let compiler = compiler::chosen(compiler, input.compiler, &wheels, progress)?;
+        let mut stages: Vec<Stage> = stages
             .map(|((more, debs), wheels)| Stage {
                 name: more.name.clone(),
                 wheels,
                 debs,
             })
             .filter(|stage| !stage.wheels.is_empty() || !stage.debs.is_empty())
+            .chain(compiler)
             .collect();
+        stages.sort_by(|a, b| a.name.cmp(&b.name));
         let deb = |name: String| {
             debs.iter()
                 .find(|deb| deb.name == name)
@@ -271,6 +277,8 @@ struct Debian {
     debs: Vec<Deb>,
     /// What each of [`LockInput::more`] has beside them.
     of_stages: Vec<Vec<Deb>>,
+    /// What a compiler has beside them, where one may be wanted: that is known with the wheels.
+    compiler: Option<Result<Vec<Deb>, ResolveError>>,
     /// `3.13`
     python: String,
     /// As [`Resolved::security`].
@@ -367,10 +375,24 @@ fn resolve_debian(
         }
         of_stages.push(further);
     }
-    let security = newest_secure(&index, &suites, &format!("{codename}-security"), &debs);
+    let may_compile = match input.compiler {
+        None => !input.requirements.is_empty(),
+        Some(wanted) => wanted,
+    };
+    let compiler = may_compile.then(|| {
+        let keep = compiler::versions_to_keep(&debs, previous);
+        let requests = [&requests[..], &compiler::requests(&interpreter.version)].concat();
+        let all = self::debs(&index, &suites, &requests, &keep, &input.release)?;
+        compiler::beside(&debs, all)
+    });
+    let all: Vec<&Deb> = (debs.iter())
+        .chain(compiler.iter().flatten().flatten())
+        .collect();
+    let security = newest_secure(&index, &suites, &format!("{codename}-security"), &all);
     Ok(Debian {
         debs,
         of_stages,
+        compiler,
         python: interpreter.version,
         security,
     })
@@ -418,7 +440,7 @@ fn newest_secure(
     index: &Index<'_>,
     suites: &[Suite],
     suite: &str,
-    debs: &[Deb],
+    debs: &[&Deb],
 ) -> Option<BTreeMap<String, String>> {
     let suite = suites.iter().position(|one| one.name == suite)?;
     let newest = |name: &str| {

@@ -15,6 +15,7 @@ fn input() -> LockInput {
         folder: "/".into(),
         system_packages: vec!["git".into()],
         services: Vec::new(),
+        compiler: None,
         more: Vec::new(),
         index: IndexSettings::default(),
         mirror: MirrorOverride {
@@ -128,6 +129,20 @@ fn what_a_stage_has_more_is_locked_beside() {
     };
     let error = lock_with(&unknown, |_| {}).unwrap_err();
     assert_eq!(error.exit_code(), exit::NO_SOLUTION);
+}
+
+/// The archive of these tests has no compiler.
+#[test]
+fn a_compiler_is_asked_for_and_not_to_be_had() {
+    let with = |compiler| LockInput {
+        compiler,
+        ..input()
+    };
+    let error = lock_with(&with(Some(true)), |_| {}).unwrap_err();
+    assert_eq!(error.exit_code(), exit::NO_SOLUTION);
+    let plain = lock_with(&with(None), |_| {}).unwrap();
+    assert_eq!(plain.version, FORMAT_WITHOUT_STAGES);
+    assert_eq!(lock_with(&with(Some(false)), |_| {}).unwrap(), plain);
 }
 
 /// The archive of these tests has no openssh-server, and no uv is there.

@@ -7,11 +7,9 @@ use sconce_schema::lock::{Deb, Lock, Stage, Wheel};
 use sconce_schema::spec::More;
 
 use crate::ResolveError;
+use crate::compiler::COMPILERS;
 use crate::python::compile::{Compile, CompileError, Requirements};
 
-/// Debian packages that compile extensions, beside Python's own headers. `build-essential` would
-/// bring Perl and the tools that make Debian packages, too.
-const COMPILERS: [&str; 5] = ["g++", "gcc", "libc6-dev", "make", "ninja-build"];
 /// What `pip wheel --no-build-isolation` needs for most projects.
 const BUILDERS: [&str; 3] = ["pip", "setuptools", "wheel"];
 /// The wheel that names the versions of all parts of one CUDA release. torch needs it since CUDA 13;
@@ -24,8 +22,9 @@ const TEMPLATES: &str = "nvidia-cuda-cccl";
 pub(crate) fn system_requests(more: &More, python: &str) -> Vec<String> {
     let mut requests = more.system.clone();
     if more.devel {
+        // `build-essential` would bring Perl and the tools that make Debian packages, too.
         requests.extend(COMPILERS.map(str::to_owned));
-        requests.push(format!("python{python}-dev"));
+        requests.extend(["make".to_owned(), format!("python{python}-dev")]);
     }
     requests
 }

@@ -24,6 +24,8 @@ pub const STORE: u8 = 7;
 pub const UNENFORCED: u8 = 8;
 /// A step of `[build]` failed. Nothing of it was kept.
 pub const STEP: u8 = 9;
+/// `fit` or `check`: it cannot be known from what was seen. Neither yes nor no.
+pub const NOT_JUDGED: u8 = 10;
 /// A bug in Sconce.
 pub const BUG: u8 = 70;
 /// The container could not be set up.

@@ -30,7 +30,7 @@ pub use hint::Hint;
 pub use lock::Lock;
 pub use manifest::ImageManifest;
 pub use numbers::NumberSet;
-pub use progress::{NoProgress, Progress};
+pub use progress::{Maker, NoProgress, Progress, Wait};
 pub use request::RunRequest;
 pub use runtime::Runtime;
 pub use service::Service;

@@ -38,11 +38,16 @@ pub struct Lock {
     pub stages: Vec<Stage>,
 }
 
+/// The name under which a lock keeps the compiler of the environment, as a stage keeps what it has
+/// more: a program that does not know it reads the lock, and runs without. No stage of a spec can
+/// have this name.
+pub const COMPILER: &str = "@compiler";
+
 /// What one stage has beside the environment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 pub struct Stage {
-    /// Its name in the spec, or [`crate::spec::IMAGE`].
+    /// Its name in the spec, [`crate::spec::IMAGE`] or [`COMPILER`].
     pub name: String,
     /// Further Python packages, sorted by name.
     #[serde(default, rename = "wheel", skip_serializing_if = "Vec::is_empty")]
@@ -179,12 +184,34 @@ impl Lock {
         Ok(toml::from_str(text)?)
     }
 
-    /// The environment of a stage, as a lock of its own: this one with what the stage has beside it.
-    /// A stage that needs nothing more has this very environment.
+    /// The Debian packages of the compiler that lies over the environment, sorted by name. Empty
+    /// where nothing in it compiles, where it is not wanted, and in a lock from before there was one.
+    #[must_use]
+    pub fn compiler(&self) -> &[Deb] {
+        let stage = self.stages.iter().find(|stage| stage.name == COMPILER);
+        stage.map_or(&[], |stage| &stage.debs)
+    }
+
+    /// The environment without its compiler.
+    #[must_use]
+    pub fn without_compiler(&self) -> Self {
+        let mut lock = self.clone();
+        lock.stages.retain(|stage| stage.name != COMPILER);
+        lock
+    }
+
+    /// Every Debian package that a run of the environment has: its own, then its compiler's.
+    pub fn all_debs(&self) -> impl Iterator<Item = &Deb> {
+        self.debs.iter().chain(self.compiler())
+    }
+
+    /// The environment of a stage, as a lock of its own: this one with what the stage has beside it,
+    /// and without [`Lock::compiler`]: a stage of [`crate::spec::Variant::Devel`] brings more than
+    /// that. A stage that needs nothing more has this very environment.
     #[must_use]
     pub fn stage(&self, name: &str) -> Self {
         let Some(stage) = self.stages.iter().find(|stage| stage.name == name) else {
-            return self.clone();
+            return self.without_compiler();
         };
         let replaced = |deb: &&Deb| !stage.debs.iter().any(|other| other.name == deb.name);
         let mut debs: Vec<Deb> = self.debs.iter().filter(replaced).cloned().collect();
@@ -208,5 +235,45 @@ impl Lock {
     pub fn to_text(&self) -> String {
         let body = toml::to_string(self).expect("a lock is plain data");
         format!("# Made by `sconce lock`. Commit it; do not edit it.\n{body}")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As an older program writes and reads it, but for the stage, which that one does not look for.
+    #[test]
+    fn a_compiler_is_beside_the_environment_and_in_no_stage() {
+        let digest = Sha256([0; 32]);
+        let deb = |table: &str, name: &str| {
+            format!(
+                "[[{table}]]\nname = \"{name}\"\nversion = \"1\"\narchitecture = \"amd64\"\n\
+                 url = \"file:///x\"\nsize = 1\nsha256 = \"{digest}\"\n"
+            )
+        };
+        let before = format!(
+            "version = 2\ninputs = \"{digest}\"\n[target]\nrelease = \"debian/trixie\"\n\
+             architecture = \"amd64\"\npython = \"3.13\"\n[versions]\npython = \"3.13.5-2\"\n\
+             glibc = \"2.41\"\n{}",
+            deb("deb", "libc6")
+        );
+        let old = Lock::parse(&before).unwrap();
+        assert!(old.compiler().is_empty());
+        let text = format!(
+            "{}[[stage]]\nname = \"@compiler\"\n{}[[stage]]\nname = \"builder\"\n{}",
+            before.replace("version = 2", "version = 3"),
+            deb("stage.deb", "g++"),
+            deb("stage.deb", "git")
+        );
+        let lock = Lock::parse(&text).unwrap();
+        let names =
+            |lock: &Lock| -> Vec<String> { lock.all_debs().map(|deb| deb.name.clone()).collect() };
+        assert_eq!(names(&lock), ["libc6", "g++"]);
+        assert_eq!(names(&lock.stage("builder")), ["git", "libc6"]);
+        assert_eq!(names(&lock.stage("another")), ["libc6"]);
+        assert_eq!(names(&lock.without_compiler()), ["libc6"]);
+        assert_eq!(lock.without_compiler().stages.len(), 1);
+        assert_eq!(Lock::parse(&lock.to_text()).unwrap(), lock);
     }
 }

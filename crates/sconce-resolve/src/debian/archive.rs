@@ -363,6 +363,7 @@ mod tests {
         fn note(&self, text: &str) {
             self.0.lock().unwrap().push(text.to_owned());
         }
+        fn waits(&self, _: &str, _: Option<&sconce_schema::Wait>) {}
     }
 
     fn suites_at(

@@ -355,7 +355,7 @@ fn subjects(lock: &Lock) -> Result<Vec<Subject>, AuditError> {
         })
         .collect();
     let mut sources: HashMap<(&str, &str), Vec<String>> = HashMap::new();
-    for deb in &lock.debs {
+    for deb in lock.all_debs() {
         let source = deb.source.as_deref().unwrap_or(&deb.name);
         let version = deb.source_version.as_deref().unwrap_or(&deb.version);
         let packages = sources.entry((source, version)).or_default();

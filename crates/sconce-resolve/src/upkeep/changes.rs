@@ -102,8 +102,7 @@ fn wheels_of(lock: &Lock) -> BTreeMap<&str, Held<'_>> {
 }
 
 fn debs_of(lock: &Lock) -> BTreeMap<&str, Held<'_>> {
-    lock.debs
-        .iter()
+    lock.all_debs()
         .map(|deb| (deb.name.as_str(), (deb.version.as_str(), &deb.sha256)))
         .collect()
 }

@@ -270,6 +270,8 @@ pub enum Removal {
     Amd,
     /// Bytecode that wheels bring, which the image's own repeats.
     Bytecode,
+    /// The environment's compiler.
+    Compiler,
     /// Machine code and PTX that no card of `[build] cards` runs.
     DeviceCode,
     /// Manuals, translations and the like.
@@ -288,9 +290,10 @@ pub enum Removal {
 
 impl Removal {
     /// All, in the order of their names.
-    pub const ALL: [Self; 9] = [
+    pub const ALL: [Self; 10] = [
         Self::Amd,
         Self::Bytecode,
+        Self::Compiler,
         Self::DeviceCode,
         Self::Docs,
         Self::Headers,
@@ -306,6 +309,7 @@ impl Removal {
         match self {
             Self::Amd => "amd",
             Self::Bytecode => "bytecode",
+            Self::Compiler => "compiler",
             Self::DeviceCode => "device-code",
             Self::Docs => "docs",
             Self::Headers => "headers",

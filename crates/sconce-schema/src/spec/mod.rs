@@ -91,6 +91,10 @@ pub struct System {
     /// Debian packages beside those that every environment has.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub packages: Vec<String>,
+    /// Whether what torch.compile, Triton and C++ extensions compile with is there; where it is
+    /// absent, it is in an environment that has PyTorch 2 or Triton.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub compiler: Option<bool>,
     /// The mirror to use instead of the machine's own apt sources.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mirror: Option<String>,
@@ -104,6 +108,7 @@ impl Default for System {
         Self {
             release: "debian/trixie".to_owned(),
             packages: Vec::new(),
+            compiler: None,
             mirror: None,
             security_mirror: None,
         }
@@ -189,6 +194,9 @@ pub struct Run {
     /// Whether what it trains is accounted from inside; it is where this is absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub probe: Option<bool>,
+    /// Whether kernels that it compiles are kept for its next run; they are where this is absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kernel_cache: Option<bool>,
     /// Whether the operations of one step are counted too; they are not where this is absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub flops: Option<bool>,

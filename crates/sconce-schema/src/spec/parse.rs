@@ -442,7 +442,7 @@ OMP_NUM_THREADS = "2"
         let error = Spec::parse("[system]\nzzz = 1").unwrap_err();
         assert_eq!(
             error.hint().as_deref(),
-            Some("known keys: release, packages, mirror, security-mirror")
+            Some("known keys: release, packages, compiler, mirror, security-mirror")
         );
     }
 
@@ -456,6 +456,12 @@ OMP_NUM_THREADS = "2"
             base,
             other("[system]", "[system]\nmirror = \"http://deb.example.org\"")
         );
+        // A spec that says nothing of a compiler has the digest that it had before there was one.
+        assert!(
+            base.ends_with("[system]\nrelease = \"debian/trixie\"\n"),
+            "{base}"
+        );
+        assert_ne!(base, other("[system]", "[system]\ncompiler = false"));
         assert_ne!(base, other("torchvision", "torchaudio"));
         assert_ne!(base, other("trixie", "bookworm"));
     }

@@ -8,11 +8,12 @@ use super::Spec;
 use crate::units::Bytes;
 
 /// The keys in the order of the documentation; a key that is not here comes after these.
-const ORDER: [&str; 31] = [
+const ORDER: [&str; 32] = [
     "version",
     "name",
     "release",
     "packages",
+    "compiler",
     "requirements",
     "pyproject",
     "index",
