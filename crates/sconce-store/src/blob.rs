@@ -5,17 +5,22 @@ use std::io::{Read, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Mode, OFlags};
-use rustix::io::Errno;
-use sconce_schema::{Progress, Sha256};
+use sconce_schema::{NoProgress, Progress, Sha256};
 use sha2::Digest as _;
 
 use crate::direct::Writer;
 use crate::fetch::{Fetcher, shown};
+use crate::turn::Job;
 use crate::{Store, StoreError};
 
 /// The kind of blobs among the store's items.
 const KIND: &str = "blob";
+/// Blobs that take no longer than a copy: nobody is told of a wait.
+const KEPT: Job<'static> = Job {
+    name: KIND,
+    work: "keeps a blob",
+    progress: &NoProgress,
+};
 /// No single file that Sconce fetches is larger.
 const LARGEST: u64 = 64 << 30;
 
@@ -40,8 +45,13 @@ impl Store {
         progress: &dyn Progress,
     ) -> Result<PathBuf, StoreError> {
         let name = url.rsplit('/').next().unwrap_or(url);
-        let waiting = || progress.note(&format!("another process is fetching {name}; waiting"));
-        self.add(sha256, waiting, |path| {
+        let work = format!("fetches {name}");
+        let job = Job {
+            name,
+            work: &work,
+            progress,
+        };
+        self.add(sha256, job, |path| {
             let size_error = |expected, found| StoreError::Size {
                 what: shown(url),
                 expected,
@@ -86,11 +96,9 @@ impl Store {
         let mut hash = sha2::Sha256::new();
         hash.update(bytes);
         check("the blob", sha256, None, bytes.len() as u64, hash)?;
-        self.add(
-            sha256,
-            || (),
-            |path| std::fs::write(path, bytes).map_err(StoreError::disk("write", path)),
-        )
+        self.add(sha256, KEPT, |path| {
+            std::fs::write(path, bytes).map_err(StoreError::disk("write", path))
+        })
     }
 
     /// Keeps what `reader` gives, which is not read where the blob is in the store. `what` names it
@@ -107,39 +115,35 @@ impl Store {
         size: u64,
         told: &dyn Fn(u64),
     ) -> Result<PathBuf, StoreError> {
-        self.add(
-            sha256,
-            || (),
-            |path| {
-                let write = |e| StoreError::disk("write", path)(e);
-                let mut file = Writer::new();
-                file.begin(path.to_owned(), Some(size));
-                let mut hash = sha2::Sha256::new();
-                let mut got = 0;
-                loop {
-                    file.make_room().map_err(write)?;
-                    let room = file.room();
-                    let n = match reader.read(room) {
-                        Err(e) if e.kind() == std::io::ErrorKind::Interrupted => continue,
-                        done => done.map_err(|source| StoreError::Read {
-                            what: what.to_owned(),
-                            source,
-                        })?,
-                    };
-                    hash.update(&room[..n]);
-                    got += n as u64;
-                    // What is too much is not written.
-                    if n == 0 || got > size {
-                        break;
-                    }
-                    file.filled(n);
-                    told(n as u64);
+        self.add(sha256, KEPT, |path| {
+            let write = |e| StoreError::disk("write", path)(e);
+            let mut file = Writer::new();
+            file.begin(path.to_owned(), Some(size));
+            let mut hash = sha2::Sha256::new();
+            let mut got = 0;
+            loop {
+                file.make_room().map_err(write)?;
+                let room = file.room();
+                let n = match reader.read(room) {
+                    Err(e) if e.kind() == std::io::ErrorKind::Interrupted => continue,
+                    done => done.map_err(|source| StoreError::Read {
+                        what: what.to_owned(),
+                        source,
+                    })?,
+                };
+                hash.update(&room[..n]);
+                got += n as u64;
+                // What is too much is not written.
+                if n == 0 || got > size {
+                    break;
                 }
-                check(what, sha256, Some(size), got, hash)?;
-                file.end().map_err(write)?;
-                Ok(())
-            },
-        )
+                file.filled(n);
+                told(n as u64);
+            }
+            check(what, sha256, Some(size), got, hash)?;
+            file.end().map_err(write)?;
+            Ok(())
+        })
     }
 
     /// An empty file on the store's file system that has no name, and is gone when it is closed.
@@ -148,24 +152,7 @@ impl Store {
     /// [`StoreError::Disk`].
     pub fn unnamed_file(&self) -> Result<File, StoreError> {
         let folder = self.root().join("tmp");
-        let failed = |e: rustix::io::Errno| StoreError::disk("write", &folder)(e.into());
-        let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
-        match rustix::fs::open(&folder, flags, Mode::RUSR | Mode::WUSR) {
-            Ok(fd) => Ok(fd.into()),
-            // A file system without such files: a name that is taken away at once.
-            Err(Errno::OPNOTSUPP | Errno::ISDIR | Errno::NOENT) => {
-                let path = folder.join(format!(".{}", std::process::id()));
-                let file = File::options()
-                    .read(true)
-                    .write(true)
-                    .create_new(true)
-                    .open(&path)
-                    .map_err(StoreError::disk("create", &path))?;
-                std::fs::remove_file(&path).map_err(StoreError::disk("remove", &path))?;
-                Ok(file)
-            }
-            Err(e) => Err(failed(e)),
-        }
+        tempfile::tempfile_in(&folder).map_err(StoreError::disk("write", &folder))
     }
 
     /// Takes a file that the caller has made, and hashed while making it: it is moved, not read
@@ -174,25 +161,21 @@ impl Store {
     /// # Errors
     /// [`StoreError::Disk`].
     pub fn adopt_blob(&self, file: &Path, sha256: &Sha256) -> Result<PathBuf, StoreError> {
-        self.add(
-            sha256,
-            || (),
-            |path| {
-                std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o444))
-                    .and_then(|()| std::fs::rename(file, path))
-                    .map_err(StoreError::disk("move", file))
-            },
-        )
+        self.add(sha256, KEPT, |path| {
+            std::fs::set_permissions(file, std::fs::Permissions::from_mode(0o444))
+                .and_then(|()| std::fs::rename(file, path))
+                .map_err(StoreError::disk("move", file))
+        })
     }
 
     fn add(
         &self,
         sha256: &Sha256,
-        waiting: impl FnOnce(),
+        job: Job<'_>,
         write: impl FnOnce(&Path) -> Result<(), StoreError>,
     ) -> Result<PathBuf, StoreError> {
         let place = self.place(KIND, &sha256.to_string())?;
-        self.make(&place, waiting, |work| write(&work.join("content")))
+        self.make(&place, job, &|_| true, |work| write(&work.join("content")))
     }
 }
 

@@ -34,6 +34,9 @@ pub struct Writer {
     expected: Option<u64>,
     /// Set while a large file is under way.
     file: Option<File>,
+    /// A file that the caller made: its mode and time are the caller's too.
+    given: Option<File>,
+    is_given: bool,
     flushed: u64,
     /// Whether this file system takes direct writes, as far as is known.
     direct: bool,
@@ -208,6 +211,8 @@ impl Writer {
             path: PathBuf::new(),
             expected: None,
             file: None,
+            given: None,
+            is_given: false,
             flushed: 0,
             direct: true,
         }
@@ -220,6 +225,15 @@ impl Writer {
         self.filled = 0;
         self.flushed = 0;
         self.file = None;
+        self.given = None;
+        self.is_given = false;
+    }
+
+    /// Begins a file that is open for writing, and empty.
+    pub fn begin_open(&mut self, file: File) {
+        self.begin(PathBuf::new(), None);
+        self.given = Some(file);
+        self.is_given = true;
     }
 
     /// The file that was begun last.
@@ -261,9 +275,16 @@ impl Writer {
     pub fn end(&mut self) -> io::Result<u64> {
         let size = self.flushed + self.filled as u64;
         if self.file.is_none() {
-            let mut file = create(&self.path, OFlags::empty())?;
+            let mut file = match self.given.take() {
+                Some(file) => file,
+                // It was ended before.
+                None if self.is_given => return Ok(size),
+                None => create(&self.path, OFlags::empty())?,
+            };
             file.write_all(&self.memory[self.base..self.base + self.filled])?;
-            finish(&file)?;
+            if !self.is_given {
+                finish(&file)?;
+            }
             return Ok(size);
         }
         if self.filled > 0 {
@@ -274,7 +295,9 @@ impl Writer {
         if let Some(file) = self.file.take() {
             // Cuts off the padding and what was set aside too much.
             file.set_len(size)?;
-            finish(&file)?;
+            if !self.is_given {
+                finish(&file)?;
+            }
         }
         Ok(size)
     }
@@ -284,13 +307,21 @@ impl Writer {
         let file = match &mut self.file {
             Some(file) => file,
             None => {
-                let file = match create(&self.path, direct(self.direct)) {
-                    Err(e) if self.direct && refused(&e) => {
-                        self.direct = false;
-                        create(&self.path, OFlags::empty())
+                let file = match self.given.take() {
+                    Some(file) => {
+                        let flags = fcntl_getfl(&file)?;
+                        let past_cache = fcntl_setfl(&file, flags | direct(self.direct));
+                        self.direct &= past_cache.is_ok();
+                        file
                     }
-                    other => other,
-                }?;
+                    None => match create(&self.path, direct(self.direct)) {
+                        Err(e) if self.direct && refused(&e) => {
+                            self.direct = false;
+                            create(&self.path, OFlags::empty())
+                        }
+                        other => other,
+                    }?,
+                };
                 if let Some(size) = self.expected
                     && let Err(e) = fallocate(&file, FallocateFlags::empty(), 0, size)
                     && e == rustix::io::Errno::NOSPC

@@ -53,6 +53,14 @@ pub enum StoreError {
         /// The kind or key.
         name: String,
     },
+    /// The store's file system has no locks, so that nothing tells what others do there.
+    #[error("the file system of {} has no file locks", path.display())]
+    NoLocks {
+        /// The file that was to be locked.
+        path: PathBuf,
+        /// What the system said.
+        source: io::Error,
+    },
     /// Another process removed an item that was there a moment before.
     #[error("{} has just been removed from the store", path.display())]
     Gone {
@@ -118,6 +126,11 @@ impl Hint for StoreError {
                 WheelError::Write { source, path } => disk_hint(source, path),
                 _ => Some(format!("use another version of {file}'s project")),
             },
+            Self::NoLocks { .. } => Some(
+                "mount it with locks (nfs: without `nolock`; lustre: with `flock`), or give a folder on \
+                 another file system with --store"
+                    .to_owned(),
+            ),
             Self::Gone { .. } => Some("do it once more: it is brought again".to_owned()),
             Self::Name { .. } | Self::Read { .. } => None,
         }
@@ -125,9 +138,11 @@ impl Hint for StoreError {
 
     fn exit_code(&self) -> u8 {
         match self {
-            Self::Newer { .. } | Self::Version { .. } | Self::Gone { .. } | Self::Disk { .. } => {
-                exit::STORE
-            }
+            Self::Newer { .. }
+            | Self::Version { .. }
+            | Self::Gone { .. }
+            | Self::NoLocks { .. }
+            | Self::Disk { .. } => exit::STORE,
             Self::Fetch(e) => e.exit_code(),
             Self::Hash { .. } | Self::Size { .. } => exit::VERIFY,
             Self::Wheel { source, .. } => match source {

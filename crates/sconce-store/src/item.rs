@@ -5,19 +5,22 @@
 //! - `boot`, the id of the boot during which it was written,
 //! - `synced`, an empty file made after the disk confirmed everything before it.
 //!
-//! It is made in `tmp/<kind>~<key>/` under the lock `locks/<kind>~<key>` and appears by one
-//! rename, so that a killed process leaves nothing but a folder in `tmp`, which whoever gets the
-//! lock next removes. After a power loss a renamed folder can be there while the bytes in it are
+//! It is made in `tmp/<kind>~<key>/` under the lock `locks/<kind>~<key>` ([`crate::lock`]) and appears
+//! by one rename, so that a killed process leaves nothing but a folder in `tmp`, which whoever gets
+//! the lock next removes. After a power loss a renamed folder can be there while the bytes in it are
 //! not. So an item is trusted only when it is `synced` or when this is still the boot that wrote
-//! it (the page cache then holds what the disk may not); any other is made anew. Nobody waits
-//! for the disk: `synced` is written later, by [`crate::Store::sync`].
+//! it (the page cache then holds what the disk may not); any other is made anew, unless somebody
+//! uses it ([`crate::Store`] says why that one is good). Nobody waits for the disk: `synced` is
+//! written later, by [`crate::Store::sync`], but on file systems that other machines may share: there
+//! an item is synced before it appears, as it is no item of their boot.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use crate::StoreError;
+use crate::lock::{Held, Lock};
 
 /// Where an item is and where it is made.
 #[derive(Debug, Clone)]
@@ -26,18 +29,11 @@ pub(crate) struct Place {
     pub(crate) folder: PathBuf,
     /// The folder it is made in.
     pub(crate) work: PathBuf,
-    lock: PathBuf,
+    pub(crate) lock: Lock,
 }
 
 /// How exactly it is known when an item was last used.
 const USED_WITHIN: Duration = Duration::from_secs(3600);
-
-/// The right to make one item, or to have it stay. Held until dropped, given back by the kernel when the
-/// process ends.
-#[derive(Debug)]
-pub struct Held {
-    _file: File,
-}
 
 /// Whether `name` can be part of a file name here: not empty, no separator, not hidden, and short
 /// enough that kind, key and suffix fit one file name.
@@ -63,7 +59,7 @@ impl Place {
         Ok(Self {
             folder: root.join("items").join(kind).join(key),
             work: root.join("tmp").join(&flat),
-            lock: root.join("locks").join(&flat),
+            lock: Lock::new(root.join("locks").join(&flat)),
         })
     }
 
@@ -80,21 +76,6 @@ impl Place {
         boot.is_some_and(|boot| {
             fs::read_to_string(self.folder.join("boot")).is_ok_and(|text| text == boot)
         })
-    }
-
-    /// Takes the item's lock, calling `waiting` once if another process or thread holds it.
-    pub(crate) fn lock(&self, waiting: impl FnOnce()) -> Result<Held, StoreError> {
-        let failed = |e| StoreError::disk("lock", &self.lock)(e);
-        let file = File::create(&self.lock).map_err(failed)?;
-        match file.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
-                waiting();
-                file.lock().map_err(failed)?;
-            }
-            Err(TryLockError::Error(e)) => return Err(failed(e)),
-        }
-        Ok(Held { _file: file })
     }
 
     /// Notes that the item is in use now, where the last note is older than an hour. A note that cannot
@@ -116,21 +97,6 @@ impl Place {
         (path, last)
     }
 
-    /// Has the item stay as long as this is held. Several may hold it.
-    pub(crate) fn stay(&self) -> Result<Held, StoreError> {
-        let failed = |e| StoreError::disk("lock", &self.lock)(e);
-        let file = File::create(&self.lock).map_err(failed)?;
-        file.lock_shared().map_err(failed)?;
-        Ok(Held { _file: file })
-    }
-
-    /// Takes the lock only if nobody holds it.
-    pub(crate) fn try_lock(&self) -> Option<Held> {
-        let file = File::create(&self.lock).ok()?;
-        file.try_lock().ok()?;
-        Some(Held { _file: file })
-    }
-
     /// An empty folder to make the item in. What a killed process left there is removed, and so
     /// is an item that lost its trust.
     pub(crate) fn begin(&self, _held: &Held) -> Result<(), StoreError> {
@@ -144,7 +110,8 @@ impl Place {
         fs::create_dir(&self.work).map_err(StoreError::disk("create", &self.work))
     }
 
-    /// Makes what lies in [`Place::work`] the item.
+    /// Makes what lies in [`Place::work`] the item. Without the id of a boot during which it can be
+    /// trusted, the disk confirms it first.
     pub(crate) fn publish(&self, boot: Option<&str>, _held: &Held) -> Result<(), StoreError> {
         match boot {
             Some(boot) => {
@@ -152,7 +119,6 @@ impl Place {
                 fs::write(&path, boot).map_err(StoreError::disk("write", &path))?;
             }
             None => {
-                // Without a boot id nothing tells later whether the machine went down since.
                 sync_disk(&self.work).map_err(StoreError::disk("sync", &self.work))?;
                 let path = self.work.join("synced");
                 File::create(&path).map_err(StoreError::disk("create", &path))?;

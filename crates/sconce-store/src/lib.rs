@@ -2,7 +2,7 @@
 //!
 //! Nothing that this crate hands out was trusted before its SHA-256 was found to be the lock's.
 //! [`fetch::Fetcher`] brings bytes, [`Store`] keeps them, [`deb`] unpacks Debian packages,
-//! [`rooted`] keeps what is unpacked inside its folder.
+//! [`rooted`] keeps what is unpacked inside its folder. [`output`] writes the files that users name.
 #![forbid(unsafe_code)]
 
 mod blob;
@@ -11,12 +11,20 @@ pub mod direct;
 mod error;
 pub mod fetch;
 mod item;
+mod lock;
+mod names;
+pub mod output;
 mod prune;
 pub mod rooted;
 mod store;
+mod turn;
+mod unfinished;
 pub mod wheel;
 
 pub use error::{BuildError, StoreError};
-pub use item::{Held, remove as remove_tree};
+pub use item::remove as remove_tree;
+pub use lock::Held;
+pub use names::random_name;
 pub use prune::{Pruned, hold};
-pub use store::{Store, Synced, Usage};
+pub use store::{Making, Store, Synced, Usage};
+pub use unfinished::{Unfinished, WhenTaken};

@@ -12,9 +12,15 @@ use std::time::Duration;
 
 use sconce_schema::Bytes;
 
-use crate::item::{Held, Place, remove};
+use crate::item::{Place, remove};
+use crate::lock::{Held, Tried};
 use crate::store::disk_space;
+use crate::turn::Pauses;
 use crate::{Store, StoreError};
+
+/// How often a tree is tried to be held that another process makes anew or removes: for 15 seconds. Who
+/// asks for the tree then waits for it as for any other, and is told for whom.
+const TRIES: u32 = 80;
 
 /// What [`Store::prune`] removed or would remove.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -36,17 +42,23 @@ impl Pruned {
 /// Has trees of a store stay as long as what this gives is held. Other folders are passed over.
 ///
 /// # Errors
-/// [`StoreError::Gone`] where another process removed one of them just before; [`StoreError::Disk`].
+/// [`StoreError::Gone`] where another process removed one of them just before, or makes it anew: they
+/// are to be asked for again; [`StoreError::Disk`], [`StoreError::NoLocks`].
 pub fn hold<'a>(trees: impl Iterator<Item = &'a Path>) -> Result<Vec<Held>, StoreError> {
     let mut held = Vec::new();
     for tree in trees {
         if let Some(place) = place_of(tree) {
-            held.push(place.stay()?);
-            if !tree.exists() {
-                return Err(StoreError::Gone {
-                    path: tree.to_owned(),
-                });
-            }
+            let mut pauses = Pauses::new();
+            let one = loop {
+                match place.lock.shared()? {
+                    None if pauses.tries() < TRIES => pauses.pause(),
+                    one => break one,
+                }
+            };
+            let gone = || StoreError::Gone {
+                path: tree.to_owned(),
+            };
+            held.push(one.filter(|_| tree.exists()).ok_or_else(gone)?);
         }
     }
     Ok(held)
@@ -103,7 +115,7 @@ impl Store {
             if keep(&kind, &key) || !old() {
                 continue;
             }
-            let Some(_held) = place.try_lock() else {
+            let Tried::Alone(_held) = place.lock.alone("removes what nobody uses")? else {
                 pruned.held += 1;
                 continue;
             };

@@ -3,14 +3,16 @@
 use std::collections::BTreeMap;
 use std::fs;
 use std::io::{self, Write as _};
-use std::os::unix::fs::DirBuilderExt;
-use std::os::unix::fs::MetadataExt;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use sconce_schema::Bytes;
+use sconce_schema::{Bytes, NoProgress, Progress};
 
 use crate::item::{Place, remove, sync_disk};
+use crate::lock::{Held, Tried};
+use crate::turn::{Job, Pauses, Turn};
 use crate::{BuildError, StoreError};
 
 /// The layout that this program writes.
@@ -18,12 +20,30 @@ const FORMAT: u32 = 1;
 /// How long bytes of a download that broke off are kept.
 const KEPT: Duration = Duration::from_secs(7 * 24 * 3600);
 
-/// A folder of verified blobs and trees. Several processes may use it at once.
+/// A folder of verified blobs and trees. Several processes may use it at once, on several machines.
 #[derive(Debug, Clone)]
 pub struct Store {
     root: PathBuf,
     /// The kernel's id of this boot; absent where /proc does not tell it.
     pub(crate) boot: Option<String>,
+    /// Whether other machines may see this folder, whose boots are other ones.
+    has_other_machines: bool,
+    /// By their folders: items that are good because somebody uses them, and that stay because this
+    /// process uses them too.
+    taken: Arc<Mutex<BTreeMap<PathBuf, Held>>>,
+}
+
+/// How a tree is made, for [`Store::build_tree_with`].
+#[derive(Clone, Copy)]
+pub struct Making<'a> {
+    /// What `progress` calls it.
+    pub name: &'a str,
+    /// What it does, for those who wait: `installs six-1.16.0-py2.py3-none-any.whl`.
+    pub work: &'a str,
+    /// Who is told of a wait.
+    pub progress: &'a dyn Progress,
+    /// Whether a tree that is there will do. Any other is made anew, unless a run uses it.
+    pub accept: &'a (dyn Fn(&Path) -> bool + Sync),
 }
 
 /// What [`Store::sync`] did.
@@ -50,18 +70,31 @@ impl Store {
     /// [`StoreError::Newer`] for a store of a newer Sconce, which is left untouched;
     /// [`StoreError::Version`] and [`StoreError::Disk`] for one that cannot be used.
     pub fn open(root: &Path) -> Result<Self, StoreError> {
+        let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")
+            .ok()
+            .map(|text| text.trim().to_owned())
+            .filter(|text| !text.is_empty());
+        Self::open_in_boot(root, boot)
+    }
+
+    /// As [`Store::open`], in a boot with this id: for tests, as another machine sees the store.
+    ///
+    /// # Errors
+    /// As [`Store::open`].
+    #[doc(hidden)]
+    pub fn open_in_boot(root: &Path, boot: Option<String>) -> Result<Self, StoreError> {
         private_folders(root)?;
         let root = fs::canonicalize(root).map_err(StoreError::disk("open", root))?;
         check_version(&root)?;
         for name in ["items", "locks", "partial", "tmp"] {
             private_folders(&root.join(name))?;
         }
+        close_to_others(&root.join("locks"))?;
         let store = Self {
+            has_other_machines: !is_local(&root),
             root,
-            boot: fs::read_to_string("/proc/sys/kernel/random/boot_id")
-                .ok()
-                .map(|text| text.trim().to_owned())
-                .filter(|text| !text.is_empty()),
+            boot,
+            taken: Arc::default(),
         };
         store.clean()?;
         Ok(store)
@@ -81,15 +114,63 @@ impl Store {
     #[must_use]
     pub fn tree(&self, kind: &str, key: &str) -> Option<PathBuf> {
         let place = self.place(kind, key).ok()?;
-        self.good(&place)
+        self.good(&place, &|_| true).ok()?
     }
 
-    /// What an item that is there and can be trusted holds; it counts as used now.
-    fn good(&self, place: &Place) -> Option<PathBuf> {
-        place.is_good(self.boot.as_deref()).then(|| {
+    /// What an item that is there and can be trusted holds, if `accept` takes it; it counts as used now.
+    pub(crate) fn good(
+        &self,
+        place: &Place,
+        accept: &dyn Fn(&Path) -> bool,
+    ) -> Result<Option<PathBuf>, StoreError> {
+        let content = place.content();
+        if place.is_good(self.boot.as_deref()) || self.has_taken(place) {
             place.used();
-            place.content()
-        })
+            if accept(&content) {
+                return Ok(Some(content));
+            }
+            // It may be replaced: this process is not the one that uses it.
+            self.taken().remove(&place.folder);
+            return Ok(None);
+        }
+        // Of another machine, or of a boot that is over.
+        if place.folder.is_dir()
+            && let Tried::Shared = place.lock.alone("looks who uses it")?
+        {
+            return self.take(place, accept);
+        }
+        Ok(None)
+    }
+
+    /// Takes an item that others use, though neither this boot nor the disk vouches for it.
+    ///
+    /// Who uses it found it good when it got the lock that it still shares. So its machine has not
+    /// gone down since, and what its page cache held for the disk is not lost. That this machine is
+    /// another one and sees the same bytes is the shared file system's promise: every file of an item
+    /// is closed before the item appears, and what is opened later has what was closed (close-to-open
+    /// consistency, nfs(5)). From now on this process shares the lock, so nobody replaces the item.
+    pub(crate) fn take(
+        &self,
+        place: &Place,
+        accept: &dyn Fn(&Path) -> bool,
+    ) -> Result<Option<PathBuf>, StoreError> {
+        let Some(held) = place.lock.shared()? else {
+            return Ok(None);
+        };
+        let content = place.content();
+        if content.symlink_metadata().is_err() || !accept(&content) {
+            return Ok(None);
+        }
+        self.taken().insert(place.folder.clone(), held);
+        Ok(Some(content))
+    }
+
+    fn has_taken(&self, place: &Place) -> bool {
+        self.taken().contains_key(&place.folder)
+    }
+
+    fn taken(&self) -> MutexGuard<'_, BTreeMap<PathBuf, Held>> {
+        self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// The folder of a tree, made by `build` if it is not in the store. `build` gets an empty
@@ -104,47 +185,75 @@ impl Store {
         key: &str,
         build: impl FnOnce(&Path) -> Result<(), E>,
     ) -> Result<PathBuf, BuildError<E>> {
-        let place = self.place(kind, key)?;
-        self.make(
-            &place,
-            || (),
-            |work| {
-                let content = work.join("content");
-                make_folder(&content, 0o755).map_err(StoreError::disk("create", &content))?;
-                build(&content).map_err(BuildError::Build)
-            },
-        )
+        let making = Making {
+            name: kind,
+            work: &format!("makes {kind} {key}"),
+            progress: &NoProgress,
+            accept: &|_| true,
+        };
+        self.build_tree_with(kind, key, making, build)
     }
 
-    /// Removes an item, so that it is made anew when it is next asked for. Whoever uses it now keeps
-    /// the files that are open.
+    /// As [`Store::build_tree`], where somebody is told of a wait, or a tree may be there that will not do.
+    ///
+    /// # Errors
+    /// As [`Store::build_tree`].
+    pub fn build_tree_with<E>(
+        &self,
+        kind: &str,
+        key: &str,
+        making: Making<'_>,
+        build: impl FnOnce(&Path) -> Result<(), E>,
+    ) -> Result<PathBuf, BuildError<E>> {
+        let place = self.place(kind, key)?;
+        let job = Job {
+            name: making.name,
+            work: making.work,
+            progress: making.progress,
+        };
+        self.make(&place, job, making.accept, |work| {
+            let content = work.join("content");
+            make_folder(&content, 0o755).map_err(StoreError::disk("create", &content))?;
+            build(&content).map_err(BuildError::Build)
+        })
+    }
+
+    /// Removes an item, so that it is made anew when it is next asked for. One that a run uses stays.
+    /// Says whether it is gone.
     ///
     /// # Errors
     /// [`StoreError::Disk`].
-    pub fn forget(&self, kind: &str, key: &str) -> Result<(), StoreError> {
+    pub fn forget(&self, kind: &str, key: &str) -> Result<bool, StoreError> {
         let place = self.place(kind, key)?;
-        let held = place.lock(|| ())?;
+        let mut pauses = Pauses::new();
+        let held = loop {
+            match place.lock.alone("removes it")? {
+                Tried::Alone(held) => break held,
+                Tried::Shared => return Ok(false),
+                Tried::Taken(_) => pauses.pause(),
+            }
+        };
         place.begin(&held)?;
-        remove(&place.work).map_err(StoreError::disk("remove", &place.work))
+        remove(&place.work).map_err(StoreError::disk("remove", &place.work))?;
+        Ok(true)
     }
 
-    /// Makes an item unless it is there: `fill` gets the work folder and leaves `content` in it.
+    /// Makes an item unless one is there that `accept` takes: `fill` gets the work folder and leaves
+    /// `content` in it.
     pub(crate) fn make<E: From<StoreError>>(
         &self,
         place: &Place,
-        waiting: impl FnOnce(),
+        job: Job<'_>,
+        accept: &dyn Fn(&Path) -> bool,
         fill: impl FnOnce(&Path) -> Result<(), E>,
     ) -> Result<PathBuf, E> {
-        if let Some(content) = self.good(place) {
-            return Ok(content);
-        }
-        let held = place.lock(waiting)?;
-        if let Some(content) = self.good(place) {
-            return Ok(content);
-        }
+        let held = match self.turn(place, job, accept)? {
+            Turn::There(content) => return Ok(content),
+            Turn::Mine(held) => held,
+        };
         place.begin(&held)?;
-        let made = fill(&place.work)
-            .and_then(|()| place.publish(self.boot.as_deref(), &held).map_err(E::from));
+        let boot = self.boot.as_deref().filter(|_| !self.has_other_machines);
+        let made = fill(&place.work).and_then(|()| place.publish(boot, &held).map_err(E::from));
         if made.is_err() {
             // What cannot be removed now is removed by the next open.
             let _ = remove(&place.work);
@@ -160,23 +269,38 @@ impl Store {
     pub fn sync(&self) -> Result<Synced, StoreError> {
         // Only what is good now may be marked: an item of another boot is not made good by
         // syncing what is left of it.
+        let identity = |folder: &Path| {
+            let meta = folder.symlink_metadata().ok()?;
+            Some((meta.dev(), meta.ino()))
+        };
         let mut fresh = Vec::new();
-        self.each_item(|_, folder| {
+        self.each_item(|kind, folder| {
             let text = fs::read_to_string(folder.join("boot")).ok();
-            if !folder.join("synced").exists() && text.is_some() && text == self.boot {
-                fresh.push(folder.to_owned());
+            let key = folder.file_name().and_then(|key| key.to_str());
+            if !folder.join("synced").exists()
+                && text.is_some()
+                && text == self.boot
+                && let Some(place) = key.and_then(|key| self.place(kind, key).ok())
+            {
+                fresh.push((identity(folder), place));
             }
             Ok(())
         })?;
+        let mut synced = Synced { items: 0 };
         if fresh.is_empty() {
-            return Ok(Synced { items: 0 });
+            return Ok(synced);
         }
         sync_disk(&self.root).map_err(StoreError::disk("sync", &self.root))?;
-        for folder in &fresh {
-            let path = folder.join("synced");
-            fs::File::create(&path).map_err(StoreError::disk("create", &path))?;
+        for (before, place) in &fresh {
+            // Somebody may be removing it, or may have made it anew meanwhile: that one is not synced.
+            let held = place.lock.shared()?;
+            if held.is_some() && before.is_some() && identity(&place.folder) == *before {
+                let path = place.folder.join("synced");
+                fs::File::create(&path).map_err(StoreError::disk("create", &path))?;
+                synced.items += 1;
+            }
         }
-        Ok(Synced { items: fresh.len() })
+        Ok(synced)
     }
 
     /// What the store holds and how much disk space it takes. Walks every tree.
@@ -212,14 +336,18 @@ impl Store {
         Ok(())
     }
 
-    /// Removes the work of processes that no longer live, and kept bytes of downloads that nobody
-    /// went on with. The locks of the dead can be had.
+    /// Removes the work of processes that no longer live, and kept bytes of downloads and unfinished
+    /// work that nobody went on with. The locks of the dead can be had.
     fn clean(&self) -> Result<(), StoreError> {
         for name in names(&self.root.join("partial"))? {
-            let path = self.root.join("partial").join(name);
-            let old = |meta: fs::Metadata| meta.is_file() && older(&meta, KEPT);
-            if path.symlink_metadata().is_ok_and(old) {
-                remove(&path).map_err(StoreError::disk("remove", &path))?;
+            let path = self.root.join("partial").join(&name);
+            let old = |meta: &fs::Metadata| meta.is_file() && older(meta, KEPT);
+            match path.symlink_metadata() {
+                Ok(meta) if meta.is_dir() => self.clean_unfinished(&name, KEPT)?,
+                Ok(meta) if old(&meta) => {
+                    remove(&path).map_err(StoreError::disk("remove", &path))?;
+                }
+                _ => {}
             }
         }
         for name in names(&self.root.join("tmp"))? {
@@ -229,7 +357,7 @@ impl Store {
             else {
                 continue;
             };
-            if let Some(_held) = place.try_lock() {
+            if let Tried::Alone(_held) = place.lock.alone("clears away what was left of it")? {
                 remove(&place.work).map_err(StoreError::disk("remove", &place.work))?;
             }
         }
@@ -290,32 +418,76 @@ fn check_version(root: &Path) -> Result<(), StoreError> {
             }),
         },
         Err(e) if e.kind() == io::ErrorKind::NotFound => {
-            // Whole or not at all, and by one at a time: the lock is the folder's own.
-            let fresh = root.join("version.new");
+            // Whole or not at all, and never over one that somebody else writes now.
             let write = || {
-                let lock = fs::File::open(root)?;
-                lock.lock()?;
-                let mut file = fs::File::create(&fresh)?;
+                let mut file = tempfile::Builder::new()
+                    .prefix(".version-")
+                    .tempfile_in(root)?;
                 writeln!(file, "{FORMAT}")?;
-                file.sync_all()?;
-                fs::rename(&fresh, &path)
+                file.as_file().sync_all()?;
+                match file.persist_noclobber(&path) {
+                    Err(e) if e.error.kind() != io::ErrorKind::AlreadyExists => Err(e.error),
+                    _ => Ok(()),
+                }
             };
-            write().map_err(StoreError::disk("write", &path))
+            write().map_err(StoreError::disk("write", &path))?;
+            check_version(root)
         }
         Err(e) => Err(StoreError::disk("read", &path)(e)),
     }
 }
 
-/// Disk space of a tree in bytes, hard links within it counted once each.
+/// Disk space of a tree in bytes, hard links within it counted once each. What goes meanwhile takes none.
 pub(crate) fn disk_space(path: &Path) -> io::Result<u64> {
-    let meta = path.symlink_metadata()?;
+    let gone = |e: &io::Error| e.kind() == io::ErrorKind::NotFound;
+    let meta = match path.symlink_metadata() {
+        Err(e) if gone(&e) => return Ok(0),
+        meta => meta?,
+    };
     let mut total = meta.blocks() * 512;
     if meta.is_dir() {
-        for entry in fs::read_dir(path)? {
+        let entries = match fs::read_dir(path) {
+            Err(e) if gone(&e) => return Ok(total),
+            entries => entries?,
+        };
+        for entry in entries {
             total += disk_space(&entry?.path())?;
         }
     } else {
         total /= meta.nlink().max(1);
     }
     Ok(total)
+}
+
+/// Takes away every right of others on a folder: whoever can open a lock can hold it.
+fn close_to_others(folder: &Path) -> Result<(), StoreError> {
+    let failed = || StoreError::disk("close to others", folder);
+    let mode = folder.metadata().map_err(failed())?.permissions().mode();
+    if mode & 0o077 == 0 {
+        return Ok(());
+    }
+    let closed = fs::Permissions::from_mode(mode & 0o700);
+    fs::set_permissions(folder, closed).map_err(failed())
+}
+
+/// Whether a folder is on a file system that one machine alone uses (`linux/magic.h`, and the file
+/// systems' own headers). Any that is not known may have others.
+fn is_local(folder: &Path) -> bool {
+    const LOCAL: [u32; 13] = [
+        0x0000_ef53, // ext2 to ext4
+        0x5846_5342, // XFS
+        0x9123_683e, // Btrfs
+        0xca45_1a4e, // bcachefs
+        0xf2f5_2010, // F2FS
+        0x2fc1_2fc1, // ZFS
+        0x3153_464a, // JFS
+        0x5265_4973, // ReiserFS
+        0x0000_3434, // NILFS2
+        0x7366_746e, // NTFS
+        0x0102_1994, // tmpfs
+        0x8584_58f6, // ramfs
+        0x794c_7630, // overlayfs, as in containers
+    ];
+    // A field of 32 bits that some machines widen with its sign.
+    rustix::fs::statfs(folder).is_ok_and(|stat| LOCAL.contains(&(stat.f_type as u32)))
 }

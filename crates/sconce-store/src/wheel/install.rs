@@ -22,6 +22,7 @@ use super::{KIND, zip};
 use crate::blob::check;
 use crate::direct::Writer;
 use crate::fetch::{Body, Fetcher, shown};
+use crate::turn;
 use crate::{Store, StoreError};
 
 /// The layout of the trees. Part of their keys, so that trees of an older one are not used.
@@ -171,11 +172,12 @@ impl Job<'_> {
     fn install(&self, wheel: &Wheel, writer: &mut Writer) -> Result<(), Failure> {
         let file = &wheel.file;
         let place = self.store.place(KIND, &key(wheel, self.python))?;
-        let waiting = || {
-            self.progress
-                .note(&format!("another process is installing {file}; waiting"));
+        let turn = turn::Job {
+            name: file,
+            work: &format!("installs {file}"),
+            progress: self.progress,
         };
-        self.store.make(&place, waiting, |work| {
+        self.store.make(&place, turn, &|_| true, |work| {
             let content = work.join("content");
             let make = || {
                 crate::store::make_folder(&content, 0o755)

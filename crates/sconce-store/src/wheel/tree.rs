@@ -36,8 +36,11 @@ struct Installed {
 pub(super) struct Tree<'a> {
     root: &'a Path,
     layout: &'a Layout,
-    /// Normalised project name.
+    /// The project, as the lock spells it.
     project: &'a str,
+    /// Its normalised name, which names the folder of its headers: a tree is named by the wheel's
+    /// bytes, so no lock's spelling may show in it.
+    normalised: String,
     writer: &'a mut Writer,
     /// The entry under way.
     entry: String,
@@ -64,6 +67,7 @@ impl<'a> Tree<'a> {
             root,
             layout,
             project,
+            normalised: normalised(project),
             writer,
             entry: String::new(),
             goal: Goal::Dropped,
@@ -343,7 +347,7 @@ impl Tree<'_> {
 impl Sink for Tree<'_> {
     fn begin(&mut self, name: &str, size: Option<u64>) -> Result<(), WheelError> {
         self.entry = name.to_owned();
-        self.goal = self.layout.goal(name, self.project)?;
+        self.goal = self.layout.goal(name, &self.normalised)?;
         self.note_folder(name)?;
         match &self.goal {
             Goal::File(path) | Goal::Script(path) | Goal::Metadata(path) => {

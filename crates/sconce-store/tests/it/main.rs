@@ -6,5 +6,6 @@ mod debs;
 mod fetching;
 mod interrupted;
 mod server;
+mod sharing;
 mod store;
 mod wheels;

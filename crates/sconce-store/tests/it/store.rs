@@ -2,11 +2,12 @@
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
 use sconce_schema::{Hint as _, NoProgress, exit};
-use sconce_store::{BuildError, Store, StoreError};
+use sconce_store::{BuildError, Store, StoreError, WhenTaken};
 
 use crate::archive::{demo_with, entry, locked, sha256};
 use crate::fetching::{fetcher, noise};
@@ -243,7 +244,6 @@ fn two_threads_want_the_same_wheel() {
 struct SmallDisk(tempfile::TempDir);
 
 impl SmallDisk {
-    #[expect(clippy::print_stderr, reason = "a test that is skipped says so")]
     fn mount() -> Option<Self> {
         let folder = tempfile::tempdir().unwrap();
         let mounted = rustix::mount::mount(
@@ -256,7 +256,8 @@ impl SmallDisk {
         match mounted {
             Ok(()) => Some(Self(folder)),
             Err(e) => {
-                eprintln!("skipped: a small disk cannot be mounted here ({e})");
+                let why = format!("a small disk cannot be mounted here ({e})");
+                sconce_testkit::skip("tmpfs", why);
                 None
             }
         }
@@ -401,4 +402,68 @@ fn what_nobody_uses_leaves_and_what_a_run_holds_stays() {
             .len(),
         0
     );
+}
+
+#[test]
+fn unfinished_work_is_continued_by_one_at_a_time_and_in_one_boot() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path()).unwrap();
+    let take = || store.unfinished("demo", "key", WhenTaken::Leave).unwrap();
+    let partial = folder.path().join("partial/demo~key");
+    let first = take().unwrap();
+    fs::write(first.content().join("a"), "a").unwrap();
+    assert!(take().is_none());
+    drop(first);
+    let second = take().unwrap();
+    assert!(second.content().join("a").exists());
+    drop(second);
+    // After a power loss nothing tells whether the bytes of a file are its bytes.
+    fs::write(partial.join("boot"), "another").unwrap();
+    let third = take().unwrap();
+    assert_eq!(fs::read_dir(third.content()).unwrap().count(), 0);
+    drop(third);
+    // Nor what it is, of an older Sconce.
+    fs::remove_file(partial.join("boot")).unwrap();
+    fs::write(partial.join("content/a"), "a").unwrap();
+    let fourth = take().unwrap();
+    assert_eq!(fs::read_dir(fourth.content()).unwrap().count(), 0);
+    fs::write(fourth.content().join("b"), "b").unwrap();
+    let tree = fourth.publish(&store, "demo", "done").unwrap();
+    assert!(tree.join("b").exists() && !partial.exists());
+    // Whoever comes second keeps nothing.
+    let late = take().unwrap();
+    fs::write(late.content().join("c"), "c").unwrap();
+    assert_eq!(late.publish(&store, "demo", "done").unwrap(), tree);
+    assert!(!tree.join("c").exists() && !partial.exists());
+}
+
+#[test]
+fn unfinished_work_that_nobody_goes_on_with_is_removed() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path()).unwrap();
+    let take = |key| {
+        store
+            .unfinished("demo", key, WhenTaken::Leave)
+            .unwrap()
+            .unwrap()
+    };
+    let at = |name: &str| folder.path().join("partial").join(name);
+    let age = |path: PathBuf| {
+        let week = Duration::from_secs(8 * 24 * 3600);
+        let file = fs::File::open(path).unwrap();
+        file.set_modified(SystemTime::now() - week).unwrap();
+    };
+    drop((take("fresh"), take("old")));
+    // As an older Sconce left it.
+    fs::create_dir_all(at("demo~older/p")).unwrap();
+    let held = take("held");
+    age(at("demo~old/boot"));
+    age(at("demo~held/boot"));
+    age(at("demo~older"));
+    Store::open(folder.path()).unwrap();
+    assert!(at("demo~fresh").exists() && at("demo~held").exists());
+    assert!(!at("demo~old").exists() && !at("demo~older").exists());
+    drop(held);
+    Store::open(folder.path()).unwrap();
+    assert!(!at("demo~held").exists());
 }

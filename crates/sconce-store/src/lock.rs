@@ -1,0 +1,303 @@
+//! Who makes an item and who uses it: one file for each item, locked by flock(2).
+//!
+//! Whoever makes, replaces or removes an item holds its lock alone; whoever has it stay for a run
+//! shares it. The kernel gives a lock back when its process ends, however it ends.
+//!
+//! Nobody sleeps in flock(2). A sleeper would wait for all who share the lock, which a run does for
+//! as long as its command takes, though the item has long been good. So a lock is tried, and between
+//! two tries its caller looks whether there is anything left to wait for.
+//!
+//! The file itself says who holds it alone and what for, for those who wait. That is a courtesy: an
+//! older Sconce says nothing, and what a killed one said is read by nobody, as its lock is free.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::io;
+use std::os::unix::fs::{FileExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use sconce_schema::Maker;
+
+use crate::StoreError;
+
+/// Locked by whoever tries a lock that it may not get. No item has such a name.
+const TRYING: &str = ".trying";
+/// How long a try waits for another one, which takes microseconds, unless its process was stopped.
+const OTHER_TRIES: Duration = Duration::from_secs(1);
+/// More bytes than what a holder says of itself has.
+const LONGEST_NOTE: usize = 1024;
+
+/// A lock that is held: the right to make an item, or to have it stay. Given back when it is dropped,
+/// and by the kernel when the process ends.
+#[derive(Debug)]
+pub struct Held {
+    file: File,
+    /// Whether it is held alone, and the file says by whom.
+    alone: bool,
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if self.alone {
+            let _ = self.file.set_len(0);
+        }
+    }
+}
+
+/// What came of a try to hold a lock alone.
+#[derive(Debug)]
+pub(crate) enum Tried {
+    /// It is held.
+    Alone(Held),
+    /// Another one holds it alone, and says who it is.
+    Taken(Option<Maker>),
+    /// Others share it.
+    Shared,
+}
+
+/// The lock of an item.
+#[derive(Debug, Clone)]
+pub(crate) struct Lock {
+    path: PathBuf,
+}
+
+impl Lock {
+    pub(crate) fn new(path: PathBuf) -> Self {
+        Self { path }
+    }
+
+    /// Opened as it is: what is in it belongs to its holder. Shared file systems that lock by byte
+    /// ranges (nfs(5)) lock alone only what is open for writing.
+    fn open(&self, path: &Path) -> Result<File, StoreError> {
+        let mut options = OpenOptions::new();
+        options.read(true).write(true).create(true).truncate(false);
+        let opened = options.mode(0o600).open(path);
+        opened.map_err(StoreError::disk("open", path))
+    }
+
+    /// Tries to hold the lock alone, to do `work`: `installs six`.
+    pub(crate) fn alone(&self, work: &str) -> Result<Tried, StoreError> {
+        let trying = self.trying()?;
+        let file = self.open(&self.path)?;
+        if locks(file.try_lock(), &self.path)? {
+            return Ok(Tried::Alone(noted(file, work)));
+        }
+        if !locks(file.try_lock_shared(), &self.path)? {
+            return Ok(Tried::Taken(note(&file)));
+        }
+        // Either it is shared, or who held it alone has just let go. As one process tries at a time,
+        // nobody new holds it alone now.
+        file.unlock()
+            .map_err(StoreError::disk("lock", &self.path))?;
+        if locks(file.try_lock(), &self.path)? {
+            return Ok(Tried::Alone(noted(file, work)));
+        }
+        Ok(match trying {
+            Some(_) => Tried::Shared,
+            None => Tried::Taken(None),
+        })
+    }
+
+    /// Tries to share the lock; `None` while another one holds it alone.
+    pub(crate) fn shared(&self) -> Result<Option<Held>, StoreError> {
+        let file = self.open(&self.path)?;
+        let got = locks(file.try_lock_shared(), &self.path)?;
+        Ok(got.then_some(Held { file, alone: false }))
+    }
+
+    /// The right to try. `None` where another process keeps it for long, because it was stopped.
+    fn trying(&self) -> Result<Option<File>, StoreError> {
+        let path = self.path.with_file_name(TRYING);
+        let file = self.open(&path)?;
+        let mut left = OTHER_TRIES;
+        let pause = Duration::from_millis(1);
+        while !locks(file.try_lock(), &path)? {
+            if left.is_zero() {
+                return Ok(None);
+            }
+            thread::sleep(pause);
+            left = left.saturating_sub(pause);
+        }
+        Ok(Some(file))
+    }
+}
+
+/// Whether a try got the lock. A file system without locks is no reason to go on without one.
+fn locks(tried: Result<(), TryLockError>, path: &Path) -> Result<bool, StoreError> {
+    use rustix::io::Errno;
+    match tried {
+        Ok(()) => Ok(true),
+        Err(TryLockError::WouldBlock) => Ok(false),
+        Err(TryLockError::Error(source)) => {
+            let without = [Errno::NOLCK, Errno::NOSYS, Errno::OPNOTSUPP, Errno::INVAL];
+            let errno = Errno::from_io_error(&source);
+            Err(match errno.is_some_and(|errno| without.contains(&errno)) {
+                true => StoreError::NoLocks {
+                    path: path.to_owned(),
+                    source,
+                },
+                false => StoreError::disk("lock", path)(source),
+            })
+        }
+    }
+}
+
+/// Writes into a lock that is held alone who holds it. That this fails is no failure.
+fn noted(file: File, work: &str) -> Held {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    let name = rustix::system::uname();
+    let text = format!(
+        "{}\n{}\n{}\n{work}\n",
+        std::process::id(),
+        name.nodename().to_string_lossy(),
+        since.unwrap_or_default().as_secs(),
+    );
+    let _ = file.set_len(0);
+    let _ = file.write_all_at(text.as_bytes(), 0);
+    Held { file, alone: true }
+}
+
+/// Who holds the lock, as that process wrote it.
+fn note(file: &File) -> Option<Maker> {
+    let mut bytes = vec![0; LONGEST_NOTE];
+    let length = read_up_to(file, &mut bytes).ok()?;
+    parse_note(str::from_utf8(&bytes[..length]).ok()?)
+}
+
+fn read_up_to(file: &File, bytes: &mut [u8]) -> io::Result<usize> {
+    let mut at = 0;
+    while at < bytes.len() {
+        match file.read_at(&mut bytes[at..], at as u64)? {
+            0 => break,
+            n => at += n,
+        }
+    }
+    Ok(at)
+}
+
+/// Four lines: process id, machine, seconds since 1970, what it does. Another user of the same store
+/// may have written it, so nothing in it moves a terminal's cursor.
+fn parse_note(text: &str) -> Option<Maker> {
+    let mut lines = text.lines();
+    let pid = lines.next()?.parse().ok()?;
+    let host: String = plain(lines.next()?);
+    let seconds = lines.next()?.parse().ok()?;
+    Some(Maker {
+        pid,
+        host,
+        since: UNIX_EPOCH.checked_add(Duration::from_secs(seconds))?,
+        work: plain(lines.next()?),
+    })
+}
+
+fn plain(text: &str) -> String {
+    let shown = text.chars().filter(|c| !c.is_control());
+    shown.take(200).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+    use sconce_schema::{Hint as _, exit};
+
+    use super::*;
+
+    fn lock() -> (tempfile::TempDir, Lock) {
+        let folder = tempfile::tempdir().unwrap();
+        let lock = Lock::new(folder.path().join("kind~key"));
+        (folder, lock)
+    }
+
+    #[test]
+    fn one_alone_or_many_and_who_is_told() {
+        let (_folder, lock) = lock();
+        let Tried::Alone(maker) = lock.alone("installs demo.whl").unwrap() else {
+            panic!("nobody holds it");
+        };
+        assert!(lock.shared().unwrap().is_none());
+        let Tried::Taken(Some(told)) = lock.alone("wants it too").unwrap() else {
+            panic!("it says who it is");
+        };
+        assert_eq!(told.pid, std::process::id());
+        assert_eq!(told.work, "installs demo.whl");
+        assert!(!told.host.is_empty() && told.since <= SystemTime::now());
+        drop(maker);
+        assert_eq!(std::fs::read(&lock.path).unwrap(), b"");
+
+        let users = [
+            lock.shared().unwrap().unwrap(),
+            lock.shared().unwrap().unwrap(),
+        ];
+        for _ in 0..3 {
+            assert!(matches!(lock.alone("waits").unwrap(), Tried::Shared));
+        }
+        drop(users);
+        assert!(matches!(lock.alone("may").unwrap(), Tried::Alone(_)));
+    }
+
+    #[test]
+    fn an_older_sconce_says_nothing() {
+        let (_folder, lock) = lock();
+        let file = File::create(&lock.path).unwrap();
+        file.lock().unwrap();
+        assert!(matches!(lock.alone("waits").unwrap(), Tried::Taken(None)));
+        file.unlock().unwrap();
+        file.lock_shared().unwrap();
+        assert!(matches!(lock.alone("waits").unwrap(), Tried::Shared));
+    }
+
+    /// Many that try at once never take each other for users.
+    #[test]
+    fn those_who_try_are_no_users() {
+        let (_folder, lock) = lock();
+        thread::scope(|scope| {
+            for _ in 0..4 {
+                scope.spawn(|| {
+                    for _ in 0..100 {
+                        let tried = lock.alone("tries").unwrap();
+                        assert!(!matches!(tried, Tried::Shared));
+                    }
+                });
+            }
+        });
+    }
+
+    /// A process that was stopped while it tried does not stop the others.
+    #[test]
+    fn a_try_that_was_stopped_holds_nobody_up() {
+        let (_folder, lock) = lock();
+        let stopped = lock.trying().unwrap();
+        assert!(matches!(lock.alone("goes on").unwrap(), Tried::Alone(_)));
+        let _user = lock.shared().unwrap();
+        // Without the right to try, nothing is known for sure.
+        assert!(matches!(lock.alone("waits").unwrap(), Tried::Taken(None)));
+        drop(stopped);
+        assert!(matches!(lock.alone("waits").unwrap(), Tried::Shared));
+    }
+
+    #[test]
+    fn a_file_system_without_locks_is_said() {
+        use rustix::io::Errno;
+        for errno in [Errno::NOLCK, Errno::NOSYS, Errno::OPNOTSUPP] {
+            let tried = Err(TryLockError::Error(errno.into()));
+            let error = locks(tried, Path::new("/store/locks/a")).unwrap_err();
+            assert!(matches!(error, StoreError::NoLocks { .. }), "{error:?}");
+            assert_eq!(error.exit_code(), exit::STORE);
+            assert!(error.hint().unwrap().contains("--store"), "{error:?}");
+        }
+        let other = Err(TryLockError::Error(Errno::IO.into()));
+        let error = locks(other, Path::new("/store/locks/a")).unwrap_err();
+        assert!(matches!(error, StoreError::Disk { .. }), "{error:?}");
+    }
+
+    proptest! {
+        #[test]
+        fn no_note_panics_or_moves_the_cursor(text in "(\\PC|[0-9\\n\\x1b\\r]){0,80}") {
+            if let Some(maker) = parse_note(&text) {
+                prop_assert!(!maker.work.contains(char::is_control));
+                prop_assert!(!maker.host.contains(char::is_control));
+            }
+        }
+    }
+}

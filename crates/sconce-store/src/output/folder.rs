@@ -1,0 +1,145 @@
+//! A folder that a user names for the program to write files in.
+
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::os::fd::OwnedFd;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, linkat, openat};
+
+use super::error::OutputError;
+use super::fresh::Fresh;
+use super::walk::{self, Missing};
+use super::{Form, Output};
+
+/// A folder, held open: whatever its name leads to later, files are written into this one.
+#[derive(Debug)]
+pub struct Folder {
+    folder: OwnedFd,
+    path: PathBuf,
+}
+
+impl Folder {
+    /// Looks whether `path` is a folder that can be written in, or can be made. Nothing is made.
+    ///
+    /// # Errors
+    /// [`OutputError::NotAFolder`], for `-` too; what else keeps it from being written.
+    pub fn check(path: &Path) -> Result<(), OutputError> {
+        let not_a_folder = || OutputError::NotAFolder {
+            path: path.to_owned(),
+        };
+        if path.as_os_str() == "-" {
+            return Err(not_a_folder());
+        }
+        let mut above = path;
+        let folder = loop {
+            match walk::folder(above, Missing::Refused) {
+                Err(error) if error.io_kind() == Some(io::ErrorKind::NotFound) => {
+                    above = match above.parent() {
+                        Some(above) if !above.as_os_str().is_empty() => above,
+                        Some(_) => Path::new("."),
+                        None => return Err(error),
+                    };
+                }
+                Err(OutputError::NotAFolder { .. }) => return Err(not_a_folder()),
+                found => break found?,
+            }
+        };
+        let tried = Fresh::make(&folder, Mode::RUSR | Mode::WUSR);
+        tried.map(drop).map_err(OutputError::write(path))
+    }
+
+    /// Opens it, and makes what is missing of it.
+    ///
+    /// # Errors
+    /// As [`Folder::check`].
+    pub fn open(path: &Path) -> Result<Self, OutputError> {
+        if path.as_os_str() == "-" {
+            return Err(OutputError::NotAFolder {
+                path: path.to_owned(),
+            });
+        }
+        Ok(Self {
+            folder: walk::folder(path, Missing::Made)?,
+            path: path.to_owned(),
+        })
+    }
+
+    /// A folder in it, which is made where it is missing.
+    ///
+    /// # Errors
+    /// As [`Folder::check`].
+    pub fn folder(&self, name: &str) -> Result<Self, OutputError> {
+        let path = self.path.join(name);
+        let refused = OutputError::write(&path);
+        match rustix::fs::mkdirat(&self.folder, name, Mode::from_raw_mode(0o777)) {
+            Ok(()) | Err(rustix::io::Errno::EXIST) => {}
+            Err(error) => return Err(refused(error.into())),
+        }
+        // Those that the program makes in it are no links.
+        let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let folder = openat(&self.folder, name, flags, Mode::empty());
+        Ok(Self {
+            folder: folder.map_err(|error| refused(error.into()))?,
+            path,
+        })
+    }
+
+    /// Where it is.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// A file in it.
+    ///
+    /// # Errors
+    /// As [`Output::find`].
+    pub fn file(&self, name: &str, form: Form) -> Result<Output, OutputError> {
+        let path = self.path.join(name);
+        let found = walk::from_folder(&self.folder, Path::new(name), &path)?;
+        // None of its files is a descriptor.
+        Output::of(&path, found, form, |_| {
+            Err(io::ErrorKind::Unsupported.into())
+        })
+    }
+
+    /// Whether something has this name, a link too.
+    #[must_use]
+    pub fn has(&self, name: &str) -> bool {
+        rustix::fs::statat(&self.folder, name, AtFlags::SYMLINK_NOFOLLOW).is_ok()
+    }
+
+    /// Whether nothing is in it.
+    ///
+    /// # Errors
+    /// What the system says.
+    pub fn is_empty(&self) -> io::Result<bool> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        let open = openat(&self.folder, ".", flags, Mode::empty())?;
+        for entry in Dir::new(open)? {
+            if !matches!(entry?.file_name().to_bytes(), b"." | b"..") {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// What a file in it says, up to `most` bytes.
+    ///
+    /// # Errors
+    /// What the system says; a link is no file of it.
+    pub fn read(&self, name: &str, most: u64) -> io::Result<Vec<u8>> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::NONBLOCK | OFlags::CLOEXEC;
+        let file = File::from(openat(&self.folder, name, flags, Mode::empty())?);
+        let mut bytes = Vec::new();
+        file.take(most).read_to_end(&mut bytes)?;
+        Ok(bytes)
+    }
+
+    /// Gives the file `source` a name in it too. False where that cannot be.
+    #[must_use]
+    pub fn link(&self, source: &Path, name: &str) -> bool {
+        linkat(CWD, source, &self.folder, name, AtFlags::empty()).is_ok()
+    }
+}

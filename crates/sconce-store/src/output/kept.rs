@@ -1,0 +1,81 @@
+//! What a file that takes another's place keeps of it.
+
+use std::fs::File;
+use std::io;
+
+use rustix::fs::{
+    Gid, Mode, Stat, Uid, XattrFlags, fchmod, fchown, fgetxattr, flistxattr, fsetxattr, fstat,
+    fstatfs,
+};
+
+/// Permissions that stay. Set-id bits go, as they do when a file is written (write(2)).
+const PERMISSIONS: u32 = 0o777;
+/// Attributes are not larger (xattr(7)).
+const MOST_ATTRIBUTE: usize = 64 << 10;
+/// File systems that may find out when a file is closed that there is no room for it (linux/magic.h; Lustre and
+/// GPFS in their own sources): NFS, CIFS, SMB2, FUSE, 9P, Ceph, Lustre, GPFS.
+const REMOTE: [u32; 8] = [
+    0x6969,
+    0xff53_4d42,
+    0xfe53_4d42,
+    0x6573_5546,
+    0x0102_1997,
+    0x00c3_6400,
+    0x0bd0_0bd0,
+    0x4750_4653,
+];
+
+/// Gives a file the owner and group of another.
+pub(super) fn owner(file: &File, of: &Stat) -> io::Result<()> {
+    let own = fstat(file)?;
+    let user = (own.st_uid != of.st_uid).then(|| Uid::from_raw(of.st_uid));
+    let group = (own.st_gid != of.st_gid).then(|| Gid::from_raw(of.st_gid));
+    match (user, group) {
+        (None, None) => Ok(()),
+        (user, group) => Ok(fchown(file, user, group)?),
+    }
+}
+
+/// Gives a file the owner, permissions and, as far as it may, the attributes of another: the user's own, the
+/// access list, the SELinux label. Not those that say what the old bytes were (capabilities, signatures).
+pub(super) fn all(file: &File, of: &File) -> io::Result<()> {
+    let stat = fstat(of)?;
+    owner(file, &stat)?;
+    // Some file systems have one mode for all, and refuse to be told it.
+    let mode = stat.st_mode & PERMISSIONS;
+    if fstat(file)?.st_mode & PERMISSIONS != mode {
+        fchmod(file, Mode::from_raw_mode(mode))?;
+    }
+    // Whoever may not set one still gets the file.
+    let _ = attributes(file, of);
+    Ok(())
+}
+
+/// Lets everybody read it.
+pub(super) fn readable(file: &File) -> io::Result<()> {
+    Ok(fchmod(file, Mode::from_raw_mode(0o644))?)
+}
+
+fn attributes(file: &File, of: &File) -> io::Result<()> {
+    let mut room = vec![0_u8; MOST_ATTRIBUTE];
+    let length = flistxattr(of, &mut room[..])?;
+    let names = room[..length].split(|byte| *byte == 0);
+    for name in names.filter_map(|name| std::str::from_utf8(name).ok()) {
+        let kept = name.starts_with("user.")
+            || ["system.posix_acl_access", "security.selinux"].contains(&name);
+        let mut value = vec![0_u8; MOST_ATTRIBUTE];
+        if kept && let Ok(length) = fgetxattr(of, name, &mut value[..]) {
+            let _ = fsetxattr(file, name, &value[..length], XattrFlags::empty());
+        }
+    }
+    Ok(())
+}
+
+/// Has a file system that is elsewhere say now whether it took everything.
+pub(super) fn settle(file: &File) -> io::Result<()> {
+    let kind = fstatfs(file)?.f_type as u32;
+    match REMOTE.contains(&kind) {
+        true => file.sync_data(),
+        false => Ok(()),
+    }
+}

@@ -1,0 +1,158 @@
+//! Waiting for one's turn to make an item, or for it to be made by somebody else.
+
+use std::hash::{BuildHasher as _, RandomState};
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use sconce_schema::{Progress, Wait};
+
+use crate::item::Place;
+use crate::lock::{Held, Tried};
+use crate::{Store, StoreError};
+
+/// Time between the first two tries; each next one takes twice as long, up to [`LONGEST`].
+const SHORTEST: Duration = Duration::from_millis(10);
+/// How long an item may have been good before who waits for it sees that.
+const LONGEST: Duration = Duration::from_millis(200);
+/// A wait that is over after so many tries, half a second, is not worth a line.
+const UNTOLD: u32 = 6;
+/// After so many, another second, a maker that does not say who it is will not say it any more.
+const UNKNOWN: u32 = 12;
+
+/// What is made, for those who wait and for those who are told.
+#[derive(Clone, Copy)]
+pub(crate) struct Job<'a> {
+    /// What the progress calls it: a file's name, a kind of the store.
+    pub(crate) name: &'a str,
+    /// What its maker does: `installs six-1.16.0-py2.py3-none-any.whl`.
+    pub(crate) work: &'a str,
+    /// Who is told of a wait.
+    pub(crate) progress: &'a dyn Progress,
+}
+
+/// What a wait came to.
+pub(crate) enum Turn {
+    /// The item is there, and this is what it holds.
+    There(PathBuf),
+    /// Nobody else makes or uses it.
+    Mine(Held),
+}
+
+/// The times between tries, each a little different, so that those who wait do not march in step.
+pub(crate) struct Pauses {
+    next: Duration,
+    tries: u32,
+}
+
+impl Pauses {
+    pub(crate) fn new() -> Self {
+        Self {
+            next: SHORTEST,
+            tries: 0,
+        }
+    }
+
+    /// How many pauses there were.
+    pub(crate) fn tries(&self) -> u32 {
+        self.tries
+    }
+
+    pub(crate) fn pause(&mut self) {
+        let chance = RandomState::new().hash_one(self.tries) % 512;
+        let share = 0.75 + chance as f64 / 1024.0;
+        thread::sleep(self.next.mul_f64(share));
+        self.next = (self.next * 2).min(LONGEST);
+        self.tries += 1;
+    }
+}
+
+/// Tells of a wait: each one waited for once, and that it is over.
+struct Told<'a> {
+    job: Job<'a>,
+    last: Option<Wait>,
+}
+
+impl Told<'_> {
+    fn waits(&mut self, wait: Wait) {
+        if self.last.as_ref() != Some(&wait) {
+            self.job.progress.waits(self.job.name, Some(&wait));
+            self.last = Some(wait);
+        }
+    }
+}
+
+impl Drop for Told<'_> {
+    fn drop(&mut self) {
+        if self.last.is_some() {
+            self.job.progress.waits(self.job.name, None);
+        }
+    }
+}
+
+impl Store {
+    /// Waits until another process has made the item, and `accept` takes what it holds, or until nobody
+    /// else makes or uses it.
+    pub(crate) fn turn(
+        &self,
+        place: &Place,
+        job: Job<'_>,
+        accept: &dyn Fn(&Path) -> bool,
+    ) -> Result<Turn, StoreError> {
+        let mut pauses = Pauses::new();
+        let mut told = Told { job, last: None };
+        loop {
+            if let Some(content) = self.good(place, accept)? {
+                return Ok(Turn::There(content));
+            }
+            let wait = match place.lock.alone(job.work)? {
+                // It may have been made between the look and the lock.
+                Tried::Alone(held) => {
+                    return Ok(match self.good(place, accept)? {
+                        Some(content) => Turn::There(content),
+                        None => Turn::Mine(held),
+                    });
+                }
+                Tried::Taken(Some(maker)) => Wait::Maker(maker),
+                Tried::Taken(None) => Wait::Unknown,
+                Tried::Shared => match self.take(place, accept)? {
+                    Some(content) => return Ok(Turn::There(content)),
+                    None => Wait::Users,
+                },
+            };
+            let untold = match wait {
+                Wait::Unknown => UNKNOWN,
+                Wait::Maker(_) | Wait::Users => UNTOLD,
+            };
+            if pauses.tries >= untold {
+                told.waits(wait);
+            }
+            pauses.pause();
+        }
+    }
+
+    /// Waits until nobody else holds the right to `kind` and `key`, and takes it. For work on files that
+    /// are no item, or not yet.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn alone(
+        &self,
+        kind: &str,
+        key: &str,
+        work: &str,
+        progress: &dyn Progress,
+    ) -> Result<Held, StoreError> {
+        let place = self.place(kind, key)?;
+        let job = Job {
+            name: kind,
+            work,
+            progress,
+        };
+        loop {
+            if let Turn::Mine(held) = self.turn(&place, job, &|_| false)? {
+                return Ok(held);
+            }
+        }
+    }
+}

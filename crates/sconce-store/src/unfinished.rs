@@ -1,0 +1,140 @@
+//! Work that may take longer than a process lives: a folder that the next process goes on with.
+//!
+//! It is `partial/<kind>~<key>/`, and holds
+//! - `content`, what was made so far,
+//! - `boot`, the id of the boot during which that was written.
+//!
+//! One process at a time has it, under the lock `locks/partial~<kind>~<key>`, which the kernel
+//! gives back when that process ends. What another boot wrote is not continued: after a power loss
+//! a name can be there while the bytes behind it are not (see [`crate::Store::sync`]), and nothing
+//! tells the files of which that is true. Where the kernel tells no boot id, nothing is continued.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use crate::item::remove;
+use crate::lock::{Held, Lock, Tried};
+use crate::store::make_folder;
+use crate::turn::Pauses;
+use crate::{BuildError, Store, StoreError};
+
+/// Unfinished work that this process has, until it is dropped.
+#[derive(Debug)]
+pub struct Unfinished {
+    folder: PathBuf,
+    _held: Held,
+}
+
+/// What to do where another process has the work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WhenTaken {
+    /// Nothing: it is left to that process.
+    Leave,
+    /// Wait until that process has ended or has finished it.
+    Wait,
+}
+
+impl Store {
+    /// The work on an item: what an earlier process of this boot left of it, or an empty folder.
+    /// `None` where another process has it and [`WhenTaken::Leave`] was said.
+    ///
+    /// # Errors
+    /// [`StoreError::Disk`], [`StoreError::Name`].
+    pub fn unfinished(
+        &self,
+        kind: &str,
+        key: &str,
+        taken: WhenTaken,
+    ) -> Result<Option<Unfinished>, StoreError> {
+        // Checks both names, and that together they fit a file's name.
+        self.place(kind, key)?;
+        let name = format!("{kind}~{key}");
+        let Some(held) = self.lock_unfinished(&name, taken)? else {
+            return Ok(None);
+        };
+        let folder = self.root().join("partial").join(name);
+        let boot = folder.join("boot");
+        let goes_on = self.boot.is_some() && fs::read_to_string(&boot).ok() == self.boot;
+        if !goes_on {
+            remove(&folder).map_err(StoreError::disk("remove", &folder))?;
+            make_folder(&folder, 0o700).map_err(StoreError::disk("create", &folder))?;
+            let content = folder.join("content");
+            make_folder(&content, 0o755).map_err(StoreError::disk("create", &content))?;
+        }
+        // Last, so that a folder with it is complete; and each time, as its age says when the work
+        // was last taken up.
+        fs::write(&boot, self.boot.as_deref().unwrap_or_default())
+            .map_err(StoreError::disk("write", &boot))?;
+        Ok(Some(Unfinished {
+            folder,
+            _held: held,
+        }))
+    }
+
+    fn lock_unfinished(&self, name: &str, taken: WhenTaken) -> Result<Option<Held>, StoreError> {
+        let lock = Lock::new(self.root().join("locks").join(format!("partial~{name}")));
+        let mut pauses = Pauses::new();
+        loop {
+            match lock.alone(name)? {
+                Tried::Alone(held) => return Ok(Some(held)),
+                _ if taken == WhenTaken::Leave => return Ok(None),
+                _ => pauses.pause(),
+            }
+        }
+    }
+
+    /// Removes the unfinished work `name` if nobody took it up for `age` and nobody has it.
+    pub(crate) fn clean_unfinished(&self, name: &str, age: Duration) -> Result<(), StoreError> {
+        let folder = self.root().join("partial").join(name);
+        let old = |path: &Path| {
+            let time = path.symlink_metadata().and_then(|meta| meta.modified());
+            time.is_ok_and(|time| time.elapsed().is_ok_and(|passed| passed > age))
+        };
+        // Without a boot id it is of an older Sconce, which named work otherwise.
+        let boot = folder.join("boot");
+        let is_old = |boot: &Path| old(if boot.exists() { boot } else { &folder });
+        if !is_old(&boot) {
+            return Ok(());
+        }
+        match self.lock_unfinished(name, WhenTaken::Leave)? {
+            Some(_held) if is_old(&boot) => {
+                remove(&folder).map_err(StoreError::disk("remove", &folder))
+            }
+            _ => Ok(()),
+        }
+    }
+}
+
+impl Unfinished {
+    /// The folder to work in, with what was made of it earlier.
+    #[must_use]
+    pub fn content(&self) -> PathBuf {
+        self.folder.join("content")
+    }
+
+    /// Makes what was made the item `kind`, `key` of the store, unless that is there by now.
+    ///
+    /// # Errors
+    /// The store cannot take it.
+    pub fn publish(
+        self,
+        store: &Store,
+        kind: &str,
+        key: &str,
+    ) -> Result<PathBuf, BuildError<io::Error>> {
+        // A folder may be renamed over an empty one, rename(2).
+        let tree = store.build_tree(kind, key, |tree| fs::rename(self.content(), tree))?;
+        self.give_up()?;
+        Ok(tree)
+    }
+
+    /// Removes it.
+    ///
+    /// # Errors
+    /// [`StoreError::Disk`].
+    pub fn give_up(self) -> Result<(), StoreError> {
+        remove(&self.folder).map_err(StoreError::disk("remove", &self.folder))
+    }
+}
