@@ -6,15 +6,16 @@ use std::thread;
 
 use sconce_schema::lock::{Deb, Lock, Wheel};
 use sconce_schema::manifest::Layer;
-use sconce_schema::{Hint, ImageManifest, Progress, Sha256, exit};
+use sconce_schema::{Hint, ImageManifest, Progress, Sha256, Wait, exit};
 use sconce_store::deb::{self, DebError, DebLimits};
 use sconce_store::fetch::Fetcher;
-use sconce_store::{BuildError, Store, StoreError};
+use sconce_store::rooted::printable;
+use sconce_store::{BuildError, Making, Store, StoreError};
 use sha2::Digest;
 
-use crate::bytecode;
 use crate::environment::variables;
 use crate::system::{self, SystemError};
+use crate::{bytecode, compiler};
 
 /// Kind of a system tree in the store.
 const SYSTEM: &str = "system";
@@ -34,6 +35,14 @@ pub enum AssembleError {
         package: String,
         /// What is wrong with it.
         source: DebError,
+    },
+    /// The lock gives a Debian package another name than the package has.
+    #[error("the Debian package that the lock calls `{wanted}` is `{found}`")]
+    OtherPackage {
+        /// As the lock has it.
+        wanted: String,
+        /// As the package says, made printable.
+        found: String,
     },
     /// A tree that was there a moment ago is not.
     #[error("{what} has left the store while it was needed")]
@@ -58,6 +67,9 @@ impl Hint for AssembleError {
             Self::System { source, .. } => source.hint(),
             Self::Deb { source, .. } => source.hint(),
             Self::Gone { .. } => Some("run the same command again".to_owned()),
+            Self::OtherPackage { .. } => {
+                Some("the lock was edited; make it anew with `sconce lock`".to_owned())
+            }
         }
     }
 
@@ -66,6 +78,7 @@ impl Hint for AssembleError {
             Self::Store(error) => error.exit_code(),
             Self::Deb { source, .. } => source.exit_code(),
             Self::System { .. } | Self::Gone { .. } => exit::STORE,
+            Self::OtherPackage { .. } => exit::VERIFY,
         }
     }
 }
@@ -79,13 +92,15 @@ pub struct Needs<'l> {
     pub debs: Vec<&'l Deb>,
     /// The system tree is to be made, from packages that may all be there.
     pub system: bool,
+    /// The compiler's tree is, too.
+    pub compiler: bool,
 }
 
 impl Needs<'_> {
     /// Whether the environment is ready.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        !self.system && self.wheels.is_empty()
+        !self.system && !self.compiler && self.wheels.is_empty()
     }
 
     /// Bytes to fetch, as far as the lock knows sizes.
@@ -136,12 +151,21 @@ impl Progress for Arriving<'_> {
     fn note(&self, text: &str) {
         self.progress.note(text);
     }
+
+    fn waits(&self, name: &str, wait: Option<&Wait>) {
+        self.progress.waits(name, wait);
+    }
 }
 
 /// What `lock` needs that `store` does not have. Looks at folder names only.
 #[must_use]
 pub fn needs<'l>(lock: &'l Lock, store: &Store) -> Needs<'l> {
     let system = store.tree(SYSTEM, &system_key(lock)).is_none();
+    let compiler =
+        compiler::key(lock).is_some_and(|key| store.tree(compiler::KIND, &key).is_none());
+    let debs = (lock.debs.iter().filter(|_| system))
+        .chain(lock.compiler().iter().filter(|_| compiler))
+        .filter(|deb| store.blob(&deb.sha256).is_none());
     let python = &lock.target.python;
     Needs {
         wheels: lock
@@ -149,15 +173,9 @@ pub fn needs<'l>(lock: &'l Lock, store: &Store) -> Needs<'l> {
             .iter()
             .filter(|w| store.wheel_tree(w, python).is_none())
             .collect(),
-        debs: match system {
-            true => lock
-                .debs
-                .iter()
-                .filter(|deb| store.blob(&deb.sha256).is_none())
-                .collect(),
-            false => Vec::new(),
-        },
+        debs: debs.collect(),
         system,
+        compiler,
     }
 }
 
@@ -172,6 +190,13 @@ pub fn ready(lock: &Lock, store: &Store) -> Result<ImageManifest, AssembleError>
     let system = store
         .tree(SYSTEM, &system_key(lock))
         .ok_or_else(|| gone(&lock.target.release))?;
+    let compiler = match compiler::key(lock) {
+        Some(key) => {
+            let tree = store.tree(compiler::KIND, &key);
+            Some(tree.ok_or_else(|| gone(compiler::LAYER))?)
+        }
+        None => None,
+    };
     let wheel = |wheel| {
         store
             .wheel_tree(wheel, &lock.target.python)
@@ -182,11 +207,12 @@ pub fn ready(lock: &Lock, store: &Store) -> Result<ImageManifest, AssembleError>
         .iter()
         .map(wheel)
         .collect::<Result<Vec<_>, _>>()?;
-    Ok(manifest(lock, store, system, wheels))
+    Ok(manifest(lock, store, system, wheels, compiler))
 }
 
 /// The trees of `lock` that are in the store already, its system tree first; `None` while that is
-/// not there. For work on trees while others are still fetched.
+/// not there. For work on trees while others are still fetched; a compiler is not among them, as
+/// there is no Python in it.
 #[must_use]
 pub fn so_far(lock: &Lock, store: &Store) -> Option<ImageManifest> {
     let system = store.tree(SYSTEM, &system_key(lock))?;
@@ -197,7 +223,7 @@ pub fn so_far(lock: &Lock, store: &Store) -> Option<ImageManifest> {
         wheels,
         ..lock.clone()
     };
-    Some(manifest(&part, store, system, trees))
+    Some(manifest(&part, store, system, trees, None))
 }
 
 /// Makes sure that everything `lock` needs is in `store`, fetching what is missing, and says how
@@ -222,17 +248,25 @@ pub fn assemble(
         left: AtomicU64::new(total.unwrap_or(0)),
     };
     // Wheels are bound by inflating and writing, debs by xz: together they fill the cores.
-    let (system, wheels) = thread::scope(|scope| {
+    let (system, compiler, wheels) = thread::scope(|scope| {
         let system = scope.spawn(|| system_tree(lock, store, fetcher, progress));
+        let compiler = scope.spawn(|| compiler_tree(lock, store, fetcher, progress));
         let wheels = store.ensure_wheels(fetcher, &lock.wheels, &lock.target.python, progress);
-        (system.join(), wheels)
+        (system.join(), compiler.join(), wheels)
     });
     let system = system.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
-    Ok(manifest(lock, store, system, wheels?))
+    let compiler = compiler.unwrap_or_else(|panic| std::panic::resume_unwind(panic))?;
+    Ok(manifest(lock, store, system, wheels?, compiler))
 }
 
 /// The trees of an environment, lowest first, and its variables.
-fn manifest(lock: &Lock, store: &Store, system: PathBuf, wheels: Vec<PathBuf>) -> ImageManifest {
+fn manifest(
+    lock: &Lock,
+    store: &Store,
+    system: PathBuf,
+    wheels: Vec<PathBuf>,
+    compiler: Option<PathBuf>,
+) -> ImageManifest {
     let mut layers = vec![Layer {
         name: lock.target.release.clone(),
         path: system,
@@ -246,6 +280,10 @@ fn manifest(lock: &Lock, store: &Store, system: PathBuf, wheels: Vec<PathBuf>) -
         env: variables(lock),
     };
     bytecode::add_layers(&mut manifest, lock, store);
+    manifest.layers.extend(compiler.map(|path| Layer {
+        name: compiler::LAYER.to_owned(),
+        path,
+    }));
     manifest
 }
 
@@ -265,19 +303,19 @@ fn system_key(lock: &Lock) -> String {
     Sha256(hasher.finalize().into()).to_string()
 }
 
-/// The file of every Debian package of the lock, in its order.
-fn fetch_debs(
-    lock: &Lock,
+/// Every one of these Debian packages with its file, in their order.
+pub(crate) fn fetch_debs<'l>(
+    debs: &'l [&'l Deb],
     store: &Store,
     fetcher: &Fetcher,
     progress: &dyn Progress,
-) -> Result<Vec<PathBuf>, StoreError> {
+) -> Result<Vec<(&'l Deb, PathBuf)>, StoreError> {
     let next = AtomicUsize::new(0);
     let fetch = || {
         let mut files = Vec::new();
         while let Some((at, deb)) = {
             let at = next.fetch_add(1, Ordering::Relaxed);
-            lock.debs.get(at).map(|deb| (at, deb))
+            debs.get(at).map(|deb| (at, deb))
         } {
             let file =
                 store.fetch_blob(fetcher, &deb.url, &deb.sha256, Some(deb.size), progress)?;
@@ -295,7 +333,8 @@ fn fetch_debs(
     });
     let mut files: Vec<(usize, PathBuf)> = fetched?.into_iter().flatten().collect();
     files.sort_unstable();
-    Ok(files.into_iter().map(|(_, file)| file).collect())
+    let files = files.into_iter().map(|(_, file)| file);
+    Ok(debs.iter().copied().zip(files).collect())
 }
 
 fn system_tree(
@@ -308,27 +347,123 @@ fn system_tree(
     if let Some(path) = store.tree(SYSTEM, &key) {
         return Ok(path);
     }
-    let debs = fetch_debs(lock, store, fetcher, progress)?;
-    let wrong = |source| AssembleError::System {
-        release: lock.target.release.clone(),
-        source,
+    let debs: Vec<&Deb> = lock.debs.iter().collect();
+    let (target, packages) = (&lock.target, fetch_debs(&debs, store, fetcher, progress)?);
+    let tree = DebTree {
+        kind: SYSTEM,
+        key: &key,
+        name: &target.release,
+        lock,
+        packages: &packages,
     };
-    progress.advance(&lock.target.release, 0);
-    let built = store.build_tree(SYSTEM, &key, |root: &Path| {
-        system::prepare(root).map_err(wrong)?;
-        for (deb, file) in lock.debs.iter().zip(&debs) {
+    tree.build(store, progress, |root| {
+        system::configure(root, &target.python, &target.architecture).map_err(wrong(lock))
+    })
+}
+
+/// The compiler's tree; `None` where the lock has no compiler.
+fn compiler_tree(
+    lock: &Lock,
+    store: &Store,
+    fetcher: &Fetcher,
+    progress: &dyn Progress,
+) -> Result<Option<PathBuf>, AssembleError> {
+    let Some(key) = compiler::key(lock) else {
+        return Ok(None);
+    };
+    if let Some(path) = store.tree(compiler::KIND, &key) {
+        return Ok(Some(path));
+    }
+    let debs: Vec<&Deb> = lock.compiler().iter().collect();
+    let tree = DebTree {
+        kind: compiler::KIND,
+        key: &key,
+        name: compiler::LAYER,
+        lock,
+        packages: &fetch_debs(&debs, store, fetcher, progress)?,
+    };
+    let built = tree.build(store, progress, |root| {
+        compiler::finish(root, lock).map_err(|source| {
+            AssembleError::Store(StoreError::Disk {
+                what: "finish",
+                path: root.to_owned(),
+                source,
+            })
+        })
+    });
+    built.map(Some)
+}
+
+/// A tree that Debian packages are unpacked into, over each other.
+pub(crate) struct DebTree<'a> {
+    /// Its kind in the store.
+    pub(crate) kind: &'a str,
+    /// Its key in the store.
+    pub(crate) key: &'a str,
+    /// What the progress calls it.
+    pub(crate) name: &'a str,
+    /// The lock that has the packages.
+    pub(crate) lock: &'a Lock,
+    /// They, each with its file.
+    pub(crate) packages: &'a [(&'a Deb, PathBuf)],
+}
+
+impl DebTree<'_> {
+    /// Makes the tree, unless it is there; `finish` completes it.
+    ///
+    /// # Errors
+    /// [`AssembleError`].
+    pub(crate) fn build(
+        &self,
+        store: &Store,
+        progress: &dyn Progress,
+        finish: impl FnOnce(&Path) -> Result<(), AssembleError>,
+    ) -> Result<PathBuf, AssembleError> {
+        let making = Making {
+            name: self.name,
+            work: &format!("unpacks {}", self.name),
+            progress,
+            accept: &|_| true,
+        };
+        progress.advance(self.name, 0);
+        let built = store.build_tree_with(self.kind, self.key, making, |root: &Path| {
+            self.unpack(root)?;
+            finish(root)
+        });
+        progress.done(self.name);
+        built.map_err(|error| match error {
+            BuildError::Store(error) => error.into(),
+            BuildError::Build(error) => error,
+        })
+    }
+
+    fn unpack(&self, root: &Path) -> Result<(), AssembleError> {
+        let wrong = wrong(self.lock);
+        system::prepare(root).map_err(&wrong)?;
+        for (deb, file) in self.packages {
             let unpacked = deb::unpack_file(file, root, DebLimits::default());
             let control = unpacked.map_err(|source| AssembleError::Deb {
                 package: format!("{} {}", deb.name, deb.version),
                 source,
             })?;
-            system::note_package(root, &deb.name, &control.text).map_err(wrong)?;
+            // A tree is named by its packages' bytes: no name that only the lock gives them may
+            // show in it.
+            if control.package != deb.name {
+                return Err(AssembleError::OtherPackage {
+                    wanted: deb.name.clone(),
+                    found: printable(control.package.as_bytes()),
+                });
+            }
+            system::note_package(root, &deb.name, &control.text).map_err(&wrong)?;
         }
-        system::configure(root, &lock.target.python, &lock.target.architecture).map_err(wrong)
-    });
-    progress.done(&lock.target.release);
-    built.map_err(|error| match error {
-        BuildError::Store(error) => error.into(),
-        BuildError::Build(error) => error,
-    })
+        Ok(())
+    }
+}
+
+/// What went wrong with the tree of a lock's packages.
+pub(crate) fn wrong(lock: &Lock) -> impl Fn(SystemError) -> AssembleError + '_ {
+    |source| AssembleError::System {
+        release: lock.target.release.clone(),
+        source,
+    }
 }

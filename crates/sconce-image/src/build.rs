@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use sconce_schema::spec::WORKSPACE;
+use sconce_schema::spec::{Removal, WORKSPACE};
 use sconce_schema::{ComputeCapability, Hint, ImageManifest, Lock, Progress, exit};
+use sconce_store::output::Output;
 use sconce_store::{Store, StoreError};
 
 use crate::assemble::AssembleError;
-use crate::bytecode;
 use crate::layer::{self, Compression, Job, Layer, LayerError, Part, Tree, is_below};
 use crate::local::{self, Contents, Image, LOCK_LABEL, LocalError};
 use crate::oci::{self, Config, Descriptor, Digest, History, Manifest, RootFs, media};
@@ -17,6 +17,7 @@ use crate::slim::{self, Filter, Rules, Taken};
 use crate::squashfs::launch::{self, LaunchError};
 use crate::squashfs::{self, SquashfsError, Written};
 use crate::system::PLAIN_ID;
+use crate::{bytecode, compiler};
 
 /// What an image is made of, beside its lock.
 #[derive(Debug, Clone, Default)]
@@ -113,6 +114,7 @@ struct Trees<'a> {
     /// Bytecode: of the system, and as the lock's wheels. Empty for a tree without sources.
     system_bytecode: Option<PathBuf>,
     bytecode: Vec<Option<PathBuf>>,
+    compiler: Option<PathBuf>,
 }
 
 impl<'a> Trees<'a> {
@@ -130,6 +132,7 @@ impl<'a> Trees<'a> {
             system_bytecode: of(system),
             bytecode: wheels.iter().map(|tree| of(tree)).collect(),
             wheels,
+            compiler: compiler::tree(lock, store),
         })
     }
 }
@@ -204,6 +207,9 @@ fn job<'a>(
         };
         wheels.iter().map(one).collect()
     };
+    let absent = || BuildError::Absent {
+        layer: planned.name.clone(),
+    };
     let parts = match &planned.content {
         Content::System => vec![tree(trees.system, Some(("system", system)), None, slim)],
         Content::Interpreter { bytecode: wanted } => {
@@ -222,12 +228,12 @@ fn job<'a>(
             all.extend(compiled(wheels)?);
             all
         }
+        Content::Compiler => match &trees.compiler {
+            Some(tree) => vec![Tree::whole(tree)],
+            None => return Err(absent()),
+        },
         Content::Tree(Some(tree)) => vec![Tree::whole(tree)],
-        Content::Tree(None) => {
-            return Err(BuildError::Absent {
-                layer: planned.name.clone(),
-            });
-        }
+        Content::Tree(None) => return Err(absent()),
     };
     Ok(Job {
         name: planned.name.clone(),
@@ -264,6 +270,30 @@ pub fn removed(
             })?;
             taken[begin..].sort_by(|a, b| a.path.cmp(&b.path));
         }
+    }
+    Ok(taken)
+}
+
+/// What an image of `lock` has less for being made without the compiler that `whole` has: every file
+/// of it. Nothing where the store does not have it.
+///
+/// # Errors
+/// The tree cannot be read.
+pub fn removed_compiler(
+    whole: &Lock,
+    lock: &Lock,
+    store: &Store,
+) -> Result<Vec<Taken>, BuildError> {
+    let mut taken = Vec::new();
+    let left_out = lock.compiler().is_empty();
+    if let Some(root) = compiler::tree(whole, store).filter(|_| left_out) {
+        slim::list_all(&root, Removal::Compiler, &mut taken).map_err(|source| {
+            LayerError::Archive {
+                layer: "slim".to_owned(),
+                source: source.into(),
+            }
+        })?;
+        taken.sort_by(|a, b| a.path.cmp(&b.path));
     }
     Ok(taken)
 }
@@ -341,13 +371,13 @@ pub fn build(
 /// and its command.
 ///
 /// # Errors
-/// [`BuildError`]; whatever was at `path` before is still there then.
+/// [`BuildError`]; a regular file that was there before is as it was then.
 pub fn squashfs(
     plan: &Plan,
     lock: &Lock,
     environment: &ImageManifest,
     options: &ImageOptions,
-    path: &Path,
+    output: Output,
     store: &Store,
     progress: &dyn Progress,
 ) -> Result<Written, BuildError> {
@@ -380,7 +410,7 @@ pub fn squashfs(
         &sources,
         &made,
         compression,
-        path,
+        output,
         progress,
     )?)
 }

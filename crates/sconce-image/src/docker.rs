@@ -11,11 +11,11 @@ use std::thread;
 
 use sconce_schema::Progress;
 use sconce_store::Store;
-use sconce_store::direct::Writer;
+use sconce_store::output::Output;
 use serde::Serialize;
 
 use crate::layer::{end, fill, put_file, unpacked};
-use crate::layout::{LayoutError, file, whole};
+use crate::layout::{LayoutError, file};
 use crate::local::Image;
 use crate::oci::{self, Digest};
 
@@ -41,7 +41,7 @@ pub(crate) fn manifest(config: &str, names: &[String], layers: Vec<String>) -> V
     }])
 }
 
-/// Writes `image` into the file `path`, whole or not at all.
+/// Writes `image` to where it was asked for; a file there has all of it or is as it was.
 ///
 /// # Errors
 /// [`LayoutError`].
@@ -49,15 +49,13 @@ pub fn write_archive(
     image: &Image,
     names: &[String],
     store: &Store,
-    path: &Path,
+    output: Output,
     progress: &dyn Progress,
 ) -> Result<(), LayoutError> {
-    whole(path, |fresh| {
-        let mut out = Writer::new();
-        out.begin(fresh.to_owned(), None);
-        send_archive(image, names, store, (&mut out, path), progress)?;
-        out.end().map(drop).map_err(file("write", path))
-    })
+    let path = output.path().to_owned();
+    let mut out = output.open()?;
+    send_archive(image, names, store, (&mut out, &path), progress)?;
+    Ok(out.finish()?)
 }
 
 /// Writes the archive of `image` to something else than a file, as it is made. It is called by the path

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 
 use sconce_schema::{Hint, Progress, exit};
 use sconce_store::Store;
-use sconce_store::direct::{Reader, Writer};
+use sconce_store::direct::Reader;
+use sconce_store::output::{Folder, Form, Output, OutputError, OutputFile};
 
 use crate::layer::{end, fill, put_file};
 use crate::local::{Image, LocalError};
@@ -15,6 +16,10 @@ use crate::oci::{self, Descriptor, Digest, Index, Platform, media};
 
 /// The annotation by which a layout's index names an image.
 const REF_NAME: &str = "org.opencontainers.image.ref.name";
+
+/// The list of images in a layout, and more bytes than any has.
+const INDEX: &str = "index.json";
+const MOST_INDEX: u64 = 64 << 20;
 
 /// What the file `oci-layout` says.
 const VERSION: &[u8] = br#"{"imageLayoutVersion":"1.0.0"}"#;
@@ -35,6 +40,9 @@ pub enum LayoutError {
         /// What the system said.
         source: io::Error,
     },
+    /// It cannot be written where it was asked for.
+    #[error(transparent)]
+    Output(#[from] OutputError),
     /// The configuration and the manifest name different numbers of layers.
     #[error("the image {digest} contradicts itself about its layers")]
     Layers {
@@ -53,8 +61,12 @@ impl Hint for LayoutError {
     fn hint(&self) -> Option<String> {
         match self {
             Self::Image(error) => error.hint(),
+            Self::Output(error) => error.hint(),
             Self::File { source, .. } if source.kind() == io::ErrorKind::StorageFull => {
                 Some("the disk is full; make room, or write elsewhere".to_owned())
+            }
+            Self::File { source, .. } if source.kind() == io::ErrorKind::BrokenPipe => {
+                Some("what reads it ended before all was written".to_owned())
             }
             Self::File { .. } | Self::Layers { .. } => None,
             Self::Occupied { .. } => Some("give a new folder, or that of a layout".to_owned()),
@@ -64,6 +76,7 @@ impl Hint for LayoutError {
     fn exit_code(&self) -> u8 {
         match self {
             Self::Image(error) => error.exit_code(),
+            Self::Output(error) => error.exit_code(),
             Self::File { .. } => exit::STORE,
             Self::Occupied { .. } | Self::Layers { .. } => exit::BAD_INPUT,
         }
@@ -96,37 +109,51 @@ pub fn write_folder(
     store: &Store,
     folder: &Path,
 ) -> Result<(), LayoutError> {
-    let index_file = folder.join("index.json");
-    let mut index = match fs::read(&index_file) {
-        Ok(bytes) => Index::parse(&bytes).map_err(|_| LayoutError::Occupied {
-            path: folder.to_owned(),
-        })?,
-        Err(_) if fs::read_dir(folder).is_ok_and(|mut dir| dir.next().is_some()) => {
-            return Err(LayoutError::Occupied {
-                path: folder.to_owned(),
-            });
+    let occupied = || LayoutError::Occupied {
+        path: folder.to_owned(),
+    };
+    let folder = Folder::open(folder)?;
+    let mut index = match folder.read(INDEX, MOST_INDEX) {
+        Ok(bytes) => Index::parse(&bytes).map_err(|_| occupied())?,
+        Err(_) if !folder.is_empty().map_err(file("read", folder.path()))? => {
+            return Err(occupied());
         }
         Err(_) => Index::new(Vec::new()),
     };
-    let blobs = folder.join("blobs/sha256");
-    fs::create_dir_all(&blobs).map_err(file("create", &blobs))?;
+    let blobs = folder.folder("blobs")?.folder("sha256")?;
     for (layer, source) in image.blobs(store)? {
-        place(&source, &blobs.join(layer.digest.hex()))?;
+        place(&source, &blobs, &layer.digest.hex())?;
     }
     for bytes in [&image.config_bytes, &image.manifest_bytes] {
-        write_whole(&blobs.join(Digest::of(bytes).hex()), bytes)?;
+        let name = Digest::of(bytes).hex();
+        blobs.file(&name, Form::Binary)?.write(bytes)?;
     }
-    write_whole(&folder.join("oci-layout"), VERSION)?;
+    folder.file("oci-layout", Form::Text)?.write(VERSION)?;
     let entry = entry(image, name)?;
     index.manifests.retain(|other| {
         let named = |d: &Descriptor| d.annotations.as_ref()?.get(REF_NAME).cloned();
         other.digest != entry.digest && (name.is_none() || named(other) != named(&entry))
     });
     index.manifests.push(entry);
-    write_whole(&index_file, &oci::write(&index))
+    Ok(folder.file(INDEX, Form::Text)?.write(&oci::write(&index))?)
 }
 
-/// Writes `image` as a layout in one tar archive, whole or not at all. `manifest.json` beside the
+/// Looks whether a layout can be written into `folder`, before there is an image.
+///
+/// # Errors
+/// [`LayoutError`].
+pub fn check_folder(folder: &Path) -> Result<(), LayoutError> {
+    Folder::check(folder)?;
+    let has_others = fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some());
+    match has_others && !folder.join(INDEX).exists() {
+        true => Err(LayoutError::Occupied {
+            path: folder.to_owned(),
+        }),
+        false => Ok(()),
+    }
+}
+
+/// Writes `image` as a layout in one tar archive; a file there has all of it or is as it was. `manifest.json` beside the
 /// index lets `docker load` before 25 read it too, if its layers are not of zstd.
 ///
 /// # Errors
@@ -135,7 +162,7 @@ pub fn write_tar(
     image: &Image,
     names: &[String],
     store: &Store,
-    path: &Path,
+    output: Output,
     progress: &dyn Progress,
 ) -> Result<(), LayoutError> {
     let blobs = image.blobs(store)?;
@@ -154,79 +181,52 @@ pub fn write_tar(
         "export",
         Some(blobs.iter().map(|(layer, _)| layer.size).sum()),
     );
-    whole(path, |fresh| {
-        let mut out = Writer::new();
-        out.begin(fresh.to_owned(), None);
-        let wrong = |source| file("write", path)(source);
-        let put = |name: &str, bytes: &[u8], out: &mut Writer| {
-            put_file(name, bytes.len() as u64, out).map_err(wrong)?;
-            out.write_all(bytes).map_err(wrong)?;
-            fill(bytes.len() as u64, out).map_err(wrong)
-        };
-        put("oci-layout", VERSION, &mut out)?;
-        put("index.json", &index, &mut out)?;
-        put("manifest.json", &docker, &mut out)?;
-        for bytes in documents {
-            put(&name(&Digest::of(bytes)), bytes, &mut out)?;
+    let path = output.path().to_owned();
+    let mut out = output.open()?;
+    let wrong = |source| file("write", &path)(source);
+    let put = |name: &str, bytes: &[u8], out: &mut OutputFile| {
+        put_file(name, bytes.len() as u64, out).map_err(wrong)?;
+        out.write_all(bytes).map_err(wrong)?;
+        fill(bytes.len() as u64, out).map_err(wrong)
+    };
+    put("oci-layout", VERSION, &mut out)?;
+    put(INDEX, &index, &mut out)?;
+    put("manifest.json", &docker, &mut out)?;
+    for bytes in documents {
+        put(&name(&Digest::of(bytes)), bytes, &mut out)?;
+    }
+    let mut reader = Reader::new();
+    let mut written = Vec::new();
+    for (layer, blob) in &blobs {
+        if written.contains(&layer.digest) {
+            continue;
         }
-        let mut reader = Reader::new();
-        let mut written = Vec::new();
-        for (layer, blob) in &blobs {
-            if written.contains(&layer.digest) {
-                continue;
-            }
-            written.push(layer.digest);
-            let name = name(&layer.digest);
-            put_file(&name, layer.size, &mut out).map_err(wrong)?;
-            let sent = reader.read(blob, layer.size, |bytes| {
-                progress.advance(&name, bytes.len() as u64);
-                out.write_all(bytes)
-            });
-            sent.map_err(file("read", blob))?.map_err(wrong)?;
-            fill(layer.size, &mut out).map_err(wrong)?;
-            progress.done(&name);
-        }
-        end(&mut out).map_err(wrong)?;
-        out.end().map_err(wrong).map(drop)
-    })
+        written.push(layer.digest);
+        let name = name(&layer.digest);
+        put_file(&name, layer.size, &mut out).map_err(wrong)?;
+        let sent = reader.read(blob, layer.size, |bytes| {
+            progress.advance(&name, bytes.len() as u64);
+            out.write_all(bytes)
+        });
+        sent.map_err(file("read", blob))?.map_err(wrong)?;
+        fill(layer.size, &mut out).map_err(wrong)?;
+        progress.done(&name);
+    }
+    end(&mut out).map_err(wrong)?;
+    Ok(out.finish()?)
 }
 
-/// Puts the file `source` of the store at `target`.
-fn place(source: &Path, target: &Path) -> Result<(), LayoutError> {
-    if target.exists() {
+/// Puts the file `source` of the store into `folder`.
+fn place(source: &Path, folder: &Folder, name: &str) -> Result<(), LayoutError> {
+    if folder.has(name) || folder.link(source, name) {
         return Ok(());
     }
-    if fs::hard_link(source, target).is_ok() {
-        return Ok(());
-    }
-    whole(target, |fresh| {
-        fs::copy(source, fresh)
-            .map(drop)
-            .map_err(file("write", target))
-    })
-}
-
-fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), LayoutError> {
-    whole(path, |fresh| {
-        fs::write(fresh, bytes).map_err(file("write", path))
-    })
-}
-
-/// Makes the file `path` by way of another that `write` makes and that is gone if it fails.
-pub(crate) fn whole(
-    path: &Path,
-    write: impl FnOnce(&Path) -> Result<(), LayoutError>,
-) -> Result<(), LayoutError> {
-    let mut name = path.file_name().unwrap_or_default().to_owned();
-    name.push(format!(".{}", std::process::id()));
-    let fresh = path.with_file_name(name);
-    // One of a process that was killed and had the same number.
-    let _ = fs::remove_file(&fresh);
-    let done = write(&fresh).and_then(|()| fs::rename(&fresh, path).map_err(file("write", path)));
-    if done.is_err() {
-        let _ = fs::remove_file(&fresh);
-    }
-    done
+    let output = folder.file(name, Form::Binary)?;
+    let path = output.path().to_owned();
+    let mut from = fs::File::open(source).map_err(file("read", source))?;
+    let mut out = output.open()?;
+    io::copy(&mut from, &mut out).map_err(file("write", &path))?;
+    Ok(out.finish()?)
 }
 
 pub(crate) fn file(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> LayoutError {

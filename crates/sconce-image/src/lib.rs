@@ -6,6 +6,7 @@ mod assemble;
 pub mod build;
 pub mod bytecode;
 pub mod changes;
+mod compiler;
 pub mod devel;
 pub mod diff;
 pub mod docker;

@@ -9,7 +9,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use sconce_schema::{Hint, Lock, exit};
-use sconce_store::{BuildError, Store, StoreError};
+use sconce_store::{BuildError, Store, StoreError, random_name};
 use serde::{Deserialize, Serialize};
 
 use crate::oci::{self, Descriptor, Digest, DocumentError, Manifest};
@@ -226,12 +226,16 @@ impl Image {
         let path = name_file(store, name)?;
         let folder = store.root().join("images");
         fs::create_dir_all(&folder).map_err(file("create", &folder))?;
-        let fresh = folder.join(format!(".{}", std::process::id()));
+        let fresh = folder.join(format!(".{}", random_name()));
         let write = || {
             fs::write(&fresh, format!("{}\n", self.digest))?;
             fs::rename(&fresh, &path)
         };
-        write().map_err(file("write", &path))
+        let written = write().map_err(file("write", &path));
+        if written.is_err() {
+            let _ = fs::remove_file(&fresh);
+        }
+        written
     }
 
     /// The configuration.

@@ -12,6 +12,7 @@ use std::path::PathBuf;
 use sconce_schema::lock::{Deb, Lock, Wheel};
 use sha2::Digest as _;
 
+use crate::compiler;
 use crate::slim::Rules;
 
 /// Layers of an image unless something else is asked for.
@@ -88,6 +89,8 @@ pub enum Content {
     WheelsAndBytecode(Vec<usize>),
     /// The bytecode of these wheels.
     Bytecode(Vec<usize>),
+    /// The environment's compiler.
+    Compiler,
     /// A tree of the store that is not made from packages: the project's files, what a step changed.
     /// Absent while it has not been made.
     Tree(Option<PathBuf>),
@@ -127,11 +130,12 @@ impl Plan {
                 groups.entry(group(&wheel.name)).or_default().push(at);
             }
         }
-        // System, interpreter, foundation and bytecode.
+        // System, interpreter, foundation, bytecode and compiler.
+        let compiler = of_compiler(lock);
         let room = options
             .most_layers
             .clamp(FEWEST_LAYERS, MOST_LAYERS)
-            .saturating_sub(4);
+            .saturating_sub(4 + usize::from(compiler.is_some()));
         if own.len() + groups.len() > room && groups.len() > 1 {
             let all = groups.into_values().flatten().collect();
             groups = BTreeMap::from([(0, all)]);
@@ -171,6 +175,8 @@ impl Plan {
             let name = format!("packages {}", number + 1);
             layers.push(of_wheels(lock, Some(&name), small(wheels)));
         }
+        // Highest: security updates of the kernel's headers change it more often than the rest.
+        layers.extend(compiler);
         Self { layers, slim: None }
     }
 }
@@ -192,7 +198,7 @@ impl Content {
     #[must_use]
     pub fn wheels(&self) -> &[usize] {
         match self {
-            Self::System | Self::Interpreter { .. } | Self::Tree(_) => &[],
+            Self::System | Self::Interpreter { .. } | Self::Compiler | Self::Tree(_) => &[],
             Self::Wheels(wheels) | Self::WheelsAndBytecode(wheels) | Self::Bytecode(wheels) => {
                 wheels
             }
@@ -240,8 +246,18 @@ fn interpreter(lock: &Lock, bytecode: bool) -> Planned {
     })
 }
 
+fn of_compiler(lock: &Lock) -> Option<Planned> {
+    let debs: Vec<&Deb> = lock.compiler().iter().collect();
+    let name = compiler::LAYER.to_owned();
+    (!debs.is_empty()).then(|| planned(&debs, name, Content::Compiler))
+}
+
 fn of_debs(lock: &Lock, name: String, content: Content, wanted: impl Fn(&Deb) -> bool) -> Planned {
     let debs: Vec<&Deb> = lock.debs.iter().filter(|deb| wanted(deb)).collect();
+    planned(&debs, name, content)
+}
+
+fn planned(debs: &[&Deb], name: String, content: Content) -> Planned {
     let package = |deb: &&Deb| (deb.name.clone(), deb.version.clone());
     Planned {
         name,
@@ -368,6 +384,30 @@ mod tests {
         assert_eq!(of(9), ["rich"]);
         assert_eq!(plan.layers[7].download_bytes, Some(20_000 + (6 << 20)));
         assert_eq!(plan.layers[8].download_bytes, None);
+    }
+
+    #[test]
+    fn a_compiler_is_one_layer_and_moves_no_other() {
+        let without = lock(&TORCH);
+        let mut with = without.clone();
+        with.stages.push(sconce_schema::lock::Stage {
+            name: sconce_schema::lock::COMPILER.to_owned(),
+            wheels: Vec::new(),
+            debs: with.debs[..2].to_vec(),
+        });
+        let plain = Plan::of(&without, PlanOptions::default());
+        let plan = Plan::of(&with, PlanOptions::default());
+        let (last, rest) = plan.layers.split_last().unwrap();
+        assert_eq!(rest, plain.layers);
+        assert_eq!(
+            (last.name.as_str(), &last.content),
+            ("compiler", &Content::Compiler)
+        );
+        assert_eq!((last.packages.len(), last.download_bytes), (2, Some(20)));
+        assert_eq!(
+            Plan::of(&with.without_compiler(), PlanOptions::default()),
+            plain
+        );
     }
 
     #[test]

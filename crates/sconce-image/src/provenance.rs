@@ -120,8 +120,7 @@ pub fn statement(build: &Build<'_>) -> Vec<u8> {
         .iter()
         .map(|w| dependency(w.file.as_str(), purl::wheel(w), w.sha256));
     let debs = lock
-        .debs
-        .iter()
+        .all_debs()
         .map(|d| dependency(&d.name, purl::deb(d, &lock.target), d.sha256));
     oci::write(&Statement {
         kind: "https://in-toto.io/Statement/v1",

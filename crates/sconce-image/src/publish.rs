@@ -231,6 +231,9 @@ pub fn pull(
         let path = path.to_owned();
         move |source| PublishError::File { path, source }
     };
+    // Of two that pull one image, the second finds what the first has brought.
+    let work = format!("pulls {from}");
+    let _alone = store.alone("pull", &resolved.digest.hex(), &work, progress)?;
     fs::create_dir_all(&folder).map_err(file(&folder))?;
     let at = from.at(resolved.document.digest());
     let has = |digest: &Digest| store.blob(&digest.0).is_some();

@@ -1,21 +1,24 @@
-//! The compiler of bytecode, executed by this machine's own Python in place of an environment's.
-//! Where there is none, nothing is tested.
-#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+//! The compiler of bytecode, executed by this machine's own Python in place of an environment's (where
+//! there is none, that is skipped by name), and who may go on with whose work.
+#![expect(
+    clippy::unwrap_used,
+    reason = "a test that cannot go on fails, helpers that clippy does not know as such included"
+)]
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
-use sconce_image::bytecode::SCRIPT;
+use sconce_image::bytecode::{self, Job, SCRIPT};
+use sconce_schema::manifest::Layer;
+use sconce_schema::{ImageManifest, Lock, Sha256};
+use sconce_store::Store;
 
 fn python(arguments: &[&str]) -> Option<Output> {
-    let mut command = Command::new("python3");
+    let mut command = Command::new(sconce_testkit::program("python3")?);
     let output = command.args(["-I", "-S", "-B", "-c"]).args(arguments);
-    output
-        .output()
-        .ok()
-        .filter(|output| output.status.success())
+    Some(output.output().unwrap()).filter(|output| output.status.success())
 }
 
 /// What the files below `folder` hold, by name.
@@ -71,4 +74,154 @@ fn what_does_not_compile_is_passed_over_and_what_is_there_is_kept() {
     let before = fs::metadata(&begun).unwrap().modified().unwrap();
     assert_eq!(compiled("begun"), whole);
     assert_eq!(fs::metadata(&begun).unwrap().modified().unwrap(), before);
+}
+
+/// A store with one tree of sources.
+struct Shelf {
+    _folder: tempfile::TempDir,
+    store: Store,
+    manifest: ImageManifest,
+}
+
+impl Shelf {
+    fn new() -> Self {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path()).unwrap();
+        let path = store
+            .build_tree("wheel", "six", |tree| fs::write(tree.join("six.py"), ""))
+            .unwrap();
+        let name = "six 1".to_owned();
+        Self {
+            _folder: folder,
+            store,
+            manifest: ImageManifest {
+                layers: vec![Layer { name, path }],
+                env: BTreeMap::new(),
+            },
+        }
+    }
+
+    /// The work on the tree, as an environment of `lock` would do it; `None` where it is done.
+    fn job(&self, lock: &Lock) -> Option<Job> {
+        let mut jobs = bytecode::missing(&self.manifest, lock, &self.store);
+        assert!(jobs.len() <= 1);
+        jobs.pop()
+    }
+}
+
+/// All of the interpreter's packages and one more. The digest of `changed` is another one.
+fn lock(changed: &str) -> Lock {
+    let mut text = format!(
+        "version = 2\ninputs = \"{0}\"\n[target]\nrelease = \"debian/trixie\"\narchitecture = \"amd64\"\n\
+         python = \"3.13\"\n[versions]\npython = \"3.13.5-2\"\nglibc = \"2.41-12\"\n",
+        "0".repeat(64)
+    );
+    for (number, name) in ["git"].iter().chain(&INTERPRETER).enumerate() {
+        let first = if *name == changed { "f" } else { "0" };
+        let digest = format!("{first}{number}").repeat(32);
+        text += &format!(
+            "[[deb]]\nname = \"{name}\"\nversion = \"1\"\narchitecture = \"amd64\"\n\
+             url = \"file:///{name}.deb\"\nsize = 1\nsha256 = \"{digest}\"\n"
+        );
+    }
+    Lock::parse(&text).unwrap()
+}
+
+const INTERPRETER: [&str; 6] = [
+    "libc6",
+    "libexpat1",
+    "libpython3.13-minimal",
+    "libpython3.13-stdlib",
+    "python3.13-minimal",
+    "zlib1g",
+];
+
+#[test]
+fn bytecode_is_shared_by_those_with_one_interpreter_alone() {
+    let shelf = Shelf::new();
+    let store = &shelf.store;
+    let job = shelf.job(&lock("")).unwrap();
+    let work = job.begin(store).unwrap().unwrap();
+    fs::write(work.output().join("six.pyc"), "").unwrap();
+    work.finish(store).unwrap();
+    assert_eq!(shelf.job(&lock("")), None);
+    assert_eq!(shelf.job(&lock("git")), None);
+    for package in INTERPRETER {
+        assert!(shelf.job(&lock(package)).is_some(), "{package}");
+    }
+    // What the lock says of versions has no say, either way.
+    let mut other = lock("");
+    other.versions.python = "3.13.5-3".to_owned();
+    assert_eq!(shelf.job(&other), None);
+    // Where something is missing that the interpreter is known to need, every package counts.
+    let mut odd = lock("");
+    odd.debs.retain(|deb| deb.name != "zlib1g");
+    let job = shelf.job(&odd).unwrap();
+    odd.debs[0].sha256 = Sha256([7; 32]);
+    assert_ne!(shelf.job(&odd).unwrap(), job);
+}
+
+#[test]
+fn unfinished_work_is_continued_by_the_same_interpreter_alone() {
+    let shelf = Shelf::new();
+    let store = &shelf.store;
+    let hostile = shelf.job(&lock("libpython3.13-minimal")).unwrap();
+    let work = hostile.begin(store).unwrap().unwrap();
+    let made = |name: &str| fs::write(work.output().join(name), "hostile").unwrap();
+    fs::create_dir(work.output().join("p")).unwrap();
+    made("six.pyc");
+    made("p/half.pyc.0011223344556677");
+    drop(work);
+    let honest = shelf.job(&lock("")).unwrap();
+    let work = honest.begin(store).unwrap().unwrap();
+    assert_eq!(fs::read_dir(work.output()).unwrap().count(), 0);
+    // Its own is continued, but for what it had half written.
+    let work = hostile.begin(store).unwrap().unwrap();
+    assert!(work.output().join("six.pyc").exists());
+    assert_eq!(fs::read_dir(work.output().join("p")).unwrap().count(), 0);
+    // What a compiler that is being killed leaves meanwhile gets into no tree.
+    fs::write(work.output().join("p/late.pyc.00"), "").unwrap();
+    work.finish(store).unwrap();
+    let [_, six] = &layers(&shelf, "libpython3.13-minimal")[..] else {
+        panic!("its bytecode is not there")
+    };
+    let mut found = BTreeMap::new();
+    files(six, six, &mut found);
+    assert_eq!(
+        found.into_keys().collect::<Vec<_>>(),
+        [Path::new("six.pyc")]
+    );
+}
+
+/// The trees of an environment, with the bytecode that is there.
+fn layers(shelf: &Shelf, changed: &str) -> Vec<PathBuf> {
+    let mut manifest = shelf.manifest.clone();
+    bytecode::add_layers(&mut manifest, &lock(changed), &shelf.store);
+    manifest.layers.into_iter().map(|it| it.path).collect()
+}
+
+#[test]
+fn of_many_at_once_each_comes_to_an_end() {
+    let shelf = Shelf::new();
+    let (store, job) = (&shelf.store, shelf.job(&lock("")).unwrap());
+    // As beside a run: in no hurry.
+    let slow = job.begin(store).unwrap().unwrap();
+    assert!(job.begin(store).unwrap().is_none());
+    std::thread::scope(|scope| {
+        for _ in 0..4 {
+            scope.spawn(|| {
+                // Whoever does not find it done does it, one after the other.
+                if let Some(work) = job.begin_beside(store).unwrap() {
+                    assert!(!job.is_done(store));
+                    fs::write(work.output().join("six.pyc"), "").unwrap();
+                    work.finish(store).unwrap();
+                }
+                assert!(job.is_done(store));
+            });
+        }
+    });
+    slow.finish(store).unwrap();
+    assert_eq!(layers(&shelf, "").len(), 2);
+    let left = fs::read_dir(store.root().join("partial")).unwrap();
+    assert_eq!(left.count(), 0);
 }

@@ -11,8 +11,8 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use sconce_schema::{Hint, ImageManifest, Sha256, exit};
-use sconce_store::{BuildError, Store, StoreError};
+use sconce_schema::{Hint, ImageManifest, Progress, Sha256, exit};
+use sconce_store::{BuildError, Making, Store, StoreError};
 use sha2::Digest as _;
 
 use crate::layer::{ArchiveError, Entries, Tree};
@@ -127,14 +127,12 @@ impl Step {
     /// What it changed, if it was run before.
     #[must_use]
     pub fn found(&self, store: &Store) -> Option<PathBuf> {
-        let note = store.tree(STEP, &self.key)?;
-        let digest = fs::read_to_string(note.join(NOTE)).ok()?;
-        store.tree(KIND, &digest)
+        noted(&store.tree(STEP, &self.key)?, store)
     }
 
     /// What it changes over `environment`: found, or made by `run`, which gets an empty folder
     /// and leaves overlayfs's upper layer in its place. `is_machinery` names the paths in it that
-    /// are not the step's. At most one process runs a step at a time.
+    /// are not the step's. At most one process runs a step at a time; `progress` is told of a wait for it.
     ///
     /// # Errors
     /// [`StepError`]. Nothing of a step that failed is kept.
@@ -143,16 +141,20 @@ impl Step {
         environment: &ImageManifest,
         store: &Store,
         is_machinery: &dyn Fn(&Path) -> bool,
+        progress: &dyn Progress,
         run: impl FnOnce(&Path) -> Result<(), E>,
     ) -> Result<PathBuf, StepError<E>> {
         if let Some(tree) = self.found(store) {
             return Ok(tree);
         }
-        if store.tree(STEP, &self.key).is_some() {
+        let making = Making {
+            name: "step",
+            work: "runs a build step",
+            progress,
             // A note whose tree was taken away is worth nothing.
-            store.forget(STEP, &self.key).map_err(ChangesError::from)?;
-        }
-        let built = store.build_tree(STEP, &self.key, |folder| -> Result<(), StepError<E>> {
+            accept: &|note| noted(note, store).is_some(),
+        };
+        let make = |folder: &Path| -> Result<(), StepError<E>> {
             let upper = folder.join("upper");
             fs::create_dir(&upper).map_err(file("create", &upper))?;
             run(&upper).map_err(StepError::Step)?;
@@ -170,7 +172,8 @@ impl Step {
             sconce_store::remove_tree(&upper).map_err(file("remove", &upper))?;
             let note = folder.join(NOTE);
             Ok(fs::write(&note, digest).map_err(file("write", &note))?)
-        });
+        };
+        let built = store.build_tree_with(STEP, &self.key, making, make);
         built.map_err(|error| match error {
             BuildError::Store(error) => ChangesError::from(error).into(),
             BuildError::Build(error) => error,
@@ -178,6 +181,12 @@ impl Step {
         let gone = || file("find", store.root())(io::ErrorKind::NotFound.into());
         Ok(self.found(store).ok_or_else(gone)?)
     }
+}
+
+/// The tree that a step's note names.
+fn noted(note: &Path, store: &Store) -> Option<PathBuf> {
+    let digest = fs::read_to_string(note.join(NOTE)).ok()?;
+    store.tree(KIND, &digest)
 }
 
 fn whole<E: From<StoreError>>(error: BuildError<E>) -> E {
@@ -216,6 +225,7 @@ fn file(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> ChangesE
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sconce_schema::NoProgress;
     use std::collections::BTreeMap;
     use std::convert::Infallible;
 
@@ -237,7 +247,7 @@ mod tests {
             fs::write(upper.join(name), "").unwrap();
             Ok::<_, Infallible>(())
         };
-        step.changes(&environment(store), store, &|_| false, run)
+        step.changes(&environment(store), store, &|_| false, &NoProgress, run)
             .unwrap_or_else(|_| panic!("a step of a test"))
     }
 
@@ -293,12 +303,12 @@ mod tests {
         let store = Store::open(place.path()).unwrap();
         let over = environment(&store);
         let step = Step::new(&over, &["1"]);
-        let failed = step.changes(&over, &store, &|_| false, |upper| {
+        let failed = step.changes(&over, &store, &|_| false, &NoProgress, |upper| {
             fs::write(upper.join("half"), "").unwrap();
             Err("exit code 3")
         });
         assert!(matches!(failed, Err(StepError::Step("exit code 3"))));
-        let reserved = step.changes(&over, &store, &|_| false, |upper| {
+        let reserved = step.changes(&over, &store, &|_| false, &NoProgress, |upper| {
             fs::write(upper.join(".wh.old"), "").unwrap();
             Ok::<_, Infallible>(())
         });

@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use sconce_schema::{Hint, Progress, Sha256, exit};
-use sconce_store::{BuildError, Store, StoreError};
+use sconce_store::{BuildError, Making, Store, StoreError};
 use serde::{Deserialize, Serialize};
 use sha2::Digest as _;
 
@@ -197,15 +197,17 @@ impl Job<'_> {
         progress: &dyn Progress,
     ) -> Result<Layer, LayerError> {
         let key = self.key(compression);
-        if let Some(folder) = store.tree(KIND, &key) {
-            let layer = read(&folder.join(RECORD))?;
-            if store.blob(&layer.digest.0).is_some() {
-                return Ok(layer);
-            }
-            // The blob was taken away; the record alone is worth nothing.
-            store.forget(KIND, &key)?;
-        }
-        let built = store.build_tree(KIND, &key, |folder| {
+        let making = Making {
+            name: &self.name,
+            work: &format!("makes the layer {}", self.name),
+            progress,
+            // Where the blob was taken away, the record alone is worth nothing.
+            accept: &|folder| {
+                let layer = read(&folder.join(RECORD));
+                layer.is_ok_and(|layer| store.blob(&layer.digest.0).is_some())
+            },
+        };
+        let built = store.build_tree_with(KIND, &key, making, |folder| {
             let archive = |source| LayerError::Archive {
                 layer: self.name.clone(),
                 source,

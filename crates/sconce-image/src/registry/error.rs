@@ -238,6 +238,24 @@ impl RegistryError {
         }
     }
 
+    /// Whether a registry says of a manifest that it does not have a blob of it, or that the digest is
+    /// another one (distribution specification, "Error codes").
+    pub(super) fn misses_blobs(&self) -> bool {
+        let (Self::Status {
+            status: 400,
+            said: Some(said),
+            ..
+        }
+        | Self::NotFound {
+            said: Some(said), ..
+        }) = self
+        else {
+            return false;
+        };
+        let codes = ["DIGEST_INVALID", "BLOB_UNKNOWN", "MANIFEST_BLOB_UNKNOWN"];
+        said.split([' ', ';']).any(|word| codes.contains(&word))
+    }
+
     /// How long the server asks to wait.
     pub(super) fn wait_asked(&self) -> Option<Duration> {
         match self {

@@ -158,9 +158,23 @@ pub(super) fn put(
     let url = place.url(&format!("manifests/{name}"));
     let ask = Ask::new(Method::PUT, &url, place.push())
         .with("content-type", document.media_type.as_str());
-    let reply = client
-        .wire
-        .patiently(|| client.once(place, &ask, Payload::Bytes(&document.bytes)))?;
+    let send = || client.once(place, &ask, Payload::Bytes(&document.bytes));
+    let mut tries = 0;
+    let reply = loop {
+        match client.wire.patiently(send) {
+            // All blobs of it are there, and the digest was computed here. But distribution writes its
+            // note of a blob in place, so that for a moment, while somebody else pushes the same one,
+            // the note is empty, and the registry takes that for a wrong digest.
+            Err(error) if error.misses_blobs() => {
+                tries += 1;
+                if tries > client.wire.config.retries {
+                    return Err(error.after(tries));
+                }
+                client.wire.pause(tries, None);
+            }
+            reply => break reply?,
+        }
+    };
     let stated = reply.header("docker-content-digest");
     let wanted = document.digest();
     match stated.and_then(|text| text.parse().ok()) {

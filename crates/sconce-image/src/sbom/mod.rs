@@ -83,7 +83,7 @@ impl Subject<'_> {
             supplier: None,
             license: None,
         });
-        let debs = self.lock.debs.iter().map(|deb| Component {
+        let debs = self.lock.all_debs().map(|deb| Component {
             id: identifier("deb", &deb.name, &deb.sha256),
             name: &deb.name,
             version: &deb.version,

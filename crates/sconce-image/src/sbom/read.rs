@@ -158,7 +158,7 @@ pub fn packages_of_lock(lock: &Lock) -> Vec<Package> {
         size_bytes: wheel.size,
         sha256: Some(wheel.sha256),
     });
-    let debs = lock.debs.iter().map(|deb| Package {
+    let debs = lock.all_debs().map(|deb| Package {
         kind: Kind::Debian,
         name: deb.name.clone(),
         version: Some(deb.version.clone()),

@@ -76,10 +76,10 @@ impl Rules {
 
     /// The name of the choice, for a layer's key.
     pub(crate) fn name(&self) -> String {
-        let names = self
-            .removals
-            .iter()
-            .map(|removal| removal.name().to_owned());
+        // The compiler is a layer of its own: no other one depends on whether it is there.
+        let files = self.removals.iter();
+        let files = files.filter(|removal| **removal != Removal::Compiler);
+        let names = files.map(|removal| removal.name().to_owned());
         let cards = self.device_code().map(|code| &code.cards);
         let cards = cards.into_iter().flatten().map(ToString::to_string);
         let words: Vec<String> = names.chain(cards).collect();
@@ -131,12 +131,11 @@ fn compiles(lock: &Lock) -> bool {
             .iter()
             .any(|prefix| name.starts_with(prefix))
     };
-    lock.debs.iter().any(|deb| compiler(&deb.name))
-        || lock.wheels.iter().any(|one| wheel(&one.name))
+    lock.all_debs().any(|deb| compiler(&deb.name)) || lock.wheels.iter().any(|one| wheel(&one.name))
 }
 
 /// Which removal a path falls under, whatever the package.
-fn removal(path: &Path, is_folder: bool) -> Option<Removal> {
+pub(crate) fn removal(path: &Path, is_folder: bool) -> Option<Removal> {
     let parts: Vec<&OsStr> = path.iter().collect();
     let has = |name: &str| parts.iter().any(|part| *part == name);
     let starts = |prefix: &[&str]| {
@@ -242,6 +241,28 @@ pub struct Taken {
 /// Adds what the filter takes from the tree `root`.
 pub(crate) fn list(root: &Path, filter: &Filter<'_>, taken: &mut Vec<Taken>) -> io::Result<()> {
     list_folder(root, Path::new(""), filter, taken)
+}
+
+/// Adds every file of the tree `root`, as taken by `removal`.
+pub(crate) fn list_all(root: &Path, removal: Removal, taken: &mut Vec<Taken>) -> io::Result<()> {
+    let mut folders = vec![PathBuf::new()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(root.join(&folder))? {
+            let entry = entry?;
+            let (meta, path) = (entry.metadata()?, folder.join(entry.file_name()));
+            if meta.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            taken.push(Taken {
+                removal,
+                path,
+                bytes: if meta.is_file() { meta.len() } else { 0 },
+                zeros: 0,
+            });
+        }
+    }
+    Ok(())
 }
 
 fn list_folder(

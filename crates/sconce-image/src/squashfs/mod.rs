@@ -12,14 +12,12 @@ mod tables;
 #[cfg(test)]
 mod tests;
 
-use std::fs::{self, File};
 use std::io::{self, Write as _};
-use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use sconce_schema::{Hint, Progress, exit};
-use sconce_store::direct::Writer;
+use sconce_store::output::{Output, OutputError, OutputFile};
 use sconce_store::wheel::MTIME;
 
 use crate::layer::{ArchiveError, Compression, Entries, Tree};
@@ -45,16 +43,9 @@ pub enum SquashfsError {
     /// The file's bytes could not be written.
     #[error("the squashfs file cannot be written")]
     Write(#[source] io::Error),
-    /// A step beside that.
-    #[error("cannot {action} {}", path.display())]
-    File {
-        /// What was tried.
-        action: &'static str,
-        /// The file.
-        path: PathBuf,
-        /// What the system said.
-        source: io::Error,
-    },
+    /// It cannot be written where it was asked for.
+    #[error(transparent)]
+    Output(#[from] OutputError),
     /// A name that the format has no room for.
     #[error("the name of {} is longer than 256 bytes", path.display())]
     Name {
@@ -69,22 +60,26 @@ pub enum SquashfsError {
 impl Hint for SquashfsError {
     fn hint(&self) -> Option<String> {
         match self {
-            Self::Write(source) | Self::File { source, .. } => match source.kind() {
-                io::ErrorKind::StorageFull => {
-                    Some("the disk is full; make room, or write elsewhere".to_owned())
-                }
-                io::ErrorKind::IsADirectory => Some("give the name of a file".to_owned()),
-                _ => None,
-            },
+            Self::Output(error) => error.hint(),
+            Self::Write(source) if source.kind() == io::ErrorKind::StorageFull => {
+                Some("the disk is full; make room, or write elsewhere".to_owned())
+            }
             Self::Source(ArchiveError::Changed { .. }) => {
                 Some("something writes to the store; remove the store and build again".to_owned())
             }
-            Self::Source(_) | Self::Compress(_) | Self::Name { .. } | Self::TooMany => None,
+            Self::Source(_)
+            | Self::Compress(_)
+            | Self::Write(_)
+            | Self::Name { .. }
+            | Self::TooMany => None,
         }
     }
 
     fn exit_code(&self) -> u8 {
-        exit::STORE
+        match self {
+            Self::Output(error) => error.exit_code(),
+            _ => exit::STORE,
+        }
     }
 }
 
@@ -128,16 +123,16 @@ struct Shape {
 }
 
 /// Writes the union of `sources` (lowest first; where two have the same path, the later one's entry
-/// counts) and `made`, which counts before them all, into the file `path`. Everything belongs to
-/// root but the plain user's home and the workspace.
+/// counts) and `made`, which counts before them all. Everything belongs to root but the plain user's
+/// home and the workspace. `output` is [`Form::Seekable`](sconce_store::output::Form).
 ///
 /// # Errors
-/// [`SquashfsError`]; whatever was at `path` before is still there then.
+/// [`SquashfsError`]; a regular file that was there before is as it was then.
 pub fn write(
     sources: &[Source<'_>],
     made: &[Made],
     compression: Compression,
-    path: &Path,
+    output: Output,
     progress: &dyn Progress,
 ) -> Result<Written, SquashfsError> {
     let shape = Shape {
@@ -145,39 +140,14 @@ pub fn write(
         block_bytes: BLOCK_BYTES,
         threads: std::thread::available_parallelism().map_or(1, Into::into),
     };
-    let file = |action| {
-        move |source| SquashfsError::File {
-            action,
-            path: path.to_owned(),
-            source,
-        }
-    };
-    if path.is_dir() {
-        return Err(file("write")(io::ErrorKind::IsADirectory.into()));
-    }
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let fresh = path.with_file_name(format!(".{name}.tmp-{}", std::process::id()));
-    // Whether anything can be written there should not turn out at the end.
-    let tried = File::create(&fresh).and_then(|_| fs::remove_file(&fresh));
-    tried.map_err(file("write"))?;
-    let written = write_to(sources, made, shape, &fresh, progress).and_then(|written| {
-        match fs::rename(&fresh, path) {
-            Ok(()) => Ok(written),
-            Err(source) => Err(file("write")(source)),
-        }
-    });
-    if written.is_err() {
-        let _ = fs::remove_file(&fresh);
-    }
-    written
+    write_to(sources, made, shape, output, progress)
 }
 
-/// Writes a new file `path`.
 fn write_to(
     sources: &[Source<'_>],
     made: &[Made],
     shape: Shape,
-    path: &Path,
+    output: Output,
     progress: &dyn Progress,
 ) -> Result<Written, SquashfsError> {
     let names: Vec<&str> = sources.iter().map(|source| source.name).collect();
@@ -189,9 +159,9 @@ fn write_to(
     let content_bytes = nodes.bytes();
     progress.stage("squashfs", Some(content_bytes));
 
-    let mut out = Writer::new();
-    out.begin(path.to_owned(), None);
-    let put = |out: &mut Writer, bytes: &[u8]| out.write_all(bytes).map_err(SquashfsError::Write);
+    let mut out = output.open()?;
+    let put =
+        |out: &mut OutputFile, bytes: &[u8]| out.write_all(bytes).map_err(SquashfsError::Write);
     put(&mut out, &[0; SUPERBLOCK as usize])?;
     let (placed, end) = data::write(&nodes, shape, &names, SUPERBLOCK, &mut out, progress)?;
     let tables = Tables::of(&nodes, &placed, end, shape.compression)?;
@@ -199,14 +169,9 @@ fn write_to(
     let used = end + tables.bytes.len() as u64;
     let size_bytes = used.next_multiple_of(PAD);
     put(&mut out, &vec![0; (size_bytes - used) as usize])?;
-    out.end().map_err(SquashfsError::Write)?;
-    drop(out);
     let superblock = superblock(&nodes, placed.fragments.len(), &tables, used, shape)?;
-    File::options()
-        .write(true)
-        .open(path)
-        .and_then(|file| file.write_all_at(&superblock, 0))
-        .map_err(SquashfsError::Write)?;
+    out.begin_with(&superblock).map_err(SquashfsError::Write)?;
+    out.finish()?;
     Ok(Written {
         size_bytes,
         content_bytes,

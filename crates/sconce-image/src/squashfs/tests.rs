@@ -2,12 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::ffi::OsStr;
+use std::fs;
 use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::process::Command;
 
 use proptest::prelude::*;
 use sconce_schema::NoProgress;
+use sconce_store::output::Form;
 use tempfile::TempDir;
 
 use super::*;
@@ -24,6 +26,13 @@ fn shape(compression: Compression, threads: usize) -> Shape {
     }
 }
 
+fn to(path: &Path) -> Output {
+    Output::find(path, Form::Seekable, |_| {
+        Err(io::ErrorKind::Unsupported.into())
+    })
+    .unwrap()
+}
+
 /// A squashfs file of these trees in a folder of its own.
 fn squashed(roots: &[&Path], made: &[Made], shape: Shape) -> (TempDir, PathBuf, Written) {
     let place = tempfile::tempdir().unwrap();
@@ -32,23 +41,16 @@ fn squashed(roots: &[&Path], made: &[Made], shape: Shape) -> (TempDir, PathBuf, 
         .iter()
         .map(|root| Source { name: "tree", root })
         .collect();
-    let written = write_to(&sources, made, shape, &file, &NoProgress).unwrap();
+    let written = write_to(&sources, made, shape, to(&file), &NoProgress).unwrap();
     assert_eq!(file.metadata().unwrap().len(), written.size_bytes);
     assert_eq!(written.size_bytes % PAD, 0);
     (place, file, written)
 }
 
-/// Runs unsquashfs; `None` where there is none, which CI does not forgive.
+/// Runs unsquashfs; `None` where there is none.
 fn unsquashfs(args: &[&OsStr]) -> Option<String> {
-    let out = match Command::new("unsquashfs").args(args).output() {
-        Ok(out) => out,
-        Err(e) if std::env::var_os("CI").is_none() => {
-            use std::io::Write as _;
-            let _ = writeln!(io::stderr(), "skipped: unsquashfs: {e}");
-            return None;
-        }
-        Err(e) => panic!("unsquashfs: {e}"),
-    };
+    let unsquashfs = sconce_testkit::program("unsquashfs")?;
+    let out = Command::new(unsquashfs).args(args).output().unwrap();
     let complaints = String::from_utf8_lossy(&out.stderr);
     assert!(
         out.status.success() && complaints.is_empty(),
@@ -383,7 +385,7 @@ fn names_have_256_bytes_at_most() {
     let place = tempfile::tempdir().unwrap();
     let target = place.path().join("out");
     fs::write(&target, "before").unwrap();
-    let refused = write(&[], &too_long, Compression::Zstd, &target, &NoProgress);
+    let refused = write(&[], &too_long, Compression::Zstd, to(&target), &NoProgress);
     assert!(matches!(refused, Err(SquashfsError::Name { .. })));
     // What was there is still there, and nothing beside it.
     assert_eq!(fs::read(&target).unwrap(), b"before");
@@ -391,7 +393,7 @@ fn names_have_256_bytes_at_most() {
 }
 
 #[test]
-fn the_file_appears_at_once_and_only_where_it_can() {
+fn the_file_appears_at_once() {
     let tree = tempfile::tempdir().unwrap();
     file(&tree.path().join("a"), b"a", 0o644);
     let sources = [Source {
@@ -401,22 +403,15 @@ fn the_file_appears_at_once_and_only_where_it_can() {
     let place = tempfile::tempdir().unwrap();
     let target = place.path().join("out");
     for _ in 0..2 {
-        write(&sources, &[], Compression::Gzip, &target, &NoProgress).unwrap();
+        write(&sources, &[], Compression::Gzip, to(&target), &NoProgress).unwrap();
         assert_eq!(&fs::read(&target).unwrap()[..4], b"hsqs");
         assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1);
-    }
-    for nowhere in [place.path().to_owned(), place.path().join("absent/out")] {
-        let refused = write(&sources, &[], Compression::Gzip, &nowhere, &NoProgress);
-        assert!(
-            matches!(refused, Err(SquashfsError::File { .. })),
-            "{nowhere:?}"
-        );
     }
     let gone = [Source {
         name: "tree",
         root: &place.path().join("absent"),
     }];
-    let refused = write(&gone, &[], Compression::Gzip, &target, &NoProgress);
+    let refused = write(&gone, &[], Compression::Gzip, to(&target), &NoProgress);
     assert!(matches!(refused, Err(SquashfsError::Source(_))));
 }
 

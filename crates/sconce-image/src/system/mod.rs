@@ -123,14 +123,28 @@ pub(crate) fn configure(root: &Path, python: &str, architecture: &str) -> Result
     for (path, mode) in [("tmp", 0o1777), ("var/tmp", 0o1777), ("root", 0o700)] {
         tree.make_dir_with(path, mode)?;
     }
-    for path in ["proc", "sys", "dev", "run", "workspace", "home/sconce"] {
-        tree.make_dir(path)?;
-    }
+    folders(tree)?;
     ldcache::write_cache(tree, multiarch(architecture))
 }
 
+/// The folders that runs mount something on.
+fn folders(tree: &mut Tree) -> Result<(), SystemError> {
+    for path in ["proc", "sys", "dev", "run", "workspace", "home/sconce"] {
+        tree.make_dir(path)?;
+    }
+    Ok(())
+}
+
+/// What a root needs for work of Sconce's own to be run in it: what is mounted on, and nothing else.
+pub(crate) fn mount_points(root: &Path) -> Result<(), SystemError> {
+    let tree = &mut Tree::new(root);
+    tree.make_dir_with("tmp", 0o1777)?;
+    placeholders(tree)?;
+    folders(tree)
+}
+
 /// The name of the library folder of an architecture.
-fn multiarch(architecture: &str) -> &'static str {
+pub(crate) fn multiarch(architecture: &str) -> &'static str {
     match architecture {
         "arm64" => "aarch64-linux-gnu",
         _ => "x86_64-linux-gnu",
@@ -150,11 +164,16 @@ fn defaults(tree: &mut Tree) -> Result<(), SystemError> {
             tree.write(to, &text, 0o644)?;
         }
     }
-    // Placeholders: the runner mounts the host's or the run's own over them.
+    placeholders(tree)?;
+    tree.write("home/sconce/.bashrc", BASHRC, 0o644)
+}
+
+/// The runner mounts the host's or the run's own over them.
+fn placeholders(tree: &mut Tree) -> Result<(), SystemError> {
     for name in ["hosts", "hostname", "resolv.conf"] {
         tree.write(&format!("etc/{name}"), "", 0o644)?;
     }
-    tree.write("home/sconce/.bashrc", BASHRC, 0o644)
+    Ok(())
 }
 
 /// `/opt/venv` with no package in it: every wheel brings its own files as a layer above.

@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use sconce_schema::{Hint, Progress, exit, manifest};
-use sconce_store::{BuildError, Store, StoreError};
+use sconce_store::{BuildError, Making, Store, StoreError};
 
 pub use layer::{Hides, UnpackError, UnpackLimits, Unpacked, unpack};
 pub use lookup::{Found, Lookup};
@@ -230,7 +230,13 @@ fn ensure(
         digest: layer.digest,
     })?;
     let name = layer.digest.short();
-    let built = store.build_tree(KIND, &key, |folder| {
+    let making = Making {
+        name: &name,
+        work: &format!("unpacks {name}"),
+        progress,
+        accept: &|_| true,
+    };
+    let built = store.build_tree_with(KIND, &key, making, |folder| {
         let write = |path: PathBuf| move |source| UnpackError::Write { path, source };
         let tree = folder.join(TREE);
         fs::create_dir(&tree)

@@ -5,7 +5,7 @@ use std::sync::Mutex;
 
 use sconce_image::oci::media;
 use sconce_image::registry::{Blob, Content, Registry, RegistryError, Settings, Tally};
-use sconce_schema::{Hint as _, NoProgress, Progress};
+use sconce_schema::{Hint as _, NoProgress, Progress, Wait};
 
 use crate::made::{bytes, image, image_for, index, noise, reference, registry, settings};
 use crate::model::{Fault, Model, answer};
@@ -409,6 +409,66 @@ fn a_registry_that_claims_other_bytes_is_not_believed() {
     }
 }
 
+/// What distribution 2.8 says of a manifest while another client pushes the same blobs.
+const UNSETTLED: &str = r#"{"errors":[
+    {"code":"DIGEST_INVALID","message":"provided digest did not match uploaded content"},
+    {"code":"MANIFEST_BLOB_UNKNOWN","message":"blob unknown to registry"}]}"#;
+
+#[test]
+fn a_manifest_whose_blobs_others_push_is_sent_again() {
+    for (status, body) in [
+        ("400 Bad Request", UNSETTLED),
+        (
+            "404 Not Found",
+            r#"{"errors":[{"code":"BLOB_UNKNOWN","message":"no"}]}"#,
+        ),
+    ] {
+        let model = Model::with(move |request, before| {
+            let is_manifest = request.method == "PUT" && request.path().contains("/manifests/");
+            match is_manifest && before < 2 {
+                true => answer(status, body),
+                false => None,
+            }
+        });
+        let to = reference(&model.host(), "a:t");
+        let image = image(&[1000]);
+        let pushed = registry().push(&to, std::slice::from_ref(&image), None, &[], &NoProgress);
+        assert_eq!(pushed.unwrap().digest, image.manifest.digest());
+    }
+}
+
+#[test]
+fn a_manifest_that_is_never_taken_is_given_up() {
+    for (body, most) in [
+        (UNSETTLED, 10),
+        (
+            r#"{"errors":[{"code":"MANIFEST_INVALID","message":"no"}]}"#,
+            1,
+        ),
+    ] {
+        let model = Model::with(move |request, _| {
+            let is_manifest = request.method == "PUT" && request.path().contains("/manifests/");
+            match is_manifest {
+                true => answer("400 Bad Request", body),
+                false => None,
+            }
+        });
+        let to = reference(&model.host(), "a:t");
+        let refused = registry().push(&to, &[image(&[1000])], None, &[], &NoProgress);
+        let refused = refused.unwrap_err();
+        assert!(
+            matches!(refused, RegistryError::Status { status: 400, .. }),
+            "{refused}"
+        );
+        let sent = model.server.lines();
+        let sent = sent
+            .iter()
+            .filter(|line| line.contains("/manifests/"))
+            .count();
+        assert!((1..=most).contains(&sent), "{sent}");
+    }
+}
+
 #[test]
 fn one_refusal_stops_the_others() {
     let image = image(&[1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]);
@@ -450,6 +510,7 @@ impl Progress for Watched {
         self.0.lock().unwrap().2 += 1;
     }
     fn note(&self, _: &str) {}
+    fn waits(&self, _: &str, _: Option<&Wait>) {}
 }
 
 #[test]

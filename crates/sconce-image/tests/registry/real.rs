@@ -21,23 +21,6 @@ use crate::made::{amd64, blob, bytes, hex, image, image_for, index, reference, s
 /// `me` with the password `hunter22`, by bcrypt.
 const HTPASSWD: &str = "me:$2b$04$fNhAvDVuWjYV38yLtuialupJ5SMZRCGm5gHlBj3OW58j2DxFcn7F2\n";
 
-/// Whether a test that needs these programs is to go on.
-#[expect(clippy::print_stdout, reason = "what was not tested is said")]
-fn are_here(programs: &[&str]) -> bool {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let folders: Vec<_> = std::env::split_paths(&path).collect();
-    let is_here = |name: &&str| folders.iter().any(|folder| folder.join(name).is_file());
-    let Some(missing) = programs.iter().find(|name| !is_here(name)) else {
-        return true;
-    };
-    assert!(
-        std::env::var_os("CI").is_none(),
-        "{missing} is not installed"
-    );
-    println!("skipped: {missing} is not installed");
-    false
-}
-
 /// A running registry; it ends when dropped.
 struct Real {
     child: Child,
@@ -146,7 +129,7 @@ fn push(
 
 #[test]
 fn skopeo_gets_what_was_pushed() {
-    if !are_here(&["docker-registry", "skopeo"]) {
+    if !sconce_testkit::has(&["docker-registry", "skopeo"]) {
         return;
     }
     let real = Real::plain();
@@ -203,7 +186,7 @@ fn skopeo_gets_what_was_pushed() {
 
 #[test]
 fn an_index_and_what_skopeo_pushed_are_pulled() {
-    if !are_here(&["docker-registry", "skopeo"]) {
+    if !sconce_testkit::has(&["docker-registry", "skopeo"]) {
         return;
     }
     let real = Real::plain();
@@ -245,7 +228,7 @@ fn an_index_and_what_skopeo_pushed_are_pulled() {
 
 #[test]
 fn artifacts_are_attached_and_listed() {
-    if !are_here(&["docker-registry"]) {
+    if !sconce_testkit::has(&["docker-registry"]) {
         return;
     }
     let real = Real::plain();
@@ -283,7 +266,7 @@ fn artifacts_are_attached_and_listed() {
 
 #[test]
 fn a_password_opens() {
-    if !are_here(&["docker-registry", "skopeo"]) {
+    if !sconce_testkit::has(&["docker-registry", "skopeo"]) {
         return;
     }
     let auth = "auth:\n  htpasswd:\n    realm: \"a, realm\"\n    path: FOLDER/htpasswd\n";
@@ -365,7 +348,7 @@ fn a_password_opens() {
 
 #[test]
 fn an_authority_of_ones_own_is_trusted_where_it_is_named() {
-    if !are_here(&["docker-registry", "skopeo", "openssl"]) {
+    if !sconce_testkit::has(&["docker-registry", "skopeo", "openssl"]) {
         return;
     }
     let http = "  tls:\n    certificate: FOLDER/server.crt\n    key: FOLDER/server.key\n";
@@ -494,7 +477,7 @@ fn breaking_way(to: u16, budget: u64, breaks: i64) -> (u16, Arc<AtomicI64>) {
 
 #[test]
 fn a_way_that_breaks_is_got_over() {
-    if !are_here(&["docker-registry"]) {
+    if !sconce_testkit::has(&["docker-registry"]) {
         return;
     }
     let real = Real::plain();

@@ -1,6 +1,6 @@
 """Compile the sources of unpacked wheels to bytecode, for Sconce.
 
-Runs inside the environment's own interpreter: python -I -S -B bytecode.py SOURCE OUTPUT, two
+Runs inside the environment's own interpreter: python -I -S -B compile.py SOURCE OUTPUT, two
 folders. Every OUTPUT/.../__pycache__/name.cpython-3xx.pyc is written whole or not at all, and one
 that is there is not made again, so that a killed compilation goes on where it was. A file that
 does not compile (a template, Python 2) is passed over, as pip does.

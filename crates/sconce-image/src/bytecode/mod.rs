@@ -1,0 +1,213 @@
+//! Bytecode for trees that hold Python sources: made once per tree, never on the way to a first
+//! run, and laid over the tree as a layer of its own.
+//!
+//! Every project of a store runs what is made here, so it is named by all that decides its bytes:
+//! the tree, the script, and the packages of the interpreter ([`interpreter`]), which are all the
+//! files that the interpreter has before it. What a lock says of itself, such as a version, decides
+//! nothing.
+//!
+//! The sources of an unpacked tree have a fixed modification time, so that a timestamp `.pyc` is
+//! the same bytes everywhere, and a source that is edited in a container is compiled again.
+
+pub mod interpreter;
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use sconce_schema::manifest::{ImageManifest, Layer};
+use sconce_schema::{Lock, Sha256};
+use sconce_store::{BuildError, Store, StoreError, Unfinished, WhenTaken};
+use sha2::Digest as _;
+
+use crate::compiler;
+
+/// The program that compiles, for the environment's own interpreter:
+/// `python -I -S -B -c SCRIPT SOURCE OUTPUT`, two folders.
+pub const SCRIPT: &str = include_str!("compile.py");
+
+/// The variables that it is started with: the environment's own have no say in what is shared.
+#[must_use]
+pub fn variables() -> BTreeMap<String, String> {
+    let set = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+    VARIABLES.into_iter().map(set).collect()
+}
+
+const VARIABLES: [(&str, &str); 2] = [("LANG", "C.UTF-8"), ("PATH", "/usr/bin")];
+/// Kind of a bytecode tree in the store.
+const KIND: &str = "bytecode";
+/// Kind of the work that a build does beside another process that has the work already.
+const BESIDE: &str = "bytecode-beside";
+/// Counts up whenever the same names would stand for other bytes.
+const FORMAT: u32 = 2;
+
+/// A tree whose bytecode is not there yet.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Job {
+    /// The tree of sources.
+    pub source: PathBuf,
+    key: String,
+}
+
+/// Adds the bytecode that is there to the layers of `manifest`.
+/// Used for every environment ([`crate::ready`]).
+pub fn add_layers(manifest: &mut ImageManifest, lock: &Lock, store: &Store) {
+    // As long as an environment is in use, so is what compiles for it: prune leaves it.
+    let _ = interpreter::found(lock, store);
+    let compiler = Compiler::of(lock);
+    let found: Vec<Layer> = manifest
+        .layers
+        .iter()
+        .filter_map(|layer| {
+            let path = store.tree(KIND, &compiler.key(&layer.path)?)?;
+            Some(Layer {
+                name: format!("{} bytecode", layer.name),
+                path,
+            })
+        })
+        .collect();
+    manifest.layers.extend(found);
+}
+
+/// The trees of `manifest` whose bytecode is missing.
+#[must_use]
+pub fn missing(manifest: &ImageManifest, lock: &Lock, store: &Store) -> Vec<Job> {
+    let compiler = Compiler::of(lock);
+    let job = |layer: &Layer| {
+        let job = Job {
+            source: layer.path.clone(),
+            key: compiler.key(&layer.path)?,
+        };
+        let sources = !layer.name.ends_with(" bytecode") && layer.name != compiler::LAYER;
+        (sources && !job.is_done(store)).then_some(job)
+    };
+    manifest.layers.iter().filter_map(job).collect()
+}
+
+/// The bytecode of a tree, if it is there.
+#[must_use]
+pub(crate) fn of_tree(tree: &Path, lock: &Lock, store: &Store) -> Option<PathBuf> {
+    store.tree(KIND, &Compiler::of(lock).key(tree)?)
+}
+
+/// All that decides what sources are compiled to, in one digest.
+struct Compiler(Sha256);
+
+impl Compiler {
+    fn of(lock: &Lock) -> Self {
+        let mut hash = sha2::Sha256::new();
+        hash.update(format!("{FORMAT}\n{}\n", interpreter::key(lock)));
+        for (name, value) in VARIABLES {
+            hash.update(format!("{name}={value}\n"));
+        }
+        hash.update(SCRIPT);
+        Self(Sha256(hash.finalize().into()))
+    }
+
+    /// Names the bytecode of a tree: by this, and by the tree's kind and key in the store (the
+    /// names of the two folders above its `content`), which say what is in it.
+    fn key(&self, tree: &Path) -> Option<String> {
+        let mut above = tree.ancestors().skip(1);
+        let mut name = || above.next()?.file_name()?.to_str();
+        let (key, kind) = (name()?, name()?);
+        let mut hash = sha2::Sha256::new();
+        hash.update(self.0.0);
+        hash.update(format!("{kind}\n{key}\n"));
+        Some(Sha256(hash.finalize().into()).to_string())
+    }
+}
+
+impl Job {
+    /// Whether the bytecode is in the store by now.
+    #[must_use]
+    pub fn is_done(&self, store: &Store) -> bool {
+        store.tree(KIND, &self.key).is_some()
+    }
+
+    /// Takes up the work, where an earlier process left it, unless another process has it now.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn begin(&self, store: &Store) -> Result<Option<Work>, StoreError> {
+        self.take_up(KIND, WhenTaken::Leave, store)
+    }
+
+    /// Takes up the work although another process has it, as that one may be in no hurry. Of those
+    /// who do so one works at a time; the others wait, and then find it done.
+    ///
+    /// # Errors
+    /// [`StoreError`].
+    pub fn begin_beside(&self, store: &Store) -> Result<Option<Work>, StoreError> {
+        match self.begin(store)? {
+            None => self.take_up(BESIDE, WhenTaken::Wait, store),
+            work => Ok(work),
+        }
+    }
+
+    fn take_up(
+        &self,
+        kind: &str,
+        taken: WhenTaken,
+        store: &Store,
+    ) -> Result<Option<Work>, StoreError> {
+        let Some(unfinished) = store.unfinished(kind, &self.key, taken)? else {
+            return Ok(None);
+        };
+        // Whoever had it may have finished it.
+        if self.is_done(store) {
+            unfinished.give_up()?;
+            return Ok(None);
+        }
+        let output = unfinished.content();
+        remove_half_written(&output).map_err(|source| StoreError::Disk {
+            what: "clean",
+            path: output,
+            source,
+        })?;
+        Ok(Some(Work {
+            key: self.key.clone(),
+            unfinished,
+        }))
+    }
+}
+
+/// A tree that this process compiles. Dropped, what was made is kept for the next one.
+#[derive(Debug)]
+pub struct Work {
+    key: String,
+    unfinished: Unfinished,
+}
+
+impl Work {
+    /// Where the bytecode is collected until it is complete.
+    #[must_use]
+    pub fn output(&self) -> PathBuf {
+        self.unfinished.content()
+    }
+
+    /// Puts the complete bytecode in its place in the store.
+    ///
+    /// # Errors
+    /// The store cannot take it.
+    pub fn finish(self, store: &Store) -> Result<(), BuildError<io::Error>> {
+        // A compiler whose sconce was killed lives a moment longer than its lock, and may have begun
+        // a file meanwhile.
+        remove_half_written(&self.output()).map_err(BuildError::Build)?;
+        self.unfinished.publish(store, KIND, &self.key).map(drop)
+    }
+}
+
+/// Removes what a compiler that was killed had not yet given its name: every whole file is called
+/// `….pyc`, and nothing else may get into the tree.
+fn remove_half_written(folder: &Path) -> io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let (path, kind) = entry.and_then(|entry| Ok((entry.path(), entry.file_type()?)))?;
+        if kind.is_dir() {
+            remove_half_written(&path)?;
+        } else if !kind.is_file() || path.extension().is_none_or(|e| e != "pyc") {
+            fs::remove_file(&path)?;
+        }
+    }
+    Ok(())
+}
