@@ -31,7 +31,7 @@ pub use check::{Trouble, TroubleKind, check};
 pub use describe::{NVIDIA, describe};
 pub use files::{CdiFile, Offered, Standing, file, files, offered};
 pub use spec::is_kind;
-pub use write::{text_for, write_cdi};
+pub use write::text_for;
 
 /// Whether the loader of this machine can load the file.
 pub(crate) fn is_library(path: &Path) -> bool {

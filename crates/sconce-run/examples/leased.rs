@@ -143,6 +143,7 @@ fn leased(asked: Asked) -> Result<u8, Box<dyn Error>> {
     let options = RunOptions {
         program: std::env::current_exe()?,
         state_dir: asked.state,
+        shared: None,
         keep: None,
         sample_every: Duration::from_millis(500),
         grace: Duration::from_secs(1),

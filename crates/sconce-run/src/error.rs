@@ -20,6 +20,17 @@ pub enum RunError {
     /// A limit cannot be enforced, and `strict` was asked.
     #[error("this machine cannot enforce {}", names(.0))]
     Unenforced(Vec<Unenforced>),
+    /// A program replaced one of the kernel's devices of this machine, as a file that is written under
+    /// the name /dev/null does. crun would then take every pipe for /dev/null, and its output would be lost.
+    #[error("{} of this machine is not the device of that name: something has replaced it", path.display())]
+    Device {
+        /// Its name.
+        path: PathBuf,
+        /// What the device's number would be.
+        major: u32,
+        /// The second part of it.
+        minor: u32,
+    },
     /// A mount's source cannot be used.
     #[error("cannot mount {}", path.display())]
     MountSource {
@@ -346,6 +357,7 @@ impl RunError {
                 source: error(errno),
             },
             Failure::Engine { name, said } => Self::Engine { name, said },
+            Failure::Device { path, major, minor } => Self::Device { path, major, minor },
             Failure::NotFound { command, searched } => Self::NotFound { command, searched },
             Failure::NotExecutable { path, errno } => Self::NotExecutable {
                 path,
@@ -358,6 +370,12 @@ impl RunError {
 impl Hint for RunError {
     fn hint(&self) -> Option<String> {
         let text = match self {
+            Self::Device { path, major, minor } => {
+                let path = path.display();
+                return Some(format!(
+                    "as root: `rm -f {path} && mknod -m 666 {path} c {major} {minor}`"
+                ));
+            }
             Self::Unenforced(list) => return list.iter().find_map(|u| u.hint.clone()),
             Self::UserNamespaces(barrier) => return barrier.hint(),
             Self::Namespaces(_) => {

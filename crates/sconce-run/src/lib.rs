@@ -15,6 +15,7 @@
 mod capabilities;
 mod cgroup;
 pub mod control;
+mod descriptor;
 mod desk;
 pub mod docker;
 mod engine;
@@ -35,9 +36,11 @@ mod seccomp;
 mod state;
 mod supervise;
 mod sys;
+mod tun;
 mod way_out;
 
 use std::ffi::{OsStr, OsString};
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
@@ -48,11 +51,13 @@ use sconce_schema::units::Bytes;
 use serde::{Deserialize, Serialize};
 
 pub use control::Control;
+pub use descriptor::inherited;
 pub use docker::Docker;
 pub use engine::Engine;
 pub use error::{RunError, Wrong};
 pub use names::is_machinery;
 pub use plan::Restarts;
+pub use prepare::is_machine_root;
 pub use way_out::HELPERS as WAYS_OUT;
 
 /// The host name inside of a run whose writable layer is kept.
@@ -73,6 +78,10 @@ pub struct RunOptions<'a> {
     /// [`KEPT_NAME`], so that what is written does not tell which run wrote it. Without a container
     /// there is no such layer, and the folder stays empty.
     pub keep: Option<PathBuf>,
+    /// Where processes of the run, whoever they are, see a folder that they may write to and that
+    /// [`Watcher::shared`] is given. It lies in memory, which counts as theirs, and goes with the run.
+    /// Absent: there is none, and neither is there one without a container or in one of Docker's.
+    pub shared: Option<PathBuf>,
     /// Time between two calls of [`Watcher::tick`].
     pub sample_every: Duration,
     /// How long after a first SIGINT or SIGTERM a second one kills everything.
@@ -102,6 +111,9 @@ pub trait Watcher {
     /// Limits and wishes that this machine cannot honour, before the command starts; not called
     /// when there are none.
     fn unenforced(&mut self, _what: &[Unenforced]) {}
+    /// The folder of [`RunOptions::shared`], before the command starts. What is in it can be read through
+    /// this when the run has ended, too.
+    fn shared(&mut self, _folder: OwnedFd) {}
     /// What gives the run's own network a way out, by its name in [`WAYS_OUT`]; before the command
     /// starts, and not called where nothing does.
     fn way_out(&mut self, _name: &str) {}

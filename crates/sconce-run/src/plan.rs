@@ -6,6 +6,7 @@ use std::os::fd::RawFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use sconce_schema::request::Network;
 use sconce_schema::service::{Health, Restart};
 
 use crate::own::{Own, Place};
@@ -135,7 +136,12 @@ pub(crate) struct Container {
     /// Whether `upper` is kept after the run.
     pub(crate) kept: bool,
     pub(crate) shm_bytes: u64,
-    pub(crate) own_network: bool,
+    pub(crate) network: Network,
+    /// The name of the user's folder in /home, where its home is there.
+    pub(crate) home: Option<String>,
+    /// Where the folder is seen that the run's processes and the supervisor share; see
+    /// [`RunOptions::shared`](crate::RunOptions::shared).
+    pub(crate) shared: Option<PathBuf>,
     pub(crate) mounts: Vec<Mount>,
     /// (target, path of the link).
     pub(crate) links: Vec<(String, PathBuf)>,

@@ -8,7 +8,6 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt};
 use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
-use rustix::fs::{Gid, Uid};
 use rustix::thread::CapabilitySet;
 use sconce_host::Machine;
 use sconce_schema::event::Unenforced;
@@ -26,8 +25,8 @@ use crate::own::{Ceilings, Own, Place};
 use crate::plan::{Container, Credentials, Mount, Plan, PlannedService};
 use crate::sys::mount::{NODEV, NOEXEC, NOSUID, RDONLY};
 
-/// The overlay file system's own limit (`OVL_MAX_STACK`).
-pub(crate) const MOST_LAYERS: usize = 500;
+/// The overlay file system's own limit (`OVL_MAX_STACK`), less the run's own layer.
+pub(crate) const MOST_LAYERS: usize = 499;
 
 /// So many that what is told of them fits into a message.
 const MOST_SERVICES: usize = 64;
@@ -36,7 +35,8 @@ const MOST_SERVICES: usize = 64;
 const PLAIN: u32 = 1000;
 
 /// Whether the caller is the machine's root, and not root of a user namespace that others made.
-pub(crate) fn is_machine_root() -> bool {
+#[must_use]
+pub fn is_machine_root() -> bool {
     rustix::process::geteuid().is_root()
         && capabilities::has(
             CapabilitySet::SYS_ADMIN | CapabilitySet::SETUID | CapabilitySet::SETGID,
@@ -293,7 +293,9 @@ pub(crate) fn prepare(
         scratch: scratch.to_owned(),
         kept: options.keep.is_some(),
         shm_bytes: shared_memory(request, options),
-        own_network,
+        network: request.network,
+        home: home(request),
+        shared: options.shared.clone(),
         mounts,
         links: request
             .edits
@@ -304,8 +306,7 @@ pub(crate) fn prepare(
         credentials,
         owners: owners.made.iter().map(|(_, fd)| fd.as_raw_fd()).collect(),
     };
-    writable_layer(scratch, request, inside, (id, root))
-        .map_err(|(path, source)| RunError::State { path, source })?;
+    writable_layer(scratch).map_err(|(path, source)| RunError::State { path, source })?;
     if let Some(engine) = engine {
         let (held, mut said) = engine::hold(&engine::Asked {
             engine,
@@ -551,50 +552,23 @@ fn edit_mounts(edits: &ContainerEdits, mounts: &mut Vec<Mount>) -> Result<(), Ru
     Ok(())
 }
 
-/// Makes `upper`, `work` and `root`, and in `upper` what every container has: places for the
-/// system's file systems, /tmp, the files that name this machine, and the user's home.
-fn writable_layer(
-    scratch: &Path,
-    request: &RunRequest,
-    name: &str,
-    (id, root): (u32, bool),
-) -> Result<(), (PathBuf, io::Error)> {
-    let folder = |path: &Path, mode: u32| {
-        let made = std::fs::DirBuilder::new().mode(mode).create(path);
-        // Whatever the caller's file mode mask is.
-        made.and_then(|()| std::fs::set_permissions(path, PermissionsExt::from_mode(mode)))
-            .map_err(|error| (path.to_owned(), error))
-    };
-    let upper = scratch.join("upper");
+/// Makes `upper`, `work` and `root`, whatever the caller's file mode mask is. What every container has
+/// is put beneath them by init.
+fn writable_layer(scratch: &Path) -> Result<(), (PathBuf, io::Error)> {
     for (name, mode) in [("root", 0o700), ("work", 0o700), ("upper", 0o755)] {
-        folder(&scratch.join(name), mode)?;
-    }
-    for name in ["proc", "sys", "dev", "etc"] {
-        folder(&upper.join(name), 0o755)?;
-    }
-    folder(&upper.join("tmp"), 0o1777)?;
-    for (file, text) in crate::names::files(request, name) {
-        let path = upper.join("etc").join(file);
-        std::fs::write(&path, text)
-            .and_then(|()| std::fs::set_permissions(&path, PermissionsExt::from_mode(0o644)))
+        let path = scratch.join(name);
+        std::fs::DirBuilder::new()
+            .mode(mode)
+            .create(&path)
+            .and_then(|()| std::fs::set_permissions(&path, PermissionsExt::from_mode(mode)))
             .map_err(|error| (path, error))?;
-    }
-    let Some(home) = home(request) else {
-        return Ok(());
-    };
-    folder(&upper.join("home"), 0o755)?;
-    let home = upper.join("home").join(home);
-    folder(&home, 0o755)?;
-    if root {
-        let owner = (Some(Uid::from_raw(id)), Some(Gid::from_raw(id)));
-        rustix::fs::chown(&home, owner.0, owner.1).map_err(|error| (home, error.into()))?;
     }
     Ok(())
 }
 
 /// The name of the user's folder, where `HOME` is one in /home.
-fn home(request: &RunRequest) -> Option<&str> {
+fn home(request: &RunRequest) -> Option<String> {
     let name = request.env.get("HOME")?.strip_prefix("/home/")?;
     let plain = !name.is_empty() && !name.starts_with('.') && !name.contains('/');
-    plain.then_some(name)
+    plain.then(|| name.to_owned())
 }

@@ -18,7 +18,7 @@ use crate::sys::socket;
 #[serde(rename_all = "kebab-case")]
 pub(crate) enum Report {
     /// Everything is mounted; waiting for [`Order::Go`]. Brings the terminal's descriptor when one
-    /// was asked for.
+    /// was asked for, and then the shared folder's, likewise.
     Prepared(Vec<Unenforced>),
     /// The sender is about to become the command.
     Executing,
@@ -139,6 +139,12 @@ pub(crate) enum Failure {
     NotExecutable {
         path: PathBuf,
         errno: i32,
+    },
+    /// What has the name of one of the kernel's devices on this machine is another file.
+    Device {
+        path: PathBuf,
+        major: u32,
+        minor: u32,
     },
     Engine {
         name: String,

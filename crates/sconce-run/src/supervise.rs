@@ -146,6 +146,13 @@ fn in_scratch(
         path: scratch.folder.clone(),
         source,
     })?;
+    let all = engine_folder.iter().map(std::path::PathBuf::as_path);
+    let mut beside: Vec<_> = all
+        .filter(|folder| !folder.ends_with(cgroup::ENGINE))
+        .chain(placement.folders())
+        .filter_map(|folder| folder.parent().map(std::path::Path::to_owned))
+        .collect();
+    beside.dedup();
     let signals = Catcher::new().map_err(RunError::setup("catch signals"))?;
     let (control, control_inside) = socket::pair().map_err(RunError::setup("make a socket"))?;
     let mut inherited: Vec<BorrowedFd<'_>> = prepared.owners.iter().map(AsFd::as_fd).collect();
@@ -195,6 +202,7 @@ fn in_scratch(
         by_user,
         unenforced: prepared.unenforced,
         own_network: request.network == Network::Own,
+        shared: (plan.container.as_ref()).is_some_and(|container| container.shared.is_some()),
         way_out: None,
         // A command whose output goes into a log is in a session of its own as well.
         alone: prepared.namespaces.is_some() || plan.output.is_some() || plan.command.is_empty(),
@@ -203,6 +211,7 @@ fn in_scratch(
     };
     // Init mounts while the cgroups are made.
     let cgroup = Cgroup::create(&cgroup::Kernel, placement, asked);
+    cgroup::sweep(&cgroup::Kernel, &beside);
     let forwarder = match sockets {
         Some((outside, inside)) => {
             drop(inside);
@@ -313,6 +322,8 @@ struct Run<'a> {
     alone: bool,
     /// Whether its network is to have a way out, and that.
     own_network: bool,
+    /// Whether init brings a folder that the run's processes may write to.
+    shared: bool,
     way_out: Option<WayOut>,
     desk: Desk,
     logs: Logs,
@@ -363,11 +374,14 @@ impl Run<'_> {
         cgroup: &Cgroup<'_>,
         watcher: &mut dyn Watcher,
     ) -> Result<Option<OwnedFd>, RunError> {
-        let (mut notices, fds) = match self.report()? {
+        let (mut notices, mut fds) = match self.report()? {
             Some((Report::Prepared(notices), message)) => (notices, message.fds),
             Some((Report::Failed(failure), _)) => return Err(self.failed(failure)),
             _ => return Err(self.lost()),
         };
+        if self.shared {
+            watcher.shared(fds.pop().ok_or_else(|| self.lost())?);
+        }
         if self.own_network {
             let inside = Inside {
                 first: self.first.pid(),

@@ -12,6 +12,7 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sconce_schema::event::Unenforced;
 
 use crate::sys::follow::follow;
+use crate::tun::{TUN, Tun};
 
 /// The helpers that are known, the one that is known to be right first (docs/decisions/048).
 pub const HELPERS: [&str; 2] = ["slirp4netns", "pasta"];
@@ -25,9 +26,16 @@ const READY_WITHIN: Duration = Duration::from_secs(10);
 /// Time between two looks.
 const LOOK: Duration = Duration::from_millis(5);
 
+/// As much of what a helper says is kept.
+const SAID_BYTES: u64 = 4096;
+
 /// A running helper; ends when this is dropped, and when this process ends in any way.
 #[derive(Debug)]
-pub(crate) struct WayOut(Child);
+pub(crate) struct WayOut {
+    child: Child,
+    /// Its standard error, as far as it is kept.
+    said: File,
+}
 
 /// The network that gets a way out.
 #[derive(Debug, Clone, Copy)]
@@ -62,7 +70,10 @@ impl WayOut {
                         (name == "pasta" && has_no_version(program)).then(|| faulty(program));
                     return Ok((helper, name.into_owned(), fault));
                 }
-                Err(error) => told = told.or(Some(fails(program, &error))),
+                Err(error) => {
+                    let tun = Tun::look(Path::new(TUN));
+                    told = told.or_else(|| Some(fails(program, &error, &tun)));
+                }
             }
         }
         Err(told.unwrap_or_else(absent))
@@ -72,8 +83,8 @@ impl WayOut {
 impl Drop for WayOut {
     fn drop(&mut self) {
         // It keeps nothing that would have to be put away.
-        let _ = self.0.kill();
-        let _ = self.0.wait();
+        let _ = self.child.kill();
+        let _ = self.child.wait();
     }
 }
 
@@ -82,10 +93,21 @@ impl Drop for WayOut {
 enum HelperError {
     #[error(transparent)]
     Start(#[from] std::io::Error),
-    #[error("it set no interface up")]
-    NotReady,
-    #[error("it ended: {0}")]
-    Ended(std::process::ExitStatus),
+    #[error("it set no interface up{}", words(.0))]
+    NotReady(String),
+    #[error("it ended: {status}{}", words(.said))]
+    Ended {
+        status: std::process::ExitStatus,
+        said: String,
+    },
+}
+
+/// What a helper said of it.
+fn words(said: &str) -> String {
+    match said {
+        "" => String::new(),
+        said => format!(", and said: {said}"),
+    }
 }
 
 /// pasta(1). Without flags it forwards every port between the two loopbacks, and the address of the
@@ -120,11 +142,12 @@ fn pasta(program: &Path, inside: Inside) -> Result<WayOut, HelperError> {
     let end = Instant::now() + READY_WITHIN;
     // The default route is what it makes last; packets wait for it from then on.
     while !has_route(inside.first) {
-        if let Some(status) = helper.0.try_wait()? {
-            return Err(HelperError::Ended(status));
+        if let Some(status) = helper.child.try_wait()? {
+            let said = helper.last_words();
+            return Err(HelperError::Ended { status, said });
         }
         if Instant::now() >= end {
-            return Err(HelperError::NotReady);
+            return Err(HelperError::NotReady(helper.last_words()));
         }
         std::thread::sleep(LOOK);
     }
@@ -172,21 +195,58 @@ fn slirp4netns(program: &Path, inside: Inside) -> Result<WayOut, HelperError> {
     }
     command.arg(inside.first.to_string()).arg("tap0");
     let mut helper = spawn(command)?;
-    match helper.0.stdout.take().is_some_and(is_ready) {
+    match helper.child.stdout.take().is_some_and(is_ready) {
         true => Ok(helper),
-        false => Err(HelperError::NotReady),
+        false => Err(HelperError::NotReady(helper.last_words())),
     }
 }
 
 fn spawn(mut command: Command) -> Result<WayOut, HelperError> {
     use std::os::unix::process::CommandExt as _;
+    let said = limited_file()?;
     command
         .env_clear()
-        .stderr(Stdio::null())
+        .stderr(said.try_clone()?)
         // A Ctrl-C is for the command, which may want the network while it ends.
         .process_group(0);
     follow(&mut command);
-    Ok(WayOut(command.spawn()?))
+    let child = command.spawn()?;
+    Ok(WayOut { child, said })
+}
+
+/// A file in memory that takes no more than its size: a helper that goes on to complain for days fills
+/// nothing, and is not ended by a pipe that nobody reads.
+fn limited_file() -> std::io::Result<File> {
+    use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
+    let file = File::from(memfd_create(
+        "way-out",
+        MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING,
+    )?);
+    file.set_len(SAID_BYTES)?;
+    fcntl_add_seals(&file, SealFlags::GROW | SealFlags::SHRINK)?;
+    Ok(file)
+}
+
+impl WayOut {
+    /// The last line that it said, shortened; empty where there is none.
+    fn last_words(&self) -> String {
+        use std::os::unix::fs::FileExt as _;
+        let mut bytes = vec![0; SAID_BYTES as usize];
+        let read = self.said.read_at(&mut bytes, 0).unwrap_or(0);
+        last_line(&bytes[..read])
+    }
+}
+
+/// The last line with a letter in it, of at most 200 characters, of bytes that end in zeros.
+fn last_line(said: &[u8]) -> String {
+    let text = String::from_utf8_lossy(said);
+    let mut lines = text.lines().rev();
+    let line = lines.find(|line| line.contains(char::is_alphabetic));
+    let plain = line
+        .unwrap_or_default()
+        .chars()
+        .filter(|letter| !letter.is_control());
+    plain.take(200).collect::<String>().trim().to_owned()
 }
 
 /// Reads until it says that it is ready, or says no more, or takes too long.
@@ -240,14 +300,18 @@ fn has_default_6(routes: &str) -> bool {
     })
 }
 
-fn fails(program: &Path, error: &dyn Display) -> Unenforced {
+fn fails(program: &Path, error: &dyn Display, tun: &Tun) -> Unenforced {
+    let (cause, hint) = match tun.fault() {
+        Some((cause, mend)) => (cause, format!("{mend}; or use `--network host`")),
+        None => (error.to_string(), "use `--network host`".to_owned()),
+    };
     Unenforced {
         what: "network".to_owned(),
         why: format!(
-            "{} does not work here ({error}), and without it the run's own network leads nowhere",
+            "{} does not work here ({cause}), and without it the run's own network leads nowhere",
             program.display()
         ),
-        hint: Some("it needs /dev/net/tun; or use `--network host`".to_owned()),
+        hint: Some(hint),
     }
 }
 
@@ -298,6 +362,51 @@ mod tests {
         for said in ["", "W", "WARNING: 1", "11", "1\n2"] {
             assert!(!says_ready(said.as_bytes()), "{said}");
         }
+    }
+
+    #[test]
+    fn the_cause_is_the_devices_or_what_the_helper_says() {
+        let program = Path::new("/usr/bin/slirp4netns");
+        let error = HelperError::NotReady("it said so".to_owned());
+        let closed = Tun::Closed {
+            mode: 0o600,
+            owner: 0,
+        };
+        let told = fails(program, &error, &closed);
+        assert!(told.why.contains("has the mode 0600"), "{told:?}");
+        let hint = told.hint.unwrap();
+        assert!(hint.contains("chmod 0666 /dev/net/tun"), "{hint}");
+        // Not of the device where nothing is wrong with it.
+        let told = fails(program, &error, &Tun::Opens);
+        assert!(
+            told.why.contains("no interface up, and said: it said so"),
+            "{told:?}"
+        );
+        assert!(!told.hint.unwrap().contains("tun"));
+    }
+
+    #[test]
+    fn the_last_words_of_a_helper_are_short_and_plain() {
+        assert_eq!(last_line(b""), "");
+        assert_eq!(last_line(&[0; 64]), "");
+        assert_eq!(
+            last_line(b"first\nsecond \x1b[1mline\n\n\0\0"),
+            "second [1mline"
+        );
+        assert_eq!(last_line(&[b'x'; 4096]).len(), 200);
+    }
+
+    #[test]
+    fn what_a_helper_says_is_kept_as_far_as_there_is_room() {
+        let mut command = Command::new("/bin/sh");
+        command.args(["-c", "head -c 3000 /dev/zero | tr '\\0' x >&2; echo >&2; echo the end >&2; head -c 9000 /dev/zero >&2; exit 0"]);
+        command
+            .env("PATH", "/usr/bin:/bin")
+            .stdin(Stdio::null())
+            .stdout(Stdio::null());
+        let mut helper = spawn(command).unwrap();
+        helper.child.wait().unwrap();
+        assert_eq!(helper.last_words(), "the end");
     }
 
     #[test]

@@ -1,8 +1,5 @@
-//! A CDI file, written.
+//! A CDI file's text.
 
-use std::fs::{File, OpenOptions, Permissions};
-use std::io::Write as _;
-use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 
 use serde_json::Value;
@@ -24,39 +21,6 @@ pub fn text_for(path: &Path, file: &Value) -> Result<String, CdiError> {
     }
 }
 
-/// Writes `file` to `path`, whole or not at all, readable by everybody whatever the umask is.
-///
-/// # Errors
-/// [`CdiError::Ending`]; [`CdiError::Write`] when it cannot be written.
-pub fn write_cdi(path: &Path, file: &Value) -> Result<(), CdiError> {
-    let text = text_for(path, file)?;
-    let failed = |source| CdiError::Write {
-        path: path.to_owned(),
-        source,
-    };
-    // No name that an engine reads.
-    let mut name = path.as_os_str().to_owned();
-    name.push(format!(".{}.part", std::process::id()));
-    let part = Path::new(&name);
-    let _ = std::fs::remove_file(part);
-    let written = whole(part, &text).and_then(|()| std::fs::rename(part, path));
-    if written.is_err() {
-        let _ = std::fs::remove_file(part);
-    }
-    written.map_err(failed)
-}
-
-fn whole(path: &Path, text: &str) -> std::io::Result<()> {
-    let mut file: File = OpenOptions::new()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path)?;
-    file.write_all(text.as_bytes())?;
-    file.set_permissions(Permissions::from_mode(0o644))?;
-    file.sync_all()
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -64,23 +28,16 @@ mod tests {
 
     #[test]
     fn the_ending_tells_the_form() {
-        let dir = tempfile::tempdir().unwrap();
         let file = json!({ "kind": "a.com/b" });
         for (name, text) in [
             ("a.json", "{\n  \"kind\": \"a.com/b\"\n}\n"),
             ("a.yaml", "\"kind\": \"a.com/b\"\n"),
         ] {
-            let path = dir.path().join(name);
-            write_cdi(&path, &file).unwrap();
-            assert_eq!(std::fs::read_to_string(&path).unwrap(), text);
-            assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o644);
+            assert_eq!(text_for(Path::new(name), &file).unwrap(), text);
         }
         for name in ["a", "a.yml", "a.json.bak"] {
-            let error = write_cdi(&dir.path().join(name), &file).unwrap_err();
+            let error = text_for(Path::new(name), &file).unwrap_err();
             assert!(matches!(error, CdiError::Ending { .. }), "{error}");
         }
-        let error = write_cdi(&dir.path().join("none/a.json"), &file).unwrap_err();
-        assert!(matches!(error, CdiError::Write { .. }), "{error}");
-        assert_eq!(dir.path().read_dir().unwrap().count(), 2);
     }
 }

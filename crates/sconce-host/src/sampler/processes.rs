@@ -63,6 +63,8 @@ pub(super) struct Processes {
     proc: PathBuf,
     root: Option<u32>,
     reaper: Option<u32>,
+    /// When the reaper started, in clock ticks since boot, as first seen.
+    reaper_start: Option<u64>,
     asks_io: bool,
     members: HashMap<u32, Member>,
     /// Processes that belong to somebody else.
@@ -111,6 +113,7 @@ impl Processes {
             proc,
             root,
             reaper,
+            reaper_start: None,
             asks_io,
             members: HashMap::new(),
             strangers: HashSet::new(),
@@ -209,7 +212,7 @@ impl Processes {
     pub(super) fn of_tree(&mut self) -> Tree {
         let mut growth = self.begin();
         let mut unknown: Vec<(u32, Stat)> = Vec::new();
-        for pid in self.all_pids() {
+        for pid in self.candidates() {
             if self.strangers.contains(&pid) {
                 continue;
             }
@@ -354,6 +357,31 @@ impl Processes {
         }
     }
 
+    /// The processes that may be the run's. Once its reaper has ended, those that were known: it
+    /// ends after every other process of the run, and the last reading, which each run waits for,
+    /// need not read every process of the machine.
+    fn candidates(&mut self) -> Vec<u32> {
+        if self.has_reaper_ended() {
+            return self.members.keys().copied().collect();
+        }
+        self.all_pids()
+    }
+
+    /// Whether the reaper was seen, and is no more (or somebody else has its number).
+    fn has_reaper_ended(&mut self) -> bool {
+        let Some(reaper) = self.reaper else {
+            return false;
+        };
+        let start = self.stat(reaper).map(|stat| stat.start);
+        match self.reaper_start {
+            None => {
+                self.reaper_start = start;
+                false
+            }
+            seen => start != seen,
+        }
+    }
+
     fn all_pids(&self) -> Vec<u32> {
         let Ok(folder) = self.proc.read_dir() else {
             return Vec::new();
@@ -463,6 +491,28 @@ mod tests {
         std::fs::write(proc.join("100/stat"), stat.replace(" 1000 ", " 7777 ")).unwrap();
         processes.of_tree();
         assert_eq!(found(&processes), [90, 102, 103]);
+    }
+
+    #[test]
+    fn nobody_is_looked_for_once_the_reaper_has_ended() {
+        let folder = tempfile::tempdir().unwrap();
+        let proc = folder.path();
+        process(proc, 50, 1, 50, 0, 0);
+        process(proc, 100, 50, 100, 1, 0);
+        let mut processes = Processes::new(proc.to_owned(), Some(100), Some(50), false);
+        processes.of_tree();
+        // A child of the run that nobody has seen yet is found while the reaper lives,
+        process(proc, 101, 100, 100, 0, 0);
+        processes.of_tree();
+        assert_eq!(found(&processes), [100, 101]);
+        // and after it ended the known ones alone are read, whoever has its number by then.
+        process(proc, 102, 100, 100, 0, 0);
+        process(proc, 50, 1, 7, 0, 0);
+        let stat = std::fs::read_to_string(proc.join("50/stat")).unwrap();
+        std::fs::write(proc.join("50/stat"), stat.replace(" 500 ", " 7777 ")).unwrap();
+        gone(proc, 100);
+        processes.of_tree();
+        assert_eq!(found(&processes), [101]);
     }
 
     #[test]

@@ -6,17 +6,21 @@
 //! and silently not where it is not.
 
 mod devices;
+mod over;
 mod v1;
 mod v2;
 
 #[cfg(test)]
 mod test;
 
+pub(crate) use over::sweep;
+
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, accessat};
+use rustix::fs::{Access, AtFlags, CWD, FlockOperation, Mode, OFlags, accessat, flock};
+use rustix::io::Errno;
 use sconce_host::sampler::{RunCgroups, V1Folders};
 use sconce_host::{Cgroups, Hierarchy};
 use sconce_schema::event::{OutOfMemory, Unenforced};
@@ -41,6 +45,9 @@ pub(crate) trait Files {
     fn read(&self, file: &Path) -> io::Result<String>;
     /// Removes a folder that has no processes and no folders.
     fn remove(&self, folder: &Path) -> io::Result<()>;
+    /// Takes a folder as that of a run that lives, until what this gives is closed; `None` when another
+    /// process has it.
+    fn hold(&self, folder: &Path) -> io::Result<Option<OwnedFd>>;
     /// Whether the caller may write there.
     fn writable(&self, path: &Path) -> bool;
     /// Has openings of devices by members of a v2 folder judged by a program.
@@ -67,6 +74,16 @@ impl Files for Kernel {
 
     fn remove(&self, folder: &Path) -> io::Result<()> {
         std::fs::remove_dir(folder)
+    }
+
+    fn hold(&self, folder: &Path) -> io::Result<Option<OwnedFd>> {
+        let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let folder = rustix::fs::open(folder, flags, Mode::empty())?;
+        match flock(&folder, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => Ok(Some(folder)),
+            Err(Errno::WOULDBLOCK) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
     }
 
     fn writable(&self, path: &Path) -> bool {
@@ -101,6 +118,8 @@ pub(crate) struct Asked<'a> {
 pub(crate) struct Placement {
     v1: Vec<v1::Folder>,
     v2: Option<v2::Folder>,
+    /// What says that the run of the folders lives.
+    held: Vec<OwnedFd>,
     /// Limits that cannot be enforced here.
     pub(crate) unenforced: Vec<Unenforced>,
 }

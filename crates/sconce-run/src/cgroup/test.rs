@@ -123,6 +123,10 @@ impl Files for Fake {
         Ok(())
     }
 
+    fn hold(&self, _folder: &Path) -> io::Result<Option<std::os::fd::OwnedFd>> {
+        Err(io::ErrorKind::Unsupported.into())
+    }
+
     fn write(&self, file: &Path, text: &str) -> io::Result<()> {
         self.allowed(file)?;
         if !self.files.borrow().contains_key(file) {

@@ -10,7 +10,7 @@ use sconce_schema::request::DeviceNode;
 
 use super::{
     Asked, Files, PARENT, Placement, cpu_quota, devices, keyed, limit_huge_pages, of_controller,
-    v1_name,
+    over, v1_name,
 };
 
 /// A run's folder in one hierarchy.
@@ -110,13 +110,13 @@ fn cannot_make(what: &str, path: &std::path::Path, error: &io::Error) -> Unenfor
 }
 
 pub(super) fn create(files: &dyn Files, placement: &mut Placement, asked: &Asked<'_>) {
-    let mut failed = Vec::new();
+    let (mut failed, mut held) = (Vec::new(), Vec::new());
     placement.v1.retain(|folder| {
         let has = |controller: &str| {
             let name = v1_name(controller);
             folder.controllers.iter().any(|c| c == name)
         };
-        if let Err(error) = files.make(&folder.path) {
+        if let Err(error) = over::make(files, &folder.path, &mut held) {
             let concerned = asked.limited().filter(|(controller, _)| has(controller));
             failed.extend(concerned.map(|(_, what)| cannot_make(what, &folder.path, &error)));
             return false;
@@ -154,6 +154,7 @@ pub(super) fn create(files: &dyn Files, placement: &mut Placement, asked: &Asked
         true
     });
     placement.unenforced.extend(failed);
+    placement.held.append(&mut held);
 }
 
 fn limit(

@@ -8,7 +8,7 @@ use sconce_host::Hierarchy;
 use sconce_schema::event::Unenforced;
 
 use super::{
-    ACCOUNTED, Asked, Files, PARENT, Placement, cpu_quota, devices, keyed, limit_huge_pages,
+    ACCOUNTED, Asked, Files, PARENT, Placement, cpu_quota, devices, keyed, limit_huge_pages, over,
     v1_name,
 };
 
@@ -160,7 +160,7 @@ pub(super) fn create(files: &dyn Files, placement: &mut Placement, asked: &Asked
         .limited()
         .filter(|(controller, what)| !v1_has(controller) && !said(what))
         .collect();
-    if let Err(error) = files.make(&folder.path) {
+    if let Err(error) = over::make(files, &folder.path, &mut placement.held) {
         let failed: Vec<_> = concerned
             .iter()
             .map(|(_, what)| refused(what, &error))

@@ -3,7 +3,7 @@
 
 use std::os::fd::AsRawFd;
 
-use rustix::fs::{CWD, Mode, OFlags};
+use rustix::fs::{CWD, FileType, Mode, OFlags, makedev};
 use rustix::io::Errno;
 use rustix::mount::{MountFlags, mount, mount_bind};
 use rustix::net::{AddressFamily, SocketFlags, SocketType};
@@ -11,7 +11,15 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType};
 use crate::plan::Container;
 use crate::protocol::Failure;
 
-const DEVICES: [&str; 6] = ["null", "zero", "full", "random", "urandom", "tty"];
+/// Their numbers are the same on every Linux (Documentation/admin-guide/devices.txt).
+const DEVICES: [(&str, u32, u32); 6] = [
+    ("null", 1, 3),
+    ("zero", 1, 5),
+    ("full", 1, 7),
+    ("random", 1, 8),
+    ("urandom", 1, 9),
+    ("tty", 5, 0),
+];
 const LINKS: [(&str, &str); 5] = [
     ("/proc/self/fd", "dev/fd"),
     ("/proc/self/fd/0", "dev/stdin"),
@@ -25,7 +33,17 @@ pub(super) fn populate(plan: &Container) -> Result<(), Failure> {
     let flags = MountFlags::NOSUID | MountFlags::NOEXEC;
     mount(c"tmpfs", c"dev", c"tmpfs", flags, c"mode=755,size=64k")
         .map_err(Failure::step("mount /dev"))?;
-    for name in DEVICES {
+    for (name, major, minor) in DEVICES {
+        let source = format!("/dev/{name}");
+        let there = rustix::fs::stat(&source).map_err(Failure::step(name))?;
+        let is_device = FileType::from_raw_mode(there.st_mode) == FileType::CharacterDevice;
+        if !is_device || there.st_rdev != makedev(major, minor) {
+            return Err(Failure::Device {
+                path: source.into(),
+                major,
+                minor,
+            });
+        }
         device(name).map_err(Failure::step(name))?;
     }
     for (target, link) in LINKS {

@@ -25,15 +25,16 @@ const CGROUPS: &str = "/sys/fs/cgroup";
 /// The most that is told of an engine's own words, bytes.
 const MOST_WORDS: u64 = 4096;
 
-/// Builds the root, looks for the command in it, and hides cgroups from the engine.
+/// Builds the root, looks for the command in it, and hides cgroups from the engine. Gives the shared
+/// folder.
 pub(super) fn prepare(
     plan: &Plan,
     container: &Container,
     engine: &Held,
     owners: &[OwnedFd],
     notices: &mut Vec<Unenforced>,
-) -> Result<(), Failure> {
-    let root = rootfs::build(container, owners, notices)?;
+) -> Result<Option<OwnedFd>, Failure> {
+    let (root, shared) = rootfs::build(container, owners, notices)?;
     find(root.as_fd(), plan)?;
     rustix::process::chdir(c"/").map_err(Failure::step("enter the root"))?;
     rustix::process::umask(Mode::from_raw_mode(0o022));
@@ -48,7 +49,9 @@ pub(super) fn prepare(
             .map_err(Failure::step("give the engine a folder"))?;
     }
     show(&engine.shown, &container.scratch).map_err(Failure::step("hide cgroups"))?;
-    keep_owners(plan, container).map_err(Failure::step("keep the owners of the caller's streams"))
+    keep_owners(plan, container)
+        .map_err(Failure::step("keep the owners of the caller's streams"))?;
+    Ok(shared)
 }
 
 /// runc and crun make the command's user the owner of its standard streams. Those are files, devices

@@ -12,6 +12,7 @@ mod devices;
 mod end;
 mod held;
 mod overlay;
+mod own_layer;
 mod rootfs;
 mod running;
 mod services;
@@ -82,6 +83,7 @@ fn run(plan: OwnedFd, control: &OwnedFd) -> Result<(), Failure> {
     let sockets = plan.sockets.and_then(inherited);
     // Init too: the command inherits it.
     let mut notices = plan.place.take();
+    let mut shared = None;
     let terminal = match &plan.container {
         Some(container) => {
             rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
@@ -92,10 +94,10 @@ fn run(plan: OwnedFd, control: &OwnedFd) -> Result<(), Failure> {
                 .iter()
                 .filter_map(|fd| inherited(*fd))
                 .collect();
-            match &container.held {
+            shared = match &container.held {
                 None => rootfs::enter(container, &owners, &mut notices)?,
                 Some(engine) => held::prepare(&plan, container, engine, &owners, &mut notices)?,
-            }
+            };
             drop(owners);
             // An engine's own terminal is the caller's; the command's is the engine's to make.
             let owner = Some(&container.credentials).filter(|_| container.held.is_none());
@@ -107,9 +109,11 @@ fn run(plan: OwnedFd, control: &OwnedFd) -> Result<(), Failure> {
             crate::pty::open_if(plan.terminal, None)?
         }
     };
-    let master: Vec<_> = terminal.iter().map(|t| t.master.as_fd()).collect();
+    let mut handed: Vec<_> = terminal.iter().map(|t| t.master.as_fd()).collect();
+    handed.extend(shared.iter().map(AsFd::as_fd));
     let gone = Failure::step::<std::io::Error>("speak to the supervisor");
-    protocol::send(control, &Report::Prepared(notices), &master).map_err(gone)?;
+    protocol::send(control, &Report::Prepared(notices), &handed).map_err(gone)?;
+    drop(shared);
     let Some(join) = await_go(control)? else {
         return Ok(());
     };

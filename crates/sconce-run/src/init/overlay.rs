@@ -1,26 +1,28 @@
-//! The image's trees laid over each other, under a writable layer: on the state folder's disk, or
-//! in memory where that disk cannot hold one.
+//! The image's trees laid over each other, with the run's own layer above them, under a writable layer:
+//! on the state folder's disk, or in memory where that disk cannot hold one.
 
 use std::ffi::CString;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::os::unix::fs::{DirBuilderExt, MetadataExt, PermissionsExt, chown};
+use std::os::unix::fs::DirBuilderExt;
 use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::mount;
 use sconce_schema::event::Unenforced;
 
+use super::own_layer::{self, Memory};
 use super::rootfs::NO_DEVICES;
 use crate::plan::Container;
 use crate::protocol::{Failure, errno};
 
-/// Mounts the root at `root` in the scratch folder. Where its file system cannot hold the writable
+/// Mounts the root at `root` in the scratch folder, and gives the file system in memory that lies beneath
+/// it. Where the scratch folder's file system cannot hold the writable
 /// layer (overlayfs itself, network file systems), that goes into memory, which is said.
 ///
 /// Before Linux 6.6 a file system in memory has no attributes for a plain user. Overlayfs does
 /// without, but for one thing: a folder of the image that was removed cannot be made anew (EIO).
-pub(super) fn lay(plan: &Container, notices: &mut Vec<Unenforced>) -> Result<(), Failure> {
+pub(super) fn lay(plan: &Container, notices: &mut Vec<Unenforced>) -> Result<Memory, Failure> {
     let mut layers = Vec::with_capacity(plan.layers.len());
     for path in &plan.layers {
         layers.push(open(path).map_err(|error| Failure::Layer {
@@ -28,8 +30,28 @@ pub(super) fn lay(plan: &Container, notices: &mut Vec<Unenforced>) -> Result<(),
             errno: errno(error),
         })?);
     }
-    let Err(refused) = mount_over(plan, &layers, &plan.scratch) else {
-        return Ok(());
+    let writable =
+        Writable::open(&plan.scratch).map_err(Failure::step("open the writable layer"))?;
+    let memory =
+        own_layer::mount_memory(plan).map_err(Failure::step("mount the run's own memory"))?;
+    if plan.kept {
+        // What a build step wrote is told from what was there by its writable layer alone.
+        own_layer::fill(&writable.upper, plan)
+    } else {
+        own_layer::fill(&memory.layer, plan)
+            .inspect(|()| own_layer::add_places(&memory, &layers, plan))
+    }
+    .map_err(Failure::step("make what every container has"))?;
+    if !plan.kept {
+        layers.push(
+            memory
+                .layer
+                .try_clone()
+                .map_err(Failure::step("open a layer"))?,
+        );
+    }
+    let Err(refused) = mount_over(plan, &layers, &writable) else {
+        return Ok(memory);
     };
     if plan.kept {
         return Err(Failure::Overlay {
@@ -43,9 +65,8 @@ pub(super) fn lay(plan: &Container, notices: &mut Vec<Unenforced>) -> Result<(),
         scratch: plan.scratch.clone(),
         errno: errno(error),
     };
-    let memory = plan.scratch.join("memory");
-    let second =
-        in_memory(&plan.scratch, &memory).and_then(|()| mount_over(plan, &layers, &memory));
+    let second = in_memory(&plan.scratch.join("memory"))
+        .and_then(|writable| mount_over(plan, &layers, &writable));
     if second.is_err() {
         // What stands in the way of both is what the first met.
         return Err(failed(refused));
@@ -63,7 +84,23 @@ pub(super) fn lay(plan: &Container, notices: &mut Vec<Unenforced>) -> Result<(),
                 .to_owned(),
         ),
     });
-    Ok(())
+    Ok(memory)
+}
+
+/// What the kernel writes into.
+struct Writable {
+    upper: OwnedFd,
+    work: OwnedFd,
+}
+
+impl Writable {
+    fn open(folder: &Path) -> rustix::io::Result<Self> {
+        let readable = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
+        Ok(Self {
+            upper: rustix::fs::open(folder.join("upper"), readable, Mode::empty())?,
+            work: open(&folder.join("work"))?,
+        })
+    }
 }
 
 fn open(path: &Path) -> rustix::io::Result<OwnedFd> {
@@ -74,11 +111,7 @@ fn open(path: &Path) -> rustix::io::Result<OwnedFd> {
 /// Lays the trees under `upper` of `writable`. Their paths can be long and the kernel takes one
 /// page of options, so each is opened and named by its descriptor's number, from within
 /// /proc/self/fd.
-fn mount_over(plan: &Container, layers: &[OwnedFd], writable: &Path) -> io::Result<()> {
-    let (upper, work) = (
-        open(&writable.join("upper"))?,
-        open(&writable.join("work"))?,
-    );
+fn mount_over(plan: &Container, layers: &[OwnedFd], writable: &Writable) -> io::Result<()> {
     // overlayfs wants the highest first.
     let lower: Vec<_> = layers
         .iter()
@@ -99,40 +132,28 @@ fn mount_over(plan: &Container, layers: &[OwnedFd], writable: &Path) -> io::Resu
         true => ",redirect_dir=off,metacopy=off",
         false => "",
     };
+    // xino: the run's own layer is another file system than the others; st_dev and st_ino are as if there
+    // were one all the same, for `du -x`, and for whoever knows a file by them while it is written to.
+    let one = if plan.kept { "" } else { ",xino=on" };
     let options = CString::new(format!(
-        "lowerdir={},upperdir={},workdir={},volatile{namespaced}{complete}",
+        "lowerdir={},upperdir={},workdir={},volatile{namespaced}{complete}{one}",
         lower.join(":"),
-        upper.as_raw_fd(),
-        work.as_raw_fd(),
+        writable.upper.as_raw_fd(),
+        writable.work.as_raw_fd(),
     ))?;
     rustix::process::chdir(c"/proc/self/fd")?;
     let root = plan.scratch.join("root");
     Ok(mount(c"overlay", root, c"overlay", NO_DEVICES, &*options)?)
 }
 
-/// Makes a file system in memory at `memory`, with an empty `work` and with what is in `upper` of
-/// `scratch`. It goes with this mount namespace.
-fn in_memory(scratch: &Path, memory: &Path) -> io::Result<()> {
+/// Makes a file system in memory at `memory`, with an empty `upper` and `work`. It goes with this mount
+/// namespace.
+fn in_memory(memory: &Path) -> io::Result<Writable> {
     std::fs::create_dir(memory)?;
     mount(c"tmpfs", memory, c"tmpfs", NO_DEVICES, c"mode=700")?;
-    std::fs::DirBuilder::new()
-        .mode(0o700)
-        .create(memory.join("work"))?;
-    copy(&scratch.join("upper"), &memory.join("upper"))
-}
-
-/// Copies folders and files as they are. Nothing else is in a writable layer before its run.
-fn copy(from: &Path, to: &Path) -> io::Result<()> {
-    let metadata = from.symlink_metadata()?;
-    if metadata.is_dir() {
-        std::fs::create_dir(to)?;
-        for entry in std::fs::read_dir(from)? {
-            let entry = entry?;
-            copy(&entry.path(), &to.join(entry.file_name()))?;
-        }
-    } else {
-        std::fs::copy(from, to)?;
+    for (name, mode) in [("work", 0o700), ("upper", 0o755)] {
+        let mut folder = std::fs::DirBuilder::new();
+        folder.mode(mode).create(memory.join(name))?;
     }
-    chown(to, Some(metadata.uid()), Some(metadata.gid()))?;
-    std::fs::set_permissions(to, PermissionsExt::from_mode(metadata.mode() & 0o7777))
+    Ok(Writable::open(memory)?)
 }

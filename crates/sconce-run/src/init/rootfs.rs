@@ -3,6 +3,7 @@
 
 use std::ffi::CString;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
 
 use rustix::fs::{CWD, FileType, Mode, OFlags, fstat};
 use rustix::io::Errno;
@@ -11,6 +12,7 @@ use rustix::mount::{
     mount_bind, mount_change, move_mount, open_tree, unmount,
 };
 use sconce_schema::event::Unenforced;
+use sconce_schema::request::Network;
 
 use super::overlay;
 use super::targets::{self, Kind};
@@ -49,47 +51,67 @@ const READ_ONLY: [&str; 5] = [
     "proc/sysrq-trigger",
 ];
 
-/// Builds the root and enters it. Wishes that could not be granted are added to `notices`.
+/// Builds the root and enters it; gives the shared folder. Wishes that could not be granted are added to `notices`.
 pub(super) fn enter(
     plan: &Container,
     owners: &[OwnedFd],
     notices: &mut Vec<Unenforced>,
-) -> Result<(), Failure> {
-    build(plan, owners, notices)?;
+) -> Result<Option<OwnedFd>, Failure> {
+    let (_, shared) = build(plan, owners, notices)?;
     // The old root goes below the new one, and from there away.
     rustix::process::pivot_root(c".", c".").map_err(Failure::step("change the root"))?;
     unmount(c".", UnmountFlags::DETACH).map_err(Failure::step("leave the old root"))?;
-    rustix::process::chdir(c"/").map_err(Failure::step("enter the root"))
+    rustix::process::chdir(c"/").map_err(Failure::step("enter the root"))?;
+    Ok(shared)
 }
 
-/// Builds the root; afterwards it is the working directory. Gives it.
+/// Builds the root; afterwards it is the working directory. Gives it, and the shared folder.
 pub(super) fn build(
     plan: &Container,
     owners: &[OwnedFd],
     notices: &mut Vec<Unenforced>,
-) -> Result<OwnedFd, Failure> {
+) -> Result<(OwnedFd, Option<OwnedFd>), Failure> {
     // Modes are meant as they are written here; the command gets the usual mask again.
     rustix::process::umask(Mode::empty());
     rustix::system::sethostname(plan.hostname.as_bytes())
         .map_err(Failure::step("set the host name"))?;
-    if plan.own_network {
+    if plan.network != Network::Host {
         super::devices::loopback_up().map_err(Failure::step("bring the loopback up"))?;
     }
     let private = MountPropagationFlags::REC | MountPropagationFlags::PRIVATE;
     mount_change(c"/", private).map_err(Failure::step("make mounts private"))?;
-    overlay::lay(plan, notices)?;
+    let left = plan.held.as_ref().is_some_and(|held| held.mounts_system);
+    let covered = |mount: &&Mount| left && crate::engine::is_covered(&mount.target);
+    let wanted = plan.mounts.iter().filter(|mount| !covered(mount));
+    // Before the root is there: a folder that has the store in it would bring it along.
+    let opened: Vec<_> = wanted
+        .map(|wanted| {
+            let owners = wanted.owners.and_then(|index| owners.get(index));
+            Ok((wanted, open(wanted, owners, notices)?))
+        })
+        .collect::<Result<_, Failure>>()?;
+    let memory = overlay::lay(plan, notices)?;
     let root_path = plan.scratch.join("root");
     rustix::process::chdir(&root_path).map_err(Failure::step("enter the new root"))?;
     let root = rustix::fs::open(c".", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
         .map_err(Failure::step("open the new root"))?;
-    let left = plan.held.as_ref().is_some_and(|held| held.mounts_system);
     if !left {
         system_folders(plan)?;
     }
-    let covered = |mount: &&Mount| left && crate::engine::is_covered(&mount.target);
-    for wanted in plan.mounts.iter().filter(|mount| !covered(mount)) {
-        let owners = wanted.owners.and_then(|index| owners.get(index));
-        bind(root.as_fd(), wanted, owners, notices)?;
+    for (wanted, tree) in opened {
+        bind(root.as_fd(), wanted, &tree)?;
+    }
+    if let (Some(folder), Some(target)) = (&memory.shared, &plan.shared) {
+        let failed = |error: Errno| Failure::Target {
+            path: target.clone(),
+            errno: errno(error),
+        };
+        let tree = open_tree(folder, c"", clone_flags() | OpenTreeFlags::AT_EMPTY_PATH);
+        let tree = tree.map_err(failed)?;
+        attributes::set_attributes(&tree, c"", false, attributes::NOEXEC, None)
+            .map_err(to_errno)
+            .map_err(failed)?;
+        move_to(root.as_fd(), &tree, target, Kind::Folder).map_err(failed)?;
     }
     for (target, path) in &plan.links {
         targets::link(root.as_fd(), target, path).map_err(|error| Failure::Target {
@@ -97,10 +119,10 @@ pub(super) fn build(
             errno: errno(error),
         })?;
     }
-    Ok(root)
+    Ok((root, memory.shared))
 }
 
-/// /proc, /sys and /dev. The folders themselves are in the writable layer, made by Sconce, so that
+/// /proc, /sys and /dev. The folders themselves are in the run's own layer, made by Sconce, so that
 /// these names are what they seem, whatever the image has there.
 fn system_folders(plan: &Container) -> Result<(), Failure> {
     mount(c"proc", c"proc", c"proc", NOTHING_RUNS, None).map_err(Failure::step(MOUNT_PROC))?;
@@ -166,19 +188,14 @@ fn to_errno(error: std::io::Error) -> Errno {
     Errno::from_io_error(&error).unwrap_or(Errno::INVAL)
 }
 
-/// Mounts one file or folder of the machine.
-fn bind(
-    root: BorrowedFd<'_>,
+/// One file or folder of the machine, ready to be attached.
+fn open(
     wanted: &Mount,
     owners: Option<&OwnedFd>,
     notices: &mut Vec<Unenforced>,
-) -> Result<(), Failure> {
+) -> Result<OwnedFd, Failure> {
     let source = |error: Errno| Failure::Source {
         path: wanted.source.clone(),
-        errno: errno(error),
-    };
-    let target = |error: Errno| Failure::Target {
-        path: wanted.target.clone(),
         errno: errno(error),
     };
     let tree = open_tree(CWD, &wanted.source, clone_flags()).map_err(source)?;
@@ -201,11 +218,30 @@ fn bind(
             ),
         });
     }
-    let kind = match FileType::from_raw_mode(fstat(&tree).map_err(source)?.st_mode) {
+    Ok(tree)
+}
+
+/// Attaches it.
+fn bind(root: BorrowedFd<'_>, wanted: &Mount, tree: &OwnedFd) -> Result<(), Failure> {
+    let target = |error: Errno| Failure::Target {
+        path: wanted.target.clone(),
+        errno: errno(error),
+    };
+    let kind = match FileType::from_raw_mode(fstat(tree).map_err(target)?.st_mode) {
         FileType::Directory => Kind::Folder,
         _ => Kind::File,
     };
-    let place = targets::place(root, &wanted.target, kind).map_err(target)?;
+    move_to(root, tree, &wanted.target, kind).map_err(target)
+}
+
+/// Attaches a mount in the root.
+fn move_to(
+    root: BorrowedFd<'_>,
+    tree: &OwnedFd,
+    target: &Path,
+    kind: Kind,
+) -> rustix::io::Result<()> {
+    let place = targets::place(root, target, kind)?;
     let both = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;
-    move_mount(&tree, c"", &place, c"", both).map_err(target)
+    move_mount(tree, c"", &place, c"", both)
 }

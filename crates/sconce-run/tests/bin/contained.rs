@@ -1,9 +1,10 @@
 //! Runs one request given as JSON: `contained REQUEST.json STATE-FOLDER EVENTS-FILE [--strict]
-//! [--keep=FOLDER] [--control=FOLDER [--log-command]] [--way-out=NAME] [--runtime=NAME [--program=FILE]]`.
+//! [--keep=FOLDER] [--shared=FOLDER] [--control=FOLDER [--log-command]] [--way-out=NAME] [--runtime=NAME [--program=FILE]]`.
 //! Events go to their file as lines of JSON, an error and its hint to standard error.
 
 use std::ffi::OsString;
 use std::io::Write;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -20,6 +21,7 @@ use serde_json::json;
 struct Lines {
     file: std::fs::File,
     sampler: Option<Sampler>,
+    shared: Option<OwnedFd>,
 }
 
 impl Lines {
@@ -31,6 +33,10 @@ impl Lines {
 impl Watcher for Lines {
     fn unenforced(&mut self, what: &[Unenforced]) {
         self.line(&json!({ "unenforced": what }));
+    }
+
+    fn shared(&mut self, folder: OwnedFd) {
+        self.shared = Some(folder);
     }
 
     fn way_out(&mut self, name: &str) {
@@ -57,6 +63,13 @@ impl Watcher for Lines {
 
     fn ended(&mut self, exit: Exit, out_of_memory: Option<OutOfMemory>) {
         let last = self.sampler.as_mut().map(Sampler::sample);
+        if let Some(folder) = &self.shared {
+            let folder = format!("/proc/self/fd/{}", folder.as_raw_fd());
+            let names = std::fs::read_dir(folder).expect("the folder is still there");
+            let names = names.map(|entry| entry.expect("a name").file_name().into_string());
+            let names: Vec<_> = names.map(|name| name.expect("text")).collect();
+            self.line(&json!({ "shared": names }));
+        }
         self.line(
             &json!({ "ended": { "exit": exit, "out-of-memory": out_of_memory, "last": last } }),
         );
@@ -102,6 +115,7 @@ fn main() -> ExitCode {
         program: std::env::current_exe().expect("this program has a name"),
         state_dir: PathBuf::from(state),
         keep: option(rest, "--keep=").map(PathBuf::from),
+        shared: option(rest, "--shared=").map(PathBuf::from),
         sample_every: Duration::from_millis(100),
         grace: Duration::from_millis(300),
         strict: rest.contains(&"--strict".into()),
@@ -135,6 +149,7 @@ fn main() -> ExitCode {
             .open(events)
             .expect("the events file can be made"),
         sampler: None,
+        shared: None,
     };
     match run(&request, &options, &mut lines) {
         Ok(outcome) => {

@@ -4,7 +4,6 @@
 
 #![expect(
     clippy::unwrap_used,
-    clippy::print_stderr,
     reason = "these are tests, with helpers that clippy does not know as such"
 )]
 

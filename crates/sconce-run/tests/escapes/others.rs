@@ -83,10 +83,8 @@ fn abstract_sockets_of_the_machine() {
                     // ECONNREFUSED: there is none.
                     Network::None | Network::Own => assert_eq!(lines[0], "111"),
                     Network::Host if !has_scopes(&bench) => {
-                        eprintln!(
-                            "skipped as {:?}: Linux 6.12 is needed for this wall",
-                            bench.who
-                        );
+                        let why = format!("as {:?}: Linux 6.12 is needed for this wall", bench.who);
+                        sconce_testkit::skip("linux-6.12", why);
                     }
                     Network::Host => assert_eq!(lines[0], "1", "{:?}", bench.who),
                 }

@@ -76,13 +76,7 @@ pub(crate) fn benches() -> Vec<Bench> {
 
 /// Whether a runtime is installed; says where it is not.
 pub(crate) fn is_here(runtime: Runtime) -> bool {
-    let mut folders = ["/usr/sbin", "/usr/bin"].into_iter();
-    let here = runtime == Runtime::Sconce
-        || folders.any(|folder| Path::new(folder).join(runtime.name()).exists());
-    if !here {
-        eprintln!("skipped: no {runtime} on this machine");
-    }
-    here
+    runtime == Runtime::Sconce || sconce_testkit::has(&[runtime.name()])
 }
 
 /// A bench for root, if that is what we are.
@@ -97,11 +91,11 @@ pub(crate) fn bench(who: Who) -> Option<Bench> {
 
 fn bench_by(who: Who, runtime: Runtime) -> Option<Bench> {
     if who == Who::Root && !am_root() {
-        eprintln!("skipped as root: the tests are not run by root");
+        sconce_testkit::skip("not-root", "the tests are not run by root");
         return None;
     }
     let Some(busybox) = busybox() else {
-        eprintln!("skipped: no static busybox on this machine (package busybox-static)");
+        sconce_testkit::skip("busybox-static", "no static busybox on this machine");
         return None;
     };
     let folder = tempfile::Builder::new()
@@ -153,7 +147,7 @@ fn bench_by(who: Who, runtime: Runtime) -> Option<Bench> {
         "parts of /proc are covered",
     ];
     if tried.code == 125 && cannot.iter().any(|why| tried.err.contains(why)) {
-        eprintln!("skipped as {who:?}: {}", tried.err);
+        sconce_testkit::skip("containers", format_args!("as {who:?}: {}", tried.err));
         return None;
     }
     assert_eq!(tried.code, 0, "{who:?} {runtime}: {}", tried.err);
@@ -327,13 +321,6 @@ impl Bench {
         events.into_iter().find_map(|e| e.get(name).cloned())
     }
 
-    /// Runs to the end with this helper as the only way out.
-    pub(crate) fn run_by(&self, helper: &str, request: &RunRequest) -> Done {
-        let mut command = self.command(request, false);
-        let output = command.arg(format!("--way-out={helper}")).output();
-        self.done(request, &output.unwrap())
-    }
-
     /// Runs to the end.
     pub(crate) fn run(&self, request: &RunRequest) -> Done {
         self.finish(request, self.start(request))
@@ -349,7 +336,7 @@ impl Bench {
         self.done(request, &output)
     }
 
-    fn done(&self, request: &RunRequest, output: &Output) -> Done {
+    pub(crate) fn done(&self, request: &RunRequest, output: &Output) -> Done {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         Done {
             code: output.status.code().unwrap_or(-1),
@@ -389,15 +376,8 @@ pub(crate) fn eventually(what: &str, done: impl Fn() -> bool) {
 
 /// What gives a network of its own a way out, as far as it is on this machine.
 pub(crate) fn helpers() -> Vec<&'static str> {
-    let there = |name: &&str| Path::new("/usr/bin").join(name).exists();
-    let found: Vec<_> = sconce_run::WAYS_OUT.into_iter().filter(there).collect();
-    for name in sconce_run::WAYS_OUT
-        .iter()
-        .filter(|name| !found.contains(name))
-    {
-        eprintln!("skipped for {name}, which is not installed");
-    }
-    found
+    let there = |name: &&str| sconce_testkit::has(&[name]);
+    sconce_run::WAYS_OUT.into_iter().filter(there).collect()
 }
 
 /// Helpers that a process has started, by their process ids.

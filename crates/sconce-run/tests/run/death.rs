@@ -3,7 +3,7 @@
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
 use serde_json::Value;
 
-use crate::bench::{Bench, benches, eventually};
+use crate::bench::{Bench, Who, benches, eventually};
 
 fn pid(started: &Value, name: &str) -> Pid {
     Pid::from_raw(started[name].as_i64().unwrap() as i32).unwrap()
@@ -192,4 +192,40 @@ fn two_runs_of_one_name_are_refused() {
     kill_process(sconce(&child), Signal::TERM).unwrap();
     child.wait().unwrap();
     bench.assert_clean();
+}
+
+/// The store of the killed run is gone, and with it the note of its cgroups.
+#[test]
+fn cgroups_of_a_killed_run_go_with_the_next_run_of_any_store() {
+    for bench in benches() {
+        let lives = bench.request(&["sleep", "100"]);
+        let mut other = bench.start(&lives);
+        let living = bench.wait_for(&lives, "started");
+        let request = bench.request(&["sleep", "100"]);
+        let started = killed(&bench, &request);
+        eventually("all are gone", || is_gone(pid(&started, "pid")));
+        eventually("the first process is gone", || {
+            is_gone(pid(&started, "init"))
+        });
+        if cgroups_of(&request.id).is_empty() {
+            assert_eq!(bench.who, Who::Plain, "root can make cgroups");
+            sconce_testkit::skip("delegated-cgroup", "as a plain user: no cgroup");
+        }
+        let lock = bench.state().join(format!("{}.lock", request.id));
+        std::fs::remove_file(lock).unwrap();
+        // Out of the way: an overlay's own folders there may be nobody's to remove.
+        let gone = bench.folder.path().join("gone");
+        std::fs::rename(bench.state().join(&request.id), gone).unwrap();
+        let before = cgroups_of(&lives.id);
+        // A helper of the killed run may take a moment longer, and then a later run removes them.
+        eventually("its cgroups are gone", || {
+            assert_eq!(bench.run(&bench.request(&["true"])).code, 0);
+            cgroups_of(&request.id).is_empty()
+        });
+        // What lives keeps its own.
+        assert_eq!(cgroups_of(&lives.id), before);
+        assert!(!is_gone(pid(&living, "pid")));
+        kill_process(sconce(&other), Signal::KILL).unwrap();
+        other.wait().unwrap();
+    }
 }

@@ -118,7 +118,8 @@ fn a_bundle_is_what_runtime_specs_schema_says() {
     let empty = validate(std::process::Stdio::null());
     let has = empty.is_ok_and(|done| !String::from_utf8_lossy(&done.stderr).contains("No module"));
     if !std::path::Path::new(SCHEMA).exists() || !has {
-        eprintln!("skipped: no schema of runtime-spec, or no jsonschema for python3");
+        let why = "no schema of runtime-spec, or no jsonschema for python3";
+        sconce_testkit::skip("runtime-schema", why);
         return;
     }
     each(|bench| {

@@ -18,7 +18,8 @@ fn enforcing() -> impl Iterator<Item = Bench> {
         let said = done.event("unenforced");
         assert!(said.is_none() || bench.who == Who::Plain, "{said:?}");
         if let Some(said) = said {
-            eprintln!("skipped as {:?}: {said}", bench.who);
+            let why = format!("as {:?}: {said}", bench.who);
+            sconce_testkit::skip("delegated-cgroup", why);
         }
         said.is_none()
     })
@@ -149,7 +150,7 @@ fn only_the_devices_that_were_given_can_be_opened() {
     use sconce_schema::request::{ContainerEdits, DeviceNode, User};
     let Some(bench) = root_bench() else { return };
     if !std::path::Path::new("/dev/kmsg").exists() {
-        eprintln!("skipped: this machine has no /dev/kmsg");
+        sconce_testkit::skip("dev-kmsg", "this machine has no /dev/kmsg");
         return;
     }
     for (minor, says) in [(11, ""), (12, "Operation not permitted")] {
@@ -187,7 +188,8 @@ fn what_cannot_be_enforced_is_said_before_the_start_or_is_an_error() {
         let request = limited(&bench, "echo ran", limits);
         let done = bench.run(&request);
         let Some(said) = done.event("unenforced") else {
-            eprintln!("skipped: this machine lets a plain user limit memory");
+            let why = "this machine lets a plain user limit memory";
+            sconce_testkit::skip("memory-is-delegated", why);
             return;
         };
         assert_eq!((done.code, done.out.as_str()), (0, "ran\n"));

@@ -3,7 +3,6 @@
 
 #![expect(
     clippy::unwrap_used,
-    clippy::print_stderr,
     reason = "these are tests, with helpers that clippy does not know as such"
 )]
 
@@ -14,6 +13,7 @@ mod bench;
 mod death;
 mod engines;
 mod exits;
+mod inodes;
 mod kept;
 mod limits;
 mod mounts;
@@ -22,4 +22,5 @@ mod refusals;
 mod runtimes;
 mod services;
 mod terminal;
+mod tun;
 mod walls;
