@@ -13,6 +13,8 @@ use sconce_schema::event::{Event, GpuSummary, Sample};
 use sconce_schema::spec::Run;
 use sconce_schema::training::{CardOutOfMemory, Peak};
 
+use crate::private::Private;
+
 /// PyTorch's snapshots in one record, and how large each may be, bytes.
 const SNAPSHOTS: usize = 4;
 const LARGEST: u64 = 64 << 20;
@@ -51,16 +53,27 @@ impl AccountFlags {
     }
 }
 
-/// Makes the folder that processes of any user can write to, below one that is nobody else's.
+/// Where processes of a run tell of themselves.
+#[derive(Debug)]
+pub(crate) enum Told {
+    /// In this folder.
+    Folder(PathBuf),
+    /// In a folder that the run makes, and which its processes see here.
+    InMemory(PathBuf),
+}
+
+/// The folder on the disk, in one that is nobody else's.
+pub(crate) fn folder(above: &Private) -> PathBuf {
+    above.path().join("account")
+}
+
+/// Makes a folder that processes of any user can write to.
 ///
 /// # Errors
 /// It cannot be made.
-pub(crate) fn folder(above: &Path) -> io::Result<PathBuf> {
-    let folder = above.join("account");
-    fs::create_dir_all(&folder)?;
-    fs::set_permissions(above, Permissions::from_mode(0o700))?;
-    fs::set_permissions(&folder, Permissions::from_mode(0o1777))?;
-    Ok(folder)
+pub(crate) fn open_to_all(folder: &Path) -> io::Result<()> {
+    fs::create_dir_all(folder)?;
+    fs::set_permissions(folder, Permissions::from_mode(0o1777))
 }
 
 /// Reads the folder while the run goes on.

@@ -68,6 +68,16 @@ pub(crate) enum CliError {
     NoRuntime { runtime: sconce_schema::Runtime },
     #[error("there is no spec at {}", path.display())]
     NoSpec { path: std::path::PathBuf },
+    #[error("{} is no regular file, which a spec is", path.display())]
+    NoSpecFile { path: std::path::PathBuf },
+    #[error("{} {} is {own} ({}), or {own} is in it: a run could {}", if *is_project { "the project's folder" } else { "the mounted folder" }, path.display(), folder.display(), own.harm())]
+    OwnFolder {
+        /// Whether it is mounted because it is the project's.
+        is_project: bool,
+        own: crate::own_folders::Own,
+        folder: std::path::PathBuf,
+        path: std::path::PathBuf,
+    },
     #[error("{}", path.display())]
     Spec {
         path: std::path::PathBuf,
@@ -214,6 +224,21 @@ impl Hint for CliError {
             Self::NoSpec { .. } => "SPEC is a sconce.toml or the folder that has one; the current \
                  folder where nothing is given"
                 .to_owned(),
+            Self::NoSpecFile { .. } => {
+                "write it to a file in a folder of its own: its lock lies beside it".to_owned()
+            }
+            Self::OwnFolder {
+                is_project, own, ..
+            } => match is_project {
+                true => format!(
+                    "move sconce.toml and the project's files into a folder of their own; or {}",
+                    own.elsewhere()
+                ),
+                false => format!(
+                    "mount it read-only (SOURCE:TARGET:ro), or a folder beside {own}; or {}",
+                    own.elsewhere()
+                ),
+            },
             Self::Spec { source, .. } => return source.hint(),
             Self::Lock { source, .. } => return source.hint(),
             Self::Policy { source, .. } => return source.hint(),

@@ -2,12 +2,6 @@
 //! they reach a page through [`Html::text`] alone, and a page's policy lets it load nothing.
 
 use std::fmt::Write as _;
-use std::fs;
-use std::path::Path;
-
-use crate::args::Global;
-use crate::failure::{CliError, Result};
-use crate::output;
 
 /// What all pages look like.
 pub(crate) const STYLE: &str = include_str!("html/style.css");
@@ -152,25 +146,6 @@ pub(crate) fn escaped(text: &str) -> String {
     let text = text.replace(unseen, "\u{fffd}");
     let text = text.replace('&', "&amp;").replace('"', "&quot;");
     text.replace('<', "&lt;").replace('>', "&gt;")
-}
-
-/// Writes a page to where it was asked for; `-` is standard output, which then gets nothing else.
-///
-/// # Errors
-/// A file that cannot be written.
-pub(crate) fn write(path: &Path, page: &str, global: &Global) -> Result<()> {
-    if path.as_os_str() == "-" {
-        return output::data(page);
-    }
-    fs::write(path, page).map_err(|source| CliError::File {
-        action: "write",
-        path: path.to_owned(),
-        source,
-    })?;
-    if !global.quiet {
-        output::say(&format!("written: {}", path.display()));
-    }
-    Ok(())
 }
 
 #[cfg(test)]

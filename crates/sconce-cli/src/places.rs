@@ -4,10 +4,12 @@ use std::env;
 use std::path::{Path, PathBuf};
 
 use sconce_host::Roots;
+use sconce_schema::Bytes;
 use serde::Deserialize;
 
 use crate::args::Global;
 use crate::failure::{CliError, Result};
+use crate::kernels::{self, Kernels};
 
 /// The folders that the program works in.
 #[derive(Debug)]
@@ -20,8 +22,14 @@ pub(crate) struct Places {
     pub(crate) leases: PathBuf,
     /// The SSH host keys of environments, a folder for each.
     pub(crate) host_keys: PathBuf,
+    /// Kernels that runs compiled.
+    pub(crate) kernels: Kernels,
     /// Scratch folders of runs under way. On the store's file system, so that an overlay can use it.
     pub(crate) scratch: PathBuf,
+    /// The folder of records, leases and keys together.
+    pub(crate) state: PathBuf,
+    /// The folder of `config.toml`.
+    pub(crate) config_folder: PathBuf,
     /// The user's configuration.
     pub(crate) config: Config,
 }
@@ -46,6 +54,8 @@ pub(crate) struct Config {
     pub(crate) registry: Option<String>,
     /// Registries that may be spoken to without TLS, `HOST:PORT`.
     pub(crate) insecure_registries: Vec<String>,
+    /// What kernels that runs compiled may take on the disk; 0: none are kept.
+    pub(crate) kernel_cache: Option<Bytes>,
     /// Registries that others are asked for first.
     pub(crate) registry_mirrors: Vec<RegistryMirror>,
 }
@@ -62,25 +72,32 @@ pub(crate) struct RegistryMirror {
 
 impl Places {
     pub(crate) fn find(global: &Global) -> Result<Self> {
-        let config_file = folder("XDG_CONFIG_HOME", ".config")?.join("sconce/config.toml");
-        let config = Config::read(&config_file)?;
+        let config_folder = folder("XDG_CONFIG_HOME", ".config")?.join("sconce");
+        let config = Config::read(&config_folder.join("config.toml"))?;
         let store = match global.store.as_ref().or(config.store.as_ref()) {
             Some(store) => absolute(store),
             None => folder("XDG_DATA_HOME", ".local/share")?.join("sconce"),
         };
-        let state = folder("XDG_STATE_HOME", ".local/state")?;
+        let state = folder("XDG_STATE_HOME", ".local/state")?.join("sconce");
         // A home may be many machines', and each has cards of its own.
         let leases = match sconce_host::machine_id(&Roots::default()) {
-            Some(machine) => format!("sconce/leases-{machine}"),
-            None => "sconce/leases".to_owned(),
+            Some(machine) => format!("leases-{machine}"),
+            None => "leases".to_owned(),
         };
-        let (runs, leases) = (state.join("sconce/runs"), state.join(leases));
+        let (runs, leases) = (state.join("runs"), state.join(leases));
+        let kernels = Kernels {
+            root: folder("XDG_CACHE_HOME", ".cache")?.join("sconce/kernels"),
+            most: config.kernel_cache.unwrap_or(kernels::USUAL_SIZE),
+        };
         Ok(Self {
-            host_keys: state.join("sconce/host-keys"),
+            kernels,
+            host_keys: state.join("host-keys"),
             scratch: store.join("scratch"),
             store,
             runs,
             leases,
+            state,
+            config_folder,
             config,
         })
     }

@@ -1,24 +1,29 @@
 //! From a project to an environment that is ready: its lock, made if it has none, and its trees.
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::SystemTime;
 
-use sconce_image::{assemble, needs};
+use sconce_image::bytecode::interpreter;
+use sconce_image::{AssembleError, assemble, needs};
 use sconce_resolve::debian::sources::{AptFile, MirrorOverride};
 use sconce_resolve::python::IndexSettings;
 use sconce_resolve::python::compile::Requirements;
 use sconce_resolve::python::uv::UvSource;
 use sconce_resolve::{LockEnv, LockInput, Resolved, StoreDocuments};
+use sconce_schema::lock::Deb;
 use sconce_schema::{ImageManifest, Lock, Progress};
-use sconce_store::Store;
+use sconce_store::fetch::Fetcher;
+use sconce_store::{Held, Store};
 
 use crate::args::{Global, Sources};
 use crate::background::Background;
 use crate::failure::{CliError, Result};
 use crate::network::{self, AddressError};
+use crate::outputs::{self, Form};
 use crate::places::{self, Places};
 use crate::progress::Drawn;
 use crate::project::Project;
+use crate::staying::staying;
 
 /// What every verb that needs an environment works with.
 pub(crate) struct Workshop<'a> {
@@ -49,8 +54,9 @@ impl Workshop<'_> {
     /// Resolves the spec and writes its lock. Versions of `previous` are kept where they still
     /// fit, unless `upgrade`.
     pub(crate) fn lock_anew(&self, previous: Option<Lock>, upgrade: bool) -> Result<Lock> {
+        let output = outputs::find(&self.project.lock_file(), Form::Text)?;
         let lock = self.resolve(previous, upgrade)?.lock;
-        write_whole(&self.project.lock_file(), &lock.to_text())?;
+        output.write(lock.to_text().as_bytes())?;
         Ok(lock)
     }
 
@@ -91,6 +97,7 @@ impl Workshop<'_> {
             folder: self.project.folder.clone(),
             system_packages: spec.system.packages.clone(),
             services: spec.services.known(),
+            compiler: spec.system.compiler,
             more: spec.more(),
             index,
             mirror: MirrorOverride {
@@ -101,7 +108,7 @@ impl Workshop<'_> {
             upgrade,
             inputs: self.project.inputs,
         };
-        let fetcher = network::fetcher(self.global.offline, &self.addresses())?;
+        let fetcher = self.fetcher()?;
         let keyring = config
             .keyring
             .as_ref()
@@ -229,6 +236,15 @@ impl Workshop<'_> {
         }
     }
 
+    /// As [`Self::assembled`]; its trees stay in the store as long as what comes with it is held.
+    pub(crate) fn held(
+        &self,
+        lock: &Lock,
+        background: &mut Background,
+    ) -> Result<(ImageManifest, Vec<Held>)> {
+        staying(|| self.assembled(lock, background), |image| &image.layers)
+    }
+
     /// The environment that `lock` describes, fetching what the store does not have.
     pub(crate) fn assembled(
         &self,
@@ -238,7 +254,11 @@ impl Workshop<'_> {
         let missing = needs(lock, self.store);
         // An environment that is there needs no fetcher: certificates alone take milliseconds.
         if missing.is_empty() {
-            return Ok(sconce_image::ready(lock, self.store)?);
+            match sconce_image::ready(lock, self.store) {
+                // It has just been removed: it is to be brought as if it had not been there.
+                Err(AssembleError::Gone { .. }) => {}
+                ready => return Ok(ready?),
+            }
         }
         if self.global.offline && (!missing.wheels.is_empty() || !missing.debs.is_empty()) {
             let names = missing.wheels.iter().map(|w| w.file.clone());
@@ -251,11 +271,32 @@ impl Workshop<'_> {
             }
             .into());
         }
-        let fetcher = network::fetcher(self.global.offline, &self.addresses())?;
+        let fetcher = self.fetcher()?;
         background.start(self.project, self.places);
         let manifest = assemble(lock, self.store, &fetcher, self.progress)?;
         self.progress.finish();
         Ok(manifest)
+    }
+
+    /// What compiles for `lock`, alone ([`interpreter`]). Its packages are in the store, unless they
+    /// were pruned since the environment was made.
+    pub(crate) fn interpreter(&self, lock: &Lock) -> Result<PathBuf> {
+        let missing = interpreter::missing(lock, self.store);
+        if interpreter::found(lock, self.store).is_some() || missing.is_empty() {
+            return Ok(interpreter::ensure(lock, self.store, None, self.progress)?);
+        }
+        if self.global.offline {
+            let name = |deb: &&Deb| format!("{} {}", deb.name, deb.version);
+            let missing = missing.iter().map(name).collect();
+            return Err(CliError::Offline { missing }.into());
+        }
+        let fetcher = self.fetcher()?;
+        let (store, progress) = (self.store, self.progress);
+        Ok(interpreter::ensure(lock, store, Some(&fetcher), progress)?)
+    }
+
+    fn fetcher(&self) -> Result<Fetcher> {
+        network::fetcher(self.global.offline, &self.addresses())
     }
 }
 
@@ -304,19 +345,4 @@ fn apt_files() -> Vec<AptFile> {
         })
     };
     paths.into_iter().filter_map(read).collect()
-}
-
-/// Writes a file whole or not at all.
-fn write_whole(path: &Path, text: &str) -> Result<()> {
-    let fresh = path.with_extension(format!("lock.{}", std::process::id()));
-    let written = std::fs::write(&fresh, text).and_then(|()| std::fs::rename(&fresh, path));
-    written.map_err(|source| {
-        let _ = std::fs::remove_file(&fresh);
-        CliError::File {
-            action: "write",
-            path: path.to_owned(),
-            source,
-        }
-        .into()
-    })
 }

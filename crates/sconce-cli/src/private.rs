@@ -25,8 +25,9 @@ impl Private {
         if let Some(beside) = path.parent() {
             sweep(beside);
         }
-        // It has its name once it is locked: nobody takes it for one that was left.
-        let fresh = path.with_extension(format!("fresh.{}", std::process::id()));
+        // It has its name once it is locked: nobody takes it for one that was left. Until then its name is
+        // left to chance: process ids are equal where machines or containers share a store.
+        let fresh = path.with_extension(format!("fresh.{}", sconce_store::random_name()));
         private_folder(&fresh)?;
         let locked = || {
             let lock = File::open(&fresh)?;
@@ -53,8 +54,10 @@ impl Drop for Private {
     }
 }
 
-fn sweep(beside: &Path) {
-    let entries = std::fs::read_dir(beside).into_iter().flatten().flatten();
+/// Takes away the folders in `folder` whose runs are over: of a Sconce that was killed, or that ended with
+/// its machine.
+pub(crate) fn sweep(folder: &Path) {
+    let entries = std::fs::read_dir(folder).into_iter().flatten().flatten();
     let left = entries.map(|entry| entry.path()).filter(|path| {
         let named = path.to_string_lossy().ends_with(ENDING);
         named && path.symlink_metadata().is_ok_and(|meta| meta.is_dir())

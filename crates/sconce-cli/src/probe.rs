@@ -1,14 +1,23 @@
 //! The probe: what Sconce brings into a Python program from outside, by a folder ahead on PYTHONPATH.
+//!
+//! Its modules are an item of the store under the digest of their names and bytes, made once and held as
+//! long as a run has them.
 
 use std::fs::{self, Permissions};
+use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use sconce_memory::forecast::plan::{Plan, Plans};
+use sconce_memory::forecast::values::Answers;
+use sconce_schema::Sha256;
 use sconce_schema::request::{Mount, Root, RunRequest};
+use sconce_store::{BuildError, Held, Store, StoreError};
+use sha2::Digest as _;
 
-use crate::account::Asked;
+use crate::account::{Asked, Told};
 use crate::failure::{CliError, Result};
+use crate::places::Places;
 use crate::private::Private;
 use crate::ranks::World;
 
@@ -21,8 +30,12 @@ const ACCOUNT_INSIDE: &str = "/run/sconce/account";
 
 /// The variable that names plans.
 const PLAN: &str = "SCONCE_PLAN";
-/// The modules' folder in the probe's.
+/// The kind of the modules' item in the store.
+const KIND: &str = "probe";
+/// The modules' folder in it.
 const PYTHON: &str = "python";
+/// Where Python keeps the bytecode of a folder's modules.
+const BYTECODE: &str = "__pycache__";
 
 macro_rules! files {
     ($($name:literal)*) => {
@@ -39,6 +52,8 @@ const FILES: &[(&str, &str)] = files! {
     "sconce_probe/holds.py"
     "sconce_probe/work.py"
     "sconce_probe/values.py"
+    "sconce_probe/bounds.py"
+    "sconce_probe/later.py"
     "sconce_probe/ranks.py"
     "sconce_probe/serve.py"
     "sconce_probe/account/__init__.py"
@@ -77,34 +92,45 @@ pub(crate) struct Watch {
     pub(crate) history: bool,
     /// Whether the work of one more step is counted.
     pub(crate) work: bool,
+    /// What it is told in the place of zeros.
+    pub(crate) answers: Answers,
     /// Whether nothing is run, and trials are forked from what was imported.
     pub(crate) serve: bool,
 }
 
-/// The probe in a folder of its own, for as long as this is.
+/// The probe, for as long as this is.
 #[derive(Debug)]
 pub(crate) struct Probe {
-    folder: Private,
+    /// The modules' folder in the store.
+    modules: PathBuf,
+    _stays: Vec<Held>,
     watch: Option<Watch>,
     plans: Plans,
     world: Option<World>,
-    /// The folder for what it accounts, where it does.
-    account: Option<PathBuf>,
-    /// What is asked of it then.
+    /// What it accounts, where it does.
+    account: Option<Account>,
+}
+
+/// What is accounted, and where that is told.
+#[derive(Debug)]
+struct Account {
     asked: Asked,
+    /// Where runs keep what is theirs alone.
+    scratch: PathBuf,
+    /// The folder of a run that has none in memory.
+    folder: Option<Private>,
 }
 
 impl Probe {
-    /// One that accounts, applies plans, or makes a world of ranks, in a folder below `scratch`. `None`
-    /// where there is none of it to do.
+    /// One that accounts, applies plans, or makes a world of ranks. `None` where there is none of it to do.
     ///
     /// # Errors
-    /// A plan that cannot be applied from outside; a folder that cannot be written.
+    /// A plan that cannot be applied from outside; a store that cannot be written.
     pub(crate) fn of_flags(
         account: Option<Asked>,
         plans: Option<&Plans>,
         world: Option<World>,
-        scratch: &Path,
+        places: &Places,
     ) -> Result<Option<Self>> {
         let plans = plans.cloned().unwrap_or_default();
         if account.is_none() && plans.is_empty() && world.is_none() {
@@ -120,64 +146,48 @@ impl Probe {
             }
             .into());
         }
-        let mut probe = Self::prepare(None, plans, world, scratch)?;
-        if let Some(asked) = account {
-            probe.asked = asked;
-            let made = crate::account::folder(probe.folder.path());
-            probe.account = Some(made.map_err(|source| probe.failed(source))?);
-        }
+        let mut probe = Self::prepare(None, plans, world, places)?;
+        probe.account = account.map(|asked| Account {
+            asked,
+            scratch: places.scratch.clone(),
+            folder: None,
+        });
         Ok(Some(probe))
     }
 
     /// One that watches, applies plans, makes a world of ranks, or all of it.
     ///
     /// # Errors
-    /// A folder that cannot be written.
+    /// A store that cannot be written.
     pub(crate) fn prepare(
         watch: Option<Watch>,
         plans: Plans,
         world: Option<World>,
-        scratch: &Path,
+        places: &Places,
     ) -> Result<Self> {
-        // The run's user finds what is in it by mounts; nobody else has to.
-        let folder = scratch.join(format!("probe-{}.private", std::process::id()));
-        let made = Self {
-            folder: Private::make(&folder)?,
+        let (modules, stays) = modules(&Store::open(&places.store)?)?;
+        Ok(Self {
+            modules,
+            _stays: stays,
             watch,
             plans,
             world,
             account: None,
-            asked: Asked::default(),
-        };
-        made.write().map_err(|source| made.failed(source))?;
-        Ok(made)
-    }
-
-    fn failed(&self, source: std::io::Error) -> CliError {
-        CliError::File {
-            action: "write",
-            path: self.folder.path().to_owned(),
-            source,
-        }
-    }
-
-    fn write(&self) -> std::io::Result<()> {
-        for (name, text) in FILES {
-            let path = self.folder.path().join(PYTHON).join(name);
-            let above = path.parent().unwrap_or(self.folder.path());
-            fs::create_dir_all(above)?;
-            fs::write(&path, text)?;
-            // Whatever the caller's file mode mask is: nobody else comes as far as here, and the run's
-            // user may be another.
-            fs::set_permissions(above, Permissions::from_mode(0o755))?;
-            fs::set_permissions(&path, Permissions::from_mode(0o644))?;
-        }
-        Ok(())
+        })
     }
 
     /// Brings it into the run. `outer` tells a variable that the command inherits.
-    pub(crate) fn give(&self, request: &mut RunRequest, outer: impl Fn(&str) -> Option<String>) {
-        let at = seen_as(request, &self.folder.path().join(PYTHON), INSIDE, true);
+    /// With `in_memory`, what it accounts goes through a file system that the run makes for it.
+    ///
+    /// # Errors
+    /// A folder that cannot be written.
+    pub(crate) fn give(
+        &mut self,
+        request: &mut RunRequest,
+        in_memory: bool,
+        outer: impl Fn(&str) -> Option<String>,
+    ) -> Result<()> {
+        let at = seen_as(request, &self.modules, INSIDE, true);
         let behind = request.env.get("PYTHONPATH").cloned();
         let behind = behind.or_else(|| outer("PYTHONPATH"));
         let path = match behind.filter(|path| !path.is_empty()) {
@@ -198,17 +208,28 @@ impl Probe {
             if watch.serve {
                 told.push(("SCONCE_FIT_SERVE", "1".to_owned()));
             }
-            told.extend(of_trial(&self.plans, watch.history, watch.work));
+            told.extend(of_trial(
+                &self.plans,
+                watch.history,
+                watch.work,
+                &watch.answers,
+            ));
         } else if !self.plans.is_empty() {
             told.push((PLAN, self.plans.to_string()));
         }
-        if let Some(folder) = &self.account {
-            let seen = seen_as(request, folder, ACCOUNT_INSIDE, false);
+        if let Some(account) = &mut self.account {
+            let seen = match in_memory {
+                true => ACCOUNT_INSIDE.to_owned(),
+                false => {
+                    let folder = account.folder_of(&request.id)?;
+                    seen_as(request, &folder, ACCOUNT_INSIDE, false)
+                }
+            };
             told.push(("SCONCE_ACCOUNT", seen));
-            if self.asked.flops {
+            if account.asked.flops {
                 told.push(("SCONCE_ACCOUNT_FLOPS", "1".to_owned()));
             }
-            if self.asked.kept {
+            if account.asked.kept {
                 told.push(("SCONCE_ACCOUNT_KEPT", "1".to_owned()));
             }
         }
@@ -216,11 +237,16 @@ impl Probe {
         request
             .env
             .extend(told.map(|(name, value)| (name.to_owned(), value)));
+        Ok(())
     }
 
-    /// The folder that is written to by what is accounted.
-    pub(crate) fn account(&self) -> Option<PathBuf> {
-        self.account.clone()
+    /// Where what is accounted is told, once it was given to the run.
+    pub(crate) fn account(&self) -> Option<Told> {
+        let account = self.account.as_ref()?;
+        Some(match &account.folder {
+            Some(folder) => Told::Folder(crate::account::folder(folder)),
+            None => Told::InMemory(PathBuf::from(ACCOUNT_INSIDE)),
+        })
     }
 
     /// The plans, for the record.
@@ -229,8 +255,92 @@ impl Probe {
     }
 }
 
+impl Account {
+    /// A folder on the disk, for a run that has none in memory.
+    fn folder_of(&mut self, id: &str) -> Result<PathBuf> {
+        let private = Private::make(&self.scratch.join(format!("{id}.account.private")))?;
+        let folder = crate::account::folder(&private);
+        crate::account::open_to_all(&folder).map_err(|source| CliError::File {
+            action: "write",
+            path: folder.clone(),
+            source,
+        })?;
+        self.folder = Some(private);
+        Ok(folder)
+    }
+}
+
+/// The modules' folder in the store; it stays as long as what comes with it.
+fn modules(store: &Store) -> Result<(PathBuf, Vec<Held>)> {
+    let held = |folder: PathBuf| {
+        let stays = sconce_store::hold([folder.as_path()].into_iter());
+        stays.map(|stays| (folder, stays))
+    };
+    match held(made(store)?) {
+        // Another process removed it as unused just before.
+        Err(StoreError::Gone { .. }) => Ok(held(made(store)?)?),
+        there => Ok(there?),
+    }
+}
+
+/// The modules' folder, made if it is not there.
+fn made(store: &Store) -> Result<PathBuf> {
+    let key = digest(FILES).to_string();
+    let item = store.build_tree(KIND, &key, |folder| write(&folder.join(PYTHON)));
+    match item {
+        Ok(item) => Ok(item.join(PYTHON)),
+        Err(BuildError::Store(error)) => Err(error.into()),
+        Err(BuildError::Build(source)) => Err(CliError::File {
+            action: "write",
+            path: store.root().to_owned(),
+            source,
+        }
+        .into()),
+    }
+}
+
+/// Writes the modules. Whatever the caller's file mode mask is: the run's user may be another.
+fn write(folder: &Path) -> io::Result<()> {
+    fs::create_dir(folder)?;
+    let closed = |folder: &Path| {
+        // A file where Python would make a folder: it reads and writes no bytecode here, whoever it is
+        // and whatever it may write. Only this keeps root's Python, on the host, from adding to the item.
+        let path = folder.join(BYTECODE);
+        fs::write(&path, "")?;
+        fs::set_permissions(&path, Permissions::from_mode(0o444))
+    };
+    closed(folder)?;
+    for (name, text) in FILES {
+        let path = folder.join(name);
+        let above = path.parent().unwrap_or(folder);
+        if !above.exists() {
+            fs::create_dir_all(above)?;
+            closed(above)?;
+        }
+        fs::set_permissions(above, Permissions::from_mode(0o755))?;
+        fs::write(&path, text)?;
+        fs::set_permissions(&path, Permissions::from_mode(0o644))?;
+    }
+    Ok(())
+}
+
+/// SHA-256 over the names and bytes, each with its length before it.
+fn digest(files: &[(&str, &str)]) -> Sha256 {
+    let mut hash = sha2::Sha256::new();
+    for text in files.iter().flat_map(|(name, text)| [name, text]) {
+        hash.update((text.len() as u64).to_le_bytes());
+        hash.update(text);
+    }
+    Sha256(hash.finalize().into())
+}
+
 /// The variables in which one trial of a command differs from another.
-pub(crate) fn of_trial(plans: &Plans, history: bool, work: bool) -> Vec<(&'static str, String)> {
+pub(crate) fn of_trial(
+    plans: &Plans,
+    history: bool,
+    work: bool,
+    answers: &Answers,
+) -> Vec<(&'static str, String)> {
     let number = |yes: bool| u8::from(yes).to_string();
     let mut told = vec![
         ("SCONCE_FIT_HISTORY", number(history)),
@@ -238,6 +348,10 @@ pub(crate) fn of_trial(plans: &Plans, history: bool, work: bool) -> Vec<(&'stati
     ];
     if !plans.is_empty() {
         told.push((PLAN, plans.to_string()));
+    }
+    if !answers.are_zeros() {
+        let (values, pinned) = answers.variables();
+        told.extend([("SCONCE_FIT_VALUES", values), ("SCONCE_FIT_PINNED", pinned)]);
     }
     told
 }
@@ -254,5 +368,80 @@ fn seen_as(request: &mut RunRequest, folder: &Path, inside: &str, read_only: boo
             });
             inside.to_owned()
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    fn store() -> (tempfile::TempDir, Store) {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(&folder.path().join("store")).unwrap();
+        (folder, store)
+    }
+
+    fn entries(folder: &Path, found: &mut BTreeSet<PathBuf>) {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                entries(&path, found);
+            }
+            found.insert(path);
+        }
+    }
+
+    #[test]
+    fn the_modules_are_made_once_and_stay_while_they_are_in_use() {
+        let (_folder, store) = store();
+        let (first, held) = modules(&store).ok().unwrap();
+        let inode = |path: &Path| {
+            std::os::unix::fs::MetadataExt::ino(&path.join("sitecustomize.py").metadata().unwrap())
+        };
+        let made = inode(&first);
+        let (second, other) = modules(&store).ok().unwrap();
+        assert_eq!((&first, made), (&second, inode(&second)));
+        drop(other);
+        let prune = || store.prune(std::time::Duration::ZERO, &|_, _| false, false);
+        assert_eq!(prune().unwrap().held, 1);
+        assert!(first.join("sconce_probe/account/ring.py").exists());
+        drop(held);
+        assert_eq!(prune().unwrap().held, 0);
+        assert!(!first.exists());
+        assert!(modules(&store).ok().unwrap().0.exists());
+    }
+
+    #[test]
+    fn another_byte_or_name_is_another_item() {
+        let one = digest(&[("a", "bc")]);
+        for other in [&[("ab", "c")][..], &[("a", "bd")], &[("a", "bc"), ("", "")]] {
+            assert_ne!(one, digest(other));
+        }
+    }
+
+    /// As the user of this test, root above all, which no mode keeps from writing.
+    #[test]
+    fn python_adds_nothing_to_the_item() {
+        let (_folder, store) = store();
+        let (modules, _held) = modules(&store).ok().unwrap();
+        let mut before = BTreeSet::new();
+        entries(&modules, &mut before);
+        let code = "import sconce_probe.imports, sconce_probe.account.clock, sys; print(sys.dont_write_bytecode)";
+        let done = std::process::Command::new("python3")
+            .args(["-c", code])
+            .env("PYTHONPATH", &modules)
+            .env_remove("PYTHONDONTWRITEBYTECODE")
+            .output();
+        let done = done.unwrap();
+        let said = String::from_utf8_lossy(&done.stderr).into_owned();
+        assert_eq!(
+            (done.stdout.as_slice(), said.as_str()),
+            (&b"False\n"[..], "")
+        );
+        let mut after = BTreeSet::new();
+        entries(&modules, &mut after);
+        assert_eq!(before, after);
     }
 }

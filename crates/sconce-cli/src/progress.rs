@@ -2,13 +2,13 @@
 
 mod line;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
-use sconce_schema::{Bytes, Progress};
+use sconce_schema::{Bytes, Progress, Wait};
 
 use crate::style::Style;
 use line::Download;
@@ -26,6 +26,10 @@ pub(crate) struct Drawn {
     /// What is under way, the oldest first, as it is shown. A lock of its own, as the live line
     /// reads it while it is drawn.
     under_way: Arc<Mutex<Vec<String>>>,
+    /// What waits for another process, by its name.
+    waits: Arc<Mutex<BTreeMap<String, Wait>>>,
+    /// The processes that lines have named.
+    waited: Mutex<BTreeSet<(String, u32)>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -58,6 +62,8 @@ impl Drawn {
             style: Style::for_stderr(),
             stage: Mutex::default(),
             under_way: Arc::default(),
+            waits: Arc::default(),
+            waited: Mutex::default(),
         }
     }
 
@@ -107,11 +113,22 @@ impl Drawn {
     fn bar(&self, name: &str, total: Option<u64>) -> ProgressBar {
         let bar = ProgressBar::with_draw_target(total, ProgressDrawTarget::stderr());
         let (name, style) = (name.to_owned(), self.style);
-        let under_way = Arc::clone(&self.under_way);
+        let (under_way, waits) = (Arc::clone(&self.under_way), Arc::clone(&self.waits));
         let draw = move |state: &ProgressState, out: &mut dyn std::fmt::Write| {
             // The last column stays free: some terminals go on to the next line there.
             let width = usize::from(style.for_reports().width.saturating_sub(1));
-            let item = held(&under_way).first().cloned().unwrap_or_default();
+            let waits = held(&waits).clone();
+            let item = held(&under_way)
+                .iter()
+                .find(|item| !waits.contains_key(*item))
+                .cloned();
+            // While something goes on here, that is worth more than who is waited for.
+            if let (None, Some(wait)) = (&item, waits.values().next()) {
+                let text = line::waited(&name, &said(wait), width);
+                let _ = write!(out, "{text}");
+                return;
+            }
+            let item = item.unwrap_or_default();
             let (text, item) = match (state.pos(), total) {
                 (0, None) => line::waiting(&name, state.elapsed(), &item, width),
                 (done, total) => {
@@ -136,6 +153,18 @@ impl Drawn {
         }
         bar.enable_steady_tick(DRAW_EVERY);
         bar
+    }
+}
+
+/// Whom something waits for, and since when that process does what it does.
+fn said(wait: &Wait) -> String {
+    let since = match wait {
+        Wait::Maker(maker) => SystemTime::now().duration_since(maker.since).ok(),
+        Wait::Unknown | Wait::Users => None,
+    };
+    match since {
+        Some(time) if time.as_secs() > 0 => format!("{wait} (for {} s)", time.as_secs()),
+        _ => wait.to_string(),
     }
 }
 
@@ -196,6 +225,30 @@ impl Progress for Drawn {
         match stage.as_ref().and_then(|stage| stage.bar.as_ref()) {
             Some(bar) => bar.suspend(|| self.line(text)),
             None => self.line(text),
+        }
+    }
+
+    fn waits(&self, name: &str, wait: Option<&Wait>) {
+        let name = line::package(name);
+        let mut waits = held(&self.waits);
+        match wait {
+            Some(wait) => drop(waits.insert(name, wait.clone())),
+            None => drop(waits.remove(&name)),
+        }
+        drop(waits);
+        // A stage's live line says it as long as it is so; elsewhere each process is named once, not
+        // for everything that it makes.
+        let is_live = held(&self.stage)
+            .as_ref()
+            .is_some_and(|stage| stage.bar.is_some());
+        if let Some(wait) = wait.filter(|_| !is_live) {
+            let who = match wait {
+                Wait::Maker(maker) => (maker.host.clone(), maker.pid),
+                Wait::Unknown | Wait::Users => (wait.to_string(), 0),
+            };
+            if held(&self.waited).insert(who) {
+                self.line(&said(wait));
+            }
         }
     }
 }

@@ -42,6 +42,10 @@ impl Project {
                 source,
             })?,
         };
+        // `/dev/null` would be an empty spec, and have its lock in /dev.
+        if !file.is_file() {
+            return Err(CliError::NoSpecFile { path: file }.into());
+        }
         let spec = Spec::parse(&text).map_err(|source| CliError::Spec {
             path: file.clone(),
             source,
@@ -180,6 +184,18 @@ mod tests {
         let text = project(&[]).1.unwrap_err().text(&style);
         assert!(
             text.contains("there is no spec at") && text.contains("sconce.toml"),
+            "{text}"
+        );
+    }
+
+    #[test]
+    fn a_device_is_no_spec() {
+        let style = crate::style::Style { color: false };
+        let text = Project::open(Path::new("/dev/null"))
+            .unwrap_err()
+            .text(&style);
+        assert!(
+            text.contains("/dev/null is no regular file") && text.contains("lies beside it"),
             "{text}"
         );
     }

@@ -90,7 +90,7 @@ impl VirtualGpus {
         }
         let folder = scratch
             .join("virtual-gpu")
-            .join(std::process::id().to_string());
+            .join(sconce_store::random_name());
         let made = Self { folder, cards };
         made.write(&described).map_err(|source| CliError::File {
             action: "write",

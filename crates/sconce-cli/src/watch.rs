@@ -1,6 +1,7 @@
 //! What the program does while a run goes on: it records it.
 
 use std::collections::BTreeMap;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::time::Instant;
 
@@ -11,7 +12,7 @@ use sconce_schema::event::{
     Ended, Event, Exit, Lost, OutOfMemory, Sample, ServiceEvent, ServiceState, Started, Unenforced,
 };
 
-use crate::account::Account;
+use crate::account::{Account, Told};
 use crate::failure::with_causes;
 use crate::output;
 use crate::style::Style;
@@ -33,7 +34,9 @@ pub(crate) struct Recorder<'a> {
     /// The library that reads cards, until the sampler has it.
     gpus: Option<Box<dyn Gpus>>,
     /// The folder in which processes of the run tell of their steps, until the run begins.
-    told: Option<PathBuf>,
+    told: Option<Told>,
+    /// The same, where the run has made it.
+    shared: Option<OwnedFd>,
     account: Option<Account>,
     /// The disk was asked to keep the record: not for a run that is over in a moment.
     kept: bool,
@@ -55,13 +58,14 @@ impl<'a> Recorder<'a> {
         started: Started,
         quiet: bool,
         gpus: Option<Box<dyn Gpus>>,
-        told: Option<PathBuf>,
+        told: Option<Told>,
         idle_work: Option<Box<dyn FnOnce() + 'a>>,
     ) -> Self {
         Self {
             runs,
             gpus,
             told,
+            shared: None,
             account: None,
             started,
             quiet,
@@ -145,13 +149,23 @@ impl Watcher for Recorder<'_> {
         }
     }
 
+    fn shared(&mut self, folder: OwnedFd) {
+        self.shared = Some(folder);
+    }
+
     fn way_out(&mut self, name: &str) {
         self.started.way_out = Some(name.to_owned());
     }
 
     fn started(&mut self, target: &SampleTarget) {
         self.began = Instant::now();
-        let told = self.told.take();
+        let told = match self.told.take() {
+            Some(Told::Folder(folder)) => Some(folder),
+            // By its descriptor: no path of the machine leads there.
+            Some(Told::InMemory(_)) => (self.shared.as_ref())
+                .map(|folder| format!("/proc/self/fd/{}", folder.as_raw_fd()).into()),
+            None => None,
+        };
         self.account = told.map(|folder| Account::begin(folder, &self.started.gpus));
         match Writer::create(self.runs, &self.started) {
             Ok(writer) => self.writer = Some(writer),

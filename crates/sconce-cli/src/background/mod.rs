@@ -5,19 +5,22 @@
 
 mod polite;
 
-use std::collections::BTreeSet;
-use std::path::Path;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use sconce_image::bytecode;
 use sconce_run::{RunOptions, Watcher};
-use sconce_schema::request::{Mount, Root};
+use sconce_schema::manifest::Layer;
+use sconce_schema::request::{Mount, Root, RunRequest};
 use sconce_schema::{ImageManifest, Lock, exit};
 use sconce_store::{BuildError, Store};
 
 use self::polite::Polite;
-use crate::args::{ChoresArgs, Global};
+use crate::args::{ChoresArgs, Global, Sources};
+use crate::commands::opened::Opened;
+use crate::commands::run::{chore, program, stay};
 use crate::failure::{CliError, Failure, Result};
 use crate::places::Places;
 use crate::project::Project;
@@ -36,7 +39,7 @@ impl Background {
         if self.0.is_some() {
             return;
         }
-        let Ok(program) = super::commands::run::program() else {
+        let Ok(program) = program() else {
             return;
         };
         let child = Command::new(program)
@@ -67,28 +70,32 @@ pub(crate) fn chores(args: &ChoresArgs, global: &Global) -> Result<u8> {
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
     let _ = rustix::process::setpriority_process(None, 19);
     let _ = sconce_run::only_when_idle();
-    let project = Project::open(&args.spec)?;
-    let places = Places::find(global)?;
-    let store = Store::open(&places.store)?;
-    let Some(lock) = project.lock()? else {
+    let opened = Opened::with(Project::open(&args.spec)?, global)?;
+    let Some(lock) = opened.project.lock()? else {
         return Ok(exit::OK);
     };
+    let (store, sources) = (&opened.store, Sources::default());
+    let workshop = opened.workshop(&sources, global);
     // Each tree is tried once, so that one that cannot be compiled is not tried forever.
     let mut tried = BTreeSet::new();
     loop {
         // Looked at first: what arrives while the trees are worked on is seen in the next round.
-        let complete = sconce_image::needs(&lock, &store).is_empty();
-        if let Some(manifest) = sconce_image::so_far(&lock, &store) {
-            for job in bytecode::missing(&manifest, &lock, &store) {
-                if tried.insert(job.output.clone()) {
-                    compile(
-                        &job,
-                        &lock,
-                        &manifest,
-                        &store,
-                        &places,
-                        &mut Polite::default(),
-                    )?;
+        let complete = sconce_image::needs(&lock, store).is_empty();
+        if let Some(manifest) = sconce_image::so_far(&lock, store) {
+            for job in bytecode::missing(&manifest, &lock, store) {
+                if !tried.insert(job.source.clone()) {
+                    continue;
+                }
+                // What another process is at is left to it.
+                if let Some(work) = job.begin(store)? {
+                    let root = workshop.interpreter(&lock)?;
+                    let compiler = Compiler {
+                        root: &root,
+                        lock: &lock,
+                        store,
+                        places: &opened.places,
+                    };
+                    compiler.compile(&job, work, &mut Polite::default())?;
                 }
             }
         }
@@ -101,73 +108,89 @@ pub(crate) fn chores(args: &ChoresArgs, global: &Global) -> Result<u8> {
     Ok(exit::OK)
 }
 
-/// Makes the bytecode of one tree, in the environment's own system tree.
-pub(crate) fn compile(
-    job: &bytecode::Job,
-    lock: &Lock,
-    manifest: &ImageManifest,
-    store: &Store,
-    places: &Places,
-    watcher: &mut dyn Watcher,
-) -> Result<()> {
-    let failed = |source| CliError::File {
-        action: "write",
-        path: job.output.clone(),
-        source,
-    };
-    job.begin().map_err(failed)?;
-    let bind = |source: &Path, target: &str, read_only| Mount {
-        source: source.to_owned(),
-        target: target.into(),
-        read_only,
-    };
-    let mounts = vec![
-        bind(&job.source, "/source", true),
-        bind(&job.output, "/output", false),
-    ];
-    let python = format!("/usr/bin/python{}", lock.target.python);
-    let command = [
-        &python,
-        "-I",
-        "-S",
-        "-B",
-        "-c",
-        bytecode::SCRIPT,
-        "/source",
-        "/output",
-    ];
-    let root = Root::Image(ImageManifest {
-        layers: manifest.layers[..1].to_vec(),
-        env: manifest.env.clone(),
-    });
-    let request = super::commands::run::chore(
-        root,
-        "bytecode",
-        command.iter().map(ToString::to_string).collect(),
-        mounts,
-    );
-    let host = sconce_host::Machine::read(&sconce_host::Roots::default());
-    let options = RunOptions {
-        program: super::commands::run::program()?,
-        state_dir: places.scratch.clone(),
-        keep: None,
-        sample_every: polite::LOOK,
-        grace: Duration::ZERO,
-        strict: false,
-        host: &host,
-        ways_out: Vec::new(),
-        engine: None,
-        environment: &[],
-        control: None,
-        waiting: None,
-    };
-    let _stays = super::commands::run::stay(&request.root)?;
-    let outcome = sconce_run::run(&request, &options, watcher)?;
-    if outcome.exit.code() != exit::OK {
-        return Ok(());
+/// What compiles the trees of an environment.
+pub(crate) struct Compiler<'a> {
+    /// The interpreter's own root ([`bytecode::interpreter`]).
+    pub(crate) root: &'a Path,
+    pub(crate) lock: &'a Lock,
+    pub(crate) store: &'a Store,
+    pub(crate) places: &'a Places,
+}
+
+impl Compiler<'_> {
+    /// Makes the bytecode of one tree. A tree that cannot be compiled is passed over.
+    pub(crate) fn compile(
+        &self,
+        job: &bytecode::Job,
+        work: bytecode::Work,
+        watcher: &mut dyn Watcher,
+    ) -> Result<()> {
+        let bind = |source: PathBuf, target: &str, read_only| Mount {
+            source,
+            target: target.into(),
+            read_only,
+        };
+        let output = work.output();
+        let mounts = vec![
+            bind(job.source.clone(), "/source", true),
+            bind(output.clone(), "/output", false),
+        ];
+        let python = format!("/usr/bin/python{}", self.lock.target.python);
+        let command = [
+            &python,
+            "-I",
+            "-S",
+            "-B",
+            "-c",
+            bytecode::SCRIPT,
+            "/source",
+            "/output",
+        ];
+        let root = Root::Image(ImageManifest {
+            layers: vec![Layer {
+                name: "interpreter".to_owned(),
+                path: self.root.to_owned(),
+            }],
+            env: BTreeMap::new(),
+        });
+        let request = RunRequest {
+            env: bytecode::variables(),
+            ..chore(
+                root,
+                "bytecode",
+                command.iter().map(ToString::to_string).collect(),
+                mounts,
+            )
+        };
+        let host = sconce_host::Machine::read(&sconce_host::Roots::default());
+        let options = RunOptions {
+            program: program()?,
+            state_dir: self.places.scratch.clone(),
+            shared: None,
+            keep: None,
+            sample_every: polite::LOOK,
+            grace: Duration::ZERO,
+            strict: false,
+            host: &host,
+            ways_out: Vec::new(),
+            engine: None,
+            environment: &[],
+            control: None,
+            waiting: None,
+        };
+        let _stays = stay(&request.root)?;
+        let outcome = sconce_run::run(&request, &options, watcher)?;
+        if outcome.exit.code() != exit::OK {
+            return Ok(());
+        }
+        work.finish(self.store).map_err(|error| match error {
+            BuildError::Store(error) => Failure::from(error),
+            BuildError::Build(source) => CliError::File {
+                action: "move",
+                path: output,
+                source,
+            }
+            .into(),
+        })
     }
-    job.finish(store).map_err(|error| match error {
-        BuildError::Store(error) => Failure::from(error),
-        BuildError::Build(source) => failed(source).into(),
-    })
 }

@@ -4,22 +4,23 @@ mod removed;
 mod stages;
 mod steps;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use clap::Args;
 use sconce_compat::tables;
 use sconce_image::build::{ImageOptions, present};
+use sconce_image::bytecode::{self, Job};
 use sconce_image::layer::{Compression, Layer};
 use sconce_image::local::{self, Image};
 use sconce_image::oci::Digest;
 use sconce_image::plan::{Plan, PlanOptions, Planned, USUAL_LAYERS};
 use sconce_image::slim::Rules;
 use sconce_image::squashfs::Written;
-use sconce_image::{about, bytecode, devel, docker, layout};
+use sconce_image::{about, devel, docker, layout};
 use sconce_run::Watcher;
-use sconce_schema::spec::{IMAGE, Variant};
+use sconce_schema::spec::{IMAGE, Removal, Variant};
 use sconce_schema::tag::tag;
 use sconce_schema::{Bytes, HostFacts, ImageManifest, Lock, Progress as _, exit};
 
@@ -28,13 +29,16 @@ use self::steps::Stack;
 use super::opened::Opened;
 use super::push::{self, Push};
 use crate::args::{Global, Sources};
-use crate::background::{self, Background};
+use crate::background::{Background, Compiler};
 use crate::failure::{CliError, Failure, Result};
 use crate::judge::{capabilities, device_code, quick};
 use crate::output;
+use crate::outputs::{self, Form, Output};
 use crate::places::Places;
+use crate::prepare::Workshop;
 use crate::project::Project;
 use crate::registries::{check_local, target};
+use crate::staying::staying;
 use crate::style::Style;
 
 #[derive(Debug, Args)]
@@ -54,7 +58,7 @@ pub(crate) struct BuildArgs {
     /// Also write an OCI image layout: a folder, or one file where the name ends with `.tar`.
     #[arg(long, value_name = "PATH")]
     oci: Option<PathBuf>,
-    /// Also write the archive that `docker load` takes.
+    /// Also write the archive that `docker load` takes; `-` is standard output.
     #[arg(long, value_name = "FILE")]
     docker_archive: Option<PathBuf>,
     /// Also push it: HOST/PATH[:TAG] [default tag: one that says what is inside].
@@ -89,6 +93,7 @@ pub(crate) fn build(args: &BuildArgs, global: &Global) -> Result<u8> {
             .transpose()
     };
     to("0")?;
+    let outputs = Outputs::find(args)?;
     let opened = Opened::with(Project::open(&args.spec)?, global)?;
     let workshop = opened.workshop(&args.sources, global);
     let whole = workshop.locked()?;
@@ -97,10 +102,14 @@ pub(crate) fn build(args: &BuildArgs, global: &Global) -> Result<u8> {
     let cards = capabilities(&spec.build.cards)?;
     let tag = tag(&whole, variant, &cards);
     let to = to(&tag)?;
-    let lock = match spec.build.variant {
-        Some(Variant::Devel) => whole.stage(IMAGE),
-        _ => whole.clone(),
+    let lock = match variant {
+        Variant::Devel => whole.stage(IMAGE),
+        Variant::Slim if !spec.build.keep.contains(&Removal::Compiler) => whole.without_compiler(),
+        Variant::Slim | Variant::Runtime => whole.clone(),
     };
+    if variant == Variant::Slim && lock != whole && !global.quiet {
+        output::say(&without_compiler(&whole));
+    }
     let options = PlanOptions {
         most_layers: spec.build.layers.unwrap_or(USUAL_LAYERS),
         bytecode: spec.build.bytecode.unwrap_or(true),
@@ -135,13 +144,22 @@ pub(crate) fn build(args: &BuildArgs, global: &Global) -> Result<u8> {
         run: !only_look,
         bytecode: options.bytecode,
     };
-    let mut environment = match only_look {
-        true => workshop.assembled(&lock, &mut Background::default())?,
-        false => stages.complete(&lock)?,
+    // Its trees stay in the store until the image is written.
+    let bring = || match only_look {
+        true if args.removed => workshop.assembled(&whole, &mut Background::default()),
+        true => workshop.assembled(&lock, &mut Background::default()),
+        false => stages.complete(&lock),
     };
+    let (mut environment, _stays) = staying(bring, |image| &image.layers)?;
     if args.removed {
         opened.progress.finish();
-        return removed::print(&plan, &lock, &environment, &opened.store, args.json);
+        return removed::print(
+            &plan,
+            (&whole, &lock),
+            &environment,
+            &opened.store,
+            args.json,
+        );
     }
     let facts = about::facts(&lock, &environment);
     let about = about::tree(&opened.project.name, &lock, &facts, &opened.store)?;
@@ -178,19 +196,20 @@ pub(crate) fn build(args: &BuildArgs, global: &Global) -> Result<u8> {
         cards,
         created: created()?,
     };
-    if let Some(file) = &args.squashfs {
+    if let Some(output) = outputs.squashfs {
+        let path = output.path().to_owned();
         let (store, progress) = (&opened.store, &opened.progress);
         let written = sconce_image::build::squashfs(
             &plan,
             &lock,
             &environment,
             &options,
-            file,
+            output,
             store,
             progress,
         )?;
         opened.progress.finish();
-        return say_squashfs(&written, file, args.json, global);
+        return say_squashfs(&written, &path, args.json, global);
     }
     let image = sconce_image::build::build(
         &plan,
@@ -207,7 +226,7 @@ pub(crate) fn build(args: &BuildArgs, global: &Global) -> Result<u8> {
     for name in &names {
         image.call(&opened.store, name)?;
     }
-    export(&image, &names, args, &opened)?;
+    outputs.write(&image, &names, &opened)?;
     let pushed = match &to {
         Some(to) => {
             let push = Push {
@@ -239,14 +258,24 @@ pub(crate) fn build(args: &BuildArgs, global: &Global) -> Result<u8> {
     Ok(exit::OK)
 }
 
+/// What is said of a slim image whose environment has a compiler.
+fn without_compiler(whole: &Lock) -> String {
+    format!(
+        "slim: the compiler is left out ({} Debian packages): torch.compile, Triton and C++ extensions \
+         cannot compile in this image; `[build] keep = [\"compiler\"]` keeps it",
+        whole.compiler().len()
+    )
+}
+
 /// The image of an environment alone, without what `[build]` adds: what a run of it has.
 pub(crate) fn of_environment(
     opened: &Opened,
+    workshop: &Workshop<'_>,
     lock: &Lock,
     environment: &ImageManifest,
 ) -> Result<Image> {
     // In the image nobody could write it down later.
-    compile(opened, lock, environment)?;
+    compile(workshop, lock, environment)?;
     let environment = sconce_image::ready(lock, &opened.store)?;
     let options = PlanOptions {
         most_layers: USUAL_LAYERS,
@@ -290,22 +319,50 @@ fn created() -> Result<i64> {
     }
 }
 
-/// Writes what was asked for beside the store.
-fn export(image: &Image, names: &[String], args: &BuildArgs, opened: &Opened) -> Result<()> {
-    let (store, progress) = (&opened.store, &opened.progress);
-    match &args.oci {
-        Some(file) if file.extension().is_some_and(|e| e == "tar") => {
-            layout::write_tar(image, names, store, file, progress)?;
+/// What was asked for beside the store.
+#[derive(Debug, Default)]
+struct Outputs<'a> {
+    layout: Option<&'a Path>,
+    layout_archive: Option<Output>,
+    docker_archive: Option<Output>,
+    squashfs: Option<Output>,
+}
+
+impl<'a> Outputs<'a> {
+    /// Looks at them all, before there is anything to write.
+    fn find(args: &'a BuildArgs) -> Result<Self> {
+        if args.plan || args.removed {
+            return Ok(Self::default());
         }
-        Some(folder) => {
+        let oci = args.oci.as_deref();
+        let is_tar = |path: &&Path| path.extension().is_some_and(|end| end == "tar");
+        let found = Self {
+            layout: oci.filter(|path| !is_tar(path)),
+            layout_archive: outputs::find_some(oci.filter(is_tar), Form::Binary)?,
+            docker_archive: outputs::find_some(args.docker_archive.as_deref(), Form::Binary)?,
+            squashfs: outputs::find_some(args.squashfs.as_deref(), Form::Seekable)?,
+        };
+        if let Some(folder) = found.layout {
+            layout::check_folder(folder)?;
+        }
+        let archives = [&found.layout_archive, &found.docker_archive];
+        outputs::share(&archives.map(Option::as_ref), args.json)?;
+        Ok(found)
+    }
+
+    fn write(self, image: &Image, names: &[String], opened: &Opened) -> Result<()> {
+        let (store, progress) = (&opened.store, &opened.progress);
+        if let Some(folder) = self.layout {
             layout::write_folder(image, names.first().map(String::as_str), store, folder)?;
         }
-        None => {}
+        if let Some(output) = self.layout_archive {
+            layout::write_tar(image, names, store, output, progress)?;
+        }
+        if let Some(output) = self.docker_archive {
+            docker::write_archive(image, names, store, output, progress)?;
+        }
+        Ok(())
     }
-    if let Some(file) = &args.docker_archive {
-        docker::write_archive(image, names, store, file, progress)?;
-    }
-    Ok(())
 }
 
 /// Which local images have a layer.
@@ -333,33 +390,52 @@ impl Shared {
 }
 
 /// Makes the bytecode that is missing, on every core: the image waits for it.
-fn compile(opened: &Opened, lock: &Lock, environment: &ImageManifest) -> Result<()> {
+fn compile(workshop: &Workshop<'_>, lock: &Lock, environment: &ImageManifest) -> Result<()> {
     struct Unwatched;
     impl Watcher for Unwatched {}
 
-    let jobs = bytecode::missing(environment, lock, &opened.store);
+    let store = workshop.store;
+    let jobs = bytecode::missing(environment, lock, store);
     if jobs.is_empty() {
         return Ok(());
     }
-    opened.progress.stage("compile", None);
-    let left = Mutex::new(jobs.iter());
+    workshop.progress.stage("compile", None);
+    let root = workshop.interpreter(lock)?;
+    let compiler = Compiler {
+        root: &root,
+        lock,
+        store,
+        places: workshop.places,
+    };
+    // What another process is at comes last: another build has finished it by then, and the work
+    // beside a run, which may take as long as the run, is not waited for.
+    let left: Mutex<VecDeque<(&Job, bool)>> = Mutex::new(jobs.iter().map(|j| (j, true)).collect());
+    let list = || left.lock().unwrap_or_else(|e| e.into_inner());
+    // Whether it was left to another process.
+    let one = |job: &Job, is_first: bool| -> Result<bool> {
+        let work = match is_first {
+            true => job.begin(store)?,
+            false => job.begin_beside(store)?,
+        };
+        let Some(work) = work else { return Ok(true) };
+        compiler.compile(job, work, &mut Unwatched)?;
+        Ok(false)
+    };
     let failed: Mutex<Option<Failure>> = Mutex::new(None);
-    let next = || left.lock().unwrap_or_else(|e| e.into_inner()).next();
     let work = || {
-        while let Some(job) = next() {
-            let done = background::compile(
-                job,
-                lock,
-                environment,
-                &opened.store,
-                &opened.places,
-                &mut Unwatched,
-            );
-            if let Err(error) = done {
-                failed
-                    .lock()
-                    .unwrap_or_else(|e| e.into_inner())
-                    .get_or_insert(error);
+        loop {
+            // The list is not held while the work is done.
+            let next = list().pop_front();
+            let Some((job, is_first)) = next else { break };
+            match one(job, is_first) {
+                Ok(true) if is_first => list().push_back((job, false)),
+                Ok(_) => {}
+                Err(error) => drop(
+                    failed
+                        .lock()
+                        .unwrap_or_else(|e| e.into_inner())
+                        .get_or_insert(error),
+                ),
             }
         }
     };

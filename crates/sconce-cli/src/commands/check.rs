@@ -6,7 +6,8 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use clap::Args;
-use sconce_compat::matrix::{self, Matrix, Row, Verdict};
+use sconce_compat::matrix::{self, Matrix, NamedTorch, Row, Verdict};
+use sconce_compat::rules::NOT_JUDGED;
 use sconce_compat::tables;
 use sconce_image::local::{Image, LocalError};
 use sconce_image::open::{self, Source};
@@ -37,8 +38,8 @@ pub(crate) struct CheckArgs {
     subject: String,
     #[command(flatten)]
     hosts: HostFlags,
-    /// Judge PyPI's build of this torch instead, by what is known of it: `2.8`. Repeat it for a
-    /// table; `all` is every one.
+    /// Judge this torch instead, by what is known of its build: `2.8` (PyPI's), `2.8.0+cu126`. Repeat it
+    /// for a table; `all` is every release.
     #[arg(long, value_name = "VERSION", conflicts_with = "subject")]
     torch: Vec<String>,
     /// Leave out what is only good to know.
@@ -54,11 +55,11 @@ pub(crate) fn check(args: &CheckArgs, global: &Global) -> Result<u8> {
     let places = Places::find(global)?;
     let hosts = args.hosts.hosts(Some(&places.store))?;
     if !args.torch.is_empty() {
-        let releases = releases(&args.torch)?;
+        let torches = torches(&args.torch)?;
         if !args.hosts.names_others() && hosts.iter().all(|host| host.cards.is_empty()) {
             return Err(CliError::NoCardHere.into());
         }
-        return print_matrix(&matrix::torches(&releases, &hosts), args.json);
+        return print_matrix(&matrix::torches(&torches, &hosts), args.json);
     }
     let judged = subject(&args.subject, &places, global)?;
     if judged.is_empty() {
@@ -91,6 +92,7 @@ pub(crate) fn check(args: &CheckArgs, global: &Global) -> Result<u8> {
 /// Findings for one machine.
 fn one(judged: &Judged, host: &HostFacts, args: &CheckArgs, global: &Global) -> Result<u8> {
     let mut found = judged.findings(host);
+    let code = code(&found);
     if args.no_notes {
         found.retain(|one| one.weight != Weight::Notes);
     }
@@ -98,24 +100,32 @@ fn one(judged: &Judged, host: &HostFacts, args: &CheckArgs, global: &Global) -> 
         let said = serde_json::json!({
             "subject": judged.name,
             "host": named(host),
-            "runs": !fails(&found),
+            "runs": (code != exit::NOT_JUDGED).then(|| !fails(&found)),
+            "not-judged": not_judged(judged, code),
             "not-in-the-store": judged.absent,
             "findings": found,
         });
         output::data(&serde_json::to_string_pretty(&said).unwrap_or_default())?;
-        return Ok(code(&found));
+        return Ok(code);
     }
     if !found.is_empty() {
         output::data(&findings::listing(&found, &Page::stdout()))?;
     }
     if !global.quiet {
-        output::say(&verdict(judged, host, &found));
+        output::say(&verdict(judged, host, &found, code));
     }
-    Ok(code(&found))
+    Ok(code)
+}
+
+/// What nobody looked at, in few words.
+fn not_judged(judged: &Judged, code: u8) -> Vec<&'static str> {
+    let code = (code == exit::NOT_JUDGED).then_some("torch-code");
+    let packages = (!judged.is_resolved).then_some("python-requirements");
+    code.into_iter().chain(packages).collect()
 }
 
 /// `digits on RTX 3070: it will not run (1 fails, 2 notes)`.
-fn verdict(judged: &Judged, host: &HostFacts, found: &[Finding]) -> String {
+fn verdict(judged: &Judged, host: &HostFacts, found: &[Finding], code: u8) -> String {
     let style = Style::for_stderr();
     let warns = found.iter().any(|one| one.weight == Weight::Warns);
     let said = match (fails(found), warns) {
@@ -124,17 +134,32 @@ fn verdict(judged: &Judged, host: &HostFacts, found: &[Finding]) -> String {
             format!("{said}; `sconce run` takes the CPU")
         }
         (true, _) => style.error("it will not run"),
+        (false, _) if code == exit::NOT_JUDGED => {
+            style.warn("whether it runs is not known, as torch's code for the card is not")
+        }
         (false, true) => style.warn("it will run, with what is said above"),
         (false, false) if !judged.has_torch() => {
             "it has no torch; nothing stands in the way of its libraries".to_owned()
         }
-        (false, false) => "nothing stands in its way".to_owned(),
+        (false, false) if judged.is_resolved => "nothing stands in its way".to_owned(),
+        (false, false) => "nothing that was judged stands in its way".to_owned(),
     };
     let counted = match found.is_empty() {
         true => String::new(),
         false => format!(" ({})", findings::counted(found)),
     };
-    format!("{} on {}: {said}{counted}", judged.name, named(host))
+    // Nobody may take what is said of libraries for the whole.
+    let unjudged = match fails(found) || judged.is_resolved {
+        true => "",
+        false => {
+            ". Not judged: whether its Python packages go together (`python -m pip check` there tells)"
+        }
+    };
+    format!(
+        "{} on {}: {said}{counted}{unjudged}",
+        judged.name,
+        named(host)
+    )
 }
 
 /// Nothing else is in the way, and PyTorch computes on the CPU there.
@@ -148,7 +173,11 @@ fn fails(found: &[Finding]) -> bool {
 }
 
 fn code(found: &[Finding]) -> u8 {
-    if fails(found) { exit::NO } else { exit::OK }
+    match found.iter().any(|one| one.code == NOT_JUDGED) {
+        _ if fails(found) => exit::NO,
+        true => exit::NOT_JUDGED,
+        false => exit::OK,
+    }
 }
 
 fn named(host: &HostFacts) -> String {
@@ -157,19 +186,14 @@ fn named(host: &HostFacts) -> String {
         .unwrap_or_else(|| "this machine".to_owned())
 }
 
-/// What the tables know of these releases.
-fn releases(wanted: &[String]) -> Result<Vec<&'static tables::Torch>> {
+/// The torches that are named; their releases, or at least what they are built with, must be known.
+fn torches(wanted: &[String]) -> Result<Vec<NamedTorch>> {
     if wanted.iter().any(|version| version == "all") {
-        return Ok(tables::torches().iter().collect());
+        return Ok(tables::torches().iter().map(NamedTorch::from).collect());
     }
     let find = |version: &String| {
-        let mut numbers = version.split('.').map(str::parse::<u32>);
-        let release = numbers.next().zip(numbers.next());
-        let known = match release {
-            Some((Ok(major), Ok(minor))) => tables::torch((major, minor)),
-            _ => None,
-        };
-        known.ok_or_else(|| {
+        let named = NamedTorch::parse(version).filter(NamedTorch::is_judged);
+        named.ok_or_else(|| {
             let (oldest, newest) = (tables::torches().first(), tables::torches().last());
             CliError::UnknownTorch {
                 version: version.clone(),
@@ -289,10 +313,14 @@ fn variables() -> BTreeMap<String, String> {
 
 /// A table, the reasons below it, and the newest torch for all.
 fn print_matrix(matrix: &Matrix, json: bool) -> Result<u8> {
-    let any_fails = |row: &Row| row.cells.iter().any(|cell| cell.verdict == Verdict::Fails);
-    let code = match matrix.rows.iter().any(any_fails) {
-        true => exit::NO,
-        false => exit::OK,
+    let any = |verdict| {
+        let cells = matrix.rows.iter().flat_map(|row: &Row| &row.cells);
+        cells.into_iter().any(|cell| cell.verdict == verdict)
+    };
+    let code = match (any(Verdict::Fails), any(Verdict::Unknown)) {
+        (true, _) => exit::NO,
+        (false, true) => exit::NOT_JUDGED,
+        (false, false) => exit::OK,
     };
     if json {
         output::data(&serde_json::to_string_pretty(matrix).unwrap_or_default())?;

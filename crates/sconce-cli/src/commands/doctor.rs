@@ -16,11 +16,12 @@ use sconce_schema::{Finding, HostFacts, exit};
 use self::installed::Installed;
 use super::check;
 use crate::args::Global;
-use crate::failure::{CliError, Result};
+use crate::failure::Result;
 use crate::findings;
 use crate::hosts;
 use crate::judge::Judged;
 use crate::output;
+use crate::outputs::{self, Form};
 use crate::page::Page;
 use crate::places::Places;
 
@@ -32,10 +33,10 @@ pub(crate) struct DoctorArgs {
     /// Offer to mend what can be mended safely; each command is shown first.
     #[arg(long)]
     fix: bool,
-    /// Write this machine's facts to a file, for `sconce check --facts`.
+    /// Write this machine's facts to FILE, for `sconce check --facts`; `-` is standard output.
     #[arg(long, value_name = "FILE")]
     facts: Option<PathBuf>,
-    /// Write all that a bug report needs to a file, secrets masked.
+    /// Write all that a bug report needs to FILE, secrets masked; `-` is standard output.
     #[arg(long, value_name = "FILE")]
     bundle: Option<PathBuf>,
     /// Print as JSON.
@@ -45,6 +46,9 @@ pub(crate) struct DoctorArgs {
 
 /// Says what is wrong with this machine, the verdict first.
 pub(crate) fn doctor(args: &DoctorArgs, global: &Global) -> Result<u8> {
+    let facts = outputs::find_some(args.facts.as_deref(), Form::Text)?;
+    let bundle = outputs::find_some(args.bundle.as_deref(), Form::Text)?;
+    outputs::share(&[facts.as_ref(), bundle.as_ref()], args.json)?;
     let places = Places::find(global)?;
     let host = hosts::here(Some(&places.store));
     let judged = args
@@ -64,20 +68,12 @@ pub(crate) fn doctor(args: &DoctorArgs, global: &Global) -> Result<u8> {
         judged: judged.as_ref(),
         installed: &Installed::here(),
     };
-    for (path, is_bundle) in [(&args.facts, false), (&args.bundle, true)] {
-        let Some(path) = path else { continue };
-        let text = match is_bundle {
-            false => serde_json::to_string_pretty(&host).unwrap_or_default() + "\n",
-            true => bundle::text(&report),
-        };
-        std::fs::write(path, text).map_err(|source| CliError::File {
-            action: "write",
-            path: path.clone(),
-            source,
-        })?;
-        if !global.quiet {
-            output::say(&format!("written: {}", path.display()));
-        }
+    if let Some(output) = facts {
+        let text = serde_json::to_string_pretty(&host).unwrap_or_default() + "\n";
+        outputs::write(output, text.as_bytes(), global)?;
+    }
+    if let Some(output) = bundle {
+        outputs::write(output, bundle::text(&report).as_bytes(), global)?;
     }
     if args.json {
         output::data(&report.json())?;

@@ -1,7 +1,6 @@
 //! `sconce export`.
 
-use std::fs::File;
-use std::io::{self, BufWriter, Write};
+use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
@@ -9,8 +8,9 @@ use sconce_report::export::{self, ExportError, Table, Written};
 use sconce_schema::exit;
 
 use crate::args::Global;
-use crate::failure::{CliError, Result};
+use crate::failure::{CliError, Failure, Result};
 use crate::output;
+use crate::outputs::{self, Folder, Form, Output, OutputError};
 use crate::places::Places;
 
 #[derive(Debug, Args)]
@@ -71,18 +71,22 @@ pub(crate) fn export(args: &ExportArgs, global: &Global) -> Result<u8> {
     if let (Some(format), Some(_)) = (format, args.table) {
         return Err(CliError::NoTables { format }.into());
     }
+    let found = outputs::look(&args.file, form(args.to));
+    let place = match args.to {
+        Format::Tensorboard => event_file(found, &args.file)?,
+        _ => Place::Known(found?),
+    };
+    if let Place::Known(output) = &place {
+        outputs::share(&[Some(output)], false)?;
+    }
     let places = Places::find(global)?;
     let record = sconce_record::find(&places.runs, &args.run)?;
-    let (path, written) = if args.file.as_os_str() == "-" {
-        (None, to_stdout(args, &record)?)
-    } else {
-        let path = match args.to {
-            Format::Tensorboard => in_folder(&args.file, &record)?,
-            _ => args.file.clone(),
-        };
-        let written = to_file(args, &record, &path)?;
-        (Some(path), written)
+    let output = match place {
+        Place::Known(output) => output,
+        Place::InFolder(folder) => in_folder(&folder, &record)?,
     };
+    let path = output.is_file().then(|| output.path().to_owned());
+    let written = to(output, args, &record)?;
     if written.damaged_lines > 0 {
         let lines = written.damaged_lines;
         output::say(&format!("lines of the record that cannot be read: {lines}"));
@@ -118,54 +122,51 @@ fn write(args: &ExportArgs, record: &Path, out: &mut impl Write) -> Result<Writt
     }
 }
 
-/// A closed pipe is the reader's wish.
-fn to_stdout(args: &ExportArgs, record: &Path) -> Result<Written> {
-    let mut out = BufWriter::new(io::stdout().lock());
-    let written = write(args, record, &mut out).and_then(|written| {
+/// Writes a file whole or not at all.
+fn to(output: Output, args: &ExportArgs, record: &Path) -> Result<Written> {
+    let path = output.path().to_owned();
+    let mut out = BufWriter::new(output.open()?);
+    let done = write(args, record, &mut out).and_then(|written| {
         out.flush()?;
         Ok(written)
     });
-    match written {
-        Err(ExportError::Write(error)) if error.kind() == io::ErrorKind::BrokenPipe => {
-            Ok(Written::default())
-        }
-        written => Ok(written?),
+    let written = done.map_err(|error| match error {
+        ExportError::Write(source) => Failure::from(OutputError::write(&path)(source)),
+        error @ ExportError::Record(_) => error.into(),
+    })?;
+    let file = out.into_inner().map_err(|error| error.into_error());
+    file.map_err(OutputError::write(&path))?.finish()?;
+    Ok(written)
+}
+
+fn form(format: Format) -> Form {
+    match format {
+        Format::Csv | Format::Json | Format::Perfetto => Form::Text,
+        Format::Parquet | Format::Tensorboard => Form::Binary,
     }
 }
 
-/// Writes a file whole or not at all.
-fn to_file(args: &ExportArgs, record: &Path, path: &Path) -> Result<Written> {
-    let refused = |source| CliError::File {
-        action: "write",
-        path: path.to_owned(),
-        source,
-    };
-    let name = path.file_name().unwrap_or_default().to_string_lossy();
-    let fresh = path.with_file_name(format!(".{name}.{}", std::process::id()));
-    // Nothing that is there under this name is followed or written over.
-    let made = File::options().write(true).create_new(true).open(&fresh);
-    let mut out = BufWriter::new(made.map_err(refused)?);
-    let done = write(args, record, &mut out).and_then(|written| {
-        out.flush()?;
-        std::fs::rename(&fresh, path)?;
-        Ok(written)
-    });
-    done.map_err(|error| {
-        let _ = std::fs::remove_file(&fresh);
-        match error {
-            ExportError::Write(source) => refused(source).into(),
-            error @ ExportError::Record(_) => error.into(),
-        }
-    })
+/// Where an export goes.
+enum Place {
+    Known(Output),
+    /// To a file in it that is called by the run.
+    InFolder(PathBuf),
+}
+
+/// A stream gets the event file itself; anything else is TensorBoard's folder.
+fn event_file(found: Result<Output, OutputError>, path: &Path) -> Result<Place> {
+    match found {
+        Ok(output) if !output.is_file() => return Ok(Place::Known(output)),
+        Ok(_) | Err(OutputError::Io { .. }) => {}
+        Err(error) => return Err(error.into()),
+    }
+    Folder::check(path)?;
+    Ok(Place::InFolder(path.to_owned()))
 }
 
 /// The event file of a run in TensorBoard's folder: `tfevents` in a name is how it knows them.
-fn in_folder(folder: &Path, record: &Path) -> Result<PathBuf> {
-    std::fs::create_dir_all(folder).map_err(|source| CliError::File {
-        action: "create",
-        path: folder.to_owned(),
-        source,
-    })?;
+fn in_folder(folder: &Path, record: &Path) -> Result<Output> {
     let began_s = sconce_record::read(record)?.started.unix_ms / 1000;
-    Ok(folder.join(format!("events.out.tfevents.{began_s:010}.sconce")))
+    let name = format!("events.out.tfevents.{began_s:010}.sconce");
+    Ok(Folder::open(folder)?.file(&name, Form::Binary)?)
 }

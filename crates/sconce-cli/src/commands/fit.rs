@@ -8,16 +8,25 @@ mod side;
 mod text;
 mod text_plans;
 mod trial;
+mod unjudged;
+mod values;
 mod vary;
 
+use std::fs::File;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
+use std::time::Instant;
 
 use clap::Args;
 use sconce_compat::tables::{self, Hardware};
 use sconce_host::{Machine, Roots};
 use sconce_memory::forecast::plan::Plans;
-use sconce_memory::forecast::{self, Card, CardForecast, Forecast, VERSION, Varied, Verdict};
+use sconce_memory::forecast::seen::Ended;
+use sconce_memory::forecast::values::{Answers, Judged};
+use sconce_memory::forecast::watched::unwatched;
+use sconce_memory::forecast::{
+    self, Card, CardForecast, Forecast, NotJudged, VERSION, Varied, Verdict,
+};
 use sconce_schema::spec::MountSpec;
 use sconce_schema::{Bytes, exit};
 
@@ -28,8 +37,8 @@ use self::trial::{Asked, Done, Wanted};
 use self::vary::Vary;
 use crate::args::{Global, RunFlags, Sources};
 use crate::failure::{CliError, Result};
-use crate::html;
 use crate::output;
+use crate::outputs::{self, Form, Output, OutputError};
 use crate::page::Page;
 use crate::places::Places;
 use crate::plan::PlanFlags;
@@ -95,7 +104,7 @@ pub(crate) struct FitArgs {
     /// Print as JSON.
     #[arg(long)]
     json: bool,
-    /// Write a page to this file: cards, what the peak is made of, plans.
+    /// Write a page to FILE: cards, what the peak is made of, plans. `-` is standard output.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
     /// Show whole lists.
@@ -137,10 +146,15 @@ pub(crate) fn fit(args: &FitArgs, global: &Global) -> Result<u8> {
     if let Some(folder) = &args.trial {
         return side::carry_out(&asked, &hardware, folder);
     }
+    let page = outputs::find_some(args.html.as_deref(), Form::Text)?;
+    let kept = outputs::find_some(args.snapshot.as_deref(), Form::Binary)?;
+    outputs::share(&[page.as_ref(), kept.as_ref()], args.json)?;
     let mut plain: Vec<Plain> = Vec::new();
     let mut of_cards: Vec<CardForecast> = Vec::new();
     // The card with the least left, and the trial that tells what fills it.
     let mut tightest: Option<(i64, Card, Done)> = None;
+    // The command of which it is known that no memory hangs on values.
+    let mut free: Option<Vec<String>> = None;
     for &hardware in &hardware {
         let card = card(hardware);
         let varied = match &args.vary {
@@ -160,9 +174,53 @@ pub(crate) fn fit(args: &FitArgs, global: &Global) -> Result<u8> {
             plans: args.plan.plan.clone().unwrap_or_default(),
             history: true,
             work: args.plans,
+            answers: Answers::default(),
+            seconds: None,
         };
-        let limited = asked.run(wanted(None))?;
+        let began = Instant::now();
+        let mut limited = asked.run(wanted(None))?;
         failure::judge(&limited)?;
+        let unwatched = unwatched(&limited.seen);
+        // Where steps differ by themselves, what others do with other values tells nothing.
+        let steps_differ =
+            |one: &NotJudged| matches!(one, NotJudged::Shapes { .. } | NotJudged::Sizes { .. });
+        let judged = match unwatched.iter().any(steps_differ) || free.as_ref() == Some(&command) {
+            true => Judged::Bounded {
+                most: Answers::default(),
+            },
+            false => values::judge(&mut asked, &wanted(None), &limited.seen, began.elapsed())?,
+        };
+        let mut not_judged: Vec<NotJudged> = Vec::new();
+        let mut answers = Answers::default();
+        let mut told_with: Option<Answers> = None;
+        match judged {
+            Judged::Free => free = Some(command.clone()),
+            // With the values that take the most it is told of.
+            Judged::Bounded { most } if !most.are_zeros() => {
+                let wanted = Wanted {
+                    answers: most.clone(),
+                    ..wanted(None)
+                };
+                let with_most = asked.run(wanted)?;
+                if forecast::verdict(&with_most.seen) != Verdict::DoesNotFit {
+                    limited = with_most;
+                    told_with = Some(most.clone());
+                }
+                answers = most;
+            }
+            Judged::Bounded { .. } => {}
+            Judged::Unknown { why, lines, with } => {
+                let least_room = |one: &&forecast::values::WithValues| {
+                    (one.verdict == Verdict::DoesNotFit, one.reserved_bytes)
+                };
+                answers = with
+                    .iter()
+                    .max_by_key(least_room)
+                    .map_or(answers, |one| one.values.clone());
+                not_judged.push(NotJudged::Values { why, lines, with });
+            }
+        }
+        not_judged.extend(unwatched);
         let without_end = if forecast::ran_out(&limited.seen) {
             let said = format!("{} ran out of memory: trying how much it takes", card.name);
             say(global, &said);
@@ -176,6 +234,8 @@ pub(crate) fn fit(args: &FitArgs, global: &Global) -> Result<u8> {
         };
         let unlimited = without_end.as_ref().map(|done| &done.seen);
         let mut said = forecast::of_card(&card, &limited.seen, unlimited);
+        said.values = told_with;
+        said.doubt(not_judged);
         let vary = args.vary.as_ref().filter(|_| !args.plans);
         said.varied = vary.map(|vary| Varied {
             flag: vary.to_string(),
@@ -184,8 +244,30 @@ pub(crate) fn fit(args: &FitArgs, global: &Global) -> Result<u8> {
             most: vary.most,
         });
         if args.plans || (said.verdict == Verdict::DoesNotFit && !args.no_plans) {
-            let seen = unlimited.unwrap_or(&limited.seen);
-            let one = Plain::of(hardware, &card, said.verdict, seen, command);
+            // Plans are to bring what takes the most onto the card.
+            let with_most = match answers.are_zeros() {
+                true => None,
+                false => {
+                    let wanted = Wanted {
+                        answers: answers.clone(),
+                        work: true,
+                        ..wanted(Some(WITHOUT_END))
+                    };
+                    values::watched(asked.run(wanted))?
+                        .filter(|done| done.seen.ended == Ended::Steps)
+                }
+            };
+            let answers = with_most.as_ref().map(|_| answers).unwrap_or_default();
+            let seen = with_most.as_ref().map(|done| &done.seen);
+            let seen = seen.or(unlimited).unwrap_or(&limited.seen);
+            let one = Plain::of(
+                hardware,
+                &card,
+                said.verdict,
+                seen,
+                command.clone(),
+                answers,
+            );
             plain.extend(one.map(|one| one.of_ranks(&mut asked)));
         }
         let margin = said.margin_bytes.unwrap_or(i64::MIN);
@@ -204,8 +286,8 @@ pub(crate) fn fit(args: &FitArgs, global: &Global) -> Result<u8> {
         None
     });
     let made = snapshot.and_then(|snapshot| forecast::made(&card, seen, &snapshot));
-    if let Some(to) = &args.snapshot {
-        keep(&done, to)?;
+    if let Some(output) = kept {
+        keep(&done, output)?;
     }
     let plans = plans::search(&mut asked, &hardware, &plain)?;
     let seen = &done.seen;
@@ -222,8 +304,9 @@ pub(crate) fn fit(args: &FitArgs, global: &Global) -> Result<u8> {
         ranks: args.ranks.ranks,
         cards: of_cards,
     };
-    if let Some(path) = &args.html {
-        html::write(path, &page::page(&forecast, args.host), global)?;
+    if let Some(output) = page {
+        let page = page::page(&forecast, args.host);
+        outputs::write(output, page.as_bytes(), global)?;
     }
     if args.json {
         output::data(&serde_json::to_string_pretty(&forecast).unwrap_or_default())?;
@@ -232,26 +315,28 @@ pub(crate) fn fit(args: &FitArgs, global: &Global) -> Result<u8> {
         output::data(&said)?;
     }
     // What does not fit as it is may fit with a plan, which is another question.
-    let fits = |card: &CardForecast| card.verdict != Verdict::DoesNotFit;
-    Ok(match forecast.cards.iter().all(fits) {
-        true => exit::OK,
-        false => exit::NO,
+    let any = |verdict| forecast.cards.iter().any(|card| card.verdict == verdict);
+    Ok(if any(Verdict::DoesNotFit) {
+        exit::NO
+    } else if any(Verdict::NotKnown) {
+        exit::NOT_JUDGED
+    } else {
+        exit::OK
     })
 }
 
 /// Puts the snapshot where it was asked for.
-fn keep(done: &Done, to: &Path) -> Result<()> {
-    let failed = |source| CliError::File {
-        action: "write",
-        path: to.to_owned(),
-        source,
-    };
-    match std::fs::copy(done.snapshot_file(), to) {
-        Err(error) if error.kind() == io::ErrorKind::NotFound && !done.snapshot_file().exists() => {
-            Err(FitError::NoSnapshot.into())
+fn keep(done: &Done, output: Output) -> Result<()> {
+    let path = output.path().to_owned();
+    let mut snapshot = match File::open(done.snapshot_file()) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return Err(FitError::NoSnapshot.into());
         }
-        copied => Ok(copied.map(drop).map_err(failed)?),
-    }
+        opened => opened.map_err(OutputError::write(&path))?,
+    };
+    let mut out = output.open()?;
+    io::copy(&mut snapshot, &mut out).map_err(OutputError::write(&path))?;
+    Ok(out.finish()?)
 }
 
 /// The largest value of a flag that fits on a card.
@@ -271,6 +356,8 @@ fn largest(
             plans: args.plan.plan.clone().unwrap_or_default(),
             history: true,
             work: false,
+            answers: Answers::default(),
+            seconds: None,
         })?;
         failure::judge(&done)?;
         Ok(!forecast::ran_out(&done.seen))

@@ -3,7 +3,6 @@
 mod find;
 mod words;
 
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -15,6 +14,7 @@ use self::find::Found;
 use crate::args::Global;
 use crate::failure::{CliError, Result};
 use crate::output;
+use crate::outputs::{self, Form, NewFile, Output};
 use crate::style::Style;
 
 const HELP: &str = "\
@@ -86,6 +86,24 @@ impl Hint for InitError {
     }
 }
 
+/// Where the spec goes.
+enum Place {
+    /// What comes there in the meantime stays.
+    New(NewFile),
+    Replaced(Output),
+}
+
+impl Place {
+    fn find(target: &Path, force: bool) -> Result<Self> {
+        /// As any file, less what the umask takes.
+        const MODE: u32 = 0o666;
+        Ok(match force {
+            true => Self::Replaced(outputs::find(target, Form::Text)?),
+            false => Self::New(NewFile::find(target, MODE)?),
+        })
+    }
+}
+
 pub(crate) fn init(args: &InitArgs, global: &Global) -> Result<u8> {
     if let Some(name) = &args.name {
         checked_name(name)?;
@@ -102,6 +120,10 @@ pub(crate) fn init(args: &InitArgs, global: &Global) -> Result<u8> {
     if !args.force && !args.dry_run && target.symlink_metadata().is_ok() {
         return Err(InitError::Exists { path: target }.into());
     }
+    let place = match args.dry_run {
+        true => None,
+        false => Some(Place::find(&target, args.force)?),
+    };
     let mut found = match source {
         Some(source) => Some(find::read(folder, source)?),
         None => find::look(folder)?,
@@ -119,8 +141,10 @@ pub(crate) fn init(args: &InitArgs, global: &Global) -> Result<u8> {
     {
         return Err(InitError::Unreadable { source: None }.into());
     }
-    if !args.dry_run {
-        write(&target, &text, args.force)?;
+    match place {
+        Some(Place::New(file)) => file.write(text.as_bytes())?,
+        Some(Place::Replaced(output)) => output.write(text.as_bytes())?,
+        None => {}
     }
     if args.json {
         let json = words::json(found.as_ref(), &target, &spec, &text, !args.dry_run);
@@ -176,28 +200,4 @@ fn checked_name(name: &str) -> Result<(), InitError> {
     Spec::parse(&spec.to_text())
         .map(drop)
         .map_err(|source| InitError::Name { source })
-}
-
-/// Writes the file whole or not at all.
-fn write(target: &Path, text: &str, force: bool) -> Result<()> {
-    let failed = |source| CliError::File {
-        action: "write",
-        path: target.to_owned(),
-        source,
-    };
-    if force {
-        let beside = target.with_extension(format!("toml.{}", std::process::id()));
-        std::fs::write(&beside, text)
-            .and_then(|()| std::fs::rename(&beside, target))
-            .inspect_err(|_| drop(std::fs::remove_file(&beside)))
-            .map_err(failed)?;
-        return Ok(());
-    }
-    // What came there in the meantime stays.
-    let mut file = std::fs::File::create_new(target).map_err(failed)?;
-    let written = file.write_all(text.as_bytes());
-    if written.is_err() {
-        drop(std::fs::remove_file(target));
-    }
-    Ok(written.map_err(failed)?)
 }

@@ -1,8 +1,5 @@
 //! `sconce keygen`.
 
-use std::fs::OpenOptions;
-use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -10,8 +7,9 @@ use sconce_image::sign::SigningKey;
 use sconce_schema::exit;
 
 use crate::args::Global;
-use crate::failure::{CliError, Result};
+use crate::failure::Result;
 use crate::output;
+use crate::outputs::NewFile;
 use crate::registries::password;
 
 #[derive(Debug, Args)]
@@ -30,23 +28,20 @@ pub(crate) fn keygen(args: &KeygenArgs, global: &Global) -> Result<u8> {
         PathBuf::from(name)
     };
     let (private, public) = (named(".key"), named(".pub"));
-    let write = |path: &PathBuf, text: &str, mode: u32| {
-        let opened = OpenOptions::new()
-            .write(true)
-            .create_new(true)
-            .mode(mode)
-            .open(path);
-        let written = opened.and_then(|mut file| file.write_all(text.as_bytes()));
-        written.map_err(|source| CliError::File {
-            action: "create",
-            path: path.clone(),
-            source,
-        })
-    };
+    // Before the password is asked for.
+    let files = [
+        NewFile::find(&private, 0o600)?,
+        NewFile::find(&public, 0o644)?,
+    ];
     let password = password("password for the new key: ")?;
     let texts = SigningKey::generate(password.as_bytes())?;
-    write(&private, &texts.private, 0o600)?;
-    write(&public, &texts.public, 0o644)?;
+    let [private_file, public_file] = &files;
+    private_file.write(texts.private.as_bytes())?;
+    if let Err(error) = public_file.write(texts.public.as_bytes()) {
+        // Half a pair would keep the next one from its name.
+        private_file.remove();
+        return Err(error.into());
+    }
     if !global.quiet {
         output::say(&format!("{} and {}", private.display(), public.display()));
     }

@@ -73,8 +73,16 @@ fn summary(lock: &Lock, style: &Style) -> String {
         .collect();
     let wheels: u64 = lock.wheels.iter().filter_map(|wheel| wheel.size).sum();
     let debs: u64 = lock.debs.iter().map(|deb| deb.size).sum();
+    let compiler = match lock.compiler() {
+        [] => String::new(),
+        debs => format!(
+            "; compiler: {} more ({})",
+            debs.len(),
+            Bytes(debs.iter().map(|deb| deb.size).sum())
+        ),
+    };
     format!(
-        "{}\n{} wheel{} ({}), {} Debian packages ({})",
+        "{}\n{} wheel{} ({}), {} Debian packages ({}){compiler}",
         line.join("  "),
         lock.wheels.len(),
         if lock.wheels.len() == 1 { "" } else { "s" },

@@ -18,7 +18,7 @@ pub(crate) mod lease;
 pub(crate) mod lock;
 pub(crate) mod logs;
 pub(crate) mod memory;
-mod opened;
+pub(crate) mod opened;
 pub(crate) mod outdated;
 pub(crate) mod prune;
 pub(crate) mod ps;

@@ -30,7 +30,8 @@ pub(crate) struct PruneArgs {
 
 /// Removes what nobody used for some time. Images that have a name stay.
 pub(crate) fn prune(args: &PruneArgs, global: &Global) -> Result<u8> {
-    let store = Store::open(&Places::find(global)?.store)?;
+    let places = Places::find(global)?;
+    let store = Store::open(&places.store)?;
     let names = local::names(&store)?;
     let mut named: HashSet<String> = HashSet::new();
     let mut named_bytes = 0u64;
@@ -47,7 +48,11 @@ pub(crate) fn prune(args: &PruneArgs, global: &Global) -> Result<u8> {
     }
     let keep = |kind: &str, key: &str| matches!(kind, "blob" | "image") && named.contains(key);
     let unused = Duration::from_secs(u64::from(args.unused) * 24 * 3600);
-    let pruned = store.prune(unused, &keep, args.dry_run)?;
+    let mut pruned = store.prune(unused, &keep, args.dry_run)?;
+    let kernels = places.kernels.prune(unused, args.dry_run);
+    if kernels.0 > 0 {
+        pruned.kinds.insert("kernel cache".to_owned(), kernels);
+    }
     if args.json {
         let kinds = pruned.kinds.iter().map(|(kind, (items, bytes))| {
             let figures = serde_json::json!({ "items": items, "bytes": bytes.0 });

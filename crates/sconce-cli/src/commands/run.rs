@@ -33,7 +33,10 @@ use crate::detach;
 use crate::docker;
 use crate::failure::{CliError, Result};
 use crate::judge::quick;
+use crate::kernels::{self, Owner};
 use crate::limits;
+use crate::outputs::{self, Form};
+use crate::own_folders;
 use crate::places::Places;
 use crate::probe::Probe;
 use crate::project::Project;
@@ -46,16 +49,8 @@ pub(crate) use self::request::{chore, program, stay};
 pub(crate) fn run(args: &RunArgs, global: &Global) -> Result<u8> {
     let json = args.json.as_deref();
     if let Some(file) = json {
-        // Asked before the command takes its hours.
-        let opened = std::fs::File::options()
-            .append(true)
-            .create(true)
-            .open(file);
-        opened.map_err(|source| CliError::File {
-            action: "write",
-            path: file.to_owned(),
-            source,
-        })?;
+        // Asked before the command takes its hours; looked at again when it has taken them.
+        outputs::find_beside_command(file, Form::Text)?;
     }
     if args.detach && !global.held {
         return detach::run(global);
@@ -153,6 +148,7 @@ pub(crate) fn contained_as(
     if services.is_empty() && matches!(wanted, Wanted::Services) {
         return Err(CliError::NoServices.into());
     }
+    own_folders::refuse(&wish.mounts, Some(&project.folder), &Places::find(global)?)?;
     let host = Machine::read(&Roots::default());
     cards::check(&host, &wish.gpus)?;
     let docker = docker::find(wish.runtime)?;
@@ -160,6 +156,7 @@ pub(crate) fn contained_as(
     let mut opened = Opened::with(project, global)?;
     let silent = global.silent();
     let held_by = if trial.is_some() { &silent } else { global };
+    let is_trial = trial.is_some();
     let (virtual_gpus, probe) = cards_of(trial, flags, &wish, &mut opened.places, global)?;
     let (project, places) = (&opened.project, &opened.places);
     let workshop = opened.workshop(&flags.sources, global);
@@ -169,10 +166,10 @@ pub(crate) fn contained_as(
         quick::warn(&lock, quick::facts(&host).as_slice());
     }
     let mut background = Background::default();
-    let manifest = workshop.assembled(&lock, &mut background)?;
+    let (manifest, stays) = workshop.held(&lock, &mut background)?;
     let handed = match docker {
         Some(docker) => {
-            let image = build::of_environment(&opened, &lock, &manifest)?;
+            let image = build::of_environment(&opened, &workshop, &lock, &manifest)?;
             Some(docker.bring(&image, &project.name, &opened.store, &opened.progress)?)
         }
         None => None,
@@ -187,11 +184,24 @@ pub(crate) fn contained_as(
             background.start(project, places);
         }
     };
+    // Docker shows files with the owners that they have: the run could not write there.
+    let keeps = !is_trial && handed.is_none() && project.spec.run.kernel_cache.unwrap_or(true);
+    let owner = || Owner {
+        environment: kernels::digest(&lock.to_text()),
+        folders: vec![&project.folder],
+        user: wish.user,
+        virtual_gpus: virtual_gpus.is_some(),
+    };
+    let kernels = match keeps && kernels::are_compiled(&lock.versions) {
+        true => places.kernels.open_or_say(&owner(), global),
+        false => None,
+    };
     let contained = Contained {
-        id: new_id(&project.name),
+        id: new_id(&project.name, Some(&places.runs)),
         name: project.name.clone(),
         folder: project.folder.clone(),
         image: manifest.clone(),
+        stays,
         home: home.to_owned(),
         wish,
         versions: Some(lock.versions.clone()),
@@ -199,6 +209,7 @@ pub(crate) fn contained_as(
         nvml,
         virtual_gpus,
         probe,
+        kernels,
         beside: (!services.is_empty()).then(|| (services, lock.clone())),
         handed,
     };
@@ -243,7 +254,7 @@ fn host_run(
     // Every card is there to be used; the record watches all of them.
     let silent = global.silent();
     let held_by = if trial.is_some() { &silent } else { global };
-    let (virtual_gpus, probe) = cards_of(trial, flags, &wish, &mut places, global)?;
+    let (virtual_gpus, mut probe) = cards_of(trial, flags, &wish, &mut places, global)?;
     let watched = match virtual_gpus {
         Some(_) => Gpus::Count(0),
         None => Gpus::All,
@@ -254,7 +265,7 @@ fn host_run(
         None => (wish.command.first()).and_then(|word| word.rsplit('/').next()),
     };
     let mut request = RunRequest {
-        id: new_id(name.unwrap_or_default()),
+        id: new_id(name.unwrap_or_default(), Some(&places.runs)),
         command: wish.command,
         root: Root::Host,
         workdir: workdir.clone(),
@@ -287,8 +298,8 @@ fn host_run(
             cards.map(Card::summary).collect()
         }
     };
-    if let Some(probe) = &probe {
-        probe.give(&mut request, |name| std::env::var(name).ok());
+    if let Some(probe) = &mut probe {
+        probe.give(&mut request, false, |name| std::env::var(name).ok())?;
     }
     let started = Started {
         name: services.map(|(name, _)| name.to_owned()),
@@ -348,7 +359,7 @@ fn cards_of(
             let (cards, scratch) = (&flags.virtual_gpu, &places.scratch);
             let world = World::of(&flags.ranks, cards.len(), &wish.command)?;
             let gpus = VirtualGpus::prepare(cards, world, scratch, global)?;
-            let probe = Probe::of_flags(wish.probe, flags.plan.plan.as_ref(), world, scratch)?;
+            let probe = Probe::of_flags(wish.probe, flags.plan.plan.as_ref(), world, places)?;
             Ok((gpus, probe))
         }
     }

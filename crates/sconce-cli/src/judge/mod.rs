@@ -39,6 +39,9 @@ pub(crate) struct Judged {
     variables: BTreeMap<String, String>,
     /// It is a folder that pip installs into, not a spec's.
     is_folder: bool,
+    /// Whether somebody has seen that its Python packages go together: a lock's resolver did. Of installed
+    /// ones only names, versions and libraries are read.
+    pub(crate) is_resolved: bool,
     /// Packages of the lock that are not here: the tables stand for their bytes.
     pub(crate) absent: Vec<String>,
     /// Its run is refused where there is no card, as the spec asks for some.
@@ -61,6 +64,7 @@ impl Judged {
             None => Self::empty(name),
         };
         judged.environment = Environment::locked(lock);
+        judged.is_resolved = true;
         judged.absent = absent;
         Ok(judged)
     }
@@ -109,6 +113,7 @@ impl Judged {
             outside: Outside::default(),
             variables: BTreeMap::new(),
             is_folder: false,
+            is_resolved: false,
             absent: Vec::new(),
             needs_cards: false,
         }

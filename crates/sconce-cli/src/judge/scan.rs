@@ -11,7 +11,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use sconce_compat::binary::{self, BinaryError, Bytes, Found};
 use sconce_compat::library::Library;
-use sconce_store::Store;
+use sconce_schema::NoProgress;
+use sconce_store::{Making, Store};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{CliError, Result};
@@ -63,8 +64,13 @@ impl Scan {
             fs::write(folder.join(FILE), text)
         };
         // Only time is lost where it cannot be kept.
-        let _ = store.forget(KIND, &key);
-        let _ = store.build_tree(KIND, &key, write);
+        let making = Making {
+            name: KIND,
+            work: "keeps what it read of a tree",
+            progress: &NoProgress,
+            accept: &|folder| load(folder).is_some(),
+        };
+        let _ = store.build_tree_with(KIND, &key, making, write);
         Ok(scan)
     }
 

@@ -66,6 +66,11 @@ pub(super) fn waiting(
     (cut(&line, width), shortened(item, room))
 }
 
+/// A stage that waits for another process: whom for, and since when.
+pub(super) fn waited(stage: &str, wait: &str, width: usize) -> String {
+    cut(&format!("{stage:<NAME$}{wait}"), width)
+}
+
 /// `4.8 s`
 pub(super) fn seconds(time: Duration) -> String {
     format!("{:.1} s", time.as_secs_f64())
@@ -165,6 +170,17 @@ mod tests {
                 }
             }
         }
+    }
+
+    #[test]
+    fn a_wait_fits_its_line() {
+        let wait = "waiting for process 4711 on node7, which installs torch-2.15.0.whl (for 20 s)";
+        assert_eq!(waited("fetch", wait, 200), format!("fetch    {wait}"));
+        assert_eq!(
+            waited("fetch", wait, 40),
+            "fetch    waiting for process 4711 on nod"
+        );
+        assert_eq!(waited("fetch", "", 3), "fet");
     }
 
     #[test]

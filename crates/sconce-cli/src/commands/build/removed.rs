@@ -10,16 +10,22 @@ use sconce_store::Store;
 use crate::failure::Result;
 use crate::output;
 
-/// Prints every file, and what each removal comes to.
+/// Prints every file, and what each removal comes to. `lock` is what the image is made of, `whole`
+/// that of the environment.
 pub(super) fn print(
     plan: &Plan,
-    lock: &Lock,
+    (whole, lock): (&Lock, &Lock),
     environment: &ImageManifest,
     store: &Store,
     json: bool,
 ) -> Result<u8> {
     let taken = match &plan.slim {
-        Some(rules) => sconce_image::build::removed(lock, environment, rules, store)?,
+        Some(rules) => {
+            let compiler = sconce_image::build::removed_compiler(whole, lock, store)?;
+            let mut taken = sconce_image::build::removed(lock, environment, rules, store)?;
+            taken.extend(compiler);
+            taken
+        }
         None => Vec::new(),
     };
     if json {

@@ -84,7 +84,7 @@ impl<'a> Stages<'a> {
         if !self.bytecode {
             return Ok(environment);
         }
-        compile(self.opened, lock, &environment)?;
+        compile(self.workshop, lock, &environment)?;
         Ok(ready(lock, &self.opened.store)?)
     }
 }

@@ -249,7 +249,13 @@ impl<'a> Stack<'a> {
                 network: request.network == Network::Host,
             })),
         };
-        let tree = step.changes(&self.environment, store, &sconce_run::is_machinery, run);
+        let tree = step.changes(
+            &self.environment,
+            store,
+            &sconce_run::is_machinery,
+            &self.opened.progress,
+            run,
+        );
         Ok(Some(tree.map_err(|error| match error {
             StepError::Step(failure) => failure,
             StepError::Changes(error) => error.into(),
@@ -280,6 +286,7 @@ impl<'a> Stack<'a> {
         let options = RunOptions {
             program: program()?,
             state_dir: self.opened.places.scratch.clone(),
+            shared: None,
             keep: Some(upper.to_owned()),
             sample_every: Duration::from_secs(3600),
             grace: GRACE,

@@ -10,9 +10,10 @@ use sconce_schema::{Hint, exit};
 use serde_json::Value;
 
 use crate::args::Global;
-use crate::failure::{CliError, Result};
+use crate::failure::{CliError, Failure, Result};
 use crate::leases;
 use crate::output;
+use crate::outputs::{self, Folder, Form, Output, OutputError};
 use crate::places;
 use crate::style::Style;
 
@@ -70,29 +71,53 @@ impl Hint for WriteError {
 }
 
 pub(super) fn write(args: &WriteArgs, global: &Global) -> Result<u8> {
-    let to_stdout = args.output.as_deref() == Some(Path::new("-"));
-    let path = (!to_stdout).then(|| place(args)).transpose()?;
+    let given = args.output.as_deref();
+    let given = given.map(look).transpose()?;
+    outputs::share(&[given.as_ref()], false)?;
+    let is_stream = given.as_ref().is_some_and(|output| !output.is_file());
+    let path = (!is_stream).then(|| place(args)).transpose()?;
     let (machine, nvml) = leases::machine();
     let instances = nvml.as_ref().map(NvmlGpus::instances).unwrap_or_default();
     let file = cdi::describe(&machine, &instances, &args.kind, &Roots::default())?;
-    let Some(path) = path else {
-        output::data(&format!("{file:#}"))?;
-        return Ok(exit::OK);
+    let (path, output) = match (path, given) {
+        (None, Some(stream)) => {
+            stream.write(format!("{file:#}\n").as_bytes())?;
+            return Ok(exit::OK);
+        }
+        (path, given) => (path.unwrap_or_default(), given),
     };
-    cdi::text_for(&path, &file)?;
+    let text = cdi::text_for(&path, &file)?;
     let others = others(&path);
     let names = names(&file);
     if let Some(taken) = taken(&path, &names, &others) {
         return Err(taken.into());
     }
-    if args.output.is_none() {
-        make_folder(&path)?;
-    }
-    cdi::write_cdi(&path, &file)?;
+    let output = match output {
+        Some(output) => output,
+        None => {
+            Folder::open(path.parent().unwrap_or(&path)).map_err(refused)?;
+            look(&path)?
+        }
+    };
+    // Engines of anyone read it.
+    let written = output.for_everybody().write(text.as_bytes());
+    written.map_err(refused)?;
     if !global.quiet {
         output::say(&said(&path, &names, &others));
     }
     Ok(exit::OK)
+}
+
+fn look(path: &Path) -> Result<Output> {
+    outputs::look(path, Form::Text).map_err(refused)
+}
+
+/// What the system refuses has a hint of its own here.
+fn refused(error: OutputError) -> Failure {
+    match error {
+        OutputError::Io { path, source } => sconce_host::CdiError::Write { path, source }.into(),
+        error => error.into(),
+    }
 }
 
 /// The file to write.
@@ -108,18 +133,6 @@ fn place(args: &WriteArgs) -> Result<PathBuf> {
             .join(NAME),
     };
     Ok(std::path::absolute(&path).unwrap_or(path))
-}
-
-fn make_folder(path: &Path) -> Result<()> {
-    let folder = path.parent().unwrap_or(path);
-    let made = std::fs::create_dir_all(folder);
-    made.map_err(|source| {
-        sconce_host::CdiError::Write {
-            path: path.to_owned(),
-            source,
-        }
-        .into()
-    })
 }
 
 /// The qualified names of a file's devices.

@@ -4,8 +4,8 @@ use sconce_memory::analysis::purpose::Purpose;
 use sconce_memory::forecast::table::PlanTable;
 use sconce_memory::forecast::{CardForecast, Forecast, Made, Verdict};
 
-use super::text;
 use super::text_plans::{self, Run};
+use super::{text, unjudged};
 use crate::commands::memory::words::{counted, frame_of, place, share, shown, size, sure};
 use crate::html::{Html, Part};
 
@@ -32,6 +32,10 @@ pub(super) fn page(forecast: &Forecast, host: bool) -> String {
     for table in &forecast.plans {
         plans(&mut html, table, &run);
     }
+    let unknown = unjudged::reasons(&forecast.cards, forecast.steps);
+    if !unknown.is_empty() {
+        html.within("h2", "Why it is not known").list(&unknown);
+    }
     html.within("h2", "How sure");
     let doubts: Vec<String> = forecast.doubts.iter().map(text::said).collect();
     html.list(&doubts);
@@ -47,8 +51,10 @@ fn of_card(html: &mut Html, card: &CardForecast) {
         Verdict::Fits => ("<p class=\"verdict yes\">", "fits"),
         Verdict::Tight => ("<p class=\"verdict just\">", "fits just so"),
         Verdict::DoesNotFit => ("<p class=\"verdict no\">", "does not fit"),
+        Verdict::NotKnown => ("<p class=\"verdict just\">", "not known"),
     };
-    let margin = card.margin_bytes.filter(|_| card.verdict != Verdict::Tight);
+    let open = matches!(card.verdict, Verdict::Tight | Verdict::NotKnown);
+    let margin = card.margin_bytes.filter(|_| !open);
     let margin = margin.map(|bytes| (bytes, size(bytes.unsigned_abs())));
     let margin = match margin {
         Some((0.., left)) if card.verdict == Verdict::Fits => format!(", {left} left"),

@@ -5,6 +5,7 @@ use sconce_memory::forecast::plan::{Plan, Plans};
 use sconce_memory::forecast::search::{self, Asked as Wish, Figures, Outcome};
 use sconce_memory::forecast::seen::{Ended, Seen};
 use sconce_memory::forecast::table::{Fits, PlanTable};
+use sconce_memory::forecast::values::Answers;
 use sconce_memory::forecast::work::{self, Call, Rates};
 use sconce_memory::forecast::{self, Card, Verdict};
 use sconce_schema::Bytes;
@@ -34,6 +35,10 @@ pub(super) struct Plain {
     installed: Vec<String>,
     /// Plans that are there whatever is tried.
     base: Plans,
+    /// What it is told in the place of zeros: the values with which it takes the most.
+    answers: Answers,
+    /// Whether it is not known that what is tried is all that it does.
+    in_doubt: bool,
     /// Whether it has anything to tell other ranks.
     exchanges: bool,
 }
@@ -46,6 +51,7 @@ impl Plain {
         verdict: Verdict,
         seen: &Seen,
         command: Vec<String>,
+        answers: Answers,
     ) -> Option<Self> {
         Some(Self {
             hardware,
@@ -54,7 +60,10 @@ impl Plain {
                 Verdict::Fits => Fits::Yes,
                 Verdict::Tight => Fits::Tight,
                 Verdict::DoesNotFit => Fits::No,
+                Verdict::NotKnown => Fits::NotKnown,
             },
+            in_doubt: verdict == Verdict::NotKnown,
+            answers,
             command,
             figures: figures(seen, card, &[hardware])?,
             work: seen.work.clone(),
@@ -91,7 +100,9 @@ impl Plain {
             .is_some_and(|plan| plan.problems.is_empty());
         if let (true, Some(figures)) = (applied, figures(seen, &self.card, &[self.hardware])) {
             self.figures = figures;
-            self.fits = fits(&limited);
+            if !self.in_doubt {
+                self.fits = fits(&limited);
+            }
             self.work.clone_from(&seen.work);
             self.base = base;
         }
@@ -106,6 +117,8 @@ impl Plain {
             plans: plans.clone(),
             history: false,
             work: true,
+            answers: self.answers.clone(),
+            seconds: None,
         }
     }
 
@@ -154,6 +167,7 @@ pub(super) fn search(
             has_bf16(other.hardware) == has_bf16(one.hardware)
                 && other.command == one.command
                 && other.base == one.base
+                && other.answers == one.answers
         };
         let mut group: Vec<&Plain> = plain.iter().filter(alike).collect();
         let of_group = plain.iter().enumerate().filter(|(_, other)| alike(other));
@@ -254,6 +268,11 @@ fn of_group_searched(
         row.plan = all.to_string();
     }
     confirm(asked, cards, group, &mut table)?;
+    for (at, one) in group.iter().enumerate() {
+        if one.in_doubt {
+            table.doubt(at);
+        }
+    }
     table.order();
     Ok(table)
 }
@@ -351,6 +370,7 @@ fn task(
             None => plain.command.clone(),
         },
         plans: (!plans.is_empty()).then(|| plans.to_string()),
+        answers: plain.answers.clone(),
         serve: false,
     }
 }

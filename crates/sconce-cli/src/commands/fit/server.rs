@@ -16,7 +16,6 @@ use super::WITHOUT_END;
 use super::side::{self, ERRORS, Task};
 use super::trial::{SEEN, Wanted};
 use crate::commands::run::program;
-use crate::probe;
 use crate::ranks::World;
 use crate::virtual_gpu;
 
@@ -106,6 +105,7 @@ impl Server {
             memory: Some(WITHOUT_END.0),
             command: command.clone(),
             plans: None,
+            answers: Default::default(),
             serve: true,
         };
         let start = || -> io::Result<Running> {
@@ -183,7 +183,8 @@ impl Running {
         fs::write(own.join("cards"), cards)?;
         let request = Request {
             folder: name,
-            environment: probe::of_trial(&wanted.plans, wanted.history, wanted.work)
+            environment: wanted
+                .variables()
                 .into_iter()
                 .chain(self.world.map(|_| World::of_trial()))
                 .collect(),

@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use sconce_compat::tables::Hardware;
 use sconce_memory::forecast::plan::Plans;
+use sconce_memory::forecast::values::Answers;
 use sconce_schema::Bytes;
 use serde::{Deserialize, Serialize};
 
@@ -38,6 +39,9 @@ pub(super) struct Task {
     pub(super) command: Vec<String>,
     /// Plans, as they are named.
     pub(super) plans: Option<String>,
+    /// What it is told in the place of zeros.
+    #[serde(default)]
+    pub(super) answers: Answers,
     /// Whether it is no trial, but the process from which trials are forked.
     #[serde(default)]
     pub(super) serve: bool,
@@ -56,6 +60,8 @@ impl Task {
                 .unwrap_or_default(),
             history: false,
             work: true,
+            answers: self.answers.clone(),
+            seconds: None,
         })
     }
 }

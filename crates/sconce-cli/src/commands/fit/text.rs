@@ -7,7 +7,7 @@ use sconce_memory::forecast::seen::{Line, Read, Use};
 use sconce_memory::forecast::{CardForecast, Doubt, Forecast, Made, Verdict};
 use sconce_resolve::upkeep::printable;
 
-use super::text_plans;
+use super::{text_plans, unjudged};
 use crate::commands::memory::words::{counted, place, share, shown, size, sure};
 use crate::page::Page;
 use crate::table::table;
@@ -30,6 +30,13 @@ pub(super) fn forecast(forecast: &Forecast, all: bool, host: bool, page: &Page) 
     let heads = ["CARD", "MEMORY", "ALLOCATED", "RESERVED", "ON CARD", "FITS"];
     let _ = writeln!(text, "{}\n", table(heads, &rows, &page.style));
     for said in beside(&forecast.cards) {
+        say(&mut text, page, &said);
+    }
+    let unknown = unjudged::reasons(&forecast.cards, forecast.steps);
+    if !unknown.is_empty() {
+        let _ = writeln!(text, "\n{}", page.style.warn("Why it is not known"));
+    }
+    for said in unknown {
         say(&mut text, page, &said);
     }
     if let Some(made) = &forecast.made {
@@ -74,7 +81,7 @@ pub(super) fn read(read: &Read) -> String {
     format!("{}{by} {done}{code}", at(&read.at))
 }
 
-fn at(line: &Line) -> String {
+pub(super) fn at(line: &Line) -> String {
     let installed = line.file.rsplit_once("-packages/").map(|(_, path)| path);
     let file = installed.unwrap_or_else(|| line.file.rsplit('/').next().unwrap_or(&line.file));
     format!("{}:{}", shown(file), line.line)
@@ -107,6 +114,7 @@ fn row(card: &CardForecast) -> [String; 6] {
         }
         // It would, were the memory in one piece, or given back in time.
         (Verdict::DoesNotFit, _) => "no".to_owned(),
+        (Verdict::NotKnown, _) => "not known".to_owned(),
     };
     [
         card.card.clone(),
@@ -169,10 +177,27 @@ pub(super) fn beside(cards: &[CardForecast]) -> Vec<String> {
             card.card
         ));
     }
+    for card in cards.iter().filter(|card| card.values.is_some()) {
+        said.push(format!(
+            "{}: values of the card decide how much it takes. The figures are with those that take the most; \
+             it fits with the others too",
+            card.card
+        ));
+    }
     for card in cards {
         let Some(varied) = &card.varied else { continue };
         let flag = shown(&varied.flag);
         said.push(match varied.largest {
+            Some(largest) if card.verdict == Verdict::NotKnown => {
+                let more = match largest == varied.most {
+                    true => "the largest that was asked for",
+                    false => "and no larger one",
+                };
+                format!(
+                    "{}: of what was watched {flag} {largest} fits, {more}",
+                    card.card
+                )
+            }
             Some(largest) if largest == varied.most => {
                 format!(
                     "{}: {flag} {largest} fits, the largest that was asked for",
@@ -329,6 +354,14 @@ pub(super) fn said(doubt: &Doubt) -> String {
                 .map(|name| printable(name, 60))
                 .collect();
             format!("The virtual card does not know {}.", shown.join(", "))
+        }
+        Doubt::Evaluation { lines } => {
+            let lines: Vec<String> = lines.iter().map(unjudged::evaluation).collect();
+            format!(
+                "An evaluation that comes later was not watched. By its code it records no gradients and \
+                 keeps nothing, and its batches are no larger: it is taken to need no more than a step. {}",
+                lines.join("; ")
+            )
         }
         Doubt::Release { torch } => format!(
             "The virtual card is tested with PyTorch 2.6 to 2.15, and this is {}.",

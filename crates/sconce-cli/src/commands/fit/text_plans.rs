@@ -49,8 +49,12 @@ pub(super) fn plans(plans: &PlanTable, run: &Run<'_>, page: &Page) -> String {
             say(&format!("{}: no plan that was tried fits", card.card));
             continue;
         };
+        let doubt = match best.cards.get(at).map(|card| card.fits) {
+            Some(Fits::NotKnown) => " (what was watched fits with it; beyond that it is not known)",
+            _ => "",
+        };
         say(&format!(
-            "{}{}: {}",
+            "{}{}{doubt}: {}",
             card.card,
             step_there(best, at),
             applied(best, plans.flag.as_deref(), run)
@@ -190,6 +194,7 @@ fn fits(row: &PlanRow) -> String {
         Fits::Yes => "yes",
         Fits::Perhaps => "perhaps",
         Fits::Tight => "just so",
+        Fits::NotKnown => "not known",
         Fits::No => "no",
     };
     if row.failed.is_some() {

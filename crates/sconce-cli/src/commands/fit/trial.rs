@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use rustix::stdio;
 use sconce_compat::tables::Hardware;
 use sconce_memory::forecast::plan::Plans;
+use sconce_memory::forecast::values::Answers;
 use sconce_memory::forecast::{self, seen::Seen};
 use sconce_memory::snapshot::{self, Limits, Snapshot};
 use sconce_schema::Bytes;
@@ -20,7 +21,7 @@ use crate::args::{Global, RunFlags};
 use crate::commands::run::{self, Trial};
 use crate::failure::{CliError, Result};
 use crate::places::Places;
-use crate::probe::{Probe, Watch};
+use crate::probe::{self, Probe, Watch};
 use crate::ranks::World;
 use crate::virtual_gpu::VirtualGpus;
 
@@ -42,6 +43,7 @@ pub(super) struct Asked<'a> {
 }
 
 /// One trial to be made.
+#[derive(Clone)]
 pub(super) struct Wanted<'a> {
     pub(super) hardware: &'a Hardware,
     /// Other memory than the card's own.
@@ -52,6 +54,22 @@ pub(super) struct Wanted<'a> {
     pub(super) history: bool,
     /// Whether the work of one more step is counted.
     pub(super) work: bool,
+    /// What it is told in the place of zeros.
+    pub(super) answers: Answers,
+    /// Seconds until it is ended, where other than what was asked for.
+    pub(super) seconds: Option<u32>,
+}
+
+impl Wanted<'_> {
+    /// The variables in which it differs from other trials.
+    pub(super) fn variables(&self) -> Vec<(&'static str, String)> {
+        let mut told = probe::of_trial(&self.plans, self.history, self.work, &self.answers);
+        let seconds = self
+            .seconds
+            .map(|seconds| ("SCONCE_FIT_SECONDS", seconds.to_string()));
+        told.extend(seconds);
+        told
+    }
 }
 
 /// A trial that is over. Its files are there for as long as it is.
@@ -154,7 +172,7 @@ impl Asked<'_> {
 
     /// A new folder for the trial of that number.
     pub(super) fn folder(&self, number: usize) -> Result<PathBuf> {
-        let name = format!("{}-{number}", std::process::id());
+        let name = format!("{}-{number}", sconce_store::random_name());
         let folder = self.places.scratch.join("fit").join(name);
         let seen = folder.join(SEEN);
         // Inside, the command may be another user; the folder above is nobody else's.
@@ -176,9 +194,10 @@ impl Asked<'_> {
         let watch = Watch {
             seen: folder.join(SEEN),
             steps: self.args.steps,
-            seconds: self.args.time,
+            seconds: wanted.seconds.unwrap_or(self.args.time),
             history: wanted.history,
             work: wanted.work,
+            answers: wanted.answers,
             serve,
         };
         let world = World::of(&self.args.ranks, 1, wanted.command)?;
@@ -187,7 +206,7 @@ impl Asked<'_> {
         });
         let trial = Trial {
             gpus: VirtualGpus::play(&cards, wanted.memory, scratch)?,
-            probe: Probe::prepare(Some(watch), wanted.plans, world, scratch)?,
+            probe: Probe::prepare(Some(watch), wanted.plans, world, self.places)?,
             runs: folder.join("runs"),
         };
         self.carried_out(trial, wanted.command)

@@ -12,8 +12,8 @@ use sconce_schema::exit;
 use super::words::{read, shown, signed, size};
 use crate::args::Global;
 use crate::failure::Result;
-use crate::html;
 use crate::output;
+use crate::outputs::{self, Form};
 use crate::page::Page;
 use crate::table::table;
 
@@ -34,18 +34,20 @@ pub(crate) struct DiffArgs {
     /// Print as JSON.
     #[arg(long)]
     json: bool,
-    /// Write a page to this file.
+    /// Write a page to FILE; `-` is standard output.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }
 
 /// Says what differs. Exit code 1 where anything does, as diff(1).
 pub(crate) fn diff(args: &DiffArgs, global: &Global) -> Result<u8> {
+    let html = outputs::find_some(args.html.as_deref(), Form::Text)?;
+    outputs::share(&[html.as_ref()], args.json)?;
     let found = analysis::diff(&read(&args.before)?, &read(&args.after)?);
-    if let Some(path) = &args.html {
+    if let Some(output) = html {
         let name = |path: &Path| shown(&path.file_name().unwrap_or_default().to_string_lossy());
         let whole = page::page(&name(&args.before), &name(&args.after), &found);
-        html::write(path, &whole, global)?;
+        outputs::write(output, whole.as_bytes(), global)?;
     }
     if args.json {
         output::data(&serde_json::to_string_pretty(&found).unwrap_or_default())?;

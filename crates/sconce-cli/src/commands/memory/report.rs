@@ -13,8 +13,8 @@ use super::page;
 use super::words::{category, counted, frame_of, open, place, share, shown, signed, size, sure};
 use crate::args::Global;
 use crate::failure::Result;
-use crate::html;
 use crate::output;
+use crate::outputs::{self, Form};
 use crate::page::Page;
 
 /// Rows of a list without --all.
@@ -37,21 +37,23 @@ pub(crate) struct ReportArgs {
     /// Print as JSON.
     #[arg(long)]
     json: bool,
-    /// Write a page with a timeline of all entries to this file.
+    /// Write a page with a timeline of all entries to FILE; `-` is standard output.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }
 
 /// Says what filled the memory.
 pub(crate) fn report(args: &ReportArgs, global: &Global) -> Result<u8> {
+    let html = outputs::find_some(args.html.as_deref(), Form::Text)?;
+    outputs::share(&[html.as_ref()], args.json)?;
     let snapshot = open(&args.snapshot)?;
     let report = analysis::report(&snapshot);
-    if let Some(path) = &args.html {
+    if let Some(output) = html {
         let name = args.snapshot.file_name().unwrap_or_default();
         let title = format!("Memory of {}", shown(&name.to_string_lossy()));
         let said = text(&report, true, &Page::file());
         let whole = page::page(&title, &snapshot, &said);
-        html::write(path, &whole, global)?;
+        outputs::write(output, whole.as_bytes(), global)?;
         if !args.json {
             return Ok(exit::OK);
         }

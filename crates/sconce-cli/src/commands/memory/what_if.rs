@@ -14,8 +14,8 @@ use sconce_schema::{Bytes, exit};
 use super::words::{counted, open, shown, size};
 use crate::args::Global;
 use crate::failure::Result;
-use crate::html;
 use crate::output;
+use crate::outputs::{self, Form};
 use crate::page::Page;
 
 /// Searched settings that are shown without --all.
@@ -53,13 +53,15 @@ pub(crate) struct WhatIfArgs {
     /// Print as JSON.
     #[arg(long)]
     json: bool,
-    /// Write a page with all settings that were tried to this file.
+    /// Write a page with all settings that were tried to FILE; `-` is standard output.
     #[arg(long, value_name = "FILE")]
     html: Option<PathBuf>,
 }
 
 /// Plays the snapshot's trace under other settings.
 pub(super) fn what_if(args: &WhatIfArgs, global: &Global) -> Result<u8> {
+    let html = outputs::find_some(args.html.as_deref(), Form::Text)?;
+    outputs::share(&[html.as_ref()], args.json)?;
     let snapshot = open(&args.snapshot)?;
     let question = Question {
         version: args.torch,
@@ -68,10 +70,10 @@ pub(super) fn what_if(args: &WhatIfArgs, global: &Global) -> Result<u8> {
         search: args.search || args.conf.is_empty(),
     };
     let answer = replay::what_if(&snapshot, &question)?;
-    if let Some(path) = &args.html {
+    if let Some(output) = html {
         let name = args.snapshot.file_name().unwrap_or_default();
         let whole = page::page(&shown(&name.to_string_lossy()), &answer);
-        html::write(path, &whole, global)?;
+        outputs::write(output, whole.as_bytes(), global)?;
     }
     if args.json {
         output::data(&serde_json::to_string_pretty(&answer).unwrap_or_default())?;

@@ -19,8 +19,10 @@ use crate::args::{Global, RunFlags};
 use crate::docker::Handed;
 use crate::engine;
 use crate::failure::Result;
+use crate::kernels::InUse;
 use crate::output;
 use crate::places::{self, Places};
+use crate::private;
 use crate::probe::Probe;
 use crate::services::{self, Given};
 use crate::virtual_gpu::VirtualGpus;
@@ -34,6 +36,8 @@ pub(super) struct Contained {
     /// Where it was started from: the spec's folder, or the caller's.
     pub(super) folder: PathBuf,
     pub(super) image: ImageManifest,
+    /// Has the trees of the image stay in the store.
+    pub(super) stays: Vec<sconce_store::Held>,
     /// `HOME`, unless the wish has another.
     pub(super) home: String,
     pub(super) wish: Wish,
@@ -42,6 +46,8 @@ pub(super) struct Contained {
     pub(super) nvml: Loading,
     pub(super) virtual_gpus: Option<VirtualGpus>,
     pub(super) probe: Option<Probe>,
+    /// Whose kernels it compiles, where they are kept.
+    pub(super) kernels: Option<InUse>,
     /// The services that run beside the command, or instead of one, and the lock of their packages.
     pub(super) beside: Option<(Services, Lock)>,
     /// Docker with the image, where the run is handed over to it.
@@ -66,6 +72,8 @@ impl Contained {
         let engine = engine::find(self.wish.runtime)?;
         let gpus = self.nvml.complete(&mut self.host);
         let scratch = &called.places.scratch;
+        // A run that makes no folder there itself still takes away what others left.
+        private::sweep(scratch);
         let reached = gpus.as_deref();
         let leased = Leased::take(&self.host, reached, &self.wish.gpus, called)?;
         let wanted = leased.as_ref().map_or(&self.wish.gpus, Leased::cards);
@@ -112,8 +120,12 @@ impl Contained {
             gpus.give(&mut request, |_| None);
             given.extend(gpus.summaries());
         }
-        if let Some(probe) = &self.probe {
-            probe.give(&mut request, |_| None);
+        if let Some(probe) = &mut self.probe {
+            // Docker's daemon mounts what has a path on the machine.
+            probe.give(&mut request, self.handed.is_none(), |_| None)?;
+        }
+        if let Some(kernels) = &self.kernels {
+            kernels.give(&mut request);
         }
         let home = places::home();
         let laid = match &self.beside {
@@ -162,7 +174,9 @@ impl Contained {
         let done = held.run(&request, started, gpus, account, Some(idle_work));
         drop(cards.files);
         drop(leased);
+        drop(self.kernels);
         drop(laid);
+        drop(self.stays);
         done
     }
 }

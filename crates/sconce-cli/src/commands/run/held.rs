@@ -2,7 +2,7 @@
 
 use std::cell::Cell;
 use std::ffi::OsString;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::time::Duration;
 
 use sconce_host::{Gpus, Machine};
@@ -11,13 +11,15 @@ use sconce_run::{Control, Engine, Outcome, Restarts, RunOptions};
 use sconce_schema::event::Started;
 use sconce_schema::request::RunRequest;
 
-use super::request::{program, stay};
+use super::request::program;
+use crate::account::Told;
 use crate::args::Global;
 use crate::commands::logs::Follower;
 use crate::detach;
 use crate::docker::Handed;
 use crate::failure::{CliError, Result, with_causes};
 use crate::output;
+use crate::outputs::{self, Form};
 use crate::places::Places;
 use crate::style::Style;
 use crate::watch::Recorder;
@@ -46,7 +48,7 @@ impl Held<'_> {
         request: &RunRequest,
         started: Started,
         gpus: Option<Box<dyn Gpus>>,
-        account: Option<PathBuf>,
+        account: Option<Told>,
         idle_work: Option<Box<dyn FnOnce() + '_>>,
     ) -> Result<u8> {
         let environment: Vec<(OsString, OsString)> = std::env::vars_os().collect();
@@ -54,6 +56,10 @@ impl Held<'_> {
             program: program()?,
             state_dir: self.places.scratch.clone(),
             keep: None,
+            shared: match &account {
+                Some(Told::InMemory(inside)) => Some(inside.clone()),
+                Some(Told::Folder(_)) | None => None,
+            },
             sample_every: Duration::from_secs(1) / self.sample_hz.max(1),
             grace: GRACE,
             strict: self.strict,
@@ -97,7 +103,6 @@ impl Held<'_> {
                 recorder.begun = Some(Box::new(begin));
             }
         }
-        let _stays = stay(&request.root)?;
         let outcome = match &self.handed {
             Some(Handed { docker, image }) => docker.run(request, image, &options, &mut recorder),
             None => sconce_run::run(request, &options, &mut recorder),
@@ -140,12 +145,8 @@ impl Held<'_> {
             ));
         }
         if let Some(file) = self.json {
-            let write = std::fs::write(file, json::report(&report));
-            write.map_err(|source| CliError::File {
-                action: "write",
-                path: file.to_owned(),
-                source,
-            })?;
+            let json = json::report(&report);
+            outputs::find_beside_command(file, Form::Text)?.write(json.as_bytes())?;
         }
         Ok(())
     }

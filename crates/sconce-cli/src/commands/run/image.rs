@@ -24,11 +24,14 @@ use crate::args::{Global, RunFlags};
 use crate::commands::pull::fetch;
 use crate::docker;
 use crate::failure::{CliError, Result};
+use crate::kernels::{self, Owner};
 use crate::output;
+use crate::own_folders;
 use crate::places::Places;
 use crate::probe::Probe;
 use crate::progress::Drawn;
 use crate::ranks::World;
+use crate::staying::staying;
 use crate::style::Style;
 use crate::virtual_gpu::VirtualGpus;
 use crate::wish::Wish;
@@ -60,6 +63,7 @@ pub(crate) fn run(
     let docker = docker::find(wish.runtime)?;
     let nvml = Loading::begin(&host, &wish.gpus);
     let places = Places::find(global)?;
+    own_folders::refuse(&wish.mounts, None, &places)?;
     let (cards, scratch) = (&flags.virtual_gpu, &places.scratch);
     let words = match asked {
         Asked::Command(words) => words,
@@ -67,14 +71,15 @@ pub(crate) fn run(
     };
     let world = World::of(&flags.ranks, cards.len(), words)?;
     let virtual_gpus = VirtualGpus::prepare(cards, world, scratch, global)?;
-    let probe = Probe::of_flags(wish.probe, flags.plan.plan.as_ref(), world, scratch)?;
+    let probe = Probe::of_flags(wish.probe, flags.plan.plan.as_ref(), world, &places)?;
     let store = Store::open(&places.store)?;
     let progress = Drawn::new(global.quiet);
 
     let (name, image) = find(which, &store, global, &progress)?;
     let config = image.config()?;
     let limits = UnpackLimits::default();
-    let mut layers = unpack::trees(&image, &name, &store, limits, &progress)?;
+    let unpack = || Ok(unpack::trees(&image, &name, &store, limits, &progress)?);
+    let (mut layers, mut stays) = staying(unpack, |layers| layers)?;
     let lookup = Lookup::new(&layers);
     let accounts = Accounts::read(&lookup)?;
     let execution = Execution::of(&config, &accounts, wish.user == User::Root);
@@ -82,7 +87,12 @@ pub(crate) fn run(
     wish.workdir = execution.workdir(flags.workdir.as_deref());
     let home = execution.env["HOME"].clone();
     if wish.user == User::Plain {
-        layers.extend(accounts.layer(&home, &store)?);
+        let (layer, stay) = staying(
+            || Ok(accounts.layer(&home, &store)?),
+            |layer| layer.as_slice(),
+        )?;
+        layers.extend(layer);
+        stays.extend(stay);
     }
     let short = name.rsplit('/').next().unwrap_or(&name);
     let short = short.split(':').next().unwrap_or(short).to_owned();
@@ -91,21 +101,39 @@ pub(crate) fn run(
     progress.finish();
     tell(&execution, &wish, global);
 
+    let versions = execution::versions(&config);
+    let owner = || Owner {
+        environment: image.digest.to_string(),
+        folders: wish
+            .mounts
+            .iter()
+            .map(|mount| mount.source.as_path())
+            .collect(),
+        user: wish.user,
+        virtual_gpus: virtual_gpus.is_some(),
+    };
+    let compiles = versions.as_ref().is_some_and(kernels::are_compiled);
+    let kernels = match compiles && handed.is_none() {
+        true => places.kernels.open_or_say(&owner(), global),
+        false => None,
+    };
     let contained = Contained {
-        id: new_id(&short),
+        id: new_id(&short, Some(&places.runs)),
         name,
         folder: here,
         image: ImageManifest {
             layers,
             env: execution.env,
         },
+        stays,
         home,
         wish,
-        versions: execution::versions(&config),
+        versions,
         host,
         nvml,
         virtual_gpus,
         probe,
+        kernels,
         beside: None,
         handed,
     };

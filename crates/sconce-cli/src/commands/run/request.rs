@@ -1,7 +1,7 @@
 //! The parts that every run's request and record have.
 
 use std::io::Read;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use sconce_host::Machine;
@@ -10,6 +10,10 @@ use sconce_schema::request::{Mount, Root, RunRequest};
 use sconce_store::Held;
 
 use crate::failure::{CliError, Result};
+use crate::staying::hold;
+
+/// So many ids are tried for one that is free.
+const TRIES: usize = 32;
 
 /// The parts of a run's beginning that every kind of run has.
 pub(super) fn started(request: &RunRequest, host: &Machine) -> Started {
@@ -47,12 +51,16 @@ pub(crate) fn chore(
 ) -> RunRequest {
     RunRequest {
         mounts,
-        ..RunRequest::new(new_id(name), root, command)
+        ..RunRequest::new(new_id(name, None), root, command)
     }
 }
 
-pub(super) fn new_id(name: &str) -> String {
-    sconce_record::new_id(name, unix_ms(), random())
+/// An id that no record in `runs` has: in a minute of many runs, chance gives one twice.
+pub(super) fn new_id(name: &str, runs: Option<&Path>) -> String {
+    let fresh = || sconce_record::new_id(name, unix_ms(), random());
+    let taken = |id: &String| runs.is_some_and(|runs| runs.join(id).exists());
+    let mut ids = std::iter::repeat_with(fresh).take(TRIES);
+    ids.find(|id| !taken(id)).unwrap_or_else(fresh)
 }
 
 fn unix_ms() -> u64 {
@@ -83,11 +91,10 @@ pub(crate) fn program() -> Result<PathBuf> {
 
 /// Has what a run stands on stay in the store as long as what this gives is held.
 pub(crate) fn stay(root: &Root) -> Result<Vec<Held>> {
-    let Root::Image(manifest) = root else {
-        return Ok(Vec::new());
-    };
-    let trees = manifest.layers.iter().map(|layer| layer.path.as_path());
-    Ok(sconce_store::hold(trees)?)
+    match root {
+        Root::Image(manifest) => Ok(hold(&manifest.layers)?),
+        Root::Host => Ok(Vec::new()),
+    }
 }
 
 /// Where the program was started.
@@ -100,4 +107,19 @@ pub(super) fn current_folder() -> Result<PathBuf> {
         }
         .into()
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A thousand runs in one minute, of 65,536 ids: without a look at the others, some are equal.
+    #[test]
+    fn no_run_has_the_id_of_another() {
+        let runs = tempfile::tempdir().unwrap();
+        for _ in 0..1000 {
+            let id = new_id("same", Some(runs.path()));
+            std::fs::create_dir(runs.path().join(id)).unwrap();
+        }
+    }
 }

@@ -1,0 +1,145 @@
+//! Why it is not known whether a run fits, in words.
+
+use sconce_memory::forecast::seen::Evaluation;
+use sconce_memory::forecast::values::{Share, Unbounded, WithValues};
+use sconce_memory::forecast::{CardForecast, NotJudged, Verdict};
+
+use super::text::{at, read};
+use crate::commands::memory::words::{counted, shown, size};
+
+/// Lines of a list, and shapes of batches, that are named.
+const FEW: usize = 4;
+
+/// Why it is not known of these cards; what holds for several is said once.
+pub(super) fn reasons(cards: &[CardForecast], steps: usize) -> Vec<String> {
+    let mut said: Vec<String> = Vec::new();
+    for card in cards {
+        for one in &card.not_judged {
+            for line in reason(card, one, steps) {
+                if !said.contains(&line) {
+                    said.push(line);
+                }
+            }
+        }
+    }
+    said
+}
+
+fn reason(card: &CardForecast, one: &NotJudged, steps: usize) -> Vec<String> {
+    match one {
+        NotJudged::Values { why, lines, with } => {
+            let mut said = vec![values(&card.card, why, with)];
+            said.extend(
+                lines
+                    .iter()
+                    .take(FEW)
+                    .map(|line| format!("  {}", read(line))),
+            );
+            if lines.len() > FEW {
+                said.push(format!("  {} more: --json has them", lines.len() - FEW));
+            }
+            said
+        }
+        NotJudged::Shapes { largest, shapes } => {
+            let some: Vec<String> = shapes.iter().take(FEW).map(|batch| shape(batch)).collect();
+            let more = match shapes.len().saturating_sub(FEW) {
+                0 => String::new(),
+                more => format!(" and {more} more"),
+            };
+            vec![format!(
+                "Not known beyond the {} that {} watched: batches have different shapes ({}{more}). The \
+                 largest of them, {}, is in the figures; whether a larger one comes is not known. Have the \
+                 command give its largest batch first, or all of one size",
+                counted(steps as u64, "step"),
+                if steps == 1 { "was" } else { "were" },
+                some.join("; "),
+                shape(largest)
+            )]
+        }
+        NotJudged::Sizes {
+            least_bytes,
+            most_bytes,
+        } => vec![format!(
+            "Not known beyond the {} that were watched: steps ask for different amounts ({} to {} in all). \
+             The largest of them is in the figures; whether a larger one comes is not known",
+            counted(steps as u64, "step"),
+            size(*least_bytes),
+            size(*most_bytes)
+        )],
+        NotJudged::Later { lines } => {
+            let what = format!(
+                "Not judged: what comes after step {steps}, where the command was ended. It evaluates then, \
+                 and how much memory that takes was not seen:"
+            );
+            let lines = lines
+                .iter()
+                .take(FEW)
+                .map(|line| format!("  {}", evaluation(line)));
+            std::iter::once(what).chain(lines).collect()
+        }
+    }
+}
+
+/// The line of an evaluation, and its text.
+pub(super) fn evaluation(line: &Evaluation) -> String {
+    match line.code.as_str() {
+        "" => at(&line.at),
+        code => format!("{}: {}", at(&line.at), shown(code)),
+    }
+}
+
+fn shape(batch: &[Vec<u64>]) -> String {
+    let shapes = batch.iter().map(|shape| {
+        let sizes: Vec<String> = shape.iter().map(ToString::to_string).collect();
+        match sizes.is_empty() {
+            true => "one value".to_owned(),
+            false => sizes.join(" × "),
+        }
+    });
+    let shapes: Vec<String> = shapes.take(FEW).collect();
+    shapes.join(", ")
+}
+
+fn values(card: &str, why: &Unbounded, with: &[WithValues]) -> String {
+    let because = match why {
+        Unbounded::Disagree => {
+            let tried: Vec<String> = with.iter().map(tried).collect();
+            format!("it depends on values of the card ({})", tried.join("; "))
+        }
+        Unbounded::Size => "a size is a value of the card, and nothing bounds it".to_owned(),
+        Unbounded::Loop => "a loop ends when a value of the card says so".to_owned(),
+        Unbounded::Fails { kind } if kind.is_empty() => {
+            "values of the card decide what it does, and with others than zeros it did not come to its \
+             steps"
+                .to_owned()
+        }
+        Unbounded::Fails { kind } => format!(
+            "values of the card decide what it does, and with others than zeros it failed by itself, with {}",
+            shown(kind)
+        ),
+        Unbounded::Unanswered => {
+            "values of the card are read for which nothing but zeros can be given".to_owned()
+        }
+    };
+    format!("{card}: not known, as {because}:")
+}
+
+fn tried(one: &WithValues) -> String {
+    let what = match (one.values.share, one.values.truth, one.values.number) {
+        (Share::All, ..) => "all selected",
+        (Share::Half, ..) => "half",
+        (Share::None, true, _) => "with true",
+        (Share::None, _, 0) => "none",
+        (Share::None, ..) => "other numbers",
+    };
+    let fits = match one.verdict {
+        Verdict::DoesNotFit => "does not fit".to_owned(),
+        _ => {
+            let reserved = one
+                .reserved_bytes
+                .map_or(String::new(), |bytes| format!(", {} reserved", size(bytes)));
+            format!("fits{reserved}")
+        }
+    };
+    format!("{what}: {fits}")
+}

@@ -1,0 +1,560 @@
+//! What a run compiles when it first runs it, kept for the next run: the kernels of torch.compile and
+//! Triton, and extensions that are built when they are loaded.
+//!
+//! They are code, so nobody gets those of others. There is a folder for each user, environment,
+//! project and kind of processor; only its user opens it, and nothing of the store is in it. The
+//! project counts by its path, its inode and when its folder was made: a clone with the same lock
+//! elsewhere, or in the place of one that was removed, has a folder of its own.
+//!
+//! Runs of one project at the same time share its folder, as several processes of one machine share
+//! PyTorch's and Triton's own: both write a file under another name and rename it, inductor locks
+//! (flock) what it compiles, and extensions have a file that says that one is being built.
+
+use std::fs::{self, File};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime};
+
+use rustix::fs::{AtFlags, CWD, StatxFlags};
+use sconce_schema::lock::Versions;
+use sconce_schema::request::{Mount, RunRequest, User};
+use sconce_schema::{Bytes, Sha256};
+use sha2::Digest as _;
+
+use crate::args::Global;
+use crate::failure::Result;
+use crate::output;
+use crate::private::failed;
+use crate::style::Style;
+
+/// Where it is inside.
+const INSIDE: &str = "/var/cache/sconce";
+/// What says where kernels are kept (torch/_inductor/runtime/cache_dir_utils.py, triton/knobs.py,
+/// torch/utils/cpp_extension.py), and the folder of each.
+const VARIABLES: [(&str, &str); 3] = [
+    ("TORCHINDUCTOR_CACHE_DIR", "inductor"),
+    ("TRITON_CACHE_DIR", "triton"),
+    ("TORCH_EXTENSIONS_DIR", EXTENSIONS),
+];
+const EXTENSIONS: &str = "extensions";
+/// The file by which processes that build one extension wait for each other.
+const BATON: &str = "lock";
+/// All folders of a user together, unless their configuration says otherwise.
+pub(crate) const USUAL_SIZE: Bytes = Bytes::gib(2);
+/// More of /proc/cpuinfo is not read, bytes. What the first processor can do stands before.
+const CPUINFO: u64 = 16 << 10;
+/// uid and gid of [`User::Plain`].
+const PLAIN: u32 = 1000;
+
+/// The folder that all of a user's are in, and what they may take together.
+#[derive(Debug, Clone)]
+pub(crate) struct Kernels {
+    pub(crate) root: PathBuf,
+    pub(crate) most: Bytes,
+}
+
+/// Whose kernels they are.
+#[derive(Debug)]
+pub(crate) struct Owner<'a> {
+    /// Digest of the lock or of the image.
+    pub(crate) environment: String,
+    /// Folders and files of the machine that its code comes from.
+    pub(crate) folders: Vec<&'a Path>,
+    pub(crate) user: User,
+    /// Whether its cards are played: what is measured of them is not true of real ones.
+    pub(crate) virtual_gpus: bool,
+}
+
+/// A folder that is in use, for as long as this is.
+#[derive(Debug)]
+pub(crate) struct InUse {
+    all: Kernels,
+    folder: PathBuf,
+    /// Locked (flock), shared with other runs.
+    lock: File,
+}
+
+impl Kernels {
+    /// The folder of `owner`, made if it is not there; `None` where none are to be kept.
+    ///
+    /// # Errors
+    /// It cannot be made, or is not the caller's alone.
+    pub(crate) fn open(&self, owner: &Owner<'_>) -> Result<Option<InUse>> {
+        if self.most.0 == 0 {
+            return Ok(None);
+        }
+        let path = &self.root;
+        private_to_caller(path).map_err(|error| failed("keep kernels in", path, error))?;
+        let key = key(owner, &processor());
+        let folder = self.root.join(&key);
+        let open = || {
+            let lock = self.lock(&key)?;
+            make(&folder, owner.user)?;
+            Ok(lock)
+        };
+        let lock = open().map_err(|error| failed("keep kernels in", &folder, error))?;
+        let all = self.clone();
+        Ok(Some(InUse { all, folder, lock }))
+    }
+
+    /// As [`Kernels::open`]; what goes wrong is said, as a run is right without.
+    pub(crate) fn open_or_say(&self, owner: &Owner<'_>, global: &Global) -> Option<InUse> {
+        self.open(owner).unwrap_or_else(|error| {
+            if !global.quiet {
+                let style = Style::for_stderr();
+                output::say(&style.dim("kernels that are compiled are not kept for the next run:"));
+                output::say(&error.text(&style));
+            }
+            None
+        })
+    }
+
+    /// The lock of a folder, held shared. Turning one kind of flock into another lets go of it in
+    /// between, so whether it still has its name is seen at the end.
+    fn lock(&self, key: &str) -> io::Result<File> {
+        let path = self.root.join(format!("{key}.lock"));
+        loop {
+            let lock = File::options().create(true).append(true).open(&path)?;
+            let named = || {
+                let inode = |meta: io::Result<fs::Metadata>| meta.map(|meta| meta.ino()).ok();
+                let own = inode(lock.metadata());
+                own.is_some() && own == inode(path.symlink_metadata())
+            };
+            // Nobody else is at work: what says so is left from a run that was killed, and the next
+            // process would wait for it forever.
+            if lock.try_lock().is_ok() && named() {
+                remove_batons(&self.root.join(key).join(EXTENSIONS));
+            }
+            lock.lock_shared()?;
+            if named() {
+                return Ok(lock);
+            }
+        }
+    }
+
+    /// Every folder: when it was last used, its key, and the disk space that it took then.
+    fn all(&self) -> Vec<(SystemTime, String, u64)> {
+        let entries = fs::read_dir(&self.root).into_iter().flatten().flatten();
+        let mut all: Vec<_> = entries
+            .filter_map(|entry| {
+                let name = entry.file_name().into_string().ok()?;
+                let key = name.strip_suffix(".lock")?.to_owned();
+                let used = entry.metadata().ok()?.modified().ok()?;
+                let size = fs::read_to_string(entry.path()).ok()?;
+                let size = size.trim().parse().unwrap_or(0);
+                Some((used, key, size))
+            })
+            .collect();
+        all.sort();
+        all
+    }
+
+    /// Removes a folder that no run uses. Whether it is gone.
+    fn remove(&self, key: &str) -> bool {
+        let path = self.root.join(format!("{key}.lock"));
+        let Ok(lock) = File::open(&path) else {
+            return false;
+        };
+        let gone = lock.try_lock().is_ok() && remove_tree(&self.root.join(key)).is_ok();
+        gone && fs::remove_file(&path).is_ok()
+    }
+
+    /// Removes the folders that were used longest ago, until the rest is not too large.
+    fn shrink(&self) {
+        let all = self.all();
+        let mut total: u64 = all.iter().map(|(.., size)| size).sum();
+        for (_, key, size) in all {
+            if total <= self.most.0 {
+                return;
+            }
+            if self.remove(&key) {
+                total -= size;
+            }
+        }
+    }
+
+    /// Removes what was not used for `unused`; with `dry`, nothing. How many folders, and their disk
+    /// space.
+    pub(crate) fn prune(&self, unused: Duration, dry: bool) -> (usize, Bytes) {
+        let old = |used: &SystemTime| used.elapsed().is_ok_and(|age| age >= unused);
+        let all = self.all().into_iter().filter(|(used, ..)| old(used));
+        let gone = all.filter(|(_, key, _)| dry || self.remove(key));
+        gone.fold((0, Bytes(0)), |(count, bytes), (.., size)| {
+            (count + 1, Bytes(bytes.0 + size))
+        })
+    }
+}
+
+impl InUse {
+    /// Has `request` keep its kernels there. A variable that it has already stays.
+    pub(crate) fn give(&self, request: &mut RunRequest) {
+        let free = VARIABLES
+            .iter()
+            .filter(|(name, _)| !request.env.contains_key(*name));
+        let told: Vec<(String, String)> = free
+            .map(|(name, folder)| ((*name).to_owned(), format!("{INSIDE}/{folder}")))
+            .collect();
+        if told.is_empty() {
+            return;
+        }
+        request.env.extend(told);
+        request.mounts.push(Mount {
+            source: self.folder.clone(),
+            target: INSIDE.into(),
+            read_only: false,
+        });
+    }
+}
+
+impl Drop for InUse {
+    fn drop(&mut self) {
+        // What it takes is looked at once a run, and kept: others are not looked through again.
+        let size = disk_space(&self.folder).to_string();
+        let noted = self
+            .lock
+            .set_len(0)
+            .and_then(|()| self.lock.write_all(size.as_bytes()));
+        let _ = noted.and_then(|()| self.lock.set_modified(SystemTime::now()));
+        let _ = self.lock.unlock();
+        self.all.shrink();
+    }
+}
+
+/// Whether runs of an environment compile kernels.
+pub(crate) fn are_compiled(versions: &Versions) -> bool {
+    versions.torch.is_some() || versions.triton.is_some()
+}
+
+/// Of a lock's text.
+pub(crate) fn digest(text: &str) -> String {
+    Sha256(sha2::Sha256::digest(text).into()).to_string()
+}
+
+/// Names the folder by all that decides whether its code may be run.
+fn key(owner: &Owner<'_>, processor: &str) -> String {
+    let mut hash = sha2::Sha256::new();
+    let user = match owner.user {
+        User::Root => "root",
+        User::Plain => "plain",
+    };
+    let cards = if owner.virtual_gpus { "virtual" } else { "own" };
+    let mut parts = vec![owner.environment.clone(), user.to_owned(), cards.to_owned()];
+    // Code for this processor is an illegal instruction on another that shares the home.
+    parts.push(processor.to_owned());
+    for folder in &owner.folders {
+        parts.push(folder.to_string_lossy().into_owned());
+        parts.push(identity(folder));
+    }
+    for part in parts {
+        hash.update((part.len() as u64).to_le_bytes());
+        hash.update(part);
+    }
+    Sha256(hash.finalize().into()).to_string()[..40].to_owned()
+}
+
+/// What tells a folder from another one that has its path later: its inode, and when that was made
+/// where the file system knows it.
+fn identity(path: &Path) -> String {
+    let wanted = StatxFlags::INO | StatxFlags::BTIME;
+    match rustix::fs::statx(CWD, path, AtFlags::empty(), wanted) {
+        Ok(stat) if stat.stx_mask & StatxFlags::BTIME.bits() != 0 => format!(
+            "{} {} {}",
+            stat.stx_ino, stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec
+        ),
+        Ok(stat) => stat.stx_ino.to_string(),
+        Err(_) => String::new(),
+    }
+}
+
+/// What the first processor is and can do.
+fn processor() -> String {
+    let mut text = String::new();
+    let read =
+        File::open("/proc/cpuinfo").and_then(|file| file.take(CPUINFO).read_to_string(&mut text));
+    read.map_or_else(|_| String::new(), |_| processor_of(&text))
+}
+
+fn processor_of(cpuinfo: &str) -> String {
+    let lines = cpuinfo.lines().take_while(|line| !line.trim().is_empty());
+    let named = lines.filter(|line| {
+        let name = line.split(':').next().unwrap_or_default().trim();
+        [
+            "model name",
+            "flags",
+            "Features",
+            "CPU implementer",
+            "CPU part",
+        ]
+        .contains(&name)
+    });
+    named.collect::<Vec<_>>().join("\n")
+}
+
+/// Makes a folder of the caller's alone, or sees that one that is there is.
+fn private_to_caller(path: &Path) -> io::Result<()> {
+    let made = fs::DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(path);
+    made?;
+    let meta = path.symlink_metadata()?;
+    let caller = rustix::process::geteuid().as_raw();
+    if !meta.is_dir() || meta.uid() != caller || meta.mode() & 0o077 != 0 {
+        return Err(io::Error::new(
+            io::ErrorKind::PermissionDenied,
+            "it is not a folder of the caller's that nobody else opens (mode 0700)",
+        ));
+    }
+    Ok(())
+}
+
+/// Makes the folder that is mounted, which is the user's inside. Where the machine's root starts a
+/// run as a plain user, it belongs to that one; those above it are root's alone.
+fn make(folder: &Path, user: User) -> io::Result<()> {
+    let made = fs::DirBuilder::new().mode(0o700).create(folder);
+    match made {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
+        other => other?,
+    }
+    if user == User::Plain && sconce_run::is_machine_root() {
+        std::os::unix::fs::chown(folder, Some(PLAIN), Some(PLAIN))?;
+    }
+    Ok(())
+}
+
+/// Removes the files that say that an extension is being built: `extensions/py313_cpu/NAME/lock`.
+fn remove_batons(extensions: &Path) {
+    let folders = |path: &Path| -> Vec<PathBuf> {
+        let real = path.symlink_metadata().is_ok_and(|meta| meta.is_dir());
+        let entries = real.then(|| fs::read_dir(path)).into_iter().flatten();
+        let entries = entries.flatten().flatten();
+        let folders = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+        folders.map(|entry| entry.path()).collect()
+    };
+    for kind in folders(extensions) {
+        for extension in folders(&kind).into_iter().chain([kind]) {
+            let _ = fs::remove_file(extension.join(BATON));
+        }
+    }
+}
+
+/// What a tree takes on the disk, bytes. Links are not followed.
+fn disk_space(root: &Path) -> u64 {
+    let mut total = 0;
+    let mut folders = vec![root.to_owned()];
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+            let Ok(meta) = entry.metadata() else { continue };
+            total += meta.blocks() * 512;
+            if meta.is_dir() {
+                folders.push(entry.path());
+            }
+        }
+    }
+    total
+}
+
+/// Removes a tree, of which the run may have closed folders to its user.
+fn remove_tree(path: &Path) -> io::Result<()> {
+    match fs::remove_dir_all(path) {
+        Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+            let mut folders = vec![path.to_owned()];
+            while let Some(folder) = folders.pop() {
+                let open = std::os::unix::fs::PermissionsExt::from_mode(0o700);
+                fs::set_permissions(&folder, open)?;
+                for entry in fs::read_dir(&folder)?.flatten() {
+                    if entry.file_type()?.is_dir() {
+                        folders.push(entry.path());
+                    }
+                }
+            }
+            fs::remove_dir_all(path)
+        }
+        other => other,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sconce_schema::request::Root;
+    use std::os::unix::fs::PermissionsExt as _;
+
+    fn owner<'a>(environment: &str, folder: &'a Path) -> Owner<'a> {
+        Owner {
+            environment: environment.to_owned(),
+            folders: vec![folder],
+            user: User::Root,
+            virtual_gpus: false,
+        }
+    }
+
+    fn kernels(place: &Path, most: u64) -> Kernels {
+        Kernels {
+            root: place.join("kernels"),
+            most: Bytes(most),
+        }
+    }
+
+    fn opened(kernels: &Kernels, owner: &Owner<'_>) -> InUse {
+        kernels.open(owner).ok().unwrap().unwrap()
+    }
+
+    /// A clone with the same lock, and one in the place of another, may be anybody's code.
+    #[test]
+    fn every_project_has_its_own() {
+        let place = tempfile::tempdir().unwrap();
+        let [one, other] = ["one", "other"].map(|name| place.path().join(name));
+        fs::create_dir(&one).unwrap();
+        fs::create_dir(&other).unwrap();
+        let of = |owner: &Owner<'_>| key(owner, "a");
+        let first = of(&owner("lock", &one));
+        assert_eq!(first, of(&owner("lock", &one)));
+        assert_ne!(first, of(&owner("lock", &other)));
+        assert_ne!(first, of(&owner("another lock", &one)));
+        assert_ne!(first, key(&owner("lock", &one), "another processor"));
+        let plain = Owner {
+            user: User::Plain,
+            ..owner("lock", &one)
+        };
+        let played = Owner {
+            virtual_gpus: true,
+            ..owner("lock", &one)
+        };
+        assert!(of(&plain) != first && of(&played) != first);
+        fs::rename(&one, place.path().join("before")).unwrap();
+        fs::rename(&other, &one).unwrap();
+        assert_ne!(first, of(&owner("lock", &one)));
+    }
+
+    #[test]
+    fn what_is_kept_is_there_for_the_next_run_and_nobody_else_opens_it() {
+        let place = tempfile::tempdir().unwrap();
+        let kernels = kernels(place.path(), 1 << 30);
+        let one = opened(&kernels, &owner("a", place.path()));
+        // Two at once are no trouble.
+        let beside = opened(&kernels, &owner("a", place.path()));
+        assert_eq!(one.folder, beside.folder);
+        for path in [&kernels.root, &one.folder] {
+            assert_eq!(path.metadata().unwrap().permissions().mode() & 0o777, 0o700);
+        }
+        fs::write(one.folder.join("kernel"), [1; 5000]).unwrap();
+        drop((one, beside));
+        let again = opened(&kernels, &owner("a", place.path()));
+        assert!(again.folder.join("kernel").exists());
+        assert!(
+            !opened(&kernels, &owner("b", place.path()))
+                .folder
+                .join("kernel")
+                .exists()
+        );
+        drop(again);
+        fs::set_permissions(&kernels.root, fs::Permissions::from_mode(0o755)).unwrap();
+        assert!(kernels.open(&owner("a", place.path())).is_err());
+        let none = Kernels {
+            most: Bytes(0),
+            ..kernels
+        };
+        assert!(none.open(&owner("a", place.path())).ok().unwrap().is_none());
+    }
+
+    #[test]
+    fn what_was_used_longest_ago_goes_first() {
+        let place = tempfile::tempdir().unwrap();
+        let kernels = kernels(place.path(), 40 << 10);
+        let fill = |name: &str, bytes: usize| {
+            let kept = opened(&kernels, &owner(name, place.path()));
+            fs::write(kept.folder.join("kernel"), vec![1; bytes]).unwrap();
+            fs::create_dir(kept.folder.join("closed")).unwrap();
+            fs::set_permissions(
+                kept.folder.join("closed"),
+                fs::Permissions::from_mode(0o000),
+            )
+            .unwrap();
+            kept.folder.clone()
+        };
+        let old = fill("old", 16 << 10);
+        let held = opened(&kernels, &owner("held", place.path()));
+        let young = fill("young", 16 << 10);
+        assert!(old.exists());
+        let new = fill("new", 16 << 10);
+        assert!(!old.exists() && held.folder.exists() && young.exists() && new.exists());
+        // What is too large by itself begins anew the next time.
+        let large = fill("large", 64 << 10);
+        assert!(!large.exists());
+        assert_eq!(kernels.prune(Duration::from_secs(3600), false).0, 0);
+        let left = kernels.all().len();
+        let (count, _) = kernels.prune(Duration::ZERO, true);
+        assert_eq!((count, kernels.all().len()), (left, left));
+        kernels.prune(Duration::ZERO, false);
+        // A run's own stays.
+        assert!(held.folder.exists());
+        assert_eq!(kernels.all().len(), 1);
+    }
+
+    #[test]
+    fn a_killed_build_of_an_extension_holds_up_nobody() {
+        let place = tempfile::tempdir().unwrap();
+        let kernels = kernels(place.path(), 1 << 30);
+        let one = opened(&kernels, &owner("a", place.path()));
+        let build = one.folder.join("extensions/py313_cpu/mine");
+        fs::create_dir_all(&build).unwrap();
+        fs::write(build.join("lock"), "").unwrap();
+        // Another run builds it now.
+        let beside = opened(&kernels, &owner("a", place.path()));
+        assert!(build.join("lock").exists());
+        drop((one, beside));
+        // A link leads out of it.
+        let outside = place.path().join("outside");
+        fs::create_dir_all(&outside).unwrap();
+        fs::write(outside.join("lock"), "").unwrap();
+        std::os::unix::fs::symlink(&outside, build.with_file_name("link")).unwrap();
+        drop(opened(&kernels, &owner("a", place.path())));
+        assert!(!build.join("lock").exists() && outside.join("lock").exists());
+    }
+
+    #[test]
+    fn variables_that_are_set_stay() {
+        let place = tempfile::tempdir().unwrap();
+        let kept = opened(&kernels(place.path(), 1 << 30), &owner("a", place.path()));
+        let mut request = RunRequest::new("a", Root::Host, vec!["true".to_owned()]);
+        request
+            .env
+            .insert("TRITON_CACHE_DIR".to_owned(), "/x".to_owned());
+        kept.give(&mut request);
+        assert_eq!(request.env["TRITON_CACHE_DIR"], "/x");
+        assert_eq!(
+            request.env["TORCHINDUCTOR_CACHE_DIR"],
+            "/var/cache/sconce/inductor"
+        );
+        assert_eq!(request.mounts.len(), 1);
+        for (name, _) in VARIABLES {
+            request.env.insert(name.to_owned(), "/x".to_owned());
+        }
+        kept.give(&mut request);
+        assert_eq!(request.mounts.len(), 1);
+    }
+
+    #[test]
+    fn a_processor_is_what_it_can_do() {
+        let text = |mhz, flags| {
+            format!(
+                "processor\t: 0\nmodel name\t: X\ncpu MHz\t\t: {mhz}\nflags\t\t: {flags}\n\nprocessor\t: 1\nflags\t\t: no\n"
+            )
+        };
+        assert_eq!(
+            processor_of(&text(1, "fpu avx2")),
+            processor_of(&text(2, "fpu avx2"))
+        );
+        assert_ne!(
+            processor_of(&text(1, "fpu avx2")),
+            processor_of(&text(1, "fpu"))
+        );
+        assert_eq!(
+            processor_of(&text(1, "fpu")),
+            "model name\t: X\nflags\t\t: fpu"
+        );
+    }
+}

@@ -1,0 +1,104 @@
+//! Files that the user names to be written: all verbs come here, and [`sconce_store::output`] does it.
+//!
+//! A verb looks at all of its outputs before its work ([`find`]), and writes them after it. What may not be
+//! written by any other way is held by `tests/outputs`.
+
+use std::path::Path;
+
+use sconce_schema::{Hint, exit};
+pub(crate) use sconce_store::output::{Folder, Form, NewFile, Output, OutputError};
+
+use crate::args::Global;
+use crate::failure::Result;
+use crate::output;
+
+/// Standard output's number.
+const STDOUT: i32 = 1;
+
+/// Why outputs that could each be written are not.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum OutputsError {
+    #[error("standard output takes one thing, and more than one is to go there")]
+    Shared,
+    #[error("standard output is the command's own")]
+    OfTheCommand,
+}
+
+impl Hint for OutputsError {
+    fn hint(&self) -> Option<String> {
+        Some(match self {
+            Self::Shared => "name a file for all but one of them".to_owned(),
+            Self::OfTheCommand => "name a file; or /dev/fd/3, with 3>FILE".to_owned(),
+        })
+    }
+
+    fn exit_code(&self) -> u8 {
+        exit::USAGE
+    }
+}
+
+/// Looks at where a path leads, before anything else is done.
+///
+/// # Errors
+/// [`OutputError`], where it is known beforehand that it cannot be written.
+pub(crate) fn find(path: &Path, form: Form) -> Result<Output> {
+    Ok(look(path, form)?)
+}
+
+/// [`find`], for who can do something about an error.
+pub(crate) fn look(path: &Path, form: Form) -> Result<Output, OutputError> {
+    Output::find(path, form, sconce_run::inherited)
+}
+
+/// The same for a flag that may not be there.
+pub(crate) fn find_some(path: Option<&Path>, form: Form) -> Result<Option<Output>> {
+    path.map(|path| find(path, form)).transpose()
+}
+
+/// Gives standard output to the one of these that goes there: whatever else the verb prints is seen on
+/// standard error then. `json` says that the verb prints data for a program, which nobody would look for there.
+///
+/// # Errors
+/// [`OutputsError::Shared`] where two things go there.
+pub(crate) fn share(outputs: &[Option<&Output>], json: bool) -> Result<()> {
+    let taken = outputs.iter().flatten();
+    let taken = taken
+        .filter(|output| output.descriptor() == Some(STDOUT))
+        .count();
+    if taken + usize::from(json && taken > 0) > 1 {
+        return Err(OutputsError::Shared.into());
+    }
+    if taken == 1 {
+        let moved = rustix::stdio::dup2_stdout(rustix::stdio::stderr());
+        moved.map_err(|error| OutputError::write(Path::new("standard output"))(error.into()))?;
+    }
+    Ok(())
+}
+
+/// Looks at where a path leads while a command of the user's writes to standard output.
+///
+/// # Errors
+/// [`OutputsError::OfTheCommand`], and those of [`find`].
+pub(crate) fn find_beside_command(path: &Path, form: Form) -> Result<Output> {
+    let found = find(path, form)?;
+    match found.descriptor() {
+        Some(STDOUT) => Err(OutputsError::OfTheCommand.into()),
+        _ => Ok(found),
+    }
+}
+
+/// Writes a whole output, and says so where a file is there now.
+///
+/// # Errors
+/// [`OutputError`].
+pub(crate) fn write(output: Output, bytes: &[u8], global: &Global) -> Result<()> {
+    let file = output.is_file().then(|| output.path().to_owned());
+    output.write(bytes)?;
+    if let (Some(path), false) = (file, global.quiet) {
+        output::say(&format!("written: {}", path.display()));
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod listed;

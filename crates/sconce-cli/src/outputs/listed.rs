@@ -1,0 +1,64 @@
+//! No verb has an output that the tests of outputs do not know.
+
+use std::any::TypeId;
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use clap::{Arg, Command};
+
+/// What each argument that could name a file is; `tests/outputs` writes to those that are outputs.
+const TABLE: &str = include_str!("../../tests/outputs/table.txt");
+
+/// Whether a value of the argument could be a path.
+fn may_be_a_path(arg: &Arg) -> bool {
+    let kind = arg.get_value_parser().type_id();
+    let texts = [
+        TypeId::of::<PathBuf>(),
+        TypeId::of::<OsString>(),
+        TypeId::of::<String>(),
+    ];
+    arg.get_action().takes_values() && texts.iter().any(|text| kind == *text)
+}
+
+fn name(arg: &Arg) -> String {
+    match arg.get_long() {
+        Some(long) => format!("--{long}"),
+        None => arg.get_id().as_str().to_uppercase(),
+    }
+}
+
+fn walk(command: &Command, verb: &str, found: &mut BTreeSet<String>) {
+    for arg in command.get_arguments().filter(|arg| may_be_a_path(arg)) {
+        found.insert(format!("{verb} {}", name(arg)).trim_start().to_owned());
+    }
+    for inner in command.get_subcommands() {
+        walk(
+            inner,
+            format!("{verb} {}", inner.get_name()).trim_start(),
+            found,
+        );
+    }
+}
+
+#[test]
+fn every_argument_that_could_be_an_output_is_known() {
+    let mut found = BTreeSet::new();
+    walk(&crate::args::command(), "", &mut found);
+    let lines = TABLE
+        .lines()
+        .filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let known: BTreeSet<String> = lines
+        .map(|line| {
+            line.rsplit_once(' ')
+                .map_or(line, |(argument, _)| argument.trim())
+        })
+        .map(str::to_owned)
+        .collect();
+    let missing: Vec<&String> = found.difference(&known).collect();
+    let gone: Vec<&String> = known.difference(&found).collect();
+    assert!(
+        missing.is_empty() && gone.is_empty(),
+        "tests/outputs/table.txt has no line for {missing:#?}\nand lines for {gone:#?}, which are no arguments"
+    );
+}

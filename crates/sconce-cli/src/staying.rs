@@ -1,0 +1,96 @@
+//! Trees that stay in the store while somebody stands on them.
+
+use sconce_schema::manifest::Layer;
+use sconce_store::{Held, StoreError};
+
+use crate::failure::Result;
+
+/// How often an environment is brought again of which something has left the store before it was held.
+const TRIES: u32 = 5;
+
+/// What `bring` gives, and the right of its trees to stay as long as that is held. What another process
+/// removed in between, as `prune` does, is brought again.
+pub(crate) fn staying<T>(
+    mut bring: impl FnMut() -> Result<T>,
+    layers: impl Fn(&T) -> &[Layer],
+) -> Result<(T, Vec<Held>)> {
+    let mut tries = 1;
+    loop {
+        let brought = bring()?;
+        match hold(layers(&brought)) {
+            Err(StoreError::Gone { .. }) if tries < TRIES => tries += 1,
+            held => return Ok((brought, held?)),
+        }
+    }
+}
+
+/// Has trees stay that nobody can bring again here.
+///
+/// # Errors
+/// [`StoreError::Gone`] and the others.
+pub(crate) fn hold(layers: &[Layer]) -> Result<Vec<Held>, StoreError> {
+    sconce_store::hold(layers.iter().map(|layer| layer.path.as_path()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::path::Path;
+
+    use sconce_schema::Hint as _;
+    use sconce_store::Store;
+
+    use super::*;
+
+    fn layer(store: &Store, key: &str) -> Layer {
+        let build = |tree: &Path| fs::write(tree.join("a"), key);
+        Layer {
+            name: key.to_owned(),
+            path: store.build_tree("wheel", key, build).unwrap(),
+        }
+    }
+
+    #[test]
+    fn what_left_the_store_is_brought_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path()).unwrap();
+        let mut brought = 0;
+        let (layers, held) = staying(
+            || {
+                brought += 1;
+                let layers = vec![layer(&store, "six"), layer(&store, "seven")];
+                if brought < 3 {
+                    // As another process's prune would, just before they are held.
+                    assert!(store.forget("wheel", "seven")?);
+                }
+                Ok(layers)
+            },
+            |layers| layers,
+        )
+        .unwrap_or_else(|_| panic!("the third try"));
+        assert_eq!((brought, held.len()), (3, 2));
+        assert!(!store.forget("wheel", "six").unwrap());
+        assert!(layers.iter().all(|layer| layer.path.join("a").is_file()));
+    }
+
+    #[test]
+    fn what_always_leaves_is_said() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = Store::open(folder.path()).unwrap();
+        let mut brought = 0;
+        let gone = staying(
+            || {
+                brought += 1;
+                let layers = vec![layer(&store, "six")];
+                store.forget("wheel", "six")?;
+                Ok(layers)
+            },
+            |layers| layers,
+        );
+        assert_eq!(brought, TRIES);
+        let error = gone.err().map(|failure| failure.exit_code());
+        assert_eq!(error, Some(sconce_schema::exit::STORE));
+        let hint = StoreError::Gone { path: "x".into() }.hint();
+        assert!(hint.is_some());
+    }
+}
