@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use libfuzzer_sys::arbitrary::Unstructured;
+use arbitrary::Unstructured;
 
 /// Stands between the parts of an input of several files.
 const BETWEEN: &[u8] = b"\xff%%\xff";

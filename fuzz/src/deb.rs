@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
-use libfuzzer_sys::arbitrary::Unstructured;
+use arbitrary::Unstructured;
 use sconce_schema::Hint as _;
 use sconce_store::deb::{DebLimits, unpack};
 

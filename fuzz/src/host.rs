@@ -226,6 +226,8 @@ fn read_once(data: &[u8]) {
     let _ = (parse::Stat::parse(data), parse::number(data));
     let _ = (parse::keyed(data, "usage_usec"), parse::field(data, "Pss"));
     let _ = parse::numbers(data).count();
+    let _ = (parse::innermost_pid(data), parse::pressure(data, "some"));
+    let _ = (parse::cpus_busy_ticks(data), parse::traffic(data));
     for device in parse::io_stat(data).chain(parse::blkio(data)) {
         assert!(device.device.len() <= data.len());
         let _ = (device.read, device.written);

@@ -5,8 +5,6 @@
 mod elf;
 #[path = "../../crates/sconce-host/src/cdi/ld_cache.rs"]
 mod ld_cache;
-#[path = "../../crates/sconce-host/src/testing.rs"]
-mod made;
 #[expect(
     dead_code,
     unused_imports,
@@ -20,6 +18,7 @@ use std::path::Path;
 
 use crate::bytes::{joined, parts};
 use crate::scratch::{Pen, put};
+use crate::testing;
 
 /// Account files, a library, and a cache.
 pub(crate) fn libraries(data: &[u8]) {
@@ -36,7 +35,7 @@ pub(crate) fn libraries(data: &[u8]) {
     put(&file, library);
     put(
         &folder.join("libc.so.6"),
-        &made::shared_library(Some("libc.so.6")),
+        &testing::shared_library(Some("libc.so.6")),
     );
     std::os::unix::fs::symlink("libx.so.1.2", folder.join("libx.so")).expect("a link can be made");
     std::os::unix::fs::symlink(&pen.outside, folder.join("libo.so")).expect("a link can be made");
@@ -69,8 +68,8 @@ pub(crate) fn library_seeds() -> Vec<Vec<u8>> {
     let passwd =
         b"root:*:0:0:root:/root:/bin/bash\ndaemon:*:1:1:daemon:/usr/sbin:/usr/sbin/nologin\n";
     let group = b"root:*:0:\ndaemon:*:1:\n";
-    let named = made::shared_library(Some("libx.so.1"));
-    let nameless = made::shared_library(None);
+    let named = testing::shared_library(Some("libx.so.1"));
+    let nameless = testing::shared_library(None);
     let cache = fs::read("/etc/ld.so.cache").unwrap_or_default();
     vec![
         joined(&[passwd, group, &named, &cache[..cache.len().min(600)]]),

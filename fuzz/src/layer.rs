@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::PermissionsExt as _;
 
-use libfuzzer_sys::arbitrary::Unstructured;
+use arbitrary::Unstructured;
 use sconce_image::oci::Digest;
 use sconce_image::unpack::{UnpackLimits, Unpacked, unpack};
 

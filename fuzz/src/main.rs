@@ -1,41 +1,13 @@
-//! Every parser that reads bytes from outside, under libFuzzer: one program, the target named by
-//! `--target=NAME`. `scripts/fuzz` builds and runs it.
-//!
-//! A target takes any bytes. It must not panic, overflow, hang or eat memory, and where there is
-//! more that must hold (a round trip, an order, no path that leaves its folder) it says so with
-//! an assertion.
+//! The targets under libFuzzer: one program, the target named by `--target=NAME`, no argument
+//! lists them. `scripts/fuzz` builds and runs it.
 //!
 //! `--seeds=FOLDER` writes the target's seeds there before libFuzzer reads its corpus.
 #![no_main]
 
-mod adopt;
-mod binary;
-mod bytes;
-mod deb;
-mod debian;
-mod explain;
-mod fetch;
-mod host;
-mod image;
-mod layer;
-mod memory;
-mod osv;
-mod python;
-mod record;
-mod registry;
-mod schema;
-mod scratch;
-mod settings;
-mod sign;
-mod solve;
-mod targets;
-mod wheel;
-mod zip;
-
 use std::path::Path;
 use std::sync::OnceLock;
 
-use targets::{TARGETS, Target};
+use sconce_fuzz::{TARGETS, Target};
 
 static CHOSEN: OnceLock<&Target> = OnceLock::new();
 

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use libfuzzer_sys::arbitrary::Unstructured;
+use arbitrary::Unstructured;
 use sconce_record::Record;
 use sconce_report::terminal::Style;
 use sconce_report::{Report, json, terminal};

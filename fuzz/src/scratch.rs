@@ -7,7 +7,13 @@ use std::sync::OnceLock;
 
 const KEPT: &str = "nobody writes here";
 
-/// The process's own folder. `scripts/fuzz` removes it by its name.
+/// Removes what the targets of this process wrote. `scripts/fuzz` does so by the folder's name, as
+/// libFuzzer ends its process itself.
+pub fn remove_scratch() {
+    let _ = fs::remove_dir_all(folder());
+}
+
+/// The process's own folder.
 pub(crate) fn folder() -> &'static Path {
     static FOLDER: OnceLock<PathBuf> = OnceLock::new();
     FOLDER.get_or_init(|| {

@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
-use libfuzzer_sys::arbitrary::Unstructured;
+use arbitrary::Unstructured;
 use sconce_resolve::debian::index::{Index, Package};
 use sconce_resolve::debian::relation::{Group, Relation, parse_field, parse_request};
 use sconce_resolve::debian::solve::{self as solver, SolveError};

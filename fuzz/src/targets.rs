@@ -6,13 +6,13 @@ use crate::{
 };
 
 /// One parser or one stage that takes outside bytes.
-pub(crate) struct Target {
+pub struct Target {
     /// Its name on the command line.
-    pub(crate) name: &'static str,
+    pub name: &'static str,
     /// Takes one input.
-    pub(crate) run: fn(&[u8]),
+    pub run: fn(&[u8]),
     /// Inputs to begin with.
-    pub(crate) seeds: fn() -> Vec<Vec<u8>>,
+    pub seeds: fn() -> Vec<Vec<u8>>,
 }
 
 const fn target(name: &'static str, run: fn(&[u8]), seeds: fn() -> Vec<Vec<u8>>) -> Target {
@@ -20,7 +20,7 @@ const fn target(name: &'static str, run: fn(&[u8]), seeds: fn() -> Vec<Vec<u8>>)
 }
 
 /// All of them, what every user's machine meets first.
-pub(crate) const TARGETS: [Target; 51] = [
+pub const TARGETS: [Target; 51] = [
     target("spec", schema::spec, schema::spec_seeds),
     target("units", schema::units, schema::unit_seeds),
     target("lock", schema::lock, schema::lock_seeds),

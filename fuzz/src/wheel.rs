@@ -6,7 +6,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use libfuzzer_sys::arbitrary::Unstructured;
+use arbitrary::Unstructured;
 use sconce_schema::lock::Wheel;
 use sconce_schema::{Hint as _, NoProgress, Sha256};
 use sconce_store::Store;

@@ -11,6 +11,8 @@ import types
 import unittest
 import unittest.mock
 
+import skips
+
 sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent))
 from sconce_probe.account import clock as clocks  # noqa: E402
 from sconce_probe.account import Account, hooks, memory, oom, ring, seen  # noqa: E402
@@ -566,7 +568,7 @@ class Memory(unittest.TestCase):
         process = memory.Process()
         self.addCleanup(process.close)
         if process.heap is None:
-            self.skipTest("a C library without mallinfo2")
+            skips.skip(self, "mallinfo2", "a C library without mallinfo2")
         (resident, before), size = process(), 64 * 1024
         kept = [bytearray(size) for _ in range(100)]
         self.assertGreater(resident, 1 << 20)

@@ -1,9 +1,10 @@
-"""A training script of a kind: trouble.py KIND [STEPS]. Nothing in it knows of Sconce.
+"""A training script of a kind: trouble.py KIND [STEPS [WORKERS]]. Nothing in it knows of Sconce.
 
 healthy, healthy-workers, healthy-noisy: nothing is wrong. starved: the loader sleeps, one worker. mended: the
 same with enough workers. leaking, leaking-workers, leaking-card: 64 KiB more are kept each step. healthy-card:
-nothing is, on a card. caching: memory grows for a while and then no more. ranks: two ranks by torchrun.
-straggler: of them the second is slow. card-memory: a card's memory runs out. host-memory: the machine's does.
+nothing is, on a card. caching: memory grows for a while and then no more. handed-over: steps of less than a
+millisecond, WORKERS workers. ranks: two ranks by torchrun. straggler: of them the second is slow;
+straggler-backward: in its backward pass. card-memory: a card's memory runs out. host-memory: the machine's does.
 """
 
 import os
@@ -16,6 +17,7 @@ from torch.utils.data import DataLoader, Dataset
 
 kind = sys.argv[1]
 steps = int(sys.argv[2]) if len(sys.argv) > 2 else 400
+workers = int(sys.argv[3]) if len(sys.argv) > 3 else 0
 torch.manual_seed(0)
 torch.set_num_threads(1)
 
@@ -32,6 +34,37 @@ class Pictures(Dataset):
             time.sleep(self.sleep_s)
         generator = torch.Generator().manual_seed(index)
         return torch.randn(3, 16, 16, generator=generator), index % 10
+
+
+class Numbers(Dataset):
+    """Samples that are there already."""
+
+    def __init__(self):
+        self.x, self.y = torch.randn(16 * steps, 32), torch.zeros(16 * steps, dtype=torch.long)
+
+    def __len__(self):
+        return 16 * steps
+
+    def __getitem__(self, index):
+        return self.x[index], self.y[index]
+
+
+class Late(torch.autograd.Function):
+    """Passes gradients on, late."""
+
+    @staticmethod
+    def forward(context, x):
+        return x.clone()
+
+    @staticmethod
+    def backward(context, gradient):
+        time.sleep(0.02)
+        return gradient
+
+
+class SlowBackward(nn.Module):
+    def forward(self, x):
+        return Late.apply(x)
 
 
 def network(width=24):
@@ -88,12 +121,16 @@ def noisy():
     train(network(), DataLoader(Pictures(), 16), each=each)
 
 
-def ranks(slow_s):
+def ranks(slow_s, backward=False):
     import torch.distributed as dist
 
     dist.init_process_group("gloo")
     rank = dist.get_rank()
-    model = nn.parallel.DistributedDataParallel(network())
+    model = network()
+    if backward and rank == 1:
+        # Behind the largest layer: its gradients come before the wait, those of the others after.
+        model.insert(2, SlowBackward())
+    model = nn.parallel.DistributedDataParallel(model)
 
     def each(number):
         if rank == 1 and slow_s:
@@ -134,6 +171,8 @@ KINDS = {
     "caching": caching,
     "ranks": lambda: ranks(0),
     "straggler": lambda: ranks(0.02),
+    "straggler-backward": lambda: ranks(0, backward=True),
+    "handed-over": lambda: train(nn.Linear(32, 10), DataLoader(Numbers(), 16, num_workers=workers)),
     "card-memory": card_memory,
     "host-memory": host_memory,
 }

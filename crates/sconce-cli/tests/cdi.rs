@@ -5,7 +5,6 @@
 
 #![expect(
     clippy::unwrap_used,
-    clippy::print_stderr,
     reason = "these are tests, with helpers that clippy does not know as such"
 )]
 
@@ -97,7 +96,7 @@ fn a_file_is_right_or_wrong() {
 #[test]
 fn nothing_is_written_without_a_card() {
     if has_driver() {
-        eprintln!("skipped: this machine has a driver of its own");
+        sconce_testkit::skip("own-driver", "this machine has a driver of its own");
         return;
     }
     let home = tempfile::tempdir().unwrap();
@@ -122,8 +121,10 @@ fn nothing_is_written_without_a_card() {
 
 /// A folder for a played machine, `None` where none can be played here.
 fn playing() -> Option<(tempfile::TempDir, PathBuf)> {
-    if !rustix::process::geteuid().is_root() || has_driver() {
-        eprintln!("skipped: playing a machine with cards needs root, and a machine without them");
+    let is_root = rustix::process::geteuid().is_root();
+    if !is_root || has_driver() {
+        let name = if is_root { "own-driver" } else { "not-root" };
+        sconce_testkit::skip(name, "playing cards needs root, and a machine without them");
         return None;
     }
     let folder = tempfile::tempdir().unwrap();
@@ -218,6 +219,28 @@ fn a_machine_is_described_and_the_file_goes_stale_with_it() {
 }
 
 #[test]
+fn a_file_goes_to_whatever_its_path_leads_to() {
+    let Some((folder, _)) = playing() else { return };
+    let done = on_the_machine(
+        folder.path(),
+        "mkfifo $work/fifo $work/fifo.json
+         for name in fifo fifo.json; do
+           head -c 1 $work/$name >$work/got & sconce cdi write --quiet --output $work/$name
+           wait $!; echo \"$(cat $work/got) $(stat -c %F $work/$name)\"
+         done
+         { echo first; sconce cdi write --output -; echo last; } >$work/all
+         head -n 2 $work/all; tail -n 2 $work/all
+         echo {} >$work/a.json && chmod 640 $work/a.json && chown 54321 $work/a.json
+         sconce cdi write --quiet --output $work/a.json && stat -c '%a %u' $work/a.json
+         sconce cdi write --quiet --output $work/b.txt || echo ending $?; ls $work | grep b.txt || true",
+    );
+    assert_eq!(
+        done.out, "{ fifo\n{ fifo\nfirst\n{\n}\nlast\n640 54321\nending 2\n",
+        "{done:?}"
+    );
+}
+
+#[test]
 fn a_users_own_file_is_in_the_home() {
     let Some((folder, _)) = playing() else { return };
     let done = on_the_machine(
@@ -292,20 +315,10 @@ done
 with 7 true 2>&1 || echo refused
 "#;
 
-fn has(program: &str) -> bool {
-    let found = ["/usr/bin", "/usr/sbin", "/bin"]
-        .iter()
-        .any(|at| Path::new(at).join(program).exists());
-    if !found {
-        eprintln!("skipped: there is no {program} on this machine");
-    }
-    found
-}
-
 #[test]
 fn podman_gives_a_container_the_card_that_was_asked_for() {
     let Some((folder, _)) = playing() else { return };
-    if !has("podman") || !has("runc") || !has("busybox") {
+    if !sconce_testkit::has(&["podman", "runc", "busybox"]) {
         return;
     }
     let done = on_the_machine(folder.path(), &format!("{ROOT_FS}{PODMAN}"));

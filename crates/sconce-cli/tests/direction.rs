@@ -13,8 +13,11 @@ const STAGE_EDGES: [(&str, &str); 5] = [
     ("sconce-report", "sconce-record"),
 ];
 
+/// What every crate's tests may use, and nothing that is shipped.
+const TESTKIT: &str = "sconce-testkit";
+
 /// Crates that the architecture has a room for.
-const CRATES: [&str; 13] = [
+const CRATES: [&str; 14] = [
     "sconce-cli",
     "sconce-compat",
     "sconce-host",
@@ -27,11 +30,13 @@ const CRATES: [&str; 13] = [
     "sconce-schema",
     "sconce-store",
     "sconce-submit",
+    "sconce-testkit",
     "sconce-vgpu",
 ];
 
 fn may_depend(from: &str, to: &str) -> bool {
     from == "sconce-cli"
+        || to == TESTKIT
         || (to == "sconce-schema" && from != "sconce-schema")
         || STAGE_EDGES.contains(&(from, to))
 }
@@ -44,6 +49,16 @@ fn edges(manifest: &toml::Table) -> BTreeSet<String> {
         .flat_map(|table| table.keys().cloned())
         .filter(|name| name.starts_with("sconce-"))
         .collect()
+}
+
+fn ships_testkit(manifest: &toml::Table) -> bool {
+    let kinds = ["dependencies", "build-dependencies"];
+    let has = |kind: &&str| {
+        manifest
+            .get(*kind)
+            .is_some_and(|table| table.get(TESTKIT).is_some())
+    };
+    kinds.iter().any(has)
 }
 
 #[test]
@@ -62,6 +77,7 @@ fn dependencies_point_one_way() {
         for to in edges(&manifest) {
             assert!(may_depend(name, &to), "{name} must not depend on {to}");
         }
+        assert!(!ships_testkit(&manifest), "{name} ships {TESTKIT}");
         seen += 1;
     }
     assert!(seen >= 8, "only {seen} crates were read");
@@ -75,4 +91,7 @@ fn a_wrong_edge_is_seen() {
     assert!(!may_depend("sconce-resolve", "sconce-run"));
     assert!(!may_depend("sconce-schema", "sconce-store"));
     assert!(may_depend("sconce-resolve", "sconce-store"));
+    let wrong: toml::Table =
+        toml::from_str("[dependencies]\nsconce-testkit = { workspace = true }").unwrap();
+    assert!(ships_testkit(&wrong) && !ships_testkit(&manifest));
 }

@@ -81,6 +81,62 @@ fn cards_are_tried_one_after_the_other() {
     ");
 }
 
+/// One that reads a value for its size, and takes as much as is selected.
+#[test]
+fn what_hangs_on_values_is_not_known() {
+    let read = r#","reads":[{"file":"/w/train.py","line":7,"use":"size","times":3,"by":null,"code":"h = h[mask]","operation":"nonzero"}]}"#;
+    let with = |gib: u64| {
+        let seen = seen("steps", gib << 30, 0, "null");
+        seen.strip_suffix('}').unwrap().to_owned() + read
+    };
+    let error = r#"{"type":"OutOfMemoryError","message":"","out-of-memory":true}"#;
+    let fails = seen("exit", 6 << 30, 1, error);
+    let script = |all: &str, half: &str| {
+        format!(
+            r#"mkdir "$SCONCE_FIT/7"
+            case $SCONCE_FIT_VALUES in
+            all*) echo '{all}' ;;
+            half*) echo '{half}' ;;
+            *) echo '{}' ;;
+            esac >"$SCONCE_FIT/7/fit.json""#,
+            with(1)
+        )
+    };
+    let words = ["--gpu", "RTX 3070", "--no-plans"];
+    assert_snapshot!(fit(&words, &script(&fails, &with(4))), @r"
+    exit code 10
+    -- standard output
+    1 step with torch 2.15.0+cu132, CUDA 13.2
+
+    CARD              MEMORY   ALLOCATED  RESERVED  ON CARD  FITS
+    GeForce RTX 3070  7.8 GiB  1 GiB      1 GiB     1.6 GiB  not known
+
+      On card: reserved, and a CUDA context of 600 MiB, the most that is reported of any card
+
+    Why it is not known
+      GeForce RTX 3070: not known, as it depends on values of the card (none: fits, 1 GiB reserved; all selected: does not fit; half: fits, 4 GiB reserved):
+        train.py:7 has a size or an index from values of the card, which are 0 here: h = h[mask]
+
+    How sure
+      Workspaces of cuDNN (none) are what the environment's own cuDNN answered for this card without one. With `cudnn.benchmark` the plan with the most is taken for the fastest.
+      A CUDA context takes 250 to 600 MiB, and grows as kernels are loaded.
+      Kernels do nothing and values are zeros: what the script decides by values, zeros decided.
+        train.py:7 has a size or an index from values of the card, which are 0 here: h = h[mask]
+    -- standard error
+    fit: trying GeForce RTX 3070
+    fit: values of the card are read: trying others than zeros
+    ");
+    // What fits with everything fits; the figures are those of the most.
+    let said = fit(&words, &script(&with(5), &with(3)));
+    assert!(said.starts_with("exit code 0\n"), "{said}");
+    assert!(said.contains("5.6 GiB  yes, 2.2 GiB left"), "{said}");
+    assert!(said.contains("with those that take the most"), "{said}");
+    // What fits with nothing fits with nothing.
+    let said = fit(&words, &script(&with(1), &with(1)));
+    assert!(said.starts_with("exit code 0\n"), "{said}");
+    assert!(said.contains("trying others than zeros"), "{said}");
+}
+
 #[test]
 fn plans_are_run_where_it_does_not_fit() {
     let fails = seen(

@@ -3,7 +3,6 @@
 
 #![expect(
     clippy::unwrap_used,
-    clippy::print_stderr,
     reason = "these are tests, with helpers that clippy does not know as such"
 )]
 
@@ -33,16 +32,11 @@ struct Done {
 impl Bench {
     /// `None` where this machine lacks something.
     fn new() -> Option<Self> {
-        let tools = ["umoci", "skopeo"].iter().all(|tool| {
-            let found = Command::new(tool).arg("--version").output();
-            found.is_ok_and(|done| done.status.success())
-        });
-        if !tools {
-            eprintln!("skipped: umoci or skopeo is not on this machine");
+        if !sconce_testkit::has(&["umoci", "skopeo"]) {
             return None;
         }
         let Some(busybox) = busybox() else {
-            eprintln!("skipped: no static busybox on this machine (package busybox-static)");
+            sconce_testkit::skip("busybox-static", "no static busybox on this machine");
             return None;
         };
         let folder = tempfile::Builder::new()
@@ -54,7 +48,7 @@ impl Bench {
         let users = match root {
             true => vec![None, Some(NOBODY_IN_PARTICULAR)],
             false => {
-                eprintln!("skipped as root: the tests are not run by root");
+                sconce_testkit::skip("not-root", "the tests are not run by root");
                 vec![None]
             }
         };
@@ -171,7 +165,7 @@ impl Bench {
             "parts of /proc are covered",
         ];
         if done.code == 125 && cannot.iter().any(|why| done.err.contains(why)) {
-            eprintln!("skipped as {user:?}: {}", done.err);
+            sconce_testkit::skip("containers", format_args!("as {user:?}: {}", done.err));
             return None;
         }
         Some(done)
@@ -293,7 +287,8 @@ fn the_command_is_who_sconce_says() {
         assert_eq!(done.code, 7);
         // Nothing of the caller's is inside unless it is named.
         let home = bench.home(user);
-        fs::write(home.join("here"), "here").unwrap();
+        fs::create_dir(home.join("work")).unwrap();
+        fs::write(home.join("work/here"), "here").unwrap();
         let look = ["-q", "run", &image, "--", "ls /workspace"];
         let done = bench.sconce(user, &look).unwrap();
         assert!(done.err.contains("No such file"), "{done:?}");
@@ -302,7 +297,7 @@ fn the_command_is_who_sconce_says() {
             "run",
             &image,
             "-v",
-            ".:/workspace",
+            "work:/workspace",
             "--",
             "cat /workspace/here",
         ];
@@ -359,4 +354,97 @@ fn a_shell_is_opened_without_the_entrypoint() {
     };
     assert_eq!(done.code, 0, "{done:?}");
     assert!(done.err.contains("command       /bin/sh\n"), "{}", done.err);
+}
+
+/// A home that is mounted has the store in it.
+#[test]
+fn a_mount_through_which_the_store_could_be_written_is_refused() {
+    let Some(bench) = Bench::new() else { return };
+    let image = format!("oci:{}:next", bench.path("lay").display());
+    for &user in &bench.users {
+        let words = |mount| ["-q", "run", &image, "-v", mount, "--", "ls /there"];
+        let Some(done) = bench.sconce(user, &words(".:/there")) else {
+            continue;
+        };
+        assert_eq!((done.code, done.out.as_str()), (3, ""), "{}", done.err);
+        assert!(done.err.contains("the store"), "{}", done.err);
+        // What the hint says.
+        assert!(done.err.contains(":ro"), "{}", done.err);
+        let read_only = bench.sconce(user, &words(".:/there:ro")).unwrap();
+        assert_eq!((read_only.code, read_only.err.as_str()), (0, ""));
+    }
+}
+
+/// The folder of the project is the home itself.
+#[test]
+fn a_project_with_the_store_in_it_is_refused() {
+    let home = tempfile::tempdir().unwrap();
+    let project = home.path().join("project");
+    fs::create_dir(&project).unwrap();
+    let refused = |folder: &Path, store: &str| {
+        fs::write(folder.join("sconce.toml"), "").unwrap();
+        let done = Command::new(env!("CARGO_BIN_EXE_sconce"))
+            .args(["run", "--offline", "--store", store, "--", "true"])
+            .current_dir(folder)
+            .env_clear()
+            .env("HOME", home.path())
+            .output()
+            .unwrap();
+        let text = String::from_utf8_lossy(&done.stderr).into_owned();
+        (done.status.code(), text)
+    };
+    let (code, said) = refused(home.path(), "/nowhere");
+    assert!(
+        code == Some(3) && said.contains("the records of runs"),
+        "{said}"
+    );
+    let (code, said) = refused(&project, "data");
+    assert!(code == Some(3) && said.contains("the store"), "{said}");
+    assert!(said.contains("a folder of their own"), "{said}");
+    let (_, said) = refused(&project, "../data");
+    assert!(!said.contains("the store is in it"), "{said}");
+}
+
+/// How many files and folders a run makes on the disk of the store and the records, counted by the numbers
+/// that a file system in memory gives one after the other.
+#[test]
+fn a_run_makes_few_inodes() {
+    const MOST: u64 = 15;
+    let Some(bench) = Bench::new() else { return };
+    let image = format!("oci:{}:next", bench.path("lay").display());
+    for &user in &bench.users {
+        let home = bench.home(user);
+        let script = format!(
+            "mount -t tmpfs none {0}; cd {0}; run() {{ {1} -q run {image} -- true; }}; run; \
+             : > a; run; : > b; busybox stat -c %i a b",
+            home.display(),
+            bench.path("sconce").display(),
+        );
+        let mut command = Command::new("busybox");
+        command.args(["unshare", "-m"]);
+        if user.is_some() || !rustix::process::geteuid().is_root() {
+            command.args(["-U", "-r"]);
+        }
+        command
+            .args(["sh", "-e", "-c", &script])
+            .env_clear()
+            .env("PATH", "/usr/bin:/bin")
+            .env("HOME", &home);
+        if let Some(id) = user {
+            command.uid(id).gid(id);
+        }
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        if !output.status.success()
+            && (said.contains("unshare") || said.contains("user namespaces"))
+        {
+            sconce_testkit::skip("own-mounts", format_args!("as {user:?}: {said}"));
+            continue;
+        }
+        let out = String::from_utf8_lossy(&output.stdout);
+        let numbers: Vec<u64> = out.lines().filter_map(|line| line.parse().ok()).collect();
+        assert_eq!(numbers.len(), 2, "{out} {said}");
+        let inodes = numbers[1] - numbers[0] - 1;
+        assert!(inodes <= MOST, "{user:?}: {inodes} inodes");
+    }
 }

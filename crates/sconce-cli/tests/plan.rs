@@ -38,7 +38,7 @@ fn a_run_is_given_its_plan_and_the_record_has_it() {
     let said = String::from_utf8(output.stdout).unwrap();
     assert_eq!(
         said,
-        "bf16+checkpoint=2 /of/the/caller \nsconce_probe\nsitecustomize.py\n"
+        "bf16+checkpoint=2 /of/the/caller \n__pycache__\nsconce_probe\nsitecustomize.py\n"
     );
     let report = String::from_utf8(output.stderr).unwrap();
     assert!(report.contains("bf16+checkpoint=2"), "{report}");

@@ -287,6 +287,7 @@ fn a_report_that_cannot_be_written_is_an_error_before_the_start() {
     -- standard output
     -- standard error
     error: cannot write no/report.json: No such file or directory (os error 2)
+    hint: make the folder first: mkdir -p no
     "#);
     assert!(!home.path().join("project/started").exists());
 
@@ -367,7 +368,7 @@ fn a_configuration_file_is_strict() {
       |
     1 | mirrors = "http://mirror.example.org"
       | ^^^^^^^
-    unknown field `mirrors`, expected one of `index`, `extra-index`, `mirror`, `security-mirror`, `keyring`, `store`, `registry`, `insecure-registries`, `registry-mirrors`
+    unknown field `mirrors`, expected one of `index`, `extra-index`, `mirror`, `security-mirror`, `keyring`, `store`, `registry`, `insecure-registries`, `kernel-cache`, `registry-mirrors`
     "#);
 }
 

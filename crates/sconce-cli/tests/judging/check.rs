@@ -131,7 +131,7 @@ fn check_judges_a_folder_of_packages() {
     exit code 0
     -- standard output
     -- standard error
-    venv/lib/python3.13/site-packages on NVIDIA H100: nothing stands in its way
+    venv/lib/python3.13/site-packages on NVIDIA H100: nothing that was judged stands in its way. Not judged: whether its Python packages go together (`python -m pip check` there tells)
     ");
     // What Python loads by itself, with nothing in it; and a library that ends too soon.
     fs::write(site.join("torch/_C.cpython-313-x86_64-linux-gnu.so"), "").unwrap();
@@ -452,4 +452,41 @@ fn check_judges_an_image_in_a_file_and_a_system_s_root() {
     error: root has no `index.json`
     hint: an image is a folder or a tar archive that has `index.json` (an OCI layout) or `manifest.json` (`docker save`)
     ");
+}
+
+#[test]
+fn check_says_what_it_does_not_know() {
+    let home = Home::new();
+    for (version, code) in [
+        ("2.10.0+cu130", 1),
+        ("2.8.0+cu118", 10),
+        ("2.8.0+cpu", 1),
+        ("2.8.0+abc", 10),
+        ("2.16.0.dev20261101", 10),
+        ("2.8.0", 0),
+        ("9.9", 3),
+    ] {
+        let done = home.sconce(&["check", "--torch", version, "--gpu", "v100"]);
+        assert_eq!(done.code, code, "{version}: {}{}", done.out, done.err);
+        assert!(
+            code != 10 || !done.out.contains("  yes"),
+            "{version}: {}",
+            done.out
+        );
+    }
+    // Of a lock whose torch is not here, and whose build is in no table.
+    let lock = include_str!("../../src/judge/testdata/lock.toml");
+    let other = lock.replace("2.15.0", "2.15.0+cu118");
+    assert_ne!(lock, other);
+    home.write("other.lock", &other);
+    let done = home.sconce(&["check", "other.lock", "--gpu", "H100", "--json"]);
+    let said = done.json();
+    assert_eq!((done.code, said["runs"].as_bool()), (10, None), "{said}");
+    assert_eq!(said["not-judged"], serde_json::json!(["torch-code"]));
+    let done = home.sconce(&["check", "other.lock", "--gpu", "H100"]);
+    assert!(
+        done.err.contains("whether it runs is not known"),
+        "{}",
+        done.err
+    );
 }

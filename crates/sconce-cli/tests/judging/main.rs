@@ -3,7 +3,6 @@
 
 #![expect(
     clippy::unwrap_used,
-    clippy::print_stderr,
     reason = "these are tests, with helpers that clippy does not know as such"
 )]
 

@@ -1,0 +1,116 @@
+//! Nothing that a user names is written by any other way than the one that knows how.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// What makes, replaces or truncates a file.
+const WRITES: [&str; 9] = [
+    "File::create",
+    "fs::write(",
+    "fs::rename(",
+    "fs::copy(",
+    "fs::hard_link(",
+    ".create(true)",
+    ".create_new(true)",
+    ".truncate(true)",
+    "tempfile::",
+];
+
+/// Where files are written that no user names, and why there.
+const ALLOWED: [(&str, &str); 10] = [
+    (
+        "sconce-cli/src/account.rs",
+        "a socket and files in the folder of a run",
+    ),
+    (
+        "sconce-cli/src/commands/fit/server.rs",
+        "tasks in the folder of a trial",
+    ),
+    (
+        "sconce-cli/src/commands/fit/side.rs",
+        "tasks in the folder of a trial",
+    ),
+    (
+        "sconce-cli/src/detach.rs",
+        "the log of a run in the background",
+    ),
+    ("sconce-cli/src/judge/scan.rs", "an item of the store"),
+    ("sconce-cli/src/kernels.rs", "the folder of kept kernels"),
+    ("sconce-cli/src/private.rs", "the folder of a run"),
+    (
+        "sconce-cli/src/probe.rs",
+        "the probe in the folder of a run",
+    ),
+    (
+        "sconce-cli/src/services/files.rs",
+        "files of services in the folder of a run, and their host keys",
+    ),
+    (
+        "sconce-cli/src/virtual_gpu.rs",
+        "the library of a virtual card in the folder of a run",
+    ),
+];
+
+fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        if path.is_dir() {
+            sources(&path, found);
+        } else if path.extension().is_some_and(|end| end == "rs") && !is_test(&path) {
+            found.push(path);
+        }
+    }
+}
+
+/// Whether the whole file is a test.
+fn is_test(path: &Path) -> bool {
+    path.file_stem()
+        .is_some_and(|stem| stem == "tests" || stem.to_string_lossy().ends_with("_tests"))
+}
+
+/// A source without its tests, which are its last part.
+fn program(text: &str) -> &str {
+    text.split("#[cfg(test)]\nmod tests").next().unwrap_or(text)
+}
+
+#[test]
+fn only_one_place_writes_what_users_name() {
+    let crates = Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap();
+    let mut files = Vec::new();
+    for folder in [
+        "sconce-cli/src",
+        "sconce-report/src",
+        "sconce-memory/src",
+        "sconce-host/src/cdi",
+    ] {
+        sources(&crates.join(folder), &mut files);
+    }
+    for file in ["docker.rs", "layout.rs", "squashfs/mod.rs"] {
+        files.push(crates.join("sconce-image/src").join(file));
+    }
+    let mut found = BTreeSet::new();
+    for file in files {
+        let text = fs::read_to_string(&file).unwrap();
+        let name = file
+            .strip_prefix(crates)
+            .unwrap()
+            .to_str()
+            .unwrap()
+            .to_owned();
+        let lines = program(&text).lines().map(str::trim);
+        let code = lines.filter(|line| !line.starts_with("//"));
+        if code
+            .into_iter()
+            .any(|line| WRITES.iter().any(|write| line.contains(write)))
+        {
+            found.insert(name);
+        }
+    }
+    let allowed: BTreeSet<String> = ALLOWED.iter().map(|(file, _)| (*file).to_owned()).collect();
+    let others: Vec<&String> = found.difference(&allowed).collect();
+    assert!(
+        others.is_empty(),
+        "{others:#?} write files: what a user names goes through `outputs`, what nobody names stands in ALLOWED"
+    );
+}

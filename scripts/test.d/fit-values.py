@@ -1,0 +1,215 @@
+"""Training scripts whose memory hangs on values, or whose later steps take more: fit-values.py KIND."""
+
+import sys
+
+import torch
+from torch import nn
+from torch.utils.data import DataLoader, Dataset, TensorDataset
+
+
+def model_of(width=1024, classes=20_000):
+    body = nn.Sequential(nn.Linear(width, width), nn.GELU()).cuda()
+    return body, nn.Linear(width, classes).cuda()
+
+
+def train(loss_of, steps=100, after=lambda loss, step: None, tokens=16_384):
+    body, head = model_of()
+    parameters = [*body.parameters(), *head.parameters()]
+    optimizer = torch.optim.AdamW(parameters)
+    for step in range(steps):
+        x = torch.randn(tokens, 1024, device="cuda")
+        y = torch.randint(0, 2, (tokens,), device="cuda")
+        loss = loss_of(body(x), head, y)
+        loss.backward()
+        nn.utils.clip_grad_norm_(parameters, 1.0)
+        optimizer.step()
+        optimizer.zero_grad()
+        after(loss, step)
+
+
+def mask():
+    """3.6 GiB with everything selected."""
+    train(lambda h, head, y: head(h[y > 0]).float().square().mean())
+
+
+def where():
+    train(lambda h, head, y: head(h[torch.where(y > 0)[0]]).float().square().mean())
+
+
+def unique():
+    train(lambda h, head, y: head(h[: len(torch.unique(y))]).float().square().mean())
+
+
+def small_mask():
+    train(lambda h, head, y: head(h[:64]).float().square().mean() + h[y > 0].sum())
+
+
+def count(mask):
+    return int(mask.sum().item())
+
+
+def size():
+    """A function gives the number back, so that its line says nothing of a size."""
+    train(lambda h, head, y: head(h[: count(y > 0)]).float().square().mean())
+
+
+def bins():
+    train(lambda h, head, y: head(h[:64]).sum() + torch.zeros(len(torch.bincount(y)), device="cuda").sum())
+
+
+def listed():
+    """As many rows as a list of Python's says."""
+    train(lambda h, head, y: head(h[:64]).sum() + torch.zeros(sum(y[:10].tolist()), 1000, device="cuda").sum())
+
+
+def backward():
+    """Read in the backward pass."""
+
+    class Chosen(torch.autograd.Function):
+        @staticmethod
+        def forward(context, h, y):
+            context.save_for_backward(h, y)
+            return h * 1
+
+        @staticmethod
+        def backward(context, gradient):
+            h, y = context.saved_tensors
+            chosen = h[y > 0]
+            chosen.repeat(1, 100).sum()
+            return gradient, None
+
+    train(lambda h, head, y: head(Chosen.apply(h, y)[:64]).sum())
+
+
+def logged():
+    """Loss, accuracy, progress, the best of all, a scaler and a check: none of it is memory."""
+    scaler = torch.amp.GradScaler("cuda")
+    best, losses, right = 1e9, [], 0
+    body, head = model_of()
+    parameters = [*body.parameters(), *head.parameters()]
+    optimizer = torch.optim.AdamW(parameters)
+    schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)
+    for step in range(100):
+        x, y = torch.randn(64, 1024, device="cuda"), torch.zeros(64, dtype=torch.long, device="cuda")
+        with torch.autocast("cuda", dtype=torch.float16):
+            out = head(body(x))
+            loss = nn.functional.cross_entropy(out, y)
+        if torch.isnan(loss):
+            raise RuntimeError("loss is not a number")
+        scaler.scale(loss).backward()
+        scaler.unscale_(optimizer)
+        norm = nn.utils.clip_grad_norm_(parameters, 1.0, error_if_nonfinite=True)
+        scaler.step(optimizer)
+        scaler.update()
+        optimizer.zero_grad()
+        right += (out.argmax(1) == y).sum().item()
+        losses.append(loss.item())
+        if losses[-1] < best:
+            best = losses[-1]
+        if norm > 5:
+            print("large", norm.item())
+        schedule.step(loss.item())
+        print(f"{step} {loss.item():.3f} {right / (step + 1)} {best}", out[0, 0])
+
+
+def branch():
+    """Which branch is gone changes 200 MiB: it fits either way on a large card."""
+    def loss_of(h, head, y):
+        rows = 512 if y.any() else 2048
+        return head(h[:rows]).float().square().mean()
+
+    train(loss_of)
+
+
+def loop():
+    def loss_of(h, head, y):
+        kept = [h]
+        while y.any():
+            kept.append(kept[-1] * 1)
+        return sum(one.sum() for one in kept) + head(h[:64]).sum()
+
+    train(loss_of)
+
+
+class Padded(Dataset):
+    def __len__(self):
+        return 1000
+
+    def __getitem__(self, index):
+        return torch.zeros(10 + index * 7 % 97, dtype=torch.long)
+
+
+def padded():
+    body, head = nn.Embedding(1000, 256).cuda(), nn.Linear(256, 1000).cuda()
+    optimizer = torch.optim.AdamW([*body.parameters(), *head.parameters()])
+    pad = lambda batch: nn.utils.rnn.pad_sequence(batch, batch_first=True)
+    for x in DataLoader(Padded(), batch_size=8, collate_fn=pad):
+        head(body(x.cuda())).float().square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def sizes():
+    """Without a loader: lengths come from the program."""
+    for_step = iter(range(100))
+    train(lambda h, head, y: head(h[: 64 * (next(for_step) + 1)]).float().square().mean())
+
+
+def with_evaluation(evaluate, batch):
+    body, head = model_of(784, 10)
+    model = nn.Sequential(body, head)
+    optimizer = torch.optim.AdamW(model.parameters())
+    data = TensorDataset(torch.zeros(2000, 784), torch.zeros(2000, dtype=torch.long))
+    training, validation = DataLoader(data, batch_size=32), DataLoader(data, batch_size=batch)
+    for _ in range(3):
+        model.train()
+        for x, y in training:
+            nn.functional.cross_entropy(model(x.cuda()), y.cuda()).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        evaluate(model, validation)
+
+
+def quietly(model, loader):
+    model.eval()
+    total = 0.0
+    with torch.no_grad():
+        for x, y in loader:
+            total += nn.functional.cross_entropy(model(x.cuda()), y.cuda()).item()
+    return total
+
+
+def keeping(model, loader):
+    model.eval()
+    kept = []
+    with torch.no_grad():
+        for x, _ in loader:
+            kept.append(model(x.cuda()))
+    return torch.cat(kept)
+
+
+def evaluated():
+    with_evaluation(quietly, 32)
+
+
+def evaluated_larger():
+    with_evaluation(quietly, 256)
+
+
+def evaluated_keeping():
+    with_evaluation(keeping, 32)
+
+
+def ends():
+    """The same, watched to its end."""
+    body, head = model_of(784, 10)
+    model = nn.Sequential(body, head)
+    optimizer = torch.optim.AdamW(model.parameters())
+    for _ in range(2):
+        model(torch.zeros(32, 784, device="cuda")).sum().backward()
+        optimizer.step()
+    keeping(model, [(torch.zeros(4096, 784), None)])
+
+
+if __name__ == "__main__":
+    globals()[sys.argv[1]]()
