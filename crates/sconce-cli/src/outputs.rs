@@ -1,7 +1,7 @@
 //! Files that the user names to be written: all verbs come here, and [`sconce_store::output`] does it.
 //!
 //! A verb looks at all of its outputs before its work ([`find`]), and writes them after it. What may not be
-//! written by any other way is held by `tests/outputs`.
+//! written by any other way is held by `tests/it/outputs`.
 
 use std::path::Path;
 

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 
 use clap::{Arg, Command};
 
-/// What each argument that could name a file is; `tests/outputs` writes to those that are outputs.
-const TABLE: &str = include_str!("../../tests/outputs/table.txt");
+/// What each argument that could name a file is; `tests/it/outputs` writes to those that are outputs.
+const TABLE: &str = include_str!("../../tests/it/outputs/table.txt");
 
 /// Whether a value of the argument could be a path.
 fn may_be_a_path(arg: &Arg) -> bool {
@@ -59,6 +59,6 @@ fn every_argument_that_could_be_an_output_is_known() {
     let gone: Vec<&String> = known.difference(&found).collect();
     assert!(
         missing.is_empty() && gone.is_empty(),
-        "tests/outputs/table.txt has no line for {missing:#?}\nand lines for {gone:#?}, which are no arguments"
+        "tests/it/outputs/table.txt has no line for {missing:#?}\nand lines for {gone:#?}, which are no arguments"
     );
 }

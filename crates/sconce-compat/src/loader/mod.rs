@@ -5,7 +5,7 @@
 //! - [`judge`]: a Python process that imports torch and the other extension modules, to findings.
 //!
 //! Rules are those of ld.so(8), dlopen(3) and of glibc's `elf/dl-load.c`, `dl-deps.c` and
-//! `dl-version.c`; `tests/ld_so.rs` compares them with the real loader on random trees.
+//! `dl-version.c`; `tests/it/ld_so.rs` compares them with the real loader on random trees.
 
 mod copies;
 mod cudnn;

@@ -1,0 +1,227 @@
+//! Bytecode that projects of one store share, made by an interpreter that is made up: no network.
+//! Where the machine lets nothing be contained, nothing is tested, and that is said.
+
+#![expect(
+    clippy::unwrap_used,
+    reason = "these are tests, with helpers that clippy does not know as such"
+)]
+
+use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use sconce_schema::lock::{Deb, Wheel};
+use sconce_schema::spec::Spec;
+use sconce_schema::{Lock, Sha256};
+use sha2::Digest as _;
+
+const SPEC: &str = "[python]\npackages = [\"six\"]\n";
+const COMPILED: &str = "/opt/venv/lib/python3.13/site-packages/__pycache__/six.cpython-313.pyc";
+
+/// Made-up packages, and the projects and homes that use them.
+struct Bench {
+    folder: tempfile::TempDir,
+    packages: Vec<(String, String, PathBuf)>,
+}
+
+impl Bench {
+    /// `None` where this machine lacks something.
+    fn new() -> Option<Self> {
+        let folder = tempfile::Builder::new()
+            .prefix("sconce-bytecode-")
+            .permissions(fs::Permissions::from_mode(0o755))
+            .tempdir()
+            .unwrap();
+        let Some(busybox) = busybox() else {
+            sconce_testkit::skip("busybox-static", "no static busybox on this machine");
+            return None;
+        };
+        let made = Command::new(sconce_testkit::program("python3")?)
+            .arg(concat!(
+                env!("CARGO_MANIFEST_DIR"),
+                "/tests/it/bytecode/packages.py"
+            ))
+            .args([folder.path(), &busybox])
+            .output()
+            .unwrap();
+        assert!(made.status.success(), "{made:?}");
+        let text = String::from_utf8(made.stdout).unwrap();
+        let line = |line: &str| {
+            let mut words = line.split(' ').map(str::to_owned);
+            let mut word = || words.next().unwrap();
+            (word(), word(), PathBuf::from(word()))
+        };
+        let packages = text.lines().map(line).collect();
+        let bench = Self { folder, packages };
+        bench.project("tried", |file| !file.contains("hostile"));
+        let tried = ["run", "tried", "--", "busybox", "true"];
+        let tried = bench.command("tried", &tried).output().unwrap();
+        if !tried.status.success() {
+            let said = String::from_utf8_lossy(&tried.stderr);
+            sconce_testkit::skip("containers", said);
+            return None;
+        }
+        Some(bench)
+    }
+
+    fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    /// A project whose lock has the wheels, and the Debian packages of `taken`, by their files' names;
+    /// of two with one name, the last.
+    fn project(&self, name: &str, taken: impl Fn(&str) -> bool) {
+        let file = |path: &Path| path.file_name().unwrap().to_str().unwrap().to_owned();
+        let url = |path: &Path| format!("file://{}", path.display());
+        let mut lock = Lock::parse(&format!(
+            "version = 2\ninputs = \"{}\"\n[target]\nrelease = \"debian/trixie\"\n\
+             architecture = \"amd64\"\npython = \"3.13\"\n[versions]\npython = \"3.13.5-2\"\n\
+             glibc = \"2.41-12\"\n",
+            Sha256(sha2::Sha256::digest(Spec::parse(SPEC).unwrap().lock_inputs()).into())
+        ))
+        .unwrap();
+        for (kind, package, path) in &self.packages {
+            let bytes = fs::read(path).unwrap();
+            let sha256 = Sha256(sha2::Sha256::digest(&bytes).into());
+            if kind == "wheel" {
+                lock.wheels.push(Wheel {
+                    name: package.clone(),
+                    version: "1".to_owned(),
+                    file: file(path),
+                    url: url(path),
+                    size: Some(bytes.len() as u64),
+                    sha256,
+                });
+            } else if taken(&file(path)) {
+                lock.debs.retain(|deb| deb.name != *package);
+                lock.debs.push(Deb {
+                    name: package.clone(),
+                    version: "1".to_owned(),
+                    source: None,
+                    source_version: None,
+                    architecture: "amd64".to_owned(),
+                    url: url(path),
+                    size: bytes.len() as u64,
+                    sha256,
+                });
+            }
+        }
+        lock.debs.sort_by(|a, b| a.name.cmp(&b.name));
+        let folder = self.path(name);
+        fs::create_dir(&folder).unwrap();
+        fs::write(folder.join("sconce.toml"), SPEC).unwrap();
+        fs::write(folder.join("sconce.lock"), lock.to_text()).unwrap();
+    }
+
+    /// In the home `home`, which has a store of its own.
+    fn command(&self, home: &str, arguments: &[&str]) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_sconce"));
+        command
+            .arg("--quiet")
+            .args(arguments)
+            .current_dir(self.folder.path())
+            .env_clear()
+            .env("PATH", "/usr/sbin:/usr/bin:/sbin:/bin")
+            .env("HOME", self.path("homes").join(home))
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
+        command
+    }
+
+    /// Its standard output; it has to succeed.
+    fn said(&self, home: &str, arguments: &[&str]) -> String {
+        let done = self.command(home, arguments).output().unwrap();
+        let text = String::from_utf8_lossy(&done.stderr);
+        assert!(done.status.success(), "{arguments:?}: {text}");
+        String::from_utf8(done.stdout).unwrap()
+    }
+
+    /// Every file below a kind of the home's items, but for those that say when they were written.
+    fn items(&self, home: &str, kind: &str) -> Vec<PathBuf> {
+        let root = self.path("homes").join(home);
+        let mut folders = vec![root.join(".local/share/sconce/items").join(kind)];
+        let mut files = Vec::new();
+        while let Some(folder) = folders.pop() {
+            for entry in fs::read_dir(folder).unwrap() {
+                let path = entry.unwrap().path();
+                match path.is_dir() {
+                    true => folders.push(path),
+                    false => files.push(path),
+                }
+            }
+        }
+        files.retain(|path| !path.ends_with("boot") && !path.ends_with("synced"));
+        files
+    }
+}
+
+fn busybox() -> Option<PathBuf> {
+    ["/bin/busybox", "/usr/bin/busybox"]
+        .map(PathBuf::from)
+        .into_iter()
+        .find(|path| {
+            // The interpreter of a dynamic program is named in it.
+            fs::read(path).is_ok_and(|bytes| !bytes.windows(10).any(|w| w == b"/ld-linux-"))
+        })
+}
+
+#[test]
+fn no_project_loads_what_the_interpreter_of_another_compiled() {
+    let Some(bench) = Bench::new() else { return };
+    let honest = |file: &str| !file.contains("hostile") && file != "zz-other.deb";
+    bench.project("honest", honest);
+    // The library in the right version with other bytes; and one more package over an honest library.
+    bench.project("library", |file| file != "zz-other.deb");
+    bench.project("package", |file| !file.contains("hostile"));
+    for hostile in ["library", "package"] {
+        bench.said(hostile, &["build", hostile]);
+        bench.said(hostile, &["build", "honest"]);
+        let cat = |project| ["run", project, "--", "busybox", "cat", COMPILED];
+        assert_eq!(bench.said(hostile, &cat("honest")), "honest", "{hostile}");
+        // A package that the interpreter has nothing of changes nothing: its project shares the bytecode.
+        let own = if hostile == "library" {
+            "hostile"
+        } else {
+            "honest"
+        };
+        assert_eq!(bench.said(hostile, &cat(hostile)), own);
+    }
+    // Ten sources, by two interpreters and by one.
+    let compiled = |home| {
+        let files = bench.items(home, "bytecode");
+        let of_six = |path: &&PathBuf| path.ends_with("six.cpython-313.pyc");
+        files.iter().filter(of_six).count()
+    };
+    assert_eq!((compiled("library"), compiled("package")), (2, 1));
+}
+
+#[test]
+fn builds_at_once_in_an_empty_store_all_succeed() {
+    let Some(bench) = Bench::new() else { return };
+    bench.project("honest", |file| !file.contains("hostile"));
+    for round in 0..5 {
+        let home = format!("round{round}");
+        let build = |_| bench.command(&home, &["build", "honest"]).spawn().unwrap();
+        let builds: Vec<Child> = (0..3).map(build).collect();
+        for build in builds {
+            let done = build.wait_with_output().unwrap();
+            let text = String::from_utf8_lossy(&done.stderr);
+            assert!(done.status.success(), "round {round}: {text}");
+        }
+        // Whole files alone, each once, and nothing unfinished.
+        let files = bench.items(&home, "bytecode");
+        assert!(
+            files
+                .iter()
+                .all(|file| file.extension().is_some_and(|e| e == "pyc"))
+        );
+        assert_eq!(files.len(), 10, "{files:?}");
+        let partial = bench
+            .path("homes")
+            .join(&home)
+            .join(".local/share/sconce/partial");
+        assert_eq!(fs::read_dir(partial).unwrap().count(), 0, "round {round}");
+    }
+}

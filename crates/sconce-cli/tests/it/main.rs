@@ -1,0 +1,18 @@
+//! The program from outside: each verb with its exit code, standard output and standard error.
+
+mod bytecode;
+mod cdi;
+mod direction;
+mod fit;
+mod images;
+mod judging;
+mod memory;
+mod outputs;
+mod plan;
+mod programs;
+mod ranks;
+mod services;
+mod snapshots;
+mod top;
+mod verbs;
+mod virtual_gpu;

@@ -1,0 +1,141 @@
+//! What is no stream, and what replaces nothing.
+
+use std::fs;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
+
+use rustix::fs::FileType;
+
+use super::home::Home;
+use super::node;
+use super::rows::{Kind, rows};
+
+fn words(text: &str) -> Vec<String> {
+    text.split(' ').map(str::to_owned).collect()
+}
+
+/// Before a lock is made, a package fetched or an image built: there is no network, and no lock.
+#[test]
+fn images_say_first_where_they_cannot_go() {
+    let home = Home::new();
+    fs::write(
+        home.path("sconce.toml"),
+        "[python]\npackages = [\"torch\"]\n",
+    )
+    .unwrap();
+    node(&home.path("fifo"), FileType::Fifo, 0);
+    fs::write(home.path("file"), "kept").unwrap();
+    fs::create_dir(home.path("other")).unwrap();
+    fs::write(home.path("other/file"), "kept").unwrap();
+    let _socket = std::os::unix::net::UnixListener::bind(home.path("socket")).unwrap();
+    for (flags, code, said) in [
+        ("--squashfs -", 2, "needs a regular file"),
+        ("--squashfs /dev/stdout", 2, "needs a regular file"),
+        ("--squashfs fifo", 2, "needs a regular file"),
+        ("--squashfs other", 7, "Is a directory"),
+        ("--oci -", 2, "needs a folder"),
+        ("--oci /dev/stdout", 2, "needs a folder"),
+        ("--oci fifo", 2, "needs a folder"),
+        ("--oci file", 2, "needs a folder"),
+        ("--oci other", 3, "is no image layout"),
+        ("--oci none/a.tar", 7, "No such file"),
+        ("--docker-archive socket", 7, "a socket"),
+        ("--docker-archive none/a", 7, "No such file"),
+        ("--docker-archive other", 7, "Is a directory"),
+        (
+            "--docker-archive - --json",
+            2,
+            "standard output takes one thing",
+        ),
+        ("--docker-archive /dev/fd/9", 2, "descriptor 9 is not open"),
+    ] {
+        let done = home.sconce(&words(&format!("--offline build {flags}")));
+        assert_eq!(done.code, code, "{flags}: {done:?}");
+        assert!(
+            done.err.contains(said) && done.err.contains("hint: "),
+            "{flags}: {done:?}"
+        );
+        assert!(done.out.is_empty() && !home.path("-").exists());
+    }
+    assert_eq!(fs::read(home.path("file")).unwrap(), b"kept");
+    // Every output of the table that is no stream, or an image's, was tried.
+    for row in rows().iter().filter(|row| row.kind == Kind::Seekable) {
+        assert_eq!(row.argument, "build --squashfs");
+    }
+}
+
+#[test]
+fn a_private_key_replaces_nothing() {
+    let home = Home::new();
+    let done = home.sconce(&words("keygen a"));
+    assert_eq!(done.code, 0, "{done:?}");
+    assert_eq!(home.path("a.key").metadata().unwrap().mode() & 0o777, 0o600);
+    let key = fs::read(home.path("a.key")).unwrap();
+    fs::write(home.path("b.pub"), "kept").unwrap();
+    symlink("nothing", home.path("c.key")).unwrap();
+    node(&home.path("d.key"), FileType::Fifo, 0);
+    for name in ["a", "b", "c", "d"] {
+        let done = home.sconce(&words(&format!("keygen {name}")));
+        assert_eq!(done.code, 7, "{name}: {done:?}");
+        assert!(
+            done.err.contains("already") && done.err.contains("hint: "),
+            "{done:?}"
+        );
+    }
+    assert!(!home.path("b.key").exists() && !home.path("c.pub").exists());
+    assert!(!home.path("nothing").exists() && !home.path("d.pub").exists());
+    assert_eq!(fs::read(home.path("a.key")).unwrap(), key);
+}
+
+#[test]
+fn a_spec_and_a_lock_are_files_as_others() {
+    let home = Home::new();
+    for name in ["real.toml", "lock"] {
+        fs::write(home.path(name), "").unwrap();
+        fs::set_permissions(home.path(name), fs::Permissions::from_mode(0o640)).unwrap();
+    }
+    symlink("real.toml", home.path("sconce.toml")).unwrap();
+    let done = home.sconce(&words("init -q --force --name one"));
+    assert_eq!(done.code, 0, "{done:?}");
+    assert!(
+        fs::read_to_string(home.path("real.toml"))
+            .unwrap()
+            .contains("one")
+    );
+    assert_eq!(
+        home.path("real.toml").metadata().unwrap().mode() & 0o777,
+        0o640
+    );
+    assert!(
+        home.path("sconce.toml")
+            .symlink_metadata()
+            .unwrap()
+            .is_symlink()
+    );
+    // A lock that could not be written is not made first.
+    fs::create_dir(home.path("sconce.lock")).unwrap();
+    let done = home.sconce(&words("--offline lock"));
+    assert!(done.err.contains("sconce.lock"), "{done:?}");
+}
+
+#[test]
+fn one_thing_goes_to_standard_output() {
+    let home = Home::new();
+    for line in [
+        "doctor --facts - --bundle -",
+        "doctor --facts - --json",
+        "memory report snapshot.pickle --html - --json",
+        "memory diff snapshot.pickle other.pickle --html /dev/stdout --json",
+        "memory what-if snapshot.pickle --html - --json",
+    ] {
+        let done = home.sconce(&words(line));
+        assert_eq!(done.code, 2, "{line}: {done:?}");
+        assert!(
+            done.out.is_empty() && done.err.contains("hint: name a file"),
+            "{done:?}"
+        );
+    }
+    // What the verb itself says is beside it.
+    let done = home.sconce(&words("doctor --facts -"));
+    let facts: Result<serde_json::Value, _> = serde_json::from_str(&done.out);
+    assert!(facts.is_ok() && done.err.len() > 100, "{done:?}");
+}

@@ -1,0 +1,5 @@
+//! Images, their bytecode and registries, from outside.
+
+mod bytecode;
+mod outputs;
+mod registry;

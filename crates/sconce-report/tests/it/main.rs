@@ -1,0 +1,11 @@
+//! Records, judged and shown.
+
+mod advice;
+mod export;
+mod healthy;
+mod live;
+mod load;
+mod made;
+mod ranks;
+mod reports;
+mod verdicts;
