@@ -3,6 +3,7 @@
 mod bytecode;
 mod cdi;
 mod direction;
+mod documents;
 mod fit;
 mod images;
 mod judging;
