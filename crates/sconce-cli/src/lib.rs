@@ -10,6 +10,8 @@ mod docker;
 mod engine;
 mod failure;
 mod findings;
+#[cfg(test)]
+mod help_text;
 mod hosts;
 mod html;
 mod input;
