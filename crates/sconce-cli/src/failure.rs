@@ -4,7 +4,9 @@
 use std::error::Error;
 use std::fmt::Write as _;
 
+use sconce_image::AssembleError;
 use sconce_schema::{Hint, secrets};
+use sconce_store::StoreError;
 
 /// An expected failure of any stage, on its way to the terminal.
 #[derive(Debug)]
@@ -37,6 +39,20 @@ impl Failure {
 
     pub(crate) fn exit_code(&self) -> u8 {
         self.0.exit_code()
+    }
+
+    /// Whether another process removed something of the store meanwhile: the same again brings it.
+    pub(crate) fn is_gone(&self) -> bool {
+        let mut cause: Option<&(dyn Error + 'static)> = Some(&*self.0);
+        while let Some(error) = cause {
+            let of_store = matches!(error.downcast_ref(), Some(StoreError::Gone { .. }));
+            let of_image = matches!(error.downcast_ref(), Some(AssembleError::Gone { .. }));
+            if of_store || of_image {
+                return true;
+            }
+            cause = error.source();
+        }
+        false
     }
 }
 

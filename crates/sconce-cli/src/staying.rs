@@ -16,10 +16,13 @@ pub(crate) fn staying<T>(
 ) -> Result<(T, Vec<Held>)> {
     let mut tries = 1;
     loop {
-        let brought = bring()?;
-        match hold(layers(&brought)) {
-            Err(StoreError::Gone { .. }) if tries < TRIES => tries += 1,
-            held => return Ok((brought, held?)),
+        let held = bring().and_then(|brought| {
+            let held = hold(layers(&brought))?;
+            Ok((brought, held))
+        });
+        match held {
+            Err(failure) if failure.is_gone() && tries < TRIES => tries += 1,
+            held => return held,
         }
     }
 }
@@ -71,6 +74,24 @@ mod tests {
         assert_eq!((brought, held.len()), (3, 2));
         assert!(!store.forget("wheel", "six").unwrap());
         assert!(layers.iter().all(|layer| layer.path.join("a").is_file()));
+    }
+
+    #[test]
+    fn what_leaves_while_it_is_brought_is_brought_again() {
+        let mut brought = 0;
+        let (layers, held) = staying(
+            || {
+                brought += 1;
+                if brought < 3 {
+                    let what = "a wheel".to_owned();
+                    return Err(sconce_image::AssembleError::Gone { what }.into());
+                }
+                Ok(Vec::new())
+            },
+            |layers: &Vec<Layer>| layers,
+        )
+        .unwrap_or_else(|_| panic!("the third try"));
+        assert_eq!((brought, layers.len(), held.len()), (3, 0, 0));
     }
 
     #[test]

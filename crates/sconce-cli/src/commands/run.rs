@@ -197,7 +197,7 @@ pub(crate) fn contained_as(
         false => None,
     };
     let contained = Contained {
-        id: new_id(&project.name, Some(&places.runs)),
+        id: new_id(&project.name, &places.runs),
         name: project.name.clone(),
         folder: project.folder.clone(),
         image: manifest.clone(),
@@ -265,7 +265,7 @@ fn host_run(
         None => (wish.command.first()).and_then(|word| word.rsplit('/').next()),
     };
     let mut request = RunRequest {
-        id: new_id(name.unwrap_or_default(), Some(&places.runs)),
+        id: new_id(name.unwrap_or_default(), &places.runs),
         command: wish.command,
         root: Root::Host,
         workdir: workdir.clone(),

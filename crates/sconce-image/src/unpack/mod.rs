@@ -21,7 +21,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use sconce_schema::{Hint, Progress, exit, manifest};
-use sconce_store::{BuildError, Making, Store, StoreError};
+use sconce_store::{BuildError, Held, Making, Store, StoreError};
 
 pub use layer::{Hides, UnpackError, UnpackLimits, Unpacked, unpack};
 pub use lookup::{Found, Lookup};
@@ -154,9 +154,11 @@ pub fn trees(
     unpack_all(&missing, store, limits, progress)?;
 
     let mut pieces = Vec::with_capacity(pairs.len());
+    // They stay until they are laid over each other; then whoever asked holds what came of it.
+    let mut held = Vec::with_capacity(pairs.len());
     for (number, (layer, diff_id)) in pairs.iter().enumerate() {
-        // Taken away meanwhile, it is made again.
-        let folder = ensure(layer, *diff_id, store, limits, progress)?;
+        let (folder, stays) = ensure_held(|| ensure(layer, *diff_id, store, limits, progress))?;
+        held.extend(stays);
         pieces.push(Piece {
             name: format!("{name} layer {}", number + 1),
             key: key(*diff_id),
@@ -165,6 +167,7 @@ pub fn trees(
         });
     }
     let stacked = stack::stack(pieces, store)?;
+    drop(held);
     if stacked.is_empty() {
         return Err(TreesError::Empty);
     }
@@ -183,6 +186,23 @@ fn hides(folder: &Path) -> Result<Hides, TreesError> {
     };
     let text = fs::read(&path).map_err(note)?;
     Hides::parse(&text).ok_or_else(|| note(io::ErrorKind::InvalidData.into()))
+}
+
+/// How often a folder is made again that another process removed before it was held.
+const MAX_TRIES: u32 = 5;
+
+/// What `ensure` gives, and its right to stay. Taken away in between, it is made again.
+fn ensure_held(
+    mut ensure: impl FnMut() -> Result<PathBuf, TreesError>,
+) -> Result<(PathBuf, Vec<Held>), TreesError> {
+    let mut tries = 1;
+    loop {
+        let folder = ensure()?;
+        match sconce_store::hold(std::iter::once(folder.as_path())) {
+            Err(StoreError::Gone { .. }) if tries < MAX_TRIES => tries += 1,
+            held => return Ok((folder, held?)),
+        }
+    }
 }
 
 /// Unpacks layers, on as many threads as the machine has cores.

@@ -387,3 +387,24 @@ fn files_are_looked_up_as_the_run_sees_them() {
     assert!(lookup.find(b"etc").unwrap().unwrap().meta.is_dir());
     assert!(lookup.find(b"/").unwrap().is_some());
 }
+
+#[test]
+fn a_tree_that_another_process_removes_is_made_again_and_then_stays() {
+    let (_folder, store) = store();
+    let mut made = 0;
+    let (tree, stays) = ensure_held(|| {
+        made += 1;
+        let write = |tree: &Path| fs::write(tree.join("a"), "a");
+        let tree = store.build_tree(KIND, "key", write).unwrap();
+        // As another process's prune would, just before it is held.
+        if made < 3 {
+            assert!(store.forget(KIND, "key").unwrap());
+        }
+        Ok(tree)
+    })
+    .unwrap();
+    assert_eq!((made, stays.len()), (3, 1));
+    assert!(!store.forget(KIND, "key").unwrap(), "it is in use");
+    drop(stays);
+    assert!(tree.join("a").is_file() && store.forget(KIND, "key").unwrap());
+}

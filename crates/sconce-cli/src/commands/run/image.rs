@@ -118,7 +118,7 @@ pub(crate) fn run(
         false => None,
     };
     let contained = Contained {
-        id: new_id(&short, Some(&places.runs)),
+        id: new_id(&short, &places.runs),
         name,
         folder: here,
         image: ImageManifest {

@@ -1,6 +1,6 @@
 //! The parts that every run's request and record have.
 
-use std::io::Read;
+use std::hash::{BuildHasher as _, RandomState};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -51,14 +51,23 @@ pub(crate) fn chore(
 ) -> RunRequest {
     RunRequest {
         mounts,
-        ..RunRequest::new(new_id(name, None), root, command)
+        ..RunRequest::new(chore_id(name), root, command)
     }
 }
 
+/// The id of a chore, which has no record to be compared with: a build has many at once, and so may others.
+fn chore_id(name: &str) -> String {
+    let chance = sconce_store::random_name();
+    format!(
+        "{}-{chance}",
+        sconce_record::new_id(name, unix_ms(), random())
+    )
+}
+
 /// An id that no record in `runs` has: in a minute of many runs, chance gives one twice.
-pub(super) fn new_id(name: &str, runs: Option<&Path>) -> String {
+pub(super) fn new_id(name: &str, runs: &Path) -> String {
     let fresh = || sconce_record::new_id(name, unix_ms(), random());
-    let taken = |id: &String| runs.is_some_and(|runs| runs.join(id).exists());
+    let taken = |id: &String| runs.join(id).exists();
     let mut ids = std::iter::repeat_with(fresh).take(TRIES);
     ids.find(|id| !taken(id)).unwrap_or_else(fresh)
 }
@@ -70,11 +79,10 @@ fn unix_ms() -> u64 {
     u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Chance for ids; nothing depends on its quality.
+/// Chance for ids; nothing depends on its quality. From the kernel, without a file: there may be no descriptor
+/// left.
 fn random() -> u16 {
-    let mut bytes = [0_u8; 2];
-    let read = std::fs::File::open("/dev/urandom").and_then(|mut file| file.read_exact(&mut bytes));
-    read.map_or(std::process::id() as u16, |()| u16::from_ne_bytes(bytes))
+    RandomState::new().hash_one(0) as u16
 }
 
 /// This program.
@@ -111,6 +119,8 @@ pub(super) fn current_folder() -> Result<PathBuf> {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::*;
 
     /// A thousand runs in one minute, of 65,536 ids: without a look at the others, some are equal.
@@ -118,8 +128,15 @@ mod tests {
     fn no_run_has_the_id_of_another() {
         let runs = tempfile::tempdir().unwrap();
         for _ in 0..1000 {
-            let id = new_id("same", Some(runs.path()));
+            let id = new_id("same", runs.path());
             std::fs::create_dir(runs.path().join(id)).unwrap();
         }
+    }
+
+    /// A build of many wheels beside others: all of them live at once.
+    #[test]
+    fn no_chore_has_the_id_of_another() {
+        let ids: BTreeSet<String> = (0..10_000).map(|_| chore_id("bytecode")).collect();
+        assert_eq!(ids.len(), 10_000);
     }
 }
