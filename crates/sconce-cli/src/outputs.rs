@@ -3,7 +3,7 @@
 //! A verb looks at all of its outputs before its work ([`find`]), and writes them after it. What may not be
 //! written by any other way is held by `tests/it/outputs`.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use sconce_schema::{Hint, exit};
 pub(crate) use sconce_store::output::{Folder, Form, NewFile, Output, OutputError};
@@ -22,6 +22,10 @@ pub(crate) enum OutputsError {
     Shared,
     #[error("standard output is the command's own")]
     OfTheCommand,
+    #[error("{} is named for two outputs, and would have the last one alone", path.display())]
+    SameFile { path: PathBuf },
+    #[error("{} is what this reads, and would be replaced by what it writes", path.display())]
+    IsInput { path: PathBuf },
 }
 
 impl Hint for OutputsError {
@@ -29,6 +33,8 @@ impl Hint for OutputsError {
         Some(match self {
             Self::Shared => "name a file for all but one of them".to_owned(),
             Self::OfTheCommand => "name a file; or /dev/fd/3, with 3>FILE".to_owned(),
+            Self::SameFile { .. } => "name a file for each of them".to_owned(),
+            Self::IsInput { .. } => "name another file to write".to_owned(),
         })
     }
 
@@ -59,10 +65,20 @@ pub(crate) fn find_some(path: Option<&Path>, form: Form) -> Result<Option<Output
 /// standard error then. `json` says that the verb prints data for a program, which nobody would look for there.
 ///
 /// # Errors
-/// [`OutputsError::Shared`] where two things go there.
+/// [`OutputsError::Shared`] where two things go there, [`OutputsError::SameFile`] where two go into one file.
 pub(crate) fn share(outputs: &[Option<&Output>], json: bool) -> Result<()> {
-    let taken = outputs.iter().flatten();
-    let taken = taken
+    let given: Vec<&Output> = outputs.iter().copied().flatten().collect();
+    for (number, output) in given.iter().enumerate() {
+        if given[..number]
+            .iter()
+            .any(|other| other.is_same_file(output))
+        {
+            let path = output.path().to_owned();
+            return Err(OutputsError::SameFile { path }.into());
+        }
+    }
+    let taken = given
+        .iter()
         .filter(|output| output.descriptor() == Some(STDOUT))
         .count();
     if taken + usize::from(json && taken > 0) > 1 {
@@ -73,6 +89,28 @@ pub(crate) fn share(outputs: &[Option<&Output>], json: bool) -> Result<()> {
         moved.map_err(|error| OutputError::write(Path::new("standard output"))(error.into()))?;
     }
     Ok(())
+}
+
+/// [`find_some`] for a verb that reads files, none of which it may take the place of.
+///
+/// # Errors
+/// [`OutputsError::IsInput`], and those of [`find`].
+pub(crate) fn find_beside(
+    path: Option<&Path>,
+    form: Form,
+    inputs: &[&Path],
+) -> Result<Option<Output>> {
+    let found = find_some(path, form)?;
+    let taken = found
+        .iter()
+        .find_map(|output| inputs.iter().find(|input| output.replaces(input)));
+    match taken {
+        Some(input) => Err(OutputsError::IsInput {
+            path: (*input).to_owned(),
+        }
+        .into()),
+        None => Ok(found),
+    }
 }
 
 /// Looks at where a path leads while a command of the user's writes to standard output.

@@ -1,14 +1,14 @@
 //! Names of runs.
 
-/// A run's id, such as `digits-20261121-0034-7f3a`: the environment's name, the minute in which
-/// it began (UTC) and four hexadecimal digits of chance, so that ids of one name sort by time
-/// and two runs of one minute differ. At most 40 characters of `a-z 0-9 -`, so it is a host name
+/// A run's id, such as `digits-20261121-0034-7f3ac1`: the environment's name, the minute in which
+/// it began (UTC) and six hexadecimal digits of chance, so that ids of one name sort by time
+/// and two runs that begin at the same moment differ. At most 40 characters of `a-z 0-9 -`, so it is a host name
 /// too; a name without any such character becomes `run`.
 ///
-/// `unix_ms` is milliseconds since 1970; `random` is the caller's.
+/// `unix_ms` is milliseconds since 1970; the lower 24 bits of `random` count.
 #[must_use]
-pub fn new_id(name: &str, unix_ms: u64, random: u16) -> String {
-    const LONGEST: usize = 21;
+pub fn new_id(name: &str, unix_ms: u64, random: u32) -> String {
+    const LONGEST: usize = 19;
     let mut short = String::new();
     for c in name.chars() {
         if short.len() == LONGEST {
@@ -29,7 +29,7 @@ pub fn new_id(name: &str, unix_ms: u64, random: u16) -> String {
         format!("{:04}{:02}{:02}", at.year, at.month, at.day),
         format!("{:02}{:02}", at.hour, at.minute),
     );
-    format!("{short}-{day}-{minute}-{random:04x}")
+    format!("{short}-{day}-{minute}-{:06x}", random & 0xff_ffff)
 }
 
 /// A minute of the Gregorian calendar, UTC.
@@ -93,22 +93,27 @@ mod tests {
             (
                 "digits",
                 1_795_221_240_000,
-                0x7f3a,
-                "digits-20261121-0034-7f3a",
+                0x7f3ac1,
+                "digits-20261121-0034-7f3ac1",
             ),
             (
                 "ResNet 50!",
                 951_782_400_000,
                 1,
-                "resnet-50-20000229-0000-0001",
+                "resnet-50-20000229-0000-000001",
             ),
-            ("数字", 0, 0xffff, "run-19700101-0000-ffff"),
-            ("../../etc", 4_102_444_799_999, 0, "etc-20991231-2359-0000"),
+            ("数字", 0, u32::MAX, "run-19700101-0000-ffffff"),
+            (
+                "../../etc",
+                4_102_444_799_999,
+                0,
+                "etc-20991231-2359-000000",
+            ),
             (
                 "a-very-long-name-indeed-it-is",
                 0,
                 0,
-                "a-very-long-name-inde-19700101-0000-0000",
+                "a-very-long-name-in-19700101-0000-000000",
             ),
         ] {
             assert_eq!(new_id(name, unix_ms, random), id);
@@ -117,7 +122,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn ids_are_host_names(name in "\\PC*", unix_ms in 0_u64..253_402_300_800_000, random: u16) {
+        fn ids_are_host_names(name in "\\PC*", unix_ms in 0_u64..253_402_300_800_000, random: u32) {
             let id = new_id(&name, unix_ms, random);
             prop_assert!(id.len() <= 40);
             prop_assert!(id.starts_with(|c: char| c.is_ascii_alphanumeric()));
@@ -127,7 +132,7 @@ mod tests {
         #[test]
         fn later_ids_sort_later(a in 0_u64..253_402_300_800_000, b in 0_u64..253_402_300_800_000) {
             if a / 60_000 < b / 60_000 {
-                prop_assert!(new_id("x", a, 0xffff) < new_id("x", b, 0));
+                prop_assert!(new_id("x", a, u32::MAX) < new_id("x", b, 0));
             }
         }
 

@@ -4,12 +4,15 @@ use std::fs::File;
 use std::io;
 
 use rustix::fs::{
-    Gid, Mode, Stat, Uid, XattrFlags, fchmod, fchown, fgetxattr, flistxattr, fsetxattr, fstat,
-    fstatfs,
+    Gid, Mode, Stat, Uid, XattrFlags, fchmod, fchown, fgetxattr, flistxattr, fremovexattr,
+    fsetxattr, fstat, fstatfs,
 };
+use rustix::io::Errno;
 
 /// Permissions that stay. Set-id bits go, as they do when a file is written (write(2)).
 const PERMISSIONS: u32 = 0o777;
+/// Where Linux keeps a POSIX access list (acl(5), xattr(7)).
+const ACCESS_LIST: &str = "system.posix_acl_access";
 /// Attributes are not larger (xattr(7)).
 const MOST_ATTRIBUTE: usize = 64 << 10;
 /// File systems that may find out when a file is closed that there is no room for it (linux/magic.h; Lustre and
@@ -36,11 +39,13 @@ pub(super) fn owner(file: &File, of: &Stat) -> io::Result<()> {
     }
 }
 
-/// Gives a file the owner, permissions and, as far as it may, the attributes of another: the user's own, the
-/// access list, the SELinux label. Not those that say what the old bytes were (capabilities, signatures).
+/// Gives a file the owner, access list, permissions and, as far as it may, the attributes of another: the user's
+/// own, the SELinux label. Not those that say what the old bytes were (capabilities, signatures).
 pub(super) fn all(file: &File, of: &File) -> io::Result<()> {
     let stat = fstat(of)?;
     owner(file, &stat)?;
+    // Before the mode, whose group bits are an access list's mask.
+    access_list(file, of)?;
     // Some file systems have one mode for all, and refuse to be told it.
     let mode = stat.st_mode & PERMISSIONS;
     if fstat(file)?.st_mode & PERMISSIONS != mode {
@@ -56,13 +61,27 @@ pub(super) fn readable(file: &File) -> io::Result<()> {
     Ok(fchmod(file, Mode::from_raw_mode(0o644))?)
 }
 
+/// Gives a file the access list (acl(5)) of another, or none: a new file has its folder's default one, which may let
+/// in who could not read the old file.
+fn access_list(file: &File, of: &File) -> io::Result<()> {
+    let mut value = vec![0_u8; MOST_ATTRIBUTE];
+    if let Ok(length) = fgetxattr(of, ACCESS_LIST, &mut value[..]) {
+        if fsetxattr(file, ACCESS_LIST, &value[..length], XattrFlags::empty()).is_ok() {
+            return Ok(());
+        }
+    }
+    match fremovexattr(file, ACCESS_LIST) {
+        Ok(()) | Err(Errno::NODATA | Errno::NOTSUP) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}
+
 fn attributes(file: &File, of: &File) -> io::Result<()> {
     let mut room = vec![0_u8; MOST_ATTRIBUTE];
     let length = flistxattr(of, &mut room[..])?;
     let names = room[..length].split(|byte| *byte == 0);
     for name in names.filter_map(|name| std::str::from_utf8(name).ok()) {
-        let kept = name.starts_with("user.")
-            || ["system.posix_acl_access", "security.selinux"].contains(&name);
+        let kept = name.starts_with("user.") || name == "security.selinux";
         let mut value = vec![0_u8; MOST_ATTRIBUTE];
         if kept && let Ok(length) = fgetxattr(of, name, &mut value[..]) {
             let _ = fsetxattr(file, name, &value[..length], XattrFlags::empty());

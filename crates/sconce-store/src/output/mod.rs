@@ -208,6 +208,31 @@ impl Output {
         )
     }
 
+    /// Whether both are one file, which has what is written last.
+    #[must_use]
+    pub fn is_same_file(&self, other: &Self) -> bool {
+        self.file_id().is_some_and(|id| Some(id) == other.file_id())
+    }
+
+    /// Whether it takes the place of the file that a path leads to.
+    #[must_use]
+    pub fn replaces(&self, path: &Path) -> bool {
+        let there = rustix::fs::stat(path).map(|stat| (stat.st_dev, stat.st_ino, OsString::new()));
+        there.is_ok_and(|id| self.file_id() == Some(id))
+    }
+
+    /// What tells a file from others: its device and inode, or those of its folder, and its name there.
+    fn file_id(&self) -> Option<(u64, u64, OsString)> {
+        let (stat, name) = match &self.kind {
+            Kind::Replaced { present, .. } | Kind::InPlace(present) => {
+                (rustix::fs::fstat(present), OsString::new())
+            }
+            Kind::New { folder, name } => (rustix::fs::fstat(folder), name.clone()),
+            Kind::Descriptor(..) | Kind::Device(_) | Kind::Fifo(_) => return None,
+        };
+        stat.ok().map(|stat| (stat.st_dev, stat.st_ino, name))
+    }
+
     /// A new file is one that everybody reads, whatever the umask is, and lies on the disk when it is complete:
     /// a file of the machine.
     #[must_use]

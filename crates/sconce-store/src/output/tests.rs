@@ -209,13 +209,154 @@ fn what_strangers_put_into_shared_folders_is_refused() {
         (text(&target).as_str(), text(&at("file")).as_str()),
         ("before", "theirs")
     );
-    // A stranger's own folder, and links of its owner in it, are that one's to arrange.
-    let theirs = place();
-    symlink(&target, theirs.path().join("link")).unwrap();
-    std::os::unix::fs::lchown(theirs.path().join("link"), Some(STRANGER), None).unwrap();
-    chown(theirs.path(), Some(STRANGER), None).unwrap();
-    write(&theirs.path().join("link"), "by its owner").unwrap();
+    // A stranger's own folder, and links of its owner in it, are that one's to arrange,
+    // where nobody but the caller could have put it, as below /home.
+    let theirs = own.path().join("theirs");
+    fs::create_dir(&theirs).unwrap();
+    symlink(&target, theirs.join("link")).unwrap();
+    std::os::unix::fs::lchown(theirs.join("link"), Some(STRANGER), None).unwrap();
+    chown(&theirs, Some(STRANGER), None).unwrap();
+    write(&theirs.join("link"), "by its owner").unwrap();
     assert_eq!(text(&target), "by its owner");
+}
+
+#[test]
+fn a_strangers_folder_in_a_shared_one_leads_nowhere_else() {
+    if !is_root("a stranger's folder") {
+        return;
+    }
+    let (own, shared) = (place(), shared());
+    let target = own.path().join("target");
+    fs::write(&target, "before").unwrap();
+    let theirs = shared.path().join("theirs");
+    fs::create_dir(&theirs).unwrap();
+    symlink(&target, theirs.join("link")).unwrap();
+    std::os::unix::fs::lchown(theirs.join("link"), Some(STRANGER), Some(STRANGER)).unwrap();
+    chown(&theirs, Some(STRANGER), Some(STRANGER)).unwrap();
+    let refused = |error: OutputError| {
+        let is = matches!(error, OutputError::StrangersLink { uid: STRANGER, .. });
+        assert!(is, "{error}");
+    };
+    refused(write(&theirs.join("link"), "after").unwrap_err());
+    refused(write(&theirs.join("../theirs/link"), "after").unwrap_err());
+    let folder = Folder::open(&theirs).unwrap();
+    refused(folder.file("link", Form::Text).unwrap_err());
+    assert_eq!(text(&target), "before");
+    // A file of the caller's there, and one by the caller's own link, are written.
+    write(&theirs.join("new"), "new").unwrap();
+    symlink(&target, theirs.join("own")).unwrap();
+    write(&theirs.join("own"), "after").unwrap();
+    assert_eq!(
+        (text(&theirs.join("new")).as_str(), text(&target).as_str()),
+        ("new", "after")
+    );
+}
+
+/// An access list as the kernel keeps it (linux/posix_acl_xattr.h): owner, `STRANGER`, group, mask, others.
+fn access_list() -> Vec<u8> {
+    let mut list = 2_u32.to_le_bytes().to_vec();
+    let nobody = u32::MAX;
+    for (tag, allowed, id) in [
+        (1_u16, 6_u16, nobody),
+        (2, 6, STRANGER),
+        (4, 4, nobody),
+        (0x10, 6, nobody),
+        (0x20, 0, nobody),
+    ] {
+        list.extend(tag.to_le_bytes());
+        list.extend(allowed.to_le_bytes());
+        list.extend(id.to_le_bytes());
+    }
+    list
+}
+
+#[test]
+fn who_could_not_read_the_old_file_cannot_read_the_new_one() {
+    let place = place();
+    let folder = File::open(place.path()).unwrap();
+    let path = place.path().join("file");
+    fs::write(&path, "before").unwrap();
+    fs::set_permissions(&path, fs::Permissions::from_mode(0o640)).unwrap();
+    let default = rustix::fs::fsetxattr(
+        &folder,
+        "system.posix_acl_default",
+        &access_list(),
+        rustix::fs::XattrFlags::empty(),
+    );
+    if let Err(error) = default {
+        sconce_testkit::skip(
+            "access-lists",
+            &format!("the temporary folder has none: {error}"),
+        );
+        return;
+    }
+    let is_listed = |path: &Path| {
+        let mut room = [0_u8; 256];
+        rustix::fs::getxattr(path, "system.posix_acl_access", &mut room[..]).is_ok()
+    };
+    let fresh = place.path().join("fresh");
+    write(&fresh, "new").unwrap();
+    assert!(is_listed(&fresh), "a new file has its folder's list");
+    write(&path, "after").unwrap();
+    assert!(!is_listed(&path));
+    assert_eq!(path.metadata().unwrap().mode() & 0o777, 0o640);
+    // One that the old file had stays.
+    write(&fresh, "again").unwrap();
+    assert!(is_listed(&fresh));
+}
+
+#[test]
+fn names_that_no_descriptor_and_no_file_has_are_refused() {
+    let place = place();
+    for path in ["/dev/fd/+1", "/dev/fd/01"] {
+        let found = find(Path::new(path));
+        let said = found.unwrap_err().to_string();
+        assert!(!said.contains("descriptor"), "{said}");
+    }
+    fs::write(place.path().join("file"), "kept").unwrap();
+    assert!(write(&place.path().join("file/."), "lost").is_err());
+    assert!(write(&place.path().join("new/."), "lost").is_err());
+    assert_eq!(text(&place.path().join("file")), "kept");
+}
+
+#[test]
+fn what_is_mounted_when_it_is_entered_is_found() {
+    if !is_root("an automount") {
+        return;
+    }
+    // debugfs mounts tracefs below itself for whoever enters it, in a namespace that goes with the process.
+    let path = place();
+    let script = "mount -t debugfs none \"$1\" && [ -d \"$1/tracing\" ] || exit 77; exec sleep 20";
+    let child = std::process::Command::new("unshare")
+        .args(["--mount", "sh", "-c", script, "sh"])
+        .arg(path.path())
+        .spawn();
+    let Ok(mut child) = child else {
+        sconce_testkit::skip("automount", "no mount namespaces");
+        return;
+    };
+    let inside = format!(
+        "/proc/{}/root{}/tracing/instances",
+        child.id(),
+        path.path().display()
+    );
+    let mounted = (0..100).any(|_| {
+        thread::sleep(std::time::Duration::from_millis(20));
+        let mounts = fs::read_to_string(format!("/proc/{}/mounts", child.id())).unwrap_or_default();
+        mounts.contains(&format!("{} debugfs", path.path().display()))
+    });
+    if mounted {
+        let error = find(Path::new(&inside)).unwrap_err();
+        assert_eq!(
+            error.io_kind(),
+            Some(io::ErrorKind::IsADirectory),
+            "{error}"
+        );
+    } else {
+        sconce_testkit::skip("automount", "there is no debugfs with tracing to mount");
+    }
+    let _ = child.kill();
+    let _ = child.wait();
 }
 
 #[test]

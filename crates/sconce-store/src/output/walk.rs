@@ -62,6 +62,8 @@ pub(super) fn from_folder(
 ) -> Result<Found, OutputError> {
     let mut walk = Walk::new(name, Some(folder), Missing::Refused)?;
     walk.told = told;
+    // The folder was named, not this file of it: its owner has not to say where that leads.
+    walk.is_planted = true;
     walk.end()
 }
 
@@ -109,6 +111,9 @@ struct Walk<'p> {
     way: PathBuf,
     names: VecDeque<OsString>,
     links: usize,
+    /// The way led through a stranger's folder in one where others may write: whoever made it arranged for the
+    /// caller to come there. Links in it are not its owner's to make.
+    is_planted: bool,
     /// The last name is to be a folder.
     as_folder: bool,
     missing: Missing,
@@ -130,6 +135,7 @@ impl<'p> Walk<'p> {
             way: PathBuf::from(if path.is_absolute() { "/" } else { "" }),
             names: VecDeque::new(),
             links: 0,
+            is_planted: false,
             as_folder: false,
             missing,
         };
@@ -146,7 +152,8 @@ impl<'p> Walk<'p> {
     }
 
     fn ends_in_slash(&self) -> bool {
-        self.told.as_os_str().as_bytes().ends_with(b"/")
+        let path = self.told.as_os_str().as_bytes();
+        path.ends_with(b"/") || path.ends_with(b"/.")
     }
 
     fn failed(&self, error: Errno) -> OutputError {
@@ -162,8 +169,7 @@ impl<'p> Walk<'p> {
                 return Ok(self.found(OsString::from("."), What::Thing(thing, stat)));
             };
             let last = self.names.is_empty();
-            let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-            let thing = match openat(&self.at, &name, flags, Mode::empty()) {
+            let thing = match self.look(&name) {
                 Err(Errno::NOENT) if self.missing == Missing::Made => {
                     self.make(&name)?;
                     self.names.push_front(name);
@@ -182,6 +188,7 @@ impl<'p> Walk<'p> {
                 thing => thing.map_err(|error| self.failed(error))?,
             };
             let stat = fstat(&thing).map_err(|error| self.failed(error))?;
+            self.is_planted |= self.is_strangers_folder(&stat)?;
             if is(&stat, FileType::Symlink) {
                 if let Some(what) = self.link(&name, &thing, &stat)? {
                     return Ok(self.found(name, what));
@@ -197,6 +204,25 @@ impl<'p> Walk<'p> {
             self.way.push(&name);
             self.at = thing;
         }
+    }
+
+    /// What has a name, by a path descriptor. A folder is opened as one, since only that has the kernel mount what
+    /// belongs there (automounts; open(2), O_PATH).
+    fn look(&self, name: &OsStr) -> Result<OwnedFd, Errno> {
+        let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let thing = openat(&self.at, name, flags, Mode::empty())?;
+        match is(&fstat(&thing)?, FileType::Directory) {
+            true => openat(&self.at, name, flags | OFlags::DIRECTORY, Mode::empty()),
+            false => Ok(thing),
+        }
+    }
+
+    fn is_strangers_folder(&self, stat: &Stat) -> Result<bool, OutputError> {
+        if !is(stat, FileType::Directory) || is_own(stat.st_uid) {
+            return Ok(false);
+        }
+        let above = fstat(&self.at).map_err(|error| self.failed(error))?;
+        Ok(above.st_mode & SHARED != 0)
     }
 
     fn found(self, name: OsString, what: What) -> Found {
@@ -230,7 +256,11 @@ impl<'p> Walk<'p> {
             return self.proc_link(name);
         }
         let folder = fstat(&self.at).map_err(|error| self.failed(error))?;
-        if !is_trusted(stat.st_uid, &folder) {
+        let is_trusted = match self.is_planted {
+            true => is_own(stat.st_uid),
+            false => is_trusted(stat.st_uid, &folder),
+        };
+        if !is_trusted {
             return Err(OutputError::StrangersLink {
                 path: self.told.to_owned(),
                 link: self.way.join(name),
@@ -244,6 +274,7 @@ impl<'p> Walk<'p> {
         if path.is_absolute() {
             self.at = open_folder(CWD, OsStr::new("/")).map_err(|error| self.failed(error))?;
             self.way = PathBuf::from("/");
+            self.is_planted = false;
         }
         self.ahead(&text);
         Ok(None)
@@ -251,7 +282,10 @@ impl<'p> Walk<'p> {
 
     /// The number of a descriptor of this process, open or not.
     fn own_descriptor(&self, name: &OsStr) -> Option<RawFd> {
-        let number = name.to_str()?.parse().ok()?;
+        let name = name.to_str()?;
+        let number: RawFd = name.parse().ok()?;
+        // `+1` and `01` are no names that /proc gives.
+        (number.to_string() == name).then_some(())?;
         is_own_descriptors(&self.at).then_some(number)
     }
 
@@ -302,7 +336,12 @@ fn is_own_descriptors(folder: &OwnedFd) -> bool {
 
 /// Whether what `uid` made in a folder was made by somebody whom the caller trusts there.
 fn is_trusted(uid: u32, folder: &Stat) -> bool {
-    uid == 0 || uid == folder.st_uid || uid == rustix::process::geteuid().as_raw()
+    is_own(uid) || uid == folder.st_uid
+}
+
+/// Root's, or the caller's.
+fn is_own(uid: u32) -> bool {
+    uid == 0 || uid == rustix::process::geteuid().as_raw()
 }
 
 /// Refuses a file of a stranger in a folder in which everybody makes files.

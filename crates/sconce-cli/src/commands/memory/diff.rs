@@ -41,7 +41,11 @@ pub(crate) struct DiffArgs {
 
 /// Says what differs. Exit code 1 where anything does, as diff(1).
 pub(crate) fn diff(args: &DiffArgs, global: &Global) -> Result<u8> {
-    let html = outputs::find_some(args.html.as_deref(), Form::Text)?;
+    let html = outputs::find_beside(
+        args.html.as_deref(),
+        Form::Text,
+        &[&args.before, &args.after],
+    )?;
     outputs::share(&[html.as_ref()], args.json)?;
     let found = analysis::diff(&read(&args.before)?, &read(&args.after)?);
     if let Some(output) = html {

@@ -44,7 +44,7 @@ pub(crate) struct ReportArgs {
 
 /// Says what filled the memory.
 pub(crate) fn report(args: &ReportArgs, global: &Global) -> Result<u8> {
-    let html = outputs::find_some(args.html.as_deref(), Form::Text)?;
+    let html = outputs::find_beside(args.html.as_deref(), Form::Text, &[&args.snapshot])?;
     outputs::share(&[html.as_ref()], args.json)?;
     let snapshot = open(&args.snapshot)?;
     let report = analysis::report(&snapshot);

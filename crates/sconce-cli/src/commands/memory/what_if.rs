@@ -60,7 +60,7 @@ pub(crate) struct WhatIfArgs {
 
 /// Plays the snapshot's trace under other settings.
 pub(super) fn what_if(args: &WhatIfArgs, global: &Global) -> Result<u8> {
-    let html = outputs::find_some(args.html.as_deref(), Form::Text)?;
+    let html = outputs::find_beside(args.html.as_deref(), Form::Text, &[&args.snapshot])?;
     outputs::share(&[html.as_ref()], args.json)?;
     let snapshot = open(&args.snapshot)?;
     let question = Question {

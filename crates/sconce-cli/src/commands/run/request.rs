@@ -64,7 +64,7 @@ fn chore_id(name: &str) -> String {
     )
 }
 
-/// An id that no record in `runs` has: in a minute of many runs, chance gives one twice.
+/// An id that no record in `runs` has: in a minute of many runs, chance could give one twice.
 pub(super) fn new_id(name: &str, runs: &Path) -> String {
     let fresh = || sconce_record::new_id(name, unix_ms(), random());
     let taken = |id: &String| runs.join(id).exists();
@@ -81,8 +81,8 @@ fn unix_ms() -> u64 {
 
 /// Chance for ids; nothing depends on its quality. From the kernel, without a file: there may be no descriptor
 /// left.
-fn random() -> u16 {
-    RandomState::new().hash_one(0) as u16
+fn random() -> u32 {
+    RandomState::new().hash_one(0) as u32
 }
 
 /// This program.
@@ -123,7 +123,7 @@ mod tests {
 
     use super::*;
 
-    /// A thousand runs in one minute, of 65,536 ids: without a look at the others, some are equal.
+    /// A thousand runs in one minute, of 16 million ids: without a look at the others, some may be equal.
     #[test]
     fn no_run_has_the_id_of_another() {
         let runs = tempfile::tempdir().unwrap();

@@ -139,3 +139,48 @@ fn one_thing_goes_to_standard_output() {
     let facts: Result<serde_json::Value, _> = serde_json::from_str(&done.out);
     assert!(facts.is_ok() && done.err.len() > 100, "{done:?}");
 }
+
+#[test]
+fn no_output_takes_the_place_of_another_or_of_an_input() {
+    let home = Home::new();
+    fs::copy(home.path("snapshot.pickle"), home.path("own.pickle")).unwrap();
+    symlink("own.pickle", home.path("link")).unwrap();
+    fs::write(home.path("there"), "kept").unwrap();
+    fs::write(
+        home.path("sconce.toml"),
+        "[python]\npackages = [\"torch\"]\n",
+    )
+    .unwrap();
+    let before = fs::read(home.path("own.pickle")).unwrap();
+    for (line, said) in [
+        ("doctor --facts new --bundle new", "two outputs"),
+        ("doctor --facts there --bundle ./there", "two outputs"),
+        (
+            "--offline build --oci a.tar --docker-archive a.tar",
+            "two outputs",
+        ),
+        (
+            "memory report own.pickle --html own.pickle",
+            "what this reads",
+        ),
+        ("memory report own.pickle --html link", "what this reads"),
+        (
+            "memory diff snapshot.pickle own.pickle --html ./own.pickle",
+            "what this reads",
+        ),
+        (
+            "memory what-if own.pickle --html own.pickle",
+            "what this reads",
+        ),
+    ] {
+        let done = home.sconce(&words(line));
+        assert_eq!(done.code, 2, "{line}: {done:?}");
+        assert!(
+            done.err.contains(said) && done.err.contains("hint: name"),
+            "{done:?}"
+        );
+    }
+    assert_eq!(fs::read(home.path("own.pickle")).unwrap(), before);
+    assert_eq!(fs::read(home.path("there")).unwrap(), b"kept");
+    assert!(!home.path("new").exists() && !home.path("a.tar").exists());
+}
