@@ -7,12 +7,13 @@
 //! elsewhere, or in the place of one that was removed, has a folder of its own.
 //!
 //! Runs of one project at the same time share its folder, as several processes of one machine share
-//! PyTorch's and Triton's own: both write a file under another name and rename it, inductor locks
-//! (flock) what it compiles, and extensions have a file that says that one is being built.
+//! PyTorch's and Triton's own: both write a file under another name and rename it, and inductor locks
+//! (flock) what it compiles. Extensions have a file that says that one is being built, for which others wait
+//! without end, also when its builder was killed: they are shared with the next run, not with one that goes on.
 
 use std::fs::{self, File};
-use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _};
+use std::io::{self, Read as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
@@ -73,6 +74,8 @@ pub(crate) struct InUse {
     folder: PathBuf,
     /// Locked (flock), shared with other runs.
     lock: File,
+    /// No other run had it when this one began.
+    was_alone: bool,
 }
 
 impl Kernels {
@@ -89,13 +92,18 @@ impl Kernels {
         let key = key(owner, &processor());
         let folder = self.root.join(&key);
         let open = || {
-            let lock = self.lock(&key)?;
+            let locked = self.lock(&key)?;
             make(&folder, owner.user)?;
-            Ok(lock)
+            Ok(locked)
         };
-        let lock = open().map_err(|error| failed("keep kernels in", &folder, error))?;
-        let all = self.clone();
-        Ok(Some(InUse { all, folder, lock }))
+        let locked = open().map_err(|error| failed("keep kernels in", &folder, error))?;
+        let (lock, was_alone) = locked;
+        Ok(Some(InUse {
+            all: self.clone(),
+            folder,
+            lock,
+            was_alone,
+        }))
     }
 
     /// As [`Kernels::open`]; what goes wrong is said, as a run is right without.
@@ -110,27 +118,26 @@ impl Kernels {
         })
     }
 
-    /// The lock of a folder, held shared. Turning one kind of flock into another lets go of it in
-    /// between, so whether it still has its name is seen at the end.
-    fn lock(&self, key: &str) -> io::Result<File> {
-        let path = self.root.join(format!("{key}.lock"));
+    /// The lock of a folder, held shared, and whether nobody else held it. Turning one kind of flock into another
+    /// lets go of it in between, so whether it still has its name is seen at the end.
+    fn lock(&self, key: &str) -> io::Result<(File, bool)> {
+        let path = self.lock_path(key);
         loop {
-            let lock = File::options().create(true).append(true).open(&path)?;
-            let named = || {
-                let inode = |meta: io::Result<fs::Metadata>| meta.map(|meta| meta.ino()).ok();
-                let own = inode(lock.metadata());
-                own.is_some() && own == inode(path.symlink_metadata())
-            };
-            // Nobody else is at work: what says so is left from a run that was killed, and the next
-            // process would wait for it forever.
-            if lock.try_lock().is_ok() && named() {
+            let lock = open_lock(&path, true)?;
+            let is_alone = lock.try_lock().is_ok() && is_named(&lock, &path);
+            if is_alone {
+                // What says that an extension is being built is left from a run that was killed.
                 remove_batons(&self.root.join(key).join(EXTENSIONS));
             }
             lock.lock_shared()?;
-            if named() {
-                return Ok(lock);
+            if is_named(&lock, &path) {
+                return Ok((lock, is_alone));
             }
         }
+    }
+
+    fn lock_path(&self, key: &str) -> PathBuf {
+        self.root.join(format!("{key}.lock"))
     }
 
     /// Every folder: when it was last used, its key, and the disk space that it took then.
@@ -141,8 +148,9 @@ impl Kernels {
                 let name = entry.file_name().into_string().ok()?;
                 let key = name.strip_suffix(".lock")?.to_owned();
                 let used = entry.metadata().ok()?.modified().ok()?;
-                let size = fs::read_to_string(entry.path()).ok()?;
-                let size = size.trim().parse().unwrap_or(0);
+                let noted = fs::read_to_string(entry.path()).ok()?.trim().parse();
+                // A run that was killed has noted nothing.
+                let size = noted.unwrap_or_else(|_| disk_space(&self.root.join(&key)));
                 Some((used, key, size))
             })
             .collect();
@@ -152,24 +160,35 @@ impl Kernels {
 
     /// Removes a folder that no run uses. Whether it is gone.
     fn remove(&self, key: &str) -> bool {
-        let path = self.root.join(format!("{key}.lock"));
-        let Ok(lock) = File::open(&path) else {
-            return false;
-        };
-        let gone = lock.try_lock().is_ok() && remove_tree(&self.root.join(key)).is_ok();
-        gone && fs::remove_file(&path).is_ok()
+        let lock = open_lock(&self.lock_path(key), false);
+        lock.is_ok_and(|lock| self.remove_by(&lock, key))
     }
 
-    /// Removes the folders that were used longest ago, until the rest is not too large.
+    /// The same by a lock that is open. It may have lost its name to another one, and its folder to a run that came
+    /// since.
+    fn remove_by(&self, lock: &File, key: &str) -> bool {
+        let path = self.lock_path(key);
+        let is_unused = lock.try_lock().is_ok() && is_named(lock, &path);
+        is_unused && remove_tree(&self.root.join(key)).is_ok() && fs::remove_file(&path).is_ok()
+    }
+
+    /// Removes folders that are too large by themselves, then those that were used longest ago, until the rest is not
+    /// too large. One that is too large and in use costs no other its place.
     fn shrink(&self) {
-        let all = self.all();
-        let mut total: u64 = all.iter().map(|(.., size)| size).sum();
-        for (_, key, size) in all {
-            if total <= self.most.0 {
+        let most = self.most.0;
+        let (large, rest): (Vec<_>, Vec<_>) =
+            (self.all().into_iter()).partition(|all| all.2 > most);
+        for (_, key, _) in large {
+            self.remove(&key);
+        }
+        let sizes = rest.iter().map(|(.., size)| *size);
+        let mut total = sizes.fold(0, u64::saturating_add);
+        for (_, key, size) in rest {
+            if total <= most {
                 return;
             }
             if self.remove(&key) {
-                total -= size;
+                total = total.saturating_sub(size);
             }
         }
     }
@@ -181,7 +200,7 @@ impl Kernels {
         let all = self.all().into_iter().filter(|(used, ..)| old(used));
         let gone = all.filter(|(_, key, _)| dry || self.remove(key));
         gone.fold((0, Bytes(0)), |(count, bytes), (.., size)| {
-            (count + 1, Bytes(bytes.0 + size))
+            (count + 1, Bytes(bytes.0.saturating_add(size)))
         })
     }
 }
@@ -189,9 +208,10 @@ impl Kernels {
 impl InUse {
     /// Has `request` keep its kernels there. A variable that it has already stays.
     pub(crate) fn give(&self, request: &mut RunRequest) {
-        let free = VARIABLES
-            .iter()
-            .filter(|(name, _)| !request.env.contains_key(*name));
+        let free = VARIABLES.iter().filter(|(name, folder)| {
+            let is_shared = self.was_alone || *folder != EXTENSIONS;
+            is_shared && !request.env.contains_key(*name)
+        });
         let told: Vec<(String, String)> = free
             .map(|(name, folder)| ((*name).to_owned(), format!("{INSIDE}/{folder}")))
             .collect();
@@ -210,15 +230,30 @@ impl InUse {
 impl Drop for InUse {
     fn drop(&mut self) {
         // What it takes is looked at once a run, and kept: others are not looked through again.
-        let size = disk_space(&self.folder).to_string();
-        let noted = self
-            .lock
-            .set_len(0)
-            .and_then(|()| self.lock.write_all(size.as_bytes()));
+        // In one write of one length, as two runs may end at once.
+        let size = format!("{:<20}\n", disk_space(&self.folder));
+        let noted = self.lock.write_all_at(size.as_bytes(), 0);
         let _ = noted.and_then(|()| self.lock.set_modified(SystemTime::now()));
         let _ = self.lock.unlock();
         self.all.shrink();
     }
+}
+
+/// Opened to read and write, which NFS wants of a file that is locked (flock(2)).
+fn open_lock(path: &Path, create: bool) -> io::Result<File> {
+    File::options()
+        .read(true)
+        .write(true)
+        .create(create)
+        .mode(0o600)
+        .open(path)
+}
+
+/// Whether a path still leads to an open file.
+fn is_named(file: &File, path: &Path) -> bool {
+    let id = |meta: io::Result<fs::Metadata>| meta.map(|meta| (meta.dev(), meta.ino())).ok();
+    let own = id(file.metadata());
+    own.is_some() && own == id(path.symlink_metadata())
 }
 
 /// Whether runs of an environment compile kernels.
@@ -312,13 +347,14 @@ fn private_to_caller(path: &Path) -> io::Result<()> {
 /// Makes the folder that is mounted, which is the user's inside. Where the machine's root starts a
 /// run as a plain user, it belongs to that one; those above it are root's alone.
 fn make(folder: &Path, user: User) -> io::Result<()> {
-    let made = fs::DirBuilder::new().mode(0o700).create(folder);
-    match made {
-        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => return Ok(()),
+    match fs::DirBuilder::new().mode(0o700).create(folder) {
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         other => other?,
     }
-    if user == User::Plain && sconce_run::is_machine_root() {
-        std::os::unix::fs::chown(folder, Some(PLAIN), Some(PLAIN))?;
+    // One that is there may be of a run that was killed before it gave it away.
+    let is_theirs = folder.symlink_metadata()?.uid() == PLAIN;
+    if user == User::Plain && sconce_run::is_machine_root() && !is_theirs {
+        std::os::unix::fs::lchown(folder, Some(PLAIN), Some(PLAIN))?;
     }
     Ok(())
 }
@@ -481,9 +517,14 @@ mod tests {
         assert!(old.exists());
         let new = fill("new", 16 << 10);
         assert!(!old.exists() && held.folder.exists() && young.exists() && new.exists());
-        // What is too large by itself begins anew the next time.
+        // What is too large by itself begins anew the next time, and costs no other its place: nor while it is in use.
         let large = fill("large", 64 << 10);
-        assert!(!large.exists());
+        assert!(!large.exists() && young.exists() && new.exists());
+        let large = opened(&kernels, &owner("large", place.path()));
+        fs::write(large.folder.join("kernel"), vec![1; 64 << 10]).unwrap();
+        drop(opened(&kernels, &owner("large", place.path())));
+        assert!(large.folder.exists() && young.exists() && new.exists());
+        drop(large);
         assert_eq!(kernels.prune(Duration::from_secs(3600), false).0, 0);
         let left = kernels.all().len();
         let (count, _) = kernels.prune(Duration::ZERO, true);
@@ -505,14 +546,79 @@ mod tests {
         // Another run builds it now.
         let beside = opened(&kernels, &owner("a", place.path()));
         assert!(build.join("lock").exists());
-        drop((one, beside));
+        // Nor does one wait for it that comes while others go on, whoever was killed.
+        let told = |kept: &InUse| {
+            let mut request = RunRequest::new("a", Root::Host, vec!["true".to_owned()]);
+            kept.give(&mut request);
+            ["TORCH_EXTENSIONS_DIR", "TRITON_CACHE_DIR"].map(|name| request.env.contains_key(name))
+        };
+        assert_eq!((told(&one), told(&beside)), ([true, true], [false, true]));
+        drop(one);
+        assert_eq!(
+            told(&opened(&kernels, &owner("a", place.path()))),
+            [false, true]
+        );
+        drop(beside);
         // A link leads out of it.
         let outside = place.path().join("outside");
         fs::create_dir_all(&outside).unwrap();
         fs::write(outside.join("lock"), "").unwrap();
         std::os::unix::fs::symlink(&outside, build.with_file_name("link")).unwrap();
-        drop(opened(&kernels, &owner("a", place.path())));
+        let alone = opened(&kernels, &owner("a", place.path()));
         assert!(!build.join("lock").exists() && outside.join("lock").exists());
+        assert_eq!(told(&alone), [true, true]);
+    }
+
+    #[test]
+    fn locks_are_opened_as_nfs_wants_it() {
+        let place = tempfile::tempdir().unwrap();
+        for create in [true, false] {
+            let lock = open_lock(&place.path().join("a.lock"), create).unwrap();
+            let flags = rustix::fs::fcntl_getfl(&lock).unwrap();
+            assert!(flags.contains(rustix::fs::OFlags::RDWR), "{flags:?}");
+        }
+    }
+
+    #[test]
+    fn a_lock_that_lost_its_name_removes_nothing() {
+        let place = tempfile::tempdir().unwrap();
+        let kernels = kernels(place.path(), 1 << 30);
+        let key = {
+            let kept = opened(&kernels, &owner("a", place.path()));
+            kept.folder
+                .file_name()
+                .unwrap()
+                .to_str()
+                .unwrap()
+                .to_owned()
+        };
+        let stale = open_lock(&kernels.lock_path(&key), false).unwrap();
+        assert!(kernels.remove(&key));
+        let next = opened(&kernels, &owner("a", place.path()));
+        assert!(!kernels.remove_by(&stale, &key));
+        assert!(next.folder.exists() && kernels.lock_path(&key).exists());
+    }
+
+    #[test]
+    fn what_a_folder_takes_is_noted_by_runs_that_end_together_and_measured_after_a_kill() {
+        let place = tempfile::tempdir().unwrap();
+        let kernels = kernels(place.path(), 1 << 30);
+        let two = [(); 2].map(|()| opened(&kernels, &owner("a", place.path())));
+        fs::write(two[0].folder.join("kernel"), vec![1; 8 << 10]).unwrap();
+        let key = two[0]
+            .folder
+            .file_name()
+            .unwrap()
+            .to_str()
+            .unwrap()
+            .to_owned();
+        // Nothing is noted yet, as after a kill.
+        assert!(kernels.all()[0].2 >= 8 << 10);
+        let taken = disk_space(&two[0].folder);
+        drop(two);
+        assert_eq!(kernels.all()[0].2, taken);
+        let note = fs::read_to_string(kernels.lock_path(&key)).unwrap();
+        assert_eq!((note.len(), note.trim()), (21, taken.to_string().as_str()));
     }
 
     #[test]

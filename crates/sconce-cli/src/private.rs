@@ -30,8 +30,9 @@ impl Private {
         }
         // Both have their names once they are locked: nobody takes them for what was left. Until then their name is
         // left to chance: process ids are equal where machines or containers share a store.
-        let fresh = path.with_extension(format!("fresh.{}", sconce_store::random_name()));
-        let fresh_lock = fresh.with_extension("fresh-lock");
+        let chance = sconce_store::random_name();
+        let fresh = path.with_extension(format!("fresh.{chance}"));
+        let fresh_lock = path.with_extension(format!("fresh-lock.{chance}"));
         private_folder(&fresh)?;
         let locked = || {
             let lock = open_lock(&fresh_lock, true)?;

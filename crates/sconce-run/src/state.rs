@@ -23,6 +23,10 @@ pub(crate) struct Scratch {
     lock_path: PathBuf,
 }
 
+/// How often a new run tries to lock its name, and how long after: half a second in all.
+const TAKE_TRIES: u32 = 50;
+const TAKE_INTERVAL: std::time::Duration = std::time::Duration::from_millis(10);
+
 impl Scratch {
     /// Makes the state folder and, in it, the run's own.
     ///
@@ -38,7 +42,7 @@ impl Scratch {
             .and_then(|()| std::fs::canonicalize(state))
             .map_err(at(state))?;
         let lock_path = state.join(format!("{id}.lock"));
-        let lock = take(&lock_path, true).map_err(at(&lock_path))?;
+        let lock = take_soon(&lock_path).map_err(at(&lock_path))?;
         let lock = lock.ok_or_else(|| at(&lock_path)(io::ErrorKind::WouldBlock.into()))?;
         let scratch = Self {
             folder: state.join(id),
@@ -141,6 +145,17 @@ fn is_run_cgroup(path: &Path) -> bool {
             .any(|part| part == std::path::Component::ParentDir)
 }
 
+/// [`take`] for a new run. A sweep of another process may hold a lock that it has only just found, for a moment.
+fn take_soon(path: &Path) -> io::Result<Option<File>> {
+    for _ in 0..TAKE_TRIES {
+        if let Some(lock) = take(path, true)? {
+            return Ok(Some(lock));
+        }
+        std::thread::sleep(TAKE_INTERVAL);
+    }
+    Ok(None)
+}
+
 /// Opens and locks; `None` when somebody else holds the lock, or removed the file meanwhile.
 fn take(path: &Path, create: bool) -> io::Result<Option<File>> {
     for _ in 0..8 {
@@ -215,6 +230,23 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
         alive.remove().unwrap();
         assert_eq!(std::fs::read_dir(state.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_run_that_begins_is_not_taken_for_one_that_goes_on() {
+        let state = tempfile::tempdir().unwrap();
+        // As a sweep does that finds the file before its run has locked it.
+        let path = state.path().join("new.lock");
+        let swept = take(&path, true).unwrap().unwrap();
+        let sweep = std::thread::spawn(move || {
+            std::thread::sleep(5 * TAKE_INTERVAL);
+            std::fs::remove_file(path).unwrap();
+            drop(swept);
+        });
+        let scratch = Scratch::create(state.path(), "new").unwrap();
+        sweep.join().unwrap();
+        assert!(scratch.lock_path.exists() && scratch.folder.exists());
+        scratch.remove().unwrap();
     }
 
     #[test]
