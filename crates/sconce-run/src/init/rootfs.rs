@@ -80,6 +80,7 @@ pub(super) fn build(
     }
     let private = MountPropagationFlags::REC | MountPropagationFlags::PRIVATE;
     mount_change(c"/", private).map_err(Failure::step("make mounts private"))?;
+    super::devices::check()?;
     let left = plan.held.as_ref().is_some_and(|held| held.mounts_system);
     let covered = |mount: &&Mount| left && crate::engine::is_covered(&mount.target);
     let wanted = plan.mounts.iter().filter(|mount| !covered(mount));
