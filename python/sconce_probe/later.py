@@ -18,10 +18,14 @@ MOST_TENSORS = 16
 DEEPEST = 4
 MOST_TOLD = 20
 # Methods that evaluate, of trainers of others.
-EVALUATING = {"evaluate", "predict", "validate"}
+EVALUATING = {"evaluate", "predict", "validate", "test"}
 # What keeps what is computed, and what takes it off the card before.
 KEEPING = {"append", "extend", "cat", "concat", "concatenate", "stack", "vstack", "hstack", "generate", "gather"}
-TAKEN_OFF = {"item", "cpu", "tolist", "numpy", "float", "int", "len", "max", "min"}
+TAKEN_OFF = {"item", "cpu", "tolist", "numpy"}
+# Builtins that give numbers; methods of a tensor have the same names, and stay where it is.
+NUMBERS = {"float", "int", "len", "max", "min", "bool", "str"}
+# What moves a batch, which the next one replaces.
+MOVING = {"to", "cuda"}
 WITHOUT_GRADIENTS = {"no_grad", "inference_mode"}
 DEFINED = (ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -34,6 +38,8 @@ class Later:
         self.is_library = is_library
         # The program's own lines under which a model was told to evaluate.
         self.evaluated = set()
+        # The files of those who told it so themselves.
+        self.evaluators = set()
         # By loader: its own size of a batch, how many it gave, and the shapes of them.
         self.given = {}
         # The program's own functions that are at work, and where: file, first line (of a module 0), line.
@@ -60,6 +66,7 @@ class Later:
         self.loader = dataloader.DataLoader
 
     def note_evaluation(self, frame):
+        self.evaluators.add(frame.f_code.co_filename)
         while frame:
             self.evaluated.add((frame.f_code.co_filename, frame.f_lineno))
             frame = frame.f_back
@@ -109,7 +116,7 @@ class Later:
         trees = {path: tree for path, tree in trees.items() if tree is not None}
         named = reachable(trees, self.stack)
         for path, tree in trees.items():
-            for node, function in unreached(tree, path, self.evaluated, self.stack, named):
+            for node, function in unreached(tree, path, self.evaluated, self.stack, named, self.evaluators):
                 bounded = smaller and keeps_nothing(function)
                 told.append({"file": path, "line": node.lineno, "bounded": bounded,
                              "code": values.source_line(path, node.lineno)})
@@ -153,7 +160,8 @@ class Later:
         kind = getattr(module, "Trainer", None)
         if kind is None:
             return []
-        reached = any("transformers" in path for path, _ in self.evaluated)
+        # `from_pretrained` evaluates, too, in another file.
+        reached = module.__file__ in self.evaluators
         for one in gc.get_objects():
             if issubclass(type(one), kind) and not reached:
                 own = object.__getattribute__(one, "__dict__")
@@ -185,6 +193,9 @@ def shapes_of(torch, batch, into, depth):
             shapes_of(torch, one, into, depth - 1)
     elif hasattr(batch, "shape") and type(batch).__module__ == "numpy":
         into.append(list(batch.shape))
+    elif isinstance(batch, (int, float)):
+        # Of one sample; a batch has a tensor of them (torch.utils.data.default_collate).
+        into.append([])
     elif hasattr(batch, "to_dict") or hasattr(batch, "__dict__"):
         inside = getattr(batch, "_store", None) or getattr(batch, "__dict__", {})
         for one in list(inside.values()):
@@ -232,20 +243,27 @@ def reachable(trees, stack):
     return found
 
 
-def unreached(tree, path, reached, stack, named):
+def is_of_lightning(path):
+    parts = path.replace("\\", "/").split("/")
+    return "lightning" in parts or "pytorch_lightning" in parts
+
+
+def unreached(tree, path, reached, stack, named, evaluators=()):
     """Calls that evaluate, with the function that they stand in, which were not reached and may be yet."""
+    validated = any(is_of_lightning(one) for one in evaluators)
     known = {line for file, line in reached if file == path}
     found = []
     for node, outer in with_outer(tree):
         functions = [one for one in outer if isinstance(one, DEFINED)]
         if any(one.name not in named for one in functions):
             continue
-        if isinstance(node, ast.FunctionDef) and node.name == "validation_step" and not reached:
+        if isinstance(node, ast.FunctionDef) and node.name == "validation_step" and not validated:
             found.append((node, node))
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
             continue
         name = node.func.attr
-        evaluates = (name == "eval" and not node.args) or (name in EVALUATING and not is_of_class(node))
+        evaluates = ((name == "eval" and not node.args) or (name == "train" and is_told_false(node))
+                     or (name in EVALUATING and not is_of_others(node)))
         if not evaluates or known & set(range(node.lineno, node.end_lineno + 1)):
             continue
         function = functions[-1] if functions else tree
@@ -254,9 +272,20 @@ def unreached(tree, path, reached, stack, named):
     return found
 
 
-def is_of_class(node):
-    """`Metric.evaluate` of a module, as `evaluate.load`, is a function of somebody else's."""
-    return isinstance(node.func.value, ast.Name) and node.func.value.id[:1].isupper()
+def is_told_false(call):
+    """`model.train(False)`, which is `model.eval()`."""
+    told = [*call.args, *(one.value for one in call.keywords if one.arg == "mode")]
+    return any(isinstance(one, ast.Constant) and one.value is False for one in told)
+
+
+def is_of_others(node):
+    """`Metric.evaluate` of a module, as `evaluate.load`, is a function of somebody else's; `test` is of trainers
+    alone."""
+    owner = node.func.value
+    if node.func.attr == "test":
+        name = getattr(owner, "id", None) or getattr(owner, "attr", "")
+        return "trainer" not in name.lower()
+    return isinstance(owner, ast.Name) and owner.id[:1].isupper()
 
 
 def with_outer(tree):
@@ -286,16 +315,43 @@ def keeps_nothing(function):
     """Whether a function records no gradients and keeps nothing of what it computes on the card."""
     without = False
     for node in ast.walk(function):
-        if isinstance(node, ast.Call) and values.called(node) in KEEPING:
-            inside = {values.called(one) for one in ast.walk(node) if isinstance(one, ast.Call) and one is not node}
-            if not inside & TAKEN_OFF:
-                return False
+        if any(computes(one) for one in kept_by(node)):
+            return False
         named = {one.attr for one in ast.walk(node) if isinstance(one, ast.Attribute)} if isinstance(
             node, (ast.With, ast.AsyncWith)) else set()
         named |= {getattr(one, "attr", getattr(one, "id", None)) for decorator in getattr(node, "decorator_list", [])
                   for one in ast.walk(decorator)}
         without = without or bool(named & WITHOUT_GRADIENTS)
     return without
+
+
+def kept_by(node):
+    """The pieces of code whose values stay when the next batch comes."""
+    if isinstance(node, ast.Call) and values.called(node) in KEEPING:
+        # Names too: `all.append(out)`.
+        return [node]
+    if isinstance(node, (ast.ListComp, ast.SetComp, ast.GeneratorExp)):
+        return [node.elt]
+    if isinstance(node, ast.DictComp):
+        return [node.value]
+    if isinstance(node, ast.AugAssign) and isinstance(node.value, (ast.List, ast.Tuple)):
+        return [node.value]
+    if isinstance(node, ast.Assign) and any(isinstance(target, ast.Subscript) for target in node.targets):
+        return [node.value]
+    return []
+
+
+def computes(node):
+    """Whether a value may be one that was computed on the card and is there still."""
+    calls = [one for one in ast.walk(node) if isinstance(one, ast.Call)]
+    inside = [one for one in calls if one is not node]
+    taken = any(values.called(one) in TAKEN_OFF or getattr(one.func, "id", None) in NUMBERS for one in inside)
+    if isinstance(node, ast.Call) and values.called(node) in KEEPING:
+        return not taken
+    outermost = isinstance(node, ast.Call) and (
+        values.called(node) in TAKEN_OFF or getattr(node.func, "id", None) in NUMBERS)
+    moved = all(values.called(one) in MOVING for one in calls)
+    return bool(calls) and not moved and not taken and not outermost
 
 
 def begin(torch, is_library):

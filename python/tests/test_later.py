@@ -22,13 +22,13 @@ class Later(unittest.TestCase):
     def tearDown(self):
         sys.path.remove(str(PROBE))
 
-    def lines(self, text, reached=(), stack=()):
+    def lines(self, text, reached=(), stack=(), evaluators=()):
         """The lines that are said to evaluate later, and whether their function keeps nothing."""
         tree = ast.parse(textwrap.dedent(text).lstrip("\n"))
         reached = {("a.py", line) for line in reached}
         stack = [("a.py", first, line) for first, line in stack]
         named = self.later.reachable({"a.py": tree}, stack)
-        found = self.later.unreached(tree, "a.py", reached, stack, named)
+        found = self.later.unreached(tree, "a.py", reached, stack, named, evaluators)
         return sorted((node.lineno, self.later.keeps_nothing(function)) for node, function in found)
 
     FUNCTION = """
@@ -91,7 +91,55 @@ class Later(unittest.TestCase):
             fit(Model())
         """
         self.assertEqual([line for line, _ in self.lines(module, stack=[(0, 4)])], [3])
-        self.assertEqual(self.lines(module, reached=[9], stack=[(0, 4)]), [])
+        # Something else was told to evaluate, such as a frozen network; then Lightning's own loop was.
+        self.assertEqual([line for line, _ in self.lines(module, reached=[9], stack=[(0, 4)])], [3])
+        own = "/x/site-packages/lightning/pytorch/core/hooks.py"
+        self.assertEqual(self.lines(module, stack=[(0, 4)], evaluators=[own]), [])
+        self.assertEqual(self.lines("trainer.fit(m)\ntrainer.test(m)\nre.test(m)", stack=[(0, 1)]), [(2, False)])
+
+    def test_train_of_false_is_an_evaluation(self):
+        for told in ("False", "mode=False"):
+            text = self.FUNCTION.replace("eval()", "train(%s)" % told)
+            self.assertEqual(self.lines(text, stack=[(0, 10), (6, 8)]), [(2, True)])
+        for told in ("", "True", "mode=True"):
+            text = self.FUNCTION.replace("eval()", "train(%s)" % told)
+            self.assertEqual(self.lines(text, stack=[(0, 10), (6, 8)]), [])
+
+    def test_what_stays_on_the_card_is_kept(self):
+        at = [(0, 10), (6, 8)]
+        for line in ("kept.append(model(x).float())", "kept.append(model(x).max(1)[1])", "kept = [model(y) for y in x]",
+                     "kept += [model(x)]", "kept[i] = model(x)", "kept = {k: model(v) for k, v in x}",
+                     "kept.append(out)"):
+            text = self.FUNCTION.replace("losses.append(model(x).item())", line)
+            self.assertEqual(self.lines(text, stack=at), [(2, False)], line)
+        for line in ("total += model(x)", "kept.append(float(model(x)))", "kept += [model(x).cpu()]", "kept[i] = model(x).item()",
+                     "x = [y.to(device) for y in x]", "x = {k: v.cuda() for k, v in x.items()}", "n[i] = 3"):
+            text = self.FUNCTION.replace("losses.append(model(x).item())", line)
+            self.assertEqual(self.lines(text, stack=at), [(2, True)], line)
+
+    def test_trainers_of_transformers_evaluate_in_their_own_file(self):
+        class Trainer:
+            pass
+        file = "/x/site-packages/transformers/trainer.py"
+        sys.modules["transformers.trainer"] = types.SimpleNamespace(Trainer=Trainer, __file__=file)
+        self.addCleanup(sys.modules.pop, "transformers.trainer")
+        one = Trainer()
+        one.args, one.eval_dataset = types.SimpleNamespace(eval_strategy="epoch"), [1]
+        later = self.later.Later(None, lambda path: False)
+        # As `from_pretrained` does.
+        later.evaluators.add("/x/site-packages/transformers/modeling_utils.py")
+        later.evaluated.add(("/x/site-packages/transformers/modeling_utils.py", 3))
+        self.assertEqual([told["file"] for told in later.trainers()], [file])
+        later.evaluators.add(file)
+        self.assertEqual(later.trainers(), [])
+
+    def test_a_number_of_a_sample_is_a_tensor_of_a_batch(self):
+        torch = types.SimpleNamespace(Tensor=type("Tensor", (), {}))
+        image, labels = torch.Tensor(), torch.Tensor()
+        image.shape, labels.shape = (3, 8, 8), (4,)
+        shapes = []
+        self.later.shapes_of(torch, (image, 5), shapes, 4)
+        self.assertEqual(shapes, [[3, 8, 8], []])
 
     def test_hostile_files_say_nothing(self):
         for text in ("", "eval('1')", "x.eval", "model.eval(1)", "lambda: 0"):

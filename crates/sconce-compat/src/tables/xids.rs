@@ -171,8 +171,9 @@ impl Xid {
             ],
             Bucket::Nvlink5 => vec![
                 mend(
-                    "Do what the Xid 154 beside it says; without one, and where the program failed, \
-                     start it again",
+                    "Do what the Xid 154 beside it says. Without one, stop what runs on the cards of the link and \
+                     reset them where the line says Fatal or Link Fatal, and for 149 and 150; else start the program \
+                     again",
                     None,
                 ),
                 mend(

@@ -390,6 +390,34 @@ fn one_thing_at_a_time() {
     );
 }
 
+/// Eight workers that take 30 ms a batch, beside a step of 2 ms, end in bursts: of a hundred batches seven were not
+/// ready, though loading holds the run.
+#[test]
+fn batches_in_bursts_are_loaded_and_not_handed_over() {
+    let mends = |workers: u32, empty: u64| {
+        let mut made = starved();
+        made.ranks[0].empty = empty;
+        made.ranks[0].setup.loader.as_mut().unwrap().workers = workers;
+        let report = made.report();
+        assert_eq!(report.verdicts[0].rule, "starved-by-data");
+        report.verdicts[0].mends.join("\n")
+    };
+    for (workers, empty) in [(8, 7), (8, 12), (4, 20), (2, 40), (1, 60)] {
+        let mends = mends(workers, empty);
+        assert!(
+            mends.contains("more workers") && !mends.contains("num_workers=0"),
+            "{workers}: {mends}"
+        );
+    }
+    for (workers, empty) in [(8, 2), (4, 6), (1, 30)] {
+        let mends = mends(workers, empty);
+        assert!(
+            mends.contains("hand over less") && !mends.contains("more workers"),
+            "{workers}: {mends}"
+        );
+    }
+}
+
 #[test]
 fn starved_and_mended() {
     let (before, after) = (starved(), {

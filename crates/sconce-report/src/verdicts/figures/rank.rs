@@ -117,6 +117,9 @@ const HANDED_OVER_US: f64 = 2_000.0;
 
 /// What a wait for data is: more workers shorten the wait for what is loaded, and lengthen the wait for
 /// what stands ready, as every batch is handed over by them.
+///
+/// Workers that cannot keep up end their batches in bursts, one burst a round: of N of them the first alone is waited
+/// for, and N - 1 batches in N stand ready when they are asked for. So what was not ready counts N times.
 fn wait(it: &Figures, workers: Option<u32>) -> &'static str {
     let less = |name: &str, than: f64| {
         let number = it.get(name).and_then(super::Value::number);
@@ -124,7 +127,7 @@ fn wait(it: &Figures, workers: Option<u32>) -> &'static str {
     };
     match workers {
         Some(0) if less("batch-time", HANDED_OVER_US) => "quick",
-        Some(1..) if less("empty-share", 0.5) => "handing over",
+        Some(workers @ 1..) if less("empty-share", 0.5 / f64::from(workers)) => "handing over",
         _ => "loading",
     }
 }

@@ -242,7 +242,7 @@ pub(crate) const FIGURES: &[(&str, Unit, About, &str)] = &[
         "wait",
         Unit::Text,
         About::Rank,
-        "what the wait for data is: `handing over` where workers had a batch ready for more than half of all, `quick` where the process itself loads one in less than 2 ms, else `loading`",
+        "what the wait for data is: `handing over` where workers had a batch ready for more than half of all (of N workers: for all but one in 2N, as they end in bursts), `quick` where the process itself loads one in less than 2 ms, else `loading`",
     ),
     ("workers", Unit::Count, About::Rank, "the loader's workers"),
     (
