@@ -14,6 +14,8 @@ use crate::output;
 
 /// Standard output's number.
 const STDOUT: i32 = 1;
+/// Standard error's, the last that every process has.
+const STDERR: i32 = 2;
 
 /// Why outputs that could each be written are not.
 #[derive(Debug, thiserror::Error)]
@@ -22,6 +24,8 @@ pub(crate) enum OutputsError {
     Shared,
     #[error("standard output is the command's own")]
     OfTheCommand,
+    #[error("descriptor {number} is let go when the run goes into the background")]
+    LetGo { number: i32 },
     #[error("{} is named for two outputs, and would have the last one alone", path.display())]
     SameFile { path: PathBuf },
     #[error("{} is what this reads, and would be replaced by what it writes", path.display())]
@@ -32,7 +36,9 @@ impl Hint for OutputsError {
     fn hint(&self) -> Option<String> {
         Some(match self {
             Self::Shared => "name a file for all but one of them".to_owned(),
-            Self::OfTheCommand => "name a file; or /dev/fd/3, with 3>FILE".to_owned(),
+            Self::OfTheCommand | Self::LetGo { .. } => {
+                "name a file; or /dev/fd/3, with 3>FILE".to_owned()
+            }
             Self::SameFile { .. } => "name a file for each of them".to_owned(),
             Self::IsInput { .. } => "name another file to write".to_owned(),
         })
@@ -68,21 +74,19 @@ pub(crate) fn find_some(path: Option<&Path>, form: Form) -> Result<Option<Output
 /// [`OutputsError::Shared`] where two things go there, [`OutputsError::SameFile`] where two go into one file.
 pub(crate) fn share(outputs: &[Option<&Output>], json: bool) -> Result<()> {
     let given: Vec<&Output> = outputs.iter().copied().flatten().collect();
-    for (number, output) in given.iter().enumerate() {
-        if given[..number]
-            .iter()
-            .any(|other| other.is_same_file(output))
-        {
-            let path = output.path().to_owned();
-            return Err(OutputsError::SameFile { path }.into());
-        }
-    }
     let taken = given
         .iter()
         .filter(|output| output.descriptor() == Some(STDOUT))
         .count();
     if taken + usize::from(json && taken > 0) > 1 {
         return Err(OutputsError::Shared.into());
+    }
+    for (number, output) in given.iter().enumerate() {
+        let mut before = given[..number].iter();
+        if before.any(|other| other.is_same_file(output)) {
+            let path = output.path().to_owned();
+            return Err(OutputsError::SameFile { path }.into());
+        }
     }
     if taken == 1 {
         let moved = rustix::stdio::dup2_stdout(rustix::stdio::stderr());
@@ -121,6 +125,18 @@ pub(crate) fn find_beside_command(path: &Path, form: Form) -> Result<Output> {
     let found = find(path, form)?;
     match found.descriptor() {
         Some(STDOUT) => Err(OutputsError::OfTheCommand.into()),
+        _ => Ok(found),
+    }
+}
+
+/// The same of a run that goes into the background, where it has the first three descriptors no longer.
+///
+/// # Errors
+/// [`OutputsError::LetGo`], and those of [`find_beside_command`].
+pub(crate) fn find_in_background(path: &Path, form: Form) -> Result<Output> {
+    let found = find_beside_command(path, form)?;
+    match found.descriptor() {
+        Some(number @ ..=STDERR) => Err(OutputsError::LetGo { number }.into()),
         _ => Ok(found),
     }
 }

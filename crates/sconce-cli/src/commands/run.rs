@@ -50,7 +50,10 @@ pub(crate) fn run(args: &RunArgs, global: &Global) -> Result<u8> {
     let json = args.json.as_deref();
     if let Some(file) = json {
         // Asked before the command takes its hours; looked at again when it has taken them.
-        outputs::find_beside_command(file, Form::Text)?;
+        match args.detach {
+            true => outputs::find_in_background(file, Form::Text)?,
+            false => outputs::find_beside_command(file, Form::Text)?,
+        };
     }
     if args.detach && !global.held {
         return detach::run(global);

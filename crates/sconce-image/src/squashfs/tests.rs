@@ -393,6 +393,21 @@ fn names_have_256_bytes_at_most() {
 }
 
 #[test]
+fn what_cannot_be_written_is_named() {
+    // Enough that it is not all kept in memory until the end.
+    let tree = tempfile::tempdir().unwrap();
+    file(&tree.path().join("large"), &noise(1 << 20, 1), 0o644);
+    let empty = tempfile::tempdir().unwrap();
+    for root in [tree.path(), empty.path()] {
+        let source = [Source { name: "tree", root }];
+        let full = to(Path::new("/dev/full"));
+        let refused = write_to(&source, &[], shape(HOWS[0], 1), full, &NoProgress).unwrap_err();
+        assert_eq!(refused.to_string(), "cannot write /dev/full");
+        assert!(refused.hint().unwrap().contains("disk is full"));
+    }
+}
+
+#[test]
 fn the_file_appears_at_once() {
     let tree = tempfile::tempdir().unwrap();
     file(&tree.path().join("a"), b"a", 0o644);

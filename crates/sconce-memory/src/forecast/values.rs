@@ -239,7 +239,14 @@ impl<E, R: FnMut(&Answers) -> Result<Option<Seen>, E>> Search<'_, R> {
         Ok(why)
     }
 
-    /// Runs with these answers. Where the program fails by itself, the line that was told something last is
+    /// Whether a number is read there, which may be a size beside being checked: zero says nothing of others.
+    fn is_number(&self, line: &Line) -> bool {
+        let numbers = ["number", "copy"];
+        let mut reads = self.reads.iter();
+        reads.any(|read| read.at == *line && numbers.contains(&read.operation.as_str()))
+    }
+
+    /// Runs with these answers. Where the program fails by itself, the line that was told a truth value last is
     /// left at zero: a check that ends the program takes no memory after that.
     fn pinning(&mut self, mut answers: Answers) -> Result<Came, E> {
         loop {
@@ -253,7 +260,8 @@ impl<E, R: FnMut(&Answers) -> Result<Option<Seen>, E>> Search<'_, R> {
                 return Ok(Ok((answers, seen)));
             }
             let last = seen.answers.as_ref().and_then(|told| told.last.clone());
-            match last.filter(|line| !answers.pinned.contains(line)) {
+            let may_pin = |line: &Line| !answers.pinned.contains(line) && !self.is_number(line);
+            match last.filter(may_pin) {
                 Some(line) if answers.pinned.len() < MOST_PINNED => answers.pinned.push(line),
                 _ => {
                     let kind = seen.error.map(|error| error.kind).unwrap_or_default();

@@ -62,18 +62,19 @@ pub(super) fn readable(file: &File) -> io::Result<()> {
 }
 
 /// Gives a file the access list (acl(5)) of another, or none: a new file has its folder's default one, which may let
-/// in who could not read the old file.
+/// in who could not read the old file. An error where that cannot be: without its list, a file's group bits say
+/// what nobody was given.
 fn access_list(file: &File, of: &File) -> io::Result<()> {
     let mut value = vec![0_u8; MOST_ATTRIBUTE];
-    if let Ok(length) = fgetxattr(of, ACCESS_LIST, &mut value[..]) {
-        if fsetxattr(file, ACCESS_LIST, &value[..length], XattrFlags::empty()).is_ok() {
-            return Ok(());
-        }
-    }
-    match fremovexattr(file, ACCESS_LIST) {
-        Ok(()) | Err(Errno::NODATA | Errno::NOTSUP) => Ok(()),
-        Err(error) => Err(error.into()),
-    }
+    let done = match fgetxattr(of, ACCESS_LIST, &mut value[..]) {
+        Ok(length) => fsetxattr(file, ACCESS_LIST, &value[..length], XattrFlags::empty()),
+        Err(Errno::NODATA | Errno::NOTSUP) => match fremovexattr(file, ACCESS_LIST) {
+            Err(Errno::NODATA | Errno::NOTSUP) => Ok(()),
+            removed => removed,
+        },
+        Err(error) => Err(error),
+    };
+    Ok(done?)
 }
 
 fn attributes(file: &File, of: &File) -> io::Result<()> {

@@ -208,29 +208,33 @@ impl Output {
         )
     }
 
-    /// Whether both are one file, which has what is written last.
+    /// Whether both are one file, of which one would lose what the other writes.
     #[must_use]
     pub fn is_same_file(&self, other: &Self) -> bool {
         self.file_id().is_some_and(|id| Some(id) == other.file_id())
     }
 
-    /// Whether it takes the place of the file that a path leads to.
+    /// Whether it is the file that a path leads to, or takes its place.
     #[must_use]
     pub fn replaces(&self, path: &Path) -> bool {
-        let there = rustix::fs::stat(path).map(|stat| (stat.st_dev, stat.st_ino, OsString::new()));
-        there.is_ok_and(|id| self.file_id() == Some(id))
+        let there = rustix::fs::stat(path);
+        there.is_ok_and(|stat| self.file_id() == Some((stat.st_dev, stat.st_ino, OsString::new())))
     }
 
-    /// What tells a file from others: its device and inode, or those of its folder, and its name there.
+    /// What tells a file from others: its device and inode, or those of its folder, and its name there. A
+    /// character device such as /dev/null takes any number of outputs, a FIFO one after the other.
     fn file_id(&self) -> Option<(u64, u64, OsString)> {
-        let (stat, name) = match &self.kind {
-            Kind::Replaced { present, .. } | Kind::InPlace(present) => {
-                (rustix::fs::fstat(present), OsString::new())
-            }
-            Kind::New { folder, name } => (rustix::fs::fstat(folder), name.clone()),
-            Kind::Descriptor(..) | Kind::Device(_) | Kind::Fifo(_) => return None,
+        let (file, name) = match &self.kind {
+            Kind::Descriptor(_, file)
+            | Kind::Device(file)
+            | Kind::Replaced { present: file, .. }
+            | Kind::InPlace(file) => (file.as_fd(), OsString::new()),
+            Kind::New { folder, name } => (folder.as_fd(), name.clone()),
+            Kind::Fifo(_) => return None,
         };
-        stat.ok().map(|stat| (stat.st_dev, stat.st_ino, name))
+        let stat = rustix::fs::fstat(file).ok()?;
+        let is_one = FileType::from_raw_mode(stat.st_mode) != FileType::CharacterDevice;
+        is_one.then_some((stat.st_dev, stat.st_ino, name))
     }
 
     /// A new file is one that everybody reads, whatever the umask is, and lies on the disk when it is complete:

@@ -225,3 +225,25 @@ fn answers_are_written_as_the_probe_reads_them() {
     assert_eq!(answers.variables(), expected);
     assert!(Answers::default().are_zeros() && !answers.are_zeros());
 }
+
+/// `n = int(lengths.max()); if n > 64: raise`, and what comes then is of size n.
+#[test]
+fn a_size_that_is_checked_is_no_check_alone() {
+    let reads = [read(3, "number")];
+    let sized = |answers: &Answers| match answers.number {
+        65.. => failed_trial("ValueError", Some(line(3))),
+        n => trial(100 * KB + i64::from(n) * KB, &reads),
+    };
+    let (said, _) = judged(&reads, sized);
+    assert_eq!(*why(&said), Unbounded::Size);
+    // A loss that is checked decides nothing else.
+    let checked = |answers: &Answers| match answers.number {
+        65.. => failed_trial("AssertionError", Some(line(3))),
+        _ => trial(100 * KB, &reads),
+    };
+    let (said, _) = judged(&reads, checked);
+    assert!(
+        matches!(said, Judged::Free | Judged::Bounded { .. }),
+        "{said:?}"
+    );
+}
