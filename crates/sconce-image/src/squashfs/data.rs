@@ -5,7 +5,7 @@
 //! (a fragment); everything else has blocks of its own. A block of zeros takes no place at all.
 
 use std::collections::BTreeMap;
-use std::io::{self, Write};
+use std::io;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
@@ -285,13 +285,13 @@ impl Queue {
     }
 }
 
-/// Writes all files' bytes to `out`, whose position is `start`. `names` are those of the trees.
+/// Gives all files' bytes to `put`, which has `start` already. `names` are those of the trees.
 pub(super) fn write(
     nodes: &Nodes,
     shape: Shape,
     names: &[&str],
     start: u64,
-    out: &mut impl Write,
+    put: &mut dyn FnMut(&[u8]) -> Result<(), SquashfsError>,
     progress: &dyn Progress,
 ) -> Result<(Placed, u64), SquashfsError> {
     let (jobs, mut placed) = plan(nodes, shape.block_bytes as usize);
@@ -326,7 +326,7 @@ pub(super) fn write(
     let mut write = || {
         for job in &jobs {
             let packed = queue.next()?;
-            out.write_all(&packed.bytes).map_err(SquashfsError::Write)?;
+            put(&packed.bytes)?;
             let read = place(
                 &mut placed,
                 nodes,

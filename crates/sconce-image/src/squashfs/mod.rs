@@ -40,9 +40,6 @@ pub enum SquashfsError {
     /// The compressor failed.
     #[error("the blocks cannot be compressed")]
     Compress(#[source] io::Error),
-    /// The file's bytes could not be written.
-    #[error("the squashfs file cannot be written")]
-    Write(#[source] io::Error),
     /// It cannot be written where it was asked for.
     #[error(transparent)]
     Output(#[from] OutputError),
@@ -61,17 +58,10 @@ impl Hint for SquashfsError {
     fn hint(&self) -> Option<String> {
         match self {
             Self::Output(error) => error.hint(),
-            Self::Write(source) if source.kind() == io::ErrorKind::StorageFull => {
-                Some("the disk is full; make room, or write elsewhere".to_owned())
-            }
             Self::Source(ArchiveError::Changed { .. }) => {
                 Some("something writes to the store; remove the store and build again".to_owned())
             }
-            Self::Source(_)
-            | Self::Compress(_)
-            | Self::Write(_)
-            | Self::Name { .. }
-            | Self::TooMany => None,
+            Self::Source(_) | Self::Compress(_) | Self::Name { .. } | Self::TooMany => None,
         }
     }
 
@@ -159,18 +149,20 @@ fn write_to(
     let content_bytes = nodes.bytes();
     progress.stage("squashfs", Some(content_bytes));
 
+    let path = output.path().to_owned();
+    let failed = OutputError::write(&path);
     let mut out = output.open()?;
-    let put =
-        |out: &mut OutputFile, bytes: &[u8]| out.write_all(bytes).map_err(SquashfsError::Write);
+    let put = |out: &mut OutputFile, bytes: &[u8]| out.write_all(bytes).map_err(failed);
     put(&mut out, &[0; SUPERBLOCK as usize])?;
-    let (placed, end) = data::write(&nodes, shape, &names, SUPERBLOCK, &mut out, progress)?;
+    let mut blocks = |bytes: &[u8]| Ok(put(&mut out, bytes)?);
+    let (placed, end) = data::write(&nodes, shape, &names, SUPERBLOCK, &mut blocks, progress)?;
     let tables = Tables::of(&nodes, &placed, end, shape.compression)?;
     put(&mut out, &tables.bytes)?;
     let used = end + tables.bytes.len() as u64;
     let size_bytes = used.next_multiple_of(PAD);
     put(&mut out, &vec![0; (size_bytes - used) as usize])?;
     let superblock = superblock(&nodes, placed.fragments.len(), &tables, used, shape)?;
-    out.begin_with(&superblock).map_err(SquashfsError::Write)?;
+    out.begin_with(&superblock).map_err(failed)?;
     out.finish()?;
     Ok(Written {
         size_bytes,
