@@ -1,9 +1,13 @@
 //! What a run may not write: the folders that it and other runs are made of, and that say what they did.
 
+mod mounts;
+
 use std::fmt;
 use std::path::{Path, PathBuf};
 
 use sconce_schema::request::Mount;
+
+use mounts::MountTable;
 
 use crate::failure::{CliError, Result};
 use crate::places::Places;
@@ -66,14 +70,22 @@ pub(crate) fn refuse(mounts: &[Mount], project: Option<&Path>, places: &Places) 
     let others = [
         (Own::State, places.state.clone()),
         (Own::Config, places.config_folder.clone()),
-        (Own::Kernels, places.kernels.root.clone()),
     ];
-    let own: Vec<(Own, PathBuf)> = (store.into_iter().chain(others))
+    let kernels = &places.kernels;
+    let kernels = (kernels.most.0 > 0).then(|| (Own::Kernels, kernels.root.clone()));
+    let own: Vec<(Own, PathBuf)> = (store.into_iter().chain(others).chain(kernels))
         .map(|(own, folder)| (own, whole(&folder)))
         .collect();
+    let table = MountTable::read();
     for mount in mounts.iter().filter(|mount| !mount.read_only) {
         let source = whole(&mount.source);
-        let reached = |folder: &Path| folder.starts_with(&source) || source.starts_with(folder);
+        // By whatever path: bind mounts show a folder in several places, and come along with one above them.
+        let tree = table.locate_tree(&source);
+        let reached = |folder: &Path| {
+            let same = table.locate(folder);
+            let mounted = same.is_some_and(|folder| tree.iter().any(|one| one.overlaps(&folder)));
+            mounted || folder.starts_with(&source) || source.starts_with(folder)
+        };
         if let Some((own, folder)) = own.iter().find(|(_, folder)| reached(folder)) {
             return Err(CliError::OwnFolder {
                 is_project: project.as_ref() == Some(&source),
@@ -176,6 +188,15 @@ mod tests {
         std::fs::create_dir(home.at("project/data")).unwrap();
         let said = refused("links/store", "project").unwrap();
         assert!(said.contains("the project's folder"), "{said}");
+        // Where no kernels are kept, their folder is any other.
+        let mut places = home.places("elsewhere");
+        places.kernels.most = sconce_schema::Bytes(0);
+        let mount = Mount {
+            source: home.at("cache"),
+            target: "/workspace".into(),
+            read_only: false,
+        };
+        assert!(refuse(&[mount], None, &places).is_ok());
         // One of its folders is a link to a larger disk, which the project is on.
         std::fs::remove_dir_all(home.at("store/items")).unwrap();
         symlink(home.at("project/inner"), home.at("store/items")).unwrap();
