@@ -2,23 +2,28 @@
 
 use std::any::TypeId;
 use std::collections::BTreeSet;
-use std::ffi::OsString;
-use std::path::PathBuf;
 
 use clap::{Arg, Command};
+use sconce_schema::{Bytes, Millicores};
 
 /// What each argument that could name a file is; `tests/it/outputs` writes to those that are outputs.
 const TABLE: &str = include_str!("../../tests/it/outputs/table.txt");
 
-/// Whether a value of the argument could be a path.
+/// Whether a value of the argument could be a path: whatever is no number and no word of a few.
 fn may_be_a_path(arg: &Arg) -> bool {
     let kind = arg.get_value_parser().type_id();
-    let texts = [
-        TypeId::of::<PathBuf>(),
-        TypeId::of::<OsString>(),
-        TypeId::of::<String>(),
+    let numbers = [
+        TypeId::of::<u16>(),
+        TypeId::of::<u32>(),
+        TypeId::of::<u64>(),
+        TypeId::of::<usize>(),
+        TypeId::of::<f64>(),
+        TypeId::of::<Bytes>(),
+        TypeId::of::<Millicores>(),
     ];
-    arg.get_action().takes_values() && texts.iter().any(|text| kind == *text)
+    arg.get_action().takes_values()
+        && arg.get_possible_values().is_empty()
+        && !numbers.iter().any(|number| kind == *number)
 }
 
 fn name(arg: &Arg) -> String {

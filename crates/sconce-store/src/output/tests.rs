@@ -286,7 +286,7 @@ fn who_could_not_read_the_old_file_cannot_read_the_new_one() {
     if let Err(error) = default {
         sconce_testkit::skip(
             "access-lists",
-            &format!("the temporary folder has none: {error}"),
+            format_args!("the temporary folder has none: {error}"),
         );
         return;
     }

@@ -140,6 +140,19 @@ fn one_thing_goes_to_standard_output() {
     assert!(facts.is_ok() && done.err.len() > 100, "{done:?}");
 }
 
+/// It is the log's by the time the report is written.
+#[test]
+fn a_run_in_the_background_reports_to_no_descriptor_that_it_lets_go() {
+    let home = Home::new();
+    for name in ["/dev/stderr", "/dev/fd/2", "/proc/self/fd/2", "/dev/stdout"] {
+        let line = format!("run --detach --host --json {name} -- touch began");
+        let done = home.sconce(&words(&line));
+        assert_eq!(done.code, 2, "{name}: {done:?}");
+        assert!(done.err.contains("hint: name a file"), "{done:?}");
+        assert!(!home.path("began").exists());
+    }
+}
+
 #[test]
 fn no_output_takes_the_place_of_another_or_of_an_input() {
     let home = Home::new();
@@ -155,6 +168,10 @@ fn no_output_takes_the_place_of_another_or_of_an_input() {
     for (line, said) in [
         ("doctor --facts new --bundle new", "two outputs"),
         ("doctor --facts there --bundle ./there", "two outputs"),
+        (
+            "fit --gpu 4090 --html new --snapshot new -- true",
+            "two outputs",
+        ),
         (
             "--offline build --oci a.tar --docker-archive a.tar",
             "two outputs",
