@@ -197,7 +197,24 @@ fn no_output_takes_the_place_of_another_or_of_an_input() {
             "{done:?}"
         );
     }
+    // Nor by a descriptor.
+    for (script, said) in [
+        (
+            r#"exec 3>>there; exec "$sconce" doctor --facts there --bundle /dev/fd/3"#,
+            "two outputs",
+        ),
+        (
+            r#"exec 3>>own.pickle; exec "$sconce" memory report own.pickle --html /dev/fd/3"#,
+            "what this reads",
+        ),
+    ] {
+        let done = home.shell(script);
+        assert!(done.code == 2 && done.err.contains(said), "{done:?}");
+    }
     assert_eq!(fs::read(home.path("own.pickle")).unwrap(), before);
     assert_eq!(fs::read(home.path("there")).unwrap(), b"kept");
+    // Devices lose nothing.
+    let done = home.sconce(&words("doctor --facts /dev/null --bundle /dev/null"));
+    assert!([0, 1].contains(&done.code), "{done:?}");
     assert!(!home.path("new").exists() && !home.path("a.tar").exists());
 }
