@@ -61,7 +61,7 @@ fn child(question: &str, machine: &str, limit: Duration) -> Child {
         std::env::current_exe().unwrap().display().to_string(),
         "--ignored".to_owned(),
         "--exact".to_owned(),
-        "the_child".to_owned(),
+        "facts::the_child".to_owned(),
         "--nocapture".to_owned(),
     ];
     Child {

@@ -10,7 +10,7 @@ use sconce_schema::event::GpuSample;
 
 /// Two readings of the three cards of `stand-ins/machines/watched`.
 fn readings() -> Vec<Vec<GpuSample>> {
-    serde_json::from_str(&child("watched", "the_child")).unwrap()
+    serde_json::from_str(&child("watched", "watched::the_child")).unwrap()
 }
 
 /// The line of JSON that a test of this program says about a machine as its child: the stand-in reads
@@ -68,7 +68,7 @@ fn the_child_of_instances() {
 #[test]
 fn instances_tell_where_they_belong() {
     let told: serde_json::Value =
-        serde_json::from_str(&child("mig", "the_child_of_instances")).unwrap();
+        serde_json::from_str(&child("mig", "watched::the_child_of_instances")).unwrap();
     // Their numbers have a hole, and the other card is whole.
     let expected = serde_json::json!([
         [0, 0, "MIG-6abb32b5-a1e3-5be9-a1f5-0ed8dba6c1f7", 1, 0],
