@@ -4,12 +4,15 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStringExt as _;
 use std::path::{Path, PathBuf};
 
-/// The mounts of this process, in the kernel's order: later ones lie over earlier ones.
+/// The mounts of this process.
 #[derive(Debug, Default)]
 pub(super) struct MountTable(Vec<MountEntry>);
 
 #[derive(Debug)]
 struct MountEntry {
+    id: u64,
+    /// The mount that it lies on.
+    parent: u64,
     /// `major:minor` of the file system.
     device: String,
     /// The folder of the file system that is mounted.
@@ -47,9 +50,7 @@ impl MountTable {
 
     /// Where a path without links leads to.
     pub(super) fn locate(&self, path: &Path) -> Option<Location> {
-        let above = (self.0.iter()).filter(|entry| path.starts_with(&entry.mount_point));
-        // Of those of one mount point, the last one.
-        let entry = above.max_by_key(|entry| entry.mount_point.components().count())?;
+        let entry = self.mount_of(path)?;
         let below = path.strip_prefix(&entry.mount_point).ok()?;
         Some(Location {
             device: entry.device.clone(),
@@ -60,7 +61,9 @@ impl MountTable {
     /// All that comes along where a folder is mounted elsewhere with what is mounted below it.
     pub(super) fn locate_tree(&self, path: &Path) -> Vec<Location> {
         let below = self.0.iter().filter(|entry| {
-            entry.mount_point.starts_with(path) && entry.mount_point.as_path() != path
+            entry.mount_point.starts_with(path)
+                && entry.mount_point.as_path() != path
+                && (self.mount_of(&entry.mount_point)).is_some_and(|seen| seen.id == entry.id)
         });
         let below = below.map(|entry| Location {
             device: entry.device.clone(),
@@ -68,15 +71,42 @@ impl MountTable {
         });
         self.locate(path).into_iter().chain(below).collect()
     }
+
+    /// The mount that a path leads to, found as the kernel finds it: from the root over each mount that lies on the
+    /// one before. The longest mount point may be hidden below a mount that came later.
+    fn mount_of(&self, path: &Path) -> Option<&MountEntry> {
+        let next = |on: Option<&MountEntry>| {
+            let lies_on = |entry: &&MountEntry| match on {
+                Some(on) => entry.parent == on.id && entry.id != on.id,
+                None => self.is_first(entry),
+            };
+            let above = (self.0.iter()).filter(|entry| path.starts_with(&entry.mount_point));
+            let above = above.filter(lies_on);
+            above.min_by_key(|entry| entry.mount_point.components().count())
+        };
+        // At most one step a mount: the kernel has no circles, what is no table of its may have.
+        let steps = std::iter::successors(next(None), |on| next(Some(on)));
+        steps.take(self.0.len()).last()
+    }
+
+    /// Whether no mount of the table is below: that of the root, or of what is seen of it after a chroot.
+    fn is_first(&self, entry: &MountEntry) -> bool {
+        let mut others = self.0.iter().filter(|other| other.id != entry.id);
+        others.all(|other| other.id != entry.parent)
+    }
 }
 
 impl MountEntry {
     fn parse(line: &[u8]) -> Option<Self> {
-        let mut fields = line.split(|byte| *byte == b' ').skip(2);
+        let mut fields = line.split(|byte| *byte == b' ');
+        let mut number = || std::str::from_utf8(fields.next()?).ok()?.parse().ok();
+        let (id, parent) = (number()?, number()?);
         let device = String::from_utf8(fields.next()?.to_vec()).ok()?;
         let (root, mount_point) = (unescape(fields.next()?), unescape(fields.next()?));
         let is_whole = device.contains(':') && root.is_absolute() && mount_point.is_absolute();
         is_whole.then_some(Self {
+            id,
+            parent,
             device,
             root,
             mount_point,
@@ -120,7 +150,9 @@ mod tests {
 43 21 0:40 / /home/ada/with\\040space rw - tmpfs none rw
 44 43 254:16 /sconce/items /home/ada/with\\040space/items rw - ext4 /dev/vdb rw
 45 21 0:41 / /twice rw - tmpfs none rw
-46 21 254:16 /other /twice rw - ext4 /dev/vdb rw
+46 45 254:16 /other /twice rw - ext4 /dev/vdb rw
+48 21 254:16 /sconce /hidden/below rw - ext4 /dev/vdb rw
+49 21 0:42 / /hidden rw - tmpfs none rw
 ";
 
     fn at(table: &MountTable, path: &str) -> Location {
@@ -148,6 +180,7 @@ mod tests {
             ("/data/home/ada/x", "254:0", "/home/ada/x"),
             ("/home/ada/with space/a", "0:40", "/a"),
             ("/twice/a", "254:16", "/other/a"),
+            ("/hidden/below/a", "0:42", "/below/a"),
             ("/bigger", "254:0", "/bigger"),
         ] {
             assert_eq!(at(&table, path), location(device, leads), "{path}");
@@ -171,7 +204,7 @@ mod tests {
         ] {
             assert!(reaches(path), "{path}");
         }
-        for path in ["/etc", "/big/other", "/data/home/ada", "/twice"] {
+        for path in ["/etc", "/big/other", "/data/home/ada", "/twice", "/hidden"] {
             assert!(!reaches(path), "{path}");
         }
         let home = at(&table, "/home/ada/.config");
@@ -188,6 +221,7 @@ mod tests {
             "1 2 3:4 a b",
             "1 2 34 / /",
             "1 2 3:4 / \\",
+            "a 2 3:4 / /",
         ] {
             assert!(
                 MountTable::parse(text.as_bytes())
@@ -196,6 +230,10 @@ mod tests {
                 "{text}"
             );
         }
+        // Circles.
+        let text = b"1 2 3:4 / /\n2 1 3:4 / /\n3 3 3:5 / /\n4 3 3:6 / /a\n5 4 3:7 / /a\n";
+        let table = MountTable::parse(text);
+        assert_eq!(at(&table, "/a/b"), location("3:7", "/b"));
         assert_eq!(unescape(b"/a\\04"), Path::new("/a\\04"));
         assert_eq!(unescape(b"/a\\999\\134"), Path::new("/a\\999\\"));
         assert!(MountTable::read().locate(Path::new("/")).is_some());

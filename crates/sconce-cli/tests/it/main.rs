@@ -9,6 +9,7 @@ mod images;
 mod judging;
 mod memory;
 mod outputs;
+mod own_folders;
 mod plan;
 mod programs;
 mod ranks;
