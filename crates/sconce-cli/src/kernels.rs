@@ -9,19 +9,22 @@
 //! Runs of one project at the same time share its folder, as several processes of one machine share
 //! PyTorch's and Triton's own: both write a file under another name and rename it, and inductor locks
 //! (flock) what it compiles. Extensions have a file that says that one is being built, for which others wait
-//! without end, also when its builder was killed: they are shared with the next run, not with one that goes on.
+//! without end, also when its builder was killed: one run at a time has those that are kept.
 
-use std::fs::{self, File};
-use std::io::{self, Read as _};
+mod owner;
+
+use std::fs::{self, File, TryLockError};
+use std::io;
 use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use rustix::fs::{AtFlags, CWD, StatxFlags};
 use sconce_schema::lock::Versions;
 use sconce_schema::request::{Mount, RunRequest, User};
 use sconce_schema::{Bytes, Sha256};
 use sha2::Digest as _;
+
+pub(crate) use owner::Owner;
 
 use crate::args::Global;
 use crate::failure::Result;
@@ -43,8 +46,6 @@ const EXTENSIONS: &str = "extensions";
 const BATON: &str = "lock";
 /// All folders of a user together, unless their configuration says otherwise.
 pub(crate) const USUAL_SIZE: Bytes = Bytes::gib(2);
-/// More of /proc/cpuinfo is not read, bytes. What the first processor can do stands before.
-const CPUINFO: u64 = 16 << 10;
 /// uid and gid of [`User::Plain`].
 const PLAIN: u32 = 1000;
 
@@ -55,18 +56,6 @@ pub(crate) struct Kernels {
     pub(crate) most: Bytes,
 }
 
-/// Whose kernels they are.
-#[derive(Debug)]
-pub(crate) struct Owner<'a> {
-    /// Digest of the lock or of the image.
-    pub(crate) environment: String,
-    /// Folders and files of the machine that its code comes from.
-    pub(crate) folders: Vec<&'a Path>,
-    pub(crate) user: User,
-    /// Whether its cards are played: what is measured of them is not true of real ones.
-    pub(crate) virtual_gpus: bool,
-}
-
 /// A folder that is in use, for as long as this is.
 #[derive(Debug)]
 pub(crate) struct InUse {
@@ -74,8 +63,8 @@ pub(crate) struct InUse {
     folder: PathBuf,
     /// Locked (flock), shared with other runs.
     lock: File,
-    /// No other run had it when this one began.
-    was_alone: bool,
+    /// Locked by the run that has the extensions that are kept there.
+    extensions: Option<File>,
 }
 
 impl Kernels {
@@ -89,20 +78,20 @@ impl Kernels {
         }
         let path = &self.root;
         private_to_caller(path).map_err(|error| failed("keep kernels in", path, error))?;
-        let key = key(owner, &processor());
+        let key = owner.key();
         let folder = self.root.join(&key);
         let open = || {
-            let locked = self.lock(&key)?;
+            let lock = self.lock(&key)?;
             make(&folder, owner.user)?;
-            Ok(locked)
+            Ok((lock, self.lock_extensions(&key)?))
         };
         let locked = open().map_err(|error| failed("keep kernels in", &folder, error))?;
-        let (lock, was_alone) = locked;
+        let (lock, extensions) = locked;
         Ok(Some(InUse {
             all: self.clone(),
             folder,
             lock,
-            was_alone,
+            extensions,
         }))
     }
 
@@ -118,26 +107,38 @@ impl Kernels {
         })
     }
 
-    /// The lock of a folder, held shared, and whether nobody else held it. Turning one kind of flock into another
-    /// lets go of it in between, so whether it still has its name is seen at the end.
-    fn lock(&self, key: &str) -> io::Result<(File, bool)> {
+    /// The lock of a folder, held shared. Whoever removes the folder removes it too.
+    fn lock(&self, key: &str) -> io::Result<File> {
         let path = self.lock_path(key);
         loop {
             let lock = open_lock(&path, true)?;
-            let is_alone = lock.try_lock().is_ok() && is_named(&lock, &path);
-            if is_alone {
-                // What says that an extension is being built is left from a run that was killed.
-                remove_batons(&self.root.join(key).join(EXTENSIONS));
-            }
             lock.lock_shared()?;
             if is_named(&lock, &path) {
-                return Ok((lock, is_alone));
+                return Ok(lock);
             }
         }
     }
 
+    /// The lock of the extensions of a folder that is in use, unless another run has it: a lock of their own, as
+    /// turning one kind of flock into another lets go of it in between.
+    fn lock_extensions(&self, key: &str) -> io::Result<Option<File>> {
+        let lock = open_lock(&self.extensions_lock_path(key), true)?;
+        match lock.try_lock() {
+            Ok(()) => {}
+            Err(TryLockError::WouldBlock) => return Ok(None),
+            Err(TryLockError::Error(error)) => return Err(error),
+        }
+        // Whoever said that it builds one was killed.
+        remove_batons(&self.root.join(key).join(EXTENSIONS));
+        Ok(Some(lock))
+    }
+
     fn lock_path(&self, key: &str) -> PathBuf {
         self.root.join(format!("{key}.lock"))
+    }
+
+    fn extensions_lock_path(&self, key: &str) -> PathBuf {
+        self.root.join(format!("{key}.extensions"))
     }
 
     /// Every folder: when it was last used, its key, and the disk space that it took then.
@@ -169,7 +170,12 @@ impl Kernels {
     fn remove_by(&self, lock: &File, key: &str) -> bool {
         let path = self.lock_path(key);
         let is_unused = lock.try_lock().is_ok() && is_named(lock, &path);
-        is_unused && remove_tree(&self.root.join(key)).is_ok() && fs::remove_file(&path).is_ok()
+        if !is_unused || remove_tree(&self.root.join(key)).is_err() {
+            return false;
+        }
+        // An empty file, which costs nothing where it stays.
+        let _ = fs::remove_file(self.extensions_lock_path(key));
+        fs::remove_file(&path).is_ok()
     }
 
     /// Removes folders that are too large by themselves, then those that were used longest ago, until the rest is not
@@ -209,7 +215,7 @@ impl InUse {
     /// Has `request` keep its kernels there. A variable that it has already stays.
     pub(crate) fn give(&self, request: &mut RunRequest) {
         let free = VARIABLES.iter().filter(|(name, folder)| {
-            let is_shared = self.was_alone || *folder != EXTENSIONS;
+            let is_shared = self.extensions.is_some() || *folder != EXTENSIONS;
             is_shared && !request.env.contains_key(*name)
         });
         let told: Vec<(String, String)> = free
@@ -229,6 +235,7 @@ impl InUse {
 
 impl Drop for InUse {
     fn drop(&mut self) {
+        self.extensions = None;
         // What it takes is looked at once a run, and kept: others are not looked through again.
         // In one write of one length, as two runs may end at once.
         let size = format!("{:<20}\n", disk_space(&self.folder));
@@ -264,66 +271,6 @@ pub(crate) fn are_compiled(versions: &Versions) -> bool {
 /// Of a lock's text.
 pub(crate) fn digest(text: &str) -> String {
     Sha256(sha2::Sha256::digest(text).into()).to_string()
-}
-
-/// Names the folder by all that decides whether its code may be run.
-fn key(owner: &Owner<'_>, processor: &str) -> String {
-    let mut hash = sha2::Sha256::new();
-    let user = match owner.user {
-        User::Root => "root",
-        User::Plain => "plain",
-    };
-    let cards = if owner.virtual_gpus { "virtual" } else { "own" };
-    let mut parts = vec![owner.environment.clone(), user.to_owned(), cards.to_owned()];
-    // Code for this processor is an illegal instruction on another that shares the home.
-    parts.push(processor.to_owned());
-    for folder in &owner.folders {
-        parts.push(folder.to_string_lossy().into_owned());
-        parts.push(identity(folder));
-    }
-    for part in parts {
-        hash.update((part.len() as u64).to_le_bytes());
-        hash.update(part);
-    }
-    Sha256(hash.finalize().into()).to_string()[..40].to_owned()
-}
-
-/// What tells a folder from another one that has its path later: its inode, and when that was made
-/// where the file system knows it.
-fn identity(path: &Path) -> String {
-    let wanted = StatxFlags::INO | StatxFlags::BTIME;
-    match rustix::fs::statx(CWD, path, AtFlags::empty(), wanted) {
-        Ok(stat) if stat.stx_mask & StatxFlags::BTIME.bits() != 0 => format!(
-            "{} {} {}",
-            stat.stx_ino, stat.stx_btime.tv_sec, stat.stx_btime.tv_nsec
-        ),
-        Ok(stat) => stat.stx_ino.to_string(),
-        Err(_) => String::new(),
-    }
-}
-
-/// What the first processor is and can do.
-fn processor() -> String {
-    let mut text = String::new();
-    let read =
-        File::open("/proc/cpuinfo").and_then(|file| file.take(CPUINFO).read_to_string(&mut text));
-    read.map_or_else(|_| String::new(), |_| processor_of(&text))
-}
-
-fn processor_of(cpuinfo: &str) -> String {
-    let lines = cpuinfo.lines().take_while(|line| !line.trim().is_empty());
-    let named = lines.filter(|line| {
-        let name = line.split(':').next().unwrap_or_default().trim();
-        [
-            "model name",
-            "flags",
-            "Features",
-            "CPU implementer",
-            "CPU part",
-        ]
-        .contains(&name)
-    });
-    named.collect::<Vec<_>>().join("\n")
 }
 
 /// Makes a folder of the caller's alone, or sees that one that is there is.
@@ -438,33 +385,6 @@ mod tests {
         kernels.open(owner).ok().unwrap().unwrap()
     }
 
-    /// A clone with the same lock, and one in the place of another, may be anybody's code.
-    #[test]
-    fn every_project_has_its_own() {
-        let place = tempfile::tempdir().unwrap();
-        let [one, other] = ["one", "other"].map(|name| place.path().join(name));
-        fs::create_dir(&one).unwrap();
-        fs::create_dir(&other).unwrap();
-        let of = |owner: &Owner<'_>| key(owner, "a");
-        let first = of(&owner("lock", &one));
-        assert_eq!(first, of(&owner("lock", &one)));
-        assert_ne!(first, of(&owner("lock", &other)));
-        assert_ne!(first, of(&owner("another lock", &one)));
-        assert_ne!(first, key(&owner("lock", &one), "another processor"));
-        let plain = Owner {
-            user: User::Plain,
-            ..owner("lock", &one)
-        };
-        let played = Owner {
-            virtual_gpus: true,
-            ..owner("lock", &one)
-        };
-        assert!(of(&plain) != first && of(&played) != first);
-        fs::rename(&one, place.path().join("before")).unwrap();
-        fs::rename(&other, &one).unwrap();
-        assert_ne!(first, of(&owner("lock", &one)));
-    }
-
     #[test]
     fn what_is_kept_is_there_for_the_next_run_and_nobody_else_opens_it() {
         let place = tempfile::tempdir().unwrap();
@@ -546,7 +466,6 @@ mod tests {
         // Another run builds it now.
         let beside = opened(&kernels, &owner("a", place.path()));
         assert!(build.join("lock").exists());
-        // Nor does one wait for it that comes while others go on, whoever was killed.
         let told = |kept: &InUse| {
             let mut request = RunRequest::new("a", Root::Host, vec!["true".to_owned()]);
             kept.give(&mut request);
@@ -554,12 +473,13 @@ mod tests {
         };
         assert_eq!((told(&one), told(&beside)), ([true, true], [false, true]));
         drop(one);
-        assert_eq!(
-            told(&opened(&kernels, &owner("a", place.path()))),
-            [false, true]
-        );
-        drop(beside);
-        // A link leads out of it.
+        // It was killed: whoever has the extensions next finds nothing to wait for, be others there or not.
+        let next = opened(&kernels, &owner("a", place.path()));
+        assert!(told(&next) == [true, true] && !build.join("lock").exists());
+        assert_eq!(told(&beside), [false, true]);
+        drop((next, beside));
+        fs::write(build.join("lock"), "").unwrap();
+        // A link leads out of the folder.
         let outside = place.path().join("outside");
         fs::create_dir_all(&outside).unwrap();
         fs::write(outside.join("lock"), "").unwrap();
@@ -577,6 +497,23 @@ mod tests {
             let flags = rustix::fs::fcntl_getfl(&lock).unwrap();
             assert!(flags.contains(rustix::fs::OFlags::RDWR), "{flags:?}");
         }
+    }
+
+    /// A run that was killed between the two would have had the folder closed to all that follow.
+    #[test]
+    fn a_folder_that_is_there_is_given_to_the_runs_user() {
+        if !sconce_run::is_machine_root() {
+            sconce_testkit::skip("not-root", "gives folders to others");
+            return;
+        }
+        let place = tempfile::tempdir().unwrap();
+        let folder = place.path().join("folder");
+        fs::create_dir(&folder).unwrap();
+        make(&folder, User::Root).unwrap();
+        assert_eq!(folder.metadata().unwrap().uid(), 0);
+        make(&folder, User::Plain).unwrap();
+        let owner = folder.metadata().unwrap();
+        assert_eq!((owner.uid(), owner.gid()), (PLAIN, PLAIN));
     }
 
     #[test]
@@ -641,26 +578,5 @@ mod tests {
         }
         kept.give(&mut request);
         assert_eq!(request.mounts.len(), 1);
-    }
-
-    #[test]
-    fn a_processor_is_what_it_can_do() {
-        let text = |mhz, flags| {
-            format!(
-                "processor\t: 0\nmodel name\t: X\ncpu MHz\t\t: {mhz}\nflags\t\t: {flags}\n\nprocessor\t: 1\nflags\t\t: no\n"
-            )
-        };
-        assert_eq!(
-            processor_of(&text(1, "fpu avx2")),
-            processor_of(&text(2, "fpu avx2"))
-        );
-        assert_ne!(
-            processor_of(&text(1, "fpu avx2")),
-            processor_of(&text(1, "fpu"))
-        );
-        assert_eq!(
-            processor_of(&text(1, "fpu")),
-            "model name\t: X\nflags\t\t: fpu"
-        );
     }
 }
