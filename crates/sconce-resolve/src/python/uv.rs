@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use sconce_schema::{Hint, Progress, Sha256, exit};
-use sconce_store::{BuildError, Store, StoreError};
+use sconce_store::{BuildError, Making, Store, StoreError};
 
 use super::tags::Machine;
 use crate::documents::sha256;
@@ -169,8 +169,14 @@ pub fn find(
     progress.stage("get uv", None);
     let name = format!("uv {PINNED}");
     progress.advance(&name, 0);
+    let making = Making {
+        name: &name,
+        work: &format!("gets {name}"),
+        progress,
+        accept: &|_| true,
+    };
     let folder = store
-        .build_tree("uv", &key, |folder| {
+        .build_tree_with("uv", &key, making, |folder| {
             bring(pip, machine, wanted, environment, folder)
         })
         .map_err(|error| match error {
@@ -315,8 +321,9 @@ fn succeeded(what: &'static str, output: &Output, folder: &Path) -> Result<(), U
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sconce_schema::NoProgress;
+    use sconce_schema::{NoProgress, Wait};
     use std::os::unix::fs::PermissionsExt;
+    use std::sync::Mutex;
 
     fn script(folder: &Path, name: &str, text: &str) -> PathBuf {
         let path = folder.join(name);
@@ -400,6 +407,60 @@ mod tests {
         let error = find_with(folder.path(), &source).unwrap_err();
         assert!(matches!(error, UvError::Offline), "{error}");
         assert_eq!(error.exit_code(), exit::FETCH);
+    }
+
+    /// Keeps what it is told of waits; the one that is waited for may then go on.
+    struct Waits {
+        said: Mutex<Vec<String>>,
+        go_on: PathBuf,
+    }
+
+    impl Progress for Waits {
+        fn stage(&self, _: &str, _: Option<u64>) {}
+        fn advance(&self, _: &str, _: u64) {}
+        fn done(&self, _: &str) {}
+        fn note(&self, _: &str) {}
+        fn waits(&self, _: &str, wait: Option<&Wait>) {
+            let said = wait.map_or_else(String::new, Wait::to_string);
+            self.said.lock().unwrap().push(said);
+            fs::write(&self.go_on, "").unwrap();
+        }
+    }
+
+    #[test]
+    fn another_process_that_brings_it_is_named() {
+        let folder = tempfile::tempdir().unwrap();
+        let at = |name: &str| folder.path().join(name);
+        let text = format!(
+            "touch {0}/begun; for i in $(seq 200); do [ -e {0}/go-on ] && exit 1; sleep 0.05; done; exit 1",
+            folder.path().display()
+        );
+        let source = UvSource {
+            pip: Some(vec![script(folder.path(), "pip", &text).into()]),
+            ..UvSource::default()
+        };
+        let waits = Waits {
+            said: Mutex::default(),
+            go_on: at("go-on"),
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| find_with(folder.path(), &source).unwrap_err());
+            while !at("begun").exists() {
+                std::thread::sleep(std::time::Duration::from_millis(5));
+            }
+            let store = Store::open(&at("store")).unwrap();
+            let environment = BTreeMap::from([("PATH".into(), "/usr/bin:/bin".into())]);
+            find(&source, &store, &environment, &waits).unwrap_err();
+        });
+        let said = waits.said.into_inner().unwrap();
+        let [wait, over] = said.as_slice() else {
+            panic!("{said:?}");
+        };
+        assert!(
+            wait.ends_with(&format!(", which gets uv {PINNED}")),
+            "{wait}"
+        );
+        assert_eq!(over, "");
     }
 
     #[test]
