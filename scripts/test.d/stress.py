@@ -33,7 +33,7 @@ command = ["python", "-c", "import six; print('{name}', six.__version__)"]
 """
 NAMES = ["one", "two", "three"]
 # Kinds of the store whose items are locked as long as a run or a build stands on them.
-HELD = ("system", "wheel", "bytecode", "compiler", "probe", "unpacked", "stacked")
+HELD = ("system", "wheel", "bytecode", "interpreter", "compiler", "probe", "unpacked", "stacked")
 STAYING = 3
 # Longer than any of them takes where nothing hangs, in seconds.
 HANGS = 240

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::time::SystemTime;
 
 use sconce_image::bytecode::interpreter;
-use sconce_image::{AssembleError, assemble, needs};
+use sconce_image::{AssembleError, Priority, assemble, needs};
 use sconce_resolve::debian::sources::{AptFile, MirrorOverride};
 use sconce_resolve::python::IndexSettings;
 use sconce_resolve::python::compile::Requirements;
@@ -280,10 +280,11 @@ impl Workshop<'_> {
 
     /// What compiles for `lock`, alone ([`interpreter`]). Its packages are in the store, unless they
     /// were pruned since the environment was made.
-    pub(crate) fn interpreter(&self, lock: &Lock) -> Result<PathBuf> {
-        let missing = interpreter::missing(lock, self.store);
-        if interpreter::found(lock, self.store).is_some() || missing.is_empty() {
-            return Ok(interpreter::ensure(lock, self.store, None, self.progress)?);
+    pub(crate) fn interpreter(&self, lock: &Lock, priority: Priority) -> Result<PathBuf> {
+        let (store, progress) = (self.store, self.progress);
+        let missing = interpreter::missing(lock, store);
+        if interpreter::found(lock, store).is_some() || missing.is_empty() {
+            return Ok(interpreter::ensure(lock, store, None, priority, progress)?);
         }
         if self.global.offline {
             let name = |deb: &&Deb| format!("{} {}", deb.name, deb.version);
@@ -291,8 +292,10 @@ impl Workshop<'_> {
             return Err(CliError::Offline { missing }.into());
         }
         let fetcher = self.fetcher()?;
-        let (store, progress) = (self.store, self.progress);
-        Ok(interpreter::ensure(lock, store, Some(&fetcher), progress)?)
+        let fetcher = Some(&fetcher);
+        Ok(interpreter::ensure(
+            lock, store, fetcher, priority, progress,
+        )?)
     }
 
     fn fetcher(&self) -> Result<Fetcher> {

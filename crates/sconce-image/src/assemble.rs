@@ -356,7 +356,7 @@ fn system_tree(
         lock,
         packages: &packages,
     };
-    tree.build(store, progress, |root| {
+    tree.build(store, Priority::Foreground, progress, |root| {
         system::configure(root, &target.python, &target.architecture).map_err(wrong(lock))
     })
 }
@@ -382,7 +382,7 @@ fn compiler_tree(
         lock,
         packages: &fetch_debs(&debs, store, fetcher, progress)?,
     };
-    let built = tree.build(store, progress, |root| {
+    let built = tree.build(store, Priority::Foreground, progress, |root| {
         compiler::finish(root, lock).map_err(|source| {
             AssembleError::Store(StoreError::Disk {
                 what: "finish",
@@ -392,6 +392,15 @@ fn compiler_tree(
         })
     });
     built.map(Some)
+}
+
+/// Whether somebody waits for a tree.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Priority {
+    /// Somebody does: others who need it wait for this process.
+    Foreground,
+    /// Nobody does, and this process may be stopped for long: it holds nobody up while it unpacks.
+    Background,
 }
 
 /// A tree that Debian packages are unpacked into, over each other.
@@ -416,6 +425,7 @@ impl DebTree<'_> {
     pub(crate) fn build(
         &self,
         store: &Store,
+        priority: Priority,
         progress: &dyn Progress,
         finish: impl FnOnce(&Path) -> Result<(), AssembleError>,
     ) -> Result<PathBuf, AssembleError> {
@@ -425,11 +435,15 @@ impl DebTree<'_> {
             progress,
             accept: &|_| true,
         };
-        progress.advance(self.name, 0);
-        let built = store.build_tree_with(self.kind, self.key, making, |root: &Path| {
+        let unpack = |root: &Path| {
             self.unpack(root)?;
             finish(root)
-        });
+        };
+        progress.advance(self.name, 0);
+        let built = match priority {
+            Priority::Foreground => store.build_tree_with(self.kind, self.key, making, unpack),
+            Priority::Background => store.build_tree_apart(self.kind, self.key, making, unpack),
+        };
         progress.done(self.name);
         built.map_err(|error| match error {
             BuildError::Store(error) => error.into(),

@@ -222,19 +222,14 @@ pub fn pull(
     progress: &dyn Progress,
 ) -> Result<Image, PublishError> {
     let resolved = registry.resolve(from, platform, progress)?;
-    // On the store's file system, so that complete files are moved into it.
-    let folder = store
-        .root()
-        .join("partial")
-        .join(format!("pull-{}", resolved.digest.hex()));
     let file = |path: &Path| {
         let path = path.to_owned();
         move |source| PublishError::File { path, source }
     };
-    // Of two that pull one image, the second finds what the first has brought.
-    let work = format!("pulls {from}");
-    let _alone = store.alone("pull", &resolved.digest.hex(), &work, progress)?;
-    fs::create_dir_all(&folder).map_err(file(&folder))?;
+    // On the store's file system, so that complete files are moved into it. Of two that pull one image, the
+    // second finds what the first has brought.
+    let name = format!("pull-{}", resolved.digest.hex());
+    let (folder, _held) = store.partial_folder(&name, &format!("pulls {from}"), progress)?;
     let at = from.at(resolved.document.digest());
     let has = |digest: &Digest| store.blob(&digest.0).is_some();
     let pulled = registry.pull(&at, platform, &folder, &has, progress)?;

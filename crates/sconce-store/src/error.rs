@@ -61,6 +61,14 @@ pub enum StoreError {
         /// What the system said.
         source: io::Error,
     },
+    /// The store's file system is mounted so that other machines that use it do not see this one's locks.
+    #[error("other machines do not see locks in {}: it is mounted with `{option}`", path.display())]
+    LocalLocks {
+        /// The store's folder.
+        path: PathBuf,
+        /// The mount option.
+        option: &'static str,
+    },
     /// Another process removed an item that was there a moment before.
     #[error("{} has just been removed from the store", path.display())]
     Gone {
@@ -131,6 +139,9 @@ impl Hint for StoreError {
                  another file system with --store"
                     .to_owned(),
             ),
+            Self::LocalLocks { option, .. } => Some(format!(
+                "mount it without `{option}`, or give a folder on another file system with --store"
+            )),
             Self::Gone { .. } => Some("do it once more: it is brought again".to_owned()),
             Self::Name { .. } | Self::Read { .. } => None,
         }
@@ -142,6 +153,7 @@ impl Hint for StoreError {
             | Self::Version { .. }
             | Self::Gone { .. }
             | Self::NoLocks { .. }
+            | Self::LocalLocks { .. }
             | Self::Disk { .. } => exit::STORE,
             Self::Fetch(e) => e.exit_code(),
             Self::Hash { .. } | Self::Size { .. } => exit::VERIFY,

@@ -10,6 +10,7 @@ pub mod deb;
 pub mod direct;
 mod error;
 pub mod fetch;
+mod file_system;
 mod item;
 mod lock;
 mod names;

@@ -17,9 +17,10 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use sconce_schema::Maker;
+use sconce_schema::{Maker, Wait};
 
 use crate::StoreError;
+use crate::file_system::is_local;
 
 /// Locked by whoever tries a lock that it may not get. No item has such a name.
 const TRYING: &str = ".trying";
@@ -56,6 +57,17 @@ pub(crate) enum Tried {
     Shared,
 }
 
+impl Tried {
+    /// The lock, or who is waited for.
+    pub(crate) fn held(self) -> Result<Held, Wait> {
+        match self {
+            Self::Alone(held) => Ok(held),
+            Self::Taken(maker) => Err(maker.map_or(Wait::Unknown, Wait::Maker)),
+            Self::Shared => Err(Wait::Users),
+        }
+    }
+}
+
 /// The lock of an item.
 #[derive(Debug, Clone)]
 pub(crate) struct Lock {
@@ -81,7 +93,7 @@ impl Lock {
         let trying = self.trying()?;
         let file = self.open(&self.path)?;
         if locks(file.try_lock(), &self.path)? {
-            return Ok(Tried::Alone(noted(file, work)));
+            return Ok(Tried::Alone(self.noted(file, work)));
         }
         if !locks(file.try_lock_shared(), &self.path)? {
             return Ok(Tried::Taken(note(&file)));
@@ -91,7 +103,7 @@ impl Lock {
         file.unlock()
             .map_err(StoreError::disk("lock", &self.path))?;
         if locks(file.try_lock(), &self.path)? {
-            return Ok(Tried::Alone(noted(file, work)));
+            return Ok(Tried::Alone(self.noted(file, work)));
         }
         Ok(match trying {
             Some(_) => Tried::Shared,
@@ -104,6 +116,25 @@ impl Lock {
         let file = self.open(&self.path)?;
         let got = locks(file.try_lock_shared(), &self.path)?;
         Ok(got.then_some(Held { file, alone: false }))
+    }
+
+    /// Writes into a lock that is held alone who holds it. That this fails is no failure.
+    fn noted(&self, file: File, work: &str) -> Held {
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        let name = rustix::system::uname();
+        let text = format!(
+            "{}\n{}\n{}\n{work}\n",
+            std::process::id(),
+            name.nodename().to_string_lossy(),
+            since.unwrap_or_default().as_secs(),
+        );
+        let _ = file.set_len(0);
+        let _ = file.write_all_at(text.as_bytes(), 0);
+        // NFS keeps what was written in this machine's memory, and those who wait may be on others.
+        if !is_local(&self.path) {
+            let _ = file.sync_data();
+        }
+        Held { file, alone: true }
     }
 
     /// The right to try. `None` where another process keeps it for long, because it was stopped.
@@ -141,21 +172,6 @@ fn locks(tried: Result<(), TryLockError>, path: &Path) -> Result<bool, StoreErro
             })
         }
     }
-}
-
-/// Writes into a lock that is held alone who holds it. That this fails is no failure.
-fn noted(file: File, work: &str) -> Held {
-    let since = SystemTime::now().duration_since(UNIX_EPOCH);
-    let name = rustix::system::uname();
-    let text = format!(
-        "{}\n{}\n{}\n{work}\n",
-        std::process::id(),
-        name.nodename().to_string_lossy(),
-        since.unwrap_or_default().as_secs(),
-    );
-    let _ = file.set_len(0);
-    let _ = file.write_all_at(text.as_bytes(), 0);
-    Held { file, alone: true }
 }
 
 /// Who holds the lock, as that process wrote it.

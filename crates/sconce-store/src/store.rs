@@ -10,9 +10,10 @@ use std::time::Duration;
 
 use sconce_schema::{Bytes, NoProgress, Progress};
 
+use crate::file_system::{is_local, local_locks};
 use crate::item::{Place, remove, sync_disk};
 use crate::lock::{Held, Tried};
-use crate::turn::{Job, Pauses, Turn};
+use crate::turn::{Job, Pauses, Turn, Waiting};
 use crate::{BuildError, StoreError};
 
 /// The layout that this program writes.
@@ -68,7 +69,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::Newer`] for a store of a newer Sconce, which is left untouched;
-    /// [`StoreError::Version`] and [`StoreError::Disk`] for one that cannot be used.
+    /// [`StoreError::LocalLocks`], [`StoreError::Version`] and [`StoreError::Disk`] for one that cannot be used.
     pub fn open(root: &Path) -> Result<Self, StoreError> {
         let boot = fs::read_to_string("/proc/sys/kernel/random/boot_id")
             .ok()
@@ -86,12 +87,16 @@ impl Store {
         private_folders(root)?;
         let root = fs::canonicalize(root).map_err(StoreError::disk("open", root))?;
         check_version(&root)?;
+        let is_local = is_local(&root);
+        if !is_local && let Some(option) = local_locks(&root) {
+            return Err(StoreError::LocalLocks { path: root, option });
+        }
         for name in ["items", "locks", "partial", "tmp"] {
             private_folders(&root.join(name))?;
         }
         close_to_others(&root.join("locks"))?;
         let store = Self {
-            has_other_machines: !is_local(&root),
+            has_other_machines: !is_local,
             root,
             boot,
             taken: Arc::default(),
@@ -216,6 +221,53 @@ impl Store {
             make_folder(&content, 0o755).map_err(StoreError::disk("create", &content))?;
             build(&content).map_err(BuildError::Build)
         })
+    }
+
+    /// As [`Store::build_tree_with`], in a folder of its own: the item's lock is held for a rename alone. So
+    /// who makes the item meanwhile does not wait for this process, which may be stopped for long; whoever
+    /// comes second keeps nothing.
+    ///
+    /// # Errors
+    /// As [`Store::build_tree`].
+    pub fn build_tree_apart<E>(
+        &self,
+        kind: &str,
+        key: &str,
+        making: Making<'_>,
+        build: impl FnOnce(&Path) -> Result<(), E>,
+    ) -> Result<PathBuf, BuildError<E>> {
+        let place = self.place(kind, key)?;
+        // Of a kind without items, so that what a killed process leaves there is removed as all such work.
+        let apart = self.place(&format!("{kind}-apart"), key)?;
+        let job = Job {
+            name: making.name,
+            work: making.work,
+            progress: making.progress,
+        };
+        let mut waiting = Waiting::new(job);
+        let held = loop {
+            if let Some(content) = self.good(&place, making.accept)? {
+                return Ok(content);
+            }
+            match apart.lock.alone(making.work)?.held() {
+                Ok(held) => break held,
+                Err(wait) => waiting.pause(wait),
+            }
+        };
+        drop(waiting);
+        apart.begin(&held)?;
+        let content = apart.work.join("content");
+        make_folder(&content, 0o755).map_err(StoreError::disk("create", &content))?;
+        let built = build(&content).map_err(BuildError::Build);
+        let made = built.and_then(|()| {
+            self.make(&place, job, making.accept, |work| {
+                let renamed = fs::rename(&content, work.join("content"));
+                Ok(renamed.map_err(StoreError::disk("rename", &content))?)
+            })
+        });
+        // What cannot be removed now is removed by the next open.
+        let _ = remove(&apart.work);
+        made
     }
 
     /// Removes an item, so that it is made anew when it is next asked for. One that a run uses stays.
@@ -470,24 +522,27 @@ fn close_to_others(folder: &Path) -> Result<(), StoreError> {
     fs::set_permissions(folder, closed).map_err(failed())
 }
 
-/// Whether a folder is on a file system that one machine alone uses (`linux/magic.h`, and the file
-/// systems' own headers). Any that is not known may have others.
-fn is_local(folder: &Path) -> bool {
-    const LOCAL: [u32; 13] = [
-        0x0000_ef53, // ext2 to ext4
-        0x5846_5342, // XFS
-        0x9123_683e, // Btrfs
-        0xca45_1a4e, // bcachefs
-        0xf2f5_2010, // F2FS
-        0x2fc1_2fc1, // ZFS
-        0x3153_464a, // JFS
-        0x5265_4973, // ReiserFS
-        0x0000_3434, // NILFS2
-        0x7366_746e, // NTFS
-        0x0102_1994, // tmpfs
-        0x8584_58f6, // ramfs
-        0x794c_7630, // overlayfs, as in containers
-    ];
-    // A field of 32 bits that some machines widen with its sign.
-    rustix::fs::statfs(folder).is_ok_and(|stat| LOCAL.contains(&(stat.f_type as u32)))
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_other_machines_may_see_is_on_the_disk_before_it_appears() {
+        let folder = tempfile::tempdir().unwrap();
+        let open = |boot: &str| Store::open_in_boot(folder.path(), Some(boot.to_owned())).unwrap();
+        let make = |store: &Store, key: &str| {
+            let build = |tree: &Path| fs::write(tree.join("a"), key);
+            store.build_tree("wheel", key, build).unwrap()
+        };
+        let (mut shared, other) = (open("one"), open("two"));
+        shared.has_other_machines = true;
+        let tree = make(&shared, "shared");
+        assert!(tree.with_file_name("synced").exists() && !tree.with_file_name("boot").exists());
+        // The other one has it, though nobody holds it.
+        assert_eq!(other.tree("wheel", "shared"), Some(tree));
+        // Where one machine alone sees it, nobody waits for the disk.
+        let tree = make(&open("one"), "local");
+        assert!(tree.with_file_name("boot").exists() && !tree.with_file_name("synced").exists());
+        assert_eq!(other.tree("wheel", "local"), None);
+    }
 }

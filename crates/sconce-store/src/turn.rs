@@ -67,24 +67,40 @@ impl Pauses {
     }
 }
 
-/// Tells of a wait: each one waited for once, and that it is over.
-struct Told<'a> {
+/// A wait for other processes: the times between tries, and what is told of it. Each one that is waited for
+/// is told once, and that it is over.
+pub(crate) struct Waiting<'a> {
     job: Job<'a>,
-    last: Option<Wait>,
+    pauses: Pauses,
+    told: Option<Wait>,
 }
 
-impl Told<'_> {
-    fn waits(&mut self, wait: Wait) {
-        if self.last.as_ref() != Some(&wait) {
-            self.job.progress.waits(self.job.name, Some(&wait));
-            self.last = Some(wait);
+impl<'a> Waiting<'a> {
+    pub(crate) fn new(job: Job<'a>) -> Self {
+        Self {
+            job,
+            pauses: Pauses::new(),
+            told: None,
         }
+    }
+
+    /// Waits until the next try. What is waited for is told when that takes long.
+    pub(crate) fn pause(&mut self, wait: Wait) {
+        let untold = match wait {
+            Wait::Unknown => UNKNOWN,
+            Wait::Maker(_) | Wait::Users => UNTOLD,
+        };
+        if self.pauses.tries >= untold && self.told.as_ref() != Some(&wait) {
+            self.job.progress.waits(self.job.name, Some(&wait));
+            self.told = Some(wait);
+        }
+        self.pauses.pause();
     }
 }
 
-impl Drop for Told<'_> {
+impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        if self.last.is_some() {
+        if self.told.is_some() {
             self.job.progress.waits(self.job.name, None);
         }
     }
@@ -99,8 +115,7 @@ impl Store {
         job: Job<'_>,
         accept: &dyn Fn(&Path) -> bool,
     ) -> Result<Turn, StoreError> {
-        let mut pauses = Pauses::new();
-        let mut told = Told { job, last: None };
+        let mut waiting = Waiting::new(job);
         loop {
             if let Some(content) = self.good(place, accept)? {
                 return Ok(Turn::There(content));
@@ -120,14 +135,7 @@ impl Store {
                     None => Wait::Users,
                 },
             };
-            let untold = match wait {
-                Wait::Unknown => UNKNOWN,
-                Wait::Maker(_) | Wait::Users => UNTOLD,
-            };
-            if pauses.tries >= untold {
-                told.waits(wait);
-            }
-            pauses.pause();
+            waiting.pause(wait);
         }
     }
 

@@ -14,10 +14,12 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use sconce_schema::Progress;
+
 use crate::item::remove;
-use crate::lock::{Held, Lock, Tried};
+use crate::lock::{Held, Lock};
 use crate::store::make_folder;
-use crate::turn::Pauses;
+use crate::turn::{Job, Waiting};
 use crate::{BuildError, Store, StoreError};
 
 /// Unfinished work that this process has, until it is dropped.
@@ -28,17 +30,23 @@ pub struct Unfinished {
 }
 
 /// What to do where another process has the work.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum WhenTaken {
+#[derive(Clone, Copy)]
+pub enum WhenTaken<'a> {
     /// Nothing: it is left to that process.
     Leave,
     /// Wait until that process has ended or has finished it.
-    Wait,
+    Wait {
+        /// Whether what the work is for is there by now, whoever made it: then nothing is waited for.
+        is_done: &'a dyn Fn() -> bool,
+        /// Who is told of the wait.
+        progress: &'a dyn Progress,
+    },
 }
 
 impl Store {
-    /// The work on an item: what an earlier process of this boot left of it, or an empty folder.
-    /// `None` where another process has it and [`WhenTaken::Leave`] was said.
+    /// The work on an item: what an earlier process of this boot left of it, or an empty folder. `work`
+    /// says what it is, for those who wait: `compiles six 1.16.0`. `None` where another process has it, and
+    /// it is not waited for, or no longer.
     ///
     /// # Errors
     /// [`StoreError::Disk`], [`StoreError::Name`].
@@ -46,12 +54,13 @@ impl Store {
         &self,
         kind: &str,
         key: &str,
-        taken: WhenTaken,
+        work: &str,
+        taken: WhenTaken<'_>,
     ) -> Result<Option<Unfinished>, StoreError> {
         // Checks both names, and that together they fit a file's name.
         self.place(kind, key)?;
         let name = format!("{kind}~{key}");
-        let Some(held) = self.lock_unfinished(&name, taken)? else {
+        let Some(held) = self.lock_unfinished(&name, work, taken)? else {
             return Ok(None);
         };
         let folder = self.root().join("partial").join(name);
@@ -73,16 +82,51 @@ impl Store {
         }))
     }
 
-    fn lock_unfinished(&self, name: &str, taken: WhenTaken) -> Result<Option<Held>, StoreError> {
+    fn lock_unfinished(
+        &self,
+        name: &str,
+        work: &str,
+        taken: WhenTaken<'_>,
+    ) -> Result<Option<Held>, StoreError> {
         let lock = Lock::new(self.root().join("locks").join(format!("partial~{name}")));
-        let mut pauses = Pauses::new();
+        let mut waiting = None;
         loop {
-            match lock.alone(name)? {
-                Tried::Alone(held) => return Ok(Some(held)),
-                _ if taken == WhenTaken::Leave => return Ok(None),
-                _ => pauses.pause(),
+            let wait = match lock.alone(work)?.held() {
+                Ok(held) => return Ok(Some(held)),
+                Err(wait) => wait,
+            };
+            let WhenTaken::Wait { is_done, progress } = taken else {
+                return Ok(None);
+            };
+            if is_done() {
+                return Ok(None);
             }
+            let job = Job {
+                name: work,
+                work,
+                progress,
+            };
+            let waiting = waiting.get_or_insert_with(|| Waiting::new(job));
+            waiting.pause(wait);
         }
+    }
+
+    /// The folder `partial/NAME` and the right to it, for bytes that are found to be the right ones however
+    /// they came: every process may go on with them, in any boot.
+    ///
+    /// # Errors
+    /// [`StoreError::Disk`], [`StoreError::Name`].
+    pub fn partial_folder(
+        &self,
+        name: &str,
+        work: &str,
+        progress: &dyn Progress,
+    ) -> Result<(PathBuf, Held), StoreError> {
+        // The lock by which `clean_unfinished` leaves it.
+        let held = self.alone("partial", name, work, progress)?;
+        let folder = self.root().join("partial").join(name);
+        fs::create_dir_all(&folder).map_err(StoreError::disk("create", &folder))?;
+        Ok((folder, held))
     }
 
     /// Removes the unfinished work `name` if nobody took it up for `age` and nobody has it.
@@ -98,7 +142,7 @@ impl Store {
         if !is_old(&boot) {
             return Ok(());
         }
-        match self.lock_unfinished(name, WhenTaken::Leave)? {
+        match self.lock_unfinished(name, "clears away what was left of it", WhenTaken::Leave)? {
             Some(_held) if is_old(&boot) => {
                 remove(&folder).map_err(StoreError::disk("remove", &folder))
             }

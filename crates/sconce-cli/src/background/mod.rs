@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use sconce_image::bytecode;
+use sconce_image::{Priority, bytecode};
 use sconce_run::{RunOptions, Watcher};
 use sconce_schema::manifest::Layer;
 use sconce_schema::request::{Mount, Root, RunRequest};
@@ -20,7 +20,7 @@ use sconce_store::{BuildError, Store};
 use self::polite::Polite;
 use crate::args::{ChoresArgs, Global, Sources};
 use crate::commands::opened::Opened;
-use crate::commands::run::{chore, program, stay};
+use crate::commands::run::{chore, program};
 use crate::failure::{CliError, Failure, Result};
 use crate::places::Places;
 use crate::project::Project;
@@ -88,7 +88,7 @@ pub(crate) fn chores(args: &ChoresArgs, global: &Global) -> Result<u8> {
                 }
                 // What another process is at is left to it.
                 if let Some(work) = job.begin(store)? {
-                    let root = workshop.interpreter(&lock)?;
+                    let root = workshop.interpreter(&lock, Priority::Background)?;
                     let compiler = Compiler {
                         root: &root,
                         lock: &lock,
@@ -178,7 +178,9 @@ impl Compiler<'_> {
             control: None,
             waiting: None,
         };
-        let _stays = stay(&request.root)?;
+        // A source that is removed or made anew while it is compiled would lack files in its bytecode for good.
+        let trees = [self.root, &job.source];
+        let _stays = sconce_store::hold(trees.into_iter())?;
         let outcome = sconce_run::run(&request, &options, watcher)?;
         if outcome.exit.code() != exit::OK {
             return Ok(());

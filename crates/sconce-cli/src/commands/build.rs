@@ -18,7 +18,7 @@ use sconce_image::oci::Digest;
 use sconce_image::plan::{Plan, PlanOptions, Planned, USUAL_LAYERS};
 use sconce_image::slim::Rules;
 use sconce_image::squashfs::Written;
-use sconce_image::{about, devel, docker, layout};
+use sconce_image::{Priority, about, devel, docker, layout};
 use sconce_run::Watcher;
 use sconce_schema::spec::{IMAGE, Removal, Variant};
 use sconce_schema::tag::tag;
@@ -150,7 +150,7 @@ pub(crate) fn build(args: &BuildArgs, global: &Global) -> Result<u8> {
         true => workshop.assembled(&lock, &mut Background::default()),
         false => stages.complete(&lock),
     };
-    let (mut environment, _stays) = staying(bring, |image| &image.layers)?;
+    let (mut environment, stays) = staying(bring, |image| &image.layers)?;
     if args.removed {
         opened.progress.finish();
         return removed::print(
@@ -166,7 +166,7 @@ pub(crate) fn build(args: &BuildArgs, global: &Global) -> Result<u8> {
     plan.push("lock and SBOM", Some(about));
     let mut built = BTreeMap::new();
     stages.of(&spec.build.copy, &mut built)?;
-    let mut stack = Stack::new(&opened, environment.clone(), None, !only_look);
+    let mut stack = Stack::new(&opened, (environment.clone(), stays), None, !only_look);
     if spec.build.variant == Some(Variant::Devel) {
         let tree = devel::lay(&mut environment, &lock, &opened.store)?;
         stack.environment.env = environment.env.clone();
@@ -400,7 +400,7 @@ fn compile(workshop: &Workshop<'_>, lock: &Lock, environment: &ImageManifest) ->
         return Ok(());
     }
     workshop.progress.stage("compile", None);
-    let root = workshop.interpreter(lock)?;
+    let root = workshop.interpreter(lock, Priority::Foreground)?;
     let compiler = Compiler {
         root: &root,
         lock,
@@ -415,7 +415,7 @@ fn compile(workshop: &Workshop<'_>, lock: &Lock, environment: &ImageManifest) ->
     let one = |job: &Job, is_first: bool| -> Result<bool> {
         let work = match is_first {
             true => job.begin(store)?,
-            false => job.begin_beside(store)?,
+            false => job.begin_beside(store, workshop.progress)?,
         };
         let Some(work) = work else { return Ok(true) };
         compiler.compile(job, work, &mut Unwatched)?;

@@ -7,9 +7,10 @@
 )]
 
 use std::fs;
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::Duration;
 
 use sconce_schema::lock::{Deb, Wheel};
 use sconce_schema::spec::Spec;
@@ -138,22 +139,32 @@ impl Bench {
         String::from_utf8(done.stdout).unwrap()
     }
 
+    fn store(&self, home: &str) -> PathBuf {
+        self.path("homes").join(home).join(".local/share/sconce")
+    }
+
+    /// Removes what is there of a kind of the home's items.
+    fn forget(&self, home: &str, kind: &str) {
+        fs::remove_dir_all(self.store(home).join("items").join(kind)).unwrap();
+    }
+
     /// Every file below a kind of the home's items, but for those that say when they were written.
     fn items(&self, home: &str, kind: &str) -> Vec<PathBuf> {
-        let root = self.path("homes").join(home);
-        let mut folders = vec![root.join(".local/share/sconce/items").join(kind)];
         let mut files = Vec::new();
-        while let Some(folder) = folders.pop() {
-            for entry in fs::read_dir(folder).unwrap() {
-                let path = entry.unwrap().path();
-                match path.is_dir() {
-                    true => folders.push(path),
-                    false => files.push(path),
-                }
-            }
-        }
+        list(&self.store(home).join("items").join(kind), &mut files);
         files.retain(|path| !path.ends_with("boot") && !path.ends_with("synced"));
         files
+    }
+}
+
+/// The files below a folder, also while others write there.
+fn list(folder: &Path, files: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).into_iter().flatten().flatten() {
+        let path = entry.path();
+        match path.is_dir() {
+            true => list(&path, files),
+            false => files.push(path),
+        }
     }
 }
 
@@ -218,10 +229,124 @@ fn builds_at_once_in_an_empty_store_all_succeed() {
                 .all(|file| file.extension().is_some_and(|e| e == "pyc"))
         );
         assert_eq!(files.len(), 10, "{files:?}");
-        let partial = bench
-            .path("homes")
-            .join(&home)
-            .join(".local/share/sconce/partial");
+        let partial = bench.store(&home).join("partial");
         assert_eq!(fs::read_dir(partial).unwrap().count(), 0, "round {round}");
+    }
+}
+
+/// A process that has to end before the test does.
+struct Started(Child);
+
+impl Started {
+    fn new(mut command: Command) -> Self {
+        Self(
+            command
+                .stdout(Stdio::null())
+                .stderr(Stdio::null())
+                .spawn()
+                .unwrap(),
+        )
+    }
+
+    /// Whether it ends well, and soon.
+    fn succeeds(&mut self) -> bool {
+        let ended = || self.0.try_wait().unwrap();
+        soon(ended).is_some_and(|status| status.success())
+    }
+}
+
+impl Drop for Started {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// What `look` sees within a minute.
+fn soon<T>(mut look: impl FnMut() -> Option<T>) -> Option<T> {
+    let tries = std::iter::repeat_with(|| {
+        std::thread::sleep(Duration::from_millis(20));
+        look()
+    });
+    tries.take(3000).flatten().next()
+}
+
+/// Puts a pipe in the place of a file, whose reader waits for what is never written.
+fn stop_readers(path: &Path) {
+    fs::rename(path, path.with_extension("kept")).unwrap();
+    let mode = rustix::fs::Mode::RUSR | rustix::fs::Mode::WUSR;
+    let fifo = rustix::fs::FileType::Fifo;
+    rustix::fs::mknodat(rustix::fs::CWD, path, fifo, mode, 0).unwrap();
+}
+
+/// The pipe's other end, once somebody reads.
+fn reader(path: &Path) -> Option<fs::File> {
+    let nonblocking = rustix::fs::OFlags::NONBLOCK.bits() as i32;
+    let mut open = fs::OpenOptions::new();
+    open.write(true).custom_flags(nonblocking);
+    soon(|| open.open(path).ok())
+}
+
+#[test]
+fn a_build_waits_for_no_interpreter_that_is_made_beside_a_run() {
+    let Some(bench) = Bench::new() else { return };
+    bench.project("honest", |file| !file.contains("hostile"));
+    bench.said("home", &["build", "honest"]);
+    bench.forget("home", "interpreter");
+    bench.forget("home", "bytecode");
+    // In the middle of unpacking the interpreter.
+    let package = fs::read(bench.path("libpython3.13-stdlib.deb")).unwrap();
+    let digest = Sha256(sha2::Sha256::digest(package).into());
+    let blob = bench
+        .store("home")
+        .join(format!("items/blob/{digest}/content"));
+    stop_readers(&blob);
+    let chores = Started::new(bench.command("home", &["chores", "honest"]));
+    let _pipe = reader(&blob).expect("it unpacks the interpreter");
+    let chores_id = rustix::process::Pid::from_child(&chores.0);
+    rustix::process::kill_process(chores_id, rustix::process::Signal::STOP).unwrap();
+    fs::rename(blob.with_extension("kept"), &blob).unwrap();
+    let mut build = Started::new(bench.command("home", &["build", "honest"]));
+    assert!(build.succeeds(), "it waits for a process that was stopped");
+    assert_eq!(bench.items("home", "bytecode").len(), 10);
+}
+
+#[test]
+fn what_is_compiled_stays_as_long_as_it_is() {
+    let Some(bench) = Bench::new() else { return };
+    bench.project("honest", |file| !file.contains("hostile"));
+    bench.said("home", &["build", "honest"]);
+    bench.forget("home", "bytecode");
+    // In the middle of compiling.
+    let says = bench.items("home", "interpreter");
+    stop_readers(says.iter().find(|file| file.ends_with("says")).unwrap());
+    for verb in ["chores", "build"] {
+        let _compiles = Started::new(bench.command("home", &[verb, "honest"]));
+        let partial = bench.store("home").join("partial");
+        let begun = soon(|| {
+            let mut found = Vec::new();
+            list(&partial, &mut found);
+            found
+                .iter()
+                .any(|path| path.extension().is_some_and(|e| e == "pyc"))
+                .then_some(())
+        });
+        assert!(begun.is_some(), "{verb} compiles nothing");
+        for kind in ["wheel", "interpreter"] {
+            let locks = fs::read_dir(bench.store("home").join("locks")).unwrap();
+            let of_kind = |path: &PathBuf| {
+                let name = path.file_name().unwrap().to_str().unwrap();
+                name.starts_with(&format!("{kind}~"))
+            };
+            let lock = locks
+                .map(|lock| lock.unwrap().path())
+                .find(of_kind)
+                .unwrap();
+            let lock = fs::OpenOptions::new().write(true).open(lock).unwrap();
+            assert!(lock.try_lock().is_err(), "{verb}: {kind} may be removed");
+        }
+        drop(_compiles);
+        let _ = fs::remove_dir_all(&partial);
+        fs::create_dir(&partial).unwrap();
     }
 }

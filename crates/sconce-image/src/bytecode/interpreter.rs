@@ -14,7 +14,7 @@ use sconce_store::Store;
 use sconce_store::fetch::Fetcher;
 use sha2::Digest as _;
 
-use crate::assemble::{self, AssembleError, DebTree};
+use crate::assemble::{self, AssembleError, DebTree, Priority};
 use crate::system;
 
 /// Kind of these trees in the store.
@@ -85,6 +85,7 @@ pub fn ensure(
     lock: &Lock,
     store: &Store,
     fetcher: Option<&Fetcher>,
+    priority: Priority,
     progress: &dyn Progress,
 ) -> Result<PathBuf, AssembleError> {
     if let Some(path) = found(lock, store) {
@@ -110,7 +111,7 @@ pub fn ensure(
         lock,
         packages: &packages,
     };
-    tree.build(store, progress, |root| {
+    tree.build(store, priority, progress, |root| {
         system::mount_points(root).map_err(assemble::wrong(lock))
     })
 }

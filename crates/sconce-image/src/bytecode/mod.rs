@@ -17,7 +17,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use sconce_schema::manifest::{ImageManifest, Layer};
-use sconce_schema::{Lock, Sha256};
+use sconce_schema::{Lock, Progress, Sha256};
 use sconce_store::{BuildError, Store, StoreError, Unfinished, WhenTaken};
 use sha2::Digest as _;
 
@@ -47,6 +47,8 @@ const FORMAT: u32 = 2;
 pub struct Job {
     /// The tree of sources.
     pub source: PathBuf,
+    /// The layer's name, for those who wait for the work.
+    name: String,
     key: String,
 }
 
@@ -77,6 +79,7 @@ pub fn missing(manifest: &ImageManifest, lock: &Lock, store: &Store) -> Vec<Job>
     let job = |layer: &Layer| {
         let job = Job {
             source: layer.path.clone(),
+            name: layer.name.clone(),
             key: compiler.key(&layer.path)?,
         };
         let sources = !layer.name.ends_with(" bytecode") && layer.name != compiler::LAYER;
@@ -134,13 +137,21 @@ impl Job {
     }
 
     /// Takes up the work although another process has it, as that one may be in no hurry. Of those
-    /// who do so one works at a time; the others wait, and then find it done.
+    /// who do so one works at a time; the others wait until it is done, by whomever.
     ///
     /// # Errors
     /// [`StoreError`].
-    pub fn begin_beside(&self, store: &Store) -> Result<Option<Work>, StoreError> {
+    pub fn begin_beside(
+        &self,
+        store: &Store,
+        progress: &dyn Progress,
+    ) -> Result<Option<Work>, StoreError> {
+        let wait = WhenTaken::Wait {
+            is_done: &|| self.is_done(store),
+            progress,
+        };
         match self.begin(store)? {
-            None => self.take_up(BESIDE, WhenTaken::Wait, store),
+            None => self.take_up(BESIDE, wait, store),
             work => Ok(work),
         }
     }
@@ -148,10 +159,11 @@ impl Job {
     fn take_up(
         &self,
         kind: &str,
-        taken: WhenTaken,
+        taken: WhenTaken<'_>,
         store: &Store,
     ) -> Result<Option<Work>, StoreError> {
-        let Some(unfinished) = store.unfinished(kind, &self.key, taken)? else {
+        let work = format!("compiles {}", self.name);
+        let Some(unfinished) = store.unfinished(kind, &self.key, &work, taken)? else {
             return Ok(None);
         };
         // Whoever had it may have finished it.

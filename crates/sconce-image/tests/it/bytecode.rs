@@ -9,10 +9,11 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
+use std::time::Duration;
 
 use sconce_image::bytecode::{self, Job, SCRIPT};
 use sconce_schema::manifest::Layer;
-use sconce_schema::{ImageManifest, Lock, Sha256};
+use sconce_schema::{ImageManifest, Lock, NoProgress, Sha256};
 use sconce_store::Store;
 
 fn python(arguments: &[&str]) -> Option<Output> {
@@ -211,7 +212,7 @@ fn of_many_at_once_each_comes_to_an_end() {
         for _ in 0..4 {
             scope.spawn(|| {
                 // Whoever does not find it done does it, one after the other.
-                if let Some(work) = job.begin_beside(store).unwrap() {
+                if let Some(work) = job.begin_beside(store, &NoProgress).unwrap() {
                     assert!(!job.is_done(store));
                     fs::write(work.output().join("six.pyc"), "").unwrap();
                     work.finish(store).unwrap();
@@ -224,4 +225,27 @@ fn of_many_at_once_each_comes_to_an_end() {
     assert_eq!(layers(&shelf, "").len(), 2);
     let left = fs::read_dir(store.root().join("partial")).unwrap();
     assert_eq!(left.count(), 0);
+}
+
+/// A build that does the work beside a run is stopped, and the work beside the run is done: another build
+/// has nothing to wait for.
+#[test]
+fn a_build_that_was_stopped_holds_no_other_up() {
+    let shelf = Shelf::new();
+    let (store, job) = (&shelf.store, shelf.job(&lock("")).unwrap());
+    let slow = job.begin(store).unwrap().unwrap();
+    let stopped = job.begin_beside(store, &NoProgress).unwrap().unwrap();
+    let (tell, told) = std::sync::mpsc::channel();
+    let (other, same) = (store.clone(), job.clone());
+    std::thread::spawn(move || {
+        tell.send(same.begin_beside(&other, &NoProgress).unwrap().is_none())
+    });
+    assert!(
+        told.recv_timeout(Duration::from_millis(300)).is_err(),
+        "it is not done yet"
+    );
+    fs::write(slow.output().join("six.pyc"), "").unwrap();
+    slow.finish(store).unwrap();
+    assert_eq!(told.recv_timeout(Duration::from_secs(60)), Ok(true));
+    drop(stopped);
 }

@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, SystemTime};
 
 use sconce_schema::{NoProgress, Progress, Wait};
-use sconce_store::{Making, Store, StoreError};
+use sconce_store::{Making, Store, StoreError, WhenTaken};
 
 /// After this long, something hangs.
 const HANGS: Duration = Duration::from_secs(60);
@@ -255,6 +255,90 @@ fn a_wait_names_who_is_waited_for_and_ends() {
     assert_eq!(maker.work, "installs six");
     let said = Wait::Maker(maker.clone()).to_string();
     assert!(said.ends_with(", which installs six"), "{said}");
+}
+
+/// Who makes a tree apart may be stopped; others make it meanwhile, or wait for each other.
+#[test]
+fn a_tree_that_is_made_apart_holds_nobody_up() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = store(folder.path());
+    let making = Making {
+        name: "six",
+        work: "installs six",
+        progress: &NoProgress,
+        accept: &|_| true,
+    };
+    let left = || fs::read_dir(store.root().join("tmp")).unwrap().count();
+    let (begun, may_end) = (Barrier::new(2), Barrier::new(2));
+    thread::scope(|scope| {
+        let slow = scope.spawn(|| {
+            let build = |tree: &Path| {
+                begun.wait();
+                may_end.wait();
+                fs::write(tree.join("a"), "slow")
+            };
+            store
+                .build_tree_apart("wheel", "six", making, build)
+                .unwrap()
+        });
+        begun.wait();
+        let other = store.clone();
+        let tree = without_waiting(move || make(&other, "six", "quick"));
+        // What is there is not made again.
+        let never = |_: &Path| Err(std::io::Error::other("it is there"));
+        let found = store.build_tree_apart("wheel", "six", making, never);
+        assert_eq!(found.unwrap(), tree);
+        // Opening the store removes nothing of who lives.
+        Store::open(store.root()).unwrap();
+        assert_eq!(left(), 1);
+        may_end.wait();
+        assert_eq!(slow.join().unwrap(), tree);
+        assert_eq!(text(&tree), "quick");
+    });
+    assert_eq!(left(), 0);
+    let build = |tree: &Path| fs::write(tree.join("a"), "apart");
+    let tree = store
+        .build_tree_apart("wheel", "seven", making, build)
+        .unwrap();
+    assert_eq!((text(&tree), left()), ("apart".to_owned(), 0));
+    // As a killed process leaves it.
+    fs::create_dir_all(store.root().join("tmp/wheel-apart~six/content/a")).unwrap();
+    Store::open(store.root()).unwrap();
+    assert_eq!(left(), 0);
+}
+
+/// One process has the work and was stopped; what it is for comes from elsewhere.
+#[test]
+fn unfinished_work_is_waited_for_until_it_is_not_needed() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = store(folder.path());
+    let take = |store: &Store, taken: WhenTaken<'_>| {
+        store
+            .unfinished("demo", "six", "compiles six", taken)
+            .unwrap()
+    };
+    let stopped = take(&store, WhenTaken::Leave).unwrap();
+    let waits = std::sync::Arc::new(Waits::default());
+    let (waiting, progress) = (store.clone(), waits.clone());
+    let waiter = thread::spawn(move || {
+        let taken = WhenTaken::Wait {
+            is_done: &|| waiting.tree("wheel", "six").is_some(),
+            progress: &*progress,
+        };
+        take(&waiting, taken).is_none()
+    });
+    while waits.0.lock().unwrap().is_empty() {
+        assert!(!waiter.is_finished(), "it does not wait");
+        thread::sleep(Duration::from_millis(5));
+    }
+    make(&store, "six", "six");
+    assert!(without_waiting(move || waiter.join().unwrap()));
+    let told = waits.0.lock().unwrap();
+    let [Some(Wait::Maker(maker)), None] = told.as_slice() else {
+        panic!("{told:?}");
+    };
+    assert_eq!(maker.work, "compiles six");
+    drop(stopped);
 }
 
 /// The locks of a store that was made readable to others are its owner's alone.

@@ -408,7 +408,10 @@ fn what_nobody_uses_leaves_and_what_a_run_holds_stays() {
 fn unfinished_work_is_continued_by_one_at_a_time_and_in_one_boot() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(folder.path()).unwrap();
-    let take = || store.unfinished("demo", "key", WhenTaken::Leave).unwrap();
+    let take = || {
+        let taken = store.unfinished("demo", "key", "makes it", WhenTaken::Leave);
+        taken.unwrap()
+    };
     let partial = folder.path().join("partial/demo~key");
     let first = take().unwrap();
     fs::write(first.content().join("a"), "a").unwrap();
@@ -443,7 +446,7 @@ fn unfinished_work_that_nobody_goes_on_with_is_removed() {
     let store = Store::open(folder.path()).unwrap();
     let take = |key| {
         store
-            .unfinished("demo", key, WhenTaken::Leave)
+            .unfinished("demo", key, "makes it", WhenTaken::Leave)
             .unwrap()
             .unwrap()
     };
@@ -466,4 +469,18 @@ fn unfinished_work_that_nobody_goes_on_with_is_removed() {
     drop(held);
     Store::open(folder.path()).unwrap();
     assert!(!at("demo~held").exists());
+    // What a pull of an image left, with which another one goes on now.
+    let pull = || {
+        store
+            .partial_folder("pull-0123", "pulls it", &NoProgress)
+            .unwrap()
+    };
+    let (path, pulling) = pull();
+    fs::write(path.join("layer"), "half").unwrap();
+    age(path.clone());
+    Store::open(folder.path()).unwrap();
+    assert!(path.join("layer").exists());
+    drop(pulling);
+    Store::open(folder.path()).unwrap();
+    assert!(!path.exists());
 }

@@ -7,6 +7,7 @@ use sconce_image::plan::{Plan, PlanOptions};
 use sconce_image::{devel, needs, ready};
 use sconce_schema::spec::{CopySpec, Variant};
 use sconce_schema::{ImageManifest, Lock};
+use sconce_store::Held;
 
 use super::compile;
 use super::steps::Stack;
@@ -14,6 +15,7 @@ use crate::background::Background;
 use crate::commands::opened::Opened;
 use crate::failure::Result;
 use crate::prepare::Workshop;
+use crate::staying::staying;
 
 /// What stages are built with.
 pub(super) struct Stages<'a> {
@@ -64,18 +66,18 @@ impl<'a> Stages<'a> {
         Ok(stack)
     }
 
-    /// As [`Stages::complete`]; `None` where it is not there and nothing is to be fetched.
-    fn environment(&self, lock: &Lock) -> Result<Option<ImageManifest>> {
+    /// As [`Stages::complete`], and what has its trees stay; `None` where it is not there and nothing is to be
+    /// fetched.
+    fn environment(&self, lock: &Lock) -> Result<Option<(ImageManifest, Vec<Held>)>> {
         let store = &self.opened.store;
-        if self.run {
-            return self.complete(lock).map(Some);
+        if !self.run && !needs(lock, store).is_empty() {
+            return Ok(None);
         }
-        let there = needs(lock, store).is_empty();
-        Ok(if there {
-            Some(ready(lock, store)?)
-        } else {
-            None
-        })
+        let bring = || match self.run {
+            true => self.complete(lock),
+            false => Ok(ready(lock, store)?),
+        };
+        staying(bring, |image| &image.layers).map(Some)
     }
 
     /// The environment of a lock with its bytecode, fetched and compiled where it is missing.

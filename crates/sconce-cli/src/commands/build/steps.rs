@@ -12,6 +12,7 @@ use sconce_schema::manifest::Layer;
 use sconce_schema::request::{Mount, Network, Root, RunRequest, User};
 use sconce_schema::spec::{CopySpec, WORKSPACE};
 use sconce_schema::{Hint, ImageManifest, exit};
+use sconce_store::Held;
 
 use crate::commands::opened::Opened;
 use crate::commands::run::{chore, program, stay};
@@ -89,6 +90,8 @@ pub(super) struct Stack<'a> {
     opened: &'a Opened,
     /// Every tree so far, lowest first.
     pub(super) environment: ImageManifest,
+    /// Has the trees that it began with stay in the store.
+    _stays: Vec<Held>,
     /// Whether steps that were never run are run now; else they are layers without a tree, and so
     /// is everything above them.
     run: bool,
@@ -98,16 +101,17 @@ pub(super) struct Stack<'a> {
 }
 
 impl<'a> Stack<'a> {
-    /// `stage` is the name of the stage; absent for the image itself.
+    /// An environment and what has it stay. `stage` is the name of the stage; absent for the image itself.
     pub(super) fn new(
         opened: &'a Opened,
-        environment: ImageManifest,
+        (environment, stays): (ImageManifest, Vec<Held>),
         stage: Option<&str>,
         run: bool,
     ) -> Self {
         Self {
             opened,
             environment,
+            _stays: stays,
             run,
             known: true,
             of: stage.map_or_else(String::new, |name| format!(" in stage {name}")),
@@ -122,7 +126,7 @@ impl<'a> Stack<'a> {
         };
         Self {
             known: false,
-            ..Self::new(opened, environment, Some(stage), false)
+            ..Self::new(opened, (environment, Vec::new()), Some(stage), false)
         }
     }
 
