@@ -70,6 +70,14 @@ fn others<'a>(rank: &'a Rank, all: &'a [Rank]) -> impl Iterator<Item = &'a Rank>
     })
 }
 
+/// How many ranks of its world the record does not have, or not for enough steps: those of other machines. `None`
+/// where it has all, or the size of the world is not known.
+pub(crate) fn unseen(rank: &Rank, all: &[Rank]) -> Option<u64> {
+    let world = u64::from(rank.setup.as_ref()?.world_size?);
+    let told = 1 + others(rank, all).count() as u64;
+    world.checked_sub(told).filter(|unseen| *unseen > 0)
+}
+
 /// By how much the slowest rank's own part of a step is longer than this one's, µs.
 fn slower(rank: &Rank, all: &[Rank]) -> Option<f64> {
     let own = own_of(rank);

@@ -185,3 +185,40 @@ fn ranks_of_two_launchers() {
         (&2.into(), &44.into())
     );
 }
+
+/// Two ranks of four wait alike for one of another machine, which this record knows nothing of.
+#[test]
+fn ranks_of_other_machines_may_be_who_is_waited_for() {
+    let of_world = |world: u32| {
+        let rank = |n| {
+            let mut rank = Rank::healthy().of(n, world);
+            rank.setup.backend = Some("nccl".to_owned());
+            rank.exchange = Some(Exchange {
+                communication_us: Some(20_000),
+                exposed_us: Some(18_000),
+                ..Exchange::default()
+            });
+            rank
+        };
+        let report = Made::of(vec![rank(0), rank(1)]).report();
+        assert_eq!(rules(&report), ["exposed-communication"]);
+        let verdict = &report.verdicts[0];
+        (verdict.evidence.join("\n"), verdict.mends.join("\n"))
+    };
+    let (evidence, mends) = of_world(4);
+    assert!(
+        evidence.contains("2 of them are not in this record"),
+        "{evidence}"
+    );
+    assert!(!mends.contains("exchange less"), "{mends}");
+    assert!(
+        mends.starts_with("look at the ranks that are not in this record"),
+        "{mends}"
+    );
+    let (evidence, mends) = of_world(2);
+    assert!(!evidence.contains("not in this record"), "{evidence}");
+    assert!(
+        mends.contains("bf16_compress_hook") && !mends.contains("in this record"),
+        "{mends}"
+    );
+}

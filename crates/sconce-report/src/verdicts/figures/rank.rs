@@ -3,7 +3,7 @@
 use sconce_schema::Bytes;
 
 use super::{About, Figures, kept, of, run};
-use crate::exchange::{Waits, a_step, own_of, sharded};
+use crate::exchange::{Waits, a_step, own_of, sharded, unseen};
 use crate::model::{Card, Report};
 use crate::stats::median;
 use crate::training::{Grows, Rank};
@@ -233,6 +233,10 @@ fn exchange(it: &mut Figures, rank: &Rank, all: &[Rank]) {
     let (Some(exchange), Some(waits)) = (rank.exchange, Waits::of(rank, all)) else {
         return;
     };
+    it.count(
+        "ranks-unseen",
+        unseen(rank, all).map(|unseen| unseen as f64),
+    );
     it.flag("sharded", Some(exchange.sharded_steps.is_some()));
     let sharded = sharded(rank).unwrap_or_default();
     let mean = |us: Option<u64>| a_step(&sharded, us);

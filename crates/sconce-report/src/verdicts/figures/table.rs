@@ -453,6 +453,12 @@ pub(crate) const FIGURES: &[(&str, Unit, About, &str)] = &[
         "ranks that train together",
     ),
     (
+        "ranks-unseen",
+        Unit::Count,
+        About::Rank,
+        "of these, those that this record does not have, or not for 50 steps: of other machines",
+    ),
+    (
         "backend",
         Unit::Text,
         About::Rank,
