@@ -219,16 +219,21 @@ fn cell_of(findings: &[Finding], basis: Basis) -> Cell {
     let first = findings
         .first()
         .filter(|first| first.weight != Weight::Notes);
+    let unjudged = findings.iter().find(|one| one.code == rules::NOT_JUDGED);
     let verdict = match (first.map(|first| first.weight), basis) {
         (Some(Weight::Fails), _) => Verdict::Fails,
         (_, Basis::Nothing) => Verdict::Unknown,
+        _ if unjudged.is_some() => Verdict::Unknown,
         (Some(Weight::Warns), _) => Verdict::Warns,
         _ => Verdict::Runs,
     };
     Cell {
         verdict,
         reason: match (verdict, first) {
-            (Verdict::Unknown, _) => "nothing is known of this torch".to_owned(),
+            (Verdict::Unknown, _) => match unjudged {
+                Some(unjudged) if basis != Basis::Nothing => unjudged.what.clone(),
+                _ => "nothing is known of this torch".to_owned(),
+            },
             (_, Some(first)) => first.what.clone(),
             (_, None) => String::new(),
         },
@@ -301,6 +306,10 @@ fn on(torch: &Torch, build: &Build, machine: &HostFacts) -> Cell {
         .iter()
         .map(|kind| on_card(torch, build, machine, kind, &cell));
     let worst = all.max_by_key(|cell| cell.verdict);
+    let fails = |cell: &Cell| cell.verdict == Verdict::Fails;
+    if machine.cards.iter().any(rules::is_unknown) && !worst.as_ref().is_some_and(fails) {
+        return unknown("the capability of one of its cards is not known");
+    }
     worst.unwrap_or_else(|| unknown("the machine has no card"))
 }
 

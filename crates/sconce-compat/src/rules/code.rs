@@ -1,10 +1,14 @@
 //! torch's own device code against cards.
 
 use sconce_schema::ComputeCapability;
+use sconce_schema::facts::Card;
 use sconce_schema::finding::{Certainty, Finding, Weight};
 
 use super::reach::{Reached, driver_cuda, reached};
-use super::{Build, Case, Environment, Same, in_spec, kinds, listed, variable};
+use super::{
+    Build, Case, Environment, Same, as_user, capability, card_number, in_spec, kinds, listed,
+    variable,
+};
 use crate::library::{Code, GpuCode};
 use crate::matrix;
 use crate::tables;
@@ -34,6 +38,7 @@ pub(super) fn torch(case: &Case<'_>) -> Vec<Finding> {
     let Some(version) = environment.version("torch") else {
         return Vec::new();
     };
+    let mut findings = unknown_cards(case, environment, version);
     let cuda = environment.cuda();
     let build = environment.known_build();
     let own = case.files.iter().find(|(path, _)| is_torch(path));
@@ -46,10 +51,12 @@ pub(super) fn torch(case: &Case<'_>) -> Vec<Finding> {
             let sure = build.source.sure.certainty();
             (&build.code, sure, build.source.what, None)
         }
-        _ => return unjudged(case, environment, version),
+        _ => {
+            findings.extend(unjudged(case, environment, version));
+            return findings;
+        }
     };
     let driver = driver_cuda(case.host);
-    let mut findings = Vec::new();
     for kind in kinds(case.host) {
         let reached = reached(code, kind.capability, driver, cuda);
         let seen = match place {
@@ -97,11 +104,45 @@ pub(super) fn torch(case: &Case<'_>) -> Vec<Finding> {
     findings
 }
 
+/// Whether it is a build that uses no CUDA: those have a finding of their own.
+fn is_without_cuda(environment: &Environment) -> bool {
+    matches!(environment.build(), Some(Build::Cpu | Build::Rocm))
+}
+
+/// Whether nothing tells for which capability a card needs code; one that the driver lost tells nothing at all, and has
+/// a finding of its own.
+pub(crate) fn is_unknown(card: &Card) -> bool {
+    card.lost.is_none() && capability(card).is_none()
+}
+
+/// Of a card that tells no compute capability, and whose name is in no table, nobody can tell whether torch has code
+/// for it. Nothing else would be said of it, which reads as a yes.
+fn unknown_cards(case: &Case<'_>, environment: &Environment, version: &str) -> Vec<Finding> {
+    if is_without_cuda(environment) {
+        return Vec::new();
+    }
+    let cards = case.host.cards.iter();
+    let finding = |card: &Card| {
+        let name = card_number(case.host, card);
+        let what = format!(
+            "whether torch {version} has code for the {name} is not known: it tells no compute capability, \
+             and is in no table"
+        );
+        Finding::new(NOT_JUDGED, Weight::Notes, Certainty::Certain, what)
+            .about(name)
+            .seen("NVML", None, "no compute capability")
+            .mend(
+                "Let the driver tell it",
+                as_user("nvidia-smi --query-gpu=name,compute_cap --format=csv"),
+            )
+    };
+    cards.filter(|card| is_unknown(card)).map(finding).collect()
+}
+
 /// Of a torch whose bytes are not here, and whose build is in no table, nobody can tell for which cards it
 /// has code. Nothing else would be said of it, which reads as a yes.
 fn unjudged(case: &Case<'_>, environment: &Environment, version: &str) -> Vec<Finding> {
-    // Those without CUDA have a finding of their own.
-    if matches!(environment.build(), Some(Build::Cpu | Build::Rocm)) {
+    if is_without_cuda(environment) {
         return Vec::new();
     }
     let of_build = match environment.cuda() {

@@ -27,6 +27,7 @@ use crate::library::GpuCode;
 use crate::tables;
 
 pub use code::NOT_JUDGED;
+pub(crate) use code::is_unknown;
 pub use environment::{Build, Environment, Package};
 pub(crate) use environment::{listed, local_cuda, release};
 pub use nodes::char_links;

@@ -1,6 +1,7 @@
 //! Findings on environments by their versions and device code.
 
 use sconce_compat::library::{Code, Coverage, GpuCode, Reach, Target};
+use sconce_compat::matrix::{self, NamedTorch, Verdict};
 use sconce_compat::rules::{self, Build, Case, Environment, Package};
 use sconce_compat::tables;
 use sconce_schema::finding::{Action, Finding, Weight};
@@ -442,4 +443,50 @@ fn libraries_of_nvidia_are_named_by_their_families() {
     let found = found(&host("T4", None), &environment, &[files[0], files[4]]);
     let cufile = found.iter().find(|one| one.code == "no-kernel-image");
     assert_eq!(cufile.map(|one| one.weight), Some(Weight::Notes));
+}
+
+#[test]
+fn a_card_that_nobody_knows_is_not_said_to_run() {
+    let mut host = host("H100", Some("580.95.05"));
+    let mut unknown = host.cards[0].clone();
+    unknown.index = 1;
+    unknown.name = Some("NVIDIA X9000".to_owned());
+    unknown.capability = None;
+    let of = |environment: &Environment, host: &HostFacts| -> Vec<Finding> {
+        let mut found = found(host, environment, &[]);
+        found.retain(|one| one.code == rules::NOT_JUDGED);
+        found
+    };
+    let torch = installed(&[("torch", "2.10.0+cu128")]);
+    assert_eq!(of(&torch, &host), []);
+    host.cards.push(unknown.clone());
+    // Beside one that is known, and alone.
+    for cards in [host.cards.clone(), vec![unknown.clone()]] {
+        host.cards = cards;
+        let said = of(&torch, &host);
+        assert_eq!(said.len(), 1);
+        assert!(said[0].what.contains("NVIDIA X9000"), "{}", said[0].what);
+        let row = matrix::environment("it", &torch, &[], std::slice::from_ref(&host));
+        assert_eq!(row.cells[0].verdict, Verdict::Unknown);
+        assert!(
+            row.cells[0].reason.contains("X9000"),
+            "{}",
+            row.cells[0].reason
+        );
+    }
+    // What uses no CUDA, and a card that was lost, are told of otherwise.
+    assert_eq!(of(&installed(&[("torch", "2.10.0+cpu")]), &host), []);
+    host.cards[0].lost = Some("GPU is lost".to_owned());
+    assert_eq!(of(&torch, &host), []);
+}
+
+#[test]
+fn a_table_says_so_of_a_machine_with_a_card_that_nobody_knows() {
+    let mut host = host("H100", Some("580.95.05"));
+    let mut unknown = host.cards[0].clone();
+    (unknown.name, unknown.capability) = (Some("NVIDIA X9000".to_owned()), None);
+    host.cards.push(unknown);
+    let torch = NamedTorch::parse("2.10.0+cu128").unwrap();
+    let table = matrix::torches(&[torch], &[host]);
+    assert_eq!(table.rows[0].cells[0].verdict, Verdict::Unknown);
 }
