@@ -92,6 +92,7 @@ impl Xid {
     #[must_use]
     pub fn weight(&self) -> Weight {
         match self.bucket {
+            Bucket::Nvlink5 if self.code == 150 => Weight::Fails,
             // Whether these need a reset is in the numbers of their line.
             Bucket::Nvlink5 | Bucket::CheckUvm | Bucket::Xid154 => Weight::Warns,
             Bucket::Ignore | Bucket::Xid45 | Bucket::None => Weight::Notes,
@@ -171,10 +172,19 @@ impl Xid {
             ],
             Bucket::Nvlink5 => vec![
                 mend(
-                    "Do what the Xid 154 beside it says. Without one, stop what runs on the cards of the link and \
-                     reset them where the line says Fatal or Link Fatal, and for 149 and 150; else start the program \
-                     again",
-                    None,
+                    match self.code {
+                        // By the catalogue's table of their numbers: all of the one, and most of the other.
+                        149 | 150 => {
+                            "Do what the Xid 154 beside it says. Without one, stop what runs on the cards of the \
+                             link and reset them"
+                        }
+                        _ => {
+                            "Do what the Xid 154 beside it says. Without one, stop what runs on the cards of the \
+                             link and reset them where the line says Fatal or Link Fatal; else start the program \
+                             again"
+                        }
+                    },
+                    reset(),
                 ),
                 mend(
                     "See which links have errors",
@@ -353,7 +363,11 @@ mod tests {
             });
             let may = matches!(
                 row.bucket,
-                Bucket::ResetGpu | Bucket::Xid48 | Bucket::Nvlink | Bucket::CheckUvm
+                Bucket::ResetGpu
+                    | Bucket::Xid48
+                    | Bucket::Nvlink
+                    | Bucket::Nvlink5
+                    | Bucket::CheckUvm
             );
             assert_eq!(resets, may, "{}: {mends:?}", row.code);
         }
