@@ -34,6 +34,7 @@ use self::failure::FitError;
 use self::plans::Plain;
 use self::server::Server;
 use self::trial::{Asked, Done, Wanted};
+use self::values::Free;
 use self::vary::Vary;
 use crate::args::{Global, RunFlags, Sources};
 use crate::failure::{CliError, Result};
@@ -154,7 +155,7 @@ pub(crate) fn fit(args: &FitArgs, global: &Global) -> Result<u8> {
     // The card with the least left, and the trial that tells what fills it.
     let mut tightest: Option<(i64, Card, Done)> = None;
     // The command of which it is known that no memory hangs on values.
-    let mut free: Option<Vec<String>> = None;
+    let mut free: Option<Free> = None;
     for &hardware in &hardware {
         let card = card(hardware);
         let varied = match &args.vary {
@@ -184,7 +185,9 @@ pub(crate) fn fit(args: &FitArgs, global: &Global) -> Result<u8> {
         // Where steps differ by themselves, what others do with other values tells nothing.
         let steps_differ =
             |one: &NotJudged| matches!(one, NotJudged::Shapes { .. } | NotJudged::Sizes { .. });
-        let judged = match unwatched.iter().any(steps_differ) || free.as_ref() == Some(&command) {
+        let is_free = |free: &Free| free.holds_of(&command, &limited.seen);
+        let judged = match unwatched.iter().any(steps_differ) || free.as_ref().is_some_and(is_free)
+        {
             true => Judged::Bounded {
                 most: Answers::default(),
             },
@@ -194,7 +197,7 @@ pub(crate) fn fit(args: &FitArgs, global: &Global) -> Result<u8> {
         let mut answers = Answers::default();
         let mut told_with: Option<Answers> = None;
         match judged {
-            Judged::Free => free = Some(command.clone()),
+            Judged::Free => free = Some(Free::of(&command, &limited.seen)),
             // With the values that take the most it is told of.
             Judged::Bounded { most } if !most.are_zeros() => {
                 let wanted = Wanted {

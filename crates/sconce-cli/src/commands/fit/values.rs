@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use sconce_memory::forecast::seen::Seen;
+use sconce_memory::forecast::seen::{Line, Seen};
 use sconce_memory::forecast::values::{self, Answers, Judged};
 use sconce_schema::exit;
 
@@ -14,6 +14,34 @@ use crate::failure::{Failure, Result};
 /// case, in seconds. A loop that waits for a value may never end.
 const LONGER: u32 = 5;
 const AT_LEAST: u32 = 60;
+
+/// A command of which it is known that no memory hangs on values, with the lines that read some.
+pub(super) struct Free {
+    command: Vec<String>,
+    lines: Vec<Line>,
+}
+
+impl Free {
+    pub(super) fn of(command: &[String], seen: &Seen) -> Self {
+        Self {
+            command: command.to_vec(),
+            lines: lines(seen),
+        }
+    }
+
+    /// Whether that holds of a trial on another card: scripts may do something else by what the card is, and then
+    /// other lines read.
+    pub(super) fn holds_of(&self, command: &[String], seen: &Seen) -> bool {
+        self.command == command && self.lines == lines(seen)
+    }
+}
+
+fn lines(seen: &Seen) -> Vec<Line> {
+    let mut lines: Vec<Line> = seen.reads.iter().map(|read| read.at.clone()).collect();
+    lines.sort_by(|one, other| (&one.file, one.line).cmp(&(&other.file, other.line)));
+    lines.dedup();
+    lines
+}
 
 /// Whether the forecast of a trial hangs on values, which is tried where any are read.
 pub(super) fn judge(
@@ -52,5 +80,36 @@ pub(super) fn watched(done: Result<Done>) -> Result<Option<Done>> {
     match done {
         Err(failure) if failure.exit_code() == exit::BAD_INPUT => Ok(None),
         done => done.map(Some),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn seen(lines: &[u32]) -> Seen {
+        let read = |line: &u32| {
+            format!(
+                r#"{{"file":"/w/a.py","line":{line},"use":"value","times":3,"by":null,"code":""}}"#
+            )
+        };
+        let reads: Vec<String> = lines.iter().map(read).collect();
+        let text = format!(
+            r#"{{"format":1,"torch":"2.15.0","cuda":"13.2","python":"3.12.1","ended":"steps","wanted-steps":3,
+            "steps":[],"optimizers":1,"used-cuda":true,"error":null,"devices":[],"holds":[],"reads":[{}]}}"#,
+            reads.join(",")
+        );
+        Seen::parse(&text).unwrap()
+    }
+
+    #[test]
+    fn what_hangs_on_no_values_holds_where_the_same_lines_read() {
+        let command = ["python".to_owned(), "a.py".to_owned()];
+        let free = Free::of(&command, &seen(&[3, 9]));
+        assert!(free.holds_of(&command, &seen(&[9, 3, 3])));
+        // As `if torch.cuda.get_device_capability() >= (9, 0)` leads elsewhere.
+        assert!(!free.holds_of(&command, &seen(&[3, 12])));
+        assert!(!free.holds_of(&command, &seen(&[3])));
+        assert!(!free.holds_of(&command[..1], &seen(&[3, 9])));
     }
 }
