@@ -26,6 +26,8 @@ TAKEN_OFF = {"item", "cpu", "tolist", "numpy"}
 NUMBERS = {"float", "int", "len", "max", "min", "bool", "str"}
 # What moves a batch, which the next one replaces.
 MOVING = {"to", "cuda"}
+# Functions that evaluate, by their names alone, where they record no gradients: `evaluate(model, loader)`.
+EVALUATORS = {"evaluate", "validate", "test"}
 WITHOUT_GRADIENTS = {"no_grad", "inference_mode"}
 DEFINED = (ast.FunctionDef, ast.AsyncFunctionDef)
 
@@ -114,13 +116,15 @@ class Later:
         told = []
         trees = {path: values.file_of(path)[0] for path in self.files()}
         trees = {path: tree for path, tree in trees.items() if tree is not None}
-        named = reachable(trees, self.stack)
+        named, functions = reachable(trees, self.stack), evaluating_functions(trees.values())
         for path, tree in trees.items():
-            for node, function in unreached(tree, path, self.evaluated, self.stack, named, self.evaluators):
+            for node, function in unreached(tree, path, self.evaluated, self.stack, named, self.evaluators, functions):
                 bounded = smaller and keeps_nothing(function)
                 told.append({"file": path, "line": node.lineno, "bounded": bounded,
                              "code": values.source_line(path, node.lineno)})
         told.extend(self.trainers())
+        if all(one["bounded"] for one in told):
+            told.extend(self.larger_loaders())
         told.sort(key=lambda one: one["bounded"])
         return told
 
@@ -153,6 +157,20 @@ class Later:
             except Exception:
                 return False
         return True
+
+    def larger_loaders(self):
+        """A loader that lives and gave nothing is there for something that comes; where its batches are larger than
+        those that were watched, that takes more. Told with the line at which the script is."""
+        given = [one["batch-size"] for one in self.given.values()]
+        if not given or None in given or not self.stack:
+            return []
+        sizes = [own.get("batch_size") for own in self.loaders()]
+        largest = max((size for size in sizes if type(size) is int), default=0)
+        if largest <= max(given):
+            return []
+        file, _, line = self.stack[-1]
+        code = f"a DataLoader with batches of {largest}, which gave none yet"
+        return [{"file": file, "line": line, "bounded": False, "code": code}]
 
     def trainers(self):
         """Trainers of transformers, which evaluate by their arguments."""
@@ -248,8 +266,21 @@ def is_of_lightning(path):
     return "lightning" in parts or "pytorch_lightning" in parts
 
 
-def unreached(tree, path, reached, stack, named, evaluators=()):
-    """Calls that evaluate, with the function that they stand in, which were not reached and may be yet."""
+def evaluating_functions(trees):
+    """Functions that evaluate by their names and tell no model so: without gradients alone."""
+    found = {}
+    for tree in trees:
+        for node in ast.walk(tree):
+            if isinstance(node, DEFINED) and node.name in EVALUATORS and is_without_gradients(node):
+                calls = [one for one in ast.walk(node) if isinstance(one, ast.Call)]
+                if not any(tells_to_evaluate(one) for one in calls):
+                    found[node.name] = node
+    return found
+
+
+def unreached(tree, path, reached, stack, named, evaluators=(), evaluating=None):
+    """Calls that evaluate, with the function that they stand in, which were not reached and may be yet; of a call of
+    one of `evaluating`, with that."""
     validated = any(is_of_lightning(one) for one in evaluators)
     known = {line for file, line in reached if file == path}
     found = []
@@ -259,17 +290,26 @@ def unreached(tree, path, reached, stack, named, evaluators=()):
             continue
         if isinstance(node, ast.FunctionDef) and node.name == "validation_step" and not validated:
             found.append((node, node))
-        if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)):
+        if not isinstance(node, ast.Call):
             continue
-        name = node.func.attr
-        evaluates = ((name == "eval" and not node.args) or (name == "train" and is_told_false(node))
-                     or (name in EVALUATING and not is_of_others(node)))
+        called = (evaluating or {}).get(getattr(node.func, "id", None))
+        evaluates = called or tells_to_evaluate(node) or is_of_a_trainer(node)
         if not evaluates or known & set(range(node.lineno, node.end_lineno + 1)):
             continue
         function = functions[-1] if functions else tree
         if not is_passed(node, outer, function, path, stack):
-            found.append((node, function))
+            found.append((node, called or function))
     return found
+
+
+def tells_to_evaluate(call):
+    """`model.eval()` and `model.train(False)`."""
+    name = getattr(call.func, "attr", None)
+    return (name == "eval" and not call.args) or (name == "train" and is_told_false(call))
+
+
+def is_of_a_trainer(call):
+    return getattr(call.func, "attr", None) in EVALUATING and not is_of_others(call)
 
 
 def is_told_false(call):
@@ -313,16 +353,18 @@ def is_passed(node, outer, function, path, stack):
 
 def keeps_nothing(function):
     """Whether a function records no gradients and keeps nothing of what it computes on the card."""
-    without = False
+    kept = (one for node in ast.walk(function) for one in kept_by(node))
+    return is_without_gradients(function) and not any(computes(one) for one in kept)
+
+
+def is_without_gradients(function):
+    """Whether anything in it is under `no_grad` or `inference_mode`, as a block or a decorator."""
     for node in ast.walk(function):
-        if any(computes(one) for one in kept_by(node)):
-            return False
-        named = {one.attr for one in ast.walk(node) if isinstance(one, ast.Attribute)} if isinstance(
-            node, (ast.With, ast.AsyncWith)) else set()
-        named |= {getattr(one, "attr", getattr(one, "id", None)) for decorator in getattr(node, "decorator_list", [])
-                  for one in ast.walk(decorator)}
-        without = without or bool(named & WITHOUT_GRADIENTS)
-    return without
+        blocks = [one.context_expr for one in node.items] if isinstance(node, (ast.With, ast.AsyncWith)) else []
+        for block in [*blocks, *getattr(node, "decorator_list", [])]:
+            if any(getattr(one, "attr", getattr(one, "id", None)) in WITHOUT_GRADIENTS for one in ast.walk(block)):
+                return True
+    return False
 
 
 def kept_by(node):

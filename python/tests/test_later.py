@@ -27,8 +27,8 @@ class Later(unittest.TestCase):
         tree = ast.parse(textwrap.dedent(text).lstrip("\n"))
         reached = {("a.py", line) for line in reached}
         stack = [("a.py", first, line) for first, line in stack]
-        named = self.later.reachable({"a.py": tree}, stack)
-        found = self.later.unreached(tree, "a.py", reached, stack, named, evaluators)
+        named, functions = self.later.reachable({"a.py": tree}, stack), self.later.evaluating_functions([tree])
+        found = self.later.unreached(tree, "a.py", reached, stack, named, evaluators, functions)
         return sorted((node.lineno, self.later.keeps_nothing(function)) for node, function in found)
 
     FUNCTION = """
@@ -54,6 +54,27 @@ class Later(unittest.TestCase):
         self.assertEqual(self.lines(with_gradients, stack=at), [(2, False)])
         decorated = self.FUNCTION.replace("torch.no_grad()", "timer").replace("def validate", "@torch.inference_mode()\n        def validate")
         self.assertEqual(self.lines(decorated, stack=[(0, 11), (7, 9)]), [(3, True)])
+
+    def test_an_evaluation_without_gradients_alone_is_found(self):
+        at = [(0, 10), (6, 8)]
+        silent = self.FUNCTION.replace("model.eval()", "pass")
+        self.assertEqual(self.lines(silent, stack=at), [(9, True)])
+        self.assertEqual(self.lines(silent.replace(".item()", ""), stack=at), [(9, False)])
+        # With gradients it is a name and no more, and one that evaluates by itself is told once.
+        self.assertEqual(self.lines(silent.replace("torch.no_grad()", "timer"), stack=at), [])
+        self.assertEqual(self.lines(self.FUNCTION, stack=at), [(2, True)])
+
+    def test_a_loader_of_larger_batches_comes_by_itself(self):
+        later = self.later.Later(None, lambda path: False)
+        later.given = {1: {"batch-size": 32, "batches": 3, "shapes": []}}
+        later.stack = [("/w/b.py", 3, 7), ("/w/a.py", 0, 9)]
+        loaders = [{"batch_size": 32}, {"batch_size": None}]
+        later.loaders = lambda: loaders
+        self.assertEqual(later.larger_loaders(), [])
+        loaders.append({"batch_size": 256})
+        told = later.larger_loaders()
+        self.assertEqual([(one["file"], one["line"], one["bounded"]) for one in told], [("/w/a.py", 9, False)])
+        self.assertIn("256", told[0]["code"])
 
     def test_what_nobody_calls_does_not_come(self):
         nobody = self.FUNCTION.replace("            validate(model, validation)\n", "")
@@ -102,7 +123,7 @@ class Later(unittest.TestCase):
             text = self.FUNCTION.replace("eval()", "train(%s)" % told)
             self.assertEqual(self.lines(text, stack=[(0, 10), (6, 8)]), [(2, True)])
         for told in ("", "True", "mode=True"):
-            text = self.FUNCTION.replace("eval()", "train(%s)" % told)
+            text = self.FUNCTION.replace("eval()", "train(%s)" % told).replace("no_grad", "timer")
             self.assertEqual(self.lines(text, stack=[(0, 10), (6, 8)]), [])
 
     def test_what_stays_on_the_card_is_kept(self):
@@ -174,7 +195,13 @@ class Bounds(unittest.TestCase):
     def test_numbers_are_of_the_type_that_was_asked_for(self):
         answers = self.answers("none,0,1000")
         told = [answers.value(float, "float32"), answers.value(int, "int8"), answers.value(bool, "bool")]
-        self.assertEqual([repr(one) for one in told], ["1000.0", "100", "False"])
+        self.assertEqual([repr(one) for one in told], ["1000.0", "111", "False"])
+
+    def test_two_numbers_are_two_numbers_of_one_byte(self):
+        # As values.rs has them.
+        for pair in ((4099, 1031), (257, 67), (60, 14), (9, 2)):
+            told = [self.answers(f"none,0,{number}").value(int, "uint8") for number in pair]
+            self.assertEqual(len({0, *told}), 3, pair)
 
     def test_lines_that_are_pinned_stay_zero(self):
         answers = self.answers("all,1,9", "/w/b.py:3\n/w/a.py:3")
