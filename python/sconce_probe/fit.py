@@ -21,6 +21,9 @@ from . import bounds, holds, later, serve, values, work
 FORMAT = 1
 # Entries of the allocator's history; older ones are overwritten.
 HISTORY = 2_000_000
+# Steps after the first in which what is compiled may still be compiled anew: so many more are run
+# (`COMPILING` of watched.rs).
+COMPILING = 2
 # An optimizer that steps more seldom than the others is waited for until they took so many times more.
 PATIENCE = 8
 LONGEST_TEXT = 8000
@@ -173,7 +176,8 @@ class Watch:
     def enough(self):
         """Every optimizer took its steps: of a model that is trained against another one, both."""
         counts = self.taken.values()
-        return min(counts) >= self.wanted or max(counts) >= PATIENCE * self.wanted
+        wanted = self.wanted + (COMPILING if is_compiled() else 0)
+        return min(counts) >= wanted or max(counts) >= PATIENCE * wanted
 
     # --- ends -----------------------------------------------------------------------------------
     def wait(self):
@@ -239,7 +243,7 @@ class Watch:
             seen["answers"] = quietly(self.answers.seen, None)
         if self.later:
             seen.update(quietly(self.later.seen, {}))
-            seen["compiled"] = quietly(lambda: is_compiled(self.torch), False)
+            seen["compiled"] = quietly(is_compiled, False)
         if torch.cuda.is_initialized():
             optimizers = [one for one in (each() for each in self.optimizers) if one is not None]
             seen["holds"] = quietly(lambda: holds.held(torch, optimizers), [])
@@ -298,6 +302,7 @@ def asked_of_the_virtual_gpu():
         "dnn-workspace-bytes": gpu.sconce_vgpu_dnn_workspace_bytes,
         "dnn-recurrent": gpu.sconce_vgpu_dnn_recurrent,
         "pairs": gpu.sconce_vgpu_pairs,
+        "reads-elsewhere": gpu.sconce_vgpu_reads_elsewhere,
     }
     for function in counts.values():
         function.restype = ctypes.c_uint64
@@ -317,7 +322,7 @@ def written(path, seen):
     os.replace(path + ".new", path)
 
 
-def is_compiled(torch):
+def is_compiled():
     """Whether anything of it ran compiled: what its first steps take is then the compiler's too."""
     dynamo = sys.modules.get("torch._dynamo.utils")
     return bool(dynamo and dynamo.counters.get("frames"))

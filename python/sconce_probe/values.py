@@ -18,9 +18,19 @@ MOST_TOLD = 200
 # Bytes of a file whose syntax is looked at, and letters of a line that is told.
 LARGEST = 4 << 20
 LONGEST = 160
-# Files of torch that read what they read for the line that calls them.
+# Files of torch that hand on what they read to the line that calls them.
 FOR_OTHERS = ("_tensor.py", "functional.py", "_jit_internal.py", "overrides.py", "_ops.py", "utils/_device.py",
               "utils/_contextlib.py", "nn/functional.py", "library.py")
+# Files and folders of torch that read for themselves: to skip a step that overflowed, to print, to save, to bring
+# gradients to the host, to agree with other ranks, to compile. Whatever else of torch reads may take memory by it (LBFGS, `torch.cond`).
+FOR_ITSELF = ("amp/", "cuda/amp/", "autograd/", "nn/utils/clip_grad.py", "optim/lr_scheduler.py", "_tensor_str.py", "_utils.py",
+              "serialization.py", "storage.py", "multiprocessing/", "profiler/", "_dynamo/", "_inductor/", "distributed/checkpoint/",
+              "distributed/fsdp/", "distributed/optim/", "distributed/distributed_c10d.py", "distributed/utils.py",
+              "nn/parallel/distributed.py")
+# What these keep grows with later steps, as values say: no values of a few steps bound it.
+UNBOUNDED = ("optim/lbfgs.py",)
+# Code that torch makes of a graph.
+MADE = "<eval_with_key>"
 # Of tensors as large as values say.
 SIZES = {"nonzero", "argwhere", "masked_select", "unique", "unique_consecutive", "where", "repeat_interleave", "bincount",
          "_unique2", "nonzero_tuple"}
@@ -81,7 +91,8 @@ class Reads:
             pass
 
     def noted(self, operation, use=None):
-        """The line that reads: file and number. `None` where torch reads for itself."""
+        """The line that reads: file, number, and the place in torch where that reads by itself. `None` where torch
+        reads for itself."""
         # Of a thread that runs no Python nothing is to be told: nodes of autograd's own.
         try:
             frame = sys._getframe(1)
@@ -90,11 +101,17 @@ class Reads:
         return self.add(frame, operation, use)
 
     def add(self, frame, operation="", use=None):
-        # What torch reads for itself (scalers, clipping, printing) is as it is on a card, or told nobody.
-        while frame and frame.f_code.co_filename.startswith((self.torch, OWN)):
+        # What torch reads for itself is as it is on a card, or told nobody.
+        place = None
+        while frame and frame.f_code.co_filename.startswith((self.torch, OWN, MADE)):
             file = frame.f_code.co_filename
-            if file.startswith(self.torch) and file[len(self.torch) :] not in FOR_OTHERS:
-                return None
+            name = file[len(self.torch) :] if file.startswith(self.torch) else None
+            if place is None and name and name not in FOR_OTHERS:
+                if name.startswith(FOR_ITSELF):
+                    return None
+                # What torch does next hangs on it; nobody else has it.
+                place, use = (file, frame.f_lasti), use or "branch"
+                operation = "unanswered" if name in UNBOUNDED else operation
             frame = frame.f_back
         if frame is None:
             return None
@@ -108,7 +125,7 @@ class Reads:
             before = self.known.get(key)
             if before is None or use:
                 self.known[key] = (operation, use)
-        return reader[0].co_filename, reader[2]
+        return reader[0].co_filename, reader[2], place
 
     def is_library(self, file):
         return (

@@ -155,29 +155,41 @@ class Values(unittest.TestCase):
                 self.assertEqual(self.values.use(file.name, 1, ((1, 0), (1, 4))), "value")
         self.assertEqual(self.values.source_line("/nowhere.py", 3), "")
 
-    def test_reads_are_counted_by_line_and_torchs_own_are_not(self):
+    def test_reads_are_counted_by_line_and_what_torch_reads_for_itself_is_not(self):
         with tempfile.TemporaryDirectory() as folder:
             folder = pathlib.Path(folder)
             (folder / "torch" / "amp").mkdir(parents=True)
+            (folder / "torch" / "optim").mkdir()
             (folder / "site-packages" / "other").mkdir(parents=True)
-            script = "def train(read):\n    for _ in range(3):\n        if read(): pass\n    other(read)\n    own(read)\n    wrapped(read)\n"
+            script = "def train(read):\n    for _ in range(3):\n        if read(): pass\n    other(read)\n    own(read)\n    wrapped(read)\n    print(decided(read))\n    made(read)\n"
             files = {
                 "train.py": script,
                 "site-packages/other/model.py": "def other(read):\n    read()\n",
                 "torch/amp/grad_scaler.py": "def own(read):\n    read()\n",
                 "torch/_tensor.py": "def wrapped(read):\n    read()\n",
+                "torch/optim/lbfgs.py": "def decided(read):\n    wrapped(read)\n    wrapped(read)\n",
+                "torch/cond.py": "def chosen(read):\n    read()\n",
             }
             scope = {}
             for name, text in files.items():
                 (folder / name).write_text(text)
                 exec(compile(text, str(folder / name), "exec"), scope)
+            exec(compile("def made(read):\n    chosen(read)\n", "<eval_with_key>.7", "exec"), scope)
             reads = self.values.Reads(types.SimpleNamespace(__file__=str(folder / "torch" / "__init__.py")))
-            scope["train"](lambda: reads.add(sys._getframe(1)))
+            places = []
+            scope["train"](lambda: places.append(reads.add(sys._getframe(1))))
             told = [(one["file"][len(str(folder)) + 1 :], one["line"], one["use"], one["times"]) for one in reads.seen()]
-            expected = [("train.py", 3, "branch", 3), ("train.py", 6, "value", 1), ("site-packages/other/model.py", 2, "value", 1)]
+            expected = [("train.py", 3, "branch", 3), ("train.py", 7, "branch", 2), ("train.py", 8, "branch", 1), ("train.py", 6, "value", 1),
+                        ("site-packages/other/model.py", 2, "value", 1)]
             self.assertEqual(told, expected)
-            self.assertEqual(reads.seen()[2]["by"], {"file": str(folder / "train.py"), "line": 4})
+            # What torch decides by is not only shown, though what it gives back may be.
+            self.assertFalse(reads.seen()[1]["shown"])
+            # What is kept by it grows.
+            self.assertEqual([one["operation"] for one in reads.seen()[1:3]], ["unanswered", ""])
+            self.assertEqual(reads.seen()[4]["by"], {"file": str(folder / "train.py"), "line": 4})
             self.assertEqual(reads.seen()[0]["code"], "if read(): pass")
+            # Two reads of one line of the script are two places in torch: a loop of neither.
+            self.assertEqual([len({one for one in places if one and one[1] == line}) for line in (3, 7)], [1, 2])
 
     def test_libraries_are_known_by_what_installed_them_wherever_they_lie(self):
         with tempfile.TemporaryDirectory() as folder:
@@ -295,6 +307,18 @@ class Probe(unittest.TestCase):
             [["buffers", 0, 1, 3], ["gradients", 0, 8192, 8], ["optimizer-state", 0, 4097, 8],
              ["parameters", 0, 4096, 8]],
         )
+
+    def test_what_is_compiled_takes_two_steps_more(self):
+        script = """
+            import sys, torch, types
+            sys.modules["torch._dynamo.utils"] = types.SimpleNamespace(counters={"frames": {"ok": 1}})
+            o = torch.optim.Optimizer([torch.Parameter(4096, 8)])
+            torch.cuda.init()
+            for number in range(9):
+                o.step()
+        """
+        _, [seen] = self.run_script(script)
+        self.assertEqual((seen["ended"], len(seen["steps"]), seen["wanted-steps"]), ("steps", 4, 2))
 
     def test_wrapped_optimizers_count_once_and_failed_steps_not_at_all(self):
         script = """

@@ -62,6 +62,75 @@ def listed():
     train(lambda h, head, y: head(h[:64]).sum() + torch.zeros(sum(y[:10].tolist()), 1000, device="cuda").sum())
 
 
+def rounded():
+    """Padded to whole tiles, as a function has it: 37 and 100 would both be one tile."""
+    def up(n):
+        return (n + 127) // 128 * 128
+
+    train(lambda h, head, y: head(h[: up(count(y > 0))]).float().square().mean())
+
+
+def checked():
+    """A length that is refused when it is too large, and a size all the same."""
+    def checked(n):
+        if n > 64:
+            raise ValueError(n)
+        return n
+
+    train(lambda h, head, y: head(h.repeat(16, 1)[: 1024 * checked(count(y > 0))]).float().square().mean())
+
+
+def lbfgs():
+    """How many directions it keeps is what the values say, and more of them with each step."""
+    body = nn.Linear(1024, 1024).cuda()
+    optimizer = torch.optim.LBFGS(body.parameters(), max_iter=4)
+    x = torch.randn(64, 1024, device="cuda")
+
+    def closure():
+        optimizer.zero_grad()
+        loss = body(x).square().mean()
+        loss.backward()
+        return loss
+
+    for _ in range(100):
+        optimizer.step(closure)
+
+
+def cond():
+    """4.9 GiB one way, as torch itself reads which."""
+    def loss_of(h, head, y):
+        large = lambda h: (h.repeat(40, 1) * 2).square().sum()
+        return head(h[:64]).sum() + torch.cond((y > 0).any(), large, lambda h: h.sum(), (h,))
+
+    train(loss_of)
+
+
+def sparse():
+    """How many rows of the gradient are told apart is what the values say."""
+    body = nn.Embedding(20_000, 256, sparse=True).cuda()
+    optimizer = torch.optim.SparseAdam(body.parameters())
+    for _ in range(100):
+        body(torch.randint(0, 20_000, (4096,), device="cuda")).sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def thread():
+    """Trained in a thread, whose reads are not watched."""
+    import threading
+
+    one = threading.Thread(target=mask)
+    one.start()
+    one.join()
+
+
+def compiled():
+    """Steps that grow, beside a helper that is compiled."""
+    double = torch.compile(lambda x: x * 2, backend="eager")
+    for_step = iter(range(100))
+    train(lambda h, head, y: head(double(h)[: 64 * (next(for_step) + 1)]).float().square().mean())
+
+
 def backward():
     """Read in the backward pass."""
 
@@ -155,11 +224,11 @@ def sizes():
     train(lambda h, head, y: head(h[: 64 * (next(for_step) + 1)]).float().square().mean())
 
 
-def with_evaluation(evaluate, batch):
+def with_evaluation(evaluate, batch, data=None):
     body, head = model_of(784, 10)
     model = nn.Sequential(body, head)
     optimizer = torch.optim.AdamW(model.parameters())
-    data = TensorDataset(torch.zeros(2000, 784), torch.zeros(2000, dtype=torch.long))
+    data = data or TensorDataset(torch.zeros(2000, 784), torch.zeros(2000, dtype=torch.long))
     training, validation = DataLoader(data, batch_size=32), DataLoader(data, batch_size=batch)
     for _ in range(3):
         model.train()
@@ -198,6 +267,30 @@ def evaluated_larger():
 
 def evaluated_keeping():
     with_evaluation(keeping, 32)
+
+
+@torch.no_grad()
+def evaluate(model, loader):
+    return sum(nn.functional.cross_entropy(model(x.cuda()), y.cuda()).item() for x, y in loader)
+
+
+def evaluated_plainly():
+    """No mode is changed for it."""
+    with_evaluation(evaluate, 256)
+
+
+class Labelled(Dataset):
+    """As torchvision's: a picture and a number."""
+
+    def __len__(self):
+        return 2000
+
+    def __getitem__(self, index):
+        return torch.zeros(784), index % 10
+
+
+def evaluated_labelled():
+    with_evaluation(quietly, 32, Labelled())
 
 
 def ends():

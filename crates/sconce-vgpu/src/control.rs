@@ -2,6 +2,7 @@
 //! done on it: `ctypes` finds them in the process.
 
 use std::cell::Cell;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard};
 
 use crate::abi::{self, Handle};
@@ -100,11 +101,21 @@ static ON_READ_BACKWARD: Mutex<Option<OnRead>> = Mutex::new(None);
 /// From now on `call` is called in this thread, and in those of PyTorch's backward passes, whenever they
 /// read memory of a card, with the address that was written to and the number of bytes, where they got
 /// zeros as it is not known what a card would have held: the one who is called may write others there.
-/// Null ends it. Other threads are not watched: they may hold locks that the one who is called waits for.
+/// Null ends it. Other threads are not watched: they may hold locks that the one who is called waits for. What they
+/// read meanwhile is counted ([`sconce_vgpu_reads_elsewhere`]).
 #[unsafe(no_mangle)]
 pub extern "C" fn sconce_vgpu_on_read(call: Option<OnRead>) {
     ON_READ.set(call);
     *backward() = call;
+}
+
+/// How many reads of the kind that is told were those of threads that are not watched, while others were.
+static READS_ELSEWHERE: AtomicU64 = AtomicU64::new(0);
+
+/// How many times threads that are not watched read what is not known, while others were watched.
+#[unsafe(no_mangle)]
+pub extern "C" fn sconce_vgpu_reads_elsewhere() -> u64 {
+    READS_ELSEWHERE.load(Ordering::Relaxed)
 }
 
 fn backward() -> MutexGuard<'static, Option<OnRead>> {
@@ -130,8 +141,43 @@ pub fn tell_of_read(to: u64, size: usize) {
     let Ok(own) = ON_READ.try_with(Cell::get) else {
         return;
     };
-    let of_backward = || (*backward()).filter(|_| is_backward());
-    if let Some(call) = own.or_else(of_backward) {
-        call(to as usize, size);
+    // Not held while it is called: it may end the watching.
+    let of_backward = *backward();
+    match own.or(of_backward.filter(|_| is_backward())) {
+        Some(call) => call(to as usize, size),
+        None if of_backward.is_some() => {
+            READS_ELSEWHERE.fetch_add(1, Ordering::Relaxed);
+        }
+        None => {}
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static CALLS: AtomicU64 = AtomicU64::new(0);
+
+    extern "C" fn called(_to: usize, _size: usize) {
+        CALLS.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// One test alone: what is watched is the process's.
+    #[test]
+    fn reads_of_threads_that_are_not_watched_are_counted() {
+        let elsewhere = || std::thread::spawn(|| tell_of_read(1, 4)).join().unwrap();
+        elsewhere();
+        assert_eq!(sconce_vgpu_reads_elsewhere(), 0);
+        sconce_vgpu_on_read(Some(called));
+        elsewhere();
+        tell_of_read(1, 4);
+        let backward = std::thread::Builder::new().name("pt_autograd_0".to_owned());
+        let backward = backward.spawn(|| tell_of_read(1, 4)).unwrap();
+        backward.join().unwrap();
+        let counts = || (sconce_vgpu_reads_elsewhere(), CALLS.load(Ordering::Relaxed));
+        assert_eq!(counts(), (1, 2));
+        sconce_vgpu_on_read(None);
+        elsewhere();
+        assert_eq!(counts(), (1, 2));
     }
 }

@@ -12,8 +12,9 @@ use insta::assert_snapshot;
 
 /// What the probe would write where the allocator had as much at most.
 fn seen(ended: &str, reserved_bytes: u64, failed_requests: u64, error: &str) -> String {
+    let step = r#"{"optimizer":0,"begin-us":1,"end-us":2}"#;
     format!(
-        r#"{{"format":1,"torch":"2.15.0+cu132","cuda":"13.2","python":"3.12.1","ended":"{ended}","wanted-steps":3,"steps":[{{"optimizer":0,"begin-us":1,"end-us":2}}],"optimizers":1,"used-cuda":true,"error":{error},"devices":[{{"name":"A","total-bytes":1,"outside-bytes":1,"stats":{{"allocated_bytes.all.peak":{reserved_bytes},"reserved_bytes.all.peak":{reserved_bytes},"num_alloc_retries":0,"num_ooms":{failed_requests}}}}}],"holds":[],"dnn-plans":1}}"#
+        r#"{{"format":1,"torch":"2.15.0+cu132","cuda":"13.2","python":"3.12.1","ended":"{ended}","wanted-steps":3,"steps":[{step},{step},{step}],"optimizers":1,"used-cuda":true,"error":{error},"devices":[{{"name":"A","total-bytes":1,"outside-bytes":1,"stats":{{"allocated_bytes.all.peak":{reserved_bytes},"reserved_bytes.all.peak":{reserved_bytes},"num_alloc_retries":0,"num_ooms":{failed_requests}}}}}],"holds":[],"dnn-plans":1}}"#
     )
 }
 
@@ -61,7 +62,7 @@ fn cards_are_tried_one_after_the_other() {
     assert_snapshot!(said, @r"
     exit code 1
     -- standard output
-    1 step with torch 2.15.0+cu132, CUDA 13.2
+    3 steps with torch 2.15.0+cu132, CUDA 13.2
 
     CARD              MEMORY    ALLOCATED  RESERVED  ON CARD   FITS
     GeForce RTX 4090  23.5 GiB  10 GiB     10 GiB    10.6 GiB  yes, 12.9 GiB left
@@ -106,7 +107,7 @@ fn what_hangs_on_values_is_not_known() {
     assert_snapshot!(fit(&words, &script(&fails, &with(4))), @r"
     exit code 10
     -- standard output
-    1 step with torch 2.15.0+cu132, CUDA 13.2
+    3 steps with torch 2.15.0+cu132, CUDA 13.2
 
     CARD              MEMORY   ALLOCATED  RESERVED  ON CARD  FITS
     GeForce RTX 3070  7.8 GiB  1 GiB      1 GiB     1.6 GiB  not known
@@ -229,6 +230,6 @@ fn what_says_nothing_of_training_is_an_error() {
     exit code 3
     -- standard output
     -- standard error
-    error: the command failed by itself after 1 optimizer step, with ValueError
+    error: the command failed by itself after 3 optimizer steps, with ValueError
     ");
 }

@@ -243,6 +243,8 @@ pub enum Doubt {
         /// How many were.
         seen: usize,
     },
+    /// Too few steps were run to compare any two of them: whether later ones take more was not seen.
+    NothingCompared,
     /// It was one rank of a world whose other ranks were not there.
     Ranks {
         /// How many there are.
@@ -449,6 +451,9 @@ pub fn doubts(
     if seen.ended != Ended::Steps && !ran_out(seen) {
         let seen = seen.step_count();
         doubts.push(Doubt::FewSteps { seen });
+    }
+    if seen.ended == Ended::Steps && !watched::compares_steps(seen) {
+        doubts.push(Doubt::NothingCompared);
     }
     if !is_tried(&seen.torch) {
         let torch = seen.torch.clone();

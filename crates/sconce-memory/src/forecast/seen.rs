@@ -233,6 +233,9 @@ pub struct Seen {
     /// Lines that read values of the virtual card, those that do most with them first.
     #[serde(default)]
     pub reads: Vec<Read>,
+    /// Reads of values by threads that are not watched.
+    #[serde(default)]
+    pub reads_elsewhere: u64,
     /// What became of other values than zeros, in trials with some.
     #[serde(default)]
     pub answers: Option<Told>,

@@ -154,6 +154,7 @@ fn doubts_are_said() {
         Doubt::Recurrent,
         Doubt::Context,
         Doubt::Unknown { names },
+        Doubt::NothingCompared,
         Doubt::Processes { count: 2 },
         Doubt::Values,
     ];

@@ -6,9 +6,10 @@ use serde::{Deserialize, Serialize};
 use super::seen::{Ended, Line, Read, Seen, Use};
 use super::{RESERVED, Verdict, ran_out, verdict};
 
-/// What all numbers are in one trial, and in another to tell a size from a branch: both are on the same side
-/// of what people compare with.
-const NUMBERS: [(u32, u32); 2] = [(100, 37), (2, 3)];
+/// What all numbers are in one trial, and in another to tell a size from a branch. Both of the first pair are above
+/// what people compare with (1,000 and 1,024), and no size that is rounded to 1,024 or less makes one of two. A
+/// program that refuses such numbers is tried with smaller ones: they index lists, and lengths are checked.
+const NUMBERS: [(u32, u32); 4] = [(4_099, 1_031), (257, 67), (60, 14), (9, 2)];
 /// Lines that are left at zero, one after the other, as the program fails by itself with their values.
 const MOST_PINNED: usize = 4;
 /// Reads in a step from which on a line is told zero again (`MOST_IN_A_STEP` of the probe).
@@ -98,6 +99,8 @@ pub enum Unbounded {
     },
     /// Something is read for which no other value can be given.
     Unanswered,
+    /// Threads beside the script's own and those of backward passes read values: no others are given to them.
+    OtherThreads,
 }
 
 /// What is known of a program's values.
@@ -130,7 +133,7 @@ pub fn judge<E>(
     zeros: &Seen,
     run: impl FnMut(&Answers) -> Result<Option<Seen>, E>,
 ) -> Result<Judged, E> {
-    if zeros.reads.iter().all(|read| read.shown) {
+    if zeros.reads.iter().all(|read| read.shown) && zeros.reads_elsewhere == 0 {
         return Ok(Judged::Free);
     }
     let mut search = Search {
@@ -155,6 +158,9 @@ struct Search<'a, R> {
 
 impl<E, R: FnMut(&Answers) -> Result<Option<Seen>, E>> Search<'_, R> {
     fn judge(&mut self) -> Result<Judged, E> {
+        if self.zeros.reads_elsewhere > 0 {
+            return Ok(self.unknown(Unbounded::OtherThreads));
+        }
         let all = Answers {
             share: Share::All,
             truth: true,

@@ -7,6 +7,10 @@ use super::seen::{Batches, Ended, Seen};
 /// Steps differ where one asks the allocator for so much more than another, in hundredths.
 const DIFFERENT: u64 = 2;
 
+/// Steps after the first in which what is compiled may still be compiled anew; the probe runs as many more
+/// (`COMPILING` of `fit.py`).
+const COMPILING: usize = 2;
+
 /// What was not watched. Nothing where the program was watched to its end.
 #[must_use]
 pub fn unwatched(seen: &Seen) -> Vec<NotJudged> {
@@ -58,29 +62,9 @@ fn is_varied(one: &Batches) -> bool {
     one.shapes.iter().skip(1).any(|batch| !is_shorter(batch))
 }
 
-/// Steps after the first, of one optimizer, that ask for different amounts. What is compiled asks for others
-/// in its first steps than later.
+/// Steps after the first, of one optimizer, that ask for different amounts.
 fn sizes(seen: &Seen) -> Option<NotJudged> {
-    if seen.compiled {
-        return None;
-    }
-    let total = |at: usize| -> Option<u64> {
-        let devices = &seen.steps.get(at)?.devices;
-        devices.iter().map(|device| device.requested_bytes).sum()
-    };
-    for optimizer in 0..seen.optimizers {
-        let steps = 1..seen.steps.len();
-        let own = steps.filter(|&at| seen.steps[at].optimizer == optimizer);
-        // Its first step makes the state of optimizers.
-        let own: Vec<usize> = own.collect();
-        let skip = usize::from(
-            seen.steps
-                .first()
-                .is_some_and(|first| first.optimizer != optimizer),
-        );
-        let asked = own.iter().skip(skip);
-        let asked = asked.map(|&at| Some(total(at)?.saturating_sub(total(at - 1)?)));
-        let asked: Vec<u64> = asked.collect::<Option<_>>()?;
+    for asked in compared(seen) {
         let (Some(&least), Some(&most)) = (asked.iter().min(), asked.iter().max()) else {
             continue;
         };
@@ -92,6 +76,29 @@ fn sizes(seen: &Seen) -> Option<NotJudged> {
         }
     }
     None
+}
+
+/// Whether any two steps of one optimizer were compared.
+pub(super) fn compares_steps(seen: &Seen) -> bool {
+    compared(seen).iter().any(|asked| asked.len() > 1)
+}
+
+/// What was asked for in each step that is compared, by optimizer, bytes. An optimizer's first step makes its state,
+/// and what is compiled asks for more while it is.
+fn compared(seen: &Seen) -> Vec<Vec<u64>> {
+    let total = |at: usize| -> Option<u64> {
+        let devices = &seen.steps.get(at)?.devices;
+        devices.iter().map(|device| device.requested_bytes).sum()
+    };
+    let compiling = if seen.compiled { COMPILING } else { 0 };
+    let of = |optimizer: usize| -> Option<Vec<u64>> {
+        let own = (0..seen.steps.len()).filter(|&at| seen.steps[at].optimizer == optimizer);
+        let asked = own.skip(1 + compiling);
+        asked
+            .map(|at| Some(total(at)?.saturating_sub(total(at - 1)?)))
+            .collect()
+    };
+    (0..seen.optimizers).filter_map(of).collect()
 }
 
 #[cfg(test)]

@@ -371,6 +371,11 @@ pub(super) fn said(doubt: &Doubt) -> String {
             let steps = counted(*seen as u64, "step");
             format!("The command ended after {steps}: memory may grow later.")
         }
+        Doubt::NothingCompared => {
+            "No two steps were compared: whether later ones take more was not seen \
+             (`--steps 3` or more tells)."
+                .to_owned()
+        }
         Doubt::Ranks { ranks, pairs } => {
             let pairs = match pairs {
                 true => {

@@ -28,7 +28,8 @@ pub(super) fn reasons(cards: &[CardForecast], steps: usize) -> Vec<String> {
 fn reason(card: &CardForecast, one: &NotJudged, steps: usize) -> Vec<String> {
     match one {
         NotJudged::Values { why, lines, with } => {
-            let mut said = vec![values(&card.card, why, with)];
+            let end = if lines.is_empty() { "" } else { ":" };
+            let mut said = vec![format!("{}{end}", values(&card.card, why, with))];
             said.extend(
                 lines
                     .iter()
@@ -120,8 +121,11 @@ fn values(card: &str, why: &Unbounded, with: &[WithValues]) -> String {
         Unbounded::Unanswered => {
             "values of the card are read for which nothing but zeros can be given".to_owned()
         }
+        Unbounded::OtherThreads => {
+            "threads that the script starts read values of the card, and these are not watched".to_owned()
+        }
     };
-    format!("{card}: not known, as {because}:")
+    format!("{card}: not known, as {because}")
 }
 
 fn tried(one: &WithValues) -> String {

@@ -144,9 +144,8 @@ fn both_ways_of_a_branch_are_gone() {
         let of = |more: i64| {
             let reads = reads.clone();
             move |answers: &Answers| {
-                let other = answers.truth && operation == "bool" || answers.number > 50;
-                // The second number is on the other side of this one's condition.
-                let other = other || (operation == "number" && answers.number > 10);
+                let other = answers.truth && operation == "bool";
+                let other = other || (operation == "number" && answers.number > 1000);
                 trial(if other { more } else { 100 } * KB, &reads)
             }
         };
@@ -246,4 +245,35 @@ fn a_size_that_is_checked_is_no_check_alone() {
         matches!(said, Judged::Free | Judged::Bounded { .. }),
         "{said:?}"
     );
+}
+
+/// Lengths are padded to whole tiles, or whole tiles are counted: both make one size of several numbers.
+#[test]
+fn a_size_that_is_rounded_is_a_size() {
+    let reads = [read(9, "number")];
+    for tile in [8, 64, 128, 512, 1024] {
+        for round in [u32::div_ceil, |number: u32, tile| number / tile] {
+            let (said, _) = judged(&reads, |answers| {
+                trial(
+                    100 * KB + i64::from(round(answers.number, tile)) * KB / 16,
+                    &reads,
+                )
+            });
+            assert_eq!(why(&said), &Unbounded::Size, "{tile}");
+        }
+    }
+    // The same of lengths that are checked.
+    let checked = |answers: &Answers| match answers.number {
+        513.. => failed_trial("ValueError", Some(line(9))),
+        n => trial(100 * KB + i64::from(n.div_ceil(128)) * KB, &reads),
+    };
+    assert_eq!(why(&judged(&reads, checked).0), &Unbounded::Size);
+}
+
+#[test]
+fn what_other_threads_read_is_not_known() {
+    let mut zeros = trial(100 * KB, &[]);
+    zeros.reads_elsewhere = 3;
+    let said = judge(&zeros, |_| Ok::<_, ()>(Some(trial(100 * KB, &[])))).unwrap();
+    assert_eq!(why(&said), &Unbounded::OtherThreads);
 }

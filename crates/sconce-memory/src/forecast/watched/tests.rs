@@ -58,11 +58,41 @@ fn steps_that_ask_for_different_amounts_are_not_known_beyond() {
         most_bytes: 150,
     };
     assert_eq!(found, [expected]);
-    assert_eq!(
-        unwatched(&seen(r#","compiled":true"#, &[900, 1000, 1150])),
-        []
-    );
     assert_eq!(unwatched(&seen("", &[900])), []);
+}
+
+#[test]
+fn what_is_compiled_is_compared_once_it_is() {
+    let compiled = |requested: &[u64]| seen(r#","compiled":true"#, requested);
+    assert_eq!(unwatched(&compiled(&[900, 1000, 1150, 1250, 1350])), []);
+    let grows = unwatched(&compiled(&[900, 1000, 1150, 1250, 1400]));
+    let expected = NotJudged::Sizes {
+        least_bytes: 100,
+        most_bytes: 150,
+    };
+    assert_eq!(grows, [expected]);
+}
+
+#[test]
+fn too_few_steps_are_compared_with_none_and_it_is_said() {
+    let said = |seen: &Seen| {
+        let doubts = crate::forecast::doubts(&[], seen, 1, None);
+        doubts.contains(&crate::forecast::Doubt::NothingCompared)
+    };
+    let compiled = r#","compiled":true"#;
+    for (rest, requested, expected) in [
+        ("", &[900, 1000, 1100][..], false),
+        ("", &[900, 1000], true),
+        ("", &[900], true),
+        (compiled, &[900, 1000, 1100, 1200], true),
+        (compiled, &[900, 1000, 1100, 1200, 1300], false),
+    ] {
+        let seen = seen(rest, requested);
+        assert_eq!(said(&seen), expected, "{rest} {requested:?}");
+        let mut ended = seen;
+        ended.ended = Ended::Exit;
+        assert!(!said(&ended));
+    }
 }
 
 #[test]
