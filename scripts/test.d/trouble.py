@@ -3,7 +3,7 @@
 healthy, healthy-workers, healthy-noisy: nothing is wrong. starved: the loader sleeps, one worker. mended: the
 same with enough workers. leaking, leaking-workers, leaking-card: 64 KiB more are kept each step. healthy-card:
 nothing is, on a card. caching: memory grows for a while and then no more. handed-over: steps of less than a
-millisecond, WORKERS workers. ranks: two ranks by torchrun. straggler: of them the second is slow;
+millisecond, WORKERS workers. bursts: the same with batches that take 32 ms, so that workers end together. ranks: two ranks by torchrun. straggler: of them the second is slow;
 straggler-backward: in its backward pass. card-memory: a card's memory runs out. host-memory: the machine's does.
 """
 
@@ -173,6 +173,8 @@ KINDS = {
     "straggler": lambda: ranks(0.02),
     "straggler-backward": lambda: ranks(0, backward=True),
     "handed-over": lambda: train(nn.Linear(32, 10), DataLoader(Numbers(), 16, num_workers=workers)),
+    "bursts": lambda: train(
+        nn.Sequential(nn.Flatten(), nn.Linear(768, 10)), DataLoader(Pictures(0.002), 16, num_workers=workers)),
     "card-memory": card_memory,
     "host-memory": host_memory,
 }

@@ -4,7 +4,7 @@
 //! Linux 6.18) with torch 2.15 and gloo, under SCHED_RR, as others used the machine; the machine's
 //! name and the folders are changed, nothing else. `handed-over-N`: `trouble.py handed-over 300 N`,
 //! N loader workers. `straggler-backward`: two ranks, `trouble.py straggler-backward 100`; rank 1
-//! sleeps 20 ms in each backward pass. The healthy ones: `trouble.py KIND 200`, and two ranks of
+//! sleeps 20 ms in each backward pass. `bursts-N`: `trouble.py bursts 300 N`, not under SCHED_RR. The healthy ones: `trouble.py KIND 200`, and two ranks of
 //! `trouble.py ranks 100`.
 
 use std::path::Path;
@@ -84,6 +84,24 @@ fn workers_are_no_mend_for_batches_that_stand_ready() {
         steps[1..].iter().all(|step| *step > 1.5 * steps[0]),
         "{steps:?}"
     );
+}
+
+/// Batches take 32 ms and steps less than one: most of the time no batch is there. Of eight workers that end together
+/// the first alone is waited for, so that three batches in four stood ready all the same.
+#[test]
+fn workers_that_cannot_keep_up_are_too_few_though_most_batches_stood_ready() {
+    for (workers, (name, text)) in [(4, record!("bursts-4")), (8, record!("bursts-8"))] {
+        let report = report(text);
+        let loader = report.training[0].loader.expect(name);
+        let empty = loader.empty.expect(name) as f64 / loader.batches as f64;
+        assert!(workers == 4 || empty < 0.25, "{name}: {empty}");
+        let mends = mends(&report);
+        assert!(advises_workers(&mends), "{name}: {mends}");
+        assert!(
+            !mends.contains("num_workers=0") && !mends.contains("hand over"),
+            "{name}: {mends}"
+        );
+    }
 }
 
 #[test]
