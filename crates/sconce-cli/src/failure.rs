@@ -136,7 +136,7 @@ pub(crate) enum CliError {
     #[error("{}", path.display())]
     Policy {
         path: std::path::PathBuf,
-        source: sconce_run::lease::PolicyError,
+        source: sconce_lease::PolicyError,
     },
     #[error("only the machine's owner serves leases")]
     NotRoot,

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use sconce_host::{Machine, NvmlGpus, Roots};
-use sconce_run::lease::{
+use sconce_lease::{
     Answer, Ask, CardFacts, Database, Handles, LeaseError, Overview, Person, Policy, Refusal,
     ThisMachine, WaitingShown, Why, person, service,
 };

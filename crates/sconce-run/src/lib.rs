@@ -23,7 +23,6 @@ mod error;
 mod idmap;
 mod init;
 mod launch;
-pub mod lease;
 pub mod logs;
 mod names;
 mod own;

@@ -5,7 +5,7 @@ pub(crate) use self::list::waiting;
 mod serve;
 
 use clap::{Args, Subcommand};
-use sconce_run::lease::{Answer, Ask, Lease, Millis, Refusal, Take, Wanted};
+use sconce_lease::{Answer, Ask, Lease, Millis, Refusal, Take, Wanted};
 use sconce_schema::spec::Gpus;
 use sconce_schema::{Bytes, duration, exit};
 

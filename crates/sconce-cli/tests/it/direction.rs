@@ -5,7 +5,8 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 /// The exceptions to "a stage never depends on another stage".
-const STAGE_EDGES: [(&str, &str); 5] = [
+const STAGE_EDGES: [(&str, &str); 6] = [
+    ("sconce-lease", "sconce-host"),
     ("sconce-resolve", "sconce-store"),
     ("sconce-image", "sconce-store"),
     ("sconce-run", "sconce-host"),
@@ -17,11 +18,12 @@ const STAGE_EDGES: [(&str, &str); 5] = [
 const TESTKIT: &str = "sconce-testkit";
 
 /// Crates that the architecture has a room for.
-const CRATES: [&str; 14] = [
+const CRATES: [&str; 15] = [
     "sconce-cli",
     "sconce-compat",
     "sconce-host",
     "sconce-image",
+    "sconce-lease",
     "sconce-memory",
     "sconce-record",
     "sconce-report",

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use sconce_host::{Gpus as _, Roots, owners};
-use sconce_run::lease::{CardFacts, Outsider, Overview, Shown, WaitingShown, outsiders, person};
+use sconce_lease::{CardFacts, Outsider, Overview, Shown, WaitingShown, outsiders, person};
 use sconce_schema::exit;
 
 use crate::args::Global;
@@ -231,7 +231,7 @@ pub(super) fn expected(start_s: Option<u64>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sconce_run::lease::Why;
+    use sconce_lease::Why;
     use sconce_schema::Bytes;
 
     #[test]

@@ -10,8 +10,8 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use sconce_host::{Gpus as _, NvmlGpus, Roots};
-use sconce_run::lease::service::{self, Bounds, Peer, Serving};
-use sconce_run::lease::{
+use sconce_lease::service::{self, Bounds, Peer, Serving};
+use sconce_lease::{
     Answer, Ask, CardFacts, Database, Handles, LeaseError, Millis, People, Policy, Reading, State,
     ThisMachine, idle_events, is_group, is_user, keep,
 };

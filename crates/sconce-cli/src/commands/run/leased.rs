@@ -7,7 +7,7 @@ use std::time::Duration;
 use rustix::process::{Signal, getpid, kill_process};
 use rustix::time::{ClockId, clock_gettime};
 use sconce_host::{Card, Machine};
-use sconce_run::lease::{Answer, Ask, LeaseError, Overview, Refusal, Take, Wanted};
+use sconce_lease::{Answer, Ask, LeaseError, Overview, Refusal, Take, Wanted};
 use sconce_schema::spec::{GpuId, Gpus};
 
 use super::contained::Called;
@@ -253,7 +253,7 @@ fn since_boot_ms() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sconce_run::lease::Shown;
+    use sconce_lease::Shown;
 
     fn card(index: u32) -> Card {
         Card {

@@ -1,6 +1,6 @@
 //! The reason that is told is the true one.
 
-use sconce_run::lease::{
+use sconce_lease::{
     Answer, Ask, Overview, Policy, Refusal, State, Take, Waiting, WaitingShown, Wanted, World as _,
     decide,
 };

@@ -9,7 +9,7 @@
 use std::collections::BTreeMap;
 use std::error::Error;
 
-use sconce_run::lease::{
+use sconce_lease::{
     Answer, Ask, CardFacts, Clock, Event, Person, Policy, Seen, State, Take, Wanted, decide,
 };
 

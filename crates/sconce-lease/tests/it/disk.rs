@@ -4,9 +4,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::sync::Barrier;
 
-use sconce_run::lease::{
-    Answer, Ask, Database, LeaseError, Overview, Policy, Refusal, Take, Wanted,
-};
+use sconce_lease::{Answer, Ask, Database, LeaseError, Overview, Policy, Refusal, Take, Wanted};
 
 use crate::tools::{MINUTE, Played, user};
 

@@ -9,8 +9,8 @@ use std::sync::{Barrier, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use sconce_host::Roots;
-use sconce_run::lease::service::{self, Bounds, Peer, Serving};
-use sconce_run::lease::{
+use sconce_lease::service::{self, Bounds, Peer, Serving};
+use sconce_lease::{
     Answer, Ask, CardFacts, Database, Handles, Person, Policy, Take, ThisMachine, Wanted,
 };
 

@@ -142,7 +142,7 @@ pub(super) fn append(file: &mut impl Tail, length: u64, line: &[u8]) -> io::Resu
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lease::{Clock, End};
+    use crate::{Clock, End};
     use proptest::prelude::*;
 
     /// A disk with so much room.

@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use sconce_run::lease::{CardFacts, Clock, Person, Process, World};
+use sconce_lease::{CardFacts, Clock, Person, Process, World};
 use sconce_schema::Bytes;
 
 pub(crate) const MINUTE: u64 = 60_000;

@@ -209,7 +209,7 @@ fn group_name(gid: libc::gid_t) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lease::{Take, Wanted};
+    use crate::{Take, Wanted};
 
     #[test]
     fn root_has_a_name_and_a_stranger_a_number() {

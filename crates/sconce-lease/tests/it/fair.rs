@@ -1,6 +1,6 @@
 //! Whoever waits gets theirs.
 
-use sconce_run::lease::{Answer, Ask, Event, Policy, State, Take, Wanted, World as _, decide};
+use sconce_lease::{Answer, Ask, Event, Policy, State, Take, Wanted, World as _, decide};
 
 use crate::tools::{Dice, MINUTE, Played, user};
 

@@ -8,10 +8,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use sconce_host::Roots;
-use sconce_run::lease::service::{self, Bounds, Peer, Serving};
-use sconce_run::lease::{
-    Answer, Ask, Database, Handles, Policy, Refusal, Take, ThisMachine, Wanted,
-};
+use sconce_lease::service::{self, Bounds, Peer, Serving};
+use sconce_lease::{Answer, Ask, Database, Handles, Policy, Refusal, Take, ThisMachine, Wanted};
 
 use crate::tools::{MINUTE, Played, user};
 

@@ -3,7 +3,7 @@
 
 use std::collections::BTreeMap;
 
-use sconce_run::lease::{
+use sconce_lease::{
     Answer, Ask, Clock, Event, Policy, Refusal, State, Take, Wanted, World as _, decide, overview,
 };
 use sconce_schema::Bytes;
