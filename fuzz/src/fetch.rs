@@ -1,8 +1,8 @@
 //! What servers and indexes write into URLs and headers.
 
-#[path = "../../crates/sconce-store/src/fetch/range.rs"]
+#[path = "../../crates/sconce-fetch/src/range.rs"]
 mod range;
-#[path = "../../crates/sconce-store/src/fetch/url.rs"]
+#[path = "../../crates/sconce-fetch/src/url.rs"]
 mod url_parts;
 
 use sconce_resolve::python::pylock::without_credentials;
@@ -14,7 +14,7 @@ use crate::bytes::text;
 pub(crate) fn url(data: &[u8]) {
     let Some(text) = text(data) else { return };
     let shown = url_parts::shown(text);
-    assert_eq!(shown, sconce_store::fetch::shown(text));
+    assert_eq!(shown, sconce_fetch::shown(text));
     assert!(!shown.contains(['?', '#']), "{shown}");
     assert_eq!(url_parts::split_user(&shown).1, None, "{shown}");
     let plain = without_credentials(text);

@@ -3,8 +3,8 @@
 use std::os::unix::fs::PermissionsExt as _;
 
 use arbitrary::Unstructured;
-use sconce_image::oci::Digest;
 use sconce_image::unpack::{UnpackLimits, Unpacked, unpack};
+use sconce_oci::Digest;
 
 use crate::bytes::{flag, noise, pick, some_bytes};
 use crate::deb::{path, tar_entry};

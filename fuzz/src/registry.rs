@@ -1,6 +1,6 @@
 //! What people write as images, what registries write as challenges, and the files of logins.
 
-use sconce_image::registry::{Challenge, Logins, Reference, challenges};
+use sconce_registry::{Challenge, Logins, Reference, challenges};
 use ureq::http::Uri;
 
 use crate::bytes::text;

@@ -3,16 +3,16 @@
 use std::sync::LazyLock;
 
 use sconce_image::diff::diff;
-use sconce_image::oci::{Digest, write};
 use sconce_image::sbom;
-use sconce_image::sign::{
+use sconce_oci::{Digest, write};
+use sconce_registry::sign::{
     Claim, KeyFile, MOST_MEMORY, PublicKey, Signature, SigningKey, attach, attached, sign, verify,
 };
 use sconce_schema::{Hint as _, Lock};
 
 use crate::bytes::{fixture, fixtures, joined, parts, text};
 
-const FOLDER: &str = "crates/sconce-image/src/sign/testdata";
+const FOLDER: &str = "crates/sconce-registry/src/sign/testdata";
 const LOCK: &str = "crates/sconce-image/src/sbom/testdata/lock.toml";
 const NAME: &str = "registry.example.org/digits:1";
 const IMAGE: &[u8] = b"image";
@@ -80,7 +80,7 @@ pub(crate) fn signatures(data: &[u8]) {
     };
     if let Ok(made) = attach(&image, Some(manifest), &added) {
         let after = attached(&made.manifest).expect("our own manifest reads");
-        let fits = payload.len() <= sconce_image::sign::LARGEST_PAYLOAD;
+        let fits = payload.len() <= sconce_registry::sign::LARGEST_PAYLOAD;
         assert_eq!(after.len(), found.len() + usize::from(fits));
     }
     let each = found.iter().map(|one| (one, payload));
@@ -111,7 +111,7 @@ pub(crate) fn signature_seeds() -> Vec<Vec<u8>> {
         joined(&[&one.manifest, &one.payload]),
         joined(&[&two.manifest, &two.payload]),
         joined(&[&one.manifest, &other.to_payload()]),
-        joined(&[&write(&sconce_image::oci::Index::new(Vec::new())), b"{}"]),
+        joined(&[&write(&sconce_oci::Index::new(Vec::new())), b"{}"]),
     ]
 }
 

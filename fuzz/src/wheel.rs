@@ -7,10 +7,10 @@ use std::sync::OnceLock;
 use std::time::Duration;
 
 use arbitrary::Unstructured;
+use sconce_fetch::{FetchConfig, Fetcher};
 use sconce_schema::lock::Wheel;
 use sconce_schema::{Hint as _, NoProgress, Sha256};
 use sconce_store::Store;
-use sconce_store::fetch::{FetchConfig, Fetcher};
 use sconce_store::wheel::{InstallOptions, Limits, Slow};
 use sha2::Digest as _;
 

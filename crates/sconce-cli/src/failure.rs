@@ -145,7 +145,7 @@ pub(crate) enum CliError {
     #[error("{}", path.display())]
     Logins {
         path: std::path::PathBuf,
-        source: sconce_image::registry::LoginsError,
+        source: sconce_registry::LoginsError,
     },
     #[error("{name} is `{value}`, not {fits}")]
     Variable {

@@ -5,8 +5,8 @@ mod logins;
 use std::env;
 use std::path::PathBuf;
 
+use sconce_fetch::{Credential, FetchConfig, Fetcher, Proxies, shown};
 use sconce_schema::{Hint, exit};
-use sconce_store::fetch::{Credential, FetchConfig, Fetcher, Proxies, shown};
 
 use crate::failure::Result;
 use crate::places;

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::SystemTime;
 
+use sconce_fetch::Fetcher;
 use sconce_image::bytecode::interpreter;
 use sconce_image::{AssembleError, Priority, assemble, needs};
 use sconce_resolve::debian::sources::{AptFile, MirrorOverride};
@@ -12,7 +13,6 @@ use sconce_resolve::python::uv::UvSource;
 use sconce_resolve::{LockEnv, LockInput, Resolved, StoreDocuments};
 use sconce_schema::lock::Deb;
 use sconce_schema::{ImageManifest, Lock, Progress};
-use sconce_store::fetch::Fetcher;
 use sconce_store::{Held, Store};
 
 use crate::args::{Global, Sources};

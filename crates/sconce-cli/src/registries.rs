@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
-use sconce_image::registry::{HelperPrograms, Logins, Mirror, Reference, Registry, Settings};
-use sconce_image::sign::{KeyFile, PublicKey, SigningKey};
+use sconce_registry::sign::{KeyFile, PublicKey, SigningKey};
+use sconce_registry::{HelperPrograms, Logins, Mirror, Reference, Registry, Settings};
 
 use crate::args::Global;
 use crate::failure::{CliError, Result};

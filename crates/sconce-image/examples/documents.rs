@@ -5,9 +5,9 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::{env, fs};
 
-use sconce_image::oci::Digest;
 use sconce_image::provenance::{Build, LOCAL_BUILDER, statement};
 use sconce_image::sbom::{Facts, License, Subject, cyclonedx, spdx};
+use sconce_oci::Digest;
 use sconce_schema::Lock;
 
 fn main() -> Result<(), Box<dyn Error>> {

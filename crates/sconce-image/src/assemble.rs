@@ -4,11 +4,11 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread;
 
+use sconce_fetch::Fetcher;
 use sconce_schema::lock::{Deb, Lock, Wheel};
 use sconce_schema::manifest::Layer;
 use sconce_schema::{Hint, ImageManifest, Progress, Sha256, Wait, exit};
 use sconce_store::deb::{self, DebError, DebLimits};
-use sconce_store::fetch::Fetcher;
 use sconce_store::rooted::printable;
 use sconce_store::{BuildError, Making, Store, StoreError};
 use sha2::Digest;

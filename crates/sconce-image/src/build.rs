@@ -11,13 +11,14 @@ use sconce_store::{Store, StoreError};
 use crate::assemble::AssembleError;
 use crate::layer::{self, Compression, Job, Layer, LayerError, Part, Tree, is_below};
 use crate::local::{self, Contents, Image, LOCK_LABEL, LocalError};
-use crate::oci::{self, Config, Descriptor, Digest, History, Manifest, RootFs, media};
 use crate::plan::{Content, Plan, Planned};
 use crate::slim::{self, Filter, Rules, Taken};
 use crate::squashfs::launch::{self, LaunchError};
 use crate::squashfs::{self, SquashfsError, Written};
 use crate::system::PLAIN_ID;
 use crate::{bytecode, compiler};
+use sconce_oci as oci;
+use sconce_oci::{Config, Descriptor, Digest, History, Manifest, RootFs, media};
 
 /// What an image is made of, beside its lock.
 #[derive(Debug, Clone, Default)]

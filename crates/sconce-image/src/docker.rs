@@ -17,7 +17,8 @@ use serde::Serialize;
 use crate::layer::{end, fill, put_file, unpacked};
 use crate::layout::{LayoutError, file};
 use crate::local::Image;
-use crate::oci::{self, Digest};
+use sconce_oci as oci;
+use sconce_oci::Digest;
 
 /// Bytes of a layer that are handed on at a time, and how many such pieces wait at most.
 const PIECE: usize = 1 << 20;

@@ -9,8 +9,8 @@ use std::path::{Component, Path, PathBuf};
 
 use sconce_schema::lock::Versions;
 
-use crate::oci;
 use crate::system::{PLAIN_HOME, PLAIN_ID};
+use sconce_oci as oci;
 
 mod accounts;
 

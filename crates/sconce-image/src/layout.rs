@@ -12,7 +12,8 @@ use sconce_store::output::{Folder, Form, Output, OutputError, OutputFile};
 
 use crate::layer::{end, fill, put_file};
 use crate::local::{Image, LocalError};
-use crate::oci::{self, Descriptor, Digest, Index, Platform, media};
+use sconce_oci as oci;
+use sconce_oci::{Descriptor, Digest, Index, Platform, media};
 
 /// The annotation by which a layout's index names an image.
 const REF_NAME: &str = "org.opencontainers.image.ref.name";

@@ -12,7 +12,8 @@ use sconce_schema::{Hint, Lock, exit};
 use sconce_store::{BuildError, Store, StoreError, random_name};
 use serde::{Deserialize, Serialize};
 
-use crate::oci::{self, Descriptor, Digest, DocumentError, Manifest};
+use sconce_oci as oci;
+use sconce_oci::{Descriptor, Digest, DocumentError, Manifest};
 
 /// The label that names the digest of the lock an image was made from.
 pub(crate) const LOCK_LABEL: &str = "dev.sconce.lock";
@@ -409,7 +410,7 @@ fn file(action: &'static str, path: &Path) -> impl FnOnce(io::Error) -> LocalErr
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::oci::media;
+    use sconce_oci::media;
 
     fn image(store: &Store, layer: &[u8]) -> Image {
         let digest = Digest::of(layer);

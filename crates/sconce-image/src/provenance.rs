@@ -7,8 +7,9 @@
 use sconce_schema::{Lock, Sha256};
 use serde::Serialize;
 
-use crate::oci::{self, Digest};
 use crate::sbom::purl;
+use sconce_oci as oci;
+use sconce_oci::Digest;
 
 /// How the image was built, a `buildType`. It names the parameters below: `externalParameters` holds
 /// `spec` (where it is known) and `lock`, each with its digest, and every wheel and Debian package

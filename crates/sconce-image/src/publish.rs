@@ -9,16 +9,17 @@ use sconce_schema::{Hint, Lock, Progress, Sha256, exit};
 use sconce_store::{Store, StoreError};
 
 use crate::local::{Image, LocalError};
-use crate::oci::{self, Descriptor, Digest, Manifest, Platform, media};
 use crate::open::{self, OpenError};
 use crate::provenance::{self, Build, LOCAL_BUILDER};
-use crate::registry::{
-    self, Blob, Content, Document, Pushed, Reference, ReferenceError, Registry, RegistryError,
-};
 use crate::sbom::{self, Facts, Subject};
-use crate::sign::{
+use sconce_oci as oci;
+use sconce_oci::{Descriptor, Digest, Manifest, Platform, media};
+use sconce_registry::sign::{
     self, Attached, AttachmentError, Claim, ClaimError, KeyError, LARGEST_PAYLOAD, PublicKey,
     SigningKey, Unverified,
+};
+use sconce_registry::{
+    self, Blob, Content, Document, Pushed, Reference, ReferenceError, Registry, RegistryError,
 };
 
 /// The kinds of what is attached to an image: artifact types and, at once, media types.
@@ -123,7 +124,7 @@ pub fn push(
         descriptor,
         content: Content::File(path),
     };
-    let whole = registry::Image {
+    let whole = sconce_registry::Image {
         layers: image.blobs(store)?.into_iter().map(blob).collect(),
         config: Blob {
             descriptor: image.manifest.config.clone(),
@@ -151,7 +152,7 @@ fn artifacts(
     to: &Reference,
     lock: &Lock,
     facts: &BTreeMap<Sha256, Facts>,
-) -> Vec<registry::Image> {
+) -> Vec<sconce_registry::Image> {
     let name = to.path();
     let subject = Subject {
         name,
@@ -183,7 +184,7 @@ fn artifacts(
 }
 
 /// An artifact of one document (image specification, "Guidelines for Artifact Usage").
-fn artifact(kind: &str, bytes: Vec<u8>, subject: &Descriptor) -> registry::Image {
+fn artifact(kind: &str, bytes: Vec<u8>, subject: &Descriptor) -> sconce_registry::Image {
     const EMPTY: &[u8] = b"{}";
     let mut manifest = Manifest::new(
         Descriptor::of(media::EMPTY, EMPTY),
@@ -195,12 +196,12 @@ fn artifact(kind: &str, bytes: Vec<u8>, subject: &Descriptor) -> registry::Image
 }
 
 /// A manifest with its blobs in memory.
-fn image_of(manifest: &Manifest, config: Vec<u8>, layers: Vec<Vec<u8>>) -> registry::Image {
+fn image_of(manifest: &Manifest, config: Vec<u8>, layers: Vec<Vec<u8>>) -> sconce_registry::Image {
     let blob = |(descriptor, bytes): (&Descriptor, Vec<u8>)| Blob {
         descriptor: descriptor.clone(),
         content: Content::Bytes(bytes),
     };
-    registry::Image {
+    sconce_registry::Image {
         layers: manifest.layers.iter().zip(layers).map(blob).collect(),
         config: blob((&manifest.config, config)),
         manifest: Document {
@@ -270,7 +271,7 @@ pub fn sign(
         descriptor: descriptor.clone(),
         content: Content::Bytes(bytes.to_vec()),
     };
-    let image = registry::Image {
+    let image = sconce_registry::Image {
         layers: layers
             .map(|layer| blob(layer, &attachment.payload))
             .collect(),

@@ -10,13 +10,13 @@
 use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime};
 
+use sconce_fetch::{FetchConfig, Fetcher};
 use sconce_resolve::debian::sources::AptFile;
 use sconce_resolve::python::IndexSettings;
 use sconce_resolve::python::uv::UvSource;
 use sconce_resolve::{LockEnv, LockInput, StoreDocuments, lock};
 use sconce_schema::{Hint, Lock, Progress, Sha256, Wait};
 use sconce_store::Store;
-use sconce_store::fetch::{FetchConfig, Fetcher};
 
 struct Stderr(Instant);
 

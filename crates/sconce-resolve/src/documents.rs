@@ -2,9 +2,9 @@
 
 use std::time::SystemTime;
 
+use sconce_fetch::{FetchError, Fetcher, shown};
 use sconce_schema::Sha256;
 use sconce_store::Store;
-use sconce_store::fetch::{FetchError, Fetcher, shown};
 
 use crate::kept::{self, Kept};
 
@@ -139,7 +139,7 @@ pub(crate) fn sha256(bytes: &[u8]) -> Sha256 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sconce_store::fetch::FetchConfig;
+    use sconce_fetch::FetchConfig;
     use std::io::{Read as _, Write as _};
 
     /// A server that gives every request the next of these answers.

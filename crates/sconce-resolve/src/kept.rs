@@ -10,8 +10,8 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
+use sconce_fetch::shown;
 use sconce_schema::Sha256;
-use sconce_store::fetch::shown;
 
 use crate::documents::sha256;
 

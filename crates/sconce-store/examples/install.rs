@@ -9,9 +9,9 @@ use std::error::Error;
 use std::path::Path;
 use std::time::Instant;
 
+use sconce_fetch::{FetchConfig, Fetcher};
 use sconce_schema::{Lock, NoProgress};
 use sconce_store::Store;
-use sconce_store::fetch::{FetchConfig, Fetcher};
 use sconce_store::wheel::InstallOptions;
 
 fn main() -> Result<(), Box<dyn Error>> {

@@ -9,9 +9,9 @@ use sconce_schema::{NoProgress, Progress, Sha256};
 use sha2::Digest as _;
 
 use crate::direct::Writer;
-use crate::fetch::{Fetcher, shown};
 use crate::turn::Job;
 use crate::{Store, StoreError};
+use sconce_fetch::{Fetcher, shown};
 
 /// The kind of blobs among the store's items.
 const KIND: &str = "blob";

@@ -5,8 +5,8 @@ use std::path::{Path, PathBuf};
 
 use sconce_schema::{Bytes, Hint, Sha256, exit};
 
-use crate::fetch::FetchError;
 use crate::wheel::WheelError;
+use sconce_fetch::FetchError;
 
 /// A failure of the store.
 #[derive(Debug, thiserror::Error)]

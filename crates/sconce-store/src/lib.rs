@@ -9,7 +9,6 @@ mod blob;
 pub mod deb;
 pub mod direct;
 mod error;
-pub mod fetch;
 mod file_system;
 mod item;
 mod lock;

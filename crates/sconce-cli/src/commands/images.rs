@@ -2,7 +2,7 @@
 
 use clap::Args;
 use sconce_image::local::{self, Image};
-use sconce_image::oci::Digest;
+use sconce_oci::Digest;
 use sconce_schema::{Bytes, exit};
 use sconce_store::Store;
 

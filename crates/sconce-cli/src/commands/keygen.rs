@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
-use sconce_image::sign::SigningKey;
+use sconce_registry::sign::SigningKey;
 use sconce_schema::exit;
 
 use crate::args::Global;

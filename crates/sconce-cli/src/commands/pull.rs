@@ -2,9 +2,9 @@
 
 use clap::Args;
 use sconce_image::local::Image;
-use sconce_image::oci::Platform;
 use sconce_image::publish;
-use sconce_image::registry::Reference;
+use sconce_oci::Platform;
+use sconce_registry::Reference;
 use sconce_schema::{Bytes, Progress, exit};
 use sconce_store::Store;
 

@@ -5,9 +5,9 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use sconce_image::local::{self, Image};
-use sconce_image::oci::Digest;
-use sconce_image::registry::{Pushed, Reference, Tally};
 use sconce_image::{about, publish};
+use sconce_oci::Digest;
+use sconce_registry::{Pushed, Reference, Tally};
 use sconce_schema::{Bytes, Progress, exit};
 use sconce_store::Store;
 

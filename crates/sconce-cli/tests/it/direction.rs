@@ -5,27 +5,37 @@ use std::collections::BTreeSet;
 use std::path::Path;
 
 /// The exceptions to "a stage never depends on another stage".
-const STAGE_EDGES: [(&str, &str); 6] = [
-    ("sconce-lease", "sconce-host"),
-    ("sconce-resolve", "sconce-store"),
+const STAGE_EDGES: [(&str, &str); 13] = [
+    ("sconce-image", "sconce-fetch"),
+    ("sconce-image", "sconce-oci"),
+    ("sconce-image", "sconce-registry"),
     ("sconce-image", "sconce-store"),
+    ("sconce-lease", "sconce-host"),
+    ("sconce-registry", "sconce-fetch"),
+    ("sconce-registry", "sconce-oci"),
+    ("sconce-report", "sconce-record"),
+    ("sconce-resolve", "sconce-fetch"),
+    ("sconce-resolve", "sconce-store"),
     ("sconce-run", "sconce-host"),
     ("sconce-run", "sconce-record"),
-    ("sconce-report", "sconce-record"),
+    ("sconce-store", "sconce-fetch"),
 ];
 
 /// What every crate's tests may use, and nothing that is shipped.
 const TESTKIT: &str = "sconce-testkit";
 
 /// Crates that the architecture has a room for.
-const CRATES: [&str; 15] = [
+const CRATES: [&str; 18] = [
     "sconce-cli",
     "sconce-compat",
+    "sconce-fetch",
     "sconce-host",
     "sconce-image",
     "sconce-lease",
     "sconce-memory",
+    "sconce-oci",
     "sconce-record",
+    "sconce-registry",
     "sconce-report",
     "sconce-resolve",
     "sconce-run",

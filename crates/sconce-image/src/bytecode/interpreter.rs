@@ -8,10 +8,10 @@
 
 use std::path::PathBuf;
 
+use sconce_fetch::Fetcher;
 use sconce_schema::lock::{Deb, Lock};
 use sconce_schema::{Progress, Sha256};
 use sconce_store::Store;
-use sconce_store::fetch::Fetcher;
 use sha2::Digest as _;
 
 use crate::assemble::{self, AssembleError, DebTree, Priority};

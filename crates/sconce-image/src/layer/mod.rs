@@ -24,8 +24,8 @@ pub use archive::ArchiveError;
 pub(crate) use archive::{Entries, end, fill, is_below, is_whiteout, put_file};
 pub use packed::Compression;
 
-use crate::oci::{Descriptor, Digest};
 use crate::slim::Rules;
+use sconce_oci::{Descriptor, Digest};
 pub(crate) use unpacked::open as unpacked;
 
 use packed::Packer;

@@ -10,7 +10,7 @@ use sconce_store::direct::Writer;
 use serde::{Deserialize, Serialize};
 use sha2::Digest as _;
 
-use crate::oci::{Digest, media};
+use sconce_oci::{Digest, media};
 
 /// zstd's level: 3 is the lowest that makes the default torch image smaller than its wheels by more
 /// than a tenth; 2 takes two thirds of the time and makes it 90 MB larger.

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use flate2::read::MultiGzDecoder;
 
-use crate::oci::media;
+use sconce_oci::media;
 
 /// Window of a zstd frame that is taken, as a power of two: 128 MiB, what `zstd --long` writes.
 const LARGEST_WINDOW: u32 = 27;

@@ -1,7 +1,7 @@
 //! Which manifest of an index is meant.
 
 use super::{OpenError, unsupported};
-use crate::oci::{Descriptor, Index, Platform, media};
+use sconce_oci::{Descriptor, Index, Platform, media};
 
 /// How deep an index may lie in others.
 pub const MOST_NESTED: u32 = 4;

@@ -13,7 +13,8 @@ use sha2::Digest as _;
 use super::files::{Files, is_packed};
 use super::{OpenError, admit};
 use crate::local::Image;
-use crate::oci::{self, Descriptor, Digest, Manifest, Platform, media};
+use sconce_oci as oci;
+use sconce_oci::{Descriptor, Digest, Manifest, Platform, media};
 
 /// The list.
 const LIST: &str = "manifest.json";

@@ -8,8 +8,8 @@ use sconce_store::StoreError;
 use sconce_store::rooted::RootedError;
 
 use crate::local::LocalError;
-use crate::oci::{DocumentError, Platform};
 use crate::unpack::TarError;
+use sconce_oci::{DocumentError, Platform};
 
 /// Why an image could not be read from a file or a folder.
 #[derive(Debug, thiserror::Error)]

@@ -12,8 +12,8 @@ use sconce_store::Store;
 use sconce_store::rooted::{Folders, Rooted, printable};
 
 use super::OpenError;
-use crate::oci::{DocumentError, LARGEST_DOCUMENT};
 use crate::unpack::tar::{Archive, Kind};
+use sconce_oci::{DocumentError, LARGEST_DOCUMENT};
 
 /// Members that an archive may have.
 const MOST_MEMBERS: u64 = 20_000;

@@ -6,7 +6,7 @@ use sconce_store::{Store, StoreError};
 use super::files::Files;
 use super::{OpenError, admit, check_layer, choose};
 use crate::local::Image;
-use crate::oci::{Annotations, Descriptor, Digest, Index, Manifest, Platform};
+use sconce_oci::{Annotations, Descriptor, Digest, Index, Manifest, Platform};
 
 /// The list of a layout.
 pub(super) const INDEX: &str = "index.json";

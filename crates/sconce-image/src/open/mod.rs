@@ -20,8 +20,9 @@ pub use error::OpenError;
 pub use source::{Kind, Source};
 
 use crate::local::{Image, LocalError};
-use crate::oci::{self, Digest, Manifest, Platform, media};
 use files::Files;
+use sconce_oci as oci;
+use sconce_oci::{Digest, Manifest, Platform, media};
 
 /// Reads an image from a file or a folder and keeps it among the local images, under its digest
 /// alone: what it calls itself would take that name from another.

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use sconce_schema::{Hint as _, NoProgress, exit};
 
 use super::*;
-use crate::oci::{Descriptor, Index, RootFs};
 use crate::unpack::testing::Made;
+use sconce_oci::{Descriptor, Index, RootFs};
 
 /// The files of a layout or an archive, by name.
 type Written = BTreeMap<String, Vec<u8>>;

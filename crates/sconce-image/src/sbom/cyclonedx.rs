@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::{Component as Item, License, Subject, VERSION, name_of, one_line, purl, utc};
-use crate::oci;
+use sconce_oci as oci;
 
 const IMAGE: &str = "image";
 /// The property that holds a package's size, which the format has no field for.

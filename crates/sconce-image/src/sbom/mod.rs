@@ -17,7 +17,7 @@ use sconce_schema::{Lock, Sha256};
 use sha2::Digest as _;
 
 use crate::build::rfc3339;
-use crate::oci::Digest;
+use sconce_oci::Digest;
 
 pub use cyclonedx::document as cyclonedx;
 pub use license::License;

@@ -4,7 +4,7 @@ use std::fmt::Write as _;
 
 use sconce_schema::lock::{Deb, Target, Wheel};
 
-use crate::oci::Digest;
+use sconce_oci::Digest;
 
 /// Which world a package is of.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]

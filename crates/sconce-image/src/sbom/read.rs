@@ -215,7 +215,7 @@ mod tests {
         let lock = lock();
         let subject = Subject {
             name: "digits",
-            manifest: Some(crate::oci::Digest::of(b"manifest")),
+            manifest: Some(sconce_oci::Digest::of(b"manifest")),
             lock: &lock,
             facts: &facts(&lock),
             created_s: 0,

@@ -7,7 +7,7 @@ use sha2::Digest as _;
 
 use super::license::own_references;
 use super::{Component, License, Subject, VERSION, name_of, one_line, purl, utc};
-use crate::oci;
+use sconce_oci as oci;
 
 const UNKNOWN: &str = "NOASSERTION";
 const DOCUMENT: &str = "SPDXRef-DOCUMENT";

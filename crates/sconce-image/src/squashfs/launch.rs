@@ -10,7 +10,7 @@ use std::path::{Component, Path, PathBuf};
 use sconce_schema::{Hint, exit};
 
 use super::Made;
-use crate::oci::Config;
+use sconce_oci::Config;
 
 /// Why a configuration cannot be handed on.
 #[derive(Debug, thiserror::Error)]

@@ -20,7 +20,7 @@ use sconce_store::rooted::{self, Folders, Rooted, RootedError, printable, set_mo
 use sha2::Digest as _;
 
 use super::tar::{Archive, Entry, Kind, Stream, TarError};
-use crate::oci::Digest;
+use sconce_oci::Digest;
 
 /// What begins the name of an entry that hides another.
 const WHITEOUT: &[u8] = b".wh.";

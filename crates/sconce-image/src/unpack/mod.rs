@@ -30,7 +30,7 @@ pub use stack::{MOST_TREES, StackError};
 pub use tar::TarError;
 
 use crate::local::{Image, LocalError};
-use crate::oci::{Descriptor, Digest};
+use sconce_oci::{Descriptor, Digest};
 use stack::Piece;
 
 /// Kind of unpacked layers in the store: a folder with the tree and what it hides.

@@ -6,7 +6,8 @@ use sconce_schema::NoProgress;
 
 use super::testing::Made;
 use super::*;
-use crate::oci::{self, Manifest, RootFs, media};
+use sconce_oci as oci;
+use sconce_oci::{Manifest, RootFs, media};
 
 /// Keeps an image of these archives, lowest first.
 fn image(store: &Store, archives: &[Vec<u8>]) -> Image {

@@ -3,8 +3,8 @@
 use std::io::Read;
 use std::time::SystemTime;
 
+use sconce_fetch::{FetchError, shown};
 use sconce_schema::{Hint, Progress, Sha256, exit};
-use sconce_store::fetch::{FetchError, shown};
 
 use super::openpgp::{SignatureError, Verifier, open_clearsigned};
 use super::release::{Release, ReleaseError, ReleaseFile, show_date};

@@ -21,9 +21,9 @@ use super::tree::Tree;
 use super::{KIND, zip};
 use crate::blob::check;
 use crate::direct::Writer;
-use crate::fetch::{Body, Fetcher, shown};
 use crate::turn;
 use crate::{Store, StoreError};
+use sconce_fetch::{Body, Fetcher, shown};
 
 /// The layout of the trees. Part of their keys, so that trees of an older one are not used.
 const LAYOUT: u32 = 1;

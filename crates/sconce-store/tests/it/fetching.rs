@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
+use sconce_fetch::{Credential, FetchConfig, FetchError, Fetcher, Proxies};
 use sconce_schema::Hint as _;
-use sconce_store::fetch::{Credential, FetchConfig, FetchError, Fetcher, Proxies};
 
 use crate::server::{Server, answer, serve, serve_some};
 

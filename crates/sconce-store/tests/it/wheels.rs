@@ -6,8 +6,8 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 
 use proptest::prelude::*;
+use sconce_fetch::FetchError;
 use sconce_schema::{Hint as _, NoProgress, exit};
-use sconce_store::fetch::FetchError;
 use sconce_store::wheel::{InstallOptions, Limits, MTIME, WheelError, ZipError};
 use sconce_store::{Store, StoreError};
 

@@ -3,9 +3,9 @@
 use std::path::{Path, PathBuf};
 
 use sconce_image::local;
-use sconce_image::oci::Digest;
 use sconce_image::open::Source;
-use sconce_image::registry::Reference;
+use sconce_oci::Digest;
+use sconce_registry::Reference;
 use sconce_schema::spec::FILE_NAME;
 
 /// What is to be run.

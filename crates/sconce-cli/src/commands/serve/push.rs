@@ -9,8 +9,8 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::Args;
+use sconce_fetch::{Agents, FetchConfig, retry_after, shown};
 use sconce_schema::{Hint, duration, exit};
-use sconce_store::fetch::{Agents, FetchConfig, retry_after, shown};
 use serde::Deserialize;
 use ureq::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use ureq::http::{HeaderMap, HeaderName, HeaderValue, Uri};

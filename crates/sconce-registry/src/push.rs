@@ -1,0 +1,233 @@
+//! Images to a registry.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::AtomicBool;
+
+use sconce_schema::Progress;
+use ureq::http::Method;
+
+use super::client::{Ask, Client, Document, Place};
+use super::error::{RegistryError, plain};
+use super::pool::{Meter, each};
+use super::reference::{Reference, check_path};
+use super::upload::{Blob, Upload, Went};
+use super::wire::Payload;
+use sconce_oci as oci;
+use sconce_oci::{Descriptor, Digest, LARGEST_DOCUMENT};
+
+/// An image or another artifact to push: everything that its manifest names, and the manifest.
+#[derive(Debug, Clone)]
+pub struct Image {
+    /// Its layers.
+    pub layers: Vec<Blob>,
+    /// Its configuration.
+    pub config: Blob,
+    /// Its manifest.
+    pub manifest: Document,
+}
+
+/// Blobs and their bytes.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Tally {
+    /// How many.
+    pub blobs: u64,
+    /// Their bytes together.
+    pub bytes: u64,
+}
+
+impl Tally {
+    pub(super) fn add(&mut self, bytes: u64) {
+        self.blobs += 1;
+        self.bytes += bytes;
+    }
+}
+
+/// What a push came to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Pushed {
+    /// The digest of what was pushed last: the index, or the manifest. With it the image is named
+    /// for good.
+    pub digest: Digest,
+    /// Blobs that were sent.
+    pub uploaded: Tally,
+    /// Blobs that the registry took from another repository.
+    pub mounted: Tally,
+    /// Blobs that were there.
+    pub skipped: Tally,
+}
+
+pub(super) fn push(
+    client: &Client,
+    to: &Reference,
+    images: &[Image],
+    index: Option<&Document>,
+    mount_from: &[String],
+    progress: &dyn Progress,
+) -> Result<Pushed, RegistryError> {
+    let incomplete = |why| RegistryError::Incomplete {
+        reference: to.to_string(),
+        why,
+    };
+    let last = check(images, index).map_err(incomplete)?;
+    let digest = last.digest();
+    if let Some(wanted) = to.digest()
+        && wanted != digest
+    {
+        let why = format!("the reference says {wanted}, and the digest is {digest}");
+        return Err(incomplete(why));
+    }
+    for from in mount_from {
+        check_path(from).map_err(|why| RegistryError::Setting {
+            setting: "mount_from",
+            why: format!("`{}`: {why}", plain(from, 300)),
+        })?;
+    }
+    let place = client.place(to)?;
+    let mut pushed = blobs(client, &place, images, mount_from, progress)?;
+    for document in images.iter().map(|image| &image.manifest).chain(index) {
+        put(client, &place, document, &document.digest().to_string())?;
+    }
+    let tag = to.tag().or(match to.digest() {
+        Some(_) => None,
+        None => Some("latest"),
+    });
+    if let Some(tag) = tag {
+        put(client, &place, last, tag)?;
+    }
+    pushed.digest = digest;
+    Ok(pushed)
+}
+
+/// Sends the blobs of `images`: layers first, then configurations.
+pub(super) fn blobs(
+    client: &Client,
+    place: &Place,
+    images: &[Image],
+    mount_from: &[String],
+    progress: &dyn Progress,
+) -> Result<Pushed, RegistryError> {
+    let mut seen = BTreeSet::new();
+    let layers = images.iter().flat_map(|image| &image.layers);
+    let layers: Vec<&Blob> = layers
+        .filter(|blob| seen.insert(blob.descriptor.digest))
+        .collect();
+    let configs = images.iter().map(|image| &image.config);
+    let configs: Vec<&Blob> = configs
+        .filter(|blob| seen.insert(blob.descriptor.digest))
+        .collect();
+    let sizes = layers.iter().chain(&configs).map(|b| b.descriptor.size);
+    progress.stage("push", sizes.reduce(u64::saturating_add));
+    let mut pushed = Pushed {
+        digest: Digest::of(b""),
+        uploaded: Tally::default(),
+        mounted: Tally::default(),
+        skipped: Tally::default(),
+    };
+    let stop = AtomicBool::new(false);
+    for group in [layers, configs] {
+        let went = each(&group, client.settings.parallel, &stop, |blob| {
+            let name = blob.descriptor.digest.to_string();
+            let upload = Upload {
+                client,
+                place,
+                blob,
+                mount_from,
+                meter: Meter::new(progress, &stop, name),
+            };
+            upload.run()
+        })?;
+        for (blob, went) in group.iter().zip(went) {
+            let tally = match went {
+                Went::Uploaded => &mut pushed.uploaded,
+                Went::Mounted => &mut pushed.mounted,
+                Went::Skipped => &mut pushed.skipped,
+            };
+            tally.add(blob.descriptor.size);
+        }
+    }
+    Ok(pushed)
+}
+
+/// Puts a manifest or an index under a digest or a tag. Returns the `OCI-Subject` that the registry
+/// has heeded.
+pub(super) fn put(
+    client: &Client,
+    place: &Place,
+    document: &Document,
+    name: &str,
+) -> Result<Option<Digest>, RegistryError> {
+    let url = place.url(&format!("manifests/{name}"));
+    let ask = Ask::new(Method::PUT, &url, place.push())
+        .with("content-type", document.media_type.as_str());
+    let send = || client.once(place, &ask, Payload::Bytes(&document.bytes));
+    let mut tries = 0;
+    let reply = loop {
+        match client.wire.patiently(send) {
+            // All blobs of it are there, and the digest was computed here. But distribution writes its
+            // note of a blob in place, so that for a moment, while somebody else pushes the same one,
+            // the note is empty, and the registry takes that for a wrong digest.
+            Err(error) if error.misses_blobs() => {
+                tries += 1;
+                if tries > client.wire.config.retries {
+                    return Err(error.after(tries));
+                }
+                client.wire.pause(tries, None);
+            }
+            reply => break reply?,
+        }
+    };
+    let stated = reply.header("docker-content-digest");
+    let wanted = document.digest();
+    match stated.and_then(|text| text.parse().ok()) {
+        Some(found) if found != wanted => Err(RegistryError::Digest {
+            url: reply.shown(),
+            wanted,
+            found,
+        }),
+        _ if reply.status >= 300 => Err(RegistryError::Protocol {
+            url: reply.shown(),
+            why: "the manifest was sent, and it says otherwise",
+        }),
+        _ => {
+            let subject = reply.header("oci-subject");
+            Ok(subject.and_then(|text| text.trim().parse().ok()))
+        }
+    }
+}
+
+/// Checks that nothing is missing, and returns what is to be pushed last.
+fn check<'a>(images: &'a [Image], index: Option<&'a Document>) -> Result<&'a Document, String> {
+    for image in images {
+        let bytes = &image.manifest.bytes;
+        let manifest = oci::Manifest::parse(bytes).map_err(|e| format!("a manifest: {e}"))?;
+        let blobs = image.layers.iter().chain([&image.config]);
+        let given: BTreeMap<_, _> = blobs
+            .map(|blob| (blob.descriptor.digest, blob.descriptor.size))
+            .collect();
+        for Descriptor { digest, size, .. } in manifest.layers.iter().chain([&manifest.config]) {
+            match given.get(digest) {
+                None => return Err(format!("the blob {digest} is not given")),
+                Some(found) if found != size => {
+                    return Err(format!("{digest} is to have {size} bytes and has {found}"));
+                }
+                Some(_) => {}
+            }
+        }
+    }
+    let Some(index) = index else {
+        return match images {
+            [image] => Ok(&image.manifest),
+            [] => Err("there is no image".to_owned()),
+            _ => Err("there are several images and no index".to_owned()),
+        };
+    };
+    if index.bytes.len() > LARGEST_DOCUMENT {
+        return Err("the index is too large".to_owned());
+    }
+    let read = oci::Index::parse(&index.bytes).map_err(|e| format!("the index: {e}"))?;
+    let given: BTreeSet<Digest> = images.iter().map(|i| i.manifest.digest()).collect();
+    match read.manifests.iter().find(|d| !given.contains(&d.digest)) {
+        Some(missing) => Err(format!("the manifest {} is not given", missing.digest)),
+        None => Ok(index),
+    }
+}

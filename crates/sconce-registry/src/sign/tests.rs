@@ -1,0 +1,179 @@
+//! From a key to a verified image, and every way in which it must not be.
+
+use sconce_schema::{Hint as _, exit};
+
+use super::*;
+use sconce_oci::{Descriptor, Digest, Image, Manifest, media};
+
+const NAME: &str = "registry.example.org/team/digits:1";
+
+struct Signed {
+    key: SigningKey,
+    image: Digest,
+    made: Attachment,
+}
+
+fn signed() -> Signed {
+    let (key, image) = (SigningKey::fleeting(), Digest::of(b"image"));
+    let signature = sign(&key, &Claim::new(NAME, image).unwrap()).unwrap();
+    let made = attach(&image, None, &signature).unwrap();
+    Signed { key, image, made }
+}
+
+impl Signed {
+    fn check(&self, payload: &[u8], image: &Digest, name: &str) -> Result<Claim, Unverified> {
+        let found = attached(&self.made.manifest).unwrap();
+        let with_payload = found.iter().map(|one| (one, payload));
+        verify(with_payload, &[self.key.public()], image, name)
+    }
+
+    fn refused(&self, payload: &[u8], image: &Digest, name: &str) -> Refusal {
+        let mut unverified = self.check(payload, image, name).unwrap_err();
+        assert_eq!(unverified.exit_code(), exit::VERIFY);
+        assert_eq!(unverified.refusals.len(), 1);
+        unverified.refusals.remove(0)
+    }
+}
+
+#[test]
+fn the_documents_fit_together() {
+    let Signed { image, made, .. } = signed();
+    let manifest = Manifest::parse(&made.manifest).unwrap();
+    assert_eq!(manifest.config, Descriptor::of(media::CONFIG, &made.config));
+    let config = Image::parse(&made.config).unwrap();
+    assert_eq!(config.rootfs.diff_ids, [Digest::of(&made.payload)]);
+    assert_eq!(manifest.layers[0].digest, Digest::of(&made.payload));
+    assert_eq!(made.tag, format!("sha256-{}.sig", image.hex()));
+}
+
+#[test]
+fn the_right_image_is_verified_and_no_other() {
+    let signed = signed();
+    let Signed { image, made, .. } = &signed;
+    let claim = signed.check(&made.payload, image, NAME).unwrap();
+    assert_eq!((claim.reference.as_str(), claim.digest), (NAME, *image));
+    let other = Digest::of(b"another image");
+    let refusal = signed.refused(&made.payload, &other, NAME);
+    assert!(matches!(refusal, Refusal::Digest { signed } if signed == *image));
+    let refusal = signed.refused(&made.payload, image, "registry.example.org/team/other:1");
+    assert!(matches!(refusal, Refusal::Reference { .. }));
+    let changed = String::from_utf8(made.payload.clone()).unwrap();
+    let changed = changed.replace("digits", "otters");
+    let refusal = signed.refused(changed.as_bytes(), image, NAME);
+    assert!(matches!(refusal, Refusal::Payload));
+}
+
+#[test]
+fn a_changed_payload_with_its_own_digest_is_by_no_key() {
+    let mut signed = signed();
+    let text = String::from_utf8(signed.made.payload.clone()).unwrap();
+    let changed = text.replace("digits", "otters").into_bytes();
+    let mut manifest = Manifest::parse(&signed.made.manifest).unwrap();
+    let annotations = manifest.layers[0].annotations.take();
+    manifest.layers[0] = Descriptor::of(PAYLOAD, &changed);
+    manifest.layers[0].annotations = annotations;
+    signed.made.manifest = sconce_oci::write(&manifest);
+    let refusal = signed.refused(&changed, &signed.image, NAME);
+    assert!(matches!(refusal, Refusal::Key));
+}
+
+#[test]
+fn one_good_signature_among_several_is_enough() {
+    let signed = signed();
+    let mine = SigningKey::fleeting();
+    let signature = sign(&mine, &Claim::new(NAME, signed.image).unwrap()).unwrap();
+    let both = attach(&signed.image, Some(&signed.made.manifest), &signature).unwrap();
+    let found = attached(&both.manifest).unwrap();
+    assert_eq!(found.len(), 2, "the first signature stays");
+    // Both say the same, so it is one blob.
+    assert_eq!(found[0].layer.digest, found[1].layer.digest);
+    assert_eq!(Image::parse(&both.config).unwrap().rootfs.diff_ids.len(), 2);
+    let asked = |keys: &[PublicKey]| {
+        let with_payload = found.iter().map(|one| (one, both.payload.as_slice()));
+        verify(with_payload, keys, &signed.image, NAME)
+    };
+    asked(&[mine.public()]).unwrap();
+    asked(&[signed.key.public()]).unwrap();
+    asked(&[SigningKey::fleeting().public(), mine.public()]).unwrap();
+    let unverified = asked(&[SigningKey::fleeting().public()]).unwrap_err();
+    assert_eq!(unverified.refusals.len(), 2);
+    assert!(unverified.hint().unwrap().contains("by another key"));
+    assert_eq!(asked(&[]).unwrap_err().refusals.len(), 2);
+}
+
+#[test]
+fn no_signature_is_no_yes() {
+    let unverified = verify(
+        [],
+        &[SigningKey::fleeting().public()],
+        &Digest::of(b""),
+        NAME,
+    )
+    .unwrap_err();
+    assert!(unverified.refusals.is_empty());
+    assert!(unverified.hint().unwrap().contains("nobody has signed"));
+}
+
+#[test]
+fn hostile_manifests() {
+    for wrong in [&b""[..], b"{}", b"[", br#"{"schemaVersion":2}"#] {
+        assert!(attached(wrong).is_err());
+        assert!(attach(&Digest::of(b""), Some(wrong), &signature_of(b"")).is_err());
+    }
+    let Signed { key, image, made } = signed();
+    let manifest = Manifest::parse(&made.manifest).unwrap();
+    let layer = manifest.layers[0].clone();
+    let with = |layers: Vec<Descriptor>| {
+        let manifest = Manifest::new(manifest.config.clone(), layers);
+        attached(&sconce_oci::write(&manifest))
+    };
+    let changed = |change: fn(&mut Descriptor)| {
+        let mut layer = layer.clone();
+        change(&mut layer);
+        layer
+    };
+    let passed_over = vec![
+        changed(|layer| layer.annotations = None),
+        changed(|layer| layer.annotations.as_mut().unwrap().clear()),
+        changed(|layer| layer.media_type = media::LAYER.to_owned()),
+        changed(|layer| layer.size = LARGEST_PAYLOAD as u64 + 1),
+        layer.clone(),
+    ];
+    assert_eq!(with(passed_over).unwrap().len(), 1);
+    let many = vec![layer.clone(); MOST_SIGNATURES + 1];
+    assert!(matches!(with(many), Err(AttachmentError::TooMany { .. })));
+    for wrong in ["", "%", "AAAA", &"A".repeat(1 << 20)] {
+        let mut layer = layer.clone();
+        let annotations = layer.annotations.as_mut().unwrap();
+        *annotations.values_mut().next().unwrap() = wrong.to_owned();
+        let found = with(vec![layer]).unwrap();
+        let refusal = found[0].check(&made.payload, &[key.public()], &image, NAME);
+        let refusal = refusal.unwrap_err();
+        assert!(
+            matches!(refusal, Refusal::Malformed | Refusal::Key),
+            "{refusal}"
+        );
+    }
+}
+
+fn signature_of(payload: &[u8]) -> Signature {
+    Signature {
+        payload: payload.to_vec(),
+        der: Vec::new(),
+    }
+}
+
+/// A signed text that is no claim about an image counts for none.
+#[test]
+fn signed_nonsense() {
+    let (key, image) = (SigningKey::fleeting(), Digest::of(b"image"));
+    let der = key.sign(b"nonsense").unwrap();
+    let signature = Signature {
+        der,
+        ..signature_of(b"nonsense")
+    };
+    let made = attach(&image, None, &signature).unwrap();
+    let signed = Signed { key, image, made };
+    let refusal = signed.refused(b"nonsense", &image, NAME);
+    assert!(matches!(refusal, Refusal::Claim(_)));
+}
