@@ -1,16 +1,16 @@
 //! Files of other tools that `sconce init` makes a spec from.
 
-use sconce_resolve::adopt::{self, Kind, Note};
+use sconce_import::{Kind, Note};
 use sconce_schema::{Hint as _, Spec};
 
 use crate::bytes::text;
 
 /// Reads `data` as `kind`; the files beside it are `data` again.
 fn read(kind: Kind, data: &[u8]) {
-    let _ = adopt::text(kind, data);
+    let _ = sconce_import::text(kind, data);
     let Some(text) = text(data) else { return };
     let beside = |_: &str| Some(text.to_owned());
-    match adopt::adopt(kind, "a/source", text, &beside) {
+    match sconce_import::adopt(kind, "a/source", text, &beside) {
         Ok(adopted) => {
             let written = adopted.spec.to_text();
             assert_eq!(

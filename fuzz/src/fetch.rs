@@ -5,8 +5,8 @@ mod range;
 #[path = "../../crates/sconce-fetch/src/url.rs"]
 mod url_parts;
 
-use sconce_resolve::python::pylock::without_credentials;
-use sconce_resolve::python::redact;
+use sconce_base::text::redact;
+use sconce_base::text::without_credentials;
 use ureq::http::Uri;
 
 use crate::bytes::text;

@@ -2,8 +2,8 @@
 
 use std::path::Path;
 
+use sconce_formats::tags::{Machine, Target, WheelName};
 use sconce_resolve::python::pylock;
-use sconce_resolve::python::tags::{Machine, Target, WheelName};
 use sconce_resolve::python::versions::name_versions;
 
 use crate::bytes::{fixtures, text};
@@ -19,8 +19,8 @@ pub(crate) fn pylock(data: &[u8]) {
     if let Some(name) = WheelName::parse(text) {
         let _ = (name.fit(TARGET), name.tags());
     }
-    if let Some(name) = pylock::normalize(text) {
-        assert_eq!(pylock::normalize(&name).as_ref(), Some(&name));
+    if let Some(name) = sconce_formats::normalize(text) {
+        assert_eq!(sconce_formats::normalize(&name).as_ref(), Some(&name));
     }
     let Ok(wheels) = pylock::parse(text, TARGET, Path::new("/home/me/project")) else {
         return;
@@ -33,10 +33,16 @@ pub(crate) fn pylock(data: &[u8]) {
             "{}",
             wheel.url
         );
-        assert_eq!(pylock::without_credentials(&wheel.url), wheel.url);
+        assert_eq!(
+            sconce_base::text::without_credentials(&wheel.url),
+            wheel.url
+        );
         assert!(!wheel.url.contains(char::is_whitespace), "{}", wheel.url);
         assert!(!wheel.file.contains(['/', '\0']), "{}", wheel.file);
-        assert_eq!(pylock::normalize(&wheel.name).as_ref(), Some(&wheel.name));
+        assert_eq!(
+            sconce_formats::normalize(&wheel.name).as_ref(),
+            Some(&wheel.name)
+        );
         assert!(WheelName::parse(&wheel.file).is_some_and(|name| name.fit(TARGET).is_some()));
     }
     assert!(wheels.is_sorted_by(|a, b| a.name < b.name));

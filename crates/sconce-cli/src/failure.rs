@@ -4,8 +4,9 @@
 use std::error::Error;
 use std::fmt::Write as _;
 
+use sconce_base::secrets;
 use sconce_image::AssembleError;
-use sconce_schema::{Hint, secrets};
+use sconce_schema::Hint;
 use sconce_store::StoreError;
 
 /// An expected failure of any stage, on its way to the terminal.

@@ -2,7 +2,7 @@
 
 use std::fmt::Write as _;
 
-use sconce_resolve::upkeep::printable;
+use sconce_base::text::printable;
 use sconce_schema::Finding;
 use sconce_schema::finding::{Action, Certainty, Evidence, Mend, Weight};
 

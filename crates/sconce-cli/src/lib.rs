@@ -121,7 +121,7 @@ pub fn main() -> ExitCode {
 /// What clap says of arguments, in its own colours; without the secrets that it repeats.
 fn refused(wrong: &clap::Error) -> ExitCode {
     let said = wrong.to_string();
-    let told = sconce_schema::secrets::text(&said);
+    let told = sconce_base::secrets::text(&said);
     if told == said || !wrong.use_stderr() {
         let _ = wrong.print();
     } else {

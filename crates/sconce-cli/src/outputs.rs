@@ -1,12 +1,12 @@
-//! Files that the user names to be written: all verbs come here, and [`sconce_store::output`] does it.
+//! Files that the user names to be written: all verbs come here, and [`sconce_base::output`] does it.
 //!
 //! A verb looks at all of its outputs before its work ([`find`]), and writes them after it. What may not be
 //! written by any other way is held by `tests/it/outputs`.
 
 use std::path::{Path, PathBuf};
 
+pub(crate) use sconce_base::output::{Folder, Form, NewFile, Output, OutputError};
 use sconce_schema::{Hint, exit};
-pub(crate) use sconce_store::output::{Folder, Form, NewFile, Output, OutputError};
 
 use crate::args::Global;
 use crate::failure::Result;

@@ -30,7 +30,7 @@ impl Private {
         }
         // Both have their names once they are locked: nobody takes them for what was left. Until then their name is
         // left to chance: process ids are equal where machines or containers share a store.
-        let chance = sconce_store::random_name();
+        let chance = sconce_base::random_name();
         let fresh = path.with_extension(format!("fresh.{chance}"));
         let fresh_lock = path.with_extension(format!("fresh-lock.{chance}"));
         private_folder(&fresh)?;

@@ -1,6 +1,6 @@
 //! Columns that stand below each other.
 
-use sconce_resolve::upkeep::printable;
+use sconce_base::text::printable;
 
 use crate::style::Style;
 

@@ -88,9 +88,7 @@ impl VirtualGpus {
                 memory: Some(memory),
             });
         }
-        let folder = scratch
-            .join("virtual-gpu")
-            .join(sconce_store::random_name());
+        let folder = scratch.join("virtual-gpu").join(sconce_base::random_name());
         let made = Self { folder, cards };
         made.write(&described).map_err(|source| CliError::File {
             action: "write",

@@ -6,8 +6,8 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
+use sconce_base::direct::fixed_time;
 use sconce_schema::{ImageManifest, Lock, Sha256};
-use sconce_store::wheel::fixed_time;
 use sconce_store::{BuildError, Store, StoreError};
 use sha2::Digest as _;
 

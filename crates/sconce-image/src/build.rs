@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use sconce_base::output::Output;
 use sconce_schema::spec::{Removal, WORKSPACE};
 use sconce_schema::{ComputeCapability, Hint, ImageManifest, Lock, Progress, exit};
-use sconce_store::output::Output;
 use sconce_store::{Store, StoreError};
 
 use crate::assemble::AssembleError;

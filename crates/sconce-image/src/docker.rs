@@ -9,9 +9,9 @@ use std::path::Path;
 use std::sync::mpsc::sync_channel;
 use std::thread;
 
+use sconce_base::output::Output;
 use sconce_schema::Progress;
 use sconce_store::Store;
-use sconce_store::output::Output;
 use serde::Serialize;
 
 use crate::layer::{end, fill, put_file, unpacked};

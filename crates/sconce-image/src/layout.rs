@@ -5,10 +5,10 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
+use sconce_base::direct::Reader;
+use sconce_base::output::{Folder, Form, Output, OutputError, OutputFile};
 use sconce_schema::{Hint, Progress, exit};
 use sconce_store::Store;
-use sconce_store::direct::Reader;
-use sconce_store::output::{Folder, Form, Output, OutputError, OutputFile};
 
 use crate::layer::{end, fill, put_file};
 use crate::local::{Image, LocalError};

@@ -8,8 +8,9 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
+use sconce_base::random_name;
 use sconce_schema::{Hint, Lock, exit};
-use sconce_store::{BuildError, Store, StoreError, random_name};
+use sconce_store::{BuildError, Store, StoreError};
 use serde::{Deserialize, Serialize};
 
 use sconce_oci as oci;

@@ -6,10 +6,10 @@ use std::os::unix::ffi::{OsStrExt as _, OsStringExt as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Component, Path, PathBuf};
 
+use sconce_base::direct::MTIME;
 use sconce_schema::spec::WORKSPACE;
 use sconce_schema::{Hint, Sha256, exit};
 use sconce_store::rooted::{Folders, Rooted, RootedError, set_modified};
-use sconce_store::wheel::MTIME;
 use sconce_store::{BuildError, Store, StoreError};
 use sha2::Digest as _;
 

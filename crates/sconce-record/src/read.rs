@@ -5,8 +5,8 @@ use std::io::{self, BufRead, BufReader, Read};
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use sconce_base::secrets;
 use sconce_schema::event::{Event, FORMAT, Line, Started};
-use sconce_schema::secrets;
 use serde::Deserialize;
 
 use crate::file;

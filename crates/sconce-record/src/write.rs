@@ -5,8 +5,8 @@ use std::io;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
+use sconce_base::secrets;
 use sconce_schema::event::{Event, Started};
-use sconce_schema::secrets;
 use sconce_schema::training::CardOutOfMemory;
 use serde::Serialize;
 

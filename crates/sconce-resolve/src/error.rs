@@ -138,7 +138,7 @@ impl Hint for ResolveError {
     fn hint(&self) -> Option<String> {
         let text = match self {
             Self::Release { .. } => {
-                let names = crate::RELEASES.map(|name| format!("`debian/{name}`"));
+                let names = sconce_schema::spec::RELEASES.map(|name| format!("`debian/{name}`"));
                 return Some(format!(
                     "write {} in `[system] release`",
                     names.join(" or ")

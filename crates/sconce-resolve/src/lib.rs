@@ -1,7 +1,6 @@
 //! Spec to lock: Python packages through uv, Debian packages from the signed apt indexes.
 #![forbid(unsafe_code)]
 
-pub mod adopt;
 mod compiler;
 pub mod debian;
 mod documents;
@@ -15,4 +14,4 @@ pub mod upkeep;
 
 pub use documents::{Documents, Latest, StoreDocuments};
 pub use error::ResolveError;
-pub use lock::{LockEnv, LockInput, RELEASES, Resolved, lock, resolve};
+pub use lock::{LockEnv, LockInput, Resolved, lock, resolve};

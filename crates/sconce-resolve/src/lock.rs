@@ -19,13 +19,10 @@ use crate::debian::sources::{self, AptFile, MirrorOverride, Mirrors, SignedBy};
 use crate::debian::{Archive, Suite, base_packages, pythons, solve, version};
 use crate::python::IndexSettings;
 use crate::python::compile::{Compile, Requirements};
-use crate::python::tags::{Machine, Target};
 use crate::python::uv::{self, UvSource};
 use crate::python::versions::name_versions;
 use crate::{Documents, ResolveError, compiler, services, stages};
-
-/// The releases that environments are made from, by Debian's codename.
-pub const RELEASES: [&str; 2] = ["bookworm", "trixie"];
+use sconce_formats::tags::{Machine, Target};
 
 /// Where the package debian-archive-keyring puts its keyring, newest name first.
 const KEYRINGS: [&str; 2] = [
@@ -311,7 +308,7 @@ fn add_sizes(wheels: &mut [Wheel], documents: &dyn Documents) {
 fn codename(release: &str) -> Result<&str, ResolveError> {
     release
         .strip_prefix("debian/")
-        .filter(|name| RELEASES.contains(name))
+        .filter(|name| sconce_schema::spec::RELEASES.contains(name))
         .ok_or_else(|| ResolveError::Release {
             release: release.to_owned(),
         })
@@ -419,7 +416,7 @@ fn debs(
             architecture: package.architecture.to_owned(),
             url: format!(
                 "{}/{}",
-                crate::python::pylock::without_credentials(&suites[package.suite].base),
+                sconce_base::text::without_credentials(&suites[package.suite].base),
                 package.path
             ),
             size: package.size,

@@ -17,7 +17,6 @@ pub mod numbers;
 pub mod progress;
 pub mod request;
 pub mod runtime;
-pub mod secrets;
 pub mod service;
 pub mod spec;
 pub mod tag;

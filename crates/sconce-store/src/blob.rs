@@ -8,9 +8,9 @@ use std::path::{Path, PathBuf};
 use sconce_schema::{NoProgress, Progress, Sha256};
 use sha2::Digest as _;
 
-use crate::direct::Writer;
 use crate::turn::Job;
 use crate::{Store, StoreError};
+use sconce_base::direct::Writer;
 use sconce_fetch::{Fetcher, shown};
 
 /// The kind of blobs among the store's items.

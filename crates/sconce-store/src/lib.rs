@@ -7,13 +7,10 @@
 
 mod blob;
 pub mod deb;
-pub mod direct;
 mod error;
 mod file_system;
 mod item;
 mod lock;
-mod names;
-pub mod output;
 mod prune;
 pub mod rooted;
 mod store;
@@ -24,7 +21,6 @@ pub mod wheel;
 pub use error::{BuildError, StoreError};
 pub use item::remove as remove_tree;
 pub use lock::Held;
-pub use names::random_name;
 pub use prune::{Pruned, hold};
 pub use store::{Making, Store, Synced, Usage};
 pub use unfinished::{Unfinished, WhenTaken};

@@ -6,9 +6,10 @@ use std::path::{Path, PathBuf};
 use std::time::SystemTime;
 
 use clap::Args;
+use sconce_base::text::printable;
 use sconce_resolve::upkeep::audit::{Finding, Judged};
 use sconce_resolve::upkeep::database::{self, Limits, Seen};
-use sconce_resolve::upkeep::{Audit, Audited, printable};
+use sconce_resolve::upkeep::{Audit, Audited};
 use sconce_schema::{Lock, exit};
 
 use crate::args::Global;

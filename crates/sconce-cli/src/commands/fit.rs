@@ -297,7 +297,7 @@ pub(crate) fn fit(args: &FitArgs, global: &Global) -> Result<u8> {
     let forecast = Forecast {
         plans,
         version: VERSION,
-        command: sconce_schema::secrets::command(&args.command),
+        command: sconce_base::secrets::command(&args.command),
         torch: seen.torch.clone(),
         cuda: seen.cuda.clone(),
         steps: seen.step_count(),

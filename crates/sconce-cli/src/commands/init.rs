@@ -6,7 +6,7 @@ mod words;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use sconce_resolve::adopt::AdoptError;
+use sconce_import::AdoptError;
 use sconce_schema::spec::{FILE_NAME, Spec, SpecError};
 use sconce_schema::{Hint, exit};
 

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use sconce_schema::secrets;
+use sconce_base::secrets;
 
 /// Beginnings of names.
 const FAMILIES: [&str; 20] = [
@@ -72,7 +72,7 @@ const SECRETS: [&str; 14] = [
 ];
 
 /// What stands for a secret.
-pub(super) use sconce_schema::secrets::MASKED;
+pub(super) use sconce_base::secrets::MASKED;
 /// So much of a value; an `LD_LIBRARY_PATH` of a module system may have 2 KB.
 const LONGEST: usize = 8192;
 /// So many variables.

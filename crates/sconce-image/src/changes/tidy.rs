@@ -12,8 +12,8 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{AtFlags, CWD, FileType, Mode, Timespec, Timestamps};
+use sconce_base::direct::MTIME;
 use sconce_store::remove_tree;
-use sconce_store::wheel::MTIME;
 
 use super::{ChangesError, file};
 use crate::layer::is_whiteout;
@@ -210,7 +210,7 @@ mod tests {
     use std::os::unix::fs::{FileTypeExt as _, PermissionsExt as _, symlink};
     use std::time::{Duration, SystemTime};
 
-    use sconce_store::wheel::fixed_time;
+    use sconce_base::direct::fixed_time;
 
     /// A folder from lines: `a/b` a file, `a/` a folder, `-a/b` a removed file, `a->b` a link.
     fn tree(lines: &[&str]) -> tempfile::TempDir {

@@ -4,10 +4,10 @@
 use std::io;
 use std::path::PathBuf;
 
+use sconce_base::direct::MTIME;
 use sconce_schema::manifest::Layer;
 use sconce_schema::{Hint, Sha256, exit};
 use sconce_store::rooted::{Folders, Rooted, RootedError, set_modified};
-use sconce_store::wheel::MTIME;
 use sconce_store::{BuildError, Store, StoreError};
 use sha2::Digest as _;
 

@@ -14,9 +14,9 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
+use sconce_base::direct::MTIME;
+use sconce_base::direct::Reader;
 use sconce_schema::spec::WORKSPACE;
-use sconce_store::direct::Reader;
-use sconce_store::wheel::MTIME;
 use tar::{EntryType, Header};
 
 use super::Tree;
@@ -447,7 +447,7 @@ mod tests {
         }
         for name in ["b-a", "b/c/x"] {
             let file = File::options().append(true).open(root.join(name)).unwrap();
-            file.set_modified(sconce_store::wheel::fixed_time())
+            file.set_modified(sconce_base::direct::fixed_time())
                 .unwrap();
             fs::set_permissions(root.join(name), fs::Permissions::from_mode(0o644)).unwrap();
         }

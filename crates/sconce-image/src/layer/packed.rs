@@ -5,8 +5,8 @@ use std::path::Path;
 use std::str::FromStr;
 
 use flate2::write::GzEncoder;
+use sconce_base::direct::Writer;
 use sconce_schema::Sha256;
-use sconce_store::direct::Writer;
 use serde::{Deserialize, Serialize};
 use sha2::Digest as _;
 

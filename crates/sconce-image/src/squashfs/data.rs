@@ -9,8 +9,8 @@ use std::io;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
+use sconce_base::direct::{PIECE, Reader};
 use sconce_schema::Progress;
-use sconce_store::direct::{PIECE, Reader};
 
 use super::block::Packer;
 use super::nodes::{Kind, Nodes, Source};

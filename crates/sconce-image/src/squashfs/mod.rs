@@ -16,9 +16,9 @@ use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use sconce_base::direct::MTIME;
+use sconce_base::output::{Output, OutputError, OutputFile};
 use sconce_schema::{Hint, Progress, exit};
-use sconce_store::output::{Output, OutputError, OutputFile};
-use sconce_store::wheel::MTIME;
 
 use crate::layer::{ArchiveError, Compression, Entries, Tree};
 use nodes::Nodes;
@@ -114,7 +114,7 @@ struct Shape {
 
 /// Writes the union of `sources` (lowest first; where two have the same path, the later one's entry
 /// counts) and `made`, which counts before them all. Everything belongs to root but the plain user's
-/// home and the workspace. `output` is [`Form::Seekable`](sconce_store::output::Form).
+/// home and the workspace. `output` is [`Form::Seekable`](sconce_base::output::Form).
 ///
 /// # Errors
 /// [`SquashfsError`]; a regular file that was there before is as it was then.

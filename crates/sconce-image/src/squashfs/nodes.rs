@@ -7,7 +7,7 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use sconce_store::wheel::MTIME;
+use sconce_base::direct::MTIME;
 
 use super::{Made, SquashfsError};
 use crate::layer::archive::{ArchiveError, Entries, Entry, owner, read};

@@ -8,8 +8,8 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::process::Command;
 
 use proptest::prelude::*;
+use sconce_base::output::Form;
 use sconce_schema::NoProgress;
-use sconce_store::output::Form;
 use tempfile::TempDir;
 
 use super::*;
@@ -223,7 +223,7 @@ fn everything_once() -> TempDir {
     place
 }
 
-const PIECE: usize = sconce_store::direct::PIECE as usize;
+const PIECE: usize = sconce_base::direct::PIECE as usize;
 
 #[test]
 fn a_tree_comes_back_as_it_was() {

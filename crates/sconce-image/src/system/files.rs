@@ -3,8 +3,8 @@
 
 use std::path::{Path, PathBuf};
 
+use sconce_base::direct::MTIME;
 use sconce_store::rooted::{Folders, Rooted, RootedError, set_modified};
-use sconce_store::wheel::MTIME;
 
 use super::SystemError;
 

@@ -14,8 +14,8 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use flate2::bufread::MultiGzDecoder;
+use sconce_base::direct::Writer;
 use sconce_schema::{Bytes, Sha256};
-use sconce_store::direct::Writer;
 use sconce_store::rooted::{self, Folders, Rooted, RootedError, printable, set_modified};
 use sha2::Digest as _;
 

@@ -13,6 +13,7 @@ use std::path::Path;
 use std::thread;
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
+use sconce_base::output::{Form, Output, OutputError};
 use sconce_image::layer::Compression;
 use sconce_image::local::Image;
 use sconce_image::{docker, layout, squashfs};
@@ -20,7 +21,6 @@ use sconce_oci as oci;
 use sconce_oci::{Descriptor, Manifest, media};
 use sconce_schema::NoProgress;
 use sconce_store::Store;
-use sconce_store::output::{Form, Output, OutputError};
 
 /// No descriptor is handed on.
 fn none(_: i32) -> io::Result<OwnedFd> {

@@ -1,4 +1,5 @@
 //! Images of registries that come into the store.
+#![expect(clippy::unwrap_used, reason = "helpers of tests fail the test")]
 
 // The registry in memory that the registry client is tested against.
 #[path = "../../../sconce-registry/tests/it/made.rs"]

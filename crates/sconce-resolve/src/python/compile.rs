@@ -11,8 +11,9 @@ use sconce_schema::{Hint, exit};
 
 use super::index_settings::IndexSettings;
 use super::pylock::{self, PylockError};
-use super::tags::Target;
-use super::{redact, says_disk_full};
+use super::says_disk_full;
+use sconce_base::text::redact;
+use sconce_formats::tags::Target;
 
 /// What is wanted. All three may be given; together they are one set.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

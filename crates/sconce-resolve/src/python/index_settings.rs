@@ -7,7 +7,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use super::compile::names_indexes;
-use super::redact;
+use sconce_base::text::redact;
 
 /// Settings of indexes, as pip has them.
 #[derive(Clone, Default, PartialEq, Eq)]

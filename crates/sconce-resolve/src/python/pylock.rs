@@ -7,7 +7,9 @@ use sconce_schema::lock::Wheel;
 use sconce_schema::{Hint, Sha256, exit};
 use serde::Deserialize;
 
-use super::tags::{Target, WheelName};
+use sconce_base::text::without_credentials;
+use sconce_formats::normalize;
+use sconce_formats::tags::{Target, WheelName};
 
 /// Why a `pylock.toml` cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -278,39 +280,6 @@ fn address(package: &Package, file: &File, folder: &Path) -> Result<String, Pylo
     }
 }
 
-/// `url` without user, password, query and fragment: a query can hold a token.
-#[must_use]
-pub fn without_credentials(url: &str) -> String {
-    let url = url.split(['#', '?']).next().unwrap_or_default();
-    let Some((scheme, rest)) = url.split_once("://") else {
-        return url.to_owned();
-    };
-    let end = rest.find('/').unwrap_or(rest.len());
-    let (authority, path) = rest.split_at(end);
-    // The last `@` ends the credentials: a password may hold one.
-    let host = authority.rsplit('@').next().unwrap_or_default();
-    format!("{scheme}://{host}{path}")
-}
-
-/// A project name in its normal form (PEP 503); `None` when it is none (PEP 508).
-#[must_use]
-pub fn normalize(name: &str) -> Option<String> {
-    let end_is_fine = |c: Option<char>| c.is_some_and(|c| c.is_ascii_alphanumeric());
-    let is_name = name
-        .bytes()
-        .all(|b| b.is_ascii_alphanumeric() || b"-_.".contains(&b))
-        && end_is_fine(name.chars().next())
-        && end_is_fine(name.chars().next_back());
-    if !is_name {
-        return None;
-    }
-    let parts: Vec<&str> = name
-        .split(['-', '_', '.'])
-        .filter(|part| !part.is_empty())
-        .collect();
-    Some(parts.join("-").to_ascii_lowercase())
-}
-
 /// The path without `.` and `..`, by its text.
 fn clean(path: &Path) -> PathBuf {
     let mut out = PathBuf::new();
@@ -357,8 +326,8 @@ fn decode_percent(text: &str) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::python::tags::Machine;
     use proptest::prelude::*;
+    use sconce_formats::tags::Machine;
 
     /// What uv 0.13.8 and 0.9.0 write, shortened; hosts changed.
     const REAL: &str = include_str!("../../tests/data/pylock.toml");

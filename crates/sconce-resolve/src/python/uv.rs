@@ -10,8 +10,8 @@ use std::process::{Command, Output, Stdio};
 use sconce_schema::{Hint, Progress, Sha256, exit};
 use sconce_store::{BuildError, Making, Store, StoreError};
 
-use super::tags::Machine;
 use crate::documents::sha256;
+use sconce_formats::tags::Machine;
 
 /// The oldest uv that is used: from 0.7 on `uv pip compile` writes `pylock.toml`, takes the
 /// platforms `manylinux_2_28` to `manylinux_2_40` and reads an older lock's versions.
@@ -310,7 +310,7 @@ fn succeeded(what: &'static str, output: &Output, folder: &Path) -> Result<(), U
     if output.status.success() {
         return Ok(());
     }
-    let stderr = super::redact(String::from_utf8_lossy(&output.stderr).trim_end());
+    let stderr = sconce_base::text::redact(String::from_utf8_lossy(&output.stderr).trim_end());
     if super::says_disk_full(&stderr) {
         let full = std::io::ErrorKind::StorageFull.into();
         return Err(disk("write to", folder)(full));

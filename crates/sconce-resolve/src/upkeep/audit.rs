@@ -7,11 +7,11 @@ use sconce_schema::{Hint, exit};
 use serde::Serialize;
 
 use super::aliases;
-use super::database::printable;
 use super::judge::{Verdict, judge};
 use super::osv::{Affected, Entry, Severity};
 use super::versions::Ecosystem;
-use crate::python::pylock::normalize;
+use sconce_base::text::printable;
+use sconce_formats::normalize;
 
 /// Debian's releases by codename, as databases number them.
 const DEBIAN: [(&str, &str); 2] = [("bookworm", "12"), ("trixie", "13")];

@@ -17,6 +17,7 @@ use serde::de::{Deserializer as _, Error as _, SeqAccess, Visitor};
 
 use super::osv::Entry;
 use crate::debian::release::days_since_1970;
+use sconce_base::text::printable;
 
 /// What a database may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -484,23 +485,6 @@ fn utc(text: &str) -> Option<&str> {
         }
     });
     (is_time && rest.ends_with('Z')).then_some(time)
-}
-
-/// Text of a database as it may be shown: without control characters, which terminals obey, and
-/// those that turn the direction of writing; at most `most` characters.
-#[must_use]
-pub fn printable(text: &str, most: usize) -> String {
-    let is_hidden = |c: char| {
-        c.is_control()
-            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
-    };
-    let fit = |c| if is_hidden(c) { ' ' } else { c };
-    let mut shown: String = text.chars().take(most).map(fit).collect();
-    if text.chars().nth(most).is_some() {
-        shown.pop();
-        shown.push('…');
-    }
-    shown
 }
 
 #[cfg(test)]

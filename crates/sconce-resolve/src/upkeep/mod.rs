@@ -12,4 +12,3 @@ pub mod versions;
 
 pub use audit::{Audit, Audited};
 pub use changes::{Changes, changes};
-pub use database::printable;

@@ -31,6 +31,9 @@ pub const FILE_NAME: &str = "sconce.toml";
 /// Where the spec's folder is mounted inside; also the working directory.
 pub const WORKSPACE: &str = "/workspace";
 
+/// The releases of Debian that environments are made from, by codename.
+pub const RELEASES: [&str; 2] = ["bookworm", "trixie"];
+
 /// A whole `sconce.toml`.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]

@@ -20,9 +20,9 @@ use super::stream::{Limits, Stop, unpack};
 use super::tree::Tree;
 use super::{KIND, zip};
 use crate::blob::check;
-use crate::direct::Writer;
 use crate::turn;
 use crate::{Store, StoreError};
+use sconce_base::direct::Writer;
 use sconce_fetch::{Body, Fetcher, shown};
 
 /// The layout of the trees. Part of their keys, so that trees of an older one are not used.

@@ -20,15 +20,5 @@ pub use install::InstallOptions;
 pub use part::Slow;
 pub use stream::Limits;
 
-/// The modification time of every file and folder of a wheel's tree, seconds since 1970:
-/// 1980-01-01, the first that zip can say.
-pub const MTIME: u64 = 315_532_800;
-
-/// [`MTIME`] as a time.
-#[must_use]
-pub fn fixed_time() -> std::time::SystemTime {
-    std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(MTIME)
-}
-
 /// The kind of wheels' trees among the store's items.
 pub const KIND: &str = "wheel";

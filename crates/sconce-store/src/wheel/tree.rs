@@ -9,14 +9,14 @@ use std::path::{Path, PathBuf};
 use sha2::Digest as _;
 
 use super::error::WheelError;
-use super::fixed_time;
 use super::layout::{Goal, Layout, check_name};
 use super::record;
 use super::record::Recorded;
 use super::script::{entry_points, with_interpreter};
 use super::stream::Sink;
 use super::zip::Listed;
-use crate::direct::Writer;
+use sconce_base::direct::Writer;
+use sconce_base::direct::fixed_time;
 
 /// Nobody's list of files is longer.
 const LARGEST_RECORD: usize = 256 << 20;

@@ -6,9 +6,10 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::path::Path;
 
 use proptest::prelude::*;
+use sconce_base::direct::MTIME;
 use sconce_fetch::FetchError;
 use sconce_schema::{Hint as _, NoProgress, exit};
-use sconce_store::wheel::{InstallOptions, Limits, MTIME, WheelError, ZipError};
+use sconce_store::wheel::{InstallOptions, Limits, WheelError, ZipError};
 use sconce_store::{Store, StoreError};
 
 use crate::archive::{Entry, demo, demo_with, entry, locked, zip, zip_with};

@@ -3,9 +3,9 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use sconce_base::text::printable;
 use sconce_host::cdi::{self, CdiFile, Offered, Trouble};
 use sconce_host::{Machine, Roots};
-use sconce_resolve::upkeep::printable;
 use sconce_schema::{Hint, exit};
 use serde_json::json;
 

@@ -1,8 +1,8 @@
 //! `sconce cdi list`.
 
 use clap::Args;
+use sconce_base::text::printable;
 use sconce_host::cdi::{self, CdiFile, Offered};
-use sconce_resolve::upkeep::printable;
 use sconce_schema::exit;
 use serde_json::json;
 

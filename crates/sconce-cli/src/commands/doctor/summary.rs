@@ -54,7 +54,7 @@ pub(super) fn of(host: &HostFacts, more: &[(&'static str, String)], page: &Page)
     }
     lines.extend(more.iter().cloned());
     let line = |(name, value): (&str, String)| {
-        let value = sconce_resolve::upkeep::printable(&value, 600);
+        let value = sconce_base::text::printable(&value, 600);
         let value = page.wrapped(&value, VALUE, VALUE);
         format!("{}  {value}\n", page.style.dim(&format!("{name:10}")))
     };

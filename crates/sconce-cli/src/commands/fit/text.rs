@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
+use sconce_base::text::printable;
 use sconce_memory::analysis::purpose::{Moment, Phase, Purpose, PurposeGroup};
 use sconce_memory::forecast::seen::{Line, Read, Use};
 use sconce_memory::forecast::{CardForecast, Doubt, Forecast, Made, Verdict};
-use sconce_resolve::upkeep::printable;
 
 use super::{text_plans, unjudged};
 use crate::commands::memory::words::{counted, place, share, shown, size, sure};

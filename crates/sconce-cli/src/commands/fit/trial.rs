@@ -172,7 +172,7 @@ impl Asked<'_> {
 
     /// A new folder for the trial of that number.
     pub(super) fn folder(&self, number: usize) -> Result<PathBuf> {
-        let name = format!("{}-{number}", sconce_store::random_name());
+        let name = format!("{}-{number}", sconce_base::random_name());
         let folder = self.places.scratch.join("fit").join(name);
         let seen = folder.join(SEEN);
         // Inside, the command may be another user; the folder above is nobody else's.

@@ -3,7 +3,7 @@
 use std::io::Read as _;
 use std::path::Path;
 
-use sconce_resolve::adopt::{self, AdoptError, Adopted, Kind};
+use sconce_import::{AdoptError, Adopted, Kind};
 
 use super::InitError;
 use crate::failure::{CliError, Result};
@@ -126,8 +126,8 @@ fn adopted(folder: &Path, path: &Path, kind: Kind, named: &str) -> Result<Adopte
         })
     })?;
     let beside = |path: &str| beside(folder, path);
-    adopt::text(kind, &bytes)
-        .and_then(|text| adopt::adopt(kind, named, text, &beside))
+    sconce_import::text(kind, &bytes)
+        .and_then(|text| sconce_import::adopt(kind, named, text, &beside))
         .map_err(|source| {
             let path = path.strip_prefix(".").unwrap_or(path).to_owned();
             Problem::Adopt(InitError::Adopt { path, source })
@@ -143,7 +143,7 @@ fn beside(folder: &Path, path: &str) -> Option<String> {
         return None;
     }
     let bytes = bytes(&whole, kind.limit_bytes()).ok()?;
-    adopt::text(kind, &bytes).ok().map(str::to_owned)
+    sconce_import::text(kind, &bytes).ok().map(str::to_owned)
 }
 
 /// At most one byte more than `limit`, which tells that it is too large. Only of a file: a pipe

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use sconce_resolve::adopt::{Outcome, grouped};
+use sconce_import::{Outcome, grouped};
 use sconce_schema::Spec;
 use sconce_schema::spec::WORKSPACE;
 

@@ -179,7 +179,7 @@ fn describe(card: &CardFacts) -> String {
 
 /// Names of processes and reasons are anyone's text.
 fn tame(text: &str) -> String {
-    sconce_resolve::upkeep::printable(text, 200)
+    sconce_base::text::printable(text, 200)
 }
 
 /// `3 h 20 min`; the shortest that says enough.

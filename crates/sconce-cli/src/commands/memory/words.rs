@@ -3,9 +3,9 @@
 use std::fs::File;
 use std::path::Path;
 
+use sconce_base::text::printable;
 use sconce_memory::analysis::{self, Category, Place, Report};
 use sconce_memory::snapshot::{self, Limits, Snapshot};
-use sconce_resolve::upkeep::printable;
 use sconce_schema::Bytes;
 use sconce_schema::finding::Certainty;
 

@@ -61,7 +61,7 @@ impl Cards {
                 files: None,
             });
         }
-        let folder = format!("{}.private", sconce_store::random_name());
+        let folder = format!("{}.private", sconce_base::random_name());
         let files = Private::make(&scratch.join("edits").join(folder))?;
         let edits = sconce_host::edits_for(host, &chosen, &Roots::default(), files.path())?;
         Ok(Self {

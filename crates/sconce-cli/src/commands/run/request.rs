@@ -57,7 +57,7 @@ pub(crate) fn chore(
 
 /// The id of a chore, which has no record to be compared with: a build has many at once, and so may others.
 fn chore_id(name: &str) -> String {
-    let chance = sconce_store::random_name();
+    let chance = sconce_base::random_name();
     format!(
         "{}-{chance}",
         sconce_record::new_id(name, unix_ms(), random())

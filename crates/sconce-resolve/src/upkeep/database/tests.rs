@@ -231,13 +231,6 @@ fn a_changed_archive_is_seen() {
     }
 }
 
-#[test]
-fn what_terminals_obey_is_not_shown() {
-    assert_eq!(printable("a\x1b[31mb\u{202e}c\nd", 99), "a [31mb c d");
-    assert_eq!(printable("abcdef", 4), "abc…");
-    assert_eq!(printable("abcd", 4), "abcd");
-}
-
 proptest! {
     #[test]
     fn no_text_panics(text in "(\\[|\\]|\\{|\\}|\"|id|:|,|affected|null|\\PC){0,40}") {

@@ -11,8 +11,8 @@ use super::release::{RELEASES, Release};
 use super::requirement::{self, PROJECT, SOURCES};
 use super::specifier::meets;
 use super::{AdoptError, Adopted};
-use crate::python::pylock::without_credentials;
-use crate::python::tags::{Machine, Target, WheelName};
+use sconce_base::text::without_credentials;
+use sconce_formats::tags::{Machine, Target, WheelName};
 
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]

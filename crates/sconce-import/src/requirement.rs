@@ -1,7 +1,7 @@
 //! One requirement (PEP 508), as far as it matters whether Sconce can lock it.
 
-use crate::python::pylock::normalize;
-use crate::python::redact;
+use sconce_base::text::redact;
+use sconce_formats::normalize;
 
 /// A requirement that can stand in `[python] packages`.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -9,7 +9,7 @@ use super::note::{Note, Outcome, shown};
 use super::release::{PYTHONS, RELEASES, Release, TORCH_FOR_3_11, TORCH_FOR_3_13};
 use super::requirement::{LOGIN, Requirement};
 use super::specifier::{compare, numbers};
-use crate::python::redact;
+use sconce_base::text::redact;
 
 /// No file that a person reads has more to say.
 const MOST_NOTES: usize = 400;

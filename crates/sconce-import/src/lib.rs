@@ -1,6 +1,7 @@
 //! What people have already, as a spec: requirements.txt, pyproject.toml, uv.lock, conda's
 //! environment.yml, a Dockerfile. Text in, a [`Spec`] out, with a [`Note`] for all that was decided
 //! and all that has no counterpart.
+#![forbid(unsafe_code)]
 
 mod conda;
 mod dockerfile;

@@ -83,7 +83,7 @@ mod tests {
     fn are_those_that_the_resolver_knows() {
         let mut names = RELEASES.map(|r| r.name.trim_start_matches("debian/"));
         names.sort_unstable();
-        assert_eq!(names, crate::RELEASES);
+        assert_eq!(names, sconce_schema::spec::RELEASES);
         for release in &RELEASES {
             assert!(PYTHONS.contains(release.python));
         }

@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::python::redact;
+use sconce_base::text::redact;
 
 /// What became of a thing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]

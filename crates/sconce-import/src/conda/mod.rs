@@ -10,8 +10,8 @@ use super::yaml::{self, Node};
 use super::{AdoptError, Adopted, Beside};
 
 const UNKNOWN: &str = "not known under this name outside conda: add what it is to `[python] packages` or `[system] packages`";
-pub(in crate::adopt) const CUDA: &str = "torch's wheels bring their own CUDA; for another one, name PyTorch's own index (it ends in /whl/cu124 or the like) as `[python] extra-index`";
-pub(in crate::adopt) const COMPILER: &str = "nothing is compiled while an environment is made; for torch.compile and the like, add `gcc` to `[system] packages`";
+pub(crate) const CUDA: &str = "torch's wheels bring their own CUDA; for another one, name PyTorch's own index (it ends in /whl/cu124 or the like) as `[python] extra-index`";
+pub(crate) const COMPILER: &str = "nothing is compiled while an environment is made; for torch.compile and the like, add `gcc` to `[system] packages`";
 const DEBIANS: &str = "in Debian's version";
 const VERSION: &str = "the version is not understood, so any is taken";
 

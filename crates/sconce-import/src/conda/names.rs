@@ -489,7 +489,7 @@ const THERE: &[&str] = &[
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::python::pylock::normalize;
+    use sconce_formats::normalize;
 
     #[test]
     fn well_known_names() {

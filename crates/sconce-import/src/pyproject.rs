@@ -69,7 +69,7 @@ impl<'a> Project<'a> {
 
     /// Why `[tool.uv.sources]` keeps it from being locked.
     fn elsewhere(&self, name: &str) -> Option<&'static str> {
-        let named = |key: &str| crate::python::pylock::normalize(key).as_deref() == Some(name);
+        let named = |key: &str| sconce_formats::normalize(key).as_deref() == Some(name);
         let (_, source) = self.sources?.iter().find(|(key, _)| named(key))?;
         let has = |key: &str| match source {
             Value::Table(table) => table.contains_key(key),

@@ -14,7 +14,15 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{FallocateFlags, OFlags, fallocate, fcntl_getfl, fcntl_setfl};
 
-use crate::wheel::fixed_time;
+/// The modification time of every file and folder that the store keeps, seconds since 1970:
+/// 1980-01-01, the first that zip can say.
+pub const MTIME: u64 = 315_532_800;
+
+/// [`MTIME`] as a time.
+#[must_use]
+pub fn fixed_time() -> std::time::SystemTime {
+    std::time::SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(MTIME)
+}
 
 /// Memory that one writer takes, and the size from which a file is large.
 const BUFFER: usize = 1 << 20;

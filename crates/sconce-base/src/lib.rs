@@ -1,0 +1,14 @@
+//! What every stage needs beside the written types: files that users name, names that nobody else takes, text that
+//! may be shown, secrets that may not.
+//!
+//! [`output`] writes the files that users name, [`direct`] large files past the page cache, [`secrets`] masks what
+//! must not be written down, [`text`] takes the teeth out of foreign text.
+#![forbid(unsafe_code)]
+
+pub mod direct;
+mod names;
+pub mod output;
+pub mod secrets;
+pub mod text;
+
+pub use names::random_name;

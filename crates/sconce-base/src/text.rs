@@ -1,0 +1,92 @@
+//! Text that comes from outside, as it may be shown and kept.
+
+/// Text that comes from outside as it may be shown: without control characters, which terminals obey, and
+/// those that turn the direction of writing; at most `most` characters.
+#[must_use]
+pub fn printable(text: &str, most: usize) -> String {
+    let is_hidden = |c: char| {
+        c.is_control()
+            || matches!(c, '\u{200b}'..='\u{200f}' | '\u{2028}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{feff}')
+    };
+    let fit = |c| if is_hidden(c) { ' ' } else { c };
+    let mut shown: String = text.chars().take(most).map(fit).collect();
+    if text.chars().nth(most).is_some() {
+        shown.pop();
+        shown.push('…');
+    }
+    shown
+}
+
+/// `text` with user and password taken out of every URL in it.
+#[must_use]
+pub fn redact(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(at) = rest.find("://") {
+        let (before, after) = rest.split_at(at + 3);
+        out.push_str(before);
+        // Not `,` and `'`: a password may hold them (RFC 3986, section 3.2.1).
+        let ends =
+            |c: char| c.is_whitespace() || matches!(c, '/' | '?' | '#' | '"' | '`' | '<' | '>');
+        let authority = &after[..after.find(ends).unwrap_or(after.len())];
+        let host = authority.rfind('@').map_or(0, |at| at + 1);
+        rest = &after[host..];
+    }
+    out.push_str(rest);
+    out
+}
+
+/// `url` without user, password, query and fragment: a query can hold a token.
+#[must_use]
+pub fn without_credentials(url: &str) -> String {
+    let url = url.split(['#', '?']).next().unwrap_or_default();
+    let Some((scheme, rest)) = url.split_once("://") else {
+        return url.to_owned();
+    };
+    let end = rest.find('/').unwrap_or(rest.len());
+    let (authority, path) = rest.split_at(end);
+    // The last `@` ends the credentials: a password may hold one.
+    let host = authority.rsplit('@').next().unwrap_or_default();
+    format!("{scheme}://{host}{path}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{printable, redact};
+    use proptest::prelude::*;
+
+    #[test]
+    fn urls_lose_their_credentials() {
+        for (text, clean) in [
+            (
+                "see `https://me:s3cret@example.org/simple`.",
+                "see `https://example.org/simple`.",
+            ),
+            ("a://u@h b://u:p@ss@h:1/@x", "a://h b://h:1/@x"),
+            ("'https://me:s3,cr'et@example.org'", "'https://example.org'"),
+            (
+                "me@example.org, https://example.org/@scope",
+                "me@example.org, https://example.org/@scope",
+            ),
+            ("no url", "no url"),
+            ("://", "://"),
+        ] {
+            assert_eq!(redact(text), clean);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_before_the_host_stays(user in "[a-z]{1,8}", secret in "[A-Z0-9@:]{1,12}", host in "[a-z]{1,8}") {
+            let text = redact(&format!("error: https://{user}:{secret}@{host}.example/simple failed"));
+            prop_assert_eq!(text, format!("error: https://{host}.example/simple failed"));
+        }
+    }
+
+    #[test]
+    fn what_terminals_obey_is_not_shown() {
+        assert_eq!(printable("a\x1b[31mb\u{202e}c\nd", 99), "a [31mb c d");
+        assert_eq!(printable("abcdef", 4), "abc…");
+        assert_eq!(printable("abcd", 4), "abcd");
+    }
+}

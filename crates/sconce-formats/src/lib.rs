@@ -1,0 +1,7 @@
+//! Formats of others that more than one stage reads, as bytes and text alone: names of wheels, names of projects.
+#![forbid(unsafe_code)]
+
+mod names;
+pub mod tags;
+
+pub use names::normalize;
