@@ -11,7 +11,7 @@ use super::{AdoptError, Adopted, Beside};
 
 const UNKNOWN: &str = "not known under this name outside conda: add what it is to `[python] packages` or `[system] packages`";
 pub(crate) const CUDA: &str = "torch's wheels bring their own CUDA; for another one, name PyTorch's own index (it ends in /whl/cu124 or the like) as `[python] extra-index`";
-pub(crate) const COMPILER: &str = "nothing is compiled while an environment is made; for torch.compile and the like, add `gcc` to `[system] packages`";
+pub(crate) const COMPILER: &str = "nothing is compiled while an environment is made; what compiles in a run has gcc and g++ by default where torch or Triton is locked, and `[system] compiler = true` brings them elsewhere";
 const DEBIANS: &str = "in Debian's version";
 const VERSION: &str = "the version is not understood, so any is taken";
 
