@@ -15,6 +15,7 @@ mod programs;
 mod ranks;
 mod services;
 mod snapshots;
+mod source;
 mod top;
 mod verbs;
 mod virtual_gpu;
