@@ -1,8 +1,11 @@
-//! The direction of dependencies: which package uses which, by every way in which one can.
+//! The direction of dependencies: which package uses which, by every way in which one can, and which modules of a
+//! package use each other.
 
 mod allowed;
 mod borrowed;
+mod circles;
 mod manifest;
+mod modules;
 mod rooms;
 
 use std::collections::BTreeSet;
