@@ -18,5 +18,6 @@ mod services;
 mod snapshots;
 mod source;
 mod top;
+mod type_names;
 mod verbs;
 mod virtual_gpu;
