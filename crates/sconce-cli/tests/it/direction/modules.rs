@@ -107,11 +107,8 @@ fn crate_paths(tokens: &[Token], file_module: &[String]) -> Vec<Vec<String>> {
                     inline.push(depth);
                 }
             }
-            // Not the `crate` of `pub(crate)`.
-            Token::Word(word)
-                if matches!(word.as_str(), "crate" | "super")
-                    && starts_with(tokens, at + 1, &[":", ":"]) =>
-            {
+            // `pub(crate)` and `pub(super)` are paths to the root or to a module around this one: no edges.
+            Token::Word(word) if word == "crate" || word == "super" => {
                 let mut uses = Vec::new();
                 next = read_tree(tokens, at, module.clone(), &mut uses);
                 found.extend(uses.into_iter().map(|used| used.path));
