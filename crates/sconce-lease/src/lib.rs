@@ -16,6 +16,8 @@ mod clock;
 mod database;
 mod decide;
 mod error;
+#[cfg(test)]
+mod golden;
 mod handles;
 mod idle;
 mod log;

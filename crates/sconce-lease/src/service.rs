@@ -215,6 +215,13 @@ mod tests {
     use proptest::prelude::*;
 
     #[test]
+    fn requests_of_before_are_read() {
+        let text = crate::golden::goldens().text("requests.jsonl");
+        let read: Result<Vec<_>, _> = text.lines().map(|line| read(line.as_bytes())).collect();
+        assert_eq!(read, Ok(crate::golden::asks()));
+    }
+
+    #[test]
     fn requests_are_read_strictly() {
         let look = br#"{"format":1,"ask":"look"}"#;
         assert_eq!(read(look), Ok(Ask::Look));

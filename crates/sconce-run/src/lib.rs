@@ -20,6 +20,8 @@ mod desk;
 pub mod docker;
 mod engine;
 mod error;
+#[cfg(test)]
+mod golden;
 mod idmap;
 mod init;
 mod launch;

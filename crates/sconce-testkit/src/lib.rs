@@ -1,4 +1,5 @@
-//! For the tests of every crate: a test that cannot run here says so by name, and is counted.
+//! For the tests of every crate: a test that cannot run here says so by name, and is counted; and
+//! [`golden_files`] hold what is written.
 //!
 //! `scripts/test` lists what was left out at its end. Where the variable `CI` is set, a skip that
 //! neither `scripts/skips.tsv` nor the variable [`SKIP`] names fails the test.
@@ -8,6 +9,8 @@ use std::fmt::Display;
 use std::io::Write as _;
 use std::path::PathBuf;
 
+pub mod golden_files;
+pub mod source_types;
 pub mod table;
 
 /// Variable with the names of skips that are allowed beside the list, with commas between them.

@@ -171,6 +171,23 @@ mod tests {
     }
 
     #[test]
+    fn bundle_is_as_before() {
+        for (runtime, user, root, name) in [
+            (Runtime::Runc, User::Root, true, "config-runc-root.json"),
+            (Runtime::Crun, User::Plain, false, "config-crun-plain.json"),
+        ] {
+            let made = Made::new(runtime, user, root);
+            let mut config = config(&made.asked()).unwrap();
+            // Which calls those are differs by architecture; `seccomp.rs` has them.
+            config["linux"]["seccomp"]["syscalls"] = Value::Null;
+            config["linux"]["seccomp"]["architectures"] = Value::Null;
+            let text = serde_json::to_string_pretty(&config).unwrap() + "\n";
+            let text = text.replace(&*made.folder.path().to_string_lossy(), "/scratch");
+            crate::golden::goldens().assert_same(name, text);
+        }
+    }
+
+    #[test]
     fn words_that_json_cannot_say_are_refused() {
         let mut made = Made::new(Runtime::Runc, User::Plain, true);
         made.command.push(OsString::from_vec(vec![0xff]));

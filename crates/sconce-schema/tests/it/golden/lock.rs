@@ -1,0 +1,67 @@
+//! `sconce.lock`.
+
+use sconce_schema::lock::{Deb, FORMAT, Lock, Stage, Target, Versions, Wheel};
+use sconce_schema::{CudaVersion, DriverVersion, Sha256};
+
+use super::goldens;
+
+fn wheel(name: &str) -> Wheel {
+    Wheel {
+        name: name.into(),
+        version: "2.15.0".into(),
+        file: format!("{name}-2.15.0-cp313-cp313-manylinux_2_28_x86_64.whl"),
+        url: format!("https://packages.example/{name}-2.15.0.whl"),
+        size: Some(915_000_000),
+        sha256: Sha256([0x1a; 32]),
+    }
+}
+
+fn deb(name: &str) -> Deb {
+    Deb {
+        name: name.into(),
+        version: "2.41-12+b1".into(),
+        source: Some("glibc".into()),
+        source_version: Some("2.41-12".into()),
+        architecture: "amd64".into(),
+        url: format!("https://deb.example/pool/{name}.deb"),
+        size: 2_800_000,
+        sha256: Sha256([0x2b; 32]),
+    }
+}
+
+#[test]
+fn full_lock_is_written_as_before_and_read_back() {
+    let lock = Lock {
+        version: FORMAT,
+        inputs: Sha256([0x0f; 32]),
+        target: Target {
+            release: "debian/trixie".into(),
+            architecture: "amd64".into(),
+            python: "3.13".into(),
+        },
+        versions: Versions {
+            python: "3.13.5-2+deb13u5".into(),
+            glibc: "2.41-12".into(),
+            torch: Some("2.15.0+cu132".into()),
+            cuda: Some(CudaVersion::new(13, 2)),
+            cudnn: Some("9.26.0.51".into()),
+            nccl: Some("2.30.3".into()),
+            triton: Some("3.8.0".into()),
+            lowest_driver: Some(DriverVersion {
+                major: 580,
+                minor: 65,
+                patch: Some(6),
+            }),
+        },
+        wheels: vec![wheel("torch"), wheel("triton")],
+        debs: vec![deb("libc6")],
+        stages: vec![Stage {
+            name: "builder".into(),
+            wheels: vec![wheel("setuptools")],
+            debs: vec![deb("g++")],
+        }],
+    };
+    let text = lock.to_text();
+    goldens().assert_same("sconce.lock", &text);
+    assert_eq!(Lock::parse(&text).unwrap(), lock);
+}

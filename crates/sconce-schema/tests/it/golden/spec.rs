@@ -1,0 +1,230 @@
+//! `sconce.toml` with every key, and what of it decides the lock.
+
+use std::collections::BTreeMap;
+
+use sconce_schema::request::{Network, User};
+use sconce_schema::service::{Restart, StopSignal};
+use sconce_schema::spec::{
+    Build, GpuId, Gpus, HealthCheck, Jupyter, Numa, Program, Python, Removal, Run, Services, Ssh,
+    Stage, System, TensorBoard, Variant,
+};
+use sconce_schema::{Bytes, LockedMemory, Millicores, Runtime, Spec};
+
+use super::{goldens, parse};
+
+fn strings(all: &[&str]) -> Vec<String> {
+    all.iter().map(|one| (*one).to_owned()).collect()
+}
+
+fn variables(name: &str, value: &str) -> BTreeMap<String, String> {
+    BTreeMap::from([(name.to_owned(), value.to_owned())])
+}
+
+/// A spec in which every key has a value, but for two of the three that exclude each other.
+fn full_spec() -> Spec {
+    Spec {
+        version: Some(1),
+        name: Some("digits".into()),
+        python: Python {
+            version: Some("3.13".into()),
+            packages: strings(&["torch==2.15.0", "scikit-learn"]),
+            requirements: None,
+            pyproject: None,
+            index: Some("https://packages.example/simple".into()),
+            extra_index: strings(&["https://more.example/simple"]),
+        },
+        system: System {
+            release: "debian/bookworm".into(),
+            packages: strings(&["git", "ffmpeg"]),
+            compiler: Some(true),
+            mirror: Some("https://deb.example/debian".into()),
+            security_mirror: Some("https://deb.example/security".into()),
+        },
+        run: full_run(),
+        build: Build {
+            files: strings(&["src"]),
+            bytecode: Some(false),
+            layers: Some(12),
+            variant: Some(Variant::Slim),
+            cards: strings(&["h100"]),
+            keep: vec![Removal::Docs, Removal::DeviceCode],
+            copy: vec![parse("wheels:/out/a.whl:/opt/a.whl")],
+            run: strings(&["pip install --no-deps /opt/a.whl"]),
+            network: Some(true),
+        },
+        stages: BTreeMap::from([
+            (
+                "wheels".to_owned(),
+                Stage {
+                    variant: Some(Variant::Devel),
+                    system: strings(&["cmake"]),
+                    python: strings(&["setuptools"]),
+                    files: strings(&["ext"]),
+                    copy: vec![parse("source:/src:/src")],
+                    run: strings(&["make"]),
+                    network: Some(false),
+                },
+            ),
+            ("source".to_owned(), Stage::default()),
+        ]),
+        services: full_services(),
+    }
+}
+
+fn full_run() -> Run {
+    Run {
+        command: strings(&["python", "train.py"]),
+        gpus: Some(Gpus::Listed(vec![
+            GpuId::Index(0),
+            GpuId::Uuid("GPU-8b0c".into()),
+        ])),
+        cpus: Some(Millicores(2500)),
+        memory: Some(Bytes::gib(4)),
+        shm: Some(Bytes::gib(1)),
+        pids: Some(4096),
+        sample_hz: Some(2),
+        cpuset: Some(parse("0-3,8")),
+        memory_swap: Some(Bytes::gib(6)),
+        io_weight: Some(200),
+        hugepages: Some(Bytes::mib(512)),
+        nofile: Some(65_536),
+        memlock: Some(LockedMemory::Unlimited),
+        numa: Some(Numa::Off),
+        mounts: vec![parse("./data:/data:ro")],
+        network: Some(Network::Own),
+        runtime: Some(Runtime::Crun),
+        ports: vec![parse("0.0.0.0:8080:80")],
+        user: Some(User::Root),
+        workdir: Some("/workspace/src".into()),
+        probe: Some(true),
+        kernel_cache: Some(false),
+        flops: Some(true),
+        env: variables("OMP_NUM_THREADS", "2"),
+    }
+}
+
+fn full_services() -> Services {
+    Services {
+        jupyter: Some(Jupyter {
+            port: Some(parse("8889:8888")),
+            folder: Some("notebooks".into()),
+            password_hash: Some("argon2:$argon2id$v=19$m=10240$c2FsdA$aGFzaA".into()),
+            cull_idle_minutes: Some(60),
+        }),
+        ssh: Some(Ssh {
+            port: Some(parse("2223")),
+            keys: strings(&["~/.ssh/id_ed25519.pub"]),
+        }),
+        tensorboard: Some(TensorBoard {
+            port: Some(parse("0.0.0.0:6006:6006")),
+            logdir: Some("runs".into()),
+        }),
+        programs: BTreeMap::from([
+            (
+                "api".to_owned(),
+                Program {
+                    command: strings(&["python", "serve.py"]),
+                    ports: vec![parse("9000"), parse("9002:9001")],
+                    workdir: Some("/workspace/api".into()),
+                    user: Some(User::Plain),
+                    restart: Some(Restart::Always),
+                    grace_s: Some(30),
+                    stop_signal: Some(StopSignal::Int),
+                    after: strings(&["queue", "ssh"]),
+                    health: Some(HealthCheck {
+                        http: Some("/health".into()),
+                        port: Some(9000),
+                        tcp: None,
+                        command: Vec::new(),
+                        interval_s: Some(5),
+                        timeout_s: Some(2),
+                        retries: Some(4),
+                        start_period_s: Some(20),
+                        restart: Some(true),
+                    }),
+                    env: variables("WORKERS", "4"),
+                },
+            ),
+            (
+                "cache".to_owned(),
+                checked(HealthCheck {
+                    command: strings(&["redis-cli", "ping"]),
+                    ..HealthCheck::default()
+                }),
+            ),
+            (
+                "queue".to_owned(),
+                checked(HealthCheck {
+                    tcp: Some(5672),
+                    ..HealthCheck::default()
+                }),
+            ),
+        ]),
+    }
+}
+
+fn checked(health: HealthCheck) -> Program {
+    Program {
+        command: strings(&["program"]),
+        health: Some(health),
+        ..Program::default()
+    }
+}
+
+#[test]
+fn full_spec_is_written_as_before_and_read_back() {
+    let spec = full_spec();
+    let text = spec.to_text();
+    goldens().assert_same("sconce.toml", &text);
+    assert_eq!(Spec::parse(&text), Ok(spec));
+}
+
+/// Each of these texts is hashed into locks that are committed elsewhere: another text makes them stale.
+#[test]
+fn inputs_of_the_lock_are_as_before() {
+    let full = full_spec();
+    let with = |python: Python| Spec {
+        python,
+        ..Spec::default()
+    };
+    let requirements = with(Python {
+        requirements: Some("requirements.txt".into()),
+        ..Python::default()
+    });
+    let pyproject = with(Python {
+        pyproject: Some("pyproject.toml".into()),
+        ..Python::default()
+    });
+    let devel = Spec {
+        build: Build {
+            variant: Some(Variant::Devel),
+            ..Build::default()
+        },
+        ..Spec::default()
+    };
+    let cases = [
+        ("an empty spec", Spec::default()),
+        ("a full spec", full),
+        ("a requirements file", requirements),
+        ("a pyproject.toml", pyproject),
+        ("an image with compilers", devel),
+    ];
+    let text: String = cases
+        .iter()
+        .map(|(case, spec)| format!("# {case}\n{}", spec.lock_inputs()))
+        .collect();
+    goldens().assert_same("lock-inputs.toml", &text);
+}
+
+/// All keys of `[python]`: in a spec, three of them exclude each other.
+#[test]
+fn full_python_table_is_written_as_before_and_read_back() {
+    let python = Python {
+        requirements: Some("requirements.txt".into()),
+        pyproject: Some("pyproject.toml".into()),
+        ..full_spec().python
+    };
+    let text = toml::to_string(&python).unwrap();
+    goldens().assert_same("python.toml", &text);
+    assert_eq!(toml::from_str::<Python>(&text), Ok(python));
+}

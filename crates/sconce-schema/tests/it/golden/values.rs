@@ -1,0 +1,135 @@
+//! Every variant of every enum that is written, and units.
+
+use std::fmt::Debug;
+
+use sconce_schema::event::{Exit, Mode, ServiceState};
+use sconce_schema::facts::{CgroupVersion, DriverFlavour, FabricState, Mode as Switch, Seccomp};
+use sconce_schema::finding::{Action, Certainty, Weight};
+use sconce_schema::request::{Network, Root, User};
+use sconce_schema::service::{Check, Restart, StopSignal};
+use sconce_schema::spec::{GpuId, Gpus, Known, Numa, Removal, Variant};
+use sconce_schema::{Bytes, ImageManifest, LockedMemory, Millicores, Runtime};
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::goldens;
+
+/// Adds values of a type to the golden text, and reads each back.
+fn add<T: Serialize + DeserializeOwned + PartialEq + Debug>(
+    text: &mut Vec<String>,
+    name: &str,
+    values: Vec<T>,
+) {
+    for value in values {
+        let json = serde_json::to_string(&value).expect("plain data is JSON");
+        let read: T = serde_json::from_str(&json).expect("what was written is read");
+        assert_eq!(read, value);
+        text.push(format!("{name} {json}\n"));
+    }
+}
+
+#[test]
+fn every_variant_is_written_as_before_and_read_back() {
+    let mut text = Vec::new();
+    add_spec_values(&mut text);
+    add_run_values(&mut text);
+    add_machine_values(&mut text);
+    goldens().assert_same("values.txt", text.concat());
+}
+
+fn add_spec_values(text: &mut Vec<String>) {
+    let ids = every_variant!(GpuId: Index(3), Uuid("GPU-8b0c".into()));
+    add(text, "gpu", ids.clone());
+    add(
+        text,
+        "gpus",
+        every_variant!(Gpus: All, Count(2), Listed(ids)),
+    );
+    add(text, "numa", every_variant!(Numa: Auto, Off));
+    add(
+        text,
+        "variant",
+        every_variant!(Variant: Runtime, Slim, Devel),
+    );
+    let removals = every_variant!(Removal: Amd, Bytecode, Compiler, DeviceCode, Docs, Headers, Static,
+        Stubs, Symbols, Tests);
+    add(text, "removal", removals);
+    add(
+        text,
+        "service",
+        every_variant!(Known: Jupyter, Ssh, Tensorboard),
+    );
+    let locked = every_variant!(LockedMemory: Limited(Bytes::mib(64)), Unlimited);
+    add(text, "locked memory", locked);
+    add(text, "size", vec![Bytes(0), Bytes::gib(4)]);
+    add(text, "cores", vec![Millicores(500), Millicores(2000)]);
+}
+
+fn add_run_values(text: &mut Vec<String>) {
+    add(text, "network", every_variant!(Network: Host, None, Own));
+    add(text, "user", every_variant!(User: Plain, Root));
+    let image = ImageManifest {
+        layers: Vec::new(),
+        env: Default::default(),
+    };
+    add(text, "root", every_variant!(Root: Image(image), Host));
+    let runtimes = every_variant!(Runtime: Sconce, Runc, Crun, Podman, Docker);
+    add(text, "runtime", runtimes);
+    add(
+        text,
+        "restart",
+        every_variant!(Restart: Always, OnFailure, Never),
+    );
+    let checks = every_variant!(Check: Command(vec!["true".into()]), Tcp(5672), Http {
+        port: 80,
+        path: "/health".into(),
+    });
+    add(text, "check", checks);
+    let signals = every_variant!(StopSignal: Term, Int, Quit, Hup, Usr1, Usr2, Kill);
+    add(text, "stop signal", signals);
+    add(text, "mode", every_variant!(Mode: Container, Host));
+    let states = every_variant!(ServiceState: Waiting, Starting, Running, Healthy, Unhealthy, Restarting,
+        Stopping, Ended, Failed);
+    for state in &states {
+        let written = serde_json::to_value(state).expect("plain data is JSON");
+        assert_eq!(written, state.word());
+    }
+    add(text, "service state", states);
+    add(text, "exit", every_variant!(Exit: Code(3), Signal(9)));
+}
+
+fn add_machine_values(text: &mut Vec<String>) {
+    let flavours = every_variant!(DriverFlavour: Open, Closed, Nouveau, Wsl);
+    add(text, "driver", flavours);
+    let states = every_variant!(FabricState: NotSupported, NotStarted, InProgress, Completed);
+    add(text, "fabric", states);
+    add(text, "switch", every_variant!(Switch: On, Off));
+    add(
+        text,
+        "cgroup",
+        every_variant!(CgroupVersion: V1, V2, Hybrid),
+    );
+    add(
+        text,
+        "seccomp",
+        every_variant!(Seccomp: Off, Strict, Filter),
+    );
+    add(text, "weight", every_variant!(Weight: Fails, Warns, Notes));
+    add(
+        text,
+        "certainty",
+        every_variant!(Certainty: Certain, Likely, Possible),
+    );
+    let actions = every_variant!(Action: Command {
+        line: "modprobe nvidia".into(),
+        root: true,
+        safe: true,
+    }, Spec {
+        key: "run.shm".into(),
+        value: "\"1GiB\"".into(),
+    }, Variable {
+        name: "NCCL_P2P_DISABLE".into(),
+        value: Some("1".into()),
+    });
+    add(text, "action", actions);
+}

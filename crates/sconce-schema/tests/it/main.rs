@@ -1,0 +1,3 @@
+//! The written types as other crates use them.
+
+mod golden;
