@@ -25,10 +25,7 @@ const TODAY: &[(&str, &str)] = &[
     ("sconce-resolve", "documents kept"),
     ("sconce-run", "engine error init own plan prepare pty"),
     ("sconce-schema", "request service"),
-    (
-        "sconce-store",
-        "blob direct error item lock store turn wheel",
-    ),
+    ("sconce-store", "blob error item lock store turn wheel"),
     (
         "sconce-vgpu",
         "abi clock control libraries machine runtime unknown",
