@@ -7,6 +7,7 @@ mod documents;
 mod fit;
 mod images;
 mod judging;
+mod log;
 mod memory;
 mod outputs;
 mod own_folders;
