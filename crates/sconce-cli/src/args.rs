@@ -24,7 +24,8 @@ pub(crate) struct Root {
 }
 
 /// The command line as clap knows it. A value that begins with `-` and a digit is a wrong number, which its
-/// flag says better than clap, which looks for a flag of that name.
+/// flag says better than clap, which looks for a flag of that name. `-v` is `--verbose`, but for verbs that
+/// mount folders with it, as Docker does: those have the long form alone, or take `-v` before their name.
 pub(crate) fn command() -> clap::Command {
     fn numbers(command: clap::Command) -> clap::Command {
         command
@@ -38,7 +39,14 @@ pub(crate) fn command() -> clap::Command {
             })
             .mut_subcommands(numbers)
     }
-    numbers(Root::command())
+    let root = Root::command();
+    let verbose = root.get_arguments().find(|arg| arg.get_id() == "verbose");
+    let long_alone = verbose.cloned();
+    let root = root.mut_subcommands(|verb| {
+        let is_taken = verb.get_arguments().any(|arg| arg.get_short() == Some('v'));
+        verb.args(long_alone.clone().filter(|_| is_taken))
+    });
+    numbers(root.mut_arg("verbose", |arg| arg.short('v')))
 }
 
 /// What was asked for.
@@ -52,6 +60,9 @@ pub(crate) struct Global {
     /// Say nothing but errors.
     #[arg(long, short, global = true, help_heading = "Every verb")]
     pub(crate) quiet: bool,
+    /// Log on standard error what is decided; twice: what is done (or SCONCE_LOG=debug).
+    #[arg(long, action = ArgAction::Count, global = true, help_heading = "Every verb")]
+    pub(crate) verbose: u8,
     /// Use no network: what is missing in the store is named.
     #[arg(long, global = true, help_heading = "Every verb")]
     pub(crate) offline: bool,
@@ -75,6 +86,7 @@ impl Global {
     pub(crate) fn silent(&self) -> Self {
         Self {
             quiet: true,
+            verbose: self.verbose,
             offline: self.offline,
             store: self.store.clone(),
             held: self.held,
@@ -381,6 +393,36 @@ mod tests {
             let known = [ErrorKind::ValueValidation, ErrorKind::UnknownArgument];
             assert!(known.contains(&kind), "{flag}: {kind:?}");
         }
+    }
+
+    #[test]
+    fn v_is_verbose_but_where_it_mounts() {
+        let parse = |words: &str| {
+            let words = ["sconce"].into_iter().chain(words.split(' '));
+            let mut matches = command().try_get_matches_from(words).expect("arguments");
+            Root::from_arg_matches_mut(&mut matches).expect("arguments")
+        };
+        for (words, verbose) in [
+            ("lock", 0),
+            ("lock -v", 1),
+            ("-v lock", 1),
+            ("lock -vv", 2),
+            ("lease take --gpus 1 --for 1h -vvv", 3),
+            ("-vv run -- true", 2),
+            ("run --verbose -- true", 1),
+            ("run -v /a:/b -- true", 0),
+            ("shell -v /a:/b", 0),
+            ("up -v /a:/b", 0),
+            ("-v up -v /a:/b", 1),
+            ("fit -v /a:/b -- python train.py", 0),
+            ("fit --verbose --verbose -- python train.py", 2),
+        ] {
+            assert_eq!(parse(words).global.verbose, verbose, "{words}");
+        }
+        let Verb::Run(run) = parse("run -v /a:/b -- true").verb else {
+            panic!("another verb");
+        };
+        assert_eq!(run.flags.volumes.len(), 1);
     }
 
     /// `--cpus -1` is a wrong number of CPUs, and no unknown flag `-1`.

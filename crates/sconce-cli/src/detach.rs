@@ -59,6 +59,7 @@ pub(crate) fn start(global: &Global) -> Result<Start> {
         .stdin(Stdio::from(OwnedFd::from(theirs)))
         .spawn()
         .map_err(failed)?;
+    tracing::debug!(pid = child.id(), "another process holds the run");
     let mut told = String::new();
     let _ = (&ours).take(256).read_to_string(&mut told);
     match told.strip_suffix('\n') {

@@ -20,6 +20,7 @@ mod kernels;
 mod leases;
 mod limits;
 mod live;
+mod log;
 mod logout;
 mod network;
 mod number;
@@ -69,6 +70,12 @@ pub fn main() -> ExitCode {
     if root.global.held {
         detach::begin();
     }
+    // `probe` is a child whose output its parent reads.
+    if !matches!(root.verb, Verb::Probe { .. })
+        && let Err(wrong) = log::install(root.global.verbose)
+    {
+        return print_failure(&wrong.into());
+    }
     let done = match root.verb {
         Verb::Init(args) => commands::init::init(&args, &root.global),
         Verb::Lock(args) => commands::lock::lock(&args, &root.global),
@@ -111,11 +118,14 @@ pub fn main() -> ExitCode {
     };
     match done {
         Ok(code) => ExitCode::from(code),
-        Err(failure) => {
-            output::error(&failure.text(&style::Style::for_stderr()));
-            ExitCode::from(failure.exit_code())
-        }
+        Err(failure) => print_failure(&failure),
     }
+}
+
+/// Prints why the program fails, and gives its exit code.
+fn print_failure(failure: &failure::Failure) -> ExitCode {
+    output::error(&failure.text(&style::Style::for_stderr()));
+    ExitCode::from(failure.exit_code())
 }
 
 /// What clap says of arguments, in its own colours; without the secrets that it repeats.

@@ -1,9 +1,10 @@
 //! The only place that writes to the terminal, but for the live progress line. A closed pipe is
 //! the reader's wish, not an error.
 
-use std::io::Write;
+use std::io::{IsTerminal as _, Write};
 
 use crate::failure::{CliError, Result};
+use crate::progress;
 
 /// Data: to standard output.
 ///
@@ -47,6 +48,19 @@ pub(crate) fn bytes(bytes: &[u8]) -> Result<bool> {
 /// What is said beside the data: to standard error.
 pub(crate) fn say(text: &str) {
     let _ = writeln!(std::io::stderr(), "{text}");
+}
+
+/// A line of the log: to standard error, above the live progress line.
+pub(crate) fn log_line(text: &str) {
+    // A run may have the terminal in raw mode, where a line feed alone does not return to the left.
+    let end = match std::io::stderr().is_terminal() {
+        true => "\r\n",
+        false => "\n",
+    };
+    let line = format!("{text}{end}");
+    progress::above_live_line(|| {
+        let _ = std::io::stderr().write_all(line.as_bytes());
+    });
 }
 
 /// An error.

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use sconce_host::Roots;
 use sconce_schema::Bytes;
 use serde::Deserialize;
+use tracing::debug;
 
 use crate::args::Global;
 use crate::failure::{CliError, Result};
@@ -89,6 +90,8 @@ impl Places {
             root: folder("XDG_CACHE_HOME", ".cache")?.join("sconce/kernels"),
             most: config.kernel_cache.unwrap_or(kernels::USUAL_SIZE),
         };
+        let (config_shown, store_shown) = (config_folder.display(), store.display());
+        debug!(store = %store_shown, state = %state.display(), config = %config_shown, "folders");
         Ok(Self {
             kernels,
             host_keys: state.join("host-keys"),

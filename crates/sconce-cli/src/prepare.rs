@@ -14,6 +14,7 @@ use sconce_resolve::{LockEnv, LockInput, Resolved, StoreDocuments};
 use sconce_schema::lock::Deb;
 use sconce_schema::{ImageManifest, Lock, Progress};
 use sconce_store::{Held, Store};
+use tracing::info;
 
 use crate::args::{Global, Sources};
 use crate::background::Background;
@@ -40,7 +41,10 @@ impl Workshop<'_> {
     pub(crate) fn locked(&self) -> Result<Lock> {
         let present = self.project.lock()?;
         match present {
-            Some(lock) if lock.inputs == self.project.inputs => Ok(lock),
+            Some(lock) if lock.inputs == self.project.inputs => {
+                info!(file = %self.project.lock_file().display(), "the lock is what the spec says");
+                Ok(lock)
+            }
             previous => {
                 if previous.is_some() {
                     self.progress
@@ -66,6 +70,10 @@ impl Workshop<'_> {
     }
 
     fn resolve(&self, previous: Option<Lock>, upgrade: bool) -> Result<Resolved> {
+        info!(
+            has_previous = previous.is_some(),
+            upgrade, "resolves the spec"
+        );
         let (spec, config) = (&self.project.spec, &self.places.config);
         self.check_addresses()?;
         let index = IndexSettings {

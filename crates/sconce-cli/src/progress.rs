@@ -7,7 +7,7 @@ use std::io::Write as _;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle};
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle, WeakProgressBar};
 use sconce_schema::{Bytes, Progress, Wait};
 
 use crate::style::Style;
@@ -17,6 +17,19 @@ use line::Download;
 const DRAW_EVERY: Duration = Duration::from_millis(100);
 /// A stage that was shorter and fetched nothing is not worth a line that stays.
 const WORTH_A_LINE: Duration = Duration::from_millis(50);
+
+/// The live line, for those who write to the terminal and know of no progress. Weak, so that its end
+/// stays its owner's.
+static LIVE_LINE: Mutex<Option<WeakProgressBar>> = Mutex::new(None);
+
+/// Has `write` write to the terminal, with the live line out of its way.
+pub(crate) fn above_live_line(write: impl FnOnce()) {
+    let bar = held(&LIVE_LINE).as_ref().and_then(WeakProgressBar::upgrade);
+    match bar {
+        Some(bar) => bar.suspend(write),
+        None => write(),
+    }
+}
 
 /// Draws on standard error.
 pub(crate) struct Drawn {
@@ -152,6 +165,7 @@ impl Drawn {
             bar.set_style(style.with_key("line", draw));
         }
         bar.enable_steady_tick(DRAW_EVERY);
+        *held(&LIVE_LINE) = Some(bar.downgrade());
         bar
     }
 }
@@ -252,3 +266,6 @@ impl Progress for Drawn {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

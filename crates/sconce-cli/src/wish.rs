@@ -121,6 +121,7 @@ impl Base<'_> {
             ..Limits::default()
         };
         let limits = flags.limits.over(spec, limits);
+        tracing::debug!(flag = ?flags.runtime, spec = ?spec.runtime, "the runtime that is asked for");
         Ok(Wish {
             command: command.to_vec(),
             workdir: flags

@@ -3,6 +3,8 @@
 use std::io::{self, Read};
 use std::sync::Arc;
 
+use tracing::debug;
+
 use super::client::Client;
 use super::url::shown;
 use super::{FetchError, Source};
@@ -117,6 +119,13 @@ impl Body {
                 source: cause,
             });
         }
+        let (url, tries) = (shown(&self.url), self.tries);
+        debug!(
+            url,
+            at = self.at,
+            tries,
+            "the connection broke; it is made again"
+        );
         std::thread::sleep(self.client.pause(self.tries, None));
         self.connect(cause)
     }
@@ -170,7 +179,10 @@ impl Body {
                 });
             }
             let asked = failure.as_ref().and_then(FetchError::wait_asked);
-            std::thread::sleep(self.client.pause(self.tries, asked));
+            let pause = self.client.pause(self.tries, asked);
+            let (url, tries) = (shown(&self.url), self.tries);
+            debug!(url, tries, ?pause, "no answer; it is asked again");
+            std::thread::sleep(pause);
         }
     }
 }

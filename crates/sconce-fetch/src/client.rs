@@ -4,6 +4,7 @@ use std::io::{self, Read, Seek, SeekFrom};
 use std::time::Duration;
 
 use base64::Engine as _;
+use tracing::debug;
 use ureq::http::{HeaderMap, Uri};
 
 use super::agents::Agents;
@@ -167,7 +168,9 @@ impl Client {
                 tries: 1,
                 source: Box::new(source),
             })?;
-            if !matches!(response.status().as_u16(), 301 | 302 | 303 | 307 | 308) {
+            let status = response.status().as_u16();
+            debug!(url = shown(&at), status, "a server answered");
+            if !matches!(status, 301 | 302 | 303 | 307 | 308) {
                 return Ok(response);
             }
             let location = response

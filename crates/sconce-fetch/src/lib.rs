@@ -18,6 +18,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use tracing::debug;
+
 pub use agents::Agents;
 pub use body::Body;
 use client::Client;
@@ -139,6 +141,7 @@ impl Fetcher {
         loop {
             let n = body.read_some(&mut chunk)?;
             if n == 0 {
+                debug!(url = shown(url), bytes = out.len(), "fetched a document");
                 return Ok(out);
             }
             if (out.len() + n) as u64 > limit_bytes {

@@ -4,6 +4,7 @@ use std::path::Path;
 
 use sconce_schema::event::HostSummary;
 use sconce_schema::{Bytes, Millicores, NumberSet};
+use tracing::debug;
 
 use crate::cgroups::Cgroups;
 use crate::nvidia::Nvidia;
@@ -62,7 +63,7 @@ impl Machine {
         let status = read::text(&roots.proc.join("self/status")).unwrap_or_default();
         let meminfo = read::text(&roots.proc.join("meminfo")).unwrap_or_default();
         let cgroups = Cgroups::read(roots);
-        Self {
+        let machine = Self {
             hostname: kernel_line("hostname"),
             cpus: read::field(&status, "Cpus_allowed_list").and_then(cpus::count_list),
             allowed_cpus: read::field(&status, "Cpus_allowed_list").and_then(|l| l.parse().ok()),
@@ -75,6 +76,18 @@ impl Machine {
             overlay: Overlay::read(roots, kernel.as_deref()),
             nvidia: Nvidia::read(roots),
             kernel,
+        };
+        machine.log_facts();
+        machine
+    }
+
+    /// Says in the log what decides how a run is held here.
+    fn log_facts(&self) {
+        let (kernel, user_namespaces) = (self.kernel.as_deref(), self.user_namespaces);
+        debug!(kernel, cpus = self.cpus, ?user_namespaces, "the machine");
+        for one in self.cgroups.iter().flat_map(|all| &all.hierarchies) {
+            let (v2, mount, delegated) = (one.v2, one.mount.display(), one.delegated);
+            debug!(v2, %mount, own = ?one.own, delegated, "a hierarchy of cgroups");
         }
     }
 

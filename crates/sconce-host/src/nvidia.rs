@@ -77,9 +77,12 @@ impl Nvidia {
             None => (read::line(&roots.sys.join("module/nvidia/version")), None),
         };
         let mut cards = cards_of_proc(roots);
+        let from_proc = !cards.is_empty();
         if cards.is_empty() {
             cards = cards_of_dev(roots);
         }
+        let count = cards.len();
+        tracing::debug!(driver, cards = count, from_proc, "NVIDIA's kernel module");
         if driver.is_none() && cards.is_empty() {
             return None;
         }

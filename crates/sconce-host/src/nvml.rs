@@ -93,7 +93,9 @@ impl NvmlGpus {
     /// it belongs off the path on which a command starts.
     #[must_use]
     pub fn load() -> Option<Self> {
-        Self::open(&NvmlFrom::Machine).ok()
+        Self::open(&NvmlFrom::Machine)
+            .inspect_err(|error| tracing::debug!(%error, "NVML does not start"))
+            .ok()
     }
 
     /// Loads NVML and starts it.

@@ -12,6 +12,7 @@ use sconce_store::deb::{self, DebError, DebLimits};
 use sconce_store::rooted::printable;
 use sconce_store::{BuildError, Making, Store, StoreError};
 use sha2::Digest;
+use tracing::{debug, info};
 
 use crate::environment::variables;
 use crate::system::{self, SystemError};
@@ -207,6 +208,10 @@ pub fn ready(lock: &Lock, store: &Store) -> Result<ImageManifest, AssembleError>
         .iter()
         .map(wheel)
         .collect::<Result<Vec<_>, _>>()?;
+    info!(
+        layers = wheels.len(),
+        "the environment is ready: nothing is fetched"
+    );
     Ok(manifest(lock, store, system, wheels, compiler))
 }
 
@@ -239,6 +244,16 @@ pub fn assemble(
 ) -> Result<ImageManifest, AssembleError> {
     let missing = needs(lock, store);
     let total = missing.bytes_if_known();
+    let (wheels, debs) = (missing.wheels.len(), missing.debs.len());
+    let (system, compiler) = (missing.system, missing.compiler);
+    info!(
+        wheels,
+        debs,
+        system,
+        compiler,
+        bytes = missing.bytes(),
+        "the store lacks"
+    );
     match total {
         Some(0) => progress.stage("assemble", None),
         total => progress.stage("fetch", total),
@@ -454,6 +469,11 @@ impl DebTree<'_> {
     fn unpack(&self, root: &Path) -> Result<(), AssembleError> {
         let wrong = wrong(self.lock);
         system::prepare(root).map_err(&wrong)?;
+        debug!(
+            tree = self.name,
+            packages = self.packages.len(),
+            "unpacks Debian packages"
+        );
         for (deb, file) in self.packages {
             let unpacked = deb::unpack_file(file, root, DebLimits::default());
             let control = unpacked.map_err(|source| AssembleError::Deb {

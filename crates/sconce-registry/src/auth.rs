@@ -13,6 +13,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use sconce_fetch::shown;
 use serde::Deserialize;
+use tracing::debug;
 use ureq::http::{HeaderMap, Method};
 
 use super::challenge::challenges;
@@ -197,6 +198,8 @@ impl Auth {
         scopes: &[String],
     ) -> Result<Token, RegistryError> {
         let found = self.logins.find(&place.host, &place.repository);
+        let has_login = found.login.is_some();
+        debug!(realm = shown(realm), ?scopes, has_login, "asks for a token");
         let mut form = Vec::new();
         form.extend(service.map(|service| ("service", service.to_owned())));
         let query = |mut form: Vec<(&str, String)>| {

@@ -160,6 +160,13 @@ impl Client {
             Err(e) if all.is_empty() => return Err(e),
             Err(e) => progress.note(&format!("only mirrors are asked: {e}")),
         }
+        for place in &all {
+            tracing::debug!(
+                base = place.base,
+                repository = place.repository,
+                "a source of the image"
+            );
+        }
         Ok(all)
     }
 

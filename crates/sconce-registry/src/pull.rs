@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::AtomicBool;
 
 use sconce_schema::Progress;
+use tracing::info;
 
 use super::blob::into_folder;
 use super::client::{Client, Document, Place};
@@ -170,6 +171,8 @@ pub(super) fn pull(
         wanted.into_values().partition(|layer| has(&layer.digest));
     let sizes = blobs.iter().map(|layer| layer.size);
     let total = sizes.chain([config.size]).reduce(u64::saturating_add);
+    let digest = resolved.digest;
+    info!(%digest, layers = layers.len(), there = own.len(), "pulls the image");
     progress.stage("pull", total);
 
     let stop = AtomicBool::new(false);

@@ -7,6 +7,7 @@ use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
 use sconce_fetch::{Agents, FetchConfig, retry_after, shown};
+use tracing::debug;
 use ureq::http::request::Builder;
 use ureq::http::{HeaderMap, Method, Request, Response, Uri};
 use ureq::{Agent, AsSendBody, SendBody};
@@ -165,6 +166,7 @@ impl Wire {
             }
         };
         let (parts, body) = response.map_err(broken)?.into_parts();
+        debug!(%method, url = shown(url), status = parts.status.as_u16(), "a registry answered");
         Ok(Reply {
             url: url.to_owned(),
             status: parts.status.as_u16(),
@@ -188,6 +190,7 @@ impl Wire {
             if tries > self.config.retries {
                 return Err(error.after(tries));
             }
+            debug!(tries, %error, "it is asked again");
             self.pause(tries, error.wait_asked());
         }
     }

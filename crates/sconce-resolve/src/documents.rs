@@ -5,6 +5,7 @@ use std::time::SystemTime;
 use sconce_fetch::{FetchError, Fetcher, shown};
 use sconce_schema::Sha256;
 use sconce_store::Store;
+use tracing::debug;
 
 use crate::kept::{self, Kept};
 
@@ -85,6 +86,7 @@ impl Documents for StoreDocuments<'_> {
             }
             Err(FetchError::Offline { url: named }) => {
                 let found = kept.get(url).ok_or(FetchError::Offline { url: named })?;
+                debug!(url = shown(url), "offline: the last answer serves");
                 let bytes = found.bytes.ok_or_else(|| FetchError::NotFound {
                     url: shown(url),
                     status: 404,
@@ -121,7 +123,9 @@ impl Documents for StoreDocuments<'_> {
     }
 
     fn kept(&self, sha256: &Sha256) -> Option<Vec<u8>> {
-        std::fs::read(self.store.blob(sha256)?).ok()
+        let bytes = std::fs::read(self.store.blob(sha256)?).ok()?;
+        debug!(%sha256, bytes = bytes.len(), "the store has the document");
+        Some(bytes)
     }
 
     fn keep(&self, sha256: &Sha256, bytes: &[u8]) {

@@ -6,12 +6,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::time::SystemTime;
 
+use sconce_fetch::shown;
 use sconce_schema::lock::{
     Deb, FORMAT, FORMAT_WITHOUT_STAGES, Lock, Stage, Target as LockTarget, Wheel,
 };
 use sconce_schema::spec::{Known, More};
 use sconce_schema::{Progress, Sha256};
 use sconce_store::Store;
+use tracing::{debug, info};
 
 use crate::debian::index::Index;
 use crate::debian::openpgp::{Verifier, find_verifier};
@@ -144,6 +146,16 @@ pub fn resolve(
             && previous.target.architecture == input.architecture;
         same && !input.upgrade
     });
+    match input
+        .index
+        .effective_settings(&env.pip_index, &env.environment)
+    {
+        Some(index) => info!(
+            ?index,
+            "Python indexes: of a flag, the spec, config.toml or pip"
+        ),
+        None => info!("Python indexes: of uv's own variables"),
+    }
     if input.requirements.is_empty() {
         progress.stage("resolve", None);
     }
@@ -257,6 +269,8 @@ pub fn resolve(
             debs,
             stages,
         };
+        let (wheels, debs, stages) = (lock.wheels.len(), lock.debs.len(), lock.stages.len());
+        info!(wheels, debs, stages, "resolved");
         Ok(Resolved { lock, security })
     })
 }
@@ -324,6 +338,8 @@ fn resolve_debian(
     send: mpsc::Sender<(String, Target)>,
 ) -> Result<Debian, ResolveError> {
     let mirrors = sources::find(&env.apt_files, &input.mirror)?;
+    let (main, security) = (shown(&mirrors.main), shown(mirrors.security.uri()));
+    info!(codename, main, security, "Debian's archives");
     let keyring = keyring(env, &mirrors)?;
     let verifier: Box<dyn Verifier> = find_verifier(&env.path_folders)?;
     let archive = Archive {
@@ -345,6 +361,12 @@ fn resolve_debian(
         )?,
         machine,
     };
+    debug!(
+        ?target,
+        python = interpreter.full,
+        glibc = interpreter.glibc,
+        "the interpreter"
+    );
     // Nobody receives when no Python packages are wanted, or when uv could not be had.
     let _ = send.send((version::upstream(&interpreter.full).to_owned(), target));
     let mut requests = input.system_packages.clone();

@@ -9,8 +9,10 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
 use sconce_host::{Cgroups, Roots, SampleTarget, disks};
+use sconce_schema::Runtime;
 use sconce_schema::event::{Exit, Unenforced};
 use sconce_schema::request::{DeviceNode, Network, Port, Root, RunRequest};
+use tracing::{debug, info};
 
 use crate::cgroup::{self, Asked, Cgroup, Placement};
 use crate::desk::Desk;
@@ -41,6 +43,16 @@ pub(crate) fn run(
     }
     let contained = matches!(request.root, Root::Image(_));
     let root = prepare::is_machine_root();
+    let engine = options
+        .engine
+        .as_ref()
+        .map_or(Runtime::Sconce, Engine::runtime);
+    let is_root = root;
+    info!(id = request.id, %engine, contained, is_root, "a run begins");
+    debug!(
+        limits = serde_json::to_string(&request.limits).ok(),
+        "limits asked for"
+    );
     if let (true, false, Err(barrier)) = (contained, root, options.host.user_namespaces) {
         return Err(RunError::UserNamespaces(barrier));
     }
@@ -134,9 +146,20 @@ fn in_scratch(
         waiting: options.waiting,
     };
     let placement = Placement::choose(&cgroup::Kernel, cgroups, asked);
+    for folder in placement.folders() {
+        debug!(folder = %folder.display(), "a cgroup of the run");
+    }
     let v2 = placement.v2_folder();
     let prepared = prepare::prepare(request, options, &scratch.folder, root, v2)?;
     let mut plan = prepared.plan;
+    for mount in plan
+        .container
+        .iter()
+        .flat_map(|container| &container.mounts)
+    {
+        let (source, target) = (mount.source.display(), mount.target.display());
+        debug!(%source, %target, "a mount");
+    }
     let held = (plan.container.as_ref()).and_then(|container| container.held.as_ref());
     let engine_folder = held.and_then(|held| held.cgroup.clone());
     // The inner ones first.
@@ -190,6 +213,7 @@ fn in_scratch(
     );
     let by_user = contained_by_user(&prepared.namespaces);
     let launched = launched.map_err(|error| no_clone(error, by_user))?;
+    debug!(pid = launched.pid, "the first process is started");
     drop((control_inside, plan_file, inherited));
     drop(outputs);
     let mut run = Run {
@@ -389,6 +413,7 @@ impl Run<'_> {
             };
             match WayOut::start(&self.options.ways_out, inside) {
                 Ok((helper, name, fault)) => {
+                    info!(name, "the network's way out");
                     watcher.way_out(&name);
                     self.unenforced.extend(fault);
                     self.way_out = Some(helper);
@@ -399,7 +424,11 @@ impl Run<'_> {
         let mut all: Vec<Unenforced> = cgroup.unenforced().to_vec();
         all.append(&mut self.unenforced);
         all.append(&mut notices);
+        debug!("the first process has mounted what it has to");
         if !all.is_empty() {
+            for one in &all {
+                info!(what = one.what, why = one.why, "not enforced");
+            }
             watcher.unenforced(&all);
             if self.options.strict {
                 return Err(RunError::Unenforced(all));
@@ -482,6 +511,7 @@ impl Run<'_> {
                 match self.report()? {
                     Some((Report::Executing, message)) => {
                         let pid = message.sender.and_then(|pid| u32::try_from(pid).ok());
+                        debug!(pid, "the command is executed");
                         watcher.started(&self.target(cgroup, pid));
                         self.open();
                         next = Some(Instant::now() + self.options.sample_every);
@@ -512,6 +542,7 @@ impl Run<'_> {
                     }
                     Some((Report::Failed(reason), _)) => failure = Some(self.failed(reason)),
                     Some((Report::Exited(exit, used), _)) => {
+                        info!(?exit, "the command has ended");
                         return failure.map_or(Ok((exit, used)), Err);
                     }
                     Some((Report::Prepared(_), _)) => {}
@@ -570,6 +601,7 @@ impl Run<'_> {
         } else {
             Order::Signal(caught.signal)
         };
+        debug!(signal = caught.signal, "passes a signal on");
         if ends {
             asked_to_end.get_or_insert_with(Instant::now);
         }

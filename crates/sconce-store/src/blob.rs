@@ -83,6 +83,7 @@ impl Store {
                 progress.advance(name, n as u64);
             }
             check(&shown(url), sha256, size, got, hash)?;
+            tracing::debug!(url = shown(url), bytes = got, "fetched and verified a file");
             progress.done(name);
             Ok(())
         })

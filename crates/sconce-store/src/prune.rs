@@ -131,6 +131,7 @@ impl Store {
                     .map_err(StoreError::disk("rename", &place.folder))?;
                 remove(&place.work).map_err(StoreError::disk("remove", &place.work))?;
             }
+            tracing::debug!(kind, key, size, dry, "nobody used the item");
             let (count, bytes) = pruned.kinds.entry(kind).or_default();
             *count += 1;
             bytes.0 += size;

@@ -9,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use sconce_schema::{Bytes, NoProgress, Progress};
+use tracing::{debug, trace};
 
 use crate::file_system::{is_local, local_locks};
 use crate::item::{Place, remove, sync_disk};
@@ -102,6 +103,8 @@ impl Store {
             taken: Arc::default(),
         };
         store.clean()?;
+        let (root, is_shared) = (store.root.display(), store.has_other_machines);
+        debug!(%root, is_shared, "opened the store");
         Ok(store)
     }
 
@@ -119,7 +122,9 @@ impl Store {
     #[must_use]
     pub fn tree(&self, kind: &str, key: &str) -> Option<PathBuf> {
         let place = self.place(kind, key).ok()?;
-        self.good(&place, &|_| true).ok()?
+        let found = self.good(&place, &|_| true).ok()?;
+        trace!(kind, key, is_there = found.is_some(), "looked for an item");
+        found
     }
 
     /// What an item that is there and can be trusted holds, if `accept` takes it; it counts as used now.
@@ -287,6 +292,7 @@ impl Store {
         };
         place.begin(&held)?;
         remove(&place.work).map_err(StoreError::disk("remove", &place.work))?;
+        debug!(kind, key, "removed an item");
         Ok(true)
     }
 
@@ -299,14 +305,20 @@ impl Store {
         accept: &dyn Fn(&Path) -> bool,
         fill: impl FnOnce(&Path) -> Result<(), E>,
     ) -> Result<PathBuf, E> {
+        let (work, path) = (job.work, place.folder.display());
         let held = match self.turn(place, job, accept)? {
-            Turn::There(content) => return Ok(content),
+            Turn::There(content) => {
+                debug!(work, %path, "the item is there");
+                return Ok(content);
+            }
             Turn::Mine(held) => held,
         };
         place.begin(&held)?;
         let boot = self.boot.as_deref().filter(|_| !self.has_other_machines);
         let made = fill(&place.work).and_then(|()| place.publish(boot, &held).map_err(E::from));
-        if made.is_err() {
+        let is_made = made.is_ok();
+        debug!(work, %path, is_made, "worked on the item");
+        if !is_made {
             // What cannot be removed now is removed by the next open.
             let _ = remove(&place.work);
         }

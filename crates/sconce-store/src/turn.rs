@@ -91,6 +91,7 @@ impl<'a> Waiting<'a> {
             Wait::Maker(_) | Wait::Users => UNTOLD,
         };
         if self.pauses.tries >= untold && self.told.as_ref() != Some(&wait) {
+            tracing::debug!(work = self.job.work, %wait, "waits");
             self.job.progress.waits(self.job.name, Some(&wait));
             self.told = Some(wait);
         }

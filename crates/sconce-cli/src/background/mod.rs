@@ -51,6 +51,7 @@ impl Background {
             .stdout(Stdio::null())
             .stderr(Stdio::null())
             .spawn();
+        tracing::debug!(started = child.is_ok(), "work beside the run");
         self.0 = child.ok();
     }
 }

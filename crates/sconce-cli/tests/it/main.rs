@@ -8,6 +8,7 @@ mod error_texts;
 mod fit;
 mod images;
 mod judging;
+mod log;
 mod memory;
 mod outputs;
 mod own_folders;

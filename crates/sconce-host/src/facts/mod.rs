@@ -34,6 +34,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use sconce_schema::HostFacts;
+use tracing::debug;
 
 use crate::machine::Machine;
 use crate::nvml::NvmlFrom;
@@ -138,6 +139,7 @@ pub fn read(roots: &Roots, ask: &Ask) -> HostFacts {
         pci_cards,
         ..HostFacts::default()
     };
+    debug!(driver = ?facts.driver, has_nvml, has_cuda, "the driver's files");
     ask_driver(&mut facts, ask, has_nvml, has_cuda);
     facts
 }
@@ -161,5 +163,10 @@ fn ask_driver(facts: &mut HostFacts, ask: &Ask, has_nvml: bool, has_cuda: bool) 
     if let Some(told) = told {
         cards::complete(facts, told);
     }
+    debug!(
+        ?cuda_init,
+        cards = facts.cards.len(),
+        "NVIDIA's libraries answered"
+    );
     facts.cuda_init = cuda_init;
 }

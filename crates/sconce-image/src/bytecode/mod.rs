@@ -177,6 +177,7 @@ impl Job {
             path: output,
             source,
         })?;
+        tracing::debug!(name = self.name, "compiles bytecode");
         Ok(Some(Work {
             key: self.key.clone(),
             unfinished,

@@ -19,6 +19,7 @@ use sconce_schema::{Hint, Progress, Sha256, exit};
 use sconce_store::{BuildError, Making, Store, StoreError};
 use serde::{Deserialize, Serialize};
 use sha2::Digest as _;
+use tracing::{debug, info};
 
 pub use archive::ArchiveError;
 pub(crate) use archive::{Entries, end, fill, is_below, is_whiteout, put_file};
@@ -219,6 +220,7 @@ impl Job<'_> {
                 Ok(packer.seal()?)
             };
             let sealed = pack().map_err(archive)?;
+            debug!(layer = self.name, digest = %sealed.digest, bytes = sealed.size, "packed a layer");
             store.adopt_blob(&path, &sealed.digest.0)?;
             // The same bytes may have been there already.
             let _ = fs::remove_file(&path);
@@ -257,6 +259,11 @@ pub(crate) fn make_all(
     let mut missing: Vec<(usize, Entries)> = Vec::new();
     for (at, job) in jobs.iter().enumerate() {
         let found = job.found(compression, store);
+        debug!(
+            layer = job.name,
+            is_there = found.is_some(),
+            "a layer of the image"
+        );
         if found.is_none() {
             let entries = Entries::of(&job.trees).map_err(|source| LayerError::Archive {
                 layer: job.name.clone(),
@@ -266,6 +273,11 @@ pub(crate) fn make_all(
         }
         layers.push(found);
     }
+    info!(
+        layers = jobs.len(),
+        missing = missing.len(),
+        "layers of the image"
+    );
     if !missing.is_empty() {
         let total = missing.iter().map(|(_, entries)| entries.bytes()).sum();
         progress.stage("build", Some(total));

@@ -225,6 +225,11 @@ impl Archive<'_> {
         let packed = release
             .file(&format!("main/binary-{architecture}/Packages.xz"))
             .map_err(wrong)?;
+        tracing::debug!(
+            url = shown(&url),
+            date = show_date(release.date),
+            "the release file is trusted"
+        );
         let packages = self.index(&folder, &release, plain, packed)?;
         let age = latest.kept_since.map(|fetched| {
             let date = show_date(release.date);

@@ -8,6 +8,7 @@ use std::process::{Command, Output, Stdio};
 
 use sconce_schema::lock::Wheel;
 use sconce_schema::{Hint, exit};
+use tracing::{debug, info};
 
 use super::index_settings::IndexSettings;
 use super::pylock::{self, PylockError};
@@ -242,7 +243,13 @@ impl Compile<'_> {
         if !self.keep.is_empty() {
             std::fs::write(&lock, preferences(self.keep)).map_err(in_scratch)?;
         }
+        info!(
+            python = self.python,
+            platform = self.platform(),
+            "uv resolves Python packages"
+        );
         let output = self.call(requirements, &lock).map_err(failed)?;
+        debug!(status = %output.status, "uv ended");
         if !output.status.success() {
             let stderr = redact(String::from_utf8_lossy(&output.stderr).trim_end());
             if says_disk_full(&stderr) {

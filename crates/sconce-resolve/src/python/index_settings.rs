@@ -58,6 +58,19 @@ impl IndexSettings {
         }
     }
 
+    /// The settings that count: these, or `pip`'s where nothing else says anything; `None` where the
+    /// environment does.
+    pub(crate) fn effective_settings<'a>(
+        &'a self,
+        pip: &'a Self,
+        environment: &BTreeMap<OsString, OsString>,
+    ) -> Option<&'a Self> {
+        if !self.is_empty() {
+            return Some(self);
+        }
+        (!names_indexes(environment)).then_some(pip)
+    }
+
     /// The variables to set for uv besides `environment`. These settings, the spec's, come
     /// before what the environment says; `pip`'s only count when neither says anything.
     pub(super) fn variables(
@@ -66,17 +79,15 @@ impl IndexSettings {
         environment: &BTreeMap<OsString, OsString>,
     ) -> Vec<(&'static str, OsString)> {
         let mut variables = Vec::new();
-        let chosen = if !self.is_empty() {
+        if !self.is_empty() {
             // The older names would still count.
             for name in ["UV_INDEX_URL", "UV_EXTRA_INDEX_URL"] {
                 if environment.contains_key(OsStr::new(name)) {
                     variables.push((name, OsString::new()));
                 }
             }
-            self
-        } else if !names_indexes(environment) {
-            pip
-        } else {
+        }
+        let Some(chosen) = self.effective_settings(pip, environment) else {
             return with_certificates(variables, pip, environment);
         };
         let mut set = |name, value: String| {

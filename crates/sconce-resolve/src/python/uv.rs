@@ -9,6 +9,7 @@ use std::process::{Command, Output, Stdio};
 
 use sconce_schema::{Hint, Progress, Sha256, exit};
 use sconce_store::{BuildError, Making, Store, StoreError};
+use tracing::info;
 
 use crate::documents::sha256;
 use sconce_formats::tags::Machine;
@@ -135,7 +136,10 @@ pub fn find(
     let mut found_uv = None;
     if let Some(uv) = &source.path_uv {
         match version_of(uv, environment) {
-            Some(version) if version >= OLDEST => return Ok(uv.clone()),
+            Some(version) if version >= OLDEST => {
+                info!(program = %uv.display(), %version, "uv: the one on PATH");
+                return Ok(uv.clone());
+            }
             version => {
                 let said = version.map_or_else(|| "unreadable".to_owned(), |v| v.to_string());
                 progress.note(&format!(
@@ -156,6 +160,7 @@ pub fn find(
     };
     let key = format!("{PINNED}-{}-{wanted}", machine.name());
     if let Some(folder) = store.tree("uv", &key) {
+        info!(version = %PINNED, "uv: the one in the store");
         return Ok(folder.join("uv"));
     }
     if source.offline {
@@ -166,6 +171,7 @@ pub fn find(
         .as_deref()
         .filter(|pip| !pip.is_empty())
         .ok_or(UvError::Nowhere { found_uv })?;
+    info!(version = %PINNED, "uv: brought by pip");
     progress.stage("get uv", None);
     let name = format!("uv {PINNED}");
     progress.advance(&name, 0);

@@ -161,6 +161,11 @@ pub(super) fn ask(
         return Err(RunError::DockerElsewhere { host: docker.host });
     }
     docker.judge(info)?;
+    tracing::info!(
+        host = docker.host,
+        version = docker.version,
+        "Docker's daemon"
+    );
     Ok(docker)
 }
 

@@ -81,6 +81,7 @@ impl Engine {
                 oldest: oldest(runtime),
             });
         }
+        tracing::info!(%runtime, program = %program.display(), version, "the engine");
         Ok(Self {
             runtime,
             program,

@@ -202,6 +202,7 @@ impl Job<'_> {
                 Ok(()) => Ok(()),
             }
         })?;
+        tracing::debug!(file, url = shown(&wheel.url), "the wheel is installed");
         let _ = part::remove(&self.part(wheel));
         self.progress.done(file);
         Ok(())

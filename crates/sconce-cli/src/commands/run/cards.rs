@@ -7,6 +7,7 @@ use sconce_schema::Millicores;
 use sconce_schema::event::GpuSummary;
 use sconce_schema::request::{ContainerEdits, Near};
 use sconce_schema::spec::Gpus;
+use tracing::info;
 
 use crate::args::Global;
 use crate::failure::Result;
@@ -47,6 +48,8 @@ impl Cards {
         global: &Global,
     ) -> Result<Self> {
         let chosen = sconce_host::select(cards_of(host), wanted)?;
+        let indices: Vec<u32> = chosen.iter().map(|card| card.index).collect();
+        info!(?wanted, ?indices, there = cards_of(host).len(), "cards");
         if chosen.is_empty() {
             if asked && *wanted == Gpus::All && !global.quiet {
                 let style = Style::for_stderr();

@@ -62,6 +62,7 @@ impl Leased {
         let overview = desk.look()?;
         let uid = rustix::process::geteuid().as_raw();
         let mut way = way(&overview, wanted, there, uid)?;
+        tracing::info!(?way, "cards are leased");
         loop {
             let taken = match way {
                 Way::Held(indices) => {
