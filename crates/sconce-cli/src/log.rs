@@ -7,7 +7,7 @@ use std::env;
 use std::fmt::{self, Write as _};
 use std::time::Instant;
 
-use sconce_base::secrets;
+use sconce_base::{secrets, text};
 use sconce_schema::{Hint, exit};
 use tracing::field::{Field, Visit};
 use tracing::{Event, Subscriber};
@@ -30,6 +30,9 @@ const TARGETS: [&str; 8] = [
     "sconce_run",
     "sconce_store",
 ];
+
+/// The most that is shown of a message or a field, characters.
+const LONGEST_VALUE: usize = 2000;
 
 /// Why [`VARIABLE`] cannot be followed.
 #[derive(Debug, thiserror::Error)]
@@ -169,14 +172,7 @@ impl Visit for EventText {
 /// One line without secrets, and without what a terminal would obey: names of files, packages and servers
 /// are anyone's text.
 fn printable(text: &str) -> String {
-    let mut line = String::with_capacity(text.len());
-    for letter in secrets::text(text).chars() {
-        match letter.is_control() {
-            true => line.extend(letter.escape_default()),
-            false => line.push(letter),
-        }
-    }
-    line
+    text::printable(&secrets::text(text), LONGEST_VALUE)
 }
 
 #[cfg(test)]

@@ -70,7 +70,8 @@ fn a_line_holds_no_secret_and_nothing_that_a_terminal_obeys() {
             "https://(masked)@example.org/simple",
         ),
         ("password=hunter2", "password=(masked)"),
-        ("a\x1b]0;title\x07\nb", "a\\u{1b}]0;title\\u{7}\\nb"),
+        ("a\x1b]0;title\x07\nb", "a ]0;title  b"),
+        ("a\u{202e}b", "a b"),
         ("torch-2.9.0 → fine", "torch-2.9.0 → fine"),
     ] {
         assert_eq!(printable(text), wanted);
