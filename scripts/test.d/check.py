@@ -18,14 +18,12 @@
 import json
 import sys
 
+from checks import stop
+
 
 def read(path):
     with open(path) as file:
         return json.load(file)
-
-
-def fail(*why):
-    sys.exit(" ".join(str(one) for one in why))
 
 
 def verdicts(path):
@@ -44,12 +42,12 @@ def matrix(path, wanted_basis, *wanted):
     (row,) = said["rows"]
     for machine, cell, verdict in zip(said["machines"], row["cells"], wanted, strict=True):
         if (cell["verdict"], basis(cell)) != (verdict, wanted_basis):
-            fail(machine, "is", cell, "and not", verdict, "by", wanted_basis)
+            stop(machine, "is", cell, "and not", verdict, "by", wanted_basis)
 
 
 def same(one, other):
     if verdicts(one) != verdicts(other):
-        fail(verdicts(one), "and", verdicts(other))
+        stop(verdicts(one), "and", verdicts(other))
 
 
 def heavy(path):
@@ -59,14 +57,14 @@ def heavy(path):
 
 def well(path):
     if found := heavy(path):
-        fail(json.dumps(found, indent=1))
+        stop(json.dumps(found, indent=1))
 
 
 def one(path, code):
     """The heaviest finding of this code; they come in that order."""
     found = [finding for finding in heavy(path) if finding["code"] == code]
     if not found:
-        fail("no", code, json.dumps(heavy(path), indent=1))
+        stop("no", code, json.dumps(heavy(path), indent=1))
     return found[0]
 
 
@@ -116,15 +114,15 @@ def finding(path, code, *keys):
                 right = True
         if not right:
             real = f"\nreally: {last_line(text)}" if name in ("said", "began") else ""
-            fail(f"not {key}: {shown}{real}")
+            stop(f"not {key}: {shown}{real}")
     if others := [one for one in heavy(path) if one["code"] not in also]:
-        fail("besides:", json.dumps(others, indent=1))
+        stop("besides:", json.dumps(others, indent=1))
 
 
 def cause(path, code):
     causes = [one["code"] for one in read(path)["causes"]]
     if causes[:1] != [code]:
-        fail("it is", causes, "and not", code)
+        stop("it is", causes, "and not", code)
 
 
 def mend(path, code):

@@ -17,6 +17,8 @@ import tarfile
 import tempfile
 import time
 
+from checks import stop
+
 KEY, KNOWN, PORT, FOLDER = sys.argv[1:]
 TO = "sconce@127.0.0.1"
 COMMON = ["-F", "none", "-i", KEY, "-o", "IdentitiesOnly=yes", "-o", "BatchMode=yes", "-o", f"UserKnownHostsFile={KNOWN}",
@@ -55,10 +57,6 @@ echo ends
 """
 
 
-def fail(text):
-    sys.exit(f"editor: {text}")
-
-
 def archive():
     made = io.BytesIO()
     with tarfile.open(fileobj=made, mode="w:gz") as tar:
@@ -90,7 +88,7 @@ class Session:
                 break
         port = [line for line in self.said if line.startswith("listens on")]
         if not port:
-            fail(f"the script said {self.said}")
+            stop(f"the script said {self.said}")
         self.port = int(port[0].split()[-1])
 
     def connect(self):
@@ -98,10 +96,10 @@ class Session:
         one = socket.create_connection(("127.0.0.1", self.socks), timeout=PATIENCE_S)
         one.sendall(b"\x05\x01\x00")
         if one.recv(2) != b"\x05\x00":
-            fail("SOCKS is not spoken")
+            stop("SOCKS is not spoken")
         one.sendall(b"\x05\x01\x00\x01\x7f\x00\x00\x01" + self.port.to_bytes(2, "big"))
         if one.recv(10)[1:2] != b"\x00":
-            fail("the port is not forwarded")
+            stop("the port is not forwarded")
         return one
 
     def end(self):
@@ -114,7 +112,7 @@ def echoes(one, text):
     one.sendall(text.encode() + b"\n")
     said = one.makefile().readline().split(maxsplit=1)
     if said[1:] != [text + "\n"]:
-        fail(f"the server said {said}")
+        stop(f"the server said {said}")
     return int(said[0])
 
 
@@ -123,14 +121,14 @@ def all_at_once(what, command):
     said = [one.communicate(timeout=PATIENCE_S) for one in running]
     good = sum(one.returncode == 0 and out == "there\n" for one, (out, _) in zip(running, said))
     if good != AT_ONCE:
-        fail(f"{what}: {good} of {AT_ONCE} came in: {[error for _, error in said if error][:3]}")
+        stop(f"{what}: {good} of {AT_ONCE} came in: {[error for _, error in said if error][:3]}")
 
 
 def until(what, done):
     end = time.monotonic() + PATIENCE_S
     while not done():
         if time.monotonic() > end:
-            fail(f"still not: {what}")
+            stop(f"still not: {what}")
         time.sleep(0.1)
 
 
@@ -142,7 +140,7 @@ def main(work):
     first = Session()
     print(first.said)
     if first.said[0] != f"begins {os.uname().sysname} {os.uname().machine}" or "unpacked" not in first.said:
-        fail(f"the script said {first.said}")
+        stop(f"the script said {first.said}")
     kept = first.connect()
     server = echoes(kept, "over TCP")
     forward = subprocess.Popen([*SSH, "-N", "-L", f"{local}:/tmp/editor.sock", TO])
@@ -150,7 +148,7 @@ def main(work):
     with socket.socket(socket.AF_UNIX) as one:
         one.connect(local)
         if echoes(one, "over a socket") != server:
-            fail("another server is at the socket")
+            stop("another server is at the socket")
     forward.terminate()
     forward.wait()
     # The connection breaks; the server stays.
@@ -158,22 +156,22 @@ def main(work):
     kept.close()
     again = Session()
     if "found" not in again.said or "unpacked" in again.said:
-        fail(f"after a broken connection the script said {again.said}")
+        stop(f"after a broken connection the script said {again.said}")
     kept = again.connect()
     if echoes(kept, "again") != server:
-        fail("the server was started anew")
+        stop("the server was started anew")
     master = subprocess.Popen([*SSH, "-M", "-S", control, "-N", TO])
     until("there is a shared connection", lambda: os.path.exists(control))
     all_at_once("sessions of one connection", ["ssh", "-S", control, "-F", "none", "-o", "ControlMaster=no", "-o", "BatchMode=yes", TO, "echo there"])
     all_at_once("connections", [*SSH, TO, "echo there"])
     # As long as both are there, a second connection is what it was.
     if echoes(kept, "after all that") != server:
-        fail("the server went away")
+        stop("the server went away")
     master.terminate()
     master.wait()
     again.end()
     if not os.access(f"{FOLDER}/bin/0123abcd/server", os.X_OK):
-        fail(f"nothing is kept in {FOLDER}")
+        stop(f"nothing is kept in {FOLDER}")
 
 
 if __name__ == "__main__":

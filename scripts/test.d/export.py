@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import pyarrow.parquet as parquet
+from checks import same, stop
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
 SCONCE, WORK = sys.argv[1:3]
@@ -97,11 +98,6 @@ def steps(line):
                    step["data-us"], step.get("allocated"))
 
 
-def same(what, seen, wanted):
-    if seen != wanted:
-        sys.exit(f"export: {what}: {seen!r}, and the record says {wanted!r}")
-
-
 def check(run):
     record = list(lines(run))
     started, readings = record[0], [line for line in record if line["event"] in ("sample", "ended")]
@@ -157,9 +153,9 @@ def check(run):
     events = json.load(open(f"{file}.trace.json"))["traceEvents"]
     for event in events:
         if event["ph"] not in "MXCi" or not isinstance(event["pid"], int) or not isinstance(event["name"], str):
-            sys.exit(f"export: no trace event: {event}")
+            stop(f"no trace event: {event}")
         if event["ph"] != "M" and event["ts"] < 0 or event["ph"] == "X" and event["dur"] < 0:
-            sys.exit(f"export: a trace event out of time: {event}")
+            stop(f"a trace event out of time: {event}")
     slices = [event for event in events if event["ph"] == "X" and event["name"] == "step"]
     same("steps of the trace", [(event["args"]["step"], event["ts"] + event["dur"], event["dur"]) for event in slices],
          [(step[2], step[3], step[4]) for step in all_steps])

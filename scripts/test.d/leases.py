@@ -1,5 +1,6 @@
 """What `leases` checks, within the machine that it made: leases.py WORK."""
 
+import functools
 import hashlib
 import io
 import json
@@ -13,6 +14,8 @@ import subprocess
 import sys
 import tarfile
 import time
+
+import checks
 
 WORK = sys.argv[1]
 SCONCE = f"{WORK}/sconce"
@@ -42,15 +45,8 @@ idle = "3s"
 [users.eli]
 longest = "4s"
 """
-failed = []
-
-
-def check(what, fine, told=""):
-    print(("PASS " if fine else "FAIL ") + what, flush=True)
-    for line in str(told).strip().splitlines():
-        print("     " + line, flush=True)
-    if not fine:
-        failed.append(what)
+# What each of the users sees is shown.
+check = functools.partial(checks.check, show=True)
 
 
 def until(what, found, seconds=20):
@@ -654,9 +650,9 @@ def main():
     print("the log:\n" + story(events))
     an_unseen_process(service)
     print(f"leases: {time.monotonic() - began:.0f} s")
-    if failed:
-        print(f"leases: {len(failed)} failed\nthe service said:\n" + open(f"{WORK}/service").read())
-    return bool(failed)
+    if checks.failed:
+        print(f"leases: {len(checks.failed)} failed\nthe service said:\n" + open(f"{WORK}/service").read())
+    return bool(checks.failed)
 
 
 sys.exit(main())

@@ -9,7 +9,8 @@ import sys
 import time
 
 import pages
-from pages import Browser, check, failed
+from checks import check, failed
+from pages import Browser
 
 # JupyterLab is large, and the machine may be busy.
 pages.PATIENCE = 120

@@ -7,8 +7,9 @@ import subprocess
 import sys
 import time
 
+from checks import check, failed
+
 PATIENCE = 20
-failed = []
 
 
 class Browser:
@@ -127,12 +128,6 @@ class Browser:
         except (RuntimeError, OSError):
             pass
         self.process.wait(PATIENCE)
-
-
-def check(name, good, found=""):
-    print(f"{'PASS' if good else 'FAIL'} {name}" + ("" if good else f": {found}"))
-    if not good:
-        failed.append(name)
 
 
 def changes(browser, name, expression, do):

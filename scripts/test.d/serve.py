@@ -11,7 +11,8 @@ import subprocess
 import sys
 import time
 
-from pages import Browser, changes, check, failed
+from checks import check, failed
+from pages import Browser, changes
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
