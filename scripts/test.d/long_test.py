@@ -102,11 +102,15 @@ class Table(unittest.TestCase):
         for suite in SUITES:
             self.assertIn(suite.command[0], suite.paths)
 
-    def test_ci_samples_each_suite(self):
+    def test_ci_holds_the_rows_once_each_suite_has_one(self):
         text = (long.ROOT / "scripts/test").read_text()
-        sampled = set(re.findall(r"sample ([a-z]+)$", text, re.M))
-        (loop,) = re.findall(r"for name in ([a-z ]+); do .*long.py sample", text)
-        self.assertEqual(sampled | set(loop.split()), {suite.name for suite in SUITES})
+        names = {suite.name for suite in SUITES}
+        with_rows = {row.suite for row in long.read_lines(long.ROWS, Row)}
+        self.assertEqual("long.py judge" in text, with_rows >= names)
+        if with_rows >= names:
+            sampled = set(re.findall(r"sample ([a-z]+)$", text, re.M))
+            (loop,) = re.findall(r"for name in ([a-z ]+); do .*long.py sample", text)
+            self.assertEqual(sampled | set(loop.split()), names)
 
     def test_rows_in_the_repository_can_be_read(self):
         self.assertTrue(long.ROWS.exists())
