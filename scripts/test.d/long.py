@@ -45,8 +45,15 @@ class LongError(Exception):
 # --- what a result is of -----------------------------------------------------------------------
 
 
+def git_env():
+    """Without what a hook says of its repository: `root` says which one is meant."""
+    hooks = ("GIT_DIR", "GIT_WORK_TREE", "GIT_COMMON_DIR", "GIT_INDEX_FILE", "GIT_OBJECT_DIRECTORY", "GIT_PREFIX")
+    return {name: value for name, value in os.environ.items() if name not in hooks}
+
+
 def git(root, *words):
-    done = subprocess.run(["git", "--no-optional-locks", *words], cwd=root, capture_output=True, text=True)
+    command = ["git", "--no-optional-locks", *words]
+    done = subprocess.run(command, cwd=root, env=git_env(), capture_output=True, text=True)
     if done.returncode != 0:
         raise LongError(f"git {words[0]}: {done.stderr.strip()}")
     return done.stdout

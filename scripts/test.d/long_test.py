@@ -142,7 +142,7 @@ class OfASmallSuite(unittest.TestCase):
 
     def git(self, *words):
         name = ["-c", "user.name=x", "-c", "user.email=x@example.org", "-c", "commit.gpgsign=false"]
-        subprocess.run(["git", *name, *words], cwd=self.root, check=True, capture_output=True)
+        subprocess.run(["git", *name, *words], cwd=self.root, env=long.git_env(), check=True, capture_output=True)
 
     def commit(self, text):
         (self.root / "covered").write_text(text)
@@ -251,6 +251,12 @@ class OfASmallSuite(unittest.TestCase):
         self.assertEqual(long.digest_of(self.root, SUITE), before)
         self.commit("two")
         self.assertNotEqual(long.digest_of(self.root, SUITE), before)
+
+    def test_repository_of_a_hook_is_not_asked(self):
+        before = long.digest_of(self.root, SUITE)
+        with unittest.mock.patch.dict(os.environ, GIT_DIR=str(self.root / "nowhere"), GIT_INDEX_FILE="/nowhere"):
+            self.assertEqual(long.digest_of(self.root, SUITE), before)
+            self.assertEqual(long.uncommitted(self.root, SUITE), [])
 
     def test_rows_of_other_suites_stay(self):
         long.write_row(self.root / "long.tsv", row())

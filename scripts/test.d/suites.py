@@ -47,7 +47,7 @@ SUITES = (
             *below("crates/sconce-cli/src", "account.rs judge plan.rs probe.rs ranks.rs virtual_gpu.rs"),
             *below("crates/sconce-cli/src/commands", "check.rs explain.rs fit fit.rs memory memory.rs"),
             *("python/sconce_probe", "scripts/common"),
-            *below("scripts/test.d", "check check.d check.py allocator virtual-gpu whatif"),
+            *below("scripts/test.d", "check check.d check.py checks.py allocator virtual-gpu whatif"),
             *below("scripts/test.d", "account account.py account-cells.py account-frames.py trouble trouble.py"),
             *below("scripts/test.d", "fit fit.py fit-values.py plans plans.py ranks ranks.py two-ranks.py"),
         ),
