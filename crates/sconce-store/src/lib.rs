@@ -11,6 +11,8 @@ pub mod direct;
 mod error;
 pub mod fetch;
 mod file_system;
+#[cfg(test)]
+mod golden;
 mod item;
 mod lock;
 mod names;
