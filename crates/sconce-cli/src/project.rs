@@ -178,6 +178,18 @@ mod tests {
         assert!(project(&[spec]).1.is_err());
     }
 
+    /// Locks that are committed have it: with another digest, each would count as stale.
+    #[test]
+    fn digest_of_inputs_is_as_in_older_locks() {
+        let spec = ("sconce.toml", "[python]\nrequirements = \"r.txt\"");
+        let inputs = project(&[spec, ("r.txt", "numpy")]).1.unwrap().inputs;
+        // SHA-256 of `Spec::lock_inputs`, a zero byte and `numpy`.
+        assert_eq!(
+            inputs.to_string(),
+            "bd961df1a365bf89abdcbd78b60ac5cd52d73a3d7bcf75da7e6e9eb6764b6cf9"
+        );
+    }
+
     #[test]
     fn a_missing_spec_is_named() {
         let style = crate::style::Style { color: false };

@@ -14,6 +14,8 @@ pub mod cgroups;
 mod cpus;
 pub mod disks;
 pub mod facts;
+#[cfg(test)]
+mod golden;
 pub mod machine;
 pub mod numa;
 mod nvidia;

@@ -12,6 +12,8 @@ pub mod diff;
 pub mod docker;
 mod environment;
 pub mod execution;
+#[cfg(test)]
+mod golden;
 pub mod layer;
 pub mod layout;
 pub mod local;

@@ -269,5 +269,8 @@ pub(crate) fn io_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Erro
 }
 
 #[cfg(test)]
+#[path = "golden.rs"]
+mod golden;
+#[cfg(test)]
 #[path = "write_tests.rs"]
 mod tests;

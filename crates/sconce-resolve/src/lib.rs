@@ -5,6 +5,8 @@ mod compiler;
 pub mod debian;
 mod documents;
 mod error;
+#[cfg(test)]
+mod golden;
 mod kept;
 mod lock;
 pub mod python;

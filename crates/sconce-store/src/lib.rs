@@ -9,6 +9,8 @@ mod blob;
 pub mod deb;
 mod error;
 mod file_system;
+#[cfg(test)]
+mod golden;
 mod item;
 mod lock;
 mod prune;

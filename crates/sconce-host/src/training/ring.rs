@@ -309,6 +309,42 @@ pub(super) mod tests {
         bytes
     }
 
+    /// Each number of the file is another one, at the place where the probe puts it; places are numbers
+    /// here, so that none moves with a constant.
+    #[test]
+    fn numbers_of_the_ring_are_where_they_were() {
+        let mut bytes = vec![0; SIZE];
+        bytes[..8].copy_from_slice(b"SCONCEAC");
+        for (at, number) in [(8, 2_u32), (12, 2_048), (16, 17), (20, 16), (24, 3)] {
+            bytes[at..at + 4].copy_from_slice(&number.to_le_bytes());
+        }
+        let mut put = |at: usize, number: u64| {
+            bytes[at..at + 8].copy_from_slice(&number.to_le_bytes());
+        };
+        put(40, 3);
+        for index in 0..64 {
+            put(1_536 + index * 8, 1_000_000 + index as u64 * 1_000);
+        }
+        for (index, word) in [2, 9_000_000, 5_000_000, 1_000_000, 4_096, 5, 6, 7, 8]
+            .iter()
+            .enumerate()
+        {
+            put(4_096 + 72 + index * 8, *word);
+        }
+        bytes[48] = 2;
+        assert_eq!(bytes.len(), 4_096 + 2_048 * 72);
+        let ring = Ring::of(&bytes).unwrap();
+        let whole = serde_json::json!({
+            "inner-pid": ring.inner_pid(),
+            "parent": ring.parent(),
+            "told": ring.told(),
+            "training": ring.training(),
+            "step": ring.step(2, 1_000_000),
+            "heap": ring.heap(2),
+        });
+        crate::golden::goldens().assert_same("ring.json", format!("{whole:#}\n"));
+    }
+
     #[test]
     fn what_was_told_is_read_and_phases_sum_to_the_whole() {
         let bytes = made(7, 3);

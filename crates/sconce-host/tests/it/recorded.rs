@@ -14,6 +14,7 @@ use sconce_schema::event::GpuSample;
 use sconce_schema::request::ContainerEdits;
 use sconce_schema::spec::Gpus as WantedGpus;
 use sconce_schema::{Bytes, Hint, Millicores};
+use sconce_testkit::golden_files::Goldens;
 use serde_json::Value;
 
 use crate::testing;
@@ -351,8 +352,13 @@ fn the_cdi_file() {
     fs::create_dir_all(path.parent().unwrap()).unwrap();
     // As the machine itself would name its files.
     let named = file.to_string().replace(roots.root.to_str().unwrap(), "");
-    let text = cdi::text_for(&path, &serde_json::from_str(&named).unwrap()).unwrap();
-    std::fs::write(&path, text).unwrap();
+    let named: Value = serde_json::from_str(&named).unwrap();
+    for name in ["cdi.json", "cdi.yaml"] {
+        let text = cdi::text_for(Path::new(name), &named).unwrap();
+        let text = text.replace(&folder, "/usr/lib/MACHINE-linux-gnu");
+        Goldens::new(env!("CARGO_MANIFEST_DIR")).assert_same(name, text);
+    }
+    std::fs::write(&path, cdi::text_for(&path, &named).unwrap()).unwrap();
     let troubles = || {
         let files = cdi::files(&roots, None);
         let machine = Machine::read(&roots);

@@ -2,6 +2,7 @@
 
 mod advice;
 mod export;
+mod golden;
 mod healthy;
 mod live;
 mod load;

@@ -1,4 +1,4 @@
-//! Every variant of every enum that is written, and units.
+//! Every variant of every enum that is written, units, and exit codes.
 
 use std::fmt::Debug;
 
@@ -8,7 +8,7 @@ use sconce_schema::finding::{Action, Certainty, Weight};
 use sconce_schema::request::{Network, Root, User};
 use sconce_schema::service::{Check, Restart, StopSignal};
 use sconce_schema::spec::{GpuId, Gpus, Known, Numa, Removal, Variant};
-use sconce_schema::{Bytes, ImageManifest, LockedMemory, Millicores, Runtime};
+use sconce_schema::{Bytes, ImageManifest, LockedMemory, Millicores, Runtime, exit};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -132,4 +132,35 @@ fn add_machine_values(text: &mut Vec<String>) {
         value: Some("1".into()),
     });
     add(text, "action", actions);
+}
+
+/// Constants may have other names; what scripts rely on are the numbers, as the documentation has them.
+#[test]
+fn exit_codes_are_as_before_and_documented() {
+    let codes = [
+        (exit::OK, 0),
+        (exit::NO, 1),
+        (exit::USAGE, 2),
+        (exit::BAD_INPUT, 3),
+        (exit::NO_SOLUTION, 4),
+        (exit::FETCH, 5),
+        (exit::VERIFY, 6),
+        (exit::STORE, 7),
+        (exit::UNENFORCED, 8),
+        (exit::STEP, 9),
+        (exit::NOT_JUDGED, 10),
+        (exit::BUG, 70),
+        (exit::RUN, 125),
+        (exit::NOT_EXECUTABLE, 126),
+        (exit::NOT_FOUND, 127),
+    ];
+    let page = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/exit-codes.md");
+    let page = std::fs::read_to_string(page).unwrap();
+    for (code, number) in codes {
+        assert_eq!(code, number);
+        assert!(page.contains(&format!("\n| {number} | ")), "{number}");
+    }
+    let rows = page.lines().filter(|line| line.starts_with("| ")).count();
+    assert_eq!(rows, 1 + codes.len() + 1, "a head, each code, and signals");
+    assert_eq!([2, 9, 15].map(exit::signalled), [130, 137, 143]);
 }

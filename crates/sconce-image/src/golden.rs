@@ -1,0 +1,365 @@
+//! What an image leaves in the store, in files and at registries, byte for byte, in `tests/golden`.
+//!
+//! Held elsewhere: the bytes of layers in `layer/archive.rs`, squashfs in `squashfs/tests.rs`, what
+//! registries are asked in `tests/it/registry/model.rs`. What is only read (logins, other tools'
+//! lists of packages and archives) is tried with real texts where it is read.
+
+use std::collections::BTreeMap;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use sconce_store::Store;
+use sconce_testkit::golden_files::Goldens;
+use sconce_testkit::golden_files::HeldBy::{self, Golden};
+
+use crate::layer::{Compression, Layer};
+use crate::local::{self, Contents};
+use crate::oci::{
+    self, Config, Descriptor, Digest, History, Image, Index, Manifest, Platform, RootFs, media,
+};
+use crate::provenance::{Build, LOCAL_BUILDER, statement};
+use crate::sbom::{self, Subject};
+use crate::sign::{self, Claim, KeyFile, Signature, SigningKey};
+
+const CONTENTS: HeldBy = Golden("contents.json");
+const CONFIG: HeldBy = Golden("config.json");
+const MANIFEST: HeldBy = Golden("manifest.json");
+const INDEX: HeldBy = Golden("index.json");
+const LAYER: HeldBy = Golden("layer.jsonl");
+const DOCKER: HeldBy = Golden("docker-archive.txt");
+const PROVENANCE: HeldBy = Golden("provenance.json");
+const CYCLONEDX: HeldBy = Golden("cyclonedx.json");
+const SPDX: HeldBy = Golden("spdx.json");
+const CLAIM: HeldBy = Golden("claim.json");
+const KEY: HeldBy = Golden("key.json");
+
+const TYPES: &[(&str, HeldBy)] = &[
+    ("docker::Entry", DOCKER),
+    ("layer/mod::Layer", LAYER),
+    ("layer/packed::Compression", LAYER),
+    ("local::Contents", CONTENTS),
+    ("oci/config::Image", CONFIG),
+    ("oci/config::Config", CONFIG),
+    ("oci/config::RootFs", CONFIG),
+    ("oci/config::History", CONFIG),
+    ("oci/manifest::Descriptor", MANIFEST),
+    ("oci/manifest::Platform", INDEX),
+    ("oci/manifest::Manifest", MANIFEST),
+    ("oci/manifest::Index", INDEX),
+    ("provenance::Statement", PROVENANCE),
+    ("provenance::Resource", PROVENANCE),
+    ("provenance::Sums", PROVENANCE),
+    ("provenance::Predicate", PROVENANCE),
+    ("provenance::Definition", PROVENANCE),
+    ("provenance::Parameters", PROVENANCE),
+    ("provenance::Parameter", PROVENANCE),
+    ("provenance::Details", PROVENANCE),
+    ("provenance::Builder", PROVENANCE),
+    ("provenance::Program", PROVENANCE),
+    ("sbom/cyclonedx::Document", CYCLONEDX),
+    ("sbom/cyclonedx::Metadata", CYCLONEDX),
+    ("sbom/cyclonedx::Tools", CYCLONEDX),
+    ("sbom/cyclonedx::Tool", CYCLONEDX),
+    ("sbom/cyclonedx::Component", CYCLONEDX),
+    ("sbom/cyclonedx::Named", CYCLONEDX),
+    ("sbom/cyclonedx::Hash", CYCLONEDX),
+    ("sbom/cyclonedx::Choice", CYCLONEDX),
+    ("sbom/cyclonedx::Text", CYCLONEDX),
+    ("sbom/cyclonedx::Property", CYCLONEDX),
+    ("sbom/cyclonedx::Dependency", CYCLONEDX),
+    ("sbom/spdx::Document", SPDX),
+    ("sbom/spdx::CreationInfo", SPDX),
+    ("sbom/spdx::Package", SPDX),
+    ("sbom/spdx::Checksum", SPDX),
+    ("sbom/spdx::ExternalRef", SPDX),
+    ("sbom/spdx::Relationship", SPDX),
+    ("sbom/spdx::Extracted", SPDX),
+    ("sign/claim::Payload", CLAIM),
+    ("sign/claim::Critical", CLAIM),
+    ("sign/claim::Identity", CLAIM),
+    ("sign/claim::Image", CLAIM),
+    ("sign/keyfile::Written", KEY),
+    ("sign/keyfile::Kdf", KEY),
+    ("sign/keyfile::Scrypt", KEY),
+    ("sign/keyfile::Cipher", KEY),
+];
+
+fn goldens() -> Goldens {
+    Goldens::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+#[test]
+fn every_written_type_is_held() {
+    goldens().assert_every_type_is_held(TYPES);
+}
+
+fn map<const N: usize>(pairs: [(&str, &str); N]) -> BTreeMap<String, String> {
+    let owned = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+    pairs.map(owned).into()
+}
+
+fn texts<const N: usize>(texts: [&str; N]) -> Vec<String> {
+    texts.map(str::to_owned).into()
+}
+
+fn config() -> Image {
+    let when = || Some("1970-01-01T00:00:00Z".to_owned());
+    Image {
+        created: when(),
+        architecture: "amd64".to_owned(),
+        os: "linux".to_owned(),
+        config: Some(Config {
+            user: Some("1000:1000".to_owned()),
+            exposed_ports: Some([("8888/tcp".to_owned(), serde_json::Map::new())].into()),
+            env: Some(texts(["PATH=/usr/bin"])),
+            entrypoint: Some(texts(["/entry"])),
+            cmd: Some(texts(["python"])),
+            working_dir: Some("/workspace".to_owned()),
+            labels: Some(map([("dev.sconce.lock", "sha256:0")])),
+            stop_signal: Some("SIGTERM".to_owned()),
+        }),
+        rootfs: RootFs {
+            kind: "layers".to_owned(),
+            diff_ids: vec![Digest::of(LAYER_BYTES)],
+        },
+        history: Some(vec![History {
+            created: when(),
+            created_by: Some("sconce".to_owned()),
+            comment: Some("base".to_owned()),
+            empty_layer: Some(false),
+        }]),
+    }
+}
+
+const LAYER_BYTES: &[u8] = b"layer";
+
+fn descriptor() -> Descriptor {
+    Descriptor {
+        artifact_type: Some("application/spdx+json".to_owned()),
+        platform: Some(Platform {
+            architecture: "arm64".to_owned(),
+            os: "linux".to_owned(),
+            variant: Some("v8".to_owned()),
+        }),
+        annotations: Some(map([("org.opencontainers.image.ref.name", "a:1")])),
+        ..Descriptor::of(media::MANIFEST, b"manifest")
+    }
+}
+
+fn manifest() -> Manifest {
+    let layer = Descriptor {
+        annotations: Some(map([("a", "b")])),
+        ..Descriptor::of(media::LAYER, LAYER_BYTES)
+    };
+    let config = Descriptor::of(media::CONFIG, &oci::write(&config()));
+    Manifest {
+        artifact_type: Some("application/spdx+json".to_owned()),
+        subject: Some(descriptor()),
+        annotations: Some(map([("c", "d")])),
+        ..Manifest::new(config, vec![layer])
+    }
+}
+
+#[test]
+fn documents_of_an_image_are_as_before() {
+    goldens().assert_same("config.json", oci::write(&config()));
+    let text = goldens().text("config.json");
+    assert_eq!(Image::parse(text.as_bytes()).unwrap(), config());
+    goldens().assert_same("manifest.json", oci::write(&manifest()));
+    let text = goldens().text("manifest.json");
+    assert_eq!(Manifest::parse(text.as_bytes()).unwrap(), manifest());
+    let index = Index {
+        annotations: Some(map([("c", "d")])),
+        ..Index::new(vec![descriptor()])
+    };
+    goldens().assert_same("index.json", oci::write(&index));
+    let text = goldens().text("index.json");
+    assert_eq!(Index::parse(text.as_bytes()).unwrap(), index);
+}
+
+#[test]
+fn record_of_a_layer_is_as_before() {
+    let all = [Compression::Zstd, Compression::Gzip, Compression::None];
+    let layers = all.map(|compression| Layer {
+        digest: Digest::of(b"blob"),
+        size_bytes: 4,
+        diff_id: Digest::of(LAYER_BYTES),
+        unpacked_bytes: 5,
+        entries: 6,
+        compression,
+    });
+    let lines = layers
+        .iter()
+        .map(|layer| serde_json::to_string(layer).unwrap() + "\n");
+    goldens().assert_same("layer.jsonl", lines.collect::<String>());
+    let text = goldens().text("layer.jsonl");
+    let read: Vec<Layer> = text
+        .lines()
+        .map(|line| serde_json::from_str(line).unwrap())
+        .collect();
+    assert_eq!(read, layers);
+}
+
+/// An image in the store that a test fills.
+fn kept(store: &Store) -> local::Image {
+    store
+        .put_blob(LAYER_BYTES, &Digest::of(LAYER_BYTES).0)
+        .unwrap();
+    let contents = vec![Contents {
+        layer: "base".to_owned(),
+        packages: vec![("libc6".to_owned(), "2.41-12".to_owned())],
+        unpacked_bytes: Some(LAYER_BYTES.len() as u64),
+    }];
+    local::Image::keep(
+        store,
+        oci::write(&manifest()),
+        oci::write(&config()),
+        contents,
+    )
+    .unwrap()
+}
+
+#[test]
+fn files_of_an_image_in_the_store_are_as_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path()).unwrap();
+    let image = kept(&store);
+    image.call(&store, "team/digits:1").unwrap();
+    let tree = store.tree("image", &image.digest.hex()).unwrap();
+    for name in ["manifest.json", "config.json", "contents.json"] {
+        goldens().assert_same(name, std::fs::read(tree.join(name)).unwrap());
+    }
+    let mut names = String::new();
+    for entry in std::fs::read_dir(store.root().join("images")).unwrap() {
+        let entry = entry.unwrap();
+        let text = std::fs::read_to_string(entry.path()).unwrap();
+        names += &format!("{} {text}", entry.file_name().to_string_lossy());
+    }
+    goldens().assert_same("name.txt", names);
+    assert_eq!(local::Image::find(&store, "team/digits:1").unwrap(), image);
+}
+
+/// Names, headers and texts of a tar archive.
+fn listing(archive: &[u8]) -> String {
+    use std::io::Read as _;
+    let mut listing = String::new();
+    for entry in tar::Archive::new(archive).entries().unwrap() {
+        let mut entry = entry.unwrap();
+        let mut text = String::new();
+        entry.read_to_string(&mut text).unwrap();
+        let (path, header) = (entry.path().unwrap(), entry.header());
+        listing += &format!(
+            "{} {:?} mode {:o} {}:{} time {}\n{text}\n",
+            path.display(),
+            header.entry_type(),
+            header.mode().unwrap(),
+            header.uid().unwrap(),
+            header.gid().unwrap(),
+            header.mtime().unwrap(),
+        );
+    }
+    listing
+}
+
+#[test]
+fn archive_for_docker_is_as_before() {
+    let folder = tempfile::tempdir().unwrap();
+    let store = Store::open(folder.path()).unwrap();
+    let mut out = Vec::new();
+    let to = (&mut out, std::path::Path::new("-"));
+    let names = texts(["team/digits:1"]);
+    crate::docker::send_archive(
+        &kept(&store),
+        &names,
+        &store,
+        to,
+        &sconce_schema::NoProgress,
+    )
+    .unwrap();
+    goldens().assert_same("docker-archive.txt", listing(&out));
+}
+
+/// Without this program's version, and the name that depends on it.
+fn unversioned(document: Vec<u8>) -> String {
+    let mut text = String::from_utf8(document).unwrap();
+    if let Some(at) = text.find("urn:uuid:") {
+        text.replace_range(at..at + "urn:uuid:".len() + 36, "urn:uuid:UUID");
+    }
+    text.replace(env!("CARGO_PKG_VERSION"), "VERSION")
+}
+
+#[test]
+fn lists_of_packages_are_as_before() {
+    let lock = sbom::tests::lock();
+    let facts = sbom::tests::facts(&lock);
+    let subject = Subject {
+        name: "digits",
+        manifest: Some(Digest::of(b"manifest")),
+        lock: &lock,
+        facts: &facts,
+        created_s: 0,
+    };
+    for (name, document) in [
+        ("cyclonedx.json", sbom::cyclonedx(&subject)),
+        ("spdx.json", sbom::spdx(&subject)),
+    ] {
+        goldens().assert_same(name, unversioned(document));
+        let packages = sbom::parse(goldens().text(name).as_bytes()).unwrap();
+        assert_eq!(
+            packages.len(),
+            lock.wheels.len() + lock.debs.len(),
+            "{name}"
+        );
+    }
+}
+
+#[test]
+fn provenance_is_as_before() {
+    let lock = sbom::tests::lock();
+    let build = Build {
+        image: "digits",
+        manifest: Digest::of(b"manifest"),
+        spec: Some(Digest::of(b"spec").0),
+        lock_file: Digest::of(b"lock").0,
+        lock: &lock,
+        builder: LOCAL_BUILDER,
+    };
+    goldens().assert_same("provenance.json", unversioned(statement(&build)));
+}
+
+#[test]
+fn signature_of_an_image_is_as_before() {
+    let name = "registry.example.org/team/digits:1";
+    let claim = Claim {
+        creator: Some("sconce".to_owned()),
+        signed_s: Some(1_763_894_537),
+        ..Claim::new(name, Digest::of(b"manifest")).unwrap()
+    };
+    goldens().assert_same("claim.json", claim.to_payload());
+    let payload = goldens().text("claim.json").into_bytes();
+    assert_eq!(Claim::parse(&payload).unwrap(), claim);
+    let der = b"der".to_vec();
+    let made = sign::attach(&claim.digest, None, &Signature { payload, der }).unwrap();
+    let (manifest, config) = (made.manifest, made.config);
+    let texts = [made.tag.into_bytes(), manifest, config].map(|b| String::from_utf8(b).unwrap());
+    goldens().assert_same("signature.txt", texts.join("\n") + "\n");
+}
+
+/// What is in the PEM block; of what is random in it the length.
+#[test]
+fn key_file_is_as_before() {
+    let texts = SigningKey::generate(b"password").unwrap();
+    let (label, block) = texts.private.split_once('\n').unwrap();
+    let lines = block.lines().take_while(|line| !line.starts_with('-'));
+    let mut text = String::from_utf8(STANDARD.decode(lines.collect::<String>()).unwrap()).unwrap();
+    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
+    for pointer in ["/kdf/salt", "/cipher/nonce", "/ciphertext"] {
+        let random = json
+            .pointer(pointer)
+            .and_then(|value| value.as_str())
+            .unwrap();
+        text = text.replace(random, &format!("{} letters", random.len()));
+    }
+    goldens().assert_same("key.json", format!("{label}\n{text}\n"));
+    assert!(KeyFile::parse(texts.private.as_bytes()).is_ok());
+}

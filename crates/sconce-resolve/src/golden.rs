@@ -1,0 +1,160 @@
+//! What is printed as JSON of an audit, of newer versions and of an import, and documents as they are kept, as
+//! bytes that a rename or a move must not change.
+//!
+//! Held elsewhere: the lock, and the text whose digest it has, by sconce-schema's `tests/golden`.
+
+use std::fs;
+
+use sconce_testkit::golden_files::{Goldens, HeldBy};
+use serde::Serialize;
+
+use crate::adopt::{Note, Outcome};
+use crate::kept::{self, Kept};
+use crate::upkeep::audit::{Audited, Finding, Judged, Subject, Unclear};
+use crate::upkeep::changes::{Change, Changes, Kind};
+use crate::upkeep::osv::Severity;
+use crate::upkeep::versions::Ecosystem;
+
+const AUDIT: HeldBy = HeldBy::Golden("audit.json");
+const CHANGES: HeldBy = HeldBy::Golden("changes.json");
+const NOTES: HeldBy = HeldBy::Golden("import-notes.json");
+
+const TYPES: &[(&str, HeldBy)] = &[
+    ("adopt/note::Note", NOTES),
+    ("adopt/note::Outcome", NOTES),
+    ("upkeep/audit::Audited", AUDIT),
+    ("upkeep/audit::Finding", AUDIT),
+    ("upkeep/audit::Judged", AUDIT),
+    ("upkeep/audit::Subject", AUDIT),
+    ("upkeep/audit::Unclear", AUDIT),
+    ("upkeep/changes::Change", CHANGES),
+    ("upkeep/changes::Changes", CHANGES),
+    ("upkeep/changes::Kind", CHANGES),
+    (
+        "upkeep/database::Seen",
+        HeldBy::Nothing("`audit --json` gives its figures names of its own"),
+    ),
+    ("upkeep/osv::Severity", AUDIT),
+    ("upkeep/versions::Ecosystem", AUDIT),
+];
+
+fn goldens() -> Goldens {
+    Goldens::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+fn assert_same_json(name: &str, value: &impl Serialize) {
+    let text = serde_json::to_string_pretty(value).unwrap() + "\n";
+    goldens().assert_same(name, text);
+}
+
+fn strings(all: &[&str]) -> Vec<String> {
+    all.iter().map(|one| (*one).to_owned()).collect()
+}
+
+#[test]
+fn every_written_type_is_held() {
+    goldens().assert_every_type_is_held(TYPES);
+}
+
+#[test]
+fn audit_is_printed_as_before() {
+    let subject = |ecosystem| Subject {
+        ecosystem,
+        name: "openssl".into(),
+        version: "3.5.1-1".into(),
+        packages: strings(&["libssl3t64", "openssl"]),
+    };
+    let audited = Audited {
+        findings: vec![Finding {
+            subject: subject(Ecosystem::Debian),
+            id: "DSA-9999-1".into(),
+            aliases: strings(&["CVE-2099-0001"]),
+            upstream: strings(&["CVE-2099-0002"]),
+            summary: Some("it was made up".into()),
+            severity: vec![Severity {
+                kind: "CVSS_V3".into(),
+                score: "7.5".into(),
+            }],
+            fixed: Some("3.5.1-1+deb13u2".into()),
+        }],
+        unclear: vec![Unclear {
+            subject: subject(Ecosystem::Python),
+            id: "PYSEC-2099-1".into(),
+            why: "its range cannot be read".into(),
+        }],
+        ignored: 3,
+        python: Judged {
+            packages: 4,
+            entries: 5,
+        },
+        debian: Judged {
+            packages: 6,
+            entries: 7,
+        },
+    };
+    assert_same_json("audit.json", &audited);
+}
+
+#[test]
+fn newer_versions_are_printed_as_before() {
+    let kinds = [
+        Kind::Newer,
+        Kind::Older,
+        Kind::Rebuilt,
+        Kind::Added,
+        Kind::Removed,
+    ];
+    let change = |kind| Change {
+        name: "torch".into(),
+        ecosystem: Ecosystem::Python,
+        kind,
+        locked: Some("2.14.0".into()),
+        newest: Some("2.15.0".into()),
+        security: Some(true),
+    };
+    assert_same_json("changes.json", &Changes(kinds.map(change).into()));
+}
+
+#[test]
+fn import_notes_are_printed_as_before() {
+    let notes = [Outcome::LeftOut, Outcome::Decided].map(|outcome| Note {
+        line: Some(3),
+        outcome,
+        what: "EXPOSE 80".into(),
+        why: "an image has no ports".into(),
+    });
+    assert_same_json("import-notes.json", &notes);
+}
+
+/// Another version of the program finds them without network.
+#[test]
+fn documents_are_kept_and_found_as_before() {
+    let store = tempfile::tempdir().unwrap();
+    let dir = kept::folder(store.path());
+    assert_eq!(dir, store.path().join("cache/documents"));
+    let kept = Kept::at(dir.clone());
+    let documents = [
+        (
+            "https://deb.example.org/dists/trixie/InRelease",
+            Some("Suite: stable\n"),
+        ),
+        ("https://deb.example.org/dists/trixie/Release", None),
+    ];
+    for (url, text) in documents {
+        kept.put(url, text.map(str::as_bytes));
+    }
+    let mut files: Vec<String> = fs::read_dir(&dir)
+        .unwrap()
+        .map(|entry| {
+            let path = entry.unwrap().path();
+            let name = path.file_name().unwrap().to_string_lossy().into_owned();
+            format!("# {name}\n{}", fs::read_to_string(&path).unwrap())
+        })
+        .collect();
+    files.sort();
+    goldens().assert_same("documents.txt", files.concat());
+    for (url, text) in documents {
+        let bytes = kept.get(url).unwrap().bytes;
+        assert_eq!(bytes.as_deref(), text.map(str::as_bytes));
+    }
+}
