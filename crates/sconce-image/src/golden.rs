@@ -1,51 +1,31 @@
-//! What an image leaves in the store, in files and at registries, byte for byte, in `tests/golden`.
+//! What an image leaves in the store and in files, byte for byte, in `tests/golden`.
 //!
-//! Held elsewhere: the bytes of layers in `layer/archive.rs`, squashfs in `squashfs/tests.rs`, what
-//! registries are asked in `tests/it/registry/model.rs`. What is only read (logins, other tools'
+//! Held elsewhere: the documents themselves by sconce-oci, signatures by sconce-registry, the bytes of layers in
+//! `layer/archive.rs`, squashfs in `squashfs/tests.rs`. What is only read (logins, other tools'
 //! lists of packages and archives) is tried with real texts where it is read.
 
-use std::collections::BTreeMap;
-
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
+use sconce_oci::Digest;
 use sconce_store::Store;
 use sconce_testkit::golden_files::Goldens;
 use sconce_testkit::golden_files::HeldBy::{self, Golden};
 
 use crate::layer::{Compression, Layer};
 use crate::local::{self, Contents};
-use crate::oci::{
-    self, Config, Descriptor, Digest, History, Image, Index, Manifest, Platform, RootFs, media,
-};
 use crate::provenance::{Build, LOCAL_BUILDER, statement};
 use crate::sbom::{self, Subject};
-use crate::sign::{self, Claim, KeyFile, Signature, SigningKey};
 
 const CONTENTS: HeldBy = Golden("contents.json");
-const CONFIG: HeldBy = Golden("config.json");
-const MANIFEST: HeldBy = Golden("manifest.json");
-const INDEX: HeldBy = Golden("index.json");
 const LAYER: HeldBy = Golden("layer.jsonl");
 const DOCKER: HeldBy = Golden("docker-archive.txt");
 const PROVENANCE: HeldBy = Golden("provenance.json");
 const CYCLONEDX: HeldBy = Golden("cyclonedx.json");
 const SPDX: HeldBy = Golden("spdx.json");
-const CLAIM: HeldBy = Golden("claim.json");
-const KEY: HeldBy = Golden("key.json");
 
 const TYPES: &[(&str, HeldBy)] = &[
     ("docker::Entry", DOCKER),
     ("layer/mod::Layer", LAYER),
     ("layer/packed::Compression", LAYER),
     ("local::Contents", CONTENTS),
-    ("oci/config::Image", CONFIG),
-    ("oci/config::Config", CONFIG),
-    ("oci/config::RootFs", CONFIG),
-    ("oci/config::History", CONFIG),
-    ("oci/manifest::Descriptor", MANIFEST),
-    ("oci/manifest::Platform", INDEX),
-    ("oci/manifest::Manifest", MANIFEST),
-    ("oci/manifest::Index", INDEX),
     ("provenance::Statement", PROVENANCE),
     ("provenance::Resource", PROVENANCE),
     ("provenance::Sums", PROVENANCE),
@@ -74,14 +54,6 @@ const TYPES: &[(&str, HeldBy)] = &[
     ("sbom/spdx::ExternalRef", SPDX),
     ("sbom/spdx::Relationship", SPDX),
     ("sbom/spdx::Extracted", SPDX),
-    ("sign/claim::Payload", CLAIM),
-    ("sign/claim::Critical", CLAIM),
-    ("sign/claim::Identity", CLAIM),
-    ("sign/claim::Image", CLAIM),
-    ("sign/keyfile::Written", KEY),
-    ("sign/keyfile::Kdf", KEY),
-    ("sign/keyfile::Scrypt", KEY),
-    ("sign/keyfile::Cipher", KEY),
 ];
 
 fn goldens() -> Goldens {
@@ -93,89 +65,11 @@ fn every_written_type_is_held() {
     goldens().assert_every_type_is_held(TYPES);
 }
 
-fn map<const N: usize>(pairs: [(&str, &str); N]) -> BTreeMap<String, String> {
-    let owned = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
-    pairs.map(owned).into()
-}
-
 fn texts<const N: usize>(texts: [&str; N]) -> Vec<String> {
     texts.map(str::to_owned).into()
 }
 
-fn config() -> Image {
-    let when = || Some("1970-01-01T00:00:00Z".to_owned());
-    Image {
-        created: when(),
-        architecture: "amd64".to_owned(),
-        os: "linux".to_owned(),
-        config: Some(Config {
-            user: Some("1000:1000".to_owned()),
-            exposed_ports: Some([("8888/tcp".to_owned(), serde_json::Map::new())].into()),
-            env: Some(texts(["PATH=/usr/bin"])),
-            entrypoint: Some(texts(["/entry"])),
-            cmd: Some(texts(["python"])),
-            working_dir: Some("/workspace".to_owned()),
-            labels: Some(map([("dev.sconce.lock", "sha256:0")])),
-            stop_signal: Some("SIGTERM".to_owned()),
-        }),
-        rootfs: RootFs {
-            kind: "layers".to_owned(),
-            diff_ids: vec![Digest::of(LAYER_BYTES)],
-        },
-        history: Some(vec![History {
-            created: when(),
-            created_by: Some("sconce".to_owned()),
-            comment: Some("base".to_owned()),
-            empty_layer: Some(false),
-        }]),
-    }
-}
-
 const LAYER_BYTES: &[u8] = b"layer";
-
-fn descriptor() -> Descriptor {
-    Descriptor {
-        artifact_type: Some("application/spdx+json".to_owned()),
-        platform: Some(Platform {
-            architecture: "arm64".to_owned(),
-            os: "linux".to_owned(),
-            variant: Some("v8".to_owned()),
-        }),
-        annotations: Some(map([("org.opencontainers.image.ref.name", "a:1")])),
-        ..Descriptor::of(media::MANIFEST, b"manifest")
-    }
-}
-
-fn manifest() -> Manifest {
-    let layer = Descriptor {
-        annotations: Some(map([("a", "b")])),
-        ..Descriptor::of(media::LAYER, LAYER_BYTES)
-    };
-    let config = Descriptor::of(media::CONFIG, &oci::write(&config()));
-    Manifest {
-        artifact_type: Some("application/spdx+json".to_owned()),
-        subject: Some(descriptor()),
-        annotations: Some(map([("c", "d")])),
-        ..Manifest::new(config, vec![layer])
-    }
-}
-
-#[test]
-fn documents_of_an_image_are_as_before() {
-    goldens().assert_same("config.json", oci::write(&config()));
-    let text = goldens().text("config.json");
-    assert_eq!(Image::parse(text.as_bytes()).unwrap(), config());
-    goldens().assert_same("manifest.json", oci::write(&manifest()));
-    let text = goldens().text("manifest.json");
-    assert_eq!(Manifest::parse(text.as_bytes()).unwrap(), manifest());
-    let index = Index {
-        annotations: Some(map([("c", "d")])),
-        ..Index::new(vec![descriptor()])
-    };
-    goldens().assert_same("index.json", oci::write(&index));
-    let text = goldens().text("index.json");
-    assert_eq!(Index::parse(text.as_bytes()).unwrap(), index);
-}
 
 #[test]
 fn record_of_a_layer_is_as_before() {
@@ -212,8 +106,8 @@ fn kept(store: &Store) -> local::Image {
     }];
     local::Image::keep(
         store,
-        oci::write(&manifest()),
-        oci::write(&config()),
+        goldens().text("manifest.json").into_bytes(),
+        goldens().text("config.json").into_bytes(),
         contents,
     )
     .unwrap()
@@ -325,41 +219,4 @@ fn provenance_is_as_before() {
         builder: LOCAL_BUILDER,
     };
     goldens().assert_same("provenance.json", unversioned(statement(&build)));
-}
-
-#[test]
-fn signature_of_an_image_is_as_before() {
-    let name = "registry.example.org/team/digits:1";
-    let claim = Claim {
-        creator: Some("sconce".to_owned()),
-        signed_s: Some(1_763_894_537),
-        ..Claim::new(name, Digest::of(b"manifest")).unwrap()
-    };
-    goldens().assert_same("claim.json", claim.to_payload());
-    let payload = goldens().text("claim.json").into_bytes();
-    assert_eq!(Claim::parse(&payload).unwrap(), claim);
-    let der = b"der".to_vec();
-    let made = sign::attach(&claim.digest, None, &Signature { payload, der }).unwrap();
-    let (manifest, config) = (made.manifest, made.config);
-    let texts = [made.tag.into_bytes(), manifest, config].map(|b| String::from_utf8(b).unwrap());
-    goldens().assert_same("signature.txt", texts.join("\n") + "\n");
-}
-
-/// What is in the PEM block; of what is random in it the length.
-#[test]
-fn key_file_is_as_before() {
-    let texts = SigningKey::generate(b"password").unwrap();
-    let (label, block) = texts.private.split_once('\n').unwrap();
-    let lines = block.lines().take_while(|line| !line.starts_with('-'));
-    let mut text = String::from_utf8(STANDARD.decode(lines.collect::<String>()).unwrap()).unwrap();
-    let json: serde_json::Value = serde_json::from_str(&text).unwrap();
-    for pointer in ["/kdf/salt", "/cipher/nonce", "/ciphertext"] {
-        let random = json
-            .pointer(pointer)
-            .and_then(|value| value.as_str())
-            .unwrap();
-        text = text.replace(random, &format!("{} letters", random.len()));
-    }
-    goldens().assert_same("key.json", format!("{label}\n{text}\n"));
-    assert!(KeyFile::parse(texts.private.as_bytes()).is_ok());
 }

@@ -6,6 +6,8 @@
 mod conda;
 mod dockerfile;
 mod draft;
+#[cfg(test)]
+mod golden;
 mod marker;
 mod note;
 mod poetry;

@@ -8,6 +8,8 @@
 
 mod config;
 mod digest;
+#[cfg(test)]
+mod golden;
 mod manifest;
 
 pub use config::{Config, History, Image, RootFs};

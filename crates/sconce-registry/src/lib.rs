@@ -14,6 +14,8 @@ mod blob;
 mod challenge;
 mod client;
 mod error;
+#[cfg(test)]
+mod golden;
 mod helper;
 mod logins;
 mod pool;

@@ -1,4 +1,4 @@
-//! What is printed as JSON of an audit, of newer versions and of an import, and documents as they are kept, as
+//! What is printed as JSON of an audit and of newer versions, and documents as they are kept, as
 //! bytes that a rename or a move must not change.
 //!
 //! Held elsewhere: the lock, and the text whose digest it has, by sconce-schema's `tests/golden`.
@@ -8,7 +8,6 @@ use std::fs;
 use sconce_testkit::golden_files::{Goldens, HeldBy};
 use serde::Serialize;
 
-use crate::adopt::{Note, Outcome};
 use crate::kept::{self, Kept};
 use crate::upkeep::audit::{Audited, Finding, Judged, Subject, Unclear};
 use crate::upkeep::changes::{Change, Changes, Kind};
@@ -17,11 +16,8 @@ use crate::upkeep::versions::Ecosystem;
 
 const AUDIT: HeldBy = HeldBy::Golden("audit.json");
 const CHANGES: HeldBy = HeldBy::Golden("changes.json");
-const NOTES: HeldBy = HeldBy::Golden("import-notes.json");
 
 const TYPES: &[(&str, HeldBy)] = &[
-    ("adopt/note::Note", NOTES),
-    ("adopt/note::Outcome", NOTES),
     ("upkeep/audit::Audited", AUDIT),
     ("upkeep/audit::Finding", AUDIT),
     ("upkeep/audit::Judged", AUDIT),
@@ -113,17 +109,6 @@ fn newer_versions_are_printed_as_before() {
         security: Some(true),
     };
     assert_same_json("changes.json", &Changes(kinds.map(change).into()));
-}
-
-#[test]
-fn import_notes_are_printed_as_before() {
-    let notes = [Outcome::LeftOut, Outcome::Decided].map(|outcome| Note {
-        line: Some(3),
-        outcome,
-        what: "EXPOSE 80".into(),
-        why: "an image has no ports".into(),
-    });
-    assert_same_json("import-notes.json", &notes);
 }
 
 /// Another version of the program finds them without network.

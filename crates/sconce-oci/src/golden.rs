@@ -1,0 +1,118 @@
+//! The documents of an image, byte for byte, in `tests/golden`: digests are of these bytes.
+
+use std::collections::BTreeMap;
+
+use sconce_testkit::golden_files::Goldens;
+use sconce_testkit::golden_files::HeldBy::{self, Golden};
+
+use crate::{
+    Config, Descriptor, Digest, History, Image, Index, Manifest, Platform, RootFs, media, write,
+};
+
+const CONFIG: HeldBy = Golden("config.json");
+const MANIFEST: HeldBy = Golden("manifest.json");
+const INDEX: HeldBy = Golden("index.json");
+
+const TYPES: &[(&str, HeldBy)] = &[
+    ("config::Image", CONFIG),
+    ("config::Config", CONFIG),
+    ("config::RootFs", CONFIG),
+    ("config::History", CONFIG),
+    ("manifest::Descriptor", MANIFEST),
+    ("manifest::Platform", INDEX),
+    ("manifest::Manifest", MANIFEST),
+    ("manifest::Index", INDEX),
+];
+
+fn goldens() -> Goldens {
+    Goldens::new(env!("CARGO_MANIFEST_DIR"))
+}
+
+#[test]
+fn every_written_type_is_held() {
+    goldens().assert_every_type_is_held(TYPES);
+}
+
+fn map<const N: usize>(pairs: [(&str, &str); N]) -> BTreeMap<String, String> {
+    let owned = |(name, value): (&str, &str)| (name.to_owned(), value.to_owned());
+    pairs.map(owned).into()
+}
+
+fn texts<const N: usize>(texts: [&str; N]) -> Vec<String> {
+    texts.map(str::to_owned).into()
+}
+
+const LAYER_BYTES: &[u8] = b"layer";
+
+fn config() -> Image {
+    let when = || Some("1970-01-01T00:00:00Z".to_owned());
+    Image {
+        created: when(),
+        architecture: "amd64".to_owned(),
+        os: "linux".to_owned(),
+        config: Some(Config {
+            user: Some("1000:1000".to_owned()),
+            exposed_ports: Some([("8888/tcp".to_owned(), serde_json::Map::new())].into()),
+            env: Some(texts(["PATH=/usr/bin"])),
+            entrypoint: Some(texts(["/entry"])),
+            cmd: Some(texts(["python"])),
+            working_dir: Some("/workspace".to_owned()),
+            labels: Some(map([("dev.sconce.lock", "sha256:0")])),
+            stop_signal: Some("SIGTERM".to_owned()),
+        }),
+        rootfs: RootFs {
+            kind: "layers".to_owned(),
+            diff_ids: vec![Digest::of(LAYER_BYTES)],
+        },
+        history: Some(vec![History {
+            created: when(),
+            created_by: Some("sconce".to_owned()),
+            comment: Some("base".to_owned()),
+            empty_layer: Some(false),
+        }]),
+    }
+}
+
+fn descriptor() -> Descriptor {
+    Descriptor {
+        artifact_type: Some("application/spdx+json".to_owned()),
+        platform: Some(Platform {
+            architecture: "arm64".to_owned(),
+            os: "linux".to_owned(),
+            variant: Some("v8".to_owned()),
+        }),
+        annotations: Some(map([("org.opencontainers.image.ref.name", "a:1")])),
+        ..Descriptor::of(media::MANIFEST, b"manifest")
+    }
+}
+
+fn manifest() -> Manifest {
+    let layer = Descriptor {
+        annotations: Some(map([("a", "b")])),
+        ..Descriptor::of(media::LAYER, LAYER_BYTES)
+    };
+    let config = Descriptor::of(media::CONFIG, &write(&config()));
+    Manifest {
+        artifact_type: Some("application/spdx+json".to_owned()),
+        subject: Some(descriptor()),
+        annotations: Some(map([("c", "d")])),
+        ..Manifest::new(config, vec![layer])
+    }
+}
+
+#[test]
+fn documents_of_an_image_are_as_before() {
+    goldens().assert_same("config.json", write(&config()));
+    let text = goldens().text("config.json");
+    assert_eq!(Image::parse(text.as_bytes()).unwrap(), config());
+    goldens().assert_same("manifest.json", write(&manifest()));
+    let text = goldens().text("manifest.json");
+    assert_eq!(Manifest::parse(text.as_bytes()).unwrap(), manifest());
+    let index = Index {
+        annotations: Some(map([("c", "d")])),
+        ..Index::new(vec![descriptor()])
+    };
+    goldens().assert_same("index.json", write(&index));
+    let text = goldens().text("index.json");
+    assert_eq!(Index::parse(text.as_bytes()).unwrap(), index);
+}
