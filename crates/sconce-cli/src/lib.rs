@@ -11,6 +11,8 @@ mod engine;
 mod failure;
 mod findings;
 #[cfg(test)]
+mod golden;
+#[cfg(test)]
 mod help_text;
 mod hosts;
 mod html;

@@ -568,3 +568,25 @@ fn summary(image: &Image, names: &[String], made: usize, style: &Style) -> Strin
         Bytes(image.size_bytes()),
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sconce_image::oci::{self, Descriptor, Manifest, media};
+
+    #[test]
+    fn json_is_as_before() {
+        let config = Descriptor::of(media::CONFIG, b"{}");
+        let layer = Descriptor::of(media::LAYER, b"layer");
+        let manifest_bytes = oci::write(&Manifest::new(config, vec![layer]));
+        let image = Image {
+            digest: oci::Digest::of(&manifest_bytes),
+            manifest: Manifest::parse(&manifest_bytes).unwrap(),
+            manifest_bytes,
+            config_bytes: b"{}".to_vec(),
+            contents: Vec::new(),
+        };
+        let names = ["team/a:1".to_owned()];
+        crate::golden::assert_lines("build.json", &[&as_json(&image, &names, 1)]);
+    }
+}

@@ -145,3 +145,25 @@ pub(super) fn summary(to: &Reference, pushed: &Pushed, style: &Style) -> String 
         parts.join(", ")
     )
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sconce_image::oci::Digest;
+
+    #[test]
+    fn json_is_as_before() {
+        let to = Reference::parse("localhost:5000/team/a:1", None).unwrap();
+        let tally = |blobs| Tally {
+            blobs,
+            bytes: 10 * blobs,
+        };
+        let pushed = Pushed {
+            digest: Digest::of(b"manifest"),
+            uploaded: tally(1),
+            mounted: tally(2),
+            skipped: tally(3),
+        };
+        crate::golden::assert_lines("push.json", &[&as_json(&to, &pushed)]);
+    }
+}

@@ -419,4 +419,23 @@ mod tests {
         let image = Scan::read(&venv, false).unwrap();
         assert!(image.libraries.is_empty() && image.metadata.is_empty());
     }
+
+    #[test]
+    fn what_is_kept_is_as_before() {
+        let one = |value: &str| BTreeMap::from([("lib/a.so".to_owned(), value.to_owned())]);
+        let scan = Scan {
+            libraries: [("lib/a.so".to_owned(), Library::default())].into(),
+            refused: [("lib/b.so".to_owned(), true)].into(),
+            unread: one("it is cut off"),
+            links: one("b.so"),
+            metadata: vec!["site-packages/torch-2.15.0.dist-info".to_owned()],
+            torch: Some((
+                "__version__ = '2.15.0'".to_owned(),
+                "site-packages/torch".to_owned(),
+            )),
+        };
+        crate::golden::assert_lines("scan.json", &[&scan]);
+        let text = crate::golden::goldens().text("scan.json");
+        assert_eq!(serde_json::from_str::<Scan>(&text).unwrap(), scan);
+    }
 }

@@ -301,4 +301,17 @@ mod tests {
         assert_eq!(empty, Some(Kernels { all: 0, busy: 0 }));
         assert_eq!(super::kernels(Path::new("/nowhere")), None);
     }
+
+    #[test]
+    fn what_is_written_of_a_server_is_as_before() {
+        let reached = Reached {
+            address: "127.0.0.1:8888".to_owned(),
+            token: "t".to_owned(),
+        };
+        let kernels = Kernels { all: 2, busy: 1 };
+        crate::golden::assert_lines("jupyter.jsonl", &[&reached, &kernels]);
+        let text = crate::golden::goldens().text("jupyter.jsonl");
+        let read: Reached = serde_json::from_str(text.lines().next().unwrap()).unwrap();
+        assert_eq!((read.address, read.token), (reached.address, reached.token));
+    }
 }

@@ -65,6 +65,9 @@ fn a_file_is_right_or_wrong() {
         right.out.ends_with("a.json: right, 1 devices of a.com/b\n"),
         "{right:?}"
     );
+    let json = check(&FILE.replace("null", "none"), &["--json"]).out;
+    let json = json.replace(home.path().to_str().unwrap(), "[home]");
+    crate::json::assert_same("cdi-check.json", &json);
     for (from, to, said) in [
         ("/dev/null", "/dev/none", "/dev/none is not there"),
         (

@@ -7,6 +7,7 @@ mod documents;
 mod error_texts;
 mod fit;
 mod images;
+mod json;
 mod judging;
 mod log;
 mod memory;

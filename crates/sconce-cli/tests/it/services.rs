@@ -126,6 +126,12 @@ fn services_go_on_in_the_background_until_they_are_stopped() {
         web.unwrap()["starts"] == 2 && web.unwrap()["state"] == "running"
     });
 
+    let (_, out, _) = home.sconce(&["ps", "--json"]);
+    let mut all: Value = serde_json::from_str(&out).unwrap();
+    // Of the machine that this runs on.
+    all["runs"][0]["cards"] = Value::Null;
+    crate::json::assert_shape("ps.txt", &all);
+
     let (code, _, err) = home.sconce(&["stop", "home"]);
     assert_eq!(code, 0, "{err}");
     assert_eq!(home.ps(&[]).len(), 0);

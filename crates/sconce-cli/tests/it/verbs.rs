@@ -181,6 +181,7 @@ fn usage_sums_runs() {
     cards whose energy was not measured, left out: 1
     ");
     let (code, out, _) = home.sconce(&[&words[..], &["--json"]].concat());
+    crate::json::assert_same("usage.json", &out);
     let usage: serde_json::Value = serde_json::from_str(&out).unwrap();
     assert_eq!((code, &usage["all"]["gpu_held_hours"]), (0, &0.5.into()));
     // Another name of the folder counts once, and one that cannot be read keeps nobody from the others.
@@ -439,6 +440,7 @@ fn an_audit_says_what_a_database_has_against_a_lock() {
         "--json",
     ];
     let (code, out, _) = home.sconce(&words);
+    crate::json::assert_same("audit.json", &out);
     let answer: serde_json::Value = serde_json::from_str(&out).unwrap();
     assert_eq!(
         (code, &answer["findings"][0]["fixed"]),
@@ -472,6 +474,7 @@ fn an_audit_needs_a_lock_and_a_database() {
         "error: db.json is not an OSV database: entry 1 is not an OSV entry: invalid type";
     assert!(err.starts_with(expected), "{err}");
     let (_, out, _) = home.sconce(&["lock", "--check", "--json"]);
+    crate::json::assert_same("lock-check.json", &out);
     assert!(
         out.contains("\"tag\":\"2.5.1-cuda12.4-py3.13-trixie\""),
         "{out}"
@@ -603,6 +606,7 @@ fn init_adopts_what_is_there() {
 
     let (code, out, err) = home.sconce(&["init", "--force", "--json", "requirements.txt"]);
     assert_eq!((code, err.as_str()), (0, ""));
+    crate::json::assert_same("init.json", &out);
     let said: serde_json::Value = serde_json::from_str(&out).unwrap();
     assert_eq!(said["spec"]["python"]["requirements"], "requirements.txt");
     assert_eq!(

@@ -19,6 +19,8 @@ use sconce_testkit::golden_files::{Goldens, HeldBy};
 const REPORT: HeldBy = HeldBy::Golden("report.json");
 const COMPARISON: HeldBy =
     HeldBy::File("tests/it/snapshots/it__verdicts__what_cannot_be_judged_is_not_gone-2.snap");
+const STEP_TIMES: HeldBy =
+    HeldBy::File("tests/it/snapshots/it__verdicts__starved_and_mended-2.snap");
 const RUNS: HeldBy = HeldBy::File("tests/it/snapshots/it__reports__a_list_of_runs-2.snap");
 const METRICS: HeldBy = HeldBy::Golden("otlp.json");
 const PAGE_RUN: HeldBy = HeldBy::Golden("page-run.json");
@@ -29,7 +31,7 @@ const TYPES: &[(&str, HeldBy)] = &[
     ("json/compare::NotJudgedShape", COMPARISON),
     ("json/compare::RunShape", COMPARISON),
     ("json/compare::ChangeShape", COMPARISON),
-    ("json/compare::ShiftShape", COMPARISON),
+    ("json/compare::ShiftShape", STEP_TIMES),
     ("json/compare::PairShape", COMPARISON),
     ("json/compare::BytesShape", COMPARISON),
     ("json/load::LoadShape", REPORT),

@@ -98,3 +98,32 @@ fn unread(file: &CdiFile) -> Option<String> {
     };
     Some(printable(&format!("{} {why}", file.path), WIDEST))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::fs;
+
+    /// A file that two folders have, of which the later wins, and one that engines refuse.
+    #[test]
+    fn json_is_as_before() {
+        let folder = tempfile::tempdir().unwrap();
+        let text = r#"{ "cdiVersion": "0.5.0", "kind": "a.com/b", "devices": [
+            { "name": "x", "containerEdits": { "deviceNodes": [{ "path": "/dev/null" }] } }] }"#;
+        for (name, text) in [
+            ("etc/cdi/a.json", text.to_owned()),
+            ("run/cdi/b.json", text.to_owned()),
+            ("run/cdi/c.json", text.replace("0.5.0", "9.0.0")),
+            ("run/cdi/d.json", "{".to_owned()),
+        ] {
+            let path = folder.path().join(name);
+            fs::create_dir_all(path.parent().unwrap()).unwrap();
+            fs::write(path, text).unwrap();
+        }
+        let roots = sconce_host::Roots::recorded(folder.path());
+        let files = cdi::files(&roots, None);
+        let json = as_json(&files, &cdi::offered(&files));
+        let json = json.replace(folder.path().to_str().unwrap(), "");
+        crate::golden::goldens().assert_same("cdi-list.json", json + "\n");
+    }
+}

@@ -529,4 +529,28 @@ mod tests {
         assert_eq!(python.version.as_deref(), Some("3.9"));
         assert!(python.packages.is_empty() && python.torch_for.is_none());
     }
+
+    #[test]
+    fn json_is_as_before() {
+        let one = |name: &str, value: &str| BTreeMap::from([(name.to_owned(), value.to_owned())]);
+        let python = Python {
+            path: "/venv/bin/python".into(),
+            version: Some("3.13".to_owned()),
+            active: Some("VIRTUAL_ENV"),
+            prefix: Some("/venv".into()),
+            packages: one("torch", "2.8.0"),
+            conda: one("cudatoolkit", "11.8"),
+            torch_for: Some("CUDA 12.6".to_owned()),
+            torch_says: one("cuda", "12.6"),
+        };
+        let tool = Tool {
+            path: "/usr/bin/gcc".into(),
+            version: Some("12".to_owned()),
+        };
+        let installed = Installed {
+            python: Some(python),
+            tools: BTreeMap::from([("gcc", tool)]),
+        };
+        crate::golden::assert_lines("installed.json", &[&installed]);
+    }
 }

@@ -254,4 +254,14 @@ mod tests {
         assert!(!served("python"));
         assert!(!Server::of(&["python".to_owned(), "a.py".to_owned()], &[], None).is_wanted());
     }
+
+    #[test]
+    fn request_to_the_server_is_as_before() {
+        let request = Request {
+            folder: "1".to_owned(),
+            environment: [("SCONCE_FIT_STEPS", "3".to_owned())].into(),
+            arguments: &["--lr".to_owned()],
+        };
+        crate::golden::assert_lines("fit-request.json", &[&request]);
+    }
 }

@@ -215,4 +215,20 @@ mod tests {
         );
         assert_eq!(with("-q fit ."), "-q fit . --trial /t");
     }
+
+    #[test]
+    fn task_of_another_process_is_as_before() {
+        let task = Task {
+            card: 1,
+            memory: Some(8 << 30),
+            command: vec!["python".to_owned()],
+            plans: Some("bf16".to_owned()),
+            answers: Answers::default(),
+            serve: true,
+        };
+        crate::golden::assert_lines("fit-task.json", &[&task]);
+        let text = crate::golden::goldens().text("fit-task.json");
+        let read: Task = serde_json::from_str(&text).unwrap();
+        assert_eq!((read.card, read.memory, read.serve), (1, task.memory, true));
+    }
 }

@@ -313,6 +313,7 @@ mod tests {
             lease: None,
         }];
         let name = |_| "dana".to_owned();
+        crate::golden::goldens().assert_same("lease-list.json", as_json(&overview, &outside));
         let text = as_text(&overview, &outside, &name, &Style { color: false });
         insta::assert_snapshot!(text, @"
         CARD  NAME               HOLDER  LEASE  LEFT

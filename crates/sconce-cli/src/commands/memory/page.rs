@@ -179,4 +179,24 @@ mod tests {
             assert!(!whole.contains(word), "{word}");
         }
     }
+
+    #[test]
+    fn data_of_the_page_is_as_before() {
+        let line = Line {
+            place: "train.py step".to_owned(),
+            category: sconce_memory::analysis::Category::OptimizerState,
+            kind: "optimizer state",
+            purpose: "optimizer state, likely".to_owned(),
+            stack: vec!["train.py:3 step".to_owned()],
+            first_bytes: 1,
+        };
+        let card = Card {
+            device: 0,
+            groups: vec![line],
+            first_reserved: 2,
+            length: 3,
+            packed: "AA==".to_owned(),
+        };
+        crate::golden::assert_lines("memory-page.json", &[&card]);
+    }
 }

@@ -156,3 +156,18 @@ fn no_run() -> Response {
 fn or_failed(response: Result<Response, RecordError>) -> Response {
     response.unwrap_or_else(|error| Response::refused(Status::Failed, &with_causes(&error)))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn state_of_a_run_is_as_before() {
+        let standing = Standing {
+            id: "a",
+            running: true,
+            t_us: Some(1),
+        };
+        crate::golden::assert_lines("serve-state.json", &[&standing]);
+    }
+}

@@ -9,4 +9,4 @@
 mod check;
 mod doctor;
 mod explain;
-mod home;
+pub(crate) mod home;
