@@ -14,6 +14,7 @@ use sconce_schema::Bytes;
 use sconce_schema::event::{Exit, ServiceState, Unenforced};
 use sconce_schema::request::{Near, Network, Port};
 use sconce_schema::service::{Check, Health, Restart};
+use sconce_schema::units::LockedMemory;
 use sconce_testkit::golden_files::Goldens;
 use sconce_testkit::golden_files::HeldBy::{self, Golden};
 
@@ -141,7 +142,7 @@ fn plan(container: Option<Container>, services: Vec<PlannedService>) -> Plan {
         terminal: true,
         own: Own {
             files: Some(1_024),
-            locked: Some(Some(8 << 20)),
+            locked: Some(LockedMemory::Limited(Bytes(8 << 20))),
         },
         place: Place {
             named: Some("0-3,8".parse().unwrap()),
@@ -172,16 +173,13 @@ fn plan_of_init_is_as_before() {
     ];
     let inside = |network, shown| Some(container(network, shown));
     let one = Shown::One("/sys/fs/cgroup/sconce".into());
-    let least = Plan {
+    let least = |own| Plan {
         container: None,
         command: vec![OsString::from("true")],
         env: Vec::new(),
         workdir: "/".into(),
         terminal: false,
-        own: Own {
-            files: None,
-            locked: None,
-        },
+        own,
         place: Place::default(),
         sockets: None,
         output: None,
@@ -195,7 +193,11 @@ fn plan_of_init_is_as_before() {
             plan(inside(Network::Host, Shown::Everything), services),
             plan(inside(Network::None, one), Vec::new()),
             plan(inside(Network::Own, Shown::Nothing), Vec::new()),
-            least,
+            least(Own::default()),
+            least(Own {
+                files: None,
+                locked: Some(LockedMemory::Unlimited),
+            }),
         ],
     );
 }

@@ -17,8 +17,8 @@ use crate::sys::numa;
 pub(crate) struct Own {
     /// Open files.
     pub(crate) files: Option<u64>,
-    /// Bytes that may be locked; absent within is without limit.
-    pub(crate) locked: Option<Option<u64>>,
+    /// Memory that may be locked.
+    pub(crate) locked: Option<LockedMemory>,
 }
 
 /// What of the caller's decides what it can give.
@@ -85,7 +85,9 @@ impl Own {
                     &Bytes(given).to_string(),
                 ));
             }
-            given
+            given.map_or(LockedMemory::Unlimited, |bytes| {
+                LockedMemory::Limited(Bytes(bytes))
+            })
         });
         if matches!(memlock, Some(LockedMemory::Limited(_))) && not_held(request, ceilings) {
             unenforced.push(Unenforced {
@@ -106,8 +108,13 @@ impl Own {
         if let Some(files) = self.files {
             setrlimit(Resource::Nofile, both(Some(files)))?;
         }
-        self.locked
-            .map_or(Ok(()), |most| setrlimit(Resource::Memlock, both(most)))
+        match self.locked {
+            None => Ok(()),
+            Some(LockedMemory::Limited(Bytes(bytes))) => {
+                setrlimit(Resource::Memlock, both(Some(bytes)))
+            }
+            Some(LockedMemory::Unlimited) => setrlimit(Resource::Memlock, both(None)),
+        }
     }
 }
 
@@ -234,16 +241,17 @@ mod tests {
             (own.locked, said)
         };
         let mib = |n| LockedMemory::Limited(Bytes::mib(n));
-        assert_eq!(locked(mib(1), USER), (Some(Some(1 << 20)), nothing.clone()));
+        assert_eq!(locked(mib(1), USER), (Some(mib(1)), nothing.clone()));
         let said = vec!["memlock".to_owned()];
-        assert_eq!(locked(mib(64), USER), (Some(Some(8 << 20)), said.clone()));
+        assert_eq!(locked(mib(64), USER), (Some(mib(8)), said.clone()));
         assert_eq!(
             locked(LockedMemory::Unlimited, USER),
-            (Some(Some(8 << 20)), said.clone())
+            (Some(mib(8)), said.clone())
         );
-        assert_eq!(locked(LockedMemory::Unlimited, ROOT), (Some(None), nothing));
+        let unlimited = LockedMemory::Unlimited;
+        assert_eq!(locked(unlimited, ROOT), (Some(unlimited), nothing));
         // On the machine itself root keeps the capability to lock what it likes.
-        assert_eq!(locked(mib(64), ROOT), (Some(Some(64 << 20)), said));
+        assert_eq!(locked(mib(64), ROOT), (Some(mib(64)), said));
         assert_eq!(
             given(&request(None, None), USER),
             (Own::default(), Vec::new())

@@ -572,7 +572,7 @@ fn summary(image: &Image, names: &[String], made: usize, style: &Style) -> Strin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sconce_image::oci::{self, Descriptor, Manifest, media};
+    use sconce_oci::{self, Descriptor, Manifest, media};
 
     #[test]
     fn json_is_as_before() {

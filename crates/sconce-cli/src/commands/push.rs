@@ -149,7 +149,7 @@ pub(super) fn summary(to: &Reference, pushed: &Pushed, style: &Style) -> String 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sconce_image::oci::Digest;
+    use sconce_oci::Digest;
 
     #[test]
     fn json_is_as_before() {

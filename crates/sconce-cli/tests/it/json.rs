@@ -7,7 +7,7 @@ use std::fs::File;
 use std::time::{Duration, SystemTime};
 
 use sconce_image::local::{Contents, Image};
-use sconce_image::oci::{self, Descriptor, Digest, Manifest, media};
+use sconce_oci::{self, Descriptor, Digest, Manifest, media};
 use sconce_store::Store;
 use sconce_testkit::golden_files::Goldens;
 use serde_json::Value;

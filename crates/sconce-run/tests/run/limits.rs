@@ -299,6 +299,14 @@ fn open_files_and_locked_memory_are_the_commands_own() {
             on_host,
             ("48\n48\n".to_owned(), bench.who == Who::Root && may_lock())
         );
+        // Without limit, or as far as the caller may, which is said.
+        let unlimited = Limits {
+            memlock: Some(LockedMemory::Unlimited),
+            ..Limits::default()
+        };
+        for (text, said) in ulimit(&bench, "l", unlimited) {
+            assert_eq!(text != "unlimited\nunlimited\n", said, "{text}");
+        }
         // More than anyone is given: the most there is, and that is said.
         let everything = Limits {
             nofile: Some(u64::MAX),
