@@ -572,15 +572,15 @@ fn summary(image: &Image, names: &[String], made: usize, style: &Style) -> Strin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sconce_oci::{self, Descriptor, Manifest, media};
+    use sconce_oci::{Descriptor, Manifest, media};
 
     #[test]
     fn json_is_as_before() {
         let config = Descriptor::of(media::CONFIG, b"{}");
         let layer = Descriptor::of(media::LAYER, b"layer");
-        let manifest_bytes = oci::write(&Manifest::new(config, vec![layer]));
+        let manifest_bytes = sconce_oci::write(&Manifest::new(config, vec![layer]));
         let image = Image {
-            digest: oci::Digest::of(&manifest_bytes),
+            digest: sconce_oci::Digest::of(&manifest_bytes),
             manifest: Manifest::parse(&manifest_bytes).unwrap(),
             manifest_bytes,
             config_bytes: b"{}".to_vec(),

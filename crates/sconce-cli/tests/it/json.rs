@@ -7,7 +7,7 @@ use std::fs::File;
 use std::time::{Duration, SystemTime};
 
 use sconce_image::local::{Contents, Image};
-use sconce_oci::{self, Descriptor, Digest, Manifest, media};
+use sconce_oci::{Descriptor, Digest, Manifest, media};
 use sconce_store::Store;
 use sconce_testkit::golden_files::Goldens;
 use serde_json::Value;
@@ -68,7 +68,7 @@ fn with_image(home: &Home) {
         packages: Vec::new(),
         unpacked_bytes: None,
     };
-    let image = Image::keep(&store, oci::write(&manifest), config, vec![contents]).unwrap();
+    let image = Image::keep(&store, sconce_oci::write(&manifest), config, vec![contents]).unwrap();
     image.call(&store, "team/base:1").unwrap();
     image.call(&store, "other:1").unwrap();
 }

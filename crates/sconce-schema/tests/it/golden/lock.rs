@@ -62,6 +62,6 @@ fn full_lock_is_written_as_before_and_read_back() {
         }],
     };
     let text = lock.to_text();
-    goldens().assert_same("sconce.lock", &text);
+    goldens().assert_same("lock.toml", &text);
     assert_eq!(Lock::parse(&text).unwrap(), lock);
 }

@@ -33,7 +33,7 @@ use serde::Serialize;
 const SPEC: HeldBy = HeldBy::Golden("sconce.toml");
 const PYTHON: HeldBy = HeldBy::Golden("python.toml");
 const LOCK_INPUTS: HeldBy = HeldBy::Golden("lock-inputs.toml");
-const LOCK: HeldBy = HeldBy::Golden("sconce.lock");
+const LOCK: HeldBy = HeldBy::Golden("lock.toml");
 const FACTS: HeldBy = HeldBy::Golden("facts.json");
 const RECORD: HeldBy = HeldBy::Golden("record.jsonl");
 const REQUEST: HeldBy = HeldBy::Golden("run-request.json");
