@@ -82,6 +82,13 @@ impl Store {
         }))
     }
 
+    /// Whether there is unfinished work on an item, whoever has it or had it.
+    #[must_use]
+    pub fn has_unfinished(&self, kind: &str, key: &str) -> bool {
+        let name = format!("{kind}~{key}");
+        self.root().join("partial").join(name).exists()
+    }
+
     fn lock_unfinished(
         &self,
         name: &str,

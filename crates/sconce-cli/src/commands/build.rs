@@ -397,7 +397,8 @@ fn compile(workshop: &Workshop<'_>, lock: &Lock, environment: &ImageManifest) ->
     let store = workshop.store;
     let jobs = bytecode::missing(environment, lock, store);
     if jobs.is_empty() {
-        return Ok(());
+        // The work beside this build was stopped, and another build may have done it since.
+        return Ok(bytecode::clear_leftovers(environment, lock, store)?);
     }
     workshop.progress.stage("compile", None);
     let root = workshop.interpreter(lock, Priority::Foreground)?;
@@ -447,7 +448,7 @@ fn compile(workshop: &Workshop<'_>, lock: &Lock, environment: &ImageManifest) ->
     });
     match failed.into_inner().unwrap_or_else(|e| e.into_inner()) {
         Some(error) => Err(error),
-        None => Ok(()),
+        None => Ok(bytecode::clear_leftovers(environment, lock, store)?),
     }
 }
 

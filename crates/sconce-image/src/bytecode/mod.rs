@@ -75,17 +75,43 @@ pub fn add_layers(manifest: &mut ImageManifest, lock: &Lock, store: &Store) {
 /// The trees of `manifest` whose bytecode is missing.
 #[must_use]
 pub fn missing(manifest: &ImageManifest, lock: &Lock, store: &Store) -> Vec<Job> {
+    let mut jobs = jobs(manifest, lock);
+    jobs.retain(|job| !job.is_done(store));
+    jobs
+}
+
+/// Removes what a process that was killed left of bytecode that another one has made since.
+///
+/// # Errors
+/// [`StoreError`].
+pub fn clear_leftovers(
+    manifest: &ImageManifest,
+    lock: &Lock,
+    store: &Store,
+) -> Result<(), StoreError> {
+    for job in jobs(manifest, lock) {
+        if store.has_unfinished(KIND, &job.key) && job.is_done(store) {
+            // Gives up what it finds done.
+            job.begin(store)?;
+        }
+    }
+    Ok(())
+}
+
+/// A job for each tree of sources.
+fn jobs(manifest: &ImageManifest, lock: &Lock) -> Vec<Job> {
     let compiler = Compiler::of(lock);
+    let of_sources =
+        |layer: &&Layer| !layer.name.ends_with(" bytecode") && layer.name != compiler::LAYER;
     let job = |layer: &Layer| {
-        let job = Job {
+        Some(Job {
             source: layer.path.clone(),
             name: layer.name.clone(),
             key: compiler.key(&layer.path)?,
-        };
-        let sources = !layer.name.ends_with(" bytecode") && layer.name != compiler::LAYER;
-        (sources && !job.is_done(store)).then_some(job)
+        })
     };
-    manifest.layers.iter().filter_map(job).collect()
+    let layers = manifest.layers.iter().filter(of_sources);
+    layers.filter_map(job).collect()
 }
 
 /// The bytecode of a tree, if it is there.

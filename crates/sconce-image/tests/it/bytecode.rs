@@ -249,3 +249,23 @@ fn a_build_that_was_stopped_holds_no_other_up() {
     assert_eq!(told.recv_timeout(Duration::from_secs(60)), Ok(true));
     drop(stopped);
 }
+
+/// Work that was stopped, and that another process has done from the beginning since.
+#[test]
+fn leftovers_of_done_work_are_cleared_and_others_stay() {
+    let shelf = Shelf::new();
+    let lock = lock("");
+    let (store, job) = (&shelf.store, shelf.job(&lock).unwrap());
+    let manifest = &shelf.manifest;
+    let stopped = job.begin(store).unwrap().unwrap();
+    let other = job.begin_beside(store, &NoProgress).unwrap().unwrap();
+    drop(stopped);
+    let left = || fs::read_dir(store.root().join("partial")).unwrap().count();
+    bytecode::clear_leftovers(manifest, &lock, store).unwrap();
+    assert_eq!(left(), 2, "nothing is done yet");
+    fs::write(other.output().join("six.pyc"), "").unwrap();
+    other.finish(store).unwrap();
+    assert_eq!(left(), 1);
+    bytecode::clear_leftovers(manifest, &lock, store).unwrap();
+    assert_eq!(left(), 0);
+}
