@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use sconce_host::{Machine, NvmlGpus, Roots};
 use sconce_lease::{
-    Answer, Ask, CardFacts, Database, Handles, LeaseError, Overview, Person, Policy, Refusal,
-    ThisMachine, WaitingShown, Why, person, service,
+    Database, Handles, LeaseError, LeaseGpu, LeaseRefusal, LeaseRequest, LeaseResponse, LeaseUser,
+    LocalSystem, Overview, Policy, QueueEntry, WaitReason, person, service,
 };
 
 use crate::failure::{CliError, Result};
@@ -39,13 +39,13 @@ pub(crate) enum Desk {
 pub(crate) struct Own {
     database: Database,
     policy: Policy,
-    world: ThisMachine,
-    person: Person,
+    world: LocalSystem,
+    person: LeaseUser,
 }
 
 impl Desk {
     /// The leases that hold on this machine; `own` is the user's folder for them. Nothing is made.
-    pub(crate) fn find(own: &Path, cards: Vec<CardFacts>) -> Result<Self> {
+    pub(crate) fn find(own: &Path, cards: Vec<LeaseGpu>) -> Result<Self> {
         if Path::new(SOCKET).exists() {
             return Ok(Self::Served(SOCKET.into()));
         }
@@ -59,7 +59,7 @@ impl Desk {
         Ok(Self::Own(Box::new(Own {
             database: Database::new(folder),
             policy: policy(Path::new(POLICY))?,
-            world: ThisMachine {
+            world: LocalSystem {
                 roots: Roots::default(),
                 cards,
                 handles: Handles::default(),
@@ -73,7 +73,7 @@ impl Desk {
         Path::new(SOCKET).exists() || Path::new(FOLDER).is_dir() || own.join("leases.log").exists()
     }
 
-    pub(crate) fn ask(&mut self, ask: &Ask) -> Result<Answer, LeaseError> {
+    pub(crate) fn ask(&mut self, ask: &LeaseRequest) -> Result<LeaseResponse, LeaseError> {
         match self {
             Self::Served(socket) => service::ask(socket, ask),
             Self::Own(own) => {
@@ -85,20 +85,16 @@ impl Desk {
     }
 
     pub(crate) fn look(&mut self) -> Result<Overview> {
-        overview_of(self.ask(&Ask::Look)?)
+        overview_of(self.ask(&LeaseRequest::Look)?)
     }
 
     /// Waits until the request is served; `told` hears of each change of its place, start or reason.
     /// Whoever ends meanwhile loses the place.
-    pub(crate) fn wait(
-        &mut self,
-        id: u64,
-        told: &mut dyn FnMut(&WaitingShown),
-    ) -> Result<Overview> {
+    pub(crate) fn wait(&mut self, id: u64, told: &mut dyn FnMut(&QueueEntry)) -> Result<Overview> {
         let mut last = None;
         let mut answered = Instant::now();
         loop {
-            let overview = match self.ask(&Ask::Look) {
+            let overview = match self.ask(&LeaseRequest::Look) {
                 Err(LeaseError::Service { .. }) if answered.elapsed() < DOWN_FOR => {
                     std::thread::sleep(LOOK_EVERY);
                     continue;
@@ -112,10 +108,10 @@ impl Desk {
             let Some(own) = overview.queue.iter().find(|waiting| waiting.id == id) else {
                 let mut given_up = overview.given_up.into_iter();
                 let by = given_up.find(|gone| gone.id == id).map(|gone| gone.by);
-                return Err(Refusal::GivenUp { by }.into());
+                return Err(LeaseRefusal::GivenUp { by }.into());
             };
             // The start moves by a second with each look where it hangs on nothing.
-            let why: Option<Discriminant<Why>> = own.why.as_ref().map(discriminant);
+            let why: Option<Discriminant<WaitReason>> = own.why.as_ref().map(discriminant);
             let now = (own.place, own.start_s.map(|start| start / 60), why);
             if last != Some(now) {
                 told(own);
@@ -126,17 +122,17 @@ impl Desk {
     }
 }
 
-fn overview_of(answer: Answer) -> Result<Overview> {
+fn overview_of(answer: LeaseResponse) -> Result<Overview> {
     match answer {
-        Answer::Overview(overview) => Ok(overview),
-        Answer::Refused(refusal) => Err(refusal.into()),
+        LeaseResponse::Overview(overview) => Ok(overview),
+        LeaseResponse::Refused(refusal) => Err(refusal.into()),
         other => Err(strange(&other).into()),
     }
 }
 
 /// An answer to another question.
-pub(crate) fn strange(answer: &Answer) -> Refusal {
-    Refusal::Unreadable(format!("{answer:?} is no answer to that"))
+pub(crate) fn strange(answer: &LeaseResponse) -> LeaseRefusal {
+    LeaseRefusal::Unreadable(format!("{answer:?} is no answer to that"))
 }
 
 /// The policy in a file; without the file, none.
@@ -161,7 +157,7 @@ pub(crate) fn policy(path: &Path) -> Result<Policy> {
 
 /// The cards of a machine as leases know them: those that NVML can reach, where it could be loaded.
 /// NVML leaves out what fell off the bus; the kernel's list does not.
-pub(crate) fn cards(host: &Machine, nvml: Option<&dyn sconce_host::Gpus>) -> Vec<CardFacts> {
+pub(crate) fn cards(host: &Machine, nvml: Option<&dyn sconce_host::Gpus>) -> Vec<LeaseGpu> {
     let reached = nvml.map(sconce_host::Gpus::cards);
     let cards = host.nvidia.iter().flat_map(|nvidia| &nvidia.cards);
     cards
@@ -170,7 +166,7 @@ pub(crate) fn cards(host: &Machine, nvml: Option<&dyn sconce_host::Gpus>) -> Vec
             let none = card.uuid.is_none() || reached.as_ref().is_none_or(Vec::is_empty);
             none || reached.iter().flatten().any(there)
         })
-        .map(|card| CardFacts {
+        .map(|card| LeaseGpu {
             key: key(card),
             index: card.index,
             name: card.name.clone(),

@@ -9,36 +9,37 @@ use std::sync::{Barrier, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use sconce_host::Roots;
-use sconce_lease::service::{self, Bounds, Peer, Serving};
+use sconce_lease::service::{self, ConnectionQuotas, LeaseServiceOptions, Peer};
 use sconce_lease::{
-    Answer, Ask, CardFacts, Database, Handles, Person, Policy, Take, ThisMachine, Wanted,
+    AcquireRequest, Database, GpuSelection, Handles, LeaseGpu, LeaseRequest, LeaseResponse,
+    LeaseUser, LocalSystem, Policy,
 };
 
-fn person(uid: u32) -> Person {
-    Person {
+fn person(uid: u32) -> LeaseUser {
+    LeaseUser {
         uid,
         name: format!("user{uid}"),
         groups: Vec::new(),
     }
 }
 
-fn machine() -> ThisMachine {
-    let card = |index| CardFacts {
+fn machine() -> LocalSystem {
+    let card = |index| LeaseGpu {
         key: format!("card {index}"),
         index,
         name: None,
         memory: None,
     };
-    ThisMachine {
+    LocalSystem {
         roots: Roots::default(),
         cards: (0..8).map(card).collect(),
         handles: Handles::default(),
     }
 }
 
-fn ask() -> Ask {
-    Ask::Take(Take {
-        wanted: Wanted::Any {
+fn ask() -> LeaseRequest {
+    LeaseRequest::Take(AcquireRequest {
+        wanted: GpuSelection::Any {
             cards: 1,
             memory: None,
         },
@@ -88,7 +89,7 @@ fn files(folder: &Path, count: u32) -> (Vec<Duration>, usize) {
         let mut database = Database::new(folder);
         let pid = std::process::id();
         let answer = database.ask(&policy, &machine, &person(n % 20), pid, &ask());
-        matches!(answer, Ok(Answer::Granted(_)))
+        matches!(answer, Ok(LeaseResponse::Granted(_)))
     })
 }
 
@@ -103,7 +104,7 @@ fn served(folder: &Path, count: u32) -> Result<(Vec<Duration>, usize), Box<dyn E
         let uid = next.fetch_add(1, Ordering::Relaxed) % 20;
         Ok(Peer { uid, ..peer })
     };
-    let answer = |peer: &Peer, ask: &Ask| {
+    let answer = |peer: &Peer, ask: &LeaseRequest| {
         let person = person(peer.uid);
         let process = peer.process(&machine);
         let mut database = database.lock().unwrap_or_else(PoisonError::into_inner);
@@ -115,8 +116,8 @@ fn served(folder: &Path, count: u32) -> Result<(Vec<Duration>, usize), Box<dyn E
     let ended = AtomicBool::new(false);
     let stop = || ended.load(Ordering::Relaxed);
     std::thread::scope(|scope| {
-        let serving = Serving {
-            bounds: Bounds::default(),
+        let serving = LeaseServiceOptions {
+            bounds: ConnectionQuotas::default(),
             identify: &identify,
             charged: &|uid| uid,
             answer: &answer,
@@ -125,7 +126,7 @@ fn served(folder: &Path, count: u32) -> Result<(Vec<Duration>, usize), Box<dyn E
         let listener = &listener;
         scope.spawn(move || service::serve(listener, &serving));
         let measured = at_once(count, &|_| {
-            matches!(service::ask(&socket, &ask()), Ok(Answer::Granted(_)))
+            matches!(service::ask(&socket, &ask()), Ok(LeaseResponse::Granted(_)))
         });
         ended.store(true, Ordering::Relaxed);
         drop(UnixStream::connect(&socket)?);

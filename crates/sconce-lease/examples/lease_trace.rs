@@ -10,7 +10,8 @@ use std::collections::BTreeMap;
 use std::error::Error;
 
 use sconce_lease::{
-    Answer, Ask, CardFacts, Clock, Event, Person, Policy, Seen, State, Take, Wanted, decide,
+    AcquireRequest, ClockReading, GpuSelection, LeaseEvent, LeaseGpu, LeaseRequest, LeaseResponse,
+    LeaseState, LeaseUser, Policy, SystemObservation, decide,
 };
 
 const MINUTE: u64 = 60_000;
@@ -122,14 +123,14 @@ fn first_come(jobs: &[Job]) -> Outcome {
 
 fn queue(jobs: &[Job]) -> Outcome {
     let policy = Policy::default();
-    let card = |index: u32| CardFacts {
+    let card = |index: u32| LeaseGpu {
         key: index.to_string(),
         index,
         name: None,
         memory: None,
     };
-    let cards: Vec<CardFacts> = (0..CARDS).map(card).collect();
-    let mut state = State::default();
+    let cards: Vec<LeaseGpu> = (0..CARDS).map(card).collect();
+    let mut state = LeaseState::default();
     let mut ids: BTreeMap<u64, usize> = BTreeMap::new();
     let mut starts = BTreeMap::new();
     let mut ends: BTreeMap<(u64, u64), ()> = BTreeMap::new();
@@ -140,11 +141,11 @@ fn queue(jobs: &[Job]) -> Outcome {
         let is_end = end.is_some_and(|(at, _)| arrival.is_none_or(|arrival| at <= arrival));
         let (minute, uid, ask) = if let Some((at, id)) = end.filter(|_| is_end) {
             ends.remove(&(at, id));
-            (at, 0, Ask::Return { id })
+            (at, 0, LeaseRequest::Return { id })
         } else {
             let job = &jobs[next];
-            let take = Take {
-                wanted: Wanted::Any {
+            let take = AcquireRequest {
+                wanted: GpuSelection::Any {
                     cards: job.cards,
                     memory: None,
                 },
@@ -154,10 +155,10 @@ fn queue(jobs: &[Job]) -> Outcome {
             };
             ids.insert(state.next, next);
             next += 1;
-            (job.at, 1 + job.user, Ask::Take(take))
+            (job.at, 1 + job.user, LeaseRequest::Take(take))
         };
-        let seen = Seen {
-            clock: Clock {
+        let seen = SystemObservation {
+            clock: ClockReading {
                 wall_ms: minute * MINUTE,
                 boot: String::new(),
                 boot_ms: minute * MINUTE,
@@ -165,15 +166,15 @@ fn queue(jobs: &[Job]) -> Outcome {
             cards: cards.clone(),
             gone: Vec::new(),
         };
-        let person = Person {
+        let person = LeaseUser {
             uid,
             name: String::new(),
             groups: Vec::new(),
         };
         let decision = decide(&mut state, &policy, &seen, &person, None, &ask);
-        assert!(!matches!(decision.answer, Answer::Refused(_)) || is_end);
+        assert!(!matches!(decision.answer, LeaseResponse::Refused(_)) || is_end);
         for event in &decision.events {
-            if let Event::Granted { id, .. } = event {
+            if let LeaseEvent::Granted { id, .. } = event {
                 starts.insert(ids[id], minute);
                 ends.insert((minute + jobs[ids[id]].minutes, *id), ());
             }

@@ -10,7 +10,7 @@ use super::types::Millis;
 
 /// One reading of the clocks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Clock {
+pub struct ClockReading {
     /// Milliseconds since 1970, as the wall clock says.
     pub wall_ms: u64,
     /// `/proc/sys/kernel/random/boot_id`.
@@ -19,7 +19,7 @@ pub struct Clock {
     pub boot_ms: u64,
 }
 
-impl Clock {
+impl ClockReading {
     /// Milliseconds from `earlier` to this reading, and whether the wall clock was not there to
     /// tell them: it was set back while the machine was off.
     #[must_use]
@@ -37,8 +37,8 @@ impl Clock {
 mod tests {
     use super::*;
 
-    fn at(boot: &str, boot_ms: u64, wall_ms: u64) -> Clock {
-        Clock {
+    fn at(boot: &str, boot_ms: u64, wall_ms: u64) -> ClockReading {
+        ClockReading {
             wall_ms,
             boot: boot.to_owned(),
             boot_ms,

@@ -12,9 +12,9 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use rustix::fs::{FlockOperation, flock};
 
-use super::log::{self, Head, Wrong};
-use super::types::{Answer, Ask, Event, Person, Process};
-use super::{LeaseError, Policy, Refusal, State, World, decide, settle};
+use super::log::{self, LogCorruption, LogHeader};
+use super::types::{LeaseEvent, LeaseRequest, LeaseResponse, LeaseUser, ProcessRef};
+use super::{LeaseError, LeaseRefusal, LeaseState, LeaseSystem, Policy, decide, settle};
 
 /// A log that grew by more than this over its first line is compacted.
 const GROWTH: u64 = 64 << 10;
@@ -23,34 +23,34 @@ const GROWTH: u64 = 64 << 10;
 #[derive(Debug)]
 pub struct Database {
     folder: PathBuf,
-    known: Option<Known>,
+    known: Option<CachedLog>,
 }
 
 /// What was read already.
 #[derive(Debug)]
-struct Known {
+struct CachedLog {
     /// Of which log: the number of a file that was replaced is soon another's.
-    head: Head,
+    head: LogHeader,
     length: u64,
     first: u64,
-    state: State,
+    state: LeaseState,
 }
 
 /// A decision that is written, and may not be on the disk yet.
 #[must_use]
 #[derive(Debug)]
-pub struct Decided {
-    answer: Answer,
+pub struct WrittenDecision {
+    answer: LeaseResponse,
     log: Option<File>,
     path: PathBuf,
 }
 
-impl Decided {
+impl WrittenDecision {
     /// Waits until it survives a power failure, and tells it.
     ///
     /// # Errors
     /// When the disk does not take it.
-    pub fn kept(self) -> Result<Answer, LeaseError> {
+    pub fn kept(self) -> Result<LeaseResponse, LeaseError> {
         if let Some(log) = self.log {
             log.sync_data().map_err(|source| LeaseError::File {
                 action: "write",
@@ -63,9 +63,9 @@ impl Decided {
 }
 
 /// The log, while its lock is held.
-struct Open {
+struct LockedLog {
     log: File,
-    known: Known,
+    known: CachedLog,
     _lock: File,
 }
 
@@ -93,34 +93,34 @@ impl Database {
     pub fn ask(
         &mut self,
         policy: &Policy,
-        world: &dyn World,
-        person: &Person,
+        world: &dyn LeaseSystem,
+        person: &LeaseUser,
         pid: u32,
-        ask: &Ask,
-    ) -> Result<Answer, LeaseError> {
+        ask: &LeaseRequest,
+    ) -> Result<LeaseResponse, LeaseError> {
         let process = world.process(pid);
         self.decide(policy, world, person, process, ask)?.kept()
     }
 
     /// As [`Database::ask`], but of a process that was looked at already, and without the wait
-    /// until the disk has it: that is [`Decided::kept`], for which nobody else needs to wait.
+    /// until the disk has it: that is [`WrittenDecision::kept`], for which nobody else needs to wait.
     ///
     /// # Errors
     /// As [`Database::ask`].
     pub fn decide(
         &mut self,
         policy: &Policy,
-        world: &dyn World,
-        person: &Person,
-        process: Option<Process>,
-        ask: &Ask,
-    ) -> Result<Decided, LeaseError> {
+        world: &dyn LeaseSystem,
+        person: &LeaseUser,
+        process: Option<ProcessRef>,
+        ask: &LeaseRequest,
+    ) -> Result<WrittenDecision, LeaseError> {
         // A lease of a process that is gone already would have nothing that ends it.
-        let lives = matches!(ask, Ask::Take(take) if take.while_alive || take.wait);
+        let lives = matches!(ask, LeaseRequest::Take(take) if take.while_alive || take.wait);
         if lives && process.is_none() {
             let path = self.folder.join("leases.log");
-            return Ok(Decided {
-                answer: Answer::Refused(Refusal::NoProcess),
+            return Ok(WrittenDecision {
+                answer: LeaseResponse::Refused(LeaseRefusal::NoProcess),
                 log: None,
                 path,
             });
@@ -130,7 +130,7 @@ impl Database {
             (decision.events, decision.answer)
         })?;
         let path = self.folder.join("leases.log");
-        Ok(Decided { answer, log, path })
+        Ok(WrittenDecision { answer, log, path })
     }
 
     /// Lets time pass, then writes down what `more` finds, and lets whoever waited for that have
@@ -141,9 +141,9 @@ impl Database {
     pub fn note(
         &mut self,
         policy: &Policy,
-        world: &dyn World,
-        more: impl FnOnce(&State) -> Vec<Event>,
-    ) -> Result<State, LeaseError> {
+        world: &dyn LeaseSystem,
+        more: impl FnOnce(&LeaseState) -> Vec<LeaseEvent>,
+    ) -> Result<LeaseState, LeaseError> {
         let (state, log) = self.change(world, |state, seen| {
             let mut events = settle(state, policy, seen);
             let found = more(state);
@@ -161,8 +161,8 @@ impl Database {
     /// Reads, decides and writes under the lock; gives the log where it was written to.
     fn change<T>(
         &mut self,
-        world: &dyn World,
-        decide: impl FnOnce(&mut State, &super::Seen) -> (Vec<Event>, T),
+        world: &dyn LeaseSystem,
+        decide: impl FnOnce(&mut LeaseState, &super::SystemObservation) -> (Vec<LeaseEvent>, T),
     ) -> Result<(T, Option<File>), LeaseError> {
         let mut open = self.open()?;
         let seen = world.see(&open.known.state).ok_or(LeaseError::NoClock)?;
@@ -175,7 +175,7 @@ impl Database {
         let written = log::append(&mut open.log, open.known.length, &line);
         written.map_err(self.at("write", "leases.log"))?;
         open.known.length += line.len() as u64;
-        let Open { log, known, _lock } = open;
+        let LockedLog { log, known, _lock } = open;
         if known.length - known.first > GROWTH + 2 * known.first {
             // The decision stands already; a log that stays long is no reason to take it back.
             if let Ok(compacted) = self.write_first(&known.state) {
@@ -205,7 +205,7 @@ impl Database {
         }
     }
 
-    fn open(&mut self) -> Result<Open, LeaseError> {
+    fn open(&mut self) -> Result<LockedLog, LeaseError> {
         fs::create_dir_all(&self.folder).map_err(self.at("create", ""))?;
         let lock = OpenOptions::new()
             .create(true)
@@ -225,7 +225,7 @@ impl Database {
         let opened = OpenOptions::new().read(true).append(true).open(&path);
         let mut log = match opened {
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
-                let first = self.write_first(&State::default());
+                let first = self.write_first(&LeaseState::default());
                 self.known = Some(first.map_err(self.at("write", "leases.log"))?);
                 let opened = OpenOptions::new().read(true).append(true).open(&path);
                 opened.map_err(self.at("open", "leases.log"))?
@@ -233,7 +233,7 @@ impl Database {
             opened => opened.map_err(self.at("open", "leases.log"))?,
         };
         let known = self.read(&mut log)?;
-        Ok(Open {
+        Ok(LockedLog {
             log,
             known,
             _lock: lock,
@@ -241,10 +241,10 @@ impl Database {
     }
 
     /// The state, of which nothing is read twice.
-    fn read(&mut self, log: &mut File) -> Result<Known, LeaseError> {
+    fn read(&mut self, log: &mut File) -> Result<CachedLog, LeaseError> {
         let found = log.metadata().map_err(self.at("read", "leases.log"))?;
         let head = Self::head(log).map_err(self.at("read", "leases.log"))?;
-        let same = |known: &Known| known.head == head && known.length <= found.len();
+        let same = |known: &CachedLog| known.head == head && known.length <= found.len();
         let (start, first, mut state) = match self.known.take().filter(same) {
             Some(known) => (known.length, Some(known.first), Some(known.state)),
             None => (0, None, None),
@@ -256,11 +256,11 @@ impl Database {
         read.map_err(self.at("read", "leases.log"))?;
         let path = self.folder.join("leases.log");
         let counted = log::read(&bytes, &mut state).map_err(|wrong| match wrong {
-            Wrong::Damaged(line) => LeaseError::Damaged {
+            LogCorruption::Damaged(line) => LeaseError::Damaged {
                 path: path.clone(),
                 line,
             },
-            Wrong::Newer(format) => LeaseError::Newer {
+            LogCorruption::Newer(format) => LeaseError::Newer {
                 path: path.clone(),
                 format,
             },
@@ -275,7 +275,7 @@ impl Database {
             let end = bytes.iter().position(|&byte| byte == b'\n');
             end.map_or(0, |end| end as u64 + 1)
         });
-        Ok(Known {
+        Ok(CachedLog {
             head,
             length,
             first,
@@ -283,7 +283,7 @@ impl Database {
         })
     }
 
-    fn head(log: &File) -> io::Result<Head> {
+    fn head(log: &File) -> io::Result<LogHeader> {
         let mut bytes = [0; log::HEAD];
         let mut read = 0;
         while read < bytes.len() {
@@ -296,7 +296,7 @@ impl Database {
     }
 
     /// Replaces the log by one that begins with `state`.
-    fn write_first(&self, state: &State) -> io::Result<Known> {
+    fn write_first(&self, state: &LeaseState) -> io::Result<CachedLog> {
         let (new, log) = (
             self.folder.join("leases.log.new"),
             self.folder.join("leases.log"),
@@ -318,7 +318,7 @@ impl Database {
         let _ = fs::hard_link(&log, &before);
         fs::rename(&new, &log)?;
         File::open(&self.folder)?.sync_all()?;
-        Ok(Known {
+        Ok(CachedLog {
             head: log::head(&line),
             length: line.len() as u64,
             first: line.len() as u64,

@@ -1,29 +1,30 @@
 //! What is done with a request. Pure: what is known goes in, events and an answer come out.
 
-use super::plan::{length, order, plan};
+use super::schedule::{length, order, plan};
 use super::types::{
-    Answer, Ask, Decision, End, Event, Lease, Millis, Overview, Person, Process, Seen, Shown, Take,
-    Waiting, WaitingShown, Wanted,
+    AcquireRequest, Decision, GpuSelection, Lease, LeaseEnd, LeaseEvent, LeaseRequest,
+    LeaseResponse, LeaseSummary, LeaseUser, Millis, Overview, ProcessRef, QueueEntry,
+    QueuedRequest, SystemObservation,
 };
-use super::{Limits, Policy, Refusal, State, Window};
+use super::{LeaseLimits, LeaseRefusal, LeaseState, MaintenanceWindow, Policy};
 
 /// Version of [`Overview`].
 const FORMAT: u32 = 1;
 
 /// A state that notes what happens to it.
-struct Noted<'a> {
-    state: &'a mut State,
-    events: Vec<Event>,
+struct RecordingState<'a> {
+    state: &'a mut LeaseState,
+    events: Vec<LeaseEvent>,
 }
 
-impl Noted<'_> {
-    fn now(&mut self, event: Event) {
+impl RecordingState<'_> {
+    fn now(&mut self, event: LeaseEvent) {
         self.state.apply(&event);
         self.events.push(event);
     }
 
-    fn end(&mut self, id: u64, at_ms: Millis, why: End, policy: &Policy) {
-        self.now(Event::Ended {
+    fn end(&mut self, id: u64, at_ms: Millis, why: LeaseEnd, policy: &Policy) {
+        self.now(LeaseEvent::Ended {
             id,
             at_ms,
             why,
@@ -56,7 +57,7 @@ impl Noted<'_> {
                 length = Some(length.map_or(left, |length| length.min(left)));
             }
             let until_ms = length.map(|length| self.state.now_ms.saturating_add(length));
-            self.now(Event::Granted {
+            self.now(LeaseEvent::Granted {
                 id: planned.id,
                 cards: planned.cards,
                 until_ms,
@@ -68,31 +69,31 @@ impl Noted<'_> {
     }
 
     /// What the passing of time does; see [`settle`].
-    fn settle(&mut self, policy: &Policy, seen: &Seen) {
+    fn settle(&mut self, policy: &Policy, seen: &SystemObservation) {
         let (passed, reboot) = match &self.state.clock {
             Some(before) => (seen.clock.since(before).0, seen.clock.boot != before.boot),
             None => (0, false),
         };
         let now_ms = self.state.now_ms.saturating_add(passed);
-        self.now(Event::Time {
+        self.now(LeaseEvent::Time {
             now_ms,
             clock: seen.clock.clone(),
         });
         if self.state.cards != seen.cards {
-            self.now(Event::Cards(seen.cards.clone()));
+            self.now(LeaseEvent::Cards(seen.cards.clone()));
         }
-        let gone = |id: u64, process: Option<&Process>| match process {
-            Some(process) if process.boot != seen.clock.boot => Some(End::Reboot),
-            Some(_) if seen.gone.contains(&id) => Some(End::ProcessEnded),
+        let gone = |id: u64, process: Option<&ProcessRef>| match process {
+            Some(process) if process.boot != seen.clock.boot => Some(LeaseEnd::Reboot),
+            Some(_) if seen.gone.contains(&id) => Some(LeaseEnd::ProcessEnded),
             _ => None,
         };
-        let ended: Vec<(u64, Millis, End)> =
+        let ended: Vec<(u64, Millis, LeaseEnd)> =
             self.state
                 .leases
                 .iter()
                 .filter_map(
                     |lease| match lease.until_ms.filter(|&until| until <= now_ms) {
-                        Some(until) => Some((lease.id, until, End::Over)),
+                        Some(until) => Some((lease.id, until, LeaseEnd::Over)),
                         None => gone(lease.id, lease.process.as_ref())
                             .map(|why| (lease.id, now_ms, why)),
                     },
@@ -102,7 +103,7 @@ impl Noted<'_> {
             // How long the machine was off is known; when the process ended is not. It is not
             // charged for the time off.
             let at_ms = match (why, reboot) {
-                (End::Reboot, true) => now_ms.saturating_sub(passed),
+                (LeaseEnd::Reboot, true) => now_ms.saturating_sub(passed),
                 _ => at_ms,
             };
             self.end(id, at_ms, why, policy);
@@ -115,7 +116,7 @@ impl Noted<'_> {
             .map(|waiting| waiting.id)
             .collect();
         for id in left {
-            self.now(Event::Left { id, by: None });
+            self.now(LeaseEvent::Left { id, by: None });
         }
         self.grant(policy);
     }
@@ -125,8 +126,12 @@ impl Noted<'_> {
 /// noted, and whoever can have cards now gets them. Where nothing happened but time, there is no
 /// event.
 #[must_use]
-pub fn settle(state: &mut State, policy: &Policy, seen: &Seen) -> Vec<Event> {
-    let mut noted = Noted {
+pub fn settle(
+    state: &mut LeaseState,
+    policy: &Policy,
+    seen: &SystemObservation,
+) -> Vec<LeaseEvent> {
+    let mut noted = RecordingState {
         state,
         events: Vec::new(),
     };
@@ -134,8 +139,8 @@ pub fn settle(state: &mut State, policy: &Policy, seen: &Seen) -> Vec<Event> {
     without_mere_time(noted.events)
 }
 
-fn without_mere_time(events: Vec<Event>) -> Vec<Event> {
-    let mere = |event: &Event| matches!(event, Event::Time { .. });
+fn without_mere_time(events: Vec<LeaseEvent>) -> Vec<LeaseEvent> {
+    let mere = |event: &LeaseEvent| matches!(event, LeaseEvent::Time { .. });
     if events.iter().all(mere) {
         Vec::new()
     } else {
@@ -149,41 +154,41 @@ fn without_mere_time(events: Vec<Event>) -> Vec<Event> {
 /// in the queue, or, when nobody wants to wait, refused with the time at which it could start.
 #[must_use]
 pub fn decide(
-    state: &mut State,
+    state: &mut LeaseState,
     policy: &Policy,
-    seen: &Seen,
-    person: &Person,
-    process: Option<&Process>,
-    ask: &Ask,
+    seen: &SystemObservation,
+    person: &LeaseUser,
+    process: Option<&ProcessRef>,
+    ask: &LeaseRequest,
 ) -> Decision {
-    let mut noted = Noted {
+    let mut noted = RecordingState {
         state,
         events: Vec::new(),
     };
     noted.settle(policy, seen);
     let answer = match ask {
-        Ask::Take(take) => noted.take(policy, person, process, take),
-        Ask::Extend { id, by_ms } => noted.extend(policy, person, *id, *by_ms),
-        Ask::Return { id } => noted.give_back(policy, person, *id),
-        Ask::Look => Ok(Answer::Overview(overview(noted.state, policy))),
+        LeaseRequest::Take(take) => noted.take(policy, person, process, take),
+        LeaseRequest::Extend { id, by_ms } => noted.extend(policy, person, *id, *by_ms),
+        LeaseRequest::Return { id } => noted.give_back(policy, person, *id),
+        LeaseRequest::Look => Ok(LeaseResponse::Overview(overview(noted.state, policy))),
     };
     Decision {
         events: without_mere_time(noted.events),
-        answer: answer.unwrap_or_else(Answer::Refused),
+        answer: answer.unwrap_or_else(LeaseResponse::Refused),
     }
 }
 
-impl Noted<'_> {
+impl RecordingState<'_> {
     fn take(
         &mut self,
         policy: &Policy,
-        person: &Person,
-        process: Option<&Process>,
-        take: &Take,
-    ) -> Result<Answer, Refusal> {
+        person: &LeaseUser,
+        process: Option<&ProcessRef>,
+        take: &AcquireRequest,
+    ) -> Result<LeaseResponse, LeaseRefusal> {
         let limits = policy.limits(person);
         self.possible(&limits, person, take)?;
-        let waiting = Waiting {
+        let waiting = QueuedRequest {
             id: self.state.next,
             person: person.clone(),
             take: take.clone(),
@@ -194,64 +199,69 @@ impl Noted<'_> {
         let own = self.state.waiting.iter();
         let own = own.filter(|other| other.person.uid == person.uid).count();
         let (before, events) = (self.state.clone(), self.events.len());
-        self.now(Event::Queued(waiting));
+        self.now(LeaseEvent::Queued(waiting));
         self.grant(policy);
         if let Some(lease) = self.state.leases.iter().find(|lease| lease.id == id) {
-            return Ok(Answer::Granted(lease.clone()));
+            return Ok(LeaseResponse::Granted(lease.clone()));
         }
         let shown = shown_queue(self.state, policy);
         let shown = shown.into_iter().find(|shown| shown.id == id);
         let room = own < limits.queue as usize;
         match shown {
-            Some(shown) if take.wait && room => Ok(Answer::Queued(shown)),
+            Some(shown) if take.wait && room => Ok(LeaseResponse::Queued(shown)),
             shown => {
                 *self.state = before;
                 self.events.truncate(events);
                 if take.wait {
-                    return Err(Refusal::QueueFull {
+                    return Err(LeaseRefusal::QueueFull {
                         user: person.name.clone(),
                         waiting: u32::try_from(own).unwrap_or(u32::MAX),
                         limit: limits.queue,
                     });
                 }
                 let (start_s, why) = shown.map_or((None, None), |it| (it.start_s, it.why));
-                Err(Refusal::Busy { start_s, why })
+                Err(LeaseRefusal::Busy { start_s, why })
             }
         }
     }
 
     /// Whether the request could be served on an empty machine.
-    fn possible(&self, limits: &Limits, person: &Person, take: &Take) -> Result<(), Refusal> {
+    fn possible(
+        &self,
+        limits: &LeaseLimits,
+        person: &LeaseUser,
+        take: &AcquireRequest,
+    ) -> Result<(), LeaseRefusal> {
         let wanted = take.wanted.count();
         if wanted == 0 {
-            return Err(Refusal::NoCards);
+            return Err(LeaseRefusal::NoCards);
         }
         match &take.wanted {
-            Wanted::Any { memory, .. } => {
+            GpuSelection::Any { memory, .. } => {
                 let serves = |has| memory.is_none_or(|wish| has >= Some(wish));
                 let there = self.state.cards.iter().filter(|card| serves(card.memory));
                 let there = u32::try_from(there.count()).unwrap_or(u32::MAX);
                 if there < wanted {
                     let memory = *memory;
-                    return Err(Refusal::TooFew {
+                    return Err(LeaseRefusal::TooFew {
                         wanted,
                         there,
                         memory,
                     });
                 }
             }
-            Wanted::These(keys) => {
+            GpuSelection::These(keys) => {
                 let known = |key: &String| self.state.cards.iter().any(|card| card.key == *key);
                 let twice = |at: usize| keys[..at].contains(&keys[at]);
                 let wrong = (0..keys.len()).find(|&at| !known(&keys[at]) || twice(at));
                 if let Some(at) = wrong {
-                    return Err(Refusal::NoSuchCard(keys[at].clone()));
+                    return Err(LeaseRefusal::NoSuchCard(keys[at].clone()));
                 }
             }
         }
         if let Some(limit) = limits.cards.filter(|&limit| wanted > limit) {
             let user = person.name.clone();
-            return Err(Refusal::TooMany {
+            return Err(LeaseRefusal::TooMany {
                 wanted,
                 user,
                 limit,
@@ -260,7 +270,7 @@ impl Noted<'_> {
         if let (Some(wish), Some(limit)) = (take.for_ms, limits.longest_ms)
             && wish > limit
         {
-            return Err(Refusal::TooLong {
+            return Err(LeaseRefusal::TooLong {
                 wanted_s: wish / 1000,
                 limit_s: limit / 1000,
             });
@@ -269,13 +279,18 @@ impl Noted<'_> {
         self.week(limits, person, needs.saturating_mul(u64::from(wanted)))
     }
 
-    fn week(&self, limits: &Limits, person: &Person, needs: u64) -> Result<(), Refusal> {
+    fn week(
+        &self,
+        limits: &LeaseLimits,
+        person: &LeaseUser,
+        needs: u64,
+    ) -> Result<(), LeaseRefusal> {
         let Some(limit) = limits.week_ms else {
             return Ok(());
         };
         let left = limit.saturating_sub(self.state.week_of(person));
         if needs > left || left == 0 {
-            return Err(Refusal::WeekOver {
+            return Err(LeaseRefusal::WeekOver {
                 user: person.name.clone(),
                 needs_s: needs / 1000,
                 left_s: left / 1000,
@@ -286,12 +301,12 @@ impl Noted<'_> {
     }
 
     /// The lease, if it is the person's or the person is the machine's owner.
-    fn own(&self, person: &Person, id: u64) -> Result<&Lease, Refusal> {
+    fn own(&self, person: &LeaseUser, id: u64) -> Result<&Lease, LeaseRefusal> {
         let lease = self.state.leases.iter().find(|lease| lease.id == id);
-        let lease = lease.ok_or(Refusal::NoLease { id })?;
+        let lease = lease.ok_or(LeaseRefusal::NoLease { id })?;
         if person.uid != 0 && person.uid != lease.person.uid {
             let user = lease.person.name.clone();
-            return Err(Refusal::NotYours { id, user });
+            return Err(LeaseRefusal::NotYours { id, user });
         }
         Ok(lease)
     }
@@ -299,18 +314,18 @@ impl Noted<'_> {
     fn extend(
         &mut self,
         policy: &Policy,
-        person: &Person,
+        person: &LeaseUser,
         id: u64,
         by_ms: Millis,
-    ) -> Result<Answer, Refusal> {
+    ) -> Result<LeaseResponse, LeaseRefusal> {
         let lease = self.own(person, id)?;
-        let until = lease.until_ms.ok_or(Refusal::NoEnd { id })?;
+        let until = lease.until_ms.ok_or(LeaseRefusal::NoEnd { id })?;
         let (holder, since) = (lease.person.clone(), lease.since_ms);
         let cards = lease.cards.len() as u64;
         let limits = policy.limits(&holder);
         let until_ms = until.saturating_add(by_ms);
         if let Some(limit) = limits.longest_ms.filter(|&limit| until_ms - since > limit) {
-            return Err(Refusal::TooLong {
+            return Err(LeaseRefusal::TooLong {
                 wanted_s: (until_ms - since) / 1000,
                 limit_s: limit / 1000,
             });
@@ -318,7 +333,7 @@ impl Noted<'_> {
         self.week(&limits, &holder, by_ms.saturating_mul(cards))?;
         // Nobody who waits may start later for it.
         let mut longer = self.state.clone();
-        longer.apply(&Event::Extended { id, until_ms });
+        longer.apply(&LeaseEvent::Extended { id, until_ms });
         let after = plan(&longer, policy, false);
         let delayed = plan(self.state, policy, false).into_iter().find(|before| {
             let after = after.iter().find(|after| after.id == before.id);
@@ -328,46 +343,51 @@ impl Noted<'_> {
         if let Some(delayed) = delayed {
             let who = self.state.waiting.iter().find(|w| w.id == delayed.id);
             let user = who.map_or_else(String::new, |who| who.person.name.clone());
-            return Err(Refusal::Awaited { user });
+            return Err(LeaseRefusal::Awaited { user });
         }
         // Nor may it reach into a maintenance window.
         let windows = policy.maintenance.iter();
-        let start = |w: &Window| self.state.moment(w.from_s.saturating_mul(1000));
+        let start = |w: &MaintenanceWindow| self.state.moment(w.from_s.saturating_mul(1000));
         let reached = windows.filter(|w| until <= start(w) && start(w) < until_ms);
         if let Some(window) = reached.min_by_key(|window| window.from_s) {
             let left_s = start(window).saturating_sub(until) / 1000;
             let why = window.why.clone();
-            return Err(Refusal::Maintenance { left_s, why });
+            return Err(LeaseRefusal::Maintenance { left_s, why });
         }
-        self.now(Event::Extended { id, until_ms });
-        self.own(person, id).cloned().map(Answer::Extended)
+        self.now(LeaseEvent::Extended { id, until_ms });
+        self.own(person, id).cloned().map(LeaseResponse::Extended)
     }
 
-    fn give_back(&mut self, policy: &Policy, person: &Person, id: u64) -> Result<Answer, Refusal> {
+    fn give_back(
+        &mut self,
+        policy: &Policy,
+        person: &LeaseUser,
+        id: u64,
+    ) -> Result<LeaseResponse, LeaseRefusal> {
         if let Some(waiting) = self.state.waiting.iter().find(|w| w.id == id) {
             if person.uid != 0 && person.uid != waiting.person.uid {
                 let user = waiting.person.name.clone();
-                return Err(Refusal::NotYours { id, user });
+                return Err(LeaseRefusal::NotYours { id, user });
             }
             let by = Some(person.name.clone());
-            self.now(Event::Left { id, by });
+            self.now(LeaseEvent::Left { id, by });
         } else {
             self.own(person, id)?;
             let now = self.state.now_ms;
-            self.end(id, now, End::Returned, policy);
+            self.end(id, now, LeaseEnd::Returned, policy);
         }
         self.grant(policy);
-        Ok(Answer::Returned(id))
+        Ok(LeaseResponse::Returned(id))
     }
 }
 
-fn shown_queue(state: &State, policy: &Policy) -> Vec<WaitingShown> {
+fn shown_queue(state: &LeaseState, policy: &Policy) -> Vec<QueueEntry> {
     let planned = plan(state, policy, false);
-    let shown = |(place, waiting): (usize, &Waiting)| {
+    let shown = |(place, waiting): (usize, &QueuedRequest)| {
         let planned = planned.iter().find(|planned| planned.id == waiting.id);
         let start_ms = planned.and_then(|planned| planned.start_ms);
         let length = length(waiting.take.for_ms, &policy.limits(&waiting.person));
-        WaitingShown {
+        QueueEntry {
             id: waiting.id,
             uid: waiting.person.uid,
             user: waiting.person.name.clone(),
@@ -388,9 +408,9 @@ fn shown_queue(state: &State, policy: &Policy) -> Vec<WaitingShown> {
 
 /// Who has what and who waits, for everybody to see.
 #[must_use]
-pub fn overview(state: &State, policy: &Policy) -> Overview {
+pub fn overview(state: &LeaseState, policy: &Policy) -> Overview {
     let lost = |key: &String| state.cards.iter().all(|card| card.key != *key);
-    let shown = |lease: &Lease| Shown {
+    let shown = |lease: &Lease| LeaseSummary {
         id: lease.id,
         uid: lease.person.uid,
         user: lease.person.name.clone(),
@@ -420,9 +440,9 @@ pub fn overview(state: &State, policy: &Policy) -> Overview {
         let (id, user) = (lease.id, &lease.person.name);
         let why = match why {
             _ if *at < day_ago => continue,
-            End::Reboot => "ended with the machine's restart: its process is gone",
-            End::Idle => "was taken back: nobody used its cards",
-            End::Returned | End::Over | End::ProcessEnded => continue,
+            LeaseEnd::Reboot => "ended with the machine's restart: its process is gone",
+            LeaseEnd::Idle => "was taken back: nobody used its cards",
+            LeaseEnd::Returned | LeaseEnd::Over | LeaseEnd::ProcessEnded => continue,
         };
         remarks.push(format!("lease {id} of {user} {why}"));
     }

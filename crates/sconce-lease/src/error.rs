@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use sconce_schema::{Bytes, Hint, exit};
 use serde::{Deserialize, Serialize};
 
-use super::Why;
+use super::WaitReason;
 
 /// Why a request was refused. Times are seconds since 1970.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Refusal {
+pub enum LeaseRefusal {
     /// No card at all.
     #[error("a lease is of 1 card at least")]
     NoCards,
@@ -68,7 +68,7 @@ pub enum Refusal {
         start_s: Option<u64>,
         /// What keeps it from starting now.
         #[serde(default)]
-        why: Option<Why>,
+        why: Option<WaitReason>,
     },
     /// An extension that would reach into maintenance.
     #[error(
@@ -161,7 +161,7 @@ fn with(memory: Option<Bytes>) -> String {
     memory.map_or_else(String::new, |memory| format!(" with {memory}"))
 }
 
-fn busy(why: Option<&Why>) -> String {
+fn busy(why: Option<&WaitReason>) -> String {
     let unknown = || "the cards are not free".to_owned();
     why.map_or_else(unknown, ToString::to_string)
 }
@@ -191,7 +191,7 @@ fn hours(seconds: u64) -> String {
     }
 }
 
-impl Hint for Refusal {
+impl Hint for LeaseRefusal {
     fn hint(&self) -> Option<String> {
         Some(match self {
             Self::TooFew { .. } => "leases are of one machine; beyond it is Slurm's or \
@@ -205,7 +205,7 @@ impl Hint for Refusal {
             }
             Self::GivenUp { .. } => "ask again, or ask them why".to_owned(),
             Self::Busy {
-                why: Some(Why::Limit { .. }),
+                why: Some(WaitReason::Limit { .. }),
                 ..
             } => {
                 "`--wait` waits until one of your leases ends, `sconce lease return` ends one; the \
@@ -330,7 +330,7 @@ mod tests {
     #[test]
     fn one_card_is_not_cards() {
         let told = |wanted, there, memory| {
-            let refusal = Refusal::TooFew {
+            let refusal = LeaseRefusal::TooFew {
                 wanted,
                 there,
                 memory,

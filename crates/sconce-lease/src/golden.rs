@@ -12,42 +12,43 @@ use sconce_schema::Bytes;
 use sconce_testkit::golden_files::Goldens;
 use sconce_testkit::golden_files::HeldBy::{self, Golden};
 
-use super::idle::Outsider;
+use super::idle::UnleasedProcess;
 use super::log::{decision_line, first_line, read};
 use super::types::{
-    Answer, Ask, CardFacts, End, Event, GivenUp, Lease, Overview, Person, Process, Shown, Take,
-    Waiting, WaitingShown, Wanted,
+    AbandonedRequest, AcquireRequest, GpuSelection, Lease, LeaseEnd, LeaseEvent, LeaseGpu,
+    LeaseRequest, LeaseResponse, LeaseSummary, LeaseUser, Overview, ProcessRef, QueueEntry,
+    QueuedRequest,
 };
-use super::{Clock, Refusal, State, Why};
+use super::{ClockReading, LeaseRefusal, LeaseState, WaitReason};
 
 const LOG: HeldBy = Golden("log.txt");
 const REQUESTS: HeldBy = Golden("requests.jsonl");
 const ANSWERS: HeldBy = Golden("answers.jsonl");
 
 const TYPES: &[(&str, HeldBy)] = &[
-    ("clock::Clock", LOG),
-    ("error::Refusal", ANSWERS),
-    ("idle::Outsider", Golden("outsider.json")),
+    ("clock::ClockReading", LOG),
+    ("error::LeaseRefusal", ANSWERS),
+    ("idle::UnleasedProcess", Golden("outsider.json")),
     ("log::First", LOG),
-    ("service::Asked", REQUESTS),
-    ("state::State", LOG),
-    ("state::Use", LOG),
-    ("types::Person", LOG),
-    ("types::Process", LOG),
-    ("types::CardFacts", LOG),
-    ("types::Wanted", REQUESTS),
-    ("types::Take", REQUESTS),
-    ("types::Ask", REQUESTS),
-    ("types::Answer", ANSWERS),
+    ("service::RequestEnvelope", REQUESTS),
+    ("state::LeaseState", LOG),
+    ("state::UserUsage", LOG),
+    ("types::LeaseUser", LOG),
+    ("types::ProcessRef", LOG),
+    ("types::LeaseGpu", LOG),
+    ("types::GpuSelection", REQUESTS),
+    ("types::AcquireRequest", REQUESTS),
+    ("types::LeaseRequest", REQUESTS),
+    ("types::LeaseResponse", ANSWERS),
     ("types::Lease", LOG),
-    ("types::Waiting", LOG),
-    ("types::End", LOG),
-    ("types::Event", LOG),
+    ("types::QueuedRequest", LOG),
+    ("types::LeaseEnd", LOG),
+    ("types::LeaseEvent", LOG),
     ("types::Overview", ANSWERS),
-    ("types::GivenUp", ANSWERS),
-    ("types::Shown", ANSWERS),
-    ("types::WaitingShown", ANSWERS),
-    ("why::Why", ANSWERS),
+    ("types::AbandonedRequest", ANSWERS),
+    ("types::LeaseSummary", ANSWERS),
+    ("types::QueueEntry", ANSWERS),
+    ("wait_reason::WaitReason", ANSWERS),
 ];
 
 pub(crate) fn goldens() -> Goldens {
@@ -59,32 +60,32 @@ fn every_written_type_is_held() {
     goldens().assert_every_type_is_held(TYPES);
 }
 
-fn clock() -> Clock {
-    Clock {
+fn clock() -> ClockReading {
+    ClockReading {
         wall_ms: 1_763_894_537_000,
         boot: "b".to_owned(),
         boot_ms: 5_000,
     }
 }
 
-fn person() -> Person {
-    Person {
+fn person() -> LeaseUser {
+    LeaseUser {
         uid: 1000,
         name: "ada".to_owned(),
         groups: vec!["ml".to_owned()],
     }
 }
 
-fn process() -> Process {
-    Process {
+fn process() -> ProcessRef {
+    ProcessRef {
         pid: 17,
         start_ticks: 99,
         boot: "b".to_owned(),
     }
 }
 
-fn card() -> CardFacts {
-    CardFacts {
+fn card() -> LeaseGpu {
+    LeaseGpu {
         key: "0000:01:00.0".to_owned(),
         index: 0,
         name: Some("NVIDIA H100".to_owned()),
@@ -92,8 +93,8 @@ fn card() -> CardFacts {
     }
 }
 
-fn take(wanted: Wanted) -> Take {
-    Take {
+fn take(wanted: GpuSelection) -> AcquireRequest {
+    AcquireRequest {
         wanted,
         for_ms: Some(3_600_000),
         while_alive: true,
@@ -101,12 +102,12 @@ fn take(wanted: Wanted) -> Take {
     }
 }
 
-fn wanted() -> [Wanted; 2] {
-    let any = Wanted::Any {
+fn wanted() -> [GpuSelection; 2] {
+    let any = GpuSelection::Any {
         cards: 2,
         memory: Some(Bytes(1 << 30)),
     };
-    [any, Wanted::These(vec![card().key])]
+    [any, GpuSelection::These(vec![card().key])]
 }
 
 fn lease() -> Lease {
@@ -122,8 +123,8 @@ fn lease() -> Lease {
     }
 }
 
-fn waiting(id: u64, wanted: Wanted) -> Waiting {
-    Waiting {
+fn waiting(id: u64, wanted: GpuSelection) -> QueuedRequest {
+    QueuedRequest {
         id,
         person: person(),
         take: take(wanted),
@@ -132,29 +133,29 @@ fn waiting(id: u64, wanted: Wanted) -> Waiting {
     }
 }
 
-fn given_up() -> GivenUp {
-    GivenUp {
+fn given_up() -> AbandonedRequest {
+    AbandonedRequest {
         id: 4,
         by: "root".to_owned(),
     }
 }
 
-const ENDS: [End; 5] = [
-    End::Returned,
-    End::Over,
-    End::ProcessEnded,
-    End::Reboot,
-    End::Idle,
+const ENDS: [LeaseEnd; 5] = [
+    LeaseEnd::Returned,
+    LeaseEnd::Over,
+    LeaseEnd::ProcessEnded,
+    LeaseEnd::Reboot,
+    LeaseEnd::Idle,
 ];
 
-fn state() -> State {
-    let used = super::state::Use {
+fn state() -> LeaseState {
+    let used = super::state::UserUsage {
         decayed: 7,
         at_ms: 8,
         blocks: BTreeMap::from([(0, 9)]),
     };
     let [any, these] = wanted();
-    State {
+    LeaseState {
         now_ms: 5_000,
         clock: Some(clock()),
         lost_clock_ms: Some(6),
@@ -168,44 +169,44 @@ fn state() -> State {
     }
 }
 
-fn events() -> Vec<Event> {
+fn events() -> Vec<LeaseEvent> {
     let [any, _] = wanted();
     let mut events = vec![
-        Event::Time {
+        LeaseEvent::Time {
             now_ms: 6_000,
             clock: clock(),
         },
-        Event::Cards(vec![card()]),
-        Event::Queued(waiting(9, any.clone())),
-        Event::Queued(waiting(10, any)),
-        Event::Left {
+        LeaseEvent::Cards(vec![card()]),
+        LeaseEvent::Queued(waiting(9, any.clone())),
+        LeaseEvent::Queued(waiting(10, any)),
+        LeaseEvent::Left {
             id: 9,
             by: Some("root".to_owned()),
         },
-        Event::Left { id: 2, by: None },
-        Event::Granted {
+        LeaseEvent::Left { id: 2, by: None },
+        LeaseEvent::Granted {
             id: 10,
             cards: vec![card().key],
             until_ms: Some(9_000),
         },
-        Event::Extended {
+        LeaseEvent::Extended {
             id: 1,
             until_ms: 10_000,
         },
-        Event::Idle {
+        LeaseEvent::Idle {
             id: 1,
             since_ms: Some(6_000),
         },
-        Event::Idle {
+        LeaseEvent::Idle {
             id: 1,
             since_ms: None,
         },
-        Event::Warned {
+        LeaseEvent::Warned {
             id: 1,
             at_ms: 6_500,
         },
     ];
-    let ended = ENDS.iter().enumerate().map(|(n, why)| Event::Ended {
+    let ended = ENDS.iter().enumerate().map(|(n, why)| LeaseEvent::Ended {
         id: n as u64,
         at_ms: 7_000,
         why: *why,
@@ -230,25 +231,27 @@ fn log_is_as_before_and_adds_up_to_the_same_state() {
 }
 
 /// Every request that there is.
-pub(crate) fn asks() -> Vec<Ask> {
-    let mut asks: Vec<_> = wanted().map(|wanted| Ask::Take(take(wanted))).into();
+pub(crate) fn asks() -> Vec<LeaseRequest> {
+    let mut asks: Vec<_> = wanted()
+        .map(|wanted| LeaseRequest::Take(take(wanted)))
+        .into();
     asks.extend([
-        Ask::Extend { id: 1, by_ms: 60 },
-        Ask::Return { id: 1 },
-        Ask::Look,
+        LeaseRequest::Extend { id: 1, by_ms: 60 },
+        LeaseRequest::Return { id: 1 },
+        LeaseRequest::Look,
     ]);
     asks
 }
 
 /// What is written to the socket for a request.
-fn sent(ask: &Ask, listener: &UnixListener, socket: &Path) -> String {
+fn sent(ask: &LeaseRequest, listener: &UnixListener, socket: &Path) -> String {
     std::thread::scope(|scope| {
         let asking = scope.spawn(|| super::service::ask(socket, ask));
         let mut stream = BufReader::new(listener.accept().unwrap().0);
         let mut line = String::new();
         stream.read_line(&mut line).unwrap();
         stream.get_mut().write_all(b"{\"returned\":1}\n").unwrap();
-        assert_eq!(asking.join().unwrap().unwrap(), Answer::Returned(1));
+        assert_eq!(asking.join().unwrap().unwrap(), LeaseResponse::Returned(1));
         line
     })
 }
@@ -265,92 +268,92 @@ fn requests_to_the_service_are_as_before() {
     goldens().assert_same("requests.jsonl", lines);
 }
 
-fn reasons() -> Vec<Why> {
+fn reasons() -> Vec<WaitReason> {
     let user = || "ada".to_owned();
     vec![
-        Why::Limit {
+        WaitReason::Limit {
             user: user(),
             held: 1,
             asked: 2,
             limit: 3,
         },
-        Why::Hours {
+        WaitReason::Hours {
             user: user(),
             limit_s: 3_600,
         },
-        Why::Missing {
+        WaitReason::Missing {
             there: 1,
             wanted: 2,
         },
-        Why::Held {
+        WaitReason::Held {
             free: 0,
             there: 1,
             wanted: 2,
         },
-        Why::Maintenance {
+        WaitReason::Maintenance {
             begun: true,
             why: Some("new disks".to_owned()),
         },
-        Why::Before { user: user() },
+        WaitReason::Before { user: user() },
     ]
 }
 
-fn refusals() -> Vec<Refusal> {
+fn refusals() -> Vec<LeaseRefusal> {
     let user = || "ada".to_owned();
     vec![
-        Refusal::NoCards,
-        Refusal::TooFew {
+        LeaseRefusal::NoCards,
+        LeaseRefusal::TooFew {
             wanted: 2,
             there: 1,
             memory: Some(Bytes(1 << 30)),
         },
-        Refusal::NoSuchCard("7".to_owned()),
-        Refusal::TooMany {
+        LeaseRefusal::NoSuchCard("7".to_owned()),
+        LeaseRefusal::TooMany {
             wanted: 2,
             user: user(),
             limit: 1,
         },
-        Refusal::TooLong {
+        LeaseRefusal::TooLong {
             wanted_s: 2,
             limit_s: 1,
         },
-        Refusal::WeekOver {
+        LeaseRefusal::WeekOver {
             user: user(),
             needs_s: 3,
             left_s: 2,
             limit_s: 1,
         },
-        Refusal::Busy {
+        LeaseRefusal::Busy {
             start_s: Some(1),
             why: reasons().pop(),
         },
-        Refusal::Maintenance {
+        LeaseRefusal::Maintenance {
             left_s: 1,
             why: Some("new disks".to_owned()),
         },
-        Refusal::GivenUp { by: Some(user()) },
-        Refusal::Awaited { user: user() },
-        Refusal::NoLease { id: 1 },
-        Refusal::NotYours {
+        LeaseRefusal::GivenUp { by: Some(user()) },
+        LeaseRefusal::Awaited { user: user() },
+        LeaseRefusal::NoLease { id: 1 },
+        LeaseRefusal::NotYours {
             id: 1,
             user: user(),
         },
-        Refusal::NoEnd { id: 1 },
-        Refusal::Stranger { uid: 1001 },
-        Refusal::QueueFull {
+        LeaseRefusal::NoEnd { id: 1 },
+        LeaseRefusal::Stranger { uid: 1001 },
+        LeaseRefusal::QueueFull {
             user: user(),
             waiting: 2,
             limit: 2,
         },
-        Refusal::NoProcess,
-        Refusal::Crowded,
-        Refusal::Unreadable("no JSON".to_owned()),
-        Refusal::Service("the disk is full".to_owned()),
+        LeaseRefusal::NoProcess,
+        LeaseRefusal::Crowded,
+        LeaseRefusal::Unreadable("no JSON".to_owned()),
+        LeaseRefusal::Service("the disk is full".to_owned()),
     ]
 }
 
-fn waiting_shown(why: Option<Why>) -> WaitingShown {
-    WaitingShown {
+fn waiting_shown(why: Option<WaitReason>) -> QueueEntry {
+    QueueEntry {
         id: 2,
         uid: 1000,
         user: "ada".to_owned(),
@@ -364,7 +367,7 @@ fn waiting_shown(why: Option<Why>) -> WaitingShown {
 }
 
 fn overview() -> Overview {
-    let shown = Shown {
+    let shown = LeaseSummary {
         id: 1,
         uid: 1000,
         user: "ada".to_owned(),
@@ -389,21 +392,21 @@ fn overview() -> Overview {
 
 #[test]
 fn answers_of_the_service_are_as_before() {
-    let queued = |why| Answer::Queued(waiting_shown(Some(why)));
+    let queued = |why| LeaseResponse::Queued(waiting_shown(Some(why)));
     let mut answers: Vec<_> = reasons().into_iter().map(queued).collect();
     answers.extend([
-        Answer::Granted(lease()),
-        Answer::Extended(lease()),
-        Answer::Returned(1),
-        Answer::Overview(overview()),
+        LeaseResponse::Granted(lease()),
+        LeaseResponse::Extended(lease()),
+        LeaseResponse::Returned(1),
+        LeaseResponse::Overview(overview()),
     ]);
-    answers.extend(refusals().into_iter().map(Answer::Refused));
+    answers.extend(refusals().into_iter().map(LeaseResponse::Refused));
     goldens().assert_lines("answers.jsonl", &answers);
 }
 
 #[test]
 fn outsider_is_as_before() {
-    let outsider = Outsider {
+    let outsider = UnleasedProcess {
         card: 0,
         pid: 17,
         uid: 1001,

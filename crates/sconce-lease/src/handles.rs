@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-use super::types::Process;
+use super::types::ProcessRef;
 
 /// No more are kept, so that the descriptors of the connections are left.
 const MOST: usize = 256;
@@ -26,7 +26,7 @@ pub(super) fn has_ended(handle: &OwnedFd) -> bool {
 
 impl Handles {
     /// Whether the process lives; absent where there is no handle of it.
-    pub(super) fn is_alive(&self, process: &Process) -> Option<bool> {
+    pub(super) fn is_alive(&self, process: &ProcessRef) -> Option<bool> {
         let key = (process.pid, process.start_ticks);
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let ended = has_ended(known.get(&key)?);
@@ -38,7 +38,7 @@ impl Handles {
 
     /// Keeps a handle of a process that lives; `still` tells whether the number is still that
     /// process's once the handle is there.
-    pub(super) fn keep(&self, process: &Process, still: impl FnOnce() -> bool) {
+    pub(super) fn keep(&self, process: &ProcessRef, still: impl FnOnce() -> bool) {
         let mut known = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if known.len() >= MOST {
             known.retain(|_, handle| !has_ended(handle));

@@ -6,12 +6,12 @@ use sconce_schema::Bytes;
 use sconce_schema::event::GpuSample;
 use serde::{Deserialize, Serialize};
 
-use super::types::{Event, Millis, Shown};
-use super::{Policy, State};
+use super::types::{LeaseEvent, LeaseSummary, Millis};
+use super::{LeaseState, Policy};
 
 /// The cards of one lease at one time.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Reading {
+pub struct UtilizationSample {
     /// When, in the time of the leases.
     pub at_ms: Millis,
     /// Share of time in which a kernel ran, of each card, 0 to 100; absent where the card did not
@@ -19,7 +19,7 @@ pub struct Reading {
     pub utilisation_percent: Vec<Option<u32>>,
 }
 
-impl Reading {
+impl UtilizationSample {
     /// Memory that is held is no use: a notebook that was left open holds it for days. A card that
     /// does not tell counts as used, since nobody's lease is ended on a guess.
     fn is_used(&self) -> bool {
@@ -33,7 +33,7 @@ impl Reading {
 
 /// Adds a reading, and forgets those that [`idle`] will not ask for: of a time without use the
 /// first and the last say all.
-pub fn keep(readings: &mut Vec<Reading>, reading: Reading) {
+pub fn keep(readings: &mut Vec<UtilizationSample>, reading: UtilizationSample) {
     if reading.is_used() {
         readings.clear();
     } else if let [.., before, last] = &readings[..]
@@ -47,7 +47,7 @@ pub fn keep(readings: &mut Vec<Reading>, reading: Reading) {
 
 /// What is to be done with a lease.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Standing {
+pub enum IdleState {
     /// A card was used at the last reading, or there is none.
     Used,
     /// None was used since then, which is not long.
@@ -71,25 +71,25 @@ pub enum Standing {
 /// unused for `grace_ms` after the warning, it ends.
 #[must_use]
 pub fn idle(
-    readings: &[Reading],
+    readings: &[UtilizationSample],
     warned_ms: Option<Millis>,
     limit_ms: Millis,
     grace_ms: Millis,
-) -> Standing {
-    let first = readings.iter().rposition(Reading::is_used);
+) -> IdleState {
+    let first = readings.iter().rposition(UtilizationSample::is_used);
     let first = first.map_or(0, |used| used + 1);
     let (Some(since), Some(last)) = (readings.get(first), readings.last()) else {
-        return Standing::Used;
+        return IdleState::Used;
     };
     let since_ms = since.at_ms;
     let unused = last.at_ms.saturating_sub(since_ms);
     match warned_ms.filter(|&warned| warned >= since_ms) {
-        _ if unused < limit_ms => Standing::Idle { since_ms },
-        None => Standing::Warn { since_ms },
+        _ if unused < limit_ms => IdleState::Idle { since_ms },
+        None => IdleState::Warn { since_ms },
         Some(warned) if last.at_ms.saturating_sub(warned) >= grace_ms => {
-            Standing::Return { since_ms }
+            IdleState::Return { since_ms }
         }
-        Some(_) => Standing::Idle { since_ms },
+        Some(_) => IdleState::Idle { since_ms },
     }
 }
 
@@ -97,10 +97,10 @@ pub fn idle(
 /// ends, as the policy has them.
 #[must_use]
 pub fn idle_events(
-    state: &State,
+    state: &LeaseState,
     policy: &Policy,
-    readings: &BTreeMap<u64, Vec<Reading>>,
-) -> Vec<Event> {
+    readings: &BTreeMap<u64, Vec<UtilizationSample>>,
+) -> Vec<LeaseEvent> {
     let mut events = Vec::new();
     for lease in &state.leases {
         let limits = policy.limits(&lease.person);
@@ -108,11 +108,11 @@ pub fn idle_events(
             continue;
         };
         let id = lease.id;
-        let since = |since_ms: Option<Millis>| Event::Idle { id, since_ms };
+        let since = |since_ms: Option<Millis>| LeaseEvent::Idle { id, since_ms };
         match idle(readings, lease.warned_ms, limit, policy.idle_grace_ms) {
-            Standing::Used if lease.idle_since_ms.is_some() => events.push(since(None)),
-            Standing::Used => {}
-            Standing::Idle { since_ms } => {
+            IdleState::Used if lease.idle_since_ms.is_some() => events.push(since(None)),
+            IdleState::Used => {}
+            IdleState::Idle { since_ms } => {
                 // Short rests between two epochs are nobody's business.
                 let unused = state.now_ms.saturating_sub(since_ms);
                 let long = unused >= limit / 2;
@@ -122,17 +122,17 @@ pub fn idle_events(
                     _ => {}
                 }
             }
-            Standing::Warn { since_ms } => {
+            IdleState::Warn { since_ms } => {
                 events.push(since(Some(since_ms)));
-                events.push(Event::Warned {
+                events.push(LeaseEvent::Warned {
                     id,
                     at_ms: state.now_ms,
                 });
             }
-            Standing::Return { .. } => events.push(Event::Ended {
+            IdleState::Return { .. } => events.push(LeaseEvent::Ended {
                 id,
                 at_ms: state.now_ms,
-                why: super::End::Idle,
+                why: super::LeaseEnd::Idle,
                 half_life_ms: policy.half_life_ms,
             }),
         }
@@ -142,7 +142,7 @@ pub fn idle_events(
 
 /// A process on a card that its owner does not hold.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Outsider {
+pub struct UnleasedProcess {
     /// Index of the card.
     pub card: u32,
     /// Process id.
@@ -163,11 +163,11 @@ pub struct Outsider {
 #[must_use]
 pub fn outsiders(
     samples: &[GpuSample],
-    leases: &[Shown],
+    leases: &[LeaseSummary],
     keys: &BTreeMap<u32, String>,
     who: &dyn Fn(u32) -> Option<(u32, String)>,
     parents: &dyn Fn(u32) -> Vec<u32>,
-) -> Vec<Outsider> {
+) -> Vec<UnleasedProcess> {
     let mut found = Vec::new();
     for sample in samples {
         let key = keys.get(&sample.index);
@@ -184,7 +184,7 @@ pub fn outsiders(
                 lease.uid == uid || lease.pid.is_some_and(started)
             });
             if !belongs {
-                found.push(Outsider {
+                found.push(UnleasedProcess {
                     card: sample.index,
                     pid,
                     uid,
@@ -205,15 +205,15 @@ mod tests {
 
     const MINUTE: Millis = 60_000;
 
-    fn readings(percents: &[&[Option<u32>]]) -> Vec<Reading> {
-        let reading = |(at, cards): (usize, &&[Option<u32>])| Reading {
+    fn readings(percents: &[&[Option<u32>]]) -> Vec<UtilizationSample> {
+        let reading = |(at, cards): (usize, &&[Option<u32>])| UtilizationSample {
             at_ms: at as Millis * MINUTE,
             utilisation_percent: cards.to_vec(),
         };
         percents.iter().enumerate().map(reading).collect()
     }
 
-    fn judge(percents: &[&[Option<u32>]], warned: Option<Millis>) -> Standing {
+    fn judge(percents: &[&[Option<u32>]], warned: Option<Millis>) -> IdleState {
         idle(
             &readings(percents),
             warned.map(|m| m * MINUTE),
@@ -227,19 +227,19 @@ mod tests {
         let (busy, rests): (&[Option<u32>], &[Option<u32>]) = (&[Some(90)], &[Some(0)]);
         let since_ms = MINUTE;
         let mut seen = vec![busy, rests, rests, rests];
-        assert_eq!(judge(&seen, None), Standing::Idle { since_ms });
+        assert_eq!(judge(&seen, None), IdleState::Idle { since_ms });
         seen.push(rests);
-        assert_eq!(judge(&seen, None), Standing::Warn { since_ms });
-        assert_eq!(judge(&seen, Some(4)), Standing::Idle { since_ms });
+        assert_eq!(judge(&seen, None), IdleState::Warn { since_ms });
+        assert_eq!(judge(&seen, Some(4)), IdleState::Idle { since_ms });
         seen.extend([rests, rests]);
-        assert_eq!(judge(&seen, Some(4)), Standing::Return { since_ms });
+        assert_eq!(judge(&seen, Some(4)), IdleState::Return { since_ms });
         seen.push(busy);
-        assert_eq!(judge(&seen, Some(4)), Standing::Used);
+        assert_eq!(judge(&seen, Some(4)), IdleState::Used);
         // A warning of an earlier rest counts for nothing.
         seen.extend([rests; 4]);
         assert_eq!(
             judge(&seen, Some(4)),
-            Standing::Warn {
+            IdleState::Warn {
                 since_ms: 8 * MINUTE
             }
         );
@@ -268,16 +268,16 @@ mod tests {
     fn one_card_in_use_is_enough_and_a_silent_card_is_in_use() {
         let one: &[Option<u32>] = &[Some(0), Some(1)];
         let silent: &[Option<u32>] = &[Some(0), None];
-        assert_eq!(judge(&[one; 9], None), Standing::Used);
-        assert_eq!(judge(&[silent; 9], None), Standing::Used);
+        assert_eq!(judge(&[one; 9], None), IdleState::Used);
+        assert_eq!(judge(&[silent; 9], None), IdleState::Used);
         let none: &[Option<u32>] = &[];
-        assert_eq!(judge(&[none; 9], None), Standing::Used);
-        assert_eq!(judge(&[], None), Standing::Used);
+        assert_eq!(judge(&[none; 9], None), IdleState::Used);
+        assert_eq!(judge(&[], None), IdleState::Used);
     }
 
     #[test]
     fn processes_of_others_are_found() {
-        let lease = Shown {
+        let lease = LeaseSummary {
             id: 7,
             uid: 1001,
             user: "anna".to_owned(),

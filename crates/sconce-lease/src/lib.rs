@@ -5,13 +5,12 @@
 //!          (time, cards, dead processes)    one writer, flock
 //! ```
 //!
-//! [`State`], [`Policy`] and what is [`Seen`] of the machine go in, [`Event`]s and an [`Answer`]
+//! [`LeaseState`], [`Policy`] and what is [`SystemObservation`] of the machine go in, [`LeaseEvent`]s and an [`LeaseResponse`]
 //! come out ([`decide`]); nothing of that touches a clock or a disk. [`Database`] keeps the events
 //! in a file, [`service`] answers several users on a socket and knows them by what the kernel says
 //! of the other end.
 
-mod bounds;
-mod cautions;
+mod accounts;
 mod clock;
 mod database;
 mod decide;
@@ -21,33 +20,35 @@ mod golden;
 mod handles;
 mod idle;
 mod log;
+mod maintenance;
 mod numbers;
 mod peer;
-mod people;
-mod plan;
 mod policy;
+mod policy_warnings;
+mod quotas;
+mod schedule;
 pub mod service;
 mod state;
-mod subordinate;
+mod subordinate_ids;
+mod system;
 mod types;
-mod why;
-mod windows;
-mod world;
+mod wait_reason;
 
-pub use clock::Clock;
-pub use database::{Database, Decided};
+pub use accounts::{AccountCache, is_group, is_user, person};
+pub use clock::ClockReading;
+pub use database::{Database, WrittenDecision};
 pub use decide::{decide, overview, settle};
-pub use error::{LeaseError, Refusal};
+pub use error::{LeaseError, LeaseRefusal};
 pub use handles::Handles;
-pub use idle::{Outsider, Reading, Standing, idle, idle_events, keep, outsiders};
-pub use people::{People, is_group, is_user, person};
-pub use plan::Planned;
-pub use policy::{Limits, Policy, PolicyError};
-pub use state::{State, decayed};
+pub use idle::{IdleState, UnleasedProcess, UtilizationSample, idle, idle_events, keep, outsiders};
+pub use maintenance::MaintenanceWindow;
+pub use policy::{LeaseLimits, Policy, PolicyError};
+pub use schedule::ScheduledRequest;
+pub use state::{LeaseState, decayed};
+pub use system::{LeaseSystem, LocalSystem};
 pub use types::{
-    Answer, Ask, CardFacts, Decision, End, Event, GivenUp, Lease, Millis, Overview, Person,
-    Process, Seen, Shown, Take, Waiting, WaitingShown, Wanted,
+    AbandonedRequest, AcquireRequest, Decision, GpuSelection, Lease, LeaseEnd, LeaseEvent,
+    LeaseGpu, LeaseRequest, LeaseResponse, LeaseSummary, LeaseUser, Millis, Overview, ProcessRef,
+    QueueEntry, QueuedRequest, SystemObservation,
 };
-pub use why::Why;
-pub use windows::Window;
-pub use world::{ThisMachine, World};
+pub use wait_reason::WaitReason;

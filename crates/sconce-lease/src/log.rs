@@ -7,8 +7,8 @@ use std::io::{self, Write};
 
 use serde::{Deserialize, Serialize};
 
-use super::State;
-use super::types::Event;
+use super::LeaseState;
+use super::types::LeaseEvent;
 
 /// Version of the log.
 const FORMAT: u32 = 1;
@@ -16,7 +16,7 @@ const FORMAT: u32 = 1;
 #[derive(Serialize, Deserialize)]
 struct First<S> {
     format: u32,
-    /// Higher than that of every log before it. Near the line's start: see [`Head`].
+    /// Higher than that of every log before it. Near the line's start: see [`LogHeader`].
     #[serde(default)]
     generation: u64,
     state: S,
@@ -27,10 +27,10 @@ struct First<S> {
 pub(super) const HEAD: usize = 64;
 
 /// See [`HEAD`]; a shorter log has zeros at the end.
-pub(super) type Head = [u8; HEAD];
+pub(super) type LogHeader = [u8; HEAD];
 
 /// The head of a log that begins with `bytes`.
-pub(super) fn head(bytes: &[u8]) -> Head {
+pub(super) fn head(bytes: &[u8]) -> LogHeader {
     let mut head = [0; HEAD];
     let length = bytes.len().min(HEAD);
     head[..length].copy_from_slice(&bytes[..length]);
@@ -39,7 +39,7 @@ pub(super) fn head(bytes: &[u8]) -> Head {
 
 /// What is wrong with a log.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Wrong {
+pub(super) enum LogCorruption {
     /// A line (from 1) with others after it is not what was written.
     Damaged(usize),
     /// The version of a newer Sconce.
@@ -54,7 +54,7 @@ fn line(json: &[u8]) -> Vec<u8> {
 }
 
 /// A log's first line.
-pub(super) fn first_line(state: &State, generation: u64) -> Vec<u8> {
+pub(super) fn first_line(state: &LeaseState, generation: u64) -> Vec<u8> {
     let first = First {
         format: FORMAT,
         generation,
@@ -64,7 +64,7 @@ pub(super) fn first_line(state: &State, generation: u64) -> Vec<u8> {
 }
 
 /// The line of one decision.
-pub(super) fn decision_line(events: &[Event]) -> Vec<u8> {
+pub(super) fn decision_line(events: &[LeaseEvent]) -> Vec<u8> {
     line(&serde_json::to_vec(events).unwrap_or_default())
 }
 
@@ -78,7 +78,7 @@ fn content(line: &[u8]) -> Option<&[u8]> {
 
 /// Reads lines into `state`; where that is absent, the first line is a state. Gives how many bytes
 /// count: what follows was cut off while it was written, and is nothing.
-pub(super) fn read(bytes: &[u8], state: &mut Option<State>) -> Result<usize, Wrong> {
+pub(super) fn read(bytes: &[u8], state: &mut Option<LeaseState>) -> Result<usize, LogCorruption> {
     let mut counted = 0;
     let mut number = 0;
     while let Some(length) = bytes[counted..].iter().position(|&byte| byte == b'\n') {
@@ -89,8 +89,8 @@ pub(super) fn read(bytes: &[u8], state: &mut Option<State>) -> Result<usize, Wro
         match state {
             None => *state = Some(read_first(json, number)?),
             Some(state) => {
-                let events: Vec<Event> =
-                    serde_json::from_slice(json).map_err(|_| Wrong::Damaged(number))?;
+                let events: Vec<LeaseEvent> =
+                    serde_json::from_slice(json).map_err(|_| LogCorruption::Damaged(number))?;
                 events.iter().for_each(|event| state.apply(event));
             }
         }
@@ -100,32 +100,32 @@ pub(super) fn read(bytes: &[u8], state: &mut Option<State>) -> Result<usize, Wro
     let lives = |line: &[u8]| content(line).is_some();
     let after = rest.split(|&byte| byte == b'\n').skip(1).any(lives);
     if after || (state.is_none() && !bytes.is_empty()) {
-        return Err(Wrong::Damaged(number.max(1)));
+        return Err(LogCorruption::Damaged(number.max(1)));
     }
     Ok(counted)
 }
 
-fn read_first(json: &[u8], number: usize) -> Result<State, Wrong> {
+fn read_first(json: &[u8], number: usize) -> Result<LeaseState, LogCorruption> {
     #[derive(Deserialize)]
     struct Version {
         format: u32,
     }
-    let damaged = |_| Wrong::Damaged(number);
+    let damaged = |_| LogCorruption::Damaged(number);
     let version: Version = serde_json::from_slice(json).map_err(damaged)?;
     if version.format > FORMAT {
-        return Err(Wrong::Newer(version.format));
+        return Err(LogCorruption::Newer(version.format));
     }
-    let first: First<State> = serde_json::from_slice(json).map_err(damaged)?;
+    let first: First<LeaseState> = serde_json::from_slice(json).map_err(damaged)?;
     Ok(first.state)
 }
 
 /// A file that can be cut.
-pub(super) trait Tail: Write {
+pub(super) trait TruncatableFile: Write {
     /// Cuts the file.
     fn cut(&mut self, length: u64) -> io::Result<()>;
 }
 
-impl Tail for File {
+impl TruncatableFile for File {
     fn cut(&mut self, length: u64) -> io::Result<()> {
         self.set_len(length)
     }
@@ -133,7 +133,7 @@ impl Tail for File {
 
 /// Adds a line to a file of that length. What could not be written whole is taken away again; if
 /// that fails as well, the next reader does not count it.
-pub(super) fn append(file: &mut impl Tail, length: u64, line: &[u8]) -> io::Result<()> {
+pub(super) fn append(file: &mut impl TruncatableFile, length: u64, line: &[u8]) -> io::Result<()> {
     file.write_all(line).inspect_err(|_| {
         let _ = file.cut(length);
     })
@@ -142,7 +142,7 @@ pub(super) fn append(file: &mut impl Tail, length: u64, line: &[u8]) -> io::Resu
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Clock, End};
+    use crate::{ClockReading, LeaseEnd};
     use proptest::prelude::*;
 
     /// A disk with so much room.
@@ -166,7 +166,7 @@ mod tests {
         }
     }
 
-    impl Tail for Disk {
+    impl TruncatableFile for Disk {
         fn cut(&mut self, length: u64) -> io::Result<()> {
             if !self.cuts {
                 return Err(io::ErrorKind::Other.into());
@@ -176,10 +176,10 @@ mod tests {
         }
     }
 
-    fn time(now_ms: u64) -> Event {
-        Event::Time {
+    fn time(now_ms: u64) -> LeaseEvent {
+        LeaseEvent::Time {
             now_ms,
-            clock: Clock {
+            clock: ClockReading {
                 wall_ms: now_ms,
                 boot: "b".to_owned(),
                 boot_ms: now_ms,
@@ -188,21 +188,21 @@ mod tests {
     }
 
     fn log() -> (Vec<u8>, Vec<u8>) {
-        let mut log = first_line(&State::default(), 1);
+        let mut log = first_line(&LeaseState::default(), 1);
         log.extend(decision_line(&[time(1)]));
         let last = decision_line(&[
             time(2),
-            Event::Ended {
+            LeaseEvent::Ended {
                 id: 1,
                 at_ms: 2,
-                why: End::Over,
+                why: LeaseEnd::Over,
                 half_life_ms: 3,
             },
         ]);
         (log, last)
     }
 
-    fn now(bytes: &[u8]) -> Result<(u64, usize), Wrong> {
+    fn now(bytes: &[u8]) -> Result<(u64, usize), LogCorruption> {
         let mut state = None;
         let counted = read(bytes, &mut state)?;
         Ok((state.map_or(0, |state| state.now_ms), counted))
@@ -240,11 +240,11 @@ mod tests {
         let (mut log, last) = log();
         log[12] ^= 1;
         let bytes = [log, last].concat();
-        assert_eq!(now(&bytes), Err(Wrong::Damaged(1)));
+        assert_eq!(now(&bytes), Err(LogCorruption::Damaged(1)));
         let newer = line(br#"{"format":9,"state":{"unknown":1}}"#);
-        assert_eq!(now(&newer), Err(Wrong::Newer(9)));
+        assert_eq!(now(&newer), Err(LogCorruption::Newer(9)));
         assert_eq!(now(b""), Ok((0, 0)));
-        assert_eq!(now(b"anything"), Err(Wrong::Damaged(1)));
+        assert_eq!(now(b"anything"), Err(LogCorruption::Damaged(1)));
     }
 
     proptest! {

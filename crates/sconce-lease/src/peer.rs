@@ -4,9 +4,9 @@ use std::io;
 use std::os::fd::{AsRawFd as _, FromRawFd as _, OwnedFd};
 use std::os::unix::net::UnixStream;
 
-use super::World;
+use super::LeaseSystem;
 use super::handles::has_ended;
-use super::types::Process;
+use super::types::ProcessRef;
 
 /// A handle of the process at the other end (Linux 6.5, include/uapi/asm-generic/socket.h); the C
 /// library's headers do not name it yet.
@@ -29,7 +29,7 @@ impl Peer {
     /// that is found out: what was read of the number is of the right process if that one still
     /// lives afterwards.
     #[must_use]
-    pub fn process(&self, world: &dyn World) -> Option<Process> {
+    pub fn process(&self, world: &dyn LeaseSystem) -> Option<ProcessRef> {
         let process = world.process(self.pid?)?;
         self.lives().then_some(process)
     }

@@ -8,9 +8,9 @@ use serde::Deserialize;
 use toml::Spanned;
 use toml::value::Datetime;
 
-use super::numbers::Number;
-use super::types::{Millis, Person};
-use super::windows::{Window, seconds};
+use super::maintenance::{MaintenanceWindow, seconds};
+use super::numbers::BoundedNumber;
+use super::types::{LeaseUser, Millis};
 
 const DAY_MS: Millis = 24 * 3600 * 1000;
 
@@ -69,7 +69,7 @@ impl Hint for PolicyError {
 
 /// What holds for one person; absent is without limit.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Limits {
+pub struct LeaseLimits {
     /// Cards at once.
     pub cards: Option<u32>,
     /// Card milliseconds in seven days.
@@ -98,10 +98,10 @@ pub struct Policy {
     /// Time between the warning that nothing is used and the end of the lease.
     pub idle_grace_ms: Millis,
     /// Times in which no card is given, in order.
-    pub maintenance: Vec<Window>,
-    pub(super) default: Rules,
-    pub(super) groups: BTreeMap<String, Rules>,
-    pub(super) users: BTreeMap<String, Rules>,
+    pub maintenance: Vec<MaintenanceWindow>,
+    pub(super) default: PolicyTable,
+    pub(super) groups: BTreeMap<String, PolicyTable>,
+    pub(super) users: BTreeMap<String, PolicyTable>,
 }
 
 impl Default for Policy {
@@ -112,7 +112,7 @@ impl Default for Policy {
             patience_ms: 3 * DAY_MS,
             idle_grace_ms: 10 * 60 * 1000,
             maintenance: Vec::new(),
-            default: Rules::default(),
+            default: PolicyTable::default(),
             groups: BTreeMap::new(),
             users: BTreeMap::new(),
         }
@@ -121,7 +121,7 @@ impl Default for Policy {
 
 /// What one table of the file says.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Rules {
+pub(super) struct PolicyTable {
     pub(super) cards: Option<u32>,
     pub(super) week_ms: Option<u64>,
     longest_ms: Option<Millis>,
@@ -132,7 +132,7 @@ pub(super) struct Rules {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-struct Written {
+struct PolicyFile {
     half_life: Option<Spanned<String>>,
     patience: Option<Spanned<String>>,
     idle_grace: Option<Spanned<String>>,
@@ -149,12 +149,12 @@ struct Written {
 #[derive(Deserialize, Default)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
 struct WrittenRules {
-    cards: Option<Number<u32>>,
-    hours_a_week: Option<Spanned<Number<u32>>>,
+    cards: Option<BoundedNumber<u32>>,
+    hours_a_week: Option<Spanned<BoundedNumber<u32>>>,
     longest: Option<Spanned<String>>,
     idle: Option<Spanned<String>>,
-    priority: Option<Number<i32>>,
-    queue: Option<Number<u32>>,
+    priority: Option<BoundedNumber<i32>>,
+    queue: Option<BoundedNumber<u32>>,
 }
 
 #[derive(Deserialize)]
@@ -221,7 +221,7 @@ impl Reader<'_> {
         }
     }
 
-    fn rules(&self, written: &WrittenRules) -> Result<Rules, PolicyError> {
+    fn rules(&self, written: &WrittenRules) -> Result<PolicyTable, PolicyError> {
         let longest_ms = self.duration("longest", written.longest.as_ref())?;
         let idle_ms = self.duration("idle", written.idle.as_ref())?;
         let cards = written.cards.map(|cards| cards.0);
@@ -235,7 +235,7 @@ impl Reader<'_> {
             let one = "`hours-a-week` of 0".to_owned();
             return Err(self.contradiction(&written.span(), one, format!("`cards` of {cards}")));
         }
-        Ok(Rules {
+        Ok(PolicyTable {
             cards,
             week_ms,
             longest_ms,
@@ -250,7 +250,7 @@ impl Reader<'_> {
         &self,
         who: &str,
         written: &WrittenRules,
-        limits: &Limits,
+        limits: &LeaseLimits,
     ) -> Result<(), PolicyError> {
         let place = |key: Option<Range<usize>>| key.unwrap_or(0..0);
         if let (Some(longest), Some(week)) = (limits.longest_ms, limits.week_ms)
@@ -278,8 +278,8 @@ impl Reader<'_> {
         Ok(())
     }
 
-    fn windows(&self, written: &[WrittenWindow]) -> Result<Vec<Window>, PolicyError> {
-        let mut windows: Vec<(Window, Range<usize>)> = Vec::with_capacity(written.len());
+    fn windows(&self, written: &[WrittenWindow]) -> Result<Vec<MaintenanceWindow>, PolicyError> {
+        let mut windows: Vec<(MaintenanceWindow, Range<usize>)> = Vec::with_capacity(written.len());
         for window in written {
             let at = |key, at: &Spanned<Datetime>| {
                 seconds(at.as_ref()).ok_or_else(|| {
@@ -304,7 +304,7 @@ impl Reader<'_> {
             }
             let why = window.why.clone();
             windows.push((
-                Window {
+                MaintenanceWindow {
                     from_s,
                     until_s,
                     why,
@@ -324,7 +324,7 @@ impl Policy {
     /// What cannot be followed, with its line.
     pub fn parse(text: &str) -> Result<Self, PolicyError> {
         let reader = Reader(text);
-        let written: Written = toml::from_str(text).map_err(|error| PolicyError::Text {
+        let written: PolicyFile = toml::from_str(text).map_err(|error| PolicyError::Text {
             line: reader.line(&error.span().unwrap_or(0..0)),
             text: error.message().to_owned(),
         })?;
@@ -354,8 +354,8 @@ impl Policy {
         Ok(policy)
     }
 
-    fn consistent(&self, reader: &Reader<'_>, written: &Written) -> Result<(), PolicyError> {
-        let person = |name: &str, groups: &[&String]| Person {
+    fn consistent(&self, reader: &Reader<'_>, written: &PolicyFile) -> Result<(), PolicyError> {
+        let person = |name: &str, groups: &[&String]| LeaseUser {
             uid: u32::MAX,
             name: name.to_owned(),
             groups: groups.iter().map(|group| (*group).clone()).collect(),
@@ -401,7 +401,7 @@ impl Policy {
     /// What holds for a person: what is said of the user, else the most generous of what is said
     /// of the groups, else the default; each limit for itself.
     #[must_use]
-    pub fn limits(&self, person: &Person) -> Limits {
+    pub fn limits(&self, person: &LeaseUser) -> LeaseLimits {
         let own = self.users.get(&person.name);
         let groups = || {
             person
@@ -416,7 +416,7 @@ impl Policy {
                     .or(self.default.$key)
             };
         }
-        Limits {
+        LeaseLimits {
             cards: of!(cards),
             week_ms: of!(week_ms),
             longest_ms: of!(longest_ms),

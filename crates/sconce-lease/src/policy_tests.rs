@@ -28,8 +28,8 @@ until = 2026-12-01T12:00:00Z
 why = "new driver"
 "#;
 
-fn who(name: &str, groups: &[&str]) -> Person {
-    Person {
+fn who(name: &str, groups: &[&str]) -> LeaseUser {
+    LeaseUser {
         uid: 1000,
         name: name.to_owned(),
         groups: groups.iter().map(|&group| group.to_owned()).collect(),

@@ -11,11 +11,11 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
-pub use super::bounds::Bounds;
-use super::bounds::{Places, Timed};
 pub use super::peer::{Peer, peer};
-use super::types::{Answer, Ask};
-use super::{LeaseError, Refusal};
+pub use super::quotas::ConnectionQuotas;
+use super::quotas::{ConnectionSlots, DeadlineStream};
+use super::types::{LeaseRequest, LeaseResponse};
+use super::{LeaseError, LeaseRefusal};
 
 /// No answer is longer, bytes.
 const MOST: u64 = 4 << 20;
@@ -32,28 +32,28 @@ const FORMAT: u32 = 1;
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Asked {
+struct RequestEnvelope {
     format: u32,
-    ask: Ask,
+    ask: LeaseRequest,
 }
 
 /// What the service is made of.
-pub struct Serving<'a> {
+pub struct LeaseServiceOptions<'a> {
     /// What is borne.
-    pub bounds: Bounds,
+    pub bounds: ConnectionQuotas,
     /// [`peer`].
     pub identify: &'a (dyn Fn(&UnixStream) -> io::Result<Peer> + Sync),
     /// Whose places a user id takes; quick, as everybody waits for it.
     pub charged: &'a (dyn Fn(u32) -> u32 + Sync),
     /// Does the work; called by several threads at once.
-    pub answer: &'a (dyn Fn(&Peer, &Ask) -> Result<Answer, LeaseError> + Sync),
+    pub answer: &'a (dyn Fn(&Peer, &LeaseRequest) -> Result<LeaseResponse, LeaseError> + Sync),
     /// Whether it is over, asked with each connection.
     pub stop: &'a (dyn Fn() -> bool + Sync),
 }
 
 /// What follows from a connection that could not be taken.
 #[derive(Debug, PartialEq, Eq)]
-enum Then {
+enum AcceptFailure {
     /// It was that connection alone.
     Next,
     /// The machine has no more of something; it will have again.
@@ -63,13 +63,13 @@ enum Then {
 }
 
 /// accept(2): what is of one connection, of the machine at this moment, and of the socket.
-fn then(error: &io::Error) -> Then {
+fn then(error: &io::Error) -> AcceptFailure {
     match error.raw_os_error() {
-        Some(libc::EINTR | libc::ECONNABORTED | libc::EPROTO | libc::EPERM) => Then::Next,
+        Some(libc::EINTR | libc::ECONNABORTED | libc::EPROTO | libc::EPERM) => AcceptFailure::Next,
         Some(libc::EMFILE | libc::ENFILE | libc::ENOBUFS | libc::ENOMEM | libc::EAGAIN) => {
-            Then::Pause
+            AcceptFailure::Pause
         }
-        _ => Then::End,
+        _ => AcceptFailure::End,
     }
 }
 
@@ -77,8 +77,8 @@ fn then(error: &io::Error) -> Then {
 ///
 /// # Errors
 /// When the socket fails.
-pub fn serve(listener: &UnixListener, serving: &Serving<'_>) -> io::Result<()> {
-    let places = Places::default();
+pub fn serve(listener: &UnixListener, serving: &LeaseServiceOptions<'_>) -> io::Result<()> {
+    let places = ConnectionSlots::default();
     std::thread::scope(|scope| {
         for stream in listener.incoming() {
             if (serving.stop)() {
@@ -87,12 +87,12 @@ pub fn serve(listener: &UnixListener, serving: &Serving<'_>) -> io::Result<()> {
             let stream = match stream {
                 Ok(stream) => stream,
                 Err(error) => match then(&error) {
-                    Then::Next => continue,
-                    Then::Pause => {
+                    AcceptFailure::Next => continue,
+                    AcceptFailure::Pause => {
                         std::thread::sleep(BREATH);
                         continue;
                     }
-                    Then::End => return Err(error),
+                    AcceptFailure::End => return Err(error),
                 },
             };
             let peer = match (serving.identify)(&stream) {
@@ -101,7 +101,7 @@ pub fn serve(listener: &UnixListener, serving: &Serving<'_>) -> io::Result<()> {
                     // There may be no descriptor left for a handle. Whoever hung up already hears
                     // nothing.
                     turn_away(&stream);
-                    if then(&error) == Then::Pause {
+                    if then(&error) == AcceptFailure::Pause {
                         std::thread::sleep(BREATH);
                     }
                     continue;
@@ -127,18 +127,18 @@ pub fn serve(listener: &UnixListener, serving: &Serving<'_>) -> io::Result<()> {
 /// Says that there is no place, which fits into an empty socket: nobody waits for this one.
 fn turn_away(stream: &UnixStream) {
     let _ = stream.set_nonblocking(true);
-    let _ = say(stream, &Answer::Refused(Refusal::Crowded));
+    let _ = say(stream, &LeaseResponse::Refused(LeaseRefusal::Crowded));
 }
 
-fn say(mut to: impl io::Write, said: &Answer) -> io::Result<()> {
+fn say(mut to: impl io::Write, said: &LeaseResponse) -> io::Result<()> {
     let mut bytes = serde_json::to_vec(said)?;
     bytes.push(b'\n');
     to.write_all(&bytes)
 }
 
-fn one(stream: &UnixStream, peer: &Peer, serving: &Serving<'_>) -> io::Result<()> {
+fn one(stream: &UnixStream, peer: &Peer, serving: &LeaseServiceOptions<'_>) -> io::Result<()> {
     let patience = serving.bounds.patience;
-    let timed = || Timed {
+    let timed = || DeadlineStream {
         stream,
         until: Instant::now() + patience,
     };
@@ -150,20 +150,20 @@ fn one(stream: &UnixStream, peer: &Peer, serving: &Serving<'_>) -> io::Result<()
             if let Some(cause) = std::error::Error::source(&error) {
                 text = format!("{text}: {cause}");
             }
-            Answer::Refused(Refusal::Service(text))
+            LeaseResponse::Refused(LeaseRefusal::Service(text))
         }),
-        Err(refusal) => Answer::Refused(refusal),
+        Err(refusal) => LeaseResponse::Refused(refusal),
     };
     say(timed(), &said)
 }
 
 /// A request's line.
-fn read(line: &[u8]) -> Result<Ask, Refusal> {
-    let wrong = |error: serde_json::Error| Refusal::Unreadable(error.to_string());
-    let asked: Asked = serde_json::from_slice(line).map_err(wrong)?;
+fn read(line: &[u8]) -> Result<LeaseRequest, LeaseRefusal> {
+    let wrong = |error: serde_json::Error| LeaseRefusal::Unreadable(error.to_string());
+    let asked: RequestEnvelope = serde_json::from_slice(line).map_err(wrong)?;
     if asked.format != FORMAT {
         let text = format!("format {} is not {FORMAT}", asked.format);
-        return Err(Refusal::Unreadable(text));
+        return Err(LeaseRefusal::Unreadable(text));
     }
     Ok(asked.ask)
 }
@@ -172,25 +172,25 @@ fn read(line: &[u8]) -> Result<Ask, Refusal> {
 ///
 /// # Errors
 /// When it does not answer.
-pub fn ask(socket: &Path, ask: &Ask) -> Result<Answer, LeaseError> {
+pub fn ask(socket: &Path, ask: &LeaseRequest) -> Result<LeaseResponse, LeaseError> {
     let until = Instant::now() + PATIENCE;
     loop {
         let said = talk(socket, ask).map_err(|source| LeaseError::Service {
             socket: socket.to_owned(),
             source,
         })?;
-        if said != Answer::Refused(Refusal::Crowded) || Instant::now() >= until {
+        if said != LeaseResponse::Refused(LeaseRefusal::Crowded) || Instant::now() >= until {
             return Ok(said);
         }
         std::thread::sleep(AGAIN_AFTER);
     }
 }
 
-fn talk(socket: &Path, ask: &Ask) -> io::Result<Answer> {
+fn talk(socket: &Path, ask: &LeaseRequest) -> io::Result<LeaseResponse> {
     let mut stream = UnixStream::connect(socket)?;
     stream.set_read_timeout(Some(PATIENCE))?;
     stream.set_write_timeout(Some(PATIENCE))?;
-    let asked = Asked {
+    let asked = RequestEnvelope {
         format: FORMAT,
         ask: ask.clone(),
     };
@@ -224,7 +224,7 @@ mod tests {
     #[test]
     fn requests_are_read_strictly() {
         let look = br#"{"format":1,"ask":"look"}"#;
-        assert_eq!(read(look), Ok(Ask::Look));
+        assert_eq!(read(look), Ok(LeaseRequest::Look));
         for wrong in [
             &br#"{"format":2,"ask":"look"}"#[..],
             br#"{"format":1,"ask":"look","uid":0}"#,
@@ -232,7 +232,7 @@ mod tests {
             b"",
             b"\xff\n",
         ] {
-            assert!(matches!(read(wrong), Err(Refusal::Unreadable(_))));
+            assert!(matches!(read(wrong), Err(LeaseRefusal::Unreadable(_))));
         }
     }
 
@@ -240,13 +240,13 @@ mod tests {
     fn a_lack_of_descriptors_passes_and_a_broken_socket_ends_the_service() {
         let of = |code| then(&io::Error::from_raw_os_error(code));
         for code in [libc::EMFILE, libc::ENFILE, libc::ENOMEM, libc::ENOBUFS] {
-            assert_eq!(of(code), Then::Pause);
+            assert_eq!(of(code), AcceptFailure::Pause);
         }
         for code in [libc::EINTR, libc::ECONNABORTED] {
-            assert_eq!(of(code), Then::Next);
+            assert_eq!(of(code), AcceptFailure::Next);
         }
         for code in [libc::EBADF, libc::EINVAL, libc::ENOTSOCK] {
-            assert_eq!(of(code), Then::End);
+            assert_eq!(of(code), AcceptFailure::End);
         }
     }
 

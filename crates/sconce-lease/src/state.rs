@@ -4,8 +4,10 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::types::{CardFacts, End, Event, GivenUp, Lease, Millis, Person, Waiting};
-use super::{Clock, Policy};
+use super::types::{
+    AbandonedRequest, Lease, LeaseEnd, LeaseEvent, LeaseGpu, LeaseUser, Millis, QueuedRequest,
+};
+use super::{ClockReading, Policy};
 
 /// A quarter of a day: use that counts for hours a week is kept in blocks of this.
 const BLOCK_MS: Millis = 6 * 3600 * 1000;
@@ -17,33 +19,33 @@ const GIVEN_UP: usize = 64;
 
 /// Who holds what, who waits, and who used how much.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct State {
+pub struct LeaseState {
     /// Now, in the time of the leases.
     pub now_ms: Millis,
     /// The clocks at that time; absent before the first event.
-    pub clock: Option<Clock>,
+    pub clock: Option<ClockReading>,
     /// The last reboot over which the wall clock went back.
     pub lost_clock_ms: Option<Millis>,
     /// The number that the next request gets.
     pub next: u64,
     /// The cards that were seen last.
-    pub cards: Vec<CardFacts>,
+    pub cards: Vec<LeaseGpu>,
     /// What is held, by number.
     pub leases: Vec<Lease>,
     /// Who waits, by number.
-    pub waiting: Vec<Waiting>,
+    pub waiting: Vec<QueuedRequest>,
     /// What each user used, by user id.
-    pub used: BTreeMap<u32, Use>,
+    pub used: BTreeMap<u32, UserUsage>,
     /// The last leases that ended, newest last, with when and why.
-    pub last: Vec<(Lease, Millis, End)>,
+    pub last: Vec<(Lease, Millis, LeaseEnd)>,
     /// The last places in the queue that somebody gave up, newest last.
     #[serde(default)]
-    pub given_up: Vec<GivenUp>,
+    pub given_up: Vec<AbandonedRequest>,
 }
 
 /// What one user used in leases that are over.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Use {
+pub struct UserUsage {
     /// Card milliseconds, of which half is forgotten in each half-life; as of `at_ms`.
     pub decayed: u64,
     /// See `decayed`.
@@ -66,31 +68,31 @@ fn weight(cards: usize, held_ms: Millis, half_life_ms: Millis) -> u64 {
     (cards as f64 * tau * -(-(held_ms as f64) / tau).exp_m1()).round() as u64
 }
 
-impl State {
+impl LeaseState {
     /// One event more.
-    pub fn apply(&mut self, event: &Event) {
+    pub fn apply(&mut self, event: &LeaseEvent) {
         match event {
-            Event::Time { now_ms, clock } => {
+            LeaseEvent::Time { now_ms, clock } => {
                 if self.clock.as_ref().is_some_and(|old| clock.since(old).1) {
                     self.lost_clock_ms = Some(*now_ms);
                 }
                 self.now_ms = *now_ms;
                 self.clock = Some(clock.clone());
             }
-            Event::Cards(cards) => self.cards.clone_from(cards),
-            Event::Queued(waiting) => {
+            LeaseEvent::Cards(cards) => self.cards.clone_from(cards),
+            LeaseEvent::Queued(waiting) => {
                 self.next = self.next.max(waiting.id + 1);
                 self.waiting.push(waiting.clone());
             }
-            Event::Left { id, by } => {
+            LeaseEvent::Left { id, by } => {
                 self.waiting.retain(|waiting| waiting.id != *id);
                 if let Some(by) = by.clone() {
-                    self.given_up.push(GivenUp { id: *id, by });
+                    self.given_up.push(AbandonedRequest { id: *id, by });
                     let over = self.given_up.len().saturating_sub(GIVEN_UP);
                     self.given_up.drain(..over);
                 }
             }
-            Event::Granted {
+            LeaseEvent::Granted {
                 id,
                 cards,
                 until_ms,
@@ -98,7 +100,7 @@ impl State {
                 let Some(at) = self.waiting.iter().position(|waiting| waiting.id == *id) else {
                     return;
                 };
-                let Waiting {
+                let QueuedRequest {
                     person,
                     take,
                     process,
@@ -115,18 +117,18 @@ impl State {
                     warned_ms: None,
                 });
             }
-            Event::Extended { id, until_ms } => {
+            LeaseEvent::Extended { id, until_ms } => {
                 if let Some(lease) = self.lease_mut(*id) {
                     lease.until_ms = Some(*until_ms);
                 }
             }
-            Event::Ended {
+            LeaseEvent::Ended {
                 id,
                 at_ms,
                 why,
                 half_life_ms,
             } => self.end(*id, *at_ms, *why, *half_life_ms),
-            Event::Idle { id, since_ms } => {
+            LeaseEvent::Idle { id, since_ms } => {
                 if let Some(lease) = self.lease_mut(*id) {
                     lease.idle_since_ms = *since_ms;
                     if since_ms.is_none() {
@@ -134,7 +136,7 @@ impl State {
                     }
                 }
             }
-            Event::Warned { id, at_ms } => {
+            LeaseEvent::Warned { id, at_ms } => {
                 if let Some(lease) = self.lease_mut(*id) {
                     lease.warned_ms = Some(*at_ms);
                 }
@@ -146,7 +148,7 @@ impl State {
         self.leases.iter_mut().find(|lease| lease.id == id)
     }
 
-    fn end(&mut self, id: u64, at_ms: Millis, why: End, half_life_ms: Millis) {
+    fn end(&mut self, id: u64, at_ms: Millis, why: LeaseEnd, half_life_ms: Millis) {
         let Some(at) = self.leases.iter().position(|lease| lease.id == id) else {
             return;
         };
@@ -198,7 +200,7 @@ impl State {
     /// Card milliseconds that a user had in the last seven days, in whole quarters of a day, with
     /// what their running leases and requests may still take.
     #[must_use]
-    pub fn week_of(&self, person: &Person) -> u64 {
+    pub fn week_of(&self, person: &LeaseUser) -> u64 {
         let past: u64 = self.used.get(&person.uid).map_or(0, |used| {
             used.blocks
                 .range(self.first_block()..)

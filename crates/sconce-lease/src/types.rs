@@ -3,14 +3,14 @@
 use sconce_schema::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::{Clock, Refusal, Why};
+use super::{ClockReading, LeaseRefusal, WaitReason};
 
-/// Time of the leases, milliseconds; see [`Clock`] for how it passes.
+/// Time of the leases, milliseconds; see [`ClockReading`] for how it passes.
 pub type Millis = u64;
 
 /// Somebody who asks: as the kernel knows them, never as they say.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Person {
+pub struct LeaseUser {
     /// User id.
     pub uid: u32,
     /// Login name; the number where the machine knows none.
@@ -21,7 +21,7 @@ pub struct Person {
 
 /// A process, so that its number given to another is not taken for it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Process {
+pub struct ProcessRef {
     /// Process id.
     pub pid: u32,
     /// Clock ticks after boot at which it started (proc_pid_stat(5), field 22).
@@ -32,7 +32,7 @@ pub struct Process {
 
 /// A card as far as leases need to know it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct CardFacts {
+pub struct LeaseGpu {
     /// What stays the same: its PCI address, or else its UUID.
     pub key: String,
     /// As the driver counts.
@@ -46,7 +46,7 @@ pub struct CardFacts {
 /// Which cards are wanted.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Wanted {
+pub enum GpuSelection {
     /// That many, with at least so much memory each. A card whose memory is unknown has not
     /// enough where some is asked for.
     Any {
@@ -55,11 +55,11 @@ pub enum Wanted {
         /// Memory of each.
         memory: Option<Bytes>,
     },
-    /// These, by [`CardFacts::key`].
+    /// These, by [`LeaseGpu::key`].
     These(Vec<String>),
 }
 
-impl Wanted {
+impl GpuSelection {
     /// How many cards.
     #[must_use]
     pub fn count(&self) -> u32 {
@@ -73,9 +73,9 @@ impl Wanted {
 /// A request for cards.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
-pub struct Take {
+pub struct AcquireRequest {
     /// Which.
-    pub wanted: Wanted,
+    pub wanted: GpuSelection,
     /// For how long; absent: as long as the process lives, or the policy allows.
     pub for_ms: Option<Millis>,
     /// Whether the lease ends with the process that asks.
@@ -87,9 +87,9 @@ pub struct Take {
 /// What somebody asks for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub enum Ask {
+pub enum LeaseRequest {
     /// Cards.
-    Take(Take),
+    Take(AcquireRequest),
     /// More time for a lease.
     Extend {
         /// The lease.
@@ -109,11 +109,11 @@ pub enum Ask {
 /// The reply.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Answer {
+pub enum LeaseResponse {
     /// Cards are held.
     Granted(Lease),
     /// In the queue.
-    Queued(WaitingShown),
+    Queued(QueueEntry),
     /// The lease is longer now.
     Extended(Lease),
     /// It is over.
@@ -121,7 +121,7 @@ pub enum Answer {
     /// What there is.
     Overview(Overview),
     /// No, and why.
-    Refused(Refusal),
+    Refused(LeaseRefusal),
 }
 
 /// Cards that somebody holds.
@@ -130,15 +130,15 @@ pub struct Lease {
     /// Number, never used twice.
     pub id: u64,
     /// Whose.
-    pub person: Person,
-    /// [`CardFacts::key`] of each.
+    pub person: LeaseUser,
+    /// [`LeaseGpu::key`] of each.
     pub cards: Vec<String>,
     /// Since when.
     pub since_ms: Millis,
     /// Until when; absent: while its process lives.
     pub until_ms: Option<Millis>,
     /// The process that it ends with.
-    pub process: Option<Process>,
+    pub process: Option<ProcessRef>,
     /// Since when none of its cards was used.
     pub idle_since_ms: Option<Millis>,
     /// When the holder was warned of that.
@@ -147,23 +147,23 @@ pub struct Lease {
 
 /// A request that waits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Waiting {
+pub struct QueuedRequest {
     /// Number, kept by the lease.
     pub id: u64,
     /// Whose.
-    pub person: Person,
+    pub person: LeaseUser,
     /// What for.
-    pub take: Take,
+    pub take: AcquireRequest,
     /// Since when.
     pub asked_ms: Millis,
     /// The process that waits.
-    pub process: Option<Process>,
+    pub process: Option<ProcessRef>,
 }
 
 /// Why a lease ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum End {
+pub enum LeaseEnd {
     /// Given back.
     Returned,
     /// Its time was over.
@@ -176,21 +176,21 @@ pub enum End {
     Idle,
 }
 
-/// What happened; the log is a list of these, and [`State`](super::State) is what they add up to.
+/// What happened; the log is a list of these, and [`LeaseState`](super::State) is what they add up to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Event {
+pub enum LeaseEvent {
     /// Time passed.
     Time {
         /// Now, in the time of the leases.
         now_ms: Millis,
         /// The clocks that told.
-        clock: Clock,
+        clock: ClockReading,
     },
     /// Which cards there are.
-    Cards(Vec<CardFacts>),
+    Cards(Vec<LeaseGpu>),
     /// A request came.
-    Queued(Waiting),
+    Queued(QueuedRequest),
     /// A request was given up, or its process ended.
     Left {
         /// Which.
@@ -203,7 +203,7 @@ pub enum Event {
     Granted {
         /// Which.
         id: u64,
-        /// [`CardFacts::key`] of each.
+        /// [`LeaseGpu::key`] of each.
         cards: Vec<String>,
         /// Until when.
         until_ms: Option<Millis>,
@@ -222,7 +222,7 @@ pub enum Event {
         /// When.
         at_ms: Millis,
         /// Why.
-        why: End,
+        why: LeaseEnd,
         /// The policy's half-life, in which its use is forgotten.
         half_life_ms: Millis,
     },
@@ -244,11 +244,11 @@ pub enum Event {
 
 /// What was seen of the machine before a decision.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Seen {
+pub struct SystemObservation {
     /// The clocks.
-    pub clock: Clock,
+    pub clock: ClockReading,
     /// The cards that answer; a lost one is not among them.
-    pub cards: Vec<CardFacts>,
+    pub cards: Vec<LeaseGpu>,
     /// Leases and requests, by number, whose process is gone.
     pub gone: Vec<u64>,
 }
@@ -261,21 +261,21 @@ pub struct Overview {
     /// Now, seconds since 1970.
     pub now_s: u64,
     /// The cards that were seen last.
-    pub cards: Vec<CardFacts>,
+    pub cards: Vec<LeaseGpu>,
     /// What is held, by number.
-    pub leases: Vec<Shown>,
+    pub leases: Vec<LeaseSummary>,
     /// Who waits, in order.
-    pub queue: Vec<WaitingShown>,
+    pub queue: Vec<QueueEntry>,
     /// What is worth telling: clocks that went back, cards that are gone.
     pub remarks: Vec<String>,
     /// The last places in the queue that were given up by somebody.
     #[serde(default)]
-    pub given_up: Vec<GivenUp>,
+    pub given_up: Vec<AbandonedRequest>,
 }
 
 /// A place in the queue that somebody gave up.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct GivenUp {
+pub struct AbandonedRequest {
     /// The request's number.
     pub id: u64,
     /// Login name of who did it.
@@ -284,14 +284,14 @@ pub struct GivenUp {
 
 /// A lease as everybody may see it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Shown {
+pub struct LeaseSummary {
     /// Number.
     pub id: u64,
     /// User id.
     pub uid: u32,
     /// Login name.
     pub user: String,
-    /// [`CardFacts::key`] of each card.
+    /// [`LeaseGpu::key`] of each card.
     pub cards: Vec<String>,
     /// Those of them that no longer answer.
     pub lost: Vec<String>,
@@ -309,7 +309,7 @@ pub struct Shown {
 
 /// A request as everybody may see it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct WaitingShown {
+pub struct QueueEntry {
     /// Number.
     pub id: u64,
     /// User id.
@@ -328,14 +328,14 @@ pub struct WaitingShown {
     pub asked_s: u64,
     /// What keeps it from starting now; absent where a service of before does not tell.
     #[serde(default)]
-    pub why: Option<Why>,
+    pub why: Option<WaitReason>,
 }
 
 /// Marks a decision's events together with its answer.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Decision {
     /// What to write down, in order; nothing where nothing changed.
-    pub events: Vec<Event>,
+    pub events: Vec<LeaseEvent>,
     /// What to say.
-    pub answer: Answer,
+    pub answer: LeaseResponse,
 }

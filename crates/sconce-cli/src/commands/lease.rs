@@ -5,7 +5,9 @@ pub(crate) use self::list::waiting;
 mod serve;
 
 use clap::{Args, Subcommand};
-use sconce_lease::{Answer, Ask, Lease, Millis, Refusal, Take, Wanted};
+use sconce_lease::{
+    AcquireRequest, GpuSelection, Lease, LeaseRefusal, LeaseRequest, LeaseResponse, Millis,
+};
 use sconce_schema::spec::Gpus;
 use sconce_schema::{Bytes, duration, exit};
 
@@ -88,12 +90,12 @@ pub(crate) fn lease(args: &LeaseArgs, global: &Global) -> Result<u8> {
         What::List { json } => list::list(*json, global),
         What::Take(take) => self::take(take, global),
         What::Extend { lease, by } => {
-            let ask = Ask::Extend {
+            let ask = LeaseRequest::Extend {
                 id: *lease,
                 by_ms: *by,
             };
             match desk(global)?.ask(&ask)? {
-                Answer::Extended(lease) => {
+                LeaseResponse::Extended(lease) => {
                     if !global.quiet {
                         output::say(&format!("lease {}: {} more", lease.id, span(by / 1000)));
                     }
@@ -102,8 +104,8 @@ pub(crate) fn lease(args: &LeaseArgs, global: &Global) -> Result<u8> {
                 other => refused(other),
             }
         }
-        What::Return { lease } => match desk(global)?.ask(&Ask::Return { id: *lease })? {
-            Answer::Returned(id) => {
+        What::Return { lease } => match desk(global)?.ask(&LeaseRequest::Return { id: *lease })? {
+            LeaseResponse::Returned(id) => {
                 if !global.quiet {
                     output::say(&format!("lease {id}: returned"));
                 }
@@ -121,9 +123,9 @@ fn desk(global: &Global) -> Result<Desk> {
     Desk::find(&places.leases, leases::cards(&host, nvml))
 }
 
-fn refused<T>(answer: Answer) -> Result<T> {
+fn refused<T>(answer: LeaseResponse) -> Result<T> {
     Err(match answer {
-        Answer::Refused(refusal) => refusal.into(),
+        LeaseResponse::Refused(refusal) => refusal.into(),
         other => strange(&other).into(),
     })
 }
@@ -135,29 +137,29 @@ fn take(args: &TakeArgs, global: &Global) -> Result<u8> {
     let cards = leases::cards(&host, loaded);
     let there = host.nvidia.as_ref().map_or(&[][..], |n| &n.cards);
     let wanted = match &args.gpus {
-        Gpus::Count(cards) => Wanted::Any {
+        Gpus::Count(cards) => GpuSelection::Any {
             cards: *cards,
             memory: args.mem,
         },
-        Gpus::All => Wanted::Any {
+        Gpus::All => GpuSelection::Any {
             cards: u32::try_from(cards.len().max(1)).unwrap_or(u32::MAX),
             memory: args.mem,
         },
         listed @ Gpus::Listed(_) => {
             let chosen = sconce_host::select(there, listed)?;
-            Wanted::These(chosen.into_iter().map(leases::key).collect())
+            GpuSelection::These(chosen.into_iter().map(leases::key).collect())
         }
     };
     let mut desk = Desk::find(&places.leases, cards.clone())?;
-    let ask = Ask::Take(Take {
+    let ask = LeaseRequest::Take(AcquireRequest {
         wanted,
         for_ms: Some(args.length),
         while_alive: false,
         wait: !args.no_wait,
     });
     let (id, held) = match desk.ask(&ask)? {
-        Answer::Granted(Lease { id, cards, .. }) => (id, cards),
-        Answer::Queued(waiting) => {
+        LeaseResponse::Granted(Lease { id, cards, .. }) => (id, cards),
+        LeaseResponse::Queued(waiting) => {
             let overview = desk.wait(waiting.id, &mut |waiting| {
                 if !global.quiet {
                     output::say(&list::waiting(waiting));
@@ -166,8 +168,8 @@ fn take(args: &TakeArgs, global: &Global) -> Result<u8> {
             let found = overview.leases.into_iter().find(|l| l.id == waiting.id);
             (waiting.id, found.map_or_else(Vec::new, |lease| lease.cards))
         }
-        Answer::Refused(refusal) => {
-            if let Refusal::Busy { start_s, .. } = &refusal {
+        LeaseResponse::Refused(refusal) => {
+            if let LeaseRefusal::Busy { start_s, .. } = &refusal {
                 output::say(&list::expected(*start_s));
             }
             return Err(refusal.into());

@@ -90,7 +90,7 @@ fn every_room_that_architecture_names_is_there() {
 #[test]
 fn a_room_that_is_not_there_is_seen() {
     let top = top();
-    let row = "| a lease | `sconce-lease/src/`: `plan.rs` places, `no-such.rs` decides |";
+    let row = "| a lease | `sconce-lease/src/`: `schedule.rs` places, `no-such.rs` decides |";
     assert_eq!(unresolved(row, &top), ["no-such.rs"]);
     assert_eq!(
         unresolved("| x | `sconce-nowhere/src/` |", &top),

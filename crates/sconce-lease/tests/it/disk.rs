@@ -4,13 +4,16 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::sync::Barrier;
 
-use sconce_lease::{Answer, Ask, Database, LeaseError, Overview, Policy, Refusal, Take, Wanted};
+use sconce_lease::{
+    AcquireRequest, Database, GpuSelection, LeaseError, LeaseRefusal, LeaseRequest, LeaseResponse,
+    Overview, Policy,
+};
 
 use crate::tools::{MINUTE, Played, user};
 
-fn take(cards: u32, minutes: Option<u64>) -> Ask {
-    Ask::Take(Take {
-        wanted: Wanted::Any {
+fn take(cards: u32, minutes: Option<u64>) -> LeaseRequest {
+    LeaseRequest::Take(AcquireRequest {
+        wanted: GpuSelection::Any {
             cards,
             memory: None,
         },
@@ -21,9 +24,9 @@ fn take(cards: u32, minutes: Option<u64>) -> Ask {
 }
 
 fn look(database: &mut Database, world: &Played) -> Overview {
-    let answer = database.ask(&Policy::default(), world, &user(9), 1, &Ask::Look);
+    let answer = database.ask(&Policy::default(), world, &user(9), 1, &LeaseRequest::Look);
     match answer.unwrap() {
-        Answer::Overview(overview) => overview,
+        LeaseResponse::Overview(overview) => overview,
         other => panic!("{other:?}"),
     }
 }
@@ -34,7 +37,7 @@ fn a_hundred_at_once_by_twenty_users_on_eight_cards() {
     let world = Played::new(8);
     let policy = Policy::default();
     let barrier = Barrier::new(100);
-    let answers: Vec<Answer> = std::thread::scope(|scope| {
+    let answers: Vec<LeaseResponse> = std::thread::scope(|scope| {
         let threads: Vec<_> = (0..100)
             .map(|n| {
                 let (world, policy, barrier) = (&world, &policy, &barrier);
@@ -58,14 +61,14 @@ fn a_hundred_at_once_by_twenty_users_on_eight_cards() {
     let mut ids = BTreeSet::new();
     for answer in answers {
         match answer {
-            Answer::Granted(lease) => {
+            LeaseResponse::Granted(lease) => {
                 assert!(ids.insert(lease.id));
                 assert!(
                     lease.cards.into_iter().all(|card| cards.insert(card)),
                     "twice"
                 );
             }
-            Answer::Queued(waiting) => assert!(ids.insert(waiting.id)),
+            LeaseResponse::Queued(waiting) => assert!(ids.insert(waiting.id)),
             other => panic!("{other:?}"),
         }
     }
@@ -117,7 +120,7 @@ fn a_writer_killed_at_any_byte_gives_nothing_twice_and_loses_nothing() {
         let answer = next
             .ask(&policy, &world, &user(3), 13, &take(1, Some(30)))
             .unwrap();
-        assert_eq!(matches!(answer, Answer::Granted(_)), held == 1);
+        assert_eq!(matches!(answer, LeaseResponse::Granted(_)), held == 1);
         assert_eq!(
             look(&mut Database::new(folder.path()), &world).leases.len(),
             2
@@ -144,17 +147,17 @@ fn a_long_log_is_compacted_and_tells_the_same() {
     let kept = one
         .ask(&policy, &world, &user(7), 5, &take(1, Some(100_000)))
         .unwrap();
-    assert!(matches!(kept, Answer::Granted(_)));
+    assert!(matches!(kept, LeaseResponse::Granted(_)));
     let mut compacted = 0;
     let mut size = 0;
     for round in 0..600 {
         world.pass(MINUTE);
         let database = if round % 3 == 0 { &mut other } else { &mut one };
         let answer = database.ask(&policy, &world, &user(1), 11, &take(1, Some(5)));
-        let Answer::Granted(lease) = answer.unwrap() else {
+        let LeaseResponse::Granted(lease) = answer.unwrap() else {
             panic!("round {round}");
         };
-        let back = Ask::Return { id: lease.id };
+        let back = LeaseRequest::Return { id: lease.id };
         one.ask(&policy, &world, &user(1), 11, &back).unwrap();
         let now = fs::metadata(folder.path().join("leases.log"))
             .unwrap()
@@ -176,7 +179,7 @@ fn another_log_in_the_same_file_is_read_from_its_start() {
     let fill = |database: &mut Database, uid, count| {
         for _ in 0..count {
             let answer = database.ask(&policy, &world, &user(uid), 11, &take(1, Some(60)));
-            assert!(matches!(answer.unwrap(), Answer::Granted(_)));
+            assert!(matches!(answer.unwrap(), LeaseResponse::Granted(_)));
         }
     };
     let mut known = Database::new(folder.path());
@@ -199,25 +202,41 @@ fn a_users_queue_has_an_end() {
     let world = Played::new(1);
     let policy = Policy::parse("[default]\nqueue = 2\n").unwrap();
     let mut database = Database::new(folder.path());
-    let mut ask = |uid, ask: &Ask| database.ask(&policy, &world, &user(uid), 11, ask).unwrap();
-    assert!(matches!(ask(1, &take(1, Some(60))), Answer::Granted(_)));
-    let Answer::Queued(first) = ask(1, &take(1, Some(60))) else {
+    let mut ask =
+        |uid, ask: &LeaseRequest| database.ask(&policy, &world, &user(uid), 11, ask).unwrap();
+    assert!(matches!(
+        ask(1, &take(1, Some(60))),
+        LeaseResponse::Granted(_)
+    ));
+    let LeaseResponse::Queued(first) = ask(1, &take(1, Some(60))) else {
         panic!("a free place");
     };
-    assert!(matches!(ask(1, &take(1, Some(60))), Answer::Queued(_)));
-    let full = Refusal::QueueFull {
+    assert!(matches!(
+        ask(1, &take(1, Some(60))),
+        LeaseResponse::Queued(_)
+    ));
+    let full = LeaseRefusal::QueueFull {
         user: "user1".to_owned(),
         waiting: 2,
         limit: 2,
     };
-    assert_eq!(ask(1, &take(1, Some(60))), Answer::Refused(full.clone()));
+    assert_eq!(
+        ask(1, &take(1, Some(60))),
+        LeaseResponse::Refused(full.clone())
+    );
     assert_eq!(
         full.to_string(),
         "2 requests of user1 wait already, and 2 at once may"
     );
-    assert!(matches!(ask(2, &take(1, Some(60))), Answer::Queued(_)));
-    ask(1, &Ask::Return { id: first.id });
-    assert!(matches!(ask(1, &take(1, Some(60))), Answer::Queued(_)));
+    assert!(matches!(
+        ask(2, &take(1, Some(60))),
+        LeaseResponse::Queued(_)
+    ));
+    ask(1, &LeaseRequest::Return { id: first.id });
+    assert!(matches!(
+        ask(1, &take(1, Some(60))),
+        LeaseResponse::Queued(_)
+    ));
     assert_eq!(look(&mut database, &world).queue.len(), 3);
 }
 
@@ -233,7 +252,7 @@ fn the_holder_is_killed() {
     let queued = database
         .ask(&policy, &world, &user(2), 12, &take(1, None))
         .unwrap();
-    let Answer::Queued(queued) = queued else {
+    let LeaseResponse::Queued(queued) = queued else {
         panic!("{queued:?}");
     };
     assert_eq!(queued.start_s, None, "the holder said no end");
@@ -271,7 +290,7 @@ fn a_reboot_and_a_clock_set_back() {
             &world,
             &user(2),
             12,
-            &Ask::Extend {
+            &LeaseRequest::Extend {
                 id: 1,
                 by_ms: MINUTE,
             },
@@ -297,7 +316,7 @@ fn a_reboot_and_a_clock_set_back() {
             &world,
             &user(2),
             12,
-            &Ask::Extend {
+            &LeaseRequest::Extend {
                 id: 1,
                 by_ms: MINUTE,
             },
@@ -321,20 +340,20 @@ fn a_card_falls_off_the_bus() {
     let answer = database
         .ask(&policy, &world, &user(1), 11, &take(2, Some(60)))
         .unwrap();
-    assert!(matches!(answer, Answer::Granted(_)));
+    assert!(matches!(answer, LeaseResponse::Granted(_)));
     let lost = world.cards.lock().unwrap().remove(0);
     let shown = look(&mut database, &world);
     assert_eq!(shown.leases[0].lost, std::slice::from_ref(&lost.key));
     let answer = database
         .ask(&policy, &world, &user(2), 12, &take(2, Some(60)))
         .unwrap();
-    let Answer::Refused(Refusal::TooFew { there: 1, .. }) = answer else {
+    let LeaseResponse::Refused(LeaseRefusal::TooFew { there: 1, .. }) = answer else {
         panic!("{answer:?}");
     };
     let answer = database
         .ask(&policy, &world, &user(2), 12, &take(1, Some(60)))
         .unwrap();
-    assert!(matches!(answer, Answer::Queued(_)));
+    assert!(matches!(answer, LeaseResponse::Queued(_)));
     // It comes back, and is still the holder's; then it goes to the next.
     world.cards.lock().unwrap().push(lost);
     assert_eq!(look(&mut database, &world).leases[0].lost, [""; 0]);
@@ -360,13 +379,14 @@ fn what_cannot_be_read_or_written_is_told() {
     let mut bytes = good.clone();
     bytes[20] ^= 1;
     fs::write(&log, bytes).unwrap();
-    let error = Database::new(folder.path()).ask(&policy, &world, &user(1), 11, &Ask::Look);
+    let error =
+        Database::new(folder.path()).ask(&policy, &world, &user(1), 11, &LeaseRequest::Look);
     assert!(
         matches!(error, Err(LeaseError::Damaged { line: 1, .. })),
         "{error:?}"
     );
     fs::write(folder.path().join("file"), "").unwrap();
     let mut nowhere = Database::new(folder.path().join("file/below"));
-    let error = nowhere.ask(&policy, &world, &user(1), 11, &Ask::Look);
+    let error = nowhere.ask(&policy, &world, &user(1), 11, &LeaseRequest::Look);
     assert!(matches!(error, Err(LeaseError::File { .. })), "{error:?}");
 }

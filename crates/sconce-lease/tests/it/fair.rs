@@ -1,12 +1,15 @@
 //! Whoever waits gets theirs.
 
-use sconce_lease::{Answer, Ask, Event, Policy, State, Take, Wanted, World as _, decide};
+use sconce_lease::{
+    AcquireRequest, GpuSelection, LeaseEvent, LeaseRequest, LeaseResponse, LeaseState,
+    LeaseSystem as _, Policy, decide,
+};
 
 use crate::tools::{Dice, MINUTE, Played, user};
 
-fn take(cards: u32, minutes: u64) -> Ask {
-    Ask::Take(Take {
-        wanted: Wanted::Any {
+fn take(cards: u32, minutes: u64) -> LeaseRequest {
+    LeaseRequest::Take(AcquireRequest {
+        wanted: GpuSelection::Any {
             cards,
             memory: None,
         },
@@ -31,12 +34,12 @@ fn nobody_waits_for_ever() {
     for seed in 0..20 {
         let mut dice = Dice::new(seed);
         let world = Played::new(4);
-        let mut state = State::default();
-        let mut ask = |uid, ask: &Ask| {
+        let mut state = LeaseState::default();
+        let mut ask = |uid, ask: &LeaseRequest| {
             let seen = world.see(&state).unwrap();
             let decision = decide(&mut state, &policy, &seen, &user(uid), None, ask);
             let granted = decision.events.iter().filter_map(|event| match event {
-                Event::Granted { id, .. } => Some(*id),
+                LeaseEvent::Granted { id, .. } => Some(*id),
                 _ => None,
             });
             (granted.collect::<Vec<_>>(), decision.answer)
@@ -49,7 +52,7 @@ fn nobody_waits_for_ever() {
             let _ = ask(3, &take(1 + dice.below(4) as u32, 1 + dice.below(LONGEST)));
         }
         let (_, answer) = ask(1, &take(4, LONGEST));
-        let Answer::Queued(place) = answer else {
+        let LeaseResponse::Queued(place) = answer else {
             panic!("seed {seed}: {answer:?}");
         };
         let bound = PATIENCE + LONGEST + before * LONGEST;
@@ -65,7 +68,7 @@ fn nobody_waits_for_ever() {
             }
             world.pass(MINUTE);
             waited += 1;
-            if ask(1, &Ask::Look).0.contains(&place.id) {
+            if ask(1, &LeaseRequest::Look).0.contains(&place.id) {
                 break;
             }
         }
@@ -76,19 +79,19 @@ fn nobody_waits_for_ever() {
 fn who_used_less_comes_first_and_short_ones_fill_the_gaps() {
     let policy = Policy::default();
     let world = Played::new(2);
-    let mut state = State::default();
-    let mut ask = |uid, ask: &Ask| {
+    let mut state = LeaseState::default();
+    let mut ask = |uid, ask: &LeaseRequest| {
         let seen = world.see(&state).unwrap();
         decide(&mut state, &policy, &seen, &user(uid), None, ask).answer
     };
-    let granted = |answer: &Answer| matches!(answer, Answer::Granted(_));
+    let granted = |answer: &LeaseResponse| matches!(answer, LeaseResponse::Granted(_));
     assert!(granted(&ask(1, &take(1, 60))));
     world.pass(MINUTE);
     // User 1 has used something, and asks first for both.
     let first = ask(1, &take(2, 10));
     let second = ask(2, &take(2, 10));
-    let start = |answer: &Answer| match answer {
-        Answer::Queued(shown) => (shown.place, shown.start_s.unwrap()),
+    let start = |answer: &LeaseResponse| match answer {
+        LeaseResponse::Queued(shown) => (shown.place, shown.start_s.unwrap()),
         other => panic!("{other:?}"),
     };
     let ends = world.clock.lock().unwrap().wall_ms / 1000 + 59 * 60;
@@ -97,7 +100,7 @@ fn who_used_less_comes_first_and_short_ones_fill_the_gaps() {
     // A short one fits before them, a long one would delay them.
     assert!(!granted(&ask(3, &take(1, 60))));
     assert!(granted(&ask(3, &take(1, 59))));
-    let Answer::Overview(shown) = ask(9, &Ask::Look) else {
+    let LeaseResponse::Overview(shown) = ask(9, &LeaseRequest::Look) else {
         panic!()
     };
     let order: Vec<_> = shown.queue.iter().map(|w| (w.uid, w.start_s)).collect();

@@ -41,7 +41,7 @@ pub(crate) struct Wish {
 }
 
 /// A start, and the cards.
-pub(crate) type Place = (u64, Vec<usize>);
+pub(crate) type ConnectionSlot = (u64, Vec<usize>);
 
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Model {
@@ -104,7 +104,7 @@ impl Model {
     }
 
     /// Start and cards of each request, in the order of [`Model::order`].
-    pub(crate) fn plan(&self, order: &[Wish]) -> Vec<(u64, Option<Place>)> {
+    pub(crate) fn plan(&self, order: &[Wish]) -> Vec<(u64, Option<ConnectionSlot>)> {
         if order.is_empty() {
             return Vec::new();
         }

@@ -4,7 +4,8 @@
 use std::collections::BTreeMap;
 
 use sconce_lease::{
-    Answer, Ask, Clock, Event, Policy, Refusal, State, Take, Wanted, World as _, decide, overview,
+    AcquireRequest, ClockReading, GpuSelection, LeaseEvent, LeaseRefusal, LeaseRequest,
+    LeaseResponse, LeaseState, LeaseSystem as _, Policy, decide, overview,
 };
 use sconce_schema::Bytes;
 
@@ -14,18 +15,18 @@ use crate::tools::{Dice, MINUTE, Played, cards, user};
 const CARDS: u32 = 4;
 
 struct Both {
-    state: State,
+    state: LeaseState,
     policy: Policy,
     world: Played,
     model: Model,
-    events: Vec<Event>,
+    events: Vec<LeaseEvent>,
     seed: u64,
 }
 
 /// A policy's text; its rules by user, patience and closed minutes for the model.
-type Rules = (String, BTreeMap<u32, Rule>, u64, Option<(u64, u64)>);
+type PolicyTable = (String, BTreeMap<u32, Rule>, u64, Option<(u64, u64)>);
 
-fn rules(kind: u64) -> Rules {
+fn rules(kind: u64) -> PolicyTable {
     let rule = |cards, longest, priority| Rule {
         cards,
         longest,
@@ -70,7 +71,7 @@ impl Both {
     fn new(seed: u64) -> Self {
         let (text, rules, patience, closed) = rules(seed % 3);
         Self {
-            state: State::default(),
+            state: LeaseState::default(),
             policy: Policy::parse(&text).unwrap(),
             world: Played::new(CARDS),
             model: Model {
@@ -85,7 +86,7 @@ impl Both {
         }
     }
 
-    fn ask(&mut self, uid: u32, pid: u32, ask: &Ask) -> Answer {
+    fn ask(&mut self, uid: u32, pid: u32, ask: &LeaseRequest) -> LeaseResponse {
         let seen = self.world.see(&self.state).unwrap();
         let process = self.world.process(pid);
         let (state, policy) = (&mut self.state, &self.policy);
@@ -141,7 +142,7 @@ impl Both {
             .collect();
         assert_eq!(real, model, "{place}: who waits, and until when");
         // The log tells the same.
-        let mut again = State::default();
+        let mut again = LeaseState::default();
         self.events.iter().for_each(|event| again.apply(event));
         assert_eq!(again.leases, self.state.leases, "{place}");
         assert_eq!(again.waiting, self.state.waiting, "{place}");
@@ -160,8 +161,8 @@ impl Both {
         let answer = self.ask(
             uid,
             pid,
-            &Ask::Take(Take {
-                wanted: Wanted::Any {
+            &LeaseRequest::Take(AcquireRequest {
+                wanted: GpuSelection::Any {
                     cards: count,
                     memory,
                 },
@@ -181,11 +182,11 @@ impl Both {
         if !possible {
             let refused = matches!(
                 answer,
-                Answer::Refused(
-                    Refusal::NoCards
-                        | Refusal::TooFew { .. }
-                        | Refusal::TooMany { .. }
-                        | Refusal::TooLong { .. }
+                LeaseResponse::Refused(
+                    LeaseRefusal::NoCards
+                        | LeaseRefusal::TooFew { .. }
+                        | LeaseRefusal::TooMany { .. }
+                        | LeaseRefusal::TooLong { .. }
                 )
             );
             assert!(refused, "seed {}: {answer:?}", self.seed);
@@ -207,9 +208,11 @@ impl Both {
         self.model.give(&|uid| self.state.use_of(uid, &self.policy));
         let granted = self.model.held.iter().any(|held| held.id == id);
         match &answer {
-            Answer::Granted(lease) => assert!(granted && lease.id == id, "seed {}", self.seed),
-            Answer::Queued(shown) => assert!(!granted && wait && shown.id == id),
-            Answer::Refused(Refusal::Busy { .. }) => {
+            LeaseResponse::Granted(lease) => {
+                assert!(granted && lease.id == id, "seed {}", self.seed)
+            }
+            LeaseResponse::Queued(shown) => assert!(!granted && wait && shown.id == id),
+            LeaseResponse::Refused(LeaseRefusal::Busy { .. }) => {
                 assert!(!granted && !wait, "seed {}", self.seed);
                 self.model = before;
             }
@@ -220,7 +223,7 @@ impl Both {
     fn give_back(&mut self, dice: &mut Dice) {
         let uid = dice.below(5) as u32;
         let id = dice.below(self.model.next + 1);
-        let answer = self.ask(uid, 1, &Ask::Return { id });
+        let answer = self.ask(uid, 1, &LeaseRequest::Return { id });
         self.settle_model();
         let mine = |owner: u32| uid == 0 || uid == owner;
         let held = self.model.held.iter().position(|held| held.id == id);
@@ -228,9 +231,9 @@ impl Both {
         let owner = held.map(|at| self.model.held[at].uid);
         let owner = owner.or(wish.map(|at| self.model.queue[at].uid));
         match answer {
-            Answer::Returned(_) => assert!(owner.is_some_and(mine)),
-            Answer::Refused(Refusal::NoLease { .. }) => return assert_eq!(owner, None),
-            Answer::Refused(Refusal::NotYours { .. }) => {
+            LeaseResponse::Returned(_) => assert!(owner.is_some_and(mine)),
+            LeaseResponse::Refused(LeaseRefusal::NoLease { .. }) => return assert_eq!(owner, None),
+            LeaseResponse::Refused(LeaseRefusal::NotYours { .. }) => {
                 return assert!(owner.is_some_and(|owner| !mine(owner)));
             }
             other => panic!("seed {}: {other:?}", self.seed),
@@ -251,7 +254,7 @@ impl Both {
         let answer = self.ask(
             0,
             1,
-            &Ask::Extend {
+            &LeaseRequest::Extend {
                 id,
                 by_ms: by * MINUTE,
             },
@@ -262,7 +265,7 @@ impl Both {
         let (Some(at), Some(until)) = (at, until) else {
             let none = matches!(
                 answer,
-                Answer::Refused(Refusal::NoLease { .. } | Refusal::NoEnd { .. })
+                LeaseResponse::Refused(LeaseRefusal::NoLease { .. } | LeaseRefusal::NoEnd { .. })
             );
             return assert!(none, "seed {}: {answer:?}", self.seed);
         };
@@ -283,8 +286,8 @@ impl Both {
         let delays = before.iter().any(|(id, start)| after[id] > *start);
         let fine = longest.is_none_or(|longest| length <= longest) && !into && !delays;
         match answer {
-            Answer::Extended(_) => assert!(fine, "seed {}", self.seed),
-            Answer::Refused(_) => return assert!(!fine, "seed {}", self.seed),
+            LeaseResponse::Extended(_) => assert!(fine, "seed {}", self.seed),
+            LeaseResponse::Refused(_) => return assert!(!fine, "seed {}", self.seed),
             other => panic!("seed {}: {other:?}", self.seed),
         }
         self.model = longer;
@@ -319,8 +322,8 @@ impl Both {
     }
 
     fn look(&mut self) {
-        let answer = self.ask(1, 1, &Ask::Look);
-        assert!(matches!(answer, Answer::Overview(_)));
+        let answer = self.ask(1, 1, &LeaseRequest::Look);
+        assert!(matches!(answer, LeaseResponse::Overview(_)));
         self.settle_model();
     }
 
@@ -329,7 +332,7 @@ impl Both {
         let before = self.model.now;
         {
             let mut clock = self.world.clock.lock().unwrap();
-            *clock = Clock {
+            *clock = ClockReading {
                 wall_ms: clock.wall_ms + off * MINUTE,
                 boot: format!("{}+", clock.boot),
                 boot_ms: 0,
@@ -378,7 +381,7 @@ fn random_programs_go_as_the_model_says() {
             both.step(&mut dice, step);
             both.agree(step);
         }
-        let is = |event: &&Event| matches!(event, Event::Granted { .. });
+        let is = |event: &&LeaseEvent| matches!(event, LeaseEvent::Granted { .. });
         granted += both.events.iter().filter(is).count() as u64;
         waited += both.state.waiting.len() as u64;
     }

@@ -1,15 +1,15 @@
 //! The reason that is told is the true one.
 
 use sconce_lease::{
-    Answer, Ask, Overview, Policy, Refusal, State, Take, Waiting, WaitingShown, Wanted, World as _,
-    decide,
+    AcquireRequest, GpuSelection, LeaseRefusal, LeaseRequest, LeaseResponse, LeaseState,
+    LeaseSystem as _, Overview, Policy, QueueEntry, QueuedRequest, decide,
 };
 
 use crate::tools::{MINUTE, Played, user};
 
 struct Lab {
     world: Played,
-    state: State,
+    state: LeaseState,
     policy: Policy,
 }
 
@@ -17,12 +17,12 @@ impl Lab {
     fn new(cards: u32, policy: &str) -> Self {
         Self {
             world: Played::new(cards),
-            state: State::default(),
+            state: LeaseState::default(),
             policy: Policy::parse(policy).unwrap(),
         }
     }
 
-    fn ask(&mut self, uid: u32, ask: &Ask) -> Answer {
+    fn ask(&mut self, uid: u32, ask: &LeaseRequest) -> LeaseResponse {
         let seen = self.world.see(&self.state).unwrap();
         let process = self.world.process(1000 + uid);
         decide(
@@ -36,13 +36,13 @@ impl Lab {
         .answer
     }
 
-    fn take(&mut self, uid: u32, cards: u32, minutes: u64, wait: bool) -> Answer {
+    fn take(&mut self, uid: u32, cards: u32, minutes: u64, wait: bool) -> LeaseResponse {
         self.take_for(uid, cards, Some(minutes * MINUTE), wait)
     }
 
-    fn take_for(&mut self, uid: u32, cards: u32, for_ms: Option<u64>, wait: bool) -> Answer {
-        let ask = Ask::Take(Take {
-            wanted: Wanted::Any {
+    fn take_for(&mut self, uid: u32, cards: u32, for_ms: Option<u64>, wait: bool) -> LeaseResponse {
+        let ask = LeaseRequest::Take(AcquireRequest {
+            wanted: GpuSelection::Any {
                 cards,
                 memory: None,
             },
@@ -54,31 +54,31 @@ impl Lab {
     }
 
     fn look(&mut self) -> Overview {
-        match self.ask(9, &Ask::Look) {
-            Answer::Overview(seen) => seen,
+        match self.ask(9, &LeaseRequest::Look) {
+            LeaseResponse::Overview(seen) => seen,
             answer => panic!("{answer:?}"),
         }
     }
 
     /// What is said to who does not wait; the same stands in the queue for who does.
     fn reason(&mut self, uid: u32, cards: u32, minutes: u64) -> String {
-        let Answer::Refused(refusal) = self.take(uid, cards, minutes, false) else {
+        let LeaseResponse::Refused(refusal) = self.take(uid, cards, minutes, false) else {
             panic!("it was given");
         };
         let answer = self.take(uid, cards, minutes, true);
-        let Answer::Queued(WaitingShown { id, why, .. }) = answer else {
+        let LeaseResponse::Queued(QueueEntry { id, why, .. }) = answer else {
             panic!("{answer:?}");
         };
         let why = why.map(|why| why.to_string());
         assert_eq!(why.as_deref(), Some(&*refusal.to_string()));
-        let Answer::Overview(seen) = self.ask(9, &Ask::Look) else {
+        let LeaseResponse::Overview(seen) = self.ask(9, &LeaseRequest::Look) else {
             panic!("no overview");
         };
         let shown = seen.queue.iter().find(|waiting| waiting.id == id).unwrap();
         assert_eq!(shown.why.as_ref().map(ToString::to_string), why);
         assert!(matches!(
-            self.ask(uid, &Ask::Return { id }),
-            Answer::Returned(_)
+            self.ask(uid, &LeaseRequest::Return { id }),
+            LeaseResponse::Returned(_)
         ));
         refusal.to_string()
     }
@@ -87,14 +87,20 @@ impl Lab {
 #[test]
 fn who_holds_what_the_policy_gives_is_told_so_while_cards_are_free() {
     let mut lab = Lab::new(8, "[default]\ncards = 2\n");
-    assert!(matches!(lab.take(1, 2, 60, false), Answer::Granted(_)));
+    assert!(matches!(
+        lab.take(1, 2, 60, false),
+        LeaseResponse::Granted(_)
+    ));
     assert_eq!(
         lab.reason(1, 1, 30),
         "user1 holds 2 of the 2 that user1 may hold at once"
     );
     // With every card held it is still her limit that lasts.
     for uid in 2..5 {
-        assert!(matches!(lab.take(uid, 2, 10, false), Answer::Granted(_)));
+        assert!(matches!(
+            lab.take(uid, 2, 10, false),
+            LeaseResponse::Granted(_)
+        ));
     }
     assert_eq!(
         lab.reason(1, 1, 30),
@@ -105,7 +111,7 @@ fn who_holds_what_the_policy_gives_is_told_so_while_cards_are_free() {
         "0 of 8 that would do are free, 2 are wanted"
     );
     // What she waits for counts as well.
-    assert!(matches!(lab.take(5, 2, 30, true), Answer::Queued(_)));
+    assert!(matches!(lab.take(5, 2, 30, true), LeaseResponse::Queued(_)));
     lab.world.pass(MINUTE);
     assert_eq!(
         lab.reason(5, 1, 60),
@@ -116,22 +122,25 @@ fn who_holds_what_the_policy_gives_is_told_so_while_cards_are_free() {
 #[test]
 fn cards_that_are_held_kept_or_gone_are_told_apart() {
     let mut lab = Lab::new(2, "[users.user2]\npriority = 9\n");
-    assert!(matches!(lab.take(1, 1, 60, false), Answer::Granted(_)));
+    assert!(matches!(
+        lab.take(1, 1, 60, false),
+        LeaseResponse::Granted(_)
+    ));
     assert_eq!(
         lab.reason(3, 2, 30),
         "1 of 2 that would do is free, 2 are wanted"
     );
-    assert!(matches!(lab.take(2, 2, 60, true), Answer::Queued(_)));
+    assert!(matches!(lab.take(2, 2, 60, true), LeaseResponse::Queued(_)));
     assert_eq!(
         lab.reason(3, 1, 90),
         "free cards are kept for user2, who is before"
     );
     assert!(
-        matches!(lab.take(3, 1, 60, false), Answer::Granted(_)),
+        matches!(lab.take(3, 1, 60, false), LeaseResponse::Granted(_)),
         "it is over before"
     );
     lab.world.cards.lock().unwrap().pop();
-    let Answer::Overview(seen) = lab.ask(9, &Ask::Look) else {
+    let LeaseResponse::Overview(seen) = lab.ask(9, &LeaseRequest::Look) else {
         panic!("no overview");
     };
     let why = seen.queue[0].why.as_ref().map(ToString::to_string);
@@ -152,14 +161,14 @@ fn maintenance_is_no_limit_of_a_lease() {
         lab.reason(1, 1, 180),
         "it would reach into maintenance: new driver"
     );
-    let Answer::Granted(lease) = lab.take(1, 1, 60, false) else {
+    let LeaseResponse::Granted(lease) = lab.take(1, 1, 60, false) else {
         panic!("it is over before");
     };
-    let extend = Ask::Extend {
+    let extend = LeaseRequest::Extend {
         id: lease.id,
         by_ms: 120 * MINUTE,
     };
-    let Answer::Refused(refusal) = lab.ask(1, &extend) else {
+    let LeaseResponse::Refused(refusal) = lab.ask(1, &extend) else {
         panic!("it was extended");
     };
     assert_eq!(
@@ -173,14 +182,14 @@ fn maintenance_is_no_limit_of_a_lease() {
 #[test]
 fn hours_and_lengths_are_named_with_their_units_once() {
     let mut lab = Lab::new(8, "[default]\nhours-a-week = 3\nlongest = \"2h\"\n");
-    let Answer::Refused(refusal) = lab.take(1, 2, 120, true) else {
+    let LeaseResponse::Refused(refusal) = lab.take(1, 2, 120, true) else {
         panic!("it was given");
     };
     assert_eq!(
         refusal.to_string(),
         "user1 has 3 of 3 GPU-hours of the last seven days left, and this needs 4"
     );
-    let Answer::Refused(refusal) = lab.take(1, 1, 180, true) else {
+    let LeaseResponse::Refused(refusal) = lab.take(1, 1, 180, true) else {
         panic!("it was given");
     };
     assert_eq!(
@@ -188,9 +197,12 @@ fn hours_and_lengths_are_named_with_their_units_once() {
         "the longest lease is 2 h and 3 h was asked for"
     );
     let mut none = Lab::new(1, "[default]\nqueue = 0\n");
-    assert!(matches!(none.take(1, 1, 60, false), Answer::Granted(_)));
+    assert!(matches!(
+        none.take(1, 1, 60, false),
+        LeaseResponse::Granted(_)
+    ));
     let answer = none.take(2, 1, 60, true);
-    let Answer::Refused(refusal) = answer else {
+    let LeaseResponse::Refused(refusal) = answer else {
         panic!("{answer:?}");
     };
     assert_eq!(refusal.to_string(), "no request of user2 may wait");
@@ -201,12 +213,15 @@ fn hours_and_lengths_are_named_with_their_units_once() {
 #[test]
 fn what_has_no_length_waits_while_there_are_no_hours() {
     let mut lab = Lab::new(2, "[users.user1]\nhours-a-week = 3\n");
-    assert!(matches!(lab.take(2, 2, 60, false), Answer::Granted(_)));
+    assert!(matches!(
+        lab.take(2, 2, 60, false),
+        LeaseResponse::Granted(_)
+    ));
     for _ in 0..2 {
         let answer = lab.take_for(1, 1, None, true);
-        assert!(matches!(answer, Answer::Queued(_)), "{answer:?}");
+        assert!(matches!(answer, LeaseResponse::Queued(_)), "{answer:?}");
     }
-    assert!(matches!(lab.take(3, 1, 30, true), Answer::Queued(_)));
+    assert!(matches!(lab.take(3, 1, 30, true), LeaseResponse::Queued(_)));
     lab.world.pass(60 * MINUTE);
     let seen = lab.look();
     let leases: Vec<_> = (seen.leases.iter())
@@ -233,13 +248,16 @@ fn what_has_no_length_waits_while_there_are_no_hours() {
 #[test]
 fn who_gave_a_place_up_is_told() {
     let mut lab = Lab::new(1, "");
-    assert!(matches!(lab.take(1, 1, 60, false), Answer::Granted(_)));
+    assert!(matches!(
+        lab.take(1, 1, 60, false),
+        LeaseResponse::Granted(_)
+    ));
     for _ in 0..70 {
-        let Answer::Queued(WaitingShown { id, .. }) = lab.take(2, 1, 60, true) else {
+        let LeaseResponse::Queued(QueueEntry { id, .. }) = lab.take(2, 1, 60, true) else {
             panic!("it does not wait");
         };
-        lab.ask(0, &Ask::Return { id });
-        let Answer::Overview(seen) = lab.ask(2, &Ask::Look) else {
+        lab.ask(0, &LeaseRequest::Return { id });
+        let LeaseResponse::Overview(seen) = lab.ask(2, &LeaseRequest::Look) else {
             panic!("no overview");
         };
         let last = seen.given_up.last().map(|gone| (gone.id, gone.by.as_str()));
@@ -247,18 +265,18 @@ fn who_gave_a_place_up_is_told() {
         assert!(seen.given_up.len() <= 64, "it does not grow for ever");
     }
     // Who died gave nothing up.
-    let Answer::Queued(WaitingShown { id, .. }) = lab.take(2, 1, 60, true) else {
+    let LeaseResponse::Queued(QueueEntry { id, .. }) = lab.take(2, 1, 60, true) else {
         panic!("it does not wait");
     };
-    let is_it = |waiting: &Waiting| waiting.id == id;
+    let is_it = |waiting: &QueuedRequest| waiting.id == id;
     assert!(lab.state.waiting.iter().any(is_it));
     lab.world.kill(1002);
-    let Answer::Overview(seen) = lab.ask(9, &Ask::Look) else {
+    let LeaseResponse::Overview(seen) = lab.ask(9, &LeaseRequest::Look) else {
         panic!("no overview");
     };
     assert!(seen.queue.is_empty() && seen.given_up.iter().all(|gone| gone.id != id));
     assert_eq!(
-        Refusal::GivenUp {
+        LeaseRefusal::GivenUp {
             by: Some("root".to_owned())
         }
         .to_string(),

@@ -8,14 +8,17 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
 use sconce_host::Roots;
-use sconce_lease::service::{self, Bounds, Peer, Serving};
-use sconce_lease::{Answer, Ask, Database, Handles, Policy, Refusal, Take, ThisMachine, Wanted};
+use sconce_lease::service::{self, ConnectionQuotas, LeaseServiceOptions, Peer};
+use sconce_lease::{
+    AcquireRequest, Database, GpuSelection, Handles, LeaseRefusal, LeaseRequest, LeaseResponse,
+    LocalSystem, Policy,
+};
 
 use crate::tools::{MINUTE, Played, user};
 
-fn take() -> Ask {
-    Ask::Take(Take {
-        wanted: Wanted::Any {
+fn take() -> LeaseRequest {
+    LeaseRequest::Take(AcquireRequest {
+        wanted: GpuSelection::Any {
             cards: 1,
             memory: None,
         },
@@ -31,7 +34,7 @@ fn the_kernel_tells_who_is_there() {
     let peer = service::peer(&one).unwrap();
     assert_eq!(peer.uid, rustix::process::geteuid().as_raw());
     assert_eq!(peer.pid, Some(std::process::id()));
-    let machine = ThisMachine {
+    let machine = LocalSystem {
         roots: Roots::default(),
         cards: Vec::new(),
         handles: Handles::default(),
@@ -54,7 +57,7 @@ fn a_process_that_ended_is_not_taken_for_the_one_with_its_number() {
         pid: Some(std::process::id()),
         handle: Some(handle),
     };
-    let machine = ThisMachine {
+    let machine = LocalSystem {
         roots: Roots::default(),
         cards: Vec::new(),
         handles: Handles::default(),
@@ -89,15 +92,15 @@ fn two_users_and_hostile_ones() {
             handle: None,
         })
     };
-    let answer = |peer: &Peer, ask: &Ask| {
+    let answer = |peer: &Peer, ask: &LeaseRequest| {
         let mut database = database.lock().unwrap();
         database.ask(&policy, &world, &user(peer.uid), 77, ask)
     };
     let ended = AtomicBool::new(false);
     let stop = || ended.load(Ordering::SeqCst);
     std::thread::scope(|scope| {
-        let serving = Serving {
-            bounds: Bounds::default(),
+        let serving = LeaseServiceOptions {
+            bounds: ConnectionQuotas::default(),
             identify: &identify,
             charged: &|uid| uid,
             answer: &answer,
@@ -106,18 +109,21 @@ fn two_users_and_hostile_ones() {
         let listener = &listener;
         let serving = scope.spawn(move || service::serve(listener, &serving));
         let ends = Ends(&ended, &socket);
-        let Answer::Granted(lease) = service::ask(&socket, &take()).unwrap() else {
+        let LeaseResponse::Granted(lease) = service::ask(&socket, &take()).unwrap() else {
             panic!()
         };
         uid.store(2, Ordering::SeqCst);
         assert!(matches!(
             service::ask(&socket, &take()).unwrap(),
-            Answer::Queued(_)
+            LeaseResponse::Queued(_)
         ));
-        let back = Ask::Return { id: lease.id };
+        let back = LeaseRequest::Return { id: lease.id };
         let refused = service::ask(&socket, &back).unwrap();
         assert!(
-            matches!(refused, Answer::Refused(Refusal::NotYours { .. })),
+            matches!(
+                refused,
+                LeaseResponse::Refused(LeaseRefusal::NotYours { .. })
+            ),
             "{refused:?}"
         );
         // A request that names a user is none; nor is a long one, or one that never ends.
@@ -138,7 +144,7 @@ fn two_users_and_hostile_ones() {
         drop(UnixStream::connect(&socket).unwrap());
         uid.store(0, Ordering::SeqCst);
         let answer = service::ask(&socket, &back).unwrap();
-        assert_eq!(answer, Answer::Returned(lease.id), "the owner may");
+        assert_eq!(answer, LeaseResponse::Returned(lease.id), "the owner may");
         drop(ends);
         serving.join().unwrap().unwrap();
     });
@@ -154,12 +160,12 @@ struct Door {
 }
 
 /// A service for a test, which answers everybody that there is no lease 7.
-fn answering(bounds: Bounds, door: &Door, test: &dyn Fn(&Path)) {
+fn answering(bounds: ConnectionQuotas, door: &Door, test: &dyn Fn(&Path)) {
     let folder = tempfile::tempdir().unwrap();
     let socket = folder.path().join("socket");
     let listener = UnixListener::bind(&socket).unwrap();
     let ended = AtomicBool::new(false);
-    let serving = Serving {
+    let serving = LeaseServiceOptions {
         bounds,
         identify: &|_| {
             door.came.fetch_add(1, Ordering::SeqCst);
@@ -171,7 +177,7 @@ fn answering(bounds: Bounds, door: &Door, test: &dyn Fn(&Path)) {
         },
         // Ids above 100 are subordinate ones of user 1.
         charged: &|uid| if uid > 100 { 1 } else { uid },
-        answer: &|_, _| Ok(Answer::Refused(Refusal::NoLease { id: 7 })),
+        answer: &|_, _| Ok(LeaseResponse::Refused(LeaseRefusal::NoLease { id: 7 })),
         stop: &|| ended.load(Ordering::SeqCst),
     };
     std::thread::scope(|scope| {
@@ -185,9 +191,9 @@ fn answering(bounds: Bounds, door: &Door, test: &dyn Fn(&Path)) {
 
 #[test]
 fn whoever_drips_is_hung_up_on() {
-    let bounds = Bounds {
+    let bounds = ConnectionQuotas {
         patience: Duration::from_millis(300),
-        ..Bounds::default()
+        ..ConnectionQuotas::default()
     };
     answering(bounds, &Door::default(), &|socket| {
         let mut stream = UnixStream::connect(socket).unwrap();
@@ -202,13 +208,13 @@ fn whoever_drips_is_hung_up_on() {
 
 #[test]
 fn one_user_cannot_shut_the_service_for_another() {
-    let bounds = Bounds {
+    let bounds = ConnectionQuotas {
         patience: Duration::from_secs(60),
         at_once: 8,
         per_user: 2,
     };
     let door = Door::default();
-    let crowded = Answer::Refused(Refusal::Crowded);
+    let crowded = LeaseResponse::Refused(LeaseRefusal::Crowded);
     answering(bounds, &door, &|socket| {
         let mut silent = Vec::new();
         for number in 0..20 {
@@ -221,14 +227,20 @@ fn one_user_cannot_shut_the_service_for_another() {
             if number >= 2 {
                 let mut said = String::new();
                 stream.read_to_string(&mut said).unwrap();
-                assert_eq!(serde_json::from_str::<Answer>(&said).unwrap(), crowded);
+                assert_eq!(
+                    serde_json::from_str::<LeaseResponse>(&said).unwrap(),
+                    crowded
+                );
             }
             silent.push(stream);
         }
         for other in [2, 0] {
             door.uid.store(other, Ordering::SeqCst);
-            let answer = service::ask(socket, &Ask::Look).unwrap();
-            assert_eq!(answer, Answer::Refused(Refusal::NoLease { id: 7 }));
+            let answer = service::ask(socket, &LeaseRequest::Look).unwrap();
+            assert_eq!(
+                answer,
+                LeaseResponse::Refused(LeaseRefusal::NoLease { id: 7 })
+            );
         }
         for mut stream in silent.drain(..2) {
             stream.write_all(b"{}\n").unwrap();

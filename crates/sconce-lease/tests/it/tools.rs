@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use sconce_lease::{CardFacts, Clock, Person, Process, World};
+use sconce_lease::{ClockReading, LeaseGpu, LeaseSystem, LeaseUser, ProcessRef};
 use sconce_schema::Bytes;
 
 pub(crate) const MINUTE: u64 = 60_000;
@@ -23,8 +23,8 @@ impl Dice {
     }
 }
 
-pub(crate) fn user(uid: u32) -> Person {
-    Person {
+pub(crate) fn user(uid: u32) -> LeaseUser {
+    LeaseUser {
         uid,
         name: format!("user{uid}"),
         groups: Vec::new(),
@@ -32,8 +32,8 @@ pub(crate) fn user(uid: u32) -> Person {
 }
 
 /// Cards of 40 GiB, of which the first half has 80.
-pub(crate) fn cards(count: u32) -> Vec<CardFacts> {
-    let card = |index| CardFacts {
+pub(crate) fn cards(count: u32) -> Vec<LeaseGpu> {
+    let card = |index| LeaseGpu {
         key: format!("0000:{index:02x}:00.0"),
         index,
         name: Some("NVIDIA A100".to_owned()),
@@ -44,15 +44,15 @@ pub(crate) fn cards(count: u32) -> Vec<CardFacts> {
 
 /// A machine whose clock and processes a test holds.
 pub(crate) struct Played {
-    pub(crate) clock: Mutex<Clock>,
-    pub(crate) cards: Mutex<Vec<CardFacts>>,
+    pub(crate) clock: Mutex<ClockReading>,
+    pub(crate) cards: Mutex<Vec<LeaseGpu>>,
     pub(crate) dead: Mutex<Vec<u32>>,
 }
 
 impl Played {
     pub(crate) fn new(count: u32) -> Self {
         Self {
-            clock: Mutex::new(Clock {
+            clock: Mutex::new(ClockReading {
                 wall_ms: 1_795_329_600_000,
                 boot: "first".to_owned(),
                 boot_ms: 1_000_000,
@@ -73,21 +73,21 @@ impl Played {
     }
 }
 
-impl World for Played {
-    fn clock(&self) -> Option<Clock> {
+impl LeaseSystem for Played {
+    fn clock(&self) -> Option<ClockReading> {
         Some(self.clock.lock().unwrap().clone())
     }
 
-    fn cards(&self) -> Vec<CardFacts> {
+    fn cards(&self) -> Vec<LeaseGpu> {
         self.cards.lock().unwrap().clone()
     }
 
-    fn is_alive(&self, process: &Process) -> bool {
+    fn is_alive(&self, process: &ProcessRef) -> bool {
         !self.dead.lock().unwrap().contains(&process.pid)
     }
 
-    fn process(&self, pid: u32) -> Option<Process> {
-        Some(Process {
+    fn process(&self, pid: u32) -> Option<ProcessRef> {
+        Some(ProcessRef {
             pid,
             start_ticks: 1,
             boot: self.clock.lock().unwrap().boot.clone(),

@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use sconce_host::{Gpus as _, Roots, owners};
-use sconce_lease::{CardFacts, Outsider, Overview, Shown, WaitingShown, outsiders, person};
+use sconce_lease::{
+    LeaseGpu, LeaseSummary, Overview, QueueEntry, UnleasedProcess, outsiders, person,
+};
 use sconce_schema::exit;
 
 use crate::args::Global;
@@ -45,7 +47,7 @@ pub(super) fn list(json: bool, global: &Global) -> Result<u8> {
     Ok(exit::OK)
 }
 
-fn as_json(overview: &Overview, outside: &[Outsider]) -> String {
+fn as_json(overview: &Overview, outside: &[UnleasedProcess]) -> String {
     let mut value = serde_json::to_value(overview).unwrap_or_default();
     value["outside"] = serde_json::to_value(outside).unwrap_or_default();
     serde_json::to_string_pretty(&value).unwrap_or_default()
@@ -53,7 +55,7 @@ fn as_json(overview: &Overview, outside: &[Outsider]) -> String {
 
 fn as_text(
     overview: &Overview,
-    outside: &[Outsider],
+    outside: &[UnleasedProcess],
     name: &dyn Fn(u32) -> String,
     style: &Style,
 ) -> String {
@@ -129,9 +131,9 @@ fn as_text(
 
 /// One row a card; a lost one that somebody holds has its own.
 fn card_rows(overview: &Overview) -> Vec<[String; 6]> {
-    let row = |index: String, name: String, lease: Option<&Shown>, lost: bool| {
+    let row = |index: String, name: String, lease: Option<&LeaseSummary>, lost: bool| {
         let missing = || MISSING.to_owned();
-        let time_left = |lease: &Shown| match lease.until_s {
+        let time_left = |lease: &LeaseSummary| match lease.until_s {
             Some(until) => left(until.saturating_sub(overview.now_s)),
             None => "while it runs".to_owned(),
         };
@@ -169,7 +171,7 @@ fn card_rows(overview: &Overview) -> Vec<[String; 6]> {
     present.chain(lost).collect()
 }
 
-fn describe(card: &CardFacts) -> String {
+fn describe(card: &LeaseGpu) -> String {
     let name = card.name.as_deref().unwrap_or(MISSING);
     match card.memory {
         Some(memory) => format!("{name}, {memory}"),
@@ -214,7 +216,7 @@ fn in_words(start_s: Option<u64>) -> String {
 }
 
 /// What is said of a place in the queue.
-pub(crate) fn waiting(waiting: &WaitingShown) -> String {
+pub(crate) fn waiting(waiting: &QueueEntry) -> String {
     let (place, start) = (waiting.place, in_words(waiting.start_s));
     let why = waiting.why.as_ref().map_or_else(String::new, |why| {
         // A window's reason is the owner's text.
@@ -231,7 +233,7 @@ pub(super) fn expected(start_s: Option<u64>) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sconce_lease::Why;
+    use sconce_lease::WaitReason;
     use sconce_schema::Bytes;
 
     #[test]
@@ -255,13 +257,13 @@ mod tests {
 
     #[test]
     fn all_see_who_has_what() {
-        let card = |index: u32| CardFacts {
+        let card = |index: u32| LeaseGpu {
             key: format!("k{index}"),
             index,
             name: Some("NVIDIA L4".to_owned()),
             memory: Some(Bytes::gib(24)),
         };
-        let lease = |id, user: &str, cards: &[&str], until_s, idle_s| Shown {
+        let lease = |id, user: &str, cards: &[&str], until_s, idle_s| LeaseSummary {
             id,
             uid: 1000,
             user: user.to_owned(),
@@ -285,7 +287,7 @@ mod tests {
                 lease(3, "anna", &["k0", "k9"], Some(13_000), None),
                 lease(4, "bo\x1b[2J", &["k1"], None, Some(2_400)),
             ],
-            queue: vec![WaitingShown {
+            queue: vec![QueueEntry {
                 id: 5,
                 uid: 1001,
                 user: "cai".to_owned(),
@@ -294,7 +296,7 @@ mod tests {
                 place: 1,
                 start_s: None,
                 asked_s: 700,
-                why: Some(Why::Limit {
+                why: Some(WaitReason::Limit {
                     user: "cai".to_owned(),
                     held: 1,
                     asked: 0,
@@ -304,7 +306,7 @@ mod tests {
             remarks: vec!["maintenance in 3 h: new driver".to_owned()],
             given_up: Vec::new(),
         };
-        let outside = [Outsider {
+        let outside = [UnleasedProcess {
             card: 2,
             pid: 812,
             uid: 1002,

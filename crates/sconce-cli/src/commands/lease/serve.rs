@@ -10,10 +10,10 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use sconce_host::{Gpus as _, NvmlGpus, Roots};
-use sconce_lease::service::{self, Bounds, Peer, Serving};
+use sconce_lease::service::{self, ConnectionQuotas, LeaseServiceOptions, Peer};
 use sconce_lease::{
-    Answer, Ask, CardFacts, Database, Handles, LeaseError, Millis, People, Policy, Reading, State,
-    ThisMachine, idle_events, is_group, is_user, keep,
+    AccountCache, Database, Handles, LeaseError, LeaseGpu, LeaseRequest, LeaseResponse, LeaseState,
+    LocalSystem, Millis, Policy, UtilizationSample, idle_events, is_group, is_user, keep,
 };
 use sconce_schema::exit;
 
@@ -33,8 +33,8 @@ const SUBORDINATES: &str = "/etc/subuid";
 struct Service {
     database: Mutex<Database>,
     policy: Mutex<Policy>,
-    cards: Mutex<Vec<CardFacts>>,
-    people: People,
+    cards: Mutex<Vec<LeaseGpu>>,
+    people: AccountCache,
     handles: Handles,
     /// Why the policy that stands in the file now is not the one that holds.
     refused: Mutex<Option<String>>,
@@ -46,7 +46,7 @@ struct Service {
 struct Watched {
     /// Loaded once: it stays for as long as the program does.
     nvml: Option<NvmlGpus>,
-    readings: BTreeMap<u64, Vec<Reading>>,
+    readings: BTreeMap<u64, Vec<UtilizationSample>>,
     /// The policy and the number of cards that were looked at for cautions, and when.
     looked_at: Option<(Policy, u32, Instant)>,
 }
@@ -56,8 +56,8 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
 }
 
 impl Service {
-    fn world(&self) -> ThisMachine {
-        ThisMachine {
+    fn world(&self) -> LocalSystem {
+        LocalSystem {
             roots: Roots::default(),
             cards: lock(&self.cards).clone(),
             handles: self.handles.clone(),
@@ -128,18 +128,18 @@ impl Service {
         refused.into_iter().chain(cautions).collect()
     }
 
-    fn answer(&self, peer: &Peer, ask: &Ask) -> Result<Answer, LeaseError> {
+    fn answer(&self, peer: &Peer, ask: &LeaseRequest) -> Result<LeaseResponse, LeaseError> {
         let policy = lock(&self.policy).clone();
         let person = match self.people.admit(peer.uid, &policy, ask) {
             Ok(person) => person,
-            Err(refusal) => return Ok(Answer::Refused(refusal)),
+            Err(refusal) => return Ok(LeaseResponse::Refused(refusal)),
         };
         let world = self.world();
         let process = peer.process(&world);
         let decided = lock(&self.database).decide(&policy, &world, &person, process, ask)?;
         // The next one is answered while the disk writes.
         let mut answer = decided.kept()?;
-        if let Answer::Overview(overview) = &mut answer {
+        if let LeaseResponse::Overview(overview) = &mut answer {
             overview.remarks.extend(self.remarks(peer.uid));
         }
         Ok(answer)
@@ -161,7 +161,7 @@ impl Service {
                 (card.key.clone(), percent)
             })
             .collect();
-        lock(&self.database).note(&policy, &world, |state: &State| {
+        lock(&self.database).note(&policy, &world, |state: &LeaseState| {
             readings.retain(|id, _| state.leases.iter().any(|lease| lease.id == *id));
             for lease in &state.leases {
                 let reading = reading(state.now_ms, &lease.cards, &samples);
@@ -173,9 +173,13 @@ impl Service {
     }
 }
 
-fn reading(at_ms: Millis, cards: &[String], samples: &BTreeMap<String, Option<u32>>) -> Reading {
+fn reading(
+    at_ms: Millis,
+    cards: &[String],
+    samples: &BTreeMap<String, Option<u32>>,
+) -> UtilizationSample {
     let percent = |key: &String| samples.get(key).copied().flatten();
-    Reading {
+    UtilizationSample {
         at_ms,
         utilisation_percent: cards.iter().map(percent).collect(),
     }
@@ -189,7 +193,7 @@ pub(super) fn serve(global: &Global) -> Result<u8> {
         database: Mutex::new(Database::new(FOLDER)),
         policy: Mutex::default(),
         cards: Mutex::default(),
-        people: People::default(),
+        people: AccountCache::default(),
         handles: Handles::default(),
         refused: Mutex::default(),
         cautions: Mutex::default(),
@@ -214,8 +218,8 @@ pub(super) fn serve(global: &Global) -> Result<u8> {
         output::say(&format!("leases of {} {many}, at {SOCKET}", cards.len()));
     }
     *lock(&service.cards) = cards;
-    let serving = Serving {
-        bounds: Bounds::default(),
+    let serving = LeaseServiceOptions {
+        bounds: ConnectionQuotas::default(),
         identify: &service::peer,
         charged: &|uid| service.people.charged(uid),
         answer: &|peer, ask| service.answer(peer, ask),

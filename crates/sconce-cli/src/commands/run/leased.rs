@@ -7,7 +7,9 @@ use std::time::Duration;
 use rustix::process::{Signal, getpid, kill_process};
 use rustix::time::{ClockId, clock_gettime};
 use sconce_host::{Card, Machine};
-use sconce_lease::{Answer, Ask, LeaseError, Overview, Refusal, Take, Wanted};
+use sconce_lease::{
+    AcquireRequest, GpuSelection, LeaseError, LeaseRefusal, LeaseRequest, LeaseResponse, Overview,
+};
 use sconce_schema::spec::{GpuId, Gpus};
 
 use super::contained::Called;
@@ -42,7 +44,7 @@ enum Way {
     /// By a lease that the user holds: indices of its cards.
     Held(Vec<u32>),
     /// By one for this run.
-    Take(Wanted),
+    Take(GpuSelection),
 }
 
 impl Leased {
@@ -71,15 +73,15 @@ impl Leased {
                 }
                 Way::Take(taken) => taken,
             };
-            let ask = Ask::Take(Take {
+            let ask = LeaseRequest::Take(AcquireRequest {
                 wanted: taken,
                 for_ms: None,
                 while_alive: true,
                 wait: true,
             });
             let (id, keys) = match desk.ask(&ask)? {
-                Answer::Granted(lease) => (lease.id, lease.cards),
-                Answer::Queued(place) => {
+                LeaseResponse::Granted(lease) => (lease.id, lease.cards),
+                LeaseResponse::Queued(place) => {
                     let id = place.id;
                     let overview = desk.wait(id, &mut |place| {
                         if !called.global.quiet {
@@ -90,13 +92,13 @@ impl Leased {
                     (id, found.map_or_else(Vec::new, |lease| lease.cards))
                 }
                 // Of all cards, as many as may be had.
-                Answer::Refused(Refusal::TooMany { limit, .. })
+                LeaseResponse::Refused(LeaseRefusal::TooMany { limit, .. })
                     if *wanted == Gpus::All && limit > 0 =>
                 {
                     way = Way::Take(any(limit));
                     continue;
                 }
-                Answer::Refused(refusal) => return Err(refusal.into()),
+                LeaseResponse::Refused(refusal) => return Err(refusal.into()),
                 other => return Err(strange(&other).into()),
             };
             let indices = indices(&keys, there)?;
@@ -124,13 +126,13 @@ impl Drop for Leased {
             own.ended.store(true, Ordering::SeqCst);
             let mut desk = own.desk.lock().unwrap_or_else(PoisonError::into_inner);
             // Where that fails, it ends with this process.
-            let _ = desk.ask(&Ask::Return { id: own.id });
+            let _ = desk.ask(&LeaseRequest::Return { id: own.id });
         }
     }
 }
 
-fn any(cards: u32) -> Wanted {
-    Wanted::Any {
+fn any(cards: u32) -> GpuSelection {
+    GpuSelection::Any {
         cards,
         memory: None,
     }
@@ -187,7 +189,9 @@ fn way(overview: &Overview, wanted: &Gpus, there: &[Card], uid: u32) -> Result<W
             if chosen.iter().all(|card| own.contains(&card.index)) {
                 Way::Held(chosen.iter().map(|card| card.index).collect())
             } else {
-                Way::Take(Wanted::These(chosen.into_iter().map(leases::key).collect()))
+                Way::Take(GpuSelection::These(
+                    chosen.into_iter().map(leases::key).collect(),
+                ))
             }
         }
     })
@@ -254,7 +258,7 @@ fn since_boot_ms() -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sconce_lease::Shown;
+    use sconce_lease::LeaseSummary;
 
     fn card(index: u32) -> Card {
         Card {
@@ -288,7 +292,7 @@ mod tests {
     #[test]
     fn what_the_user_holds_is_used_first() {
         let there = [card(0), card(1), card(2)];
-        let lease = |uid, index: u32, pid| Shown {
+        let lease = |uid, index: u32, pid| LeaseSummary {
             id: u64::from(index),
             uid,
             user: String::new(),
@@ -317,7 +321,7 @@ mod tests {
         assert_eq!(of(&held, "all"), Some(Way::Held(vec![1])));
         assert_eq!(of(&held, "device=1"), Some(Way::Held(vec![1])));
         assert_eq!(of(&held, "2"), Some(Way::Take(any(2))));
-        let first = Wanted::These(vec![leases::key(&card(0))]);
+        let first = GpuSelection::These(vec![leases::key(&card(0))]);
         assert_eq!(of(&held, "device=0"), Some(Way::Take(first)));
         assert_eq!(of(&held, "device=9"), None);
         // A lease that is another run's is that run's.

@@ -21,7 +21,7 @@ const TODAY: &[(&str, &str)] = &[
     ("sconce-image", "docker layout"),
     ("sconce-import", "poetry pyproject"),
     ("sconce-lease", "clock types"),
-    ("sconce-lease", "error why"),
+    ("sconce-lease", "error wait_reason"),
     ("sconce-record", "parts read write"),
     ("sconce-registry", "auth client"),
     ("sconce-report", "fold load model verdict verdicts"),

@@ -6,9 +6,9 @@ use std::ptr;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use super::subordinate::Ranges;
-use super::types::{Ask, Person};
-use super::{Policy, Refusal};
+use super::subordinate_ids::SubordinateIds;
+use super::types::{LeaseRequest, LeaseUser};
+use super::{LeaseRefusal, Policy};
 
 /// Room for one entry of the user database; a longer one is not read.
 const ROOM: usize = 64 << 10;
@@ -22,12 +22,12 @@ const MOST_KEPT: usize = 4096;
 /// The person with that user id. Whom the machine does not know has the number for a name, and no
 /// groups.
 #[must_use]
-pub fn person(uid: u32) -> Person {
+pub fn person(uid: u32) -> LeaseUser {
     account(uid).unwrap_or_else(|| nameless(uid))
 }
 
-fn nameless(uid: u32) -> Person {
-    Person {
+fn nameless(uid: u32) -> LeaseUser {
+    LeaseUser {
         uid,
         name: uid.to_string(),
         groups: Vec::new(),
@@ -35,10 +35,10 @@ fn nameless(uid: u32) -> Person {
 }
 
 /// The account with that user id; absent where the user database has none, or does not answer.
-fn account(uid: u32) -> Option<Person> {
-    let (name, uid, gid) = entry(&Key::Uid(uid))?;
+fn account(uid: u32) -> Option<LeaseUser> {
+    let (name, uid, gid) = entry(&AccountKey::Uid(uid))?;
     let groups = group_ids(&name, gid).into_iter().filter_map(group_name);
-    Some(Person {
+    Some(LeaseUser {
         uid,
         groups: groups.collect(),
         name: name.to_string_lossy().into_owned(),
@@ -48,7 +48,7 @@ fn account(uid: u32) -> Option<Person> {
 /// The user id of the account with that name.
 pub(super) fn uid_of(name: &str) -> Option<u32> {
     let name = CString::new(name).ok()?;
-    Some(entry(&Key::Name(&name))?.1)
+    Some(entry(&AccountKey::Name(&name))?.1)
 }
 
 /// Whether the user database has an account of that name now.
@@ -85,15 +85,15 @@ pub fn is_group(name: &str) -> bool {
 
 /// Who asks, kept for a while: a name service may take long.
 #[derive(Debug, Default)]
-pub struct People {
-    known: Mutex<BTreeMap<u32, (Instant, Option<Person>)>>,
-    ranges: Mutex<Ranges>,
+pub struct AccountCache {
+    known: Mutex<BTreeMap<u32, (Instant, Option<LeaseUser>)>>,
+    ranges: Mutex<SubordinateIds>,
 }
 
-impl People {
+impl AccountCache {
     /// Takes `text` for what `/etc/subuid` says (subuid(5)).
     pub fn set_subordinates(&self, text: &str) {
-        let ranges = Ranges::parse(text, &uid_of);
+        let ranges = SubordinateIds::parse(text, &uid_of);
         *self.ranges.lock().unwrap_or_else(PoisonError::into_inner) = ranges;
     }
 
@@ -106,8 +106,8 @@ impl People {
 
     /// The account of that user id; of a subordinate one its owner's. Looked up again after a
     /// minute.
-    pub fn find(&self, uid: u32) -> Option<Person> {
-        let known = |people: &BTreeMap<u32, (Instant, Option<Person>)>| {
+    pub fn find(&self, uid: u32) -> Option<LeaseUser> {
+        let known = |people: &BTreeMap<u32, (Instant, Option<LeaseUser>)>| {
             let (since, person) = people.get(&uid)?;
             (since.elapsed() < KEPT).then(|| person.clone())
         };
@@ -128,29 +128,41 @@ impl People {
     /// what the policy gives to its number, and nothing where it gives nothing.
     ///
     /// # Errors
-    /// [`Refusal::Stranger`].
-    pub fn admit(&self, uid: u32, policy: &Policy, ask: &Ask) -> Result<Person, Refusal> {
+    /// [`LeaseRefusal::Stranger`].
+    pub fn admit(
+        &self,
+        uid: u32,
+        policy: &Policy,
+        ask: &LeaseRequest,
+    ) -> Result<LeaseUser, LeaseRefusal> {
         admit(uid, self.find(uid), policy, ask)
     }
 }
 
-fn admit(uid: u32, found: Option<Person>, policy: &Policy, ask: &Ask) -> Result<Person, Refusal> {
+fn admit(
+    uid: u32,
+    found: Option<LeaseUser>,
+    policy: &Policy,
+    ask: &LeaseRequest,
+) -> Result<LeaseUser, LeaseRefusal> {
     let stranger = || {
         let person = nameless(uid);
-        let may = matches!(ask, Ask::Look) || policy.names(&person.name);
+        let may = matches!(ask, LeaseRequest::Look) || policy.names(&person.name);
         may.then_some(person)
     };
-    found.or_else(stranger).ok_or(Refusal::Stranger { uid })
+    found
+        .or_else(stranger)
+        .ok_or(LeaseRefusal::Stranger { uid })
 }
 
 /// What an account is looked for by.
-enum Key<'a> {
+enum AccountKey<'a> {
     Uid(u32),
     Name(&'a CStr),
 }
 
 #[expect(unsafe_code, reason = "rustix does not ask the name service")]
-fn entry(key: &Key<'_>) -> Option<(CString, u32, libc::gid_t)> {
+fn entry(key: &AccountKey<'_>) -> Option<(CString, u32, libc::gid_t)> {
     let mut buffer = vec![0 as c_char; ROOM];
     let mut found = ptr::null_mut();
     // SAFETY: passwd is a struct of numbers and pointers, for which zeros are a value.
@@ -158,9 +170,9 @@ fn entry(key: &Key<'_>) -> Option<(CString, u32, libc::gid_t)> {
     let (to, room, length) = (&raw mut record, buffer.as_mut_ptr(), buffer.len());
     let code: c_int = match key {
         // SAFETY: `record` and `found` are written, `buffer` has the length that is told.
-        Key::Uid(uid) => unsafe { libc::getpwuid_r(*uid, to, room, length, &raw mut found) },
+        AccountKey::Uid(uid) => unsafe { libc::getpwuid_r(*uid, to, room, length, &raw mut found) },
         // SAFETY: as above; the name ends with a zero.
-        Key::Name(name) => unsafe {
+        AccountKey::Name(name) => unsafe {
             libc::getpwnam_r(name.as_ptr(), to, room, length, &raw mut found)
         },
     };
@@ -209,7 +221,7 @@ fn group_name(gid: libc::gid_t) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Take, Wanted};
+    use crate::{AcquireRequest, GpuSelection};
 
     #[test]
     fn root_has_a_name_and_a_stranger_a_number() {
@@ -224,9 +236,9 @@ mod tests {
         }
     }
 
-    fn take() -> Ask {
-        Ask::Take(Take {
-            wanted: Wanted::Any {
+    fn take() -> LeaseRequest {
+        LeaseRequest::Take(AcquireRequest {
+            wanted: GpuSelection::Any {
                 cards: 1,
                 memory: None,
             },
@@ -239,12 +251,15 @@ mod tests {
     #[test]
     fn a_number_without_an_account_takes_nothing_unless_the_policy_names_it() {
         const NOBODY: u32 = 4_000_000_000;
-        let people = People::default();
+        let people = AccountCache::default();
         let free = Policy::default();
-        let refused = Err(Refusal::Stranger { uid: NOBODY });
+        let refused = Err(LeaseRefusal::Stranger { uid: NOBODY });
         assert_eq!(people.admit(NOBODY, &free, &take()), refused);
-        assert_eq!(people.admit(NOBODY, &free, &Ask::Return { id: 0 }), refused);
-        assert!(people.admit(NOBODY, &free, &Ask::Look).is_ok());
+        assert_eq!(
+            people.admit(NOBODY, &free, &LeaseRequest::Return { id: 0 }),
+            refused
+        );
+        assert!(people.admit(NOBODY, &free, &LeaseRequest::Look).is_ok());
         assert!(people.admit(0, &free, &take()).is_ok());
         let named = Policy::parse("[users.4000000000]\ncards = 1\n").expect("a policy");
         let person = people.admit(NOBODY, &named, &take()).expect("it is named");
@@ -253,7 +268,7 @@ mod tests {
 
     #[test]
     fn a_subordinate_number_is_its_owners() {
-        let people = People::default();
+        let people = AccountCache::default();
         people.set_subordinates("root:4000000000:10\n");
         let owner = people.admit(4_000_000_009, &Policy::default(), &take());
         assert_eq!(owner.expect("root's").uid, 0);

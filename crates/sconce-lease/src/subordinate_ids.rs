@@ -3,7 +3,7 @@
 
 /// What `/etc/subuid` says.
 #[derive(Debug, Default)]
-pub(super) struct Ranges(Vec<Range>);
+pub(super) struct SubordinateIds(Vec<Range>);
 
 #[derive(Debug, PartialEq, Eq)]
 struct Range {
@@ -13,7 +13,7 @@ struct Range {
     owner: u32,
 }
 
-impl Ranges {
+impl SubordinateIds {
     /// Reads `OWNER:FIRST:COUNT` lines; an owner is a number or a name, which `uid_of` knows. Lines
     /// that say nothing are left out, as newuidmap(1) does.
     pub(super) fn parse(text: &str, uid_of: &dyn Fn(&str) -> Option<u32>) -> Self {
@@ -58,7 +58,7 @@ mod tests {
         let text = "anna:100000:65536\nbo:165536:65536\n1003:300000:2\ngone:400000:9\n\
                     # anna:500000:1\nanna:x:1\nanna:1\nanna:600000:0\nanna:4294967295:2\n\
                     anna:4294967290:6\nanna:700000:10\nbo:700005:10\n";
-        let ranges = Ranges::parse(text, &known);
+        let ranges = SubordinateIds::parse(text, &known);
         for (uid, owner) in [
             (99_999, None),
             (100_000, Some(1001)),
@@ -81,7 +81,7 @@ mod tests {
     proptest! {
         #[test]
         fn hostile_text_is_read_or_left_out(text in "[a-z0-9:\n#-]{0,200}", uid in any::<u32>()) {
-            let _ = Ranges::parse(&text, &known).owner(uid);
+            let _ = SubordinateIds::parse(&text, &known).owner(uid);
         }
     }
 }

@@ -1,7 +1,7 @@
 //! What the owner most likely did not mean with a policy that can be followed.
 
 use super::Policy;
-use super::policy::Rules;
+use super::policy::PolicyTable;
 use super::types::Millis;
 
 const WEEK_MS: Millis = 7 * 24 * 3600 * 1000;
@@ -38,7 +38,7 @@ impl Policy {
     }
 }
 
-fn of_numbers(table: &str, rules: &Rules, there: u32, found: &mut Vec<String>) {
+fn of_numbers(table: &str, rules: &PolicyTable, there: u32, found: &mut Vec<String>) {
     // A machine whose cards cannot be seen now says nothing of how many it has.
     let seen = Some(there).filter(|there| *there > 0);
     match (rules.cards, seen) {

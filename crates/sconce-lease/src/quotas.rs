@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 /// How much the service bears.
 #[derive(Debug, Clone)]
-pub struct Bounds {
+pub struct ConnectionQuotas {
     /// A request is there whole so long after its connection came, and an answer is taken whole so
     /// long after it was begun; whoever is slower is hung up on.
     pub patience: Duration,
@@ -18,7 +18,7 @@ pub struct Bounds {
     pub per_user: usize,
 }
 
-impl Default for Bounds {
+impl Default for ConnectionQuotas {
     /// 5 seconds, 256 connections, 32 of one user.
     fn default() -> Self {
         Self {
@@ -31,17 +31,17 @@ impl Default for Bounds {
 
 /// The connections that there are, by user.
 #[derive(Debug, Default)]
-pub(super) struct Places(Mutex<BTreeMap<u32, usize>>);
+pub(super) struct ConnectionSlots(Mutex<BTreeMap<u32, usize>>);
 
 /// One of them; free again when this is dropped.
-pub(super) struct Place<'a> {
-    places: &'a Places,
+pub(super) struct ConnectionSlot<'a> {
+    places: &'a ConnectionSlots,
     uid: u32,
 }
 
-impl Places {
+impl ConnectionSlots {
     /// A place for that user, if there is one.
-    pub(super) fn take(&self, uid: u32, bounds: &Bounds) -> Option<Place<'_>> {
+    pub(super) fn take(&self, uid: u32, bounds: &ConnectionQuotas) -> Option<ConnectionSlot<'_>> {
         let mut taken = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let others: usize = taken
             .iter()
@@ -53,12 +53,12 @@ impl Places {
         let full = uid != 0 && (own >= bounds.per_user || others >= bounds.at_once);
         (!full).then(|| {
             *taken.entry(uid).or_default() += 1;
-            Place { places: self, uid }
+            ConnectionSlot { places: self, uid }
         })
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for ConnectionSlot<'_> {
     fn drop(&mut self) {
         let mut taken = self.places.0.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(own) = taken.get_mut(&self.uid) {
@@ -71,12 +71,12 @@ impl Drop for Place<'_> {
 }
 
 /// A connection that is over at a time, however little comes now and then.
-pub(super) struct Timed<'a> {
+pub(super) struct DeadlineStream<'a> {
     pub(super) stream: &'a UnixStream,
     pub(super) until: Instant,
 }
 
-impl Timed<'_> {
+impl DeadlineStream<'_> {
     fn left(&self) -> io::Result<Duration> {
         let left = self.until.saturating_duration_since(Instant::now());
         match left.is_zero() {
@@ -86,14 +86,14 @@ impl Timed<'_> {
     }
 }
 
-impl Read for Timed<'_> {
+impl Read for DeadlineStream<'_> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         self.stream.set_read_timeout(Some(self.left()?))?;
         self.stream.read(bytes)
     }
 }
 
-impl Write for Timed<'_> {
+impl Write for DeadlineStream<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.stream.set_write_timeout(Some(self.left()?))?;
         self.stream.write(bytes)
@@ -110,12 +110,12 @@ mod tests {
 
     #[test]
     fn one_user_cannot_take_all_places_and_root_finds_one() {
-        let bounds = Bounds {
+        let bounds = ConnectionQuotas {
             at_once: 5,
             per_user: 2,
-            ..Bounds::default()
+            ..ConnectionQuotas::default()
         };
-        let places = Places::default();
+        let places = ConnectionSlots::default();
         let take = |uid| places.take(uid, &bounds);
         let mut first: Vec<_> = (0..9).filter_map(|_| take(1)).collect();
         assert_eq!(first.len(), 2);

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// do: the user's own limit before the cards, these before maintenance and the queue's order.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "kebab-case")]
-pub enum Why {
+pub enum WaitReason {
     /// The user would have more cards at once than the policy gives.
     Limit {
         /// Who.
@@ -57,7 +57,7 @@ pub enum Why {
     },
 }
 
-impl fmt::Display for Why {
+impl fmt::Display for WaitReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let are = |number: u32| if number == 1 { "is" } else { "are" };
         match self {

@@ -4,7 +4,7 @@ use toml::value::{Date, Datetime, Offset, Time};
 
 /// A time in which no card is given, and into which no lease may reach.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Window {
+pub struct MaintenanceWindow {
     /// Seconds since 1970.
     pub from_s: u64,
     /// Seconds since 1970.

@@ -8,22 +8,22 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use rustix::time::{ClockId, clock_gettime};
 use sconce_host::{Roots, boot_id};
 
-use super::types::{CardFacts, Process, Seen};
-use super::{Clock, Handles, State};
+use super::types::{LeaseGpu, ProcessRef, SystemObservation};
+use super::{ClockReading, Handles, LeaseState};
 
 /// A machine: this one, or one that a test plays.
-pub trait World {
+pub trait LeaseSystem {
     /// The clocks; absent where they cannot be read.
-    fn clock(&self) -> Option<Clock>;
+    fn clock(&self) -> Option<ClockReading>;
     /// The cards that answer.
-    fn cards(&self) -> Vec<CardFacts>;
+    fn cards(&self) -> Vec<LeaseGpu>;
     /// Whether a process of this boot still lives.
-    fn is_alive(&self, process: &Process) -> bool;
+    fn is_alive(&self, process: &ProcessRef) -> bool;
     /// The process with that number; absent where there is none.
-    fn process(&self, pid: u32) -> Option<Process>;
+    fn process(&self, pid: u32) -> Option<ProcessRef>;
 
     /// What there is to be seen before a decision; absent without clocks.
-    fn see(&self, state: &State) -> Option<Seen> {
+    fn see(&self, state: &LeaseState) -> Option<SystemObservation> {
         let clock = self.clock()?;
         let leases = state.leases.iter().map(|lease| (lease.id, &lease.process));
         let waiting = state.waiting.iter().map(|w| (w.id, &w.process));
@@ -35,7 +35,7 @@ pub trait World {
             })
             .map(|(id, _)| id)
             .collect();
-        Some(Seen {
+        Some(SystemObservation {
             cards: self.cards(),
             clock,
             gone,
@@ -45,16 +45,16 @@ pub trait World {
 
 /// This machine, with cards that somebody has looked for.
 #[derive(Debug, Clone)]
-pub struct ThisMachine {
+pub struct LocalSystem {
     /// Where it is read.
     pub roots: Roots,
     /// Its cards.
-    pub cards: Vec<CardFacts>,
+    pub cards: Vec<LeaseGpu>,
     /// Of processes that were looked at; a service keeps them from request to request.
     pub handles: Handles,
 }
 
-impl ThisMachine {
+impl LocalSystem {
     fn start_ticks(&self, pid: u32) -> io::Result<Option<u64>> {
         let path = self.roots.proc.join(pid.to_string()).join("stat");
         let mut line = [0; STAT];
@@ -78,13 +78,13 @@ fn start_ticks(stat: &str) -> Option<u64> {
     fields.nth(18)?.parse().ok()
 }
 
-impl World for ThisMachine {
-    fn clock(&self) -> Option<Clock> {
+impl LeaseSystem for LocalSystem {
+    fn clock(&self) -> Option<ClockReading> {
         let boot = clock_gettime(ClockId::Boottime);
         let wall = SystemTime::now().duration_since(UNIX_EPOCH).ok();
         let seconds = u64::try_from(boot.tv_sec).ok()?;
         let nanoseconds = u64::try_from(boot.tv_nsec).ok()?;
-        Some(Clock {
+        Some(ClockReading {
             // Before 1970 there was no machine with a card.
             wall_ms: wall.map_or(0, |wall| {
                 u64::try_from(wall.as_millis()).unwrap_or(u64::MAX)
@@ -94,11 +94,11 @@ impl World for ThisMachine {
         })
     }
 
-    fn cards(&self) -> Vec<CardFacts> {
+    fn cards(&self) -> Vec<LeaseGpu> {
         self.cards.clone()
     }
 
-    fn is_alive(&self, process: &Process) -> bool {
+    fn is_alive(&self, process: &ProcessRef) -> bool {
         if let Some(alive) = self.handles.is_alive(process) {
             return alive;
         }
@@ -118,8 +118,8 @@ impl World for ThisMachine {
         }
     }
 
-    fn process(&self, pid: u32) -> Option<Process> {
-        Some(Process {
+    fn process(&self, pid: u32) -> Option<ProcessRef> {
+        Some(ProcessRef {
             pid,
             start_ticks: self.start_ticks(pid).ok()??,
             boot: boot_id(&self.roots)?,
@@ -148,7 +148,7 @@ mod tests {
     #[test]
     fn a_name_that_is_no_text_hides_nothing() {
         let folder = tempfile::tempdir().expect("a folder");
-        let machine = ThisMachine {
+        let machine = LocalSystem {
             roots: Roots::recorded(folder.path()),
             cards: Vec::new(),
             handles: Handles::default(),
@@ -168,14 +168,14 @@ mod tests {
 
     #[test]
     fn this_process_lives() {
-        let machine = ThisMachine {
+        let machine = LocalSystem {
             roots: Roots::default(),
             cards: Vec::new(),
             handles: Handles::default(),
         };
         let own = machine.process(std::process::id()).expect("it is here");
         assert!(machine.is_alive(&own));
-        let other = Process {
+        let other = ProcessRef {
             start_ticks: own.start_ticks + 1,
             ..own
         };
@@ -184,7 +184,7 @@ mod tests {
 
     #[test]
     fn a_process_that_ends_is_seen_to_by_its_handle() {
-        let machine = ThisMachine {
+        let machine = LocalSystem {
             roots: Roots::default(),
             cards: Vec::new(),
             handles: Handles::default(),

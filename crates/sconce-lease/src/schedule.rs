@@ -7,29 +7,29 @@
 
 use std::collections::BTreeMap;
 
-use super::policy::Limits;
-use super::types::{CardFacts, Millis, Waiting, Wanted};
-use super::{Policy, State, Why, Window};
+use super::policy::LeaseLimits;
+use super::types::{GpuSelection, LeaseGpu, Millis, QueuedRequest};
+use super::{LeaseState, MaintenanceWindow, Policy, WaitReason};
 
 /// The end of what has none.
 const NEVER: Millis = Millis::MAX;
 
 /// Where a request was placed.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Planned {
+pub struct ScheduledRequest {
     /// The request.
     pub id: u64,
     /// When it starts; absent where that hangs on a lease without an end, on cards that are not
     /// there, or on a limit that leaves none.
     pub start_ms: Option<Millis>,
-    /// [`CardFacts::key`] of the cards that it would get.
+    /// [`LeaseGpu::key`] of the cards that it would get.
     pub cards: Vec<String>,
     /// What keeps it from starting now; absent where it does, or where that was not asked.
-    pub why: Option<Why>,
+    pub why: Option<WaitReason>,
 }
 
-struct Card<'a> {
-    facts: &'a CardFacts,
+struct GpuCalendar<'a> {
+    facts: &'a LeaseGpu,
     taken: Vec<Span<'a>>,
 }
 
@@ -38,13 +38,13 @@ struct Card<'a> {
 struct Span<'a> {
     from: Millis,
     until: Millis,
-    by: By<'a>,
+    by: SpanOwner<'a>,
 }
 
 #[derive(Clone, Copy)]
-enum By<'a> {
+enum SpanOwner<'a> {
     Lease,
-    Window(&'a Window),
+    Window(&'a MaintenanceWindow),
     /// Placed before, of that user.
     Request(&'a str),
 }
@@ -55,7 +55,7 @@ impl Span<'_> {
     }
 }
 
-impl Card<'_> {
+impl GpuCalendar<'_> {
     fn is_free(&self, from: Millis, until: Millis) -> bool {
         self.taken.iter().all(|span| !span.meets(from, until))
     }
@@ -63,7 +63,7 @@ impl Card<'_> {
 
 /// The requests in the order in which they are served: whoever waited longer than the policy's
 /// patience, by arrival; then by priority, by decayed use, by arrival.
-pub(super) fn order<'a>(state: &'a State, policy: &Policy) -> Vec<&'a Waiting> {
+pub(super) fn order<'a>(state: &'a LeaseState, policy: &Policy) -> Vec<&'a QueuedRequest> {
     let mut keyed: Vec<_> = state
         .waiting
         .iter()
@@ -84,7 +84,7 @@ pub(super) fn order<'a>(state: &'a State, policy: &Policy) -> Vec<&'a Waiting> {
 }
 
 /// For how long a request may hold its cards.
-pub(super) fn length(for_ms: Option<Millis>, limits: &Limits) -> Option<Millis> {
+pub(super) fn length(for_ms: Option<Millis>, limits: &LeaseLimits) -> Option<Millis> {
     match (for_ms, limits.longest_ms) {
         (Some(wish), Some(longest)) => Some(wish.min(longest)),
         (wish, longest) => wish.or(longest),
@@ -92,25 +92,25 @@ pub(super) fn length(for_ms: Option<Millis>, limits: &Limits) -> Option<Millis> 
 }
 
 /// Places every request, in the queue's order; with `now_alone`, only until nothing is free now, and
-/// without [`Planned::why`].
-pub(super) fn plan(state: &State, policy: &Policy, now_alone: bool) -> Vec<Planned> {
+/// without [`ScheduledRequest::why`].
+pub(super) fn plan(state: &LeaseState, policy: &Policy, now_alone: bool) -> Vec<ScheduledRequest> {
     let now = state.now_ms;
-    let mut cards: Vec<Card<'_>> = state
+    let mut cards: Vec<GpuCalendar<'_>> = state
         .cards
         .iter()
-        .map(|facts| Card {
+        .map(|facts| GpuCalendar {
             facts,
             taken: Vec::new(),
         })
         .collect();
     // The smallest card that serves is given first, so that large ones stay for who needs them.
     cards.sort_by_key(|card| (card.facts.memory, card.facts.index));
-    let mut own: BTreeMap<u32, Vec<Own>> = BTreeMap::new();
+    let mut own: BTreeMap<u32, Vec<UserSpan>> = BTreeMap::new();
     for lease in &state.leases {
         let span = Span {
             from: lease.since_ms.min(now),
             until: lease.until_ms.unwrap_or(NEVER),
-            by: By::Lease,
+            by: SpanOwner::Lease,
         };
         for card in &mut cards {
             if lease.cards.contains(&card.facts.key) {
@@ -126,7 +126,7 @@ pub(super) fn plan(state: &State, policy: &Policy, now_alone: bool) -> Vec<Plann
         let span = Span {
             from: state.moment(window.from_s.saturating_mul(1000)),
             until: state.moment(window.until_s.saturating_mul(1000)),
-            by: By::Window(window),
+            by: SpanOwner::Window(window),
         };
         if span.until > now {
             cards.iter_mut().for_each(|card| card.taken.push(span));
@@ -140,7 +140,7 @@ pub(super) fn plan(state: &State, policy: &Policy, now_alone: bool) -> Vec<Plann
         let limits = policy.limits(&waiting.person);
         let own = own.entry(waiting.person.uid).or_default();
         let length = length(waiting.take.for_ms, &limits).unwrap_or(NEVER);
-        let asked = Asked {
+        let asked = PlacementRequest {
             waiting,
             length,
             limits: &limits,
@@ -153,7 +153,7 @@ pub(super) fn plan(state: &State, policy: &Policy, now_alone: bool) -> Vec<Plann
         };
         let now_at_once = found.as_ref().is_some_and(|(start, _)| *start == now);
         let why = (!now_alone && !now_at_once).then(|| match spent {
-            Some(week) => Why::Hours {
+            Some(week) => WaitReason::Hours {
                 user: waiting.person.name.clone(),
                 limit_s: week / 1000,
             },
@@ -166,7 +166,7 @@ pub(super) fn plan(state: &State, policy: &Policy, now_alone: bool) -> Vec<Plann
                     cards[at].taken.push(Span {
                         from: start,
                         until,
-                        by: By::Request(&waiting.person.name),
+                        by: SpanOwner::Request(&waiting.person.name),
                     });
                 }
                 own.push((start, until, waiting.take.wanted.count()));
@@ -174,7 +174,7 @@ pub(super) fn plan(state: &State, policy: &Policy, now_alone: bool) -> Vec<Plann
             }
             None => (None, Vec::new()),
         };
-        planned.push(Planned {
+        planned.push(ScheduledRequest {
             id: waiting.id,
             start_ms,
             cards: chosen
@@ -188,38 +188,38 @@ pub(super) fn plan(state: &State, policy: &Policy, now_alone: bool) -> Vec<Plann
 }
 
 /// A request, and what holds for it.
-struct Asked<'a> {
-    waiting: &'a Waiting,
+struct PlacementRequest<'a> {
+    waiting: &'a QueuedRequest,
     length: Millis,
-    limits: &'a Limits,
+    limits: &'a LeaseLimits,
     now: Millis,
 }
 
 /// From, until, how many: cards of one user.
-type Own = (Millis, Millis, u32);
+type UserSpan = (Millis, Millis, u32);
 
-impl Asked<'_> {
+impl PlacementRequest<'_> {
     /// Whether it would last as long as its user's hours of the week do, and none are left: each moment
     /// of theirs that is a week ago gives some back. One with a length of its own has put its hours by.
-    fn is_spent(&self, state: &State, week: Millis) -> bool {
+    fn is_spent(&self, state: &LeaseState, week: Millis) -> bool {
         let cards = u64::from(self.waiting.take.wanted.count()).max(1);
         let left = week.saturating_sub(state.week_of(&self.waiting.person));
         self.waiting.take.for_ms.is_none() && left / cards == 0
     }
 
-    fn serves(&self, facts: &CardFacts) -> bool {
+    fn serves(&self, facts: &LeaseGpu) -> bool {
         match &self.waiting.take.wanted {
-            Wanted::Any { memory, .. } => match (memory, facts.memory) {
+            GpuSelection::Any { memory, .. } => match (memory, facts.memory) {
                 (None, _) => true,
                 (Some(wish), Some(has)) => has >= *wish,
                 (Some(_), None) => false,
             },
-            Wanted::These(keys) => keys.contains(&facts.key),
+            GpuSelection::These(keys) => keys.contains(&facts.key),
         }
     }
 
     /// The first moment at which the request can have all of its time, and the cards.
-    fn place(&self, cards: &[Card<'_>], own: &[Own]) -> Option<(Millis, Vec<usize>)> {
+    fn place(&self, cards: &[GpuCalendar<'_>], own: &[UserSpan]) -> Option<(Millis, Vec<usize>)> {
         let count = self.waiting.take.wanted.count();
         let able: Vec<usize> = (0..cards.len())
             .filter(|&at| self.serves(cards[at].facts))
@@ -251,7 +251,7 @@ impl Asked<'_> {
     }
 
     /// Why that is not now.
-    fn why(&self, state: &State, cards: &[Card<'_>], own: &[Own]) -> Why {
+    fn why(&self, state: &LeaseState, cards: &[GpuCalendar<'_>], own: &[UserSpan]) -> WaitReason {
         let (person, wanted) = (&self.waiting.person, self.waiting.take.wanted.count());
         let until = self.now.saturating_add(self.length);
         let number = |count: usize| u32::try_from(count).unwrap_or(u32::MAX);
@@ -261,7 +261,7 @@ impl Asked<'_> {
             let leases = state.leases.iter().filter(|l| l.person.uid == person.uid);
             let held = number(leases.map(|lease| lease.cards.len()).sum());
             let all: u32 = own.iter().map(|span| span.2).fold(0, u32::saturating_add);
-            return Why::Limit {
+            return WaitReason::Limit {
                 user: person.name.clone(),
                 held,
                 asked: all.saturating_sub(held),
@@ -271,17 +271,20 @@ impl Asked<'_> {
         let able = || cards.iter().filter(|card| self.serves(card.facts));
         let there = number(able().count());
         if there < wanted {
-            return Why::Missing { there, wanted };
+            return WaitReason::Missing { there, wanted };
         }
         // What is in the way of each card, in the order in which reasons are told.
         let now = self.now;
-        let held = |card: &&Card<'_>| {
-            let mut leases = card.taken.iter().filter(|s| matches!(s.by, By::Lease));
+        let held = |card: &&GpuCalendar<'_>| {
+            let mut leases = card
+                .taken
+                .iter()
+                .filter(|s| matches!(s.by, SpanOwner::Lease));
             leases.any(|span| span.meets(now, now + 1))
         };
         let free = number(able().filter(|card| !held(card)).count());
         if free < wanted {
-            return Why::Held {
+            return WaitReason::Held {
                 free,
                 there,
                 wanted,
@@ -289,20 +292,20 @@ impl Asked<'_> {
         }
         let mut in_the_way = able().flat_map(|card| &card.taken);
         let window = in_the_way.clone().find_map(|span| match span.by {
-            By::Window(window) if span.meets(now, until) => Some((window, span.from <= now)),
+            SpanOwner::Window(window) if span.meets(now, until) => Some((window, span.from <= now)),
             _ => None,
         });
         if let Some((window, begun)) = window {
             let why = window.why.clone();
-            return Why::Maintenance { begun, why };
+            return WaitReason::Maintenance { begun, why };
         }
         let before = in_the_way.find_map(|span| match span.by {
-            By::Request(user) if span.meets(now, until) => Some(user.to_owned()),
+            SpanOwner::Request(user) if span.meets(now, until) => Some(user.to_owned()),
             _ => None,
         });
         match before {
-            Some(user) => Why::Before { user },
-            None => Why::Held {
+            Some(user) => WaitReason::Before { user },
+            None => WaitReason::Held {
                 free,
                 there,
                 wanted,
@@ -312,7 +315,7 @@ impl Asked<'_> {
 }
 
 /// Whether `count` cards more from `start` to `until` keep a user within their cards at once.
-fn within(limit: Option<u32>, count: u32, start: Millis, until: Millis, own: &[Own]) -> bool {
+fn within(limit: Option<u32>, count: u32, start: Millis, until: Millis, own: &[UserSpan]) -> bool {
     let Some(limit) = limit else { return true };
     // The sum is largest where one of them begins.
     let begins = own.iter().map(|span| span.0);
