@@ -253,7 +253,7 @@ pub(crate) struct RunFlags {
     pub(crate) network: Option<sconce_schema::request::Network>,
     /// What sets the container up: `runc`, `crun` or `podman`, where it is installed; `docker`, to whose
     /// daemon the run is handed over; or `sconce` [default: sconce].
-    #[arg(long, value_name = "RUNTIME", value_parser = crate::engine::runtime)]
+    #[arg(long, value_name = "RUNTIME", value_parser = crate::executor::parse_runtime)]
     pub(crate) runtime: Option<sconce_schema::Runtime>,
     /// Be root inside.
     #[arg(long, action = ArgAction::SetTrue)]

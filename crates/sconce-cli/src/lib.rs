@@ -6,8 +6,7 @@ mod args;
 mod background;
 mod commands;
 mod detach;
-mod docker;
-mod engine;
+mod executor;
 mod failure;
 mod findings;
 #[cfg(test)]

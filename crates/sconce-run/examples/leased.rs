@@ -16,7 +16,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use sconce_host::{Machine, NvmlGpus, Roots, SampleTarget, Sampler, edits_for, select};
-use sconce_run::{RunOptions, Watcher, init_main, is_init, run};
+use sconce_run::{Native, RunOptions, Watcher, init_main, is_init, run};
 use sconce_schema::Hint;
 use sconce_schema::event::{Exit, OutOfMemory, Unenforced};
 use sconce_schema::manifest::{ImageManifest, Layer};
@@ -150,7 +150,6 @@ fn leased(asked: Asked) -> Result<u8, Box<dyn Error>> {
         strict: false,
         host: &host,
         ways_out: Vec::new(),
-        engine: None,
         environment: &[],
         control: None,
         waiting: None,
@@ -161,7 +160,7 @@ fn leased(asked: Asked) -> Result<u8, Box<dyn Error>> {
         nvml: false,
         sampler: None,
     };
-    let done = run(&request, &options, &mut lines);
+    let done = run(&request, &Native, &options, &mut lines);
     std::fs::remove_dir_all(&scratch)?;
     let outcome = done.map_err(|error| match error.hint() {
         Some(hint) => format!("{} (hint: {hint})", with_causes(&error)),

@@ -1,4 +1,4 @@
-//! The supervisor's side of [`crate::control`]: who asks, what was asked, and what init says of it.
+//! The supervisor's side of [`crate::control`]: who asks, what was asked, and what became of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ffi::OsString;
@@ -14,6 +14,7 @@ use sconce_schema::{Hint, Runtime};
 
 use crate::control::{self, Answer, Ask, Standing, State};
 use crate::error::RunError;
+use crate::executor::Execution;
 use crate::protocol::{self, Change, Failure, Order};
 
 /// The most callers at a time; more are sent away.
@@ -114,8 +115,8 @@ impl Desk {
         }
     }
 
-    /// Hears what a caller asks, and passes on to init what is for it.
-    pub(crate) fn hear(&mut self, number: u64, init: &OwnedFd) {
+    /// Hears what a caller asks, and passes on what is for the run.
+    pub(crate) fn hear(&mut self, number: u64, execution: &mut dyn Execution) {
         let Some(caller) = self.callers.get(&number) else {
             return;
         };
@@ -126,18 +127,24 @@ impl Desk {
                 self.callers.remove(&number);
                 if self.commands.remove(&number) {
                     let order = Order::SignalCommand(number, HANG_UP);
-                    let _ = protocol::send(init, &order, &[]);
+                    let _ = execution.deliver(&order, &[]);
                 }
                 return;
             }
         };
-        let answer = self.answer(number, ask, &fds, init);
+        let answer = self.answer(number, ask, &fds, execution);
         if let Some(answer) = answer {
             self.tell(number, &answer, &[]);
         }
     }
 
-    fn answer(&mut self, number: u64, ask: Ask, fds: &[OwnedFd], init: &OwnedFd) -> Option<Answer> {
+    fn answer(
+        &mut self,
+        number: u64,
+        ask: Ask,
+        fds: &[OwnedFd],
+        execution: &mut dyn Execution,
+    ) -> Option<Answer> {
         let orders = match ask {
             Ask::State => return Some(Answer::State(self.state())),
             Ask::Stop { grace_s } => {
@@ -155,11 +162,11 @@ impl Desk {
             Ask::Signal(signal) => {
                 return Some(Answer::Refused(format!("there is no signal {signal}")));
             }
-            Ask::Command(asked) => return self.start(number, asked, fds, init),
+            Ask::Command(asked) => return self.start(number, asked, fds, execution),
         };
         let passed = orders
             .iter()
-            .all(|order| protocol::send(init, order, &[]).is_ok());
+            .all(|order| execution.deliver(order, &[]).is_ok());
         Some(match passed {
             true => Answer::Done,
             false => Answer::Refused("the run is ending".to_owned()),
@@ -179,7 +186,7 @@ impl Desk {
         number: u64,
         asked: control::Command,
         fds: &[OwnedFd],
-        init: &OwnedFd,
+        execution: &mut dyn Execution,
     ) -> Option<Answer> {
         let refused = |why: &str| Some(Answer::Refused(why.to_owned()));
         if let Some(engine) = self.engine {
@@ -206,7 +213,7 @@ impl Desk {
             terminal: asked.terminal,
         }));
         let fds: Vec<BorrowedFd<'_>> = fds.iter().map(AsFd::as_fd).collect();
-        match protocol::send(init, &order, &fds) {
+        match execution.deliver(&order, &fds) {
             // Init answers.
             Ok(()) => {
                 self.commands.insert(number);

@@ -8,6 +8,9 @@
 //!    └ cgroups, terminal, ports, samples, the end
 //! ```
 //!
+//! So it is where Sconce holds the container itself ([`Native`]). Whatever else holds it is another
+//! [`Executor`], under the same supervisor.
+//!
 //! As root there is no user namespace: the command becomes uid 1000, and mounted folders show
 //! their owner as that user ([`idmap`]). As a plain user everything happens in a user namespace
 //! in which the caller is uid 1000 (or 0, for a run as root inside).
@@ -20,6 +23,7 @@ mod desk;
 pub mod docker;
 mod engine;
 mod error;
+mod executor;
 #[cfg(test)]
 mod golden;
 mod idmap;
@@ -53,9 +57,10 @@ use serde::{Deserialize, Serialize};
 
 pub use control::Control;
 pub use descriptor::inherited;
-pub use docker::Docker;
+pub use docker::{Docker, DockerContainer};
 pub use engine::Engine;
 pub use error::{RunError, Wrong};
+pub use executor::{Executor, Native};
 pub use names::is_machinery;
 pub use plan::Restarts;
 pub use prepare::is_machine_root;
@@ -94,8 +99,6 @@ pub struct RunOptions<'a> {
     /// Programs of [`WAYS_OUT`] that this machine has, each of which gives a network of its own a way
     /// out: the first that works is taken.
     pub ways_out: Vec<PathBuf>,
-    /// The program that sets the container up in Sconce's place.
-    pub engine: Option<Engine>,
     /// The caller's environment, for a run without a container.
     pub environment: &'a [(OsString, OsString)],
     /// Where it can be spoken to while it goes on, and where what it says is kept; absent for a run
@@ -162,7 +165,7 @@ pub struct Outcome {
     pub left_behind: Vec<PathBuf>,
 }
 
-/// Runs a request, and returns when its last process is gone.
+/// Runs a request in whatever `executor` makes for it, and returns when its last process is gone.
 ///
 /// While it runs, this process's handlers for SIGINT, SIGTERM, SIGHUP, SIGQUIT, SIGUSR1, SIGUSR2
 /// and SIGWINCH are Sconce's; one run at a time in a process gets the signals.
@@ -171,10 +174,11 @@ pub struct Outcome {
 /// Whatever kept the command from running. See [`RunError`].
 pub fn run(
     request: &RunRequest,
+    executor: &dyn Executor,
     options: &RunOptions<'_>,
     watcher: &mut dyn Watcher,
 ) -> Result<Outcome, RunError> {
-    supervise::run(request, options, watcher)
+    supervise::run(request, executor, options, watcher)
 }
 
 /// Gives the calling thread, and every process it starts from now on, only processor time that

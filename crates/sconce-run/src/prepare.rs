@@ -15,7 +15,6 @@ use sconce_schema::request::{ContainerEdits, Limits, Network, Root, RunRequest, 
 use sconce_schema::service::{Check, Service};
 use sconce_schema::units::Bytes;
 
-use crate::RunOptions;
 use crate::capabilities;
 use crate::engine;
 use crate::error::{RunError, Wrong};
@@ -24,6 +23,7 @@ use crate::launch::Namespaces;
 use crate::own::{Ceilings, Own, Place};
 use crate::plan::{Container, Credentials, Mount, Plan, PlannedService};
 use crate::sys::mount::{NODEV, NOEXEC, NOSUID, RDONLY};
+use crate::{Engine, RunOptions};
 
 /// The overlay file system's own limit (`OVL_MAX_STACK`), less the run's own layer.
 pub(crate) const MOST_LAYERS: usize = 499;
@@ -222,6 +222,7 @@ fn is_straight(path: &Path) -> bool {
 pub(crate) fn prepare(
     request: &RunRequest,
     options: &RunOptions<'_>,
+    engine: Option<&Engine>,
     scratch: &Path,
     root: bool,
     v2: Option<&Path>,
@@ -277,7 +278,6 @@ pub(crate) fn prepare(
         edit_mounts(edits, &mut mounts)?;
     }
     let own_network = request.network != Network::Host;
-    let engine = options.engine.as_ref();
     let inside = match options.keep {
         Some(_) => crate::KEPT_NAME,
         None => &request.id,

@@ -44,7 +44,7 @@ pub(crate) enum Report {
 /// From the supervisor to init.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Order {
+pub enum Order {
     /// Start the command. Brings the descriptors through which it joins its cgroups: `tasks` v1
     /// files, then one v2 folder if `folder`.
     Go {
@@ -71,7 +71,7 @@ pub(crate) enum Order {
 
 /// A service that has changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Change {
+pub struct Change {
     pub(crate) service: usize,
     pub(crate) state: ServiceState,
     /// In the run's numbering.
@@ -85,14 +85,14 @@ pub(crate) struct Change {
 /// Something other than the run's own command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Which {
+pub enum Which {
     Service(usize),
     Command(u64),
 }
 
 /// Another command in a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Command {
+pub struct Command {
     /// By which answers name it.
     pub(crate) number: u64,
     pub(crate) command: Vec<OsString>,
@@ -106,7 +106,7 @@ pub(crate) struct Command {
 /// What failed inside; each is described by its `RunError`. `errno` is the kernel's error number.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Failure {
+pub enum Failure {
     Step {
         doing: String,
         errno: i32,

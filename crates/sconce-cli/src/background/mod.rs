@@ -11,7 +11,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use sconce_image::{Priority, bytecode};
-use sconce_run::{RunOptions, Watcher};
+use sconce_run::{Native, RunOptions, Watcher};
 use sconce_schema::manifest::Layer;
 use sconce_schema::request::{Mount, Root, RunRequest};
 use sconce_schema::{ImageManifest, Lock, exit};
@@ -174,7 +174,6 @@ impl Compiler<'_> {
             strict: false,
             host: &host,
             ways_out: Vec::new(),
-            engine: None,
             environment: &[],
             control: None,
             waiting: None,
@@ -182,7 +181,7 @@ impl Compiler<'_> {
         // A source that is removed or made anew while it is compiled would lack files in its bytecode for good.
         let trees = [self.root, &job.source];
         let _stays = sconce_store::hold(trees.into_iter())?;
-        let outcome = sconce_run::run(&request, &options, watcher)?;
+        let outcome = sconce_run::run(&request, &Native, &options, watcher)?;
         if outcome.exit.code() != exit::OK {
             return Ok(());
         }

@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use sconce_host::{Card, Machine, Roots};
 use sconce_image::bytecode;
 use sconce_image::system::PLAIN_HOME;
+use sconce_run::Native;
 use sconce_schema::Service;
 use sconce_schema::event::{Mode, Started};
 use sconce_schema::request::{Root, RunRequest, User};
@@ -30,7 +31,7 @@ use super::opened::Opened;
 use crate::args::{Global, RunArgs, RunFlags};
 use crate::background::Background;
 use crate::detach;
-use crate::docker;
+use crate::executor::find_executor;
 use crate::failure::{CliError, Result};
 use crate::judge::quick;
 use crate::kernels::{self, Owner};
@@ -154,7 +155,7 @@ pub(crate) fn contained_as(
     own_folders::refuse(&wish.mounts, Some(&project.folder), &Places::find(global)?)?;
     let host = Machine::read(&Roots::default());
     cards::check(&host, &wish.gpus)?;
-    let docker = docker::find(wish.runtime)?;
+    let executor = find_executor(wish.runtime)?;
     let nvml = Loading::begin(&host, &wish.gpus);
     let mut opened = Opened::with(project, global)?;
     let silent = global.silent();
@@ -170,13 +171,9 @@ pub(crate) fn contained_as(
     }
     let mut background = Background::default();
     let (manifest, stays) = workshop.held(&lock, &mut background)?;
-    let handed = match docker {
-        Some(docker) => {
-            let image = build::of_environment(&opened, &workshop, &lock, &manifest)?;
-            Some(docker.bring(&image, &project.name, &opened.store, &opened.progress)?)
-        }
-        None => None,
-    };
+    let executor = executor.with_image(&project.name, &opened.store, &opened.progress, || {
+        build::of_environment(&opened, &workshop, &lock, &manifest)
+    })?;
     opened.progress.finish();
     let home = match wish.user {
         User::Root => "/root",
@@ -187,8 +184,8 @@ pub(crate) fn contained_as(
             background.start(project, places);
         }
     };
-    // Docker shows files with the owners that they have: the run could not write there.
-    let keeps = !is_trial && handed.is_none() && project.spec.run.kernel_cache.unwrap_or(true);
+    let keeps =
+        !is_trial && executor.maps_owners() && project.spec.run.kernel_cache.unwrap_or(true);
     let owner = || Owner {
         environment: kernels::digest(&lock.to_text()),
         folders: vec![&project.folder],
@@ -214,7 +211,7 @@ pub(crate) fn contained_as(
         probe,
         kernels,
         beside: (!services.is_empty()).then(|| (services, lock.clone())),
-        handed,
+        executor,
     };
     let called = Called {
         places,
@@ -316,8 +313,7 @@ fn host_run(
         places: &places,
         host: &host,
         strict: flags.strict,
-        engine: None,
-        handed: None,
+        executor: &Native,
         sample_hz: wish.sample_hz,
         json,
         global: held_by,

@@ -9,11 +9,11 @@
 //! ```
 //!
 //! The daemon stands outside of the run: the container is its child, in its cgroups and with its
-//! mounts. So nothing of [`crate::run`] holds here; Docker is told everything by flags, what it has no
-//! flag for is said, and Sconce watches.
+//! mounts. So Sconce sets up nothing of it; Docker is told everything by flags, what it has no flag for is
+//! said, and the supervisor watches as it does with any other [executor](crate::Executor).
 
 mod client;
-mod hold;
+mod execution;
 mod line;
 mod remover;
 mod seen;
@@ -21,10 +21,7 @@ mod seen;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-use sconce_schema::RunRequest;
-
 use crate::error::RunError;
-use crate::{Outcome, RunOptions, Watcher};
 
 /// Docker's client and the daemon that answered it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,21 +76,15 @@ impl Docker {
     pub fn load(&self) -> Result<Loading, RunError> {
         client::load(self)
     }
+}
 
-    /// Runs a request in `image`, and returns when its container is gone. As with [`crate::run`], the
-    /// handlers of signals are Sconce's meanwhile.
-    ///
-    /// # Errors
-    /// Whatever kept the command from running. See [`RunError`].
-    pub fn run(
-        &self,
-        request: &RunRequest,
-        image: &str,
-        options: &RunOptions<'_>,
-        watcher: &mut dyn Watcher,
-    ) -> Result<Outcome, RunError> {
-        hold::run(self, request, image, options, watcher)
-    }
+/// A container of a daemon: what runs a request that is handed over.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DockerContainer {
+    /// The daemon.
+    pub docker: Docker,
+    /// The name by which it knows the image.
+    pub image: String,
 }
 
 pub use client::Loading;

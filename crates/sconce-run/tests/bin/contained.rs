@@ -11,7 +11,8 @@ use std::time::Duration;
 
 use sconce_host::{Machine, Roots, SampleTarget, Sampler};
 use sconce_run::{
-    Control, Engine, Restarts, RunError, RunOptions, WAYS_OUT, Watcher, init_main, is_init, run,
+    Control, Engine, Executor, Native, Restarts, RunError, RunOptions, WAYS_OUT, Watcher,
+    init_main, is_init, run,
 };
 use sconce_schema::event::{Exit, OutOfMemory, ServiceEvent, Unenforced};
 use sconce_schema::{Hint, RunRequest};
@@ -128,7 +129,6 @@ fn main() -> ExitCode {
             .filter(|path| path.exists())
             .collect(),
         environment: &environment,
-        engine,
         control: option(rest, "--control=").map(|folder| Control {
             folder: folder.into(),
             log_command: rest.contains(&"--log-command".into()),
@@ -151,7 +151,11 @@ fn main() -> ExitCode {
         sampler: None,
         shared: None,
     };
-    match run(&request, &options, &mut lines) {
+    let executor: &dyn Executor = match &engine {
+        Some(engine) => engine,
+        None => &Native,
+    };
+    match run(&request, executor, &options, &mut lines) {
         Ok(outcome) => {
             lines.line(&json!({ "used": outcome.used }));
             assert_eq!(outcome.left_behind, Vec::<PathBuf>::new());

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use sconce_image::changes::{Step, StepError};
 use sconce_image::plan::Plan;
-use sconce_run::{RunOptions, Watcher};
+use sconce_run::{Native, RunOptions, Watcher};
 use sconce_schema::event::{Exit, Unenforced};
 use sconce_schema::manifest::Layer;
 use sconce_schema::request::{Mount, Network, Root, RunRequest, User};
@@ -297,13 +297,12 @@ impl<'a> Stack<'a> {
             strict: false,
             host: &host,
             ways_out: Vec::new(),
-            engine: None,
             environment: &[],
             control: None,
             waiting: None,
         };
         let _stays = stay(&request.root)?;
-        Ok(sconce_run::run(request, &options, &mut Unwatched)?.exit)
+        Ok(sconce_run::run(request, &Native, &options, &mut Unwatched)?.exit)
     }
 }
 

@@ -4,6 +4,7 @@ use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 
 use sconce_host::Machine;
+use sconce_run::Executor;
 use sconce_schema::event::{Mode, Started};
 use sconce_schema::lock::Versions;
 use sconce_schema::request::{Root, RunRequest};
@@ -16,8 +17,6 @@ use super::leased::Leased;
 use super::nvml::Loading;
 use super::request::started;
 use crate::args::{Global, RunFlags};
-use crate::docker::Handed;
-use crate::engine;
 use crate::failure::Result;
 use crate::kernels::InUse;
 use crate::output;
@@ -50,8 +49,8 @@ pub(super) struct Contained {
     pub(super) kernels: Option<InUse>,
     /// The services that run beside the command, or instead of one, and the lock of their packages.
     pub(super) beside: Option<(Services, Lock)>,
-    /// Docker with the image, where the run is handed over to it.
-    pub(super) handed: Option<Handed>,
+    /// What holds it.
+    pub(super) executor: Box<dyn Executor>,
 }
 
 /// How the program was called.
@@ -69,7 +68,6 @@ impl Contained {
         called: &Called<'_>,
         idle_work: Box<dyn FnOnce() + '_>,
     ) -> Result<u8> {
-        let engine = engine::find(self.wish.runtime)?;
         let gpus = self.nvml.complete(&mut self.host);
         let scratch = &called.places.scratch;
         // A run that makes no folder there itself still takes away what others left.
@@ -121,8 +119,7 @@ impl Contained {
             given.extend(gpus.summaries());
         }
         if let Some(probe) = &mut self.probe {
-            // Docker's daemon mounts what has a path on the machine.
-            probe.give(&mut request, self.handed.is_none(), |_| None)?;
+            probe.give(&mut request, self.executor.shares_memory(), |_| None)?;
         }
         if let Some(kernels) = &self.kernels {
             kernels.give(&mut request);
@@ -154,8 +151,7 @@ impl Contained {
             folder: self.folder,
             mode: Mode::Container,
             versions: self.versions,
-            runtime: (engine.as_ref().map(engine::summary))
-                .or(self.handed.as_ref().map(Handed::summary)),
+            runtime: self.executor.summary(),
             plan: self.probe.as_ref().and_then(Probe::plans),
             gpus: given,
             ..started(&request, &self.host)
@@ -164,8 +160,7 @@ impl Contained {
             places: called.places,
             host: &self.host,
             strict: called.flags.strict,
-            engine,
-            handed: self.handed,
+            executor: self.executor.as_ref(),
             sample_hz: self.wish.sample_hz,
             json: called.json,
             global: called.global,

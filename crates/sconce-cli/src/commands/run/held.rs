@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use sconce_host::{Gpus, Machine};
 use sconce_report::{Report, json, terminal};
-use sconce_run::{Control, Engine, Outcome, Restarts, RunOptions};
+use sconce_run::{Control, Executor, Outcome, Restarts, RunOptions};
 use sconce_schema::event::Started;
 use sconce_schema::request::RunRequest;
 
@@ -16,7 +16,6 @@ use crate::account::Told;
 use crate::args::Global;
 use crate::commands::logs::Follower;
 use crate::detach;
-use crate::docker::Handed;
 use crate::failure::{CliError, Result, with_causes};
 use crate::output;
 use crate::outputs::{self, Form};
@@ -32,10 +31,7 @@ pub(super) struct Held<'a> {
     pub(super) places: &'a Places,
     pub(super) host: &'a Machine,
     pub(super) strict: bool,
-    /// What sets the container up in Sconce's place.
-    pub(super) engine: Option<Engine>,
-    /// The daemon that holds the run in Sconce's place.
-    pub(super) handed: Option<Handed>,
+    pub(super) executor: &'a dyn Executor,
     /// Readings a second, at least 1.
     pub(super) sample_hz: u32,
     pub(super) json: Option<&'a Path>,
@@ -65,7 +61,6 @@ impl Held<'_> {
             strict: self.strict,
             host: self.host,
             ways_out: crate::limits::ways_out(request.network),
-            engine: self.engine.clone(),
             environment: &environment,
             control: Some(Control {
                 folder: self.places.runs.join(&request.id),
@@ -103,10 +98,7 @@ impl Held<'_> {
                 recorder.begun = Some(Box::new(begin));
             }
         }
-        let outcome = match &self.handed {
-            Some(Handed { docker, image }) => docker.run(request, image, &options, &mut recorder),
-            None => sconce_run::run(request, &options, &mut recorder),
-        };
+        let outcome = sconce_run::run(request, self.executor, &options, &mut recorder);
         if let Some(follower) = follower.take() {
             follower.end();
         }

@@ -22,7 +22,7 @@ use super::request::{current_folder, new_id};
 use super::target::Which;
 use crate::args::{Global, RunFlags};
 use crate::commands::pull::fetch;
-use crate::docker;
+use crate::executor::find_executor;
 use crate::failure::{CliError, Result};
 use crate::kernels::{self, Owner};
 use crate::output;
@@ -60,7 +60,7 @@ pub(crate) fn run(
     let mut wish = Wish::of_flags(flags, &here)?;
     let host = Machine::read(&Roots::default());
     cards::check(&host, &wish.gpus)?;
-    let docker = docker::find(wish.runtime)?;
+    let executor = find_executor(wish.runtime)?;
     let nvml = Loading::begin(&host, &wish.gpus);
     let places = Places::find(global)?;
     own_folders::refuse(&wish.mounts, None, &places)?;
@@ -96,8 +96,7 @@ pub(crate) fn run(
     }
     let short = name.rsplit('/').next().unwrap_or(&name);
     let short = short.split(':').next().unwrap_or(short).to_owned();
-    let handed = docker.map(|docker| docker.bring(&image, &short, &store, &progress));
-    let handed = handed.transpose()?;
+    let executor = executor.with_image(&short, &store, &progress, || Ok(image.clone()))?;
     progress.finish();
     tell(&execution, &wish, global);
 
@@ -113,7 +112,7 @@ pub(crate) fn run(
         virtual_gpus: virtual_gpus.is_some(),
     };
     let compiles = versions.as_ref().is_some_and(kernels::are_compiled);
-    let kernels = match compiles && handed.is_none() {
+    let kernels = match compiles && executor.maps_owners() {
         true => places.kernels.open_or_say(&owner(), global),
         false => None,
     };
@@ -135,7 +134,7 @@ pub(crate) fn run(
         probe,
         kernels,
         beside: None,
-        handed,
+        executor,
     };
     let called = Called {
         places: &places,

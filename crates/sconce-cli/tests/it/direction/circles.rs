@@ -10,7 +10,7 @@ use crate::source::{packages, shipped_files};
 const TODAY: &[(&str, &str)] = &[
     (
         "sconce-cli",
-        "account args background commands detach docker engine failure hosts judge \
+        "account args background commands detach executor failure hosts judge \
          kernels leases live network output outputs own_folders pip places prepare \
          private probe project ranks registries services staying virtual_gpu watch \
          wish",
