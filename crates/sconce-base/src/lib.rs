@@ -6,9 +6,11 @@
 #![forbid(unsafe_code)]
 
 pub mod direct;
+mod env;
 mod names;
 pub mod output;
 pub mod secrets;
 pub mod text;
 
+pub use env::Env;
 pub use names::random_name;

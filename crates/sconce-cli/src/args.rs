@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use crate::commands::audit::AuditArgs;
 use crate::commands::outdated::OutdatedArgs;
 use clap::{ArgAction, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
+use sconce_base::Env;
 use sconce_schema::spec::{Gpus, MountSpec, PortSpec};
 use sconce_schema::{Bytes, Millicores};
 
@@ -79,6 +80,9 @@ pub(crate) struct Global {
     /// standard input for the word that the run has begun.
     #[arg(long, global = true, hide = true)]
     pub(crate) held: bool,
+    /// The variables that the program was started with, read once.
+    #[arg(skip)]
+    pub(crate) env: Env,
 }
 
 impl Global {
@@ -90,6 +94,7 @@ impl Global {
             offline: self.offline,
             store: self.store.clone(),
             held: self.held,
+            env: self.env.clone(),
         }
     }
 }

@@ -3,6 +3,7 @@
 
 use std::path::Path;
 
+use sconce_base::Env;
 use sconce_image::docker::send_archive;
 use sconce_image::layout::LayoutError;
 use sconce_image::local::Image;
@@ -30,14 +31,13 @@ pub(crate) enum FoundExecutor {
 }
 
 /// Finds what holds runs under `runtime`, and asks it for its version.
-pub(crate) fn find_executor(runtime: Runtime) -> Result<FoundExecutor> {
+pub(crate) fn find_executor(runtime: Runtime, env: &Env) -> Result<FoundExecutor> {
     if runtime == Runtime::Sconce {
         return Ok(FoundExecutor::Ready(Box::new(Native)));
     }
-    let program = helper(runtime.name()).ok_or(CliError::NoRuntime { runtime })?;
+    let program = helper(runtime.name(), env).ok_or(CliError::NoRuntime { runtime })?;
     if runtime == Runtime::Docker {
-        let environment: Vec<_> = std::env::vars_os().collect();
-        return Ok(FoundExecutor::Daemon(Docker::ask(program, &environment)?));
+        return Ok(FoundExecutor::Daemon(Docker::ask(program, env)?));
     }
     let engine = Engine::ask(runtime, program)?;
     Ok(FoundExecutor::Ready(Box::new(engine)))

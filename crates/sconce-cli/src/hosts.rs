@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Args;
+use sconce_base::Env;
 use sconce_compat::tables;
 use sconce_host::facts::probe::{Child, Question};
 use sconce_host::facts::{self, Ask, NvmlAsk};
@@ -49,7 +50,7 @@ impl HostFlags {
     }
 
     /// The named machines, or this one.
-    pub(crate) fn hosts(&self, store: Option<&Path>) -> Result<Vec<HostFacts>> {
+    pub(crate) fn hosts(&self, store: Option<&Path>, env: &Env) -> Result<Vec<HostFacts>> {
         let mut hosts = Vec::new();
         for path in &self.facts {
             hosts.extend(saved(path)?);
@@ -57,7 +58,7 @@ impl HostFlags {
         let gpus = self.gpu.iter().map(String::as_str);
         hosts.extend(tables::fleet(gpus, self.driver.as_deref())?);
         if !self.names_others() {
-            hosts.push(here(store));
+            hosts.push(here(store, env));
         }
         for host in &mut hosts {
             for set in &self.set {
@@ -69,7 +70,7 @@ impl HostFlags {
 }
 
 /// This machine. NVIDIA's libraries are asked in a child, where they are.
-pub(crate) fn here(store: Option<&Path>) -> HostFacts {
+pub(crate) fn here(store: Option<&Path>, env: &Env) -> HostFacts {
     let child = |question: &str| Child {
         program: "/proc/self/exe".into(),
         arguments: [PROBE, question].map(OsString::from).into(),
@@ -77,8 +78,8 @@ pub(crate) fn here(store: Option<&Path>) -> HostFacts {
     };
     let ask = Ask {
         // What is no text changes nothing here.
-        variables: std::env::vars_os()
-            .filter_map(|(name, value)| Some((name.into_string().ok()?, value.into_string().ok()?)))
+        variables: (env.iter_utf8())
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .collect(),
         store: store.map(Path::to_owned),
         nvml: NvmlAsk::Child(child("nvml")),

@@ -64,16 +64,17 @@ pub fn main() -> ExitCode {
     {
         return ExitCode::from(sconce_run::init_main(arguments));
     }
-    let root = match args::parse() {
+    let mut root = match args::parse() {
         Ok(root) => root,
         Err(wrong) => return refused(&wrong),
     };
+    root.global.env = sconce_base::Env::of_process();
     if root.global.held {
         detach::begin();
     }
     // `probe` is a child whose output its parent reads.
     if !matches!(root.verb, Verb::Probe { .. })
-        && let Err(wrong) = log::install(root.global.verbose)
+        && let Err(wrong) = log::install(root.global.verbose, &root.global.env)
     {
         return print_failure(&wrong.into());
     }

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use sconce_base::Env;
 use sconce_host::{Card, Machine, Roots, numa};
 use sconce_schema::request::{Limits, Near, Network};
 use sconce_schema::spec::{IO_WEIGHTS, Numa, Run};
@@ -79,33 +80,32 @@ const TRUSTED: [&str; 4] = ["/usr/bin", "/usr/sbin", "/bin", "/sbin"];
 
 /// The programs that give a network of its own a way out, for a run that needs one, the better
 /// first.
-pub(crate) fn ways_out(network: Network) -> Vec<PathBuf> {
+pub(crate) fn ways_out(network: Network, env: &Env) -> Vec<PathBuf> {
     if network != Network::Own {
         return Vec::new();
     }
     sconce_run::WAYS_OUT
         .iter()
-        .filter_map(|name| helper(name))
+        .filter_map(|name| helper(name, env))
         .collect()
 }
 
 /// Where a program is that a run needs: root's in [`TRUSTED`] alone, others' on PATH.
-pub(crate) fn helper(name: &str) -> Option<PathBuf> {
+pub(crate) fn helper(name: &str, env: &Env) -> Option<PathBuf> {
     let root = rustix::process::geteuid().is_root();
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    let found = folders(root, &path).into_iter();
+    let found = folders(root, env).into_iter();
     found
         .map(|folder| folder.join(name))
         .find(|file| file.is_file())
 }
 
-fn folders(root: bool, path: &std::ffi::OsStr) -> Vec<PathBuf> {
-    match root {
+fn folders(root: bool, env: &Env) -> Vec<PathBuf> {
+    let mut folders = match root {
         true => TRUSTED.map(PathBuf::from).to_vec(),
-        false => std::env::split_paths(path)
-            .filter(|folder| folder.is_absolute())
-            .collect(),
-    }
+        false => env.search_path(),
+    };
+    folders.retain(|folder| folder.is_absolute());
+    folders
 }
 
 #[cfg(test)]
@@ -114,9 +114,9 @@ mod tests {
 
     #[test]
     fn roots_helper_is_not_looked_for_on_path() {
-        let path = std::ffi::OsStr::new("/home/anna/bin:.:/usr/local/bin:");
+        let path = Env::of([("PATH", "/home/anna/bin:.:/usr/local/bin:")]);
         let own = ["/home/anna/bin", "/usr/local/bin"].map(PathBuf::from);
-        assert_eq!(folders(false, path), own);
-        assert_eq!(folders(true, path), TRUSTED.map(PathBuf::from));
+        assert_eq!(folders(false, &path), own);
+        assert_eq!(folders(true, &path), TRUSTED.map(PathBuf::from));
     }
 }

@@ -3,10 +3,10 @@
 //! Crates write events (`tracing`); without `-v` and `SCONCE_LOG` nothing takes them, and an event costs
 //! one comparison. The first process of a container never gets here, so nothing inside writes any.
 
-use std::env;
 use std::fmt::{self, Write as _};
 use std::time::Instant;
 
+use sconce_base::Env;
 use sconce_base::{secrets, text};
 use sconce_schema::{Hint, exit};
 use tracing::field::{Field, Visit};
@@ -63,9 +63,9 @@ impl Hint for LogFilterError {
 ///
 /// # Errors
 /// [`LogFilterError`] for a variable that cannot be followed.
-pub(crate) fn install(verbose: u8) -> Result<(), LogFilterError> {
+pub(crate) fn install(verbose: u8, env: &Env) -> Result<(), LogFilterError> {
     let filter = match verbose {
-        0 => match env::var_os(VARIABLE) {
+        0 => match env.var_os(VARIABLE) {
             Some(text) if !text.is_empty() => parse_filter(&text.to_string_lossy())?,
             _ => return Ok(()),
         },

@@ -2,28 +2,26 @@
 
 mod logins;
 
-use std::env;
-use std::path::PathBuf;
-
+use sconce_base::Env;
 use sconce_fetch::{Credential, FetchConfig, Fetcher, Proxies, shown};
 use sconce_schema::{Hint, exit};
 
+use crate::args::Global;
 use crate::failure::Result;
-use crate::places;
 use logins::{Login, in_url, netrc};
 
 /// A fetcher with this user's proxies and credentials. `indexes` are the addresses in force, whose
 /// user and password, where they carry them, are used for their host.
-pub(crate) fn fetcher(offline: bool, indexes: &[String]) -> Result<Fetcher> {
-    Ok(Fetcher::new(config(offline, indexes))?)
+pub(crate) fn fetcher(global: &Global, indexes: &[String]) -> Result<Fetcher> {
+    Ok(Fetcher::new(config(global.offline, indexes, &global.env))?)
 }
 
 /// The settings of such a fetcher.
-pub(crate) fn config(offline: bool, indexes: &[String]) -> FetchConfig {
+pub(crate) fn config(offline: bool, indexes: &[String], env: &Env) -> FetchConfig {
     let mut logins: Vec<Login> = indexes.iter().filter_map(|url| in_url(url)).collect();
-    let file = env::var_os("NETRC")
-        .map(PathBuf::from)
-        .or_else(|| Some(places::home()?.join(".netrc")));
+    let file = env
+        .path("NETRC")
+        .or_else(|| Some(env.home()?.join(".netrc")));
     if let Some(text) = file.and_then(|file| crate::input::text(&file).ok()) {
         logins.extend(netrc(&text));
     }
@@ -35,17 +33,21 @@ pub(crate) fn config(offline: bool, indexes: &[String]) -> FetchConfig {
     FetchConfig {
         offline,
         credentials: logins.into_iter().map(credential).collect(),
-        proxies: proxies(),
+        proxies: proxies(env),
         ..FetchConfig::default()
     }
 }
 
 /// `http_proxy` and the like, in either case, as curl reads them.
-fn proxies() -> Proxies {
+fn proxies(env: &Env) -> Proxies {
     let variable = |name: &str| {
         [name.to_owned(), name.to_ascii_uppercase()]
             .into_iter()
-            .find_map(|name| env::var(name).ok().filter(|value| !value.is_empty()))
+            .find_map(|name| {
+                env.var(&name)
+                    .filter(|value| !value.is_empty())
+                    .map(str::to_owned)
+            })
     };
     let all = variable("all_proxy");
     Proxies {
@@ -59,7 +61,7 @@ fn proxies() -> Proxies {
 
 /// uv's variables for indexes, by the name that uv's documentation gives them. A list is split by
 /// white space, and an index may have a name before it: `NAME=URL`.
-pub(crate) fn uv_indexes() -> Vec<(&'static str, String)> {
+pub(crate) fn uv_indexes(env: &Env) -> Vec<(&'static str, String)> {
     let names = [
         "UV_DEFAULT_INDEX",
         "UV_INDEX",
@@ -68,7 +70,7 @@ pub(crate) fn uv_indexes() -> Vec<(&'static str, String)> {
     ];
     let values = names
         .into_iter()
-        .filter_map(|name| Some((name, env::var(name).ok()?)));
+        .filter_map(|name| Some((name, env.var(name)?)));
     let split = values.flat_map(|(name, value)| {
         let words = value.split_whitespace().map(|word| (name, unnamed(word)));
         words.collect::<Vec<_>>()

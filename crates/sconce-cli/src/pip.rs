@@ -4,35 +4,35 @@
 mod conf;
 
 use std::collections::BTreeMap;
-use std::env;
 use std::path::PathBuf;
 
+use sconce_base::Env;
 use sconce_resolve::python::IndexSettings;
 
-use crate::places;
 use conf::options;
 
 /// The index settings that the machine's pip would use.
-pub(crate) fn settings() -> IndexSettings {
+pub(crate) fn settings(env: &Env) -> IndexSettings {
     let mut values = BTreeMap::new();
-    for file in files() {
+    for file in files(env) {
         if let Ok(text) = crate::input::text(&file) {
             values.extend(options(&text));
         }
     }
-    for (name, value) in env::vars() {
+    for (name, value) in env.iter_utf8() {
         if let Some(name) = name.strip_prefix("PIP_") {
-            values.insert(name.to_ascii_lowercase().replace('_', "-"), value);
+            let name = name.to_ascii_lowercase().replace('_', "-");
+            values.insert(name, value.to_owned());
         }
     }
     from_options(&values)
 }
 
 /// Whether uv has a configuration of its own, which then decides alone.
-pub(crate) fn uv_is_configured() -> bool {
-    let named = env::var_os("UV_CONFIG_FILE").map(PathBuf::from);
+pub(crate) fn uv_is_configured(env: &Env) -> bool {
+    let named = env.path("UV_CONFIG_FILE");
     let system = [PathBuf::from("/etc/uv/uv.toml")];
-    let user = config_home().map(|folder| folder.join("uv/uv.toml"));
+    let user = config_home(env).map(|folder| folder.join("uv/uv.toml"));
     named
         .into_iter()
         .chain(system)
@@ -40,21 +40,19 @@ pub(crate) fn uv_is_configured() -> bool {
         .any(|file| file.is_file())
 }
 
-fn config_home() -> Option<PathBuf> {
-    let named = env::var_os("XDG_CONFIG_HOME")
-        .map(PathBuf::from)
-        .filter(|p| p.is_absolute());
-    named.or_else(|| Some(places::home()?.join(".config")))
+fn config_home(env: &Env) -> Option<PathBuf> {
+    let named = env.path("XDG_CONFIG_HOME").filter(|p| p.is_absolute());
+    named.or_else(|| Some(env.home()?.join(".config")))
 }
 
-fn files() -> Vec<PathBuf> {
+fn files(env: &Env) -> Vec<PathBuf> {
     let mut files = vec![
         PathBuf::from("/etc/xdg/pip/pip.conf"),
         PathBuf::from("/etc/pip.conf"),
     ];
-    files.extend(places::home().map(|home| home.join(".pip/pip.conf")));
-    files.extend(config_home().map(|folder| folder.join("pip/pip.conf")));
-    files.extend(env::var_os("PIP_CONFIG_FILE").map(PathBuf::from));
+    files.extend(env.home().map(|home| home.join(".pip/pip.conf")));
+    files.extend(config_home(env).map(|folder| folder.join("pip/pip.conf")));
+    files.extend(env.path("PIP_CONFIG_FILE"));
     files
 }
 

@@ -1,8 +1,8 @@
-//! Where things are on this machine. The only code that reads the environment for folders.
+//! Where things are on this machine.
 
-use std::env;
 use std::path::{Path, PathBuf};
 
+use sconce_base::Env;
 use sconce_host::Roots;
 use sconce_schema::Bytes;
 use serde::Deserialize;
@@ -73,13 +73,14 @@ pub(crate) struct RegistryMirror {
 
 impl Places {
     pub(crate) fn find(global: &Global) -> Result<Self> {
-        let config_folder = folder("XDG_CONFIG_HOME", ".config")?.join("sconce");
+        let env = &global.env;
+        let config_folder = folder("XDG_CONFIG_HOME", ".config", env)?.join("sconce");
         let config = Config::read(&config_folder.join("config.toml"))?;
         let store = match global.store.as_ref().or(config.store.as_ref()) {
             Some(store) => absolute(store),
-            None => folder("XDG_DATA_HOME", ".local/share")?.join("sconce"),
+            None => folder("XDG_DATA_HOME", ".local/share", env)?.join("sconce"),
         };
-        let state = folder("XDG_STATE_HOME", ".local/state")?.join("sconce");
+        let state = folder("XDG_STATE_HOME", ".local/state", env)?.join("sconce");
         // A home may be many machines', and each has cards of its own.
         let leases = match sconce_host::machine_id(&Roots::default()) {
             Some(machine) => format!("leases-{machine}"),
@@ -87,7 +88,7 @@ impl Places {
         };
         let (runs, leases) = (state.join("runs"), state.join(leases));
         let kernels = Kernels {
-            root: folder("XDG_CACHE_HOME", ".cache")?.join("sconce/kernels"),
+            root: folder("XDG_CACHE_HOME", ".cache", env)?.join("sconce/kernels"),
             most: config.kernel_cache.unwrap_or(kernels::USUAL_SIZE),
         };
         let (config_shown, store_shown) = (config_folder.display(), store.display());
@@ -128,33 +129,18 @@ impl Config {
 }
 
 /// A folder of the XDG base directory specification: `variable`, or `fallback` in the home.
-fn folder(variable: &'static str, fallback: &str) -> Result<PathBuf> {
-    if let Some(path) = env::var_os(variable)
-        .map(PathBuf::from)
-        .filter(|path| path.is_absolute())
-    {
+fn folder(variable: &'static str, fallback: &str, env: &Env) -> Result<PathBuf> {
+    if let Some(path) = env.path(variable).filter(|path| path.is_absolute()) {
         return Ok(path);
     }
-    home()
+    env.home()
         .map(|home| home.join(fallback))
         .ok_or_else(|| CliError::NoHome { variable }.into())
 }
 
 /// Where a user's own container engines look for CDI files.
-pub(crate) fn own_cdi() -> Option<PathBuf> {
-    Some(folder("XDG_CONFIG_HOME", ".config").ok()?.join("cdi"))
-}
-
-pub(crate) fn home() -> Option<PathBuf> {
-    env::home_dir().filter(|home| home.is_absolute())
-}
-
-/// The program of that name on PATH.
-pub(crate) fn program(name: &str) -> Option<PathBuf> {
-    let path = env::var_os("PATH")?;
-    env::split_paths(&path)
-        .map(|folder| folder.join(name))
-        .find(|file| file.is_file())
+pub(crate) fn own_cdi(env: &Env) -> Option<PathBuf> {
+    Some(folder("XDG_CONFIG_HOME", ".config", env).ok()?.join("cdi"))
 }
 
 fn absolute(path: &Path) -> PathBuf {

@@ -21,7 +21,7 @@ use crate::background::Background;
 use crate::failure::{CliError, Result};
 use crate::network::{self, AddressError};
 use crate::outputs::{self, Form};
-use crate::places::{self, Places};
+use crate::places::Places;
 use crate::progress::Drawn;
 use crate::project::Project;
 use crate::staying::staying;
@@ -128,11 +128,12 @@ impl Workshop<'_> {
                 })
             })
             .transpose()?;
+        let env = &self.global.env;
         let python = ["python3", "python"]
             .iter()
-            .find_map(|name| places::program(name));
+            .find_map(|name| env.find_program(name));
         let pip = python.map(|python| vec![python.into(), "-m".into(), "pip".into()]);
-        let env = LockEnv {
+        let lock_env = LockEnv {
             documents: &StoreDocuments {
                 fetcher: &fetcher,
                 store: self.store,
@@ -140,10 +141,10 @@ impl Workshop<'_> {
             store: self.store,
             apt_files: apt_files(),
             keyring,
-            path_folders: std::env::var_os("PATH")
-                .map(|path| std::env::split_paths(&path).collect())
-                .unwrap_or_default(),
-            environment: std::env::vars_os()
+            path_folders: env.search_path(),
+            environment: env
+                .iter()
+                .map(|(name, value)| (name.to_owned(), value.to_owned()))
                 .chain(
                     self.global
                         .offline
@@ -151,23 +152,24 @@ impl Workshop<'_> {
                 )
                 .collect(),
             uv: UvSource {
-                path_uv: places::program("uv"),
+                path_uv: env.find_program("uv"),
                 pip,
                 offline: self.global.offline,
             },
-            pip_index: match crate::pip::uv_is_configured() {
+            pip_index: match crate::pip::uv_is_configured(env) {
                 true => IndexSettings::default(),
-                false => crate::pip::settings(),
+                false => crate::pip::settings(env),
             },
             now: SystemTime::now(),
         };
-        Ok(sconce_resolve::resolve(&input, &env, self.progress)?)
+        Ok(sconce_resolve::resolve(&input, &lock_env, self.progress)?)
     }
 
     /// Every address that is named anywhere, for the logins that it may carry.
     fn addresses(&self) -> Vec<String> {
+        let env = &self.global.env;
         let (spec, config) = (&self.project.spec, &self.places.config);
-        let pip = crate::pip::settings();
+        let pip = crate::pip::settings(env);
         let one = [
             &self.sources.index,
             &self.sources.mirror,
@@ -185,7 +187,7 @@ impl Workshop<'_> {
             &config.extra_index,
             &pip.extra_index_urls,
         ];
-        let variables = network::uv_indexes().into_iter().map(|(_, value)| value);
+        let variables = network::uv_indexes(env).into_iter().map(|(_, value)| value);
         one.into_iter()
             .flatten()
             .chain(several.into_iter().flatten())
@@ -197,6 +199,7 @@ impl Workshop<'_> {
     /// Whether the settings that count are addresses: uv takes any text for an index, and then
     /// says that no package is there.
     fn check_addresses(&self) -> Result<()> {
+        let env = &self.global.env;
         let (spec, config) = (&self.project.spec, &self.places.config);
         let mirror = [
             ("`--mirror`", &self.sources.mirror),
@@ -222,10 +225,10 @@ impl Workshop<'_> {
             indexes.extend(list.iter().map(|value| (setting, value.clone())));
         }
         if indexes.is_empty() {
-            indexes = network::uv_indexes();
+            indexes = network::uv_indexes(env);
         }
-        if indexes.is_empty() && !crate::pip::uv_is_configured() {
-            let pip = crate::pip::settings();
+        if indexes.is_empty() && !crate::pip::uv_is_configured(env) {
+            let pip = crate::pip::settings(env);
             let extra = pip.extra_index_urls.into_iter();
             let main = pip.index_url.filter(|value| !value.is_empty());
             indexes.extend(main.map(|value| ("pip's `index-url`", value)));
@@ -307,7 +310,7 @@ impl Workshop<'_> {
     }
 
     fn fetcher(&self) -> Result<Fetcher> {
-        network::fetcher(self.global.offline, &self.addresses())
+        network::fetcher(self.global, &self.addresses())
     }
 }
 

@@ -1,12 +1,12 @@
 //! Registries as this user has set them up: logins, mirrors, keys.
 
-use std::env;
 use std::io::{BufRead as _, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
+use sconce_base::Env;
 use sconce_registry::sign::{KeyFile, PublicKey, SigningKey};
 use sconce_registry::{HelperPrograms, Logins, Mirror, Reference, Registry, Settings};
 
@@ -30,16 +30,15 @@ const LATEST: &str = "latest";
 pub(crate) fn registry(places: &Places, global: &Global) -> Result<Registry> {
     let config = &places.config;
     let mut logins = Logins::none();
-    for path in login_files() {
+    for path in login_files(&global.env) {
         if let Ok(text) = crate::input::text(&path) {
             logins = logins
                 .with_file(&text)
                 .map_err(|source| CliError::Logins { path, source })?;
         }
     }
-    let folders = env::var_os("PATH").map(|path| env::split_paths(&path).collect());
     let helpers = HelperPrograms {
-        folders: folders.unwrap_or_default(),
+        folders: global.env.search_path(),
         limit: HELPER_LIMIT,
     };
     let mirror = |mirror: &places::RegistryMirror| Mirror {
@@ -47,7 +46,7 @@ pub(crate) fn registry(places: &Places, global: &Global) -> Result<Registry> {
         base: mirror.base.clone(),
     };
     let settings = Settings {
-        fetch: network::config(global.offline, &[]),
+        fetch: network::config(global.offline, &[], &global.env),
         logins: logins.with_helpers(Arc::new(helpers)),
         insecure: config.insecure_registries.clone(),
         mirrors: config.registry_mirrors.iter().map(mirror).collect(),
@@ -56,11 +55,11 @@ pub(crate) fn registry(places: &Places, global: &Global) -> Result<Registry> {
     Ok(Registry::new(settings)?)
 }
 
-fn login_files() -> Vec<PathBuf> {
-    let file = |variable: &str, rest: &str| Some(PathBuf::from(env::var_os(variable)?).join(rest));
-    let home = || Some(places::home()?.join(".docker/config.json"));
+fn login_files(env: &Env) -> Vec<PathBuf> {
+    let file = |variable: &str, rest: &str| Some(env.path(variable)?.join(rest));
+    let home = || Some(env.home()?.join(".docker/config.json"));
     [
-        env::var_os("REGISTRY_AUTH_FILE").map(PathBuf::from),
+        env.path("REGISTRY_AUTH_FILE"),
         file("XDG_RUNTIME_DIR", "containers/auth.json"),
         file("DOCKER_CONFIG", "config.json").or_else(home),
     ]
@@ -108,9 +107,9 @@ fn read(path: &Path) -> Result<Vec<u8>> {
 }
 
 /// The private key in a file, opened with its password.
-pub(crate) fn signing_key(path: &Path) -> Result<SigningKey> {
+pub(crate) fn signing_key(path: &Path, env: &Env) -> Result<SigningKey> {
     let file = KeyFile::parse(&read(path)?)?;
-    let password = password(&format!("password of {}: ", path.display()))?;
+    let password = password(&format!("password of {}: ", path.display()), env)?;
     Ok(SigningKey::open(&file, password.as_bytes())?)
 }
 
@@ -120,9 +119,9 @@ pub(crate) fn public_key(path: &Path) -> Result<PublicKey> {
 }
 
 /// A password: from the environment, or asked for on the terminal without showing it.
-pub(crate) fn password(question: &str) -> Result<String> {
-    if let Ok(password) = env::var(PASSWORD) {
-        return Ok(password);
+pub(crate) fn password(question: &str, env: &Env) -> Result<String> {
+    if let Some(password) = env.var(PASSWORD) {
+        return Ok(password.to_owned());
     }
     let input = std::io::stdin();
     if !input.is_terminal() {

@@ -4,6 +4,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
+use sconce_base::Env;
 use sconce_schema::Runtime;
 use sconce_schema::request::{Limits, Mount, Network, Port, User};
 use sconce_schema::spec::{Gpus, MountSpec, PortSpec, Run, WORKSPACE};
@@ -55,6 +56,7 @@ impl Wish {
         flags: &RunFlags,
         here: &Path,
         command: &[String],
+        env: &Env,
     ) -> Result<Self> {
         let command = if command.is_empty() {
             spec.command.as_slice()
@@ -70,7 +72,7 @@ impl Wish {
             workspace: Some(folder),
             workdir: Path::new(WORKSPACE),
         };
-        base.under(flags, here, command)
+        base.under(flags, here, command, env)
     }
 
     /// As [`Wish::merge`], for a run of services alone.
@@ -79,6 +81,7 @@ impl Wish {
         folder: &Path,
         flags: &RunFlags,
         here: &Path,
+        env: &Env,
     ) -> Result<Self> {
         let base = Base {
             run: spec,
@@ -86,25 +89,25 @@ impl Wish {
             workspace: Some(folder),
             workdir: Path::new(WORKSPACE),
         };
-        base.under(flags, here, &[])
+        base.under(flags, here, &[], env)
     }
 
     /// What `flags` say of the run of an image; nothing of this machine is mounted but what they
     /// name. The command is not known before the image is, and neither is what the working
     /// directory is relative to.
-    pub(crate) fn of_flags(flags: &RunFlags, here: &Path) -> Result<Self> {
+    pub(crate) fn of_flags(flags: &RunFlags, here: &Path, env: &Env) -> Result<Self> {
         let base = Base {
             run: &Run::default(),
             folder: here,
             workspace: None,
             workdir: Path::new("/"),
         };
-        base.under(flags, here, &[])
+        base.under(flags, here, &[], env)
     }
 }
 
 impl Base<'_> {
-    fn under(&self, flags: &RunFlags, here: &Path, command: &[String]) -> Result<Wish> {
+    fn under(&self, flags: &RunFlags, here: &Path, command: &[String], env: &Env) -> Result<Wish> {
         let spec = self.run;
         let ports: Vec<PortSpec> = spec.ports.iter().chain(&flags.ports).copied().collect();
         let network = flags.network.or(spec.network).unwrap_or(Network::Host);
@@ -129,7 +132,9 @@ impl Base<'_> {
                 .as_ref()
                 .or(spec.workdir.as_ref())
                 .map_or_else(|| self.workdir.to_owned(), |dir| self.workdir.join(dir)),
-            env: environment(&spec.env, &flags.env, |name| std::env::var(name).ok())?,
+            env: environment(&spec.env, &flags.env, |name| {
+                env.var(name).map(str::to_owned)
+            })?,
             sample_hz: flags.sample_hz.or(spec.sample_hz).unwrap_or(1),
             place: flags.limits.place(spec, &limits),
             limits,
@@ -236,7 +241,14 @@ mod tests {
     fn merge(spec: &str, flags: &RunFlags, command: &[&str]) -> Result<Wish> {
         let spec = Spec::parse(spec).unwrap();
         let command: Vec<String> = command.iter().map(ToString::to_string).collect();
-        Wish::merge(&spec.run, Path::new("/"), flags, Path::new("/"), &command)
+        Wish::merge(
+            &spec.run,
+            Path::new("/"),
+            flags,
+            Path::new("/"),
+            &command,
+            &Env::default(),
+        )
     }
 
     #[test]
@@ -352,7 +364,7 @@ mod tests {
             memory: Some(Bytes::mib(512)),
             ..RunFlags::default()
         };
-        let wish = Wish::of_flags(&flags, Path::new("/")).unwrap();
+        let wish = Wish::of_flags(&flags, Path::new("/"), &Env::default()).unwrap();
         assert_eq!(wish.mounts.len(), 1);
         assert_eq!(wish.mounts[0].target, Path::new("/data"));
         assert_eq!((wish.limits.memory, wish.command.len()), (flags.memory, 0));

@@ -150,7 +150,7 @@ fn leased(asked: Asked) -> Result<u8, Box<dyn Error>> {
         strict: false,
         host: &host,
         ways_out: Vec::new(),
-        environment: &[],
+        environment: None,
         control: None,
         waiting: None,
     };

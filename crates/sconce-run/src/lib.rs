@@ -49,6 +49,7 @@ use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use sconce_base::Env;
 use sconce_host::{Machine, SampleTarget};
 use sconce_schema::RunRequest;
 use sconce_schema::event::{Exit, OutOfMemory, ServiceEvent, Unenforced};
@@ -99,8 +100,8 @@ pub struct RunOptions<'a> {
     /// Programs of [`WAYS_OUT`] that this machine has, each of which gives a network of its own a way
     /// out: the first that works is taken.
     pub ways_out: Vec<PathBuf>,
-    /// The caller's environment, for a run without a container.
-    pub environment: &'a [(OsString, OsString)],
+    /// The caller's variables, for a run without a container; absent, it has the request's alone.
+    pub environment: Option<&'a Env>,
     /// Where it can be spoken to while it goes on, and where what it says is kept; absent for a run
     /// that nobody but its caller has to do with, which then cannot have services.
     pub control: Option<Control>,

@@ -9,6 +9,7 @@ use std::path::{Component, Path, PathBuf};
 use std::time::Duration;
 
 use rustix::thread::CapabilitySet;
+use sconce_base::Env;
 use sconce_host::Machine;
 use sconce_schema::event::Unenforced;
 use sconce_schema::request::{ContainerEdits, Limits, Network, Root, RunRequest, User};
@@ -408,10 +409,11 @@ pub(crate) fn environment(request: &RunRequest, options: &RunOptions<'_>) -> Vec
     };
     let callers = match request.root {
         Root::Host => options.environment,
-        Root::Image(_) => &[],
+        Root::Image(_) => None,
     };
     let callers = callers
-        .iter()
+        .into_iter()
+        .flat_map(Env::iter)
         .filter(|(name, _)| {
             name.to_str()
                 .is_none_or(|name| !request.env.contains_key(name))

@@ -174,7 +174,7 @@ impl Compiler<'_> {
             strict: false,
             host: &host,
             ways_out: Vec::new(),
-            environment: &[],
+            environment: None,
             control: None,
             waiting: None,
         };

@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 
 use clap::Args;
+use sconce_base::Env;
 use sconce_compat::tables;
 use sconce_image::build::{ImageOptions, present};
 use sconce_image::bytecode::{self, Job};
@@ -194,7 +195,7 @@ pub(crate) fn build(args: &BuildArgs, global: &Global) -> Result<u8> {
             Variant::Devel => Some("devel"),
         },
         cards,
-        created: created()?,
+        created: created(&global.env)?,
     };
     if let Some(output) = outputs.squashfs {
         let path = output.path().to_owned();
@@ -304,14 +305,14 @@ pub(crate) fn of_environment(
 }
 
 /// The time that the image says it was made at (reproducible-builds.org, `SOURCE_DATE_EPOCH`).
-fn created() -> Result<i64> {
+fn created(env: &Env) -> Result<i64> {
     let name = "SOURCE_DATE_EPOCH";
-    match std::env::var(name) {
-        Err(_) => Ok(0),
-        Ok(text) => text.parse().map_err(|_| {
+    match env.var(name) {
+        None => Ok(0),
+        Some(text) => text.parse().map_err(|_| {
             CliError::Variable {
                 name,
-                value: text.clone(),
+                value: text.to_owned(),
                 fits: "seconds since 1970",
             }
             .into()

@@ -7,6 +7,7 @@ mod write;
 use std::path::PathBuf;
 
 use clap::{Args, Subcommand};
+use sconce_base::Env;
 use sconce_host::Roots;
 use sconce_host::cdi::{CdiFile, Offered, Standing};
 
@@ -33,23 +34,23 @@ enum Question {
 /// Answers one question about CDI files.
 pub(crate) fn cdi(args: &CdiArgs, global: &Global) -> Result<u8> {
     match &args.question {
-        Question::List(args) => list::list(args),
+        Question::List(args) => list::list(args, &global.env),
         Question::Write(args) => write::write(args, global),
-        Question::Check(args) => check::check(args),
+        Question::Check(args) => check::check(args, &global.env),
     }
 }
 
 /// The folder of the user's own engines. Those of root read the machine's.
-fn own_folder() -> Option<PathBuf> {
+fn own_folder(env: &Env) -> Option<PathBuf> {
     match rustix::process::geteuid().is_root() {
         true => None,
-        false => places::own_cdi(),
+        false => places::own_cdi(env),
     }
 }
 
 /// Every CDI file that an engine of this user may read.
-fn files() -> Vec<CdiFile> {
-    sconce_host::cdi::files(&Roots::default(), own_folder().as_deref())
+fn files(env: &Env) -> Vec<CdiFile> {
+    sconce_host::cdi::files(&Roots::default(), own_folder(env).as_deref())
 }
 
 /// The other file that has a device too, and why engines do not take the device from this one.

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use clap::Args;
+use sconce_base::Env;
 use sconce_compat::matrix::{self, Matrix, NamedTorch, Row, Verdict};
 use sconce_compat::rules::NOT_JUDGED;
 use sconce_compat::tables;
@@ -53,7 +54,7 @@ pub(crate) struct CheckArgs {
 /// Says whether the environment will run: on this machine, or on named ones.
 pub(crate) fn check(args: &CheckArgs, global: &Global) -> Result<u8> {
     let places = Places::find(global)?;
-    let hosts = args.hosts.hosts(Some(&places.store))?;
+    let hosts = args.hosts.hosts(Some(&places.store), &global.env)?;
     if !args.torch.is_empty() {
         let torches = torches(&args.torch)?;
         if !args.hosts.names_others() && hosts.iter().all(|host| host.cards.is_empty()) {
@@ -218,7 +219,7 @@ pub(super) fn subject(what: &str, places: &Places, global: &Global) -> Result<Ju
     }
     // A folder of this machine needs no store: it is judged where none can be made, too.
     if path.is_dir() && !path.join("sconce.toml").is_file() {
-        return Judged::folder(path, variables());
+        return Judged::folder(path, variables(&global.env));
     }
     let store = Store::open(&places.store)?;
     if path.exists() && is_lock(path) {
@@ -305,9 +306,9 @@ fn source_file(folder: &Path) -> Option<&'static str> {
 }
 
 /// What the loader obeys of this process's environment.
-fn variables() -> BTreeMap<String, String> {
+fn variables(env: &Env) -> BTreeMap<String, String> {
     let obeyed = ["LD_LIBRARY_PATH", "LD_PRELOAD"];
-    let variable = |name: &str| Some((name.to_owned(), std::env::var(name).ok()?));
+    let variable = |name: &str| Some((name.to_owned(), env.var(name)?.to_owned()));
     obeyed.into_iter().filter_map(variable).collect()
 }
 

@@ -50,7 +50,7 @@ pub(crate) fn doctor(args: &DoctorArgs, global: &Global) -> Result<u8> {
     let bundle = outputs::find_some(args.bundle.as_deref(), Form::Text)?;
     outputs::share(&[facts.as_ref(), bundle.as_ref()], args.json)?;
     let places = Places::find(global)?;
-    let host = hosts::here(Some(&places.store));
+    let host = hosts::here(Some(&places.store), &global.env);
     let judged = args
         .subject
         .as_deref()
@@ -66,14 +66,18 @@ pub(crate) fn doctor(args: &DoctorArgs, global: &Global) -> Result<u8> {
         host: &host,
         found: &found,
         judged: judged.as_ref(),
-        installed: &Installed::here(),
+        installed: &Installed::here(&global.env),
     };
     if let Some(output) = facts {
         let text = serde_json::to_string_pretty(&host).unwrap_or_default() + "\n";
         outputs::write(output, text.as_bytes(), global)?;
     }
     if let Some(output) = bundle {
-        outputs::write(output, bundle::text(&report).as_bytes(), global)?;
+        outputs::write(
+            output,
+            bundle::text(&report, global.env.home()).as_bytes(),
+            global,
+        )?;
     }
     if args.json {
         output::data(&report.json())?;

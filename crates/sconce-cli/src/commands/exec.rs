@@ -34,10 +34,12 @@ pub(crate) struct ExecArgs {
 pub(crate) fn exec(args: &ExecArgs, global: &Global) -> Result<u8> {
     let run = live::find(&Places::find(global)?, args.run.as_deref())?;
     let terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
-    let term = std::env::var("TERM").ok().filter(|_| terminal);
-    let beside = term.map(|term| ("TERM".to_owned(), term)).into_iter();
+    let term = global.env.var("TERM").filter(|_| terminal);
+    let beside = term
+        .map(|term| ("TERM".to_owned(), term.to_owned()))
+        .into_iter();
     let env = wish::environment(&beside.collect(), &args.env, |name| {
-        std::env::var(name).ok()
+        global.env.var(name).map(str::to_owned)
     })?;
     let command = Command {
         command: args.command.clone(),

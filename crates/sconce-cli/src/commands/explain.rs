@@ -50,7 +50,7 @@ pub(crate) fn explain(args: &ExplainArgs, global: &Global) -> Result<u8> {
     let places = Places::find(global)?;
     let hosts = match args.elsewhere {
         true => Vec::new(),
-        false => args.hosts.hosts(Some(&places.store))?,
+        false => args.hosts.hosts(Some(&places.store), &global.env)?,
     };
     let host = hosts.first();
     if let Some(first) = host.filter(|_| hosts.len() > 1 && !global.quiet) {

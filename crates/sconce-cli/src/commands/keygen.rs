@@ -33,7 +33,7 @@ pub(crate) fn keygen(args: &KeygenArgs, global: &Global) -> Result<u8> {
         NewFile::find(&private, 0o600)?,
         NewFile::find(&public, 0o644)?,
     ];
-    let password = password("password for the new key: ")?;
+    let password = password("password for the new key: ", &global.env)?;
     let texts = SigningKey::generate(password.as_bytes())?;
     let [private_file, public_file] = &files;
     private_file.write(texts.private.as_bytes())?;

@@ -77,7 +77,8 @@ pub(super) struct Push<'a> {
 impl Push<'_> {
     pub(super) fn run(&self, image: &Image, progress: &dyn Progress) -> Result<Pushed> {
         // Before hours of sending, whether it can be signed at all.
-        let key = self.key.map(signing_key).transpose()?;
+        let key = self.key.map(|key| signing_key(key, &self.global.env));
+        let key = key.transpose()?;
         let registry = registry(self.places, self.global)?;
         let facts = match image.lock(self.store)? {
             Some(lock) => sconce_image::ready(&lock, self.store)

@@ -141,9 +141,9 @@ pub(crate) fn contained_as(
     let run = &project.spec.run;
     let wish = match wanted {
         Wanted::Command(command) | Wanted::Both(command) => {
-            Wish::merge(run, &project.folder, flags, &here, command)?
+            Wish::merge(run, &project.folder, flags, &here, command, &global.env)?
         }
-        Wanted::Services => Wish::of_services(run, &project.folder, flags, &here)?,
+        Wanted::Services => Wish::of_services(run, &project.folder, flags, &here, &global.env)?,
     };
     let services = match wanted {
         Wanted::Command(_) => Services::default(),
@@ -155,7 +155,7 @@ pub(crate) fn contained_as(
     own_folders::refuse(&wish.mounts, Some(&project.folder), &Places::find(global)?)?;
     let host = Machine::read(&Roots::default());
     cards::check(&host, &wish.gpus)?;
-    let executor = find_executor(wish.runtime)?;
+    let executor = find_executor(wish.runtime, &global.env)?;
     let nvml = Loading::begin(&host, &wish.gpus);
     let mut opened = Opened::with(project, global)?;
     let silent = global.silent();
@@ -245,8 +245,8 @@ fn host_run(
 ) -> Result<u8> {
     let here = current_folder()?;
     let wish = match services {
-        None => Wish::merge(&Run::default(), &here, flags, &here, command)?,
-        Some(_) => Wish::of_services(&Run::default(), &here, flags, &here)?,
+        None => Wish::merge(&Run::default(), &here, flags, &here, command, &global.env)?,
+        Some(_) => Wish::of_services(&Run::default(), &here, flags, &here, &global.env)?,
     };
     let workdir = host_folder(flags)?;
     let mut places = Places::find(global)?;
@@ -288,9 +288,10 @@ fn host_run(
             .flat_map(|(_, services)| of_spec(services))
             .collect(),
     };
+    let variable = |name: &str| global.env.var(name).map(str::to_owned);
     let cards = match &virtual_gpus {
         Some(gpus) => {
-            gpus.give(&mut request, |name| std::env::var(name).ok());
+            gpus.give(&mut request, variable);
             gpus.summaries()
         }
         None => {
@@ -299,7 +300,7 @@ fn host_run(
         }
     };
     if let Some(probe) = &mut probe {
-        probe.give(&mut request, false, |name| std::env::var(name).ok())?;
+        probe.give(&mut request, false, variable)?;
     }
     let started = Started {
         name: services.map(|(name, _)| name.to_owned()),

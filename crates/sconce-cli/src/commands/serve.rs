@@ -80,7 +80,9 @@ pub(crate) fn serve(args: &ServeArgs, global: &Global) -> Result<u8> {
         }
         None => random_token()?,
     };
-    let collector = args.push.collector(&crate::network::config(false, &[]))?;
+    let collector = args
+        .push
+        .collector(&crate::network::config(false, &[], &global.env))?;
     let wanted = SocketAddr::new(args.listen, args.port);
     let failed = |source| CliError::Listen {
         address: wanted,

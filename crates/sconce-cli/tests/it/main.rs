@@ -4,6 +4,7 @@ mod bytecode;
 mod cdi;
 mod direction;
 mod documents;
+mod environment;
 mod error_texts;
 mod fit;
 mod images;

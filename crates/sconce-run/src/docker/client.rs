@@ -1,11 +1,12 @@
 //! What Docker's client is asked, and how its answers are read.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsStr;
 use std::io;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Output, Stdio};
 
+use sconce_base::Env;
 use sconce_schema::Runtime;
 use serde::Deserialize;
 
@@ -99,15 +100,12 @@ struct Info {
     pids_limit: bool,
 }
 
-pub(super) fn ask(
-    program: PathBuf,
-    environment: &[(OsString, OsString)],
-) -> Result<Docker, RunError> {
+pub(super) fn ask(program: PathBuf, environment: &Env) -> Result<Docker, RunError> {
     // Which daemon the caller means: DOCKER_HOST, DOCKER_CONTEXT, or what `docker context use` says.
     let format = "{{.Endpoints.docker.Host}}";
     let asked = Command::new(&program)
         .env_clear()
-        .envs(environment.iter().map(|(name, value)| (name, value)))
+        .envs(environment.iter())
         .args(["context", "inspect", "--format", format])
         .stdin(Stdio::null())
         .output()

@@ -18,8 +18,9 @@ mod line;
 mod remover;
 mod seen;
 
-use std::ffi::OsString;
 use std::path::PathBuf;
+
+use sconce_base::Env;
 
 use crate::error::RunError;
 
@@ -51,7 +52,7 @@ impl Docker {
     /// # Errors
     /// [`RunError::DockerElsewhere`], [`RunError::DockerSilent`], [`RunError::DockerClosed`],
     /// [`RunError::EngineTooOld`], [`RunError::EngineUnknown`], [`RunError::DockerUsers`].
-    pub fn ask(program: PathBuf, environment: &[(OsString, OsString)]) -> Result<Self, RunError> {
+    pub fn ask(program: PathBuf, environment: &Env) -> Result<Self, RunError> {
         client::ask(program, environment)
     }
 

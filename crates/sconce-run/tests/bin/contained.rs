@@ -9,6 +9,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use sconce_base::Env;
 use sconce_host::{Machine, Roots, SampleTarget, Sampler};
 use sconce_run::{
     Control, Engine, Executor, Native, Restarts, RunError, RunOptions, WAYS_OUT, Watcher,
@@ -102,7 +103,7 @@ fn main() -> ExitCode {
     {
         edits.links = Vec::deserialize(&written["links"]).unwrap_or_default();
     }
-    let environment: Vec<_> = std::env::vars_os().collect();
+    let environment = Env::of_process();
     let host = Machine::read(&Roots::default());
     let engine = option(rest, "--runtime=").map(|name| {
         let program = option(rest, "--program=").map_or_else(|| found(name), PathBuf::from);
@@ -128,7 +129,7 @@ fn main() -> ExitCode {
             .map(|name| PathBuf::from("/usr/bin").join(name))
             .filter(|path| path.exists())
             .collect(),
-        environment: &environment,
+        environment: Some(&environment),
         control: option(rest, "--control=").map(|folder| Control {
             folder: folder.into(),
             log_command: rest.contains(&"--log-command".into()),

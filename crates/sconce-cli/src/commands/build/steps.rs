@@ -297,7 +297,7 @@ impl<'a> Stack<'a> {
             strict: false,
             host: &host,
             ways_out: Vec::new(),
-            environment: &[],
+            environment: None,
             control: None,
             waiting: None,
         };

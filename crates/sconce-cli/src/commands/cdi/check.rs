@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use sconce_base::Env;
 use sconce_base::text::printable;
 use sconce_host::cdi::{self, CdiFile, Offered, Trouble};
 use sconce_host::{Machine, Roots};
@@ -33,9 +34,9 @@ struct Checked {
     troubles: Vec<Trouble>,
 }
 
-pub(super) fn check(args: &CheckArgs) -> Result<u8> {
+pub(super) fn check(args: &CheckArgs, env: &Env) -> Result<u8> {
     let roots = Roots::default();
-    let all = super::files();
+    let all = super::files(env);
     let offered = cdi::offered(&all);
     let named = named(&args.files, &roots)?;
     let (machine, _nvml) = leases::machine();

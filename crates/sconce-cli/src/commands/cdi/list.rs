@@ -1,6 +1,7 @@
 //! `sconce cdi list`.
 
 use clap::Args;
+use sconce_base::Env;
 use sconce_base::text::printable;
 use sconce_host::cdi::{self, CdiFile, Offered};
 use sconce_schema::exit;
@@ -22,8 +23,8 @@ pub(crate) struct ListArgs {
     json: bool,
 }
 
-pub(super) fn list(args: &ListArgs) -> Result<u8> {
-    let files = super::files();
+pub(super) fn list(args: &ListArgs, env: &Env) -> Result<u8> {
+    let files = super::files(env);
     let offered = cdi::offered(&files);
     output::data(&match args.json {
         true => as_json(&files, &offered),

@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use clap::Args;
+use sconce_base::Env;
 use sconce_host::cdi::{self, Offered};
 use sconce_host::facts::nodes;
 use sconce_host::{NvmlGpus, Roots};
@@ -75,7 +76,7 @@ pub(super) fn write(args: &WriteArgs, global: &Global) -> Result<u8> {
     let given = given.map(look).transpose()?;
     outputs::share(&[given.as_ref()], false)?;
     let is_stream = given.as_ref().is_some_and(|output| !output.is_file());
-    let path = (!is_stream).then(|| place(args)).transpose()?;
+    let path = (!is_stream).then(|| place(args, &global.env)).transpose()?;
     let (machine, nvml) = leases::machine();
     let instances = nvml.as_ref().map(NvmlGpus::instances).unwrap_or_default();
     let file = cdi::describe(&machine, &instances, &args.kind, &Roots::default())?;
@@ -87,7 +88,7 @@ pub(super) fn write(args: &WriteArgs, global: &Global) -> Result<u8> {
         (path, given) => (path.unwrap_or_default(), given),
     };
     let text = cdi::text_for(&path, &file)?;
-    let others = others(&path);
+    let others = others(&path, &global.env);
     let names = names(&file);
     if let Some(taken) = taken(&path, &names, &others) {
         return Err(taken.into());
@@ -121,12 +122,12 @@ fn refused(error: OutputError) -> Failure {
 }
 
 /// The file to write.
-fn place(args: &WriteArgs) -> Result<PathBuf> {
+fn place(args: &WriteArgs, env: &Env) -> Result<PathBuf> {
     let path = match &args.output {
         Some(path) => path.clone(),
         None if !args.user => Path::new(FOLDER).join(NAME),
         None if rustix::process::geteuid().is_root() => return Err(WriteError::UserIsRoot.into()),
-        None => places::own_cdi()
+        None => places::own_cdi(env)
             .ok_or(CliError::NoHome {
                 variable: "XDG_CONFIG_HOME",
             })?
@@ -144,9 +145,9 @@ fn names(file: &Value) -> Vec<String> {
 }
 
 /// What all files but the one at `path` offer.
-fn others(path: &Path) -> Vec<Offered> {
+fn others(path: &Path, env: &Env) -> Vec<Offered> {
     let own = path.canonicalize().ok();
-    let mut files = super::files();
+    let mut files = super::files(env);
     files.retain(|file| own.is_none() || Path::new(&file.path).canonicalize().ok() != own);
     cdi::offered(&files)
 }

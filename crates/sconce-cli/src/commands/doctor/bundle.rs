@@ -3,6 +3,8 @@
 //! Facts hold no secret: variables are chosen by name and masked where they are read. What would
 //! tell who somebody is, the machine's name and the home folder, is masked here.
 
+use std::path::Path;
+
 use sconce_schema::HostFacts;
 
 use super::Report;
@@ -12,7 +14,7 @@ use crate::page::Page;
 const HOST: &str = "HOST";
 
 /// The file: what people read first, then everything as JSON.
-pub(super) fn text(report: &Report<'_>) -> String {
+pub(super) fn text(report: &Report<'_>, home: Option<&Path>) -> String {
     let name = report.host.name.as_deref();
     let host = HostFacts {
         name: name.map(|_| HOST.to_owned()),
@@ -28,10 +30,10 @@ pub(super) fn text(report: &Report<'_>) -> String {
         report.text(&Page::file()),
         report.json()
     );
-    let home = std::env::var("HOME").unwrap_or_default();
+    let home = home.unwrap_or(Path::new(""));
     // Paths of libraries have no links in them.
-    let real = std::fs::canonicalize(&home).unwrap_or_default();
-    let text = masked(&text, name, &home);
+    let real = std::fs::canonicalize(home).unwrap_or_default();
+    let text = masked(&text, name, &home.to_string_lossy());
     masked(&text, None, &real.to_string_lossy())
 }
 

@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use sconce_base::Env;
 use sconce_compat::rules::Build;
 use serde::Serialize;
 
@@ -68,23 +69,21 @@ struct Shell {
 
 impl Installed {
     /// As this process's variables lead to it.
-    pub(super) fn here() -> Self {
-        let folder = |name| std::env::var_os(name).filter(|value| !value.is_empty());
-        let named = |name| folder(name).map(PathBuf::from);
+    pub(super) fn here(env: &Env) -> Self {
+        let named = |name| env.path(name);
         let active = ["VIRTUAL_ENV", "CONDA_PREFIX"];
         let active = active
             .into_iter()
             .filter_map(|name| Some((name, named(name)?)));
         let toolkits = ["CUDA_HOME", "CUDA_PATH"].into_iter().filter_map(named);
         Self::of(&Shell {
-            path: folder("PATH")
-                .map_or_else(Vec::new, |path| std::env::split_paths(&path).collect()),
+            path: env.search_path(),
             active: active.collect(),
             toolkits: toolkits.chain(["/usr/local/cuda".into()]).collect(),
             pyenv: Chooser {
-                variable: std::env::var("PYENV_VERSION")
-                    .ok()
-                    .filter(|text| !text.is_empty()),
+                variable: (env.var("PYENV_VERSION"))
+                    .filter(|text| !text.is_empty())
+                    .map(str::to_owned),
                 folder: std::env::current_dir().ok(),
             },
         })

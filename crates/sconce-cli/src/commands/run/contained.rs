@@ -20,7 +20,7 @@ use crate::args::{Global, RunFlags};
 use crate::failure::Result;
 use crate::kernels::InUse;
 use crate::output;
-use crate::places::{self, Places};
+use crate::places::Places;
 use crate::private;
 use crate::probe::Probe;
 use crate::services::{self, Given};
@@ -87,11 +87,8 @@ impl Contained {
         env.insert("HOME".to_owned(), self.home);
         // The terminal is the caller's.
         for name in ["TERM", "NO_COLOR"] {
-            env.extend(
-                std::env::var(name)
-                    .ok()
-                    .map(|value| (name.to_owned(), value)),
-            );
+            let value = called.global.env.var(name);
+            env.extend(value.map(|value| (name.to_owned(), value.to_owned())));
         }
         env.extend(self.wish.env);
         let mut request = RunRequest {
@@ -124,7 +121,7 @@ impl Contained {
         if let Some(kernels) = &self.kernels {
             kernels.give(&mut request);
         }
-        let home = places::home();
+        let home = called.global.env.home();
         let laid = match &self.beside {
             Some((services, lock)) => {
                 let private = services::private_folder(called.places, &request.id);
@@ -133,7 +130,7 @@ impl Contained {
                     lock,
                     name: &self.name,
                     folder: &self.folder,
-                    home: home.as_deref(),
+                    home,
                     host_keys: &called.places.host_keys,
                     private: &private,
                 };

@@ -1,7 +1,6 @@
 //! Holding a run: recorded while it goes on, reported when it has ended.
 
 use std::cell::Cell;
-use std::ffi::OsString;
 use std::path::Path;
 use std::time::Duration;
 
@@ -47,7 +46,6 @@ impl Held<'_> {
         account: Option<Told>,
         idle_work: Option<Box<dyn FnOnce() + '_>>,
     ) -> Result<u8> {
-        let environment: Vec<(OsString, OsString)> = std::env::vars_os().collect();
         let options = RunOptions {
             program: program()?,
             state_dir: self.places.scratch.clone(),
@@ -60,8 +58,8 @@ impl Held<'_> {
             grace: GRACE,
             strict: self.strict,
             host: self.host,
-            ways_out: crate::limits::ways_out(request.network),
-            environment: &environment,
+            ways_out: crate::limits::ways_out(request.network, &self.global.env),
+            environment: Some(&self.global.env),
             control: Some(Control {
                 folder: self.places.runs.join(&request.id),
                 log_command: self.global.held,

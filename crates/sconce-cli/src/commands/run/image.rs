@@ -57,10 +57,10 @@ pub(crate) fn run(
 ) -> Result<u8> {
     refuse_sources(flags)?;
     let here = current_folder()?;
-    let mut wish = Wish::of_flags(flags, &here)?;
+    let mut wish = Wish::of_flags(flags, &here, &global.env)?;
     let host = Machine::read(&Roots::default());
     cards::check(&host, &wish.gpus)?;
-    let executor = find_executor(wish.runtime)?;
+    let executor = find_executor(wish.runtime, &global.env)?;
     let nvml = Loading::begin(&host, &wish.gpus);
     let places = Places::find(global)?;
     own_folders::refuse(&wish.mounts, None, &places)?;

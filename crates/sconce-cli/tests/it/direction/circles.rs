@@ -11,7 +11,7 @@ const TODAY: &[(&str, &str)] = &[
     (
         "sconce-cli",
         "account args background commands detach executor failure hosts judge \
-         kernels leases live network output outputs own_folders pip places prepare \
+         kernels leases live network output outputs own_folders places prepare \
          private probe project ranks registries services staying virtual_gpu watch \
          wish",
     ),
