@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use crate::commands::audit::AuditArgs;
 use crate::commands::outdated::OutdatedArgs;
+use crate::worker::WorkerTask;
 use clap::{ArgAction, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use sconce_base::Env;
 use sconce_schema::spec::{Gpus, MountSpec, PortSpec};
@@ -56,7 +57,7 @@ pub(crate) fn parse() -> Result<Root, clap::Error> {
     Root::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command()))
 }
 
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub(crate) struct Global {
     /// Say nothing but errors.
     #[arg(long, short, global = true, help_heading = "Every verb")]
@@ -76,10 +77,9 @@ pub(crate) struct Global {
         help_heading = "Every verb"
     )]
     pub(crate) store: Option<PathBuf>,
-    /// This is the process that holds a run in the background; whoever started it waits on its
-    /// standard input for the word that the run has begun.
-    #[arg(long, global = true, hide = true)]
-    pub(crate) held: bool,
+    /// What this process does for another one of the program, if it was started for that.
+    #[arg(skip)]
+    pub(crate) task: Option<WorkerTask>,
     /// The variables that the program was started with, read once.
     #[arg(skip)]
     pub(crate) env: Env,
@@ -93,9 +93,15 @@ impl Global {
             verbose: self.verbose,
             offline: self.offline,
             store: self.store.clone(),
-            held: self.held,
+            task: self.task.clone(),
             env: self.env.clone(),
         }
+    }
+
+    /// Whether this process holds a run in the background; whoever started it waits on its standard input
+    /// for the word that the run has begun.
+    pub(crate) fn holds_run(&self) -> bool {
+        self.task == Some(WorkerTask::HoldRun)
     }
 }
 
@@ -173,15 +179,6 @@ pub(crate) enum Verb {
     Top(crate::commands::top::TopArgs),
     /// Write a run's record for other programs: CSV, Parquet, JSON, TensorBoard, Perfetto.
     Export(crate::commands::export::ExportArgs),
-    /// What `check` and `doctor` start to ask NVIDIA's libraries.
-    #[command(hide = true)]
-    Probe {
-        /// `cuda` or `nvml`.
-        question: String,
-    },
-    /// What `run` starts beside a first run: bytecode, and confirming the store on disk.
-    #[command(hide = true)]
-    Chores(ChoresArgs),
 }
 
 /// Where packages come from, instead of this machine's own configuration.
@@ -358,12 +355,6 @@ pub(crate) struct ReportArgs {
     /// Write a page that opens without a network to FILE; `-` is standard output.
     #[arg(long, value_name = "FILE", conflicts_with = "json")]
     pub(crate) html: Option<PathBuf>,
-}
-
-#[derive(Debug, Args)]
-pub(crate) struct ChoresArgs {
-    /// The spec's file.
-    pub(crate) spec: PathBuf,
 }
 
 #[cfg(test)]

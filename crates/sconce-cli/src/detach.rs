@@ -10,7 +10,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use rustix::process::{Signal, set_parent_process_death_signal};
 use sconce_schema::exit;
@@ -20,6 +20,7 @@ use crate::failure::{CliError, Result};
 use crate::logout;
 use crate::output;
 use crate::style::Style;
+use crate::worker::{WorkerTask, bare_command};
 
 /// What the supervisor itself says once nobody is there to read it: in the folder of the logs.
 const OWN_LOG: &str = "sconce.txt";
@@ -53,8 +54,9 @@ pub(crate) fn start(global: &Global) -> Result<Start> {
         source,
     };
     let (ours, theirs) = UnixStream::pair().map_err(failed)?;
-    let mut child = Command::new(crate::commands::run::program()?)
-        .arg("--held")
+    let task = WorkerTask::HoldRun.to_line().map_err(failed)?;
+    (&ours).write_all(&task).map_err(failed)?;
+    let mut child = bare_command(&crate::commands::run::program()?)
         .args(std::env::args_os().skip(1))
         .stdin(Stdio::from(OwnedFd::from(theirs)))
         .spawn()

@@ -20,7 +20,6 @@ const TYPES: &[(&str, HeldBy)] = &[
     ("commands/doctor/installed::Python", INSTALLED),
     ("commands/doctor/installed::Tool", INSTALLED),
     ("commands/fit/server::Request", Golden("fit-request.json")),
-    ("commands/fit/side::Task", Golden("fit-task.json")),
     ("commands/memory/page::Card", PAGE),
     ("commands/memory/page::Line", PAGE),
     (
@@ -30,6 +29,9 @@ const TYPES: &[(&str, HeldBy)] = &[
     ("judge/scan::Scan", Golden("scan.json")),
     ("services/jupyter::Reached", JUPYTER),
     ("services/jupyter::Kernels", JUPYTER),
+    ("worker::DriverLibrary", Golden("worker-tasks.jsonl")),
+    ("worker::TrialTask", Golden("fit-task.json")),
+    ("worker::WorkerTask", Golden("worker-tasks.jsonl")),
 ];
 
 /// The verbs that have `--json`, and what holds what they print.

@@ -1,6 +1,5 @@
 //! The machines that something is judged for: this one, cards by name, saved facts.
 
-use std::ffi::OsString;
 use std::fs::File;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
@@ -17,13 +16,12 @@ use serde::de::Error as _;
 
 use crate::failure::{CliError, Result};
 use crate::output;
+use crate::worker::{self, DriverLibrary, WorkerTask};
 
 /// What NVIDIA's libraries may take. A card that sleeps answers within seconds, a broken one never.
 const DRIVER_LIMIT: Duration = Duration::from_secs(20);
 /// A fleet's facts. One machine's are some ten KiB.
 const MOST_FACTS_BYTES: u64 = 64 << 20;
-/// The hidden verb that asks them.
-pub(crate) const PROBE: &str = "probe";
 
 /// Machines other than this one.
 #[derive(Debug, Default, Args)]
@@ -71,9 +69,14 @@ impl HostFlags {
 
 /// This machine. NVIDIA's libraries are asked in a child, where they are.
 pub(crate) fn here(store: Option<&Path>, env: &Env) -> HostFacts {
-    let child = |question: &str| Child {
+    let child = |library: DriverLibrary| Child {
         program: "/proc/self/exe".into(),
-        arguments: [PROBE, question].map(OsString::from).into(),
+        name: Some(worker::NAME.into()),
+        arguments: Vec::new(),
+        // A task of no paths can always be written.
+        input: WorkerTask::QueryDriver(library)
+            .to_line()
+            .unwrap_or_default(),
         limit: DRIVER_LIMIT,
     };
     let ask = Ask {
@@ -82,8 +85,8 @@ pub(crate) fn here(store: Option<&Path>, env: &Env) -> HostFacts {
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .collect(),
         store: store.map(Path::to_owned),
-        nvml: NvmlAsk::Child(child("nvml")),
-        cuda_init: Some(child("cuda")),
+        nvml: NvmlAsk::Child(child(DriverLibrary::Nvml)),
+        cuda_init: Some(child(DriverLibrary::Cuda)),
         open_nodes: true,
     };
     facts::read(&Roots::default(), &ask)
@@ -134,11 +137,11 @@ fn saved(path: &Path) -> Result<Vec<HostFacts>> {
     Ok(hosts)
 }
 
-/// What the hidden verb prints: an answer of NVIDIA's libraries, for [`here`].
-pub(crate) fn probe(question: &str) -> Result<u8> {
-    let question = match question {
-        "cuda" => Question::cuda(),
-        _ => Question::Nvml(NvmlFrom::Machine),
+/// Prints an answer of NVIDIA's libraries, for [`here`] in another process.
+pub(crate) fn query_driver(library: DriverLibrary) -> Result<u8> {
+    let question = match library {
+        DriverLibrary::Cuda => Question::cuda(),
+        DriverLibrary::Nvml => Question::Nvml(NvmlFrom::Machine),
     };
     output::data(&sconce_host::facts::probe::answer(&question))?;
     Ok(sconce_schema::exit::OK)

@@ -49,33 +49,51 @@ mod view;
 mod virtual_gpu;
 mod watch;
 mod wish;
+mod worker;
 
 use std::process::ExitCode;
 
 use args::Verb;
+use sconce_base::Env;
+use worker::WorkerTask;
 
 /// The whole program.
 #[must_use]
 pub fn main() -> ExitCode {
     let mut arguments = std::env::args_os();
-    if arguments
-        .next()
-        .is_some_and(|name| sconce_run::is_init(&name))
-    {
+    let name = arguments.next().unwrap_or_default();
+    if sconce_run::is_init(&name) {
         return ExitCode::from(sconce_run::init_main(arguments));
+    }
+    let task = match worker::is_worker(&name).then(worker::read_task).transpose() {
+        Ok(task) => task,
+        Err(source) => {
+            let error = failure::CliError::File {
+                action: "read",
+                path: "the task on standard input".into(),
+                source,
+            };
+            return print_failure(&error.into());
+        }
+    };
+    // Children whose arguments say nothing.
+    match &task {
+        Some(WorkerTask::QueryDriver(library)) => return exit_code(hosts::query_driver(*library)),
+        Some(WorkerTask::WorkBesideRun { spec, store }) => {
+            return exit_code(background::work_beside_run(spec.as_ref(), store.as_ref()));
+        }
+        Some(WorkerTask::HoldRun | WorkerTask::Trial { .. }) | None => {}
     }
     let mut root = match args::parse() {
         Ok(root) => root,
         Err(wrong) => return refused(&wrong),
     };
-    root.global.env = sconce_base::Env::of_process();
-    if root.global.held {
+    root.global.env = Env::of_process();
+    root.global.task = task;
+    if root.global.holds_run() {
         detach::begin();
     }
-    // `probe` is a child whose output its parent reads.
-    if !matches!(root.verb, Verb::Probe { .. })
-        && let Err(wrong) = log::install(root.global.verbose, &root.global.env)
-    {
+    if let Err(wrong) = log::install(root.global.verbose, &root.global.env) {
         return print_failure(&wrong.into());
     }
     let done = match root.verb {
@@ -107,7 +125,6 @@ pub fn main() -> ExitCode {
         Verb::Explain(args) => commands::explain::explain(&args, &root.global),
         Verb::Doctor(args) => commands::doctor::doctor(&args, &root.global),
         Verb::Memory(args) => commands::memory::memory(&args, &root.global),
-        Verb::Probe { question } => hosts::probe(&question),
         Verb::Lease(args) => commands::lease::lease(&args, &root.global),
         Verb::Runs(args) => commands::runs::runs(&args, &root.global),
         Verb::Usage(args) => commands::usage::usage(&args, &root.global),
@@ -116,8 +133,11 @@ pub fn main() -> ExitCode {
         Verb::Serve(args) => commands::serve::serve(&args, &root.global),
         Verb::Top(args) => commands::top::top(&args, &root.global),
         Verb::Export(args) => commands::export::export(&args, &root.global),
-        Verb::Chores(args) => background::chores(&args, &root.global),
     };
+    exit_code(done)
+}
+
+fn exit_code(done: failure::Result<u8>) -> ExitCode {
     match done {
         Ok(code) => ExitCode::from(code),
         Err(failure) => print_failure(&failure),

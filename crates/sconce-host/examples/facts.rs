@@ -36,6 +36,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         ["whole"] => {
             let child = |question: &str| Child {
                 program: "/proc/self/exe".into(),
+                name: None,
+                input: Vec::new(),
                 arguments: vec!["answer".into(), question.into()],
                 limit: Duration::from_secs(20),
             };

@@ -7,9 +7,10 @@ mod polite;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Stdio};
 use std::time::Duration;
 
+use sconce_base::Env;
 use sconce_image::{Priority, bytecode};
 use sconce_run::{Native, RunOptions, Watcher};
 use sconce_schema::manifest::Layer;
@@ -18,12 +19,13 @@ use sconce_schema::{ImageManifest, Lock, exit};
 use sconce_store::{BuildError, Store};
 
 use self::polite::Polite;
-use crate::args::{ChoresArgs, Global, Sources};
+use crate::args::{Global, Sources};
 use crate::commands::opened::Opened;
 use crate::commands::run::{chore, program};
 use crate::failure::{CliError, Failure, Result};
 use crate::places::Places;
 use crate::project::Project;
+use crate::worker::{WorkerTask, worker_command};
 
 /// Time between two looks at what has arrived.
 const LOOK_AGAIN: Duration = Duration::from_millis(200);
@@ -42,15 +44,14 @@ impl Background {
         let Ok(program) = program() else {
             return;
         };
-        let child = Command::new(program)
-            .arg("--store")
-            .arg(&places.store)
-            .arg("chores")
-            .arg(&project.file)
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn();
+        let task = WorkerTask::WorkBesideRun {
+            spec: project.file.clone().into(),
+            store: places.store.clone().into(),
+        };
+        let Ok(mut command) = worker_command(&program, &task) else {
+            return;
+        };
+        let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn();
         tracing::debug!(started = child.is_ok(), "work beside the run");
         self.0 = child.ok();
     }
@@ -65,13 +66,18 @@ impl Drop for Background {
     }
 }
 
-/// `sconce chores`: all of that work, for one project.
-pub(crate) fn chores(args: &ChoresArgs, global: &Global) -> Result<u8> {
+/// Does all of that work for one project, in a process of its own.
+pub(crate) fn work_beside_run(spec: &Path, store: &Path) -> Result<u8> {
+    let global = &Global {
+        store: Some(store.to_owned()),
+        env: Env::of_process(),
+        ..Global::default()
+    };
     // Ends with the sconce that started it, even if that is killed.
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
     let _ = rustix::process::setpriority_process(None, 19);
     let _ = sconce_run::only_when_idle();
-    let opened = Opened::with(Project::open(&args.spec)?, global)?;
+    let opened = Opened::with(Project::open(spec)?, global)?;
     let Some(lock) = opened.project.lock()? else {
         return Ok(exit::OK);
     };

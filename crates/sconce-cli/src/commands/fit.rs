@@ -46,6 +46,7 @@ use crate::plan::PlanFlags;
 use crate::ranks::RankFlags;
 use crate::style::Style;
 use crate::virtual_gpu;
+use crate::worker::WorkerTask;
 
 /// Memory of a card without end: what the addresses of a virtual card leave room for.
 const WITHOUT_END: Bytes = Bytes(1000 << 30);
@@ -87,9 +88,6 @@ pub(crate) struct FitArgs {
     /// and `sconce memory report` open it.
     #[arg(long, value_name = "FILE")]
     snapshot: Option<PathBuf>,
-    /// One trial of plans, as its folder says.
-    #[arg(long, hide = true, value_name = "DIR")]
-    trial: Option<PathBuf>,
     /// Use the Python that is here: no image, no container.
     #[arg(long, requires = "command", conflicts_with_all = ["spec", "volumes", "index", "extra_index", "mirror"])]
     host: bool,
@@ -144,8 +142,8 @@ pub(crate) fn fit(args: &FitArgs, global: &Global) -> Result<u8> {
         trials: 0,
         server: Server::default(),
     };
-    if let Some(folder) = &args.trial {
-        return side::carry_out(&asked, &hardware, folder);
+    if let Some(WorkerTask::Trial { directory, task }) = &global.task {
+        return side::carry_out(&asked, &hardware, directory.as_ref(), task);
     }
     let page = outputs::find_some(args.html.as_deref(), Form::Text)?;
     let kept = outputs::find_some(args.snapshot.as_deref(), Form::Binary)?;

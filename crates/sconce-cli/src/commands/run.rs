@@ -56,7 +56,7 @@ pub(crate) fn run(args: &RunArgs, global: &Global) -> Result<u8> {
             false => outputs::find_beside_command(file, Form::Text)?,
         };
     }
-    if args.detach && !global.held {
+    if args.detach && !global.holds_run() {
         return detach::run(global);
     }
     if args.host {

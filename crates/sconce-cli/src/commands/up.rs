@@ -50,12 +50,12 @@ pub(crate) struct UpArgs {
 
 pub(crate) fn up(args: &UpArgs, global: &Global) -> Result<u8> {
     if !args.another
-        && !global.held
+        && !global.holds_run()
         && let Some((run, state)) = running(args, global)?
     {
         return already(args, &run, &state, global);
     }
-    if args.foreground || global.held {
+    if args.foreground || global.holds_run() {
         return super::run::services(&args.spec, args.host, &args.flags, global);
     }
     let id = match detach::start(global)? {

@@ -8,6 +8,7 @@
 
 use std::fs;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -119,7 +120,6 @@ impl Bench {
     fn command(&self, home: &str, arguments: &[&str]) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_sconce"));
         command
-            .arg("--quiet")
             .args(arguments)
             .current_dir(self.folder.path())
             .env_clear()
@@ -128,6 +128,20 @@ impl Bench {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());
+        command
+    }
+
+    /// What a first run of a project starts beside itself.
+    fn work_beside_run(&self, home: &str, project: &str) -> Command {
+        let spec = self.path(project).join("sconce.toml").into_os_string();
+        let store = self.store(home).into_os_string();
+        let task = serde_json::json!({ "work-beside-run": { "spec": spec, "store": store } });
+        let file = self.path("task.json");
+        fs::write(&file, format!("{task}\n")).unwrap();
+        let mut command = self.command(home, &[]);
+        command
+            .arg0("sconce-worker")
+            .stdin(fs::File::open(&file).unwrap());
         command
     }
 
@@ -319,7 +333,7 @@ fn a_build_waits_for_no_interpreter_that_is_made_beside_a_run() {
         .store("home")
         .join(format!("items/blob/{digest}/content"));
     stop_readers(&blob);
-    let chores = Started::new(bench.command("home", &["chores", "honest"]));
+    let chores = Started::new(bench.work_beside_run("home", "honest"));
     let _pipe = reader(&blob).expect("it unpacks the interpreter");
     let chores_id = rustix::process::Pid::from_child(&chores.0);
     rustix::process::kill_process(chores_id, rustix::process::Signal::STOP).unwrap();
@@ -339,8 +353,11 @@ fn what_is_compiled_stays_as_long_as_it_is() {
     // what they are to compile all the same.
     let says = bench.items("home", "interpreter");
     stop_readers(says.iter().find(|file| file.ends_with("says")).unwrap());
-    for verb in ["chores", "build"] {
-        let compiles = Started::new(bench.command("home", &[verb, "honest"]));
+    for who in ["chores", "build"] {
+        let compiles = Started::new(match who {
+            "chores" => bench.work_beside_run("home", "honest"),
+            _ => bench.command("home", &["build", "honest"]),
+        });
         // Who only looks at a tree holds it for a moment: half a second is no moment.
         let mut looks = 0;
         let held = soon(|| {
@@ -348,7 +365,7 @@ fn what_is_compiled_stays_as_long_as_it_is() {
             looks = if held == [true, true] { looks + 1 } else { 0 };
             (looks == 25).then_some(())
         });
-        assert!(held.is_some(), "{verb}: what it compiles may be removed");
+        assert!(held.is_some(), "{who}: what it compiles may be removed");
         drop(compiles);
         let partial = bench.store("home").join("partial");
         let _ = fs::remove_dir_all(&partial);

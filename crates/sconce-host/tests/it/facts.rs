@@ -66,6 +66,8 @@ fn child(question: &str, machine: &str, limit: Duration) -> Child {
     ];
     Child {
         program: "/usr/bin/env".into(),
+        name: None,
+        input: Vec::new(),
         arguments: arguments.map(OsString::from).to_vec(),
         limit,
     }

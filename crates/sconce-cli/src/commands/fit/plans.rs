@@ -10,11 +10,12 @@ use sconce_memory::forecast::work::{self, Call, Rates};
 use sconce_memory::forecast::{self, Card, Verdict};
 use sconce_schema::Bytes;
 
-use super::side::{self, Came, Task};
+use super::side::{self, Came};
 use super::trial::{Asked, Done, Wanted};
 use super::{WITHOUT_END, command, say};
 use crate::commands::memory::words::counted;
 use crate::failure::Result;
+use crate::worker::TrialTask;
 
 /// Values of the user's flag that are tried at most.
 const MOST_VALUES: usize = 6;
@@ -226,7 +227,7 @@ fn of_group_searched(
                 named.join(", ")
             ),
         );
-        let tasks: Vec<Task> = wishes
+        let tasks: Vec<TrialTask> = wishes
             .iter()
             .map(|wish| task(asked, cards, plain, wish, Some(WITHOUT_END.0)))
             .collect();
@@ -356,13 +357,13 @@ fn task(
     plain: &Plain,
     wish: &Wish,
     memory: Option<u64>,
-) -> Task {
+) -> TrialTask {
     let here = cards
         .iter()
         .position(|card| std::ptr::eq(*card, plain.hardware));
     // What was asked for by --plan stays, but for what a plan says otherwise.
     let plans = joined(&plain.base, &wish.plans);
-    Task {
+    TrialTask {
         card: here.unwrap_or_default(),
         memory,
         command: match wish.value {

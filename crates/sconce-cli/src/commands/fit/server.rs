@@ -13,11 +13,12 @@ use std::time::Duration;
 use serde::Serialize;
 
 use super::WITHOUT_END;
-use super::side::{self, ERRORS, Task};
+use super::side::{self, ERRORS};
 use super::trial::{SEEN, Wanted};
 use crate::commands::run::program;
 use crate::ranks::World;
 use crate::virtual_gpu;
+use crate::worker::TrialTask;
 
 /// Between two looks whether it listens.
 const LOOK_EVERY: Duration = Duration::from_millis(20);
@@ -100,7 +101,7 @@ impl Server {
         else {
             return Ok(Self::None);
         };
-        let task = Task {
+        let task = TrialTask {
             card: 0,
             memory: Some(WITHOUT_END.0),
             command: command.clone(),
@@ -110,8 +111,7 @@ impl Server {
         };
         let start = || -> io::Result<Running> {
             fs::write(folder.join(SEEN).join("modules"), modules.join("\n"))?;
-            side::tell(&task, &folder)?;
-            let child = side::process(&program, &folder)?.spawn()?;
+            let child = side::trial_command(&program, &folder, &task)?.spawn()?;
             let mut running = Running {
                 command: command.clone(),
                 world: *world,

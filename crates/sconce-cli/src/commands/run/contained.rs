@@ -105,7 +105,7 @@ impl Contained {
             user: self.wish.user,
             edits: cards.edits,
             // A run in the background has none.
-            terminal: !called.global.held
+            terminal: !called.global.holds_run()
                 && std::io::stdin().is_terminal()
                 && std::io::stdout().is_terminal(),
             services: Vec::new(),

@@ -62,10 +62,10 @@ impl Held<'_> {
             environment: Some(&self.global.env),
             control: Some(Control {
                 folder: self.places.runs.join(&request.id),
-                log_command: self.global.held,
+                log_command: self.global.holds_run(),
                 restarts: Restarts::default(),
             }),
-            waiting: self.global.held.then(detach::caller).flatten(),
+            waiting: self.global.holds_run().then(detach::caller).flatten(),
         };
         let follower = Cell::new(None);
         let mut recorder = Recorder::new(
@@ -79,7 +79,7 @@ impl Held<'_> {
         recorder.open = (request.services.iter())
             .map(|service| (service.name.clone(), crate::services::openly(service)))
             .collect();
-        if self.global.held {
+        if self.global.holds_run() {
             let folder = self.places.runs.join(&request.id);
             let id = request.id.clone();
             recorder.begun = Some(Box::new(move || crate::detach::settle(&folder, &id)));

@@ -1,15 +1,14 @@
 //! Questions that only the driver's libraries answer, asked in a child process with a time limit.
 //!
 //! A driver that is broken answers late or never, or takes the process down that asks. The child
-//! is the calling program itself, started with arguments of its choice (a verb that its help does
-//! not show); it calls [`answer`] and prints what that gives, one line of JSON. The parent calls
+//! is the calling program itself, started with a name, arguments and input of its choice; it calls [`answer`] and prints what that gives, one line of JSON. The parent calls
 //! [`nvml()`] or [`cuda_init`].
 
 mod cuda;
 
 use std::ffi::OsString;
-use std::io::Read;
-use std::os::unix::process::ExitStatusExt;
+use std::io::{Read, Write as _};
+use std::os::unix::process::{CommandExt as _, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
 use std::sync::mpsc;
@@ -26,8 +25,12 @@ use crate::nvml::NvmlFrom;
 pub struct Child {
     /// The program.
     pub program: PathBuf,
+    /// Its `argv[0]`, where that is another name than the program's.
+    pub name: Option<OsString>,
     /// Its arguments.
     pub arguments: Vec<OsString>,
+    /// What it reads on its standard input; at most 4 KiB, which a pipe takes at once.
+    pub input: Vec<u8>,
     /// How long it may take.
     pub limit: Duration,
 }
@@ -120,13 +123,21 @@ fn ask<T: DeserializeOwned>(child: &Child) -> Result<T, ChildError> {
         source,
     };
     let deadline = Instant::now() + child.limit;
-    let mut started = Command::new(&child.program)
+    let mut command = Command::new(&child.program);
+    if let Some(name) = &child.name {
+        command.arg0(name);
+    }
+    let mut started = command
         .args(&child.arguments)
-        .stdin(Stdio::null())
+        .stdin(Stdio::piped())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
         .map_err(start)?;
+    if let Some(mut stdin) = started.stdin.take() {
+        // One that has ended says more by its end.
+        let _ = stdin.write_all(&child.input);
+    }
     let output = started.stdout.take();
     let (tell, told) = mpsc::channel();
     // Not joined: it ends with the pipe, which a grandchild may keep open.
@@ -215,6 +226,8 @@ mod tests {
     fn shell(script: &str, limit: Duration) -> CudaInit {
         cuda_init(&Child {
             program: "/bin/sh".into(),
+            name: None,
+            input: Vec::new(),
             arguments: vec!["-c".into(), script.into()],
             limit,
         })
@@ -253,6 +266,8 @@ mod tests {
     fn a_program_that_is_not_there() {
         let child = Child {
             program: "/nowhere/sconce".into(),
+            name: None,
+            input: Vec::new(),
             arguments: vec![],
             limit: LONG,
         };
