@@ -1,12 +1,12 @@
 //! Files of other tools that `sconce init` makes a spec from.
 
-use sconce_import::{Kind, Note};
+use sconce_import::{ImportFormat, ImportNote};
 use sconce_schema::{Hint as _, Spec};
 
 use crate::bytes::text;
 
 /// Reads `data` as `kind`; the files beside it are `data` again.
-fn read(kind: Kind, data: &[u8]) {
+fn read(kind: ImportFormat, data: &[u8]) {
     let _ = sconce_import::text(kind, data);
     let Some(text) = text(data) else { return };
     let beside = |_: &str| Some(text.to_owned());
@@ -31,14 +31,14 @@ fn read(kind: Kind, data: &[u8]) {
     }
 }
 
-fn shows_cleanly(note: &Note) {
+fn shows_cleanly(note: &ImportNote) {
     assert!(!note.what.contains(char::is_control), "{:?}", note.what);
     assert!(!note.why.contains(char::is_control), "{:?}", note.why);
     assert_ne!(note.line, Some(0));
 }
 
 pub(crate) fn pip(data: &[u8]) {
-    read(Kind::Requirements, data);
+    read(ImportFormat::Requirements, data);
 }
 
 pub(crate) fn pip_seeds() -> Vec<Vec<u8>> {
@@ -52,7 +52,7 @@ pub(crate) fn pip_seeds() -> Vec<Vec<u8>> {
 }
 
 pub(crate) fn project(data: &[u8]) {
-    read(Kind::Pyproject, data);
+    read(ImportFormat::Pyproject, data);
 }
 
 pub(crate) fn project_seeds() -> Vec<Vec<u8>> {
@@ -70,7 +70,7 @@ pub(crate) fn project_seeds() -> Vec<Vec<u8>> {
 }
 
 pub(crate) fn uv(data: &[u8]) {
-    read(Kind::UvLock, data);
+    read(ImportFormat::UvLock, data);
 }
 
 pub(crate) fn uv_seeds() -> Vec<Vec<u8>> {
@@ -88,7 +88,7 @@ pub(crate) fn uv_seeds() -> Vec<Vec<u8>> {
 }
 
 pub(crate) fn conda(data: &[u8]) {
-    read(Kind::Conda, data);
+    read(ImportFormat::Conda, data);
 }
 
 pub(crate) fn conda_seeds() -> Vec<Vec<u8>> {
@@ -102,7 +102,7 @@ pub(crate) fn conda_seeds() -> Vec<Vec<u8>> {
 }
 
 pub(crate) fn docker(data: &[u8]) {
-    read(Kind::Dockerfile, data);
+    read(ImportFormat::Dockerfile, data);
 }
 
 pub(crate) fn docker_seeds() -> Vec<Vec<u8>> {

@@ -3,11 +3,11 @@
 #[path = "../../crates/sconce-compat/src/binary/testing.rs"]
 mod made;
 
-use sconce_compat::binary::{Found, read, read_archive, read_fat_binary};
-use sconce_compat::library::{GpuCode, Library};
+use sconce_compat::binary::{ParsedBinary, read, read_archive, read_fat_binary};
+use sconce_compat::library::{ElfLibrary, GpuCode};
 use sconce_schema::Hint as _;
 
-use made::{EXACT, FAMILY, Lookup, Made, PTX, SASS};
+use made::{EXACT, ElfFixture, FAMILY, PTX, SASS, SymbolHashKind};
 
 /// Any file, and the same as an archive's member.
 pub(crate) fn elf(data: &[u8]) {
@@ -15,12 +15,12 @@ pub(crate) fn elf(data: &[u8]) {
         Ok(found) => found,
         Err(error) => return drop((error.to_string(), error.hint())),
     };
-    let Found::Library(library) = found else {
+    let ParsedBinary::Library(library) = found else {
         return;
     };
     assert!(library.undefined.is_sorted() && library.defined.is_sorted());
     let kept = serde_json::to_vec(&library).expect("it can be written");
-    let again: Library = serde_json::from_slice(&kept).expect("it reads again");
+    let again: ElfLibrary = serde_json::from_slice(&kept).expect("it reads again");
     assert_eq!(again, *library);
     check(&library.gpu);
     let archive = made::archive(&[("an_object_with_a_long_name.o", data)]);
@@ -30,7 +30,7 @@ pub(crate) fn elf(data: &[u8]) {
 }
 
 pub(crate) fn elf_seeds() -> Vec<Vec<u8>> {
-    let stripped = |lookup| Made {
+    let stripped = |lookup| ElfFixture {
         section_headers: false,
         runpath: Some("$ORIGIN/lib"),
         lookup,
@@ -38,8 +38,8 @@ pub(crate) fn elf_seeds() -> Vec<Vec<u8>> {
     };
     vec![
         made::elf(&made::extension()),
-        made::elf(&stripped(Lookup::Sysv)),
-        made::elf(&stripped(Lookup::Gnu)),
+        made::elf(&stripped(SymbolHashKind::Sysv)),
+        made::elf(&stripped(SymbolHashKind::Gnu)),
     ]
 }
 

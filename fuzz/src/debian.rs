@@ -3,11 +3,11 @@
 use std::cmp::Ordering;
 use std::time::{Duration, SystemTime};
 
-use sconce_resolve::debian::index::Index;
+use sconce_resolve::debian::index::DebianIndex;
 use sconce_resolve::debian::openpgp::{SignatureError, Verifier, open_clearsigned};
 use sconce_resolve::debian::pythons;
 use sconce_resolve::debian::relation::{is_name, parse_field, parse_request};
-use sconce_resolve::debian::release::Release;
+use sconce_resolve::debian::release::SuiteRelease;
 use sconce_resolve::debian::sources::{self, AptFile, MirrorOverride};
 use sconce_resolve::debian::version::{compare, upstream};
 
@@ -101,7 +101,7 @@ pub(crate) fn index(data: &[u8]) {
     let (Some(first), Some(second)) = (text(first), text(second)) else {
         return;
     };
-    let mut index = Index::default();
+    let mut index = DebianIndex::default();
     for (suite, text) in [first, second].into_iter().enumerate() {
         if index.add(suite, text, "amd64").is_err() {
             break;
@@ -161,7 +161,7 @@ pub(crate) fn release(data: &[u8]) {
     let Some(text) = opened.as_deref().or_else(|| text(data)) else {
         return;
     };
-    match Release::parse(text) {
+    match SuiteRelease::parse(text) {
         Ok(release) => {
             let now = SystemTime::UNIX_EPOCH + Duration::from_secs(1_790_000_000);
             let _ = release.check("trixie", now).map_err(|e| e.to_string());

@@ -1,18 +1,18 @@
 //! Error logs: any bytes, cut anywhere.
 
-use sconce_compat::explain::{Environment, Explainer, Explanation, Rules, explain, oom};
+use sconce_compat::explain::{Explainer, Explanation, LogEnvironment, RuleSet, explain, oom};
 
 use crate::bytes::parts;
 
 /// A log is explained the same however it is cut, and nothing of it reaches a terminal as a command.
 pub(crate) fn log(data: &[u8]) {
-    let environment = Environment::default();
+    let environment = LogEnvironment::default();
     let whole = explain(data, None, &environment);
     let at = data
         .first()
         .map_or(0, |&byte| usize::from(byte))
         .min(data.len());
-    let mut explainer = Explainer::new(Rules::own());
+    let mut explainer = Explainer::new(RuleSet::own());
     explainer.push(&data[..at]);
     explainer.push(&data[at..]);
     assert_eq!(explainer.finish(None, &environment), whole);
@@ -29,7 +29,7 @@ pub(crate) fn log(data: &[u8]) {
 }
 
 pub(crate) fn log_seeds() -> Vec<Vec<u8>> {
-    let rules = Rules::own().rules.iter();
+    let rules = RuleSet::own().rules.iter();
     rules
         .flat_map(|rule| &rule.examples)
         .map(|example| example.clone().into_bytes())

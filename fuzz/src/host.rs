@@ -6,10 +6,10 @@ mod parse;
 
 use std::path::Path;
 
-use sconce_host::cdi::{self, Standing};
-use sconce_host::training::{Ring, SIZE};
-use sconce_host::{Machine, Roots, RunCgroups, SampleTarget, Sampler, V1Folders};
-use sconce_schema::spec::Gpus;
+use sconce_host::cdi::{self, CdiPrecedence};
+use sconce_host::training::{ProbeRing, SIZE};
+use sconce_host::{HostProfile, Roots, RunCgroups, SampleScope, Sampler, V1Directories};
+use sconce_schema::spec::GpuRequest;
 
 use crate::bytes::{fixture, joined, parts};
 use crate::scratch::{Pen, put};
@@ -42,7 +42,7 @@ pub(crate) fn machine(data: &[u8]) {
     }
     put(&pen.tree.join("proc/self/ns/user"), b"");
     let roots = Roots::recorded(&pen.tree);
-    let facts = Machine::read(&roots);
+    let facts = HostProfile::read(&roots);
     let _ = (
         facts.usable_cpus(),
         facts.summary(),
@@ -53,7 +53,7 @@ pub(crate) fn machine(data: &[u8]) {
         for card in &nvidia.cards {
             let _ = card.summary();
         }
-        for wanted in [Gpus::All, Gpus::Count(1)] {
+        for wanted in [GpuRequest::All, GpuRequest::Count(1)] {
             let Ok(cards) = sconce_host::select(&nvidia.cards, &wanted) else {
                 continue;
             };
@@ -107,7 +107,7 @@ pub(crate) fn cdi_files(data: &[u8]) {
             troubles.iter().any(|one| {
                 matches!(
                     one.kind,
-                    cdi::TroubleKind::Unreadable | cdi::TroubleKind::Invalid
+                    cdi::CdiProblemKind::Unreadable | cdi::CdiProblemKind::Invalid
                 )
             })
         );
@@ -119,9 +119,10 @@ pub(crate) fn cdi_files(data: &[u8]) {
             "{}",
             one.name
         );
-        if one.standing == Standing::Taken {
-            let twice =
-                |other: &&cdi::Offered| other.name == one.name && other.standing == Standing::Taken;
+        if one.standing == CdiPrecedence::Taken {
+            let twice = |other: &&cdi::CdiDevice| {
+                other.name == one.name && other.standing == CdiPrecedence::Taken
+            };
             assert_eq!(offered.iter().filter(twice).count(), 1);
         }
     }
@@ -174,7 +175,7 @@ pub(crate) fn sampler(data: &[u8]) {
     let (cgroups, names): (RunCgroups, &[&str]) = match kind.first().map(|byte| byte % 3) {
         Some(0) => (RunCgroups::V2(folder.clone()), &V2),
         Some(1) => (
-            RunCgroups::V1(V1Folders {
+            RunCgroups::V1(V1Directories {
                 pids: own(),
                 memory: own(),
                 cpu: own(),
@@ -195,11 +196,11 @@ pub(crate) fn sampler(data: &[u8]) {
         }
     };
     write(first);
-    let target = SampleTarget {
+    let target = SampleScope {
         root_pid: Some(100),
         cgroups,
         shm: Some(pen.tree.clone()),
-        ..SampleTarget::default()
+        ..SampleScope::default()
     };
     let mut sampler = Sampler::new(&Roots::recorded(&pen.tree), target, None);
     for part in [first, second, first] {
@@ -275,10 +276,10 @@ pub(crate) fn training(data: &[u8]) {
     let mut bytes = vec![0; SIZE];
     let given = data.len().min(SIZE);
     bytes[..given].copy_from_slice(&data[..given]);
-    if let Some(ring) = Ring::of(&bytes) {
+    if let Some(ring) = ProbeRing::of(&bytes) {
         if let Some(told) = ring.training() {
             assert_eq!(told.phases.sum_us(), told.wall_us);
-            let first = Ring::oldest(told.steps);
+            let first = ProbeRing::oldest(told.steps);
             for number in [first, told.steps] {
                 let _ = ring.step(number, told.wall_us);
             }

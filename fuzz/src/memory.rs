@@ -1,9 +1,11 @@
 //! Settings of PyTorch's allocator, programs of its calls, and its snapshots: pickles of any bytes.
 
-use sconce_memory::allocator::{Allocator, BlockState, Device, Settings, Version};
-use sconce_memory::analysis::{Report, diff, report};
+use sconce_memory::allocator::{
+    Allocator, AllocatorSettings, BlockState, SimulatedGpu, TorchVersion,
+};
+use sconce_memory::analysis::{SnapshotReport, diff, report};
 use sconce_memory::program::Runner;
-use sconce_memory::snapshot::{Limits, read};
+use sconce_memory::snapshot::{SnapshotLimits, read};
 
 use crate::bytes::{parts, text};
 
@@ -13,7 +15,7 @@ pub(crate) fn settings(data: &[u8]) {
         return;
     };
     let Some(text) = text(rest) else { return };
-    let settings = match Settings::parse(text, release(first)) {
+    let settings = match AllocatorSettings::parse(text, release(first)) {
         Ok(settings) => settings,
         Err(error) => return assert!(!error.to_string().is_empty()),
     };
@@ -41,8 +43,8 @@ pub(crate) fn settings_seeds() -> Vec<Vec<u8>> {
     .to_vec()
 }
 
-fn release(byte: u8) -> Version {
-    Version::new(2, 6 + u32::from(byte) % 10)
+fn release(byte: u8) -> TorchVersion {
+    TorchVersion::new(2, 6 + u32::from(byte) % 10)
 }
 
 /// Settings, then the lines; on a card of 1 GiB.
@@ -50,8 +52,8 @@ pub(crate) fn program(data: &[u8]) {
     let [conf, program] = parts::<2>(data);
     let version = release(data.len() as u8);
     let conf = text(conf).unwrap_or_default();
-    let settings = Settings::parse(conf, version).unwrap_or_default();
-    let device = Device::new(1 << 30).expect("it is a card");
+    let settings = AllocatorSettings::parse(conf, version).unwrap_or_default();
+    let device = SimulatedGpu::new(1 << 30).expect("it is a card");
     let mut runner = Runner::new(Allocator::new(settings, device, version));
     for line in program.split(|&byte| byte == b'\n').take(2000) {
         match runner.line(line) {
@@ -116,7 +118,7 @@ pub(crate) fn program_seeds() -> Vec<Vec<u8>> {
 
 /// What is read has sums that fit each other, and its report can be written and read again.
 pub(crate) fn snapshot(data: &[u8]) {
-    let Ok(snapshot) = read(data, &Limits::default()) else {
+    let Ok(snapshot) = read(data, &SnapshotLimits::default()) else {
         return;
     };
     let mut said = report(&snapshot);
@@ -138,7 +140,7 @@ pub(crate) fn snapshot(data: &[u8]) {
     }
     assert!(diff(&said, &said).is_empty());
     let json = serde_json::to_string(&said).expect("a report is plain data");
-    let again: Report = serde_json::from_str(&json).expect("what was written is read");
+    let again: SnapshotReport = serde_json::from_str(&json).expect("what was written is read");
     assert_eq!(serde_json::to_string(&again).ok(), Some(json));
 }
 

@@ -3,16 +3,16 @@
 use std::cmp::Ordering;
 use std::io::Cursor;
 
-use sconce_resolve::upkeep::database::{self, ContentError, Limits, Seen};
-use sconce_resolve::upkeep::osv::Entry;
+use sconce_resolve::upkeep::database::{self, ContentError, DatabaseLimits, DatabaseSummary};
+use sconce_resolve::upkeep::osv::OsvEntry;
 use sconce_resolve::upkeep::versions::Ecosystem;
-use sconce_resolve::upkeep::{Audit, Audited};
+use sconce_resolve::upkeep::{AuditReport, LockAuditor};
 use sconce_schema::{Hint as _, Lock};
 
 use crate::bytes::{fixture, parts, text};
 use crate::zip::{entry, zip};
 
-const LIMITS: Limits = Limits {
+const LIMITS: DatabaseLimits = DatabaseLimits {
     entry_bytes: 64 << 10,
     bytes: 1 << 20,
     entries: 1000,
@@ -33,9 +33,9 @@ fn lock() -> Lock {
 
 /// What was found is about the lock, and may be shown as it is.
 fn check(
-    read: impl FnOnce(&mut dyn FnMut(&Entry)) -> Result<Seen, ContentError>,
-) -> Option<Audited> {
-    let mut audit = Audit::new(&lock(), &["CVE-1".to_owned()]).expect("it can be audited");
+    read: impl FnOnce(&mut dyn FnMut(&OsvEntry)) -> Result<DatabaseSummary, ContentError>,
+) -> Option<AuditReport> {
+    let mut audit = LockAuditor::new(&lock(), &["CVE-1".to_owned()]).expect("it can be audited");
     let mut taken = 0;
     let read = read(&mut |entry| {
         taken += 1;
@@ -78,7 +78,7 @@ fn check(
 /// JSON as it comes; a list of entries gives what the entries one after another give.
 pub(crate) fn json(data: &[u8]) {
     let found = check(|each| database::stream(data, LIMITS, each));
-    if let (Some(found), Ok(entry)) = (found, serde_json::from_slice::<Entry>(data)) {
+    if let (Some(found), Ok(entry)) = (found, serde_json::from_slice::<OsvEntry>(data)) {
         let list = [b"[", data, b"]"].concat();
         let again = check(|each| database::stream(&list[..], LIMITS, each));
         assert_eq!(again, Some(found), "{entry:?}");
@@ -91,7 +91,7 @@ pub(crate) fn archive(data: &[u8]) {
     let [one, other] = parts(data);
     let bytes = zip(&[entry("a.json", one), entry("b.json", other)]);
     let found = check(|each| database::archive(Cursor::new(bytes), LIMITS, each));
-    let both: Result<Vec<Entry>, _> = [one, other]
+    let both: Result<Vec<OsvEntry>, _> = [one, other]
         .map(serde_json::from_slice)
         .into_iter()
         .collect();

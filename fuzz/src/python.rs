@@ -2,16 +2,16 @@
 
 use std::path::Path;
 
-use sconce_formats::tags::{Machine, Target, WheelName};
+use sconce_formats::tags::{CpuArchitecture, WheelName, WheelTarget};
 use sconce_resolve::python::pylock;
 use sconce_resolve::python::versions::name_versions;
 
 use crate::bytes::{fixtures, text};
 
-const TARGET: Target = Target {
+const TARGET: WheelTarget = WheelTarget {
     python_minor: 13,
     glibc_minor: 41,
-    machine: Machine::X86_64,
+    machine: CpuArchitecture::X86_64,
 };
 
 pub(crate) fn pylock(data: &[u8]) {

@@ -5,27 +5,27 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use arbitrary::Unstructured;
-use sconce_record::Record;
-use sconce_report::terminal::Style;
-use sconce_report::{Report, json, terminal};
+use sconce_record::RecordReader;
+use sconce_report::terminal::TerminalStyle;
+use sconce_report::{RunReport, json, terminal};
 use sconce_schema::Bytes;
 use sconce_schema::event::{
-    Ended, Event, Exit, GpuSample, GpuSummary, HostSummary, Line, Lost, Mode, OutOfMemory,
-    Pressure, ProcessSample, Sample, Started, Unenforced,
+    Containment, ExitStatus, GpuSample, GpuSummary, HostSummary, OomKill, Pressure, ProcessSample,
+    RecordEvent, RecordLine, RunEnded, RunStarted, Sample, UnenforcedLimit, WriteLoss,
 };
 use sconce_schema::runtime::{Runtime, RuntimeSummary};
-use sconce_schema::training::{Phases, Step, Training};
+use sconce_schema::training::{PhaseTimes, TrainingSample, TrainingStep};
 
 use crate::bytes::{fixtures, flag, noise, pick};
 use crate::scratch::{Pen, put};
 
 pub(crate) fn record(data: &[u8]) {
-    let Ok(record) = Record::new(data, Path::new("fuzz")) else {
+    let Ok(record) = RecordReader::new(data, Path::new("fuzz")) else {
         return;
     };
     for line in record.flatten() {
         let written = serde_json::to_string(&line).expect("a line is plain data");
-        let again: Line = serde_json::from_str(&written).expect("what is written reads");
+        let again: RecordLine = serde_json::from_str(&written).expect("what is written reads");
         assert_eq!(again, line);
     }
     show(data);
@@ -54,12 +54,12 @@ pub(crate) fn record_seeds() -> Vec<Vec<u8>> {
 
 /// Every form of the report.
 fn show(log: &[u8]) {
-    let record = Record::new(log, Path::new("fuzz")).expect("it was read before");
-    let report = Report::of(record);
+    let record = RecordReader::new(log, Path::new("fuzz")).expect("it was read before");
+    let report = RunReport::of(record);
     for width in [0, 80, 300] {
         assert_harmless(&terminal::report(
             &report,
-            Style {
+            TerminalStyle {
                 color: false,
                 width,
             },
@@ -67,7 +67,7 @@ fn show(log: &[u8]) {
     }
     let _ = terminal::report(
         &report,
-        Style {
+        TerminalStyle {
             color: true,
             width: 80,
         },
@@ -85,7 +85,7 @@ fn show_list(log: &[u8]) {
     let listing = sconce_record::list(&pen.tree).expect("the folder reads");
     assert_harmless(&terminal::runs(
         &listing,
-        Style {
+        TerminalStyle {
             color: false,
             width: 80,
         },
@@ -106,38 +106,38 @@ fn assert_harmless(text: &str) {
 /// A sequence of events that no log need ever have held.
 pub(crate) fn report(data: &[u8]) {
     let mut from = Unstructured::new(data);
-    let started = Event::Started(Box::new(started(&mut from)));
-    let mut lines = vec![Line {
+    let started = RecordEvent::Started(Box::new(started(&mut from)));
+    let mut lines = vec![RecordLine {
         t_us: 0,
         event: started,
     }];
     while !from.is_empty() && lines.len() < 40 {
         let event = match pick(&mut from, &[0, 0, 0, 0, 1, 2]) {
-            0 => Event::Sample(Box::new(sample(&mut from))),
-            1 => Event::Ended(Ended {
+            0 => RecordEvent::Sample(Box::new(sample(&mut from))),
+            1 => RecordEvent::Ended(RunEnded {
                 exit: match flag(&mut from) {
-                    true => Exit::Signal(from.arbitrary().unwrap_or(9)),
-                    false => Exit::Code(from.arbitrary().unwrap_or(0)),
+                    true => ExitStatus::Signal(from.arbitrary().unwrap_or(9)),
+                    false => ExitStatus::Code(from.arbitrary().unwrap_or(0)),
                 },
                 last: Box::new(sample(&mut from)),
-                out_of_memory: flag(&mut from).then(|| OutOfMemory {
+                out_of_memory: flag(&mut from).then(|| OomKill {
                     limit: bytes(&mut from),
                     kills: number(&mut from).unwrap_or(1),
                 }),
                 largest_process: bytes(&mut from),
-                lost: flag(&mut from).then(|| Lost {
+                lost: flag(&mut from).then(|| WriteLoss {
                     lines: number(&mut from).unwrap_or(1),
                     log_bytes: number(&mut from).unwrap_or(0),
                 }),
             }),
-            _ => Event::Unenforced(Unenforced {
+            _ => RecordEvent::Unenforced(UnenforcedLimit {
                 what: word(&mut from),
                 why: word(&mut from),
                 hint: flag(&mut from).then(|| word(&mut from)),
             }),
         };
         let t_us = number(&mut from).unwrap_or(0);
-        lines.push(Line { t_us, event });
+        lines.push(RecordLine { t_us, event });
     }
     let mut log = Vec::new();
     for line in lines {
@@ -188,8 +188,8 @@ fn word(from: &mut Unstructured<'_>) -> String {
     .to_owned()
 }
 
-fn started(from: &mut Unstructured<'_>) -> Started {
-    Started {
+fn started(from: &mut Unstructured<'_>) -> RunStarted {
+    RunStarted {
         format: 1,
         id: word(from),
         name: flag(from).then(|| word(from)),
@@ -198,9 +198,9 @@ fn started(from: &mut Unstructured<'_>) -> Started {
             .map(|_| word(from))
             .collect(),
         folder: PathBuf::from(word(from)),
-        mode: pick(from, &[Mode::Container, Mode::Host]),
+        mode: pick(from, &[Containment::Container, Containment::Host]),
         sconce_pid: 1,
-        limits: sconce_schema::request::Limits {
+        limits: sconce_schema::request::RunLimits {
             cpus: small(from)
                 .filter(|n| (1..=65_536_000).contains(n))
                 .map(sconce_schema::Millicores),
@@ -313,9 +313,9 @@ fn card(index: u32, from: &mut Unstructured<'_>) -> GpuSample {
     }
 }
 
-fn training(pid: u32, from: &mut Unstructured<'_>) -> Training {
+fn training(pid: u32, from: &mut Unstructured<'_>) -> TrainingSample {
     let mut us = || number(from).unwrap_or(0);
-    let phases = Phases {
+    let phases = PhaseTimes {
         data_us: us(),
         copy_us: us(),
         forward_us: us(),
@@ -324,7 +324,7 @@ fn training(pid: u32, from: &mut Unstructured<'_>) -> Training {
         other_us: us(),
     };
     let (steps, wall_us) = (us(), us());
-    Training {
+    TrainingSample {
         pid,
         rank: small(from),
         group: small(from),
@@ -339,7 +339,7 @@ fn training(pid: u32, from: &mut Unstructured<'_>) -> Training {
         flops_per_step: number(from),
         phase: flag(from).then(|| word(from)),
         recent: (0..from.int_in_range(0..=16).unwrap_or(0))
-            .map(|_| Step {
+            .map(|_| TrainingStep {
                 step: number(from).unwrap_or(0),
                 t_us: number(from).unwrap_or(0),
                 wall_us: number(from).unwrap_or(0),
@@ -353,6 +353,6 @@ fn training(pid: u32, from: &mut Unstructured<'_>) -> Training {
         heap: (0..from.int_in_range(0..=8).unwrap_or(0))
             .map(|_| (number(from).unwrap_or(0), bytes(from).unwrap_or_default()))
             .collect(),
-        ..Training::default()
+        ..TrainingSample::default()
     }
 }

@@ -1,6 +1,6 @@
 //! What people write as images, what registries write as challenges, and the files of logins.
 
-use sconce_registry::{Challenge, Logins, Reference, challenges};
+use sconce_registry::{Challenge, LoginSources, Reference, challenges};
 use ureq::http::Uri;
 
 use crate::bytes::text;
@@ -80,7 +80,7 @@ pub(crate) fn challenge_seeds() -> Vec<Vec<u8>> {
 
 pub(crate) fn logins(data: &[u8]) {
     let Some(text) = text(data) else { return };
-    if let Err(error) = Logins::none().with_file(text) {
+    if let Err(error) = LoginSources::none().with_file(text) {
         assert!(error.to_string().len() < 200);
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt::{Debug, Display};
 use std::str::FromStr;
 
-use sconce_schema::spec::{Gpus, MountSpec, PortSpec};
+use sconce_schema::spec::{GpuRequest, MountSpec, PortSpec};
 use sconce_schema::units::{Bytes, ComputeCapability, CudaVersion, DriverVersion, Millicores};
 use sconce_schema::{Hint as _, Lock, RunRequest, Sha256, Spec};
 
@@ -79,9 +79,12 @@ pub(crate) fn units(data: &[u8]) {
     survives::<Sha256>(text);
     survives::<MountSpec>(text);
     survives::<PortSpec>(text);
-    if let Ok(gpus) = text.parse::<Gpus>() {
+    if let Ok(gpus) = text.parse::<GpuRequest>() {
         let written = serde_json::to_string(&gpus).expect("it is plain data");
-        assert_eq!(serde_json::from_str::<Gpus>(&written).ok(), Some(gpus));
+        assert_eq!(
+            serde_json::from_str::<GpuRequest>(&written).ok(),
+            Some(gpus)
+        );
     }
 }
 

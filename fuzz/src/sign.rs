@@ -111,7 +111,7 @@ pub(crate) fn signature_seeds() -> Vec<Vec<u8>> {
         joined(&[&one.manifest, &one.payload]),
         joined(&[&two.manifest, &two.payload]),
         joined(&[&one.manifest, &other.to_payload()]),
-        joined(&[&write(&sconce_oci::Index::new(Vec::new())), b"{}"]),
+        joined(&[&write(&sconce_oci::ImageIndex::new(Vec::new())), b"{}"]),
     ]
 }
 
@@ -140,7 +140,7 @@ pub(crate) fn packages(data: &[u8]) {
 pub(crate) fn package_seeds() -> Vec<Vec<u8>> {
     let lock = fixture(LOCK);
     let lock = Lock::parse(text(&lock).expect("text")).expect("our own");
-    let subject = sbom::Subject {
+    let subject = sbom::SbomSubject {
         name: "digits",
         manifest: None,
         lock: &lock,

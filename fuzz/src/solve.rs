@@ -5,8 +5,10 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 
 use arbitrary::Unstructured;
-use sconce_resolve::debian::index::{Index, Package};
-use sconce_resolve::debian::relation::{Group, Relation, parse_field, parse_request};
+use sconce_resolve::debian::index::{DebianIndex, DebianPackage};
+use sconce_resolve::debian::relation::{
+    Relation, RelationAlternatives, parse_field, parse_request,
+};
 use sconce_resolve::debian::solve::{self as solver, SolveError};
 
 use crate::bytes::{flag, noise, pick};
@@ -17,7 +19,7 @@ const NAMES: [&str; 7] = ["a", "b", "c", "d", "e", "v", "w"];
 pub(crate) fn solve(data: &[u8]) {
     let mut from = Unstructured::new(data);
     let text = archive(&mut from);
-    let mut index = Index::default();
+    let mut index = DebianIndex::default();
     index.add(0, &text, "amd64").expect("the archive is sound");
     let requests: Vec<String> = (0..from.int_in_range(1..=2).unwrap_or(1))
         .map(|_| match flag(&mut from) && flag(&mut from) {
@@ -35,7 +37,8 @@ pub(crate) fn solve(data: &[u8]) {
         .collect();
     match solver::solve(&index, &requests, &keep) {
         Ok(chosen) => {
-            let chosen: Vec<&Package<'_>> = chosen.iter().map(|n| index.package(*n)).collect();
+            let chosen: Vec<&DebianPackage<'_>> =
+                chosen.iter().map(|n| index.package(*n)).collect();
             assert!(chosen.is_sorted_by(|a, b| a.name < b.name), "a name twice");
             let why = wrong(&chosen, &requests);
             assert_eq!(
@@ -123,7 +126,7 @@ fn version(from: &mut Unstructured<'_>) -> &'static str {
 }
 
 /// What is wrong with these packages standing together, said without the solver's code.
-fn wrong(chosen: &[&Package<'_>], requests: &[String]) -> Option<String> {
+fn wrong(chosen: &[&DebianPackage<'_>], requests: &[String]) -> Option<String> {
     for request in requests {
         let request = parse_request(request).expect("it was made as one");
         if !chosen.iter().any(|package| is(package, &request)) {
@@ -147,7 +150,8 @@ fn wrong(chosen: &[&Package<'_>], requests: &[String]) -> Option<String> {
             .flat_map(read)
             .flatten()
         {
-            let stands = |other: &&&Package<'_>| other.name != package.name && is(other, &refused);
+            let stands =
+                |other: &&&DebianPackage<'_>| other.name != package.name && is(other, &refused);
             if let Some(other) = chosen.iter().find(stands) {
                 return Some(format!("{} refuses {}", package.name, other.name));
             }
@@ -156,12 +160,12 @@ fn wrong(chosen: &[&Package<'_>], requests: &[String]) -> Option<String> {
     None
 }
 
-fn read(field: &str) -> Vec<Group<'_>> {
+fn read(field: &str) -> Vec<RelationAlternatives<'_>> {
     parse_field(field).expect("it was made as one")
 }
 
 /// Whether the package is, or provides, what the relation names (Debian Policy 7.5).
-fn is(package: &Package<'_>, relation: &Relation<'_>) -> bool {
+fn is(package: &DebianPackage<'_>, relation: &Relation<'_>) -> bool {
     let provides = read(package.provides).concat().iter().any(|provided| {
         provided.name == relation.name
             && match provided.version {
@@ -173,9 +177,12 @@ fn is(package: &Package<'_>, relation: &Relation<'_>) -> bool {
 }
 
 /// Every set of candidates: of each name the newest, or the one that is asked for.
-fn search<'i>(index: &'i Index<'_>, requests: &[String]) -> Option<Vec<&'i Package<'i>>> {
+fn search<'i>(
+    index: &'i DebianIndex<'_>,
+    requests: &[String],
+) -> Option<Vec<&'i DebianPackage<'i>>> {
     let asked: BTreeMap<&str, &str> = requests.iter().filter_map(|r| exact(r)).collect();
-    let candidates: Vec<&Package<'_>> = NAMES
+    let candidates: Vec<&DebianPackage<'_>> = NAMES
         .iter()
         .filter_map(|name| {
             let exactly = asked
@@ -187,7 +194,7 @@ fn search<'i>(index: &'i Index<'_>, requests: &[String]) -> Option<Vec<&'i Packa
         })
         .collect();
     (0..1_u32 << candidates.len()).find_map(|set| {
-        let chosen: Vec<&Package<'_>> = candidates
+        let chosen: Vec<&DebianPackage<'_>> = candidates
             .iter()
             .enumerate()
             .filter(|(bit, _)| set >> bit & 1 == 1)

@@ -11,7 +11,7 @@ use sconce_fetch::{FetchConfig, Fetcher};
 use sconce_schema::lock::Wheel;
 use sconce_schema::{Hint as _, NoProgress, Sha256};
 use sconce_store::Store;
-use sconce_store::wheel::{InstallOptions, Limits, Slow};
+use sconce_store::wheel::{InstallOptions, SlowThreshold, WheelLimits};
 use sha2::Digest as _;
 
 use crate::bytes::{flag, noise, pick, some_bytes};
@@ -20,12 +20,12 @@ use crate::zip::{Entry, entry, zip};
 
 const OPTIONS: InstallOptions = InstallOptions {
     threads: NonZero::new(1),
-    limits: Limits {
+    limits: WheelLimits {
         bytes: 1 << 20,
         entries: 100,
     },
     // No file arrives slowly: nothing is kept.
-    slow: Slow {
+    slow: SlowThreshold {
         after: Duration::MAX,
         remaining: Duration::MAX,
     },

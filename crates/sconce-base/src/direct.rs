@@ -26,14 +26,14 @@ pub fn fixed_time() -> std::time::SystemTime {
 
 /// Memory that one writer takes, and the size from which a file is large.
 const BUFFER: usize = 1 << 20;
-/// What [`Reader::piece`] gives at most, in bytes.
+/// What [`DirectReader::piece`] gives at most, in bytes.
 pub const PIECE: u64 = BUFFER as u64;
 /// Large enough for every disk's block.
 const ALIGN: usize = 4096;
 
 /// Writes one file after the other.
 #[derive(Debug)]
-pub struct Writer {
+pub struct DirectWriter {
     /// The aligned buffer begins at `base`.
     memory: Vec<u8>,
     base: usize,
@@ -50,7 +50,7 @@ pub struct Writer {
     direct: bool,
 }
 
-impl Default for Writer {
+impl Default for DirectWriter {
     fn default() -> Self {
         Self::new()
     }
@@ -68,19 +68,19 @@ fn aligned() -> (Vec<u8>, usize) {
 
 /// Reads one file after the other, from the first byte to the last.
 #[derive(Debug)]
-pub struct Reader {
+pub struct DirectReader {
     memory: Vec<u8>,
     base: usize,
     direct: bool,
 }
 
-impl Default for Reader {
+impl Default for DirectReader {
     fn default() -> Self {
         Self::new()
     }
 }
 
-impl Reader {
+impl DirectReader {
     /// With a buffer of its own.
     #[must_use]
     pub fn new() -> Self {
@@ -132,7 +132,7 @@ impl Reader {
     }
 }
 
-impl Reader {
+impl DirectReader {
     /// The `bytes` of the file from `offset` on, at most [`PIECE`] of them, if the file still has
     /// `size` bytes. Of a large file, offsets that are multiples of [`PIECE`] are read past the
     /// page cache.
@@ -191,7 +191,7 @@ fn open(path: &Path, flags: OFlags) -> io::Result<File> {
         .open(path)
 }
 
-impl io::Write for Writer {
+impl io::Write for DirectWriter {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.make_room()?;
         let room = self.room();
@@ -207,7 +207,7 @@ impl io::Write for Writer {
     }
 }
 
-impl Writer {
+impl DirectWriter {
     /// With a buffer of its own.
     #[must_use]
     pub fn new() -> Self {
@@ -249,7 +249,7 @@ impl Writer {
         &self.path
     }
 
-    /// Sees to it that [`Writer::room`] is not empty.
+    /// Sees to it that [`DirectWriter::room`] is not empty.
     pub fn make_room(&mut self) -> io::Result<()> {
         if self.filled == BUFFER {
             self.put(BUFFER)?;
@@ -401,7 +401,7 @@ mod tests {
         let bytes: Vec<u8> = (0..2 * whole + 12_345).map(|n| (n % 251) as u8).collect();
         std::fs::write(&path, &bytes).unwrap();
         let size = bytes.len() as u64;
-        let mut reader = Reader::new();
+        let mut reader = DirectReader::new();
         for (offset, length) in [
             (0, whole),
             (whole, whole),

@@ -9,11 +9,11 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use sconce_compat::tables::find_hardware;
 use sconce_host::{Roots, TrainingReader};
-use sconce_schema::event::{Event, GpuSummary, Sample};
-use sconce_schema::spec::Run;
-use sconce_schema::training::{CardOutOfMemory, Peak};
+use sconce_schema::event::{GpuSummary, RecordEvent, Sample};
+use sconce_schema::spec::RunSpec;
+use sconce_schema::training::{GpuOutOfMemory, RatedThroughput};
 
-use crate::private::Private;
+use crate::private::RunTempDir;
 
 /// PyTorch's snapshots in one record, and how large each may be, bytes.
 const SNAPSHOTS: usize = 4;
@@ -36,7 +36,7 @@ pub(crate) struct AccountFlags {
 
 /// What is asked of the probe.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Asked {
+pub(crate) struct AccountingOptions {
     /// Whether the operations of a step are counted.
     pub(crate) flops: bool,
     /// Whether what the program keeps more and more of is looked for.
@@ -45,8 +45,8 @@ pub(crate) struct Asked {
 
 impl AccountFlags {
     /// What they and the spec ask for; `None` where nothing is to be accounted.
-    pub(crate) fn over(&self, spec: &Run) -> Option<Asked> {
-        (!self.no_probe && spec.probe.unwrap_or(true)).then(|| Asked {
+    pub(crate) fn over(&self, spec: &RunSpec) -> Option<AccountingOptions> {
+        (!self.no_probe && spec.probe.unwrap_or(true)).then(|| AccountingOptions {
             flops: self.flops || spec.flops.unwrap_or(false),
             kept: self.leak_stacks,
         })
@@ -55,7 +55,7 @@ impl AccountFlags {
 
 /// Where processes of a run tell of themselves.
 #[derive(Debug)]
-pub(crate) enum Told {
+pub(crate) enum ProbeDirectory {
     /// In this folder.
     Folder(PathBuf),
     /// In a folder that the run makes, and which its processes see here.
@@ -63,7 +63,7 @@ pub(crate) enum Told {
 }
 
 /// The folder on the disk, in one that is nobody else's.
-pub(crate) fn folder(above: &Private) -> PathBuf {
+pub(crate) fn folder(above: &RunTempDir) -> PathBuf {
     above.path().join("account")
 }
 
@@ -78,7 +78,7 @@ pub(crate) fn open_to_all(folder: &Path) -> io::Result<()> {
 
 /// Reads the folder while the run goes on.
 #[derive(Debug)]
-pub(crate) struct Account {
+pub(crate) struct AccountingReader {
     reader: TrainingReader,
     /// The cards of the run.
     gpus: Vec<GpuSummary>,
@@ -86,7 +86,7 @@ pub(crate) struct Account {
     kept: usize,
 }
 
-impl Account {
+impl AccountingReader {
     /// Of a run that begins now.
     pub(crate) fn begin(folder: PathBuf, gpus: &[GpuSummary]) -> Self {
         Self {
@@ -104,7 +104,7 @@ impl Account {
         pids: &[u32],
         ended: bool,
         record: Option<&Path>,
-    ) -> Vec<Event> {
+    ) -> Vec<RecordEvent> {
         let told = self.reader.read(pids, ended);
         sample.training = told.training;
         sample.training_left_out = told.left_out;
@@ -112,18 +112,18 @@ impl Account {
         for mut setup in told.setups {
             let card = setup.card.as_deref().filter(|_| setup.flops.is_some());
             setup.peak = card.and_then(|uuid| peak(&self.gpus, uuid));
-            events.push(Event::Setup(Box::new(setup)));
+            events.push(RecordEvent::Setup(Box::new(setup)));
         }
         for (mut oom, snapshot) in told.out_of_memory {
             if let (Some(snapshot), Some(record)) = (snapshot, record) {
                 self.keep(&mut oom, snapshot, record);
             }
-            events.push(Event::CardOutOfMemory(Box::new(oom)));
+            events.push(RecordEvent::CardOutOfMemory(Box::new(oom)));
         }
         events
     }
 
-    fn keep(&mut self, oom: &mut CardOutOfMemory, snapshot: File, record: &Path) {
+    fn keep(&mut self, oom: &mut GpuOutOfMemory, snapshot: File, record: &Path) {
         if self.kept >= SNAPSHOTS {
             oom.no_snapshot = Some(format!("the record has {SNAPSHOTS} already"));
             return;
@@ -141,13 +141,13 @@ impl Account {
 }
 
 /// What the run's card of this UUID could do at most, where there are figures of its kind.
-fn peak(gpus: &[GpuSummary], uuid: &str) -> Option<Peak> {
+fn peak(gpus: &[GpuSummary], uuid: &str) -> Option<RatedThroughput> {
     let gpu = gpus.iter().find(|gpu| gpu.uuid == uuid)?;
     let hardware = find_hardware(&gpu.name).ok()?.hardware;
     let single = hardware.fp32_tflops * 1e12;
     let rate = |tflops: Option<f64>| tflops.map_or(single, |rate| rate * 1e12);
     let form = hardware.form.map(|form| format!(" {form}"));
-    Some(Peak {
+    Some(RatedThroughput {
         card: format!("{}{}", hardware.card.name, form.unwrap_or_default()),
         half_per_s: rate(hardware.tensor_tflops),
         tf32_per_s: rate(hardware.tf32_tflops),
@@ -198,17 +198,17 @@ mod tests {
 
     #[test]
     fn flags_and_spec_ask_together() {
-        let spec = |probe, flops| Run {
+        let spec = |probe, flops| RunSpec {
             probe,
             flops,
-            ..Run::default()
+            ..RunSpec::default()
         };
         let flags = |no_probe, flops| AccountFlags {
             no_probe,
             flops,
             leak_stacks: false,
         };
-        let asked = |flags: AccountFlags, spec: Run| flags.over(&spec).map(|asked| asked.flops);
+        let asked = |flags: AccountFlags, spec: RunSpec| flags.over(&spec).map(|asked| asked.flops);
         assert_eq!(asked(flags(false, false), spec(None, None)), Some(false));
         assert_eq!(asked(flags(false, true), spec(None, None)), Some(true));
         assert_eq!(
@@ -222,12 +222,12 @@ mod tests {
     #[test]
     fn a_snapshot_that_is_too_large_is_left_out_and_no_fifth_is_kept() {
         let folder = tempfile::tempdir().unwrap();
-        let mut account = Account::begin(folder.path().join("none"), &[]);
+        let mut account = AccountingReader::begin(folder.path().join("none"), &[]);
         let source = folder.path().join("source");
         let file = File::create(&source).unwrap();
         let mut keep = |size: u64| {
             file.set_len(size).unwrap();
-            let mut oom = CardOutOfMemory::default();
+            let mut oom = GpuOutOfMemory::default();
             account.keep(&mut oom, File::open(&source).unwrap(), folder.path());
             (oom.snapshot, oom.no_snapshot)
         };

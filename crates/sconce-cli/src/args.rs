@@ -7,7 +7,7 @@ use crate::commands::outdated::OutdatedArgs;
 use crate::worker::WorkerTask;
 use clap::{ArgAction, Args, CommandFactory as _, FromArgMatches as _, Parser, Subcommand};
 use sconce_base::Env;
-use sconce_schema::spec::{Gpus, MountSpec, PortSpec};
+use sconce_schema::spec::{GpuRequest, MountSpec, PortSpec};
 use sconce_schema::{Bytes, Millicores};
 
 /// From a bare Linux machine to a verified, reproducible, accounted PyTorch run.
@@ -18,11 +18,11 @@ use sconce_schema::{Bytes, Millicores};
     max_term_width = 100,
     disable_help_subcommand = true
 )]
-pub(crate) struct Root {
+pub(crate) struct CliArgs {
     #[command(subcommand)]
-    pub(crate) verb: Verb,
+    pub(crate) verb: CliCommand,
     #[command(flatten)]
-    pub(crate) global: Global,
+    pub(crate) global: GlobalArgs,
 }
 
 /// The command line as clap knows it. A value that begins with `-` and a digit is a wrong number, which its
@@ -41,7 +41,7 @@ pub(crate) fn command() -> clap::Command {
             })
             .mut_subcommands(numbers)
     }
-    let root = Root::command();
+    let root = CliArgs::command();
     let verbose = root.get_arguments().find(|arg| arg.get_id() == "verbose");
     let long_alone = verbose.cloned();
     let root = root.mut_subcommands(|verb| {
@@ -52,13 +52,13 @@ pub(crate) fn command() -> clap::Command {
 }
 
 /// What was asked for.
-pub(crate) fn parse() -> Result<Root, clap::Error> {
+pub(crate) fn parse() -> Result<CliArgs, clap::Error> {
     let mut matches = command().try_get_matches()?;
-    Root::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command()))
+    CliArgs::from_arg_matches_mut(&mut matches).map_err(|error| error.format(&mut command()))
 }
 
 #[derive(Debug, Default, Args)]
-pub(crate) struct Global {
+pub(crate) struct GlobalArgs {
     /// Say nothing but errors.
     #[arg(long, short, global = true, help_heading = "Every verb")]
     pub(crate) quiet: bool,
@@ -85,7 +85,7 @@ pub(crate) struct Global {
     pub(crate) env: Env,
 }
 
-impl Global {
+impl GlobalArgs {
     /// The same for work that says nothing of itself.
     pub(crate) fn silent(&self) -> Self {
         Self {
@@ -106,7 +106,7 @@ impl Global {
 }
 
 #[derive(Debug, Subcommand)]
-pub(crate) enum Verb {
+pub(crate) enum CliCommand {
     /// Write a sconce.toml, from nothing or from what is there.
     Init(crate::commands::init::InitArgs),
     /// Resolve a spec to exact bytes and write sconce.lock.
@@ -183,7 +183,7 @@ pub(crate) enum Verb {
 
 /// Where packages come from, instead of this machine's own configuration.
 #[derive(Debug, Args, Clone, Default)]
-pub(crate) struct Sources {
+pub(crate) struct PackageSources {
     /// Python package index to use.
     #[arg(long, value_name = "URL", help_heading = "Sources")]
     pub(crate) index: Option<String>,
@@ -210,7 +210,7 @@ pub(crate) struct LockArgs {
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) sources: Sources,
+    pub(crate) sources: PackageSources,
 }
 
 /// What a run may use; each overrides the spec.
@@ -218,7 +218,7 @@ pub(crate) struct LockArgs {
 pub(crate) struct RunFlags {
     /// Cards: a number, `all`, or `device=0,2` or UUIDs.
     #[arg(long, value_name = "GPUS")]
-    pub(crate) gpus: Option<Gpus>,
+    pub(crate) gpus: Option<GpuRequest>,
     /// Play a card that is not here, such as h100 or "RTX 3070", once for each: PyTorch allocates as on
     /// it, kernels do nothing, values are zeros.
     #[arg(long, value_name = "CARD", conflicts_with = "gpus")]
@@ -252,7 +252,7 @@ pub(crate) struct RunFlags {
     pub(crate) ports: Vec<PortSpec>,
     /// `host`; `own`, which leads out by slirp4netns or pasta; or `none` [default: host].
     #[arg(long, value_name = "NETWORK", value_parser = network)]
-    pub(crate) network: Option<sconce_schema::request::Network>,
+    pub(crate) network: Option<sconce_schema::request::NetworkMode>,
     /// What sets the container up: `runc`, `crun` or `podman`, where it is installed; `docker`, to whose
     /// daemon the run is handed over; or `sconce` [default: sconce].
     #[arg(long, value_name = "RUNTIME", value_parser = crate::executor::parse_runtime)]
@@ -268,18 +268,18 @@ pub(crate) struct RunFlags {
     #[command(flatten)]
     pub(crate) limits: crate::limits::LimitFlags,
     #[command(flatten)]
-    pub(crate) plan: crate::plan::PlanFlags,
+    pub(crate) plan: crate::plan::TrainingPlanFlags,
     #[command(flatten)]
     pub(crate) ranks: crate::ranks::RankFlags,
     #[command(flatten)]
-    pub(crate) sources: Sources,
+    pub(crate) sources: PackageSources,
 }
 
-fn network(text: &str) -> Result<sconce_schema::request::Network, String> {
+fn network(text: &str) -> Result<sconce_schema::request::NetworkMode, String> {
     match text {
-        "host" => Ok(sconce_schema::request::Network::Host),
-        "none" => Ok(sconce_schema::request::Network::None),
-        "own" => Ok(sconce_schema::request::Network::Own),
+        "host" => Ok(sconce_schema::request::NetworkMode::Host),
+        "none" => Ok(sconce_schema::request::NetworkMode::None),
+        "own" => Ok(sconce_schema::request::NetworkMode::Own),
         _ => Err("`host`, `own` or `none`".to_owned()),
     }
 }
@@ -364,7 +364,7 @@ mod tests {
 
     #[test]
     fn the_command_line_is_well_formed() {
-        Root::command().debug_assert();
+        CliArgs::command().debug_assert();
     }
 
     #[test]
@@ -384,7 +384,7 @@ mod tests {
             "--runtime runsc",
         ] {
             let words = format!("sconce run {flag} -- true");
-            let error = Root::try_parse_from(words.split(' ')).err();
+            let error = CliArgs::try_parse_from(words.split(' ')).err();
             let kind = error.expect(flag).kind();
             let known = [ErrorKind::ValueValidation, ErrorKind::UnknownArgument];
             assert!(known.contains(&kind), "{flag}: {kind:?}");
@@ -396,7 +396,7 @@ mod tests {
         let parse = |words: &str| {
             let words = ["sconce"].into_iter().chain(words.split(' '));
             let mut matches = command().try_get_matches_from(words).expect("arguments");
-            Root::from_arg_matches_mut(&mut matches).expect("arguments")
+            CliArgs::from_arg_matches_mut(&mut matches).expect("arguments")
         };
         for (words, verbose) in [
             ("lock", 0),
@@ -415,7 +415,7 @@ mod tests {
         ] {
             assert_eq!(parse(words).global.verbose, verbose, "{words}");
         }
-        let Verb::Run(run) = parse("run -v /a:/b -- true").verb else {
+        let CliCommand::Run(run) = parse("run -v /a:/b -- true").verb else {
             panic!("another verb");
         };
         assert_eq!(run.flags.volumes.len(), 1);
@@ -455,7 +455,9 @@ mod tests {
     fn what_needs_a_container_is_refused_without_one() {
         let refused = |words: &str| {
             let words = ["sconce", "run"].into_iter().chain(words.split(' '));
-            Root::try_parse_from(words).err().map(|error| error.kind())
+            CliArgs::try_parse_from(words)
+                .err()
+                .map(|error| error.kind())
         };
         for flag in [
             "examples/digits",

@@ -15,18 +15,18 @@ use std::process::Stdio;
 use rustix::process::{Signal, set_parent_process_death_signal};
 use sconce_schema::exit;
 
-use crate::args::Global;
+use crate::args::GlobalArgs;
 use crate::failure::{CliError, Result};
 use crate::logout;
 use crate::output;
-use crate::style::Style;
+use crate::style::OutputStyle;
 use crate::worker::{WorkerTask, bare_command};
 
 /// What the supervisor itself says once nobody is there to read it: in the folder of the logs.
 const OWN_LOG: &str = "sconce.txt";
 
 /// How the start of a run in the background went.
-pub(crate) enum Start {
+pub(crate) enum DetachOutcome {
     /// It goes on, under this id.
     Begun(String),
     /// It ended before, with this exit code, and has said why.
@@ -42,11 +42,11 @@ pub(crate) fn is_detached(folder: &Path) -> bool {
 
 /// Starts this program again with the same arguments, as the holder of a run, and waits until the
 /// run has begun.
-pub(crate) fn start(global: &Global) -> Result<Start> {
+pub(crate) fn start(global: &GlobalArgs) -> Result<DetachOutcome> {
     if !global.quiet
         && let Some(warning) = logout::warning()
     {
-        output::say(&Style::for_stderr().warn(&warning));
+        output::say(&OutputStyle::for_stderr().warn(&warning));
     }
     let failed = |source| CliError::File {
         action: "start",
@@ -65,20 +65,20 @@ pub(crate) fn start(global: &Global) -> Result<Start> {
     let mut told = String::new();
     let _ = (&ours).take(256).read_to_string(&mut told);
     match told.strip_suffix('\n') {
-        Some(id) => Ok(Start::Begun(id.to_owned())),
+        Some(id) => Ok(DetachOutcome::Begun(id.to_owned())),
         None => {
             let status = child.wait().map_err(failed)?;
             let code = status.code().and_then(|code| u8::try_from(code).ok());
-            Ok(Start::Ended(code.unwrap_or(exit::RUN)))
+            Ok(DetachOutcome::Ended(code.unwrap_or(exit::RUN)))
         }
     }
 }
 
 /// `sconce run --detach`.
-pub(crate) fn run(global: &Global) -> Result<u8> {
+pub(crate) fn run(global: &GlobalArgs) -> Result<u8> {
     match start(global)? {
-        Start::Ended(code) => Ok(code),
-        Start::Begun(id) => {
+        DetachOutcome::Ended(code) => Ok(code),
+        DetachOutcome::Begun(id) => {
             output::data(&id)?;
             Ok(exit::OK)
         }

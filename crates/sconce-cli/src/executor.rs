@@ -6,8 +6,8 @@ use std::path::Path;
 use sconce_base::Env;
 use sconce_image::docker::send_archive;
 use sconce_image::layout::LayoutError;
-use sconce_image::local::Image;
-use sconce_run::{Docker, DockerContainer, Engine, Executor, Native};
+use sconce_image::local::LocalImage;
+use sconce_run::{ContainerEngine, DockerClient, DockerContainer, Executor, Native};
 use sconce_schema::{Progress, Runtime};
 use sconce_store::Store;
 
@@ -27,7 +27,7 @@ pub(crate) enum FoundExecutor {
     /// It needs nothing but the request.
     Ready(Box<dyn Executor>),
     /// It needs the environment's image first.
-    Daemon(Docker),
+    Daemon(DockerClient),
 }
 
 /// Finds what holds runs under `runtime`, and asks it for its version.
@@ -37,9 +37,9 @@ pub(crate) fn find_executor(runtime: Runtime, env: &Env) -> Result<FoundExecutor
     }
     let program = helper(runtime.name(), env).ok_or(CliError::NoRuntime { runtime })?;
     if runtime == Runtime::Docker {
-        return Ok(FoundExecutor::Daemon(Docker::ask(program, env)?));
+        return Ok(FoundExecutor::Daemon(DockerClient::ask(program, env)?));
     }
-    let engine = Engine::ask(runtime, program)?;
+    let engine = ContainerEngine::ask(runtime, program)?;
     Ok(FoundExecutor::Ready(Box::new(engine)))
 }
 
@@ -50,7 +50,7 @@ impl FoundExecutor {
         name: &str,
         store: &Store,
         progress: &dyn Progress,
-        image: impl FnOnce() -> Result<Image>,
+        image: impl FnOnce() -> Result<LocalImage>,
     ) -> Result<Box<dyn Executor>> {
         match self {
             Self::Ready(executor) => Ok(executor),
@@ -64,8 +64,8 @@ impl FoundExecutor {
 
 /// Brings an image of the environment `name` to a daemon, unless it is there already.
 fn load_image(
-    docker: Docker,
-    image: &Image,
+    docker: DockerClient,
+    image: &LocalImage,
     name: &str,
     store: &Store,
     progress: &dyn Progress,

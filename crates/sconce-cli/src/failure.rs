@@ -28,7 +28,7 @@ impl Failure {
     }
 
     /// What is printed: `error: …`, its causes joined by `: `, and the hint.
-    pub(crate) fn text(&self, style: &crate::style::Style) -> String {
+    pub(crate) fn text(&self, style: &crate::style::OutputStyle) -> String {
         let message = self.message();
         let mut text = format!("{} {message}", style.error("error:"));
         if let Some(hint) = self.0.hint() {
@@ -91,7 +91,7 @@ pub(crate) enum CliError {
     OwnFolder {
         /// Whether it is mounted because it is the project's.
         is_project: bool,
-        own: crate::own_folders::Own,
+        own: crate::own_folders::ProtectedDirectory,
         folder: std::path::PathBuf,
         path: std::path::PathBuf,
     },
@@ -393,7 +393,7 @@ mod tests {
         let failure = Failure::from(CliError::NoSpec {
             path: "a\x1b]0;title\x07b\n\u{9b}c".into(),
         });
-        let text = failure.text(&crate::style::Style { color: false });
+        let text = failure.text(&crate::style::OutputStyle { color: false });
         let obeyed = |c: char| c.is_control() && c != '\n';
         assert!(
             !text.chars().any(obeyed) && text.contains("title"),

@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 
 use sconce_base::text::printable;
 use sconce_schema::Finding;
-use sconce_schema::finding::{Action, Certainty, Evidence, Mend, Weight};
+use sconce_schema::finding::{Certainty, Evidence, Fix, FixAction, Severity};
 
-use crate::page::Page;
+use crate::page::TextLayout;
 
 /// Longer texts are cut: they hold bytes of libraries and logs.
 const WIDEST: usize = 400;
@@ -18,17 +18,17 @@ const SENTENCE: usize = 7;
 const DETAIL: usize = 16;
 
 /// One finding in several lines.
-pub(crate) fn listing(findings: &[Finding], page: &Page) -> String {
+pub(crate) fn listing(findings: &[Finding], page: &TextLayout) -> String {
     let blocks: Vec<String> = findings.iter().map(|one| block(one, page)).collect();
     blocks.join("\n")
 }
 
-fn block(finding: &Finding, page: &Page) -> String {
+fn block(finding: &Finding, page: &TextLayout) -> String {
     let style = &page.style;
     let word = match finding.weight {
-        Weight::Fails => style.error("fails"),
-        Weight::Warns => style.warn("warns"),
-        Weight::Notes => style.dim("notes"),
+        Severity::Fails => style.error("fails"),
+        Severity::Warns => style.warn("warns"),
+        Severity::Notes => style.dim("notes"),
     };
     let sure = match finding.certainty {
         Certainty::Certain => "",
@@ -57,7 +57,7 @@ fn block(finding: &Finding, page: &Page) -> String {
 }
 
 /// A sentence and its code, for programs, behind it.
-pub(crate) fn titled(what: &str, code: &str, begin: usize, page: &Page) -> String {
+pub(crate) fn titled(what: &str, code: &str, begin: usize, page: &TextLayout) -> String {
     let code = format!("[{code}]");
     let text = page.wrapped(&format!("{what} {code}"), begin, begin);
     match text.strip_suffix(&code) {
@@ -81,22 +81,22 @@ fn seen(evidence: &Evidence) -> String {
 
 /// A mend that begins in a column: in one line where it fits, else with what is to be typed in a line
 /// by itself.
-pub(crate) fn mended(mend: &Mend, begin: usize, page: &Page) -> String {
+pub(crate) fn mended(mend: &Fix, begin: usize, page: &TextLayout) -> String {
     let what = shown(&mend.what);
     // What to type follows a sentence.
     let what = what.trim_end_matches('.');
     let (before, typed) = match &mend.action {
         None => return page.wrapped(what, begin, begin),
-        Some(Action::Command { line, root, .. }) => {
+        Some(FixAction::Command { line, root, .. }) => {
             let line = shown(line);
             let needs_sudo = *root && !page.root;
             ("", if needs_sudo { with_sudo(&line) } else { line })
         }
-        Some(Action::Spec { key, value }) => (
+        Some(FixAction::Spec { key, value }) => (
             "in sconce.toml, ",
             format!("{} = {}", shown(key), shown(value)),
         ),
-        Some(Action::Variable { name, value }) => match value {
+        Some(FixAction::Variable { name, value }) => match value {
             Some(value) => ("", format!("export {}={}", shown(name), shown(value))),
             None => ("", format!("unset {}", shown(name))),
         },
@@ -137,9 +137,9 @@ fn in_shell(line: &str) -> String {
 pub(crate) fn counted(findings: &[Finding]) -> String {
     let count = |weight| findings.iter().filter(|one| one.weight == weight).count();
     let words = [
-        (count(Weight::Fails), "failure", "failures"),
-        (count(Weight::Warns), "warning", "warnings"),
-        (count(Weight::Notes), "note", "notes"),
+        (count(Severity::Fails), "failure", "failures"),
+        (count(Severity::Warns), "warning", "warnings"),
+        (count(Severity::Notes), "note", "notes"),
     ];
     let said = words.iter().filter(|(count, ..)| *count > 0);
     let said = said.map(|(count, one, more)| match count {
@@ -163,24 +163,29 @@ mod tests {
 
     #[test]
     fn a_finding_says_what_it_stands_on_and_how_to_mend_it() {
-        let command = Action::Command {
+        let command = FixAction::Command {
             line: "modprobe nvidia_uvm".to_owned(),
             root: true,
             safe: true,
         };
-        let variable = Action::Variable {
+        let variable = FixAction::Variable {
             name: "LD_LIBRARY_PATH".to_owned(),
             value: None,
         };
-        let mut finding = Finding::new("x-y", Weight::Fails, Certainty::Likely, "It will not run.")
-            .would_say("CUDA error: x\x1b[2J")
-            .mend("Load the module", Some(command))
-            .mend("Forget it", Some(variable));
+        let mut finding = Finding::new(
+            "x-y",
+            Severity::Fails,
+            Certainty::Likely,
+            "It will not run.",
+        )
+        .would_say("CUDA error: x\x1b[2J")
+        .mend("Load the module", Some(command))
+        .mend("Forget it", Some(variable));
         for number in 0..6 {
             finding = finding.seen("lib.so", Some(".nv_fatbin"), number.to_string());
         }
-        let note = Finding::new("z", Weight::Notes, Certainty::Certain, "Good to know.");
-        let text = listing(&[finding.clone(), note.clone()], &Page::file());
+        let note = Finding::new("z", Severity::Notes, Certainty::Certain, "Good to know.");
+        let text = listing(&[finding.clone(), note.clone()], &TextLayout::file());
         assert_eq!(
             text,
             "\
@@ -206,25 +211,25 @@ notes  Good to know. [z]
 
     #[test]
     fn on_a_narrow_terminal_a_command_stays_whole() {
-        let page = Page {
+        let page = TextLayout {
             columns: Some(60),
             root: true,
-            ..Page::file()
+            ..TextLayout::file()
         };
         let command = |line: &str| {
-            Some(Action::Command {
+            Some(FixAction::Command {
                 line: line.to_owned(),
                 root: true,
                 safe: false,
             })
         };
-        let spec = Action::Spec {
+        let spec = FixAction::Spec {
             key: "python.packages".to_owned(),
             value: "[\"torch==2.8.0\"]".to_owned(),
         };
         let finding = Finding::new(
             "x-y",
-            Weight::Warns,
+            Severity::Warns,
             Certainty::Certain,
             "a faulty row in the memory of card 0 waits for a reset to be replaced",
         )

@@ -16,19 +16,19 @@ const JUPYTER: HeldBy = Golden("jupyter.jsonl");
 const INSTALLED: HeldBy = Golden("installed.json");
 
 const TYPES: &[(&str, HeldBy)] = &[
-    ("commands/doctor/installed::Installed", INSTALLED),
+    ("commands/doctor/installed::InstalledTools", INSTALLED),
     ("commands/doctor/installed::Python", INSTALLED),
     ("commands/doctor/installed::Tool", INSTALLED),
     ("commands/fit/server::Request", Golden("fit-request.json")),
-    ("commands/memory/page::Card", PAGE),
+    ("commands/memory/page::GpuPage", PAGE),
     ("commands/memory/page::Line", PAGE),
     (
-        "commands/serve/routes::Standing",
+        "commands/serve/routes::RunProgress",
         Golden("serve-state.json"),
     ),
-    ("judge/scan::Scan", Golden("scan.json")),
-    ("services/jupyter::Reached", JUPYTER),
-    ("services/jupyter::Kernels", JUPYTER),
+    ("judge/scan::TreeScan", Golden("scan.json")),
+    ("services/jupyter::JupyterEndpoint", JUPYTER),
+    ("services/jupyter::JupyterKernels", JUPYTER),
     ("worker::DriverLibrary", Golden("worker-tasks.jsonl")),
     ("worker::TrialTask", Golden("fit-task.json")),
     ("worker::WorkerTask", Golden("worker-tasks.jsonl")),

@@ -8,9 +8,9 @@ use std::time::Duration;
 use clap::Args;
 use sconce_base::Env;
 use sconce_compat::tables;
-use sconce_host::facts::probe::{Child, Question};
-use sconce_host::facts::{self, Ask, NvmlAsk};
-use sconce_host::{NvmlFrom, Roots};
+use sconce_host::facts::probe::{DriverQuery, QueryProcess};
+use sconce_host::facts::{self, FactsOptions, NvmlSource};
+use sconce_host::{NvmlLibrary, Roots};
 use sconce_schema::{Bytes, HostFacts};
 use serde::de::Error as _;
 
@@ -25,7 +25,7 @@ const MOST_FACTS_BYTES: u64 = 64 << 20;
 
 /// Machines other than this one.
 #[derive(Debug, Default, Args)]
-pub(crate) struct HostFlags {
+pub(crate) struct RemoteMachineFlags {
     /// Judge for this card instead of this machine's: `RTX 3070`, `v100`, `8x H100`. Repeat it for
     /// a table of several, or put commas between them.
     #[arg(long, value_name = "CARD", value_delimiter = ',')]
@@ -41,7 +41,7 @@ pub(crate) struct HostFlags {
     pub(crate) set: Vec<String>,
 }
 
-impl HostFlags {
+impl RemoteMachineFlags {
     /// Whether other machines are named.
     pub(crate) fn names_others(&self) -> bool {
         !self.gpu.is_empty() || !self.facts.is_empty()
@@ -69,7 +69,7 @@ impl HostFlags {
 
 /// This machine. NVIDIA's libraries are asked in a child, where they are.
 pub(crate) fn here(store: Option<&Path>, env: &Env) -> HostFacts {
-    let child = |library: DriverLibrary| Child {
+    let child = |library: DriverLibrary| QueryProcess {
         program: "/proc/self/exe".into(),
         name: Some(worker::NAME.into()),
         arguments: Vec::new(),
@@ -79,13 +79,13 @@ pub(crate) fn here(store: Option<&Path>, env: &Env) -> HostFacts {
             .unwrap_or_default(),
         limit: DRIVER_LIMIT,
     };
-    let ask = Ask {
+    let ask = FactsOptions {
         // What is no text changes nothing here.
         variables: (env.iter_utf8())
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .collect(),
         store: store.map(Path::to_owned),
-        nvml: NvmlAsk::Child(child(DriverLibrary::Nvml)),
+        nvml: NvmlSource::Child(child(DriverLibrary::Nvml)),
         cuda_init: Some(child(DriverLibrary::Cuda)),
         open_nodes: true,
     };
@@ -140,8 +140,8 @@ fn saved(path: &Path) -> Result<Vec<HostFacts>> {
 /// Prints an answer of NVIDIA's libraries, for [`here`] in another process.
 pub(crate) fn query_driver(library: DriverLibrary) -> Result<u8> {
     let question = match library {
-        DriverLibrary::Cuda => Question::cuda(),
-        DriverLibrary::Nvml => Question::Nvml(NvmlFrom::Machine),
+        DriverLibrary::Cuda => DriverQuery::cuda(),
+        DriverLibrary::Nvml => DriverQuery::Nvml(NvmlLibrary::Machine),
     };
     output::data(&sconce_host::facts::probe::answer(&question))?;
     Ok(sconce_schema::exit::OK)

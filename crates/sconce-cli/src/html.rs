@@ -12,7 +12,7 @@ const PAGE: &str = include_str!("html/page.html");
 pub(crate) struct Html(String);
 
 /// A part of a bar.
-pub(crate) struct Part {
+pub(crate) struct BarSegment {
     /// The colour's class in the style.
     pub(crate) colour: &'static str,
     pub(crate) name: String,
@@ -81,7 +81,7 @@ impl Html {
 
     /// A bar of parts of a whole, which may be more than they are; where they are more than `end`, a line
     /// stands there. `said` is the bar in words.
-    pub(crate) fn bar(&mut self, parts: &[Part], end: u64, said: &str) -> &mut Self {
+    pub(crate) fn bar(&mut self, parts: &[BarSegment], end: u64, said: &str) -> &mut Self {
         let whole = parts
             .iter()
             .fold(0, |sum: u64, part| sum.saturating_add(part.bytes));
@@ -104,7 +104,7 @@ impl Html {
     }
 
     /// The names of a bar's parts.
-    pub(crate) fn legend(&mut self, parts: &[Part]) -> &mut Self {
+    pub(crate) fn legend(&mut self, parts: &[BarSegment]) -> &mut Self {
         self.raw("<ul class=\"legend\">");
         for part in parts.iter().filter(|part| part.bytes > 0) {
             self.raw("<li><i class=\"").raw(part.colour).raw("\"></i>");
@@ -158,7 +158,7 @@ mod tests {
         let mut html = Html::default();
         html.within("p", hostile).list(&[hostile.to_owned()]);
         html.table(["a", "#b"], &[[hostile.to_owned(), hostile.to_owned()]]);
-        let part = Part {
+        let part = BarSegment {
             colour: "other",
             name: hostile.to_owned(),
             bytes: 1,

@@ -19,18 +19,18 @@ use std::os::unix::fs::{DirBuilderExt as _, FileExt as _, MetadataExt as _, Open
 use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
-use sconce_schema::lock::Versions;
-use sconce_schema::request::{Mount, RunRequest, User};
+use sconce_schema::lock::LockedVersions;
+use sconce_schema::request::{ContainerUser, Mount, RunRequest};
 use sconce_schema::{Bytes, Sha256};
 use sha2::Digest as _;
 
-pub(crate) use owner::Owner;
+pub(crate) use owner::KernelCacheOwner;
 
-use crate::args::Global;
+use crate::args::GlobalArgs;
 use crate::failure::Result;
 use crate::output;
 use crate::private::failed;
-use crate::style::Style;
+use crate::style::OutputStyle;
 
 /// Where it is inside.
 const INSIDE: &str = "/var/cache/sconce";
@@ -46,20 +46,20 @@ const EXTENSIONS: &str = "extensions";
 const BATON: &str = "lock";
 /// All folders of a user together, unless their configuration says otherwise.
 pub(crate) const USUAL_SIZE: Bytes = Bytes::gib(2);
-/// uid and gid of [`User::Plain`].
+/// uid and gid of [`ContainerUser::Plain`].
 const PLAIN: u32 = 1000;
 
 /// The folder that all of a user's are in, and what they may take together.
 #[derive(Debug, Clone)]
-pub(crate) struct Kernels {
+pub(crate) struct KernelCache {
     pub(crate) root: PathBuf,
     pub(crate) most: Bytes,
 }
 
 /// A folder that is in use, for as long as this is.
 #[derive(Debug)]
-pub(crate) struct InUse {
-    all: Kernels,
+pub(crate) struct KernelCacheGuard {
+    all: KernelCache,
     folder: PathBuf,
     /// Locked (flock), shared with other runs.
     lock: File,
@@ -67,12 +67,12 @@ pub(crate) struct InUse {
     extensions: Option<File>,
 }
 
-impl Kernels {
+impl KernelCache {
     /// The folder of `owner`, made if it is not there; `None` where none are to be kept.
     ///
     /// # Errors
     /// It cannot be made, or is not the caller's alone.
-    pub(crate) fn open(&self, owner: &Owner<'_>) -> Result<Option<InUse>> {
+    pub(crate) fn open(&self, owner: &KernelCacheOwner<'_>) -> Result<Option<KernelCacheGuard>> {
         if self.most.0 == 0 {
             return Ok(None);
         }
@@ -87,7 +87,7 @@ impl Kernels {
         };
         let locked = open().map_err(|error| failed("keep kernels in", &folder, error))?;
         let (lock, extensions) = locked;
-        Ok(Some(InUse {
+        Ok(Some(KernelCacheGuard {
             all: self.clone(),
             folder,
             lock,
@@ -95,11 +95,15 @@ impl Kernels {
         }))
     }
 
-    /// As [`Kernels::open`]; what goes wrong is said, as a run is right without.
-    pub(crate) fn open_or_say(&self, owner: &Owner<'_>, global: &Global) -> Option<InUse> {
+    /// As [`KernelCache::open`]; what goes wrong is said, as a run is right without.
+    pub(crate) fn open_or_say(
+        &self,
+        owner: &KernelCacheOwner<'_>,
+        global: &GlobalArgs,
+    ) -> Option<KernelCacheGuard> {
         self.open(owner).unwrap_or_else(|error| {
             if !global.quiet {
-                let style = Style::for_stderr();
+                let style = OutputStyle::for_stderr();
                 output::say(&style.dim("kernels that are compiled are not kept for the next run:"));
                 output::say(&error.text(&style));
             }
@@ -211,7 +215,7 @@ impl Kernels {
     }
 }
 
-impl InUse {
+impl KernelCacheGuard {
     /// Has `request` keep its kernels there. A variable that it has already stays.
     pub(crate) fn give(&self, request: &mut RunRequest) {
         let free = VARIABLES.iter().filter(|(name, folder)| {
@@ -233,7 +237,7 @@ impl InUse {
     }
 }
 
-impl Drop for InUse {
+impl Drop for KernelCacheGuard {
     fn drop(&mut self) {
         self.extensions = None;
         // What it takes is looked at once a run, and kept: others are not looked through again.
@@ -264,7 +268,7 @@ fn is_named(file: &File, path: &Path) -> bool {
 }
 
 /// Whether runs of an environment compile kernels.
-pub(crate) fn are_compiled(versions: &Versions) -> bool {
+pub(crate) fn are_compiled(versions: &LockedVersions) -> bool {
     versions.torch.is_some() || versions.triton.is_some()
 }
 
@@ -293,14 +297,14 @@ fn private_to_caller(path: &Path) -> io::Result<()> {
 
 /// Makes the folder that is mounted, which is the user's inside. Where the machine's root starts a
 /// run as a plain user, it belongs to that one; those above it are root's alone.
-fn make(folder: &Path, user: User) -> io::Result<()> {
+fn make(folder: &Path, user: ContainerUser) -> io::Result<()> {
     match fs::DirBuilder::new().mode(0o700).create(folder) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         other => other?,
     }
     // One that is there may be of a run that was killed before it gave it away.
     let is_theirs = folder.symlink_metadata()?.uid() == PLAIN;
-    if user == User::Plain && sconce_run::is_machine_root() && !is_theirs {
+    if user == ContainerUser::Plain && sconce_run::is_machine_root() && !is_theirs {
         std::os::unix::fs::lchown(folder, Some(PLAIN), Some(PLAIN))?;
     }
     Ok(())
@@ -362,26 +366,26 @@ fn remove_tree(path: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sconce_schema::request::Root;
+    use sconce_schema::request::RunRoot;
     use std::os::unix::fs::PermissionsExt as _;
 
-    fn owner<'a>(environment: &str, folder: &'a Path) -> Owner<'a> {
-        Owner {
+    fn owner<'a>(environment: &str, folder: &'a Path) -> KernelCacheOwner<'a> {
+        KernelCacheOwner {
             environment: environment.to_owned(),
             folders: vec![folder],
-            user: User::Root,
+            user: ContainerUser::Root,
             virtual_gpus: false,
         }
     }
 
-    fn kernels(place: &Path, most: u64) -> Kernels {
-        Kernels {
+    fn kernels(place: &Path, most: u64) -> KernelCache {
+        KernelCache {
             root: place.join("kernels"),
             most: Bytes(most),
         }
     }
 
-    fn opened(kernels: &Kernels, owner: &Owner<'_>) -> InUse {
+    fn opened(kernels: &KernelCache, owner: &KernelCacheOwner<'_>) -> KernelCacheGuard {
         kernels.open(owner).ok().unwrap().unwrap()
     }
 
@@ -409,7 +413,7 @@ mod tests {
         drop(again);
         fs::set_permissions(&kernels.root, fs::Permissions::from_mode(0o755)).unwrap();
         assert!(kernels.open(&owner("a", place.path())).is_err());
-        let none = Kernels {
+        let none = KernelCache {
             most: Bytes(0),
             ..kernels
         };
@@ -466,8 +470,8 @@ mod tests {
         // Another run builds it now.
         let beside = opened(&kernels, &owner("a", place.path()));
         assert!(build.join("lock").exists());
-        let told = |kept: &InUse| {
-            let mut request = RunRequest::new("a", Root::Host, vec!["true".to_owned()]);
+        let told = |kept: &KernelCacheGuard| {
+            let mut request = RunRequest::new("a", RunRoot::Host, vec!["true".to_owned()]);
             kept.give(&mut request);
             ["TORCH_EXTENSIONS_DIR", "TRITON_CACHE_DIR"].map(|name| request.env.contains_key(name))
         };
@@ -509,9 +513,9 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let folder = place.path().join("folder");
         fs::create_dir(&folder).unwrap();
-        make(&folder, User::Root).unwrap();
+        make(&folder, ContainerUser::Root).unwrap();
         assert_eq!(folder.metadata().unwrap().uid(), 0);
-        make(&folder, User::Plain).unwrap();
+        make(&folder, ContainerUser::Plain).unwrap();
         let owner = folder.metadata().unwrap();
         assert_eq!((owner.uid(), owner.gid()), (PLAIN, PLAIN));
     }
@@ -562,7 +566,7 @@ mod tests {
     fn variables_that_are_set_stay() {
         let place = tempfile::tempdir().unwrap();
         let kept = opened(&kernels(place.path(), 1 << 30), &owner("a", place.path()));
-        let mut request = RunRequest::new("a", Root::Host, vec!["true".to_owned()]);
+        let mut request = RunRequest::new("a", RunRoot::Host, vec!["true".to_owned()]);
         request
             .env
             .insert("TRITON_CACHE_DIR".to_owned(), "/x".to_owned());

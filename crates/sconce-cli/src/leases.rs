@@ -7,7 +7,7 @@ use std::mem::{Discriminant, discriminant};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use sconce_host::{Machine, NvmlGpus, Roots};
+use sconce_host::{HostProfile, NvmlMonitor, Roots};
 use sconce_lease::{
     Database, Handles, LeaseError, LeaseGpu, LeaseRefusal, LeaseRequest, LeaseResponse, LeaseUser,
     LocalSystem, Overview, Policy, QueueEntry, WaitReason, person, service,
@@ -28,22 +28,22 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const DOWN_FOR: Duration = Duration::from_secs(600);
 
 /// A way to the leases.
-pub(crate) enum Desk {
+pub(crate) enum LeaseClient {
     /// The service.
     Served(PathBuf),
     /// Files, of root or of one user.
-    Own(Box<Own>),
+    Own(Box<LocalLeases>),
 }
 
 /// Files that this process writes itself.
-pub(crate) struct Own {
+pub(crate) struct LocalLeases {
     database: Database,
     policy: Policy,
     world: LocalSystem,
     person: LeaseUser,
 }
 
-impl Desk {
+impl LeaseClient {
     /// The leases that hold on this machine; `own` is the user's folder for them. Nothing is made.
     pub(crate) fn find(own: &Path, cards: Vec<LeaseGpu>) -> Result<Self> {
         if Path::new(SOCKET).exists() {
@@ -56,7 +56,7 @@ impl Desk {
             true => return Ok(Self::Served(SOCKET.into())),
             false => own,
         };
-        Ok(Self::Own(Box::new(Own {
+        Ok(Self::Own(Box::new(LocalLeases {
             database: Database::new(folder),
             policy: policy(Path::new(POLICY))?,
             world: LocalSystem {
@@ -157,12 +157,15 @@ pub(crate) fn policy(path: &Path) -> Result<Policy> {
 
 /// The cards of a machine as leases know them: those that NVML can reach, where it could be loaded.
 /// NVML leaves out what fell off the bus; the kernel's list does not.
-pub(crate) fn cards(host: &Machine, nvml: Option<&dyn sconce_host::Gpus>) -> Vec<LeaseGpu> {
-    let reached = nvml.map(sconce_host::Gpus::cards);
+pub(crate) fn cards(
+    host: &HostProfile,
+    nvml: Option<&dyn sconce_host::GpuMonitor>,
+) -> Vec<LeaseGpu> {
+    let reached = nvml.map(sconce_host::GpuMonitor::cards);
     let cards = host.nvidia.iter().flat_map(|nvidia| &nvidia.cards);
     cards
         .filter(|card| {
-            let there = |other: &sconce_host::NvmlCard| card.uuid.as_ref() == Some(&other.uuid);
+            let there = |other: &sconce_host::NvmlGpu| card.uuid.as_ref() == Some(&other.uuid);
             let none = card.uuid.is_none() || reached.as_ref().is_none_or(Vec::is_empty);
             none || reached.iter().flatten().any(there)
         })
@@ -176,25 +179,25 @@ pub(crate) fn cards(host: &Machine, nvml: Option<&dyn sconce_host::Gpus>) -> Vec
 }
 
 /// What stays the same of a card.
-pub(crate) fn key(card: &sconce_host::Card) -> String {
+pub(crate) fn key(card: &sconce_host::GpuDevice) -> String {
     let uuid = || card.uuid.clone();
     let index = || format!("card {}", card.index);
     card.bus_id.clone().or_else(uuid).unwrap_or_else(index)
 }
 
 /// This machine with its cards, and NVML where it loads.
-pub(crate) fn machine() -> (Machine, Option<NvmlGpus>) {
+pub(crate) fn machine() -> (HostProfile, Option<NvmlMonitor>) {
     let mut nvml = None;
     let host = machine_with(&mut nvml);
     (host, nvml)
 }
 
 /// As [`machine`], with NVML loaded where it is not yet.
-pub(crate) fn machine_with(nvml: &mut Option<NvmlGpus>) -> Machine {
-    let mut host = Machine::read(&Roots::default());
+pub(crate) fn machine_with(nvml: &mut Option<NvmlMonitor>) -> HostProfile {
+    let mut host = HostProfile::read(&Roots::default());
     if let Some(nvidia) = host.nvidia.as_mut().filter(|n| !n.cards.is_empty()) {
         if nvml.is_none() {
-            *nvml = NvmlGpus::load();
+            *nvml = NvmlMonitor::load();
         }
         if let Some(nvml) = nvml {
             nvidia.complete(nvml);

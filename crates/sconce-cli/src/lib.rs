@@ -53,7 +53,7 @@ mod worker;
 
 use std::process::ExitCode;
 
-use args::Verb;
+use args::CliCommand;
 use sconce_base::Env;
 use worker::WorkerTask;
 
@@ -97,42 +97,42 @@ pub fn main() -> ExitCode {
         return print_failure(&wrong.into());
     }
     let done = match root.verb {
-        Verb::Init(args) => commands::init::init(&args, &root.global),
-        Verb::Lock(args) => commands::lock::lock(&args, &root.global),
-        Verb::Outdated(args) => commands::outdated::outdated(&args, &root.global),
-        Verb::Audit(args) => commands::audit::audit(&args, &root.global),
-        Verb::Run(args) => commands::run::run(&args, &root.global),
-        Verb::Shell(args) => commands::shell::shell(&args, &root.global),
-        Verb::Up(args) => commands::up::up(&args, &root.global),
-        Verb::Ps(args) => commands::ps::ps(&args, &root.global),
-        Verb::Logs(args) => commands::logs::logs(&args, &root.global),
-        Verb::Exec(args) => commands::exec::exec(&args, &root.global),
-        Verb::Stop(args) => commands::stop::stop(&args, &root.global),
-        Verb::Restart(args) => commands::restart::restart(&args, &root.global),
-        Verb::Wait(args) => commands::wait::wait(&args, &root.global),
-        Verb::Build(args) => commands::build::build(&args, &root.global),
-        Verb::Push(args) => commands::push::push(&args, &root.global),
-        Verb::Pull(args) => commands::pull::pull(&args, &root.global),
-        Verb::Verify(args) => commands::verify::verify(&args, &root.global),
-        Verb::Keygen(args) => commands::keygen::keygen(&args, &root.global),
-        Verb::Images(args) => commands::images::images(&args, &root.global),
-        Verb::Prune(args) => commands::prune::prune(&args, &root.global),
-        Verb::Sbom(args) => commands::sbom::sbom(&args, &root.global),
-        Verb::Diff(args) => commands::diff::diff(&args, &root.global),
-        Verb::Cdi(args) => commands::cdi::cdi(&args, &root.global),
-        Verb::Check(args) => commands::check::check(&args, &root.global),
-        Verb::Fit(args) => commands::fit::fit(&args, &root.global),
-        Verb::Explain(args) => commands::explain::explain(&args, &root.global),
-        Verb::Doctor(args) => commands::doctor::doctor(&args, &root.global),
-        Verb::Memory(args) => commands::memory::memory(&args, &root.global),
-        Verb::Lease(args) => commands::lease::lease(&args, &root.global),
-        Verb::Runs(args) => commands::runs::runs(&args, &root.global),
-        Verb::Usage(args) => commands::usage::usage(&args, &root.global),
-        Verb::Report(args) => commands::report::report(&args, &root.global),
-        Verb::Compare(args) => commands::compare::compare(&args, &root.global),
-        Verb::Serve(args) => commands::serve::serve(&args, &root.global),
-        Verb::Top(args) => commands::top::top(&args, &root.global),
-        Verb::Export(args) => commands::export::export(&args, &root.global),
+        CliCommand::Init(args) => commands::init::init(&args, &root.global),
+        CliCommand::Lock(args) => commands::lock::lock(&args, &root.global),
+        CliCommand::Outdated(args) => commands::outdated::outdated(&args, &root.global),
+        CliCommand::Audit(args) => commands::audit::audit(&args, &root.global),
+        CliCommand::Run(args) => commands::run::run(&args, &root.global),
+        CliCommand::Shell(args) => commands::shell::shell(&args, &root.global),
+        CliCommand::Up(args) => commands::up::up(&args, &root.global),
+        CliCommand::Ps(args) => commands::ps::ps(&args, &root.global),
+        CliCommand::Logs(args) => commands::logs::logs(&args, &root.global),
+        CliCommand::Exec(args) => commands::exec::exec(&args, &root.global),
+        CliCommand::Stop(args) => commands::stop::stop(&args, &root.global),
+        CliCommand::Restart(args) => commands::restart::restart(&args, &root.global),
+        CliCommand::Wait(args) => commands::wait::wait(&args, &root.global),
+        CliCommand::Build(args) => commands::build::build(&args, &root.global),
+        CliCommand::Push(args) => commands::push::push(&args, &root.global),
+        CliCommand::Pull(args) => commands::pull::pull(&args, &root.global),
+        CliCommand::Verify(args) => commands::verify::verify(&args, &root.global),
+        CliCommand::Keygen(args) => commands::keygen::keygen(&args, &root.global),
+        CliCommand::Images(args) => commands::images::images(&args, &root.global),
+        CliCommand::Prune(args) => commands::prune::prune(&args, &root.global),
+        CliCommand::Sbom(args) => commands::sbom::sbom(&args, &root.global),
+        CliCommand::Diff(args) => commands::diff::diff(&args, &root.global),
+        CliCommand::Cdi(args) => commands::cdi::cdi(&args, &root.global),
+        CliCommand::Check(args) => commands::check::check(&args, &root.global),
+        CliCommand::Fit(args) => commands::fit::fit(&args, &root.global),
+        CliCommand::Explain(args) => commands::explain::explain(&args, &root.global),
+        CliCommand::Doctor(args) => commands::doctor::doctor(&args, &root.global),
+        CliCommand::Memory(args) => commands::memory::memory(&args, &root.global),
+        CliCommand::Lease(args) => commands::lease::lease(&args, &root.global),
+        CliCommand::Runs(args) => commands::runs::runs(&args, &root.global),
+        CliCommand::Usage(args) => commands::usage::usage(&args, &root.global),
+        CliCommand::Report(args) => commands::report::report(&args, &root.global),
+        CliCommand::Compare(args) => commands::compare::compare(&args, &root.global),
+        CliCommand::Serve(args) => commands::serve::serve(&args, &root.global),
+        CliCommand::Top(args) => commands::top::top(&args, &root.global),
+        CliCommand::Export(args) => commands::export::export(&args, &root.global),
     };
     exit_code(done)
 }
@@ -146,7 +146,7 @@ fn exit_code(done: failure::Result<u8>) -> ExitCode {
 
 /// Prints why the program fails, and gives its exit code.
 fn print_failure(failure: &failure::Failure) -> ExitCode {
-    output::error(&failure.text(&style::Style::for_stderr()));
+    output::error(&failure.text(&style::OutputStyle::for_stderr()));
     ExitCode::from(failure.exit_code())
 }
 

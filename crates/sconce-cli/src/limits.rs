@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 use sconce_base::Env;
-use sconce_host::{Card, Machine, Roots, numa};
-use sconce_schema::request::{Limits, Near, Network};
-use sconce_schema::spec::{IO_WEIGHTS, Numa, Run};
+use sconce_host::{GpuDevice, HostProfile, Roots, numa};
+use sconce_schema::request::{NetworkMode, NumaPlacement, RunLimits};
+use sconce_schema::spec::{IO_WEIGHTS, NumaPolicy, RunSpec};
 use sconce_schema::units::{Bytes, LockedMemory};
 use sconce_schema::{Millicores, NumberSet};
 
@@ -40,13 +40,13 @@ pub(crate) struct LimitFlags {
     pub(crate) memlock: Option<LockedMemory>,
     /// `auto`: on the CPUs and memory next to its cards; `off`: where the kernel likes [default: auto].
     #[arg(long, value_name = "NUMA", help_heading = "More limits")]
-    pub(crate) numa: Option<Numa>,
+    pub(crate) numa: Option<NumaPolicy>,
 }
 
 impl LimitFlags {
     /// `limits` with these, and `spec`'s where they say nothing.
-    pub(crate) fn over(&self, spec: &Run, limits: Limits) -> Limits {
-        Limits {
+    pub(crate) fn over(&self, spec: &RunSpec, limits: RunLimits) -> RunLimits {
+        RunLimits {
             cpuset: self.cpuset.or(spec.cpuset),
             memory_swap: self.memory_swap.or(spec.memory_swap),
             io_weight: self.io_weight.or(spec.io_weight),
@@ -58,14 +58,18 @@ impl LimitFlags {
     }
 
     /// Whether the run is to be placed next to its cards: not where its CPUs are named.
-    pub(crate) fn place(&self, spec: &Run, limits: &Limits) -> bool {
-        let numa = self.numa.or(spec.numa).unwrap_or(Numa::Auto);
-        numa == Numa::Auto && limits.cpuset.is_none()
+    pub(crate) fn place(&self, spec: &RunSpec, limits: &RunLimits) -> bool {
+        let numa = self.numa.or(spec.numa).unwrap_or(NumaPolicy::Auto);
+        numa == NumaPolicy::Auto && limits.cpuset.is_none()
     }
 }
 
 /// The part of `host` that is next to `cards`, where that says anything.
-pub(crate) fn near(cards: &[&Card], host: &Machine, cpus: Option<Millicores>) -> Option<Near> {
+pub(crate) fn near(
+    cards: &[&GpuDevice],
+    host: &HostProfile,
+    cpus: Option<Millicores>,
+) -> Option<NumaPlacement> {
     if cards.is_empty() {
         return None;
     }
@@ -80,8 +84,8 @@ const TRUSTED: [&str; 4] = ["/usr/bin", "/usr/sbin", "/bin", "/sbin"];
 
 /// The programs that give a network of its own a way out, for a run that needs one, the better
 /// first.
-pub(crate) fn ways_out(network: Network, env: &Env) -> Vec<PathBuf> {
-    if network != Network::Own {
+pub(crate) fn ways_out(network: NetworkMode, env: &Env) -> Vec<PathBuf> {
+    if network != NetworkMode::Own {
         return Vec::new();
     }
     sconce_run::WAYS_OUT

@@ -2,13 +2,13 @@
 
 use std::path::{Path, PathBuf};
 
-use sconce_record::{RunEntry, State};
-use sconce_run::control::{self, Answer, Ask, AskError};
-use sconce_schema::event::{Event, Exit, ServiceEvent};
+use sconce_record::{RunEntry, RunState};
+use sconce_run::control::{self, ControlError, ControlRequest, ControlResponse};
+use sconce_schema::event::{ExitStatus, RecordEvent, ServiceEvent};
 use sconce_schema::{Hint, exit};
 
 use crate::failure::Result;
-use crate::places::Places;
+use crate::places::SconceDirs;
 
 /// What keeps a run from being found or spoken to.
 #[derive(Debug, thiserror::Error)]
@@ -23,7 +23,7 @@ pub(crate) enum LiveError {
     #[error("several runs are meant: {}", .0.join(", "))]
     Several(Vec<String>),
     #[error("run {id}")]
-    Ask { id: String, source: AskError },
+    Ask { id: String, source: ControlError },
     #[error("run {id}: {why}")]
     Refused { id: String, why: String },
     /// With the forms of a time ago.
@@ -61,7 +61,7 @@ impl Hint for LiveError {
             Self::NotLive(_) => "`sconce ps` lists those that go on, `sconce ps --all` every one",
             Self::Several(_) => "name one of them, or enough of the beginning of its id",
             Self::Ask {
-                source: AskError::Gone,
+                source: ControlError::Gone,
                 ..
             } => "`sconce ps --all` says how it ended",
             _ => return None,
@@ -84,16 +84,16 @@ pub(crate) fn folder(run: &RunEntry) -> &Path {
 }
 
 /// The runs that go on, newest first.
-pub(crate) fn going_on(places: &Places) -> Result<Vec<RunEntry>> {
+pub(crate) fn going_on(places: &SconceDirs) -> Result<Vec<RunEntry>> {
     let mut runs = sconce_record::list(&places.runs)?.runs;
-    runs.retain(|run| run.state == State::Running);
+    runs.retain(|run| run.state == RunState::Running);
     Ok(runs)
 }
 
 /// The run that goes on and is called `which`: its id, the beginning of it, or its environment's
 /// name; without, the only one in the background: what a person watches in a terminal is meant by
 /// its name alone.
-pub(crate) fn find(places: &Places, which: Option<&str>) -> Result<RunEntry> {
+pub(crate) fn find(places: &SconceDirs, which: Option<&str>) -> Result<RunEntry> {
     let going_on = going_on(places)?;
     Ok(match which {
         Some(which) => named(going_on, which)?,
@@ -107,9 +107,9 @@ fn is_detached(run: &RunEntry) -> bool {
 
 /// The same of all runs that are known; without a name, the only one in the background that goes on,
 /// or the newest that did.
-pub(crate) fn find_any(places: &Places, which: Option<&str>) -> Result<RunEntry> {
+pub(crate) fn find_any(places: &SconceDirs, which: Option<&str>) -> Result<RunEntry> {
     let all = sconce_record::list(&places.runs)?.runs;
-    let going_on = all.iter().filter(|run| run.state == State::Running);
+    let going_on = all.iter().filter(|run| run.state == RunState::Running);
     let going_on = going_on.cloned();
     let Some(which) = which else {
         return match only(going_on.partition(is_detached)) {
@@ -165,19 +165,19 @@ fn ids(runs: Vec<RunEntry>) -> Vec<String> {
 }
 
 /// Asks a run.
-pub(crate) fn ask(run: &RunEntry, ask: &Ask) -> Result<Answer, LiveError> {
+pub(crate) fn ask(run: &RunEntry, ask: &ControlRequest) -> Result<ControlResponse, LiveError> {
     let id = || run.started.id.clone();
     match control::ask(folder(run), ask) {
-        Ok(Answer::Refused(why)) => Err(LiveError::Refused { id: id(), why }),
+        Ok(ControlResponse::Refused(why)) => Err(LiveError::Refused { id: id(), why }),
         Ok(answer) => Ok(answer),
         Err(source) => Err(LiveError::Ask { id: id(), source }),
     }
 }
 
 /// What a run says of itself, where it answers.
-pub(crate) fn state(run: &RunEntry) -> Option<control::State> {
-    match ask(run, &Ask::State) {
-        Ok(Answer::State(state)) => Some(state),
+pub(crate) fn state(run: &RunEntry) -> Option<control::RunStatus> {
+    match ask(run, &ControlRequest::State) {
+        Ok(ControlResponse::State(state)) => Some(state),
         _ => None,
     }
 }
@@ -190,7 +190,7 @@ pub(crate) fn until_ended(run: &RunEntry) -> Result<RunEntry> {
         // Its last line is written soon after its socket is closed; a run that cannot be spoken to
         // is looked at now and then.
         let now = sconce_record::entry(&run.path)?;
-        if now.state != State::Running {
+        if now.state != RunState::Running {
             return Ok(now);
         }
         std::thread::sleep(std::time::Duration::from_millis(100));
@@ -199,21 +199,21 @@ pub(crate) fn until_ended(run: &RunEntry) -> Result<RunEntry> {
 
 /// How a run that does not go on ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum End {
-    As(Exit),
+pub(crate) enum RunTermination {
+    As(ExitStatus),
     /// The machine went down, or was restarted, while it went on.
     WithTheMachine,
     /// Its Sconce was killed.
     Killed,
 }
 
-impl End {
+impl RunTermination {
     /// `boot_id` is the machine's present one.
     pub(crate) fn of(run: &RunEntry, boot_id: Option<&str>) -> Option<Self> {
         match (run.state, &run.last) {
-            (State::Running, _) => None,
-            (State::Ended, Some(line)) => match &line.event {
-                Event::Ended(ended) => Some(Self::As(ended.exit)),
+            (RunState::Running, _) => None,
+            (RunState::Ended, Some(line)) => match &line.event {
+                RecordEvent::Ended(ended) => Some(Self::As(ended.exit)),
                 _ => Some(Self::Killed),
             },
             _ => Some(match (run.started.host.boot_id.as_deref(), boot_id) {
@@ -244,10 +244,10 @@ impl End {
     }
 }
 
-fn exit_text(exit: Exit) -> String {
+fn exit_text(exit: ExitStatus) -> String {
     match exit {
-        Exit::Code(code) => format!("exit code {code}"),
-        Exit::Signal(signal) => format!("signal {signal}"),
+        ExitStatus::Code(code) => format!("exit code {code}"),
+        ExitStatus::Signal(signal) => format!("signal {signal}"),
     }
 }
 
@@ -333,7 +333,7 @@ mod tests {
         RunEntry {
             path: PathBuf::from("/runs").join(id).join("events.jsonl"),
             started: serde_json::from_str(&text).unwrap(),
-            state: State::Running,
+            state: RunState::Running,
             last: None,
         }
     }
@@ -363,14 +363,20 @@ mod tests {
     #[test]
     fn a_run_that_a_reboot_ended_is_told_from_one_that_was_killed() {
         let mut run = entry("a", "a", "before");
-        assert_eq!(End::of(&run, Some("now")), None);
-        run.state = State::Interrupted;
-        assert_eq!(End::of(&run, Some("now")), Some(End::WithTheMachine));
-        assert_eq!(End::of(&run, Some("before")), Some(End::Killed));
-        assert_eq!(End::of(&run, None), Some(End::Killed));
-        assert_eq!(End::Killed.code(), 137);
+        assert_eq!(RunTermination::of(&run, Some("now")), None);
+        run.state = RunState::Interrupted;
+        assert_eq!(
+            RunTermination::of(&run, Some("now")),
+            Some(RunTermination::WithTheMachine)
+        );
+        assert_eq!(
+            RunTermination::of(&run, Some("before")),
+            Some(RunTermination::Killed)
+        );
+        assert_eq!(RunTermination::of(&run, None), Some(RunTermination::Killed));
+        assert_eq!(RunTermination::Killed.code(), 137);
         assert!(
-            End::WithTheMachine
+            RunTermination::WithTheMachine
                 .text()
                 .starts_with("ended with the machine")
         );
@@ -382,7 +388,7 @@ mod tests {
             name: "web".to_owned(),
             state: ServiceState::Restarting,
             starts: 1,
-            exit: Some(Exit::Code(3)),
+            exit: Some(ExitStatus::Code(3)),
             why: Some("a\nb".to_owned()),
             again_ms: Some(1_000),
             open: Vec::new(),

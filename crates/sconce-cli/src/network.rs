@@ -6,13 +6,13 @@ use sconce_base::Env;
 use sconce_fetch::{Credential, FetchConfig, Fetcher, Proxies, shown};
 use sconce_schema::{Hint, exit};
 
-use crate::args::Global;
+use crate::args::GlobalArgs;
 use crate::failure::Result;
 use logins::{Login, in_url, netrc};
 
 /// A fetcher with this user's proxies and credentials. `indexes` are the addresses in force, whose
 /// user and password, where they carry them, are used for their host.
-pub(crate) fn fetcher(global: &Global, indexes: &[String]) -> Result<Fetcher> {
+pub(crate) fn fetcher(global: &GlobalArgs, indexes: &[String]) -> Result<Fetcher> {
     Ok(Fetcher::new(config(global.offline, indexes, &global.env))?)
 }
 

@@ -5,10 +5,12 @@
 
 use std::path::{Path, PathBuf};
 
-pub(crate) use sconce_base::output::{Folder, Form, NewFile, Output, OutputError};
+pub(crate) use sconce_base::output::{
+    NewFile, OutputDestination, OutputDirectory, OutputError, OutputForm,
+};
 use sconce_schema::{Hint, exit};
 
-use crate::args::Global;
+use crate::args::GlobalArgs;
 use crate::failure::Result;
 use crate::output;
 
@@ -53,17 +55,20 @@ impl Hint for OutputsError {
 ///
 /// # Errors
 /// [`OutputError`], where it is known beforehand that it cannot be written.
-pub(crate) fn find(path: &Path, form: Form) -> Result<Output> {
+pub(crate) fn find(path: &Path, form: OutputForm) -> Result<OutputDestination> {
     Ok(look(path, form)?)
 }
 
 /// [`find`], for who can do something about an error.
-pub(crate) fn look(path: &Path, form: Form) -> Result<Output, OutputError> {
-    Output::find(path, form, sconce_run::inherited)
+pub(crate) fn look(path: &Path, form: OutputForm) -> Result<OutputDestination, OutputError> {
+    OutputDestination::find(path, form, sconce_run::inherited)
 }
 
 /// The same for a flag that may not be there.
-pub(crate) fn find_some(path: Option<&Path>, form: Form) -> Result<Option<Output>> {
+pub(crate) fn find_some(
+    path: Option<&Path>,
+    form: OutputForm,
+) -> Result<Option<OutputDestination>> {
     path.map(|path| find(path, form)).transpose()
 }
 
@@ -72,8 +77,8 @@ pub(crate) fn find_some(path: Option<&Path>, form: Form) -> Result<Option<Output
 ///
 /// # Errors
 /// [`OutputsError::Shared`] where two things go there, [`OutputsError::SameFile`] where two go into one file.
-pub(crate) fn share(outputs: &[Option<&Output>], json: bool) -> Result<()> {
-    let given: Vec<&Output> = outputs.iter().copied().flatten().collect();
+pub(crate) fn share(outputs: &[Option<&OutputDestination>], json: bool) -> Result<()> {
+    let given: Vec<&OutputDestination> = outputs.iter().copied().flatten().collect();
     let taken = given
         .iter()
         .filter(|output| output.descriptor() == Some(STDOUT))
@@ -101,9 +106,9 @@ pub(crate) fn share(outputs: &[Option<&Output>], json: bool) -> Result<()> {
 /// [`OutputsError::IsInput`], and those of [`find`].
 pub(crate) fn find_beside(
     path: Option<&Path>,
-    form: Form,
+    form: OutputForm,
     inputs: &[&Path],
-) -> Result<Option<Output>> {
+) -> Result<Option<OutputDestination>> {
     let found = find_some(path, form)?;
     let taken = found
         .iter()
@@ -121,7 +126,7 @@ pub(crate) fn find_beside(
 ///
 /// # Errors
 /// [`OutputsError::OfTheCommand`], and those of [`find`].
-pub(crate) fn find_beside_command(path: &Path, form: Form) -> Result<Output> {
+pub(crate) fn find_beside_command(path: &Path, form: OutputForm) -> Result<OutputDestination> {
     let found = find(path, form)?;
     match found.descriptor() {
         Some(STDOUT) => Err(OutputsError::OfTheCommand.into()),
@@ -133,7 +138,7 @@ pub(crate) fn find_beside_command(path: &Path, form: Form) -> Result<Output> {
 ///
 /// # Errors
 /// [`OutputsError::LetGo`], and those of [`find_beside_command`].
-pub(crate) fn find_in_background(path: &Path, form: Form) -> Result<Output> {
+pub(crate) fn find_in_background(path: &Path, form: OutputForm) -> Result<OutputDestination> {
     let found = find_beside_command(path, form)?;
     match found.descriptor() {
         Some(number @ ..=STDERR) => Err(OutputsError::LetGo { number }.into()),
@@ -145,7 +150,7 @@ pub(crate) fn find_in_background(path: &Path, form: Form) -> Result<Output> {
 ///
 /// # Errors
 /// [`OutputError`].
-pub(crate) fn write(output: Output, bytes: &[u8], global: &Global) -> Result<()> {
+pub(crate) fn write(output: OutputDestination, bytes: &[u8], global: &GlobalArgs) -> Result<()> {
     let file = output.is_file().then(|| output.path().to_owned());
     output.write(bytes)?;
     if let (Some(path), false) = (file, global.quiet) {

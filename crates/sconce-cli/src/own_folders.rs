@@ -10,18 +10,18 @@ use sconce_schema::request::Mount;
 use mounts::MountTable;
 
 use crate::failure::{CliError, Result};
-use crate::places::Places;
+use crate::places::SconceDirs;
 
 /// One of Sconce's own folders.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Own {
+pub(crate) enum ProtectedDirectory {
     Store,
     State,
     Config,
     Kernels,
 }
 
-impl fmt::Display for Own {
+impl fmt::Display for ProtectedDirectory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Store => "the store",
@@ -32,7 +32,7 @@ impl fmt::Display for Own {
     }
 }
 
-impl Own {
+impl ProtectedDirectory {
     /// What a run that writes there could do.
     pub(crate) fn harm(self) -> &'static str {
         match self {
@@ -63,17 +63,18 @@ impl Own {
 ///
 /// # Errors
 /// [`CliError::OwnFolder`].
-pub(crate) fn refuse(mounts: &[Mount], project: Option<&Path>, places: &Places) -> Result<()> {
+pub(crate) fn refuse(mounts: &[Mount], project: Option<&Path>, places: &SconceDirs) -> Result<()> {
     let project = project.map(whole);
     // Its large folders may be links to another disk.
-    let store = ["", "items", "scratch"].map(|name| (Own::Store, places.store.join(name)));
+    let store =
+        ["", "items", "scratch"].map(|name| (ProtectedDirectory::Store, places.store.join(name)));
     let others = [
-        (Own::State, places.state.clone()),
-        (Own::Config, places.config_folder.clone()),
+        (ProtectedDirectory::State, places.state.clone()),
+        (ProtectedDirectory::Config, places.config_folder.clone()),
     ];
     let kernels = &places.kernels;
-    let kernels = (kernels.most.0 > 0).then(|| (Own::Kernels, kernels.root.clone()));
-    let own: Vec<(Own, PathBuf)> = (store.into_iter().chain(others).chain(kernels))
+    let kernels = (kernels.most.0 > 0).then(|| (ProtectedDirectory::Kernels, kernels.root.clone()));
+    let own: Vec<(ProtectedDirectory, PathBuf)> = (store.into_iter().chain(others).chain(kernels))
         .map(|(own, folder)| (own, whole(&folder)))
         .collect();
     let table = MountTable::read();
@@ -115,7 +116,7 @@ fn whole(path: &Path) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kernels::Kernels;
+    use crate::kernels::KernelCache;
     use crate::places::Config;
     use std::os::unix::fs::symlink;
 
@@ -126,8 +127,8 @@ mod tests {
             self.0.path().canonicalize().unwrap().join(name)
         }
 
-        fn places(&self, store: &str) -> Places {
-            Places {
+        fn places(&self, store: &str) -> SconceDirs {
+            SconceDirs {
                 store: self.at(store),
                 runs: self.at("state/runs"),
                 leases: self.at("state/leases"),
@@ -135,7 +136,7 @@ mod tests {
                 scratch: self.at(store).join("scratch"),
                 state: self.at("state"),
                 config_folder: self.at("config"),
-                kernels: Kernels {
+                kernels: KernelCache {
                     root: self.at("cache/kernels"),
                     most: sconce_schema::Bytes(1 << 30),
                 },

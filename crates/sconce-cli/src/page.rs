@@ -1,28 +1,28 @@
 //! How wide and for whom text is written: lines are broken between words where a terminal would
 //! break them inside one, and what goes on stands below what began.
 
-use crate::style::Style;
+use crate::style::OutputStyle;
 
 /// Lines narrower than this are left to the terminal.
 const NARROWEST: usize = 24;
 
 /// Where text goes.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Page {
-    pub(crate) style: Style,
+pub(crate) struct TextLayout {
+    pub(crate) style: OutputStyle,
     /// Columns of the terminal; absent where it is none, so that lines stay whole for programs.
     pub(crate) columns: Option<usize>,
     /// Whether the reader is root: commands need no `sudo`, which containers mostly lack.
     pub(crate) root: bool,
 }
 
-impl Page {
+impl TextLayout {
     /// Standard output.
     pub(crate) fn stdout() -> Self {
         let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok();
         let columns = size.map(|size| usize::from(size.ws_col));
         Self {
-            style: Style::for_stdout(),
+            style: OutputStyle::for_stdout(),
             columns: columns.filter(|&columns| columns > 0),
             root: rustix::process::geteuid().is_root(),
         }
@@ -31,7 +31,7 @@ impl Page {
     /// A file: no colour, whole lines, for anybody.
     pub(crate) fn file() -> Self {
         Self {
-            style: Style { color: false },
+            style: OutputStyle { color: false },
             columns: None,
             root: false,
         }
@@ -74,10 +74,10 @@ impl Page {
 mod tests {
     use super::*;
 
-    fn page(columns: usize) -> Page {
-        Page {
+    fn page(columns: usize) -> TextLayout {
+        TextLayout {
             columns: Some(columns),
-            ..Page::file()
+            ..TextLayout::file()
         }
     }
 
@@ -88,7 +88,7 @@ mod tests {
             page(34).wrapped(text, 7, 7),
             "the driver is loaded but\n       /dev/nvidiactl is not there"
         );
-        assert_eq!(Page::file().wrapped(text, 7, 7), text);
+        assert_eq!(TextLayout::file().wrapped(text, 7, 7), text);
         // Too narrow for anything.
         assert_eq!(page(20).wrapped(text, 7, 7), text);
         let long = "see /a/very/long/path/that/nobody/can/break/anywhere now";

@@ -8,13 +8,13 @@ use sconce_schema::Bytes;
 use serde::Deserialize;
 use tracing::debug;
 
-use crate::args::Global;
+use crate::args::GlobalArgs;
 use crate::failure::{CliError, Result};
-use crate::kernels::{self, Kernels};
+use crate::kernels::{self, KernelCache};
 
 /// The folders that the program works in.
 #[derive(Debug)]
-pub(crate) struct Places {
+pub(crate) struct SconceDirs {
     /// Downloaded and unpacked packages.
     pub(crate) store: PathBuf,
     /// Records of runs.
@@ -24,7 +24,7 @@ pub(crate) struct Places {
     /// The SSH host keys of environments, a folder for each.
     pub(crate) host_keys: PathBuf,
     /// Kernels that runs compiled.
-    pub(crate) kernels: Kernels,
+    pub(crate) kernels: KernelCache,
     /// Scratch folders of runs under way. On the store's file system, so that an overlay can use it.
     pub(crate) scratch: PathBuf,
     /// The folder of records, leases and keys together.
@@ -71,8 +71,8 @@ pub(crate) struct RegistryMirror {
     pub(crate) base: String,
 }
 
-impl Places {
-    pub(crate) fn find(global: &Global) -> Result<Self> {
+impl SconceDirs {
+    pub(crate) fn find(global: &GlobalArgs) -> Result<Self> {
         let env = &global.env;
         let config_folder = folder("XDG_CONFIG_HOME", ".config", env)?.join("sconce");
         let config = Config::read(&config_folder.join("config.toml"))?;
@@ -87,7 +87,7 @@ impl Places {
             None => "leases".to_owned(),
         };
         let (runs, leases) = (state.join("runs"), state.join(leases));
-        let kernels = Kernels {
+        let kernels = KernelCache {
             root: folder("XDG_CACHE_HOME", ".cache", env)?.join("sconce/kernels"),
             most: config.kernel_cache.unwrap_or(kernels::USUAL_SIZE),
         };

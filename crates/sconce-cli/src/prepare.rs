@@ -10,33 +10,33 @@ use sconce_resolve::debian::sources::{AptFile, MirrorOverride};
 use sconce_resolve::python::IndexSettings;
 use sconce_resolve::python::compile::Requirements;
 use sconce_resolve::python::uv::UvSource;
-use sconce_resolve::{LockEnv, LockInput, Resolved, StoreDocuments};
+use sconce_resolve::{LockContext, LockInput, ResolvedLock, StoreDocuments};
 use sconce_schema::lock::Deb;
-use sconce_schema::{ImageManifest, Lock, Progress};
-use sconce_store::{Held, Store};
+use sconce_schema::{EnvironmentLayers, Lock, Progress};
+use sconce_store::{ItemGuard, Store};
 use tracing::info;
 
-use crate::args::{Global, Sources};
+use crate::args::{GlobalArgs, PackageSources};
 use crate::background::Background;
 use crate::failure::{CliError, Result};
 use crate::network::{self, AddressError};
-use crate::outputs::{self, Form};
-use crate::places::Places;
-use crate::progress::Drawn;
+use crate::outputs::{self, OutputForm};
+use crate::places::SconceDirs;
+use crate::progress::TerminalProgress;
 use crate::project::Project;
 use crate::staying::staying;
 
 /// What every verb that needs an environment works with.
-pub(crate) struct Workshop<'a> {
+pub(crate) struct EnvironmentBuilder<'a> {
     pub(crate) project: &'a Project,
-    pub(crate) places: &'a Places,
+    pub(crate) places: &'a SconceDirs,
     pub(crate) store: &'a Store,
-    pub(crate) sources: &'a Sources,
-    pub(crate) global: &'a Global,
-    pub(crate) progress: &'a Drawn,
+    pub(crate) sources: &'a PackageSources,
+    pub(crate) global: &'a GlobalArgs,
+    pub(crate) progress: &'a TerminalProgress,
 }
 
-impl Workshop<'_> {
+impl EnvironmentBuilder<'_> {
     /// The project's lock, made now if there is none or if the spec has changed since.
     pub(crate) fn locked(&self) -> Result<Lock> {
         let present = self.project.lock()?;
@@ -58,18 +58,18 @@ impl Workshop<'_> {
     /// Resolves the spec and writes its lock. Versions of `previous` are kept where they still
     /// fit, unless `upgrade`.
     pub(crate) fn lock_anew(&self, previous: Option<Lock>, upgrade: bool) -> Result<Lock> {
-        let output = outputs::find(&self.project.lock_file(), Form::Text)?;
+        let output = outputs::find(&self.project.lock_file(), OutputForm::Text)?;
         let lock = self.resolve(previous, upgrade)?.lock;
         output.write(lock.to_text().as_bytes())?;
         Ok(lock)
     }
 
     /// What `lock --upgrade` would write now. Nothing is written.
-    pub(crate) fn newest(&self) -> Result<Resolved> {
+    pub(crate) fn newest(&self) -> Result<ResolvedLock> {
         self.resolve(None, true)
     }
 
-    fn resolve(&self, previous: Option<Lock>, upgrade: bool) -> Result<Resolved> {
+    fn resolve(&self, previous: Option<Lock>, upgrade: bool) -> Result<ResolvedLock> {
         info!(
             has_previous = previous.is_some(),
             upgrade, "resolves the spec"
@@ -133,7 +133,7 @@ impl Workshop<'_> {
             .iter()
             .find_map(|name| env.find_program(name));
         let pip = python.map(|python| vec![python.into(), "-m".into(), "pip".into()]);
-        let lock_env = LockEnv {
+        let lock_env = LockContext {
             documents: &StoreDocuments {
                 fetcher: &fetcher,
                 store: self.store,
@@ -252,7 +252,7 @@ impl Workshop<'_> {
         &self,
         lock: &Lock,
         background: &mut Background,
-    ) -> Result<(ImageManifest, Vec<Held>)> {
+    ) -> Result<(EnvironmentLayers, Vec<ItemGuard>)> {
         staying(|| self.assembled(lock, background), |image| &image.layers)
     }
 
@@ -261,7 +261,7 @@ impl Workshop<'_> {
         &self,
         lock: &Lock,
         background: &mut Background,
-    ) -> Result<ImageManifest> {
+    ) -> Result<EnvironmentLayers> {
         let missing = needs(lock, self.store);
         // An environment that is there needs no fetcher: certificates alone take milliseconds.
         if missing.is_empty() {

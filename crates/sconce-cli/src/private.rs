@@ -15,14 +15,14 @@ const LOCK_ENDING: &str = ".private.lock";
 /// The folder of a run, which only the caller opens. It goes with this; after a killed Sconce, the
 /// next one takes it away.
 #[derive(Debug)]
-pub(crate) struct Private {
+pub(crate) struct RunTempDir {
     path: PathBuf,
     /// Locked (flock) for as long as it is: a file beside it, as NFS has no locks on folders that another
     /// machine sees; and the folder, by which older programs judge.
     _locks: [File; 2],
 }
 
-impl Private {
+impl RunTempDir {
     /// Makes it, and takes away those beside it whose runs are over.
     pub(crate) fn make(path: &Path) -> Result<Self> {
         if let Some(beside) = path.parent() {
@@ -50,13 +50,13 @@ impl Private {
     }
 }
 
-impl Private {
+impl RunTempDir {
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 }
 
-impl Drop for Private {
+impl Drop for RunTempDir {
     fn drop(&mut self) {
         remove(&self.path);
     }
@@ -141,10 +141,10 @@ mod tests {
     fn the_folder_of_a_run_that_is_over_goes() {
         let dir = tempfile::tempdir().unwrap();
         let here = |name: &str| dir.path().join(name);
-        let running = Private::make(&here("running.private")).ok().unwrap();
+        let running = RunTempDir::make(&here("running.private")).ok().unwrap();
         std::fs::create_dir_all(here("killed.private/jupyter")).unwrap();
         std::fs::create_dir(here("other")).unwrap();
-        let next = Private::make(&here("next.private")).ok().unwrap();
+        let next = RunTempDir::make(&here("next.private")).ok().unwrap();
         let there = |name: &str| here(name).exists();
         assert!(there("running.private") && there("other") && !there("killed.private"));
         drop((running, next));

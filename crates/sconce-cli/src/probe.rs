@@ -8,18 +8,18 @@ use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use sconce_memory::forecast::plan::{Plan, Plans};
-use sconce_memory::forecast::values::Answers;
+use sconce_memory::forecast::plan::{TrainingPlan, TrainingPlans};
+use sconce_memory::forecast::values::SubstituteValues;
 use sconce_schema::Sha256;
-use sconce_schema::request::{Mount, Root, RunRequest};
-use sconce_store::{BuildError, Held, Store, StoreError};
+use sconce_schema::request::{Mount, RunRequest, RunRoot};
+use sconce_store::{ItemGuard, Store, StoreError, TreeBuildError};
 use sha2::Digest as _;
 
-use crate::account::{Asked, Told};
+use crate::account::{AccountingOptions, ProbeDirectory};
 use crate::failure::{CliError, Result};
-use crate::places::Places;
-use crate::private::Private;
-use crate::ranks::World;
+use crate::places::SconceDirs;
+use crate::private::RunTempDir;
+use crate::ranks::RankWorld;
 
 /// Where a container sees the probe.
 const INSIDE: &str = "/run/sconce/python";
@@ -81,7 +81,7 @@ const FILES: &[(&str, &str)] = files! {
 
 /// What the probe is to watch.
 #[derive(Debug)]
-pub(crate) struct Watch {
+pub(crate) struct ProbeOptions {
     /// Where it writes to: any user must be able to.
     pub(crate) seen: PathBuf,
     /// Optimizer steps until the end.
@@ -93,7 +93,7 @@ pub(crate) struct Watch {
     /// Whether the work of one more step is counted.
     pub(crate) work: bool,
     /// What it is told in the place of zeros.
-    pub(crate) answers: Answers,
+    pub(crate) answers: SubstituteValues,
     /// Whether nothing is run, and trials are forked from what was imported.
     pub(crate) serve: bool,
 }
@@ -103,10 +103,10 @@ pub(crate) struct Watch {
 pub(crate) struct Probe {
     /// The modules' folder in the store.
     modules: PathBuf,
-    _stays: Vec<Held>,
-    watch: Option<Watch>,
-    plans: Plans,
-    world: Option<World>,
+    _stays: Vec<ItemGuard>,
+    watch: Option<ProbeOptions>,
+    plans: TrainingPlans,
+    world: Option<RankWorld>,
     /// What it accounts, where it does.
     account: Option<Account>,
 }
@@ -114,11 +114,11 @@ pub(crate) struct Probe {
 /// What is accounted, and where that is told.
 #[derive(Debug)]
 struct Account {
-    asked: Asked,
+    asked: AccountingOptions,
     /// Where runs keep what is theirs alone.
     scratch: PathBuf,
     /// The folder of a run that has none in memory.
-    folder: Option<Private>,
+    folder: Option<RunTempDir>,
 }
 
 impl Probe {
@@ -127,17 +127,17 @@ impl Probe {
     /// # Errors
     /// A plan that cannot be applied from outside; a store that cannot be written.
     pub(crate) fn of_flags(
-        account: Option<Asked>,
-        plans: Option<&Plans>,
-        world: Option<World>,
-        places: &Places,
+        account: Option<AccountingOptions>,
+        plans: Option<&TrainingPlans>,
+        world: Option<RankWorld>,
+        places: &SconceDirs,
     ) -> Result<Option<Self>> {
         let plans = plans.cloned().unwrap_or_default();
         if account.is_none() && plans.is_empty() && world.is_none() {
             return Ok(None);
         }
         // Ranks that are not there save nothing that others would have to read.
-        let may = |plan: &Plan| plan.is_of_ranks() && world.is_some();
+        let may = |plan: &TrainingPlan| plan.is_of_ranks() && world.is_some();
         let needs_lines = plans.iter().find(|plan| !plan.from_outside() && !may(plan));
         if let Some(plan) = needs_lines {
             return Err(CliError::PlanNeedsLines {
@@ -160,10 +160,10 @@ impl Probe {
     /// # Errors
     /// A store that cannot be written.
     pub(crate) fn prepare(
-        watch: Option<Watch>,
-        plans: Plans,
-        world: Option<World>,
-        places: &Places,
+        watch: Option<ProbeOptions>,
+        plans: TrainingPlans,
+        world: Option<RankWorld>,
+        places: &SconceDirs,
     ) -> Result<Self> {
         let (modules, stays) = modules(&Store::open(&places.store)?)?;
         Ok(Self {
@@ -241,11 +241,11 @@ impl Probe {
     }
 
     /// Where what is accounted is told, once it was given to the run.
-    pub(crate) fn account(&self) -> Option<Told> {
+    pub(crate) fn account(&self) -> Option<ProbeDirectory> {
         let account = self.account.as_ref()?;
         Some(match &account.folder {
-            Some(folder) => Told::Folder(crate::account::folder(folder)),
-            None => Told::InMemory(PathBuf::from(ACCOUNT_INSIDE)),
+            Some(folder) => ProbeDirectory::Folder(crate::account::folder(folder)),
+            None => ProbeDirectory::InMemory(PathBuf::from(ACCOUNT_INSIDE)),
         })
     }
 
@@ -258,7 +258,7 @@ impl Probe {
 impl Account {
     /// A folder on the disk, for a run that has none in memory.
     fn folder_of(&mut self, id: &str) -> Result<PathBuf> {
-        let private = Private::make(&self.scratch.join(format!("{id}.account.private")))?;
+        let private = RunTempDir::make(&self.scratch.join(format!("{id}.account.private")))?;
         let folder = crate::account::folder(&private);
         crate::account::open_to_all(&folder).map_err(|source| CliError::File {
             action: "write",
@@ -271,7 +271,7 @@ impl Account {
 }
 
 /// The modules' folder in the store; it stays as long as what comes with it.
-fn modules(store: &Store) -> Result<(PathBuf, Vec<Held>)> {
+fn modules(store: &Store) -> Result<(PathBuf, Vec<ItemGuard>)> {
     let held = |folder: PathBuf| {
         let stays = sconce_store::hold([folder.as_path()].into_iter());
         stays.map(|stays| (folder, stays))
@@ -289,8 +289,8 @@ fn made(store: &Store) -> Result<PathBuf> {
     let item = store.build_tree(KIND, &key, |folder| write(&folder.join(PYTHON)));
     match item {
         Ok(item) => Ok(item.join(PYTHON)),
-        Err(BuildError::Store(error)) => Err(error.into()),
-        Err(BuildError::Build(source)) => Err(CliError::File {
+        Err(TreeBuildError::Store(error)) => Err(error.into()),
+        Err(TreeBuildError::Build(source)) => Err(CliError::File {
             action: "write",
             path: store.root().to_owned(),
             source,
@@ -336,10 +336,10 @@ fn digest(files: &[(&str, &str)]) -> Sha256 {
 
 /// The variables in which one trial of a command differs from another.
 pub(crate) fn of_trial(
-    plans: &Plans,
+    plans: &TrainingPlans,
     history: bool,
     work: bool,
-    answers: &Answers,
+    answers: &SubstituteValues,
 ) -> Vec<(&'static str, String)> {
     let number = |yes: bool| u8::from(yes).to_string();
     let mut told = vec![
@@ -359,8 +359,8 @@ pub(crate) fn of_trial(
 /// The path under which the command sees a folder of the host's; a container is given it.
 fn seen_as(request: &mut RunRequest, folder: &Path, inside: &str, read_only: bool) -> String {
     match request.root {
-        Root::Host => folder.display().to_string(),
-        Root::Image(_) => {
+        RunRoot::Host => folder.display().to_string(),
+        RunRoot::Image(_) => {
             request.mounts.push(Mount {
                 source: folder.to_owned(),
                 target: PathBuf::from(inside),

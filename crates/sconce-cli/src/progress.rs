@@ -8,9 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressState, ProgressStyle, WeakProgressBar};
-use sconce_schema::{Bytes, Progress, Wait};
+use sconce_schema::{Bytes, Progress, WaitCause};
 
-use crate::style::Style;
+use crate::style::OutputStyle;
 use line::Download;
 
 /// Time between two drawings of the live line.
@@ -32,28 +32,28 @@ pub(crate) fn above_live_line(write: impl FnOnce()) {
 }
 
 /// Draws on standard error.
-pub(crate) struct Drawn {
-    mode: Mode,
-    style: Style,
-    stage: Mutex<Option<Stage>>,
+pub(crate) struct TerminalProgress {
+    mode: ProgressMode,
+    style: OutputStyle,
+    stage: Mutex<Option<ProgressTask>>,
     /// What is under way, the oldest first, as it is shown. A lock of its own, as the live line
     /// reads it while it is drawn.
     under_way: Arc<Mutex<Vec<String>>>,
     /// What waits for another process, by its name.
-    waits: Arc<Mutex<BTreeMap<String, Wait>>>,
+    waits: Arc<Mutex<BTreeMap<String, WaitCause>>>,
     /// The processes that lines have named.
     waited: Mutex<BTreeSet<(String, u32)>>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Mode {
+enum ProgressMode {
     Quiet,
     Plain,
     Live,
 }
 
 /// The stage that is under way.
-struct Stage {
+struct ProgressTask {
     name: String,
     bar: Option<ProgressBar>,
     bytes: u64,
@@ -62,17 +62,17 @@ struct Stage {
     began: Instant,
 }
 
-impl Drawn {
+impl TerminalProgress {
     pub(crate) fn new(quiet: bool) -> Self {
         let terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
         let mode = match (quiet, terminal) {
-            (true, _) => Mode::Quiet,
-            (false, true) => Mode::Live,
-            (false, false) => Mode::Plain,
+            (true, _) => ProgressMode::Quiet,
+            (false, true) => ProgressMode::Live,
+            (false, false) => ProgressMode::Plain,
         };
         Self {
             mode,
-            style: Style::for_stderr(),
+            style: OutputStyle::for_stderr(),
             stage: Mutex::default(),
             under_way: Arc::default(),
             waits: Arc::default(),
@@ -86,7 +86,7 @@ impl Drawn {
         held(&self.under_way).clear();
     }
 
-    fn end(&self, stage: Option<Stage>) {
+    fn end(&self, stage: Option<ProgressTask>) {
         let Some(stage) = stage else { return };
         if let Some(bar) = stage.bar {
             bar.finish_and_clear();
@@ -95,7 +95,7 @@ impl Drawn {
         let seconds = line::seconds(took);
         let figures = match stage.items.len() {
             // A log has the time of each line.
-            0 if self.mode == Mode::Plain || took < WORTH_A_LINE => return,
+            0 if self.mode == ProgressMode::Plain || took < WORTH_A_LINE => return,
             0 => seconds,
             count => {
                 let rate = stage.bytes as f64 / took.as_secs_f64().max(0.001);
@@ -117,7 +117,7 @@ impl Drawn {
     }
 
     fn line(&self, text: &str) {
-        if self.mode != Mode::Quiet {
+        if self.mode != ProgressMode::Quiet {
             let _ = writeln!(std::io::stderr(), "{}", self.style.dim(text));
         }
     }
@@ -171,10 +171,10 @@ impl Drawn {
 }
 
 /// Whom something waits for, and since when that process does what it does.
-fn said(wait: &Wait) -> String {
+fn said(wait: &WaitCause) -> String {
     let since = match wait {
-        Wait::Maker(maker) => SystemTime::now().duration_since(maker.since).ok(),
-        Wait::Unknown | Wait::Users => None,
+        WaitCause::Maker(maker) => SystemTime::now().duration_since(maker.since).ok(),
+        WaitCause::Unknown | WaitCause::Users => None,
     };
     match since {
         Some(time) if time.as_secs() > 0 => format!("{wait} (for {} s)", time.as_secs()),
@@ -187,11 +187,11 @@ fn held<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl Progress for Drawn {
+impl Progress for TerminalProgress {
     fn stage(&self, name: &str, total_bytes: Option<u64>) {
         let mut stage = held(&self.stage);
         self.end(stage.take());
-        if self.mode == Mode::Plain {
+        if self.mode == ProgressMode::Plain {
             let of = total_bytes.map(|total| format!("{} ", Bytes(total)));
             self.line(&format!(
                 "{name:<width$}{}...",
@@ -199,9 +199,9 @@ impl Progress for Drawn {
                 width = line::NAME
             ));
         }
-        *stage = Some(Stage {
+        *stage = Some(ProgressTask {
             name: name.to_owned(),
-            bar: (self.mode == Mode::Live).then(|| self.bar(name, total_bytes)),
+            bar: (self.mode == ProgressMode::Live).then(|| self.bar(name, total_bytes)),
             bytes: 0,
             items: BTreeSet::new(),
             began: Instant::now(),
@@ -209,7 +209,7 @@ impl Progress for Drawn {
     }
 
     fn advance(&self, name: &str, bytes: u64) {
-        if self.mode == Mode::Quiet {
+        if self.mode == ProgressMode::Quiet {
             return;
         }
         let name = line::package(name);
@@ -242,7 +242,7 @@ impl Progress for Drawn {
         }
     }
 
-    fn waits(&self, name: &str, wait: Option<&Wait>) {
+    fn waits(&self, name: &str, wait: Option<&WaitCause>) {
         let name = line::package(name);
         let mut waits = held(&self.waits);
         match wait {
@@ -257,8 +257,8 @@ impl Progress for Drawn {
             .is_some_and(|stage| stage.bar.is_some());
         if let Some(wait) = wait.filter(|_| !is_live) {
             let who = match wait {
-                Wait::Maker(maker) => (maker.host.clone(), maker.pid),
-                Wait::Unknown | Wait::Users => (wait.to_string(), 0),
+                WaitCause::Maker(maker) => (maker.host.clone(), maker.pid),
+                WaitCause::Unknown | WaitCause::Users => (wait.to_string(), 0),
             };
             if held(&self.waited).insert(who) {
                 self.line(&said(wait));

@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn a_missing_spec_is_named() {
-        let style = crate::style::Style { color: false };
+        let style = crate::style::OutputStyle { color: false };
         let text = project(&[]).1.unwrap_err().text(&style);
         assert!(
             text.contains("there is no spec at") && text.contains("sconce.toml"),
@@ -202,7 +202,7 @@ mod tests {
 
     #[test]
     fn a_device_is_no_spec() {
-        let style = crate::style::Style { color: false };
+        let style = crate::style::OutputStyle { color: false };
         let text = Project::open(Path::new("/dev/null"))
             .unwrap_err()
             .text(&style);

@@ -25,13 +25,13 @@ pub(crate) struct RankFlags {
 
 /// The world that a command finds itself in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct World {
+pub(crate) struct RankWorld {
     ranks: u32,
     /// Ranks on this machine.
     local: u32,
 }
 
-impl World {
+impl RankWorld {
     /// The world of so many ranks, on machines with the cards that are named. `None` without ranks.
     ///
     /// # Errors
@@ -139,15 +139,15 @@ mod tests {
         text.split(' ').map(str::to_owned).collect()
     }
 
-    fn world(ranks: u32, cards: usize) -> World {
+    fn world(ranks: u32, cards: usize) -> RankWorld {
         let flags = RankFlags { ranks: Some(ranks) };
-        let world = World::of(&flags, cards, &words("python train.py")).unwrap();
+        let world = RankWorld::of(&flags, cards, &words("python train.py")).unwrap();
         world.unwrap()
     }
 
     #[test]
     fn one_card_stands_for_a_machine_of_eight() {
-        assert_eq!(World::of(&RankFlags::default(), 1, &[]).unwrap(), None);
+        assert_eq!(RankWorld::of(&RankFlags::default(), 1, &[]).unwrap(), None);
         for (ranks, cards, local) in [(64, 1, 8), (4, 1, 4), (64, 2, 2), (2, 4, 2)] {
             assert_eq!(world(ranks, cards).local, local, "{ranks} {cards}");
         }

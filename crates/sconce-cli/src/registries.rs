@@ -8,12 +8,14 @@ use std::time::Duration;
 use rustix::termios::{LocalModes, OptionalActions, tcgetattr, tcsetattr};
 use sconce_base::Env;
 use sconce_registry::sign::{KeyFile, PublicKey, SigningKey};
-use sconce_registry::{HelperPrograms, Logins, Mirror, Reference, Registry, Settings};
+use sconce_registry::{
+    HelperPrograms, LoginSources, Mirror, Reference, Registry, RegistrySettings,
+};
 
-use crate::args::Global;
+use crate::args::GlobalArgs;
 use crate::failure::{CliError, Result};
 use crate::network;
-use crate::places::{self, Places};
+use crate::places::{self, SconceDirs};
 
 /// How long a credential helper may take; one may ask its user.
 const HELPER_LIMIT: Duration = Duration::from_secs(60);
@@ -27,9 +29,9 @@ const LATEST: &str = "latest";
 ///
 /// Logins come from `REGISTRY_AUTH_FILE`, podman's file in `XDG_RUNTIME_DIR` and Docker's
 /// `config.json` in `DOCKER_CONFIG` or `~/.docker`; the first that knows a registry counts.
-pub(crate) fn registry(places: &Places, global: &Global) -> Result<Registry> {
+pub(crate) fn registry(places: &SconceDirs, global: &GlobalArgs) -> Result<Registry> {
     let config = &places.config;
-    let mut logins = Logins::none();
+    let mut logins = LoginSources::none();
     for path in login_files(&global.env) {
         if let Ok(text) = crate::input::text(&path) {
             logins = logins
@@ -45,12 +47,12 @@ pub(crate) fn registry(places: &Places, global: &Global) -> Result<Registry> {
         of: mirror.of.clone(),
         base: mirror.base.clone(),
     };
-    let settings = Settings {
+    let settings = RegistrySettings {
         fetch: network::config(global.offline, &[], &global.env),
         logins: logins.with_helpers(Arc::new(helpers)),
         insecure: config.insecure_registries.clone(),
         mirrors: config.registry_mirrors.iter().map(mirror).collect(),
-        ..Settings::default()
+        ..RegistrySettings::default()
     };
     Ok(Registry::new(settings)?)
 }
@@ -69,13 +71,18 @@ fn login_files(env: &Env) -> Vec<PathBuf> {
 }
 
 /// A reference as a user writes it.
-pub(crate) fn reference(text: &str, places: &Places) -> Result<Reference> {
+pub(crate) fn reference(text: &str, places: &SconceDirs) -> Result<Reference> {
     Ok(Reference::parse(text, places.config.registry.as_deref())?)
 }
 
 /// Where an image goes: with `tag` where the text has none. `latest` says nothing about what is
 /// inside, so it has to be asked for twice: by the tag and by `--latest`.
-pub(crate) fn target(text: &str, tag: &str, latest: bool, places: &Places) -> Result<Reference> {
+pub(crate) fn target(
+    text: &str,
+    tag: &str,
+    latest: bool,
+    places: &SconceDirs,
+) -> Result<Reference> {
     let named = reference(text, places)?;
     if named.tag() == Some(LATEST) && !latest {
         return Err(CliError::Latest.into());

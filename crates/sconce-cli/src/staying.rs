@@ -1,7 +1,7 @@
 //! Trees that stay in the store while somebody stands on them.
 
-use sconce_schema::manifest::Layer;
-use sconce_store::{Held, StoreError};
+use sconce_schema::manifest::LayerTree;
+use sconce_store::{ItemGuard, StoreError};
 
 use crate::failure::Result;
 
@@ -12,8 +12,8 @@ const TRIES: u32 = 5;
 /// removed in between, as `prune` does, is brought again.
 pub(crate) fn staying<T>(
     mut bring: impl FnMut() -> Result<T>,
-    layers: impl Fn(&T) -> &[Layer],
-) -> Result<(T, Vec<Held>)> {
+    layers: impl Fn(&T) -> &[LayerTree],
+) -> Result<(T, Vec<ItemGuard>)> {
     let mut tries = 1;
     loop {
         let held = bring().and_then(|brought| {
@@ -31,7 +31,7 @@ pub(crate) fn staying<T>(
 ///
 /// # Errors
 /// [`StoreError::Gone`] and the others.
-pub(crate) fn hold(layers: &[Layer]) -> Result<Vec<Held>, StoreError> {
+pub(crate) fn hold(layers: &[LayerTree]) -> Result<Vec<ItemGuard>, StoreError> {
     sconce_store::hold(layers.iter().map(|layer| layer.path.as_path()))
 }
 
@@ -45,9 +45,9 @@ mod tests {
 
     use super::*;
 
-    fn layer(store: &Store, key: &str) -> Layer {
+    fn layer(store: &Store, key: &str) -> LayerTree {
         let build = |tree: &Path| fs::write(tree.join("a"), key);
-        Layer {
+        LayerTree {
             name: key.to_owned(),
             path: store.build_tree("wheel", key, build).unwrap(),
         }
@@ -88,7 +88,7 @@ mod tests {
                 }
                 Ok(Vec::new())
             },
-            |layers: &Vec<Layer>| layers,
+            |layers: &Vec<LayerTree>| layers,
         )
         .unwrap_or_else(|_| panic!("the third try"));
         assert_eq!((brought, layers.len(), held.len()), (3, 0, 0));

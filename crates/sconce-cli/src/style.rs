@@ -4,11 +4,11 @@ use std::io::IsTerminal;
 
 /// Whether text for people carries colour.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Style {
+pub(crate) struct OutputStyle {
     pub(crate) color: bool,
 }
 
-impl Style {
+impl OutputStyle {
     /// For standard error: colour on a terminal unless `NO_COLOR` is set (no-color.org).
     pub(crate) fn for_stderr() -> Self {
         Self::decide(std::io::stderr().is_terminal())
@@ -28,10 +28,10 @@ impl Style {
     }
 
     /// The same for a report, with the terminal's width.
-    pub(crate) fn for_reports(self) -> sconce_report::terminal::Style {
+    pub(crate) fn for_reports(self) -> sconce_report::terminal::TerminalStyle {
         let size = rustix::termios::tcgetwinsize(std::io::stderr()).ok();
         let width = size.map(|size| size.ws_col).filter(|&columns| columns > 0);
-        sconce_report::terminal::Style {
+        sconce_report::terminal::TerminalStyle {
             color: self.color,
             width: width.unwrap_or(100),
         }

@@ -2,7 +2,7 @@
 
 use sconce_base::text::printable;
 
-use crate::style::Style;
+use crate::style::OutputStyle;
 
 const GAP: &str = "  ";
 /// A longer cell is cut: it is no name and no version.
@@ -15,7 +15,7 @@ const NARROWEST: usize = "2026-11-22 11:37".len();
 pub(crate) fn table<const N: usize>(
     heads: [&str; N],
     rows: &[[String; N]],
-    style: &Style,
+    style: &OutputStyle,
 ) -> String {
     laid(heads, tame(rows, WIDEST), N, None, style)
 }
@@ -24,7 +24,7 @@ pub(crate) fn table<const N: usize>(
 pub(crate) fn table_of_figures<const N: usize>(
     heads: [&str; N],
     rows: &[[String; N]],
-    style: &Style,
+    style: &OutputStyle,
 ) -> String {
     laid(heads, tame(rows, WIDEST), 1, None, style)
 }
@@ -35,7 +35,7 @@ pub(crate) fn list<const N: usize>(
     heads: [&str; N],
     rows: &[[String; N]],
     columns: Option<u16>,
-    style: &Style,
+    style: &OutputStyle,
 ) -> String {
     laid(heads, tame(rows, usize::MAX), N, columns, style)
 }
@@ -51,7 +51,7 @@ fn laid<const N: usize>(
     cells: Vec<[String; N]>,
     figures: usize,
     columns: Option<u16>,
-    style: &Style,
+    style: &OutputStyle,
 ) -> String {
     let mut widths = heads.map(str::len);
     for row in &cells {
@@ -107,7 +107,7 @@ mod tests {
         let row = |a: &str, b: &str, c: &str| [a.to_owned(), b.to_owned(), c.to_owned()];
         let rows = [row("id-20261122-1137", &"b".repeat(70), "c")];
         let heads = ["RUN", "STATE", "CARDS"];
-        let style = Style { color: false };
+        let style = OutputStyle { color: false };
         let whole = list(heads, &rows, None, &style);
         assert!(
             whole.contains(&"b".repeat(70)) && whole.ends_with("  c"),
@@ -127,7 +127,7 @@ mod tests {
     fn columns_are_as_wide_as_their_widest_cell() {
         let row = |a: &str, b: &str| [a.to_owned(), b.to_owned()];
         let rows = [row("torch", "2.15.0"), row("é\x1b[2J", "–")];
-        let text = table(["NAME", "NEWEST"], &rows, &Style { color: false });
+        let text = table(["NAME", "NEWEST"], &rows, &OutputStyle { color: false });
         assert_eq!(text, "NAME   NEWEST\ntorch  2.15.0\né [2J  –");
     }
 
@@ -135,7 +135,11 @@ mod tests {
     fn figures_stand_at_the_right() {
         let row = |cells: [&str; 3]| cells.map(str::to_owned);
         let rows = [row(["all", "1000", ""]), row(["digits", "–", ""])];
-        let text = table_of_figures(["PROJECT", "RUNS", ""], &rows, &Style { color: false });
+        let text = table_of_figures(
+            ["PROJECT", "RUNS", ""],
+            &rows,
+            &OutputStyle { color: false },
+        );
         assert_eq!(text, "PROJECT  RUNS\nall      1000\ndigits      –");
     }
 }

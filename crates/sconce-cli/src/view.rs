@@ -7,7 +7,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use sconce_report::views::{self, View};
+use sconce_report::views::{self, RecordView};
 use sha2::{Digest as _, Sha256};
 
 use crate::html::{STYLE, escaped, filled};
@@ -38,7 +38,7 @@ pub(crate) fn style() -> String {
 
 /// One file with a run in it: it opens without a network and without Sconce, and its policy lets it load
 /// nothing. `points` is how many each figure has.
-pub(crate) fn file(view: &View, points: usize) -> String {
+pub(crate) fn file(view: &RecordView, points: usize) -> String {
     let series = views::series(&view.series, 0, view.series.wall_us.max(1), points);
     let data = format!("{{\"run\":{},\"series\":{series}}}", views::run(view));
     let mut packed = GzEncoder::new(Vec::new(), Compression::new(6));
@@ -58,7 +58,7 @@ pub(crate) fn file(view: &View, points: usize) -> String {
     // The report in words needs no script.
     let words = escaped(&sconce_report::terminal::report(
         &view.report,
-        sconce_report::terminal::Style {
+        sconce_report::terminal::TerminalStyle {
             color: false,
             width: 100,
         },

@@ -6,16 +6,16 @@ use std::ops::RangeInclusive;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use sconce_compat::tables::{self, Chosen, Hardware};
+use sconce_compat::tables::{self, Hardware, HardwareMatch};
 use sconce_schema::Bytes;
 use sconce_schema::event::GpuSummary;
-use sconce_schema::request::{Mount, Root, RunRequest};
+use sconce_schema::request::{Mount, RunRequest, RunRoot};
 
-use crate::args::Global;
+use crate::args::GlobalArgs;
 use crate::failure::{CliError, Result};
 use crate::output;
-use crate::ranks::World;
-use crate::style::Style;
+use crate::ranks::RankWorld;
+use crate::style::OutputStyle;
 
 /// The library, as build.rs made it.
 static LIBRARY: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/libsconce_vgpu.so"));
@@ -48,9 +48,9 @@ impl VirtualGpus {
     /// A card that is not known, or too little known; a folder that cannot be written.
     pub(crate) fn prepare(
         names: &[String],
-        world: Option<World>,
+        world: Option<RankWorld>,
         scratch: &Path,
-        global: &Global,
+        global: &GlobalArgs,
     ) -> Result<Option<Self>> {
         if names.is_empty() {
             return Ok(None);
@@ -118,8 +118,8 @@ impl VirtualGpus {
     /// Lets the run see the cards. `outer` tells a variable that the command inherits.
     pub(crate) fn give(&self, request: &mut RunRequest, outer: impl Fn(&str) -> Option<String>) {
         let at = match request.root {
-            Root::Host => self.folder.clone(),
-            Root::Image(_) => {
+            RunRoot::Host => self.folder.clone(),
+            RunRoot::Image(_) => {
                 request.mounts.push(Mount {
                     source: self.folder.clone(),
                     target: PathBuf::from(INSIDE),
@@ -145,10 +145,10 @@ impl VirtualGpus {
 }
 
 /// Which size was taken of a card that was sold with several.
-pub(crate) fn tell(chosen: &Chosen) {
+pub(crate) fn tell(chosen: &HardwareMatch) {
     let hardware = chosen.hardware;
     let sizes: Vec<String> = chosen.choice.iter().map(Bytes::to_string).collect();
-    output::say(&Style::for_stderr().dim(&format!(
+    output::say(&OutputStyle::for_stderr().dim(&format!(
         "virtual GPU: the {} was sold with {}; this is the one with {}",
         product(hardware),
         sizes.join(" and "),

@@ -5,39 +5,40 @@ use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::path::PathBuf;
 use std::time::Instant;
 
-use sconce_host::{Gpus, Roots, SampleTarget, Sampler};
-use sconce_record::Writer;
-use sconce_run::{Used, Watcher};
+use sconce_host::{GpuMonitor, Roots, SampleScope, Sampler};
+use sconce_record::RecordWriter;
+use sconce_run::{ResourceUsage, RunObserver};
 use sconce_schema::event::{
-    Ended, Event, Exit, Lost, OutOfMemory, Sample, ServiceEvent, ServiceState, Started, Unenforced,
+    ExitStatus, OomKill, RecordEvent, RunEnded, RunStarted, Sample, ServiceEvent, ServiceState,
+    UnenforcedLimit, WriteLoss,
 };
 
-use crate::account::{Account, Told};
+use crate::account::{AccountingReader, ProbeDirectory};
 use crate::failure::with_causes;
 use crate::output;
-use crate::style::Style;
+use crate::style::OutputStyle;
 
 /// Records one run, and says beforehand what cannot be enforced.
 pub(crate) struct Recorder<'a> {
     runs: &'a std::path::Path,
-    started: Started,
+    started: RunStarted,
     quiet: bool,
-    style: Style,
-    unenforced: Vec<Unenforced>,
+    style: OutputStyle,
+    unenforced: Vec<UnenforcedLimit>,
     began: Instant,
-    writer: Option<Writer>,
+    writer: Option<RecordWriter>,
     sampler: Option<Sampler>,
     /// The kernel's own account, told at the end.
-    used: Option<Used>,
+    used: Option<ResourceUsage>,
     /// Bytes of logs that the disk did not take.
     logs_lost: u64,
     /// The library that reads cards, until the sampler has it.
-    gpus: Option<Box<dyn Gpus>>,
+    gpus: Option<Box<dyn GpuMonitor>>,
     /// The folder in which processes of the run tell of their steps, until the run begins.
-    told: Option<Told>,
+    told: Option<ProbeDirectory>,
     /// The same, where the run has made it.
     shared: Option<OwnedFd>,
-    account: Option<Account>,
+    account: Option<AccountingReader>,
     /// The disk was asked to keep the record: not for a run that is over in a moment.
     kept: bool,
     /// Called once, at the first reading: work that may use what the command leaves idle.
@@ -55,10 +56,10 @@ pub(crate) struct Recorder<'a> {
 impl<'a> Recorder<'a> {
     pub(crate) fn new(
         runs: &'a std::path::Path,
-        started: Started,
+        started: RunStarted,
         quiet: bool,
-        gpus: Option<Box<dyn Gpus>>,
-        told: Option<Told>,
+        gpus: Option<Box<dyn GpuMonitor>>,
+        told: Option<ProbeDirectory>,
         idle_work: Option<Box<dyn FnOnce() + 'a>>,
     ) -> Self {
         Self {
@@ -69,7 +70,7 @@ impl<'a> Recorder<'a> {
             account: None,
             started,
             quiet,
-            style: Style::for_stderr(),
+            style: OutputStyle::for_stderr(),
             unenforced: Vec::new(),
             began: Instant::now(),
             writer: None,
@@ -98,11 +99,11 @@ impl<'a> Recorder<'a> {
     /// Ends the record of a command that was begun and could not be executed.
     pub(crate) fn failed(&mut self, code: u8) {
         if self.writer.is_some() {
-            self.ended(Exit::Code(code), None);
+            self.ended(ExitStatus::Code(code), None);
         }
     }
 
-    fn write(&mut self, event: &Event) {
+    fn write(&mut self, event: &RecordEvent) {
         let t_us = u64::try_from(self.began.elapsed().as_micros()).unwrap_or(u64::MAX);
         if let Some(writer) = &mut self.writer
             && let Err(error) = writer.event(t_us, event)
@@ -129,8 +130,8 @@ impl<'a> Recorder<'a> {
     }
 }
 
-impl Watcher for Recorder<'_> {
-    fn unenforced(&mut self, what: &[Unenforced]) {
+impl RunObserver for Recorder<'_> {
+    fn unenforced(&mut self, what: &[UnenforcedLimit]) {
         self.unenforced.extend_from_slice(what);
         if self.quiet {
             return;
@@ -157,17 +158,17 @@ impl Watcher for Recorder<'_> {
         self.started.way_out = Some(name.to_owned());
     }
 
-    fn started(&mut self, target: &SampleTarget) {
+    fn started(&mut self, target: &SampleScope) {
         self.began = Instant::now();
         let told = match self.told.take() {
-            Some(Told::Folder(folder)) => Some(folder),
+            Some(ProbeDirectory::Folder(folder)) => Some(folder),
             // By its descriptor: no path of the machine leads there.
-            Some(Told::InMemory(_)) => (self.shared.as_ref())
+            Some(ProbeDirectory::InMemory(_)) => (self.shared.as_ref())
                 .map(|folder| format!("/proc/self/fd/{}", folder.as_raw_fd()).into()),
             None => None,
         };
-        self.account = told.map(|folder| Account::begin(folder, &self.started.gpus));
-        match Writer::create(self.runs, &self.started) {
+        self.account = told.map(|folder| AccountingReader::begin(folder, &self.started.gpus));
+        match RecordWriter::create(self.runs, &self.started) {
             Ok(writer) => self.writer = Some(writer),
             Err(error) => {
                 let causes = with_causes(&error);
@@ -176,9 +177,9 @@ impl Watcher for Recorder<'_> {
             }
         }
         for item in std::mem::take(&mut self.unenforced) {
-            self.write(&Event::Unenforced(item));
+            self.write(&RecordEvent::Unenforced(item));
         }
-        let target = SampleTarget {
+        let target = SampleScope {
             gpus: self.started.gpus.iter().map(|gpu| gpu.index).collect(),
             ..target.clone()
         };
@@ -196,7 +197,7 @@ impl Watcher for Recorder<'_> {
         if matches!(what.state, ServiceState::Healthy | ServiceState::Running) {
             told.open = self.open.remove(&what.name).unwrap_or_default();
         }
-        self.write(&Event::Service(Box::new(told)));
+        self.write(&RecordEvent::Service(Box::new(told)));
         if !self.quiet {
             output::say(&crate::live::said(what));
             if matches!(what.state, ServiceState::Healthy | ServiceState::Running) {
@@ -209,7 +210,7 @@ impl Watcher for Recorder<'_> {
 
     fn tick(&mut self) {
         if let Some(sample) = self.sample(false) {
-            self.write(&Event::Sample(Box::new(sample)));
+            self.write(&RecordEvent::Sample(Box::new(sample)));
         }
         if let Some(writer) = &self.writer
             && !self.kept
@@ -222,7 +223,7 @@ impl Watcher for Recorder<'_> {
         }
     }
 
-    fn used(&mut self, used: Used) {
+    fn used(&mut self, used: ResourceUsage) {
         self.used = Some(used);
     }
 
@@ -230,16 +231,16 @@ impl Watcher for Recorder<'_> {
         self.logs_lost = bytes;
     }
 
-    fn ended(&mut self, exit: Exit, out_of_memory: Option<OutOfMemory>) {
+    fn ended(&mut self, exit: ExitStatus, out_of_memory: Option<OomKill>) {
         let mut last = Box::new(self.sample(true).unwrap_or_default());
         // Without a cgroup, what ended between two readings is missing from their count.
         let counted = self.used.map(|used| used.user_us + used.system_us);
         last.cpu_us = last.cpu_us.max(counted);
-        let lost = Lost {
-            lines: self.writer.as_ref().map_or(0, Writer::lost),
+        let lost = WriteLoss {
+            lines: self.writer.as_ref().map_or(0, RecordWriter::lost),
             log_bytes: self.logs_lost,
         };
-        self.write(&Event::Ended(Ended {
+        self.write(&RecordEvent::Ended(RunEnded {
             exit,
             last,
             out_of_memory,

@@ -6,39 +6,39 @@ use std::path::{Path, PathBuf};
 
 use sconce_base::Env;
 use sconce_schema::Runtime;
-use sconce_schema::request::{Limits, Mount, Network, Port, User};
-use sconce_schema::spec::{Gpus, MountSpec, PortSpec, Run, WORKSPACE};
+use sconce_schema::request::{ContainerUser, Mount, NetworkMode, PublishedPort, RunLimits};
+use sconce_schema::spec::{GpuRequest, MountSpec, PortSpec, RunSpec, WORKSPACE};
 
 use crate::args::RunFlags;
 use crate::failure::{CliError, Result};
 
 /// A run's wishes, before cards are chosen and files assembled.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Wish {
+pub(crate) struct ResolvedRunOptions {
     pub(crate) command: Vec<String>,
     pub(crate) workdir: PathBuf,
     pub(crate) env: BTreeMap<String, String>,
-    pub(crate) limits: Limits,
+    pub(crate) limits: RunLimits,
     /// Whether it is placed next to its cards.
     pub(crate) place: bool,
     pub(crate) mounts: Vec<Mount>,
-    pub(crate) network: Network,
+    pub(crate) network: NetworkMode,
     /// What sets its container up.
     pub(crate) runtime: Runtime,
-    pub(crate) ports: Vec<Port>,
-    pub(crate) user: User,
-    pub(crate) gpus: Gpus,
+    pub(crate) ports: Vec<PublishedPort>,
+    pub(crate) user: ContainerUser,
+    pub(crate) gpus: GpuRequest,
     /// Whether the spec or a flag says something of cards: all are given where nothing does.
     pub(crate) asks_for_gpus: bool,
     /// Readings a second.
     pub(crate) sample_hz: u32,
     /// What is accounted of it from inside, where something is.
-    pub(crate) probe: Option<crate::account::Asked>,
+    pub(crate) probe: Option<crate::account::AccountingOptions>,
 }
 
 /// What flags are laid over.
 struct Base<'a> {
-    run: &'a Run,
+    run: &'a RunSpec,
     /// Relative mounts of `run` are relative to it.
     folder: &'a Path,
     /// Mounted at /workspace.
@@ -47,11 +47,11 @@ struct Base<'a> {
     workdir: &'a Path,
 }
 
-impl Wish {
+impl ResolvedRunOptions {
     /// Merges `spec` and `flags`. `folder` is the spec's; relative mounts of the spec are relative
     /// to it, those of flags to `here`. `command` replaces the spec's when it is not empty.
     pub(crate) fn merge(
-        spec: &Run,
+        spec: &RunSpec,
         folder: &Path,
         flags: &RunFlags,
         here: &Path,
@@ -75,9 +75,9 @@ impl Wish {
         base.under(flags, here, command, env)
     }
 
-    /// As [`Wish::merge`], for a run of services alone.
+    /// As [`ResolvedRunOptions::merge`], for a run of services alone.
     pub(crate) fn of_services(
-        spec: &Run,
+        spec: &RunSpec,
         folder: &Path,
         flags: &RunFlags,
         here: &Path,
@@ -97,7 +97,7 @@ impl Wish {
     /// directory is relative to.
     pub(crate) fn of_flags(flags: &RunFlags, here: &Path, env: &Env) -> Result<Self> {
         let base = Base {
-            run: &Run::default(),
+            run: &RunSpec::default(),
             folder: here,
             workspace: None,
             workdir: Path::new("/"),
@@ -107,25 +107,31 @@ impl Wish {
 }
 
 impl Base<'_> {
-    fn under(&self, flags: &RunFlags, here: &Path, command: &[String], env: &Env) -> Result<Wish> {
+    fn under(
+        &self,
+        flags: &RunFlags,
+        here: &Path,
+        command: &[String],
+        env: &Env,
+    ) -> Result<ResolvedRunOptions> {
         let spec = self.run;
         let ports: Vec<PortSpec> = spec.ports.iter().chain(&flags.ports).copied().collect();
-        let network = flags.network.or(spec.network).unwrap_or(Network::Host);
-        if network == Network::Host
+        let network = flags.network.or(spec.network).unwrap_or(NetworkMode::Host);
+        if network == NetworkMode::Host
             && let Some(port) = ports.first()
         {
             return Err(CliError::HostPort { port: port.host }.into());
         }
-        let limits = Limits {
+        let limits = RunLimits {
             cpus: flags.cpus.or(spec.cpus),
             memory: flags.memory.or(spec.memory),
             shm: flags.shm_size.or(spec.shm),
             pids: flags.pids.or(spec.pids),
-            ..Limits::default()
+            ..RunLimits::default()
         };
         let limits = flags.limits.over(spec, limits);
         tracing::debug!(flag = ?flags.runtime, spec = ?spec.runtime, "the runtime that is asked for");
-        Ok(Wish {
+        Ok(ResolvedRunOptions {
             command: command.to_vec(),
             workdir: flags
                 .workdir
@@ -143,24 +149,24 @@ impl Base<'_> {
             runtime: flags.runtime.or(spec.runtime).unwrap_or_default(),
             ports: ports.iter().map(port).collect(),
             user: if flags.root {
-                User::Root
+                ContainerUser::Root
             } else {
-                spec.user.unwrap_or(User::Plain)
+                spec.user.unwrap_or(ContainerUser::Plain)
             },
             asks_for_gpus: flags.gpus.is_some() || spec.gpus.is_some(),
             gpus: match flags.virtual_gpu.is_empty() {
                 true => flags.gpus.clone().or_else(|| spec.gpus.clone()),
                 // Of the machine's own it gets none.
-                false => Some(Gpus::Count(0)),
+                false => Some(GpuRequest::Count(0)),
             }
-            .unwrap_or(Gpus::All),
+            .unwrap_or(GpuRequest::All),
             probe: flags.account.over(spec),
         })
     }
 }
 
-fn port(port: &PortSpec) -> Port {
-    Port {
+fn port(port: &PortSpec) -> PublishedPort {
+    PublishedPort {
         host_ip: port.host_ip,
         host: port.host,
         container: port.container,
@@ -238,10 +244,10 @@ mod tests {
     use super::*;
     use sconce_schema::{Bytes, Spec};
 
-    fn merge(spec: &str, flags: &RunFlags, command: &[&str]) -> Result<Wish> {
+    fn merge(spec: &str, flags: &RunFlags, command: &[&str]) -> Result<ResolvedRunOptions> {
         let spec = Spec::parse(spec).unwrap();
         let command: Vec<String> = command.iter().map(ToString::to_string).collect();
-        Wish::merge(
+        ResolvedRunOptions::merge(
             &spec.run,
             Path::new("/"),
             flags,
@@ -285,7 +291,7 @@ mod tests {
         assert!(!wish.place, "its CPUs are named");
         let mut flags = RunFlags::default();
         flags.limits.nofile = Some(9);
-        flags.limits.numa = Some(sconce_schema::spec::Numa::Off);
+        flags.limits.numa = Some(sconce_schema::spec::NumaPolicy::Off);
         let wish = merge("[run]\nnofile = 1024", &flags, &["a"]).unwrap();
         assert_eq!((wish.limits.nofile, wish.place), (Some(9), false));
         assert!(merge("", &RunFlags::default(), &["a"]).unwrap().place);
@@ -294,7 +300,7 @@ mod tests {
             &RunFlags::default(),
             &["a"],
         );
-        assert_eq!(own.unwrap().network, Network::Own);
+        assert_eq!(own.unwrap().network, NetworkMode::Own);
     }
 
     #[test]
@@ -329,12 +335,12 @@ mod tests {
         };
         let failure = published(None).unwrap_err();
         assert_eq!(failure.exit_code(), sconce_schema::exit::USAGE);
-        let text = failure.text(&crate::style::Style { color: false });
+        let text = failure.text(&crate::style::OutputStyle { color: false });
         assert!(
             text.contains("8888") && text.contains("--network none"),
             "{text}"
         );
-        assert_eq!(published(Some(Network::None)).unwrap().ports.len(), 1);
+        assert_eq!(published(Some(NetworkMode::None)).unwrap().ports.len(), 1);
     }
 
     #[test]
@@ -353,7 +359,7 @@ mod tests {
             &["a"],
         )
         .unwrap_err();
-        let text = failure.text(&crate::style::Style { color: false });
+        let text = failure.text(&crate::style::OutputStyle { color: false });
         assert!(text.contains("/no-such"), "{text}");
     }
 
@@ -364,11 +370,11 @@ mod tests {
             memory: Some(Bytes::mib(512)),
             ..RunFlags::default()
         };
-        let wish = Wish::of_flags(&flags, Path::new("/"), &Env::default()).unwrap();
+        let wish = ResolvedRunOptions::of_flags(&flags, Path::new("/"), &Env::default()).unwrap();
         assert_eq!(wish.mounts.len(), 1);
         assert_eq!(wish.mounts[0].target, Path::new("/data"));
         assert_eq!((wish.limits.memory, wish.command.len()), (flags.memory, 0));
-        assert_eq!(wish.user, User::Plain);
+        assert_eq!(wish.user, ContainerUser::Plain);
     }
 
     #[test]

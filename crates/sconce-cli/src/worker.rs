@@ -14,7 +14,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use rustix::fs::{MemfdFlags, memfd_create};
-use sconce_memory::forecast::values::Answers;
+use sconce_memory::forecast::values::SubstituteValues;
 use serde::{Deserialize, Serialize};
 
 /// How a worker finds out that it is one, as `argv[0]`.
@@ -61,7 +61,7 @@ pub(crate) struct TrialTask {
     pub(crate) plans: Option<String>,
     /// What it is told in the place of zeros.
     #[serde(default)]
-    pub(crate) answers: Answers,
+    pub(crate) answers: SubstituteValues,
     /// Whether it is no trial, but the process from which trials are forked.
     #[serde(default)]
     pub(crate) serve: bool,

@@ -12,8 +12,8 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use sconce_compat::binary::{self, BinaryError, Bytes, Found};
-use sconce_compat::library::{Code, GpuCode, Library, Reach, Target};
+use sconce_compat::binary::{self, BinaryError, ByteSource, ParsedBinary};
+use sconce_compat::library::{CodeKind, CodeReach, CodeTarget, ElfLibrary, GpuCode};
 
 /// An open file, and what was read of it.
 struct Opened {
@@ -23,7 +23,7 @@ struct Opened {
     read_bytes: AtomicU64,
 }
 
-impl Bytes for Opened {
+impl ByteSource for Opened {
     fn size(&self) -> u64 {
         self.size
     }
@@ -38,7 +38,7 @@ impl Bytes for Opened {
 
 struct Scanned {
     path: PathBuf,
-    found: Result<Found, BinaryError>,
+    found: Result<ParsedBinary, BinaryError>,
     took: Duration,
     reads: u64,
     read_bytes: u64,
@@ -68,7 +68,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         Ok::<_, Box<dyn Error>>(scanned)
     })?;
     let took = started.elapsed();
-    scanned.retain(|one| !matches!(one.found, Ok(Found::NotABinary)));
+    scanned.retain(|one| !matches!(one.found, Ok(ParsedBinary::NotABinary)));
     scanned.sort_by(|one, other| one.path.cmp(&other.path));
     for one in &scanned {
         print(one);
@@ -129,8 +129,8 @@ fn print(one: &Scanned) {
         one.read_bytes / 1024
     );
     match &one.found {
-        Ok(Found::Library(library)) => {
-            let Library {
+        Ok(ParsedBinary::Library(library)) => {
+            let ElfLibrary {
                 machine, soname, ..
             } = library.as_ref();
             println!(
@@ -151,7 +151,7 @@ fn print(one: &Scanned) {
             );
             print_code(&library.gpu);
         }
-        Ok(Found::Archive(archive)) => {
+        Ok(ParsedBinary::Archive(archive)) => {
             println!(
                 "    {} members, thin: {}",
                 archive.members.len(),
@@ -159,7 +159,7 @@ fn print(one: &Scanned) {
             );
             print_code(&archive.gpu);
         }
-        Ok(Found::NotABinary) => {}
+        Ok(ParsedBinary::NotABinary) => {}
         Err(error) => println!("    {error}"),
     }
 }
@@ -178,30 +178,32 @@ fn print_code(code: &GpuCode) {
     }
 }
 
-fn name(target: &Target) -> String {
+fn name(target: &CodeTarget) -> String {
     let suffix = match target.reach {
-        Reach::Onward => "",
-        Reach::Family => "f",
-        Reach::Exact => "a",
+        CodeReach::Onward => "",
+        CodeReach::Family => "f",
+        CodeReach::Exact => "a",
     };
     match target.code {
-        Code::Sass => format!("{}{suffix}", target.capability),
-        Code::Ptx { major, minor } => format!("{}{suffix}:ptx{major}.{minor}", target.capability),
+        CodeKind::Sass => format!("{}{suffix}", target.capability),
+        CodeKind::Ptx { major, minor } => {
+            format!("{}{suffix}:ptx{major}.{minor}", target.capability)
+        }
     }
 }
 
 /// What keeping the results would take.
 fn kept(scanned: &[Scanned]) -> Result<(), Box<dyn Error>> {
-    let libraries: Vec<&Library> = scanned
+    let libraries: Vec<&ElfLibrary> = scanned
         .iter()
         .filter_map(|one| match &one.found {
-            Ok(Found::Library(library)) => Some(library.as_ref()),
+            Ok(ParsedBinary::Library(library)) => Some(library.as_ref()),
             _ => None,
         })
         .collect();
     let written = serde_json::to_vec(&libraries)?;
     let started = Instant::now();
-    let read: Vec<Library> = serde_json::from_slice(&written)?;
+    let read: Vec<ElfLibrary> = serde_json::from_slice(&written)?;
     let took = started.elapsed();
     println!(
         "kept as JSON: {} KiB, read again in {took:?}; the same: {}",

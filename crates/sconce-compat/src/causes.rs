@@ -3,7 +3,7 @@
 //! Versions, files and machines are judged apart, and each may find the same: a torchvision of another
 //! torch has the wrong version, lacks symbols, and brings another CUDA.
 
-use sconce_schema::finding::{Evidence, Finding, Weight};
+use sconce_schema::finding::{Evidence, Finding, Severity};
 
 /// Evidence of one finding.
 const MOST_EVIDENCE: usize = 24;
@@ -32,7 +32,7 @@ pub fn fold(findings: &mut Vec<Finding>) {
 
 /// Whose error text a run would end with.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Said {
+enum MessageSource {
     /// The cause's.
     Cause,
     /// That of what it explains, which names the very file and symbol.
@@ -40,62 +40,62 @@ enum Said {
 }
 
 /// Whether a finding is explained by another, and whose words stay. Of two of a kind the first stays.
-fn explained(cause: &Finding, other: &Finding, is_first: bool) -> Option<Said> {
+fn explained(cause: &Finding, other: &Finding, is_first: bool) -> Option<MessageSource> {
     let subject = other.subject.as_deref().unwrap_or_default();
     let about = |start: &str| subject.starts_with(start);
     // A newer version than was tested breaks nothing.
-    let breaks = cause.weight != Weight::Notes;
+    let breaks = cause.weight != Severity::Notes;
     match (cause.code.as_str(), other.code.as_str()) {
         (
             "torchvision-mismatch",
             "torch-abi-mismatch" | "cuda-major-mismatch" | "library-not-found",
-        ) if cause.weight == Weight::Fails && same_subject(cause, other) => {
+        ) if cause.weight == Severity::Fails && same_subject(cause, other) => {
             Some(match cause.subject.as_deref() {
                 // Its own words name no library, and it says them of every cause.
-                Some("torchvision") => Said::Cause,
-                _ => Said::Other,
+                Some("torchvision") => MessageSource::Cause,
+                _ => MessageSource::Other,
             })
         }
         (
             "torchvision-mismatch" | "cuda-major-mismatch" | "torch-abi-mismatch",
             "cuda-majors-mixed",
-        ) if same_subject(cause, other) => Some(Said::Cause),
+        ) if same_subject(cause, other) => Some(MessageSource::Cause),
         ("cuda-major-mismatch", "torch-abi-mismatch") if same_subject(cause, other) => {
-            Some(Said::Cause)
+            Some(MessageSource::Cause)
         }
         ("nvjitlink-stolen", "cuda-symbol-undefined")
             if about("libnvJitLink") && of_packages(other) =>
         {
-            Some(Said::Other)
+            Some(MessageSource::Other)
         }
         ("cudnn-mismatch", "cuda-symbol-undefined" | "library-not-found")
             if breaks && about("libcudnn") && of_packages(other) =>
         {
-            Some(Said::Other)
+            Some(MessageSource::Other)
         }
         ("nccl-version", "cuda-symbol-undefined")
             if breaks && about("libnccl") && of_packages(other) =>
         {
-            Some(Said::Other)
+            Some(MessageSource::Other)
         }
         ("torch-without-cuda", "library-not-found" | "cuda-major-mismatch")
             if same_needers(cause, other) =>
         {
-            Some(Said::Cause)
+            Some(MessageSource::Cause)
         }
         ("torch-without-cuda", "torch-without-cuda") | ("glibc-too-old", "glibc-too-old")
             if is_first =>
         {
-            Some(Said::Cause)
+            Some(MessageSource::Cause)
         }
-        ("no-driver", "driver-library-not-found") => Some(Said::Cause),
+        ("no-driver", "driver-library-not-found") => Some(MessageSource::Cause),
         // What else one folder shadows goes with it.
         (_, "library-shadowed")
             if cause.weight < other.weight
                 && !other.mends.is_empty()
                 && cause.mends.first() == other.mends.first() =>
         {
-            Some(Said::Cause)
+            Some(MessageSource::Cause)
         }
         _ => None,
     }
@@ -109,8 +109,8 @@ fn same_subject(cause: &Finding, other: &Finding) -> bool {
 /// Whether nothing of the run's own variables or of the system led to it: then the packages are
 /// the cause.
 fn of_packages(finding: &Finding) -> bool {
-    use sconce_schema::finding::Action;
-    let steered = |action: &Option<Action>| matches!(action, Some(Action::Variable { .. }));
+    use sconce_schema::finding::FixAction;
+    let steered = |action: &Option<FixAction>| matches!(action, Some(FixAction::Variable { .. }));
     !finding.mends.iter().any(|mend| steered(&mend.action))
 }
 
@@ -126,10 +126,10 @@ fn needers(finding: &Finding) -> impl Iterator<Item = &str> {
     all.map(|one| one.source.as_str())
 }
 
-fn take_over(cause: &mut Finding, other: Finding, said: Said) {
+fn take_over(cause: &mut Finding, other: Finding, said: MessageSource) {
     cause.weight = cause.weight.min(other.weight);
     cause.certainty = cause.certainty.min(other.certainty);
-    if said == Said::Other && other.error_text.is_some() {
+    if said == MessageSource::Other && other.error_text.is_some() {
         cause.error_text = other.error_text;
     }
     for evidence in other.evidence {
@@ -142,9 +142,9 @@ fn take_over(cause: &mut Finding, other: Finding, said: Said) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sconce_schema::finding::{Action, Certainty};
+    use sconce_schema::finding::{Certainty, FixAction};
 
-    fn found(code: &str, weight: Weight, about: &str) -> Finding {
+    fn found(code: &str, weight: Severity, about: &str) -> Finding {
         Finding::new(code, weight, Certainty::Likely, code)
             .about(about)
             .seen(code, Some("DT_NEEDED"), about)
@@ -161,8 +161,8 @@ mod tests {
         findings.iter().map(told).collect()
     }
 
-    const FAILS: Weight = Weight::Fails;
-    const WARNS: Weight = Weight::Warns;
+    const FAILS: Severity = Severity::Fails;
+    const WARNS: Severity = Severity::Warns;
 
     #[test]
     fn a_torchvision_of_another_torch_is_said_once() {
@@ -210,14 +210,14 @@ mod tests {
                 )]
             );
             // A folder in LD_LIBRARY_PATH is a cause of its own.
-            let action = Action::Variable {
+            let action = FixAction::Variable {
                 name: "LD_LIBRARY_PATH".to_owned(),
                 value: None,
             };
             let steered = symbol.mend("Take it out.", Some(action));
             assert_eq!(folded(vec![steered, cause]).len(), 2);
         }
-        let newer = found("cudnn-mismatch", Weight::Notes, "nvidia");
+        let newer = found("cudnn-mismatch", Severity::Notes, "nvidia");
         let symbol = found("cuda-symbol-undefined", FAILS, "libcudnn.so.9");
         assert_eq!(folded(vec![newer, symbol]).len(), 2);
     }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 /// What was read from one ELF file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
-pub struct Library {
+pub struct ElfLibrary {
     /// `e_machine`: 62 is x86-64, 183 is AArch64.
     pub machine: u16,
     /// `DT_SONAME`.
@@ -62,7 +62,7 @@ pub struct GpuCode {
     /// What some containers had code for before it was overwritten with zeros, as in a slim image for
     /// other cards. Sorted, each once.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub emptied: Vec<Target>,
+    pub emptied: Vec<CodeTarget>,
 }
 
 /// Containers with the same targets.
@@ -70,7 +70,7 @@ pub struct GpuCode {
 #[serde(rename_all = "kebab-case")]
 pub struct Coverage {
     /// What they have code for, sorted, each once.
-    pub targets: Vec<Target>,
+    pub targets: Vec<CodeTarget>,
     /// How many containers there are of this kind.
     pub containers: u32,
 }
@@ -78,19 +78,19 @@ pub struct Coverage {
 /// What an entry of a fat binary is for. Orders by capability.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Target {
+pub struct CodeTarget {
     /// The compute capability that it was compiled for.
     pub capability: ComputeCapability,
     /// Machine code, or text for the driver's compiler.
-    pub code: Code,
+    pub code: CodeKind,
     /// How far beyond the capability it runs.
-    pub reach: Reach,
+    pub reach: CodeReach,
 }
 
 /// Kind of device code.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Code {
+pub enum CodeKind {
     /// Machine code (a cubin).
     Sass,
     /// PTX of this version of the language, `8.7`; the driver compiles it if it knows the version.
@@ -106,7 +106,7 @@ pub enum Code {
 /// capability and binary compatibility").
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Reach {
+pub enum CodeReach {
     /// No suffix. Machine code: the same major and the same or a higher minor. PTX: everything from
     /// here on.
     Onward,
@@ -116,17 +116,17 @@ pub enum Reach {
     Exact,
 }
 
-impl Target {
+impl CodeTarget {
     /// Whether a card of this capability can run it. PTX also needs a driver that knows its
     /// version, which is not asked here.
     #[must_use]
     pub fn serves(self, card: ComputeCapability) -> bool {
         let own = self.capability;
         match (self.reach, self.code) {
-            (Reach::Exact, _) => card == own,
-            (Reach::Onward, Code::Ptx { .. }) => card >= own,
+            (CodeReach::Exact, _) => card == own,
+            (CodeReach::Onward, CodeKind::Ptx { .. }) => card >= own,
             // A family is the cards of one major from the capability on: 10.0 and 10.3, 12.0 and 12.1.
-            (Reach::Onward | Reach::Family, _) => {
+            (CodeReach::Onward | CodeReach::Family, _) => {
                 card.major == own.major && card.minor >= own.minor
             }
         }
@@ -167,8 +167,8 @@ pub fn symbol_hash(name: &[u8]) -> u64 {
 mod tests {
     use super::*;
 
-    fn target(major: u32, minor: u32, code: Code, reach: Reach) -> Target {
-        Target {
+    fn target(major: u32, minor: u32, code: CodeKind, reach: CodeReach) -> CodeTarget {
+        CodeTarget {
             capability: ComputeCapability::new(major, minor),
             code,
             reach,
@@ -177,40 +177,40 @@ mod tests {
 
     #[test]
     fn code_serves_the_cards_that_it_reaches() {
-        const PTX: Code = Code::Ptx { major: 8, minor: 7 };
+        const PTX: CodeKind = CodeKind::Ptx { major: 8, minor: 7 };
         for (own, code, reach, runs, not) in [
             (
                 (8, 6),
-                Code::Sass,
-                Reach::Onward,
+                CodeKind::Sass,
+                CodeReach::Onward,
                 [(8, 6), (8, 9)],
                 [(8, 0), (9, 0)],
             ),
             (
                 (9, 0),
-                Code::Sass,
-                Reach::Exact,
+                CodeKind::Sass,
+                CodeReach::Exact,
                 [(9, 0), (9, 0)],
                 [(9, 1), (10, 0)],
             ),
             (
                 (10, 0),
-                Code::Sass,
-                Reach::Family,
+                CodeKind::Sass,
+                CodeReach::Family,
                 [(10, 0), (10, 3)],
                 [(9, 0), (12, 0)],
             ),
             (
                 (7, 5),
                 PTX,
-                Reach::Onward,
+                CodeReach::Onward,
                 [(7, 5), (12, 1)],
                 [(7, 0), (6, 1)],
             ),
             (
                 (9, 0),
                 PTX,
-                Reach::Exact,
+                CodeReach::Exact,
                 [(9, 0), (9, 0)],
                 [(10, 0), (8, 9)],
             ),
@@ -227,7 +227,7 @@ mod tests {
 
     #[test]
     fn coverage_is_counted_by_container() {
-        let sass = |major, minor| target(major, minor, Code::Sass, Reach::Onward);
+        let sass = |major, minor| target(major, minor, CodeKind::Sass, CodeReach::Onward);
         let kind = |targets, containers| Coverage {
             targets,
             containers,

@@ -5,7 +5,7 @@ use ureq::http::Uri;
 use ureq::tls::{Certificate, PemItem, RootCerts, TlsConfig, parse_pem};
 use ureq::unversioned::transport::DefaultConnector;
 
-use super::names::Names;
+use super::names::DnsCache;
 use super::url::shown;
 use super::{FetchConfig, FetchError};
 
@@ -74,7 +74,7 @@ impl Agents {
             Ok(Agent::with_parts(
                 built,
                 DefaultConnector::default(),
-                Names::default(),
+                DnsCache::default(),
             ))
         };
         Ok(Self {

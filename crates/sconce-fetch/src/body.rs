@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use tracing::debug;
 
-use super::client::Client;
+use super::client::FetchClient;
 use super::url::shown;
 use super::{FetchError, Source};
 
@@ -13,8 +13,8 @@ use super::{FetchError, Source};
 const WORTH_A_RETRY: u64 = 1 << 20;
 
 /// The bytes under a URL. Reads mend broken connections by themselves; an error is final.
-pub struct Body {
-    client: Arc<Client>,
+pub struct FetchBody {
+    client: Arc<FetchClient>,
     url: String,
     /// Offset of the next byte.
     at: u64,
@@ -26,7 +26,7 @@ pub struct Body {
     reconnects: u32,
 }
 
-impl std::fmt::Debug for Body {
+impl std::fmt::Debug for FetchBody {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Body")
             .field("url", &shown(&self.url))
@@ -36,8 +36,8 @@ impl std::fmt::Debug for Body {
     }
 }
 
-impl Body {
-    pub(super) fn open(client: Arc<Client>, url: &str, from: u64) -> Result<Self, FetchError> {
+impl FetchBody {
+    pub(super) fn open(client: Arc<FetchClient>, url: &str, from: u64) -> Result<Self, FetchError> {
         let mut body = Self {
             client,
             url: url.to_owned(),
@@ -196,8 +196,8 @@ fn skip(source: &mut Source, bytes: u64) -> io::Result<()> {
     }
 }
 
-impl Read for Body {
-    /// As [`Body::read_some`]; the error's inner error is the [`FetchError`].
+impl Read for FetchBody {
+    /// As [`FetchBody::read_some`]; the error's inner error is the [`FetchError`].
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.read_some(buffer).map_err(io::Error::other)
     }

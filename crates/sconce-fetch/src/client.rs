@@ -16,12 +16,12 @@ use super::{FetchConfig, FetchError, Source};
 const MOST_REDIRECTS: usize = 10;
 
 /// The agents and what they were made from.
-pub(super) struct Client {
+pub(super) struct FetchClient {
     pub(super) config: FetchConfig,
     agents: Agents,
 }
 
-impl std::fmt::Debug for Client {
+impl std::fmt::Debug for FetchClient {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.config.fmt(f)
     }
@@ -40,7 +40,7 @@ enum Method {
 }
 
 /// An answer whose status was good.
-pub(super) struct Answer {
+pub(super) struct FetchResponse {
     /// Offset of the first byte that `source` gives.
     pub(super) first: u64,
     /// Size of the whole file, where the server told it.
@@ -48,7 +48,7 @@ pub(super) struct Answer {
     pub(super) source: Source,
 }
 
-impl Client {
+impl FetchClient {
     pub(super) fn new(config: FetchConfig) -> Result<Self, FetchError> {
         Ok(Self {
             agents: Agents::new(&config)?,
@@ -66,7 +66,7 @@ impl Client {
     }
 
     /// Asks once for `url` from offset `from` on.
-    pub(super) fn ask(&self, url: &str, from: u64) -> Result<Answer, FetchError> {
+    pub(super) fn ask(&self, url: &str, from: u64) -> Result<FetchResponse, FetchError> {
         if url.starts_with("file:") {
             return open_file(url, from);
         }
@@ -93,7 +93,7 @@ impl Client {
         }
         let length = body.content_length();
         if status == 200 {
-            return Ok(Answer {
+            return Ok(FetchResponse {
                 first: 0,
                 total: length,
                 source: Box::new(body.into_reader()),
@@ -101,7 +101,7 @@ impl Client {
         }
         let said = header("content-range").unwrap_or("206 without Content-Range".into());
         match content_range(&said) {
-            Some(range) if from > 0 && range.first == from => Ok(Answer {
+            Some(range) if from > 0 && range.first == from => Ok(FetchResponse {
                 first: from,
                 total: range.total,
                 source: Box::new(body.into_reader().take(range.last - range.first + 1)),
@@ -233,19 +233,19 @@ fn check_status(url: &str, status: u16, headers: &HeaderMap) -> Result<(), Fetch
     })
 }
 
-fn open_file(url: &str, from: u64) -> Result<Answer, FetchError> {
+fn open_file(url: &str, from: u64) -> Result<FetchResponse, FetchError> {
     let path = file_path(url).ok_or_else(|| FetchError::BadUrl {
         url: shown(url),
         why: "a file URL names an absolute path on this machine",
     })?;
-    let open = || -> io::Result<Answer> {
+    let open = || -> io::Result<FetchResponse> {
         let mut file = std::fs::File::open(&path)?;
         let meta = file.metadata()?;
         if !meta.is_file() {
             return Err(io::Error::other("it is not a regular file"));
         }
         file.seek(SeekFrom::Start(from))?;
-        Ok(Answer {
+        Ok(FetchResponse {
             first: from,
             total: Some(meta.len()),
             source: Box::new(file),

@@ -21,8 +21,8 @@ use std::time::Duration;
 use tracing::debug;
 
 pub use agents::Agents;
-pub use body::Body;
-use client::Client;
+pub use body::FetchBody;
+use client::FetchClient;
 pub use error::FetchError;
 pub use range::{ContentRange, content_range, retry_after};
 pub use url::{join, shown};
@@ -108,7 +108,7 @@ impl Default for FetchConfig {
 /// Brings the bytes under a URL. Cheap to clone; clones share connections.
 #[derive(Debug, Clone)]
 pub struct Fetcher {
-    client: Arc<Client>,
+    client: Arc<FetchClient>,
 }
 
 impl Fetcher {
@@ -118,7 +118,7 @@ impl Fetcher {
     /// [`FetchError::Setting`] for a proxy that is no URL and for certificates that cannot be read.
     pub fn new(config: FetchConfig) -> Result<Self, FetchError> {
         Ok(Self {
-            client: Arc::new(Client::new(config)?),
+            client: Arc::new(FetchClient::new(config)?),
         })
     }
 
@@ -126,7 +126,7 @@ impl Fetcher {
     ///
     /// # Errors
     /// [`FetchError::TooLarge`] beyond `limit_bytes`, and everything that [`Fetcher::open`] and
-    /// [`Body::read_some`] can fail with.
+    /// [`FetchBody::read_some`] can fail with.
     pub fn get(&self, url: &str, limit_bytes: u64) -> Result<Vec<u8>, FetchError> {
         let mut body = self.open(url, 0)?;
         let too_large = || FetchError::TooLarge {
@@ -164,8 +164,8 @@ impl Fetcher {
     ///
     /// # Errors
     /// Every [`FetchError`] that says why there is no answer.
-    pub fn open(&self, url: &str, from_offset: u64) -> Result<Body, FetchError> {
-        Body::open(Arc::clone(&self.client), url, from_offset)
+    pub fn open(&self, url: &str, from_offset: u64) -> Result<FetchBody, FetchError> {
+        FetchBody::open(Arc::clone(&self.client), url, from_offset)
     }
 }
 

@@ -19,18 +19,18 @@ use ureq::unversioned::transport::NextTimeout;
 /// Remembers what the system's resolver said. One lookup at a time: whoever waits for the same
 /// name gets the answer too.
 #[derive(Default)]
-pub(super) struct Names {
+pub(super) struct DnsCache {
     system: DefaultResolver,
     known: Mutex<HashMap<String, Vec<SocketAddr>>>,
 }
 
-impl fmt::Debug for Names {
+impl fmt::Debug for DnsCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("Names")
     }
 }
 
-impl Resolver for Names {
+impl Resolver for DnsCache {
     fn resolve(
         &self,
         uri: &Uri,

@@ -3,25 +3,25 @@
 
 /// What wheels have to run on: CPython and glibc.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Target {
+pub struct WheelTarget {
     /// Python's minor version: 13 for 3.13.
     pub python_minor: u32,
     /// glibc's minor version: 41 for 2.41.
     pub glibc_minor: u32,
     /// The machine.
-    pub machine: Machine,
+    pub machine: CpuArchitecture,
 }
 
 /// A machine that Sconce makes environments for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Machine {
+pub enum CpuArchitecture {
     /// Debian's amd64.
     X86_64,
     /// Debian's arm64.
     Aarch64,
 }
 
-impl Machine {
+impl CpuArchitecture {
     /// From Debian's name of the architecture.
     #[must_use]
     pub fn from_debian(architecture: &str) -> Option<Self> {
@@ -69,7 +69,7 @@ pub struct WheelName<'a> {
 /// How well a wheel suits; the greatest is taken. ABI before platform before build, as installers
 /// order their tags; a build number only decides between wheels of one version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Fit<'a> {
+pub struct TagPriority<'a> {
     interpreter: (u32, u32),
     platform: u32,
     build: Option<(u64, &'a str)>,
@@ -108,7 +108,7 @@ impl<'a> WheelName<'a> {
 
     /// How well it suits the target; `None` when it does not run there.
     #[must_use]
-    pub fn fit(&self, target: Target) -> Option<Fit<'a>> {
+    pub fn fit(&self, target: WheelTarget) -> Option<TagPriority<'a>> {
         let interpreter = self
             .pythons
             .split('.')
@@ -120,7 +120,7 @@ impl<'a> WheelName<'a> {
             .split('.')
             .filter_map(|tag| platform(tag, target))
             .max()?;
-        Some(Fit {
+        Some(TagPriority {
             interpreter,
             platform,
             build: self.build,
@@ -161,7 +161,7 @@ fn interpreter(python: &str, abi: &str, minor: u32) -> Option<(u32, u32)> {
 
 /// Rank of a platform tag: the newest glibc that the target has first, then the machine's plain
 /// tag, then any.
-fn platform(tag: &str, target: Target) -> Option<u32> {
+fn platform(tag: &str, target: WheelTarget) -> Option<u32> {
     if tag == "any" {
         return Some(0);
     }
@@ -182,13 +182,13 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    const TRIXIE: Target = Target {
+    const TRIXIE: WheelTarget = WheelTarget {
         python_minor: 13,
         glibc_minor: 41,
-        machine: Machine::X86_64,
+        machine: CpuArchitecture::X86_64,
     };
 
-    fn fits(file: &str, target: Target) -> bool {
+    fn fits(file: &str, target: WheelTarget) -> bool {
         WheelName::parse(file).unwrap().fit(target).is_some()
     }
 
@@ -230,14 +230,14 @@ mod tests {
         ] {
             assert!(!fits(&format!("a-1.0-{tags}.whl"), TRIXIE), "{tags}");
         }
-        let bookworm = Target {
+        let bookworm = WheelTarget {
             python_minor: 11,
             glibc_minor: 36,
             ..TRIXIE
         };
         assert!(!fits("a-1-py3-none-manylinux_2_38_x86_64.whl", bookworm));
-        let arm = Target {
-            machine: Machine::Aarch64,
+        let arm = WheelTarget {
+            machine: CpuArchitecture::Aarch64,
             ..TRIXIE
         };
         assert!(fits("a-1-cp313-cp313-manylinux_2_28_aarch64.whl", arm));

@@ -11,37 +11,37 @@
 use std::ffi::OsString;
 use std::time::{Duration, Instant};
 
-use sconce_host::facts::probe::{Child, Question, answer};
-use sconce_host::facts::{self, Ask, NvmlAsk};
-use sconce_host::{NvmlFrom, Roots};
+use sconce_host::facts::probe::{DriverQuery, QueryProcess, answer};
+use sconce_host::facts::{self, FactsOptions, NvmlSource};
+use sconce_host::{NvmlLibrary, Roots};
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments: Vec<OsString> = std::env::args_os().skip(1).collect();
     let words: Vec<_> = arguments.iter().filter_map(|word| word.to_str()).collect();
-    let mut ask = Ask {
+    let mut ask = FactsOptions {
         variables: std::env::vars().collect(),
         store: Some(std::env::temp_dir()),
         open_nodes: true,
-        ..Ask::default()
+        ..FactsOptions::default()
     };
     match words[..] {
         ["answer", "nvml"] => {
-            println!("{}", answer(&Question::Nvml(NvmlFrom::Machine)));
+            println!("{}", answer(&DriverQuery::Nvml(NvmlLibrary::Machine)));
             return Ok(());
         }
         ["answer", "cuda"] => {
-            println!("{}", answer(&Question::cuda()));
+            println!("{}", answer(&DriverQuery::cuda()));
             return Ok(());
         }
         ["whole"] => {
-            let child = |question: &str| Child {
+            let child = |question: &str| QueryProcess {
                 program: "/proc/self/exe".into(),
                 name: None,
                 input: Vec::new(),
                 arguments: vec!["answer".into(), question.into()],
                 limit: Duration::from_secs(20),
             };
-            ask.nvml = NvmlAsk::Child(child("nvml"));
+            ask.nvml = NvmlSource::Child(child("nvml"));
             ask.cuda_init = Some(child("cuda"));
         }
         _ => {}

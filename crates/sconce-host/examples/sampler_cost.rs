@@ -12,7 +12,7 @@ use std::error::Error;
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use sconce_host::{Roots, SampleTarget, Sampler};
+use sconce_host::{Roots, SampleScope, Sampler};
 
 const TREE: &str = "
 import os, sys, threading, time
@@ -44,10 +44,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         .args([workers.to_string(), mib.to_string()])
         .stdin(Stdio::null())
         .spawn()?;
-    let target = SampleTarget {
+    let target = SampleScope {
         root_pid: Some(tree.id()),
         shm: Some("/dev/shm".into()),
-        ..SampleTarget::default()
+        ..SampleScope::default()
     };
     let mut sampler = Sampler::new(&Roots::default(), target, None);
     std::thread::sleep(Duration::from_secs(10));
@@ -92,10 +92,10 @@ fn own_cpu_us() -> Result<u64, Box<dyn Error>> {
 
 /// Samples the tree of `pid` once a second.
 fn watch(pid: u32, seconds: u64) -> Result<(), Box<dyn Error>> {
-    let target = SampleTarget {
+    let target = SampleScope {
         root_pid: Some(pid),
         shm: Some("/dev/shm".into()),
-        ..SampleTarget::default()
+        ..SampleScope::default()
     };
     let mut sampler = Sampler::new(&Roots::default(), target, None);
     for _ in 0..seconds {

@@ -1,13 +1,13 @@
 //! Which cards a run gets.
 
-use sconce_schema::spec::{GpuId, Gpus};
+use sconce_schema::spec::{GpuId, GpuRequest};
 use sconce_schema::{Hint, exit};
 
-use crate::nvidia::Card;
+use crate::nvidia::GpuDevice;
 
 /// Why cards could not be chosen.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum CardsError {
+pub enum GpuSelectionError {
     /// More cards than there are.
     #[error("{} asked for and this machine has {}", asked(*wanted), count(there))]
     TooFew {
@@ -76,7 +76,7 @@ fn together(there: &[String]) -> String {
     lines.join("\n  ")
 }
 
-impl Hint for CardsError {
+impl Hint for GpuSelectionError {
     fn hint(&self) -> Option<String> {
         match self {
             Self::TooFew { there, .. }
@@ -101,27 +101,30 @@ impl Hint for CardsError {
 ///
 /// # Errors
 /// When fewer exist than were asked for, or a name is no card's, several cards', or given twice.
-pub fn select<'a>(cards: &'a [Card], wanted: &Gpus) -> Result<Vec<&'a Card>, CardsError> {
+pub fn select<'a>(
+    cards: &'a [GpuDevice],
+    wanted: &GpuRequest,
+) -> Result<Vec<&'a GpuDevice>, GpuSelectionError> {
     let there = || cards.iter().map(describe).collect();
     let numbered = || cards.iter().map(number).collect();
     match wanted {
-        Gpus::All => Ok(cards.iter().collect()),
-        &Gpus::Count(wanted) => {
+        GpuRequest::All => Ok(cards.iter().collect()),
+        &GpuRequest::Count(wanted) => {
             let chosen: Vec<_> = cards.iter().take(wanted as usize).collect();
             match chosen.len() == wanted as usize {
                 true => Ok(chosen),
-                false => Err(CardsError::TooFew {
+                false => Err(GpuSelectionError::TooFew {
                     wanted,
                     there: numbered(),
                 }),
             }
         }
-        Gpus::Listed(names) => {
-            let mut chosen: Vec<&Card> = Vec::with_capacity(names.len());
+        GpuRequest::Listed(names) => {
+            let mut chosen: Vec<&GpuDevice> = Vec::with_capacity(names.len());
             for wished in names {
                 let mut found = cards.iter().filter(|card| is_named(card, wished));
                 let name = || wished.to_string();
-                let card = found.next().ok_or_else(|| CardsError::NoSuchCard {
+                let card = found.next().ok_or_else(|| GpuSelectionError::NoSuchCard {
                     there: match wished {
                         GpuId::Index(_) => numbered(),
                         GpuId::Uuid(_) => there(),
@@ -129,13 +132,13 @@ pub fn select<'a>(cards: &'a [Card], wanted: &Gpus) -> Result<Vec<&'a Card>, Car
                     name: name(),
                 })?;
                 if found.next().is_some() {
-                    return Err(CardsError::Ambiguous {
+                    return Err(GpuSelectionError::Ambiguous {
                         name: name(),
                         there: there(),
                     });
                 }
                 if chosen.iter().any(|other| other.index == card.index) {
-                    return Err(CardsError::Twice {
+                    return Err(GpuSelectionError::Twice {
                         name: name(),
                         index: card.index,
                     });
@@ -147,7 +150,7 @@ pub fn select<'a>(cards: &'a [Card], wanted: &Gpus) -> Result<Vec<&'a Card>, Car
     }
 }
 
-fn is_named(card: &Card, name: &GpuId) -> bool {
+fn is_named(card: &GpuDevice, name: &GpuId) -> bool {
     match name {
         GpuId::Index(index) => card.index == *index,
         // `GPU-` alone would name all of them.
@@ -163,13 +166,13 @@ fn is_named(card: &Card, name: &GpuId) -> bool {
 }
 
 /// `0: NVIDIA L4`.
-fn number(card: &Card) -> String {
+fn number(card: &GpuDevice) -> String {
     let summary = card.summary();
     format!("{}: {}", summary.index, summary.name)
 }
 
 /// `0: NVIDIA L4 (GPU-…)`.
-fn describe(card: &Card) -> String {
+fn describe(card: &GpuDevice) -> String {
     let summary = card.summary();
     format!("{}: {} ({})", summary.index, summary.name, summary.uuid)
 }
@@ -178,7 +181,7 @@ fn describe(card: &Card) -> String {
 /// others: UUIDs, or indices where a UUID is unknown (CUDA takes one kind or the other, not a
 /// mixture). No card is the empty text, which hides them all. It is a wish, not a wall.
 #[must_use]
-pub fn visible_devices(cards: &[&Card]) -> String {
+pub fn visible_devices(cards: &[&GpuDevice]) -> String {
     let uuids: Option<Vec<String>> = cards.iter().map(|card| card.uuid.clone()).collect();
     uuids
         .unwrap_or_else(|| cards.iter().map(|card| card.index.to_string()).collect())
@@ -189,8 +192,8 @@ pub fn visible_devices(cards: &[&Card]) -> String {
 mod tests {
     use super::*;
 
-    fn card(index: u32, uuid: &str) -> Card {
-        Card {
+    fn card(index: u32, uuid: &str) -> GpuDevice {
+        GpuDevice {
             index,
             bus_id: Some(format!("0000:0{index}:00.0")),
             minor: Some(index),
@@ -201,11 +204,11 @@ mod tests {
         }
     }
 
-    fn two() -> Vec<Card> {
+    fn two() -> Vec<GpuDevice> {
         vec![card(0, "GPU-aaaa-1"), card(1, "GPU-aaaa-2")]
     }
 
-    fn indices(wanted: &Gpus) -> Result<Vec<u32>, CardsError> {
+    fn indices(wanted: &GpuRequest) -> Result<Vec<u32>, GpuSelectionError> {
         let cards = two();
         let chosen = select(&cards, wanted)?;
         Ok(chosen.iter().map(|card| card.index).collect())
@@ -217,26 +220,29 @@ mod tests {
 
     #[test]
     fn cards_are_chosen() {
-        assert_eq!(indices(&Gpus::Count(0)), Ok(vec![]));
-        assert_eq!(indices(&Gpus::Count(1)), Ok(vec![0]));
-        assert_eq!(indices(&Gpus::All), Ok(vec![0, 1]));
+        assert_eq!(indices(&GpuRequest::Count(0)), Ok(vec![]));
+        assert_eq!(indices(&GpuRequest::Count(1)), Ok(vec![0]));
+        assert_eq!(indices(&GpuRequest::All), Ok(vec![0, 1]));
         assert_eq!(
-            indices(&Gpus::Listed(vec![GpuId::Index(1), uuid("gpu-AAAA-1")])),
+            indices(&GpuRequest::Listed(vec![
+                GpuId::Index(1),
+                uuid("gpu-AAAA-1")
+            ])),
             Ok(vec![1, 0])
         );
-        assert_eq!(select(&[], &Gpus::All), Ok(vec![]));
+        assert_eq!(select(&[], &GpuRequest::All), Ok(vec![]));
     }
 
     #[test]
     fn what_exists_is_named() {
-        let error = indices(&Gpus::Count(3)).unwrap_err();
+        let error = indices(&GpuRequest::Count(3)).unwrap_err();
         assert_eq!(
             error.to_string(),
             "3 cards were asked for and this machine has 2"
         );
         assert_eq!(error.hint().unwrap(), "there are: 0, 1: NVIDIA L4");
         let hint = |name| {
-            let error = indices(&Gpus::Listed(vec![name])).unwrap_err();
+            let error = indices(&GpuRequest::Listed(vec![name])).unwrap_err();
             error.hint().unwrap()
         };
         assert_eq!(hint(GpuId::Index(12)), "there are: 0, 1: NVIDIA L4");
@@ -244,7 +250,7 @@ mod tests {
             hint(uuid("GPU-b")),
             "there are: 0: NVIDIA L4 (GPU-aaaa-1)\n  1: NVIDIA L4 (GPU-aaaa-2)"
         );
-        let error = select(&[], &Gpus::Count(1)).unwrap_err();
+        let error = select(&[], &GpuRequest::Count(1)).unwrap_err();
         assert!(error.to_string().ends_with("has none"), "{error}");
         for name in [
             GpuId::Index(7),
@@ -253,19 +259,26 @@ mod tests {
             uuid(""),
             uuid("GPU-ä"),
         ] {
-            let error = indices(&Gpus::Listed(vec![name])).unwrap_err();
-            assert!(matches!(error, CardsError::NoSuchCard { .. }), "{error}");
+            let error = indices(&GpuRequest::Listed(vec![name])).unwrap_err();
+            assert!(
+                matches!(error, GpuSelectionError::NoSuchCard { .. }),
+                "{error}"
+            );
         }
-        let error = indices(&Gpus::Listed(vec![uuid("GPU-aaaa")])).unwrap_err();
-        assert!(matches!(error, CardsError::Ambiguous { .. }));
-        let error = indices(&Gpus::Listed(vec![GpuId::Index(0), uuid("GPU-aaaa-1")])).unwrap_err();
-        assert!(matches!(error, CardsError::Twice { index: 0, .. }));
+        let error = indices(&GpuRequest::Listed(vec![uuid("GPU-aaaa")])).unwrap_err();
+        assert!(matches!(error, GpuSelectionError::Ambiguous { .. }));
+        let error = indices(&GpuRequest::Listed(vec![
+            GpuId::Index(0),
+            uuid("GPU-aaaa-1"),
+        ]))
+        .unwrap_err();
+        assert!(matches!(error, GpuSelectionError::Twice { index: 0, .. }));
     }
 
     #[test]
     fn visible_devices_are_of_one_kind() {
         let mut cards = two();
-        let all = |cards: &[Card]| visible_devices(&cards.iter().collect::<Vec<_>>());
+        let all = |cards: &[GpuDevice]| visible_devices(&cards.iter().collect::<Vec<_>>());
         assert_eq!(all(&cards), "GPU-aaaa-1,GPU-aaaa-2");
         cards[0].uuid = None;
         assert_eq!(all(&cards), "0,1");

@@ -20,16 +20,16 @@ use std::path::{Path, PathBuf};
 use sconce_schema::request::{ContainerEdits, DeviceNode, EditMount};
 use sconce_schema::{Hint, exit};
 
-use crate::machine::Machine;
-use crate::nvidia::{Card, Node};
+use crate::machine::HostProfile;
+use crate::nvidia::{CharacterDevice, GpuDevice};
 use crate::read;
 use crate::roots::Roots;
 use driver_files::DriverFiles;
 pub(crate) use driver_files::library_folders;
 
-pub use check::{Trouble, TroubleKind, check};
+pub use check::{CdiProblem, CdiProblemKind, check};
 pub use describe::{NVIDIA, describe};
-pub use files::{CdiFile, Offered, Standing, file, files, offered};
+pub use files::{CdiDevice, CdiFile, CdiPrecedence, file, files, offered};
 pub use spec::is_kind;
 pub use write::text_for;
 
@@ -158,8 +158,8 @@ impl Hint for CdiError {
 /// When there is no driver, a node is missing or closed, the driver's library is not found, or
 /// the copy cannot be written.
 pub fn edits_for(
-    facts: &Machine,
-    cards: &[&Card],
+    facts: &HostProfile,
+    cards: &[&GpuDevice],
     roots: &Roots,
     scratch: &Path,
 ) -> Result<Vec<ContainerEdits>, CdiError> {
@@ -176,8 +176,8 @@ pub fn edits_for(
 
 /// Environment and nodes, and the driver's files, which are not in the edits yet.
 fn base(
-    facts: &Machine,
-    cards: &[&Card],
+    facts: &HostProfile,
+    cards: &[&GpuDevice],
     roots: &Roots,
 ) -> Result<(Vec<ContainerEdits>, DriverFiles), CdiError> {
     if cards.is_empty() {
@@ -215,7 +215,7 @@ fn env() -> Vec<String> {
 }
 
 /// The control nodes that exist; CUDA works with no fewer than nvidiactl and nvidia-uvm.
-fn control_nodes(control: &[Node]) -> Result<Vec<DeviceNode>, CdiError> {
+fn control_nodes(control: &[CharacterDevice]) -> Result<Vec<DeviceNode>, CdiError> {
     for needed in ["/dev/nvidiactl", "/dev/nvidia-uvm"] {
         if !control.iter().any(|node| node.path == Path::new(needed)) {
             return Err(CdiError::NodeMissing {
@@ -226,7 +226,7 @@ fn control_nodes(control: &[Node]) -> Result<Vec<DeviceNode>, CdiError> {
     control.iter().map(usable).collect()
 }
 
-fn device_node(node: &Node) -> DeviceNode {
+fn device_node(node: &CharacterDevice) -> DeviceNode {
     DeviceNode {
         path: text(&node.path),
         host_path: text(&node.host_path),
@@ -236,7 +236,7 @@ fn device_node(node: &Node) -> DeviceNode {
     }
 }
 
-fn usable(node: &Node) -> Result<DeviceNode, CdiError> {
+fn usable(node: &CharacterDevice) -> Result<DeviceNode, CdiError> {
     match node.usable {
         true => Ok(device_node(node)),
         false => Err(CdiError::NodeClosed {
@@ -296,7 +296,7 @@ mod tests {
 
     #[test]
     fn a_closed_node_is_named() {
-        let node = Node {
+        let node = CharacterDevice {
             path: "/dev/nvidia0".into(),
             host_path: "/dev/nvidia0".into(),
             major: 195,

@@ -157,13 +157,13 @@ impl CgroupMount {
 
 /// A line of `/proc/self/cgroup`.
 #[derive(Debug, PartialEq, Eq)]
-struct Own {
+struct CgroupMembership {
     v2: bool,
     controllers: Vec<String>,
     path: PathBuf,
 }
 
-impl Own {
+impl CgroupMembership {
     fn names(&self, mount: &CgroupMount) -> bool {
         self.v2 == mount.v2
             && (self.v2
@@ -175,11 +175,11 @@ impl Own {
 }
 
 /// `id:controllers:path` lines; v2's are `0::path` (cgroups(7)).
-fn parse_own(text: &str) -> Vec<Own> {
+fn parse_own(text: &str) -> Vec<CgroupMembership> {
     let parse = |line: &str| {
         let mut parts = line.splitn(3, ':');
         let (id, controllers, path) = (parts.next()?, parts.next()?, parts.next()?);
-        Some(Own {
+        Some(CgroupMembership {
             v2: id == "0" && controllers.is_empty(),
             controllers: split_names(controllers),
             // A cgroup removed under its last process is still named.

@@ -5,19 +5,19 @@
 //! `training/ring.rs`.
 
 use sconce_schema::CudaVersion;
-use sconce_schema::facts::{Card, Nvml as Library};
+use sconce_schema::facts::{GpuFacts, Nvml as Library};
 use sconce_testkit::golden_files::Goldens;
 use sconce_testkit::golden_files::HeldBy::{self, Golden};
 use serde::Serialize;
 
-use crate::cdi::{Trouble, TroubleKind};
-use crate::facts::nvml::{Answer, Told};
+use crate::cdi::{CdiProblem, CdiProblemKind};
+use crate::facts::nvml::{NvmlGpuReply, NvmlReply};
 
 const TYPES: &[(&str, HeldBy)] = &[
-    ("cdi/check::Trouble", Golden("cdi-troubles.jsonl")),
-    ("cdi/check::TroubleKind", Golden("cdi-troubles.jsonl")),
-    ("facts/nvml/mod::Told", Golden("nvml.json")),
-    ("facts/nvml/mod::Answer", Golden("nvml.json")),
+    ("cdi/check::CdiProblem", Golden("cdi-troubles.jsonl")),
+    ("cdi/check::CdiProblemKind", Golden("cdi-troubles.jsonl")),
+    ("facts/nvml/mod::NvmlReply", Golden("nvml.json")),
+    ("facts/nvml/mod::NvmlGpuReply", Golden("nvml.json")),
 ];
 
 pub(crate) fn goldens() -> Goldens {
@@ -36,39 +36,39 @@ fn every_written_type_is_held() {
 
 #[test]
 fn what_a_child_tells_of_nvml_is_as_before() {
-    let told = Told {
+    let told = NvmlReply {
         library: Library {
             error: Some("not found".to_owned()),
             version: Some("12.580".to_owned()),
         },
         driver: Some("580.65.06".to_owned()),
         cuda: Some(CudaVersion::new(13, 0)),
-        cards: vec![Answer {
-            card: Card {
+        cards: vec![NvmlGpuReply {
+            card: GpuFacts {
                 index: 1,
-                ..Card::default()
+                ..GpuFacts::default()
             },
             error: Some("lost".to_owned()),
             forbidden: true,
         }],
     };
     goldens().assert_same("nvml.json", lines(&[&told]));
-    let read: Told = serde_json::from_str(&goldens().text("nvml.json")).unwrap();
+    let read: NvmlReply = serde_json::from_str(&goldens().text("nvml.json")).unwrap();
     assert_eq!(read, told);
 }
 
 #[test]
 fn troubles_of_cdi_files_are_as_before() {
     let troubles = [
-        TroubleKind::Unreadable,
-        TroubleKind::Invalid,
-        TroubleKind::Missing,
-        TroubleKind::OtherDriver,
-        TroubleKind::Renumbered,
-        TroubleKind::CardGone,
-        TroubleKind::CardMissing,
+        CdiProblemKind::Unreadable,
+        CdiProblemKind::Invalid,
+        CdiProblemKind::Missing,
+        CdiProblemKind::OtherDriver,
+        CdiProblemKind::Renumbered,
+        CdiProblemKind::CardGone,
+        CdiProblemKind::CardMissing,
     ]
-    .map(|kind| Trouble {
+    .map(|kind| CdiProblem {
         kind,
         path: Some("/dev/nvidia0".to_owned()),
         what: "it is not there".to_owned(),

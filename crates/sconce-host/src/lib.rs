@@ -1,4 +1,4 @@
-//! The machine: what it is ([`Machine`]), which NVIDIA cards it has and how a container gets
+//! The machine: what it is ([`HostProfile`]), which NVIDIA cards it has and how a container gets
 //! them ([`cdi`]), and what a run uses while it goes on ([`sampler`]).
 //!
 //! Everything is read below a [`Roots`], so that a recorded machine can stand for the real one.
@@ -30,13 +30,13 @@ mod testing;
 pub mod training;
 pub mod userns;
 
-pub use cards::{CardsError, select, visible_devices};
+pub use cards::{GpuSelectionError, select, visible_devices};
 pub use cdi::{CdiError, edits_for};
 pub use cgroups::{CgroupMode, Cgroups, Hierarchy};
-pub use machine::{Machine, Overlay, boot_id, machine_id};
-pub use nvidia::{Card, Node, Nvidia};
-pub use nvml::{Gpus, Instance, NvmlCard, NvmlFrom, NvmlGpus};
+pub use machine::{HostProfile, OverlaySupport, boot_id, machine_id};
+pub use nvidia::{CharacterDevice, GpuDevice, NvidiaDriver};
+pub use nvml::{GpuMonitor, MigInstance, NvmlGpu, NvmlLibrary, NvmlMonitor};
 pub use roots::Roots;
-pub use sampler::{RunCgroups, SampleTarget, Sampler, V1Folders};
+pub use sampler::{RunCgroups, SampleScope, Sampler, V1Directories};
 pub use training::TrainingReader;
-pub use userns::{UserNamespaces, UsernsBarrier};
+pub use userns::{UserNamespaces, UsernsObstacle};

@@ -7,14 +7,14 @@ use sconce_schema::{Bytes, Millicores, NumberSet};
 use tracing::debug;
 
 use crate::cgroups::Cgroups;
-use crate::nvidia::Nvidia;
+use crate::nvidia::NvidiaDriver;
 use crate::roots::Roots;
 use crate::userns::UserNamespaces;
 use crate::{cpus, read, userns};
 
 /// Facts of a machine as the caller sees it. What could not be read is absent.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Machine {
+pub struct HostProfile {
     /// `/proc/sys/kernel/hostname`.
     pub hostname: Option<String>,
     /// Release, `/proc/sys/kernel/osrelease`.
@@ -37,14 +37,14 @@ pub struct Machine {
     /// Whether user namespaces can be used.
     pub user_namespaces: UserNamespaces,
     /// The overlay file system.
-    pub overlay: Overlay,
+    pub overlay: OverlaySupport,
     /// NVIDIA's driver and cards; absent where no driver is loaded.
-    pub nvidia: Option<Nvidia>,
+    pub nvidia: Option<NvidiaDriver>,
 }
 
 /// Hints about the overlay file system; only mounting one proves it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Overlay {
+pub struct OverlaySupport {
     /// It is in `/proc/filesystems`: built in, or its module is loaded.
     pub registered: bool,
     /// Its module lies in `/lib/modules`, so that root's first mount loads it.
@@ -53,7 +53,7 @@ pub struct Overlay {
     pub in_user_namespaces: bool,
 }
 
-impl Machine {
+impl HostProfile {
     /// Reads the machine below `roots`. Nothing fails: what cannot be read is absent. A few dozen
     /// small reads, and no NVML, which would be slow to start.
     #[must_use]
@@ -73,8 +73,8 @@ impl Machine {
             memory_available: cpus::memory_line(&meminfo, "MemAvailable"),
             cgroups,
             user_namespaces: userns::read(roots),
-            overlay: Overlay::read(roots, kernel.as_deref()),
-            nvidia: Nvidia::read(roots),
+            overlay: OverlaySupport::read(roots, kernel.as_deref()),
+            nvidia: NvidiaDriver::read(roots),
             kernel,
         };
         machine.log_facts();
@@ -118,7 +118,7 @@ impl Machine {
     }
 }
 
-impl Overlay {
+impl OverlaySupport {
     fn read(roots: &Roots, kernel: Option<&str>) -> Self {
         let file_systems = read::text(&roots.proc.join("filesystems")).unwrap_or_default();
         let module = kernel.is_some_and(|kernel| {

@@ -4,16 +4,16 @@
 //! a node has (`/sys/devices/system/node/nodeN/cpulist`), see Documentation/ABI/stable/
 //! sysfs-devices-node and Documentation/ABI/testing/sysfs-bus-pci.
 
-use sconce_schema::request::Near;
+use sconce_schema::request::NumaPlacement;
 use sconce_schema::{Millicores, NumberSet};
 
-use crate::nvidia::Card;
+use crate::nvidia::GpuDevice;
 use crate::read;
 use crate::roots::Roots;
 
 /// A memory node.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct MemoryNode {
+pub struct NumaNode {
     /// The N of `/sys/devices/system/node/nodeN`.
     pub number: u32,
     /// Its CPUs; none on a node that has memory alone.
@@ -22,13 +22,13 @@ pub struct MemoryNode {
 
 /// The machine's nodes that have memory; empty where the kernel does not tell.
 #[must_use]
-pub fn nodes(roots: &Roots) -> Vec<MemoryNode> {
+pub fn nodes(roots: &Roots) -> Vec<NumaNode> {
     let folder = roots.sys.join("devices/system/node");
     let list = |name: &str| -> Option<NumberSet> { read::line(&folder.join(name))?.parse().ok() };
     let Some(numbers) = list("has_memory").or_else(|| list("online")) else {
         return Vec::new();
     };
-    let node = |number| MemoryNode {
+    let node = |number| NumaNode {
         number,
         cpus: list(&format!("node{number}/cpulist")).unwrap_or_default(),
     };
@@ -37,8 +37,8 @@ pub fn nodes(roots: &Roots) -> Vec<MemoryNode> {
 
 /// The node of each card; `None` for one whose node is not known (the kernel writes −1).
 #[must_use]
-pub fn nodes_of(cards: &[&Card], roots: &Roots) -> Vec<Option<u32>> {
-    let of = |card: &&Card| {
+pub fn nodes_of(cards: &[&GpuDevice], roots: &Roots) -> Vec<Option<u32>> {
+    let of = |card: &&GpuDevice| {
         let address = card.bus_id.as_deref()?;
         let devices = roots.sys.join("bus/pci/devices");
         read::line(&devices.join(address).join("numa_node"))?
@@ -55,11 +55,11 @@ pub fn nodes_of(cards: &[&Card], roots: &Roots) -> Vec<Option<u32>> {
 /// many as `asked`: next to the cards with too few CPUs is not better off.
 #[must_use]
 pub fn near(
-    nodes: &[MemoryNode],
+    nodes: &[NumaNode],
     cards: &[Option<u32>],
     allowed: Option<&NumberSet>,
     asked: Option<Millicores>,
-) -> Option<Near> {
+) -> Option<NumaPlacement> {
     let wanted: NumberSet = cards.iter().copied().collect::<Option<_>>()?;
     let mut near = nodes
         .iter()
@@ -76,7 +76,7 @@ pub fn near(
     }
     let cpus = allowed.map_or(cpus, |allowed| cpus.and(allowed));
     let enough = asked.is_none_or(|asked| f64::from(cpus.count()) >= asked.cores());
-    Some(Near {
+    Some(NumaPlacement {
         nodes: numbers,
         cpus: (enough && !cpus.is_empty()).then_some(cpus),
     })
@@ -107,8 +107,8 @@ mod tests {
         (folder, roots)
     }
 
-    fn card(address: Option<&str>) -> Card {
-        Card {
+    fn card(address: Option<&str>) -> GpuDevice {
+        GpuDevice {
             index: 0,
             bus_id: address.map(str::to_owned),
             minor: None,
@@ -124,9 +124,13 @@ mod tests {
     }
 
     /// As [`near`], for cards at these addresses.
-    fn placed(addresses: &[&str], allowed: Option<&str>, asked: Option<u32>) -> Option<Near> {
+    fn placed(
+        addresses: &[&str],
+        allowed: Option<&str>,
+        asked: Option<u32>,
+    ) -> Option<NumaPlacement> {
         let (_folder, roots) = recorded();
-        let cards: Vec<Card> = addresses.iter().map(|a| card(Some(a))).collect();
+        let cards: Vec<GpuDevice> = addresses.iter().map(|a| card(Some(a))).collect();
         let cards = nodes_of(&cards.iter().collect::<Vec<_>>(), &roots);
         let allowed = allowed.map(set);
         near(
@@ -174,7 +178,7 @@ mod tests {
         }
         let (_folder, roots) = recorded();
         assert_eq!(nodes_of(&[&card(None)], &roots), [None]);
-        let one = [MemoryNode {
+        let one = [NumaNode {
             number: 0,
             cpus: set("0-3"),
         }];

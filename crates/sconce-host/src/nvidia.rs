@@ -7,26 +7,26 @@ use rustix::fs::{Access, AtFlags, CWD, accessat, major, minor};
 use sconce_schema::event::GpuSummary;
 use sconce_schema::{Bytes, DriverVersion};
 
-use crate::nvml::Gpus;
+use crate::nvml::GpuMonitor;
 use crate::read;
 use crate::roots::Roots;
 
 /// NVIDIA's driver and cards.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Nvidia {
+pub struct NvidiaDriver {
     /// The driver's version as NVIDIA writes it, which is also the ending of its libraries' names.
     pub driver: Option<String>,
     /// Whether the kernel module is the open one.
     pub open_module: Option<bool>,
     /// The cards, in the order of their PCI addresses, which is the driver's and NVML's.
-    pub cards: Vec<Card>,
+    pub cards: Vec<GpuDevice>,
     /// Control nodes that exist: `nvidiactl`, `nvidia-uvm`, `nvidia-uvm-tools`, `nvidia-modeset`.
-    pub control: Vec<Node>,
+    pub control: Vec<CharacterDevice>,
 }
 
 /// One card.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Card {
+pub struct GpuDevice {
     /// Its place in the order of PCI addresses, as the driver counts.
     pub index: u32,
     /// PCI address, `0000:01:00.0`.
@@ -37,18 +37,18 @@ pub struct Card {
     pub uuid: Option<String>,
     /// Product name.
     pub name: Option<String>,
-    /// Its memory; only NVML tells it ([`Nvidia::complete`]).
+    /// Its memory; only NVML tells it ([`NvidiaDriver::complete`]).
     pub memory: Option<Bytes>,
     /// Its device node, where it exists.
-    pub node: Option<Node>,
+    pub node: Option<CharacterDevice>,
 }
 
 /// A character device.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Node {
+pub struct CharacterDevice {
     /// As the machine names it, `/dev/nvidia0`.
     pub path: PathBuf,
-    /// Where it can be opened; differs from [`Node::path`] on a recorded machine only.
+    /// Where it can be opened; differs from [`CharacterDevice::path`] on a recorded machine only.
     pub host_path: PathBuf,
     /// Major number.
     pub major: u32,
@@ -65,7 +65,7 @@ const CONTROL: [&str; 4] = [
     "nvidia-modeset",
 ];
 
-impl Nvidia {
+impl NvidiaDriver {
     /// Version: `/proc/driver/nvidia/version`, else `/sys/module/nvidia/version`. Cards:
     /// `/proc/driver/nvidia/gpus/*/information`, else (some sandboxes have no such folder) the
     /// nodes /dev/nvidiaN. `None` where there is neither version nor card.
@@ -90,11 +90,11 @@ impl Nvidia {
             card.index = index;
             card.node = card
                 .minor
-                .and_then(|minor| Node::read(roots, &format!("nvidia{minor}")));
+                .and_then(|minor| CharacterDevice::read(roots, &format!("nvidia{minor}")));
         }
         let control = CONTROL
             .iter()
-            .filter_map(|name| Node::read(roots, name))
+            .filter_map(|name| CharacterDevice::read(roots, name))
             .collect();
         Some(Self {
             driver,
@@ -112,7 +112,7 @@ impl Nvidia {
 
     /// Fills what the kernel module's files did not tell from NVML: name, UUID, memory, version.
     /// A card is found by its UUID, else its PCI address, else its minor number.
-    pub fn complete(&mut self, gpus: &dyn Gpus) {
+    pub fn complete(&mut self, gpus: &dyn GpuMonitor) {
         if self.driver.is_none() {
             self.driver = gpus.driver();
         }
@@ -144,7 +144,7 @@ impl Nvidia {
     }
 }
 
-impl Card {
+impl GpuDevice {
     /// The part that a run's record keeps. A card without a UUID is named by its PCI address.
     #[must_use]
     pub fn summary(&self) -> GpuSummary {
@@ -158,7 +158,7 @@ impl Card {
     }
 }
 
-impl Node {
+impl CharacterDevice {
     pub(crate) fn read(roots: &Roots, name: &str) -> Option<Self> {
         let host_path = roots.dev.join(name);
         let metadata = std::fs::metadata(&host_path).ok()?;
@@ -200,12 +200,12 @@ pub(crate) fn is_version(word: &str) -> bool {
 }
 
 /// One card's `information`; `None` for a card that the driver was told to leave alone.
-fn parse_information(text: &str) -> Option<Card> {
+fn parse_information(text: &str) -> Option<GpuDevice> {
     let field = |key| read::field(text, key).map(str::to_owned);
     if read::field(text, "GPU Excluded") == Some("Yes") {
         return None;
     }
-    Some(Card {
+    Some(GpuDevice {
         index: 0,
         bus_id: field("Bus Location").filter(|id| bus_address(id).is_some()),
         minor: field("Device Minor").and_then(|minor| minor.parse().ok()),
@@ -217,17 +217,17 @@ fn parse_information(text: &str) -> Option<Card> {
     })
 }
 
-fn cards_of_proc(roots: &Roots) -> Vec<Card> {
+fn cards_of_proc(roots: &Roots) -> Vec<GpuDevice> {
     let Ok(folder) = roots.proc.join("driver/nvidia/gpus").read_dir() else {
         return Vec::new();
     };
-    let mut cards: Vec<Card> = folder
+    let mut cards: Vec<GpuDevice> = folder
         .flatten()
         .filter_map(|entry| {
             let card = parse_information(&read::text(&entry.path().join("information"))?)?;
             // The folder is named after the address, too.
             let name = entry.file_name().into_string().ok();
-            Some(Card {
+            Some(GpuDevice {
                 bus_id: card
                     .bus_id
                     .or(name.filter(|name| bus_address(name).is_some())),
@@ -239,7 +239,7 @@ fn cards_of_proc(roots: &Roots) -> Vec<Card> {
     cards
 }
 
-fn cards_of_dev(roots: &Roots) -> Vec<Card> {
+fn cards_of_dev(roots: &Roots) -> Vec<GpuDevice> {
     let Ok(folder) = roots.dev.read_dir() else {
         return Vec::new();
     };
@@ -251,7 +251,7 @@ fn cards_of_dev(roots: &Roots) -> Vec<Card> {
         })
         .collect();
     minors.sort_unstable();
-    let card = |minor| Card {
+    let card = |minor| GpuDevice {
         index: 0,
         bus_id: None,
         minor: Some(minor),

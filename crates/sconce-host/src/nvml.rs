@@ -18,11 +18,11 @@ use nvml_wrapper::enums::device::UsedGpuMemory;
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::struct_wrappers::device::ProcessInfo;
 
-use watch::Watch;
+use watch::GpuWatchState;
 
 /// A card as NVML names it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct NvmlCard {
+pub struct NvmlGpu {
     /// NVML's index.
     pub index: u32,
     /// `GPU-…`.
@@ -39,7 +39,7 @@ pub struct NvmlCard {
 
 /// An instance of a divided card, which is a device of its own (MIG).
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Instance {
+pub struct MigInstance {
     /// NVML's index of the card.
     pub card: u32,
     /// Its number on the card. Numbers have holes.
@@ -53,11 +53,11 @@ pub struct Instance {
 }
 
 /// The cards of a machine, as far as they can be watched.
-pub trait Gpus: Send {
+pub trait GpuMonitor: Send {
     /// The driver's version.
     fn driver(&self) -> Option<String>;
     /// Every card that the caller may see.
-    fn cards(&self) -> Vec<NvmlCard>;
+    fn cards(&self) -> Vec<NvmlGpu>;
     /// One reading of the card `index`, with the memory of every process on it, by the host's
     /// process ids. What the card or its driver does not tell is absent; a lost card has only its
     /// index.
@@ -65,10 +65,10 @@ pub trait Gpus: Send {
 }
 
 /// The real library.
-pub struct NvmlGpus {
+pub struct NvmlMonitor {
     /// Kept to the end of the program, as the driver itself keeps it: what waits for events borrows it.
     nvml: &'static Nvml,
-    watch: RefCell<Watch>,
+    watch: RefCell<GpuWatchState>,
 }
 
 /// NVML's file, as the driver names it.
@@ -76,7 +76,7 @@ const LIBRARY: &str = "libnvidia-ml.so.1";
 
 /// Which NVML is loaded.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub enum NvmlFrom {
+pub enum NvmlLibrary {
     /// This machine's `libnvidia-ml.so.1`: as the loader finds it, then where the driver's other
     /// libraries are looked for too, because some machines keep them in a folder that the loader
     /// does not know.
@@ -86,14 +86,14 @@ pub enum NvmlFrom {
     File(PathBuf),
 }
 
-impl NvmlGpus {
+impl NvmlMonitor {
     /// Loads this machine's `libnvidia-ml.so.1` and starts it. `None` where there is no library
     /// or no driver: that is a machine without cards, not an error. Without the library this takes
     /// microseconds; with it, and with no process that keeps the cards awake, up to seconds, so
     /// it belongs off the path on which a command starts.
     #[must_use]
     pub fn load() -> Option<Self> {
-        Self::open(&NvmlFrom::Machine)
+        Self::open(&NvmlLibrary::Machine)
             .inspect_err(|error| tracing::debug!(%error, "NVML does not start"))
             .ok()
     }
@@ -103,11 +103,11 @@ impl NvmlGpus {
     /// # Errors
     /// When no library loads, or the one that does cannot start; of several the first that could
     /// be loaded at all is told.
-    pub fn open(from: &NvmlFrom) -> Result<Self, NvmlError> {
+    pub fn open(from: &NvmlLibrary) -> Result<Self, NvmlError> {
         let start = |path: &Path| Nvml::builder().lib_path(path.as_os_str()).init();
         let first = match from {
-            NvmlFrom::File(path) => return start(path).map(Self::of),
-            NvmlFrom::Machine => start(Path::new(LIBRARY)),
+            NvmlLibrary::File(path) => return start(path).map(Self::of),
+            NvmlLibrary::Machine => start(Path::new(LIBRARY)),
         };
         let mut told = match first {
             Ok(nvml) => return Ok(Self::of(nvml)),
@@ -133,7 +133,7 @@ impl NvmlGpus {
 
     /// The instances of all divided cards that tell where they belong.
     #[must_use]
-    pub fn instances(&self) -> Vec<Instance> {
+    pub fn instances(&self) -> Vec<MigInstance> {
         let count = self.nvml.device_count().unwrap_or(0);
         let cards =
             (0..count).filter_map(|card| Some((card, self.nvml.device_by_index(card).ok()?)));
@@ -141,7 +141,7 @@ impl NvmlGpus {
             .flat_map(|(card, device)| {
                 let read = move |(index, part): (u32, nvml_wrapper::Device<'_>)| {
                     let (gpu_instance, compute_instance) = crate::facts::nvml::instance_ids(&part)?;
-                    Some(Instance {
+                    Some(MigInstance {
                         card,
                         index,
                         uuid: part.uuid().ok()?,
@@ -161,21 +161,21 @@ impl NvmlGpus {
     }
 }
 
-impl std::fmt::Debug for NvmlGpus {
+impl std::fmt::Debug for NvmlMonitor {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("NvmlGpus").finish_non_exhaustive()
     }
 }
 
-impl Gpus for NvmlGpus {
+impl GpuMonitor for NvmlMonitor {
     fn driver(&self) -> Option<String> {
         self.nvml.sys_driver_version().ok()
     }
 
-    fn cards(&self) -> Vec<NvmlCard> {
+    fn cards(&self) -> Vec<NvmlGpu> {
         let read = |index| {
             let device = self.nvml.device_by_index(index).ok()?;
-            Some(NvmlCard {
+            Some(NvmlGpu {
                 index,
                 uuid: device.uuid().ok()?,
                 name: device.name().ok(),

@@ -5,7 +5,7 @@ use crate::roots::Roots;
 
 /// A process as its owner sees it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Owner {
+pub struct ProcessOwner {
     /// Real user id.
     pub uid: u32,
     /// Its name, at most 15 bytes of it (proc_pid_comm(5)).
@@ -19,7 +19,7 @@ const DEEPEST: usize = 64;
 
 /// Whose the process is; `None` when it is gone or may not be seen.
 #[must_use]
-pub fn owner(roots: &Roots, pid: u32) -> Option<Owner> {
+pub fn owner(roots: &Roots, pid: u32) -> Option<ProcessOwner> {
     parse(&read::text(
         &roots.proc.join(pid.to_string()).join("status"),
     )?)
@@ -38,13 +38,13 @@ pub fn parents(roots: &Roots, pid: u32) -> Vec<u32> {
 }
 
 /// `/proc/PID/status` (proc_pid_status(5)). The kernel writes what a terminal would obey as `\033`.
-fn parse(status: &str) -> Option<Owner> {
+fn parse(status: &str) -> Option<ProcessOwner> {
     let value = |key: &str| {
         let lines = status.lines();
         let mut values = lines.filter_map(|line| line.strip_prefix(key)?.strip_prefix(':'));
         values.next().map(str::trim)
     };
-    Some(Owner {
+    Some(ProcessOwner {
         uid: value("Uid")?.split_whitespace().next()?.parse().ok()?,
         command: value("Name")?.to_owned(),
         parent: value("PPid")?.parse().ok()?,

@@ -44,18 +44,18 @@ use std::path::PathBuf;
 use sconce_schema::Bytes;
 use sconce_schema::event::Sample;
 
-use crate::nvml::Gpus;
+use crate::nvml::GpuMonitor;
 use crate::roots::Roots;
 use cgroup::CgroupFiles;
-use machine::{CpusBusy, Traffic};
-use processes::Processes;
+use machine::{CpuBusyTimes, NetworkCounters};
+use processes::ProcessTracker;
 use pss::PssReader;
 
 pub use pss::PSS_SHARE;
 
 /// What is watched.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct SampleTarget {
+pub struct SampleScope {
     /// The run's first process, in the numbering of the /proc that is read. Needed where there is
     /// no cgroup.
     pub root_pid: Option<u32>,
@@ -79,7 +79,7 @@ pub enum RunCgroups {
     #[default]
     None,
     /// Folders in v1 hierarchies.
-    V1(V1Folders),
+    V1(V1Directories),
     /// Its folder in the v2 hierarchy.
     V2(PathBuf),
 }
@@ -87,7 +87,7 @@ pub enum RunCgroups {
 /// One folder for each v1 controller that the run has a cgroup of.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 #[expect(missing_docs, reason = "each field is the controller's own name")]
-pub struct V1Folders {
+pub struct V1Directories {
     pub pids: Option<PathBuf>,
     pub memory: Option<PathBuf>,
     pub cpu: Option<PathBuf>,
@@ -97,13 +97,13 @@ pub struct V1Folders {
 
 /// Reads samples of one run.
 pub struct Sampler {
-    target: SampleTarget,
+    target: SampleScope,
     cgroup: CgroupFiles,
-    processes: Processes,
+    processes: ProcessTracker,
     pss: PssReader,
-    cpus: CpusBusy,
-    traffic: Traffic,
-    gpus: Option<Box<dyn Gpus>>,
+    cpus: CpuBusyTimes,
+    traffic: NetworkCounters,
+    gpus: Option<Box<dyn GpuMonitor>>,
     buffer: Vec<u8>,
 }
 
@@ -119,18 +119,18 @@ impl Sampler {
     /// Opens the files of `target`. What is absent or closed to the caller stays absent from
     /// every sample.
     #[must_use]
-    pub fn new(roots: &Roots, target: SampleTarget, gpus: Option<Box<dyn Gpus>>) -> Self {
+    pub fn new(roots: &Roots, target: SampleScope, gpus: Option<Box<dyn GpuMonitor>>) -> Self {
         let cgroup = CgroupFiles::open(&target.cgroups, roots);
         Self {
-            processes: Processes::new(
+            processes: ProcessTracker::new(
                 roots.proc.clone(),
                 target.root_pid,
                 target.reaper,
                 !cgroup.counts_all_io(),
             ),
             pss: PssReader::new(roots.proc.clone()),
-            cpus: CpusBusy::new(&roots.proc),
-            traffic: Traffic::new(&roots.proc),
+            cpus: CpuBusyTimes::new(&roots.proc),
+            traffic: NetworkCounters::new(&roots.proc),
             buffer: Vec::new(),
             cgroup,
             gpus,
@@ -139,7 +139,7 @@ impl Sampler {
     }
 
     /// Hands over the cards' library when it was loaded after the run began.
-    pub fn set_gpus(&mut self, gpus: Box<dyn Gpus>) {
+    pub fn set_gpus(&mut self, gpus: Box<dyn GpuMonitor>) {
         self.gpus = Some(gpus);
     }
 

@@ -10,11 +10,11 @@ const CAP_SYS_ADMIN: u64 = 1 << 21;
 
 /// Whether user namespaces can be used, as far as files tell; a filter of system calls (a
 /// container engine's) is only met when it is tried.
-pub type UserNamespaces = Result<(), UsernsBarrier>;
+pub type UserNamespaces = Result<(), UsernsObstacle>;
 
 /// What forbids user namespaces.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-pub enum UsernsBarrier {
+pub enum UsernsObstacle {
     /// `/proc/self/ns/user` does not exist.
     #[error("this kernel was built without user namespaces")]
     NotBuilt,
@@ -35,7 +35,7 @@ pub enum UsernsBarrier {
     AppArmor,
 }
 
-impl Hint for UsernsBarrier {
+impl Hint for UsernsObstacle {
     fn hint(&self) -> Option<String> {
         let setting = match self {
             Self::NotBuilt => return Some("run as root, or use another kernel".to_owned()),
@@ -65,24 +65,24 @@ pub(crate) fn read(roots: &Roots) -> UserNamespaces {
     let proc = &roots.proc;
     // The entry is a link to nowhere that a file system knows.
     if proc.join("self/ns/user").symlink_metadata().is_err() {
-        return Err(UsernsBarrier::NotBuilt);
+        return Err(UsernsObstacle::NotBuilt);
     }
     let sysctl = |name: &str| read::number(&proc.join("sys").join(name));
     if sysctl("user/max_user_namespaces") == Some(0) {
-        return Err(UsernsBarrier::MaxIsZero);
+        return Err(UsernsObstacle::MaxIsZero);
     }
     let status = read::text(&proc.join("self/status")).unwrap_or_default();
     if privileged(&status) {
         return Ok(());
     }
     if sysctl("kernel/unprivileged_userns_clone") == Some(0) {
-        return Err(UsernsBarrier::Sysctl);
+        return Err(UsernsObstacle::Sysctl);
     }
     let label = read::line(&proc.join("self/attr/current"));
     if sysctl("kernel/apparmor_restrict_unprivileged_userns") == Some(1)
         && label.is_none_or(|label| label == "unconfined")
     {
-        return Err(UsernsBarrier::AppArmor);
+        return Err(UsernsObstacle::AppArmor);
     }
     Ok(())
 }
@@ -106,21 +106,21 @@ mod tests {
             std::fs::create_dir_all(path.parent().unwrap()).unwrap();
             std::fs::write(path, text).unwrap();
         };
-        assert_eq!(read(&roots), Err(UsernsBarrier::NotBuilt));
+        assert_eq!(read(&roots), Err(UsernsObstacle::NotBuilt));
         write("self/ns/user", "");
         write("self/status", "CapEff:\t0000000000000000\n");
         assert_eq!(read(&roots), Ok(()));
         write("sys/kernel/apparmor_restrict_unprivileged_userns", "1\n");
-        assert_eq!(read(&roots), Err(UsernsBarrier::AppArmor));
+        assert_eq!(read(&roots), Err(UsernsObstacle::AppArmor));
         write("self/attr/current", "sconce (unconfined)\n");
         assert_eq!(read(&roots), Ok(()));
         write("self/attr/current", "unconfined\n");
         write("sys/kernel/unprivileged_userns_clone", "0\n");
-        assert_eq!(read(&roots), Err(UsernsBarrier::Sysctl));
+        assert_eq!(read(&roots), Err(UsernsObstacle::Sysctl));
         write("self/status", "CapEff:\t000001ffffffffff\n");
         assert_eq!(read(&roots), Ok(()), "root is not bound by these");
         write("sys/user/max_user_namespaces", "0\n");
-        assert_eq!(read(&roots), Err(UsernsBarrier::MaxIsZero));
-        assert!(UsernsBarrier::MaxIsZero.hint().unwrap().contains("sysctl"));
+        assert_eq!(read(&roots), Err(UsernsObstacle::MaxIsZero));
+        assert!(UsernsObstacle::MaxIsZero.hint().unwrap().contains("sysctl"));
     }
 }

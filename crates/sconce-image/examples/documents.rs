@@ -5,8 +5,8 @@ use std::error::Error;
 use std::path::PathBuf;
 use std::{env, fs};
 
-use sconce_image::provenance::{Build, LOCAL_BUILDER, statement};
-use sconce_image::sbom::{Facts, License, Subject, cyclonedx, spdx};
+use sconce_image::provenance::{LOCAL_BUILDER, ProvenanceInput, statement};
+use sconce_image::sbom::{License, PackageMetadata, SbomSubject, cyclonedx, spdx};
 use sconce_oci::Digest;
 use sconce_schema::Lock;
 
@@ -25,14 +25,14 @@ fn main() -> Result<(), Box<dyn Error>> {
         License::Expression("Apache 2".to_owned()),
         License::Text("All rights reserved.\nSee the file.".to_owned()),
     ];
-    let facts = |license| Facts {
+    let facts = |license| PackageMetadata {
         license: Some(license),
         supplier: Some("A & B (Café)".to_owned()),
     };
     let digests = lock.wheels.iter().map(|wheel| wheel.sha256);
     let facts: BTreeMap<_, _> = digests.zip(licenses.map(facts)).collect();
     let manifest = Digest::of(b"a manifest");
-    let subject = Subject {
+    let subject = SbomSubject {
         name: "digits",
         manifest: Some(manifest),
         lock: &lock,
@@ -41,13 +41,13 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     fs::write(folder.join("spdx.json"), spdx(&subject))?;
     fs::write(folder.join("cyclonedx.json"), cyclonedx(&subject))?;
-    let without = Subject {
+    let without = SbomSubject {
         manifest: None,
         ..subject
     };
     fs::write(folder.join("spdx-inside.json"), spdx(&without))?;
     fs::write(folder.join("cyclonedx-inside.json"), cyclonedx(&without))?;
-    let build = Build {
+    let build = ProvenanceInput {
         image: "registry.example.org/digits:1",
         manifest,
         spec: None,

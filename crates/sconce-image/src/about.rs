@@ -7,11 +7,11 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use sconce_base::direct::fixed_time;
-use sconce_schema::{ImageManifest, Lock, Sha256};
-use sconce_store::{BuildError, Store, StoreError};
+use sconce_schema::{EnvironmentLayers, Lock, Sha256};
+use sconce_store::{Store, StoreError, TreeBuildError};
 use sha2::Digest as _;
 
-use crate::sbom::{self, Facts, License, Subject};
+use crate::sbom::{self, License, PackageMetadata, SbomSubject};
 
 /// Kind of these trees.
 const KIND: &str = "about";
@@ -23,11 +23,14 @@ const LONGEST: u64 = 1 << 20;
 /// What the wheels of `environment` say of themselves. A wheel whose metadata cannot be read has no
 /// facts: they are nice to have.
 #[must_use]
-pub fn facts(lock: &Lock, environment: &ImageManifest) -> BTreeMap<Sha256, Facts> {
+pub fn facts(lock: &Lock, environment: &EnvironmentLayers) -> BTreeMap<Sha256, PackageMetadata> {
     // The system tree comes first.
     let trees = environment.layers.iter().skip(1);
     let site = format!("opt/venv/lib/python{}/site-packages", lock.target.python);
-    let one = |(wheel, tree): (&sconce_schema::lock::Wheel, &sconce_schema::manifest::Layer)| {
+    let one = |(wheel, tree): (
+        &sconce_schema::lock::Wheel,
+        &sconce_schema::manifest::LayerTree,
+    )| {
         let text = metadata(&tree.path.join(&site))?;
         Some((wheel.sha256, parse(&text)))
     };
@@ -48,7 +51,7 @@ fn metadata(site: &Path) -> Option<String> {
 
 /// Reads the fields that matter (core metadata specification, 2.4). They end at the first empty
 /// line.
-fn parse(text: &str) -> Facts {
+fn parse(text: &str) -> PackageMetadata {
     let field = |name: &str| {
         text.lines()
             .take_while(|line| !line.trim().is_empty())
@@ -60,7 +63,7 @@ fn parse(text: &str) -> Facts {
             .filter(|value| !value.is_empty() && !value.eq_ignore_ascii_case("unknown"))
     };
     let license = field("License-Expression").map(License::Expression);
-    Facts {
+    PackageMetadata {
         license: license.or_else(|| field("License").map(License::Text)),
         supplier: field("Author").or_else(|| field("Author-email")),
     }
@@ -73,10 +76,10 @@ fn parse(text: &str) -> Facts {
 pub fn tree(
     name: &str,
     lock: &Lock,
-    facts: &BTreeMap<Sha256, Facts>,
+    facts: &BTreeMap<Sha256, PackageMetadata>,
     store: &Store,
 ) -> Result<PathBuf, StoreError> {
-    let subject = Subject {
+    let subject = SbomSubject {
         name,
         manifest: None,
         lock,
@@ -119,7 +122,7 @@ pub fn tree(
         })
     });
     built.map_err(|error| match error {
-        BuildError::Store(error) | BuildError::Build(error) => error,
+        TreeBuildError::Store(error) | TreeBuildError::Build(error) => error,
     })
 }
 

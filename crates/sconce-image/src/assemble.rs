@@ -6,11 +6,11 @@ use std::thread;
 
 use sconce_fetch::Fetcher;
 use sconce_schema::lock::{Deb, Lock, Wheel};
-use sconce_schema::manifest::Layer;
-use sconce_schema::{Hint, ImageManifest, Progress, Sha256, Wait, exit};
+use sconce_schema::manifest::LayerTree;
+use sconce_schema::{EnvironmentLayers, Hint, Progress, Sha256, WaitCause, exit};
 use sconce_store::deb::{self, DebError, DebLimits};
 use sconce_store::rooted::printable;
-use sconce_store::{BuildError, Making, Store, StoreError};
+use sconce_store::{Store, StoreError, TreeBuildError, TreeBuildOptions};
 use sha2::Digest;
 use tracing::{debug, info};
 
@@ -86,7 +86,7 @@ impl Hint for AssembleError {
 
 /// What a lock needs that the store does not have.
 #[derive(Debug, Default)]
-pub struct Needs<'l> {
+pub struct MissingPackages<'l> {
     /// Wheels to fetch.
     pub wheels: Vec<&'l Wheel>,
     /// Debian packages to fetch.
@@ -97,7 +97,7 @@ pub struct Needs<'l> {
     pub compiler: bool,
 }
 
-impl Needs<'_> {
+impl MissingPackages<'_> {
     /// Whether the environment is ready.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -114,7 +114,7 @@ impl Needs<'_> {
             + self.debs.iter().map(|deb| deb.size).sum::<u64>()
     }
 
-    /// [`Needs::bytes`] if no size is missing.
+    /// [`MissingPackages::bytes`] if no size is missing.
     fn bytes_if_known(&self) -> Option<u64> {
         let known = self.wheels.iter().all(|wheel| wheel.size.is_some());
         known.then(|| self.bytes())
@@ -123,13 +123,13 @@ impl Needs<'_> {
 
 /// Tells a further stage when all bytes have arrived: what is left then is to unpack the last of
 /// them.
-struct Arriving<'a> {
+struct ArrivalNotice<'a> {
     progress: &'a dyn Progress,
     /// Bytes that are still to come; 0 from the beginning where that is not known.
     left: AtomicU64,
 }
 
-impl Progress for Arriving<'_> {
+impl Progress for ArrivalNotice<'_> {
     fn stage(&self, stage: &str, total_bytes: Option<u64>) {
         self.progress.stage(stage, total_bytes);
     }
@@ -153,14 +153,14 @@ impl Progress for Arriving<'_> {
         self.progress.note(text);
     }
 
-    fn waits(&self, name: &str, wait: Option<&Wait>) {
+    fn waits(&self, name: &str, wait: Option<&WaitCause>) {
         self.progress.waits(name, wait);
     }
 }
 
 /// What `lock` needs that `store` does not have. Looks at folder names only.
 #[must_use]
-pub fn needs<'l>(lock: &'l Lock, store: &Store) -> Needs<'l> {
+pub fn needs<'l>(lock: &'l Lock, store: &Store) -> MissingPackages<'l> {
     let system = store.tree(SYSTEM, &system_key(lock)).is_none();
     let compiler =
         compiler::key(lock).is_some_and(|key| store.tree(compiler::KIND, &key).is_none());
@@ -168,7 +168,7 @@ pub fn needs<'l>(lock: &'l Lock, store: &Store) -> Needs<'l> {
         .chain(lock.compiler().iter().filter(|_| compiler))
         .filter(|deb| store.blob(&deb.sha256).is_none());
     let python = &lock.target.python;
-    Needs {
+    MissingPackages {
         wheels: lock
             .wheels
             .iter()
@@ -184,7 +184,7 @@ pub fn needs<'l>(lock: &'l Lock, store: &Store) -> Needs<'l> {
 ///
 /// # Errors
 /// Something has left the store meanwhile.
-pub fn ready(lock: &Lock, store: &Store) -> Result<ImageManifest, AssembleError> {
+pub fn ready(lock: &Lock, store: &Store) -> Result<EnvironmentLayers, AssembleError> {
     let gone = |what: &str| AssembleError::Gone {
         what: what.to_owned(),
     };
@@ -219,7 +219,7 @@ pub fn ready(lock: &Lock, store: &Store) -> Result<ImageManifest, AssembleError>
 /// not there. For work on trees while others are still fetched; a compiler is not among them, as
 /// there is no Python in it.
 #[must_use]
-pub fn so_far(lock: &Lock, store: &Store) -> Option<ImageManifest> {
+pub fn so_far(lock: &Lock, store: &Store) -> Option<EnvironmentLayers> {
     let system = store.tree(SYSTEM, &system_key(lock))?;
     let python = &lock.target.python;
     let there = |wheel: &Wheel| Some((wheel.clone(), store.wheel_tree(wheel, python)?));
@@ -241,7 +241,7 @@ pub fn assemble(
     store: &Store,
     fetcher: &Fetcher,
     progress: &dyn Progress,
-) -> Result<ImageManifest, AssembleError> {
+) -> Result<EnvironmentLayers, AssembleError> {
     let missing = needs(lock, store);
     let total = missing.bytes_if_known();
     let (wheels, debs) = (missing.wheels.len(), missing.debs.len());
@@ -258,7 +258,7 @@ pub fn assemble(
         Some(0) => progress.stage("assemble", None),
         total => progress.stage("fetch", total),
     }
-    let progress = &Arriving {
+    let progress = &ArrivalNotice {
         progress,
         left: AtomicU64::new(total.unwrap_or(0)),
     };
@@ -281,21 +281,26 @@ fn manifest(
     system: PathBuf,
     wheels: Vec<PathBuf>,
     compiler: Option<PathBuf>,
-) -> ImageManifest {
-    let mut layers = vec![Layer {
+) -> EnvironmentLayers {
+    let mut layers = vec![LayerTree {
         name: lock.target.release.clone(),
         path: system,
     }];
-    layers.extend(lock.wheels.iter().zip(wheels).map(|(wheel, path)| Layer {
-        name: format!("{} {}", wheel.name, wheel.version),
-        path,
-    }));
-    let mut manifest = ImageManifest {
+    layers.extend(
+        lock.wheels
+            .iter()
+            .zip(wheels)
+            .map(|(wheel, path)| LayerTree {
+                name: format!("{} {}", wheel.name, wheel.version),
+                path,
+            }),
+    );
+    let mut manifest = EnvironmentLayers {
         layers,
         env: variables(lock),
     };
     bytecode::add_layers(&mut manifest, lock, store);
-    manifest.layers.extend(compiler.map(|path| Layer {
+    manifest.layers.extend(compiler.map(|path| LayerTree {
         name: compiler::LAYER.to_owned(),
         path,
     }));
@@ -444,7 +449,7 @@ impl DebTree<'_> {
         progress: &dyn Progress,
         finish: impl FnOnce(&Path) -> Result<(), AssembleError>,
     ) -> Result<PathBuf, AssembleError> {
-        let making = Making {
+        let making = TreeBuildOptions {
             name: self.name,
             work: &format!("unpacks {}", self.name),
             progress,
@@ -461,8 +466,8 @@ impl DebTree<'_> {
         };
         progress.done(self.name);
         built.map_err(|error| match error {
-            BuildError::Store(error) => error.into(),
-            BuildError::Build(error) => error,
+            TreeBuildError::Store(error) => error.into(),
+            TreeBuildError::Build(error) => error,
         })
     }
 

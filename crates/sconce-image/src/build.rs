@@ -3,22 +3,24 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use sconce_base::output::Output;
+use sconce_base::output::OutputDestination;
 use sconce_schema::spec::{Removal, WORKSPACE};
-use sconce_schema::{ComputeCapability, Hint, ImageManifest, Lock, Progress, exit};
+use sconce_schema::{ComputeCapability, EnvironmentLayers, Hint, Lock, Progress, exit};
 use sconce_store::{Store, StoreError};
 
 use crate::assemble::AssembleError;
-use crate::layer::{self, Compression, Job, Layer, LayerError, Part, Tree, is_below};
-use crate::local::{self, Contents, Image, LOCK_LABEL, LocalError};
-use crate::plan::{Content, Plan, Planned};
-use crate::slim::{self, Filter, Rules, Taken};
+use crate::layer::{
+    self, Compression, LayerBlob, LayerError, LayerJob, TreeSource, TreeSubset, is_below,
+};
+use crate::local::{self, LOCK_LABEL, LayerContents, LocalError, LocalImage};
+use crate::plan::{LayerContent, LayerPlan, PlannedLayer};
+use crate::slim::{self, RemovedFile, SlimFilter, SlimRules};
 use crate::squashfs::launch::{self, LaunchError};
-use crate::squashfs::{self, SquashfsError, Written};
+use crate::squashfs::{self, SquashfsError, SquashfsSummary};
 use crate::system::PLAIN_ID;
 use crate::{bytecode, compiler};
 use sconce_oci as oci;
-use sconce_oci::{Config, Descriptor, Digest, History, Manifest, RootFs, media};
+use sconce_oci::{Descriptor, Digest, ExecutionDefaults, History, ImageManifest, RootFs, media};
 
 /// What an image is made of, beside its lock.
 #[derive(Debug, Clone, Default)]
@@ -120,7 +122,7 @@ struct Trees<'a> {
 
 impl<'a> Trees<'a> {
     /// `environment` is what [`crate::ready`] gives for `lock`.
-    fn of(lock: &Lock, environment: &'a ImageManifest, store: &Store) -> Option<Self> {
+    fn of(lock: &Lock, environment: &'a EnvironmentLayers, store: &Store) -> Option<Self> {
         let mut layers = environment.layers.iter().map(|layer| layer.path.as_path());
         let system = layers.next()?;
         let wheels: Vec<&Path> = layers.take(lock.wheels.len()).collect();
@@ -162,9 +164,9 @@ fn tree<'a>(
     root: &'a Path,
     part: Option<SystemPart>,
     sources: Option<&'a Path>,
-    slim: Option<&'a Rules>,
-) -> Tree<'a> {
-    let mut tree = Tree::whole(root);
+    slim: Option<&'a SlimRules>,
+) -> TreeSource<'a> {
+    let mut tree = TreeSource::whole(root);
     if let Some((name, has)) = part {
         name.clone_into(&mut tree.part.name);
         tree.part.has = Box::new(move |path, _| has(path));
@@ -172,9 +174,9 @@ fn tree<'a>(
     let Some(rules) = slim else {
         return tree;
     };
-    let filter = Filter::new(rules, sources.unwrap_or(root), sources.is_some());
+    let filter = SlimFilter::new(rules, sources.unwrap_or(root), sources.is_some());
     let has = tree.part.has;
-    tree.part = Part {
+    tree.part = TreeSubset {
         name: format!("{} {}", tree.part.name, rules.name()),
         has: Box::new(move |path, is_folder| {
             has(path, is_folder) && filter.removal(path, is_folder).is_none()
@@ -186,12 +188,12 @@ fn tree<'a>(
 
 /// What is to be made for one layer of a plan.
 fn job<'a>(
-    planned: &'a Planned,
+    planned: &'a PlannedLayer,
     lock: &Lock,
     trees: &'a Trees<'a>,
-    slim: Option<&'a Rules>,
-) -> Result<Job<'a>, BuildError> {
-    let sources = |wheels: &[usize]| -> Vec<Tree<'a>> {
+    slim: Option<&'a SlimRules>,
+) -> Result<LayerJob<'a>, BuildError> {
+    let sources = |wheels: &[usize]| -> Vec<TreeSource<'a>> {
         let one = |&at: &usize| tree(trees.wheels[at], None, None, slim);
         wheels.iter().map(one).collect()
     };
@@ -201,7 +203,7 @@ fn job<'a>(
             what: what.to_owned(),
         }),
     };
-    let compiled = |wheels: &[usize]| -> Result<Vec<Tree<'a>>, BuildError> {
+    let compiled = |wheels: &[usize]| -> Result<Vec<TreeSource<'a>>, BuildError> {
         let one = |&at: &usize| {
             let name = &lock.wheels[at].name;
             bytecode(&trees.bytecode[at], trees.wheels[at], name)
@@ -212,8 +214,8 @@ fn job<'a>(
         layer: planned.name.clone(),
     };
     let parts = match &planned.content {
-        Content::System => vec![tree(trees.system, Some(("system", system)), None, slim)],
-        Content::Interpreter { bytecode: wanted } => {
+        LayerContent::System => vec![tree(trees.system, Some(("system", system)), None, slim)],
+        LayerContent::Interpreter { bytecode: wanted } => {
             let part: SystemPart = ("interpreter", interpreter);
             let mut parts = vec![tree(trees.system, Some(part), None, slim)];
             if *wanted {
@@ -222,21 +224,21 @@ fn job<'a>(
             }
             parts
         }
-        Content::Wheels(wheels) => sources(wheels),
-        Content::Bytecode(wheels) => compiled(wheels)?,
-        Content::WheelsAndBytecode(wheels) => {
+        LayerContent::Wheels(wheels) => sources(wheels),
+        LayerContent::Bytecode(wheels) => compiled(wheels)?,
+        LayerContent::WheelsAndBytecode(wheels) => {
             let mut all = sources(wheels);
             all.extend(compiled(wheels)?);
             all
         }
-        Content::Compiler => match &trees.compiler {
-            Some(tree) => vec![Tree::whole(tree)],
+        LayerContent::Compiler => match &trees.compiler {
+            Some(tree) => vec![TreeSource::whole(tree)],
             None => return Err(absent()),
         },
-        Content::Tree(Some(tree)) => vec![Tree::whole(tree)],
-        Content::Tree(None) => return Err(absent()),
+        LayerContent::Tree(Some(tree)) => vec![TreeSource::whole(tree)],
+        LayerContent::Tree(None) => return Err(absent()),
     };
-    Ok(Job {
+    Ok(LayerJob {
         name: planned.name.clone(),
         trees: parts,
     })
@@ -249,10 +251,10 @@ fn job<'a>(
 /// A tree cannot be read.
 pub fn removed(
     lock: &Lock,
-    environment: &ImageManifest,
-    rules: &Rules,
+    environment: &EnvironmentLayers,
+    rules: &SlimRules,
     store: &Store,
-) -> Result<Vec<Taken>, BuildError> {
+) -> Result<Vec<RemovedFile>, BuildError> {
     let gone = || AssembleError::Gone {
         what: lock.target.release.clone(),
     };
@@ -264,7 +266,7 @@ pub fn removed(
         for (root, is_bytecode) in [(Some(sources), false), (bytecode.as_deref(), true)] {
             let Some(root) = root else { continue };
             let begin = taken.len();
-            let filter = Filter::new(rules, sources, is_bytecode);
+            let filter = SlimFilter::new(rules, sources, is_bytecode);
             slim::list(root, &filter, &mut taken).map_err(|source| LayerError::Archive {
                 layer: "slim".to_owned(),
                 source: source.into(),
@@ -284,7 +286,7 @@ pub fn removed_compiler(
     whole: &Lock,
     lock: &Lock,
     store: &Store,
-) -> Result<Vec<Taken>, BuildError> {
+) -> Result<Vec<RemovedFile>, BuildError> {
     let mut taken = Vec::new();
     let left_out = lock.compiler().is_empty();
     if let Some(root) = compiler::tree(whole, store).filter(|_| left_out) {
@@ -302,12 +304,12 @@ pub fn removed_compiler(
 /// The layers of `plan` that are in the store already, as the plan's layers.
 #[must_use]
 pub fn present(
-    plan: &Plan,
+    plan: &LayerPlan,
     lock: &Lock,
-    environment: &ImageManifest,
+    environment: &EnvironmentLayers,
     compression: Compression,
     store: &Store,
-) -> Vec<Option<Layer>> {
+) -> Vec<Option<LayerBlob>> {
     let none = || vec![None; plan.layers.len()];
     let Some(trees) = Trees::of(lock, environment, store) else {
         return none();
@@ -327,13 +329,13 @@ pub fn present(
 /// # Errors
 /// [`BuildError`]; layers that were made stay.
 pub fn build(
-    plan: &Plan,
+    plan: &LayerPlan,
     lock: &Lock,
-    environment: &ImageManifest,
+    environment: &EnvironmentLayers,
     options: &ImageOptions,
     store: &Store,
     progress: &dyn Progress,
-) -> Result<Image, BuildError> {
+) -> Result<LocalImage, BuildError> {
     let gone = || AssembleError::Gone {
         what: lock.target.release.clone(),
     };
@@ -348,18 +350,18 @@ pub fn build(
     let digest = local::keep_lock(lock, store)?;
     let config = config(plan, lock, digest, environment, &layers, options);
     let config = oci::write(&config);
-    let mut manifest = Manifest::new(
+    let mut manifest = ImageManifest::new(
         Descriptor::of(media::CONFIG, &config),
-        layers.iter().map(Layer::descriptor).collect(),
+        layers.iter().map(LayerBlob::descriptor).collect(),
     );
     manifest.annotations = Some(annotations(lock, digest, options));
     let contents = plan.layers.iter().zip(&layers);
-    let contents = contents.map(|(planned, layer)| Contents {
+    let contents = contents.map(|(planned, layer)| LayerContents {
         layer: planned.name.clone(),
         packages: planned.packages.clone(),
         unpacked_bytes: Some(layer.unpacked_bytes),
     });
-    Ok(Image::keep(
+    Ok(LocalImage::keep(
         store,
         oci::write(&manifest),
         config,
@@ -374,14 +376,14 @@ pub fn build(
 /// # Errors
 /// [`BuildError`]; a regular file that was there before is as it was then.
 pub fn squashfs(
-    plan: &Plan,
+    plan: &LayerPlan,
     lock: &Lock,
-    environment: &ImageManifest,
+    environment: &EnvironmentLayers,
     options: &ImageOptions,
-    output: Output,
+    output: OutputDestination,
     store: &Store,
     progress: &dyn Progress,
-) -> Result<Written, BuildError> {
+) -> Result<SquashfsSummary, BuildError> {
     let gone = || AssembleError::Gone {
         what: lock.target.release.clone(),
     };
@@ -392,11 +394,11 @@ pub fn squashfs(
         .map(|planned| job(planned, lock, &trees, None));
     let jobs = jobs.collect::<Result<Vec<_>, _>>()?;
     // The parts of a tree that went to several layers come together again.
-    let mut sources: Vec<squashfs::Source<'_>> = Vec::new();
+    let mut sources: Vec<squashfs::SquashfsTree<'_>> = Vec::new();
     for job in &jobs {
         for tree in &job.trees {
             if sources.iter().all(|source| source.root != tree.root) {
-                sources.push(squashfs::Source {
+                sources.push(squashfs::SquashfsTree {
                     name: &job.name,
                     root: tree.root,
                 });
@@ -418,13 +420,13 @@ pub fn squashfs(
 
 /// How the image is run, and what each layer is.
 fn config(
-    plan: &Plan,
+    plan: &LayerPlan,
     lock: &Lock,
     digest: Digest,
-    environment: &ImageManifest,
-    layers: &[Layer],
+    environment: &EnvironmentLayers,
+    layers: &[LayerBlob],
     options: &ImageOptions,
-) -> oci::Image {
+) -> oci::ImageConfiguration {
     let mut env = environment.env.clone();
     env.extend(requirements(lock));
     env.extend(options.env.clone());
@@ -434,11 +436,11 @@ fn config(
         created_by: Some(format!("sconce build: {}", planned.name)),
         ..History::default()
     });
-    oci::Image {
+    oci::ImageConfiguration {
         created: Some(created.clone()),
         architecture: lock.target.architecture.clone(),
         os: "linux".to_owned(),
-        config: Some(Config {
+        config: Some(ExecutionDefaults {
             user: Some(format!("{PLAIN_ID}:{PLAIN_ID}")),
             env: Some(
                 env.iter()
@@ -453,7 +455,7 @@ fn config(
                     .unwrap_or_else(|| WORKSPACE.to_owned()),
             ),
             labels: Some(annotations(lock, digest, options)),
-            ..Config::default()
+            ..ExecutionDefaults::default()
         }),
         rootfs: RootFs {
             kind: "layers".to_owned(),

@@ -139,7 +139,7 @@ pub(crate) fn tree(lock: &Lock, store: &sconce_store::Store) -> Option<PathBuf> 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sconce_schema::lock::{COMPILER, Stage};
+    use sconce_schema::lock::{COMPILER, LockedStage};
 
     #[test]
     fn what_nothing_compiles_with_goes() {
@@ -198,7 +198,7 @@ mod tests {
         assert_eq!(key(&lock), None);
         let mut deb = lock.debs[0].clone();
         deb.name = "g++".to_owned();
-        lock.stages.push(Stage {
+        lock.stages.push(LockedStage {
             name: COMPILER.to_owned(),
             wheels: Vec::new(),
             debs: vec![deb.clone()],

@@ -12,9 +12,9 @@ use std::io;
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
 
-use sconce_schema::manifest::{Layer, VENV};
-use sconce_schema::{ImageManifest, Lock, Sha256};
-use sconce_store::{BuildError, Store, StoreError};
+use sconce_schema::manifest::{LayerTree, VENV};
+use sconce_schema::{EnvironmentLayers, Lock, Sha256};
+use sconce_store::{Store, StoreError, TreeBuildError};
 use sha2::Digest as _;
 
 /// Kind of these trees.
@@ -30,7 +30,7 @@ const CUDA: &str = "/usr/local/cuda";
 /// # Errors
 /// The store cannot take it.
 pub fn lay(
-    environment: &mut ImageManifest,
+    environment: &mut EnvironmentLayers,
     lock: &Lock,
     store: &Store,
 ) -> Result<PathBuf, StoreError> {
@@ -56,9 +56,9 @@ pub fn lay(
                 symlink(target, path)
             })
     });
-    let path = built.map_err(|error: BuildError<io::Error>| match error {
-        BuildError::Store(error) => error,
-        BuildError::Build(source) => StoreError::Disk {
+    let path = built.map_err(|error: TreeBuildError<io::Error>| match error {
+        TreeBuildError::Store(error) => error,
+        TreeBuildError::Build(source) => StoreError::Disk {
             what: "link in",
             path: store.root().to_owned(),
             source,
@@ -72,7 +72,7 @@ pub fn lay(
             *path = format!("{CUDA}/bin:{path}");
         }
     }
-    environment.layers.push(Layer {
+    environment.layers.push(LayerTree {
         name: "compilers' names".to_owned(),
         path: path.clone(),
     });
@@ -161,12 +161,12 @@ mod tests {
                     .try_for_each(|(name, target)| symlink(target, root.join("usr/bin").join(name)))
             };
             let path = store.build_tree("test", name, build).unwrap();
-            Layer {
+            LayerTree {
                 name: name.to_owned(),
                 path,
             }
         };
-        let mut environment = ImageManifest {
+        let mut environment = EnvironmentLayers {
             layers: vec![
                 make(
                     "system",

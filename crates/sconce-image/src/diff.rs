@@ -2,29 +2,29 @@
 
 use std::collections::BTreeMap;
 
-use crate::sbom::{Kind, Package};
+use crate::sbom::{PurlType, SbomPackage};
 
 /// What differs between two package lists. All lists are sorted by kind, name and version.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Diff {
+pub struct PackageDiff {
     /// Only in the second.
-    pub added: Vec<Package>,
+    pub added: Vec<SbomPackage>,
     /// Only in the first.
-    pub removed: Vec<Package>,
+    pub removed: Vec<SbomPackage>,
     /// In both, once each, and not the same.
-    pub changed: Vec<Change>,
+    pub changed: Vec<PackageChange>,
 }
 
 /// A package that differs.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Change {
+pub struct PackageChange {
     /// As the first has it.
-    pub before: Package,
+    pub before: SbomPackage,
     /// As the second has it. Where the version is the same, another build of it: the digest differs.
-    pub after: Package,
+    pub after: SbomPackage,
 }
 
-impl Change {
+impl PackageChange {
     /// By how many bytes it grew, less than 0 if it shrank, where both sizes are known.
     #[must_use]
     pub fn growth_bytes(&self) -> Option<i128> {
@@ -33,7 +33,7 @@ impl Change {
     }
 }
 
-impl Diff {
+impl PackageDiff {
     /// Whether nothing differs.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -43,11 +43,11 @@ impl Diff {
     /// By how many bytes the packages grew altogether; `None` as soon as a size is missing.
     #[must_use]
     pub fn growth_bytes(&self) -> Option<i128> {
-        let sum = |packages: &[Package]| {
+        let sum = |packages: &[SbomPackage]| {
             let sizes = packages.iter().map(|p| p.size_bytes.map(i128::from));
             sizes.sum::<Option<i128>>()
         };
-        let changes = self.changed.iter().map(Change::growth_bytes);
+        let changes = self.changed.iter().map(PackageChange::growth_bytes);
         Some(sum(&self.added)? - sum(&self.removed)? + changes.sum::<Option<i128>>()?)
     }
 }
@@ -57,9 +57,9 @@ impl Diff {
 /// A size counts as no difference. A version or digest that one of the lists does not know makes
 /// none either: documents of other programs often lack it.
 #[must_use]
-pub fn diff(before: &[Package], after: &[Package]) -> Diff {
-    type Sides<'a> = (Vec<&'a Package>, Vec<&'a Package>);
-    let mut names: BTreeMap<(&Kind, &str), Sides<'_>> = BTreeMap::new();
+pub fn diff(before: &[SbomPackage], after: &[SbomPackage]) -> PackageDiff {
+    type Sides<'a> = (Vec<&'a SbomPackage>, Vec<&'a SbomPackage>);
+    let mut names: BTreeMap<(&PurlType, &str), Sides<'_>> = BTreeMap::new();
     for package in before {
         names
             .entry((&package.kind, &package.name))
@@ -74,7 +74,7 @@ pub fn diff(before: &[Package], after: &[Package]) -> Diff {
             .1
             .push(package);
     }
-    let mut found = Diff::default();
+    let mut found = PackageDiff::default();
     for (mut old, mut new) in names.into_values() {
         old.sort_unstable();
         new.sort_unstable();
@@ -87,7 +87,7 @@ pub fn diff(before: &[Package], after: &[Package]) -> Diff {
             }
         }
         if let ([one], [other]) = (&gone[..], &new[..]) {
-            found.changed.push(Change {
+            found.changed.push(PackageChange {
                 before: (*one).clone(),
                 after: (*other).clone(),
             });
@@ -99,7 +99,7 @@ pub fn diff(before: &[Package], after: &[Package]) -> Diff {
     found
 }
 
-fn same(one: &Package, other: &Package) -> bool {
+fn same(one: &SbomPackage, other: &SbomPackage) -> bool {
     let version = one.version == other.version || one.version.is_none() || other.version.is_none();
     let digest = one.sha256 == other.sha256 || one.sha256.is_none() || other.sha256.is_none();
     version && digest
@@ -111,9 +111,9 @@ mod tests {
     use proptest::prelude::*;
     use sconce_schema::Sha256;
 
-    fn package(name: &str, version: &str, size_bytes: Option<u64>) -> Package {
-        Package {
-            kind: Kind::Python,
+    fn package(name: &str, version: &str, size_bytes: Option<u64>) -> SbomPackage {
+        SbomPackage {
+            kind: PurlType::Python,
             name: name.to_owned(),
             version: Some(version.to_owned()),
             size_bytes,
@@ -147,7 +147,7 @@ mod tests {
 
     #[test]
     fn the_same_version_in_other_bytes_is_a_change() {
-        let with = |byte| Package {
+        let with = |byte| SbomPackage {
             sha256: Some(Sha256([byte; 32])),
             ..package("a", "1", None)
         };
@@ -161,8 +161,8 @@ mod tests {
 
     #[test]
     fn kinds_and_several_versions_are_kept_apart() {
-        let deb = Package {
-            kind: Kind::Debian,
+        let deb = SbomPackage {
+            kind: PurlType::Debian,
             ..package("six", "1", None)
         };
         let found = diff(&[package("six", "1", None)], &[deb]);
@@ -186,7 +186,7 @@ mod tests {
         }
     }
 
-    fn lists() -> impl Strategy<Value = Vec<Package>> {
+    fn lists() -> impl Strategy<Value = Vec<SbomPackage>> {
         let one = ("[ab]", "[123]").prop_map(|(name, version)| package(&name, &version, None));
         proptest::collection::vec(one, 0..6)
     }

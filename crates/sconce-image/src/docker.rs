@@ -9,14 +9,14 @@ use std::path::Path;
 use std::sync::mpsc::sync_channel;
 use std::thread;
 
-use sconce_base::output::Output;
+use sconce_base::output::OutputDestination;
 use sconce_schema::Progress;
 use sconce_store::Store;
 use serde::Serialize;
 
 use crate::layer::{end, fill, put_file, unpacked};
 use crate::layout::{LayoutError, file};
-use crate::local::Image;
+use crate::local::LocalImage;
 use sconce_oci as oci;
 use sconce_oci::Digest;
 
@@ -47,10 +47,10 @@ pub(crate) fn manifest(config: &str, names: &[String], layers: Vec<String>) -> V
 /// # Errors
 /// [`LayoutError`].
 pub fn write_archive(
-    image: &Image,
+    image: &LocalImage,
     names: &[String],
     store: &Store,
-    output: Output,
+    output: OutputDestination,
     progress: &dyn Progress,
 ) -> Result<(), LayoutError> {
     let path = output.path().to_owned();
@@ -65,7 +65,7 @@ pub fn write_archive(
 /// # Errors
 /// [`LayoutError`].
 pub fn send_archive(
-    image: &Image,
+    image: &LocalImage,
     names: &[String],
     store: &Store,
     (out, path): (&mut impl Write, &Path),

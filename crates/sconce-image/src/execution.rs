@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::path::{Component, Path, PathBuf};
 
-use sconce_schema::lock::Versions;
+use sconce_schema::lock::LockedVersions;
 
 use crate::system::{PLAIN_HOME, PLAIN_ID};
 use sconce_oci as oci;
@@ -23,7 +23,7 @@ const OURS: [&str; 1] = ["NVIDIA_VISIBLE_DEVICES"];
 
 /// How an image is run.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Execution {
+pub struct ImageExecution {
     /// What is always run; the command follows as its arguments.
     pub entrypoint: Vec<String>,
     /// What is run unless something else is asked for.
@@ -38,10 +38,10 @@ pub struct Execution {
     pub notes: Vec<String>,
 }
 
-impl Execution {
+impl ImageExecution {
     /// Of an image's configuration. `accounts` are those that the image has.
     #[must_use]
-    pub fn of(image: &oci::Image, accounts: &Accounts, as_root: bool) -> Self {
+    pub fn of(image: &oci::ImageConfiguration, accounts: &Accounts, as_root: bool) -> Self {
         let config = image.config.clone().unwrap_or_default();
         let mut notes = Vec::new();
         let mut env = BTreeMap::from([("PATH".to_owned(), DEFAULT_PATH.to_owned())]);
@@ -63,7 +63,7 @@ impl Execution {
             env.remove(name);
         }
         let user = config.user.as_deref().unwrap_or_default();
-        let wanted = Wanted::of(user, accounts);
+        let wanted = ImageUser::of(user, accounts);
         if !as_root {
             notes.extend(wanted.note(user));
         }
@@ -106,13 +106,13 @@ impl Execution {
 
 /// The versions that an image of Sconce says it has, in its labels.
 #[must_use]
-pub fn versions(image: &oci::Image) -> Option<Versions> {
+pub fn versions(image: &oci::ImageConfiguration) -> Option<LockedVersions> {
     let labels = image.config.as_ref()?.labels.as_ref()?;
     let get = |name: &str| {
         let value = labels.get(&format!("dev.sconce.{name}"));
         value.filter(|value| value.len() <= 100).cloned()
     };
-    Some(Versions {
+    Some(LockedVersions {
         python: get("python")?,
         glibc: get("glibc")?,
         torch: get("torch"),
@@ -142,7 +142,7 @@ fn straight(path: &str) -> PathBuf {
 }
 
 /// Who an image wants to be.
-enum Wanted {
+enum ImageUser {
     Root,
     /// The uid where it is known, and the home that the image has for it.
     Other {
@@ -151,7 +151,7 @@ enum Wanted {
     },
 }
 
-impl Wanted {
+impl ImageUser {
     /// Of `user`, `uid`, and either with `:group`.
     fn of(user: &str, accounts: &Accounts) -> Self {
         let name = user.split(':').next().unwrap_or_default();
@@ -219,16 +219,16 @@ mod tests {
     const PASSWD: &[u8] = b"root:x:0:0:root:/root:/bin/sh\napp:x:999:999::/home/app:/bin/sh\n\
         far:x:998:998::/srv/far:/bin/sh\nbroken\nx:y:z\n";
 
-    fn image(config: &str) -> oci::Image {
+    fn image(config: &str) -> oci::ImageConfiguration {
         let text = format!(
             r#"{{"architecture":"amd64","os":"linux","config":{config},
                 "rootfs":{{"type":"layers","diff_ids":[]}}}}"#
         );
-        oci::Image::parse(text.as_bytes()).unwrap()
+        oci::ImageConfiguration::parse(text.as_bytes()).unwrap()
     }
 
-    fn execution(config: &str) -> Execution {
-        Execution::of(&image(config), &Accounts::parse(PASSWD, b""), false)
+    fn execution(config: &str) -> ImageExecution {
+        ImageExecution::of(&image(config), &Accounts::parse(PASSWD, b""), false)
     }
 
     fn words(words: &[&str]) -> Vec<String> {
@@ -321,7 +321,7 @@ mod tests {
             assert_eq!(home("far", env), "/home/sconce", "{env}");
         }
         let image = image(r#"{"User":"app"}"#);
-        let root = Execution::of(&image, &Accounts::parse(PASSWD, b""), true);
+        let root = ImageExecution::of(&image, &Accounts::parse(PASSWD, b""), true);
         assert_eq!((root.notes.len(), root.env["HOME"].as_str()), (0, "/root"));
     }
 

@@ -9,10 +9,10 @@ use sconce_store::Store;
 use sconce_testkit::golden_files::Goldens;
 use sconce_testkit::golden_files::HeldBy::{self, Golden};
 
-use crate::layer::{Compression, Layer};
-use crate::local::{self, Contents};
-use crate::provenance::{Build, LOCAL_BUILDER, statement};
-use crate::sbom::{self, Subject};
+use crate::layer::{Compression, LayerBlob};
+use crate::local::{self, LayerContents};
+use crate::provenance::{LOCAL_BUILDER, ProvenanceInput, statement};
+use crate::sbom::{self, SbomSubject};
 
 const CONTENTS: HeldBy = Golden("contents.json");
 const LAYER: HeldBy = Golden("layer.jsonl");
@@ -23,9 +23,9 @@ const SPDX: HeldBy = Golden("spdx.json");
 
 const TYPES: &[(&str, HeldBy)] = &[
     ("docker::Entry", DOCKER),
-    ("layer/mod::Layer", LAYER),
+    ("layer/mod::LayerBlob", LAYER),
     ("layer/packed::Compression", LAYER),
-    ("local::Contents", CONTENTS),
+    ("local::LayerContents", CONTENTS),
     ("provenance::Statement", PROVENANCE),
     ("provenance::Resource", PROVENANCE),
     ("provenance::Sums", PROVENANCE),
@@ -41,7 +41,7 @@ const TYPES: &[(&str, HeldBy)] = &[
     ("sbom/cyclonedx::Tools", CYCLONEDX),
     ("sbom/cyclonedx::Tool", CYCLONEDX),
     ("sbom/cyclonedx::Component", CYCLONEDX),
-    ("sbom/cyclonedx::Named", CYCLONEDX),
+    ("sbom/cyclonedx::NamedLicense", CYCLONEDX),
     ("sbom/cyclonedx::Hash", CYCLONEDX),
     ("sbom/cyclonedx::Choice", CYCLONEDX),
     ("sbom/cyclonedx::Text", CYCLONEDX),
@@ -53,7 +53,7 @@ const TYPES: &[(&str, HeldBy)] = &[
     ("sbom/spdx::Checksum", SPDX),
     ("sbom/spdx::ExternalRef", SPDX),
     ("sbom/spdx::Relationship", SPDX),
-    ("sbom/spdx::Extracted", SPDX),
+    ("sbom/spdx::ExtractedLicense", SPDX),
 ];
 
 fn goldens() -> Goldens {
@@ -74,7 +74,7 @@ const LAYER_BYTES: &[u8] = b"layer";
 #[test]
 fn record_of_a_layer_is_as_before() {
     let all = [Compression::Zstd, Compression::Gzip, Compression::None];
-    let layers = all.map(|compression| Layer {
+    let layers = all.map(|compression| LayerBlob {
         digest: Digest::of(b"blob"),
         size_bytes: 4,
         diff_id: Digest::of(LAYER_BYTES),
@@ -87,7 +87,7 @@ fn record_of_a_layer_is_as_before() {
         .map(|layer| serde_json::to_string(layer).unwrap() + "\n");
     goldens().assert_same("layer.jsonl", lines.collect::<String>());
     let text = goldens().text("layer.jsonl");
-    let read: Vec<Layer> = text
+    let read: Vec<LayerBlob> = text
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
@@ -95,16 +95,16 @@ fn record_of_a_layer_is_as_before() {
 }
 
 /// An image in the store that a test fills.
-fn kept(store: &Store) -> local::Image {
+fn kept(store: &Store) -> local::LocalImage {
     store
         .put_blob(LAYER_BYTES, &Digest::of(LAYER_BYTES).0)
         .unwrap();
-    let contents = vec![Contents {
+    let contents = vec![LayerContents {
         layer: "base".to_owned(),
         packages: vec![("libc6".to_owned(), "2.41-12".to_owned())],
         unpacked_bytes: Some(LAYER_BYTES.len() as u64),
     }];
-    local::Image::keep(
+    local::LocalImage::keep(
         store,
         goldens().text("manifest.json").into_bytes(),
         goldens().text("config.json").into_bytes(),
@@ -130,7 +130,10 @@ fn files_of_an_image_in_the_store_are_as_before() {
         names += &format!("{} {text}", entry.file_name().to_string_lossy());
     }
     goldens().assert_same("name.txt", names);
-    assert_eq!(local::Image::find(&store, "team/digits:1").unwrap(), image);
+    assert_eq!(
+        local::LocalImage::find(&store, "team/digits:1").unwrap(),
+        image
+    );
 }
 
 /// Names, headers and texts of a tar archive.
@@ -186,7 +189,7 @@ fn unversioned(document: Vec<u8>) -> String {
 fn lists_of_packages_are_as_before() {
     let lock = sbom::tests::lock();
     let facts = sbom::tests::facts(&lock);
-    let subject = Subject {
+    let subject = SbomSubject {
         name: "digits",
         manifest: Some(Digest::of(b"manifest")),
         lock: &lock,
@@ -210,7 +213,7 @@ fn lists_of_packages_are_as_before() {
 #[test]
 fn provenance_is_as_before() {
     let lock = sbom::tests::lock();
-    let build = Build {
+    let build = ProvenanceInput {
         image: "digits",
         manifest: Digest::of(b"manifest"),
         spec: Some(Digest::of(b"spec").0),

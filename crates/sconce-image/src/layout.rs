@@ -5,15 +5,17 @@ use std::fs;
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
-use sconce_base::direct::Reader;
-use sconce_base::output::{Folder, Form, Output, OutputError, OutputFile};
+use sconce_base::direct::DirectReader;
+use sconce_base::output::{
+    OutputDestination, OutputDirectory, OutputError, OutputFile, OutputForm,
+};
 use sconce_schema::{Hint, Progress, exit};
 use sconce_store::Store;
 
 use crate::layer::{end, fill, put_file};
-use crate::local::{Image, LocalError};
+use crate::local::{LocalError, LocalImage};
 use sconce_oci as oci;
-use sconce_oci::{Descriptor, Digest, Index, Platform, media};
+use sconce_oci::{Descriptor, Digest, ImageIndex, Platform, media};
 
 /// The annotation by which a layout's index names an image.
 const REF_NAME: &str = "org.opencontainers.image.ref.name";
@@ -85,7 +87,7 @@ impl Hint for LayoutError {
 }
 
 /// The descriptor of an image in an index.
-pub(crate) fn entry(image: &Image, name: Option<&str>) -> Result<Descriptor, LocalError> {
+pub(crate) fn entry(image: &LocalImage, name: Option<&str>) -> Result<Descriptor, LocalError> {
     let config = image.config()?;
     let mut descriptor = Descriptor::of(media::MANIFEST, &image.manifest_bytes);
     descriptor.platform = Some(Platform {
@@ -105,7 +107,7 @@ pub(crate) fn entry(image: &Image, name: Option<&str>) -> Result<Descriptor, Loc
 /// # Errors
 /// [`LayoutError`]. The layout names the image only when all of it is there.
 pub fn write_folder(
-    image: &Image,
+    image: &LocalImage,
     name: Option<&str>,
     store: &Store,
     folder: &Path,
@@ -113,13 +115,13 @@ pub fn write_folder(
     let occupied = || LayoutError::Occupied {
         path: folder.to_owned(),
     };
-    let folder = Folder::open(folder)?;
+    let folder = OutputDirectory::open(folder)?;
     let mut index = match folder.read(INDEX, MOST_INDEX) {
-        Ok(bytes) => Index::parse(&bytes).map_err(|_| occupied())?,
+        Ok(bytes) => ImageIndex::parse(&bytes).map_err(|_| occupied())?,
         Err(_) if !folder.is_empty().map_err(file("read", folder.path()))? => {
             return Err(occupied());
         }
-        Err(_) => Index::new(Vec::new()),
+        Err(_) => ImageIndex::new(Vec::new()),
     };
     let blobs = folder.folder("blobs")?.folder("sha256")?;
     for (layer, source) in image.blobs(store)? {
@@ -127,16 +129,20 @@ pub fn write_folder(
     }
     for bytes in [&image.config_bytes, &image.manifest_bytes] {
         let name = Digest::of(bytes).hex();
-        blobs.file(&name, Form::Binary)?.write(bytes)?;
+        blobs.file(&name, OutputForm::Binary)?.write(bytes)?;
     }
-    folder.file("oci-layout", Form::Text)?.write(VERSION)?;
+    folder
+        .file("oci-layout", OutputForm::Text)?
+        .write(VERSION)?;
     let entry = entry(image, name)?;
     index.manifests.retain(|other| {
         let named = |d: &Descriptor| d.annotations.as_ref()?.get(REF_NAME).cloned();
         other.digest != entry.digest && (name.is_none() || named(other) != named(&entry))
     });
     index.manifests.push(entry);
-    Ok(folder.file(INDEX, Form::Text)?.write(&oci::write(&index))?)
+    Ok(folder
+        .file(INDEX, OutputForm::Text)?
+        .write(&oci::write(&index))?)
 }
 
 /// Looks whether a layout can be written into `folder`, before there is an image.
@@ -144,7 +150,7 @@ pub fn write_folder(
 /// # Errors
 /// [`LayoutError`].
 pub fn check_folder(folder: &Path) -> Result<(), LayoutError> {
-    Folder::check(folder)?;
+    OutputDirectory::check(folder)?;
     let has_others = fs::read_dir(folder).is_ok_and(|mut entries| entries.next().is_some());
     match has_others && !folder.join(INDEX).exists() {
         true => Err(LayoutError::Occupied {
@@ -160,10 +166,10 @@ pub fn check_folder(folder: &Path) -> Result<(), LayoutError> {
 /// # Errors
 /// [`LayoutError`].
 pub fn write_tar(
-    image: &Image,
+    image: &LocalImage,
     names: &[String],
     store: &Store,
-    output: Output,
+    output: OutputDestination,
     progress: &dyn Progress,
 ) -> Result<(), LayoutError> {
     let blobs = image.blobs(store)?;
@@ -174,7 +180,7 @@ pub fn write_tar(
         names,
         blobs.iter().map(|(layer, _)| name(&layer.digest)).collect(),
     );
-    let index = oci::write(&Index::new(vec![entry(
+    let index = oci::write(&ImageIndex::new(vec![entry(
         image,
         names.first().map(String::as_str),
     )?]));
@@ -196,7 +202,7 @@ pub fn write_tar(
     for bytes in documents {
         put(&name(&Digest::of(bytes)), bytes, &mut out)?;
     }
-    let mut reader = Reader::new();
+    let mut reader = DirectReader::new();
     let mut written = Vec::new();
     for (layer, blob) in &blobs {
         if written.contains(&layer.digest) {
@@ -218,11 +224,11 @@ pub fn write_tar(
 }
 
 /// Puts the file `source` of the store into `folder`.
-fn place(source: &Path, folder: &Folder, name: &str) -> Result<(), LayoutError> {
+fn place(source: &Path, folder: &OutputDirectory, name: &str) -> Result<(), LayoutError> {
     if folder.has(name) || folder.link(source, name) {
         return Ok(());
     }
-    let output = folder.file(name, Form::Binary)?;
+    let output = folder.file(name, OutputForm::Binary)?;
     let path = output.path().to_owned();
     let mut from = fs::File::open(source).map_err(file("read", source))?;
     let mut out = output.open()?;

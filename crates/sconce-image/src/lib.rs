@@ -28,4 +28,4 @@ pub mod squashfs;
 pub mod system;
 pub mod unpack;
 
-pub use assemble::{AssembleError, Needs, Priority, assemble, needs, ready, so_far};
+pub use assemble::{AssembleError, MissingPackages, Priority, assemble, needs, ready, so_far};

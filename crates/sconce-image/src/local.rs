@@ -10,11 +10,11 @@ use std::path::{Path, PathBuf};
 
 use sconce_base::random_name;
 use sconce_schema::{Hint, Lock, exit};
-use sconce_store::{BuildError, Store, StoreError};
+use sconce_store::{Store, StoreError, TreeBuildError};
 use serde::{Deserialize, Serialize};
 
 use sconce_oci as oci;
-use sconce_oci::{Descriptor, Digest, DocumentError, Manifest};
+use sconce_oci::{Descriptor, Digest, DocumentError, ImageManifest};
 
 /// The label that names the digest of the lock an image was made from.
 pub(crate) const LOCK_LABEL: &str = "dev.sconce.lock";
@@ -94,7 +94,7 @@ impl Hint for LocalError {
 /// What is known of one layer beside its descriptor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Contents {
+pub struct LayerContents {
     /// The layer's name in the plan.
     pub layer: String,
     /// Names and versions.
@@ -106,20 +106,20 @@ pub struct Contents {
 
 /// An image whose documents are in the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Image {
+pub struct LocalImage {
     /// Digest of the manifest: what the image is called for good.
     pub digest: Digest,
     /// The manifest's bytes.
     pub manifest_bytes: Vec<u8>,
     /// The manifest.
-    pub manifest: Manifest,
+    pub manifest: ImageManifest,
     /// The configuration's bytes.
     pub config_bytes: Vec<u8>,
     /// What lies in each layer, where it is known: as the manifest's layers.
-    pub contents: Vec<Contents>,
+    pub contents: Vec<LayerContents>,
 }
 
-impl Image {
+impl LocalImage {
     /// Keeps an image whose layers are in the store.
     ///
     /// # Errors
@@ -128,7 +128,7 @@ impl Image {
         store: &Store,
         manifest_bytes: Vec<u8>,
         config_bytes: Vec<u8>,
-        contents: Vec<Contents>,
+        contents: Vec<LayerContents>,
     ) -> Result<Self, LocalError> {
         let digest = Digest::of(&manifest_bytes);
         let list = oci::write(&contents);
@@ -144,8 +144,8 @@ impl Image {
             })
         });
         kept.map_err(|error| match error {
-            BuildError::Store(error) => LocalError::Store(error),
-            BuildError::Build(error) => error,
+            TreeBuildError::Store(error) => LocalError::Store(error),
+            TreeBuildError::Build(error) => error,
         })?;
         Self::of(digest, manifest_bytes, config_bytes, contents).map_err(|source| {
             LocalError::Document {
@@ -159,11 +159,11 @@ impl Image {
         digest: Digest,
         manifest_bytes: Vec<u8>,
         config_bytes: Vec<u8>,
-        contents: Vec<Contents>,
+        contents: Vec<LayerContents>,
     ) -> Result<Self, DocumentError> {
         Ok(Self {
             digest,
-            manifest: Manifest::parse(&manifest_bytes)?,
+            manifest: ImageManifest::parse(&manifest_bytes)?,
             manifest_bytes,
             config_bytes,
             contents,
@@ -244,8 +244,8 @@ impl Image {
     ///
     /// # Errors
     /// [`LocalError::Document`].
-    pub fn config(&self) -> Result<oci::Image, LocalError> {
-        oci::Image::parse(&self.config_bytes).map_err(|source| LocalError::Document {
+    pub fn config(&self) -> Result<oci::ImageConfiguration, LocalError> {
+        oci::ImageConfiguration::parse(&self.config_bytes).map_err(|source| LocalError::Document {
             path: PathBuf::from(self.manifest.config.digest.to_string()),
             source,
         })
@@ -265,7 +265,7 @@ impl Image {
     }
 
     fn lock_digest(&self) -> Option<Digest> {
-        let config = oci::Image::parse(&self.config_bytes).ok()?;
+        let config = oci::ImageConfiguration::parse(&self.config_bytes).ok()?;
         config.config?.labels?.get(LOCK_LABEL)?.parse().ok()
     }
 
@@ -413,15 +413,15 @@ mod tests {
     use super::*;
     use sconce_oci::media;
 
-    fn image(store: &Store, layer: &[u8]) -> Image {
+    fn image(store: &Store, layer: &[u8]) -> LocalImage {
         let digest = Digest::of(layer);
         store.put_blob(layer, &digest.0).unwrap();
         let config = b"{}".to_vec();
-        let manifest = Manifest::new(
+        let manifest = ImageManifest::new(
             Descriptor::of(media::CONFIG, &config),
             vec![Descriptor::of(media::LAYER, layer)],
         );
-        Image::keep(store, oci::write(&manifest), config, Vec::new()).unwrap()
+        LocalImage::keep(store, oci::write(&manifest), config, Vec::new()).unwrap()
     }
 
     #[test]
@@ -430,10 +430,13 @@ mod tests {
         let store = Store::open(folder.path()).unwrap();
         let (one, two) = (image(&store, b"one"), image(&store, b"two"));
         one.call(&store, "team/base:1.0").unwrap();
-        assert_eq!(Image::find(&store, "team/base:1.0").unwrap(), one);
+        assert_eq!(LocalImage::find(&store, "team/base:1.0").unwrap(), one);
         two.call(&store, "team/base:1.0").unwrap();
-        assert_eq!(Image::find(&store, "team/base:1.0").unwrap(), two);
-        assert_eq!(Image::find(&store, &one.digest.to_string()).unwrap(), one);
+        assert_eq!(LocalImage::find(&store, "team/base:1.0").unwrap(), two);
+        assert_eq!(
+            LocalImage::find(&store, &one.digest.to_string()).unwrap(),
+            one
+        );
         assert_eq!(
             names(&store).unwrap(),
             [("team/base:1.0".to_owned(), two.digest)]
@@ -447,7 +450,7 @@ mod tests {
             let gone = remove_name(&store, name);
             assert!(matches!(gone, Err(LocalError::Unknown { .. })), "{name}");
         }
-        let unknown = Image::find(&store, "team/base:2");
+        let unknown = LocalImage::find(&store, "team/base:2");
         assert!(matches!(unknown, Err(LocalError::Unknown { .. })));
         assert_eq!(fs::read(&two.blobs(&store).unwrap()[0].1).unwrap(), b"two");
         store.forget("blob", &Digest::of(b"two").hex()).unwrap();

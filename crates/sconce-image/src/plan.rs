@@ -13,7 +13,7 @@ use sconce_schema::lock::{Deb, Lock, Wheel};
 use sha2::Digest as _;
 
 use crate::compiler;
-use crate::slim::Rules;
+use crate::slim::SlimRules;
 
 /// Layers of an image unless something else is asked for.
 pub const USUAL_LAYERS: usize = 60;
@@ -53,20 +53,20 @@ const FOUNDATION: [&str; 20] = [
 
 /// The layers of an image, lowest first.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Plan {
+pub struct LayerPlan {
     /// The layers.
-    pub layers: Vec<Planned>,
+    pub layers: Vec<PlannedLayer>,
     /// What is left out of the packages, for a slim image.
-    pub slim: Option<Rules>,
+    pub slim: Option<SlimRules>,
 }
 
 /// One layer of a plan.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Planned {
+pub struct PlannedLayer {
     /// What it is, for people: `debian/trixie`, `torch 2.15.0`, `packages 3`.
     pub name: String,
     /// What lies in it.
-    pub content: Content,
+    pub content: LayerContent,
     /// Its packages with their versions, sorted by name.
     pub packages: Vec<(String, String)>,
     /// What its packages weigh as they are downloaded, where the lock tells it of all of them.
@@ -75,7 +75,7 @@ pub struct Planned {
 
 /// What lies in a layer. Wheels are numbers in the lock's list.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Content {
+pub enum LayerContent {
     /// The system tree without the interpreter.
     System,
     /// The interpreter and its standard library.
@@ -98,14 +98,14 @@ pub enum Content {
 
 /// What may be chosen about a plan.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct PlanOptions {
+pub struct LayerPlanOptions {
     /// The most layers that it may have, of those made from packages.
     pub most_layers: usize,
     /// Whether the image has bytecode.
     pub bytecode: bool,
 }
 
-impl Default for PlanOptions {
+impl Default for LayerPlanOptions {
     fn default() -> Self {
         Self {
             most_layers: USUAL_LAYERS,
@@ -114,10 +114,10 @@ impl Default for PlanOptions {
     }
 }
 
-impl Plan {
+impl LayerPlan {
     /// The plan for `lock`.
     #[must_use]
-    pub fn of(lock: &Lock, options: PlanOptions) -> Self {
+    pub fn of(lock: &Lock, options: LayerPlanOptions) -> Self {
         let mut own = Vec::new();
         let mut foundation = Vec::new();
         let mut groups: BTreeMap<u8, Vec<usize>> = BTreeMap::new();
@@ -151,20 +151,23 @@ impl Plan {
         own.sort_by_key(|&at| (rank(&lock.wheels[at].name), at));
 
         let small = |wheels: Vec<usize>| match options.bytecode {
-            true => Content::WheelsAndBytecode(wheels),
-            false => Content::Wheels(wheels),
+            true => LayerContent::WheelsAndBytecode(wheels),
+            false => LayerContent::Wheels(wheels),
         };
         let mut layers = vec![system(lock), interpreter(lock, options.bytecode)];
         let sources: Vec<usize> = own.iter().chain(&together).copied().collect();
         for at in own {
-            layers.push(of_wheels(lock, None, Content::Wheels(vec![at])));
+            layers.push(of_wheels(lock, None, LayerContent::Wheels(vec![at])));
         }
         let rest = [
-            ("further large packages", Some(Content::Wheels(together))),
+            (
+                "further large packages",
+                Some(LayerContent::Wheels(together)),
+            ),
             ("foundation", Some(small(foundation))),
             (
                 "bytecode of large packages",
-                options.bytecode.then_some(Content::Bytecode(sources)),
+                options.bytecode.then_some(LayerContent::Bytecode(sources)),
             ),
         ];
         for (name, content) in rest {
@@ -181,19 +184,19 @@ impl Plan {
     }
 }
 
-impl Plan {
+impl LayerPlan {
     /// Adds a layer above all others; without its tree where that has not been made.
     pub fn push(&mut self, name: &str, tree: Option<PathBuf>) {
-        self.layers.push(Planned {
+        self.layers.push(PlannedLayer {
             name: name.to_owned(),
-            content: Content::Tree(tree),
+            content: LayerContent::Tree(tree),
             packages: Vec::new(),
             download_bytes: None,
         });
     }
 }
 
-impl Content {
+impl LayerContent {
     /// The wheels that it concerns.
     #[must_use]
     pub fn wheels(&self) -> &[usize] {
@@ -233,33 +236,41 @@ fn is_interpreter(name: &str) -> bool {
     name.starts_with("python3") || name.starts_with("libpython3")
 }
 
-fn system(lock: &Lock) -> Planned {
-    of_debs(lock, lock.target.release.clone(), Content::System, |deb| {
-        !is_interpreter(&deb.name)
-    })
+fn system(lock: &Lock) -> PlannedLayer {
+    of_debs(
+        lock,
+        lock.target.release.clone(),
+        LayerContent::System,
+        |deb| !is_interpreter(&deb.name),
+    )
 }
 
-fn interpreter(lock: &Lock, bytecode: bool) -> Planned {
+fn interpreter(lock: &Lock, bytecode: bool) -> PlannedLayer {
     let name = format!("python {}", lock.versions.python);
-    of_debs(lock, name, Content::Interpreter { bytecode }, |deb| {
+    of_debs(lock, name, LayerContent::Interpreter { bytecode }, |deb| {
         is_interpreter(&deb.name)
     })
 }
 
-fn of_compiler(lock: &Lock) -> Option<Planned> {
+fn of_compiler(lock: &Lock) -> Option<PlannedLayer> {
     let debs: Vec<&Deb> = lock.compiler().iter().collect();
     let name = compiler::LAYER.to_owned();
-    (!debs.is_empty()).then(|| planned(&debs, name, Content::Compiler))
+    (!debs.is_empty()).then(|| planned(&debs, name, LayerContent::Compiler))
 }
 
-fn of_debs(lock: &Lock, name: String, content: Content, wanted: impl Fn(&Deb) -> bool) -> Planned {
+fn of_debs(
+    lock: &Lock,
+    name: String,
+    content: LayerContent,
+    wanted: impl Fn(&Deb) -> bool,
+) -> PlannedLayer {
     let debs: Vec<&Deb> = lock.debs.iter().filter(|deb| wanted(deb)).collect();
     planned(&debs, name, content)
 }
 
-fn planned(debs: &[&Deb], name: String, content: Content) -> Planned {
+fn planned(debs: &[&Deb], name: String, content: LayerContent) -> PlannedLayer {
     let package = |deb: &&Deb| (deb.name.clone(), deb.version.clone());
-    Planned {
+    PlannedLayer {
         name,
         content,
         packages: debs.iter().map(package).collect(),
@@ -267,7 +278,7 @@ fn planned(debs: &[&Deb], name: String, content: Content) -> Planned {
     }
 }
 
-fn of_wheels(lock: &Lock, name: Option<&str>, content: Content) -> Planned {
+fn of_wheels(lock: &Lock, name: Option<&str>, content: LayerContent) -> PlannedLayer {
     let wheels: Vec<&Wheel> = content
         .wheels()
         .iter()
@@ -281,10 +292,10 @@ fn of_wheels(lock: &Lock, name: Option<&str>, content: Content) -> Planned {
         (name, _) => name.unwrap_or_default().to_owned(),
     };
     let download_bytes = match content {
-        Content::Bytecode(_) => None,
+        LayerContent::Bytecode(_) => None,
         _ => wheels.iter().map(|wheel| wheel.size).sum(),
     };
-    Planned {
+    PlannedLayer {
         name,
         content,
         packages,
@@ -297,7 +308,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
     use sconce_schema::Sha256;
-    use sconce_schema::lock::{Target, Versions};
+    use sconce_schema::lock::{LockTarget, LockedVersions};
 
     fn lock(wheels: &[(&str, u64)]) -> Lock {
         let wheel = |(name, size): &(&str, u64)| Wheel {
@@ -321,14 +332,14 @@ mod tests {
         Lock {
             version: 1,
             inputs: Sha256([0; 32]),
-            target: Target {
+            target: LockTarget {
                 release: "debian/trixie".to_owned(),
                 architecture: "amd64".to_owned(),
                 python: "3.13".to_owned(),
             },
-            versions: Versions {
+            versions: LockedVersions {
                 python: "3.13.5-2".to_owned(),
-                ..Versions::default()
+                ..LockedVersions::default()
             },
             wheels: wheels.iter().map(wheel).collect(),
             debs: ["bash", "libc6", "libpython3.13-stdlib", "python3.13"]
@@ -338,7 +349,7 @@ mod tests {
         }
     }
 
-    fn names(plan: &Plan) -> Vec<&str> {
+    fn names(plan: &LayerPlan) -> Vec<&str> {
         plan.layers.iter().map(|l| l.name.as_str()).collect()
     }
 
@@ -355,7 +366,7 @@ mod tests {
 
     #[test]
     fn what_is_shared_lies_low_and_by_itself() {
-        let plan = Plan::of(&lock(&TORCH), PlanOptions::default());
+        let plan = LayerPlan::of(&lock(&TORCH), LayerPlanOptions::default());
         assert_eq!(
             names(&plan),
             [
@@ -390,32 +401,32 @@ mod tests {
     fn a_compiler_is_one_layer_and_moves_no_other() {
         let without = lock(&TORCH);
         let mut with = without.clone();
-        with.stages.push(sconce_schema::lock::Stage {
+        with.stages.push(sconce_schema::lock::LockedStage {
             name: sconce_schema::lock::COMPILER.to_owned(),
             wheels: Vec::new(),
             debs: with.debs[..2].to_vec(),
         });
-        let plain = Plan::of(&without, PlanOptions::default());
-        let plan = Plan::of(&with, PlanOptions::default());
+        let plain = LayerPlan::of(&without, LayerPlanOptions::default());
+        let plan = LayerPlan::of(&with, LayerPlanOptions::default());
         let (last, rest) = plan.layers.split_last().unwrap();
         assert_eq!(rest, plain.layers);
         assert_eq!(
             (last.name.as_str(), &last.content),
-            ("compiler", &Content::Compiler)
+            ("compiler", &LayerContent::Compiler)
         );
         assert_eq!((last.packages.len(), last.download_bytes), (2, Some(20)));
         assert_eq!(
-            Plan::of(&with.without_compiler(), PlanOptions::default()),
+            LayerPlan::of(&with.without_compiler(), LayerPlanOptions::default()),
             plain
         );
     }
 
     #[test]
     fn one_more_small_package_changes_one_layer() {
-        let before = Plan::of(&lock(&TORCH), PlanOptions::default());
+        let before = LayerPlan::of(&lock(&TORCH), LayerPlanOptions::default());
         let mut more = TORCH.to_vec();
         more.push(("tqdm", 80_000));
-        let after = Plan::of(&lock(&more), PlanOptions::default());
+        let after = LayerPlan::of(&lock(&more), LayerPlanOptions::default());
         let same = before.layers.iter().filter(|l| after.layers.contains(l));
         assert!(same.count() >= before.layers.len() - 1);
         assert!(after.layers.len() <= before.layers.len() + 1);
@@ -431,7 +442,7 @@ mod tests {
             .collect();
         wheels.push(("tqdm", 5));
         wheels.push(("rich", 5));
-        let plan = Plan::of(&lock(&wheels), PlanOptions::default());
+        let plan = LayerPlan::of(&lock(&wheels), LayerPlanOptions::default());
         assert_eq!(plan.layers.len(), 59);
         let together = plan
             .layers
@@ -454,10 +465,10 @@ mod tests {
                 .collect();
             let wheels: Vec<(&str, u64)> = wheels.iter().map(|(n, s)| (n.as_str(), *s)).collect();
             let lock = lock(&wheels);
-            let plan = Plan::of(&lock, PlanOptions { most_layers, bytecode });
+            let plan = LayerPlan::of(&lock, LayerPlanOptions { most_layers, bytecode });
             prop_assert!(plan.layers.len() <= most_layers.clamp(FEWEST_LAYERS, MOST_LAYERS));
             let mut seen: Vec<usize> = plan.layers.iter()
-                .filter(|l| !matches!(l.content, Content::Bytecode(_)))
+                .filter(|l| !matches!(l.content, LayerContent::Bytecode(_)))
                 .flat_map(|l| l.content.wheels().to_vec())
                 .collect();
             seen.sort_unstable();

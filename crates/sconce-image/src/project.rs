@@ -9,8 +9,8 @@ use std::path::{Component, Path, PathBuf};
 use sconce_base::direct::MTIME;
 use sconce_schema::spec::WORKSPACE;
 use sconce_schema::{Hint, Sha256, exit};
-use sconce_store::rooted::{Folders, Rooted, RootedError, set_modified};
-use sconce_store::{BuildError, Store, StoreError};
+use sconce_store::rooted::{OnConflict, ScopedRoot, ScopedRootError, set_modified};
+use sconce_store::{Store, StoreError, TreeBuildError};
 use sha2::Digest as _;
 
 /// Kind of these trees.
@@ -39,7 +39,7 @@ pub enum ProjectError {
     },
     /// A file could not be put into the tree.
     #[error(transparent)]
-    Tree(#[from] RootedError),
+    Tree(#[from] ScopedRootError),
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -102,15 +102,15 @@ pub fn tree(folder: &Path, names: &[String], store: &Store) -> Result<PathBuf, P
     }
     let key = Sha256(hash.finalize().into()).to_string();
     let built = store.build_tree(KIND, &key, |root| {
-        let mut tree = Rooted::new(root, Folders::Stay);
+        let mut tree = ScopedRoot::new(root, OnConflict::Stay);
         files.iter().try_for_each(|path| {
             let to = Path::new(WORKSPACE).join(path);
             copy(&folder.join(path), &mut tree, &to)
         })
     });
     built.map_err(|error| match error {
-        BuildError::Store(error) => error.into(),
-        BuildError::Build(error) => error,
+        TreeBuildError::Store(error) => error.into(),
+        TreeBuildError::Build(error) => error,
     })
 }
 
@@ -152,7 +152,7 @@ fn executable(meta: &fs::Metadata) -> bool {
 }
 
 /// Copies one file or link to `to` of the tree.
-fn copy(from: &Path, tree: &mut Rooted, to: &Path) -> Result<(), ProjectError> {
+fn copy(from: &Path, tree: &mut ScopedRoot, to: &Path) -> Result<(), ProjectError> {
     let to = to.as_os_str().as_bytes();
     let read = || {
         let meta = from.symlink_metadata()?;

@@ -20,7 +20,7 @@ pub const LOCAL_BUILDER: &str = "urn:sconce:builder:local";
 
 /// A build that is done.
 #[derive(Debug, Clone, Copy)]
-pub struct Build<'a> {
+pub struct ProvenanceInput<'a> {
     /// The image's name, with or without registry and tag.
     pub image: &'a str,
     /// The image manifest's digest.
@@ -105,7 +105,7 @@ struct Program {
 
 /// The statement's bytes. The same build gives the same bytes.
 #[must_use]
-pub fn statement(build: &Build<'_>) -> Vec<u8> {
+pub fn statement(build: &ProvenanceInput<'_>) -> Vec<u8> {
     let sums = |sha256: Sha256| Sums { sha256 };
     let parameter = |sha256| Parameter {
         digest: sums(sha256),
@@ -159,7 +159,7 @@ mod tests {
 
     fn made(spec: Option<Sha256>) -> Value {
         let lock = crate::sbom::tests::lock();
-        let build = Build {
+        let build = ProvenanceInput {
             image: "digits",
             manifest: Digest::of(b"manifest"),
             spec,

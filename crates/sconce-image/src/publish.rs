@@ -8,18 +8,19 @@ use std::path::Path;
 use sconce_schema::{Hint, Lock, Progress, Sha256, exit};
 use sconce_store::{Store, StoreError};
 
-use crate::local::{Image, LocalError};
+use crate::local::{LocalError, LocalImage};
 use crate::open::{self, OpenError};
-use crate::provenance::{self, Build, LOCAL_BUILDER};
-use crate::sbom::{self, Facts, Subject};
+use crate::provenance::{self, LOCAL_BUILDER, ProvenanceInput};
+use crate::sbom::{self, PackageMetadata, SbomSubject};
 use sconce_oci as oci;
-use sconce_oci::{Descriptor, Digest, Manifest, Platform, media};
+use sconce_oci::{Descriptor, Digest, ImageManifest, Platform, media};
 use sconce_registry::sign::{
-    self, Attached, AttachmentError, Claim, ClaimError, KeyError, LARGEST_PAYLOAD, PublicKey,
-    SigningKey, Unverified,
+    self, AttachmentError, Claim, ClaimError, KeyError, LARGEST_PAYLOAD, PublicKey, SigningKey,
+    UnverifiedSignature, VerificationFailure,
 };
 use sconce_registry::{
-    self, Blob, Content, Document, Pushed, Reference, ReferenceError, Registry, RegistryError,
+    self, Blob, BlobSource, ManifestDocument, PushSummary, Reference, ReferenceError, Registry,
+    RegistryError,
 };
 
 /// The kinds of what is attached to an image: artifact types and, at once, media types.
@@ -54,7 +55,7 @@ pub enum PublishError {
     Attachment(#[from] AttachmentError),
     /// No signature is good.
     #[error(transparent)]
-    Unverified(#[from] Unverified),
+    Unverified(#[from] VerificationFailure),
     /// It cannot be kept as an image of this machine.
     #[error(transparent)]
     Open(#[from] OpenError),
@@ -113,24 +114,24 @@ impl Hint for PublishError {
 /// [`PublishError`]. What got there stays and is skipped the next time.
 pub fn push(
     registry: &Registry,
-    image: &Image,
+    image: &LocalImage,
     to: &Reference,
     mount_from: &[String],
-    facts: &BTreeMap<Sha256, Facts>,
+    facts: &BTreeMap<Sha256, PackageMetadata>,
     store: &Store,
     progress: &dyn Progress,
-) -> Result<Pushed, PublishError> {
+) -> Result<PushSummary, PublishError> {
     let blob = |(descriptor, path)| Blob {
         descriptor,
-        content: Content::File(path),
+        content: BlobSource::File(path),
     };
-    let whole = sconce_registry::Image {
+    let whole = sconce_registry::PushArtifact {
         layers: image.blobs(store)?.into_iter().map(blob).collect(),
         config: Blob {
             descriptor: image.manifest.config.clone(),
-            content: Content::Bytes(image.config_bytes.clone()),
+            content: BlobSource::Bytes(image.config_bytes.clone()),
         },
-        manifest: Document {
+        manifest: ManifestDocument {
             media_type: media::MANIFEST.to_owned(),
             bytes: image.manifest_bytes.clone(),
         },
@@ -148,13 +149,13 @@ pub fn push(
 
 /// What refers to an image that was built from `lock`.
 fn artifacts(
-    image: &Image,
+    image: &LocalImage,
     to: &Reference,
     lock: &Lock,
-    facts: &BTreeMap<Sha256, Facts>,
-) -> Vec<sconce_registry::Image> {
+    facts: &BTreeMap<Sha256, PackageMetadata>,
+) -> Vec<sconce_registry::PushArtifact> {
     let name = to.path();
-    let subject = Subject {
+    let subject = SbomSubject {
         name,
         manifest: Some(image.digest),
         lock,
@@ -162,7 +163,7 @@ fn artifacts(
         created_s: 0,
     };
     let lock_text = lock.to_text().into_bytes();
-    let build = Build {
+    let build = ProvenanceInput {
         image: name,
         manifest: image.digest,
         spec: None,
@@ -184,9 +185,9 @@ fn artifacts(
 }
 
 /// An artifact of one document (image specification, "Guidelines for Artifact Usage").
-fn artifact(kind: &str, bytes: Vec<u8>, subject: &Descriptor) -> sconce_registry::Image {
+fn artifact(kind: &str, bytes: Vec<u8>, subject: &Descriptor) -> sconce_registry::PushArtifact {
     const EMPTY: &[u8] = b"{}";
-    let mut manifest = Manifest::new(
+    let mut manifest = ImageManifest::new(
         Descriptor::of(media::EMPTY, EMPTY),
         vec![Descriptor::of(kind, &bytes)],
     );
@@ -196,15 +197,19 @@ fn artifact(kind: &str, bytes: Vec<u8>, subject: &Descriptor) -> sconce_registry
 }
 
 /// A manifest with its blobs in memory.
-fn image_of(manifest: &Manifest, config: Vec<u8>, layers: Vec<Vec<u8>>) -> sconce_registry::Image {
+fn image_of(
+    manifest: &ImageManifest,
+    config: Vec<u8>,
+    layers: Vec<Vec<u8>>,
+) -> sconce_registry::PushArtifact {
     let blob = |(descriptor, bytes): (&Descriptor, Vec<u8>)| Blob {
         descriptor: descriptor.clone(),
-        content: Content::Bytes(bytes),
+        content: BlobSource::Bytes(bytes),
     };
-    sconce_registry::Image {
+    sconce_registry::PushArtifact {
         layers: manifest.layers.iter().zip(layers).map(blob).collect(),
         config: blob((&manifest.config, config)),
-        manifest: Document {
+        manifest: ManifestDocument {
             media_type: media::MANIFEST.to_owned(),
             bytes: oci::write(manifest),
         },
@@ -221,7 +226,7 @@ pub fn pull(
     platform: &Platform,
     store: &Store,
     progress: &dyn Progress,
-) -> Result<Image, PublishError> {
+) -> Result<LocalImage, PublishError> {
     let resolved = registry.resolve(from, platform, progress)?;
     let file = |path: &Path| {
         let path = path.to_owned();
@@ -263,20 +268,20 @@ pub fn sign(
     let at = reference_to(reference, &sign::tag(&digest))?;
     let present = signatures(registry, &at, progress)?;
     let attachment = sign::attach(&digest, present.as_deref(), &signature)?;
-    let manifest = Manifest::parse(&attachment.manifest).map_err(AttachmentError::from)?;
+    let manifest = ImageManifest::parse(&attachment.manifest).map_err(AttachmentError::from)?;
     // Payloads of signatures that were there are there still; only the new one is sent.
     let new = Digest::of(&attachment.payload);
     let layers = manifest.layers.iter().filter(|layer| layer.digest == new);
     let blob = |descriptor: &Descriptor, bytes: &[u8]| Blob {
         descriptor: descriptor.clone(),
-        content: Content::Bytes(bytes.to_vec()),
+        content: BlobSource::Bytes(bytes.to_vec()),
     };
-    let image = sconce_registry::Image {
+    let image = sconce_registry::PushArtifact {
         layers: layers
             .map(|layer| blob(layer, &attachment.payload))
             .collect(),
         config: blob(&manifest.config, &attachment.config),
-        manifest: Document {
+        manifest: ManifestDocument {
             media_type: media::MANIFEST.to_owned(),
             bytes: attachment.manifest.clone(),
         },
@@ -301,7 +306,7 @@ pub fn verify(
         Some(manifest) => sign::attached(&manifest)?,
         None => Vec::new(),
     };
-    let mut signed: Vec<(Attached, Vec<u8>)> = Vec::new();
+    let mut signed: Vec<(UnverifiedSignature, Vec<u8>)> = Vec::new();
     for one in listed {
         let mut payload = Vec::new();
         if one.layer.size <= LARGEST_PAYLOAD as u64 {

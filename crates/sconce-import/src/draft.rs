@@ -4,9 +4,9 @@ use std::collections::BTreeSet;
 
 use sconce_schema::Spec;
 
-use super::Adopted;
-use super::note::{Note, Outcome, shown};
-use super::release::{PYTHONS, RELEASES, Release, TORCH_FOR_3_11, TORCH_FOR_3_13};
+use super::ImportedSpec;
+use super::note::{ImportNote, NoteKind, shown};
+use super::release::{BaseRelease, PYTHONS, RELEASES, TORCH_FOR_3_11, TORCH_FOR_3_13};
 use super::requirement::{LOGIN, Requirement};
 use super::specifier::{compare, numbers};
 use sconce_base::text::redact;
@@ -28,7 +28,7 @@ const TOO_MANY: &str = "beyond what is read";
 #[derive(Debug, Default)]
 pub(super) struct Draft {
     pub(super) spec: Spec,
-    notes: Vec<Note>,
+    notes: Vec<ImportNote>,
     unsaid: usize,
     requirements: Vec<Requirement>,
     /// Of the requirements.
@@ -39,7 +39,7 @@ pub(super) struct Draft {
 
 impl Draft {
     pub(super) fn decided(&mut self, line: impl Into<Option<usize>>, what: &str, why: String) {
-        self.note(Note::new(Outcome::Decided, line.into(), what, why));
+        self.note(ImportNote::new(NoteKind::Decided, line.into(), what, why));
     }
 
     pub(super) fn left_out(
@@ -48,10 +48,15 @@ impl Draft {
         what: &str,
         why: impl Into<String>,
     ) {
-        self.note(Note::new(Outcome::LeftOut, line.into(), what, why.into()));
+        self.note(ImportNote::new(
+            NoteKind::LeftOut,
+            line.into(),
+            what,
+            why.into(),
+        ));
     }
 
-    fn note(&mut self, note: Note) {
+    fn note(&mut self, note: ImportNote) {
         if self.notes.len() < MOST_NOTES {
             self.notes.push(note);
         } else {
@@ -187,7 +192,7 @@ impl Draft {
 
     /// The Python that the source names, `3.10` or `3.11.8`.
     pub(super) fn python(&mut self, line: Option<usize>, version: &str) {
-        match Release::with_python(version) {
+        match BaseRelease::with_python(version) {
             Some(release) => self.release(release),
             None => {
                 let why = format!("no release has this Python: {PYTHONS}; so it is left out");
@@ -199,7 +204,7 @@ impl Draft {
     /// The Pythons that the source allows, as specifiers. Silent where the default is one.
     pub(super) fn requires_python(&mut self, line: Option<usize>, specifiers: &str) {
         let what = format!("Python {specifiers}");
-        match Release::that_meets(specifiers) {
+        match BaseRelease::that_meets(specifiers) {
             Ok(Some(release)) if *release == RELEASES[0] => {}
             Ok(Some(release)) => {
                 let why = format!("{} has {}", release.name, release.python);
@@ -215,35 +220,35 @@ impl Draft {
     }
 
     /// This release and its Python.
-    pub(super) fn release(&mut self, release: &Release) {
+    pub(super) fn release(&mut self, release: &BaseRelease) {
         self.spec.system.release = release.name.to_owned();
         self.spec.python.version = Some(release.python.to_owned());
     }
 
     /// The spec, with `[python] packages`.
-    pub(super) fn finish(mut self) -> Adopted {
+    pub(super) fn finish(mut self) -> ImportedSpec {
         let packages = self.requirements.iter().map(|r| r.text.clone());
         self.spec.python.packages = packages.collect();
         self.end()
     }
 
     /// The spec, with `[python]` as it is: the requirements stand in a file that it names.
-    pub(super) fn finish_referring(self) -> Adopted {
+    pub(super) fn finish_referring(self) -> ImportedSpec {
         self.end()
     }
 
-    fn end(mut self) -> Adopted {
+    fn end(mut self) -> ImportedSpec {
         self.torch();
         if self.unsaid > 0 {
             let more = format!("{} more", self.unsaid);
-            self.notes.push(Note::new(
-                Outcome::LeftOut,
+            self.notes.push(ImportNote::new(
+                NoteKind::LeftOut,
                 None,
                 &more,
                 "too many to say".to_owned(),
             ));
         }
-        Adopted {
+        ImportedSpec {
             spec: self.spec,
             notes: self.notes,
         }

@@ -2,11 +2,11 @@
 
 use sconce_testkit::golden_files::{Goldens, HeldBy};
 
-use crate::{Note, Outcome};
+use crate::{ImportNote, NoteKind};
 
 const NOTES: HeldBy = HeldBy::Golden("notes.json");
 
-const TYPES: &[(&str, HeldBy)] = &[("note::Note", NOTES), ("note::Outcome", NOTES)];
+const TYPES: &[(&str, HeldBy)] = &[("note::ImportNote", NOTES), ("note::NoteKind", NOTES)];
 
 fn goldens() -> Goldens {
     Goldens::new(env!("CARGO_MANIFEST_DIR"))
@@ -19,7 +19,7 @@ fn every_written_type_is_held() {
 
 #[test]
 fn notes_are_printed_as_before() {
-    let notes = [Outcome::LeftOut, Outcome::Decided].map(|outcome| Note {
+    let notes = [NoteKind::LeftOut, NoteKind::Decided].map(|outcome| ImportNote {
         line: Some(3),
         outcome,
         what: "EXPOSE 80".into(),

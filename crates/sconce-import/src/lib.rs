@@ -1,5 +1,5 @@
 //! What people have already, as a spec: requirements.txt, pyproject.toml, uv.lock, conda's
-//! environment.yml, a Dockerfile. Text in, a [`Spec`] out, with a [`Note`] for all that was decided
+//! environment.yml, a Dockerfile. Text in, a [`Spec`] out, with a [`ImportNote`] for all that was decided
 //! and all that has no counterpart.
 #![forbid(unsafe_code)]
 
@@ -21,20 +21,20 @@ mod yaml;
 
 use sconce_schema::{Hint, Spec, exit};
 
-pub use note::{Note, Outcome, grouped};
+pub use note::{ImportNote, NoteKind, grouped};
 
 /// A spec, and what to know about it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Adopted {
+pub struct ImportedSpec {
     /// What was understood.
     pub spec: Spec,
     /// What was decided or left out, in the order of the source.
-    pub notes: Vec<Note>,
+    pub notes: Vec<ImportNote>,
 }
 
 /// The formats that are read.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ImportFormat {
     /// pip's requirements file.
     Requirements,
     /// `pyproject.toml`, with `[project]` or with Poetry's table.
@@ -47,7 +47,7 @@ pub enum Kind {
     Dockerfile,
 }
 
-impl Kind {
+impl ImportFormat {
     /// By the file's name, as people name such files.
     #[must_use]
     pub fn of(file_name: &str) -> Option<Self> {
@@ -83,14 +83,14 @@ impl Kind {
 
 /// Why a file cannot be adopted. Lines count from 1.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum AdoptError {
+pub enum ImportError {
     /// Not UTF-8, or with bytes that no text has.
     #[error("line {line}: this is not UTF-8 text")]
     NotText {
         /// Where.
         line: usize,
     },
-    /// Beyond [`Kind::limit_bytes`].
+    /// Beyond [`ImportFormat::limit_bytes`].
     #[error("it is larger than {limit_bytes} bytes")]
     TooLarge {
         /// The limit.
@@ -134,7 +134,7 @@ pub enum AdoptError {
     },
 }
 
-impl Hint for AdoptError {
+impl Hint for ImportError {
     fn hint(&self) -> Option<String> {
         let text = match self {
             Self::NotText { .. } => {
@@ -155,23 +155,23 @@ impl Hint for AdoptError {
 
 /// The files beside the source: gives the text of a path relative to the spec's folder, which has
 /// no `..` and is not absolute. `None` for a file that is not there or not text.
-pub type Beside<'a> = &'a dyn Fn(&str) -> Option<String>;
+pub type SiblingFiles<'a> = &'a dyn Fn(&str) -> Option<String>;
 
 /// The text of a file, without a byte order mark.
 ///
 /// # Errors
-/// [`AdoptError::TooLarge`] and [`AdoptError::NotText`].
-pub fn text(kind: Kind, bytes: &[u8]) -> Result<&str, AdoptError> {
+/// [`ImportError::TooLarge`] and [`ImportError::NotText`].
+pub fn text(kind: ImportFormat, bytes: &[u8]) -> Result<&str, ImportError> {
     let limit_bytes = kind.limit_bytes();
     if bytes.len() as u64 > limit_bytes {
-        return Err(AdoptError::TooLarge { limit_bytes });
+        return Err(ImportError::TooLarge { limit_bytes });
     }
     let line = |at: usize| bytes[..at].iter().filter(|&&b| b == b'\n').count() + 1;
-    let text = std::str::from_utf8(bytes).map_err(|error| AdoptError::NotText {
+    let text = std::str::from_utf8(bytes).map_err(|error| ImportError::NotText {
         line: line(error.valid_up_to()),
     })?;
     if let Some(at) = text.find('\0') {
-        return Err(AdoptError::NotText { line: line(at) });
+        return Err(ImportError::NotText { line: line(at) });
     }
     Ok(text.strip_prefix('\u{feff}').unwrap_or(text))
 }
@@ -181,21 +181,21 @@ pub fn text(kind: Kind, bytes: &[u8]) -> Result<&str, AdoptError> {
 /// # Errors
 /// What keeps it from being read at all; what is merely not understood is a note.
 pub fn adopt(
-    kind: Kind,
+    kind: ImportFormat,
     path: &str,
     text: &str,
-    beside: Beside<'_>,
-) -> Result<Adopted, AdoptError> {
+    beside: SiblingFiles<'_>,
+) -> Result<ImportedSpec, ImportError> {
     if text.len() as u64 > kind.limit_bytes() {
         let limit_bytes = kind.limit_bytes();
-        return Err(AdoptError::TooLarge { limit_bytes });
+        return Err(ImportError::TooLarge { limit_bytes });
     }
     match kind {
-        Kind::Requirements => Ok(requirements::convert(path, text, beside)),
-        Kind::Pyproject => pyproject::convert(path, text),
-        Kind::UvLock => uvlock::convert(text),
-        Kind::Conda => conda::convert(text, beside),
-        Kind::Dockerfile => dockerfile::convert(text, beside),
+        ImportFormat::Requirements => Ok(requirements::convert(path, text, beside)),
+        ImportFormat::Pyproject => pyproject::convert(path, text),
+        ImportFormat::UvLock => uvlock::convert(text),
+        ImportFormat::Conda => conda::convert(text, beside),
+        ImportFormat::Dockerfile => dockerfile::convert(text, beside),
     }
 }
 

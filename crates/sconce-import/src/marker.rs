@@ -1,6 +1,6 @@
 //! Environment markers (PEP 508), decided for CPython on Linux x86_64.
 
-use super::release::Release;
+use super::release::BaseRelease;
 use super::specifier::{meets, numbers};
 
 /// Markers deeper than this are not decided.
@@ -9,7 +9,7 @@ const DEEPEST: usize = 32;
 const LONGEST: usize = 10_000;
 
 /// Whether the marker holds there; `None` where that cannot be told. No extra is asked for.
-pub(super) fn holds(marker: &str, release: &Release) -> Option<bool> {
+pub(super) fn holds(marker: &str, release: &BaseRelease) -> Option<bool> {
     if marker.len() > LONGEST {
         return None;
     }
@@ -60,12 +60,12 @@ fn tokens(text: &str) -> Option<Vec<Token<'_>>> {
 }
 
 /// The marker is malformed.
-struct Malformed;
+struct MalformedMarker;
 
 struct Parser<'a> {
     tokens: Vec<Token<'a>>,
     at: usize,
-    release: &'a Release,
+    release: &'a BaseRelease,
 }
 
 impl<'a> Parser<'a> {
@@ -82,7 +82,7 @@ impl<'a> Parser<'a> {
     }
 
     /// Terms joined by `or`: true if one is, unknown if one is that could make it true.
-    fn any(&mut self, depth: usize) -> Result<Option<bool>, Malformed> {
+    fn any(&mut self, depth: usize) -> Result<Option<bool>, MalformedMarker> {
         let mut value = self.all(depth)?;
         while self.take(&Token::Word("or")) {
             value = match (value, self.all(depth)?) {
@@ -94,7 +94,7 @@ impl<'a> Parser<'a> {
         Ok(value)
     }
 
-    fn all(&mut self, depth: usize) -> Result<Option<bool>, Malformed> {
+    fn all(&mut self, depth: usize) -> Result<Option<bool>, MalformedMarker> {
         let mut value = self.term(depth)?;
         while self.take(&Token::Word("and")) {
             value = match (value, self.term(depth)?) {
@@ -106,25 +106,25 @@ impl<'a> Parser<'a> {
         Ok(value)
     }
 
-    fn term(&mut self, depth: usize) -> Result<Option<bool>, Malformed> {
+    fn term(&mut self, depth: usize) -> Result<Option<bool>, MalformedMarker> {
         if self.take(&Token::Open) {
             if depth >= DEEPEST {
-                return Err(Malformed);
+                return Err(MalformedMarker);
             }
             let value = self.any(depth + 1)?;
             return if self.take(&Token::Close) {
                 Ok(value)
             } else {
-                Err(Malformed)
+                Err(MalformedMarker)
             };
         }
-        let left = self.next().ok_or(Malformed)?;
-        let operator = match self.next().ok_or(Malformed)? {
+        let left = self.next().ok_or(MalformedMarker)?;
+        let operator = match self.next().ok_or(MalformedMarker)? {
             Token::Operator(operator) | Token::Word(operator @ "in") => operator,
             Token::Word("not") if self.take(&Token::Word("in")) => "not in",
-            _ => return Err(Malformed),
+            _ => return Err(MalformedMarker),
         };
-        let right = self.next().ok_or(Malformed)?;
+        let right = self.next().ok_or(MalformedMarker)?;
         match (left, right) {
             (Token::Word(variable), Token::Text(value)) => {
                 Ok(self.compare(variable, operator, value))
@@ -143,7 +143,7 @@ impl<'a> Parser<'a> {
                 };
                 Ok(self.compare(variable, turned, value))
             }
-            _ => Err(Malformed),
+            _ => Err(MalformedMarker),
         }
     }
 

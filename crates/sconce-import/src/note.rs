@@ -7,7 +7,7 @@ use sconce_base::text::redact;
 /// What became of a thing.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Outcome {
+pub enum NoteKind {
     /// It has no counterpart in the spec.
     LeftOut,
     /// There was a choice, or it was translated to something else.
@@ -17,21 +17,21 @@ pub enum Outcome {
 /// One remark.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Note {
+pub struct ImportNote {
     /// Where in the source, from 1; `None` where it is about the whole.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub line: Option<usize>,
     /// What became of it.
-    pub outcome: Outcome,
+    pub outcome: NoteKind,
     /// The thing, as the source has it: one line, without credentials, shortened.
     pub what: String,
     /// Why, and what to do about it.
     pub why: String,
 }
 
-impl Note {
+impl ImportNote {
     /// A note whose `what` can be shown.
-    pub(super) fn new(outcome: Outcome, line: Option<usize>, what: &str, why: String) -> Self {
+    pub(super) fn new(outcome: NoteKind, line: Option<usize>, what: &str, why: String) -> Self {
         Self {
             line,
             outcome,
@@ -41,7 +41,7 @@ impl Note {
     }
 }
 
-/// The longest [`Note::what`], in characters.
+/// The longest [`ImportNote::what`], in characters.
 const LONGEST: usize = 100;
 
 /// One line that a terminal obeys nothing in, and that shows no password.
@@ -69,9 +69,9 @@ fn is_plain(c: char) -> bool {
 
 /// Several things with one reason.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Group<'a> {
+pub struct NoteGroup<'a> {
     /// What became of them.
-    pub outcome: Outcome,
+    pub outcome: NoteKind,
     /// Each with its line.
     pub things: Vec<(Option<usize>, &'a str)>,
     /// The reason they share.
@@ -80,8 +80,8 @@ pub struct Group<'a> {
 
 /// The notes with those of one reason together: what was left out first.
 #[must_use]
-pub fn grouped(notes: &[Note]) -> Vec<Group<'_>> {
-    let mut groups: Vec<Group<'_>> = Vec::new();
+pub fn grouped(notes: &[ImportNote]) -> Vec<NoteGroup<'_>> {
+    let mut groups: Vec<NoteGroup<'_>> = Vec::new();
     for note in notes {
         let thing = (note.line, note.what.as_str());
         let same = groups
@@ -89,7 +89,7 @@ pub fn grouped(notes: &[Note]) -> Vec<Group<'_>> {
             .find(|group| group.outcome == note.outcome && group.why == note.why);
         match same {
             Some(group) => group.things.push(thing),
-            None => groups.push(Group {
+            None => groups.push(NoteGroup {
                 outcome: note.outcome,
                 things: vec![thing],
                 why: &note.why,
@@ -118,12 +118,13 @@ mod tests {
 
     #[test]
     fn one_reason_is_said_once() {
-        let note =
-            |line, outcome, what: &str, why: &str| Note::new(outcome, line, what, why.to_owned());
+        let note = |line, outcome, what: &str, why: &str| {
+            ImportNote::new(outcome, line, what, why.to_owned())
+        };
         let notes = [
-            note(Some(1), Outcome::Decided, "a", "x"),
-            note(Some(2), Outcome::LeftOut, "b", "y"),
-            note(None, Outcome::LeftOut, "c", "y"),
+            note(Some(1), NoteKind::Decided, "a", "x"),
+            note(Some(2), NoteKind::LeftOut, "b", "y"),
+            note(None, NoteKind::LeftOut, "c", "y"),
         ];
         let groups = grouped(&notes);
         assert_eq!(groups.len(), 2);

@@ -6,17 +6,17 @@ use toml::{Table, Value};
 
 use super::draft::Draft;
 use super::requirement::{self, PROJECT};
-use super::{AdoptError, Adopted, poetry};
+use super::{ImportError, ImportedSpec, poetry};
 
 /// More extras and groups are not named one by one.
 pub(super) const MOST_GROUPS: usize = 100;
 
 /// Reads TOML, or says where it is none.
-pub(super) fn toml_table(text: &str) -> Result<Table, AdoptError> {
+pub(super) fn toml_table(text: &str) -> Result<Table, ImportError> {
     toml::from_str(text).map_err(|error| {
         let start = error.span().map_or(0, |span| span.start.min(text.len()));
         let breaks = text.as_bytes()[..start].iter().filter(|&&b| b == b'\n');
-        AdoptError::Toml {
+        ImportError::Toml {
             line: breaks.count() + 1,
             message: super::note::shown(error.message()),
         }
@@ -24,13 +24,13 @@ pub(super) fn toml_table(text: &str) -> Result<Table, AdoptError> {
 }
 
 /// What a `[project]` says, with what of it cannot be locked.
-pub(super) struct Project<'a> {
+pub(super) struct ProjectTable<'a> {
     table: &'a Table,
     /// `[tool.uv.sources]`.
     sources: Option<&'a Table>,
 }
 
-impl<'a> Project<'a> {
+impl<'a> ProjectTable<'a> {
     pub(super) fn of(root: &'a Table) -> Option<Self> {
         let tool = |name: &str| root.get("tool")?.as_table()?.get(name)?.as_table();
         Some(Self {
@@ -120,13 +120,13 @@ pub(super) fn line_of(text: &str, begins: &str) -> Option<usize> {
     Some(line + 1)
 }
 
-pub(super) fn convert(path: &str, text: &str) -> Result<Adopted, AdoptError> {
+pub(super) fn convert(path: &str, text: &str) -> Result<ImportedSpec, ImportError> {
     let root = toml_table(text)?;
     let mut draft = Draft::default();
-    let Some(project) = Project::of(&root) else {
+    let Some(project) = ProjectTable::of(&root) else {
         let tool = root.get("tool").and_then(Value::as_table);
         let Some(table) = tool.and_then(|tool| tool.get("poetry")?.as_table()) else {
-            return Err(AdoptError::Nothing {
+            return Err(ImportError::Nothing {
                 missing: "neither [project] nor [tool.poetry]",
             });
         };
@@ -201,7 +201,7 @@ mod tests {
     use super::super::tests::notes;
     use super::*;
 
-    fn read(text: &str) -> Adopted {
+    fn read(text: &str) -> ImportedSpec {
         convert("pyproject.toml", text).expect("it can be adopted")
     }
 
@@ -264,8 +264,8 @@ mod tests {
     #[test]
     fn a_file_of_tool_settings_has_nothing_to_adopt() {
         let error = convert("pyproject.toml", "[tool.ruff]\nline-length = 100\n").unwrap_err();
-        assert!(matches!(error, AdoptError::Nothing { .. }));
+        assert!(matches!(error, ImportError::Nothing { .. }));
         let error = convert("pyproject.toml", "[tool\n").unwrap_err();
-        assert!(matches!(error, AdoptError::Toml { line: 1, .. }));
+        assert!(matches!(error, ImportError::Toml { line: 1, .. }));
     }
 }

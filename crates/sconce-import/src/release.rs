@@ -4,7 +4,7 @@ use super::specifier::{compare, meets};
 
 /// A release that environments are made from.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Release {
+pub(super) struct BaseRelease {
     /// As the spec names it.
     pub(super) name: &'static str,
     /// `3.13`.
@@ -16,14 +16,14 @@ pub(super) struct Release {
 }
 
 /// The releases, the default first.
-pub(super) const RELEASES: [Release; 2] = [
-    Release {
+pub(super) const RELEASES: [BaseRelease; 2] = [
+    BaseRelease {
         name: "debian/trixie",
         python: "3.13",
         numbers: [3, 13, 5],
         glibc_minor: 41,
     },
-    Release {
+    BaseRelease {
         name: "debian/bookworm",
         python: "3.11",
         numbers: [3, 11, 2],
@@ -31,7 +31,7 @@ pub(super) const RELEASES: [Release; 2] = [
     },
 ];
 
-impl Release {
+impl BaseRelease {
     /// The one that has this Python, given as `3.11` or `3.11.8`.
     pub(super) fn with_python(version: &str) -> Option<&'static Self> {
         let minor: Vec<&str> = version.trim().split('.').take(2).collect();
@@ -91,12 +91,12 @@ mod tests {
 
     #[test]
     fn the_newest_that_fits_is_taken() {
-        let python = |specifiers| Release::that_meets(specifiers).map(|r| r.map(|r| r.python));
+        let python = |specifiers| BaseRelease::that_meets(specifiers).map(|r| r.map(|r| r.python));
         assert_eq!(python(">=3.9"), Ok(Some("3.13")));
         assert_eq!(python(">=3.9,<3.12"), Ok(Some("3.11")));
         assert_eq!(python("<3.11"), Ok(None));
         assert_eq!(python("python"), Err(()));
-        let python = |version| Release::with_python(version).map(|r| r.python);
+        let python = |version| BaseRelease::with_python(version).map(|r| r.python);
         assert_eq!(python("3.11.8"), Some("3.11"));
         assert_eq!(python("3.1"), None);
     }

@@ -19,16 +19,16 @@ pub(super) struct Requirement {
 }
 
 /// Why a line is no requirement that can be locked, and what to do about it.
-pub(super) type Why = &'static str;
+pub(super) type UnsupportedReason = &'static str;
 
-pub(super) const SOURCES: Why =
+pub(super) const SOURCES: UnsupportedReason =
     "only wheels are locked: build one (`pip wheel`) and name it as `name @ file:///…`";
-pub(super) const PROJECT: Why = "the project's own folder is not installed but is /workspace inside; \
+pub(super) const PROJECT: UnsupportedReason = "the project's own folder is not installed but is /workspace inside; \
      for a src/ layout, set PYTHONPATH = \"/workspace/src\" in [run.env]";
-pub(super) const LOCAL: Why =
+pub(super) const LOCAL: UnsupportedReason =
     "a file of this machine: name it as `name @ file:///…`, with its whole path";
-pub(super) const VARIABLE: Why = "its text depends on a variable: write it out";
-pub(super) const NOT_ONE: Why = "not a requirement that is understood";
+pub(super) const VARIABLE: UnsupportedReason = "its text depends on a variable: write it out";
+pub(super) const NOT_ONE: UnsupportedReason = "not a requirement that is understood";
 pub(super) const LOGIN: &str =
     "the login in its address is left out, as the spec is shared: put it into ~/.netrc";
 
@@ -36,7 +36,7 @@ pub(super) const LOGIN: &str =
 const LONGEST: usize = 2000;
 
 /// Reads a requirement without comment and options.
-pub(super) fn parse(text: &str) -> Result<Requirement, Why> {
+pub(super) fn parse(text: &str) -> Result<Requirement, UnsupportedReason> {
     let text = text.trim();
     if text.len() > LONGEST || text.chars().any(char::is_control) {
         return Err(NOT_ONE);
@@ -92,7 +92,7 @@ pub(super) fn parse(text: &str) -> Result<Requirement, Why> {
     })
 }
 
-fn at_url(name: String, text: &str, url: &str) -> Result<Requirement, Why> {
+fn at_url(name: String, text: &str, url: &str) -> Result<Requirement, UnsupportedReason> {
     // A marker after a URL has a space before its semicolon (PEP 508).
     let (address, marker) = match url.split_once(" ;") {
         Some((address, marker)) => (address.trim(), Some(marker)),

@@ -2,7 +2,7 @@
 
 use super::draft::Draft;
 use super::requirement::{self, PROJECT, Requirement};
-use super::{Adopted, Beside, inside};
+use super::{ImportedSpec, SiblingFiles, inside};
 
 /// Files that a requirements file may include, all together.
 const MOST_FILES: usize = 50;
@@ -11,7 +11,7 @@ const MOST_LINES: usize = 20_000;
 
 /// A requirements file with all that it includes, as far as it matters for a lock.
 #[derive(Debug, Default)]
-pub(super) struct Scan {
+pub(super) struct RequirementsScan {
     /// What can be locked, each with its line in the first file.
     pub(super) requirements: Vec<(Option<usize>, Requirement)>,
     /// What cannot, with the reason.
@@ -41,15 +41,15 @@ const PRE: &str =
     "pre-releases are taken where a requirement names one, as in `torch>=2.16.0.dev0`";
 const SOURCE_BUILD: &str = "only wheels are locked";
 
-impl Scan {
+impl RequirementsScan {
     /// Reads `text`, the file at `path`.
-    pub(super) fn of(path: &str, text: &str, beside: Beside<'_>) -> Self {
+    pub(super) fn of(path: &str, text: &str, beside: SiblingFiles<'_>) -> Self {
         let mut scan = Self::default();
         scan.file(path, text, beside, 0);
         scan
     }
 
-    fn file(&mut self, path: &str, text: &str, beside: Beside<'_>, depth: usize) {
+    fn file(&mut self, path: &str, text: &str, beside: SiblingFiles<'_>, depth: usize) {
         self.files += 1;
         for (number, line) in logical_lines(text) {
             self.lines += 1;
@@ -86,7 +86,7 @@ impl Scan {
         line: &str,
         place: Option<usize>,
         shown: &str,
-        beside: Beside<'_>,
+        beside: SiblingFiles<'_>,
         depth: usize,
     ) {
         let (option, value) = split_option(line);
@@ -124,7 +124,7 @@ impl Scan {
         value: &str,
         place: Option<usize>,
         shown: &str,
-        beside: Beside<'_>,
+        beside: SiblingFiles<'_>,
         depth: usize,
     ) {
         // Relative to the file that names it.
@@ -189,8 +189,8 @@ impl Scan {
 }
 
 /// A requirements file is referred to where all of it can be locked, and copied where not.
-pub(super) fn convert(path: &str, text: &str, beside: Beside<'_>) -> Adopted {
-    let scan = Scan::of(path, text, beside);
+pub(super) fn convert(path: &str, text: &str, beside: SiblingFiles<'_>) -> ImportedSpec {
+    let scan = RequirementsScan::of(path, text, beside);
     let mut draft = Draft::default();
     if !scan.refused.is_empty() {
         let why = format!(
@@ -278,7 +278,7 @@ mod tests {
     use super::super::tests::notes;
     use super::*;
 
-    fn read(text: &str) -> (Adopted, String) {
+    fn read(text: &str) -> (ImportedSpec, String) {
         let beside = |path: &str| match path {
             "reqs/more.txt" => Some("-r ../base.txt\n-r deep/x.txt\npandas\n".to_owned()),
             "reqs/deep/x.txt" => Some("-e .\n".to_owned()),

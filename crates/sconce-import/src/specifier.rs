@@ -4,15 +4,15 @@
 use std::cmp::Ordering;
 
 /// A released version's numbers: `3.11.2`. At most eight, as no interpreter has more.
-pub(super) type Numbers = Vec<u32>;
+pub(super) type VersionNumbers = Vec<u32>;
 
 /// The numbers of `1.2.3`, also where more follows them (`1.2.3rc1`, `1.2.3+cu124`).
-pub(super) fn numbers(text: &str) -> Option<Numbers> {
+pub(super) fn numbers(text: &str) -> Option<VersionNumbers> {
     let text = text.trim().trim_start_matches('v');
     let end = text
         .find(|c: char| !c.is_ascii_digit() && c != '.')
         .unwrap_or(text.len());
-    let numbers: Option<Numbers> = text[..end]
+    let numbers: Option<VersionNumbers> = text[..end]
         .trim_end_matches('.')
         .split('.')
         .take(8)

@@ -8,13 +8,13 @@ use sconce_schema::Spec;
 use super::*;
 
 /// The notes as lines, for a test to look into.
-pub(super) fn notes(adopted: &Adopted) -> String {
+pub(super) fn notes(adopted: &ImportedSpec) -> String {
     let mut text = String::new();
     for note in &adopted.notes {
         let line = note.line.map(|line| format!("{line} ")).unwrap_or_default();
         let outcome = match note.outcome {
-            Outcome::LeftOut => "left out",
-            Outcome::Decided => "decided",
+            NoteKind::LeftOut => "left out",
+            NoteKind::Decided => "decided",
         };
         let _ = writeln!(text, "{line}{outcome}: {}: {}", note.what, note.why);
     }
@@ -22,7 +22,7 @@ pub(super) fn notes(adopted: &Adopted) -> String {
 }
 
 /// What must hold whatever the source.
-fn holds(adopted: &Adopted) {
+fn holds(adopted: &ImportedSpec) {
     let text = adopted.spec.to_text();
     assert_eq!(Spec::parse(&text).as_ref(), Ok(&adopted.spec), "{text}");
     for package in &adopted.spec.python.packages {
@@ -38,38 +38,38 @@ fn holds(adopted: &Adopted) {
     }
 }
 
-const KINDS: [Kind; 5] = [
-    Kind::Requirements,
-    Kind::Pyproject,
-    Kind::UvLock,
-    Kind::Conda,
-    Kind::Dockerfile,
+const KINDS: [ImportFormat; 5] = [
+    ImportFormat::Requirements,
+    ImportFormat::Pyproject,
+    ImportFormat::UvLock,
+    ImportFormat::Conda,
+    ImportFormat::Dockerfile,
 ];
 
 /// One of each, with most of what its converter knows. Written by hand in the usual shape.
-const EXAMPLES: [(Kind, &str); 6] = [
+const EXAMPLES: [(ImportFormat, &str); 6] = [
     (
-        Kind::Requirements,
+        ImportFormat::Requirements,
         "# train\n-r base.txt\n--extra-index-url https://builds.example.org/whl/cu124\ntorch==2.4.1+cu124 \\\n    --hash=sha256:aa\nnumpy>=1.26; python_version < '3.13'  # why\n-e .\ngit+https://me:pw@git.example.org/x\n",
     ),
     (
-        Kind::Pyproject,
+        ImportFormat::Pyproject,
         "[project]\nname = \"net\"\nrequires-python = \">=3.9,<3.12\"\ndependencies = [\"torch==2.6.0\", \"a @ git+https://git.example.org/a\"]\n[project.optional-dependencies]\nx = [\"y\"]\n",
     ),
     (
-        Kind::Pyproject,
+        ImportFormat::Pyproject,
         "[tool.poetry]\nname = \"net\"\n[tool.poetry.dependencies]\npython = \"^3.9\"\ntorch = \"^2.1\"\nray = { version = \"~2.9\", extras = [\"data\"], markers = \"sys_platform == 'linux'\" }\n",
     ),
     (
-        Kind::UvLock,
+        ImportFormat::UvLock,
         "version = 1\nrequires-python = \">=3.11\"\n[[package]]\nname = \"net\"\nversion = \"0\"\nsource = { virtual = \".\" }\ndependencies = [{ name = \"torch\", marker = \"sys_platform == 'linux'\" }]\n[[package]]\nname = \"torch\"\nversion = \"2.6.0+cu124\"\nsource = { registry = \"https://builds.example.org/whl/cu124\" }\nwheels = [{ url = \"https://builds.example.org/torch-2.6.0%2Bcu124-cp313-cp313-linux_x86_64.whl\" }]\n",
     ),
     (
-        Kind::Conda,
+        ImportFormat::Conda,
         "name: seg\nchannels: [pytorch]\ndependencies:\n  - python=3.11\n  - pytorch=2.6=py3.11_cuda12.4\n  - numpy>=1.20,<2\n  - ffmpeg\n  - pip:\n    - wandb\n    - -r requirements.txt\nvariables:\n  A: b\n",
     ),
     (
-        Kind::Dockerfile,
+        ImportFormat::Dockerfile,
         "# syntax=docker/dockerfile:1\nARG TAG=2.6.0-cuda12.4-cudnn9-runtime\nFROM registry.example.org/pytorch/pytorch:${TAG} AS base\nENV A=b PYTHONUNBUFFERED=1\nWORKDIR /app\nRUN apt-get update && apt-get install -y --no-install-recommends \\\n    git libgl1-mesa-glx \\\n && rm -rf /var/lib/apt/lists/*\nCOPY requirements.txt .\nRUN --mount=type=cache,target=/root/.cache pip install -r requirements.txt 'transformers[torch]>=4' ; python -m pip install wandb\nRUN <<EOF\nuv pip install --system einops\nEOF\nCOPY . .\nEXPOSE 8080\nENTRYPOINT [\"python\"]\nCMD [\"/app/train.py\", \"--epochs\", \"1\"]\n",
     ),
 ];
@@ -84,7 +84,7 @@ fn beside(path: &str) -> Option<String> {
     }
 }
 
-fn adopt_example(kind: Kind, text: &str) -> Result<Adopted, AdoptError> {
+fn adopt_example(kind: ImportFormat, text: &str) -> Result<ImportedSpec, ImportError> {
     adopt(kind, "a.txt", text, &beside)
 }
 
@@ -152,45 +152,45 @@ fn hostile_files_are_read_in_no_time_or_refused() {
     }
     let huge = "x".repeat(10 << 20);
     assert!(matches!(
-        adopt_example(Kind::Requirements, &huge),
-        Err(AdoptError::TooLarge { .. })
+        adopt_example(ImportFormat::Requirements, &huge),
+        Err(ImportError::TooLarge { .. })
     ));
 }
 
 #[test]
 fn only_text_is_read() {
-    assert_eq!(text(Kind::Conda, b"\xef\xbb\xbfa: b"), Ok("a: b"));
+    assert_eq!(text(ImportFormat::Conda, b"\xef\xbb\xbfa: b"), Ok("a: b"));
     assert_eq!(
-        text(Kind::Requirements, b"torch\n\xff\xfet"),
-        Err(AdoptError::NotText { line: 2 })
+        text(ImportFormat::Requirements, b"torch\n\xff\xfet"),
+        Err(ImportError::NotText { line: 2 })
     );
     assert_eq!(
-        text(Kind::Requirements, b"t\0o\0"),
-        Err(AdoptError::NotText { line: 1 })
+        text(ImportFormat::Requirements, b"t\0o\0"),
+        Err(ImportError::NotText { line: 1 })
     );
     let large = vec![b'a'; 2 << 20];
-    assert!(text(Kind::UvLock, &large).is_ok());
+    assert!(text(ImportFormat::UvLock, &large).is_ok());
     assert!(matches!(
-        text(Kind::Conda, &large),
-        Err(AdoptError::TooLarge { .. })
+        text(ImportFormat::Conda, &large),
+        Err(ImportError::TooLarge { .. })
     ));
 }
 
 #[test]
 fn kinds_are_told_by_their_names() {
     for (name, kind) in [
-        ("requirements.txt", Some(Kind::Requirements)),
-        ("requirements-dev.in", Some(Kind::Requirements)),
-        ("pyproject.toml", Some(Kind::Pyproject)),
-        ("uv.lock", Some(Kind::UvLock)),
-        ("environment.yml", Some(Kind::Conda)),
-        ("Dockerfile", Some(Kind::Dockerfile)),
-        ("Dockerfile.gpu", Some(Kind::Dockerfile)),
-        ("train.Dockerfile", Some(Kind::Dockerfile)),
-        ("Containerfile", Some(Kind::Dockerfile)),
+        ("requirements.txt", Some(ImportFormat::Requirements)),
+        ("requirements-dev.in", Some(ImportFormat::Requirements)),
+        ("pyproject.toml", Some(ImportFormat::Pyproject)),
+        ("uv.lock", Some(ImportFormat::UvLock)),
+        ("environment.yml", Some(ImportFormat::Conda)),
+        ("Dockerfile", Some(ImportFormat::Dockerfile)),
+        ("Dockerfile.gpu", Some(ImportFormat::Dockerfile)),
+        ("train.Dockerfile", Some(ImportFormat::Dockerfile)),
+        ("Containerfile", Some(ImportFormat::Dockerfile)),
         ("setup.py", None),
     ] {
-        assert_eq!(Kind::of(name), kind, "{name}");
+        assert_eq!(ImportFormat::of(name), kind, "{name}");
     }
 }
 

@@ -7,12 +7,12 @@ use toml::Table;
 
 use super::draft::Draft;
 use super::marker::holds;
-use super::release::{RELEASES, Release};
+use super::release::{BaseRelease, RELEASES};
 use super::requirement::{self, PROJECT, SOURCES};
 use super::specifier::meets;
-use super::{AdoptError, Adopted};
+use super::{ImportError, ImportedSpec};
 use sconce_base::text::without_credentials;
-use sconce_formats::tags::{Machine, Target, WheelName};
+use sconce_formats::tags::{CpuArchitecture, WheelName, WheelTarget};
 
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case")]
@@ -20,13 +20,13 @@ struct Lock {
     version: i64,
     requires_python: Option<String>,
     #[serde(default)]
-    manifest: Manifest,
+    manifest: UvManifest,
     #[serde(default)]
     package: Vec<Package>,
 }
 
 #[derive(Default, Deserialize)]
-struct Manifest {
+struct UvManifest {
     #[serde(default)]
     members: Vec<String>,
     /// Of a script's lock.
@@ -87,12 +87,12 @@ impl Package {
     }
 
     /// The best wheel for the release.
-    fn wheel(&self, release: &Release) -> Option<&Wheel> {
+    fn wheel(&self, release: &BaseRelease) -> Option<&Wheel> {
         let [_, python_minor, _] = release.numbers;
-        let target = Target {
+        let target = WheelTarget {
             python_minor,
             glibc_minor: release.glibc_minor,
-            machine: Machine::X86_64,
+            machine: CpuArchitecture::X86_64,
         };
         let files: Vec<(String, &Wheel)> = self
             .wheels
@@ -130,7 +130,7 @@ const MARKER: &str = "whether Linux needs it cannot be told from its marker: nam
 const FORKS: &str = "the lock has several versions of it and none is Linux's alone: name one";
 const ABSENT: &str = "the lock does not have it";
 
-fn closure(lock: &Lock, roots: &[usize], release: &Release) -> Closure {
+fn closure(lock: &Lock, roots: &[usize], release: &BaseRelease) -> Closure {
     let mut by_name: BTreeMap<&str, Vec<usize>> = BTreeMap::new();
     for (place, package) in lock.package.iter().enumerate() {
         by_name.entry(&package.name).or_default().push(place);
@@ -185,7 +185,7 @@ fn chosen(
     lock: &Lock,
     places: &[usize],
     need: &Need,
-    release: &Release,
+    release: &BaseRelease,
 ) -> Result<usize, &'static str> {
     if places.len() > 64 {
         return Err(FORKS);
@@ -215,23 +215,23 @@ fn chosen(
     }
 }
 
-pub(super) fn convert(text: &str) -> Result<Adopted, AdoptError> {
+pub(super) fn convert(text: &str) -> Result<ImportedSpec, ImportError> {
     let lock: Lock = toml::from_str(text).map_err(|error| {
         let start = error.span().map_or(0, |span| span.start.min(text.len()));
         let breaks = text.as_bytes()[..start].iter().filter(|&&b| b == b'\n');
-        AdoptError::Toml {
+        ImportError::Toml {
             line: breaks.count() + 1,
             message: super::note::shown(error.message()),
         }
     })?;
     if lock.version != 1 {
         let found = lock.version;
-        return Err(AdoptError::LockVersion { found });
+        return Err(ImportError::LockVersion { found });
     }
     let roots = roots(&lock);
     if roots.is_empty() && lock.manifest.requirements.is_empty() {
         let missing = "no root project";
-        return Err(AdoptError::Nothing { missing });
+        return Err(ImportError::Nothing { missing });
     }
     let mut draft = Draft::default();
     if let [root] = roots[..] {
@@ -264,10 +264,10 @@ fn roots(lock: &Lock) -> Vec<usize> {
 }
 
 /// The release whose Python the lock allows and that most of its wheels suit.
-fn release(lock: &Lock, roots: &[usize], draft: &mut Draft) -> &'static Release {
+fn release(lock: &Lock, roots: &[usize], draft: &mut Draft) -> &'static BaseRelease {
     let requires = lock.requires_python.as_deref().unwrap_or_default();
-    let allowed = |release: &&Release| meets(&release.numbers, requires) == Some(true);
-    let unfit = |release: &&Release| {
+    let allowed = |release: &&BaseRelease| meets(&release.numbers, requires) == Some(true);
+    let unfit = |release: &&BaseRelease| {
         let closure = closure(lock, roots, release);
         let unfit = |place: &&usize| {
             let package = &lock.package[**place];
@@ -316,7 +316,7 @@ fn main_index<'a>(lock: &'a Lock, closure: &Closure) -> Option<&'a str> {
     best.map(|(index, _)| index)
 }
 
-fn packages(lock: &Lock, closure: &Closure, release: &Release, draft: &mut Draft) {
+fn packages(lock: &Lock, closure: &Closure, release: &BaseRelease, draft: &mut Draft) {
     let main = main_index(lock, closure);
     let mut batch = Vec::new();
     for place in &closure.packages {
@@ -345,7 +345,11 @@ fn packages(lock: &Lock, closure: &Closure, release: &Release, draft: &mut Draft
 }
 
 /// The package as a requirement: its version, or its wheel where it is not of the main index.
-fn entry(package: &Package, main: Option<&str>, release: &Release) -> Result<String, &'static str> {
+fn entry(
+    package: &Package,
+    main: Option<&str>,
+    release: &BaseRelease,
+) -> Result<String, &'static str> {
     let name = &package.name;
     if package.source.contains_key("git") || package.wheels.is_empty() {
         return Err(SOURCES);
@@ -533,15 +537,15 @@ source = { git = "https://git.example.org/mine?rev=v1#abc" }
     fn what_is_no_lock_is_refused() {
         assert_eq!(
             convert("version = 2\n").err(),
-            Some(AdoptError::LockVersion { found: 2 })
+            Some(ImportError::LockVersion { found: 2 })
         );
         assert!(matches!(
             convert("version = 1\n"),
-            Err(AdoptError::Nothing { .. })
+            Err(ImportError::Nothing { .. })
         ));
         assert!(matches!(
             convert("version = 1\nx"),
-            Err(AdoptError::Toml { line: 2, .. })
+            Err(ImportError::Toml { line: 2, .. })
         ));
         // Names itself, and what is not there.
         let adopted = convert(

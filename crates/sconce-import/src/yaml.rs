@@ -3,21 +3,21 @@
 
 use saphyr_parser::{Event, Parser};
 
-use super::AdoptError;
+use super::ImportError;
 
 /// A value with the line that it begins on.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Node {
+pub(super) struct YamlNode {
     pub(super) line: usize,
-    pub(super) value: Value,
+    pub(super) value: YamlValue,
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Value {
+pub(super) enum YamlValue {
     /// Numbers and nulls too, as they are written.
     Text(String),
-    List(Vec<Node>),
-    Map(Vec<(String, Node)>),
+    List(Vec<YamlNode>),
+    Map(Vec<(String, YamlNode)>),
 }
 
 /// Deeper than any environment.yml.
@@ -25,36 +25,36 @@ const DEEPEST: usize = 16;
 /// More values than any environment.yml has.
 const MOST: usize = 50_000;
 
-impl Node {
+impl YamlNode {
     pub(super) fn text(&self) -> Option<&str> {
         match &self.value {
-            Value::Text(text) => Some(text),
+            YamlValue::Text(text) => Some(text),
             _ => None,
         }
     }
 
-    pub(super) fn list(&self) -> &[Node] {
+    pub(super) fn list(&self) -> &[YamlNode] {
         match &self.value {
-            Value::List(list) => list,
+            YamlValue::List(list) => list,
             _ => &[],
         }
     }
 
-    pub(super) fn map(&self) -> &[(String, Node)] {
+    pub(super) fn map(&self) -> &[(String, YamlNode)] {
         match &self.value {
-            Value::Map(map) => map,
+            YamlValue::Map(map) => map,
             _ => &[],
         }
     }
 
-    pub(super) fn get(&self, key: &str) -> Option<&Node> {
+    pub(super) fn get(&self, key: &str) -> Option<&YamlNode> {
         let pair = self.map().iter().find(|(name, _)| name == key)?;
         Some(&pair.1)
     }
 }
 
 /// The first document of `text`; `None` for an empty one.
-pub(super) fn parse(text: &str) -> Result<Option<Node>, AdoptError> {
+pub(super) fn parse(text: &str) -> Result<Option<YamlNode>, ImportError> {
     let mut reader = Reader {
         events: Parser::new_from_str(text),
         values: 0,
@@ -76,10 +76,10 @@ struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    fn next(&mut self) -> Result<(Event<'a>, usize), AdoptError> {
+    fn next(&mut self) -> Result<(Event<'a>, usize), ImportError> {
         match self.events.next_event() {
             Some(Ok((event, span))) => Ok((event, span.start.line())),
-            Some(Err(error)) => Err(AdoptError::Yaml {
+            Some(Err(error)) => Err(ImportError::Yaml {
                 line: error.marker().line().max(1),
                 message: super::note::shown(error.info()),
             }),
@@ -87,9 +87,14 @@ impl<'a> Reader<'a> {
         }
     }
 
-    fn node(&mut self, event: Event<'a>, line: usize, depth: usize) -> Result<Node, AdoptError> {
+    fn node(
+        &mut self,
+        event: Event<'a>,
+        line: usize,
+        depth: usize,
+    ) -> Result<YamlNode, ImportError> {
         self.values += 1;
-        let unread = |what| AdoptError::Unread { line, what };
+        let unread = |what| ImportError::Unread { line, what };
         if self.values > MOST {
             return Err(unread("a file with so many values"));
         }
@@ -97,12 +102,12 @@ impl<'a> Reader<'a> {
             return Err(unread("anything nested so deeply"));
         }
         let value = match event {
-            Event::Scalar(text, ..) => Value::Text(text.into_owned()),
+            Event::Scalar(text, ..) => YamlValue::Text(text.into_owned()),
             Event::SequenceStart(..) => {
                 let mut list = Vec::new();
                 loop {
                     match self.next()? {
-                        (Event::SequenceEnd, _) => break Value::List(list),
+                        (Event::SequenceEnd, _) => break YamlValue::List(list),
                         (event, line) => list.push(self.node(event, line, depth + 1)?),
                     }
                 }
@@ -111,11 +116,11 @@ impl<'a> Reader<'a> {
                 let mut map = Vec::new();
                 loop {
                     let key = match self.next()? {
-                        (Event::MappingEnd, _) => break Value::Map(map),
+                        (Event::MappingEnd, _) => break YamlValue::Map(map),
                         (Event::Scalar(text, ..), _) => text.into_owned(),
                         (_, line) => {
                             let what = "a key that is no text";
-                            return Err(AdoptError::Unread { line, what });
+                            return Err(ImportError::Unread { line, what });
                         }
                     };
                     let (event, line) = self.next()?;
@@ -125,7 +130,7 @@ impl<'a> Reader<'a> {
             Event::Alias(_) => return Err(unread("an alias (`*name`)")),
             _ => return Err(unread("this")),
         };
-        Ok(Node { line, value })
+        Ok(YamlNode { line, value })
     }
 }
 
@@ -140,13 +145,13 @@ mod tests {
         let root = parse("name: net\nlist:\n  - a=1\n  - b: [c, 'd']\n")
             .unwrap()
             .unwrap();
-        assert_eq!(root.get("name").and_then(Node::text), Some("net"));
+        assert_eq!(root.get("name").and_then(YamlNode::text), Some("net"));
         let list = root.get("list").unwrap().list();
         assert_eq!((list[0].line, list[0].text()), (3, Some("a=1")));
         assert_eq!(list[1].get("b").unwrap().list()[1].text(), Some("d"));
         assert_eq!(parse(""), Ok(None));
         let empty = parse("# nothing\n---\n").unwrap();
-        assert_eq!(empty.as_ref().and_then(Node::text), Some(""));
+        assert_eq!(empty.as_ref().and_then(YamlNode::text), Some(""));
     }
 
     #[test]
@@ -158,7 +163,7 @@ mod tests {
         }
         assert_eq!(
             parse(&text),
-            Err(AdoptError::Unread {
+            Err(ImportError::Unread {
                 line: 2,
                 what: "an alias (`*name`)"
             })
@@ -167,8 +172,8 @@ mod tests {
             assert!(parse(&deep.repeat(20_000)).is_err(), "{deep}");
         }
         let wide = "- a\n".repeat(MOST + 1);
-        assert!(matches!(parse(&wide), Err(AdoptError::Unread { .. })));
-        assert!(matches!(parse("a: [1"), Err(AdoptError::Yaml { .. })));
+        assert!(matches!(parse(&wide), Err(ImportError::Unread { .. })));
+        assert!(matches!(parse("a: [1"), Err(ImportError::Yaml { .. })));
     }
 
     proptest! {

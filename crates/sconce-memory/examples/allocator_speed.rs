@@ -12,7 +12,7 @@
 
 use std::time::Instant;
 
-use sconce_memory::allocator::{Allocator, Device, Settings, Version};
+use sconce_memory::allocator::{Allocator, AllocatorSettings, SimulatedGpu, TorchVersion};
 
 const CALLS: u64 = 8_000_000;
 
@@ -92,9 +92,10 @@ fn main() {
             ("random", &random),
             ("two streams", &|a: &mut Allocator| training(a, true)),
         ] {
-            let settings = Settings::parse(conf, Version::NEWEST).expect("they are settings");
-            let device = Device::new(192 << 30).expect("it is a card");
-            let mut allocator = Allocator::new(settings, device, Version::NEWEST);
+            let settings =
+                AllocatorSettings::parse(conf, TorchVersion::NEWEST).expect("they are settings");
+            let device = SimulatedGpu::new(192 << 30).expect("it is a card");
+            let mut allocator = Allocator::new(settings, device, TorchVersion::NEWEST);
             allocator.complete_at_once(true);
             let begun = Instant::now();
             let calls = run(&mut allocator);

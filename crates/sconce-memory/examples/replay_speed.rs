@@ -10,14 +10,14 @@
 use std::fs::File;
 use std::time::Instant;
 
-use sconce_memory::replay::{Question, what_if};
-use sconce_memory::snapshot::{Limits, read};
+use sconce_memory::replay::{WhatIfQuery, what_if};
+use sconce_memory::snapshot::{SnapshotLimits, read};
 
 fn main() {
     let path = std::env::args_os().nth(1).expect("a snapshot is named");
     let begin = Instant::now();
     let file = File::open(path).expect("it is there");
-    let snapshot = read(file, &Limits::default()).expect("it is a snapshot");
+    let snapshot = read(file, &SnapshotLimits::default()).expect("it is a snapshot");
     let entries = snapshot.events.len();
     println!(
         "{entries} entries, read in {:.2} s",
@@ -28,11 +28,11 @@ fn main() {
         ("one setting", vec!["expandable_segments:True"], false),
         ("search", vec![], true),
     ] {
-        let question = Question {
-            version: Some(sconce_memory::allocator::Version::NEWEST),
+        let question = WhatIfQuery {
+            version: Some(sconce_memory::allocator::TorchVersion::NEWEST),
             confs: confs.into_iter().map(str::to_owned).collect(),
             search,
-            ..Question::default()
+            ..WhatIfQuery::default()
         };
         let begin = Instant::now();
         let answer = what_if(&snapshot, &question).expect("it has a trace");

@@ -1,7 +1,7 @@
 //! Programs: calls to the allocator as JSON lines, and its answers as JSON lines.
 //!
 //! One call a line: `{"op":"alloc","id":1,"bytes":1048576,"stream":0}`. The calls are those of
-//! [`Op`]; a key that a call does not have is an error with the line's number. Empty lines count
+//! [`AllocatorCall`]; a key that a call does not have is an error with the line's number. Empty lines count
 //! for nothing. What the program calls a block is its own number for it, free to be used again
 //! once the block was freed.
 
@@ -10,10 +10,12 @@ mod op;
 
 use std::collections::{BTreeSet, HashMap};
 
-use crate::allocator::{Allocator, Misuse, PoolId, PoolOptions, Settings, SettingsError, Takes};
+use crate::allocator::{
+    Allocator, AllocatorSettings, InvalidCall, PoolId, PoolOptions, PoolScope, SettingsError,
+};
 
-pub use answer::{Answer, Given};
-pub use op::{Op, Pool};
+pub use answer::{CallResult, LineResult};
+pub use op::{AllocatorCall, PoolName};
 
 /// A line longer than this, in bytes, is refused.
 pub const LONGEST_LINE: usize = 64 << 10;
@@ -64,7 +66,7 @@ pub enum LineError {
     Pools,
     /// What the allocator does not do.
     #[error(transparent)]
-    Misuse(#[from] Misuse),
+    Misuse(#[from] InvalidCall),
     /// Settings that PyTorch refuses.
     #[error(transparent)]
     Settings(#[from] SettingsError),
@@ -127,7 +129,7 @@ impl Runner {
     ///
     /// # Errors
     /// [`ProgramError`], after which the allocator is as it was before the line.
-    pub fn line(&mut self, text: &[u8]) -> Result<Option<Answer>, ProgramError> {
+    pub fn line(&mut self, text: &[u8]) -> Result<Option<LineResult>, ProgramError> {
         self.line += 1;
         let fail = |source| ProgramError {
             line: self.line,
@@ -139,51 +141,53 @@ impl Runner {
         if text.iter().all(u8::is_ascii_whitespace) {
             return Ok(None);
         }
-        let op = Op::parse(text).map_err(fail)?;
+        let op = AllocatorCall::parse(text).map_err(fail)?;
         let line = self.line;
         let given = self.call(&op);
         let given = given.map_err(|source| ProgramError { line, source })?;
-        Ok(Some(Answer { line, given }))
+        Ok(Some(LineResult { line, given }))
     }
 
     /// Runs one call.
     ///
     /// # Errors
     /// [`LineError`]; nothing was done then.
-    pub fn call(&mut self, op: &Op) -> Result<Given, LineError> {
+    pub fn call(&mut self, op: &AllocatorCall) -> Result<CallResult, LineError> {
         match *op {
-            Op::Alloc { id, bytes, stream } => return self.alloc(id, bytes, stream),
-            Op::Free { id } => {
+            AllocatorCall::Alloc { id, bytes, stream } => return self.alloc(id, bytes, stream),
+            AllocatorCall::Free { id } => {
                 let address = self.block(id)?;
                 if let Some(address) = address {
                     self.allocator.free(address)?;
                 }
                 self.blocks.remove(&id);
-                return Ok(address.map_or(Given::NoMemory, |_| Given::Done));
+                return Ok(address.map_or(CallResult::NoMemory, |_| CallResult::Done));
             }
-            Op::RecordStream { id, stream } => {
+            AllocatorCall::RecordStream { id, stream } => {
                 let address = self.block(id)?;
                 self.known_stream(stream)?;
                 return Ok(match address {
                     Some(address) => {
                         self.allocator.record_stream(address, stream)?;
-                        Given::Done
+                        CallResult::Done
                     }
-                    None => Given::NoMemory,
+                    None => CallResult::NoMemory,
                 });
             }
-            Op::Complete { stream, events } => self.allocator.complete(stream, events),
-            Op::Synchronize {} => self.allocator.synchronize(),
-            Op::Events { at_once } => self.allocator.complete_at_once(at_once),
-            Op::EmptyCache { pool: None } => self.allocator.empty_cache(),
-            Op::EmptyCache { pool: Some(pool) } => self.allocator.empty_pool(pool.into()),
-            Op::SetFraction { fraction } => self.allocator.set_fraction(fraction)?,
-            Op::Settings { ref conf } => {
+            AllocatorCall::Complete { stream, events } => self.allocator.complete(stream, events),
+            AllocatorCall::Synchronize {} => self.allocator.synchronize(),
+            AllocatorCall::Events { at_once } => self.allocator.complete_at_once(at_once),
+            AllocatorCall::EmptyCache { pool: None } => self.allocator.empty_cache(),
+            AllocatorCall::EmptyCache { pool: Some(pool) } => {
+                self.allocator.empty_pool(pool.into())
+            }
+            AllocatorCall::SetFraction { fraction } => self.allocator.set_fraction(fraction)?,
+            AllocatorCall::Settings { ref conf } => {
                 let now = self.allocator.settings();
-                let settings: Settings = now.changed(conf, self.allocator.version())?;
+                let settings: AllocatorSettings = now.changed(conf, self.allocator.version())?;
                 self.allocator.set_settings(settings);
             }
-            Op::CreatePool {
+            AllocatorCall::CreatePool {
                 pool,
                 own_allocator,
                 use_on_oom,
@@ -197,25 +201,27 @@ impl Runner {
                 };
                 self.allocator.create_pool(pool.into(), options)?;
             }
-            Op::BeginPool {
+            AllocatorCall::BeginPool {
                 pool,
                 stream,
                 captures,
             } => {
                 self.known_pool(pool.into())?;
-                let takes = stream.map_or(Takes::All, Takes::Stream);
+                let takes = stream.map_or(PoolScope::All, PoolScope::Stream);
                 self.allocator.begin_pool(pool.into(), takes, captures)?;
             }
-            Op::EndPool { pool } => self.allocator.end_pool(pool.into())?,
-            Op::ReleasePool { pool } => self.allocator.release_pool(pool.into())?,
-            Op::ResetPeaks {} => self.allocator.stats_mut().reset_peaks(),
-            Op::ResetAccumulated {} => self.allocator.stats_mut().reset_accumulated(),
-            Op::Stats {} => return Ok(Given::Stats(self.allocator.stats().named())),
+            AllocatorCall::EndPool { pool } => self.allocator.end_pool(pool.into())?,
+            AllocatorCall::ReleasePool { pool } => self.allocator.release_pool(pool.into())?,
+            AllocatorCall::ResetPeaks {} => self.allocator.stats_mut().reset_peaks(),
+            AllocatorCall::ResetAccumulated {} => self.allocator.stats_mut().reset_accumulated(),
+            AllocatorCall::Stats {} => {
+                return Ok(CallResult::Stats(self.allocator.stats().named()));
+            }
         }
-        Ok(Given::Done)
+        Ok(CallResult::Done)
     }
 
-    fn alloc(&mut self, id: u64, bytes: u64, stream: u64) -> Result<Given, LineError> {
+    fn alloc(&mut self, id: u64, bytes: u64, stream: u64) -> Result<CallResult, LineError> {
         if self.blocks.contains_key(&id) {
             return Err(LineError::BlockExists { id });
         }
@@ -223,8 +229,8 @@ impl Runner {
         let got = self.allocator.malloc(bytes, stream);
         self.blocks.insert(id, got.ok());
         Ok(match got {
-            Ok(address) => Given::Address(address),
-            Err(error) => Given::OutOfMemory(Box::new(error)),
+            Ok(address) => CallResult::Address(address),
+            Err(error) => CallResult::OutOfMemory(Box::new(error)),
         })
     }
 

@@ -8,7 +8,7 @@ use super::{Digest, DocumentError};
 
 /// An image configuration.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Image {
+pub struct ImageConfiguration {
     /// When it was made, RFC 3339.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub created: Option<String>,
@@ -18,7 +18,7 @@ pub struct Image {
     pub os: String,
     /// How it is run.
     #[serde(default)]
-    pub config: Option<Config>,
+    pub config: Option<ExecutionDefaults>,
     /// Its layers.
     pub rootfs: RootFs,
     /// Where each layer comes from, lowest first.
@@ -26,7 +26,7 @@ pub struct Image {
     pub history: Option<Vec<History>>,
 }
 
-impl Image {
+impl ImageConfiguration {
     /// Reads a configuration.
     ///
     /// # Errors
@@ -39,7 +39,7 @@ impl Image {
 /// How an image is run when nothing else is said.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "PascalCase", default)]
-pub struct Config {
+pub struct ExecutionDefaults {
     /// `user`, `uid`, `user:group` or `uid:gid`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user: Option<String>,

@@ -6,7 +6,8 @@ use sconce_testkit::golden_files::Goldens;
 use sconce_testkit::golden_files::HeldBy::{self, Golden};
 
 use crate::{
-    Config, Descriptor, Digest, History, Image, Index, Manifest, Platform, RootFs, media, write,
+    Descriptor, Digest, ExecutionDefaults, History, ImageConfiguration, ImageIndex, ImageManifest,
+    Platform, RootFs, media, write,
 };
 
 const CONFIG: HeldBy = Golden("config.json");
@@ -14,14 +15,14 @@ const MANIFEST: HeldBy = Golden("manifest.json");
 const INDEX: HeldBy = Golden("index.json");
 
 const TYPES: &[(&str, HeldBy)] = &[
-    ("config::Image", CONFIG),
-    ("config::Config", CONFIG),
+    ("config::ImageConfiguration", CONFIG),
+    ("config::ExecutionDefaults", CONFIG),
     ("config::RootFs", CONFIG),
     ("config::History", CONFIG),
     ("manifest::Descriptor", MANIFEST),
     ("manifest::Platform", INDEX),
-    ("manifest::Manifest", MANIFEST),
-    ("manifest::Index", INDEX),
+    ("manifest::ImageManifest", MANIFEST),
+    ("manifest::ImageIndex", INDEX),
 ];
 
 fn goldens() -> Goldens {
@@ -44,13 +45,13 @@ fn texts<const N: usize>(texts: [&str; N]) -> Vec<String> {
 
 const LAYER_BYTES: &[u8] = b"layer";
 
-fn config() -> Image {
+fn config() -> ImageConfiguration {
     let when = || Some("1970-01-01T00:00:00Z".to_owned());
-    Image {
+    ImageConfiguration {
         created: when(),
         architecture: "amd64".to_owned(),
         os: "linux".to_owned(),
-        config: Some(Config {
+        config: Some(ExecutionDefaults {
             user: Some("1000:1000".to_owned()),
             exposed_ports: Some([("8888/tcp".to_owned(), serde_json::Map::new())].into()),
             env: Some(texts(["PATH=/usr/bin"])),
@@ -86,17 +87,17 @@ fn descriptor() -> Descriptor {
     }
 }
 
-fn manifest() -> Manifest {
+fn manifest() -> ImageManifest {
     let layer = Descriptor {
         annotations: Some(map([("a", "b")])),
         ..Descriptor::of(media::LAYER, LAYER_BYTES)
     };
     let config = Descriptor::of(media::CONFIG, &write(&config()));
-    Manifest {
+    ImageManifest {
         artifact_type: Some("application/spdx+json".to_owned()),
         subject: Some(descriptor()),
         annotations: Some(map([("c", "d")])),
-        ..Manifest::new(config, vec![layer])
+        ..ImageManifest::new(config, vec![layer])
     }
 }
 
@@ -104,15 +105,18 @@ fn manifest() -> Manifest {
 fn documents_of_an_image_are_as_before() {
     goldens().assert_same("config.json", write(&config()));
     let text = goldens().text("config.json");
-    assert_eq!(Image::parse(text.as_bytes()).unwrap(), config());
+    assert_eq!(
+        ImageConfiguration::parse(text.as_bytes()).unwrap(),
+        config()
+    );
     goldens().assert_same("manifest.json", write(&manifest()));
     let text = goldens().text("manifest.json");
-    assert_eq!(Manifest::parse(text.as_bytes()).unwrap(), manifest());
-    let index = Index {
+    assert_eq!(ImageManifest::parse(text.as_bytes()).unwrap(), manifest());
+    let index = ImageIndex {
         annotations: Some(map([("c", "d")])),
-        ..Index::new(vec![descriptor()])
+        ..ImageIndex::new(vec![descriptor()])
     };
     goldens().assert_same("index.json", write(&index));
     let text = goldens().text("index.json");
-    assert_eq!(Index::parse(text.as_bytes()).unwrap(), index);
+    assert_eq!(ImageIndex::parse(text.as_bytes()).unwrap(), index);
 }

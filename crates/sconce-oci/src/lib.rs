@@ -12,9 +12,9 @@ mod digest;
 mod golden;
 mod manifest;
 
-pub use config::{Config, History, Image, RootFs};
+pub use config::{ExecutionDefaults, History, ImageConfiguration, RootFs};
 pub use digest::{Digest, DigestError};
-pub use manifest::{Annotations, Descriptor, Index, Manifest, Platform, media};
+pub use manifest::{Annotations, Descriptor, ImageIndex, ImageManifest, Platform, media};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;

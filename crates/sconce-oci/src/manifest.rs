@@ -94,7 +94,7 @@ pub struct Platform {
 /// An image manifest, also of an artifact.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Manifest {
+pub struct ImageManifest {
     /// 2.
     pub schema_version: u32,
     /// [`media::MANIFEST`], where it says.
@@ -115,7 +115,7 @@ pub struct Manifest {
     pub annotations: Option<Annotations>,
 }
 
-impl Manifest {
+impl ImageManifest {
     /// A manifest of `layers`, lowest first.
     #[must_use]
     pub fn new(config: Descriptor, layers: Vec<Descriptor>) -> Self {
@@ -146,7 +146,7 @@ impl Manifest {
 /// An image index: the list of a layout, or one image for several machines.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
-pub struct Index {
+pub struct ImageIndex {
     /// 2.
     pub schema_version: u32,
     /// [`media::INDEX`], where it says.
@@ -159,7 +159,7 @@ pub struct Index {
     pub annotations: Option<Annotations>,
 }
 
-impl Index {
+impl ImageIndex {
     /// An index of `manifests`.
     #[must_use]
     pub fn new(manifests: Vec<Descriptor>) -> Self {

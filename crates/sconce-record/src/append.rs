@@ -4,7 +4,7 @@ use std::io::{self, Write};
 
 /// Appends lines. A line that could not be written whole never spoils the next one.
 #[derive(Debug)]
-pub(crate) struct Append<W> {
+pub(crate) struct AppendFile<W> {
     out: W,
     /// The file ends in the middle of a line.
     torn: bool,
@@ -13,7 +13,7 @@ pub(crate) struct Append<W> {
     buffer: Vec<u8>,
 }
 
-impl<W: Write> Append<W> {
+impl<W: Write> AppendFile<W> {
     pub(crate) fn new(out: W) -> Self {
         Self {
             out,
@@ -87,8 +87,8 @@ mod tests {
         }
     }
 
-    fn append(takes: impl IntoIterator<Item = io::Result<usize>>) -> Append<Disk> {
-        Append::new(Disk {
+    fn append(takes: impl IntoIterator<Item = io::Result<usize>>) -> AppendFile<Disk> {
+        AppendFile::new(Disk {
             takes: takes.into_iter().collect(),
             held: Vec::new(),
             calls: 0,

@@ -8,10 +8,10 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use sconce_schema::event::{Event, Line, Started};
+use sconce_schema::event::{RecordEvent, RecordLine, RunStarted};
 use sconce_testkit::golden_files::{Goldens, HeldBy, UPDATE};
 
-use crate::{FILE, Writer, read};
+use crate::{FILE, RecordWriter, read};
 
 const TYPES: &[(&str, HeldBy)] = &[("write::Line", HeldBy::Golden("parts/events.jsonl"))];
 
@@ -27,21 +27,21 @@ fn golden_parts() -> PathBuf {
 }
 
 /// A line of each kind, with every figure; a second sample has the processes of the first.
-fn full_lines() -> (Started, Vec<Line>) {
+fn full_lines() -> (RunStarted, Vec<RecordLine>) {
     let path = "../sconce-schema/tests/golden/record.jsonl";
     let text = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join(path)).unwrap();
     let lines = text.lines().map(|line| serde_json::from_str(line).unwrap());
-    let mut lines: Vec<Line> = lines.collect();
-    let Event::Started(started) = lines.remove(0).event else {
+    let mut lines: Vec<RecordLine> = lines.collect();
+    let RecordEvent::Started(started) = lines.remove(0).event else {
         panic!("a record begins with `started`");
     };
-    let is_sample = |line: &Line| matches!(line.event, Event::Sample(_));
+    let is_sample = |line: &RecordLine| matches!(line.event, RecordEvent::Sample(_));
     let sample = lines.iter().position(is_sample).unwrap();
     lines.insert(sample, lines[sample].clone());
     (*started, lines)
 }
 
-fn read_all(path: &Path) -> (Started, Vec<Line>) {
+fn read_all(path: &Path) -> (RunStarted, Vec<RecordLine>) {
     let record = read(path).unwrap();
     (record.started.clone(), record.map(Result::unwrap).collect())
 }
@@ -64,7 +64,7 @@ fn every_written_type_is_held() {
 fn full_record_is_written_as_before_and_read_back() {
     let scratch = tempfile::tempdir().unwrap();
     let (started, lines) = full_lines();
-    let mut writer = Writer::create(scratch.path(), &started).unwrap();
+    let mut writer = RecordWriter::create(scratch.path(), &started).unwrap();
     for line in &lines {
         writer.event(line.t_us, &line.event).unwrap();
     }
@@ -79,10 +79,10 @@ fn full_record_is_written_as_before_and_read_back() {
 fn record_in_parts_is_written_as_before_and_an_older_one_is_read() {
     let scratch = tempfile::tempdir().unwrap();
     let (started, lines) = full_lines();
-    let mut writer = Writer::create(scratch.path(), &started).unwrap();
+    let mut writer = RecordWriter::create(scratch.path(), &started).unwrap();
     for (at, line) in lines.iter().enumerate() {
         // The second sample begins a part, and so does what follows the setup.
-        if matches!(line.event, Event::CardOutOfMemory(_)) || at == 2 {
+        if matches!(line.event, RecordEvent::CardOutOfMemory(_)) || at == 2 {
             writer.close_at = 1;
         }
         writer.event(line.t_us, &line.event).unwrap();

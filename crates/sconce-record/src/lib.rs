@@ -5,7 +5,7 @@
 //! has grown it is compressed into a part, `events-0001.jsonl.zst`, and begun anew; readers read the
 //! parts and the file as one. Everything that is ever said about a run is a function of them.
 //!
-//! While a run goes on, its [`Writer`] holds an exclusive lock on the file (`flock`), which the
+//! While a run goes on, its [`RecordWriter`] holds an exclusive lock on the file (`flock`), which the
 //! kernel drops when the program ends in whatever way. So a run is *running* when the lock is
 //! held, *ended* when its last line says so, and *interrupted* otherwise; no process id that may
 //! have been given to somebody else is ever trusted.
@@ -25,9 +25,9 @@ mod write;
 
 pub use error::RecordError;
 pub use id::{UtcMinute, new_id};
-pub use read::{Damage, DamageKind, Record, read};
-pub use runs::{Listing, RunEntry, State, entry, find, list, prune};
-pub use write::Writer;
+pub use read::{DamageKind, DamagedLine, RecordReader, read};
+pub use runs::{RunEntry, RunListing, RunState, entry, find, list, prune};
+pub use write::RecordWriter;
 
 /// The log's file name inside a run's folder.
 pub const FILE: &str = "events.jsonl";

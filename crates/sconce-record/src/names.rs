@@ -9,9 +9,9 @@ const MOST: usize = 1 << 16;
 
 /// The processes that one file of a record has named so far.
 #[derive(Debug, Default)]
-pub(crate) struct Names(HashMap<u32, ProcessSample>);
+pub(crate) struct ProcessNames(HashMap<u32, ProcessSample>);
 
-impl Names {
+impl ProcessNames {
     /// Leaves out what the file has said of a process already.
     pub(crate) fn shorten(&mut self, sample: &mut Sample) {
         for process in &mut sample.by_process {
@@ -77,7 +77,7 @@ mod tests {
             sample(vec![process(5, "python", Some("main"))]),
             sample(vec![process(5, "python", None)]),
         ];
-        let (mut writer, mut reader) = (Names::default(), Names::default());
+        let (mut writer, mut reader) = (ProcessNames::default(), ProcessNames::default());
         for (n, sample) in told.iter().enumerate() {
             let mut written = sample.clone();
             writer.shorten(&mut written);

@@ -10,9 +10,9 @@ use std::io::{self, Read};
 use std::path::{Path, PathBuf};
 use std::thread::JoinHandle;
 
-use sconce_schema::event::Line;
+use sconce_schema::event::RecordLine;
 
-use crate::read::{Damage, DamageKind, Record};
+use crate::read::{DamageKind, DamagedLine, RecordReader};
 use crate::{RecordError, file};
 
 /// A file that has grown to this many bytes is closed.
@@ -28,7 +28,7 @@ const UNDER_WAY: usize = 4;
 const MOST_PARTS: usize = 1 << 16;
 
 /// What a reader gets of a line.
-pub(crate) type Read1 = Result<Line, Damage>;
+pub(crate) type ReadResult = Result<RecordLine, DamagedLine>;
 
 /// The file name of a part, counted from 1.
 pub(crate) fn name(number: u32) -> String {
@@ -56,15 +56,15 @@ pub(crate) fn compress(from: &Path, to: &Path) -> io::Result<()> {
 
 /// The closed parts before the file that is being written, read in order, several at once.
 #[derive(Debug, Default)]
-pub(crate) struct Parts {
+pub(crate) struct ClosedSegments {
     id: String,
     without_processes: bool,
     /// Those that are still to be begun.
     waiting: VecDeque<Part>,
     /// Those that are being read, in order.
-    reading: VecDeque<(u32, JoinHandle<Vec<Read1>>)>,
+    reading: VecDeque<(u32, JoinHandle<Vec<ReadResult>>)>,
     /// What is read of the first of them.
-    ready: std::vec::IntoIter<Read1>,
+    ready: std::vec::IntoIter<ReadResult>,
 }
 
 #[derive(Debug)]
@@ -74,7 +74,7 @@ enum Part {
     Missing(u32, u32),
 }
 
-impl Parts {
+impl ClosedSegments {
     /// The parts in `folder` before `before`, of the run `id`.
     pub(crate) fn find(folder: &Path, before: u32, id: &str) -> io::Result<Self> {
         let mut there: Vec<u32> = Vec::new();
@@ -104,7 +104,7 @@ impl Parts {
         })
     }
 
-    /// As [`Record::without_processes`].
+    /// As [`RecordReader::without_processes`].
     pub(crate) fn without_processes(&mut self) {
         self.without_processes = true;
     }
@@ -116,7 +116,7 @@ impl Parts {
         }
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         while self.reading.len() < cores.min(UNDER_WAY) {
-            let (number, work): (u32, Box<dyn FnOnce() -> Vec<Read1> + Send>) =
+            let (number, work): (u32, Box<dyn FnOnce() -> Vec<ReadResult> + Send>) =
                 match self.waiting.pop_front() {
                     None => return,
                     Some(Part::Missing(first, last)) => (
@@ -133,10 +133,10 @@ impl Parts {
     }
 }
 
-impl Iterator for Parts {
-    type Item = Read1;
+impl Iterator for ClosedSegments {
+    type Item = ReadResult;
 
-    fn next(&mut self) -> Option<Read1> {
+    fn next(&mut self) -> Option<ReadResult> {
         loop {
             if let Some(line) = self.ready.next() {
                 return Some(line);
@@ -154,8 +154,8 @@ impl Iterator for Parts {
     }
 }
 
-fn damage(part: u32, line: u64, kind: DamageKind) -> Damage {
-    Damage {
+fn damage(part: u32, line: u64, kind: DamageKind) -> DamagedLine {
+    DamagedLine {
         part: Some(part),
         line,
         kind,
@@ -163,13 +163,13 @@ fn damage(part: u32, line: u64, kind: DamageKind) -> Damage {
 }
 
 /// Everything in one part that can be read.
-fn read(number: u32, path: &Path, id: &str, without_processes: bool) -> Vec<Read1> {
+fn read(number: u32, path: &Path, id: &str, without_processes: bool) -> Vec<ReadResult> {
     let unreadable = |why: String| vec![Err(damage(number, 0, DamageKind::Unreadable(why)))];
     let text = match unpack(path) {
         Ok(text) => text,
         Err(error) => return unreadable(error.to_string()),
     };
-    let mut lines: Vec<Read1> = match Record::new(text.bytes.as_slice(), path) {
+    let mut lines: Vec<ReadResult> = match RecordReader::new(text.bytes.as_slice(), path) {
         Ok(record) if record.started.id != id => {
             return unreadable(format!("it is of the run `{}`", record.started.id));
         }

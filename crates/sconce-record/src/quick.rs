@@ -8,7 +8,7 @@
 
 use std::fmt;
 
-use sconce_schema::event::{Line, ProcessSample};
+use sconce_schema::event::{ProcessSample, RecordLine};
 use serde::de::value::BorrowedStrDeserializer;
 use serde::de::{
     Deserialize, DeserializeSeed, Deserializer, Error, IntoDeserializer, MapAccess, SeqAccess,
@@ -22,19 +22,19 @@ const MOST_DIGITS: usize = 19;
 /// The line that `text` begins with, where it is one that a writer wrote, and what comes after it: its end
 /// is found by reading it. What processes did can be left out; a text that says it in no way of a writer's
 /// is none then either.
-pub(crate) fn line(text: &[u8], processes: Processes) -> Option<(Line, &[u8])> {
+pub(crate) fn line(text: &[u8], processes: ProcessDetail) -> Option<(RecordLine, &[u8])> {
     let mut reader = Reader {
         rest: text,
         begun: false,
         processes,
     };
-    let line = Line::deserialize(&mut reader).ok()?;
+    let line = RecordLine::deserialize(&mut reader).ok()?;
     Some((line, reader.rest))
 }
 
 /// What becomes of `by-process`, a sixth of a record, which most readers do not look at.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Processes {
+pub(crate) enum ProcessDetail {
     Read,
     LeaveOut,
     /// Of this line they were.
@@ -63,7 +63,7 @@ struct Reader<'de> {
     rest: &'de [u8],
     /// The line's own object has begun: what follows lies in it.
     begun: bool,
-    processes: Processes,
+    processes: ProcessDetail,
 }
 
 impl<'de> Reader<'de> {
@@ -115,10 +115,10 @@ impl<'de> Reader<'de> {
 
     /// Goes over what processes did.
     fn leave_out(&mut self) -> Result<(), Unusual> {
-        if self.processes == Processes::LeftOut {
+        if self.processes == ProcessDetail::LeftOut {
             return Err(Unusual);
         }
-        self.processes = Processes::LeftOut;
+        self.processes = ProcessDetail::LeftOut;
         self.expect(b"[")?;
         let mut within = Within::begin(self, b']');
         while within.next()? {
@@ -328,7 +328,7 @@ impl<'de> MapAccess<'de> for Map<'_, 'de> {
         }
         let key = reader.text()?;
         reader.expect(b":")?;
-        if self.outermost && key == "by-process" && reader.processes != Processes::Read {
+        if self.outermost && key == "by-process" && reader.processes != ProcessDetail::Read {
             reader.leave_out()?;
             return self.next_key_seed(seed);
         }

@@ -2,8 +2,11 @@ use super::*;
 use proptest::prelude::*;
 use proptest::sample::{Index, select};
 use sconce_schema::Bytes;
-use sconce_schema::event::{Event, GpuInstance, GpuSample, Pressure, ProcessSample, Sample};
-use sconce_schema::training::{CardMemory, Evaluation, Exchange, Loader, Phases, Step, Training};
+use sconce_schema::event::{GpuInstance, GpuSample, Pressure, ProcessSample, RecordEvent, Sample};
+use sconce_schema::training::{
+    CollectiveTimes, DataLoaderCounters, EvaluationCounters, GpuAllocatorCounters, PhaseTimes,
+    TrainingSample, TrainingStep,
+};
 
 /// Records of real runs, and two by hand with cards and ranks.
 const RECORDS: [&str; 5] = [
@@ -15,19 +18,19 @@ const RECORDS: [&str; 5] = [
 ];
 
 /// The line that `text` is.
-fn line(text: &[u8]) -> Option<Line> {
-    let (line, rest) = super::line(text, Processes::Read)?;
+fn line(text: &[u8]) -> Option<RecordLine> {
+    let (line, rest) = super::line(text, ProcessDetail::Read)?;
     matches!(rest, b"" | b"\n").then_some(line)
 }
 
-fn by_serde(text: &[u8]) -> Option<Line> {
+fn by_serde(text: &[u8]) -> Option<RecordLine> {
     serde_json::from_slice(text).ok()
 }
 
 /// A reading that has everything that one can have.
 fn full() -> Sample {
     let bytes = |gib: u64| Some(Bytes(gib << 30));
-    let phases = Phases {
+    let phases = PhaseTimes {
         data_us: 1,
         copy_us: 0,
         forward_us: u64::MAX / 2,
@@ -98,7 +101,7 @@ fn full() -> Sample {
             throttle: Some(vec!["sw-power-cap".to_owned()]),
         }],
         training: vec![
-            Training {
+            TrainingSample {
                 pid: 7,
                 rank: Some(1),
                 group: Some(2),
@@ -111,36 +114,36 @@ fn full() -> Sample {
                 samples: Some(7),
                 tokens: Some(8),
                 flops_per_step: Some(9),
-                loader: Some(Loader {
+                loader: Some(DataLoaderCounters {
                     batches: 1,
                     empty: Some(2),
                     ready: Some(3),
                 }),
-                evaluation: Some(Evaluation {
+                evaluation: Some(EvaluationCounters {
                     batches: 1,
                     wall_us: 2,
                 }),
-                card_memory: Some(CardMemory {
+                card_memory: Some(GpuAllocatorCounters {
                     device: 1,
                     allocated: Bytes(2),
-                    ..CardMemory::default()
+                    ..GpuAllocatorCounters::default()
                 }),
-                exchange: Some(Exchange {
+                exchange: Some(CollectiveTimes {
                     communication_us: Some(1),
-                    ..Exchange::default()
+                    ..CollectiveTimes::default()
                 }),
                 phase: Some("forward".to_owned()),
                 recent: vec![
-                    Step {
+                    TrainingStep {
                         step: 1,
                         rss: bytes(1),
-                        ..Step::default()
+                        ..TrainingStep::default()
                     },
-                    Step::default(),
+                    TrainingStep::default(),
                 ],
                 heap: vec![(1, Bytes(2)), (2, Bytes(3))],
             },
-            Training::default(),
+            TrainingSample::default(),
         ],
         training_left_out: Some(1),
     }
@@ -149,9 +152,9 @@ fn full() -> Sample {
 /// Every line that a writer made, as this reader and as `serde_json` reads it.
 #[test]
 fn a_writers_readings_are_read_as_serde_reads_them() {
-    let full = Line {
+    let full = RecordLine {
         t_us: 1_000_000,
-        event: Event::Sample(Box::new(full())),
+        event: RecordEvent::Sample(Box::new(full())),
     };
     let text = serde_json::to_string(&full).unwrap();
     assert_eq!(line(text.as_bytes()), Some(full));
@@ -159,7 +162,7 @@ fn a_writers_readings_are_read_as_serde_reads_them() {
     for text in RECORDS.iter().flat_map(|record| record.lines()) {
         let known = by_serde(text.as_bytes()).unwrap();
         let told = line(text.as_bytes());
-        if matches!(known.event, Event::Sample(_)) {
+        if matches!(known.event, RecordEvent::Sample(_)) {
             assert!(told.is_some(), "{text}");
             samples += 1;
         } else {
@@ -257,10 +260,10 @@ fn processes_are_left_out_of_a_reading_alone() {
         (r#""gpus":[{"memory-by-pid":{"by-process":[]}}]"#, false),
     ] {
         let text = format!(r#"{{"t_us":1,"event":"sample",{rest}}}"#);
-        let told = super::line(text.as_bytes(), Processes::LeaveOut);
+        let told = super::line(text.as_bytes(), ProcessDetail::LeaveOut);
         assert_eq!(told.is_some(), left_out, "{text}");
         if let Some((line, _)) = told {
-            let Event::Sample(sample) = line.event else {
+            let RecordEvent::Sample(sample) = line.event else {
                 panic!("{text}");
             };
             assert!(sample.by_process.is_empty());
@@ -306,9 +309,9 @@ proptest! {
     ) {
         let mut lines: Vec<String> =
             RECORDS.iter().flat_map(|record| record.lines()).map(str::to_owned).collect();
-        lines.push(serde_json::to_string(&Line {
+        lines.push(serde_json::to_string(&RecordLine {
             t_us: 5,
-            event: Event::Sample(Box::new(full())),
+            event: RecordEvent::Sample(Box::new(full())),
         }).unwrap());
         let mut text = at.get(&lines).clone().into_bytes();
         for (place, gone, piece) in changes {
@@ -320,11 +323,11 @@ proptest! {
         let known = by_serde(&text);
         prop_assert!(told.is_none() || told == known, "{}", String::from_utf8_lossy(&text));
         // Processes that are left out have to be what they say too.
-        let Some((told, b"" | b"\n")) = super::line(&text, Processes::LeaveOut) else {
+        let Some((told, b"" | b"\n")) = super::line(&text, ProcessDetail::LeaveOut) else {
             return Ok(());
         };
         let mut known = known.unwrap();
-        if let Event::Sample(sample) = &mut known.event {
+        if let RecordEvent::Sample(sample) = &mut known.event {
             sample.by_process.clear();
         }
         prop_assert_eq!(told, known);

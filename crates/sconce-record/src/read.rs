@@ -6,13 +6,13 @@ use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
 use sconce_base::secrets;
-use sconce_schema::event::{Event, FORMAT, Line, Started};
+use sconce_schema::event::{FORMAT, RecordEvent, RecordLine, RunStarted};
 use serde::Deserialize;
 
 use crate::file;
-use crate::names::Names;
-use crate::parts::Parts;
-use crate::quick::{self, Processes};
+use crate::names::ProcessNames;
+use crate::parts::ClosedSegments;
+use crate::quick::{self, ProcessDetail};
 use crate::write::io_error;
 use crate::{FILE, RecordError};
 
@@ -28,17 +28,17 @@ const MOST_DAMAGES: u64 = 1024;
 /// A record: how the run began, and then, as an iterator, everything after it in the order it
 /// was written.
 #[derive(Debug)]
-pub struct Record<R> {
+pub struct RecordReader<R> {
     /// The first line.
-    pub started: Started,
+    pub started: RunStarted,
     /// The run went on when the record was opened.
     pub running: bool,
     /// Which part the file will be when it is closed, counted from 1.
     pub(crate) part: u32,
-    parts: Parts,
+    parts: ClosedSegments,
     lines: Lines<R>,
     /// Absent where nobody asks for processes.
-    names: Option<Names>,
+    names: Option<ProcessNames>,
     /// Damages that were found, and whether those that were not told were counted out.
     damages: u64,
     counted_out: bool,
@@ -47,7 +47,7 @@ pub struct Record<R> {
 /// A line that could not be read. The lines after it are.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{}{kind}", place(*part, *line, kind))]
-pub struct Damage {
+pub struct DamagedLine {
     /// The closed part that it is in, counted from 1; absent for the file `events.jsonl`.
     pub part: Option<u32>,
     /// Counted from 1; 0 where it is not one line.
@@ -82,7 +82,7 @@ pub enum DamageKind {
     More(u64),
 }
 
-impl Damage {
+impl DamagedLine {
     /// How many damages it stands for.
     #[must_use]
     pub fn count(&self) -> u64 {
@@ -116,7 +116,7 @@ fn place(part: Option<u32>, line: u64, kind: &DamageKind) -> String {
 /// [`RecordError::Newer`] when a newer program wrote it; [`RecordError::NotARecord`] when its
 /// first line is not how a run begins; [`RecordError::Io`], also where it is no plain file: no link is
 /// followed, and no pipe or device is read.
-pub fn read(path: &Path) -> Result<Record<BufReader<File>>, RecordError> {
+pub fn read(path: &Path) -> Result<RecordReader<BufReader<File>>, RecordError> {
     if path.is_dir() {
         read_file(&path.join(FILE))
     } else {
@@ -125,14 +125,14 @@ pub fn read(path: &Path) -> Result<Record<BufReader<File>>, RecordError> {
 }
 
 /// As [`read`], of the file alone.
-pub(crate) fn read_file(path: &Path) -> Result<Record<BufReader<File>>, RecordError> {
+pub(crate) fn read_file(path: &Path) -> Result<RecordReader<BufReader<File>>, RecordError> {
     let (file, held) = open(path).map_err(io_error("read", path))?;
-    let mut record = Record::new(BufReader::new(file), path)?;
+    let mut record = RecordReader::new(BufReader::new(file), path)?;
     record.running = held.unwrap_or_else(|| process_exists(record.started.sconce_pid));
     if record.part > 1
         && let Some(folder) = path.parent()
     {
-        let parts = Parts::find(folder, record.part, &record.started.id);
+        let parts = ClosedSegments::find(folder, record.part, &record.started.id);
         record.parts = parts.map_err(io_error("read", folder))?;
     }
     Ok(record)
@@ -175,7 +175,7 @@ fn process_exists(pid: u32) -> bool {
     Path::new("/proc").join(pid.to_string()).exists()
 }
 
-impl<R: BufRead> Record<R> {
+impl<R: BufRead> RecordReader<R> {
     /// Reads the beginning of a record; `path` is named in errors. `running` is set to false.
     ///
     /// # Errors
@@ -212,9 +212,9 @@ impl<R: BufRead> Record<R> {
                 found: head.format,
             });
         }
-        let line: Line = serde_json::from_slice(first)
+        let line: RecordLine = serde_json::from_slice(first)
             .map_err(|error| not_a_record(shortened(&error.to_string())))?;
-        let Event::Started(mut started) = line.event else {
+        let RecordEvent::Started(mut started) = line.event else {
             return Err(not_a_record("it does not begin with `started`".to_owned()));
         };
         // Of a record of before, or of another's.
@@ -223,16 +223,16 @@ impl<R: BufRead> Record<R> {
             started: *started,
             running: false,
             part: head.part.unwrap_or(1),
-            parts: Parts::default(),
+            parts: ClosedSegments::default(),
             lines,
-            names: Some(Names::default()),
+            names: Some(ProcessNames::default()),
             damages: 0,
             counted_out: false,
         })
     }
 }
 
-impl<R: BufRead> Record<R> {
+impl<R: BufRead> RecordReader<R> {
     /// Leaves out what single processes did ([`Sample::by_process`](sconce_schema::event::Sample)): of a
     /// day's record that takes a part of the time, and most readers do not look at it.
     #[must_use]
@@ -242,16 +242,16 @@ impl<R: BufRead> Record<R> {
         self
     }
 
-    fn processes(&self) -> Processes {
+    fn processes(&self) -> ProcessDetail {
         match self.names {
-            Some(_) => Processes::Read,
-            None => Processes::LeaveOut,
+            Some(_) => ProcessDetail::Read,
+            None => ProcessDetail::LeaveOut,
         }
     }
 
     /// Puts back what processes are called, their parents and roles; or leaves them out.
-    fn complete(&mut self, line: &mut Line) {
-        if let Event::Sample(sample) = &mut line.event {
+    fn complete(&mut self, line: &mut RecordLine) {
+        if let RecordEvent::Sample(sample) = &mut line.event {
             match &mut self.names {
                 Some(names) => names.restore(sample),
                 None => sample.by_process.clear(),
@@ -259,7 +259,7 @@ impl<R: BufRead> Record<R> {
         }
     }
 
-    fn line(&mut self) -> Option<Result<Line, Damage>> {
+    fn line(&mut self) -> Option<Result<RecordLine, DamagedLine>> {
         if let Some(line) = self.parts.next() {
             return Some(line);
         }
@@ -267,7 +267,9 @@ impl<R: BufRead> Record<R> {
             Ok(false) => DamageKind::TooLong,
             Err(error) => DamageKind::Unreadable(error.to_string()),
             Ok(true) => match parse(&self.lines.buffer, self.processes()) {
-                Ok(line) if matches!(line.event, Event::Started(_)) => DamageKind::SecondBeginning,
+                Ok(line) if matches!(line.event, RecordEvent::Started(_)) => {
+                    DamageKind::SecondBeginning
+                }
                 Ok(mut line) => {
                     self.complete(&mut line);
                     return Some(Ok(line));
@@ -279,7 +281,7 @@ impl<R: BufRead> Record<R> {
                 Err(error) => DamageKind::Malformed(without_line(&error)),
             },
         };
-        Some(Err(Damage {
+        Some(Err(DamagedLine {
             part: None,
             line: self.lines.number,
             kind,
@@ -287,10 +289,10 @@ impl<R: BufRead> Record<R> {
     }
 }
 
-impl Record<&[u8]> {
+impl RecordReader<&[u8]> {
     /// All of it that can be read. Lines that are as a writer writes them are read where they lie: nobody
     /// looks for their ends before, and nobody copies them.
-    pub(crate) fn lines(mut self) -> Vec<Result<Line, Damage>> {
+    pub(crate) fn lines(mut self) -> Vec<Result<RecordLine, DamagedLine>> {
         std::iter::from_fn(|| match self.in_place() {
             Some(line) => Some(Ok(line)),
             None => self.next(),
@@ -298,12 +300,12 @@ impl Record<&[u8]> {
         .collect()
     }
 
-    fn in_place(&mut self) -> Option<Line> {
+    fn in_place(&mut self) -> Option<RecordLine> {
         let text = self.lines.from;
         let (mut line, rest) = quick::line(text, self.processes())?;
         let rest = rest.strip_prefix(b"\n")?;
         let length = text.len() - rest.len();
-        if length > LONGEST_LINE || matches!(line.event, Event::Started(_)) {
+        if length > LONGEST_LINE || matches!(line.event, RecordEvent::Started(_)) {
             return None;
         }
         self.lines.from = rest;
@@ -314,8 +316,8 @@ impl Record<&[u8]> {
     }
 }
 
-impl<R: BufRead> Iterator for Record<R> {
-    type Item = Result<Line, Damage>;
+impl<R: BufRead> Iterator for RecordReader<R> {
+    type Item = Result<RecordLine, DamagedLine>;
 
     fn next(&mut self) -> Option<Self::Item> {
         loop {
@@ -329,7 +331,7 @@ impl<R: BufRead> Iterator for Record<R> {
                 }
                 None if self.damages > MOST_DAMAGES && !self.counted_out => {
                     self.counted_out = true;
-                    return Some(Err(Damage {
+                    return Some(Err(DamagedLine {
                         part: None,
                         line: 0,
                         kind: DamageKind::More(self.damages - MOST_DAMAGES),
@@ -342,7 +344,7 @@ impl<R: BufRead> Iterator for Record<R> {
 }
 
 /// A line that is known to be text as a whole is read faster than one whose every key is looked at.
-fn parse(line: &[u8], processes: Processes) -> serde_json::Result<Line> {
+fn parse(line: &[u8], processes: ProcessDetail) -> serde_json::Result<RecordLine> {
     if let Some((line, b"" | b"\n")) = quick::line(line, processes) {
         return Ok(line);
     }

@@ -5,8 +5,8 @@ use sconce_schema::event::Sample;
 /// A first line, as it is written.
 const STARTED: &str = r#"{"t_us":0,"event":"started","format":1,"id":"digits-20261121-0034-7f3a","name":"digits","unix-ms":1795221240000,"command":["python","train.py"],"folder":"/home/ada/digits","mode":"container","sconce-pid":4123,"limits":{"cpus":2.0,"memory":4294967296},"host":{"hostname":"sun","kernel":"6.12.48","cpus":8,"memory":33554432000},"gpus":[]}"#;
 
-fn open(text: &[u8]) -> Result<Record<&[u8]>, RecordError> {
-    Record::new(text, Path::new("events.jsonl"))
+fn open(text: &[u8]) -> Result<RecordReader<&[u8]>, RecordError> {
+    RecordReader::new(text, Path::new("events.jsonl"))
 }
 
 #[test]
@@ -28,15 +28,15 @@ fn what_was_written_is_read() {
     );
     let record = open(text.as_bytes()).unwrap();
     assert_eq!(record.started.id, "digits-20261121-0034-7f3a");
-    let lines: Vec<Line> = record.map(Result::unwrap).collect();
+    let lines: Vec<RecordLine> = record.map(Result::unwrap).collect();
     let times: Vec<u64> = lines.iter().map(|line| line.t_us).collect();
     assert_eq!(times, [5, 1_000_000, 1_500_000]);
-    let Event::Sample(sample) = &lines[1].event else {
+    let RecordEvent::Sample(sample) = &lines[1].event else {
         panic!("{lines:?}");
     };
     assert_eq!(sample.cpu_us, Some(990_000));
     assert_eq!(sample.rss, None);
-    assert!(matches!(lines[2].event, Event::Ended(_)));
+    assert!(matches!(lines[2].event, RecordEvent::Ended(_)));
 }
 
 #[test]
@@ -49,10 +49,10 @@ fn processes_are_told_to_those_who_look_at_them() {
         r#"{"t_us":3, "event":"sample","by-process":[{"pid":7,"cpu-us":3}],"rss":5}"#,
     );
     let record = || open(text.as_bytes()).unwrap();
-    let samples = |lines: Vec<Result<Line, Damage>>| -> Vec<Box<Sample>> {
+    let samples = |lines: Vec<Result<RecordLine, DamagedLine>>| -> Vec<Box<Sample>> {
         (lines.into_iter())
             .map(|line| match line.unwrap().event {
-                Event::Sample(sample) => sample,
+                RecordEvent::Sample(sample) => sample,
                 other => panic!("{other:?}"),
             })
             .collect()
@@ -148,9 +148,9 @@ fn damages_beyond_a_bound_are_counted_and_no_text_of_them_is_long() {
     let text = format!("{STARTED}\n{}{sample}\n", bad.repeat(3000));
     let (good, bad): (Vec<_>, Vec<_>) = open(text.as_bytes()).unwrap().partition(Result::is_ok);
     assert_eq!(good.len(), 1);
-    let bad: Vec<Damage> = bad.into_iter().map(Result::unwrap_err).collect();
+    let bad: Vec<DamagedLine> = bad.into_iter().map(Result::unwrap_err).collect();
     assert_eq!(bad.len() as u64, MOST_DAMAGES + 1);
-    assert_eq!(bad.iter().map(Damage::count).sum::<u64>(), 3000);
+    assert_eq!(bad.iter().map(DamagedLine::count).sum::<u64>(), 3000);
     assert!(bad.iter().all(|damage| damage.to_string().len() < 400));
     let last = bad.last().unwrap().to_string();
     assert_eq!(last, "1976 more lines that cannot be read");
@@ -164,7 +164,7 @@ fn what_has_no_end_is_read_so_far() {
             let endless = std::io::Cursor::new(format!("{STARTED}\n{{\"t_us\":1"))
                 .chain(std::io::repeat(0))
                 .take(1 << 40);
-            Record::new(BufReader::new(endless), Path::new("events.jsonl"))
+            RecordReader::new(BufReader::new(endless), Path::new("events.jsonl"))
         });
     let record = record.as_mut().unwrap();
     // As if most of it had been read: four gibibytes take seconds.
@@ -213,12 +213,12 @@ proptest! {
 }
 
 /// The lines of a text after its first, by `serde_json` alone; of damaged ones their numbers.
-fn by_serde(text: &[u8]) -> Vec<Result<Line, u64>> {
+fn by_serde(text: &[u8]) -> Vec<Result<RecordLine, u64>> {
     let mut told = Vec::new();
     for (at, line) in text.split_inclusive(|b| *b == b'\n').enumerate().skip(1) {
-        match serde_json::from_slice::<Line>(line) {
+        match serde_json::from_slice::<RecordLine>(line) {
             _ if line.trim_ascii().is_empty() => {}
-            Ok(line) if !matches!(line.event, Event::Started(_)) => told.push(Ok(line)),
+            Ok(line) if !matches!(line.event, RecordEvent::Started(_)) => told.push(Ok(line)),
             Err(_) if !line.ends_with(b"\n") => {}
             _ => told.push(Err(at as u64 + 1)),
         }
@@ -235,16 +235,16 @@ fn a_record_cut_or_changed_at_each_byte_says_what_serde_says() {
     let (first, whole) = (ends[0], format!("{}{trained}\n", &real[..ends[2]]));
     let text = whole.as_bytes();
     let same = |text: &[u8], what: &str| {
-        let told = |lines: Vec<Result<Line, Damage>>| -> Vec<Result<Line, u64>> {
+        let told = |lines: Vec<Result<RecordLine, DamagedLine>>| -> Vec<Result<RecordLine, u64>> {
             (lines.into_iter())
                 .map(|line| line.map_err(|damage| damage.line))
                 .collect()
         };
         let mut expected = by_serde(text);
         // Names that a line leaves out are put back.
-        let mut names = Names::default();
+        let mut names = ProcessNames::default();
         for line in expected.iter_mut().flatten() {
-            if let Event::Sample(sample) = &mut line.event {
+            if let RecordEvent::Sample(sample) = &mut line.event {
                 names.restore(sample);
             }
         }

@@ -17,13 +17,13 @@ const STEP: u64 = 192 << 10;
 
 /// How far a file's blocks reach.
 #[derive(Debug, Default)]
-pub(crate) struct Room {
+pub(crate) struct ReservedTail {
     until: u64,
     /// The file system cannot say.
     unknown: bool,
 }
 
-impl Room {
+impl ReservedTail {
     /// Sees to it that a file of `size` bytes has [`KEPT`] behind it.
     ///
     /// # Errors
@@ -75,7 +75,7 @@ mod tests {
 
     #[test]
     fn room_is_asked_for_in_steps_and_then_for_what_is_needed() {
-        let mut room = Room::default();
+        let mut room = ReservedTail::default();
         let mut asked = Vec::new();
         let mut left = KEPT + STEP + 100;
         let mut keep = |size| {
@@ -105,7 +105,7 @@ mod tests {
 
     #[test]
     fn a_file_system_without_it_is_no_full_one() {
-        let mut room = Room::default();
+        let mut room = ReservedTail::default();
         for size in [0, 1 << 30] {
             room.keep_by(size, |_, _| Err(Errno::OPNOTSUPP)).unwrap();
         }

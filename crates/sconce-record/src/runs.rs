@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{self, BufReader, Read, Seek, SeekFrom};
 use std::path::{Path, PathBuf};
 
-use sconce_schema::event::{Event, Line, Started};
+use sconce_schema::event::{RecordEvent, RecordLine, RunStarted};
 
 use crate::file;
 use crate::read::{LONGEST_LINE, read_file};
@@ -18,17 +18,17 @@ pub struct RunEntry {
     /// The log's file, for [`crate::read`].
     pub path: PathBuf,
     /// How it began.
-    pub started: Started,
+    pub started: RunStarted,
     /// Where it stands.
-    pub state: State,
+    pub state: RunState,
     /// The last line that can be read, when it is not the first one: the end, or the last
     /// sample.
-    pub last: Option<Line>,
+    pub last: Option<RecordLine>,
 }
 
 /// Where a run stands.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
+pub enum RunState {
     /// Its `sconce` is at work.
     Running,
     /// It ended, and the record says how.
@@ -39,7 +39,7 @@ pub enum State {
 
 /// What [`list`] found.
 #[derive(Debug, Default)]
-pub struct Listing {
+pub struct RunListing {
     /// Newest first.
     pub runs: Vec<RunEntry>,
     /// Records that cannot be read, and why.
@@ -50,8 +50,8 @@ pub struct Listing {
 ///
 /// # Errors
 /// [`RecordError::Io`] when `dir` cannot be read.
-pub fn list(dir: &Path) -> Result<Listing, RecordError> {
-    let mut listing = Listing::default();
+pub fn list(dir: &Path) -> Result<RunListing, RecordError> {
+    let mut listing = RunListing::default();
     for (_, path) in logs(dir)? {
         match entry(&path) {
             Ok(run) => listing.runs.push(run),
@@ -122,7 +122,7 @@ pub fn find(dir: &Path, which: &str) -> Result<PathBuf, RecordError> {
 /// [`RecordError::Io`]; what was removed before stays removed.
 pub fn prune(dir: &Path, keep: usize) -> Result<Vec<String>, RecordError> {
     let mut gone = Vec::new();
-    let ended = |run: &RunEntry| run.state != State::Running;
+    let ended = |run: &RunEntry| run.state != RunState::Running;
     for run in list(dir)?.runs.into_iter().filter(ended).skip(keep) {
         // `logs` found it as a folder's file.
         let folder = run.path.parent().unwrap_or(&run.path);
@@ -163,20 +163,20 @@ pub fn entry(path: &Path) -> Result<RunEntry, RecordError> {
     let record = read_file(path)?;
     let last = last_line(path).map_err(io_error("read", path))?;
     let state = match &last {
-        Some(line) if matches!(line.event, Event::Ended(_)) => State::Ended,
-        _ if record.running => State::Running,
-        _ => State::Interrupted,
+        Some(line) if matches!(line.event, RecordEvent::Ended(_)) => RunState::Ended,
+        _ if record.running => RunState::Running,
+        _ => RunState::Interrupted,
     };
     Ok(RunEntry {
         path: path.to_owned(),
         started: record.started,
         state,
-        last: last.filter(|line| !matches!(line.event, Event::Started(_))),
+        last: last.filter(|line| !matches!(line.event, RecordEvent::Started(_))),
     })
 }
 
 /// The last line of a log that is an event; reads no more than its end.
-fn last_line(path: &Path) -> io::Result<Option<Line>> {
+fn last_line(path: &Path) -> io::Result<Option<RecordLine>> {
     let mut file = file::open(path)?;
     let size = file.metadata()?.len();
     for reach in [16 << 10, 2 * LONGEST_LINE as u64] {
@@ -185,7 +185,7 @@ fn last_line(path: &Path) -> io::Result<Option<Line>> {
         let mut end = Vec::new();
         BufReader::new(&file).take(reach).read_to_end(&mut end)?;
         let line = (end.rsplit(|byte| *byte == b'\n'))
-            .find_map(|line| serde_json::from_slice::<Line>(line).ok());
+            .find_map(|line| serde_json::from_slice::<RecordLine>(line).ok());
         if line.is_some() || from == 0 {
             return Ok(line);
         }

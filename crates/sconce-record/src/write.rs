@@ -6,35 +6,35 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
 
 use sconce_base::secrets;
-use sconce_schema::event::{Event, Started};
-use sconce_schema::training::CardOutOfMemory;
+use sconce_schema::event::{RecordEvent, RunStarted};
+use sconce_schema::training::GpuOutOfMemory;
 use serde::Serialize;
 
-use crate::append::Append;
-use crate::names::Names;
-use crate::room::Room;
+use crate::append::AppendFile;
+use crate::names::ProcessNames;
+use crate::room::ReservedTail;
 use crate::{FILE, RecordError, parts};
 
-/// Writes the record of one run. Nothing is held back in memory: what [`Writer::event`] took is
-/// in the kernel's hands when it returns. It is not synced to the disk unless [`Writer::keep`] is
+/// Writes the record of one run. Nothing is held back in memory: what [`RecordWriter::event`] took is
+/// in the kernel's hands when it returns. It is not synced to the disk unless [`RecordWriter::keep`] is
 /// called: a crash of the whole machine may take the last half minute.
 #[derive(Debug)]
-pub struct Writer {
-    log: Append<File>,
+pub struct RecordWriter {
+    log: AppendFile<File>,
     path: PathBuf,
-    started: Box<Started>,
+    started: Box<RunStarted>,
     /// Which part the file will be when it is closed.
     part: u32,
     /// The size at which it is closed, bytes.
     close_at: u64,
     /// What the file has said of processes.
-    names: Names,
+    names: ProcessNames,
     /// For the line that says how the run ended.
-    room: Room,
+    room: ReservedTail,
     lost: u64,
 }
 
-impl Writer {
+impl RecordWriter {
     /// Begins the record `dir/<id>/events.jsonl` with its first line. Folders are made as needed,
     /// for the user alone (0700, the file 0600). The file appears under its name only when its
     /// first line is in it and its lock is held.
@@ -42,7 +42,7 @@ impl Writer {
     /// # Errors
     /// [`RecordError::Taken`] when there is such a run (take another id);
     /// [`RecordError::BadId`] when the id is not a plain name; [`RecordError::Io`].
-    pub fn create(dir: &Path, started: &Started) -> Result<Self, RecordError> {
+    pub fn create(dir: &Path, started: &RunStarted) -> Result<Self, RecordError> {
         let id = &started.id;
         if !is_plain(id) {
             return Err(RecordError::BadId { id: id.clone() });
@@ -74,8 +74,8 @@ impl Writer {
             started,
             part: 1,
             close_at: parts::CLOSE_AT,
-            names: Names::default(),
-            room: Room::default(),
+            names: ProcessNames::default(),
+            room: ReservedTail::default(),
             lost: 0,
         };
         writer.keep_room();
@@ -86,10 +86,10 @@ impl Writer {
     ///
     /// # Errors
     /// The first line that cannot be written is an error, for the program to say once; the ones
-    /// after it are only counted ([`Writer::lost`]), so that a full disk never breaks a run.
-    /// Every later line is tried again. For [`Event::Ended`] room was kept, where the file system can.
-    pub fn event(&mut self, t_us: u64, event: &Event) -> Result<(), RecordError> {
-        let ended = matches!(event, Event::Ended(_));
+    /// after it are only counted ([`RecordWriter::lost`]), so that a full disk never breaks a run.
+    /// Every later line is tried again. For [`RecordEvent::Ended`] room was kept, where the file system can.
+    pub fn event(&mut self, t_us: u64, event: &RecordEvent) -> Result<(), RecordError> {
+        let ended = matches!(event, RecordEvent::Ended(_));
         let written = self.append(t_us, event, ended);
         if ended {
             self.room.give_back(self.log.out(), self.log.size());
@@ -99,7 +99,7 @@ impl Writer {
         };
         self.lost += 1;
         // What that line said of processes is to be said again.
-        self.names = Names::default();
+        self.names = ProcessNames::default();
         if self.lost > 1 {
             return Ok(());
         }
@@ -107,7 +107,7 @@ impl Writer {
     }
 
     /// One line, in a new file where the old one has grown; none but the last into the room that is kept.
-    fn append(&mut self, t_us: u64, event: &Event, ended: bool) -> io::Result<()> {
+    fn append(&mut self, t_us: u64, event: &RecordEvent, ended: bool) -> io::Result<()> {
         if self.log.size() >= self.close_at && self.close(t_us, event).is_ok() {
             return Ok(());
         }
@@ -121,18 +121,18 @@ impl Writer {
 
     /// Makes a part of the file, and begins it anew with `event`. Each step leaves a record that holds
     /// every line once: until the new file has its name, its forerunner is what counts.
-    fn close(&mut self, t_us: u64, event: &Event) -> Result<(), RecordError> {
+    fn close(&mut self, t_us: u64, event: &RecordEvent) -> Result<(), RecordError> {
         // Whatever comes of it, it is not tried again before the file has grown by half.
         self.close_at = self.log.size() + parts::CLOSE_AT / 2;
         self.keep_part()?;
-        let mut names = Names::default();
+        let mut names = ProcessNames::default();
         let first = line(t_us, event, None, &mut names).map_err(io_error("write", &self.path))?;
         // The lock of the old file is let go when the new one has taken its place.
         self.log = begin(&self.path, &self.started, self.part + 1, Some(&first))?;
         self.part += 1;
         self.close_at = parts::CLOSE_AT;
         self.names = names;
-        self.room = Room::default();
+        self.room = ReservedTail::default();
         self.keep_room();
         Ok(())
     }
@@ -197,10 +197,10 @@ fn is_plain(id: &str) -> bool {
 /// A new file at `path` with its first line, and `next` as its second: locked, and then given its name.
 fn begin(
     path: &Path,
-    started: &Started,
+    started: &RunStarted,
     part: u32,
     next: Option<&[u8]>,
-) -> Result<Append<File>, RecordError> {
+) -> Result<AppendFile<File>, RecordError> {
     let hidden = path.with_file_name(format!(".{FILE}"));
     // Of an earlier try.
     let _ = fs::remove_file(&hidden);
@@ -215,10 +215,10 @@ fn begin(
             return Err(io_error("lock", &hidden)(io::ErrorKind::WouldBlock.into()));
         }
     }
-    let mut log = Append::new(file);
+    let mut log = AppendFile::new(file);
     let part = (part > 1).then_some(part);
-    let first = Event::Started(Box::new(started.clone()));
-    line(0, &first, part, &mut Names::default())
+    let first = RecordEvent::Started(Box::new(started.clone()));
+    line(0, &first, part, &mut ProcessNames::default())
         .and_then(|first| log.line(&first))
         .and_then(|()| next.map_or(Ok(()), |next| log.line(next)))
         .map_err(io_error("write", &hidden))?;
@@ -231,28 +231,33 @@ fn begin(
 }
 
 /// One line of the log: a [`sconce_schema::event::Line`] that borrows.
-fn line(t_us: u64, event: &Event, part: Option<u32>, names: &mut Names) -> io::Result<Vec<u8>> {
+fn line(
+    t_us: u64,
+    event: &RecordEvent,
+    part: Option<u32>,
+    names: &mut ProcessNames,
+) -> io::Result<Vec<u8>> {
     #[derive(Serialize)]
     struct Line<'a> {
         t_us: u64,
         #[serde(flatten)]
-        event: &'a Event,
+        event: &'a RecordEvent,
         /// Of a first line: which part the file will be, where it is not the first.
         #[serde(skip_serializing_if = "Option::is_none")]
         part: Option<u32>,
     }
     let shortened = match event {
-        Event::CardOutOfMemory(oom) => oom.message.as_deref().map(|message| {
+        RecordEvent::CardOutOfMemory(oom) => oom.message.as_deref().map(|message| {
             let message = Some(secrets::text(message));
-            Event::CardOutOfMemory(Box::new(CardOutOfMemory {
+            RecordEvent::CardOutOfMemory(Box::new(GpuOutOfMemory {
                 message,
                 ..(**oom).clone()
             }))
         }),
-        Event::Sample(sample) if !sample.by_process.is_empty() => {
+        RecordEvent::Sample(sample) if !sample.by_process.is_empty() => {
             let mut sample = sample.clone();
             names.shorten(&mut sample);
-            Some(Event::Sample(sample))
+            Some(RecordEvent::Sample(sample))
         }
         _ => None,
     };

@@ -1,23 +1,23 @@
 //! What disks and kills do to a record.
 
 use sconce_schema::Hint;
-use sconce_schema::event::{HostSummary, Line, Mode, ProcessSample, Sample};
-use sconce_schema::request::Limits;
+use sconce_schema::event::{Containment, HostSummary, ProcessSample, RecordLine, Sample};
+use sconce_schema::request::RunLimits;
 
 use super::*;
 use crate::read::read;
 
-fn started() -> Started {
-    Started {
+fn started() -> RunStarted {
+    RunStarted {
         format: sconce_schema::event::FORMAT,
         id: "a".to_owned(),
         name: None,
         unix_ms: 1,
         command: Vec::new(),
         folder: PathBuf::from("/"),
-        mode: Mode::Host,
+        mode: Containment::Host,
         sconce_pid: 1,
-        limits: Limits::default(),
+        limits: RunLimits::default(),
         versions: None,
         plan: None,
         near: None,
@@ -42,13 +42,13 @@ fn secrets_of_a_command_line_are_not_written() {
     ];
     let mut begun = started();
     begun.command = words.map(str::to_owned).into();
-    let mut writer = Writer::create(dir.path(), &begun).unwrap();
-    let oom = CardOutOfMemory {
+    let mut writer = RecordWriter::create(dir.path(), &begun).unwrap();
+    let oom = GpuOutOfMemory {
         message: Some("at https://me:s3same@h/".to_owned()),
-        ..CardOutOfMemory::default()
+        ..GpuOutOfMemory::default()
     };
     writer
-        .event(1, &Event::CardOutOfMemory(Box::new(oom)))
+        .event(1, &RecordEvent::CardOutOfMemory(Box::new(oom)))
         .unwrap();
     let text = fs::read_to_string(writer.path()).unwrap();
     assert!(
@@ -61,7 +61,7 @@ fn secrets_of_a_command_line_are_not_written() {
     );
 }
 
-fn sample(n: u64) -> Event {
+fn sample(n: u64) -> RecordEvent {
     let process = ProcessSample {
         pid: 7,
         parent: 1,
@@ -69,7 +69,7 @@ fn sample(n: u64) -> Event {
         cpu_us: n,
         ..ProcessSample::default()
     };
-    Event::Sample(Box::new(Sample {
+    RecordEvent::Sample(Box::new(Sample {
         cpu_us: Some(n),
         by_process: vec![process],
         ..Sample::default()
@@ -77,7 +77,7 @@ fn sample(n: u64) -> Event {
 }
 
 /// Everything in the record, and what is damaged.
-fn all(folder: &Path) -> (Vec<Line>, Vec<String>) {
+fn all(folder: &Path) -> (Vec<RecordLine>, Vec<String>) {
     let (good, bad): (Vec<_>, Vec<_>) = read(folder).unwrap().partition(Result::is_ok);
     let bad = bad
         .into_iter()
@@ -89,8 +89,8 @@ fn all(folder: &Path) -> (Vec<Line>, Vec<String>) {
 }
 
 /// A record of `lines` samples in which a file is closed when it holds `close_at` bytes.
-fn written(dir: &Path, lines: u64, close_at: u64) -> Writer {
-    let mut writer = Writer::create(dir, &started()).unwrap();
+fn written(dir: &Path, lines: u64, close_at: u64) -> RecordWriter {
+    let mut writer = RecordWriter::create(dir, &started()).unwrap();
     for n in 0..lines {
         writer.close_at = close_at;
         writer.event(n, &sample(n)).unwrap();
@@ -98,8 +98,8 @@ fn written(dir: &Path, lines: u64, close_at: u64) -> Writer {
     writer
 }
 
-fn expected(lines: u64) -> Vec<Line> {
-    let line = |n| Line {
+fn expected(lines: u64) -> Vec<RecordLine> {
+    let line = |n| RecordLine {
         t_us: n,
         event: sample(n),
     };
@@ -109,17 +109,17 @@ fn expected(lines: u64) -> Vec<Line> {
 #[test]
 fn a_full_disk_is_an_error_once() {
     let full = OpenOptions::new().append(true).open("/dev/full").unwrap();
-    let mut writer = Writer {
-        log: Append::new(full),
+    let mut writer = RecordWriter {
+        log: AppendFile::new(full),
         path: PathBuf::from("/dev/full"),
         started: Box::new(started()),
         part: 1,
         close_at: parts::CLOSE_AT,
-        names: Names::default(),
-        room: Room::default(),
+        names: ProcessNames::default(),
+        room: ReservedTail::default(),
         lost: 0,
     };
-    let sample = Event::Sample(Box::default());
+    let sample = RecordEvent::Sample(Box::default());
     let error = writer.event(1, &sample).unwrap_err();
     assert_eq!(error.to_string(), "cannot write /dev/full");
     assert!(error.hint().unwrap().contains("the run itself goes on"));
@@ -197,7 +197,7 @@ fn a_part_cut_at_each_byte_is_named_and_the_rest_is_read() {
     let folder = dir.path().join("a");
     let part = folder.join(parts::name(1));
     let whole = fs::read(&part).unwrap();
-    let after: Vec<Line> = {
+    let after: Vec<RecordLine> = {
         fs::remove_file(&part).unwrap();
         let (lines, damage) = all(&folder);
         assert_eq!(damage, ["part 1: missing"]);
@@ -228,9 +228,9 @@ fn hostile_parts_are_bounded() {
     let writer = written(dir.path(), 12, 600);
     let folder = dir.path().join("a");
     let part = folder.join(parts::name(1));
-    let first = serde_json::to_string(&Line {
+    let first = serde_json::to_string(&RecordLine {
         t_us: 0,
-        event: Event::Started(Box::new(started())),
+        event: RecordEvent::Started(Box::new(started())),
     })
     .unwrap();
     let with = |text: &[u8]| {
@@ -270,17 +270,17 @@ fn room_for_the_end_is_kept_and_given_back() {
     use std::os::unix::fs::MetadataExt;
     let dir = tempfile::tempdir().unwrap();
     let mut writer = written(dir.path(), 3, u64::MAX);
-    let blocks = |writer: &Writer| writer.path().metadata().unwrap().blocks() * 512;
+    let blocks = |writer: &RecordWriter| writer.path().metadata().unwrap().blocks() * 512;
     let (size, during) = (writer.path().metadata().unwrap().len(), blocks(&writer));
     assert!(during >= size + crate::room::KEPT, "{during}");
-    let ended = sconce_schema::event::Ended {
-        exit: sconce_schema::event::Exit::Code(0),
+    let ended = sconce_schema::event::RunEnded {
+        exit: sconce_schema::event::ExitStatus::Code(0),
         last: Box::default(),
         out_of_memory: None,
         largest_process: None,
         lost: None,
     };
-    writer.event(4, &Event::Ended(ended)).unwrap();
+    writer.event(4, &RecordEvent::Ended(ended)).unwrap();
     assert!(blocks(&writer) < crate::room::KEPT);
     let (lines, damaged) = all(&dir.path().join("a"));
     assert!(damaged.is_empty() && lines.len() == 4);

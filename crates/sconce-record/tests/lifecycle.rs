@@ -6,22 +6,24 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use sconce_record::{FILE, RecordError, State, Writer, find, list, prune, read};
+use sconce_record::{FILE, RecordError, RecordWriter, RunState, find, list, prune, read};
 use sconce_schema::Hint;
-use sconce_schema::event::{Ended, Event, Exit, HostSummary, Mode, Sample, Started};
-use sconce_schema::request::Limits;
+use sconce_schema::event::{
+    Containment, ExitStatus, HostSummary, RecordEvent, RunEnded, RunStarted, Sample,
+};
+use sconce_schema::request::RunLimits;
 
-fn started(id: &str, unix_ms: u64) -> Started {
-    Started {
+fn started(id: &str, unix_ms: u64) -> RunStarted {
+    RunStarted {
         format: sconce_schema::event::FORMAT,
         id: id.to_owned(),
         name: Some("digits".to_owned()),
         unix_ms,
         command: vec!["python".to_owned(), "train.py".to_owned()],
         folder: PathBuf::from("/home/ada/digits"),
-        mode: Mode::Container,
+        mode: Containment::Container,
         sconce_pid: std::process::id(),
-        limits: Limits::default(),
+        limits: RunLimits::default(),
         near: None,
         network: None,
         way_out: None,
@@ -33,16 +35,16 @@ fn started(id: &str, unix_ms: u64) -> Started {
     }
 }
 
-fn sample(cpu_us: u64) -> Event {
-    Event::Sample(Box::new(Sample {
+fn sample(cpu_us: u64) -> RecordEvent {
+    RecordEvent::Sample(Box::new(Sample {
         cpu_us: Some(cpu_us),
         ..Sample::default()
     }))
 }
 
-fn ended() -> Event {
-    Event::Ended(Ended {
-        exit: Exit::Code(3),
+fn ended() -> RecordEvent {
+    RecordEvent::Ended(RunEnded {
+        exit: ExitStatus::Code(3),
         last: Box::default(),
         out_of_memory: None,
         largest_process: None,
@@ -52,7 +54,8 @@ fn ended() -> Event {
 
 /// A run that has ended.
 fn finished(dir: &Path, id: &str, unix_ms: u64) {
-    let mut writer = Writer::create(dir, &started(id, unix_ms)).expect("the folder is writable");
+    let mut writer =
+        RecordWriter::create(dir, &started(id, unix_ms)).expect("the folder is writable");
     writer
         .event(1_000_000, &sample(900_000))
         .expect("there is room");
@@ -63,7 +66,7 @@ fn finished(dir: &Path, id: &str, unix_ms: u64) {
 fn a_record_is_private_and_whole_at_every_moment() {
     let scratch = tempfile::tempdir().unwrap();
     let dir = scratch.path().join("state/runs");
-    let mut writer = Writer::create(&dir, &started("digits-1", 1)).unwrap();
+    let mut writer = RecordWriter::create(&dir, &started("digits-1", 1)).unwrap();
     let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(&dir), 0o700);
     assert_eq!(mode(&dir.join("digits-1")), 0o700);
@@ -76,9 +79,9 @@ fn a_record_is_private_and_whole_at_every_moment() {
         assert_eq!(before.count() as u64, n - 1);
         writer.event(n, &sample(n)).unwrap();
     }
-    assert_eq!(list(&dir).unwrap().runs[0].state, State::Running);
+    assert_eq!(list(&dir).unwrap().runs[0].state, RunState::Running);
     writer.event(4, &ended()).unwrap();
-    assert_eq!(list(&dir).unwrap().runs[0].state, State::Ended);
+    assert_eq!(list(&dir).unwrap().runs[0].state, RunState::Ended);
     assert_eq!(writer.lost(), 0);
     drop(writer);
 
@@ -91,13 +94,13 @@ fn a_record_is_private_and_whole_at_every_moment() {
 #[test]
 fn an_id_is_taken_once_and_must_be_a_name() {
     let dir = tempfile::tempdir().unwrap();
-    let _first = Writer::create(dir.path(), &started("a", 1)).unwrap();
-    let again = Writer::create(dir.path(), &started("a", 2)).unwrap_err();
+    let _first = RecordWriter::create(dir.path(), &started("a", 1)).unwrap();
+    let again = RecordWriter::create(dir.path(), &started("a", 2)).unwrap_err();
     assert!(matches!(again, RecordError::Taken { .. }), "{again}");
     // The first one's record is as it was.
     assert_eq!(read(&dir.path().join("a")).unwrap().started.unix_ms, 1);
     for id in ["", ".", "..", "../b", "/b", ".b", "b\u{1b}[2J"] {
-        let error = Writer::create(dir.path(), &started(id, 1)).unwrap_err();
+        let error = RecordWriter::create(dir.path(), &started(id, 1)).unwrap_err();
         assert!(matches!(error, RecordError::BadId { .. }), "{id:?}");
     }
     assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
@@ -110,7 +113,7 @@ fn writes_until_killed() {
     let Some(dir) = std::env::var_os("SCONCE_TEST_RUNS") else {
         return;
     };
-    let mut writer = Writer::create(Path::new(&dir), &started("killed", 5)).unwrap();
+    let mut writer = RecordWriter::create(Path::new(&dir), &started("killed", 5)).unwrap();
     let mut out = std::io::stdout();
     for n in 1.. {
         writer.event(n, &sample(n)).unwrap();
@@ -131,12 +134,12 @@ fn a_kill_leaves_an_interrupted_run() {
         .unwrap();
     let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
     assert!(lines.any(|line| line.unwrap() == "written"));
-    assert_eq!(list(dir.path()).unwrap().runs[0].state, State::Running);
+    assert_eq!(list(dir.path()).unwrap().runs[0].state, RunState::Running);
     child.kill().unwrap();
     child.wait().unwrap();
 
     let run = list(dir.path()).unwrap().runs.remove(0);
-    assert_eq!(run.state, State::Interrupted);
+    assert_eq!(run.state, RunState::Interrupted);
     // Every line that was written is whole: one write a line.
     let read: Vec<_> = read(&run.path).unwrap().map(Result::unwrap).collect();
     assert!(read.len() >= 100);
@@ -213,7 +216,7 @@ fn runs_are_found_by_what_people_type() {
 #[test]
 fn old_runs_go_and_running_ones_stay() {
     let dir = tempfile::tempdir().unwrap();
-    let _running = Writer::create(dir.path(), &started("running", 0)).unwrap();
+    let _running = RecordWriter::create(dir.path(), &started("running", 0)).unwrap();
     for n in 1..=5 {
         finished(dir.path(), &format!("run-{n}"), n);
     }
@@ -243,7 +246,7 @@ fn the_end_of_a_long_log_is_found() {
     write!(log, "{long}\n{{\"t_us\":7,\"ev").unwrap();
     let run = list(dir.path()).unwrap().runs.remove(0);
     assert_eq!(run.last.unwrap().event, ended());
-    assert_eq!(run.state, State::Ended);
+    assert_eq!(run.state, RunState::Ended);
 }
 
 /// Root sums what lies in the folders of others.

@@ -17,10 +17,10 @@ use tracing::debug;
 use ureq::http::{HeaderMap, Method};
 
 use super::challenge::challenges;
-use super::client::Place;
+use super::client::Endpoint;
 use super::error::RegistryError;
-use super::logins::{Login, Logins};
-use super::wire::{Payload, Times, Wire};
+use super::logins::{Login, LoginSources};
+use super::wire::{HttpTransport, RequestBody, RequestTimeouts};
 
 /// The largest answer of a token server that is read, bytes.
 const LARGEST_ANSWER: u64 = 256 << 10;
@@ -39,7 +39,7 @@ const MOST_SCOPES: usize = 8;
 
 /// How a registry wants to be told who asks.
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Way {
+enum AuthScheme {
     Basic,
     Bearer {
         realm: String,
@@ -55,30 +55,30 @@ struct Token {
 }
 
 /// What tokens are kept by: registry, repository, scopes.
-type Key = (String, String, Vec<String>);
+type TokenKey = (String, String, Vec<String>);
 
 /// Logins and what they were exchanged for.
-pub(super) struct Auth {
-    logins: Logins,
-    ways: Mutex<HashMap<String, Way>>,
-    tokens: Mutex<HashMap<Key, Token>>,
+pub(super) struct RegistryAuth {
+    logins: LoginSources,
+    ways: Mutex<HashMap<String, AuthScheme>>,
+    tokens: Mutex<HashMap<TokenKey, Token>>,
 }
 
-impl std::fmt::Debug for Auth {
+impl std::fmt::Debug for RegistryAuth {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         self.logins.fmt(f)
     }
 }
 
 #[derive(Deserialize)]
-struct Answer {
+struct TokenResponse {
     token: Option<String>,
     access_token: Option<String>,
     expires_in: Option<serde_json::Number>,
 }
 
-impl Auth {
-    pub(super) fn new(logins: Logins) -> Self {
+impl RegistryAuth {
+    pub(super) fn new(logins: LoginSources) -> Self {
         Self {
             logins,
             ways: Mutex::default(),
@@ -89,18 +89,18 @@ impl Auth {
     /// The `Authorization` header for a request, as far as is known what the registry wants.
     pub(super) fn header(
         &self,
-        wire: &Wire,
-        place: &Place,
+        wire: &HttpTransport,
+        place: &Endpoint,
         scopes: &[String],
     ) -> Result<Option<String>, RegistryError> {
         let way = self.way(place);
         match way {
             None => Ok(None),
-            Some(Way::Basic) => {
+            Some(AuthScheme::Basic) => {
                 let found = self.logins.find(&place.host, &place.repository);
                 Ok(found.login.as_ref().and_then(basic))
             }
-            Some(Way::Bearer { realm, service }) => {
+            Some(AuthScheme::Bearer { realm, service }) => {
                 let key = key(place, scopes);
                 // Held while a token is fetched: four threads need one token, not four.
                 let mut tokens = self.tokens.lock().unwrap_or_else(PoisonError::into_inner);
@@ -121,7 +121,7 @@ impl Auth {
     /// with the header `used`. Scopes that the registry names are added to `scopes`.
     pub(super) fn answer(
         &self,
-        place: &Place,
+        place: &Endpoint,
         scopes: &mut Vec<String>,
         headers: &HeaderMap,
         used: Option<&str>,
@@ -144,7 +144,7 @@ impl Auth {
                     scopes.push(scope.to_owned());
                 }
             }
-            let way = Way::Bearer {
+            let way = AuthScheme::Bearer {
                 realm: realm.to_owned(),
                 service: challenge.get("service").filter(short).map(str::to_owned),
             };
@@ -156,7 +156,7 @@ impl Auth {
             return true;
         }
         if asked.iter().any(|c| c.scheme == "basic") {
-            ways.insert(place.base.clone(), Way::Basic);
+            ways.insert(place.base.clone(), AuthScheme::Basic);
             drop(ways);
             let found = self.logins.find(&place.host, &place.repository);
             let header = found.login.as_ref().and_then(basic);
@@ -168,7 +168,7 @@ impl Auth {
     /// Whether there is a login for a place, why not, and what of it must never be shown.
     pub(super) fn about(
         &self,
-        place: &Place,
+        place: &Endpoint,
         used: Option<&str>,
     ) -> (bool, Option<String>, Vec<String>) {
         if self.way(place).is_none() {
@@ -183,7 +183,7 @@ impl Auth {
         (found.login.is_some(), found.trouble, hidden)
     }
 
-    fn way(&self, place: &Place) -> Option<Way> {
+    fn way(&self, place: &Endpoint) -> Option<AuthScheme> {
         let ways = self.ways.lock().unwrap_or_else(PoisonError::into_inner);
         ways.get(&place.base).cloned()
     }
@@ -191,8 +191,8 @@ impl Auth {
     /// Asks the token server.
     fn fetch(
         &self,
-        wire: &Wire,
-        place: &Place,
+        wire: &HttpTransport,
+        place: &Endpoint,
         realm: &str,
         service: Option<&str>,
         scopes: &[String],
@@ -216,13 +216,13 @@ impl Auth {
                 form.push(("scope", scopes.join(" ")));
                 let kind = "application/x-www-form-urlencoded".to_owned();
                 let body = encoded(&form);
-                let payload = &mut Payload::Bytes(body.as_bytes());
+                let payload = &mut RequestBody::Bytes(body.as_bytes());
                 wire.send(
                     &Method::POST,
                     realm,
                     &[("content-type", kind)],
                     payload,
-                    Times::default(),
+                    RequestTimeouts::default(),
                 )?
             } else {
                 let between = if realm.contains('?') { '&' } else { '?' };
@@ -233,8 +233,8 @@ impl Auth {
                     &Method::GET,
                     &url,
                     &headers,
-                    &mut Payload::None,
-                    Times::default(),
+                    &mut RequestBody::None,
+                    RequestTimeouts::default(),
                 )?
             };
             match reply.status {
@@ -253,7 +253,7 @@ impl Auth {
     }
 }
 
-fn key(place: &Place, scopes: &[String]) -> Key {
+fn key(place: &Endpoint, scopes: &[String]) -> TokenKey {
     (
         place.base.clone(),
         place.repository.clone(),
@@ -293,7 +293,7 @@ fn token(realm: &str, body: &[u8]) -> Result<Token, RegistryError> {
         url: shown(realm),
         why,
     };
-    let answer: Answer =
+    let answer: TokenResponse =
         serde_json::from_slice(body).map_err(|_| bad("its answer does not read"))?;
     let text = [answer.token, answer.access_token]
         .into_iter()

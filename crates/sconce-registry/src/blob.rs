@@ -10,10 +10,10 @@ use sconce_schema::{Progress, Sha256};
 use sha2::Digest as _;
 use ureq::http::Method;
 
-use super::client::{Ask, Client, Place};
+use super::client::{Endpoint, RegistryClient, RegistryRequest};
 use super::error::RegistryError;
-use super::pool::Meter;
-use super::wire::Payload;
+use super::pool::TransferMeter;
+use super::wire::RequestBody;
 use sconce_oci::{Descriptor, Digest};
 
 /// Getting this much further earns a fresh set of retries.
@@ -78,14 +78,14 @@ struct State {
 
 /// Brings a blob into a sink.
 pub(super) fn into_sink(
-    client: &Client,
-    sources: &[Place],
+    client: &RegistryClient,
+    sources: &[Endpoint],
     what: &Descriptor,
     to: &mut dyn Write,
     progress: &dyn Progress,
 ) -> Result<(), RegistryError> {
     let stop = AtomicBool::new(false);
-    let mut meter = Meter::new(progress, &stop, what.digest.to_string());
+    let mut meter = TransferMeter::new(progress, &stop, what.digest.to_string());
     let digest = what.digest;
     bring(
         client,
@@ -98,11 +98,11 @@ pub(super) fn into_sink(
 
 /// Brings a blob into the folder, called by its 64 digits. Returns whether it had to be fetched.
 pub(super) fn into_folder(
-    client: &Client,
-    sources: &[Place],
+    client: &RegistryClient,
+    sources: &[Endpoint],
     what: &Descriptor,
     folder: &Path,
-    meter: &mut Meter<'_>,
+    meter: &mut TransferMeter<'_>,
 ) -> Result<bool, RegistryError> {
     use std::os::unix::fs::PermissionsExt as _;
     let path = folder.join(what.digest.hex());
@@ -131,7 +131,11 @@ pub(super) fn into_folder(
 }
 
 /// Whether the file is there and is the blob.
-fn is_there(path: &Path, what: &Descriptor, meter: &mut Meter<'_>) -> Result<bool, RegistryError> {
+fn is_there(
+    path: &Path,
+    what: &Descriptor,
+    meter: &mut TransferMeter<'_>,
+) -> Result<bool, RegistryError> {
     let is_file = |meta: std::fs::Metadata| meta.is_file() && meta.len() == what.size;
     if !path.symlink_metadata().is_ok_and(is_file) {
         return Ok(false);
@@ -159,11 +163,11 @@ fn finished(hash: sha2::Sha256) -> Digest {
 /// Tries the sources in turn. A source that breaks off is gone on from at the next one, since the
 /// digest says whether the whole is right.
 fn bring(
-    client: &Client,
-    sources: &[Place],
+    client: &RegistryClient,
+    sources: &[Endpoint],
     what: &Descriptor,
     out: &mut dyn Out,
-    meter: &mut Meter<'_>,
+    meter: &mut TransferMeter<'_>,
 ) -> Result<(), RegistryError> {
     let mut state = State {
         at: 0,
@@ -218,12 +222,12 @@ fn bring(
 
 /// Reads on from where the state is, to the end of the blob, over breaks. Returns the URL.
 fn stream(
-    client: &Client,
-    place: &Place,
+    client: &RegistryClient,
+    place: &Endpoint,
     what: &Descriptor,
     out: &mut dyn Out,
     state: &mut State,
-    meter: &mut Meter<'_>,
+    meter: &mut TransferMeter<'_>,
 ) -> Result<String, RegistryError> {
     let url = place.url(&format!("blobs/{}", what.digest));
     let (mut tries, mut since) = (0, state.at);
@@ -284,7 +288,7 @@ fn pass_on(
     what: &Descriptor,
     out: &mut dyn Out,
     state: &mut State,
-    meter: &mut Meter<'_>,
+    meter: &mut TransferMeter<'_>,
 ) -> Result<Option<Break>, RegistryError> {
     loop {
         match source.read(chunk) {
@@ -314,18 +318,18 @@ fn pass_on(
 
 /// Asks for the blob from `at` on.
 fn open(
-    client: &Client,
-    place: &Place,
+    client: &RegistryClient,
+    place: &Endpoint,
     url: &str,
     what: &Descriptor,
     at: u64,
 ) -> Result<Box<dyn Read>, RegistryError> {
-    let mut ask = Ask::new(Method::GET, url, place.pull());
+    let mut ask = RegistryRequest::new(Method::GET, url, place.pull());
     ask.times.is_bulk = true;
     if at > 0 {
         ask = ask.with("range", format!("bytes={at}-"));
     }
-    let reply = client.once(place, &ask, Payload::None)?;
+    let reply = client.once(place, &ask, RequestBody::None)?;
     let protocol = |why| RegistryError::Protocol {
         url: reply.shown(),
         why,

@@ -4,11 +4,11 @@ use sconce_fetch::{join, shown};
 use sconce_schema::Progress;
 use ureq::http::{Method, Uri};
 
-use super::auth::Auth;
+use super::auth::RegistryAuth;
 use super::error::{RegistryError, plain};
 use super::reference::{Reference, check_host, check_path};
-use super::wire::{Origin, Payload, Reply, Times, Wire};
-use super::{Mirror, Settings};
+use super::wire::{HttpTransport, Origin, RegistryResponse, RequestBody, RequestTimeouts};
+use super::{Mirror, RegistrySettings};
 use sconce_oci::{Digest, LARGEST_DOCUMENT, media};
 
 /// A redirect chain longer than this is a loop.
@@ -25,7 +25,7 @@ const ACCEPTED: [&str; 4] = [
 
 /// A repository at a registry or at a mirror.
 #[derive(Debug, Clone)]
-pub(super) struct Place {
+pub(super) struct Endpoint {
     /// `https://HOST[:PORT]`.
     pub(super) base: String,
     /// `HOST[:PORT]`, as logins are looked for.
@@ -34,7 +34,7 @@ pub(super) struct Place {
     pub(super) repository: String,
 }
 
-impl Place {
+impl Endpoint {
     /// The URL of something in the repository.
     pub(super) fn url(&self, rest: &str) -> String {
         format!("{}/v2/{}/{rest}", self.base, self.repository)
@@ -50,24 +50,24 @@ impl Place {
 }
 
 /// A request, but for who asks.
-pub(super) struct Ask<'a> {
+pub(super) struct RegistryRequest<'a> {
     pub(super) method: Method,
     pub(super) url: &'a str,
     pub(super) headers: Vec<(&'static str, String)>,
     pub(super) scopes: Vec<String>,
-    pub(super) times: Times,
+    pub(super) times: RequestTimeouts,
     /// Whether a redirect is itself the answer.
     pub(super) stays: bool,
 }
 
-impl<'a> Ask<'a> {
+impl<'a> RegistryRequest<'a> {
     pub(super) fn new(method: Method, url: &'a str, scopes: Vec<String>) -> Self {
         Self {
             method,
             url,
             headers: Vec::new(),
             scopes,
-            times: Times::default(),
+            times: RequestTimeouts::default(),
             stays: false,
         }
     }
@@ -80,14 +80,14 @@ impl<'a> Ask<'a> {
 
 /// A manifest or an index as it came.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Document {
+pub struct ManifestDocument {
     /// Its media type.
     pub media_type: String,
     /// Its bytes. Its digest is of these.
     pub bytes: Vec<u8>,
 }
 
-impl Document {
+impl ManifestDocument {
     /// Its digest.
     #[must_use]
     pub fn digest(&self) -> Digest {
@@ -97,14 +97,14 @@ impl Document {
 
 /// Asks registries and mirrors.
 #[derive(Debug)]
-pub(super) struct Client {
-    pub(super) settings: Settings,
-    pub(super) wire: Wire,
-    auth: Auth,
+pub(super) struct RegistryClient {
+    pub(super) settings: RegistrySettings,
+    pub(super) wire: HttpTransport,
+    auth: RegistryAuth,
 }
 
-impl Client {
-    pub(super) fn new(settings: Settings) -> Result<Self, RegistryError> {
+impl RegistryClient {
+    pub(super) fn new(settings: RegistrySettings) -> Result<Self, RegistryError> {
         for mirror in &settings.mirrors {
             mirror_parts(mirror).map_err(|why| RegistryError::Setting {
                 setting: "mirrors",
@@ -112,17 +112,17 @@ impl Client {
             })?;
         }
         Ok(Self {
-            wire: Wire::new(settings.fetch.clone(), &settings.insecure)?,
-            auth: Auth::new(settings.logins.clone()),
+            wire: HttpTransport::new(settings.fetch.clone(), &settings.insecure)?,
+            auth: RegistryAuth::new(settings.logins.clone()),
             settings,
         })
     }
 
     /// The registry itself.
-    pub(super) fn place(&self, reference: &Reference) -> Result<Place, RegistryError> {
+    pub(super) fn place(&self, reference: &Reference) -> Result<Endpoint, RegistryError> {
         let host = reference.host().to_ascii_lowercase();
         let scheme = self.wire.scheme(&host)?;
-        Ok(Place {
+        Ok(Endpoint {
             base: format!("{scheme}://{host}"),
             host,
             repository: reference.path().to_owned(),
@@ -135,7 +135,7 @@ impl Client {
         &self,
         reference: &Reference,
         progress: &dyn Progress,
-    ) -> Result<Vec<Place>, RegistryError> {
+    ) -> Result<Vec<Endpoint>, RegistryError> {
         let mut all = Vec::new();
         for mirror in &self.settings.mirrors {
             if !mirror.of.eq_ignore_ascii_case(reference.host()) {
@@ -149,7 +149,7 @@ impl Client {
                 progress.note(&format!("the mirror {host} is not asked: {e}"));
                 continue;
             }
-            all.push(Place {
+            all.push(Endpoint {
                 base,
                 host: host.to_ascii_lowercase(),
                 repository: format!("{prefix}{}", reference.path()),
@@ -174,10 +174,10 @@ impl Client {
     /// to another origin than the place's.
     pub(super) fn once(
         &self,
-        place: &Place,
-        ask: &Ask<'_>,
-        mut payload: Payload<'_>,
-    ) -> Result<Reply, RegistryError> {
+        place: &Endpoint,
+        ask: &RegistryRequest<'_>,
+        mut payload: RequestBody<'_>,
+    ) -> Result<RegistryResponse, RegistryError> {
         let own = place.base.parse().ok().and_then(|uri| Origin::of(&uri));
         let reads = matches!(ask.method, Method::GET | Method::HEAD);
         let mut url = ask.url.to_owned();
@@ -228,13 +228,13 @@ impl Client {
     /// Asks for a document, again where that may help. The body is at most `limit` bytes.
     pub(super) fn get(
         &self,
-        place: &Place,
-        ask: &Ask<'_>,
+        place: &Endpoint,
+        ask: &RegistryRequest<'_>,
         limit: u64,
-    ) -> Result<(About, Vec<u8>), RegistryError> {
+    ) -> Result<(ResponseMetadata, Vec<u8>), RegistryError> {
         self.wire.patiently(|| {
-            let reply = self.once(place, ask, Payload::None)?;
-            let about = About {
+            let reply = self.once(place, ask, RequestBody::None)?;
+            let about = ResponseMetadata {
                 url: reply.shown(),
                 kind: reply.header("content-type").map(str::to_owned),
                 digest: reply.header("docker-content-digest").map(str::to_owned),
@@ -246,9 +246,14 @@ impl Client {
 
     /// A manifest or index by digest or tag. A digest is checked; with a tag, the digest that the
     /// registry states is.
-    pub(super) fn manifest(&self, place: &Place, wanted: &str) -> Result<Document, RegistryError> {
+    pub(super) fn manifest(
+        &self,
+        place: &Endpoint,
+        wanted: &str,
+    ) -> Result<ManifestDocument, RegistryError> {
         let url = place.url(&format!("manifests/{wanted}"));
-        let ask = Ask::new(Method::GET, &url, place.pull()).with("accept", ACCEPTED.join(", "));
+        let ask = RegistryRequest::new(Method::GET, &url, place.pull())
+            .with("accept", ACCEPTED.join(", "));
         let (about, bytes) = self.get(place, &ask, LARGEST_DOCUMENT as u64)?;
         let stated = about.digest.as_deref().and_then(|text| text.parse().ok());
         let expected = wanted.parse().ok().or(stated);
@@ -267,20 +272,21 @@ impl Client {
                 url: about.url,
                 kind: plain(&kind, 200),
             })?;
-        Ok(Document { media_type, bytes })
+        Ok(ManifestDocument { media_type, bytes })
     }
 
     /// The digest that a tag has now, where the registry knows the tag and says it.
     pub(super) fn head(
         &self,
-        place: &Place,
+        place: &Endpoint,
         wanted: &str,
     ) -> Result<Option<Digest>, RegistryError> {
         let url = place.url(&format!("manifests/{wanted}"));
-        let ask = Ask::new(Method::HEAD, &url, place.pull()).with("accept", ACCEPTED.join(", "));
+        let ask = RegistryRequest::new(Method::HEAD, &url, place.pull())
+            .with("accept", ACCEPTED.join(", "));
         let reply = self
             .wire
-            .patiently(|| self.once(place, &ask, Payload::None));
+            .patiently(|| self.once(place, &ask, RequestBody::None));
         match reply {
             Ok(reply) => {
                 let digest = reply.header("docker-content-digest");
@@ -291,14 +297,19 @@ impl Client {
         }
     }
 
-    fn failed(&self, place: &Place, reply: Reply, used: Option<&str>) -> RegistryError {
+    fn failed(
+        &self,
+        place: &Endpoint,
+        reply: RegistryResponse,
+        used: Option<&str>,
+    ) -> RegistryError {
         let (login, trouble, hidden) = self.auth.about(place, used);
         reply.failure(&hidden, login, trouble)
     }
 }
 
 /// Where a redirect leads.
-fn redirected(from: &Uri, reply: &Reply) -> Result<String, RegistryError> {
+fn redirected(from: &Uri, reply: &RegistryResponse) -> Result<String, RegistryError> {
     let no = |why| RegistryError::Redirect {
         url: reply.shown(),
         why,
@@ -312,7 +323,7 @@ fn redirected(from: &Uri, reply: &Reply) -> Result<String, RegistryError> {
 }
 
 /// What is worth knowing of an answer once its body was read.
-pub(super) struct About {
+pub(super) struct ResponseMetadata {
     pub(super) url: String,
     pub(super) kind: Option<String>,
     pub(super) digest: Option<String>,
@@ -333,7 +344,7 @@ pub(super) fn location(from: &Uri, header: Option<&str>) -> Option<String> {
 fn kind(header: Option<&str>, bytes: &[u8]) -> Result<String, String> {
     #[derive(serde::Deserialize)]
     #[serde(rename_all = "camelCase")]
-    struct Own {
+    struct ManifestShape {
         media_type: Option<String>,
         config: Option<serde::de::IgnoredAny>,
         layers: Option<serde::de::IgnoredAny>,
@@ -342,7 +353,8 @@ fn kind(header: Option<&str>, bytes: &[u8]) -> Result<String, String> {
     let header = header.unwrap_or_default();
     let header = header.split(';').next().unwrap_or_default().trim();
     let header = header.to_ascii_lowercase();
-    let own: Own = serde_json::from_slice(bytes).map_err(|_| "no JSON object".to_owned())?;
+    let own: ManifestShape =
+        serde_json::from_slice(bytes).map_err(|_| "no JSON object".to_owned())?;
     let is_list = own.manifests.is_some();
     if is_list && (own.config.is_some() || own.layers.is_some()) {
         return Err("both a manifest and an index".to_owned());

@@ -19,7 +19,7 @@ const TYPES: &[(&str, HeldBy)] = &[
     ("sign/claim::Critical", CLAIM),
     ("sign/claim::Identity", CLAIM),
     ("sign/claim::Image", CLAIM),
-    ("sign/keyfile::Written", KEY),
+    ("sign/keyfile::KeyFileJson", KEY),
     ("sign/keyfile::Kdf", KEY),
     ("sign/keyfile::Scrypt", KEY),
     ("sign/keyfile::Cipher", KEY),

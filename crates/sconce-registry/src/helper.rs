@@ -12,7 +12,7 @@ use super::error::plain;
 const LONGEST_ANSWER: u64 = 256 << 10;
 
 /// Asks credential helpers.
-pub trait Helpers: Send + Sync {
+pub trait CredentialHelpers: Send + Sync {
     /// What `docker-credential-NAME get` answers for `host`; `None` when it knows no login.
     ///
     /// # Errors
@@ -76,7 +76,7 @@ impl Default for HelperPrograms {
     }
 }
 
-impl Helpers for HelperPrograms {
+impl CredentialHelpers for HelperPrograms {
     fn get(&self, name: &str, host: &str) -> Result<Option<String>, HelperError> {
         let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
         if name.is_empty() || name.len() > 100 || !name.chars().all(is_part) {

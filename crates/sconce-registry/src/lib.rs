@@ -1,7 +1,7 @@
 //! Registries: images pushed and pulled by the OCI distribution specification, version 1.1.
 //!
 //! Everything that a registry says is hostile: sizes are bounded, digests are checked, addresses
-//! are followed only where [`Settings`] allow it, and a login goes to no other origin than the
+//! are followed only where [`RegistrySettings`] allow it, and a login goes to no other origin than the
 //! registry it is for and the token server that this registry names.
 //!
 //! A pull may ask mirrors first. What comes from a mirror by digest is the same as from the
@@ -34,16 +34,16 @@ use sconce_fetch::FetchConfig;
 use sconce_schema::Progress;
 
 pub use challenge::{Challenge, challenges};
-use client::Client;
-pub use client::Document;
+pub use client::ManifestDocument;
+use client::RegistryClient;
 pub use error::RegistryError;
-pub use helper::{HelperError, HelperPrograms, Helpers};
-pub use logins::{Login, Logins, LoginsError};
-pub use pull::{Pulled, Resolved};
-pub use push::{Image, Pushed, Tally};
+pub use helper::{CredentialHelpers, HelperError, HelperPrograms};
+pub use logins::{Login, LoginSources, LoginsError};
+pub use pull::{PulledImage, ResolvedManifest};
+pub use push::{BlobCount, PushArtifact, PushSummary};
 pub use reference::{Reference, ReferenceError};
-pub use referrers::{Attached, Listing};
-pub use upload::{Blob, Content};
+pub use referrers::{AttachedArtifact, ReferrerListing};
+pub use upload::{Blob, BlobSource};
 
 use sconce_oci::{Descriptor, Digest, Platform};
 
@@ -58,11 +58,11 @@ pub struct Mirror {
 
 /// How registries are asked.
 #[derive(Debug, Clone)]
-pub struct Settings {
+pub struct RegistrySettings {
     /// Retries, pauses, time limits, certificates, proxies. Its `credentials` are not used here.
     pub fetch: FetchConfig,
     /// Where logins come from.
-    pub logins: Logins,
+    pub logins: LoginSources,
     /// Registries and mirrors, `HOST[:PORT]`, that may be asked without TLS. Hosts of this machine
     /// always may. TLS is tried first with all of them.
     pub insecure: Vec<String>,
@@ -76,11 +76,11 @@ pub struct Settings {
     pub piece_bytes: u64,
 }
 
-impl Default for Settings {
+impl Default for RegistrySettings {
     fn default() -> Self {
         Self {
             fetch: FetchConfig::default(),
-            logins: Logins::none(),
+            logins: LoginSources::none(),
             insecure: Vec::new(),
             mirrors: Vec::new(),
             parallel: 4,
@@ -94,7 +94,7 @@ impl Default for Settings {
 /// credential helpers are kept.
 #[derive(Debug)]
 pub struct Registry {
-    client: Client,
+    client: RegistryClient,
 }
 
 impl Registry {
@@ -102,9 +102,9 @@ impl Registry {
     ///
     /// # Errors
     /// [`RegistryError::Setup`] and [`RegistryError::Setting`].
-    pub fn new(settings: Settings) -> Result<Self, RegistryError> {
+    pub fn new(settings: RegistrySettings) -> Result<Self, RegistryError> {
         Ok(Self {
-            client: Client::new(settings)?,
+            client: RegistryClient::new(settings)?,
         })
     }
 
@@ -120,11 +120,11 @@ impl Registry {
     pub fn push(
         &self,
         to: &Reference,
-        images: &[Image],
-        index: Option<&Document>,
+        images: &[PushArtifact],
+        index: Option<&ManifestDocument>,
         mount_from: &[String],
         progress: &dyn Progress,
-    ) -> Result<Pushed, RegistryError> {
+    ) -> Result<PushSummary, RegistryError> {
         push::push(&self.client, to, images, index, mount_from, progress)
     }
 
@@ -140,9 +140,9 @@ impl Registry {
     pub fn attach(
         &self,
         to: &Reference,
-        artifact: &Image,
+        artifact: &PushArtifact,
         progress: &dyn Progress,
-    ) -> Result<Attached, RegistryError> {
+    ) -> Result<AttachedArtifact, RegistryError> {
         referrers::attach(&self.client, to, artifact, progress)
     }
 
@@ -177,7 +177,7 @@ impl Registry {
         from: &Reference,
         platform: &Platform,
         progress: &dyn Progress,
-    ) -> Result<Resolved, RegistryError> {
+    ) -> Result<ResolvedManifest, RegistryError> {
         pull::resolve(&self.client, from, platform, progress)
     }
 
@@ -195,7 +195,7 @@ impl Registry {
         folder: &Path,
         has: &dyn Fn(&Digest) -> bool,
         progress: &dyn Progress,
-    ) -> Result<Pulled, RegistryError> {
+    ) -> Result<PulledImage, RegistryError> {
         pull::pull(&self.client, from, platform, folder, has, progress)
     }
 
@@ -224,7 +224,7 @@ impl Registry {
         from: &Reference,
         digest: Digest,
         progress: &dyn Progress,
-    ) -> Result<Document, RegistryError> {
+    ) -> Result<ManifestDocument, RegistryError> {
         let sources = self.client.sources(from, progress)?;
         pull::document(&self.client, &sources, &digest.to_string(), progress)
     }

@@ -14,7 +14,7 @@ use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use sconce_schema::{Hint, exit};
 use serde::Deserialize;
 
-use super::helper::{HelperError, Helpers};
+use super::helper::{CredentialHelpers, HelperError};
 
 /// The largest file of logins that is read, bytes.
 const LARGEST: usize = 1 << 20;
@@ -89,14 +89,14 @@ struct File {
 
 /// Where logins are looked for.
 #[derive(Clone, Default)]
-pub struct Logins {
+pub struct LoginSources {
     known: HashMap<String, Login>,
     files: Vec<Arc<File>>,
-    helpers: Option<Arc<dyn Helpers>>,
-    found: Arc<Mutex<HashMap<(String, String), Found>>>,
+    helpers: Option<Arc<dyn CredentialHelpers>>,
+    found: Arc<Mutex<HashMap<(String, String), LoginLookup>>>,
 }
 
-impl fmt::Debug for Logins {
+impl fmt::Debug for LoginSources {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Logins({} files)", self.files.len())
     }
@@ -104,7 +104,7 @@ impl fmt::Debug for Logins {
 
 /// What looking for a login came to.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Found {
+pub(super) struct LoginLookup {
     pub(super) login: Option<Login>,
     /// Why a helper that should know gave nothing.
     pub(super) trouble: Option<String>,
@@ -112,7 +112,7 @@ pub(super) struct Found {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
-struct Written {
+struct DockerConfigFile {
     #[serde(default)]
     auths: Option<BTreeMap<String, Auth>>,
     #[serde(default)]
@@ -129,7 +129,7 @@ struct Auth {
     password: Option<String>,
 }
 
-impl Logins {
+impl LoginSources {
     /// No login anywhere.
     #[must_use]
     pub fn none() -> Self {
@@ -154,13 +154,13 @@ impl Logins {
 
     /// How the credential helpers are asked that the files name. Without it they are not.
     #[must_use]
-    pub fn with_helpers(mut self, helpers: Arc<dyn Helpers>) -> Self {
+    pub fn with_helpers(mut self, helpers: Arc<dyn CredentialHelpers>) -> Self {
         self.helpers = Some(helpers);
         self
     }
 
     /// The login for a repository of a registry, looked for once.
-    pub(super) fn find(&self, host: &str, path: &str) -> Found {
+    pub(super) fn find(&self, host: &str, path: &str) -> LoginLookup {
         let key = (host.to_owned(), path.to_owned());
         // Held while a helper runs: it may ask the user, and should do so once.
         let mut found = self.found.lock().unwrap_or_else(PoisonError::into_inner);
@@ -170,9 +170,9 @@ impl Logins {
             .clone()
     }
 
-    fn look(&self, host: &str, path: &str) -> Found {
+    fn look(&self, host: &str, path: &str) -> LoginLookup {
         if let Some(login) = self.known.get(host) {
-            return Found {
+            return LoginLookup {
                 login: Some(login.clone()),
                 trouble: None,
             };
@@ -183,7 +183,7 @@ impl Logins {
             if let (Some(name), Some(helpers)) = (helper, &self.helpers) {
                 match ask(&**helpers, name, host) {
                     Ok(Some(login)) => {
-                        return Found {
+                        return LoginLookup {
                             login: Some(login),
                             trouble: None,
                         };
@@ -193,13 +193,13 @@ impl Logins {
                 }
             }
             if let Some(login) = file.login(host, path) {
-                return Found {
+                return LoginLookup {
                     login: Some(login.clone()),
                     trouble: None,
                 };
             }
         }
-        Found {
+        LoginLookup {
             login: None,
             trouble,
         }
@@ -214,10 +214,11 @@ impl File {
         if text.trim().is_empty() {
             return Ok(Self::default());
         }
-        let written: Written = serde_json::from_str(text).map_err(|e| LoginsError::Malformed {
-            line: e.line(),
-            column: e.column(),
-        })?;
+        let written: DockerConfigFile =
+            serde_json::from_str(text).map_err(|e| LoginsError::Malformed {
+                line: e.line(),
+                column: e.column(),
+            })?;
         let auths = written.auths.unwrap_or_default().into_iter();
         let helpers = written.cred_helpers.unwrap_or_default().into_iter();
         Ok(Self {
@@ -286,17 +287,21 @@ fn basic(user: &str, password: &str) -> Option<Login> {
 }
 
 /// Asks a helper; `None` when it knows nothing of the registry.
-fn ask(helpers: &dyn Helpers, name: &str, host: &str) -> Result<Option<Login>, HelperError> {
+fn ask(
+    helpers: &dyn CredentialHelpers,
+    name: &str,
+    host: &str,
+) -> Result<Option<Login>, HelperError> {
     #[derive(Deserialize)]
     #[serde(rename_all = "PascalCase")]
-    struct Answer {
+    struct HelperOutput {
         username: String,
         secret: String,
     }
     let Some(text) = helpers.get(name, host)? else {
         return Ok(None);
     };
-    let answer: Answer = serde_json::from_str(&text).map_err(|_| HelperError::Answer {
+    let answer: HelperOutput = serde_json::from_str(&text).map_err(|_| HelperError::Answer {
         name: name.to_owned(),
     })?;
     if answer.secret.is_empty() {
@@ -320,7 +325,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn user(logins: &Logins, host: &str, path: &str) -> Option<String> {
+    fn user(logins: &LoginSources, host: &str, path: &str) -> Option<String> {
         match logins.find(host, path).login? {
             Login::Basic { user, password } => Some(format!("{user}/{password}")),
             Login::Identity { token } => Some(format!("<token>/{token}")),
@@ -347,7 +352,7 @@ mod tests {
 
     #[test]
     fn files_are_read_as_their_writers_mean_them() {
-        let logins = Logins::none().with_file(CONFIG).unwrap();
+        let logins = LoginSources::none().with_file(CONFIG).unwrap();
         for (host, path, want) in [
             ("registry.example.org", "a", Some("me/pa:ss")),
             ("nopad.example.org", "a", Some("me/pa:ss")),
@@ -367,7 +372,7 @@ mod tests {
         ] {
             assert_eq!(user(&logins, host, path).as_deref(), want, "{host}/{path}");
         }
-        let first = Logins::none()
+        let first = LoginSources::none()
             .with("registry.example.org", basic("x", "y").unwrap())
             .with_file(CONFIG)
             .unwrap();
@@ -379,7 +384,7 @@ mod tests {
 
     struct Played;
 
-    impl Helpers for Played {
+    impl CredentialHelpers for Played {
         fn get(&self, name: &str, host: &str) -> Result<Option<String>, HelperError> {
             let text = match (name, host) {
                 ("a", "one.example.org") => r#"{"ServerURL":"","Username":"u","Secret":"s"}"#,
@@ -399,7 +404,7 @@ mod tests {
 
     #[test]
     fn helpers_go_before_the_file() {
-        let logins = Logins::none()
+        let logins = LoginSources::none()
             .with_file(
                 r#"{"auths": {"one.example.org": {}, "file.example.org": {"auth": "ZjpmCg=="},
                     "plain.example.org": {"auth": "ZjpmZg=="}},
@@ -437,11 +442,15 @@ mod tests {
             r#"{"auths": {"a": {"auth": 5}}}"#,
             r#"{"auths": {"a": {"password": {"hunter2": 1}}}}"#,
         ] {
-            let error = Logins::none().with_file(text).unwrap_err();
+            let error = LoginSources::none().with_file(text).unwrap_err();
             assert!(!error.to_string().contains("hunter2"), "{error}");
         }
-        assert!(Logins::none().with_file("").is_ok());
-        assert!(Logins::none().with_file(&" ".repeat(LARGEST + 1)).is_err());
+        assert!(LoginSources::none().with_file("").is_ok());
+        assert!(
+            LoginSources::none()
+                .with_file(&" ".repeat(LARGEST + 1))
+                .is_err()
+        );
         assert!(!format!("{:?}", basic("me", "hunter2")).contains("hunter2"));
     }
 
@@ -452,7 +461,7 @@ mod tests {
             let at = at % bytes.len();
             bytes[at] = byte;
             if let Ok(text) = String::from_utf8(bytes)
-                && let Ok(logins) = Logins::none().with_file(&text)
+                && let Ok(logins) = LoginSources::none().with_file(&text)
             {
                 logins.find("scoped.example.org", "team/image");
             }

@@ -8,7 +8,7 @@ use sconce_schema::Progress;
 use super::error::RegistryError;
 
 /// Tells how far one blob is, and whether to go on.
-pub(super) struct Meter<'a> {
+pub(super) struct TransferMeter<'a> {
     progress: &'a dyn Progress,
     stop: &'a AtomicBool,
     name: String,
@@ -16,7 +16,7 @@ pub(super) struct Meter<'a> {
     furthest: u64,
 }
 
-impl<'a> Meter<'a> {
+impl<'a> TransferMeter<'a> {
     pub(super) fn new(progress: &'a dyn Progress, stop: &'a AtomicBool, name: String) -> Self {
         progress.advance(&name, 0);
         Self {

@@ -8,13 +8,15 @@ use sconce_schema::Progress;
 use tracing::info;
 
 use super::blob::into_folder;
-use super::client::{Client, Document, Place};
+use super::client::{Endpoint, ManifestDocument, RegistryClient};
 use super::error::{RegistryError, plain};
-use super::pool::{Meter, each};
-use super::push::Tally;
+use super::pool::{TransferMeter, each};
+use super::push::BlobCount;
 use super::reference::Reference;
 use sconce_oci as oci;
-use sconce_oci::{Descriptor, Digest, Index, LARGEST_DOCUMENT, Manifest, Platform, media};
+use sconce_oci::{
+    Descriptor, Digest, ImageIndex, ImageManifest, LARGEST_DOCUMENT, Platform, media,
+};
 
 /// An index may hold indexes, this deep.
 const DEEPEST_INDEX: usize = 3;
@@ -23,52 +25,52 @@ const MOST_LAYERS: usize = 1024;
 
 /// A manifest that a reference led to.
 #[derive(Debug, Clone)]
-pub struct Resolved {
+pub struct ResolvedManifest {
     /// The digest that the reference itself has: of the index, or of the manifest.
     pub digest: Digest,
     /// The index, where there is one.
-    pub index: Option<Document>,
+    pub index: Option<ManifestDocument>,
     /// The manifest as it came.
-    pub document: Document,
+    pub document: ManifestDocument,
     /// The manifest as it reads.
-    pub manifest: Manifest,
+    pub manifest: ImageManifest,
 }
 
 /// An image whose blobs are here.
 #[derive(Debug, Clone)]
-pub struct Pulled {
+pub struct PulledImage {
     /// Its manifest, and how it was found.
-    pub resolved: Resolved,
+    pub resolved: ResolvedManifest,
     /// Its configuration.
-    pub image: oci::Image,
+    pub image: oci::ImageConfiguration,
     /// The file of its configuration.
     pub config: PathBuf,
     /// The files of its layers, lowest first; one can be there twice. Those that the caller has are
     /// not there.
     pub layers: Vec<PathBuf>,
     /// Blobs that were fetched.
-    pub fetched: Tally,
+    pub fetched: BlobCount,
     /// Blobs that were here and right, the caller's own among them.
-    pub kept: Tally,
+    pub kept: BlobCount,
 }
 
 pub(super) fn resolve(
-    client: &Client,
+    client: &RegistryClient,
     from: &Reference,
     platform: &Platform,
     progress: &dyn Progress,
-) -> Result<Resolved, RegistryError> {
+) -> Result<ResolvedManifest, RegistryError> {
     let sources = client.sources(from, progress)?;
     find(client, &sources, from, platform, progress)
 }
 
 fn find(
-    client: &Client,
-    sources: &[Place],
+    client: &RegistryClient,
+    sources: &[Endpoint],
     from: &Reference,
     platform: &Platform,
     progress: &dyn Progress,
-) -> Result<Resolved, RegistryError> {
+) -> Result<ResolvedManifest, RegistryError> {
     let mut found = document(client, sources, &from.wanted(), progress)?;
     let digest = found.digest();
     let mut index = None;
@@ -78,15 +80,15 @@ fn find(
             source,
         };
         if !is_index(&found.media_type) {
-            let manifest = Manifest::parse(&found.bytes).map_err(unusable)?;
-            return Ok(Resolved {
+            let manifest = ImageManifest::parse(&found.bytes).map_err(unusable)?;
+            return Ok(ResolvedManifest {
                 digest,
                 index,
                 document: found,
                 manifest,
             });
         }
-        let list = Index::parse(&found.bytes).map_err(unusable)?;
+        let list = ImageIndex::parse(&found.bytes).map_err(unusable)?;
         let chosen = choose(&list, platform).ok_or_else(|| RegistryError::Platform {
             reference: from.to_string(),
             wanted: named(platform),
@@ -111,11 +113,11 @@ fn find(
 
 /// A document by digest or tag, from the first source that has it.
 pub(super) fn document(
-    client: &Client,
-    sources: &[Place],
+    client: &RegistryClient,
+    sources: &[Endpoint],
     wanted: &str,
     progress: &dyn Progress,
-) -> Result<Document, RegistryError> {
+) -> Result<ManifestDocument, RegistryError> {
     let mut last = None;
     for place in sources {
         match client.manifest(place, wanted) {
@@ -134,16 +136,16 @@ pub(super) fn document(
 }
 
 pub(super) fn pull(
-    client: &Client,
+    client: &RegistryClient,
     from: &Reference,
     platform: &Platform,
     folder: &Path,
     has: &dyn Fn(&Digest) -> bool,
     progress: &dyn Progress,
-) -> Result<Pulled, RegistryError> {
+) -> Result<PulledImage, RegistryError> {
     let sources = client.sources(from, progress)?;
     let resolved = find(client, &sources, from, platform, progress)?;
-    let Manifest { config, layers, .. } = &resolved.manifest;
+    let ImageManifest { config, layers, .. } = &resolved.manifest;
     let incomplete = |why: &str| RegistryError::Incomplete {
         reference: from.to_string(),
         why: why.to_owned(),
@@ -177,7 +179,7 @@ pub(super) fn pull(
 
     let stop = AtomicBool::new(false);
     let bring = |what: &Descriptor| {
-        let mut meter = Meter::new(progress, &stop, what.digest.to_string());
+        let mut meter = TransferMeter::new(progress, &stop, what.digest.to_string());
         into_folder(client, &sources, what, folder, &mut meter)
     };
     let file = |what: &Descriptor| folder.join(what.digest.hex());
@@ -187,10 +189,11 @@ pub(super) fn pull(
         path: file(config),
         source,
     })?;
-    let image = oci::Image::parse(&text).map_err(|source| RegistryError::Document {
-        url: from.at(config.digest).to_string(),
-        source,
-    })?;
+    let image =
+        oci::ImageConfiguration::parse(&text).map_err(|source| RegistryError::Document {
+            url: from.at(config.digest).to_string(),
+            source,
+        })?;
     let there = Platform {
         architecture: image.architecture.clone(),
         os: image.os.clone(),
@@ -210,7 +213,7 @@ pub(super) fn pull(
     }
 
     let went = each(&blobs, client.settings.parallel, &stop, |what| bring(what))?;
-    let (mut fetched, mut kept) = (Tally::default(), Tally::default());
+    let (mut fetched, mut kept) = (BlobCount::default(), BlobCount::default());
     let all = blobs
         .into_iter()
         .zip(went)
@@ -222,7 +225,7 @@ pub(super) fn pull(
     for what in &own {
         kept.add(what.size);
     }
-    Ok(Pulled {
+    Ok(PulledImage {
         config: file(config),
         layers: layers.iter().map(file).collect(),
         image,
@@ -237,7 +240,7 @@ fn is_index(media_type: &str) -> bool {
 }
 
 /// The first manifest of an index for a machine; one of exactly its variant before others.
-fn choose<'a>(index: &'a Index, wanted: &Platform) -> Option<&'a Descriptor> {
+fn choose<'a>(index: &'a ImageIndex, wanted: &Platform) -> Option<&'a Descriptor> {
     let of = |d: &Descriptor| d.platform.clone();
     let fitting = |d: &&Descriptor| match &d.platform {
         Some(platform) => fits(platform, wanted),
@@ -275,7 +278,7 @@ fn named(platform: &Platform) -> String {
     plain(&text, 60)
 }
 
-fn offered(index: &Index) -> String {
+fn offered(index: &ImageIndex) -> String {
     let platforms = index.manifests.iter().filter_map(|d| d.platform.as_ref());
     // Attestations are listed as manifests for no machine.
     let mut names: Vec<String> = platforms
@@ -305,8 +308,8 @@ mod tests {
         }
     }
 
-    fn index(platforms: &[&str]) -> Index {
-        Index::new(
+    fn index(platforms: &[&str]) -> ImageIndex {
+        ImageIndex::new(
             platforms
                 .iter()
                 .enumerate()

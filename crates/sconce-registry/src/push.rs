@@ -6,36 +6,36 @@ use std::sync::atomic::AtomicBool;
 use sconce_schema::Progress;
 use ureq::http::Method;
 
-use super::client::{Ask, Client, Document, Place};
+use super::client::{Endpoint, ManifestDocument, RegistryClient, RegistryRequest};
 use super::error::{RegistryError, plain};
-use super::pool::{Meter, each};
+use super::pool::{TransferMeter, each};
 use super::reference::{Reference, check_path};
-use super::upload::{Blob, Upload, Went};
-use super::wire::Payload;
+use super::upload::{Blob, Upload, UploadOutcome};
+use super::wire::RequestBody;
 use sconce_oci as oci;
 use sconce_oci::{Descriptor, Digest, LARGEST_DOCUMENT};
 
 /// An image or another artifact to push: everything that its manifest names, and the manifest.
 #[derive(Debug, Clone)]
-pub struct Image {
+pub struct PushArtifact {
     /// Its layers.
     pub layers: Vec<Blob>,
     /// Its configuration.
     pub config: Blob,
     /// Its manifest.
-    pub manifest: Document,
+    pub manifest: ManifestDocument,
 }
 
 /// Blobs and their bytes.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Tally {
+pub struct BlobCount {
     /// How many.
     pub blobs: u64,
     /// Their bytes together.
     pub bytes: u64,
 }
 
-impl Tally {
+impl BlobCount {
     pub(super) fn add(&mut self, bytes: u64) {
         self.blobs += 1;
         self.bytes += bytes;
@@ -44,26 +44,26 @@ impl Tally {
 
 /// What a push came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Pushed {
+pub struct PushSummary {
     /// The digest of what was pushed last: the index, or the manifest. With it the image is named
     /// for good.
     pub digest: Digest,
     /// Blobs that were sent.
-    pub uploaded: Tally,
+    pub uploaded: BlobCount,
     /// Blobs that the registry took from another repository.
-    pub mounted: Tally,
+    pub mounted: BlobCount,
     /// Blobs that were there.
-    pub skipped: Tally,
+    pub skipped: BlobCount,
 }
 
 pub(super) fn push(
-    client: &Client,
+    client: &RegistryClient,
     to: &Reference,
-    images: &[Image],
-    index: Option<&Document>,
+    images: &[PushArtifact],
+    index: Option<&ManifestDocument>,
     mount_from: &[String],
     progress: &dyn Progress,
-) -> Result<Pushed, RegistryError> {
+) -> Result<PushSummary, RegistryError> {
     let incomplete = |why| RegistryError::Incomplete {
         reference: to.to_string(),
         why,
@@ -100,12 +100,12 @@ pub(super) fn push(
 
 /// Sends the blobs of `images`: layers first, then configurations.
 pub(super) fn blobs(
-    client: &Client,
-    place: &Place,
-    images: &[Image],
+    client: &RegistryClient,
+    place: &Endpoint,
+    images: &[PushArtifact],
     mount_from: &[String],
     progress: &dyn Progress,
-) -> Result<Pushed, RegistryError> {
+) -> Result<PushSummary, RegistryError> {
     let mut seen = BTreeSet::new();
     let layers = images.iter().flat_map(|image| &image.layers);
     let layers: Vec<&Blob> = layers
@@ -117,11 +117,11 @@ pub(super) fn blobs(
         .collect();
     let sizes = layers.iter().chain(&configs).map(|b| b.descriptor.size);
     progress.stage("push", sizes.reduce(u64::saturating_add));
-    let mut pushed = Pushed {
+    let mut pushed = PushSummary {
         digest: Digest::of(b""),
-        uploaded: Tally::default(),
-        mounted: Tally::default(),
-        skipped: Tally::default(),
+        uploaded: BlobCount::default(),
+        mounted: BlobCount::default(),
+        skipped: BlobCount::default(),
     };
     let stop = AtomicBool::new(false);
     for group in [layers, configs] {
@@ -132,15 +132,15 @@ pub(super) fn blobs(
                 place,
                 blob,
                 mount_from,
-                meter: Meter::new(progress, &stop, name),
+                meter: TransferMeter::new(progress, &stop, name),
             };
             upload.run()
         })?;
         for (blob, went) in group.iter().zip(went) {
             let tally = match went {
-                Went::Uploaded => &mut pushed.uploaded,
-                Went::Mounted => &mut pushed.mounted,
-                Went::Skipped => &mut pushed.skipped,
+                UploadOutcome::Uploaded => &mut pushed.uploaded,
+                UploadOutcome::Mounted => &mut pushed.mounted,
+                UploadOutcome::Skipped => &mut pushed.skipped,
             };
             tally.add(blob.descriptor.size);
         }
@@ -151,15 +151,15 @@ pub(super) fn blobs(
 /// Puts a manifest or an index under a digest or a tag. Returns the `OCI-Subject` that the registry
 /// has heeded.
 pub(super) fn put(
-    client: &Client,
-    place: &Place,
-    document: &Document,
+    client: &RegistryClient,
+    place: &Endpoint,
+    document: &ManifestDocument,
     name: &str,
 ) -> Result<Option<Digest>, RegistryError> {
     let url = place.url(&format!("manifests/{name}"));
-    let ask = Ask::new(Method::PUT, &url, place.push())
+    let ask = RegistryRequest::new(Method::PUT, &url, place.push())
         .with("content-type", document.media_type.as_str());
-    let send = || client.once(place, &ask, Payload::Bytes(&document.bytes));
+    let send = || client.once(place, &ask, RequestBody::Bytes(&document.bytes));
     let mut tries = 0;
     let reply = loop {
         match client.wire.patiently(send) {
@@ -196,10 +196,13 @@ pub(super) fn put(
 }
 
 /// Checks that nothing is missing, and returns what is to be pushed last.
-fn check<'a>(images: &'a [Image], index: Option<&'a Document>) -> Result<&'a Document, String> {
+fn check<'a>(
+    images: &'a [PushArtifact],
+    index: Option<&'a ManifestDocument>,
+) -> Result<&'a ManifestDocument, String> {
     for image in images {
         let bytes = &image.manifest.bytes;
-        let manifest = oci::Manifest::parse(bytes).map_err(|e| format!("a manifest: {e}"))?;
+        let manifest = oci::ImageManifest::parse(bytes).map_err(|e| format!("a manifest: {e}"))?;
         let blobs = image.layers.iter().chain([&image.config]);
         let given: BTreeMap<_, _> = blobs
             .map(|blob| (blob.descriptor.digest, blob.descriptor.size))
@@ -224,7 +227,7 @@ fn check<'a>(images: &'a [Image], index: Option<&'a Document>) -> Result<&'a Doc
     if index.bytes.len() > LARGEST_DOCUMENT {
         return Err("the index is too large".to_owned());
     }
-    let read = oci::Index::parse(&index.bytes).map_err(|e| format!("the index: {e}"))?;
+    let read = oci::ImageIndex::parse(&index.bytes).map_err(|e| format!("the index: {e}"))?;
     let given: BTreeSet<Digest> = images.iter().map(|i| i.manifest.digest()).collect();
     match read.manifests.iter().find(|d| !given.contains(&d.digest)) {
         Some(missing) => Err(format!("the manifest {} is not given", missing.digest)),

@@ -6,13 +6,13 @@ use std::collections::BTreeSet;
 use sconce_schema::Progress;
 use ureq::http::{Method, Uri};
 
-use super::client::{Ask, Client, Document, Place, location};
+use super::client::{Endpoint, ManifestDocument, RegistryClient, RegistryRequest, location};
 use super::error::RegistryError;
-use super::push::{Image, Pushed, blobs, put};
+use super::push::{PushArtifact, PushSummary, blobs, put};
 use super::reference::Reference;
 use super::wire::Origin;
 use sconce_oci as oci;
-use sconce_oci::{Descriptor, Digest, Index, LARGEST_DOCUMENT, Manifest, media};
+use sconce_oci::{Descriptor, Digest, ImageIndex, ImageManifest, LARGEST_DOCUMENT, media};
 
 /// The most pages of a list that are read.
 const MOST_PAGES: usize = 32;
@@ -21,7 +21,7 @@ const MOST_REFERRERS: usize = 10_000;
 
 /// How a registry was made to list an artifact.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Listing {
+pub enum ReferrerListing {
     /// The registry does so itself.
     Registry,
     /// It stands in the index with the tag `sha256-DIGEST`.
@@ -30,25 +30,25 @@ pub enum Listing {
 
 /// What attaching an artifact came to.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Attached {
+pub struct AttachedArtifact {
     /// The artifact as it was pushed.
-    pub pushed: Pushed,
+    pub pushed: PushSummary,
     /// How it is found.
-    pub listing: Listing,
+    pub listing: ReferrerListing,
 }
 
 pub(super) fn attach(
-    client: &Client,
+    client: &RegistryClient,
     to: &Reference,
-    artifact: &Image,
+    artifact: &PushArtifact,
     progress: &dyn Progress,
-) -> Result<Attached, RegistryError> {
+) -> Result<AttachedArtifact, RegistryError> {
     let incomplete = |why: &str| RegistryError::Incomplete {
         reference: to.to_string(),
         why: why.to_owned(),
     };
     let bytes = &artifact.manifest.bytes;
-    let manifest = Manifest::parse(bytes).map_err(|e| incomplete(&e.to_string()))?;
+    let manifest = ImageManifest::parse(bytes).map_err(|e| incomplete(&e.to_string()))?;
     let subject = manifest
         .subject
         .as_ref()
@@ -71,32 +71,32 @@ pub(super) fn attach(
     let name = pushed.digest.to_string();
     let heeded = put(client, &place, &artifact.manifest, &name)?;
     if heeded == Some(subject) {
-        return Ok(Attached {
+        return Ok(AttachedArtifact {
             pushed,
-            listing: Listing::Registry,
+            listing: ReferrerListing::Registry,
         });
     }
     let mut entry = Descriptor::of(&artifact.manifest.media_type, bytes);
     // "Referrers Tag Schema": the kind of the artifact, or of its configuration.
     entry.artifact_type = manifest.artifact_type.or(Some(manifest.config.media_type));
     entry.annotations = manifest.annotations;
-    let mut index = tagged(client, &place, subject)?.unwrap_or_else(|| Index::new(Vec::new()));
+    let mut index = tagged(client, &place, subject)?.unwrap_or_else(|| ImageIndex::new(Vec::new()));
     if index.manifests.iter().all(|one| one.digest != entry.digest) {
         index.manifests.push(entry);
-        let document = Document {
+        let document = ManifestDocument {
             media_type: media::INDEX.to_owned(),
             bytes: oci::write(&index),
         };
         put(client, &place, &document, &tag(subject))?;
     }
-    Ok(Attached {
+    Ok(AttachedArtifact {
         pushed,
-        listing: Listing::Tag,
+        listing: ReferrerListing::Tag,
     })
 }
 
 pub(super) fn list(
-    client: &Client,
+    client: &RegistryClient,
     of: &Reference,
     subject: Digest,
     artifact_type: Option<&str>,
@@ -120,15 +120,16 @@ pub(super) fn list(
 
 /// The registry's own list; `None` when it keeps none.
 fn asked(
-    client: &Client,
-    place: &Place,
+    client: &RegistryClient,
+    place: &Endpoint,
     subject: Digest,
 ) -> Result<Option<Vec<Descriptor>>, RegistryError> {
     let mut url = place.url(&format!("referrers/{subject}"));
     let own = url.parse().ok().and_then(|uri: Uri| Origin::of(&uri));
     let mut all = Vec::new();
     for page in 0..MOST_PAGES {
-        let ask = Ask::new(Method::GET, &url, place.pull()).with("accept", media::INDEX);
+        let ask =
+            RegistryRequest::new(Method::GET, &url, place.pull()).with("accept", media::INDEX);
         let came = client.get(place, &ask, LARGEST_DOCUMENT as u64);
         let (about, bytes) = match came {
             Ok(came) => came,
@@ -140,7 +141,7 @@ fn asked(
             Err(e) => return Err(e),
         };
         let kind = about.kind.unwrap_or_default();
-        let index = match Index::parse(&bytes) {
+        let index = match ImageIndex::parse(&bytes) {
             Ok(index) if kind.trim().starts_with(media::INDEX) => index,
             // A page for people, as some servers have under every address.
             _ if page == 0 => return Ok(None),
@@ -176,14 +177,18 @@ fn asked(
 }
 
 /// The list under the tag that stands in for the interface.
-fn tagged(client: &Client, place: &Place, subject: Digest) -> Result<Option<Index>, RegistryError> {
+fn tagged(
+    client: &RegistryClient,
+    place: &Endpoint,
+    subject: Digest,
+) -> Result<Option<ImageIndex>, RegistryError> {
     let tag = tag(subject);
     let document = match client.manifest(place, &tag) {
         Ok(document) => document,
         Err(RegistryError::NotFound { .. }) => return Ok(None),
         Err(e) => return Err(e),
     };
-    let index = Index::parse(&document.bytes).map_err(|source| RegistryError::Document {
+    let index = ImageIndex::parse(&document.bytes).map_err(|source| RegistryError::Document {
         url: place.url(&format!("manifests/{tag}")),
         source,
     })?;

@@ -9,10 +9,10 @@ use std::time::Duration;
 use ureq::http::{Method, Uri};
 
 use super::auth::encoded;
-use super::client::{Ask, Client, Place, location};
+use super::client::{Endpoint, RegistryClient, RegistryRequest, location};
 use super::error::RegistryError;
-use super::pool::Meter;
-use super::wire::{Part, Payload, Reply};
+use super::pool::TransferMeter;
+use super::wire::{RegistryResponse, RequestBody, RewindableBody};
 use sconce_oci::Descriptor;
 
 /// Getting this much further earns a fresh set of retries.
@@ -28,7 +28,7 @@ const LARGEST_PIECE: u64 = 1 << 30;
 
 /// The bytes of a blob.
 #[derive(Debug, Clone)]
-pub enum Content {
+pub enum BlobSource {
     /// A regular file.
     File(PathBuf),
     /// Bytes in memory.
@@ -41,12 +41,12 @@ pub struct Blob {
     /// What the manifest says of it.
     pub descriptor: Descriptor,
     /// Its bytes.
-    pub content: Content,
+    pub content: BlobSource,
 }
 
 /// What became of a blob.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Went {
+pub(super) enum UploadOutcome {
     Uploaded,
     Mounted,
     Skipped,
@@ -54,15 +54,15 @@ pub(super) enum Went {
 
 /// A blob under way.
 pub(super) struct Upload<'a> {
-    pub(super) client: &'a Client,
-    pub(super) place: &'a Place,
+    pub(super) client: &'a RegistryClient,
+    pub(super) place: &'a Endpoint,
     pub(super) blob: &'a Blob,
     pub(super) mount_from: &'a [String],
-    pub(super) meter: Meter<'a>,
+    pub(super) meter: TransferMeter<'a>,
 }
 
 /// An upload that the registry has begun.
-struct Session {
+struct UploadSession {
     location: String,
     /// Bytes that the registry has.
     at: u64,
@@ -70,24 +70,24 @@ struct Session {
     smallest: u64,
 }
 
-enum Begun {
+enum UploadStart {
     Mounted,
-    Session(Session),
+    Session(UploadSession),
 }
 
 impl Upload<'_> {
     /// Sees to it that the registry has the blob.
-    pub(super) fn run(mut self) -> Result<Went, RegistryError> {
+    pub(super) fn run(mut self) -> Result<UploadOutcome, RegistryError> {
         self.meter.reach(0)?;
         let mut source = Source::open(self.blob)?;
         let went = if self.exists()? {
-            Went::Skipped
+            UploadOutcome::Skipped
         } else {
             match self.begin(true)? {
-                Begun::Mounted => Went::Mounted,
-                Begun::Session(session) => {
+                UploadStart::Mounted => UploadOutcome::Mounted,
+                UploadStart::Session(session) => {
                     self.send(&mut source, session)?;
-                    Went::Uploaded
+                    UploadOutcome::Uploaded
                 }
             }
         };
@@ -99,13 +99,13 @@ impl Upload<'_> {
     fn exists(&self) -> Result<bool, RegistryError> {
         let Descriptor { digest, size, .. } = &self.blob.descriptor;
         let url = self.place.url(&format!("blobs/{digest}"));
-        let mut ask = Ask::new(Method::HEAD, &url, self.place.push());
+        let mut ask = RegistryRequest::new(Method::HEAD, &url, self.place.push());
         // Storage elsewhere that has it need not answer HEAD.
         ask.stays = true;
         let client = self.client;
         let reply = client
             .wire
-            .patiently(|| client.once(self.place, &ask, Payload::None));
+            .patiently(|| client.once(self.place, &ask, RequestBody::None));
         match reply {
             Ok(reply) if reply.status < 300 => {
                 Ok(reply.length().is_none_or(|length| length == *size))
@@ -117,7 +117,7 @@ impl Upload<'_> {
     }
 
     /// Begins an upload, or finds the blob in another repository where `mount` allows that.
-    fn begin(&self, mount: bool) -> Result<Begun, RegistryError> {
+    fn begin(&self, mount: bool) -> Result<UploadStart, RegistryError> {
         let uploads = self.place.url("blobs/uploads/");
         let mut begun = None;
         let others = self.mount_from.iter().filter(|_| mount);
@@ -130,7 +130,7 @@ impl Upload<'_> {
             let mut scopes = self.place.push();
             scopes.push(format!("repository:{from}:pull"));
             match self.post(&format!("{uploads}?{query}"), scopes) {
-                Ok(reply) if reply.status == 201 => return Ok(Begun::Mounted),
+                Ok(reply) if reply.status == 201 => return Ok(UploadStart::Mounted),
                 Ok(reply) => begun = Some(reply),
                 // Whether that repository may be read decides nothing about this one.
                 Err(RegistryError::Transport { .. }) => break,
@@ -149,23 +149,27 @@ impl Upload<'_> {
             return Err(bad("an upload was to begin, and it says otherwise"));
         }
         let smallest = reply.header("oci-chunk-min-length");
-        Ok(Begun::Session(Session {
+        Ok(UploadStart::Session(UploadSession {
             location: next(&reply).ok_or_else(|| bad("it does not say where to send the blob"))?,
             at: 0,
             smallest: smallest.and_then(|n| n.trim().parse().ok()).unwrap_or(0),
         }))
     }
 
-    fn post(&self, url: &str, scopes: Vec<String>) -> Result<Reply, RegistryError> {
-        let ask = Ask::new(Method::POST, url, scopes);
+    fn post(&self, url: &str, scopes: Vec<String>) -> Result<RegistryResponse, RegistryError> {
+        let ask = RegistryRequest::new(Method::POST, url, scopes);
         let client = self.client;
         client
             .wire
-            .patiently(|| client.once(self.place, &ask, Payload::Bytes(&[])))
+            .patiently(|| client.once(self.place, &ask, RequestBody::Bytes(&[])))
     }
 
     /// Sends the bytes, and goes on after breaks.
-    fn send(&mut self, source: &mut Source<'_>, mut session: Session) -> Result<(), RegistryError> {
+    fn send(
+        &mut self,
+        source: &mut Source<'_>,
+        mut session: UploadSession,
+    ) -> Result<(), RegistryError> {
         let size = self.blob.descriptor.size;
         let mut whole = size <= self.client.settings.whole_bytes;
         let (mut tries, mut anew, mut furthest) = (0, 0, 0);
@@ -209,7 +213,7 @@ impl Upload<'_> {
                     let digest = self.blob.descriptor.digest;
                     self.meter
                         .note(&format!("{digest}: the upload goes on at byte {at}"));
-                    session = Session {
+                    session = UploadSession {
                         at,
                         location,
                         ..session
@@ -221,8 +225,8 @@ impl Upload<'_> {
                         return Ok(());
                     }
                     match self.begin(false)? {
-                        Begun::Session(new) => session = new,
-                        Begun::Mounted => return Ok(()),
+                        UploadStart::Session(new) => session = new,
+                        UploadStart::Mounted => return Ok(()),
                     }
                 }
             }
@@ -231,12 +235,12 @@ impl Upload<'_> {
 
     /// How far the registry got, and where to go on; `None` when it has to begin anew. Version 2 of
     /// distribution gives up an upload whose last request broke off in its middle.
-    fn held(&self, session: &Session) -> Result<Option<(u64, String)>, RegistryError> {
-        let ask = Ask::new(Method::GET, &session.location, self.place.push());
+    fn held(&self, session: &UploadSession) -> Result<Option<(u64, String)>, RegistryError> {
+        let ask = RegistryRequest::new(Method::GET, &session.location, self.place.push());
         let client = self.client;
         let reply = client
             .wire
-            .patiently(|| client.once(self.place, &ask, Payload::None));
+            .patiently(|| client.once(self.place, &ask, RequestBody::None));
         let reply = match reply {
             Ok(reply) => reply,
             Err(e @ (RegistryError::Transport { .. } | RegistryError::Refused { .. })) => {
@@ -251,7 +255,11 @@ impl Upload<'_> {
         Ok(at.map(|at| (at, location)))
     }
 
-    fn whole(&mut self, source: &mut Source<'_>, session: &Session) -> Result<(), RegistryError> {
+    fn whole(
+        &mut self,
+        source: &mut Source<'_>,
+        session: &UploadSession,
+    ) -> Result<(), RegistryError> {
         let size = self.blob.descriptor.size;
         self.commit(source, &session.location, 0, size)
     }
@@ -259,7 +267,7 @@ impl Upload<'_> {
     fn pieces(
         &mut self,
         source: &mut Source<'_>,
-        session: &mut Session,
+        session: &mut UploadSession,
     ) -> Result<(), RegistryError> {
         let size = self.blob.descriptor.size;
         let piece = self.client.settings.piece_bytes.max(1);
@@ -268,7 +276,7 @@ impl Upload<'_> {
             let end = size.min(session.at.saturating_add(piece));
             let url = session.location.clone();
             let range = format!("{}-{}", session.at, end - 1);
-            let mut ask = Ask::new(Method::PATCH, &url, self.place.push())
+            let mut ask = RegistryRequest::new(Method::PATCH, &url, self.place.push())
                 .with("content-type", "application/octet-stream")
                 .with("content-range", range);
             ask.times.answer = Some(COMMIT);
@@ -301,7 +309,7 @@ impl Upload<'_> {
         let digest = self.blob.descriptor.digest.to_string();
         let between = if location.contains('?') { '&' } else { '?' };
         let url = format!("{location}{between}{}", encoded(&[("digest", digest)]));
-        let mut ask = Ask::new(Method::PUT, &url, self.place.push())
+        let mut ask = RegistryRequest::new(Method::PUT, &url, self.place.push())
             .with("content-type", "application/octet-stream");
         ask.times.answer = Some(COMMIT);
         let reply = self.stream(source, &ask, from, end)?;
@@ -317,12 +325,12 @@ impl Upload<'_> {
     fn stream(
         &mut self,
         source: &mut Source<'_>,
-        ask: &Ask<'_>,
+        ask: &RegistryRequest<'_>,
         from: u64,
         end: u64,
-    ) -> Result<Reply, RegistryError> {
+    ) -> Result<RegistryResponse, RegistryError> {
         if from == end {
-            return self.client.once(self.place, ask, Payload::Bytes(&[]));
+            return self.client.once(self.place, ask, RequestBody::Bytes(&[]));
         }
         let mut span = Span {
             source,
@@ -331,7 +339,7 @@ impl Upload<'_> {
             at: from,
             end,
         };
-        let payload = Payload::Part(&mut span);
+        let payload = RequestBody::Part(&mut span);
         self.client.once(self.place, ask, payload)
     }
 }
@@ -352,8 +360,8 @@ impl<'a> Source<'a> {
     fn open(blob: &'a Blob) -> Result<Self, RegistryError> {
         let Descriptor { digest, size, .. } = blob.descriptor;
         let from = match &blob.content {
-            Content::Bytes(bytes) => Bytes::Bytes(bytes),
-            Content::File(path) => {
+            BlobSource::Bytes(bytes) => Bytes::Bytes(bytes),
+            BlobSource::File(path) => {
                 let failed = |source| RegistryError::Source {
                     path: path.clone(),
                     source,
@@ -418,13 +426,13 @@ impl<'a> Source<'a> {
 /// A part of a blob on its way.
 struct Span<'a, 'b, 'c> {
     source: &'a mut Source<'b>,
-    meter: &'a mut Meter<'c>,
+    meter: &'a mut TransferMeter<'c>,
     from: u64,
     at: u64,
     end: u64,
 }
 
-impl Part for Span<'_, '_, '_> {
+impl RewindableBody for Span<'_, '_, '_> {
     fn restart(&mut self) -> Result<u64, RegistryError> {
         self.at = self.from;
         if let Bytes::File(file, path) = &mut self.source.from {
@@ -456,7 +464,7 @@ impl Read for Span<'_, '_, '_> {
 }
 
 /// Where an upload goes on.
-fn next(reply: &Reply) -> Option<String> {
+fn next(reply: &RegistryResponse) -> Option<String> {
     let from: Uri = reply.url.parse().ok()?;
     location(&from, reply.header("location"))
 }

@@ -24,7 +24,7 @@ const PROBE: Duration = Duration::from_secs(5);
 
 /// The connections, and the rules of their use.
 #[derive(Debug)]
-pub(super) struct Wire {
+pub(super) struct HttpTransport {
     pub(super) config: FetchConfig,
     agents: Agents,
     /// `HOST[:PORT]` that may be asked without TLS.
@@ -33,24 +33,24 @@ pub(super) struct Wire {
 }
 
 /// What goes with a request.
-pub(super) enum Payload<'a> {
+pub(super) enum RequestBody<'a> {
     /// Nothing, and no length either.
     None,
     /// These bytes.
     Bytes(&'a [u8]),
     /// A part of a blob.
-    Part(&'a mut dyn Part),
+    Part(&'a mut dyn RewindableBody),
 }
 
 /// Bytes that can be sent more than once.
-pub(super) trait Part: Read {
+pub(super) trait RewindableBody: Read {
     /// Goes back to the first of them, and says how many there are.
     fn restart(&mut self) -> Result<u64, RegistryError>;
 }
 
 /// How long an answer may take.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Times {
+pub(super) struct RequestTimeouts {
     /// Longest time to its beginning, where it is another than the usual one.
     pub(super) answer: Option<Duration>,
     /// Whether its body may take as long as it likes.
@@ -58,7 +58,7 @@ pub(super) struct Times {
 }
 
 /// An answer, whatever its status.
-pub(super) struct Reply {
+pub(super) struct RegistryResponse {
     /// Who gave it.
     pub(super) url: String,
     pub(super) status: u16,
@@ -83,7 +83,7 @@ impl Origin {
     }
 }
 
-impl Wire {
+impl HttpTransport {
     pub(super) fn new(config: FetchConfig, insecure: &[String]) -> Result<Self, RegistryError> {
         for host in insecure {
             super::reference::check_host(host).map_err(|why| RegistryError::Setting {
@@ -133,9 +133,9 @@ impl Wire {
         method: &Method,
         url: &str,
         headers: &[(&'static str, String)],
-        payload: &mut Payload<'_>,
-        times: Times,
-    ) -> Result<Reply, RegistryError> {
+        payload: &mut RequestBody<'_>,
+        times: RequestTimeouts,
+    ) -> Result<RegistryResponse, RegistryError> {
         if self.config.offline {
             return Err(RegistryError::Offline { url: shown(url) });
         }
@@ -158,16 +158,16 @@ impl Wire {
         let answer = times.answer.unwrap_or(self.config.idle_timeout);
         let wait = (answer, (!times.is_bulk).then_some(DOCUMENT));
         let response = match payload {
-            Payload::None => run(agent, request, (), wait),
-            Payload::Bytes(bytes) => run(agent, request, *bytes, wait),
-            Payload::Part(part) => {
+            RequestBody::None => run(agent, request, (), wait),
+            RequestBody::Bytes(bytes) => run(agent, request, *bytes, wait),
+            RequestBody::Part(part) => {
                 let request = request.header("content-length", part.restart()?);
                 run(agent, request, SendBody::from_reader(part), wait)
             }
         };
         let (parts, body) = response.map_err(broken)?.into_parts();
         debug!(%method, url = shown(url), status = parts.status.as_u16(), "a registry answered");
-        Ok(Reply {
+        Ok(RegistryResponse {
             url: url.to_owned(),
             status: parts.status.as_u16(),
             headers: parts.headers,
@@ -215,13 +215,13 @@ impl Wire {
         if let Some(scheme) = known().get(host) {
             return Ok(scheme);
         }
-        let times = Times {
+        let times = RequestTimeouts {
             answer: Some(PROBE),
             is_bulk: false,
         };
         let ask = |scheme| {
             let url = format!("{scheme}://{host}/v2/");
-            self.send(&Method::GET, &url, &[], &mut Payload::None, times)
+            self.send(&Method::GET, &url, &[], &mut RequestBody::None, times)
         };
         let scheme = self.patiently(|| match ask("https") {
             Ok(_) => Ok("https"),
@@ -237,7 +237,7 @@ impl Wire {
     }
 }
 
-impl Reply {
+impl RegistryResponse {
     /// The URL as it may be shown.
     pub(super) fn shown(&self) -> String {
         shown(&self.url)
@@ -375,7 +375,7 @@ mod tests {
             assert_eq!(is_loopback(host), is, "{host}");
         }
         let insecure = ["lab.example.org:5000".to_owned()];
-        let wire = Wire::new(FetchConfig::default(), &insecure).unwrap();
+        let wire = HttpTransport::new(FetchConfig::default(), &insecure).unwrap();
         for (url, good) in [
             ("https://registry.example.org/v2/", true),
             ("http://registry.example.org/v2/", false),
@@ -389,7 +389,7 @@ mod tests {
         ] {
             assert_eq!(wire.permitted(url).is_ok(), good, "{url}");
         }
-        assert!(Wire::new(FetchConfig::default(), &["http://x".to_owned()]).is_err());
+        assert!(HttpTransport::new(FetchConfig::default(), &["http://x".to_owned()]).is_err());
     }
 
     #[test]

@@ -14,15 +14,18 @@
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
-use sconce_record::Writer;
-use sconce_report::Report;
-use sconce_report::views::View;
+use sconce_record::RecordWriter;
+use sconce_report::RunReport;
+use sconce_report::views::RecordView;
 use sconce_schema::Bytes;
 use sconce_schema::event::{
-    Event, GpuSample, GpuSummary, HostSummary, Mode, Pressure, ProcessSample, Sample, Started,
+    Containment, GpuSample, GpuSummary, HostSummary, Pressure, ProcessSample, RecordEvent,
+    RunStarted, Sample,
 };
-use sconce_schema::request::Limits;
-use sconce_schema::training::{CardMemory, Loader, Phases, Step, Training};
+use sconce_schema::request::RunLimits;
+use sconce_schema::training::{
+    DataLoaderCounters, GpuAllocatorCounters, PhaseTimes, TrainingSample, TrainingStep,
+};
 
 const SECONDS: u64 = 86_400;
 const CARDS: u32 = 8;
@@ -42,11 +45,11 @@ fn main() {
 }
 
 fn write(folder: &Path) {
-    let mut writer = Writer::create(folder, &started()).unwrap();
+    let mut writer = RecordWriter::create(folder, &started()).unwrap();
     let mut noise = Noise(1);
     let began = Instant::now();
     for second in 1..=SECONDS {
-        let event = Event::Sample(Box::new(sample(second, &mut noise)));
+        let event = RecordEvent::Sample(Box::new(sample(second, &mut noise)));
         writer
             .event(second * 1_000_000 + noise.below(900), &event)
             .unwrap();
@@ -57,7 +60,7 @@ fn write(folder: &Path) {
 
 fn fold(folder: &Path) {
     let began = Instant::now();
-    let report = Report::of(sconce_record::read(folder).unwrap());
+    let report = RunReport::of(sconce_record::read(folder).unwrap());
     let seconds = began.elapsed().as_secs_f64();
     assert_eq!((report.samples, report.damaged_lines), (SECONDS, 0));
     println!("folded: {seconds:.2} s");
@@ -65,7 +68,7 @@ fn fold(folder: &Path) {
 
 fn view(folder: &Path) {
     let began = Instant::now();
-    let view = View::of(sconce_record::read(folder).unwrap(), 4096);
+    let view = RecordView::of(sconce_record::read(folder).unwrap(), 4096);
     let seconds = began.elapsed().as_secs_f64();
     assert_eq!(view.report.samples, SECONDS);
     println!("viewed: {seconds:.2} s");
@@ -157,16 +160,16 @@ fn gpu(index: u32, us: u64, noise: &mut Noise) -> GpuSample {
     }
 }
 
-fn training(rank: u32, us: u64, noise: &mut Noise) -> Training {
+fn training(rank: u32, us: u64, noise: &mut Noise) -> TrainingSample {
     let steps = us / STEP_US;
     let part = |share: u64, noise: &mut Noise| us / 100 * share + noise.below(9_000);
-    Training {
+    TrainingSample {
         pid: 41_000 + rank,
         rank: Some(rank),
         group: None,
         steps,
         wall_us: us - noise.below(STEP_US),
-        phases: Phases {
+        phases: PhaseTimes {
             data_us: part(2, noise),
             copy_us: part(3, noise),
             forward_us: part(30, noise),
@@ -174,7 +177,7 @@ fn training(rank: u32, us: u64, noise: &mut Noise) -> Training {
             optimizer_us: part(4, noise),
             other_us: part(1, noise),
         },
-        on_card: Some(Phases {
+        on_card: Some(PhaseTimes {
             data_us: part(2, noise),
             copy_us: part(3, noise),
             forward_us: part(30, noise),
@@ -184,12 +187,12 @@ fn training(rank: u32, us: u64, noise: &mut Noise) -> Training {
         }),
         on_card_steps: Some(steps),
         samples: Some(steps * 64),
-        loader: Some(Loader {
+        loader: Some(DataLoaderCounters {
             batches: steps,
             empty: Some(steps / 100),
             ready: Some(6),
         }),
-        card_memory: Some(CardMemory {
+        card_memory: Some(GpuAllocatorCounters {
             allocated: Bytes((40 << 30) + noise.below(1 << 30) / 512 * 512),
             allocated_peak: Bytes(52 << 30),
             reserved: Bytes(58 << 30),
@@ -197,11 +200,11 @@ fn training(rank: u32, us: u64, noise: &mut Noise) -> Training {
             inactive_split: Bytes(noise.below(1 << 30) / 512 * 512),
             blocks: 2_000 + noise.below(300),
             allocations: steps * 1_157,
-            ..CardMemory::default()
+            ..GpuAllocatorCounters::default()
         }),
         // A few steps of each reading.
         recent: (0..2)
-            .map(|n| Step {
+            .map(|n| TrainingStep {
                 step: steps.saturating_sub(n),
                 t_us: us - n * STEP_US,
                 wall_us: STEP_US + noise.below(9_000),
@@ -212,27 +215,27 @@ fn training(rank: u32, us: u64, noise: &mut Noise) -> Training {
                 blocks: Some(2_000 + noise.below(300)),
             })
             .collect(),
-        ..Training::default()
+        ..TrainingSample::default()
     }
 }
 
-fn started() -> Started {
+fn started() -> RunStarted {
     let card = |index| GpuSummary {
         index,
         uuid: format!("GPU-00000000-0000-0000-0000-{index:012}"),
         name: "NVIDIA H100 80GB HBM3".to_owned(),
         memory: Some(Bytes(85_520_809_984)),
     };
-    Started {
+    RunStarted {
         format: sconce_schema::event::FORMAT,
         id: "day".to_owned(),
         name: Some("day".to_owned()),
         unix_ms: 1_795_221_240_000,
         command: vec!["torchrun".to_owned(), "train.py".to_owned()],
         folder: PathBuf::from("/home/ada/day"),
-        mode: Mode::Container,
+        mode: Containment::Container,
         sconce_pid: std::process::id(),
-        limits: Limits::default(),
+        limits: RunLimits::default(),
         versions: None,
         plan: None,
         near: None,

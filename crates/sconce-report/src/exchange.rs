@@ -1,9 +1,9 @@
 //! What ranks waited for when they exchanged gradients or parameters: the exchange itself, and slower
 //! ranks. One definition for the report, pages, programs and verdicts.
 
-use sconce_schema::training::Exchange;
+use sconce_schema::training::CollectiveTimes;
 
-use crate::training::Rank;
+use crate::training::RankReport;
 
 /// Steps that FSDP's exchange was timed of, for its mean to be told.
 const TIMED: u64 = 10;
@@ -12,7 +12,7 @@ const COMPARED: u64 = 50;
 
 /// The exchange of a mean step, µs.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Waits {
+pub struct CollectiveWaits {
     /// All of it.
     pub communication_us: Option<f64>,
     /// What of it no computation hid: waited for.
@@ -22,10 +22,10 @@ pub struct Waits {
     pub for_ranks_us: Option<f64>,
 }
 
-impl Waits {
+impl CollectiveWaits {
     /// Of a rank among all that the run has; `None` where it exchanged nothing.
     #[must_use]
-    pub fn of(rank: &Rank, all: &[Rank]) -> Option<Self> {
+    pub fn of(rank: &RankReport, all: &[RankReport]) -> Option<Self> {
         let exchange = rank.exchange?;
         let sharded = sharded(rank).unwrap_or_default();
         let exposed_us = exposed(rank);
@@ -52,7 +52,7 @@ impl Waits {
 }
 
 /// What of a mean step was waited for at exchanges, as no computation hid it, µs.
-fn exposed(rank: &Rank) -> Option<f64> {
+fn exposed(rank: &RankReport) -> Option<f64> {
     let exchange = rank.exchange?;
     let sharded = sharded(rank).unwrap_or_default();
     sum([
@@ -63,7 +63,7 @@ fn exposed(rank: &Rank) -> Option<f64> {
 }
 
 /// The ranks that a rank exchanges with, as far as they have told enough steps.
-fn others<'a>(rank: &'a Rank, all: &'a [Rank]) -> impl Iterator<Item = &'a Rank> {
+fn others<'a>(rank: &'a RankReport, all: &'a [RankReport]) -> impl Iterator<Item = &'a RankReport> {
     all.iter().filter(|other| {
         let another = (other.pid, other.cell) != (rank.pid, rank.cell);
         another && other.rank.is_some() && other.group == rank.group && other.steps >= COMPARED
@@ -72,14 +72,14 @@ fn others<'a>(rank: &'a Rank, all: &'a [Rank]) -> impl Iterator<Item = &'a Rank>
 
 /// How many ranks of its world the record does not have, or not for enough steps: those of other machines. `None`
 /// where it has all, or the size of the world is not known.
-pub(crate) fn unseen(rank: &Rank, all: &[Rank]) -> Option<u64> {
+pub(crate) fn unseen(rank: &RankReport, all: &[RankReport]) -> Option<u64> {
     let world = u64::from(rank.setup.as_ref()?.world_size?);
     let told = 1 + others(rank, all).count() as u64;
     world.checked_sub(told).filter(|unseen| *unseen > 0)
 }
 
 /// By how much the slowest rank's own part of a step is longer than this one's, µs.
-fn slower(rank: &Rank, all: &[Rank]) -> Option<f64> {
+fn slower(rank: &RankReport, all: &[RankReport]) -> Option<f64> {
     let own = own_of(rank);
     let slowest = others(rank, all).filter_map(own).reduce(f64::max)?;
     Some((slowest - own(rank)?).max(0.0))
@@ -88,21 +88,21 @@ fn slower(rank: &Rank, all: &[Rank]) -> Option<f64> {
 /// By how much this rank waited longer than the one that waited least, µs. An exchange ends for all
 /// ranks at once: whoever came last waited for the transfer alone, and the others for it too. This
 /// finds a rank that is late in its backward pass, in which no other figure tells whose time is whose.
-fn beyond_the_least(rank: &Rank, all: &[Rank]) -> Option<f64> {
+fn beyond_the_least(rank: &RankReport, all: &[RankReport]) -> Option<f64> {
     let least = others(rank, all).filter_map(exposed).reduce(f64::min)?;
     Some((exposed(rank)? - least).max(0.0))
 }
 
 /// FSDP's counters: without the run's beginning, as the mean step is, where enough of the rest was timed.
 /// `None` where too few steps were.
-pub(crate) fn sharded(rank: &Rank) -> Option<Exchange> {
-    let enough = |of: &Exchange| of.sharded_steps.is_some_and(|steps| steps >= TIMED);
+pub(crate) fn sharded(rank: &RankReport) -> Option<CollectiveTimes> {
+    let enough = |of: &CollectiveTimes| of.sharded_steps.is_some_and(|steps| steps >= TIMED);
     let steady = rank.steady.and_then(|steady| steady.exchange);
     steady.filter(enough).or(rank.exchange.filter(enough))
 }
 
 /// FSDP's time in a mean step that was timed, µs.
-pub(crate) fn a_step(exchange: &Exchange, us: Option<u64>) -> Option<f64> {
+pub(crate) fn a_step(exchange: &CollectiveTimes, us: Option<u64>) -> Option<f64> {
     Some(us? as f64 / exchange.sharded_steps.filter(|steps| *steps > 0)? as f64)
 }
 
@@ -112,7 +112,7 @@ fn sum<const N: usize>(parts: [Option<f64>; N]) -> Option<f64> {
 }
 
 /// What no computation hid of FSDP's exchange in a mean step, µs.
-fn exposed_by_sharding(rank: &Rank) -> Option<f64> {
+fn exposed_by_sharding(rank: &RankReport) -> Option<f64> {
     let sharded = sharded(rank)?;
     sum([
         a_step(&sharded, sharded.all_gather_exposed_us),
@@ -121,7 +121,7 @@ fn exposed_by_sharding(rank: &Rank) -> Option<f64> {
 }
 
 /// What of a mean step is a rank's own, µs, told of it and of others in the same way.
-pub(crate) fn own_of(rank: &Rank) -> fn(&Rank) -> Option<f64> {
+pub(crate) fn own_of(rank: &RankReport) -> fn(&RankReport) -> Option<f64> {
     match exposed_by_sharding(rank) {
         Some(_) => own_of_sharded,
         None => own,
@@ -129,11 +129,11 @@ pub(crate) fn own_of(rank: &Rank) -> fn(&Rank) -> Option<f64> {
 }
 
 /// A sharded rank waits for others in every pass, wherever it exchanges something.
-fn own_of_sharded(rank: &Rank) -> Option<f64> {
+fn own_of_sharded(rank: &RankReport) -> Option<f64> {
     Some(rank.mean_step()? - exposed_by_sharding(rank)?)
 }
 
 /// Without FSDP others are waited for in the backward pass, whose end the gradients' exchange is.
-fn own(rank: &Rank) -> Option<f64> {
+fn own(rank: &RankReport) -> Option<f64> {
     Some(rank.mean_step()? - rank.mean_phase("backward")?)
 }

@@ -2,7 +2,7 @@
 
 use sconce_schema::exit;
 
-use crate::model::{End, Report};
+use crate::model::{RunEnd, RunReport};
 use crate::words;
 
 /// From this share on, a limit was in the way (CPU) or as good as reached (/dev/shm).
@@ -10,7 +10,7 @@ const HELD_BACK: f64 = 0.25;
 const FULL: f64 = 0.95;
 const SIGBUS: i32 = 7;
 
-impl Report {
+impl RunReport {
     /// What could be done better, each in one or two sentences; the most important first. What a verdict
     /// says is not said again.
     #[must_use]
@@ -56,8 +56,8 @@ impl Report {
 
     fn shm_hint(&self) -> Option<String> {
         let (peak, size) = (self.shm_peak?.value, self.started.limits.shm?);
-        let bus_error =
-            self.end == End::Signalled(SIGBUS) || self.end == End::Exited(exit::signalled(SIGBUS));
+        let bus_error = self.end == RunEnd::Signalled(SIGBUS)
+            || self.end == RunEnd::Exited(exit::signalled(SIGBUS));
         (size.0 > 0 && peak.0 as f64 >= FULL * size.0 as f64).then(|| {
             let so = if bus_error { ", which ends a program by a bus error" } else { "" };
             format!("/dev/shm was full{so}: DataLoader workers hand batches over in it; raise `--shm-size`")
@@ -88,11 +88,11 @@ impl Report {
     fn command_hint(&self) -> Option<String> {
         let program = words::clean(self.started.command.first()?);
         match self.end {
-            End::Exited(exit::NOT_FOUND) => Some(format!(
+            RunEnd::Exited(exit::NOT_FOUND) => Some(format!(
                 "code 127 is what a shell and Sconce give when a program is not there; is `{program}` \
                  in the environment?"
             )),
-            End::Exited(exit::NOT_EXECUTABLE) => Some(format!(
+            RunEnd::Exited(exit::NOT_EXECUTABLE) => Some(format!(
                 "code 126 means that `{program}` is there and cannot be executed"
             )),
             _ => None,

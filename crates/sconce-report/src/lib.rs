@@ -1,6 +1,6 @@
 //! Records to reports for people and programs.
 //!
-//! A record is folded once into one view model, [`Report`]; each way to show it is a folder of
+//! A record is folded once into one view model, [`RunReport`]; each way to show it is a folder of
 //! its own and a function of the model: [`terminal`] for people, [`json`] for programs. They
 //! give text; the program prints it.
 //!
@@ -29,14 +29,15 @@ mod verdicts;
 pub mod views;
 mod words;
 
-pub use exchange::Waits;
-pub use load::{Links, Load};
+pub use exchange::CollectiveWaits;
+pub use load::{ContentionReport, LinkTraffic};
 pub use model::{
-    At, Card, Cpu, Disk, End, Energy, Memory, MemoryKind, Report, RunRow, Service, Tasks,
+    CpuReport, DiskReport, Energy, GpuReport, MemoryMeasure, MemoryReport, RunEnd, RunReport,
+    RunRow, ServiceReport, TaskReport, Timestamped,
 };
 pub use stats::growth::Trend;
-pub use stats::shift::Shift;
+pub use stats::shift::StepTimeShift;
 pub use timeline::Timeline;
-pub use training::{Grows, Growth, Rank, Steady, StepTimes};
-pub use verdict::{Unjudged, Verdict, Weight, not_judged_yet};
+pub use training::{GrowthMetric, GrowthReport, RankReport, SteadyPhases, StepTimeStats};
+pub use verdict::{SkippedRule, Verdict, VerdictSeverity, not_judged_yet};
 pub use verdicts::document as verdicts_document;

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use sconce_schema::Bytes;
 use sconce_schema::event::{GpuSample, Pressure, Sample};
 
-use crate::model::At;
+use crate::model::Timestamped;
 
 /// Of errors, no more than this many are kept.
 const MOST_XIDS: usize = 64;
@@ -14,7 +14,7 @@ const MOST_CARDS: usize = 64;
 
 /// What a run waited for. `None` is "not measured" everywhere.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Load {
+pub struct ContentionReport {
     /// Time in which tasks of the run waited for CPU, memory, disks; µs at the last reading.
     pub pressure: Option<Pressure>,
     /// The most swap that it held.
@@ -22,21 +22,21 @@ pub struct Load {
     /// Bytes received and sent by its own network.
     pub network: Option<(u64, u64)>,
     /// Each card's links, by index.
-    pub links: BTreeMap<u32, Links>,
+    pub links: BTreeMap<u32, LinkTraffic>,
     /// Xid errors of its cards, with the card's index; the first 64.
-    pub xids: Vec<At<(u32, u64)>>,
+    pub xids: Vec<Timestamped<(u32, u64)>>,
 }
 
 /// What went over a card's links.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Links {
+pub struct LinkTraffic {
     /// The most bytes a second over PCIe to the card and from it.
     pub pcie_peak_per_s: Option<(u64, u64)>,
     /// Bytes received and sent over NVLink.
     pub nvlink: Option<(u64, u64)>,
 }
 
-impl Load {
+impl ContentionReport {
     pub(crate) fn sample(&mut self, t_us: u64, sample: &Sample) {
         self.pressure = sample.pressure.or(self.pressure);
         self.swap_peak = self.swap_peak.max(sample.swap);
@@ -51,7 +51,7 @@ impl Load {
         for &xid in &card.xids {
             if self.xids.len() < MOST_XIDS {
                 let value = (card.index, xid);
-                self.xids.push(At { value, t_us });
+                self.xids.push(Timestamped { value, t_us });
             }
         }
         let received = card.pcie_received_bytes_per_s;

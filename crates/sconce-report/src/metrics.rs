@@ -12,14 +12,14 @@ use std::fmt::{self, Write as _};
 
 use sconce_record::RunEntry;
 use sconce_schema::Bytes;
-use sconce_schema::event::{Event, GpuSample, Mode, Sample};
-use sconce_schema::training::Training;
+use sconce_schema::event::{Containment, GpuSample, RecordEvent, Sample};
+use sconce_schema::training::TrainingSample;
 
-pub use otlp::{Source, otlp};
+pub use otlp::{OtlpResource, otlp};
 
 /// One card of the machine.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct CardReading {
+pub struct MachineGpuSample {
     /// `GPU-…`.
     pub uuid: String,
     /// Product name.
@@ -42,7 +42,7 @@ const MOST_RANKS: usize = 1024;
 /// The metrics' text. `dcgm_names` tells the cards by the names of NVIDIA's dcgm-exporter too.
 pub fn text<'a>(
     running: impl Iterator<Item = &'a RunEntry>,
-    cards: &[CardReading],
+    cards: &[MachineGpuSample],
     dcgm_names: bool,
 ) -> String {
     let mut page = Page::of(running, cards);
@@ -86,7 +86,7 @@ struct Page {
 }
 
 impl Page {
-    fn of<'a>(running: impl Iterator<Item = &'a RunEntry>, cards: &[CardReading]) -> Self {
+    fn of<'a>(running: impl Iterator<Item = &'a RunEntry>, cards: &[MachineGpuSample]) -> Self {
         let mut page = Self::default();
         page.put(
             "sconce_build_info",
@@ -146,8 +146,8 @@ fn run(page: &mut Page, entry: &RunEntry) {
     let started = &entry.started;
     let labels = [("run", started.id.as_str())];
     let mode = match started.mode {
-        Mode::Container => "container",
-        Mode::Host => "host",
+        Containment::Container => "container",
+        Containment::Host => "host",
     };
     let name = started.name.as_deref().unwrap_or_default();
     page.put(
@@ -175,7 +175,7 @@ fn run(page: &mut Page, entry: &RunEntry) {
         &labels,
         Some(Value::Whole(started.gpus.len() as u64)),
     );
-    let Some(Event::Sample(sample)) = entry.last.as_ref().map(|line| &line.event) else {
+    let Some(RecordEvent::Sample(sample)) = entry.last.as_ref().map(|line| &line.event) else {
         return;
     };
     reading(page, &labels, sample);
@@ -263,7 +263,7 @@ fn reading(page: &mut Page, labels: &[(&'static str, &str); 1], sample: &Sample)
     }
 }
 
-fn training(page: &mut Page, labels: &[(&'static str, &str)], training: &Training) {
+fn training(page: &mut Page, labels: &[(&'static str, &str)], training: &TrainingSample) {
     let loader = training.loader.as_ref();
     let evaluation = training.evaluation.as_ref();
     let exchange = training.exchange.unwrap_or_default();

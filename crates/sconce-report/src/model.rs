@@ -2,75 +2,75 @@
 
 use std::io::BufRead;
 
-use sconce_record::{Damage, Record, RunEntry, State};
+use sconce_record::{DamagedLine, RecordReader, RunEntry, RunState};
 use sconce_schema::Bytes;
 use sconce_schema::event::{
-    Event, Exit, GpuSummary, Lost, OutOfMemory, Sample, ServiceEvent, ServiceState, Started,
-    Unenforced,
+    ExitStatus, GpuSummary, OomKill, RecordEvent, RunStarted, Sample, ServiceEvent, ServiceState,
+    UnenforcedLimit, WriteLoss,
 };
-use sconce_schema::training::CardOutOfMemory;
+use sconce_schema::training::GpuOutOfMemory;
 
 use crate::fold::Fold;
-use crate::load::Load;
+use crate::load::ContentionReport;
 use crate::timeline::Timeline;
-use crate::training::Rank;
-use crate::verdict::{Unjudged, Verdict};
+use crate::training::RankReport;
+use crate::verdict::{SkippedRule, Verdict};
 
 /// What a record says. `None` is "not measured" everywhere.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Report {
+pub struct RunReport {
     /// How it began: command, environment, machine, limits.
-    pub started: Started,
+    pub started: RunStarted,
     /// From the beginning to the last line, µs.
     pub wall_us: u64,
     /// How it ended.
-    pub end: End,
+    pub end: RunEnd,
     /// Set when the kernel killed processes of the run because memory ran out.
-    pub out_of_memory: Option<OutOfMemory>,
+    pub out_of_memory: Option<OomKill>,
     /// Whether the kernel's count of such kills was read: without it, none known is not none.
     pub kills_counted: bool,
     /// Readings in the record.
     pub samples: u64,
     /// CPU time.
-    pub cpu: Cpu,
+    pub cpu: CpuReport,
     /// Main memory.
-    pub memory: Memory,
+    pub memory: MemoryReport,
     /// The most that /dev/shm held.
-    pub shm_peak: Option<At<Bytes>>,
+    pub shm_peak: Option<Timestamped<Bytes>>,
     /// Processes and threads.
-    pub tasks: Tasks,
+    pub tasks: TaskReport,
     /// Block devices.
-    pub disk: Disk,
+    pub disk: DiskReport,
     /// What it waited for, and what its cards' links moved.
-    pub load: Load,
+    pub load: ContentionReport,
     /// The cards that the run was given, by index.
-    pub cards: Vec<Card>,
+    pub cards: Vec<GpuReport>,
     /// The processes that train, by rank.
-    pub training: Vec<Rank>,
+    pub training: Vec<RankReport>,
     /// Processes that trained and are not among them, as they were too many at one time.
     pub training_left_out: Option<u32>,
     /// Each time a card's memory ran out, 64 at most.
-    pub card_oom: Vec<CardOutOfMemory>,
+    pub card_oom: Vec<GpuOutOfMemory>,
     /// What is wrong with it, the heaviest first.
     pub verdicts: Vec<Verdict>,
     /// The rules that could not be judged of it.
-    pub unjudged: Vec<Unjudged>,
+    pub unjudged: Vec<SkippedRule>,
     /// Its services as they stood last, in the order in which they were first told of; the first 64.
-    pub services: Vec<Service>,
+    pub services: Vec<ServiceReport>,
     /// Limits that were asked for and not enforced.
-    pub unenforced: Vec<Unenforced>,
+    pub unenforced: Vec<UnenforcedLimit>,
     /// What the disk did not take of the record and the logs.
-    pub lost: Option<Lost>,
+    pub lost: Option<WriteLoss>,
     /// The first lines of the record that could not be read.
-    pub damage: Vec<Damage>,
+    pub damage: Vec<DamagedLine>,
     /// How many lines could not be read.
     pub damaged_lines: u64,
 }
 
-impl Report {
+impl RunReport {
     /// Reads the rest of a record and says what it says. Memory does not grow with its length.
     #[must_use]
-    pub fn of<R: BufRead>(record: Record<R>) -> Self {
+    pub fn of<R: BufRead>(record: RecordReader<R>) -> Self {
         let mut fold = Fold::new(record.started.clone(), record.running);
         record.without_processes().for_each(|line| fold.line(line));
         fold.finish()
@@ -86,7 +86,7 @@ impl Report {
 
 /// How a run ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum End {
+pub enum RunEnd {
     /// The command returned this code.
     Exited(u8),
     /// A signal ended the command.
@@ -97,18 +97,18 @@ pub enum End {
     Running,
 }
 
-impl From<Exit> for End {
-    fn from(exit: Exit) -> Self {
+impl From<ExitStatus> for RunEnd {
+    fn from(exit: ExitStatus) -> Self {
         match exit {
-            Exit::Code(code) => Self::Exited(code),
-            Exit::Signal(signal) => Self::Signalled(signal),
+            ExitStatus::Code(code) => Self::Exited(code),
+            ExitStatus::Signal(signal) => Self::Signalled(signal),
         }
     }
 }
 
 /// Where a service stood last.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Service {
+pub struct ServiceReport {
     /// Its name.
     pub name: String,
     /// What it was doing.
@@ -118,14 +118,14 @@ pub struct Service {
     /// How often it was started.
     pub starts: u32,
     /// How its process ended last, where one did.
-    pub exit: Option<Exit>,
+    pub exit: Option<ExitStatus>,
     /// Why it was so, where the record tells.
     pub why: Option<String>,
     /// Where it is reached, without anything secret.
     pub open: Vec<String>,
 }
 
-impl Service {
+impl ServiceReport {
     /// Times that it was started again.
     #[must_use]
     pub fn restarts(&self) -> u32 {
@@ -157,7 +157,7 @@ impl Service {
 
 /// The most memory, and what it was measured by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum MemoryKind {
+pub enum MemoryMeasure {
     /// What was charged to the run's cgroup.
     Charged,
     /// Proportional set sizes.
@@ -168,7 +168,7 @@ pub enum MemoryKind {
     LargestProcess,
 }
 
-impl MemoryKind {
+impl MemoryMeasure {
     /// What it is called where there is little room.
     #[must_use]
     pub fn short(self) -> &'static str {
@@ -192,16 +192,16 @@ impl MemoryKind {
     }
 }
 
-impl Memory {
+impl MemoryReport {
     /// The figure that a report leads with: what was charged to the run, and where its cgroup told
     /// nothing, the next best.
     #[must_use]
-    pub fn most(&self) -> Option<(Bytes, MemoryKind)> {
+    pub fn most(&self) -> Option<(Bytes, MemoryMeasure)> {
         [
-            (self.peak.map(|peak| peak.value), MemoryKind::Charged),
-            (self.pss_peak, MemoryKind::Pss),
-            (self.rss_peak, MemoryKind::Rss),
-            (self.largest_process, MemoryKind::LargestProcess),
+            (self.peak.map(|peak| peak.value), MemoryMeasure::Charged),
+            (self.pss_peak, MemoryMeasure::Pss),
+            (self.rss_peak, MemoryMeasure::Rss),
+            (self.largest_process, MemoryMeasure::LargestProcess),
         ]
         .into_iter()
         .find_map(|(bytes, kind)| Some((bytes?, kind)))
@@ -210,7 +210,7 @@ impl Memory {
 
 /// A value and when it was seen.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct At<T> {
+pub struct Timestamped<T> {
     /// The value.
     pub value: T,
     /// Microseconds since the run began.
@@ -219,7 +219,7 @@ pub struct At<T> {
 
 /// CPU time.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Cpu {
+pub struct CpuReport {
     /// Time used by the whole process tree, µs.
     pub used_us: Option<u64>,
     /// Cores used on average over the run, if it took 0.2 s or more: its start is in the CPU time
@@ -227,9 +227,9 @@ pub struct Cpu {
     pub mean_cores: Option<f64>,
     /// The most cores used between two readings, and the second one's time. Readings less than
     /// 0.2 s apart are not compared: the kernel's clock ticks are too coarse for that.
-    pub peak_cores: Option<At<f64>>,
+    pub peak_cores: Option<Timestamped<f64>>,
     /// Time in which the limit held threads back, µs, summed over the machine's CPUs as the
-    /// kernel counts it; it can be more than [`Report::wall_us`].
+    /// kernel counts it; it can be more than [`RunReport::wall_us`].
     pub throttled_us: Option<u64>,
     /// Of the time in which it ran or wanted to run, the share in which the limit held it back,
     /// 0 to 1: `throttled / (throttled + used)`. (The kernel sums both over CPUs: a run of two
@@ -244,10 +244,10 @@ pub struct Cpu {
 
 /// Main memory.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Memory {
+pub struct MemoryReport {
     /// The most that was charged to the run's cgroup, file cache included, and the first reading
     /// that knew of it.
-    pub peak: Option<At<Bytes>>,
+    pub peak: Option<Timestamped<Bytes>>,
     /// The share of file cache, 0 to 1, at the fullest reading.
     pub cache_share: Option<f64>,
     /// The most of the proportional set sizes, summed over the tree.
@@ -262,7 +262,7 @@ pub struct Memory {
 
 /// Processes and threads.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Tasks {
+pub struct TaskReport {
     /// The most processes at once.
     pub processes_peak: Option<u32>,
     /// The most threads at once.
@@ -273,7 +273,7 @@ pub struct Tasks {
 
 /// Block devices.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Disk {
+pub struct DiskReport {
     /// Bytes read.
     pub read_bytes: Option<u64>,
     /// Bytes written.
@@ -282,7 +282,7 @@ pub struct Disk {
 
 /// One card.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Card {
+pub struct GpuReport {
     /// Which one. For a card that only samples name, uuid and name are empty.
     pub summary: GpuSummary,
     /// Readings in which it was.
@@ -292,9 +292,9 @@ pub struct Card {
     /// Share of the readings in which no kernel ran at all, 0 to 1.
     pub idle_share: Option<f64>,
     /// The most memory that this run's processes held.
-    pub memory_peak_run: Option<At<Bytes>>,
+    pub memory_peak_run: Option<Timestamped<Bytes>>,
     /// The most memory that everyone held.
-    pub memory_peak_all: Option<At<Bytes>>,
+    pub memory_peak_all: Option<Timestamped<Bytes>>,
     /// Mean draw, watts.
     pub power_mean_w: Option<f64>,
     /// Energy between the first and the last reading.
@@ -333,7 +333,7 @@ pub struct RunRow {
     /// From the beginning to the last line, µs; `None` when there is only the beginning.
     pub wall_us: Option<u64>,
     /// How it ended.
-    pub end: End,
+    pub end: RunEnd,
     /// The kernel killed processes of the run because memory ran out; `None` where its count was not
     /// read.
     pub out_of_memory: Option<bool>,
@@ -346,12 +346,12 @@ impl From<&RunEntry> for RunRow {
         let last = run.last.as_ref();
         let peak = |sample: &Sample| sample.memory_peak.max(sample.memory);
         let (end, out_of_memory, peak_memory) = match last.map(|line| &line.event) {
-            Some(Event::Ended(ended)) => (
-                Some(End::from(ended.exit)),
+            Some(RecordEvent::Ended(ended)) => (
+                Some(RunEnd::from(ended.exit)),
                 killed(&ended.last, ended.out_of_memory.is_some()),
                 peak(&ended.last),
             ),
-            Some(Event::Sample(sample)) => (None, killed(sample, false), peak(sample)),
+            Some(RecordEvent::Sample(sample)) => (None, killed(sample, false), peak(sample)),
             _ => (None, None, None),
         };
         Self {
@@ -361,8 +361,8 @@ impl From<&RunEntry> for RunRow {
             command: run.started.command.clone(),
             wall_us: last.map(|line| line.t_us),
             end: end.unwrap_or(match run.state {
-                State::Running => End::Running,
-                State::Ended | State::Interrupted => End::Interrupted,
+                RunState::Running => RunEnd::Running,
+                RunState::Ended | RunState::Interrupted => RunEnd::Interrupted,
             }),
             out_of_memory,
             peak_memory,

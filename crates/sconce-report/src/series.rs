@@ -1,7 +1,7 @@
 //! Steps of a run in constant memory.
 
 use sconce_schema::Bytes;
-use sconce_schema::training::Step;
+use sconce_schema::training::TrainingStep;
 
 /// How many steps are kept at most.
 pub(crate) const MOST: usize = 2048;
@@ -9,30 +9,30 @@ pub(crate) const MOST: usize = 2048;
 /// Steps, evenly over the run: one of every `stride`, chosen by a hash of its number, so that a script
 /// that does something every 2ⁿ steps is not met every time. When there are too many, the stride doubles.
 #[derive(Debug, Clone)]
-pub(crate) struct Series<T = Step> {
+pub(crate) struct StepSampling<T = TrainingStep> {
     stride: u64,
     steps: Vec<T>,
 }
 
 /// What is of a step.
-pub(crate) trait OfStep: Copy {
+pub(crate) trait NumberedStep: Copy {
     /// The step's number.
     fn number(&self) -> u64;
 }
 
-impl OfStep for Step {
+impl NumberedStep for TrainingStep {
     fn number(&self) -> u64 {
         self.step
     }
 }
 
-impl OfStep for (u64, Bytes) {
+impl NumberedStep for (u64, Bytes) {
     fn number(&self) -> u64 {
         self.0
     }
 }
 
-impl<T> Default for Series<T> {
+impl<T> Default for StepSampling<T> {
     fn default() -> Self {
         Self {
             stride: 1,
@@ -41,7 +41,7 @@ impl<T> Default for Series<T> {
     }
 }
 
-impl<T: OfStep> Series<T> {
+impl<T: NumberedStep> StepSampling<T> {
     /// Adds a step. One that is not after the last one is left out: a reading may be told twice.
     pub(crate) fn add(&mut self, step: &T) {
         let Some(last) = self.steps.last_mut() else {
@@ -92,16 +92,16 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn step(step: u64) -> Step {
-        Step {
+    fn step(step: u64) -> TrainingStep {
+        TrainingStep {
             step,
-            ..Step::default()
+            ..TrainingStep::default()
         }
     }
 
     #[test]
     fn a_long_run_is_met_evenly() {
-        let mut series = Series::default();
+        let mut series = StepSampling::default();
         for n in 1..=1_000_000 {
             series.add(&step(n));
         }
@@ -117,7 +117,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_number_panics(numbers in proptest::collection::vec(any::<u64>(), 0..4000)) {
-            let mut series = Series::default();
+            let mut series = StepSampling::default();
             for n in numbers {
                 series.add(&step(n));
             }

@@ -2,14 +2,15 @@
 
 use sconce_schema::Bytes;
 use sconce_schema::training::{
-    CardMemory, Evaluation, Exchange, Loader, Phases, Setup, Step, Training,
+    CollectiveTimes, DataLoaderCounters, EvaluationCounters, GpuAllocatorCounters, PhaseTimes,
+    TrainingSample, TrainingSetup, TrainingStep,
 };
 
 use crate::stats::growth::Trend;
 
 /// One process that trains. `None` is "not measured" everywhere.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Rank {
+pub struct RankReport {
     /// The process, in the host's numbering.
     pub pid: u32,
     /// Its rank among all that train together.
@@ -19,18 +20,18 @@ pub struct Rank {
     /// In a notebook: the cell that trained, by the number beside it.
     pub cell: Option<u32>,
     /// What it is made of, as last told.
-    pub setup: Option<Setup>,
+    pub setup: Option<TrainingSetup>,
     /// Steps that ended.
     pub steps: u64,
     /// Their time, µs.
     pub wall_us: u64,
     /// Where that time went.
-    pub phases: Phases,
+    pub phases: PhaseTimes,
     /// The same without the beginning (the first reading with 10 steps or more), where at least 20
     /// steps came after it.
-    pub steady: Option<Steady>,
-    /// Time by phase on the card, of [`Rank::on_card_steps`] steps.
-    pub on_card: Option<Phases>,
+    pub steady: Option<SteadyPhases>,
+    /// Time by phase on the card, of [`RankReport::on_card_steps`] steps.
+    pub on_card: Option<PhaseTimes>,
     /// Steps that were timed on the card.
     pub on_card_steps: Option<u64>,
     /// Rows of batches.
@@ -38,42 +39,42 @@ pub struct Rank {
     /// Token ids.
     pub tokens: Option<u64>,
     /// The loader, as last told.
-    pub loader: Option<Loader>,
+    pub loader: Option<DataLoaderCounters>,
     /// Loops that train nothing.
-    pub evaluation: Option<Evaluation>,
+    pub evaluation: Option<EvaluationCounters>,
     /// The allocator, as last told; its peaks are the highest that were told.
-    pub card_memory: Option<CardMemory>,
+    pub card_memory: Option<GpuAllocatorCounters>,
     /// What NVML counts for the process beyond what the allocator reserved: the CUDA context, and what
     /// libraries take by themselves; of the last reading with both.
     pub context_memory: Option<Bytes>,
     /// What ranks exchanged, as last told.
-    pub exchange: Option<Exchange>,
+    pub exchange: Option<CollectiveTimes>,
     /// How long steps took.
-    pub step_times: Option<StepTimes>,
-    /// The share of a mean step that waited for data, 0 to 1: of [`Rank::steady`]; in a run too short for
-    /// that, of [`Rank::sampled`] without the first ten steps.
+    pub step_times: Option<StepTimeStats>,
+    /// The share of a mean step that waited for data, 0 to 1: of [`RankReport::steady`]; in a run too short for
+    /// that, of [`RankReport::sampled`] without the first ten steps.
     pub data_share: Option<f64>,
     /// Up to 2048 steps, evenly over the run, oldest first.
-    pub sampled: Vec<Step>,
+    pub sampled: Vec<TrainingStep>,
     /// Figures that may grow from step to step, where there are enough steps.
-    pub growth: Vec<Growth>,
+    pub growth: Vec<GrowthReport>,
 }
 
 /// Time by phase of a part of the steps.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Steady {
+pub struct SteadyPhases {
     /// How many steps.
     pub steps: u64,
     /// Their time by phase.
-    pub phases: Phases,
+    pub phases: PhaseTimes,
     /// FSDP's exchange in those of them that were timed. DDP's figures are means of all steps, and not here.
-    pub exchange: Option<Exchange>,
+    pub exchange: Option<CollectiveTimes>,
 }
 
-/// How long steps took: of [`Rank::sampled`] without the first ten steps, where there are more than
-/// twenty. The mean is of [`Rank::steady`] where that is there, which has every step.
+/// How long steps took: of [`RankReport::sampled`] without the first ten steps, where there are more than
+/// twenty. The mean is of [`RankReport::steady`] where that is there, which has every step.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct StepTimes {
+pub struct StepTimeStats {
     /// Without the beginning of the run, µs.
     pub mean_us: f64,
     /// µs.
@@ -90,9 +91,9 @@ pub struct StepTimes {
 
 /// A figure that may grow from step to step.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Growth {
+pub struct GrowthReport {
     /// Which.
-    pub of: Grows,
+    pub of: GrowthMetric,
     /// How it went, bytes (or blocks) a step.
     pub trend: Trend,
     /// What it was last.
@@ -101,7 +102,7 @@ pub struct Growth {
 
 /// What may grow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Grows {
+pub enum GrowthMetric {
     /// The process's resident set.
     Rss,
     /// What malloc has given out and not got back: tensors on the CPU among it.
@@ -114,7 +115,7 @@ pub enum Grows {
     Blocks,
 }
 
-impl Grows {
+impl GrowthMetric {
     /// All of them.
     pub const ALL: [Self; 5] = [
         Self::Rss,
@@ -137,8 +138,8 @@ impl Grows {
     }
 }
 
-impl Rank {
-    pub(crate) fn new(training: &Training) -> Self {
+impl RankReport {
+    pub(crate) fn new(training: &TrainingSample) -> Self {
         Self {
             pid: training.pid,
             cell: training.cell,
@@ -153,14 +154,14 @@ impl Rank {
     }
 
     /// Each phase and its share of a mean step's time, 0 to 1, in the order of a step: of
-    /// [`Rank::mean_phases`]. Empty where no time was told.
+    /// [`RankReport::mean_phases`]. Empty where no time was told.
     #[must_use]
     pub fn shares(&self) -> Vec<(&'static str, f64)> {
         shares(&self.steady.map_or(self.phases, |steady| steady.phases))
     }
 
     /// Time of steps that no phase accounts for (or, negative, that phases have too much), as a share of
-    /// [`Rank::wall_us`].
+    /// [`RankReport::wall_us`].
     #[must_use]
     pub fn unaccounted_share(&self) -> Option<f64> {
         let wall_us = self.wall_us as f64;
@@ -231,7 +232,7 @@ impl Rank {
         phases.iter().find(|it| it.0 == name).map(|it| it.1)
     }
 
-    /// As [`Rank::mean_phases`], without what was not seen: no copies were found is not that there were
+    /// As [`RankReport::mean_phases`], without what was not seen: no copies were found is not that there were
     /// none.
     #[must_use]
     pub fn seen_phases(&self) -> Vec<(&'static str, f64)> {
@@ -258,7 +259,7 @@ impl Rank {
 }
 
 /// Each phase's share.
-pub(crate) fn shares(phases: &Phases) -> Vec<(&'static str, f64)> {
+pub(crate) fn shares(phases: &PhaseTimes) -> Vec<(&'static str, f64)> {
     let sum = phases.sum_us() as f64;
     if sum <= 0.0 {
         return Vec::new();
@@ -271,11 +272,11 @@ pub(crate) fn shares(phases: &Phases) -> Vec<(&'static str, f64)> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sconce_schema::training::{Operations, Peak};
+    use sconce_schema::training::{Operations, RatedThroughput};
 
-    fn rank(half: u64, single: u64, peak: Option<Peak>) -> Rank {
-        Rank {
-            setup: Some(Setup {
+    fn rank(half: u64, single: u64, peak: Option<RatedThroughput>) -> RankReport {
+        RankReport {
+            setup: Some(TrainingSetup {
                 flops_per_step: Some(half + single),
                 flops: Some(Operations {
                     half,
@@ -283,9 +284,9 @@ mod tests {
                     ..Operations::default()
                 }),
                 peak,
-                ..Setup::default()
+                ..TrainingSetup::default()
             }),
-            step_times: Some(StepTimes {
+            step_times: Some(StepTimeStats {
                 mean_us: 9e6,
                 median_us: 2e6,
                 lower_quartile_us: 2e6,
@@ -293,13 +294,13 @@ mod tests {
                 p95_us: 2e6,
                 of: 30,
             }),
-            ..Rank::default()
+            ..RankReport::default()
         }
     }
 
     #[test]
     fn a_share_of_the_peak_needs_a_peak_and_steps() {
-        let peak = Peak {
+        let peak = RatedThroughput {
             card: "A100".to_owned(),
             half_per_s: 1000.0,
             tf32_per_s: 500.0,
@@ -314,21 +315,21 @@ mod tests {
         assert_eq!(rank(500, 50, None).utilization(), None);
         // More than all is no share.
         assert_eq!(rank(9000, 0, Some(peak.clone())).utilization(), None);
-        let without_steps = Rank {
+        let without_steps = RankReport {
             step_times: None,
             ..mixed
         };
         assert_eq!(without_steps.flops_per_s(), None);
         assert_eq!(without_steps.utilization(), None);
-        assert_eq!(Rank::default().flops_per_s(), None);
+        assert_eq!(RankReport::default().flops_per_s(), None);
     }
 
     #[test]
     fn samples_of_a_step_are_all_that_were_accumulated() {
-        let rank = |steps, samples| Rank {
+        let rank = |steps, samples| RankReport {
             steps,
             samples,
-            ..Rank::default()
+            ..RankReport::default()
         };
         assert_eq!(rank(4, Some(128)).samples_per_step(), Some(32.0));
         assert_eq!(rank(0, Some(128)).samples_per_step(), None);

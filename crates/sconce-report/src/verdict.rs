@@ -6,7 +6,7 @@ pub struct Verdict {
     /// The rule that gave it, such as `starved-by-data`.
     pub rule: String,
     /// How much it matters.
-    pub weight: Weight,
+    pub weight: VerdictSeverity,
     /// One sentence with the figure.
     pub title: String,
     /// The figures that it stands on, one each, the threshold among them.
@@ -21,7 +21,7 @@ pub struct Verdict {
 
 /// A rule that cannot be judged of a run: that there is no such verdict says nothing.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Unjudged {
+pub struct SkippedRule {
     /// The rule.
     pub rule: String,
     /// Why.
@@ -33,8 +33,8 @@ pub struct Unjudged {
 /// Rules that wait for more of a run, and for what; of more than two how many, and what most of them wait
 /// for. `None` where none does.
 #[must_use]
-pub fn not_judged_yet(unjudged: &[Unjudged]) -> Option<String> {
-    let waiting: Vec<&Unjudged> = unjudged.iter().filter(|one| one.too_little).collect();
+pub fn not_judged_yet(unjudged: &[SkippedRule]) -> Option<String> {
+    let waiting: Vec<&SkippedRule> = unjudged.iter().filter(|one| one.too_little).collect();
     let many = |why: &str| waiting.iter().filter(|one| one.why == why).count();
     // Of as many, the first.
     let most = waiting.iter().rev().max_by_key(|one| many(&one.why))?;
@@ -55,7 +55,7 @@ pub fn not_judged_yet(unjudged: &[Unjudged]) -> Option<String> {
 
 /// How much a verdict matters; the heavier first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Weight {
+pub enum VerdictSeverity {
     /// The run ended of it, or will.
     Fatal,
     /// It costs a good part of the time, the memory or the card.
@@ -64,7 +64,7 @@ pub enum Weight {
     Note,
 }
 
-impl Weight {
+impl VerdictSeverity {
     /// The word for programs.
     #[must_use]
     pub fn word(self) -> &'static str {
@@ -84,7 +84,7 @@ mod tests {
     fn what_rules_wait_for_is_said_of_those_that_do() {
         let said = |whys: &[&str]| {
             let rules = ["a", "b", "c"].iter().zip(whys);
-            let unjudged = rules.map(|(rule, why)| Unjudged {
+            let unjudged = rules.map(|(rule, why)| SkippedRule {
                 rule: (*rule).to_owned(),
                 why: (*why).to_owned(),
                 too_little: *why != "no probe",

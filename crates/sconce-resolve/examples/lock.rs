@@ -14,8 +14,8 @@ use sconce_fetch::{FetchConfig, Fetcher};
 use sconce_resolve::debian::sources::AptFile;
 use sconce_resolve::python::IndexSettings;
 use sconce_resolve::python::uv::UvSource;
-use sconce_resolve::{LockEnv, LockInput, StoreDocuments, lock};
-use sconce_schema::{Hint, Lock, Progress, Sha256, Wait};
+use sconce_resolve::{LockContext, LockInput, StoreDocuments, lock};
+use sconce_schema::{Hint, Lock, Progress, Sha256, WaitCause};
 use sconce_store::Store;
 
 struct Stderr(Instant);
@@ -31,7 +31,7 @@ impl Progress for Stderr {
     fn note(&self, text: &str) {
         eprintln!("note: {text}");
     }
-    fn waits(&self, name: &str, wait: Option<&Wait>) {
+    fn waits(&self, name: &str, wait: Option<&WaitCause>) {
         if let Some(wait) = wait {
             eprintln!("{name}: {wait}");
         }
@@ -102,7 +102,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         upgrade,
         inputs: Sha256([0; 32]),
     };
-    let env = LockEnv {
+    let env = LockContext {
         documents: &StoreDocuments {
             fetcher: &fetcher,
             store: &store,

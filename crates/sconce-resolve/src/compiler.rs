@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use sconce_schema::Progress;
-use sconce_schema::lock::{COMPILER, Deb, Lock, Stage, Wheel};
+use sconce_schema::lock::{COMPILER, Deb, Lock, LockedStage, Wheel};
 
 use crate::{ResolveError, stages};
 
@@ -109,7 +109,7 @@ pub(crate) fn chosen(
     wanted: Option<bool>,
     wheels: &[Wheel],
     progress: &dyn Progress,
-) -> Result<Option<Stage>, ResolveError> {
+) -> Result<Option<LockedStage>, ResolveError> {
     let wanted_or_not = wanted.unwrap_or_else(|| compiles(wheels));
     let debs = match found.filter(|_| wanted_or_not) {
         None => return Ok(None),
@@ -124,7 +124,7 @@ pub(crate) fn chosen(
             return Ok(None);
         }
     };
-    Ok((!debs.is_empty()).then(|| Stage {
+    Ok((!debs.is_empty()).then(|| LockedStage {
         name: COMPILER.to_owned(),
         wheels: Vec::new(),
         debs,

@@ -7,11 +7,11 @@ use sconce_schema::Sha256;
 use sconce_store::Store;
 use tracing::debug;
 
-use crate::kept::{self, Kept};
+use crate::kept::{self, ResponseCache};
 
 /// A document whose bytes change under one address.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Latest {
+pub struct LatestDocument {
     /// Its bytes.
     pub bytes: Vec<u8>,
     /// When they were fetched, if that was not now: there is no network, and these are the last
@@ -20,16 +20,16 @@ pub struct Latest {
 }
 
 /// A source of documents.
-pub trait Documents: Send + Sync {
+pub trait DocumentSource: Send + Sync {
     /// The bytes under `url`, at most `limit_bytes` of them. A document that the server does not
     /// have is [`FetchError::NotFound`].
     fn get(&self, url: &str, limit_bytes: u64) -> Result<Vec<u8>, FetchError>;
 
-    /// The bytes under a `url` where they change, as [`Documents::get`]; without network the last
+    /// The bytes under a `url` where they change, as [`DocumentSource::get`]; without network the last
     /// ones that it gave. They have not been checked.
-    fn latest(&self, url: &str, limit_bytes: u64) -> Result<Latest, FetchError> {
+    fn latest(&self, url: &str, limit_bytes: u64) -> Result<LatestDocument, FetchError> {
         let bytes = self.get(url, limit_bytes)?;
-        Ok(Latest {
+        Ok(LatestDocument {
             bytes,
             kept_since: None,
         })
@@ -41,14 +41,14 @@ pub trait Documents: Send + Sync {
         None
     }
 
-    /// The bytes with this digest, where an earlier [`Documents::keep`] still holds them. The
+    /// The bytes with this digest, where an earlier [`DocumentSource::keep`] still holds them. The
     /// caller checks the digest.
     fn kept(&self, sha256: &Sha256) -> Option<Vec<u8>> {
         let _ = sha256;
         None
     }
 
-    /// Keeps bytes for a later [`Documents::kept`]. Only a cache: a failure costs time, no more.
+    /// Keeps bytes for a later [`DocumentSource::kept`]. Only a cache: a failure costs time, no more.
     fn keep(&self, sha256: &Sha256, bytes: &[u8]) {
         let _ = (sha256, bytes);
     }
@@ -64,22 +64,22 @@ pub struct StoreDocuments<'a> {
 }
 
 impl StoreDocuments<'_> {
-    fn by_address(&self) -> Kept {
-        Kept::at(kept::folder(self.store.root()))
+    fn by_address(&self) -> ResponseCache {
+        ResponseCache::at(kept::folder(self.store.root()))
     }
 }
 
-impl Documents for StoreDocuments<'_> {
+impl DocumentSource for StoreDocuments<'_> {
     fn get(&self, url: &str, limit_bytes: u64) -> Result<Vec<u8>, FetchError> {
         self.fetcher.get(url, limit_bytes)
     }
 
-    fn latest(&self, url: &str, limit_bytes: u64) -> Result<Latest, FetchError> {
+    fn latest(&self, url: &str, limit_bytes: u64) -> Result<LatestDocument, FetchError> {
         let kept = self.by_address();
         match self.get(url, limit_bytes) {
             Ok(bytes) => {
                 kept.put(url, Some(&bytes));
-                Ok(Latest {
+                Ok(LatestDocument {
                     bytes,
                     kept_since: None,
                 })
@@ -91,7 +91,7 @@ impl Documents for StoreDocuments<'_> {
                     url: shown(url),
                     status: 404,
                 })?;
-                Ok(Latest {
+                Ok(LatestDocument {
                     bytes,
                     kept_since: Some(found.asked),
                 })
@@ -209,7 +209,7 @@ pub(crate) mod memory {
 
     /// Documents in memory, and which of them were asked for.
     #[derive(Debug, Default)]
-    pub(crate) struct Memory {
+    pub(crate) struct MemoryDocuments {
         pub(crate) documents: BTreeMap<String, Vec<u8>>,
         pub(crate) asked: Mutex<Vec<String>>,
         pub(crate) cache: Mutex<BTreeMap<Sha256, Vec<u8>>>,
@@ -221,7 +221,7 @@ pub(crate) mod memory {
     pub(crate) const MAIN: &str = "https://deb.example.org/debian";
     pub(crate) const SECURITY: &str = "https://deb.example.org/debian-security";
 
-    impl Memory {
+    impl MemoryDocuments {
         /// The archive that tests/data/archive/make.sh makes.
         pub(crate) fn archive() -> Self {
             let mut memory = Self::default();
@@ -260,7 +260,7 @@ pub(crate) mod memory {
         }
     }
 
-    impl Documents for Memory {
+    impl DocumentSource for MemoryDocuments {
         fn get(&self, url: &str, limit_bytes: u64) -> Result<Vec<u8>, FetchError> {
             self.asked.lock().unwrap().push(url.to_owned());
             let not_found = || FetchError::NotFound {
@@ -277,9 +277,9 @@ pub(crate) mod memory {
             Ok(bytes.clone())
         }
 
-        fn latest(&self, url: &str, limit_bytes: u64) -> Result<Latest, FetchError> {
+        fn latest(&self, url: &str, limit_bytes: u64) -> Result<LatestDocument, FetchError> {
             let bytes = self.get(url, limit_bytes)?;
-            Ok(Latest {
+            Ok(LatestDocument {
                 bytes,
                 kept_since: self.kept_since,
             })

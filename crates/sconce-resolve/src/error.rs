@@ -8,7 +8,7 @@ use crate::debian::ArchiveError;
 use crate::debian::index::IndexError;
 use crate::debian::openpgp::SignatureError;
 use crate::debian::solve::SolveError;
-use crate::debian::sources::NoMirror;
+use crate::debian::sources::NoMirrorError;
 use crate::python::compile::CompileError;
 use crate::python::uv::UvError;
 
@@ -58,7 +58,7 @@ pub enum ResolveError {
     },
     /// No archive is known.
     #[error("no system packages can be resolved")]
-    Mirror(#[from] NoMirror),
+    Mirror(#[from] NoMirrorError),
     /// No program checks signatures here.
     #[error("the archive cannot be trusted")]
     Signature(#[from] SignatureError),

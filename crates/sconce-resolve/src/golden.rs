@@ -8,29 +8,31 @@ use std::fs;
 use sconce_testkit::golden_files::{Goldens, HeldBy};
 use serde::Serialize;
 
-use crate::kept::{self, Kept};
-use crate::upkeep::audit::{Audited, Finding, Judged, Subject, Unclear};
-use crate::upkeep::changes::{Change, Changes, Kind};
-use crate::upkeep::osv::Severity;
+use crate::kept::{self, ResponseCache};
+use crate::upkeep::audit::{
+    AuditCoverage, AuditReport, AuditedPackage, UndecidedEntry, Vulnerability,
+};
+use crate::upkeep::changes::{LockChange, LockChangeKind, LockChanges};
+use crate::upkeep::osv::OsvSeverity;
 use crate::upkeep::versions::Ecosystem;
 
 const AUDIT: HeldBy = HeldBy::Golden("audit.json");
 const CHANGES: HeldBy = HeldBy::Golden("changes.json");
 
 const TYPES: &[(&str, HeldBy)] = &[
-    ("upkeep/audit::Audited", AUDIT),
-    ("upkeep/audit::Finding", AUDIT),
-    ("upkeep/audit::Judged", AUDIT),
-    ("upkeep/audit::Subject", AUDIT),
-    ("upkeep/audit::Unclear", AUDIT),
-    ("upkeep/changes::Change", CHANGES),
-    ("upkeep/changes::Changes", CHANGES),
-    ("upkeep/changes::Kind", CHANGES),
+    ("upkeep/audit::AuditReport", AUDIT),
+    ("upkeep/audit::Vulnerability", AUDIT),
+    ("upkeep/audit::AuditCoverage", AUDIT),
+    ("upkeep/audit::AuditedPackage", AUDIT),
+    ("upkeep/audit::UndecidedEntry", AUDIT),
+    ("upkeep/changes::LockChange", CHANGES),
+    ("upkeep/changes::LockChanges", CHANGES),
+    ("upkeep/changes::LockChangeKind", CHANGES),
     (
-        "upkeep/database::Seen",
+        "upkeep/database::DatabaseSummary",
         HeldBy::Nothing("`audit --json` gives its figures names of its own"),
     ),
-    ("upkeep/osv::Severity", AUDIT),
+    ("upkeep/osv::OsvSeverity", AUDIT),
     ("upkeep/versions::Ecosystem", AUDIT),
 ];
 
@@ -54,36 +56,36 @@ fn every_written_type_is_held() {
 
 #[test]
 fn audit_is_printed_as_before() {
-    let subject = |ecosystem| Subject {
+    let subject = |ecosystem| AuditedPackage {
         ecosystem,
         name: "openssl".into(),
         version: "3.5.1-1".into(),
         packages: strings(&["libssl3t64", "openssl"]),
     };
-    let audited = Audited {
-        findings: vec![Finding {
+    let audited = AuditReport {
+        findings: vec![Vulnerability {
             subject: subject(Ecosystem::Debian),
             id: "DSA-9999-1".into(),
             aliases: strings(&["CVE-2099-0001"]),
             upstream: strings(&["CVE-2099-0002"]),
             summary: Some("it was made up".into()),
-            severity: vec![Severity {
+            severity: vec![OsvSeverity {
                 kind: "CVSS_V3".into(),
                 score: "7.5".into(),
             }],
             fixed: Some("3.5.1-1+deb13u2".into()),
         }],
-        unclear: vec![Unclear {
+        unclear: vec![UndecidedEntry {
             subject: subject(Ecosystem::Python),
             id: "PYSEC-2099-1".into(),
             why: "its range cannot be read".into(),
         }],
         ignored: 3,
-        python: Judged {
+        python: AuditCoverage {
             packages: 4,
             entries: 5,
         },
-        debian: Judged {
+        debian: AuditCoverage {
             packages: 6,
             entries: 7,
         },
@@ -94,13 +96,13 @@ fn audit_is_printed_as_before() {
 #[test]
 fn newer_versions_are_printed_as_before() {
     let kinds = [
-        Kind::Newer,
-        Kind::Older,
-        Kind::Rebuilt,
-        Kind::Added,
-        Kind::Removed,
+        LockChangeKind::Newer,
+        LockChangeKind::Older,
+        LockChangeKind::Rebuilt,
+        LockChangeKind::Added,
+        LockChangeKind::Removed,
     ];
-    let change = |kind| Change {
+    let change = |kind| LockChange {
         name: "torch".into(),
         ecosystem: Ecosystem::Python,
         kind,
@@ -108,7 +110,7 @@ fn newer_versions_are_printed_as_before() {
         newest: Some("2.15.0".into()),
         security: Some(true),
     };
-    assert_same_json("changes.json", &Changes(kinds.map(change).into()));
+    assert_same_json("changes.json", &LockChanges(kinds.map(change).into()));
 }
 
 /// Another version of the program finds them without network.
@@ -117,7 +119,7 @@ fn documents_are_kept_and_found_as_before() {
     let store = tempfile::tempdir().unwrap();
     let dir = kept::folder(store.path());
     assert_eq!(dir, store.path().join("cache/documents"));
-    let kept = Kept::at(dir.clone());
+    let kept = ResponseCache::at(dir.clone());
     let documents = [
         (
             "https://deb.example.org/dists/trixie/InRelease",

@@ -20,25 +20,25 @@ const ABSENT: &[u8] = b"absent\n";
 
 /// The folder.
 #[derive(Debug, Clone)]
-pub(crate) struct Kept(PathBuf);
+pub(crate) struct ResponseCache(PathBuf);
 
 /// What an address gave.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct CachedResponse {
     /// The document; `None` where the server had none.
     pub(crate) bytes: Option<Vec<u8>>,
     /// When it was asked.
     pub(crate) asked: SystemTime,
 }
 
-impl Kept {
+impl ResponseCache {
     /// In this folder, which is made with the first document.
     pub(crate) fn at(folder: PathBuf) -> Self {
         Self(folder)
     }
 
     /// What `url` gave last. A file that a power loss has spoiled counts as none.
-    pub(crate) fn get(&self, url: &str) -> Option<Found> {
+    pub(crate) fn get(&self, url: &str) -> Option<CachedResponse> {
         let path = self.file(url);
         let text = fs::read(&path).ok()?;
         let asked = path.metadata().ok()?.modified().ok()?;
@@ -46,7 +46,7 @@ impl Kept {
             ABSENT => None,
             present => Some(checked(present)?.to_owned()),
         };
-        Some(Found { bytes, asked })
+        Some(CachedResponse { bytes, asked })
     }
 
     /// Keeps what `url` gave; `None`: the server has no such document. A failure costs an offline
@@ -100,9 +100,9 @@ mod tests {
     #[test]
     fn the_last_answer_is_kept() {
         let folder = tempfile::tempdir().unwrap();
-        let kept = Kept::at(folder.path().join("a/b"));
+        let kept = ResponseCache::at(folder.path().join("a/b"));
         assert_eq!(kept.get(URL), None);
-        let bytes = |kept: &Kept| kept.get(URL).map(|found| found.bytes);
+        let bytes = |kept: &ResponseCache| kept.get(URL).map(|found| found.bytes);
         for document in [Some(&b"one\n"[..]), Some(b""), None, Some(b"absent\n")] {
             kept.put(URL, document);
             assert_eq!(bytes(&kept), Some(document.map(<[u8]>::to_owned)));
@@ -118,7 +118,7 @@ mod tests {
     #[test]
     fn a_login_is_neither_needed_nor_kept() {
         let folder = tempfile::tempdir().unwrap();
-        let kept = Kept::at(folder.path().to_owned());
+        let kept = ResponseCache::at(folder.path().to_owned());
         kept.put(&URL.replace("//", "//me:secret@"), Some(b"text"));
         assert_eq!(kept.get(URL).unwrap().bytes.as_deref(), Some(&b"text"[..]));
     }
@@ -126,7 +126,7 @@ mod tests {
     #[test]
     fn a_spoiled_file_counts_as_none() {
         let folder = tempfile::tempdir().unwrap();
-        let kept = Kept::at(folder.path().to_owned());
+        let kept = ResponseCache::at(folder.path().to_owned());
         kept.put(URL, Some(b"some text"));
         let whole = fs::read(kept.file(URL)).unwrap();
         let mut changed = whole.clone();

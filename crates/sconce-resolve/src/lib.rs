@@ -14,6 +14,6 @@ mod services;
 mod stages;
 pub mod upkeep;
 
-pub use documents::{Documents, Latest, StoreDocuments};
+pub use documents::{DocumentSource, LatestDocument, StoreDocuments};
 pub use error::ResolveError;
-pub use lock::{LockEnv, LockInput, Resolved, lock, resolve};
+pub use lock::{LockContext, LockInput, ResolvedLock, lock, resolve};

@@ -8,23 +8,23 @@ use std::time::SystemTime;
 
 use sconce_fetch::shown;
 use sconce_schema::lock::{
-    Deb, FORMAT, FORMAT_WITHOUT_STAGES, Lock, Stage, Target as LockTarget, Wheel,
+    Deb, FORMAT, FORMAT_WITHOUT_STAGES, Lock, LockTarget, LockedStage, Wheel,
 };
-use sconce_schema::spec::{Known, More};
+use sconce_schema::spec::{BuiltinService, StageRequirements};
 use sconce_schema::{Progress, Sha256};
 use sconce_store::Store;
 use tracing::{debug, info};
 
-use crate::debian::index::Index;
+use crate::debian::index::DebianIndex;
 use crate::debian::openpgp::{Verifier, find_verifier};
-use crate::debian::sources::{self, AptFile, MirrorOverride, Mirrors, SignedBy};
-use crate::debian::{Archive, Suite, base_packages, pythons, solve, version};
+use crate::debian::sources::{self, AptFile, MirrorOverride, MirrorPair, SignedBy};
+use crate::debian::{ArchiveReader, Suite, base_packages, pythons, solve, version};
 use crate::python::IndexSettings;
-use crate::python::compile::{Compile, Requirements};
+use crate::python::compile::{Requirements, UvCompile};
 use crate::python::uv::{self, UvSource};
 use crate::python::versions::name_versions;
-use crate::{Documents, ResolveError, compiler, services, stages};
-use sconce_formats::tags::{Machine, Target};
+use crate::{DocumentSource, ResolveError, compiler, services, stages};
+use sconce_formats::tags::{CpuArchitecture, WheelTarget};
 
 /// Where the package debian-archive-keyring puts its keyring, newest name first.
 const KEYRINGS: [&str; 2] = [
@@ -52,11 +52,11 @@ pub struct LockInput {
     /// Debian packages besides the base set, as `apt-get install` takes them.
     pub system_packages: Vec<String>,
     /// Services whose packages are wanted, too.
-    pub services: Vec<Known>,
+    pub services: Vec<BuiltinService>,
     /// Whether a compiler is wanted; absent: where something compiles when a script runs.
     pub compiler: Option<bool>,
     /// What stages have beside these.
-    pub more: Vec<More>,
+    pub more: Vec<StageRequirements>,
     /// Python indexes that the spec or a flag names.
     pub index: IndexSettings,
     /// Debian archives that the spec, the configuration or a flag names.
@@ -70,9 +70,9 @@ pub struct LockInput {
 }
 
 /// What the machine offers for it.
-pub struct LockEnv<'a> {
+pub struct LockContext<'a> {
     /// What archives are read through.
-    pub documents: &'a dyn Documents,
+    pub documents: &'a dyn DocumentSource,
     /// Where uv is kept.
     pub store: &'a Store,
     /// apt's sources: `/etc/apt/sources.list`, `/etc/apt/sources.list.d/*` and, for cloud images,
@@ -106,7 +106,7 @@ struct Interpreter {
 
 /// A lock, and what is known of its packages only while the indexes are at hand.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Resolved {
+pub struct ResolvedLock {
     /// The lock.
     pub lock: Lock,
     /// The newest version that the security archive has of each of the lock's Debian packages,
@@ -120,7 +120,7 @@ pub struct Resolved {
 /// Those of [`resolve`].
 pub fn lock(
     input: &LockInput,
-    env: &LockEnv<'_>,
+    env: &LockContext<'_>,
     progress: &dyn Progress,
 ) -> Result<Lock, ResolveError> {
     resolve(input, env, progress).map(|resolved| resolved.lock)
@@ -132,15 +132,16 @@ pub fn lock(
 /// [`ResolveError`] of whichever failed; Debian's first.
 pub fn resolve(
     input: &LockInput,
-    env: &LockEnv<'_>,
+    env: &LockContext<'_>,
     progress: &dyn Progress,
-) -> Result<Resolved, ResolveError> {
+) -> Result<ResolvedLock, ResolveError> {
     let input = &services::added(input);
     let codename = codename(&input.release)?;
-    let machine =
-        Machine::from_debian(&input.architecture).ok_or_else(|| ResolveError::Architecture {
+    let machine = CpuArchitecture::from_debian(&input.architecture).ok_or_else(|| {
+        ResolveError::Architecture {
             architecture: input.architecture.clone(),
-        })?;
+        }
+    })?;
     let previous = input.previous.as_ref().filter(|previous| {
         let same = previous.target.release == input.release
             && previous.target.architecture == input.architecture;
@@ -162,7 +163,7 @@ pub fn resolve(
     std::thread::scope(|scope| {
         // The interpreter is known as soon as the indexes are read. Until then this thread sees
         // to uv, afterwards Debian's packages are resolved beside it.
-        let (send, receive) = mpsc::channel::<(String, Target)>();
+        let (send, receive) = mpsc::channel::<(String, WheelTarget)>();
         let wheels = scope.spawn(move || -> Result<Wheels, ResolveError> {
             let stages = input
                 .more
@@ -180,7 +181,7 @@ pub fn resolve(
                 // The other thread failed and says why.
                 return Ok(Wheels::default());
             };
-            let compile = Compile {
+            let compile = UvCompile {
                 uv: &uv,
                 folder: &input.folder,
                 cache: &env.store.root().join("cache").join("uv"),
@@ -232,8 +233,8 @@ pub fn resolve(
         let further = further.into_iter().chain(std::iter::repeat(Vec::new()));
         let stages = input.more.iter().zip(of_stages).zip(further);
         let compiler = compiler::chosen(compiler, input.compiler, &wheels, progress)?;
-        let mut stages: Vec<Stage> = stages
-            .map(|((more, debs), wheels)| Stage {
+        let mut stages: Vec<LockedStage> = stages
+            .map(|((more, debs), wheels)| LockedStage {
                 name: more.name.clone(),
                 wheels,
                 debs,
@@ -271,7 +272,7 @@ pub fn resolve(
         };
         let (wheels, debs, stages) = (lock.wheels.len(), lock.debs.len(), lock.stages.len());
         info!(wheels, debs, stages, "resolved");
-        Ok(Resolved { lock, security })
+        Ok(ResolvedLock { lock, security })
     })
 }
 
@@ -292,7 +293,7 @@ struct Debian {
     compiler: Option<Result<Vec<Deb>, ResolveError>>,
     /// `3.13`
     python: String,
-    /// As [`Resolved::security`].
+    /// As [`ResolvedLock::security`].
     security: Option<BTreeMap<String, String>>,
 }
 
@@ -300,7 +301,7 @@ struct Debian {
 const SIZE_CONNECTIONS: usize = 8;
 
 /// Asks for the sizes that the index did not tell: a download is planned by them, largest first.
-fn add_sizes(wheels: &mut [Wheel], documents: &dyn Documents) {
+fn add_sizes(wheels: &mut [Wheel], documents: &dyn DocumentSource) {
     let missing: Mutex<Vec<&mut Wheel>> = Mutex::new(
         wheels
             .iter_mut()
@@ -330,19 +331,19 @@ fn codename(release: &str) -> Result<&str, ResolveError> {
 
 fn resolve_debian(
     input: &LockInput,
-    env: &LockEnv<'_>,
+    env: &LockContext<'_>,
     codename: &str,
-    machine: Machine,
+    machine: CpuArchitecture,
     previous: Option<&Lock>,
     progress: &dyn Progress,
-    send: mpsc::Sender<(String, Target)>,
+    send: mpsc::Sender<(String, WheelTarget)>,
 ) -> Result<Debian, ResolveError> {
     let mirrors = sources::find(&env.apt_files, &input.mirror)?;
     let (main, security) = (shown(&mirrors.main), shown(mirrors.security.uri()));
     info!(codename, main, security, "Debian's archives");
     let keyring = keyring(env, &mirrors)?;
     let verifier: Box<dyn Verifier> = find_verifier(&env.path_folders)?;
-    let archive = Archive {
+    let archive = ArchiveReader {
         documents: env.documents,
         verifier: verifier.as_ref(),
         keyring: &keyring,
@@ -352,7 +353,7 @@ fn resolve_debian(
     let suites = archive.suites(&mirrors, codename, &input.architecture)?;
     let index = read_index(&suites, &input.architecture)?;
     let interpreter = interpreter(&index, input)?;
-    let target = Target {
+    let target = WheelTarget {
         python_minor: minor(&interpreter.version, &input.release, "python3")?,
         glibc_minor: minor(
             version::upstream(&interpreter.glibc),
@@ -419,7 +420,7 @@ fn resolve_debian(
 
 /// The packages that `requests` need, as a lock has them.
 fn debs(
-    index: &Index<'_>,
+    index: &DebianIndex<'_>,
     suites: &[Suite],
     requests: &[String],
     keep: &BTreeMap<String, String>,
@@ -454,9 +455,9 @@ fn debs(
     Ok(debs)
 }
 
-/// See [`Resolved::security`].
+/// See [`ResolvedLock::security`].
 fn newest_secure(
-    index: &Index<'_>,
+    index: &DebianIndex<'_>,
     suites: &[Suite],
     suite: &str,
     debs: &[&Deb],
@@ -475,8 +476,11 @@ fn newest_secure(
     Some(found.collect())
 }
 
-fn read_index<'a>(suites: &'a [Suite], architecture: &str) -> Result<Index<'a>, ResolveError> {
-    let mut index = Index::default();
+fn read_index<'a>(
+    suites: &'a [Suite],
+    architecture: &str,
+) -> Result<DebianIndex<'a>, ResolveError> {
+    let mut index = DebianIndex::default();
     for (number, suite) in suites.iter().enumerate() {
         index
             .add(number, &suite.packages, architecture)
@@ -488,7 +492,7 @@ fn read_index<'a>(suites: &'a [Suite], architecture: &str) -> Result<Index<'a>, 
     Ok(index)
 }
 
-fn interpreter(index: &Index<'_>, input: &LockInput) -> Result<Interpreter, ResolveError> {
+fn interpreter(index: &DebianIndex<'_>, input: &LockInput) -> Result<Interpreter, ResolveError> {
     let missing = |package| ResolveError::Incomplete {
         release: input.release.clone(),
         package,
@@ -529,7 +533,7 @@ fn minor(version: &str, release: &str, package: &'static str) -> Result<u32, Res
         })
 }
 
-fn keyring(env: &LockEnv<'_>, mirrors: &Mirrors) -> Result<Vec<u8>, ResolveError> {
+fn keyring(env: &LockContext<'_>, mirrors: &MirrorPair) -> Result<Vec<u8>, ResolveError> {
     let path = match (&env.keyring, &mirrors.signed_by) {
         (Some(keyring), _) => return Ok(keyring.clone()),
         (None, Some(SignedBy::Key(key))) => return Ok(key.clone().into_bytes()),

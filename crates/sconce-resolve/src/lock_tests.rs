@@ -1,5 +1,5 @@
 use super::*;
-use crate::documents::memory::{MAIN, Memory};
+use crate::documents::memory::{MAIN, MemoryDocuments};
 use sconce_schema::{Hint, NoProgress, exit};
 use std::error::Error as _;
 use std::time::Duration;
@@ -30,19 +30,19 @@ fn input() -> LockInput {
 
 fn lock_with(
     input: &LockInput,
-    change: impl FnOnce(&mut LockEnv<'_>),
+    change: impl FnOnce(&mut LockContext<'_>),
 ) -> Result<Lock, ResolveError> {
     resolve_with(input, change).map(|resolved| resolved.lock)
 }
 
 fn resolve_with(
     input: &LockInput,
-    change: impl FnOnce(&mut LockEnv<'_>),
-) -> Result<Resolved, ResolveError> {
+    change: impl FnOnce(&mut LockContext<'_>),
+) -> Result<ResolvedLock, ResolveError> {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(folder.path()).unwrap();
-    let memory = Memory::archive();
-    let mut env = LockEnv {
+    let memory = MemoryDocuments::archive();
+    let mut env = LockContext {
         documents: &memory,
         store: &store,
         apt_files: Vec::new(),
@@ -99,7 +99,7 @@ fn what_a_stage_has_more_is_locked_beside() {
     .unwrap();
     assert_eq!(plain.version, FORMAT_WITHOUT_STAGES);
     assert!(!plain.to_text().contains("stage"));
-    let more = |system: &[&str]| More {
+    let more = |system: &[&str]| StageRequirements {
         name: format!("with-{}", system.len()),
         devel: false,
         system: system.iter().map(ToString::to_string).collect(),
@@ -152,10 +152,10 @@ fn a_service_brings_its_packages() {
         services: vec![service],
         ..input()
     };
-    let error = lock_with(&with(Known::Ssh), |_| {}).unwrap_err();
+    let error = lock_with(&with(BuiltinService::Ssh), |_| {}).unwrap_err();
     let why = error.source().map(ToString::to_string).unwrap_or_default();
     assert!(why.contains("openssh-server"), "{error}: {why}");
-    for service in [Known::Jupyter, Known::Tensorboard] {
+    for service in [BuiltinService::Jupyter, BuiltinService::Tensorboard] {
         let error = lock_with(&with(service), |_| {}).unwrap_err();
         assert!(matches!(error, ResolveError::Uv(_)), "{error}");
     }

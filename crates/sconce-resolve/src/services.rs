@@ -1,6 +1,6 @@
 //! What the services of a spec bring into its environment.
 
-use sconce_schema::spec::Known;
+use sconce_schema::spec::BuiltinService;
 
 use crate::LockInput;
 
@@ -8,19 +8,19 @@ use crate::LockInput;
 ///
 /// JupyterLab brings its server and the kernel that runs Python. TensorBoard needs setuptools'
 /// `pkg_resources` no longer, which setuptools 81 has removed.
-fn python(service: Known) -> &'static [&'static str] {
+fn python(service: BuiltinService) -> &'static [&'static str] {
     match service {
-        Known::Jupyter => &["jupyterlab"],
-        Known::Ssh => &[],
-        Known::Tensorboard => &["tensorboard"],
+        BuiltinService::Jupyter => &["jupyterlab"],
+        BuiltinService::Ssh => &[],
+        BuiltinService::Tensorboard => &["tensorboard"],
     }
 }
 
 /// The Debian packages of a service.
-fn system(service: Known) -> &'static [&'static str] {
+fn system(service: BuiltinService) -> &'static [&'static str] {
     match service {
-        Known::Ssh => &["openssh-server"],
-        Known::Jupyter | Known::Tensorboard => &[],
+        BuiltinService::Ssh => &["openssh-server"],
+        BuiltinService::Jupyter | BuiltinService::Tensorboard => &[],
     }
 }
 

@@ -3,12 +3,12 @@
 use std::collections::BTreeMap;
 
 use sconce_schema::Progress;
-use sconce_schema::lock::{Deb, Lock, Stage, Wheel};
-use sconce_schema::spec::More;
+use sconce_schema::lock::{Deb, Lock, LockedStage, Wheel};
+use sconce_schema::spec::StageRequirements;
 
 use crate::ResolveError;
 use crate::compiler::COMPILERS;
-use crate::python::compile::{Compile, CompileError, Requirements};
+use crate::python::compile::{CompileError, Requirements, UvCompile};
 
 /// What `pip wheel --no-build-isolation` needs for most projects.
 const BUILDERS: [&str; 3] = ["pip", "setuptools", "wheel"];
@@ -19,7 +19,7 @@ const TOOLKIT: &str = "cuda-toolkit";
 const TEMPLATES: &str = "nvidia-cuda-cccl";
 
 /// The Debian packages of a stage, for an interpreter `3.13`.
-pub(crate) fn system_requests(more: &More, python: &str) -> Vec<String> {
+pub(crate) fn system_requests(more: &StageRequirements, python: &str) -> Vec<String> {
     let mut requests = more.system.clone();
     if more.devel {
         // `build-essential` would bring Perl and the tools that make Debian packages, too.
@@ -46,7 +46,7 @@ pub(crate) fn versions_to_keep(
     before.iter().chain(base).map(version).collect()
 }
 
-fn of_previous<'l>(name: &str, previous: Option<&'l Lock>) -> Option<&'l Stage> {
+fn of_previous<'l>(name: &str, previous: Option<&'l Lock>) -> Option<&'l LockedStage> {
     previous?.stages.iter().find(|stage| stage.name == name)
 }
 
@@ -55,11 +55,11 @@ fn of_previous<'l>(name: &str, previous: Option<&'l Lock>) -> Option<&'l Stage> 
 /// # Errors
 /// They do not resolve, or not with the versions that `base` has.
 pub(crate) fn further_wheels(
-    more: &More,
+    more: &StageRequirements,
     requirements: &Requirements,
     base: &[Wheel],
     previous: Option<&Lock>,
-    compile: &Compile<'_>,
+    compile: &UvCompile<'_>,
     progress: &dyn Progress,
 ) -> Result<Vec<Wheel>, ResolveError> {
     if more.python.is_empty() && !more.devel {
@@ -67,7 +67,7 @@ pub(crate) fn further_wheels(
     }
     let before = of_previous(&more.name, previous).map_or(&[][..], |stage| &stage.wheels);
     let keep = [base, before].concat();
-    let compile = Compile {
+    let compile = UvCompile {
         keep: &keep,
         ..*compile
     };
@@ -171,7 +171,7 @@ mod tests {
              glibc = \"2.40\"\n"
         );
         let mut previous = Lock::parse(&text).unwrap();
-        previous.stages = vec![Stage {
+        previous.stages = vec![LockedStage {
             name: "builder".to_owned(),
             wheels: Vec::new(),
             debs: vec![deb("gcc", "14.1"), deb("libc6", "2.40")],
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn compilers_are_for_devel_alone() {
-        let more = |devel| More {
+        let more = |devel| StageRequirements {
             name: "a".to_owned(),
             devel,
             system: vec!["git".to_owned()],

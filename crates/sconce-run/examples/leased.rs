@@ -15,13 +15,13 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use sconce_host::{Machine, NvmlGpus, Roots, SampleTarget, Sampler, edits_for, select};
-use sconce_run::{Native, RunOptions, Watcher, init_main, is_init, run};
+use sconce_host::{HostProfile, NvmlMonitor, Roots, SampleScope, Sampler, edits_for, select};
+use sconce_run::{Native, RunObserver, RunOptions, init_main, is_init, run};
 use sconce_schema::Hint;
-use sconce_schema::event::{Exit, OutOfMemory, Unenforced};
-use sconce_schema::manifest::{ImageManifest, Layer};
-use sconce_schema::request::{Mount, Network, Root, RunRequest, User};
-use sconce_schema::spec::Gpus;
+use sconce_schema::event::{ExitStatus, OomKill, UnenforcedLimit};
+use sconce_schema::manifest::{EnvironmentLayers, LayerTree};
+use sconce_schema::request::{ContainerUser, Mount, NetworkMode, RunRequest, RunRoot};
+use sconce_schema::spec::GpuRequest;
 use serde_json::{Value, json};
 
 /// Writes what happens, with the cards in every reading.
@@ -38,13 +38,13 @@ impl Lines {
     }
 }
 
-impl Watcher for Lines {
-    fn unenforced(&mut self, what: &[Unenforced]) {
+impl RunObserver for Lines {
+    fn unenforced(&mut self, what: &[UnenforcedLimit]) {
         self.line(&json!({ "unenforced": what }));
     }
 
-    fn started(&mut self, target: &SampleTarget) {
-        let target = SampleTarget {
+    fn started(&mut self, target: &SampleScope) {
+        let target = SampleScope {
             gpus: self.cards.clone(),
             ..target.clone()
         };
@@ -58,7 +58,7 @@ impl Watcher for Lines {
         // As `sconce` does: off the way to the command's start.
         if !self.cards.is_empty()
             && !self.nvml
-            && let Some(nvml) = NvmlGpus::load()
+            && let Some(nvml) = NvmlMonitor::load()
         {
             self.nvml = true;
             sampler.set_gpus(Box::new(nvml));
@@ -67,7 +67,7 @@ impl Watcher for Lines {
         self.line(&json!({ "sample": sample }));
     }
 
-    fn ended(&mut self, exit: Exit, out_of_memory: Option<OutOfMemory>) {
+    fn ended(&mut self, exit: ExitStatus, out_of_memory: Option<OomKill>) {
         self.line(&json!({ "ended": exit, "out-of-memory": out_of_memory }));
     }
 }
@@ -77,9 +77,9 @@ struct Asked {
     root: PathBuf,
     state: PathBuf,
     events: PathBuf,
-    gpus: Gpus,
+    gpus: GpuRequest,
     mounts: Vec<Mount>,
-    user: User,
+    user: ContainerUser,
     command: Vec<String>,
 }
 
@@ -91,12 +91,12 @@ fn asked(mut words: impl Iterator<Item = String>) -> Result<Asked, Box<dyn Error
         events: next()?.into(),
         gpus: next()?.parse()?,
         mounts: Vec::new(),
-        user: User::Plain,
+        user: ContainerUser::Plain,
         command: Vec::new(),
     };
     while let Some(word) = words.next() {
         match word.as_str() {
-            "--root" => asked.user = User::Root,
+            "--root" => asked.user = ContainerUser::Root,
             "--bind" => {
                 let mount = words.next().unwrap_or_default();
                 let (source, target) = mount.split_once(':').ok_or("SOURCE:TARGET")?;
@@ -117,14 +117,14 @@ fn asked(mut words: impl Iterator<Item = String>) -> Result<Asked, Box<dyn Error
 }
 
 fn leased(asked: Asked) -> Result<u8, Box<dyn Error>> {
-    let host = Machine::read(&Roots::default());
+    let host = HostProfile::read(&Roots::default());
     let cards = host.nvidia.as_ref().map_or(&[][..], |nvidia| &nvidia.cards);
     let chosen = select(cards, &asked.gpus)?;
     let id = format!("leased-{}", std::process::id());
     let scratch = asked.state.join(format!("{id}.edits"));
     std::fs::create_dir_all(&scratch)?;
-    let root = Root::Image(ImageManifest {
-        layers: vec![Layer {
+    let root = RunRoot::Image(EnvironmentLayers {
+        layers: vec![LayerTree {
             name: "root".to_owned(),
             path: asked.root,
         }],
@@ -135,7 +135,7 @@ fn leased(asked: Asked) -> Result<u8, Box<dyn Error>> {
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .into(),
         mounts: asked.mounts,
-        network: Network::Host,
+        network: NetworkMode::Host,
         user: asked.user,
         edits: edits_for(&host, &chosen, &Roots::default(), &scratch)?,
         ..RunRequest::new(id, root, asked.command)

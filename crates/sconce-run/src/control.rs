@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{Mode, OFlags};
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use sconce_schema::event::{Exit, ServiceState};
-use sconce_schema::request::Port;
+use sconce_schema::event::{ExitStatus, ServiceState};
+use sconce_schema::request::PublishedPort;
 use serde::{Deserialize, Serialize};
 
-use crate::plan::Restarts;
+use crate::plan::RestartBackoff;
 use crate::protocol::{receive, send};
 use crate::pty::Relay;
 use crate::sys::signals::Catcher;
@@ -25,7 +25,7 @@ const LONGEST: usize = 48 << 10;
 
 /// Where a run is spoken to, and what is kept of what it writes.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Control {
+pub struct ControlOptions {
     /// The run's own folder, for its user alone. It need not exist before [`Watcher::started`]
     /// was called.
     ///
@@ -35,13 +35,13 @@ pub struct Control {
     /// output and error.
     pub log_command: bool,
     /// How patient it is with services that end.
-    pub restarts: Restarts,
+    pub restarts: RestartBackoff,
 }
 
 /// What a run is asked.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Ask {
+pub enum ControlRequest {
     /// What it is doing.
     State,
     /// End.
@@ -56,7 +56,7 @@ pub enum Ask {
     },
     /// Start another command in it. Brings its standard input, output and error, unless it gets a
     /// terminal.
-    Command(Command),
+    Command(ExecRequest),
     /// Signal the command that this caller asked for.
     Signal(i32),
 }
@@ -64,7 +64,7 @@ pub enum Ask {
 /// Another command in a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Command {
+pub struct ExecRequest {
     /// Program and arguments.
     pub command: Vec<String>,
     /// `NAME=value`, beside the run's.
@@ -78,9 +78,9 @@ pub struct Command {
 /// What a run answers.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Answer {
-    /// To [`Ask::State`].
-    State(State),
+pub enum ControlResponse {
+    /// To [`ControlRequest::State`].
+    State(RunStatus),
     /// It was passed on.
     Done,
     /// It cannot be done, and why.
@@ -90,13 +90,13 @@ pub enum Answer {
     /// It cannot be started: why, the hint, and the exit code for it.
     CannotStart(String, Option<String>, u8),
     /// It has ended.
-    Ended(Exit),
+    Ended(ExitStatus),
 }
 
 /// What a run is doing.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct State {
+pub struct RunStatus {
     /// Its id.
     pub id: String,
     /// Whether it has a command, and so ends with it.
@@ -104,15 +104,15 @@ pub struct State {
     /// Whether it was asked to end.
     pub stopping: bool,
     /// Its services, in their order.
-    pub services: Vec<Standing>,
+    pub services: Vec<ServiceStatus>,
     /// Ports of the machine that lead inside.
-    pub ports: Vec<Port>,
+    pub ports: Vec<PublishedPort>,
 }
 
 /// Where a service stands.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Standing {
+pub struct ServiceStatus {
     /// Its name.
     pub name: String,
     /// What it is doing.
@@ -124,18 +124,18 @@ pub struct Standing {
     /// How often it was started.
     pub starts: u32,
     /// How it ended last.
-    pub exit: Option<Exit>,
+    pub exit: Option<ExitStatus>,
     /// Why it is so, where there is more to say.
     pub why: Option<String>,
     /// Where it listens.
-    pub ports: Vec<Port>,
+    pub ports: Vec<PublishedPort>,
     /// What a person opens or types to use it; a token may be in it.
     pub links: Vec<String>,
 }
 
 /// Why a run could not be asked.
 #[derive(Debug, thiserror::Error)]
-pub enum AskError {
+pub enum ControlError {
     /// Nobody listens: the run has ended, or its Sconce was killed.
     #[error("the run does not go on any more")]
     Gone,
@@ -150,7 +150,7 @@ pub enum AskError {
     TooLong,
 }
 
-impl From<io::Error> for AskError {
+impl From<io::Error> for ControlError {
     fn from(error: io::Error) -> Self {
         match error.kind() {
             io::ErrorKind::NotFound
@@ -166,8 +166,8 @@ impl From<io::Error> for AskError {
 /// Asks the run whose folder this is, and gives its answer.
 ///
 /// # Errors
-/// [`AskError::Gone`] when nobody listens there.
-pub fn ask(folder: &Path, ask: &Ask) -> Result<Answer, AskError> {
+/// [`ControlError::Gone`] when nobody listens there.
+pub fn ask(folder: &Path, ask: &ControlRequest) -> Result<ControlResponse, ControlError> {
     let socket = connect(folder)?;
     put(&socket, ask, &[])?;
     Ok(answer(&socket)?.0)
@@ -176,16 +176,16 @@ pub fn ask(folder: &Path, ask: &Ask) -> Result<Answer, AskError> {
 /// Waits until a run does not go on any more; at once where it does not.
 ///
 /// # Errors
-/// [`AskError::Io`].
-pub fn wait(folder: &Path) -> Result<(), AskError> {
+/// [`ControlError::Io`].
+pub fn wait(folder: &Path) -> Result<(), ControlError> {
     let socket = match connect(folder) {
-        Err(AskError::Gone) => return Ok(()),
+        Err(ControlError::Gone) => return Ok(()),
         connected => connected?,
     };
     loop {
         match answer(&socket) {
             Ok(_) => {}
-            Err(AskError::Gone) => return Ok(()),
+            Err(ControlError::Gone) => return Ok(()),
             Err(error) => return Err(error),
         }
     }
@@ -197,9 +197,9 @@ pub fn wait(folder: &Path) -> Result<(), AskError> {
 /// passed on to it.
 ///
 /// # Errors
-/// As [`ask`]; [`AskError::Gone`] also when the run ends meanwhile.
-pub fn command(folder: &Path, command: &Command) -> Result<Answer, AskError> {
-    let signals = Catcher::new().map_err(AskError::Io)?;
+/// As [`ask`]; [`ControlError::Gone`] also when the run ends meanwhile.
+pub fn command(folder: &Path, command: &ExecRequest) -> Result<ControlResponse, ControlError> {
+    let signals = Catcher::new().map_err(ControlError::Io)?;
     let socket = connect(folder)?;
     let streams = [
         rustix::stdio::stdin(),
@@ -210,7 +210,7 @@ pub fn command(folder: &Path, command: &Command) -> Result<Answer, AskError> {
         true => &[][..],
         false => &streams[..],
     };
-    put(&socket, &Ask::Command(command.clone()), streams)?;
+    put(&socket, &ControlRequest::Command(command.clone()), streams)?;
     let mut relay = None;
     loop {
         let mut fds = [
@@ -223,19 +223,19 @@ pub fn command(folder: &Path, command: &Command) -> Result<Answer, AskError> {
             match (&relay, caught.signal) {
                 (Some(relay), libc::SIGWINCH) => Relay::copy_size(relay),
                 (None, libc::SIGWINCH) => {}
-                (_, signal) => put(&socket, &Ask::Signal(signal), &[])?,
+                (_, signal) => put(&socket, &ControlRequest::Signal(signal), &[])?,
             }
         }
         if !answered {
             continue;
         }
         match answer(&socket)? {
-            (Answer::Started, fds) => {
+            (ControlResponse::Started, fds) => {
                 if let Some(master) = fds.into_iter().next() {
-                    relay = Some(Relay::start(master).map_err(AskError::Io)?);
+                    relay = Some(Relay::start(master).map_err(ControlError::Io)?);
                 }
             }
-            (Answer::Done, _) => {}
+            (ControlResponse::Done, _) => {}
             // The terminal is given back before anything is said.
             (last, _) => {
                 drop(relay);
@@ -245,16 +245,16 @@ pub fn command(folder: &Path, command: &Command) -> Result<Answer, AskError> {
     }
 }
 
-fn put(socket: &OwnedFd, ask: &Ask, fds: &[BorrowedFd<'_>]) -> Result<(), AskError> {
+fn put(socket: &OwnedFd, ask: &ControlRequest, fds: &[BorrowedFd<'_>]) -> Result<(), ControlError> {
     let length = serde_json::to_vec(ask).map_or(0, |text| text.len());
     if length > LONGEST {
-        return Err(AskError::TooLong);
+        return Err(ControlError::TooLong);
     }
     Ok(send(socket, ask, fds)?)
 }
 
-fn answer(socket: &OwnedFd) -> Result<(Answer, Vec<OwnedFd>), AskError> {
-    let (answer, message) = receive(socket)?.ok_or(AskError::Gone)?;
+fn answer(socket: &OwnedFd) -> Result<(ControlResponse, Vec<OwnedFd>), ControlError> {
+    let (answer, message) = receive(socket)?.ok_or(ControlError::Gone)?;
     Ok((answer, message.fds))
 }
 
@@ -278,7 +278,7 @@ fn address(folder: &Path) -> io::Result<(OwnedFd, SocketAddrUnix)> {
     Ok((folder, address))
 }
 
-fn connect(folder: &Path) -> Result<OwnedFd, AskError> {
+fn connect(folder: &Path) -> Result<OwnedFd, ControlError> {
     let socket = new_socket()?;
     let (_folder, address) = address(folder)?;
     rustix::net::connect(&socket, &address).map_err(io::Error::from)?;

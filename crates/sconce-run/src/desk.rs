@@ -8,14 +8,14 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags};
 use rustix::net::{SocketFlags, accept_with, sockopt::socket_peercred};
-use sconce_schema::event::{Exit, ServiceEvent, ServiceState};
+use sconce_schema::event::{ExitStatus, ServiceEvent, ServiceState};
 use sconce_schema::request::RunRequest;
 use sconce_schema::{Hint, Runtime};
 
-use crate::control::{self, Answer, Ask, Standing, State};
+use crate::control::{self, ControlRequest, ControlResponse, RunStatus, ServiceStatus};
 use crate::error::RunError;
 use crate::executor::Execution;
-use crate::protocol::{self, Change, Failure, Order};
+use crate::protocol::{self, InitFailure, ServiceChange, SupervisorRequest};
 
 /// The most callers at a time; more are sent away.
 const MOST: usize = 64;
@@ -24,14 +24,14 @@ const MOST: usize = 64;
 const HANG_UP: i32 = libc::SIGHUP;
 
 /// Everyone who speaks to the run.
-pub(crate) struct Desk {
+pub(crate) struct ControlServer {
     folder: Option<PathBuf>,
     listener: Option<OwnedFd>,
     callers: BTreeMap<u64, OwnedFd>,
     next: u64,
     /// Those whose commands run.
     commands: BTreeSet<u64>,
-    state: State,
+    state: RunStatus,
     /// Since when each service is in its state.
     since: Vec<Instant>,
     /// Why services could not be executed, until their end is told.
@@ -40,11 +40,11 @@ pub(crate) struct Desk {
     engine: Option<Runtime>,
 }
 
-impl Desk {
-    /// Nobody is listened to before [`Desk::open`].
+impl ControlServer {
+    /// Nobody is listened to before [`ControlServer::open`].
     /// With an engine no other command can be started.
     pub(crate) fn new(request: &RunRequest, engine: Option<Runtime>) -> Self {
-        let standing = |service: &sconce_schema::Service| Standing {
+        let standing = |service: &sconce_schema::RunService| ServiceStatus {
             name: service.name.clone(),
             state: ServiceState::Waiting,
             state_ms: None,
@@ -63,7 +63,7 @@ impl Desk {
             since: vec![Instant::now(); request.services.len()],
             cannot: BTreeMap::new(),
             engine,
-            state: State {
+            state: RunStatus {
                 id: request.id.clone(),
                 command: !request.command.is_empty(),
                 stopping: false,
@@ -89,7 +89,7 @@ impl Desk {
         all.map(|fd| PollFd::new(fd, PollFlags::IN))
     }
 
-    /// Whose descriptors [`Desk::watched`] gave; absent for the listener.
+    /// Whose descriptors [`ControlServer::watched`] gave; absent for the listener.
     pub(crate) fn numbers(&self) -> Vec<Option<u64>> {
         let listener = self.listener.iter().map(|_| None);
         listener
@@ -120,13 +120,13 @@ impl Desk {
         let Some(caller) = self.callers.get(&number) else {
             return;
         };
-        let (ask, fds) = match protocol::receive::<Ask>(caller) {
+        let (ask, fds) = match protocol::receive::<ControlRequest>(caller) {
             Ok(Some((ask, message))) => (ask, message.fds),
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return,
             Ok(None) | Err(_) => {
                 self.callers.remove(&number);
                 if self.commands.remove(&number) {
-                    let order = Order::SignalCommand(number, HANG_UP);
+                    let order = SupervisorRequest::SignalCommand(number, HANG_UP);
                     let _ = execution.deliver(&order, &[]);
                 }
                 return;
@@ -141,39 +141,44 @@ impl Desk {
     fn answer(
         &mut self,
         number: u64,
-        ask: Ask,
+        ask: ControlRequest,
         fds: &[OwnedFd],
         execution: &mut dyn Execution,
-    ) -> Option<Answer> {
+    ) -> Option<ControlResponse> {
         let orders = match ask {
-            Ask::State => return Some(Answer::State(self.state())),
-            Ask::Stop { grace_s } => {
+            ControlRequest::State => return Some(ControlResponse::State(self.state())),
+            ControlRequest::Stop { grace_s } => {
                 self.state.stopping = true;
                 let grace = grace_s.map(|seconds| Duration::from_secs(u64::from(seconds)));
-                vec![Order::Stop { grace }]
+                vec![SupervisorRequest::Stop { grace }]
             }
-            Ask::Restart { service } => match self.named(service.as_deref()) {
-                Ok(services) => services.into_iter().map(Order::Restart).collect(),
-                Err(why) => return Some(Answer::Refused(why)),
+            ControlRequest::Restart { service } => match self.named(service.as_deref()) {
+                Ok(services) => services
+                    .into_iter()
+                    .map(SupervisorRequest::Restart)
+                    .collect(),
+                Err(why) => return Some(ControlResponse::Refused(why)),
             },
-            Ask::Signal(signal) if (1..=64).contains(&signal) => {
-                vec![Order::SignalCommand(number, signal)]
+            ControlRequest::Signal(signal) if (1..=64).contains(&signal) => {
+                vec![SupervisorRequest::SignalCommand(number, signal)]
             }
-            Ask::Signal(signal) => {
-                return Some(Answer::Refused(format!("there is no signal {signal}")));
+            ControlRequest::Signal(signal) => {
+                return Some(ControlResponse::Refused(format!(
+                    "there is no signal {signal}"
+                )));
             }
-            Ask::Command(asked) => return self.start(number, asked, fds, execution),
+            ControlRequest::Command(asked) => return self.start(number, asked, fds, execution),
         };
         let passed = orders
             .iter()
             .all(|order| execution.deliver(order, &[]).is_ok());
         Some(match passed {
-            true => Answer::Done,
-            false => Answer::Refused("the run is ending".to_owned()),
+            true => ControlResponse::Done,
+            false => ControlResponse::Refused("the run is ending".to_owned()),
         })
     }
 
-    fn state(&self) -> State {
+    fn state(&self) -> RunStatus {
         let mut state = self.state.clone();
         for (service, since) in state.services.iter_mut().zip(&self.since) {
             service.state_ms = u64::try_from(since.elapsed().as_millis()).ok();
@@ -184,11 +189,11 @@ impl Desk {
     fn start(
         &mut self,
         number: u64,
-        asked: control::Command,
+        asked: control::ExecRequest,
         fds: &[OwnedFd],
         execution: &mut dyn Execution,
-    ) -> Option<Answer> {
-        let refused = |why: &str| Some(Answer::Refused(why.to_owned()));
+    ) -> Option<ControlResponse> {
+        let refused = |why: &str| Some(ControlResponse::Refused(why.to_owned()));
         if let Some(engine) = self.engine {
             return refused(&format!(
                 "its command was started by {engine}; only a run that Sconce started itself takes another"
@@ -205,7 +210,7 @@ impl Desk {
             return refused("the streams of the command are missing");
         }
         let strings = |list: Vec<String>| list.into_iter().map(OsString::from).collect();
-        let order = Order::Command(Box::new(protocol::Command {
+        let order = SupervisorRequest::Command(Box::new(protocol::ExecTask {
             number,
             command: strings(asked.command),
             env: strings(asked.env),
@@ -239,7 +244,7 @@ impl Desk {
         })
     }
 
-    fn tell(&mut self, number: u64, answer: &Answer, fds: &[BorrowedFd<'_>]) {
+    fn tell(&mut self, number: u64, answer: &ControlResponse, fds: &[BorrowedFd<'_>]) {
         if let Some(caller) = self.callers.get(&number)
             && protocol::send(caller, answer, fds).is_err()
         {
@@ -248,7 +253,7 @@ impl Desk {
     }
 
     /// A service has changed; gives it as it is recorded.
-    pub(crate) fn changed(&mut self, change: Change) -> Option<ServiceEvent> {
+    pub(crate) fn changed(&mut self, change: ServiceChange) -> Option<ServiceEvent> {
         let standing = self.state.services.get_mut(change.service)?;
         if (standing.state, standing.starts) != (change.state, change.starts)
             && let Some(since) = self.since.get_mut(change.service)
@@ -277,7 +282,7 @@ impl Desk {
     }
 
     /// A service's program cannot be executed.
-    pub(crate) fn cannot_start_service(&mut self, service: usize, failure: Failure) {
+    pub(crate) fn cannot_start_service(&mut self, service: usize, failure: InitFailure) {
         self.cannot
             .insert(service, text(&RunError::inside(failure)));
     }
@@ -285,25 +290,25 @@ impl Desk {
     /// A command that was asked for was started.
     pub(crate) fn started(&mut self, number: u64, terminal: &[OwnedFd]) {
         let fds: Vec<BorrowedFd<'_>> = terminal.iter().map(AsFd::as_fd).collect();
-        self.tell(number, &Answer::Started, &fds);
+        self.tell(number, &ControlResponse::Started, &fds);
     }
 
     /// It has ended.
-    pub(crate) fn ended(&mut self, number: u64, exit: Exit) {
+    pub(crate) fn ended(&mut self, number: u64, exit: ExitStatus) {
         self.commands.remove(&number);
-        self.tell(number, &Answer::Ended(exit), &[]);
+        self.tell(number, &ControlResponse::Ended(exit), &[]);
     }
 
     /// It cannot be started.
-    pub(crate) fn cannot_start(&mut self, number: u64, failure: Failure) {
+    pub(crate) fn cannot_start(&mut self, number: u64, failure: InitFailure) {
         self.commands.remove(&number);
         let error = RunError::inside(failure);
-        let answer = Answer::CannotStart(text(&error), error.hint(), error.exit_code());
+        let answer = ControlResponse::CannotStart(text(&error), error.hint(), error.exit_code());
         self.tell(number, &answer, &[]);
     }
 }
 
-impl Drop for Desk {
+impl Drop for ControlServer {
     fn drop(&mut self) {
         if let Some(folder) = &self.folder {
             control::close(folder);

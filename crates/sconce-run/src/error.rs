@@ -4,11 +4,11 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use sconce_host::UsernsBarrier;
-use sconce_schema::event::Unenforced;
+use sconce_host::UsernsObstacle;
+use sconce_schema::event::UnenforcedLimit;
 use sconce_schema::{Bytes, Hint, Millicores, NumberSet, Runtime, exit};
 
-use crate::protocol::Failure;
+use crate::protocol::InitFailure;
 
 /// Why a command was not run. How a command that did run ended is never an error.
 #[derive(Debug, thiserror::Error)]
@@ -16,10 +16,10 @@ use crate::protocol::Failure;
 pub enum RunError {
     /// The request contradicts itself or cannot be meant.
     #[error("the run request is wrong: {0}")]
-    Request(Wrong),
+    Request(InvalidRequest),
     /// A limit cannot be enforced, and `strict` was asked.
     #[error("this machine cannot enforce {}", names(.0))]
-    Unenforced(Vec<Unenforced>),
+    Unenforced(Vec<UnenforcedLimit>),
     /// A program replaced one of the kernel's devices of this machine, as a file that is written under
     /// the name /dev/null does. crun would then take every pipe for /dev/null, and its output would be lost.
     #[error("{} of this machine is not the device of that name: something has replaced it", path.display())]
@@ -68,7 +68,7 @@ pub enum RunError {
     },
     /// A plain user's container needs user namespaces.
     #[error("a container needs user namespaces when it is not started by root")]
-    UserNamespaces(#[source] UsernsBarrier),
+    UserNamespaces(#[source] UsernsObstacle),
     /// The kernel's settings allow new namespaces, and yet it refused.
     #[error("the kernel refused the namespaces of a container")]
     Namespaces(#[source] io::Error),
@@ -187,7 +187,7 @@ pub enum RunError {
 
 /// What is wrong with a request.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Wrong {
+pub enum InvalidRequest {
     /// No command.
     #[error("it has no command")]
     NoCommand,
@@ -307,7 +307,7 @@ pub enum Wrong {
     HostNetwork,
 }
 
-fn names(list: &[Unenforced]) -> String {
+fn names(list: &[UnenforcedLimit]) -> String {
     let each: Vec<_> = list
         .iter()
         .map(|u| format!("{}: {}", u.what, u.why))
@@ -324,14 +324,14 @@ impl RunError {
     }
 
     /// From what was reported from inside.
-    pub(crate) fn inside(failure: Failure) -> Self {
+    pub(crate) fn inside(failure: InitFailure) -> Self {
         let error = io::Error::from_raw_os_error;
         match failure {
-            Failure::Step { doing, errno } => Self::Setup {
+            InitFailure::Step { doing, errno } => Self::Setup {
                 doing,
                 source: error(errno),
             },
-            Failure::Overlay {
+            InitFailure::Overlay {
                 layers,
                 scratch,
                 errno,
@@ -340,26 +340,26 @@ impl RunError {
                 scratch,
                 source: error(errno),
             },
-            Failure::Source { path, errno } => Self::MountSource {
+            InitFailure::Source { path, errno } => Self::MountSource {
                 path,
                 source: error(errno),
             },
-            Failure::Target { path, errno } => Self::MountTarget {
+            InitFailure::Target { path, errno } => Self::MountTarget {
                 path,
                 source: error(errno),
             },
-            Failure::Layer { path, errno } => Self::Layer {
+            InitFailure::Layer { path, errno } => Self::Layer {
                 path,
                 source: error(errno),
             },
-            Failure::Workdir { path, errno } => Self::Workdir {
+            InitFailure::Workdir { path, errno } => Self::Workdir {
                 path,
                 source: error(errno),
             },
-            Failure::Engine { name, said } => Self::Engine { name, said },
-            Failure::Device { path, major, minor } => Self::Device { path, major, minor },
-            Failure::NotFound { command, searched } => Self::NotFound { command, searched },
-            Failure::NotExecutable { path, errno } => Self::NotExecutable {
+            InitFailure::Engine { name, said } => Self::Engine { name, said },
+            InitFailure::Device { path, major, minor } => Self::Device { path, major, minor },
+            InitFailure::NotFound { command, searched } => Self::NotFound { command, searched },
+            InitFailure::NotExecutable { path, errno } => Self::NotExecutable {
                 path,
                 source: error(errno),
             },
@@ -386,10 +386,10 @@ impl Hint for RunError {
             Self::MountTarget { .. } => {
                 "the target must lie inside, and be a folder for a folder and a file for a file"
             }
-            Self::Request(Wrong::ServicePort { .. }) => {
+            Self::Request(InvalidRequest::ServicePort { .. }) => {
                 "give it one number, or the run a network of its own: `network = \"own\"`"
             }
-            Self::Request(Wrong::Engine { .. }) => {
+            Self::Request(InvalidRequest::Engine { .. }) => {
                 "leave `runtime` out: Sconce itself holds such a run"
             }
             Self::EngineUnknown { .. } | Self::EngineTooOld { .. } => {
@@ -440,9 +440,11 @@ impl Hint for RunError {
                 Some(libc::ENOENT) => "the file is there; the interpreter that it names is not",
                 _ => "the file needs the execute permission, and must not be a folder",
             },
-            Self::Request(Wrong::Cpus { .. } | Wrong::Memory { .. } | Wrong::CpuSet { .. }) => {
-                "ask for less: a flag overrides what the spec says"
-            }
+            Self::Request(
+                InvalidRequest::Cpus { .. }
+                | InvalidRequest::Memory { .. }
+                | InvalidRequest::CpuSet { .. },
+            ) => "ask for less: a flag overrides what the spec says",
             Self::Running(_) => "wait until it ends, or give this one another name",
             _ => return None,
         };
@@ -454,12 +456,12 @@ impl Hint for RunError {
             Self::Unenforced(_) => exit::UNENFORCED,
             // As cards that are not there: the spec or a flag asks for what cannot be.
             Self::Request(
-                Wrong::Nothing(_)
-                | Wrong::Cpus { .. }
-                | Wrong::Memory { .. }
-                | Wrong::CpuSet { .. }
-                | Wrong::SwapAlone
-                | Wrong::Swap { .. },
+                InvalidRequest::Nothing(_)
+                | InvalidRequest::Cpus { .. }
+                | InvalidRequest::Memory { .. }
+                | InvalidRequest::CpuSet { .. }
+                | InvalidRequest::SwapAlone
+                | InvalidRequest::Swap { .. },
             ) => exit::BAD_INPUT,
             Self::NotFound { .. } => exit::NOT_FOUND,
             Self::NotExecutable { .. } => exit::NOT_EXECUTABLE,

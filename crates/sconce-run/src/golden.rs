@@ -11,18 +11,23 @@ use std::ffi::OsString;
 use std::time::Duration;
 
 use sconce_schema::Bytes;
-use sconce_schema::event::{Exit, ServiceState, Unenforced};
-use sconce_schema::request::{Near, Network, Port};
-use sconce_schema::service::{Check, Health, Restart};
+use sconce_schema::event::{ExitStatus, ServiceState, UnenforcedLimit};
+use sconce_schema::request::{NetworkMode, NumaPlacement, PublishedPort};
+use sconce_schema::service::{HealthCheck, HealthTest, RestartPolicy};
 use sconce_schema::units::LockedMemory;
 use sconce_testkit::golden_files::Goldens;
 use sconce_testkit::golden_files::HeldBy::{self, Golden};
 
-use crate::Used;
-use crate::control::{self, Answer, Ask, Standing, State};
-use crate::own::{Own, Place};
-use crate::plan::{Container, Credentials, Held, Mount, Plan, PlannedService, Restarts, Shown};
-use crate::protocol::{Change, Command, Failure, Order, Report, Which};
+use crate::ResourceUsage;
+use crate::control::{self, ControlRequest, ControlResponse, RunStatus, ServiceStatus};
+use crate::own::{CpuPlacement, ProcessLimits};
+use crate::plan::{
+    CgroupVisibility, ContainerConfig, Credentials, DelegatedRuntime, InitConfig, InitMount,
+    InitService, RestartBackoff,
+};
+use crate::protocol::{
+    ExecTask, InitFailure, InitReport, ProcessKey, ServiceChange, SupervisorRequest,
+};
 
 const PLAN: HeldBy = Golden("plan.jsonl");
 const REPORTS: HeldBy = Golden("init-reports.jsonl");
@@ -31,28 +36,28 @@ const QUESTIONS: HeldBy = Golden("control-requests.jsonl");
 const CONTROL_ANSWERS: HeldBy = Golden("control-answers.jsonl");
 
 const TYPES: &[(&str, HeldBy)] = &[
-    ("control::Ask", QUESTIONS),
-    ("control::Command", QUESTIONS),
-    ("control::Answer", CONTROL_ANSWERS),
-    ("control::State", CONTROL_ANSWERS),
-    ("control::Standing", CONTROL_ANSWERS),
-    ("lib::Used", REPORTS),
-    ("own::Own", PLAN),
-    ("own::Place", PLAN),
-    ("plan::Plan", PLAN),
-    ("plan::PlannedService", PLAN),
-    ("plan::Restarts", PLAN),
-    ("plan::Container", PLAN),
-    ("plan::Held", PLAN),
-    ("plan::Shown", PLAN),
+    ("control::ControlRequest", QUESTIONS),
+    ("control::ExecRequest", QUESTIONS),
+    ("control::ControlResponse", CONTROL_ANSWERS),
+    ("control::RunStatus", CONTROL_ANSWERS),
+    ("control::ServiceStatus", CONTROL_ANSWERS),
+    ("lib::ResourceUsage", REPORTS),
+    ("own::ProcessLimits", PLAN),
+    ("own::CpuPlacement", PLAN),
+    ("plan::InitConfig", PLAN),
+    ("plan::InitService", PLAN),
+    ("plan::RestartBackoff", PLAN),
+    ("plan::ContainerConfig", PLAN),
+    ("plan::DelegatedRuntime", PLAN),
+    ("plan::CgroupVisibility", PLAN),
     ("plan::Credentials", PLAN),
-    ("plan::Mount", PLAN),
-    ("protocol::Report", REPORTS),
-    ("protocol::Order", ORDERS),
-    ("protocol::Change", REPORTS),
-    ("protocol::Which", REPORTS),
-    ("protocol::Command", ORDERS),
-    ("protocol::Failure", REPORTS),
+    ("plan::InitMount", PLAN),
+    ("protocol::InitReport", REPORTS),
+    ("protocol::SupervisorRequest", ORDERS),
+    ("protocol::ServiceChange", REPORTS),
+    ("protocol::ProcessKey", REPORTS),
+    ("protocol::ExecTask", ORDERS),
+    ("protocol::InitFailure", REPORTS),
 ];
 
 pub(crate) fn goldens() -> Goldens {
@@ -77,8 +82,8 @@ fn credentials() -> Credentials {
     }
 }
 
-fn service(restart: Restart, check: Check) -> PlannedService {
-    PlannedService {
+fn service(restart: RestartPolicy, check: HealthTest) -> InitService {
+    InitService {
         name: "lab".to_owned(),
         command: words(["jupyter", "lab"]),
         env: words(["TOKEN=t"]),
@@ -87,17 +92,17 @@ fn service(restart: Restart, check: Check) -> PlannedService {
         restart,
         grace: Duration::from_millis(10_500),
         stop_signal: 15,
-        health: Some(Health {
+        health: Some(HealthCheck {
             restart: true,
-            ..Health::new(check)
+            ..HealthCheck::new(check)
         }),
         after: vec!["db".to_owned()],
         output: Some(7),
     }
 }
 
-fn held(shown: Shown) -> Held {
-    Held {
+fn held(shown: CgroupVisibility) -> DelegatedRuntime {
+    DelegatedRuntime {
         name: "podman".to_owned(),
         command: words(["podman", "run"]),
         env: words(["PATH=/usr/bin"]),
@@ -110,8 +115,8 @@ fn held(shown: Shown) -> Held {
     }
 }
 
-fn container(network: Network, shown: Shown) -> Container {
-    Container {
+fn container(network: NetworkMode, shown: CgroupVisibility) -> ContainerConfig {
+    ContainerConfig {
         hostname: "a".to_owned(),
         layers: vec!["/store/one".into(), "/store/two".into()],
         scratch: "/state/a".into(),
@@ -120,7 +125,7 @@ fn container(network: Network, shown: Shown) -> Container {
         network,
         home: Some("/home/sconce".to_owned()),
         shared: Some("/run/sconce".into()),
-        mounts: vec![Mount {
+        mounts: vec![InitMount {
             source: "/data".into(),
             target: "/workspace/data".into(),
             attributes: 1,
@@ -133,20 +138,20 @@ fn container(network: Network, shown: Shown) -> Container {
     }
 }
 
-fn plan(container: Option<Container>, services: Vec<PlannedService>) -> Plan {
-    Plan {
+fn plan(container: Option<ContainerConfig>, services: Vec<InitService>) -> InitConfig {
+    InitConfig {
         container,
         command: words(["python", "train.py"]),
         env: words(["A=1"]),
         workdir: "/workspace".into(),
         terminal: true,
-        own: Own {
+        own: ProcessLimits {
             files: Some(1_024),
             locked: Some(LockedMemory::Limited(Bytes(8 << 20))),
         },
-        place: Place {
+        place: CpuPlacement {
             named: Some("0-3,8".parse().unwrap()),
-            near: Some(Near {
+            near: Some(NumaPlacement {
                 nodes: "1".parse().unwrap(),
                 cpus: Some("4-7".parse().unwrap()),
             }),
@@ -154,47 +159,56 @@ fn plan(container: Option<Container>, services: Vec<PlannedService>) -> Plan {
         sockets: Some(3),
         output: Some(4),
         services,
-        restarts: Restarts::default(),
+        restarts: RestartBackoff::default(),
         controlled: true,
     }
 }
 
 #[test]
 fn plan_of_init_is_as_before() {
-    let http = Check::Http {
+    let http = HealthTest::Http {
         port: 8_888,
         path: "/api".to_owned(),
     };
     let services = vec![
-        service(Restart::Always, Check::Command(vec!["true".to_owned()])),
-        service(Restart::OnFailure, Check::Tcp(5_432)),
-        service(Restart::Never, http),
-        PlannedService::default(),
+        service(
+            RestartPolicy::Always,
+            HealthTest::Command(vec!["true".to_owned()]),
+        ),
+        service(RestartPolicy::OnFailure, HealthTest::Tcp(5_432)),
+        service(RestartPolicy::Never, http),
+        InitService::default(),
     ];
     let inside = |network, shown| Some(container(network, shown));
-    let one = Shown::One("/sys/fs/cgroup/sconce".into());
-    let least = |own| Plan {
+    let one = CgroupVisibility::One("/sys/fs/cgroup/sconce".into());
+    let least = |own| InitConfig {
         container: None,
         command: vec![OsString::from("true")],
         env: Vec::new(),
         workdir: "/".into(),
         terminal: false,
         own,
-        place: Place::default(),
+        place: CpuPlacement::default(),
         sockets: None,
         output: None,
         services: Vec::new(),
-        restarts: Restarts::default(),
+        restarts: RestartBackoff::default(),
         controlled: false,
     };
     goldens().assert_lines(
         "plan.jsonl",
         &[
-            plan(inside(Network::Host, Shown::Everything), services),
-            plan(inside(Network::None, one), Vec::new()),
-            plan(inside(Network::Own, Shown::Nothing), Vec::new()),
-            least(Own::default()),
-            least(Own {
+            plan(
+                inside(NetworkMode::Host, CgroupVisibility::Everything),
+                services,
+            ),
+            plan(inside(NetworkMode::None, one), Vec::new()),
+            plan(
+                inside(NetworkMode::Own, CgroupVisibility::Nothing),
+                Vec::new(),
+            ),
+            least(ProcessLimits::default()),
+            least(ProcessLimits {
                 files: None,
                 locked: Some(LockedMemory::Unlimited),
             }),
@@ -202,48 +216,48 @@ fn plan_of_init_is_as_before() {
     );
 }
 
-fn failures() -> Vec<Failure> {
+fn failures() -> Vec<InitFailure> {
     let path = || "/a".into();
     vec![
-        Failure::Step {
+        InitFailure::Step {
             doing: "mount".to_owned(),
             errno: 1,
         },
-        Failure::Overlay {
+        InitFailure::Overlay {
             layers: 2,
             scratch: path(),
             errno: 22,
         },
-        Failure::Source {
+        InitFailure::Source {
             path: path(),
             errno: 2,
         },
-        Failure::Target {
+        InitFailure::Target {
             path: path(),
             errno: 2,
         },
-        Failure::Layer {
+        InitFailure::Layer {
             path: path(),
             errno: 2,
         },
-        Failure::Workdir {
+        InitFailure::Workdir {
             path: path(),
             errno: 2,
         },
-        Failure::NotFound {
+        InitFailure::NotFound {
             command: "ls".to_owned(),
             searched: Some("/bin".to_owned()),
         },
-        Failure::NotExecutable {
+        InitFailure::NotExecutable {
             path: path(),
             errno: 8,
         },
-        Failure::Device {
+        InitFailure::Device {
             path: path(),
             major: 1,
             minor: 3,
         },
-        Failure::Engine {
+        InitFailure::Engine {
             name: "crun".to_owned(),
             said: Some("no".to_owned()),
         },
@@ -252,45 +266,45 @@ fn failures() -> Vec<Failure> {
 
 #[test]
 fn reports_of_init_are_as_before() {
-    let change = Change {
+    let change = ServiceChange {
         service: 1,
         state: ServiceState::Restarting,
         pid: Some(17),
         starts: 2,
-        exit: Some(Exit::Code(1)),
+        exit: Some(ExitStatus::Code(1)),
         why: Some("its check fails".to_owned()),
         again_ms: Some(2_000),
     };
-    let used = Used {
+    let used = ResourceUsage {
         user_us: 1,
         system_us: 2,
         max_rss: Bytes(4_096),
     };
     let mut reports = vec![
-        Report::Prepared(vec![Unenforced {
+        InitReport::Prepared(vec![UnenforcedLimit {
             what: "memory".to_owned(),
             why: "no cgroup".to_owned(),
             hint: Some("be root".to_owned()),
         }]),
-        Report::Executing,
-        Report::Executed,
-        Report::Serving,
-        Report::Service(change),
-        Report::CommandStarted(3),
-        Report::CommandEnded(3, Exit::Signal(9)),
-        Report::Exited(Exit::Code(0), Some(used)),
-        Report::Exited(Exit::Signal(15), None),
+        InitReport::Executing,
+        InitReport::Executed,
+        InitReport::Serving,
+        InitReport::Service(change),
+        InitReport::CommandStarted(3),
+        InitReport::CommandEnded(3, ExitStatus::Signal(9)),
+        InitReport::Exited(ExitStatus::Code(0), Some(used)),
+        InitReport::Exited(ExitStatus::Signal(15), None),
     ];
-    reports.extend(failures().into_iter().map(Report::Failed));
+    reports.extend(failures().into_iter().map(InitReport::Failed));
     let of = failures().remove(0);
-    reports.push(Report::CannotStart(Which::Service(1), of.clone()));
-    reports.push(Report::CannotStart(Which::Command(3), of));
+    reports.push(InitReport::CannotStart(ProcessKey::Service(1), of.clone()));
+    reports.push(InitReport::CannotStart(ProcessKey::Command(3), of));
     goldens().assert_lines("init-reports.jsonl", &reports);
 }
 
 #[test]
 fn orders_to_init_are_as_before() {
-    let command = Command {
+    let command = ExecTask {
         number: 3,
         command: words(["sh", "-c", "true"]),
         env: words(["A=1"]),
@@ -298,62 +312,62 @@ fn orders_to_init_are_as_before() {
         terminal: true,
     };
     let orders = [
-        Order::Go {
+        SupervisorRequest::Go {
             tasks: 2,
             folder: true,
         },
-        Order::Signal(2),
-        Order::Stop {
+        SupervisorRequest::Signal(2),
+        SupervisorRequest::Stop {
             grace: Some(Duration::from_millis(1_500)),
         },
-        Order::Stop { grace: None },
-        Order::Restart(1),
-        Order::Command(Box::new(command)),
-        Order::SignalCommand(3, 15),
-        Order::Kill,
+        SupervisorRequest::Stop { grace: None },
+        SupervisorRequest::Restart(1),
+        SupervisorRequest::Command(Box::new(command)),
+        SupervisorRequest::SignalCommand(3, 15),
+        SupervisorRequest::Kill,
     ];
     goldens().assert_lines("init-orders.jsonl", &orders);
 }
 
 #[test]
 fn requests_to_a_run_are_as_before() {
-    let command = control::Command {
+    let command = control::ExecRequest {
         command: vec!["sh".to_owned()],
         env: vec!["A=1".to_owned()],
         workdir: Some("/workspace".into()),
         terminal: true,
     };
     let requests = [
-        Ask::State,
-        Ask::Stop { grace_s: Some(3) },
-        Ask::Stop { grace_s: None },
-        Ask::Restart {
+        ControlRequest::State,
+        ControlRequest::Stop { grace_s: Some(3) },
+        ControlRequest::Stop { grace_s: None },
+        ControlRequest::Restart {
             service: Some("lab".to_owned()),
         },
-        Ask::Restart { service: None },
-        Ask::Command(command),
-        Ask::Signal(28),
+        ControlRequest::Restart { service: None },
+        ControlRequest::Command(command),
+        ControlRequest::Signal(28),
     ];
     goldens().assert_lines("control-requests.jsonl", &requests);
 }
 
 #[test]
 fn answers_of_a_run_are_as_before() {
-    let port = Port {
+    let port = PublishedPort {
         host_ip: std::net::Ipv4Addr::LOCALHOST.into(),
         host: 8_080,
         container: 80,
     };
-    let state = State {
+    let state = RunStatus {
         id: "a".to_owned(),
         command: true,
         stopping: true,
-        services: vec![Standing {
+        services: vec![ServiceStatus {
             name: "lab".to_owned(),
             state: ServiceState::Healthy,
             state_ms: Some(5),
             starts: 1,
-            exit: Some(Exit::Signal(9)),
+            exit: Some(ExitStatus::Signal(9)),
             why: Some("again".to_owned()),
             ports: vec![port],
             links: vec!["http://127.0.0.1:8888/lab".to_owned()],
@@ -361,12 +375,12 @@ fn answers_of_a_run_are_as_before() {
         ports: vec![port],
     };
     let answers = [
-        Answer::State(state),
-        Answer::Done,
-        Answer::Refused("no".to_owned()),
-        Answer::Started,
-        Answer::CannotStart("no".to_owned(), Some("do".to_owned()), 127),
-        Answer::Ended(Exit::Code(3)),
+        ControlResponse::State(state),
+        ControlResponse::Done,
+        ControlResponse::Refused("no".to_owned()),
+        ControlResponse::Started,
+        ControlResponse::CannotStart("no".to_owned(), Some("do".to_owned()), 127),
+        ControlResponse::Ended(ExitStatus::Code(3)),
     ];
     goldens().assert_lines("control-answers.jsonl", &answers);
 }

@@ -11,21 +11,21 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use rustix::fs::{Mode, OFlags};
 
-use crate::sys::clone::{self, Cloned};
+use crate::sys::clone::{self, CloneResult};
 
 /// Ids go from 0 to this, exclusive (user_namespaces(7)).
 const IDS: u32 = u32::MAX;
 
 /// An owner on the host, and who they are inside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Exchange {
+pub(crate) struct IdMapping {
     /// Owner and group on the host.
     pub(crate) outside: (u32, u32),
     /// uid and gid inside.
     pub(crate) inside: (u32, u32),
 }
 
-impl Exchange {
+impl IdMapping {
     /// Whether it changes nothing.
     pub(crate) fn is_nothing(&self) -> bool {
         self.outside == self.inside
@@ -41,8 +41,8 @@ impl Exchange {
         // SAFETY: the child only waits for a signal, one plain system call repeated.
         #[expect(unsafe_code, reason = "clone in a program that may have threads")]
         let (pid, pidfd) = match unsafe { clone::fork(libc::CLONE_NEWUSER, None) }? {
-            Cloned::Parent { pid, pidfd } => (pid, pidfd),
-            Cloned::Child => wait_to_be_killed(),
+            CloneResult::Parent { pid, pidfd } => (pid, pidfd),
+            CloneResult::Child => wait_to_be_killed(),
         };
         let made = namespace_of(pid, &uid_map, &gid_map);
         rustix::process::pidfd_send_signal(&pidfd, rustix::process::Signal::KILL)?;

@@ -25,7 +25,7 @@ pub(crate) const INIT: &str = "sconce-init";
 
 /// The first process.
 #[derive(Debug)]
-pub(crate) struct Launched {
+pub(crate) struct FirstProcess {
     /// As the caller's /proc counts.
     pub(crate) pid: i32,
     /// Readable when it has ended.
@@ -53,7 +53,7 @@ pub(crate) fn launch(
     plan: BorrowedFd<'_>,
     control: BorrowedFd<'_>,
     inherited: &[BorrowedFd<'_>],
-) -> io::Result<Launched> {
+) -> io::Result<FirstProcess> {
     let program = CString::new(program.as_os_str().as_bytes())?;
     let argv = [
         CString::new(INIT)?,
@@ -84,8 +84,8 @@ pub(crate) fn launch(
     // that exists already and then executes or exits.
     #[expect(unsafe_code, reason = "clone in a program that may have threads")]
     match unsafe { clone::fork(flags, None) }? {
-        clone::Cloned::Parent { pid, pidfd } => Ok(Launched { pid, pidfd }),
-        clone::Cloned::Child => child.become_init(),
+        clone::CloneResult::Parent { pid, pidfd } => Ok(FirstProcess { pid, pidfd }),
+        clone::CloneResult::Child => child.become_init(),
     }
 }
 

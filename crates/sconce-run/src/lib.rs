@@ -50,20 +50,20 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use sconce_base::Env;
-use sconce_host::{Machine, SampleTarget};
+use sconce_host::{HostProfile, SampleScope};
 use sconce_schema::RunRequest;
-use sconce_schema::event::{Exit, OutOfMemory, ServiceEvent, Unenforced};
+use sconce_schema::event::{ExitStatus, OomKill, ServiceEvent, UnenforcedLimit};
 use sconce_schema::units::Bytes;
 use serde::{Deserialize, Serialize};
 
-pub use control::Control;
+pub use control::ControlOptions;
 pub use descriptor::inherited;
-pub use docker::{Docker, DockerContainer};
-pub use engine::Engine;
-pub use error::{RunError, Wrong};
+pub use docker::{DockerClient, DockerContainer};
+pub use engine::ContainerEngine;
+pub use error::{InvalidRequest, RunError};
 pub use executor::{Executor, Native};
 pub use names::is_machinery;
-pub use plan::Restarts;
+pub use plan::RestartBackoff;
 pub use prepare::is_machine_root;
 pub use way_out::HELPERS as WAYS_OUT;
 
@@ -86,17 +86,17 @@ pub struct RunOptions<'a> {
     /// there is no such layer, and the folder stays empty.
     pub keep: Option<PathBuf>,
     /// Where processes of the run, whoever they are, see a folder that they may write to and that
-    /// [`Watcher::shared`] is given. It lies in memory, which counts as theirs, and goes with the run.
+    /// [`RunObserver::shared`] is given. It lies in memory, which counts as theirs, and goes with the run.
     /// Absent: there is none, and neither is there one without a container or in one of Docker's.
     pub shared: Option<PathBuf>,
-    /// Time between two calls of [`Watcher::tick`].
+    /// Time between two calls of [`RunObserver::tick`].
     pub sample_every: Duration,
     /// How long after a first SIGINT or SIGTERM a second one kills everything.
     pub grace: Duration,
     /// Make a limit that cannot be enforced an error.
     pub strict: bool,
     /// The machine.
-    pub host: &'a Machine,
+    pub host: &'a HostProfile,
     /// Programs of [`WAYS_OUT`] that this machine has, each of which gives a network of its own a way
     /// out: the first that works is taken.
     pub ways_out: Vec<PathBuf>,
@@ -104,7 +104,7 @@ pub struct RunOptions<'a> {
     pub environment: Option<&'a Env>,
     /// Where it can be spoken to while it goes on, and where what it says is kept; absent for a run
     /// that nobody but its caller has to do with, which then cannot have services.
-    pub control: Option<Control>,
+    pub control: Option<ControlOptions>,
     /// The process that waits until the run has begun: of a run in the background the `sconce` that
     /// was called. Where it sits in the same delegated cgroup, it steps aside into a leaf with this
     /// process, so that the run's own cgroup can be made there.
@@ -112,10 +112,10 @@ pub struct RunOptions<'a> {
 }
 
 /// Is told how a run goes. Called on the thread that called [`run`].
-pub trait Watcher {
+pub trait RunObserver {
     /// Limits and wishes that this machine cannot honour, before the command starts; not called
     /// when there are none.
-    fn unenforced(&mut self, _what: &[Unenforced]) {}
+    fn unenforced(&mut self, _what: &[UnenforcedLimit]) {}
     /// The folder of [`RunOptions::shared`], before the command starts. What is in it can be read through
     /// this when the run has ended, too.
     fn shared(&mut self, _folder: OwnedFd) {}
@@ -124,7 +124,7 @@ pub trait Watcher {
     fn way_out(&mut self, _name: &str) {}
     /// The command is about to be executed. What to read of it: processes are in their cgroups
     /// already.
-    fn started(&mut self, _target: &SampleTarget) {}
+    fn started(&mut self, _target: &SampleScope) {}
     /// It goes on without its caller from here: its command was executed, or it has services alone.
     /// Not called where the command's output is the caller's.
     fn goes_on(&mut self) {}
@@ -132,18 +132,18 @@ pub trait Watcher {
     fn service(&mut self, _what: &ServiceEvent) {}
     /// Time for a reading.
     fn tick(&mut self) {}
-    /// What the run used, told before [`Watcher::ended`]; see [`Outcome::used`].
-    fn used(&mut self, _used: Used) {}
-    /// How many bytes of the run's logs the disk did not take, told before [`Watcher::ended`].
+    /// What the run used, told before [`RunObserver::ended`]; see [`RunOutcome::used`].
+    fn used(&mut self, _used: ResourceUsage) {}
+    /// How many bytes of the run's logs the disk did not take, told before [`RunObserver::ended`].
     fn logs_lost(&mut self, _bytes: u64) {}
     /// Every process is gone; the cgroups are still there to be read.
-    fn ended(&mut self, _exit: Exit, _out_of_memory: Option<OutOfMemory>) {}
+    fn ended(&mut self, _exit: ExitStatus, _out_of_memory: Option<OomKill>) {}
 }
 
 /// What the processes of a run used, as the kernel counts it for the parent of each (getrusage(2),
 /// `RUSAGE_CHILDREN` of the run's first process). Sconce's own processes are not in it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Used {
+pub struct ResourceUsage {
     /// CPU time in programs, µs.
     pub user_us: u64,
     /// CPU time in the kernel for them, µs.
@@ -154,14 +154,14 @@ pub struct Used {
 
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Outcome {
+pub struct RunOutcome {
     /// How the command ended.
-    pub exit: Exit,
+    pub exit: ExitStatus,
     /// Set when the kernel killed a process of the run for want of memory.
-    pub out_of_memory: Option<OutOfMemory>,
+    pub out_of_memory: Option<OomKill>,
     /// What its processes used: all that were ever started in it, however short it was and whether
     /// or not it had a cgroup.
-    pub used: Option<Used>,
+    pub used: Option<ResourceUsage>,
     /// Folders that could not be removed; a later run tries again.
     pub left_behind: Vec<PathBuf>,
 }
@@ -177,8 +177,8 @@ pub fn run(
     request: &RunRequest,
     executor: &dyn Executor,
     options: &RunOptions<'_>,
-    watcher: &mut dyn Watcher,
-) -> Result<Outcome, RunError> {
+    watcher: &mut dyn RunObserver,
+) -> Result<RunOutcome, RunError> {
     supervise::run(request, executor, options, watcher)
 }
 

@@ -229,14 +229,14 @@ pub fn stamp_of(unix_ms: u64) -> String {
 
 /// Logs of a run while it goes on.
 #[derive(Debug, Default)]
-pub(crate) struct Logs {
+pub(crate) struct LogWriters {
     /// Where they come from, until they are begun.
     waiting: Vec<(String, OwnedFd)>,
     threads: Vec<JoinHandle<()>>,
     lost: Arc<AtomicU64>,
 }
 
-impl Logs {
+impl LogWriters {
     /// A pipe for a service; gives the end to write to.
     ///
     /// # Errors

@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use sconce_schema::request::Network;
+use sconce_schema::request::NetworkMode;
 
 /// Names of the files that [`files`] may give.
 const NAMES: [&str; 3] = ["hostname", "hosts", "resolv.conf"];
@@ -20,19 +20,19 @@ pub fn is_machinery(path: &Path) -> bool {
 
 /// Names and contents for a run that is called `name` inside. On the host's network the host's own
 /// files are taken over.
-pub(crate) fn files(network: Network, name: &str) -> Vec<(&'static str, Vec<u8>)> {
+pub(crate) fn files(network: NetworkMode, name: &str) -> Vec<(&'static str, Vec<u8>)> {
     let hosts = match network {
-        Network::Host => std::fs::read("/etc/hosts").unwrap_or_default(),
-        Network::None | Network::Own => Vec::new(),
+        NetworkMode::Host => std::fs::read("/etc/hosts").unwrap_or_default(),
+        NetworkMode::None | NetworkMode::Own => Vec::new(),
     };
     let mut files = vec![
         ("hostname", format!("{name}\n").into_bytes()),
         ("hosts", with_own_name(hosts, name)),
     ];
     let resolvers = match network {
-        Network::Host => std::fs::read("/etc/resolv.conf").ok(),
-        Network::Own => Some(format!("nameserver {}\n", crate::way_out::RESOLVER).into_bytes()),
-        Network::None => None,
+        NetworkMode::Host => std::fs::read("/etc/resolv.conf").ok(),
+        NetworkMode::Own => Some(format!("nameserver {}\n", crate::way_out::RESOLVER).into_bytes()),
+        NetworkMode::None => None,
     };
     files.extend(resolvers.map(|resolvers| ("resolv.conf", resolvers)));
     files

@@ -4,8 +4,8 @@
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::thread::{CapabilitySet, CpuSet, sched_setaffinity};
 use sconce_schema::NumberSet;
-use sconce_schema::event::Unenforced;
-use sconce_schema::request::{Limits, Near, Root, RunRequest};
+use sconce_schema::event::UnenforcedLimit;
+use sconce_schema::request::{NumaPlacement, RunLimits, RunRequest, RunRoot};
 use sconce_schema::units::{Bytes, LockedMemory};
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +14,7 @@ use crate::sys::numa;
 
 /// What a process sets for itself before it becomes the command.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Own {
+pub(crate) struct ProcessLimits {
     /// Open files.
     pub(crate) files: Option<u64>,
     /// Memory that may be locked.
@@ -23,7 +23,7 @@ pub(crate) struct Own {
 
 /// What of the caller's decides what it can give.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Ceilings {
+pub(crate) struct HardLimits {
     /// Its own hard limits; `None` is without limit.
     files: Option<u64>,
     locked: Option<u64>,
@@ -35,7 +35,7 @@ pub(crate) struct Ceilings {
     most_files: Option<u64>,
 }
 
-impl Ceilings {
+impl HardLimits {
     /// This process's.
     pub(crate) fn read() -> Self {
         let most = std::fs::read_to_string("/proc/sys/fs/nr_open").ok();
@@ -50,11 +50,11 @@ impl Ceilings {
     }
 }
 
-impl Own {
+impl ProcessLimits {
     /// As near to `request` as `ceilings` allow, and what that leaves.
-    pub(crate) fn of(request: &RunRequest, ceilings: Ceilings) -> (Self, Vec<Unenforced>) {
+    pub(crate) fn of(request: &RunRequest, ceilings: HardLimits) -> (Self, Vec<UnenforcedLimit>) {
         let mut unenforced = Vec::new();
-        let Limits {
+        let RunLimits {
             nofile, memlock, ..
         } = request.limits;
         let files = nofile.map(|asked| {
@@ -90,7 +90,7 @@ impl Own {
             })
         });
         if matches!(memlock, Some(LockedMemory::Limited(_))) && not_held(request, ceilings) {
-            unenforced.push(Unenforced {
+            unenforced.push(UnenforcedLimit {
                 what: "memlock".to_owned(),
                 why: "root without a container is not held to it (CAP_IPC_LOCK)".to_owned(),
                 hint: None,
@@ -118,12 +118,12 @@ impl Own {
     }
 }
 
-fn not_held(request: &RunRequest, ceilings: Ceilings) -> bool {
-    request.root == Root::Host && ceilings.locks
+fn not_held(request: &RunRequest, ceilings: HardLimits) -> bool {
+    request.root == RunRoot::Host && ceilings.locks
 }
 
-fn beyond(what: &str, asked: &str, given: &str) -> Unenforced {
-    Unenforced {
+fn beyond(what: &str, asked: &str, given: &str) -> UnenforcedLimit {
+    UnenforcedLimit {
         what: what.to_owned(),
         why: format!("{asked} were asked for, and {given} is the most that may be given here"),
         hint: Some(format!(
@@ -135,13 +135,13 @@ fn beyond(what: &str, asked: &str, given: &str) -> Unenforced {
 
 /// Where a run is placed.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Place {
+pub(crate) struct CpuPlacement {
     /// The CPUs that were named; a cgroup holds the run to them where it can.
     pub(crate) named: Option<NumberSet>,
-    pub(crate) near: Option<Near>,
+    pub(crate) near: Option<NumaPlacement>,
 }
 
-impl Place {
+impl CpuPlacement {
     pub(crate) fn of(request: &RunRequest) -> Self {
         Self {
             named: request.limits.cpuset,
@@ -150,11 +150,11 @@ impl Place {
     }
 
     /// Places this process and what it starts from now on. Gives what the kernel refused.
-    pub(crate) fn take(&self) -> Vec<Unenforced> {
+    pub(crate) fn take(&self) -> Vec<UnenforcedLimit> {
         let near = self.near.and_then(|near| near.cpus);
         let mut refused = Vec::new();
         let mut note = |what: &str, doing: &str, error: std::io::Error| {
-            refused.push(Unenforced {
+            refused.push(UnenforcedLimit {
                 what: what.to_owned(),
                 why: format!("the kernel refused to {doing} ({error})"),
                 hint: None,
@@ -191,31 +191,31 @@ mod tests {
 
     fn request(nofile: Option<u64>, memlock: Option<LockedMemory>) -> RunRequest {
         RunRequest {
-            limits: Limits {
+            limits: RunLimits {
                 nofile,
                 memlock,
-                ..Limits::default()
+                ..RunLimits::default()
             },
-            ..RunRequest::new("a", Root::Host, vec!["true".to_owned()])
+            ..RunRequest::new("a", RunRoot::Host, vec!["true".to_owned()])
         }
     }
 
-    const USER: Ceilings = Ceilings {
+    const USER: HardLimits = HardLimits {
         files: Some(4_096),
         locked: Some(8 << 20),
         raises: false,
         locks: false,
         most_files: Some(1_048_576),
     };
-    const ROOT: Ceilings = Ceilings {
+    const ROOT: HardLimits = HardLimits {
         raises: true,
         locks: true,
         ..USER
     };
 
     /// What is given, and which limits are said not to be what was asked.
-    fn given(request: &RunRequest, ceilings: Ceilings) -> (Own, Vec<String>) {
-        let (own, unenforced) = Own::of(request, ceilings);
+    fn given(request: &RunRequest, ceilings: HardLimits) -> (ProcessLimits, Vec<String>) {
+        let (own, unenforced) = ProcessLimits::of(request, ceilings);
         (own, unenforced.into_iter().map(|u| u.what).collect())
     }
 
@@ -254,7 +254,7 @@ mod tests {
         assert_eq!(locked(mib(64), ROOT), (Some(mib(64)), said));
         assert_eq!(
             given(&request(None, None), USER),
-            (Own::default(), Vec::new())
+            (ProcessLimits::default(), Vec::new())
         );
     }
 }

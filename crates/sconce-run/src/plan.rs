@@ -6,17 +6,17 @@ use std::os::fd::RawFd;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use sconce_schema::request::Network;
-use sconce_schema::service::{Health, Restart};
+use sconce_schema::request::NetworkMode;
+use sconce_schema::service::{HealthCheck, RestartPolicy};
 
-use crate::own::{Own, Place};
+use crate::own::{CpuPlacement, ProcessLimits};
 use serde::{Deserialize, Serialize};
 
 /// Everything that init needs.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Plan {
+pub(crate) struct InitConfig {
     /// Absent without a container.
-    pub(crate) container: Option<Container>,
+    pub(crate) container: Option<ContainerConfig>,
     /// Program and arguments; empty where there are services alone.
     pub(crate) command: Vec<OsString>,
     /// `NAME=value`, complete.
@@ -25,25 +25,25 @@ pub(crate) struct Plan {
     /// Whether the command gets a terminal of its own.
     pub(crate) terminal: bool,
     /// Limits that the command carries itself.
-    pub(crate) own: Own,
+    pub(crate) own: ProcessLimits,
     /// Where it runs.
-    pub(crate) place: Place,
+    pub(crate) place: CpuPlacement,
     /// Where sockets of the container's network are asked for, one for each message.
     pub(crate) sockets: Option<RawFd>,
     /// Where the command writes, in place of the caller's standard output and error; with it, init
     /// itself keeps nothing of the caller's open.
     pub(crate) output: Option<RawFd>,
     /// What runs beside the command.
-    pub(crate) services: Vec<PlannedService>,
+    pub(crate) services: Vec<InitService>,
     /// When a service that ends soon after its start is tried again.
-    pub(crate) restarts: Restarts,
+    pub(crate) restarts: RestartBackoff,
     /// Whether other commands may be asked for while it runs.
     pub(crate) controlled: bool,
 }
 
 /// One service, with nothing left to decide.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct PlannedService {
+pub(crate) struct InitService {
     pub(crate) name: String,
     pub(crate) command: Vec<OsString>,
     /// `NAME=value`, complete.
@@ -51,16 +51,16 @@ pub(crate) struct PlannedService {
     pub(crate) workdir: PathBuf,
     /// Absent without a container.
     pub(crate) credentials: Option<Credentials>,
-    pub(crate) restart: Restart,
+    pub(crate) restart: RestartPolicy,
     pub(crate) grace: Duration,
     pub(crate) stop_signal: i32,
-    pub(crate) health: Option<Health>,
+    pub(crate) health: Option<HealthCheck>,
     pub(crate) after: Vec<String>,
     /// Where it writes.
     pub(crate) output: Option<RawFd>,
 }
 
-impl PlannedService {
+impl InitService {
     pub(crate) fn check_timeout(&self) -> Duration {
         let health = self.health.as_ref();
         health.map_or(Duration::ZERO, |health| {
@@ -70,7 +70,7 @@ impl PlannedService {
 }
 
 #[cfg(test)]
-impl Default for PlannedService {
+impl Default for InitService {
     fn default() -> Self {
         Self {
             name: String::new(),
@@ -78,7 +78,7 @@ impl Default for PlannedService {
             env: Vec::new(),
             workdir: PathBuf::new(),
             credentials: None,
-            restart: Restart::default(),
+            restart: RestartPolicy::default(),
             grace: Duration::from_secs(10),
             stop_signal: libc::SIGTERM,
             health: None,
@@ -90,7 +90,7 @@ impl Default for PlannedService {
 
 /// How patient init is with services that end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Restarts {
+pub struct RestartBackoff {
     /// Time until the first new start, milliseconds; each later one takes twice as long.
     pub first_ms: u64,
     /// The longest such time, milliseconds.
@@ -101,7 +101,7 @@ pub struct Restarts {
     pub tries: u32,
 }
 
-impl Default for Restarts {
+impl Default for RestartBackoff {
     fn default() -> Self {
         Self {
             first_ms: 1_000,
@@ -112,7 +112,7 @@ impl Default for Restarts {
     }
 }
 
-impl Restarts {
+impl RestartBackoff {
     pub(crate) fn reset(&self) -> Duration {
         Duration::from_millis(self.reset_ms)
     }
@@ -127,7 +127,7 @@ impl Restarts {
 
 /// The container around the command.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Container {
+pub(crate) struct ContainerConfig {
     pub(crate) hostname: String,
     /// Trees of the image, lowest first.
     pub(crate) layers: Vec<PathBuf>,
@@ -136,25 +136,25 @@ pub(crate) struct Container {
     /// Whether `upper` is kept after the run.
     pub(crate) kept: bool,
     pub(crate) shm_bytes: u64,
-    pub(crate) network: Network,
+    pub(crate) network: NetworkMode,
     /// The name of the user's folder in /home, where its home is there.
     pub(crate) home: Option<String>,
     /// Where the folder is seen that the run's processes and the supervisor share; see
     /// [`RunOptions::shared`](crate::RunOptions::shared).
     pub(crate) shared: Option<PathBuf>,
-    pub(crate) mounts: Vec<Mount>,
+    pub(crate) mounts: Vec<InitMount>,
     /// (target, path of the link).
     pub(crate) links: Vec<(String, PathBuf)>,
     pub(crate) credentials: Credentials,
     /// The program that starts the command in the root, where that is not init.
-    pub(crate) held: Option<Held>,
+    pub(crate) held: Option<DelegatedRuntime>,
     /// User namespaces that map owners of mounted files, as init inherits them.
     pub(crate) owners: Vec<RawFd>,
 }
 
 /// How another program is started to start the command.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Held {
+pub(crate) struct DelegatedRuntime {
     pub(crate) name: String,
     /// Its own program and arguments.
     pub(crate) command: Vec<OsString>,
@@ -164,7 +164,7 @@ pub(crate) struct Held {
     pub(crate) pid_file: PathBuf,
     /// Where it says what goes wrong.
     pub(crate) log: PathBuf,
-    pub(crate) shown: Shown,
+    pub(crate) shown: CgroupVisibility,
     /// The cgroup that it makes.
     pub(crate) cgroup: Option<PathBuf>,
     /// A folder that is made, and where it is seen by a shorter name.
@@ -175,7 +175,7 @@ pub(crate) struct Held {
 
 /// Which cgroup file systems it sees.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) enum Shown {
+pub(crate) enum CgroupVisibility {
     /// All that are mounted.
     Everything,
     /// The one that is mounted here.
@@ -199,13 +199,13 @@ pub(crate) struct Credentials {
 
 /// One bind mount.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub(crate) struct Mount {
+pub(crate) struct InitMount {
     /// On the host.
     pub(crate) source: PathBuf,
     /// Inside.
     pub(crate) target: PathBuf,
     /// Attributes of mount_setattr(2).
     pub(crate) attributes: u64,
-    /// Which of [`Container::owners`] maps the owners of the files, if they are to be mapped.
+    /// Which of [`ContainerConfig::owners`] maps the owners of the files, if they are to be mapped.
     pub(crate) owners: Option<usize>,
 }

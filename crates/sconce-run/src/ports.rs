@@ -12,22 +12,22 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 
 use rustix::event::{PollFd, PollFlags, poll};
-use sconce_schema::request::Port;
+use sconce_schema::request::PublishedPort;
 
 use crate::error::RunError;
 use crate::sys::{signals, socket};
 
 /// Ports that are listened on, with nobody yet to carry to.
 #[derive(Debug, Default)]
-pub(crate) struct Listening(Vec<(TcpListener, u16)>);
+pub(crate) struct PortListeners(Vec<(TcpListener, u16)>);
 
-impl Listening {
+impl PortListeners {
     /// Listens on every port.
     ///
     /// # Errors
     /// [`RunError::PortInUse`] and [`RunError::Port`].
-    pub(crate) fn on(ports: &[Port]) -> Result<Self, RunError> {
-        let listen = |port: &Port| {
+    pub(crate) fn on(ports: &[PublishedPort]) -> Result<Self, RunError> {
+        let listen = |port: &PublishedPort| {
             let address = SocketAddr::new(port.host_ip, port.host);
             let listener = TcpListener::bind(address).map_err(|source| match source.kind() {
                 io::ErrorKind::AddrInUse => RunError::PortInUse(address),
@@ -43,8 +43,8 @@ impl Listening {
     /// Looks whether ports that a run's services will listen on themselves can be had now.
     ///
     /// # Errors
-    /// As [`Listening::on`].
-    pub(crate) fn try_on(ports: &[Port]) -> Result<(), RunError> {
+    /// As [`PortListeners::on`].
+    pub(crate) fn try_on(ports: &[PublishedPort]) -> Result<(), RunError> {
         Self::on(ports).map(drop)
     }
 
@@ -59,20 +59,20 @@ impl Listening {
 pub(crate) struct Forwarder {
     stop: OwnedFd,
     thread: Option<JoinHandle<()>>,
-    open: Open,
+    open: OpenConnections,
 }
 
 /// The connections that are open, both sides of each.
-type Open = Arc<Mutex<Vec<(TcpStream, TcpStream)>>>;
+type OpenConnections = Arc<Mutex<Vec<(TcpStream, TcpStream)>>>;
 
 impl Forwarder {
     /// Begins; `sockets` is where init hands sockets out.
     ///
     /// # Errors
     /// The kernel's.
-    pub(crate) fn start(listening: Listening, sockets: OwnedFd) -> io::Result<Self> {
+    pub(crate) fn start(listening: PortListeners, sockets: OwnedFd) -> io::Result<Self> {
         let stop = signals::stop_flag()?;
-        let open = Open::default();
+        let open = OpenConnections::default();
         let (stop_theirs, open_theirs) = (stop.try_clone()?, Arc::clone(&open));
         let thread = std::thread::Builder::new().name("ports".to_owned());
         Ok(Self {
@@ -104,7 +104,12 @@ impl Drop for Forwarder {
     }
 }
 
-fn accept(listening: &[(TcpListener, u16)], sockets: &OwnedFd, stop: &OwnedFd, open: &Open) {
+fn accept(
+    listening: &[(TcpListener, u16)],
+    sockets: &OwnedFd,
+    stop: &OwnedFd,
+    open: &OpenConnections,
+) {
     loop {
         let mut fds: Vec<_> = listening
             .iter()
@@ -138,7 +143,7 @@ fn connect(sockets: &OwnedFd, port: u16) -> io::Result<TcpStream> {
     Ok(TcpStream::from(made))
 }
 
-fn carry(outside: TcpStream, inside: TcpStream, open: &Open) -> io::Result<()> {
+fn carry(outside: TcpStream, inside: TcpStream, open: &OpenConnections) -> io::Result<()> {
     outside.set_nonblocking(false)?;
     for stream in [&outside, &inside] {
         stream.set_nodelay(true)?;

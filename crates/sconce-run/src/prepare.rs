@@ -10,21 +10,23 @@ use std::time::Duration;
 
 use rustix::thread::CapabilitySet;
 use sconce_base::Env;
-use sconce_host::Machine;
-use sconce_schema::event::Unenforced;
-use sconce_schema::request::{ContainerEdits, Limits, Network, Root, RunRequest, User};
-use sconce_schema::service::{Check, Service};
+use sconce_host::HostProfile;
+use sconce_schema::event::UnenforcedLimit;
+use sconce_schema::request::{
+    ContainerEdits, ContainerUser, NetworkMode, RunLimits, RunRequest, RunRoot,
+};
+use sconce_schema::service::{HealthTest, RunService};
 use sconce_schema::units::Bytes;
 
 use crate::capabilities;
 use crate::engine;
-use crate::error::{RunError, Wrong};
-use crate::idmap::Exchange;
+use crate::error::{InvalidRequest, RunError};
+use crate::idmap::IdMapping;
 use crate::launch::Namespaces;
-use crate::own::{Ceilings, Own, Place};
-use crate::plan::{Container, Credentials, Mount, Plan, PlannedService};
+use crate::own::{CpuPlacement, HardLimits, ProcessLimits};
+use crate::plan::{ContainerConfig, Credentials, InitConfig, InitMount, InitService};
 use crate::sys::mount::{NODEV, NOEXEC, NOSUID, RDONLY};
-use crate::{Engine, RunOptions};
+use crate::{ContainerEngine, RunOptions};
 
 /// The overlay file system's own limit (`OVL_MAX_STACK`), less the run's own layer.
 pub(crate) const MOST_LAYERS: usize = 499;
@@ -32,7 +34,7 @@ pub(crate) const MOST_LAYERS: usize = 499;
 /// So many that what is told of them fits into a message.
 const MOST_SERVICES: usize = 64;
 
-/// uid and gid of [`User::Plain`].
+/// uid and gid of [`ContainerUser::Plain`].
 const PLAIN: u32 = 1000;
 
 /// Whether the caller is the machine's root, and not root of a user namespace that others made.
@@ -48,27 +50,27 @@ pub fn is_machine_root() -> bool {
 
 /// What there is to do.
 #[derive(Debug)]
-pub(crate) struct Prepared {
-    pub(crate) plan: Plan,
+pub(crate) struct PreparedRun {
+    pub(crate) plan: InitConfig,
     /// Absent without a container.
     pub(crate) namespaces: Option<Namespaces>,
     /// User namespaces that the plan's mounts name.
     pub(crate) owners: Vec<OwnedFd>,
     /// Wishes that cannot be granted.
-    pub(crate) unenforced: Vec<Unenforced>,
+    pub(crate) unenforced: Vec<UnenforcedLimit>,
 }
 
 /// Checks the parts that need no disk.
 ///
 /// # Errors
 /// [`RunError::Request`].
-pub(crate) fn check(request: &RunRequest, host: &Machine) -> Result<(), RunError> {
+pub(crate) fn check(request: &RunRequest, host: &HostProfile) -> Result<(), RunError> {
     let wrong = wrong(request).or_else(|| wrong_limit(&request.limits, host));
     wrong.map_or(Ok(()), |wrong| Err(RunError::Request(wrong)))
 }
 
 /// Limits that cannot be meant: nothing at all, more than there is, or one against another.
-fn wrong_limit(limits: &Limits, host: &Machine) -> Option<Wrong> {
+fn wrong_limit(limits: &RunLimits, host: &HostProfile) -> Option<InvalidRequest> {
     let nothing = [
         ("memory", limits.memory.is_some_and(|size| size.0 == 0)),
         ("shm", limits.shm.is_some_and(|size| size.0 == 0)),
@@ -79,35 +81,35 @@ fn wrong_limit(limits: &Limits, host: &Machine) -> Option<Wrong> {
         ("cpuset", limits.cpuset.is_some_and(|cpus| cpus.is_empty())),
     ];
     if let Some((what, _)) = nothing.iter().find(|(_, nothing)| *nothing) {
-        return Some(Wrong::Nothing(what));
+        return Some(InvalidRequest::Nothing(what));
     }
     if let (Some(asked), Some(cpus)) = (limits.cpus, host.cpus)
         && asked.cores() > f64::from(cpus)
     {
-        return Some(Wrong::Cpus { asked, cpus });
+        return Some(InvalidRequest::Cpus { asked, cpus });
     }
     if let (Some(asked), Some(there)) = (limits.memory, host.memory)
         && asked > there
     {
-        return Some(Wrong::Memory { asked, there });
+        return Some(InvalidRequest::Memory { asked, there });
     }
     if let (Some(asked), Some(there)) = (limits.cpuset, host.allowed_cpus) {
         let missing = asked.without(&there);
         if !missing.is_empty() {
-            return Some(Wrong::CpuSet {
+            return Some(InvalidRequest::CpuSet {
                 missing: Box::new(missing),
                 there: Box::new(there),
             });
         }
     }
     match (limits.memory_swap, limits.memory) {
-        (Some(_), None) => Some(Wrong::SwapAlone),
-        (Some(both), Some(memory)) if both < memory => Some(Wrong::Swap { both, memory }),
+        (Some(_), None) => Some(InvalidRequest::SwapAlone),
+        (Some(both), Some(memory)) if both < memory => Some(InvalidRequest::Swap { both, memory }),
         _ => None,
     }
 }
 
-fn wrong(request: &RunRequest) -> Option<Wrong> {
+fn wrong(request: &RunRequest) -> Option<InvalidRequest> {
     let id_fits = (1..=63).contains(&request.id.len())
         && !request.id.starts_with(['.', '-'])
         && request
@@ -115,11 +117,11 @@ fn wrong(request: &RunRequest) -> Option<Wrong> {
             .bytes()
             .all(|b| b.is_ascii_alphanumeric() || b"._-".contains(&b));
     if !id_fits {
-        return Some(Wrong::Id(request.id.clone()));
+        return Some(InvalidRequest::Id(request.id.clone()));
     }
     let nothing = request.command.is_empty() && request.services.is_empty();
     if nothing || request.command.first().is_some_and(String::is_empty) {
-        return Some(Wrong::NoCommand);
+        return Some(InvalidRequest::NoCommand);
     }
     if let Some(wrong) = request.services.iter().find_map(wrong_service) {
         return Some(wrong);
@@ -129,23 +131,23 @@ fn wrong(request: &RunRequest) -> Option<Wrong> {
         .collect();
     let twice = |at: usize| order[..at].iter().any(|(name, _)| *name == order[at].0);
     if let Some(at) = (0..order.len()).find(|&at| twice(at)) {
-        return Some(Wrong::ServiceTwice(order[at].0.to_owned()));
+        return Some(InvalidRequest::ServiceTwice(order[at].0.to_owned()));
     }
     if order.len() > MOST_SERVICES {
-        return Some(Wrong::TooManyServices(order.len()));
+        return Some(InvalidRequest::TooManyServices(order.len()));
     }
     if let Some(name) = crate::init::out_of_order(&order) {
-        return Some(Wrong::ServiceOrder(name));
+        return Some(InvalidRequest::ServiceOrder(name));
     }
-    let other_user = |service: &&Service| service.user.is_some_and(|user| user != request.user);
-    let one_user = request.root == Root::Host || !is_machine_root();
+    let other_user = |service: &&RunService| service.user.is_some_and(|user| user != request.user);
+    let one_user = request.root == RunRoot::Host || !is_machine_root();
     if let Some(service) = request
         .services
         .iter()
         .find(other_user)
         .filter(|_| one_user)
     {
-        return Some(Wrong::ServiceUser(service.name.clone()));
+        return Some(InvalidRequest::ServiceUser(service.name.clone()));
     }
     let texts = request
         .command
@@ -156,60 +158,62 @@ fn wrong(request: &RunRequest) -> Option<Wrong> {
             service.command.iter().chain(env)
         }));
     if let Some(text) = texts.into_iter().find(|text| text.contains('\0')) {
-        return Some(Wrong::ZeroByte(text.replace('\0', "\\0")));
+        return Some(InvalidRequest::ZeroByte(text.replace('\0', "\\0")));
     }
     if !is_straight(&request.workdir) {
-        return Some(Wrong::Path(request.workdir.clone()));
+        return Some(InvalidRequest::Path(request.workdir.clone()));
     }
     match &request.root {
-        Root::Host if !request.mounts.is_empty() => return Some(Wrong::HostMounts),
-        Root::Host if request.network != Network::Host => return Some(Wrong::HostNetwork),
-        Root::Image(image) if image.layers.is_empty() => return Some(Wrong::NoLayers),
-        Root::Image(image) if image.layers.len() > MOST_LAYERS => {
-            return Some(Wrong::TooManyLayers(image.layers.len()));
+        RunRoot::Host if !request.mounts.is_empty() => return Some(InvalidRequest::HostMounts),
+        RunRoot::Host if request.network != NetworkMode::Host => {
+            return Some(InvalidRequest::HostNetwork);
+        }
+        RunRoot::Image(image) if image.layers.is_empty() => return Some(InvalidRequest::NoLayers),
+        RunRoot::Image(image) if image.layers.len() > MOST_LAYERS => {
+            return Some(InvalidRequest::TooManyLayers(image.layers.len()));
         }
         _ => {}
     }
-    if request.network == Network::Host && !request.ports.is_empty() {
-        return Some(Wrong::Ports);
+    if request.network == NetworkMode::Host && !request.ports.is_empty() {
+        return Some(InvalidRequest::Ports);
     }
     request.mounts.iter().find_map(|mount| {
         if !is_straight(&mount.target) {
-            return Some(Wrong::Path(mount.target.clone()));
+            return Some(InvalidRequest::Path(mount.target.clone()));
         }
         if !mount.source.is_absolute() {
-            return Some(Wrong::Path(mount.source.clone()));
+            return Some(InvalidRequest::Path(mount.source.clone()));
         }
         let taken = ["/", "/dev", "/sys"]
             .iter()
             .any(|own| mount.target == Path::new(own))
             || mount.target.starts_with("/proc");
-        taken.then(|| Wrong::Target(mount.target.clone()))
+        taken.then(|| InvalidRequest::Target(mount.target.clone()))
     })
 }
 
 /// What cannot be meant of one service.
-fn wrong_service(service: &Service) -> Option<Wrong> {
+fn wrong_service(service: &RunService) -> Option<InvalidRequest> {
     let name = || service.name.clone();
     if !sconce_schema::service::is_service_name(&service.name) {
-        return Some(Wrong::ServiceName(name()));
+        return Some(InvalidRequest::ServiceName(name()));
     }
     if service.command.first().is_none_or(String::is_empty) {
-        return Some(Wrong::ServiceCommand(name()));
+        return Some(InvalidRequest::ServiceCommand(name()));
     }
     if let Some(workdir) = service.workdir.as_ref().filter(|dir| !is_straight(dir)) {
-        return Some(Wrong::Path(workdir.clone()));
+        return Some(InvalidRequest::Path(workdir.clone()));
     }
     let check_fits = match service.health.as_ref().map(|health| &health.check) {
         None => true,
-        Some(Check::Command(command)) => command.first().is_some_and(|word| !word.is_empty()),
-        Some(Check::Tcp(port)) => *port != 0,
+        Some(HealthTest::Command(command)) => command.first().is_some_and(|word| !word.is_empty()),
+        Some(HealthTest::Tcp(port)) => *port != 0,
         // What would end the request line would begin another one.
-        Some(Check::Http { port, path }) => {
+        Some(HealthTest::Http { port, path }) => {
             *port != 0 && path.starts_with('/') && path.bytes().all(|b| b.is_ascii_graphic())
         }
     };
-    (!check_fits).then(|| Wrong::ServiceCheck(name()))
+    (!check_fits).then(|| InvalidRequest::ServiceCheck(name()))
 }
 
 fn is_straight(path: &Path) -> bool {
@@ -223,20 +227,20 @@ fn is_straight(path: &Path) -> bool {
 pub(crate) fn prepare(
     request: &RunRequest,
     options: &RunOptions<'_>,
-    engine: Option<&Engine>,
+    engine: Option<&ContainerEngine>,
     scratch: &Path,
     root: bool,
     v2: Option<&Path>,
-) -> Result<Prepared, RunError> {
-    let (own_limits, mut unenforced) = Own::of(request, Ceilings::read());
-    let mut plan = Plan {
+) -> Result<PreparedRun, RunError> {
+    let (own_limits, mut unenforced) = ProcessLimits::of(request, HardLimits::read());
+    let mut plan = InitConfig {
         container: None,
         command: request.command.iter().map(OsString::from).collect(),
         env: environment(request, options),
         workdir: request.workdir.clone(),
         terminal: request.terminal,
         own: own_limits,
-        place: Place::of(request),
+        place: CpuPlacement::of(request),
         sockets: None,
         output: None,
         services: Vec::new(),
@@ -249,8 +253,8 @@ pub(crate) fn prepare(
     plan.services = (request.services.iter())
         .map(|service| planned(service, request, &plan.env, root))
         .collect();
-    let Root::Image(image) = &request.root else {
-        return Ok(Prepared {
+    let RunRoot::Image(image) = &request.root else {
+        return Ok(PreparedRun {
             plan,
             namespaces: None,
             owners: Vec::new(),
@@ -268,7 +272,7 @@ pub(crate) fn prepare(
     let mut mounts = Vec::new();
     for mount in &request.mounts {
         let read_only = if mount.read_only { RDONLY } else { 0 };
-        mounts.push(Mount {
+        mounts.push(InitMount {
             owners: owners.of(mount)?,
             source: mount.source.clone(),
             target: mount.target.clone(),
@@ -278,12 +282,12 @@ pub(crate) fn prepare(
     for edits in &request.edits {
         edit_mounts(edits, &mut mounts)?;
     }
-    let own_network = request.network != Network::Host;
+    let own_network = request.network != NetworkMode::Host;
     let inside = match options.keep {
         Some(_) => crate::KEPT_NAME,
         None => &request.id,
     };
-    let mut container = Container {
+    let mut container = ContainerConfig {
         hostname: inside.to_owned(),
         held: None,
         layers: image
@@ -309,7 +313,7 @@ pub(crate) fn prepare(
     };
     writable_layer(scratch).map_err(|(path, source)| RunError::State { path, source })?;
     if let Some(engine) = engine {
-        let (held, mut said) = engine::hold(&engine::Asked {
+        let (held, mut said) = engine::hold(&engine::EngineContext {
             engine,
             request,
             command: &plan.command,
@@ -331,7 +335,7 @@ pub(crate) fn prepare(
     plan.container = Some(container);
     // An engine is uid 0 of its user namespace, and gives the command another uid.
     let mapped = if engine.is_some() { 0 } else { id };
-    Ok(Prepared {
+    Ok(PreparedRun {
         plan,
         namespaces: Some(Namespaces {
             user: (!root).then_some((mapped, mapped)),
@@ -346,10 +350,10 @@ pub(crate) fn prepare(
 }
 
 /// Who a user is inside.
-fn credentials(user: User, root: bool) -> Credentials {
+fn credentials(user: ContainerUser, root: bool) -> Credentials {
     let (id, kept) = match user {
-        User::Plain => (PLAIN, CapabilitySet::empty()),
-        User::Root => (0, capabilities::ROOT_INSIDE),
+        ContainerUser::Plain => (PLAIN, CapabilitySet::empty()),
+        ContainerUser::Root => (0, capabilities::ROOT_INSIDE),
     };
     Credentials {
         uid: id,
@@ -360,11 +364,11 @@ fn credentials(user: User, root: bool) -> Credentials {
 }
 
 fn planned(
-    service: &Service,
+    service: &RunService,
     request: &RunRequest,
     env: &[OsString],
     root: bool,
-) -> PlannedService {
+) -> InitService {
     use std::os::unix::ffi::OsStrExt;
     let own = |variable: &&OsString| {
         let name = variable.as_bytes().split(|b| *b == b'=').next();
@@ -372,7 +376,7 @@ fn planned(
         name.is_none_or(|name| !service.env.contains_key(name))
     };
     let added = (service.env.iter()).map(|(name, value)| OsString::from(format!("{name}={value}")));
-    PlannedService {
+    InitService {
         name: service.name.clone(),
         command: service.command.iter().map(OsString::from).collect(),
         env: env.iter().filter(own).cloned().chain(added).collect(),
@@ -381,8 +385,8 @@ fn planned(
             .clone()
             .unwrap_or_else(|| request.workdir.clone()),
         credentials: match request.root {
-            Root::Image(_) => Some(credentials(service.user.unwrap_or(request.user), root)),
-            Root::Host => None,
+            RunRoot::Image(_) => Some(credentials(service.user.unwrap_or(request.user), root)),
+            RunRoot::Host => None,
         },
         restart: service.restart,
         grace: Duration::from_secs(u64::from(service.grace_s)),
@@ -408,8 +412,8 @@ pub(crate) fn environment(request: &RunRequest, options: &RunOptions<'_>) -> Vec
             .any(|edit| edit.split_once('=').is_some_and(|(edit, _)| name == edit))
     };
     let callers = match request.root {
-        Root::Host => options.environment,
-        Root::Image(_) => None,
+        RunRoot::Host => options.environment,
+        RunRoot::Image(_) => None,
     };
     let callers = callers
         .into_iter()
@@ -454,7 +458,7 @@ struct Owners {
     /// Whether owners can and must be exchanged: only by the machine's root.
     exchange: bool,
     made: Vec<((u32, u32), OwnedFd)>,
-    unenforced: Vec<Unenforced>,
+    unenforced: Vec<UnenforcedLimit>,
 }
 
 impl Owners {
@@ -464,7 +468,7 @@ impl Owners {
             path: mount.source.clone(),
             source: error,
         })?;
-        let exchange = Exchange {
+        let exchange = IdMapping {
             outside: (metadata.uid(), metadata.gid()),
             inside: self.inside,
         };
@@ -492,14 +496,14 @@ impl Owners {
 }
 
 /// Says that a mount shows its owners as they are, because the kernel grants no user namespace.
-fn owner_stays(mount: &sconce_schema::request::Mount, error: &io::Error) -> Unenforced {
+fn owner_stays(mount: &sconce_schema::request::Mount, error: &io::Error) -> UnenforcedLimit {
     let max_is_zero = matches!(error.raw_os_error(), Some(libc::ENOSPC | libc::EUSERS));
     let because = if max_is_zero {
         "sysctl user.max_user_namespaces is 0 or used up".to_owned()
     } else {
         error.to_string()
     };
-    Unenforced {
+    UnenforcedLimit {
         what: format!("owner of {}", mount.target.display()),
         why: format!(
             "the kernel grants no user namespace ({because}), without which the files of {} cannot \
@@ -512,7 +516,7 @@ fn owner_stays(mount: &sconce_schema::request::Mount, error: &io::Error) -> Unen
 }
 
 /// Device nodes and driver files, in the order of the edits.
-fn edit_mounts(edits: &ContainerEdits, mounts: &mut Vec<Mount>) -> Result<(), RunError> {
+fn edit_mounts(edits: &ContainerEdits, mounts: &mut Vec<InitMount>) -> Result<(), RunError> {
     let nodes = edits.device_nodes.iter().map(|node| {
         let host = if node.host_path.is_empty() {
             &node.path
@@ -536,7 +540,7 @@ fn edit_mounts(edits: &ContainerEdits, mounts: &mut Vec<Mount>) -> Result<(), Ru
         (&mount.host_path, &mount.container_path, attributes)
     });
     for (source, target, attributes) in nodes.chain(files) {
-        let mount = Mount {
+        let mount = InitMount {
             source: PathBuf::from(source),
             target: PathBuf::from(target),
             attributes,
@@ -547,7 +551,7 @@ fn edit_mounts(edits: &ContainerEdits, mounts: &mut Vec<Mount>) -> Result<(), Ru
             source: error,
         })?;
         if !is_straight(&mount.target) {
-            return Err(RunError::Request(Wrong::Path(mount.target)));
+            return Err(RunError::Request(InvalidRequest::Path(mount.target)));
         }
         mounts.push(mount);
     }

@@ -6,45 +6,45 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use sconce_schema::event::{Exit, ServiceState, Unenforced};
+use sconce_schema::event::{ExitStatus, ServiceState, UnenforcedLimit};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
-use crate::Used;
+use crate::ResourceUsage;
 use crate::sys::socket;
 
 /// From inside to the supervisor.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(crate) enum Report {
-    /// Everything is mounted; waiting for [`Order::Go`]. Brings the terminal's descriptor when one
+pub(crate) enum InitReport {
+    /// Everything is mounted; waiting for [`SupervisorRequest::Go`]. Brings the terminal's descriptor when one
     /// was asked for, and then the shared folder's, likewise.
-    Prepared(Vec<Unenforced>),
+    Prepared(Vec<UnenforcedLimit>),
     /// The sender is about to become the command.
     Executing,
     /// The command was executed; told of one whose output goes into a log alone.
     Executed,
     /// It failed; nothing or nobody is left inside.
-    Failed(Failure),
+    Failed(InitFailure),
     /// There is no command; the services are about to be started.
     Serving,
     /// A service has changed.
-    Service(Change),
+    Service(ServiceChange),
     /// A service's program, or a command that was asked for, cannot be executed.
-    CannotStart(Which, Failure),
+    CannotStart(ProcessKey, InitFailure),
     /// A command that was asked for was started. Brings its terminal's descriptor when one was
     /// wanted.
     CommandStarted(u64),
     /// It has ended.
-    CommandEnded(u64, Exit),
+    CommandEnded(u64, ExitStatus),
     /// The command has ended, and every other process was ended too; what all of them used.
-    Exited(Exit, Option<Used>),
+    Exited(ExitStatus, Option<ResourceUsage>),
 }
 
 /// From the supervisor to init.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Order {
+pub enum SupervisorRequest {
     /// Start the command. Brings the descriptors through which it joins its cgroups: `tasks` v1
     /// files, then one v2 folder if `folder`.
     Go {
@@ -62,7 +62,7 @@ pub enum Order {
     Restart(usize),
     /// Start another command in the run. Brings its standard input, output and error, unless it
     /// gets a terminal of its own.
-    Command(Box<Command>),
+    Command(Box<ExecTask>),
     /// Signal a command that was asked for.
     SignalCommand(u64, i32),
     /// Kill everything.
@@ -71,13 +71,13 @@ pub enum Order {
 
 /// A service that has changed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Change {
+pub struct ServiceChange {
     pub(crate) service: usize,
     pub(crate) state: ServiceState,
     /// In the run's numbering.
     pub(crate) pid: Option<i32>,
     pub(crate) starts: u32,
-    pub(crate) exit: Option<Exit>,
+    pub(crate) exit: Option<ExitStatus>,
     pub(crate) why: Option<String>,
     pub(crate) again_ms: Option<u64>,
 }
@@ -85,14 +85,14 @@ pub struct Change {
 /// Something other than the run's own command.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Which {
+pub enum ProcessKey {
     Service(usize),
     Command(u64),
 }
 
 /// Another command in a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Command {
+pub struct ExecTask {
     /// By which answers name it.
     pub(crate) number: u64,
     pub(crate) command: Vec<OsString>,
@@ -106,7 +106,7 @@ pub struct Command {
 /// What failed inside; each is described by its `RunError`. `errno` is the kernel's error number.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Failure {
+pub enum InitFailure {
     Step {
         doing: String,
         errno: i32,
@@ -152,7 +152,7 @@ pub enum Failure {
     },
 }
 
-impl Failure {
+impl InitFailure {
     /// For `map_err` of a step without a path.
     pub(crate) fn step<E: Into<io::Error>>(doing: &str) -> impl FnOnce(E) -> Self {
         move |error| Self::Step {
@@ -185,7 +185,7 @@ pub(crate) fn send(
 /// The kernel's, or a message that is not a `T`.
 pub(crate) fn receive<T: DeserializeOwned>(
     socket: impl AsFd,
-) -> io::Result<Option<(T, socket::Message)>> {
+) -> io::Result<Option<(T, socket::SocketMessage)>> {
     let Some(message) = socket::receive(socket)? else {
         return Ok(None);
     };
@@ -201,30 +201,30 @@ mod tests {
     fn values_descriptors_and_the_sender_arrive() {
         let (ours, theirs) = socket::pair().unwrap();
         let file = tempfile::tempfile().unwrap();
-        let report = Report::Failed(Failure::NotFound {
+        let report = InitReport::Failed(InitFailure::NotFound {
             command: "ls".to_owned(),
             searched: Some("/bin".to_owned()),
         });
         send(&theirs, &report, &[file.as_fd()]).unwrap();
-        let (received, message) = receive::<Report>(&ours).unwrap().unwrap();
+        let (received, message) = receive::<InitReport>(&ours).unwrap().unwrap();
         assert_eq!(received, report);
         assert_eq!(message.fds.len(), 1);
         assert_ne!(message.fds[0].as_raw_fd(), file.as_raw_fd());
         assert_eq!(message.sender, Some(std::process::id() as i32));
         send(&theirs, &"nonsense", &[]).unwrap();
-        assert!(receive::<Report>(&ours).is_err());
+        assert!(receive::<InitReport>(&ours).is_err());
         drop(theirs);
-        assert!(receive::<Report>(&ours).unwrap().is_none());
+        assert!(receive::<InitReport>(&ours).unwrap().is_none());
     }
 
     #[test]
     fn the_last_word_arrives_although_nobody_read_the_answer() {
         let (ours, theirs) = socket::pair().unwrap();
-        send(&theirs, &Report::Serving, &[]).unwrap();
-        send(&ours, &Order::Kill, &[]).unwrap();
+        send(&theirs, &InitReport::Serving, &[]).unwrap();
+        send(&ours, &SupervisorRequest::Kill, &[]).unwrap();
         drop(theirs);
-        let (last, _) = receive::<Report>(&ours).unwrap().unwrap();
-        assert_eq!(last, Report::Serving);
-        assert!(receive::<Report>(&ours).unwrap().is_none());
+        let (last, _) = receive::<InitReport>(&ours).unwrap().unwrap();
+        assert_eq!(last, InitReport::Serving);
+        assert!(receive::<InitReport>(&ours).unwrap().is_none());
     }
 }

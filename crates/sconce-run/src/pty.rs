@@ -12,7 +12,7 @@ use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, unlockpt};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr, tcsetwinsize};
 
 use crate::plan::Credentials;
-use crate::protocol::Failure;
+use crate::protocol::InitFailure;
 use crate::sys::signals;
 
 /// Both ends of a new terminal.
@@ -28,7 +28,7 @@ pub(crate) struct Terminal {
 pub(crate) fn open_if(
     wanted: bool,
     owner: Option<&Credentials>,
-) -> Result<Option<Terminal>, Failure> {
+) -> Result<Option<Terminal>, InitFailure> {
     if !wanted {
         return Ok(None);
     }
@@ -44,7 +44,9 @@ pub(crate) fn open_if(
         }
         Ok::<_, rustix::io::Errno>(Terminal { master, slave })
     };
-    open().map(Some).map_err(Failure::step("open a terminal"))
+    open()
+        .map(Some)
+        .map_err(InitFailure::step("open a terminal"))
 }
 
 /// Makes `slave` this session's terminal and its standard input, output and error.

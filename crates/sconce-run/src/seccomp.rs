@@ -11,7 +11,7 @@
 //! `ENOSYS`), a guard against x86-64's second call table, and a search tree instead of a chain,
 //! so that a permitted call costs 8 comparisons.
 
-use crate::sys::seccomp::Instruction;
+use crate::sys::seccomp::SeccompInstruction;
 
 // Classic BPF (linux/bpf_common.h) and seccomp's answers (linux/seccomp.h).
 const LOAD: u16 = 0x20;
@@ -148,8 +148,8 @@ fn answers() -> Vec<(u32, u32)> {
     all
 }
 
-const fn op(code: u16, k: u32) -> Instruction {
-    Instruction {
+const fn op(code: u16, k: u32) -> SeccompInstruction {
+    SeccompInstruction {
         code,
         jt: 0,
         jf: 0,
@@ -157,12 +157,12 @@ const fn op(code: u16, k: u32) -> Instruction {
     }
 }
 
-const fn jump(code: u16, k: u32, jt: u8, jf: u8) -> Instruction {
-    Instruction { code, jt, jf, k }
+const fn jump(code: u16, k: u32, jt: u8, jf: u8) -> SeccompInstruction {
+    SeccompInstruction { code, jt, jf, k }
 }
 
 /// The filter.
-pub(crate) fn filter() -> Vec<Instruction> {
+pub(crate) fn filter() -> Vec<SeccompInstruction> {
     let mut program = vec![
         op(LOAD, ARCH),
         // Another machine's calls (32-bit programs) have other numbers.
@@ -231,7 +231,7 @@ pub(crate) fn oci() -> serde_json::Value {
 }
 
 /// A binary search over `answers` for the number that is loaded.
-fn search(answers: &[(u32, u32)], program: &mut Vec<Instruction>) {
+fn search(answers: &[(u32, u32)], program: &mut Vec<SeccompInstruction>) {
     if answers.len() <= 3 {
         for (nr, answer) in answers {
             program.push(jump(JUMP_EQ, *nr, 0, 1));
@@ -255,10 +255,10 @@ mod tests {
     use super::*;
 
     /// The kernel's interpreter, as far as this filter goes.
-    fn answer(program: &[Instruction], arch: u32, nr: u32, arg0: u64) -> u32 {
+    fn answer(program: &[SeccompInstruction], arch: u32, nr: u32, arg0: u64) -> u32 {
         let (mut at, mut loaded) = (0, 0);
         loop {
-            let Instruction { code, jt, jf, k } = program[at];
+            let SeccompInstruction { code, jt, jf, k } = program[at];
             at += 1;
             let hop = match code {
                 LOAD => {

@@ -16,7 +16,7 @@ use crate::cgroup;
 
 /// The scratch folder of a run that lives.
 #[derive(Debug)]
-pub(crate) struct Scratch {
+pub(crate) struct ScratchDirectory {
     /// `STATE/ID`; it exists.
     pub(crate) folder: PathBuf,
     lock: File,
@@ -27,7 +27,7 @@ pub(crate) struct Scratch {
 const TAKE_TRIES: u32 = 50;
 const TAKE_INTERVAL: std::time::Duration = std::time::Duration::from_millis(10);
 
-impl Scratch {
+impl ScratchDirectory {
     /// Makes the state folder and, in it, the run's own.
     ///
     /// # Errors
@@ -97,7 +97,7 @@ impl Scratch {
 
 /// Cleans up after runs whose Sconce was killed. What cannot be removed yet (a process that is
 /// still dying) stays for the next time.
-pub(crate) fn sweep(state: &Path, files: &dyn cgroup::Files) {
+pub(crate) fn sweep(state: &Path, files: &dyn cgroup::CgroupFs) {
     let Ok(entries) = std::fs::read_dir(state) else {
         return;
     };
@@ -210,22 +210,22 @@ fn open_up(folder: &Path) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::cgroup::Kernel;
+    use crate::cgroup::KernelCgroupFs;
 
     #[test]
     fn what_a_dead_run_left_goes_and_what_lives_stays() {
         let state = tempfile::tempdir().unwrap();
-        let alive = Scratch::create(state.path(), "alive").unwrap();
-        let dead = Scratch::create(state.path(), "dead").unwrap();
+        let alive = ScratchDirectory::create(state.path(), "alive").unwrap();
+        let dead = ScratchDirectory::create(state.path(), "dead").unwrap();
         let sealed = dead.folder.join("work/work");
         std::fs::create_dir_all(&sealed).unwrap();
         std::fs::set_permissions(&sealed, std::fs::Permissions::from_mode(0o000)).unwrap();
         let (dead_folder, dead_lock) = (dead.folder.clone(), dead.lock_path.clone());
         drop(dead);
-        sweep(state.path(), &Kernel);
+        sweep(state.path(), &KernelCgroupFs);
         assert!(!dead_folder.exists() && !dead_lock.exists());
         assert!(alive.folder.exists() && alive.lock_path.exists());
-        let (path, error) = Scratch::create(state.path(), "alive").unwrap_err();
+        let (path, error) = ScratchDirectory::create(state.path(), "alive").unwrap_err();
         assert!(path.ends_with("alive.lock"));
         assert_eq!(error.kind(), io::ErrorKind::WouldBlock);
         alive.remove().unwrap();
@@ -243,7 +243,7 @@ mod tests {
             std::fs::remove_file(path).unwrap();
             drop(swept);
         });
-        let scratch = Scratch::create(state.path(), "new").unwrap();
+        let scratch = ScratchDirectory::create(state.path(), "new").unwrap();
         sweep.join().unwrap();
         assert!(scratch.lock_path.exists() && scratch.folder.exists());
         scratch.remove().unwrap();
@@ -254,7 +254,7 @@ mod tests {
         let state = tempfile::tempdir().unwrap();
         let outside = tempfile::tempdir().unwrap();
         std::fs::write(outside.path().join("kept"), "").unwrap();
-        let scratch = Scratch::create(state.path(), "a").unwrap();
+        let scratch = ScratchDirectory::create(state.path(), "a").unwrap();
         std::os::unix::fs::symlink(outside.path(), scratch.folder.join("link")).unwrap();
         scratch.remove().unwrap();
         assert!(outside.path().join("kept").exists());

@@ -8,37 +8,37 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sconce_schema::Runtime;
-use sconce_schema::event::Unenforced;
-use sconce_schema::request::{Root, RunRequest};
+use sconce_schema::event::UnenforcedLimit;
+use sconce_schema::request::{RunRequest, RunRoot};
 use tracing::{debug, info};
 
-use crate::desk::Desk;
+use crate::desk::ControlServer;
 use crate::error::RunError;
 use crate::executor::{Execution, Executor, Job, RunEnd, RunEvent};
-use crate::logs::Logs;
-use crate::protocol::{Order, Which};
-use crate::state::{self, Scratch};
-use crate::sys::signals::{Catcher, Caught};
-use crate::{Outcome, RunOptions, Watcher, cgroup, prepare};
+use crate::logs::LogWriters;
+use crate::protocol::{ProcessKey, SupervisorRequest};
+use crate::state::{self, ScratchDirectory};
+use crate::sys::signals::{Catcher, ReceivedSignal};
+use crate::{RunObserver, RunOptions, RunOutcome, cgroup, prepare};
 
 /// Runs a request to its end.
 pub(crate) fn run(
     request: &RunRequest,
     executor: &dyn Executor,
     options: &RunOptions<'_>,
-    watcher: &mut dyn Watcher,
-) -> Result<Outcome, RunError> {
+    watcher: &mut dyn RunObserver,
+) -> Result<RunOutcome, RunError> {
     prepare::check(request, options.host)?;
     executor.check(request, options)?;
     let runtime = runtime_of(executor);
-    let is_contained = matches!(request.root, Root::Image(_));
+    let is_contained = matches!(request.root, RunRoot::Image(_));
     let is_root = prepare::is_machine_root();
     info!(id = request.id, engine = %runtime, contained = is_contained, is_root, "a run begins");
     debug!(
         limits = serde_json::to_string(&request.limits).ok(),
         "limits asked for"
     );
-    state::sweep(&options.state_dir, &cgroup::Kernel);
+    state::sweep(&options.state_dir, &cgroup::KernelCgroupFs);
     let mut scratch = create_scratch(request, options)?;
     let done = run_in_scratch(request, executor, options, watcher, &mut scratch);
     let done =
@@ -60,7 +60,7 @@ fn runtime_of(executor: &dyn Executor) -> Runtime {
 /// Moves the writable layer to where it is wanted.
 fn keep_layer(
     options: &RunOptions<'_>,
-    scratch: &Scratch,
+    scratch: &ScratchDirectory,
     is_contained: bool,
 ) -> Result<(), RunError> {
     let Some(folder) = options.keep.as_ref().filter(|_| is_contained) else {
@@ -73,8 +73,11 @@ fn keep_layer(
     })
 }
 
-fn create_scratch(request: &RunRequest, options: &RunOptions<'_>) -> Result<Scratch, RunError> {
-    Scratch::create(&options.state_dir, &request.id).map_err(|(path, source)| {
+fn create_scratch(
+    request: &RunRequest,
+    options: &RunOptions<'_>,
+) -> Result<ScratchDirectory, RunError> {
+    ScratchDirectory::create(&options.state_dir, &request.id).map_err(|(path, source)| {
         if source.kind() == std::io::ErrorKind::WouldBlock {
             RunError::Running(request.id.clone())
         } else {
@@ -87,12 +90,12 @@ fn run_in_scratch(
     request: &RunRequest,
     executor: &dyn Executor,
     options: &RunOptions<'_>,
-    watcher: &mut dyn Watcher,
-    scratch: &mut Scratch,
-) -> Result<Outcome, RunError> {
+    watcher: &mut dyn RunObserver,
+    scratch: &mut ScratchDirectory,
+) -> Result<RunOutcome, RunError> {
     // Before anything is started that a signal could leave behind.
     let signals = Catcher::new().map_err(RunError::setup("catch signals"))?;
-    let mut logs = Logs::default();
+    let mut logs = LogWriters::default();
     let mut execution = executor.prepare(Job {
         request,
         options,
@@ -104,7 +107,7 @@ fn run_in_scratch(
         execution: execution.as_mut(),
         options,
         signals,
-        desk: Desk::new(request, engine),
+        desk: ControlServer::new(request, engine),
         logs,
         asked_to_end: None,
         next_sample: None,
@@ -126,7 +129,7 @@ fn run_in_scratch(
         out_of_memory,
         used,
     } = ended?;
-    Ok(Outcome {
+    Ok(RunOutcome {
         exit,
         out_of_memory,
         used,
@@ -139,8 +142,8 @@ struct Supervisor<'a> {
     execution: &'a mut dyn Execution,
     options: &'a RunOptions<'a>,
     signals: Catcher,
-    desk: Desk,
-    logs: Logs,
+    desk: ControlServer,
+    logs: LogWriters,
     /// When a signal first asked it to end.
     asked_to_end: Option<Instant>,
     /// Absent until it has started.
@@ -148,7 +151,7 @@ struct Supervisor<'a> {
 }
 
 impl Supervisor<'_> {
-    fn run(&mut self, watcher: &mut dyn Watcher) -> Result<RunEnd, RunError> {
+    fn run(&mut self, watcher: &mut dyn RunObserver) -> Result<RunEnd, RunError> {
         let unenforced = self.execution.wait_until_prepared(watcher)?;
         self.tell_unenforced(&unenforced, watcher)?;
         for event in self.execution.start()? {
@@ -162,8 +165,8 @@ impl Supervisor<'_> {
     /// Says what does not hold, which ends a strict run.
     fn tell_unenforced(
         &self,
-        all: &[Unenforced],
-        watcher: &mut dyn Watcher,
+        all: &[UnenforcedLimit],
+        watcher: &mut dyn RunObserver,
     ) -> Result<(), RunError> {
         if all.is_empty() {
             return Ok(());
@@ -179,7 +182,7 @@ impl Supervisor<'_> {
     }
 
     /// Until the command has ended: passes on what it is asked, and has samples taken.
-    fn watch(&mut self, watcher: &mut dyn Watcher) -> Result<RunEnd, RunError> {
+    fn watch(&mut self, watcher: &mut dyn RunObserver) -> Result<RunEnd, RunError> {
         loop {
             let ready = self.wait();
             for (caller, is_ready) in self.desk.numbers().into_iter().zip(ready.callers) {
@@ -232,7 +235,7 @@ impl Supervisor<'_> {
     }
 
     /// Tells the watcher and the callers what happened; gives the end if it is that.
-    fn handle_event(&mut self, event: RunEvent, watcher: &mut dyn Watcher) -> Option<RunEnd> {
+    fn handle_event(&mut self, event: RunEvent, watcher: &mut dyn RunObserver) -> Option<RunEnd> {
         match event {
             RunEvent::Started(target) => {
                 watcher.started(&target);
@@ -246,10 +249,10 @@ impl Supervisor<'_> {
                     watcher.service(&event);
                 }
             }
-            RunEvent::CannotStart(Which::Service(service), why) => {
+            RunEvent::CannotStart(ProcessKey::Service(service), why) => {
                 self.desk.cannot_start_service(service, why);
             }
-            RunEvent::CannotStart(Which::Command(number), why) => {
+            RunEvent::CannotStart(ProcessKey::Command(number), why) => {
                 self.desk.cannot_start(number, why);
             }
             RunEvent::CommandStarted(number, terminal) => self.desk.started(number, &terminal),
@@ -270,7 +273,7 @@ impl Supervisor<'_> {
 
     /// The command gets the signal; one that asks it to end a second time, when the grace is over,
     /// ends everything.
-    fn pass_signal(&mut self, caught: Caught) {
+    fn pass_signal(&mut self, caught: ReceivedSignal) {
         if caught.signal == libc::SIGWINCH {
             self.execution.copy_terminal_size();
             return;
@@ -282,12 +285,12 @@ impl Supervisor<'_> {
             self.asked_to_end.get_or_insert_with(Instant::now);
         }
         let order = if asks_to_end && grace_is_over {
-            Order::Kill
+            SupervisorRequest::Kill
         } else if caught.by_terminal && self.execution.is_in_foreground() {
             // The terminal has sent it to the command as well.
             return;
         } else {
-            Order::Signal(caught.signal)
+            SupervisorRequest::Signal(caught.signal)
         };
         debug!(signal = caught.signal, "passes a signal on");
         let _ = self.execution.deliver(&order, &[]);
@@ -296,7 +299,7 @@ impl Supervisor<'_> {
 
 /// What can be read without waiting.
 struct Ready {
-    /// Of what [`Desk::watched`] gives, in its order.
+    /// Of what [`ControlServer::watched`] gives, in its order.
     callers: Vec<bool>,
     execution: bool,
 }

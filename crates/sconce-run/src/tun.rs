@@ -16,7 +16,7 @@ pub(crate) const TUN: &str = "/dev/net/tun";
 
 /// What opening it says.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Tun {
+pub(crate) enum TunAccess {
     Opens,
     /// There is none.
     Missing,
@@ -32,7 +32,7 @@ pub(crate) enum Tun {
     Other(String),
 }
 
-impl Tun {
+impl TunAccess {
     pub(crate) fn look(path: &Path) -> Self {
         match OpenOptions::new().read(true).write(true).open(path) {
             Ok(_) => Self::Opens,
@@ -98,37 +98,41 @@ mod tests {
     fn each_cause_has_its_own_mend() {
         let folder = tempfile::tempdir().unwrap();
         let file = folder.path().join("tun");
-        assert_eq!(Tun::look(&file), Tun::Missing);
+        assert_eq!(TunAccess::look(&file), TunAccess::Missing);
         std::fs::write(&file, "").unwrap();
-        assert_eq!(Tun::look(&file), Tun::Opens);
-        assert_eq!(Tun::Opens.fault(), None);
+        assert_eq!(TunAccess::look(&file), TunAccess::Opens);
+        assert_eq!(TunAccess::Opens.fault(), None);
         std::fs::set_permissions(&file, std::os::unix::fs::PermissionsExt::from_mode(0o600))
             .unwrap();
         let found = file.metadata().unwrap();
         let error = |number| io::Error::from_raw_os_error(number);
-        let closed = Tun::of(&error(libc::EACCES), Some(&found));
+        let closed = TunAccess::of(&error(libc::EACCES), Some(&found));
         let owner = found.uid();
-        assert_eq!(closed, Tun::Closed { mode: 0o600, owner });
+        assert_eq!(closed, TunAccess::Closed { mode: 0o600, owner });
         let cases = [
-            (Tun::Missing, "there is no /dev/net/tun", "`modprobe tun`"),
+            (
+                TunAccess::Missing,
+                "there is no /dev/net/tun",
+                "`modprobe tun`",
+            ),
             (closed, "has the mode 0600", "`chmod 0666 /dev/net/tun`"),
             (
-                Tun::of(&error(libc::ENODEV), Some(&found)),
+                TunAccess::of(&error(libc::ENODEV), Some(&found)),
                 "no driver",
                 "`modprobe tun`",
             ),
             (
-                Tun::of(&error(libc::ENXIO), Some(&found)),
+                TunAccess::of(&error(libc::ENXIO), Some(&found)),
                 "no driver",
                 "`modprobe tun`",
             ),
             (
-                Tun::of(&error(libc::EPERM), Some(&found)),
+                TunAccess::of(&error(libc::EPERM), Some(&found)),
                 "container",
                 "`--device /dev/net/tun`",
             ),
             (
-                Tun::of(&error(libc::EIO), Some(&found)),
+                TunAccess::of(&error(libc::EIO), Some(&found)),
                 "cannot be opened",
                 "root",
             ),
@@ -139,8 +143,8 @@ mod tests {
         }
         // A device behind which there is nothing.
         assert!(matches!(
-            Tun::look(Path::new("/proc/self/mem/tun")),
-            Tun::Other(_)
+            TunAccess::look(Path::new("/proc/self/mem/tun")),
+            TunAccess::Other(_)
         ));
     }
 }

@@ -9,10 +9,10 @@ use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use sconce_schema::event::Unenforced;
+use sconce_schema::event::UnenforcedLimit;
 
 use crate::sys::follow::follow;
-use crate::tun::{TUN, Tun};
+use crate::tun::{TUN, TunAccess};
 
 /// The helpers that are known, the one that is known to be right first (docs/decisions/048).
 pub const HELPERS: [&str; 2] = ["slirp4netns", "pasta"];
@@ -31,7 +31,7 @@ const SAID_BYTES: u64 = 4096;
 
 /// A running helper; ends when this is dropped, and when this process ends in any way.
 #[derive(Debug)]
-pub(crate) struct WayOut {
+pub(crate) struct UserModeNetwork {
     child: Child,
     /// Its standard error, as far as it is kept.
     said: File,
@@ -39,14 +39,14 @@ pub(crate) struct WayOut {
 
 /// The network that gets a way out.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Inside {
+pub(crate) struct NetnsTarget {
     /// The process in whose network it is.
     pub(crate) first: u32,
     /// Whether a user namespace owns that network; else the machine's root does.
     pub(crate) by_user: bool,
 }
 
-impl WayOut {
+impl UserModeNetwork {
     /// Starts the first of `programs` that works here, waits until the network is set up, and names
     /// it, with what is to be told of it.
     ///
@@ -55,8 +55,8 @@ impl WayOut {
     /// of.
     pub(crate) fn start(
         programs: &[PathBuf],
-        inside: Inside,
-    ) -> Result<(Self, String, Option<Unenforced>), Unenforced> {
+        inside: NetnsTarget,
+    ) -> Result<(Self, String, Option<UnenforcedLimit>), UnenforcedLimit> {
         let mut told = None;
         for program in programs {
             let name = program.file_name().unwrap_or_default().to_string_lossy();
@@ -71,7 +71,7 @@ impl WayOut {
                     return Ok((helper, name.into_owned(), fault));
                 }
                 Err(error) => {
-                    let tun = Tun::look(Path::new(TUN));
+                    let tun = TunAccess::look(Path::new(TUN));
                     told = told.or_else(|| Some(fails(program, &error, &tun)));
                 }
             }
@@ -80,7 +80,7 @@ impl WayOut {
     }
 }
 
-impl Drop for WayOut {
+impl Drop for UserModeNetwork {
     fn drop(&mut self) {
         // It keeps nothing that would have to be put away.
         let _ = self.child.kill();
@@ -113,7 +113,7 @@ fn words(said: &str) -> String {
 /// pasta(1). Without flags it forwards every port between the two loopbacks, and the address of the
 /// gateway is the machine's loopback: all of that is switched off. Inside it has the addresses that
 /// slirp4netns gives, and the machine's own IPv6 address where there is one.
-fn pasta(program: &Path, inside: Inside) -> Result<WayOut, HelperError> {
+fn pasta(program: &Path, inside: NetnsTarget) -> Result<UserModeNetwork, HelperError> {
     let mut command = Command::new(program);
     command
         .args(["--foreground", "--quiet", "--config-net"])
@@ -166,8 +166,8 @@ fn has_no_version(program: &Path) -> bool {
 }
 
 /// What that version does: measured, see docs/decisions/048.
-fn faulty(program: &Path) -> Unenforced {
-    Unenforced {
+fn faulty(program: &Path) -> UnenforcedLimit {
+    UnenforcedLimit {
         what: "network".to_owned(),
         why: format!(
             "{} is of a version that may repeat data and hang on connections of which the run's side \
@@ -179,7 +179,7 @@ fn faulty(program: &Path) -> Unenforced {
 }
 
 /// slirp4netns(1).
-fn slirp4netns(program: &Path, inside: Inside) -> Result<WayOut, HelperError> {
+fn slirp4netns(program: &Path, inside: NetnsTarget) -> Result<UserModeNetwork, HelperError> {
     let mut command = Command::new(program);
     command
         .args(["--configure", "--mtu=65520", "--disable-host-loopback"])
@@ -201,7 +201,7 @@ fn slirp4netns(program: &Path, inside: Inside) -> Result<WayOut, HelperError> {
     }
 }
 
-fn spawn(mut command: Command) -> Result<WayOut, HelperError> {
+fn spawn(mut command: Command) -> Result<UserModeNetwork, HelperError> {
     use std::os::unix::process::CommandExt as _;
     let said = limited_file()?;
     command
@@ -211,7 +211,7 @@ fn spawn(mut command: Command) -> Result<WayOut, HelperError> {
         .process_group(0);
     follow(&mut command);
     let child = command.spawn()?;
-    Ok(WayOut { child, said })
+    Ok(UserModeNetwork { child, said })
 }
 
 /// A file in memory that takes no more than its size: a helper that goes on to complain for days fills
@@ -227,7 +227,7 @@ fn limited_file() -> std::io::Result<File> {
     Ok(file)
 }
 
-impl WayOut {
+impl UserModeNetwork {
     /// The last line that it said, shortened; empty where there is none.
     fn last_words(&self) -> String {
         use std::os::unix::fs::FileExt as _;
@@ -300,12 +300,12 @@ fn has_default_6(routes: &str) -> bool {
     })
 }
 
-fn fails(program: &Path, error: &dyn Display, tun: &Tun) -> Unenforced {
+fn fails(program: &Path, error: &dyn Display, tun: &TunAccess) -> UnenforcedLimit {
     let (cause, hint) = match tun.fault() {
         Some((cause, mend)) => (cause, format!("{mend}; or use `--network host`")),
         None => (error.to_string(), "use `--network host`".to_owned()),
     };
-    Unenforced {
+    UnenforcedLimit {
         what: "network".to_owned(),
         why: format!(
             "{} does not work here ({cause}), and without it the run's own network leads nowhere",
@@ -316,8 +316,8 @@ fn fails(program: &Path, error: &dyn Display, tun: &Tun) -> Unenforced {
 }
 
 /// That there is no helper.
-fn absent() -> Unenforced {
-    Unenforced {
+fn absent() -> UnenforcedLimit {
+    UnenforcedLimit {
         what: "network".to_owned(),
         why: "neither slirp4netns nor pasta is installed, and without one of them the run's own \
               network leads nowhere"
@@ -368,7 +368,7 @@ mod tests {
     fn the_cause_is_the_devices_or_what_the_helper_says() {
         let program = Path::new("/usr/bin/slirp4netns");
         let error = HelperError::NotReady("it said so".to_owned());
-        let closed = Tun::Closed {
+        let closed = TunAccess::Closed {
             mode: 0o600,
             owner: 0,
         };
@@ -377,7 +377,7 @@ mod tests {
         let hint = told.hint.unwrap();
         assert!(hint.contains("chmod 0666 /dev/net/tun"), "{hint}");
         // Not of the device where nothing is wrong with it.
-        let told = fails(program, &error, &Tun::Opens);
+        let told = fails(program, &error, &TunAccess::Opens);
         assert!(
             told.why.contains("no interface up, and said: it said so"),
             "{told:?}"
@@ -411,17 +411,17 @@ mod tests {
 
     #[test]
     fn what_does_not_work_is_told_of_the_first() {
-        let inside = Inside {
+        let inside = NetnsTarget {
             first: std::process::id(),
             by_user: true,
         };
-        let told = WayOut::start(&[], inside).unwrap_err();
+        let told = UserModeNetwork::start(&[], inside).unwrap_err();
         assert!(
             told.why.contains("neither slirp4netns nor pasta"),
             "{told:?}"
         );
         let programs = ["/nowhere/slirp4netns", "/nowhere/pasta"].map(PathBuf::from);
-        let told = WayOut::start(&programs, inside).unwrap_err();
+        let told = UserModeNetwork::start(&programs, inside).unwrap_err();
         assert!(
             told.why
                 .starts_with("/nowhere/slirp4netns does not work here"),

@@ -8,10 +8,10 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use crate::lock::Versions;
-use crate::request::{Limits, Near, Network};
+use crate::lock::LockedVersions;
+use crate::request::{NetworkMode, NumaPlacement, RunLimits};
 use crate::runtime::RuntimeSummary;
-use crate::training::{CardOutOfMemory, Setup, Training};
+use crate::training::{GpuOutOfMemory, TrainingSample, TrainingSetup};
 use crate::units::Bytes;
 
 /// The format that this program writes, named in [`Started`].
@@ -19,17 +19,17 @@ pub const FORMAT: u32 = 2;
 
 /// One line of a record: an object that begins with `t_us` and `event`, in this order.
 #[derive(Debug, Clone, PartialEq, Serialize)]
-pub struct Line {
+pub struct RecordLine {
     /// Microseconds since the run began, on the monotonic clock.
     pub t_us: u64,
     /// What happened.
     #[serde(flatten)]
-    pub event: Event,
+    pub event: RecordEvent,
 }
 
 /// Written by hand because serde reads a flattened, tagged enum by way of a copy of everything in it,
 /// and a day's record is a gigabyte of lines.
-impl<'de> Deserialize<'de> for Line {
+impl<'de> Deserialize<'de> for RecordLine {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         #[derive(Deserialize)]
         #[serde(field_identifier)]
@@ -56,13 +56,13 @@ impl<'de> Deserialize<'de> for Line {
         struct InOrder;
 
         impl<'de> Visitor<'de> for InOrder {
-            type Value = Line;
+            type Value = RecordLine;
 
             fn expecting(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.write_str("an object that begins with `t_us` and `event`")
             }
 
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Line, A::Error> {
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<RecordLine, A::Error> {
                 let Some(Key::Time) = map.next_key()? else {
                     return Err(de::Error::missing_field("t_us"));
                 };
@@ -73,15 +73,17 @@ impl<'de> Deserialize<'de> for Line {
                 let tag = map.next_value()?;
                 let rest = MapAccessDeserializer::new(map);
                 let event = match tag {
-                    Tag::Started => Event::Started(Deserialize::deserialize(rest)?),
-                    Tag::Unenforced => Event::Unenforced(Deserialize::deserialize(rest)?),
-                    Tag::Sample => Event::Sample(Deserialize::deserialize(rest)?),
-                    Tag::Setup => Event::Setup(Deserialize::deserialize(rest)?),
-                    Tag::CardOutOfMemory => Event::CardOutOfMemory(Deserialize::deserialize(rest)?),
-                    Tag::Service => Event::Service(Deserialize::deserialize(rest)?),
-                    Tag::Ended => Event::Ended(Deserialize::deserialize(rest)?),
+                    Tag::Started => RecordEvent::Started(Deserialize::deserialize(rest)?),
+                    Tag::Unenforced => RecordEvent::Unenforced(Deserialize::deserialize(rest)?),
+                    Tag::Sample => RecordEvent::Sample(Deserialize::deserialize(rest)?),
+                    Tag::Setup => RecordEvent::Setup(Deserialize::deserialize(rest)?),
+                    Tag::CardOutOfMemory => {
+                        RecordEvent::CardOutOfMemory(Deserialize::deserialize(rest)?)
+                    }
+                    Tag::Service => RecordEvent::Service(Deserialize::deserialize(rest)?),
+                    Tag::Ended => RecordEvent::Ended(Deserialize::deserialize(rest)?),
                 };
-                Ok(Line { t_us, event })
+                Ok(RecordLine { t_us, event })
             }
         }
 
@@ -92,21 +94,21 @@ impl<'de> Deserialize<'de> for Line {
 /// What happened.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
-pub enum Event {
+pub enum RecordEvent {
     /// Always the first line.
-    Started(Box<Started>),
+    Started(Box<RunStarted>),
     /// A limit or a wish that this machine cannot honour.
-    Unenforced(Unenforced),
+    Unenforced(UnenforcedLimit),
     /// One reading of everything.
     Sample(Box<Sample>),
     /// What a training process is made of.
-    Setup(Box<Setup>),
+    Setup(Box<TrainingSetup>),
     /// A card's memory ran out.
-    CardOutOfMemory(Box<CardOutOfMemory>),
+    CardOutOfMemory(Box<GpuOutOfMemory>),
     /// A service has changed.
     Service(Box<ServiceEvent>),
     /// The last line of a run that ended while Sconce watched.
-    Ended(Ended),
+    Ended(RunEnded),
 }
 
 /// What became of a service.
@@ -121,7 +123,7 @@ pub struct ServiceEvent {
     pub starts: u32,
     /// How its process ended, where that is what happened.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub exit: Option<Exit>,
+    pub exit: Option<ExitStatus>,
     /// Why, where there is more to say.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
@@ -178,7 +180,7 @@ impl ServiceState {
 /// How a run began.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Started {
+pub struct RunStarted {
     /// [`FORMAT`].
     pub format: u32,
     /// The run's name.
@@ -193,18 +195,18 @@ pub struct Started {
     /// The spec's folder, or the working directory with `--host`.
     pub folder: PathBuf,
     /// `container` or `host`.
-    pub mode: Mode,
+    pub mode: Containment,
     /// Process id of the `sconce` that watches, in the host's numbering.
     pub sconce_pid: u32,
     /// What it may use.
-    pub limits: Limits,
+    pub limits: RunLimits,
     /// Where on the machine it was placed, next to its cards; absent where it was left to the
     /// kernel.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub near: Option<Near>,
+    pub near: Option<NumaPlacement>,
     /// What it sees of the network; absent in records of before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub network: Option<Network>,
+    pub network: Option<NetworkMode>,
     /// What gives a network of its own a way out: `pasta` or `slirp4netns`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub way_out: Option<String>,
@@ -213,7 +215,7 @@ pub struct Started {
     pub runtime: Option<RuntimeSummary>,
     /// Versions of the lock; absent with `--host`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub versions: Option<Versions>,
+    pub versions: Option<LockedVersions>,
     /// Plans that were applied from outside, `+` between them.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub plan: Option<String>,
@@ -226,7 +228,7 @@ pub struct Started {
 /// How a run is held.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Mode {
+pub enum Containment {
     /// In a container.
     Container,
     /// On the machine itself.
@@ -275,7 +277,7 @@ pub struct GpuSummary {
 /// Something asked for that cannot be enforced here.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Unenforced {
+pub struct UnenforcedLimit {
     /// What was asked: `memory`, `cpus`, `pids`, `gpus`, …
     pub what: String,
     /// Why not, in one sentence.
@@ -356,7 +358,7 @@ pub struct Sample {
     pub gpus: Vec<GpuSample>,
     /// Each process that trains.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub training: Vec<Training>,
+    pub training: Vec<TrainingSample>,
     /// Processes that train beyond those that can be listened to at one time, and are not told yet; in
     /// the last reading, those that never were.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -504,27 +506,27 @@ fn read_pids<'de, D: Deserializer<'de>>(d: D) -> Result<BTreeMap<u32, Bytes>, D:
 /// How a run ended.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Ended {
+pub struct RunEnded {
     /// How the command ended.
-    pub exit: Exit,
+    pub exit: ExitStatus,
     /// The last reading, taken when every process was gone where the kernel still tells it.
     pub last: Box<Sample>,
     /// Set when the kernel killed a process of the run for the run's own memory limit.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub out_of_memory: Option<OutOfMemory>,
+    pub out_of_memory: Option<OomKill>,
     /// The largest resident set that any one process of the run had, bytes. Known for the
     /// shortest run too.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub largest_process: Option<Bytes>,
     /// What the disk did not take; absent where it took all.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub lost: Option<Lost>,
+    pub lost: Option<WriteLoss>,
 }
 
 /// What could not be written of a run, because the disk was full or failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Lost {
+pub struct WriteLoss {
     /// Lines of the record.
     pub lines: u64,
     /// Bytes of the run's logs; each log says where.
@@ -534,14 +536,14 @@ pub struct Lost {
 /// How a command ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Exit {
+pub enum ExitStatus {
     /// It returned this code.
     Code(u8),
     /// This signal ended it.
     Signal(i32),
 }
 
-impl Exit {
+impl ExitStatus {
     /// The exit code that Sconce passes on: the command's own, or 128 + the signal.
     #[must_use]
     pub fn code(self) -> u8 {
@@ -555,7 +557,7 @@ impl Exit {
 /// A kill by the memory limit.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct OutOfMemory {
+pub struct OomKill {
     /// The limit that was hit; absent when the limit is not Sconce's (a parent cgroup's).
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub limit: Option<Bytes>,
@@ -573,17 +575,17 @@ mod tests {
             memory_by_pid: BTreeMap::from([(4_123, Bytes::mib(512))]),
             ..GpuSample::default()
         };
-        let line = Line {
+        let line = RecordLine {
             t_us: 1_000_000,
-            event: Event::Sample(Box::new(Sample {
+            event: RecordEvent::Sample(Box::new(Sample {
                 gpus: vec![card],
                 ..Sample::default()
             })),
         };
         let text = serde_json::to_string(&line).unwrap();
-        assert_eq!(serde_json::from_str::<Line>(&text).unwrap(), line);
+        assert_eq!(serde_json::from_str::<RecordLine>(&text).unwrap(), line);
         let wrong = text.replace("4123", "-1");
-        assert!(serde_json::from_str::<Line>(&wrong).is_err());
+        assert!(serde_json::from_str::<RecordLine>(&wrong).is_err());
     }
 
     #[test]
@@ -591,30 +593,30 @@ mod tests {
         let started = r#"{"format":2,"id":"a","unix-ms":1,"command":[],"folder":"/","mode":"host",
             "sconce-pid":1,"limits":{},"host":{"hostname":"","kernel":"","cpus":1,"memory":1},"gpus":[]}"#;
         let events = [
-            Event::Started(serde_json::from_str(started).unwrap()),
-            Event::Unenforced(Unenforced {
+            RecordEvent::Started(serde_json::from_str(started).unwrap()),
+            RecordEvent::Unenforced(UnenforcedLimit {
                 what: "cpus".to_owned(),
                 why: "no cgroup".to_owned(),
                 hint: None,
             }),
-            Event::Sample(Box::default()),
-            Event::Setup(Box::default()),
-            Event::CardOutOfMemory(Box::default()),
-            Event::Ended(Ended {
-                exit: Exit::Code(1),
+            RecordEvent::Sample(Box::default()),
+            RecordEvent::Setup(Box::default()),
+            RecordEvent::CardOutOfMemory(Box::default()),
+            RecordEvent::Ended(RunEnded {
+                exit: ExitStatus::Code(1),
                 last: Box::default(),
                 out_of_memory: None,
                 largest_process: None,
-                lost: Some(Lost {
+                lost: Some(WriteLoss {
                     lines: 1,
                     log_bytes: 2,
                 }),
             }),
         ];
         for (t_us, event) in (0..).zip(events) {
-            let line = Line { t_us, event };
+            let line = RecordLine { t_us, event };
             let text = serde_json::to_string(&line).unwrap();
-            assert_eq!(serde_json::from_str::<Line>(&text).unwrap(), line);
+            assert_eq!(serde_json::from_str::<RecordLine>(&text).unwrap(), line);
         }
         for wrong in [
             "{}",
@@ -624,7 +626,10 @@ mod tests {
             r#"{"t_us":1,"event":"other"}"#,
             "[1]",
         ] {
-            assert!(serde_json::from_str::<Line>(wrong).is_err(), "{wrong}");
+            assert!(
+                serde_json::from_str::<RecordLine>(wrong).is_err(),
+                "{wrong}"
+            );
         }
     }
 }

@@ -11,7 +11,7 @@ pub struct Finding {
     /// Its name for programs, in kebab-case and never changed: `driver-too-old`.
     pub code: String,
     /// What it means for a run.
-    pub weight: Weight,
+    pub weight: Severity,
     /// How sure it is.
     pub certainty: Certainty,
     /// What is the matter, in one sentence with its figures.
@@ -27,13 +27,13 @@ pub struct Finding {
     pub error_text: Option<String>,
     /// Ways to mend it, the best first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub mends: Vec<Mend>,
+    pub mends: Vec<Fix>,
 }
 
 /// What a finding means for a run. The heaviest orders first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Weight {
+pub enum Severity {
     /// It will not run.
     Fails,
     /// It runs, and something of it will fail, be slow, or be wrong.
@@ -70,18 +70,18 @@ pub struct Evidence {
 /// A way to mend what was found.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Mend {
+pub struct Fix {
     /// What it does, as an imperative sentence.
     pub what: String,
     /// How.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub action: Option<Action>,
+    pub action: Option<FixAction>,
 }
 
 /// How something is mended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Action {
+pub enum FixAction {
     /// Type this on the machine.
     Command {
         /// For a shell.
@@ -114,7 +114,12 @@ pub enum Action {
 impl Finding {
     /// A finding without evidence or mends yet.
     #[must_use]
-    pub fn new(code: &str, weight: Weight, certainty: Certainty, what: impl Into<String>) -> Self {
+    pub fn new(
+        code: &str,
+        weight: Severity,
+        certainty: Certainty,
+        what: impl Into<String>,
+    ) -> Self {
         Self {
             code: code.to_owned(),
             weight,
@@ -159,8 +164,8 @@ impl Finding {
 
     /// With one more way to mend it.
     #[must_use]
-    pub fn mend(mut self, what: impl Into<String>, action: Option<Action>) -> Self {
-        self.mends.push(Mend {
+    pub fn mend(mut self, what: impl Into<String>, action: Option<FixAction>) -> Self {
+        self.mends.push(Fix {
             what: what.into(),
             action,
         });

@@ -27,12 +27,12 @@ pub use facts::HostFacts;
 pub use finding::Finding;
 pub use hint::Hint;
 pub use lock::Lock;
-pub use manifest::ImageManifest;
+pub use manifest::EnvironmentLayers;
 pub use numbers::NumberSet;
-pub use progress::{Maker, NoProgress, Progress, Wait};
+pub use progress::{MakerProcess, NoProgress, Progress, WaitCause};
 pub use request::RunRequest;
 pub use runtime::Runtime;
-pub use service::Service;
+pub use service::RunService;
 pub use spec::Spec;
 
 pub use units::{

@@ -24,9 +24,9 @@ pub struct Lock {
     /// form, and the requirement files that they name. A changed command keeps the lock.
     pub inputs: Sha256,
     /// What the environment is made for.
-    pub target: Target,
+    pub target: LockTarget,
     /// The versions that decide whether it runs on a given card and driver.
-    pub versions: Versions,
+    pub versions: LockedVersions,
     /// Python packages, sorted by name.
     #[serde(default, rename = "wheel", skip_serializing_if = "Vec::is_empty")]
     pub wheels: Vec<Wheel>,
@@ -35,7 +35,7 @@ pub struct Lock {
     pub debs: Vec<Deb>,
     /// What stages of the build, or an image with compilers, have beside these; sorted by name.
     #[serde(default, rename = "stage", skip_serializing_if = "Vec::is_empty")]
-    pub stages: Vec<Stage>,
+    pub stages: Vec<LockedStage>,
 }
 
 /// The name under which a lock keeps the compiler of the environment, as a stage keeps what it has
@@ -46,7 +46,7 @@ pub const COMPILER: &str = "@compiler";
 /// What one stage has beside the environment.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub struct Stage {
+pub struct LockedStage {
     /// Its name in the spec, [`crate::spec::IMAGE`] or [`COMPILER`].
     pub name: String,
     /// Further Python packages, sorted by name.
@@ -60,7 +60,7 @@ pub struct Stage {
 /// What a lock was made for.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub struct Target {
+pub struct LockTarget {
     /// `debian/trixie`.
     pub release: String,
     /// Debian's name of the architecture: `amd64`, `arm64`.
@@ -72,7 +72,7 @@ pub struct Target {
 /// Named versions. An absent one is absent from the environment, not unknown.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Versions {
+pub struct LockedVersions {
     /// The full version of the interpreter's Debian package, `3.13.5-2+deb13u5`.
     pub python: String,
     /// The full version of the C library's Debian package.

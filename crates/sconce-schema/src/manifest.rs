@@ -12,9 +12,9 @@ pub const VENV: &str = "/opt/venv";
 /// An environment that is ready to run: unpacked trees, lowest first, and its settings.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct ImageManifest {
+pub struct EnvironmentLayers {
     /// Trees to lay over each other, lowest first. Each is immutable and shared.
-    pub layers: Vec<Layer>,
+    pub layers: Vec<LayerTree>,
     /// Variables that the image sets (`PATH`, `LANG`, `PYTORCH_VERSION`, …).
     pub env: BTreeMap<String, String>,
 }
@@ -22,7 +22,7 @@ pub struct ImageManifest {
 /// One unpacked tree.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Layer {
+pub struct LayerTree {
     /// What it holds, for people: `debian/trixie`, `torch 2.15.0`.
     pub name: String,
     /// Its folder in the store.

@@ -18,14 +18,14 @@ pub trait Progress: Send + Sync {
     fn note(&self, text: &str);
     /// `name` waits for another process. Told again when that is another one, and with `None` when
     /// the wait is over.
-    fn waits(&self, name: &str, wait: Option<&Wait>);
+    fn waits(&self, name: &str, wait: Option<&WaitCause>);
 }
 
 /// Whom something waits for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Wait {
+pub enum WaitCause {
     /// The process that makes it.
-    Maker(Maker),
+    Maker(MakerProcess),
     /// A process that makes it and did not say who it is: an older Sconce.
     Unknown,
     /// Processes that still use what is to be replaced.
@@ -35,7 +35,7 @@ pub enum Wait {
 /// A process that makes, replaces or removes something, as it describes itself. The machine's name is
 /// told because the process may be on another one, or in a container that counts processes anew.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Maker {
+pub struct MakerProcess {
     /// Its process id, as it sees it.
     pub pid: u32,
     /// The name of its machine.
@@ -46,7 +46,7 @@ pub struct Maker {
     pub work: String,
 }
 
-impl fmt::Display for Wait {
+impl fmt::Display for WaitCause {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Maker(maker) => {
@@ -71,5 +71,5 @@ impl Progress for NoProgress {
     fn advance(&self, _: &str, _: u64) {}
     fn done(&self, _: &str) {}
     fn note(&self, _: &str) {}
-    fn waits(&self, _: &str, _: Option<&Wait>) {}
+    fn waits(&self, _: &str, _: Option<&WaitCause>) {}
 }

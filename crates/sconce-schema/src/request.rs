@@ -6,9 +6,9 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use crate::manifest::ImageManifest;
+use crate::manifest::EnvironmentLayers;
 use crate::numbers::NumberSet;
-use crate::service::Service;
+use crate::service::RunService;
 use crate::units::{Bytes, LockedMemory, Millicores};
 
 /// One run.
@@ -21,49 +21,49 @@ pub struct RunRequest {
     /// or none of them can run any more.
     pub command: Vec<String>,
     /// The root file system, or the machine's own.
-    pub root: Root,
+    pub root: RunRoot,
     /// Working directory inside.
     pub workdir: PathBuf,
     /// The complete environment of the command (for [`Root::Host`]: additions to the caller's).
     pub env: BTreeMap<String, String>,
     /// What it may use.
-    pub limits: Limits,
+    pub limits: RunLimits,
     /// Host folders and files inside, in the order they are mounted.
     pub mounts: Vec<Mount>,
     /// What it sees of the network.
-    pub network: Network,
-    /// Ports of the host that lead inside. Not with [`Network::Host`].
-    pub ports: Vec<Port>,
+    pub network: NetworkMode,
+    /// Ports of the host that lead inside. Not with [`NetworkMode::Host`].
+    pub ports: Vec<PublishedPort>,
     /// Where on the machine it is best off: a wish, from which a program may depart.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub near: Option<Near>,
+    pub near: Option<NumaPlacement>,
     /// Who it is inside.
-    pub user: User,
+    pub user: ContainerUser,
     /// Devices and driver files, as CDI container edits.
     pub edits: Vec<ContainerEdits>,
     /// Give the command a terminal of its own, joined to the caller's.
     pub terminal: bool,
     /// Programs that run beside the command for as long as it does.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub services: Vec<Service>,
+    pub services: Vec<RunService>,
 }
 
 impl RunRequest {
     /// `command` over `root` and nothing more: in `/`, as a plain user, with no network, no limits and
     /// no cards.
-    pub fn new(id: impl Into<String>, root: Root, command: Vec<String>) -> Self {
+    pub fn new(id: impl Into<String>, root: RunRoot, command: Vec<String>) -> Self {
         Self {
             id: id.into(),
             command,
             root,
             workdir: PathBuf::from("/"),
             env: BTreeMap::new(),
-            limits: Limits::default(),
+            limits: RunLimits::default(),
             mounts: Vec::new(),
-            network: Network::None,
+            network: NetworkMode::None,
             ports: Vec::new(),
             near: None,
-            user: User::Plain,
+            user: ContainerUser::Plain,
             edits: Vec::new(),
             terminal: false,
             services: Vec::new(),
@@ -74,9 +74,9 @@ impl RunRequest {
 /// Where the command's files come from.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Root {
+pub enum RunRoot {
     /// An assembled image, with a writable layer that is thrown away.
-    Image(ImageManifest),
+    Image(EnvironmentLayers),
     /// No container: the machine's own file system and Python.
     Host,
 }
@@ -84,7 +84,7 @@ pub enum Root {
 /// Limits. An absent one is not limited.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Limits {
+pub struct RunLimits {
     /// CPU time per time.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpus: Option<Millicores>,
@@ -100,7 +100,7 @@ pub struct Limits {
     /// The CPUs that it may run on.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub cpuset: Option<NumberSet>,
-    /// Memory and swap together, at least [`Limits::memory`]; where it is absent and memory is
+    /// Memory and swap together, at least [`RunLimits::memory`]; where it is absent and memory is
     /// limited, nothing of the run is swapped out.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub memory_swap: Option<Bytes>,
@@ -121,7 +121,7 @@ pub struct Limits {
 /// The part of the machine that a run is placed in, next to its cards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Near {
+pub struct NumaPlacement {
     /// The memory nodes that its memory comes from as long as they have some.
     pub nodes: NumberSet,
     /// The CPUs that it starts on; absent where they are left as they were, because more were
@@ -145,7 +145,7 @@ pub struct Mount {
 /// What a run sees of the network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Network {
+pub enum NetworkMode {
     /// The host's.
     Host,
     /// A loopback interface of its own and nothing else.
@@ -157,7 +157,7 @@ pub enum Network {
 /// A published TCP port.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Port {
+pub struct PublishedPort {
     /// Address on the host; loopback unless asked otherwise.
     pub host_ip: std::net::IpAddr,
     /// Port on the host.
@@ -169,7 +169,7 @@ pub struct Port {
 /// Who the command is inside.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum User {
+pub enum ContainerUser {
     /// uid and gid 1000 inside, `sconce`; files it writes under mounts belong to the caller.
     Plain,
     /// uid 0 inside, with the capabilities that container engines give by default.

@@ -8,13 +8,13 @@ use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
 
-use crate::request::{Port, User};
+use crate::request::{ContainerUser, PublishedPort};
 use crate::units::{UnitError, serde_as_text};
 
 /// One service of a run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Service {
+pub struct RunService {
     /// Unique in its run; see [`is_service_name`]. Also the name of its log.
     pub name: String,
     /// Program and arguments; never empty.
@@ -28,11 +28,11 @@ pub struct Service {
     pub workdir: Option<PathBuf>,
     /// Who it is inside; the run's user where it is absent.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub user: Option<User>,
+    pub user: Option<ContainerUser>,
     /// When it is started again.
     #[serde(default)]
-    pub restart: Restart,
-    /// How long it may take to end after [`Service::stop_signal`] before it is killed, seconds.
+    pub restart: RestartPolicy,
+    /// How long it may take to end after [`RunService::stop_signal`] before it is killed, seconds.
     #[serde(default = "ten")]
     pub grace_s: u32,
     /// What asks it to end.
@@ -41,7 +41,7 @@ pub struct Service {
     /// Where it listens. On the machine's own network both port numbers of one are the same, and
     /// the port has to be free before the run begins; on any other network they are published.
     #[serde(default)]
-    pub ports: Vec<Port>,
+    pub ports: Vec<PublishedPort>,
     /// What a person opens (`http://127.0.0.1:8888/lab?token=…`) or types (`ssh -p 2222 …`) to
     /// use it, complete. It may hold a token: never written into a record.
     #[serde(default)]
@@ -49,7 +49,7 @@ pub struct Service {
     /// How it is found out whether it does its work; where this is absent it counts as healthy
     /// while it runs.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub health: Option<Health>,
+    pub health: Option<HealthCheck>,
     /// Services that have to be healthy before this one is started.
     #[serde(default)]
     pub after: Vec<String>,
@@ -59,7 +59,7 @@ fn ten() -> u32 {
     10
 }
 
-impl Service {
+impl RunService {
     /// A service with every default.
     #[must_use]
     pub fn new(name: impl Into<String>, command: Vec<String>) -> Self {
@@ -69,7 +69,7 @@ impl Service {
             env: BTreeMap::new(),
             workdir: None,
             user: None,
-            restart: Restart::default(),
+            restart: RestartPolicy::default(),
             grace_s: ten(),
             stop_signal: StopSignal::default(),
             ports: Vec::new(),
@@ -95,7 +95,7 @@ pub fn is_service_name(name: &str) -> bool {
 /// When a service that has ended is started again.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Restart {
+pub enum RestartPolicy {
     /// However it ended.
     Always,
     /// Not after exit code 0.
@@ -108,32 +108,32 @@ pub enum Restart {
 /// A check of a service's health.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Health {
+pub struct HealthCheck {
     /// What is done.
-    pub check: Check,
+    pub check: HealthTest,
     /// Time between the end of one check and the next, milliseconds.
-    #[serde(default = "Health::interval_default")]
+    #[serde(default = "HealthCheck::interval_default")]
     pub interval_ms: u64,
     /// How long one check may take, milliseconds.
-    #[serde(default = "Health::timeout_default")]
+    #[serde(default = "HealthCheck::timeout_default")]
     pub timeout_ms: u64,
     /// How many checks have to fail one after the other until the service counts as unhealthy; at
     /// least 1.
-    #[serde(default = "Health::retries_default")]
+    #[serde(default = "HealthCheck::retries_default")]
     pub retries: u32,
     /// Time after a start in which a failed check is not counted, milliseconds.
-    #[serde(default = "Health::start_period_default")]
+    #[serde(default = "HealthCheck::start_period_default")]
     pub start_period_ms: u64,
     /// Whether a service that counts as unhealthy is stopped and started again, as one that failed.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub restart: bool,
 }
 
-impl Health {
+impl HealthCheck {
     /// A check with the default times: every 10 s (every half second until the first that
     /// succeeds), 5 s each, 3 failures, 60 s to start in.
     #[must_use]
-    pub fn new(check: Check) -> Self {
+    pub fn new(check: HealthTest) -> Self {
         Self {
             check,
             interval_ms: Self::interval_default(),
@@ -164,7 +164,7 @@ impl Health {
 /// What is done to find out whether a service is healthy. Done inside of the run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Check {
+pub enum HealthTest {
     /// This program ends with exit code 0, run as the service's user in its folder.
     Command(Vec<String>),
     /// Something listens on this TCP port of the loopback address.
@@ -241,13 +241,13 @@ mod tests {
     #[test]
     fn what_is_left_out_has_its_default() {
         let text = r#"{"name":"web","command":["httpd"],"health":{"check":{"tcp":80}}}"#;
-        let service: Service = serde_json::from_str(text).unwrap();
-        let mut expected = Service::new("web", vec!["httpd".to_owned()]);
-        expected.health = Some(Health::new(Check::Tcp(80)));
+        let service: RunService = serde_json::from_str(text).unwrap();
+        let mut expected = RunService::new("web", vec!["httpd".to_owned()]);
+        expected.health = Some(HealthCheck::new(HealthTest::Tcp(80)));
         assert_eq!(service, expected);
         assert_eq!((service.grace_s, service.stop_signal.number()), (10, 15));
         let again = serde_json::to_string(&service).unwrap();
-        assert_eq!(serde_json::from_str::<Service>(&again).unwrap(), service);
+        assert_eq!(serde_json::from_str::<RunService>(&again).unwrap(), service);
     }
 
     #[test]

@@ -77,7 +77,7 @@ fn allowed(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lock::{FORMAT, Target, Versions};
+    use crate::lock::{FORMAT, LockTarget, LockedVersions};
     use crate::units::Sha256;
     use proptest::prelude::*;
 
@@ -85,16 +85,16 @@ mod tests {
         Lock {
             version: FORMAT,
             inputs: Sha256([0; 32]),
-            target: Target {
+            target: LockTarget {
                 release: "debian/trixie".into(),
                 architecture: "amd64".into(),
                 python: "3.13".into(),
             },
-            versions: Versions {
+            versions: LockedVersions {
                 torch: torch.map(Into::into),
                 cuda: cuda.map(|v| v.parse().unwrap()),
                 cudnn: cudnn.map(Into::into),
-                ..Versions::default()
+                ..LockedVersions::default()
             },
             wheels: Vec::new(),
             debs: Vec::new(),

@@ -12,7 +12,7 @@ use crate::units::Bytes;
 /// absent.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
-pub struct Training {
+pub struct TrainingSample {
     /// The process, in the host's numbering.
     pub pid: u32,
     /// Its rank among all that train together.
@@ -29,11 +29,11 @@ pub struct Training {
     pub steps: u64,
     /// Their time, µs: from the end of the step before to their own.
     pub wall_us: u64,
-    /// Where it went; sums to [`Training::wall_us`].
-    pub phases: Phases,
-    /// The phases of [`Training::on_card_steps`] steps on the card, by CUDA events.
+    /// Where it went; sums to [`TrainingSample::wall_us`].
+    pub phases: PhaseTimes,
+    /// The phases of [`TrainingSample::on_card_steps`] steps on the card, by CUDA events.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub on_card: Option<Phases>,
+    pub on_card: Option<PhaseTimes>,
     /// Steps whose events were all there when they were read.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_card_steps: Option<u64>,
@@ -48,32 +48,32 @@ pub struct Training {
     pub flops_per_step: Option<u64>,
     /// The process's loader.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub loader: Option<Loader>,
+    pub loader: Option<DataLoaderCounters>,
     /// Batches under `no_grad` without an optimizer step after them, and their time; not in
-    /// [`Training::wall_us`].
+    /// [`TrainingSample::wall_us`].
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub evaluation: Option<Evaluation>,
+    pub evaluation: Option<EvaluationCounters>,
     /// PyTorch's allocator on the process's current card.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub card_memory: Option<CardMemory>,
+    pub card_memory: Option<GpuAllocatorCounters>,
     /// What ranks exchanged.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub exchange: Option<Exchange>,
-    /// The phase in which the process was at the reading, as in [`Phases::named`]; after its end, that in
+    pub exchange: Option<CollectiveTimes>,
+    /// The phase in which the process was at the reading, as in [`PhaseTimes::named`]; after its end, that in
     /// which it ended.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<String>,
     /// Some of the steps since the last reading, oldest first: all of a process's first 2048 steps, then
     /// fewer and fewer, and four of each reading at least.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub recent: Vec<Step>,
-    /// Of those in [`Training::recent`], where it was read: the step's number, and what malloc had given out
+    pub recent: Vec<TrainingStep>,
+    /// Of those in [`TrainingSample::recent`], where it was read: the step's number, and what malloc had given out
     /// and not got back at its end.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub heap: Vec<(u64, Bytes)>,
 }
 
-impl Training {
+impl TrainingSample {
     /// What it is called: see [`name`].
     #[must_use]
     pub fn name(&self) -> String {
@@ -96,7 +96,7 @@ pub fn name(rank: Option<u32>, group: Option<u32>, pid: u32, cell: Option<u32>) 
 /// Time by phase, µs.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
-pub struct Phases {
+pub struct PhaseTimes {
     /// Waiting for the loader's next batch.
     pub data_us: u64,
     /// Sending batches to a card, where that is seen; 0 where it is not.
@@ -111,7 +111,7 @@ pub struct Phases {
     pub other_us: u64,
 }
 
-impl Phases {
+impl PhaseTimes {
     /// All of it, µs.
     #[must_use]
     pub fn sum_us(&self) -> u64 {
@@ -120,7 +120,7 @@ impl Phases {
             .fold(0, |sum: u64, (_, us)| sum.saturating_add(*us))
     }
 
-    /// As [`Phases::named`], without what was not seen: no copies were found is not that there were none.
+    /// As [`PhaseTimes::named`], without what was not seen: no copies were found is not that there were none.
     pub fn seen(&self) -> impl Iterator<Item = (&'static str, u64)> {
         (self.named().into_iter()).filter(|(name, us)| *name != "copy" || *us > 0)
     }
@@ -142,7 +142,7 @@ impl Phases {
 /// A loader with workers, or without.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
-pub struct Loader {
+pub struct DataLoaderCounters {
     /// Batches taken.
     pub batches: u64,
     /// Batches for which none stood ready when they were asked for; of a loader with workers.
@@ -156,7 +156,7 @@ pub struct Loader {
 /// Loops that train nothing.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
-pub struct Evaluation {
+pub struct EvaluationCounters {
     /// Forward passes.
     pub batches: u64,
     /// Their time and that of what lies between them, µs.
@@ -166,7 +166,7 @@ pub struct Evaluation {
 /// PyTorch's counters of one card's memory.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
-pub struct CardMemory {
+pub struct GpuAllocatorCounters {
     /// The card's index among those that the process sees.
     pub device: u32,
     /// `allocated_bytes.all.current`.
@@ -192,7 +192,7 @@ pub struct CardMemory {
 /// What ranks exchange in DDP and FSDP. DDP measures some of its iterations: the figures are of those.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
-pub struct Exchange {
+pub struct CollectiveTimes {
     /// Of a mean measured iteration of DDP: communication, µs.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub communication_us: Option<u64>,
@@ -220,7 +220,7 @@ pub struct Exchange {
 /// a record holds a great many; an object is read as well.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
-pub struct Step {
+pub struct TrainingStep {
     /// Its number, from 1.
     pub step: u64,
     /// When it ended, µs since the run began.
@@ -239,7 +239,7 @@ pub struct Step {
     pub blocks: Option<u64>,
 }
 
-impl Serialize for Step {
+impl Serialize for TrainingStep {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let Self {
             step,
@@ -261,10 +261,10 @@ impl Serialize for Step {
 /// What a training process is made of; told once there is a first step, and again when it changes.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
-pub struct Setup {
+pub struct TrainingSetup {
     /// The process, in the host's numbering.
     pub pid: u32,
-    /// As [`Training::cell`].
+    /// As [`TrainingSample::cell`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cell: Option<u32>,
     /// Its rank.
@@ -297,7 +297,7 @@ pub struct Setup {
     pub optimizers: Vec<String>,
     /// The loader's settings.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub loader: Option<LoaderSetup>,
+    pub loader: Option<DataLoaderSetup>,
     /// The dtype of autocast in the forward pass; absent without autocast.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub autocast: Option<String>,
@@ -331,20 +331,20 @@ pub struct Setup {
     pub no_flops: Option<String>,
     /// What the card could do, where the program that recorded the run knew it.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub peak: Option<Peak>,
+    pub peak: Option<RatedThroughput>,
     /// `PYTORCH_ALLOC_CONF` or its older name, as it was set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub allocator: Option<String>,
     /// What the program keeps more and more of, where that was asked for and found.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub kept: Vec<Kept>,
+    pub kept: Vec<LeakCandidate>,
 }
 
 /// Something that grew from step to step: a container of the program's, a graph behind a variable, or blocks
 /// on the card by the frames that asked for them.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
-pub struct Kept {
+pub struct LeakCandidate {
     /// The variable or attribute that it is; absent where none was found.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
@@ -383,7 +383,7 @@ pub struct Operations {
 /// The most operations a second that a card can do, by the data sheet, without sparsity.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
-pub struct Peak {
+pub struct RatedThroughput {
     /// The card whose figures these are, with its form where forms differ.
     pub card: String,
     /// fp16 and bf16 with sums in fp32, operations a second.
@@ -394,7 +394,7 @@ pub struct Peak {
     pub single_per_s: f64,
 }
 
-impl Peak {
+impl RatedThroughput {
     /// The time that `operations` would take at these rates, seconds. `None` where a rate is not known
     /// or no time at all.
     #[must_use]
@@ -424,7 +424,7 @@ impl Peak {
 /// How a loader was made.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
-pub struct LoaderSetup {
+pub struct DataLoaderSetup {
     /// `num_workers`.
     pub workers: u32,
     /// `prefetch_factor`.
@@ -442,7 +442,7 @@ pub struct LoaderSetup {
 /// A card's memory ran out, as PyTorch told the process.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
-pub struct CardOutOfMemory {
+pub struct GpuOutOfMemory {
     /// The process, in the host's numbering.
     pub pid: u32,
     /// Its rank.
@@ -452,7 +452,7 @@ pub struct CardOutOfMemory {
     pub device: u32,
     /// The step in which it was, from 1.
     pub step: u64,
-    /// The phase in which it was, as in [`Phases::named`].
+    /// The phase in which it was, as in [`PhaseTimes::named`].
     #[serde(skip_serializing_if = "Option::is_none")]
     pub phase: Option<String>,
     /// What was asked for.
@@ -466,7 +466,7 @@ pub struct CardOutOfMemory {
     pub total: Option<Bytes>,
     /// The allocator then.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub memory: Option<CardMemory>,
+    pub memory: Option<GpuAllocatorCounters>,
     /// PyTorch's text, cut at 4 KiB.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
@@ -475,7 +475,7 @@ pub struct CardOutOfMemory {
     pub stack: Vec<String>,
     /// Who held the most, largest first.
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub holders: Vec<Holder>,
+    pub holders: Vec<MemoryHolder>,
     /// PyTorch's snapshot, a file in the record's folder, for `sconce memory report`.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshot: Option<String>,
@@ -487,7 +487,7 @@ pub struct CardOutOfMemory {
 /// Blocks that came from one place.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
-pub struct Holder {
+pub struct MemoryHolder {
     /// Their bytes.
     pub bytes: Bytes,
     /// How many.
@@ -506,7 +506,7 @@ mod tests {
 
     #[test]
     fn a_step_is_a_list_and_may_be_an_object() {
-        let step = Step {
+        let step = TrainingStep {
             step: 3,
             t_us: 9,
             wall_us: 5,
@@ -518,14 +518,14 @@ mod tests {
         };
         let text = serde_json::to_string(&step).unwrap();
         assert_eq!(text, "[3,9,5,1,null,7,null,2]");
-        assert_eq!(serde_json::from_str::<Step>(&text).unwrap(), step);
+        assert_eq!(serde_json::from_str::<TrainingStep>(&text).unwrap(), step);
         let object = r#"{"step":3,"t-us":9,"wall-us":5,"data-us":1,"allocated":7,"blocks":2}"#;
-        assert_eq!(serde_json::from_str::<Step>(object).unwrap(), step);
+        assert_eq!(serde_json::from_str::<TrainingStep>(object).unwrap(), step);
     }
 
     #[test]
     fn a_peak_gives_the_least_time_of_operations() {
-        let peak = Peak {
+        let peak = RatedThroughput {
             card: "H100".to_owned(),
             half_per_s: 1000.0,
             tf32_per_s: 500.0,

@@ -8,15 +8,15 @@ use std::path::{Path, PathBuf};
 use sconce_schema::{NoProgress, Progress, Sha256};
 use sha2::Digest as _;
 
-use crate::turn::Job;
+use crate::turn::MakeJob;
 use crate::{Store, StoreError};
-use sconce_base::direct::Writer;
+use sconce_base::direct::DirectWriter;
 use sconce_fetch::{Fetcher, shown};
 
 /// The kind of blobs among the store's items.
 const KIND: &str = "blob";
 /// Blobs that take no longer than a copy: nobody is told of a wait.
-const KEPT: Job<'static> = Job {
+const KEPT: MakeJob<'static> = MakeJob {
     name: KIND,
     work: "keeps a blob",
     progress: &NoProgress,
@@ -46,7 +46,7 @@ impl Store {
     ) -> Result<PathBuf, StoreError> {
         let name = url.rsplit('/').next().unwrap_or(url);
         let work = format!("fetches {name}");
-        let job = Job {
+        let job = MakeJob {
             name,
             work: &work,
             progress,
@@ -118,7 +118,7 @@ impl Store {
     ) -> Result<PathBuf, StoreError> {
         self.add(sha256, KEPT, |path| {
             let write = |e| StoreError::disk("write", path)(e);
-            let mut file = Writer::new();
+            let mut file = DirectWriter::new();
             file.begin(path.to_owned(), Some(size));
             let mut hash = sha2::Sha256::new();
             let mut got = 0;
@@ -172,7 +172,7 @@ impl Store {
     fn add(
         &self,
         sha256: &Sha256,
-        job: Job<'_>,
+        job: MakeJob<'_>,
         write: impl FnOnce(&Path) -> Result<(), StoreError>,
     ) -> Result<PathBuf, StoreError> {
         let place = self.place(KIND, &sha256.to_string())?;

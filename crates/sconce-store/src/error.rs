@@ -187,7 +187,7 @@ fn disk_hint(source: &io::Error, path: &Path) -> Option<String> {
 
 /// A failure of [`crate::Store::build_tree`]: the store's or the caller's own.
 #[derive(Debug, thiserror::Error)]
-pub enum BuildError<E> {
+pub enum TreeBuildError<E> {
     /// The store's.
     #[error(transparent)]
     Store(#[from] StoreError),

@@ -10,7 +10,7 @@ use std::path::Path;
 use sconce_schema::{NoProgress, Sha256};
 use sconce_testkit::golden_files::Goldens;
 
-use crate::{Store, WhenTaken};
+use crate::{OnBusy, Store};
 
 fn goldens() -> Goldens {
     Goldens::new(env!("CARGO_MANIFEST_DIR"))
@@ -50,7 +50,7 @@ fn layout_of_the_store_is_as_before() {
     store.put_blob(b"blob", &digest(b"blob")).unwrap();
     let build = |tree: &Path| fs::write(tree.join("file"), "text");
     store.build_tree("wheel", "six-1.17", build).unwrap();
-    let work = store.unfinished("bytecode", "six", "compiles six", WhenTaken::Leave);
+    let work = store.unfinished("bytecode", "six", "compiles six", OnBusy::Leave);
     fs::write(work.unwrap().unwrap().content().join("a"), "half").unwrap();
     drop(
         store
@@ -64,7 +64,7 @@ fn layout_of_the_store_is_as_before() {
     // What stands in a listing is a store: another process of that boot goes on with all of it.
     let store = Store::open_in_boot(&root, Some("one boot\n".to_owned())).unwrap();
     assert!(store.tree("wheel", "six-1.17").is_some());
-    let work = store.unfinished("bytecode", "six", "compiles six", WhenTaken::Leave);
+    let work = store.unfinished("bytecode", "six", "compiles six", OnBusy::Leave);
     let content = work.unwrap().unwrap().content();
     assert_eq!(fs::read_to_string(content.join("a")).unwrap(), "half");
     // One of another boot trusts what was synced alone.

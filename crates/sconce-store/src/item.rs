@@ -20,16 +20,16 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use crate::StoreError;
-use crate::lock::{Held, Lock};
+use crate::lock::{ItemGuard, ItemLock};
 
 /// Where an item is and where it is made.
 #[derive(Debug, Clone)]
-pub(crate) struct Place {
+pub(crate) struct ItemPaths {
     /// Its final folder.
     pub(crate) folder: PathBuf,
     /// The folder it is made in.
     pub(crate) work: PathBuf,
-    pub(crate) lock: Lock,
+    pub(crate) lock: ItemLock,
 }
 
 /// How exactly it is known when an item was last used.
@@ -46,7 +46,7 @@ fn is_plain(name: &str) -> bool {
             .all(|b| b.is_ascii_alphanumeric() || b"._+-".contains(&b))
 }
 
-impl Place {
+impl ItemPaths {
     pub(crate) fn new(root: &Path, kind: &str, key: &str) -> Result<Self, StoreError> {
         for name in [kind, key] {
             if !is_plain(name) {
@@ -59,7 +59,7 @@ impl Place {
         Ok(Self {
             folder: root.join("items").join(kind).join(key),
             work: root.join("tmp").join(&flat),
-            lock: Lock::new(root.join("locks").join(&flat)),
+            lock: ItemLock::new(root.join("locks").join(&flat)),
         })
     }
 
@@ -99,7 +99,7 @@ impl Place {
 
     /// An empty folder to make the item in. What a killed process left there is removed, and so
     /// is an item that lost its trust.
-    pub(crate) fn begin(&self, _held: &Held) -> Result<(), StoreError> {
+    pub(crate) fn begin(&self, _held: &ItemGuard) -> Result<(), StoreError> {
         remove(&self.work).map_err(StoreError::disk("remove", &self.work))?;
         if self.folder.exists() {
             // Renamed first, so that no half-removed item is ever seen.
@@ -110,9 +110,9 @@ impl Place {
         fs::create_dir(&self.work).map_err(StoreError::disk("create", &self.work))
     }
 
-    /// Makes what lies in [`Place::work`] the item. Without the id of a boot during which it can be
+    /// Makes what lies in [`ItemPaths::work`] the item. Without the id of a boot during which it can be
     /// trusted, the disk confirms it first.
-    pub(crate) fn publish(&self, boot: Option<&str>, _held: &Held) -> Result<(), StoreError> {
+    pub(crate) fn publish(&self, boot: Option<&str>, _held: &ItemGuard) -> Result<(), StoreError> {
         match boot {
             Some(boot) => {
                 let path = self.work.join("boot");

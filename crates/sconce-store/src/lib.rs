@@ -20,9 +20,9 @@ mod turn;
 mod unfinished;
 pub mod wheel;
 
-pub use error::{BuildError, StoreError};
+pub use error::{StoreError, TreeBuildError};
 pub use item::remove as remove_tree;
-pub use lock::Held;
-pub use prune::{Pruned, hold};
-pub use store::{Making, Store, Synced, Usage};
-pub use unfinished::{Unfinished, WhenTaken};
+pub use lock::ItemGuard;
+pub use prune::{PruneSummary, hold};
+pub use store::{Store, StoreUsage, SyncSummary, TreeBuildOptions};
+pub use unfinished::{OnBusy, PartialWork};

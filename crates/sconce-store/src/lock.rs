@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use sconce_schema::{Maker, Wait};
+use sconce_schema::{MakerProcess, WaitCause};
 
 use crate::StoreError;
 use crate::file_system::is_local;
@@ -32,13 +32,13 @@ const LONGEST_NOTE: usize = 1024;
 /// A lock that is held: the right to make an item, or to have it stay. Given back when it is dropped,
 /// and by the kernel when the process ends.
 #[derive(Debug)]
-pub struct Held {
+pub struct ItemGuard {
     file: File,
     /// Whether it is held alone, and the file says by whom.
     alone: bool,
 }
 
-impl Drop for Held {
+impl Drop for ItemGuard {
     fn drop(&mut self) {
         if self.alone {
             let _ = self.file.set_len(0);
@@ -48,33 +48,33 @@ impl Drop for Held {
 
 /// What came of a try to hold a lock alone.
 #[derive(Debug)]
-pub(crate) enum Tried {
+pub(crate) enum LockAttempt {
     /// It is held.
-    Alone(Held),
+    Alone(ItemGuard),
     /// Another one holds it alone, and says who it is.
-    Taken(Option<Maker>),
+    Taken(Option<MakerProcess>),
     /// Others share it.
     Shared,
 }
 
-impl Tried {
+impl LockAttempt {
     /// The lock, or who is waited for.
-    pub(crate) fn held(self) -> Result<Held, Wait> {
+    pub(crate) fn held(self) -> Result<ItemGuard, WaitCause> {
         match self {
             Self::Alone(held) => Ok(held),
-            Self::Taken(maker) => Err(maker.map_or(Wait::Unknown, Wait::Maker)),
-            Self::Shared => Err(Wait::Users),
+            Self::Taken(maker) => Err(maker.map_or(WaitCause::Unknown, WaitCause::Maker)),
+            Self::Shared => Err(WaitCause::Users),
         }
     }
 }
 
 /// The lock of an item.
 #[derive(Debug, Clone)]
-pub(crate) struct Lock {
+pub(crate) struct ItemLock {
     path: PathBuf,
 }
 
-impl Lock {
+impl ItemLock {
     pub(crate) fn new(path: PathBuf) -> Self {
         Self { path }
     }
@@ -89,37 +89,37 @@ impl Lock {
     }
 
     /// Tries to hold the lock alone, to do `work`: `installs six`.
-    pub(crate) fn alone(&self, work: &str) -> Result<Tried, StoreError> {
+    pub(crate) fn alone(&self, work: &str) -> Result<LockAttempt, StoreError> {
         let trying = self.trying()?;
         let file = self.open(&self.path)?;
         if locks(file.try_lock(), &self.path)? {
-            return Ok(Tried::Alone(self.noted(file, work)));
+            return Ok(LockAttempt::Alone(self.noted(file, work)));
         }
         if !locks(file.try_lock_shared(), &self.path)? {
-            return Ok(Tried::Taken(note(&file)));
+            return Ok(LockAttempt::Taken(note(&file)));
         }
         // Either it is shared, or who held it alone has just let go. As one process tries at a time,
         // nobody new holds it alone now.
         file.unlock()
             .map_err(StoreError::disk("lock", &self.path))?;
         if locks(file.try_lock(), &self.path)? {
-            return Ok(Tried::Alone(self.noted(file, work)));
+            return Ok(LockAttempt::Alone(self.noted(file, work)));
         }
         Ok(match trying {
-            Some(_) => Tried::Shared,
-            None => Tried::Taken(None),
+            Some(_) => LockAttempt::Shared,
+            None => LockAttempt::Taken(None),
         })
     }
 
     /// Tries to share the lock; `None` while another one holds it alone.
-    pub(crate) fn shared(&self) -> Result<Option<Held>, StoreError> {
+    pub(crate) fn shared(&self) -> Result<Option<ItemGuard>, StoreError> {
         let file = self.open(&self.path)?;
         let got = locks(file.try_lock_shared(), &self.path)?;
-        Ok(got.then_some(Held { file, alone: false }))
+        Ok(got.then_some(ItemGuard { file, alone: false }))
     }
 
     /// Writes into a lock that is held alone who holds it. That this fails is no failure.
-    fn noted(&self, file: File, work: &str) -> Held {
+    fn noted(&self, file: File, work: &str) -> ItemGuard {
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         let name = rustix::system::uname();
         let text = format!(
@@ -134,7 +134,7 @@ impl Lock {
         if !is_local(&self.path) {
             let _ = file.sync_data();
         }
-        Held { file, alone: true }
+        ItemGuard { file, alone: true }
     }
 
     /// The right to try. `None` where another process keeps it for long, because it was stopped.
@@ -175,7 +175,7 @@ fn locks(tried: Result<(), TryLockError>, path: &Path) -> Result<bool, StoreErro
 }
 
 /// Who holds the lock, as that process wrote it.
-fn note(file: &File) -> Option<Maker> {
+fn note(file: &File) -> Option<MakerProcess> {
     let mut bytes = vec![0; LONGEST_NOTE];
     let length = read_up_to(file, &mut bytes).ok()?;
     parse_note(str::from_utf8(&bytes[..length]).ok()?)
@@ -194,12 +194,12 @@ fn read_up_to(file: &File, bytes: &mut [u8]) -> io::Result<usize> {
 
 /// Four lines: process id, machine, seconds since 1970, what it does. Another user of the same store
 /// may have written it, so nothing in it moves a terminal's cursor.
-fn parse_note(text: &str) -> Option<Maker> {
+fn parse_note(text: &str) -> Option<MakerProcess> {
     let mut lines = text.lines();
     let pid = lines.next()?.parse().ok()?;
     let host: String = plain(lines.next()?);
     let seconds = lines.next()?.parse().ok()?;
-    Some(Maker {
+    Some(MakerProcess {
         pid,
         host,
         since: UNIX_EPOCH.checked_add(Duration::from_secs(seconds))?,
@@ -219,20 +219,20 @@ mod tests {
 
     use super::*;
 
-    fn lock() -> (tempfile::TempDir, Lock) {
+    fn lock() -> (tempfile::TempDir, ItemLock) {
         let folder = tempfile::tempdir().unwrap();
-        let lock = Lock::new(folder.path().join("kind~key"));
+        let lock = ItemLock::new(folder.path().join("kind~key"));
         (folder, lock)
     }
 
     #[test]
     fn one_alone_or_many_and_who_is_told() {
         let (_folder, lock) = lock();
-        let Tried::Alone(maker) = lock.alone("installs demo.whl").unwrap() else {
+        let LockAttempt::Alone(maker) = lock.alone("installs demo.whl").unwrap() else {
             panic!("nobody holds it");
         };
         assert!(lock.shared().unwrap().is_none());
-        let Tried::Taken(Some(told)) = lock.alone("wants it too").unwrap() else {
+        let LockAttempt::Taken(Some(told)) = lock.alone("wants it too").unwrap() else {
             panic!("it says who it is");
         };
         assert_eq!(told.pid, std::process::id());
@@ -246,10 +246,10 @@ mod tests {
             lock.shared().unwrap().unwrap(),
         ];
         for _ in 0..3 {
-            assert!(matches!(lock.alone("waits").unwrap(), Tried::Shared));
+            assert!(matches!(lock.alone("waits").unwrap(), LockAttempt::Shared));
         }
         drop(users);
-        assert!(matches!(lock.alone("may").unwrap(), Tried::Alone(_)));
+        assert!(matches!(lock.alone("may").unwrap(), LockAttempt::Alone(_)));
     }
 
     #[test]
@@ -257,10 +257,13 @@ mod tests {
         let (_folder, lock) = lock();
         let file = File::create(&lock.path).unwrap();
         file.lock().unwrap();
-        assert!(matches!(lock.alone("waits").unwrap(), Tried::Taken(None)));
+        assert!(matches!(
+            lock.alone("waits").unwrap(),
+            LockAttempt::Taken(None)
+        ));
         file.unlock().unwrap();
         file.lock_shared().unwrap();
-        assert!(matches!(lock.alone("waits").unwrap(), Tried::Shared));
+        assert!(matches!(lock.alone("waits").unwrap(), LockAttempt::Shared));
     }
 
     /// Many that try at once never take each other for users.
@@ -272,7 +275,7 @@ mod tests {
                 scope.spawn(|| {
                     for _ in 0..100 {
                         let tried = lock.alone("tries").unwrap();
-                        assert!(!matches!(tried, Tried::Shared));
+                        assert!(!matches!(tried, LockAttempt::Shared));
                     }
                 });
             }
@@ -284,12 +287,18 @@ mod tests {
     fn a_try_that_was_stopped_holds_nobody_up() {
         let (_folder, lock) = lock();
         let stopped = lock.trying().unwrap();
-        assert!(matches!(lock.alone("goes on").unwrap(), Tried::Alone(_)));
+        assert!(matches!(
+            lock.alone("goes on").unwrap(),
+            LockAttempt::Alone(_)
+        ));
         let _user = lock.shared().unwrap();
         // Without the right to try, nothing is known for sure.
-        assert!(matches!(lock.alone("waits").unwrap(), Tried::Taken(None)));
+        assert!(matches!(
+            lock.alone("waits").unwrap(),
+            LockAttempt::Taken(None)
+        ));
         drop(stopped);
-        assert!(matches!(lock.alone("waits").unwrap(), Tried::Shared));
+        assert!(matches!(lock.alone("waits").unwrap(), LockAttempt::Shared));
     }
 
     #[test]

@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use sconce_schema::Bytes;
 
-use crate::item::{Place, remove};
-use crate::lock::{Held, Tried};
+use crate::item::{ItemPaths, remove};
+use crate::lock::{ItemGuard, LockAttempt};
 use crate::store::disk_space;
-use crate::turn::Pauses;
+use crate::turn::RetryBackoff;
 use crate::{Store, StoreError};
 
 /// How often a tree is tried to be held that another process makes anew or removes: for 15 seconds. Who
@@ -24,14 +24,14 @@ const TRIES: u32 = 80;
 
 /// What [`Store::prune`] removed or would remove.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Pruned {
+pub struct PruneSummary {
     /// By kind (`blob`, `wheel`, …): how many items, and the disk space that they took.
     pub kinds: BTreeMap<String, (usize, Bytes)>,
     /// Items that a run holds, and that stayed for it.
     pub held: usize,
 }
 
-impl Pruned {
+impl PruneSummary {
     /// Disk space of all of them.
     #[must_use]
     pub fn bytes(&self) -> Bytes {
@@ -44,11 +44,11 @@ impl Pruned {
 /// # Errors
 /// [`StoreError::Gone`] where another process removed one of them just before, or makes it anew: they
 /// are to be asked for again; [`StoreError::Disk`], [`StoreError::NoLocks`].
-pub fn hold<'a>(trees: impl Iterator<Item = &'a Path>) -> Result<Vec<Held>, StoreError> {
+pub fn hold<'a>(trees: impl Iterator<Item = &'a Path>) -> Result<Vec<ItemGuard>, StoreError> {
     let mut held = Vec::new();
     for tree in trees {
         if let Some(place) = place_of(tree) {
-            let mut pauses = Pauses::new();
+            let mut pauses = RetryBackoff::new();
             let one = loop {
                 match place.lock.shared()? {
                     None if pauses.tries() < TRIES => pauses.pause(),
@@ -65,7 +65,7 @@ pub fn hold<'a>(trees: impl Iterator<Item = &'a Path>) -> Result<Vec<Held>, Stor
 }
 
 /// The item that a path `ROOT/items/KIND/KEY/content…` lies in.
-fn place_of(path: &Path) -> Option<Place> {
+fn place_of(path: &Path) -> Option<ItemPaths> {
     let mut above = path.ancestors();
     let content = above.find(|path| {
         let is = |path: Option<&Path>, name: &str| {
@@ -81,7 +81,7 @@ fn place_of(path: &Path) -> Option<Place> {
     };
     let (kind, key) = (name()?, name()?);
     root.join("locks").is_dir().then_some(())?;
-    Place::new(root, kind, key).ok()
+    ItemPaths::new(root, kind, key).ok()
 }
 
 impl Store {
@@ -95,14 +95,14 @@ impl Store {
         unused: Duration,
         keep: &dyn Fn(&str, &str) -> bool,
         dry: bool,
-    ) -> Result<Pruned, StoreError> {
+    ) -> Result<PruneSummary, StoreError> {
         let mut items = Vec::new();
         self.each_item(|kind, folder| {
             let key = folder.file_name().and_then(OsStr::to_str);
             items.extend(key.map(|key| (kind.to_owned(), key.to_owned())));
             Ok(())
         })?;
-        let mut pruned = Pruned::default();
+        let mut pruned = PruneSummary::default();
         for (kind, key) in items {
             // What has another name than an item was not made by Sconce.
             let Ok(place) = self.place(&kind, &key) else {
@@ -115,7 +115,7 @@ impl Store {
             if keep(&kind, &key) || !old() {
                 continue;
             }
-            let Tried::Alone(_held) = place.lock.alone("removes what nobody uses")? else {
+            let LockAttempt::Alone(_held) = place.lock.alone("removes what nobody uses")? else {
                 pruned.held += 1;
                 continue;
             };

@@ -22,7 +22,7 @@ const DEEPEST: usize = 250;
 
 /// Why a name could not be worked on inside the folder.
 #[derive(Debug, thiserror::Error)]
-pub enum RootedError {
+pub enum ScopedRootError {
     /// A name or a link that cannot be followed inside the folder.
     #[error("the entry `{name}` {why}")]
     Name {
@@ -43,7 +43,7 @@ pub enum RootedError {
     },
 }
 
-impl RootedError {
+impl ScopedRootError {
     fn name(name: &[u8], why: &'static str) -> Self {
         Self::Name {
             name: printable(name),
@@ -69,7 +69,7 @@ pub fn printable(name: &[u8]) -> String {
 
 /// What happens to a folder in whose place something else is put.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Folders {
+pub enum OnConflict {
     /// It stays, as dpkg has it: a link in its place is passed over, a file is refused, and a
     /// folder in the place of a link to a folder means that folder.
     Stay,
@@ -83,17 +83,17 @@ const MOST_KNOWN: usize = 50_000;
 /// A folder, worked on as if it were the root. Names are bytes with slashes; a slash before them
 /// changes nothing, `..` is refused.
 #[derive(Debug)]
-pub struct Rooted {
+pub struct ScopedRoot {
     root: PathBuf,
-    folders: Folders,
+    folders: OnConflict,
     /// Folders that were resolved: the parts of their name to the real path.
     known: HashMap<Vec<u8>, PathBuf>,
 }
 
-impl Rooted {
+impl ScopedRoot {
     /// The folder `root`, which is there.
     #[must_use]
-    pub fn new(root: &Path, folders: Folders) -> Self {
+    pub fn new(root: &Path, folders: OnConflict) -> Self {
         Self {
             root: root.to_owned(),
             folders,
@@ -110,8 +110,8 @@ impl Rooted {
     /// The real path of the folder `name`, links followed. What is missing is made, with mode 0755.
     ///
     /// # Errors
-    /// [`RootedError`].
-    pub fn make_folder(&mut self, name: &[u8]) -> Result<PathBuf, RootedError> {
+    /// [`ScopedRootError`].
+    pub fn make_folder(&mut self, name: &[u8]) -> Result<PathBuf, ScopedRootError> {
         self.above(&parts(name)?, name)
     }
 
@@ -119,11 +119,11 @@ impl Rooted {
     /// and, one day, to remove it. Set-user-id and set-group-id are dropped.
     ///
     /// # Errors
-    /// [`RootedError`].
-    pub fn folder(&mut self, name: &[u8], mode: u32) -> Result<PathBuf, RootedError> {
+    /// [`ScopedRootError`].
+    pub fn folder(&mut self, name: &[u8], mode: u32) -> Result<PathBuf, ScopedRootError> {
         let path = match (self.folders, parts(name)?.is_empty()) {
-            (Folders::Stay, _) | (_, true) => self.make_folder(name)?,
-            (Folders::Yield, false) => {
+            (OnConflict::Stay, _) | (_, true) => self.make_folder(name)?,
+            (OnConflict::Yield, false) => {
                 let path = self.place(name)?;
                 if path.symlink_metadata().is_ok_and(|meta| meta.is_dir()) {
                     path
@@ -135,19 +135,19 @@ impl Rooted {
             }
         };
         fs::set_permissions(&path, Permissions::from_mode(mode & 0o1777 | 0o700))
-            .map_err(RootedError::disk("set the mode of", &path))?;
+            .map_err(ScopedRootError::disk("set the mode of", &path))?;
         Ok(path)
     }
 
     /// The real path for a new file: its folder is there, and nothing is in its place.
     ///
     /// # Errors
-    /// [`RootedError`].
-    pub fn fresh(&mut self, name: &[u8]) -> Result<PathBuf, RootedError> {
+    /// [`ScopedRootError`].
+    pub fn fresh(&mut self, name: &[u8]) -> Result<PathBuf, ScopedRootError> {
         let path = self.place(name)?;
         if let Ok(meta) = path.symlink_metadata() {
-            if meta.is_dir() && self.folders == Folders::Stay {
-                return Err(RootedError::name(name, "would replace a folder"));
+            if meta.is_dir() && self.folders == OnConflict::Stay {
+                return Err(ScopedRootError::name(name, "would replace a folder"));
             }
             self.remove(&path)?;
         }
@@ -157,15 +157,20 @@ impl Rooted {
     /// A regular file in the place of what was there. Of `mode` the permissions count.
     ///
     /// # Errors
-    /// [`RootedError`].
-    pub fn write(&mut self, name: &[u8], bytes: &[u8], mode: u32) -> Result<PathBuf, RootedError> {
+    /// [`ScopedRootError`].
+    pub fn write(
+        &mut self,
+        name: &[u8],
+        bytes: &[u8],
+        mode: u32,
+    ) -> Result<PathBuf, ScopedRootError> {
         let path = self.fresh(name)?;
         let write = || {
             let mut file = fs::File::create_new(&path)?;
             file.write_all(bytes)?;
             file.set_permissions(Permissions::from_mode(mode & 0o777))
         };
-        write().map_err(RootedError::disk("write", &path))?;
+        write().map_err(ScopedRootError::disk("write", &path))?;
         Ok(path)
     }
 
@@ -173,31 +178,33 @@ impl Rooted {
     /// the link's real path, or `None` where a folder stays in its place.
     ///
     /// # Errors
-    /// [`RootedError`].
-    pub fn link(&mut self, name: &[u8], target: &[u8]) -> Result<Option<PathBuf>, RootedError> {
+    /// [`ScopedRootError`].
+    pub fn link(&mut self, name: &[u8], target: &[u8]) -> Result<Option<PathBuf>, ScopedRootError> {
         if target.is_empty() || target.contains(&0) {
-            return Err(RootedError::name(name, "is a link to nowhere"));
+            return Err(ScopedRootError::name(name, "is a link to nowhere"));
         }
         let path = self.place(name)?;
-        if self.folders == Folders::Stay && path.symlink_metadata().is_ok_and(|meta| meta.is_dir())
+        if self.folders == OnConflict::Stay
+            && path.symlink_metadata().is_ok_and(|meta| meta.is_dir())
         {
             return Ok(None);
         }
         let path = self.fresh(name)?;
-        symlink(OsStr::from_bytes(target), &path).map_err(RootedError::disk("link", &path))?;
+        symlink(OsStr::from_bytes(target), &path).map_err(ScopedRootError::disk("link", &path))?;
         Ok(Some(path))
     }
 
-    /// Another name for a file of the folder; with [`Folders::Yield`] also for a link.
+    /// Another name for a file of the folder; with [`OnConflict::Yield`] also for a link.
     ///
     /// # Errors
-    /// [`RootedError`].
-    pub fn hard_link(&mut self, name: &[u8], target: &[u8]) -> Result<(), RootedError> {
+    /// [`ScopedRootError`].
+    pub fn hard_link(&mut self, name: &[u8], target: &[u8]) -> Result<(), ScopedRootError> {
         let old = self.place(target)?;
-        let is_file =
-            |meta: Metadata| meta.is_file() || meta.is_symlink() && self.folders == Folders::Yield;
+        let is_file = |meta: Metadata| {
+            meta.is_file() || meta.is_symlink() && self.folders == OnConflict::Yield
+        };
         if !old.symlink_metadata().is_ok_and(is_file) {
-            return Err(RootedError::name(
+            return Err(ScopedRootError::name(
                 name,
                 "is another name for no file of the tree",
             ));
@@ -207,31 +214,31 @@ impl Rooted {
         }
         let path = self.fresh(name)?;
         // The kernel does not follow a link here (linkat(2) without AT_SYMLINK_FOLLOW).
-        fs::hard_link(&old, &path).map_err(RootedError::disk("link", &path))
+        fs::hard_link(&old, &path).map_err(ScopedRootError::disk("link", &path))
     }
 
     /// The real path of what `name` leads to, links followed; `None` where it leads to nothing, or
     /// below a file, or in a circle.
     ///
     /// # Errors
-    /// [`RootedError`].
-    pub fn find(&self, name: &[u8]) -> Result<Option<PathBuf>, RootedError> {
+    /// [`ScopedRootError`].
+    pub fn find(&self, name: &[u8]) -> Result<Option<PathBuf>, ScopedRootError> {
         self.walk(&parts(name)?, name, false)
     }
 
     /// Whether there is anything of that name itself, be it a link to nowhere.
     ///
     /// # Errors
-    /// [`RootedError`].
-    pub fn has(&self, name: &[u8]) -> Result<bool, RootedError> {
+    /// [`ScopedRootError`].
+    pub fn has(&self, name: &[u8]) -> Result<bool, ScopedRootError> {
         Ok(self.at(name)?.is_some())
     }
 
     /// The real path of what stands under that name itself: a link is not followed.
     ///
     /// # Errors
-    /// [`RootedError`].
-    pub fn at(&self, name: &[u8]) -> Result<Option<PathBuf>, RootedError> {
+    /// [`ScopedRootError`].
+    pub fn at(&self, name: &[u8]) -> Result<Option<PathBuf>, ScopedRootError> {
         let parts = parts(name)?;
         let Some((last, above)) = parts.split_last() else {
             return Ok(Some(self.root.clone()));
@@ -244,36 +251,39 @@ impl Rooted {
     /// What is in the file that `name` leads to; `None` where there is none.
     ///
     /// # Errors
-    /// [`RootedError`], also where it has more than `most` bytes.
-    pub fn read(&self, name: &[u8], most: u64) -> Result<Option<Vec<u8>>, RootedError> {
+    /// [`ScopedRootError`], also where it has more than `most` bytes.
+    pub fn read(&self, name: &[u8], most: u64) -> Result<Option<Vec<u8>>, ScopedRootError> {
         let Some(path) = self.find(name)? else {
             return Ok(None);
         };
         let meta = path.symlink_metadata();
-        if !meta.map_err(RootedError::disk("read", &path))?.is_file() {
+        if !meta
+            .map_err(ScopedRootError::disk("read", &path))?
+            .is_file()
+        {
             return Ok(None);
         }
         let mut bytes = Vec::new();
         let read =
             fs::File::open(&path).and_then(|file| file.take(most + 1).read_to_end(&mut bytes));
-        read.map_err(RootedError::disk("read", &path))?;
+        read.map_err(ScopedRootError::disk("read", &path))?;
         if bytes.len() as u64 > most {
-            return Err(RootedError::name(name, "is too large"));
+            return Err(ScopedRootError::name(name, "is too large"));
         }
         Ok(Some(bytes))
     }
 
     /// The real path of an entry: its folder, made where it is missing, and its own name.
-    fn place(&mut self, name: &[u8]) -> Result<PathBuf, RootedError> {
+    fn place(&mut self, name: &[u8]) -> Result<PathBuf, ScopedRootError> {
         let parts = parts(name)?;
         let (last, above) = parts
             .split_last()
-            .ok_or_else(|| RootedError::name(name, "has no name"))?;
+            .ok_or_else(|| ScopedRootError::name(name, "has no name"))?;
         Ok(self.above(above, name)?.join(last))
     }
 
     /// The real path of the folder `parts`, made where it is missing.
-    fn above(&mut self, parts: &[&OsStr], name: &[u8]) -> Result<PathBuf, RootedError> {
+    fn above(&mut self, parts: &[&OsStr], name: &[u8]) -> Result<PathBuf, ScopedRootError> {
         let key = parts
             .iter()
             .map(|part| part.as_bytes())
@@ -284,7 +294,7 @@ impl Rooted {
         }
         let path = self
             .walk(parts, name, true)?
-            .ok_or_else(|| RootedError::name(name, "lies below a file"))?;
+            .ok_or_else(|| ScopedRootError::name(name, "lies below a file"))?;
         if self.known.len() >= MOST_KNOWN {
             self.known.clear();
         }
@@ -293,7 +303,7 @@ impl Rooted {
     }
 
     /// Removes what is at a real path, if anything is.
-    fn remove(&mut self, path: &Path) -> Result<(), RootedError> {
+    fn remove(&mut self, path: &Path) -> Result<(), ScopedRootError> {
         let Ok(meta) = path.symlink_metadata() else {
             return Ok(());
         };
@@ -305,7 +315,7 @@ impl Rooted {
         if !meta.is_file() {
             self.known.clear();
         }
-        removed.map_err(RootedError::disk("remove", path))
+        removed.map_err(ScopedRootError::disk("remove", path))
     }
 
     /// Follows `parts` from the root. With `make` it is the way to a folder, of which missing parts
@@ -316,7 +326,7 @@ impl Rooted {
         parts: &[&OsStr],
         name: &[u8],
         make: bool,
-    ) -> Result<Option<PathBuf>, RootedError> {
+    ) -> Result<Option<PathBuf>, ScopedRootError> {
         let mut real = self.root.clone();
         let mut depth = 0_usize;
         let mut links = 0;
@@ -337,11 +347,12 @@ impl Rooted {
                 Ok(meta) if meta.is_symlink() => {
                     links += 1;
                     if links > MOST_LINKS && make {
-                        return Err(RootedError::name(name, "lies behind a loop of links"));
+                        return Err(ScopedRootError::name(name, "lies behind a loop of links"));
                     } else if links > MOST_LINKS {
                         return Ok(None);
                     }
-                    let target = fs::read_link(&next).map_err(RootedError::disk("read", &next))?;
+                    let target =
+                        fs::read_link(&next).map_err(ScopedRootError::disk("read", &next))?;
                     let target = target.as_os_str().as_bytes();
                     if target.starts_with(b"/") {
                         self.root.clone_into(&mut real);
@@ -354,13 +365,13 @@ impl Rooted {
                 Ok(_) => return Ok(None),
                 Err(e) if make && e.kind() == io::ErrorKind::NotFound => {
                     if depth >= DEEPEST {
-                        return Err(RootedError::name(name, "lies too deep"));
+                        return Err(ScopedRootError::name(name, "lies too deep"));
                     }
                     crate::store::make_folder(&next, 0o755)
-                        .map_err(RootedError::disk("create", &next))?;
+                        .map_err(ScopedRootError::disk("create", &next))?;
                 }
                 Err(e) if e.kind() == io::ErrorKind::NotFound => return Ok(None),
-                Err(e) => return Err(RootedError::disk("look at", &next)(e)),
+                Err(e) => return Err(ScopedRootError::disk("look at", &next)(e)),
             }
             real = next;
             depth += 1;
@@ -372,15 +383,15 @@ impl Rooted {
 /// Sets when a file, a folder or a link itself was last modified, seconds since 1970.
 ///
 /// # Errors
-/// [`RootedError::Disk`].
-pub fn set_modified(path: &Path, seconds: i64) -> Result<(), RootedError> {
+/// [`ScopedRootError::Disk`].
+pub fn set_modified(path: &Path, seconds: i64) -> Result<(), ScopedRootError> {
     let time = |tv_sec, tv_nsec| Timespec { tv_sec, tv_nsec };
     let times = Timestamps {
         last_access: time(0, UTIME_OMIT),
         last_modification: time(seconds, 0),
     };
     utimensat(CWD, path, &times, AtFlags::SYMLINK_NOFOLLOW)
-        .map_err(|e| RootedError::disk("set the time of", path)(e.into()))
+        .map_err(|e| ScopedRootError::disk("set the time of", path)(e.into()))
 }
 
 fn plain_parts(name: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
@@ -391,13 +402,16 @@ fn plain_parts(name: &[u8]) -> impl DoubleEndedIterator<Item = &[u8]> {
 /// The parts of a name, without empty ones and dots.
 ///
 /// # Errors
-/// [`RootedError::Name`] for a zero byte or `..`.
-pub fn parts(name: &[u8]) -> Result<Vec<&OsStr>, RootedError> {
+/// [`ScopedRootError::Name`] for a zero byte or `..`.
+pub fn parts(name: &[u8]) -> Result<Vec<&OsStr>, ScopedRootError> {
     if name.contains(&0) {
-        return Err(RootedError::name(name, "has a name with a zero byte"));
+        return Err(ScopedRootError::name(name, "has a name with a zero byte"));
     }
     if plain_parts(name).any(|part| part == b"..") {
-        return Err(RootedError::name(name, "has a name that leads elsewhere"));
+        return Err(ScopedRootError::name(
+            name,
+            "has a name that leads elsewhere",
+        ));
     }
     Ok(plain_parts(name).map(OsStr::from_bytes).collect())
 }

@@ -32,7 +32,7 @@ fn text(path: &Path) -> String {
 fn links_are_followed_inside() {
     let (_folder, tree, outside) = pen();
     let out = outside.to_str().unwrap().as_bytes();
-    let mut rooted = Rooted::new(&tree, Folders::Stay);
+    let mut rooted = ScopedRoot::new(&tree, OnConflict::Stay);
     rooted.link(b"lib", b"usr/lib").unwrap();
     rooted.write(b"/lib/a", b"1", 0o4755).unwrap();
     assert_eq!(text(&tree.join("usr/lib/a")), "1");
@@ -60,8 +60,8 @@ fn links_are_followed_inside() {
 #[test]
 fn names_that_lead_elsewhere_are_refused() {
     let (_folder, tree, outside) = pen();
-    for folders in [Folders::Stay, Folders::Yield] {
-        let mut rooted = Rooted::new(&tree, folders);
+    for folders in [OnConflict::Stay, OnConflict::Yield] {
+        let mut rooted = ScopedRoot::new(&tree, folders);
         for name in [
             &b"../outside/file"[..],
             b"a/../../outside/file",
@@ -86,7 +86,7 @@ fn names_that_lead_elsewhere_are_refused() {
 #[test]
 fn hard_links_stay_inside() {
     let (_folder, tree, outside) = pen();
-    let mut rooted = Rooted::new(&tree, Folders::Yield);
+    let mut rooted = ScopedRoot::new(&tree, OnConflict::Yield);
     let file = outside.join("file").to_str().unwrap().as_bytes().to_vec();
     rooted.link(b"l", &file).unwrap();
     // Another name of the link, not of the file that it leads to.
@@ -103,13 +103,13 @@ fn hard_links_stay_inside() {
 #[test]
 fn what_stands_in_the_way_stays_or_goes() {
     let (_folder, tree, _outside) = pen();
-    let mut stay = Rooted::new(&tree, Folders::Stay);
+    let mut stay = ScopedRoot::new(&tree, OnConflict::Stay);
     stay.write(b"d/x", b"1", 0o644).unwrap();
     stay.link(b"l", b"d").unwrap();
     assert!(stay.write(b"d", b"", 0o644).is_err());
     assert_eq!(stay.link(b"d", b"e").unwrap(), None);
     assert_eq!(stay.folder(b"l", 0o755).unwrap(), tree.join("d"));
-    let mut yields = Rooted::new(&tree, Folders::Yield);
+    let mut yields = ScopedRoot::new(&tree, OnConflict::Yield);
     assert_eq!(yields.folder(b"l", 0o2711).unwrap(), tree.join("l"));
     assert_eq!(tree.join("l").symlink_metadata().unwrap().mode(), 0o40711);
     // What was known of the folder is forgotten with it.
@@ -124,7 +124,7 @@ fn what_stands_in_the_way_stays_or_goes() {
 #[test]
 fn nothing_is_found_where_nothing_is() {
     let (_folder, tree, _outside) = pen();
-    let mut rooted = Rooted::new(&tree, Folders::Stay);
+    let mut rooted = ScopedRoot::new(&tree, OnConflict::Stay);
     rooted.link(b"loop", b"loop").unwrap();
     rooted.link(b"gone", b"/nowhere").unwrap();
     rooted.write(b"f", b"12345", 0o600).unwrap();
@@ -145,8 +145,8 @@ fn nothing_is_found_where_nothing_is() {
 #[test]
 fn nothing_lies_too_deep() {
     let (_folder, tree, _outside) = pen();
-    for folders in [Folders::Stay, Folders::Yield] {
-        let mut rooted = Rooted::new(&tree, folders);
+    for folders in [OnConflict::Stay, OnConflict::Yield] {
+        let mut rooted = ScopedRoot::new(&tree, folders);
         let deep = vec!["d"; 250].join("/").into_bytes();
         rooted.folder(&deep, 0o755).unwrap();
         rooted.link(b"l", &deep).unwrap();
@@ -177,8 +177,8 @@ proptest! {
     ) {
         let (_folder, tree, outside) = pen();
         let out = outside.to_str().unwrap();
-        let folders = if yields { Folders::Yield } else { Folders::Stay };
-        let mut rooted = Rooted::new(&tree, folders);
+        let folders = if yields { OnConflict::Yield } else { OnConflict::Stay };
+        let mut rooted = ScopedRoot::new(&tree, folders);
         for (kind, name, other) in steps {
             let (name, other) = (name.replace("OUT", out), other.replace("OUT", out));
             let (name, other) = (name.as_bytes(), other.as_bytes());

@@ -12,10 +12,10 @@ use sconce_schema::{Bytes, NoProgress, Progress};
 use tracing::{debug, trace};
 
 use crate::file_system::{is_local, local_locks};
-use crate::item::{Place, remove, sync_disk};
-use crate::lock::{Held, Tried};
-use crate::turn::{Job, Pauses, Turn, Waiting};
-use crate::{BuildError, StoreError};
+use crate::item::{ItemPaths, remove, sync_disk};
+use crate::lock::{ItemGuard, LockAttempt};
+use crate::turn::{ItemAccess, MakeJob, RetryBackoff, Waiting};
+use crate::{StoreError, TreeBuildError};
 
 /// The layout that this program writes.
 const FORMAT: u32 = 1;
@@ -32,12 +32,12 @@ pub struct Store {
     has_other_machines: bool,
     /// By their folders: items that are good because somebody uses them, and that stay because this
     /// process uses them too.
-    taken: Arc<Mutex<BTreeMap<PathBuf, Held>>>,
+    taken: Arc<Mutex<BTreeMap<PathBuf, ItemGuard>>>,
 }
 
 /// How a tree is made, for [`Store::build_tree_with`].
 #[derive(Clone, Copy)]
-pub struct Making<'a> {
+pub struct TreeBuildOptions<'a> {
     /// What `progress` calls it.
     pub name: &'a str,
     /// What it does, for those who wait: `installs six-1.16.0-py2.py3-none-any.whl`.
@@ -50,14 +50,14 @@ pub struct Making<'a> {
 
 /// What [`Store::sync`] did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Synced {
+pub struct SyncSummary {
     /// Items that are safe against a power loss from now on.
     pub items: usize,
 }
 
 /// What the store holds.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Usage {
+pub struct StoreUsage {
     /// By kind (`blob`, `wheel`, …): how many items, and the disk space that they take.
     pub kinds: BTreeMap<String, (usize, Bytes)>,
     /// Disk space of unfinished work.
@@ -114,8 +114,8 @@ impl Store {
         &self.root
     }
 
-    pub(crate) fn place(&self, kind: &str, key: &str) -> Result<Place, StoreError> {
-        Place::new(&self.root, kind, key)
+    pub(crate) fn place(&self, kind: &str, key: &str) -> Result<ItemPaths, StoreError> {
+        ItemPaths::new(&self.root, kind, key)
     }
 
     /// The folder of a tree that is in the store. Nobody may write to it.
@@ -130,7 +130,7 @@ impl Store {
     /// What an item that is there and can be trusted holds, if `accept` takes it; it counts as used now.
     pub(crate) fn good(
         &self,
-        place: &Place,
+        place: &ItemPaths,
         accept: &dyn Fn(&Path) -> bool,
     ) -> Result<Option<PathBuf>, StoreError> {
         let content = place.content();
@@ -145,7 +145,7 @@ impl Store {
         }
         // Of another machine, or of a boot that is over.
         if place.folder.is_dir()
-            && let Tried::Shared = place.lock.alone("looks who uses it")?
+            && let LockAttempt::Shared = place.lock.alone("looks who uses it")?
         {
             return self.take(place, accept);
         }
@@ -161,7 +161,7 @@ impl Store {
     /// consistency, nfs(5)). From now on this process shares the lock, so nobody replaces the item.
     pub(crate) fn take(
         &self,
-        place: &Place,
+        place: &ItemPaths,
         accept: &dyn Fn(&Path) -> bool,
     ) -> Result<Option<PathBuf>, StoreError> {
         let Some(held) = place.lock.shared()? else {
@@ -175,11 +175,11 @@ impl Store {
         Ok(Some(content))
     }
 
-    fn has_taken(&self, place: &Place) -> bool {
+    fn has_taken(&self, place: &ItemPaths) -> bool {
         self.taken().contains_key(&place.folder)
     }
 
-    fn taken(&self) -> MutexGuard<'_, BTreeMap<PathBuf, Held>> {
+    fn taken(&self) -> MutexGuard<'_, BTreeMap<PathBuf, ItemGuard>> {
         self.taken.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -188,14 +188,14 @@ impl Store {
     /// processes. `kind` and `key` are made of ASCII letters, digits and `._+-`.
     ///
     /// # Errors
-    /// [`BuildError::Build`] with what `build` returned, else [`BuildError::Store`].
+    /// [`TreeBuildError::Build`] with what `build` returned, else [`TreeBuildError::Store`].
     pub fn build_tree<E>(
         &self,
         kind: &str,
         key: &str,
         build: impl FnOnce(&Path) -> Result<(), E>,
-    ) -> Result<PathBuf, BuildError<E>> {
-        let making = Making {
+    ) -> Result<PathBuf, TreeBuildError<E>> {
+        let making = TreeBuildOptions {
             name: kind,
             work: &format!("makes {kind} {key}"),
             progress: &NoProgress,
@@ -212,11 +212,11 @@ impl Store {
         &self,
         kind: &str,
         key: &str,
-        making: Making<'_>,
+        making: TreeBuildOptions<'_>,
         build: impl FnOnce(&Path) -> Result<(), E>,
-    ) -> Result<PathBuf, BuildError<E>> {
+    ) -> Result<PathBuf, TreeBuildError<E>> {
         let place = self.place(kind, key)?;
-        let job = Job {
+        let job = MakeJob {
             name: making.name,
             work: making.work,
             progress: making.progress,
@@ -224,7 +224,7 @@ impl Store {
         self.make(&place, job, making.accept, |work| {
             let content = work.join("content");
             make_folder(&content, 0o755).map_err(StoreError::disk("create", &content))?;
-            build(&content).map_err(BuildError::Build)
+            build(&content).map_err(TreeBuildError::Build)
         })
     }
 
@@ -238,13 +238,13 @@ impl Store {
         &self,
         kind: &str,
         key: &str,
-        making: Making<'_>,
+        making: TreeBuildOptions<'_>,
         build: impl FnOnce(&Path) -> Result<(), E>,
-    ) -> Result<PathBuf, BuildError<E>> {
+    ) -> Result<PathBuf, TreeBuildError<E>> {
         let place = self.place(kind, key)?;
         // Of a kind without items, so that what a killed process leaves there is removed as all such work.
         let apart = self.place(&format!("{kind}-apart"), key)?;
-        let job = Job {
+        let job = MakeJob {
             name: making.name,
             work: making.work,
             progress: making.progress,
@@ -263,7 +263,7 @@ impl Store {
         apart.begin(&held)?;
         let content = apart.work.join("content");
         make_folder(&content, 0o755).map_err(StoreError::disk("create", &content))?;
-        let built = build(&content).map_err(BuildError::Build);
+        let built = build(&content).map_err(TreeBuildError::Build);
         let made = built.and_then(|()| {
             self.make(&place, job, making.accept, |work| {
                 let renamed = fs::rename(&content, work.join("content"));
@@ -282,12 +282,12 @@ impl Store {
     /// [`StoreError::Disk`].
     pub fn forget(&self, kind: &str, key: &str) -> Result<bool, StoreError> {
         let place = self.place(kind, key)?;
-        let mut pauses = Pauses::new();
+        let mut pauses = RetryBackoff::new();
         let held = loop {
             match place.lock.alone("removes it")? {
-                Tried::Alone(held) => break held,
-                Tried::Shared => return Ok(false),
-                Tried::Taken(_) => pauses.pause(),
+                LockAttempt::Alone(held) => break held,
+                LockAttempt::Shared => return Ok(false),
+                LockAttempt::Taken(_) => pauses.pause(),
             }
         };
         place.begin(&held)?;
@@ -300,18 +300,18 @@ impl Store {
     /// `content` in it.
     pub(crate) fn make<E: From<StoreError>>(
         &self,
-        place: &Place,
-        job: Job<'_>,
+        place: &ItemPaths,
+        job: MakeJob<'_>,
         accept: &dyn Fn(&Path) -> bool,
         fill: impl FnOnce(&Path) -> Result<(), E>,
     ) -> Result<PathBuf, E> {
         let (work, path) = (job.work, place.folder.display());
         let held = match self.turn(place, job, accept)? {
-            Turn::There(content) => {
+            ItemAccess::There(content) => {
                 debug!(work, %path, "the item is there");
                 return Ok(content);
             }
-            Turn::Mine(held) => held,
+            ItemAccess::Mine(held) => held,
         };
         place.begin(&held)?;
         let boot = self.boot.as_deref().filter(|_| !self.has_other_machines);
@@ -330,7 +330,7 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::Disk`].
-    pub fn sync(&self) -> Result<Synced, StoreError> {
+    pub fn sync(&self) -> Result<SyncSummary, StoreError> {
         // Only what is good now may be marked: an item of another boot is not made good by
         // syncing what is left of it.
         let identity = |folder: &Path| {
@@ -350,7 +350,7 @@ impl Store {
             }
             Ok(())
         })?;
-        let mut synced = Synced { items: 0 };
+        let mut synced = SyncSummary { items: 0 };
         if fresh.is_empty() {
             return Ok(synced);
         }
@@ -371,8 +371,8 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::Disk`].
-    pub fn usage(&self) -> Result<Usage, StoreError> {
-        let mut usage = Usage::default();
+    pub fn usage(&self) -> Result<StoreUsage, StoreError> {
+        let mut usage = StoreUsage::default();
         self.each_item(|kind, folder| {
             let size = disk_space(folder).map_err(StoreError::disk("read", folder))?;
             let (count, bytes) = usage.kinds.entry(kind.to_owned()).or_default();
@@ -421,7 +421,9 @@ impl Store {
             else {
                 continue;
             };
-            if let Tried::Alone(_held) = place.lock.alone("clears away what was left of it")? {
+            if let LockAttempt::Alone(_held) =
+                place.lock.alone("clears away what was left of it")?
+            {
                 remove(&place.work).map_err(StoreError::disk("remove", &place.work))?;
             }
         }

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::Duration;
 
-use sconce_schema::{Progress, Wait};
+use sconce_schema::{Progress, WaitCause};
 
-use crate::item::Place;
-use crate::lock::{Held, Tried};
+use crate::item::ItemPaths;
+use crate::lock::{ItemGuard, LockAttempt};
 use crate::{Store, StoreError};
 
 /// Time between the first two tries; each next one takes twice as long, up to [`LONGEST`].
@@ -22,7 +22,7 @@ const UNKNOWN: u32 = 12;
 
 /// What is made, for those who wait and for those who are told.
 #[derive(Clone, Copy)]
-pub(crate) struct Job<'a> {
+pub(crate) struct MakeJob<'a> {
     /// What the progress calls it: a file's name, a kind of the store.
     pub(crate) name: &'a str,
     /// What its maker does: `installs six-1.16.0-py2.py3-none-any.whl`.
@@ -32,20 +32,20 @@ pub(crate) struct Job<'a> {
 }
 
 /// What a wait came to.
-pub(crate) enum Turn {
+pub(crate) enum ItemAccess {
     /// The item is there, and this is what it holds.
     There(PathBuf),
     /// Nobody else makes or uses it.
-    Mine(Held),
+    Mine(ItemGuard),
 }
 
 /// The times between tries, each a little different, so that those who wait do not march in step.
-pub(crate) struct Pauses {
+pub(crate) struct RetryBackoff {
     next: Duration,
     tries: u32,
 }
 
-impl Pauses {
+impl RetryBackoff {
     pub(crate) fn new() -> Self {
         Self {
             next: SHORTEST,
@@ -70,25 +70,25 @@ impl Pauses {
 /// A wait for other processes: the times between tries, and what is told of it. Each one that is waited for
 /// is told once, and that it is over.
 pub(crate) struct Waiting<'a> {
-    job: Job<'a>,
-    pauses: Pauses,
-    told: Option<Wait>,
+    job: MakeJob<'a>,
+    pauses: RetryBackoff,
+    told: Option<WaitCause>,
 }
 
 impl<'a> Waiting<'a> {
-    pub(crate) fn new(job: Job<'a>) -> Self {
+    pub(crate) fn new(job: MakeJob<'a>) -> Self {
         Self {
             job,
-            pauses: Pauses::new(),
+            pauses: RetryBackoff::new(),
             told: None,
         }
     }
 
     /// Waits until the next try. What is waited for is told when that takes long.
-    pub(crate) fn pause(&mut self, wait: Wait) {
+    pub(crate) fn pause(&mut self, wait: WaitCause) {
         let untold = match wait {
-            Wait::Unknown => UNKNOWN,
-            Wait::Maker(_) | Wait::Users => UNTOLD,
+            WaitCause::Unknown => UNKNOWN,
+            WaitCause::Maker(_) | WaitCause::Users => UNTOLD,
         };
         if self.pauses.tries >= untold && self.told.as_ref() != Some(&wait) {
             tracing::debug!(work = self.job.work, %wait, "waits");
@@ -112,28 +112,28 @@ impl Store {
     /// else makes or uses it.
     pub(crate) fn turn(
         &self,
-        place: &Place,
-        job: Job<'_>,
+        place: &ItemPaths,
+        job: MakeJob<'_>,
         accept: &dyn Fn(&Path) -> bool,
-    ) -> Result<Turn, StoreError> {
+    ) -> Result<ItemAccess, StoreError> {
         let mut waiting = Waiting::new(job);
         loop {
             if let Some(content) = self.good(place, accept)? {
-                return Ok(Turn::There(content));
+                return Ok(ItemAccess::There(content));
             }
             let wait = match place.lock.alone(job.work)? {
                 // It may have been made between the look and the lock.
-                Tried::Alone(held) => {
+                LockAttempt::Alone(held) => {
                     return Ok(match self.good(place, accept)? {
-                        Some(content) => Turn::There(content),
-                        None => Turn::Mine(held),
+                        Some(content) => ItemAccess::There(content),
+                        None => ItemAccess::Mine(held),
                     });
                 }
-                Tried::Taken(Some(maker)) => Wait::Maker(maker),
-                Tried::Taken(None) => Wait::Unknown,
-                Tried::Shared => match self.take(place, accept)? {
-                    Some(content) => return Ok(Turn::There(content)),
-                    None => Wait::Users,
+                LockAttempt::Taken(Some(maker)) => WaitCause::Maker(maker),
+                LockAttempt::Taken(None) => WaitCause::Unknown,
+                LockAttempt::Shared => match self.take(place, accept)? {
+                    Some(content) => return Ok(ItemAccess::There(content)),
+                    None => WaitCause::Users,
                 },
             };
             waiting.pause(wait);
@@ -151,15 +151,15 @@ impl Store {
         key: &str,
         work: &str,
         progress: &dyn Progress,
-    ) -> Result<Held, StoreError> {
+    ) -> Result<ItemGuard, StoreError> {
         let place = self.place(kind, key)?;
-        let job = Job {
+        let job = MakeJob {
             name: kind,
             work,
             progress,
         };
         loop {
-            if let Turn::Mine(held) = self.turn(&place, job, &|_| false)? {
+            if let ItemAccess::Mine(held) = self.turn(&place, job, &|_| false)? {
                 return Ok(held);
             }
         }

@@ -17,21 +17,21 @@ use std::time::Duration;
 use sconce_schema::Progress;
 
 use crate::item::remove;
-use crate::lock::{Held, Lock};
+use crate::lock::{ItemGuard, ItemLock};
 use crate::store::make_folder;
-use crate::turn::{Job, Waiting};
-use crate::{BuildError, Store, StoreError};
+use crate::turn::{MakeJob, Waiting};
+use crate::{Store, StoreError, TreeBuildError};
 
 /// Unfinished work that this process has, until it is dropped.
 #[derive(Debug)]
-pub struct Unfinished {
+pub struct PartialWork {
     folder: PathBuf,
-    _held: Held,
+    _held: ItemGuard,
 }
 
 /// What to do where another process has the work.
 #[derive(Clone, Copy)]
-pub enum WhenTaken<'a> {
+pub enum OnBusy<'a> {
     /// Nothing: it is left to that process.
     Leave,
     /// Wait until that process has ended or has finished it.
@@ -55,8 +55,8 @@ impl Store {
         kind: &str,
         key: &str,
         work: &str,
-        taken: WhenTaken<'_>,
-    ) -> Result<Option<Unfinished>, StoreError> {
+        taken: OnBusy<'_>,
+    ) -> Result<Option<PartialWork>, StoreError> {
         // Checks both names, and that together they fit a file's name.
         self.place(kind, key)?;
         let name = format!("{kind}~{key}");
@@ -76,7 +76,7 @@ impl Store {
         // was last taken up.
         fs::write(&boot, self.boot.as_deref().unwrap_or_default())
             .map_err(StoreError::disk("write", &boot))?;
-        Ok(Some(Unfinished {
+        Ok(Some(PartialWork {
             folder,
             _held: held,
         }))
@@ -93,22 +93,22 @@ impl Store {
         &self,
         name: &str,
         work: &str,
-        taken: WhenTaken<'_>,
-    ) -> Result<Option<Held>, StoreError> {
-        let lock = Lock::new(self.root().join("locks").join(format!("partial~{name}")));
+        taken: OnBusy<'_>,
+    ) -> Result<Option<ItemGuard>, StoreError> {
+        let lock = ItemLock::new(self.root().join("locks").join(format!("partial~{name}")));
         let mut waiting = None;
         loop {
             let wait = match lock.alone(work)?.held() {
                 Ok(held) => return Ok(Some(held)),
                 Err(wait) => wait,
             };
-            let WhenTaken::Wait { is_done, progress } = taken else {
+            let OnBusy::Wait { is_done, progress } = taken else {
                 return Ok(None);
             };
             if is_done() {
                 return Ok(None);
             }
-            let job = Job {
+            let job = MakeJob {
                 name: work,
                 work,
                 progress,
@@ -128,7 +128,7 @@ impl Store {
         name: &str,
         work: &str,
         progress: &dyn Progress,
-    ) -> Result<(PathBuf, Held), StoreError> {
+    ) -> Result<(PathBuf, ItemGuard), StoreError> {
         // The lock by which `clean_unfinished` leaves it.
         let held = self.alone("partial", name, work, progress)?;
         let folder = self.root().join("partial").join(name);
@@ -149,7 +149,7 @@ impl Store {
         if !is_old(&boot) {
             return Ok(());
         }
-        match self.lock_unfinished(name, "clears away what was left of it", WhenTaken::Leave)? {
+        match self.lock_unfinished(name, "clears away what was left of it", OnBusy::Leave)? {
             Some(_held) if is_old(&boot) => {
                 remove(&folder).map_err(StoreError::disk("remove", &folder))
             }
@@ -158,7 +158,7 @@ impl Store {
     }
 }
 
-impl Unfinished {
+impl PartialWork {
     /// The folder to work in, with what was made of it earlier.
     #[must_use]
     pub fn content(&self) -> PathBuf {
@@ -174,7 +174,7 @@ impl Unfinished {
         store: &Store,
         kind: &str,
         key: &str,
-    ) -> Result<PathBuf, BuildError<io::Error>> {
+    ) -> Result<PathBuf, TreeBuildError<io::Error>> {
         // A folder may be renamed over an empty one, rename(2).
         let tree = store.build_tree(kind, key, |tree| fs::rename(self.content(), tree))?;
         self.give_up()?;

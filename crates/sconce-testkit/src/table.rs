@@ -7,7 +7,7 @@ pub const SKIPS: &str = include_str!("../../../scripts/skips.tsv");
 
 /// A row of `scripts/programs.tsv`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Program<'a> {
+pub struct TestProgram<'a> {
     /// Its name, or the path of a file that is no program.
     pub name: &'a str,
     /// The Debian package that has it.
@@ -17,12 +17,12 @@ pub struct Program<'a> {
 }
 
 /// The rows, without comments; `None` for a row that is not one.
-pub fn programs(text: &str) -> impl Iterator<Item = Option<Program<'_>>> {
+pub fn programs(text: &str) -> impl Iterator<Item = Option<TestProgram<'_>>> {
     rows(text).map(|row| {
         let (name, rest) = row.split_once('\t')?;
         let (package, users) = rest.split_once('\t')?;
         let bad = |field: &str| field.is_empty() || field.contains(['\t', ' ']);
-        let row = Program {
+        let row = TestProgram {
             name,
             package,
             users,

@@ -11,9 +11,9 @@ pub type Handle = usize;
 /// Where an answer goes.
 #[repr(transparent)]
 #[derive(Debug)]
-pub struct Out<T>(*mut T);
+pub struct OutPointer<T>(*mut T);
 
-impl<T> Out<T> {
+impl<T> OutPointer<T> {
     /// Writes the answer, if the caller wants one.
     pub fn put(self, value: T) {
         if !self.0.is_null() {
@@ -37,17 +37,17 @@ impl<T> Out<T> {
     }
 
     /// The same place, for an answer of another type: some calls say by a number what they want.
-    pub fn narrow<U>(self) -> Out<U> {
-        Out(self.0.cast())
+    pub fn narrow<U>(self) -> OutPointer<U> {
+        OutPointer(self.0.cast())
     }
 }
 
 /// Where arguments lie.
 #[repr(transparent)]
 #[derive(Debug, Clone, Copy)]
-pub struct In<T>(*const T);
+pub struct InPointer<T>(*const T);
 
-impl<T: Copy> In<T> {
+impl<T: Copy> InPointer<T> {
     pub fn get(self) -> Option<T> {
         // SAFETY: null, or the caller's, of this type.
         (!self.0.is_null()).then(|| unsafe { self.0.read_unaligned() })
@@ -67,9 +67,9 @@ impl<T: Copy> In<T> {
 /// A C string.
 #[repr(transparent)]
 #[derive(Debug, Clone, Copy)]
-pub struct Text(*const c_char);
+pub struct CTextPointer(*const c_char);
 
-impl Text {
+impl CTextPointer {
     pub fn get(self) -> String {
         match self.0.is_null() {
             true => String::new(),
@@ -193,7 +193,7 @@ macro_rules! nothing {
 macro_rules! made {
     ($($name:ident)*) => {$(
         #[unsafe(no_mangle)]
-        pub extern "C" fn $name(handle: crate::abi::Out<crate::abi::Handle>) -> i32 {
+        pub extern "C" fn $name(handle: crate::abi::OutPointer<crate::abi::Handle>) -> i32 {
             handle.put(crate::machine::machine().handle());
             0
         }

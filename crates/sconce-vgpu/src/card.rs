@@ -4,7 +4,7 @@
 
 /// One card.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Card {
+pub struct GpuProperties {
     pub name: String,
     /// Compute capability.
     pub major: i32,
@@ -34,7 +34,7 @@ pub struct Multiprocessor {
     pub shared_optin_bytes: i32,
 }
 
-impl Card {
+impl GpuProperties {
     /// Compute capability, times ten.
     pub fn capability(&self) -> u32 {
         let major = self.major.unsigned_abs().saturating_mul(10);
@@ -66,7 +66,7 @@ impl Card {
 }
 
 /// Reads the cards. A line that is not understood is an error, with its number.
-pub fn parse(text: &str) -> Result<Vec<Card>, String> {
+pub fn parse(text: &str) -> Result<Vec<GpuProperties>, String> {
     let mut cards = Vec::new();
     for (number, line) in text.lines().enumerate() {
         let line = line.trim();
@@ -79,9 +79,9 @@ pub fn parse(text: &str) -> Result<Vec<Card>, String> {
     Ok(cards)
 }
 
-fn one(line: &str) -> Result<Card, String> {
+fn one(line: &str) -> Result<GpuProperties, String> {
     let rest = line.strip_prefix("card\t").ok_or("it is not a card")?;
-    let mut card = Card {
+    let mut card = GpuProperties {
         name: "virtual GPU".to_owned(),
         major: 0,
         minor: 0,

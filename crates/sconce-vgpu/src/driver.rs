@@ -5,7 +5,7 @@ mod context;
 mod mapping;
 mod module;
 
-use crate::abi::{Handle, Out, entries, refused, statuses};
+use crate::abi::{Handle, OutPointer, entries, refused, statuses};
 
 // `CUresult`.
 statuses! {
@@ -30,17 +30,17 @@ pub fn status(answer: Result<()>) -> i32 {
 }
 
 entries! { status;
-    fn cuGetErrorName(code: i32, name: Out<Handle>) {
+    fn cuGetErrorName(code: i32, name: OutPointer<Handle>) {
         name.put(said(code).0.as_ptr() as usize);
         Ok(())
     }
-    fn cuGetErrorString(code: i32, text: Out<Handle>) {
+    fn cuGetErrorString(code: i32, text: OutPointer<Handle>) {
         text.put(said(code).1.as_ptr() as usize);
         Ok(())
     }
     // What the real CUDA runtime would ask for first: it has no place here, and a call that got there
     // is one that this library does not know.
-    fn cuGetExportTable(table: Out<Handle>, id: Handle) {
+    fn cuGetExportTable(table: OutPointer<Handle>, id: Handle) {
         let _ = id;
         table.put(0);
         // cuDNN has a CUDA runtime within, which looks for a card while it is asked about one.

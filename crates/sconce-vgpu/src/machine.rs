@@ -6,12 +6,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock};
 
 use crate::abi::Handle;
-use crate::card::{self, Card};
+use crate::card::{self, GpuProperties};
 use crate::clock::Clock;
 use crate::libraries::{blas, dnn, nccl};
-use crate::memory::{GRANULE, Space, Taken, card_of, is_of_a_card};
+use crate::memory::{AddressSpace, GRANULE, MemoryGauge, card_of, is_of_a_card};
 use crate::runtime::graph::Captures;
-use crate::runtime::kernels::Kernels;
+use crate::runtime::kernels::KernelRegistry;
 
 /// The largest copy to a card whose bytes are kept, in bytes: what scripts read back at once (sizes,
 /// shapes, flags).
@@ -19,23 +19,23 @@ const KEPT_BYTES: usize = 64 << 10;
 
 /// One card and its memory.
 #[derive(Debug)]
-pub struct Device {
-    pub card: Card,
-    pub space: Space,
+pub struct VirtualDevice {
+    pub card: GpuProperties,
+    pub space: AddressSpace,
     /// Addresses that were reserved while it was the current card.
-    pub ranges: Space,
-    pub taken: Taken,
+    pub ranges: AddressSpace,
+    pub taken: MemoryGauge,
     /// The context of this process stands on it.
     pub has_context: bool,
 }
 
-impl Device {
-    fn new(index: usize, card: Card) -> Self {
+impl VirtualDevice {
+    fn new(index: usize, card: GpuProperties) -> Self {
         Self {
             card,
-            space: Space::of_card(index),
-            ranges: Space::of_ranges(index),
-            taken: Taken::default(),
+            space: AddressSpace::of_card(index),
+            ranges: AddressSpace::of_ranges(index),
+            taken: MemoryGauge::default(),
             has_context: false,
         }
     }
@@ -54,7 +54,7 @@ impl Device {
 
 /// A piece of memory that is not mapped by itself (`cuMemCreate`).
 #[derive(Debug, Clone, Copy)]
-pub struct Piece {
+pub struct PhysicalAllocation {
     pub device: usize,
     pub size: u64,
     /// Handles and mappings that hold it.
@@ -63,11 +63,11 @@ pub struct Piece {
 
 /// What was asked, for the account at the end.
 #[derive(Debug, Default, Clone)]
-pub struct Asked {
+pub struct CallCounters {
     pub launches: u64,
     /// Multiply-adds count as two.
     pub matrix_operations: u64,
-    pub dnn: dnn::Asked,
+    pub dnn: dnn::CudnnCounters,
     /// Sends, receives and all-to-alls of NCCL, for which it connects single ranks.
     pub pairs: u64,
     pub unknown: Vec<String>,
@@ -75,29 +75,29 @@ pub struct Asked {
 
 /// All of it.
 #[derive(Debug)]
-pub struct Machine {
-    pub devices: Vec<Device>,
+pub struct DriverState {
+    pub devices: Vec<VirtualDevice>,
     /// Where pieces are mapped: address to handle and size.
     pub mapped: BTreeMap<u64, (Handle, u64)>,
-    pub pieces: HashMap<Handle, Piece>,
+    pub pieces: HashMap<Handle, PhysicalAllocation>,
     pub clock: Clock,
     /// Bytes of small copies, until something is launched that may change them.
     kept: BTreeMap<u64, Vec<u8>>,
     /// Memory of this process that was given out as pinned, with its size.
     pub pinned: BTreeMap<usize, usize>,
     pub streams: HashMap<Handle, Stream>,
-    pub asked: Asked,
+    pub asked: CallCounters,
     pub captures: Captures,
-    pub kernels: Kernels,
+    pub kernels: KernelRegistry,
     pub blas_streams: HashMap<Handle, Handle>,
-    pub matrices: HashMap<Handle, blas::Matrix>,
+    pub matrices: HashMap<Handle, blas::MatrixLayout>,
     pub tensors: HashMap<Handle, dnn::Tensor>,
-    pub backend: HashMap<Handle, dnn::Descriptor>,
+    pub backend: HashMap<Handle, dnn::BackendDescriptor>,
     pub networks: HashMap<Handle, dnn::Rnn>,
     /// Steps and batch of a network's data.
     pub network_data: HashMap<Handle, (usize, usize)>,
     pub communicators: HashMap<Handle, nccl::Communicator>,
-    pub group: nccl::Group,
+    pub group: nccl::NcclGroup,
     next: Handle,
 }
 
@@ -122,20 +122,20 @@ pub fn choose(device: usize) {
     DEVICE.set(device);
 }
 
-static MACHINE: OnceLock<Mutex<Machine>> = OnceLock::new();
+static MACHINE: OnceLock<Mutex<DriverState>> = OnceLock::new();
 /// Whether anything was asked of the machine but to know of code.
 static ASKED: AtomicBool = AtomicBool::new(false);
 
 /// The machine, for as long as the guard lives.
-pub fn machine() -> MutexGuard<'static, Machine> {
+pub fn machine() -> MutexGuard<'static, DriverState> {
     ASKED.store(true, Ordering::Relaxed);
     unasked()
 }
 
 /// The same for libraries that are being loaded: they say which code they have, and learn nothing of the
 /// cards.
-pub fn unasked() -> MutexGuard<'static, Machine> {
-    let machine = MACHINE.get_or_init(|| Mutex::new(Machine::new(cards())));
+pub fn unasked() -> MutexGuard<'static, DriverState> {
+    let machine = MACHINE.get_or_init(|| Mutex::new(DriverState::new(cards())));
     machine
         .lock()
         .unwrap_or_else(|poisoned| poisoned.into_inner())
@@ -155,7 +155,7 @@ pub fn change_cards() -> bool {
 /// Where the cards are described.
 const CARDS: &str = "SCONCE_VGPU";
 
-fn cards() -> Vec<Card> {
+fn cards() -> Vec<GpuProperties> {
     let Some(path) = std::env::var_os(CARDS) else {
         return Vec::new();
     };
@@ -175,10 +175,10 @@ fn cards() -> Vec<Card> {
     }
 }
 
-fn devices(cards: Vec<Card>) -> Vec<Device> {
+fn devices(cards: Vec<GpuProperties>) -> Vec<VirtualDevice> {
     let devices = cards.into_iter().enumerate();
     devices
-        .map(|(index, card)| Device::new(index, card))
+        .map(|(index, card)| VirtualDevice::new(index, card))
         .collect()
 }
 
@@ -191,8 +191,8 @@ pub fn say(what: &str) {
     eprintln!("sconce: virtual GPU: {what}");
 }
 
-impl Machine {
-    pub fn new(cards: Vec<Card>) -> Self {
+impl DriverState {
+    pub fn new(cards: Vec<GpuProperties>) -> Self {
         Self {
             devices: devices(cards),
             mapped: BTreeMap::new(),
@@ -201,9 +201,9 @@ impl Machine {
             kept: BTreeMap::new(),
             pinned: BTreeMap::new(),
             streams: HashMap::new(),
-            asked: Asked::default(),
+            asked: CallCounters::default(),
             captures: Captures::default(),
-            kernels: Kernels::default(),
+            kernels: KernelRegistry::default(),
             blas_streams: HashMap::new(),
             matrices: HashMap::new(),
             tensors: HashMap::new(),
@@ -211,7 +211,7 @@ impl Machine {
             networks: HashMap::new(),
             network_data: HashMap::new(),
             communicators: HashMap::new(),
-            group: nccl::Group::default(),
+            group: nccl::NcclGroup::default(),
             // Handles are addresses to their holders, and must not be small numbers that mean streams.
             next: 0x1_0000,
         }

@@ -15,7 +15,7 @@ pub const FIRST_RANGE: u64 = 16 << 40;
 pub const RANGE_SPAN: u64 = 8 << 40;
 const MOST_CARDS: u64 = 8;
 
-/// Which card's memory an address is, as [`Space`] gives it out.
+/// Which card's memory an address is, as [`AddressSpace`] gives it out.
 pub fn card_of(address: u64) -> Option<usize> {
     let beyond = address.checked_sub(FIRST_CARD)?;
     let card = beyond / CARD_SPAN;
@@ -30,13 +30,13 @@ pub fn is_of_a_card(address: u64) -> bool {
 
 /// Addresses that are given out lowest first: the lowest gap that is large enough, its low end.
 #[derive(Debug, Default)]
-pub struct Space {
+pub struct AddressSpace {
     first: u64,
     last: u64,
     given: BTreeMap<u64, u64>,
 }
 
-impl Space {
+impl AddressSpace {
     pub fn of_card(index: usize) -> Self {
         let first = FIRST_CARD + index as u64 * CARD_SPAN;
         Self {
@@ -85,12 +85,12 @@ impl Space {
 
 /// Bytes of a card that are taken, and the most that ever were.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub struct Taken {
+pub struct MemoryGauge {
     pub current: u64,
     pub peak: u64,
 }
 
-impl Taken {
+impl MemoryGauge {
     /// Takes more, if the card has it.
     pub fn take(&mut self, size: u64, capacity: u64) -> bool {
         let Some(more) = self
@@ -116,7 +116,7 @@ mod tests {
 
     #[test]
     fn the_lowest_gap_is_taken() {
-        let mut space = Space::of_card(1);
+        let mut space = AddressSpace::of_card(1);
         let first = FIRST_CARD + CARD_SPAN;
         let taken: Vec<u64> = (0..3).map(|_| space.take(4 * GRANULE).unwrap()).collect();
         assert_eq!(taken, [first, first + 4 * GRANULE, first + 8 * GRANULE]);
@@ -137,12 +137,12 @@ mod tests {
 
     #[test]
     fn a_card_has_what_it_has() {
-        let mut taken = Taken::default();
+        let mut taken = MemoryGauge::default();
         assert!(taken.take(6, 10) && !taken.take(5, 10) && taken.take(4, 10));
         taken.give_back(8);
         assert_eq!(
             taken,
-            Taken {
+            MemoryGauge {
                 current: 2,
                 peak: 10
             }

@@ -10,8 +10,8 @@ use std::path::PathBuf;
 use rustix::fs::{Mode, OFlags, fcntl_getfl, fcntl_setfl};
 
 use super::error::OutputError;
-use super::fresh::Fresh;
-use super::{Form, Kind, Output, kept, reopened};
+use super::fresh::UnnamedFile;
+use super::{Kind, OutputDestination, OutputForm, kept, reopened};
 use crate::direct;
 
 /// Bytes that are handed to a descriptor, a device or a FIFO at a time.
@@ -34,26 +34,26 @@ enum Sink {
     Stream(BufWriter<File>),
     /// Large pieces go past the page cache.
     File {
-        writer: Box<direct::Writer>,
+        writer: Box<direct::DirectWriter>,
         file: File,
-        place: Option<Place>,
+        place: Option<PendingName>,
     },
 }
 
 /// The name that a new file gets.
 #[derive(Debug)]
-struct Place {
-    fresh: Fresh,
+struct PendingName {
+    fresh: UnnamedFile,
     name: OsString,
     present: Option<File>,
 }
 
-impl Place {
+impl PendingName {
     fn of(folder: &OwnedFd, name: OsString, present: Option<File>) -> io::Result<Self> {
         // Until it has the old one's permissions nobody else reads it.
         let mode = if present.is_some() { 0o600 } else { 0o666 };
         Ok(Self {
-            fresh: Fresh::make(folder, Mode::from_raw_mode(mode))?,
+            fresh: UnnamedFile::make(folder, Mode::from_raw_mode(mode))?,
             name,
             present,
         })
@@ -61,8 +61,8 @@ impl Place {
 }
 
 impl OutputFile {
-    pub(super) fn open(output: Output) -> Result<Self, OutputError> {
-        let Output {
+    pub(super) fn open(output: OutputDestination) -> Result<Self, OutputError> {
+        let OutputDestination {
             path,
             form,
             kind,
@@ -73,18 +73,18 @@ impl OutputFile {
         let sink = match kind {
             Kind::Descriptor(_, file) | Kind::Device(file) => stream(file),
             Kind::Fifo(thing) => reopened(&thing, OFlags::empty()).and_then(stream),
-            Kind::New { folder, name } => Place::of(&folder, name, None).and_then(placed),
+            Kind::New { folder, name } => PendingName::of(&folder, name, None).and_then(placed),
             Kind::Replaced {
                 folder,
                 name,
                 present,
-            } => Place::of(&folder, name, Some(present)).and_then(placed),
+            } => PendingName::of(&folder, name, Some(present)).and_then(placed),
             Kind::InPlace(file) => file.set_len(0).and_then(|()| in_file(file, None)),
         };
         Ok(Self {
             sink: sink.map_err(OutputError::write(&path))?,
             path,
-            may_close: standard && form == Form::Text,
+            may_close: standard && form == OutputForm::Text,
             closed: false,
             for_everybody,
         })
@@ -156,13 +156,13 @@ impl OutputFile {
     }
 }
 
-fn placed(place: Place) -> io::Result<Sink> {
+fn placed(place: PendingName) -> io::Result<Sink> {
     let file = place.fresh.file().try_clone()?;
     in_file(file, Some(place))
 }
 
-fn in_file(file: File, place: Option<Place>) -> io::Result<Sink> {
-    let mut writer = Box::new(direct::Writer::new());
+fn in_file(file: File, place: Option<PendingName>) -> io::Result<Sink> {
+    let mut writer = Box::new(direct::DirectWriter::new());
     writer.begin_open(file.try_clone()?);
     Ok(Sink::File {
         writer,

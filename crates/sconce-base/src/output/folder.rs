@@ -8,18 +8,18 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, linkat, openat};
 
 use super::error::OutputError;
-use super::fresh::Fresh;
-use super::walk::{self, Missing};
-use super::{Form, Output};
+use super::fresh::UnnamedFile;
+use super::walk::{self, MissingDirectories};
+use super::{OutputDestination, OutputForm};
 
 /// A folder, held open: whatever its name leads to later, files are written into this one.
 #[derive(Debug)]
-pub struct Folder {
+pub struct OutputDirectory {
     folder: OwnedFd,
     path: PathBuf,
 }
 
-impl Folder {
+impl OutputDirectory {
     /// Looks whether `path` is a folder that can be written in, or can be made. Nothing is made.
     ///
     /// # Errors
@@ -33,7 +33,7 @@ impl Folder {
         }
         let mut above = path;
         let folder = loop {
-            match walk::folder(above, Missing::Refused) {
+            match walk::folder(above, MissingDirectories::Refused) {
                 Err(error) if error.io_kind() == Some(io::ErrorKind::NotFound) => {
                     above = match above.parent() {
                         Some(above) if !above.as_os_str().is_empty() => above,
@@ -45,14 +45,14 @@ impl Folder {
                 found => break found?,
             }
         };
-        let tried = Fresh::make(&folder, Mode::RUSR | Mode::WUSR);
+        let tried = UnnamedFile::make(&folder, Mode::RUSR | Mode::WUSR);
         tried.map(drop).map_err(OutputError::write(path))
     }
 
     /// Opens it, and makes what is missing of it.
     ///
     /// # Errors
-    /// As [`Folder::check`].
+    /// As [`OutputDirectory::check`].
     pub fn open(path: &Path) -> Result<Self, OutputError> {
         if path.as_os_str() == "-" {
             return Err(OutputError::NotAFolder {
@@ -60,7 +60,7 @@ impl Folder {
             });
         }
         Ok(Self {
-            folder: walk::folder(path, Missing::Made)?,
+            folder: walk::folder(path, MissingDirectories::Made)?,
             path: path.to_owned(),
         })
     }
@@ -68,7 +68,7 @@ impl Folder {
     /// A folder in it, which is made where it is missing.
     ///
     /// # Errors
-    /// As [`Folder::check`].
+    /// As [`OutputDirectory::check`].
     pub fn folder(&self, name: &str) -> Result<Self, OutputError> {
         let path = self.path.join(name);
         let refused = OutputError::write(&path);
@@ -94,12 +94,12 @@ impl Folder {
     /// A file in it.
     ///
     /// # Errors
-    /// As [`Output::find`].
-    pub fn file(&self, name: &str, form: Form) -> Result<Output, OutputError> {
+    /// As [`OutputDestination::find`].
+    pub fn file(&self, name: &str, form: OutputForm) -> Result<OutputDestination, OutputError> {
         let path = self.path.join(name);
         let found = walk::from_folder(&self.folder, Path::new(name), &path)?;
         // None of its files is a descriptor.
-        Output::of(&path, found, form, |_| {
+        OutputDestination::of(&path, found, form, |_| {
             Err(io::ErrorKind::Unsupported.into())
         })
     }

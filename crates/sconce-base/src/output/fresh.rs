@@ -14,14 +14,14 @@ use crate::random_name;
 /// A file in a folder, without a name where the file system can do that (`O_TMPFILE`): nothing of it stays when
 /// the program is killed.
 #[derive(Debug)]
-pub(super) struct Fresh {
+pub(super) struct UnnamedFile {
     folder: OwnedFd,
     file: File,
     /// The name that it has for the time being.
     name: Option<String>,
 }
 
-impl Fresh {
+impl UnnamedFile {
     /// Makes one, with the permissions `mode` less those of the umask.
     pub(super) fn make(folder: &OwnedFd, mode: Mode) -> io::Result<Self> {
         let (folder, flags) = (folder.try_clone()?, OFlags::WRONLY | OFlags::CLOEXEC);
@@ -88,7 +88,7 @@ impl Fresh {
     }
 }
 
-impl Drop for Fresh {
+impl Drop for UnnamedFile {
     fn drop(&mut self) {
         if let Some(name) = &self.name {
             let _ = unlinkat(&self.folder, name, AtFlags::empty());

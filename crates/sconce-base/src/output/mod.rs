@@ -31,20 +31,20 @@ use rustix::io::Errno;
 
 pub use error::OutputError;
 pub use file::OutputFile;
-pub use folder::Folder;
+pub use folder::OutputDirectory;
 
-use fresh::Fresh;
-use walk::{Found, What};
+use fresh::UnnamedFile;
+use walk::{PathKind, PathLookup};
 
 /// What `-` is called in errors.
 const STANDARD_OUTPUT: &str = "standard output";
 
 /// Duplicates an inherited descriptor by its number: safe Rust cannot. The duplicate shares the offset.
-pub type Duplicate = fn(RawFd) -> io::Result<OwnedFd>;
+pub type DuplicateFd = fn(RawFd) -> io::Result<OwnedFd>;
 
 /// What a destination must be able to do.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form {
+pub enum OutputForm {
     /// Text, written from beginning to end.
     Text,
     /// Bytes that mean nothing on a terminal, written from beginning to end.
@@ -55,9 +55,9 @@ pub enum Form {
 
 /// A destination that was looked at: it can be written, as far as that is known beforehand.
 #[derive(Debug)]
-pub struct Output {
+pub struct OutputDestination {
     path: PathBuf,
-    form: Form,
+    form: OutputForm,
     kind: Kind,
     for_everybody: bool,
 }
@@ -82,12 +82,16 @@ enum Kind {
     InPlace(File),
 }
 
-impl Output {
+impl OutputDestination {
     /// Looks at where `path` leads. Nothing that is there is changed. `-` is standard output.
     ///
     /// # Errors
     /// [`OutputError`]: whatever is known to keep the path from being written.
-    pub fn find(path: &Path, form: Form, duplicate: Duplicate) -> Result<Self, OutputError> {
+    pub fn find(
+        path: &Path,
+        form: OutputForm,
+        duplicate: DuplicateFd,
+    ) -> Result<Self, OutputError> {
         if path.as_os_str() == "-" {
             return Self::descriptor_of(path, 1, form, duplicate);
         }
@@ -97,27 +101,27 @@ impl Output {
 
     fn of(
         path: &Path,
-        found: Found,
-        form: Form,
-        duplicate: Duplicate,
+        found: PathLookup,
+        form: OutputForm,
+        duplicate: DuplicateFd,
     ) -> Result<Self, OutputError> {
         let failed = OutputError::write(path);
-        let Found { folder, name, what } = found;
+        let PathLookup { folder, name, what } = found;
         let kind = match what {
-            What::Descriptor(number) => {
+            PathKind::Descriptor(number) => {
                 return Self::descriptor_of(path, number, form, duplicate);
             }
-            What::Foreign => {
+            PathKind::Foreign => {
                 return Err(OutputError::Foreign {
                     path: path.to_owned(),
                 });
             }
-            What::Nothing => {
+            PathKind::Nothing => {
                 // Whether a file can be made there is known once one was.
-                Fresh::make(&folder, Mode::RUSR | Mode::WUSR).map_err(failed)?;
+                UnnamedFile::make(&folder, Mode::RUSR | Mode::WUSR).map_err(failed)?;
                 Kind::New { folder, name }
             }
-            What::Thing(thing, stat) => match FileType::from_raw_mode(stat.st_mode) {
+            PathKind::Thing(thing, stat) => match FileType::from_raw_mode(stat.st_mode) {
                 FileType::Directory => {
                     return Err(OutputError::write(path)(Errno::ISDIR.into()));
                 }
@@ -127,7 +131,7 @@ impl Output {
                     });
                 }
                 FileType::Fifo => {
-                    if form == Form::Seekable {
+                    if form == OutputForm::Seekable {
                         return Err(OutputError::NotSeekable {
                             path: path.to_owned(),
                         });
@@ -157,14 +161,14 @@ impl Output {
     fn descriptor_of(
         path: &Path,
         number: RawFd,
-        form: Form,
-        duplicate: Duplicate,
+        form: OutputForm,
+        duplicate: DuplicateFd,
     ) -> Result<Self, OutputError> {
         let path = match path.as_os_str() == "-" {
             true => PathBuf::from(STANDARD_OUTPUT),
             false => path.to_owned(),
         };
-        if form == Form::Seekable {
+        if form == OutputForm::Seekable {
             return Err(OutputError::NotSeekable { path });
         }
         let Ok(own) = duplicate(number) else {
@@ -274,7 +278,7 @@ fn regular(folder: OwnedFd, name: OsString, stat: &Stat, present: File) -> io::R
     if walk::mount(&folder)? != walk::mount(&present)? || walk::is_held_by_sticky(&folder, stat)? {
         return Ok(Kind::InPlace(present));
     }
-    match Fresh::make(&folder, Mode::RUSR | Mode::WUSR) {
+    match UnnamedFile::make(&folder, Mode::RUSR | Mode::WUSR) {
         Ok(fresh) => Ok(match kept::owner(fresh.file(), stat) {
             Ok(()) => Kind::Replaced {
                 folder,
@@ -297,7 +301,7 @@ fn device(
     path: &Path,
     folder: &OwnedFd,
     (thing, stat): (&OwnedFd, &Stat),
-    form: Form,
+    form: OutputForm,
 ) -> Result<File, OutputError> {
     walk::no_strangers_file(path, folder, stat)?;
     // A line without a carrier would keep the caller waiting.
@@ -307,7 +311,7 @@ fn device(
         Ok(file)
     });
     let mut file = opened.map_err(OutputError::write(path))?;
-    if form == Form::Seekable && file.stream_position().is_err() {
+    if form == OutputForm::Seekable && file.stream_position().is_err() {
         return Err(OutputError::NotSeekable {
             path: path.to_owned(),
         });
@@ -316,9 +320,9 @@ fn device(
     Ok(file)
 }
 
-fn refuse_terminal(path: &Path, file: &impl AsFd, form: Form) -> Result<(), OutputError> {
+fn refuse_terminal(path: &Path, file: &impl AsFd, form: OutputForm) -> Result<(), OutputError> {
     use std::io::IsTerminal as _;
-    match form != Form::Text && file.as_fd().is_terminal() {
+    match form != OutputForm::Text && file.as_fd().is_terminal() {
         true => Err(OutputError::Terminal {
             path: path.to_owned(),
         }),
@@ -361,7 +365,7 @@ impl NewFile {
             Ok(_) => return Err(OutputError::Exists { path: owned() }),
             Err(error) => return Err(OutputError::write(path)(error.into())),
         }
-        Fresh::make(&folder, Mode::RUSR | Mode::WUSR).map_err(OutputError::write(path))?;
+        UnnamedFile::make(&folder, Mode::RUSR | Mode::WUSR).map_err(OutputError::write(path))?;
         Ok(Self {
             path: owned(),
             folder,

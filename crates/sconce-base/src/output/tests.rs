@@ -24,8 +24,8 @@ fn none(_: RawFd) -> io::Result<OwnedFd> {
     Err(io::ErrorKind::NotFound.into())
 }
 
-fn find(path: &Path) -> Result<Output, OutputError> {
-    Output::find(path, Form::Text, none)
+fn find(path: &Path) -> Result<OutputDestination, OutputError> {
+    OutputDestination::find(path, OutputForm::Text, none)
 }
 
 fn write(path: &Path, text: &str) -> Result<(), OutputError> {
@@ -96,7 +96,7 @@ fn what_is_larger_than_a_buffer_is_written_whole() {
         let bytes: Vec<u8> = (0..length).map(|n| (n % 251) as u8).collect();
         find(&path).unwrap().write(&bytes).unwrap();
         assert!(fs::read(&path).unwrap() == bytes, "{length}");
-        let output = Output::find(&path, Form::Seekable, none).unwrap();
+        let output = OutputDestination::find(&path, OutputForm::Seekable, none).unwrap();
         let mut file = output.open().unwrap();
         file.write_all(&bytes).unwrap();
         file.begin_with(b"first").unwrap();
@@ -239,8 +239,8 @@ fn a_strangers_folder_in_a_shared_one_leads_nowhere_else() {
     };
     refused(write(&theirs.join("link"), "after").unwrap_err());
     refused(write(&theirs.join("../theirs/link"), "after").unwrap_err());
-    let folder = Folder::open(&theirs).unwrap();
-    refused(folder.file("link", Form::Text).unwrap_err());
+    let folder = OutputDirectory::open(&theirs).unwrap();
+    refused(folder.file("link", OutputForm::Text).unwrap_err());
     assert_eq!(text(&target), "before");
     // A file of the caller's there, and one by the caller's own link, are written.
     write(&theirs.join("new"), "new").unwrap();
@@ -371,8 +371,8 @@ fn a_device_stays_one() {
         sconce_testkit::skip("tmp-nodev", "the temporary folder has no devices");
         return;
     }
-    for form in [Form::Text, Form::Binary, Form::Seekable] {
-        let output = Output::find(&null, form, none).unwrap();
+    for form in [OutputForm::Text, OutputForm::Binary, OutputForm::Seekable] {
+        let output = OutputDestination::find(&null, form, none).unwrap();
         assert!(!output.is_file());
         output.write(&vec![1; 100_000]).unwrap();
     }
@@ -398,7 +398,7 @@ fn a_fifo_is_streamed_to() {
     write(&path, "through it").unwrap();
     assert_eq!(reader.join().unwrap(), "through it");
     assert!(path.metadata().unwrap().file_type().is_fifo());
-    let error = Output::find(&path, Form::Seekable, none).unwrap_err();
+    let error = OutputDestination::find(&path, OutputForm::Seekable, none).unwrap_err();
     assert!(matches!(error, OutputError::NotSeekable { .. }), "{error}");
 }
 
@@ -452,7 +452,8 @@ fn a_descriptor_is_duplicated_with_its_offset() {
         format!("/proc/{}/fd/{number}", std::process::id()),
         place.path().join("link").to_string_lossy().into_owned(),
     ] {
-        let output = Output::find(Path::new(&name), Form::Binary, duplicated).unwrap();
+        let output =
+            OutputDestination::find(Path::new(&name), OutputForm::Binary, duplicated).unwrap();
         assert_eq!(
             (output.descriptor(), output.is_file()),
             (Some(number), false)
@@ -461,11 +462,12 @@ fn a_descriptor_is_duplicated_with_its_offset() {
     }
     file.write_all(b"after").unwrap();
     assert_eq!(text(&path), "before x x x x after");
-    let error = Output::find(Path::new("-"), Form::Seekable, duplicated).unwrap_err();
+    let error =
+        OutputDestination::find(Path::new("-"), OutputForm::Seekable, duplicated).unwrap_err();
     assert!(matches!(error, OutputError::NotSeekable { .. }), "{error}");
     // Open for reading alone.
     PLACE.set(Some(File::open(&path).unwrap()));
-    let error = Output::find(Path::new("-"), Form::Text, duplicated).unwrap_err();
+    let error = OutputDestination::find(Path::new("-"), OutputForm::Text, duplicated).unwrap_err();
     assert!(
         matches!(error, OutputError::Closed { number: 1, .. }),
         "{error}"
@@ -528,11 +530,15 @@ fn a_new_file_replaces_nothing() {
 fn a_folder_is_made_and_holds_its_files() {
     let place = place();
     let path = place.path().join("a/b");
-    Folder::check(&path).unwrap();
+    OutputDirectory::check(&path).unwrap();
     assert!(names(place.path()).is_empty());
-    let folder = Folder::open(&path).unwrap();
+    let folder = OutputDirectory::open(&path).unwrap();
     let inner = folder.folder("c").unwrap();
-    inner.file("d", Form::Text).unwrap().write(b"text").unwrap();
+    inner
+        .file("d", OutputForm::Text)
+        .unwrap()
+        .write(b"text")
+        .unwrap();
     assert_eq!(text(&path.join("c/d")), "text");
     assert!(inner.has("d") && !folder.has("d") && !folder.is_empty().unwrap());
     assert_eq!(inner.read("d", 2).unwrap(), b"te");
@@ -542,7 +548,7 @@ fn a_folder_is_made_and_holds_its_files() {
         &place.path().join("file"),
         Path::new("/dev/stdout"),
     ] {
-        let error = Folder::check(path).unwrap_err();
+        let error = OutputDirectory::check(path).unwrap_err();
         assert!(
             matches!(error, OutputError::NotAFolder { .. }),
             "{path:?}: {error}"

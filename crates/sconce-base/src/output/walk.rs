@@ -24,15 +24,15 @@ const SHARED: u32 = 0o022;
 
 /// The last name of a path, in its folder.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct PathLookup {
     /// A path descriptor.
     pub(super) folder: OwnedFd,
     pub(super) name: OsString,
-    pub(super) what: What,
+    pub(super) what: PathKind,
 }
 
 #[derive(Debug)]
-pub(super) enum What {
+pub(super) enum PathKind {
     Nothing,
     /// A path descriptor of something that is no link.
     Thing(OwnedFd, Stat),
@@ -44,14 +44,14 @@ pub(super) enum What {
 
 /// Whether folders that are missing are made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Missing {
+pub(super) enum MissingDirectories {
     Refused,
     Made,
 }
 
 /// Walks a path from the working directory or the top.
-pub(super) fn from_here(path: &Path) -> Result<Found, OutputError> {
-    Walk::new(path, None, Missing::Refused)?.end()
+pub(super) fn from_here(path: &Path) -> Result<PathLookup, OutputError> {
+    Walk::new(path, None, MissingDirectories::Refused)?.end()
 }
 
 /// The same, from a folder on.
@@ -59,8 +59,8 @@ pub(super) fn from_folder(
     folder: &OwnedFd,
     name: &Path,
     told: &Path,
-) -> Result<Found, OutputError> {
-    let mut walk = Walk::new(name, Some(folder), Missing::Refused)?;
+) -> Result<PathLookup, OutputError> {
+    let mut walk = Walk::new(name, Some(folder), MissingDirectories::Refused)?;
     walk.told = told;
     // The folder was named, not this file of it: its owner has not to say where that leads.
     walk.is_planted = true;
@@ -68,7 +68,7 @@ pub(super) fn from_folder(
 }
 
 /// A folder, by a path descriptor.
-pub(super) fn folder(path: &Path, missing: Missing) -> Result<OwnedFd, OutputError> {
+pub(super) fn folder(path: &Path, missing: MissingDirectories) -> Result<OwnedFd, OutputError> {
     let mut walk = Walk::new(path, None, missing)?;
     walk.as_folder = true;
     let found = walk.end()?;
@@ -76,8 +76,8 @@ pub(super) fn folder(path: &Path, missing: Missing) -> Result<OwnedFd, OutputErr
         path: path.to_owned(),
     };
     match found.what {
-        What::Thing(thing, stat) if is(&stat, FileType::Directory) => Ok(thing),
-        What::Nothing => Err(OutputError::write(path)(Errno::NOENT.into())),
+        PathKind::Thing(thing, stat) if is(&stat, FileType::Directory) => Ok(thing),
+        PathKind::Nothing => Err(OutputError::write(path)(Errno::NOENT.into())),
         _ => Err(not_a_folder()),
     }
 }
@@ -93,12 +93,14 @@ pub(super) fn unfollowed(path: &Path) -> Result<(OwnedFd, OsString), OutputError
         Some(above) if !above.as_os_str().is_empty() => above,
         _ => Path::new("."),
     };
-    let mut walk = Walk::new(above, None, Missing::Refused)?;
+    let mut walk = Walk::new(above, None, MissingDirectories::Refused)?;
     walk.told = path;
     walk.as_folder = true;
     match walk.end()?.what {
-        What::Thing(thing, stat) if is(&stat, FileType::Directory) => Ok((thing, name.to_owned())),
-        What::Nothing => Err(OutputError::write(path)(Errno::NOENT.into())),
+        PathKind::Thing(thing, stat) if is(&stat, FileType::Directory) => {
+            Ok((thing, name.to_owned()))
+        }
+        PathKind::Nothing => Err(OutputError::write(path)(Errno::NOENT.into())),
         _ => Err(OutputError::write(path)(Errno::NOTDIR.into())),
     }
 }
@@ -116,11 +118,15 @@ struct Walk<'p> {
     is_planted: bool,
     /// The last name is to be a folder.
     as_folder: bool,
-    missing: Missing,
+    missing: MissingDirectories,
 }
 
 impl<'p> Walk<'p> {
-    fn new(path: &'p Path, from: Option<&OwnedFd>, missing: Missing) -> Result<Self, OutputError> {
+    fn new(
+        path: &'p Path,
+        from: Option<&OwnedFd>,
+        missing: MissingDirectories,
+    ) -> Result<Self, OutputError> {
         let failed = |error: Errno| OutputError::write(path)(error.into());
         if path.as_os_str().is_empty() {
             return Err(failed(Errno::NOENT));
@@ -160,29 +166,29 @@ impl<'p> Walk<'p> {
         OutputError::write(self.told)(error.into())
     }
 
-    fn end(mut self) -> Result<Found, OutputError> {
+    fn end(mut self) -> Result<PathLookup, OutputError> {
         loop {
             // A path of dots alone is the folder itself.
             let Some(name) = self.names.pop_front() else {
                 let thing = open_folder(&self.at, OsStr::new(".")).map_err(|e| self.failed(e))?;
                 let stat = fstat(&thing).map_err(|error| self.failed(error))?;
-                return Ok(self.found(OsString::from("."), What::Thing(thing, stat)));
+                return Ok(self.found(OsString::from("."), PathKind::Thing(thing, stat)));
             };
             let last = self.names.is_empty();
             let thing = match self.look(&name) {
-                Err(Errno::NOENT) if self.missing == Missing::Made => {
+                Err(Errno::NOENT) if self.missing == MissingDirectories::Made => {
                     self.make(&name)?;
                     self.names.push_front(name);
                     continue;
                 }
                 Err(Errno::NOENT) if last => {
                     if let Some(number) = self.own_descriptor(&name) {
-                        return Ok(self.found(name, What::Descriptor(number)));
+                        return Ok(self.found(name, PathKind::Descriptor(number)));
                     }
                     // No file can be called so.
                     return match self.ends_in_slash() && !self.as_folder {
                         true => Err(self.failed(Errno::ISDIR)),
-                        false => Ok(self.found(name, What::Nothing)),
+                        false => Ok(self.found(name, PathKind::Nothing)),
                     };
                 }
                 thing => thing.map_err(|error| self.failed(error))?,
@@ -199,7 +205,7 @@ impl<'p> Walk<'p> {
                 return Err(self.failed(Errno::NOTDIR));
             }
             if last {
-                return Ok(self.found(name, What::Thing(thing, stat)));
+                return Ok(self.found(name, PathKind::Thing(thing, stat)));
             }
             self.way.push(&name);
             self.at = thing;
@@ -225,8 +231,8 @@ impl<'p> Walk<'p> {
         Ok(above.st_mode & SHARED != 0)
     }
 
-    fn found(self, name: OsString, what: What) -> Found {
-        Found {
+    fn found(self, name: OsString, what: PathKind) -> PathLookup {
+        PathLookup {
             folder: self.at,
             name,
             what,
@@ -246,7 +252,7 @@ impl<'p> Walk<'p> {
         name: &OsStr,
         link: &OwnedFd,
         stat: &Stat,
-    ) -> Result<Option<What>, OutputError> {
+    ) -> Result<Option<PathKind>, OutputError> {
         self.links += 1;
         if self.links > MOST_LINKS {
             return Err(self.failed(Errno::LOOP));
@@ -290,22 +296,22 @@ impl<'p> Walk<'p> {
     }
 
     /// Links of /proc lead by themselves, not by their texts.
-    fn proc_link(&mut self, name: &OsStr) -> Result<Option<What>, OutputError> {
+    fn proc_link(&mut self, name: &OsStr) -> Result<Option<PathKind>, OutputError> {
         if !self.names.is_empty() {
             self.at = open_folder(&self.at, name).map_err(|error| self.failed(error))?;
             self.way.push(name);
             return Ok(None);
         }
         if let Some(number) = self.own_descriptor(name) {
-            return Ok(Some(What::Descriptor(number)));
+            return Ok(Some(PathKind::Descriptor(number)));
         }
         let flags = OFlags::PATH | OFlags::CLOEXEC;
         let thing = openat(&self.at, name, flags, Mode::empty());
         let thing = thing.map_err(|error| self.failed(error))?;
         let stat = fstat(&thing).map_err(|error| self.failed(error))?;
         Ok(Some(match is(&stat, FileType::RegularFile) {
-            true => What::Foreign,
-            false => What::Thing(thing, stat),
+            true => PathKind::Foreign,
+            false => PathKind::Thing(thing, stat),
         }))
     }
 }

@@ -12,18 +12,18 @@ use std::time::Duration;
 
 use sconce_base::Env;
 use sconce_image::{Priority, bytecode};
-use sconce_run::{Native, RunOptions, Watcher};
-use sconce_schema::manifest::Layer;
-use sconce_schema::request::{Mount, Root, RunRequest};
-use sconce_schema::{ImageManifest, Lock, exit};
-use sconce_store::{BuildError, Store};
+use sconce_run::{Native, RunObserver, RunOptions};
+use sconce_schema::manifest::LayerTree;
+use sconce_schema::request::{Mount, RunRequest, RunRoot};
+use sconce_schema::{EnvironmentLayers, Lock, exit};
+use sconce_store::{Store, TreeBuildError};
 
-use self::polite::Polite;
-use crate::args::{Global, Sources};
-use crate::commands::opened::Opened;
+use self::polite::IdleThrottle;
+use crate::args::{GlobalArgs, PackageSources};
+use crate::commands::opened::CommandContext;
 use crate::commands::run::{chore, program};
 use crate::failure::{CliError, Failure, Result};
-use crate::places::Places;
+use crate::places::SconceDirs;
 use crate::project::Project;
 use crate::worker::{WorkerTask, worker_command};
 
@@ -37,7 +37,7 @@ pub(crate) struct Background(Option<Child>);
 impl Background {
     /// Starts the work, unless it is under way. A failure is no one's concern: the run is right
     /// without it, and the next one tries again.
-    pub(crate) fn start(&mut self, project: &Project, places: &Places) {
+    pub(crate) fn start(&mut self, project: &Project, places: &SconceDirs) {
         if self.0.is_some() {
             return;
         }
@@ -68,20 +68,20 @@ impl Drop for Background {
 
 /// Does all of that work for one project, in a process of its own.
 pub(crate) fn work_beside_run(spec: &Path, store: &Path) -> Result<u8> {
-    let global = &Global {
+    let global = &GlobalArgs {
         store: Some(store.to_owned()),
         env: Env::of_process(),
-        ..Global::default()
+        ..GlobalArgs::default()
     };
     // Ends with the sconce that started it, even if that is killed.
     let _ = rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL));
     let _ = rustix::process::setpriority_process(None, 19);
     let _ = sconce_run::only_when_idle();
-    let opened = Opened::with(Project::open(spec)?, global)?;
+    let opened = CommandContext::with(Project::open(spec)?, global)?;
     let Some(lock) = opened.project.lock()? else {
         return Ok(exit::OK);
     };
-    let (store, sources) = (&opened.store, Sources::default());
+    let (store, sources) = (&opened.store, PackageSources::default());
     let workshop = opened.workshop(&sources, global);
     // Each tree is tried once, so that one that cannot be compiled is not tried forever.
     let mut tried = BTreeSet::new();
@@ -96,13 +96,13 @@ pub(crate) fn work_beside_run(spec: &Path, store: &Path) -> Result<u8> {
                 // What another process is at is left to it.
                 if let Some(work) = job.begin(store)? {
                     let root = workshop.interpreter(&lock, Priority::Background)?;
-                    let compiler = Compiler {
+                    let compiler = BytecodeCompiler {
                         root: &root,
                         lock: &lock,
                         store,
                         places: &opened.places,
                     };
-                    compiler.compile(&job, work, &mut Polite::default())?;
+                    compiler.compile(&job, work, &mut IdleThrottle::default())?;
                 }
             }
         }
@@ -116,21 +116,21 @@ pub(crate) fn work_beside_run(spec: &Path, store: &Path) -> Result<u8> {
 }
 
 /// What compiles the trees of an environment.
-pub(crate) struct Compiler<'a> {
+pub(crate) struct BytecodeCompiler<'a> {
     /// The interpreter's own root ([`bytecode::interpreter`]).
     pub(crate) root: &'a Path,
     pub(crate) lock: &'a Lock,
     pub(crate) store: &'a Store,
-    pub(crate) places: &'a Places,
+    pub(crate) places: &'a SconceDirs,
 }
 
-impl Compiler<'_> {
+impl BytecodeCompiler<'_> {
     /// Makes the bytecode of one tree. A tree that cannot be compiled is passed over.
     pub(crate) fn compile(
         &self,
-        job: &bytecode::Job,
-        work: bytecode::Work,
-        watcher: &mut dyn Watcher,
+        job: &bytecode::BytecodeJob,
+        work: bytecode::BytecodeBuild,
+        watcher: &mut dyn RunObserver,
     ) -> Result<()> {
         let bind = |source: PathBuf, target: &str, read_only| Mount {
             source,
@@ -153,8 +153,8 @@ impl Compiler<'_> {
             "/source",
             "/output",
         ];
-        let root = Root::Image(ImageManifest {
-            layers: vec![Layer {
+        let root = RunRoot::Image(EnvironmentLayers {
+            layers: vec![LayerTree {
                 name: "interpreter".to_owned(),
                 path: self.root.to_owned(),
             }],
@@ -169,7 +169,7 @@ impl Compiler<'_> {
                 mounts,
             )
         };
-        let host = sconce_host::Machine::read(&sconce_host::Roots::default());
+        let host = sconce_host::HostProfile::read(&sconce_host::Roots::default());
         let options = RunOptions {
             program: program()?,
             state_dir: self.places.scratch.clone(),
@@ -192,8 +192,8 @@ impl Compiler<'_> {
             return Ok(());
         }
         work.finish(self.store).map_err(|error| match error {
-            BuildError::Store(error) => Failure::from(error),
-            BuildError::Build(source) => CliError::File {
+            TreeBuildError::Store(error) => Failure::from(error),
+            TreeBuildError::Build(source) => CliError::File {
                 action: "move",
                 path: output,
                 source,

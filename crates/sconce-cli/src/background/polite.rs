@@ -9,8 +9,8 @@
 use std::time::Duration;
 
 use rustix::process::{Pid, Signal, kill_process};
-use sconce_host::SampleTarget;
-use sconce_run::Watcher;
+use sconce_host::SampleScope;
+use sconce_run::RunObserver;
 
 /// How long a look takes.
 pub(super) const LOOK: Duration = Duration::from_millis(250);
@@ -21,7 +21,7 @@ const LEFT_OVER: f64 = 0.8;
 
 /// Stops and continues one process.
 #[derive(Debug, Default)]
-pub(super) struct Polite {
+pub(super) struct IdleThrottle {
     process: Option<Pid>,
     /// Lengths of work left until the next look; 0 while a look goes on.
     work: u32,
@@ -29,7 +29,7 @@ pub(super) struct Polite {
     before: Option<Usage>,
 }
 
-impl Polite {
+impl IdleThrottle {
     fn send(&self, signal: Signal) {
         if let Some(process) = self.process {
             // It may have ended.
@@ -43,8 +43,8 @@ impl Polite {
     }
 }
 
-impl Watcher for Polite {
-    fn started(&mut self, target: &SampleTarget) {
+impl RunObserver for IdleThrottle {
+    fn started(&mut self, target: &SampleScope) {
         let pid = target.root_pid.and_then(|pid| i32::try_from(pid).ok());
         self.process = pid.and_then(Pid::from_raw);
         self.send(Signal::STOP);

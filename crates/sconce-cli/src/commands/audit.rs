@@ -7,16 +7,16 @@ use std::time::SystemTime;
 
 use clap::Args;
 use sconce_base::text::printable;
-use sconce_resolve::upkeep::audit::{Finding, Judged};
-use sconce_resolve::upkeep::database::{self, Limits, Seen};
-use sconce_resolve::upkeep::{Audit, Audited};
+use sconce_resolve::upkeep::audit::{AuditCoverage, Vulnerability};
+use sconce_resolve::upkeep::database::{self, DatabaseLimits, DatabaseSummary};
+use sconce_resolve::upkeep::{AuditReport, LockAuditor};
 use sconce_schema::{Lock, exit};
 
-use crate::args::Global;
+use crate::args::GlobalArgs;
 use crate::failure::{CliError, Result};
 use crate::output;
 use crate::project::{Project, is_lock, read_lock};
-use crate::style::Style;
+use crate::style::OutputStyle;
 use crate::table::table;
 
 #[derive(Debug, Args)]
@@ -40,12 +40,14 @@ pub(crate) struct AuditArgs {
 }
 
 /// Reads the databases, entry by entry, and says what they have against the lock.
-pub(crate) fn audit(args: &AuditArgs, global: &Global) -> Result<u8> {
+pub(crate) fn audit(args: &AuditArgs, global: &GlobalArgs) -> Result<u8> {
     let lock = locked(&args.subject, global)?;
-    let mut audit = Audit::new(&lock, &args.ignore)?;
+    let mut audit = LockAuditor::new(&lock, &args.ignore)?;
     let mut databases = Vec::new();
     for path in &args.db {
-        let seen = database::read(path, Limits::default(), &mut |entry| audit.take(entry))?;
+        let seen = database::read(path, DatabaseLimits::default(), &mut |entry| {
+            audit.take(entry)
+        })?;
         databases.push((path.as_path(), seen));
     }
     let mut audited = audit.finish()?;
@@ -57,7 +59,7 @@ pub(crate) fn audit(args: &AuditArgs, global: &Global) -> Result<u8> {
     if args.json {
         output::data(&json(&audited, &databases))?;
     } else {
-        let text = listing(&audited, &Style::for_stdout());
+        let text = listing(&audited, &OutputStyle::for_stdout());
         if !text.is_empty() {
             output::data(&text)?;
         }
@@ -68,7 +70,7 @@ pub(crate) fn audit(args: &AuditArgs, global: &Global) -> Result<u8> {
     // Not judged is no clean bill, whatever else is printed or not.
     if !global.quiet {
         for warning in not_judged(&audited) {
-            output::say(&Style::for_stderr().warn(&warning));
+            output::say(&OutputStyle::for_stderr().warn(&warning));
         }
     }
     let clean = audited.findings.is_empty() && audited.unclear.is_empty();
@@ -76,7 +78,7 @@ pub(crate) fn audit(args: &AuditArgs, global: &Global) -> Result<u8> {
 }
 
 /// The lock at `path`, or the lock of the spec there.
-fn locked(path: &Path, global: &Global) -> Result<Lock> {
+fn locked(path: &Path, global: &GlobalArgs) -> Result<Lock> {
     if is_lock(path) {
         return read_lock(path);
     }
@@ -90,7 +92,7 @@ fn locked(path: &Path, global: &Global) -> Result<Lock> {
     Ok(lock)
 }
 
-fn json(audited: &Audited, databases: &[(&Path, Seen)]) -> String {
+fn json(audited: &AuditReport, databases: &[(&Path, DatabaseSummary)]) -> String {
     let databases: Vec<_> = databases
         .iter()
         .map(|(path, seen)| {
@@ -105,8 +107,8 @@ fn json(audited: &Audited, databases: &[(&Path, Seen)]) -> String {
 }
 
 /// The findings in a table, then what each is about, then what could not be judged.
-fn listing(audited: &Audited, style: &Style) -> String {
-    let row = |finding: &Finding| {
+fn listing(audited: &AuditReport, style: &OutputStyle) -> String {
+    let row = |finding: &Vulnerability| {
         let fixed = finding.fixed.clone();
         [
             finding.subject.name.clone(),
@@ -137,7 +139,7 @@ fn listing(audited: &Audited, style: &Style) -> String {
 }
 
 /// A few lines on one finding.
-fn about(finding: &Finding, style: &Style) -> String {
+fn about(finding: &Vulnerability, style: &OutputStyle) -> String {
     let mut text = format!("{} {}", finding.id, printable(&finding.subject.name, 60));
     let packages = &finding.subject.packages;
     if packages.len() > 1 || packages.first() != Some(&finding.subject.name) {
@@ -162,7 +164,11 @@ fn about(finding: &Finding, style: &Style) -> String {
     text
 }
 
-fn summary(audited: &Audited, databases: &[(&Path, Seen)], now: SystemTime) -> String {
+fn summary(
+    audited: &AuditReport,
+    databases: &[(&Path, DatabaseSummary)],
+    now: SystemTime,
+) -> String {
     let packages: BTreeSet<_> = audited.findings.iter().map(|one| &one.subject).collect();
     let fixed = audited.findings.iter().filter(|one| one.fixed.is_some());
     let mut text = match audited.findings.len() {
@@ -205,10 +211,10 @@ fn counted(number: usize, one: &str, several: &str) -> String {
 }
 
 /// What the databases are not about.
-fn not_judged(audited: &Audited) -> Vec<String> {
+fn not_judged(audited: &AuditReport) -> Vec<String> {
     [("Python", audited.python), ("Debian", audited.debian)]
         .into_iter()
-        .filter(|(_, Judged { packages, entries })| *packages > 0 && *entries == 0)
+        .filter(|(_, AuditCoverage { packages, entries })| *packages > 0 && *entries == 0)
         .map(|(name, judged)| {
             format!(
                 "{} from {name} not judged: no database given is about them",

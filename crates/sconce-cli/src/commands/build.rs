@@ -12,35 +12,35 @@ use clap::Args;
 use sconce_base::Env;
 use sconce_compat::tables;
 use sconce_image::build::{ImageOptions, present};
-use sconce_image::bytecode::{self, Job};
-use sconce_image::layer::{Compression, Layer};
-use sconce_image::local::{self, Image};
-use sconce_image::plan::{Plan, PlanOptions, Planned, USUAL_LAYERS};
-use sconce_image::slim::Rules;
-use sconce_image::squashfs::Written;
+use sconce_image::bytecode::{self, BytecodeJob};
+use sconce_image::layer::{Compression, LayerBlob};
+use sconce_image::local::{self, LocalImage};
+use sconce_image::plan::{LayerPlan, LayerPlanOptions, PlannedLayer, USUAL_LAYERS};
+use sconce_image::slim::SlimRules;
+use sconce_image::squashfs::SquashfsSummary;
 use sconce_image::{Priority, about, devel, docker, layout};
 use sconce_oci::Digest;
-use sconce_run::Watcher;
+use sconce_run::RunObserver;
 use sconce_schema::spec::{IMAGE, Removal, Variant};
 use sconce_schema::tag::tag;
-use sconce_schema::{Bytes, HostFacts, ImageManifest, Lock, Progress as _, exit};
+use sconce_schema::{Bytes, EnvironmentLayers, HostFacts, Lock, Progress as _, exit};
 
-use self::stages::Stages;
-use self::steps::Stack;
-use super::opened::Opened;
-use super::push::{self, Push};
-use crate::args::{Global, Sources};
-use crate::background::{Background, Compiler};
+use self::stages::StageBuilder;
+use self::steps::LayerStack;
+use super::opened::CommandContext;
+use super::push::{self, PushContext};
+use crate::args::{GlobalArgs, PackageSources};
+use crate::background::{Background, BytecodeCompiler};
 use crate::failure::{CliError, Failure, Result};
 use crate::judge::{capabilities, device_code, quick};
 use crate::output;
-use crate::outputs::{self, Form, Output};
-use crate::places::Places;
-use crate::prepare::Workshop;
+use crate::outputs::{self, OutputDestination, OutputForm};
+use crate::places::SconceDirs;
+use crate::prepare::EnvironmentBuilder;
 use crate::project::Project;
 use crate::registries::{check_local, target};
 use crate::staying::staying;
-use crate::style::Style;
+use crate::style::OutputStyle;
 
 #[derive(Debug, Args)]
 pub(crate) struct BuildArgs {
@@ -81,13 +81,13 @@ pub(crate) struct BuildArgs {
     #[arg(long)]
     json: bool,
     #[command(flatten)]
-    sources: Sources,
+    sources: PackageSources,
 }
 
-pub(crate) fn build(args: &BuildArgs, global: &Global) -> Result<u8> {
+pub(crate) fn build(args: &BuildArgs, global: &GlobalArgs) -> Result<u8> {
     // Before anything is built, whether it can be named and pushed so at all.
     check_local(&args.tag, args.latest)?;
-    let places = Places::find(global)?;
+    let places = SconceDirs::find(global)?;
     let to = |tag: &str| {
         let to = args.push.as_ref();
         to.map(|to| target(to, tag, args.latest, &places))
@@ -95,7 +95,7 @@ pub(crate) fn build(args: &BuildArgs, global: &Global) -> Result<u8> {
     };
     to("0")?;
     let outputs = Outputs::find(args)?;
-    let opened = Opened::with(Project::open(&args.spec)?, global)?;
+    let opened = CommandContext::with(Project::open(&args.spec)?, global)?;
     let workshop = opened.workshop(&args.sources, global);
     let whole = workshop.locked()?;
     let spec = &opened.project.spec;
@@ -111,13 +111,13 @@ pub(crate) fn build(args: &BuildArgs, global: &Global) -> Result<u8> {
     if variant == Variant::Slim && lock != whole && !global.quiet {
         output::say(&without_compiler(&whole));
     }
-    let options = PlanOptions {
+    let options = LayerPlanOptions {
         most_layers: spec.build.layers.unwrap_or(USUAL_LAYERS),
         bytecode: spec.build.bytecode.unwrap_or(true),
     };
-    let mut plan = Plan::of(&lock, options);
+    let mut plan = LayerPlan::of(&lock, options);
     if spec.build.variant == Some(Variant::Slim) {
-        plan.slim = Some(Rules::new(&spec.build.keep, &lock, device_code(&cards)));
+        plan.slim = Some(SlimRules::new(&spec.build.keep, &lock, device_code(&cards)));
     }
     if !global.quiet {
         let cards = spec
@@ -135,10 +135,15 @@ pub(crate) fn build(args: &BuildArgs, global: &Global) -> Result<u8> {
     if args.plan && !sconce_image::needs(&lock, &opened.store).is_empty() {
         opened.progress.finish();
         let none = vec![None; plan.layers.len()];
-        return print_plan(&plan, (&none, false), &Shared::read(&opened)?, args.json);
+        return print_plan(
+            &plan,
+            (&none, false),
+            &LayerSharing::read(&opened)?,
+            args.json,
+        );
     }
     let only_look = args.plan || args.removed;
-    let stages = Stages {
+    let stages = StageBuilder {
         opened: &opened,
         workshop: &workshop,
         lock: &whole,
@@ -167,7 +172,7 @@ pub(crate) fn build(args: &BuildArgs, global: &Global) -> Result<u8> {
     plan.push("lock and SBOM", Some(about));
     let mut built = BTreeMap::new();
     stages.of(&spec.build.copy, &mut built)?;
-    let mut stack = Stack::new(&opened, (environment.clone(), stays), None, !only_look);
+    let mut stack = LayerStack::new(&opened, (environment.clone(), stays), None, !only_look);
     if spec.build.variant == Some(Variant::Devel) {
         let tree = devel::lay(&mut environment, &lock, &opened.store)?;
         stack.environment.env = environment.env.clone();
@@ -178,7 +183,7 @@ pub(crate) fn build(args: &BuildArgs, global: &Global) -> Result<u8> {
     let network = spec.build.network.unwrap_or(false);
     stack.steps(&spec.build.run, network, &mut plan)?;
     let before = present(&plan, &lock, &environment, args.compression, &opened.store);
-    let shared = Shared::read(&opened)?;
+    let shared = LayerSharing::read(&opened)?;
     if args.plan {
         opened.progress.finish();
         return print_plan(&plan, (&before, true), &shared, args.json);
@@ -230,7 +235,7 @@ pub(crate) fn build(args: &BuildArgs, global: &Global) -> Result<u8> {
     outputs.write(&image, &names, &opened)?;
     let pushed = match &to {
         Some(to) => {
-            let push = Push {
+            let push = PushContext {
                 to,
                 key: args.sign.as_deref(),
                 places: &opened.places,
@@ -250,7 +255,7 @@ pub(crate) fn build(args: &BuildArgs, global: &Global) -> Result<u8> {
         }
         output::data(&said.to_string())?;
     } else if !global.quiet {
-        let style = Style::for_stderr();
+        let style = OutputStyle::for_stderr();
         output::say(&summary(&image, &names, made, &style));
         if let (Some(to), Some(pushed)) = (&to, &pushed) {
             output::say(&push::summary(to, pushed, &style));
@@ -270,15 +275,15 @@ fn without_compiler(whole: &Lock) -> String {
 
 /// The image of an environment alone, without what `[build]` adds: what a run of it has.
 pub(crate) fn of_environment(
-    opened: &Opened,
-    workshop: &Workshop<'_>,
+    opened: &CommandContext,
+    workshop: &EnvironmentBuilder<'_>,
     lock: &Lock,
-    environment: &ImageManifest,
-) -> Result<Image> {
+    environment: &EnvironmentLayers,
+) -> Result<LocalImage> {
     // In the image nobody could write it down later.
     compile(workshop, lock, environment)?;
     let environment = sconce_image::ready(lock, &opened.store)?;
-    let options = PlanOptions {
+    let options = LayerPlanOptions {
         most_layers: USUAL_LAYERS,
         bytecode: true,
     };
@@ -292,7 +297,7 @@ pub(crate) fn of_environment(
         cards: Vec::new(),
         created: 0,
     };
-    let (plan, store) = (Plan::of(lock, options), &opened.store);
+    let (plan, store) = (LayerPlan::of(lock, options), &opened.store);
     let progress = &opened.progress;
     Ok(sconce_image::build::build(
         &plan,
@@ -324,9 +329,9 @@ fn created(env: &Env) -> Result<i64> {
 #[derive(Debug, Default)]
 struct Outputs<'a> {
     layout: Option<&'a Path>,
-    layout_archive: Option<Output>,
-    docker_archive: Option<Output>,
-    squashfs: Option<Output>,
+    layout_archive: Option<OutputDestination>,
+    docker_archive: Option<OutputDestination>,
+    squashfs: Option<OutputDestination>,
 }
 
 impl<'a> Outputs<'a> {
@@ -339,9 +344,9 @@ impl<'a> Outputs<'a> {
         let is_tar = |path: &&Path| path.extension().is_some_and(|end| end == "tar");
         let found = Self {
             layout: oci.filter(|path| !is_tar(path)),
-            layout_archive: outputs::find_some(oci.filter(is_tar), Form::Binary)?,
-            docker_archive: outputs::find_some(args.docker_archive.as_deref(), Form::Binary)?,
-            squashfs: outputs::find_some(args.squashfs.as_deref(), Form::Seekable)?,
+            layout_archive: outputs::find_some(oci.filter(is_tar), OutputForm::Binary)?,
+            docker_archive: outputs::find_some(args.docker_archive.as_deref(), OutputForm::Binary)?,
+            squashfs: outputs::find_some(args.squashfs.as_deref(), OutputForm::Seekable)?,
         };
         if let Some(folder) = found.layout {
             layout::check_folder(folder)?;
@@ -351,7 +356,7 @@ impl<'a> Outputs<'a> {
         Ok(found)
     }
 
-    fn write(self, image: &Image, names: &[String], opened: &Opened) -> Result<()> {
+    fn write(self, image: &LocalImage, names: &[String], opened: &CommandContext) -> Result<()> {
         let (store, progress) = (&opened.store, &opened.progress);
         if let Some(folder) = self.layout {
             layout::write_folder(image, names.first().map(String::as_str), store, folder)?;
@@ -367,14 +372,14 @@ impl<'a> Outputs<'a> {
 }
 
 /// Which local images have a layer.
-struct Shared(BTreeMap<Digest, Vec<String>>);
+struct LayerSharing(BTreeMap<Digest, Vec<String>>);
 
-impl Shared {
-    fn read(opened: &Opened) -> Result<Self> {
+impl LayerSharing {
+    fn read(opened: &CommandContext) -> Result<Self> {
         let mut shared: BTreeMap<Digest, Vec<String>> = BTreeMap::new();
         for (name, digest) in local::names(&opened.store)? {
             // A name may outlive its image.
-            if let Ok(image) = Image::load(&opened.store, digest) {
+            if let Ok(image) = LocalImage::load(&opened.store, digest) {
                 for layer in &image.manifest.layers {
                     shared.entry(layer.digest).or_default().push(name.clone());
                 }
@@ -383,7 +388,7 @@ impl Shared {
         Ok(Self(shared))
     }
 
-    fn of(&self, layer: Option<&Layer>) -> &[String] {
+    fn of(&self, layer: Option<&LayerBlob>) -> &[String] {
         layer
             .and_then(|layer| self.0.get(&layer.digest))
             .map_or(&[], Vec::as_slice)
@@ -391,9 +396,13 @@ impl Shared {
 }
 
 /// Makes the bytecode that is missing, on every core: the image waits for it.
-fn compile(workshop: &Workshop<'_>, lock: &Lock, environment: &ImageManifest) -> Result<()> {
-    struct Unwatched;
-    impl Watcher for Unwatched {}
+fn compile(
+    workshop: &EnvironmentBuilder<'_>,
+    lock: &Lock,
+    environment: &EnvironmentLayers,
+) -> Result<()> {
+    struct SilentObserver;
+    impl RunObserver for SilentObserver {}
 
     let store = workshop.store;
     let jobs = bytecode::missing(environment, lock, store);
@@ -403,7 +412,7 @@ fn compile(workshop: &Workshop<'_>, lock: &Lock, environment: &ImageManifest) ->
     }
     workshop.progress.stage("compile", None);
     let root = workshop.interpreter(lock, Priority::Foreground)?;
-    let compiler = Compiler {
+    let compiler = BytecodeCompiler {
         root: &root,
         lock,
         store,
@@ -411,16 +420,17 @@ fn compile(workshop: &Workshop<'_>, lock: &Lock, environment: &ImageManifest) ->
     };
     // What another process is at comes last: another build has finished it by then, and the work
     // beside a run, which may take as long as the run, is not waited for.
-    let left: Mutex<VecDeque<(&Job, bool)>> = Mutex::new(jobs.iter().map(|j| (j, true)).collect());
+    let left: Mutex<VecDeque<(&BytecodeJob, bool)>> =
+        Mutex::new(jobs.iter().map(|j| (j, true)).collect());
     let list = || left.lock().unwrap_or_else(|e| e.into_inner());
     // Whether it was left to another process.
-    let one = |job: &Job, is_first: bool| -> Result<bool> {
+    let one = |job: &BytecodeJob, is_first: bool| -> Result<bool> {
         let work = match is_first {
             true => job.begin(store)?,
             false => job.begin_beside(store, workshop.progress)?,
         };
         let Some(work) = work else { return Ok(true) };
-        compiler.compile(job, work, &mut Unwatched)?;
+        compiler.compile(job, work, &mut SilentObserver)?;
         Ok(false)
     };
     let failed: Mutex<Option<Failure>> = Mutex::new(None);
@@ -455,14 +465,14 @@ fn compile(workshop: &Workshop<'_>, lock: &Lock, environment: &ImageManifest) ->
 
 /// Prints the plan. Whether layers are there is `known` where their packages are.
 fn print_plan(
-    plan: &Plan,
-    (layers, known): (&[Option<Layer>], bool),
-    shared: &Shared,
+    plan: &LayerPlan,
+    (layers, known): (&[Option<LayerBlob>], bool),
+    shared: &LayerSharing,
     json: bool,
 ) -> Result<u8> {
     let rows = plan.layers.iter().zip(layers);
     if json {
-        let row = |(planned, layer): (&Planned, &Option<Layer>)| {
+        let row = |(planned, layer): (&PlannedLayer, &Option<LayerBlob>)| {
             serde_json::json!({
                 "layer": planned.name,
                 "packages": planned.packages.iter()
@@ -477,7 +487,7 @@ fn print_plan(
         output::data(&serde_json::Value::Array(rows.map(row).collect()).to_string())?;
         return Ok(exit::OK);
     }
-    let style = Style::for_stdout();
+    let style = OutputStyle::for_stdout();
     let width = plan.layers.iter().map(|l| l.name.len()).max().unwrap_or(0);
     let mut text = style.dim(&format!(
         "{:>3}  {:width$}  {:>9}  contents\n",
@@ -501,7 +511,7 @@ fn print_plan(
         }
         text += "\n";
     }
-    let there: Vec<&Layer> = layers.iter().flatten().collect();
+    let there: Vec<&LayerBlob> = layers.iter().flatten().collect();
     let bytes = Bytes(there.iter().map(|layer| layer.size_bytes).sum());
     let count = plan.layers.len();
     text += &match known {
@@ -518,7 +528,7 @@ fn print_plan(
 }
 
 /// What a layer holds, in a few words.
-fn contents(planned: &Planned) -> String {
+fn contents(planned: &PlannedLayer) -> String {
     const FEW: usize = 4;
     let names: Vec<&str> = planned.packages.iter().map(|p| p.0.as_str()).collect();
     match names.len() {
@@ -529,7 +539,12 @@ fn contents(planned: &Planned) -> String {
     }
 }
 
-fn say_squashfs(written: &Written, file: &Path, json: bool, global: &Global) -> Result<u8> {
+fn say_squashfs(
+    written: &SquashfsSummary,
+    file: &Path,
+    json: bool,
+    global: &GlobalArgs,
+) -> Result<u8> {
     if json {
         let value = serde_json::json!({
             "squashfs": file,
@@ -550,7 +565,7 @@ fn say_squashfs(written: &Written, file: &Path, json: bool, global: &Global) -> 
     Ok(exit::OK)
 }
 
-fn as_json(image: &Image, names: &[String], made: usize) -> serde_json::Value {
+fn as_json(image: &LocalImage, names: &[String], made: usize) -> serde_json::Value {
     serde_json::json!({
         "digest": image.digest,
         "names": names,
@@ -560,7 +575,7 @@ fn as_json(image: &Image, names: &[String], made: usize) -> serde_json::Value {
     })
 }
 
-fn summary(image: &Image, names: &[String], made: usize, style: &Style) -> String {
+fn summary(image: &LocalImage, names: &[String], made: usize, style: &OutputStyle) -> String {
     format!(
         "{}\n{} {}\n{} layers, {}; {made} of them made now",
         names.join("\n"),
@@ -574,16 +589,16 @@ fn summary(image: &Image, names: &[String], made: usize, style: &Style) -> Strin
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sconce_oci::{Descriptor, Manifest, media};
+    use sconce_oci::{Descriptor, ImageManifest, media};
 
     #[test]
     fn json_is_as_before() {
         let config = Descriptor::of(media::CONFIG, b"{}");
         let layer = Descriptor::of(media::LAYER, b"layer");
-        let manifest_bytes = sconce_oci::write(&Manifest::new(config, vec![layer]));
-        let image = Image {
+        let manifest_bytes = sconce_oci::write(&ImageManifest::new(config, vec![layer]));
+        let image = LocalImage {
             digest: sconce_oci::Digest::of(&manifest_bytes),
-            manifest: Manifest::parse(&manifest_bytes).unwrap(),
+            manifest: ImageManifest::parse(&manifest_bytes).unwrap(),
             manifest_bytes,
             config_bytes: b"{}".to_vec(),
             contents: Vec::new(),

@@ -9,9 +9,9 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use sconce_base::Env;
 use sconce_host::Roots;
-use sconce_host::cdi::{CdiFile, Offered, Standing};
+use sconce_host::cdi::{CdiDevice, CdiFile, CdiPrecedence};
 
-use crate::args::Global;
+use crate::args::GlobalArgs;
 use crate::failure::Result;
 use crate::places;
 
@@ -24,15 +24,15 @@ pub(crate) struct CdiArgs {
 #[derive(Debug, Subcommand)]
 enum Question {
     /// List the devices of all CDI files, and which file an engine takes each from.
-    List(list::ListArgs),
+    List(list::CdiListArgs),
     /// Describe this machine's cards for Docker, Podman and containerd.
-    Write(write::WriteArgs),
+    Write(write::CdiWriteArgs),
     /// Say whether CDI files still describe this machine. Exit code 1 where one does not.
-    Check(check::CheckArgs),
+    Check(check::CdiCheckArgs),
 }
 
 /// Answers one question about CDI files.
-pub(crate) fn cdi(args: &CdiArgs, global: &Global) -> Result<u8> {
+pub(crate) fn cdi(args: &CdiArgs, global: &GlobalArgs) -> Result<u8> {
     match &args.question {
         Question::List(args) => list::list(args, &global.env),
         Question::Write(args) => write::write(args, global),
@@ -54,10 +54,10 @@ fn files(env: &Env) -> Vec<CdiFile> {
 }
 
 /// The other file that has a device too, and why engines do not take the device from this one.
-fn standing(device: &Offered) -> Option<(&'static str, &str)> {
+fn standing(device: &CdiDevice) -> Option<(&'static str, &str)> {
     match &device.standing {
-        Standing::Taken => None,
-        Standing::Hidden { by } => Some(("hidden", by)),
-        Standing::Conflict { with } => Some(("conflict", with)),
+        CdiPrecedence::Taken => None,
+        CdiPrecedence::Hidden { by } => Some(("hidden", by)),
+        CdiPrecedence::Conflict { with } => Some(("conflict", with)),
     }
 }

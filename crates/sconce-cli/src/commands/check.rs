@@ -7,29 +7,29 @@ use std::path::Path;
 
 use clap::Args;
 use sconce_base::Env;
-use sconce_compat::matrix::{self, Matrix, NamedTorch, Row, Verdict};
+use sconce_compat::matrix::{self, Compatibility, Matrix, MatrixRow, NamedTorch};
 use sconce_compat::rules::NOT_JUDGED;
 use sconce_compat::tables;
-use sconce_image::local::{Image, LocalError};
-use sconce_image::open::{self, Source};
+use sconce_image::local::{LocalError, LocalImage};
+use sconce_image::open::{self, ImageSource};
 use sconce_image::unpack::{self, UnpackLimits};
-use sconce_schema::finding::Weight;
+use sconce_schema::finding::Severity;
 use sconce_schema::spec::FILE_NAME;
 use sconce_schema::{Finding, HostFacts, exit};
 use sconce_store::Store;
 
 use super::run::image::platform;
-use crate::args::Global;
+use crate::args::GlobalArgs;
 use crate::failure::{CliError, Result};
 use crate::findings;
-use crate::hosts::HostFlags;
-use crate::judge::Judged;
+use crate::hosts::RemoteMachineFlags;
+use crate::judge::InspectedEnvironment;
 use crate::output;
-use crate::page::Page;
-use crate::places::Places;
-use crate::progress::Drawn;
+use crate::page::TextLayout;
+use crate::places::SconceDirs;
+use crate::progress::TerminalProgress;
 use crate::project::{Project, is_lock, read_lock};
-use crate::style::Style;
+use crate::style::OutputStyle;
 
 #[derive(Debug, Args)]
 pub(crate) struct CheckArgs {
@@ -38,7 +38,7 @@ pub(crate) struct CheckArgs {
     #[arg(default_value = ".")]
     subject: String,
     #[command(flatten)]
-    hosts: HostFlags,
+    hosts: RemoteMachineFlags,
     /// Judge this torch instead, by what is known of its build: `2.8` (PyPI's), `2.8.0+cu126`. Repeat it
     /// for a table; `all` is every release.
     #[arg(long, value_name = "VERSION", conflicts_with = "subject")]
@@ -52,8 +52,8 @@ pub(crate) struct CheckArgs {
 }
 
 /// Says whether the environment will run: on this machine, or on named ones.
-pub(crate) fn check(args: &CheckArgs, global: &Global) -> Result<u8> {
-    let places = Places::find(global)?;
+pub(crate) fn check(args: &CheckArgs, global: &GlobalArgs) -> Result<u8> {
+    let places = SconceDirs::find(global)?;
     let hosts = args.hosts.hosts(Some(&places.store), &global.env)?;
     if !args.torch.is_empty() {
         let torches = torches(&args.torch)?;
@@ -91,11 +91,16 @@ pub(crate) fn check(args: &CheckArgs, global: &Global) -> Result<u8> {
 }
 
 /// Findings for one machine.
-fn one(judged: &Judged, host: &HostFacts, args: &CheckArgs, global: &Global) -> Result<u8> {
+fn one(
+    judged: &InspectedEnvironment,
+    host: &HostFacts,
+    args: &CheckArgs,
+    global: &GlobalArgs,
+) -> Result<u8> {
     let mut found = judged.findings(host);
     let code = code(&found);
     if args.no_notes {
-        found.retain(|one| one.weight != Weight::Notes);
+        found.retain(|one| one.weight != Severity::Notes);
     }
     if args.json {
         let said = serde_json::json!({
@@ -110,7 +115,7 @@ fn one(judged: &Judged, host: &HostFacts, args: &CheckArgs, global: &Global) -> 
         return Ok(code);
     }
     if !found.is_empty() {
-        output::data(&findings::listing(&found, &Page::stdout()))?;
+        output::data(&findings::listing(&found, &TextLayout::stdout()))?;
     }
     if !global.quiet {
         output::say(&verdict(judged, host, &found, code));
@@ -119,16 +124,16 @@ fn one(judged: &Judged, host: &HostFacts, args: &CheckArgs, global: &Global) -> 
 }
 
 /// What nobody looked at, in few words.
-fn not_judged(judged: &Judged, code: u8) -> Vec<&'static str> {
+fn not_judged(judged: &InspectedEnvironment, code: u8) -> Vec<&'static str> {
     let code = (code == exit::NOT_JUDGED).then_some("torch-code");
     let packages = (!judged.is_resolved).then_some("python-requirements");
     code.into_iter().chain(packages).collect()
 }
 
 /// `digits on RTX 3070: it will not run (1 fails, 2 notes)`.
-fn verdict(judged: &Judged, host: &HostFacts, found: &[Finding], code: u8) -> String {
-    let style = Style::for_stderr();
-    let warns = found.iter().any(|one| one.weight == Weight::Warns);
+fn verdict(judged: &InspectedEnvironment, host: &HostFacts, found: &[Finding], code: u8) -> String {
+    let style = OutputStyle::for_stderr();
+    let warns = found.iter().any(|one| one.weight == Severity::Warns);
     let said = match (fails(found), warns) {
         (true, _) if !judged.needs_cards && only_the_card_is_missing(host, found) => {
             let said = style.error("it will not run on a card, as there is none");
@@ -165,12 +170,12 @@ fn verdict(judged: &Judged, host: &HostFacts, found: &[Finding], code: u8) -> St
 
 /// Nothing else is in the way, and PyTorch computes on the CPU there.
 fn only_the_card_is_missing(host: &HostFacts, found: &[Finding]) -> bool {
-    let mut failing = found.iter().filter(|one| one.weight == Weight::Fails);
+    let mut failing = found.iter().filter(|one| one.weight == Severity::Fails);
     host.pci_cards.as_deref() == Some(&[]) && failing.all(|one| one.code == "no-driver")
 }
 
 fn fails(found: &[Finding]) -> bool {
-    found.iter().any(|one| one.weight == Weight::Fails)
+    found.iter().any(|one| one.weight == Severity::Fails)
 }
 
 fn code(found: &[Finding]) -> u8 {
@@ -209,21 +214,25 @@ fn torches(wanted: &[String]) -> Result<Vec<NamedTorch>> {
 
 /// In this order: an image in a file or a folder, as `run` takes it, a file that ends with `.lock`, a
 /// spec or a folder with one, another folder, a local image's name or digest.
-pub(super) fn subject(what: &str, places: &Places, global: &Global) -> Result<Judged> {
+pub(super) fn subject(
+    what: &str,
+    places: &SconceDirs,
+    global: &GlobalArgs,
+) -> Result<InspectedEnvironment> {
     let path = Path::new(what);
     if let Some(source) = packed(what) {
         let store = Store::open(&places.store)?;
-        let progress = Drawn::new(global.quiet);
+        let progress = TerminalProgress::new(global.quiet);
         let image = open::open(&source, &platform(), &store, &progress)?;
         return of_image(what, &image, &store, progress);
     }
     // A folder of this machine needs no store: it is judged where none can be made, too.
     if path.is_dir() && !path.join("sconce.toml").is_file() {
-        return Judged::folder(path, variables(&global.env));
+        return InspectedEnvironment::folder(path, variables(&global.env));
     }
     let store = Store::open(&places.store)?;
     if path.exists() && is_lock(path) {
-        return Judged::locked(what, &read_lock(path)?, &store);
+        return InspectedEnvironment::locked(what, &read_lock(path)?, &store);
     }
     if path.exists() {
         let is_toml = path.is_dir() || path.extension().is_some_and(|end| end == "toml");
@@ -245,12 +254,12 @@ pub(super) fn subject(what: &str, places: &Places, global: &Global) -> Result<Ju
                  (`sconce lock` renews it)",
             );
         }
-        let judged = Judged::locked(&project.name, &lock, &store)?;
+        let judged = InspectedEnvironment::locked(&project.name, &lock, &store)?;
         let run = &project.spec.run;
         let judged = judged.with_variables(&run.env);
         return Ok(judged.with_cards(run.gpus.as_ref()));
     }
-    let image = match Image::find(&store, what) {
+    let image = match LocalImage::find(&store, what) {
         Err(LocalError::Name { .. } | LocalError::Unknown { .. }) => {
             return Err(CliError::NoSubject {
                 subject: what.to_owned(),
@@ -259,23 +268,28 @@ pub(super) fn subject(what: &str, places: &Places, global: &Global) -> Result<Ju
         }
         found => found?,
     };
-    of_image(what, &image, &store, Drawn::new(global.quiet))
+    of_image(what, &image, &store, TerminalProgress::new(global.quiet))
 }
 
 /// An image that lies outside of the store: one that is named as such, or a layout or archive that is
 /// neither a spec nor a lock by its name.
-fn packed(what: &str) -> Option<Source> {
+fn packed(what: &str) -> Option<ImageSource> {
     let path = Path::new(what);
-    let named = Source::parse(what).filter(|_| !path.exists());
+    let named = ImageSource::parse(what).filter(|_| !path.exists());
     let is_other = || {
         let is_toml = path.extension().is_some_and(|end| end == "toml");
         is_toml || is_lock(path) || path.join(FILE_NAME).is_file()
     };
-    let found = || Source::at(path).ok().flatten().filter(|_| !is_other());
+    let found = || ImageSource::at(path).ok().flatten().filter(|_| !is_other());
     named.or_else(found)
 }
 
-fn of_image(what: &str, image: &Image, store: &Store, progress: Drawn) -> Result<Judged> {
+fn of_image(
+    what: &str,
+    image: &LocalImage,
+    store: &Store,
+    progress: TerminalProgress,
+) -> Result<InspectedEnvironment> {
     let trees = unpack::trees(image, what, store, UnpackLimits::default(), &progress)?;
     progress.finish();
     let env = image
@@ -284,13 +298,13 @@ fn of_image(what: &str, image: &Image, store: &Store, progress: Drawn) -> Result
         .and_then(|config| config.env)
         .unwrap_or_default();
     let env = env.iter().filter_map(|line| line.split_once('='));
-    let manifest = sconce_schema::ImageManifest {
+    let manifest = sconce_schema::EnvironmentLayers {
         layers: trees,
         env: env
             .map(|(name, value)| (name.to_owned(), value.to_owned()))
             .collect(),
     };
-    Judged::of_trees(what, &manifest, store)
+    InspectedEnvironment::of_trees(what, &manifest, store)
 }
 
 /// A file in a folder that a spec can be made of.
@@ -315,10 +329,10 @@ fn variables(env: &Env) -> BTreeMap<String, String> {
 /// A table, the reasons below it, and the newest torch for all.
 fn print_matrix(matrix: &Matrix, json: bool) -> Result<u8> {
     let any = |verdict| {
-        let cells = matrix.rows.iter().flat_map(|row: &Row| &row.cells);
+        let cells = matrix.rows.iter().flat_map(|row: &MatrixRow| &row.cells);
         cells.into_iter().any(|cell| cell.verdict == verdict)
     };
-    let code = match (any(Verdict::Fails), any(Verdict::Unknown)) {
+    let code = match (any(Compatibility::Fails), any(Compatibility::Unknown)) {
         (true, _) => exit::NO,
         (false, true) => exit::NOT_JUDGED,
         (false, false) => exit::OK,
@@ -326,7 +340,7 @@ fn print_matrix(matrix: &Matrix, json: bool) -> Result<u8> {
     if json {
         output::data(&serde_json::to_string_pretty(matrix).unwrap_or_default())?;
     } else {
-        output::data(&table::drawn(matrix, &Page::stdout()))?;
+        output::data(&table::drawn(matrix, &TextLayout::stdout()))?;
     }
     Ok(code)
 }

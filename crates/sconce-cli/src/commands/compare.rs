@@ -2,17 +2,17 @@
 
 use clap::Args;
 use sconce_image::diff::diff;
-use sconce_image::sbom::Package;
-use sconce_report::compare::{Change, Comparison};
-use sconce_report::{Report, json, terminal};
+use sconce_image::sbom::SbomPackage;
+use sconce_report::compare::{Comparison, SettingChange};
+use sconce_report::{RunReport, json, terminal};
 use sconce_schema::exit;
 
-use super::subject::Subject;
-use crate::args::Global;
+use super::subject::PackageListSource;
+use crate::args::GlobalArgs;
 use crate::failure::Result;
 use crate::output;
-use crate::places::Places;
-use crate::style::Style;
+use crate::places::SconceDirs;
+use crate::style::OutputStyle;
 
 #[derive(Debug, Args)]
 pub(crate) struct CompareArgs {
@@ -27,11 +27,11 @@ pub(crate) struct CompareArgs {
     json: bool,
 }
 
-pub(crate) fn compare(args: &CompareArgs, global: &Global) -> Result<u8> {
-    let places = Places::find(global)?;
-    let read = |run: &str| -> Result<Report> {
+pub(crate) fn compare(args: &CompareArgs, global: &GlobalArgs) -> Result<u8> {
+    let places = SconceDirs::find(global)?;
+    let read = |run: &str| -> Result<RunReport> {
         let path = sconce_record::find(&places.runs, run)?;
-        Ok(Report::of(sconce_record::read(&path)?))
+        Ok(RunReport::of(sconce_record::read(&path)?))
     };
     let (before, after) = (read(&args.before)?, read(&args.after)?);
     let mut comparison = Comparison::of(&before, &after);
@@ -39,32 +39,36 @@ pub(crate) fn compare(args: &CompareArgs, global: &Global) -> Result<u8> {
     output::data(&if args.json {
         json::compare(&comparison)
     } else {
-        terminal::compare(&comparison, Style::for_stdout().for_reports())
+        terminal::compare(&comparison, OutputStyle::for_stdout().for_reports())
     })?;
     Ok(exit::OK)
 }
 
 /// What the locks have otherwise. A lock may have been written anew since the run: it counts only where
 /// its versions are still the record's. Runs of one folder have one lock, which tells nothing.
-fn packages(before: &Report, after: &Report, global: &Global) -> Option<Vec<Change>> {
+fn packages(
+    before: &RunReport,
+    after: &RunReport,
+    global: &GlobalArgs,
+) -> Option<Vec<SettingChange>> {
     if before.started.folder == after.started.folder {
         return None;
     }
     let found = diff(&lock(before, global)?, &lock(after, global)?);
-    let version = |package: &Package| package.version.clone();
-    let mut changes: Vec<Change> = (found.changed.iter())
-        .map(|change| Change {
+    let version = |package: &SbomPackage| package.version.clone();
+    let mut changes: Vec<SettingChange> = (found.changed.iter())
+        .map(|change| SettingChange {
             what: change.after.name.clone(),
             before: version(&change.before),
             after: version(&change.after),
         })
         .collect();
-    changes.extend(found.added.iter().map(|package| Change {
+    changes.extend(found.added.iter().map(|package| SettingChange {
         what: package.name.clone(),
         before: None,
         after: version(package),
     }));
-    changes.extend(found.removed.iter().map(|package| Change {
+    changes.extend(found.removed.iter().map(|package| SettingChange {
         what: package.name.clone(),
         before: version(package),
         after: None,
@@ -72,12 +76,12 @@ fn packages(before: &Report, after: &Report, global: &Global) -> Option<Vec<Chan
     Some(changes)
 }
 
-fn lock(report: &Report, global: &Global) -> Option<Vec<Package>> {
+fn lock(report: &RunReport, global: &GlobalArgs) -> Option<Vec<SbomPackage>> {
     let versions = report.started.versions.as_ref()?;
     let path = report.started.folder.join("sconce.lock");
-    match Subject::find(path.to_str()?, global).ok()? {
-        Subject::Lock { name, lock, image } if lock.versions == *versions => {
-            Some(Subject::Lock { name, lock, image }.packages())
+    match PackageListSource::find(path.to_str()?, global).ok()? {
+        PackageListSource::Lock { name, lock, image } if lock.versions == *versions => {
+            Some(PackageListSource::Lock { name, lock, image }.packages())
         }
         _ => None,
     }

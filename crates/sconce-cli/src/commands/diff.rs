@@ -1,15 +1,15 @@
 //! `sconce diff`.
 
 use clap::Args;
-use sconce_image::diff::{Change, Diff, diff as compare};
-use sconce_image::sbom::Package;
+use sconce_image::diff::{PackageChange, PackageDiff, diff as compare};
+use sconce_image::sbom::SbomPackage;
 use sconce_schema::{Bytes, exit};
 
-use super::subject::Subject;
-use crate::args::Global;
+use super::subject::PackageListSource;
+use crate::args::GlobalArgs;
 use crate::failure::Result;
 use crate::output;
-use crate::style::Style;
+use crate::style::OutputStyle;
 use crate::table::table;
 
 #[derive(Debug, Args)]
@@ -26,9 +26,9 @@ pub(crate) struct DiffArgs {
 }
 
 /// Exit code 1 where they differ, as diff(1).
-pub(crate) fn diff(args: &DiffArgs, global: &Global) -> Result<u8> {
-    let before = Subject::find(&args.before, global)?.packages();
-    let after = Subject::find(&args.after, global)?.packages();
+pub(crate) fn diff(args: &DiffArgs, global: &GlobalArgs) -> Result<u8> {
+    let before = PackageListSource::find(&args.before, global)?.packages();
+    let after = PackageListSource::find(&args.after, global)?.packages();
     let found = compare(&before, &after);
     if args.json {
         output::data(&as_json(&found).to_string())?;
@@ -36,7 +36,7 @@ pub(crate) fn diff(args: &DiffArgs, global: &Global) -> Result<u8> {
         let rows = rows(&found);
         if !rows.is_empty() {
             let heads = ["package", "before", "after", "download"];
-            output::data(&table(heads, &rows, &Style::for_stdout()))?;
+            output::data(&table(heads, &rows, &OutputStyle::for_stdout()))?;
         }
         if !global.quiet {
             output::say(&summary(&found));
@@ -45,16 +45,16 @@ pub(crate) fn diff(args: &DiffArgs, global: &Global) -> Result<u8> {
     Ok(if found.is_empty() { exit::OK } else { exit::NO })
 }
 
-fn rows(found: &Diff) -> Vec<[String; 4]> {
+fn rows(found: &PackageDiff) -> Vec<[String; 4]> {
     let none = || "–".to_owned();
-    let size = |package: &Package| {
+    let size = |package: &SbomPackage| {
         package
             .size_bytes
             .map_or_else(none, |n| Bytes(n).to_string())
     };
-    let version = |package: &Package| package.version.clone().unwrap_or_else(none);
+    let version = |package: &SbomPackage| package.version.clone().unwrap_or_else(none);
     let mut rows = Vec::new();
-    for Change { before, after } in &found.changed {
+    for PackageChange { before, after } in &found.changed {
         let change = found_growth(before, after).map_or_else(none, signed);
         let versions = (version(before), version(after));
         rows.push([after.name.clone(), versions.0, versions.1, change]);
@@ -79,7 +79,7 @@ fn rows(found: &Diff) -> Vec<[String; 4]> {
     rows
 }
 
-fn found_growth(before: &Package, after: &Package) -> Option<i128> {
+fn found_growth(before: &SbomPackage, after: &SbomPackage) -> Option<i128> {
     Some(i128::from(after.size_bytes?) - i128::from(before.size_bytes?))
 }
 
@@ -92,7 +92,7 @@ fn signed(bytes: i128) -> String {
     }
 }
 
-fn summary(found: &Diff) -> String {
+fn summary(found: &PackageDiff) -> String {
     if found.is_empty() {
         return "the same packages".to_owned();
     }
@@ -107,9 +107,10 @@ fn summary(found: &Diff) -> String {
     )
 }
 
-fn as_json(found: &Diff) -> serde_json::Value {
-    let one = |p: &Package| serde_json::json!({"name": p.name, "version": p.version, "download_bytes": p.size_bytes});
-    let change = |c: &Change| serde_json::json!({"before": one(&c.before), "after": one(&c.after)});
+fn as_json(found: &PackageDiff) -> serde_json::Value {
+    let one = |p: &SbomPackage| serde_json::json!({"name": p.name, "version": p.version, "download_bytes": p.size_bytes});
+    let change =
+        |c: &PackageChange| serde_json::json!({"before": one(&c.before), "after": one(&c.after)});
     serde_json::json!({
         "added": found.added.iter().map(one).collect::<Vec<_>>(),
         "removed": found.removed.iter().map(one).collect::<Vec<_>>(),

@@ -10,20 +10,20 @@ use std::path::PathBuf;
 
 use clap::Args;
 use sconce_compat::rules;
-use sconce_schema::finding::Weight;
+use sconce_schema::finding::Severity;
 use sconce_schema::{Finding, HostFacts, exit};
 
-use self::installed::Installed;
+use self::installed::InstalledTools;
 use super::check;
-use crate::args::Global;
+use crate::args::GlobalArgs;
 use crate::failure::Result;
 use crate::findings;
 use crate::hosts;
-use crate::judge::Judged;
+use crate::judge::InspectedEnvironment;
 use crate::output;
-use crate::outputs::{self, Form};
-use crate::page::Page;
-use crate::places::Places;
+use crate::outputs::{self, OutputForm};
+use crate::page::TextLayout;
+use crate::places::SconceDirs;
 
 #[derive(Debug, Args)]
 pub(crate) struct DoctorArgs {
@@ -45,11 +45,11 @@ pub(crate) struct DoctorArgs {
 }
 
 /// Says what is wrong with this machine, the verdict first.
-pub(crate) fn doctor(args: &DoctorArgs, global: &Global) -> Result<u8> {
-    let facts = outputs::find_some(args.facts.as_deref(), Form::Text)?;
-    let bundle = outputs::find_some(args.bundle.as_deref(), Form::Text)?;
+pub(crate) fn doctor(args: &DoctorArgs, global: &GlobalArgs) -> Result<u8> {
+    let facts = outputs::find_some(args.facts.as_deref(), OutputForm::Text)?;
+    let bundle = outputs::find_some(args.bundle.as_deref(), OutputForm::Text)?;
     outputs::share(&[facts.as_ref(), bundle.as_ref()], args.json)?;
-    let places = Places::find(global)?;
+    let places = SconceDirs::find(global)?;
     let host = hosts::here(Some(&places.store), &global.env);
     let judged = args
         .subject
@@ -66,7 +66,7 @@ pub(crate) fn doctor(args: &DoctorArgs, global: &Global) -> Result<u8> {
         host: &host,
         found: &found,
         judged: judged.as_ref(),
-        installed: &Installed::here(&global.env),
+        installed: &InstalledTools::here(&global.env),
     };
     if let Some(output) = facts {
         let text = serde_json::to_string_pretty(&host).unwrap_or_default() + "\n";
@@ -82,12 +82,12 @@ pub(crate) fn doctor(args: &DoctorArgs, global: &Global) -> Result<u8> {
     if args.json {
         output::data(&report.json())?;
     } else {
-        output::data(&report.text(&Page::stdout()))?;
+        output::data(&report.text(&TextLayout::stdout()))?;
     }
     if args.fix {
         fix::offer(&found)?;
     }
-    let fails = found.iter().any(|one| one.weight == Weight::Fails);
+    let fails = found.iter().any(|one| one.weight == Severity::Fails);
     Ok(if fails { exit::NO } else { exit::OK })
 }
 
@@ -96,8 +96,8 @@ struct Report<'a> {
     verdict: &'a str,
     host: &'a HostFacts,
     found: &'a [Finding],
-    judged: Option<&'a Judged>,
-    installed: &'a Installed,
+    judged: Option<&'a InspectedEnvironment>,
+    installed: &'a InstalledTools,
 }
 
 impl Report<'_> {
@@ -105,14 +105,14 @@ impl Report<'_> {
         let said = serde_json::json!({
             "verdict": self.verdict,
             "findings": self.found,
-            "environment": self.judged.map(Judged::described),
+            "environment": self.judged.map(InspectedEnvironment::described),
             "installed": self.installed,
             "facts": self.host,
         });
         serde_json::to_string_pretty(&said).unwrap_or_default()
     }
 
-    fn text(&self, page: &Page) -> String {
+    fn text(&self, page: &TextLayout) -> String {
         let mut text = format!("{}\n\n", page.wrapped(self.verdict, 0, 0));
         if !self.found.is_empty() {
             text += &findings::listing(self.found, page);
@@ -127,7 +127,7 @@ impl Report<'_> {
 }
 
 /// One line: can this machine run it?
-fn verdict(host: &HostFacts, judged: Option<&Judged>, found: &[Finding]) -> String {
+fn verdict(host: &HostFacts, judged: Option<&InspectedEnvironment>, found: &[Finding]) -> String {
     let first = |weight| found.iter().find(|one| one.weight == weight);
     let what = judged.map_or("PyTorch on a card", |judged| judged.name.as_str());
     let cards = match host.cards.len() {
@@ -138,22 +138,22 @@ fn verdict(host: &HostFacts, judged: Option<&Judged>, found: &[Finding]) -> Stri
             lost => format!("{} of {count} cards", count - lost),
         },
     };
-    let more = |weight: Weight| match found.iter().filter(|one| one.weight == weight).count() {
+    let more = |weight: Severity| match found.iter().filter(|one| one.weight == weight).count() {
         0 | 1 => String::new(),
         count => format!(" (and {} more)", count - 1),
     };
-    if let Some(worst) = first(Weight::Fails) {
+    if let Some(worst) = first(Severity::Fails) {
         return format!(
             "{what} will not run here: {}{}",
             worst.what,
-            more(Weight::Fails)
+            more(Severity::Fails)
         );
     }
-    match first(Weight::Warns) {
+    match first(Severity::Warns) {
         Some(worst) => format!(
             "{what} should run here ({cards}), but: {}{}",
             worst.what,
-            more(Weight::Warns)
+            more(Severity::Warns)
         ),
         None if host.cards.is_empty() => format!("nothing is wrong here; there is {cards}"),
         None => format!("{what} should run here: {cards}, and nothing is wrong"),

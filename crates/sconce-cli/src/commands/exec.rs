@@ -4,15 +4,15 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 
 use clap::Args;
-use sconce_run::control::{self, Answer, Command};
+use sconce_run::control::{self, ControlResponse, ExecRequest};
 use sconce_schema::exit;
 
-use crate::args::Global;
+use crate::args::GlobalArgs;
 use crate::failure::Result;
 use crate::live::{self, LiveError};
 use crate::output;
-use crate::places::Places;
-use crate::style::Style;
+use crate::places::SconceDirs;
+use crate::style::OutputStyle;
 use crate::wish;
 
 #[derive(Debug, Args)]
@@ -31,8 +31,8 @@ pub(crate) struct ExecArgs {
     pub(crate) command: Vec<String>,
 }
 
-pub(crate) fn exec(args: &ExecArgs, global: &Global) -> Result<u8> {
-    let run = live::find(&Places::find(global)?, args.run.as_deref())?;
+pub(crate) fn exec(args: &ExecArgs, global: &GlobalArgs) -> Result<u8> {
+    let run = live::find(&SconceDirs::find(global)?, args.run.as_deref())?;
     let terminal = std::io::stdin().is_terminal() && std::io::stdout().is_terminal();
     let term = global.env.var("TERM").filter(|_| terminal);
     let beside = term
@@ -41,7 +41,7 @@ pub(crate) fn exec(args: &ExecArgs, global: &Global) -> Result<u8> {
     let env = wish::environment(&beside.collect(), &args.env, |name| {
         global.env.var(name).map(str::to_owned)
     })?;
-    let command = Command {
+    let command = ExecRequest {
         command: args.command.clone(),
         env: (env.iter().map(|(name, value)| format!("{name}={value}"))).collect(),
         workdir: args.workdir.clone(),
@@ -50,16 +50,16 @@ pub(crate) fn exec(args: &ExecArgs, global: &Global) -> Result<u8> {
     let id = || run.started.id.clone();
     let answer = control::command(live::folder(&run), &command);
     match answer.map_err(|source| LiveError::Ask { id: id(), source })? {
-        Answer::Ended(exit) => Ok(exit.code()),
-        Answer::CannotStart(why, hint, code) => {
-            let style = Style::for_stderr();
+        ControlResponse::Ended(exit) => Ok(exit.code()),
+        ControlResponse::CannotStart(why, hint, code) => {
+            let style = OutputStyle::for_stderr();
             output::error(&format!("{} {why}", style.error("error:")));
             if let Some(hint) = hint {
                 output::say(&format!("{} {hint}", style.hint("hint:")));
             }
             Ok(code)
         }
-        Answer::Refused(why) => Err(LiveError::Refused { id: id(), why }.into()),
+        ControlResponse::Refused(why) => Err(LiveError::Refused { id: id(), why }.into()),
         _ => Ok(exit::NO),
     }
 }

@@ -7,19 +7,19 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use sconce_compat::explain::{
-    Cause, Environment, Explainer, Explanation, OutOfMemory, Rules, Then,
+    Cause, Explainer, Explanation, LikelihoodEffect, LogEnvironment, OomMessage, RuleSet,
 };
 use sconce_schema::finding::Certainty;
 use sconce_schema::{Bytes, exit};
 
 use super::check;
-use crate::args::Global;
+use crate::args::GlobalArgs;
 use crate::failure::{CliError, Result};
 use crate::findings::{mended, titled};
-use crate::hosts::HostFlags;
+use crate::hosts::RemoteMachineFlags;
 use crate::output;
-use crate::page::Page;
-use crate::places::Places;
+use crate::page::TextLayout;
+use crate::places::SconceDirs;
 
 /// How much of a log is read at once, in bytes.
 const PIECE: usize = 1 << 20;
@@ -39,15 +39,15 @@ pub(crate) struct ExplainArgs {
     #[arg(long, conflicts_with_all = ["gpu", "facts", "set"])]
     elsewhere: bool,
     #[command(flatten)]
-    hosts: HostFlags,
+    hosts: RemoteMachineFlags,
     /// Print as JSON.
     #[arg(long)]
     json: bool,
 }
 
 /// Says what an error means. The answer "nothing is known of it" is exit code 1.
-pub(crate) fn explain(args: &ExplainArgs, global: &Global) -> Result<u8> {
-    let places = Places::find(global)?;
+pub(crate) fn explain(args: &ExplainArgs, global: &GlobalArgs) -> Result<u8> {
+    let places = SconceDirs::find(global)?;
     let hosts = match args.elsewhere {
         true => Vec::new(),
         false => args.hosts.hosts(Some(&places.store), &global.env)?,
@@ -61,13 +61,13 @@ pub(crate) fn explain(args: &ExplainArgs, global: &Global) -> Result<u8> {
     }
     let environment = match &args.of {
         Some(what) => check::subject(what, &places, global)?.for_logs(),
-        None => Environment::default(),
+        None => LogEnvironment::default(),
     };
     let explained = read(&args.file, global)?.finish(host, &environment);
     if args.json {
         output::data(&serde_json::to_string_pretty(&explained).unwrap_or_default())?;
     } else {
-        output::data(&text(&explained, &Page::stdout()))?;
+        output::data(&text(&explained, &TextLayout::stdout()))?;
     }
     Ok(match explained.causes.is_empty() {
         true => exit::NO,
@@ -76,7 +76,7 @@ pub(crate) fn explain(args: &ExplainArgs, global: &Global) -> Result<u8> {
 }
 
 /// Reads all of it, in memory that does not grow with it.
-fn read(path: &Path, global: &Global) -> Result<Explainer<'static>> {
+fn read(path: &Path, global: &GlobalArgs) -> Result<Explainer<'static>> {
     let failed = |source| CliError::File {
         action: "read",
         path: path.to_owned(),
@@ -99,7 +99,7 @@ fn read(path: &Path, global: &Global) -> Result<Explainer<'static>> {
             Err(error) => return Err(failed(error).into()),
         }),
     };
-    let mut explainer = Explainer::new(Rules::own());
+    let mut explainer = Explainer::new(RuleSet::own());
     let mut piece = vec![0; PIECE];
     loop {
         match from.read(&mut piece) {
@@ -117,7 +117,7 @@ fn is_text(path: &Path) -> bool {
     name.contains(' ') || name.contains('\n') || name.chars().count() > 255
 }
 
-fn text(explained: &Explanation, page: &Page) -> String {
+fn text(explained: &Explanation, page: &TextLayout) -> String {
     let style = &page.style;
     let mut text = String::new();
     // What another cause explains is mended with it.
@@ -175,7 +175,7 @@ fn text(explained: &Explanation, page: &Page) -> String {
 /// Where what is said of a cause begins.
 const DETAIL: usize = 9;
 
-fn block(number: usize, cause: &Cause, oom: Option<&OutOfMemory>, page: &Page) -> String {
+fn block(number: usize, cause: &Cause, oom: Option<&OomMessage>, page: &TextLayout) -> String {
     let style = &page.style;
     let sure = match cause.certainty {
         Certainty::Certain => "",
@@ -211,9 +211,9 @@ fn block(number: usize, cause: &Cause, oom: Option<&OutOfMemory>, page: &Page) -
     }
     for seen in &cause.seen {
         let speaks = match seen.speaks {
-            Then::Raise => "here",
-            Then::Lower => "but",
-            Then::Tell => "note",
+            LikelihoodEffect::Raise => "here",
+            LikelihoodEffect::Lower => "but",
+            LikelihoodEffect::Tell => "note",
         };
         line(speaks, &wrapped(&seen.what));
     }
@@ -227,7 +227,7 @@ fn block(number: usize, cause: &Cause, oom: Option<&OutOfMemory>, page: &Page) -
 }
 
 /// The figures of an out-of-memory message; what it does not say has no line.
-fn figures(oom: &OutOfMemory) -> Vec<String> {
+fn figures(oom: &OomMessage) -> Vec<String> {
     let figure =
         |name: &str, bytes: Option<Bytes>| Some(format!("{name:34}{:>10}", bytes?.to_string()));
     // Old wordings say what PyTorch held, not the process.

@@ -4,14 +4,14 @@ use std::io::{BufWriter, Write};
 use std::path::{Path, PathBuf};
 
 use clap::{Args, ValueEnum};
-use sconce_report::export::{self, ExportError, Table, Written};
+use sconce_report::export::{self, ExportError, ExportSummary, ExportTable};
 use sconce_schema::exit;
 
-use crate::args::Global;
+use crate::args::GlobalArgs;
 use crate::failure::{CliError, Failure, Result};
 use crate::output;
-use crate::outputs::{self, Folder, Form, Output, OutputError};
-use crate::places::Places;
+use crate::outputs::{self, OutputDestination, OutputDirectory, OutputError, OutputForm};
+use crate::places::SconceDirs;
 
 #[derive(Debug, Args)]
 pub(crate) struct ExportArgs {
@@ -19,16 +19,16 @@ pub(crate) struct ExportArgs {
     pub(crate) run: String,
     /// What to write.
     #[arg(long, value_name = "FORMAT")]
-    pub(crate) to: Format,
+    pub(crate) to: ExportFormat,
     /// The rows of CSV and Parquet [default: readings].
     #[arg(long, value_name = "TABLE")]
-    pub(crate) table: Option<Rows>,
+    pub(crate) table: Option<ExportRows>,
     /// Where to; `-` is standard output. For TensorBoard a folder, which is made where it is not there.
     pub(crate) file: PathBuf,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Format {
+pub(crate) enum ExportFormat {
     /// Comma-separated values.
     Csv,
     /// Apache Parquet.
@@ -42,7 +42,7 @@ pub(crate) enum Format {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub(crate) enum Rows {
+pub(crate) enum ExportRows {
     /// One row a reading.
     Readings,
     /// One row a training step that is on record.
@@ -51,39 +51,39 @@ pub(crate) enum Rows {
     Processes,
 }
 
-impl From<Rows> for Table {
-    fn from(rows: Rows) -> Self {
+impl From<ExportRows> for ExportTable {
+    fn from(rows: ExportRows) -> Self {
         match rows {
-            Rows::Readings => Self::Readings,
-            Rows::Steps => Self::Steps,
-            Rows::Processes => Self::Processes,
+            ExportRows::Readings => Self::Readings,
+            ExportRows::Steps => Self::Steps,
+            ExportRows::Processes => Self::Processes,
         }
     }
 }
 
-pub(crate) fn export(args: &ExportArgs, global: &Global) -> Result<u8> {
+pub(crate) fn export(args: &ExportArgs, global: &GlobalArgs) -> Result<u8> {
     let format = match args.to {
-        Format::Json => Some("json"),
-        Format::Tensorboard => Some("tensorboard"),
-        Format::Perfetto => Some("perfetto"),
-        Format::Csv | Format::Parquet => None,
+        ExportFormat::Json => Some("json"),
+        ExportFormat::Tensorboard => Some("tensorboard"),
+        ExportFormat::Perfetto => Some("perfetto"),
+        ExportFormat::Csv | ExportFormat::Parquet => None,
     };
     if let (Some(format), Some(_)) = (format, args.table) {
         return Err(CliError::NoTables { format }.into());
     }
     let found = outputs::look(&args.file, form(args.to));
     let place = match args.to {
-        Format::Tensorboard => event_file(found, &args.file)?,
-        _ => Place::Known(found?),
+        ExportFormat::Tensorboard => event_file(found, &args.file)?,
+        _ => ExportDestination::Known(found?),
     };
-    if let Place::Known(output) = &place {
+    if let ExportDestination::Known(output) = &place {
         outputs::share(&[Some(output)], false)?;
     }
-    let places = Places::find(global)?;
+    let places = SconceDirs::find(global)?;
     let record = sconce_record::find(&places.runs, &args.run)?;
     let output = match place {
-        Place::Known(output) => output,
-        Place::InFolder(folder) => in_folder(&folder, &record)?,
+        ExportDestination::Known(output) => output,
+        ExportDestination::InFolder(folder) => in_folder(&folder, &record)?,
     };
     let path = output.is_file().then(|| output.path().to_owned());
     let written = to(output, args, &record)?;
@@ -99,8 +99,8 @@ pub(crate) fn export(args: &ExportArgs, global: &Global) -> Result<u8> {
     }
     if let (Some(path), false) = (path, global.quiet) {
         let things = match args.to {
-            Format::Tensorboard => "scalars",
-            Format::Perfetto => "events",
+            ExportFormat::Tensorboard => "scalars",
+            ExportFormat::Perfetto => "events",
             _ => "rows",
         };
         let path = path.display();
@@ -110,20 +110,24 @@ pub(crate) fn export(args: &ExportArgs, global: &Global) -> Result<u8> {
 }
 
 /// Writes the record, in the format that was asked for, to `out`.
-fn write(args: &ExportArgs, record: &Path, out: &mut impl Write) -> Result<Written, ExportError> {
+fn write(
+    args: &ExportArgs,
+    record: &Path,
+    out: &mut impl Write,
+) -> Result<ExportSummary, ExportError> {
     let open = || sconce_record::read(record);
-    let table = args.table.map_or(Table::Readings, Table::from);
+    let table = args.table.map_or(ExportTable::Readings, ExportTable::from);
     match args.to {
-        Format::Csv => export::csv(open, table, out),
-        Format::Parquet => export::parquet(open, table, out),
-        Format::Json => export::json(open, out),
-        Format::Tensorboard => export::tensorboard(open()?, out),
-        Format::Perfetto => export::perfetto(open()?, out),
+        ExportFormat::Csv => export::csv(open, table, out),
+        ExportFormat::Parquet => export::parquet(open, table, out),
+        ExportFormat::Json => export::json(open, out),
+        ExportFormat::Tensorboard => export::tensorboard(open()?, out),
+        ExportFormat::Perfetto => export::perfetto(open()?, out),
     }
 }
 
 /// Writes a file whole or not at all.
-fn to(output: Output, args: &ExportArgs, record: &Path) -> Result<Written> {
+fn to(output: OutputDestination, args: &ExportArgs, record: &Path) -> Result<ExportSummary> {
     let path = output.path().to_owned();
     let mut out = BufWriter::new(output.open()?);
     let done = write(args, record, &mut out).and_then(|written| {
@@ -139,34 +143,37 @@ fn to(output: Output, args: &ExportArgs, record: &Path) -> Result<Written> {
     Ok(written)
 }
 
-fn form(format: Format) -> Form {
+fn form(format: ExportFormat) -> OutputForm {
     match format {
-        Format::Csv | Format::Json | Format::Perfetto => Form::Text,
-        Format::Parquet | Format::Tensorboard => Form::Binary,
+        ExportFormat::Csv | ExportFormat::Json | ExportFormat::Perfetto => OutputForm::Text,
+        ExportFormat::Parquet | ExportFormat::Tensorboard => OutputForm::Binary,
     }
 }
 
 /// Where an export goes.
-enum Place {
-    Known(Output),
+enum ExportDestination {
+    Known(OutputDestination),
     /// To a file in it that is called by the run.
     InFolder(PathBuf),
 }
 
 /// A stream gets the event file itself; anything else is TensorBoard's folder.
-fn event_file(found: Result<Output, OutputError>, path: &Path) -> Result<Place> {
+fn event_file(
+    found: Result<OutputDestination, OutputError>,
+    path: &Path,
+) -> Result<ExportDestination> {
     match found {
-        Ok(output) if !output.is_file() => return Ok(Place::Known(output)),
+        Ok(output) if !output.is_file() => return Ok(ExportDestination::Known(output)),
         Ok(_) | Err(OutputError::Io { .. }) => {}
         Err(error) => return Err(error.into()),
     }
-    Folder::check(path)?;
-    Ok(Place::InFolder(path.to_owned()))
+    OutputDirectory::check(path)?;
+    Ok(ExportDestination::InFolder(path.to_owned()))
 }
 
 /// The event file of a run in TensorBoard's folder: `tfevents` in a name is how it knows them.
-fn in_folder(folder: &Path, record: &Path) -> Result<Output> {
+fn in_folder(folder: &Path, record: &Path) -> Result<OutputDestination> {
     let began_s = sconce_record::read(record)?.started.unix_ms / 1000;
     let name = format!("events.out.tfevents.{began_s:010}.sconce");
-    Ok(Folder::open(folder)?.file(&name, Form::Binary)?)
+    Ok(OutputDirectory::open(folder)?.file(&name, OutputForm::Binary)?)
 }

@@ -19,32 +19,33 @@ use std::time::Instant;
 
 use clap::Args;
 use sconce_compat::tables::{self, Hardware};
-use sconce_host::{Machine, Roots};
-use sconce_memory::forecast::plan::Plans;
-use sconce_memory::forecast::seen::Ended;
-use sconce_memory::forecast::values::{Answers, Judged};
+use sconce_host::{HostProfile, Roots};
+use sconce_memory::forecast::plan::TrainingPlans;
+use sconce_memory::forecast::seen::ObservationEnd;
+use sconce_memory::forecast::values::{SubstituteValues, ValueDependence};
 use sconce_memory::forecast::watched::unwatched;
 use sconce_memory::forecast::{
-    self, Card, CardForecast, Forecast, NotJudged, VERSION, Varied, Verdict,
+    self, FitOutcome, FlagSearchResult, Forecast, GpuBudget, GpuForecast, InconclusiveReason,
+    VERSION,
 };
 use sconce_schema::spec::MountSpec;
 use sconce_schema::{Bytes, exit};
 
 use self::failure::FitError;
-use self::plans::Plain;
-use self::server::Server;
-use self::trial::{Asked, Done, Wanted};
+use self::plans::BaselineTrial;
+use self::server::ForkServer;
+use self::trial::{TrialContext, TrialOutput, TrialRequest};
 use self::values::Free;
-use self::vary::Vary;
-use crate::args::{Global, RunFlags, Sources};
+use self::vary::FlagRange;
+use crate::args::{GlobalArgs, PackageSources, RunFlags};
 use crate::failure::{CliError, Result};
 use crate::output;
-use crate::outputs::{self, Form, Output, OutputError};
-use crate::page::Page;
-use crate::places::Places;
-use crate::plan::PlanFlags;
+use crate::outputs::{self, OutputDestination, OutputError, OutputForm};
+use crate::page::TextLayout;
+use crate::places::SconceDirs;
+use crate::plan::TrainingPlanFlags;
 use crate::ranks::RankFlags;
-use crate::style::Style;
+use crate::style::OutputStyle;
 use crate::virtual_gpu;
 use crate::worker::WorkerTask;
 
@@ -73,7 +74,7 @@ pub(crate) struct FitArgs {
         allow_hyphen_values = true,
         requires = "command"
     )]
-    vary: Option<Vary>,
+    vary: Option<FlagRange>,
     /// Also try plans where it fits: what mixed precision, checkpointing and others save, really run.
     #[arg(long, conflicts_with = "no_plans")]
     plans: bool,
@@ -81,7 +82,7 @@ pub(crate) struct FitArgs {
     #[arg(long)]
     no_plans: bool,
     #[command(flatten)]
-    plan: PlanFlags,
+    plan: TrainingPlanFlags,
     #[command(flatten)]
     ranks: RankFlags,
     /// Write the memory snapshot of the trial on the card with the least left: PyTorch's own viewer
@@ -110,21 +111,21 @@ pub(crate) struct FitArgs {
     #[arg(long)]
     all: bool,
     #[command(flatten)]
-    sources: Sources,
+    sources: PackageSources,
     /// The command, instead of the spec's.
     #[arg(last = true, value_name = "COMMAND")]
     command: Vec<String>,
 }
 
 /// Says whether the command's training fits on each card.
-pub(crate) fn fit(args: &FitArgs, global: &Global) -> Result<u8> {
+pub(crate) fn fit(args: &FitArgs, global: &GlobalArgs) -> Result<u8> {
     let hardware = cards(args, global)?;
-    let of_ranks = args.plan.plan.as_ref().and_then(Plans::of_ranks);
+    let of_ranks = args.plan.plan.as_ref().and_then(TrainingPlans::of_ranks);
     if let (Some(plan), None) = (of_ranks, args.ranks.ranks) {
         let plan = plan.to_string();
         return Err(CliError::PlanWithoutRanks { plan }.into());
     }
-    let places = Places::find(global)?;
+    let places = SconceDirs::find(global)?;
     let flags = RunFlags {
         // The machine's own cards are none of its business.
         virtual_gpu: vec![String::new()],
@@ -134,24 +135,24 @@ pub(crate) fn fit(args: &FitArgs, global: &Global) -> Result<u8> {
         sources: args.sources.clone(),
         ..RunFlags::default()
     };
-    let mut asked = Asked {
+    let mut asked = TrialContext {
         args,
         flags: &flags,
         global,
         places: &places,
         trials: 0,
-        server: Server::default(),
+        server: ForkServer::default(),
     };
     if let Some(WorkerTask::Trial { directory, task }) = &global.task {
         return side::carry_out(&asked, &hardware, directory.as_ref(), task);
     }
-    let page = outputs::find_some(args.html.as_deref(), Form::Text)?;
-    let kept = outputs::find_some(args.snapshot.as_deref(), Form::Binary)?;
+    let page = outputs::find_some(args.html.as_deref(), OutputForm::Text)?;
+    let kept = outputs::find_some(args.snapshot.as_deref(), OutputForm::Binary)?;
     outputs::share(&[page.as_ref(), kept.as_ref()], args.json)?;
-    let mut plain: Vec<Plain> = Vec::new();
-    let mut of_cards: Vec<CardForecast> = Vec::new();
+    let mut plain: Vec<BaselineTrial> = Vec::new();
+    let mut of_cards: Vec<GpuForecast> = Vec::new();
     // The card with the least left, and the trial that tells what fills it.
-    let mut tightest: Option<(i64, Card, Done)> = None;
+    let mut tightest: Option<(i64, GpuBudget, TrialOutput)> = None;
     // The command of which it is known that no memory hangs on values.
     let mut free: Option<Free> = None;
     for &hardware in &hardware {
@@ -166,14 +167,14 @@ pub(crate) fn fit(args: &FitArgs, global: &Global) -> Result<u8> {
         let value = args.vary.as_ref().map(|vary| varied.unwrap_or(vary.least));
         let command = command(args, value);
         say(global, &trying(&card, args, value));
-        let wanted = |memory| Wanted {
+        let wanted = |memory| TrialRequest {
             hardware,
             memory,
             command: &command,
             plans: args.plan.plan.clone().unwrap_or_default(),
             history: true,
             work: args.plans,
-            answers: Answers::default(),
+            answers: SubstituteValues::default(),
             seconds: None,
         };
         let began = Instant::now();
@@ -181,51 +182,55 @@ pub(crate) fn fit(args: &FitArgs, global: &Global) -> Result<u8> {
         failure::judge(&limited)?;
         let unwatched = unwatched(&limited.seen);
         // Where steps differ by themselves, what others do with other values tells nothing.
-        let steps_differ =
-            |one: &NotJudged| matches!(one, NotJudged::Shapes { .. } | NotJudged::Sizes { .. });
+        let steps_differ = |one: &InconclusiveReason| {
+            matches!(
+                one,
+                InconclusiveReason::Shapes { .. } | InconclusiveReason::Sizes { .. }
+            )
+        };
         let is_free = |free: &Free| free.holds_of(&command, &limited.seen);
         let judged = match unwatched.iter().any(steps_differ) || free.as_ref().is_some_and(is_free)
         {
-            true => Judged::Bounded {
-                most: Answers::default(),
+            true => ValueDependence::Bounded {
+                most: SubstituteValues::default(),
             },
             false => values::judge(&mut asked, &wanted(None), &limited.seen, began.elapsed())?,
         };
-        let mut not_judged: Vec<NotJudged> = Vec::new();
-        let mut answers = Answers::default();
-        let mut told_with: Option<Answers> = None;
+        let mut not_judged: Vec<InconclusiveReason> = Vec::new();
+        let mut answers = SubstituteValues::default();
+        let mut told_with: Option<SubstituteValues> = None;
         match judged {
-            Judged::Free => free = Some(Free::of(&command, &limited.seen)),
+            ValueDependence::Free => free = Some(Free::of(&command, &limited.seen)),
             // With the values that take the most it is told of.
-            Judged::Bounded { most } if !most.are_zeros() => {
-                let wanted = Wanted {
+            ValueDependence::Bounded { most } if !most.are_zeros() => {
+                let wanted = TrialRequest {
                     answers: most.clone(),
                     ..wanted(None)
                 };
                 let with_most = asked.run(wanted)?;
-                if forecast::verdict(&with_most.seen) != Verdict::DoesNotFit {
+                if forecast::verdict(&with_most.seen) != FitOutcome::DoesNotFit {
                     limited = with_most;
                     told_with = Some(most.clone());
                 }
                 answers = most;
             }
-            Judged::Bounded { .. } => {}
-            Judged::Unknown { why, lines, with } => {
-                let least_room = |one: &&forecast::values::WithValues| {
-                    (one.verdict == Verdict::DoesNotFit, one.reserved_bytes)
+            ValueDependence::Bounded { .. } => {}
+            ValueDependence::Unknown { why, lines, with } => {
+                let least_room = |one: &&forecast::values::ValueTrial| {
+                    (one.verdict == FitOutcome::DoesNotFit, one.reserved_bytes)
                 };
                 answers = with
                     .iter()
                     .max_by_key(least_room)
                     .map_or(answers, |one| one.values.clone());
-                not_judged.push(NotJudged::Values { why, lines, with });
+                not_judged.push(InconclusiveReason::Values { why, lines, with });
             }
         }
         not_judged.extend(unwatched);
         let without_end = if forecast::ran_out(&limited.seen) {
             let said = format!("{} ran out of memory: trying how much it takes", card.name);
             say(global, &said);
-            let wanted = Wanted {
+            let wanted = TrialRequest {
                 work: !args.no_plans,
                 ..wanted(Some(WITHOUT_END))
             };
@@ -238,30 +243,30 @@ pub(crate) fn fit(args: &FitArgs, global: &Global) -> Result<u8> {
         said.values = told_with;
         said.doubt(not_judged);
         let vary = args.vary.as_ref().filter(|_| !args.plans);
-        said.varied = vary.map(|vary| Varied {
+        said.varied = vary.map(|vary| FlagSearchResult {
             flag: vary.to_string(),
             largest: varied,
             least: vary.least,
             most: vary.most,
         });
-        if args.plans || (said.verdict == Verdict::DoesNotFit && !args.no_plans) {
+        if args.plans || (said.verdict == FitOutcome::DoesNotFit && !args.no_plans) {
             // Plans are to bring what takes the most onto the card.
             let with_most = match answers.are_zeros() {
                 true => None,
                 false => {
-                    let wanted = Wanted {
+                    let wanted = TrialRequest {
                         answers: answers.clone(),
                         work: true,
                         ..wanted(Some(WITHOUT_END))
                     };
                     values::watched(asked.run(wanted))?
-                        .filter(|done| done.seen.ended == Ended::Steps)
+                        .filter(|done| done.seen.ended == ObservationEnd::Steps)
                 }
             };
             let answers = with_most.as_ref().map(|_| answers).unwrap_or_default();
             let seen = with_most.as_ref().map(|done| &done.seen);
             let seen = seen.or(unlimited).unwrap_or(&limited.seen);
-            let one = Plain::of(
+            let one = BaselineTrial::of(
                 hardware,
                 &card,
                 said.verdict,
@@ -283,7 +288,7 @@ pub(crate) fn fit(args: &FitArgs, global: &Global) -> Result<u8> {
     let seen = &done.seen;
     // Without it what fits is known all the same.
     let snapshot = done.snapshot().unwrap_or_else(|failure| {
-        output::say(&failure.text(&Style::for_stderr()));
+        output::say(&failure.text(&OutputStyle::for_stderr()));
         None
     });
     let made = snapshot.and_then(|snapshot| forecast::made(&card, seen, &snapshot));
@@ -312,14 +317,14 @@ pub(crate) fn fit(args: &FitArgs, global: &Global) -> Result<u8> {
     if args.json {
         output::data(&serde_json::to_string_pretty(&forecast).unwrap_or_default())?;
     } else if args.html.is_none() {
-        let said = text::forecast(&forecast, args.all, args.host, &Page::stdout());
+        let said = text::forecast(&forecast, args.all, args.host, &TextLayout::stdout());
         output::data(&said)?;
     }
     // What does not fit as it is may fit with a plan, which is another question.
     let any = |verdict| forecast.cards.iter().any(|card| card.verdict == verdict);
-    Ok(if any(Verdict::DoesNotFit) {
+    Ok(if any(FitOutcome::DoesNotFit) {
         exit::NO
-    } else if any(Verdict::NotKnown) {
+    } else if any(FitOutcome::NotKnown) {
         exit::NOT_JUDGED
     } else {
         exit::OK
@@ -327,7 +332,7 @@ pub(crate) fn fit(args: &FitArgs, global: &Global) -> Result<u8> {
 }
 
 /// Puts the snapshot where it was asked for.
-fn keep(done: &Done, output: Output) -> Result<()> {
+fn keep(done: &TrialOutput, output: OutputDestination) -> Result<()> {
     let path = output.path().to_owned();
     let mut snapshot = match File::open(done.snapshot_file()) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
@@ -342,22 +347,22 @@ fn keep(done: &Done, output: Output) -> Result<()> {
 
 /// The largest value of a flag that fits on a card.
 fn largest(
-    asked: &mut Asked<'_>,
+    asked: &mut TrialContext<'_>,
     hardware: &Hardware,
-    card: &Card,
-    vary: &Vary,
+    card: &GpuBudget,
+    vary: &FlagRange,
 ) -> Result<Option<u64>> {
     let (args, global) = (asked.args, asked.global);
     vary.largest(|value| {
         say(global, &trying(card, args, Some(value)));
-        let done = asked.run(Wanted {
+        let done = asked.run(TrialRequest {
             hardware,
             memory: None,
             command: &command(args, Some(value)),
             plans: args.plan.plan.clone().unwrap_or_default(),
             history: true,
             work: false,
-            answers: Answers::default(),
+            answers: SubstituteValues::default(),
             seconds: None,
         })?;
         failure::judge(&done)?;
@@ -372,7 +377,7 @@ fn command(args: &FitArgs, value: Option<u64>) -> Vec<String> {
     }
 }
 
-fn trying(card: &Card, args: &FitArgs, value: Option<u64>) -> String {
+fn trying(card: &GpuBudget, args: &FitArgs, value: Option<u64>) -> String {
     match (&args.vary, value) {
         (Some(vary), Some(value)) => format!("trying {}, {vary} {value}", card.name),
         _ => format!("trying {}", card.name),
@@ -380,7 +385,7 @@ fn trying(card: &Card, args: &FitArgs, value: Option<u64>) -> String {
 }
 
 /// The cards that are asked about.
-fn cards(args: &FitArgs, global: &Global) -> Result<Vec<&'static Hardware>> {
+fn cards(args: &FitArgs, global: &GlobalArgs) -> Result<Vec<&'static Hardware>> {
     let mut cards: Vec<&'static Hardware> = Vec::new();
     for name in &args.gpu {
         let chosen = tables::find_hardware(name)?;
@@ -390,7 +395,7 @@ fn cards(args: &FitArgs, global: &Global) -> Result<Vec<&'static Hardware>> {
         cards.push(chosen.hardware);
     }
     if args.gpu.is_empty() {
-        let host = Machine::read(&Roots::default());
+        let host = HostProfile::read(&Roots::default());
         let here = host.nvidia.iter().flat_map(|nvidia| &nvidia.cards);
         for name in here.filter_map(|card| card.name.as_ref()) {
             cards.push(tables::find_hardware(name)?.hardware);
@@ -409,13 +414,13 @@ fn cards(args: &FitArgs, global: &Global) -> Result<Vec<&'static Hardware>> {
     }
 }
 
-fn card(hardware: &Hardware) -> Card {
+fn card(hardware: &Hardware) -> GpuBudget {
     let name = hardware.card.name;
     let name = match hardware.card.memory.len() {
         0 | 1 => name.to_owned(),
         _ => format!("{name} {}", hardware.memory),
     };
-    Card {
+    GpuBudget {
         name,
         total_bytes: hardware.total.0,
         context_bytes: virtual_gpu::context(hardware).0,
@@ -424,8 +429,8 @@ fn card(hardware: &Hardware) -> Card {
     }
 }
 
-fn say(global: &Global, text: &str) {
+fn say(global: &GlobalArgs, text: &str) {
     if !global.quiet {
-        output::say(&Style::for_stderr().dim(&format!("fit: {text}")));
+        output::say(&OutputStyle::for_stderr().dim(&format!("fit: {text}")));
     }
 }

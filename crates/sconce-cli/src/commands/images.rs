@@ -1,16 +1,16 @@
 //! `sconce images`.
 
 use clap::Args;
-use sconce_image::local::{self, Image};
+use sconce_image::local::{self, LocalImage};
 use sconce_oci::Digest;
 use sconce_schema::{Bytes, exit};
 use sconce_store::Store;
 
-use crate::args::Global;
+use crate::args::GlobalArgs;
 use crate::failure::Result;
 use crate::output;
-use crate::places::Places;
-use crate::style::Style;
+use crate::places::SconceDirs;
+use crate::style::OutputStyle;
 use crate::table::table;
 
 #[derive(Debug, Args)]
@@ -24,8 +24,8 @@ pub(crate) struct ImagesArgs {
     remove: Vec<String>,
 }
 
-pub(crate) fn images(args: &ImagesArgs, global: &Global) -> Result<u8> {
-    let store = Store::open(&Places::find(global)?.store)?;
+pub(crate) fn images(args: &ImagesArgs, global: &GlobalArgs) -> Result<u8> {
+    let store = Store::open(&SconceDirs::find(global)?.store)?;
     if !args.remove.is_empty() {
         for name in &args.remove {
             local::remove_name(&store, name)?;
@@ -36,13 +36,13 @@ pub(crate) fn images(args: &ImagesArgs, global: &Global) -> Result<u8> {
     let named = local::names(&store)?;
     let images = named
         .iter()
-        .map(|(name, digest)| (name, digest, Image::load(&store, *digest).ok()));
+        .map(|(name, digest)| (name, digest, LocalImage::load(&store, *digest).ok()));
     if args.json {
-        let row = |(name, digest, image): (&String, &Digest, Option<Image>)| {
+        let row = |(name, digest, image): (&String, &Digest, Option<LocalImage>)| {
             serde_json::json!({
                 "name": name,
                 "digest": digest,
-                "size_bytes": image.as_ref().map(Image::size_bytes),
+                "size_bytes": image.as_ref().map(LocalImage::size_bytes),
                 "layers": image.as_ref().map(|image| image.manifest.layers.len()),
                 "complete": image.is_some_and(|image| image.blobs(&store).is_ok()),
             })
@@ -50,7 +50,7 @@ pub(crate) fn images(args: &ImagesArgs, global: &Global) -> Result<u8> {
         output::data(&serde_json::Value::Array(images.map(row).collect()).to_string())?;
         return Ok(exit::OK);
     }
-    let row = |(name, digest, image): (&String, &Digest, Option<Image>)| {
+    let row = |(name, digest, image): (&String, &Digest, Option<LocalImage>)| {
         let none = || "–".to_owned();
         let complete = image
             .as_ref()
@@ -74,7 +74,7 @@ pub(crate) fn images(args: &ImagesArgs, global: &Global) -> Result<u8> {
         }
     } else {
         let heads = ["image", "digest", "layers", "size"];
-        output::data(&table(heads, &rows, &Style::for_stdout()))?;
+        output::data(&table(heads, &rows, &OutputStyle::for_stdout()))?;
     }
     Ok(exit::OK)
 }

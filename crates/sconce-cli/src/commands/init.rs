@@ -6,16 +6,16 @@ mod words;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use sconce_import::AdoptError;
+use sconce_import::ImportError;
 use sconce_schema::spec::{FILE_NAME, Spec, SpecError};
 use sconce_schema::{Hint, exit};
 
-use self::find::Found;
-use crate::args::Global;
+use self::find::ImportCandidate;
+use crate::args::GlobalArgs;
 use crate::failure::{CliError, Result};
 use crate::output;
-use crate::outputs::{self, Form, NewFile, Output};
-use crate::style::Style;
+use crate::outputs::{self, NewFile, OutputDestination, OutputForm};
+use crate::style::OutputStyle;
 
 const HELP: &str = "\
 With no SOURCE, the first of these that is here and names packages is taken: uv.lock,
@@ -54,7 +54,7 @@ pub(crate) enum InitError {
     #[error("it is not known what {} is", path.display())]
     Unknown { path: PathBuf },
     #[error("{}", path.display())]
-    Adopt { path: PathBuf, source: AdoptError },
+    Adopt { path: PathBuf, source: ImportError },
     #[error("--name")]
     Name { source: SpecError },
     #[error("the spec that was made cannot be read again")]
@@ -87,24 +87,24 @@ impl Hint for InitError {
 }
 
 /// Where the spec goes.
-enum Place {
+enum SpecDestination {
     /// What comes there in the meantime stays.
     New(NewFile),
-    Replaced(Output),
+    Replaced(OutputDestination),
 }
 
-impl Place {
+impl SpecDestination {
     fn find(target: &Path, force: bool) -> Result<Self> {
         /// As any file, less what the umask takes.
         const MODE: u32 = 0o666;
         Ok(match force {
-            true => Self::Replaced(outputs::find(target, Form::Text)?),
+            true => Self::Replaced(outputs::find(target, OutputForm::Text)?),
             false => Self::New(NewFile::find(target, MODE)?),
         })
     }
 }
 
-pub(crate) fn init(args: &InitArgs, global: &Global) -> Result<u8> {
+pub(crate) fn init(args: &InitArgs, global: &GlobalArgs) -> Result<u8> {
     if let Some(name) = &args.name {
         checked_name(name)?;
     }
@@ -122,7 +122,7 @@ pub(crate) fn init(args: &InitArgs, global: &Global) -> Result<u8> {
     }
     let place = match args.dry_run {
         true => None,
-        false => Some(Place::find(&target, args.force)?),
+        false => Some(SpecDestination::find(&target, args.force)?),
     };
     let mut found = match source {
         Some(source) => Some(find::read(folder, source)?),
@@ -142,8 +142,8 @@ pub(crate) fn init(args: &InitArgs, global: &Global) -> Result<u8> {
         return Err(InitError::Unreadable { source: None }.into());
     }
     match place {
-        Some(Place::New(file)) => file.write(text.as_bytes())?,
-        Some(Place::Replaced(output)) => output.write(text.as_bytes())?,
+        Some(SpecDestination::New(file)) => file.write(text.as_bytes())?,
+        Some(SpecDestination::Replaced(output)) => output.write(text.as_bytes())?,
         None => {}
     }
     if args.json {
@@ -153,7 +153,7 @@ pub(crate) fn init(args: &InitArgs, global: &Global) -> Result<u8> {
         output::data(&text)?;
     }
     if !args.json && !global.quiet {
-        let style = Style::for_stderr();
+        let style = OutputStyle::for_stderr();
         output::say(&words::said(
             found.as_ref(),
             &target,
@@ -166,7 +166,7 @@ pub(crate) fn init(args: &InitArgs, global: &Global) -> Result<u8> {
 }
 
 /// The text for what was found, with the name that was asked for and a command if one is plain.
-fn adopted(found: &mut Found, folder: &Path, args: &InitArgs) -> String {
+fn adopted(found: &mut ImportCandidate, folder: &Path, args: &InitArgs) -> String {
     let spec = &mut found.adopted.spec;
     if let Some(name) = &args.name {
         spec.name = Some(name.clone());

@@ -6,7 +6,7 @@ use clap::Args;
 use sconce_registry::sign::SigningKey;
 use sconce_schema::exit;
 
-use crate::args::Global;
+use crate::args::GlobalArgs;
 use crate::failure::Result;
 use crate::output;
 use crate::outputs::NewFile;
@@ -21,7 +21,7 @@ pub(crate) struct KeygenArgs {
 
 /// The private key is encrypted with a password and for its owner's eyes alone; no file is
 /// replaced.
-pub(crate) fn keygen(args: &KeygenArgs, global: &Global) -> Result<u8> {
+pub(crate) fn keygen(args: &KeygenArgs, global: &GlobalArgs) -> Result<u8> {
     let named = |end: &str| {
         let mut name = args.name.clone().into_os_string();
         name.push(end);

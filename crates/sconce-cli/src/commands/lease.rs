@@ -8,24 +8,24 @@ use clap::{Args, Subcommand};
 use sconce_lease::{
     AcquireRequest, GpuSelection, Lease, LeaseRefusal, LeaseRequest, LeaseResponse, Millis,
 };
-use sconce_schema::spec::Gpus;
+use sconce_schema::spec::GpuRequest;
 use sconce_schema::{Bytes, duration, exit};
 
 use self::list::span;
-use crate::args::Global;
+use crate::args::GlobalArgs;
 use crate::failure::Result;
-use crate::leases::{self, Desk, strange};
+use crate::leases::{self, LeaseClient, strange};
 use crate::output;
-use crate::places::Places;
+use crate::places::SconceDirs;
 
 #[derive(Debug, Args)]
 pub(crate) struct LeaseArgs {
     #[command(subcommand)]
-    what: What,
+    what: LeaseCommand,
 }
 
 #[derive(Debug, Subcommand)]
-enum What {
+enum LeaseCommand {
     /// Take cards for a time; waits for them where others have them.
     Take(TakeArgs),
     /// Who has which card until when, and who waits.
@@ -57,7 +57,7 @@ enum What {
 struct TakeArgs {
     /// Cards: a number, `all`, or `device=0,2` or UUIDs.
     #[arg(long, value_name = "GPUS", default_value = "1")]
-    gpus: Gpus,
+    gpus: GpuRequest,
     /// For how long: 30m, 4h, 1h30m, 2d.
     #[arg(long = "for", value_name = "TIME", allow_hyphen_values = true, value_parser = time)]
     length: Millis,
@@ -84,12 +84,12 @@ fn lease_number(text: &str) -> Result<u64, String> {
     text.parse().map_err(wrong)
 }
 
-pub(crate) fn lease(args: &LeaseArgs, global: &Global) -> Result<u8> {
+pub(crate) fn lease(args: &LeaseArgs, global: &GlobalArgs) -> Result<u8> {
     match &args.what {
-        What::Serve => serve::serve(global),
-        What::List { json } => list::list(*json, global),
-        What::Take(take) => self::take(take, global),
-        What::Extend { lease, by } => {
+        LeaseCommand::Serve => serve::serve(global),
+        LeaseCommand::List { json } => list::list(*json, global),
+        LeaseCommand::Take(take) => self::take(take, global),
+        LeaseCommand::Extend { lease, by } => {
             let ask = LeaseRequest::Extend {
                 id: *lease,
                 by_ms: *by,
@@ -104,23 +104,27 @@ pub(crate) fn lease(args: &LeaseArgs, global: &Global) -> Result<u8> {
                 other => refused(other),
             }
         }
-        What::Return { lease } => match desk(global)?.ask(&LeaseRequest::Return { id: *lease })? {
-            LeaseResponse::Returned(id) => {
-                if !global.quiet {
-                    output::say(&format!("lease {id}: returned"));
+        LeaseCommand::Return { lease } => {
+            match desk(global)?.ask(&LeaseRequest::Return { id: *lease })? {
+                LeaseResponse::Returned(id) => {
+                    if !global.quiet {
+                        output::say(&format!("lease {id}: returned"));
+                    }
+                    Ok(exit::OK)
                 }
-                Ok(exit::OK)
+                other => refused(other),
             }
-            other => refused(other),
-        },
+        }
     }
 }
 
-fn desk(global: &Global) -> Result<Desk> {
-    let places = Places::find(global)?;
+fn desk(global: &GlobalArgs) -> Result<LeaseClient> {
+    let places = SconceDirs::find(global)?;
     let (host, nvml) = leases::machine();
-    let nvml = nvml.as_ref().map(|nvml| nvml as &dyn sconce_host::Gpus);
-    Desk::find(&places.leases, leases::cards(&host, nvml))
+    let nvml = nvml
+        .as_ref()
+        .map(|nvml| nvml as &dyn sconce_host::GpuMonitor);
+    LeaseClient::find(&places.leases, leases::cards(&host, nvml))
 }
 
 fn refused<T>(answer: LeaseResponse) -> Result<T> {
@@ -130,27 +134,29 @@ fn refused<T>(answer: LeaseResponse) -> Result<T> {
     })
 }
 
-fn take(args: &TakeArgs, global: &Global) -> Result<u8> {
-    let places = Places::find(global)?;
+fn take(args: &TakeArgs, global: &GlobalArgs) -> Result<u8> {
+    let places = SconceDirs::find(global)?;
     let (host, nvml) = leases::machine();
-    let loaded = nvml.as_ref().map(|nvml| nvml as &dyn sconce_host::Gpus);
+    let loaded = nvml
+        .as_ref()
+        .map(|nvml| nvml as &dyn sconce_host::GpuMonitor);
     let cards = leases::cards(&host, loaded);
     let there = host.nvidia.as_ref().map_or(&[][..], |n| &n.cards);
     let wanted = match &args.gpus {
-        Gpus::Count(cards) => GpuSelection::Any {
+        GpuRequest::Count(cards) => GpuSelection::Any {
             cards: *cards,
             memory: args.mem,
         },
-        Gpus::All => GpuSelection::Any {
+        GpuRequest::All => GpuSelection::Any {
             cards: u32::try_from(cards.len().max(1)).unwrap_or(u32::MAX),
             memory: args.mem,
         },
-        listed @ Gpus::Listed(_) => {
+        listed @ GpuRequest::Listed(_) => {
             let chosen = sconce_host::select(there, listed)?;
             GpuSelection::These(chosen.into_iter().map(leases::key).collect())
         }
     };
-    let mut desk = Desk::find(&places.leases, cards.clone())?;
+    let mut desk = LeaseClient::find(&places.leases, cards.clone())?;
     let ask = LeaseRequest::Take(AcquireRequest {
         wanted,
         for_ms: Some(args.length),

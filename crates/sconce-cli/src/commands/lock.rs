@@ -3,34 +3,39 @@
 use sconce_schema::tag::tag;
 use sconce_schema::{Bytes, Lock, exit};
 
-use super::opened::Opened;
-use crate::args::{Global, LockArgs};
+use super::opened::CommandContext;
+use crate::args::{GlobalArgs, LockArgs};
 use crate::failure::Result;
 use crate::judge::capabilities;
 use crate::output;
 use crate::project::Project;
-use crate::style::Style;
+use crate::style::OutputStyle;
 
-pub(crate) fn lock(args: &LockArgs, global: &Global) -> Result<u8> {
+pub(crate) fn lock(args: &LockArgs, global: &GlobalArgs) -> Result<u8> {
     let project = Project::open(&args.spec)?;
     let present = project.lock()?;
     if args.check {
         return check(&project, present.as_ref(), args, global);
     }
-    let opened = Opened::with(project, global)?;
+    let opened = CommandContext::with(project, global)?;
     let workshop = opened.workshop(&args.sources, global);
     let lock = workshop.lock_anew(present, args.upgrade)?;
     opened.progress.finish();
     if args.json {
         output::data(&serde_json::to_string_pretty(&lock).unwrap_or_default())?;
     } else if !global.quiet {
-        output::say(&summary(&lock, &Style::for_stderr()));
+        output::say(&summary(&lock, &OutputStyle::for_stderr()));
     }
     Ok(exit::OK)
 }
 
 /// Whether the lock is what the spec says.
-fn check(project: &Project, lock: Option<&Lock>, args: &LockArgs, global: &Global) -> Result<u8> {
+fn check(
+    project: &Project,
+    lock: Option<&Lock>,
+    args: &LockArgs,
+    global: &GlobalArgs,
+) -> Result<u8> {
     let good = lock.is_some_and(|lock| lock.inputs == project.inputs);
     if args.json {
         let mut answer = serde_json::json!({ "locked": lock.is_some(), "current": good });
@@ -52,7 +57,7 @@ fn check(project: &Project, lock: Option<&Lock>, args: &LockArgs, global: &Globa
 }
 
 /// One line of what matters, one of how much it is.
-fn summary(lock: &Lock, style: &Style) -> String {
+fn summary(lock: &Lock, style: &OutputStyle) -> String {
     let versions = &lock.versions;
     let named = [
         ("torch", versions.torch.clone()),

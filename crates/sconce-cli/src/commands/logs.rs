@@ -6,18 +6,18 @@ mod source;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::Args;
-use sconce_record::State;
+use sconce_record::RunState;
 use sconce_schema::{duration, exit};
 
 pub(crate) use self::merged::{Follower, last_lines};
-use self::merged::{LOOK_AGAIN, Merged, shown};
-use self::source::Line;
-use crate::args::Global;
+use self::merged::{LOOK_AGAIN, MergedLogs, shown};
+use self::source::LogLine;
+use crate::args::GlobalArgs;
 use crate::detach;
 use crate::failure::Result;
 use crate::live::{self, LiveError};
 use crate::output;
-use crate::places::Places;
+use crate::places::SconceDirs;
 
 #[derive(Debug, Args)]
 pub(crate) struct LogsArgs {
@@ -37,9 +37,9 @@ pub(crate) struct LogsArgs {
     pub(crate) timestamps: bool,
 }
 
-pub(crate) fn logs(args: &LogsArgs, global: &Global) -> Result<u8> {
+pub(crate) fn logs(args: &LogsArgs, global: &GlobalArgs) -> Result<u8> {
     let since = args.since.as_deref().map(since).transpose()?;
-    let run = live::find_any(&Places::find(global)?, args.run.as_deref())?;
+    let run = live::find_any(&SconceDirs::find(global)?, args.run.as_deref())?;
     let folder = live::folder(&run);
     let detached = detach::is_detached(folder);
     // And whether that is all: a run that has only just begun may have nothing to show yet.
@@ -67,9 +67,9 @@ pub(crate) fn logs(args: &LogsArgs, global: &Global) -> Result<u8> {
         }
         (chosen, all) = (vec![name.clone()], true);
     }
-    let mut logs = Merged::open(folder, chosen);
+    let mut logs = MergedLogs::open(folder, chosen);
     let mut silent = true;
-    let mut print = |line: &Line, name: &str, several: bool| {
+    let mut print = |line: &LogLine, name: &str, several: bool| {
         if since
             .as_deref()
             .is_some_and(|since| line.stamp.as_str() < since)
@@ -81,7 +81,7 @@ pub(crate) fn logs(args: &LogsArgs, global: &Global) -> Result<u8> {
     };
     loop {
         // Looked at first: what a run wrote before it ended is read below.
-        let goes_on = args.follow && sconce_record::entry(&run.path)?.state == State::Running;
+        let goes_on = args.follow && sconce_record::entry(&run.path)?.state == RunState::Running;
         if args.follow && !all {
             let found;
             (found, all) = names();

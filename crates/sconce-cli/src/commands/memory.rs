@@ -9,7 +9,7 @@ pub(crate) mod words;
 
 use clap::{Args, Subcommand};
 
-use crate::args::Global;
+use crate::args::GlobalArgs;
 use crate::failure::Result;
 
 #[derive(Debug, Args)]
@@ -21,9 +21,9 @@ pub(crate) struct MemoryArgs {
 #[derive(Debug, Subcommand)]
 enum Question {
     /// Say what filled a card's memory, what leaks and why it ran out, from a PyTorch snapshot.
-    Report(report::ReportArgs),
+    Report(report::MemoryReportArgs),
     /// Compare two snapshots.
-    Diff(diff::DiffArgs),
+    Diff(diff::MemoryDiffArgs),
     /// Play a snapshot's history under other allocator settings, and find the best.
     WhatIf(what_if::WhatIfArgs),
     /// Run a program of calls on PyTorch's caching allocator, simulated: no card, no PyTorch.
@@ -31,7 +31,7 @@ enum Question {
 }
 
 /// Answers one question about memory.
-pub(crate) fn memory(args: &MemoryArgs, global: &Global) -> Result<u8> {
+pub(crate) fn memory(args: &MemoryArgs, global: &GlobalArgs) -> Result<u8> {
     match &args.question {
         Question::Report(args) => report::report(args, global),
         Question::Diff(args) => diff::diff(args, global),

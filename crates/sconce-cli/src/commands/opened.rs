@@ -2,36 +2,40 @@
 
 use sconce_store::Store;
 
-use crate::args::{Global, Sources};
+use crate::args::{GlobalArgs, PackageSources};
 use crate::failure::Result;
-use crate::places::Places;
-use crate::prepare::Workshop;
-use crate::progress::Drawn;
+use crate::places::SconceDirs;
+use crate::prepare::EnvironmentBuilder;
+use crate::progress::TerminalProgress;
 use crate::project::Project;
 
 /// A project, the folders to work in, the store, and where progress is drawn.
-pub(crate) struct Opened {
+pub(crate) struct CommandContext {
     pub(crate) project: Project,
-    pub(crate) places: Places,
+    pub(crate) places: SconceDirs,
     pub(crate) store: Store,
-    pub(crate) progress: Drawn,
+    pub(crate) progress: TerminalProgress,
 }
 
-impl Opened {
+impl CommandContext {
     /// Opens the rest for `project`.
-    pub(crate) fn with(project: Project, global: &Global) -> Result<Self> {
-        let places = Places::find(global)?;
+    pub(crate) fn with(project: Project, global: &GlobalArgs) -> Result<Self> {
+        let places = SconceDirs::find(global)?;
         Ok(Self {
             store: Store::open(&places.store)?,
             project,
             places,
-            progress: Drawn::new(global.quiet),
+            progress: TerminalProgress::new(global.quiet),
         })
     }
 
     /// The workshop that locks and assembles it.
-    pub(crate) fn workshop<'a>(&'a self, sources: &'a Sources, global: &'a Global) -> Workshop<'a> {
-        Workshop {
+    pub(crate) fn workshop<'a>(
+        &'a self,
+        sources: &'a PackageSources,
+        global: &'a GlobalArgs,
+    ) -> EnvironmentBuilder<'a> {
+        EnvironmentBuilder {
             project: &self.project,
             places: &self.places,
             store: &self.store,

@@ -4,16 +4,16 @@ use std::path::PathBuf;
 
 use clap::Args;
 use sconce_resolve::upkeep::changes;
-use sconce_resolve::upkeep::changes::{Change, Changes, Kind};
+use sconce_resolve::upkeep::changes::{LockChange, LockChangeKind, LockChanges};
 use sconce_resolve::upkeep::versions::Ecosystem;
 use sconce_schema::exit;
 
-use super::opened::Opened;
-use crate::args::{Global, Sources};
+use super::opened::CommandContext;
+use crate::args::{GlobalArgs, PackageSources};
 use crate::failure::{CliError, Result};
 use crate::output;
 use crate::project::Project;
-use crate::style::Style;
+use crate::style::OutputStyle;
 use crate::table::table;
 
 #[derive(Debug, Args)]
@@ -25,11 +25,11 @@ pub(crate) struct OutdatedArgs {
     #[arg(long)]
     pub(crate) json: bool,
     #[command(flatten)]
-    pub(crate) sources: Sources,
+    pub(crate) sources: PackageSources,
 }
 
 /// Resolves the spec anew, writes nothing, and says what would change.
-pub(crate) fn outdated(args: &OutdatedArgs, global: &Global) -> Result<u8> {
+pub(crate) fn outdated(args: &OutdatedArgs, global: &GlobalArgs) -> Result<u8> {
     let project = Project::open(&args.spec)?;
     let present = project.lock()?.ok_or_else(|| CliError::NoLock {
         path: project.lock_file(),
@@ -37,7 +37,7 @@ pub(crate) fn outdated(args: &OutdatedArgs, global: &Global) -> Result<u8> {
     if present.inputs != project.inputs && !global.quiet {
         output::say("the spec has changed since it was locked: that is part of what differs");
     }
-    let opened = Opened::with(project, global)?;
+    let opened = CommandContext::with(project, global)?;
     let newest = opened.workshop(&args.sources, global).newest()?;
     opened.progress.finish();
     let changes = changes(&present, &newest.lock, newest.security.as_ref());
@@ -46,7 +46,7 @@ pub(crate) fn outdated(args: &OutdatedArgs, global: &Global) -> Result<u8> {
         output::data(&serde_json::to_string_pretty(&answer).unwrap_or_default())?;
     } else {
         if !changes.0.is_empty() {
-            output::data(&listing(&changes, &Style::for_stdout()))?;
+            output::data(&listing(&changes, &OutputStyle::for_stdout()))?;
         }
         if !global.quiet {
             output::say(&summary(&changes));
@@ -59,9 +59,9 @@ pub(crate) fn outdated(args: &OutdatedArgs, global: &Global) -> Result<u8> {
     })
 }
 
-fn listing(changes: &Changes, style: &Style) -> String {
+fn listing(changes: &LockChanges, style: &OutputStyle) -> String {
     let version = |version: &Option<String>| version.clone().unwrap_or_else(|| "–".to_owned());
-    let row = |change: &Change| {
+    let row = |change: &LockChange| {
         [
             change.name.clone(),
             version(&change.locked),
@@ -73,7 +73,7 @@ fn listing(changes: &Changes, style: &Style) -> String {
     table(["NAME", "LOCKED", "NEWEST", "KIND"], &rows, style)
 }
 
-fn kind(change: &Change) -> String {
+fn kind(change: &LockChange) -> String {
     let mut text = match change.ecosystem {
         Ecosystem::Python => "Python".to_owned(),
         Ecosystem::Debian => "Debian".to_owned(),
@@ -82,26 +82,26 @@ fn kind(change: &Change) -> String {
         text += ", security";
     }
     text += match change.kind {
-        Kind::Newer => "",
-        Kind::Older => ", older",
-        Kind::Rebuilt => ", rebuilt",
-        Kind::Added => ", added",
-        Kind::Removed => ", removed",
+        LockChangeKind::Newer => "",
+        LockChangeKind::Older => ", older",
+        LockChangeKind::Rebuilt => ", rebuilt",
+        LockChangeKind::Added => ", added",
+        LockChangeKind::Removed => ", removed",
     };
     text
 }
 
 /// `3 newer (1 a security update), 1 added: …`
-fn summary(changes: &Changes) -> String {
+fn summary(changes: &LockChanges) -> String {
     if changes.0.is_empty() {
         return "nothing newer exists that the spec allows".to_owned();
     }
     let counted = [
-        (Kind::Newer, "newer"),
-        (Kind::Older, "older"),
-        (Kind::Rebuilt, "rebuilt"),
-        (Kind::Added, "added"),
-        (Kind::Removed, "removed"),
+        (LockChangeKind::Newer, "newer"),
+        (LockChangeKind::Older, "older"),
+        (LockChangeKind::Rebuilt, "rebuilt"),
+        (LockChangeKind::Added, "added"),
+        (LockChangeKind::Removed, "removed"),
     ];
     let mut parts: Vec<String> = counted
         .into_iter()
@@ -121,26 +121,26 @@ fn summary(changes: &Changes) -> String {
 mod tests {
     use super::*;
 
-    fn change(name: &str, kind: Kind, security: Option<bool>) -> Change {
-        Change {
+    fn change(name: &str, kind: LockChangeKind, security: Option<bool>) -> LockChange {
+        LockChange {
             name: name.into(),
             ecosystem: security.map_or(Ecosystem::Python, |_| Ecosystem::Debian),
             kind,
-            locked: (kind != Kind::Added).then(|| "1.0".into()),
-            newest: (kind != Kind::Removed).then(|| "1.0+deb13u2".into()),
+            locked: (kind != LockChangeKind::Added).then(|| "1.0".into()),
+            newest: (kind != LockChangeKind::Removed).then(|| "1.0+deb13u2".into()),
             security,
         }
     }
 
     #[test]
     fn a_short_table_and_one_line() {
-        let changes = Changes(vec![
-            change("torch", Kind::Newer, None),
-            change("six", Kind::Added, None),
-            change("openssl", Kind::Newer, Some(true)),
-            change("perl", Kind::Removed, Some(false)),
+        let changes = LockChanges(vec![
+            change("torch", LockChangeKind::Newer, None),
+            change("six", LockChangeKind::Added, None),
+            change("openssl", LockChangeKind::Newer, Some(true)),
+            change("perl", LockChangeKind::Removed, Some(false)),
         ]);
-        insta::assert_snapshot!(listing(&changes, &Style { color: false }), @r"
+        insta::assert_snapshot!(listing(&changes, &OutputStyle { color: false }), @r"
         NAME     LOCKED  NEWEST       KIND
         torch    1.0     1.0+deb13u2  Python
         six      –       1.0+deb13u2  Python, added
@@ -152,7 +152,7 @@ mod tests {
             "2 newer, 1 added, 1 removed, 1 of them a security update: `sconce lock --upgrade` takes them"
         );
         assert_eq!(
-            summary(&Changes::default()),
+            summary(&LockChanges::default()),
             "nothing newer exists that the spec allows"
         );
     }

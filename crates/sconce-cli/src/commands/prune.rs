@@ -4,14 +4,14 @@ use std::collections::HashSet;
 use std::time::Duration;
 
 use clap::Args;
-use sconce_image::local::{self, Image};
+use sconce_image::local::{self, LocalImage};
 use sconce_schema::{Bytes, exit};
-use sconce_store::{Pruned, Store};
+use sconce_store::{PruneSummary, Store};
 
-use crate::args::Global;
+use crate::args::GlobalArgs;
 use crate::failure::Result;
 use crate::output;
-use crate::places::Places;
+use crate::places::SconceDirs;
 
 #[derive(Debug, Args)]
 pub(crate) struct PruneArgs {
@@ -29,15 +29,15 @@ pub(crate) struct PruneArgs {
 }
 
 /// Removes what nobody used for some time. Images that have a name stay.
-pub(crate) fn prune(args: &PruneArgs, global: &Global) -> Result<u8> {
-    let places = Places::find(global)?;
+pub(crate) fn prune(args: &PruneArgs, global: &GlobalArgs) -> Result<u8> {
+    let places = SconceDirs::find(global)?;
     let store = Store::open(&places.store)?;
     let names = local::names(&store)?;
     let mut named: HashSet<String> = HashSet::new();
     let mut named_bytes = 0u64;
     let digests: HashSet<_> = names.iter().map(|(_, digest)| *digest).collect();
     for digest in &digests {
-        let Ok(image) = Image::load(&store, *digest) else {
+        let Ok(image) = LocalImage::load(&store, *digest) else {
             continue;
         };
         for (digest, size) in image.parts() {
@@ -86,7 +86,7 @@ pub(crate) fn prune(args: &PruneArgs, global: &Global) -> Result<u8> {
 }
 
 /// `removed 12.3 GiB that was not used for 30 days: 40 wheels, 3 layers`.
-fn said(pruned: &Pruned, args: &PruneArgs) -> String {
+fn said(pruned: &PruneSummary, args: &PruneArgs) -> String {
     let days = match args.unused {
         1 => "a day".to_owned(),
         days => format!("{days} days"),

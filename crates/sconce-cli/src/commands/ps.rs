@@ -1,20 +1,20 @@
 //! `sconce ps`.
 
 use clap::Args;
-use sconce_record::{RunEntry, State};
+use sconce_record::{RunEntry, RunState};
 use sconce_run::control;
 use sconce_schema::exit;
-use sconce_schema::request::Port;
+use sconce_schema::request::PublishedPort;
 use serde_json::json;
 
-use crate::args::Global;
+use crate::args::GlobalArgs;
 use crate::failure::Result;
-use crate::live::{self, End};
+use crate::live::{self, RunTermination};
 use crate::output;
-use crate::places::Places;
-use crate::services::jupyter::{self, Kernels};
+use crate::places::SconceDirs;
+use crate::services::jupyter::{self, JupyterKernels};
 use crate::services::private_folder;
-use crate::style::Style;
+use crate::style::OutputStyle;
 use crate::table::list;
 
 #[derive(Debug, Args)]
@@ -27,13 +27,13 @@ pub(crate) struct PsArgs {
     pub(crate) json: bool,
 }
 
-pub(crate) fn ps(args: &PsArgs, global: &Global) -> Result<u8> {
-    let places = Places::find(global)?;
+pub(crate) fn ps(args: &PsArgs, global: &GlobalArgs) -> Result<u8> {
+    let places = SconceDirs::find(global)?;
     let listing = sconce_record::list(&places.runs)?;
     for error in &listing.unreadable {
         output::say(&crate::failure::with_causes(error));
     }
-    let wanted = |run: &&RunEntry| args.all || run.state == State::Running;
+    let wanted = |run: &&RunEntry| args.all || run.state == RunState::Running;
     let boot_id = live::boot_id();
     let runs: Vec<_> = (listing.runs.iter())
         .filter(wanted)
@@ -43,11 +43,11 @@ pub(crate) fn ps(args: &PsArgs, global: &Global) -> Result<u8> {
             let served = state.as_ref().is_some_and(|state| {
                 (state.services.iter()).any(|service| service.name == jupyter::NAME)
             });
-            Shown {
+            PsRow {
                 run,
                 kernels: served.then(|| jupyter::kernels(&private)).flatten(),
                 state,
-                end: End::of(run, boot_id.as_deref()),
+                end: RunTermination::of(run, boot_id.as_deref()),
             }
         })
         .collect();
@@ -74,21 +74,21 @@ pub(crate) fn ps(args: &PsArgs, global: &Global) -> Result<u8> {
         "SINCE (UTC)",
         "ENVIRONMENT",
     ];
-    let columns = Style::stdout_columns();
-    output::data(&list(heads, &rows, columns, &Style::for_stdout()))?;
+    let columns = OutputStyle::stdout_columns();
+    output::data(&list(heads, &rows, columns, &OutputStyle::for_stdout()))?;
     Ok(exit::OK)
 }
 
 /// A run, and what it answers.
-struct Shown<'a> {
+struct PsRow<'a> {
     run: &'a RunEntry,
-    state: Option<control::State>,
-    end: Option<End>,
+    state: Option<control::RunStatus>,
+    end: Option<RunTermination>,
     /// Of its JupyterLab, where it has one that answers.
-    kernels: Option<Kernels>,
+    kernels: Option<JupyterKernels>,
 }
 
-fn state_of(state: Option<&control::State>, end: Option<End>) -> String {
+fn state_of(state: Option<&control::RunStatus>, end: Option<RunTermination>) -> String {
     match (end, state) {
         (Some(end), _) => end.text(),
         (None, Some(state)) if state.stopping => "stopping".to_owned(),
@@ -97,7 +97,7 @@ fn state_of(state: Option<&control::State>, end: Option<End>) -> String {
 }
 
 /// A run, and below it each of its services.
-fn rows(shown: &Shown<'_>) -> Vec<[String; 6]> {
+fn rows(shown: &PsRow<'_>) -> Vec<[String; 6]> {
     let (run, state, end) = (shown.run, shown.state.as_ref(), shown.end);
     let own = state.map(|s| s.ports.as_slice()).unwrap_or_default();
     let cards = run.started.gpus.iter().map(|gpu| gpu.index.to_string());
@@ -125,7 +125,7 @@ fn rows(shown: &Shown<'_>) -> Vec<[String; 6]> {
     std::iter::once(first).chain(below).collect()
 }
 
-fn ports(ports: &[Port]) -> String {
+fn ports(ports: &[PublishedPort]) -> String {
     let ports = ports.iter();
     or_dash(
         ports
@@ -142,8 +142,8 @@ fn or_dash(list: Vec<String>) -> String {
 }
 
 /// `2 kernels, 1 busy`.
-fn words(kernels: Kernels) -> String {
-    let Kernels { all, busy } = kernels;
+fn words(kernels: JupyterKernels) -> String {
+    let JupyterKernels { all, busy } = kernels;
     let plural = if all == 1 { "" } else { "s" };
     match busy {
         0 => format!("{all} kernel{plural}"),
@@ -152,7 +152,7 @@ fn words(kernels: Kernels) -> String {
 }
 
 /// Links are left out: they may hold tokens, and lists are sent around.
-fn value(shown: &Shown<'_>) -> serde_json::Value {
+fn value(shown: &PsRow<'_>) -> serde_json::Value {
     let (run, state, end) = (shown.run, shown.state.as_ref(), shown.end);
     let services = state.map(|s| s.services.as_slice()).unwrap_or_default();
     let services: Vec<_> = services
@@ -175,7 +175,7 @@ fn value(shown: &Shown<'_>) -> serde_json::Value {
         "running": end.is_none(),
         "state": state_of(state, end),
         "exit_code": match end {
-            Some(End::As(exit)) => Some(exit.code()),
+            Some(RunTermination::As(exit)) => Some(exit.code()),
             _ => None,
         },
         "command": run.started.command,

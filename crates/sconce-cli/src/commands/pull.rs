@@ -1,7 +1,7 @@
 //! `sconce pull`.
 
 use clap::Args;
-use sconce_image::local::Image;
+use sconce_image::local::LocalImage;
 use sconce_image::publish;
 use sconce_oci::Platform;
 use sconce_registry::Reference;
@@ -9,14 +9,14 @@ use sconce_schema::{Bytes, Progress, exit};
 use sconce_store::Store;
 
 use super::push::full_name;
-use crate::args::Global;
+use crate::args::GlobalArgs;
 use crate::failure::Result;
 use crate::output;
-use crate::places::Places;
+use crate::places::SconceDirs;
 use crate::prepare::architecture;
-use crate::progress::Drawn;
+use crate::progress::TerminalProgress;
 use crate::registries::{reference, registry};
-use crate::style::Style;
+use crate::style::OutputStyle;
 
 #[derive(Debug, Args)]
 pub(crate) struct PullArgs {
@@ -27,11 +27,11 @@ pub(crate) struct PullArgs {
     json: bool,
 }
 
-pub(crate) fn pull(args: &PullArgs, global: &Global) -> Result<u8> {
-    let places = Places::find(global)?;
+pub(crate) fn pull(args: &PullArgs, global: &GlobalArgs) -> Result<u8> {
+    let places = SconceDirs::find(global)?;
     let store = Store::open(&places.store)?;
     let from = reference(&args.image, &places)?;
-    let progress = Drawn::new(global.quiet);
+    let progress = TerminalProgress::new(global.quiet);
     let platform = Platform {
         architecture: architecture().to_owned(),
         os: "linux".to_owned(),
@@ -50,7 +50,7 @@ pub(crate) fn pull(args: &PullArgs, global: &Global) -> Result<u8> {
     } else if !global.quiet {
         output::say(&format!(
             "{name}\n{} {}\n{} layers, {}",
-            Style::for_stderr().dim("digest"),
+            OutputStyle::for_stderr().dim("digest"),
             image.digest,
             image.manifest.layers.len(),
             Bytes(image.size_bytes())
@@ -64,10 +64,10 @@ pub(super) fn fetch(
     from: &Reference,
     platform: &Platform,
     store: &Store,
-    global: &Global,
+    global: &GlobalArgs,
     progress: &dyn Progress,
-) -> Result<Image> {
-    let registry = registry(&Places::find(global)?, global)?;
+) -> Result<LocalImage> {
+    let registry = registry(&SconceDirs::find(global)?, global)?;
     let image = publish::pull(&registry, from, platform, store, progress)?;
     image.call(store, &full_name(from))?;
     Ok(image)

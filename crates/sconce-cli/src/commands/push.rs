@@ -4,20 +4,20 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use sconce_image::local::{self, Image};
+use sconce_image::local::{self, LocalImage};
 use sconce_image::{about, publish};
 use sconce_oci::Digest;
-use sconce_registry::{Pushed, Reference, Tally};
+use sconce_registry::{BlobCount, PushSummary, Reference};
 use sconce_schema::{Bytes, Progress, exit};
 use sconce_store::Store;
 
-use crate::args::Global;
+use crate::args::GlobalArgs;
 use crate::failure::Result;
 use crate::output;
-use crate::places::Places;
-use crate::progress::Drawn;
+use crate::places::SconceDirs;
+use crate::progress::TerminalProgress;
 use crate::registries::{registry, signing_key, target};
-use crate::style::Style;
+use crate::style::OutputStyle;
 
 #[derive(Debug, Args)]
 pub(crate) struct PushArgs {
@@ -36,8 +36,8 @@ pub(crate) struct PushArgs {
     json: bool,
 }
 
-pub(crate) fn push(args: &PushArgs, global: &Global) -> Result<u8> {
-    let places = Places::find(global)?;
+pub(crate) fn push(args: &PushArgs, global: &GlobalArgs) -> Result<u8> {
+    let places = SconceDirs::find(global)?;
     let store = Store::open(&places.store)?;
     // Of a digest, enough of it to be told by.
     let own = match args.image.parse::<Digest>() {
@@ -46,9 +46,9 @@ pub(crate) fn push(args: &PushArgs, global: &Global) -> Result<u8> {
     };
     let to = args.to.as_ref().unwrap_or(&args.image);
     let to = target(to, &own, args.latest, &places)?;
-    let image = Image::find(&store, &args.image)?;
-    let progress = Drawn::new(global.quiet);
-    let job = Push {
+    let image = LocalImage::find(&store, &args.image)?;
+    let progress = TerminalProgress::new(global.quiet);
+    let job = PushContext {
         to: &to,
         key: args.sign.as_deref(),
         places: &places,
@@ -60,22 +60,22 @@ pub(crate) fn push(args: &PushArgs, global: &Global) -> Result<u8> {
     if args.json {
         output::data(&as_json(&to, &pushed).to_string())?;
     } else if !global.quiet {
-        output::say(&summary(&to, &pushed, &Style::for_stderr()));
+        output::say(&summary(&to, &pushed, &OutputStyle::for_stderr()));
     }
     Ok(exit::OK)
 }
 
 /// Where an image goes, and what is done with it there.
-pub(super) struct Push<'a> {
+pub(super) struct PushContext<'a> {
     pub(super) to: &'a Reference,
     pub(super) key: Option<&'a Path>,
-    pub(super) places: &'a Places,
+    pub(super) places: &'a SconceDirs,
     pub(super) store: &'a Store,
-    pub(super) global: &'a Global,
+    pub(super) global: &'a GlobalArgs,
 }
 
-impl Push<'_> {
-    pub(super) fn run(&self, image: &Image, progress: &dyn Progress) -> Result<Pushed> {
+impl PushContext<'_> {
+    pub(super) fn run(&self, image: &LocalImage, progress: &dyn Progress) -> Result<PushSummary> {
         // Before hours of sending, whether it can be signed at all.
         let key = self.key.map(|key| signing_key(key, &self.global.env));
         let key = key.transpose()?;
@@ -115,8 +115,8 @@ pub(super) fn full_name(reference: &Reference) -> String {
     format!("{}/{}:{tag}", reference.host(), reference.path())
 }
 
-pub(super) fn as_json(to: &Reference, pushed: &Pushed) -> serde_json::Value {
-    let tally = |tally: &Tally| serde_json::json!({"blobs": tally.blobs, "bytes": tally.bytes});
+pub(super) fn as_json(to: &Reference, pushed: &PushSummary) -> serde_json::Value {
+    let tally = |tally: &BlobCount| serde_json::json!({"blobs": tally.blobs, "bytes": tally.bytes});
     serde_json::json!({
         "reference": to.to_string(),
         "digest": pushed.digest,
@@ -126,8 +126,8 @@ pub(super) fn as_json(to: &Reference, pushed: &Pushed) -> serde_json::Value {
     })
 }
 
-pub(super) fn summary(to: &Reference, pushed: &Pushed, style: &Style) -> String {
-    let part = |what, tally: &Tally| match tally.blobs {
+pub(super) fn summary(to: &Reference, pushed: &PushSummary, style: &OutputStyle) -> String {
+    let part = |what, tally: &BlobCount| match tally.blobs {
         0 => None,
         n => Some(format!("{n} blobs ({}) {what}", Bytes(tally.bytes))),
     };
@@ -155,11 +155,11 @@ mod tests {
     #[test]
     fn json_is_as_before() {
         let to = Reference::parse("localhost:5000/team/a:1", None).unwrap();
-        let tally = |blobs| Tally {
+        let tally = |blobs| BlobCount {
             blobs,
             bytes: 10 * blobs,
         };
-        let pushed = Pushed {
+        let pushed = PushSummary {
             digest: Digest::of(b"manifest"),
             uploaded: tally(1),
             mounted: tally(2),

@@ -1,13 +1,13 @@
 //! `sconce restart`.
 
 use clap::Args;
-use sconce_run::control::Ask;
+use sconce_run::control::ControlRequest;
 use sconce_schema::exit;
 
-use crate::args::Global;
+use crate::args::GlobalArgs;
 use crate::failure::Result;
 use crate::live::{self, LiveError};
-use crate::places::Places;
+use crate::places::SconceDirs;
 
 #[derive(Debug, Args)]
 pub(crate) struct RestartArgs {
@@ -17,8 +17,8 @@ pub(crate) struct RestartArgs {
     pub(crate) service: Option<String>,
 }
 
-pub(crate) fn restart(args: &RestartArgs, global: &Global) -> Result<u8> {
-    let run = live::find(&Places::find(global)?, Some(&args.run))?;
+pub(crate) fn restart(args: &RestartArgs, global: &GlobalArgs) -> Result<u8> {
+    let run = live::find(&SconceDirs::find(global)?, Some(&args.run))?;
     let service = args.service.clone();
     if let (Some(name), Some(state)) = (&service, live::state(&run)) {
         let known: Vec<String> = state.services.into_iter().map(|it| it.name).collect();
@@ -31,6 +31,6 @@ pub(crate) fn restart(args: &RestartArgs, global: &Global) -> Result<u8> {
             .into());
         }
     }
-    live::ask(&run, &Ask::Restart { service })?;
+    live::ask(&run, &ControlRequest::Restart { service })?;
     Ok(exit::OK)
 }

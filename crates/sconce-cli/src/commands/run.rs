@@ -11,49 +11,49 @@ pub(crate) mod target;
 
 use std::path::{Path, PathBuf};
 
-use sconce_host::{Card, Machine, Roots};
+use sconce_host::{GpuDevice, HostProfile, Roots};
 use sconce_image::bytecode;
 use sconce_image::system::PLAIN_HOME;
 use sconce_run::Native;
-use sconce_schema::Service;
-use sconce_schema::event::{Mode, Started};
-use sconce_schema::request::{Root, RunRequest, User};
-use sconce_schema::spec::{Gpus, Run, Services};
+use sconce_schema::RunService;
+use sconce_schema::event::{Containment, RunStarted};
+use sconce_schema::request::{ContainerUser, RunRequest, RunRoot};
+use sconce_schema::spec::{GpuRequest, RunSpec, ServicesSpec};
 
-use self::contained::{Called, Contained};
-use self::held::Held;
-use self::image::Asked;
-use self::nvml::Loading;
+use self::contained::{CommandInvocation, ContainedRun};
+use self::held::RunSession;
+use self::image::ImageCommand;
+use self::nvml::NvmlLoad;
 use self::request::{current_folder, new_id, started};
-use self::target::Target;
+use self::target::RunSource;
 use super::build;
-use super::opened::Opened;
-use crate::args::{Global, RunArgs, RunFlags};
+use super::opened::CommandContext;
+use crate::args::{GlobalArgs, RunArgs, RunFlags};
 use crate::background::Background;
 use crate::detach;
 use crate::executor::find_executor;
 use crate::failure::{CliError, Result};
 use crate::judge::quick;
-use crate::kernels::{self, Owner};
+use crate::kernels::{self, KernelCacheOwner};
 use crate::limits;
-use crate::outputs::{self, Form};
+use crate::outputs::{self, OutputForm};
 use crate::own_folders;
-use crate::places::Places;
+use crate::places::SconceDirs;
 use crate::probe::Probe;
 use crate::project::Project;
-use crate::ranks::World;
+use crate::ranks::RankWorld;
 use crate::virtual_gpu::VirtualGpus;
-use crate::wish::Wish;
+use crate::wish::ResolvedRunOptions;
 
 pub(crate) use self::request::{chore, program, stay};
 
-pub(crate) fn run(args: &RunArgs, global: &Global) -> Result<u8> {
+pub(crate) fn run(args: &RunArgs, global: &GlobalArgs) -> Result<u8> {
     let json = args.json.as_deref();
     if let Some(file) = json {
         // Asked before the command takes its hours; looked at again when it has taken them.
         match args.detach {
-            true => outputs::find_in_background(file, Form::Text)?,
-            false => outputs::find_beside_command(file, Form::Text)?,
+            true => outputs::find_in_background(file, OutputForm::Text)?,
+            false => outputs::find_beside_command(file, OutputForm::Text)?,
         };
     }
     if args.detach && !global.holds_run() {
@@ -62,18 +62,18 @@ pub(crate) fn run(args: &RunArgs, global: &Global) -> Result<u8> {
     if args.host {
         on_host(&args.flags, &args.command, json, None, global)
     } else {
-        match Target::of(&args.spec) {
-            Target::Spec(spec) => {
+        match RunSource::of(&args.spec) {
+            RunSource::Spec(spec) => {
                 let asked = match args.services {
-                    true => Wanted::Both(&args.command),
-                    false => Wanted::Command(&args.command),
+                    true => RunWorkload::Both(&args.command),
+                    false => RunWorkload::Command(&args.command),
                 };
                 contained_as(&spec, &args.flags, asked, json, None, global)
             }
-            Target::Image(which) => image::run(
+            RunSource::Image(which) => image::run(
                 &which,
                 &args.flags,
-                Asked::Command(&args.command),
+                ImageCommand::Command(&args.command),
                 json,
                 global,
             ),
@@ -82,7 +82,7 @@ pub(crate) fn run(args: &RunArgs, global: &Global) -> Result<u8> {
 }
 
 /// What makes a run a trial of `sconce fit`: its report is nobody's, and its record goes elsewhere.
-pub(crate) struct Trial {
+pub(crate) struct TrialRun {
     pub(crate) gpus: VirtualGpus,
     pub(crate) probe: Probe,
     /// Where the record goes.
@@ -95,14 +95,21 @@ pub(crate) fn contained(
     flags: &RunFlags,
     command: &[String],
     json: Option<&Path>,
-    global: &Global,
+    global: &GlobalArgs,
 ) -> Result<u8> {
-    contained_as(spec, flags, Wanted::Command(command), json, None, global)
+    contained_as(
+        spec,
+        flags,
+        RunWorkload::Command(command),
+        json,
+        None,
+        global,
+    )
 }
 
 /// What of a spec is to be run.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Wanted<'a> {
+pub(crate) enum RunWorkload<'a> {
     /// This command, or the spec's own where it is empty.
     Command(&'a [String]),
     /// The same, with the spec's services beside it.
@@ -112,9 +119,14 @@ pub(crate) enum Wanted<'a> {
 }
 
 /// Runs the services of a spec, in its environment or, with `host`, on this machine itself.
-pub(crate) fn services(spec: &Path, host: bool, flags: &RunFlags, global: &Global) -> Result<u8> {
+pub(crate) fn services(
+    spec: &Path,
+    host: bool,
+    flags: &RunFlags,
+    global: &GlobalArgs,
+) -> Result<u8> {
     if !host {
-        return contained_as(spec, flags, Wanted::Services, None, None, global);
+        return contained_as(spec, flags, RunWorkload::Services, None, None, global);
     }
     let project = Project::open(spec)?;
     if project.spec.services.is_empty() {
@@ -131,33 +143,39 @@ pub(crate) fn services(spec: &Path, host: bool, flags: &RunFlags, global: &Globa
 pub(crate) fn contained_as(
     spec: &Path,
     flags: &RunFlags,
-    wanted: Wanted<'_>,
+    wanted: RunWorkload<'_>,
     json: Option<&Path>,
-    trial: Option<Trial>,
-    global: &Global,
+    trial: Option<TrialRun>,
+    global: &GlobalArgs,
 ) -> Result<u8> {
     let project = Project::open(spec)?;
     let here = current_folder()?;
     let run = &project.spec.run;
     let wish = match wanted {
-        Wanted::Command(command) | Wanted::Both(command) => {
-            Wish::merge(run, &project.folder, flags, &here, command, &global.env)?
+        RunWorkload::Command(command) | RunWorkload::Both(command) => {
+            ResolvedRunOptions::merge(run, &project.folder, flags, &here, command, &global.env)?
         }
-        Wanted::Services => Wish::of_services(run, &project.folder, flags, &here, &global.env)?,
+        RunWorkload::Services => {
+            ResolvedRunOptions::of_services(run, &project.folder, flags, &here, &global.env)?
+        }
     };
     let services = match wanted {
-        Wanted::Command(_) => Services::default(),
-        Wanted::Both(_) | Wanted::Services => project.spec.services.clone(),
+        RunWorkload::Command(_) => ServicesSpec::default(),
+        RunWorkload::Both(_) | RunWorkload::Services => project.spec.services.clone(),
     };
-    if services.is_empty() && matches!(wanted, Wanted::Services) {
+    if services.is_empty() && matches!(wanted, RunWorkload::Services) {
         return Err(CliError::NoServices.into());
     }
-    own_folders::refuse(&wish.mounts, Some(&project.folder), &Places::find(global)?)?;
-    let host = Machine::read(&Roots::default());
+    own_folders::refuse(
+        &wish.mounts,
+        Some(&project.folder),
+        &SconceDirs::find(global)?,
+    )?;
+    let host = HostProfile::read(&Roots::default());
     cards::check(&host, &wish.gpus)?;
     let executor = find_executor(wish.runtime, &global.env)?;
-    let nvml = Loading::begin(&host, &wish.gpus);
-    let mut opened = Opened::with(project, global)?;
+    let nvml = NvmlLoad::begin(&host, &wish.gpus);
+    let mut opened = CommandContext::with(project, global)?;
     let silent = global.silent();
     let held_by = if trial.is_some() { &silent } else { global };
     let is_trial = trial.is_some();
@@ -166,7 +184,7 @@ pub(crate) fn contained_as(
     let workshop = opened.workshop(&flags.sources, global);
     let lock = workshop.locked()?;
     // Before anything is fetched.
-    if wish.gpus != Gpus::Count(0) && !global.quiet {
+    if wish.gpus != GpuRequest::Count(0) && !global.quiet {
         quick::warn(&lock, quick::facts(&host).as_slice());
     }
     let mut background = Background::default();
@@ -176,8 +194,8 @@ pub(crate) fn contained_as(
     })?;
     opened.progress.finish();
     let home = match wish.user {
-        User::Root => "/root",
-        User::Plain => PLAIN_HOME,
+        ContainerUser::Root => "/root",
+        ContainerUser::Plain => PLAIN_HOME,
     };
     let idle_work = || {
         if !bytecode::missing(&manifest, &lock, &opened.store).is_empty() {
@@ -186,7 +204,7 @@ pub(crate) fn contained_as(
     };
     let keeps =
         !is_trial && executor.maps_owners() && project.spec.run.kernel_cache.unwrap_or(true);
-    let owner = || Owner {
+    let owner = || KernelCacheOwner {
         environment: kernels::digest(&lock.to_text()),
         folders: vec![&project.folder],
         user: wish.user,
@@ -196,7 +214,7 @@ pub(crate) fn contained_as(
         true => places.kernels.open_or_say(&owner(), global),
         false => None,
     };
-    let contained = Contained {
+    let contained = ContainedRun {
         id: new_id(&project.name, &places.runs),
         name: project.name.clone(),
         folder: project.folder.clone(),
@@ -213,7 +231,7 @@ pub(crate) fn contained_as(
         beside: (!services.is_empty()).then(|| (services, lock.clone())),
         executor,
     };
-    let called = Called {
+    let called = CommandInvocation {
         places,
         flags,
         json,
@@ -228,8 +246,8 @@ pub(crate) fn on_host(
     flags: &RunFlags,
     command: &[String],
     json: Option<&Path>,
-    trial: Option<Trial>,
-    global: &Global,
+    trial: Option<TrialRun>,
+    global: &GlobalArgs,
 ) -> Result<u8> {
     host_run(flags, command, None, json, trial, global)
 }
@@ -238,28 +256,37 @@ pub(crate) fn on_host(
 fn host_run(
     flags: &RunFlags,
     command: &[String],
-    services: Option<(&str, &Services)>,
+    services: Option<(&str, &ServicesSpec)>,
     json: Option<&Path>,
-    trial: Option<Trial>,
-    global: &Global,
+    trial: Option<TrialRun>,
+    global: &GlobalArgs,
 ) -> Result<u8> {
     let here = current_folder()?;
     let wish = match services {
-        None => Wish::merge(&Run::default(), &here, flags, &here, command, &global.env)?,
-        Some(_) => Wish::of_services(&Run::default(), &here, flags, &here, &global.env)?,
+        None => ResolvedRunOptions::merge(
+            &RunSpec::default(),
+            &here,
+            flags,
+            &here,
+            command,
+            &global.env,
+        )?,
+        Some(_) => {
+            ResolvedRunOptions::of_services(&RunSpec::default(), &here, flags, &here, &global.env)?
+        }
     };
     let workdir = host_folder(flags)?;
-    let mut places = Places::find(global)?;
-    let mut host = Machine::read(&Roots::default());
+    let mut places = SconceDirs::find(global)?;
+    let mut host = HostProfile::read(&Roots::default());
     // Every card is there to be used; the record watches all of them.
     let silent = global.silent();
     let held_by = if trial.is_some() { &silent } else { global };
     let (virtual_gpus, mut probe) = cards_of(trial, flags, &wish, &mut places, global)?;
     let watched = match virtual_gpus {
-        Some(_) => Gpus::Count(0),
-        None => Gpus::All,
+        Some(_) => GpuRequest::Count(0),
+        None => GpuRequest::All,
     };
-    let gpus = Loading::begin(&host, &watched).complete(&mut host);
+    let gpus = NvmlLoad::begin(&host, &watched).complete(&mut host);
     let name = match services {
         Some((name, _)) => Some(name),
         None => (wish.command.first()).and_then(|word| word.rsplit('/').next()),
@@ -267,7 +294,7 @@ fn host_run(
     let mut request = RunRequest {
         id: new_id(name.unwrap_or_default(), &places.runs),
         command: wish.command,
-        root: Root::Host,
+        root: RunRoot::Host,
         workdir: workdir.clone(),
         env: wish.env,
         limits: wish.limits,
@@ -276,7 +303,7 @@ fn host_run(
         ports: Vec::new(),
         near: match &host.nvidia {
             Some(nvidia) if wish.place && virtual_gpus.is_none() => {
-                let cards: Vec<&Card> = nvidia.cards.iter().collect();
+                let cards: Vec<&GpuDevice> = nvidia.cards.iter().collect();
                 limits::near(&cards, &host, wish.limits.cpus)
             }
             _ => None,
@@ -296,21 +323,21 @@ fn host_run(
         }
         None => {
             let cards = host.nvidia.iter().flat_map(|nvidia| &nvidia.cards);
-            cards.map(Card::summary).collect()
+            cards.map(GpuDevice::summary).collect()
         }
     };
     if let Some(probe) = &mut probe {
         probe.give(&mut request, false, variable)?;
     }
-    let started = Started {
+    let started = RunStarted {
         name: services.map(|(name, _)| name.to_owned()),
         folder: workdir,
         plan: probe.as_ref().and_then(Probe::plans),
-        mode: Mode::Host,
+        mode: Containment::Host,
         gpus: cards,
         ..started(&request, &host)
     };
-    let held = Held {
+    let held = RunSession {
         places: &places,
         host: &host,
         strict: flags.strict,
@@ -335,7 +362,7 @@ pub(crate) fn host_folder(flags: &RunFlags) -> Result<PathBuf> {
 }
 
 /// The services of a spec as a run has them.
-fn of_spec(services: &Services) -> Vec<Service> {
+fn of_spec(services: &ServicesSpec) -> Vec<RunService> {
     let programs = services.programs.iter();
     programs
         .map(|(name, program)| program.service(name))
@@ -344,11 +371,11 @@ fn of_spec(services: &Services) -> Vec<Service> {
 
 /// The cards that are played, and the probe: a trial's own, or those that flags name.
 fn cards_of(
-    trial: Option<Trial>,
+    trial: Option<TrialRun>,
     flags: &RunFlags,
-    wish: &Wish,
-    places: &mut Places,
-    global: &Global,
+    wish: &ResolvedRunOptions,
+    places: &mut SconceDirs,
+    global: &GlobalArgs,
 ) -> Result<(Option<VirtualGpus>, Option<Probe>)> {
     match trial {
         Some(trial) => {
@@ -357,7 +384,7 @@ fn cards_of(
         }
         None => {
             let (cards, scratch) = (&flags.virtual_gpu, &places.scratch);
-            let world = World::of(&flags.ranks, cards.len(), &wish.command)?;
+            let world = RankWorld::of(&flags.ranks, cards.len(), &wish.command)?;
             let gpus = VirtualGpus::prepare(cards, world, scratch, global)?;
             let probe = Probe::of_flags(wish.probe, flags.plan.plan.as_ref(), world, places)?;
             Ok((gpus, probe))

@@ -3,14 +3,14 @@
 use sconce_report::{json, terminal};
 use sconce_schema::exit;
 
-use crate::args::{Global, RunsArgs};
+use crate::args::{GlobalArgs, RunsArgs};
 use crate::failure::Result;
 use crate::output;
-use crate::places::Places;
-use crate::style::Style;
+use crate::places::SconceDirs;
+use crate::style::OutputStyle;
 
-pub(crate) fn runs(args: &RunsArgs, global: &Global) -> Result<u8> {
-    let folder = Places::find(global)?.runs;
+pub(crate) fn runs(args: &RunsArgs, global: &GlobalArgs) -> Result<u8> {
+    let folder = SconceDirs::find(global)?.runs;
     if let Some(keep) = args.prune {
         let gone = sconce_record::prune(&folder, keep)?;
         if !global.quiet {
@@ -21,10 +21,10 @@ pub(crate) fn runs(args: &RunsArgs, global: &Global) -> Result<u8> {
     output::data(&if args.json {
         json::runs(&listing)
     } else {
-        let style = terminal::Style {
-            color: Style::for_stdout().color,
+        let style = terminal::TerminalStyle {
+            color: OutputStyle::for_stdout().color,
             // Into a file or a pipe everything goes whole.
-            width: Style::stdout_columns().unwrap_or(u16::MAX),
+            width: OutputStyle::stdout_columns().unwrap_or(u16::MAX),
         };
         terminal::runs(&listing, style)
     })?;

@@ -7,11 +7,11 @@ use sconce_image::{about, sbom};
 use sconce_schema::exit;
 use sconce_store::Store;
 
-use super::subject::Subject;
-use crate::args::Global;
+use super::subject::PackageListSource;
+use crate::args::GlobalArgs;
 use crate::failure::{CliError, Result};
 use crate::output;
-use crate::places::Places;
+use crate::places::SconceDirs;
 
 #[derive(Debug, Args)]
 pub(crate) struct SbomArgs {
@@ -31,18 +31,20 @@ enum Format {
     Cyclonedx,
 }
 
-pub(crate) fn sbom(args: &SbomArgs, global: &Global) -> Result<u8> {
-    let Subject::Lock { name, lock, image } = Subject::find(&args.subject, global)? else {
+pub(crate) fn sbom(args: &SbomArgs, global: &GlobalArgs) -> Result<u8> {
+    let PackageListSource::Lock { name, lock, image } =
+        PackageListSource::find(&args.subject, global)?
+    else {
         return Err(CliError::IsList {
             path: args.subject.clone().into(),
         }
         .into());
     };
     // Licences are known of what is unpacked here.
-    let store = Store::open(&Places::find(global)?.store)?;
+    let store = Store::open(&SconceDirs::find(global)?.store)?;
     let environment = sconce_image::ready(&lock, &store).ok();
     let facts = environment.map_or_else(BTreeMap::new, |found| about::facts(&lock, &found));
-    let subject = sbom::Subject {
+    let subject = sbom::SbomSubject {
         name: &name,
         manifest: image.map(|image| image.digest),
         lock: &lock,

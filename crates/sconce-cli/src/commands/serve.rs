@@ -23,14 +23,14 @@ use sconce_schema::exit;
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 
-use self::cards::Cards;
-use self::kept::Kept;
-use self::routes::Site;
-use self::server::{Door, Server};
-use crate::args::Global;
+use self::cards::ServedGpus;
+use self::kept::RecordCache;
+use self::routes::ServerState;
+use self::server::{AccessPolicy, WebServer};
+use crate::args::GlobalArgs;
 use crate::failure::{CliError, Result};
 use crate::output;
-use crate::places::Places;
+use crate::places::SconceDirs;
 
 /// In which time answers under way may end.
 const PATIENCE: Duration = Duration::from_secs(2);
@@ -57,11 +57,11 @@ pub(crate) struct ServeArgs {
     #[arg(long)]
     dcgm_names: bool,
     #[command(flatten)]
-    push: push::PushArgs,
+    push: push::MetricsPushArgs,
 }
 
-pub(crate) fn serve(args: &ServeArgs, global: &Global) -> Result<u8> {
-    let places = Places::find(global)?;
+pub(crate) fn serve(args: &ServeArgs, global: &GlobalArgs) -> Result<u8> {
+    let places = SconceDirs::find(global)?;
     if args.metrics_open && !args.listen.is_loopback() {
         return Err(CliError::OpenMetrics {
             listen: args.listen,
@@ -71,7 +71,7 @@ pub(crate) fn serve(args: &ServeArgs, global: &Global) -> Result<u8> {
     let token = match &args.token_file {
         Some(path) => {
             if is_open(path) {
-                let style = crate::style::Style::for_stderr();
+                let style = crate::style::OutputStyle::for_stderr();
                 let told = format!("others can read the token in {}", path.display());
                 let hint = format!("{} chmod 600 {}", style.hint("hint:"), path.display());
                 output::say(&format!("{}\n{hint}", style.warn(&told)));
@@ -96,13 +96,13 @@ pub(crate) fn serve(args: &ServeArgs, global: &Global) -> Result<u8> {
         .nodename()
         .to_string_lossy()
         .into_owned();
-    let site = Site {
-        kept: Kept::new(places.runs),
-        cards: Cards::find(hostname),
+    let site = ServerState {
+        kept: RecordCache::new(places.runs),
+        cards: ServedGpus::find(hostname),
         dcgm_names: args.dcgm_names,
     };
-    let door = Door::new(&token, address, &args.name, args.metrics_open);
-    let server = Arc::new(Server::new(site, door));
+    let door = AccessPolicy::new(&token, address, &args.name, args.metrics_open);
+    let server = Arc::new(WebServer::new(site, door));
     let listening = server.clone();
     thread::spawn(move || listening.listen(&listener));
     let ahead = server.clone();

@@ -1,14 +1,14 @@
 //! `sconce stop`.
 
 use clap::Args;
-use sconce_run::control::Ask;
+use sconce_run::control::ControlRequest;
 use sconce_schema::exit;
 
-use crate::args::Global;
+use crate::args::GlobalArgs;
 use crate::failure::Result;
 use crate::live;
 use crate::output;
-use crate::places::Places;
+use crate::places::SconceDirs;
 
 #[derive(Debug, Args)]
 pub(crate) struct StopArgs {
@@ -20,8 +20,8 @@ pub(crate) struct StopArgs {
     pub(crate) grace: Option<u32>,
 }
 
-pub(crate) fn stop(args: &StopArgs, global: &Global) -> Result<u8> {
-    let places = Places::find(global)?;
+pub(crate) fn stop(args: &StopArgs, global: &GlobalArgs) -> Result<u8> {
+    let places = SconceDirs::find(global)?;
     let named = args.runs.iter().map(|name| live::find(&places, Some(name)));
     let runs = match args.runs.is_empty() {
         true => vec![live::find(&places, None)?],
@@ -31,7 +31,7 @@ pub(crate) fn stop(args: &StopArgs, global: &Global) -> Result<u8> {
     let grace_s = args.grace;
     // All are asked before any is waited for.
     for run in &runs {
-        live::ask(run, &Ask::Stop { grace_s })?;
+        live::ask(run, &ControlRequest::Stop { grace_s })?;
     }
     for run in &runs {
         live::until_ended(run)?;

@@ -2,32 +2,32 @@
 
 use std::path::Path;
 
-use sconce_image::local::Image;
-use sconce_image::sbom::{self, Package};
+use sconce_image::local::LocalImage;
+use sconce_image::sbom::{self, SbomPackage};
 use sconce_schema::Lock;
 use sconce_store::Store;
 
-use crate::args::Global;
+use crate::args::GlobalArgs;
 use crate::failure::{CliError, Result};
-use crate::places::Places;
+use crate::places::SconceDirs;
 use crate::project::{Project, is_lock, read_lock};
 
 /// Something that has packages.
-pub(super) enum Subject {
+pub(super) enum PackageListSource {
     /// A lock: named, or a spec's, or the one that an image was made from.
     Lock {
         name: String,
         lock: Box<Lock>,
-        image: Option<Box<Image>>,
+        image: Option<Box<LocalImage>>,
     },
     /// A list of packages that any program wrote.
-    List(Vec<Package>),
+    List(Vec<SbomPackage>),
 }
 
-impl Subject {
+impl PackageListSource {
     /// In this order: a file that ends with `.lock`, another file (a list of packages, or a spec),
     /// a folder with a spec, a local image's name or digest.
-    pub(super) fn find(what: &str, global: &Global) -> Result<Self> {
+    pub(super) fn find(what: &str, global: &GlobalArgs) -> Result<Self> {
         let path = Path::new(what);
         let read = || {
             crate::input::bytes(path).map_err(|source| CliError::File {
@@ -50,8 +50,8 @@ impl Subject {
             })?;
             return Ok(Self::of_lock(&project.name, lock, None));
         }
-        let store = Store::open(&Places::find(global)?.store)?;
-        let image = Image::find(&store, what)?;
+        let store = Store::open(&SconceDirs::find(global)?.store)?;
+        let image = LocalImage::find(&store, what)?;
         match image.lock(&store)? {
             Some(lock) => Ok(Self::of_lock(what, lock, Some(Box::new(image)))),
             None => Err(CliError::NoPackages {
@@ -61,7 +61,7 @@ impl Subject {
         }
     }
 
-    fn of_lock(name: &str, lock: Lock, image: Option<Box<Image>>) -> Self {
+    fn of_lock(name: &str, lock: Lock, image: Option<Box<LocalImage>>) -> Self {
         Self::Lock {
             name: name.to_owned(),
             lock: Box::new(lock),
@@ -70,7 +70,7 @@ impl Subject {
     }
 
     /// Its packages.
-    pub(super) fn packages(&self) -> Vec<Package> {
+    pub(super) fn packages(&self) -> Vec<SbomPackage> {
         match self {
             Self::Lock { lock, .. } => sbom::packages_of_lock(lock),
             Self::List(packages) => packages.clone(),

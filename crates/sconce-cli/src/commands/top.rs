@@ -7,18 +7,18 @@ mod screen;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use sconce_record::{RunEntry, State};
+use sconce_record::{RunEntry, RunState};
 use sconce_report::RunRow;
-use sconce_report::live::{Action, App};
+use sconce_report::live::{App, AppAction};
 use sconce_schema::exit;
 
-use self::aim::Aim;
-use self::follow::Follow;
+use self::aim::ProcessHandle;
+use self::follow::RecordFollower;
 use self::screen::Screen;
-use crate::args::Global;
+use crate::args::GlobalArgs;
 use crate::failure::{CliError, Result, with_causes};
-use crate::places::Places;
-use crate::style::Style;
+use crate::places::SconceDirs;
+use crate::style::OutputStyle;
 
 /// How often the runs are listed, where that is cheap.
 const LIST_EVERY: Duration = Duration::from_secs(1);
@@ -33,16 +33,16 @@ pub(crate) struct TopArgs {
     pub(crate) run: Option<String>,
 }
 
-pub(crate) fn top(args: &TopArgs, global: &Global) -> Result<u8> {
-    let runs = Places::find(global)?.runs;
-    let style = Style::for_stdout();
+pub(crate) fn top(args: &TopArgs, global: &GlobalArgs) -> Result<u8> {
+    let runs = SconceDirs::find(global)?.runs;
+    let style = OutputStyle::for_stdout();
     let mut app = App::new(style.color);
     let mut follow = None;
     let entries = sconce_record::list(&runs)?.runs;
     let first = match &args.run {
         Some(which) => Some(sconce_record::find(&runs, which)?),
         None => (entries.iter())
-            .find(|run| run.state == State::Running)
+            .find(|run| run.state == RunState::Running)
             .map(|run| run.path.clone()),
     };
     app.set_runs(entries.iter().map(RunRow::from).collect());
@@ -67,8 +67,8 @@ pub(crate) fn top(args: &TopArgs, global: &Global) -> Result<u8> {
     view.watch(screen)
 }
 
-fn open(path: &Path, app: &mut App) -> Result<Follow> {
-    let (follow, run) = Follow::open(path)?;
+fn open(path: &Path, app: &mut App) -> Result<RecordFollower> {
+    let (follow, run) = RecordFollower::open(path)?;
     app.open(run);
     Ok(follow)
 }
@@ -76,10 +76,10 @@ fn open(path: &Path, app: &mut App) -> Result<Follow> {
 struct View<'a> {
     runs: &'a Path,
     app: App,
-    follow: Option<Follow>,
+    follow: Option<RecordFollower>,
     entries: Vec<RunEntry>,
     /// What the question on the screen is about.
-    aim: Option<Aim>,
+    aim: Option<ProcessHandle>,
 }
 
 impl View<'_> {
@@ -124,15 +124,15 @@ impl View<'_> {
     }
 
     /// What the view asks for; true when it is to end.
-    fn act(&mut self, action: Action) -> bool {
+    fn act(&mut self, action: AppAction) -> bool {
         match action {
-            Action::Quit => return true,
-            Action::Open(id) => {
+            AppAction::Quit => return true,
+            AppAction::Open(id) => {
                 let found = self.entries.iter().find(|run| run.started.id == id);
                 let Some(path) = found.map(|run| run.path.clone()) else {
                     return false;
                 };
-                match Follow::open(&path) {
+                match RecordFollower::open(&path) {
                     Ok((follow, run)) => {
                         self.follow = Some(follow);
                         self.app.open(run);
@@ -140,14 +140,14 @@ impl View<'_> {
                     Err(error) => self.app.say(with_causes(&error)),
                 }
             }
-            Action::Aim(target) => {
+            AppAction::Aim(target) => {
                 let shown = self.app.run().map(|run| run.started().id.clone());
-                match Aim::at(&target, shown.as_deref(), &self.entries) {
+                match ProcessHandle::at(&target, shown.as_deref(), &self.entries) {
                     Ok(aim) => self.aim = Some(aim),
                     Err(error) => self.app.say(error.to_string()),
                 }
             }
-            Action::Kill(signal) => {
+            AppAction::Kill(signal) => {
                 if let Some(aim) = self.aim.take() {
                     match aim.fire(signal) {
                         Ok(()) => self.app.say(format!("{} was sent", aim::name(signal))),

@@ -5,19 +5,19 @@ use std::time::Duration;
 
 use clap::Args;
 use sconce_record::RunEntry;
-use sconce_run::control::{Answer, Ask, Standing, State};
-use sconce_schema::event::{Mode, ServiceEvent, ServiceState};
+use sconce_run::control::{ControlRequest, ControlResponse, RunStatus, ServiceStatus};
+use sconce_schema::event::{Containment, ServiceEvent, ServiceState};
 use sconce_schema::exit;
 
 use super::logs::last_lines;
-use crate::args::{Global, RunFlags};
-use crate::detach::{self, Start};
+use crate::args::{GlobalArgs, RunFlags};
+use crate::detach::{self, DetachOutcome};
 use crate::failure::Result;
-use crate::live::{self, End};
+use crate::live::{self, RunTermination};
 use crate::output;
-use crate::places::Places;
+use crate::places::SconceDirs;
 use crate::project::Project;
-use crate::style::Style;
+use crate::style::OutputStyle;
 use crate::table::table;
 
 /// Time between two looks at how far the services are.
@@ -48,7 +48,7 @@ pub(crate) struct UpArgs {
     pub(crate) json: bool,
 }
 
-pub(crate) fn up(args: &UpArgs, global: &Global) -> Result<u8> {
+pub(crate) fn up(args: &UpArgs, global: &GlobalArgs) -> Result<u8> {
     if !args.another
         && !global.holds_run()
         && let Some((run, state)) = running(args, global)?
@@ -59,10 +59,10 @@ pub(crate) fn up(args: &UpArgs, global: &Global) -> Result<u8> {
         return super::run::services(&args.spec, args.host, &args.flags, global);
     }
     let id = match detach::start(global)? {
-        Start::Begun(id) => id,
-        Start::Ended(code) => return Ok(code),
+        DetachOutcome::Begun(id) => id,
+        DetachOutcome::Ended(code) => return Ok(code),
     };
-    let places = Places::find(global)?;
+    let places = SconceDirs::find(global)?;
     let path = places.runs.join(&id).join(sconce_record::FILE);
     let run = sconce_record::entry(&path)?;
     match settled(&run, global)? {
@@ -73,12 +73,12 @@ pub(crate) fn up(args: &UpArgs, global: &Global) -> Result<u8> {
 
 /// Waits until nothing more is to be expected of the services, and says what becomes of them
 /// meanwhile; `None` when the run has ended.
-fn settled(run: &RunEntry, global: &Global) -> Result<Option<State>> {
+fn settled(run: &RunEntry, global: &GlobalArgs) -> Result<Option<RunStatus>> {
     let mut said = Vec::new();
     loop {
-        let Ok(Answer::State(state)) = live::ask(run, &Ask::State) else {
+        let Ok(ControlResponse::State(state)) = live::ask(run, &ControlRequest::State) else {
             // It is spoken to a moment after it has begun.
-            if sconce_record::entry(&run.path)?.state == sconce_record::State::Running {
+            if sconce_record::entry(&run.path)?.state == sconce_record::RunState::Running {
                 std::thread::sleep(LOOK_AGAIN);
                 continue;
             }
@@ -95,8 +95,8 @@ fn settled(run: &RunEntry, global: &Global) -> Result<Option<State>> {
 }
 
 /// Whether each is up or has failed. What waits for one that is not healthy may wait for ever.
-fn are_settled(services: &[Standing]) -> bool {
-    let is_up = |service: &Standing| match service.state {
+fn are_settled(services: &[ServiceStatus]) -> bool {
+    let is_up = |service: &ServiceStatus| match service.state {
         // There is no check of its health, and many a program ends soon after its start: a port is
         // taken, a file is missing.
         ServiceState::Running => service.state_ms.is_none_or(|ms| ms >= SETTLES_MS),
@@ -112,11 +112,11 @@ fn are_settled(services: &[Standing]) -> bool {
 }
 
 /// The run of this environment's services that goes on.
-fn running(args: &UpArgs, global: &Global) -> Result<Option<(RunEntry, State)>> {
+fn running(args: &UpArgs, global: &GlobalArgs) -> Result<Option<(RunEntry, RunStatus)>> {
     let project = Project::open(&args.spec)?;
     let (mode, folder) = match args.host {
-        true => (Mode::Host, super::run::host_folder(&args.flags)?),
-        false => (Mode::Container, project.folder),
+        true => (Containment::Host, super::run::host_folder(&args.flags)?),
+        false => (Containment::Container, project.folder),
     };
     let is_ours = |run: &RunEntry| {
         let started = &run.started;
@@ -124,7 +124,7 @@ fn running(args: &UpArgs, global: &Global) -> Result<Option<(RunEntry, State)>> 
             && started.folder == folder
             && started.name.as_deref() == Some(project.name.as_str())
     };
-    let going_on = live::going_on(&Places::find(global)?)?;
+    let going_on = live::going_on(&SconceDirs::find(global)?)?;
     let asked = going_on.into_iter().filter(is_ours).filter_map(|run| {
         let state = live::state(&run)?;
         Some((run, state))
@@ -134,7 +134,7 @@ fn running(args: &UpArgs, global: &Global) -> Result<Option<(RunEntry, State)>> 
 }
 
 /// Says what runs already.
-fn already(args: &UpArgs, run: &RunEntry, state: &State, global: &Global) -> Result<u8> {
+fn already(args: &UpArgs, run: &RunEntry, state: &RunStatus, global: &GlobalArgs) -> Result<u8> {
     if !global.quiet {
         let id = &state.id;
         output::say(&format!(
@@ -144,7 +144,7 @@ fn already(args: &UpArgs, run: &RunEntry, state: &State, global: &Global) -> Res
         output::say(&format!(
             "{} `sconce restart {id}` starts its services again, `sconce stop {id}` ends it; \
              `sconce up --another` starts another one beside it",
-            Style::for_stderr().hint("hint:")
+            OutputStyle::for_stderr().hint("hint:")
         ));
     }
     // It may be between an end and its next start.
@@ -154,7 +154,7 @@ fn already(args: &UpArgs, run: &RunEntry, state: &State, global: &Global) -> Res
     }
 }
 
-fn say_changes(said: &mut Vec<(String, ServiceState)>, services: &[Standing]) {
+fn say_changes(said: &mut Vec<(String, ServiceState)>, services: &[ServiceStatus]) {
     for service in services {
         let now = (service.name.clone(), service.state);
         if !said.contains(&now) {
@@ -180,7 +180,7 @@ fn is_end(state: ServiceState) -> bool {
 }
 
 /// The services, what to open, and what the failed ones wrote last.
-fn told(run: &RunEntry, state: &State, json: bool, global: &Global) -> Result<u8> {
+fn told(run: &RunEntry, state: &RunStatus, json: bool, global: &GlobalArgs) -> Result<u8> {
     if json {
         output::data(&serde_json::to_string(state).unwrap_or_default())?;
     } else {
@@ -188,7 +188,7 @@ fn told(run: &RunEntry, state: &State, json: bool, global: &Global) -> Result<u8
         let heads = ["SERVICE", "STATE", "OPEN"];
         output::data(&table_with_links(heads, &rows))?;
     }
-    let bad: Vec<&Standing> = state.services.iter().filter(|it| !is_well(it)).collect();
+    let bad: Vec<&ServiceStatus> = state.services.iter().filter(|it| !is_well(it)).collect();
     if bad.is_empty() {
         return Ok(exit::OK);
     }
@@ -202,19 +202,19 @@ fn told(run: &RunEntry, state: &State, json: bool, global: &Global) -> Result<u8
             say_lines(&service.name, lines);
         }
     }
-    let hint = Style::for_stderr().hint("hint:");
+    let hint = OutputStyle::for_stderr().hint("hint:");
     output::say(&format!("{hint} {}", what_to_do(&state.id, &bad, &wrote)));
     Ok(exit::NO)
 }
 
-fn is_well(service: &Standing) -> bool {
+fn is_well(service: &ServiceStatus) -> bool {
     use ServiceState::{Ended, Healthy, Running};
     matches!(service.state, Running | Healthy | Ended)
 }
 
 /// Which services are not well, and where to look: a log is named only where there is something in it.
-fn what_to_do(id: &str, bad: &[&Standing], wrote: &[&str]) -> String {
-    let named = |it: &&Standing| format!("{} ({})", it.name, it.state.word());
+fn what_to_do(id: &str, bad: &[&ServiceStatus], wrote: &[&str]) -> String {
+    let named = |it: &&ServiceStatus| format!("{} ({})", it.name, it.state.word());
     let bad: Vec<_> = bad.iter().map(named).collect();
     let logs = match wrote {
         [] => String::new(),
@@ -239,7 +239,7 @@ fn say_lines(name: &str, lines: Vec<String>) {
     }
 }
 
-fn row(service: &Standing) -> [String; 3] {
+fn row(service: &ServiceStatus) -> [String; 3] {
     let ports = service
         .ports
         .iter()
@@ -267,7 +267,7 @@ fn table_with_links(heads: [&str; 3], rows: &[[String; 3]]) -> String {
         .iter()
         .map(|[a, b, _]| [a.clone(), b.clone()])
         .collect();
-    let text = table([heads[0], heads[1]], &short, &Style { color: false });
+    let text = table([heads[0], heads[1]], &short, &OutputStyle { color: false });
     let width = text
         .lines()
         .map(|line| line.chars().count())
@@ -282,9 +282,9 @@ fn table_with_links(heads: [&str; 3], rows: &[[String; 3]]) -> String {
 }
 
 /// It ended before all of its services were there.
-fn gone(run: &RunEntry, global: &Global) -> Result<u8> {
+fn gone(run: &RunEntry, global: &GlobalArgs) -> Result<u8> {
     let ended = live::until_ended(run)?;
-    let end = End::of(&ended, live::boot_id().as_deref());
+    let end = RunTermination::of(&ended, live::boot_id().as_deref());
     if !global.quiet {
         let (folder, mut wrote) = (live::folder(run), false);
         for name in live::logs(folder) {
@@ -293,22 +293,22 @@ fn gone(run: &RunEntry, global: &Global) -> Result<u8> {
             say_lines(&name, lines);
         }
         let id = &run.started.id;
-        let how = end.map_or_else(|| "ended".to_owned(), End::text);
+        let how = end.map_or_else(|| "ended".to_owned(), RunTermination::text);
         let logs = match wrote {
             true => format!(": `sconce logs {id}` shows what it wrote"),
             false => String::new(),
         };
         output::say(&format!("run {id} has ended ({how}){logs}"));
     }
-    Ok(end.map_or(exit::NO, End::code))
+    Ok(end.map_or(exit::NO, RunTermination::code))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn standing(name: &str, state: ServiceState, state_ms: Option<u64>) -> Standing {
-        Standing {
+    fn standing(name: &str, state: ServiceState, state_ms: Option<u64>) -> ServiceStatus {
+        ServiceStatus {
             name: name.to_owned(),
             state,
             state_ms,

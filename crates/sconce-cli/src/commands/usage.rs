@@ -9,16 +9,16 @@ use std::time::{SystemTime, UNIX_EPOCH};
 
 use clap::{Args, ValueEnum};
 use sconce_record::{RecordError, RunEntry};
-use sconce_report::Report;
-use sconce_report::usage::{By, Prices, Row, Spent, Sum, usage as sums};
+use sconce_report::RunReport;
+use sconce_report::usage::{GroupBy, PartialSum, Prices, RunUsage, UsageRow, usage as sums};
 use sconce_schema::{duration, exit};
 use serde_json::json;
 
-use crate::args::Global;
+use crate::args::GlobalArgs;
 use crate::failure::{CliError, Result, with_causes};
 use crate::output;
-use crate::places::Places;
-use crate::style::Style;
+use crate::places::SconceDirs;
+use crate::style::OutputStyle;
 use crate::table::table_of_figures;
 
 #[derive(Debug, Args)]
@@ -52,12 +52,12 @@ enum ByFlag {
 }
 
 impl ByFlag {
-    fn word(self) -> (By, &'static str) {
+    fn word(self) -> (GroupBy, &'static str) {
         match self {
-            Self::User => (By::User, "user"),
-            Self::Project => (By::Project, "project"),
-            Self::Card => (By::Card, "card"),
-            Self::Day => (By::Day, "day"),
+            Self::User => (GroupBy::User, "user"),
+            Self::Project => (GroupBy::Project, "project"),
+            Self::Card => (GroupBy::Card, "card"),
+            Self::Day => (GroupBy::Day, "day"),
         }
     }
 }
@@ -75,10 +75,10 @@ fn since(text: &str) -> std::result::Result<Since, String> {
         .map_err(|error| format!("neither {}, nor `all`", error.expected))
 }
 
-pub(crate) fn usage(args: &UsageArgs, global: &Global) -> Result<u8> {
+pub(crate) fn usage(args: &UsageArgs, global: &GlobalArgs) -> Result<u8> {
     let prices = args.prices.as_deref().map(read_prices).transpose()?;
     let folders = match args.runs.is_empty() {
-        true => vec![Places::find(global)?.runs],
+        true => vec![SconceDirs::find(global)?.runs],
         false => args.runs.clone(),
     };
     let now = SystemTime::now()
@@ -135,7 +135,13 @@ pub(crate) fn usage(args: &UsageArgs, global: &Global) -> Result<u8> {
     } else if args.csv {
         as_csv(&rows, word, prices.as_ref())
     } else {
-        as_text(&rows, &all, word, prices.as_ref(), &Style::for_stdout())
+        as_text(
+            &rows,
+            &all,
+            word,
+            prices.as_ref(),
+            &OutputStyle::for_stdout(),
+        )
     })?;
     Ok(exit::OK)
 }
@@ -167,16 +173,17 @@ fn read_prices(path: &Path) -> Result<Prices> {
 }
 
 /// What each run used, on all cores, and how many could not be read.
-fn spent(entries: &[RunEntry]) -> (Vec<Spent>, usize) {
+fn spent(entries: &[RunEntry]) -> (Vec<RunUsage>, usize) {
     let users = users();
     let next = AtomicUsize::new(0);
     let work = || {
         let (mut spent, mut failed) = (Vec::new(), 0);
         while let Some(entry) = entries.get(next.fetch_add(1, Ordering::Relaxed)) {
             match sconce_record::read(&entry.path) {
-                Ok(record) => {
-                    spent.push(Spent::of(&Report::of(record), &owner(&entry.path, &users)))
-                }
+                Ok(record) => spent.push(RunUsage::of(
+                    &RunReport::of(record),
+                    &owner(&entry.path, &users),
+                )),
                 Err(_) => failed += 1,
             }
         }
@@ -232,11 +239,17 @@ fn figure(value: f64) -> String {
     }
 }
 
-fn known(sum: Sum) -> String {
+fn known(sum: PartialSum) -> String {
     sum.known.map_or_else(|| "–".to_owned(), figure)
 }
 
-fn as_text(rows: &[Row], all: &Row, by: &str, prices: Option<&Prices>, style: &Style) -> String {
+fn as_text(
+    rows: &[UsageRow],
+    all: &UsageRow,
+    by: &str,
+    prices: Option<&Prices>,
+    style: &OutputStyle,
+) -> String {
     if rows.is_empty() {
         return "no runs in that time\n".to_owned();
     }
@@ -254,7 +267,7 @@ fn as_text(rows: &[Row], all: &Row, by: &str, prices: Option<&Prices>, style: &S
         "KWH",
         cost.as_str(),
     ];
-    let cells = |row: &Row| {
+    let cells = |row: &UsageRow| {
         let held = row.gpu_held_h > 0.0;
         [
             row.name.clone(),
@@ -289,7 +302,7 @@ fn as_text(rows: &[Row], all: &Row, by: &str, prices: Option<&Prices>, style: &S
 }
 
 /// What is not in the figures, or only in part.
-fn notes(all: &Row) -> Vec<String> {
+fn notes(all: &UsageRow) -> Vec<String> {
     let mut notes = Vec::new();
     let mut note = |count: u64, words: &str| {
         if count > 0 {
@@ -320,8 +333,8 @@ fn notes(all: &Row) -> Vec<String> {
     notes
 }
 
-fn shape(row: &Row) -> serde_json::Value {
-    let sum = |sum: Sum| json!({"known": sum.known, "not_measured": sum.unknown});
+fn shape(row: &UsageRow) -> serde_json::Value {
+    let sum = |sum: PartialSum| json!({"known": sum.known, "not_measured": sum.unknown});
     json!({
         "name": row.name, "runs": row.runs, "open_runs": row.open, "wall_hours": row.wall_h,
         "gpu_held_hours": row.gpu_held_h, "gpu_used_hours": sum(row.gpu_used_h),
@@ -331,7 +344,7 @@ fn shape(row: &Row) -> serde_json::Value {
     })
 }
 
-fn as_json(rows: &[Row], all: &Row, by: &str, prices: Option<&Prices>) -> String {
+fn as_json(rows: &[UsageRow], all: &UsageRow, by: &str, prices: Option<&Prices>) -> String {
     let value = json!({
         "format": 1, "by": by, "currency": prices.map(|prices| &prices.currency),
         "rows": rows.iter().map(shape).collect::<Vec<_>>(), "all": shape(all),
@@ -339,7 +352,7 @@ fn as_json(rows: &[Row], all: &Row, by: &str, prices: Option<&Prices>) -> String
     format!("{value:#}\n")
 }
 
-fn as_csv(rows: &[Row], by: &str, prices: Option<&Prices>) -> String {
+fn as_csv(rows: &[UsageRow], by: &str, prices: Option<&Prices>) -> String {
     let mut text = format!(
         "{by},runs,open_runs,wall_hours,gpu_held_hours,gpu_used_hours,idle_share,cpu_hours,\
          memory_gib_hours,energy_wh,cost,currency\n"

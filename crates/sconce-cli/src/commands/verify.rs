@@ -6,11 +6,11 @@ use clap::Args;
 use sconce_image::publish;
 use sconce_schema::exit;
 
-use crate::args::Global;
+use crate::args::GlobalArgs;
 use crate::failure::Result;
 use crate::output;
-use crate::places::Places;
-use crate::progress::Drawn;
+use crate::places::SconceDirs;
+use crate::progress::TerminalProgress;
 use crate::registries::{public_key, reference, registry};
 
 #[derive(Debug, Args)]
@@ -26,15 +26,15 @@ pub(crate) struct VerifyArgs {
 }
 
 /// Says on standard output what digest is good, so that it can be handed on.
-pub(crate) fn verify(args: &VerifyArgs, global: &Global) -> Result<u8> {
-    let places = Places::find(global)?;
+pub(crate) fn verify(args: &VerifyArgs, global: &GlobalArgs) -> Result<u8> {
+    let places = SconceDirs::find(global)?;
     let image = reference(&args.image, &places)?;
     let keys = args
         .key
         .iter()
         .map(|path| public_key(path))
         .collect::<Result<Vec<_>>>()?;
-    let progress = Drawn::new(global.quiet);
+    let progress = TerminalProgress::new(global.quiet);
     let registry = registry(&places, global)?;
     let digest = publish::verify(&registry, &image, &keys, &progress)?;
     progress.finish();

@@ -3,11 +3,11 @@
 use clap::Args;
 use sconce_schema::exit;
 
-use crate::args::Global;
+use crate::args::GlobalArgs;
 use crate::failure::Result;
-use crate::live::{self, End};
+use crate::live::{self, RunTermination};
 use crate::output;
-use crate::places::Places;
+use crate::places::SconceDirs;
 
 #[derive(Debug, Args)]
 pub(crate) struct WaitArgs {
@@ -16,12 +16,12 @@ pub(crate) struct WaitArgs {
     pub(crate) run: Option<String>,
 }
 
-pub(crate) fn wait(args: &WaitArgs, global: &Global) -> Result<u8> {
-    let run = live::find_any(&Places::find(global)?, args.run.as_deref())?;
+pub(crate) fn wait(args: &WaitArgs, global: &GlobalArgs) -> Result<u8> {
+    let run = live::find_any(&SconceDirs::find(global)?, args.run.as_deref())?;
     let run = live::until_ended(&run)?;
-    let end = End::of(&run, live::boot_id().as_deref());
-    if let Some(end @ (End::WithTheMachine | End::Killed)) = end {
+    let end = RunTermination::of(&run, live::boot_id().as_deref());
+    if let Some(end @ (RunTermination::WithTheMachine | RunTermination::Killed)) = end {
         output::say(&format!("run {}: {}", run.started.id, end.text()));
     }
-    Ok(end.map_or(exit::OK, End::code))
+    Ok(end.map_or(exit::OK, RunTermination::code))
 }

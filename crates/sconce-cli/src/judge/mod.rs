@@ -10,31 +10,31 @@ use std::fs::File;
 use std::path::Path;
 
 use sconce_compat::library::GpuCode;
-use sconce_compat::loader::{self, BASE_NAMES, DRIVER_NAMES, Tree};
-use sconce_compat::matrix::{self, Row};
-use sconce_compat::rules::{self, Case, Environment};
+use sconce_compat::loader::{self, BASE_NAMES, DRIVER_NAMES, LibraryTree};
+use sconce_compat::matrix::{self, MatrixRow};
+use sconce_compat::rules::{self, CheckInput, EnvironmentVersions};
 use sconce_compat::{binary, causes, tables};
 use sconce_host::Roots;
-use sconce_host::facts::Loader;
-use sconce_image::slim::DeviceCode;
-use sconce_schema::finding::{self, Certainty, Finding, Weight};
-use sconce_schema::spec::Gpus;
-use sconce_schema::{ComputeCapability, HostFacts, ImageManifest, Lock};
+use sconce_host::facts::LibrarySearch;
+use sconce_image::slim::DeviceCodeFilter;
+use sconce_schema::finding::{self, Certainty, Finding, Severity};
+use sconce_schema::spec::GpuRequest;
+use sconce_schema::{ComputeCapability, EnvironmentLayers, HostFacts, Lock};
 use sconce_store::Store;
 
-use self::outside::Outside;
-use self::scan::Scan;
+use self::outside::ExternalLibraries;
+use self::scan::TreeScan;
 use crate::failure::{CliError, Result};
 
 /// An environment that can be judged.
-pub(crate) struct Judged {
+pub(crate) struct InspectedEnvironment {
     /// For people.
     pub(crate) name: String,
-    environment: Environment,
+    environment: EnvironmentVersions,
     /// Trees, lowest first, and where each lies.
-    trees: Vec<(String, Scan)>,
+    trees: Vec<(String, TreeScan)>,
     /// What a folder's process loads from elsewhere.
-    outside: Outside,
+    outside: ExternalLibraries,
     /// Variables of a run.
     variables: BTreeMap<String, String>,
     /// It is a folder that pip installs into, not a spec's.
@@ -48,7 +48,7 @@ pub(crate) struct Judged {
     pub(crate) needs_cards: bool,
 }
 
-impl Judged {
+impl InspectedEnvironment {
     /// A lock's environment: what of it is in the store by its bytes, the rest by the tables.
     pub(crate) fn locked(name: &str, lock: &Lock, store: &Store) -> Result<Self> {
         let here = sconce_image::so_far(lock, store);
@@ -63,17 +63,21 @@ impl Judged {
             Some(manifest) => Self::of_trees(name, &manifest, store)?,
             None => Self::empty(name),
         };
-        judged.environment = Environment::locked(lock);
+        judged.environment = EnvironmentVersions::locked(lock);
         judged.is_resolved = true;
         judged.absent = absent;
         Ok(judged)
     }
 
     /// Unpacked trees of any image.
-    pub(crate) fn of_trees(name: &str, manifest: &ImageManifest, store: &Store) -> Result<Self> {
+    pub(crate) fn of_trees(
+        name: &str,
+        manifest: &EnvironmentLayers,
+        store: &Store,
+    ) -> Result<Self> {
         let mut judged = Self::empty(name);
         for layer in &manifest.layers {
-            let scan = Scan::of(&layer.path, Some(store))?;
+            let scan = TreeScan::of(&layer.path, Some(store))?;
             judged.trees.push(("/".to_owned(), scan));
         }
         judged.variables.clone_from(&manifest.env);
@@ -90,14 +94,16 @@ impl Judged {
         })?;
         let mut judged = Self::empty(&folder.display().to_string());
         if is_system(&real) {
-            judged.trees.push(("/".to_owned(), Scan::system(&real)?));
+            judged
+                .trees
+                .push(("/".to_owned(), TreeScan::system(&real)?));
             judged.environment = judged.installed();
             return Ok(judged);
         }
-        let scan = Scan::of(&real, None)?;
+        let scan = TreeScan::of(&real, None)?;
         let roots = Roots::default();
-        let system = Loader::new(&roots, None);
-        judged.outside = Outside::of(&real, &scan, &variables, &|name| system.own(name));
+        let system = LibrarySearch::new(&roots, None);
+        judged.outside = ExternalLibraries::of(&real, &scan, &variables, &|name| system.own(name));
         judged.is_folder = true;
         judged.trees.push((format!("{}/", real.display()), scan));
         judged.variables = variables;
@@ -108,9 +114,9 @@ impl Judged {
     fn empty(name: &str) -> Self {
         Self {
             name: name.to_owned(),
-            environment: Environment::default(),
+            environment: EnvironmentVersions::default(),
             trees: Vec::new(),
-            outside: Outside::default(),
+            outside: ExternalLibraries::default(),
             variables: BTreeMap::new(),
             is_folder: false,
             is_resolved: false,
@@ -143,11 +149,11 @@ impl Judged {
     }
 
     /// What the explanation of a log asks about it.
-    pub(crate) fn for_logs(&self) -> sconce_compat::explain::Environment {
+    pub(crate) fn for_logs(&self) -> sconce_compat::explain::LogEnvironment {
         let packages = self.environment.packages.iter();
-        sconce_compat::explain::Environment {
+        sconce_compat::explain::LogEnvironment {
             torch_cuda: self.environment.cuda(),
-            cpu_torch: self.environment.build() == Some(rules::Build::Cpu),
+            cpu_torch: self.environment.build() == Some(rules::TorchBackend::Cpu),
             packages: packages
                 .map(|(name, package)| (name.clone(), package.version.clone()))
                 .collect(),
@@ -164,17 +170,17 @@ impl Judged {
     }
 
     /// What its run asks for.
-    pub(crate) fn with_cards(mut self, wanted: Option<&Gpus>) -> Self {
+    pub(crate) fn with_cards(mut self, wanted: Option<&GpuRequest>) -> Self {
         self.needs_cards = match wanted {
-            None | Some(Gpus::All) => false,
-            Some(Gpus::Count(count)) => *count > 0,
-            Some(Gpus::Listed(cards)) => !cards.is_empty(),
+            None | Some(GpuRequest::All) => false,
+            Some(GpuRequest::Count(count)) => *count > 0,
+            Some(GpuRequest::Listed(cards)) => !cards.is_empty(),
         };
         self
     }
 
     /// What is installed, by the names of metadata folders.
-    fn installed(&self) -> Environment {
+    fn installed(&self) -> EnvironmentVersions {
         let sites = self.sites();
         let folders = self.metadata();
         let named = folders.filter_map(|(site, name)| {
@@ -183,13 +189,14 @@ impl Judged {
             let is_own = sites.contains(&site);
             is_own.then(|| name.rsplit_once('-')).flatten()
         });
-        let mut environment = Environment::installed(named);
+        let mut environment = EnvironmentVersions::installed(named);
         let version = self
             .trees
             .iter()
             .rev()
             .find_map(|(_, scan)| scan.torch.as_ref());
-        environment.torch_build = version.and_then(|(text, _)| rules::Build::of_version_py(text));
+        environment.torch_build =
+            version.and_then(|(text, _)| rules::TorchBackend::of_version_py(text));
         environment.python = sites.iter().find_map(|site| {
             let at = site.find("/python")? + "/python".len();
             let version = site[at..].split('/').next()?;
@@ -241,7 +248,7 @@ impl Judged {
     /// What the environment would meet on a machine, and what is wrong with the machine itself; the
     /// heaviest first.
     pub(crate) fn findings(&self, host: &HostFacts) -> Vec<Finding> {
-        let case = Case {
+        let case = CheckInput {
             host,
             environment: Some(&self.environment),
             files: &self.device_code(),
@@ -265,13 +272,13 @@ impl Judged {
     }
 
     /// The environment on several machines.
-    pub(crate) fn row(&self, hosts: &[HostFacts]) -> Row {
+    pub(crate) fn row(&self, hosts: &[HostFacts]) -> MatrixRow {
         matrix::environment(&self.name, &self.environment, &self.device_code(), hosts)
     }
 
     /// What the loader would not find, or find twice.
     fn loading(&self, host: &HostFacts) -> Vec<Finding> {
-        let nothing = |scan: &Scan| scan.libraries.is_empty() && scan.refused.is_empty();
+        let nothing = |scan: &TreeScan| scan.libraries.is_empty() && scan.refused.is_empty();
         if self.trees.iter().all(|(_, scan)| nothing(scan)) {
             return Vec::new();
         }
@@ -280,7 +287,7 @@ impl Judged {
             .iter()
             .flat_map(|(_, scan)| scan.libraries.values())
             .map(|library| library.machine);
-        let mut tree = Tree::new(most_common(machine));
+        let mut tree = LibraryTree::new(most_common(machine));
         for (at, scan) in &self.trees {
             for (path, library) in &scan.libraries {
                 tree.library(&format!("{at}{path}"), library);
@@ -309,7 +316,7 @@ impl Judged {
             DRIVER_NAMES.iter().for_each(|name| tree.provide(name));
         }
         let packages = self.environment.packages.iter();
-        let judgement = loader::judge(&loader::Environment {
+        let judgement = loader::judge(&loader::LoaderInput {
             tree: &tree,
             site_packages: self.sites(),
             torch: self.environment.torch().map(|torch| torch.release),
@@ -342,7 +349,7 @@ impl Judged {
             1 => "1 library could not be read and is not judged".to_owned(),
             count => format!("{count} libraries could not be read and are not judged"),
         };
-        let mut found = Finding::new("not-read", Weight::Warns, Certainty::Certain, what);
+        let mut found = Finding::new("not-read", Severity::Warns, Certainty::Certain, what);
         for (path, why) in unread {
             found = found.seen(path, None, why);
         }
@@ -364,14 +371,14 @@ pub(crate) fn capabilities(cards: &[String]) -> Result<Vec<ComputeCapability>> {
 }
 
 /// Which device code a slim image for these cards leaves out. `None` where there are none.
-pub(crate) fn device_code(cards: &[ComputeCapability]) -> Option<DeviceCode> {
+pub(crate) fn device_code(cards: &[ComputeCapability]) -> Option<DeviceCodeFilter> {
     // A file that cannot be read here fails where it is packed.
     let unneeded = |file: &File, cards: &[ComputeCapability]| {
-        let bytes = scan::Open::of(file).ok();
+        let bytes = scan::OpenedFile::of(file).ok();
         let found = bytes.and_then(|bytes| binary::superfluous(&bytes, cards).ok());
         found.unwrap_or_default()
     };
-    (!cards.is_empty()).then(|| DeviceCode {
+    (!cards.is_empty()).then(|| DeviceCodeFilter {
         cards: cards.to_vec(),
         unneeded,
     })
@@ -407,7 +414,7 @@ mod tests {
         for name in ["etc", "usr/bin", "usr/lib", site] {
             std::fs::create_dir_all(folder.path().join(name)).unwrap();
         }
-        let judged = Judged::folder(folder.path(), BTreeMap::new()).unwrap();
+        let judged = InspectedEnvironment::folder(folder.path(), BTreeMap::new()).unwrap();
         assert_eq!(judged.sites(), ["/opt/venv/lib/python3.13/site-packages"]);
         assert_eq!(judged.environment.python.as_deref(), Some("3.13"));
         // This machine's own root is this machine's.
@@ -424,7 +431,7 @@ mod tests {
         ] {
             std::fs::create_dir_all(folder.path().join(name)).unwrap();
         }
-        let judged = Judged::folder(folder.path(), BTreeMap::new()).unwrap();
+        let judged = InspectedEnvironment::folder(folder.path(), BTreeMap::new()).unwrap();
         let real = folder.path().canonicalize().unwrap();
         assert_eq!(judged.sites(), [real.to_str().unwrap()]);
         let names: Vec<&String> = judged.environment.packages.keys().collect();

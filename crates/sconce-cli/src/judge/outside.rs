@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-use sconce_compat::library::Library;
-use sconce_compat::loader::Tree;
+use sconce_compat::library::ElfLibrary;
+use sconce_compat::loader::LibraryTree;
 
-use super::scan::{self, Read, Scan};
+use super::scan::{self, ScannedFile, TreeScan};
 
 /// More folders than any `LD_LIBRARY_PATH` has.
 const MOST_FOLDERS: usize = 256;
@@ -17,9 +17,9 @@ const MOST_LIBRARIES: usize = 1 << 16;
 
 /// Libraries that lie outside of a folder and may be loaded, by absolute paths.
 #[derive(Debug, Default)]
-pub(super) struct Outside {
+pub(super) struct ExternalLibraries {
     /// By their path without links.
-    libraries: BTreeMap<String, Library>,
+    libraries: BTreeMap<String, ElfLibrary>,
     /// Files that the loader refuses; whether they are too short.
     refused: BTreeMap<String, bool>,
     /// Paths that lead elsewhere, and to where in the end.
@@ -28,12 +28,12 @@ pub(super) struct Outside {
     own: Vec<(String, String)>,
 }
 
-impl Outside {
+impl ExternalLibraries {
     /// Of a folder without links in its path, and what was read of it; `own` tells where the
     /// system's library of a name lies. What cannot be read is passed over, as the loader does.
     pub(super) fn of(
         root: &Path,
-        inside: &Scan,
+        inside: &TreeScan,
         variables: &BTreeMap<String, String>,
         own: &dyn Fn(&str) -> Option<PathBuf>,
     ) -> Self {
@@ -79,7 +79,7 @@ impl Outside {
     }
 
     /// Lays all of it into a tree.
-    pub(super) fn lay_into<'a>(&'a self, tree: &mut Tree<'a>) {
+    pub(super) fn lay_into<'a>(&'a self, tree: &mut LibraryTree<'a>) {
         for (path, library) in &self.libraries {
             tree.library(path, library);
         }
@@ -137,13 +137,13 @@ impl Outside {
         let mut names = Vec::new();
         for (path, read) in scan::libraries(new) {
             match read {
-                Read::Library(library) => {
+                ScannedFile::Library(library) => {
                     names.extend(library.needed.iter().cloned());
                     self.libraries.insert(path, *library);
                 }
-                Read::Refused { is_short } => drop(self.refused.insert(path, is_short)),
-                Read::CutOff(_) => drop(self.refused.insert(path, true)),
-                Read::Failed(_) => {}
+                ScannedFile::Refused { is_short } => drop(self.refused.insert(path, is_short)),
+                ScannedFile::CutOff(_) => drop(self.refused.insert(path, true)),
+                ScannedFile::Failed(_) => {}
             }
         }
         names
@@ -199,12 +199,12 @@ mod tests {
         (folder, root)
     }
 
-    fn of(root: &Path, path: &str, preload: &str) -> Outside {
+    fn of(root: &Path, path: &str, preload: &str) -> ExternalLibraries {
         let variables = [("LD_LIBRARY_PATH", path), ("LD_PRELOAD", preload)];
         let variables = variables.map(|(name, value)| (name.to_owned(), value.to_owned()));
         let env = root.join("env");
-        let inside = Scan::of(&env, None).unwrap();
-        Outside::of(&env, &inside, &variables.into(), &own(root))
+        let inside = TreeScan::of(&env, None).unwrap();
+        ExternalLibraries::of(&env, &inside, &variables.into(), &own(root))
     }
 
     fn own(root: &Path) -> impl Fn(&str) -> Option<PathBuf> {
@@ -236,15 +236,23 @@ mod tests {
         // This program needs it.
         assert!(names.contains(&"libc.so.6"), "{names:?}");
         assert!(!names.contains(&"libunasked.so.1"), "{names:?}");
-        let none = Scan::default();
+        let none = TreeScan::default();
         let env = root.join("env");
         let variables = BTreeMap::new();
         let own = own(&root);
-        assert!(Outside::of(&env, &none, &variables, &own).own.is_empty());
-        let mut system = Scan::of(&env, None).unwrap();
+        assert!(
+            ExternalLibraries::of(&env, &none, &variables, &own)
+                .own
+                .is_empty()
+        );
+        let mut system = TreeScan::of(&env, None).unwrap();
         let library = system.libraries["in.so"].clone();
         system.libraries.insert("lib/libc.so.6".into(), library);
-        assert!(Outside::of(&env, &system, &variables, &own).own.is_empty());
+        assert!(
+            ExternalLibraries::of(&env, &system, &variables, &own)
+                .own
+                .is_empty()
+        );
     }
 
     #[test]

@@ -1,33 +1,33 @@
 //! Mends of an environment that is a folder, as pip's commands.
 
-use sconce_compat::rules::Environment;
-use sconce_schema::finding::{Action, Finding};
+use sconce_compat::rules::EnvironmentVersions;
+use sconce_schema::finding::{Finding, FixAction};
 
 /// Mends of a folder are pip's: what a spec would say is a command, unless a better one stands there
 /// already, and what is installed again stays at its version.
-pub(super) fn mend(finding: &mut Finding, environment: &Environment) {
+pub(super) fn mend(finding: &mut Finding, environment: &EnvironmentVersions) {
     const PIP: &str = "python -m pip install ";
-    let is_pip = |action: &Option<Action>| match action {
-        Some(Action::Command { line, .. }) => line.starts_with(PIP),
+    let is_pip = |action: &Option<FixAction>| match action {
+        Some(FixAction::Command { line, .. }) => line.starts_with(PIP),
         _ => false,
     };
     if finding.mends.iter().any(|mend| is_pip(&mend.action)) {
-        let of_spec = |action: &Option<Action>| match action {
-            Some(Action::Spec { key, .. }) => key == "python.packages",
+        let of_spec = |action: &Option<FixAction>| match action {
+            Some(FixAction::Spec { key, .. }) => key == "python.packages",
             _ => false,
         };
         finding.mends.retain(|mend| !of_spec(&mend.action));
     }
     for mend in &mut finding.mends {
         match &mut mend.action {
-            Some(Action::Command { line, .. }) if line.starts_with(PIP) => {
+            Some(FixAction::Command { line, .. }) if line.starts_with(PIP) => {
                 *line = pinned(line, environment);
             }
-            Some(Action::Spec { key, value }) if key == "python.packages" => {
+            Some(FixAction::Spec { key, value }) if key == "python.packages" => {
                 let Some(wanted) = requirements(value) else {
                     continue;
                 };
-                mend.action = Some(Action::Command {
+                mend.action = Some(FixAction::Command {
                     line: format!("{PIP}{wanted}"),
                     root: false,
                     safe: false,
@@ -58,7 +58,7 @@ fn requirements(value: &str) -> Option<String> {
 
 /// The line with the versions that are installed: of torch always, of others where they are installed
 /// again as they are.
-fn pinned(line: &str, environment: &Environment) -> String {
+fn pinned(line: &str, environment: &EnvironmentVersions) -> String {
     let as_is = line.contains(" --no-deps ");
     let words: Vec<&str> = line.split(' ').collect();
     let pin = |(at, word): (usize, &&str)| {
@@ -83,31 +83,31 @@ fn pinned(line: &str, environment: &Environment) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sconce_schema::finding::{Certainty, Weight};
+    use sconce_schema::finding::{Certainty, Severity};
 
-    fn mended(actions: &[Action]) -> Vec<String> {
+    fn mended(actions: &[FixAction]) -> Vec<String> {
         let packages = [("torch", "2.8.0"), ("nvidia-cudnn-cu12", "9.10.2.21")];
-        let mut finding = Finding::new("x", Weight::Fails, Certainty::Certain, "x");
+        let mut finding = Finding::new("x", Severity::Fails, Certainty::Certain, "x");
         for action in actions {
             finding = finding.mend("x", Some(action.clone()));
         }
-        mend(&mut finding, &Environment::installed(packages));
+        mend(&mut finding, &EnvironmentVersions::installed(packages));
         let said = finding.mends.iter().map(|mend| match &mend.action {
-            Some(Action::Command { line, .. }) => line.clone(),
+            Some(FixAction::Command { line, .. }) => line.clone(),
             other => format!("{other:?}"),
         });
         said.collect()
     }
 
-    fn spec(key: &str, value: &str) -> Action {
-        Action::Spec {
+    fn spec(key: &str, value: &str) -> FixAction {
+        FixAction::Spec {
             key: key.to_owned(),
             value: value.to_owned(),
         }
     }
 
-    fn command(line: &str) -> Action {
-        Action::Command {
+    fn command(line: &str) -> FixAction {
+        FixAction::Command {
             line: line.to_owned(),
             root: false,
             safe: false,

@@ -1,22 +1,22 @@
 //! The cheap part, for verbs whose work is something else: versions and names alone, nothing read.
 
-use sconce_compat::rules::{self, Case, Environment};
+use sconce_compat::rules::{self, CheckInput, EnvironmentVersions};
 use sconce_compat::tables;
-use sconce_host::Machine;
-use sconce_schema::facts::{Card, Driver};
-use sconce_schema::finding::{Certainty, Weight};
+use sconce_host::HostProfile;
+use sconce_schema::facts::{Driver, GpuFacts};
+use sconce_schema::finding::{Certainty, Severity};
 use sconce_schema::{Finding, HostFacts, Lock};
 
 use crate::output;
-use crate::style::Style;
+use crate::style::OutputStyle;
 
 /// Says in a line each what of the lock will fail on these machines; what is only possible is left
 /// to `sconce check`.
 pub(crate) fn warn(lock: &Lock, hosts: &[HostFacts]) {
-    let environment = Environment::locked(lock);
+    let environment = EnvironmentVersions::locked(lock);
     let mut told: Vec<String> = Vec::new();
     for host in hosts {
-        let case = Case {
+        let case = CheckInput {
             host,
             environment: Some(&environment),
             files: &[],
@@ -25,7 +25,7 @@ pub(crate) fn warn(lock: &Lock, hosts: &[HostFacts]) {
         for finding in found.into_iter().filter(is_worth_it) {
             let line = format!("warning: {}", finding.what);
             if !told.contains(&line) {
-                output::say(&Style::for_stderr().warn(&line));
+                output::say(&OutputStyle::for_stderr().warn(&line));
                 told.push(line);
             }
         }
@@ -36,13 +36,13 @@ pub(crate) fn warn(lock: &Lock, hosts: &[HostFacts]) {
 }
 
 fn is_worth_it(finding: &Finding) -> bool {
-    finding.weight == Weight::Fails && finding.certainty != Certainty::Possible
+    finding.weight == Severity::Fails && finding.certainty != Certainty::Possible
 }
 
 /// The facts that are known without asking NVML: the driver's version, and the cards by their names.
-pub(crate) fn facts(machine: &Machine) -> Option<HostFacts> {
+pub(crate) fn facts(machine: &HostProfile) -> Option<HostFacts> {
     let nvidia = machine.nvidia.as_ref()?;
-    let card = |card: &sconce_host::Card| Card {
+    let card = |card: &sconce_host::GpuDevice| GpuFacts {
         index: card.index,
         name: card.name.clone(),
         uuid: card.uuid.clone(),
@@ -51,7 +51,7 @@ pub(crate) fn facts(machine: &Machine) -> Option<HostFacts> {
             .as_deref()
             .and_then(tables::known_card)
             .map(|found| found.card.capability),
-        ..Card::default()
+        ..GpuFacts::default()
     };
     Some(HostFacts {
         driver: Some(Driver {
@@ -72,8 +72,8 @@ mod tests {
         let mut lock = Lock::parse(include_str!("testdata/lock.toml")).unwrap();
         let host = |gpu, driver| tables::machine(gpu, Some(driver)).unwrap();
         let fails = |lock: &Lock, host: &HostFacts| {
-            let environment = Environment::locked(lock);
-            let case = Case {
+            let environment = EnvironmentVersions::locked(lock);
+            let case = CheckInput {
                 host,
                 environment: Some(&environment),
                 files: &[],

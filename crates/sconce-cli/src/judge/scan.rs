@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use sconce_compat::binary::{self, BinaryError, Bytes, Found};
-use sconce_compat::library::Library;
+use sconce_compat::binary::{self, BinaryError, ByteSource, ParsedBinary};
+use sconce_compat::library::ElfLibrary;
 use sconce_schema::NoProgress;
-use sconce_store::{Making, Store};
+use sconce_store::{Store, TreeBuildOptions};
 use serde::{Deserialize, Serialize};
 
 use crate::failure::{CliError, Result};
@@ -33,9 +33,9 @@ const MOST_VERSION_BYTES: u64 = 64 << 10;
 /// What was read of a tree. Paths are relative to it, without a slash before them.
 #[derive(Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) struct Scan {
+pub(super) struct TreeScan {
     /// Libraries, Python extensions, and the interpreter.
-    pub(super) libraries: BTreeMap<String, Library>,
+    pub(super) libraries: BTreeMap<String, ElfLibrary>,
     /// Files that are called like libraries and are none; whether they are too short to be one.
     pub(super) refused: BTreeMap<String, bool>,
     /// Files that could not be read, and why.
@@ -48,7 +48,7 @@ pub(super) struct Scan {
     pub(super) torch: Option<(String, String)>,
 }
 
-impl Scan {
+impl TreeScan {
     /// Of a tree of the store, kept beside it; of any other folder, read anew.
     pub(super) fn of(root: &Path, store: Option<&Store>) -> Result<Self> {
         let kept = store.and_then(|store| Some((store, key(root, store)?)));
@@ -64,7 +64,7 @@ impl Scan {
             fs::write(folder.join(FILE), text)
         };
         // Only time is lost where it cannot be kept.
-        let making = Making {
+        let making = TreeBuildOptions {
             name: KIND,
             work: "keeps what it read of a tree",
             progress: &NoProgress,
@@ -101,13 +101,13 @@ impl Scan {
             .map(|(path, size)| (root.join(&path), size, path));
         for (path, read) in libraries(files.collect()) {
             match read {
-                Read::Library(library) => drop(scan.libraries.insert(path, *library)),
-                Read::Refused { is_short } => drop(scan.refused.insert(path, is_short)),
-                Read::CutOff(why) => {
+                ScannedFile::Library(library) => drop(scan.libraries.insert(path, *library)),
+                ScannedFile::Refused { is_short } => drop(scan.refused.insert(path, is_short)),
+                ScannedFile::CutOff(why) => {
                     scan.refused.insert(path.clone(), true);
                     scan.unread.insert(path, why);
                 }
-                Read::Failed(why) => drop(scan.unread.insert(path, why)),
+                ScannedFile::Failed(why) => drop(scan.unread.insert(path, why)),
             }
         }
         Ok(scan)
@@ -216,7 +216,7 @@ fn key(root: &Path, store: &Store) -> Option<String> {
     Some(format!("{}-{FORMAT}", parts?.join("-")))
 }
 
-fn load(folder: &Path) -> Option<Scan> {
+fn load(folder: &Path) -> Option<TreeScan> {
     serde_json::from_slice(&fs::read(folder.join(FILE)).ok()?).ok()
 }
 
@@ -241,19 +241,19 @@ fn version(path: &Path) -> Option<String> {
 }
 
 /// An open file.
-pub(super) struct Open<'a> {
+pub(super) struct OpenedFile<'a> {
     file: &'a File,
     size: u64,
 }
 
-impl<'a> Open<'a> {
+impl<'a> OpenedFile<'a> {
     pub(super) fn of(file: &'a File) -> io::Result<Self> {
         let size = file.metadata()?.len();
         Ok(Self { file, size })
     }
 }
 
-impl Bytes for Open<'_> {
+impl ByteSource for OpenedFile<'_> {
     fn size(&self) -> u64 {
         self.size
     }
@@ -264,8 +264,8 @@ impl Bytes for Open<'_> {
 }
 
 /// What one file is.
-pub(super) enum Read {
-    Library(Box<Library>),
+pub(super) enum ScannedFile {
+    Library(Box<ElfLibrary>),
     /// The loader refuses it.
     Refused {
         is_short: bool,
@@ -277,7 +277,7 @@ pub(super) enum Read {
 
 /// Reads files, each of its size and under its name, on every core; those that [`library`] passes over
 /// are left out.
-pub(super) fn libraries(mut files: Vec<(PathBuf, u64, String)>) -> Vec<(String, Read)> {
+pub(super) fn libraries(mut files: Vec<(PathBuf, u64, String)>) -> Vec<(String, ScannedFile)> {
     // The largest first, so that no core waits for another at the end.
     files.sort_by_key(|(_, size, _)| std::cmp::Reverse(*size));
     let next = AtomicUsize::new(0);
@@ -300,21 +300,21 @@ pub(super) fn libraries(mut files: Vec<(PathBuf, u64, String)>) -> Vec<(String, 
 }
 
 /// Reads one file; `None` for what no program of this machine loads: 32-bit libraries, archives.
-fn library(path: &Path, size: u64) -> Option<Read> {
+fn library(path: &Path, size: u64) -> Option<ScannedFile> {
     const ELF_HEADER: u64 = 64;
     let file = match File::open(path) {
         Ok(file) => file,
-        Err(error) => return Some(Read::Failed(error.to_string())),
+        Err(error) => return Some(ScannedFile::Failed(error.to_string())),
     };
-    Some(match binary::read(&Open { file: &file, size }) {
-        Ok(Found::Library(library)) => Read::Library(library),
-        Ok(Found::NotABinary) => Read::Refused {
+    Some(match binary::read(&OpenedFile { file: &file, size }) {
+        Ok(ParsedBinary::Library(library)) => ScannedFile::Library(library),
+        Ok(ParsedBinary::NotABinary) => ScannedFile::Refused {
             is_short: size < ELF_HEADER,
         },
         // As on a full disk. Whatever the loader makes of it, it must come anew.
-        Err(error @ BinaryError::Outside { .. }) => Read::CutOff(error.to_string()),
-        Ok(Found::Archive(_)) | Err(BinaryError::OtherForm { .. }) => return None,
-        Err(error) => Read::Failed(error.to_string()),
+        Err(error @ BinaryError::Outside { .. }) => ScannedFile::CutOff(error.to_string()),
+        Ok(ParsedBinary::Archive(_)) | Err(BinaryError::OtherForm { .. }) => return None,
+        Err(error) => ScannedFile::Failed(error.to_string()),
     })
 }
 
@@ -347,7 +347,7 @@ mod tests {
             symlink("lib", folder.join("lib64"))
         };
         let root = store.build_tree("wheel", "a", build).unwrap();
-        let scan = Scan::of(&root, Some(&store)).unwrap();
+        let scan = TreeScan::of(&root, Some(&store)).unwrap();
         const SITE: &str = "lib/python3.13/site-packages/";
         let path = |name: &str| format!("{SITE}{name}");
         assert_eq!(
@@ -379,9 +379,9 @@ mod tests {
         let kept = store.tree(KIND, &key(&root, &store).unwrap()).unwrap();
         assert_eq!(load(&kept).unwrap(), scan);
         fs::write(kept.join(FILE), "{").unwrap();
-        assert_eq!(Scan::of(&root, Some(&store)).unwrap(), scan);
+        assert_eq!(TreeScan::of(&root, Some(&store)).unwrap(), scan);
         assert!(load(&store.tree(KIND, &key(&root, &store).unwrap()).unwrap()).is_some());
-        assert!(Scan::of(&dir.path().join("nothing"), None).is_err());
+        assert!(TreeScan::of(&dir.path().join("nothing"), None).is_err());
     }
 
     #[test]
@@ -404,7 +404,7 @@ mod tests {
         }
         symlink(cache.join("torch/lib/good.so"), site.join("single.so")).unwrap();
         let venv = dir.path().join("venv").canonicalize().unwrap();
-        let scan = Scan::of(&venv, None).unwrap();
+        let scan = TreeScan::of(&venv, None).unwrap();
         const SITE: &str = "lib/python3.13/site-packages/";
         let found: Vec<&String> = scan.libraries.keys().collect();
         assert_eq!(
@@ -416,15 +416,15 @@ mod tests {
         );
         assert_eq!(scan.metadata, [format!("{SITE}torch-2.8.0.dist-info")]);
         // An image may not.
-        let image = Scan::read(&venv, false).unwrap();
+        let image = TreeScan::read(&venv, false).unwrap();
         assert!(image.libraries.is_empty() && image.metadata.is_empty());
     }
 
     #[test]
     fn what_is_kept_is_as_before() {
         let one = |value: &str| BTreeMap::from([("lib/a.so".to_owned(), value.to_owned())]);
-        let scan = Scan {
-            libraries: [("lib/a.so".to_owned(), Library::default())].into(),
+        let scan = TreeScan {
+            libraries: [("lib/a.so".to_owned(), ElfLibrary::default())].into(),
             refused: [("lib/b.so".to_owned(), true)].into(),
             unread: one("it is cut off"),
             links: one("b.so"),
@@ -436,6 +436,6 @@ mod tests {
         };
         crate::golden::assert_lines("scan.json", &[&scan]);
         let text = crate::golden::goldens().text("scan.json");
-        assert_eq!(serde_json::from_str::<Scan>(&text).unwrap(), scan);
+        assert_eq!(serde_json::from_str::<TreeScan>(&text).unwrap(), scan);
     }
 }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use rustix::fs::{AtFlags, CWD, StatxFlags};
 use sconce_schema::Sha256;
-use sconce_schema::request::User;
+use sconce_schema::request::ContainerUser;
 use sha2::Digest as _;
 
 /// More of /proc/cpuinfo is not read, bytes. What the first processor can do stands before.
@@ -14,17 +14,17 @@ const CPUINFO: u64 = 16 << 10;
 
 /// Whose kernels they are.
 #[derive(Debug)]
-pub(crate) struct Owner<'a> {
+pub(crate) struct KernelCacheOwner<'a> {
     /// Digest of the lock or of the image.
     pub(crate) environment: String,
     /// Folders and files of the machine that its code comes from.
     pub(crate) folders: Vec<&'a Path>,
-    pub(crate) user: User,
+    pub(crate) user: ContainerUser,
     /// Whether its cards are played: what is measured of them is not true of real ones.
     pub(crate) virtual_gpus: bool,
 }
 
-impl Owner<'_> {
+impl KernelCacheOwner<'_> {
     /// Names the folder by all that decides whether its code may be run.
     pub(super) fn key(&self) -> String {
         self.key_on(&processor())
@@ -33,8 +33,8 @@ impl Owner<'_> {
     fn key_on(&self, processor: &str) -> String {
         let mut hash = sha2::Sha256::new();
         let user = match self.user {
-            User::Root => "root",
-            User::Plain => "plain",
+            ContainerUser::Root => "root",
+            ContainerUser::Plain => "plain",
         };
         let cards = if self.virtual_gpus { "virtual" } else { "own" };
         let mut parts = vec![self.environment.clone(), user.to_owned(), cards.to_owned()];
@@ -100,11 +100,11 @@ mod tests {
     use super::*;
     use std::fs;
 
-    fn owner<'a>(environment: &str, folder: &'a Path) -> Owner<'a> {
-        Owner {
+    fn owner<'a>(environment: &str, folder: &'a Path) -> KernelCacheOwner<'a> {
+        KernelCacheOwner {
             environment: environment.to_owned(),
             folders: vec![folder],
-            user: User::Root,
+            user: ContainerUser::Root,
             virtual_gpus: false,
         }
     }
@@ -116,17 +116,17 @@ mod tests {
         let [one, other] = ["one", "other"].map(|name| place.path().join(name));
         fs::create_dir(&one).unwrap();
         fs::create_dir(&other).unwrap();
-        let of = |owner: &Owner<'_>| owner.key_on("a");
+        let of = |owner: &KernelCacheOwner<'_>| owner.key_on("a");
         let first = of(&owner("lock", &one));
         assert_eq!(first, of(&owner("lock", &one)));
         assert_ne!(first, of(&owner("lock", &other)));
         assert_ne!(first, of(&owner("another lock", &one)));
         assert_ne!(first, owner("lock", &one).key_on("another processor"));
-        let plain = Owner {
-            user: User::Plain,
+        let plain = KernelCacheOwner {
+            user: ContainerUser::Plain,
             ..owner("lock", &one)
         };
-        let played = Owner {
+        let played = KernelCacheOwner {
             virtual_gpus: true,
             ..owner("lock", &one)
         };

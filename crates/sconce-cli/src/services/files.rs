@@ -12,12 +12,12 @@ use crate::private::{failed, private_folder};
 pub(super) const INSIDE: &str = "/run/sconce/services";
 
 /// A folder that only its reader opens, in one that only the caller does.
-pub(super) struct Folder {
+pub(super) struct PrivateDirectory {
     path: PathBuf,
     reader: Option<u32>,
 }
 
-impl Folder {
+impl PrivateDirectory {
     /// Makes `name` in `private`.
     pub(super) fn make(private: &Path, name: &str, reader: Option<u32>) -> Result<Self> {
         let folder = Self {
@@ -81,15 +81,17 @@ pub(super) fn chance<const N: usize>() -> Result<[u8; N]> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::private::Private;
+    use crate::private::RunTempDir;
     use std::os::unix::fs::symlink;
 
     #[test]
     fn what_is_private_is_closed_and_follows_no_link() {
         let dir = tempfile::tempdir().unwrap();
         let private = dir.path().join("a.private");
-        let _run = Private::make(&private).ok().unwrap();
-        let folder = Folder::make(&private, "jupyter", None).ok().unwrap();
+        let _run = RunTempDir::make(&private).ok().unwrap();
+        let folder = PrivateDirectory::make(&private, "jupyter", None)
+            .ok()
+            .unwrap();
         let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o7777;
         assert_eq!((mode(&private), mode(folder.path())), (0o700, 0o700));
         let outside = dir.path().join("outside");

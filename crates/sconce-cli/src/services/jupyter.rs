@@ -4,14 +4,14 @@ use std::io::Read as _;
 use std::path::Path;
 use std::time::Duration;
 
-use sconce_schema::request::{Mount, RunRequest, User};
-use sconce_schema::service::Service;
+use sconce_schema::request::{ContainerUser, Mount, RunRequest};
+use sconce_schema::service::RunService;
 use sconce_schema::spec::Jupyter;
 use serde::{Deserialize, Serialize};
 use serde_json::{Value, json};
 
-use super::files::{self, Folder, INSIDE};
-use super::{Given, Listens, reader, token};
+use super::files::{self, INSIDE, PrivateDirectory};
+use super::{Listens, ServiceInputs, reader, token};
 use crate::failure::Result;
 
 /// The service's name.
@@ -32,7 +32,7 @@ const LONGEST_ANSWER: u64 = 1 << 20;
 
 /// What is needed to ask a server.
 #[derive(Debug, Serialize, Deserialize)]
-struct Reached {
+struct JupyterEndpoint {
     /// `HOST:PORT`
     address: String,
     token: String,
@@ -40,7 +40,7 @@ struct Reached {
 
 /// The kernels of a server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
-pub(crate) struct Kernels {
+pub(crate) struct JupyterKernels {
     /// All.
     pub(crate) all: usize,
     /// Those that execute something.
@@ -49,16 +49,16 @@ pub(crate) struct Kernels {
 
 /// The server as a service of `request`, with its files written and mounted.
 pub(super) fn service(
-    given: &Given<'_>,
+    given: &ServiceInputs<'_>,
     jupyter: &Jupyter,
     request: &mut RunRequest,
-) -> Result<Service> {
+) -> Result<RunService> {
     let listens = Listens::on(NAME, jupyter.port(), request.network)?;
     let token = token()?;
-    let folder = Folder::make(given.private, NAME, reader(request.user))?;
+    let folder = PrivateDirectory::make(given.private, NAME, reader(request.user))?;
     let config = config(jupyter, &listens, &token, request);
     folder.write(CONFIG, 0o600, config.to_string().as_bytes())?;
-    let reached = Reached {
+    let reached = JupyterEndpoint {
         address: listens.reached(),
         token: token.clone(),
     };
@@ -83,7 +83,7 @@ pub(super) fn service(
         "jupyter-lab".to_owned(),
         format!("--config={}", config.display()),
     ];
-    let mut service = Service::new(NAME, command);
+    let mut service = RunService::new(NAME, command);
     service.ports = vec![listens.outside];
     service.links = vec![format!("http://{}/lab?token={token}", listens.reached())];
     // The one address that is answered without a token; it tells the version alone.
@@ -105,7 +105,7 @@ fn config(jupyter: &Jupyter, listens: &Listens, token: &str, request: &RunReques
             "port_retries": 0,
             "open_browser": false,
             "root_dir": root.to_string_lossy(),
-            "allow_root": request.user == User::Root,
+            "allow_root": request.user == ContainerUser::Root,
             // Requests that name another host are refused on the loopback (DNS rebinding).
             "allow_remote_access": !listens.outside.host_ip.is_loopback(),
         },
@@ -135,9 +135,9 @@ fn config(jupyter: &Jupyter, listens: &Listens, token: &str, request: &RunReques
 
 /// How many kernels the JupyterLab of a run has, whose private folder is `private`. `None` where the
 /// run has no JupyterLab, or it does not answer as one does.
-pub(crate) fn kernels(private: &Path) -> Option<Kernels> {
+pub(crate) fn kernels(private: &Path) -> Option<JupyterKernels> {
     let text = crate::input::text(&private.join(REACHED)).ok()?;
-    let reached: Reached = serde_json::from_str(&text).ok()?;
+    let reached: JupyterEndpoint = serde_json::from_str(&text).ok()?;
     // No proxy, whatever the environment names: it is this machine.
     let agent = ureq::Agent::config_builder()
         .timeout_global(Some(PATIENCE))
@@ -155,7 +155,7 @@ pub(crate) fn kernels(private: &Path) -> Option<Kernels> {
 }
 
 /// Jupyter Server's REST API, `/api/kernels`.
-fn count(answer: &str) -> Option<Kernels> {
+fn count(answer: &str) -> Option<JupyterKernels> {
     #[derive(Deserialize)]
     struct Kernel {
         #[serde(default)]
@@ -165,7 +165,7 @@ fn count(answer: &str) -> Option<Kernels> {
     let busy = kernels
         .iter()
         .filter(|kernel| kernel.execution_state == "busy");
-    Some(Kernels {
+    Some(JupyterKernels {
         all: kernels.len(),
         busy: busy.count(),
     })
@@ -177,13 +177,14 @@ mod tests {
     use std::io::Write as _;
     use std::net::TcpListener;
 
-    use crate::services::tests::{Made, request};
-    use sconce_schema::request::Network;
-    use sconce_schema::service::Check;
+    use crate::services::tests::{ServiceFixture, request};
+    use sconce_schema::request::NetworkMode;
+    use sconce_schema::service::HealthTest;
 
     #[test]
     fn the_token_is_in_private_files_and_the_link_alone() {
-        let made = Made::new("[services.jupyter]\ncull-idle-minutes = 30\nfolder = \"notes\"");
+        let made =
+            ServiceFixture::new("[services.jupyter]\ncull-idle-minutes = 30\nfolder = \"notes\"");
         let (request, laid) = made.give(request());
         let service = &request.services[0];
         let token = service.links[0]
@@ -210,7 +211,7 @@ mod tests {
         let check = service.health.as_ref().map(|health| health.check.clone());
         assert_eq!(
             check,
-            Some(Check::Http {
+            Some(HealthTest::Http {
                 port: 8888,
                 path: "/api".into()
             })
@@ -224,12 +225,12 @@ mod tests {
     #[test]
     fn from_elsewhere_it_is_reached_only_where_that_was_asked() {
         let hash = "argon2:$argon2id$v=19$m=1,t=1,p=1$cw$aA";
-        let made = Made::new(&format!(
+        let made = ServiceFixture::new(&format!(
             "[services.jupyter]\nport = \"0.0.0.0:9000:8888\"\npassword-hash = \"{hash}\""
         ));
         let (request, _laid) = made.give(RunRequest {
-            network: Network::Own,
-            user: User::Root,
+            network: NetworkMode::Own,
+            user: ContainerUser::Root,
             ..request()
         });
         let service = &request.services[0];
@@ -251,11 +252,11 @@ mod tests {
     }
 
     /// A server that answers one request with `text`; gives the request.
-    fn answered(text: &'static str) -> (Option<Kernels>, String) {
+    fn answered(text: &'static str) -> (Option<JupyterKernels>, String) {
         let private = tempfile::tempdir().unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let reached = Reached {
+        let reached = JupyterEndpoint {
             address,
             token: "abc".to_owned(),
         };
@@ -281,7 +282,7 @@ mod tests {
             "HTTP/1.1 200 OK\r\nContent-Length: 88\r\n\r\n\
              [{\"id\":\"a\",\"execution_state\":\"busy\"},{\"id\":\"b\",\"execution_state\":\"idle\"},{\"id\":\"c\"}]     ",
         );
-        assert_eq!(kernels, Some(Kernels { all: 3, busy: 1 }));
+        assert_eq!(kernels, Some(JupyterKernels { all: 3, busy: 1 }));
         let asked = asked.to_lowercase();
         assert!(
             asked.starts_with("get /api/kernels?no_track_activity=1 "),
@@ -298,20 +299,20 @@ mod tests {
             assert_eq!(answered(answer).0, None, "{answer}");
         }
         let empty = answered("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n[]").0;
-        assert_eq!(empty, Some(Kernels { all: 0, busy: 0 }));
+        assert_eq!(empty, Some(JupyterKernels { all: 0, busy: 0 }));
         assert_eq!(super::kernels(Path::new("/nowhere")), None);
     }
 
     #[test]
     fn what_is_written_of_a_server_is_as_before() {
-        let reached = Reached {
+        let reached = JupyterEndpoint {
             address: "127.0.0.1:8888".to_owned(),
             token: "t".to_owned(),
         };
-        let kernels = Kernels { all: 2, busy: 1 };
+        let kernels = JupyterKernels { all: 2, busy: 1 };
         crate::golden::assert_lines("jupyter.jsonl", &[&reached, &kernels]);
         let text = crate::golden::goldens().text("jupyter.jsonl");
-        let read: Reached = serde_json::from_str(text.lines().next().unwrap()).unwrap();
+        let read: JupyterEndpoint = serde_json::from_str(text.lines().next().unwrap()).unwrap();
         assert_eq!((read.address, read.token), (reached.address, reached.token));
     }
 }

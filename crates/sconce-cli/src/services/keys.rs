@@ -274,7 +274,7 @@ mod tests {
                 .err()
                 .unwrap()
         };
-        let style = crate::style::Style { color: false };
+        let style = crate::style::OutputStyle { color: false };
         let text = none(&[]).text(&style);
         assert!(
             text.contains("no public key that may log in") && text.contains("ssh-keygen"),

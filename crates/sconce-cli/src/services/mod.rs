@@ -13,18 +13,18 @@ mod tensorboard;
 use std::net::{IpAddr, Ipv4Addr};
 use std::path::{Path, PathBuf};
 
-use sconce_schema::request::{Network, Port, RunRequest, User};
-use sconce_schema::service::{Check, Health};
-use sconce_schema::spec::{PortSpec, Services};
-use sconce_schema::{Hint, Lock, Service, exit};
+use sconce_schema::request::{ContainerUser, NetworkMode, PublishedPort, RunRequest};
+use sconce_schema::service::{HealthCheck, HealthTest};
+use sconce_schema::spec::{PortSpec, ServicesSpec};
+use sconce_schema::{Hint, Lock, RunService, exit};
 
 use crate::failure::Result;
-use crate::places::Places;
-use crate::private::Private;
+use crate::places::SconceDirs;
+use crate::private::RunTempDir;
 
 /// What the services of a run are made from, beside its request.
-pub(crate) struct Given<'a> {
-    pub(crate) services: &'a Services,
+pub(crate) struct ServiceInputs<'a> {
+    pub(crate) services: &'a ServicesSpec,
     pub(crate) lock: &'a Lock,
     /// The environment's name.
     pub(crate) name: &'a str,
@@ -34,26 +34,26 @@ pub(crate) struct Given<'a> {
     pub(crate) home: Option<&'a Path>,
     /// Where host keys are kept, a folder for each environment.
     pub(crate) host_keys: &'a Path,
-    /// A folder of this run alone, which is made and stays as long as what [`Given::give`] gives.
+    /// A folder of this run alone, which is made and stays as long as what [`ServiceInputs::give`] gives.
     /// It ends in `.private`.
     pub(crate) private: &'a Path,
 }
 
 /// Services in a request, for as long as this is.
 #[derive(Debug)]
-pub(crate) struct Laid {
+pub(crate) struct PreparedServices {
     /// What a person has to be told.
     pub(crate) notes: Vec<String>,
-    _private: Private,
+    _private: RunTempDir,
 }
 
-impl Given<'_> {
+impl ServiceInputs<'_> {
     /// Adds every service, and the mounts of its files, to a request that is complete but for them.
     ///
     /// # Errors
     /// [`ServiceError`], and what cannot be written.
-    pub(crate) fn give(&self, request: &mut RunRequest) -> Result<Laid> {
-        let private = Private::make(self.private)?;
+    pub(crate) fn give(&self, request: &mut RunRequest) -> Result<PreparedServices> {
+        let private = RunTempDir::make(self.private)?;
         let mut notes = Vec::new();
         if let Some(jupyter) = &self.services.jupyter {
             let service = jupyter::service(self, jupyter, request)?;
@@ -74,7 +74,7 @@ impl Given<'_> {
             }
             request.services.push(program.service(name));
         }
-        Ok(Laid {
+        Ok(PreparedServices {
             notes,
             _private: private,
         })
@@ -140,12 +140,12 @@ struct Listens {
     address: IpAddr,
     port: u16,
     /// As it is reached.
-    outside: Port,
+    outside: PublishedPort,
 }
 
 impl Listens {
-    fn on(name: &'static str, port: PortSpec, network: Network) -> Result<Self, ServiceError> {
-        let shared = network == Network::Host;
+    fn on(name: &'static str, port: PortSpec, network: NetworkMode) -> Result<Self, ServiceError> {
+        let shared = network == NetworkMode::Host;
         if shared && port.host != port.container {
             return Err(ServiceError::TwoPorts {
                 name,
@@ -176,11 +176,11 @@ impl Listens {
     }
 
     /// A check by HTTP, which goes to the loopback address: `None` where nothing listens there.
-    fn http(&self, path: &str) -> Option<Health> {
+    fn http(&self, path: &str) -> Option<HealthCheck> {
         let there =
             self.address == IpAddr::V4(Ipv4Addr::LOCALHOST) || self.address.is_unspecified();
         there.then(|| {
-            Health::new(Check::Http {
+            HealthCheck::new(HealthTest::Http {
                 port: self.port,
                 path: path.to_owned(),
             })
@@ -190,7 +190,7 @@ impl Listens {
 
 /// Where a service is reached, as it may stand in a record: links without what follows their path, where
 /// a token may be, and without a name and a password before their host; else its ports.
-pub(crate) fn openly(service: &Service) -> Vec<String> {
+pub(crate) fn openly(service: &RunService) -> Vec<String> {
     let plain = |link: &String| {
         let Some((scheme, rest)) = link.split_once("://") else {
             // A command to type: `ssh -p 2222 …`.
@@ -210,15 +210,15 @@ pub(crate) fn openly(service: &Service) -> Vec<String> {
 }
 
 /// The folder of what is private of the services of the run `id`.
-pub(crate) fn private_folder(places: &Places, id: &str) -> PathBuf {
+pub(crate) fn private_folder(places: &SconceDirs, id: &str) -> PathBuf {
     places.scratch.join(format!("{id}.private"))
 }
 
 /// Who is to read what the run's user reads: their uid on this machine, where it is another than
 /// the caller's. Under the machine's root the run's user is uid 1000 on the machine, too.
-fn reader(user: User) -> Option<u32> {
+fn reader(user: ContainerUser) -> Option<u32> {
     let by_root = rustix::process::geteuid().is_root();
-    (by_root && user == User::Plain).then_some(sconce_image::system::PLAIN_ID)
+    (by_root && user == ContainerUser::Plain).then_some(sconce_image::system::PLAIN_ID)
 }
 
 /// A new token: 192 bits of chance in hexadecimal digits.
@@ -233,9 +233,9 @@ fn token() -> Result<String> {
 mod tests {
     use std::collections::BTreeMap;
 
-    use sconce_schema::lock::{Deb, Target, Versions};
-    use sconce_schema::manifest::{ImageManifest, Layer};
-    use sconce_schema::request::Root;
+    use sconce_schema::lock::{Deb, LockTarget, LockedVersions};
+    use sconce_schema::manifest::{EnvironmentLayers, LayerTree};
+    use sconce_schema::request::RunRoot;
     use sconce_schema::{Sha256, Spec};
 
     use super::*;
@@ -244,12 +244,12 @@ mod tests {
         "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIJAz6eGO/ogyzZ5PXbqXZJ3rXg2pIhdGp5UsXvqxqLX0 me";
 
     /// A spec, and folders of a machine.
-    pub(super) struct Made {
+    pub(super) struct ServiceFixture {
         folder: tempfile::TempDir,
         spec: Spec,
     }
 
-    impl Made {
+    impl ServiceFixture {
         pub(super) fn new(text: &str) -> Self {
             let folder = tempfile::tempdir().unwrap();
             let ssh = folder.path().join("home/.ssh");
@@ -263,9 +263,9 @@ mod tests {
             self.folder.path().join("run.private")
         }
 
-        pub(super) fn given<T>(&self, ask: impl FnOnce(&Given<'_>) -> T) -> T {
+        pub(super) fn given<T>(&self, ask: impl FnOnce(&ServiceInputs<'_>) -> T) -> T {
             let here = |name: &str| self.folder.path().join(name);
-            ask(&Given {
+            ask(&ServiceInputs {
                 services: &self.spec.services,
                 lock: &lock("1:10.0p1-7+deb13u4"),
                 name: "env",
@@ -276,18 +276,18 @@ mod tests {
             })
         }
 
-        pub(super) fn give(&self, mut request: RunRequest) -> (RunRequest, Laid) {
+        pub(super) fn give(&self, mut request: RunRequest) -> (RunRequest, PreparedServices) {
             let etc = self.folder.path().join("layer/etc");
             std::fs::create_dir_all(&etc).unwrap();
             std::fs::write(etc.join("group"), "root:x:0:\ntty:x:5:\n").unwrap();
-            request.root = Root::Image(ImageManifest {
-                layers: vec![Layer {
+            request.root = RunRoot::Image(EnvironmentLayers {
+                layers: vec![LayerTree {
                     name: "base".to_owned(),
                     path: self.folder.path().join("layer"),
                 }],
                 env: BTreeMap::new(),
             });
-            let style = crate::style::Style { color: false };
+            let style = crate::style::OutputStyle { color: false };
             let laid = self.given(|given| given.give(&mut request));
             let laid = laid.unwrap_or_else(|failure| panic!("{}", failure.text(&style)));
             (request, laid)
@@ -297,8 +297,8 @@ mod tests {
     pub(super) fn request() -> RunRequest {
         RunRequest {
             workdir: PathBuf::from("/workspace"),
-            network: Network::Host,
-            ..RunRequest::new("env-1", Root::Host, Vec::new())
+            network: NetworkMode::Host,
+            ..RunRequest::new("env-1", RunRoot::Host, Vec::new())
         }
     }
 
@@ -308,12 +308,12 @@ mod tests {
         Lock {
             version: 2,
             inputs: sha256,
-            target: Target {
+            target: LockTarget {
                 release: "debian/trixie".to_owned(),
                 architecture: "amd64".to_owned(),
                 python: "3.13".to_owned(),
             },
-            versions: Versions::default(),
+            versions: LockedVersions::default(),
             wheels: Vec::new(),
             debs: vec![Deb {
                 name: "openssh-server".to_owned(),
@@ -333,7 +333,7 @@ mod tests {
     fn all_services_of_a_spec_are_given() {
         let text = "[services.tensorboard]\nlogdir = \"/data/logs\"\n[services.jupyter]\n\
                     [services.web]\ncommand = [\"x\"]\nports = [8000]\nafter = [\"jupyter\"]";
-        let made = Made::new(text);
+        let made = ServiceFixture::new(text);
         let (request, laid) = made.give(request());
         let names: Vec<&str> = request
             .services
@@ -365,12 +365,12 @@ mod tests {
     #[test]
     fn on_the_machines_network_a_port_is_one() {
         for name in ["jupyter", "tensorboard", "ssh"] {
-            let made = Made::new(&format!("[services.{name}]\nport = \"9000:8888\""));
+            let made = ServiceFixture::new(&format!("[services.{name}]\nport = \"9000:8888\""));
             let error = made
                 .given(|given| given.give(&mut request()))
                 .err()
                 .unwrap();
-            let text = error.text(&crate::style::Style { color: false });
+            let text = error.text(&crate::style::OutputStyle { color: false });
             assert!(text.contains("write `port = 8888`"), "{text}");
         }
     }
@@ -378,26 +378,26 @@ mod tests {
     #[test]
     fn a_service_listens_where_it_is_reached() {
         let on = |port: &str, network| Listens::on("x", port.parse().unwrap(), network);
-        let host = on("8888", Network::Host).unwrap();
+        let host = on("8888", NetworkMode::Host).unwrap();
         assert_eq!(
             (host.address.to_string(), host.port),
             ("127.0.0.1".into(), 8888)
         );
         assert!(host.http("/").is_some());
-        let own = on("0.0.0.0:9000:8888", Network::Own).unwrap();
+        let own = on("0.0.0.0:9000:8888", NetworkMode::Own).unwrap();
         assert_eq!(
             (own.address.to_string(), own.port),
             ("127.0.0.1".into(), 8888)
         );
         assert_eq!(own.reached(), "127.0.0.1:9000");
-        let far = on("10.0.0.7:8888:8888", Network::Host).unwrap();
+        let far = on("10.0.0.7:8888:8888", NetworkMode::Host).unwrap();
         assert_eq!(far.reached(), "10.0.0.7:8888");
         assert!(far.http("/").is_none());
     }
 
     #[test]
     fn what_a_record_says_of_a_service_has_no_token() {
-        let mut service = Service::new("x", vec!["x".to_owned()]);
+        let mut service = RunService::new("x", vec!["x".to_owned()]);
         service.ports = vec!["127.0.0.1:9000:8888".parse::<PortSpec>().unwrap().into()];
         assert_eq!(openly(&service), ["127.0.0.1:9000"]);
         for (link, plain) in [

@@ -9,15 +9,15 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use sconce_image::system::PLAIN_NAME;
-use sconce_schema::request::{Mount, Root, RunRequest, User};
-use sconce_schema::service::{Check, Health, Service};
+use sconce_schema::request::{ContainerUser, Mount, RunRequest, RunRoot};
+use sconce_schema::service::{HealthCheck, HealthTest, RunService};
 use sconce_schema::spec::Ssh;
-use sconce_schema::{ImageManifest, Lock};
+use sconce_schema::{EnvironmentLayers, Lock};
 use sha2::Digest as _;
 
-use super::files::{Folder, INSIDE};
+use super::files::{INSIDE, PrivateDirectory};
 use super::keys::{self, HostKey};
-use super::{Given, Listens, ServiceError, reader};
+use super::{Listens, ServiceError, ServiceInputs, reader};
 use crate::failure::Result;
 
 const NAME: &str = "ssh";
@@ -30,20 +30,24 @@ const OF_SESSIONS: [&str; 10] = [
 ];
 
 /// The server, and what is to be said of it.
-pub(super) struct Made {
-    pub(super) service: Service,
+pub(super) struct SshService {
+    pub(super) service: RunService,
     pub(super) note: String,
 }
 
 /// The server as a service of `request`, with its files written and mounted.
-pub(super) fn service(given: &Given<'_>, ssh: &Ssh, request: &mut RunRequest) -> Result<Made> {
-    if request.user == User::Root {
+pub(super) fn service(
+    given: &ServiceInputs<'_>,
+    ssh: &Ssh,
+    request: &mut RunRequest,
+) -> Result<SshService> {
+    if request.user == ContainerUser::Root {
         return Err(ServiceError::Root.into());
     }
     let listens = Listens::on(NAME, ssh.port(), request.network)?;
     let allowed = keys::allowed(&ssh.keys, given.folder, given.home)?;
     let host_key = HostKey::of(&given.host_keys.join(environment(given)))?;
-    let folder = Folder::make(given.private, NAME, reader(request.user))?;
+    let folder = PrivateDirectory::make(given.private, NAME, reader(request.user))?;
     let variables = variables(request);
     let config = config(&listens, &variables, given.lock);
     folder.write("sshd_config", 0o600, config.as_bytes())?;
@@ -60,7 +64,7 @@ pub(super) fn service(given: &Given<'_>, ssh: &Ssh, request: &mut RunRequest) ->
     let inside = Path::new(INSIDE).join(NAME);
     mount(folder.path().to_owned(), &inside);
     mount(profile, Path::new(PROFILE));
-    if let Root::Image(image) = &request.root
+    if let RunRoot::Image(image) = &request.root
         && let Some(groups) = groups(image)
     {
         let groups = folder.write("group", 0o644, groups.as_bytes())?;
@@ -68,23 +72,23 @@ pub(super) fn service(given: &Given<'_>, ssh: &Ssh, request: &mut RunRequest) ->
     }
     let config = inside.join("sshd_config").display().to_string();
     let command = ["/usr/sbin/sshd", "-D", "-e", "-f", &config];
-    let mut service = Service::new(NAME, command.map(str::to_owned).to_vec());
-    service.user = Some(User::Plain);
+    let mut service = RunService::new(NAME, command.map(str::to_owned).to_vec());
+    service.user = Some(ContainerUser::Plain);
     service.ports = vec![listens.outside];
     service.links = vec![format!(
         "ssh -p {} {PLAIN_NAME}@{}",
         listens.outside.host,
         listens.reached_at()
     )];
-    service.health = Some(Health::new(listening(listens.port)));
-    Ok(Made {
+    service.health = Some(HealthCheck::new(listening(listens.port)));
+    Ok(SshService {
         service,
         note: format!("ssh: the host key is {} (ED25519)", host_key.fingerprint),
     })
 }
 
 /// A name for the folder of an environment's host key: for people, and unlike that of any other.
-fn environment(given: &Given<'_>) -> String {
+fn environment(given: &ServiceInputs<'_>) -> String {
     let digest = sha2::Sha256::digest(given.folder.as_os_str().as_encoded_bytes());
     let digest: String = digest
         .iter()
@@ -96,10 +100,10 @@ fn environment(given: &Given<'_>) -> String {
 
 /// That something listens there. No connection is made: the server would note each in its log.
 /// Format: proc_pid_net(5), `tcp`; state 0A is TCP_LISTEN.
-fn listening(port: u16) -> Check {
+fn listening(port: u16) -> HealthTest {
     let pattern = format!(":{port:04X} 0+:0000 0A ");
     let command = ["grep", "-Eqs", &pattern, "/proc/net/tcp", "/proc/net/tcp6"];
-    Check::Command(command.map(str::to_owned).to_vec())
+    HealthTest::Command(command.map(str::to_owned).to_vec())
 }
 
 /// The run's variables, as a session is to have them. A session is not the run's command: what it
@@ -206,7 +210,7 @@ fn profile(variables: &BTreeMap<String, String>) -> String {
 
 /// The groups of the environment without `tty`. sshd gives a terminal to that group where there is
 /// one, and where the run's user has one id, there is no other to give it to.
-fn groups(image: &ImageManifest) -> Option<String> {
+fn groups(image: &EnvironmentLayers) -> Option<String> {
     let mut layers = image.layers.iter().rev();
     let path = layers.find_map(|layer| {
         let path = layer.path.join(GROUPS.trim_start_matches('/'));
@@ -224,13 +228,13 @@ mod tests {
     use super::*;
     use std::os::unix::fs::PermissionsExt as _;
 
-    use crate::services::tests::{Made, lock, request};
-    use sconce_schema::manifest::Layer;
-    use sconce_schema::request::Network;
+    use crate::services::tests::{ServiceFixture, lock, request};
+    use sconce_schema::manifest::LayerTree;
+    use sconce_schema::request::NetworkMode;
 
     #[test]
     fn nothing_but_keys_lets_in() {
-        let made = Made::new("[services.ssh]");
+        let made = ServiceFixture::new("[services.ssh]");
         let (request, laid) = made.give(request());
         let service = &request.services[0];
         assert_eq!(service.links, ["ssh -p 2222 sconce@127.0.0.1"]);
@@ -267,27 +271,27 @@ mod tests {
 
     #[test]
     fn the_same_environment_has_the_same_host_key() {
-        let made = Made::new("[services.ssh]");
+        let made = ServiceFixture::new("[services.ssh]");
         let first = made.give(request()).1.notes.clone();
         assert_eq!(first, made.give(request()).1.notes);
     }
 
     #[test]
     fn root_is_not_let_in() {
-        let made = Made::new("[services.ssh]");
+        let made = ServiceFixture::new("[services.ssh]");
         let mut request = RunRequest {
-            user: User::Root,
+            user: ContainerUser::Root,
             ..request()
         };
         let error = made.given(|given| given.give(&mut request)).err().unwrap();
-        let text = error.text(&crate::style::Style { color: false });
+        let text = error.text(&crate::style::OutputStyle { color: false });
         assert!(text.contains("lets nobody in as root"), "{text}");
     }
 
     #[test]
     fn variables_are_quoted_and_sessions_keep_their_own() {
         let mut request = RunRequest {
-            network: Network::Own,
+            network: NetworkMode::Own,
             ..request()
         };
         for (name, value) in [
@@ -304,7 +308,7 @@ mod tests {
             env: vec!["NVIDIA_VISIBLE_DEVICES=void".to_owned()],
             ..Default::default()
         });
-        let made = Made::new("[services.ssh]\nport = \"2200:22\"");
+        let made = ServiceFixture::new("[services.ssh]\nport = \"2200:22\"");
         let (_, _laid) = made.give(request);
         let ssh = made.private().join("ssh");
         let config = std::fs::read_to_string(ssh.join("sshd_config")).unwrap();
@@ -327,12 +331,12 @@ mod tests {
             if let Some(text) = text {
                 std::fs::write(path.join("etc/group"), text).unwrap();
             }
-            Layer {
+            LayerTree {
                 name: name.to_owned(),
                 path,
             }
         };
-        let image = ImageManifest {
+        let image = EnvironmentLayers {
             layers: vec![
                 layer("base", Some("root:x:0:\ntty:x:5:\nttys:x:6:\n")),
                 layer("top", None),

@@ -1,13 +1,16 @@
 //! `[services.tensorboard]`.
 
 use sconce_schema::request::RunRequest;
-use sconce_schema::service::Service;
+use sconce_schema::service::RunService;
 use sconce_schema::spec::TensorBoard;
 
 use super::{Listens, ServiceError};
 
 /// TensorBoard has no login: whoever reaches its port sees what is in the folder.
-pub(super) fn service(board: &TensorBoard, request: &RunRequest) -> Result<Service, ServiceError> {
+pub(super) fn service(
+    board: &TensorBoard,
+    request: &RunRequest,
+) -> Result<RunService, ServiceError> {
     let listens = Listens::on("tensorboard", board.port(), request.network)?;
     let logdir = request.workdir.join(board.logdir());
     let command = [
@@ -19,7 +22,7 @@ pub(super) fn service(board: &TensorBoard, request: &RunRequest) -> Result<Servi
         "--port",
         &listens.port.to_string(),
     ];
-    let mut service = Service::new("tensorboard", command.map(str::to_owned).to_vec());
+    let mut service = RunService::new("tensorboard", command.map(str::to_owned).to_vec());
     service.ports = vec![listens.outside];
     service.links = vec![format!("http://{}/", listens.reached())];
     service.health = listens.http("/");

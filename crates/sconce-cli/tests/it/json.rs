@@ -6,8 +6,8 @@ use std::collections::BTreeSet;
 use std::fs::File;
 use std::time::{Duration, SystemTime};
 
-use sconce_image::local::{Contents, Image};
-use sconce_oci::{Descriptor, Digest, Manifest, media};
+use sconce_image::local::{LayerContents, LocalImage};
+use sconce_oci::{Descriptor, Digest, ImageManifest, media};
 use sconce_store::Store;
 use sconce_testkit::golden_files::Goldens;
 use serde_json::Value;
@@ -62,13 +62,14 @@ fn with_image(home: &Home) {
     }
     let config = b"{}".to_vec();
     let layer = Descriptor::of(media::LAYER, b"layer");
-    let manifest = Manifest::new(Descriptor::of(media::CONFIG, &config), vec![layer]);
-    let contents = Contents {
+    let manifest = ImageManifest::new(Descriptor::of(media::CONFIG, &config), vec![layer]);
+    let contents = LayerContents {
         layer: "base".to_owned(),
         packages: Vec::new(),
         unpacked_bytes: None,
     };
-    let image = Image::keep(&store, sconce_oci::write(&manifest), config, vec![contents]).unwrap();
+    let image =
+        LocalImage::keep(&store, sconce_oci::write(&manifest), config, vec![contents]).unwrap();
     image.call(&store, "team/base:1").unwrap();
     image.call(&store, "other:1").unwrap();
 }

@@ -1,20 +1,63 @@
-//! Words that say nothing where they stand alone as the name of a type. `scripts/names` has the figures of all names.
+//! Words that say nothing where they stand alone as the name of a type: the glossary lists them. `scripts/names` has
+//! the figures of all names.
 
 use std::collections::BTreeMap;
 
 use crate::source::tokens::Token;
-use crate::source::{packages, shipped_files};
+use crate::source::{packages, shipped_files, workspace_dir};
 
-/// The words, and how many types have each as their name today. A number may only get smaller.
-const TODAY: [(&str, usize); 7] = [
-    ("Asked", 9),
-    ("Came", 2),
-    ("Held", 5),
-    ("Laid", 1),
-    ("Told", 7),
-    ("Wanted", 6),
-    ("Went", 1),
+/// How many types have a word of the glossary as their name today. A number may only get smaller.
+const TODAY: [(&str, usize); 34] = [
+    ("Cards", 1),
+    ("Entry", 7),
+    ("Figures", 1),
+    ("Files", 1),
+    ("Form", 1),
+    ("Item", 2),
+    ("Job", 3),
+    ("Key", 1),
+    ("Kind", 1),
+    ("Lane", 1),
+    ("Line", 6),
+    ("List", 5),
+    ("Load", 2),
+    ("Name", 1),
+    ("Number", 1),
+    ("Out", 2),
+    ("Page", 1),
+    ("Part", 5),
+    ("Point", 1),
+    ("Process", 1),
+    ("Range", 1),
+    ("Reach", 1),
+    ("Rule", 1),
+    ("Source", 2),
+    ("State", 2),
+    ("Subject", 1),
+    ("Table", 2),
+    ("Target", 1),
+    ("Tree", 1),
+    ("Turn", 1),
+    ("Value", 10),
+    ("Waiting", 1),
+    ("Whole", 1),
+    ("Within", 3),
 ];
+
+/// Reads the words that docs/glossary.md lists as such that may not stand alone.
+fn words() -> Vec<String> {
+    let text = std::fs::read_to_string(workspace_dir().join("docs/glossary.md")).unwrap();
+    let (_, section) = text
+        .split_once("\n## Words that may not stand alone\n")
+        .unwrap();
+    let section = section.split("\n## ").next().unwrap_or_default();
+    let lists = section.split("\n- **").skip(1);
+    let words = lists.flat_map(|list| list.split_once(':').unwrap().1.split([',', '.']));
+    words
+        .map(|word| word.trim().to_owned())
+        .filter(|word| !word.is_empty())
+        .collect()
+}
 
 /// Lists the names of the types that some code defines, whoever may see them.
 fn type_names(tokens: &[Token]) -> Vec<&str> {
@@ -63,7 +106,13 @@ fn words_that_say_nothing_name_no_more_types() {
         }
     }
     assert!(found.len() > 1000, "the types are not read");
-    let wrong = compare(&found, &TODAY);
+    let words = words();
+    assert!(words.len() > 200, "the words are not read");
+    let allowed = |word: &str| TODAY.iter().find(|(listed, _)| *listed == word);
+    let allowed = words
+        .iter()
+        .map(|word| (word.as_str(), allowed(word).map_or(0, |(_, count)| *count)));
+    let wrong = compare(&found, &allowed.collect::<Vec<_>>());
     assert!(wrong.is_empty(), "type_names.rs:\n{}", wrong.join("\n"));
 }
 

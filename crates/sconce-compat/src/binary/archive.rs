@@ -1,7 +1,7 @@
 //! Static libraries, as ar(5) describes them: GNU's names and BSD's, and thin ones.
 
-use super::bytes::{Bytes, Slice, Window};
-use super::{Archive, BinaryError, Member, Part, elf, fatbin};
+use super::bytes::{BlockReader, ByteSource, FileSlice};
+use super::{ArchiveMember, BinaryError, MalformedPart, StaticLibrary, elf, fatbin};
 
 pub(super) const MAGIC: &[u8; 8] = b"!<arch>\n";
 /// The members are files that lie elsewhere (binutils, `ar --thin`).
@@ -15,7 +15,7 @@ const MOST_NAME: usize = 4096;
 const MOST_NAMES: usize = 16 << 20;
 const BLOCK: usize = 4 << 10;
 const OUTSIDE: BinaryError = BinaryError::Outside {
-    part: Part::Members,
+    part: MalformedPart::Members,
 };
 
 /// What a header's name field says.
@@ -32,25 +32,25 @@ enum Name {
     Before(u64),
 }
 
-pub(super) fn read(bytes: &dyn Bytes) -> Result<Archive, BinaryError> {
-    let mut window = Window::new(bytes, BLOCK);
-    let thin = match window.exactly::<8>(0, Part::Members)? {
+pub(super) fn read(bytes: &dyn ByteSource) -> Result<StaticLibrary, BinaryError> {
+    let mut window = BlockReader::new(bytes, BLOCK);
+    let thin = match window.exactly::<8>(0, MalformedPart::Members)? {
         MAGIC => false,
         THIN_MAGIC => true,
         other => return Err(malformed("what the file begins with", other)),
     };
-    let mut archive = Archive {
+    let mut archive = StaticLibrary {
         thin,
-        ..Archive::default()
+        ..StaticLibrary::default()
     };
-    let mut limits = fatbin::Limits::default();
-    let mut tally = fatbin::Tally::default();
+    let mut limits = fatbin::FatbinLimits::default();
+    let mut tally = fatbin::ContainerCounts::default();
     let mut names = None;
     let mut left = MOST_NAMES;
     let mut at = 8;
     // What is left is padding.
     while bytes.size().saturating_sub(at) > 1 {
-        let header = *window.exactly::<HEADER>(at, Part::Members)?;
+        let header = *window.exactly::<HEADER>(at, MalformedPart::Members)?;
         let mut size = number(&header[48..58], "a size")?;
         if &header[58..] != b"`\n" {
             return Err(malformed("the end of a header", &header[58..]));
@@ -92,13 +92,13 @@ pub(super) fn read(bytes: &dyn Bytes) -> Result<Archive, BinaryError> {
         left = left.saturating_sub(name.len());
         if count > MOST_MEMBERS || left == 0 {
             return Err(BinaryError::TooLarge {
-                part: Part::Members,
+                part: MalformedPart::Members,
                 size: count,
                 most: MOST_MEMBERS,
             });
         }
         let machine = if inside {
-            let member = Slice::new(bytes, start, size).ok_or(OUTSIDE)?;
+            let member = FileSlice::new(bytes, start, size).ok_or(OUTSIDE)?;
             self::member(&member, &mut tally, &mut limits).map_err(|source| {
                 BinaryError::Member {
                     name: name.clone(),
@@ -108,7 +108,7 @@ pub(super) fn read(bytes: &dyn Bytes) -> Result<Archive, BinaryError> {
         } else {
             None
         };
-        archive.members.push(Member {
+        archive.members.push(ArchiveMember {
             name,
             size,
             machine,
@@ -120,11 +120,14 @@ pub(super) fn read(bytes: &dyn Bytes) -> Result<Archive, BinaryError> {
 
 /// The machine that a member is for, if it is an ELF file that can be read.
 fn member(
-    bytes: &Slice<'_>,
-    tally: &mut fatbin::Tally<'_>,
-    limits: &mut fatbin::Limits,
+    bytes: &FileSlice<'_>,
+    tally: &mut fatbin::ContainerCounts<'_>,
+    limits: &mut fatbin::FatbinLimits,
 ) -> Result<Option<u16>, BinaryError> {
-    if !Window::new(bytes, 4).up_to(0, 4)?.starts_with(elf::MAGIC) {
+    if !BlockReader::new(bytes, 4)
+        .up_to(0, 4)?
+        .starts_with(elf::MAGIC)
+    {
         return Ok(None);
     }
     match elf::read(bytes, limits) {
@@ -150,7 +153,7 @@ fn name(field: &[u8]) -> Result<Name, BinaryError> {
 
 /// GNU's long names end with `/` and a line feed.
 fn long_name(
-    window: &mut Window<'_>,
+    window: &mut BlockReader<'_>,
     names: Option<(u64, u64)>,
     offset: u64,
 ) -> Result<Vec<u8>, BinaryError> {
@@ -177,7 +180,7 @@ fn number(digits: &[u8], what: &'static str) -> Result<u64, BinaryError> {
 
 fn malformed(what: &'static str, field: &[u8]) -> BinaryError {
     BinaryError::Malformed {
-        part: Part::Members,
+        part: MalformedPart::Members,
         what,
         value: field.escape_ascii().to_string(),
     }

@@ -3,12 +3,12 @@
 
 use std::io;
 
-use super::{BinaryError, Part};
+use super::{BinaryError, MalformedPart};
 
 /// A file, or what stands for one.
 ///
 /// An open file serves with `FileExt::read_exact_at`, and `metadata().len()` kept beside it.
-pub trait Bytes {
+pub trait ByteSource {
     /// Size in bytes; must not change.
     fn size(&self) -> u64;
 
@@ -19,7 +19,7 @@ pub trait Bytes {
     fn read_at(&self, offset: u64, into: &mut [u8]) -> io::Result<()>;
 }
 
-impl Bytes for [u8] {
+impl ByteSource for [u8] {
     fn size(&self) -> u64 {
         self.len() as u64
     }
@@ -32,7 +32,7 @@ impl Bytes for [u8] {
     }
 }
 
-impl<T: Bytes + ?Sized> Bytes for &T {
+impl<T: ByteSource + ?Sized> ByteSource for &T {
     fn size(&self) -> u64 {
         (**self).size()
     }
@@ -43,20 +43,20 @@ impl<T: Bytes + ?Sized> Bytes for &T {
 }
 
 /// A range of a file as a file: an archive's member.
-pub(super) struct Slice<'a> {
-    bytes: &'a dyn Bytes,
+pub(super) struct FileSlice<'a> {
+    bytes: &'a dyn ByteSource,
     start: u64,
     size: u64,
 }
 
-impl<'a> Slice<'a> {
+impl<'a> FileSlice<'a> {
     /// `None` where it does not lie inside.
-    pub(super) fn new(bytes: &'a dyn Bytes, start: u64, size: u64) -> Option<Self> {
+    pub(super) fn new(bytes: &'a dyn ByteSource, start: u64, size: u64) -> Option<Self> {
         (start.checked_add(size)? <= bytes.size()).then_some(Self { bytes, start, size })
     }
 }
 
-impl Bytes for Slice<'_> {
+impl ByteSource for FileSlice<'_> {
     fn size(&self) -> u64 {
         self.size
     }
@@ -71,17 +71,17 @@ impl Bytes for Slice<'_> {
 }
 
 /// Looks at places of a file that mostly follow each other, and reads it by blocks.
-pub(super) struct Window<'a> {
-    bytes: &'a dyn Bytes,
+pub(super) struct BlockReader<'a> {
+    bytes: &'a dyn ByteSource,
     size: u64,
     start: u64,
     held: Vec<u8>,
     block: usize,
 }
 
-impl<'a> Window<'a> {
+impl<'a> BlockReader<'a> {
     /// `block` is how many bytes are read at once.
-    pub(super) fn new(bytes: &'a dyn Bytes, block: usize) -> Self {
+    pub(super) fn new(bytes: &'a dyn ByteSource, block: usize) -> Self {
         Self {
             bytes,
             size: bytes.size(),
@@ -123,7 +123,7 @@ impl<'a> Window<'a> {
     pub(super) fn exactly<const N: usize>(
         &mut self,
         offset: u64,
-        part: Part,
+        part: MalformedPart,
     ) -> Result<&[u8; N], BinaryError> {
         let bytes = self.up_to(offset, N)?.first_chunk();
         bytes.ok_or(BinaryError::Outside { part })
@@ -132,10 +132,10 @@ impl<'a> Window<'a> {
 
 /// All bytes of a range, of which there may be `most`.
 pub(super) fn whole(
-    bytes: &dyn Bytes,
+    bytes: &dyn ByteSource,
     offset: u64,
     size: u64,
-    part: Part,
+    part: MalformedPart,
     most: u64,
 ) -> Result<Vec<u8>, BinaryError> {
     let end = offset.checked_add(size);
@@ -175,7 +175,7 @@ mod tests {
         let bytes: Vec<u8> = (0..=255).collect();
         for block in [1, 3, 16, 1000] {
             let bytes = &bytes[..];
-            let mut window = Window::new(&bytes, block);
+            let mut window = BlockReader::new(&bytes, block);
             for (offset, most) in [(0, 4), (2, 7), (250, 3), (250, 30), (0, 300), (9, 0)] {
                 let end = (offset + most).min(256);
                 let seen = window.up_to(offset as u64, most).unwrap();
@@ -183,8 +183,11 @@ mod tests {
             }
             assert!(window.up_to(256, 4).unwrap().is_empty());
             assert!(window.up_to(u64::MAX, 4).unwrap().is_empty());
-            assert_eq!(window.exactly::<2>(254, Part::Header).unwrap(), &[254, 255]);
-            let past = window.exactly::<2>(255, Part::Header);
+            assert_eq!(
+                window.exactly::<2>(254, MalformedPart::Header).unwrap(),
+                &[254, 255]
+            );
+            let past = window.exactly::<2>(255, MalformedPart::Header);
             assert!(matches!(past, Err(BinaryError::Outside { .. })));
         }
     }
@@ -192,15 +195,15 @@ mod tests {
     #[test]
     fn a_slice_ends_where_it_ends() {
         let bytes = &b"0123456789"[..];
-        let slice = Slice::new(&bytes, 2, 5).unwrap();
+        let slice = FileSlice::new(&bytes, 2, 5).unwrap();
         let read = |offset, length| {
             let mut into = vec![0; length];
             slice.read_at(offset, &mut into).map(|()| into).ok()
         };
         assert_eq!(read(1, 4).as_deref(), Some(&b"3456"[..]));
         assert_eq!((read(1, 5), read(u64::MAX, 1)), (None, None));
-        assert!(Slice::new(&bytes, 6, 5).is_none());
-        assert!(Slice::new(&bytes, u64::MAX, 5).is_none());
+        assert!(FileSlice::new(&bytes, 6, 5).is_none());
+        assert!(FileSlice::new(&bytes, u64::MAX, 5).is_none());
     }
 
     #[test]

@@ -3,10 +3,10 @@
 
 use std::ffi::CStr;
 
-use super::bytes::{Bytes, Window, u16_at, u32_at, u64_at, whole};
-use super::elf::{Extent, Layout};
-use super::{BinaryError, Part};
-use crate::library::{Library, NeededVersions};
+use super::bytes::{BlockReader, ByteSource, u16_at, u32_at, u64_at, whole};
+use super::elf::{ElfLayout, ElfRange};
+use super::{BinaryError, MalformedPart};
+use crate::library::{ElfLibrary, NeededVersions};
 
 const DT_NULL: u64 = 0;
 const DT_NEEDED: u64 = 1;
@@ -41,8 +41,8 @@ const BLOCK: usize = 4 << 10;
 
 /// What symbols are read with.
 #[derive(Debug)]
-pub(super) struct Dynamic {
-    pub(super) strings: Strings,
+pub(super) struct DynamicSection {
+    pub(super) strings: StringTable,
     /// `DT_SYMTAB`, an address.
     pub(super) symbols: Option<u64>,
     /// `DT_HASH`, an address.
@@ -53,13 +53,13 @@ pub(super) struct Dynamic {
 
 /// The table of names.
 #[derive(Debug)]
-pub(super) struct Strings {
+pub(super) struct StringTable {
     table: Vec<u8>,
     /// How many bytes may still be taken from it: names can overlap each other.
     left: usize,
 }
 
-impl Strings {
+impl StringTable {
     /// What begins at `at`, which may be more than one name.
     pub(super) fn from(&self, at: u32) -> &[u8] {
         self.table.get(at as usize..).unwrap_or_default()
@@ -69,7 +69,7 @@ impl Strings {
     pub(super) fn name(&self, at: u32) -> Result<&[u8], BinaryError> {
         let name = CStr::from_bytes_until_nul(self.from(at));
         name.map(CStr::to_bytes).map_err(|_| BinaryError::Outside {
-            part: Part::Strings,
+            part: MalformedPart::Strings,
         })
     }
 
@@ -78,7 +78,7 @@ impl Strings {
         let text = String::from_utf8_lossy(name).into_owned();
         self.left = self.left.checked_sub(text.len()).ok_or({
             BinaryError::TooLarge {
-                part: Part::Strings,
+                part: MalformedPart::Strings,
                 size: text.len() as u64,
                 most: MOST_TEXT as u64,
             }
@@ -89,11 +89,11 @@ impl Strings {
 
 /// Puts into `library` what the segment in `extent` says.
 pub(super) fn read(
-    bytes: &dyn Bytes,
-    layout: &Layout,
-    extent: Extent,
-    library: &mut Library,
-) -> Result<Dynamic, BinaryError> {
+    bytes: &dyn ByteSource,
+    layout: &ElfLayout,
+    extent: ElfRange,
+    library: &mut ElfLibrary,
+) -> Result<DynamicSection, BinaryError> {
     let entries = entries(bytes, extent)?;
     // Where a tag stands twice, the loader takes the last.
     let last = |wanted: u64| {
@@ -102,12 +102,18 @@ pub(super) fn read(
     };
     let table = match (last(DT_STRTAB), last(DT_STRSZ)) {
         (Some(address), Some(size)) if size > 0 => {
-            let place = layout.at(address, Part::Strings)?;
-            whole(bytes, place.offset, size, Part::Strings, MOST_STRINGS)?
+            let place = layout.at(address, MalformedPart::Strings)?;
+            whole(
+                bytes,
+                place.offset,
+                size,
+                MalformedPart::Strings,
+                MOST_STRINGS,
+            )?
         }
         _ => Vec::new(),
     };
-    let mut strings = Strings {
+    let mut strings = StringTable {
         table,
         left: MOST_TEXT,
     };
@@ -124,7 +130,7 @@ pub(super) fn read(
         let (Some(address), Some(count)) = (last(table), last(count)) else {
             return Ok(None);
         };
-        let place = layout.at(address, Part::Versions)?;
+        let place = layout.at(address, MalformedPart::Versions)?;
         Ok(Some((place.offset, count)))
     };
     if let Some((offset, count)) = versions(DT_VERNEED, DT_VERNEEDNUM)? {
@@ -133,7 +139,7 @@ pub(super) fn read(
     if let Some((offset, count)) = versions(DT_VERDEF, DT_VERDEFNUM)? {
         library.defines_versions = defines(bytes, &mut strings, offset, count)?;
     }
-    Ok(Dynamic {
+    Ok(DynamicSection {
         symbols: last(DT_SYMTAB),
         hash: last(DT_HASH),
         gnu_hash: last(DT_GNU_HASH),
@@ -142,13 +148,13 @@ pub(super) fn read(
 }
 
 /// Tags and values, to the end's mark.
-fn entries(bytes: &dyn Bytes, extent: Extent) -> Result<Vec<(u64, u64)>, BinaryError> {
-    let mut window = Window::new(bytes, BLOCK);
+fn entries(bytes: &dyn ByteSource, extent: ElfRange) -> Result<Vec<(u64, u64)>, BinaryError> {
+    let mut window = BlockReader::new(bytes, BLOCK);
     let mut entries = Vec::new();
     for number in 0..extent.size / ENTRY as u64 {
-        check_count(Part::Dynamic, number + 1)?;
+        check_count(MalformedPart::Dynamic, number + 1)?;
         let at = extent.offset.saturating_add(number * ENTRY as u64);
-        let entry = window.exactly::<ENTRY>(at, Part::Dynamic)?;
+        let entry = window.exactly::<ENTRY>(at, MalformedPart::Dynamic)?;
         match u64_at(entry, 0) {
             DT_NULL => break,
             tag => entries.push((tag, u64_at(entry, 8))),
@@ -166,25 +172,25 @@ fn folders(list: String) -> Vec<String> {
 }
 
 fn needs(
-    bytes: &dyn Bytes,
-    strings: &mut Strings,
+    bytes: &dyn ByteSource,
+    strings: &mut StringTable,
     offset: u64,
     count: u64,
 ) -> Result<Vec<NeededVersions>, BinaryError> {
-    let mut window = Window::new(bytes, BLOCK);
+    let mut window = BlockReader::new(bytes, BLOCK);
     let mut seen = 0;
     let mut needs = Vec::new();
     let mut at = offset;
     for _ in 0..count {
         seen += 1;
-        check_count(Part::Versions, seen)?;
-        let library = *window.exactly::<VERNEED>(at, Part::Versions)?;
+        check_count(MalformedPart::Versions, seen)?;
+        let library = *window.exactly::<VERNEED>(at, MalformedPart::Versions)?;
         let mut versions = Vec::new();
         let mut version_at = at.saturating_add(u64::from(u32_at(&library, 8)));
         for _ in 0..u16_at(&library, 2) {
             seen += 1;
-            check_count(Part::Versions, seen)?;
-            let version = *window.exactly::<VERNAUX>(version_at, Part::Versions)?;
+            check_count(MalformedPart::Versions, seen)?;
+            let version = *window.exactly::<VERNAUX>(version_at, MalformedPart::Versions)?;
             if u16_at(&version, 4) & WEAK == 0 {
                 versions.push(strings.take(u64::from(u32_at(&version, 8)))?);
             }
@@ -206,21 +212,21 @@ fn needs(
 }
 
 fn defines(
-    bytes: &dyn Bytes,
-    strings: &mut Strings,
+    bytes: &dyn ByteSource,
+    strings: &mut StringTable,
     offset: u64,
     count: u64,
 ) -> Result<Vec<String>, BinaryError> {
-    let mut window = Window::new(bytes, BLOCK);
+    let mut window = BlockReader::new(bytes, BLOCK);
     let mut defines = Vec::new();
     let mut at = offset;
     for number in 0..count {
-        check_count(Part::Versions, number + 1)?;
-        let version = *window.exactly::<VERDEF>(at, Part::Versions)?;
+        check_count(MalformedPart::Versions, number + 1)?;
+        let version = *window.exactly::<VERDEF>(at, MalformedPart::Versions)?;
         // The first name is its own; others are those that it follows.
         if u16_at(&version, 2) & BASE == 0 {
             let name_at = at.saturating_add(u64::from(u32_at(&version, 12)));
-            let name = *window.exactly::<VERDAUX>(name_at, Part::Versions)?;
+            let name = *window.exactly::<VERDAUX>(name_at, MalformedPart::Versions)?;
             defines.push(strings.take(u64::from(u32_at(&name, 0)))?);
         }
         match u32_at(&version, 16) {
@@ -231,7 +237,7 @@ fn defines(
     Ok(defines)
 }
 
-fn check_count(part: Part, count: u64) -> Result<(), BinaryError> {
+fn check_count(part: MalformedPart, count: u64) -> Result<(), BinaryError> {
     if count <= MOST_ENTRIES {
         return Ok(());
     }

@@ -5,10 +5,10 @@ use std::ops::Range;
 
 use sconce_schema::ComputeCapability;
 
-use super::bytes::{Bytes, Window, u16_at, u32_at, u64_at};
-use super::needed::Superfluous;
-use super::{BinaryError, Part, dynamic, fatbin, symbols};
-use crate::library::Library;
+use super::bytes::{BlockReader, ByteSource, u16_at, u32_at, u64_at};
+use super::needed::UnusedCodeFinder;
+use super::{BinaryError, MalformedPart, dynamic, fatbin, symbols};
+use crate::library::ElfLibrary;
 
 pub(super) const MAGIC: &[u8] = b"\x7fELF";
 const CLASS_64: u8 = 2;
@@ -33,20 +33,20 @@ const DEVICE_CODE: [&[u8]; 2] = [b".nv_fatbin\0", b"__nv_relfatbin\0"];
 
 /// Where things lie in an ELF file.
 #[derive(Debug, Default)]
-pub(super) struct Layout {
+pub(super) struct ElfLayout {
     pub(super) machine: u16,
     loads: Vec<Load>,
     /// Of the dynamic segment.
-    pub(super) dynamic: Option<Extent>,
+    pub(super) dynamic: Option<ElfRange>,
     /// Of each section of device code.
-    device_code: Vec<Extent>,
+    device_code: Vec<ElfRange>,
     /// Address and size of the dynamic symbols.
     dynsym: Option<(u64, u64)>,
 }
 
 /// A part of the file, in bytes.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Extent {
+pub(super) struct ElfRange {
     pub(super) offset: u64,
     pub(super) size: u64,
 }
@@ -54,21 +54,24 @@ pub(super) struct Extent {
 #[derive(Debug)]
 struct Load {
     address: u64,
-    part: Extent,
+    part: ElfRange,
 }
 
 /// Reads a file that begins with [`MAGIC`].
-pub(super) fn read(bytes: &dyn Bytes, limits: &mut fatbin::Limits) -> Result<Library, BinaryError> {
+pub(super) fn read(
+    bytes: &dyn ByteSource,
+    limits: &mut fatbin::FatbinLimits,
+) -> Result<ElfLibrary, BinaryError> {
     let layout = layout(bytes)?;
-    let mut library = Library {
+    let mut library = ElfLibrary {
         machine: layout.machine,
-        ..Library::default()
+        ..ElfLibrary::default()
     };
     if let Some(extent) = layout.dynamic {
         let dynamic = dynamic::read(bytes, &layout, extent, &mut library)?;
         symbols::read(bytes, &layout, &dynamic, &mut library)?;
     }
-    let mut tally = fatbin::Tally::default();
+    let mut tally = fatbin::ContainerCounts::default();
     for part in &layout.device_code {
         tally.add(bytes, part.offset, part.size, limits)?;
     }
@@ -78,24 +81,24 @@ pub(super) fn read(bytes: &dyn Bytes, limits: &mut fatbin::Limits) -> Result<Lib
 
 /// Parts of the file with device code that none of these cards runs.
 pub(super) fn superfluous(
-    bytes: &dyn Bytes,
+    bytes: &dyn ByteSource,
     cards: &[ComputeCapability],
 ) -> Result<Vec<Range<u64>>, BinaryError> {
     let layout = layout(bytes)?;
-    let mut limits = fatbin::Limits::default();
+    let mut limits = fatbin::FatbinLimits::default();
     let parts = Vec::new();
-    let mut tally = fatbin::Tally::default();
-    tally.superfluous = Some(Superfluous { cards, parts });
+    let mut tally = fatbin::ContainerCounts::default();
+    tally.superfluous = Some(UnusedCodeFinder { cards, parts });
     for part in &layout.device_code {
         tally.add(bytes, part.offset, part.size, &mut limits)?;
     }
     Ok(tally.superfluous.map_or(Vec::new(), |found| found.parts))
 }
 
-impl Layout {
+impl ElfLayout {
     /// The place in the file of what is loaded at `address`, and how many bytes of its segment are
     /// there from it on.
-    pub(super) fn at(&self, address: u64, part: Part) -> Result<Extent, BinaryError> {
+    pub(super) fn at(&self, address: u64, part: MalformedPart) -> Result<ElfRange, BinaryError> {
         let found = self.loads.iter().find_map(|load| {
             let inside = address.checked_sub(load.address)?;
             let size = load
@@ -104,7 +107,7 @@ impl Layout {
                 .checked_sub(inside)
                 .filter(|&size| size > 0)?;
             let offset = load.part.offset.checked_add(inside)?;
-            Some(Extent { offset, size })
+            Some(ElfRange { offset, size })
         });
         found.ok_or(BinaryError::Outside { part })
     }
@@ -117,16 +120,16 @@ impl Layout {
 }
 
 /// Reads the headers.
-fn layout(bytes: &dyn Bytes) -> Result<Layout, BinaryError> {
-    let mut window = Window::new(bytes, BLOCK);
-    let header = *window.exactly::<HEADER>(0, Part::Header)?;
+fn layout(bytes: &dyn ByteSource) -> Result<ElfLayout, BinaryError> {
+    let mut window = BlockReader::new(bytes, BLOCK);
+    let header = *window.exactly::<HEADER>(0, MalformedPart::Header)?;
     let (class, order) = (header[4], header[5]);
     if (class, order) != (CLASS_64, LITTLE_ENDIAN) {
         return Err(BinaryError::OtherForm { class, order });
     }
-    let mut layout = Layout {
+    let mut layout = ElfLayout {
         machine: u16_at(&header, 18),
-        ..Layout::default()
+        ..ElfLayout::default()
     };
     segments(&mut layout, &mut window, &header)?;
     sections(&mut layout, &mut window, &header, bytes)?;
@@ -134,18 +137,18 @@ fn layout(bytes: &dyn Bytes) -> Result<Layout, BinaryError> {
 }
 
 fn segments(
-    layout: &mut Layout,
-    window: &mut Window<'_>,
+    layout: &mut ElfLayout,
+    window: &mut BlockReader<'_>,
     header: &[u8; HEADER],
 ) -> Result<(), BinaryError> {
     let (offset, each, count) = (u64_at(header, 32), u16_at(header, 54), u16_at(header, 56));
     if count > 0 {
-        must_be(each, SEGMENT, Part::Segments, "the size of one")?;
+        must_be(each, SEGMENT, MalformedPart::Segments, "the size of one")?;
     }
     for number in 0..u64::from(count) {
         let at = offset.saturating_add(number * SEGMENT as u64);
-        let segment = window.exactly::<SEGMENT>(at, Part::Segments)?;
-        let part = Extent {
+        let segment = window.exactly::<SEGMENT>(at, MalformedPart::Segments)?;
+        let part = ElfRange {
             offset: u64_at(segment, 8),
             size: u64_at(segment, 32),
         };
@@ -163,10 +166,10 @@ fn segments(
 }
 
 fn sections(
-    layout: &mut Layout,
-    window: &mut Window<'_>,
+    layout: &mut ElfLayout,
+    window: &mut BlockReader<'_>,
     header: &[u8; HEADER],
-    bytes: &dyn Bytes,
+    bytes: &dyn ByteSource,
 ) -> Result<(), BinaryError> {
     let offset = u64_at(header, 40);
     if offset == 0 {
@@ -175,11 +178,11 @@ fn sections(
     must_be(
         u16_at(header, 58),
         SECTION,
-        Part::Sections,
+        MalformedPart::Sections,
         "the size of one",
     )?;
     let place = |number: u64| offset.saturating_add(number.saturating_mul(SECTION as u64));
-    let first = *window.exactly::<SECTION>(offset, Part::Sections)?;
+    let first = *window.exactly::<SECTION>(offset, MalformedPart::Sections)?;
     let count = match u16_at(header, 60) {
         0 => u64_at(&first, 32),
         count => u64::from(count),
@@ -190,16 +193,19 @@ fn sections(
     };
     if count > MOST_SECTIONS {
         return Err(BinaryError::TooLarge {
-            part: Part::Sections,
+            part: MalformedPart::Sections,
             size: count,
             most: MOST_SECTIONS,
         });
     }
-    let names = u64_at(window.exactly::<SECTION>(place(names), Part::Sections)?, 24);
-    let mut name_window = Window::new(bytes, BLOCK);
+    let names = u64_at(
+        window.exactly::<SECTION>(place(names), MalformedPart::Sections)?,
+        24,
+    );
+    let mut name_window = BlockReader::new(bytes, BLOCK);
     for number in 0..count {
-        let section = *window.exactly::<SECTION>(place(number), Part::Sections)?;
-        let part = Extent {
+        let section = *window.exactly::<SECTION>(place(number), MalformedPart::Sections)?;
+        let part = ElfRange {
             offset: u64_at(&section, 24),
             size: u64_at(&section, 32),
         };
@@ -217,7 +223,12 @@ fn sections(
     Ok(())
 }
 
-fn must_be(value: u16, wanted: usize, part: Part, what: &'static str) -> Result<(), BinaryError> {
+fn must_be(
+    value: u16,
+    wanted: usize,
+    part: MalformedPart,
+    what: &'static str,
+) -> Result<(), BinaryError> {
     if usize::from(value) == wanted {
         return Ok(());
     }

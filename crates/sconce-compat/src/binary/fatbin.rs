@@ -23,9 +23,9 @@ use std::ops::Range;
 use sconce_schema::ComputeCapability;
 
 use super::BinaryError;
-use super::bytes::{Bytes, Window, u16_at, u32_at, u64_at};
-use super::needed::Superfluous;
-use crate::library::{Code, Coverage, GpuCode, Reach, Target};
+use super::bytes::{BlockReader, ByteSource, u16_at, u32_at, u64_at};
+use super::needed::UnusedCodeFinder;
+use crate::library::{CodeKind, CodeReach, CodeTarget, Coverage, GpuCode};
 
 const MAGIC: u32 = 0xBA55_ED50;
 const CONTAINER_HEADER: usize = 16;
@@ -50,14 +50,14 @@ const SEARCH_BLOCK: usize = 64 << 10;
 /// What is spent on one file at most, over all its sections. What is left behind then counts as
 /// unread.
 #[derive(Debug)]
-pub(super) struct Limits {
+pub(super) struct FatbinLimits {
     /// Containers and entries. libcublasLt of CUDA 12.8 has 9,000.
     parts: u32,
     /// Bytes that are searched for the next container; between real ones lies nothing.
     searched: u64,
 }
 
-impl Default for Limits {
+impl Default for FatbinLimits {
     fn default() -> Self {
         Self {
             parts: 1 << 20,
@@ -68,28 +68,28 @@ impl Default for Limits {
 
 /// Containers as they are counted.
 #[derive(Debug, Default)]
-pub(super) struct Tally<'a> {
-    kinds: BTreeMap<Vec<Target>, u32>,
+pub(super) struct ContainerCounts<'a> {
+    kinds: BTreeMap<Vec<CodeTarget>, u32>,
     unread: u64,
-    emptied: BTreeSet<Target>,
+    emptied: BTreeSet<CodeTarget>,
     /// Gets every container too, where it is wanted.
-    pub(super) superfluous: Option<Superfluous<'a>>,
+    pub(super) superfluous: Option<UnusedCodeFinder<'a>>,
 }
 
-impl Tally<'_> {
+impl ContainerCounts<'_> {
     /// Counts what lies in `size` bytes from `offset`. The part of it that the file does not have
     /// is unread.
     pub(super) fn add(
         &mut self,
-        bytes: &dyn Bytes,
+        bytes: &dyn ByteSource,
         offset: u64,
         size: u64,
-        limits: &mut Limits,
+        limits: &mut FatbinLimits,
     ) -> Result<(), BinaryError> {
         let there = size.min(bytes.size().saturating_sub(offset));
         self.lose(size - there);
         let end = offset + there;
-        let mut window = Window::new(bytes, BLOCK);
+        let mut window = BlockReader::new(bytes, BLOCK);
         let mut at = offset;
         while at < end {
             if limits.parts == 0 {
@@ -115,10 +115,10 @@ impl Tally<'_> {
     /// Counts one container, whose entries lie in this range of the file.
     fn entries(
         &mut self,
-        window: &mut Window<'_>,
+        window: &mut BlockReader<'_>,
         from: u64,
         to: u64,
-        limits: &mut Limits,
+        limits: &mut FatbinLimits,
     ) -> Result<(), BinaryError> {
         let mut entries = Vec::new();
         let mut at = from;
@@ -148,7 +148,7 @@ impl Tally<'_> {
         if let Some(superfluous) = &mut self.superfluous {
             superfluous.container(&entries);
         }
-        let mut targets: Vec<Target> = entries.into_iter().map(|(target, _)| target).collect();
+        let mut targets: Vec<CodeTarget> = entries.into_iter().map(|(target, _)| target).collect();
         targets.sort_unstable();
         targets.dedup();
         // One that has no code is none.
@@ -162,12 +162,12 @@ impl Tally<'_> {
     /// Where the next container begins, or the end. Zeros before it are padding.
     fn search(
         &mut self,
-        bytes: &dyn Bytes,
+        bytes: &dyn ByteSource,
         from: u64,
         end: u64,
-        limits: &mut Limits,
+        limits: &mut FatbinLimits,
     ) -> Result<u64, BinaryError> {
-        let mut window = Window::new(bytes, BLOCK);
+        let mut window = BlockReader::new(bytes, BLOCK);
         let mut most = BLOCK;
         let mut at = from;
         while at < end {
@@ -231,7 +231,7 @@ impl Tally<'_> {
 
 /// Where the entries lie of the container at `at`; they may go beyond `end`.
 fn container(
-    window: &mut Window<'_>,
+    window: &mut BlockReader<'_>,
     at: u64,
     end: u64,
 ) -> Result<Option<Range<u64>>, BinaryError> {
@@ -256,7 +256,7 @@ fn container(
 
 struct Entry {
     /// `None` for a kind of code that is not known.
-    target: Option<Target>,
+    target: Option<CodeTarget>,
     /// Where its code begins.
     code: u64,
     /// Its code begins with zeros, as no code does: a slim image was made without it.
@@ -266,7 +266,7 @@ struct Entry {
 }
 
 /// The entry at `at`; `None` where it has no sound header or goes beyond `to`.
-fn entry(window: &mut Window<'_>, at: u64, to: u64) -> Result<Option<Entry>, BinaryError> {
+fn entry(window: &mut BlockReader<'_>, at: u64, to: u64) -> Result<Option<Entry>, BinaryError> {
     if to - at < ENTRY_HEADER as u64 {
         return Ok(None);
     }
@@ -291,25 +291,25 @@ fn entry(window: &mut Window<'_>, at: u64, to: u64) -> Result<Option<Entry>, Bin
     }))
 }
 
-fn target(header: &[u8; ENTRY_HEADER]) -> Option<Target> {
+fn target(header: &[u8; ENTRY_HEADER]) -> Option<CodeTarget> {
     let code = match u16_at(header, 0) {
-        KIND_PTX => Code::Ptx {
+        KIND_PTX => CodeKind::Ptx {
             major: u16_at(header, 26),
             minor: u16_at(header, 24),
         },
-        KIND_ELF => Code::Sass,
+        KIND_ELF => CodeKind::Sass,
         _ => return None,
     };
     let arch = Some(u32_at(header, 28)).filter(|arch| (10..=MOST_ARCH).contains(arch))?;
     let flags = u64_at(header, 40);
     let reach = if flags & FLAG_EXACT != 0 {
-        Reach::Exact
+        CodeReach::Exact
     } else if flags & FLAG_FAMILY != 0 {
-        Reach::Family
+        CodeReach::Family
     } else {
-        Reach::Onward
+        CodeReach::Onward
     };
-    Some(Target {
+    Some(CodeTarget {
         capability: ComputeCapability::new(arch / 10, arch % 10),
         code,
         reach,

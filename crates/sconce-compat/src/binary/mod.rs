@@ -14,7 +14,7 @@ use std::ops::Range;
 
 use sconce_schema::{ComputeCapability, Hint, exit};
 
-use crate::library::{GpuCode, Library};
+use crate::library::{ElfLibrary, GpuCode};
 
 mod archive;
 mod bytes;
@@ -28,33 +28,33 @@ mod testing;
 #[cfg(test)]
 mod tests;
 
-pub use bytes::Bytes;
+pub use bytes::ByteSource;
 
 /// What a file is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Found {
+pub enum ParsedBinary {
     /// An ELF file: a shared library, a Python extension, a program, an object file.
-    Library(Box<Library>),
+    Library(Box<ElfLibrary>),
     /// A static library.
-    Archive(Archive),
+    Archive(StaticLibrary),
     /// Something else.
     NotABinary,
 }
 
 /// What was read of a static library.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Archive {
+pub struct StaticLibrary {
     /// Whether it only names files that lie elsewhere, and so has no code itself.
     pub thin: bool,
     /// Its members, in order, without the tables of symbols and names.
-    pub members: Vec<Member>,
+    pub members: Vec<ArchiveMember>,
     /// The device code of all members.
     pub gpu: GpuCode,
 }
 
 /// A file in a static library.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Member {
+pub struct ArchiveMember {
     /// Its name, of a thin archive a path.
     pub name: String,
     /// Size in bytes.
@@ -88,13 +88,13 @@ pub enum BinaryError {
     #[error("{part} lie outside of the file")]
     Outside {
         /// Which.
-        part: Part,
+        part: MalformedPart,
     },
     /// A part of the file is not as the format says.
     #[error("{part} are malformed: {what} is `{value}`")]
     Malformed {
         /// Which.
-        part: Part,
+        part: MalformedPart,
         /// The field.
         what: &'static str,
         /// What it says.
@@ -104,7 +104,7 @@ pub enum BinaryError {
     #[error("{part} take {size}, more than the {most} that are read")]
     TooLarge {
         /// Of which part.
-        part: Part,
+        part: MalformedPart,
         /// Bytes or entries that there are.
         size: u64,
         /// Bytes or entries that are read.
@@ -122,7 +122,7 @@ pub enum BinaryError {
 
 /// A part of a file that can be wrong, as a plural.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Part {
+pub enum MalformedPart {
     /// The ELF header's fields.
     Header,
     /// ELF section headers.
@@ -141,7 +141,7 @@ pub enum Part {
     Members,
 }
 
-impl std::fmt::Display for Part {
+impl std::fmt::Display for MalformedPart {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             Self::Header => "the first headers",
@@ -178,27 +178,27 @@ impl Hint for BinaryError {
 ///
 /// # Errors
 /// For a file that begins as an ELF file or an archive, and is wrong further on.
-pub fn read(bytes: &dyn Bytes) -> Result<Found, BinaryError> {
+pub fn read(bytes: &dyn ByteSource) -> Result<ParsedBinary, BinaryError> {
     let mut magic = [0; 8];
     let there = usize::try_from(bytes.size()).map_or(8, |size| size.min(8));
     bytes
         .read_at(0, &mut magic[..there])
         .map_err(|source| BinaryError::Read { offset: 0, source })?;
     if magic.starts_with(elf::MAGIC) {
-        let library = elf::read(bytes, &mut fatbin::Limits::default())?;
-        return Ok(Found::Library(Box::new(library)));
+        let library = elf::read(bytes, &mut fatbin::FatbinLimits::default())?;
+        return Ok(ParsedBinary::Library(Box::new(library)));
     }
     if [archive::MAGIC, archive::THIN_MAGIC].contains(&&magic) {
-        return read_archive(bytes).map(Found::Archive);
+        return read_archive(bytes).map(ParsedBinary::Archive);
     }
-    Ok(Found::NotABinary)
+    Ok(ParsedBinary::NotABinary)
 }
 
 /// Reads a static library as `ar` writes it. Its members' device code is summed.
 ///
 /// # Errors
 /// When it is none, or a member is wrong.
-pub fn read_archive(bytes: &dyn Bytes) -> Result<Archive, BinaryError> {
+pub fn read_archive(bytes: &dyn ByteSource) -> Result<StaticLibrary, BinaryError> {
     archive::read(bytes)
 }
 
@@ -208,7 +208,7 @@ pub fn read_archive(bytes: &dyn Bytes) -> Result<Archive, BinaryError> {
 /// # Errors
 /// As [`read`].
 pub fn superfluous(
-    bytes: &dyn Bytes,
+    bytes: &dyn ByteSource,
     cards: &[ComputeCapability],
 ) -> Result<Vec<Range<u64>>, BinaryError> {
     let mut magic = [0; 4];
@@ -229,8 +229,8 @@ pub fn superfluous(
 /// # Errors
 /// When the bytes cannot be read; what is no container is counted in
 /// [`GpuCode::unread_bytes`].
-pub fn read_fat_binary(bytes: &dyn Bytes) -> Result<GpuCode, BinaryError> {
-    let mut tally = fatbin::Tally::default();
-    tally.add(bytes, 0, bytes.size(), &mut fatbin::Limits::default())?;
+pub fn read_fat_binary(bytes: &dyn ByteSource) -> Result<GpuCode, BinaryError> {
+    let mut tally = fatbin::ContainerCounts::default();
+    tally.add(bytes, 0, bytes.size(), &mut fatbin::FatbinLimits::default())?;
     Ok(tally.finish())
 }

@@ -8,11 +8,11 @@
 //! Left out are templates of others over its types (`std::vector<c10::…>`), which every library
 //! has its own of.
 
-use super::bytes::{Bytes, Window, u16_at, u32_at};
-use super::dynamic::Dynamic;
-use super::elf::Layout;
-use super::{BinaryError, Part};
-use crate::library::{Library, symbol_hash};
+use super::bytes::{BlockReader, ByteSource, u16_at, u32_at};
+use super::dynamic::DynamicSection;
+use super::elf::ElfLayout;
+use super::{BinaryError, MalformedPart};
+use crate::library::{ElfLibrary, symbol_hash};
 
 /// Bytes of a symbol.
 pub(super) const SYMBOL: usize = 24;
@@ -37,10 +37,10 @@ const NAMESPACES: [&[u8]; 5] = [b"3c10", b"2at", b"5torch", b"6caffe2", b"4c10d"
 ///
 /// Undefined weak ones are left out, as nothing fails without them, and those that are hidden.
 pub(super) fn read(
-    bytes: &dyn Bytes,
-    layout: &Layout,
-    dynamic: &Dynamic,
-    library: &mut Library,
+    bytes: &dyn ByteSource,
+    layout: &ElfLayout,
+    dynamic: &DynamicSection,
+    library: &mut ElfLibrary,
 ) -> Result<(), BinaryError> {
     let Some(address) = dynamic.symbols else {
         return Ok(());
@@ -48,7 +48,7 @@ pub(super) fn read(
     let count = count(bytes, layout, dynamic, address)?;
     if count > MOST_SYMBOLS {
         return Err(BinaryError::TooLarge {
-            part: Part::Symbols,
+            part: MalformedPart::Symbols,
             size: count,
             most: MOST_SYMBOLS,
         });
@@ -56,13 +56,13 @@ pub(super) fn read(
     if count == 0 {
         return Ok(());
     }
-    let offset = layout.at(address, Part::Symbols)?.offset;
-    let mut window = Window::new(bytes, BLOCK);
+    let offset = layout.at(address, MalformedPart::Symbols)?.offset;
+    let mut window = BlockReader::new(bytes, BLOCK);
     let mut left = MOST_TEXT;
     // The first one is none.
     for number in 1..count {
         let at = offset.saturating_add(number * SYMBOL as u64);
-        let symbol = window.exactly::<SYMBOL>(at, Part::Symbols)?;
+        let symbol = window.exactly::<SYMBOL>(at, MalformedPart::Symbols)?;
         let (bind, visibility) = (symbol[4] >> 4, symbol[5] & 3);
         let undefined = u16_at(symbol, 6) == UNDEFINED;
         let counts = match bind {
@@ -79,7 +79,7 @@ pub(super) fn read(
         }
         let name = dynamic.strings.name(name)?;
         left = left.checked_sub(name.len()).ok_or(BinaryError::TooLarge {
-            part: Part::Symbols,
+            part: MalformedPart::Symbols,
             size: name.len() as u64,
             most: MOST_TEXT as u64,
         })?;
@@ -100,21 +100,21 @@ pub(super) fn read(
 /// How many symbols there are. The dynamic segment does not say; the section header does, and where
 /// there is none, the tables that they are looked up with.
 fn count(
-    bytes: &dyn Bytes,
-    layout: &Layout,
-    dynamic: &Dynamic,
+    bytes: &dyn ByteSource,
+    layout: &ElfLayout,
+    dynamic: &DynamicSection,
     symbols: u64,
 ) -> Result<u64, BinaryError> {
     if let Some(count) = layout.symbols_at(symbols) {
         return Ok(count);
     }
-    let mut window = Window::new(bytes, BLOCK);
+    let mut window = BlockReader::new(bytes, BLOCK);
     let mut word = |at: u64| {
-        let word = window.exactly::<4>(at, Part::Symbols)?;
+        let word = window.exactly::<4>(at, MalformedPart::Symbols)?;
         Ok(u32_at(word, 0))
     };
     if let Some(address) = dynamic.hash {
-        let at = layout.at(address, Part::Symbols)?.offset;
+        let at = layout.at(address, MalformedPart::Symbols)?.offset;
         return word(at.saturating_add(4)).map(u64::from);
     }
     let Some(address) = dynamic.gnu_hash else {
@@ -122,7 +122,7 @@ fn count(
     };
     // Four words; a filter of 64-bit words; the first symbol of each bucket; and for each symbol
     // from `first` on a word, whose lowest bit marks the last of its bucket.
-    let at = layout.at(address, Part::Symbols)?.offset;
+    let at = layout.at(address, MalformedPart::Symbols)?.offset;
     let (buckets, first, filter) = (word(at)?, word(at + 4)?, word(at + 8)?);
     let bucket_at = at.saturating_add(16 + 8 * u64::from(filter));
     let mut last = 0;

@@ -5,14 +5,14 @@ const BASE: u64 = 0x10_000;
 
 /// A table for looking symbols up.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Lookup {
+pub(crate) enum SymbolHashKind {
     Sysv,
     Gnu,
 }
 
 /// A symbol of a made file.
 #[derive(Clone, Copy)]
-pub(crate) struct Symbol {
+pub(crate) struct SymbolFixture {
     pub(crate) name: &'static str,
     /// `STB_GLOBAL` 1, `STB_WEAK` 2, …
     pub(crate) bind: u8,
@@ -23,7 +23,7 @@ pub(crate) struct Symbol {
 
 /// What a made file has.
 #[derive(Clone)]
-pub(crate) struct Made {
+pub(crate) struct ElfFixture {
     pub(crate) soname: Option<&'static str>,
     pub(crate) needed: &'static [&'static str],
     pub(crate) rpath: Option<&'static str>,
@@ -31,8 +31,8 @@ pub(crate) struct Made {
     /// Libraries and the versions needed of them, with whether they are weak.
     pub(crate) needs: &'static [(&'static str, &'static [(&'static str, bool)])],
     pub(crate) defines: &'static [&'static str],
-    pub(crate) symbols: Vec<Symbol>,
-    pub(crate) lookup: Lookup,
+    pub(crate) symbols: Vec<SymbolFixture>,
+    pub(crate) lookup: SymbolHashKind,
     /// `.nv_fatbin`.
     pub(crate) fat: Vec<u8>,
     /// `__nv_relfatbin`.
@@ -41,14 +41,14 @@ pub(crate) struct Made {
 }
 
 /// An extension of PyTorch that has a little of everything.
-pub(crate) fn extension() -> Made {
-    let symbol = |name, bind, visibility, defined| Symbol {
+pub(crate) fn extension() -> ElfFixture {
+    let symbol = |name, bind, visibility, defined| SymbolFixture {
         name,
         bind,
         visibility,
         defined,
     };
-    Made {
+    ElfFixture {
         soname: Some("libextension.so.1"),
         needed: &["libc10.so", "libc.so.6"],
         rpath: Some("$ORIGIN/../torch/lib:$ORIGIN"),
@@ -72,7 +72,7 @@ pub(crate) fn extension() -> Made {
             symbol("_ZTVN5torch6UniqueE", 10, 0, true),
             symbol("PyInit__C", 1, 0, true),
         ],
-        lookup: Lookup::Gnu,
+        lookup: SymbolHashKind::Gnu,
         fat: [
             container(&[entry(SASS, 80, 0), entry(SASS, 90, EXACT)]),
             container(&[entry(SASS, 90, EXACT), entry(SASS, 80, 0)]),
@@ -178,7 +178,7 @@ fn put(file: &mut Vec<u8>, part: &[u8]) -> u64 {
 }
 
 /// The file: headers, one segment that is loaded and has all of it, the dynamic one, and sections.
-pub(crate) fn elf(made: &Made) -> Vec<u8> {
+pub(crate) fn elf(made: &ElfFixture) -> Vec<u8> {
     let mut names = Names(vec![0]);
     let mut dynamic: Vec<(u64, u64)> = Vec::new();
     for (tag, name) in made.needed.iter().map(|name| (1, *name)).chain(
@@ -271,7 +271,7 @@ pub(crate) fn elf(made: &Made) -> Vec<u8> {
 }
 
 /// `.gnu.version_r`.
-fn needs(made: &Made, names: &mut Names) -> Vec<u8> {
+fn needs(made: &ElfFixture, names: &mut Names) -> Vec<u8> {
     let mut part = Vec::new();
     for (at, (library, versions)) in made.needs.iter().enumerate() {
         let next = if at + 1 == made.needs.len() {
@@ -297,7 +297,7 @@ fn needs(made: &Made, names: &mut Names) -> Vec<u8> {
 }
 
 /// `.gnu.version_d`, with the file's own name as its base.
-fn defines(made: &Made, names: &mut Names) -> Vec<u8> {
+fn defines(made: &ElfFixture, names: &mut Names) -> Vec<u8> {
     let mut part = Vec::new();
     if made.defines.is_empty() {
         return part;
@@ -316,7 +316,7 @@ fn defines(made: &Made, names: &mut Names) -> Vec<u8> {
 }
 
 /// `.dynsym`, which begins with none.
-fn symbols(made: &Made, names: &mut Names) -> Vec<u8> {
+fn symbols(made: &ElfFixture, names: &mut Names) -> Vec<u8> {
     let mut part = vec![0; 24];
     for symbol in &made.symbols {
         part.extend(names.add(symbol.name).to_le_bytes());
@@ -329,11 +329,11 @@ fn symbols(made: &Made, names: &mut Names) -> Vec<u8> {
 
 /// `.hash` or `.gnu.hash`: its tag, and as much of it as tells how many symbols there are. All
 /// symbols stand in one bucket, and its chain's last word alone is odd.
-fn lookup(made: &Made) -> (u64, Vec<u8>) {
+fn lookup(made: &ElfFixture) -> (u64, Vec<u8>) {
     let count = made.symbols.len() as u32 + 1;
     let (tag, words) = match made.lookup {
-        Lookup::Sysv => (4, vec![1, count, 0]),
-        Lookup::Gnu => {
+        SymbolHashKind::Sysv => (4, vec![1, count, 0]),
+        SymbolHashKind::Gnu => {
             let mut words = vec![2, 1, 1, 0, 0, 0, 0, 1];
             words.extend((1..count).map(|symbol| u32::from(symbol + 1 == count)));
             (0x6fff_fef5, words)

@@ -6,19 +6,19 @@ use proptest::prelude::*;
 use sconce_schema::ComputeCapability;
 
 use super::testing::{
-    self, EXACT, FAMILY, Lookup, Made, PTX, SASS, archive, container, elf, entry, extension,
-    member, member_header,
+    self, EXACT, ElfFixture, FAMILY, PTX, SASS, SymbolHashKind, archive, container, elf, entry,
+    extension, member, member_header,
 };
 use super::*;
-use crate::library::{Code, Coverage, NeededVersions, Reach, Target, symbol_hash};
+use crate::library::{CodeKind, CodeReach, CodeTarget, Coverage, NeededVersions, symbol_hash};
 
-fn read_bytes(bytes: &[u8]) -> Result<Found, BinaryError> {
+fn read_bytes(bytes: &[u8]) -> Result<ParsedBinary, BinaryError> {
     read(&bytes)
 }
 
-fn library(bytes: &[u8]) -> Library {
+fn library(bytes: &[u8]) -> ElfLibrary {
     match read_bytes(bytes) {
-        Ok(Found::Library(library)) => *library,
+        Ok(ParsedBinary::Library(library)) => *library,
         other => panic!("{other:?}"),
     }
 }
@@ -27,31 +27,31 @@ fn fat(bytes: &[u8]) -> GpuCode {
     read_fat_binary(&bytes).unwrap()
 }
 
-fn target(major: u32, minor: u32, code: Code, reach: Reach) -> Target {
-    Target {
+fn target(major: u32, minor: u32, code: CodeKind, reach: CodeReach) -> CodeTarget {
+    CodeTarget {
         capability: ComputeCapability::new(major, minor),
         code,
         reach,
     }
 }
 
-fn sass(major: u32, minor: u32) -> Target {
-    target(major, minor, Code::Sass, Reach::Onward)
+fn sass(major: u32, minor: u32) -> CodeTarget {
+    target(major, minor, CodeKind::Sass, CodeReach::Onward)
 }
 
-fn coverage(containers: u32, targets: &[Target]) -> Coverage {
+fn coverage(containers: u32, targets: &[CodeTarget]) -> Coverage {
     Coverage {
         targets: targets.to_vec(),
         containers,
     }
 }
 
-const PTX_93: Code = Code::Ptx { major: 9, minor: 3 };
+const PTX_93: CodeKind = CodeKind::Ptx { major: 9, minor: 3 };
 
 #[test]
 fn a_library_says_all_of_itself() {
-    let exact = target(9, 0, Code::Sass, Reach::Exact);
-    let family = target(12, 0, PTX_93, Reach::Family);
+    let exact = target(9, 0, CodeKind::Sass, CodeReach::Exact);
+    let family = target(12, 0, PTX_93, CodeReach::Family);
     let text = |names: &[&str]| {
         names
             .iter()
@@ -60,7 +60,7 @@ fn a_library_says_all_of_itself() {
     };
     let mut defined = ["_ZN3c103ownEv", "_ZTVN5torch6UniqueE"].map(|n| symbol_hash(n.as_bytes()));
     defined.sort_unstable();
-    let wanted = Library {
+    let wanted = ElfLibrary {
         machine: 62,
         soname: Some("libextension.so.1".to_owned()),
         needed: text(&["libc10.so", "libc.so.6"]),
@@ -84,8 +84,8 @@ fn a_library_says_all_of_itself() {
     };
     assert_eq!(library(&elf(&extension())), wanted);
     // Without section headers nothing but the device code is lost, whichever table of symbols.
-    for lookup in [Lookup::Sysv, Lookup::Gnu] {
-        let stripped = Made {
+    for lookup in [SymbolHashKind::Sysv, SymbolHashKind::Gnu] {
+        let stripped = ElfFixture {
             section_headers: false,
             lookup,
             ..extension()
@@ -98,7 +98,7 @@ fn a_library_says_all_of_itself() {
 
 #[test]
 fn an_empty_runpath_is_one() {
-    let made = |runpath| Made {
+    let made = |runpath| ElfFixture {
         rpath: Some(""),
         runpath,
         ..extension()
@@ -122,7 +122,11 @@ fn a_file_of_another_kind_is_said_to_be_one() {
         b"!<arch>",
         b"\x93NUMPY\x01\0",
     ] {
-        assert_eq!(read_bytes(bytes).unwrap(), Found::NotABinary, "{bytes:?}");
+        assert_eq!(
+            read_bytes(bytes).unwrap(),
+            ParsedBinary::NotABinary,
+            "{bytes:?}"
+        );
     }
     let mut file = elf(&extension());
     for (place, value) in [(4, 1), (5, 2)] {
@@ -256,9 +260,9 @@ fn targets_are_those_of_the_headers() {
     ];
     let wanted = [
         sass(7, 5),
-        target(10, 3, Code::Sass, Reach::Family),
-        target(12, 0, PTX_93, Reach::Onward),
-        target(12, 1, Code::Sass, Reach::Exact),
+        target(10, 3, CodeKind::Sass, CodeReach::Family),
+        target(12, 0, PTX_93, CodeReach::Onward),
+        target(12, 1, CodeKind::Sass, CodeReach::Exact),
     ];
     assert_eq!(fat(&container(&entries)).coverage, [coverage(1, &wanted)]);
 }
@@ -294,7 +298,7 @@ struct Counted<'a> {
     read: AtomicU64,
 }
 
-impl Bytes for Counted<'_> {
+impl ByteSource for Counted<'_> {
     fn size(&self) -> u64 {
         self.bytes.size()
     }
@@ -320,13 +324,13 @@ fn only_headers_are_read() {
     let length = 1_usize << 20;
     big[8..16].copy_from_slice(&(length as u64).to_le_bytes());
     big.resize(64 + length, 1);
-    let made = Made {
+    let made = ElfFixture {
         fat: vec![container(&[big.clone(), big]); 10].concat(),
         ..extension()
     };
     let file = elf(&made);
     let source = counted(&file);
-    assert!(matches!(read(&source), Ok(Found::Library(_))));
+    assert!(matches!(read(&source), Ok(ParsedBinary::Library(_))));
     assert!(source.reads.into_inner() < 60);
     assert!(source.read.into_inner() < 100_000);
 }
@@ -343,7 +347,7 @@ fn hostile_device_code_costs_no_more_than_its_limits() {
     assert_eq!(read_fat_binary(&source).unwrap().unread_bytes, 32 << 20);
     assert!(source.read.into_inner() < 64 << 20);
     // Many sections that all are the same one.
-    let made = Made {
+    let made = ElfFixture {
         fat: tiny.repeat(1 << 14),
         ..extension()
     };
@@ -364,7 +368,7 @@ fn an_archive_is_the_sum_of_its_members() {
     let object = elf(&extension());
     let long = "a_name_of_more_than_sixteen.o";
     let file = archive(&[("a.o", &object), ("notes.txt", b"odd"), (long, &object)]);
-    let Ok(Found::Archive(archive)) = read_bytes(&file) else {
+    let Ok(ParsedBinary::Archive(archive)) = read_bytes(&file) else {
         panic!("no archive");
     };
     let named: Vec<_> = archive
@@ -458,18 +462,21 @@ fn a_wrong_archive_is_an_error() {
 fn the_kept_form_reads_the_same() {
     let library = library(&elf(&extension()));
     let kept = serde_json::to_vec(&library).unwrap();
-    assert_eq!(serde_json::from_slice::<Library>(&kept).unwrap(), library);
+    assert_eq!(
+        serde_json::from_slice::<ElfLibrary>(&kept).unwrap(),
+        library
+    );
 }
 
 /// What holds of whatever is read.
-fn holds(found: &Found, size: u64) {
+fn holds(found: &ParsedBinary, size: u64) {
     let gpu = match found {
-        Found::Library(library) => {
+        ParsedBinary::Library(library) => {
             assert!(library.undefined.is_sorted() && library.defined.is_sorted());
             &library.gpu
         }
-        Found::Archive(archive) => &archive.gpu,
-        Found::NotABinary => return,
+        ParsedBinary::Archive(archive) => &archive.gpu,
+        ParsedBinary::NotABinary => return,
     };
     // A container takes 16 bytes, and may be in both sections.
     assert!(u64::from(gpu.containers()) <= size);
@@ -485,7 +492,7 @@ proptest! {
         cut in any::<prop::sample::Index>(),
         form in 0..3,
     ) {
-        let object = Made { section_headers: form != 1, ..extension() };
+        let object = ElfFixture { section_headers: form != 1, ..extension() };
         let mut file = elf(&object);
         if form == 2 {
             file = archive(&[("a.o", &file), ("a_long_name_it_is.o", &file)]);
@@ -504,7 +511,7 @@ proptest! {
 
 #[test]
 fn what_was_emptied_is_no_device_code() {
-    let made = testing::Made {
+    let made = testing::ElfFixture {
         fat: container(&[entry(SASS, 75, 0), entry(SASS, 90, 0), entry(PTX, 90, 0)]),
         relocatable_fat: container(&[entry(SASS, 80, 0)]),
         ..testing::extension()
@@ -518,7 +525,7 @@ fn what_was_emptied_is_no_device_code() {
         assert_eq!(file[part.clone()], [0xc0; 24]);
         file[part].fill(0);
     }
-    let Found::Library(library) = read(&&file[..]).unwrap() else {
+    let ParsedBinary::Library(library) = read(&&file[..]).unwrap() else {
         panic!("not a library");
     };
     assert_eq!(library.gpu.coverage, [coverage(1, &[sass(9, 0)])]);

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use sconce_schema::facts::{Card, FabricState, HostFacts, Limit};
+use sconce_schema::facts::{FabricState, GpuFacts, HostFacts, RlimitPair};
 use sconce_schema::{Bytes, ComputeCapability, CudaVersion};
 use serde::{Deserialize, Serialize};
 
@@ -14,7 +14,7 @@ use super::oom::OomClass;
 /// What is known of the environment that wrote a log.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
-pub struct Environment {
+pub struct LogEnvironment {
     /// CUDA that its torch was built with.
     pub torch_cuda: Option<CudaVersion>,
     /// Its torch is a CPU build.
@@ -24,9 +24,9 @@ pub struct Environment {
 }
 
 /// Everything that is known besides the log.
-pub(crate) struct Known<'a> {
+pub(crate) struct RuleContext<'a> {
     pub(crate) host: Option<&'a HostFacts>,
-    pub(crate) environment: &'a Environment,
+    pub(crate) environment: &'a LogEnvironment,
     pub(crate) captures: &'a BTreeMap<String, String>,
     pub(crate) oom: Option<OomClass>,
 }
@@ -34,7 +34,7 @@ pub(crate) struct Known<'a> {
 /// One fact that a rule asks for. Texts may have `{name}` of what the log's text captured.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Condition {
+pub enum FactCondition {
     /// Whether an NVIDIA driver is loaded.
     Driver(bool),
     /// The driver is older than what this CUDA version needs; empty: the CUDA of torch.
@@ -143,9 +143,9 @@ pub enum Condition {
     Oom(OomClass),
 }
 
-impl Condition {
+impl FactCondition {
     /// The fact in words, where the condition holds.
-    pub(crate) fn seen(&self, known: &Known) -> Option<String> {
+    pub(crate) fn seen(&self, known: &RuleContext) -> Option<String> {
         let text = |text: &str| {
             super::rule::fill(text, |name| known.captures.get(name).map(String::as_str))
         };
@@ -179,12 +179,12 @@ impl Condition {
 
 /// Conditions on the machine.
 fn of_host(
-    condition: &Condition,
+    condition: &FactCondition,
     host: &HostFacts,
-    environment: &Environment,
+    environment: &LogEnvironment,
     text: &dyn Fn(&str) -> String,
 ) -> Option<String> {
-    use Condition as C;
+    use FactCondition as C;
     let cuda_of = |cuda: &str| match cuda {
         "" => environment.torch_cuda,
         cuda => text(cuda).parse::<CudaVersion>().ok(),
@@ -211,7 +211,7 @@ fn of_host(
         C::Nouveau(is) => {
             let cards = host.pci_cards.as_ref()?;
             let nouveau =
-                |card: &sconce_schema::facts::PciCard| card.driver.as_deref() == Some("nouveau");
+                |card: &sconce_schema::facts::PciGpu| card.driver.as_deref() == Some("nouveau");
             (cards.iter().any(nouveau) == *is).then(|| "nouveau has the cards".to_owned())
         }
         C::PciCards(is) => {
@@ -238,8 +238,9 @@ fn of_host(
             (!nodes.iter().any(|node| node.path == *path)).then(|| format!("there is no {path}"))
         }
         C::NodeRefused(_) => {
-            let refused =
-                |node: &&sconce_schema::facts::Node| !node.usable || node.open_error.is_some();
+            let refused = |node: &&sconce_schema::facts::DeviceNodeFacts| {
+                !node.usable || node.open_error.is_some()
+            };
             let node = host.nodes.as_ref()?.iter().find(refused)?;
             Some(match &node.open_error {
                 Some(error) => format!("{} cannot be opened: {error}", node.path),
@@ -272,7 +273,7 @@ fn of_host(
             }
         }
         C::DataCentre(is) => {
-            let all = |card: &Card| card.data_centre == Some(*is);
+            let all = |card: &GpuFacts| card.data_centre == Some(*is);
             let some = host.cards.first()?;
             host.cards.iter().all(all).then(|| name(some))
         }
@@ -319,7 +320,7 @@ fn of_host(
         }
         C::CdiStale(is) => {
             let loaded = host.driver.as_ref().and_then(|driver| driver.version);
-            let stale = |file: &&sconce_schema::facts::CdiFile| {
+            let stale = |file: &&sconce_schema::facts::CdiFileFacts| {
                 !file.missing.is_empty()
                     || file
                         .driver
@@ -376,11 +377,11 @@ fn of_host(
 
 /// Conditions on limits, variables and libraries.
 fn limits(
-    condition: &Condition,
+    condition: &FactCondition,
     host: &HostFacts,
     text: &dyn Fn(&str) -> String,
 ) -> Option<String> {
-    use Condition as C;
+    use FactCondition as C;
     let variable = |name: &str| host.variables.get(name);
     match condition {
         C::ShmBelow(size) | C::ShmAtLeast(size) => {
@@ -390,7 +391,7 @@ fn limits(
                 .then(|| format!("/dev/shm has {has}"))
         }
         C::OpenFilesBelow(least) => {
-            let Limit { soft, hard } = host.limits.as_ref()?.open_files?;
+            let RlimitPair { soft, hard } = host.limits.as_ref()?.open_files?;
             let soft = soft.filter(|soft| soft < least)?;
             Some(match hard {
                 Some(hard) => {
@@ -464,12 +465,16 @@ fn limits(
 }
 
 /// Conditions on cards.
-fn cards(condition: &Condition, host: &HostFacts, text: &dyn Fn(&str) -> String) -> Option<String> {
-    use Condition as C;
+fn cards(
+    condition: &FactCondition,
+    host: &HostFacts,
+    text: &dyn Fn(&str) -> String,
+) -> Option<String> {
+    use FactCondition as C;
     let cards = &host.cards;
     match condition {
         C::Mig(is) => {
-            let on = |card: &&Card| card.mig.as_ref().is_some_and(|mig| mig.enabled);
+            let on = |card: &&GpuFacts| card.mig.as_ref().is_some_and(|mig| mig.enabled);
             let card = cards.iter().find(on);
             (card.is_some() == *is && !cards.is_empty()).then(|| match card {
                 Some(card) => format!("MIG is on: {}", name(card)),
@@ -477,7 +482,7 @@ fn cards(condition: &Condition, host: &HostFacts, text: &dyn Fn(&str) -> String)
             })
         }
         C::ComputeModeSet(is) => {
-            let set = |card: &&Card| {
+            let set = |card: &&GpuFacts| {
                 card.compute_mode
                     .as_deref()
                     .is_some_and(|mode| mode != "default")
@@ -550,7 +555,7 @@ fn cards(condition: &Condition, host: &HostFacts, text: &dyn Fn(&str) -> String)
     }
 }
 
-fn name(card: &Card) -> String {
+fn name(card: &GpuFacts) -> String {
     match &card.name {
         Some(name) => name.clone(),
         None => format!("card {}", card.index),

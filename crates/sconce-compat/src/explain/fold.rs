@@ -3,7 +3,7 @@
 
 /// A folded text that knows where each of its bytes stood.
 #[derive(Debug, Default)]
-pub(crate) struct Folded<'a> {
+pub(crate) struct FoldedText<'a> {
     text: &'a [u8],
     pub(crate) bytes: Vec<u8>,
     places: Vec<u32>,
@@ -26,10 +26,10 @@ fn skip(text: &[u8]) -> usize {
 
 /// A pattern's fixed text, folded.
 pub(crate) fn fold_literal(text: &[u8]) -> Vec<u8> {
-    Folded::new(text).bytes
+    FoldedText::new(text).bytes
 }
 
-impl<'a> Folded<'a> {
+impl<'a> FoldedText<'a> {
     /// `text` must be shorter than 4 GiB; the rest of a longer one is left out.
     pub(crate) fn new(text: &'a [u8]) -> Self {
         let text = &text[..text.len().min(u32::MAX as usize)];
@@ -131,7 +131,7 @@ mod tests {
     #[test]
     fn what_wrapping_and_quoting_add_is_left_out() {
         let text = "│ “CUDA” Out\n  of `memory` │".as_bytes();
-        let folded = Folded::new(text);
+        let folded = FoldedText::new(text);
         assert_eq!(folded.bytes, b"cudaoutofmemory");
         assert_eq!(folded.shown(0, 7), "CUDA” Out");
         assert!(folded.gap_before(4) && !folded.gap_before(5));

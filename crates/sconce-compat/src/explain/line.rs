@@ -6,7 +6,7 @@
 
 /// What stood before a line.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Prefix {
+pub(crate) struct LinePrefix {
     /// The rank that a launcher named.
     pub(crate) rank: Option<u32>,
     /// It is marked as a warning.
@@ -90,8 +90,8 @@ fn backslashes(rest: &[u8]) -> (usize, &'static [u8]) {
 }
 
 /// Takes away what stands before a line's text.
-pub(crate) fn strip(mut line: &[u8]) -> (Prefix, &[u8]) {
-    let mut prefix = Prefix::default();
+pub(crate) fn strip(mut line: &[u8]) -> (LinePrefix, &[u8]) {
+    let mut prefix = LinePrefix::default();
     // Launchers nest: a container engine's around a queue's around torchrun's.
     for _ in 0..8 {
         let before = line.len();
@@ -121,7 +121,7 @@ fn strip_frame(mut line: &[u8]) -> &[u8] {
 }
 
 /// `[rank3]:`, `[default0]:`, `[2025-01-30 18:11:27 TP1]`, `[core.py:396]`, `[E`, `(Worker pid=7)`.
-fn strip_bracket<'a>(line: &'a [u8], prefix: &mut Prefix) -> &'a [u8] {
+fn strip_bracket<'a>(line: &'a [u8], prefix: &mut LinePrefix) -> &'a [u8] {
     let close = match line.first() {
         Some(b'[') => b']',
         Some(b'(') => b')',
@@ -168,7 +168,7 @@ fn rank_of(inner: &[u8], any: bool) -> Option<u32> {
 }
 
 /// `ERROR`, `WARNING:`, `E0303 11:40:42.533000 713 torch/x.py:533]`.
-fn strip_level<'a>(line: &'a [u8], prefix: &mut Prefix) -> &'a [u8] {
+fn strip_level<'a>(line: &'a [u8], prefix: &mut LinePrefix) -> &'a [u8] {
     if let [b'E' | b'W' | b'I' | b'F', digits @ ..] = line
         && digits.len() > 4
         && digits[..4].iter().all(u8::is_ascii_digit)

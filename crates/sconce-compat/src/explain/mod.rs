@@ -1,7 +1,7 @@
 //! What an error log means, and how to mend it.
 //!
 //! [`explain`] takes a whole log; [`Explainer`] takes it piece by piece, in memory that does not
-//! grow with it. What is recognised is data ([`Rules`], one file a rule); here is only how texts are
+//! grow with it. What is recognised is data ([`RuleSet`], one file a rule); here is only how texts are
 //! found ([`template`]), how causes are put in order, and what out-of-memory messages say ([`oom`]).
 //! Logs are hostile input: any bytes, lines of any length, nothing a terminal would obey comes out.
 
@@ -22,13 +22,13 @@ mod xids;
 use std::collections::BTreeMap;
 
 use sconce_schema::HostFacts;
-use sconce_schema::finding::{Certainty, Mend};
+use sconce_schema::finding::{Certainty, Fix};
 use serde::{Deserialize, Serialize};
 
-pub use condition::Environment;
-pub use nearest::Nearest;
-pub use oom::{OomClass, OutOfMemory};
-pub use rule::{Rule, RuleError, Rules, Then};
+pub use condition::LogEnvironment;
+pub use nearest::SimilarRule;
+pub use oom::{OomClass, OomMessage};
+pub use rule::{ExplainRule, LikelihoodEffect, RuleError, RuleSet};
 
 /// Up to so many lines are what somebody asks about, whatever they say.
 const ASKED: u64 = 3;
@@ -41,10 +41,10 @@ pub struct Explanation {
     pub causes: Vec<Cause>,
     /// The out-of-memory message, taken apart.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub oom: Option<OutOfMemory>,
+    pub oom: Option<OomMessage>,
     /// The error that no rule knows, where that is what the log ends with.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub unknown: Option<Unknown>,
+    pub unknown: Option<UnknownError>,
     /// Lines that were read.
     pub lines: u64,
     /// Bytes that were read.
@@ -82,10 +82,10 @@ pub struct Cause {
     pub captures: BTreeMap<String, String>,
     /// What the machine or the environment says about it.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub seen: Vec<Seen>,
+    pub seen: Vec<FactEvidence>,
     /// How to mend it, the best first.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub mends: Vec<Mend>,
+    pub mends: Vec<Fix>,
     /// Where to read more.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub sources: Vec<String>,
@@ -107,30 +107,30 @@ pub struct MatchedLine {
 /// A fact that speaks for or against a cause.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Seen {
+pub struct FactEvidence {
     /// The fact, as a sentence.
     pub what: String,
     /// Which way it speaks.
-    pub speaks: Then,
+    pub speaks: LikelihoodEffect,
 }
 
 /// An error that no rule knows.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Unknown {
+pub struct UnknownError {
     /// Its line, from 1.
     pub line: u64,
     /// Its text.
     pub text: String,
     /// Rules with similar words. None of them is the cause.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub nearest: Vec<Nearest>,
+    pub nearest: Vec<SimilarRule>,
 }
 
 /// Explains a whole log by Sconce's own rules.
 #[must_use]
-pub fn explain(log: &[u8], host: Option<&HostFacts>, environment: &Environment) -> Explanation {
-    let mut explainer = Explainer::new(Rules::own());
+pub fn explain(log: &[u8], host: Option<&HostFacts>, environment: &LogEnvironment) -> Explanation {
+    let mut explainer = Explainer::new(RuleSet::own());
     explainer.push(log);
     explainer.finish(host, environment)
 }
@@ -138,14 +138,14 @@ pub fn explain(log: &[u8], host: Option<&HostFacts>, environment: &Environment) 
 /// Explains a log that comes piece by piece.
 #[derive(Debug)]
 pub struct Explainer<'r> {
-    rules: &'r Rules,
+    rules: &'r RuleSet,
     scanner: scan::Scanner<'r>,
 }
 
 impl<'r> Explainer<'r> {
     /// With these rules.
     #[must_use]
-    pub fn new(rules: &'r Rules) -> Self {
+    pub fn new(rules: &'r RuleSet) -> Self {
         Self {
             rules,
             scanner: scan::Scanner::new(rules),
@@ -159,7 +159,7 @@ impl<'r> Explainer<'r> {
 
     /// Ends the log and judges it by what is known of the machine and the environment.
     #[must_use]
-    pub fn finish(self, host: Option<&HostFacts>, environment: &Environment) -> Explanation {
+    pub fn finish(self, host: Option<&HostFacts>, environment: &LogEnvironment) -> Explanation {
         let noted = self.scanner.finish();
         let (causes, raised) = rank::rank(self.rules, &noted, host, environment);
         let oom = noted
@@ -170,7 +170,7 @@ impl<'r> Explainer<'r> {
             noted
                 .hits
                 .values()
-                .flat_map(scan::Hits::iter)
+                .flat_map(scan::RuleMatches::iter)
                 .any(|hit| hit.exception == number)
         };
         let unknown = match &noted.last_exception {
@@ -186,7 +186,7 @@ impl<'r> Explainer<'r> {
             _ => None,
         };
         Explanation {
-            unknown: unknown.map(|(line, text)| Unknown {
+            unknown: unknown.map(|(line, text)| UnknownError {
                 line,
                 nearest: nearest::nearest(self.rules, &text),
                 text,

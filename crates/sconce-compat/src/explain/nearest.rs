@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::rule::{Rule, Rules};
+use super::rule::{ExplainRule, RuleSet};
 use super::template::Template;
 
 /// The most rules that are named.
@@ -16,7 +16,7 @@ const LIKE: u32 = 12;
 /// A rule whose texts have words in common with an unknown one. It is not the cause.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Nearest {
+pub struct SimilarRule {
     /// The rule's code.
     pub code: String,
     /// Its title.
@@ -26,7 +26,7 @@ pub struct Nearest {
 }
 
 /// The rules that are most like a text, the likest first.
-pub(crate) fn nearest(rules: &Rules, text: &str) -> Vec<Nearest> {
+pub(crate) fn nearest(rules: &RuleSet, text: &str) -> Vec<SimilarRule> {
     // Rules without patterns of their own are found by those of another one.
     let own = rules.words.get_or_init(|| {
         rules
@@ -73,7 +73,7 @@ pub(crate) fn nearest(rules: &Rules, text: &str) -> Vec<Nearest> {
         .map(|(likeness, index)| (likeness, &rules.rules[index]))
         .filter(|(_, rule)| codes.insert(rule.code.clone()))
         .take(NAMED)
-        .map(|(likeness, rule)| Nearest {
+        .map(|(likeness, rule)| SimilarRule {
             code: rule.code.clone(),
             title: rule.title.clone(),
             likeness,
@@ -82,7 +82,7 @@ pub(crate) fn nearest(rules: &Rules, text: &str) -> Vec<Nearest> {
 }
 
 /// The words of a rule's patterns and examples.
-fn own_words(rule: &Rule) -> BTreeSet<String> {
+fn own_words(rule: &ExplainRule) -> BTreeSet<String> {
     let patterns = rule.patterns.iter().chain(&rule.weak);
     let texts = patterns.map(|text| Template::words(text));
     let texts = texts.chain(rule.examples.iter().cloned());

@@ -10,7 +10,7 @@ use std::sync::OnceLock;
 use sconce_schema::Bytes;
 use serde::{Deserialize, Serialize};
 
-use super::fold::Folded;
+use super::fold::FoldedText;
 use super::template::{Template, position};
 
 /// The most of a log that belongs to one message, in bytes.
@@ -22,7 +22,7 @@ const PROCESSES: usize = 64;
 /// What a message says, and what follows from it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
-pub struct OutOfMemory {
+pub struct OomMessage {
     /// The card's number in the process.
     pub device: Option<u32>,
     /// What was asked for.
@@ -152,8 +152,8 @@ fn wordings() -> &'static Wordings {
 
 /// Takes apart the first message of a text.
 #[must_use]
-pub fn parse(text: &[u8]) -> Option<OutOfMemory> {
-    let text = Folded::new(&text[..text.len().min(LONGEST)]);
+pub fn parse(text: &[u8]) -> Option<OomMessage> {
+    let text = FoldedText::new(&text[..text.len().min(LONGEST)]);
     let words = wordings();
     let mut end = text.bytes.len();
     // What follows belongs to the next message.
@@ -180,7 +180,7 @@ pub fn parse(text: &[u8]) -> Option<OutOfMemory> {
     let others = listed
         .iter()
         .filter_map(|values| Some((values.first()?.parse().ok()?, bytes(values.get(1)?)?)));
-    let mut oom = OutOfMemory {
+    let mut oom = OomMessage {
         device: first(&words.device).and_then(|values| values.last()?.parse().ok()),
         asked,
         capacity,
@@ -205,7 +205,7 @@ pub fn parse(text: &[u8]) -> Option<OutOfMemory> {
 }
 
 /// Where a literal stands.
-fn positions(text: &Folded, literal: &[u8]) -> Vec<usize> {
+fn positions(text: &FoldedText, literal: &[u8]) -> Vec<usize> {
     let mut found = Vec::new();
     let mut from = 0;
     while let Some(at) = position(&text.bytes[from..], literal)
@@ -218,7 +218,7 @@ fn positions(text: &Folded, literal: &[u8]) -> Vec<usize> {
 }
 
 /// Every place before `end` where a wording stands, with what it captured.
-fn all(text: &Folded, template: &Template, end: usize) -> Vec<Vec<String>> {
+fn all(text: &FoldedText, template: &Template, end: usize) -> Vec<Vec<String>> {
     positions(text, template.anchor())
         .into_iter()
         .filter_map(|at| template.match_at(text, at))
@@ -236,7 +236,7 @@ fn bytes(text: &str) -> Option<Bytes> {
 
 /// In a container, NVML knows the process by another number than itself: it is the listed process
 /// that has what PyTorch says it has.
-fn tell_own_apart(oom: &mut OutOfMemory) {
+fn tell_own_apart(oom: &mut OomMessage) {
     if oom.in_use.is_some() {
         return;
     }
@@ -253,7 +253,7 @@ fn tell_own_apart(oom: &mut OutOfMemory) {
 }
 
 /// What the process held: with CUDA's own part where the message has it, else what PyTorch held.
-fn held(oom: &OutOfMemory, reserved: Bytes) -> String {
+fn held(oom: &OomMessage, reserved: Bytes) -> String {
     match oom.in_use {
         Some(all) => format!("this process held {all}"),
         None => format!("PyTorch held {reserved}"),
@@ -261,7 +261,7 @@ fn held(oom: &OutOfMemory, reserved: Bytes) -> String {
 }
 
 /// Others that had a good part of the card too, as a sentence.
-fn fragment_others(oom: &OutOfMemory, capacity: Bytes) -> String {
+fn fragment_others(oom: &OomMessage, capacity: Bytes) -> String {
     let others = oom.others.iter().map(|(_, size)| size.0);
     let others = others.fold(0, u64::saturating_add).min(capacity.0);
     match others > capacity.0 / 20 {
@@ -271,7 +271,7 @@ fn fragment_others(oom: &OutOfMemory, capacity: Bytes) -> String {
 }
 
 /// The likely reason and its figures.
-fn judge(oom: &OutOfMemory) -> (Option<OomClass>, String) {
+fn judge(oom: &OomMessage) -> (Option<OomClass>, String) {
     let Some(asked) = oom.asked else {
         return (
             None,

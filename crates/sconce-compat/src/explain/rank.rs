@@ -7,13 +7,13 @@
 
 use std::collections::BTreeMap;
 
-use sconce_schema::finding::{Action, Certainty, Mend};
+use sconce_schema::finding::{Certainty, Fix, FixAction};
 
-use super::condition::{Environment, Known};
-use super::oom::{self, OutOfMemory};
-use super::rule::{Rule, Rules, Then, fill};
-use super::scan::{Hit, Hits, Noted};
-use super::{Cause, MatchedLine, Seen};
+use super::condition::{LogEnvironment, RuleContext};
+use super::oom::{self, OomMessage};
+use super::rule::{ExplainRule, LikelihoodEffect, RuleSet, fill};
+use super::scan::{PatternMatch, RuleMatches, ScanSummary};
+use super::{Cause, FactEvidence, MatchedLine};
 use sconce_schema::HostFacts;
 
 /// The most causes that are named.
@@ -22,7 +22,7 @@ const CAUSES: usize = 12;
 /// What a fact for or against a cause counts.
 const FACT: i32 = 14;
 
-struct Ranked {
+struct CauseScore {
     cause: Cause,
     score: i32,
     rule: usize,
@@ -36,18 +36,18 @@ struct Ranked {
 
 /// The causes, the likeliest first, and whether an exception of the log says one of them.
 pub(crate) fn rank(
-    rules: &Rules,
-    noted: &Noted,
+    rules: &RuleSet,
+    noted: &ScanSummary,
     host: Option<&HostFacts>,
-    environment: &Environment,
+    environment: &LogEnvironment,
 ) -> (Vec<Cause>, bool) {
-    let mut ranked: Vec<Ranked> = noted
+    let mut ranked: Vec<CauseScore> = noted
         .hits
         .iter()
         .filter_map(|(&rule, hits)| judge(rules, noted, rule, hits, host, environment))
         .collect();
     ranked.sort_by_key(|one| (std::cmp::Reverse(one.score), one.rule));
-    let mut merged: Vec<Ranked> = Vec::new();
+    let mut merged: Vec<CauseScore> = Vec::new();
     for one in ranked {
         match merged
             .iter_mut()
@@ -81,7 +81,7 @@ pub(crate) fn rank(
 }
 
 /// Whether `one` is why a log has `other` too.
-fn explains(rules: &Rules, one: &Ranked, other: &Ranked) -> bool {
+fn explains(rules: &RuleSet, one: &CauseScore, other: &CauseScore) -> bool {
     let firm = one.firm;
     let (one, other) = (&rules.rules[one.rule], &rules.rules[other.rule]);
     firm && one.code != other.code
@@ -89,7 +89,7 @@ fn explains(rules: &Rules, one: &Ranked, other: &Ranked) -> bool {
 }
 
 /// Another rule for the same cause adds its lines.
-fn merge(known: &mut Ranked, other: Ranked) {
+fn merge(known: &mut CauseScore, other: CauseScore) {
     known.error |= other.error;
     known.raised_by |= other.raised_by;
     known.firm |= other.firm;
@@ -111,7 +111,7 @@ fn merge(known: &mut Ranked, other: Ranked) {
 }
 
 /// Points for where a place stands.
-fn points(rules: &Rules, noted: &Noted, rule: &Rule, hit: &Hit) -> i32 {
+fn points(rules: &RuleSet, noted: &ScanSummary, rule: &ExplainRule, hit: &PatternMatch) -> i32 {
     let pattern = &rules.patterns[hit.pattern];
     let length = i32::try_from(pattern.template.weight() / 4)
         .unwrap_or(15)
@@ -142,13 +142,13 @@ fn points(rules: &Rules, noted: &Noted, rule: &Rule, hit: &Hit) -> i32 {
 }
 
 fn judge(
-    rules: &Rules,
-    noted: &Noted,
+    rules: &RuleSet,
+    noted: &ScanSummary,
     index: usize,
-    hits: &Hits,
+    hits: &RuleMatches,
     host: Option<&HostFacts>,
-    environment: &Environment,
-) -> Option<Ranked> {
+    environment: &LogEnvironment,
+) -> Option<CauseScore> {
     let rule = &rules.rules[index];
     let best = hits.iter().max_by_key(|hit| {
         let line = i64::try_from(hit.line).unwrap_or(i64::MAX);
@@ -166,7 +166,7 @@ fn judge(
             .or_insert_with(|| value.clone());
     }
     let oom = oom_of(hits, noted).and_then(|oom| oom.class);
-    let known = Known {
+    let known = RuleContext {
         host,
         environment,
         captures: &captures,
@@ -184,7 +184,7 @@ fn judge(
             continue;
         };
         match check.then {
-            Then::Raise => {
+            LikelihoodEffect::Raise => {
                 score += FACT;
                 raised = true;
                 certainty = match certainty {
@@ -192,16 +192,16 @@ fn judge(
                     _ => Certainty::Certain,
                 };
             }
-            Then::Lower => {
+            LikelihoodEffect::Lower => {
                 score -= FACT;
                 certainty = match certainty {
                     Certainty::Certain => Certainty::Likely,
                     _ => Certainty::Possible,
                 };
             }
-            Then::Tell => {}
+            LikelihoodEffect::Tell => {}
         }
-        seen.push(Seen {
+        seen.push(FactEvidence {
             what: fill(&check.say.replace("{seen}", &fact), value),
             speaks: check.then,
         });
@@ -225,7 +225,7 @@ fn judge(
         })
         .collect();
     lines.dedup_by_key(|line| line.number);
-    Some(Ranked {
+    Some(CauseScore {
         score,
         rule: index,
         firm: !rules.patterns[best.pattern].weak || raised,
@@ -251,7 +251,7 @@ fn judge(
 }
 
 /// The out-of-memory message that counts: the first of several ranks, or the last.
-pub(crate) fn oom_of(hits: &Hits, noted: &Noted) -> Option<OutOfMemory> {
+pub(crate) fn oom_of(hits: &RuleMatches, noted: &ScanSummary) -> Option<OomMessage> {
     let mut read = hits.iter().filter_map(|hit| oom::parse(&hit.message));
     match noted.ranks.len() > 1 {
         true => read.next(),
@@ -260,24 +260,24 @@ pub(crate) fn oom_of(hits: &Hits, noted: &Noted) -> Option<OutOfMemory> {
 }
 
 /// A mend with what was captured.
-fn filled<'a>(mend: &Mend, value: &impl Fn(&str) -> Option<&'a str>) -> Mend {
+fn filled<'a>(mend: &Fix, value: &impl Fn(&str) -> Option<&'a str>) -> Fix {
     let text = |text: &str| fill(text, value);
     let action = mend.action.as_ref().map(|action| match action {
-        Action::Command { line, root, safe } => Action::Command {
+        FixAction::Command { line, root, safe } => FixAction::Command {
             line: command(line, value),
             root: *root,
             safe: *safe,
         },
-        Action::Spec { key, value: to } => Action::Spec {
+        FixAction::Spec { key, value: to } => FixAction::Spec {
             key: text(key),
             value: text(to),
         },
-        Action::Variable { name, value: to } => Action::Variable {
+        FixAction::Variable { name, value: to } => FixAction::Variable {
             name: text(name),
             value: to.as_deref().map(text),
         },
     });
-    Mend {
+    Fix {
         what: text(&mend.what),
         action,
     }

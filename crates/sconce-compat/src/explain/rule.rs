@@ -3,10 +3,10 @@
 use std::collections::BTreeSet;
 use std::sync::OnceLock;
 
-use sconce_schema::finding::{Certainty, Mend};
+use sconce_schema::finding::{Certainty, Fix};
 use serde::{Deserialize, Serialize};
 
-use super::condition::Condition;
+use super::condition::FactCondition;
 use super::files::FILES;
 use super::template::{Template, TemplateError};
 use super::xids::XidRules;
@@ -17,7 +17,7 @@ pub const LARGEST: usize = 64 << 10;
 /// A rule as its file has it.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub struct Rule {
+pub struct ExplainRule {
     /// The cause's name for programs, `no-kernel-image`; several rules may find the same cause.
     pub code: String,
     /// The cause in a few words.
@@ -43,10 +43,10 @@ pub struct Rule {
     pub cause: String,
     /// What to look up on the machine.
     #[serde(default)]
-    pub checks: Vec<Check>,
+    pub checks: Vec<FactCheck>,
     /// How to mend it, the best first.
     #[serde(default)]
-    pub mends: Vec<RuleMend>,
+    pub mends: Vec<ConditionalFix>,
     /// Public threads and documentation.
     pub sources: Vec<String>,
     /// Texts that this rule explains; the tests read them.
@@ -60,12 +60,12 @@ const fn middle() -> i32 {
 /// A fact of the machine that speaks for or against a cause.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-pub struct Check {
+pub struct FactCheck {
     /// The fact.
-    pub when: Condition,
+    pub when: FactCondition,
     /// What it does to the cause's likelihood.
     #[serde(default)]
-    pub then: Then,
+    pub then: LikelihoodEffect,
     /// What was seen, for people; `{seen}` is the fact's own words.
     pub say: String,
 }
@@ -73,7 +73,7 @@ pub struct Check {
 /// What a fact does to a cause's likelihood.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Then {
+pub enum LikelihoodEffect {
     /// It speaks for the cause.
     #[default]
     Raise,
@@ -86,13 +86,13 @@ pub enum Then {
 /// A mend, and when it is one.
 #[derive(Debug, Clone, PartialEq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct RuleMend {
+pub struct ConditionalFix {
     /// Only where this is so; where nothing is known of it, the mend is left out too.
     #[serde(default)]
-    pub when: Option<Condition>,
+    pub when: Option<FactCondition>,
     /// The mend; its texts may have `{name}` of what was captured.
     #[serde(flatten)]
-    pub mend: Mend,
+    pub mend: Fix,
 }
 
 /// Why a rule cannot be used.
@@ -157,9 +157,9 @@ pub(crate) struct Pattern {
 
 /// Rules that can be looked for together.
 #[derive(Debug)]
-pub struct Rules {
+pub struct RuleSet {
     /// The rules, in the order of their files.
-    pub rules: Vec<Rule>,
+    pub rules: Vec<ExplainRule>,
     pub(crate) patterns: Vec<Pattern>,
     pub(crate) search: aho_corasick::AhoCorasick,
     /// The words of each rule, for [`super::nearest`]; made when first asked for.
@@ -168,7 +168,7 @@ pub struct Rules {
     pub(super) xids: XidRules,
 }
 
-impl Rules {
+impl RuleSet {
     /// Reads rules, each from a file's name and text.
     ///
     /// # Errors
@@ -183,7 +183,7 @@ impl Rules {
                     size: text.len(),
                 });
             }
-            let rule: Rule = toml::from_str(text).map_err(|source| RuleError::Toml {
+            let rule: ExplainRule = toml::from_str(text).map_err(|source| RuleError::Toml {
                 file: (*file).to_owned(),
                 source: Box::new(source),
             })?;
@@ -219,7 +219,7 @@ impl Rules {
     /// Sconce's own rules, read once.
     #[must_use]
     pub fn own() -> &'static Self {
-        static OWN: OnceLock<Rules> = OnceLock::new();
+        static OWN: OnceLock<RuleSet> = OnceLock::new();
         OWN.get_or_init(|| {
             let own = Self::parse(&FILES).expect("a test reads every rule");
             own.with_xids()

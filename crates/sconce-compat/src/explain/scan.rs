@@ -5,10 +5,10 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use super::fold::{Folded, shown};
-use super::line::{Prefix, clean, is_exception, strip};
+use super::fold::{FoldedText, shown};
+use super::line::{LinePrefix, clean, is_exception, strip};
 use super::oom;
-use super::rule::{Pattern, Rules};
+use super::rule::{Pattern, RuleSet};
 
 /// The longest piece of a line that is looked at at once, in bytes; a longer line is several pieces.
 const PIECE: usize = 16 << 10;
@@ -36,7 +36,7 @@ pub(crate) const OUT_OF_MEMORY: &str = "out-of-memory";
 
 /// A place where a pattern stands.
 #[derive(Debug, Clone)]
-pub(crate) struct Hit {
+pub(crate) struct PatternMatch {
     pub(crate) pattern: usize,
     /// Lines count from 1.
     pub(crate) line: u64,
@@ -52,18 +52,18 @@ pub(crate) struct Hit {
 
 /// All places of one rule.
 #[derive(Debug, Default)]
-pub(crate) struct Hits {
+pub(crate) struct RuleMatches {
     pub(crate) count: u64,
-    pub(crate) first: Vec<Hit>,
-    pub(crate) last: VecDeque<Hit>,
+    pub(crate) first: Vec<PatternMatch>,
+    pub(crate) last: VecDeque<PatternMatch>,
 }
 
-impl Hits {
-    pub(crate) fn iter(&self) -> impl Iterator<Item = &Hit> {
+impl RuleMatches {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &PatternMatch> {
         self.first.iter().chain(&self.last)
     }
 
-    fn latest(&self) -> Option<&Hit> {
+    fn latest(&self) -> Option<&PatternMatch> {
         self.last.back().or(self.first.last())
     }
 }
@@ -78,10 +78,10 @@ pub(crate) struct Exception {
 
 /// What was noted of a log.
 #[derive(Debug, Default)]
-pub(crate) struct Noted {
+pub(crate) struct ScanSummary {
     pub(crate) bytes: u64,
     pub(crate) lines: u64,
-    pub(crate) hits: BTreeMap<usize, Hits>,
+    pub(crate) hits: BTreeMap<usize, RuleMatches>,
     pub(crate) last_exception: Option<Exception>,
     pub(crate) exceptions: u64,
     /// Exceptions that were "the direct cause of the following exception".
@@ -98,15 +98,15 @@ pub(crate) struct Noted {
 struct Line {
     start: usize,
     number: u64,
-    prefix: Prefix,
+    prefix: LinePrefix,
     exception: u64,
 }
 
 /// Reads a log.
 #[derive(Debug)]
 pub(crate) struct Scanner<'r> {
-    rules: &'r Rules,
-    noted: Noted,
+    rules: &'r RuleSet,
+    noted: ScanSummary,
     /// The part of a line that has come so far.
     partial: Vec<u8>,
     /// The line is longer than [`PIECE`], and this is not its first.
@@ -119,10 +119,10 @@ pub(crate) struct Scanner<'r> {
 }
 
 impl<'r> Scanner<'r> {
-    pub(crate) fn new(rules: &'r Rules) -> Self {
+    pub(crate) fn new(rules: &'r RuleSet) -> Self {
         Self {
             rules,
-            noted: Noted::default(),
+            noted: ScanSummary::default(),
             partial: Vec::new(),
             continued: false,
             cleaned: Vec::new(),
@@ -160,7 +160,7 @@ impl<'r> Scanner<'r> {
     }
 
     /// Ends the log.
-    pub(crate) fn finish(mut self) -> Noted {
+    pub(crate) fn finish(mut self) -> ScanSummary {
         if !self.partial.is_empty() {
             self.take_piece();
         }
@@ -233,7 +233,7 @@ impl<'r> Scanner<'r> {
         self.window.extend_from_slice(text);
     }
 
-    fn begin_exception(&mut self, line: u64, prefix: Prefix, _text: &[u8]) {
+    fn begin_exception(&mut self, line: u64, prefix: LinePrefix, _text: &[u8]) {
         self.in_exception = EXCEPTION_LINES;
         self.in_warning = 0;
         self.noted.exceptions += 1;
@@ -290,7 +290,7 @@ impl<'r> Scanner<'r> {
                 }
             }
         };
-        let text = Folded::new(&self.window);
+        let text = FoldedText::new(&self.window);
         for found in self
             .rules
             .search
@@ -308,7 +308,7 @@ impl<'r> Scanner<'r> {
             } = &self.rules.patterns[pattern];
             let at = self.lines.partition_point(|line| line.start <= place);
             let line = at.checked_sub(1).map(|at| self.lines[at].number);
-            let known = self.noted.hits.get(rule).and_then(Hits::latest);
+            let known = self.noted.hits.get(rule).and_then(RuleMatches::latest);
             // A line says a thing once, however often it says it.
             if let Some(known) = known
                 && Some(known.line) == line
@@ -333,7 +333,7 @@ impl<'r> Scanner<'r> {
                 .map_or(self.window.len(), |line| line.start);
             let until = end.max(line_end.min(end + 200)).min(self.window.len());
             let is_oom = self.rules.rules[rule].code == OUT_OF_MEMORY;
-            let hit = Hit {
+            let hit = PatternMatch {
                 pattern,
                 line: line.number,
                 text: shown(&self.window[line_start..until]),
@@ -370,13 +370,13 @@ impl<'r> Scanner<'r> {
 }
 
 /// How much a hit's pattern says.
-fn weight(rules: &Rules, hit: &Hit) -> (bool, usize) {
+fn weight(rules: &RuleSet, hit: &PatternMatch) -> (bool, usize) {
     let pattern = &rules.patterns[hit.pattern];
     (!pattern.weak, pattern.template.weight())
 }
 
 /// Keeps a hit with its rule's; of one line only the longest pattern.
-fn note(hits: &mut BTreeMap<usize, Hits>, rules: &Rules, rule: usize, hit: Hit) {
+fn note(hits: &mut BTreeMap<usize, RuleMatches>, rules: &RuleSet, rule: usize, hit: PatternMatch) {
     let hits = hits.entry(rule).or_default();
     let before = match hits.last.is_empty() {
         true => hits.first.last_mut(),

@@ -12,7 +12,7 @@
 //! Everything is bounded: a hole by [`HOLE`], a gap by [`GAP`], and after a hole nothing is tried
 //! again, so that matching takes time linear in the log whatever the log holds.
 
-use super::fold::{Folded, fold_literal};
+use super::fold::{FoldedText, fold_literal};
 
 /// The most bytes that `{..}` passes over.
 pub const GAP: usize = 400;
@@ -25,7 +25,7 @@ pub const ANCHOR: usize = 5;
 
 /// What a hole takes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum PlaceholderKind {
     /// Characters up to a blank, a quotation mark, a bracket, a comma or a semicolon.
     Word,
     /// Digits.
@@ -62,7 +62,7 @@ pub enum TemplateError {
 #[derive(Debug, Clone, PartialEq, Eq)]
 enum Part {
     Literal(Box<[u8]>),
-    Hole { name: String, kind: Kind },
+    Hole { name: String, kind: PlaceholderKind },
     Gap,
 }
 
@@ -70,7 +70,7 @@ enum Part {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Template {
     /// A hole before the first text, read backwards.
-    lead: Option<(String, Kind)>,
+    lead: Option<(String, PlaceholderKind)>,
     parts: Vec<Part>,
     line_start: bool,
     line_end: bool,
@@ -78,7 +78,7 @@ pub struct Template {
 
 /// Where a pattern was found, in positions of the folded text.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Found {
+pub(crate) struct TemplateMatch {
     pub(crate) start: usize,
     pub(crate) end: usize,
     pub(crate) captures: Vec<(String, String)>,
@@ -131,7 +131,7 @@ impl Template {
                 part,
                 Part::Gap
                     | Part::Hole {
-                        kind: Kind::Any,
+                        kind: PlaceholderKind::Any,
                         ..
                     }
             )
@@ -186,8 +186,8 @@ impl Template {
     }
 
     /// Tries the pattern where its first text begins.
-    pub(crate) fn match_at(&self, text: &Folded, at: usize) -> Option<Found> {
-        let mut found = Found {
+    pub(crate) fn match_at(&self, text: &FoldedText, at: usize) -> Option<TemplateMatch> {
+        let mut found = TemplateMatch {
             start: at,
             end: at,
             captures: Vec::new(),
@@ -217,9 +217,11 @@ impl Template {
                 }
                 Part::Hole { name, kind } => {
                     let end = match (kind, rest.first()) {
-                        (Kind::Any, Some(Part::Literal(next))) => find(text, now, HOLE, next)?,
-                        (Kind::Any, _) => text.line_end(now).min(now + HOLE),
-                        (Kind::Word, Some(Part::Literal(next))) => {
+                        (PlaceholderKind::Any, Some(Part::Literal(next))) => {
+                            find(text, now, HOLE, next)?
+                        }
+                        (PlaceholderKind::Any, _) => text.line_end(now).min(now + HOLE),
+                        (PlaceholderKind::Word, Some(Part::Literal(next))) => {
                             let end = forwards(text, now, *kind)?;
                             // The next text may be made of a word's characters.
                             find(text, now + 1, end - now, next).unwrap_or(end)
@@ -256,13 +258,13 @@ fn parse_hole(hole: &str, text: &str) -> Result<Part, TemplateError> {
         return Err(TemplateError::Hole(text.to_owned()));
     }
     let kind = match kind {
-        "word" => Kind::Word,
-        "int" => Kind::Int,
-        "version" => Kind::Version,
-        "size" => Kind::Size,
-        "cuda" => Kind::Cuda,
-        "sm" => Kind::Sm,
-        "any" => Kind::Any,
+        "word" => PlaceholderKind::Word,
+        "int" => PlaceholderKind::Int,
+        "version" => PlaceholderKind::Version,
+        "size" => PlaceholderKind::Size,
+        "cuda" => PlaceholderKind::Cuda,
+        "sm" => PlaceholderKind::Sm,
+        "any" => PlaceholderKind::Any,
         _ => return Err(TemplateError::Kind(text.to_owned())),
     };
     Ok(Part::Hole {
@@ -272,7 +274,7 @@ fn parse_hole(hole: &str, text: &str) -> Result<Part, TemplateError> {
 }
 
 /// The first place within `most` bytes where `literal` stands.
-fn find(text: &Folded, from: usize, most: usize, literal: &[u8]) -> Option<usize> {
+fn find(text: &FoldedText, from: usize, most: usize, literal: &[u8]) -> Option<usize> {
     let end = (from + most + literal.len()).min(text.bytes.len());
     let within = text.bytes.get(from..end)?;
     position(within, literal).map(|at| from + at)
@@ -293,7 +295,7 @@ pub(crate) fn position(text: &[u8], literal: &[u8]) -> Option<usize> {
 
 /// After a gap: the first place where the text that follows stands, with the value after it, if it
 /// has one.
-fn run_after(text: &Folded, from: usize, rest: &[Part]) -> Option<usize> {
+fn run_after(text: &FoldedText, from: usize, rest: &[Part]) -> Option<usize> {
     let [Part::Literal(literal), after @ ..] = rest else {
         return None;
     };
@@ -303,7 +305,7 @@ fn run_after(text: &Folded, from: usize, rest: &[Part]) -> Option<usize> {
     for _ in 0..8 {
         at = find(text, at, last.checked_sub(at)?, literal)?;
         let fits = match after.first() {
-            Some(Part::Hole { kind, .. }) if *kind != Kind::Any => {
+            Some(Part::Hole { kind, .. }) if *kind != PlaceholderKind::Any => {
                 forwards(text, at + literal.len(), *kind).is_some()
             }
             _ => true,
@@ -324,7 +326,7 @@ fn of_word(byte: u8) -> bool {
 }
 
 /// Where a value that begins at `from` ends; absent where there is none.
-fn forwards(text: &Folded, from: usize, kind: Kind) -> Option<usize> {
+fn forwards(text: &FoldedText, from: usize, kind: PlaceholderKind) -> Option<usize> {
     let run = |of: &dyn Fn(u8) -> bool| {
         let most = text.bytes.len().min(from + HOLE);
         let mut end = from;
@@ -334,15 +336,15 @@ fn forwards(text: &Folded, from: usize, kind: Kind) -> Option<usize> {
         end
     };
     let end = match kind {
-        Kind::Int | Kind::Cuda => run(&|byte| byte.is_ascii_digit()),
-        Kind::Sm => {
+        PlaceholderKind::Int | PlaceholderKind::Cuda => run(&|byte| byte.is_ascii_digit()),
+        PlaceholderKind::Sm => {
             let digits = run(&|byte| byte.is_ascii_digit());
             match text.bytes.get(digits) {
                 Some(b'a' | b'f') if digits > from && !text.gap_before(digits) => digits + 1,
                 _ => digits,
             }
         }
-        Kind::Version => {
+        PlaceholderKind::Version => {
             let starts = text.bytes.get(from).is_some_and(u8::is_ascii_digit);
             let of = |byte: u8| byte.is_ascii_alphanumeric() || b".+-_".contains(&byte);
             let mut end = if starts { run(&of) } else { from };
@@ -351,7 +353,7 @@ fn forwards(text: &Folded, from: usize, kind: Kind) -> Option<usize> {
             }
             end
         }
-        Kind::Size => {
+        PlaceholderKind::Size => {
             let number = run(&|byte| byte.is_ascii_digit() || byte == b'.');
             let rest = &text.bytes[number..];
             let units = [
@@ -373,16 +375,16 @@ fn forwards(text: &Folded, from: usize, kind: Kind) -> Option<usize> {
                 _ => from,
             }
         }
-        Kind::Word | Kind::Any => run(&of_word),
+        PlaceholderKind::Word | PlaceholderKind::Any => run(&of_word),
     };
     (end > from).then_some(end)
 }
 
 /// Where a word that ends at `to` begins.
-fn backwards(text: &Folded, to: usize, kind: Kind) -> Option<usize> {
+fn backwards(text: &FoldedText, to: usize, kind: PlaceholderKind) -> Option<usize> {
     let fits = |byte: u8| match kind {
-        Kind::Int => byte.is_ascii_digit(),
-        Kind::Version => byte.is_ascii_alphanumeric() || b".+-_".contains(&byte),
+        PlaceholderKind::Int => byte.is_ascii_digit(),
+        PlaceholderKind::Version => byte.is_ascii_alphanumeric() || b".+-_".contains(&byte),
         _ => of_word(byte),
     };
     let mut start = to;
@@ -396,13 +398,13 @@ fn backwards(text: &Folded, to: usize, kind: Kind) -> Option<usize> {
 }
 
 /// A value as it is kept.
-fn value(text: &Folded, from: usize, to: usize, kind: Kind) -> String {
+fn value(text: &FoldedText, from: usize, to: usize, kind: PlaceholderKind) -> String {
     let shown = text.shown(from, to);
     match kind {
-        Kind::Cuda => shown.parse::<u32>().map_or(shown, |number| {
+        PlaceholderKind::Cuda => shown.parse::<u32>().map_or(shown, |number| {
             format!("{}.{}", number / 1000, number % 1000 / 10)
         }),
-        Kind::Sm => {
+        PlaceholderKind::Sm => {
             let digits = shown.trim_end_matches(|c: char| !c.is_ascii_digit());
             match digits.len() {
                 0 | 1 => digits.to_owned(),
@@ -419,7 +421,7 @@ mod tests {
 
     fn found(pattern: &str, log: &str) -> Option<Vec<String>> {
         let template = Template::parse(pattern).unwrap();
-        let text = Folded::new(log.as_bytes());
+        let text = FoldedText::new(log.as_bytes());
         let anchor = template.anchor();
         let at = text.bytes.windows(anchor.len()).position(|w| w == anchor)?;
         let found = template.match_at(&text, at)?;

@@ -3,15 +3,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use proptest::prelude::*;
 use sconce_schema::Bytes;
 use sconce_schema::facts::{
-    Card, CudaInit, Driver, DriverLibrary, Iommu, Limit, Limits, Node, Shm,
+    CudaInit, DeviceNodeFacts, Driver, DriverLibrary, GpuFacts, Iommu, RlimitFacts, RlimitPair, Shm,
 };
-use sconce_schema::finding::Action;
+use sconce_schema::finding::FixAction;
 
 use super::*;
-use crate::tables::Bucket;
+use crate::tables::XidResolution;
 
 fn plain(log: &str) -> Explanation {
-    explain(log.as_bytes(), None, &Environment::default())
+    explain(log.as_bytes(), None, &LogEnvironment::default())
 }
 
 fn codes(explanation: &Explanation) -> Vec<&str> {
@@ -23,8 +23,8 @@ fn codes(explanation: &Explanation) -> Vec<&str> {
 }
 
 /// Every example with its rule.
-fn examples() -> impl Iterator<Item = (&'static Rule, &'static str)> {
-    let rules = &Rules::own().rules;
+fn examples() -> impl Iterator<Item = (&'static ExplainRule, &'static str)> {
+    let rules = &RuleSet::own().rules;
     rules.iter().flat_map(|rule| {
         rule.examples
             .iter()
@@ -53,7 +53,7 @@ fn all_first(dress: impl Fn(&str) -> String) {
 fn every_rule_is_read() {
     let mut wrong = Vec::new();
     for file in files::FILES {
-        if let Err(error) = Rules::parse(&[file]) {
+        if let Err(error) = RuleSet::parse(&[file]) {
             let source = std::error::Error::source(&error).map(ToString::to_string);
             wrong.push(format!("{error}: {}", source.unwrap_or_default()));
         }
@@ -79,12 +79,12 @@ fn the_list_names_every_file() {
 
 #[test]
 fn rules_are_whole() {
-    let known: BTreeSet<&str> = Rules::own()
+    let known: BTreeSet<&str> = RuleSet::own()
         .rules
         .iter()
         .map(|rule| rule.code.as_str())
         .collect();
-    for rule in &Rules::own().rules {
+    for rule in &RuleSet::own().rules {
         let code = &rule.code;
         let kebab = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
         assert!(code.chars().all(kebab), "{code}");
@@ -158,12 +158,12 @@ fn a_cut_anywhere_changes_nothing() {
     }
     let whole = plain(&log);
     for size in [1, 7, 4096] {
-        let mut explainer = Explainer::new(Rules::own());
+        let mut explainer = Explainer::new(RuleSet::own());
         for piece in log.as_bytes().chunks(size) {
             explainer.push(piece);
         }
         assert_eq!(
-            explainer.finish(None, &Environment::default()),
+            explainer.finish(None, &LogEnvironment::default()),
             whole,
             "{size}"
         );
@@ -213,7 +213,7 @@ torch.distributed.elastic.multiprocessing.errors.ChildFailedError:";
         );
     }
     assert_eq!(explanation.oom.unwrap().class, Some(OomClass::Fragmented));
-    let names = |mend: &Mend| matches!(&mend.action, Some(Action::Variable { name, .. }) if name == "PYTORCH_CUDA_ALLOC_CONF");
+    let names = |mend: &Fix| matches!(&mend.action, Some(FixAction::Variable { name, .. }) if name == "PYTORCH_CUDA_ALLOC_CONF");
     assert!(names(&first.mends[0]), "{:?}", first.mends);
 }
 
@@ -343,12 +343,12 @@ fn facts_speak_for_and_against() {
     let log =
         b"RuntimeError: CUDA unknown error - this may be due to an incorrectly set up environment";
     let judged = |host: &HostFacts| {
-        let explanation = explain(log, Some(host), &Environment::default());
+        let explanation = explain(log, Some(host), &LogEnvironment::default());
         let cause = explanation.causes[0].clone();
         assert_eq!(cause.code, "uvm-broken");
         (cause.certainty, cause.seen)
     };
-    let node = |path: &str| Node {
+    let node = |path: &str| DeviceNodeFacts {
         path: path.to_owned(),
         major: 195,
         minor: 255,
@@ -375,7 +375,7 @@ fn facts_speak_for_and_against() {
     let (certainty, seen) = judged(&whole);
     assert_eq!(
         (certainty, seen[0].speaks),
-        (Certainty::Possible, Then::Lower)
+        (Certainty::Possible, LikelihoodEffect::Lower)
     );
     assert_eq!(judged(&HostFacts::default()), (Certainty::Possible, vec![]));
 }
@@ -398,7 +398,7 @@ fn facts_decide_between_causes() {
         }),
         ..HostFacts::default()
     };
-    let environment = Environment::default();
+    let environment = LogEnvironment::default();
     let without = explain(log, None, &environment);
     let with = explain(log, Some(&mismatched), &environment);
     let find = |explanation: &Explanation| {
@@ -421,9 +421,9 @@ fn facts_decide_between_causes() {
 #[test]
 fn environments_are_judged_too() {
     let log = b"AssertionError: CUDA is not available\nTorch is not able to use GPU";
-    let cpu = Environment {
+    let cpu = LogEnvironment {
         cpu_torch: true,
-        ..Environment::default()
+        ..LogEnvironment::default()
     };
     assert_eq!(codes(&explain(log, None, &cpu))[0], "torch-without-cuda");
     let bare = HostFacts {
@@ -431,9 +431,9 @@ fn environments_are_judged_too() {
         variables: BTreeMap::from([("CUDA_VISIBLE_DEVICES".to_owned(), "-1".to_owned())]),
         ..HostFacts::default()
     };
-    let explanation = explain(log, Some(&bare), &Environment::default());
+    let explanation = explain(log, Some(&bare), &LogEnvironment::default());
     assert_eq!(codes(&explanation)[0], "no-driver");
-    let unset = Action::Variable {
+    let unset = FixAction::Variable {
         name: "CUDA_VISIBLE_DEVICES".to_owned(),
         value: None,
     };
@@ -446,9 +446,9 @@ fn environments_are_judged_too() {
         }),
         ..HostFacts::default()
     };
-    let new = Environment {
+    let new = LogEnvironment {
         torch_cuda: "13.0".parse().ok(),
-        ..Environment::default()
+        ..LogEnvironment::default()
     };
     let explanation = explain(
         b"CUDA driver version is insufficient for CUDA runtime version",
@@ -468,23 +468,23 @@ fn limits_and_cards_are_looked_up() {
             size: Some(Bytes::mib(64)),
             ..Shm::default()
         }),
-        limits: Some(Limits {
-            open_files: Some(Limit {
+        limits: Some(RlimitFacts {
+            open_files: Some(RlimitPair {
                 soft: Some(1024),
                 hard: Some(4096),
             }),
-            ..Limits::default()
+            ..RlimitFacts::default()
         }),
         iommu: Some(Iommu {
             active: Some(true),
             ..Iommu::default()
         }),
-        cards: vec![Card {
+        cards: vec![GpuFacts {
             name: Some("Tesla P100-PCIE-16GB".to_owned()),
             capability: "6.0".parse().ok(),
             memory_used: Some(Bytes::gib(9)),
             memory_by_pid: Some(BTreeMap::from([(7, Bytes::gib(1))])),
-            ..Card::default()
+            ..GpuFacts::default()
         }],
         ..HostFacts::default()
     };
@@ -510,7 +510,7 @@ fn limits_and_cards_are_looked_up() {
             "Here 8 GiB on Tesla P100-PCIE-16GB belong to no listed process: a process that ended badly, or one in another container.",
         ),
     ] {
-        let explanation = explain(log.as_bytes(), Some(&host), &Environment::default());
+        let explanation = explain(log.as_bytes(), Some(&host), &LogEnvironment::default());
         let seen_here: Vec<&str> = explanation.causes[0]
             .seen
             .iter()
@@ -525,8 +525,8 @@ fn captures_get_into_texts_and_no_command_gets_a_shell() {
     let explanation = plain(
         "error: #error -- unsupported GNU version! gcc versions later than 12 are not supported!",
     );
-    let flags = |mend: &Mend| match &mend.action {
-        Some(Action::Variable { value, .. }) => value.clone(),
+    let flags = |mend: &Fix| match &mend.action {
+        Some(FixAction::Variable { value, .. }) => value.clone(),
         _ => None,
     };
     let values: Vec<String> = explanation.causes[0]
@@ -539,7 +539,7 @@ fn captures_get_into_texts_and_no_command_gets_a_shell() {
     let evil = plain("OSError: $(reboot);lib`x`.so.1: cannot open shared object file");
     for cause in &evil.causes {
         for mend in &cause.mends {
-            if let Some(Action::Command { line, .. }) = &mend.action {
+            if let Some(FixAction::Command { line, .. }) = &mend.action {
                 assert!(!line.contains("reboot)") && !line.contains('`'), "{line}");
             }
         }
@@ -577,7 +577,7 @@ fn hostile_logs_end() {
         b"NCCL WARN \xff{}{..}\\\\\\n\\u001b[".repeat(10_000),
     ];
     for log in logs {
-        let explanation = explain(&log, None, &Environment::default());
+        let explanation = explain(&log, None, &LogEnvironment::default());
         assert_eq!(explanation.bytes, log.len() as u64);
         for cause in &explanation.causes {
             assert!(cause.lines.len() <= 16);
@@ -593,7 +593,7 @@ proptest! {
 
     #[test]
     fn any_bytes_are_explained(log in proptest::collection::vec(any::<u8>(), 0..2000)) {
-        let _ = explain(&log, None, &Environment::default());
+        let _ = explain(&log, None, &LogEnvironment::default());
     }
 
     #[test]
@@ -607,9 +607,9 @@ proptest! {
         let mut log = all[which.index(all.len())].as_bytes().repeat(times);
         let at = at.index(log.len());
         log[at] = byte;
-        let explanation = explain(&log, None, &Environment::default());
+        let explanation = explain(&log, None, &LogEnvironment::default());
         prop_assert_eq!(explanation.bytes, log.len() as u64);
-        let cut = explain(&log[at..], None, &Environment::default());
+        let cut = explain(&log[at..], None, &LogEnvironment::default());
         prop_assert!(cut.causes.len() <= 12);
     }
 }
@@ -622,7 +622,7 @@ fn what_was_not_captured_is_left_to_the_reader() {
         .mends
         .iter()
         .find_map(|mend| match &mend.action {
-            Some(Action::Variable { name, value }) => Some((name.as_str(), value.as_deref())),
+            Some(FixAction::Variable { name, value }) => Some((name.as_str(), value.as_deref())),
             _ => None,
         });
     assert_eq!(variable, Some(("TORCH_CUDA_ARCH_LIST", Some("…"))));
@@ -677,7 +677,7 @@ fn each_xid_has_the_mend_of_the_catalogue() {
         let (begins, command) = first_mend(row.bucket, row.code);
         assert!(first.starts_with(begins), "{code}: {first}");
         let line = match &cause.mends[0].action {
-            Some(Action::Command { line, .. }) => line.as_str(),
+            Some(FixAction::Command { line, .. }) => line.as_str(),
             _ => "",
         };
         assert!(
@@ -688,38 +688,40 @@ fn each_xid_has_the_mend_of_the_catalogue() {
 }
 
 /// How the first mend of a number begins, and what of its command tells it, by NVIDIA's catalogue.
-fn first_mend(bucket: Bucket, code: u32) -> (&'static str, &'static str) {
+fn first_mend(bucket: XidResolution, code: u32) -> (&'static str, &'static str) {
     const RESET: &str = "--gpu-reset";
     match bucket {
-        Bucket::Ignore => ("Nothing needs to be done for this alone", ""),
-        Bucket::RestartApp => ("Start the program again.", ""),
-        Bucket::ResetGpu | Bucket::Xid48 => ("Stop what runs on the card and reset it.", RESET),
-        Bucket::RestartMachine => ("Start the machine again.", "reboot"),
-        Bucket::RestartVm => ("Start the virtual machine again.", ""),
-        Bucket::CheckMechanicals => ("Switch the machine off and look", ""),
-        Bucket::UpdateSoftware => ("Bring the driver of the host", ""),
-        Bucket::CheckUvm => ("Reset the card if the program used managed memory", RESET),
-        Bucket::ContactSupport => (
+        XidResolution::Ignore => ("Nothing needs to be done for this alone", ""),
+        XidResolution::RestartApp => ("Start the program again.", ""),
+        XidResolution::ResetGpu | XidResolution::Xid48 => {
+            ("Stop what runs on the card and reset it.", RESET)
+        }
+        XidResolution::RestartMachine => ("Start the machine again.", "reboot"),
+        XidResolution::RestartVm => ("Start the virtual machine again.", ""),
+        XidResolution::CheckMechanicals => ("Switch the machine off and look", ""),
+        XidResolution::UpdateSoftware => ("Bring the driver of the host", ""),
+        XidResolution::CheckUvm => ("Reset the card if the program used managed memory", RESET),
+        XidResolution::ContactSupport => (
             "Make a report for who sold the machine",
             "nvidia-bug-report",
         ),
-        Bucket::Xid45 => ("Beside another Xid do what that one needs", ""),
-        Bucket::Nvlink => (
+        XidResolution::Xid45 => ("Beside another Xid do what that one needs", ""),
+        XidResolution::Nvlink => (
             "Stop what runs on the cards of the link and reset them.",
             RESET,
         ),
-        Bucket::Nvlink5 if [149, 150].contains(&code) => (
+        XidResolution::Nvlink5 if [149, 150].contains(&code) => (
             "Do what the Xid 154 beside it says. Without one, stop what runs on the cards of the link and reset them.",
             RESET,
         ),
-        Bucket::Nvlink5 => (
+        XidResolution::Nvlink5 => (
             "Do what the Xid 154 beside it says. Without one, stop what runs on the cards of the link and reset them \
              where the line says Fatal or Link Fatal; else start the program again.",
             RESET,
         ),
-        Bucket::Xid154 => ("Do what its line says", ""),
-        Bucket::None => ("NVIDIA's catalogue names nothing to do for it.", ""),
-        Bucket::Unused => ("Look it up in NVIDIA's catalogue for older cards", ""),
+        XidResolution::Xid154 => ("Do what its line says", ""),
+        XidResolution::None => ("NVIDIA's catalogue names nothing to do for it.", ""),
+        XidResolution::Unused => ("Look it up in NVIDIA's catalogue for older cards", ""),
     }
 }
 

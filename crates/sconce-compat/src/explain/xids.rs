@@ -3,17 +3,17 @@
 
 use std::collections::BTreeMap;
 
-use sconce_schema::finding::{Certainty, Mend, Weight};
+use sconce_schema::finding::{Certainty, Fix, Severity};
 
-use super::rule::{Rule, RuleMend, Rules};
-use crate::tables::{self, Bucket, Xid};
+use super::rule::{ConditionalFix, ExplainRule, RuleSet};
+use crate::tables::{self, XidEntry, XidResolution};
 
 /// The rule whose patterns find all of them.
 const FOUND_BY: &str = "xid";
 /// A number whose cause has a name of its own.
 const OFF_THE_BUS: (u32, &str) = (79, "card-lost");
 
-impl Rules {
+impl RuleSet {
     /// Adds the rules of the catalogue's numbers to those that find them.
     pub(super) fn with_xids(mut self) -> Self {
         let found_by = self.rules.iter().position(|rule| rule.code == FOUND_BY);
@@ -47,7 +47,7 @@ pub(super) struct XidRules {
     rules: BTreeMap<u32, usize>,
 }
 
-fn rule(row: &Xid, sources: Vec<String>) -> Rule {
+fn rule(row: &XidEntry, sources: Vec<String>) -> ExplainRule {
     let number = row.code;
     let code = match OFF_THE_BUS {
         (own, code) if own == number => code.to_owned(),
@@ -59,20 +59,20 @@ fn rule(row: &Xid, sources: Vec<String>) -> Rule {
         _ => Vec::new(),
     };
     let bucket = match row.bucket {
-        Bucket::Unused | Bucket::None => "",
+        XidResolution::Unused | XidResolution::None => "",
         _ => " What to do is what NVIDIA's catalogue says for it.",
     };
-    Rule {
+    ExplainRule {
         code,
         title: format!("The driver reported Xid {number}: {}", row.meaning),
         certainty: match row.bucket {
-            Bucket::Unused => Certainty::Possible,
+            XidResolution::Unused => Certainty::Possible,
             _ => Certainty::Likely,
         },
         weight: match row.weight() {
-            Weight::Fails => 80,
-            Weight::Warns => 60,
-            Weight::Notes => 40,
+            Severity::Fails => 80,
+            Severity::Warns => 60,
+            Severity::Notes => 40,
         },
         consequence: row.follows_others(),
         yields_to,
@@ -89,15 +89,15 @@ fn rule(row: &Xid, sources: Vec<String>) -> Rule {
 }
 
 /// A mend as rules have it, a whole sentence.
-fn ended(mend: Mend) -> RuleMend {
+fn ended(mend: Fix) -> ConditionalFix {
     let end = if mend.what.ends_with([':', '.']) {
         ""
     } else {
         "."
     };
     let what = format!("{}{end}", mend.what);
-    RuleMend {
+    ConditionalFix {
         when: None,
-        mend: Mend { what, ..mend },
+        mend: Fix { what, ..mend },
     }
 }

@@ -2,11 +2,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sconce_schema::finding::{Certainty, Finding, Weight};
+use sconce_schema::finding::{Certainty, Finding, Severity};
 
-use super::gather::{LoadedAt, Stage, below, package};
+use super::gather::{LoadPoint, LoadedLibraryUse, below, package};
 use super::mismatch::unsteer;
-use super::missing::Known;
+use super::missing::MissingLibraryContext;
 use super::names;
 
 const SHADOWED: &str = "library-shadowed";
@@ -15,8 +15,11 @@ const MOST_NAMED: usize = 12;
 
 /// Libraries that come from elsewhere though the packages bring them; copies; CUDA of several
 /// majors in one process.
-pub(super) fn judge(loaded: &[LoadedAt], known: &Known<'_>) -> Vec<Finding> {
-    let mut by_name: BTreeMap<&str, Vec<&LoadedAt>> = BTreeMap::new();
+pub(super) fn judge(
+    loaded: &[LoadedLibraryUse],
+    known: &MissingLibraryContext<'_>,
+) -> Vec<Finding> {
+    let mut by_name: BTreeMap<&str, Vec<&LoadedLibraryUse>> = BTreeMap::new();
     for one in loaded.iter().filter(|one| names::is_cuda(&one.soname)) {
         by_name.entry(&one.soname).or_default().push(one);
     }
@@ -52,7 +55,8 @@ fn together(folder: &str, mut all: Vec<Finding>) -> Option<Finding> {
         all.len(),
         first.join(", ")
     );
-    let mut finding = Finding::new(SHADOWED, Weight::Warns, Certainty::Likely, what).about(folder);
+    let mut finding =
+        Finding::new(SHADOWED, Severity::Warns, Certainty::Likely, what).about(folder);
     let evidence = all.iter_mut().flat_map(|one| one.evidence.drain(..));
     finding.evidence = evidence.collect();
     finding.mends = all.swap_remove(0).mends;
@@ -60,7 +64,11 @@ fn together(folder: &str, mut all: Vec<Finding>) -> Option<Finding> {
 }
 
 /// A package ships it, and the loader takes another file: the folder of that, and the finding.
-fn shadowed(name: &str, all: &[&LoadedAt], known: &Known<'_>) -> Option<(String, Finding)> {
+fn shadowed(
+    name: &str,
+    all: &[&LoadedLibraryUse],
+    known: &MissingLibraryContext<'_>,
+) -> Option<(String, Finding)> {
     let in_packages = |path: &str| {
         known
             .site_packages
@@ -69,7 +77,7 @@ fn shadowed(name: &str, all: &[&LoadedAt], known: &Known<'_>) -> Option<(String,
     };
     let taken = all
         .iter()
-        .find(|one| one.stage != Stage::Optional && !in_packages(&one.real))?;
+        .find(|one| one.stage != LoadPoint::Optional && !in_packages(&one.real))?;
     let own = known
         .index
         .paths(name)
@@ -80,7 +88,7 @@ fn shadowed(name: &str, all: &[&LoadedAt], known: &Known<'_>) -> Option<(String,
         "{whom} gets {} instead of the packages' own {own}",
         taken.real
     );
-    let finding = Finding::new(SHADOWED, Weight::Warns, Certainty::Likely, what)
+    let finding = Finding::new(SHADOWED, Severity::Warns, Certainty::Likely, what)
         .about(name)
         .seen(&taken.real, None, format!("found by {}", taken.how))
         .seen(*own, None, "what the packages bring");
@@ -93,11 +101,15 @@ fn shadowed(name: &str, all: &[&LoadedAt], known: &Known<'_>) -> Option<(String,
 }
 
 /// Several files of one name, and who gets which.
-fn copies(name: &str, all: &[&LoadedAt], known: &Known<'_>) -> Option<Finding> {
+fn copies(
+    name: &str,
+    all: &[&LoadedLibraryUse],
+    known: &MissingLibraryContext<'_>,
+) -> Option<Finding> {
     let files = known.index.paths(name);
     let wins: Vec<_> = all
         .iter()
-        .filter(|one| one.stage != Stage::Optional)
+        .filter(|one| one.stage != LoadPoint::Optional)
         .collect();
     let first = wins.iter().min_by_key(|one| one.stage)?;
     // A copy that a package keeps for itself and that nobody opens beside the other is no matter.
@@ -116,12 +128,12 @@ fn copies(name: &str, all: &[&LoadedAt], known: &Known<'_>) -> Option<Finding> {
         files.len(),
         first.real,
         match first.stage {
-            Stage::Torch => "torch",
+            LoadPoint::Torch => "torch",
             _ => first.root.as_str(),
         }
     );
     let code = "library-copies";
-    let mut finding = Finding::new(code, Weight::Notes, Certainty::Certain, what).about(name);
+    let mut finding = Finding::new(code, Severity::Notes, Certainty::Certain, what).about(name);
     for file in files.iter().take(MOST_NAMED) {
         let whose: BTreeSet<&str> = wins
             .iter()
@@ -145,12 +157,15 @@ fn copies(name: &str, all: &[&LoadedAt], known: &Known<'_>) -> Option<Finding> {
 }
 
 /// CUDA runtimes of several majors that are loaded into one process.
-fn majors(by_name: &BTreeMap<&str, Vec<&LoadedAt>>, known: &Known<'_>) -> Option<Finding> {
-    let mut found: BTreeMap<u32, &LoadedAt> = BTreeMap::new();
+fn majors(
+    by_name: &BTreeMap<&str, Vec<&LoadedLibraryUse>>,
+    known: &MissingLibraryContext<'_>,
+) -> Option<Finding> {
+    let mut found: BTreeMap<u32, &LoadedLibraryUse> = BTreeMap::new();
     // Packages that are not of torch's CUDA.
     let mut others: BTreeSet<&str> = BTreeSet::new();
     for (name, all) in by_name {
-        let all = all.iter().filter(|one| one.stage != Stage::Optional);
+        let all = all.iter().filter(|one| one.stage != LoadPoint::Optional);
         let major = names::cuda_major(name).filter(|_| names::stem(name) == "libcudart");
         if major.is_some() && major != known.cuda_major {
             let loaders = all
@@ -174,7 +189,7 @@ fn majors(by_name: &BTreeMap<&str, Vec<&LoadedAt>>, known: &Known<'_>) -> Option
         numbers.join(" and ")
     );
     let code = "cuda-majors-mixed";
-    let mut finding = Finding::new(code, Weight::Warns, Certainty::Likely, what);
+    let mut finding = Finding::new(code, Severity::Warns, Certainty::Likely, what);
     if !others.is_empty() {
         let others: Vec<&str> = others.into_iter().collect();
         finding = finding.about(others.join(", "));
@@ -196,7 +211,7 @@ mod tests {
     #[test]
     fn what_one_folder_shadows_is_one_finding() {
         let one = |name: &str| {
-            Finding::new(SHADOWED, Weight::Warns, Certainty::Likely, name)
+            Finding::new(SHADOWED, Severity::Warns, Certainty::Likely, name)
                 .about(name)
                 .seen(name, None, "found")
                 .mend("Take it out.", None)

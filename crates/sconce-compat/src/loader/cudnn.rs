@@ -1,12 +1,12 @@
 //! cuDNN opens its parts by name when they are first used.
 
-use sconce_schema::finding::{Certainty, Finding, Weight};
+use sconce_schema::finding::{Certainty, Finding, Severity};
 
-use super::gather::{Gathered, MissingAt, Opening, Stage, how, package};
+use super::gather::{LoadAttempt, LoadPoint, LoadResults, MissingLibraryUse, how, package};
 use super::mismatch::unsteer;
-use super::missing::Known;
+use super::missing::MissingLibraryContext;
 use super::names;
-use super::process::Process;
+use super::process::LoaderProcess;
 use super::tree::{directory, file_name};
 
 /// The parts of a major version: who opens it (empty: `libcudnn` itself) and its name up to `.so`;
@@ -36,7 +36,7 @@ fn parts(major: &str) -> &'static [(&'static str, &'static str, bool)] {
     }
 }
 
-const STAGE: Stage = Stage::Later("cuDNN");
+const STAGE: LoadPoint = LoadPoint::Later("cuDNN");
 
 /// The function of a part of cuDNN 9 that torch calls first, which is what cuDNN names when the part
 /// is not there (seen with 9.1 and 9.26; 9.26 no longer names the file).
@@ -52,9 +52,9 @@ fn first_call(stem: &str) -> Option<&'static str> {
 
 /// Opens cuDNN's parts as it does itself, in a process that has loaded it.
 pub(super) fn judge(
-    process: &mut Process<'_, '_>,
-    gathered: &mut Gathered,
-    known: &Known<'_>,
+    process: &mut LoaderProcess<'_, '_>,
+    gathered: &mut LoadResults,
+    known: &MissingLibraryContext<'_>,
 ) -> Vec<Finding> {
     let names = ["libcudnn.so.9", "libcudnn.so.8"];
     let Some((name, cudnn)) = names
@@ -85,7 +85,7 @@ pub(super) fn judge(
             continue;
         };
         let path = process.objects()[root].real.clone();
-        let opening = Opening {
+        let opening = LoadAttempt {
             stage: STAGE,
             path: &path,
             error_kind: "",
@@ -111,10 +111,10 @@ pub(super) fn judge(
             _ => format!("Unable to load any of {{..., {first}, {stem}.so}}"),
         };
         // Its other parts need it too, which is the same cause.
-        let same = |one: &MissingAt| missing.contains(&one.name) && one.stage == STAGE;
+        let same = |one: &MissingLibraryUse| missing.contains(&one.name) && one.stage == STAGE;
         gathered.missing.retain(|one| !same(one));
         let code = "cudnn-sublibrary-missing";
-        let mut finding = Finding::new(code, Weight::Fails, Certainty::Likely, what)
+        let mut finding = Finding::new(code, Severity::Fails, Certainty::Likely, what)
             .about(name)
             .would_say(text);
         for part in &missing {
@@ -125,7 +125,7 @@ pub(super) fn judge(
     if let Some(&first) = astray.first() {
         let what = format!("cuDNN's parts come from several folders: {home} and others");
         let code = "cudnn-sublibraries-mixed";
-        let mut finding = Finding::new(code, Weight::Fails, Certainty::Likely, what)
+        let mut finding = Finding::new(code, Severity::Fails, Certainty::Likely, what)
             .about(name)
             .would_say("CUDNN_STATUS_SUBLIBRARY_VERSION_MISMATCH")
             .seen(&cudnn.real, None, how(process.objects(), &cudnn.found));

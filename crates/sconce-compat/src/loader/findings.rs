@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, HashSet};
 
-use sconce_schema::finding::{self, Action, Certainty, Finding, Weight};
+use sconce_schema::finding::{self, Certainty, Finding, FixAction, Severity};
 
-use super::gather::{Gathered, Index, Opening, Stage, below, how};
-use super::missing::{Known, uses_torch};
-use super::process::Process;
+use super::gather::{LibraryIndex, LoadAttempt, LoadPoint, LoadResults, below, how};
+use super::missing::{MissingLibraryContext, uses_torch};
+use super::process::LoaderProcess;
 use super::torch::{self, TorchVersion};
-use super::tree::{Tree, directory, file_name};
+use super::tree::{LibraryTree, directory, file_name};
 use super::{copies, cudnn, mismatch, missing};
 
 /// Files named in one finding.
@@ -17,9 +17,9 @@ const VARIABLE: &str = "LD_LIBRARY_PATH";
 
 /// What is to be judged.
 #[derive(Debug, Clone)]
-pub struct Environment<'e, 'a> {
+pub struct LoaderInput<'e, 'a> {
     /// Its libraries.
-    pub tree: &'e Tree<'a>,
+    pub tree: &'e LibraryTree<'a>,
     /// The folders of its Python packages, in the order of `sys.path`.
     pub site_packages: Vec<String>,
     /// The version of its torch; none: the newest that is known of.
@@ -30,18 +30,18 @@ pub struct Environment<'e, 'a> {
 
 /// What came of it.
 #[derive(Debug, Clone, Default)]
-pub struct Judgement {
+pub struct LoaderReport {
     /// What is wrong, the heaviest first.
     pub findings: Vec<Finding>,
     /// What `import torch` loads, in order.
-    pub torch: Vec<Resolution>,
+    pub torch: Vec<LibraryResolution>,
     /// Extension modules that were opened.
     pub modules: usize,
 }
 
 /// A library that was loaded.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Resolution {
+pub struct LibraryResolution {
     /// The file.
     pub path: String,
     /// The file that it was first loaded for; none: it was opened by its path.
@@ -53,7 +53,7 @@ pub struct Resolution {
 /// Simulates a Python process: the program, `import torch`, what torch and cuDNN open later, every
 /// other extension module on its own, and says what fails.
 #[must_use]
-pub fn judge(environment: &Environment<'_, '_>) -> Judgement {
+pub fn judge(environment: &LoaderInput<'_, '_>) -> LoaderReport {
     let tree = environment.tree;
     // Objects have paths without links, so folders must too.
     let resolved = environment
@@ -61,32 +61,32 @@ pub fn judge(environment: &Environment<'_, '_>) -> Judgement {
         .iter()
         .filter_map(|site| tree.resolve(site));
     let site_packages: Vec<String> = resolved.collect();
-    let index = Index::of(tree);
-    let mut gathered = Gathered::default();
-    let (fresh, started) = Process::start(tree);
+    let index = LibraryIndex::of(tree);
+    let mut gathered = LoadResults::default();
+    let (fresh, started) = LoaderProcess::start(tree);
     let program = tree.program.as_deref().unwrap_or("the program");
-    let opening = Opening {
-        stage: Stage::Start,
+    let opening = LoadAttempt {
+        stage: LoadPoint::Start,
         path: program,
         error_kind: "python: error while loading shared libraries",
     };
     gathered.add(&fresh, &started, opening);
 
-    let mut judgement = Judgement::default();
+    let mut judgement = LoaderReport::default();
     let mut process = fresh.clone();
     let version = environment.torch.unwrap_or((u32::MAX, 0));
     let import = torch::import(&mut process, &environment.site_packages, version);
     let import = import.unwrap_or_default();
     for step in &import.steps {
-        let opening = Opening {
-            stage: Stage::Torch,
+        let opening = LoadAttempt {
+            stage: LoadPoint::Torch,
             path: &step.path,
             error_kind: step.error_kind,
         };
         gathered.add(&process, &step.opened, opening);
     }
     judgement.torch = resolutions(&process, fresh.objects().len());
-    let known = Known {
+    let known = MissingLibraryContext {
         tree,
         index: &index,
         site_packages: &site_packages,
@@ -149,12 +149,12 @@ fn is_module(path: &str, site_packages: &[String]) -> bool {
 /// there only takes as missing what an import of torch before does not bring either.
 fn open_module(
     path: &str,
-    alone: &mut Process<'_, '_>,
-    with_torch: &mut Process<'_, '_>,
-    gathered: &mut Gathered,
+    alone: &mut LoaderProcess<'_, '_>,
+    with_torch: &mut LoaderProcess<'_, '_>,
+    gathered: &mut LoadResults,
 ) {
-    let opening = Opening {
-        stage: Stage::Module,
+    let opening = LoadAttempt {
+        stage: LoadPoint::Module,
         path,
         error_kind: "ImportError",
     };
@@ -175,7 +175,7 @@ fn open_module(
 }
 
 /// Torch opens its part for linear algebra by name, from libtorch_cuda.
-fn open_linalg(process: &mut Process<'_, '_>, gathered: &mut Gathered) {
+fn open_linalg(process: &mut LoaderProcess<'_, '_>, gathered: &mut LoadResults) {
     let name = "libtorch_cuda_linalg.so";
     let Some(caller) = process.named("libtorch_cuda.so") else {
         return;
@@ -183,8 +183,8 @@ fn open_linalg(process: &mut Process<'_, '_>, gathered: &mut Gathered) {
     let opened = process.open(name, Some(caller), false);
     // Older builds have it within libtorch_cuda.
     if opened.root.is_some() {
-        let opening = Opening {
-            stage: Stage::Later("torch.linalg"),
+        let opening = LoadAttempt {
+            stage: LoadPoint::Later("torch.linalg"),
             path: name,
             error_kind: "RuntimeError: Error in dlopen",
         };
@@ -197,8 +197,8 @@ fn open_linalg(process: &mut Process<'_, '_>, gathered: &mut Gathered) {
 
 /// What no one has opened so far: only what is missing there is of interest.
 fn open_rest(
-    process: &mut Process<'_, '_>,
-    gathered: &mut Gathered,
+    process: &mut LoaderProcess<'_, '_>,
+    gathered: &mut LoadResults,
     site_packages: &[String],
     opened: &HashSet<String>,
 ) {
@@ -209,10 +209,10 @@ fn open_rest(
         .filter(|(path, _)| mine(path) && !opened.contains(*path))
     {
         let came = process.open(path, None, false);
-        let needed_here = |missing: &super::Missing| missing.needed_by == came.root;
+        let needed_here = |missing: &super::UnresolvedLibrary| missing.needed_by == came.root;
         for missing in came.missing.iter().filter(|missing| needed_here(missing)) {
-            let opening = Opening {
-                stage: Stage::Optional,
+            let opening = LoadAttempt {
+                stage: LoadPoint::Optional,
                 path,
                 error_kind: "OSError",
             };
@@ -222,11 +222,11 @@ fn open_rest(
     }
 }
 
-fn resolutions(process: &Process<'_, '_>, from: usize) -> Vec<Resolution> {
+fn resolutions(process: &LoaderProcess<'_, '_>, from: usize) -> Vec<LibraryResolution> {
     let objects = process.objects();
     let loaded = objects.iter().skip(from);
     loaded
-        .map(|object| Resolution {
+        .map(|object| LibraryResolution {
             path: object.real.clone(),
             needed_by: object.loader.map(|loader| objects[loader].real.clone()),
             how: how(objects, &object.found),
@@ -235,7 +235,7 @@ fn resolutions(process: &Process<'_, '_>, from: usize) -> Vec<Resolution> {
 }
 
 /// `LD_PRELOAD` names what is not there: the loader says so and goes on.
-fn preloads(gathered: &Gathered) -> Vec<Finding> {
+fn preloads(gathered: &LoadResults) -> Vec<Finding> {
     let preloads = gathered
         .missing
         .iter()
@@ -248,23 +248,28 @@ fn preloads(gathered: &Gathered) -> Vec<Finding> {
                 "ERROR: ld.so: object '{name}' from LD_PRELOAD cannot be preloaded (cannot open \
                  shared object file): ignored."
             );
-            Finding::new("preload-not-found", Weight::Warns, Certainty::Certain, what)
-                .about(name)
-                .would_say(text)
-                .seen("LD_PRELOAD", None, name)
-                .mend(
-                    "Take it out of LD_PRELOAD.",
-                    Some(Action::Variable {
-                        name: "LD_PRELOAD".to_owned(),
-                        value: None,
-                    }),
-                )
+            Finding::new(
+                "preload-not-found",
+                Severity::Warns,
+                Certainty::Certain,
+                what,
+            )
+            .about(name)
+            .would_say(text)
+            .seen("LD_PRELOAD", None, name)
+            .mend(
+                "Take it out of LD_PRELOAD.",
+                Some(FixAction::Variable {
+                    name: "LD_PRELOAD".to_owned(),
+                    value: None,
+                }),
+            )
         })
         .collect()
 }
 
 /// Search paths that mean whatever folder the run starts in.
-fn relative(gathered: &Gathered) -> Vec<Finding> {
+fn relative(gathered: &LoadResults) -> Vec<Finding> {
     let code = "search-in-working-directory";
     let mut findings = Vec::new();
     let is_variable = |source: &str| source == VARIABLE;
@@ -274,7 +279,7 @@ fn relative(gathered: &Gathered) -> Vec<Finding> {
     if let Some((_, entry)) = variable.first() {
         let what = "LD_LIBRARY_PATH has an entry that means the working directory: a library that \
                     lies there is taken, which was not judged";
-        let finding = Finding::new(code, Weight::Warns, Certainty::Certain, what)
+        let finding = Finding::new(code, Severity::Warns, Certainty::Certain, what)
             .about(VARIABLE)
             .seen(VARIABLE, None, shown(entry))
             .mend(
@@ -295,7 +300,7 @@ fn relative(gathered: &Gathered) -> Vec<Finding> {
                 _ => "they need",
             },
         );
-        let mut finding = Finding::new(code, Weight::Notes, Certainty::Certain, what);
+        let mut finding = Finding::new(code, Severity::Notes, Certainty::Certain, what);
         for (source, entry) in libraries.iter().take(MOST_NAMED) {
             finding = finding.seen(source.as_str(), None, shown(entry));
         }

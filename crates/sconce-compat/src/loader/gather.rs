@@ -2,13 +2,15 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::process::{Absent, Found, Missing, Object, Opened, Process};
+use super::process::{
+    DlopenResult, LoadedObject, LoaderProcess, LookupOrigin, UnresolvedLibrary, UnresolvedReason,
+};
 use super::torch::missing_text;
-use super::tree::{Tree, file_name};
+use super::tree::{LibraryTree, file_name};
 
 /// When something is opened, the weightiest first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Stage {
+pub(super) enum LoadPoint {
     /// The program itself.
     Start,
     /// `import torch`.
@@ -23,8 +25,8 @@ pub(super) enum Stage {
 
 /// One thing that was opened, and how it says that it failed.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Opening<'s> {
-    pub(super) stage: Stage,
+pub(super) struct LoadAttempt<'s> {
+    pub(super) stage: LoadPoint,
     pub(super) path: &'s str,
     /// `ImportError`; empty for the loader's bare words.
     pub(super) error_kind: &'s str,
@@ -32,40 +34,40 @@ pub(super) struct Opening<'s> {
 
 /// A library that is missing somewhere.
 #[derive(Debug, Clone)]
-pub(super) struct MissingAt {
+pub(super) struct MissingLibraryUse {
     pub(super) name: String,
-    pub(super) absent: Absent,
+    pub(super) absent: UnresolvedReason,
     /// The file that needs it; none: it was asked for itself.
     pub(super) needer: Option<String>,
-    pub(super) stage: Stage,
+    pub(super) stage: LoadPoint,
     pub(super) root: String,
     pub(super) error_text: String,
 }
 
-impl MissingAt {
+impl MissingLibraryUse {
     /// Whether it is `LD_PRELOAD` that asks for it.
     pub(super) fn is_preload(&self) -> bool {
-        self.stage == Stage::Start && self.needer.is_none()
+        self.stage == LoadPoint::Start && self.needer.is_none()
     }
 }
 
 /// A version that is missing somewhere.
 #[derive(Debug, Clone)]
-pub(super) struct VersionAt {
+pub(super) struct MissingVersionUse {
     pub(super) needer: String,
     pub(super) provider: String,
     pub(super) provider_name: String,
     pub(super) version: String,
-    pub(super) stage: Stage,
+    pub(super) stage: LoadPoint,
     pub(super) error_text: String,
 }
 
 /// Symbols that are undefined somewhere.
 #[derive(Debug, Clone)]
-pub(super) struct SymbolsAt {
+pub(super) struct UndefinedSymbolsUse {
     pub(super) needer: String,
     pub(super) symbols: Vec<String>,
-    pub(super) stage: Stage,
+    pub(super) stage: LoadPoint,
     pub(super) error_kind: String,
     /// The needer's path as the loader prints it.
     pub(super) printed: String,
@@ -75,34 +77,39 @@ pub(super) struct SymbolsAt {
 
 /// A library that was loaded somewhere.
 #[derive(Debug, Clone)]
-pub(super) struct LoadedAt {
+pub(super) struct LoadedLibraryUse {
     /// The file.
     pub(super) real: String,
     /// What it calls itself.
     pub(super) soname: String,
     /// The file that it was loaded for.
     pub(super) loader: Option<String>,
-    pub(super) found: Found,
+    pub(super) found: LookupOrigin,
     /// The same for people.
     pub(super) how: String,
     pub(super) root: String,
-    pub(super) stage: Stage,
+    pub(super) stage: LoadPoint,
 }
 
 /// All that was opened came to.
 #[derive(Debug, Default)]
-pub(super) struct Gathered {
-    pub(super) missing: Vec<MissingAt>,
-    pub(super) versions: Vec<VersionAt>,
-    pub(super) symbols: Vec<SymbolsAt>,
-    pub(super) loaded: Vec<LoadedAt>,
+pub(super) struct LoadResults {
+    pub(super) missing: Vec<MissingLibraryUse>,
+    pub(super) versions: Vec<MissingVersionUse>,
+    pub(super) symbols: Vec<UndefinedSymbolsUse>,
+    pub(super) loaded: Vec<LoadedLibraryUse>,
     pub(super) relative: BTreeMap<String, String>,
 }
 
-impl Gathered {
+impl LoadResults {
     /// Adds what one opening came to.
-    pub(super) fn add(&mut self, process: &Process<'_, '_>, opened: &Opened, opening: Opening<'_>) {
-        let Opening {
+    pub(super) fn add(
+        &mut self,
+        process: &LoaderProcess<'_, '_>,
+        opened: &DlopenResult,
+        opening: LoadAttempt<'_>,
+    ) {
+        let LoadAttempt {
             stage,
             path,
             error_kind,
@@ -114,7 +121,7 @@ impl Gathered {
         };
         let root = path.to_owned();
         for missing in &opened.missing {
-            self.missing.push(MissingAt {
+            self.missing.push(MissingLibraryUse {
                 name: missing.name.clone(),
                 absent: missing.absent.clone(),
                 needer: missing.needed_by.map(|needer| objects[needer].real.clone()),
@@ -129,7 +136,7 @@ impl Gathered {
                 "{}: version `{}' not found (required by {})",
                 provider.path, miss.version, needer.path
             );
-            self.versions.push(VersionAt {
+            self.versions.push(MissingVersionUse {
                 needer: needer.real.clone(),
                 provider: provider.real.clone(),
                 provider_name: file_name(&provider.path).to_owned(),
@@ -144,7 +151,7 @@ impl Gathered {
                 .needed
                 .iter()
                 .map(|at| at.map(|at| objects[at].real.clone()));
-            self.symbols.push(SymbolsAt {
+            self.symbols.push(UndefinedSymbolsUse {
                 needer: needer.real.clone(),
                 symbols: undefined.symbols,
                 stage,
@@ -156,7 +163,7 @@ impl Gathered {
         for object in objects.iter().take(opened.end).skip(opened.first_new) {
             let own = file_name(&object.path);
             let soname = object.library.soname.as_deref();
-            self.loaded.push(LoadedAt {
+            self.loaded.push(LoadedLibraryUse {
                 real: object.real.clone(),
                 soname: soname.unwrap_or(own).to_owned(),
                 loader: object.loader.map(|loader| objects[loader].real.clone()),
@@ -172,9 +179,9 @@ impl Gathered {
     }
 
     /// Adds that something was not found though nobody opened it here.
-    pub(super) fn add_missing(&mut self, missing: Missing, opening: Opening<'_>) {
+    pub(super) fn add_missing(&mut self, missing: UnresolvedLibrary, opening: LoadAttempt<'_>) {
         let error_text = format!("{}: {}", opening.error_kind, missing_text(&missing));
-        self.missing.push(MissingAt {
+        self.missing.push(MissingLibraryUse {
             name: missing.name,
             absent: missing.absent,
             needer: Some(opening.path.to_owned()),
@@ -186,28 +193,28 @@ impl Gathered {
 }
 
 /// How a library was found, for people.
-pub(super) fn how(objects: &[Object<'_>], found: &Found) -> String {
+pub(super) fn how(objects: &[LoadedObject<'_>], found: &LookupOrigin) -> String {
     match found {
-        Found::Program => "the program".to_owned(),
-        Found::Path => "by its path".to_owned(),
-        Found::Preload => "LD_PRELOAD".to_owned(),
-        Found::Rpath { object, directory } => {
+        LookupOrigin::Program => "the program".to_owned(),
+        LookupOrigin::Path => "by its path".to_owned(),
+        LookupOrigin::Preload => "LD_PRELOAD".to_owned(),
+        LookupOrigin::Rpath { object, directory } => {
             format!("DT_RPATH of {}: {directory}", objects[*object].real)
         }
-        Found::LibraryPath { directory } => format!("LD_LIBRARY_PATH: {directory}"),
-        Found::Runpath { directory } => format!("DT_RUNPATH: {directory}"),
-        Found::Cache => "ld.so.cache".to_owned(),
-        Found::Default { directory } => format!("default directory {directory}"),
+        LookupOrigin::LibraryPath { directory } => format!("LD_LIBRARY_PATH: {directory}"),
+        LookupOrigin::Runpath { directory } => format!("DT_RUNPATH: {directory}"),
+        LookupOrigin::Cache => "ld.so.cache".to_owned(),
+        LookupOrigin::Default { directory } => format!("default directory {directory}"),
     }
 }
 
 /// Files by their name and by the name that they say is theirs.
-pub(super) struct Index<'t> {
+pub(super) struct LibraryIndex<'t> {
     by_name: HashMap<&'t str, Vec<&'t str>>,
 }
 
-impl<'t> Index<'t> {
-    pub(super) fn of(tree: &'t Tree<'_>) -> Self {
+impl<'t> LibraryIndex<'t> {
+    pub(super) fn of(tree: &'t LibraryTree<'_>) -> Self {
         let mut by_name: HashMap<&str, Vec<&str>> = HashMap::new();
         for (path, library) in tree.libraries() {
             let file = file_name(path);

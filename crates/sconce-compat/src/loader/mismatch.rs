@@ -2,21 +2,24 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sconce_schema::finding::{Action, Certainty, Finding, Weight};
+use sconce_schema::finding::{Certainty, Finding, FixAction, Severity};
 
-use super::gather::{LoadedAt, Stage, SymbolsAt, VersionAt, package};
-use super::missing::{Known, VISION_ERROR, is_vision, pip, uses_torch};
+use super::gather::{LoadPoint, LoadedLibraryUse, MissingVersionUse, UndefinedSymbolsUse, package};
+use super::missing::{MissingLibraryContext, VISION_ERROR, is_vision, pip, uses_torch};
 use super::names;
-use super::process::Found;
+use super::process::LookupOrigin;
 use super::symbols::other_string_abi;
-use super::tree::Entry;
+use super::tree::TreeEntry;
 use crate::library::symbol_hash;
 
 const MOST_NAMED: usize = 12;
 
 /// One finding for each library that lacks versions.
-pub(super) fn versions(misses: &[VersionAt], known: &Known<'_>) -> Vec<Finding> {
-    let mut by_provider: BTreeMap<&str, Vec<&VersionAt>> = BTreeMap::new();
+pub(super) fn versions(
+    misses: &[MissingVersionUse],
+    known: &MissingLibraryContext<'_>,
+) -> Vec<Finding> {
+    let mut by_provider: BTreeMap<&str, Vec<&MissingVersionUse>> = BTreeMap::new();
     for miss in misses {
         by_provider.entry(&miss.provider).or_default().push(miss);
     }
@@ -26,7 +29,7 @@ pub(super) fn versions(misses: &[VersionAt], known: &Known<'_>) -> Vec<Finding> 
         .collect()
 }
 
-fn lacking(mut all: Vec<&VersionAt>, known: &Known<'_>) -> Finding {
+fn lacking(mut all: Vec<&MissingVersionUse>, known: &MissingLibraryContext<'_>) -> Finding {
     all.sort_by(|a, b| (a.stage, &a.needer).cmp(&(b.stage, &b.needer)));
     let first = all[0];
     let versions = all.iter().map(|miss| miss.version.as_str());
@@ -34,7 +37,7 @@ fn lacking(mut all: Vec<&VersionAt>, known: &Known<'_>) -> Finding {
         .max_by_key(|version| numbers(version))
         .unwrap_or_default();
     let defined = match known.tree.at(&first.provider) {
-        Some(Entry::Library(library)) => {
+        Some(TreeEntry::Library(library)) => {
             let prefix = highest.split('_').next().unwrap_or_default();
             let same = library.defines_versions.iter();
             let same = same.filter(|version| version.split('_').next() == Some(prefix));
@@ -98,13 +101,13 @@ fn lacking(mut all: Vec<&VersionAt>, known: &Known<'_>) -> Finding {
 }
 
 /// Debian 13 has glibc 2.41 and GLIBCXX_3.4.33.
-fn newer_system(version: &str) -> Option<Action> {
+fn newer_system(version: &str) -> Option<FixAction> {
     let newest: &[u32] = if version.starts_with("GLIBC_") {
         &[2, 41]
     } else {
         &[3, 4, 33]
     };
-    (numbers(version).as_slice() <= newest).then(|| Action::Spec {
+    (numbers(version).as_slice() <= newest).then(|| FixAction::Spec {
         key: "system.release".to_owned(),
         value: "\"debian/trixie\"".to_owned(),
     })
@@ -116,23 +119,27 @@ fn numbers(version: &str) -> Vec<u32> {
     parts.filter_map(|part| part.parse().ok()).collect()
 }
 
-fn weigh(stage: Stage, with_torch: bool) -> (Weight, Certainty) {
+fn weigh(stage: LoadPoint, with_torch: bool) -> (Severity, Certainty) {
     match stage {
-        Stage::Start | Stage::Torch => (Weight::Fails, Certainty::Certain),
-        Stage::Module if with_torch => (Weight::Fails, Certainty::Likely),
-        Stage::Later(_) | Stage::Module => (Weight::Warns, Certainty::Likely),
-        Stage::Optional => (Weight::Notes, Certainty::Possible),
+        LoadPoint::Start | LoadPoint::Torch => (Severity::Fails, Certainty::Certain),
+        LoadPoint::Module if with_torch => (Severity::Fails, Certainty::Likely),
+        LoadPoint::Later(_) | LoadPoint::Module => (Severity::Warns, Certainty::Likely),
+        LoadPoint::Optional => (Severity::Notes, Certainty::Possible),
     }
 }
 
 /// One finding for each package whose libraries are built for another torch, and one for each library
 /// that lacks symbols of CUDA.
-pub(super) fn symbols(all: &[SymbolsAt], loaded: &[LoadedAt], known: &Known<'_>) -> Vec<Finding> {
-    let mut by_needer: BTreeMap<&str, &SymbolsAt> = BTreeMap::new();
+pub(super) fn symbols(
+    all: &[UndefinedSymbolsUse],
+    loaded: &[LoadedLibraryUse],
+    known: &MissingLibraryContext<'_>,
+) -> Vec<Finding> {
+    let mut by_needer: BTreeMap<&str, &UndefinedSymbolsUse> = BTreeMap::new();
     for one in all {
         by_needer.entry(&one.needer).or_insert(one);
     }
-    let mut by_package: BTreeMap<&str, Vec<Undefined<'_>>> = BTreeMap::new();
+    let mut by_package: BTreeMap<&str, Vec<TorchSymbolsUse<'_>>> = BTreeMap::new();
     let mut of_cuda = Vec::new();
     for one in by_needer.into_values() {
         let is_cuda = |symbol: &&String| names::library_of(symbol).is_some();
@@ -145,7 +152,7 @@ pub(super) fn symbols(all: &[SymbolsAt], loaded: &[LoadedAt], known: &Known<'_>)
             let of_package = by_package
                 .entry(package.unwrap_or(&one.needer))
                 .or_default();
-            of_package.push(Undefined { of: one, torch });
+            of_package.push(TorchSymbolsUse { of: one, torch });
         }
     }
     let of_torch = by_package
@@ -155,13 +162,17 @@ pub(super) fn symbols(all: &[SymbolsAt], loaded: &[LoadedAt], known: &Known<'_>)
 }
 
 /// A library and the symbols of torch that it does not get.
-struct Undefined<'s> {
-    of: &'s SymbolsAt,
+struct TorchSymbolsUse<'s> {
+    of: &'s UndefinedSymbolsUse,
     torch: Vec<&'s String>,
 }
 
 /// Of a package, or of the one library that is in none.
-fn torch_symbols(subject: &str, mut all: Vec<Undefined<'_>>, known: &Known<'_>) -> Option<Finding> {
+fn torch_symbols(
+    subject: &str,
+    mut all: Vec<TorchSymbolsUse<'_>>,
+    known: &MissingLibraryContext<'_>,
+) -> Option<Finding> {
     // What Python comes to first; of torchvision that is its operators.
     all.sort_by_key(|one| (one.of.stage, !is_vision(&one.of.needer, known)));
     let (one, symbols) = all.first().map(|first| (first.of, &first.torch))?;
@@ -240,9 +251,9 @@ fn torch_symbols(subject: &str, mut all: Vec<Undefined<'_>>, known: &Known<'_>) 
 fn cuda_symbol(
     symbol: &str,
     count: usize,
-    one: &SymbolsAt,
-    loaded: &[LoadedAt],
-    known: &Known<'_>,
+    one: &UndefinedSymbolsUse,
+    loaded: &[LoadedLibraryUse],
+    known: &MissingLibraryContext<'_>,
 ) -> Finding {
     let stem = names::library_of(symbol).unwrap_or_default();
     let got = one.got.iter().find(|(name, _)| names::stem(name) == stem);
@@ -261,7 +272,7 @@ fn cuda_symbol(
         None => format!("{} needs {symbol}, and is not linked to {stem}", one.needer),
     };
     let version = match known.tree.at(&one.needer) {
-        Some(Entry::Library(library)) => {
+        Some(TreeEntry::Library(library)) => {
             let needs = library.needs_versions.iter().find(|needs| needs.of == name);
             needs
                 .and_then(|needs| needs.versions.first())
@@ -293,7 +304,7 @@ fn cuda_symbol(
 
 /// The loader's and Python's words for an undefined symbol. The loader names the first that it comes
 /// to, in the order of the relocations, and here it is the first of the alphabet.
-fn undefined(symbol: &str, one: &SymbolsAt, version: Option<&str>) -> String {
+fn undefined(symbol: &str, one: &UndefinedSymbolsUse, version: Option<&str>) -> String {
     let version = version.map_or(String::new(), |version| format!(", version {version}"));
     let kind = match one.error_kind.as_str() {
         "" => String::new(),
@@ -303,21 +314,21 @@ fn undefined(symbol: &str, one: &SymbolsAt, version: Option<&str>) -> String {
 }
 
 /// How to keep the loader from a library that it found like this.
-pub(super) fn unsteer(found: &Found) -> Option<(String, Option<Action>)> {
-    let unset = |name: &str| Action::Variable {
+pub(super) fn unsteer(found: &LookupOrigin) -> Option<(String, Option<FixAction>)> {
+    let unset = |name: &str| FixAction::Variable {
         name: name.to_owned(),
         value: None,
     };
     match found {
-        Found::LibraryPath { directory } => Some((
+        LookupOrigin::LibraryPath { directory } => Some((
             format!("Take {directory} out of LD_LIBRARY_PATH."),
             Some(unset("LD_LIBRARY_PATH")),
         )),
-        Found::Preload => Some((
+        LookupOrigin::Preload => Some((
             "Take it out of LD_PRELOAD.".to_owned(),
             Some(unset("LD_PRELOAD")),
         )),
-        Found::Cache | Found::Default { .. } => {
+        LookupOrigin::Cache | LookupOrigin::Default { .. } => {
             Some(("Remove the system's copy.".to_owned(), None))
         }
         _ => None,

@@ -2,13 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use sconce_schema::finding::{Action, Certainty, Finding, Weight};
+use sconce_schema::finding::{Certainty, Finding, FixAction, Severity};
 
-use super::gather::{Index, MissingAt, Stage, package};
+use super::gather::{LibraryIndex, LoadPoint, MissingLibraryUse, package};
 use super::names;
-use super::process::Absent;
+use super::process::UnresolvedReason;
 use super::together;
-use super::tree::{DRIVER_NAMES, Tree, directory, file_name};
+use super::tree::{DRIVER_NAMES, LibraryTree, directory, file_name};
 
 /// Files named in one finding.
 const MOST_NAMED: usize = 12;
@@ -16,9 +16,9 @@ const MOST_NAMED: usize = 12;
 pub(super) const VISION_ERROR: &str = "RuntimeError: operator torchvision::nms does not exist";
 
 /// What is known of the environment as a whole.
-pub(super) struct Known<'k> {
-    pub(super) tree: &'k Tree<'k>,
-    pub(super) index: &'k Index<'k>,
+pub(super) struct MissingLibraryContext<'k> {
+    pub(super) tree: &'k LibraryTree<'k>,
+    pub(super) index: &'k LibraryIndex<'k>,
     pub(super) site_packages: &'k [String],
     /// The CUDA that torch is built for.
     pub(super) cuda_major: Option<u32>,
@@ -28,7 +28,7 @@ pub(super) struct Known<'k> {
     pub(super) versions: &'k BTreeMap<String, String>,
 }
 
-impl Known<'_> {
+impl MissingLibraryContext<'_> {
     /// A package as it is installed, `nvidia-cublas==13.4.1.3`; without a version where none are
     /// known. None: there is no such package, and the name is only that of a folder, such as `cv2`.
     pub(super) fn installed(&self, package: &str) -> Option<String> {
@@ -41,13 +41,13 @@ impl Known<'_> {
     }
 
     /// Installs a Python package again as it is.
-    pub(super) fn reinstall(&self, package: &str) -> Option<Action> {
+    pub(super) fn reinstall(&self, package: &str) -> Option<FixAction> {
         let package = self.installed(package)?;
         Some(pip(&format!("--force-reinstall --no-deps {package}")))
     }
 
     /// Builds a Python package against the torch that is here.
-    pub(super) fn rebuild(&self, package: &str) -> Option<Action> {
+    pub(super) fn rebuild(&self, package: &str) -> Option<FixAction> {
         let installed = self.installed(package)?;
         let name = installed.split("==").next()?;
         let flags = "--force-reinstall --no-deps --no-cache-dir --no-build-isolation";
@@ -57,13 +57,16 @@ impl Known<'_> {
 
 /// One finding for each cause: libraries that one command brings back are one. One for all that nothing
 /// here opens.
-pub(super) fn judge(missing: &[MissingAt], known: &Known<'_>) -> Vec<Finding> {
+pub(super) fn judge(
+    missing: &[MissingLibraryUse],
+    known: &MissingLibraryContext<'_>,
+) -> Vec<Finding> {
     // In the order of loading: what a run would name comes first.
-    let mut by_name: Vec<(&str, Vec<&MissingAt>)> = Vec::new();
-    let mut optional: Vec<&MissingAt> = Vec::new();
+    let mut by_name: Vec<(&str, Vec<&MissingLibraryUse>)> = Vec::new();
+    let mut optional: Vec<&MissingLibraryUse> = Vec::new();
     for one in missing.iter().filter(|one| !one.is_preload()) {
         let name = one.name.as_str();
-        if one.stage == Stage::Optional || opened_otherwise(one, known) {
+        if one.stage == LoadPoint::Optional || opened_otherwise(one, known) {
             optional.push(one);
         } else if let Some((_, all)) = by_name.iter_mut().find(|(other, _)| *other == name) {
             all.push(one);
@@ -83,9 +86,9 @@ pub(super) fn judge(missing: &[MissingAt], known: &Known<'_>) -> Vec<Finding> {
 /// Whether a module does without what it lacks when it is opened: its own package ships the library
 /// and opens it first by its path, as torchaudio does; or it is one of several of which the package
 /// takes the one that can be loaded, `_torio_ffmpeg4.so` to `_torio_ffmpeg6.so`.
-fn opened_otherwise(one: &MissingAt, known: &Known<'_>) -> bool {
+fn opened_otherwise(one: &MissingLibraryUse, known: &MissingLibraryContext<'_>) -> bool {
     let needer = one.needer.as_deref().unwrap_or(&one.root);
-    if one.stage != Stage::Module || one.absent != Absent::NotFound {
+    if one.stage != LoadPoint::Module || one.absent != UnresolvedReason::NotFound {
         return false;
     }
     let own = package(needer, known.site_packages);
@@ -97,7 +100,7 @@ fn opened_otherwise(one: &MissingAt, known: &Known<'_>) -> bool {
 }
 
 /// Whether files beside it have its name with another number at the end.
-fn is_one_of_several(path: &str, tree: &Tree<'_>) -> bool {
+fn is_one_of_several(path: &str, tree: &LibraryTree<'_>) -> bool {
     let unnumbered = |path: &str| {
         let (before, after) = file_name(path).split_once('.')?;
         let bare = before.trim_end_matches(|c: char| c.is_ascii_digit());
@@ -110,11 +113,15 @@ fn is_one_of_several(path: &str, tree: &Tree<'_>) -> bool {
     beside.any(|other| unnumbered(other).as_ref() == Some(&own))
 }
 
-fn missing_one(name: &str, all: &[&MissingAt], known: &Known<'_>) -> Finding {
+fn missing_one(
+    name: &str,
+    all: &[&MissingLibraryUse],
+    known: &MissingLibraryContext<'_>,
+) -> Finding {
     let mut all = all.to_vec();
     all.sort_by_key(|one| one.stage);
     let first = all[0];
-    if let Absent::Refused { path, text } = &first.absent {
+    if let UnresolvedReason::Refused { path, text } = &first.absent {
         return refused(path, text, first, known);
     }
     let (weight, certainty) = weigh(&all, known);
@@ -195,22 +202,22 @@ fn missing_one(name: &str, all: &[&MissingAt], known: &Known<'_>) -> Finding {
     )
 }
 
-fn weigh(all: &[&MissingAt], known: &Known<'_>) -> (Weight, Certainty) {
-    let with_torch = |one: &&MissingAt| {
+fn weigh(all: &[&MissingLibraryUse], known: &MissingLibraryContext<'_>) -> (Severity, Certainty) {
+    let with_torch = |one: &&MissingLibraryUse| {
         let needer = one.needer.as_deref().unwrap_or(&one.root);
         uses_torch(needer, known.tree)
     };
     match all[0].stage {
-        Stage::Start | Stage::Torch => (Weight::Fails, Certainty::Certain),
-        Stage::Later(_) => (Weight::Warns, Certainty::Likely),
-        Stage::Module if all.iter().any(with_torch) => (Weight::Fails, Certainty::Likely),
-        Stage::Module | Stage::Optional => (Weight::Warns, Certainty::Likely),
+        LoadPoint::Start | LoadPoint::Torch => (Severity::Fails, Certainty::Certain),
+        LoadPoint::Later(_) => (Severity::Warns, Certainty::Likely),
+        LoadPoint::Module if all.iter().any(with_torch) => (Severity::Fails, Certainty::Likely),
+        LoadPoint::Module | LoadPoint::Optional => (Severity::Warns, Certainty::Likely),
     }
 }
 
 /// Whether a library is linked to torch or CUDA.
-pub(super) fn uses_torch(path: &str, tree: &Tree<'_>) -> bool {
-    let Some(super::tree::Entry::Library(library)) = tree.at(path) else {
+pub(super) fn uses_torch(path: &str, tree: &LibraryTree<'_>) -> bool {
+    let Some(super::tree::TreeEntry::Library(library)) = tree.at(path) else {
         return false;
     };
     let mut needed = library.needed.iter();
@@ -218,7 +225,11 @@ pub(super) fn uses_torch(path: &str, tree: &Tree<'_>) -> bool {
 }
 
 /// The CUDA that a module is built for and the one that is here, where they differ.
-fn wrong_major(name: &str, first: &MissingAt, known: &Known<'_>) -> Option<(u32, u32)> {
+fn wrong_major(
+    name: &str,
+    first: &MissingLibraryUse,
+    known: &MissingLibraryContext<'_>,
+) -> Option<(u32, u32)> {
     let needs = names::cuda_major(name)?;
     let has = known.cuda_major?;
     let needer = first.needer.as_deref()?;
@@ -227,13 +238,13 @@ fn wrong_major(name: &str, first: &MissingAt, known: &Known<'_>) -> Option<(u32,
 }
 
 /// The library of torchvision's operators, which it opens without a word when that fails.
-pub(super) fn is_vision(path: &str, known: &Known<'_>) -> bool {
+pub(super) fn is_vision(path: &str, known: &MissingLibraryContext<'_>) -> bool {
     package(path, known.site_packages) == Some("torchvision") && file_name(path).starts_with("_C")
 }
 
-fn wrong_machine(path: &str, tree: &Tree<'_>) -> Option<u16> {
+fn wrong_machine(path: &str, tree: &LibraryTree<'_>) -> Option<u16> {
     match tree.at(path) {
-        Some(super::tree::Entry::Library(library)) if library.machine != tree.machine => {
+        Some(super::tree::TreeEntry::Library(library)) if library.machine != tree.machine => {
             Some(library.machine)
         }
         _ => None,
@@ -244,9 +255,9 @@ fn mends(
     finding: Finding,
     code: &str,
     name: &str,
-    first: &MissingAt,
+    first: &MissingLibraryUse,
     wrong_major: Option<(u32, u32)>,
-    known: &Known<'_>,
+    known: &MissingLibraryContext<'_>,
 ) -> Finding {
     let needer = first.needer.as_deref().unwrap_or(&first.root);
     let package = package(needer, known.site_packages);
@@ -299,7 +310,7 @@ fn mends(
         };
         return finding.mend(
             format!("Let the loader look in the folder of {name} too."),
-            Some(Action::Variable {
+            Some(FixAction::Variable {
                 name: "LD_LIBRARY_PATH".to_owned(),
                 value: Some(directory(path).to_owned()),
             }),
@@ -331,7 +342,7 @@ fn mends(
             )
             .mend(
                 format!("Install {debian}."),
-                Some(Action::Command {
+                Some(FixAction::Command {
                     line: format!("apt-get install {debian}"),
                     root: true,
                     safe: false,
@@ -347,7 +358,12 @@ fn mends(
     }
 }
 
-fn refused(path: &str, text: &str, first: &MissingAt, known: &Known<'_>) -> Finding {
+fn refused(
+    path: &str,
+    text: &str,
+    first: &MissingLibraryUse,
+    known: &MissingLibraryContext<'_>,
+) -> Finding {
     let (weight, certainty) = weigh(&[first], known);
     let what = format!("{path} is not a library ({text}), and the loader looks no further");
     let mut finding = Finding::new("library-unreadable", weight, certainty, what)
@@ -370,7 +386,7 @@ fn refused(path: &str, text: &str, first: &MissingAt, known: &Known<'_>) -> Find
     }
 }
 
-fn missing_optional(optional: &[&MissingAt]) -> Option<Finding> {
+fn missing_optional(optional: &[&MissingLibraryUse]) -> Option<Finding> {
     let mut lines: Vec<(&str, &str)> = optional
         .iter()
         .filter(|one| !DRIVER_NAMES.contains(&one.name.as_str()))
@@ -396,23 +412,23 @@ fn missing_optional(optional: &[&MissingAt]) -> Option<Finding> {
         }
     );
     let code = "optional-library-not-found";
-    let mut finding = Finding::new(code, Weight::Notes, Certainty::Possible, what);
+    let mut finding = Finding::new(code, Severity::Notes, Certainty::Possible, what);
     for (needer, name) in lines.iter().take(MOST_NAMED) {
         finding = finding.seen(*needer, Some("DT_NEEDED"), *name);
     }
     Some(finding)
 }
 
-pub(super) fn pip(arguments: &str) -> Action {
-    Action::Command {
+pub(super) fn pip(arguments: &str) -> FixAction {
+    FixAction::Command {
         line: format!("python -m pip install {arguments}"),
         root: false,
         safe: false,
     }
 }
 
-fn spec(key: &str, value: String) -> Action {
-    Action::Spec {
+fn spec(key: &str, value: String) -> FixAction {
+    FixAction::Spec {
         key: key.to_owned(),
         value,
     }

@@ -1,7 +1,7 @@
 //! What glibc's `ld.so` would load, and what is wrong with it.
 //!
-//! - [`Tree`]: the libraries of an environment and what steers the search for them.
-//! - [`Process`]: the loader at work in one process: what is loaded, from where, and why from there.
+//! - [`LibraryTree`]: the libraries of an environment and what steers the search for them.
+//! - [`LoaderProcess`]: the loader at work in one process: what is loaded, from where, and why from there.
 //! - [`judge`]: a Python process that imports torch and the other extension modules, to findings.
 //!
 //! Rules are those of ld.so(8), dlopen(3) and of glibc's `elf/dl-load.c`, `dl-deps.c` and
@@ -20,9 +20,11 @@ mod together;
 mod torch;
 mod tree;
 
-pub use findings::{Environment, Judgement, Resolution, judge};
+pub use findings::{LibraryResolution, LoaderInput, LoaderReport, judge};
 pub use names::is_cuda_symbol;
-pub use process::{Absent, Found, Missing, Object, Opened, Process};
-pub use symbols::{UndefinedSymbols, VersionMiss};
+pub use process::{
+    DlopenResult, LoadedObject, LoaderProcess, LookupOrigin, UnresolvedLibrary, UnresolvedReason,
+};
+pub use symbols::{UndefinedSymbols, VersionMismatch};
 pub use torch::TorchVersion;
-pub use tree::{BASE_NAMES, DRIVER_NAMES, Tree};
+pub use tree::{BASE_NAMES, DRIVER_NAMES, LibraryTree};

@@ -2,14 +2,14 @@
 
 use std::collections::HashMap;
 
-use super::tree::{Entry, Tree, directory};
-use crate::library::Library;
+use super::tree::{LibraryTree, TreeEntry, directory};
+use crate::library::ElfLibrary;
 
 /// A process as the loader sees it: what is loaded, in order.
 #[derive(Debug, Clone)]
-pub struct Process<'t, 'a> {
-    pub(super) tree: &'t Tree<'a>,
-    objects: Vec<Object<'a>>,
+pub struct LoaderProcess<'t, 'a> {
+    pub(super) tree: &'t LibraryTree<'a>,
+    objects: Vec<LoadedObject<'a>>,
     /// Every name by which a loaded object answers; the first loaded keeps it.
     names: HashMap<String, usize>,
     library_path: Vec<String>,
@@ -21,17 +21,17 @@ pub struct Process<'t, 'a> {
 
 /// A loaded library or program.
 #[derive(Debug, Clone)]
-pub struct Object<'a> {
+pub struct LoadedObject<'a> {
     /// Its path as the loader puts it together and prints it, with `..` and links.
     pub path: String,
     /// The same without `..` and links.
     pub real: String,
     /// What it says of itself.
-    pub library: &'a Library,
+    pub library: &'a ElfLibrary,
     /// The object that it was first loaded for; for `dlopen`, the one that called.
     pub loader: Option<usize>,
     /// What led to it.
-    pub found: Found,
+    pub found: LookupOrigin,
     /// What each of its `DT_NEEDED` came to, in order; none where nothing was found, or where it is
     /// provided from outside.
     pub needed: Vec<Option<usize>>,
@@ -45,7 +45,7 @@ pub struct Object<'a> {
 
 /// What led to a library. Directories are as the loader puts them together.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Found {
+pub enum LookupOrigin {
     /// It is the program.
     Program,
     /// It was asked for by its path.
@@ -80,7 +80,7 @@ pub enum Found {
 
 /// What one call of `dlopen`, or the start of the program, came to.
 #[derive(Debug, Clone, Default)]
-pub struct Opened {
+pub struct DlopenResult {
     /// The object that was asked for.
     pub root: Option<usize>,
     /// It and all that it needs, breadth first: the order of symbol search.
@@ -91,25 +91,25 @@ pub struct Opened {
     pub end: usize,
     /// What was not found, in the order in which the loader comes to it. The loader stops at the
     /// first; here it goes on.
-    pub missing: Vec<Missing>,
+    pub missing: Vec<UnresolvedLibrary>,
     /// Names that were given once something was missing, where the loader would have stopped.
     late: Vec<String>,
 }
 
 /// A library that was not found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Missing {
+pub struct UnresolvedLibrary {
     /// The name that was asked for.
     pub name: String,
     /// The object that needs it; none where it is the one that was to be opened.
     pub needed_by: Option<usize>,
     /// Why.
-    pub absent: Absent,
+    pub absent: UnresolvedReason,
 }
 
 /// Why a library was not found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Absent {
+pub enum UnresolvedReason {
     /// There is none where the loader looks.
     NotFound,
     /// There is a file, and it is no library.
@@ -130,14 +130,14 @@ enum Search<'a> {
 struct Hit<'a> {
     path: String,
     real: String,
-    library: &'a Library,
+    library: &'a ElfLibrary,
 }
 
-impl<'t, 'a> Process<'t, 'a> {
+impl<'t, 'a> LoaderProcess<'t, 'a> {
     /// Starts the tree's program with what `LD_PRELOAD` names. Where no program is known, the
     /// process is empty.
     #[must_use]
-    pub fn start(tree: &'t Tree<'a>) -> (Self, Opened) {
+    pub fn start(tree: &'t LibraryTree<'a>) -> (Self, DlopenResult) {
         let mut process = Self {
             tree,
             objects: Vec::new(),
@@ -146,7 +146,7 @@ impl<'t, 'a> Process<'t, 'a> {
             followed: HashMap::new(),
             relative: Vec::new(),
         };
-        let mut opened = Opened::default();
+        let mut opened = DlopenResult::default();
         let program = tree.program.as_ref();
         // `$ORIGIN` of the program is where the file is, of a library the path that led to it.
         let program = program.and_then(|path| tree.resolve(path));
@@ -163,14 +163,16 @@ impl<'t, 'a> Process<'t, 'a> {
             );
         }
         if let Some(real) = program
-            && let Some(Entry::Library(library)) = tree.at(&real)
+            && let Some(TreeEntry::Library(library)) = tree.at(&real)
         {
             let hit = Hit {
                 path: real.clone(),
                 real,
                 library,
             };
-            opened.scope.push(process.add(hit, None, Found::Program));
+            opened
+                .scope
+                .push(process.add(hit, None, LookupOrigin::Program));
             opened.root = Some(0);
         }
         let main = opened.root;
@@ -179,10 +181,10 @@ impl<'t, 'a> Process<'t, 'a> {
             .split([' ', ':'])
             .filter(|name| !name.is_empty())
         {
-            match process.map(name, main, Some(Found::Preload)) {
+            match process.map(name, main, Some(LookupOrigin::Preload)) {
                 Ok(Some(object)) if !opened.scope.contains(&object) => opened.scope.push(object),
                 Ok(_) => {}
-                Err(absent) => opened.missing.push(Missing {
+                Err(absent) => opened.missing.push(UnresolvedLibrary {
                     name: name.to_owned(),
                     needed_by: None,
                     absent,
@@ -199,10 +201,10 @@ impl<'t, 'a> Process<'t, 'a> {
 
     /// `dlopen` of a name or path, called by a loaded object (none: by one without search paths of
     /// its own), with `RTLD_NOW` and, if so asked, `RTLD_GLOBAL`.
-    pub fn open(&mut self, name: &str, caller: Option<usize>, global: bool) -> Opened {
-        let mut opened = Opened {
+    pub fn open(&mut self, name: &str, caller: Option<usize>, global: bool) -> DlopenResult {
+        let mut opened = DlopenResult {
             first_new: self.objects.len(),
-            ..Opened::default()
+            ..DlopenResult::default()
         };
         match self.map(name, caller, None) {
             Ok(Some(root)) => {
@@ -211,7 +213,7 @@ impl<'t, 'a> Process<'t, 'a> {
                 self.close_over(&mut opened);
             }
             Ok(None) => {}
-            Err(absent) => opened.missing.push(Missing {
+            Err(absent) => opened.missing.push(UnresolvedLibrary {
                 name: name.to_owned(),
                 needed_by: None,
                 absent,
@@ -228,7 +230,7 @@ impl<'t, 'a> Process<'t, 'a> {
 
     /// Unloads what a call has loaded, the last one of those that are not yet forgotten, as the
     /// loader does when a `dlopen` fails.
-    pub fn forget(&mut self, opened: &Opened) {
+    pub fn forget(&mut self, opened: &DlopenResult) {
         self.objects.truncate(opened.first_new);
         self.names.retain(|_, object| *object < opened.first_new);
         for name in &opened.late {
@@ -238,7 +240,7 @@ impl<'t, 'a> Process<'t, 'a> {
 
     /// What is loaded, in order.
     #[must_use]
-    pub fn objects(&self) -> &[Object<'a>] {
+    pub fn objects(&self) -> &[LoadedObject<'a>] {
         &self.objects
     }
 
@@ -256,7 +258,7 @@ impl<'t, 'a> Process<'t, 'a> {
     }
 
     /// Loads what the objects of a scope need, breadth first (glibc's `_dl_map_object_deps`).
-    fn close_over(&mut self, opened: &mut Opened) {
+    fn close_over(&mut self, opened: &mut DlopenResult) {
         let mut listed = vec![false; self.objects.len()];
         for &object in &opened.scope {
             listed[object] = true;
@@ -279,7 +281,7 @@ impl<'t, 'a> Process<'t, 'a> {
                         opened.late.push(name.clone());
                     }
                     if let Err(absent) = &came {
-                        opened.missing.push(Missing {
+                        opened.missing.push(UnresolvedLibrary {
                             name: name.clone(),
                             needed_by: Some(object),
                             absent: absent.clone(),
@@ -303,8 +305,8 @@ impl<'t, 'a> Process<'t, 'a> {
         &mut self,
         name: &str,
         loader: Option<usize>,
-        asked: Option<Found>,
-    ) -> Result<Option<usize>, Absent> {
+        asked: Option<LookupOrigin>,
+    ) -> Result<Option<usize>, UnresolvedReason> {
         if let Some(loaded) = self.named(name) {
             return Ok(Some(loaded));
         }
@@ -314,7 +316,7 @@ impl<'t, 'a> Process<'t, 'a> {
                 Some(path) => at(self.tree, &path, self.tree.resolve(&path)),
                 None => Search::Nothing,
             };
-            (search, Found::Path)
+            (search, LookupOrigin::Path)
         } else {
             self.search(name, loader)
         };
@@ -331,13 +333,13 @@ impl<'t, 'a> Process<'t, 'a> {
                 self.names.entry(name.to_owned()).or_insert(object);
                 Ok(Some(object))
             }
-            Search::Refused { path, text } => Err(Absent::Refused { path, text }),
+            Search::Refused { path, text } => Err(UnresolvedReason::Refused { path, text }),
             Search::Nothing if self.tree.provides(name) => Ok(None),
-            Search::Nothing => Err(Absent::NotFound),
+            Search::Nothing => Err(UnresolvedReason::NotFound),
         }
     }
 
-    fn search(&mut self, name: &str, loader: Option<usize>) -> (Search<'a>, Found) {
+    fn search(&mut self, name: &str, loader: Option<usize>) -> (Search<'a>, LookupOrigin) {
         let Self {
             tree,
             objects,
@@ -352,21 +354,21 @@ impl<'t, 'a> Process<'t, 'a> {
             while let Some(object) = up {
                 let place = probe(tree, followed, &objects[object].rpath, name);
                 if let Some((search, directory)) = place {
-                    return (search, Found::Rpath { object, directory });
+                    return (search, LookupOrigin::Rpath { object, directory });
                 }
                 did_program |= object == 0;
                 up = objects[object].loader;
             }
             let program = objects
                 .first()
-                .filter(|first| first.found == Found::Program);
+                .filter(|first| first.found == LookupOrigin::Program);
             if let Some(program) = program
                 && !did_program
                 && let Some((search, directory)) = probe(tree, followed, &program.rpath, name)
             {
                 return (
                     search,
-                    Found::Rpath {
+                    LookupOrigin::Rpath {
                         object: 0,
                         directory,
                     },
@@ -374,33 +376,34 @@ impl<'t, 'a> Process<'t, 'a> {
             }
         }
         if let Some((search, directory)) = probe(tree, followed, library_path, name) {
-            return (search, Found::LibraryPath { directory });
+            return (search, LookupOrigin::LibraryPath { directory });
         }
         if let Some(loader) = loader
             && let Some((search, directory)) = probe(tree, followed, &objects[loader].runpath, name)
         {
-            return (search, Found::Runpath { directory });
+            return (search, LookupOrigin::Runpath { directory });
         }
         // Of the cache's lines for a name the loader takes the first that its processor can run,
         // and looks at no other if there is no such file.
         for path in tree.in_cache(name) {
             let real = tree.resolve(path);
             let entry = real.as_deref().and_then(|real| tree.at(real));
-            if matches!(entry, Some(Entry::Library(library)) if library.machine != tree.machine) {
+            if matches!(entry, Some(TreeEntry::Library(library)) if library.machine != tree.machine)
+            {
                 continue;
             }
             match at(tree, path, real) {
                 Search::Nothing => break,
-                search => return (search, Found::Cache),
+                search => return (search, LookupOrigin::Cache),
             }
         }
         match probe(tree, followed, &tree.default_directories, name) {
-            Some((search, directory)) => (search, Found::Default { directory }),
-            None => (Search::Nothing, Found::Path),
+            Some((search, directory)) => (search, LookupOrigin::Default { directory }),
+            None => (Search::Nothing, LookupOrigin::Path),
         }
     }
 
-    fn add(&mut self, hit: Hit<'a>, loader: Option<usize>, found: Found) -> usize {
+    fn add(&mut self, hit: Hit<'a>, loader: Option<usize>, found: LookupOrigin) -> usize {
         let Hit {
             path,
             real,
@@ -430,7 +433,7 @@ impl<'t, 'a> Process<'t, 'a> {
         for name in [Some(&path), library.soname.as_ref()].into_iter().flatten() {
             self.names.entry(name.clone()).or_insert(object);
         }
-        self.objects.push(Object {
+        self.objects.push(LoadedObject {
             path,
             real,
             library,
@@ -448,7 +451,7 @@ impl<'t, 'a> Process<'t, 'a> {
 
 /// The directories of a search path that can be searched; the others are noted.
 fn directories<'e>(
-    tree: &Tree<'_>,
+    tree: &LibraryTree<'_>,
     entries: impl Iterator<Item = &'e str>,
     origin: Option<&str>,
     source: &str,
@@ -470,7 +473,7 @@ fn directories<'e>(
 /// The first of these directories that has a file of this name which the loader would take or
 /// stumble over (glibc's `open_path`).
 fn probe<'a>(
-    tree: &Tree<'a>,
+    tree: &LibraryTree<'a>,
     followed: &mut HashMap<String, Option<String>>,
     directories: &[String],
     name: &str,
@@ -489,7 +492,7 @@ fn probe<'a>(
             };
             let real = format!("{}/{name}", real.trim_end_matches('/'));
             let real = match tree.at(&real) {
-                Some(Entry::Link(_)) => tree.resolve(&real),
+                Some(TreeEntry::Link(_)) => tree.resolve(&real),
                 Some(_) => Some(real),
                 None => continue,
             };
@@ -504,17 +507,17 @@ fn probe<'a>(
 }
 
 /// What the loader makes of a file (glibc's `open_verify`).
-fn at<'a>(tree: &Tree<'a>, path: &str, real: Option<String>) -> Search<'a> {
+fn at<'a>(tree: &LibraryTree<'a>, path: &str, real: Option<String>) -> Search<'a> {
     let Some(real) = real else {
         return Search::Nothing;
     };
     match tree.at(&real) {
-        Some(Entry::Library(library)) if library.machine == tree.machine => Search::Hit(Hit {
+        Some(TreeEntry::Library(library)) if library.machine == tree.machine => Search::Hit(Hit {
             path: path.to_owned(),
             real,
             library,
         }),
-        Some(Entry::Refused(text)) => Search::Refused {
+        Some(TreeEntry::Refused(text)) => Search::Refused {
             path: path.to_owned(),
             text,
         },

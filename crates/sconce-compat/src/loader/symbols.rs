@@ -1,11 +1,11 @@
 //! Versions and symbols that loaded objects need of each other.
 
-use super::process::{Opened, Process};
-use crate::library::{Library, symbol_hash};
+use super::process::{DlopenResult, LoaderProcess};
+use crate::library::{ElfLibrary, symbol_hash};
 
 /// A version that an object needs and the library loaded for it does not define.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct VersionMiss {
+pub struct VersionMismatch {
     /// The object that needs it.
     pub needer: usize,
     /// The library that should define it.
@@ -23,11 +23,11 @@ pub struct UndefinedSymbols {
     pub symbols: Vec<String>,
 }
 
-impl Process<'_, '_> {
+impl LoaderProcess<'_, '_> {
     /// Versions needed by the objects that were loaded here and not defined by what they got
     /// (glibc's `_dl_check_map_versions`): a library without any version is taken as it is.
     #[must_use]
-    pub fn version_misses(&self, opened: &Opened) -> Vec<VersionMiss> {
+    pub fn version_misses(&self, opened: &DlopenResult) -> Vec<VersionMismatch> {
         let mut misses = Vec::new();
         for needer in new_objects(opened) {
             for needs in &self.objects()[needer].library.needs_versions {
@@ -40,7 +40,7 @@ impl Process<'_, '_> {
                 }
                 for version in &needs.versions {
                     if !defines_version(library, version) {
-                        misses.push(VersionMiss {
+                        misses.push(VersionMismatch {
                             needer,
                             provider,
                             version: version.clone(),
@@ -56,7 +56,7 @@ impl Process<'_, '_> {
     /// nor this call's defines. Nothing is said where a library is missing: the loader does not come
     /// to symbols then.
     #[must_use]
-    pub fn undefined_symbols(&self, opened: &Opened) -> Vec<UndefinedSymbols> {
+    pub fn undefined_symbols(&self, opened: &DlopenResult) -> Vec<UndefinedSymbols> {
         let objects = self.objects();
         if opened
             .scope
@@ -65,7 +65,7 @@ impl Process<'_, '_> {
         {
             return Vec::new();
         }
-        let mut scope: Vec<&Library> = Vec::new();
+        let mut scope: Vec<&ElfLibrary> = Vec::new();
         for (at, object) in objects.iter().enumerate() {
             let seen = object.global || opened.scope.contains(&at);
             if seen && !object.library.defined.is_empty() {
@@ -88,12 +88,12 @@ impl Process<'_, '_> {
     }
 }
 
-fn new_objects(opened: &Opened) -> impl Iterator<Item = usize> {
+fn new_objects(opened: &DlopenResult) -> impl Iterator<Item = usize> {
     let scope = opened.scope.iter().copied();
     scope.filter(|&object| object >= opened.first_new)
 }
 
-fn defines_version(library: &Library, version: &str) -> bool {
+fn defines_version(library: &ElfLibrary, version: &str) -> bool {
     // A library's own name is always a version, and is not among those kept.
     library.soname.as_deref() == Some(version)
         || library
@@ -104,9 +104,9 @@ fn defines_version(library: &Library, version: &str) -> bool {
 
 /// Whether one of the libraries defines a symbol. The one that does is asked first the next time:
 /// symbols come sorted, so neighbours mostly come from the same library.
-fn defined(scope: &mut [&Library], symbol: &str) -> bool {
+fn defined(scope: &mut [&ElfLibrary], symbol: &str) -> bool {
     let hash = symbol_hash(symbol.as_bytes());
-    let defines = |library: &&Library| library.defined.binary_search(&hash).is_ok();
+    let defines = |library: &&ElfLibrary| library.defined.binary_search(&hash).is_ok();
     match scope.iter().position(defines) {
         Some(at) => {
             scope.swap(0, at);
@@ -139,7 +139,7 @@ pub(super) fn other_string_abi(symbol: &str) -> Option<String> {
 mod tests {
     use super::*;
     use crate::library::NeededVersions;
-    use crate::loader::Tree;
+    use crate::loader::LibraryTree;
 
     fn hashes(names: &[&str]) -> Vec<u64> {
         let mut hashes: Vec<_> = names
@@ -152,21 +152,21 @@ mod tests {
 
     #[test]
     fn versions_are_asked_of_what_was_loaded() {
-        let libc = Library {
+        let libc = ElfLibrary {
             machine: 62,
             soname: Some("libc.so.6".into()),
             defines_versions: vec!["GLIBC_2.27".into()],
-            ..Library::default()
+            ..ElfLibrary::default()
         };
-        let plain = Library {
+        let plain = ElfLibrary {
             machine: 62,
-            ..Library::default()
+            ..ElfLibrary::default()
         };
         let needs = |of: &str, versions: &[&str]| NeededVersions {
             of: of.to_owned(),
             versions: versions.iter().map(|&version| version.to_owned()).collect(),
         };
-        let module = Library {
+        let module = ElfLibrary {
             machine: 62,
             needed: vec![
                 "libc.so.6".into(),
@@ -178,16 +178,16 @@ mod tests {
                 needs("libplain.so", &["PLAIN_1"]),
                 needs("libgone.so", &["GONE_1"]),
             ],
-            ..Library::default()
+            ..ElfLibrary::default()
         };
-        let mut tree = Tree::new(62);
+        let mut tree = LibraryTree::new(62);
         tree.library("/lib/libc.so.6", &libc);
         tree.library("/lib/libplain.so", &plain);
         tree.library("/m.so", &module);
-        let (mut process, _) = Process::start(&tree);
+        let (mut process, _) = LoaderProcess::start(&tree);
         let opened = process.open("/m.so", None, false);
         let misses = process.version_misses(&opened);
-        let miss = VersionMiss {
+        let miss = VersionMismatch {
             needer: 0,
             provider: 1,
             version: "GLIBC_2.38".into(),
@@ -197,19 +197,19 @@ mod tests {
 
     #[test]
     fn symbols_come_from_the_own_scope_or_the_global_one() {
-        let provider = |names: &[&str]| Library {
+        let provider = |names: &[&str]| ElfLibrary {
             machine: 62,
             defined: hashes(names),
-            ..Library::default()
+            ..ElfLibrary::default()
         };
         let (global, local, other) = (provider(&["g"]), provider(&["l"]), provider(&["o"]));
-        let module = Library {
+        let module = ElfLibrary {
             machine: 62,
             needed: vec!["liblocal.so".into()],
             undefined: ["g", "l", "o", "x"].map(String::from).to_vec(),
-            ..Library::default()
+            ..ElfLibrary::default()
         };
-        let mut tree = Tree::new(62);
+        let mut tree = LibraryTree::new(62);
         for (path, library) in [
             ("/lib/libglobal.so", &global),
             ("/lib/liblocal.so", &local),
@@ -218,7 +218,7 @@ mod tests {
         ] {
             tree.library(path, library);
         }
-        let (mut process, _) = Process::start(&tree);
+        let (mut process, _) = LoaderProcess::start(&tree);
         process.open("libglobal.so", None, true);
         process.open("libother.so", None, false);
         let opened = process.open("/m.so", None, false);

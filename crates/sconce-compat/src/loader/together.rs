@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use sconce_schema::finding::{Action, Finding, Mend};
+use sconce_schema::finding::{Finding, Fix, FixAction};
 
 use super::missing::pip;
 
@@ -45,7 +45,7 @@ fn again(finding: &Finding) -> Option<&str> {
         return None;
     };
     match &mend.action {
-        Some(Action::Command { line, .. }) => {
+        Some(FixAction::Command { line, .. }) => {
             let package = line.strip_prefix(AGAIN)?;
             (!package.contains(' ')).then(|| &line[AGAIN.len() - "nvidia-".len()..])
         }
@@ -71,7 +71,7 @@ fn joined(mut all: Vec<Finding>) -> Option<Finding> {
         first.mends.retain(|mend| wanted(mend).is_none());
         first = first.mend(
             "Add them to the packages, in the versions that torch asks for.",
-            Some(Action::Spec {
+            Some(FixAction::Spec {
                 key: PACKAGES.to_owned(),
                 value: format!("[{packages}]"),
             }),
@@ -111,9 +111,9 @@ fn in_spec(first: &Finding, others: &[Finding]) -> Option<String> {
     (packages.len() > 1).then(|| packages.join(", "))
 }
 
-fn wanted(mend: &Mend) -> Option<&str> {
+fn wanted(mend: &Fix) -> Option<&str> {
     match &mend.action {
-        Some(Action::Spec { key, value }) if key == PACKAGES => {
+        Some(FixAction::Spec { key, value }) if key == PACKAGES => {
             value.strip_prefix('[')?.strip_suffix(']')
         }
         _ => None,

@@ -1,19 +1,19 @@
 //! What `import torch` asks the loader for.
 
 use super::names::stem;
-use super::process::{Absent, Missing, Opened, Process};
-use super::tree::{Tree, file_name};
+use super::process::{DlopenResult, LoaderProcess, UnresolvedLibrary, UnresolvedReason};
+use super::tree::{LibraryTree, file_name};
 
 /// A version of torch, `(2, 8)`.
 pub type TorchVersion = (u32, u32);
 
 /// What one part of `import torch` came to.
 #[derive(Debug, Clone)]
-pub(super) struct Step {
+pub(super) struct ImportStep {
     /// The file that Python opens.
     pub(super) path: String,
     /// What came of it.
-    pub(super) opened: Opened,
+    pub(super) opened: DlopenResult,
     /// How Python says that it failed.
     pub(super) error_kind: &'static str,
 }
@@ -22,7 +22,7 @@ pub(super) struct Step {
 #[derive(Debug, Clone, Default)]
 pub(super) struct Import {
     /// What was opened and stayed, in order.
-    pub(super) steps: Vec<Step>,
+    pub(super) steps: Vec<ImportStep>,
     /// Where torch's own search for CUDA's wheels fails: the whole error.
     pub(super) preload_error: Option<String>,
 }
@@ -136,7 +136,7 @@ fn recipe(version: TorchVersion) -> Recipe {
 /// Imports torch as Python would, and goes on where it would stop, so that what comes later can be
 /// judged too.
 pub(super) fn import(
-    process: &mut Process<'_, '_>,
+    process: &mut LoaderProcess<'_, '_>,
     site_packages: &[String],
     version: TorchVersion,
 ) -> Option<Import> {
@@ -168,12 +168,12 @@ pub(super) fn import(
                 open_wheels(process, site_packages, &recipe, true, &mut import.steps);
             opened = process.open(&global_deps, None, true);
         } else if opened.missing.is_empty() {
-            let from = |object: &super::Object<'_>| object.real.contains(recipe.only_from);
+            let from = |object: &super::LoadedObject<'_>| object.real.contains(recipe.only_from);
             if process.objects().iter().any(from) {
                 open_wheels(process, site_packages, &recipe, false, &mut import.steps);
             }
         }
-        import.steps.push(Step {
+        import.steps.push(ImportStep {
             path: global_deps,
             opened,
             error_kind: "OSError",
@@ -181,7 +181,7 @@ pub(super) fn import(
     }
     let path = format!("{torch}/{module}");
     let opened = process.open(&path, None, false);
-    import.steps.push(Step {
+    import.steps.push(ImportStep {
         path,
         opened,
         error_kind: "ImportError",
@@ -191,11 +191,11 @@ pub(super) fn import(
 
 /// Opens CUDA's wheels by their paths; the error of the first that is not there.
 fn open_wheels(
-    process: &mut Process<'_, '_>,
+    process: &mut LoaderProcess<'_, '_>,
     site_packages: &[String],
     recipe: &Recipe,
     rescue: bool,
-    steps: &mut Vec<Step>,
+    steps: &mut Vec<ImportStep>,
 ) -> Option<String> {
     let list = if rescue { recipe.rescue } else { recipe.ahead };
     let shared = match recipe.shared_folder {
@@ -228,7 +228,7 @@ fn open_wheels(
                 return None;
             }
         }
-        steps.push(Step {
+        steps.push(ImportStep {
             path,
             opened,
             error_kind: "OSError",
@@ -238,7 +238,7 @@ fn open_wheels(
 }
 
 /// `nvidia/cu13/lib`, where the wheels of one toolkit share a folder.
-fn cuda_folder(tree: &Tree<'_>, site_packages: &[String]) -> Option<String> {
+fn cuda_folder(tree: &LibraryTree<'_>, site_packages: &[String]) -> Option<String> {
     (13..=20)
         .rev()
         .map(|major| format!("nvidia/cu{major}/lib"))
@@ -251,7 +251,7 @@ fn cuda_folder(tree: &Tree<'_>, site_packages: &[String]) -> Option<String> {
 }
 
 /// The first file `NAME.so.…` of a folder that ends in a digit.
-fn numbered(tree: &Tree<'_>, folder: &str, name: &str) -> Option<String> {
+fn numbered(tree: &LibraryTree<'_>, folder: &str, name: &str) -> Option<String> {
     let real = tree.resolve(folder)?;
     let mut files = tree.files(&real).map(file_name);
     let file = files.find(|file| {
@@ -264,7 +264,7 @@ fn numbered(tree: &Tree<'_>, folder: &str, name: &str) -> Option<String> {
 }
 
 /// The major version of CUDA that torch is built for, read from what its libraries need.
-pub(super) fn cuda_major(tree: &Tree<'_>, site_packages: &[String]) -> Option<u32> {
+pub(super) fn cuda_major(tree: &LibraryTree<'_>, site_packages: &[String]) -> Option<u32> {
     let libraries = [
         "libc10_cuda.so",
         "libtorch_global_deps.so",
@@ -273,7 +273,7 @@ pub(super) fn cuda_major(tree: &Tree<'_>, site_packages: &[String]) -> Option<u3
     site_packages.iter().find_map(|site| {
         libraries.iter().find_map(|name| {
             let real = tree.resolve(&format!("{site}/torch/lib/{name}"))?;
-            let Some(super::tree::Entry::Library(library)) = tree.at(&real) else {
+            let Some(super::tree::TreeEntry::Library(library)) = tree.at(&real) else {
                 return None;
             };
             let cudart = library
@@ -286,12 +286,12 @@ pub(super) fn cuda_major(tree: &Tree<'_>, site_packages: &[String]) -> Option<u3
 }
 
 /// The loader's words for a library that is missing.
-pub(super) fn missing_text(missing: &Missing) -> String {
+pub(super) fn missing_text(missing: &UnresolvedLibrary) -> String {
     match &missing.absent {
-        Absent::NotFound => format!(
+        UnresolvedReason::NotFound => format!(
             "{}: cannot open shared object file: No such file or directory",
             missing.name
         ),
-        Absent::Refused { path, text } => format!("{path}: {text}"),
+        UnresolvedReason::Refused { path, text } => format!("{path}: {text}"),
     }
 }

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 
-use crate::library::Library;
+use crate::library::ElfLibrary;
 
 /// Longest path that the kernel takes, with its NUL (`PATH_MAX`).
 const PATH_MAX: usize = 4096;
@@ -10,7 +10,7 @@ const PATH_MAX: usize = 4096;
 const MAX_LINKS: u32 = 40;
 
 /// Libraries of the C and C++ runtimes, which every system that runs manylinux wheels has: for
-/// [`Tree::provide`] where only the Python packages of an environment are known.
+/// [`LibraryTree::provide`] where only the Python packages of an environment are known.
 pub const BASE_NAMES: &[&str] = &[
     "ld-linux-x86-64.so.2",
     "ld-linux-aarch64.so.1",
@@ -27,7 +27,7 @@ pub const BASE_NAMES: &[&str] = &[
 ];
 
 /// Libraries that come with NVIDIA's driver into the environment when it runs: for
-/// [`Tree::provide`] where the run will have a card.
+/// [`LibraryTree::provide`] where the run will have a card.
 pub const DRIVER_NAMES: &[&str] = &[
     "libcuda.so.1",
     "libcudadebugger.so.1",
@@ -42,9 +42,9 @@ pub const DRIVER_NAMES: &[&str] = &[
 
 /// What lies at a path.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum Entry<'a> {
+pub(super) enum TreeEntry<'a> {
     /// A library.
-    Library(&'a Library),
+    Library(&'a ElfLibrary),
     /// A file that the loader opens and then refuses with this text.
     Refused(&'static str),
     /// A symbolic link to this.
@@ -56,7 +56,7 @@ pub(super) enum Entry<'a> {
 /// Directories need not be named: one that is not known counts as there, so that `$ORIGIN/../lib`
 /// can be followed. Paths that are not absolute are not kept.
 #[derive(Debug, Clone)]
-pub struct Tree<'a> {
+pub struct LibraryTree<'a> {
     /// `e_machine` of the programs that run: a library for another is passed over.
     pub machine: u16,
     /// `LD_LIBRARY_PATH`, as it stands.
@@ -74,12 +74,12 @@ pub struct Tree<'a> {
     pub lib: String,
     /// What `$PLATFORM` stands for: `x86_64`, or `haswell` with a glibc before 2.37.
     pub platform: String,
-    entries: BTreeMap<String, Entry<'a>>,
+    entries: BTreeMap<String, TreeEntry<'a>>,
     cache: HashMap<String, Vec<String>>,
     provided: HashSet<String>,
 }
 
-impl<'a> Tree<'a> {
+impl<'a> LibraryTree<'a> {
     /// An empty tree with the default directories of Debian and Fedora, for a machine (`e_machine`,
     /// 62 is x86-64, 183 is AArch64).
     #[must_use]
@@ -111,8 +111,8 @@ impl<'a> Tree<'a> {
     }
 
     /// A library lies at this path.
-    pub fn library(&mut self, path: &str, library: &'a Library) {
-        self.put(path, Entry::Library(library));
+    pub fn library(&mut self, path: &str, library: &'a ElfLibrary) {
+        self.put(path, TreeEntry::Library(library));
     }
 
     /// A file that is no library lies at this path. The loader does not look further when it comes
@@ -122,12 +122,12 @@ impl<'a> Tree<'a> {
             true => "file too short",
             false => "invalid ELF header",
         };
-        self.put(path, Entry::Refused(text));
+        self.put(path, TreeEntry::Refused(text));
     }
 
     /// A symbolic link lies at this path, to a file or a directory.
     pub fn link(&mut self, path: &str, target: &str) {
-        self.put(path, Entry::Link(target.to_owned()));
+        self.put(path, TreeEntry::Link(target.to_owned()));
     }
 
     /// The next line of `ld.so.cache` gives this path for this name.
@@ -142,9 +142,9 @@ impl<'a> Tree<'a> {
     }
 
     /// The libraries in order of their paths, without links.
-    pub fn libraries(&self) -> impl Iterator<Item = (&str, &'a Library)> {
+    pub fn libraries(&self) -> impl Iterator<Item = (&str, &'a ElfLibrary)> {
         self.entries.iter().filter_map(|(path, entry)| match entry {
-            Entry::Library(library) => Some((path.as_str(), *library)),
+            TreeEntry::Library(library) => Some((path.as_str(), *library)),
             _ => None,
         })
     }
@@ -166,7 +166,7 @@ impl<'a> Tree<'a> {
             let parent = done.len();
             done.push('/');
             done.push_str(&part);
-            if let Some(Entry::Link(target)) = self.entries.get(&done) {
+            if let Some(TreeEntry::Link(target)) = self.entries.get(&done) {
                 links += 1;
                 if links > MAX_LINKS || target.len() >= PATH_MAX {
                     return None;
@@ -190,7 +190,7 @@ impl<'a> Tree<'a> {
             .map(|(path, _)| path.as_str())
     }
 
-    pub(super) fn at(&self, real: &str) -> Option<&Entry<'a>> {
+    pub(super) fn at(&self, real: &str) -> Option<&TreeEntry<'a>> {
         self.entries.get(real)
     }
 
@@ -238,7 +238,7 @@ impl<'a> Tree<'a> {
         (out.len() < PATH_MAX).then_some(out)
     }
 
-    fn put(&mut self, path: &str, entry: Entry<'a>) {
+    fn put(&mut self, path: &str, entry: TreeEntry<'a>) {
         if path.starts_with('/') {
             self.entries.insert(path.to_owned(), entry);
         }
@@ -281,7 +281,7 @@ mod tests {
 
     #[test]
     fn links_are_followed_as_the_kernel_does() {
-        let mut tree = Tree::new(62);
+        let mut tree = LibraryTree::new(62);
         tree.link("/lib", "usr/lib");
         tree.link("/usr/lib/a.so", "deep/a.so.1");
         tree.link("/opt/env", "/srv/../srv/env-1");
@@ -304,7 +304,7 @@ mod tests {
 
     #[test]
     fn tokens_are_put_in() {
-        let tree = Tree::new(62);
+        let tree = LibraryTree::new(62);
         for (entry, value) in [
             ("$ORIGIN/../lib/", "/o/../lib"),
             ("${ORIGIN}", "/o"),
@@ -325,7 +325,7 @@ mod tests {
 
     #[test]
     fn files_of_a_directory_are_its_own() {
-        let mut tree = Tree::new(62);
+        let mut tree = LibraryTree::new(62);
         for path in ["/a/b.so", "/a/c/d.so", "/a/e.so", "/ab/f.so", "relative.so"] {
             tree.refused(path, true);
         }

@@ -4,20 +4,20 @@ mod named;
 
 use std::cmp::Reverse;
 
-use sconce_schema::finding::{Finding, Weight};
+use sconce_schema::finding::{Finding, Severity};
 use sconce_schema::{CudaVersion, HostFacts};
 use serde::Serialize;
 
 use crate::library::GpuCode;
-use crate::rules::{self, Case, Environment};
-use crate::tables::{self, Build, Sure, Torch};
+use crate::rules::{self, CheckInput, EnvironmentVersions};
+use crate::tables::{self, SourceQuality, TorchBuild, TorchRelease};
 
 pub use named::NamedTorch;
 
 /// Whether something runs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Verdict {
+pub enum Compatibility {
     /// It runs.
     Runs,
     /// It runs, and something of it fails or is slow.
@@ -31,11 +31,11 @@ pub enum Verdict {
 /// What a verdict stands on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Basis {
+pub enum CompatibilityBasis {
     /// The libraries' own bytes.
     Bytes,
     /// The tables, as sure as this.
-    Table(Sure),
+    Table(SourceQuality),
     /// Nothing.
     Nothing,
 }
@@ -43,13 +43,13 @@ pub enum Basis {
 /// One torch, or one environment, on one machine.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Cell {
+pub struct MatrixCell {
     /// Whether it runs.
-    pub verdict: Verdict,
+    pub verdict: Compatibility,
     /// Why, in few words; empty where there is nothing to say.
     pub reason: String,
     /// What that stands on.
-    pub basis: Basis,
+    pub basis: CompatibilityBasis,
     /// The same release's build with another CUDA that runs there, where this one does not.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instead: Option<CudaVersion>,
@@ -58,14 +58,14 @@ pub struct Cell {
 /// One torch, or one environment, on all machines.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Row {
+pub struct MatrixRow {
     /// `torch 2.4.1`.
     pub name: String,
     /// The CUDA that it was built with.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cuda: Option<CudaVersion>,
     /// In the order of the machines.
-    pub cells: Vec<Cell>,
+    pub cells: Vec<MatrixCell>,
 }
 
 /// All of them on all machines.
@@ -75,10 +75,10 @@ pub struct Matrix {
     /// The machines.
     pub machines: Vec<String>,
     /// One a torch or an environment.
-    pub rows: Vec<Row>,
+    pub rows: Vec<MatrixRow>,
     /// The newest torch that runs on all of the machines, but for those that are left out.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub newest: Option<Choice>,
+    pub newest: Option<TorchChoice>,
     /// Machines of which no torch can be said to run: they have no card that is known, or are not
     /// x86-64.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -91,7 +91,7 @@ pub struct Matrix {
 impl Matrix {
     /// Rows that were made for these machines, in their order.
     #[must_use]
-    pub fn new(rows: Vec<Row>, machines: &[HostFacts]) -> Self {
+    pub fn new(rows: Vec<MatrixRow>, machines: &[HostFacts]) -> Self {
         let (judged, others): (Vec<HostFacts>, Vec<HostFacts>) = machines
             .iter()
             .cloned()
@@ -123,7 +123,7 @@ fn kind(machine: &HostFacts) -> impl PartialEq + use<> {
 /// A build of torch.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Choice {
+pub struct TorchChoice {
     /// Its version, `2.14.1`.
     pub torch: String,
     /// The CUDA that it was built with.
@@ -134,11 +134,11 @@ pub struct Choice {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub index: Option<String>,
     /// How sure it is.
-    pub sure: Sure,
+    pub sure: SourceQuality,
 }
 
-impl Choice {
-    fn of(torch: &Torch, build: &Build) -> Self {
+impl TorchChoice {
+    fn of(torch: &TorchRelease, build: &TorchBuild) -> Self {
         let default = build.cuda == torch.cuda;
         Self {
             torch: torch.newest.to_owned(),
@@ -176,21 +176,21 @@ pub fn torches(wanted: &[NamedTorch], machines: &[HostFacts]) -> Matrix {
 #[must_use]
 pub fn environment(
     name: &str,
-    environment: &Environment,
+    environment: &EnvironmentVersions,
     files: &[(&str, &GpuCode)],
     machines: &[HostFacts],
-) -> Row {
+) -> MatrixRow {
     let build = || environment.known_build();
     let read = files
         .iter()
         .any(|(path, code)| path.ends_with("libtorch_cuda.so") && code.containers() > 0);
     let basis = match (read, build()) {
-        (true, _) => Basis::Bytes,
-        (false, Some(build)) => Basis::Table(build.source.sure),
-        (false, None) => Basis::Nothing,
+        (true, _) => CompatibilityBasis::Bytes,
+        (false, Some(build)) => CompatibilityBasis::Table(build.source.sure),
+        (false, None) => CompatibilityBasis::Nothing,
     };
     let cell = |machine: &HostFacts| {
-        let case = Case {
+        let case = CheckInput {
             host: machine,
             environment: Some(environment),
             files,
@@ -208,30 +208,30 @@ pub fn environment(
         sconce_schema::finding::sort(&mut findings);
         cell_of(&findings, basis)
     };
-    Row {
+    MatrixRow {
         name: name.to_owned(),
         cuda: environment.cuda(),
         cells: machines.iter().map(cell).collect(),
     }
 }
 
-fn cell_of(findings: &[Finding], basis: Basis) -> Cell {
+fn cell_of(findings: &[Finding], basis: CompatibilityBasis) -> MatrixCell {
     let first = findings
         .first()
-        .filter(|first| first.weight != Weight::Notes);
+        .filter(|first| first.weight != Severity::Notes);
     let unjudged = findings.iter().find(|one| one.code == rules::NOT_JUDGED);
     let verdict = match (first.map(|first| first.weight), basis) {
-        (Some(Weight::Fails), _) => Verdict::Fails,
-        (_, Basis::Nothing) => Verdict::Unknown,
-        _ if unjudged.is_some() => Verdict::Unknown,
-        (Some(Weight::Warns), _) => Verdict::Warns,
-        _ => Verdict::Runs,
+        (Some(Severity::Fails), _) => Compatibility::Fails,
+        (_, CompatibilityBasis::Nothing) => Compatibility::Unknown,
+        _ if unjudged.is_some() => Compatibility::Unknown,
+        (Some(Severity::Warns), _) => Compatibility::Warns,
+        _ => Compatibility::Runs,
     };
-    Cell {
+    MatrixCell {
         verdict,
         reason: match (verdict, first) {
-            (Verdict::Unknown, _) => match unjudged {
-                Some(unjudged) if basis != Basis::Nothing => unjudged.what.clone(),
+            (Compatibility::Unknown, _) => match unjudged {
+                Some(unjudged) if basis != CompatibilityBasis::Nothing => unjudged.what.clone(),
                 _ => "nothing is known of this torch".to_owned(),
             },
             (_, Some(first)) => first.what.clone(),
@@ -251,23 +251,23 @@ fn name(machine: &HostFacts) -> String {
         .unwrap_or_else(|| "this machine".to_owned())
 }
 
-fn default_cell(torch: &'static Torch, machine: &HostFacts) -> Cell {
+fn default_cell(torch: &'static TorchRelease, machine: &HostFacts) -> MatrixCell {
     let Some(build) = torch.build(torch.cuda) else {
         return unknown("no wheel of this release is known");
     };
     let mut cell = on(torch, build, machine);
-    if cell.verdict == Verdict::Fails {
+    if cell.verdict == Compatibility::Fails {
         let other = build_for(torch, std::slice::from_ref(machine));
         cell.instead = other.map(|choice| choice.cuda);
     }
     cell
 }
 
-fn unknown(why: &str) -> Cell {
-    Cell {
-        verdict: Verdict::Unknown,
+fn unknown(why: &str) -> MatrixCell {
+    MatrixCell {
+        verdict: Compatibility::Unknown,
         reason: why.to_owned(),
-        basis: Basis::Nothing,
+        basis: CompatibilityBasis::Nothing,
         instead: None,
     }
 }
@@ -283,13 +283,13 @@ fn unjudged(machine: &HostFacts) -> Option<&'static str> {
 }
 
 /// One build on one machine: the worst of its cards.
-fn on(torch: &Torch, build: &Build, machine: &HostFacts) -> Cell {
+fn on(torch: &TorchRelease, build: &TorchBuild, machine: &HostFacts) -> MatrixCell {
     if let Some(why) = unjudged(machine) {
         return unknown(why);
     }
     let kinds = rules::kinds(machine);
-    let basis = Basis::Table(build.source.sure);
-    let cell = |verdict, reason: String| Cell {
+    let basis = CompatibilityBasis::Table(build.source.sure);
+    let cell = |verdict, reason: String| MatrixCell {
         verdict,
         reason,
         basis,
@@ -299,14 +299,14 @@ fn on(torch: &Torch, build: &Build, machine: &HostFacts) -> Cell {
         let floor = build.cuda.lowest_driver();
         if let Some(floor) = floor.filter(|floor| driver < *floor) {
             let reason = format!("CUDA {} needs driver {floor}", build.cuda);
-            return cell(Verdict::Fails, reason);
+            return cell(Compatibility::Fails, reason);
         }
     }
     let all = kinds
         .iter()
         .map(|kind| on_card(torch, build, machine, kind, &cell));
     let worst = all.max_by_key(|cell| cell.verdict);
-    let fails = |cell: &Cell| cell.verdict == Verdict::Fails;
+    let fails = |cell: &MatrixCell| cell.verdict == Compatibility::Fails;
     if machine.cards.iter().any(rules::is_unknown) && !worst.as_ref().is_some_and(fails) {
         return unknown("the capability of one of its cards is not known");
     }
@@ -314,20 +314,26 @@ fn on(torch: &Torch, build: &Build, machine: &HostFacts) -> Cell {
 }
 
 fn on_card(
-    torch: &Torch,
-    build: &Build,
+    torch: &TorchRelease,
+    build: &TorchBuild,
     machine: &HostFacts,
-    kind: &rules::Same<'_>,
-    cell: &dyn Fn(Verdict, String) -> Cell,
-) -> Cell {
+    kind: &rules::SameGpus<'_>,
+    cell: &dyn Fn(Compatibility, String) -> MatrixCell,
+) -> MatrixCell {
     let capability = kind.capability;
     let known = tables::architecture(capability);
     if let (Some(driver), Some(known)) = (rules::kernel_driver(machine), known) {
         if let Some(first) = known.first_branch.filter(|first| driver.major < *first) {
-            return cell(Verdict::Fails, format!("the card needs driver {first}"));
+            return cell(
+                Compatibility::Fails,
+                format!("the card needs driver {first}"),
+            );
         }
         if let Some(last) = known.last_branch.filter(|last| driver.major > *last) {
-            return cell(Verdict::Fails, format!("driver {last} is the card's last"));
+            return cell(
+                Compatibility::Fails,
+                format!("driver {last} is the card's last"),
+            );
         }
     }
     let driver = rules::driver_cuda(machine);
@@ -344,23 +350,23 @@ fn on_card(
             }
             _ => format!("no code for {capability}"),
         };
-        return cell(Verdict::Fails, reason);
+        return cell(Compatibility::Fails, reason);
     }
     let needs = reached.needs.map_or(String::new(), |cuda| cuda.to_string());
     if reached.running() == 0 {
         return cell(
-            Verdict::Fails,
+            Compatibility::Fails,
             format!("PTX needs a driver of CUDA {needs}"),
         );
     }
     if reached.compiled > 0 {
         let reason = format!("PTX only, compiled by a driver of CUDA {needs}");
-        return cell(Verdict::Warns, reason);
+        return cell(Compatibility::Warns, reason);
     }
     if let Some(gap) = build.gaps.iter().find(|gap| gap.capability == capability) {
         let what = gap.what.split(" (").next().unwrap_or(gap.what);
-        let mut cell = cell(Verdict::Warns, format!("no code in {what}"));
-        cell.basis = Basis::Table(gap.source.sure);
+        let mut cell = cell(Compatibility::Warns, format!("no code in {what}"));
+        cell.basis = CompatibilityBasis::Table(gap.source.sure);
         return cell;
     }
     let triton = rules::release(torch.triton).and_then(tables::triton);
@@ -369,18 +375,24 @@ fn on_card(
         && triton.ptxas < first
         && rules::release(torch.triton) == Some(triton.release)
     {
-        return cell(Verdict::Warns, format!("torch.compile needs ptxas {first}"));
+        return cell(
+            Compatibility::Warns,
+            format!("torch.compile needs ptxas {first}"),
+        );
     }
     if capability.major < 7 {
-        return cell(Verdict::Warns, "no torch.compile below 7.0".to_owned());
+        return cell(
+            Compatibility::Warns,
+            "no torch.compile below 7.0".to_owned(),
+        );
     }
-    cell(Verdict::Runs, String::new())
+    cell(Compatibility::Runs, String::new())
 }
 
-fn runs_on_all(torch: &Torch, build: &Build, machines: &[HostFacts]) -> bool {
+fn runs_on_all(torch: &TorchRelease, build: &TorchBuild, machines: &[HostFacts]) -> bool {
     let runs = |machine| {
         let verdict = on(torch, build, machine).verdict;
-        matches!(verdict, Verdict::Runs | Verdict::Warns)
+        matches!(verdict, Compatibility::Runs | Compatibility::Warns)
     };
     !machines.is_empty() && machines.iter().all(runs)
 }
@@ -388,27 +400,28 @@ fn runs_on_all(torch: &Torch, build: &Build, machines: &[HostFacts]) -> bool {
 /// The build of a release that runs on all of these machines: the default index's if it does, then
 /// the newest CUDA that does, of what is well known before the rest.
 #[must_use]
-pub fn build_for(torch: &Torch, machines: &[HostFacts]) -> Option<Choice> {
-    let mut builds: Vec<&Build> = torch.builds.iter().collect();
-    let lead = |build: &Build| build.source.sure == Sure::Lead;
+pub fn build_for(torch: &TorchRelease, machines: &[HostFacts]) -> Option<TorchChoice> {
+    let mut builds: Vec<&TorchBuild> = torch.builds.iter().collect();
+    let lead = |build: &TorchBuild| build.source.sure == SourceQuality::Lead;
     builds.sort_by_key(|build| (build.cuda != torch.cuda, lead(build), Reverse(build.cuda)));
     // What was not seen published is not offered.
-    let offered = |build: &&&Build| build.source.sure != Sure::Lead || published(torch, build);
+    let offered =
+        |build: &&&TorchBuild| build.source.sure != SourceQuality::Lead || published(torch, build);
     let mut runs = builds.iter().filter(offered);
     let found = runs.find(|build| runs_on_all(torch, build, machines))?;
-    Some(Choice::of(torch, found))
+    Some(TorchChoice::of(torch, found))
 }
 
 /// A lead about what a build has code for is no doubt of its being published, but for the newest
 /// release, whose other builds nobody has seen.
-fn published(torch: &Torch, build: &Build) -> bool {
+fn published(torch: &TorchRelease, build: &TorchBuild) -> bool {
     let newest = tables::torches().last().map(|last| last.release);
     build.cuda == torch.cuda || Some(torch.release) != newest
 }
 
 /// The newest torch that runs on all of these machines, and with which CUDA.
 #[must_use]
-pub fn newest(machines: &[HostFacts]) -> Option<Choice> {
+pub fn newest(machines: &[HostFacts]) -> Option<TorchChoice> {
     let mut newest_first = tables::torches().iter().rev();
     newest_first.find_map(|torch| build_for(torch, machines))
 }

@@ -2,9 +2,12 @@
 
 use sconce_schema::{CudaVersion, HostFacts};
 
-use super::{Basis, Cell, Row, Verdict, build_for, default_cell, on, unjudged, unknown};
+use super::{
+    Compatibility, CompatibilityBasis, MatrixCell, MatrixRow, build_for, default_cell, on,
+    unjudged, unknown,
+};
 use crate::rules::{self, local_cuda};
-use crate::tables::{self, Torch};
+use crate::tables::{self, TorchRelease};
 
 /// A torch by name: `2.8`, `2.8.0`, `2.8.0+cu126`, `2.16.0.dev20261101+cu134`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -89,13 +92,13 @@ impl NamedTorch {
 
     /// What is known of its release.
     #[must_use]
-    fn known(&self) -> Option<&'static Torch> {
+    fn known(&self) -> Option<&'static TorchRelease> {
         tables::torch(self.release)
     }
 }
 
-impl From<&Torch> for NamedTorch {
-    fn from(torch: &Torch) -> Self {
+impl From<&TorchRelease> for NamedTorch {
+    fn from(torch: &TorchRelease) -> Self {
         Self {
             release: torch.release,
             version: torch.newest.to_owned(),
@@ -117,7 +120,7 @@ fn build_of(local: &str) -> NamedBuild {
 
 /// One named torch on machines. `None` where nothing is known of its release and of its build.
 #[must_use]
-pub(super) fn row(named: &NamedTorch, machines: &[HostFacts]) -> Row {
+pub(super) fn row(named: &NamedTorch, machines: &[HostFacts]) -> MatrixRow {
     let torch = named.known();
     let as_released = torch.filter(|_| !named.is_other);
     let cuda = match &named.build {
@@ -130,14 +133,18 @@ pub(super) fn row(named: &NamedTorch, machines: &[HostFacts]) -> Row {
         _ => &named.version,
     };
     let cell = |machine: &HostFacts| cell(named, as_released, machine);
-    Row {
+    MatrixRow {
         name: format!("torch {name}"),
         cuda,
         cells: machines.iter().map(cell).collect(),
     }
 }
 
-fn cell(named: &NamedTorch, torch: Option<&'static Torch>, machine: &HostFacts) -> Cell {
+fn cell(
+    named: &NamedTorch,
+    torch: Option<&'static TorchRelease>,
+    machine: &HostFacts,
+) -> MatrixCell {
     let Some(cuda) = (match &named.build {
         NamedBuild::Cpu => return without_cuda("it is built for CPUs alone", machine),
         NamedBuild::Rocm => return without_cuda("it is built for AMD cards", machine),
@@ -156,7 +163,7 @@ fn cell(named: &NamedTorch, torch: Option<&'static Torch>, machine: &HostFacts) 
     };
     if let Some((torch, build)) = torch.and_then(|torch| Some((torch, torch.build(cuda)?))) {
         let mut cell = on(torch, build, machine);
-        if cell.verdict == Verdict::Fails {
+        if cell.verdict == Compatibility::Fails {
             let other = build_for(torch, std::slice::from_ref(machine));
             cell.instead = other.map(|choice| choice.cuda);
         }
@@ -166,9 +173,9 @@ fn cell(named: &NamedTorch, torch: Option<&'static Torch>, machine: &HostFacts) 
         return unknown(why);
     }
     match never(cuda, machine) {
-        Some(why) => Cell {
-            verdict: Verdict::Fails,
-            basis: Basis::Table(tables::Sure::Published),
+        Some(why) => MatrixCell {
+            verdict: Compatibility::Fails,
+            basis: CompatibilityBasis::Table(tables::SourceQuality::Published),
             ..unknown(&why)
         },
         None => unknown(&format!(
@@ -177,13 +184,13 @@ fn cell(named: &NamedTorch, torch: Option<&'static Torch>, machine: &HostFacts) 
     }
 }
 
-fn without_cuda(why: &str, machine: &HostFacts) -> Cell {
+fn without_cuda(why: &str, machine: &HostFacts) -> MatrixCell {
     if let Some(why) = unjudged(machine) {
         return unknown(why);
     }
-    Cell {
-        verdict: Verdict::Fails,
-        basis: Basis::Table(tables::Sure::Published),
+    MatrixCell {
+        verdict: Compatibility::Fails,
+        basis: CompatibilityBasis::Table(tables::SourceQuality::Published),
         ..unknown(&format!("{why}: it does not see the card"))
     }
 }

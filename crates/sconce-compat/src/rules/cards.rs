@@ -1,16 +1,16 @@
 //! Cards against the driver's branch.
 
-use sconce_schema::finding::{Finding, Weight};
+use sconce_schema::finding::{Finding, Severity};
 
-use super::{Case, kernel_driver, kinds};
+use super::{CheckInput, kernel_driver, kinds};
 use crate::tables;
 
 /// Cards that are newer than the driver, or that its branch dropped.
-pub(super) fn unknown_to_driver(case: &Case<'_>) -> Vec<Finding> {
+pub(super) fn unknown_to_driver(case: &CheckInput<'_>) -> Vec<Finding> {
     let Some(driver) = kernel_driver(case.host) else {
         return Vec::new();
     };
-    let finding = |kind: super::Same<'_>| {
+    let finding = |kind: super::SameGpus<'_>| {
         let known = tables::architecture(kind.capability)?;
         let (name, all) = (kind.name(), kind.all());
         if let Some(first) = known.first_branch.filter(|first| driver.major < *first) {
@@ -19,7 +19,7 @@ pub(super) fn unknown_to_driver(case: &Case<'_>) -> Vec<Finding> {
             );
             let finding = Finding::new(
                 "card-too-new",
-                Weight::Fails,
+                Severity::Fails,
                 known.source.sure.certainty(),
                 what,
             )
@@ -31,7 +31,7 @@ pub(super) fn unknown_to_driver(case: &Case<'_>) -> Vec<Finding> {
             format!("driver {driver} no longer knows the {name}: branch {last} was the last to");
         let finding = Finding::new(
             "card-dropped",
-            Weight::Fails,
+            Severity::Fails,
             known.source.sure.certainty(),
             what,
         )

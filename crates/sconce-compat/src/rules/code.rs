@@ -1,15 +1,15 @@
 //! torch's own device code against cards.
 
 use sconce_schema::ComputeCapability;
-use sconce_schema::facts::Card;
-use sconce_schema::finding::{Certainty, Finding, Weight};
+use sconce_schema::facts::GpuFacts;
+use sconce_schema::finding::{Certainty, Finding, Severity};
 
-use super::reach::{Reached, driver_cuda, reached};
+use super::reach::{RunnableCode, driver_cuda, reached};
 use super::{
-    Build, Case, Environment, Same, as_user, capability, card_number, in_spec, kinds, listed,
-    variable,
+    CheckInput, EnvironmentVersions, SameGpus, TorchBackend, as_user, capability, card_number,
+    in_spec, kinds, listed, variable,
 };
-use crate::library::{Code, GpuCode};
+use crate::library::{CodeKind, GpuCode};
 use crate::matrix;
 use crate::tables;
 
@@ -31,7 +31,7 @@ pub(super) fn file_name(path: &str) -> &str {
 }
 
 /// torch's own code: every kernel's container must have an entry that the card can run.
-pub(super) fn torch(case: &Case<'_>) -> Vec<Finding> {
+pub(super) fn torch(case: &CheckInput<'_>) -> Vec<Finding> {
     let Some(environment) = case.environment else {
         return Vec::new();
     };
@@ -72,7 +72,7 @@ pub(super) fn torch(case: &Case<'_>) -> Vec<Finding> {
         if place.is_some() && nothing && code.is_emptied_for(kind.capability) {
             let finding = Finding::new(
                 "no-kernel-image",
-                Weight::Fails,
+                Severity::Fails,
                 Certainty::Certain,
                 format!(
                     "torch {version} has code for the {} ({}), but this copy of it does not: it was \
@@ -105,30 +105,37 @@ pub(super) fn torch(case: &Case<'_>) -> Vec<Finding> {
 }
 
 /// Whether it is a build that uses no CUDA: those have a finding of their own.
-fn is_without_cuda(environment: &Environment) -> bool {
-    matches!(environment.build(), Some(Build::Cpu | Build::Rocm))
+fn is_without_cuda(environment: &EnvironmentVersions) -> bool {
+    matches!(
+        environment.build(),
+        Some(TorchBackend::Cpu | TorchBackend::Rocm)
+    )
 }
 
 /// Whether nothing tells for which capability a card needs code; one that the driver lost tells nothing at all, and has
 /// a finding of its own.
-pub(crate) fn is_unknown(card: &Card) -> bool {
+pub(crate) fn is_unknown(card: &GpuFacts) -> bool {
     card.lost.is_none() && capability(card).is_none()
 }
 
 /// Of a card that tells no compute capability, and whose name is in no table, nobody can tell whether torch has code
 /// for it. Nothing else would be said of it, which reads as a yes.
-fn unknown_cards(case: &Case<'_>, environment: &Environment, version: &str) -> Vec<Finding> {
+fn unknown_cards(
+    case: &CheckInput<'_>,
+    environment: &EnvironmentVersions,
+    version: &str,
+) -> Vec<Finding> {
     if is_without_cuda(environment) {
         return Vec::new();
     }
     let cards = case.host.cards.iter();
-    let finding = |card: &Card| {
+    let finding = |card: &GpuFacts| {
         let name = card_number(case.host, card);
         let what = format!(
             "whether torch {version} has code for the {name} is not known: it tells no compute capability, \
              and is in no table"
         );
-        Finding::new(NOT_JUDGED, Weight::Notes, Certainty::Certain, what)
+        Finding::new(NOT_JUDGED, Severity::Notes, Certainty::Certain, what)
             .about(name)
             .seen("NVML", None, "no compute capability")
             .mend(
@@ -141,7 +148,11 @@ fn unknown_cards(case: &Case<'_>, environment: &Environment, version: &str) -> V
 
 /// Of a torch whose bytes are not here, and whose build is in no table, nobody can tell for which cards it
 /// has code. Nothing else would be said of it, which reads as a yes.
-fn unjudged(case: &Case<'_>, environment: &Environment, version: &str) -> Vec<Finding> {
+fn unjudged(
+    case: &CheckInput<'_>,
+    environment: &EnvironmentVersions,
+    version: &str,
+) -> Vec<Finding> {
     if is_without_cuda(environment) {
         return Vec::new();
     }
@@ -150,14 +161,14 @@ fn unjudged(case: &Case<'_>, environment: &Environment, version: &str) -> Vec<Fi
         Some(cuda) => format!(" (its build for CUDA {cuda} is in no table)"),
         None => " (its build is in no table)".to_owned(),
     };
-    let finding = |kind: &Same<'_>| {
+    let finding = |kind: &SameGpus<'_>| {
         let what = format!(
             "whether torch {version} has code for the {} ({}) is not known: its bytes are not here to be \
              read{of_build}",
             kind.name(),
             kind.capability
         );
-        Finding::new(NOT_JUDGED, Weight::Notes, Certainty::Certain, what)
+        Finding::new(NOT_JUDGED, Severity::Notes, Certainty::Certain, what)
             .about(kind.all())
             .seen("package", Some("torch"), version)
             .mend(
@@ -168,20 +179,20 @@ fn unjudged(case: &Case<'_>, environment: &Environment, version: &str) -> Vec<Fi
     kinds(case.host).iter().map(finding).collect()
 }
 
-fn is_x86(case: &Case<'_>) -> bool {
+fn is_x86(case: &CheckInput<'_>) -> bool {
     let of_environment = case.environment.and_then(|e| e.architecture.as_deref());
     let machine = of_environment.or(case.host.architecture.as_deref());
     machine.is_none_or(|machine| machine == "x86_64")
 }
 
 /// A torch without code that the build of its version and CUDA on the index has: somebody built it.
-fn built_for_others(version: &str, kind: &Same<'_>) -> Finding {
+fn built_for_others(version: &str, kind: &SameGpus<'_>) -> Finding {
     let (name, capability) = (kind.name(), kind.capability);
     let what = format!(
         "this torch {version} has no code for the {name} (compute capability {capability}), which \
          PyTorch's own build of it has: it was built for other cards"
     );
-    let finding = Finding::new("no-kernel-image", Weight::Fails, Certainty::Certain, what);
+    let finding = Finding::new("no-kernel-image", Severity::Fails, Certainty::Certain, what);
     let list = variable("TORCH_CUDA_ARCH_LIST", Some(&capability.to_string()));
     let public = version.split('+').next().unwrap_or(version);
     finding
@@ -195,9 +206,9 @@ fn built_for_others(version: &str, kind: &Same<'_>) -> Finding {
 }
 
 /// Whether PyTorch's own build of this torch has code for a card, by the tables.
-fn index_has(case: &Case<'_>, kind: &Same<'_>) -> bool {
+fn index_has(case: &CheckInput<'_>, kind: &SameGpus<'_>) -> bool {
     let environment = case.environment.filter(|_| is_x86(case));
-    let build = environment.and_then(Environment::known_build);
+    let build = environment.and_then(EnvironmentVersions::known_build);
     build.is_some_and(|build| {
         let reached = reached(&build.code, kind.capability, None, Some(build.cuda));
         reached.machine_code > 0
@@ -205,10 +216,10 @@ fn index_has(case: &Case<'_>, kind: &Same<'_>) -> bool {
 }
 
 fn judged(
-    case: &Case<'_>,
+    case: &CheckInput<'_>,
     version: &str,
-    kind: &Same<'_>,
-    reached: Reached,
+    kind: &SameGpus<'_>,
+    reached: RunnableCode,
     certainty: Certainty,
 ) -> Option<Finding> {
     let (name, capability) = (kind.name(), kind.capability);
@@ -218,13 +229,13 @@ fn judged(
             "torch {version} has only PTX for the {name} ({capability}), and this driver is too old \
              to compile it: it must serve CUDA {needs}"
         );
-        let finding = Finding::new("ptx-too-new", Weight::Fails, certainty, what);
+        let finding = Finding::new("ptx-too-new", Severity::Fails, certainty, what);
         return Some(finding.would_say(BAD_PTX));
     }
     if reached.running() == 0 {
         let what =
             format!("torch {version} has no code for the {name} (compute capability {capability})");
-        let finding = Finding::new("no-kernel-image", Weight::Fails, certainty, what);
+        let finding = Finding::new("no-kernel-image", Severity::Fails, certainty, what);
         return Some(finding.would_say(NO_KERNEL));
     }
     let without = reached.containers - reached.running();
@@ -241,7 +252,7 @@ fn judged(
              ({capability}): what they compute fails{why}",
             reached.containers
         );
-        let finding = Finding::new("no-kernel-image", Weight::Warns, certainty, what);
+        let finding = Finding::new("no-kernel-image", Severity::Warns, certainty, what);
         return Some(finding.would_say(text));
     }
     if reached.compiled == 0 {
@@ -258,7 +269,7 @@ fn judged(
     );
     Some(Finding::new(
         "ptx-jit",
-        Weight::Warns,
+        Severity::Warns,
         certainty.max(Certainty::Likely),
         what,
     ))
@@ -266,22 +277,22 @@ fn judged(
 
 pub(super) fn capabilities(code: &GpuCode) -> Vec<ComputeCapability> {
     let targets = code.coverage.iter().flat_map(|kind| &kind.targets);
-    let sass = targets.filter(|target| target.code == Code::Sass);
+    let sass = targets.filter(|target| target.code == CodeKind::Sass);
     let mut all: Vec<ComputeCapability> = sass.map(|target| target.capability).collect();
     all.sort_unstable();
     all.dedup();
     all
 }
 
-fn mended(mut finding: Finding, case: &Case<'_>, kind: &Same<'_>) -> Finding {
+fn mended(mut finding: Finding, case: &CheckInput<'_>, kind: &SameGpus<'_>) -> Finding {
     // What else is known to run on this very machine; if nothing does, on this card alone.
     let machine = std::slice::from_ref(case.host);
     let environment = case.environment;
     let same = environment
-        .and_then(Environment::torch)
+        .and_then(EnvironmentVersions::torch)
         .and_then(|torch| matrix::build_for(torch, machine));
     if let Some(choice) =
-        same.filter(|choice| Some(choice.cuda) != environment.and_then(Environment::cuda))
+        same.filter(|choice| Some(choice.cuda) != environment.and_then(EnvironmentVersions::cuda))
     {
         finding = finding.mend(
             format!("Take {}", choice.sentence()),
@@ -306,10 +317,10 @@ fn mended(mut finding: Finding, case: &Case<'_>, kind: &Same<'_>) -> Finding {
     }
 }
 
-fn gaps(build: Option<&tables::Build>, version: &str, kind: &Same<'_>) -> Vec<Finding> {
+fn gaps(build: Option<&tables::TorchBuild>, version: &str, kind: &SameGpus<'_>) -> Vec<Finding> {
     let gaps = build.map(|build| build.gaps.as_slice()).unwrap_or_default();
     let of_card = gaps.iter().filter(|gap| gap.capability == kind.capability);
-    let finding = |gap: &tables::Gap| {
+    let finding = |gap: &tables::BuildGap| {
         let what = format!(
             "torch {version} has no code for the {} in {}",
             kind.name(),
@@ -317,7 +328,7 @@ fn gaps(build: Option<&tables::Build>, version: &str, kind: &Same<'_>) -> Vec<Fi
         );
         Finding::new(
             "no-kernel-image",
-            Weight::Warns,
+            Severity::Warns,
             gap.source.sure.certainty().max(Certainty::Likely),
             what,
         )
@@ -329,8 +340,8 @@ fn gaps(build: Option<&tables::Build>, version: &str, kind: &Same<'_>) -> Vec<Fi
 }
 
 /// torch's libraries beside the main one.
-fn beside(case: &Case<'_>, version: &str) -> Vec<Finding> {
-    let cuda = case.environment.and_then(Environment::cuda);
+fn beside(case: &CheckInput<'_>, version: &str) -> Vec<Finding> {
+    let cuda = case.environment.and_then(EnvironmentVersions::cuda);
     let driver = driver_cuda(case.host);
     let mut findings = Vec::new();
     for (path, code) in case.files {
@@ -354,7 +365,7 @@ fn beside(case: &Case<'_>, version: &str) -> Vec<Finding> {
                 reached.running(),
                 reached.containers
             );
-            let finding = Finding::new("no-kernel-image", Weight::Warns, Certainty::Likely, what)
+            let finding = Finding::new("no-kernel-image", Severity::Warns, Certainty::Likely, what)
                 .about(kind.all())
                 .seen(
                     *path,
@@ -370,8 +381,8 @@ fn beside(case: &Case<'_>, version: &str) -> Vec<Finding> {
 
 /// Whether torch itself has nothing for a card: what comes with it has nothing either, and is mended
 /// with it.
-pub(super) fn whole_torch_fails(case: &Case<'_>, kind: &Same<'_>) -> bool {
-    let cuda = case.environment.and_then(Environment::cuda);
+pub(super) fn whole_torch_fails(case: &CheckInput<'_>, kind: &SameGpus<'_>) -> bool {
+    let cuda = case.environment.and_then(EnvironmentVersions::cuda);
     let own = case.files.iter().find(|(path, _)| is_torch(path));
     own.is_some_and(|(_, code)| {
         let reached = reached(code, kind.capability, driver_cuda(case.host), cuda);

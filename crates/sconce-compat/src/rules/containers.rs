@@ -1,12 +1,12 @@
 //! Container engines and the cards.
 
-use sconce_schema::facts::CdiFile;
-use sconce_schema::finding::{Certainty, Finding, Weight};
+use sconce_schema::facts::CdiFileFacts;
+use sconce_schema::finding::{Certainty, Finding, Severity};
 
-use super::{Case, as_root, as_root_safely, kernel_driver, quoted};
+use super::{CheckInput, as_root, as_root_safely, kernel_driver, quoted};
 
 /// Docker runs, and nothing hands it the cards.
-pub(super) fn runtime(case: &Case<'_>) -> Vec<Finding> {
+pub(super) fn runtime(case: &CheckInput<'_>) -> Vec<Finding> {
     let host = case.host;
     let docker = host
         .services
@@ -19,7 +19,7 @@ pub(super) fn runtime(case: &Case<'_>) -> Vec<Finding> {
     let start = |what: &str| {
         Finding::new(
             "docker-no-gpu-runtime",
-            Weight::Notes,
+            Severity::Notes,
             Certainty::Likely,
             what,
         )
@@ -59,10 +59,10 @@ fn again(path: &str) -> &'static str {
 }
 
 /// CDI files that describe another driver, other cards, or what is no longer there.
-pub(super) fn stale_cdi(case: &Case<'_>) -> Vec<Finding> {
+pub(super) fn stale_cdi(case: &CheckInput<'_>) -> Vec<Finding> {
     let host = case.host;
     let kernel = kernel_driver(host);
-    let finding = |file: &CdiFile| {
+    let finding = |file: &CdiFileFacts| {
         let other = file
             .driver
             .filter(|driver| kernel.is_some_and(|kernel| kernel != *driver));
@@ -78,7 +78,7 @@ pub(super) fn stale_cdi(case: &Case<'_>) -> Vec<Finding> {
             }
             (None, None, []) => format!("{}: {}", file.path, file.stale.first()?),
         };
-        let mut finding = Finding::new("cdi-stale", Weight::Warns, Certainty::Certain, what)
+        let mut finding = Finding::new("cdi-stale", Severity::Warns, Certainty::Certain, what)
             .about(file.path.as_str());
         if let Some(driver) = file.driver {
             finding = finding.seen(file.path.as_str(), Some("mounts"), driver.to_string());

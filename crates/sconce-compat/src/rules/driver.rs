@@ -1,11 +1,11 @@
 //! The driver: whether there is one, whether its parts belong together, whether it is new enough.
 
 use sconce_schema::facts::{DriverFlavour, DriverLibrary};
-use sconce_schema::finding::{Certainty, Finding, Weight};
+use sconce_schema::finding::{Certainty, Finding, Severity};
 use sconce_schema::{CudaVersion, HostFacts};
 
 use super::{
-    Case, as_root, card_name, forward_compatible as card_forward_compatible, in_spec, is_wsl,
+    CheckInput, as_root, card_name, forward_compatible as card_forward_compatible, in_spec, is_wsl,
     kernel_driver, user_driver, variable,
 };
 use crate::matrix;
@@ -22,7 +22,7 @@ fn has_nouveau(host: &HostFacts) -> bool {
 }
 
 /// No driver, or no card.
-pub(super) fn absent(case: &Case<'_>) -> Vec<Finding> {
+pub(super) fn absent(case: &CheckInput<'_>) -> Vec<Finding> {
     let host = case.host;
     // CUDA_ERROR_SYSTEM_DRIVER_MISMATCH: the library met a kernel module, only not its own.
     let met = host.cuda_init.as_ref().and_then(|init| init.result) == Some(803);
@@ -30,7 +30,7 @@ pub(super) fn absent(case: &Case<'_>) -> Vec<Finding> {
         return Vec::new();
     }
     let found = |certainty, what: &str| {
-        Finding::new("no-driver", Weight::Fails, certainty, what).would_say(NO_DRIVER)
+        Finding::new("no-driver", Severity::Fails, certainty, what).would_say(NO_DRIVER)
     };
     let finding = match (host.pci_cards.as_deref(), host.container.as_deref()) {
         (Some([]), _) => found(
@@ -75,13 +75,13 @@ pub(super) fn absent(case: &Case<'_>) -> Vec<Finding> {
 }
 
 /// The kernel's own driver has the card.
-pub(super) fn nouveau(case: &Case<'_>) -> Vec<Finding> {
+pub(super) fn nouveau(case: &CheckInput<'_>) -> Vec<Finding> {
     if !has_nouveau(case.host) {
         return Vec::new();
     }
     let finding = Finding::new(
         "nouveau-has-card",
-        Weight::Fails,
+        Severity::Fails,
         Certainty::Certain,
         "the kernel's own driver nouveau has the card; it has no CUDA",
     )
@@ -98,7 +98,7 @@ pub(super) fn nouveau(case: &Case<'_>) -> Vec<Finding> {
 }
 
 /// The driver's library and the kernel module have different versions.
-pub(super) fn mismatched(case: &Case<'_>) -> Vec<Finding> {
+pub(super) fn mismatched(case: &CheckInput<'_>) -> Vec<Finding> {
     let Some(driver) = &case.host.driver else {
         return Vec::new();
     };
@@ -124,7 +124,7 @@ pub(super) fn mismatched(case: &Case<'_>) -> Vec<Finding> {
     let version = first.version.map_or(String::new(), |v| v.to_string());
     let mut finding = Finding::new(
         "driver-mismatch",
-        Weight::Fails,
+        Severity::Fails,
         Certainty::Certain,
         format!(
             "the loaded kernel module is {kernel}, but {} is {version}",
@@ -151,7 +151,7 @@ pub(super) fn mismatched(case: &Case<'_>) -> Vec<Finding> {
 }
 
 /// A forward-compatibility library is in use.
-pub(super) fn forward_compatible(case: &Case<'_>) -> Vec<Finding> {
+pub(super) fn forward_compatible(case: &CheckInput<'_>) -> Vec<Finding> {
     let host = case.host;
     let libraries = host.driver.iter().flat_map(|driver| &driver.libraries);
     let mut compat = libraries.filter(|library| library.compat && library.wins);
@@ -182,14 +182,14 @@ pub(super) fn forward_compatible(case: &Case<'_>) -> Vec<Finding> {
             "a forward-compatibility library is in use, which does not work on a {}",
             card_name(card)
         );
-        return vec![start(Weight::Fails, Certainty::Certain, what)];
+        return vec![start(Severity::Fails, Certainty::Certain, what)];
     }
     if library.version.is_some_and(|version| version < kernel) {
         let what = format!(
             "a forward-compatibility library ({version}) is in use that is older than the driver \
              ({kernel})"
         );
-        return vec![start(Weight::Warns, Certainty::Likely, what)];
+        return vec![start(Severity::Warns, Certainty::Likely, what)];
     }
     let cuda = library.version.and_then(tables::driver_cuda);
     let row = cuda.and_then(tables::forward);
@@ -203,7 +203,7 @@ pub(super) fn forward_compatible(case: &Case<'_>) -> Vec<Finding> {
              {}",
             kernel.major
         );
-        return vec![start(Weight::Warns, Certainty::Possible, what)];
+        return vec![start(Severity::Warns, Certainty::Possible, what)];
     }
     if host
         .cards
@@ -212,19 +212,19 @@ pub(super) fn forward_compatible(case: &Case<'_>) -> Vec<Finding> {
     {
         let what = "a forward-compatibility library is in use; on workstation cards it works on \
                     some only";
-        return vec![start(Weight::Warns, Certainty::Possible, what.to_owned())];
+        return vec![start(Severity::Warns, Certainty::Possible, what.to_owned())];
     }
     Vec::new()
 }
 
 /// Windows' Linux.
-pub(super) fn wsl(case: &Case<'_>) -> Vec<Finding> {
+pub(super) fn wsl(case: &CheckInput<'_>) -> Vec<Finding> {
     if !is_wsl(case.host) || case.host.driver.is_none() {
         return Vec::new();
     }
     let finding = Finding::new(
         "wsl",
-        Weight::Notes,
+        Severity::Notes,
         Certainty::Certain,
         "this is Windows' Linux: the driver is Windows' own, memory by process is not shown, \
          cards do not reach each other directly, and little memory can be pinned",
@@ -238,7 +238,7 @@ pub(super) fn wsl(case: &Case<'_>) -> Vec<Finding> {
 }
 
 /// The driver is older than the environment's CUDA allows.
-pub(super) fn too_old(case: &Case<'_>) -> Vec<Finding> {
+pub(super) fn too_old(case: &CheckInput<'_>) -> Vec<Finding> {
     let (Some(environment), Some(driver)) = (case.environment, user_driver(case.host)) else {
         return Vec::new();
     };
@@ -253,7 +253,7 @@ pub(super) fn too_old(case: &Case<'_>) -> Vec<Finding> {
     let number = serves.map_or(String::new(), |v| format!(" (found version {})", number(v)));
     let mut finding = Finding::new(
         "driver-too-old",
-        Weight::Fails,
+        Severity::Fails,
         Certainty::Certain,
         format!(
             "torch was built with CUDA {cuda}, which needs driver {floor}; this one is {driver}"
@@ -324,12 +324,12 @@ fn number(cuda: CudaVersion) -> u32 {
 }
 
 /// What CUDA itself said when it was started in a process of its own.
-pub(super) fn init(case: &Case<'_>) -> Vec<Finding> {
+pub(super) fn init(case: &CheckInput<'_>) -> Vec<Finding> {
     let Some(init) = &case.host.cuda_init else {
         return Vec::new();
     };
     let found = |code: &str, what: &str, text: &str| {
-        Finding::new(code, Weight::Fails, Certainty::Certain, what).would_say(text)
+        Finding::new(code, Severity::Fails, Certainty::Certain, what).would_say(text)
     };
     let finding = match (init.result, &init.error) {
         (Some(0), _) | (None, None) => return Vec::new(),

@@ -5,18 +5,18 @@ use std::collections::BTreeMap;
 use sconce_schema::lock::Lock;
 use sconce_schema::{ComputeCapability, CudaVersion};
 
-use crate::tables::{self, Torch};
+use crate::tables::{self, TorchRelease};
 
 /// What an environment has, as far as versions tell it.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Environment {
+pub struct EnvironmentVersions {
     /// Python's major and minor version, `3.13`.
     pub python: Option<String>,
     /// Python packages by normalised name (`nvidia-cudnn-cu13`).
-    pub packages: BTreeMap<String, Package>,
+    pub packages: BTreeMap<String, InstalledPackage>,
     /// What torch was built for, where torch/version.py or the lock says it; otherwise it is told by
     /// the packages.
-    pub torch_build: Option<Build>,
+    pub torch_build: Option<TorchBackend>,
     /// Version of the C library, `2.41`.
     pub glibc: Option<String>,
     /// The kernel's name of the processor, `x86_64`.
@@ -25,7 +25,7 @@ pub struct Environment {
 
 /// A Python package.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Package {
+pub struct InstalledPackage {
     /// Its version.
     pub version: String,
     /// The wheel's file name, where it is known.
@@ -34,7 +34,7 @@ pub struct Package {
 
 /// What torch was built for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Build {
+pub enum TorchBackend {
     /// CPUs alone.
     Cpu,
     /// AMD cards.
@@ -43,7 +43,7 @@ pub enum Build {
     Cuda(CudaVersion),
 }
 
-impl Build {
+impl TorchBackend {
     /// As `torch/version.py` says it, which is written when torch is built: `cuda: Optional[str] =
     /// '13.2'`, `None` for builds without.
     #[must_use]
@@ -63,12 +63,12 @@ impl Build {
     }
 }
 
-impl Environment {
+impl EnvironmentVersions {
     /// The environment of a lock.
     #[must_use]
     pub fn locked(lock: &Lock) -> Self {
         let package = |wheel: &sconce_schema::lock::Wheel| {
-            let package = Package {
+            let package = InstalledPackage {
                 version: wheel.version.clone(),
                 file: Some(wheel.file.clone()),
             };
@@ -93,7 +93,7 @@ impl Environment {
     #[must_use]
     pub fn installed<'a>(packages: impl IntoIterator<Item = (&'a str, &'a str)>) -> Self {
         let package = |(name, version): (&str, &str)| {
-            let package = Package {
+            let package = InstalledPackage {
                 version: version.to_owned(),
                 file: None,
             };
@@ -126,7 +126,7 @@ impl Environment {
 
     /// The build of the tables that this torch is: none of what came before or after a release.
     #[must_use]
-    pub fn known_build(&self) -> Option<&'static tables::Build> {
+    pub fn known_build(&self) -> Option<&'static tables::TorchBuild> {
         if !is_release(self.version("torch")?) {
             return None;
         }
@@ -135,14 +135,14 @@ impl Environment {
 
     /// What the tables know of this release of torch.
     #[must_use]
-    pub fn torch(&self) -> Option<&'static Torch> {
+    pub fn torch(&self) -> Option<&'static TorchRelease> {
         tables::torch(release(self.torch_version()?)?)
     }
 
     /// What torch was built for: as it was told, by its version's local part, by the CUDA runtime
     /// among the packages, by the default index's build of this release. In this order.
     #[must_use]
-    pub fn build(&self) -> Option<Build> {
+    pub fn build(&self) -> Option<TorchBackend> {
         const RUNTIMES: [&str; 8] = [
             "nvidia-cuda-nvrtc",
             "nvidia-cuda-nvrtc-cu13",
@@ -156,13 +156,13 @@ impl Environment {
         let version = self.version("torch")?;
         let local = version.split_once('+').map(|(_, local)| local);
         let of_local = local.and_then(|local| match local {
-            _ if local.starts_with("cpu") => Some(Build::Cpu),
-            _ if local.starts_with("rocm") => Some(Build::Rocm),
-            _ => local_cuda(local).map(Build::Cuda),
+            _ if local.starts_with("cpu") => Some(TorchBackend::Cpu),
+            _ if local.starts_with("rocm") => Some(TorchBackend::Rocm),
+            _ => local_cuda(local).map(TorchBackend::Cuda),
         });
         let of_runtime = || {
             let (_, version) = self.first(&RUNTIMES)?;
-            version.parse().ok().map(Build::Cuda)
+            version.parse().ok().map(TorchBackend::Cuda)
         };
         // Wheels on the default index ask for the CUDA libraries as packages; without any of them, and
         // with a whole set of packages, it is a build for CPUs.
@@ -171,8 +171,8 @@ impl Environment {
         let is_other = local.is_some() || !is_release(version);
         let of_table = || match (whole, self.torch()) {
             _ if is_other => None,
-            (true, _) => Some(Build::Cpu),
-            (false, Some(torch)) => Some(Build::Cuda(torch.cuda)),
+            (true, _) => Some(TorchBackend::Cpu),
+            (false, Some(torch)) => Some(TorchBackend::Cuda(torch.cuda)),
             (false, None) => None,
         };
         self.torch_build
@@ -185,8 +185,8 @@ impl Environment {
     #[must_use]
     pub fn cuda(&self) -> Option<CudaVersion> {
         match self.build()? {
-            Build::Cuda(cuda) => Some(cuda),
-            Build::Cpu | Build::Rocm => None,
+            TorchBackend::Cuda(cuda) => Some(cuda),
+            TorchBackend::Cpu | TorchBackend::Rocm => None,
         }
     }
 }
@@ -260,25 +260,28 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn build(packages: &[(&str, &str)]) -> Option<Build> {
-        Environment::installed(packages.iter().copied()).build()
+    fn build(packages: &[(&str, &str)]) -> Option<TorchBackend> {
+        EnvironmentVersions::installed(packages.iter().copied()).build()
     }
 
     #[test]
     fn the_build_is_told_by_the_best_that_there_is() {
-        let cuda = |major, minor| Some(Build::Cuda(CudaVersion::new(major, minor)));
+        let cuda = |major, minor| Some(TorchBackend::Cuda(CudaVersion::new(major, minor)));
         for (packages, expected) in [
             (&[("torch", "2.8.0+cu126")][..], cuda(12, 6)),
             (&[("torch", "2.8.0+cu126.with.pypi")], cuda(12, 6)),
-            (&[("torch", "2.8.0+cpu")], Some(Build::Cpu)),
-            (&[("torch", "2.8.0+rocm6.4")], Some(Build::Rocm)),
+            (&[("torch", "2.8.0+cpu")], Some(TorchBackend::Cpu)),
+            (&[("torch", "2.8.0+rocm6.4")], Some(TorchBackend::Rocm)),
             (
                 &[("torch", "2.8.0"), ("nvidia_cuda_runtime_cu12", "12.8.90")],
                 cuda(12, 8),
             ),
             // Alone, it is taken for the default index's; among others, its libraries are missing.
             (&[("torch", "2.8.0")], cuda(12, 8)),
-            (&[("torch", "2.8.0"), ("sympy", "1.14.0")], Some(Build::Cpu)),
+            (
+                &[("torch", "2.8.0"), ("sympy", "1.14.0")],
+                Some(TorchBackend::Cpu),
+            ),
             (&[("torch", "1.13.0")], None),
             (&[("numpy", "2.0")], None),
             (&[("torch", "2.8.0+cu99999")], None),
@@ -304,20 +307,20 @@ mod tests {
                 "__version__ = '2.15.0'\ncuda_x = '9.9'\ncuda: Optional[str] = {cuda}\nhip: Optional[str] = {hip}\n"
             )
         };
-        let built = |cuda, hip| Build::of_version_py(&text(cuda, hip));
+        let built = |cuda, hip| TorchBackend::of_version_py(&text(cuda, hip));
         assert_eq!(
             built("'13.2'", "None"),
-            Some(Build::Cuda(CudaVersion::new(13, 2)))
+            Some(TorchBackend::Cuda(CudaVersion::new(13, 2)))
         );
-        assert_eq!(built("None", "None"), Some(Build::Cpu));
-        assert_eq!(built("None", "'6.3.42131'"), Some(Build::Rocm));
+        assert_eq!(built("None", "None"), Some(TorchBackend::Cpu));
+        assert_eq!(built("None", "'6.3.42131'"), Some(TorchBackend::Rocm));
         // Without annotations.
         assert_eq!(
-            Build::of_version_py("cuda = '12.1'\nhip = None\n"),
-            Some(Build::Cuda(CudaVersion::new(12, 1)))
+            TorchBackend::of_version_py("cuda = '12.1'\nhip = None\n"),
+            Some(TorchBackend::Cuda(CudaVersion::new(12, 1)))
         );
-        assert_eq!(Build::of_version_py("cuda = what\n"), None);
-        assert_eq!(Build::of_version_py(""), None);
+        assert_eq!(TorchBackend::of_version_py("cuda = what\n"), None);
+        assert_eq!(TorchBackend::of_version_py(""), None);
     }
 
     #[test]

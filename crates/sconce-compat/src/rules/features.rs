@@ -1,10 +1,10 @@
 //! What a card cannot do although torch runs on it.
 
-use sconce_schema::finding::{Certainty, Finding, Weight};
+use sconce_schema::finding::{Certainty, Finding, Severity};
 use sconce_schema::{Bytes, ComputeCapability};
 
 use super::environment::release;
-use super::{Case, kinds, variable};
+use super::{CheckInput, kinds, variable};
 use crate::tables;
 
 const VOLTA: ComputeCapability = ComputeCapability::new(7, 0);
@@ -12,24 +12,24 @@ const AMPERE: ComputeCapability = ComputeCapability::new(8, 0);
 const ADA: ComputeCapability = ComputeCapability::new(8, 9);
 
 /// Whether torch of the environment uses cards at all.
-fn has_cuda(case: &Case<'_>) -> bool {
+fn has_cuda(case: &CheckInput<'_>) -> bool {
     case.environment
         .is_some_and(|environment| environment.cuda().is_some())
 }
 
 /// torch.compile: torch refuses cards below 7.0 (torch/_dynamo/device_interface.py, read in 2.4 to
 /// 2.15); Triton is tested on 8.0 and newer since 3.3 (triton-lang/triton#5066).
-pub(super) fn compile(case: &Case<'_>) -> Vec<Finding> {
+pub(super) fn compile(case: &CheckInput<'_>) -> Vec<Finding> {
     let Some(environment) = case.environment.filter(|_| has_cuda(case)) else {
         return Vec::new();
     };
     let triton = environment.version("triton").and_then(release);
-    let finding = |kind: super::Same<'_>| {
+    let finding = |kind: super::SameGpus<'_>| {
         let (name, capability) = (kind.name(), kind.capability);
         if capability < VOLTA {
             let finding = Finding::new(
                 "triton-unsupported",
-                Weight::Warns,
+                Severity::Warns,
                 Certainty::Certain,
                 format!("torch.compile does not work on the {name}: it needs compute capability 7.0"),
             )
@@ -46,7 +46,7 @@ pub(super) fn compile(case: &Case<'_>) -> Vec<Finding> {
         let (major, minor) = triton.filter(|triton| *triton >= (3, 3) && capability < AMPERE)?;
         let finding = Finding::new(
             "triton-unsupported",
-            Weight::Notes,
+            Severity::Notes,
             Certainty::Possible,
             format!(
                 "Triton {major}.{minor} is made for compute capability 8.0 and newer; on the {name} \
@@ -61,7 +61,7 @@ pub(super) fn compile(case: &Case<'_>) -> Vec<Finding> {
 }
 
 /// Triton's own ptxas must know the card.
-pub(super) fn ptxas(case: &Case<'_>) -> Vec<Finding> {
+pub(super) fn ptxas(case: &CheckInput<'_>) -> Vec<Finding> {
     let Some(environment) = case.environment else {
         return Vec::new();
     };
@@ -71,7 +71,7 @@ pub(super) fn ptxas(case: &Case<'_>) -> Vec<Finding> {
     let Some(row) = release(version).and_then(tables::triton) else {
         return Vec::new();
     };
-    let finding = |kind: super::Same<'_>| {
+    let finding = |kind: super::SameGpus<'_>| {
         let first = tables::architecture(kind.capability)?.first_cuda?;
         if row.ptxas >= first {
             return None;
@@ -79,8 +79,8 @@ pub(super) fn ptxas(case: &Case<'_>) -> Vec<Finding> {
         // A release between two rows has this ptxas or a newer one.
         let exact = release(version) == Some(row.release);
         let (weight, certainty, may) = match exact {
-            true => (Weight::Warns, row.source.sure.certainty(), "fails"),
-            false => (Weight::Notes, Certainty::Possible, "may fail"),
+            true => (Severity::Warns, row.source.sure.certainty(), "fails"),
+            false => (Severity::Notes, Certainty::Possible, "may fail"),
         };
         let sm = format!("sm_{}{}", kind.capability.major, kind.capability.minor);
         let finding = Finding::new(
@@ -110,7 +110,7 @@ pub(super) fn ptxas(case: &Case<'_>) -> Vec<Finding> {
 }
 
 /// FlashAttention 2 and 3.
-pub(super) fn flash(case: &Case<'_>) -> Vec<Finding> {
+pub(super) fn flash(case: &CheckInput<'_>) -> Vec<Finding> {
     let Some(environment) = case.environment else {
         return Vec::new();
     };
@@ -123,7 +123,7 @@ pub(super) fn flash(case: &Case<'_>) -> Vec<Finding> {
     old.map(|kind| {
         Finding::new(
             "flash-attn-unsupported",
-            Weight::Warns,
+            Severity::Warns,
             Certainty::Certain,
             format!(
                 "{package} {version} does not work on the {} ({}): it needs compute capability 8.0",
@@ -144,7 +144,7 @@ pub(super) fn flash(case: &Case<'_>) -> Vec<Finding> {
 }
 
 /// bfloat16 and float8 in hardware.
-pub(super) fn half(case: &Case<'_>) -> Vec<Finding> {
+pub(super) fn half(case: &CheckInput<'_>) -> Vec<Finding> {
     let Some(environment) = case.environment.filter(|_| has_cuda(case)) else {
         return Vec::new();
     };
@@ -155,7 +155,7 @@ pub(super) fn half(case: &Case<'_>) -> Vec<Finding> {
         if capability < AMPERE {
             let finding = Finding::new(
                 "bf16-emulated",
-                Weight::Notes,
+                Severity::Notes,
                 Certainty::Certain,
                 format!(
                     "the {name} ({capability}) has no bfloat16 in hardware: it is slow there{}",
@@ -176,7 +176,7 @@ pub(super) fn half(case: &Case<'_>) -> Vec<Finding> {
         if let Some((package, version)) = eight.filter(|_| capability < ADA) {
             let finding = Finding::new(
                 "fp8-unsupported",
-                Weight::Notes,
+                Severity::Notes,
                 Certainty::Certain,
                 format!("the {name} ({capability}) has no float8: {package} cannot use it there"),
             )
@@ -189,18 +189,18 @@ pub(super) fn half(case: &Case<'_>) -> Vec<Finding> {
 }
 
 /// Little memory.
-pub(super) fn memory(case: &Case<'_>) -> Vec<Finding> {
+pub(super) fn memory(case: &CheckInput<'_>) -> Vec<Finding> {
     if !has_cuda(case) {
         return Vec::new();
     }
-    let finding = |kind: super::Same<'_>| {
+    let finding = |kind: super::SameGpus<'_>| {
         let least = kind.cards.iter().filter_map(|card| card.memory).min()?;
         if least >= Bytes::gib(6) {
             return None;
         }
         let finding = Finding::new(
             "card-memory",
-            Weight::Notes,
+            Severity::Notes,
             Certainty::Certain,
             format!(
                 "the {} has {least}, of which CUDA and its libraries take some hundred MiB",

@@ -3,29 +3,29 @@
 use std::collections::BTreeMap;
 
 use sconce_schema::Bytes;
-use sconce_schema::facts::Card;
-use sconce_schema::finding::{Certainty, Finding, Mend, Weight};
+use sconce_schema::facts::GpuFacts;
+use sconce_schema::finding::{Certainty, Finding, Fix, Severity};
 
-use super::{Case, as_root, as_user, card_number};
+use super::{CheckInput, as_root, as_user, card_number};
 use crate::tables;
 
 /// Cards that the driver lost.
-pub(super) fn lost(case: &Case<'_>) -> Vec<Finding> {
+pub(super) fn lost(case: &CheckInput<'_>) -> Vec<Finding> {
     let host = case.host;
     let starts = host
         .cuda_init
         .as_ref()
         .is_some_and(|init| init.result == Some(0));
     let others_work = starts && host.cards.iter().any(|card| card.lost.is_none());
-    let finding = |card: &Card| {
+    let finding = |card: &GpuFacts| {
         let said = card.lost.as_deref()?;
         let what = format!("the driver lost {}: {said}", card_number(host, card));
         let (weight, what) = match others_work {
             true => (
-                Weight::Warns,
+                Severity::Warns,
                 format!("{what}; CUDA starts with the others"),
             ),
-            false => (Weight::Fails, what),
+            false => (Severity::Fails, what),
         };
         let finding = Finding::new("card-lost", weight, Certainty::Certain, what);
         let finding = finding
@@ -43,7 +43,7 @@ pub(super) fn lost(case: &Case<'_>) -> Vec<Finding> {
 }
 
 /// Memory of cards that is faulty.
-pub(super) fn memory_errors(case: &Case<'_>) -> Vec<Finding> {
+pub(super) fn memory_errors(case: &CheckInput<'_>) -> Vec<Finding> {
     let host = case.host;
     let mut findings = Vec::new();
     for card in &host.cards {
@@ -52,7 +52,7 @@ pub(super) fn memory_errors(case: &Case<'_>) -> Vec<Finding> {
         if card.remap_failed == Some(true) {
             let finding = Finding::new(
                 "remap-failed",
-                Weight::Fails,
+                Severity::Fails,
                 Certainty::Certain,
                 format!("a faulty row in the memory of {name} could not be replaced"),
             )
@@ -62,7 +62,7 @@ pub(super) fn memory_errors(case: &Case<'_>) -> Vec<Finding> {
         } else if card.remap_pending == Some(true) {
             let finding = Finding::new(
                 "remap-pending",
-                Weight::Warns,
+                Severity::Warns,
                 Certainty::Certain,
                 format!("a faulty row in the memory of {name} waits for a reset to be replaced"),
             )
@@ -75,7 +75,7 @@ pub(super) fn memory_errors(case: &Case<'_>) -> Vec<Finding> {
         if let Some(errors) = errors {
             let finding = Finding::new(
                 "ecc-errors",
-                Weight::Warns,
+                Severity::Warns,
                 Certainty::Certain,
                 format!(
                     "{name} had {errors} memory errors that could not be corrected since the driver \
@@ -93,7 +93,7 @@ pub(super) fn memory_errors(case: &Case<'_>) -> Vec<Finding> {
 }
 
 /// Faults in the kernel log.
-pub(super) fn xids(case: &Case<'_>) -> Vec<Finding> {
+pub(super) fn xids(case: &CheckInput<'_>) -> Vec<Finding> {
     let host = case.host;
     let mut by_code: BTreeMap<u32, Vec<_>> = BTreeMap::new();
     for fault in host.xids.iter().flatten() {
@@ -102,7 +102,7 @@ pub(super) fn xids(case: &Case<'_>) -> Vec<Finding> {
     let finding = |(code, faults): (u32, Vec<&sconce_schema::facts::Xid>)| {
         let known = tables::xid(code);
         let meaning = known.map_or("it is not in our table", |known| known.meaning);
-        let weight = known.map_or(Weight::Warns, tables::Xid::weight);
+        let weight = known.map_or(Severity::Warns, tables::XidEntry::weight);
         // The log holds what was; a reset since then may have mended it.
         let certainty = match known {
             Some(_) => Certainty::Likely,
@@ -129,17 +129,17 @@ pub(super) fn xids(case: &Case<'_>) -> Vec<Finding> {
         if let Some(last) = faults.last() {
             finding = finding.seen("kernel log", None, last.text.as_str());
         }
-        let mends = known.map_or_else(|| vec![tables::unknown_xid()], tables::Xid::mends);
-        let add = |finding: Finding, mend: Mend| finding.mend(&mend.what, mend.action);
+        let mends = known.map_or_else(|| vec![tables::unknown_xid()], tables::XidEntry::mends);
+        let add = |finding: Finding, mend: Fix| finding.mend(&mend.what, mend.action);
         mends.into_iter().fold(finding, add)
     };
     by_code.into_iter().map(finding).collect()
 }
 
 /// Cards whose clocks are held down.
-pub(super) fn slowed(case: &Case<'_>) -> Vec<Finding> {
+pub(super) fn slowed(case: &CheckInput<'_>) -> Vec<Finding> {
     let host = case.host;
-    let finding = |card: &Card| {
+    let finding = |card: &GpuFacts| {
         let reasons = card.throttle.as_ref()?;
         let has = |part: &str| reasons.iter().any(|reason| reason.contains(part));
         let name = card_number(host, card);
@@ -148,13 +148,13 @@ pub(super) fn slowed(case: &Case<'_>) -> Vec<Finding> {
             .map_or(String::new(), |t| format!(" at {t} °C"));
         let (weight, what, mend) = if has("thermal") {
             (
-                Weight::Warns,
+                Severity::Warns,
                 format!("{name} is held back by its heat{degrees}"),
                 "Look at its fans, its air and the room",
             )
         } else if has("power-brake") || has("hw-slowdown") {
             (
-                Weight::Warns,
+                Severity::Warns,
                 format!(
                     "{name} is held back by the machine: its power supply or its heat{degrees}"
                 ),
@@ -162,7 +162,7 @@ pub(super) fn slowed(case: &Case<'_>) -> Vec<Finding> {
             )
         } else if has("power-cap") {
             (
-                Weight::Notes,
+                Severity::Notes,
                 format!("{name} runs at its power limit"),
                 "This is what a busy card does; a higher limit makes it faster if it has one",
             )
@@ -175,14 +175,14 @@ pub(super) fn slowed(case: &Case<'_>) -> Vec<Finding> {
             .mend(mend, None);
         Some(finding)
     };
-    let low = |card: &Card| {
+    let low = |card: &GpuFacts| {
         let (now, usual) = (card.power_limit_mw?, card.power_limit_default_mw?);
         // A few watts are a difference between boards.
         (u64::from(now) * 10 < u64::from(usual) * 9).then(|| {
             let name = card_number(host, card);
             Finding::new(
                 "power-limit-low",
-                Weight::Notes,
+                Severity::Notes,
                 Certainty::Certain,
                 format!(
                     "{name} may draw {} W of its usual {} W and is slower for it",
@@ -210,9 +210,9 @@ pub(super) fn slowed(case: &Case<'_>) -> Vec<Finding> {
 }
 
 /// Cards whose memory is taken before the run.
-pub(super) fn taken(case: &Case<'_>) -> Vec<Finding> {
+pub(super) fn taken(case: &CheckInput<'_>) -> Vec<Finding> {
     let host = case.host;
-    let finding = |card: &Card| {
+    let finding = |card: &GpuFacts| {
         let (all, used) = (card.memory?, card.memory_used?);
         // The driver itself keeps some hundred MiB.
         if used.0 < all.0 / 4 || used < Bytes::gib(1) {
@@ -224,7 +224,7 @@ pub(super) fn taken(case: &Case<'_>) -> Vec<Finding> {
         let name = card_number(host, card);
         let mut finding = Finding::new(
             "memory-taken",
-            Weight::Warns,
+            Severity::Warns,
             Certainty::Certain,
             format!("{used} of the {all} of {name} are taken already"),
         )

@@ -1,10 +1,10 @@
 //! Device code of the libraries that are not torch's own.
 
-use sconce_schema::finding::{Certainty, Finding, Weight};
+use sconce_schema::finding::{Certainty, Finding, Severity};
 
 use super::code::{BAD_PTX, NO_KERNEL, capabilities, file_name, whole_torch_fails};
 use super::reach::{driver_cuda, reached};
-use super::{Case, Environment, kinds, listed, variable};
+use super::{CheckInput, EnvironmentVersions, kinds, listed, variable};
 use crate::library::GpuCode;
 
 /// NVIDIA's CUDA libraries with device code, by what their names begin with.
@@ -46,8 +46,8 @@ fn is_judged(path: &str, code: &GpuCode) -> bool {
 
 /// NVIDIA's libraries: they choose among their containers themselves, so that only a card for which
 /// there is nothing at all says something.
-pub(super) fn nvidia(case: &Case<'_>) -> Vec<Finding> {
-    let cuda = case.environment.and_then(Environment::cuda);
+pub(super) fn nvidia(case: &CheckInput<'_>) -> Vec<Finding> {
+    let cuda = case.environment.and_then(EnvironmentVersions::cuda);
     let driver = driver_cuda(case.host);
     let mut findings = Vec::new();
     for kind in kinds(case.host) {
@@ -73,8 +73,8 @@ pub(super) fn nvidia(case: &Case<'_>) -> Vec<Finding> {
         let apart = ["libcusparseLt", "libcufile"];
         let minor = |name: &&str| apart.iter().any(|start| name.starts_with(start));
         let weight = match names.iter().all(minor) {
-            true => Weight::Notes,
-            false => Weight::Warns,
+            true => Severity::Notes,
+            false => Severity::Warns,
         };
         let what = match names.as_slice() {
             [one] => format!(
@@ -116,8 +116,8 @@ pub(super) fn nvidia(case: &Case<'_>) -> Vec<Finding> {
 }
 
 /// Extensions: whatever is neither torch's nor NVIDIA's.
-pub(super) fn extensions(case: &Case<'_>) -> Vec<Finding> {
-    let cuda = case.environment.and_then(Environment::cuda);
+pub(super) fn extensions(case: &CheckInput<'_>) -> Vec<Finding> {
+    let cuda = case.environment.and_then(EnvironmentVersions::cuda);
     let driver = driver_cuda(case.host);
     let mut findings = Vec::new();
     for kind in kinds(case.host) {
@@ -148,7 +148,7 @@ pub(super) fn extensions(case: &Case<'_>) -> Vec<Finding> {
             };
             let finding = Finding::new(
                 code,
-                Weight::Warns,
+                Severity::Warns,
                 Certainty::Certain,
                 format!(
                     "{shown} {what} for the {} ({})",

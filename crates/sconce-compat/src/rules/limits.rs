@@ -1,10 +1,10 @@
 //! What limits a process on the machine.
 
 use sconce_schema::Bytes;
-use sconce_schema::facts::{Cgroup, CgroupVersion, Limit, Seccomp};
-use sconce_schema::finding::{Certainty, Finding, Weight};
+use sconce_schema::facts::{CgroupFacts, CgroupVersion, RlimitPair, SeccompMode};
+use sconce_schema::finding::{Certainty, Finding, Severity};
 
-use super::{Case, as_root, as_user, in_spec};
+use super::{CheckInput, as_root, as_user, in_spec};
 
 /// Below this, workers of a DataLoader and NCCL run out of it (failures seen with Docker's 64 MiB;
 /// NCCL takes about 10 MiB for each channel and peer).
@@ -15,14 +15,14 @@ const LEAST_FILES: u64 = 4096;
 const LEAST_DISK: Bytes = Bytes::gib(10);
 
 /// /dev/shm.
-pub(super) fn shm(case: &Case<'_>) -> Vec<Finding> {
+pub(super) fn shm(case: &CheckInput<'_>) -> Vec<Finding> {
     let Some(shm) = &case.host.shm else {
         return Vec::new();
     };
     if shm.writable == Some(false) {
         let finding = Finding::new(
             "shm-too-small",
-            Weight::Fails,
+            Severity::Fails,
             Certainty::Certain,
             "/dev/shm cannot be written to, so that DataLoader workers cannot pass on what they read",
         )
@@ -36,7 +36,7 @@ pub(super) fn shm(case: &Case<'_>) -> Vec<Finding> {
     };
     let finding = Finding::new(
         "shm-too-small",
-        Weight::Warns,
+        Severity::Warns,
         Certainty::Likely,
         format!("/dev/shm has {size}: DataLoader workers and NCCL run out of it"),
     )
@@ -51,13 +51,13 @@ pub(super) fn shm(case: &Case<'_>) -> Vec<Finding> {
 }
 
 /// Open files.
-pub(super) fn open_files(case: &Case<'_>) -> Vec<Finding> {
+pub(super) fn open_files(case: &CheckInput<'_>) -> Vec<Finding> {
     let limit = case
         .host
         .limits
         .as_ref()
         .and_then(|limits| limits.open_files);
-    let Some(Limit {
+    let Some(RlimitPair {
         soft: Some(soft),
         hard,
     }) = limit
@@ -70,7 +70,7 @@ pub(super) fn open_files(case: &Case<'_>) -> Vec<Finding> {
     let can = hard.unwrap_or(65_536).min(65_536);
     let finding = Finding::new(
         "too-many-open-files",
-        Weight::Warns,
+        Severity::Warns,
         Certainty::Likely,
         format!("a process may open {soft} files; many DataLoader workers need more"),
     )
@@ -91,7 +91,7 @@ pub(super) fn open_files(case: &Case<'_>) -> Vec<Finding> {
 }
 
 /// Locked memory, which InfiniBand needs.
-pub(super) fn locked_memory(case: &Case<'_>) -> Vec<Finding> {
+pub(super) fn locked_memory(case: &CheckInput<'_>) -> Vec<Finding> {
     let limit = case
         .host
         .limits
@@ -102,7 +102,7 @@ pub(super) fn locked_memory(case: &Case<'_>) -> Vec<Finding> {
         .infiniband
         .as_ref()
         .is_some_and(|devices| !devices.is_empty());
-    let Some(Limit {
+    let Some(RlimitPair {
         soft: Some(soft), ..
     }) = limit.filter(|_| fast)
     else {
@@ -110,7 +110,7 @@ pub(super) fn locked_memory(case: &Case<'_>) -> Vec<Finding> {
     };
     let finding = Finding::new(
         "locked-memory",
-        Weight::Warns,
+        Severity::Warns,
         Certainty::Likely,
         format!(
             "a process may lock {} of memory; NCCL over InfiniBand needs it without a limit",
@@ -128,7 +128,7 @@ pub(super) fn locked_memory(case: &Case<'_>) -> Vec<Finding> {
 }
 
 /// Control groups: what was killed, and whether limits can be enforced.
-pub(super) fn cgroup(case: &Case<'_>) -> Vec<Finding> {
+pub(super) fn cgroup(case: &CheckInput<'_>) -> Vec<Finding> {
     let Some(cgroup) = &case.host.cgroup else {
         return Vec::new();
     };
@@ -138,14 +138,14 @@ pub(super) fn cgroup(case: &Case<'_>) -> Vec<Finding> {
         .collect()
 }
 
-fn killed(cgroup: &Cgroup) -> Option<Finding> {
+fn killed(cgroup: &CgroupFacts) -> Option<Finding> {
     let kills = cgroup.oom_kills.filter(|kills| *kills > 0)?;
     let limit = cgroup
         .memory
         .map_or(String::new(), |limit| format!(" (its limit is {limit})"));
     let finding = Finding::new(
         "worker-killed",
-        Weight::Notes,
+        Severity::Notes,
         Certainty::Certain,
         format!("the kernel killed {kills} processes of this group for main memory{limit}"),
     )
@@ -158,7 +158,7 @@ fn killed(cgroup: &Cgroup) -> Option<Finding> {
     Some(finding)
 }
 
-fn undelegated(case: &Case<'_>, cgroup: &Cgroup) -> Option<Finding> {
+fn undelegated(case: &CheckInput<'_>, cgroup: &CgroupFacts) -> Option<Finding> {
     let missing: Vec<&str> = ["memory", "cpu", "pids"]
         .into_iter()
         .filter(|wanted| !cgroup.delegated.iter().any(|has| has == wanted))
@@ -178,7 +178,7 @@ fn undelegated(case: &Case<'_>, cgroup: &Cgroup) -> Option<Finding> {
     };
     let finding = Finding::new(
         "cgroup-not-delegated",
-        Weight::Notes,
+        Severity::Notes,
         Certainty::Certain,
         format!(
             "limits of {} cannot be enforced on a run: {why}",
@@ -217,7 +217,7 @@ fn undelegated(case: &Case<'_>, cgroup: &Cgroup) -> Option<Finding> {
 }
 
 /// User namespaces, without which nothing is contained by a plain user.
-pub(super) fn namespaces(case: &Case<'_>) -> Vec<Finding> {
+pub(super) fn namespaces(case: &CheckInput<'_>) -> Vec<Finding> {
     let host = case.host;
     let barrier = host.user_namespaces_barrier.as_deref();
     let Some(barrier) = barrier.filter(|barrier| !barrier.is_empty()) else {
@@ -228,14 +228,14 @@ pub(super) fn namespaces(case: &Case<'_>) -> Vec<Finding> {
     }
     let mut finding = Finding::new(
         "user-namespaces-barred",
-        Weight::Warns,
+        Severity::Warns,
         Certainty::Certain,
         format!(
             "user namespaces cannot be used, so that an image cannot be run contained: {barrier}"
         ),
     )
     .seen("unshare(CLONE_NEWUSER)", None, barrier);
-    if host.seccomp == Some(Seccomp::Filter) {
+    if host.seccomp == Some(SeccompMode::Filter) {
         finding = finding.seen("/proc/self/status", Some("Seccomp"), "2 (a filter)");
     }
     let finding = match host.container.as_deref() {
@@ -260,7 +260,7 @@ pub(super) fn namespaces(case: &Case<'_>) -> Vec<Finding> {
 }
 
 /// The disk of the store.
-pub(super) fn disk(case: &Case<'_>) -> Vec<Finding> {
+pub(super) fn disk(case: &CheckInput<'_>) -> Vec<Finding> {
     let Some(store) = &case.host.store else {
         return Vec::new();
     };
@@ -269,7 +269,7 @@ pub(super) fn disk(case: &Case<'_>) -> Vec<Finding> {
     };
     let finding = Finding::new(
         "disk-full",
-        Weight::Warns,
+        Severity::Warns,
         Certainty::Likely,
         format!("{free} are free where the store is; an environment with torch takes 5 to 10 GiB"),
     )

@@ -1,6 +1,6 @@
 //! What is wrong with an environment on a machine, by rules.
 //!
-//! Each rule is a small pure function of a [`Case`] and lies in the file of its theme. A fact that is
+//! Each rule is a small pure function of a [`CheckInput`] and lies in the file of its theme. A fact that is
 //! absent is not judged: no rule takes "unknown" for "no".
 
 mod cards;
@@ -19,8 +19,8 @@ mod topology;
 mod versions;
 mod wheels;
 
-use sconce_schema::facts::{Card, DriverFlavour};
-use sconce_schema::finding::{self, Action, Finding, Weight};
+use sconce_schema::facts::{DriverFlavour, GpuFacts};
+use sconce_schema::finding::{self, Finding, FixAction, Severity};
 use sconce_schema::{ComputeCapability, DriverVersion, HostFacts};
 
 use crate::library::GpuCode;
@@ -28,25 +28,25 @@ use crate::tables;
 
 pub use code::NOT_JUDGED;
 pub(crate) use code::is_unknown;
-pub use environment::{Build, Environment, Package};
+pub use environment::{EnvironmentVersions, InstalledPackage, TorchBackend};
 pub(crate) use environment::{listed, local_cuda, release};
 pub use nodes::char_links;
 pub(crate) use reach::driver_cuda;
-pub use reach::{Reached, reached};
+pub use reach::{RunnableCode, reached};
 
 /// What is judged.
 #[derive(Debug, Clone, Copy)]
-pub struct Case<'a> {
+pub struct CheckInput<'a> {
     /// The machine.
     pub host: &'a HostFacts,
     /// The environment; absent where the machine alone is judged.
-    pub environment: Option<&'a Environment>,
+    pub environment: Option<&'a EnvironmentVersions>,
     /// Device code of the environment's libraries by their path, as far as it was read. Without
     /// torch's own library the tables tell what torch has code for.
     pub files: &'a [(&'a str, &'a GpuCode)],
 }
 
-type Rule = fn(&Case<'_>) -> Vec<Finding>;
+type Rule = fn(&CheckInput<'_>) -> Vec<Finding>;
 
 /// Rules about a machine.
 const MACHINE: &[Rule] = &[
@@ -108,17 +108,17 @@ const ENVIRONMENT: &[Rule] = &[
 
 /// Everything that is found, the heaviest first.
 #[must_use]
-pub fn judge(case: &Case<'_>) -> Vec<Finding> {
+pub fn judge(case: &CheckInput<'_>) -> Vec<Finding> {
     let mut findings = machine(case.host);
     findings.extend(environment(case));
     // An environment that asks for no card is not the worse for having none.
     let without_cards = case.environment.is_some_and(|environment| {
-        environment.version("torch").is_none() || environment.build() == Some(Build::Cpu)
+        environment.version("torch").is_none() || environment.build() == Some(TorchBackend::Cpu)
     });
     if without_cards {
         for found in &mut findings {
             if found.code == "no-driver" {
-                found.weight = Weight::Notes;
+                found.weight = Severity::Notes;
             }
         }
     }
@@ -129,7 +129,7 @@ pub fn judge(case: &Case<'_>) -> Vec<Finding> {
 /// What is wrong with a machine by itself, the heaviest first.
 #[must_use]
 pub fn machine(host: &HostFacts) -> Vec<Finding> {
-    let case = Case {
+    let case = CheckInput {
         host,
         environment: None,
         files: &[],
@@ -142,7 +142,7 @@ pub fn machine(host: &HostFacts) -> Vec<Finding> {
 
 /// What is wrong with an environment on a machine, without what is wrong with the machine itself.
 #[must_use]
-pub fn environment(case: &Case<'_>) -> Vec<Finding> {
+pub fn environment(case: &CheckInput<'_>) -> Vec<Finding> {
     let mut findings = match case.environment {
         Some(_) => run(ENVIRONMENT, case),
         None => Vec::new(),
@@ -151,7 +151,7 @@ pub fn environment(case: &Case<'_>) -> Vec<Finding> {
     findings
 }
 
-fn run(rules: &[Rule], case: &Case<'_>) -> Vec<Finding> {
+fn run(rules: &[Rule], case: &CheckInput<'_>) -> Vec<Finding> {
     let mut findings: Vec<Finding> = rules.iter().flat_map(|rule| rule(case)).collect();
     if is_described(case.host) {
         findings.iter_mut().for_each(of_description);
@@ -195,12 +195,12 @@ fn merge(findings: &mut Vec<Finding>) {
 }
 
 /// Cards of the same name and capability.
-pub(crate) struct Same<'a> {
+pub(crate) struct SameGpus<'a> {
     pub(crate) capability: ComputeCapability,
-    pub(crate) cards: Vec<&'a Card>,
+    pub(crate) cards: Vec<&'a GpuFacts>,
 }
 
-impl Same<'_> {
+impl SameGpus<'_> {
     /// `GeForce RTX 3070`.
     pub(crate) fn name(&self) -> String {
         let name = self.cards.first().map(|card| card_name(card));
@@ -217,17 +217,18 @@ impl Same<'_> {
 }
 
 /// The machine's cards whose capability is known, by name and capability, in the machine's order.
-pub(crate) fn kinds(host: &HostFacts) -> Vec<Same<'_>> {
-    let mut kinds: Vec<Same<'_>> = Vec::new();
+pub(crate) fn kinds(host: &HostFacts) -> Vec<SameGpus<'_>> {
+    let mut kinds: Vec<SameGpus<'_>> = Vec::new();
     for card in &host.cards {
         let Some(capability) = capability(card) else {
             continue;
         };
-        let same =
-            |kind: &&mut Same<'_>| kind.capability == capability && kind.cards[0].name == card.name;
+        let same = |kind: &&mut SameGpus<'_>| {
+            kind.capability == capability && kind.cards[0].name == card.name
+        };
         match kinds.iter_mut().find(same) {
             Some(kind) => kind.cards.push(card),
-            None => kinds.push(Same {
+            None => kinds.push(SameGpus {
                 capability,
                 cards: vec![card],
             }),
@@ -237,7 +238,7 @@ pub(crate) fn kinds(host: &HostFacts) -> Vec<Same<'_>> {
 }
 
 /// A card's capability, as it says itself or by its name.
-pub(crate) fn capability(card: &Card) -> Option<ComputeCapability> {
+pub(crate) fn capability(card: &GpuFacts) -> Option<ComputeCapability> {
     let by_name = || {
         let found = tables::known_card(card.name.as_deref()?)?;
         Some(found.card.capability)
@@ -246,7 +247,7 @@ pub(crate) fn capability(card: &Card) -> Option<ComputeCapability> {
 }
 
 /// Whether forward-compatibility libraries work on a card, as it says itself or by its name.
-pub(crate) fn forward_compatible(card: &Card) -> Option<bool> {
+pub(crate) fn forward_compatible(card: &GpuFacts) -> Option<bool> {
     let by_name = || {
         let found = tables::known_card(card.name.as_deref()?)?;
         found.card.forward_compatible()
@@ -255,13 +256,13 @@ pub(crate) fn forward_compatible(card: &Card) -> Option<bool> {
 }
 
 /// A card, for people.
-pub(crate) fn card_name(card: &Card) -> String {
+pub(crate) fn card_name(card: &GpuFacts) -> String {
     let name = card.name.as_deref();
     name.map_or_else(|| format!("card {}", card.index), str::to_owned)
 }
 
 /// A card among several, for people.
-pub(crate) fn card_number(host: &HostFacts, card: &Card) -> String {
+pub(crate) fn card_number(host: &HostFacts, card: &GpuFacts) -> String {
     match host.cards.len() {
         0 | 1 => card_name(card),
         _ if card.name.is_none() => card_name(card),
@@ -297,8 +298,8 @@ pub(crate) fn is_wsl(host: &HostFacts) -> bool {
 }
 
 /// Type this on the machine, as root.
-pub(crate) fn as_root(line: &str) -> Option<Action> {
-    Some(Action::Command {
+pub(crate) fn as_root(line: &str) -> Option<FixAction> {
+    Some(FixAction::Command {
         line: line.to_owned(),
         root: true,
         safe: false,
@@ -306,8 +307,8 @@ pub(crate) fn as_root(line: &str) -> Option<Action> {
 }
 
 /// Type this on the machine, as root; it can be undone and stops nothing that is at work.
-pub(crate) fn as_root_safely(line: &str) -> Option<Action> {
-    Some(Action::Command {
+pub(crate) fn as_root_safely(line: &str) -> Option<FixAction> {
+    Some(FixAction::Command {
         line: line.to_owned(),
         root: true,
         safe: true,
@@ -324,8 +325,8 @@ pub(crate) fn quoted(text: &str) -> String {
 }
 
 /// Type this on the machine.
-pub(crate) fn as_user(line: &str) -> Option<Action> {
-    Some(Action::Command {
+pub(crate) fn as_user(line: &str) -> Option<FixAction> {
+    Some(FixAction::Command {
         line: line.to_owned(),
         root: false,
         safe: false,
@@ -333,16 +334,16 @@ pub(crate) fn as_user(line: &str) -> Option<Action> {
 }
 
 /// Change the spec.
-pub(crate) fn in_spec(key: &str, value: &str) -> Option<Action> {
-    Some(Action::Spec {
+pub(crate) fn in_spec(key: &str, value: &str) -> Option<FixAction> {
+    Some(FixAction::Spec {
         key: key.to_owned(),
         value: value.to_owned(),
     })
 }
 
 /// Set a variable of the run, or unset it.
-pub(crate) fn variable(name: &str, value: Option<&str>) -> Option<Action> {
-    Some(Action::Variable {
+pub(crate) fn variable(name: &str, value: Option<&str>) -> Option<FixAction> {
+    Some(FixAction::Variable {
         name: name.to_owned(),
         value: value.map(str::to_owned),
     })

@@ -1,15 +1,15 @@
 //! Modes that cards are in, and which of them a process sees.
 
-use sconce_schema::facts::{FabricState, Mode};
-use sconce_schema::finding::{Certainty, Finding, Weight};
+use sconce_schema::facts::{FabricState, FeatureState};
+use sconce_schema::finding::{Certainty, Finding, Severity};
 
 use super::{
-    Case, as_root, as_root_safely, card_number, counted, forward_compatible, is_wsl, kernel_driver,
-    variable,
+    CheckInput, as_root, as_root_safely, card_number, counted, forward_compatible, is_wsl,
+    kernel_driver, variable,
 };
 
 /// Machines with NVSwitch: the cards must be registered with the fabric before CUDA starts.
-pub(super) fn fabric(case: &Case<'_>) -> Vec<Finding> {
+pub(super) fn fabric(case: &CheckInput<'_>) -> Vec<Finding> {
     let host = case.host;
     let waits = |state: Option<FabricState>| {
         matches!(
@@ -35,7 +35,7 @@ pub(super) fn fabric(case: &Case<'_>) -> Vec<Finding> {
         .find(|(unit, _)| unit.contains("fabricmanager"));
     let mut finding = Finding::new(
         "fabric-not-ready",
-        Weight::Fails,
+        Severity::Fails,
         Certainty::Certain,
         format!(
             "{} not registered with the NVLink fabric ({state})",
@@ -64,7 +64,7 @@ pub(super) fn fabric(case: &Case<'_>) -> Vec<Finding> {
 }
 
 /// Multi-instance mode.
-pub(super) fn instances(case: &Case<'_>) -> Vec<Finding> {
+pub(super) fn instances(case: &CheckInput<'_>) -> Vec<Finding> {
     let host = case.host;
     let mut findings = Vec::new();
     let mut divided = 0;
@@ -76,7 +76,7 @@ pub(super) fn instances(case: &Case<'_>) -> Vec<Finding> {
         if mig.instances.is_empty() {
             let finding = Finding::new(
                 "mig-without-instance",
-                Weight::Fails,
+                Severity::Fails,
                 Certainty::Certain,
                 format!(
                     "{} is in multi-instance mode and has no instance, so that nothing can run on it",
@@ -103,7 +103,7 @@ pub(super) fn instances(case: &Case<'_>) -> Vec<Finding> {
     if divided > 0 {
         let finding = Finding::new(
             "mig-one-instance",
-            Weight::Notes,
+            Severity::Notes,
             Certainty::Certain,
             format!(
                 "{} divided into {}: a process sees one of them only, and NCCL does not join several",
@@ -125,18 +125,18 @@ pub(super) fn instances(case: &Case<'_>) -> Vec<Finding> {
 }
 
 /// Compute mode.
-pub(super) fn compute(case: &Case<'_>) -> Vec<Finding> {
+pub(super) fn compute(case: &CheckInput<'_>) -> Vec<Finding> {
     let host = case.host;
-    let finding = |card: &sconce_schema::facts::Card| {
+    let finding = |card: &sconce_schema::facts::GpuFacts| {
         let (weight, certainty, what, text) = match card.compute_mode.as_deref()? {
             "prohibited" => (
-                Weight::Fails,
+                Severity::Fails,
                 Certainty::Certain,
                 "forbids all programs",
                 "CUDA error: CUDA-capable device(s) is/are busy or unavailable",
             ),
             "exclusive-process" | "exclusive-thread" => (
-                Weight::Warns,
+                Severity::Warns,
                 Certainty::Certain,
                 "takes one process only: a second one on the same card fails",
                 "CUDA error: CUDA-capable device(s) is/are busy or unavailable",
@@ -164,7 +164,7 @@ pub(super) fn compute(case: &Case<'_>) -> Vec<Finding> {
 }
 
 /// CUDA_VISIBLE_DEVICES against the cards that there are.
-pub(super) fn visible(case: &Case<'_>) -> Vec<Finding> {
+pub(super) fn visible(case: &CheckInput<'_>) -> Vec<Finding> {
     const NAME: &str = "CUDA_VISIBLE_DEVICES";
     let host = case.host;
     let Some(value) = host.variables.get(NAME) else {
@@ -202,8 +202,8 @@ pub(super) fn visible(case: &Case<'_>) -> Vec<Finding> {
         ),
     };
     let weight = match usable {
-        0 => Weight::Fails,
-        _ => Weight::Warns,
+        0 => Severity::Fails,
+        _ => Severity::Warns,
     };
     let finding = Finding::new("invalid-device", weight, Certainty::Certain, what)
         .about(NAME)
@@ -221,17 +221,17 @@ pub(super) fn visible(case: &Case<'_>) -> Vec<Finding> {
 }
 
 /// CUDA takes the beginning of a UUID too.
-fn is_uuid_of(card: &sconce_schema::facts::Card, entry: &str) -> bool {
+fn is_uuid_of(card: &sconce_schema::facts::GpuFacts, entry: &str) -> bool {
     let instances = card.mig.iter().flat_map(|mig| &mig.instances);
     let mut all = card.uuid.iter().chain(instances);
     entry.len() > 4 && all.any(|uuid| uuid.starts_with(entry))
 }
 
 /// Persistence mode: without it a card is started and stopped with every program.
-pub(super) fn persistence(case: &Case<'_>) -> Vec<Finding> {
+pub(super) fn persistence(case: &CheckInput<'_>) -> Vec<Finding> {
     let host = case.host;
     let off = host.cards.iter().filter(|card| {
-        card.persistence == Some(Mode::Off) && forward_compatible(card) == Some(true)
+        card.persistence == Some(FeatureState::Off) && forward_compatible(card) == Some(true)
     });
     let off = off.count();
     if off == 0 || is_wsl(host) {
@@ -243,7 +243,7 @@ pub(super) fn persistence(case: &Case<'_>) -> Vec<Finding> {
         .find(|(unit, _)| unit.contains("persistenced"));
     let mut finding = Finding::new(
         "persistence-off",
-        Weight::Notes,
+        Severity::Notes,
         Certainty::Certain,
         format!(
             "persistence mode is off on {}: every first use of a card takes seconds",

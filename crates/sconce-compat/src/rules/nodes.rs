@@ -1,13 +1,13 @@
 //! Device nodes below /dev.
 
 use sconce_schema::HostFacts;
-use sconce_schema::facts::Node;
-use sconce_schema::finding::{Certainty, Finding, Weight};
+use sconce_schema::facts::DeviceNodeFacts;
+use sconce_schema::finding::{Certainty, Finding, Severity};
 
-use super::{Case, as_root, as_root_safely, card_number, is_wsl, quoted};
+use super::{CheckInput, as_root, as_root_safely, card_number, is_wsl, quoted};
 
 /// The nodes, where they matter: with a driver, and not under Windows' Linux, which has /dev/dxg.
-fn nodes(host: &HostFacts) -> Option<&[Node]> {
+fn nodes(host: &HostFacts) -> Option<&[DeviceNodeFacts]> {
     host.driver.as_ref().filter(|_| !is_wsl(host))?;
     host.nodes.as_deref()
 }
@@ -20,19 +20,19 @@ fn cuda_starts(host: &HostFacts) -> bool {
     })
 }
 
-fn has(nodes: &[Node], path: &str) -> bool {
+fn has(nodes: &[DeviceNodeFacts], path: &str) -> bool {
     nodes.iter().any(|node| node.path == path)
 }
 
 /// The nodes of the driver or of a card are not there.
-pub(super) fn missing(case: &Case<'_>) -> Vec<Finding> {
+pub(super) fn missing(case: &CheckInput<'_>) -> Vec<Finding> {
     let Some(nodes) = nodes(case.host).filter(|_| !cuda_starts(case.host)) else {
         return Vec::new();
     };
     let absent = |path: &str, what: String| {
         Finding::new(
             "device-node-missing",
-            Weight::Fails,
+            Severity::Fails,
             Certainty::Certain,
             what,
         )
@@ -53,7 +53,7 @@ pub(super) fn missing(case: &Case<'_>) -> Vec<Finding> {
 }
 
 /// /dev/nvidia-uvm, without which CUDA does not start.
-pub(super) fn uvm(case: &Case<'_>) -> Vec<Finding> {
+pub(super) fn uvm(case: &CheckInput<'_>) -> Vec<Finding> {
     let Some(nodes) = nodes(case.host).filter(|_| !cuda_starts(case.host)) else {
         return Vec::new();
     };
@@ -68,7 +68,7 @@ pub(super) fn uvm(case: &Case<'_>) -> Vec<Finding> {
     }
     let mut finding = Finding::new(
         "uvm-broken",
-        Weight::Fails,
+        Severity::Fails,
         Certainty::Certain,
         "/dev/nvidia-uvm is not there; CUDA does not start without it, although nvidia-smi works",
     )
@@ -85,17 +85,17 @@ pub(super) fn uvm(case: &Case<'_>) -> Vec<Finding> {
 }
 
 /// Nodes that may not be opened.
-pub(super) fn barred(case: &Case<'_>) -> Vec<Finding> {
+pub(super) fn barred(case: &CheckInput<'_>) -> Vec<Finding> {
     let Some(nodes) = nodes(case.host) else {
         return Vec::new();
     };
     // What a run opens; nvidia-modeset and the like are for screens.
-    let needed = |node: &&Node| {
+    let needed = |node: &&DeviceNodeFacts| {
         let rest = node.path.strip_prefix("/dev/nvidia").unwrap_or_default();
         matches!(rest, "ctl" | "-uvm") || rest.parse::<u32>().is_ok()
     };
     let mut findings = Vec::new();
-    let shut: Vec<&Node> = nodes
+    let shut: Vec<&DeviceNodeFacts> = nodes
         .iter()
         .filter(needed)
         .filter(|node| !node.usable)
@@ -103,7 +103,7 @@ pub(super) fn barred(case: &Case<'_>) -> Vec<Finding> {
     if let Some(first) = shut.first() {
         let mut finding = Finding::new(
             "permission-device",
-            Weight::Fails,
+            Severity::Fails,
             Certainty::Certain,
             format!("this user may not open {}", first.path),
         )
@@ -121,12 +121,12 @@ pub(super) fn barred(case: &Case<'_>) -> Vec<Finding> {
         }
         findings.push(finding);
     }
-    let refused = |node: &&Node| node.usable && node.open_error.is_some();
-    let refused: Vec<&Node> = nodes.iter().filter(needed).filter(refused).collect();
+    let refused = |node: &&DeviceNodeFacts| node.usable && node.open_error.is_some();
+    let refused: Vec<&DeviceNodeFacts> = nodes.iter().filter(needed).filter(refused).collect();
     if let Some(first) = refused.first() {
         let mut finding = Finding::new(
             "nvml-lost-in-container",
-            Weight::Fails,
+            Severity::Fails,
             Certainty::Likely,
             format!(
                 "{} may be opened by its permissions, and yet is refused: the device rules of the \
@@ -151,13 +151,13 @@ pub(super) fn barred(case: &Case<'_>) -> Vec<Finding> {
 
 /// Nodes without a link by their number, where systemd would look for it: it forgets a running
 /// container's devices at the next `systemctl daemon-reload`, if runc gave them through it.
-pub(super) fn unlinked(case: &Case<'_>) -> Vec<Finding> {
+pub(super) fn unlinked(case: &CheckInput<'_>) -> Vec<Finding> {
     let nodes = nodes(case.host).unwrap_or_default();
     // A container has no systemd of its own to lose anything to.
     if case.host.container.is_some() {
         return Vec::new();
     }
-    let without: Vec<&Node> = nodes
+    let without: Vec<&DeviceNodeFacts> = nodes
         .iter()
         .filter(|node| node.char_link == Some(false))
         .collect();
@@ -166,7 +166,7 @@ pub(super) fn unlinked(case: &Case<'_>) -> Vec<Finding> {
     };
     let mut finding = Finding::new(
         "char-links-missing",
-        Weight::Notes,
+        Severity::Notes,
         Certainty::Possible,
         format!(
             "/dev/char/{}:{} does not lead to {}: containers whose cgroups systemd keeps (Docker's and \
@@ -187,7 +187,7 @@ pub(super) fn unlinked(case: &Case<'_>) -> Vec<Finding> {
 
 /// The command that makes links for nodes by their numbers.
 #[must_use]
-pub fn char_links<'n>(nodes: impl IntoIterator<Item = &'n Node>) -> String {
+pub fn char_links<'n>(nodes: impl IntoIterator<Item = &'n DeviceNodeFacts>) -> String {
     let links = nodes.into_iter().map(|node| {
         let target = node.path.strip_prefix("/dev/").unwrap_or(&node.path);
         let target = quoted(&format!("../{target}"));

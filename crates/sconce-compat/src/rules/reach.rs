@@ -3,7 +3,7 @@
 use sconce_schema::{ComputeCapability, CudaVersion, HostFacts};
 
 use super::user_driver;
-use crate::library::{Code, GpuCode, Reach, Target};
+use crate::library::{CodeKind, CodeReach, CodeTarget, GpuCode};
 use crate::tables;
 
 /// Cards that sit on one chip with their CPU: machine code of another minor is not theirs (CUDA C++
@@ -18,7 +18,7 @@ const ONE_WITH_SERVERS: CudaVersion = CudaVersion::new(13, 2);
 
 /// What of a library's device code a card can run, in containers.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Reached {
+pub struct RunnableCode {
     /// All.
     pub containers: u32,
     /// Those with machine code for the card.
@@ -31,7 +31,7 @@ pub struct Reached {
     pub needs: Option<CudaVersion>,
 }
 
-impl Reached {
+impl RunnableCode {
     /// Containers that run.
     #[must_use]
     pub fn running(self) -> u32 {
@@ -47,14 +47,14 @@ pub fn reached(
     card: ComputeCapability,
     driver: Option<CudaVersion>,
     built: Option<CudaVersion>,
-) -> Reached {
+) -> RunnableCode {
     let own_only = INTEGRATED.contains(&card) && built.is_none_or(|cuda| cuda < ONE_WITH_SERVERS);
-    let runs = |target: &&Target| {
-        target.code == Code::Sass
+    let runs = |target: &&CodeTarget| {
+        target.code == CodeKind::Sass
             && target.serves(card)
-            && (!own_only || target.capability == card || target.reach == Reach::Family)
+            && (!own_only || target.capability == card || target.reach == CodeReach::Family)
     };
-    let mut reached = Reached::default();
+    let mut reached = RunnableCode::default();
     for kind in &code.coverage {
         let count = kind.containers;
         reached.containers = reached.containers.saturating_add(count);
@@ -64,8 +64,8 @@ pub fn reached(
         }
         let ptx = kind.targets.iter().filter(|target| target.serves(card));
         let cudas = ptx.filter_map(|target| match target.code {
-            Code::Ptx { major, minor } => tables::ptx_cuda(major, minor),
-            Code::Sass => None,
+            CodeKind::Ptx { major, minor } => tables::ptx_cuda(major, minor),
+            CodeKind::Sass => None,
         });
         let Some(needs) = cudas.min() else {
             continue;

@@ -1,15 +1,15 @@
 //! How cards reach each other.
 
-use sconce_schema::facts::Card;
-use sconce_schema::finding::{Certainty, Finding, Weight};
+use sconce_schema::facts::GpuFacts;
+use sconce_schema::finding::{Certainty, Finding, Severity};
 
-use super::{Case, as_root, is_wsl, variable};
+use super::{CheckInput, as_root, is_wsl, variable};
 
 /// Several cards without NVLink, and something on the PCI bus that redirects what they send each
 /// other.
-pub(super) fn peers(case: &Case<'_>) -> Vec<Finding> {
+pub(super) fn peers(case: &CheckInput<'_>) -> Vec<Finding> {
     let host = case.host;
-    let linked = |card: &Card| card.nvlinks.as_ref().is_some_and(|links| !links.is_empty());
+    let linked = |card: &GpuFacts| card.nvlinks.as_ref().is_some_and(|links| !links.is_empty());
     let unlinked = host.cards.iter().filter(|card| !linked(card)).count();
     let Some(iommu) = host
         .iommu
@@ -40,7 +40,7 @@ pub(super) fn peers(case: &Case<'_>) -> Vec<Finding> {
                 .to_owned()
         }
     };
-    let mut finding = Finding::new("nccl-p2p", Weight::Warns, Certainty::Possible, what)
+    let mut finding = Finding::new("nccl-p2p", Severity::Warns, Certainty::Possible, what)
         .would_say("Watchdog caught collective operation timeout: WorkNCCL");
     if translates {
         let parameters = match iommu.parameters.as_slice() {

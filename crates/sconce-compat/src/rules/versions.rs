@@ -1,14 +1,14 @@
 //! Whether the packages of an environment belong together.
 
 use sconce_schema::CudaVersion;
-use sconce_schema::finding::{Certainty, Finding, Weight};
+use sconce_schema::finding::{Certainty, Finding, Severity};
 
 use super::environment::{local_cuda, numbers, release};
-use super::{Build, Case, Environment, in_spec};
+use super::{CheckInput, EnvironmentVersions, TorchBackend, in_spec};
 use crate::tables;
 
 /// torch that has no CUDA, on a machine with cards.
-pub(super) fn cpu_build(case: &Case<'_>) -> Vec<Finding> {
+pub(super) fn cpu_build(case: &CheckInput<'_>) -> Vec<Finding> {
     let Some(environment) = case.environment else {
         return Vec::new();
     };
@@ -16,8 +16,8 @@ pub(super) fn cpu_build(case: &Case<'_>) -> Vec<Finding> {
         return Vec::new();
     };
     let what = match environment.build() {
-        Some(Build::Cpu) => "for CPUs alone",
-        Some(Build::Rocm) => "for AMD cards",
+        Some(TorchBackend::Cpu) => "for CPUs alone",
+        Some(TorchBackend::Rocm) => "for AMD cards",
         _ => return Vec::new(),
     };
     if case.host.cards.is_empty() {
@@ -30,7 +30,7 @@ pub(super) fn cpu_build(case: &Case<'_>) -> Vec<Finding> {
     };
     let mut finding = Finding::new(
         "torch-without-cuda",
-        Weight::Fails,
+        Severity::Fails,
         certainty,
         format!("torch {version} is built {what}: it does not see the cards"),
     )
@@ -49,7 +49,7 @@ pub(super) fn cpu_build(case: &Case<'_>) -> Vec<Finding> {
 }
 
 /// torchvision of another torch.
-pub(super) fn vision(case: &Case<'_>) -> Vec<Finding> {
+pub(super) fn vision(case: &CheckInput<'_>) -> Vec<Finding> {
     let Some(environment) = case.environment else {
         return Vec::new();
     };
@@ -75,7 +75,7 @@ pub(super) fn vision(case: &Case<'_>) -> Vec<Finding> {
 const LAST_AUDIO: (u32, u32) = (2, 11);
 
 /// torchaudio of another torch.
-pub(super) fn audio(case: &Case<'_>) -> Vec<Finding> {
+pub(super) fn audio(case: &CheckInput<'_>) -> Vec<Finding> {
     let Some(environment) = case.environment else {
         return Vec::new();
     };
@@ -108,7 +108,7 @@ pub(super) fn audio(case: &Case<'_>) -> Vec<Finding> {
 /// torchaudio compares its own CUDA with torch's when it is imported, minor version included
 /// (`torchaudio/_extension/utils.py`, read in 2.11.0). One without a local version is taken for the
 /// default index's, which is built as the torch of its release is.
-fn audio_cuda(environment: &Environment, version: &str, of: (u32, u32)) -> Option<Finding> {
+fn audio_cuda(environment: &EnvironmentVersions, version: &str, of: (u32, u32)) -> Option<Finding> {
     let own = match version.split_once('+') {
         Some((_, local)) => local_cuda(local)?,
         None => tables::torch(of)?.cuda,
@@ -120,7 +120,7 @@ fn audio_cuda(environment: &Environment, version: &str, of: (u32, u32)) -> Optio
     let torch = environment.version("torch")?;
     let finding = Finding::new(
         "torchvision-mismatch",
-        Weight::Fails,
+        Severity::Fails,
         Certainty::Likely,
         format!("torchaudio {version} is built for CUDA {own}, torch {torch} for {cuda}: it does not import"),
     )
@@ -146,7 +146,7 @@ fn other_cuda(
     beside: &str,
 ) -> Finding {
     let mut newest_first = tables::torches().iter().rev();
-    let fits = |torch: &&tables::Torch| torch.cuda == own && torch.release >= of;
+    let fits = |torch: &&tables::TorchRelease| torch.cuda == own && torch.release >= of;
     if let Some(fitting) = newest_first.find(fits) {
         let value = format!("[\"torch=={}\"{beside}]", fitting.newest);
         finding = finding.mend(
@@ -163,11 +163,11 @@ fn other_cuda(
     )
 }
 
-fn pair(environment: &Environment, name: &str, version: &str, wanted: &str) -> Finding {
+fn pair(environment: &EnvironmentVersions, name: &str, version: &str, wanted: &str) -> Finding {
     let torch = environment.version("torch").unwrap_or_default();
     Finding::new(
         "torchvision-mismatch",
-        Weight::Fails,
+        Severity::Fails,
         Certainty::Certain,
         format!("{name} {version} was built for another torch; {torch} goes with {name} {wanted}"),
     )
@@ -188,7 +188,7 @@ fn ask_for(finding: Finding, name: &str, wanted: &str) -> Finding {
 }
 
 /// `0.23.0+cpu` beside `2.8.0+cu128`.
-fn builds_differ(environment: &Environment, name: &str, version: &str) -> Option<Finding> {
+fn builds_differ(environment: &EnvironmentVersions, name: &str, version: &str) -> Option<Finding> {
     let torch = environment.version("torch")?;
     let local = |version: &str| version.split_once('+').map(|(_, local)| local.to_owned());
     let (own, of_torch) = (local(version)?, local(torch)?);
@@ -197,7 +197,7 @@ fn builds_differ(environment: &Environment, name: &str, version: &str) -> Option
     }
     let finding = Finding::new(
         "torchvision-mismatch",
-        Weight::Warns,
+        Severity::Warns,
         Certainty::Likely,
         format!("{name} is built for {own}, torch for {of_torch}: its operators do not run on cards"),
     )
@@ -217,7 +217,7 @@ struct Pins {
     source: &'static str,
 }
 
-fn pins(environment: &Environment) -> Option<Pins> {
+fn pins(environment: &EnvironmentVersions) -> Option<Pins> {
     let torch = environment.torch()?;
     // Another patch release may pin others.
     if environment.torch_version() != Some(torch.newest) {
@@ -235,7 +235,7 @@ fn pins(environment: &Environment) -> Option<Pins> {
 }
 
 /// cuDNN against what torch was built with.
-pub(super) fn cudnn(case: &Case<'_>) -> Vec<Finding> {
+pub(super) fn cudnn(case: &CheckInput<'_>) -> Vec<Finding> {
     let names = [
         "nvidia-cudnn-cu13",
         "nvidia-cudnn-cu12",
@@ -255,9 +255,9 @@ pub(super) fn cudnn(case: &Case<'_>) -> Vec<Finding> {
     let major = numbers(version).first() == numbers(wanted).first();
     let newer = major && numbers(version) > numbers(wanted);
     let weight = match (major, newer) {
-        (true, true) => Weight::Notes,
-        (true, false) => Weight::Warns,
-        (false, _) => Weight::Fails,
+        (true, true) => Severity::Notes,
+        (true, false) => Severity::Warns,
+        (false, _) => Severity::Fails,
     };
     vec![pinned(environment, "cudnn-mismatch", weight, name, version, wanted, &pins).would_say(
         match major {
@@ -268,7 +268,7 @@ pub(super) fn cudnn(case: &Case<'_>) -> Vec<Finding> {
 }
 
 /// NCCL against what torch was built with.
-pub(super) fn nccl(case: &Case<'_>) -> Vec<Finding> {
+pub(super) fn nccl(case: &CheckInput<'_>) -> Vec<Finding> {
     let names = ["nvidia-nccl-cu13", "nvidia-nccl-cu12", "nvidia-nccl-cu11"];
     let Some((environment, pins)) = case.environment.and_then(|e| Some((e, pins(e)?))) else {
         return Vec::new();
@@ -280,7 +280,11 @@ pub(super) fn nccl(case: &Case<'_>) -> Vec<Finding> {
         return Vec::new();
     }
     let older = numbers(version) < numbers(wanted);
-    let weight = if older { Weight::Warns } else { Weight::Notes };
+    let weight = if older {
+        Severity::Warns
+    } else {
+        Severity::Notes
+    };
     let finding = pinned(
         environment,
         "nccl-version",
@@ -297,7 +301,7 @@ pub(super) fn nccl(case: &Case<'_>) -> Vec<Finding> {
 }
 
 /// Triton against what torch was built with.
-pub(super) fn triton(case: &Case<'_>) -> Vec<Finding> {
+pub(super) fn triton(case: &CheckInput<'_>) -> Vec<Finding> {
     let Some((environment, pins)) = case.environment.and_then(|e| Some((e, pins(e)?))) else {
         return Vec::new();
     };
@@ -311,7 +315,7 @@ pub(super) fn triton(case: &Case<'_>) -> Vec<Finding> {
         pinned(
             environment,
             "triton-version",
-            Weight::Warns,
+            Severity::Warns,
             "triton",
             version,
             pins.triton,
@@ -322,9 +326,9 @@ pub(super) fn triton(case: &Case<'_>) -> Vec<Finding> {
 }
 
 fn pinned(
-    environment: &Environment,
+    environment: &EnvironmentVersions,
     code: &str,
-    weight: Weight,
+    weight: Severity,
     name: &str,
     version: &str,
     wanted: &str,
@@ -347,7 +351,7 @@ fn pinned(
 }
 
 /// nvJitLink, whose symbols cuSPARSE asks for by the version of the toolkit.
-pub(super) fn jit_link(case: &Case<'_>) -> Vec<Finding> {
+pub(super) fn jit_link(case: &CheckInput<'_>) -> Vec<Finding> {
     let names = [
         "nvidia-nvjitlink",
         "nvidia-nvjitlink-cu13",
@@ -372,7 +376,12 @@ pub(super) fn jit_link(case: &Case<'_>) -> Vec<Finding> {
             "{name} {version} is older than torch's CUDA {cuda}: what cuSPARSE and cuFFT link at run \
              time may fail"
         );
-        let finding = Finding::new("nvjitlink-older", Weight::Warns, Certainty::Possible, what);
+        let finding = Finding::new(
+            "nvjitlink-older",
+            Severity::Warns,
+            Certainty::Possible,
+            what,
+        );
         let value = format!("[\"{name}>={cuda}\"]");
         return vec![
             finding
@@ -387,7 +396,7 @@ pub(super) fn jit_link(case: &Case<'_>) -> Vec<Finding> {
     }
     let finding = Finding::new(
         "nvjitlink-stolen",
-        Weight::Fails,
+        Severity::Fails,
         Certainty::Likely,
         format!("{name} {version} is older than the CUDA {cuda} that cuSPARSE is of"),
     )

@@ -1,9 +1,9 @@
 //! Whether the wheels of an environment are made for it: their tags.
 
-use sconce_schema::finding::{Certainty, Finding, Weight};
+use sconce_schema::finding::{Certainty, Finding, Severity};
 
 use super::environment::release;
-use super::{Case, Environment, as_user, in_spec};
+use super::{CheckInput, EnvironmentVersions, as_user, in_spec};
 
 /// A wheel's tags: Pythons, interfaces and platforms that it is for, each alternatives.
 struct Tags<'a> {
@@ -26,7 +26,7 @@ fn tags(file: &str) -> Option<Tags<'_>> {
 }
 
 fn each_wheel<'a>(
-    environment: &'a Environment,
+    environment: &'a EnvironmentVersions,
 ) -> impl Iterator<Item = (&'a str, &'a str, Tags<'a>)> {
     environment.packages.iter().filter_map(|(name, package)| {
         let file = package.file.as_deref()?;
@@ -35,7 +35,7 @@ fn each_wheel<'a>(
 }
 
 /// Wheels for another Python.
-pub(super) fn python(case: &Case<'_>) -> Vec<Finding> {
+pub(super) fn python(case: &CheckInput<'_>) -> Vec<Finding> {
     let Some(environment) = case.environment else {
         return Vec::new();
     };
@@ -59,7 +59,7 @@ pub(super) fn python(case: &Case<'_>) -> Vec<Finding> {
         .map(|(name, file, tags)| {
             Finding::new(
                 "python-abi",
-                Weight::Fails,
+                Severity::Fails,
                 Certainty::Certain,
                 format!(
                     "the wheel of {name} is for {}; the environment has Python {major}.{minor}",
@@ -75,7 +75,7 @@ pub(super) fn python(case: &Case<'_>) -> Vec<Finding> {
 }
 
 /// Wheels for another processor.
-pub(super) fn processor(case: &Case<'_>) -> Vec<Finding> {
+pub(super) fn processor(case: &CheckInput<'_>) -> Vec<Finding> {
     let Some(environment) = case.environment else {
         return Vec::new();
     };
@@ -87,7 +87,7 @@ pub(super) fn processor(case: &Case<'_>) -> Vec<Finding> {
     if let Some(host) = host.filter(|host| *host != wanted) {
         let finding = Finding::new(
             "python-abi",
-            Weight::Fails,
+            Severity::Fails,
             Certainty::Certain,
             format!("the environment is made for {wanted}, the machine is {host}"),
         )
@@ -101,7 +101,7 @@ pub(super) fn processor(case: &Case<'_>) -> Vec<Finding> {
     for (name, file, _) in each_wheel(environment).filter(|(_, _, tags)| !fits(tags)) {
         let finding = Finding::new(
             "python-abi",
-            Weight::Fails,
+            Severity::Fails,
             Certainty::Certain,
             format!("the wheel of {name} is not for {wanted}"),
         )
@@ -115,7 +115,7 @@ pub(super) fn processor(case: &Case<'_>) -> Vec<Finding> {
 }
 
 /// Wheels that ask for a newer C library than the environment has.
-pub(super) fn glibc(case: &Case<'_>) -> Vec<Finding> {
+pub(super) fn glibc(case: &CheckInput<'_>) -> Vec<Finding> {
     let Some(environment) = case.environment else {
         return Vec::new();
     };
@@ -131,7 +131,7 @@ pub(super) fn glibc(case: &Case<'_>) -> Vec<Finding> {
         .map(|(name, file, (major, minor))| {
             Finding::new(
                 "glibc-too-old",
-                Weight::Fails,
+                Severity::Fails,
                 Certainty::Certain,
                 format!(
                     "the wheel of {name} needs glibc {major}.{minor}; the environment has {}.{}",

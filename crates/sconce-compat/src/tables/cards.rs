@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 
 use sconce_schema::{Bytes, ComputeCapability, Hint, exit};
 
-use super::{Source, TableError, rows};
+use super::{TableError, TableSource, rows};
 
 /// The longest name that is looked up.
 const MOST_CHARACTERS: usize = 100;
@@ -17,7 +17,7 @@ const SIMILAR: f64 = 0.8;
 
 /// A product.
 #[derive(Debug, Clone)]
-pub struct Card {
+pub struct GpuProduct {
     /// Its name.
     pub name: &'static str,
     /// Its compute capability.
@@ -25,19 +25,19 @@ pub struct Card {
     /// Sizes of memory that it was sold with; empty where it shares the machine's.
     pub memory: Vec<Bytes>,
     /// What it is made for.
-    pub kind: Kind,
+    pub kind: ProductClass,
     /// Whether it can be divided into instances.
     pub mig: bool,
     /// Whether it can have NVLink.
     pub nvlink: bool,
     /// Where the capability is from.
-    pub source: Source,
+    pub source: TableSource,
     aliases: Vec<&'static str>,
 }
 
 /// What a product is made for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ProductClass {
     /// Servers.
     DataCentre,
     /// Workstations: Quadro, RTX A, RTX Ada, RTX PRO.
@@ -50,15 +50,15 @@ pub enum Kind {
     Jetson,
 }
 
-impl Card {
+impl GpuProduct {
     /// Whether the forward-compatibility libraries work on it (NVIDIA, CUDA compatibility: data
     /// centre cards, Jetson, and some workstation cards, so that for these it is not known).
     #[must_use]
     pub fn forward_compatible(&self) -> Option<bool> {
         match self.kind {
-            Kind::DataCentre | Kind::Jetson => Some(true),
-            Kind::Workstation => None,
-            Kind::Titan | Kind::GeForce => Some(false),
+            ProductClass::DataCentre | ProductClass::Jetson => Some(true),
+            ProductClass::Workstation => None,
+            ProductClass::Titan | ProductClass::GeForce => Some(false),
         }
     }
 
@@ -76,7 +76,7 @@ impl Card {
     pub fn architecture(&self) -> &'static str {
         let with_cpu = ["GH200", "GB200", "GB300", "GB10"];
         let own_cpu = self.name.split(' ').any(|word| with_cpu.contains(&word));
-        if self.kind == Kind::Jetson || own_cpu {
+        if self.kind == ProductClass::Jetson || own_cpu {
             "aarch64"
         } else {
             "x86_64"
@@ -84,7 +84,7 @@ impl Card {
     }
 }
 
-impl FromStr for Kind {
+impl FromStr for ProductClass {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
@@ -101,16 +101,16 @@ impl FromStr for Kind {
 
 /// A card that was found by name.
 #[derive(Debug, Clone, Copy)]
-pub struct Found {
+pub struct GpuMatch {
     /// The product.
-    pub card: &'static Card,
+    pub card: &'static GpuProduct,
     /// Its memory: the size in the name if it was sold so, or the only size.
     pub memory: Option<Bytes>,
     /// Whether the name is that of a laptop's card, which is another one under the same name.
     pub mobile: bool,
 }
 
-impl Found {
+impl GpuMatch {
     /// The sizes that are in a name, whether the card was sold so or not. `480GB` in `GH200 480GB` is
     /// none: that is the memory of the processor beside it.
     pub(super) fn named_sizes(&self, typed: &str) -> Vec<Bytes> {
@@ -125,14 +125,14 @@ impl Found {
 /// A name that no card has.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no card is known as `{typed}`")]
-pub struct UnknownCard {
+pub struct UnknownGpu {
     /// What was asked for, shortened.
     pub typed: String,
     /// Names that are like it, the nearest first.
     pub nearest: Vec<&'static str>,
 }
 
-impl Hint for UnknownCard {
+impl Hint for UnknownGpu {
     fn hint(&self) -> Option<String> {
         Some(match self.nearest.as_slice() {
             [] => "NVIDIA's cards are known; give its name as nvidia-smi shows it, such as `RTX 3070` or \
@@ -151,7 +151,7 @@ impl Hint for UnknownCard {
 }
 
 struct Cards {
-    all: Vec<Card>,
+    all: Vec<GpuProduct>,
     by_key: BTreeMap<String, usize>,
 }
 
@@ -166,12 +166,12 @@ static CARDS: LazyLock<Cards> = LazyLock::new(|| {
     Cards { all, by_key }
 });
 
-fn read() -> Result<Vec<Card>, TableError> {
+fn read() -> Result<Vec<GpuProduct>, TableError> {
     let table = rows::read(include_str!("cards.txt"))?;
-    let card = |row: &rows::Row<'static>| {
+    let card = |row: &rows::TableRow<'static>| {
         let can: Vec<String> = row.values(4)?;
         let aliases = row.text(6)?.split(',').map(str::trim);
-        Ok(Card {
+        Ok(GpuProduct {
             name: row.text(0)?,
             capability: row.value(1)?,
             memory: row.values(2)?.into_iter().map(Bytes::gib).collect(),
@@ -186,15 +186,15 @@ fn read() -> Result<Vec<Card>, TableError> {
 }
 
 /// Every name that a card is found by, in the form of [`key`].
-fn keys(card: &Card) -> Vec<String> {
+fn keys(card: &GpuProduct) -> Vec<String> {
     let mut keys = vec![key(card.name)];
     keys.extend(card.aliases.iter().map(|alias| key(alias)));
     let short = match card.kind {
-        Kind::GeForce => ["rtx", "gtx", "gt"]
+        ProductClass::GeForce => ["rtx", "gtx", "gt"]
             .iter()
             .find_map(|word| keys[0].strip_prefix(word)),
         // `P4000` is a Quadro alone; `RTX 4000` is several.
-        Kind::Workstation => keys[0]
+        ProductClass::Workstation => keys[0]
             .strip_prefix("quadro")
             .filter(|rest| !rest.starts_with("rtx")),
         _ => None,
@@ -262,7 +262,7 @@ fn form_factor(word: &str) -> bool {
 
 /// All known cards, oldest first.
 #[must_use]
-pub fn cards() -> &'static [Card] {
+pub fn cards() -> &'static [GpuProduct] {
     &CARDS.all
 }
 
@@ -270,18 +270,18 @@ pub fn cards() -> &'static [Card] {
 /// (`NVIDIA A100-SXM4-80GB`).
 ///
 /// # Errors
-/// [`UnknownCard`], with names that are like it.
-pub fn card(typed: &str) -> Result<Found, UnknownCard> {
+/// [`UnknownGpu`], with names that are like it.
+pub fn card(typed: &str) -> Result<GpuMatch, UnknownGpu> {
     known_card(typed).ok_or_else(|| {
         let typed: String = typed.chars().take(MOST_CHARACTERS).collect();
         let nearest = nearest(&key(&typed));
-        UnknownCard { typed, nearest }
+        UnknownGpu { typed, nearest }
     })
 }
 
 /// The card of this name, where there is one.
 #[must_use]
-pub fn known_card(typed: &str) -> Option<Found> {
+pub fn known_card(typed: &str) -> Option<GpuMatch> {
     let typed: String = typed.chars().take(MOST_CHARACTERS).collect();
     let card = &CARDS.all[*CARDS.by_key.get(&key(&typed))?];
     let lower = typed.to_ascii_lowercase();
@@ -289,7 +289,7 @@ pub fn known_card(typed: &str) -> Option<Found> {
     // A laptop's card has the name of another one, and not its memory.
     let mobile = ["laptop", "mobile"].iter().any(|word| words.contains(word));
     let memory = sizes(&words).find(|size| card.memory.contains(size));
-    Some(Found {
+    Some(GpuMatch {
         card,
         memory: memory.or_else(|| card.only_memory().filter(|_| !mobile)),
         mobile,
@@ -363,7 +363,7 @@ mod tests {
         assert!(cards.is_sorted_by_key(|card| card.capability));
         for card in &cards {
             assert!(card.memory.is_sorted(), "{}", card.name);
-            let shares = card.kind == Kind::Jetson || card.name == "NVIDIA GB10";
+            let shares = card.kind == ProductClass::Jetson || card.name == "NVIDIA GB10";
             assert_eq!(card.memory.is_empty(), shares, "{}", card.name);
             assert!(!card.mig || card.capability.major >= 8, "{}", card.name);
         }

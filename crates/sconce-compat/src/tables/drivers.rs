@@ -4,7 +4,7 @@ use std::sync::LazyLock;
 
 use sconce_schema::{ComputeCapability, CudaVersion, DriverVersion};
 
-use super::{Source, TableError, rows};
+use super::{TableError, TableSource, rows};
 
 /// A toolkit and the driver that it came with.
 #[derive(Debug, Clone, Copy)]
@@ -14,12 +14,12 @@ pub struct Toolkit {
     /// The driver.
     pub driver: DriverVersion,
     /// Where that is from.
-    pub source: Source,
+    pub source: TableSource,
 }
 
 /// Cards of one make, and which drivers and toolkits know them.
 #[derive(Debug, Clone, Copy)]
-pub struct Architecture {
+pub struct GpuArchitecture {
     /// `Volta`.
     pub name: &'static str,
     /// Lowest compute capability.
@@ -35,25 +35,25 @@ pub struct Architecture {
     /// The last CUDA that compiles for them and whose libraries have code for them.
     pub last_cuda: Option<CudaVersion>,
     /// Where that is from.
-    pub source: Source,
+    pub source: TableSource,
 }
 
 /// Driver branches that a forward-compatibility library works with.
 #[derive(Debug, Clone)]
-pub struct Forward {
+pub struct ForwardCompatibility {
     /// From this CUDA on.
     pub cuda: CudaVersion,
     /// Branches of the kernel module.
     pub branches: Vec<u32>,
     /// Where that is from.
-    pub source: Source,
+    pub source: TableSource,
 }
 
 struct Drivers {
     toolkits: Vec<Toolkit>,
-    architectures: Vec<Architecture>,
+    architectures: Vec<GpuArchitecture>,
     ptx: Vec<((u16, u16), CudaVersion)>,
-    forward: Vec<Forward>,
+    forward: Vec<ForwardCompatibility>,
 }
 
 static DRIVERS: LazyLock<Drivers> =
@@ -74,7 +74,7 @@ fn read() -> Result<Drivers, TableError> {
                 driver: row.value(1)?,
                 source: row.source(2, &table.sources)?,
             }),
-            "architecture" => drivers.architectures.push(Architecture {
+            "architecture" => drivers.architectures.push(GpuArchitecture {
                 name: row.text(0)?,
                 from: row.value(1)?,
                 to: row.value(2)?,
@@ -91,7 +91,7 @@ fn read() -> Result<Drivers, TableError> {
                 let version = (number(major)?, number(minor)?);
                 drivers.ptx.push((version, row.value(1)?));
             }
-            "forward" => drivers.forward.push(Forward {
+            "forward" => drivers.forward.push(ForwardCompatibility {
                 cuda: row.value(0)?,
                 branches: row.values(1)?,
                 source: row.source(2, &table.sources)?,
@@ -122,7 +122,7 @@ pub fn driver_cuda(driver: DriverVersion) -> Option<CudaVersion> {
 
 /// What is known of cards of a compute capability.
 #[must_use]
-pub fn architecture(capability: ComputeCapability) -> Option<&'static Architecture> {
+pub fn architecture(capability: ComputeCapability) -> Option<&'static GpuArchitecture> {
     let mut all = DRIVERS.architectures.iter();
     all.find(|row| (row.from..=row.to).contains(&capability))
 }
@@ -138,7 +138,7 @@ pub fn ptx_cuda(major: u16, minor: u16) -> Option<CudaVersion> {
 
 /// Which driver branches the forward-compatibility library of a CUDA works with.
 #[must_use]
-pub fn forward(cuda: CudaVersion) -> Option<&'static Forward> {
+pub fn forward(cuda: CudaVersion) -> Option<&'static ForwardCompatibility> {
     DRIVERS.forward.iter().rev().find(|row| row.cuda <= cuda)
 }
 

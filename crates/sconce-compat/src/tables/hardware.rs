@@ -10,23 +10,23 @@ use std::sync::LazyLock;
 
 use sconce_schema::{Bytes, Hint, exit};
 
-use super::{Card, Found, Source, TableError, UnknownCard, card, cards, rows};
+use super::{GpuMatch, GpuProduct, TableError, TableSource, UnknownGpu, card, cards, rows};
 
 /// A card with one size of memory and in one form.
 #[derive(Debug, Clone)]
 pub struct Hardware {
     /// The product, with its compute capability.
-    pub card: &'static Card,
+    pub card: &'static GpuProduct,
     /// Its memory as sold.
     pub memory: Bytes,
     /// How it is built in, where that makes a difference.
-    pub form: Option<Form>,
+    pub form: Option<FormFactor>,
     /// The memory that CUDA reports in all: the smallest figure that was seen.
     pub total: Bytes,
     /// The largest that was seen, where there was more than one.
     pub total_most: Option<Bytes>,
     /// Where the memory's figures are from.
-    pub total_source: Source,
+    pub total_source: TableSource,
     /// Multiprocessors (SMs).
     pub multiprocessors: u32,
     /// The L2 cache.
@@ -41,23 +41,23 @@ pub struct Hardware {
     /// The rate for fp32 without tensor cores, 10^12 operations a second.
     pub fp32_tflops: f64,
     /// Where these are from.
-    pub rates_source: Source,
+    pub rates_source: TableSource,
     /// The memory that a CUDA context takes, where it was reported for this card.
-    pub context: Option<Context>,
+    pub context: Option<ContextMemory>,
 }
 
 /// The memory that a CUDA context takes before a program has asked for any.
 #[derive(Debug, Clone, Copy)]
-pub struct Context {
+pub struct ContextMemory {
     /// How much.
     pub size: Bytes,
     /// Who says so.
-    pub source: Source,
+    pub source: TableSource,
 }
 
 /// How a card is built in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Form {
+pub enum FormFactor {
     /// On a board of several, with NVLink and more power.
     Sxm,
     /// In a slot.
@@ -66,7 +66,7 @@ pub enum Form {
     Nvl,
 }
 
-impl FromStr for Form {
+impl FromStr for FormFactor {
     type Err = ();
 
     /// `SXM`, `sxm4`, `PCIe`, `nvl`.
@@ -82,7 +82,7 @@ impl FromStr for Form {
     }
 }
 
-impl fmt::Display for Form {
+impl fmt::Display for FormFactor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Sxm => "SXM",
@@ -94,7 +94,7 @@ impl fmt::Display for Form {
 
 /// Hardware that was found by what a person typed.
 #[derive(Debug, Clone)]
-pub struct Chosen {
+pub struct HardwareMatch {
     /// The figures.
     pub hardware: &'static Hardware,
     /// The sizes that the card was sold with, if there are several and neither a size nor a form that
@@ -108,7 +108,7 @@ pub struct Chosen {
 pub enum HardwareError {
     /// The card is not known.
     #[error(transparent)]
-    Card(#[from] UnknownCard),
+    Card(#[from] UnknownGpu),
     /// The card was never sold with this much memory.
     #[error("{card} was not sold with {}", gib(*.size))]
     Size {
@@ -165,13 +165,13 @@ static HARDWARE: LazyLock<Vec<Hardware>> =
 
 fn read() -> Result<Vec<Hardware>, TableError> {
     let table = rows::read(include_str!("hardware.txt"))?;
-    let row = |row: &rows::Row<'static>| {
+    let row = |row: &rows::TableRow<'static>| {
         let name = row.text(0)?;
         let card = cards().iter().find(|card| card.name == name);
         let context = row.option(11)?.map(|mib| {
             let source = row.source(14, &table.sources)?;
             let size = Bytes::mib(mib);
-            Ok(Context { size, source })
+            Ok(ContextMemory { size, source })
         });
         Ok(Hardware {
             card: card.ok_or_else(|| row.broken())?,
@@ -203,9 +203,9 @@ pub fn all_hardware() -> &'static [Hardware] {
 /// form is given the form that the table has first (SXM before PCIe).
 #[must_use]
 pub fn hardware(
-    card: &Card,
+    card: &GpuProduct,
     memory: Option<Bytes>,
-    form: Option<Form>,
+    form: Option<FormFactor>,
 ) -> Option<&'static Hardware> {
     let rows = rows_of(card, form).filter(|row| memory.is_none_or(|size| row.memory == size));
     // Of equals the first is the smallest.
@@ -213,7 +213,7 @@ pub fn hardware(
 }
 
 /// A card's rows in this form, where it makes a difference.
-fn rows_of(card: &Card, form: Option<Form>) -> impl Iterator<Item = &'static Hardware> {
+fn rows_of(card: &GpuProduct, form: Option<FormFactor>) -> impl Iterator<Item = &'static Hardware> {
     HARDWARE.iter().filter(move |row| {
         row.card.name == card.name && (form.is_none() || row.form.is_none() || row.form == form)
     })
@@ -224,8 +224,8 @@ fn rows_of(card: &Card, form: Option<Form>) -> impl Iterator<Item = &'static Har
 ///
 /// # Errors
 /// A card that is not known, a size that it was not sold with, or one without figures.
-pub fn find_hardware(typed: &str) -> Result<Chosen, HardwareError> {
-    let found: Found = card(typed)?;
+pub fn find_hardware(typed: &str) -> Result<HardwareMatch, HardwareError> {
+    let found: GpuMatch = card(typed)?;
     let sizes = found.named_sizes(typed);
     let sold = |size: &Bytes| found.card.memory.contains(size);
     if let Some(size) = sizes.first().filter(|_| !sizes.iter().any(sold)) {
@@ -258,7 +258,7 @@ pub fn find_hardware(typed: &str) -> Result<Chosen, HardwareError> {
     } else {
         found.card.memory.clone()
     };
-    Ok(Chosen { hardware, choice })
+    Ok(HardwareMatch { hardware, choice })
 }
 
 /// What a CUDA context takes on a card for which nobody told, from the least to the most that is to
@@ -276,7 +276,7 @@ pub fn context_range() -> RangeInclusive<Bytes> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::tables::Sure;
+    use crate::tables::SourceQuality;
     use proptest::prelude::*;
     use sconce_schema::ComputeCapability;
 
@@ -337,8 +337,8 @@ mod tests {
             let form = row.form.map(|form| form.to_string());
             assert!(seen.insert((row.card.name, row.memory, form)));
             // Nobody measured these here and NVIDIA tells sizes only.
-            assert!(row.total_source.sure >= Sure::Reported);
-            assert_eq!(row.rates_source.sure, Sure::Lead);
+            assert!(row.total_source.sure >= SourceQuality::Reported);
+            assert_eq!(row.rates_source.sure, SourceQuality::Lead);
         }
         assert!(rows.is_sorted_by_key(|row| row.card.capability.major));
     }
@@ -347,20 +347,26 @@ mod tests {
     fn what_people_type_finds_its_row() {
         for (typed, gib, form, total_mib, choices) in [
             ("RTX 3070", 8, None, 7946, 0),
-            ("h100", 80, Some(Form::Sxm), 81008, 4),
-            ("H100 80GB", 80, Some(Form::Sxm), 81008, 0),
-            ("NVIDIA H100 80GB HBM3", 80, Some(Form::Sxm), 81008, 0),
-            ("NVIDIA H100 PCIe", 80, Some(Form::Pcie), 81008, 0),
-            ("NVIDIA H100 NVL", 94, Some(Form::Nvl), 95232, 0),
-            ("h100 94gb", 94, Some(Form::Nvl), 95232, 0),
-            ("a100", 40, Some(Form::Sxm), 40325, 2),
-            ("a100-40gb", 40, Some(Form::Sxm), 40325, 0),
-            ("A100 80 GB", 80, Some(Form::Sxm), 81039, 0),
-            ("NVIDIA A100 80GB PCIe", 80, Some(Form::Pcie), 81049, 0),
-            ("a100 pcie", 40, Some(Form::Pcie), 40325, 2),
-            ("v100 32gb", 32, Some(Form::Sxm), 32501, 0),
-            ("Tesla V100-PCIE-16GB", 16, Some(Form::Pcie), 16160, 0),
-            ("v100", 16, Some(Form::Sxm), 16130, 2),
+            ("h100", 80, Some(FormFactor::Sxm), 81008, 4),
+            ("H100 80GB", 80, Some(FormFactor::Sxm), 81008, 0),
+            ("NVIDIA H100 80GB HBM3", 80, Some(FormFactor::Sxm), 81008, 0),
+            ("NVIDIA H100 PCIe", 80, Some(FormFactor::Pcie), 81008, 0),
+            ("NVIDIA H100 NVL", 94, Some(FormFactor::Nvl), 95232, 0),
+            ("h100 94gb", 94, Some(FormFactor::Nvl), 95232, 0),
+            ("a100", 40, Some(FormFactor::Sxm), 40325, 2),
+            ("a100-40gb", 40, Some(FormFactor::Sxm), 40325, 0),
+            ("A100 80 GB", 80, Some(FormFactor::Sxm), 81039, 0),
+            (
+                "NVIDIA A100 80GB PCIe",
+                80,
+                Some(FormFactor::Pcie),
+                81049,
+                0,
+            ),
+            ("a100 pcie", 40, Some(FormFactor::Pcie), 40325, 2),
+            ("v100 32gb", 32, Some(FormFactor::Sxm), 32501, 0),
+            ("Tesla V100-PCIE-16GB", 16, Some(FormFactor::Pcie), 16160, 0),
+            ("v100", 16, Some(FormFactor::Sxm), 16130, 2),
             ("4060 ti", 8, None, 7813, 2),
             ("4060 Ti 16GB", 16, None, 15943, 0),
             ("4090 pcie", 24, None, 24084, 0),

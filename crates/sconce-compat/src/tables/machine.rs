@@ -1,10 +1,10 @@
 //! A machine that is not here, by the names of its cards and its driver.
 
-use sconce_schema::facts::{Card, Driver, FORMAT, Mig};
+use sconce_schema::facts::{Driver, FORMAT, GpuFacts, Mig};
 use sconce_schema::units::UnitError;
 use sconce_schema::{DriverVersion, Hint, HostFacts, exit};
 
-use super::{Found, UnknownCard, card, driver_cuda};
+use super::{GpuMatch, UnknownGpu, card, driver_cuda};
 
 /// The most cards that one name may stand for.
 const MOST_CARDS: u32 = 64;
@@ -14,7 +14,7 @@ const MOST_CARDS: u32 = 64;
 pub enum MachineError {
     /// The card is not known.
     #[error(transparent)]
-    Card(#[from] UnknownCard),
+    Card(#[from] UnknownGpu),
     /// The driver's version cannot be read.
     #[error(transparent)]
     Driver(#[from] UnitError),
@@ -103,15 +103,15 @@ fn counted(gpu: &str) -> (u32, &str) {
     }
 }
 
-fn facts(index: u32, found: &Found) -> Card {
-    Card {
+fn facts(index: u32, found: &GpuMatch) -> GpuFacts {
+    GpuFacts {
         index,
         name: Some(found.card.name.to_owned()),
         capability: Some(found.card.capability),
         memory: found.memory,
         mig: found.card.mig.then(Mig::default),
         data_centre: found.card.forward_compatible(),
-        ..Card::default()
+        ..GpuFacts::default()
     }
 }
 

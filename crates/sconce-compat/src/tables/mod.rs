@@ -18,25 +18,26 @@ use std::str::FromStr;
 use sconce_schema::finding::Certainty;
 use serde::Serialize;
 
-pub use cards::{Card, Found, Kind, UnknownCard, card, cards, known_card};
+pub use cards::{GpuMatch, GpuProduct, ProductClass, UnknownGpu, card, cards, known_card};
 pub use drivers::{
-    Architecture, Forward, Toolkit, architecture, driver_cuda, forward, ptx_cuda, toolkit_driver,
+    ForwardCompatibility, GpuArchitecture, Toolkit, architecture, driver_cuda, forward, ptx_cuda,
+    toolkit_driver,
 };
 pub use hardware::{
-    Chosen, Context, Form, Hardware, HardwareError, all_hardware, context_range, find_hardware,
-    hardware,
+    ContextMemory, FormFactor, Hardware, HardwareError, HardwareMatch, all_hardware, context_range,
+    find_hardware, hardware,
 };
 pub use machine::{MachineError, fleet, machine};
 pub use nccl::communicator_range;
-pub use torch::{Build, Gap, Torch, Triton, torch, torches, triton};
-pub use xids::{Bucket, Xid, unknown_xid, xid, xids};
+pub use torch::{BuildGap, TorchBuild, TorchRelease, Triton, torch, torches, triton};
+pub use xids::{XidEntry, XidResolution, unknown_xid, xid, xids};
 
 /// Where a row comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Source {
+pub struct TableSource {
     /// How good it is.
-    pub sure: Sure,
+    pub sure: SourceQuality,
     /// Its name, for people.
     pub what: &'static str,
 }
@@ -44,7 +45,7 @@ pub struct Source {
 /// How good a source is, the best first.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Sure {
+pub enum SourceQuality {
     /// Read from the files themselves.
     Measured,
     /// Told by who makes it.
@@ -55,7 +56,7 @@ pub enum Sure {
     Lead,
 }
 
-impl Sure {
+impl SourceQuality {
     /// How sure a finding can be that stands on it.
     #[must_use]
     pub fn certainty(self) -> Certainty {
@@ -66,7 +67,7 @@ impl Sure {
     }
 }
 
-impl FromStr for Sure {
+impl FromStr for SourceQuality {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {

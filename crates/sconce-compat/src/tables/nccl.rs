@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 
 use sconce_schema::Bytes;
 
-use super::Card;
+use super::GpuProduct;
 
 /// What the buffers of one communicator take of a card, from the least to the most that is to be
 /// expected. Sends and receives between single ranks, and all-to-all, come on top.
@@ -18,7 +18,7 @@ use super::Card;
 /// three or more (issue 864, perhaps with the contexts). Without: no report was found; 2 to 12 channels
 /// with one to four connections of 10 MiB each.
 #[must_use]
-pub fn communicator_range(card: &Card) -> RangeInclusive<Bytes> {
+pub fn communicator_range(card: &GpuProduct) -> RangeInclusive<Bytes> {
     match card.nvlink {
         true => Bytes::mib(512)..=Bytes::mib(2048),
         false => Bytes::mib(20)..=Bytes::mib(480),

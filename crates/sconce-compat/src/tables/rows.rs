@@ -3,23 +3,23 @@
 use std::collections::BTreeMap;
 use std::str::FromStr;
 
-use super::{Source, Sure, TableError};
+use super::{SourceQuality, TableError, TableSource};
 
 /// A row: `toolkit 12.4 | 550.54.14 | release-notes` has the kind `toolkit` and three cells.
-pub(super) struct Row<'a> {
+pub(super) struct TableRow<'a> {
     pub(super) kind: &'a str,
     pub(super) cells: Vec<&'a str>,
     pub(super) line: usize,
 }
 
 /// A table's rows and its sources by key.
-pub(super) struct Rows<'a> {
-    pub(super) rows: Vec<Row<'a>>,
-    pub(super) sources: BTreeMap<&'a str, Source>,
+pub(super) struct TableRows<'a> {
+    pub(super) rows: Vec<TableRow<'a>>,
+    pub(super) sources: BTreeMap<&'a str, TableSource>,
 }
 
 /// Splits a table's text.
-pub(super) fn read(text: &'static str) -> Result<Rows<'static>, TableError> {
+pub(super) fn read(text: &'static str) -> Result<TableRows<'static>, TableError> {
     let mut rows = Vec::new();
     let mut sources = BTreeMap::new();
     for (at, line) in text.lines().enumerate() {
@@ -38,20 +38,20 @@ pub(super) fn read(text: &'static str) -> Result<Rows<'static>, TableError> {
             else {
                 return Err(broken());
             };
-            let sure = sure.parse::<Sure>().map_err(|()| broken())?;
-            sources.insert(key, Source { sure, what });
+            let sure = sure.parse::<SourceQuality>().map_err(|()| broken())?;
+            sources.insert(key, TableSource { sure, what });
             continue;
         }
-        rows.push(Row {
+        rows.push(TableRow {
             kind,
             cells: rest.split('|').map(str::trim).collect(),
             line: at + 1,
         });
     }
-    Ok(Rows { rows, sources })
+    Ok(TableRows { rows, sources })
 }
 
-impl<'a> Row<'a> {
+impl<'a> TableRow<'a> {
     /// What is wrong with this row.
     pub(super) fn broken(&self) -> TableError {
         TableError {
@@ -89,8 +89,8 @@ impl<'a> Row<'a> {
     pub(super) fn source(
         &self,
         at: usize,
-        sources: &BTreeMap<&str, Source>,
-    ) -> Result<Source, TableError> {
+        sources: &BTreeMap<&str, TableSource>,
+    ) -> Result<TableSource, TableError> {
         let found = sources.get(self.text(at)?);
         found.copied().ok_or_else(|| self.broken())
     }

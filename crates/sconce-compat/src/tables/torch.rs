@@ -4,12 +4,12 @@ use std::sync::LazyLock;
 
 use sconce_schema::{ComputeCapability, CudaVersion};
 
-use super::{Source, TableError, rows};
-use crate::library::{Code, Coverage, GpuCode, Reach, Target};
+use super::{TableError, TableSource, rows};
+use crate::library::{CodeKind, CodeReach, CodeTarget, Coverage, GpuCode};
 
 /// A release line, `2.4`.
 #[derive(Debug, Clone)]
-pub struct Torch {
+pub struct TorchRelease {
     /// Major and minor.
     pub release: (u32, u32),
     /// Its newest version, `2.4.1`, which the pins are of.
@@ -33,37 +33,37 @@ pub struct Torch {
     /// Whether newer torchvisions serve too.
     pub vision_onward: bool,
     /// Where the pins are from.
-    pub source: Source,
+    pub source: TableSource,
     /// Its builds, the default one first.
-    pub builds: Vec<Build>,
+    pub builds: Vec<TorchBuild>,
 }
 
 /// One build of a release.
 #[derive(Debug, Clone)]
-pub struct Build {
+pub struct TorchBuild {
     /// The CUDA that it was built with.
     pub cuda: CudaVersion,
     /// What libtorch_cuda.so has code for, as one container.
     pub code: GpuCode,
     /// Where that is from.
-    pub source: Source,
+    pub source: TableSource,
     /// cuDNN that it pins, where that is known and another than the default build's.
     pub cudnn: Option<&'static str>,
     /// NCCL that it pins, where that is known and another than the default build's.
     pub nccl: Option<&'static str>,
     /// What of it lacks a capability that libtorch_cuda.so has.
-    pub gaps: Vec<Gap>,
+    pub gaps: Vec<BuildGap>,
 }
 
 /// A library of a build that lacks a capability.
 #[derive(Debug, Clone, Copy)]
-pub struct Gap {
+pub struct BuildGap {
     /// The capability.
     pub capability: ComputeCapability,
     /// What does not work on it, as the end of a sentence.
     pub what: &'static str,
     /// Where that is from.
-    pub source: Source,
+    pub source: TableSource,
 }
 
 /// A release of Triton.
@@ -74,13 +74,13 @@ pub struct Triton {
     /// The CUDA of the ptxas in its wheel.
     pub ptxas: CudaVersion,
     /// Where that is from.
-    pub source: Source,
+    pub source: TableSource,
 }
 
-impl Torch {
+impl TorchRelease {
     /// The build with this CUDA.
     #[must_use]
-    pub fn build(&self, cuda: CudaVersion) -> Option<&Build> {
+    pub fn build(&self, cuda: CudaVersion) -> Option<&TorchBuild> {
         self.builds.iter().find(|build| build.cuda == cuda)
     }
 
@@ -95,12 +95,12 @@ impl Torch {
     }
 }
 
-impl Build {
+impl TorchBuild {
     /// Capabilities that it has machine code for.
     #[must_use]
     pub fn capabilities(&self) -> Vec<ComputeCapability> {
         let targets = self.code.coverage.iter().flat_map(|kind| &kind.targets);
-        let sass = targets.filter(|target| target.code == Code::Sass);
+        let sass = targets.filter(|target| target.code == CodeKind::Sass);
         sass.map(|target| target.capability).collect()
     }
 }
@@ -112,14 +112,14 @@ pub(crate) fn local_part(cuda: CudaVersion) -> String {
 }
 
 struct Table {
-    torches: Vec<Torch>,
+    torches: Vec<TorchRelease>,
     tritons: Vec<Triton>,
 }
 
 static TABLE: LazyLock<Table> =
     LazyLock::new(|| read().expect("the compiled-in table is read by a test"));
 
-fn release(row: &rows::Row<'_>) -> Result<(u32, u32), TableError> {
+fn release(row: &rows::TableRow<'_>) -> Result<(u32, u32), TableError> {
     let (major, minor) = row.text(0)?.split_once('.').ok_or_else(|| row.broken())?;
     let number = |text: &str| text.parse().map_err(|_| row.broken());
     Ok((number(major)?, number(minor)?))
@@ -127,7 +127,7 @@ fn release(row: &rows::Row<'_>) -> Result<(u32, u32), TableError> {
 
 fn read() -> Result<Table, TableError> {
     let table = rows::read(include_str!("torch.txt"))?;
-    let mut torches: Vec<Torch> = Vec::new();
+    let mut torches: Vec<TorchRelease> = Vec::new();
     let mut tritons = Vec::new();
     for row in &table.rows {
         match row.kind {
@@ -136,7 +136,7 @@ fn read() -> Result<Table, TableError> {
                 let onward = vision.ends_with('+');
                 let minor = vision.trim_end_matches('+').strip_prefix("0.");
                 let minor = minor.and_then(|minor| minor.parse().ok());
-                torches.push(Torch {
+                torches.push(TorchRelease {
                     release: release(row)?,
                     newest: row.text(1)?,
                     cuda: row.value(2)?,
@@ -154,7 +154,7 @@ fn read() -> Result<Table, TableError> {
             }
             "build" => {
                 let cuda = row.value(1)?;
-                let build = Build {
+                let build = TorchBuild {
                     cuda,
                     code: code(row.values(2)?, row.values(3)?, cuda),
                     source: row.source(6, &table.sources)?,
@@ -172,7 +172,7 @@ fn read() -> Result<Table, TableError> {
                 let builds = of.map(|torch| &mut torch.builds).into_iter().flatten();
                 let mut build = builds.filter(|build| build.cuda == cuda);
                 let build = build.next().ok_or_else(|| row.broken())?;
-                build.gaps.push(Gap {
+                build.gaps.push(BuildGap {
                     capability: row.value(2)?,
                     what: row.text(3)?,
                     source: row.source(4, &table.sources)?,
@@ -195,17 +195,17 @@ fn code(sass: Vec<ComputeCapability>, ptx: Vec<ComputeCapability>, cuda: CudaVer
         .rev()
         .map(|n| (n / 10, n % 10))
         .find(|&(major, minor)| super::ptx_cuda(major, minor).is_some_and(|of| of <= cuda));
-    let target = |capability, code| Target {
+    let target = |capability, code| CodeTarget {
         capability,
         code,
-        reach: Reach::Onward,
+        reach: CodeReach::Onward,
     };
-    let sass = sass.into_iter().map(|own| target(own, Code::Sass));
+    let sass = sass.into_iter().map(|own| target(own, CodeKind::Sass));
     let ptx = ptx.into_iter().filter_map(|own| {
         let (major, minor) = version?;
-        Some(target(own, Code::Ptx { major, minor }))
+        Some(target(own, CodeKind::Ptx { major, minor }))
     });
-    let mut targets: Vec<Target> = sass.chain(ptx).collect();
+    let mut targets: Vec<CodeTarget> = sass.chain(ptx).collect();
     targets.sort();
     GpuCode {
         coverage: vec![Coverage {
@@ -218,13 +218,13 @@ fn code(sass: Vec<ComputeCapability>, ptx: Vec<ComputeCapability>, cuda: CudaVer
 
 /// All known releases, oldest first.
 #[must_use]
-pub fn torches() -> &'static [Torch] {
+pub fn torches() -> &'static [TorchRelease] {
     &TABLE.torches
 }
 
 /// A release, by major and minor.
 #[must_use]
-pub fn torch(release: (u32, u32)) -> Option<&'static Torch> {
+pub fn torch(release: (u32, u32)) -> Option<&'static TorchRelease> {
     torches().iter().find(|torch| torch.release == release)
 }
 
@@ -252,7 +252,7 @@ mod tests {
             // The default build is the first row, and no CUDA has two.
             assert_eq!(torch.builds[0].cuda, torch.cuda, "{torch:?}");
             for (at, build) in torch.builds.iter().enumerate() {
-                let twice = |other: &Build| other.cuda == build.cuda;
+                let twice = |other: &TorchBuild| other.cuda == build.cuda;
                 assert!(!torch.builds[..at].iter().any(twice), "{torch:?}");
                 let capabilities = build.capabilities();
                 assert!(capabilities.is_sorted(), "{build:?}");
@@ -288,8 +288,8 @@ mod tests {
         let targets = &build.code.coverage[0].targets;
         let ptx = targets
             .iter()
-            .find(|target| target.code != Code::Sass)
+            .find(|target| target.code != CodeKind::Sass)
             .unwrap();
-        assert_eq!(ptx.code, Code::Ptx { major: 9, minor: 0 });
+        assert_eq!(ptx.code, CodeKind::Ptx { major: 9, minor: 0 });
     }
 }

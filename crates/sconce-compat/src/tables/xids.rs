@@ -3,29 +3,29 @@
 use std::str::FromStr;
 use std::sync::LazyLock;
 
-use sconce_schema::finding::{Mend, Weight};
+use sconce_schema::finding::{Fix, Severity};
 
-use super::{Source, TableError, rows};
+use super::{TableError, TableSource, rows};
 use crate::rules::{as_root, as_user};
 
 /// What a number means.
 #[derive(Debug, Clone, Copy)]
-pub struct Xid {
+pub struct XidEntry {
     /// NVIDIA's number.
     pub code: u32,
     /// What NVIDIA's catalogue says to do at once.
-    pub bucket: Bucket,
+    pub bucket: XidResolution,
     /// The catalogue's bucket of what to look for where it comes back; empty where it names none.
     pub investigate: &'static str,
     /// What happened, as the end of a sentence.
     pub meaning: &'static str,
     /// Where that is from.
-    pub source: Source,
+    pub source: TableSource,
 }
 
 /// The catalogue's resolution buckets, by their names there.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Bucket {
+pub enum XidResolution {
     /// `IGNORE`: nothing needs to be done.
     Ignore,
     /// `RESTART_APP`: the program is started again.
@@ -60,7 +60,7 @@ pub enum Bucket {
     Unused,
 }
 
-impl FromStr for Bucket {
+impl FromStr for XidResolution {
     type Err = ();
 
     fn from_str(text: &str) -> Result<Self, ()> {
@@ -87,62 +87,71 @@ impl FromStr for Bucket {
 
 const REPORT: &str = "nvidia-bug-report.sh";
 
-impl Xid {
+impl XidEntry {
     /// What it means for the next run: whether the card can be used.
     #[must_use]
-    pub fn weight(&self) -> Weight {
+    pub fn weight(&self) -> Severity {
         match self.bucket {
-            Bucket::Nvlink5 if self.code == 150 => Weight::Fails,
+            XidResolution::Nvlink5 if self.code == 150 => Severity::Fails,
             // Whether these need a reset is in the numbers of their line.
-            Bucket::Nvlink5 | Bucket::CheckUvm | Bucket::Xid154 => Weight::Warns,
-            Bucket::Ignore | Bucket::Xid45 | Bucket::None => Weight::Notes,
-            Bucket::RestartApp | Bucket::ContactSupport | Bucket::Unused => Weight::Warns,
-            Bucket::UpdateSoftware | Bucket::RestartVm => Weight::Warns,
-            Bucket::ResetGpu | Bucket::Xid48 | Bucket::Nvlink => Weight::Fails,
-            Bucket::RestartMachine | Bucket::CheckMechanicals => Weight::Fails,
+            XidResolution::Nvlink5 | XidResolution::CheckUvm | XidResolution::Xid154 => {
+                Severity::Warns
+            }
+            XidResolution::Ignore | XidResolution::Xid45 | XidResolution::None => Severity::Notes,
+            XidResolution::RestartApp | XidResolution::ContactSupport | XidResolution::Unused => {
+                Severity::Warns
+            }
+            XidResolution::UpdateSoftware | XidResolution::RestartVm => Severity::Warns,
+            XidResolution::ResetGpu | XidResolution::Xid48 | XidResolution::Nvlink => {
+                Severity::Fails
+            }
+            XidResolution::RestartMachine | XidResolution::CheckMechanicals => Severity::Fails,
         }
     }
 
     /// Whether another fault, or somebody who stopped a program, is its usual reason.
     #[must_use]
     pub fn follows_others(&self) -> bool {
-        matches!(self.bucket, Bucket::Xid45 | Bucket::Xid154) || matches!(self.code, 43 | 171 | 172)
+        matches!(self.bucket, XidResolution::Xid45 | XidResolution::Xid154)
+            || matches!(self.code, 43 | 171 | 172)
     }
 
     /// What to do, as the catalogue has it, the first thing first.
     #[must_use]
-    pub fn mends(&self) -> Vec<Mend> {
-        let mend = |what: &str, action| Mend {
+    pub fn mends(&self) -> Vec<Fix> {
+        let mend = |what: &str, action| Fix {
             what: what.to_owned(),
             action,
         };
         let reset = || as_root("nvidia-smi --gpu-reset -i INDEX");
         let again = "Start the program again";
         let mut mends = match self.bucket {
-            Bucket::Ignore => vec![mend(
+            XidResolution::Ignore => vec![mend(
                 "Nothing needs to be done for this alone; look at what was reported before it",
                 None,
             )],
-            Bucket::RestartApp => vec![mend(again, None)],
-            Bucket::ResetGpu => vec![mend("Stop what runs on the card and reset it", reset())],
-            Bucket::RestartMachine => {
+            XidResolution::RestartApp => vec![mend(again, None)],
+            XidResolution::ResetGpu => {
+                vec![mend("Stop what runs on the card and reset it", reset())]
+            }
+            XidResolution::RestartMachine => {
                 vec![mend("Start the machine again", as_root("systemctl reboot"))]
             }
-            Bucket::RestartVm => vec![mend("Start the virtual machine again", None)],
-            Bucket::CheckMechanicals => vec![mend(
+            XidResolution::RestartVm => vec![mend("Start the virtual machine again", None)],
+            XidResolution::CheckMechanicals => vec![mend(
                 "Switch the machine off and look whether the card's power cables are plugged in",
                 None,
             )],
-            Bucket::UpdateSoftware => vec![mend(
+            XidResolution::UpdateSoftware => vec![mend(
                 "Bring the driver of the host and that of the guest to versions that go together",
                 None,
             )],
-            Bucket::CheckUvm => vec![mend(
+            XidResolution::CheckUvm => vec![mend(
                 "Reset the card if the program used managed memory; else nothing needs to be done",
                 reset(),
             )],
-            Bucket::ContactSupport => Vec::new(),
-            Bucket::Xid45 => vec![
+            XidResolution::ContactSupport => Vec::new(),
+            XidResolution::Xid45 => vec![
                 mend(
                     "Beside another Xid do what that one needs; where the program was stopped by \
                      somebody nothing needs to be done",
@@ -153,14 +162,14 @@ impl Xid {
                     as_root("systemctl restart nvidia-fabricmanager"),
                 ),
             ],
-            Bucket::Xid48 => vec![
+            XidResolution::Xid48 => vec![
                 mend("Stop what runs on the card and reset it", reset()),
                 mend(
                     "See which memory it was, and whether rows were replaced",
                     as_user("nvidia-smi -q -d ECC,ROW_REMAPPER"),
                 ),
             ],
-            Bucket::Nvlink => vec![
+            XidResolution::Nvlink => vec![
                 mend(
                     "Stop what runs on the cards of the link and reset them",
                     reset(),
@@ -170,7 +179,7 @@ impl Xid {
                     as_user("nvidia-smi nvlink -e"),
                 ),
             ],
-            Bucket::Nvlink5 => vec![
+            XidResolution::Nvlink5 => vec![
                 mend(
                     match self.code {
                         // By the catalogue's table of their numbers: all of the one, and most of the other.
@@ -191,14 +200,16 @@ impl Xid {
                     as_user("nvidia-smi nvlink -e"),
                 ),
             ],
-            Bucket::Xid154 => vec![mend(
+            XidResolution::Xid154 => vec![mend(
                 "Do what its line says: nothing for None; stop programs that use other cards' memory \
                  for Drain P2P; reset the card for Drain and Reset and for GPU Reset Required; start \
                  the machine again for Node Reboot Required",
                 None,
             )],
-            Bucket::None => vec![mend("NVIDIA's catalogue names nothing to do for it", None)],
-            Bucket::Unused => vec![mend(
+            XidResolution::None => {
+                vec![mend("NVIDIA's catalogue names nothing to do for it", None)]
+            }
+            XidResolution::Unused => vec![mend(
                 "Look it up in NVIDIA's catalogue for older cards: none since Ampere reports it",
                 None,
             )],
@@ -214,7 +225,7 @@ impl Xid {
                 "If it comes back, make a report for who sold the machine or for NVIDIA",
                 as_root(REPORT),
             )),
-            _ if self.bucket == Bucket::ContactSupport => mends.push(mend(
+            _ if self.bucket == XidResolution::ContactSupport => mends.push(mend(
                 "Make a report for who sold the machine or for NVIDIA",
                 as_root(REPORT),
             )),
@@ -226,24 +237,24 @@ impl Xid {
 
 /// What is left to do where the table has nothing of a number.
 #[must_use]
-pub fn unknown_xid() -> Mend {
-    Mend {
+pub fn unknown_xid() -> Fix {
+    Fix {
         what: "Read NVIDIA's catalogue of Xids; a report for its support is made by".to_owned(),
         action: as_root(REPORT),
     }
 }
 
-static XIDS: LazyLock<Vec<Xid>> =
+static XIDS: LazyLock<Vec<XidEntry>> =
     LazyLock::new(|| read().expect("the compiled-in table is read by a test"));
 
-fn read() -> Result<Vec<Xid>, TableError> {
+fn read() -> Result<Vec<XidEntry>, TableError> {
     let table = rows::read(include_str!("xids.txt"))?;
     let source = table.sources.values().next().copied();
     let mut xids = Vec::new();
     for row in &table.rows {
         let source = source.ok_or_else(|| row.broken())?;
         match row.kind {
-            "xid" => xids.push(Xid {
+            "xid" => xids.push(XidEntry {
                 code: row.value(0)?,
                 bucket: row.value(1)?,
                 investigate: Some(row.text(2)?)
@@ -254,9 +265,9 @@ fn read() -> Result<Vec<Xid>, TableError> {
             }),
             "unused" => {
                 for code in row.text(0)?.split_whitespace() {
-                    xids.push(Xid {
+                    xids.push(XidEntry {
                         code: code.parse().map_err(|_| row.broken())?,
-                        bucket: Bucket::Unused,
+                        bucket: XidResolution::Unused,
                         investigate: "",
                         meaning: "a number that cards since Ampere (A100) do not use",
                         source,
@@ -272,20 +283,20 @@ fn read() -> Result<Vec<Xid>, TableError> {
 
 /// All numbers of the catalogue, in order.
 #[must_use]
-pub fn xids() -> &'static [Xid] {
+pub fn xids() -> &'static [XidEntry] {
     &XIDS
 }
 
 /// What a number means, where the table has it.
 #[must_use]
-pub fn xid(code: u32) -> Option<&'static Xid> {
+pub fn xid(code: u32) -> Option<&'static XidEntry> {
     let at = XIDS.binary_search_by_key(&code, |row| row.code).ok()?;
     XIDS.get(at)
 }
 
 #[cfg(test)]
 mod tests {
-    use sconce_schema::finding::Action;
+    use sconce_schema::finding::FixAction;
 
     use super::*;
 
@@ -297,7 +308,7 @@ mod tests {
         assert!(rows.iter().all(|row| !row.meaning.is_empty()));
         assert_eq!(
             rows.iter()
-                .filter(|row| row.bucket == Bucket::Unused)
+                .filter(|row| row.bucket == XidResolution::Unused)
                 .count(),
             61
         );
@@ -308,24 +319,24 @@ mod tests {
     #[test]
     fn buckets_are_those_of_the_catalogue() {
         let expected = [
-            (Bucket::RestartApp, &[8, 13, 31, 32, 69, 94][..]),
+            (XidResolution::RestartApp, &[8, 13, 31, 32, 69, 94][..]),
             (
-                Bucket::Ignore,
+                XidResolution::Ignore,
                 &[37, 38, 43, 44, 63, 66, 92, 121, 137, 141, 157],
             ),
             (
-                Bucket::ResetGpu,
+                XidResolution::ResetGpu,
                 &[
                     46, 62, 64, 95, 109, 110, 119, 120, 136, 140, 143, 155, 156, 158,
                 ],
             ),
-            (Bucket::Nvlink5, &[144, 145, 146, 147, 148, 149, 150]),
-            (Bucket::RestartMachine, &[79]),
-            (Bucket::Xid45, &[45]),
-            (Bucket::Xid48, &[48]),
-            (Bucket::Nvlink, &[74]),
-            (Bucket::Xid154, &[154]),
-            (Bucket::Unused, &[56, 61, 122]),
+            (XidResolution::Nvlink5, &[144, 145, 146, 147, 148, 149, 150]),
+            (XidResolution::RestartMachine, &[79]),
+            (XidResolution::Xid45, &[45]),
+            (XidResolution::Xid48, &[48]),
+            (XidResolution::Nvlink, &[74]),
+            (XidResolution::Xid154, &[154]),
+            (XidResolution::Unused, &[56, 61, 122]),
         ];
         for (bucket, codes) in expected {
             for &code in codes {
@@ -359,15 +370,15 @@ mod tests {
                 assert!(!sends, "{}: {}", row.code, mend.what);
             }
             let resets = mends.iter().any(|mend| {
-                matches!(&mend.action, Some(Action::Command { line, .. }) if line.contains("gpu-reset"))
+                matches!(&mend.action, Some(FixAction::Command { line, .. }) if line.contains("gpu-reset"))
             });
             let may = matches!(
                 row.bucket,
-                Bucket::ResetGpu
-                    | Bucket::Xid48
-                    | Bucket::Nvlink
-                    | Bucket::Nvlink5
-                    | Bucket::CheckUvm
+                XidResolution::ResetGpu
+                    | XidResolution::Xid48
+                    | XidResolution::Nvlink
+                    | XidResolution::Nvlink5
+                    | XidResolution::CheckUvm
             );
             assert_eq!(resets, may, "{}: {mends:?}", row.code);
         }

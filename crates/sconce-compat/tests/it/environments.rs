@@ -1,18 +1,22 @@
 //! Findings on environments by their versions and device code.
 
-use sconce_compat::library::{Code, Coverage, GpuCode, Reach, Target};
-use sconce_compat::matrix::{self, NamedTorch, Verdict};
-use sconce_compat::rules::{self, Build, Case, Environment, Package};
+use sconce_compat::library::{CodeKind, CodeReach, CodeTarget, Coverage, GpuCode};
+use sconce_compat::matrix::{self, Compatibility, NamedTorch};
+use sconce_compat::rules::{self, CheckInput, EnvironmentVersions, InstalledPackage, TorchBackend};
 use sconce_compat::tables;
-use sconce_schema::finding::{Action, Finding, Weight};
+use sconce_schema::finding::{Finding, FixAction, Severity};
 use sconce_schema::{ComputeCapability, HostFacts};
 
 fn host(gpu: &str, driver: Option<&str>) -> HostFacts {
     tables::machine(gpu, driver).expect("a known card")
 }
 
-fn found(host: &HostFacts, environment: &Environment, files: &[(&str, &GpuCode)]) -> Vec<Finding> {
-    rules::judge(&Case {
+fn found(
+    host: &HostFacts,
+    environment: &EnvironmentVersions,
+    files: &[(&str, &GpuCode)],
+) -> Vec<Finding> {
+    rules::judge(&CheckInput {
         host,
         environment: Some(environment),
         files,
@@ -32,20 +36,20 @@ fn text(findings: &[Finding]) -> String {
     findings.iter().map(line).collect()
 }
 
-fn installed(packages: &[(&str, &str)]) -> Environment {
-    Environment::installed(packages.iter().copied())
+fn installed(packages: &[(&str, &str)]) -> EnvironmentVersions {
+    EnvironmentVersions::installed(packages.iter().copied())
 }
 
-fn target(major: u32, minor: u32, code: Code) -> Target {
-    Target {
+fn target(major: u32, minor: u32, code: CodeKind) -> CodeTarget {
+    CodeTarget {
         capability: ComputeCapability::new(major, minor),
         code,
-        reach: Reach::Onward,
+        reach: CodeReach::Onward,
     }
 }
 
-fn code(kinds: &[(&[Target], u32)]) -> GpuCode {
-    let kind = |(targets, containers): &(&[Target], u32)| Coverage {
+fn code(kinds: &[(&[CodeTarget], u32)]) -> GpuCode {
+    let kind = |(targets, containers): &(&[CodeTarget], u32)| Coverage {
         targets: targets.to_vec(),
         containers: *containers,
     };
@@ -102,7 +106,7 @@ fn a_torchaudio_of_another_cuda() {
         panic!("{found:?}");
     };
     assert_eq!(finding.error_text.as_deref(), Some(text));
-    assert_eq!((finding.weight, finding.mends.len()), (Weight::Fails, 2));
+    assert_eq!((finding.weight, finding.mends.len()), (Severity::Fails, 2));
 }
 
 /// The last torchaudio is built for CUDA 13.0: with the torch of a later CUDA it is refused, so asking
@@ -118,7 +122,7 @@ fn an_old_torchaudio_beside_a_torch_of_a_later_cuda() {
     let [finding] = found.as_slice() else {
         panic!("{found:?}");
     };
-    let Some(Action::Spec { value, .. }) = &finding.mends[0].action else {
+    let Some(FixAction::Spec { value, .. }) = &finding.mends[0].action else {
         panic!("{finding:?}");
     };
     let torch = value
@@ -145,7 +149,7 @@ fn from_cuda_13_on_an_older_nvjitlink_is_no_reason_not_to_start() {
         .iter()
         .map(|one| (one.code.as_str(), one.weight))
         .collect();
-    assert_eq!(said, [("nvjitlink-older", Weight::Warns)]);
+    assert_eq!(said, [("nvjitlink-older", Severity::Warns)]);
 }
 
 #[test]
@@ -181,11 +185,11 @@ fn versions_that_belong_together() {
 
 #[test]
 fn wheels_for_something_else() {
-    let mut environment = Environment {
+    let mut environment = EnvironmentVersions {
         python: Some("3.12".into()),
         glibc: Some("2.27".into()),
         architecture: Some("x86_64".into()),
-        ..Environment::default()
+        ..EnvironmentVersions::default()
     };
     for (name, file) in [
         ("pure", "pure-1.0-py3-none-any.whl"),
@@ -208,7 +212,7 @@ fn wheels_for_something_else() {
         ),
         ("broken", "not a wheel"),
     ] {
-        let package = Package {
+        let package = InstalledPackage {
             version: "1.0".into(),
             file: Some(file.into()),
         };
@@ -242,10 +246,10 @@ fn old_cards_have_limits() {
 
 #[test]
 fn code_is_judged_by_container() {
-    const PTX: Code = Code::Ptx { major: 8, minor: 8 };
-    let sass = |major, minor| target(major, minor, Code::Sass);
-    let environment = Environment {
-        torch_build: Some(Build::Cuda("12.8".parse().unwrap())),
+    const PTX: CodeKind = CodeKind::Ptx { major: 8, minor: 8 };
+    let sass = |major, minor| target(major, minor, CodeKind::Sass);
+    let environment = EnvironmentVersions {
+        torch_build: Some(TorchBackend::Cuda("12.8".parse().unwrap())),
         ..installed(&[("torch", "2.8.0")])
     };
     let ampere = [sass(8, 0), sass(8, 6)];
@@ -295,7 +299,7 @@ fn code_is_judged_by_container() {
 
 #[test]
 fn boards_run_code_of_their_own_only() {
-    let sass = |major, minor| target(major, minor, Code::Sass);
+    let sass = |major, minor| target(major, minor, CodeKind::Sass);
     let servers = code(&[(&[sass(8, 0), sass(9, 0)], 10)]);
     let orin = ComputeCapability::new(8, 7);
     let running = |cuda: &str| {
@@ -316,7 +320,7 @@ fn a_card_that_torch_left_behind() {
     let heaviest = &found[0];
     assert_eq!(
         (heaviest.code.as_str(), heaviest.weight),
-        ("no-kernel-image", Weight::Fails)
+        ("no-kernel-image", Severity::Fails)
     );
     let mends: Vec<&str> = heaviest
         .mends
@@ -335,7 +339,7 @@ fn a_card_that_torch_left_behind() {
 #[test]
 fn a_slim_image_for_other_cards() {
     let environment = installed(&[("torch", "2.15.0"), ("nvidia-cuda-runtime", "13.2.86")]);
-    let sass = |major, minor| target(major, minor, Code::Sass);
+    let sass = |major, minor| target(major, minor, CodeKind::Sass);
     let mut slim = code(&[(&[sass(9, 0)], 476)]);
     slim.emptied = vec![sass(7, 5), sass(8, 6)];
     let files = [
@@ -366,7 +370,7 @@ fn a_slim_image_for_other_cards() {
 #[test]
 fn a_torch_that_was_built_for_other_cards() {
     let environment = installed(&[("torch", "2.15.0"), ("nvidia-cuda-runtime", "13.2.86")]);
-    let own = code(&[(&[target(9, 0, Code::Sass)], 476)]);
+    let own = code(&[(&[target(9, 0, CodeKind::Sass)], 476)]);
     let files = [("torch/lib/libtorch_cuda.so", &own)];
     let found = found(&host("RTX 3070", None), &environment, &files);
     let [finding] = found.as_slice() else {
@@ -390,7 +394,7 @@ fn a_torch_that_was_built_for_other_cards() {
 #[test]
 fn what_comes_with_torch_is_not_named_beside_it() {
     let environment = installed(&[("torch", "2.15.0"), ("nvidia-cuda-runtime", "13.2.86")]);
-    let sass = |major, minor| target(major, minor, Code::Sass);
+    let sass = |major, minor| target(major, minor, CodeKind::Sass);
     let newer = code(&[(&[sass(7, 5), sass(9, 0)], 40)]);
     let files = [
         ("torch/lib/libtorch_cuda.so", &newer),
@@ -399,7 +403,7 @@ fn what_comes_with_torch_is_not_named_beside_it() {
         ("flash_attn_2_cuda.so", &newer),
     ];
     let of_v100 = found(&host("V100", None), &environment, &files);
-    let heavy = of_v100.iter().filter(|one| one.weight != Weight::Notes);
+    let heavy = of_v100.iter().filter(|one| one.weight != Severity::Notes);
     let said: Vec<&str> = heavy.map(|one| one.what.as_str()).collect();
     assert_eq!(
         said,
@@ -417,7 +421,7 @@ fn what_comes_with_torch_is_not_named_beside_it() {
 #[test]
 fn libraries_of_nvidia_are_named_by_their_families() {
     let environment = installed(&[("torch", "2.15.0"), ("nvidia-cuda-runtime", "13.2.86")]);
-    let sass = |major, minor| target(major, minor, Code::Sass);
+    let sass = |major, minor| target(major, minor, CodeKind::Sass);
     let all = code(&[(&[sass(7, 5), sass(8, 0), sass(9, 0)], 40)]);
     let some = code(&[(&[sass(8, 0), sass(9, 0)], 40)]);
     let files = [
@@ -434,7 +438,7 @@ fn libraries_of_nvidia_are_named_by_their_families() {
     assert_eq!(
         said,
         Some((
-            Weight::Warns,
+            Severity::Warns,
             "4 of NVIDIA's libraries have no code for the Tesla T4 (7.5): files of libcublas, \
              libcudnn, libcufile",
             4
@@ -442,7 +446,7 @@ fn libraries_of_nvidia_are_named_by_their_families() {
     );
     let found = found(&host("T4", None), &environment, &[files[0], files[4]]);
     let cufile = found.iter().find(|one| one.code == "no-kernel-image");
-    assert_eq!(cufile.map(|one| one.weight), Some(Weight::Notes));
+    assert_eq!(cufile.map(|one| one.weight), Some(Severity::Notes));
 }
 
 #[test]
@@ -452,7 +456,7 @@ fn a_card_that_nobody_knows_is_not_said_to_run() {
     unknown.index = 1;
     unknown.name = Some("NVIDIA X9000".to_owned());
     unknown.capability = None;
-    let of = |environment: &Environment, host: &HostFacts| -> Vec<Finding> {
+    let of = |environment: &EnvironmentVersions, host: &HostFacts| -> Vec<Finding> {
         let mut found = found(host, environment, &[]);
         found.retain(|one| one.code == rules::NOT_JUDGED);
         found
@@ -467,7 +471,7 @@ fn a_card_that_nobody_knows_is_not_said_to_run() {
         assert_eq!(said.len(), 1);
         assert!(said[0].what.contains("NVIDIA X9000"), "{}", said[0].what);
         let row = matrix::environment("it", &torch, &[], std::slice::from_ref(&host));
-        assert_eq!(row.cells[0].verdict, Verdict::Unknown);
+        assert_eq!(row.cells[0].verdict, Compatibility::Unknown);
         assert!(
             row.cells[0].reason.contains("X9000"),
             "{}",
@@ -488,5 +492,5 @@ fn a_table_says_so_of_a_machine_with_a_card_that_nobody_knows() {
     host.cards.push(unknown);
     let torch = NamedTorch::parse("2.10.0+cu128").unwrap();
     let table = matrix::torches(&[torch], &[host]);
-    assert_eq!(table.rows[0].cells[0].verdict, Verdict::Unknown);
+    assert_eq!(table.rows[0].cells[0].verdict, Compatibility::Unknown);
 }

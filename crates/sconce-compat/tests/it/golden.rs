@@ -11,13 +11,17 @@ use std::fmt::Debug;
 use std::path::Path;
 
 use sconce_compat::explain::{
-    Cause, Environment, Explanation, MatchedLine, Nearest, OomClass, OutOfMemory, Rules, Seen,
-    Then, Unknown,
+    Cause, Explanation, FactEvidence, LikelihoodEffect, LogEnvironment, MatchedLine, OomClass,
+    OomMessage, RuleSet, SimilarRule, UnknownError,
 };
-use sconce_compat::library::{Code, Coverage, GpuCode, Library, NeededVersions, Reach, Target};
-use sconce_compat::matrix::{Basis, Cell, Choice, Matrix, Row, Verdict};
-use sconce_compat::tables::{Source, Sure};
-use sconce_schema::finding::{Certainty, Mend};
+use sconce_compat::library::{
+    CodeKind, CodeReach, CodeTarget, Coverage, ElfLibrary, GpuCode, NeededVersions,
+};
+use sconce_compat::matrix::{
+    Compatibility, CompatibilityBasis, Matrix, MatrixCell, MatrixRow, TorchChoice,
+};
+use sconce_compat::tables::{SourceQuality, TableSource};
+use sconce_schema::finding::{Certainty, Fix};
 use sconce_schema::{Bytes, ComputeCapability, CudaVersion};
 use sconce_testkit::golden_files::Goldens;
 use sconce_testkit::golden_files::HeldBy::{self, Golden};
@@ -29,31 +33,34 @@ const LIBRARY: HeldBy = Golden("library.json");
 const MATRIX: HeldBy = Golden("matrix.json");
 
 const TYPES: &[(&str, HeldBy)] = &[
-    ("explain/condition::Environment", Golden("environment.json")),
+    (
+        "explain/condition::LogEnvironment",
+        Golden("environment.json"),
+    ),
     ("explain/mod::Explanation", EXPLANATION),
     ("explain/mod::Cause", EXPLANATION),
     ("explain/mod::MatchedLine", EXPLANATION),
-    ("explain/mod::Seen", EXPLANATION),
-    ("explain/mod::Unknown", EXPLANATION),
-    ("explain/nearest::Nearest", EXPLANATION),
-    ("explain/oom::OutOfMemory", EXPLANATION),
+    ("explain/mod::FactEvidence", EXPLANATION),
+    ("explain/mod::UnknownError", EXPLANATION),
+    ("explain/nearest::SimilarRule", EXPLANATION),
+    ("explain/oom::OomMessage", EXPLANATION),
     ("explain/oom::OomClass", EXPLANATION),
-    ("explain/rule::Then", EXPLANATION),
-    ("library::Library", LIBRARY),
+    ("explain/rule::LikelihoodEffect", EXPLANATION),
+    ("library::ElfLibrary", LIBRARY),
     ("library::NeededVersions", LIBRARY),
     ("library::GpuCode", LIBRARY),
     ("library::Coverage", LIBRARY),
-    ("library::Target", LIBRARY),
-    ("library::Code", LIBRARY),
-    ("library::Reach", LIBRARY),
-    ("matrix/mod::Verdict", MATRIX),
-    ("matrix/mod::Basis", MATRIX),
-    ("matrix/mod::Cell", MATRIX),
-    ("matrix/mod::Row", MATRIX),
+    ("library::CodeTarget", LIBRARY),
+    ("library::CodeKind", LIBRARY),
+    ("library::CodeReach", LIBRARY),
+    ("matrix/mod::Compatibility", MATRIX),
+    ("matrix/mod::CompatibilityBasis", MATRIX),
+    ("matrix/mod::MatrixCell", MATRIX),
+    ("matrix/mod::MatrixRow", MATRIX),
     ("matrix/mod::Matrix", MATRIX),
-    ("matrix/mod::Choice", MATRIX),
-    ("tables/mod::Source", Golden("sources.jsonl")),
-    ("tables/mod::Sure", MATRIX),
+    ("matrix/mod::TorchChoice", MATRIX),
+    ("tables/mod::TableSource", Golden("sources.jsonl")),
+    ("tables/mod::SourceQuality", MATRIX),
 ];
 
 fn goldens() -> Goldens {
@@ -85,7 +92,7 @@ fn text(text: &str) -> String {
 }
 
 fn cause() -> Cause {
-    let seen = |speaks| Seen {
+    let seen = |speaks| FactEvidence {
         what: text("the driver is older"),
         speaks,
     };
@@ -103,8 +110,14 @@ fn cause() -> Cause {
             text: text("CUDA error"),
         }],
         captures: BTreeMap::from([(text("card"), text("0"))]),
-        seen: [Then::Raise, Then::Lower, Then::Tell].map(seen).into(),
-        mends: vec![Mend {
+        seen: [
+            LikelihoodEffect::Raise,
+            LikelihoodEffect::Lower,
+            LikelihoodEffect::Tell,
+        ]
+        .map(seen)
+        .into(),
+        mends: vec![Fix {
             what: text("Take a newer torch"),
             action: None,
         }],
@@ -112,9 +125,9 @@ fn cause() -> Cause {
     }
 }
 
-fn out_of_memory(class: OomClass) -> OutOfMemory {
+fn out_of_memory(class: OomClass) -> OomMessage {
     let bytes = |bytes| Some(Bytes(bytes));
-    OutOfMemory {
+    OomMessage {
         device: Some(0),
         asked: bytes(1),
         capacity: bytes(2),
@@ -147,10 +160,10 @@ fn explanation_is_as_before() {
     let explanations = classes.map(|class| Explanation {
         causes: vec![cause()],
         oom: Some(out_of_memory(class)),
-        unknown: Some(Unknown {
+        unknown: Some(UnknownError {
             line: 9,
             text: text("Error"),
-            nearest: vec![Nearest {
+            nearest: vec![SimilarRule {
                 code: text("no-driver"),
                 title: text("No driver"),
                 likeness: 40,
@@ -162,7 +175,7 @@ fn explanation_is_as_before() {
         ranks: vec![0, 1],
     });
     assert_lines("explanation.jsonl", &explanations);
-    let environment = Environment {
+    let environment = LogEnvironment {
         torch_cuda: Some(CudaVersion::new(12, 6)),
         cpu_torch: true,
         packages: BTreeMap::from([(text("torch"), text("2.8.0"))]),
@@ -172,17 +185,17 @@ fn explanation_is_as_before() {
 
 #[test]
 fn what_is_kept_of_a_library_is_as_before() {
-    let target = |code, reach| Target {
+    let target = |code, reach| CodeTarget {
         capability: ComputeCapability::new(9, 0),
         code,
         reach,
     };
     let targets = vec![
-        target(Code::Sass, Reach::Onward),
-        target(Code::Sass, Reach::Family),
-        target(Code::Ptx { major: 8, minor: 7 }, Reach::Exact),
+        target(CodeKind::Sass, CodeReach::Onward),
+        target(CodeKind::Sass, CodeReach::Family),
+        target(CodeKind::Ptx { major: 8, minor: 7 }, CodeReach::Exact),
     ];
-    let library = Library {
+    let library = ElfLibrary {
         machine: 62,
         soname: Some(text("liba.so.1")),
         needed: vec![text("libc.so.6")],
@@ -207,42 +220,47 @@ fn what_is_kept_of_a_library_is_as_before() {
     assert_lines("library.json", &[library]);
 }
 
-const SURE: [Sure; 4] = [Sure::Measured, Sure::Published, Sure::Reported, Sure::Lead];
+const SURE: [SourceQuality; 4] = [
+    SourceQuality::Measured,
+    SourceQuality::Published,
+    SourceQuality::Reported,
+    SourceQuality::Lead,
+];
 
 #[test]
 fn matrix_is_as_before() {
     let cuda = CudaVersion::new(12, 6);
-    let cell = |verdict, basis| Cell {
+    let cell = |verdict, basis| MatrixCell {
         verdict,
         reason: text("no code for it"),
         basis,
         instead: Some(cuda),
     };
     let mut cells = vec![
-        cell(Verdict::Runs, Basis::Bytes),
-        cell(Verdict::Unknown, Basis::Nothing),
-        cell(Verdict::Fails, Basis::Bytes),
+        cell(Compatibility::Runs, CompatibilityBasis::Bytes),
+        cell(Compatibility::Unknown, CompatibilityBasis::Nothing),
+        cell(Compatibility::Fails, CompatibilityBasis::Bytes),
     ];
-    cells.extend(SURE.map(|sure| cell(Verdict::Warns, Basis::Table(sure))));
+    cells.extend(SURE.map(|sure| cell(Compatibility::Warns, CompatibilityBasis::Table(sure))));
     let matrix = Matrix {
         machines: vec![text("A100")],
-        rows: vec![Row {
+        rows: vec![MatrixRow {
             name: text("torch 2.8.0"),
             cuda: Some(cuda),
             cells,
         }],
-        newest: Some(Choice {
+        newest: Some(TorchChoice {
             torch: text("2.8.0"),
             cuda,
             requirement: text("torch==2.8.0+cu126"),
             index: Some(text("cu126")),
-            sure: Sure::Measured,
+            sure: SourceQuality::Measured,
         }),
         left_out: vec![text("P100")],
         alike: vec![0],
     };
     goldens().assert_same("matrix.json", lines(&[matrix]));
-    let sources = SURE.map(|sure| Source {
+    let sources = SURE.map(|sure| TableSource {
         sure,
         what: "CUDA release notes",
     });
@@ -251,7 +269,7 @@ fn matrix_is_as_before() {
 
 #[test]
 fn codes_of_explain_are_as_before() {
-    let mut codes: Vec<_> = Rules::own()
+    let mut codes: Vec<_> = RuleSet::own()
         .rules
         .iter()
         .map(|rule| rule.code.clone())

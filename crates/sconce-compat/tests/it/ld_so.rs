@@ -11,8 +11,10 @@ use std::process::Command;
 use std::sync::OnceLock;
 
 use proptest::prelude::*;
-use sconce_compat::library::{Library, NeededVersions, symbol_hash};
-use sconce_compat::loader::{Absent, Missing, Opened, Process, Tree};
+use sconce_compat::library::{ElfLibrary, NeededVersions, symbol_hash};
+use sconce_compat::loader::{
+    DlopenResult, LibraryTree, LoaderProcess, UnresolvedLibrary, UnresolvedReason,
+};
 
 const X86_64: u16 = 62;
 const AARCH64: u16 = 183;
@@ -69,7 +71,7 @@ fn drivers() -> Option<&'static [PathBuf; 3]> {
 }
 
 /// An ELF file without code: a dynamic section and its texts.
-fn elf(library: &Library) -> Vec<u8> {
+fn elf(library: &ElfLibrary) -> Vec<u8> {
     let mut texts = vec![0_u8];
     let mut dynamic: Vec<(u64, u64)> = Vec::new();
     let mut text = |value: &str| {
@@ -136,7 +138,7 @@ fn elf(library: &Library) -> Vec<u8> {
 /// What lies at a path of a random tree.
 #[derive(Debug, Clone)]
 enum Kind {
-    Library(Box<Library>),
+    Library(Box<ElfLibrary>),
     Text(usize),
     Link(String),
 }
@@ -182,7 +184,7 @@ fn entry() -> impl Strategy<Value = String> {
     ]
 }
 
-fn library() -> impl Strategy<Value = Library> {
+fn library() -> impl Strategy<Value = ElfLibrary> {
     let entries = || prop::collection::vec(entry(), 1..3);
     (
         prop_oneof![24 => Just(X86_64), 1 => Just(AARCH64)],
@@ -191,13 +193,13 @@ fn library() -> impl Strategy<Value = Library> {
         prop::option::weighted(0.5, entries()),
         prop::option::weighted(0.15, entries()),
     )
-        .prop_map(|(machine, soname, needed, rpath, runpath)| Library {
+        .prop_map(|(machine, soname, needed, rpath, runpath)| ElfLibrary {
             machine,
             soname,
             needed,
             rpath: rpath.unwrap_or_default(),
             runpath,
-            ..Library::default()
+            ..ElfLibrary::default()
         })
 }
 
@@ -296,19 +298,19 @@ fn real(scene: &Scene, root: &Path, driver: &Path) -> Vec<Shown> {
         .collect()
 }
 
-fn words(missing: &Missing) -> String {
+fn words(missing: &UnresolvedLibrary) -> String {
     match &missing.absent {
-        Absent::NotFound => format!(
+        UnresolvedReason::NotFound => format!(
             "{}: cannot open shared object file: No such file or directory",
             missing.name
         ),
-        Absent::Refused { path, text } => format!("{path}: {text}"),
+        UnresolvedReason::Refused { path, text } => format!("{path}: {text}"),
     }
 }
 
 fn simulated(scene: &Scene, root: &str) -> Vec<Shown> {
     let path: Vec<String> = ["$ORIGIN/d2", "$ORIGIN/d0"].map(String::from).to_vec();
-    let program = Library {
+    let program = ElfLibrary {
         machine: X86_64,
         needed: vec!["libc.so.6".to_owned()],
         rpath: if scene.driver == 1 {
@@ -317,9 +319,9 @@ fn simulated(scene: &Scene, root: &str) -> Vec<Shown> {
             Vec::new()
         },
         runpath: (scene.driver == 2).then_some(path),
-        ..Library::default()
+        ..ElfLibrary::default()
     };
-    let mut tree = Tree::new(X86_64);
+    let mut tree = LibraryTree::new(X86_64);
     tree.provide("libc.so.6");
     tree.library_path.clone_from(&scene.library_path);
     tree.preload = scene.preload.join(" ");
@@ -334,7 +336,7 @@ fn simulated(scene: &Scene, root: &str) -> Vec<Shown> {
             Kind::Link(target) => tree.link(&path, target),
         }
     }
-    let (mut process, started) = Process::start(&tree);
+    let (mut process, started) = LoaderProcess::start(&tree);
     // What is preloaded may be absent, what that needs may not.
     if started
         .missing
@@ -418,7 +420,7 @@ fn versions_and_symbols_fail_as_in_ld_so() {
         &["libp.so", "-Wl,-rpath,$ORIGIN"]
     ));
 
-    let library = |needs: &str, undefined: &str| Library {
+    let library = |needs: &str, undefined: &str| ElfLibrary {
         machine: X86_64,
         needed: vec!["libp.so".to_owned()],
         runpath: Some(vec!["$ORIGIN".to_owned()]),
@@ -427,7 +429,7 @@ fn versions_and_symbols_fail_as_in_ld_so() {
             versions: vec![needs.to_owned()],
         }],
         undefined: vec![undefined.to_owned()],
-        ..Library::default()
+        ..ElfLibrary::default()
     };
     let (module_library, linked_library) = (
         library("V_2", "_ZN3c104goneEv"),
@@ -439,12 +441,12 @@ fn versions_and_symbols_fail_as_in_ld_so() {
             .map(|symbol| symbol_hash(symbol.as_bytes()))
             .collect();
         defined.sort_unstable();
-        Library {
+        ElfLibrary {
             machine: X86_64,
             soname: Some("libp.so".to_owned()),
             defines_versions: vec![version.to_owned()],
             defined,
-            ..Library::default()
+            ..ElfLibrary::default()
         }
     };
     // First all is well; then a symbol goes; then the version.
@@ -458,10 +460,10 @@ fn versions_and_symbols_fail_as_in_ld_so() {
         assert!(compile(&provider, symbols, &flags));
         let provider_library = provides(version, defined);
         for (path, library) in [(&module, &module_library), (&linked, &linked_library)] {
-            let mut tree = Tree::new(X86_64);
+            let mut tree = LibraryTree::new(X86_64);
             tree.library(provider.to_str().unwrap(), &provider_library);
             tree.library(path.to_str().unwrap(), library);
-            let (mut process, _) = Process::start(&tree);
+            let (mut process, _) = LoaderProcess::start(&tree);
             let opened = process.open(path.to_str().unwrap(), None, false);
             assert_eq!(first_error(&process, &opened, "V_2"), error(driver, path));
         }
@@ -469,7 +471,7 @@ fn versions_and_symbols_fail_as_in_ld_so() {
 }
 
 /// The loader's words for the first thing that is wrong with an opening.
-fn first_error(process: &Process<'_, '_>, opened: &Opened, version: &str) -> String {
+fn first_error(process: &LoaderProcess<'_, '_>, opened: &DlopenResult, version: &str) -> String {
     let path = |object: usize| &process.objects()[object].path;
     if let Some(miss) = process.version_misses(opened).first() {
         let (provider, needer) = (path(miss.provider), path(miss.needer));

@@ -4,9 +4,11 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use sconce_compat::library::{Library, NeededVersions, symbol_hash};
-use sconce_compat::loader::{BASE_NAMES, DRIVER_NAMES, Environment, Judgement, Tree, judge};
-use sconce_schema::finding::{Action, Finding, Weight};
+use sconce_compat::library::{ElfLibrary, NeededVersions, symbol_hash};
+use sconce_compat::loader::{
+    BASE_NAMES, DRIVER_NAMES, LibraryTree, LoaderInput, LoaderReport, judge,
+};
+use sconce_schema::finding::{Finding, FixAction, Severity};
 
 const SITE: &str = "/env/site-packages";
 const SYMBOL: &str =
@@ -15,15 +17,15 @@ const OLD_SYMBOL: &str = "_ZN3c105ErrorC2ENS_14SourceLocationESs";
 const LINK: &str = "__nvJitLinkComplete_12_4";
 
 /// A library that needs these.
-fn library(needed: &[&str]) -> Library {
-    Library {
+fn library(needed: &[&str]) -> ElfLibrary {
+    ElfLibrary {
         machine: 62,
         needed: needed.iter().map(|&name| name.to_owned()).collect(),
-        ..Library::default()
+        ..ElfLibrary::default()
     }
 }
 
-fn defining(symbols: &[&str]) -> Library {
+fn defining(symbols: &[&str]) -> ElfLibrary {
     let mut library = library(&[]);
     library.defined = symbols
         .iter()
@@ -35,7 +37,7 @@ fn defining(symbols: &[&str]) -> Library {
 
 /// An environment that is well: files by their path below site-packages, or whole.
 struct World {
-    files: Vec<(String, Library)>,
+    files: Vec<(String, ElfLibrary)>,
     refused: Vec<String>,
     library_path: String,
     preload: String,
@@ -48,11 +50,11 @@ impl World {
         let folders = ["cuda_runtime", "cublas", "cusparse", "cudnn", "nccl"];
         let rpath = folders.map(|folder| format!("$ORIGIN/../../nvidia/{folder}/lib"));
         let rpath: Vec<String> = rpath.into_iter().chain(["$ORIGIN".to_owned()]).collect();
-        let torch = |needed: &[&str]| Library {
+        let torch = |needed: &[&str]| ElfLibrary {
             rpath: rpath.clone(),
             ..library(needed)
         };
-        let sparse = Library {
+        let sparse = ElfLibrary {
             runpath: Some(vec!["$ORIGIN/../../nvjitlink/lib".to_owned()]),
             undefined: vec![LINK.to_owned()],
             needs_versions: vec![NeededVersions {
@@ -104,7 +106,7 @@ impl World {
         world.put("nvidia/cusparse/lib/libcusparse.so.12", sparse);
         world.put("nvidia/cusparse/lib/libcusolver.so.11", library(&[]));
         world.put("nvidia/nvjitlink/lib/libnvJitLink.so.12", defining(&[LINK]));
-        let cudnn = Library {
+        let cudnn = ElfLibrary {
             runpath: Some(vec!["$ORIGIN".to_owned()]),
             ..library(&[])
         };
@@ -119,7 +121,7 @@ impl World {
         world
     }
 
-    fn put(&mut self, path: &str, mut library: Library) {
+    fn put(&mut self, path: &str, mut library: ElfLibrary) {
         let name = path.rsplit('/').next().unwrap_or(path);
         if library.soname.is_none() && name.starts_with("lib") {
             library.soname = Some(name.to_owned());
@@ -136,7 +138,7 @@ impl World {
         self
     }
 
-    fn with(mut self, path: &str, library: Library) -> Self {
+    fn with(mut self, path: &str, library: ElfLibrary) -> Self {
         self.put(path, library);
         self
     }
@@ -146,8 +148,8 @@ impl World {
         self
     }
 
-    fn judge(&self) -> Judgement {
-        let mut tree = Tree::new(62);
+    fn judge(&self) -> LoaderReport {
+        let mut tree = LibraryTree::new(62);
         let base = BASE_NAMES.iter().filter(|name| **name != "libstdc++.so.6");
         for name in base {
             tree.provide(name);
@@ -160,7 +162,7 @@ impl World {
         }
         tree.library_path.clone_from(&self.library_path);
         tree.preload.clone_from(&self.preload);
-        judge(&Environment {
+        judge(&LoaderInput {
             tree: &tree,
             site_packages: vec![SITE.to_owned()],
             torch: Some(self.version),
@@ -186,7 +188,7 @@ impl World {
 
 fn command(finding: &Finding) -> String {
     let lines = finding.mends.iter().filter_map(|mend| match &mend.action {
-        Some(Action::Command { line, .. }) => Some(line.clone()),
+        Some(FixAction::Command { line, .. }) => Some(line.clone()),
         _ => None,
     });
     lines.collect::<Vec<_>>().join("; ")
@@ -211,7 +213,7 @@ fn a_wheel_that_is_gone() {
     let finding = World::well()
         .without("libcublas.so.12")
         .finding("library-not-found");
-    assert_eq!(finding.weight, Weight::Fails);
+    assert_eq!(finding.weight, Severity::Fails);
     assert_eq!(finding.subject.as_deref(), Some("libcublas.so.12"));
     assert_eq!(
         finding.error_text.as_deref(),
@@ -338,7 +340,7 @@ fn a_stolen_nvjitlink() {
     );
     let world = world.library_path("/opt/cuda-12.1/lib64");
     let finding = world.finding("cuda-symbol-undefined");
-    assert_eq!(finding.weight, Weight::Fails);
+    assert_eq!(finding.weight, Severity::Fails);
     assert_eq!(
         finding.error_text.as_deref(),
         Some(
@@ -346,7 +348,7 @@ fn a_stolen_nvjitlink() {
              undefined symbol: __nvJitLinkComplete_12_4, version libnvJitLink.so.12"
         )
     );
-    let unset = Action::Variable {
+    let unset = FixAction::Variable {
         name: "LD_LIBRARY_PATH".to_owned(),
         value: None,
     };
@@ -370,11 +372,11 @@ fn a_stolen_nvjitlink() {
 
 #[test]
 fn two_copies_and_who_gets_which() {
-    let own = Library {
+    let own = ElfLibrary {
         soname: Some("libcudart.so.12".to_owned()),
         ..library(&[])
     };
-    let module = Library {
+    let module = ElfLibrary {
         rpath: vec!["$ORIGIN/../vision.libs".to_owned()],
         ..library(&["libcudart-1234.so.12", "libc10.so"])
     };
@@ -382,7 +384,7 @@ fn two_copies_and_who_gets_which() {
         .with("vision.libs/libcudart-1234.so.12", own)
         .with("vision/image.so", module);
     let finding = world.finding("library-copies");
-    assert_eq!(finding.weight, Weight::Notes);
+    assert_eq!(finding.weight, Severity::Notes);
     let seen: Vec<_> = finding
         .evidence
         .iter()
@@ -425,7 +427,7 @@ fn what_one_command_brings_back_is_one_finding() {
 
 #[test]
 fn libraries_of_one_package_are_one_finding() {
-    let module = |needed: &[&str]| Library {
+    let module = |needed: &[&str]| ElfLibrary {
         undefined: vec![SYMBOL.to_owned()],
         ..library(&[needed, &["libc10.so"]].concat())
     };
@@ -467,7 +469,7 @@ fn what_a_package_opens_itself_is_not_missing() {
         world
             .findings()
             .iter()
-            .all(|one| one.weight == Weight::Notes)
+            .all(|one| one.weight == Severity::Notes)
     );
     // Whichever FFmpeg there is: each is tried.
     let ffmpeg = |number: u32| library(&[&format!("libavcodec.so.{number}"), "libc10.so"]);
@@ -476,27 +478,27 @@ fn what_a_package_opens_itself_is_not_missing() {
         .with("torio/lib/_torio_ffmpeg5.so", ffmpeg(59));
     assert_eq!(
         world.finding("optional-library-not-found").weight,
-        Weight::Notes
+        Severity::Notes
     );
     let world = World::well().with("torio/lib/_torio_ffmpeg4.so", ffmpeg(58));
-    assert_eq!(world.finding("library-not-found").weight, Weight::Fails);
+    assert_eq!(world.finding("library-not-found").weight, Severity::Fails);
 }
 
 #[test]
 fn two_majors_of_cuda() {
-    let module = Library {
+    let module = ElfLibrary {
         rpath: vec!["$ORIGIN".to_owned()],
         ..library(&["libcudart.so.13"])
     };
     let world = World::well()
         .with("other/_C.so", module)
         .with("other/libcudart.so.13", library(&[]));
-    assert_eq!(world.finding("cuda-majors-mixed").weight, Weight::Warns);
+    assert_eq!(world.finding("cuda-majors-mixed").weight, Severity::Warns);
 }
 
 #[test]
 fn a_module_for_another_torch() {
-    let module = Library {
+    let module = ElfLibrary {
         undefined: vec![SYMBOL.to_owned()],
         ..library(&["libc10.so", "libtorch_cpu.so"])
     };
@@ -524,14 +526,14 @@ fn a_system_that_is_too_old() {
         of: of.to_owned(),
         versions: vec![version.to_owned()],
     };
-    let module = Library {
+    let module = ElfLibrary {
         needs_versions: vec![
             versions("libc.so.6", "GLIBC_2.38"),
             versions("libstdc++.so.6", "GLIBCXX_3.4.32"),
         ],
         ..library(&["libc.so.6", "libstdc++.so.6"])
     };
-    let system = |versions: &[&str]| Library {
+    let system = |versions: &[&str]| ElfLibrary {
         defines_versions: versions.iter().map(|&version| version.to_owned()).collect(),
         ..library(&[])
     };
@@ -626,10 +628,10 @@ fn what_the_system_and_the_driver_should_bring() {
     let finding = World::well()
         .with("cv2/cv2.abi3.so", module)
         .finding("library-not-found");
-    assert_eq!(finding.weight, Weight::Warns);
+    assert_eq!(finding.weight, Severity::Warns);
     assert_eq!(
         finding.mends[0].action,
-        Some(Action::Spec {
+        Some(FixAction::Spec {
             key: "system.packages".to_owned(),
             value: "[\"libgl1\"]".to_owned(),
         })
@@ -644,7 +646,7 @@ fn what_the_system_and_the_driver_should_bring() {
     let world = World::well().with("nvidia/nccl/lib/libnccl-net.so", plugin);
     assert_eq!(
         world.finding("optional-library-not-found").weight,
-        Weight::Notes
+        Severity::Notes
     );
 }
 
@@ -662,7 +664,7 @@ fn variables_that_lead_astray() {
     );
     assert_eq!(
         world.finding("search-in-working-directory").weight,
-        Weight::Warns
+        Severity::Warns
     );
 }
 
@@ -695,7 +697,7 @@ proptest! {
     ) {
         let mut world = World::well();
         for (path, needed, rpath, runpath, undefined) in files {
-            let library = Library {
+            let library = ElfLibrary {
                 machine: 62,
                 soname: needed.first().cloned(),
                 needs_versions: vec![NeededVersions { of: path.clone(), versions: rpath.clone() }],
@@ -704,11 +706,11 @@ proptest! {
                 rpath,
                 runpath,
                 undefined,
-                ..Library::default()
+                ..ElfLibrary::default()
             };
             world.put(&path, library);
         }
-        let mut tree = Tree::new(62);
+        let mut tree = LibraryTree::new(62);
         for (path, library) in &world.files {
             tree.library(path, library);
         }
@@ -717,7 +719,7 @@ proptest! {
         }
         tree.library_path = library_path;
         let site_packages = vec![SITE.to_owned(), "/".to_owned(), String::new()];
-        let environment = Environment {
+        let environment = LoaderInput {
             tree: &tree,
             site_packages,
             torch: Some(version),

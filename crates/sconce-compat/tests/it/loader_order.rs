@@ -1,33 +1,33 @@
 //! Where the loader looks, rule by rule, on trees made by hand (ld.so(8), dlopen(3)).
 
-use sconce_compat::library::Library;
-use sconce_compat::loader::{Absent, Found, Process, Tree};
+use sconce_compat::library::ElfLibrary;
+use sconce_compat::loader::{LibraryTree, LoaderProcess, LookupOrigin, UnresolvedReason};
 
-fn library(needed: &[&str]) -> Library {
-    Library {
+fn library(needed: &[&str]) -> ElfLibrary {
+    ElfLibrary {
         machine: 62,
         needed: needed.iter().map(|&name| name.to_owned()).collect(),
-        ..Library::default()
+        ..ElfLibrary::default()
     }
 }
 
-fn with_rpath(mut library: Library, path: &str) -> Library {
+fn with_rpath(mut library: ElfLibrary, path: &str) -> ElfLibrary {
     library.rpath = path.split(':').map(str::to_owned).collect();
     library
 }
 
-fn with_runpath(mut library: Library, path: &str) -> Library {
+fn with_runpath(mut library: ElfLibrary, path: &str) -> ElfLibrary {
     library.runpath = Some(path.split(':').map(str::to_owned).collect());
     library
 }
 
-fn named(mut library: Library, soname: &str) -> Library {
+fn named(mut library: ElfLibrary, soname: &str) -> ElfLibrary {
     library.soname = Some(soname.to_owned());
     library
 }
 
-fn tree<'a>(files: &[(&str, &'a Library)]) -> Tree<'a> {
-    let mut tree = Tree::new(62);
+fn tree<'a>(files: &[(&str, &'a ElfLibrary)]) -> LibraryTree<'a> {
+    let mut tree = LibraryTree::new(62);
     for (path, library) in files {
         tree.library(path, library);
     }
@@ -35,8 +35,8 @@ fn tree<'a>(files: &[(&str, &'a Library)]) -> Tree<'a> {
 }
 
 /// What is loaded, in order, once these were opened.
-fn loaded(tree: &Tree<'_>, opens: &[&str]) -> Vec<String> {
-    let (mut process, _) = Process::start(tree);
+fn loaded(tree: &LibraryTree<'_>, opens: &[&str]) -> Vec<String> {
+    let (mut process, _) = LoaderProcess::start(tree);
     for path in opens {
         process.open(path, None, false);
     }
@@ -187,12 +187,12 @@ fn breadth_comes_first() {
         ("/top.so", &top),
     ]);
     // The top's own need comes before those of what it needs, and fails.
-    let (mut process, _) = Process::start(&tree);
+    let (mut process, _) = LoaderProcess::start(&tree);
     let opened = process.open("/top.so", None, false);
     let missing = opened.missing.iter().map(|missing| missing.needed_by);
     assert_eq!(missing.collect::<Vec<_>>(), [Some(0), Some(1)]);
     tree.preload = "/b/libx.so".to_owned();
-    let (mut process, _) = Process::start(&tree);
+    let (mut process, _) = LoaderProcess::start(&tree);
     assert!(process.open("/top.so", None, false).missing.len() == 2);
 }
 
@@ -209,9 +209,9 @@ fn other_processors_are_passed_over_and_no_libraries_are_not() {
     let mut tree = tree(&files);
     assert_eq!(loaded(&tree, &["/m.so"]), ["/m.so", "/own/libx.so"]);
     tree.refused("/text/libx.so", false);
-    let (mut process, _) = Process::start(&tree);
+    let (mut process, _) = LoaderProcess::start(&tree);
     let opened = process.open("/m.so", None, false);
-    let absent = Absent::Refused {
+    let absent = UnresolvedReason::Refused {
         path: "/text/libx.so".to_owned(),
         text: "invalid ELF header",
     };
@@ -226,7 +226,7 @@ fn the_working_directory_is_told_and_not_searched() {
     );
     let mut tree = tree(&[("/m.so", &module), ("/libx.so", &x)]);
     tree.library_path = ":relative;/none".to_owned();
-    let (mut process, _) = Process::start(&tree);
+    let (mut process, _) = LoaderProcess::start(&tree);
     assert_eq!(process.open("/m.so", None, false).missing.len(), 1);
     let relative: Vec<_> = process
         .relative()
@@ -236,7 +236,7 @@ fn the_working_directory_is_told_and_not_searched() {
     assert_eq!(relative, ["", "relative", ""]);
     // A variable that is empty as a whole means nothing.
     tree.library_path.clear();
-    let (process, _) = Process::start(&tree);
+    let (process, _) = LoaderProcess::start(&tree);
     assert_eq!(process.relative(), []);
 }
 
@@ -261,7 +261,7 @@ fn what_the_driver_brings_is_not_missing() {
     let module = library(&["libcuda.so.1", "libgone.so"]);
     let mut tree = tree(&[("/m.so", &module)]);
     tree.provide("libcuda.so.1");
-    let (mut process, _) = Process::start(&tree);
+    let (mut process, _) = LoaderProcess::start(&tree);
     let opened = process.open("/m.so", None, false);
     assert_eq!(opened.missing.len(), 1);
     assert_eq!(opened.missing[0].name, "libgone.so");
@@ -272,12 +272,12 @@ fn what_the_driver_brings_is_not_missing() {
 fn dlopen_searches_for_its_caller() {
     let (cudnn, ops) = (with_rpath(library(&[]), "$ORIGIN"), library(&[]));
     let tree = tree(&[("/c/libcudnn.so.9", &cudnn), ("/c/libcudnn_ops.so.9", &ops)]);
-    let (mut process, _) = Process::start(&tree);
+    let (mut process, _) = LoaderProcess::start(&tree);
     process.open("/c/libcudnn.so.9", None, false);
     assert_eq!(process.open("libcudnn_ops.so.9", None, false).root, None);
     let opened = process.open("libcudnn_ops.so.9", Some(0), false);
     let found = &process.objects()[opened.root.unwrap_or_default()].found;
-    let rpath = Found::Rpath {
+    let rpath = LookupOrigin::Rpath {
         object: 0,
         directory: "/c".to_owned(),
     };

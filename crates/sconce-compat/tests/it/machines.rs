@@ -4,14 +4,14 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use sconce_compat::rules::{self, Case, Environment};
+use sconce_compat::rules::{self, CheckInput, EnvironmentVersions};
 use sconce_compat::tables;
 use sconce_schema::facts::{
-    Card, CdiFile, Cgroup, CgroupVersion, CudaInit, Disk, Driver, DriverFlavour, DriverLibrary,
-    FabricState, InfiniBand, Iommu, Limit, Limits, Link, Mig, Mode, Node, PciCard, Seccomp, Shm,
-    Toolkit, Xid,
+    CdiFileFacts, CgroupFacts, CgroupVersion, ContainerToolkit, CudaInit, DeviceNodeFacts, Driver,
+    DriverFlavour, DriverLibrary, FabricState, FeatureState, FilesystemFacts, GpuFacts, InfiniBand,
+    Iommu, Mig, NvLink, PciGpu, RlimitFacts, RlimitPair, SeccompMode, Shm, Xid,
 };
-use sconce_schema::finding::{Action, Finding, Weight};
+use sconce_schema::finding::{Finding, FixAction, Severity};
 use sconce_schema::{Bytes, ComputeCapability, CudaVersion, DriverVersion, HostFacts};
 
 proptest! {
@@ -38,15 +38,15 @@ proptest! {
         host.variables = BTreeMap::from([("CUDA_VISIBLE_DEVICES".into(), words[4].clone())]);
         host.architecture = word(5);
         host.cuda_init = Some(CudaInit { error: word(6), ..CudaInit::default() });
-        host.limits = Some(Limits {
-            open_files: Some(Limit { soft: Some(numbers[3]), hard: Some(numbers[4]) }),
-            ..Limits::default()
+        host.limits = Some(RlimitFacts {
+            open_files: Some(RlimitPair { soft: Some(numbers[3]), hard: Some(numbers[4]) }),
+            ..RlimitFacts::default()
         });
         host.shm = Some(Shm { size: Some(Bytes(numbers[5])), ..Shm::default() });
-        let environment = Environment {
+        let environment = EnvironmentVersions {
             python: word(7),
             glibc: word(8),
-            ..Environment::installed([
+            ..EnvironmentVersions::installed([
                 ("torch", words[9].as_str()),
                 ("torchvision", words[10].as_str()),
                 ("triton", words[11].as_str()),
@@ -83,13 +83,13 @@ fn text(findings: &[Finding]) -> String {
         for mend in &found.mends {
             let how = match &mend.action {
                 None => String::new(),
-                Some(Action::Command { line, root, safe }) => {
+                Some(FixAction::Command { line, root, safe }) => {
                     let sign = if *root { "#" } else { "$" };
                     let safe = if *safe { " (safe)" } else { "" };
                     format!(" {sign} {line}{safe}")
                 }
-                Some(Action::Spec { key, value }) => format!(" | {key} = {value}"),
-                Some(Action::Variable { name, value }) => {
+                Some(FixAction::Spec { key, value }) => format!(" | {key} = {value}"),
+                Some(FixAction::Variable { name, value }) => {
                     format!(" | {name}={}", value.as_deref().unwrap_or("(unset)"))
                 }
             };
@@ -102,8 +102,8 @@ fn text(findings: &[Finding]) -> String {
     out
 }
 
-fn node(path: &str, minor: u32) -> Node {
-    Node {
+fn node(path: &str, minor: u32) -> DeviceNodeFacts {
+    DeviceNodeFacts {
         path: path.to_owned(),
         major: 195,
         minor,
@@ -114,7 +114,7 @@ fn node(path: &str, minor: u32) -> Node {
     }
 }
 
-fn nodes(cards: u32) -> Option<Vec<Node>> {
+fn nodes(cards: u32) -> Option<Vec<DeviceNodeFacts>> {
     let of_cards = (0..cards).map(|card| node(&format!("/dev/nvidia{card}"), card));
     let others = [node("/dev/nvidiactl", 255), node("/dev/nvidia-uvm", 0)];
     Some(of_cards.chain(others).collect())
@@ -145,7 +145,7 @@ fn well(gpu: &str, driver: &str) -> HostFacts {
     ];
     for card in &mut host.cards {
         card.minor = Some(card.index);
-        card.persistence = Some(Mode::On);
+        card.persistence = Some(FeatureState::On);
         card.ecc_uncorrected = Some(0);
         card.remap_pending = Some(false);
         card.throttle = Some(vec!["gpu-idle".into()]);
@@ -166,15 +166,15 @@ fn well(gpu: &str, driver: &str) -> HostFacts {
             writable: Some(true),
             ..Shm::default()
         }),
-        limits: Some(Limits {
+        limits: Some(RlimitFacts {
             open_files: Some(limit(65_536)),
-            ..Limits::default()
+            ..RlimitFacts::default()
         }),
-        cgroup: Some(Cgroup {
+        cgroup: Some(CgroupFacts {
             version: Some(CgroupVersion::V2),
             delegated: vec!["cpu".into(), "memory".into(), "pids".into()],
             oom_kills: Some(0),
-            ..Cgroup::default()
+            ..CgroupFacts::default()
         }),
         user_namespaces_barrier: Some(String::new()),
         xids: Some(Vec::new()),
@@ -182,15 +182,15 @@ fn well(gpu: &str, driver: &str) -> HostFacts {
     }
 }
 
-fn limit(soft: u64) -> Limit {
-    Limit {
+fn limit(soft: u64) -> RlimitPair {
+    RlimitPair {
         soft: Some(soft),
         hard: Some(soft.max(1_048_576)),
     }
 }
 
-fn pci(card: &Card) -> PciCard {
-    PciCard {
+fn pci(card: &GpuFacts) -> PciGpu {
+    PciGpu {
         address: card.bus_id.clone().unwrap_or_default(),
         device: "0x2330".to_owned(),
         driver: Some("nvidia".to_owned()),
@@ -199,8 +199,8 @@ fn pci(card: &Card) -> PciCard {
     }
 }
 
-fn torch_215() -> Environment {
-    Environment::installed([
+fn torch_215() -> EnvironmentVersions {
+    EnvironmentVersions::installed([
         ("torch", "2.15.0"),
         ("torchvision", "0.29.2"),
         ("triton", "3.9.0"),
@@ -211,8 +211,8 @@ fn torch_215() -> Environment {
     ])
 }
 
-fn judged(host: &HostFacts, environment: &Environment) -> String {
-    let case = Case {
+fn judged(host: &HostFacts, environment: &EnvironmentVersions) -> String {
+    let case = CheckInput {
         host,
         environment: Some(environment),
         files: &[],
@@ -243,7 +243,7 @@ fn eight_h100_before_the_fabric_manager() {
     let mut host = well("8x H100 80GB", "580.95.05");
     for card in &mut host.cards {
         card.fabric = Some(FabricState::InProgress);
-        card.nvlinks = Some(vec![Link { link: 0, to: None }]);
+        card.nvlinks = Some(vec![NvLink { link: 0, to: None }]);
     }
     host.services = BTreeMap::from([("nvidia-fabricmanager.service".into(), "failed".into())]);
     host.cuda_init = Some(CudaInit {
@@ -255,12 +255,12 @@ fn eight_h100_before_the_fabric_manager() {
         state: Some("ACTIVE".into()),
         layer: Some("InfiniBand".into()),
     }]);
-    host.limits = Some(Limits {
+    host.limits = Some(RlimitFacts {
         open_files: Some(limit(1024)),
         locked_memory: Some(limit(65_536)),
-        ..Limits::default()
+        ..RlimitFacts::default()
     });
-    host.cards[3].persistence = Some(Mode::Off);
+    host.cards[3].persistence = Some(FeatureState::Off);
     host.cards[5].throttle = Some(vec!["sw-thermal-slowdown".into()]);
     host.cards[5].temperature_c = Some(87);
     host.cards[6].memory_used = Some(Bytes::gib(60));
@@ -332,7 +332,7 @@ fn windows_linux() {
 
 #[test]
 fn no_driver() {
-    let card = PciCard {
+    let card = PciGpu {
         address: "0000:01:00.0".into(),
         device: "0x2684".into(),
         driver: None,
@@ -345,7 +345,7 @@ fn no_driver() {
         ..bare.clone()
     };
     let nouveau = HostFacts {
-        pci_cards: Some(vec![PciCard {
+        pci_cards: Some(vec![PciGpu {
             driver: Some("nouveau".into()),
             ..card
         }]),
@@ -366,8 +366,8 @@ fn no_driver() {
         .collect();
     insta::assert_snapshot!(texts.join("--\n"));
     // An environment that asks for no card is not the worse for it.
-    let numpy = Environment::installed([("numpy", "2.5.5")]);
-    let case = Case {
+    let numpy = EnvironmentVersions::installed([("numpy", "2.5.5")]);
+    let case = CheckInput {
         host: &machines[3],
         environment: Some(&numpy),
         files: &[],
@@ -376,7 +376,7 @@ fn no_driver() {
         .iter()
         .map(|found| found.weight)
         .collect();
-    assert_eq!(weights, [sconce_schema::finding::Weight::Notes]);
+    assert_eq!(weights, [sconce_schema::finding::Severity::Notes]);
 }
 
 #[test]
@@ -391,10 +391,10 @@ fn a_driver_that_was_updated_without_a_restart() {
         ..CudaInit::default()
     });
     host.services = BTreeMap::from([("docker.service".into(), "active".into())]);
-    host.toolkit = Some(Toolkit {
+    host.toolkit = Some(ContainerToolkit {
         version: Some("1.18.0".into()),
         docker_runtimes: Some(vec!["nvidia".into()]),
-        cdi: vec![CdiFile {
+        cdi: vec![CdiFileFacts {
             path: "/etc/cdi/nvidia.yaml".into(),
             kind: Some("nvidia.com/gpu".into()),
             driver: Some("565.57.01".parse().unwrap()),
@@ -448,10 +448,10 @@ fn what_cuda_itself_did_is_believed() {
 #[test]
 fn a_card_without_a_name_is_named_once() {
     let mut host = well("2x T4", "580.95.05");
-    host.cards[1] = Card {
+    host.cards[1] = GpuFacts {
         index: 1,
         lost: Some("GPU is lost".into()),
-        ..Card::default()
+        ..GpuFacts::default()
     };
     let found = rules::machine(&host);
     assert_eq!(
@@ -463,13 +463,13 @@ fn a_card_without_a_name_is_named_once() {
 #[test]
 fn a_lost_card_among_four() {
     let mut host = well("4x V100", "550.144.03");
-    host.cards[2] = Card {
+    host.cards[2] = GpuFacts {
         index: 2,
         name: host.cards[2].name.clone(),
         capability: host.cards[2].capability,
         lost: Some("GPU is lost".into()),
         bus_id: Some("0000:03:00.0".into()),
-        ..Card::default()
+        ..GpuFacts::default()
     };
     host.cards[1].remap_pending = Some(true);
     host.cards[1].ecc_uncorrected = Some(2);
@@ -503,18 +503,18 @@ fn a_lost_card_among_four() {
 fn a_narrow_container() {
     let mut host = well("T4", "580.95.05");
     host.container = Some("docker".into());
-    host.seccomp = Some(Seccomp::Filter);
+    host.seccomp = Some(SeccompMode::Filter);
     host.user_namespaces_barrier = Some("unshare: EPERM".into());
-    host.cgroup = Some(Cgroup {
+    host.cgroup = Some(CgroupFacts {
         version: Some(CgroupVersion::V1),
         memory: Some(Bytes::gib(8)),
         oom_kills: Some(3),
-        ..Cgroup::default()
+        ..CgroupFacts::default()
     });
-    host.store = Some(Disk {
+    host.store = Some(FilesystemFacts {
         path: "/home/me/.local/share/sconce".into(),
         free: Some(Bytes::gib(2)),
-        ..Disk::default()
+        ..FilesystemFacts::default()
     });
     let nodes = host.nodes.as_mut().unwrap();
     nodes[0].usable = false;
@@ -532,10 +532,10 @@ fn a_narrow_container() {
 fn limits_that_cannot_be_held_are_said_with_what_would_hold_them() {
     let said = |version, delegated: &[&str]| {
         let mut host = well("RTX 4090", "595.45.04");
-        host.cgroup = Some(Cgroup {
+        host.cgroup = Some(CgroupFacts {
             version: Some(version),
             delegated: delegated.iter().map(ToString::to_string).collect(),
-            ..Cgroup::default()
+            ..CgroupFacts::default()
         });
         judged(&host, &torch_215())
     };
@@ -585,9 +585,9 @@ fn docker_without_the_toolkit() {
     let mut host = well("RTX 3090", "580.95.05");
     host.services = BTreeMap::from([("docker.service".into(), "active".into())]);
     let mut known = host.clone();
-    known.toolkit = Some(Toolkit {
+    known.toolkit = Some(ContainerToolkit {
         docker_runtimes: Some(Vec::new()),
-        ..Toolkit::default()
+        ..ContainerToolkit::default()
     });
     let texts = [&host, &known].map(|host| text(&rules::machine(host)));
     insta::assert_snapshot!(texts.join("--\n"));
@@ -598,7 +598,7 @@ fn links_that_a_reload_needs_are_named_with_the_command() {
     let mut host = well("RTX 3090", "580.95.05");
     let linked = |yes| {
         let nodes = nodes(1).into_iter().flatten();
-        let with = |node| Node {
+        let with = |node| DeviceNodeFacts {
             char_link: Some(yes),
             ..node
         };
@@ -610,10 +610,10 @@ fn links_that_a_reload_needs_are_named_with_the_command() {
     let found = rules::machine(&host);
     assert_eq!(
         (found[0].code.as_str(), found[0].weight),
-        ("char-links-missing", Weight::Notes)
+        ("char-links-missing", Severity::Notes)
     );
     assert_eq!(found[0].evidence.len(), 3);
-    let Some(Action::Command {
+    let Some(FixAction::Command {
         line, root: true, ..
     }) = &found[0].mends[0].action
     else {
@@ -632,20 +632,20 @@ fn links_that_a_reload_needs_are_named_with_the_command() {
 #[test]
 fn a_cdi_file_of_other_cards_is_stale() {
     let mut host = well("RTX 3090", "580.95.05");
-    host.toolkit = Some(Toolkit {
-        cdi: vec![CdiFile {
+    host.toolkit = Some(ContainerToolkit {
+        cdi: vec![CdiFileFacts {
             path: "/etc/cdi/sconce.json".into(),
             stale: vec!["there is no card GPU-x here".into()],
-            ..CdiFile::default()
+            ..CdiFileFacts::default()
         }],
-        ..Toolkit::default()
+        ..ContainerToolkit::default()
     });
     let found = rules::machine(&host);
     assert_eq!(
         found[0].what,
         "/etc/cdi/sconce.json: there is no card GPU-x here"
     );
-    let Some(Action::Command { line, .. }) = &found[0].mends[0].action else {
+    let Some(FixAction::Command { line, .. }) = &found[0].mends[0].action else {
         panic!("{found:?}");
     };
     assert_eq!(line, "sconce cdi write --output /etc/cdi/sconce.json");
@@ -654,16 +654,16 @@ fn a_cdi_file_of_other_cards_is_stale() {
 #[test]
 fn a_path_from_elsewhere_stays_one_word() {
     let mut host = well("RTX 3090", "580.95.05");
-    host.toolkit = Some(Toolkit {
-        cdi: vec![CdiFile {
+    host.toolkit = Some(ContainerToolkit {
+        cdi: vec![CdiFileFacts {
             path: "/etc/cdi/a'; rm -rf ~ #.yaml".into(),
             error: Some("not YAML".into()),
-            ..CdiFile::default()
+            ..CdiFileFacts::default()
         }],
-        ..Toolkit::default()
+        ..ContainerToolkit::default()
     });
     let found = rules::machine(&host);
-    let Some(Action::Command { line, .. }) = &found[0].mends[0].action else {
+    let Some(FixAction::Command { line, .. }) = &found[0].mends[0].action else {
         panic!("{found:?}");
     };
     assert_eq!(
@@ -683,17 +683,17 @@ fn what_cuda_starts_with_is_enough() {
     // Nodes that are elsewhere or not listed do not keep it from starting.
     host.nodes = Some(Vec::new());
     assert!(rules::machine(&host).is_empty());
-    host.cards[1] = Card {
+    host.cards[1] = GpuFacts {
         index: 1,
         lost: Some("GPU is lost".into()),
-        ..Card::default()
+        ..GpuFacts::default()
     };
     let found = rules::machine(&host);
     let lost = found.iter().find(|one| one.code == "card-lost").unwrap();
     assert_eq!(
         (lost.weight, lost.what.as_str()),
         (
-            Weight::Warns,
+            Severity::Warns,
             "the driver lost card 1: GPU is lost; CUDA starts with the others"
         )
     );

@@ -1,8 +1,10 @@
 //! The matrix of torch and cards, from the tables alone.
 
-use sconce_compat::library::{Code, Coverage, GpuCode, Reach, Target};
-use sconce_compat::matrix::{self, Basis, Matrix, NamedTorch, Row, Verdict};
-use sconce_compat::rules::{Build, Environment};
+use sconce_compat::library::{CodeKind, CodeReach, CodeTarget, Coverage, GpuCode};
+use sconce_compat::matrix::{
+    self, Compatibility, CompatibilityBasis, Matrix, MatrixRow, NamedTorch,
+};
+use sconce_compat::rules::{EnvironmentVersions, TorchBackend};
 use sconce_compat::tables;
 use sconce_schema::{ComputeCapability, CudaVersion, HostFacts};
 
@@ -18,7 +20,7 @@ fn releases() -> Vec<NamedTorch> {
 }
 
 /// The verdict, the CUDA and the reason of a named torch on a card.
-fn named(version: &str, card: &str) -> (Verdict, Option<String>, String) {
+fn named(version: &str, card: &str) -> (Compatibility, Option<String>, String) {
     let torch = NamedTorch::parse(version).expect(version);
     let matrix = matrix::torches(&[torch], &machines(&[card], None));
     let row = &matrix.rows[0];
@@ -44,9 +46,9 @@ fn text(matrix: &Matrix) -> String {
                 format!("; runs built with CUDA {cuda}")
             });
             let basis = match cell.basis {
-                Basis::Bytes => "bytes".to_owned(),
-                Basis::Table(sure) => format!("{sure:?}").to_lowercase(),
-                Basis::Nothing => "nothing".to_owned(),
+                CompatibilityBasis::Bytes => "bytes".to_owned(),
+                CompatibilityBasis::Table(sure) => format!("{sure:?}").to_lowercase(),
+                CompatibilityBasis::Nothing => "nothing".to_owned(),
             };
             let verdict = format!("{:?}", cell.verdict).to_lowercase();
             let line = format!(
@@ -113,10 +115,10 @@ fn the_newest_for_a_set_of_machines() {
 }
 
 fn sass(capabilities: &[(u32, u32)], containers: u32) -> Coverage {
-    let target = |&(major, minor): &(u32, u32)| Target {
+    let target = |&(major, minor): &(u32, u32)| CodeTarget {
         capability: ComputeCapability::new(major, minor),
-        code: Code::Sass,
-        reach: Reach::Onward,
+        code: CodeKind::Sass,
+        reach: CodeReach::Onward,
     };
     Coverage {
         targets: capabilities.iter().map(target).collect(),
@@ -124,26 +126,26 @@ fn sass(capabilities: &[(u32, u32)], containers: u32) -> Coverage {
     }
 }
 
-fn cells(row: &Row) -> Vec<(Verdict, Basis)> {
+fn cells(row: &MatrixRow) -> Vec<(Compatibility, CompatibilityBasis)> {
     let cells = row.cells.iter();
     cells.map(|cell| (cell.verdict, cell.basis)).collect()
 }
 
 #[test]
 fn bytes_go_before_the_tables() {
-    let environment = Environment {
-        torch_build: Some(Build::Cuda(CudaVersion::new(12, 8))),
-        ..Environment::installed([("torch", "2.8.0")])
+    let environment = EnvironmentVersions {
+        torch_build: Some(TorchBackend::Cuda(CudaVersion::new(12, 8))),
+        ..EnvironmentVersions::installed([("torch", "2.8.0")])
     };
     let machines = machines(&["P100", "V100", "4090"], None);
     let row = matrix::environment("mine", &environment, &[], &machines);
-    let measured = Basis::Table(tables::Sure::Measured);
+    let measured = CompatibilityBasis::Table(tables::SourceQuality::Measured);
     assert_eq!(
         cells(&row),
         [
-            (Verdict::Fails, measured),
-            (Verdict::Runs, measured),
-            (Verdict::Runs, measured)
+            (Compatibility::Fails, measured),
+            (Compatibility::Runs, measured),
+            (Compatibility::Runs, measured)
         ]
     );
     // A build of one's own, for Pascal alone, with one file that somebody forgot.
@@ -156,50 +158,62 @@ fn bytes_go_before_the_tables() {
     assert_eq!(
         cells(&row),
         [
-            (Verdict::Warns, Basis::Bytes),
-            (Verdict::Fails, Basis::Bytes),
-            (Verdict::Runs, Basis::Bytes)
+            (Compatibility::Warns, CompatibilityBasis::Bytes),
+            (Compatibility::Fails, CompatibilityBasis::Bytes),
+            (Compatibility::Runs, CompatibilityBasis::Bytes)
         ]
     );
 }
 
 #[test]
 fn an_unknown_torch_is_unknown() {
-    let environment = Environment {
-        torch_build: Some(Build::Cuda(CudaVersion::new(13, 9))),
-        ..Environment::installed([("torch", "2.99.0")])
+    let environment = EnvironmentVersions {
+        torch_build: Some(TorchBackend::Cuda(CudaVersion::new(13, 9))),
+        ..EnvironmentVersions::installed([("torch", "2.99.0")])
     };
     let row = matrix::environment("next", &environment, &[], &machines(&["4090"], None));
-    assert_eq!(cells(&row), [(Verdict::Unknown, Basis::Nothing)]);
+    assert_eq!(
+        cells(&row),
+        [(Compatibility::Unknown, CompatibilityBasis::Nothing)]
+    );
     // What is known of it counts all the same: its CUDA needs a newer driver.
     let old = machines(&["4090"], Some("535.104.05"));
     let row = matrix::environment("next", &environment, &[], &old);
-    assert_eq!(cells(&row), [(Verdict::Fails, Basis::Nothing)]);
+    assert_eq!(
+        cells(&row),
+        [(Compatibility::Fails, CompatibilityBasis::Nothing)]
+    );
 }
 
 #[test]
 fn the_build_that_is_named_is_judged() {
     for (version, card, verdict, cuda, reason) in [
-        ("2.10.0", "v100", Verdict::Runs, Some("12.8"), ""),
+        ("2.10.0", "v100", Compatibility::Runs, Some("12.8"), ""),
         (
             "2.10.0+cu130",
             "v100",
-            Verdict::Fails,
+            Compatibility::Fails,
             Some("13.0"),
             "no code for 7.0, begins at 7.5",
         ),
-        ("2.10.0+cu126", "v100", Verdict::Runs, Some("12.6"), ""),
+        (
+            "2.10.0+cu126",
+            "v100",
+            Compatibility::Runs,
+            Some("12.6"),
+            "",
+        ),
         (
             "2.10.0+CU126",
             "p100",
-            Verdict::Warns,
+            Compatibility::Warns,
             Some("12.6"),
             "no torch.compile below 7.0",
         ),
         (
             "2.10.0+cu126.with.pypi",
             "b200",
-            Verdict::Fails,
+            Compatibility::Fails,
             Some("12.6"),
             "no code for 10.0, ends at 9.0",
         ),
@@ -207,95 +221,95 @@ fn the_build_that_is_named_is_judged() {
         (
             "2.8.0+cu118",
             "v100",
-            Verdict::Unknown,
+            Compatibility::Unknown,
             Some("11.8"),
             "for which cards its build for CUDA 11.8 has code is not known",
         ),
         (
             "2.8.0+cu130",
             "v100",
-            Verdict::Fails,
+            Compatibility::Fails,
             Some("13.0"),
             "CUDA 13.0 makes no code for 7.0, 12.9 is its last",
         ),
         (
             "2.8.0+cpu",
             "h100",
-            Verdict::Fails,
+            Compatibility::Fails,
             None,
             "it is built for CPUs alone: it does not see the card",
         ),
         (
             "2.8.0+cpu.cxx11.abi",
             "h100",
-            Verdict::Fails,
+            Compatibility::Fails,
             None,
             "it is built for CPUs alone: it does not see the card",
         ),
         (
             "2.8.0+rocm6.4",
             "h100",
-            Verdict::Fails,
+            Compatibility::Fails,
             None,
             "it is built for AMD cards: it does not see the card",
         ),
         (
             "2.8.0+abc",
             "h100",
-            Verdict::Unknown,
+            Compatibility::Unknown,
             None,
             "nothing is known of a build that is called abc",
         ),
         (
             "2.8.0+cu99999",
             "h100",
-            Verdict::Unknown,
+            Compatibility::Unknown,
             None,
             "nothing is known of a build that is called cu99999",
         ),
         (
             "2.10.0a0+git1234",
             "h100",
-            Verdict::Unknown,
+            Compatibility::Unknown,
             None,
             "nothing is known of a build that is called git1234",
         ),
         (
             "2.16.0.dev20261101+cu134",
             "h100",
-            Verdict::Unknown,
+            Compatibility::Unknown,
             Some("13.4"),
             "for which cards its build for CUDA 13.4 has code is not known",
         ),
         (
             "2.16.0.dev20261101+cu134",
             "v100",
-            Verdict::Fails,
+            Compatibility::Fails,
             Some("13.4"),
             "CUDA 13.4 makes no code for 7.0, 12.9 is its last",
         ),
         (
             "2.15.0.dev20261101",
             "h100",
-            Verdict::Unknown,
+            Compatibility::Unknown,
             None,
             "the builds of releases alone are known",
         ),
         (
             "2.15.0rc1",
             "h100",
-            Verdict::Unknown,
+            Compatibility::Unknown,
             None,
             "the builds of releases alone are known",
         ),
         (
             "2.8.0.post2",
             "h100",
-            Verdict::Unknown,
+            Compatibility::Unknown,
             None,
             "the builds of releases alone are known",
         ),
-        ("2.8", "h100", Verdict::Runs, Some("12.8"), ""),
+        ("2.8", "h100", Compatibility::Runs, Some("12.8"), ""),
     ] {
         let expected = (verdict, cuda.map(str::to_owned), reason.to_owned());
         assert_eq!(named(version, card), expected, "{version} on {card}");
@@ -328,8 +342,8 @@ fn a_lock_whose_build_is_in_no_table_is_not_said_to_run() {
         ("2.10.0+cpu", Some("torch-without-cuda")),
         ("2.10.0+cu128", None),
     ] {
-        let environment = Environment::installed([("torch", version)]);
-        let case = sconce_compat::rules::Case {
+        let environment = EnvironmentVersions::installed([("torch", version)]);
+        let case = sconce_compat::rules::CheckInput {
             host: &hosts[0],
             environment: Some(&environment),
             files: &[],

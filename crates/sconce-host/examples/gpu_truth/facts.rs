@@ -4,7 +4,9 @@ use std::error::Error;
 use std::os::unix::fs::{FileTypeExt, MetadataExt};
 use std::path::{Path, PathBuf};
 
-use sconce_host::{Card, Gpus, Machine, NvmlGpus, Roots, cdi, edits_for, select, visible_devices};
+use sconce_host::{
+    GpuDevice, GpuMonitor, HostProfile, NvmlMonitor, Roots, cdi, edits_for, select, visible_devices,
+};
 use sconce_schema::request::{ContainerEdits, DeviceNode};
 use sconce_schema::spec;
 use serde_json::{Value, json};
@@ -12,11 +14,11 @@ use serde_json::{Value, json};
 use crate::{leave_out, tell};
 
 /// This machine, as far as the kernel module's files tell.
-fn host() -> Machine {
-    Machine::read(&Roots::default())
+fn host() -> HostProfile {
+    HostProfile::read(&Roots::default())
 }
 
-fn cards(host: &Machine) -> Vec<&Card> {
+fn cards(host: &HostProfile) -> Vec<&GpuDevice> {
     host.nvidia
         .iter()
         .flat_map(|nvidia| &nvidia.cards)
@@ -27,11 +29,11 @@ fn cards(host: &Machine) -> Vec<&Card> {
 pub(crate) fn as_json() -> Value {
     let plain = host();
     let mut whole = plain.clone();
-    let nvml = NvmlGpus::load();
+    let nvml = NvmlMonitor::load();
     if let (Some(nvidia), Some(nvml)) = (&mut whole.nvidia, &nvml) {
         nvidia.complete(nvml);
     }
-    let describe = |card: &&Card| {
+    let describe = |card: &&GpuDevice| {
         json!({
             "index": card.index,
             "uuid": card.uuid,
@@ -42,8 +44,11 @@ pub(crate) fn as_json() -> Value {
             "node": card.node.as_ref().map(|node| node.path.clone()),
         })
     };
-    let each = |host: &Machine| cards(host).iter().map(describe).collect::<Vec<_>>();
-    let instances = nvml.as_ref().map(NvmlGpus::instances).unwrap_or_default();
+    let each = |host: &HostProfile| cards(host).iter().map(describe).collect::<Vec<_>>();
+    let instances = nvml
+        .as_ref()
+        .map(NvmlMonitor::instances)
+        .unwrap_or_default();
     json!({
         "kernel": plain.kernel,
         "cpus": plain.cpus,
@@ -54,7 +59,7 @@ pub(crate) fn as_json() -> Value {
         "driver": plain.nvidia.as_ref().and_then(|nvidia| nvidia.driver.clone()),
         "open_module": plain.nvidia.as_ref().and_then(|nvidia| nvidia.open_module),
         "nvml": nvml.is_some(),
-        "nvml_driver": nvml.as_ref().and_then(Gpus::driver),
+        "nvml_driver": nvml.as_ref().and_then(GpuMonitor::driver),
         "cards_of_the_kernel_module": each(&plain),
         "cards": each(&whole),
         "visible_devices": visible_devices(&cards(&whole)),
@@ -97,7 +102,7 @@ impl<'a> Theirs<'a> {
 pub(crate) fn compare(listed: &str) {
     let mut host = host();
     let plain = host.clone();
-    let nvml = NvmlGpus::load();
+    let nvml = NvmlMonitor::load();
     tell(
         nvml.is_some(),
         "NVML loads by its name",
@@ -175,7 +180,7 @@ fn short_address(id: &str) -> String {
 
 fn edits_of(gpus: &str, scratch: &Path) -> Result<Vec<ContainerEdits>, Box<dyn Error>> {
     let host = host();
-    let wanted: spec::Gpus = gpus.parse()?;
+    let wanted: spec::GpuRequest = gpus.parse()?;
     let all = host.nvidia.as_ref().map_or(&[][..], |nvidia| &nvidia.cards);
     let chosen = select(all, &wanted)?;
     Ok(edits_for(&host, &chosen, &Roots::default(), scratch)?)

@@ -3,7 +3,7 @@
 use std::error::Error;
 use std::ops::Range;
 
-use sconce_schema::event::{Event, GpuSample, Line, Started};
+use sconce_schema::event::{GpuSample, RecordEvent, RecordLine, RunStarted};
 
 use crate::{figure, leave_out, tell};
 
@@ -49,12 +49,16 @@ impl Reading {
 }
 
 /// The readings of card 0 between two moments, with their times in µs.
-fn of_card(lines: &[Line], started: &Started, window: &Range<u64>) -> Vec<(u64, GpuSample)> {
+fn of_card(
+    lines: &[RecordLine],
+    started: &RunStarted,
+    window: &Range<u64>,
+) -> Vec<(u64, GpuSample)> {
     lines
         .iter()
         .filter(|line| window.contains(&(started.unix_ms + line.t_us / 1000)))
         .filter_map(|line| match &line.event {
-            Event::Sample(sample) => {
+            RecordEvent::Sample(sample) => {
                 let card = sample.gpus.iter().find(|card| card.index == 0)?;
                 Some((line.t_us, card.clone()))
             }
@@ -77,11 +81,11 @@ pub(crate) fn compare(
     readings: &str,
     window: Range<u64>,
 ) -> Result<(), Box<dyn Error>> {
-    let lines: Vec<Line> = events
+    let lines: Vec<RecordLine> = events
         .lines()
         .map(serde_json::from_str)
         .collect::<Result<_, _>>()?;
-    let Some(Event::Started(started)) = lines.first().map(|line| &line.event) else {
+    let Some(RecordEvent::Started(started)) = lines.first().map(|line| &line.event) else {
         return Err("the record has no first line".into());
     };
     let theirs: Vec<Reading> = readings.lines().filter_map(Reading::parse).collect();

@@ -7,8 +7,8 @@ use rustix::fs::{major, minor};
 use serde::Serialize;
 
 use super::files::CdiFile;
-use super::spec::{Device, NodeEdit, Spec};
-use crate::nvidia::Nvidia;
+use super::spec::{CdiSpec, CdiSpecDevice, DeviceNodeEdit};
+use crate::nvidia::NvidiaDriver;
 use crate::roots::Roots;
 
 /// So many troubles of one file say enough.
@@ -17,9 +17,9 @@ const MOST: usize = 64;
 /// Something wrong with a CDI file.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Trouble {
+pub struct CdiProblem {
     /// What is the matter.
-    pub kind: TroubleKind,
+    pub kind: CdiProblemKind,
     /// The file or node that it is about, where it is about one.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub path: Option<String>,
@@ -30,7 +30,7 @@ pub struct Trouble {
 /// Kinds of trouble.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum TroubleKind {
+pub enum CdiProblemKind {
     /// It cannot be read at all.
     Unreadable,
     /// Engines refuse it.
@@ -50,13 +50,13 @@ pub enum TroubleKind {
 /// What is wrong with `file` on the machine below `roots` with the driver and cards `nvidia`. A
 /// file about other things than NVIDIA's cards is held against its paths and numbers alone.
 #[must_use]
-pub fn check(file: &CdiFile, nvidia: Option<&Nvidia>, roots: &Roots) -> Vec<Trouble> {
-    let mut found = Found(Vec::new());
+pub fn check(file: &CdiFile, nvidia: Option<&NvidiaDriver>, roots: &Roots) -> Vec<CdiProblem> {
+    let mut found = CdiProblems(Vec::new());
     let spec = match &file.read {
         Ok(spec) => spec,
         Err(error) => {
             found.add(
-                TroubleKind::Unreadable,
+                CdiProblemKind::Unreadable,
                 None,
                 format!("it cannot be read: {error}"),
             );
@@ -64,7 +64,7 @@ pub fn check(file: &CdiFile, nvidia: Option<&Nvidia>, roots: &Roots) -> Vec<Trou
         }
     };
     for wrong in &spec.wrong {
-        found.add(TroubleKind::Invalid, None, wrong.clone());
+        found.add(CdiProblemKind::Invalid, None, wrong.clone());
     }
     driver(file, nvidia, &mut found);
     cards(spec, nvidia, &mut found);
@@ -72,30 +72,31 @@ pub fn check(file: &CdiFile, nvidia: Option<&Nvidia>, roots: &Roots) -> Vec<Trou
     found.0
 }
 
-struct Found(Vec<Trouble>);
+struct CdiProblems(Vec<CdiProblem>);
 
-impl Found {
-    fn add(&mut self, kind: TroubleKind, path: Option<&str>, what: String) {
+impl CdiProblems {
+    fn add(&mut self, kind: CdiProblemKind, path: Option<&str>, what: String) {
         let path = path.map(str::to_owned);
-        let trouble = Trouble { kind, path, what };
+        let trouble = CdiProblem { kind, path, what };
         if self.0.len() < MOST && !self.0.contains(&trouble) {
             self.0.push(trouble);
         }
     }
 }
 
-fn driver(file: &CdiFile, nvidia: Option<&Nvidia>, found: &mut Found) {
-    let (Some(written), Some(loaded)) = (file.driver(), nvidia.and_then(Nvidia::driver_version))
+fn driver(file: &CdiFile, nvidia: Option<&NvidiaDriver>, found: &mut CdiProblems) {
+    let (Some(written), Some(loaded)) =
+        (file.driver(), nvidia.and_then(NvidiaDriver::driver_version))
     else {
         return;
     };
     if written != loaded {
         let what = format!("it was written for driver {written}; the loaded one is {loaded}");
-        found.add(TroubleKind::OtherDriver, None, what);
+        found.add(CdiProblemKind::OtherDriver, None, what);
     }
 }
 
-fn paths(spec: &Spec, roots: &Roots, found: &mut Found) {
+fn paths(spec: &CdiSpec, roots: &Roots, found: &mut CdiProblems) {
     for edits in spec.all_edits() {
         for node in &edits.nodes {
             numbers(node, roots, found);
@@ -109,12 +110,12 @@ fn paths(spec: &Spec, roots: &Roots, found: &mut Found) {
     }
 }
 
-fn missing(path: &str, found: &mut Found) {
+fn missing(path: &str, found: &mut CdiProblems) {
     let what = format!("{path} is not there");
-    found.add(TroubleKind::Missing, Some(path), what);
+    found.add(CdiProblemKind::Missing, Some(path), what);
 }
 
-fn numbers(node: &NodeEdit, roots: &Roots, found: &mut Found) {
+fn numbers(node: &DeviceNodeEdit, roots: &Roots, found: &mut CdiProblems) {
     let Ok(metadata) = std::fs::metadata(roots.locate(Path::new(&node.path))) else {
         return missing(&node.path, found);
     };
@@ -132,7 +133,7 @@ fn numbers(node: &NodeEdit, roots: &Roots, found: &mut Found) {
             "{} is {}:{} here, and it says {}:{}",
             node.path, here.0, here.1, said.0, said.1
         );
-        found.add(TroubleKind::Renumbered, Some(&node.path), what);
+        found.add(CdiProblemKind::Renumbered, Some(&node.path), what);
     }
 }
 
@@ -141,9 +142,9 @@ fn of_card(path: &str) -> Option<u32> {
     path.strip_prefix("/dev/nvidia")?.parse().ok()
 }
 
-fn cards(spec: &Spec, nvidia: Option<&Nvidia>, found: &mut Found) {
+fn cards(spec: &CdiSpec, nvidia: Option<&NvidiaDriver>, found: &mut CdiProblems) {
     let here = nvidia.map_or(&[][..], |nvidia| &nvidia.cards);
-    let minors = |device: &Device| -> Vec<u32> {
+    let minors = |device: &CdiSpecDevice| -> Vec<u32> {
         let nodes = device.edits.nodes.iter();
         nodes.filter_map(|node| of_card(&node.path)).collect()
     };
@@ -153,7 +154,7 @@ fn cards(spec: &Spec, nvidia: Option<&Nvidia>, found: &mut Found) {
     let known = here.iter().all(|card| card.uuid.is_some());
     for device in &spec.devices {
         let given = minors(device);
-        let gone = |what: String| (TroubleKind::CardGone, what);
+        let gone = |what: String| (CdiProblemKind::CardGone, what);
         let trouble = if device.name.starts_with("GPU-") {
             let card = here
                 .iter()
@@ -187,7 +188,7 @@ fn cards(spec: &Spec, nvidia: Option<&Nvidia>, found: &mut Found) {
                 "card {} ({}, {}) is not in it",
                 name.index, name.name, name.uuid
             );
-            found.add(TroubleKind::CardMissing, None, what);
+            found.add(CdiProblemKind::CardMissing, None, what);
         }
     }
 }
@@ -208,8 +209,8 @@ fn other(name: &str, minor: Option<u32>, given: &[u32]) -> Option<String> {
 mod tests {
     use super::*;
     use crate::cdi::files::parse;
-    use crate::machine::Machine;
-    use TroubleKind::*;
+    use crate::machine::HostProfile;
+    use CdiProblemKind::*;
 
     fn file(text: &str) -> CdiFile {
         CdiFile {
@@ -220,7 +221,7 @@ mod tests {
     }
 
     /// A machine with the cards 0 (minor 1) and 1 (minor 0) of driver 580.65.06, whose nodes are 1:3.
-    fn machine() -> (tempfile::TempDir, Roots, Nvidia) {
+    fn machine() -> (tempfile::TempDir, Roots, NvidiaDriver) {
         let folder = tempfile::tempdir().unwrap();
         let roots = Roots::recorded(folder.path());
         let write = |name: &str, text: &str| {
@@ -246,7 +247,7 @@ mod tests {
         for name in ["nvidia0", "nvidia1", "nvidiactl"] {
             std::os::unix::fs::symlink("/dev/null", roots.dev.join(name)).unwrap();
         }
-        let nvidia = Machine::read(&roots).nvidia.unwrap();
+        let nvidia = HostProfile::read(&roots).nvidia.unwrap();
         (folder, roots, nvidia)
     }
 

@@ -7,11 +7,11 @@ use sconce_schema::request::{ContainerEdits, DeviceNode, EditMount};
 use serde_json::{Value, json};
 
 use super::driver_files::container_folder;
-use super::spec::Spec;
+use super::spec::CdiSpec;
 use super::{CdiError, base, device_node};
-use crate::machine::Machine;
-use crate::nvidia::{Card, Node};
-use crate::nvml::Instance;
+use crate::machine::HostProfile;
+use crate::nvidia::{CharacterDevice, GpuDevice};
+use crate::nvml::MigInstance;
 use crate::read;
 use crate::roots::Roots;
 
@@ -35,13 +35,13 @@ const OTHER_FOLDER: &str = "/usr/lib64";
 /// # Errors
 /// As [`super::edits_for`]; [`CdiError::NoCard`] where there is none.
 pub fn describe(
-    machine: &Machine,
-    instances: &[Instance],
+    machine: &HostProfile,
+    instances: &[MigInstance],
     kind: &str,
     roots: &Roots,
 ) -> Result<Value, CdiError> {
     let nvidia = machine.nvidia.as_ref().ok_or(CdiError::NoDriver)?;
-    let cards: Vec<&Card> = nvidia.cards.iter().collect();
+    let cards: Vec<&GpuDevice> = nvidia.cards.iter().collect();
     let (edits, files) = base(machine, &cards, roots)?;
     let Some((common, each)) = edits.split_first() else {
         return Err(CdiError::NoCard);
@@ -83,7 +83,7 @@ pub fn describe(
             "mounts": mounts(common),
         },
     });
-    file["cdiVersion"] = Spec::of(&file).needs.into();
+    file["cdiVersion"] = CdiSpec::of(&file).needs.into();
     Ok(file)
 }
 
@@ -102,8 +102,8 @@ fn nodes(given: &[DeviceNode]) -> Vec<Value> {
 /// The nodes that let a container use one instance of a divided card, and no other: those of its
 /// part of the card and of its part of that ("Device Nodes" in NVIDIA's MIG user guide).
 fn capabilities(
-    card: &Card,
-    instance: &Instance,
+    card: &GpuDevice,
+    instance: &MigInstance,
     roots: &Roots,
 ) -> Result<Vec<DeviceNode>, CdiError> {
     let minor = card.minor.unwrap_or(card.index);
@@ -124,9 +124,10 @@ fn capabilities(
                 path: access,
             })?;
             let name = format!("nvidia-caps/nvidia-cap{minor}");
-            let node = Node::read(roots, &name).ok_or_else(|| CdiError::NodeMissing {
-                path: format!("/dev/{name}").into(),
-            })?;
+            let node =
+                CharacterDevice::read(roots, &name).ok_or_else(|| CdiError::NodeMissing {
+                    path: format!("/dev/{name}").into(),
+                })?;
             // Root alone may open some of them; engines that run as root do.
             Ok(device_node(&node))
         })

@@ -25,14 +25,14 @@ const MOST_DYNAMIC: u64 = 64 << 10;
 
 /// A shared library for this machine.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Library {
+pub(super) struct SharedLibrary {
     /// Its DT_SONAME, where it has one that is a plain file name.
     pub(super) soname: Option<String>,
 }
 
 /// Reads the library at `path`; `None` when it is no 64-bit ELF file for this machine (a linker
 /// script, a 32-bit library of the same name).
-pub(super) fn library(path: &Path) -> Option<Library> {
+pub(super) fn library(path: &Path) -> Option<SharedLibrary> {
     let file = File::open(path).ok()?;
     parse(|at, length| {
         let mut bytes = vec![0; length];
@@ -50,7 +50,7 @@ pub(super) fn library(path: &Path) -> Option<Library> {
 
 /// `bytes(at, length)` gives that part of the file, or what of it there is. The layout is that of
 /// elf(5), 64-bit and little-endian.
-fn parse(bytes: impl Fn(u64, usize) -> Option<Vec<u8>>) -> Option<Library> {
+fn parse(bytes: impl Fn(u64, usize) -> Option<Vec<u8>>) -> Option<SharedLibrary> {
     let header = bytes(0, 64)?;
     let is_ours = header.starts_with(b"\x7fELF\x02\x01")
         && MACHINE.is_some_and(|machine| u16_at(&header, 18) == Some(machine));
@@ -59,7 +59,7 @@ fn parse(bytes: impl Fn(u64, usize) -> Option<Vec<u8>>) -> Option<Library> {
     }
     let count = usize::from(u16_at(&header, 56)?);
     let programs = bytes(u64_at(&header, 32)?, count * PROGRAM_HEADER)?;
-    Some(Library {
+    Some(SharedLibrary {
         soname: soname(&programs, &bytes),
     })
 }
@@ -114,7 +114,7 @@ mod tests {
     use crate::testing::shared_library;
     use proptest::prelude::*;
 
-    fn parse_bytes(whole: &[u8]) -> Option<Library> {
+    fn parse_bytes(whole: &[u8]) -> Option<SharedLibrary> {
         parse(|at, length| {
             let at = usize::try_from(at).ok()?;
             let rest = whole.get(at..).unwrap_or_default();
@@ -122,8 +122,8 @@ mod tests {
         })
     }
 
-    fn named(name: &str) -> Option<Library> {
-        Some(Library {
+    fn named(name: &str) -> Option<SharedLibrary> {
+        Some(SharedLibrary {
             soname: Some(name.to_owned()),
         })
     }
@@ -133,7 +133,7 @@ mod tests {
         let whole = shared_library(Some("libcuda.so.1"));
         assert_eq!(parse_bytes(&whole), named("libcuda.so.1"));
         let nameless = parse_bytes(&shared_library(None));
-        assert_eq!(nameless, Some(Library { soname: None }));
+        assert_eq!(nameless, Some(SharedLibrary { soname: None }));
         let cache = std::fs::read("/etc/ld.so.cache").unwrap();
         let folders = super::super::ld_cache::folders(&cache, |name| name == "libc.so.6");
         let found = folders.iter().find_map(|f| library(&f.join("libc.so.6")));
@@ -156,7 +156,7 @@ mod tests {
     fn a_name_that_leads_elsewhere_is_no_name() {
         for name in ["../../etc/passwd", "..", "", "a/b"] {
             let found = parse_bytes(&shared_library(Some(name)));
-            assert_eq!(found, Some(Library { soname: None }), "{name}");
+            assert_eq!(found, Some(SharedLibrary { soname: None }), "{name}");
         }
     }
 

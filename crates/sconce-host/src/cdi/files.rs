@@ -12,7 +12,7 @@ use rustix::fs::{Mode, OFlags, open};
 use sconce_schema::DriverVersion;
 use serde_json::Value;
 
-use super::spec::Spec;
+use super::spec::CdiSpec;
 use super::yaml;
 use crate::facts::version_in_name;
 use crate::roots::Roots;
@@ -35,7 +35,7 @@ pub struct CdiFile {
     pub path: String,
     /// Of folders that hold the same device the one with the higher rank has it.
     pub rank: u32,
-    pub(super) read: Result<Spec, String>,
+    pub(super) read: Result<CdiSpec, String>,
 }
 
 impl CdiFile {
@@ -144,7 +144,7 @@ fn names(folder: &Path) -> Vec<String> {
     names
 }
 
-fn read(path: &Path) -> Result<Spec, String> {
+fn read(path: &Path) -> Result<CdiSpec, String> {
     let text = text(path)?;
     parse(
         &text,
@@ -170,28 +170,28 @@ fn text(path: &Path) -> Result<String, String> {
     String::from_utf8(bytes).map_err(|_| "it is no UTF-8".to_owned())
 }
 
-pub(super) fn parse(text: &str, json: bool) -> Result<Spec, String> {
+pub(super) fn parse(text: &str, json: bool) -> Result<CdiSpec, String> {
     let value: Value = match json {
         true => serde_json::from_str(text).map_err(|error| error.to_string())?,
         false => yaml::parse(text).map_err(|error| error.to_string())?,
     };
-    Ok(Spec::of(&value))
+    Ok(CdiSpec::of(&value))
 }
 
 /// A device of a file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Offered {
+pub struct CdiDevice {
     /// What engines are asked for: `nvidia.com/gpu=0`.
     pub name: String,
     /// Its file.
     pub path: String,
     /// Whether an engine takes it from there.
-    pub standing: Standing,
+    pub standing: CdiPrecedence,
 }
 
 /// Which of several files has a device.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Standing {
+pub enum CdiPrecedence {
     /// Engines take it from here.
     Taken,
     /// A file of a folder with a higher rank has it too.
@@ -210,7 +210,7 @@ pub enum Standing {
 /// higher rank wins (`SPEC.md`, "CDI Spec file locations"); in two files of one folder it is in
 /// conflict, and then the library that engines use finds it nowhere, not in another folder either.
 #[must_use]
-pub fn offered(files: &[CdiFile]) -> Vec<Offered> {
+pub fn offered(files: &[CdiFile]) -> Vec<CdiDevice> {
     let taken = files.iter().filter(|file| file.wrong().is_empty());
     let mut all: Vec<(String, &CdiFile)> = Vec::new();
     for file in taken {
@@ -232,17 +232,17 @@ pub fn offered(files: &[CdiFile]) -> Vec<Offered> {
         };
         let beside = |rank: u32| others.iter().filter(|other| other.rank == rank).count() > 1;
         if let Some(with) = other(&|other| other.rank == file.rank) {
-            Standing::Conflict { with }
+            CdiPrecedence::Conflict { with }
         } else if let Some(with) = other(&|other| beside(other.rank)) {
-            Standing::Conflict { with }
+            CdiPrecedence::Conflict { with }
         } else if let Some(by) = other(&|other| other.rank > file.rank) {
-            Standing::Hidden { by }
+            CdiPrecedence::Hidden { by }
         } else {
-            Standing::Taken
+            CdiPrecedence::Taken
         }
     };
     all.iter()
-        .map(|(name, file)| Offered {
+        .map(|(name, file)| CdiDevice {
             name: name.clone(),
             path: file.path.clone(),
             standing: standing(name, file),
@@ -382,23 +382,26 @@ kind: nvidia.com/gpu
                 .find(|one| one.name == format!("a.com/b={name}") && one.path.ends_with(file));
             one.map(|one| one.standing.clone())
         };
-        assert_eq!(standing("static", "a.json"), Some(Standing::Taken));
+        assert_eq!(standing("static", "a.json"), Some(CdiPrecedence::Taken));
         assert_eq!(
             standing("static", "refused.json"),
             None,
             "engines do not take that file"
         );
         let by = "/run/cdi/c.json".to_owned();
-        assert_eq!(standing("both", "a.json"), Some(Standing::Hidden { by }));
-        assert_eq!(standing("both", "c.json"), Some(Standing::Taken));
+        assert_eq!(
+            standing("both", "a.json"),
+            Some(CdiPrecedence::Hidden { by })
+        );
+        assert_eq!(standing("both", "c.json"), Some(CdiPrecedence::Taken));
         let with = "/etc/cdi/b.json".to_owned();
         assert_eq!(
             standing("twice", "a.json"),
-            Some(Standing::Conflict { with })
+            Some(CdiPrecedence::Conflict { with })
         );
         assert!(matches!(
             standing("low", "c.json"),
-            Some(Standing::Conflict { .. })
+            Some(CdiPrecedence::Conflict { .. })
         ));
     }
 

@@ -59,13 +59,13 @@ const HOOKS: [&str; 6] = [
 
 /// What a file says.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Spec {
+pub(super) struct CdiSpec {
     /// `nvidia.com/gpu`.
     pub(super) kind: Option<String>,
     pub(super) version: Option<String>,
-    pub(super) devices: Vec<Device>,
+    pub(super) devices: Vec<CdiSpecDevice>,
     /// The edits of whatever device of the file.
-    pub(super) edits: Edits,
+    pub(super) edits: CdiHostPaths,
     /// Why engines refuse the file; empty where they take it.
     pub(super) wrong: Vec<String>,
     /// The oldest version of the specification that has all that the file uses.
@@ -73,15 +73,15 @@ pub(super) struct Spec {
 }
 
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Device {
+pub(super) struct CdiSpecDevice {
     pub(super) name: String,
-    pub(super) edits: Edits,
+    pub(super) edits: CdiHostPaths,
 }
 
 /// What edits name of the host.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Edits {
-    pub(super) nodes: Vec<NodeEdit>,
+pub(super) struct CdiHostPaths {
+    pub(super) nodes: Vec<DeviceNodeEdit>,
     /// Sources of mounts.
     pub(super) mounts: Vec<String>,
     /// Programs of hooks.
@@ -90,14 +90,14 @@ pub(super) struct Edits {
 
 /// A device node.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct NodeEdit {
+pub(super) struct DeviceNodeEdit {
     /// On the host.
     pub(super) path: String,
     /// Major and minor number, where the file has them. Engines look the host's up where it has none.
     pub(super) number: Option<(u32, u32)>,
 }
 
-impl Spec {
+impl CdiSpec {
     /// Reads what can be understood, and says what cannot.
     pub(super) fn of(file: &Value) -> Self {
         let mut reader = Reader {
@@ -111,7 +111,7 @@ impl Spec {
     }
 
     /// Edits of the file and of each of its devices.
-    pub(super) fn all_edits(&self) -> impl Iterator<Item = &Edits> {
+    pub(super) fn all_edits(&self) -> impl Iterator<Item = &CdiHostPaths> {
         let of_devices = self.devices.iter().map(|device| &device.edits);
         std::iter::once(&self.edits).chain(of_devices)
     }
@@ -123,10 +123,10 @@ struct Reader {
 }
 
 impl Reader {
-    fn file(&mut self, value: &Value) -> Spec {
+    fn file(&mut self, value: &Value) -> CdiSpec {
         let Some(file) = value.as_object() else {
             self.wrong("it is no map of fields".to_owned());
-            return Spec::default();
+            return CdiSpec::default();
         };
         self.fields(file, FILE, "the file");
         if file.contains_key("annotations") {
@@ -134,7 +134,7 @@ impl Reader {
         }
         let kind = text(file, "kind");
         self.kind(kind.as_deref());
-        let devices: Vec<Device> = list(file, "devices")
+        let devices: Vec<CdiSpecDevice> = list(file, "devices")
             .iter()
             .map(|device| self.device(device))
             .collect();
@@ -150,12 +150,12 @@ impl Reader {
         // Last: it is held against what the file uses.
         let version = text(file, "cdiVersion");
         self.version(version.as_deref());
-        Spec {
+        CdiSpec {
             kind,
             version,
             devices,
             edits: edits.unwrap_or_default(),
-            ..Spec::default()
+            ..CdiSpec::default()
         }
     }
 
@@ -194,10 +194,10 @@ impl Reader {
         }
     }
 
-    fn device(&mut self, value: &Value) -> Device {
+    fn device(&mut self, value: &Value) -> CdiSpecDevice {
         let Some(device) = value.as_object() else {
             self.wrong("one of its devices is no map of fields".to_owned());
-            return Device::default();
+            return CdiSpecDevice::default();
         };
         let name = text(device, "name").unwrap_or_default();
         self.fields(device, DEVICE, "a device");
@@ -216,16 +216,16 @@ impl Reader {
         {
             self.wrong(format!("the device `{name}` changes nothing"));
         }
-        Device {
+        CdiSpecDevice {
             name,
             edits: edits.map(|edits| self.edits(edits)).unwrap_or_default(),
         }
     }
 
-    fn edits(&mut self, value: &Value) -> Edits {
+    fn edits(&mut self, value: &Value) -> CdiHostPaths {
         let Some(edits) = value.as_object() else {
             self.wrong("`containerEdits` is no map of fields".to_owned());
-            return Edits::default();
+            return CdiHostPaths::default();
         };
         self.fields(edits, EDITS, "containerEdits");
         for (field, since) in [
@@ -242,7 +242,7 @@ impl Reader {
                 self.wrong("a variable in `env` has not the form NAME=VALUE".to_owned());
             }
         }
-        let mut found = Edits::default();
+        let mut found = CdiHostPaths::default();
         for node in self.maps(edits, "deviceNodes", NODE) {
             let (path, host) = (text(node, "path"), text(node, "hostPath"));
             if host.is_some() {
@@ -252,7 +252,7 @@ impl Reader {
                 self.wrong("a device node has no `path`".to_owned());
             }
             found.nodes.extend(host.or(path).map(|path| {
-                NodeEdit {
+                DeviceNodeEdit {
                     path,
                     number: number(node, "major")
                         .zip(number(node, "minor").or(Some(0)))

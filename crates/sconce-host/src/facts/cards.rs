@@ -1,20 +1,20 @@
 //! Cards: what the kernel module's files tell, completed by NVML.
 
 use sconce_schema::HostFacts;
-use sconce_schema::facts::{Card, Driver};
+use sconce_schema::facts::{Driver, GpuFacts};
 
-use super::nvml::Told;
-use crate::nvidia::{Nvidia, bus_address};
+use super::nvml::NvmlReply;
+use crate::nvidia::{NvidiaDriver, bus_address};
 
 /// /proc/driver/nvidia/gpus/*/information, else the nodes /dev/nvidiaN.
-pub(super) fn of_kernel(nvidia: Option<&Nvidia>) -> Vec<Card> {
-    let card = |card: &crate::nvidia::Card| Card {
+pub(super) fn of_kernel(nvidia: Option<&NvidiaDriver>) -> Vec<GpuFacts> {
+    let card = |card: &crate::nvidia::GpuDevice| GpuFacts {
         index: card.index,
         name: card.name.clone(),
         uuid: card.uuid.clone(),
         bus_id: card.bus_id.clone(),
         minor: card.minor,
-        ..Card::default()
+        ..GpuFacts::default()
     };
     nvidia.map_or(Vec::new(), |nvidia| nvidia.cards.iter().map(card).collect())
 }
@@ -24,7 +24,7 @@ pub(super) fn of_kernel(nvidia: Option<&Nvidia>) -> Vec<Card> {
 /// A card that NVML knows is the one of the kernel with its UUID, else with its PCI address, else
 /// with its minor number. A card for which NVML has only an error has none of these: both sides
 /// count by PCI address, so the errors belong to the kernel's cards that are left, in order.
-pub(super) fn complete(facts: &mut HostFacts, told: Told) {
+pub(super) fn complete(facts: &mut HostFacts, told: NvmlReply) {
     let version = told.driver.as_deref().and_then(|text| text.parse().ok());
     if facts.driver.is_none() && version.is_some() {
         // A sandbox without /proc/driver and /sys/module.
@@ -75,8 +75,8 @@ fn library_version(facts: &HostFacts) -> Option<String> {
     wins.version.map(|version| version.to_string())
 }
 
-fn same(kernel: &Card, nvml: &Card) -> bool {
-    let address = |card: &Card| card.bus_id.as_deref().and_then(bus_address);
+fn same(kernel: &GpuFacts, nvml: &GpuFacts) -> bool {
+    let address = |card: &GpuFacts| card.bus_id.as_deref().and_then(bus_address);
     match (&kernel.uuid, &nvml.uuid, address(kernel), address(nvml)) {
         (Some(kernel), Some(nvml), ..) => kernel == nvml,
         (_, _, Some(kernel), Some(nvml)) => kernel == nvml,
@@ -85,11 +85,11 @@ fn same(kernel: &Card, nvml: &Card) -> bool {
 }
 
 /// NVML's card, with the kernel's word where NVML has none.
-fn joined(nvml: Card, kernel: Option<Card>) -> Card {
+fn joined(nvml: GpuFacts, kernel: Option<GpuFacts>) -> GpuFacts {
     let Some(kernel) = kernel else {
         return nvml;
     };
-    Card {
+    GpuFacts {
         name: nvml.name.or(kernel.name),
         uuid: nvml.uuid.or(kernel.uuid),
         bus_id: nvml.bus_id.or(kernel.bus_id),
@@ -101,16 +101,16 @@ fn joined(nvml: Card, kernel: Option<Card>) -> Card {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::facts::nvml::Answer;
+    use crate::facts::nvml::NvmlGpuReply;
     use sconce_schema::Bytes;
 
-    fn kernel(index: u32, uuid: Option<&str>, bus_id: &str) -> Card {
-        Card {
+    fn kernel(index: u32, uuid: Option<&str>, bus_id: &str) -> GpuFacts {
+        GpuFacts {
             index,
             uuid: uuid.map(str::to_owned),
             bus_id: Some(bus_id.to_owned()),
             minor: Some(index),
-            ..Card::default()
+            ..GpuFacts::default()
         }
     }
 
@@ -125,29 +125,29 @@ mod tests {
             driver: Some(Driver::default()),
             ..HostFacts::default()
         };
-        let answer = |index, uuid: &str, bus_id: &str| Answer {
-            card: Card {
+        let answer = |index, uuid: &str, bus_id: &str| NvmlGpuReply {
+            card: GpuFacts {
                 memory: Some(Bytes::gib(80)),
                 minor: None,
                 ..kernel(index, Some(uuid), bus_id)
             },
-            ..Answer::default()
+            ..NvmlGpuReply::default()
         };
-        let told = Told {
+        let told = NvmlReply {
             driver: Some("580.65.06".to_owned()),
             cards: vec![
                 answer(0, "GPU-a", "0000:17:00.0"),
-                Answer {
-                    card: Card {
+                NvmlGpuReply {
+                    card: GpuFacts {
                         index: 1,
-                        ..Card::default()
+                        ..GpuFacts::default()
                     },
                     error: Some("GPU is lost".to_owned()),
                     forbidden: false,
                 },
                 answer(2, "GPU-c", "0000:65:00.0"),
             ],
-            ..Told::default()
+            ..NvmlReply::default()
         };
         complete(&mut facts, told);
         let uuids: Vec<_> = facts
@@ -164,14 +164,14 @@ mod tests {
 
     #[test]
     fn a_card_that_may_not_be_seen() {
-        let answer = Answer {
+        let answer = NvmlGpuReply {
             error: Some("Insufficient Permissions".to_owned()),
             forbidden: true,
-            ..Answer::default()
+            ..NvmlGpuReply::default()
         };
-        let told = Told {
+        let told = NvmlReply {
             cards: vec![answer],
-            ..Told::default()
+            ..NvmlReply::default()
         };
         let mut facts = HostFacts::default();
         complete(&mut facts, told.clone());

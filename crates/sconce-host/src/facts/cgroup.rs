@@ -4,7 +4,7 @@
 use std::path::Path;
 
 use sconce_schema::Bytes;
-use sconce_schema::facts::{Cgroup, CgroupVersion};
+use sconce_schema::facts::{CgroupFacts, CgroupVersion};
 
 use crate::cgroups::{CgroupMode, Cgroups, Hierarchy};
 use crate::{cpus, read};
@@ -12,7 +12,7 @@ use crate::{cpus, read};
 /// v1 writes "no limit" as the greatest number of pages, in bytes; what comes near is none.
 const UNLIMITED: u64 = 1 << 62;
 
-pub(super) fn facts(cgroups: &Cgroups) -> Cgroup {
+pub(super) fn facts(cgroups: &Cgroups) -> CgroupFacts {
     let mut delegated: Vec<String> = Vec::new();
     for hierarchy in cgroups.hierarchies.iter().filter(|h| h.delegated) {
         let controllers = hierarchy.controllers.iter();
@@ -25,7 +25,7 @@ pub(super) fn facts(cgroups: &Cgroups) -> Cgroup {
     }
     delegated.sort();
     delegated.dedup();
-    Cgroup {
+    CgroupFacts {
         version: Some(match cgroups.mode {
             CgroupMode::V1 => CgroupVersion::V1,
             CgroupMode::V2 => CgroupVersion::V2,
@@ -81,7 +81,7 @@ mod tests {
     use crate::roots::Roots;
     use std::fs;
 
-    fn machine(mounts: &str, own: &str, files: &[(&str, &str)]) -> Cgroup {
+    fn machine(mounts: &str, own: &str, files: &[(&str, &str)]) -> CgroupFacts {
         let folder = tempfile::tempdir().unwrap();
         let roots = Roots::recorded(folder.path());
         let write = |path: std::path::PathBuf, text: &str| {

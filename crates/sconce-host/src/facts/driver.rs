@@ -1,8 +1,8 @@
 //! The loaded driver.
 
-use sconce_schema::facts::{Driver, DriverFlavour, DriverLibrary, PciCard};
+use sconce_schema::facts::{Driver, DriverFlavour, DriverLibrary, PciGpu};
 
-use crate::nvidia::Nvidia;
+use crate::nvidia::NvidiaDriver;
 use crate::read;
 use crate::roots::Roots;
 
@@ -14,8 +14,8 @@ use crate::roots::Roots;
 /// ([`super::cards::complete`]), since it may be slow or not answer at all.
 pub(super) fn read(
     roots: &Roots,
-    nvidia: Option<&Nvidia>,
-    pci: Option<&[PciCard]>,
+    nvidia: Option<&NvidiaDriver>,
+    pci: Option<&[PciGpu]>,
     libraries: Vec<DriverLibrary>,
 ) -> (Option<Driver>, Vec<DriverLibrary>) {
     let modules = modules(roots);
@@ -24,7 +24,7 @@ pub(super) fn read(
         let mut cards = pci.unwrap_or_default().iter();
         cards.any(|card| card.driver.as_deref() == Some(driver))
     };
-    let version = nvidia.and_then(Nvidia::driver_version);
+    let version = nvidia.and_then(NvidiaDriver::driver_version);
     let flavour = if version.is_some() || loaded("nvidia") || nvidia.is_some() {
         match nvidia.and_then(|nvidia| nvidia.open_module) {
             Some(true) => Some(DriverFlavour::Open),
@@ -91,7 +91,7 @@ mod tests {
     use super::*;
     use std::fs;
 
-    fn found(files: &[(&str, &str)], pci: Option<&[PciCard]>) -> Option<Driver> {
+    fn found(files: &[(&str, &str)], pci: Option<&[PciGpu]>) -> Option<Driver> {
         let folder = tempfile::tempdir().unwrap();
         for (name, text) in files {
             let path = folder.path().join(name);
@@ -99,7 +99,7 @@ mod tests {
             fs::write(path, text).unwrap();
         }
         let roots = Roots::recorded(folder.path());
-        read(&roots, Nvidia::read(&roots).as_ref(), pci, Vec::new()).0
+        read(&roots, NvidiaDriver::read(&roots).as_ref(), pci, Vec::new()).0
     }
 
     /// Lines of /proc/modules in the form of proc(5), names of a DGX.
@@ -151,7 +151,7 @@ nvidia 56717312 221 nvidia_uvm,nvidia_peermem, Live 0x0000000000000000 (POE)
         let table = [("proc/modules", "nouveau 3096576 4 - Live 0x0\n")];
         let nouveau = found(&table, None).unwrap();
         assert_eq!(nouveau.flavour, Some(DriverFlavour::Nouveau));
-        let card = PciCard {
+        let card = PciGpu {
             address: "0000:01:00.0".to_owned(),
             device: "0x2684".to_owned(),
             driver: Some("nouveau".to_owned()),

@@ -34,7 +34,7 @@ const MOST_FOLDERS: usize = 256;
 
 /// The loader of a machine, for one environment.
 #[derive(Debug)]
-pub struct Loader<'a> {
+pub struct LibrarySearch<'a> {
     roots: &'a Roots,
     path: Vec<PathBuf>,
     cache: Vec<u8>,
@@ -42,7 +42,7 @@ pub struct Loader<'a> {
 
 /// A file that was found.
 #[derive(Debug, Clone, PartialEq, Eq)]
-struct Found {
+struct FoundLibrary {
     /// As it was found, as the machine names it.
     asked: PathBuf,
     /// Links resolved, as the machine names it.
@@ -52,7 +52,7 @@ struct Found {
     wins: bool,
 }
 
-impl<'a> Loader<'a> {
+impl<'a> LibrarySearch<'a> {
     /// With this `LD_LIBRARY_PATH`.
     #[must_use]
     pub fn new(roots: &'a Roots, ld_library_path: Option<&str>) -> Self {
@@ -124,12 +124,12 @@ impl<'a> Loader<'a> {
     }
 
     /// The machine's own: what one environment puts first is the loader's simulation to tell.
-    fn winner(&self, name: &str) -> Option<Found> {
+    fn winner(&self, name: &str) -> Option<FoundLibrary> {
         let found = self.find(name, &[], false);
         found.into_iter().find(|found| found.wins)
     }
 
-    fn find(&self, name: &str, path: &[PathBuf], elsewhere: bool) -> Vec<Found> {
+    fn find(&self, name: &str, path: &[PathBuf], elsewhere: bool) -> Vec<FoundLibrary> {
         let join = |folder: &PathBuf| folder.join(name);
         let mut searched: Vec<PathBuf> = path.iter().map(join).collect();
         searched.extend(named_in_cache(&self.cache, name));
@@ -139,7 +139,7 @@ impl<'a> Loader<'a> {
             searched.extend(library_folders(self.roots).iter().map(join));
             searched.extend(ELSEWHERE.iter().map(|folder| Path::new(folder).join(name)));
         }
-        let mut found: Vec<Found> = Vec::new();
+        let mut found: Vec<FoundLibrary> = Vec::new();
         for (place, asked) in searched.into_iter().enumerate() {
             let located = self.roots.locate(&asked);
             let Ok(end) = located.canonicalize() else {
@@ -151,7 +151,7 @@ impl<'a> Loader<'a> {
             if known || !is_library(&located) {
                 continue;
             }
-            found.push(Found {
+            found.push(FoundLibrary {
                 asked,
                 resolved,
                 located,
@@ -171,7 +171,7 @@ impl<'a> Loader<'a> {
     }
 }
 
-impl Found {
+impl FoundLibrary {
     fn describe(&self, name: &str) -> DriverLibrary {
         let compat = |path: &Path| path.components().any(|part| part.as_os_str() == "compat");
         let file = self.resolved.file_name().and_then(|name| name.to_str());
@@ -305,11 +305,11 @@ mod tests {
         ]);
         let driver = "/usr/lib64/libcuda.so.550.54.15 550.54.15";
         let compat = "/usr/local/cuda-12.8/compat/libcuda.so.570.86.10 570.86.10";
-        let plain = Loader::new(&roots, None).driver_libraries();
+        let plain = LibrarySearch::new(&roots, None).driver_libraries();
         let expected = [format!("{driver} wins"), format!("{compat} - compat")];
         assert_eq!(told(&plain), expected);
         let path = "relative::/nowhere;/usr/local/cuda/compat:$ORIGIN/x";
-        let put_first = Loader::new(&roots, Some(path)).driver_libraries();
+        let put_first = LibrarySearch::new(&roots, Some(path)).driver_libraries();
         let expected = [format!("{compat} wins compat"), format!("{driver} -")];
         assert_eq!(told(&put_first), expected);
     }
@@ -321,7 +321,7 @@ mod tests {
             "usr/lib64/libz.so.1 -> libz.so.1.3",
             "opt/libz.so.1",
         ]);
-        let loader = Loader::new(&roots, Some("/opt"));
+        let loader = LibrarySearch::new(&roots, Some("/opt"));
         assert_eq!(
             loader.own("libz.so.1"),
             Some(PathBuf::from("/usr/lib64/libz.so.1"))
@@ -334,7 +334,7 @@ mod tests {
         let (_folder, roots) = machine(&["usr/lib64/libnvidia-ml.so.1", "opt/x"]);
         let script = roots.root.join("opt/libnvidia-ml.so.1");
         std::fs::write(script, "INPUT(libnvidia-ml.so)\n").unwrap();
-        let found = Loader::new(&roots, Some("/opt")).driver_libraries();
+        let found = LibrarySearch::new(&roots, Some("/opt")).driver_libraries();
         assert_eq!(told(&found), ["/usr/lib64/libnvidia-ml.so.1 wins"]);
     }
 
@@ -345,7 +345,7 @@ mod tests {
             "usr/lib/wsl/lib/libcuda.so.1",
             "usr/lib/wsl/lib/libcuda.so.1.1",
         ]);
-        let found = Loader::new(&roots, None).driver_libraries();
+        let found = LibrarySearch::new(&roots, None).driver_libraries();
         assert_eq!(told(&found), ["/usr/lib/wsl/lib/libcuda.so.1 -"]);
         assert_eq!(version_in_name("libcuda.so.1.1"), None);
         assert_eq!(version_in_name("libcuda.so.1"), None);
@@ -381,7 +381,7 @@ mod tests {
     #[test]
     fn this_machines_c_library() {
         let roots = Roots::default();
-        let glibc = Loader::new(&roots, None).glibc().unwrap();
+        let glibc = LibrarySearch::new(&roots, None).glibc().unwrap();
         assert!(glibc.starts_with("2."), "{glibc}");
     }
 

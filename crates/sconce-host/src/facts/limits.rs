@@ -1,13 +1,13 @@
 //! Limits of this process and its memory pages.
 
-use sconce_schema::facts::{Hugepages, Limit, Limits, Seccomp};
+use sconce_schema::facts::{Hugepages, RlimitFacts, RlimitPair, SeccompMode};
 
 use crate::roots::Roots;
 use crate::{cpus, read};
 
 /// /proc/self/limits, one line a limit, its words in columns (proc_pid_limits(5)). `unlimited` is
 /// an absent number.
-pub(super) fn parse(text: &str) -> Limits {
+pub(super) fn parse(text: &str) -> RlimitFacts {
     let limit = |name: &str| {
         let line = text.lines().find_map(|line| line.strip_prefix(name))?;
         let mut words = line.split_ascii_whitespace();
@@ -15,12 +15,12 @@ pub(super) fn parse(text: &str) -> Limits {
             "unlimited" => Some(None),
             word => word.parse().ok().map(Some),
         };
-        Some(Limit {
+        Some(RlimitPair {
             soft: number()?,
             hard: number()?,
         })
     };
-    Limits {
+    RlimitFacts {
         open_files: limit("Max open files"),
         locked_memory: limit("Max locked memory"),
         processes: limit("Max processes"),
@@ -29,12 +29,12 @@ pub(super) fn parse(text: &str) -> Limits {
     }
 }
 
-/// `Seccomp` of /proc/self/status (proc_pid_status(5)).
-pub(super) fn seccomp(status: &str) -> Option<Seccomp> {
+/// `SeccompMode` of /proc/self/status (proc_pid_status(5)).
+pub(super) fn seccomp(status: &str) -> Option<SeccompMode> {
     match read::field(status, "Seccomp")? {
-        "0" => Some(Seccomp::Off),
-        "1" => Some(Seccomp::Strict),
-        "2" => Some(Seccomp::Filter),
+        "0" => Some(SeccompMode::Off),
+        "1" => Some(SeccompMode::Strict),
+        "2" => Some(SeccompMode::Filter),
         _ => None,
     }
 }
@@ -84,14 +84,14 @@ Max address space         unlimited            unlimited            bytes
     #[test]
     fn limits_of_a_process() {
         let limits = parse(LIMITS);
-        let limit = |soft, hard| Some(Limit { soft, hard });
+        let limit = |soft, hard| Some(RlimitPair { soft, hard });
         assert_eq!(limits.open_files, limit(Some(1024), Some(524_288)));
         assert_eq!(limits.locked_memory, limit(Some(65_536), Some(65_536)));
         assert_eq!(limits.stack, limit(Some(8_388_608), None));
         assert_eq!(limits.address_space, limit(None, None));
         assert_eq!(
             parse("Max open files\nMax processes x y\n"),
-            Limits::default()
+            RlimitFacts::default()
         );
     }
 
@@ -99,9 +99,9 @@ Max address space         unlimited            unlimited            bytes
     fn modes_and_users() {
         assert_eq!(
             seccomp("Seccomp:\t2\nSeccomp_filters:\t1\n"),
-            Some(Seccomp::Filter)
+            Some(SeccompMode::Filter)
         );
-        assert_eq!(seccomp("Seccomp:\t0\n"), Some(Seccomp::Off));
+        assert_eq!(seccomp("Seccomp:\t0\n"), Some(SeccompMode::Off));
         assert_eq!(seccomp(""), None);
         assert_eq!(is_root("Uid:\t1000\t0\t0\t0\n"), Some(true));
         assert_eq!(is_root("Uid:\t0\t1000\t0\t0\n"), Some(false));

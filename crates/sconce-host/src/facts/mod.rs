@@ -3,7 +3,7 @@
 //! Each fact has one order in which it is looked for, written where it is read; the first that
 //! answers wins, and what none answers is absent. Reading and parsing are apart: the parsers take
 //! text. No program is run, no CUDA context is made, no right of root is needed, and nothing is
-//! changed. NVIDIA's libraries are only loaded where [`Ask`] says so: loading NVML where nothing
+//! changed. NVIDIA's libraries are only loaded where [`FactsOptions`] says so: loading NVML where nothing
 //! keeps the cards awake takes seconds, and on a machine whose card is stuck in the kernel it may
 //! never return, so a program should let a [`probe::Child`] do it.
 //!
@@ -36,17 +36,17 @@ use std::path::PathBuf;
 use sconce_schema::HostFacts;
 use tracing::debug;
 
-use crate::machine::Machine;
-use crate::nvml::NvmlFrom;
+use crate::machine::HostProfile;
+use crate::nvml::NvmlLibrary;
 use crate::read;
 use crate::roots::Roots;
-pub use libraries::Loader;
+pub use libraries::LibrarySearch;
 
 pub use overrides::{OverrideError, merge, set};
 
 /// What a library cannot know or must not decide by itself.
 #[derive(Debug, Clone, Default)]
-pub struct Ask {
+pub struct FactsOptions {
     /// The environment of the run, or of the program: `LD_LIBRARY_PATH` tells which libraries win,
     /// `CUDA_MPS_PIPE_DIRECTORY` where to look for the multi-process service, and those that
     /// change what CUDA does become facts, secrets masked.
@@ -54,9 +54,9 @@ pub struct Ask {
     /// A folder of the store; it need not exist yet.
     pub store: Option<PathBuf>,
     /// Where NVML's answers come from.
-    pub nvml: NvmlAsk,
+    pub nvml: NvmlSource,
     /// Who calls `cuInit`; nobody where absent. Nobody is asked where no `libcuda.so.1` was found.
-    pub cuda_init: Option<probe::Child>,
+    pub cuda_init: Option<probe::QueryProcess>,
     /// Open the control nodes, which finds what permissions do not tell (see [`nodes`]).
     ///
     /// [`nodes`]: sconce_schema::facts::Node
@@ -65,24 +65,24 @@ pub struct Ask {
 
 /// Where NVML's answers come from.
 #[derive(Debug, Clone, Default)]
-pub enum NvmlAsk {
+pub enum NvmlSource {
     /// It is left alone, as for a recorded machine.
     #[default]
     No,
     /// This process loads it.
-    Here(NvmlFrom),
+    Here(NvmlLibrary),
     /// A child process loads it, within a time limit.
-    Child(probe::Child),
+    Child(probe::QueryProcess),
 }
 
 /// Reads the machine below `roots`. Nothing fails: what cannot be read is absent.
 #[must_use]
-pub fn read(roots: &Roots, ask: &Ask) -> HostFacts {
-    let machine = Machine::read(roots);
+pub fn read(roots: &Roots, ask: &FactsOptions) -> HostFacts {
+    let machine = HostProfile::read(roots);
     let status = read::text(&roots.proc.join("self/status")).unwrap_or_default();
     let meminfo = read::text(&roots.proc.join("meminfo")).unwrap_or_default();
     let mounts = mounts::Mounts::read(roots);
-    let loader = Loader::new(
+    let loader = LibrarySearch::new(
         roots,
         ask.variables.get("LD_LIBRARY_PATH").map(String::as_str),
     );
@@ -145,17 +145,17 @@ pub fn read(roots: &Roots, ask: &Ask) -> HostFacts {
 }
 
 /// What only the driver's libraries tell. Both are asked at the same time.
-fn ask_driver(facts: &mut HostFacts, ask: &Ask, has_nvml: bool, has_cuda: bool) {
+fn ask_driver(facts: &mut HostFacts, ask: &FactsOptions, has_nvml: bool, has_cuda: bool) {
     let cuda_child = ask.cuda_init.as_ref().filter(|_| has_cuda);
     let (told, cuda_init) = std::thread::scope(|scope| {
         let cuda = cuda_child.map(|child| scope.spawn(|| probe::cuda_init(child)));
         let told = match &ask.nvml {
-            NvmlAsk::No => None,
+            NvmlSource::No => None,
             // A given file is tried although the loader does not know it.
-            NvmlAsk::Here(from @ NvmlFrom::File(_)) => Some(nvml::read(from)),
-            _ if !has_nvml => Some(nvml::Told::failed(nvml::NOT_FOUND)),
-            NvmlAsk::Here(from) => Some(nvml::read(from)),
-            NvmlAsk::Child(child) => Some(probe::nvml(child)),
+            NvmlSource::Here(from @ NvmlLibrary::File(_)) => Some(nvml::read(from)),
+            _ if !has_nvml => Some(nvml::NvmlReply::failed(nvml::NOT_FOUND)),
+            NvmlSource::Here(from) => Some(nvml::read(from)),
+            NvmlSource::Child(child) => Some(probe::nvml(child)),
         };
         // A thread that panicked has found nothing.
         (told, cuda.and_then(|thread| thread.join().ok()))

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, AtFlags, CWD, StatVfs, accessat, statvfs};
 use sconce_schema::Bytes;
-use sconce_schema::facts::{Disk, Shm};
+use sconce_schema::facts::{FilesystemFacts, Shm};
 
 use crate::cgroups::unescape;
 use crate::read;
@@ -41,7 +41,7 @@ impl Mounts {
     }
 
     /// The file system of the folder, or of the nearest above it that exists.
-    pub(super) fn disk(&self, roots: &Roots, path: &Path) -> Disk {
+    pub(super) fn disk(&self, roots: &Roots, path: &Path) -> FilesystemFacts {
         let there = path.ancestors().find_map(|folder| {
             let end = roots.locate(folder).canonicalize().ok()?;
             Some((folder, end))
@@ -54,7 +54,7 @@ impl Mounts {
                 true => end.as_path(),
                 false => folder,
             });
-        Disk {
+        FilesystemFacts {
             path: path.to_string_lossy().into_owned(),
             kind: named.and_then(|path| self.kind(path)),
             size: told.as_ref().and_then(|told| size(told, told.f_blocks)),

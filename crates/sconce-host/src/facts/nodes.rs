@@ -13,7 +13,7 @@ use std::path::Path;
 
 use rustix::fs::{Access, AtFlags, CWD, Mode, OFlags, accessat, major, minor, open};
 use rustix::io::Errno;
-use sconce_schema::facts::Node;
+use sconce_schema::facts::DeviceNodeFacts;
 
 use crate::roots::Roots;
 
@@ -25,7 +25,7 @@ const OPENED: [&str; 2] = ["nvidiactl", "nvidia-uvm"];
 /// The nodes /dev/nvidia*, /dev/nvidia-caps/*, /dev/nvidia-caps-imex-channels/* and /dev/dxg;
 /// `None` where /dev cannot be read.
 #[must_use]
-pub fn read(roots: &Roots, open_control: bool) -> Option<Vec<Node>> {
+pub fn read(roots: &Roots, open_control: bool) -> Option<Vec<DeviceNodeFacts>> {
     let mut nodes = Vec::new();
     let mut names: Vec<String> = Vec::new();
     let ours = |name: &String| name.starts_with("nvidia") || name == "dxg";
@@ -46,7 +46,7 @@ pub fn read(roots: &Roots, open_control: bool) -> Option<Vec<Node>> {
         let Some(found) = node(&roots.dev.join(name), name, opened) else {
             continue;
         };
-        nodes.push(Node {
+        nodes.push(DeviceNodeFacts {
             char_link: systemd.then(|| is_linked(roots, &found)),
             ..found
         });
@@ -63,7 +63,7 @@ fn list(folder: &Path) -> Option<Vec<String>> {
     )
 }
 
-fn node(path: &Path, name: &str, opened: bool) -> Option<Node> {
+fn node(path: &Path, name: &str, opened: bool) -> Option<DeviceNodeFacts> {
     let metadata = std::fs::metadata(path).ok()?;
     if !metadata.file_type().is_char_device() {
         return None;
@@ -77,7 +77,7 @@ fn node(path: &Path, name: &str, opened: bool) -> Option<Node> {
         Ok(()) if opened => open(path, flags, Mode::empty()).map(drop),
         Ok(()) => Ok(()),
     };
-    Some(Node {
+    Some(DeviceNodeFacts {
         path: format!("/dev/{name}"),
         major: major(metadata.rdev()),
         minor: minor(metadata.rdev()),
@@ -94,7 +94,7 @@ fn node(path: &Path, name: &str, opened: bool) -> Option<Node> {
 }
 
 /// Whether the link by a node's numbers leads to such a node.
-fn is_linked(roots: &Roots, node: &Node) -> bool {
+fn is_linked(roots: &Roots, node: &DeviceNodeFacts) -> bool {
     let link = roots
         .dev
         .join(format!("char/{}:{}", node.major, node.minor));

@@ -224,7 +224,7 @@ fn wrong(patch: &Value, kept: &Value, key: &str) -> Option<OverrideError> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sconce_schema::facts::{Card, Driver};
+    use sconce_schema::facts::{Driver, GpuFacts};
     use sconce_schema::{Bytes, CudaVersion};
     use serde_json::json;
 
@@ -236,11 +236,11 @@ mod tests {
                 modules: Some(vec!["nvidia".to_owned()]),
                 ..Driver::default()
             }),
-            cards: vec![Card {
+            cards: vec![GpuFacts {
                 name: Some("NVIDIA A100-SXM4-80GB".to_owned()),
                 memory: Some(Bytes::gib(80)),
                 memory_by_pid: Some([(7, Bytes::gib(1))].into()),
-                ..Card::default()
+                ..GpuFacts::default()
             }],
             ..HostFacts::default()
         }

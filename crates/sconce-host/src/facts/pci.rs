@@ -3,7 +3,7 @@
 use std::os::unix::ffi::OsStrExt;
 use std::path::Path;
 
-use sconce_schema::facts::{Iommu, PciCard};
+use sconce_schema::facts::{Iommu, PciGpu};
 
 use crate::nvidia::bus_address;
 use crate::read;
@@ -17,9 +17,9 @@ const BRIDGE: &str = "0x0604";
 
 /// NVIDIA's devices of class 0x03 below /sys/bus/pci/devices; `None` where there is no such
 /// folder, as in some sandboxes.
-pub(super) fn cards(roots: &Roots) -> Option<Vec<PciCard>> {
+pub(super) fn cards(roots: &Roots) -> Option<Vec<PciGpu>> {
     let folder = roots.sys.join("bus/pci/devices");
-    let mut cards: Vec<PciCard> = folder
+    let mut cards: Vec<PciGpu> = folder
         .read_dir()
         .ok()?
         .flatten()
@@ -29,7 +29,7 @@ pub(super) fn cards(roots: &Roots) -> Option<Vec<PciCard>> {
     Some(cards)
 }
 
-fn card(folder: &Path, address: String) -> Option<PciCard> {
+fn card(folder: &Path, address: String) -> Option<PciGpu> {
     let line = |name: &str| read::line(&folder.join(name));
     bus_address(&address)?;
     if line("vendor")? != NVIDIA || !line("class")?.starts_with(DISPLAY) {
@@ -37,7 +37,7 @@ fn card(folder: &Path, address: String) -> Option<PciCard> {
     }
     let driver = folder.join("driver").read_link().ok();
     let name = driver.as_deref().and_then(Path::file_name);
-    Some(PciCard {
+    Some(PciGpu {
         address,
         device: line("device")?,
         driver: name.map(|name| name.to_string_lossy().into_owned()),
@@ -58,7 +58,7 @@ fn link(speed: Option<String>, width: Option<String>) -> Option<String> {
 
 /// IOMMU and access control. The kernel uses an IOMMU where it lists one in /sys/class/iommu or
 /// puts devices into groups.
-pub(super) fn iommu(roots: &Roots, cards: Option<&[PciCard]>) -> Option<Iommu> {
+pub(super) fn iommu(roots: &Roots, cards: Option<&[PciGpu]>) -> Option<Iommu> {
     let entries = |name: &str| Some(roots.sys.join(name).read_dir().ok()?.next().is_some());
     let lists = [entries("class/iommu"), entries("kernel/iommu_groups")];
     let active = lists.contains(&Some(true));
@@ -87,7 +87,7 @@ fn parameters(cmdline: &str) -> Vec<String> {
 
 /// Of the bridges above NVIDIA's cards those that redirect requests between devices; `None` where
 /// one of them does not let itself be looked at.
-fn acs_bridges(roots: &Roots, cards: &[PciCard]) -> Option<Vec<String>> {
+fn acs_bridges(roots: &Roots, cards: &[PciGpu]) -> Option<Vec<String>> {
     let devices = roots.sys.join("bus/pci/devices");
     let mut bridges: Vec<String> = Vec::new();
     for card in cards {
@@ -253,7 +253,7 @@ mod tests {
             );
         }
         let found = cards(&roots).unwrap();
-        let expected = PciCard {
+        let expected = PciGpu {
             address: "0000:01:00.0".to_owned(),
             device: "0x2330".to_owned(),
             driver: Some("vfio-pci".to_owned()),

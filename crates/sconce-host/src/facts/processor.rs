@@ -6,7 +6,7 @@ use std::fs;
 use std::path::Path;
 
 use sconce_schema::Bytes;
-use sconce_schema::facts::{Cache, Processor};
+use sconce_schema::facts::{CpuCache, Processor};
 
 use crate::roots::Roots;
 use crate::{cpus, read};
@@ -90,10 +90,10 @@ fn topology(folder: &Path) -> Vec<(u32, u32)> {
     cpus.filter_map(place).collect()
 }
 
-fn caches(folder: &Path) -> Vec<Cache> {
+fn caches(folder: &Path) -> Vec<CpuCache> {
     let cache = |number: usize| {
         let own = |name: &str| read::line(&folder.join(format!("index{number}")).join(name));
-        Some(Cache {
+        Some(CpuCache {
             level: own("level")?.parse().ok()?,
             kind: cut(&own("type")?),
             size: size(&own("size")?)?,
@@ -165,7 +165,7 @@ mod tests {
         write(&format!("{CPU}/cpu0/cpufreq/cpuinfo_max_freq"), "3500000\n");
         write(&format!("{CPU}/vulnerabilities/meltdown"), "Not affected\n");
         let found = super::read(&Roots::recorded(dir.path())).unwrap();
-        let cache = Cache {
+        let cache = CpuCache {
             level: 1,
             kind: "Data".to_owned(),
             size: Bytes::kib(48),

@@ -3,11 +3,11 @@
 use std::fs::File;
 use std::io::{BufRead, BufReader, Read};
 
-use sconce_schema::facts::{CdiFile, Toolkit};
+use sconce_schema::facts::{CdiFileFacts, ContainerToolkit};
 use serde_json::Value;
 
-use crate::cdi::{self, TroubleKind};
-use crate::nvidia::Nvidia;
+use crate::cdi::{self, CdiProblemKind};
+use crate::nvidia::NvidiaDriver;
 use crate::read;
 use crate::roots::Roots;
 
@@ -26,7 +26,7 @@ const FOLDERS: [&str; 3] = ["usr/bin", "usr/local/bin", "usr/local/nvidia/toolki
 /// Its version is that of the Debian package `nvidia-container-toolkit-base`, else
 /// `nvidia-container-toolkit`; where neither is installed (Red Hat's database is no text) it is
 /// absent.
-pub(super) fn read(roots: &Roots, nvidia: Option<&Nvidia>) -> Option<Toolkit> {
+pub(super) fn read(roots: &Roots, nvidia: Option<&NvidiaDriver>) -> Option<ContainerToolkit> {
     let installed = PROGRAMS.iter().any(|program| {
         let mut folders = FOLDERS.iter();
         folders.any(|folder| roots.root.join(folder).join(program).exists())
@@ -40,7 +40,7 @@ pub(super) fn read(roots: &Roots, nvidia: Option<&Nvidia>) -> Option<Toolkit> {
         .collect();
     let mut names = docker_runtimes.iter().flatten();
     let in_docker = names.any(|name| name.contains("nvidia"));
-    let toolkit = Toolkit {
+    let toolkit = ContainerToolkit {
         version: installed.then(|| package_version(roots)).flatten(),
         docker_runtimes,
         cdi,
@@ -95,26 +95,26 @@ fn in_package_list(lines: impl BufRead) -> Option<String> {
 
 /// A CDI file, and what is wrong with it here. That it was written for another driver is told by that
 /// driver.
-fn cdi_file(file: &cdi::CdiFile, nvidia: Option<&Nvidia>, roots: &Roots) -> CdiFile {
+fn cdi_file(file: &cdi::CdiFile, nvidia: Option<&NvidiaDriver>, roots: &Roots) -> CdiFileFacts {
     let troubles = cdi::check(file, nvidia, roots);
-    let of = |kinds: &[TroubleKind]| {
+    let of = |kinds: &[CdiProblemKind]| {
         let kinds = kinds.to_vec();
         troubles.iter().filter(move |one| kinds.contains(&one.kind))
     };
-    let words = |kinds: &[TroubleKind]| of(kinds).map(|one| one.what.clone()).collect();
-    CdiFile {
+    let words = |kinds: &[CdiProblemKind]| of(kinds).map(|one| one.what.clone()).collect();
+    CdiFileFacts {
         path: file.path.clone(),
         kind: file.kind().map(str::to_owned),
         driver: file.driver(),
-        missing: of(&[TroubleKind::Missing])
+        missing: of(&[CdiProblemKind::Missing])
             .filter_map(|one| one.path.clone())
             .take(MOST_MISSING)
             .collect(),
         stale: words(&[
-            TroubleKind::Invalid,
-            TroubleKind::Renumbered,
-            TroubleKind::CardGone,
-            TroubleKind::CardMissing,
+            CdiProblemKind::Invalid,
+            CdiProblemKind::Renumbered,
+            CdiProblemKind::CardGone,
+            CdiProblemKind::CardMissing,
         ]),
         error: file.error().map(str::to_owned),
     }

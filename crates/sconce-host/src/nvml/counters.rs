@@ -8,7 +8,7 @@ use nvml_wrapper::sys_exports::field_id;
 
 /// Bytes to the card and from it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Pair {
+pub(super) struct TransferBytes {
     pub(super) received: u64,
     pub(super) sent: u64,
 }
@@ -17,9 +17,9 @@ pub(super) struct Pair {
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Counters {
     /// Bytes over PCIe.
-    pub(super) pcie: Option<Pair>,
+    pub(super) pcie: Option<TransferBytes>,
     /// Bytes over all NVLinks.
-    pub(super) nvlink: Option<Pair>,
+    pub(super) nvlink: Option<TransferBytes>,
 }
 
 /// `UINT_MAX` as the scope of a link's field: all links together (nvml.h).
@@ -55,7 +55,7 @@ pub(super) fn read(device: &Device<'_>) -> Counters {
     });
     let pair = |received: Option<u64>, sent: Option<u64>, unit: u64| {
         let (received, sent) = received.zip(sent)?;
-        Some(Pair {
+        Some(TransferBytes {
             received: received.saturating_mul(unit),
             sent: sent.saturating_mul(unit),
         })

@@ -10,7 +10,7 @@ use nvml_wrapper::{Device, EventSet, Nvml};
 use sconce_schema::Bytes;
 use sconce_schema::event::GpuInstance;
 
-use super::counters::{self, Counters, Pair};
+use super::counters::{self, Counters, TransferBytes};
 
 /// Xids of one card that one reading tells; a card that is ill tells the same ones again and again.
 const MOST_XIDS: usize = 16;
@@ -19,8 +19,8 @@ const UNKNOWN_XID: u64 = 999;
 
 /// What is kept of the cards from reading to reading.
 #[derive(Default)]
-pub(super) struct Watch {
-    before: BTreeMap<u32, Before>,
+pub(super) struct GpuWatchState {
+    before: BTreeMap<u32, PreviousCounters>,
     /// Where each card's events arrive; `None` where it has none for the caller. One set a card: a card
     /// that refuses takes its set along.
     events: BTreeMap<u32, Option<EventSet<'static>>>,
@@ -30,7 +30,7 @@ pub(super) struct Watch {
 }
 
 /// The last reading of a card's links, and the first.
-struct Before {
+struct PreviousCounters {
     at: Instant,
     counters: Counters,
     first: Counters,
@@ -38,34 +38,34 @@ struct Before {
 
 /// A card's links.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Links {
-    pub(super) pcie_per_s: Option<Pair>,
+pub(super) struct LinkCounters {
+    pub(super) pcie_per_s: Option<TransferBytes>,
     /// Since the first reading.
-    pub(super) nvlink: Option<Pair>,
+    pub(super) nvlink: Option<TransferBytes>,
 }
 
-impl Watch {
-    pub(super) fn links(&mut self, index: u32, device: &Device<'_>) -> Links {
+impl GpuWatchState {
+    pub(super) fn links(&mut self, index: u32, device: &Device<'_>) -> LinkCounters {
         let (at, counters) = (Instant::now(), counters::read(device));
         let first = self.before.get(&index).map_or(counters, |old| old.first);
-        let now = Before {
+        let now = PreviousCounters {
             at,
             counters,
             first,
         };
         let old = self.before.insert(index, now);
-        let since = |now: Option<Pair>, then: Option<Pair>| {
+        let since = |now: Option<TransferBytes>, then: Option<TransferBytes>| {
             let (now, then) = now.zip(then)?;
-            Some(Pair {
+            Some(TransferBytes {
                 received: now.received.checked_sub(then.received)?,
                 sent: now.sent.checked_sub(then.sent)?,
             })
         };
-        let rate = |old: Before| {
+        let rate = |old: PreviousCounters| {
             let us = u64::try_from(at.duration_since(old.at).as_micros()).ok()?;
             let moved = since(counters.pcie, old.counters.pcie)?;
             let per_s = |bytes: u64| bytes.saturating_mul(1_000_000).checked_div(us);
-            Some(Pair {
+            Some(TransferBytes {
                 received: per_s(moved.received)?,
                 sent: per_s(moved.sent)?,
             })
@@ -74,7 +74,7 @@ impl Watch {
             Some(_) => old.and_then(rate),
             None => self.throughput(index, device),
         };
-        Links {
+        LinkCounters {
             pcie_per_s,
             nvlink: since(counters.nvlink, first.nvlink),
         }
@@ -82,7 +82,7 @@ impl Watch {
 
     /// NVML watches the link for 20 ms and sleeps meanwhile, for each direction: one card a reading, the
     /// one that waited longest.
-    fn throughput(&mut self, index: u32, device: &Device<'_>) -> Option<Pair> {
+    fn throughput(&mut self, index: u32, device: &Device<'_>) -> Option<TransferBytes> {
         /// Cards of one reading follow each other faster, readings do not.
         const APART: Duration = Duration::from_millis(90);
         let own = *self.throughput.entry(index).or_insert_with(|| None);
@@ -101,7 +101,7 @@ impl Watch {
             Some(_) => self.throughput.insert(index, Some(Instant::now())),
             None => self.throughput.remove(&index),
         };
-        pair.map(|(received, sent)| Pair { received, sent })
+        pair.map(|(received, sent)| TransferBytes { received, sent })
     }
 
     /// Xids since the last reading; nothing is waited for.

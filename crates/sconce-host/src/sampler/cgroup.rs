@@ -8,7 +8,7 @@ use sconce_schema::Bytes;
 use sconce_schema::event::{Pressure, Sample};
 
 use super::RunCgroups;
-use super::kept::{KeptFile, read_whole};
+use super::kept::{RereadFile, read_whole};
 use super::parse::{self, DeviceIo};
 use crate::roots::Roots;
 
@@ -18,22 +18,22 @@ pub(super) struct CgroupFiles {
     v2: bool,
     procs: Procs,
     /// v2 `cpu.stat`; v1 `cpuacct.usage`.
-    cpu: KeptFile,
+    cpu: RereadFile,
     /// `cpu.stat` of either version.
-    throttled: KeptFile,
-    memory: KeptFile,
-    peak: KeptFile,
-    memory_stat: KeptFile,
+    throttled: RereadFile,
+    memory: RereadFile,
+    peak: RereadFile,
+    memory_stat: RereadFile,
     /// v2 `memory.events`; v1 `memory.oom_control`.
-    oom: KeptFile,
+    oom: RereadFile,
     /// v2 `memory.events`; v1 `memory.failcnt`.
-    limit_hits: KeptFile,
-    pids: KeptFile,
-    io: KeptFile,
+    limit_hits: RereadFile,
+    pids: RereadFile,
+    io: RereadFile,
     /// v2 `memory.swap.current`; v1 has it in `memory.stat`.
-    swap: KeptFile,
+    swap: RereadFile,
     /// v2 alone: v1's hierarchies have none, and the machine's own pressure is not the run's.
-    pressure: [KeptFile; 3],
+    pressure: [RereadFile; 3],
     devices: Devices,
     buffer: Vec<u8>,
     pid_buffer: Vec<u32>,
@@ -44,20 +44,20 @@ pub(super) struct CgroupFiles {
 /// processes would never be seen: there it is opened each time.
 #[derive(Debug)]
 enum Procs {
-    Kept(KeptFile),
+    Kept(RereadFile),
     Anew(PathBuf),
 }
 
 impl CgroupFiles {
     pub(super) fn open(cgroups: &RunCgroups, roots: &Roots) -> Self {
         let open = |folder: Option<&PathBuf>, name: &str| match folder {
-            Some(folder) => KeptFile::open(&folder.join(name)),
-            None => KeptFile::absent(),
+            Some(folder) => RereadFile::open(&folder.join(name)),
+            None => RereadFile::absent(),
         };
         let v2 = matches!(cgroups, RunCgroups::V2(_));
         let v1 = match cgroups {
             RunCgroups::V1(folders) => folders.clone(),
-            _ => super::V1Folders::default(),
+            _ => super::V1Directories::default(),
         };
         let unified = match cgroups {
             RunCgroups::V2(folder) => Some(folder),
@@ -176,8 +176,8 @@ impl CgroupFiles {
 }
 
 /// Absent where no file of it can be read (a v1 cgroup, a kernel without PSI).
-fn pressure(files: &[KeptFile; 3], buffer: &mut Vec<u8>) -> Option<Pressure> {
-    let mut read = |file: &KeptFile| {
+fn pressure(files: &[RereadFile; 3], buffer: &mut Vec<u8>) -> Option<Pressure> {
+    let mut read = |file: &RereadFile| {
         let text = file.read(buffer)?;
         Some((parse::pressure(text, "some"), parse::pressure(text, "full")))
     };
@@ -245,7 +245,7 @@ impl Devices {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::sampler::V1Folders;
+    use crate::sampler::V1Directories;
 
     fn captured(version: &str) -> PathBuf {
         Path::new(env!("CARGO_MANIFEST_DIR"))
@@ -282,7 +282,7 @@ mod tests {
     #[test]
     fn v1() {
         let folder = Some(captured("v1"));
-        let folders = V1Folders {
+        let folders = V1Directories {
             pids: folder.clone(),
             memory: folder.clone(),
             cpu: folder.clone(),

@@ -17,7 +17,7 @@ const MOST: usize = 4096;
 
 /// What is read once of a process.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Identity {
+pub(super) struct ProcessIdentity {
     /// Its number in its own namespace, where that is another.
     pub(super) inner_pid: Option<u32>,
     /// Program and arguments, a zero byte after each; its beginning.
@@ -26,7 +26,7 @@ pub(super) struct Identity {
     has_rank: bool,
 }
 
-impl Identity {
+impl ProcessIdentity {
     /// Reads it below `/proc/PID`; what may not be read is absent.
     pub(super) fn read(folder: &Path, pid: u32, buffer: &mut Vec<u8>) -> Self {
         let mut text = |name: &str| {
@@ -58,7 +58,11 @@ impl Identity {
 }
 
 /// The role of a process named `name`, with a parent that belongs to the run, or none.
-pub(super) fn role(name: &[u8], own: &Identity, parent: Option<&Identity>) -> Option<&'static str> {
+pub(super) fn role(
+    name: &[u8],
+    own: &ProcessIdentity,
+    parent: Option<&ProcessIdentity>,
+) -> Option<&'static str> {
     if name == LOADER_NAME {
         return Some(WORKER);
     }
@@ -83,7 +87,7 @@ pub(super) fn role(name: &[u8], own: &Identity, parent: Option<&Identity>) -> Op
     if own.has_rank {
         return Some(RANK);
     }
-    let below_python = parent.is_some_and(Identity::is_python);
+    let below_python = parent.is_some_and(ProcessIdentity::is_python);
     (!below_python).then_some(MAIN)
 }
 
@@ -100,8 +104,8 @@ fn has_rank(environ: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    fn of(words: &[&str], has_rank: bool) -> Identity {
-        Identity {
+    fn of(words: &[&str], has_rank: bool) -> ProcessIdentity {
+        ProcessIdentity {
             inner_pid: None,
             command: words
                 .iter()
@@ -147,7 +151,10 @@ mod tests {
         ] {
             assert_eq!(role(b"python", own, parent), expected, "{own:?}");
         }
-        assert_eq!(role(LOADER_NAME, &Identity::default(), None), Some(WORKER));
+        assert_eq!(
+            role(LOADER_NAME, &ProcessIdentity::default(), None),
+            Some(WORKER)
+        );
     }
 
     #[test]
@@ -172,12 +179,12 @@ mod tests {
         write("status", "Name:\tpython\nNSpid:\t4123\t17\n");
         write("cmdline", "python\0train.py\0");
         write("environ", "HOME=/\0RANK=3\0");
-        let read = || Identity::read(folder.path(), 4123, &mut Vec::new());
+        let read = || ProcessIdentity::read(folder.path(), 4123, &mut Vec::new());
         assert_eq!(read().inner_pid, Some(17));
         assert_eq!(role(b"python", &read(), None), Some(RANK));
         write("status", "NSpid:\t4123\n");
         assert_eq!(read().inner_pid, None);
-        let nothing = Identity::read(&folder.path().join("gone"), 1, &mut Vec::new());
-        assert_eq!(nothing, Identity::default());
+        let nothing = ProcessIdentity::read(&folder.path().join("gone"), 1, &mut Vec::new());
+        assert_eq!(nothing, ProcessIdentity::default());
     }
 }

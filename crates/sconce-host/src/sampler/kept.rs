@@ -11,9 +11,9 @@ const MOST: usize = 2 << 20;
 
 /// A file that stays open and is read from its beginning each time.
 #[derive(Debug)]
-pub(super) struct KeptFile(Option<File>);
+pub(super) struct RereadFile(Option<File>);
 
-impl KeptFile {
+impl RereadFile {
     /// A file that is absent or closed to the caller reads as nothing, always.
     pub(super) fn open(path: &Path) -> Self {
         Self(File::open(path).ok())
@@ -62,17 +62,17 @@ mod tests {
         let path = folder.path().join("f");
         let long = "0123456789".repeat(2000);
         std::fs::write(&path, &long).unwrap();
-        let (file, mut buffer) = (KeptFile::open(&path), Vec::new());
+        let (file, mut buffer) = (RereadFile::open(&path), Vec::new());
         assert_eq!(file.read(&mut buffer), Some(long.as_bytes()));
         std::fs::write(&path, "short").unwrap();
         assert_eq!(file.read(&mut buffer), Some(&b"short"[..]));
-        assert!(!KeptFile::open(&folder.path().join("none")).is_open());
-        assert_eq!(KeptFile::absent().read(&mut buffer), None);
+        assert!(!RereadFile::open(&folder.path().join("none")).is_open());
+        assert_eq!(RereadFile::absent().read(&mut buffer), None);
     }
 
     #[test]
     fn an_endless_file_is_given_up() {
-        let zero = KeptFile::open(Path::new("/dev/zero"));
+        let zero = RereadFile::open(Path::new("/dev/zero"));
         assert_eq!(zero.read(&mut Vec::new()), None);
     }
 }

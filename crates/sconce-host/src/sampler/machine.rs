@@ -4,20 +4,20 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::kept::KeptFile;
+use super::kept::RereadFile;
 use super::parse;
 
 /// How busy each CPU of the machine was since the first reading.
 #[derive(Debug)]
-pub(super) struct CpusBusy {
-    stat: KeptFile,
+pub(super) struct CpuBusyTimes {
+    stat: RereadFile,
     began: Vec<u64>,
 }
 
-impl CpusBusy {
+impl CpuBusyTimes {
     pub(super) fn new(proc: &Path) -> Self {
         Self {
-            stat: KeptFile::open(&proc.join("stat")),
+            stat: RereadFile::open(&proc.join("stat")),
             began: Vec::new(),
         }
     }
@@ -43,19 +43,19 @@ impl CpusBusy {
 
 /// The counters of the run's network namespace.
 #[derive(Debug)]
-pub(super) struct Traffic {
+pub(super) struct NetworkCounters {
     proc: PathBuf,
     /// Open once a process of the run was found in a namespace of its own: the file stays the
     /// namespace's when the process is gone.
-    file: KeptFile,
+    file: RereadFile,
     decided: bool,
 }
 
-impl Traffic {
+impl NetworkCounters {
     pub(super) fn new(proc: &Path) -> Self {
         Self {
             proc: proc.to_owned(),
-            file: KeptFile::absent(),
+            file: RereadFile::absent(),
             decided: false,
         }
     }
@@ -69,7 +69,7 @@ impl Traffic {
             self.decided = true;
             if own != theirs {
                 let path = self.proc.join(pid?.to_string()).join("net/dev");
-                self.file = KeptFile::open(&path);
+                self.file = RereadFile::open(&path);
             }
         }
         parse::traffic(self.file.read(buffer)?)
@@ -96,7 +96,7 @@ mod tests {
         process("7", "net:[1]");
         process("8", "net:[2]");
         let mut buffer = Vec::new();
-        let mut read = |pid| Traffic::new(proc.path()).read(pid, &mut buffer);
+        let mut read = |pid| NetworkCounters::new(proc.path()).read(pid, &mut buffer);
         assert_eq!(read(Some(7)), None);
         assert_eq!(read(Some(8)), Some((10, 20)));
         assert_eq!(read(Some(9)), None, "gone");
@@ -112,7 +112,7 @@ mod tests {
             fs::write(proc.path().join("stat"), text).unwrap();
         };
         stat(100);
-        let (mut cpus, mut buffer) = (CpusBusy::new(proc.path()), Vec::new());
+        let (mut cpus, mut buffer) = (CpuBusyTimes::new(proc.path()), Vec::new());
         assert_eq!(cpus.read(&mut buffer), [0, 0, 0]);
         stat(130);
         let tick_us = 1_000_000 / rustix::param::clock_ticks_per_second();

@@ -27,13 +27,13 @@ pub(super) fn numbers(text: &[u8]) -> impl Iterator<Item = u32> {
 }
 
 /// The kernel's name of a process (`comm`): 15 bytes at most, zeros behind it.
-pub(super) type Name = [u8; 16];
+pub(super) type CommName = [u8; 16];
 
 /// What stands between the first bracket of `/proc/PID/stat` and the last.
-fn stat_name(text: &[u8]) -> Option<Name> {
+fn stat_name(text: &[u8]) -> Option<CommName> {
     let from = text.iter().position(|&byte| byte == b'(')? + 1;
     let to = text.iter().rposition(|&byte| byte == b')')?;
-    let mut name = Name::default();
+    let mut name = CommName::default();
     for (to, from) in name.iter_mut().zip(text.get(from..to)?) {
         *to = *from;
     }
@@ -111,7 +111,7 @@ pub(super) fn traffic(text: &[u8]) -> Option<(u64, u64)> {
 /// What is used of `/proc/PID/stat` (proc_pid_stat(5)).
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(super) struct Stat {
-    pub(super) name: Name,
+    pub(super) name: CommName,
     pub(super) zombie: bool,
     pub(super) parent: u32,
     pub(super) session: u32,

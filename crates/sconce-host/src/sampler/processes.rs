@@ -14,7 +14,7 @@ use std::path::PathBuf;
 use sconce_schema::Bytes;
 use sconce_schema::event::ProcessSample;
 
-use super::identity::{Identity, role};
+use super::identity::{ProcessIdentity, role};
 use super::kept::read_whole;
 use super::parse::{self, Stat};
 
@@ -26,7 +26,7 @@ const TOLD: usize = 32;
 
 /// A run's processes at one time.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Tree {
+pub(super) struct ProcessTreeTotals {
     pub(super) processes: u32,
     pub(super) threads: u32,
     pub(super) rss: Bytes,
@@ -50,7 +50,7 @@ struct Member {
     grown: u64,
     /// What it was started with, and how often that was read: a process is first seen between its
     /// beginning and what it executes now and then.
-    identity: Option<Identity>,
+    identity: Option<ProcessIdentity>,
     identified: u8,
 }
 
@@ -59,7 +59,7 @@ const IDENTIFIED: u8 = 2;
 
 /// Watches the processes of one run.
 #[derive(Debug)]
-pub(super) struct Processes {
+pub(super) struct ProcessTracker {
     proc: PathBuf,
     root: Option<u32>,
     reaper: Option<u32>,
@@ -102,7 +102,7 @@ impl Pair {
     }
 }
 
-impl Processes {
+impl ProcessTracker {
     pub(super) fn new(
         proc: PathBuf,
         root: Option<u32>,
@@ -158,7 +158,7 @@ impl Processes {
         if member.identified < IDENTIFIED {
             member.identified += 1;
             let folder = self.proc.join(pid.to_string());
-            member.identity = Some(Identity::read(&folder, pid, &mut self.buffer));
+            member.identity = Some(ProcessIdentity::read(&folder, pid, &mut self.buffer));
         }
     }
 
@@ -198,7 +198,7 @@ impl Processes {
     }
 
     /// A reading of the processes that a cgroup lists.
-    pub(super) fn of_cgroup(&mut self, pids: &[u32]) -> Tree {
+    pub(super) fn of_cgroup(&mut self, pids: &[u32]) -> ProcessTreeTotals {
         let mut growth = self.begin();
         for &pid in pids {
             if let Some(stat) = self.stat(pid) {
@@ -209,7 +209,7 @@ impl Processes {
     }
 
     /// A reading of the root process and everything that descends from it.
-    pub(super) fn of_tree(&mut self) -> Tree {
+    pub(super) fn of_tree(&mut self) -> ProcessTreeTotals {
         let mut growth = self.begin();
         let mut unknown: Vec<(u32, Stat)> = Vec::new();
         for pid in self.candidates() {
@@ -312,7 +312,7 @@ impl Processes {
         self.members.insert(pid, member);
     }
 
-    fn end(&mut self, mut growth: Growth) -> Tree {
+    fn end(&mut self, mut growth: Growth) -> ProcessTreeTotals {
         let reading = self.reading;
         self.members.retain(|_, member| {
             let stays = member.seen == reading;
@@ -340,14 +340,14 @@ impl Processes {
         self.tree()
     }
 
-    fn tree(&self) -> Tree {
+    fn tree(&self) -> ProcessTreeTotals {
         let (mut processes, mut threads, mut pages) = (0_u32, 0_u32, 0_u64);
         for Member { stat, .. } in self.members.values().filter(|m| !m.stat.zombie) {
             processes += 1;
             threads = threads.saturating_add(stat.threads);
             pages = pages.saturating_add(stat.rss_pages);
         }
-        Tree {
+        ProcessTreeTotals {
             processes,
             threads,
             rss: Bytes(pages.saturating_mul(rustix::param::page_size() as u64)),
@@ -449,11 +449,11 @@ mod tests {
         std::fs::remove_dir_all(proc.join(pid.to_string())).unwrap();
     }
 
-    fn ticks(tree: Tree) -> u64 {
+    fn ticks(tree: ProcessTreeTotals) -> u64 {
         tree.cpu_us / (1_000_000 / rustix::param::clock_ticks_per_second())
     }
 
-    fn found(processes: &Processes) -> Vec<u32> {
+    fn found(processes: &ProcessTracker) -> Vec<u32> {
         let mut pids: Vec<u32> = processes.pids().collect();
         pids.sort_unstable();
         pids
@@ -469,7 +469,7 @@ mod tests {
         process(proc, 90, 101, 100, 0, 0); // a lower number than its parent
         process(proc, 101, 100, 100, 0, 0);
         process(proc, 200, 1, 200, 0, 0); // somebody else
-        let mut processes = Processes::new(proc.to_owned(), Some(100), Some(50), false);
+        let mut processes = ProcessTracker::new(proc.to_owned(), Some(100), Some(50), false);
         let tree = processes.of_tree();
         assert_eq!(found(&processes), [90, 100, 101]);
         assert_eq!((tree.processes, tree.threads), (3, 9));
@@ -499,7 +499,7 @@ mod tests {
         let proc = folder.path();
         process(proc, 50, 1, 50, 0, 0);
         process(proc, 100, 50, 100, 1, 0);
-        let mut processes = Processes::new(proc.to_owned(), Some(100), Some(50), false);
+        let mut processes = ProcessTracker::new(proc.to_owned(), Some(100), Some(50), false);
         processes.of_tree();
         // A child of the run that nobody has seen yet is found while the reaper lives,
         process(proc, 101, 100, 100, 0, 0);
@@ -527,7 +527,7 @@ mod tests {
         write("100/cmdline", "python3\0train.py\0");
         write("179/cmdline", "python3\0train.py\0");
         write("179/status", "NSpid:\t179\t7\n");
-        let mut processes = Processes::new(proc.to_owned(), Some(100), None, false);
+        let mut processes = ProcessTracker::new(proc.to_owned(), Some(100), None, false);
         processes.of_cgroup(&all);
         let told = processes.told();
         let pids: Vec<u32> = told.iter().map(|process| process.pid).collect();
@@ -554,7 +554,7 @@ mod tests {
     fn what_ended_is_not_forgotten() {
         let folder = tempfile::tempdir().unwrap();
         let proc = folder.path();
-        let mut processes = Processes::new(proc.to_owned(), Some(10), None, false);
+        let mut processes = ProcessTracker::new(proc.to_owned(), Some(10), None, false);
         process(proc, 10, 1, 10, 5, 0);
         process(proc, 11, 10, 10, 20, 0);
         process(proc, 12, 10, 10, 30, 0);
@@ -579,7 +579,7 @@ mod tests {
             let text = format!("rchar: 1\nread_bytes: {read}\nwrite_bytes: 0\n");
             std::fs::write(proc.join(format!("{pid}/io")), text).unwrap();
         };
-        let mut processes = Processes::new(proc.to_owned(), None, None, true);
+        let mut processes = ProcessTracker::new(proc.to_owned(), None, None, true);
         process(proc, 10, 1, 10, 0, 0);
         process(proc, 11, 10, 10, 0, 0);
         io(10, 100);

@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use sconce_schema::training::Training;
+use sconce_schema::training::TrainingSample;
 
 use super::Process;
 
@@ -11,16 +11,16 @@ use super::Process;
 const MOST: usize = 4096;
 
 /// A rank and the group that it is of, from 1.
-pub(super) type Member = (u32, u32);
+pub(super) type RankInGroup = (u32, u32);
 
 /// Who started a process, and the cell of a notebook that it tells of: two cells never share a group.
 type Origin = (u32, Option<u32>);
 
 /// The groups so far: where who was last that rank in that group came from.
 #[derive(Debug, Default)]
-pub(super) struct Groups(BTreeMap<Member, Origin>);
+pub(super) struct RankGroups(BTreeMap<RankInGroup, Origin>);
 
-impl Groups {
+impl RankGroups {
     /// Gives each of `told` its group, by the names in `at`. A process keeps its group as long as its rank
     /// stays what it is. A new one goes where its siblings are (a launcher starts all ranks of a group, and
     /// starts them again), else into the first group that never had such a rank. Those without a rank
@@ -29,9 +29,10 @@ impl Groups {
         &mut self,
         processes: &mut BTreeMap<String, Process>,
         at: &[String],
-        told: &mut [Training],
+        told: &mut [TrainingSample],
     ) {
-        let mut live: BTreeSet<Member> = processes.values().filter_map(|it| it.member).collect();
+        let mut live: BTreeSet<RankInGroup> =
+            processes.values().filter_map(|it| it.member).collect();
         if self.0.len() > MOST {
             self.0.retain(|member, _| live.contains(member));
         }
@@ -66,7 +67,7 @@ impl Groups {
     }
 
     /// The group of a rank that is new.
-    fn of(&self, origin: Origin, rank: u32, live: &BTreeSet<Member>) -> u32 {
+    fn of(&self, origin: Origin, rank: u32, live: &BTreeSet<RankInGroup>) -> u32 {
         let is_free = |group: &u32| {
             let before = self.0.get(&(rank, *group));
             !live.contains(&(rank, *group)) && before.is_none_or(|of| *of == origin)

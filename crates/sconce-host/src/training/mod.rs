@@ -13,13 +13,13 @@ use std::os::unix::fs::{FileExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{Mode, OFlags};
-use sconce_schema::training::{CardOutOfMemory, Setup, Step, Training};
+use sconce_schema::training::{GpuOutOfMemory, TrainingSample, TrainingSetup, TrainingStep};
 
-use self::groups::{Groups, Member};
+use self::groups::{RankGroups, RankInGroup};
 use crate::read;
 use crate::roots::Roots;
 
-pub use ring::{Ring, SIZE};
+pub use ring::{ProbeRing, SIZE};
 
 /// Processes that are listened to at one time.
 const MOST_PROCESSES: usize = 256;
@@ -49,15 +49,15 @@ const LONGEST_LIST: usize = 64;
 
 /// What processes told since the last reading.
 #[derive(Debug, Default)]
-pub struct Told {
+pub struct ProbeUpdate {
     /// Each process that trains, and those that ended since the last reading.
-    pub training: Vec<Training>,
+    pub training: Vec<TrainingSample>,
     /// Processes for which there is no room now; once nothing more will come, those that were never told.
     pub left_out: Option<u32>,
     /// What is new of what they are made of.
-    pub setups: Vec<Setup>,
+    pub setups: Vec<TrainingSetup>,
     /// Cards whose memory ran out, with PyTorch's snapshot where there is one.
-    pub out_of_memory: Vec<(CardOutOfMemory, Option<File>)>,
+    pub out_of_memory: Vec<(GpuOutOfMemory, Option<File>)>,
 }
 
 /// Reads a folder of the probe's.
@@ -70,7 +70,7 @@ pub struct TrainingReader {
     processes: BTreeMap<String, Process>,
     /// Processes that ended, whose files are still there.
     left: BTreeSet<String>,
-    groups: Groups,
+    groups: RankGroups,
     setups: u32,
     out_of_memory: u32,
     buffer: Vec<u8>,
@@ -84,7 +84,7 @@ struct Process {
     /// The cell of a notebook; the process may tell of others under other names.
     cell: Option<u32>,
     /// Its rank and group, once it has told something.
-    member: Option<Member>,
+    member: Option<RankInGroup>,
     /// Readings in which it was not among the run's processes and told nothing new, and how often it had
     /// told something then.
     unseen: u32,
@@ -93,8 +93,8 @@ struct Process {
     pid: Option<u32>,
     /// The last step that was handed on.
     given: u64,
-    last: Option<Training>,
-    setup: Option<Setup>,
+    last: Option<TrainingSample>,
+    setup: Option<TrainingSetup>,
     setups: u32,
     setup_file: Option<Version>,
     memory: Memory,
@@ -123,7 +123,7 @@ impl TrainingReader {
             began_ns: monotonic_ns(),
             processes: BTreeMap::new(),
             left: BTreeSet::new(),
-            groups: Groups::default(),
+            groups: RankGroups::default(),
             setups: 0,
             out_of_memory: 0,
             buffer: vec![0; SIZE],
@@ -132,12 +132,12 @@ impl TrainingReader {
 
     /// What was told since the last reading. `pids`: the run's processes now, in the host's numbering.
     /// `ended`: nothing more will come.
-    pub fn read(&mut self, pids: &[u32], ended: bool) -> Told {
+    pub fn read(&mut self, pids: &[u32], ended: bool) -> ProbeUpdate {
         let waiting = self.find();
         self.join(pids);
-        let mut told = Told {
+        let mut told = ProbeUpdate {
             left_out: (waiting > 0).then_some(waiting),
-            ..Told::default()
+            ..ProbeUpdate::default()
         };
         let mut processes = std::mem::take(&mut self.processes);
         // What they told last is read after they are known to have ended.
@@ -207,7 +207,7 @@ impl TrainingReader {
                 .is_ok_and(|found| found.len() == SIZE as u64)
                 && ring.read_exact_at(&mut start, 0).is_ok();
             let inner = whole.then(|| {
-                let found = Ring::of(&start)?;
+                let found = ProbeRing::of(&start)?;
                 Some((found.inner_pid()?, found.parent()?, found.cell()))
             });
             if let Some((inner_pid, parent, cell)) = inner.flatten() {
@@ -252,10 +252,10 @@ impl TrainingReader {
         }
     }
 
-    fn figures(&mut self, process: &mut Process, most: u64) -> Option<Training> {
+    fn figures(&mut self, process: &mut Process, most: u64) -> Option<TrainingSample> {
         for _ in 0..TRIES {
             process.ring.read_exact_at(&mut self.buffer, 0).ok()?;
-            let ring = Ring::of(&self.buffer)?;
+            let ring = ProbeRing::of(&self.buffer)?;
             let mut after = [0; 8];
             process.ring.read_exact_at(&mut after, 40).ok()?;
             if u64::from_le_bytes(after) != ring.told() {
@@ -268,10 +268,10 @@ impl TrainingReader {
             let mut training = ring.training()?;
             let given = &mut process.given;
             training.recent = recent(ring, training.steps, given, most, self.began_ns);
-            let heap = |step: &Step| Some((step.step, ring.heap(step.step)?));
+            let heap = |step: &TrainingStep| Some((step.step, ring.heap(step.step)?));
             training.heap = training.recent.iter().filter_map(heap).collect();
             training.flops_per_step = (process.setup.as_ref()).and_then(|it| it.flops_per_step);
-            process.last = Some(Training {
+            process.last = Some(TrainingSample {
                 recent: Vec::new(),
                 heap: Vec::new(),
                 ..training.clone()
@@ -286,7 +286,7 @@ impl TrainingReader {
         Some(training)
     }
 
-    fn setup(&mut self, name: &str, process: &mut Process) -> Option<Setup> {
+    fn setup(&mut self, name: &str, process: &mut Process) -> Option<TrainingSetup> {
         if process.setups >= MOST_SETUPS || self.setups >= MOST_SETUPS_OF_RUN {
             return None;
         }
@@ -296,7 +296,7 @@ impl TrainingReader {
             return None;
         }
         process.setup_file = Some(version);
-        let mut setup: Setup = serde_json::from_str(&text(file)?).ok()?;
+        let mut setup: TrainingSetup = serde_json::from_str(&text(file)?).ok()?;
         setup.pid = process.number();
         setup.cell = process.cell;
         for text in [&mut setup.python, &mut setup.torch] {
@@ -336,7 +336,7 @@ impl TrainingReader {
         name: &str,
         process: &mut Process,
         ended: bool,
-    ) -> Option<(CardOutOfMemory, Option<File>)> {
+    ) -> Option<(GpuOutOfMemory, Option<File>)> {
         if matches!(process.memory, Memory::Told) || self.out_of_memory >= MOST_OUT_OF_MEMORY {
             return None;
         }
@@ -349,7 +349,7 @@ impl TrainingReader {
             return None;
         }
         process.memory = Memory::Told;
-        let mut told: CardOutOfMemory = serde_json::from_str(&text(file)?).ok()?;
+        let mut told: GpuOutOfMemory = serde_json::from_str(&text(file)?).ok()?;
         told.pid = process.number();
         self.out_of_memory += 1;
         let texts = [&mut told.phase, &mut told.message, &mut told.no_snapshot];
@@ -406,8 +406,14 @@ impl Process {
 
 /// Steps since `given`, oldest first: all of the first, some of the later ones. Of the first ones at most
 /// `most`; the others are for the next reading.
-fn recent(ring: Ring<'_>, steps: u64, given: &mut u64, most: u64, began_ns: u64) -> Vec<Step> {
-    let first = given.saturating_add(1).max(Ring::oldest(steps));
+fn recent(
+    ring: ProbeRing<'_>,
+    steps: u64,
+    given: &mut u64,
+    most: u64,
+    began_ns: u64,
+) -> Vec<TrainingStep> {
+    let first = given.saturating_add(1).max(ProbeRing::oldest(steps));
     // Numbers that shrink are not those of the probe.
     if steps < first || steps < *given {
         return Vec::new();

@@ -2,7 +2,10 @@
 //! says it is. The process can write anything there, so nothing in it is believed but as a figure.
 
 use sconce_schema::Bytes;
-use sconce_schema::training::{CardMemory, Evaluation, Exchange, Loader, Phases, Step, Training};
+use sconce_schema::training::{
+    CollectiveTimes, DataLoaderCounters, EvaluationCounters, GpuAllocatorCounters, PhaseTimes,
+    TrainingSample, TrainingStep,
+};
 
 /// The file's size, bytes.
 pub const SIZE: usize = STEPS_AT + ENTRIES * STEP_SIZE;
@@ -18,9 +21,9 @@ const PHASES: [&str; 6] = ["data", "copy", "forward", "backward", "optimizer", "
 
 /// The file's bytes.
 #[derive(Debug, Clone, Copy)]
-pub struct Ring<'a>(&'a [u8]);
+pub struct ProbeRing<'a>(&'a [u8]);
 
-impl<'a> Ring<'a> {
+impl<'a> ProbeRing<'a> {
     /// `None` where it is not such a file.
     #[must_use]
     pub fn of(bytes: &'a [u8]) -> Option<Self> {
@@ -59,7 +62,7 @@ impl<'a> Ring<'a> {
 
     /// What was told last; `None` before anything was. Without its `pid` and `recent`.
     #[must_use]
-    pub fn training(self) -> Option<Training> {
+    pub fn training(self) -> Option<TrainingSample> {
         let told = self.told();
         if told == 0 {
             return None;
@@ -77,7 +80,7 @@ impl<'a> Ring<'a> {
         let named = named.into_iter().fold(0, u64::saturating_add);
         // The rest is what rounding leaves too, so that phases sum to the whole.
         let wall_us = micro(wall_ns).max(named);
-        let phases = Phases {
+        let phases = PhaseTimes {
             data_us: data,
             copy_us: copy,
             forward_us: forward,
@@ -85,7 +88,7 @@ impl<'a> Ring<'a> {
             optimizer_us: optimizer,
             other_us: wall_us - named,
         };
-        let evaluation = Evaluation {
+        let evaluation = EvaluationCounters {
             batches: next().unwrap_or_default(),
             wall_us: micro(next().unwrap_or_default()),
         };
@@ -93,7 +96,7 @@ impl<'a> Ring<'a> {
         let (batches, empty, ready) = (next(), next(), next());
         let on_card_steps = next();
         let mut on_card = || micro(next().unwrap_or_default());
-        let on_card = Phases {
+        let on_card = PhaseTimes {
             data_us: on_card(),
             copy_us: on_card(),
             forward_us: on_card(),
@@ -103,7 +106,7 @@ impl<'a> Ring<'a> {
         };
         let device = next();
         let mut count = || next().unwrap_or_default();
-        let mut memory = CardMemory {
+        let mut memory = GpuAllocatorCounters {
             device: 0,
             allocated: Bytes(count()),
             allocated_peak: Bytes(count()),
@@ -119,10 +122,10 @@ impl<'a> Ring<'a> {
             memory.device = device;
             memory
         });
-        let mut exchange = Exchange {
+        let mut exchange = CollectiveTimes {
             communication_us: next(),
             exposed_us: next(),
-            ..Exchange::default()
+            ..CollectiveTimes::default()
         };
         let rank = next();
         let _resident = next();
@@ -133,7 +136,7 @@ impl<'a> Ring<'a> {
             exchange.reduce_scatter_us = next().map(micro);
             exchange.reduce_scatter_exposed_us = next().map(micro);
         }
-        Some(Training {
+        Some(TrainingSample {
             rank: rank.and_then(small),
             steps,
             wall_us,
@@ -142,17 +145,17 @@ impl<'a> Ring<'a> {
             on_card_steps,
             samples,
             tokens,
-            loader: batches.map(|batches| Loader {
+            loader: batches.map(|batches| DataLoaderCounters {
                 batches,
                 empty,
                 ready: ready.and_then(small),
             }),
             evaluation: (evaluation.batches > 0).then_some(evaluation),
             card_memory,
-            exchange: (exchange != Exchange::default()).then_some(exchange),
+            exchange: (exchange != CollectiveTimes::default()).then_some(exchange),
             phase: self.phase().map(str::to_owned),
             cell: self.cell(),
-            ..Training::default()
+            ..TrainingSample::default()
         })
     }
 
@@ -164,10 +167,10 @@ impl<'a> Ring<'a> {
 
     /// A step, where it is still there. `began_ns`: the run's beginning on `CLOCK_MONOTONIC`.
     #[must_use]
-    pub fn step(self, number: u64, began_ns: u64) -> Option<Step> {
+    pub fn step(self, number: u64, began_ns: u64) -> Option<TrainingStep> {
         let figure = |index: usize| self.figure(number, index);
         let wall_us = micro(figure(2)?);
-        Some(Step {
+        Some(TrainingStep {
             step: number,
             t_us: micro(figure(1)?.saturating_sub(began_ns)),
             wall_us,
@@ -291,7 +294,7 @@ pub(super) mod tests {
         for (index, number) in told.into_iter().enumerate() {
             put(at + index * 8, number);
         }
-        for step in Ring::oldest(steps)..=steps {
+        for step in ProbeRing::oldest(steps)..=steps {
             let index = usize::try_from((step - 1) % ENTRIES as u64).unwrap();
             let entry = [step, 5_000_000 + step * 1_000_900, 1_000_900, 250_000];
             // The heap is read at every other step.
@@ -333,7 +336,7 @@ pub(super) mod tests {
         }
         bytes[48] = 2;
         assert_eq!(bytes.len(), 4_096 + 2_048 * 72);
-        let ring = Ring::of(&bytes).unwrap();
+        let ring = ProbeRing::of(&bytes).unwrap();
         let whole = serde_json::json!({
             "inner-pid": ring.inner_pid(),
             "parent": ring.parent(),
@@ -348,7 +351,7 @@ pub(super) mod tests {
     #[test]
     fn what_was_told_is_read_and_phases_sum_to_the_whole() {
         let bytes = made(7, 3);
-        let ring = Ring::of(&bytes).unwrap();
+        let ring = ProbeRing::of(&bytes).unwrap();
         assert_eq!(ring.inner_pid(), Some(7));
         let told = ring.training().unwrap();
         assert_eq!((told.steps, told.wall_us), (3, 3002));
@@ -379,19 +382,19 @@ pub(super) mod tests {
         for (index, number) in [(36, 3), (37, 9000), (39, 5999), (40, 1000)] {
             put(index, number);
         }
-        let told = Ring::of(&bytes).unwrap().training().unwrap();
-        let exchange = Exchange {
+        let told = ProbeRing::of(&bytes).unwrap().training().unwrap();
+        let exchange = CollectiveTimes {
             sharded_steps: Some(3),
             all_gather_us: Some(9),
             all_gather_exposed_us: None,
             reduce_scatter_us: Some(5),
             reduce_scatter_exposed_us: Some(1),
-            ..Exchange::default()
+            ..CollectiveTimes::default()
         };
         assert_eq!(told.exchange, Some(exchange));
         let at = FIGURES_AT[0] + 36 * 8;
         bytes[at..at + 8].copy_from_slice(&0_u64.to_le_bytes());
-        let told = Ring::of(&bytes).unwrap().training().unwrap();
+        let told = ProbeRing::of(&bytes).unwrap().training().unwrap();
         assert_eq!(told.exchange, None);
     }
 
@@ -399,10 +402,10 @@ pub(super) mod tests {
     fn nothing_told_is_nothing() {
         let mut bytes = made(7, 3);
         bytes[TOLD_AT..TOLD_AT + 8].fill(0);
-        assert!(Ring::of(&bytes).unwrap().training().is_none());
-        assert!(Ring::of(&bytes[..SIZE - 1]).is_none());
+        assert!(ProbeRing::of(&bytes).unwrap().training().is_none());
+        assert!(ProbeRing::of(&bytes[..SIZE - 1]).is_none());
         bytes[0] = 0;
-        assert!(Ring::of(&bytes).is_none());
+        assert!(ProbeRing::of(&bytes).is_none());
     }
 
     proptest! {
@@ -415,7 +418,7 @@ pub(super) mod tests {
             for (at, byte) in changes {
                 bytes[at] = byte;
             }
-            if let Some(ring) = Ring::of(&bytes) {
+            if let Some(ring) = ProbeRing::of(&bytes) {
                 if let Some(told) = ring.training() {
                     prop_assert_eq!(told.phases.sum_us(), told.wall_us);
                 }

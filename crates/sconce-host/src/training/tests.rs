@@ -32,7 +32,7 @@ fn a_process_is_read_under_the_hosts_number_and_its_steps_once() {
     let told = reader.read(&[4002, 4001], false);
     assert_eq!(told.training.len(), 1);
     assert_eq!(told.training[0].pid, 4001);
-    let numbers = |training: &Training| -> Vec<u64> {
+    let numbers = |training: &TrainingSample| -> Vec<u64> {
         training.recent.iter().map(|step| step.step).collect()
     };
     assert_eq!(numbers(&told.training[0]), [1, 2, 3]);
@@ -122,8 +122,9 @@ fn many_processes_share_what_a_reading_has_of_steps() {
         fs::write(path, made(pid, 100)).unwrap();
     }
     let told = reader.read(&[], false);
-    let counts =
-        |told: &Told| -> Vec<usize> { told.training.iter().map(|one| one.recent.len()).collect() };
+    let counts = |told: &ProbeUpdate| -> Vec<usize> {
+        told.training.iter().map(|one| one.recent.len()).collect()
+    };
     assert_eq!(counts(&told), [64; 32]);
     let told = reader.read(&[], false);
     assert_eq!(counts(&told), [36; 32]);

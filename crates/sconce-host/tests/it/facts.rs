@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
-use sconce_host::facts::probe::{Child, Question, answer};
-use sconce_host::facts::{self, Ask, NvmlAsk};
-use sconce_host::{NvmlFrom, Roots};
-use sconce_schema::facts::{CgroupVersion, DriverFlavour, FabricState, Mode, Seccomp};
+use sconce_host::facts::probe::{DriverQuery, QueryProcess, answer};
+use sconce_host::facts::{self, FactsOptions, NvmlSource};
+use sconce_host::{NvmlLibrary, Roots};
+use sconce_schema::facts::{CgroupVersion, DriverFlavour, FabricState, FeatureState, SeccompMode};
 use sconce_schema::{Bytes, HostFacts};
 
 use crate::testing;
@@ -48,7 +48,7 @@ fn stand_ins() -> PathBuf {
 }
 
 /// This test program as a child that answers `question` (`nvml` or `cuda`) for a machine file.
-fn child(question: &str, machine: &str, limit: Duration) -> Child {
+fn child(question: &str, machine: &str, limit: Duration) -> QueryProcess {
     let library = match question {
         "nvml" => "libnvidia-ml.so.1",
         _ => "libcuda.so.1",
@@ -64,7 +64,7 @@ fn child(question: &str, machine: &str, limit: Duration) -> Child {
         "facts::the_child".to_owned(),
         "--nocapture".to_owned(),
     ];
-    Child {
+    QueryProcess {
         program: "/usr/bin/env".into(),
         name: None,
         input: Vec::new(),
@@ -82,17 +82,17 @@ fn the_child() {
         return;
     };
     let question = match std::env::var("STAND_IN_QUESTION").as_deref() {
-        Ok("nvml") => Question::Nvml(NvmlFrom::File(library.into())),
-        _ => Question::Cuda(library),
+        Ok("nvml") => DriverQuery::Nvml(NvmlLibrary::File(library.into())),
+        _ => DriverQuery::Cuda(library),
     };
     println!("\n{}", answer(&question));
 }
 
 fn read_with(roots: &Roots, machine: &str) -> HostFacts {
-    let ask = Ask {
-        nvml: NvmlAsk::Child(child("nvml", machine, LONG)),
+    let ask = FactsOptions {
+        nvml: NvmlSource::Child(child("nvml", machine, LONG)),
         cuda_init: Some(child("cuda", machine, LONG)),
-        ..Ask::default()
+        ..FactsOptions::default()
     };
     facts::read(roots, &ask)
 }
@@ -208,14 +208,17 @@ fn eight_cards_on_a_switch() {
     assert_eq!(card.memory_used, Some(Bytes::gib(2)));
     assert_eq!(card.memory_by_pid, Some([(4321, Bytes::gib(2))].into()));
     assert_eq!(card.mig, Some(Default::default()));
-    assert_eq!((card.ecc, card.ecc_uncorrected), (Some(Mode::On), Some(0)));
+    assert_eq!(
+        (card.ecc, card.ecc_uncorrected),
+        (Some(FeatureState::On), Some(0))
+    );
     assert_eq!(
         (card.remapped_rows, card.remap_pending),
         (Some(0), Some(false))
     );
     assert_eq!(card.power_limit_mw, Some(700_000));
     assert_eq!(card.throttle, Some(vec![]), "idle");
-    assert_eq!(card.persistence, Some(Mode::On));
+    assert_eq!(card.persistence, Some(FeatureState::On));
     assert_eq!(card.compute_mode.as_deref(), Some("default"));
     let links = card.nvlinks.as_ref().unwrap();
     assert_eq!(
@@ -308,7 +311,7 @@ fn cards_that_are_lost() {
     );
     assert_eq!(at_work.compute_mode.as_deref(), Some("exclusive-process"));
     assert_eq!(at_work.throttle.as_ref().unwrap(), &["hw-slowdown"]);
-    assert_eq!(at_work.persistence, Some(Mode::Off));
+    assert_eq!(at_work.persistence, Some(FeatureState::Off));
     assert_eq!(fallen.lost.as_deref(), Some("GPU is lost"));
     assert_eq!(
         fallen.bus_id.as_deref(),
@@ -375,9 +378,9 @@ fn results_of_cuda() {
         fs::write(&file, format!("cuinit {line}\ncuda 12080\n")).unwrap();
         let (_folder, roots) =
             with_libraries("570.86.15", &[("sys/module/nvidia/version", "570.86.15\n")]);
-        let ask = Ask {
+        let ask = FactsOptions {
             cuda_init: Some(child("cuda", file.to_str().unwrap(), limit)),
-            ..Ask::default()
+            ..FactsOptions::default()
         };
         facts::read(&roots, &ask).cuda_init.unwrap()
     };
@@ -413,9 +416,9 @@ fn windows_subsystem() {
         ("dev/dxg -> /dev/null", ""),
     ]);
     let variables = [("LD_LIBRARY_PATH".to_owned(), "/usr/lib/wsl/lib".to_owned())];
-    let ask = Ask {
+    let ask = FactsOptions {
         variables: variables.into(),
-        ..Ask::default()
+        ..FactsOptions::default()
     };
     let facts = facts::read(&roots, &ask);
     assert_eq!(facts.container.as_deref(), Some("wsl"));
@@ -467,7 +470,7 @@ fn a_container_without_cards() {
         ("usr/local/cuda -> cuda-12.8", ""),
         ("dev/shm/x", ""),
     ]);
-    let facts = facts::read(&roots, &Ask::default());
+    let facts = facts::read(&roots, &FactsOptions::default());
     assert_eq!(facts.container.as_deref(), Some("docker"));
     assert_eq!((facts.driver, facts.cards), (None, vec![]));
     let [compat] = &facts.unloaded_libraries[..] else {
@@ -475,7 +478,7 @@ fn a_container_without_cards() {
     };
     assert!(compat.compat && !compat.wins, "{compat:?}");
     assert_eq!((facts.root, facts.cpus), (Some(true), Some(8)));
-    assert_eq!(facts.seccomp, Some(Seccomp::Filter));
+    assert_eq!(facts.seccomp, Some(SeccompMode::Filter));
     let cgroup = facts.cgroup.unwrap();
     assert_eq!(cgroup.version, Some(CgroupVersion::V2));
     assert_eq!(cgroup.memory, Some(Bytes::gib(8)));
@@ -494,7 +497,7 @@ fn a_container_without_cards() {
 #[test]
 fn nothing_is_known_of_an_empty_machine() {
     let (_folder, roots) = machine(&[]);
-    let facts = facts::read(&roots, &Ask::default());
+    let facts = facts::read(&roots, &FactsOptions::default());
     let expected = HostFacts {
         version: sconce_schema::facts::FORMAT,
         mps: facts.mps.clone(),
@@ -506,10 +509,10 @@ fn nothing_is_known_of_an_empty_machine() {
 
 #[test]
 fn this_machine() {
-    let ask = Ask {
+    let ask = FactsOptions {
         store: Some("/nowhere/yet".into()),
         open_nodes: true,
-        ..Ask::default()
+        ..FactsOptions::default()
     };
     let facts = facts::read(&Roots::default(), &ask);
     assert!(facts.kernel.is_some() && facts.architecture.is_some());

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use sconce_host::cdi::TroubleKind;
+use sconce_host::cdi::CdiProblemKind;
 use sconce_host::{
-    CdiError, CgroupMode, Gpus, Instance, Machine, NvmlCard, Roots, SampleTarget, Sampler,
-    UsernsBarrier, boot_id, cdi, edits_for, select,
+    CdiError, CgroupMode, GpuMonitor, HostProfile, MigInstance, NvmlGpu, Roots, SampleScope,
+    Sampler, UsernsObstacle, boot_id, cdi, edits_for, select,
 };
 use sconce_schema::event::GpuSample;
 use sconce_schema::request::ContainerEdits;
-use sconce_schema::spec::Gpus as WantedGpus;
+use sconce_schema::spec::GpuRequest as WantedGpus;
 use sconce_schema::{Bytes, Hint, Millicores};
 use sconce_testkit::golden_files::Goldens;
 use serde_json::Value;
@@ -91,7 +91,7 @@ fn ld_cache(path: &str) -> Vec<u8> {
 #[test]
 fn facts() {
     let roots = Roots::recorded(machines().join("two-cards"));
-    let facts = Machine::read(&roots);
+    let facts = HostProfile::read(&roots);
     assert_eq!(facts.hostname.as_deref(), Some("gpu-server"));
     assert_eq!(facts.cpus, Some(64));
     assert_eq!(facts.cpu_quota, Some(Millicores(8000)));
@@ -122,24 +122,24 @@ fn facts() {
 #[test]
 fn an_empty_machine_has_no_facts() {
     let folder = tempfile::tempdir().unwrap();
-    let facts = Machine::read(&Roots::recorded(folder.path()));
+    let facts = HostProfile::read(&Roots::recorded(folder.path()));
     assert_eq!(facts.hostname, None);
     assert_eq!(facts.cpus, None);
     assert_eq!(facts.usable_cpus(), None);
     assert_eq!(facts.nvidia, None);
     assert_eq!(facts.cgroups, None);
-    assert_eq!(facts.user_namespaces, Err(UsernsBarrier::NotBuilt));
+    assert_eq!(facts.user_namespaces, Err(UsernsObstacle::NotBuilt));
 }
 
 #[test]
 fn cards_without_the_drivers_folder_are_found_by_their_nodes() {
     let (folder, roots) = two_cards();
-    let mut whole = Machine::read(&roots).nvidia.unwrap();
+    let mut whole = HostProfile::read(&roots).nvidia.unwrap();
     whole.complete(&Recording::read());
     fs::remove_dir_all(roots.proc.join("driver")).unwrap();
     fs::create_dir_all(roots.sys.join("module/nvidia")).unwrap();
     fs::write(roots.sys.join("module/nvidia/version"), "580.65.06\n").unwrap();
-    let mut facts = Machine::read(&roots);
+    let mut facts = HostProfile::read(&roots);
     let nvidia = facts.nvidia.as_mut().unwrap();
     assert_eq!(nvidia.driver.as_deref(), Some(DRIVER));
     let minors: Vec<_> = nvidia.cards.iter().map(|card| card.minor).collect();
@@ -154,7 +154,7 @@ fn cards_without_the_drivers_folder_are_found_by_their_nodes() {
     assert_eq!(found, [(1, Some(0)), (0, Some(1))]);
     assert_eq!(nvidia.cards[0].memory, Some(Bytes(85_520_809_984)));
     // A lease service that does not see the driver's folder names a card as those do who see it.
-    let addresses = |nvidia: &sconce_host::Nvidia| {
+    let addresses = |nvidia: &sconce_host::NvidiaDriver| {
         let addresses = nvidia
             .cards
             .iter()
@@ -168,7 +168,7 @@ fn cards_without_the_drivers_folder_are_found_by_their_nodes() {
 
 /// The edits for `wanted`, with the machine's own folder as the scratch folder.
 fn edits(roots: &Roots, wanted: &WantedGpus) -> Result<Vec<ContainerEdits>, CdiError> {
-    let facts = Machine::read(roots);
+    let facts = HostProfile::read(roots);
     let cards = &facts.nvidia.as_ref().unwrap().cards;
     edits_for(&facts, &select(cards, wanted).unwrap(), roots, &roots.root)
 }
@@ -306,7 +306,7 @@ fn nodes_of<'f>(file: &'f Value, name: &str) -> Vec<&'f str> {
 #[test]
 fn the_cdi_file() {
     let (_folder, roots) = two_cards();
-    let machine = Machine::read(&roots);
+    let machine = HostProfile::read(&roots);
     let file = cdi::describe(&machine, &[], cdi::NVIDIA, &roots).unwrap();
     assert_eq!(
         (&file["cdiVersion"], &file["kind"]),
@@ -361,7 +361,7 @@ fn the_cdi_file() {
     std::fs::write(&path, cdi::text_for(&path, &named).unwrap()).unwrap();
     let troubles = || {
         let files = cdi::files(&roots, None);
-        let machine = Machine::read(&roots);
+        let machine = HostProfile::read(&roots);
         let found = cdi::check(&files[0], machine.nvidia.as_ref(), &roots);
         found
             .into_iter()
@@ -370,11 +370,14 @@ fn the_cdi_file() {
     };
     assert_eq!(troubles(), []);
     fs::remove_file(roots.dev.join("nvidia-uvm-tools")).unwrap();
-    assert_eq!(troubles(), [TroubleKind::Missing]);
+    assert_eq!(troubles(), [CdiProblemKind::Missing]);
     let version = roots.proc.join("driver/nvidia/version");
     let text = fs::read_to_string(&version).unwrap();
     fs::write(&version, text.replace(DRIVER, "590.44.01")).unwrap();
-    assert_eq!(troubles(), [TroubleKind::OtherDriver, TroubleKind::Missing]);
+    assert_eq!(
+        troubles(),
+        [CdiProblemKind::OtherDriver, CdiProblemKind::Missing]
+    );
 }
 
 #[test]
@@ -396,7 +399,7 @@ fn instances_of_a_divided_card_are_devices() {
     capability("gpu1/mig/gi2/ci0", 22);
     capability("gpu1/mig/gi3", 30);
     capability("gpu1/mig/gi3/ci0", 31);
-    let instance = |index, uuid: &str, gpu_instance| Instance {
+    let instance = |index, uuid: &str, gpu_instance| MigInstance {
         card: 0,
         index,
         uuid: uuid.to_owned(),
@@ -404,7 +407,7 @@ fn instances_of_a_divided_card_are_devices() {
         compute_instance: 0,
     };
     let instances = [instance(0, "MIG-a", 2), instance(2, "MIG-b", 3)];
-    let machine = Machine::read(&roots);
+    let machine = HostProfile::read(&roots);
     let describe = || cdi::describe(&machine, &instances, cdi::NVIDIA, &roots);
     let file = describe().unwrap();
     let first = [
@@ -440,13 +443,13 @@ fn instances_of_a_divided_card_are_devices() {
 fn a_machine_without_cards_has_nothing_to_describe() {
     let folder = tempfile::tempdir().unwrap();
     let roots = Roots::recorded(folder.path());
-    let error = cdi::describe(&Machine::read(&roots), &[], cdi::NVIDIA, &roots).unwrap_err();
+    let error = cdi::describe(&HostProfile::read(&roots), &[], cdi::NVIDIA, &roots).unwrap_err();
     assert!(matches!(error, CdiError::NoDriver), "{error}");
 }
 
 /// Plays `gpus.json`.
 struct Recording {
-    cards: Vec<NvmlCard>,
+    cards: Vec<NvmlGpu>,
     sample: GpuSample,
 }
 
@@ -454,7 +457,7 @@ impl Recording {
     fn read() -> Self {
         let text = fs::read_to_string(machines().join("gpus.json")).unwrap();
         let recorded: serde_json::Value = serde_json::from_str(&text).unwrap();
-        let card = |card: &serde_json::Value| NvmlCard {
+        let card = |card: &serde_json::Value| NvmlGpu {
             index: serde_json::from_value(card["index"].clone()).unwrap(),
             uuid: serde_json::from_value(card["uuid"].clone()).unwrap(),
             name: None,
@@ -474,12 +477,12 @@ impl Recording {
     }
 }
 
-impl Gpus for Recording {
+impl GpuMonitor for Recording {
     fn driver(&self) -> Option<String> {
         Some(DRIVER.to_owned())
     }
 
-    fn cards(&self) -> Vec<NvmlCard> {
+    fn cards(&self) -> Vec<NvmlGpu> {
         self.cards.clone()
     }
 
@@ -494,7 +497,7 @@ impl Gpus for Recording {
 #[test]
 fn nvml_tells_the_memory_of_a_card() {
     let roots = Roots::recorded(machines().join("two-cards"));
-    let mut nvidia = Machine::read(&roots).nvidia.unwrap();
+    let mut nvidia = HostProfile::read(&roots).nvidia.unwrap();
     nvidia.complete(&Recording::read());
     let summary = nvidia.cards[1].summary();
     assert_eq!(summary.memory, Some(Bytes(85_520_809_984)));
@@ -507,10 +510,10 @@ fn a_sample_has_the_runs_cards_and_only_the_runs_processes() {
     let pid = std::process::id();
     let by_pid = &mut recording.sample.memory_by_pid;
     by_pid.insert(pid, Bytes::mib(700));
-    let target = SampleTarget {
+    let target = SampleScope {
         root_pid: Some(pid),
         gpus: vec![1],
-        ..SampleTarget::default()
+        ..SampleScope::default()
     };
     let mut sampler = Sampler::new(&Roots::default(), target, Some(Box::new(recording)));
     let sample = sampler.sample();

@@ -7,7 +7,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use sconce_host::{
-    Cgroups, Machine, NvmlGpus, Roots, RunCgroups, SampleTarget, Sampler, V1Folders, boot_id,
+    Cgroups, HostProfile, NvmlMonitor, Roots, RunCgroups, SampleScope, Sampler, V1Directories,
+    boot_id,
 };
 use sconce_schema::Bytes;
 use sconce_schema::event::Sample;
@@ -39,7 +40,7 @@ impl Drop for Script {
     }
 }
 
-fn sampler(target: SampleTarget) -> Sampler {
+fn sampler(target: SampleScope) -> Sampler {
     Sampler::new(&Roots::default(), target, None)
 }
 
@@ -58,7 +59,7 @@ fn after_the_end(sampler: &mut Sampler) -> Sample {
 #[test]
 fn facts_of_this_machine() {
     let roots = Roots::default();
-    let facts = Machine::read(&roots);
+    let facts = HostProfile::read(&roots);
     assert_eq!(
         facts.cpus.map(|cpus| cpus as usize >= 1),
         Some(true),
@@ -76,8 +77,8 @@ fn facts_of_this_machine() {
 
 #[test]
 fn absent_nvml_is_fine() {
-    let driver = Machine::read(&Roots::default()).nvidia;
-    let library = NvmlGpus::load();
+    let driver = HostProfile::read(&Roots::default()).nvidia;
+    let library = NvmlMonitor::load();
     assert!(driver.is_some() || library.is_none());
 }
 
@@ -88,10 +89,10 @@ fn a_tree_without_a_cgroup() {
                   i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; \
                   trap 'kill $kid $orphan' EXIT";
     let run = Script::start(script);
-    let mut sampler = sampler(SampleTarget {
+    let mut sampler = sampler(SampleScope {
         root_pid: Some(run.0.id()),
         shm: Some("/dev/shm".into()),
-        ..SampleTarget::default()
+        ..SampleScope::default()
     });
     let first = sampler.sample();
     assert_eq!(first.processes, Some(3), "{first:?}");
@@ -111,9 +112,9 @@ fn a_tree_without_a_cgroup() {
 
 #[test]
 fn shm_that_is_no_tmpfs_is_not_shm() {
-    let target = |path: &Path| SampleTarget {
+    let target = |path: &Path| SampleScope {
         shm: Some(path.to_owned()),
-        ..SampleTarget::default()
+        ..SampleScope::default()
     };
     assert_eq!(sampler(target(Path::new("/proc"))).sample().shm, None);
     assert_eq!(sampler(target(Path::new("/nowhere"))).sample().shm, None);
@@ -136,7 +137,7 @@ impl Made {
     }
 
     fn of_this_machine(name: &str) -> Option<Self> {
-        let all = Machine::read(&Roots::default()).cgroups?;
+        let all = HostProfile::read(&Roots::default()).cgroups?;
         let name = format!("sconce-test-{name}-{}", std::process::id());
         match all.controller("memory")?.v2 {
             true => Self::v2(&all, &name),
@@ -155,7 +156,7 @@ impl Made {
             }
             Some(folder)
         };
-        let v1 = V1Folders {
+        let v1 = V1Directories {
             pids: make("pids"),
             memory: make("memory"),
             cpu: make("cpu"),
@@ -233,9 +234,9 @@ fn a_cgroup_of_this_machine() {
         made.enter(),
         file.display()
     ));
-    let mut sampler = sampler(SampleTarget {
+    let mut sampler = sampler(SampleScope {
         cgroups: made.cgroups.clone(),
-        ..SampleTarget::default()
+        ..SampleScope::default()
     });
     let sample = sampler.sample();
     assert_eq!(sample.processes, Some(2), "{sample:?}");
@@ -260,9 +261,9 @@ fn new_processes_are_seen_at_every_rate() {
     let Some(made) = Made::new("again") else {
         return;
     };
-    let mut sampler = sampler(SampleTarget {
+    let mut sampler = sampler(SampleScope {
         cgroups: made.cgroups.clone(),
-        ..SampleTarget::default()
+        ..SampleScope::default()
     });
     let mut runs = Vec::new();
     for count in 1..4 {
@@ -286,9 +287,9 @@ fn kills_throttling_and_refused_forks_are_counted() {
         "{} tail /dev/zero 2>/dev/null; true",
         made.enter()
     ));
-    let mut sampler = sampler(SampleTarget {
+    let mut sampler = sampler(SampleScope {
         cgroups: made.cgroups.clone(),
-        ..SampleTarget::default()
+        ..SampleScope::default()
     });
     let sample: Sample = sampler.sample();
     assert_eq!(sample.oom_kills, Some(1), "{sample:?}");

@@ -4,7 +4,7 @@
 use std::path::Path;
 use std::process::Command;
 
-use sconce_host::{Gpus, NvmlFrom, NvmlGpus};
+use sconce_host::{GpuMonitor, NvmlLibrary, NvmlMonitor};
 use sconce_schema::Bytes;
 use sconce_schema::event::GpuSample;
 
@@ -48,7 +48,7 @@ fn the_child_of_instances() {
     let Some(library) = std::env::var_os("STAND_IN_LIBRARY") else {
         return;
     };
-    let nvml = NvmlGpus::open(&NvmlFrom::File(library.into())).unwrap();
+    let nvml = NvmlMonitor::open(&NvmlLibrary::File(library.into())).unwrap();
     let told: Vec<_> = nvml
         .instances()
         .into_iter()
@@ -83,7 +83,7 @@ fn the_child() {
     let Some(library) = std::env::var_os("STAND_IN_LIBRARY") else {
         return;
     };
-    let nvml = NvmlGpus::open(&NvmlFrom::File(library.into())).unwrap();
+    let nvml = NvmlMonitor::open(&NvmlLibrary::File(library.into())).unwrap();
     let read = || (0..4).map(|index| nvml.sample(index)).collect::<Vec<_>>();
     let readings = [read(), read()];
     println!("\n{}", serde_json::to_string(&readings).unwrap());

@@ -16,9 +16,9 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use sconce_schema::manifest::{ImageManifest, Layer};
+use sconce_schema::manifest::{EnvironmentLayers, LayerTree};
 use sconce_schema::{Lock, Progress, Sha256};
-use sconce_store::{BuildError, Store, StoreError, Unfinished, WhenTaken};
+use sconce_store::{OnBusy, PartialWork, Store, StoreError, TreeBuildError};
 use sha2::Digest as _;
 
 use crate::compiler;
@@ -44,7 +44,7 @@ const FORMAT: u32 = 2;
 
 /// A tree whose bytecode is not there yet.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Job {
+pub struct BytecodeJob {
     /// The tree of sources.
     pub source: PathBuf,
     /// The layer's name, for those who wait for the work.
@@ -54,16 +54,16 @@ pub struct Job {
 
 /// Adds the bytecode that is there to the layers of `manifest`.
 /// Used for every environment ([`crate::ready`]).
-pub fn add_layers(manifest: &mut ImageManifest, lock: &Lock, store: &Store) {
+pub fn add_layers(manifest: &mut EnvironmentLayers, lock: &Lock, store: &Store) {
     // As long as an environment is in use, so is what compiles for it: prune leaves it.
     let _ = interpreter::found(lock, store);
     let compiler = Compiler::of(lock);
-    let found: Vec<Layer> = manifest
+    let found: Vec<LayerTree> = manifest
         .layers
         .iter()
         .filter_map(|layer| {
             let path = store.tree(KIND, &compiler.key(&layer.path)?)?;
-            Some(Layer {
+            Some(LayerTree {
                 name: format!("{} bytecode", layer.name),
                 path,
             })
@@ -74,7 +74,7 @@ pub fn add_layers(manifest: &mut ImageManifest, lock: &Lock, store: &Store) {
 
 /// The trees of `manifest` whose bytecode is missing.
 #[must_use]
-pub fn missing(manifest: &ImageManifest, lock: &Lock, store: &Store) -> Vec<Job> {
+pub fn missing(manifest: &EnvironmentLayers, lock: &Lock, store: &Store) -> Vec<BytecodeJob> {
     let mut jobs = jobs(manifest, lock);
     jobs.retain(|job| !job.is_done(store));
     jobs
@@ -85,7 +85,7 @@ pub fn missing(manifest: &ImageManifest, lock: &Lock, store: &Store) -> Vec<Job>
 /// # Errors
 /// [`StoreError`].
 pub fn clear_leftovers(
-    manifest: &ImageManifest,
+    manifest: &EnvironmentLayers,
     lock: &Lock,
     store: &Store,
 ) -> Result<(), StoreError> {
@@ -99,12 +99,12 @@ pub fn clear_leftovers(
 }
 
 /// A job for each tree of sources.
-fn jobs(manifest: &ImageManifest, lock: &Lock) -> Vec<Job> {
+fn jobs(manifest: &EnvironmentLayers, lock: &Lock) -> Vec<BytecodeJob> {
     let compiler = Compiler::of(lock);
     let of_sources =
-        |layer: &&Layer| !layer.name.ends_with(" bytecode") && layer.name != compiler::LAYER;
-    let job = |layer: &Layer| {
-        Some(Job {
+        |layer: &&LayerTree| !layer.name.ends_with(" bytecode") && layer.name != compiler::LAYER;
+    let job = |layer: &LayerTree| {
+        Some(BytecodeJob {
             source: layer.path.clone(),
             name: layer.name.clone(),
             key: compiler.key(&layer.path)?,
@@ -147,7 +147,7 @@ impl Compiler {
     }
 }
 
-impl Job {
+impl BytecodeJob {
     /// Whether the bytecode is in the store by now.
     #[must_use]
     pub fn is_done(&self, store: &Store) -> bool {
@@ -158,8 +158,8 @@ impl Job {
     ///
     /// # Errors
     /// [`StoreError`].
-    pub fn begin(&self, store: &Store) -> Result<Option<Work>, StoreError> {
-        self.take_up(KIND, WhenTaken::Leave, store)
+    pub fn begin(&self, store: &Store) -> Result<Option<BytecodeBuild>, StoreError> {
+        self.take_up(KIND, OnBusy::Leave, store)
     }
 
     /// Takes up the work although another process has it, as that one may be in no hurry. Of those
@@ -171,8 +171,8 @@ impl Job {
         &self,
         store: &Store,
         progress: &dyn Progress,
-    ) -> Result<Option<Work>, StoreError> {
-        let wait = WhenTaken::Wait {
+    ) -> Result<Option<BytecodeBuild>, StoreError> {
+        let wait = OnBusy::Wait {
             is_done: &|| self.is_done(store),
             progress,
         };
@@ -185,9 +185,9 @@ impl Job {
     fn take_up(
         &self,
         kind: &str,
-        taken: WhenTaken<'_>,
+        taken: OnBusy<'_>,
         store: &Store,
-    ) -> Result<Option<Work>, StoreError> {
+    ) -> Result<Option<BytecodeBuild>, StoreError> {
         let work = format!("compiles {}", self.name);
         let Some(unfinished) = store.unfinished(kind, &self.key, &work, taken)? else {
             return Ok(None);
@@ -204,7 +204,7 @@ impl Job {
             source,
         })?;
         tracing::debug!(name = self.name, "compiles bytecode");
-        Ok(Some(Work {
+        Ok(Some(BytecodeBuild {
             key: self.key.clone(),
             unfinished,
         }))
@@ -213,12 +213,12 @@ impl Job {
 
 /// A tree that this process compiles. Dropped, what was made is kept for the next one.
 #[derive(Debug)]
-pub struct Work {
+pub struct BytecodeBuild {
     key: String,
-    unfinished: Unfinished,
+    unfinished: PartialWork,
 }
 
-impl Work {
+impl BytecodeBuild {
     /// Where the bytecode is collected until it is complete.
     #[must_use]
     pub fn output(&self) -> PathBuf {
@@ -229,10 +229,10 @@ impl Work {
     ///
     /// # Errors
     /// The store cannot take it.
-    pub fn finish(self, store: &Store) -> Result<(), BuildError<io::Error>> {
+    pub fn finish(self, store: &Store) -> Result<(), TreeBuildError<io::Error>> {
         // A compiler whose sconce was killed lives a moment longer than its lock, and may have begun
         // a file meanwhile.
-        remove_half_written(&self.output()).map_err(BuildError::Build)?;
+        remove_half_written(&self.output()).map_err(TreeBuildError::Build)?;
         self.unfinished.publish(store, KIND, &self.key).map(drop)
     }
 }

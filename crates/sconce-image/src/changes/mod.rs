@@ -11,11 +11,11 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-use sconce_schema::{Hint, ImageManifest, Progress, Sha256, exit};
-use sconce_store::{BuildError, Making, Store, StoreError};
+use sconce_schema::{EnvironmentLayers, Hint, Progress, Sha256, exit};
+use sconce_store::{Store, StoreError, TreeBuildError, TreeBuildOptions};
 use sha2::Digest as _;
 
-use crate::layer::{ArchiveError, Entries, Tree};
+use crate::layer::{ArchiveEntries, ArchiveError, TreeSource};
 
 /// Kind of the notes that say what a step gave.
 const STEP: &str = "step";
@@ -93,14 +93,14 @@ impl<E> From<ChangesError> for StepError<E> {
 
 /// A step, by its name in the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Step {
+pub struct BuildStep {
     key: String,
 }
 
-impl Step {
+impl BuildStep {
     /// A step over `environment`, of which `words` say everything else that decides it.
     #[must_use]
-    pub fn new(environment: &ImageManifest, words: &[&str]) -> Self {
+    pub fn new(environment: &EnvironmentLayers, words: &[&str]) -> Self {
         let mut hash = sha2::Sha256::new();
         let mut add = |bytes: &[u8]| {
             hash.update((bytes.len() as u64).to_le_bytes());
@@ -138,7 +138,7 @@ impl Step {
     /// [`StepError`]. Nothing of a step that failed is kept.
     pub fn changes<E>(
         &self,
-        environment: &ImageManifest,
+        environment: &EnvironmentLayers,
         store: &Store,
         is_machinery: &dyn Fn(&Path) -> bool,
         progress: &dyn Progress,
@@ -147,7 +147,7 @@ impl Step {
         if let Some(tree) = self.found(store) {
             return Ok(tree);
         }
-        let making = Making {
+        let making = TreeBuildOptions {
             name: "step",
             work: "runs a build step",
             progress,
@@ -175,8 +175,8 @@ impl Step {
         };
         let built = store.build_tree_with(STEP, &self.key, making, make);
         built.map_err(|error| match error {
-            BuildError::Store(error) => ChangesError::from(error).into(),
-            BuildError::Build(error) => error,
+            TreeBuildError::Store(error) => ChangesError::from(error).into(),
+            TreeBuildError::Build(error) => error,
         })?;
         let gone = || file("find", store.root())(io::ErrorKind::NotFound.into());
         Ok(self.found(store).ok_or_else(gone)?)
@@ -189,17 +189,17 @@ fn noted(note: &Path, store: &Store) -> Option<PathBuf> {
     store.tree(KIND, &digest)
 }
 
-fn whole<E: From<StoreError>>(error: BuildError<E>) -> E {
+fn whole<E: From<StoreError>>(error: TreeBuildError<E>) -> E {
     match error {
-        BuildError::Store(error) => error.into(),
-        BuildError::Build(error) => error,
+        TreeBuildError::Store(error) => error.into(),
+        TreeBuildError::Build(error) => error,
     }
 }
 
 /// Names a tree by the archive that it makes.
 fn digest(tree: &Path) -> Result<String, ChangesError> {
-    struct Hashed(sha2::Sha256);
-    impl io::Write for Hashed {
+    struct HashingWriter(sha2::Sha256);
+    impl io::Write for HashingWriter {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
             self.0.update(bytes);
             Ok(bytes.len())
@@ -208,8 +208,8 @@ fn digest(tree: &Path) -> Result<String, ChangesError> {
             Ok(())
         }
     }
-    let entries = Entries::of(&[Tree::whole(tree)])?;
-    let mut hashed = Hashed(sha2::Sha256::new());
+    let entries = ArchiveEntries::of(&[TreeSource::whole(tree)])?;
+    let mut hashed = HashingWriter(sha2::Sha256::new());
     entries.write(&mut hashed, |_| ())?;
     Ok(Sha256(hashed.0.finalize().into()).to_string())
 }
@@ -229,12 +229,12 @@ mod tests {
     use std::collections::BTreeMap;
     use std::convert::Infallible;
 
-    use sconce_schema::manifest::Layer;
+    use sconce_schema::manifest::LayerTree;
 
-    fn environment(store: &Store) -> ImageManifest {
+    fn environment(store: &Store) -> EnvironmentLayers {
         let place = |root: &Path| fs::write(root.join("old"), "");
-        ImageManifest {
-            layers: vec![Layer {
+        EnvironmentLayers {
+            layers: vec![LayerTree {
                 name: "base".to_owned(),
                 path: store.build_tree("wheel", "base", place).unwrap(),
             }],
@@ -242,7 +242,7 @@ mod tests {
         }
     }
 
-    fn changes(step: &Step, store: &Store, name: &str) -> PathBuf {
+    fn changes(step: &BuildStep, store: &Store, name: &str) -> PathBuf {
         let run = |upper: &Path| {
             fs::write(upper.join(name), "").unwrap();
             Ok::<_, Infallible>(())
@@ -256,24 +256,24 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let store = Store::open(place.path()).unwrap();
         let mut over = environment(&store);
-        let step = Step::new(&over, &["run", "make"]);
+        let step = BuildStep::new(&over, &["run", "make"]);
         assert_eq!(step.found(&store), None);
         let made = changes(&step, &store, "new");
         assert_eq!(step.found(&store), Some(made.clone()));
         assert_eq!(changes(&step, &store, "not run"), made);
         assert!(made.join("new").exists());
 
-        assert_ne!(step, Step::new(&over, &["run", "make all"]));
+        assert_ne!(step, BuildStep::new(&over, &["run", "make all"]));
         // Where one word ends is part of it.
-        assert_ne!(step, Step::new(&over, &["runm", "ake"]));
+        assert_ne!(step, BuildStep::new(&over, &["runm", "ake"]));
         over.env.insert("A".to_owned(), "1".to_owned());
-        assert_ne!(step, Step::new(&over, &["run", "make"]));
+        assert_ne!(step, BuildStep::new(&over, &["run", "make"]));
         over.env.clear();
-        over.layers.push(Layer {
+        over.layers.push(LayerTree {
             name: "changes".to_owned(),
             path: made,
         });
-        assert_ne!(step, Step::new(&over, &["run", "make"]));
+        assert_ne!(step, BuildStep::new(&over, &["run", "make"]));
     }
 
     #[test]
@@ -281,7 +281,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let store = Store::open(place.path()).unwrap();
         let over = environment(&store);
-        let (one, two) = (Step::new(&over, &["1"]), Step::new(&over, &["2"]));
+        let (one, two) = (BuildStep::new(&over, &["1"]), BuildStep::new(&over, &["2"]));
         let made = changes(&one, &store, "new");
         assert_eq!(changes(&two, &store, "new"), made);
         let key = made
@@ -302,7 +302,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let store = Store::open(place.path()).unwrap();
         let over = environment(&store);
-        let step = Step::new(&over, &["1"]);
+        let step = BuildStep::new(&over, &["1"]);
         let failed = step.changes(&over, &store, &|_| false, &NoProgress, |upper| {
             fs::write(upper.join("half"), "").unwrap();
             Err("exit code 3")

@@ -30,7 +30,7 @@ pub(super) fn tidy(
     lower: &[&Path],
     is_machinery: &dyn Fn(&Path) -> bool,
 ) -> Result<(), ChangesError> {
-    let tidy = Tidy {
+    let tidy = LayerNormalizer {
         root,
         lower,
         is_machinery,
@@ -38,13 +38,13 @@ pub(super) fn tidy(
     tidy.folder(Path::new(""), false).map(drop)
 }
 
-struct Tidy<'a> {
+struct LayerNormalizer<'a> {
     root: &'a Path,
     lower: &'a [&'a Path],
     is_machinery: &'a dyn Fn(&Path) -> bool,
 }
 
-impl Tidy<'_> {
+impl LayerNormalizer<'_> {
     /// Works on a folder; whether anything is left in it. `hides` says that nothing of it below is
     /// to be seen.
     fn folder(&self, folder: &Path, hides: bool) -> Result<bool, ChangesError> {

@@ -5,14 +5,14 @@ use std::io;
 use std::path::PathBuf;
 
 use sconce_base::direct::MTIME;
-use sconce_schema::manifest::Layer;
+use sconce_schema::manifest::LayerTree;
 use sconce_schema::{Hint, Sha256, exit};
-use sconce_store::rooted::{Folders, Rooted, RootedError, set_modified};
-use sconce_store::{BuildError, Store, StoreError};
+use sconce_store::rooted::{OnConflict, ScopedRoot, ScopedRootError, set_modified};
+use sconce_store::{Store, StoreError, TreeBuildError};
 use sha2::Digest as _;
 
 use crate::system::{PLAIN_ID, PLAIN_NAME};
-use crate::unpack::Lookup;
+use crate::unpack::OverlayLookup;
 
 /// Kind of the trees with accounts in the store.
 const KIND: &str = "accounts";
@@ -34,7 +34,7 @@ pub enum AccountsError {
     },
     /// The tree could not be written.
     #[error(transparent)]
-    Write(#[from] RootedError),
+    Write(#[from] ScopedRootError),
     /// The store failed.
     #[error(transparent)]
     Store(#[from] StoreError),
@@ -68,7 +68,7 @@ impl Accounts {
     ///
     /// # Errors
     /// [`AccountsError::Read`].
-    pub fn read(image: &Lookup<'_>) -> Result<Self, AccountsError> {
+    pub fn read(image: &OverlayLookup<'_>) -> Result<Self, AccountsError> {
         let read = |file: &'static str| -> Result<Vec<u8>, AccountsError> {
             let bytes = image.read(file.as_bytes(), LONGEST);
             let failed = |source| AccountsError::Read { file, source };
@@ -107,7 +107,7 @@ impl Accounts {
     ///
     /// # Errors
     /// [`AccountsError::Write`], [`AccountsError::Store`].
-    pub fn layer(&self, home: &str, store: &Store) -> Result<Option<Layer>, AccountsError> {
+    pub fn layer(&self, home: &str, store: &Store) -> Result<Option<LayerTree>, AccountsError> {
         if lines(&self.passwd).any(|fields| has_id(&fields, PLAIN_ID)) {
             return Ok(None);
         }
@@ -128,17 +128,17 @@ impl Accounts {
         files.iter().for_each(|(_, bytes)| hash.update(bytes));
         let key = Sha256(hash.finalize().into()).to_string();
         let built = store.build_tree(KIND, &key, |root| {
-            let mut tree = Rooted::new(root, Folders::Stay);
+            let mut tree = ScopedRoot::new(root, OnConflict::Stay);
             files.iter().try_for_each(|(name, bytes)| {
                 let path = tree.write(name.as_bytes(), bytes, 0o644)?;
                 set_modified(&path, MTIME.cast_signed())
             })
         });
         let path: PathBuf = built.map_err(|error| match error {
-            BuildError::Store(error) => AccountsError::Store(error),
-            BuildError::Build(error) => AccountsError::Write(error),
+            TreeBuildError::Store(error) => AccountsError::Store(error),
+            TreeBuildError::Build(error) => AccountsError::Write(error),
         })?;
-        Ok(Some(Layer {
+        Ok(Some(LayerTree {
             name: "accounts".to_owned(),
             path,
         }))

@@ -14,13 +14,13 @@ use std::os::unix::ffi::OsStrExt as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _};
 use std::path::{Path, PathBuf};
 
+use sconce_base::direct::DirectReader;
 use sconce_base::direct::MTIME;
-use sconce_base::direct::Reader;
 use sconce_schema::spec::WORKSPACE;
 use tar::{EntryType, Header};
 
-use super::Tree;
-use crate::slim::Stripped;
+use super::TreeSource;
+use crate::slim::StrippedFile;
 use crate::system::{PLAIN_HOME, PLAIN_ID};
 
 /// What the name of a file that is taken away begins with.
@@ -65,7 +65,7 @@ pub enum ArchiveError {
 }
 
 /// What lies at a path.
-pub(crate) struct Entry {
+pub(crate) struct ArchiveEntry {
     /// The file of the store.
     pub(crate) source: PathBuf,
     /// What the system says of it.
@@ -73,10 +73,10 @@ pub(crate) struct Entry {
     /// Which of the trees it is from, as they were given.
     pub(crate) tree: usize,
     /// What is taken of a file that goes without a part of it.
-    pub(crate) stripped: Option<Stripped>,
+    pub(crate) stripped: Option<StrippedFile>,
 }
 
-impl Entry {
+impl ArchiveEntry {
     /// Bytes of a file, as it is archived.
     fn size(&self) -> u64 {
         match &self.stripped {
@@ -87,15 +87,15 @@ impl Entry {
 }
 
 /// All entries of an archive, by their paths: a folder stands before what is in it.
-pub(crate) struct Entries(pub(crate) BTreeMap<PathBuf, Entry>);
+pub(crate) struct ArchiveEntries(pub(crate) BTreeMap<PathBuf, ArchiveEntry>);
 
-impl Entries {
+impl ArchiveEntries {
     /// The union of `trees`; where two have the same path, the later one's entry counts. Folders
     /// above a wanted entry are there in any case.
     ///
     /// # Errors
     /// [`ArchiveError::Read`].
-    pub(crate) fn of(trees: &[Tree<'_>]) -> Result<Self, ArchiveError> {
+    pub(crate) fn of(trees: &[TreeSource<'_>]) -> Result<Self, ArchiveError> {
         let mut entries = BTreeMap::new();
         for (number, tree) in trees.iter().enumerate() {
             collect((number, tree), Path::new(""), &mut entries)?;
@@ -111,7 +111,7 @@ impl Entries {
     /// Bytes in their files.
     pub(crate) fn bytes(&self) -> u64 {
         let files = self.0.values().filter(|entry| entry.meta.is_file());
-        files.map(Entry::size).sum()
+        files.map(ArchiveEntry::size).sum()
     }
 
     /// Writes the archive. `told` gets the bytes that were read, from time to time.
@@ -124,7 +124,7 @@ impl Entries {
         told: impl Fn(u64),
     ) -> Result<(), ArchiveError> {
         let mut names = HashMap::new();
-        let mut reader = Reader::new();
+        let mut reader = DirectReader::new();
         for (path, entry) in &self.0 {
             append(path, entry, &mut names, &mut reader, out)?;
             if entry.meta.is_file() {
@@ -137,9 +137,9 @@ impl Entries {
 
 /// Adds the entries of a folder of `tree`; whether there were any.
 fn collect(
-    (number, tree): (usize, &Tree<'_>),
+    (number, tree): (usize, &TreeSource<'_>),
     folder: &Path,
-    entries: &mut BTreeMap<PathBuf, Entry>,
+    entries: &mut BTreeMap<PathBuf, ArchiveEntry>,
 ) -> Result<bool, ArchiveError> {
     let real = tree.root.join(folder);
     let list = || fs::read_dir(&real)?.collect::<io::Result<Vec<_>>>();
@@ -160,7 +160,7 @@ fn collect(
             any = true;
             let rules = tree.part.shrinks;
             let stripped = rules.and_then(|rules| rules.look(&source, &meta));
-            let entry = Entry {
+            let entry = ArchiveEntry {
                 source,
                 meta,
                 tree: number,
@@ -183,12 +183,12 @@ pub(crate) fn read(action: &'static str, path: &Path) -> impl FnOnce(io::Error) 
 /// Writes one entry. `names` has the files with several names that were written.
 fn append(
     path: &Path,
-    entry: &Entry,
+    entry: &ArchiveEntry,
     names: &mut HashMap<(u64, u64), PathBuf>,
-    reader: &mut Reader,
+    reader: &mut DirectReader,
     out: &mut impl Write,
 ) -> Result<(), ArchiveError> {
-    let Entry { source, meta, .. } = entry;
+    let ArchiveEntry { source, meta, .. } = entry;
     let mut header = Header::new_ustar();
     header.set_mode(meta.mode() & 0o7777);
     let owner = owner(path);
@@ -267,7 +267,11 @@ pub(crate) fn owner(path: &Path) -> u32 {
     }
 }
 
-fn put_data(entry: &Entry, reader: &mut Reader, out: &mut impl Write) -> Result<(), ArchiveError> {
+fn put_data(
+    entry: &ArchiveEntry,
+    reader: &mut DirectReader,
+    out: &mut impl Write,
+) -> Result<(), ArchiveError> {
     let (path, size) = (&entry.source, entry.meta.len());
     let changed = || ArchiveError::Changed { path: path.clone() };
     let mut left = size;
@@ -395,19 +399,19 @@ pub(crate) fn is_below(path: &Path, below: &str) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::layer::Part;
+    use crate::layer::TreeSubset;
     use std::fs::File;
     use std::io::Read as _;
     use std::os::unix::fs::{PermissionsExt as _, symlink};
 
-    fn packed(trees: &[Tree<'_>]) -> Result<Vec<u8>, ArchiveError> {
+    fn packed(trees: &[TreeSource<'_>]) -> Result<Vec<u8>, ArchiveError> {
         let mut out = Vec::new();
-        Entries::of(trees)?.write(&mut out, |_| ())?;
+        ArchiveEntries::of(trees)?.write(&mut out, |_| ())?;
         Ok(out)
     }
 
     fn archive(roots: &[&Path]) -> Vec<u8> {
-        let trees: Vec<_> = roots.iter().map(|root| Tree::whole(root)).collect();
+        let trees: Vec<_> = roots.iter().map(|root| TreeSource::whole(root)).collect();
         packed(&trees).unwrap()
     }
 
@@ -486,7 +490,7 @@ mod tests {
         );
         // A file of that name would take another one away.
         fs::write(root.path().join("etc/.wh.group"), "").unwrap();
-        let tree = Tree::whole(root.path());
+        let tree = TreeSource::whole(root.path());
         assert!(matches!(
             packed(&[tree]),
             Err(ArchiveError::Reserved { .. })
@@ -513,9 +517,9 @@ mod tests {
         file.read_to_string(&mut text).unwrap();
         assert_eq!(text, "two");
 
-        let tree = Tree {
+        let tree = TreeSource {
             root: one.path(),
-            part: Part {
+            part: TreeSubset {
                 name: "python".to_owned(),
                 has: Box::new(|path, _| is_below(path, "usr/lib/python")),
                 shrinks: None,
@@ -549,7 +553,7 @@ mod tests {
     fn what_is_no_file_is_refused() {
         let root = tempfile::tempdir().unwrap();
         let _socket = std::os::unix::net::UnixListener::bind(root.path().join("s")).unwrap();
-        let tree = Tree::whole(root.path());
+        let tree = TreeSource::whole(root.path());
         let refused = packed(&[tree]);
         assert!(matches!(refused, Err(ArchiveError::Kind { .. })));
     }

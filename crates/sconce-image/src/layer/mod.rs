@@ -16,20 +16,20 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use sconce_schema::{Hint, Progress, Sha256, exit};
-use sconce_store::{BuildError, Making, Store, StoreError};
+use sconce_store::{Store, StoreError, TreeBuildError, TreeBuildOptions};
 use serde::{Deserialize, Serialize};
 use sha2::Digest as _;
 use tracing::{debug, info};
 
 pub use archive::ArchiveError;
-pub(crate) use archive::{Entries, end, fill, is_below, is_whiteout, put_file};
+pub(crate) use archive::{ArchiveEntries, end, fill, is_below, is_whiteout, put_file};
 pub use packed::Compression;
 
-use crate::slim::Rules;
+use crate::slim::SlimRules;
 use sconce_oci::{Descriptor, Digest};
 pub(crate) use unpacked::open as unpacked;
 
-use packed::Packer;
+use packed::LayerPacker;
 
 /// Kind of the records of layers in the store.
 const KIND: &str = "layer";
@@ -99,40 +99,40 @@ impl Hint for LayerError {
 }
 
 /// A layer to be made.
-pub(crate) struct Job<'a> {
+pub(crate) struct LayerJob<'a> {
     /// What it is, for people.
     pub(crate) name: String,
     /// Its trees, lowest first.
-    pub(crate) trees: Vec<Tree<'a>>,
+    pub(crate) trees: Vec<TreeSource<'a>>,
 }
 
 /// A tree of a layer, or a part of it.
-pub(crate) struct Tree<'a> {
+pub(crate) struct TreeSource<'a> {
     /// Its folder in the store: `…/KEY/content`.
     pub(crate) root: &'a Path,
     /// Which part of it.
-    pub(crate) part: Part<'a>,
+    pub(crate) part: TreeSubset<'a>,
 }
 
 /// Whether a part has a path, which is a folder or not.
-pub(crate) type Has<'a> = dyn Fn(&Path, bool) -> bool + Send + Sync + 'a;
+pub(crate) type PathFilter<'a> = dyn Fn(&Path, bool) -> bool + Send + Sync + 'a;
 
 /// A choice of a tree's entries.
-pub(crate) struct Part<'a> {
+pub(crate) struct TreeSubset<'a> {
     /// Names the choice: the same name over the same tree is the same part.
     pub(crate) name: String,
     /// What is in it.
-    pub(crate) has: Box<Has<'a>>,
+    pub(crate) has: Box<PathFilter<'a>>,
     /// What is taken out of files that stay.
-    pub(crate) shrinks: Option<&'a Rules>,
+    pub(crate) shrinks: Option<&'a SlimRules>,
 }
 
-impl<'a> Tree<'a> {
+impl<'a> TreeSource<'a> {
     /// A whole tree.
     pub(crate) fn whole(root: &'a Path) -> Self {
         Self {
             root,
-            part: Part {
+            part: TreeSubset {
                 name: "all".to_owned(),
                 has: Box::new(|_, _| true),
                 shrinks: None,
@@ -144,7 +144,7 @@ impl<'a> Tree<'a> {
 /// A layer that is in the store.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Layer {
+pub struct LayerBlob {
     /// Digest of the blob.
     pub digest: Digest,
     /// Its size in bytes.
@@ -159,7 +159,7 @@ pub struct Layer {
     pub compression: Compression,
 }
 
-impl Layer {
+impl LayerBlob {
     /// As a manifest refers to it.
     #[must_use]
     pub fn descriptor(&self) -> Descriptor {
@@ -167,7 +167,7 @@ impl Layer {
     }
 }
 
-impl Job<'_> {
+impl LayerJob<'_> {
     /// All that decides the blob's bytes.
     fn key(&self, compression: Compression) -> String {
         let mut hash = sha2::Sha256::new();
@@ -182,7 +182,7 @@ impl Job<'_> {
     }
 
     /// The layer, if it is in the store.
-    pub(crate) fn found(&self, compression: Compression, store: &Store) -> Option<Layer> {
+    pub(crate) fn found(&self, compression: Compression, store: &Store) -> Option<LayerBlob> {
         let folder = store.tree(KIND, &self.key(compression))?;
         let layer = read(&folder.join(RECORD)).ok()?;
         store.blob(&layer.digest.0)?;
@@ -192,13 +192,13 @@ impl Job<'_> {
     /// The layer, made if it is not in the store.
     fn make(
         &self,
-        entries: &Entries,
+        entries: &ArchiveEntries,
         compression: Compression,
         store: &Store,
         progress: &dyn Progress,
-    ) -> Result<Layer, LayerError> {
+    ) -> Result<LayerBlob, LayerError> {
         let key = self.key(compression);
-        let making = Making {
+        let making = TreeBuildOptions {
             name: &self.name,
             work: &format!("makes the layer {}", self.name),
             progress,
@@ -215,7 +215,7 @@ impl Job<'_> {
             };
             let path = folder.join("blob");
             let pack = || {
-                let mut packer = Packer::new(&path, compression, entries.bytes())?;
+                let mut packer = LayerPacker::new(&path, compression, entries.bytes())?;
                 entries.write(&mut packer, |bytes| progress.advance(&self.name, bytes))?;
                 Ok(packer.seal()?)
             };
@@ -224,7 +224,7 @@ impl Job<'_> {
             store.adopt_blob(&path, &sealed.digest.0)?;
             // The same bytes may have been there already.
             let _ = fs::remove_file(&path);
-            let layer = Layer {
+            let layer = LayerBlob {
                 digest: sealed.digest,
                 size_bytes: sealed.size,
                 diff_id: sealed.diff_id,
@@ -238,8 +238,8 @@ impl Job<'_> {
         });
         match built {
             Ok(folder) => read(&folder.join(RECORD)),
-            Err(BuildError::Store(error)) => Err(error.into()),
-            Err(BuildError::Build(error)) => Err(error),
+            Err(TreeBuildError::Store(error)) => Err(error.into()),
+            Err(TreeBuildError::Build(error)) => Err(error),
         }
     }
 }
@@ -250,13 +250,13 @@ impl Job<'_> {
 /// # Errors
 /// The first that fails; those that were made stay in the store.
 pub(crate) fn make_all(
-    jobs: &[Job<'_>],
+    jobs: &[LayerJob<'_>],
     compression: Compression,
     store: &Store,
     progress: &dyn Progress,
-) -> Result<Vec<Layer>, LayerError> {
-    let mut layers: Vec<Option<Layer>> = Vec::new();
-    let mut missing: Vec<(usize, Entries)> = Vec::new();
+) -> Result<Vec<LayerBlob>, LayerError> {
+    let mut layers: Vec<Option<LayerBlob>> = Vec::new();
+    let mut missing: Vec<(usize, ArchiveEntries)> = Vec::new();
     for (at, job) in jobs.iter().enumerate() {
         let found = job.found(compression, store);
         debug!(
@@ -265,7 +265,7 @@ pub(crate) fn make_all(
             "a layer of the image"
         );
         if found.is_none() {
-            let entries = Entries::of(&job.trees).map_err(|source| LayerError::Archive {
+            let entries = ArchiveEntries::of(&job.trees).map_err(|source| LayerError::Archive {
                 layer: job.name.clone(),
                 source,
             })?;
@@ -311,7 +311,7 @@ pub(crate) fn make_all(
     Ok(layers.into_iter().flatten().collect())
 }
 
-fn read(path: &Path) -> Result<Layer, LayerError> {
+fn read(path: &Path) -> Result<LayerBlob, LayerError> {
     let record = |source| LayerError::Record {
         path: path.to_owned(),
         source,

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::str::FromStr;
 
 use flate2::write::GzEncoder;
-use sconce_base::direct::Writer;
+use sconce_base::direct::DirectWriter;
 use sconce_schema::Sha256;
 use serde::{Deserialize, Serialize};
 use sha2::Digest as _;
@@ -71,7 +71,7 @@ impl FromStr for Compression {
 
 /// What a finished blob is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Sealed {
+pub(crate) struct PackedBlob {
     /// Digest of the blob.
     pub(crate) digest: Digest,
     /// Its size in bytes.
@@ -87,25 +87,25 @@ pub(crate) struct Sealed {
 const PIECE: usize = 256 << 10;
 
 /// A writer that takes a tar archive.
-pub(crate) struct Packer {
-    hashed: Counted<Encoder>,
+pub(crate) struct LayerPacker {
+    hashed: CountingWriter<Encoder>,
     piece: Vec<u8>,
 }
 
 enum Encoder {
-    Zstd(zstd::stream::write::Encoder<'static, Counted<Writer>>),
-    Gzip(GzEncoder<Counted<Writer>>),
-    None(Counted<Writer>),
+    Zstd(zstd::stream::write::Encoder<'static, CountingWriter<DirectWriter>>),
+    Gzip(GzEncoder<CountingWriter<DirectWriter>>),
+    None(CountingWriter<DirectWriter>),
 }
 
 /// Hashes and counts what goes through it.
-struct Counted<W> {
+struct CountingWriter<W> {
     inner: W,
     hash: sha2::Sha256,
     bytes: u64,
 }
 
-impl<W> Counted<W> {
+impl<W> CountingWriter<W> {
     fn new(inner: W) -> Self {
         Self {
             inner,
@@ -120,13 +120,13 @@ impl<W> Counted<W> {
     }
 }
 
-impl Packer {
+impl LayerPacker {
     /// Writes into a new file. `expected` is the size of what will come, in bytes, and decides how
     /// it is compressed.
     pub(crate) fn new(path: &Path, compression: Compression, expected: u64) -> io::Result<Self> {
-        let mut file = Writer::new();
+        let mut file = DirectWriter::new();
         file.begin(path.to_owned(), None);
-        let out = Counted::new(file);
+        let out = CountingWriter::new(file);
         let encoder = match compression {
             // One thread and a fixed level: the same archive is the same bytes on any number of
             // cores. The digest covers what zstd's own checksum would.
@@ -142,13 +142,13 @@ impl Packer {
             Compression::None => Encoder::None(out),
         };
         Ok(Self {
-            hashed: Counted::new(encoder),
+            hashed: CountingWriter::new(encoder),
             piece: Vec::with_capacity(PIECE),
         })
     }
 
     /// Completes the blob.
-    pub(crate) fn seal(mut self) -> io::Result<Sealed> {
+    pub(crate) fn seal(mut self) -> io::Result<PackedBlob> {
         self.hashed.write_all(&self.piece)?;
         let (encoder, diff_id, unpacked) = self.hashed.digest();
         let out = match encoder {
@@ -158,7 +158,7 @@ impl Packer {
         };
         let (mut file, digest, size) = out.digest();
         file.end()?;
-        Ok(Sealed {
+        Ok(PackedBlob {
             digest,
             size,
             diff_id,
@@ -167,7 +167,7 @@ impl Packer {
     }
 }
 
-impl Write for Packer {
+impl Write for LayerPacker {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let n = bytes.len().min(PIECE - self.piece.len());
         self.piece.extend_from_slice(&bytes[..n]);
@@ -183,7 +183,7 @@ impl Write for Packer {
     }
 }
 
-impl<W: Write> Write for Counted<W> {
+impl<W: Write> Write for CountingWriter<W> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         let n = self.inner.write(bytes)?;
         self.hash.update(&bytes[..n]);
@@ -225,7 +225,7 @@ mod tests {
             for pieces in [1 << 20, 777] {
                 let folder = tempfile::tempdir().unwrap();
                 let path = folder.path().join("blob");
-                let mut packer = Packer::new(&path, compression, 1 << 20).unwrap();
+                let mut packer = LayerPacker::new(&path, compression, 1 << 20).unwrap();
                 for piece in data.chunks(pieces) {
                     packer.write_all(piece).unwrap();
                 }

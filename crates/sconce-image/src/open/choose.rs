@@ -1,7 +1,7 @@
 //! Which manifest of an index is meant.
 
 use super::{OpenError, unsupported};
-use sconce_oci::{Descriptor, Index, Platform, media};
+use sconce_oci::{Descriptor, ImageIndex, Platform, media};
 
 /// How deep an index may lie in others.
 pub const MOST_NESTED: u32 = 4;
@@ -24,7 +24,7 @@ pub fn pick(
             media::INDEX | media::DOCKER_LIST => {}
             other => return Err(unsupported("manifest", other)),
         }
-        let index = Index::parse(&get(&found)?).map_err(|source| OpenError::Document {
+        let index = ImageIndex::parse(&get(&found)?).map_err(|source| OpenError::Document {
             what: "the index".to_owned(),
             source,
         })?;

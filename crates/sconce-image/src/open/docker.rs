@@ -10,11 +10,11 @@ use sconce_store::rooted::printable;
 use serde::Deserialize;
 use sha2::Digest as _;
 
-use super::files::{Files, is_packed};
+use super::files::{ImageFiles, is_packed};
 use super::{OpenError, admit};
-use crate::local::Image;
+use crate::local::LocalImage;
 use sconce_oci as oci;
-use sconce_oci::{Descriptor, Digest, Manifest, Platform, media};
+use sconce_oci::{Descriptor, Digest, ImageManifest, Platform, media};
 
 /// The list.
 const LIST: &str = "manifest.json";
@@ -32,19 +32,19 @@ struct Entry {
 
 /// Reads the image `name`, or the only one.
 pub(super) fn read(
-    files: &Files,
+    files: &ImageFiles,
     name: Option<&str>,
     platform: &Platform,
     store: &Store,
     progress: &dyn Progress,
-) -> Result<Image, OpenError> {
+) -> Result<LocalImage, OpenError> {
     let document = |what: String| move |source| OpenError::Document { what, source };
     let list = files.document(LIST)?;
     let entries: Vec<Entry> = oci::parse(&list).map_err(document(format!("`{LIST}`")))?;
     let entry = meant(files, &entries, name)?;
     let config_bytes = files.document(&entry.config)?;
-    let config =
-        oci::Image::parse(&config_bytes).map_err(document("the configuration".to_owned()))?;
+    let config = oci::ImageConfiguration::parse(&config_bytes)
+        .map_err(document("the configuration".to_owned()))?;
     let diff_ids = &config.rootfs.diff_ids;
     let names = entry.layers.as_deref().unwrap_or_default();
     if names.len() != diff_ids.len() {
@@ -69,14 +69,14 @@ pub(super) fn read(
         progress.done(&shown);
         layers.push(layer);
     }
-    let manifest = Manifest::new(Descriptor::of(media::CONFIG, &config_bytes), layers);
+    let manifest = ImageManifest::new(Descriptor::of(media::CONFIG, &config_bytes), layers);
     admit(oci::write(&manifest), config_bytes, platform, store)
 }
 
 /// The image that is meant. `name` may leave out where it comes from: `busybox:1` is
 /// also `registry.example.org/library/busybox:1`.
 fn meant<'a>(
-    files: &Files,
+    files: &ImageFiles,
     entries: &'a [Entry],
     name: Option<&str>,
 ) -> Result<&'a Entry, OpenError> {
@@ -110,7 +110,7 @@ fn meant<'a>(
 
 /// What a layer is. An archive's digest is the one that the configuration has; a compressed one is
 /// read for its own.
-fn describe(files: &Files, name: &str, diff_id: Digest) -> Result<Descriptor, OpenError> {
+fn describe(files: &ImageFiles, name: &str, diff_id: Digest) -> Result<Descriptor, OpenError> {
     let mut open = files.open(name)?;
     let mut head = Vec::new();
     let failed = |source| OpenError::File {

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use sconce_schema::{Hint, exit};
 use sconce_store::StoreError;
-use sconce_store::rooted::RootedError;
+use sconce_store::rooted::ScopedRootError;
 
 use crate::local::LocalError;
 use crate::unpack::TarError;
@@ -30,7 +30,7 @@ pub enum OpenError {
     },
     /// A file of the layout's folder could not be read.
     #[error(transparent)]
-    Inside(#[from] RootedError),
+    Inside(#[from] ScopedRootError),
     /// Not a tar archive.
     #[error("{} is not an image's archive", path.display())]
     Tar {

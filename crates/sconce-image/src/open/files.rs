@@ -9,10 +9,10 @@ use std::path::{Path, PathBuf};
 use flate2::bufread::MultiGzDecoder;
 use sconce_schema::Progress;
 use sconce_store::Store;
-use sconce_store::rooted::{Folders, Rooted, printable};
+use sconce_store::rooted::{OnConflict, ScopedRoot, printable};
 
 use super::OpenError;
-use crate::unpack::tar::{Archive, Kind};
+use crate::unpack::tar::{TarEntryKind, TarReader};
 use sconce_oci::{DocumentError, LARGEST_DOCUMENT};
 
 /// Members that an archive may have.
@@ -25,14 +25,14 @@ const LARGEST: u64 = 256 << 30;
 const MOST_LINKS: u32 = 8;
 
 /// The files of an image.
-pub(super) struct Files {
+pub(super) struct ImageFiles {
     /// Where they are, for people.
     pub(super) path: PathBuf,
-    place: Place,
+    place: FilesBackend,
 }
 
-enum Place {
-    Folder(Rooted),
+enum FilesBackend {
+    Folder(ScopedRoot),
     Archive {
         file: File,
         members: BTreeMap<String, Member>,
@@ -49,7 +49,7 @@ enum Member {
 }
 
 /// A file's bytes.
-pub(super) struct Open<'a> {
+pub(super) struct ImageFileReader<'a> {
     pub(super) reader: Box<dyn Read + 'a>,
     pub(super) size: u64,
 }
@@ -59,12 +59,12 @@ pub(super) fn is_packed(head: &[u8]) -> bool {
     head.starts_with(b"\x1f\x8b") || head.starts_with(b"\x28\xb5\x2f\xfd")
 }
 
-impl Files {
+impl ImageFiles {
     /// Of a folder. Links in it are followed inside it alone.
     pub(super) fn folder(path: &Path) -> Self {
         Self {
             path: path.to_owned(),
-            place: Place::Folder(Rooted::new(path, Folders::Stay)),
+            place: FilesBackend::Folder(ScopedRoot::new(path, OnConflict::Stay)),
         }
     }
 
@@ -87,7 +87,7 @@ impl Files {
             let size = file.metadata().map_err(failed)?.len();
             progress.stage("inflate", Some(size));
             let mut plain = store.unnamed_file()?;
-            let told = Told {
+            let told = ProgressReader {
                 inner: file,
                 progress,
             };
@@ -101,7 +101,7 @@ impl Files {
         })?;
         Ok(Self {
             path: path.to_owned(),
-            place: Place::Archive { file, members },
+            place: FilesBackend::Archive { file, members },
         })
     }
 
@@ -132,16 +132,16 @@ impl Files {
     }
 
     /// A file.
-    pub(super) fn open(&self, name: &str) -> Result<Open<'_>, OpenError> {
+    pub(super) fn open(&self, name: &str) -> Result<ImageFileReader<'_>, OpenError> {
         self.find(name)?.ok_or_else(|| OpenError::Missing {
             path: self.path.clone(),
             name: printable(name.as_bytes()),
         })
     }
 
-    fn find(&self, name: &str) -> Result<Option<Open<'_>>, OpenError> {
+    fn find(&self, name: &str) -> Result<Option<ImageFileReader<'_>>, OpenError> {
         match &self.place {
-            Place::Folder(folder) => {
+            FilesBackend::Folder(folder) => {
                 let Some(path) = folder.find(name.as_bytes())? else {
                     return Ok(None);
                 };
@@ -157,12 +157,12 @@ impl Files {
                     path: path.clone(),
                     source,
                 })?;
-                Ok(found.map(|(file, size)| Open {
+                Ok(found.map(|(file, size)| ImageFileReader {
                     reader: Box::new(file),
                     size,
                 }))
             }
-            Place::Archive { file, members } => {
+            FilesBackend::Archive { file, members } => {
                 let mut name = plain(name.as_bytes());
                 for _ in 0..MOST_LINKS {
                     match name.as_ref().and_then(|name| members.get(name)) {
@@ -173,7 +173,7 @@ impl Files {
                                 at,
                                 left: size,
                             });
-                            return Ok(Some(Open { reader, size }));
+                            return Ok(Some(ImageFileReader { reader, size }));
                         }
                         None => return Ok(None),
                     }
@@ -186,7 +186,7 @@ impl Files {
 
 /// Where the files and links of an archive lie.
 fn members(file: &File) -> Result<BTreeMap<String, Member>, crate::unpack::TarError> {
-    let mut archive = Archive::new(BufReader::with_capacity(16 << 10, file), MOST_MEMBERS);
+    let mut archive = TarReader::new(BufReader::with_capacity(16 << 10, file), MOST_MEMBERS);
     let mut members = BTreeMap::new();
     while let Some(entry) = archive.next()? {
         if entry.name.len().max(entry.link.len()) > LONGEST_NAME {
@@ -197,13 +197,13 @@ fn members(file: &File) -> Result<BTreeMap<String, Member>, crate::unpack::TarEr
         };
         let above = name.rsplit_once('/').map_or("", |(above, _)| above);
         let member = match entry.kind {
-            Kind::File if !archive.is_sparse() => Some(Member::File {
+            TarEntryKind::File if !archive.is_sparse() => Some(Member::File {
                 at: entry.at,
                 size: entry.size,
             }),
-            Kind::HardLink => plain(&entry.link).map(Member::Link),
-            Kind::Link if entry.link.starts_with(b"/") => None,
-            Kind::Link => {
+            TarEntryKind::HardLink => plain(&entry.link).map(Member::Link),
+            TarEntryKind::Link if entry.link.starts_with(b"/") => None,
+            TarEntryKind::Link => {
                 let target = [above.as_bytes(), b"/", &entry.link].concat();
                 plain(&target).map(Member::Link)
             }
@@ -251,12 +251,12 @@ impl Read for Part<'_> {
 }
 
 /// Tells how far a file was read.
-struct Told<'a> {
+struct ProgressReader<'a> {
     inner: File,
     progress: &'a dyn Progress,
 }
 
-impl Read for Told<'_> {
+impl Read for ProgressReader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let n = self.inner.read(buffer)?;
         self.progress.advance("archive", n as u64);
@@ -264,7 +264,7 @@ impl Read for Told<'_> {
     }
 }
 
-fn unpack(file: Told<'_>, head: &[u8], out: &mut File) -> io::Result<()> {
+fn unpack(file: ProgressReader<'_>, head: &[u8], out: &mut File) -> io::Result<()> {
     let from = BufReader::with_capacity(256 << 10, file);
     let mut decoder: Box<dyn Read + '_> = match head {
         [0x1f, 0x8b, ..] => Box::new(MultiGzDecoder::new(from)),

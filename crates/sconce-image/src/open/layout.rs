@@ -3,10 +3,10 @@
 use sconce_schema::Progress;
 use sconce_store::{Store, StoreError};
 
-use super::files::Files;
+use super::files::ImageFiles;
 use super::{OpenError, admit, check_layer, choose};
-use crate::local::Image;
-use sconce_oci::{Annotations, Descriptor, Digest, Index, Manifest, Platform};
+use crate::local::LocalImage;
+use sconce_oci::{Annotations, Descriptor, Digest, ImageIndex, ImageManifest, Platform};
 
 /// The list of a layout.
 pub(super) const INDEX: &str = "index.json";
@@ -19,22 +19,22 @@ const NAMES: [&str; 2] = [
 
 /// Reads the image `name`, or the only one.
 pub(super) fn read(
-    files: &Files,
+    files: &ImageFiles,
     name: Option<&str>,
     platform: &Platform,
     store: &Store,
     progress: &dyn Progress,
-) -> Result<Image, OpenError> {
+) -> Result<LocalImage, OpenError> {
     let document = |what: &str| {
         let what = what.to_owned();
         move |source| OpenError::Document { what, source }
     };
-    let index = Index::parse(&files.document(INDEX)?).map_err(document("the index"))?;
+    let index = ImageIndex::parse(&files.document(INDEX)?).map_err(document("the index"))?;
     let get = |descriptor: &Descriptor| verified(files, descriptor.digest);
     let meant = meant(files, &index, name, platform)?;
     let found = choose::pick(&meant, platform, &get)?;
     let manifest_bytes = get(&found)?;
-    let manifest = Manifest::parse(&manifest_bytes).map_err(document("the manifest"))?;
+    let manifest = ImageManifest::parse(&manifest_bytes).map_err(document("the manifest"))?;
     let config_bytes = verified(files, manifest.config.digest)?;
     let total = manifest.layers.iter().map(|layer| layer.size);
     progress.stage("read", Some(total.fold(0, u64::saturating_add)));
@@ -62,8 +62,8 @@ pub(super) fn read(
 /// The entry of the index that `name` names. Without a name there must be one image only, or one
 /// only for this machine.
 fn meant(
-    files: &Files,
-    index: &Index,
+    files: &ImageFiles,
+    index: &ImageIndex,
     name: Option<&str>,
     platform: &Platform,
 ) -> Result<Descriptor, OpenError> {
@@ -118,7 +118,7 @@ fn blob(digest: Digest) -> String {
 }
 
 /// A document, if its bytes are what the digest says.
-fn verified(files: &Files, digest: Digest) -> Result<Vec<u8>, OpenError> {
+fn verified(files: &ImageFiles, digest: Digest) -> Result<Vec<u8>, OpenError> {
     let name = blob(digest);
     let bytes = files.document(&name)?;
     let found = Digest::of(&bytes);

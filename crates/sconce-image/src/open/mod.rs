@@ -17,12 +17,12 @@ use sconce_store::{Store, StoreError};
 
 pub use choose::{MOST_NESTED, pick};
 pub use error::OpenError;
-pub use source::{Kind, Source};
+pub use source::{ImageFormat, ImageSource};
 
-use crate::local::{Image, LocalError};
-use files::Files;
+use crate::local::{LocalError, LocalImage};
+use files::ImageFiles;
 use sconce_oci as oci;
-use sconce_oci::{Digest, Manifest, Platform, media};
+use sconce_oci::{Digest, ImageManifest, Platform, media};
 
 /// Reads an image from a file or a folder and keeps it among the local images, under its digest
 /// alone: what it calls itself would take that name from another.
@@ -30,24 +30,24 @@ use sconce_oci::{Digest, Manifest, Platform, media};
 /// # Errors
 /// [`OpenError`]; blobs that were read stay in the store.
 pub fn open(
-    source: &Source,
+    source: &ImageSource,
     platform: &Platform,
     store: &Store,
     progress: &dyn Progress,
-) -> Result<Image, OpenError> {
+) -> Result<LocalImage, OpenError> {
     let files = match source.kind {
-        Kind::Layout => Files::folder(&source.path),
-        Kind::LayoutArchive | Kind::DockerArchive | Kind::Archive => {
-            Files::archive(&source.path, store, progress)?
+        ImageFormat::Layout => ImageFiles::folder(&source.path),
+        ImageFormat::LayoutArchive | ImageFormat::DockerArchive | ImageFormat::Archive => {
+            ImageFiles::archive(&source.path, store, progress)?
         }
     };
     let name = source.name.as_deref();
     // What newer versions of `docker save` write is both; the layout has the layers as they were
     // pushed.
     let is_layout = match source.kind {
-        Kind::Layout | Kind::LayoutArchive => true,
-        Kind::DockerArchive => false,
-        Kind::Archive => files.has(layout::INDEX)?,
+        ImageFormat::Layout | ImageFormat::LayoutArchive => true,
+        ImageFormat::DockerArchive => false,
+        ImageFormat::Archive => files.has(layout::INDEX)?,
     };
     match is_layout {
         true => layout::read(&files, name, platform, store, progress),
@@ -66,12 +66,12 @@ pub fn admit(
     config_bytes: Vec<u8>,
     platform: &Platform,
     store: &Store,
-) -> Result<Image, OpenError> {
+) -> Result<LocalImage, OpenError> {
     let document = |what: &str| {
         let what = what.to_owned();
         move |source| OpenError::Document { what, source }
     };
-    let manifest = Manifest::parse(&manifest_bytes).map_err(document("the manifest"))?;
+    let manifest = ImageManifest::parse(&manifest_bytes).map_err(document("the manifest"))?;
     let kind = &manifest.config.media_type;
     if ![media::CONFIG, media::DOCKER_CONFIG].contains(&kind.as_str()) {
         return Err(unsupported("configuration", kind));
@@ -85,7 +85,8 @@ pub fn admit(
         }
         .into());
     }
-    let config = oci::Image::parse(&config_bytes).map_err(document("the configuration"))?;
+    let config =
+        oci::ImageConfiguration::parse(&config_bytes).map_err(document("the configuration"))?;
     if config.rootfs.diff_ids.len() != manifest.layers.len() {
         return Err(OpenError::Count {
             layers: manifest.layers.len(),
@@ -107,7 +108,7 @@ pub fn admit(
             return Err(LocalError::Gone { digest }.into());
         }
     }
-    Ok(Image::keep(
+    Ok(LocalImage::keep(
         store,
         manifest_bytes,
         config_bytes,

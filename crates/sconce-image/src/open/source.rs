@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 /// What a file or folder is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub enum ImageFormat {
     /// A folder that is an OCI image layout.
     Layout,
     /// A tar archive of one.
@@ -19,25 +19,25 @@ pub enum Kind {
 
 /// A file or folder with images in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Source {
+pub struct ImageSource {
     /// What it is.
-    pub kind: Kind,
+    pub kind: ImageFormat,
     /// Where it is.
     pub path: PathBuf,
     /// The image in it that is meant; absent where there is only one.
     pub name: Option<String>,
 }
 
-impl Source {
+impl ImageSource {
     /// `oci:FOLDER[:NAME]`, `oci-archive:FILE[:NAME]` or `docker-archive:FILE[:NAME]`, as in
     /// containers-transports(5): the path ends at the first colon. `None` for anything else.
     #[must_use]
     pub fn parse(text: &str) -> Option<Self> {
         let (kind, rest) = text.split_once(':')?;
         let kind = match kind {
-            "oci" => Kind::Layout,
-            "oci-archive" => Kind::LayoutArchive,
-            "docker-archive" => Kind::DockerArchive,
+            "oci" => ImageFormat::Layout,
+            "oci-archive" => ImageFormat::LayoutArchive,
+            "docker-archive" => ImageFormat::DockerArchive,
             _ => return None,
         };
         let (path, name) = match rest.split_once(':') {
@@ -67,7 +67,7 @@ impl Source {
         let meta = fs::metadata(path)?;
         if meta.is_dir() {
             let layout = path.join("oci-layout").is_file();
-            return Ok(found(Kind::Layout).filter(|_| layout));
+            return Ok(found(ImageFormat::Layout).filter(|_| layout));
         }
         if !meta.is_file() {
             return Ok(None);
@@ -76,7 +76,7 @@ impl Source {
         File::open(path)?.take(512).read_to_end(&mut head)?;
         let tar = head.get(257..262) == Some(b"ustar");
         let packed = super::files::is_packed(&head);
-        Ok(found(Kind::Archive).filter(|_| tar || packed))
+        Ok(found(ImageFormat::Archive).filter(|_| tar || packed))
     }
 }
 
@@ -87,22 +87,25 @@ mod tests {
     #[test]
     fn sources_are_written_as_elsewhere() {
         let source = |kind, path: &str, name: Option<&str>| {
-            Some(Source {
+            Some(ImageSource {
                 kind,
                 path: path.into(),
                 name: name.map(str::to_owned),
             })
         };
         for (text, wanted) in [
-            ("oci:lay", source(Kind::Layout, "lay", None)),
-            ("oci:/a/b:x:1", source(Kind::Layout, "/a/b", Some("x:1"))),
+            ("oci:lay", source(ImageFormat::Layout, "lay", None)),
+            (
+                "oci:/a/b:x:1",
+                source(ImageFormat::Layout, "/a/b", Some("x:1")),
+            ),
             (
                 "oci-archive:a.tar",
-                source(Kind::LayoutArchive, "a.tar", None),
+                source(ImageFormat::LayoutArchive, "a.tar", None),
             ),
             (
                 "docker-archive:a.tar:b:1",
-                source(Kind::DockerArchive, "a.tar", Some("b:1")),
+                source(ImageFormat::DockerArchive, "a.tar", Some("b:1")),
             ),
             ("oci:", None),
             ("oci::x", None),
@@ -111,7 +114,7 @@ mod tests {
             ("lay", None),
             ("OCI:lay", None),
         ] {
-            assert_eq!(Source::parse(text), wanted, "{text}");
+            assert_eq!(ImageSource::parse(text), wanted, "{text}");
         }
     }
 
@@ -119,14 +122,16 @@ mod tests {
     fn a_path_is_known_by_what_is_there() {
         let folder = tempfile::tempdir().unwrap();
         let kind = |name: &str| {
-            let source = Source::at(&folder.path().join(name));
+            let source = ImageSource::at(&folder.path().join(name));
             source.unwrap().map(|source| source.kind)
         };
         let put = |name: &str, bytes: &[u8]| fs::write(folder.path().join(name), bytes).unwrap();
         put("text", b"name = \"x\"");
         put(
             "tar",
-            &crate::unpack::testing::Made::default().file("a", "").done(),
+            &crate::unpack::testing::TarBuilder::default()
+                .file("a", "")
+                .done(),
         );
         put("gz", b"\x1f\x8b\x08\0");
         put("zst", b"\x28\xb5\x2f\xfd");
@@ -134,8 +139,11 @@ mod tests {
         fs::create_dir(folder.path().join("lay")).unwrap();
         put("lay/oci-layout", b"{}");
         assert_eq!(["text", "plain"].map(kind), [None, None]);
-        assert_eq!(["tar", "gz", "zst"].map(kind), [Some(Kind::Archive); 3]);
-        assert_eq!(kind("lay"), Some(Kind::Layout));
-        assert!(Source::at(&folder.path().join("nowhere")).is_err());
+        assert_eq!(
+            ["tar", "gz", "zst"].map(kind),
+            [Some(ImageFormat::Archive); 3]
+        );
+        assert_eq!(kind("lay"), Some(ImageFormat::Layout));
+        assert!(ImageSource::at(&folder.path().join("nowhere")).is_err());
     }
 }

@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use sconce_schema::{Hint as _, NoProgress, exit};
 
 use super::*;
-use crate::unpack::testing::Made;
-use sconce_oci::{Descriptor, Index, RootFs};
+use crate::unpack::testing::TarBuilder;
+use sconce_oci::{Descriptor, ImageIndex, RootFs};
 
 /// The files of a layout or an archive, by name.
 type Written = BTreeMap<String, Vec<u8>>;
@@ -25,7 +25,7 @@ fn machine(architecture: &str) -> Platform {
 }
 
 fn layer(text: &str) -> Vec<u8> {
-    Made::default().file("a", text).done()
+    TarBuilder::default().file("a", text).done()
 }
 
 fn gzip(bytes: &[u8]) -> Vec<u8> {
@@ -35,7 +35,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
 }
 
 fn config(architecture: &str, layers: &[Vec<u8>]) -> Vec<u8> {
-    oci::write(&oci::Image {
+    oci::write(&oci::ImageConfiguration {
         created: None,
         architecture: architecture.to_owned(),
         os: "linux".to_owned(),
@@ -60,7 +60,7 @@ fn put(written: &mut Written, media_type: &str, bytes: &[u8]) -> Descriptor {
 fn put_image(written: &mut Written, architecture: &str, text: &str) -> Descriptor {
     let plain = layer(text);
     let config = config(architecture, std::slice::from_ref(&plain));
-    let manifest = Manifest::new(
+    let manifest = ImageManifest::new(
         put(written, media::CONFIG, &config),
         vec![put(written, media::LAYER_GZIP, &gzip(&plain))],
     );
@@ -83,7 +83,7 @@ fn for_machine(mut descriptor: Descriptor, os: &str, architecture: &str) -> Desc
 
 fn layout(written: &mut Written, manifests: Vec<Descriptor>) {
     written.insert("oci-layout".to_owned(), b"{}".to_vec());
-    let index = oci::write(&Index::new(manifests));
+    let index = oci::write(&ImageIndex::new(manifests));
     written.insert("index.json".to_owned(), index);
 }
 
@@ -116,9 +116,11 @@ fn unpacked(layer: &[u8]) -> Vec<u8> {
 }
 
 fn tar(written: &Written) -> Vec<u8> {
-    let archive = written.iter().fold(Made::default(), |made, (name, bytes)| {
-        made.entry(format!("./{name}").as_bytes(), b'0', b"", bytes)
-    });
+    let archive = written
+        .iter()
+        .fold(TarBuilder::default(), |made, (name, bytes)| {
+            made.entry(format!("./{name}").as_bytes(), b'0', b"", bytes)
+        });
     archive.done()
 }
 
@@ -149,17 +151,17 @@ impl Bench {
         self.folder.path().join(name)
     }
 
-    fn open(&self, path: &Path, name: Option<&str>) -> Result<Image, OpenError> {
-        let mut source = Source::at(path).unwrap().unwrap();
+    fn open(&self, path: &Path, name: Option<&str>) -> Result<LocalImage, OpenError> {
+        let mut source = ImageSource::at(path).unwrap().unwrap();
         source.name = name.map(str::to_owned);
         open(&source, &amd64(), &self.store, &NoProgress)
     }
 
     /// The text in the image's layers.
-    fn texts(&self, image: &Image) -> Vec<String> {
+    fn texts(&self, image: &LocalImage) -> Vec<String> {
         let limits = crate::unpack::UnpackLimits::default();
         let trees = crate::unpack::trees(image, "x", &self.store, limits, &NoProgress);
-        let read = |layer: &sconce_schema::manifest::Layer| {
+        let read = |layer: &sconce_schema::manifest::LayerTree| {
             fs::read_to_string(layer.path.join("a")).unwrap()
         };
         trees.unwrap().iter().map(read).collect()
@@ -188,7 +190,7 @@ fn a_layout_is_read_as_a_folder_and_as_an_archive() {
         assert_eq!(bench.texts(&image), ["one"]);
         let two = bench.open(&path, Some("two")).unwrap();
         assert_eq!(bench.texts(&two), ["two"]);
-        assert_eq!(Image::load(&bench.store, one.digest).unwrap(), image);
+        assert_eq!(LocalImage::load(&bench.store, one.digest).unwrap(), image);
         let error = bench.open(&path, None).unwrap_err();
         assert!(matches!(&error, OpenError::Ambiguous { names, .. } if names.len() == 2));
         let error = bench.open(&path, Some("three")).unwrap_err();
@@ -205,7 +207,7 @@ fn an_image_for_several_machines_gives_this_ones() {
     let ours = put_image(&mut written, "amd64", "ours");
     let other = put_image(&mut written, "arm64", "other");
     let attestation = for_machine(other.clone(), "unknown", "unknown");
-    let index = Index::new(vec![
+    let index = ImageIndex::new(vec![
         attestation,
         for_machine(other.clone(), "linux", "arm64"),
         for_machine(ours.clone(), "linux", "amd64"),
@@ -214,7 +216,7 @@ fn an_image_for_several_machines_gives_this_ones() {
     let outer = put(
         &mut written,
         media::INDEX,
-        &oci::write(&Index::new(vec![inner])),
+        &oci::write(&ImageIndex::new(vec![inner])),
     );
     layout(&mut written, vec![outer.clone()]);
     let bench = Bench::new();
@@ -236,7 +238,7 @@ fn an_image_for_several_machines_gives_this_ones() {
         put(
             &mut written,
             media::INDEX,
-            &oci::write(&Index::new(vec![inner])),
+            &oci::write(&ImageIndex::new(vec![inner])),
         )
     });
     layout(&mut written, vec![deep]);
@@ -282,7 +284,7 @@ fn what_docker_saves_is_read() {
     // Layers that several images share are links, in the way of older versions and of skopeo.
     let config = config("amd64", std::slice::from_ref(&one));
     let list = br#"[{"Config":"c.json","RepoTags":null,"Layers":["x/layer.tar"]}]"#;
-    let linked = Made::default()
+    let linked = TarBuilder::default()
         .file("c.json", std::str::from_utf8(&config).unwrap())
         .link("x/layer.tar", "../y/layer.tar")
         .hard("y/layer.tar", "z.tar")
@@ -299,8 +301,8 @@ fn what_docker_saves_is_read() {
     layout(&mut both, vec![pushed.clone()]);
     let path = bench.write("both.tar", &tar(&both));
     assert_eq!(bench.open(&path, None).unwrap().digest, pushed.digest);
-    let source = Source {
-        kind: Kind::DockerArchive,
+    let source = ImageSource {
+        kind: ImageFormat::DockerArchive,
         path,
         name: Some("base:1".to_owned()),
     };
@@ -373,7 +375,7 @@ fn what_is_not_what_it_says_is_refused() {
         let error = open_changed(&|written| {
             let plain = layer("x");
             let config = config("amd64", std::slice::from_ref(&plain));
-            let manifest = Manifest::new(
+            let manifest = ImageManifest::new(
                 put(written, config_type, &config),
                 vec![put(written, layer_type, &gzip(&plain))],
             );
@@ -386,7 +388,7 @@ fn what_is_not_what_it_says_is_refused() {
     let noise = [&b"\x1f\x8b"[..], &[7; 100]].concat();
     let error = bench.open(&bench.write("noise", &noise), None).unwrap_err();
     assert!(matches!(error, OpenError::File { .. }), "{error}");
-    let empty = Made::default().file("x", "").done();
+    let empty = TarBuilder::default().file("x", "").done();
     let error = bench
         .open(&bench.write("empty.tar", &empty), None)
         .unwrap_err();
@@ -408,8 +410,8 @@ fn links_of_a_layout_stay_in_it() {
     // The same in an archive: members that lead out of it are none.
     written.insert("../../index.json".to_owned(), index);
     let path = bench.write("a.tar", &tar(&written));
-    let source = Source {
-        kind: Kind::LayoutArchive,
+    let source = ImageSource {
+        kind: ImageFormat::LayoutArchive,
         path,
         name: None,
     };

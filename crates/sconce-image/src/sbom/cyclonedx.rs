@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{Component as Item, License, Subject, VERSION, name_of, one_line, purl, utc};
+use super::{Component as Item, License, SbomSubject, VERSION, name_of, one_line, purl, utc};
 use sconce_oci as oci;
 
 const IMAGE: &str = "image";
@@ -49,7 +49,7 @@ struct Component<'a> {
     #[serde(rename = "bom-ref")]
     id: String,
     #[serde(skip_serializing_if = "Option::is_none")]
-    supplier: Option<Named<'a>>,
+    supplier: Option<NamedLicense<'a>>,
     name: &'a str,
     #[serde(skip_serializing_if = "Option::is_none")]
     version: Option<String>,
@@ -64,7 +64,7 @@ struct Component<'a> {
 }
 
 #[derive(Serialize)]
-struct Named<'a> {
+struct NamedLicense<'a> {
     name: &'a str,
 }
 
@@ -106,7 +106,7 @@ struct Dependency {
 /// The image depends on every package. What packages need of each other is not in a lock and is
 /// left out, which means "not known".
 #[must_use]
-pub fn document(subject: &Subject<'_>) -> Vec<u8> {
+pub fn document(subject: &SbomSubject<'_>) -> Vec<u8> {
     let items = subject.components();
     let mut document = Document {
         bom_format: "CycloneDX",
@@ -134,7 +134,7 @@ pub fn document(subject: &Subject<'_>) -> Vec<u8> {
     oci::write(&document)
 }
 
-fn image<'a>(subject: &Subject<'a>) -> Component<'a> {
+fn image<'a>(subject: &SbomSubject<'a>) -> Component<'a> {
     let manifest = subject.manifest.as_ref();
     Component {
         kind: "container",
@@ -160,7 +160,7 @@ fn component<'a>(item: &'a Item<'_>) -> Component<'a> {
     Component {
         kind: "library",
         id: item.id.clone(),
-        supplier: item.supplier.as_deref().map(|name| Named { name }),
+        supplier: item.supplier.as_deref().map(|name| NamedLicense { name }),
         name: item.name,
         version: Some(item.version.to_owned()),
         hashes: vec![sha256(item.sha256.to_string())],
@@ -197,7 +197,7 @@ mod tests {
 
     fn made() -> Value {
         let lock = lock();
-        let subject = Subject {
+        let subject = SbomSubject {
             name: "digits",
             manifest: Some(oci::Digest::of(b"manifest")),
             lock: &lock,

@@ -21,8 +21,8 @@ use sconce_oci::Digest;
 
 pub use cyclonedx::document as cyclonedx;
 pub use license::License;
-pub use purl::Kind;
-pub use read::{LARGEST_SBOM, MOST_PACKAGES, Package, SbomError, packages_of_lock, parse};
+pub use purl::PurlType;
+pub use read::{LARGEST_SBOM, MOST_PACKAGES, SbomError, SbomPackage, packages_of_lock, parse};
 pub use spdx::document as spdx;
 
 /// The version of this program, which documents name as their tool.
@@ -30,7 +30,7 @@ const VERSION: &str = env!("CARGO_PKG_VERSION");
 
 /// What a document is about.
 #[derive(Debug, Clone, Copy)]
-pub struct Subject<'a> {
+pub struct SbomSubject<'a> {
     /// The image's name, without registry and tag; the spec's.
     pub name: &'a str,
     /// The image manifest's digest. Absent in a document that lies in the image itself.
@@ -39,14 +39,14 @@ pub struct Subject<'a> {
     pub lock: &'a Lock,
     /// What is known of packages beyond the lock, by the digest of their wheel or deb. May be
     /// empty, and may hold others.
-    pub facts: &'a BTreeMap<Sha256, Facts>,
+    pub facts: &'a BTreeMap<Sha256, PackageMetadata>,
     /// When it was made, in seconds since 1970; 0 where builds are to be reproducible.
     pub created_s: i64,
 }
 
 /// What a package says of itself.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Facts {
+pub struct PackageMetadata {
     /// Its licence.
     pub license: Option<License>,
     /// Who brings it: a person's or an organisation's name.
@@ -69,7 +69,7 @@ struct Component<'a> {
     license: Option<&'a License>,
 }
 
-impl Subject<'_> {
+impl SbomSubject<'_> {
     /// Wheels, then Debian packages, each in the lock's order; what stands there twice is once here.
     fn components(&self) -> Vec<Component<'_>> {
         let wheels = self.lock.wheels.iter().map(|wheel| Component {
@@ -167,8 +167,8 @@ pub(crate) mod tests {
         Lock::parse(include_str!("testdata/lock.toml")).unwrap()
     }
 
-    pub(crate) fn facts(lock: &Lock) -> BTreeMap<Sha256, Facts> {
-        let fact = |license: License, supplier: Option<&str>| Facts {
+    pub(crate) fn facts(lock: &Lock) -> BTreeMap<Sha256, PackageMetadata> {
+        let fact = |license: License, supplier: Option<&str>| PackageMetadata {
             license: Some(license),
             supplier: supplier.map(str::to_owned),
         };
@@ -211,7 +211,7 @@ pub(crate) mod tests {
     fn what_stands_twice_is_named_once() {
         let mut lock = lock();
         lock.wheels.push(lock.wheels[0].clone());
-        let subject = Subject {
+        let subject = SbomSubject {
             name: "n",
             manifest: None,
             lock: &lock,

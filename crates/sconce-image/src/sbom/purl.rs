@@ -2,13 +2,13 @@
 
 use std::fmt::Write as _;
 
-use sconce_schema::lock::{Deb, Target, Wheel};
+use sconce_schema::lock::{Deb, LockTarget, Wheel};
 
 use sconce_oci::Digest;
 
 /// Which world a package is of.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
+pub enum PurlType {
     /// A Python package: purl type `pypi`.
     Python,
     /// A Debian package: purl type `deb`.
@@ -17,7 +17,7 @@ pub enum Kind {
     Other(String),
 }
 
-impl Kind {
+impl PurlType {
     /// The purl type.
     #[must_use]
     pub fn purl_type(&self) -> &str {
@@ -36,7 +36,7 @@ pub(crate) fn wheel(wheel: &Wheel) -> String {
 }
 
 /// A Debian package's. The release's name stands for the whole target, `debian/trixie`.
-pub(crate) fn deb(deb: &Deb, target: &Target) -> String {
+pub(crate) fn deb(deb: &Deb, target: &LockTarget) -> String {
     let (distribution, release) = target.release.split_once('/').unwrap_or(("debian", ""));
     let mut purl = format!(
         "pkg:deb/{}/{}@{}?arch={}",
@@ -79,7 +79,7 @@ fn encoded(text: &str) -> String {
 
 /// Reads a package URL's type, name and version; qualifiers and subpath are passed over. `None` for
 /// what is no package URL. Other programs write them more freely, so reading is lenient.
-pub(crate) fn parse(purl: &str) -> Option<(Kind, String, Option<String>)> {
+pub(crate) fn parse(purl: &str) -> Option<(PurlType, String, Option<String>)> {
     let rest = purl.strip_prefix("pkg:")?.trim_start_matches('/');
     let rest = rest.split(['?', '#']).next().unwrap_or_default();
     let (kind, path) = rest.split_once('/')?;
@@ -93,14 +93,14 @@ pub(crate) fn parse(purl: &str) -> Option<(Kind, String, Option<String>)> {
     let path = path.trim_matches('/');
     let kind = match kind.to_ascii_lowercase().as_str() {
         "" => return None,
-        "pypi" => Kind::Python,
-        "deb" => Kind::Debian,
-        other => Kind::Other(other.to_owned()),
+        "pypi" => PurlType::Python,
+        "deb" => PurlType::Debian,
+        other => PurlType::Other(other.to_owned()),
     };
     let name = match kind {
         // The namespace of a Debian package is the distribution; everywhere else it is a part of
         // what people call the package.
-        Kind::Debian => path.rsplit('/').next().unwrap_or_default(),
+        PurlType::Debian => path.rsplit('/').next().unwrap_or_default(),
         _ => path,
     };
     let name = decoded(name).filter(|name| !name.is_empty())?;
@@ -152,7 +152,7 @@ mod tests {
         ] {
             assert_eq!(wheel(&a_wheel(name, version)), purl);
         }
-        let target = Target {
+        let target = LockTarget {
             release: "debian/trixie".to_owned(),
             architecture: "amd64".to_owned(),
             python: "3.13".to_owned(),
@@ -171,20 +171,24 @@ mod tests {
         let expected =
             "pkg:deb/debian/libstdc%2B%2B6@1:14.2.0-19~deb13u1%2Bb1?arch=amd64&distro=trixie";
         assert_eq!(purl, expected);
-        let read = (Kind::Debian, package.name, Some(package.version));
+        let read = (PurlType::Debian, package.name, Some(package.version));
         assert_eq!(parse(&purl), Some(read));
     }
 
     #[test]
     fn what_others_write_is_read() {
         let python = |name: &str, version: Option<&str>| {
-            Some((Kind::Python, name.to_owned(), version.map(str::to_owned)))
+            Some((
+                PurlType::Python,
+                name.to_owned(),
+                version.map(str::to_owned),
+            ))
         };
         assert_eq!(parse("pkg:pypi/a@1%2Bb?x=y@z#s"), python("a", Some("1+b")));
         assert_eq!(parse("pkg://pypi/a"), python("a", None));
         assert_eq!(parse("pkg:pypi/a@"), python("a", None));
         let scoped = |version: Option<&str>| {
-            let kind = Kind::Other("npm".to_owned());
+            let kind = PurlType::Other("npm".to_owned());
             Some((kind, "@x/y".to_owned(), version.map(str::to_owned)))
         };
         assert_eq!(parse("pkg:npm/%40x/y@1"), scoped(Some("1")));

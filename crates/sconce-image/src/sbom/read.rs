@@ -4,7 +4,7 @@ use sconce_schema::{Hint, Lock, Sha256, exit};
 use serde::Deserialize;
 
 use super::cyclonedx::SIZE;
-use super::purl::{self, Kind};
+use super::purl::{self, PurlType};
 
 /// The largest document that is read, in bytes.
 pub const LARGEST_SBOM: usize = 64 << 20;
@@ -13,9 +13,9 @@ pub const MOST_PACKAGES: usize = 200_000;
 
 /// One package of an image.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Package {
+pub struct SbomPackage {
     /// Which world it is of.
-    pub kind: Kind,
+    pub kind: PurlType,
     /// Its name there.
     pub name: String,
     /// Its version, where the document says one.
@@ -124,7 +124,7 @@ struct Property {
 ///
 /// # Errors
 /// [`SbomError`].
-pub fn parse(bytes: &[u8]) -> Result<Vec<Package>, SbomError> {
+pub fn parse(bytes: &[u8]) -> Result<Vec<SbomPackage>, SbomError> {
     if bytes.len() > LARGEST_SBOM {
         return Err(SbomError::TooLarge { bytes: bytes.len() });
     }
@@ -141,7 +141,7 @@ pub fn parse(bytes: &[u8]) -> Result<Vec<Package>, SbomError> {
     }
     let spdx = read.packages.iter().filter_map(of_spdx);
     let cyclonedx = read.components.iter().filter_map(of_cyclonedx);
-    let image = Kind::Other("oci".to_owned());
+    let image = PurlType::Other("oci".to_owned());
     Ok(sorted(
         spdx.chain(cyclonedx)
             .filter(|package| package.kind != image),
@@ -150,16 +150,16 @@ pub fn parse(bytes: &[u8]) -> Result<Vec<Package>, SbomError> {
 
 /// The packages of a lock, sorted.
 #[must_use]
-pub fn packages_of_lock(lock: &Lock) -> Vec<Package> {
-    let wheels = lock.wheels.iter().map(|wheel| Package {
-        kind: Kind::Python,
+pub fn packages_of_lock(lock: &Lock) -> Vec<SbomPackage> {
+    let wheels = lock.wheels.iter().map(|wheel| SbomPackage {
+        kind: PurlType::Python,
         name: wheel.name.clone(),
         version: Some(wheel.version.clone()),
         size_bytes: wheel.size,
         sha256: Some(wheel.sha256),
     });
-    let debs = lock.all_debs().map(|deb| Package {
-        kind: Kind::Debian,
+    let debs = lock.all_debs().map(|deb| SbomPackage {
+        kind: PurlType::Debian,
         name: deb.name.clone(),
         version: Some(deb.version.clone()),
         size_bytes: Some(deb.size),
@@ -168,14 +168,14 @@ pub fn packages_of_lock(lock: &Lock) -> Vec<Package> {
     sorted(wheels.chain(debs))
 }
 
-fn sorted(packages: impl Iterator<Item = Package>) -> Vec<Package> {
+fn sorted(packages: impl Iterator<Item = SbomPackage>) -> Vec<SbomPackage> {
     let mut packages: Vec<_> = packages.collect();
     packages.sort_unstable();
     packages.dedup();
     packages
 }
 
-fn of_spdx(package: &SpdxPackage) -> Option<Package> {
+fn of_spdx(package: &SpdxPackage) -> Option<SbomPackage> {
     let purl = package
         .external_refs
         .iter()
@@ -185,7 +185,7 @@ fn of_spdx(package: &SpdxPackage) -> Option<Package> {
     found(&purl.reference_locator, sha256, None)
 }
 
-fn of_cyclonedx(component: &Component) -> Option<Package> {
+fn of_cyclonedx(component: &Component) -> Option<SbomPackage> {
     let sha256 = component.hashes.iter().find(|hash| hash.alg == "SHA-256");
     let sha256 = sha256.and_then(|hash| hash.content.parse().ok());
     let size = component.properties.iter().find(|p| p.name == SIZE);
@@ -193,9 +193,9 @@ fn of_cyclonedx(component: &Component) -> Option<Package> {
     found(component.purl.as_deref()?, sha256, size)
 }
 
-fn found(purl: &str, sha256: Option<Sha256>, size_bytes: Option<u64>) -> Option<Package> {
+fn found(purl: &str, sha256: Option<Sha256>, size_bytes: Option<u64>) -> Option<SbomPackage> {
     let (kind, name, version) = purl::parse(purl)?;
-    Some(Package {
+    Some(SbomPackage {
         kind,
         name,
         version,
@@ -207,13 +207,13 @@ fn found(purl: &str, sha256: Option<Sha256>, size_bytes: Option<u64>) -> Option<
 #[cfg(test)]
 mod tests {
     use super::super::tests::{facts, lock};
-    use super::super::{Subject, cyclonedx, spdx};
+    use super::super::{SbomSubject, cyclonedx, spdx};
     use super::*;
 
     #[test]
     fn both_documents_tell_what_the_lock_tells() {
         let lock = lock();
-        let subject = Subject {
+        let subject = SbomSubject {
             name: "digits",
             manifest: Some(sconce_oci::Digest::of(b"manifest")),
             lock: &lock,

@@ -6,7 +6,7 @@ use serde::Serialize;
 use sha2::Digest as _;
 
 use super::license::own_references;
-use super::{Component, License, Subject, VERSION, name_of, one_line, purl, utc};
+use super::{Component, License, SbomSubject, VERSION, name_of, one_line, purl, utc};
 use sconce_oci as oci;
 
 const UNKNOWN: &str = "NOASSERTION";
@@ -26,7 +26,7 @@ struct Document<'a> {
     packages: Vec<Package<'a>>,
     relationships: Vec<Relationship>,
     #[serde(skip_serializing_if = "Vec::is_empty")]
-    has_extracted_licensing_infos: Vec<Extracted>,
+    has_extracted_licensing_infos: Vec<ExtractedLicense>,
 }
 
 #[derive(Serialize)]
@@ -84,7 +84,7 @@ struct Relationship {
 
 #[derive(Serialize)]
 #[serde(rename_all = "camelCase")]
-struct Extracted {
+struct ExtractedLicense {
     license_id: String,
     extracted_text: String,
 }
@@ -92,7 +92,7 @@ struct Extracted {
 /// The SPDX document of an image. The same subject gives the same bytes; the document's namespace
 /// is a UUID of its content.
 #[must_use]
-pub fn document(subject: &Subject<'_>) -> Vec<u8> {
+pub fn document(subject: &SbomSubject<'_>) -> Vec<u8> {
     let components = subject.components();
     let mut texts = BTreeMap::new();
     let mut packages = vec![image(subject)];
@@ -109,7 +109,7 @@ pub fn document(subject: &Subject<'_>) -> Vec<u8> {
     };
     let extracted = texts
         .into_iter()
-        .map(|(license_id, extracted_text)| Extracted {
+        .map(|(license_id, extracted_text)| ExtractedLicense {
             license_id,
             extracted_text,
         });
@@ -131,7 +131,7 @@ pub fn document(subject: &Subject<'_>) -> Vec<u8> {
     oci::write(&document)
 }
 
-fn image<'a>(subject: &Subject<'a>) -> Package<'a> {
+fn image<'a>(subject: &SbomSubject<'a>) -> Package<'a> {
     let manifest = subject.manifest.as_ref();
     let purl = manifest.map(|digest| purl::image(subject.name, digest));
     Package {
@@ -222,7 +222,7 @@ mod tests {
 
     fn made(manifest: Option<oci::Digest>) -> Value {
         let lock = lock();
-        let subject = Subject {
+        let subject = SbomSubject {
             name: "digits",
             manifest,
             lock: &lock,

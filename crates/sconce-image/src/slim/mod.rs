@@ -16,8 +16,8 @@ use std::sync::OnceLock;
 use sconce_schema::spec::Removal;
 use sconce_schema::{ComputeCapability, Lock};
 
-use self::sources::Sources;
-pub(crate) use self::strip::{Stripped, stripped};
+use self::sources::SourceScan;
+pub(crate) use self::strip::{StrippedFile, stripped};
 
 /// Counts up whenever the same removals would leave other files.
 const FORMAT: u32 = 1;
@@ -33,7 +33,7 @@ const DOCS: [&str; 7] = [
 
 /// Which device code in a library the cards of an image never run, told by whoever can read it.
 #[derive(Debug, Clone)]
-pub struct DeviceCode {
+pub struct DeviceCodeFilter {
     /// The cards' compute capabilities, in order and each once.
     pub cards: Vec<ComputeCapability>,
     /// Parts of a file that none of the cards runs: they become zeros. A file that is no library,
@@ -41,26 +41,26 @@ pub struct DeviceCode {
     pub unneeded: fn(&File, &[ComputeCapability]) -> Vec<Range<u64>>,
 }
 
-impl PartialEq for DeviceCode {
+impl PartialEq for DeviceCodeFilter {
     fn eq(&self, other: &Self) -> bool {
         self.cards == other.cards
     }
 }
 
-impl Eq for DeviceCode {}
+impl Eq for DeviceCodeFilter {}
 
 /// The removals that an image is made with.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Rules {
+pub struct SlimRules {
     removals: BTreeSet<Removal>,
-    device_code: Option<DeviceCode>,
+    device_code: Option<DeviceCodeFilter>,
 }
 
-impl Rules {
+impl SlimRules {
     /// Every removal but those of `keep`, and those that what `lock` holds needs. Without
     /// `device_code` an image is for every card.
     #[must_use]
-    pub fn new(keep: &[Removal], lock: &Lock, device_code: Option<DeviceCode>) -> Self {
+    pub fn new(keep: &[Removal], lock: &Lock, device_code: Option<DeviceCodeFilter>) -> Self {
         let needed = |removal: &Removal| match removal {
             Removal::Headers | Removal::Static => compiles(lock),
             Removal::Amd => lock.versions.cuda.is_none(),
@@ -86,13 +86,13 @@ impl Rules {
         format!("slim {FORMAT} {}", words.join(" "))
     }
 
-    fn device_code(&self) -> Option<&DeviceCode> {
+    fn device_code(&self) -> Option<&DeviceCodeFilter> {
         let code = self.device_code.as_ref();
         code.filter(|_| self.removals.contains(&Removal::DeviceCode))
     }
 
     /// What a file that stays becomes, if anything is taken out of it.
-    pub(crate) fn look(&self, path: &Path, meta: &Metadata) -> Option<Stripped> {
+    pub(crate) fn look(&self, path: &Path, meta: &Metadata) -> Option<StrippedFile> {
         if !meta.is_file() || meta.len() < LEAST_LOOKED_AT {
             return None;
         }
@@ -102,7 +102,7 @@ impl Rules {
         if unneeded.is_empty() {
             return stripped;
         }
-        let mut without = stripped.unwrap_or_else(|| Stripped::whole(meta.len()));
+        let mut without = stripped.unwrap_or_else(|| StrippedFile::whole(meta.len()));
         without.clear(unneeded);
         Some(without)
     }
@@ -191,17 +191,17 @@ fn is_library(name: &OsStr) -> bool {
 }
 
 /// The removals as they are for one tree.
-pub(crate) struct Filter<'a> {
-    rules: &'a Rules,
+pub(crate) struct SlimFilter<'a> {
+    rules: &'a SlimRules,
     /// The tree that has the package's sources.
     sources: &'a Path,
     /// Whether the tree is bytecode that the image is meant to have.
     is_bytecode: bool,
-    seen: OnceLock<Sources>,
+    seen: OnceLock<SourceScan>,
 }
 
-impl<'a> Filter<'a> {
-    pub(crate) fn new(rules: &'a Rules, sources: &'a Path, is_bytecode: bool) -> Self {
+impl<'a> SlimFilter<'a> {
+    pub(crate) fn new(rules: &'a SlimRules, sources: &'a Path, is_bytecode: bool) -> Self {
         Self {
             rules,
             sources,
@@ -214,7 +214,7 @@ impl<'a> Filter<'a> {
     pub(crate) fn removal(&self, path: &Path, is_folder: bool) -> Option<Removal> {
         let removal =
             removal(path, is_folder).filter(|removal| self.rules.removals.contains(removal))?;
-        let seen = || self.seen.get_or_init(|| Sources::read(self.sources));
+        let seen = || self.seen.get_or_init(|| SourceScan::read(self.sources));
         let stays = match removal {
             Removal::Bytecode => self.is_bytecode,
             Removal::Tests => seen().import_tests,
@@ -227,7 +227,7 @@ impl<'a> Filter<'a> {
 
 /// A file that is left out, or of which a part is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Taken {
+pub struct RemovedFile {
     /// By which removal.
     pub removal: Removal,
     /// Inside.
@@ -239,12 +239,20 @@ pub struct Taken {
 }
 
 /// Adds what the filter takes from the tree `root`.
-pub(crate) fn list(root: &Path, filter: &Filter<'_>, taken: &mut Vec<Taken>) -> io::Result<()> {
+pub(crate) fn list(
+    root: &Path,
+    filter: &SlimFilter<'_>,
+    taken: &mut Vec<RemovedFile>,
+) -> io::Result<()> {
     list_folder(root, Path::new(""), filter, taken)
 }
 
 /// Adds every file of the tree `root`, as taken by `removal`.
-pub(crate) fn list_all(root: &Path, removal: Removal, taken: &mut Vec<Taken>) -> io::Result<()> {
+pub(crate) fn list_all(
+    root: &Path,
+    removal: Removal,
+    taken: &mut Vec<RemovedFile>,
+) -> io::Result<()> {
     let mut folders = vec![PathBuf::new()];
     while let Some(folder) = folders.pop() {
         for entry in fs::read_dir(root.join(&folder))? {
@@ -254,7 +262,7 @@ pub(crate) fn list_all(root: &Path, removal: Removal, taken: &mut Vec<Taken>) ->
                 folders.push(path);
                 continue;
             }
-            taken.push(Taken {
+            taken.push(RemovedFile {
                 removal,
                 path,
                 bytes: if meta.is_file() { meta.len() } else { 0 },
@@ -268,8 +276,8 @@ pub(crate) fn list_all(root: &Path, removal: Removal, taken: &mut Vec<Taken>) ->
 fn list_folder(
     root: &Path,
     folder: &Path,
-    filter: &Filter<'_>,
-    taken: &mut Vec<Taken>,
+    filter: &SlimFilter<'_>,
+    taken: &mut Vec<RemovedFile>,
 ) -> io::Result<()> {
     for entry in fs::read_dir(root.join(folder))? {
         let entry = entry?;
@@ -280,7 +288,7 @@ fn list_folder(
         }
         let mut take = |removal, bytes, zeros| {
             let path = path.clone();
-            taken.push(Taken {
+            taken.push(RemovedFile {
                 removal,
                 path,
                 bytes,
@@ -388,29 +396,29 @@ mod tests {
         lock.wheels.clear();
         lock.debs.truncate(1);
         lock.debs[0].name = "gcc-14-base".to_owned();
-        let has = |rules: &Rules, removal| rules.removals.contains(&removal);
-        let rules = Rules::new(&[], &lock, None);
+        let has = |rules: &SlimRules, removal| rules.removals.contains(&removal);
+        let rules = SlimRules::new(&[], &lock, None);
         assert!(has(&rules, Removal::Headers) && has(&rules, Removal::Static));
         for name in ["gcc", "g++-14", "clang", "tcc"] {
             lock.debs[0].name = name.to_owned();
-            let rules = Rules::new(&[], &lock, None);
+            let rules = SlimRules::new(&[], &lock, None);
             assert!(
                 !has(&rules, Removal::Headers) && !has(&rules, Removal::Static),
                 "{name}"
             );
         }
         for kept in Removal::ALL {
-            let rules = Rules::new(&[kept], &lock, None);
+            let rules = SlimRules::new(&[kept], &lock, None);
             assert!(!has(&rules, kept));
             assert!(!rules.name().contains(kept.name()));
         }
         lock.versions.cuda = None;
-        assert!(!has(&Rules::new(&[], &lock, None), Removal::Amd));
+        assert!(!has(&SlimRules::new(&[], &lock, None), Removal::Amd));
     }
 
     #[test]
     fn a_package_that_needs_its_tests_or_stubs_keeps_them() {
-        let rules = Rules {
+        let rules = SlimRules {
             removals: Removal::ALL.into(),
             device_code: None,
         };
@@ -424,7 +432,7 @@ mod tests {
             let mut taken = Vec::new();
             list(
                 dir.path(),
-                &Filter::new(&rules, dir.path(), false),
+                &SlimFilter::new(&rules, dir.path(), false),
                 &mut taken,
             )
             .unwrap();
@@ -448,15 +456,15 @@ mod tests {
             [size / 2..size, 0..0].to_vec()
         }
         let lock = Lock::parse(include_str!("../sbom/testdata/lock.toml")).unwrap();
-        let code = DeviceCode {
+        let code = DeviceCodeFilter {
             cards: vec![ComputeCapability::new(9, 0)],
             unneeded: second_half,
         };
-        let rules = Rules::new(&[], &lock, Some(code.clone()));
+        let rules = SlimRules::new(&[], &lock, Some(code.clone()));
         assert!(rules.name().ends_with("tests 9.0"), "{}", rules.name());
-        let kept = Rules::new(&[Removal::DeviceCode], &lock, Some(code));
+        let kept = SlimRules::new(&[Removal::DeviceCode], &lock, Some(code));
         assert_ne!(rules.name(), kept.name());
-        assert_eq!(kept.name(), Rules::new(&[], &lock, None).name());
+        assert_eq!(kept.name(), SlimRules::new(&[], &lock, None).name());
 
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("lib.so");
@@ -474,7 +482,7 @@ mod tests {
         let mut taken = Vec::new();
         list(
             dir.path(),
-            &Filter::new(&rules, dir.path(), false),
+            &SlimFilter::new(&rules, dir.path(), false),
             &mut taken,
         )
         .unwrap();

@@ -8,14 +8,14 @@ const LARGEST: u64 = 16 << 20;
 
 /// What the sources of one tree need.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Sources {
+pub(super) struct SourceScan {
     /// A module that is no test imports a package `tests` or `test`, as PyTables' and Astropy's do.
     pub(super) import_tests: bool,
     /// A module finds its names in its stub: lazy_loader's `attach_stub`, as in scikit-image.
     pub(super) read_stubs: bool,
 }
 
-impl Sources {
+impl SourceScan {
     /// Reads every source below `root` that does not lie in a folder of tests. What cannot be read
     /// needs everything.
     pub(super) fn read(root: &Path) -> Self {

@@ -29,7 +29,7 @@ const SHOFF: Range<usize> = 40..48;
 
 /// A file as it is without them: its first `head` bytes, in which 8 bytes may be others, and `tail`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Stripped {
+pub(crate) struct StrippedFile {
     /// Bytes of the file that stay.
     head: u64,
     /// Parts of the head that become zeros.
@@ -40,7 +40,7 @@ pub(crate) struct Stripped {
     headers: Option<u64>,
 }
 
-impl Stripped {
+impl StrippedFile {
     /// A file of `size` bytes that is whole but for what becomes zeros.
     pub(crate) fn whole(size: u64) -> Self {
         Self {
@@ -94,13 +94,13 @@ impl Stripped {
 
 /// What the file is without them; `None` where it is no ELF file of a usual form, where it has none,
 /// or where something else lies behind them.
-pub(crate) fn stripped(path: &Path) -> Option<Stripped> {
+pub(crate) fn stripped(path: &Path) -> Option<StrippedFile> {
     let file = File::open(path).ok()?;
     let size = file.metadata().ok()?.len();
     plan(&ReadCache::new(file), size)
 }
 
-fn plan<'a>(data: impl ReadRef<'a>, size: u64) -> Option<Stripped> {
+fn plan<'a>(data: impl ReadRef<'a>, size: u64) -> Option<StrippedFile> {
     let header = Header::parse(data).ok()?;
     if header.endian().ok()? != LE || ![elf::ET_DYN, elf::ET_EXEC].contains(&header.e_type(LE)) {
         return None;
@@ -210,7 +210,7 @@ fn plan<'a>(data: impl ReadRef<'a>, size: u64) -> Option<Stripped> {
     align(&mut tail, head, 8)?;
     let at = head + tail.len() as u64;
     tail.extend(headers);
-    let stripped = Stripped {
+    let stripped = StrippedFile {
         head,
         zeros,
         tail,
@@ -238,7 +238,7 @@ mod tests {
     use std::process::Command;
 
     /// What follows the head, and the whole new file.
-    fn apply(stripped: &Stripped, old: &[u8], piece: usize) -> Vec<u8> {
+    fn apply(stripped: &StrippedFile, old: &[u8], piece: usize) -> Vec<u8> {
         let mut new = Vec::new();
         for (at, bytes) in old.chunks(piece).enumerate() {
             new.extend(stripped.head((at * piece) as u64, bytes));

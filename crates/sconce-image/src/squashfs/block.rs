@@ -13,7 +13,7 @@ const GZIP_LEVEL: u32 = 6;
 
 /// Compresses one block after the other. What it makes of a block must not depend on the blocks
 /// before it, since which those are is a matter of how many cores there are.
-pub(super) struct Packer {
+pub(super) struct BlockPacker {
     encoder: Encoder,
     packed: Vec<u8>,
 }
@@ -24,7 +24,7 @@ enum Encoder {
     None,
 }
 
-impl Packer {
+impl BlockPacker {
     /// # Errors
     /// zstd cannot get its memory.
     pub(super) fn new(compression: Compression) -> io::Result<Self> {
@@ -102,12 +102,12 @@ mod tests {
         for compression in [Compression::Zstd, Compression::Gzip, Compression::None] {
             let alone = |block: &Vec<u8>| {
                 let mut out = Vec::new();
-                let mut packer = Packer::new(compression).unwrap();
+                let mut packer = BlockPacker::new(compression).unwrap();
                 let packed = packer.pack(block, &mut out).unwrap();
                 (packed, out)
             };
             let blocks = blocks();
-            let mut used = Packer::new(compression).unwrap();
+            let mut used = BlockPacker::new(compression).unwrap();
             for _ in 0..2 {
                 for block in blocks.iter().chain(blocks.iter().rev()) {
                     let mut out = Vec::new();
@@ -125,7 +125,7 @@ mod tests {
     #[test]
     fn what_does_not_shrink_stays_as_it_is() {
         for compression in [Compression::Zstd, Compression::Gzip, Compression::None] {
-            let mut packer = Packer::new(compression).unwrap();
+            let mut packer = BlockPacker::new(compression).unwrap();
             let mut out = b"before".to_vec();
             assert!(!packer.pack(b"abc", &mut out).unwrap());
             assert_eq!(out, b"beforeabc");

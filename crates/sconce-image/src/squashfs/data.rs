@@ -9,11 +9,11 @@ use std::io;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 
-use sconce_base::direct::{PIECE, Reader};
+use sconce_base::direct::{DirectReader, PIECE};
 use sconce_schema::Progress;
 
-use super::block::Packer;
-use super::nodes::{Kind, Nodes, Source};
+use super::block::BlockPacker;
+use super::nodes::{ContentSource, InodeKind, InodeTable};
 use super::{Shape, SquashfsError};
 use crate::layer::archive::{ArchiveError, read};
 
@@ -25,7 +25,7 @@ const MOST_WORKERS: usize = 24;
 
 /// Where a file's bytes lie.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct FileExtent {
     /// Of its first block, in the squashfs file.
     pub(super) start: u64,
     /// The size of each of its blocks, with [`AS_IT_IS`]; 0 for zeros.
@@ -38,9 +38,9 @@ pub(super) struct Place {
 
 /// All that the tables say of the files' bytes.
 #[derive(Debug, Default)]
-pub(super) struct Placed {
+pub(super) struct DataLayout {
     /// By inode; of files only.
-    pub(super) files: BTreeMap<usize, Place>,
+    pub(super) files: BTreeMap<usize, FileExtent>,
     /// Start and size of each fragment.
     pub(super) fragments: Vec<(u64, u32)>,
 }
@@ -59,18 +59,18 @@ enum Job {
 }
 
 /// What came of a job.
-struct Packed {
+struct PackedFile {
     bytes: Vec<u8>,
-    /// As in [`Place::blocks`]; of a fragment, one.
+    /// As in [`FileExtent::blocks`]; of a fragment, one.
     blocks: Vec<u32>,
 }
 
 /// The jobs for `nodes`, and what is known of each file's place before its bytes are.
-fn plan(nodes: &Nodes, block: usize) -> (Vec<Job>, Placed) {
-    let (mut jobs, mut placed) = (Vec::new(), Placed::default());
+fn plan(nodes: &InodeTable, block: usize) -> (Vec<Job>, DataLayout) {
+    let (mut jobs, mut placed) = (Vec::new(), DataLayout::default());
     let (mut shared, mut filled, mut fragment) = (Vec::new(), 0, 0_u32);
     for (inode, node) in nodes.0.iter().enumerate() {
-        let Kind::File(content) = &node.kind else {
+        let InodeKind::File(content) = &node.kind else {
             continue;
         };
         let place = placed.files.entry(inode).or_default();
@@ -107,25 +107,25 @@ fn plan(nodes: &Nodes, block: usize) -> (Vec<Job>, Placed) {
 
 /// Reads and compresses.
 struct Worker<'a> {
-    nodes: &'a Nodes,
+    nodes: &'a InodeTable,
     block: usize,
-    reader: Reader,
-    packer: Packer,
+    reader: DirectReader,
+    packer: BlockPacker,
     buffer: Vec<u8>,
 }
 
 impl<'a> Worker<'a> {
-    fn new(nodes: &'a Nodes, shape: Shape) -> io::Result<Self> {
+    fn new(nodes: &'a InodeTable, shape: Shape) -> io::Result<Self> {
         Ok(Self {
             nodes,
             block: shape.block_bytes as usize,
-            reader: Reader::new(),
-            packer: Packer::new(shape.compression)?,
+            reader: DirectReader::new(),
+            packer: BlockPacker::new(shape.compression)?,
             buffer: Vec::new(),
         })
     }
 
-    fn work(&mut self, job: &Job) -> Result<Packed, SquashfsError> {
+    fn work(&mut self, job: &Job) -> Result<PackedFile, SquashfsError> {
         let (mut out, mut sizes) = (Vec::new(), Vec::new());
         match job {
             Job::Fragment(inodes) => {
@@ -153,7 +153,7 @@ impl<'a> Worker<'a> {
                 }
             }
         }
-        Ok(Packed {
+        Ok(PackedFile {
             bytes: out,
             blocks: sizes,
         })
@@ -165,15 +165,15 @@ impl<'a> Worker<'a> {
         inode: usize,
         offset: u64,
         bytes: usize,
-    ) -> Result<(&[u8], &mut Packer), SquashfsError> {
+    ) -> Result<(&[u8], &mut BlockPacker), SquashfsError> {
         let nodes = self.nodes;
-        let Kind::File(content) = &nodes.0[inode].kind else {
+        let InodeKind::File(content) = &nodes.0[inode].kind else {
             return Ok((&[], &mut self.packer));
         };
         let bytes = bytes.min((content.size - offset) as usize);
         let piece = match &content.source {
-            Source::Made(all) => &all[offset as usize..][..bytes],
-            Source::Stored(path) => self
+            ContentSource::Made(all) => &all[offset as usize..][..bytes],
+            ContentSource::Stored(path) => self
                 .reader
                 .piece(path, content.size, offset, bytes)
                 .map_err(read("read", path))?
@@ -194,7 +194,7 @@ impl<'a> Worker<'a> {
 }
 
 /// Appends a block to `out` and gives its size, with [`AS_IT_IS`].
-fn pack(packer: &mut Packer, block: &[u8], out: &mut Vec<u8>) -> Result<u32, SquashfsError> {
+fn pack(packer: &mut BlockPacker, block: &[u8], out: &mut Vec<u8>) -> Result<u32, SquashfsError> {
     let before = out.len();
     let compressed = packer.pack(block, out).map_err(SquashfsError::Compress)?;
     let size = (out.len() - before) as u32;
@@ -213,7 +213,7 @@ struct Queue {
 struct State {
     taken: usize,
     written: usize,
-    ready: BTreeMap<usize, Result<Packed, SquashfsError>>,
+    ready: BTreeMap<usize, Result<PackedFile, SquashfsError>>,
     stopped: bool,
 }
 
@@ -263,13 +263,13 @@ impl Queue {
         })
     }
 
-    fn give(&self, job: usize, result: Result<Packed, SquashfsError>) {
+    fn give(&self, job: usize, result: Result<PackedFile, SquashfsError>) {
         self.held().ready.insert(job, result);
         self.changed.notify_all();
     }
 
     /// The result of the next job that is to be written.
-    fn next(&self) -> Result<Packed, SquashfsError> {
+    fn next(&self) -> Result<PackedFile, SquashfsError> {
         let result = self.wait(|state| {
             let result = state.ready.remove(&state.written)?;
             state.written += 1;
@@ -287,13 +287,13 @@ impl Queue {
 
 /// Gives all files' bytes to `put`, which has `start` already. `names` are those of the trees.
 pub(super) fn write(
-    nodes: &Nodes,
+    nodes: &InodeTable,
     shape: Shape,
     names: &[&str],
     start: u64,
     put: &mut dyn FnMut(&[u8]) -> Result<(), SquashfsError>,
     progress: &dyn Progress,
-) -> Result<(Placed, u64), SquashfsError> {
+) -> Result<(DataLayout, u64), SquashfsError> {
     let (jobs, mut placed) = plan(nodes, shape.block_bytes as usize);
     let mut left = vec![0_usize; names.len()];
     let tree = |job: &Job| {
@@ -302,7 +302,7 @@ pub(super) fn write(
             Job::Fragment(inodes) => inodes.first(),
         };
         match &nodes.0[*inode?].kind {
-            Kind::File(content) => content.tree,
+            InodeKind::File(content) => content.tree,
             _ => None,
         }
     };
@@ -359,10 +359,10 @@ pub(super) fn write(
 
 /// Notes where a job's bytes lie; how many there were before they were compressed.
 fn place(
-    placed: &mut Placed,
-    nodes: &Nodes,
+    placed: &mut DataLayout,
+    nodes: &InodeTable,
     job: &Job,
-    packed: &Packed,
+    packed: &PackedFile,
     position: u64,
     block: u32,
 ) -> u64 {
@@ -371,7 +371,7 @@ fn place(
             let size = packed.blocks.first().copied().unwrap_or_default();
             placed.fragments.push((position, size));
             let size = |&inode: &usize| match &nodes.0[inode].kind {
-                Kind::File(content) => content.size,
+                InodeKind::File(content) => content.size,
                 _ => 0,
             };
             inodes.iter().map(size).sum()
@@ -397,22 +397,22 @@ fn place(
 
 #[cfg(test)]
 mod tests {
-    use super::super::Made;
+    use super::super::ExtraEntry;
     use super::*;
-    use crate::layer::Entries;
+    use crate::layer::ArchiveEntries;
 
     #[test]
     fn small_files_share_a_block_and_large_ones_come_in_pieces() {
         const BLOCK: usize = 4096;
         let large = PIECE as usize + 10;
         let sizes = [10, BLOCK - 10, 1, 0, BLOCK, BLOCK - 1, 2, large, 3];
-        let made = |(at, &size): (usize, &usize)| Made {
+        let made = |(at, &size): (usize, &usize)| ExtraEntry {
             path: format!("{at}").into(),
             mode: 0o644,
             bytes: Some(vec![0; size].into()),
         };
-        let made: Vec<Made> = sizes.iter().enumerate().map(made).collect();
-        let nodes = Nodes::of(Entries::of(&[]).unwrap(), &made).unwrap();
+        let made: Vec<ExtraEntry> = sizes.iter().enumerate().map(made).collect();
+        let nodes = InodeTable::of(ArchiveEntries::of(&[]).unwrap(), &made).unwrap();
         let (jobs, placed) = plan(&nodes, BLOCK);
         // The root is inode 0.
         let piece = |inode, offset, bytes| Job::Piece {
@@ -451,14 +451,14 @@ mod tests {
 
     #[test]
     fn holes_are_counted_by_the_bytes_that_they_stand_for() {
-        let nodes = Nodes::of(Entries::of(&[]).unwrap(), &[]).unwrap();
-        let mut placed = Placed::default();
+        let nodes = InodeTable::of(ArchiveEntries::of(&[]).unwrap(), &[]).unwrap();
+        let mut placed = DataLayout::default();
         let job = |offset, bytes| Job::Piece {
             inode: 1,
             offset,
             bytes,
         };
-        let packed = |blocks: &[u32]| Packed {
+        let packed = |blocks: &[u32]| PackedFile {
             bytes: Vec::new(),
             blocks: blocks.to_vec(),
         };
@@ -471,7 +471,7 @@ mod tests {
             place(&mut placed, &nodes, &job(200, 207), &second, 1070, 100),
             207
         );
-        let expected = Place {
+        let expected = FileExtent {
             start: 1000,
             blocks: vec![0, 70, 0, 50 | AS_IT_IS, 0],
             fragment: None,

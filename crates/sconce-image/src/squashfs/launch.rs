@@ -9,8 +9,8 @@ use std::path::{Component, Path, PathBuf};
 
 use sconce_schema::{Hint, exit};
 
-use super::Made;
-use sconce_oci::Config;
+use super::ExtraEntry;
+use sconce_oci::ExecutionDefaults;
 
 /// Why a configuration cannot be handed on.
 #[derive(Debug, thiserror::Error)]
@@ -48,7 +48,7 @@ impl Hint for LaunchError {
 ///
 /// # Errors
 /// [`LaunchError`].
-pub fn files(config: &Config) -> Result<Vec<Made>, LaunchError> {
+pub fn files(config: &ExecutionDefaults) -> Result<Vec<ExtraEntry>, LaunchError> {
     let env = variables(config.env.as_deref().unwrap_or_default())?;
     let none = Vec::new();
     let entry = words(
@@ -108,16 +108,16 @@ const LIBRARIES: &str = r#"#!/bin/sh
 export LD_LIBRARY_PATH="${LD_LIBRARY_PATH:+$LD_LIBRARY_PATH:}/.singularity.d/libs"
 "#;
 
-fn text(path: &str, mode: u16, text: &str) -> Made {
-    Made {
+fn text(path: &str, mode: u16, text: &str) -> ExtraEntry {
+    ExtraEntry {
         path: path.into(),
         mode,
         bytes: Some(text.as_bytes().into()),
     }
 }
 
-fn folder(path: PathBuf) -> Made {
-    Made {
+fn folder(path: PathBuf) -> ExtraEntry {
+    ExtraEntry {
         path,
         mode: 0o755,
         bytes: None,
@@ -209,12 +209,12 @@ mod tests {
         "* ? [a] ~ & | ; < > ( ) { } !",
     ];
 
-    fn config(env: &[(String, &str)], command: &[&str]) -> Config {
+    fn config(env: &[(String, &str)], command: &[&str]) -> ExecutionDefaults {
         let owned = |words: &[&str]| words.iter().map(ToString::to_string).collect();
-        Config {
+        ExecutionDefaults {
             env: Some(env.iter().map(|(n, v)| format!("{n}={v}")).collect()),
             cmd: Some(owned(command)),
-            ..Config::default()
+            ..ExecutionDefaults::default()
         }
     }
 
@@ -223,7 +223,7 @@ mod tests {
         HOSTILE.iter().enumerate().map(name).collect()
     }
 
-    fn of<'m>(made: &'m [Made], path: &str) -> &'m str {
+    fn of<'m>(made: &'m [ExtraEntry], path: &str) -> &'m str {
         let file = made.iter().find(|file| file.path == Path::new(path));
         std::str::from_utf8(file.unwrap().bytes.as_deref().unwrap()).unwrap()
     }

@@ -17,12 +17,12 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use sconce_base::direct::MTIME;
-use sconce_base::output::{Output, OutputError, OutputFile};
+use sconce_base::output::{OutputDestination, OutputError, OutputFile};
 use sconce_schema::{Hint, Progress, exit};
 
-use crate::layer::{ArchiveError, Compression, Entries, Tree};
-use nodes::Nodes;
-use tables::Tables;
+use crate::layer::{ArchiveEntries, ArchiveError, Compression, TreeSource};
+use nodes::InodeTable;
+use tables::MetadataTables;
 
 /// Bytes of a file that are compressed together.
 const BLOCK_BYTES: u32 = 256 << 10;
@@ -75,7 +75,7 @@ impl Hint for SquashfsError {
 
 /// A tree of the store.
 #[derive(Debug, Clone, Copy)]
-pub struct Source<'a> {
+pub struct SquashfsTree<'a> {
     /// What it is, for people.
     pub name: &'a str,
     /// Its folder.
@@ -84,7 +84,7 @@ pub struct Source<'a> {
 
 /// A file or folder that is in no tree.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Made {
+pub struct ExtraEntry {
     /// Its path in the environment, without a slash at the beginning.
     pub path: PathBuf,
     /// Its permissions. A folder that a tree has keeps its own.
@@ -95,7 +95,7 @@ pub struct Made {
 
 /// What was written.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Written {
+pub struct SquashfsSummary {
     /// Size of the squashfs file, in bytes.
     pub size_bytes: u64,
     /// Bytes in the files in it.
@@ -119,12 +119,12 @@ struct Shape {
 /// # Errors
 /// [`SquashfsError`]; a regular file that was there before is as it was then.
 pub fn write(
-    sources: &[Source<'_>],
-    made: &[Made],
+    sources: &[SquashfsTree<'_>],
+    made: &[ExtraEntry],
     compression: Compression,
-    output: Output,
+    output: OutputDestination,
     progress: &dyn Progress,
-) -> Result<Written, SquashfsError> {
+) -> Result<SquashfsSummary, SquashfsError> {
     let shape = Shape {
         compression,
         block_bytes: BLOCK_BYTES,
@@ -134,18 +134,18 @@ pub fn write(
 }
 
 fn write_to(
-    sources: &[Source<'_>],
-    made: &[Made],
+    sources: &[SquashfsTree<'_>],
+    made: &[ExtraEntry],
     shape: Shape,
-    output: Output,
+    output: OutputDestination,
     progress: &dyn Progress,
-) -> Result<Written, SquashfsError> {
+) -> Result<SquashfsSummary, SquashfsError> {
     let names: Vec<&str> = sources.iter().map(|source| source.name).collect();
-    let trees: Vec<Tree<'_>> = sources
+    let trees: Vec<TreeSource<'_>> = sources
         .iter()
-        .map(|source| Tree::whole(source.root))
+        .map(|source| TreeSource::whole(source.root))
         .collect();
-    let nodes = Nodes::of(Entries::of(&trees)?, made)?;
+    let nodes = InodeTable::of(ArchiveEntries::of(&trees)?, made)?;
     let content_bytes = nodes.bytes();
     progress.stage("squashfs", Some(content_bytes));
 
@@ -156,7 +156,7 @@ fn write_to(
     put(&mut out, &[0; SUPERBLOCK as usize])?;
     let mut blocks = |bytes: &[u8]| Ok(put(&mut out, bytes)?);
     let (placed, end) = data::write(&nodes, shape, &names, SUPERBLOCK, &mut blocks, progress)?;
-    let tables = Tables::of(&nodes, &placed, end, shape.compression)?;
+    let tables = MetadataTables::of(&nodes, &placed, end, shape.compression)?;
     put(&mut out, &tables.bytes)?;
     let used = end + tables.bytes.len() as u64;
     let size_bytes = used.next_multiple_of(PAD);
@@ -164,7 +164,7 @@ fn write_to(
     let superblock = superblock(&nodes, placed.fragments.len(), &tables, used, shape)?;
     out.begin_with(&superblock).map_err(failed)?;
     out.finish()?;
-    Ok(Written {
+    Ok(SquashfsSummary {
         size_bytes,
         content_bytes,
         inodes: nodes.0.len() as u64,
@@ -173,9 +173,9 @@ fn write_to(
 
 /// The first 96 bytes (`struct squashfs_super_block`).
 fn superblock(
-    nodes: &Nodes,
+    nodes: &InodeTable,
     fragments: usize,
-    tables: &Tables,
+    tables: &MetadataTables,
     used: u64,
     shape: Shape,
 ) -> Result<Vec<u8>, SquashfsError> {

@@ -9,8 +9,8 @@ use std::sync::Arc;
 
 use sconce_base::direct::MTIME;
 
-use super::{Made, SquashfsError};
-use crate::layer::archive::{ArchiveError, Entries, Entry, owner, read};
+use super::{ExtraEntry, SquashfsError};
+use crate::layer::archive::{ArchiveEntries, ArchiveEntry, ArchiveError, owner, read};
 
 /// The longest name (`SQUASHFS_NAME_LEN` of the kernel's squashfs_fs.h), in bytes.
 const LONGEST_NAME: usize = 256;
@@ -27,12 +27,12 @@ pub(super) struct Inode {
     /// Its names; of a folder, 2 and its subfolders.
     pub(super) links: u32,
     /// What it is.
-    pub(super) kind: Kind,
+    pub(super) kind: InodeKind,
 }
 
 /// What an inode is.
 #[derive(Debug)]
-pub(super) enum Kind {
+pub(super) enum InodeKind {
     /// A folder.
     Folder {
         /// Where it lies itself; the root in itself.
@@ -43,14 +43,14 @@ pub(super) enum Kind {
     /// A symbolic link and its target.
     Link(Box<[u8]>),
     /// A file.
-    File(Content),
+    File(FileContent),
 }
 
 /// A file's bytes.
 #[derive(Debug)]
-pub(super) struct Content {
+pub(super) struct FileContent {
     /// Where they come from.
-    pub(super) source: Source,
+    pub(super) source: ContentSource,
     /// How many there are.
     pub(super) size: u64,
     /// Which of the trees it is from, for people; `None` for what was made.
@@ -59,7 +59,7 @@ pub(super) struct Content {
 
 /// Where bytes come from.
 #[derive(Debug)]
-pub(super) enum Source {
+pub(super) enum ContentSource {
     /// A file of the store.
     Stored(PathBuf),
     /// Memory.
@@ -69,37 +69,37 @@ pub(super) enum Source {
 /// All inodes, by their number less one. The first is the root; a folder stands before what is in
 /// it.
 #[derive(Debug)]
-pub(super) struct Nodes(pub(super) Vec<Inode>);
+pub(super) struct InodeTable(pub(super) Vec<Inode>);
 
 /// What lies at a path.
-enum Found<'a> {
-    Entry(Box<Entry>),
-    Made(&'a Made),
+enum PathEntry<'a> {
+    Entry(Box<ArchiveEntry>),
+    Made(&'a ExtraEntry),
     /// A folder that something made lies in.
     Above,
 }
 
-impl Nodes {
+impl InodeTable {
     /// The union of `entries` and `made`, which counts where both have a path. What lies below
     /// something that is no folder (any more) is left out, as in any union.
-    pub(super) fn of(entries: Entries, made: &[Made]) -> Result<Self, SquashfsError> {
+    pub(super) fn of(entries: ArchiveEntries, made: &[ExtraEntry]) -> Result<Self, SquashfsError> {
         let found = entries.0.into_iter();
-        let mut found: BTreeMap<PathBuf, Found<'_>> = found
-            .map(|(path, entry)| (path, Found::Entry(Box::new(entry))))
+        let mut found: BTreeMap<PathBuf, PathEntry<'_>> = found
+            .map(|(path, entry)| (path, PathEntry::Entry(Box::new(entry))))
             .collect();
         for file in made {
-            let is_folder = |found: &Found<'_>| match found {
-                Found::Entry(entry) => entry.meta.is_dir(),
-                Found::Made(made) => made.bytes.is_none(),
-                Found::Above => true,
+            let is_folder = |found: &PathEntry<'_>| match found {
+                PathEntry::Entry(entry) => entry.meta.is_dir(),
+                PathEntry::Made(made) => made.bytes.is_none(),
+                PathEntry::Above => true,
             };
             for above in file.path.ancestors().skip(1) {
                 if !above.as_os_str().is_empty() && !found.get(above).is_some_and(is_folder) {
-                    found.insert(above.to_owned(), Found::Above);
+                    found.insert(above.to_owned(), PathEntry::Above);
                 }
             }
             if file.bytes.is_some() || !found.get(&file.path).is_some_and(is_folder) {
-                found.insert(file.path.clone(), Found::Made(file));
+                found.insert(file.path.clone(), PathEntry::Made(file));
             }
         }
         let mut nodes = Self(vec![folder(0o755, 0)]);
@@ -124,10 +124,10 @@ impl Nodes {
                 return Err(SquashfsError::Name { path });
             }
             let number = nodes.add(&path, found, at, &mut linked)?;
-            let is_folder = matches!(nodes.0[number].kind, Kind::Folder { .. });
+            let is_folder = matches!(nodes.0[number].kind, InodeKind::Folder { .. });
             if let Inode {
                 links,
-                kind: Kind::Folder { entries, .. },
+                kind: InodeKind::Folder { entries, .. },
                 ..
             } = &mut nodes.0[at]
             {
@@ -145,27 +145,27 @@ impl Nodes {
     fn add(
         &mut self,
         path: &Path,
-        found: Found<'_>,
+        found: PathEntry<'_>,
         parent: usize,
         linked: &mut HashMap<(u64, u64), usize>,
     ) -> Result<usize, SquashfsError> {
         let number = self.0.len();
         let mut inode = match found {
-            Found::Above => folder(0o755, parent),
-            Found::Made(Made { mode, bytes, .. }) => match bytes {
+            PathEntry::Above => folder(0o755, parent),
+            PathEntry::Made(ExtraEntry { mode, bytes, .. }) => match bytes {
                 None => folder(*mode, parent),
                 Some(bytes) => Inode {
                     mode: *mode,
-                    kind: Kind::File(Content {
+                    kind: InodeKind::File(FileContent {
                         size: bytes.len() as u64,
-                        source: Source::Made(Arc::clone(bytes)),
+                        source: ContentSource::Made(Arc::clone(bytes)),
                         tree: None,
                     }),
                     ..folder(*mode, parent)
                 },
             },
-            Found::Entry(entry) => {
-                let Entry {
+            PathEntry::Entry(entry) => {
+                let ArchiveEntry {
                     source, meta, tree, ..
                 } = *entry;
                 let mode = (meta.mode() & 0o7777) as u16;
@@ -173,7 +173,7 @@ impl Nodes {
                 if meta.is_symlink() {
                     let target = fs::read_link(&source).map_err(read("read", &source))?;
                     inode.mode = 0o777;
-                    inode.kind = Kind::Link(target.as_os_str().as_bytes().into());
+                    inode.kind = InodeKind::Link(target.as_os_str().as_bytes().into());
                 } else if meta.is_file() {
                     if meta.nlink() > 1 {
                         let first = linked.entry((meta.dev(), meta.ino())).or_insert(number);
@@ -183,9 +183,9 @@ impl Nodes {
                         }
                     }
                     inode.mtime = u32::try_from(meta.mtime()).unwrap_or(MTIME as u32);
-                    inode.kind = Kind::File(Content {
+                    inode.kind = InodeKind::File(FileContent {
                         size: meta.size(),
-                        source: Source::Stored(source),
+                        source: ContentSource::Stored(source),
                         tree: Some(tree),
                     });
                 } else if !meta.is_dir() {
@@ -194,7 +194,7 @@ impl Nodes {
                 inode
             }
         };
-        if !matches!(inode.kind, Kind::Folder { .. }) {
+        if !matches!(inode.kind, InodeKind::Folder { .. }) {
             inode.links = 1;
         }
         inode.owner = owner(path);
@@ -205,7 +205,7 @@ impl Nodes {
     /// Bytes in all files.
     pub(super) fn bytes(&self) -> u64 {
         let size = |inode: &Inode| match &inode.kind {
-            Kind::File(content) => content.size,
+            InodeKind::File(content) => content.size,
             _ => 0,
         };
         self.0.iter().map(size).sum()
@@ -219,7 +219,7 @@ fn folder(mode: u16, parent: usize) -> Inode {
         owner: 0,
         mtime: MTIME as u32,
         links: 2,
-        kind: Kind::Folder {
+        kind: InodeKind::Folder {
             parent,
             entries: Vec::new(),
         },

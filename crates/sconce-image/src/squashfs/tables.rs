@@ -2,9 +2,9 @@
 //! All numbers are little-endian.
 
 use super::SquashfsError;
-use super::block::Packer;
-use super::data::{Place, Placed};
-use super::nodes::{Inode, Kind, Nodes};
+use super::block::BlockPacker;
+use super::data::{DataLayout, FileExtent};
+use super::nodes::{Inode, InodeKind, InodeTable};
 use crate::layer::Compression;
 
 /// Tables are cut into blocks of this many bytes (`SQUASHFS_METADATA_SIZE`).
@@ -27,12 +27,12 @@ mod kind {
 /// Place of something in a table: where its block begins there, and where it begins in the block
 /// when that is unpacked.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct At {
+struct TableOffset {
     block: u32,
     offset: u16,
 }
 
-impl At {
+impl TableOffset {
     /// As references to inodes are written.
     fn reference(self) -> u64 {
         u64::from(self.block) << 16 | u64::from(self.offset)
@@ -41,7 +41,7 @@ impl At {
 
 /// A table that is being written.
 struct Table {
-    packer: Packer,
+    packer: BlockPacker,
     filling: Vec<u8>,
     done: Vec<u8>,
     /// Where each block begins in `done`.
@@ -51,7 +51,7 @@ struct Table {
 impl Table {
     fn new(compression: Compression) -> Result<Self, SquashfsError> {
         Ok(Self {
-            packer: Packer::new(compression).map_err(SquashfsError::Compress)?,
+            packer: BlockPacker::new(compression).map_err(SquashfsError::Compress)?,
             filling: Vec::with_capacity(BLOCK),
             done: Vec::new(),
             blocks: Vec::new(),
@@ -59,8 +59,8 @@ impl Table {
     }
 
     /// Where the next byte goes.
-    fn at(&self) -> Result<At, SquashfsError> {
-        Ok(At {
+    fn at(&self) -> Result<TableOffset, SquashfsError> {
+        Ok(TableOffset {
             block: u32::try_from(self.done.len()).map_err(|_| SquashfsError::TooMany)?,
             // A block is packed as soon as it is full.
             offset: self.filling.len() as u16,
@@ -109,7 +109,7 @@ macro_rules! put {
 }
 
 /// All tables, as they follow the files' bytes, and where they begin in the squashfs file.
-pub(super) struct Tables {
+pub(super) struct MetadataTables {
     pub(super) bytes: Vec<u8>,
     pub(super) inodes: u64,
     pub(super) folders: u64,
@@ -122,22 +122,22 @@ pub(super) struct Tables {
     pub(super) root: u64,
 }
 
-impl Tables {
+impl MetadataTables {
     /// The tables for `nodes`, whose bytes lie as `placed` says. `start` is where the tables begin.
     pub(super) fn of(
-        nodes: &Nodes,
-        placed: &Placed,
+        nodes: &InodeTable,
+        placed: &DataLayout,
         start: u64,
         compression: Compression,
     ) -> Result<Self, SquashfsError> {
         let mut owners: Vec<u32> = nodes.0.iter().map(|inode| inode.owner).collect();
         owners.sort_unstable();
         owners.dedup();
-        let Linked {
+        let InodeTables {
             inodes,
             folders,
             references,
-        } = Linked::of(nodes, placed, &owners, compression)?;
+        } = InodeTables::of(nodes, placed, &owners, compression)?;
         let mut tables = Self {
             inodes: start,
             folders: start + inodes.len() as u64,
@@ -190,36 +190,36 @@ impl Tables {
 }
 
 /// The table of inodes, that of folders' lists, and the reference of each inode.
-struct Linked {
+struct InodeTables {
     inodes: Vec<u8>,
     folders: Vec<u8>,
     references: Vec<u64>,
 }
 
-impl Linked {
+impl InodeTables {
     /// A folder's list refers to what is in it, and its inode to the list: so everything that is no
     /// folder comes first, then folders from the last to the first, since each stands before its own.
     fn of(
-        nodes: &Nodes,
-        placed: &Placed,
+        nodes: &InodeTable,
+        placed: &DataLayout,
         owners: &[u32],
         compression: Compression,
     ) -> Result<Self, SquashfsError> {
         let count = u32::try_from(nodes.0.len()).map_err(|_| SquashfsError::TooMany)?;
-        let mut places = vec![At::default(); nodes.0.len()];
+        let mut places = vec![TableOffset::default(); nodes.0.len()];
         let mut inodes = Table::new(compression)?;
         let mut folders = Table::new(compression)?;
         let mut out = Vec::new();
         for (number, inode) in nodes.0.iter().enumerate() {
             out.clear();
             match &inode.kind {
-                Kind::Folder { .. } => continue,
-                Kind::Link(target) => {
+                InodeKind::Folder { .. } => continue,
+                InodeKind::Link(target) => {
                     head(&mut out, kind::LINK, inode, number, owners);
                     put!(out, inode.links, target.len() as u32);
                     out.extend_from_slice(target);
                 }
-                Kind::File(content) => {
+                InodeKind::File(content) => {
                     let place = placed.files.get(&number).ok_or(SquashfsError::TooMany)?;
                     file(&mut out, inode, number, content.size, place, owners);
                 }
@@ -228,7 +228,7 @@ impl Linked {
             inodes.put(&out)?;
         }
         for (number, inode) in nodes.0.iter().enumerate().rev() {
-            if let Kind::Folder { parent, entries } = &inode.kind {
+            if let InodeKind::Folder { parent, entries } = &inode.kind {
                 // Above the root there is what no inode is.
                 let parent = if number == 0 {
                     count + 1
@@ -264,7 +264,14 @@ fn head(out: &mut Vec<u8>, kind: u16, inode: &Inode, number: usize, owners: &[u3
     );
 }
 
-fn file(out: &mut Vec<u8>, inode: &Inode, number: usize, size: u64, place: &Place, owners: &[u32]) {
+fn file(
+    out: &mut Vec<u8>,
+    inode: &Inode,
+    number: usize,
+    size: u64,
+    place: &FileExtent,
+    owners: &[u32],
+) {
     let (fragment, offset) = place.fragment.unwrap_or((NONE, 0));
     match (u32::try_from(place.start), u32::try_from(size)) {
         (Ok(start), Ok(size)) if inode.links == 1 && place.sparse == 0 => {
@@ -292,7 +299,7 @@ fn file(out: &mut Vec<u8>, inode: &Inode, number: usize, size: u64, place: &Plac
 
 /// A folder's list in the table.
 struct List {
-    at: At,
+    at: TableOffset,
     bytes: u32,
     /// For readers that look for a name: where in the list a block of the table begins to have
     /// entries, which block that is, and the first name there.
@@ -302,8 +309,8 @@ struct List {
 impl List {
     fn write(
         entries: &[(Box<[u8]>, usize)],
-        nodes: &Nodes,
-        places: &[At],
+        nodes: &InodeTable,
+        places: &[TableOffset],
         table: &mut Table,
     ) -> Result<Self, SquashfsError> {
         let mut list = Self {
@@ -332,9 +339,9 @@ impl List {
             let (now, later) = rest.split_at(run.len());
             for ((name, inode), delta) in now.iter().zip(run) {
                 let kind = match nodes.0[*inode].kind {
-                    Kind::Folder { .. } => kind::FOLDER,
-                    Kind::Link(_) => kind::LINK,
-                    Kind::File(_) => kind::FILE,
+                    InodeKind::Folder { .. } => kind::FOLDER,
+                    InodeKind::Link(_) => kind::LINK,
+                    InodeKind::File(_) => kind::FILE,
                 };
                 put!(
                     out,

@@ -8,7 +8,7 @@ use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _, symlink};
 use std::process::Command;
 
 use proptest::prelude::*;
-use sconce_base::output::Form;
+use sconce_base::output::OutputForm;
 use sconce_schema::NoProgress;
 use tempfile::TempDir;
 
@@ -26,20 +26,24 @@ fn shape(compression: Compression, threads: usize) -> Shape {
     }
 }
 
-fn to(path: &Path) -> Output {
-    Output::find(path, Form::Seekable, |_| {
+fn to(path: &Path) -> OutputDestination {
+    OutputDestination::find(path, OutputForm::Seekable, |_| {
         Err(io::ErrorKind::Unsupported.into())
     })
     .unwrap()
 }
 
 /// A squashfs file of these trees in a folder of its own.
-fn squashed(roots: &[&Path], made: &[Made], shape: Shape) -> (TempDir, PathBuf, Written) {
+fn squashed(
+    roots: &[&Path],
+    made: &[ExtraEntry],
+    shape: Shape,
+) -> (TempDir, PathBuf, SquashfsSummary) {
     let place = tempfile::tempdir().unwrap();
     let file = place.path().join("file.sqsh");
-    let sources: Vec<Source<'_>> = roots
+    let sources: Vec<SquashfsTree<'_>> = roots
         .iter()
-        .map(|root| Source { name: "tree", root })
+        .map(|root| SquashfsTree { name: "tree", root })
         .collect();
     let written = write_to(&sources, made, shape, to(&file), &NoProgress).unwrap();
     assert_eq!(file.metadata().unwrap().len(), written.size_bytes);
@@ -252,8 +256,8 @@ fn an_empty_tree_is_a_file_system_too() {
     check(tree.path(), Compression::Zstd);
 }
 
-fn made(path: &str, mode: u16, bytes: Option<&[u8]>) -> Made {
-    Made {
+fn made(path: &str, mode: u16, bytes: Option<&[u8]>) -> ExtraEntry {
+    ExtraEntry {
         path: path.into(),
         mode,
         bytes: bytes.map(Into::into),
@@ -354,7 +358,7 @@ fn later_trees_count_and_files_belong_to_root_or_the_user() {
 #[test]
 fn a_folder_may_have_more_entries_than_sixteen_bits_count() {
     let name = |at: usize| format!("many/{at:06}-{}", "n".repeat(at % 40));
-    let mut all: Vec<Made> = (0..70_000)
+    let mut all: Vec<ExtraEntry> = (0..70_000)
         .map(|at| made(&name(at), 0o644, Some(b"")))
         .collect();
     // Its number is too far from that of `many`.
@@ -399,7 +403,7 @@ fn what_cannot_be_written_is_named() {
     file(&tree.path().join("large"), &noise(1 << 20, 1), 0o644);
     let empty = tempfile::tempdir().unwrap();
     for root in [tree.path(), empty.path()] {
-        let source = [Source { name: "tree", root }];
+        let source = [SquashfsTree { name: "tree", root }];
         let full = to(Path::new("/dev/full"));
         let refused = write_to(&source, &[], shape(HOWS[0], 1), full, &NoProgress).unwrap_err();
         assert_eq!(refused.to_string(), "cannot write /dev/full");
@@ -411,7 +415,7 @@ fn what_cannot_be_written_is_named() {
 fn the_file_appears_at_once() {
     let tree = tempfile::tempdir().unwrap();
     file(&tree.path().join("a"), b"a", 0o644);
-    let sources = [Source {
+    let sources = [SquashfsTree {
         name: "tree",
         root: tree.path(),
     }];
@@ -422,7 +426,7 @@ fn the_file_appears_at_once() {
         assert_eq!(&fs::read(&target).unwrap()[..4], b"hsqs");
         assert_eq!(fs::read_dir(place.path()).unwrap().count(), 1);
     }
-    let gone = [Source {
+    let gone = [SquashfsTree {
         name: "tree",
         root: &place.path().join("absent"),
     }];

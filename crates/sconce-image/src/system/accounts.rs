@@ -2,7 +2,7 @@
 //! passwd would have made, and the account that commands run as.
 
 use super::SystemError;
-use super::files::Tree;
+use super::files::SystemTree;
 
 /// Where base-passwd keeps the accounts that every system has.
 pub(super) const MASTER_PASSWD: &str = "usr/share/base-passwd/passwd.master";
@@ -15,7 +15,7 @@ pub const PLAIN_NAME: &str = "sconce";
 pub const PLAIN_HOME: &str = "/home/sconce";
 
 /// Writes the four account files.
-pub(super) fn write_accounts(tree: &mut Tree) -> Result<(), SystemError> {
+pub(super) fn write_accounts(tree: &mut SystemTree) -> Result<(), SystemError> {
     let passwd = tree.read(MASTER_PASSWD)?;
     let group = tree.read("usr/share/base-passwd/group.master")?;
     let passwd = with_line(
@@ -80,7 +80,7 @@ mod tests {
         )
         .unwrap();
         std::fs::write(masters.join("group.master"), "root:*:0:\n").unwrap();
-        write_accounts(&mut Tree::new(root.path())).unwrap();
+        write_accounts(&mut SystemTree::new(root.path())).unwrap();
         let etc = |name| std::fs::read_to_string(root.path().join("etc").join(name)).unwrap();
         assert_eq!(
             etc("passwd"),

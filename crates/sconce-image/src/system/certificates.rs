@@ -4,7 +4,7 @@
 //! bundle, and the links cost an OpenSSL of the host to make.
 
 use super::SystemError;
-use super::files::Tree;
+use super::files::SystemTree;
 
 /// Where packages put authorities.
 const AUTHORITIES: &str = "usr/share/ca-certificates";
@@ -13,7 +13,7 @@ const DEEPEST: u32 = 16;
 
 /// Writes `/etc/ssl/certs/ca-certificates.crt`, where ca-certificates is installed, and the link
 /// by which OpenSSL finds it.
-pub(super) fn write_bundle(tree: &mut Tree) -> Result<(), SystemError> {
+pub(super) fn write_bundle(tree: &mut SystemTree) -> Result<(), SystemError> {
     if !tree
         .find(AUTHORITIES)?
         .is_some_and(|folder| folder.is_dir())
@@ -35,7 +35,7 @@ pub(super) fn write_bundle(tree: &mut Tree) -> Result<(), SystemError> {
 
 /// The certificates below a folder; links are passed over.
 fn collect(
-    tree: &Tree,
+    tree: &SystemTree,
     folder: &str,
     depth: u32,
     files: &mut Vec<String>,

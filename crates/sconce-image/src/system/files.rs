@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 
 use sconce_base::direct::MTIME;
-use sconce_store::rooted::{Folders, Rooted, RootedError, set_modified};
+use sconce_store::rooted::{OnConflict, ScopedRoot, ScopedRootError, set_modified};
 
 use super::SystemError;
 
@@ -12,11 +12,11 @@ use super::SystemError;
 const LONGEST_TEXT: u64 = 16 << 20;
 
 /// A root file system that is being made. Paths are relative to its root.
-pub(super) struct Tree(Rooted);
+pub(super) struct SystemTree(ScopedRoot);
 
-impl Tree {
+impl SystemTree {
     pub(super) fn new(root: &Path) -> Self {
-        Self(Rooted::new(root, Folders::Stay))
+        Self(ScopedRoot::new(root, OnConflict::Stay))
     }
 
     /// A file's text.
@@ -95,7 +95,7 @@ impl Tree {
             Ok(names)
         };
         list().map_err(|source| {
-            SystemError::Tree(RootedError::Disk {
+            SystemError::Tree(ScopedRootError::Disk {
                 action: "list",
                 path: real.clone(),
                 source,

@@ -13,7 +13,7 @@ use object::read::elf::{Dyn, FileHeader, ProgramHeader};
 use object::{Endianness, elf};
 
 use super::SystemError;
-use super::files::Tree;
+use super::files::SystemTree;
 
 /// One line of the cache: a name that programs ask for and the file that answers.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -23,7 +23,7 @@ struct Entry {
 }
 
 /// Writes the cache for the tree's library folders.
-pub(super) fn write_cache(tree: &mut Tree, multiarch: &str) -> Result<(), SystemError> {
+pub(super) fn write_cache(tree: &mut SystemTree, multiarch: &str) -> Result<(), SystemError> {
     let folders = ["usr/local/lib", &format!("usr/lib/{multiarch}"), "usr/lib"].map(str::to_owned);
     let mut entries = BTreeSet::new();
     for folder in &folders {
@@ -42,7 +42,7 @@ fn library_flags(multiarch: &str) -> u32 {
     }
 }
 
-fn scan(tree: &Tree, folder: &str, entries: &mut BTreeSet<Entry>) -> Result<(), SystemError> {
+fn scan(tree: &SystemTree, folder: &str, entries: &mut BTreeSet<Entry>) -> Result<(), SystemError> {
     let Some(real) = tree.find(folder)? else {
         return Ok(());
     };

@@ -11,11 +11,11 @@ use std::path::Path;
 
 use sconce_schema::manifest::VENV;
 use sconce_schema::{Hint, exit};
-use sconce_store::rooted::{RootedError, printable};
+use sconce_store::rooted::{ScopedRootError, printable};
 
 use accounts::MASTER_PASSWD;
 pub use accounts::{PLAIN_HOME, PLAIN_ID, PLAIN_NAME};
-use files::Tree;
+use files::SystemTree;
 
 /// Counts up whenever the same packages would give a different tree.
 pub(crate) const BUILDER: u32 = 4;
@@ -35,7 +35,7 @@ fi
 pub enum SystemError {
     /// A path of the tree being made could not be worked on.
     #[error(transparent)]
-    Tree(#[from] RootedError),
+    Tree(#[from] ScopedRootError),
     /// A file that a package has to bring is not there.
     #[error("the tree has no file `{path}`")]
     Missing {
@@ -59,7 +59,7 @@ pub enum SystemError {
 impl Hint for SystemError {
     fn hint(&self) -> Option<String> {
         match self {
-            Self::Tree(RootedError::Disk { source, .. })
+            Self::Tree(ScopedRootError::Disk { source, .. })
                 if source.kind() == io::ErrorKind::StorageFull =>
             {
                 Some("free space where the store is".to_owned())
@@ -74,7 +74,7 @@ impl Hint for SystemError {
 
     fn exit_code(&self) -> u8 {
         match self {
-            Self::Tree(RootedError::Disk { .. }) => exit::STORE,
+            Self::Tree(ScopedRootError::Disk { .. }) => exit::STORE,
             Self::Package { .. } => exit::BAD_INPUT,
             _ => exit::VERIFY,
         }
@@ -84,7 +84,7 @@ impl Hint for SystemError {
 /// What has to stand before the first package is unpacked: Debian's merged /usr. Packages of
 /// bookworm still ship files under /bin and /lib, and base-files makes these links only in trixie.
 pub(crate) fn prepare(root: &Path) -> Result<(), SystemError> {
-    let mut tree = Tree::new(root);
+    let mut tree = SystemTree::new(root);
     for name in ["bin", "sbin", "lib", "lib64"] {
         tree.make_dir(&format!("usr/{name}"))?;
         tree.link(&format!("usr/{name}"), name)?;
@@ -103,7 +103,7 @@ pub(crate) fn note_package(root: &Path, package: &str, control: &str) -> Result<
             name: printable(package.as_bytes()),
         });
     }
-    Tree::new(root).write(&format!("{STATUS}/{package}"), control, 0o644)
+    SystemTree::new(root).write(&format!("{STATUS}/{package}"), control, 0o644)
 }
 
 /// Debian policy, section 5.6.1; upper case, which old packages had, is let pass.
@@ -115,7 +115,7 @@ fn is_package_name(name: &str) -> bool {
 /// What the maintainer scripts would have done, and the frame of the virtual environment.
 /// `python` is `3.13`, `architecture` Debian's name of it.
 pub(crate) fn configure(root: &Path, python: &str, architecture: &str) -> Result<(), SystemError> {
-    let tree = &mut Tree::new(root);
+    let tree = &mut SystemTree::new(root);
     accounts::write_accounts(tree)?;
     defaults(tree)?;
     certificates::write_bundle(tree)?;
@@ -128,7 +128,7 @@ pub(crate) fn configure(root: &Path, python: &str, architecture: &str) -> Result
 }
 
 /// The folders that runs mount something on.
-fn folders(tree: &mut Tree) -> Result<(), SystemError> {
+fn folders(tree: &mut SystemTree) -> Result<(), SystemError> {
     for path in ["proc", "sys", "dev", "run", "workspace", "home/sconce"] {
         tree.make_dir(path)?;
     }
@@ -137,7 +137,7 @@ fn folders(tree: &mut Tree) -> Result<(), SystemError> {
 
 /// What a root needs for work of Sconce's own to be run in it: what is mounted on, and nothing else.
 pub(crate) fn mount_points(root: &Path) -> Result<(), SystemError> {
-    let tree = &mut Tree::new(root);
+    let tree = &mut SystemTree::new(root);
     tree.make_dir_with("tmp", 0o1777)?;
     placeholders(tree)?;
     folders(tree)
@@ -152,7 +152,7 @@ pub(crate) fn multiarch(architecture: &str) -> &'static str {
 }
 
 /// base-files' `install_from_default` and the files that runtimes mount over.
-fn defaults(tree: &mut Tree) -> Result<(), SystemError> {
+fn defaults(tree: &mut SystemTree) -> Result<(), SystemError> {
     for (from, to) in [
         ("nsswitch.conf", "etc/nsswitch.conf"),
         ("profile", "etc/profile"),
@@ -169,7 +169,7 @@ fn defaults(tree: &mut Tree) -> Result<(), SystemError> {
 }
 
 /// The runner mounts the host's or the run's own over them.
-fn placeholders(tree: &mut Tree) -> Result<(), SystemError> {
+fn placeholders(tree: &mut SystemTree) -> Result<(), SystemError> {
     for name in ["hosts", "hostname", "resolv.conf"] {
         tree.write(&format!("etc/{name}"), "", 0o644)?;
     }
@@ -177,7 +177,7 @@ fn placeholders(tree: &mut Tree) -> Result<(), SystemError> {
 }
 
 /// `/opt/venv` with no package in it: every wheel brings its own files as a layer above.
-fn virtual_environment(tree: &mut Tree, python: &str) -> Result<(), SystemError> {
+fn virtual_environment(tree: &mut SystemTree, python: &str) -> Result<(), SystemError> {
     let venv = VENV.trim_start_matches('/');
     let interpreter = format!("/usr/bin/python{python}");
     tree.write(

@@ -14,12 +14,14 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use flate2::bufread::MultiGzDecoder;
-use sconce_base::direct::Writer;
+use sconce_base::direct::DirectWriter;
 use sconce_schema::{Bytes, Sha256};
-use sconce_store::rooted::{self, Folders, Rooted, RootedError, printable, set_modified};
+use sconce_store::rooted::{
+    self, OnConflict, ScopedRoot, ScopedRootError, printable, set_modified,
+};
 use sha2::Digest as _;
 
-use super::tar::{Archive, Entry, Kind, Stream, TarError};
+use super::tar::{ForwardReader, TarEntry, TarEntryKind, TarError, TarReader};
 use sconce_oci::Digest;
 
 /// What begins the name of an entry that hides another.
@@ -79,7 +81,7 @@ pub enum UnpackError {
     Tar(#[from] TarError),
     /// An entry that cannot stay inside, or a file that cannot be written.
     #[error(transparent)]
-    Entry(#[from] RootedError),
+    Entry(#[from] ScopedRootError),
     /// An entry that layers do not have.
     #[error("the entry `{name}` {why}")]
     Kind {
@@ -106,14 +108,14 @@ pub enum UnpackError {
 
 /// What a layer takes away from those below it. Paths have no slash at either end.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub struct Hides {
+pub struct LayerWhiteouts {
     /// Entries, with all that is below them.
     pub names: BTreeSet<Vec<u8>>,
     /// Folders that stay, with nothing of the layers below in them.
     pub folders: BTreeSet<Vec<u8>>,
 }
 
-impl Hides {
+impl LayerWhiteouts {
     /// Whether it takes nothing away.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -149,9 +151,9 @@ impl Hides {
 
 /// What came out of a layer.
 #[derive(Debug, Default, PartialEq, Eq)]
-pub struct Unpacked {
+pub struct UnpackedLayer {
     /// What it hides.
-    pub hides: Hides,
+    pub hides: LayerWhiteouts,
     /// Entries of its tree.
     pub entries: u64,
     /// Devices and pipes that were passed over.
@@ -172,11 +174,11 @@ pub fn unpack(
     dest: &Path,
     limits: UnpackLimits,
     told: &dyn Fn(u64),
-) -> Result<Unpacked, UnpackError> {
+) -> Result<UnpackedLayer, UnpackError> {
     let mut head = Vec::new();
     let first = reader.by_ref().take(4).read_to_end(&mut head);
     first.map_err(UnpackError::Read)?;
-    let raw = Hashed::new(io::Cursor::new(head.clone()).chain(reader), told);
+    let raw = HashingReader::new(io::Cursor::new(head.clone()).chain(reader), told);
     let budget = Budget {
         limits,
         bytes: Cell::new(limits.bytes),
@@ -211,13 +213,13 @@ fn content(
     diff_id: Digest,
     dest: &Path,
     budget: &Budget,
-) -> Result<Unpacked, UnpackError> {
-    let hashed = Hashed::new(reader, &|_| ());
+) -> Result<UnpackedLayer, UnpackError> {
+    let hashed = HashingReader::new(reader, &|_| ());
     let within = Within {
         inner: &hashed,
         budget,
     };
-    let mut archive = Archive::new(Stream(within), budget.limits.entries);
+    let mut archive = TarReader::new(ForwardReader(within), budget.limits.entries);
     let mut tree = Tree::new(dest, budget);
     while let Some(entry) = archive.next().map_err(|e| budget.error(e))? {
         tree.add(&entry, &mut archive.data())?;
@@ -236,12 +238,12 @@ fn content(
 
 /// A reader whose bytes are hashed. Shared, so that what is read through a decoder and what is left
 /// after it are one.
-struct Hashed<'a, R> {
+struct HashingReader<'a, R> {
     state: RefCell<(R, sha2::Sha256)>,
     told: &'a dyn Fn(u64),
 }
 
-impl<'a, R: Read> Hashed<'a, R> {
+impl<'a, R: Read> HashingReader<'a, R> {
     fn new(reader: R, told: &'a dyn Fn(u64)) -> Self {
         Self {
             state: RefCell::new((reader, sha2::Sha256::new())),
@@ -255,7 +257,7 @@ impl<'a, R: Read> Hashed<'a, R> {
     }
 }
 
-impl<R: Read> Read for &Hashed<'_, R> {
+impl<R: Read> Read for &HashingReader<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let (reader, hash) = &mut *self.state.borrow_mut();
         let n = reader.read(buffer)?;
@@ -312,8 +314,8 @@ impl<R: Read> Read for Within<'_, R> {
 
 /// A tree under way.
 struct Tree<'a> {
-    inside: Rooted,
-    writer: Writer,
+    inside: ScopedRoot,
+    writer: DirectWriter,
     budget: &'a Budget,
     /// Bytes that its files may still have.
     room: u64,
@@ -321,23 +323,23 @@ struct Tree<'a> {
     folders: Vec<(Vec<u8>, i64)>,
     /// Bytes of names that may still be held in memory.
     names: usize,
-    done: Unpacked,
+    done: UnpackedLayer,
 }
 
 impl<'a> Tree<'a> {
     fn new(dest: &Path, budget: &'a Budget) -> Self {
         Self {
-            inside: Rooted::new(dest, Folders::Yield),
-            writer: Writer::new(),
+            inside: ScopedRoot::new(dest, OnConflict::Yield),
+            writer: DirectWriter::new(),
             budget,
             room: budget.limits.bytes,
             folders: Vec::new(),
             names: MOST_NAMES,
-            done: Unpacked::default(),
+            done: UnpackedLayer::default(),
         }
     }
 
-    fn add(&mut self, entry: &Entry, data: &mut dyn Read) -> Result<(), UnpackError> {
+    fn add(&mut self, entry: &TarEntry, data: &mut dyn Read) -> Result<(), UnpackError> {
         if self.hide(&entry.name)? {
             return Ok(());
         }
@@ -347,8 +349,8 @@ impl<'a> Tree<'a> {
             why,
         };
         match entry.kind {
-            Kind::File => self.file(entry, data)?,
-            Kind::Folder => {
+            TarEntryKind::File => self.file(entry, data)?,
+            TarEntryKind::Folder => {
                 // An earlier entry that was no folder hid what the layers below have in it.
                 let before = self
                     .inside
@@ -362,20 +364,20 @@ impl<'a> Tree<'a> {
                     self.folders.push((name.clone(), entry.mtime));
                 }
             }
-            Kind::Link => {
+            TarEntryKind::Link => {
                 if let Some(path) = self.inside.link(name, &entry.link)? {
                     set_modified(&path, entry.mtime)?;
                 }
             }
-            Kind::HardLink => self.inside.hard_link(name, &entry.link)?,
-            Kind::Device | Kind::Pipe => {
+            TarEntryKind::HardLink => self.inside.hard_link(name, &entry.link)?,
+            TarEntryKind::Device | TarEntryKind::Pipe => {
                 // It takes the place of what was there before and below, also when passed over.
                 let path = self.inside.fresh(name)?;
                 self.hide_below(name, &path)?;
                 self.done.skipped += 1;
                 return Ok(());
             }
-            Kind::Other(_) => return Err(wrong("is of a kind that layers do not have")),
+            TarEntryKind::Other(_) => return Err(wrong("is of a kind that layers do not have")),
         }
         self.done.entries += 1;
         Ok(())
@@ -440,7 +442,7 @@ impl<'a> Tree<'a> {
         Ok(true)
     }
 
-    fn file(&mut self, entry: &Entry, data: &mut dyn Read) -> Result<(), UnpackError> {
+    fn file(&mut self, entry: &TarEntry, data: &mut dyn Read) -> Result<(), UnpackError> {
         let room = self.room.checked_sub(entry.size);
         self.room = room.ok_or_else(|| self.budget.too_large())?;
         let path = self.inside.fresh(&entry.name)?;
@@ -470,7 +472,7 @@ impl<'a> Tree<'a> {
         Ok(set_modified(&path, entry.mtime)?)
     }
 
-    fn finish(self) -> Result<Unpacked, UnpackError> {
+    fn finish(self) -> Result<UnpackedLayer, UnpackError> {
         for (name, mtime) in self.folders {
             // Looked for again: what it was called may have become a way out of the tree.
             if let Some(path) = self.inside.find(&name)?.filter(|path| path.is_dir()) {

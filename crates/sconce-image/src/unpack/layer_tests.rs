@@ -1,7 +1,7 @@
 use std::io::Write as _;
 use std::os::unix::fs::MetadataExt as _;
 
-use super::super::testing::Made;
+use super::super::testing::TarBuilder;
 use super::*;
 use sconce_schema::Hint as _;
 
@@ -34,7 +34,7 @@ impl Pen {
         self.0.path().join("outside")
     }
 
-    fn unpack(&self, archive: &[u8]) -> Result<Unpacked, UnpackError> {
+    fn unpack(&self, archive: &[u8]) -> Result<UnpackedLayer, UnpackError> {
         let digest = Digest::of(archive);
         let done = unpack(archive, digest, digest, &self.tree(), LIMITS, &|_| ());
         let outside = self.outside();
@@ -64,7 +64,7 @@ impl Pen {
 #[test]
 fn a_layer_becomes_a_tree() {
     let pen = Pen::new();
-    let archive = Made::default()
+    let archive = TarBuilder::default()
         .folder("./")
         .with_mode("etc/", b'5', 0o2500, b"")
         .with_mode("etc/secret", b'0', 0o4000, b"s")
@@ -108,7 +108,7 @@ fn a_layer_becomes_a_tree() {
 fn what_leads_out_stays_inside_or_is_refused() {
     let pen = Pen::new();
     let out = pen.outside().to_str().unwrap().to_owned();
-    let archive = Made::default()
+    let archive = TarBuilder::default()
         .link("a", &out)
         .file("a/file", "inside")
         .folder("b/folder/")
@@ -125,25 +125,29 @@ fn what_leads_out_stays_inside_or_is_refused() {
         ("c".to_owned(), "f".to_owned())
     );
     for archive in [
-        Made::default().file("../outside/file", "x"),
-        Made::default().file("a/../../outside/file", "x"),
-        Made::default().hard("x", "../outside/file"),
-        Made::default().hard("x", &format!("{out}/file")),
-        Made::default().link("l", &out).hard("x", "l/file"),
-        Made::default().folder("d/").hard("x", "d"),
-        Made::default().link("loop", "loop").file("loop/x", ""),
-        Made::default().file("f", "").file("f/x", ""),
-        Made::default().file("a/.wh...", ""),
-        Made::default().file("a/.wh.", ""),
-        Made::default().file(".wh..", ""),
-        Made::default().file("../.wh.outside", ""),
-        Made::default()
+        TarBuilder::default().file("../outside/file", "x"),
+        TarBuilder::default().file("a/../../outside/file", "x"),
+        TarBuilder::default().hard("x", "../outside/file"),
+        TarBuilder::default().hard("x", &format!("{out}/file")),
+        TarBuilder::default().link("l", &out).hard("x", "l/file"),
+        TarBuilder::default().folder("d/").hard("x", "d"),
+        TarBuilder::default()
+            .link("loop", "loop")
+            .file("loop/x", ""),
+        TarBuilder::default().file("f", "").file("f/x", ""),
+        TarBuilder::default().file("a/.wh...", ""),
+        TarBuilder::default().file("a/.wh.", ""),
+        TarBuilder::default().file(".wh..", ""),
+        TarBuilder::default().file("../.wh.outside", ""),
+        TarBuilder::default()
             .pax(&[("path", "d/".repeat(400).as_bytes())])
             .file("x", ""),
-        Made::default().entry(b"x", b'V', b"", b""),
-        Made::default().link("x", ""),
-        Made::default().file("", "x"),
-        Made::default().pax(&[("path", b"x\0y")]).file("x", ""),
+        TarBuilder::default().entry(b"x", b'V', b"", b""),
+        TarBuilder::default().link("x", ""),
+        TarBuilder::default().file("", "x"),
+        TarBuilder::default()
+            .pax(&[("path", b"x\0y")])
+            .file("x", ""),
     ] {
         assert!(Pen::new().unpack(&archive.done()).is_err());
     }
@@ -152,7 +156,7 @@ fn what_leads_out_stays_inside_or_is_refused() {
 #[test]
 fn the_later_entry_counts() {
     let pen = Pen::new();
-    let archive = Made::default()
+    let archive = TarBuilder::default()
         .file("a", "1")
         .file("a", "2")
         .folder("b/")
@@ -181,7 +185,7 @@ fn the_later_entry_counts() {
 #[test]
 fn whiteouts_are_noted_and_not_made() {
     let pen = Pen::new();
-    let archive = Made::default()
+    let archive = TarBuilder::default()
         .folder("etc/")
         .file("etc/.wh.passwd", "")
         .file("./etc/new/.wh..wh..opq", "")
@@ -192,17 +196,17 @@ fn whiteouts_are_noted_and_not_made() {
         .done();
     let done = pen.unpack(&archive).unwrap();
     let paths = |list: &[&str]| list.iter().map(|p| p.as_bytes().to_vec()).collect();
-    let hides = Hides {
+    let hides = LayerWhiteouts {
         names: paths(&["etc/passwd", "var"]),
         folders: paths(&["etc/new"]),
     };
     assert_eq!(done.hides, hides);
-    assert_eq!(Hides::parse(&hides.to_bytes()), Some(hides));
+    assert_eq!(LayerWhiteouts::parse(&hides.to_bytes()), Some(hides));
     assert_eq!(pen.text("etc/passwd"), "again");
     // A folder that only hides something would cover the mode of the one below.
     assert!(!pen.tree().join("etc/new").exists());
     for wrong in [&b"-a"[..], b"?a\0", b"\0"] {
-        assert_eq!(Hides::parse(wrong), None);
+        assert_eq!(LayerWhiteouts::parse(wrong), None);
     }
 }
 
@@ -214,7 +218,7 @@ fn gzip(bytes: &[u8]) -> Vec<u8> {
 
 #[test]
 fn every_compression_is_read_and_both_digests_are_checked() {
-    let archive = Made::default().file("a", &"text".repeat(9000)).done();
+    let archive = TarBuilder::default().file("a", &"text".repeat(9000)).done();
     let (one, two) = archive.split_at(700);
     let skippable = [&b"\x50\x2a\x4d\x18\x02\0\0\0xy"[..]];
     let frames = |parts: &[&[u8]]| {
@@ -261,7 +265,9 @@ fn every_compression_is_read_and_both_digests_are_checked() {
 
 #[test]
 fn bombs_are_refused() {
-    let zeros = Made::default().file("a", &"\0".repeat(8 << 20)).done();
+    let zeros = TarBuilder::default()
+        .file("a", &"\0".repeat(8 << 20))
+        .done();
     let packed = gzip(&zeros);
     let bomb = unpack(
         &packed[..],
@@ -277,13 +283,13 @@ fn bombs_are_refused() {
     );
     // A size that is only said, and one that is only holes.
     let pen = Pen::new();
-    let said = Made::default().raw(Made::header(b"a", b'0', b"", 1 << 32), b"");
+    let said = TarBuilder::default().raw(TarBuilder::header(b"a", b'0', b"", 1 << 32), b"");
     let said = pen.unpack(&said.done());
     assert!(
         matches!(said, Err(UnpackError::TooLarge { .. })),
         "{said:?}"
     );
-    let holes = Made::default()
+    let holes = TarBuilder::default()
         .pax(&[
             ("GNU.sparse.map", b"0,1"),
             ("GNU.sparse.size", b"99999999999"),
@@ -294,7 +300,9 @@ fn bombs_are_refused() {
         matches!(holes, Err(UnpackError::TooLarge { .. })),
         "{holes:?}"
     );
-    let many = (0..1200).fold(Made::default(), |made, n| made.link(&format!("l{n}"), "x"));
+    let many = (0..1200).fold(TarBuilder::default(), |made, n| {
+        made.link(&format!("l{n}"), "x")
+    });
     assert!(matches!(pen.unpack(&many.done()), Err(UnpackError::Tar(_))));
     let error = pen
         .unpack(b"not an archive at all, but long enough to be one; no")

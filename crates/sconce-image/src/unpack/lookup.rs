@@ -7,31 +7,31 @@ use std::io::{self, Read as _};
 use std::os::unix::ffi::OsStrExt as _;
 use std::path::{Path, PathBuf};
 
-use sconce_schema::manifest::Layer;
+use sconce_schema::manifest::LayerTree;
 
 /// As the kernel's own limit.
 const MOST_LINKS: u32 = 40;
 
 /// Trees that lie over each other.
 #[derive(Debug)]
-pub struct Lookup<'a> {
+pub struct OverlayLookup<'a> {
     /// The highest first.
     trees: Vec<&'a Path>,
 }
 
 /// What is at a path.
 #[derive(Debug)]
-pub struct Found {
+pub struct ResolvedPath {
     /// Where it really is: no part of it is a link.
     pub path: PathBuf,
     /// What it is.
     pub meta: Metadata,
 }
 
-impl<'a> Lookup<'a> {
+impl<'a> OverlayLookup<'a> {
     /// `layers` are lowest first, as a manifest has them.
     #[must_use]
-    pub fn new(layers: &'a [Layer]) -> Self {
+    pub fn new(layers: &'a [LayerTree]) -> Self {
         let trees = layers.iter().rev().map(|layer| layer.path.as_path());
         Self {
             trees: trees.collect(),
@@ -42,7 +42,7 @@ impl<'a> Lookup<'a> {
     ///
     /// # Errors
     /// What the system says.
-    pub fn find(&self, path: &[u8]) -> io::Result<Option<Found>> {
+    pub fn find(&self, path: &[u8]) -> io::Result<Option<ResolvedPath>> {
         let mut links = 0;
         let mut inside = PathBuf::new();
         let mut folders = self.trees.clone();
@@ -75,11 +75,11 @@ impl<'a> Lookup<'a> {
                 }
                 rest.extend(reversed(target));
             } else {
-                return Ok(rest.is_empty().then_some(Found { path, meta }));
+                return Ok(rest.is_empty().then_some(ResolvedPath { path, meta }));
             }
         }
         let found = first(&folders, &inside)?;
-        Ok(found.map(|(tree, meta)| Found {
+        Ok(found.map(|(tree, meta)| ResolvedPath {
             path: tree.join(&inside),
             meta,
         }))

@@ -21,17 +21,17 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
 use sconce_schema::{Hint, Progress, exit, manifest};
-use sconce_store::{BuildError, Held, Making, Store, StoreError};
+use sconce_store::{ItemGuard, Store, StoreError, TreeBuildError, TreeBuildOptions};
 
-pub use layer::{Hides, UnpackError, UnpackLimits, Unpacked, unpack};
-pub use lookup::{Found, Lookup};
+pub use layer::{LayerWhiteouts, UnpackError, UnpackLimits, UnpackedLayer, unpack};
+pub use lookup::{OverlayLookup, ResolvedPath};
 pub use sparse::SparseError;
 pub use stack::{MOST_TREES, StackError};
 pub use tar::TarError;
 
-use crate::local::{Image, LocalError};
+use crate::local::{LocalError, LocalImage};
 use sconce_oci::{Descriptor, Digest};
-use stack::Piece;
+use stack::StackedTree;
 
 /// Kind of unpacked layers in the store: a folder with the tree and what it hides.
 const KIND: &str = "unpacked";
@@ -125,12 +125,12 @@ impl Hint for TreesError {
 /// # Errors
 /// [`TreesError`]; layers that were unpacked stay in the store.
 pub fn trees(
-    image: &Image,
+    image: &LocalImage,
     name: &str,
     store: &Store,
     limits: UnpackLimits,
     progress: &dyn Progress,
-) -> Result<Vec<manifest::Layer>, TreesError> {
+) -> Result<Vec<manifest::LayerTree>, TreesError> {
     let diff_ids = image.config()?.rootfs.diff_ids;
     let layers = &image.manifest.layers;
     if diff_ids.len() != layers.len() {
@@ -159,7 +159,7 @@ pub fn trees(
     for (number, (layer, diff_id)) in pairs.iter().enumerate() {
         let (folder, stays) = ensure_held(|| ensure(layer, *diff_id, store, limits, progress))?;
         held.extend(stays);
-        pieces.push(Piece {
+        pieces.push(StackedTree {
             name: format!("{name} layer {}", number + 1),
             key: key(*diff_id),
             hides: hides(&folder)?,
@@ -178,14 +178,14 @@ fn key(diff_id: Digest) -> String {
     format!("{}-{FORMAT}", diff_id.hex())
 }
 
-fn hides(folder: &Path) -> Result<Hides, TreesError> {
+fn hides(folder: &Path) -> Result<LayerWhiteouts, TreesError> {
     let path = folder.join(HIDES);
     let note = |source| TreesError::Note {
         path: path.clone(),
         source,
     };
     let text = fs::read(&path).map_err(note)?;
-    Hides::parse(&text).ok_or_else(|| note(io::ErrorKind::InvalidData.into()))
+    LayerWhiteouts::parse(&text).ok_or_else(|| note(io::ErrorKind::InvalidData.into()))
 }
 
 /// How often a folder is made again that another process removed before it was held.
@@ -194,7 +194,7 @@ const MAX_TRIES: u32 = 5;
 /// What `ensure` gives, and its right to stay. Taken away in between, it is made again.
 fn ensure_held(
     mut ensure: impl FnMut() -> Result<PathBuf, TreesError>,
-) -> Result<(PathBuf, Vec<Held>), TreesError> {
+) -> Result<(PathBuf, Vec<ItemGuard>), TreesError> {
     let mut tries = 1;
     loop {
         let folder = ensure()?;
@@ -250,7 +250,7 @@ fn ensure(
         digest: layer.digest,
     })?;
     let name = layer.digest.short();
-    let making = Making {
+    let making = TreeBuildOptions {
         name: &name,
         work: &format!("unpacks {name}"),
         progress,
@@ -276,8 +276,8 @@ fn ensure(
     });
     progress.done(&name);
     built.map_err(|error| match error {
-        BuildError::Store(error) => error.into(),
-        BuildError::Build(source) => TreesError::Layer {
+        TreeBuildError::Store(error) => error.into(),
+        TreeBuildError::Build(source) => TreesError::Layer {
             layer: layer.digest,
             source,
         },

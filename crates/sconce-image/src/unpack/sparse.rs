@@ -28,7 +28,7 @@ pub enum SparseError {
 
 /// A sparse file.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Sparse {
+pub(super) struct SparseMap {
     /// Its size in bytes, holes included.
     pub(super) size: u64,
     /// Offset and length of each part that has data.
@@ -36,7 +36,7 @@ pub(super) struct Sparse {
 }
 
 /// A sparse file as a pax header has it.
-pub(super) struct InPax {
+pub(super) struct PaxSparse {
     pub(super) size: u64,
     /// The map, where the header has it.
     pub(super) chunks: Option<Vec<(u64, u64)>>,
@@ -44,7 +44,7 @@ pub(super) struct InPax {
     pub(super) in_data: bool,
 }
 
-impl Sparse {
+impl SparseMap {
     /// Of the old format. `next` gives the blocks that follow the header.
     pub(super) fn of_gnu(
         header: &[u8; BLOCK],
@@ -91,7 +91,7 @@ impl Sparse {
     /// Of the newer formats; `None` where the records are not of a sparse file.
     pub(super) fn of_pax(
         records: &BTreeMap<Vec<u8>, Vec<u8>>,
-    ) -> Result<Option<InPax>, SparseError> {
+    ) -> Result<Option<PaxSparse>, SparseError> {
         let get = |key: &str| records.get(format!("GNU.sparse.{key}").as_bytes());
         let size = |key| {
             get(key)
@@ -99,7 +99,7 @@ impl Sparse {
                 .ok_or(SparseError::Map)
         };
         if get("major").is_some_and(|major| major == b"1") {
-            return Ok(Some(InPax {
+            return Ok(Some(PaxSparse {
                 size: size("realsize")?,
                 chunks: None,
                 in_data: true,
@@ -111,7 +111,7 @@ impl Sparse {
             if !numbers.len().is_multiple_of(2) {
                 return Err(SparseError::Map);
             }
-            return Ok(Some(InPax {
+            return Ok(Some(PaxSparse {
                 size: size("size")?,
                 chunks: Some(numbers.chunks_exact(2).map(|p| (p[0], p[1])).collect()),
                 in_data: false,
@@ -157,16 +157,16 @@ impl Sparse {
 
 /// A sparse file's bytes, holes filled with zeros.
 #[derive(Debug)]
-pub(super) struct Expand {
+pub(super) struct SparseReader {
     size: u64,
     /// Last first.
     chunks: Vec<(u64, u64)>,
     at: u64,
 }
 
-impl Expand {
+impl SparseReader {
     /// `stored` is how many bytes the archive has of it.
-    pub(super) fn new(sparse: Sparse, stored: u64) -> Result<Self, SparseError> {
+    pub(super) fn new(sparse: SparseMap, stored: u64) -> Result<Self, SparseError> {
         let (mut end, mut sum) = (0_u64, 0_u64);
         for &(at, length) in &sparse.chunks {
             let next = at.checked_add(length).ok_or(SparseError::Parts)?;

@@ -13,11 +13,11 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use sconce_schema::{Sha256, manifest};
-use sconce_store::rooted::{RootedError, set_modified};
-use sconce_store::{BuildError, Store, StoreError};
+use sconce_store::rooted::{ScopedRootError, set_modified};
+use sconce_store::{Store, StoreError, TreeBuildError};
 use sha2::Digest as _;
 
-use super::layer::Hides;
+use super::layer::LayerWhiteouts;
 
 /// Kind of trees that were made of others.
 const KIND: &str = "stacked";
@@ -44,16 +44,16 @@ pub enum StackError {
     },
     /// A time could not be set.
     #[error(transparent)]
-    Time(#[from] RootedError),
+    Time(#[from] ScopedRootError),
 }
 
 /// A tree and what its layer hides of those below.
-pub(super) struct Piece {
+pub(super) struct StackedTree {
     pub(super) name: String,
     /// What the tree is called in the store.
     pub(super) key: String,
     pub(super) tree: PathBuf,
-    pub(super) hides: Hides,
+    pub(super) hides: LayerWhiteouts,
 }
 
 /// A tree and what is not taken of it.
@@ -62,11 +62,14 @@ struct Part {
     key: String,
     tree: PathBuf,
     /// Paths in it that are left out.
-    without: Hides,
+    without: LayerWhiteouts,
 }
 
 /// The trees to lay over each other, lowest first: each once, none of them empty.
-pub(super) fn stack(pieces: Vec<Piece>, store: &Store) -> Result<Vec<manifest::Layer>, StackError> {
+pub(super) fn stack(
+    pieces: Vec<StackedTree>,
+    store: &Store,
+) -> Result<Vec<manifest::LayerTree>, StackError> {
     let mut parts = parts(pieces)?;
     if parts.len() > MOST_TREES {
         let above = parts.split_off(parts.len() - MOST_TREES + 1);
@@ -78,7 +81,7 @@ pub(super) fn stack(pieces: Vec<Piece>, store: &Store) -> Result<Vec<manifest::L
             ),
             key: String::new(),
             tree: made(&parts, store)?,
-            without: Hides::default(),
+            without: LayerWhiteouts::default(),
         };
         parts = vec![merged];
         parts.extend(above);
@@ -88,7 +91,7 @@ pub(super) fn stack(pieces: Vec<Piece>, store: &Store) -> Result<Vec<manifest::L
             true => part.tree.clone(),
             false => made(std::slice::from_ref(&part), store)?,
         };
-        Ok(manifest::Layer {
+        Ok(manifest::LayerTree {
             name: part.name,
             path,
         })
@@ -97,8 +100,8 @@ pub(super) fn stack(pieces: Vec<Piece>, store: &Store) -> Result<Vec<manifest::L
 }
 
 /// Finds what is left out of each tree.
-fn parts(pieces: Vec<Piece>) -> Result<Vec<Part>, StackError> {
-    let mut hidden = Hides::default();
+fn parts(pieces: Vec<StackedTree>) -> Result<Vec<Part>, StackError> {
+    let mut hidden = LayerWhiteouts::default();
     let mut seen = BTreeSet::new();
     let mut parts: Vec<Part> = Vec::new();
     // From the highest down, so that what lies above is known.
@@ -127,8 +130,8 @@ fn parts(pieces: Vec<Piece>) -> Result<Vec<Part>, StackError> {
 }
 
 /// What of `hidden` there is in a tree.
-fn present(hidden: &Hides, tree: &Path) -> Result<Hides, StackError> {
-    let mut found = Hides::default();
+fn present(hidden: &LayerWhiteouts, tree: &Path) -> Result<LayerWhiteouts, StackError> {
+    let mut found = LayerWhiteouts::default();
     for path in &hidden.names {
         if look(tree, path)?.is_some() {
             found.names.insert(path.clone());
@@ -189,14 +192,14 @@ fn made(parts: &[Part], store: &Store) -> Result<PathBuf, StackError> {
         })
     });
     built.map_err(|error| match error {
-        BuildError::Store(error) => error.into(),
-        BuildError::Build(error) => error,
+        TreeBuildError::Store(error) => error.into(),
+        TreeBuildError::Build(error) => error,
     })
 }
 
 /// A copy of a tree under way.
 struct Copy<'a> {
-    without: &'a Hides,
+    without: &'a LayerWhiteouts,
     /// Where it is in the tree.
     path: Vec<u8>,
 }

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 use std::io::{self, BufReader, Read, Seek};
 
-use super::sparse::{Expand, Sparse, SparseError};
+use super::sparse::{SparseError, SparseMap, SparseReader};
 
 /// A tar archive's unit.
 pub(crate) const BLOCK: usize = 512;
@@ -41,7 +41,7 @@ pub enum TarError {
 
 /// What an entry is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Kind {
+pub(crate) enum TarEntryKind {
     File,
     Folder,
     Link,
@@ -54,11 +54,11 @@ pub(crate) enum Kind {
 
 /// An entry without its data.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Entry {
+pub(crate) struct TarEntry {
     pub(crate) name: Vec<u8>,
     /// Target of a link.
     pub(crate) link: Vec<u8>,
-    pub(crate) kind: Kind,
+    pub(crate) kind: TarEntryKind,
     pub(crate) mode: u32,
     /// Seconds since 1970.
     pub(crate) mtime: i64,
@@ -69,21 +69,21 @@ pub(crate) struct Entry {
 }
 
 /// A reader in which bytes can be passed over.
-pub(crate) trait Source: Read {
+pub(crate) trait SkippingRead: Read {
     /// Passes over `n` bytes; an end before that is an error now or at the next read.
     fn pass(&mut self, n: u64) -> io::Result<()>;
 }
 
 /// A reader that only goes forward.
-pub(crate) struct Stream<R>(pub(crate) R);
+pub(crate) struct ForwardReader<R>(pub(crate) R);
 
-impl<R: Read> Read for Stream<R> {
+impl<R: Read> Read for ForwardReader<R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         self.0.read(buffer)
     }
 }
 
-impl<R: Read> Source for Stream<R> {
+impl<R: Read> SkippingRead for ForwardReader<R> {
     fn pass(&mut self, n: u64) -> io::Result<()> {
         match io::copy(&mut self.0.by_ref().take(n), &mut io::sink())? {
             passed if passed < n => Err(io::ErrorKind::UnexpectedEof.into()),
@@ -92,7 +92,7 @@ impl<R: Read> Source for Stream<R> {
     }
 }
 
-impl<R: Read + Seek> Source for BufReader<R> {
+impl<R: Read + Seek> SkippingRead for BufReader<R> {
     fn pass(&mut self, n: u64) -> io::Result<()> {
         let n = i64::try_from(n).map_err(|_| io::ErrorKind::UnexpectedEof)?;
         self.seek_relative(n)
@@ -100,19 +100,19 @@ impl<R: Read + Seek> Source for BufReader<R> {
 }
 
 /// An archive that is read from its beginning.
-pub(crate) struct Archive<S> {
+pub(crate) struct TarReader<S> {
     source: S,
     /// Bytes read so far.
     at: u64,
     /// Bytes of the present entry, and of the padding behind it, that were not read.
     left: u64,
     padding: u64,
-    sparse: Option<Expand>,
+    sparse: Option<SparseReader>,
     /// Headers that may still come.
     headers: u64,
 }
 
-impl<S: Source> Archive<S> {
+impl<S: SkippingRead> TarReader<S> {
     /// `most` is how many headers it may have, those with long names included.
     pub(crate) fn new(source: S, most: u64) -> Self {
         Self {
@@ -126,7 +126,7 @@ impl<S: Source> Archive<S> {
     }
 
     /// The next entry; `None` at the end.
-    pub(crate) fn next(&mut self) -> Result<Option<Entry>, TarError> {
+    pub(crate) fn next(&mut self) -> Result<Option<TarEntry>, TarError> {
         let (mut long_name, mut long_link) = (None, None);
         let mut pax = Pax::default();
         loop {
@@ -258,12 +258,12 @@ impl<S: Source> Archive<S> {
     fn begin(
         &mut self,
         header: &[u8; BLOCK],
-        entry: &mut Entry,
+        entry: &mut TarEntry,
         pax: &Pax,
         at: u64,
     ) -> Result<(), TarError> {
         // Whatever size a link says, no data follows it.
-        if !matches!(entry.kind, Kind::File | Kind::Other(_)) {
+        if !matches!(entry.kind, TarEntryKind::File | TarEntryKind::Other(_)) {
             entry.size = 0;
         }
         if entry.size > i64::MAX as u64 {
@@ -273,7 +273,7 @@ impl<S: Source> Archive<S> {
         let wrong = |source| TarError::Sparse { at, source };
         let stored = entry.size;
         if header[156] == b'S' {
-            let sparse = Sparse::of_gnu(header, || {
+            let sparse = SparseMap::of_gnu(header, || {
                 let mut block = [0; BLOCK];
                 self.source.read_exact(&mut block)?;
                 self.at += BLOCK as u64;
@@ -282,10 +282,10 @@ impl<S: Source> Archive<S> {
             let sparse = sparse?.map_err(wrong)?;
             entry.size = sparse.size;
             self.holds(stored);
-            self.sparse = Some(Expand::new(sparse, stored).map_err(wrong)?);
-        } else if let Some(wanted) = Sparse::of_pax(&pax.0).map_err(wrong)? {
+            self.sparse = Some(SparseReader::new(sparse, stored).map_err(wrong)?);
+        } else if let Some(wanted) = SparseMap::of_pax(&pax.0).map_err(wrong)? {
             self.holds(stored);
-            let mut sparse = Sparse {
+            let mut sparse = SparseMap {
                 size: wanted.size,
                 chunks: wanted.chunks.unwrap_or_default(),
             };
@@ -295,10 +295,10 @@ impl<S: Source> Archive<S> {
                     Data(self).read_exact(&mut block)?;
                     Ok(block)
                 };
-                sparse.chunks = Sparse::read_map(&mut next)?.map_err(wrong)?;
+                sparse.chunks = SparseMap::read_map(&mut next)?.map_err(wrong)?;
             }
             entry.size = sparse.size;
-            self.sparse = Some(Expand::new(sparse, self.left).map_err(wrong)?);
+            self.sparse = Some(SparseReader::new(sparse, self.left).map_err(wrong)?);
         } else {
             self.holds(stored);
         }
@@ -308,9 +308,9 @@ impl<S: Source> Archive<S> {
 }
 
 /// The data of the present entry.
-struct Data<'a, S>(&'a mut Archive<S>);
+struct Data<'a, S>(&'a mut TarReader<S>);
 
-impl<S: Source> Read for Data<'_, S> {
+impl<S: SkippingRead> Read for Data<'_, S> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let archive = &mut *self.0;
         let (source, left, at) = (&mut archive.source, &mut archive.left, &mut archive.at);
@@ -367,7 +367,7 @@ impl Pax {
     }
 
     /// `None` where a number is none.
-    fn apply(&mut self, entry: &mut Entry) -> Option<()> {
+    fn apply(&mut self, entry: &mut TarEntry) -> Option<()> {
         if let Some(link) = self.0.remove(&b"linkpath"[..]) {
             entry.link = link;
         }
@@ -398,19 +398,19 @@ fn plain(
     size: u64,
     long_name: Option<Vec<u8>>,
     long_link: Option<Vec<u8>>,
-) -> Option<Entry> {
+) -> Option<TarEntry> {
     let name = long_name.unwrap_or_else(|| short_name(header));
     let kind = match header[156] {
-        0 if name.ends_with(b"/") => Kind::Folder,
-        0 | b'0' | b'7' | b'S' => Kind::File,
-        b'1' => Kind::HardLink,
-        b'2' => Kind::Link,
-        b'3' | b'4' => Kind::Device,
-        b'5' => Kind::Folder,
-        b'6' => Kind::Pipe,
-        other => Kind::Other(other),
+        0 if name.ends_with(b"/") => TarEntryKind::Folder,
+        0 | b'0' | b'7' | b'S' => TarEntryKind::File,
+        b'1' => TarEntryKind::HardLink,
+        b'2' => TarEntryKind::Link,
+        b'3' | b'4' => TarEntryKind::Device,
+        b'5' => TarEntryKind::Folder,
+        b'6' => TarEntryKind::Pipe,
+        other => TarEntryKind::Other(other),
     };
-    Some(Entry {
+    Some(TarEntry {
         name,
         link: long_link.unwrap_or_else(|| until_zero(&header[157..257]).to_vec()),
         kind,

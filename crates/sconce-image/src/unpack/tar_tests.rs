@@ -1,10 +1,10 @@
-use super::super::testing::Made;
+use super::super::testing::TarBuilder;
 use super::*;
 use proptest::prelude::*;
 
 /// All entries with their data.
-fn read(bytes: &[u8]) -> Result<Vec<(Entry, Vec<u8>)>, TarError> {
-    let mut archive = Archive::new(Stream(bytes), 1000);
+fn read(bytes: &[u8]) -> Result<Vec<(TarEntry, Vec<u8>)>, TarError> {
+    let mut archive = TarReader::new(ForwardReader(bytes), 1000);
     let mut found = Vec::new();
     while let Some(entry) = archive.next()? {
         let mut data = Vec::new();
@@ -16,13 +16,13 @@ fn read(bytes: &[u8]) -> Result<Vec<(Entry, Vec<u8>)>, TarError> {
 
 fn names(bytes: &[u8]) -> Vec<String> {
     let read = read(bytes).unwrap();
-    let name = |(entry, _): &(Entry, Vec<u8>)| String::from_utf8(entry.name.clone()).unwrap();
+    let name = |(entry, _): &(TarEntry, Vec<u8>)| String::from_utf8(entry.name.clone()).unwrap();
     read.iter().map(name).collect()
 }
 
 #[test]
 fn entries_are_read_in_order() {
-    let bytes = Made::default()
+    let bytes = TarBuilder::default()
         .folder("a/")
         .file("a/x", "hello")
         .link("l", "a/x")
@@ -33,18 +33,18 @@ fn entries_are_read_in_order() {
         .entry(b"odd", b'V', b"", b"skipped")
         .done();
     let found = read(&bytes).unwrap();
-    let kinds: Vec<Kind> = found.iter().map(|(entry, _)| entry.kind).collect();
+    let kinds: Vec<TarEntryKind> = found.iter().map(|(entry, _)| entry.kind).collect();
     assert_eq!(
         kinds,
         [
-            Kind::Folder,
-            Kind::File,
-            Kind::Link,
-            Kind::HardLink,
-            Kind::Folder,
-            Kind::Device,
-            Kind::Pipe,
-            Kind::Other(b'V'),
+            TarEntryKind::Folder,
+            TarEntryKind::File,
+            TarEntryKind::Link,
+            TarEntryKind::HardLink,
+            TarEntryKind::Folder,
+            TarEntryKind::Device,
+            TarEntryKind::Pipe,
+            TarEntryKind::Other(b'V'),
         ]
     );
     assert_eq!(found[1].1, b"hello");
@@ -56,7 +56,7 @@ fn entries_are_read_in_order() {
 #[test]
 fn long_names_come_before_their_entry() {
     let long = "n".repeat(300);
-    let bytes = Made::default()
+    let bytes = TarBuilder::default()
         .entry(b"././@LongLink", b'L', b"", format!("{long}\0").as_bytes())
         .entry(b"././@LongLink", b'K', b"", b"target\0")
         .link("short", "t")
@@ -81,27 +81,30 @@ fn long_names_come_before_their_entry() {
 
 #[test]
 fn a_prefix_is_posixs_alone() {
-    let mut header = Made::header(b"name", b'0', b"", 0);
+    let mut header = TarBuilder::header(b"name", b'0', b"", 0);
     header[345..348].copy_from_slice(b"dir");
-    Made::sum(&mut header);
+    TarBuilder::sum(&mut header);
     assert_eq!(
-        names(&Made::default().raw(header, b"").done()),
+        names(&TarBuilder::default().raw(header, b"").done()),
         ["dir/name"]
     );
     header[257..265].copy_from_slice(b"ustar  \0");
-    Made::sum(&mut header);
-    assert_eq!(names(&Made::default().raw(header, b"").done()), ["name"]);
+    TarBuilder::sum(&mut header);
+    assert_eq!(
+        names(&TarBuilder::default().raw(header, b"").done()),
+        ["name"]
+    );
 }
 
 #[test]
 fn sizes_that_do_not_fit_stand_elsewhere() {
-    let mut header = Made::header(b"a", b'0', b"", 0);
+    let mut header = TarBuilder::header(b"a", b'0', b"", 0);
     header[124..136].copy_from_slice(b"\x80\0\0\0\0\0\0\0\0\0\0\x03");
-    Made::sum(&mut header);
-    let bytes = Made::default()
+    TarBuilder::sum(&mut header);
+    let bytes = TarBuilder::default()
         .raw(header, b"abc")
         .pax(&[("size", b"4")])
-        .raw(Made::header(b"b", b'0', b"", 0), b"abcd")
+        .raw(TarBuilder::header(b"b", b'0', b"", 0), b"abcd")
         .file("c", "")
         .done();
     let found = read(&bytes).unwrap();
@@ -111,9 +114,9 @@ fn sizes_that_do_not_fit_stand_elsewhere() {
     );
     assert_eq!(found[2].0.name, b"c");
     // A link has no data, whatever it says.
-    let link = Made::header(b"l", b'2', b"t", 5000);
+    let link = TarBuilder::header(b"l", b'2', b"t", 5000);
     assert_eq!(
-        names(&Made::default().raw(link, b"").file("d", "").done()),
+        names(&TarBuilder::default().raw(link, b"").file("d", "").done()),
         ["l", "d"]
     );
 }
@@ -146,16 +149,16 @@ fn numbers_are_octal_or_base_256() {
 fn sparse_files_have_their_holes() {
     let parts = b"aabbb";
     let wanted = [&b"\0\0\0\0aa\0\0bbb\0"[..]].concat();
-    let mut old = Made::header(b"s", b'S', b"", 5);
+    let mut old = TarBuilder::header(b"s", b'S', b"", 5);
     old[257..265].copy_from_slice(b"ustar  \0");
     for (at, text) in [(386, "4"), (398, "2"), (410, "10"), (422, "3"), (483, "14")] {
         let field = format!("{text:0>11}");
         old[at..at + 11].copy_from_slice(field.as_bytes());
     }
-    Made::sum(&mut old);
+    TarBuilder::sum(&mut old);
     let mut map = b"2\n4\n2\n8\n3\n".to_vec();
     map.resize(512, 0);
-    let bytes = Made::default()
+    let bytes = TarBuilder::default()
         .raw(old, parts)
         .pax(&[
             ("GNU.sparse.map", b"4,2,8,3"),
@@ -183,7 +186,7 @@ fn sparse_files_have_their_holes() {
 /// The old format goes on in further blocks.
 #[test]
 fn sparse_maps_go_on() {
-    let mut old = Made::header(b"s", b'S', b"", 6);
+    let mut old = TarBuilder::header(b"s", b'S', b"", 6);
     old[257..265].copy_from_slice(b"ustar  \0");
     let octal = |n: u64| format!("{n:011o}\0").into_bytes();
     for n in 0..4_u64 {
@@ -193,14 +196,14 @@ fn sparse_maps_go_on() {
     }
     old[482] = 1;
     old[483..495].copy_from_slice(&octal(100));
-    Made::sum(&mut old);
+    TarBuilder::sum(&mut old);
     let mut more = [0; 512];
     for n in 0..2_u64 {
         let at = 24 * n as usize;
         more[at..at + 12].copy_from_slice(&octal(50 + n));
         more[at + 12..at + 24].copy_from_slice(&octal(1));
     }
-    let mut made = Made::default();
+    let mut made = TarBuilder::default();
     made.0.extend(old);
     made.0.extend(more);
     made.0.extend(b"abcdef");
@@ -214,7 +217,7 @@ fn sparse_maps_go_on() {
 
 #[test]
 fn what_is_not_an_archive_is_refused() {
-    let sound = Made::default().file("a", "hello").done();
+    let sound = TarBuilder::default().file("a", "hello").done();
     let mut broken = sound.clone();
     broken[0] ^= 1;
     assert!(matches!(read(&broken), Err(TarError::Header { .. })));
@@ -237,7 +240,7 @@ fn what_is_not_an_archive_is_refused() {
         b"1 ",
         b"9 path=a\n9 path=b",
     ] {
-        let bytes = Made::default()
+        let bytes = TarBuilder::default()
             .entry(b"p", b'x', b"", records)
             .file("a", "")
             .done();
@@ -251,7 +254,7 @@ fn what_is_not_an_archive_is_refused() {
         ("size", "99999999999999999999"),
         ("mtime", "x"),
     ] {
-        let bytes = Made::default()
+        let bytes = TarBuilder::default()
             .pax(&[(key, value.as_bytes())])
             .file("a", "")
             .done();
@@ -261,12 +264,12 @@ fn what_is_not_an_archive_is_refused() {
         );
     }
     // A long name that claims a gigabyte is not read.
-    let long = Made::default()
-        .raw(Made::header(b"l", b'L', b"", 1 << 30), b"")
+    let long = TarBuilder::default()
+        .raw(TarBuilder::header(b"l", b'L', b"", 1 << 30), b"")
         .done();
     assert!(matches!(read(&long), Err(TarError::Header { .. })));
-    let many = (0..20).fold(Made::default(), |made, _| made.pax(&[]));
-    let mut archive = Archive::new(Stream(&many.0[..]), 10);
+    let many = (0..20).fold(TarBuilder::default(), |made, _| made.pax(&[]));
+    let mut archive = TarReader::new(ForwardReader(&many.0[..]), 10);
     assert!(matches!(archive.next(), Err(TarError::Header { .. })));
 }
 
@@ -281,7 +284,7 @@ fn sparse_maps_that_cannot_be_are_refused() {
         ("a,b", "9"),
         ("", "9"),
     ] {
-        let bytes = Made::default()
+        let bytes = TarBuilder::default()
             .pax(&[
                 ("GNU.sparse.map", map.as_bytes()),
                 ("GNU.sparse.size", size.as_bytes()),
@@ -291,7 +294,7 @@ fn sparse_maps_that_cannot_be_are_refused() {
         let refused = map.is_empty() || matches!(read(&bytes), Err(TarError::Sparse { .. }));
         assert!(refused, "{map}");
     }
-    let old = Made::default()
+    let old = TarBuilder::default()
         .pax(&[("GNU.sparse.numblocks", b"1")])
         .file("x", "")
         .done();
@@ -301,7 +304,7 @@ fn sparse_maps_that_cannot_be_are_refused() {
 proptest! {
     #[test]
     fn no_archive_panics(changes in prop::collection::vec((0..5000_usize, any::<u8>()), 0..12), fix: bool) {
-        let mut bytes = Made::default()
+        let mut bytes = TarBuilder::default()
             .file("a", "hello")
             .pax(&[("path", b"x"), ("GNU.sparse.major", b"1"), ("GNU.sparse.realsize", b"99")])
             .entry(b"y", b'0', b"", &[&b"1\n5\n4\n"[..], &[0; 506], b"data"].concat())
@@ -314,7 +317,7 @@ proptest! {
         if fix {
             for block in bytes.chunks_exact_mut(512) {
                 if &block[257..262] == b"ustar" {
-                    Made::sum(block.try_into().unwrap());
+                    TarBuilder::sum(block.try_into().unwrap());
                 }
             }
         }

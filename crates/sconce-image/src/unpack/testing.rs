@@ -2,9 +2,9 @@
 
 /// A tar archive under way.
 #[derive(Default)]
-pub(crate) struct Made(pub(crate) Vec<u8>);
+pub(crate) struct TarBuilder(pub(crate) Vec<u8>);
 
-impl Made {
+impl TarBuilder {
     pub(crate) fn header(name: &[u8], kind: u8, link: &[u8], size: u64) -> [u8; 512] {
         let mut header = [0; 512];
         header[..name.len().min(100)].copy_from_slice(&name[..name.len().min(100)]);

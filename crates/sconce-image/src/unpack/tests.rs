@@ -4,14 +4,14 @@ use std::os::unix::fs::MetadataExt as _;
 use proptest::prelude::*;
 use sconce_schema::NoProgress;
 
-use super::testing::Made;
+use super::testing::TarBuilder;
 use super::*;
 use sconce_oci as oci;
-use sconce_oci::{Manifest, RootFs, media};
+use sconce_oci::{ImageManifest, RootFs, media};
 
 /// Keeps an image of these archives, lowest first.
-fn image(store: &Store, archives: &[Vec<u8>]) -> Image {
-    let config = oci::Image {
+fn image(store: &Store, archives: &[Vec<u8>]) -> LocalImage {
+    let config = oci::ImageConfiguration {
         created: None,
         architecture: "amd64".to_owned(),
         os: "linux".to_owned(),
@@ -28,14 +28,14 @@ fn image(store: &Store, archives: &[Vec<u8>]) -> Image {
         descriptor
     };
     let config = oci::write(&config);
-    let manifest = Manifest::new(
+    let manifest = ImageManifest::new(
         Descriptor::of(media::CONFIG, &config),
         archives.iter().map(layer).collect(),
     );
-    Image::keep(store, oci::write(&manifest), config, Vec::new()).unwrap()
+    LocalImage::keep(store, oci::write(&manifest), config, Vec::new()).unwrap()
 }
 
-fn trees_of(store: &Store, archives: &[Vec<u8>]) -> Result<Vec<manifest::Layer>, TreesError> {
+fn trees_of(store: &Store, archives: &[Vec<u8>]) -> Result<Vec<manifest::LayerTree>, TreesError> {
     let image = image(store, archives);
     trees(&image, "img", store, UnpackLimits::default(), &NoProgress)
 }
@@ -59,7 +59,7 @@ enum Node {
 type View = BTreeMap<String, Node>;
 
 /// What overlayfs shows of trees, lowest first (kernel documentation, "Overlay Filesystem").
-fn union(layers: &[manifest::Layer]) -> View {
+fn union(layers: &[manifest::LayerTree]) -> View {
     let mut view = View::new();
     let highest: Vec<&Path> = layers.iter().rev().map(|l| l.path.as_path()).collect();
     show(&highest, "", &mut view);
@@ -142,7 +142,7 @@ fn apply(view: &mut View, steps: &[Step]) {
 
 /// The layer's archive. Whiteouts stand where they come: the order means nothing.
 fn archive(steps: &[Step]) -> Vec<u8> {
-    let mut made = Made::default();
+    let mut made = TarBuilder::default();
     for step in steps {
         made = match step {
             Step::Put(path, Node::Folder) => made.folder(path),
@@ -225,11 +225,11 @@ proptest! {
 #[test]
 fn a_folder_that_replaces_a_file_of_its_layer_shows_nothing_of_the_layers_below() {
     let (_folder, store) = store();
-    let below = Made::default()
+    let below = TarBuilder::default()
         .file("b/a", "")
         .file("c/a", "")
         .file("d", "");
-    let above = Made::default()
+    let above = TarBuilder::default()
         .file("b", "")
         .folder("b/")
         .link("way", "b")
@@ -247,16 +247,16 @@ fn a_folder_that_replaces_a_file_of_its_layer_shows_nothing_of_the_layers_below(
 #[test]
 fn what_hides_nothing_is_shared_and_what_is_hidden_costs_nothing() {
     let (_folder, store) = store();
-    let base = Made::default()
+    let base = TarBuilder::default()
         .folder("usr/")
         .file("usr/large", &"x".repeat(100_000))
         .file("usr/old", "old")
         .done();
-    let plain = Made::default()
+    let plain = TarBuilder::default()
         .file("etc/own", "own")
         .file(".wh.nothing", "")
         .done();
-    let hiding = Made::default()
+    let hiding = TarBuilder::default()
         .file("usr/.wh.old", "")
         .file("usr/new", "new")
         .done();
@@ -266,16 +266,16 @@ fn what_hides_nothing_is_shared_and_what_is_hidden_costs_nothing() {
     assert_eq!(one[1].path, two[1].path);
     assert_ne!(one[0].path, two[0].path);
     assert_eq!(two[2].name, "img layer 3");
-    let large = |layer: &manifest::Layer| layer.path.join("usr/large").metadata().unwrap();
+    let large = |layer: &manifest::LayerTree| layer.path.join("usr/large").metadata().unwrap();
     assert_eq!(large(&one[0]).ino(), large(&two[0]).ino());
     assert!(one[0].path.join("usr/old").exists() && !two[0].path.join("usr/old").exists());
-    let folder = |layer: &manifest::Layer| {
+    let folder = |layer: &manifest::LayerTree| {
         let meta = layer.path.join("usr").metadata().unwrap();
         (meta.mode(), meta.mtime())
     };
     assert_eq!(folder(&one[0]), folder(&two[0]));
     // The same layer again, above and below, and one without anything.
-    let empty = Made::default().done();
+    let empty = TarBuilder::default().done();
     let thrice = trees_of(&store, &[base.clone(), empty, base]).unwrap();
     assert_eq!(thrice.len(), 1);
 }
@@ -303,13 +303,13 @@ fn too_many_layers_are_merged() {
 #[test]
 fn an_image_that_cannot_be_is_refused() {
     let (_folder, store) = store();
-    let layer = Made::default().file("a", "x").done();
+    let layer = TarBuilder::default().file("a", "x").done();
     let mut made = image(
         &store,
-        &[layer.clone(), Made::default().file("b", "").done()],
+        &[layer.clone(), TarBuilder::default().file("b", "").done()],
     );
     made.manifest.layers.pop();
-    let run = |image: &Image| trees(image, "x", &store, UnpackLimits::default(), &NoProgress);
+    let run = |image: &LocalImage| trees(image, "x", &store, UnpackLimits::default(), &NoProgress);
     assert!(matches!(run(&made), Err(TreesError::Count { .. })));
     assert!(matches!(trees_of(&store, &[]), Err(TreesError::Empty)));
     // A blob that is not in the store, and one that is another than the configuration says.
@@ -319,8 +319,8 @@ fn an_image_that_cannot_be_is_refused() {
         run(&gone),
         Err(TreesError::Image(LocalError::Gone { .. }))
     ));
-    let mut other = image(&store, &[Made::default().file("c", "").done()]);
-    let blob = Made::default().file("d", "").done();
+    let mut other = image(&store, &[TarBuilder::default().file("c", "").done()]);
+    let blob = TarBuilder::default().file("d", "").done();
     store.put_blob(&blob, &Digest::of(&blob).0).unwrap();
     other.manifest.layers[0].digest = Digest::of(&blob);
     let error = run(&other).unwrap_err();
@@ -345,13 +345,13 @@ fn files_are_looked_up_as_the_run_sees_them() {
     let found = trees_of(
         &store,
         &[
-            Made::default()
+            TarBuilder::default()
                 .file("usr/etc/passwd", "below")
                 .file("usr/etc/group", "group")
                 .file("a/hidden", "x")
                 .file("opt/x", "x")
                 .done(),
-            Made::default()
+            TarBuilder::default()
                 .link("etc", "usr/etc")
                 .file("usr/etc/passwd", "above")
                 .link("a", "nowhere")
@@ -360,11 +360,11 @@ fn files_are_looked_up_as_the_run_sees_them() {
                 .link("up", "../../../../usr/../etc/passwd")
                 .file("opt", "a file")
                 .done(),
-            Made::default().folder("opt/").done(),
+            TarBuilder::default().folder("opt/").done(),
         ],
     )
     .unwrap();
-    let lookup = Lookup::new(&found);
+    let lookup = OverlayLookup::new(&found);
     let read = |path: &str| {
         let bytes = lookup.read(path.as_bytes(), 100).unwrap();
         bytes.map(|bytes| String::from_utf8(bytes).unwrap())

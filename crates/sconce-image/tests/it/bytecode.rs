@@ -11,9 +11,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::time::Duration;
 
-use sconce_image::bytecode::{self, Job, SCRIPT};
-use sconce_schema::manifest::Layer;
-use sconce_schema::{ImageManifest, Lock, NoProgress, Sha256};
+use sconce_image::bytecode::{self, BytecodeJob, SCRIPT};
+use sconce_schema::manifest::LayerTree;
+use sconce_schema::{EnvironmentLayers, Lock, NoProgress, Sha256};
 use sconce_store::Store;
 
 fn python(arguments: &[&str]) -> Option<Output> {
@@ -81,7 +81,7 @@ fn what_does_not_compile_is_passed_over_and_what_is_there_is_kept() {
 struct Shelf {
     _folder: tempfile::TempDir,
     store: Store,
-    manifest: ImageManifest,
+    manifest: EnvironmentLayers,
 }
 
 impl Shelf {
@@ -95,15 +95,15 @@ impl Shelf {
         Self {
             _folder: folder,
             store,
-            manifest: ImageManifest {
-                layers: vec![Layer { name, path }],
+            manifest: EnvironmentLayers {
+                layers: vec![LayerTree { name, path }],
                 env: BTreeMap::new(),
             },
         }
     }
 
     /// The work on the tree, as an environment of `lock` would do it; `None` where it is done.
-    fn job(&self, lock: &Lock) -> Option<Job> {
+    fn job(&self, lock: &Lock) -> Option<BytecodeJob> {
         let mut jobs = bytecode::missing(&self.manifest, lock, &self.store);
         assert!(jobs.len() <= 1);
         jobs.pop()

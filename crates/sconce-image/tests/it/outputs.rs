@@ -13,12 +13,12 @@ use std::path::Path;
 use std::thread;
 
 use rustix::fs::{CWD, FileType, Mode, mknodat};
-use sconce_base::output::{Form, Output, OutputError};
+use sconce_base::output::{OutputDestination, OutputError, OutputForm};
 use sconce_image::layer::Compression;
-use sconce_image::local::Image;
+use sconce_image::local::LocalImage;
 use sconce_image::{docker, layout, squashfs};
 use sconce_oci as oci;
-use sconce_oci::{Descriptor, Manifest, media};
+use sconce_oci::{Descriptor, ImageManifest, media};
 use sconce_schema::NoProgress;
 use sconce_store::Store;
 
@@ -27,13 +27,13 @@ fn none(_: i32) -> io::Result<OwnedFd> {
     Err(io::ErrorKind::NotFound.into())
 }
 
-fn to(path: &Path, form: Form) -> Output {
-    Output::find(path, form, none).unwrap()
+fn to(path: &Path, form: OutputForm) -> OutputDestination {
+    OutputDestination::find(path, form, none).unwrap()
 }
 
 /// An image without layers: where it goes is what counts.
-fn image(store: &Store) -> Image {
-    let config = oci::write(&oci::Image {
+fn image(store: &Store) -> LocalImage {
+    let config = oci::write(&oci::ImageConfiguration {
         created: None,
         architecture: "amd64".to_owned(),
         os: "linux".to_owned(),
@@ -44,11 +44,12 @@ fn image(store: &Store) -> Image {
         },
         history: None,
     });
-    let manifest = Manifest::new(Descriptor::of(media::CONFIG, &config), Vec::new());
-    Image::keep(store, oci::write(&manifest), config, Vec::new()).unwrap()
+    let manifest = ImageManifest::new(Descriptor::of(media::CONFIG, &config), Vec::new());
+    LocalImage::keep(store, oci::write(&manifest), config, Vec::new()).unwrap()
 }
 
-type Archive = fn(&Image, &[String], &Store, Output) -> Result<(), layout::LayoutError>;
+type Archive =
+    fn(&LocalImage, &[String], &Store, OutputDestination) -> Result<(), layout::LayoutError>;
 
 #[test]
 fn archives_are_streamed_and_replace_files_whole() {
@@ -63,7 +64,7 @@ fn archives_are_streamed_and_replace_files_whole() {
     ];
     for archive in archives {
         fs::write(at("file"), "before").unwrap();
-        archive(&image, &names, &store, to(&at("file"), Form::Binary)).unwrap();
+        archive(&image, &names, &store, to(&at("file"), OutputForm::Binary)).unwrap();
         let bytes = fs::read(at("file")).unwrap();
         assert!(bytes.len() > 1024 && bytes[257..262] == *b"ustar");
         let from = at("fifo");
@@ -72,13 +73,13 @@ fn archives_are_streamed_and_replace_files_whole() {
             File::open(from).unwrap().read_to_end(&mut bytes).unwrap();
             bytes
         });
-        archive(&image, &names, &store, to(&at("fifo"), Form::Binary)).unwrap();
+        archive(&image, &names, &store, to(&at("fifo"), OutputForm::Binary)).unwrap();
         assert!(reader.join().unwrap() == bytes);
         assert!(at("fifo").metadata().unwrap().file_type().is_fifo());
         // What reads it ends in the middle of it.
         let from = at("fifo");
         let reader = thread::spawn(move || drop(File::open(from).unwrap()));
-        let output = to(&at("fifo"), Form::Binary);
+        let output = to(&at("fifo"), OutputForm::Binary);
         let told = archive(&image, &names, &store, output).map_err(|error| error.to_string());
         reader.join().unwrap();
         // All of it may have been in the pipe by then.
@@ -122,11 +123,11 @@ fn a_squashfs_file_needs_one_that_is_sought() {
     let path = folder.path().join("fifo");
     mknodat(CWD, &path, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
     for path in [path.as_path(), Path::new("-"), Path::new("/dev/stdout")] {
-        let error = Output::find(path, Form::Seekable, none).unwrap_err();
+        let error = OutputDestination::find(path, OutputForm::Seekable, none).unwrap_err();
         assert!(matches!(error, OutputError::NotSeekable { .. }), "{error}");
     }
     let file = folder.path().join("file");
-    let output = to(&file, Form::Seekable);
+    let output = to(&file, OutputForm::Seekable);
     let written = squashfs::write(&[], &[], Compression::Zstd, output, &NoProgress).unwrap();
     let bytes = fs::read(file).unwrap();
     assert_eq!(

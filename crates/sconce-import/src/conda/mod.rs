@@ -2,12 +2,12 @@
 
 mod names;
 
-use self::names::{Means, means};
+use self::names::{CondaMapping, means};
 use super::draft::Draft;
 use super::requirement;
-use super::requirements::Scan;
-use super::yaml::{self, Node};
-use super::{AdoptError, Adopted, Beside};
+use super::requirements::RequirementsScan;
+use super::yaml::{self, YamlNode};
+use super::{ImportError, ImportedSpec, SiblingFiles};
 
 const UNKNOWN: &str = "not known under this name outside conda: add what it is to `[python] packages` or `[system] packages`";
 pub(crate) const CUDA: &str = "torch's wheels bring their own CUDA; for another one, name PyTorch's own index (it ends in /whl/cu124 or the like) as `[python] extra-index`";
@@ -25,7 +25,7 @@ struct Line<'a> {
     written: &'a str,
 }
 
-pub(super) fn convert(text: &str, beside: Beside<'_>) -> Result<Adopted, AdoptError> {
+pub(super) fn convert(text: &str, beside: SiblingFiles<'_>) -> Result<ImportedSpec, ImportError> {
     let mut draft = Draft::default();
     convert_into(text, beside, None, &mut draft)?;
     Ok(draft.finish())
@@ -34,12 +34,12 @@ pub(super) fn convert(text: &str, beside: Beside<'_>) -> Result<Adopted, AdoptEr
 /// Reads `text` into the draft; every note has the line `place`, where it is given.
 pub(super) fn convert_into(
     text: &str,
-    beside: Beside<'_>,
+    beside: SiblingFiles<'_>,
     place: Option<usize>,
     draft: &mut Draft,
-) -> Result<(), AdoptError> {
+) -> Result<(), ImportError> {
     let root = yaml::parse(text)?;
-    let nothing = AdoptError::Nothing {
+    let nothing = ImportError::Nothing {
         missing: "no list `dependencies`",
     };
     let Some(root) = root else {
@@ -48,7 +48,7 @@ pub(super) fn convert_into(
     let Some(dependencies) = root.get("dependencies") else {
         return Err(nothing);
     };
-    if let Some(name) = root.get("name").and_then(Node::text)
+    if let Some(name) = root.get("name").and_then(YamlNode::text)
         && place.is_none()
         && name != "base"
     {
@@ -72,7 +72,7 @@ pub(super) fn convert_into(
         };
         draft.decided(place, &names, why);
     }
-    for (name, value) in root.get("variables").map(Node::map).unwrap_or_default() {
+    for (name, value) in root.get("variables").map(YamlNode::map).unwrap_or_default() {
         let line = Some(place.unwrap_or(value.line));
         draft.variable(line, name, value.text().unwrap_or_default());
     }
@@ -97,8 +97,8 @@ pub(super) fn dependency(
     }
     match means(name) {
         // Installers are no part of an environment, unless a version is asked for.
-        Some(Means::Python("pip" | "setuptools" | "wheel")) => {}
-        Some(Means::Python(project)) => {
+        Some(CondaMapping::Python("pip" | "setuptools" | "wheel")) => {}
+        Some(CondaMapping::Python(project)) => {
             let version = read.version.clone().unwrap_or_else(|()| {
                 draft.decided(line, text, VERSION.to_owned());
                 String::new()
@@ -108,15 +108,15 @@ pub(super) fn dependency(
                 Err(why) => draft.left_out(line, text, why),
             }
         }
-        Some(Means::Debian(package)) => {
+        Some(CondaMapping::Debian(package)) => {
             draft.system(line, package);
             if !read.written.is_empty() {
                 draft.decided(line, text, DEBIANS.to_owned());
             }
         }
-        Some(Means::Cuda) => draft.left_out(line, text, CUDA),
-        Some(Means::Compiler) => draft.left_out(line, text, COMPILER),
-        Some(Means::There) => there.push(name.to_owned()),
+        Some(CondaMapping::Cuda) => draft.left_out(line, text, CUDA),
+        Some(CondaMapping::Compiler) => draft.left_out(line, text, COMPILER),
+        Some(CondaMapping::There) => there.push(name.to_owned()),
         None => draft.left_out(line, text, UNKNOWN),
     }
 }
@@ -134,7 +134,7 @@ fn python(read: &Line<'_>, line: Option<usize>, draft: &mut Draft) {
 }
 
 /// `- pip: […]`.
-fn pip(node: &Node, place: Option<usize>, beside: Beside<'_>, draft: &mut Draft) {
+fn pip(node: &YamlNode, place: Option<usize>, beside: SiblingFiles<'_>, draft: &mut Draft) {
     for (key, list) in node.map() {
         if key != "pip" {
             draft.left_out(place.unwrap_or(list.line), key, requirement::NOT_ONE);
@@ -147,7 +147,7 @@ fn pip(node: &Node, place: Option<usize>, beside: Beside<'_>, draft: &mut Draft)
             .collect();
         let texts: Vec<&str> = entries.iter().map(|(_, text)| text.as_str()).collect();
         let lines: Vec<usize> = entries.iter().map(|(line, _)| *line).collect();
-        let mut scan = Scan::of("environment.yml", &texts.join("\n"), beside);
+        let mut scan = RequirementsScan::of("environment.yml", &texts.join("\n"), beside);
         scan.lines_are(&lines);
         scan.copy_into(draft, place);
     }
@@ -256,7 +256,7 @@ mod tests {
     use super::super::tests::notes;
     use super::*;
 
-    fn read_env(text: &str) -> Adopted {
+    fn read_env(text: &str) -> ImportedSpec {
         convert(text, &|_| None).expect("it can be adopted")
     }
 
@@ -350,7 +350,7 @@ mod tests {
     fn what_is_no_environment_is_refused() {
         for text in ["", "a: 1\n", "- a\n", "services:\n  web: {image: x}\n"] {
             let error = convert(text, &|_| None).unwrap_err();
-            assert!(matches!(error, AdoptError::Nothing { .. }), "{text}");
+            assert!(matches!(error, ImportError::Nothing { .. }), "{text}");
         }
     }
 }

@@ -3,7 +3,7 @@
 
 /// What a conda package is for an environment of Sconce.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Means {
+pub(super) enum CondaMapping {
     /// A project of the Python package index.
     Python(&'static str),
     /// A Debian package.
@@ -17,30 +17,30 @@ pub(super) enum Means {
 }
 
 /// By its conda name, in lower case.
-pub(super) fn means(name: &str) -> Option<Means> {
+pub(super) fn means(name: &str) -> Option<CondaMapping> {
     let pair = |list: &[(&str, &'static str)]| {
         let found = list.iter().find(|(conda, _)| *conda == name)?;
         Some(found.1)
     };
     if let Some(same) = SAME.iter().find(|same| **same == name) {
-        return Some(Means::Python(same));
+        return Some(CondaMapping::Python(same));
     }
     if let Some(project) = pair(RENAMED) {
-        return Some(Means::Python(project));
+        return Some(CondaMapping::Python(project));
     }
     if let Some(package) = pair(DEBIAN) {
-        return Some(Means::Debian(package));
+        return Some(CondaMapping::Debian(package));
     }
     let begins = |list: &[&str]| list.iter().any(|begin| name.starts_with(begin));
     if THERE.contains(&name) || begins(&["_", "ld_impl_", "xorg-", "aws-c-", "libgcc", "libstdcxx"])
     {
-        return Some(Means::There);
+        return Some(CondaMapping::There);
     }
     if COMPILERS.contains(&name) || begins(&["gcc_", "gxx_", "binutils_", "sysroot_", "gfortran"]) {
-        return Some(Means::Compiler);
+        return Some(CondaMapping::Compiler);
     }
     let cuda = CUDA.contains(&name) || begins(&["cuda-", "libcu", "libnv", "libnpp"]);
-    cuda.then_some(Means::Cuda)
+    cuda.then_some(CondaMapping::Cuda)
 }
 
 /// The same name on the index.
@@ -494,18 +494,18 @@ mod tests {
     #[test]
     fn well_known_names() {
         for (conda, meaning) in [
-            ("pytorch", Means::Python("torch")),
-            ("opencv", Means::Python("opencv-python-headless")),
-            ("matplotlib-base", Means::Python("matplotlib")),
-            ("numpy", Means::Python("numpy")),
-            ("ffmpeg", Means::Debian("ffmpeg")),
-            ("pytorch-cuda", Means::Cuda),
-            ("cuda-nvcc", Means::Cuda),
-            ("libcublas-dev", Means::Cuda),
-            ("gxx_linux-64", Means::Compiler),
-            ("_libgcc_mutex", Means::There),
-            ("libgcc-ng", Means::There),
-            ("libcurl", Means::There),
+            ("pytorch", CondaMapping::Python("torch")),
+            ("opencv", CondaMapping::Python("opencv-python-headless")),
+            ("matplotlib-base", CondaMapping::Python("matplotlib")),
+            ("numpy", CondaMapping::Python("numpy")),
+            ("ffmpeg", CondaMapping::Debian("ffmpeg")),
+            ("pytorch-cuda", CondaMapping::Cuda),
+            ("cuda-nvcc", CondaMapping::Cuda),
+            ("libcublas-dev", CondaMapping::Cuda),
+            ("gxx_linux-64", CondaMapping::Compiler),
+            ("_libgcc_mutex", CondaMapping::There),
+            ("libgcc-ng", CondaMapping::There),
+            ("libcurl", CondaMapping::There),
         ] {
             assert_eq!(means(conda), Some(meaning), "{conda}");
         }

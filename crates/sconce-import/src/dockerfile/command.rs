@@ -1,11 +1,11 @@
 //! `CMD` and `ENTRYPOINT` as the command of a run.
 
 use super::parse::Instruction;
-use super::shell::{self, Variables};
+use super::shell::{self, ShellVariables};
 
 /// A command as a Dockerfile gives it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Words {
+pub(super) struct CommandWords {
     pub(super) line: usize,
     pub(super) words: Vec<String>,
     /// Given as a text for a shell: as an entrypoint, it takes no arguments.
@@ -27,10 +27,10 @@ pub(super) fn exec_form(text: &str) -> Option<Vec<String>> {
     Some(list.list)
 }
 
-pub(super) fn read(one: &Instruction, variables: &mut Variables) -> Words {
+pub(super) fn read(one: &Instruction, variables: &mut ShellVariables) -> CommandWords {
     let line = one.line;
     if let Some(words) = exec_form(&one.rest) {
-        return Words {
+        return CommandWords {
             line,
             words,
             shell: false,
@@ -41,7 +41,7 @@ pub(super) fn read(one: &Instruction, variables: &mut Variables) -> Words {
         text => shell::plain_words(text, variables)
             .unwrap_or_else(|| vec!["sh".to_owned(), "-c".to_owned(), text.to_owned()]),
     };
-    Words {
+    CommandWords {
         line,
         words,
         shell: true,
@@ -49,10 +49,13 @@ pub(super) fn read(one: &Instruction, variables: &mut Variables) -> Words {
 }
 
 /// The command of the run: without what only starts another one, such as an init process.
-pub(super) fn command(entrypoint: Option<Words>, cmd: Option<Words>) -> Option<Words> {
+pub(super) fn command(
+    entrypoint: Option<CommandWords>,
+    cmd: Option<CommandWords>,
+) -> Option<CommandWords> {
     let mut all = match (entrypoint, cmd) {
         (Some(entrypoint), Some(cmd)) if !entrypoint.shell && !entrypoint.words.is_empty() => {
-            Words {
+            CommandWords {
                 words: [entrypoint.words, cmd.words].concat(),
                 ..entrypoint
             }
@@ -110,7 +113,7 @@ mod tests {
     use super::*;
 
     fn of(text: &str) -> Option<Vec<String>> {
-        let mut variables = Variables::default();
+        let mut variables = ShellVariables::default();
         let all = parse(text);
         let mut find = |keyword: &str| {
             let one = all.iter().find(|one| one.keyword == keyword)?;

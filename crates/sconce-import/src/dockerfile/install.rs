@@ -2,11 +2,11 @@
 
 use super::super::conda;
 use super::super::note::shown;
-use super::super::pyproject::{Project, toml_table};
+use super::super::pyproject::{ProjectTable, toml_table};
 use super::super::requirement::{self, PROJECT, SOURCES};
-use super::super::requirements::Scan;
-use super::shell::{self, Command};
-use super::stage::Stage;
+use super::super::requirements::RequirementsScan;
+use super::shell::{self, ShellCommand};
+use super::stage::StageState;
 
 const NOT_RUN: &str = "an environment is made without running commands: do it in the run's own command, or once outside and mount the result";
 const CONDITIONAL: &str = "it is installed under a condition only: add it if it is needed";
@@ -55,7 +55,7 @@ const HOUSEKEEPING: &[&str] = &[
     "which",
 ];
 
-impl Stage<'_> {
+impl StageState<'_> {
     /// All commands of a script; `line` gives the line of a place in it.
     pub(super) fn script(&mut self, script: &str, line: &dyn Fn(usize) -> usize, depth: usize) {
         let commands = shell::commands(script, &mut self.variables);
@@ -66,7 +66,7 @@ impl Stage<'_> {
         self.folder = before;
     }
 
-    fn command(&mut self, command: &Command, line: usize, depth: usize) {
+    fn command(&mut self, command: &ShellCommand, line: usize, depth: usize) {
         let words: Vec<&str> = command.words.iter().map(String::as_str).collect();
         let words = without_prefix(&words);
         let Some((first, rest)) = words.split_first() else {
@@ -186,7 +186,7 @@ impl Stage<'_> {
             self.left_out(line, &format!("-r {path}"), MISSING);
             return;
         };
-        let scan = Scan::of(&beside, &text, self.beside);
+        let scan = RequirementsScan::of(&beside, &text, self.beside);
         let whole = scan.refused.is_empty();
         let texts = scan
             .requirements
@@ -208,7 +208,7 @@ impl Stage<'_> {
             .read(&file)
             .and_then(|(_, text)| toml_table(&text).ok());
         self.left_out(line, path, PROJECT);
-        let Some(project) = table.as_ref().and_then(Project::of) else {
+        let Some(project) = table.as_ref().and_then(ProjectTable::of) else {
             return;
         };
         let extras: Vec<&str> = extras.split(',').map(str::trim).collect();

@@ -13,28 +13,31 @@ use std::collections::BTreeSet;
 use sconce_schema::spec::{MountSpec, WORKSPACE};
 
 use self::parse::Instruction;
-use self::shell::Variables;
-use self::stage::{Plan, Stage, below};
-use super::{AdoptError, Adopted, Beside, conda};
+use self::shell::ShellVariables;
+use self::stage::{StageOutline, StageState, below};
+use super::{ImportError, ImportedSpec, SiblingFiles, conda};
 
 /// More stages than any Dockerfile has.
 const MOST_STAGES: usize = 200;
 
-pub(super) fn convert(text: &str, beside: Beside<'_>) -> Result<Adopted, AdoptError> {
+pub(super) fn convert(text: &str, beside: SiblingFiles<'_>) -> Result<ImportedSpec, ImportError> {
     let instructions = parse::parse(text);
-    let mut variables = Variables::default();
+    let mut variables = ShellVariables::default();
     let plans = plans(&instructions, &mut variables);
     if plans.is_empty() {
-        return Err(AdoptError::Nothing { missing: "no FROM" });
+        return Err(ImportError::Nothing { missing: "no FROM" });
     }
-    let mut stage = Stage::new(beside, variables);
+    let mut stage = StageState::new(beside, variables);
     stage.follow(&plans, plans.len() - 1, &mut BTreeSet::new());
     Ok(finish(stage))
 }
 
 /// The stages, with the variables that stand before the first.
-fn plans<'a>(instructions: &'a [Instruction], variables: &mut Variables) -> Vec<Plan<'a>> {
-    let mut plans: Vec<Plan<'_>> = Vec::new();
+fn plans<'a>(
+    instructions: &'a [Instruction],
+    variables: &mut ShellVariables,
+) -> Vec<StageOutline<'a>> {
+    let mut plans: Vec<StageOutline<'_>> = Vec::new();
     for one in instructions {
         if one.keyword == "FROM" && plans.len() >= MOST_STAGES {
             break;
@@ -45,7 +48,7 @@ fn plans<'a>(instructions: &'a [Instruction], variables: &mut Variables) -> Vec<
                 let mut words = expanded.split_whitespace();
                 let base = words.next().unwrap_or_default().to_owned();
                 let name = words.nth(1).map(str::to_ascii_lowercase);
-                plans.push(Plan {
+                plans.push(StageOutline {
                     line: one.line,
                     base,
                     name,
@@ -65,7 +68,7 @@ fn plans<'a>(instructions: &'a [Instruction], variables: &mut Variables) -> Vec<
     plans
 }
 
-fn finish(mut stage: Stage<'_>) -> Adopted {
+fn finish(mut stage: StageState<'_>) -> ImportedSpec {
     // One index of all commands is the spec's; one of some is asked beside the machine's own.
     let same = stage.indexes.windows(2).all(|pair| pair[0].1 == pair[1].1);
     for (line, url) in std::mem::take(&mut stage.indexes) {
@@ -109,7 +112,7 @@ fn finish(mut stage: Stage<'_>) -> Adopted {
 
 /// Where folders of the image are in a run: what is copied to the working directory is in the
 /// spec's folder there, and what is copied elsewhere is mounted.
-fn places(stage: &mut Stage<'_>) -> Vec<(String, String)> {
+fn places(stage: &mut StageState<'_>) -> Vec<(String, String)> {
     let mut places: Vec<(String, String)> = Vec::new();
     let read: Vec<String> = stage
         .files
@@ -175,7 +178,7 @@ fn moved(path: &str, places: &[(String, String)]) -> String {
 
 const OWN: &str = "the environment has its own";
 
-fn variables(stage: &mut Stage<'_>, places: &[(String, String)]) {
+fn variables(stage: &mut StageState<'_>, places: &[(String, String)]) {
     for (line, name, value) in std::mem::take(&mut stage.env) {
         let begins = |list: &[&str]| list.iter().any(|begin| name.starts_with(begin));
         match name.as_str() {
@@ -229,7 +232,11 @@ fn variables(stage: &mut Stage<'_>, places: &[(String, String)]) {
     }
 }
 
-fn run_command(stage: &mut Stage<'_>, command: command::Words, places: &[(String, String)]) {
+fn run_command(
+    stage: &mut StageState<'_>,
+    command: command::CommandWords,
+    places: &[(String, String)],
+) {
     let shell = matches!(command.words.as_slice(), [one] if matches!(one.rsplit('/').next(), Some("bash" | "sh" | "zsh")));
     if shell || command.words.is_empty() {
         let why = "`sconce shell` opens one, so the spec has no command".to_owned();

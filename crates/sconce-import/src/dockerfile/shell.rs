@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 
 /// `ARG` and `ENV`, with a bound on what expanding them can produce.
 #[derive(Debug, Clone)]
-pub(super) struct Variables {
+pub(super) struct ShellVariables {
     values: BTreeMap<String, String>,
     /// Bytes that expansion may still produce.
     budget: usize,
 }
 
-impl Default for Variables {
+impl Default for ShellVariables {
     fn default() -> Self {
         Self {
             values: BTreeMap::new(),
@@ -23,7 +23,7 @@ impl Default for Variables {
 /// The longest value of a variable, in bytes.
 const LONGEST: usize = 8 << 10;
 
-impl Variables {
+impl ShellVariables {
     pub(super) fn set(&mut self, name: &str, value: String) {
         if value.len() <= LONGEST && self.values.len() < 2000 {
             self.values.insert(name.to_owned(), value);
@@ -110,7 +110,7 @@ impl Variables {
 
 /// A simple command.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Command {
+pub(super) struct ShellCommand {
     /// Where it begins in the script, in bytes.
     pub(super) place: usize,
     /// Without quotes, redirections and assignments.
@@ -133,11 +133,11 @@ enum Token {
 }
 
 /// The commands of `script`, in their order. `sh -c "…"` is not looked into.
-pub(super) fn commands(script: &str, variables: &mut Variables) -> Vec<Command> {
+pub(super) fn commands(script: &str, variables: &mut ShellVariables) -> Vec<ShellCommand> {
     let mut commands = Vec::new();
     let mut depth = 0_usize;
     let mut or = false;
-    let mut open: Option<Command> = None;
+    let mut open: Option<ShellCommand> = None;
     let mut redirect = false;
     for (place, token) in tokens(script, variables) {
         match token {
@@ -179,7 +179,7 @@ pub(super) fn commands(script: &str, variables: &mut Variables) -> Vec<Command> 
                         continue;
                     }
                 }
-                let command = open.get_or_insert_with(|| Command {
+                let command = open.get_or_insert_with(|| ShellCommand {
                     place,
                     words: Vec::new(),
                     assignments: Vec::new(),
@@ -205,7 +205,7 @@ fn assignment(word: &str) -> Option<(String, String)> {
 }
 
 /// `A=1 B="two words"` as `ENV` has it: words with no operators among them.
-pub(super) fn assignments(text: &str, variables: &mut Variables) -> Vec<(String, String)> {
+pub(super) fn assignments(text: &str, variables: &mut ShellVariables) -> Vec<(String, String)> {
     let mut pairs = Vec::new();
     let mut at = 0;
     while let Some(c) = text[at..].chars().next() {
@@ -220,7 +220,7 @@ pub(super) fn assignments(text: &str, variables: &mut Variables) -> Vec<(String,
     pairs
 }
 
-fn tokens(script: &str, variables: &mut Variables) -> Vec<(usize, Token)> {
+fn tokens(script: &str, variables: &mut ShellVariables) -> Vec<(usize, Token)> {
     let mut tokens = Vec::new();
     let mut at = 0;
     while let Some(c) = script[at..].chars().next() {
@@ -271,7 +271,11 @@ fn operator(rest: &str) -> Option<&'static str> {
 }
 
 /// The word that `rest` begins with, and its length; outside quotes it ends where `ends` says.
-fn word(rest: &str, variables: &mut Variables, ends: impl Fn(char) -> bool) -> (String, usize) {
+fn word(
+    rest: &str,
+    variables: &mut ShellVariables,
+    ends: impl Fn(char) -> bool,
+) -> (String, usize) {
     let mut out = String::new();
     let mut at = 0;
     while let Some(c) = rest[at..].chars().next() {
@@ -327,7 +331,7 @@ fn double_quoted(text: &str) -> usize {
 }
 
 /// The inside of double quotes: a backslash stays, but for those before `$`, `"`, `` ` `` and `\`.
-fn quoted(text: &str, variables: &mut Variables) -> String {
+fn quoted(text: &str, variables: &mut ShellVariables) -> String {
     let mut out = String::new();
     let mut rest = text;
     while let Some(at) = rest.find(['$', '\\']) {
@@ -354,7 +358,7 @@ fn quoted(text: &str, variables: &mut Variables) -> String {
 
 /// Whether a text's words are what a shell would make of them, without knowing more than `RUN`
 /// does: one command, nothing that only a run can tell.
-pub(super) fn plain_words(script: &str, variables: &mut Variables) -> Option<Vec<String>> {
+pub(super) fn plain_words(script: &str, variables: &mut ShellVariables) -> Option<Vec<String>> {
     let mut all = commands(script, variables);
     let one = all.pop().filter(|_| all.is_empty())?;
     let plain = !one.conditional && !one.redirected && one.assignments.is_empty();
@@ -373,7 +377,7 @@ mod tests {
     use super::*;
 
     fn words(script: &str) -> Vec<String> {
-        let mut variables = Variables::default();
+        let mut variables = ShellVariables::default();
         variables.set("V", "2.6".to_owned());
         commands(script, &mut variables)
             .into_iter()
@@ -418,7 +422,7 @@ mod tests {
 
     #[test]
     fn a_command_is_plain_where_a_shell_adds_nothing() {
-        let plain = |script| plain_words(script, &mut Variables::default());
+        let plain = |script| plain_words(script, &mut ShellVariables::default());
         assert_eq!(plain("python train.py --lr 0.1").map(|w| w.len()), Some(4));
         for script in [
             "a && b", "a > b", "A=1 b", "a $B", "a *.py", "a &", "(a)", "", "a | b", "a `b`",
@@ -429,7 +433,7 @@ mod tests {
 
     #[test]
     fn variables_do_not_fill_the_memory() {
-        let mut variables = Variables::default();
+        let mut variables = ShellVariables::default();
         variables.set("A", "a".repeat(LONGEST));
         let all = variables.expand(&"$A".repeat(10_000));
         assert!(all.len() < 2 << 20);
@@ -440,7 +444,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_text_panics(text in "[-a-z${}()<>=&|;:'\"`#é \n\\\\]{0,80}") {
-            let mut variables = Variables::default();
+            let mut variables = ShellVariables::default();
             variables.set("a", "é$".to_owned());
             let all = commands(&text, &mut variables);
             prop_assert!(all.iter().all(|c| text.is_char_boundary(c.place)));

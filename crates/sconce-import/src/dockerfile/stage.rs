@@ -3,14 +3,14 @@
 use std::collections::BTreeSet;
 
 use super::super::draft::Draft;
-use super::super::{Beside, inside};
+use super::super::{SiblingFiles, inside};
 use super::parse::Instruction;
-use super::shell::Variables;
+use super::shell::ShellVariables;
 use super::{command, image};
 
 /// A stage: what it is made from, its name, its instructions.
 #[derive(Debug, Default)]
-pub(super) struct Plan<'a> {
+pub(super) struct StageOutline<'a> {
     pub(super) line: usize,
     /// With the variables' values.
     pub(super) base: String,
@@ -21,7 +21,7 @@ pub(super) struct Plan<'a> {
 
 /// `COPY SOURCE TARGET` from the build's own folder.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Copied {
+pub(super) struct CopyInstruction {
     pub(super) line: usize,
     /// Relative to the spec's folder; empty for all of it.
     pub(super) source: String,
@@ -30,17 +30,17 @@ pub(super) struct Copied {
 }
 
 /// The state while instructions are followed.
-pub(super) struct Stage<'a> {
+pub(super) struct StageState<'a> {
     pub(super) draft: Draft,
-    pub(super) beside: Beside<'a>,
-    pub(super) variables: Variables,
+    pub(super) beside: SiblingFiles<'a>,
+    pub(super) variables: ShellVariables,
     /// The working directory.
     pub(super) folder: String,
-    pub(super) copies: Vec<Copied>,
+    pub(super) copies: Vec<CopyInstruction>,
     /// `ENV`, in its order.
     pub(super) env: Vec<(usize, String, String)>,
-    pub(super) entrypoint: Option<command::Words>,
-    pub(super) cmd: Option<command::Words>,
+    pub(super) entrypoint: Option<command::CommandWords>,
+    pub(super) cmd: Option<command::CommandWords>,
     /// Requirements files: line, path, and their requirements where all of them can be locked.
     pub(super) files: Vec<(usize, String, Option<BTreeSet<String>>)>,
     /// `--index-url` of single commands.
@@ -59,8 +59,8 @@ const NOT_COPIED: &str =
     "nothing is copied in, the spec's folder is at /workspace: give it with `mounts` in [run]";
 const NO_SUCH: &str = "a spec has nothing like it";
 
-impl<'a> Stage<'a> {
-    pub(super) fn new(beside: Beside<'a>, variables: Variables) -> Self {
+impl<'a> StageState<'a> {
+    pub(super) fn new(beside: SiblingFiles<'a>, variables: ShellVariables) -> Self {
         Self {
             draft: Draft::default(),
             beside,
@@ -119,7 +119,12 @@ impl<'a> Stage<'a> {
     }
 
     /// Follows the plan at `place`, after that which it is made from.
-    pub(super) fn follow(&mut self, plans: &[Plan<'_>], place: usize, seen: &mut BTreeSet<usize>) {
+    pub(super) fn follow(
+        &mut self,
+        plans: &[StageOutline<'_>],
+        place: usize,
+        seen: &mut BTreeSet<usize>,
+    ) {
         // From the first one to the last: a chain can be long.
         let mut chain = vec![place];
         while let Some(below) = named(plans, &plans[chain[0]].base, chain[0]) {
@@ -140,7 +145,7 @@ impl<'a> Stage<'a> {
     fn instruction(
         &mut self,
         one: &Instruction,
-        plans: &[Plan<'_>],
+        plans: &[StageOutline<'_>],
         place: usize,
         seen: &mut BTreeSet<usize>,
     ) {
@@ -222,7 +227,7 @@ impl<'a> Stage<'a> {
     fn copy(
         &mut self,
         one: &Instruction,
-        plans: &[Plan<'_>],
+        plans: &[StageOutline<'_>],
         place: usize,
         seen: &mut BTreeSet<usize>,
     ) {
@@ -325,7 +330,7 @@ impl<'a> Stage<'a> {
             at = format!("{}/{name}", at.trim_end_matches('/'));
         }
         if self.copies.len() < 500 {
-            self.copies.push(Copied {
+            self.copies.push(CopyInstruction {
                 line,
                 source: path,
                 target: at,
@@ -335,7 +340,7 @@ impl<'a> Stage<'a> {
 }
 
 /// The stage that a name or a number means, among those before `place`.
-fn named(plans: &[Plan<'_>], name: &str, place: usize) -> Option<usize> {
+fn named(plans: &[StageOutline<'_>], name: &str, place: usize) -> Option<usize> {
     let name = name.to_ascii_lowercase();
     let by_name = plans[..place]
         .iter()
@@ -377,7 +382,7 @@ pub(super) fn below<'a>(path: &'a str, folder: &str) -> Option<&'a str> {
 }
 
 /// `A=1 B="two words"`, or the older `A all the rest`.
-fn pairs(rest: &str, variables: &mut Variables) -> Vec<(String, String)> {
+fn pairs(rest: &str, variables: &mut ShellVariables) -> Vec<(String, String)> {
     let first = rest.split_whitespace().next().unwrap_or_default();
     if !first.contains('=') {
         let value = rest.trim_start()[first.len()..].trim();

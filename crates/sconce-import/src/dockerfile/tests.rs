@@ -14,7 +14,7 @@ fn beside(path: &str) -> Option<String> {
     Some(text.to_owned())
 }
 
-fn read(text: &str) -> (Adopted, String) {
+fn read(text: &str) -> (ImportedSpec, String) {
     let adopted = convert(text, &beside).expect("it can be adopted");
     let said = notes(&adopted);
     (adopted, said)
@@ -195,7 +195,7 @@ fn what_is_no_dockerfile_is_refused() {
     for text in ["", "# a\n", "RUN pip install x\n"] {
         assert!(matches!(
             convert(text, &beside),
-            Err(AdoptError::Nothing { .. })
+            Err(ImportError::Nothing { .. })
         ));
     }
     let (_, said) = read("FROM python:3.13\nFRUM x\n");

@@ -9,7 +9,7 @@ use std::ops::{Index, IndexMut};
 use super::pools::PoolIndex;
 
 /// A block, by its place.
-pub(super) type Id = NonZeroU32;
+pub(super) type BlockId = NonZeroU32;
 /// An expandable segment, by its place.
 pub(super) type SegmentIndex = u32;
 
@@ -25,8 +25,8 @@ pub(super) struct Block {
     /// How often its pool had been searched when it became free.
     pub(super) free_since: u64,
     pub(super) pool: PoolIndex,
-    pub(super) prev: Option<Id>,
-    pub(super) next: Option<Id>,
+    pub(super) prev: Option<BlockId>,
+    pub(super) next: Option<BlockId>,
     /// The expandable segment that it is in.
     pub(super) segment: Option<SegmentIndex>,
     /// Events that have to complete before it is free.
@@ -76,7 +76,7 @@ impl Block {
 pub(super) struct Blocks {
     /// The first has no name.
     slots: Vec<Block>,
-    vacant: Vec<Id>,
+    vacant: Vec<BlockId>,
 }
 
 impl Blocks {
@@ -90,24 +90,24 @@ impl Blocks {
         }
     }
 
-    pub(super) fn add(&mut self, block: Block) -> Id {
+    pub(super) fn add(&mut self, block: Block) -> BlockId {
         if let Some(id) = self.vacant.pop() {
             self[id] = block;
             return id;
         }
         // 1 TiB has 2^31 blocks of 512 bytes: the number fits.
-        let id = u32::try_from(self.slots.len()).ok().and_then(Id::new);
+        let id = u32::try_from(self.slots.len()).ok().and_then(BlockId::new);
         self.slots.push(block);
-        id.unwrap_or(Id::MAX)
+        id.unwrap_or(BlockId::MAX)
     }
 
-    pub(super) fn remove(&mut self, id: Id) {
+    pub(super) fn remove(&mut self, id: BlockId) {
         self[id].live = false;
         self.vacant.push(id);
     }
 
     /// Puts `id`, which is new, between two that were neighbours.
-    pub(super) fn splice(&mut self, before: Option<Id>, id: Id, after: Option<Id>) {
+    pub(super) fn splice(&mut self, before: Option<BlockId>, id: BlockId, after: Option<BlockId>) {
         self[id].prev = before;
         self[id].next = after;
         if let Some(before) = before {
@@ -124,21 +124,21 @@ impl Blocks {
     }
 }
 
-impl Index<Id> for Blocks {
+impl Index<BlockId> for Blocks {
     type Output = Block;
-    fn index(&self, id: Id) -> &Block {
+    fn index(&self, id: BlockId) -> &Block {
         &self.slots[id.get() as usize]
     }
 }
 
-impl IndexMut<Id> for Blocks {
-    fn index_mut(&mut self, id: Id) -> &mut Block {
+impl IndexMut<BlockId> for Blocks {
+    fn index_mut(&mut self, id: BlockId) -> &mut Block {
         &mut self.slots[id.get() as usize]
     }
 }
 
 /// Allocated blocks by their address.
-pub(super) type ByAddress = HashMap<u64, Id, BuildHasherDefault<AddressHasher>>;
+pub(super) type ByAddress = HashMap<u64, BlockId, BuildHasherDefault<AddressHasher>>;
 
 /// One multiplication: addresses are our own, so nobody can choose those that collide.
 #[derive(Debug, Default)]

@@ -36,7 +36,7 @@ pub const MOST_CARDS: u64 = 8;
 
 /// A card's memory and addresses.
 #[derive(Debug, Clone)]
-pub struct Device {
+pub struct SimulatedGpu {
     total: u64,
     outside: u64,
     used: u64,
@@ -46,7 +46,7 @@ pub struct Device {
 
 /// A card that cannot be.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum DeviceError {
+pub enum SimulatedGpuError {
     /// More memory than addresses.
     #[error("a card of {bytes} bytes is larger than the {MALLOC_SPAN} that can be simulated")]
     TooLarge {
@@ -55,20 +55,20 @@ pub enum DeviceError {
     },
 }
 
-impl sconce_schema::Hint for DeviceError {
+impl sconce_schema::Hint for SimulatedGpuError {
     fn exit_code(&self) -> u8 {
         sconce_schema::exit::USAGE
     }
 }
 
-impl Device {
+impl SimulatedGpu {
     /// The first card of a machine, with `total` bytes, all of them free.
     ///
     /// # Errors
-    /// [`DeviceError::TooLarge`] above 1 TiB.
-    pub fn new(total: u64) -> Result<Self, DeviceError> {
+    /// [`SimulatedGpuError::TooLarge`] above 1 TiB.
+    pub fn new(total: u64) -> Result<Self, SimulatedGpuError> {
         if total > MALLOC_SPAN {
-            return Err(DeviceError::TooLarge { bytes: total });
+            return Err(SimulatedGpuError::TooLarge { bytes: total });
         }
         Ok(Self {
             total,
@@ -201,7 +201,7 @@ mod tests {
 
     #[test]
     fn the_lowest_place_is_taken() {
-        let mut device = Device::new(64 * GRANULE).unwrap();
+        let mut device = SimulatedGpu::new(64 * GRANULE).unwrap();
         assert_eq!(device.malloc(1), Some(MALLOC_BASE));
         assert_eq!(device.malloc(3 * GRANULE), Some(MALLOC_BASE + GRANULE));
         assert_eq!(device.malloc(GRANULE), Some(MALLOC_BASE + 4 * GRANULE));
@@ -217,7 +217,7 @@ mod tests {
 
     #[test]
     fn memory_runs_out_and_addresses_too() {
-        let mut device = Device::new(8 * GRANULE).unwrap().with_outside(1);
+        let mut device = SimulatedGpu::new(8 * GRANULE).unwrap().with_outside(1);
         assert_eq!(device.free(), 8 * GRANULE - 1);
         assert_eq!(device.malloc(8 * GRANULE), None);
         assert_eq!(device.malloc(u64::MAX), None);
@@ -230,14 +230,14 @@ mod tests {
         assert_eq!(device.reserve(1), None);
         device.unreserve(RESERVE_BASE);
         assert_eq!(device.reserve(1), Some(RESERVE_BASE));
-        assert!(Device::new(MALLOC_SPAN + 1).is_err());
+        assert!(SimulatedGpu::new(MALLOC_SPAN + 1).is_err());
     }
 
     proptest! {
         /// First fit by a bitmap.
         #[test]
         fn addresses_are_first_fit(steps in prop::collection::vec((0_u64..6, 0_usize..40), 1..200)) {
-            let mut device = Device::new(48 * GRANULE).unwrap();
+            let mut device = SimulatedGpu::new(48 * GRANULE).unwrap();
             // 48 granules with holes of at most four between them.
             let (mut map, mut live) = ([false; 256], Vec::new());
             for (size, pick) in steps {

@@ -10,7 +10,7 @@ use super::PoolId;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct OutOfMemory {
     /// Why the request was refused.
-    pub why: Refusal,
+    pub why: AllocationFailure,
     /// What was asked for.
     pub requested: u64,
     /// What it was rounded to.
@@ -35,7 +35,7 @@ pub struct OutOfMemory {
 
 /// Why a request was refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Refusal {
+pub enum AllocationFailure {
     /// Nothing that could be given back was enough.
     Exhausted,
     /// It is beyond the fraction, and `throw_on_cudamalloc_oom` is set.
@@ -71,8 +71,8 @@ impl fmt::Display for Size {
 impl fmt::Display for OutOfMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.why {
-            Refusal::Exhausted => {}
-            Refusal::Rejected => {
+            AllocationFailure::Exhausted => {}
+            AllocationFailure::Rejected => {
                 return write!(
                     f,
                     "CUDA out of memory. Allocation was preemptively rejected because it would \
@@ -80,7 +80,7 @@ impl fmt::Display for OutOfMemory {
                     Size(self.tried)
                 );
             }
-            Refusal::Exabyte => {
+            AllocationFailure::Exabyte => {
                 return f.write_str("CUDA out of memory. Tried to allocate more than 1EB memory.");
             }
         }
@@ -130,7 +130,7 @@ impl Hint for OutOfMemory {
 
 /// A call that PyTorch would end with an exception, or worse.
 #[derive(Debug, Clone, Copy, PartialEq, thiserror::Error)]
-pub enum Misuse {
+pub enum InvalidCall {
     /// Nothing is allocated there.
     #[error("nothing is allocated at {address:#x}")]
     Address {
@@ -178,7 +178,7 @@ pub enum Misuse {
     DefaultPool,
 }
 
-impl Hint for Misuse {
+impl Hint for InvalidCall {
     fn exit_code(&self) -> u8 {
         sconce_schema::exit::BAD_INPUT
     }

@@ -8,41 +8,41 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 use std::hash::BuildHasherDefault;
 
-use super::blocks::{AddressHasher, Id};
+use super::blocks::{AddressHasher, BlockId};
 use super::{Allocator, PoolId};
 
 /// Streams that use each block, besides its own.
-type Uses = HashMap<Id, BTreeSet<u64>, BuildHasherDefault<IdHasher>>;
+type Uses = HashMap<BlockId, BTreeSet<u64>, BuildHasherDefault<IdHasher>>;
 type IdHasher = AddressHasher;
 
 #[derive(Debug, Clone, Default)]
-pub(super) struct Events {
+pub(super) struct StreamEvents {
     queues: BTreeMap<u64, Queue>,
     uses: Uses,
     /// Uses that began while requests were diverted: by the end of that, they have completed.
     diverted_uses: Uses,
     /// Blocks freed meanwhile: asking for events would spoil a capture.
-    deferred: Vec<Id>,
+    deferred: Vec<BlockId>,
     at_once: bool,
 }
 
 /// A stream's events, oldest first.
 #[derive(Debug, Clone, Default)]
 struct Queue {
-    blocks: VecDeque<Id>,
+    blocks: VecDeque<BlockId>,
     /// How many of them, from the front, have completed.
     completed: usize,
 }
 
-impl Events {
-    pub(super) fn used(&mut self, id: Id, stream: u64, diverted: bool) {
+impl StreamEvents {
+    pub(super) fn used(&mut self, id: BlockId, stream: u64, diverted: bool) {
         self.uses.entry(id).or_default().insert(stream);
         if diverted {
             self.diverted_uses.entry(id).or_default().insert(stream);
         }
     }
 
-    pub(super) fn defer(&mut self, id: Id) {
+    pub(super) fn defer(&mut self, id: BlockId) {
         self.deferred.push(id);
     }
 }
@@ -77,7 +77,7 @@ impl Allocator {
     }
 
     /// One event on each stream that uses a freed block.
-    pub(super) fn record_events(&mut self, id: Id) {
+    pub(super) fn record_events(&mut self, id: BlockId) {
         let streams = self.events.uses.remove(&id).unwrap_or_default();
         self.events.diverted_uses.remove(&id);
         let block = &mut self.blocks[id];
@@ -148,7 +148,7 @@ impl Allocator {
         self.events.queues = queues;
     }
 
-    fn completed(&mut self, id: Id) {
+    fn completed(&mut self, id: BlockId) {
         self.blocks[id].events -= 1;
         if self.blocks[id].events == 0 {
             self.free_completed(id);

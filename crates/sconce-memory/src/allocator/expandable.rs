@@ -1,14 +1,14 @@
 //! Expandable segments: addresses reserved for more memory than the card has, and memory behind
 //! as many of them as are needed, page by page.
 
-use super::blocks::{Block, Id, SegmentIndex};
+use super::blocks::{Block, BlockId, SegmentIndex};
 use super::malloc::Request;
-use super::settings::Reserve;
+use super::settings::AddressReservation;
 use super::{Allocator, sizes};
 
 /// Reserved addresses.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Segment {
+pub(super) struct ExpandableSegment {
     pub(super) address: u64,
     /// A multiple of the page.
     pub(super) size: u64,
@@ -18,17 +18,17 @@ pub(super) struct Segment {
 
 /// All expandable segments.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Segments {
-    slots: Vec<Segment>,
+pub(super) struct ExpandableSegments {
+    slots: Vec<ExpandableSegment>,
     vacant: Vec<SegmentIndex>,
 }
 
-impl Segments {
-    pub(super) fn get(&self, index: SegmentIndex) -> Segment {
+impl ExpandableSegments {
+    pub(super) fn get(&self, index: SegmentIndex) -> ExpandableSegment {
         self.slots[index as usize]
     }
 
-    fn add(&mut self, segment: Segment) -> SegmentIndex {
+    fn add(&mut self, segment: ExpandableSegment) -> SegmentIndex {
         if let Some(index) = self.vacant.pop() {
             self.slots[index as usize] = segment;
             return index;
@@ -47,7 +47,7 @@ impl Allocator {
     /// A free block for a request, out of pools, made by mapping what is missing.
     ///
     /// What was mapped before the card said no stays mapped and cached.
-    pub(super) fn expand(&mut self, request: &Request) -> Option<Id> {
+    pub(super) fn expand(&mut self, request: &Request) -> Option<BlockId> {
         let mut id = match self.expandable_place(request) {
             Some(id) => id,
             None => self.reserve_segment(request)?,
@@ -76,8 +76,8 @@ impl Allocator {
 
     /// The lowest place of the stream where free and unmapped blocks follow each other for long
     /// enough.
-    fn expandable_place(&self, request: &Request) -> Option<Id> {
-        let idle = |id: Option<Id>| id.filter(|&id| self.blocks[id].is_idle());
+    fn expandable_place(&self, request: &Request) -> Option<BlockId> {
+        let idle = |id: Option<BlockId>| id.filter(|&id| self.blocks[id].is_idle());
         let pool = &self.pools[request.pool as usize];
         pool.unmapped(request.stream)
             .map(|id| idle(self.blocks[id].prev).unwrap_or(id))
@@ -94,7 +94,7 @@ impl Allocator {
     }
 
     /// Reserves addresses for one and an eighth of the card's memory, unless settings say less.
-    fn reserve_segment(&mut self, request: &Request) -> Option<Id> {
+    fn reserve_segment(&mut self, request: &Request) -> Option<BlockId> {
         let page = match self.is_small(request.pool) {
             true => sizes::SMALL_SEGMENT,
             false => self.settings.large_segment_size,
@@ -103,13 +103,13 @@ impl Allocator {
         let full = total + total / 8;
         let bytes = match self.settings.expandable_segments_reserve {
             // PyTorch multiplies in floating point too; `as` saturates.
-            Some(Reserve::Fraction(part)) => (part * total as f64) as u64,
-            Some(Reserve::Gib(count)) => (count * (1_u64 << 30) as f64) as u64,
+            Some(AddressReservation::Fraction(part)) => (part * total as f64) as u64,
+            Some(AddressReservation::Gib(count)) => (count * (1_u64 << 30) as f64) as u64,
             None => full,
         };
         let size = bytes.min(full).max(1).checked_next_multiple_of(page)?;
         let address = self.device.reserve(size)?;
-        let segment = self.segments.add(Segment {
+        let segment = self.segments.add(ExpandableSegment {
             address,
             size,
             page,
@@ -123,7 +123,7 @@ impl Allocator {
     }
 
     /// Puts memory behind the first `bytes` of an unmapped block, rounded up to pages.
-    fn map(&mut self, id: Id, bytes: u64) -> bool {
+    fn map(&mut self, id: BlockId, bytes: u64) -> bool {
         let block = &self.blocks[id];
         let (address, size, pool) = (block.address, block.size, block.pool);
         let (prev, next) = (block.prev, block.next);
@@ -164,12 +164,12 @@ impl Allocator {
 
     /// Gives back the whole pages of a free block. What is left of it at either end becomes a
     /// block of its own; a segment with nothing behind it goes.
-    pub(super) fn unmap(&mut self, id: Id) {
+    pub(super) fn unmap(&mut self, id: BlockId) {
         let block = &self.blocks[id];
         let (address, size, pool) = (block.address, block.size, block.pool);
         let (stream, prev, next) = (block.stream, block.prev, block.next);
         let Some(index) = block.segment else { return };
-        let Segment {
+        let ExpandableSegment {
             address: base,
             page,
             size: whole,
@@ -181,7 +181,7 @@ impl Allocator {
         }
         self.device.unmap(page, (to - from) / page);
         self.free_remove(id);
-        let mut piece = |from: u64, to: u64, before: Option<Id>, after: Option<Id>| {
+        let mut piece = |from: u64, to: u64, before: Option<BlockId>, after: Option<BlockId>| {
             if from < to {
                 let mut piece = Block::new(from, to - from, stream, pool);
                 piece.segment = Some(index);

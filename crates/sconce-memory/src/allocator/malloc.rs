@@ -1,8 +1,8 @@
 //! One request: a cached block, or a new segment, or what can be given back first.
 
-use super::blocks::{Block, Id};
+use super::blocks::{Block, BlockId};
 use super::pools::PoolIndex;
-use super::{Allocator, NULL, OutOfMemory, Refusal, sizes};
+use super::{AllocationFailure, Allocator, NULL, OutOfMemory, sizes};
 
 /// A request on its way.
 #[derive(Debug, Clone, Copy)]
@@ -27,7 +27,7 @@ impl Allocator {
             return Ok(NULL);
         }
         if bytes >= sizes::EXABYTE {
-            return Err(self.out_of_memory(Refusal::Exabyte, bytes, bytes, bytes));
+            return Err(self.out_of_memory(AllocationFailure::Exabyte, bytes, bytes, bytes));
         }
         if self.diversions.is_empty() {
             self.process_events();
@@ -51,13 +51,13 @@ impl Allocator {
     }
 
     /// What is done where no cached block serves, in PyTorch's order.
-    fn find_or_reclaim(&mut self, request: &mut Request) -> Result<Id, Refusal> {
+    fn find_or_reclaim(&mut self, request: &mut Request) -> Result<BlockId, AllocationFailure> {
         if self.collects_garbage() {
             self.collect_garbage();
         }
         if self.settings.throw_on_cudamalloc_oom && self.is_beyond_limit(request) {
             self.stats.num_oom_rejections += 1;
-            return Err(Refusal::Rejected);
+            return Err(AllocationFailure::Rejected);
         }
         if let Some(id) = self.grow(request) {
             return Ok(id);
@@ -78,11 +78,11 @@ impl Allocator {
             }
         }
         self.stats.num_ooms += 1;
-        Err(Refusal::Exhausted)
+        Err(AllocationFailure::Exhausted)
     }
 
     /// Best fit: the smallest free block of the stream that is large enough.
-    pub(super) fn take_free(&mut self, request: &Request) -> Option<Id> {
+    pub(super) fn take_free(&mut self, request: &Request) -> Option<BlockId> {
         if self.collects_garbage() {
             self.pools[request.pool as usize].searches += 1;
         }
@@ -120,7 +120,7 @@ impl Allocator {
     }
 
     /// A block's size with the unmapped addresses that follow it.
-    fn room(&self, id: Id) -> u64 {
+    fn room(&self, id: BlockId) -> u64 {
         let block = &self.blocks[id];
         let next = block.next.map(|next| &self.blocks[next]);
         block.size + next.filter(|next| !next.mapped).map_or(0, |next| next.size)
@@ -132,7 +132,7 @@ impl Allocator {
     }
 
     /// More memory of the card, for one request.
-    fn grow(&mut self, request: &Request) -> Option<Id> {
+    fn grow(&mut self, request: &Request) -> Option<BlockId> {
         if self.is_beyond_limit(request) {
             return None;
         }
@@ -159,7 +159,7 @@ impl Allocator {
     }
 
     /// Whether what a request leaves of a block becomes a block of its own.
-    fn splits(&self, id: Id, request: &Request) -> bool {
+    fn splits(&self, id: BlockId, request: &Request) -> bool {
         let block = &self.blocks[id];
         if self.never_splits(block.pool) {
             return false;
@@ -172,7 +172,7 @@ impl Allocator {
     }
 
     /// Makes a block that no pool has the request's own; gives its address.
-    fn hand_out(&mut self, id: Id, request: &Request, bytes: u64) -> u64 {
+    fn hand_out(&mut self, id: BlockId, request: &Request, bytes: u64) -> u64 {
         let small = self.is_small(request.pool);
         let was_split = self.blocks[id].is_split();
         let counts = self.blocks[id].segment.is_none();
@@ -228,7 +228,7 @@ impl Allocator {
     }
 
     /// What `free` does with a block that it found.
-    pub(super) fn free_requested(&mut self, id: Id) {
+    pub(super) fn free_requested(&mut self, id: BlockId) {
         let block = &mut self.blocks[id];
         block.allocated = false;
         let (size, pool, elsewhere) = (block.size, block.pool, block.used_elsewhere);
@@ -248,7 +248,7 @@ impl Allocator {
     }
 
     /// Puts a block that nobody uses any more into its pool, with its free neighbours.
-    pub(super) fn free_completed(&mut self, id: Id) {
+    pub(super) fn free_completed(&mut self, id: BlockId) {
         let block = &self.blocks[id];
         let (size, requested, pool) = (block.size, block.requested, block.pool);
         let counts = block.segment.is_none();
@@ -286,7 +286,7 @@ impl Allocator {
     }
 
     /// Takes a neighbour into a block, if it is free and as mapped; gives its size.
-    pub(super) fn merge(&mut self, id: Id, neighbour: Option<Id>) -> u64 {
+    pub(super) fn merge(&mut self, id: BlockId, neighbour: Option<BlockId>) -> u64 {
         let Some(other) = neighbour else { return 0 };
         let gone = &self.blocks[other];
         if !gone.is_idle() || gone.mapped != self.blocks[id].mapped {
@@ -316,7 +316,13 @@ impl Allocator {
         size
     }
 
-    fn out_of_memory(&self, why: Refusal, requested: u64, rounded: u64, tried: u64) -> OutOfMemory {
+    fn out_of_memory(
+        &self,
+        why: AllocationFailure,
+        requested: u64,
+        rounded: u64,
+        tried: u64,
+    ) -> OutOfMemory {
         let now = |stat: &super::PoolStat| u64::try_from(stat.all.current).unwrap_or(0);
         let private = self.pools.iter().filter(|pool| pool.owner.is_some());
         let knows = self.version.advice_knows_settings();

@@ -2,7 +2,7 @@
 //! same counters, and run out of memory at the same request.
 //!
 //! The rules are those of `DeviceCachingAllocator` in `c10/cuda/CUDACachingAllocator.cpp`,
-//! PyTorch 2.6 to 2.15; [`Version`] says what changed. Where that code walks a hash table, whose
+//! PyTorch 2.6 to 2.15; [`TorchVersion`] says what changed. Where that code walks a hash table, whose
 //! order is an accident, the simulator goes by stream or by pool number: addresses do not depend on
 //! it, but the peaks of `inactive_split` may.
 //!
@@ -27,19 +27,19 @@ mod view;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-pub use device::{Device, DeviceError};
-pub use error::{Misuse, OutOfMemory, Refusal};
-pub use private::{PoolId, PoolOptions, Takes};
-pub use settings::{Settings, SettingsError};
+pub use device::{SimulatedGpu, SimulatedGpuError};
+pub use error::{AllocationFailure, InvalidCall, OutOfMemory};
+pub use private::{PoolId, PoolOptions, PoolScope};
+pub use settings::{AllocatorSettings, SettingsError};
 pub use stats::{PoolStat, Stat, Stats};
-pub use version::{Version, VersionError};
+pub use version::{TorchVersion, TorchVersionError};
 pub use view::{BlockState, BlockView, SegmentView};
 
-use blocks::{Blocks, ByAddress, Id};
-use events::Events;
-use expandable::Segments;
+use blocks::{BlockId, Blocks, ByAddress};
+use events::StreamEvents;
+use expandable::ExpandableSegments;
 use pools::{BlockPool, PoolIndex};
-use private::{Diversion, PrivatePool};
+use private::{PoolRedirection, PrivatePool};
 
 /// What a request for no bytes gets.
 pub const NULL: u64 = 0;
@@ -50,9 +50,9 @@ pub const NULL: u64 = 0;
 /// different streams are never mixed.
 #[derive(Debug, Clone)]
 pub struct Allocator {
-    settings: Settings,
-    version: Version,
-    device: Device,
+    settings: AllocatorSettings,
+    version: TorchVersion,
+    device: SimulatedGpu,
     /// What the process may have.
     limit: Option<u64>,
     /// What it has of the card.
@@ -65,18 +65,18 @@ pub struct Allocator {
     /// Private pools that nobody will use again.
     freeable: BTreeSet<PoolId>,
     /// Where requests go instead of the default pools.
-    diversions: Vec<Diversion>,
-    segments: Segments,
+    diversions: Vec<PoolRedirection>,
+    segments: ExpandableSegments,
     /// Segments that were ever made of the card's memory.
     made: u64,
-    events: Events,
+    events: StreamEvents,
     stats: Stats,
 }
 
 impl Allocator {
     /// An allocator that has nothing yet of its card.
     #[must_use]
-    pub fn new(settings: Settings, device: Device, version: Version) -> Self {
+    pub fn new(settings: AllocatorSettings, device: SimulatedGpu, version: TorchVersion) -> Self {
         let mut allocator = Self {
             limit: None,
             reserved: 0,
@@ -87,9 +87,9 @@ impl Allocator {
             private: BTreeMap::new(),
             freeable: BTreeSet::new(),
             diversions: Vec::new(),
-            segments: Segments::default(),
+            segments: ExpandableSegments::default(),
             made: 0,
-            events: Events::default(),
+            events: StreamEvents::default(),
             stats: Stats::default(),
             settings,
             version,
@@ -106,13 +106,13 @@ impl Allocator {
     /// it, it is not given again. [`NULL`] is ignored.
     ///
     /// # Errors
-    /// [`Misuse::Address`]: nothing is allocated there.
-    pub fn free(&mut self, address: u64) -> Result<(), Misuse> {
+    /// [`InvalidCall::Address`]: nothing is allocated there.
+    pub fn free(&mut self, address: u64) -> Result<(), InvalidCall> {
         if address == NULL {
             return Ok(());
         }
         let id = self.allocated.remove(&address);
-        self.free_requested(id.ok_or(Misuse::Address { address })?);
+        self.free_requested(id.ok_or(InvalidCall::Address { address })?);
         Ok(())
     }
 
@@ -120,13 +120,13 @@ impl Allocator {
     /// ignored.
     ///
     /// # Errors
-    /// [`Misuse::Address`]: nothing is allocated there.
-    pub fn record_stream(&mut self, address: u64, stream: u64) -> Result<(), Misuse> {
+    /// [`InvalidCall::Address`]: nothing is allocated there.
+    pub fn record_stream(&mut self, address: u64, stream: u64) -> Result<(), InvalidCall> {
         if address == NULL {
             return Ok(());
         }
         let id = self.allocated.get(&address).copied();
-        let id = id.ok_or(Misuse::Address { address })?;
+        let id = id.ok_or(InvalidCall::Address { address })?;
         if self.blocks[id].stream != stream {
             self.blocks[id].used_elsewhere = true;
             self.events.used(id, stream, !self.diversions.is_empty());
@@ -137,10 +137,10 @@ impl Allocator {
     /// `torch.cuda.set_per_process_memory_fraction`.
     ///
     /// # Errors
-    /// [`Misuse::Fraction`]: not from 0 to 1.
-    pub fn set_fraction(&mut self, fraction: f64) -> Result<(), Misuse> {
+    /// [`InvalidCall::Fraction`]: not from 0 to 1.
+    pub fn set_fraction(&mut self, fraction: f64) -> Result<(), InvalidCall> {
         if !(0.0..=1.0).contains(&fraction) {
-            return Err(Misuse::Fraction { fraction });
+            return Err(InvalidCall::Fraction { fraction });
         }
         self.set_limit(fraction);
         Ok(())
@@ -155,25 +155,25 @@ impl Allocator {
 
     /// Other settings from here on, as `torch.cuda.memory._set_allocator_settings`. A
     /// `per_process_memory_fraction` counts at the beginning alone.
-    pub fn set_settings(&mut self, settings: Settings) {
+    pub fn set_settings(&mut self, settings: AllocatorSettings) {
         self.settings = settings;
     }
 
     /// The settings.
     #[must_use]
-    pub fn settings(&self) -> &Settings {
+    pub fn settings(&self) -> &AllocatorSettings {
         &self.settings
     }
 
     /// The release whose rules are followed.
     #[must_use]
-    pub fn version(&self) -> Version {
+    pub fn version(&self) -> TorchVersion {
         self.version
     }
 
     /// The card.
     #[must_use]
-    pub fn device(&self) -> &Device {
+    pub fn device(&self) -> &SimulatedGpu {
         &self.device
     }
 
@@ -196,34 +196,34 @@ impl Allocator {
         Some(self.blocks[*id].size)
     }
 
-    fn free_insert(&mut self, id: Id) {
+    fn free_insert(&mut self, id: BlockId) {
         let block = &mut self.blocks[id];
         let pool = &mut self.pools[block.pool as usize];
         block.free_since = pool.searches;
         pool.insert_free(block, id);
     }
 
-    fn free_remove(&mut self, id: Id) {
+    fn free_remove(&mut self, id: BlockId) {
         let block = &self.blocks[id];
         self.pools[block.pool as usize].remove_free(block);
     }
 
-    fn unmapped_insert(&mut self, id: Id) {
+    fn unmapped_insert(&mut self, id: BlockId) {
         let block = &self.blocks[id];
         self.pools[block.pool as usize].insert_unmapped(block, id);
     }
 
-    fn unmapped_remove(&mut self, id: Id) {
+    fn unmapped_remove(&mut self, id: BlockId) {
         let block = &self.blocks[id];
         self.pools[block.pool as usize].remove_unmapped(block);
     }
 
-    fn add_block(&mut self, block: blocks::Block) -> Id {
+    fn add_block(&mut self, block: blocks::Block) -> BlockId {
         self.pools[block.pool as usize].blocks += 1;
         self.blocks.add(block)
     }
 
-    fn remove_block(&mut self, id: Id) {
+    fn remove_block(&mut self, id: BlockId) {
         self.pools[self.blocks[id].pool as usize].blocks -= 1;
         self.blocks.remove(id);
     }

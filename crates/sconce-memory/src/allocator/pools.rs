@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::PoolId;
-use super::blocks::{Block, Id};
+use super::blocks::{Block, BlockId};
 
 /// A pool, by its place.
 pub(super) type PoolIndex = u32;
@@ -31,9 +31,9 @@ pub(super) struct BlockPool {
 #[derive(Debug, Clone, Default)]
 struct StreamBlocks {
     /// By size, then the segment's age, then address.
-    free: BTreeMap<u128, Id>,
+    free: BTreeMap<u128, BlockId>,
     /// By address.
-    unmapped: BTreeMap<u64, Id>,
+    unmapped: BTreeMap<u64, BlockId>,
 }
 
 /// Sizes are multiples of 512 bytes below 2^41, addresses are below 2^47, and no process lives for 2^48
@@ -72,7 +72,7 @@ impl BlockPool {
         &mut self.streams[place].1
     }
 
-    pub(super) fn insert_free(&mut self, block: &Block, id: Id) {
+    pub(super) fn insert_free(&mut self, block: &Block, id: BlockId) {
         self.of_mut(block.stream).free.insert(key_of(block), id);
         self.free_bytes += block.size;
     }
@@ -82,7 +82,7 @@ impl BlockPool {
         self.free_bytes -= block.size;
     }
 
-    pub(super) fn insert_unmapped(&mut self, block: &Block, id: Id) {
+    pub(super) fn insert_unmapped(&mut self, block: &Block, id: BlockId) {
         let unmapped = &mut self.of_mut(block.stream).unmapped;
         unmapped.insert(block.address, id);
     }
@@ -93,13 +93,13 @@ impl BlockPool {
 
     /// A stream's free blocks of `size` and more: smallest first, of the same size the
     /// oldest segment's first, of the same segment the lowest first.
-    pub(super) fn free_from(&self, stream: u64, size: u64) -> impl Iterator<Item = Id> {
+    pub(super) fn free_from(&self, stream: u64, size: u64) -> impl Iterator<Item = BlockId> {
         let blocks = self.of(stream).into_iter();
         blocks.flat_map(move |blocks| blocks.free.range(key(size, 0, 0)..).map(|(_, &id)| id))
     }
 
     /// A stream's free blocks below `size`, the other way round.
-    pub(super) fn free_below(&self, stream: u64, size: u64) -> impl Iterator<Item = Id> {
+    pub(super) fn free_below(&self, stream: u64, size: u64) -> impl Iterator<Item = BlockId> {
         let blocks = self.of(stream).into_iter();
         blocks.flat_map(move |blocks| {
             let below = blocks.free.range(..key(size, 0, 0));
@@ -108,13 +108,13 @@ impl BlockPool {
     }
 
     /// All free blocks by stream, size, age and address.
-    pub(super) fn free(&self) -> impl Iterator<Item = Id> {
+    pub(super) fn free(&self) -> impl Iterator<Item = BlockId> {
         let streams = self.streams.iter();
         streams.flat_map(|(_, blocks)| blocks.free.values().copied())
     }
 
     /// A stream's unmapped blocks by address.
-    pub(super) fn unmapped(&self, stream: u64) -> impl Iterator<Item = Id> {
+    pub(super) fn unmapped(&self, stream: u64) -> impl Iterator<Item = BlockId> {
         let blocks = self.of(stream).into_iter();
         blocks.flat_map(|blocks| blocks.unmapped.values().copied())
     }

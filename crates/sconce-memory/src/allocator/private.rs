@@ -2,10 +2,10 @@
 
 use std::fmt;
 
-use super::blocks::Id;
+use super::blocks::BlockId;
 use super::malloc::Request;
 use super::pools::{BlockPool, LARGE_POOL, PoolIndex, SMALL_POOL};
-use super::{Allocator, Misuse, sizes};
+use super::{Allocator, InvalidCall, sizes};
 
 /// A pool's name, as snapshots write it: graphs have `(0, n)`, pools of the user `(n, 0)`, the
 /// default pool `(0, 0)`.
@@ -31,7 +31,7 @@ pub struct PoolOptions {
 
 /// Which requests go to a pool.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Takes {
+pub enum PoolScope {
     /// Those of every stream: `torch.cuda.use_mem_pool`, with one thread.
     All,
     /// Those of one stream.
@@ -50,9 +50,9 @@ pub(super) struct PrivatePool {
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Diversion {
+pub(super) struct PoolRedirection {
     pool: PoolId,
-    takes: Takes,
+    takes: PoolScope,
     /// A graph is being captured: the card may not be waited for.
     captures: bool,
 }
@@ -61,13 +61,13 @@ impl Allocator {
     /// `torch.cuda.MemPool(…)`: a pool that its maker uses until [`Self::release_pool`].
     ///
     /// # Errors
-    /// [`Misuse::PoolExists`], [`Misuse::DefaultPool`].
-    pub fn create_pool(&mut self, pool: PoolId, options: PoolOptions) -> Result<(), Misuse> {
+    /// [`InvalidCall::PoolExists`], [`InvalidCall::DefaultPool`].
+    pub fn create_pool(&mut self, pool: PoolId, options: PoolOptions) -> Result<(), InvalidCall> {
         if pool == PoolId::default() {
-            return Err(Misuse::DefaultPool);
+            return Err(InvalidCall::DefaultPool);
         }
         if self.private.contains_key(&pool) {
-            return Err(Misuse::PoolExists { pool });
+            return Err(InvalidCall::PoolExists { pool });
         }
         let made = PrivatePool {
             small: self.add_pool(BlockPool::new(true, Some(pool))),
@@ -87,17 +87,22 @@ impl Allocator {
     /// (`captures`), or a `with torch.cuda.use_mem_pool`. A pool that is not there is made.
     ///
     /// # Errors
-    /// [`Misuse::Begun`], [`Misuse::Released`], [`Misuse::DefaultPool`].
-    pub fn begin_pool(&mut self, pool: PoolId, takes: Takes, captures: bool) -> Result<(), Misuse> {
+    /// [`InvalidCall::Begun`], [`InvalidCall::Released`], [`InvalidCall::DefaultPool`].
+    pub fn begin_pool(
+        &mut self,
+        pool: PoolId,
+        takes: PoolScope,
+        captures: bool,
+    ) -> Result<(), InvalidCall> {
         if self.diversions.iter().any(|other| other.pool == pool) {
-            return Err(Misuse::Begun { pool });
+            return Err(InvalidCall::Begun { pool });
         }
         match self.private.get_mut(&pool) {
             None => self.create_pool(pool, PoolOptions::default())?,
-            Some(known) if known.users == 0 => return Err(Misuse::Released { pool }),
+            Some(known) if known.users == 0 => return Err(InvalidCall::Released { pool }),
             Some(known) => known.users = known.users.saturating_add(1),
         }
-        self.diversions.push(Diversion {
+        self.diversions.push(PoolRedirection {
             pool,
             takes,
             captures,
@@ -108,11 +113,11 @@ impl Allocator {
     /// Requests go to a pool no more. It still has its user: see [`Self::release_pool`].
     ///
     /// # Errors
-    /// [`Misuse::NotBegun`].
-    pub fn end_pool(&mut self, pool: PoolId) -> Result<(), Misuse> {
+    /// [`InvalidCall::NotBegun`].
+    pub fn end_pool(&mut self, pool: PoolId) -> Result<(), InvalidCall> {
         let place = self.diversions.iter().position(|other| other.pool == pool);
         self.diversions
-            .remove(place.ok_or(Misuse::NotBegun { pool })?);
+            .remove(place.ok_or(InvalidCall::NotBegun { pool })?);
         Ok(())
     }
 
@@ -120,13 +125,16 @@ impl Allocator {
     /// deleted. Without users, a pool's memory goes back to the card when the cache is emptied.
     ///
     /// # Errors
-    /// [`Misuse::NoPool`], [`Misuse::Released`].
-    pub fn release_pool(&mut self, pool: PoolId) -> Result<(), Misuse> {
-        let known = self.private.get_mut(&pool).ok_or(Misuse::NoPool { pool })?;
+    /// [`InvalidCall::NoPool`], [`InvalidCall::Released`].
+    pub fn release_pool(&mut self, pool: PoolId) -> Result<(), InvalidCall> {
+        let known = self
+            .private
+            .get_mut(&pool)
+            .ok_or(InvalidCall::NoPool { pool })?;
         known.users = known
             .users
             .checked_sub(1)
-            .ok_or(Misuse::Released { pool })?;
+            .ok_or(InvalidCall::Released { pool })?;
         if known.users == 0 {
             self.freeable.insert(pool);
         }
@@ -165,9 +173,9 @@ impl Allocator {
     pub(super) fn pool_for(&self, size: u64, stream: u64) -> PoolIndex {
         let small = size <= sizes::SMALL;
         if !self.diversions.is_empty() {
-            let takes = |diversion: &&Diversion| match diversion.takes {
-                Takes::All => true,
-                Takes::Stream(taken) => taken == stream,
+            let takes = |diversion: &&PoolRedirection| match diversion.takes {
+                PoolScope::All => true,
+                PoolScope::Stream(taken) => taken == stream,
             };
             let diversion = match self.version.last_pool_wins() {
                 true => self.diversions.iter().rev().find(takes),
@@ -220,7 +228,7 @@ impl Allocator {
     }
 
     /// A free block of a pool that helps out; the request is then that pool's.
-    pub(super) fn borrow_from_pools(&mut self, request: &mut Request) -> Option<Id> {
+    pub(super) fn borrow_from_pools(&mut self, request: &mut Request) -> Option<BlockId> {
         if self.pools[request.pool as usize].owner.is_some() {
             return None;
         }

@@ -1,6 +1,6 @@
 //! Giving memory back to the card: old blocks, blocks that are never split, or all that is cached.
 
-use super::blocks::Id;
+use super::blocks::BlockId;
 use super::malloc::Request;
 use super::pools::{LARGE_POOL, PoolIndex, SMALL_POOL};
 use super::{Allocator, PoolId};
@@ -37,8 +37,8 @@ impl Allocator {
         }
         let target = self.reserved - threshold;
         let pool = &self.pools[LARGE_POOL as usize];
-        let age = |id: Id| pool.searches - self.blocks[id].free_since;
-        let mut old: Vec<(Id, u64)> = pool
+        let age = |id: BlockId| pool.searches - self.blocks[id].free_since;
+        let mut old: Vec<(BlockId, u64)> = pool
             .free()
             .filter(|&id| !self.blocks[id].is_split())
             .map(|id| (id, age(id)))
@@ -77,7 +77,7 @@ impl Allocator {
         };
         let wanted = request.size.max(limit);
         let pool = &self.pools[request.pool as usize];
-        let is_whole = |id: Id| {
+        let is_whole = |id: BlockId| {
             let block = &self.blocks[id];
             block.segment.is_none() && !block.is_split()
         };
@@ -130,8 +130,8 @@ impl Allocator {
 
     /// All segments of a pool that are entirely free, and free pages.
     fn release_blocks(&mut self, pool: PoolIndex) {
-        let free: Vec<Id> = self.pools[pool as usize].free().collect();
-        let (expandable, plain): (Vec<Id>, Vec<Id>) = free
+        let free: Vec<BlockId> = self.pools[pool as usize].free().collect();
+        let (expandable, plain): (Vec<BlockId>, Vec<BlockId>) = free
             .into_iter()
             .partition(|&id| self.blocks[id].segment.is_some());
         for id in plain {
@@ -145,7 +145,7 @@ impl Allocator {
     }
 
     /// `cudaFree` of a whole segment.
-    fn release_block(&mut self, id: Id) {
+    fn release_block(&mut self, id: BlockId) {
         let block = &self.blocks[id];
         let (address, size, pool) = (block.address, block.size, block.pool);
         self.device.release(address);

@@ -9,7 +9,7 @@ mod lax;
 mod numbers;
 mod strict;
 
-use super::Version;
+use super::TorchVersion;
 use super::sizes::MIB;
 
 pub use error::SettingsError;
@@ -21,7 +21,7 @@ pub const MOST_WORDS: usize = 4096;
 
 /// The allocator's settings.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Settings {
+pub struct AllocatorSettings {
     /// `expandable_segments`.
     pub expandable_segments: bool,
     /// `max_split_size_mb` in bytes: blocks from this size on are not split. Absent: all are.
@@ -43,19 +43,19 @@ pub struct Settings {
     /// `backend:cudaMallocAsync`: CUDA's own pools, of which nothing here is true.
     pub malloc_async: bool,
     /// `expandable_segments_reserve`: addresses that an expandable segment reserves.
-    pub expandable_segments_reserve: Option<Reserve>,
+    pub expandable_segments_reserve: Option<AddressReservation>,
 }
 
 /// How many addresses are reserved for an expandable segment.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Reserve {
+pub enum AddressReservation {
     /// A part of the card's memory.
     Fraction(f64),
     /// So many GiB.
     Gib(f64),
 }
 
-impl Default for Settings {
+impl Default for AllocatorSettings {
     fn default() -> Self {
         Self {
             expandable_segments: false,
@@ -72,12 +72,12 @@ impl Default for Settings {
     }
 }
 
-impl Settings {
+impl AllocatorSettings {
     /// Reads the text of `PYTORCH_CUDA_ALLOC_CONF` as a release of PyTorch does when it starts.
     ///
     /// # Errors
     /// [`SettingsError`] where that release raises one.
-    pub fn parse(text: &str, version: Version) -> Result<Self, SettingsError> {
+    pub fn parse(text: &str, version: TorchVersion) -> Result<Self, SettingsError> {
         Self::default().changed(text, version)
     }
 
@@ -87,7 +87,7 @@ impl Settings {
     ///
     /// # Errors
     /// [`SettingsError`] where that release raises one.
-    pub fn changed(&self, text: &str, version: Version) -> Result<Self, SettingsError> {
+    pub fn changed(&self, text: &str, version: TorchVersion) -> Result<Self, SettingsError> {
         let mut settings = Self {
             max_split_size: None,
             roundup_power2_divisions: [0; INTERVALS],

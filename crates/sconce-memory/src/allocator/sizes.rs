@@ -3,7 +3,7 @@
 //! Constants and rules: `c10/core/AllocatorConfig.h` and `round_size`, `get_allocation_size` of
 //! `c10/cuda/CUDACachingAllocator.cpp`, PyTorch 2.6 to 2.15.
 
-use super::settings::Settings;
+use super::settings::AllocatorSettings;
 
 /// 1 MiB.
 pub const MIB: u64 = 1 << 20;
@@ -22,7 +22,7 @@ pub const EXABYTE: u64 = 1 << 60;
 
 /// What a request takes of a block. `bytes` is below [`EXABYTE`].
 #[must_use]
-pub fn rounded(bytes: u64, settings: &Settings) -> u64 {
+pub fn rounded(bytes: u64, settings: &AllocatorSettings) -> u64 {
     if bytes < MIN_BLOCK {
         return MIN_BLOCK;
     }
@@ -44,7 +44,7 @@ pub fn rounded(bytes: u64, settings: &Settings) -> u64 {
 
 /// What is asked of the card for a request that was rounded to `size`.
 #[must_use]
-pub fn segment(size: u64, settings: &Settings) -> u64 {
+pub fn segment(size: u64, settings: &AllocatorSettings) -> u64 {
     if size <= SMALL {
         SMALL_SEGMENT
     } else if size < LARGE_ALONE {
@@ -57,15 +57,15 @@ pub fn segment(size: u64, settings: &Settings) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::allocator::Version;
+    use crate::allocator::TorchVersion;
 
-    fn settings(text: &str) -> Settings {
-        Settings::parse(text, Version::NEWEST).unwrap()
+    fn settings(text: &str) -> AllocatorSettings {
+        AllocatorSettings::parse(text, TorchVersion::NEWEST).unwrap()
     }
 
     #[test]
     fn requests_are_rounded_to_512() {
-        let default = Settings::default();
+        let default = AllocatorSettings::default();
         for (bytes, size) in [
             (1, 512),
             (511, 512),
@@ -103,7 +103,7 @@ mod tests {
 
     #[test]
     fn segments_have_three_sizes() {
-        let default = Settings::default();
+        let default = AllocatorSettings::default();
         for (size, asked) in [
             (512, 2 * MIB),
             (MIB, 2 * MIB),

@@ -8,14 +8,14 @@ use std::str::FromStr;
 /// Sizes, splitting, best fit and merging are the same in all of them. What changed is asked for
 /// by name below; where public sources only say between which releases, the function says so.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Version {
+pub struct TorchVersion {
     /// The first number.
     pub major: u32,
     /// The second number.
     pub minor: u32,
 }
 
-impl Version {
+impl TorchVersion {
     /// The oldest release whose rules are known.
     pub const OLDEST: Self = Self::new(2, 6);
     /// The newest release whose rules are known; its wheel was compared with the simulator.
@@ -84,7 +84,7 @@ impl Version {
     }
 }
 
-impl Default for Version {
+impl Default for TorchVersion {
     fn default() -> Self {
         Self::NEWEST
     }
@@ -94,26 +94,26 @@ impl Default for Version {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error(
     "`{text}` is no release of PyTorch whose allocator is known ({} to {})",
-    Version::OLDEST,
-    Version::NEWEST
+    TorchVersion::OLDEST,
+    TorchVersion::NEWEST
 )]
-pub struct VersionError {
+pub struct TorchVersionError {
     /// What was given.
     pub text: String,
 }
 
-impl sconce_schema::Hint for VersionError {
+impl sconce_schema::Hint for TorchVersionError {
     fn exit_code(&self) -> u8 {
         sconce_schema::exit::USAGE
     }
 }
 
-impl FromStr for Version {
-    type Err = VersionError;
+impl FromStr for TorchVersion {
+    type Err = TorchVersionError;
 
     /// Reads `2.15` and what begins so, such as `2.15.0+cu132`.
-    fn from_str(text: &str) -> Result<Self, VersionError> {
-        let wrong = || VersionError {
+    fn from_str(text: &str) -> Result<Self, TorchVersionError> {
+        let wrong = || TorchVersionError {
             text: text.to_owned(),
         };
         let mut parts = text.trim().splitn(3, '.');
@@ -129,7 +129,7 @@ impl FromStr for Version {
     }
 }
 
-impl fmt::Display for Version {
+impl fmt::Display for TorchVersion {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}.{}", self.major, self.minor)
     }
@@ -142,14 +142,14 @@ mod tests {
     #[test]
     fn releases_read_as_pip_writes_them() {
         for (text, version) in [
-            ("2.6", Version::OLDEST),
-            ("2.10.1", Version::new(2, 10)),
-            ("2.15.0+cu132", Version::NEWEST),
+            ("2.6", TorchVersion::OLDEST),
+            ("2.10.1", TorchVersion::new(2, 10)),
+            ("2.15.0+cu132", TorchVersion::NEWEST),
         ] {
             assert_eq!(text.parse(), Ok(version), "{text}");
         }
         for text in ["", "2", "2.", "2.5", "2.16", "3.0", "2.x", "-2.6"] {
-            assert!(text.parse::<Version>().is_err(), "{text}");
+            assert!(text.parse::<TorchVersion>().is_err(), "{text}");
         }
     }
 }

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use serde::{Deserialize, Serialize};
 
-use super::{DeviceReport, Filled, Report};
+use super::{DeviceReport, MemoryBreakdown, SnapshotReport};
 
 /// Places that are listed.
 const MOST_CHANGES: usize = 200;
@@ -15,7 +15,7 @@ const MOST_CHANGES: usize = 200;
 /// What a card's memory comes to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Figures {
+pub struct MemoryTotals {
     /// The most that was live; what was live at the end where no history was recorded.
     pub peak_bytes: u64,
     /// The most that was reserved, or what was reserved at the end.
@@ -33,7 +33,7 @@ pub struct Figures {
 /// What was allocated from one function at the peaks.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Change {
+pub struct FunctionChange {
     /// `model.py forward`; absent where nothing was recorded.
     pub place: Option<String>,
     /// Bytes before; absent where there was nothing.
@@ -42,7 +42,7 @@ pub struct Change {
     pub after_bytes: Option<u64>,
 }
 
-impl Change {
+impl FunctionChange {
     /// How much it grew.
     #[must_use]
     pub fn growth_bytes(&self) -> i128 {
@@ -57,17 +57,17 @@ pub struct DeviceDiff {
     /// Its number.
     pub device: u64,
     /// Figures before; absent where the card is in the second alone.
-    pub before: Option<Figures>,
+    pub before: Option<MemoryTotals>,
     /// Figures after; absent where the card is in the first alone.
-    pub after: Option<Figures>,
+    pub after: Option<MemoryTotals>,
     /// What differs at the peaks, the largest difference first.
-    pub changes: Vec<Change>,
+    pub changes: Vec<FunctionChange>,
 }
 
 /// Two reports side by side.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Diff {
+pub struct ReportDiff {
     /// [`super::VERSION`].
     pub version: u32,
     /// Settings that differ: name, before, after.
@@ -76,7 +76,7 @@ pub struct Diff {
     pub devices: Vec<DeviceDiff>,
 }
 
-impl Diff {
+impl ReportDiff {
     /// Whether nothing differs.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -87,11 +87,11 @@ impl Diff {
 
 /// What differs from the first to the second.
 #[must_use]
-pub fn diff(before: &Report, after: &Report) -> Diff {
-    let by_number = |report: &'_ Report| -> BTreeSet<u64> {
+pub fn diff(before: &SnapshotReport, after: &SnapshotReport) -> ReportDiff {
+    let by_number = |report: &'_ SnapshotReport| -> BTreeSet<u64> {
         report.devices.iter().map(|one| one.device).collect()
     };
-    let of = |report: &Report, number: u64| -> Option<DeviceReport> {
+    let of = |report: &SnapshotReport, number: u64| -> Option<DeviceReport> {
         report
             .devices
             .iter()
@@ -109,23 +109,23 @@ pub fn diff(before: &Report, after: &Report) -> Diff {
             changes: changes(first.as_ref().map(peak), second.as_ref().map(peak)),
         }
     });
-    Diff {
+    ReportDiff {
         version: super::VERSION,
         settings: settings(before, after),
         devices: devices.collect(),
     }
 }
 
-fn peak(device: &DeviceReport) -> &Filled {
+fn peak(device: &DeviceReport) -> &MemoryBreakdown {
     let traced = device.traced.as_ref();
     traced.map_or(&device.now, |traced| &traced.peak.filled)
 }
 
-fn figures(device: &DeviceReport) -> Figures {
+fn figures(device: &DeviceReport) -> MemoryTotals {
     let fragments = &device.fragments;
     let traced = device.traced.as_ref();
     let reserved = fragments.reserved_bytes;
-    Figures {
+    MemoryTotals {
         peak_bytes: peak(device).bytes,
         peak_reserved_bytes: traced.map_or(reserved, |traced| traced.peak_reserved_bytes),
         live_bytes: device.now.bytes,
@@ -135,7 +135,7 @@ fn figures(device: &DeviceReport) -> Figures {
     }
 }
 
-fn by_function(filled: Option<&Filled>) -> BTreeMap<Option<String>, u64> {
+fn by_function(filled: Option<&MemoryBreakdown>) -> BTreeMap<Option<String>, u64> {
     let mut sums: BTreeMap<Option<String>, u64> = BTreeMap::new();
     for group in filled.map_or(&[][..], |filled| &filled.places) {
         let name = group.place.as_ref().map(|place| {
@@ -148,15 +148,18 @@ fn by_function(filled: Option<&Filled>) -> BTreeMap<Option<String>, u64> {
     sums
 }
 
-fn changes(before: Option<&Filled>, after: Option<&Filled>) -> Vec<Change> {
+fn changes(
+    before: Option<&MemoryBreakdown>,
+    after: Option<&MemoryBreakdown>,
+) -> Vec<FunctionChange> {
     let (before, after) = (by_function(before), by_function(after));
     let places: BTreeSet<&Option<String>> = before.keys().chain(after.keys()).collect();
-    let changes = places.into_iter().map(|place| Change {
+    let changes = places.into_iter().map(|place| FunctionChange {
         place: place.clone(),
         before_bytes: before.get(place).copied(),
         after_bytes: after.get(place).copied(),
     });
-    let mut changes: Vec<Change> = changes
+    let mut changes: Vec<FunctionChange> = changes
         .filter(|change| change.before_bytes != change.after_bytes)
         .collect();
     changes.sort_by_key(|change| std::cmp::Reverse(change.growth_bytes().unsigned_abs()));
@@ -164,8 +167,11 @@ fn changes(before: Option<&Filled>, after: Option<&Filled>) -> Vec<Change> {
     changes
 }
 
-fn settings(before: &Report, after: &Report) -> Vec<(String, Option<String>, Option<String>)> {
-    let named = |report: &Report| -> BTreeMap<String, String> {
+fn settings(
+    before: &SnapshotReport,
+    after: &SnapshotReport,
+) -> Vec<(String, Option<String>, Option<String>)> {
+    let named = |report: &SnapshotReport| -> BTreeMap<String, String> {
         let json = serde_json::to_value(&report.settings).unwrap_or_default();
         let fields = json.as_object().cloned().unwrap_or_default().into_iter();
         let fields = fields.filter(|(_, value)| !value.is_null());

@@ -6,8 +6,8 @@ use std::hash::Hash;
 use sconce_schema::finding::Certainty;
 use serde::{Deserialize, Serialize};
 
-use super::places::{Category, Place, Places};
-use super::replay::{Blocks, Live};
+use super::places::{MemoryCategory, SourceLocation, StackIndex};
+use super::replay::{LiveBlock, LiveBlocks};
 use super::stack_lines;
 use crate::snapshot::{Snapshot, StackId};
 
@@ -17,15 +17,15 @@ const MOST_GROUPS: usize = 200;
 /// Blocks that were allocated from one line.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct PlaceGroup {
+pub struct LocationGroup {
     /// The line; absent where nothing was recorded, as of autograd's threads, which run no Python.
-    pub place: Option<Place>,
+    pub place: Option<SourceLocation>,
     /// Bytes that were asked for.
     pub bytes: u64,
     /// Blocks.
     pub blocks: u64,
     /// What most of it is for.
-    pub category: Category,
+    pub category: MemoryCategory,
     /// How sure that is.
     pub certainty: Certainty,
     /// The stack of most of it, the innermost frame first.
@@ -49,7 +49,7 @@ pub struct ModuleGroup {
 #[serde(rename_all = "kebab-case")]
 pub struct CategoryGroup {
     /// The purpose.
-    pub category: Category,
+    pub category: MemoryCategory,
     /// How sure that is.
     pub certainty: Certainty,
     /// Bytes that were asked for.
@@ -61,7 +61,7 @@ pub struct CategoryGroup {
 /// What fills the memory at one moment.
 #[derive(Debug, Clone, PartialEq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Filled {
+pub struct MemoryBreakdown {
     /// Bytes that were asked for.
     pub bytes: u64,
     /// Blocks.
@@ -69,7 +69,7 @@ pub struct Filled {
     /// Of the bytes those whose allocation was not recorded: the ring began later.
     pub unrecorded_bytes: u64,
     /// By the user's own lines, the largest first.
-    pub places: Vec<PlaceGroup>,
+    pub places: Vec<LocationGroup>,
     /// By modules, the largest first.
     pub modules: Vec<ModuleGroup>,
     /// By purpose, the largest first.
@@ -97,15 +97,19 @@ fn ordered<K: Ord + Hash>(sums: HashMap<K, Sum>) -> impl Iterator<Item = (K, Sum
     sums.into_iter().take(MOST_GROUPS)
 }
 
-pub(super) fn filled(snapshot: &Snapshot, places: &Places, live: &Blocks) -> Filled {
+pub(super) fn filled(
+    snapshot: &Snapshot,
+    places: &StackIndex,
+    live: &LiveBlocks,
+) -> MemoryBreakdown {
     filled_by(snapshot, places, live.values().copied())
 }
 
 pub(super) fn filled_by(
     snapshot: &Snapshot,
-    places: &Places,
-    live: impl Iterator<Item = Live>,
-) -> Filled {
+    places: &StackIndex,
+    live: impl Iterator<Item = LiveBlock>,
+) -> MemoryBreakdown {
     let mut stacks: HashMap<Option<StackId>, Sum> = HashMap::new();
     for block in live {
         let sum = Sum {
@@ -114,11 +118,11 @@ pub(super) fn filled_by(
         };
         stacks.entry(block.stack).or_default().add(sum);
     }
-    let mut filled = Filled::default();
+    let mut filled = MemoryBreakdown::default();
     let mut by_place: HashMap<Option<usize>, Sum> = HashMap::new();
     let mut largest: HashMap<Option<usize>, (Sum, Option<StackId>)> = HashMap::new();
     let mut by_module: HashMap<Option<usize>, Sum> = HashMap::new();
-    let mut by_category: HashMap<(Category, Certainty), Sum> = HashMap::new();
+    let mut by_category: HashMap<(MemoryCategory, Certainty), Sum> = HashMap::new();
     for (stack, sum) in stacks {
         let said = places.said(stack);
         by_place.entry(said.place).or_default().add(sum);
@@ -138,7 +142,7 @@ pub(super) fn filled_by(
     let place_groups = ordered(by_place).map(|(place, sum)| {
         let stack = largest.get(&place).and_then(|(_, stack)| *stack);
         let (category, certainty) = places.said(stack).category;
-        PlaceGroup {
+        LocationGroup {
             place: place.and_then(|place| places.places.get(place).cloned()),
             bytes: sum.bytes,
             blocks: sum.blocks,

@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::places::{Place, Places};
+use super::places::{SourceLocation, StackIndex};
 use super::stack_lines;
-use crate::snapshot::{Block, Segment, Snapshot, State};
+use crate::snapshot::{BlockInfo, BlockUsage, SegmentInfo, Snapshot};
 
 /// Segments that are listed.
 const MOST_SEGMENTS: usize = 50;
@@ -16,13 +16,13 @@ const PAGE: u64 = 2 << 20;
 /// A live block that stands in the way.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Pin {
+pub struct RetainingBlock {
     /// Where it is.
     pub address: u64,
     /// Bytes of it.
     pub size_bytes: u64,
     /// Where it was allocated, if that was recorded.
-    pub place: Option<Place>,
+    pub place: Option<SourceLocation>,
     /// The whole stack, the innermost frame first.
     pub stack: Vec<String>,
 }
@@ -30,7 +30,7 @@ pub struct Pin {
 /// A segment that is partly free.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Pinned {
+pub struct FragmentedSegment {
     /// Where it begins.
     pub address: Option<u64>,
     /// Bytes of it.
@@ -44,13 +44,13 @@ pub struct Pinned {
     /// Bytes of these.
     pub live_bytes: u64,
     /// These, the largest first; of many the first ones.
-    pub pins: Vec<Pin>,
+    pub pins: Vec<RetainingBlock>,
 }
 
 /// What of the reserved memory is used, and what of the rest could be given back.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Fragments {
+pub struct FragmentationReport {
     /// What `cudaMalloc` gave.
     pub reserved_bytes: u64,
     /// Of it in live blocks.
@@ -68,11 +68,11 @@ pub struct Fragments {
     /// Segments.
     pub segments: usize,
     /// Those with stuck memory, the most of it first; of many the first ones.
-    pub pinned: Vec<Pinned>,
+    pub pinned: Vec<FragmentedSegment>,
 }
 
 /// What a free block of an expandable segment can give back: whole pages.
-fn whole_pages(block: &Block) -> u64 {
+fn whole_pages(block: &BlockInfo) -> u64 {
     let Some(begin) = block.address else {
         return 0;
     };
@@ -80,10 +80,14 @@ fn whole_pages(block: &Block) -> u64 {
     end.saturating_sub(begin.div_ceil(PAGE)) * PAGE
 }
 
-pub(super) fn fragments(snapshot: &Snapshot, places: &Places, device: u64) -> Fragments {
-    let mut all = Fragments::default();
+pub(super) fn fragments(
+    snapshot: &Snapshot,
+    places: &StackIndex,
+    device: u64,
+) -> FragmentationReport {
+    let mut all = FragmentationReport::default();
     let mut requested = Some(0u64);
-    let mut pinned: Vec<(Pinned, &[Block])> = Vec::new();
+    let mut pinned: Vec<(FragmentedSegment, &[BlockInfo])> = Vec::new();
     for (segment, blocks) in snapshot.segments_of(device) {
         let of_it = one(segment, blocks);
         all.segments += 1;
@@ -93,13 +97,13 @@ pub(super) fn fragments(snapshot: &Snapshot, places: &Places, device: u64) -> Fr
         let mut free = 0u64;
         for block in blocks {
             match block.state {
-                State::Inactive => free = free.saturating_add(block.size),
-                State::PendingFree => {
+                BlockUsage::Inactive => free = free.saturating_add(block.size),
+                BlockUsage::PendingFree => {
                     all.pending_bytes = all.pending_bytes.saturating_add(block.size);
                 }
-                State::Allocated => {}
+                BlockUsage::Allocated => {}
             }
-            if block.state != State::Inactive {
+            if block.state != BlockUsage::Inactive {
                 let sum = requested.zip(block.requested_size);
                 requested = sum.map(|(sum, size)| sum.saturating_add(size));
             }
@@ -117,9 +121,9 @@ pub(super) fn fragments(snapshot: &Snapshot, places: &Places, device: u64) -> Fr
     pinned.sort_by_key(|(of_it, _)| (std::cmp::Reverse(of_it.free_bytes), of_it.address));
     pinned.truncate(MOST_SEGMENTS);
     let described = pinned.into_iter().map(|(mut of_it, blocks)| {
-        let mut live: Vec<&Block> = blocks
+        let mut live: Vec<&BlockInfo> = blocks
             .iter()
-            .filter(|one| one.state != State::Inactive)
+            .filter(|one| one.state != BlockUsage::Inactive)
             .collect();
         live.sort_by_key(|block| (std::cmp::Reverse(block.size), block.address));
         let pins = live.into_iter().take(MOST_PINS);
@@ -131,8 +135,8 @@ pub(super) fn fragments(snapshot: &Snapshot, places: &Places, device: u64) -> Fr
 }
 
 /// A segment's figures; its `free_bytes` are those that cannot be given back.
-fn one(segment: &Segment, blocks: &[Block]) -> Pinned {
-    let mut of_it = Pinned {
+fn one(segment: &SegmentInfo, blocks: &[BlockInfo]) -> FragmentedSegment {
+    let mut of_it = FragmentedSegment {
         address: segment.address,
         total_bytes: segment.total_size.unwrap_or(0),
         free_bytes: 0,
@@ -144,7 +148,7 @@ fn one(segment: &Segment, blocks: &[Block]) -> Pinned {
     let mut free = 0u64;
     let mut in_pages = 0u64;
     for block in blocks {
-        if block.state == State::Inactive {
+        if block.state == BlockUsage::Inactive {
             free = free.saturating_add(block.size);
             in_pages = in_pages.saturating_add(whole_pages(block));
             of_it.largest_free_bytes = of_it.largest_free_bytes.max(block.size);
@@ -161,8 +165,8 @@ fn one(segment: &Segment, blocks: &[Block]) -> Pinned {
     of_it
 }
 
-fn pin(snapshot: &Snapshot, places: &Places, block: &Block) -> Pin {
-    Pin {
+fn pin(snapshot: &Snapshot, places: &StackIndex, block: &BlockInfo) -> RetainingBlock {
+    RetainingBlock {
         address: block.address.unwrap_or(0),
         size_bytes: block.size,
         place: places.place(block.stack),

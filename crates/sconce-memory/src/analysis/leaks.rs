@@ -7,8 +7,8 @@ use std::collections::HashMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::places::{Place, Places};
-use super::replay::{Outline, Trough, replay};
+use super::places::{SourceLocation, StackIndex};
+use super::replay::{StepMinimum, TraceOutline, replay};
 use super::stack_lines;
 use super::trend::trend;
 use crate::snapshot::{Snapshot, StackId};
@@ -28,7 +28,7 @@ const MOST_PLACES: usize = 20;
 /// What a trend is counted in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Unit {
+pub enum TrendUnit {
     /// Steps of an optimizer.
     Step,
     /// Windows of as many entries.
@@ -40,7 +40,7 @@ pub enum Unit {
 #[serde(rename_all = "kebab-case")]
 pub struct Leak {
     /// The line; absent where nothing was recorded.
-    pub place: Option<Place>,
+    pub place: Option<SourceLocation>,
     /// Bytes that it grows by in each step or window.
     pub bytes_per_unit: i64,
     /// Its bytes in the first trough and in the last.
@@ -56,9 +56,9 @@ pub struct Leak {
 /// Whether memory grows from step to step.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Leaks {
+pub struct LeakReport {
     /// What is counted.
-    pub unit: Unit,
+    pub unit: TrendUnit,
     /// How many were looked at.
     pub units: usize,
     /// Growth of the whole in each, by the median of slopes.
@@ -68,25 +68,25 @@ pub struct Leaks {
 }
 
 /// What is live at one trough, by line.
-type Sample = HashMap<Option<usize>, (u64, Option<StackId>)>;
+type StepSizes = HashMap<Option<usize>, (u64, Option<StackId>)>;
 
 pub(super) fn leaks(
     snapshot: &Snapshot,
-    places: &Places,
+    places: &StackIndex,
     device: u64,
-    outline: &Outline,
-) -> Option<Leaks> {
+    outline: &TraceOutline,
+) -> Option<LeakReport> {
     let trace = snapshot.trace(device);
     // The first step makes the optimizer's state, and the last one is not over.
     let whole_steps = 2..outline.troughs.len().saturating_sub(1);
     let steps = outline.troughs.get(whole_steps).unwrap_or_default();
     let (unit, troughs, each) = if steps.len() >= FEWEST_SAMPLES {
         let each = steps.len().div_ceil(MOST_SAMPLES);
-        let lowest = |some: &[Trough]| some.iter().copied().min_by_key(|trough| trough.bytes);
+        let lowest = |some: &[StepMinimum]| some.iter().copied().min_by_key(|trough| trough.bytes);
         let chunks = steps.chunks_exact(each);
-        (Unit::Step, chunks.filter_map(lowest).collect(), each)
+        (TrendUnit::Step, chunks.filter_map(lowest).collect(), each)
     } else {
-        (Unit::Window, windows(snapshot, device, outline), 1)
+        (TrendUnit::Window, windows(snapshot, device, outline), 1)
     };
     let totals: Vec<u64> = troughs.iter().map(|trough| trough.bytes).collect();
     if totals.len() < FEWEST_SAMPLES {
@@ -94,9 +94,9 @@ pub(super) fn leaks(
     }
     let whole = trend(&totals)?;
     let stops: Vec<usize> = troughs.iter().map(|trough| trough.at).collect();
-    let mut samples: Vec<Sample> = Vec::new();
+    let mut samples: Vec<StepSizes> = Vec::new();
     replay(trace, &outline.initial, &stops, |_, live| {
-        let mut sample = Sample::new();
+        let mut sample = StepSizes::new();
         for block in live.values() {
             let place = places.said(block.stack).place;
             let entry = sample.entry(place).or_insert((0, block.stack));
@@ -131,7 +131,7 @@ pub(super) fn leaks(
         faster.then_with(|| a.place.cmp(&b.place))
     });
     grown.truncate(MOST_PLACES);
-    Some(Leaks {
+    Some(LeakReport {
         unit,
         units: totals.len() * each,
         bytes_per_unit: whole_bytes(whole.slope / each as f64),
@@ -145,7 +145,7 @@ fn whole_bytes(slope: f64) -> i64 {
 }
 
 /// Troughs of windows of as many entries, the first quarter left out: programs begin there.
-fn windows(snapshot: &Snapshot, device: u64, outline: &Outline) -> Vec<Trough> {
+fn windows(snapshot: &Snapshot, device: u64, outline: &TraceOutline) -> Vec<StepMinimum> {
     const WINDOWS: usize = 24;
     let len = snapshot.trace(device).len();
     let wide = len / WINDOWS;
@@ -168,13 +168,13 @@ fn windows(snapshot: &Snapshot, device: u64, outline: &Outline) -> Vec<Trough> {
             .map(|(addr, block)| (*addr, block.size)),
     );
     for (at, event) in snapshot.trace(device).iter().enumerate() {
-        use crate::snapshot::Action;
+        use crate::snapshot::TraceAction;
         match (event.action(), event.addr()) {
-            (Action::Alloc, Some(addr)) => {
+            (TraceAction::Alloc, Some(addr)) => {
                 let size = event.size().unwrap_or(0);
                 live += i128::from(size) - i128::from(sizes.insert(addr, size).unwrap_or(0));
             }
-            (Action::FreeCompleted, Some(addr)) => {
+            (TraceAction::FreeCompleted, Some(addr)) => {
                 live -= i128::from(sizes.remove(&addr).unwrap_or(0));
             }
             _ => {}
@@ -187,7 +187,7 @@ fn windows(snapshot: &Snapshot, device: u64, outline: &Outline) -> Vec<Trough> {
         }
     }
     let later = troughs.into_iter().take(WINDOWS).skip(WINDOWS / 4);
-    let later = later.map(|(at, bytes)| Trough {
+    let later = later.map(|(at, bytes)| StepMinimum {
         at,
         bytes: u64::try_from(bytes.max(0)).unwrap_or(u64::MAX),
     });

@@ -13,18 +13,18 @@ mod trend;
 
 use serde::{Deserialize, Serialize};
 
-pub use diff::{Change, DeviceDiff, Diff, Figures, diff};
-pub use filled::{CategoryGroup, Filled, ModuleGroup, PlaceGroup};
-pub use fragments::{Fragments, Pin, Pinned};
-pub use leaks::{Leak, Leaks, Unit};
+pub use diff::{DeviceDiff, FunctionChange, MemoryTotals, ReportDiff, diff};
+pub use filled::{CategoryGroup, LocationGroup, MemoryBreakdown, ModuleGroup};
+pub use fragments::{FragmentationReport, FragmentedSegment, RetainingBlock};
+pub use leaks::{Leak, LeakReport, TrendUnit};
 pub(crate) use oom::first_ranges;
-pub use oom::{Oom, Reason};
-pub use places::{Category, Forward, Place};
-pub use timeline::{Does, Entry, Group, Timeline, timeline};
+pub use oom::{FailedRequest, OomReason};
+pub use places::{ForwardFunction, MemoryCategory, SourceLocation};
+pub use timeline::{EntryKind, MemoryTimeline, TimelineEntry, TimelineGroup, timeline};
 
-use crate::snapshot::{Event, Settings, Snapshot, StackId, State};
-use places::Places;
-use replay::Live;
+use crate::snapshot::{BlockUsage, RecordedSettings, Snapshot, StackId, TraceEntry};
+use places::StackIndex;
+use replay::LiveBlock;
 
 /// Version of the written report.
 pub const VERSION: u32 = 1;
@@ -34,19 +34,19 @@ const MOST_FRAMES: usize = 64;
 /// The most that was live at once in a card's trace.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Peak {
+pub struct TracePeak {
     /// Entries of the trace until then.
     pub entry: usize,
     /// Microseconds after the first entry.
     pub after_us: Option<i64>,
     /// What filled it.
-    pub filled: Filled,
+    pub filled: MemoryBreakdown,
 }
 
 /// A card's trace.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Traced {
+pub struct TraceSummary {
     /// Entries.
     pub entries: usize,
     /// Microseconds from the first to the last.
@@ -59,13 +59,13 @@ pub struct Traced {
     /// The most that was reserved.
     pub peak_reserved_bytes: u64,
     /// The most that was live.
-    pub peak: Peak,
+    pub peak: TracePeak,
     /// What grows from step to step; absent where there are too few steps to tell.
-    pub leaks: Option<Leaks>,
+    pub leaks: Option<LeakReport>,
     /// How many requests failed.
     pub oom_count: usize,
     /// The last of them.
-    pub ooms: Vec<Oom>,
+    pub ooms: Vec<FailedRequest>,
 }
 
 /// What is said of one card.
@@ -75,21 +75,21 @@ pub struct DeviceReport {
     /// Its number in the process.
     pub device: u64,
     /// What filled it when the snapshot was taken.
-    pub now: Filled,
+    pub now: MemoryBreakdown,
     /// What of the reserved memory was used then.
-    pub fragments: Fragments,
+    pub fragments: FragmentationReport,
     /// What its trace says; absent where no history was recorded.
-    pub traced: Option<Traced>,
+    pub traced: Option<TraceSummary>,
 }
 
 /// What a snapshot says.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Report {
+pub struct SnapshotReport {
     /// [`VERSION`].
     pub version: u32,
     /// Settings of the allocator; absent in files of old versions.
-    pub settings: Option<Settings>,
+    pub settings: Option<RecordedSettings>,
     /// One for each card that anything is said of.
     pub devices: Vec<DeviceReport>,
     /// Bytes of pinned host memory (2.15 and newer).
@@ -98,8 +98,8 @@ pub struct Report {
 
 /// What a snapshot says.
 #[must_use]
-pub fn report(snapshot: &Snapshot) -> Report {
-    let places = Places::of(snapshot, &[]);
+pub fn report(snapshot: &Snapshot) -> SnapshotReport {
+    let places = StackIndex::of(snapshot, &[]);
     let devices = snapshot.devices().into_iter();
     let devices = devices.map(|device| DeviceReport {
         device,
@@ -113,7 +113,7 @@ pub fn report(snapshot: &Snapshot) -> Report {
         .iter()
         .filter_map(|one| one.total_size);
     let host = host.fold(0u64, u64::saturating_add);
-    Report {
+    SnapshotReport {
         version: VERSION,
         settings: snapshot.settings.clone(),
         devices,
@@ -121,37 +121,40 @@ pub fn report(snapshot: &Snapshot) -> Report {
     }
 }
 
-fn now(snapshot: &Snapshot, places: &Places, device: u64) -> Filled {
+fn now(snapshot: &Snapshot, places: &StackIndex, device: u64) -> MemoryBreakdown {
     let blocks = snapshot.segments_of(device).flat_map(|(_, blocks)| blocks);
-    let used = blocks.filter(|block| block.state != State::Inactive);
-    let used = used.map(|block| Live {
+    let used = blocks.filter(|block| block.state != BlockUsage::Inactive);
+    let used = used.map(|block| LiveBlock {
         size: block.requested_size.unwrap_or(block.size),
         stack: block.stack,
     });
     filled::filled_by(snapshot, places, used)
 }
 
-fn traced(snapshot: &Snapshot, places: &Places, device: u64) -> Option<Traced> {
+fn traced(snapshot: &Snapshot, places: &StackIndex, device: u64) -> Option<TraceSummary> {
     let trace = snapshot.trace(device);
     let last = trace.last()?;
     let is_optimizer = |stack: Option<StackId>| {
         let category = places.said(stack).category.0;
-        matches!(category, Category::OptimizerState | Category::OptimizerWork)
+        matches!(
+            category,
+            MemoryCategory::OptimizerState | MemoryCategory::OptimizerWork
+        )
     };
     let outline = replay::outline(snapshot, device, &is_optimizer);
-    let mut at_peak = Filled::default();
+    let mut at_peak = MemoryBreakdown::default();
     replay::replay(trace, &outline.initial, &[outline.peak_at], |_, live| {
         at_peak = filled::filled(snapshot, places, live);
     });
     let at_peak_event = trace.get(outline.peak_at.saturating_sub(1)).unwrap_or(last);
     let before = outline.initial.values().map(|block| block.size);
-    Some(Traced {
+    Some(TraceSummary {
         entries: trace.len(),
         spans_us: after_us(trace, last),
         live_before_bytes: before.fold(0, u64::saturating_add),
         unmatched: outline.unmatched,
         peak_reserved_bytes: outline.peak_reserved,
-        peak: Peak {
+        peak: TracePeak {
             entry: outline.peak_at,
             after_us: after_us(trace, at_peak_event),
             filled: at_peak,
@@ -163,7 +166,7 @@ fn traced(snapshot: &Snapshot, places: &Places, device: u64) -> Option<Traced> {
 }
 
 /// Microseconds from the first entry to this one.
-fn after_us(trace: &[Event], event: &Event) -> Option<i64> {
+fn after_us(trace: &[TraceEntry], event: &TraceEntry) -> Option<i64> {
     event.time_us()?.checked_sub(trace.first()?.time_us()?)
 }
 

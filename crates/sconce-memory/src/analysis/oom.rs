@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::filled::{Filled, filled};
-use super::fragments::Pin;
-use super::places::{Place, Places};
-use super::replay::{Blocks, Live, Outline, replay};
+use super::filled::{MemoryBreakdown, filled};
+use super::fragments::RetainingBlock;
+use super::places::{SourceLocation, StackIndex};
+use super::replay::{LiveBlock, LiveBlocks, TraceOutline, replay};
 use super::stack_lines;
-use crate::snapshot::{Action, Event, Snapshot};
+use crate::snapshot::{Snapshot, TraceAction, TraceEntry};
 
 /// Failed requests that are explained; the last ones.
 const MOST: usize = 4;
@@ -21,7 +21,7 @@ const ROUND: u64 = 512;
 /// Why a request failed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Reason {
+pub enum OomReason {
     /// More than was free altogether, in the cache and on the card.
     TooMuch,
     /// Enough was free altogether, but in pieces.
@@ -36,7 +36,7 @@ pub enum Reason {
 /// A request that failed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Oom {
+pub struct FailedRequest {
     /// Which entry of the trace, from 0.
     pub entry: usize,
     /// Microseconds after the first entry.
@@ -52,34 +52,34 @@ pub struct Oom {
     /// The largest piece of it.
     pub largest_free_bytes: u64,
     /// Why it failed.
-    pub reason: Reason,
+    pub reason: OomReason,
     /// By how much it was too much.
     pub short_bytes: Option<u64>,
     /// Where it was asked.
-    pub place: Option<Place>,
+    pub place: Option<SourceLocation>,
     /// The whole stack, the innermost frame first.
     pub stack: Vec<String>,
     /// The fewest bytes of live blocks between which the request would have fitted; absent where no
     /// segment is as large.
     pub in_the_way_bytes: Option<u64>,
     /// These blocks; of many the largest.
-    pub in_the_way: Vec<Pin>,
+    pub in_the_way: Vec<RetainingBlock>,
     /// What filled the memory then.
-    pub filled: Filled,
+    pub filled: MemoryBreakdown,
 }
 
 /// Reserved ranges: beginning → end, stream, whether neighbours are one.
-pub(crate) type Ranges = BTreeMap<u64, Range>;
+pub(crate) type ReservedRanges = BTreeMap<u64, ReservedRange>;
 
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Range {
+pub(crate) struct ReservedRange {
     pub(crate) end: u64,
     pub(crate) stream: Option<i64>,
     /// Whether it is of an expandable segment.
     pub(crate) grows: bool,
 }
 
-fn add(ranges: &mut Ranges, begin: u64, mut new: Range) {
+fn add(ranges: &mut ReservedRanges, begin: u64, mut new: ReservedRange) {
     let mut begin = begin;
     if new.grows {
         let before = ranges
@@ -103,16 +103,16 @@ fn add(ranges: &mut Ranges, begin: u64, mut new: Range) {
     ranges.insert(begin, new);
 }
 
-fn remove(ranges: &mut Ranges, begin: u64, end: u64) {
+fn remove(ranges: &mut ReservedRanges, begin: u64, end: u64) {
     let touched = ranges
         .range(..end)
         .rev()
         .take_while(|(_, one)| one.end > begin);
-    let touched: Vec<(u64, Range)> = touched.map(|(at, one)| (*at, *one)).collect();
+    let touched: Vec<(u64, ReservedRange)> = touched.map(|(at, one)| (*at, *one)).collect();
     for (at, one) in touched {
         ranges.remove(&at);
         if at < begin {
-            ranges.insert(at, Range { end: begin, ..one });
+            ranges.insert(at, ReservedRange { end: begin, ..one });
         }
         if one.end > end {
             ranges.insert(end, one);
@@ -121,12 +121,12 @@ fn remove(ranges: &mut Ranges, begin: u64, end: u64) {
 }
 
 /// What an entry does to the reserved ranges; `backward` undoes it.
-fn apply(snapshot: &Snapshot, ranges: &mut Ranges, event: &Event, backward: bool) {
+fn apply(snapshot: &Snapshot, ranges: &mut ReservedRanges, event: &TraceEntry, backward: bool) {
     let (reserves, grows) = match event.action() {
-        Action::SegmentAlloc => (true, false),
-        Action::SegmentMap => (true, true),
-        Action::SegmentFree => (false, false),
-        Action::SegmentUnmap => (false, true),
+        TraceAction::SegmentAlloc => (true, false),
+        TraceAction::SegmentMap => (true, true),
+        TraceAction::SegmentFree => (false, false),
+        TraceAction::SegmentUnmap => (false, true),
         _ => return,
     };
     let (Some(begin), Some(size)) = (event.addr(), event.size()) else {
@@ -137,18 +137,18 @@ fn apply(snapshot: &Snapshot, ranges: &mut Ranges, event: &Event, backward: bool
         remove(ranges, begin, end);
     } else if end > begin {
         let stream = snapshot.stream(event);
-        add(ranges, begin, Range { end, stream, grows });
+        add(ranges, begin, ReservedRange { end, stream, grows });
     }
 }
 
 /// Reserved ranges before the first entry: those at the end, with everything undone.
-pub(crate) fn first_ranges(snapshot: &Snapshot, device: u64) -> Ranges {
-    let mut ranges = Ranges::new();
+pub(crate) fn first_ranges(snapshot: &Snapshot, device: u64) -> ReservedRanges {
+    let mut ranges = ReservedRanges::new();
     for (segment, _) in snapshot.segments_of(device) {
         let (Some(begin), Some(size)) = (segment.address, segment.total_size) else {
             continue;
         };
-        let range = Range {
+        let range = ReservedRange {
             end: begin.saturating_add(size),
             stream: segment.stream,
             grows: segment.is_expandable.unwrap_or(false),
@@ -163,10 +163,10 @@ pub(crate) fn first_ranges(snapshot: &Snapshot, device: u64) -> Ranges {
 
 pub(super) fn ooms(
     snapshot: &Snapshot,
-    places: &Places,
+    places: &StackIndex,
     device: u64,
-    outline: &Outline,
-) -> Vec<Oom> {
+    outline: &TraceOutline,
+) -> Vec<FailedRequest> {
     if outline.ooms.is_empty() {
         return Vec::new();
     }
@@ -188,21 +188,22 @@ pub(super) fn ooms(
 
 fn explain(
     snapshot: &Snapshot,
-    places: &Places,
+    places: &StackIndex,
     device: u64,
     at: usize,
-    ranges: &Ranges,
-    live: &Blocks,
-) -> Oom {
+    ranges: &ReservedRanges,
+    live: &LiveBlocks,
+) -> FailedRequest {
     let trace = snapshot.trace(device);
     let event = &trace[at];
     let asked = event.size();
     let stream = snapshot.stream(event);
-    let mut order: Vec<(u64, Live)> = live.iter().map(|(addr, block)| (*addr, *block)).collect();
+    let mut order: Vec<(u64, LiveBlock)> =
+        live.iter().map(|(addr, block)| (*addr, *block)).collect();
     order.sort_unstable_by_key(|(addr, _)| *addr);
     let mut free = 0u64;
     let mut largest = 0u64;
-    let mut way: Option<Way> = None;
+    let mut way: Option<EvictionCandidate> = None;
     for (&begin, range) in ranges {
         if stream.is_some() && range.stream.is_some() && range.stream != stream {
             continue;
@@ -223,11 +224,13 @@ fn explain(
     }
     let device_free = event.device_free();
     let reason = match (asked, device_free) {
-        (Some(asked), Some(device)) if device >= asked => Reason::Limited,
-        (Some(asked), Some(device)) if device.saturating_add(free) >= asked => Reason::Fragmented,
-        (Some(asked), None) if free >= asked => Reason::Fragmented,
-        (Some(_), Some(_)) => Reason::TooMuch,
-        _ => Reason::Unknown,
+        (Some(asked), Some(device)) if device >= asked => OomReason::Limited,
+        (Some(asked), Some(device)) if device.saturating_add(free) >= asked => {
+            OomReason::Fragmented
+        }
+        (Some(asked), None) if free >= asked => OomReason::Fragmented,
+        (Some(_), Some(_)) => OomReason::TooMuch,
+        _ => OomReason::Unknown,
     };
     let short = asked
         .zip(device_free)
@@ -237,13 +240,13 @@ fn explain(
     let pins = blocks
         .into_iter()
         .take(MOST_PINS)
-        .map(|(address, block)| Pin {
+        .map(|(address, block)| RetainingBlock {
             address,
             size_bytes: block.size,
             place: places.place(block.stack),
             stack: stack_lines(snapshot, block.stack),
         });
-    Oom {
+    FailedRequest {
         entry: at,
         after_us: super::after_us(trace, event),
         asked_bytes: asked,
@@ -254,7 +257,7 @@ fn explain(
         free_bytes: free,
         largest_free_bytes: largest,
         reason,
-        short_bytes: short.filter(|_| reason == Reason::TooMuch),
+        short_bytes: short.filter(|_| reason == OomReason::TooMuch),
         place: places.place(event.stack()),
         stack: stack_lines(snapshot, event.stack()),
         in_the_way_bytes: way.as_ref().map(|way| way.bytes),
@@ -264,12 +267,12 @@ fn explain(
 }
 
 /// The end of a block, as far as its request tells.
-fn end_of(addr: u64, block: &Live) -> u64 {
+fn end_of(addr: u64, block: &LiveBlock) -> u64 {
     addr.saturating_add(block.size.div_ceil(ROUND).saturating_mul(ROUND))
 }
 
 /// What is free between blocks in order.
-fn gaps(begin: u64, end: u64, blocks: &[(u64, Live)]) -> Vec<(u64, u64)> {
+fn gaps(begin: u64, end: u64, blocks: &[(u64, LiveBlock)]) -> Vec<(u64, u64)> {
     let mut gaps = Vec::new();
     let mut at = begin;
     for (addr, block) in blocks {
@@ -286,17 +289,22 @@ fn gaps(begin: u64, end: u64, blocks: &[(u64, Live)]) -> Vec<(u64, u64)> {
 
 /// Neighbouring blocks whose end would make room.
 #[derive(Debug, Clone)]
-struct Way {
+struct EvictionCandidate {
     bytes: u64,
-    blocks: Vec<(u64, Live)>,
+    blocks: Vec<(u64, LiveBlock)>,
 }
 
 /// The neighbouring blocks with the fewest bytes between which `asked` bytes fit.
-fn narrowest(begin: u64, end: u64, blocks: &[(u64, Live)], asked: u64) -> Option<Way> {
+fn narrowest(
+    begin: u64,
+    end: u64,
+    blocks: &[(u64, LiveBlock)],
+    asked: u64,
+) -> Option<EvictionCandidate> {
     if end - begin < asked {
         return None;
     }
-    let size = |one: &(u64, Live)| end_of(one.0, &one.1) - one.0;
+    let size = |one: &(u64, LiveBlock)| end_of(one.0, &one.1) - one.0;
     // Blocks from..to go: free is from the end of the one before to the beginning of the one after.
     let begins = |from: usize| match from {
         0 => begin,
@@ -323,7 +331,7 @@ fn narrowest(begin: u64, end: u64, blocks: &[(u64, Live)], asked: u64) -> Option
             bytes = bytes.saturating_sub(size(&blocks[from]));
         }
     }
-    best.map(|(bytes, from, to)| Way {
+    best.map(|(bytes, from, to)| EvictionCandidate {
         bytes,
         blocks: blocks[from..to].to_vec(),
     })
@@ -333,8 +341,8 @@ fn narrowest(begin: u64, end: u64, blocks: &[(u64, Live)], asked: u64) -> Option
 mod tests {
     use super::*;
 
-    fn live(size: u64) -> Live {
-        Live { size, stack: None }
+    fn live(size: u64) -> LiveBlock {
+        LiveBlock { size, stack: None }
     }
 
     #[test]
@@ -359,18 +367,18 @@ mod tests {
 
     #[test]
     fn ranges_grow_and_shrink() {
-        let range = |end, grows| Range {
+        let range = |end, grows| ReservedRange {
             end,
             stream: None,
             grows,
         };
-        let shown = |ranges: &Ranges| {
+        let shown = |ranges: &ReservedRanges| {
             ranges
                 .iter()
                 .map(|(at, one)| (*at, one.end))
                 .collect::<Vec<_>>()
         };
-        let mut ranges = Ranges::new();
+        let mut ranges = ReservedRanges::new();
         add(&mut ranges, 10, range(20, true));
         add(&mut ranges, 30, range(40, true));
         add(&mut ranges, 20, range(30, true));

@@ -5,12 +5,12 @@ use std::collections::HashMap;
 use sconce_schema::finding::Certainty;
 use serde::{Deserialize, Serialize};
 
-use crate::snapshot::{Frame, Snapshot, StackId};
+use crate::snapshot::{Snapshot, StackFrame, StackId};
 
 /// What memory is for, as far as a stack tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Category {
+pub enum MemoryCategory {
     /// Weights and buffers of modules.
     Parameters,
     /// What the forward pass makes, kept for the backward pass or not.
@@ -32,7 +32,7 @@ pub enum Category {
 /// A line of the user's own code; of a library where no other is in the stack.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Place {
+pub struct SourceLocation {
     /// File, as the interpreter names it.
     pub file: String,
     /// Line, where it is known.
@@ -44,14 +44,14 @@ pub struct Place {
 /// The code of a module's forward pass: file, first and last line, and the class that has it. A stack
 /// names functions, not classes.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Forward(pub String, pub u32, pub u32, pub String);
+pub struct ForwardFunction(pub String, pub u32, pub u32, pub String);
 
 /// Forward passes by their files.
-struct Forwards<'s>(HashMap<&'s str, Vec<&'s Forward>>);
+struct Forwards<'s>(HashMap<&'s str, Vec<&'s ForwardFunction>>);
 
 impl<'s> Forwards<'s> {
-    fn of(all: &'s [Forward]) -> Self {
-        let mut by_file: HashMap<&str, Vec<&Forward>> = HashMap::new();
+    fn of(all: &'s [ForwardFunction]) -> Self {
+        let mut by_file: HashMap<&str, Vec<&ForwardFunction>> = HashMap::new();
         for one in all {
             by_file.entry(&one.0).or_default().push(one);
         }
@@ -59,7 +59,7 @@ impl<'s> Forwards<'s> {
     }
 
     /// The class that has this code; of functions inside each other the inner one's.
-    fn class(&self, frame: &Frame) -> Option<&'s str> {
+    fn class(&self, frame: &StackFrame) -> Option<&'s str> {
         let line = frame.line?;
         let of_file = self.0.get(frame.filename)?.iter();
         let around = of_file.filter(|one| (one.1..=one.2).contains(&line));
@@ -67,33 +67,33 @@ impl<'s> Forwards<'s> {
     }
 }
 
-/// What a stack says, in numbers of [`Places`].
+/// What a stack says, in numbers of [`StackIndex`].
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Said {
+pub(super) struct StackSummary {
     /// Absent where the stack is empty or was not recorded.
     pub(super) place: Option<usize>,
     /// Absent outside of modules.
     pub(super) module: Option<usize>,
-    pub(super) category: (Category, Certainty),
+    pub(super) category: (MemoryCategory, Certainty),
 }
 
 /// What the stacks of a snapshot say.
-pub(super) struct Places {
-    pub(super) places: Vec<Place>,
+pub(super) struct StackIndex {
+    pub(super) places: Vec<SourceLocation>,
     pub(super) modules: Vec<String>,
-    stacks: Vec<Said>,
+    stacks: Vec<StackSummary>,
 }
 
 /// Of memory whose allocation is in no trace and no block.
-const UNRECORDED: Said = Said {
+const UNRECORDED: StackSummary = StackSummary {
     place: None,
     module: None,
-    category: (Category::Other, Certainty::Certain),
+    category: (MemoryCategory::Other, Certainty::Certain),
 };
 
-impl Places {
+impl StackIndex {
     /// Modules are named by their classes where `forwards` has them.
-    pub(super) fn of(snapshot: &Snapshot, forwards: &[Forward]) -> Self {
+    pub(super) fn of(snapshot: &Snapshot, forwards: &[ForwardFunction]) -> Self {
         let forwards = Forwards::of(forwards);
         let mut places = Self {
             places: Vec::new(),
@@ -103,10 +103,10 @@ impl Places {
         let mut place_numbers = HashMap::new();
         let mut module_numbers = HashMap::new();
         for number in 0..u32::try_from(snapshot.stack_count()).unwrap_or(u32::MAX) {
-            let frames: Vec<Frame> = snapshot.frames(StackId(number)).collect();
+            let frames: Vec<StackFrame> = snapshot.frames(StackId(number)).collect();
             let place = own(&frames).map(|frame| {
                 *place_numbers.entry(frame).or_insert_with(|| {
-                    places.places.push(Place {
+                    places.places.push(SourceLocation {
                         file: frame.filename.to_owned(),
                         line: frame.line,
                         function: frame.name.to_owned(),
@@ -120,7 +120,7 @@ impl Places {
                     places.modules.len() - 1
                 })
             });
-            places.stacks.push(Said {
+            places.stacks.push(StackSummary {
                 place,
                 module,
                 category: category(&frames),
@@ -129,25 +129,25 @@ impl Places {
         places
     }
 
-    pub(super) fn said(&self, stack: Option<StackId>) -> Said {
+    pub(super) fn said(&self, stack: Option<StackId>) -> StackSummary {
         let said = stack.and_then(|stack| self.stacks.get(stack.0 as usize));
         said.copied().unwrap_or(UNRECORDED)
     }
 
     /// The user's own line of a stack.
-    pub(super) fn place(&self, stack: Option<StackId>) -> Option<Place> {
+    pub(super) fn place(&self, stack: Option<StackId>) -> Option<SourceLocation> {
         self.places.get(self.said(stack).place?).cloned()
     }
 }
 
 /// Files of Python code, also of notebooks and of code that was typed.
-pub(super) fn is_python(frame: &Frame) -> bool {
+pub(super) fn is_python(frame: &StackFrame) -> bool {
     let file = frame.filename;
     file.ends_with(".py") || (file.starts_with('<') && !file.starts_with("<frozen"))
 }
 
 /// Where installed packages and the standard library lie, and what torch generates.
-fn is_library(frame: &Frame) -> bool {
+fn is_library(frame: &StackFrame) -> bool {
     const PARTS: [&str; 5] = [
         "/site-packages/",
         "/dist-packages/",
@@ -159,7 +159,7 @@ fn is_library(frame: &Frame) -> bool {
 }
 
 /// The path below torch's folder, of an installed torch or a checkout.
-fn in_torch<'s>(frame: &Frame<'s>) -> Option<&'s str> {
+fn in_torch<'s>(frame: &StackFrame<'s>) -> Option<&'s str> {
     const ROOMS: [&str; 12] = [
         "nn/",
         "optim/",
@@ -183,7 +183,7 @@ fn in_torch<'s>(frame: &Frame<'s>) -> Option<&'s str> {
 /// The user's own line: the innermost Python frame outside of libraries; else outside of torch; else
 /// the innermost one. Autograd's threads run no Python: there it is what is differentiated, where
 /// frames of C++ were recorded.
-fn own<'s>(frames: &[Frame<'s>]) -> Option<Frame<'s>> {
+fn own<'s>(frames: &[StackFrame<'s>]) -> Option<StackFrame<'s>> {
     let python = || frames.iter().filter(|frame| is_python(frame));
     python()
         .find(|frame| !is_library(frame))
@@ -195,10 +195,10 @@ fn own<'s>(frames: &[Frame<'s>]) -> Option<Frame<'s>> {
 
 /// A node of autograd's graph, by the function that runs it:
 /// `torch::autograd::generated::AddmmBackward0::apply(…)`.
-fn node<'s>(frame: &Frame<'s>) -> Option<Frame<'s>> {
+fn node<'s>(frame: &StackFrame<'s>) -> Option<StackFrame<'s>> {
     let (path, _) = frame.name.split_once("::apply(")?;
     let (room, name) = path.rsplit_once("::")?;
-    room.starts_with("torch::autograd").then_some(Frame {
+    room.starts_with("torch::autograd").then_some(StackFrame {
         filename: "autograd",
         name,
         line: None,
@@ -213,11 +213,11 @@ fn stem(file: &str) -> &str {
 /// The modules that are inside each other, the outermost first: `Block > Linear`. Where the class of a
 /// `forward` is not known, the line tells one module of a file from another, and torch's own are named by
 /// their file: `model.py:21 > linear`.
-fn module(frames: &[Frame], forwards: &Forwards) -> Option<String> {
+fn module(frames: &[StackFrame], forwards: &Forwards) -> Option<String> {
     // Frames of C++ stand between those of Python where both were recorded.
     let frames = frames.iter().filter(|frame| is_python(frame));
-    let frames: Vec<Frame> = frames.copied().collect();
-    let is_call = |frame: &Frame| {
+    let frames: Vec<StackFrame> = frames.copied().collect();
+    let is_call = |frame: &StackFrame| {
         frame.name == "_call_impl" && in_torch(frame) == Some("nn/modules/module.py")
     };
     let mut path: Vec<String> = Vec::new();
@@ -259,33 +259,33 @@ const MAKES_PARAMETERS: [&str; 8] = [
 
 /// What memory is for. The innermost frame that tells decides: a forward pass that is done again within
 /// the backward pass makes activations.
-fn category(frames: &[Frame]) -> (Category, Certainty) {
+fn category(frames: &[StackFrame]) -> (MemoryCategory, Certainty) {
     let told = frames.iter().find_map(|frame| {
         let name = frame.name;
         let torch = in_torch(frame).unwrap_or_default();
         let below = |room: &str| torch.starts_with(room);
         Some(if below("optim/") {
             match name {
-                "_init_group" | "_init_state" => Category::OptimizerState,
-                _ => Category::OptimizerWork,
+                "_init_group" | "_init_state" => MemoryCategory::OptimizerState,
+                _ => MemoryCategory::OptimizerWork,
             }
         } else if MAKES_PARAMETERS.contains(&name)
             || below("nn/init.py")
             || below("nn/parameter.py")
             || (below("nn/modules/") && name == "__init__")
         {
-            Category::Parameters
+            MemoryCategory::Parameters
         } else if below("distributed/") || name.contains("c10d::") {
-            Category::Communication
+            MemoryCategory::Communication
         } else if name.contains("Workspace") {
-            Category::Workspace
+            MemoryCategory::Workspace
         } else if below("autograd/") && name.contains("backward")
             || below("_tensor.py") && name == "backward"
             || name.contains("autograd::Engine")
         {
-            Category::Backward
+            MemoryCategory::Backward
         } else if name == "forward" || (below("nn/modules/module.py") && name == "_call_impl") {
-            Category::Activations
+            MemoryCategory::Activations
         } else {
             return None;
         })
@@ -293,8 +293,8 @@ fn category(frames: &[Frame]) -> (Category, Certainty) {
     match told {
         Some(category) => (category, Certainty::Likely),
         // Autograd's threads run no Python: their memory has no Python frames.
-        None if !frames.iter().any(is_python) => (Category::Backward, Certainty::Possible),
-        None => (Category::Other, Certainty::Certain),
+        None if !frames.iter().any(is_python) => (MemoryCategory::Backward, Certainty::Possible),
+        None => (MemoryCategory::Other, Certainty::Certain),
     }
 }
 
@@ -302,17 +302,17 @@ fn category(frames: &[Frame]) -> (Category, Certainty) {
 mod tests {
     use super::*;
 
-    fn frame<'s>(text: &'s str) -> Frame<'s> {
+    fn frame<'s>(text: &'s str) -> StackFrame<'s> {
         let (filename, name) = text.split_once(' ').unwrap();
         let (filename, line) = filename.split_once(':').unwrap_or((filename, "0"));
-        Frame {
+        StackFrame {
             filename,
             name,
             line: line.parse().ok().filter(|&line| line > 0),
         }
     }
 
-    fn frames<'s>(texts: &[&'s str]) -> Vec<Frame<'s>> {
+    fn frames<'s>(texts: &[&'s str]) -> Vec<StackFrame<'s>> {
         texts.iter().map(|text| frame(text)).collect()
     }
 
@@ -356,7 +356,10 @@ mod tests {
         assert_eq!(of(&backward).unwrap(), "autograd");
         let backward = frames(&backward);
         assert_eq!(super::own(&backward).unwrap().name, "AddmmBackward0");
-        assert_eq!(category(&backward), (Category::Backward, Certainty::Likely));
+        assert_eq!(
+            category(&backward),
+            (MemoryCategory::Backward, Certainty::Likely)
+        );
         assert_eq!(of(&["?? clone"]), None);
         // A user's own folder may be called torch.
         assert_eq!(
@@ -382,11 +385,11 @@ mod tests {
         );
         let all: Vec<&str> = all.iter().map(String::as_str).collect();
         let none = Forwards::of(&[]);
-        let module = |frames: &[Frame]| super::module(frames, &none);
+        let module = |frames: &[StackFrame]| super::module(frames, &none);
         assert_eq!(module(&frames(&all)).unwrap(), "model.py:21 > linear");
         // Where the probe told whose code it is; a forward pass may be wrapped in another function.
         let code = |file: &str, first, last, class: &str| {
-            Forward(file.to_owned(), first, last, class.to_owned())
+            ForwardFunction(file.to_owned(), first, last, class.to_owned())
         };
         let known = [
             code("/home/user/model.py", 10, 30, "Block"),
@@ -394,7 +397,7 @@ mod tests {
             code(&format!("{T}/nn/modules/linear.py"), 130, 135, "Linear"),
         ];
         let known = Forwards::of(&known);
-        let named = |frames: &[Frame]| super::module(frames, &known).unwrap();
+        let named = |frames: &[StackFrame]| super::module(frames, &known).unwrap();
         assert_eq!(named(&frames(&all)), "Block > Linear");
         let wrapped = in_module(
             &["/home/user/model.py:35 forward", "/v/wrap.py:9 wrapper"],
@@ -402,7 +405,7 @@ mod tests {
         );
         let wrapped: Vec<&str> = wrapped.iter().map(String::as_str).collect();
         assert_eq!(named(&frames(&wrapped)), "Other");
-        assert_eq!(category(&frames(&all)).0, Category::Activations);
+        assert_eq!(category(&frames(&all)).0, MemoryCategory::Activations);
         assert_eq!(module(&frames(&["/home/user/train.py:33 step"])), None);
         // Frames of C++ stand between them where they were recorded too.
         let mixed: Vec<&str> = all
@@ -422,25 +425,28 @@ mod tests {
         let likely = |category| (category, Certainty::Likely);
         assert_eq!(
             of(&["$/nn/modules/module.py _apply", "/h/train.py main"]),
-            likely(Category::Parameters)
+            likely(MemoryCategory::Parameters)
         );
         assert_eq!(
             of(&["$/optim/adamw.py _init_group"]),
-            likely(Category::OptimizerState)
+            likely(MemoryCategory::OptimizerState)
         );
         assert_eq!(
             of(&["$/optim/adam.py _multi_tensor_adam"]),
-            likely(Category::OptimizerWork)
+            likely(MemoryCategory::OptimizerWork)
         );
         assert_eq!(
             of(&["$/autograd/graph.py _engine_run_backward"]),
-            likely(Category::Backward)
+            likely(MemoryCategory::Backward)
         );
-        assert_eq!(of(&["$/_tensor.py backward"]), likely(Category::Backward));
+        assert_eq!(
+            of(&["$/_tensor.py backward"]),
+            likely(MemoryCategory::Backward)
+        );
         // A checkpoint's second forward pass, and a closure of an optimizer.
         assert_eq!(
             of(&["/h/model.py forward", "$/_tensor.py backward"]),
-            likely(Category::Activations)
+            likely(MemoryCategory::Activations)
         );
         assert_eq!(
             of(&[
@@ -448,16 +454,16 @@ mod tests {
                 "/h/train.py closure",
                 "$/optim/lbfgs.py step"
             ]),
-            likely(Category::Activations)
+            likely(MemoryCategory::Activations)
         );
-        assert_eq!(of(&[]), (Category::Backward, Certainty::Possible));
+        assert_eq!(of(&[]), (MemoryCategory::Backward, Certainty::Possible));
         assert_eq!(
             of(&["/h/train.py main"]),
-            (Category::Other, Certainty::Certain)
+            (MemoryCategory::Other, Certainty::Certain)
         );
         assert_eq!(
             of(&["?? at::cuda::getCUDABlasLtWorkspace"]),
-            likely(Category::Workspace)
+            likely(MemoryCategory::Workspace)
         );
     }
 }

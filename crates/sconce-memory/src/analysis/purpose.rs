@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use sconce_schema::finding::Certainty;
 use serde::{Deserialize, Serialize};
 
-use super::filled::{Filled, filled};
-use super::places::{Category, Forward, Places};
-use super::replay::{self, Blocks, Live};
-use crate::snapshot::{Action, Event, Snapshot, StackId};
+use super::filled::{MemoryBreakdown, filled};
+use super::places::{ForwardFunction, MemoryCategory, StackIndex};
+use super::replay::{self, LiveBlock, LiveBlocks};
+use crate::snapshot::{Snapshot, StackId, TraceAction, TraceEntry};
 
 /// What memory is for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
@@ -36,7 +36,7 @@ pub enum Purpose {
 
 /// A storage of a live object, as the program had it when the trace ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Hold {
+pub struct LiveStorage {
     /// What the object is.
     pub purpose: Purpose,
     /// Its address on the card.
@@ -46,7 +46,7 @@ pub struct Hold {
 /// When an optimizer was at work: microseconds since 1970.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Step {
+pub struct OptimizerStep {
     /// It began.
     pub begin_us: i64,
     /// It had ended.
@@ -56,7 +56,7 @@ pub struct Step {
 /// Where in a step a moment lies.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Phase {
+pub enum StepPhase {
     /// In the forward pass.
     Forward,
     /// In the backward pass.
@@ -84,15 +84,15 @@ pub struct PurposeGroup {
 /// The moment with the most live bytes; of equal ones the last.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Moment {
+pub struct PeakInstant {
     /// In which step it lies, from 1; absent where no step or no time was recorded.
     pub step: Option<usize>,
     /// Where in the step.
-    pub phase: Phase,
+    pub phase: StepPhase,
     /// What the memory is for, the largest first.
     pub purposes: Vec<PurposeGroup>,
     /// What filled it, by stacks.
-    pub filled: Filled,
+    pub filled: MemoryBreakdown,
 }
 
 /// What PyTorch keeps for cuBLAS on each handle and stream up to 2.14: `:4096:2:16:8`, and `:4096:8` on
@@ -101,8 +101,8 @@ const CUBLAS_BYTES: [u64; 2] = [2 * (4096 << 10) + 8 * (16 << 10), 8 * (4096 << 
 
 /// A block that is live at the moment.
 #[derive(Debug, Clone, Copy)]
-struct Lived {
-    live: Live,
+struct BlockLifetime {
+    live: LiveBlock,
     /// When it was allocated; absent where the trace does not say.
     born_us: Option<i64>,
     /// When it was given back; absent where it still was there at the end.
@@ -115,15 +115,15 @@ struct Lived {
 pub fn at_peak(
     snapshot: &Snapshot,
     device: u64,
-    holds: &[Hold],
-    steps: &[Step],
-    forwards: &[Forward],
-) -> Option<Moment> {
+    holds: &[LiveStorage],
+    steps: &[OptimizerStep],
+    forwards: &[ForwardFunction],
+) -> Option<PeakInstant> {
     let trace = snapshot.trace(device);
     let initial = replay::outline(snapshot, device, &|_| false).initial;
     let at = last_peak(trace, &initial);
     let event = trace.get(at.checked_sub(1)?)?;
-    let places = Places::of(snapshot, forwards);
+    let places = StackIndex::of(snapshot, forwards);
     let held: HashMap<u64, Purpose> = holds.iter().map(|one| (one.address, one.purpose)).collect();
     let mut sums: HashMap<(Purpose, Certainty), (u64, u64)> = HashMap::new();
     let lived = lived(trace, &initial, at);
@@ -150,9 +150,9 @@ pub fn at_peak(
     });
     let mut purposes: Vec<PurposeGroup> = groups.collect();
     purposes.sort_by_key(|one| (std::cmp::Reverse(one.bytes), one.purpose, one.certainty));
-    let blocks: Blocks = lived.iter().map(|(&at, one)| (at, one.live)).collect();
+    let blocks: LiveBlocks = lived.iter().map(|(&at, one)| (at, one.live)).collect();
     let category = places.said(event.stack()).category.0;
-    Some(Moment {
+    Some(PeakInstant {
         step: step_of(event.time_us(), steps),
         phase: phase(snapshot, event, category, steps),
         purposes,
@@ -161,13 +161,13 @@ pub fn at_peak(
 }
 
 /// Entries until the most was live, the last time that it was as much.
-fn last_peak(trace: &[Event], initial: &Blocks) -> usize {
+fn last_peak(trace: &[TraceEntry], initial: &LiveBlocks) -> usize {
     let mut live: HashMap<u64, u64> = initial.iter().map(|(&at, one)| (at, one.size)).collect();
     let mut now: u128 = live.values().copied().map(u128::from).sum();
     let (mut most, mut at) = (now, 0);
     for (number, event) in trace.iter().enumerate() {
         match (event.action(), event.addr()) {
-            (Action::Alloc, Some(address)) => {
+            (TraceAction::Alloc, Some(address)) => {
                 let size = event.size().unwrap_or(0);
                 let lost = live.insert(address, size).unwrap_or(0);
                 now = (now + u128::from(size)).saturating_sub(lost.into());
@@ -175,7 +175,7 @@ fn last_peak(trace: &[Event], initial: &Blocks) -> usize {
                     (most, at) = (now, number + 1);
                 }
             }
-            (Action::FreeCompleted, Some(address)) => {
+            (TraceAction::FreeCompleted, Some(address)) => {
                 let size = live.remove(&address).unwrap_or(0);
                 now = now.saturating_sub(size.into());
             }
@@ -185,35 +185,35 @@ fn last_peak(trace: &[Event], initial: &Blocks) -> usize {
     at
 }
 
-fn lived(trace: &[Event], initial: &Blocks, at: usize) -> HashMap<u64, Lived> {
-    let of = |live, born_us| Lived {
+fn lived(trace: &[TraceEntry], initial: &LiveBlocks, at: usize) -> HashMap<u64, BlockLifetime> {
+    let of = |live, born_us| BlockLifetime {
         live,
         born_us,
         died_us: None,
         stayed: true,
     };
-    let mut lived: HashMap<u64, Lived> = initial
+    let mut lived: HashMap<u64, BlockLifetime> = initial
         .iter()
         .map(|(&address, &live)| (address, of(live, None)))
         .collect();
     let (before, after) = trace.split_at(at.min(trace.len()));
     for event in before {
         match (event.action(), event.addr()) {
-            (Action::Alloc, Some(address)) => {
-                let live = Live {
+            (TraceAction::Alloc, Some(address)) => {
+                let live = LiveBlock {
                     size: event.size().unwrap_or(0),
                     stack: event.stack(),
                 };
                 lived.insert(address, of(live, event.time_us()));
             }
-            (Action::FreeCompleted, Some(address)) => {
+            (TraceAction::FreeCompleted, Some(address)) => {
                 lived.remove(&address);
             }
             _ => {}
         }
     }
     for event in after {
-        if let (Action::FreeRequested | Action::FreeCompleted, Some(address)) =
+        if let (TraceAction::FreeRequested | TraceAction::FreeCompleted, Some(address)) =
             (event.action(), event.addr())
             && let Some(block) = lived.get_mut(&address).filter(|block| block.stayed)
         {
@@ -227,10 +227,10 @@ fn lived(trace: &[Event], initial: &Blocks, at: usize) -> HashMap<u64, Lived> {
 /// What no live object at the end tells follows from the stack, and from how long the block lived:
 /// what the backward pass made and the optimizer still finds is a gradient.
 fn guess(
-    category: Category,
-    block: &Lived,
+    category: MemoryCategory,
+    block: &BlockLifetime,
     peak_us: Option<i64>,
-    steps: &[Step],
+    steps: &[OptimizerStep],
 ) -> (Purpose, Certainty) {
     let next = peak_us.and_then(|now| steps.iter().find(|step| step.end_us >= now));
     let reaches_the_optimizer = match (block.died_us, next) {
@@ -247,54 +247,60 @@ fn guess(
     };
     let computes = matches!(
         category,
-        Category::Activations | Category::Backward | Category::Other
+        MemoryCategory::Activations | MemoryCategory::Backward | MemoryCategory::Other
     );
     if computes && block.stayed && CUBLAS_BYTES.contains(&block.live.size) {
         return (Purpose::Workspace, Certainty::Likely);
     }
     match category {
-        Category::Parameters => (Purpose::Parameters, Certainty::Likely),
-        Category::OptimizerState => (Purpose::OptimizerState, Certainty::Likely),
-        Category::OptimizerWork => (Purpose::Temporary, Certainty::Likely),
-        Category::Activations => (Purpose::Activations, Certainty::Likely),
-        Category::Communication => (Purpose::Communication, Certainty::Likely),
-        Category::Workspace => (Purpose::Workspace, Certainty::Likely),
-        Category::Backward => match reaches_the_optimizer {
+        MemoryCategory::Parameters => (Purpose::Parameters, Certainty::Likely),
+        MemoryCategory::OptimizerState => (Purpose::OptimizerState, Certainty::Likely),
+        MemoryCategory::OptimizerWork => (Purpose::Temporary, Certainty::Likely),
+        MemoryCategory::Activations => (Purpose::Activations, Certainty::Likely),
+        MemoryCategory::Communication => (Purpose::Communication, Certainty::Likely),
+        MemoryCategory::Workspace => (Purpose::Workspace, Certainty::Likely),
+        MemoryCategory::Backward => match reaches_the_optimizer {
             Some(true) => (Purpose::Gradients, Certainty::Likely),
             Some(false) => (Purpose::Temporary, Certainty::Likely),
             None => (Purpose::Temporary, Certainty::Possible),
         },
         // What was made outside of modules in this step, and is gone before the optimizer: losses and
         // what they keep for the backward pass.
-        Category::Other if born_in_this_step && reaches_the_optimizer == Some(false) => {
+        MemoryCategory::Other if born_in_this_step && reaches_the_optimizer == Some(false) => {
             (Purpose::Activations, Certainty::Possible)
         }
-        Category::Other => (Purpose::Other, Certainty::Certain),
+        MemoryCategory::Other => (Purpose::Other, Certainty::Certain),
     }
 }
 
-fn step_of(at_us: Option<i64>, steps: &[Step]) -> Option<usize> {
+fn step_of(at_us: Option<i64>, steps: &[OptimizerStep]) -> Option<usize> {
     let at_us = at_us.filter(|_| !steps.is_empty())?;
     Some(1 + steps.iter().filter(|step| step.end_us < at_us).count())
 }
 
-fn phase(snapshot: &Snapshot, event: &Event, category: Category, steps: &[Step]) -> Phase {
+fn phase(
+    snapshot: &Snapshot,
+    event: &TraceEntry,
+    category: MemoryCategory,
+    steps: &[OptimizerStep],
+) -> StepPhase {
     let in_backward = event
         .stack()
         .is_some_and(|stack| is_in_backward(snapshot, stack));
     match category {
-        Category::OptimizerState | Category::OptimizerWork => Phase::Optimizer,
-        Category::Backward => Phase::Backward,
+        MemoryCategory::OptimizerState | MemoryCategory::OptimizerWork => StepPhase::Optimizer,
+        MemoryCategory::Backward => StepPhase::Backward,
         // A forward pass that is done again there.
-        _ if in_backward => Phase::Backward,
-        Category::Activations => Phase::Forward,
+        _ if in_backward => StepPhase::Backward,
+        MemoryCategory::Activations => StepPhase::Forward,
         _ => {
             let now = event.time_us();
-            let inside =
-                |step: &&Step| now.is_some_and(|now| (step.begin_us..=step.end_us).contains(&now));
+            let inside = |step: &&OptimizerStep| {
+                now.is_some_and(|now| (step.begin_us..=step.end_us).contains(&now))
+            };
             match steps.iter().find(inside) {
-                Some(_) => Phase::Optimizer,
-                None => Phase::Other,
+                Some(_) => StepPhase::Optimizer,
+                None => StepPhase::Other,
             }
         }
     }
@@ -312,17 +318,17 @@ fn is_in_backward(snapshot: &Snapshot, stack: StackId) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::snapshot::{Limits, read};
+    use crate::snapshot::{SnapshotLimits, read};
 
     const NEW: &[u8] = include_bytes!("../../tests/fixtures/torch-2.9-protocol-5.pickle");
     const MIB: u64 = 1 << 20;
 
-    fn moment(holds: &[Hold], steps: &[Step]) -> Moment {
-        let snapshot = read(NEW, &Limits::default()).unwrap();
+    fn moment(holds: &[LiveStorage], steps: &[OptimizerStep]) -> PeakInstant {
+        let snapshot = read(NEW, &SnapshotLimits::default()).unwrap();
         at_peak(&snapshot, 0, holds, steps, &[]).unwrap()
     }
 
-    fn sums(moment: &Moment) -> Vec<(Purpose, Certainty, u64)> {
+    fn sums(moment: &PeakInstant) -> Vec<(Purpose, Certainty, u64)> {
         let groups = moment.purposes.iter();
         groups
             .map(|one| (one.purpose, one.certainty, one.bytes))
@@ -333,7 +339,7 @@ mod tests {
     fn without_objects_and_steps_the_stacks_tell() {
         let moment = moment(&[], &[]);
         let memory = 2 * MIB + 1000;
-        assert_eq!((moment.step, moment.phase), (None, Phase::Backward));
+        assert_eq!((moment.step, moment.phase), (None, StepPhase::Backward));
         let sums = sums(&moment);
         let all: u64 = sums.iter().map(|(.., bytes)| bytes).sum();
         assert_eq!(all, moment.filled.bytes);
@@ -345,7 +351,7 @@ mod tests {
 
     #[test]
     fn live_objects_are_certain_and_what_reaches_the_optimizer_is_a_gradient() {
-        let snapshot = read(NEW, &Limits::default()).unwrap();
+        let snapshot = read(NEW, &SnapshotLimits::default()).unwrap();
         let trace = snapshot.trace(0);
         let initial = replay::outline(&snapshot, 0, &|_| false).initial;
         let at = last_peak(trace, &initial);
@@ -355,16 +361,16 @@ mod tests {
             .iter()
             .find(|(_, block)| block.stayed && block.live.size > MIB);
         let (&address, block) = stays.unwrap();
-        let hold = Hold {
+        let hold = LiveStorage {
             purpose: Purpose::Buffers,
             address,
         };
         let steps = [
-            Step {
+            OptimizerStep {
                 begin_us: now - 20,
                 end_us: now - 10,
             },
-            Step {
+            OptimizerStep {
                 begin_us: now + 1,
                 end_us: i64::MAX,
             },
@@ -385,8 +391,8 @@ mod tests {
 
     #[test]
     fn what_cublas_keeps_is_a_workspace() {
-        let mut block = Lived {
-            live: Live {
+        let mut block = BlockLifetime {
+            live: LiveBlock {
                 size: 8_519_680,
                 stack: None,
             },
@@ -394,7 +400,7 @@ mod tests {
             died_us: None,
             stayed: true,
         };
-        let of = |block: &Lived| guess(Category::Backward, block, None, &[]).0;
+        let of = |block: &BlockLifetime| guess(MemoryCategory::Backward, block, None, &[]).0;
         assert_eq!(of(&block), Purpose::Workspace);
         block.live.size += 512;
         assert_eq!(of(&block), Purpose::Gradients);

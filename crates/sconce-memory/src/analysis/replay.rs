@@ -7,31 +7,31 @@
 
 use std::collections::HashMap;
 
-use crate::snapshot::{Action, Event, Snapshot, StackId, State};
+use crate::snapshot::{BlockUsage, Snapshot, StackId, TraceAction, TraceEntry};
 
 /// A block that is live.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Live {
+pub(super) struct LiveBlock {
     pub(super) size: u64,
     /// Where it was allocated; absent where the trace began later.
     pub(super) stack: Option<StackId>,
 }
 
 /// Live blocks by their addresses.
-pub(super) type Blocks = HashMap<u64, Live>;
+pub(super) type LiveBlocks = HashMap<u64, LiveBlock>;
 
 /// The least that was live within one step, and when.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Trough {
+pub(super) struct StepMinimum {
     pub(super) at: usize,
     pub(super) bytes: u64,
 }
 
 /// What one pass over a trace tells.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Outline {
+pub(super) struct TraceOutline {
     /// Live before the first entry.
-    pub(super) initial: Blocks,
+    pub(super) initial: LiveBlocks,
     /// Entries until the most was live, that one included.
     pub(super) peak_at: usize,
     /// Bytes that were live then.
@@ -43,19 +43,19 @@ pub(super) struct Outline {
     /// Frees of what is not live: the trace or the file has a gap.
     pub(super) unmatched: u64,
     /// One for each step.
-    pub(super) troughs: Vec<Trough>,
+    pub(super) troughs: Vec<StepMinimum>,
     /// Which entries are failed requests.
     pub(super) ooms: Vec<usize>,
 }
 
 /// A running figure that begins at an unknown one.
 #[derive(Debug, Clone, Copy)]
-struct Running {
+struct RunningTotal {
     now: i128,
     most: i128,
 }
 
-impl Running {
+impl RunningTotal {
     fn add(&mut self, size: u64) {
         self.now += i128::from(size);
         self.most = self.most.max(self.now);
@@ -76,19 +76,19 @@ pub(super) fn outline(
     snapshot: &Snapshot,
     device: u64,
     is_optimizer: &dyn Fn(Option<StackId>) -> bool,
-) -> Outline {
+) -> TraceOutline {
     let trace = snapshot.trace(device);
-    let mut outline = Outline::default();
+    let mut outline = TraceOutline::default();
     // Whether an address that the trace names is live, and with how much.
     let mut named: HashMap<u64, Option<u64>> = HashMap::new();
-    let mut live = Running { now: 0, most: 0 };
-    let mut reserved = Running { now: 0, most: 0 };
+    let mut live = RunningTotal { now: 0, most: 0 };
+    let mut reserved = RunningTotal { now: 0, most: 0 };
     let mut troughs: Vec<(usize, i128)> = Vec::new();
     let (mut lowest, mut in_optimizer) = ((0, 0), false);
     for (at, event) in trace.iter().enumerate() {
         let size = event.size().unwrap_or(0);
         match (event.action(), event.addr()) {
-            (Action::Alloc, Some(addr)) => {
+            (TraceAction::Alloc, Some(addr)) => {
                 let optimizer = is_optimizer(event.stack());
                 if optimizer && !in_optimizer {
                     troughs.push(lowest);
@@ -106,17 +106,19 @@ pub(super) fn outline(
                     outline.peak_at = at + 1;
                 }
             }
-            (Action::FreeCompleted, Some(addr)) => match named.insert(addr, None) {
+            (TraceAction::FreeCompleted, Some(addr)) => match named.insert(addr, None) {
                 Some(Some(known)) => live.take(known),
                 Some(None) => outline.unmatched += 1,
                 None => {
-                    outline.initial.insert(addr, Live { size, stack: None });
+                    outline
+                        .initial
+                        .insert(addr, LiveBlock { size, stack: None });
                     live.take(size);
                 }
             },
-            (Action::SegmentAlloc | Action::SegmentMap, _) => reserved.add(size),
-            (Action::SegmentFree | Action::SegmentUnmap, _) => reserved.take(size),
-            (Action::Oom, _) => outline.ooms.push(at),
+            (TraceAction::SegmentAlloc | TraceAction::SegmentMap, _) => reserved.add(size),
+            (TraceAction::SegmentFree | TraceAction::SegmentUnmap, _) => reserved.take(size),
+            (TraceAction::Oom, _) => outline.ooms.push(at),
             _ => {}
         }
         if live.now < lowest.1 {
@@ -128,13 +130,16 @@ pub(super) fn outline(
     for (segment, blocks) in snapshot.segments_of(device) {
         last_reserved += i128::from(segment.total_size.unwrap_or(0));
         for block in blocks {
-            let Some(addr) = block.address.filter(|_| block.state != State::Inactive) else {
+            let Some(addr) = block
+                .address
+                .filter(|_| block.state != BlockUsage::Inactive)
+            else {
                 continue;
             };
             if !named.contains_key(&addr) {
                 let size = block.requested_size.unwrap_or(block.size);
                 let stack = block.stack;
-                outline.initial.insert(addr, Live { size, stack });
+                outline.initial.insert(addr, LiveBlock { size, stack });
             }
         }
     }
@@ -147,7 +152,7 @@ pub(super) fn outline(
     let first_reserved = last_reserved - reserved.now;
     outline.first_reserved = bytes(first_reserved);
     outline.peak_reserved = bytes(first_reserved + reserved.most);
-    let troughs = troughs.into_iter().map(|(at, figure)| Trough {
+    let troughs = troughs.into_iter().map(|(at, figure)| StepMinimum {
         at,
         bytes: bytes(first + figure),
     });
@@ -157,10 +162,10 @@ pub(super) fn outline(
 
 /// Plays a trace again and stops after so many entries, once for each of `stops`, which must rise.
 pub(super) fn replay(
-    trace: &[Event],
-    initial: &Blocks,
+    trace: &[TraceEntry],
+    initial: &LiveBlocks,
     stops: &[usize],
-    mut stopped: impl FnMut(usize, &Blocks),
+    mut stopped: impl FnMut(usize, &LiveBlocks),
 ) {
     let mut live = initial.clone();
     let mut done = 0;
@@ -168,12 +173,12 @@ pub(super) fn replay(
         let stop = stop.clamp(done, trace.len());
         for event in &trace[done..stop] {
             match (event.action(), event.addr()) {
-                (Action::Alloc, Some(addr)) => {
+                (TraceAction::Alloc, Some(addr)) => {
                     let size = event.size().unwrap_or(0);
                     let stack = event.stack();
-                    live.insert(addr, Live { size, stack });
+                    live.insert(addr, LiveBlock { size, stack });
                 }
-                (Action::FreeCompleted, Some(addr)) => {
+                (TraceAction::FreeCompleted, Some(addr)) => {
                     live.remove(&addr);
                 }
                 _ => {}

@@ -1,7 +1,7 @@
 //! What is said of the fixtures (`tests/fixtures/README.md`).
 
 use super::*;
-use crate::snapshot::{Limits, read};
+use crate::snapshot::{SnapshotLimits, read};
 
 const LEAK: &[u8] = include_bytes!("../../tests/fixtures/torch-2.15-leak.pickle");
 const OOM: &[u8] = include_bytes!("../../tests/fixtures/torch-2.15-oom.pickle");
@@ -10,7 +10,7 @@ const NEW: &[u8] = include_bytes!("../../tests/fixtures/torch-2.9-protocol-5.pic
 const MIB: u64 = 1 << 20;
 
 fn said(bytes: &[u8]) -> DeviceReport {
-    let report = report(&read(bytes, &Limits::default()).unwrap());
+    let report = report(&read(bytes, &SnapshotLimits::default()).unwrap());
     assert_eq!(report.devices.len(), 1);
     report.devices.into_iter().next().unwrap()
 }
@@ -33,15 +33,15 @@ fn the_peak_is_what_the_program_held_at_once() {
             .categories
             .iter()
             .map(|group| (group.category, group.bytes));
-        let categories: Vec<(Category, u64)> = categories.collect();
+        let categories: Vec<(MemoryCategory, u64)> = categories.collect();
         assert_eq!(
             categories,
             [
-                (Category::OptimizerState, 4 * memory),
-                (Category::Activations, activations),
-                (Category::Parameters, 2 * memory),
-                (Category::Backward, memory),
-                (Category::Other, 600 * 1024),
+                (MemoryCategory::OptimizerState, 4 * memory),
+                (MemoryCategory::Activations, activations),
+                (MemoryCategory::Parameters, 2 * memory),
+                (MemoryCategory::Backward, memory),
+                (MemoryCategory::Other, 600 * 1024),
             ]
         );
         let first = &filled.places[0];
@@ -79,7 +79,7 @@ fn sums_of_all_groups_are_the_whole() {
 #[test]
 fn a_timeline_adds_up_to_the_report() {
     for bytes in [OLD, NEW, LEAK, OOM] {
-        let snapshot = read(bytes, &Limits::default()).unwrap();
+        let snapshot = read(bytes, &SnapshotLimits::default()).unwrap();
         let device = said(bytes);
         let traced = device.traced.unwrap();
         let timeline = timeline(&snapshot, device.device).unwrap();
@@ -91,11 +91,11 @@ fn a_timeline_adds_up_to_the_report() {
         let mut last_us = 0;
         for entry in &timeline.entries {
             match entry.does {
-                Does::Takes => live += entry.bytes,
-                Does::Gives => live -= entry.bytes,
-                Does::Reserves => reserved += entry.bytes,
-                Does::Returns => reserved -= entry.bytes,
-                Does::Fails => fails += 1,
+                EntryKind::Takes => live += entry.bytes,
+                EntryKind::Gives => live -= entry.bytes,
+                EntryKind::Reserves => reserved += entry.bytes,
+                EntryKind::Returns => reserved -= entry.bytes,
+                EntryKind::Fails => fails += 1,
             }
             peak = peak.max(live);
             most_reserved = most_reserved.max(reserved);
@@ -113,7 +113,7 @@ fn a_leak_is_found_in_a_ring_that_began_later() {
     let traced = said(LEAK).traced.unwrap();
     assert!(traced.live_before_bytes > 0);
     let leaks = traced.leaks.unwrap();
-    assert_eq!(leaks.unit, Unit::Step);
+    assert_eq!(leaks.unit, TrendUnit::Step);
     let [leak] = &leaks.places[..] else {
         panic!("{leaks:?}");
     };
@@ -136,7 +136,7 @@ fn a_failed_request_is_explained() {
         (oom.free_bytes, oom.largest_free_bytes),
         (52 * MIB, 4 * MIB)
     );
-    assert_eq!(oom.reason, Reason::Fragmented);
+    assert_eq!(oom.reason, OomReason::Fragmented);
     assert_eq!(oom.in_the_way_bytes, Some(4 * MIB));
     let [pin] = &oom.in_the_way[..] else {
         panic!("{:?}", oom.in_the_way);
@@ -165,14 +165,18 @@ fn blocks_that_keep_segments_are_named() {
 
 #[test]
 fn two_reports_differ_where_they_differ() {
-    let of = |bytes: &[u8]| report(&read(bytes, &Limits::default()).unwrap());
+    let of = |bytes: &[u8]| report(&read(bytes, &SnapshotLimits::default()).unwrap());
     assert!(diff(&of(NEW), &of(NEW)).is_empty());
     let found = diff(&of(NEW), &of(LEAK));
     let [device] = &found.devices[..] else {
         panic!("{found:?}");
     };
     assert!(device.after.unwrap().peak_bytes > device.before.unwrap().peak_bytes);
-    let growth: i128 = device.changes.iter().map(Change::growth_bytes).sum();
+    let growth: i128 = device
+        .changes
+        .iter()
+        .map(FunctionChange::growth_bytes)
+        .sum();
     let (before, after) = (device.before.unwrap(), device.after.unwrap());
     assert_eq!(
         growth,
@@ -189,14 +193,17 @@ fn two_reports_differ_where_they_differ() {
 
 #[test]
 fn a_report_can_be_written_and_read() {
-    let written = report(&read(OOM, &Limits::default()).unwrap());
+    let written = report(&read(OOM, &SnapshotLimits::default()).unwrap());
     let json = serde_json::to_string(&written).unwrap();
-    assert_eq!(serde_json::from_str::<Report>(&json).unwrap(), written);
+    assert_eq!(
+        serde_json::from_str::<SnapshotReport>(&json).unwrap(),
+        written
+    );
 }
 
 #[test]
 fn without_a_history_the_end_is_told() {
-    let mut snapshot = read(OOM, &Limits::default()).unwrap();
+    let mut snapshot = read(OOM, &SnapshotLimits::default()).unwrap();
     snapshot.traces.clear();
     let report = report(&snapshot);
     assert_eq!(report.devices[0].traced, None);
@@ -257,7 +264,7 @@ fn without_an_optimizer_windows_stand_for_steps() {
         entries.push(("free_completed", 7, 8 * MIB, 10));
     }
     let leaks = said(&pickled(&entries)).traced.unwrap().leaks.unwrap();
-    assert_eq!((leaks.unit, leaks.units), (Unit::Window, 18));
+    assert_eq!((leaks.unit, leaks.units), (TrendUnit::Window, 18));
     let [leak] = &leaks.places[..] else {
         panic!("{leaks:?}");
     };
@@ -303,7 +310,7 @@ proptest::proptest! {
             let at = at % bytes.len();
             bytes[at] = byte;
         }
-        if let Ok(snapshot) = read(&bytes[..], &Limits::default()) {
+        if let Ok(snapshot) = read(&bytes[..], &SnapshotLimits::default()) {
             let report = report(&snapshot);
             let _ = diff(&report, &report);
         }

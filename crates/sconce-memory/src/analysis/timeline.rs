@@ -5,14 +5,14 @@ use std::collections::HashMap;
 
 use sconce_schema::finding::Certainty;
 
-use super::places::{Category, Place, Places};
-use super::replay::{self, Live};
+use super::places::{MemoryCategory, SourceLocation, StackIndex};
+use super::replay::{self, LiveBlock};
 use super::stack_lines;
-use crate::snapshot::{Action, Snapshot, StackId};
+use crate::snapshot::{Snapshot, StackId, TraceAction};
 
 /// What an entry does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Does {
+pub enum EntryKind {
     /// A block is allocated.
     Takes,
     /// A block is given back: from now on others can have its bytes.
@@ -27,12 +27,12 @@ pub enum Does {
 
 /// An entry that changes what is live or reserved.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Entry {
+pub struct TimelineEntry {
     /// Microseconds since the first entry; 0 where no time was recorded.
     pub after_us: u64,
     /// What it does.
-    pub does: Does,
-    /// Whose block it is, by its place in [`Timeline::groups`]; 0 of what is reserved.
+    pub does: EntryKind,
+    /// Whose block it is, by its place in [`MemoryTimeline::groups`]; 0 of what is reserved.
     pub group: usize,
     /// How many bytes.
     pub bytes: u64,
@@ -40,11 +40,11 @@ pub struct Entry {
 
 /// Blocks of one line of code and one category.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Group {
+pub struct TimelineGroup {
     /// The line; absent where no stack was recorded.
-    pub place: Option<Place>,
+    pub place: Option<SourceLocation>,
     /// What the memory is for.
-    pub category: Category,
+    pub category: MemoryCategory,
     /// How sure that is.
     pub certainty: Certainty,
     /// A stack of it, the innermost frame first.
@@ -55,21 +55,21 @@ pub struct Group {
 
 /// A card's history.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Timeline {
+pub struct MemoryTimeline {
     /// Whose blocks there are. The first is what no stack was recorded of.
-    pub groups: Vec<Group>,
+    pub groups: Vec<TimelineGroup>,
     /// Entries in the order of time.
-    pub entries: Vec<Entry>,
+    pub entries: Vec<TimelineEntry>,
     /// Reserved before the first entry, in bytes.
     pub first_reserved_bytes: u64,
 }
 
 struct Groups<'s> {
     snapshot: &'s Snapshot,
-    places: Places,
-    numbers: HashMap<(Option<usize>, Category, Certainty), usize>,
+    places: StackIndex,
+    numbers: HashMap<(Option<usize>, MemoryCategory, Certainty), usize>,
     of_stacks: HashMap<Option<StackId>, usize>,
-    groups: Vec<Group>,
+    groups: Vec<TimelineGroup>,
 }
 
 impl Groups<'_> {
@@ -83,7 +83,7 @@ impl Groups<'_> {
         let key = (said.place, category, certainty);
         let number = *self.numbers.entry(key).or_insert(next);
         if number == next {
-            self.groups.push(Group {
+            self.groups.push(TimelineGroup {
                 place: self.places.place(stack),
                 category,
                 certainty,
@@ -98,20 +98,20 @@ impl Groups<'_> {
 
 /// The history of a card. `None` where none was recorded.
 #[must_use]
-pub fn timeline(snapshot: &Snapshot, device: u64) -> Option<Timeline> {
+pub fn timeline(snapshot: &Snapshot, device: u64) -> Option<MemoryTimeline> {
     let trace = snapshot.trace(device);
     let began = trace.first()?.time_us();
     let outline = replay::outline(snapshot, device, &|_| false);
     let mut groups = Groups {
         snapshot,
-        places: Places::of(snapshot, &[]),
+        places: StackIndex::of(snapshot, &[]),
         numbers: HashMap::new(),
         of_stacks: HashMap::new(),
         groups: Vec::new(),
     };
     groups.number(None);
     // Addresses in their order, so that the groups are always in the same.
-    let mut initial: Vec<(&u64, &Live)> = outline.initial.iter().collect();
+    let mut initial: Vec<(&u64, &LiveBlock)> = outline.initial.iter().collect();
     initial.sort_unstable_by_key(|(address, _)| **address);
     let mut live: HashMap<u64, (usize, u64)> = HashMap::new();
     for (&address, block) in initial {
@@ -125,7 +125,7 @@ pub fn timeline(snapshot: &Snapshot, device: u64) -> Option<Timeline> {
         let after = began.and_then(|began| event.time_us()?.checked_sub(began));
         let after_us = after.and_then(|after| u64::try_from(after).ok());
         let mut tell = |does, group, bytes| {
-            entries.push(Entry {
+            entries.push(TimelineEntry {
                 after_us: after_us.unwrap_or(0),
                 does,
                 group,
@@ -134,26 +134,30 @@ pub fn timeline(snapshot: &Snapshot, device: u64) -> Option<Timeline> {
         };
         let size = event.size().unwrap_or(0);
         match (event.action(), event.addr()) {
-            (Action::Alloc, Some(address)) => {
+            (TraceAction::Alloc, Some(address)) => {
                 let group = groups.number(event.stack());
                 // An address that is handed out again was free: its end is missing.
                 if let Some((group, lost)) = live.insert(address, (group, size)) {
-                    tell(Does::Gives, group, lost);
+                    tell(EntryKind::Gives, group, lost);
                 }
-                tell(Does::Takes, group, size);
+                tell(EntryKind::Takes, group, size);
             }
-            (Action::FreeCompleted, Some(address)) => {
+            (TraceAction::FreeCompleted, Some(address)) => {
                 if let Some((group, bytes)) = live.remove(&address) {
-                    tell(Does::Gives, group, bytes);
+                    tell(EntryKind::Gives, group, bytes);
                 }
             }
-            (Action::SegmentAlloc | Action::SegmentMap, _) => tell(Does::Reserves, 0, size),
-            (Action::SegmentFree | Action::SegmentUnmap, _) => tell(Does::Returns, 0, size),
-            (Action::Oom, _) => tell(Does::Fails, groups.number(event.stack()), size),
+            (TraceAction::SegmentAlloc | TraceAction::SegmentMap, _) => {
+                tell(EntryKind::Reserves, 0, size)
+            }
+            (TraceAction::SegmentFree | TraceAction::SegmentUnmap, _) => {
+                tell(EntryKind::Returns, 0, size)
+            }
+            (TraceAction::Oom, _) => tell(EntryKind::Fails, groups.number(event.stack()), size),
             _ => {}
         }
     }
-    Some(Timeline {
+    Some(MemoryTimeline {
         groups: groups.groups,
         entries,
         first_reserved_bytes: outline.first_reserved,

@@ -3,7 +3,7 @@
 
 /// A trend of figures that are evenly spaced.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub(super) struct Trend {
+pub(super) struct LinearTrend {
     /// Growth from one figure to the next.
     pub(super) slope: f64,
     /// Share of the pairs of which the later one is larger: 1 where it always grows.
@@ -11,7 +11,7 @@ pub(super) struct Trend {
 }
 
 /// The trend of up to some hundred figures; absent of less than three.
-pub(super) fn trend(figures: &[u64]) -> Option<Trend> {
+pub(super) fn trend(figures: &[u64]) -> Option<LinearTrend> {
     if figures.len() < 3 {
         return None;
     }
@@ -26,7 +26,7 @@ pub(super) fn trend(figures: &[u64]) -> Option<Trend> {
     let count = slopes.len();
     let middle = count / 2;
     let (_, slope, _) = slopes.select_nth_unstable_by(middle, f64::total_cmp);
-    Some(Trend {
+    Some(LinearTrend {
         slope: *slope,
         rising: rising as f64 / count as f64,
     })

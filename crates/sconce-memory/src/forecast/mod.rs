@@ -11,11 +11,11 @@ pub mod work;
 
 use serde::{Deserialize, Serialize};
 
-use crate::analysis::purpose::{Moment, at_peak};
+use crate::analysis::purpose::{PeakInstant, at_peak};
 use crate::snapshot::Snapshot;
-use seen::{DeviceSeen, Ended, Evaluation, Read, Seen, Use};
+use seen::{ObservationEnd, ObservedGpu, ProbeReport, UnreachedEvaluation, ValueRead, ValueUse};
 use table::PlanTable;
-use values::{Answers, Unbounded, WithValues};
+use values::{SubstituteValues, UnboundedReason, ValueTrial};
 
 /// Version of the written forecast.
 pub const VERSION: u32 = 1;
@@ -26,7 +26,7 @@ pub const RESERVED: &str = "reserved_bytes.all.peak";
 
 /// A card that is asked about.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Card {
+pub struct GpuBudget {
     /// Its name.
     pub name: String,
     /// What CUDA reports as its total.
@@ -42,7 +42,7 @@ pub struct Card {
 /// Whether it fits.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Verdict {
+pub enum FitOutcome {
     /// All steps ran.
     Fits,
     /// All steps ran, but PyTorch had to give cached memory back in between, or requests failed and
@@ -57,16 +57,16 @@ pub enum Verdict {
 /// Why whether a run fits cannot be known.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "what")]
-pub enum NotJudged {
+pub enum InconclusiveReason {
     /// What it takes of memory hangs on values of the card.
     Values {
         /// Why no bounds are known.
         #[serde(flatten)]
-        why: Unbounded,
+        why: UnboundedReason,
         /// The lines that it hangs on.
-        lines: Vec<Read>,
+        lines: Vec<ValueRead>,
         /// What was tried.
-        with: Vec<WithValues>,
+        with: Vec<ValueTrial>,
     },
     /// Batches have several shapes: whether the largest was watched is not known.
     Shapes {
@@ -86,20 +86,20 @@ pub enum NotJudged {
     /// An evaluation comes after the last watched step.
     Later {
         /// The lines that begin it.
-        lines: Vec<Evaluation>,
+        lines: Vec<UnreachedEvaluation>,
     },
 }
 
 /// What is said of one card.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct CardForecast {
+pub struct GpuForecast {
     /// Its name.
     pub card: String,
     /// What CUDA reports as its total.
     pub total_bytes: u64,
     /// Whether it fits.
-    pub verdict: Verdict,
+    pub verdict: FitOutcome,
     /// The most that tensors had, as PyTorch counts it. Where the card ran out of memory, as a card
     /// without end would have it; absent where that was not tried or came to nothing.
     pub allocated_bytes: Option<u64>,
@@ -111,7 +111,7 @@ pub struct CardForecast {
     pub context_reported: bool,
     /// What NCCL's buffers take; absent where there was no communicator.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub nccl: Option<Nccl>,
+    pub nccl: Option<NcclBuffers>,
     /// What else is taken outside of PyTorch's allocator.
     pub libraries_bytes: u64,
     /// Reserved, context, NCCL's buffers and libraries.
@@ -124,19 +124,19 @@ pub struct CardForecast {
     pub failed_requests: u64,
     /// The flag whose largest value that fits was looked for; all figures are those with it.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub varied: Option<Varied>,
+    pub varied: Option<FlagSearchResult>,
     /// The values that figures are with, where they are not zeros: those that take the most.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub values: Option<Answers>,
+    pub values: Option<SubstituteValues>,
     /// Why it is not known, where that is the verdict.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub not_judged: Vec<NotJudged>,
+    pub not_judged: Vec<InconclusiveReason>,
 }
 
 /// What NCCL's buffers take of a card, modelled.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Nccl {
+pub struct NcclBuffers {
     /// Communicators with other ranks.
     pub communicators: u64,
     /// What was taken for them, the most that is to be expected: it is in `on_card_bytes`.
@@ -147,21 +147,23 @@ pub struct Nccl {
 
 impl Forecast {
     /// Of the lines that read values those that let something hang on them.
-    pub fn deciding(&self) -> impl Iterator<Item = &Read> {
-        self.reads.iter().filter(|read| read.done != Use::Value)
+    pub fn deciding(&self) -> impl Iterator<Item = &ValueRead> {
+        self.reads
+            .iter()
+            .filter(|read| read.done != ValueUse::Value)
     }
 }
 
-impl CardForecast {
+impl GpuForecast {
     /// Takes a yes back where something was not judged. What ran out of memory does not fit whatever else
     /// comes, unless it is values that are in doubt.
-    pub fn doubt(&mut self, not_judged: Vec<NotJudged>) {
-        let values = |one: &NotJudged| matches!(one, NotJudged::Values { .. });
-        if self.verdict == Verdict::DoesNotFit && !not_judged.iter().any(values) {
+    pub fn doubt(&mut self, not_judged: Vec<InconclusiveReason>) {
+        let values = |one: &InconclusiveReason| matches!(one, InconclusiveReason::Values { .. });
+        if self.verdict == FitOutcome::DoesNotFit && !not_judged.iter().any(values) {
             return;
         }
         if !not_judged.is_empty() {
-            self.verdict = Verdict::NotKnown;
+            self.verdict = FitOutcome::NotKnown;
             self.not_judged = not_judged;
         }
     }
@@ -174,14 +176,14 @@ impl CardForecast {
         };
         let spare = nccl.bytes.saturating_sub(nccl.least_bytes);
         let spare = i64::try_from(spare).unwrap_or(i64::MAX);
-        self.verdict == Verdict::DoesNotFit && margin.saturating_add(spare) >= 0
+        self.verdict == FitOutcome::DoesNotFit && margin.saturating_add(spare) >= 0
     }
 }
 
 /// A flag of the command, and the largest value of it that fits.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Varied {
+pub struct FlagSearchResult {
     /// Its name.
     pub flag: String,
     /// The largest value that fits; absent where the least does not: then figures are those of the
@@ -196,7 +198,7 @@ pub struct Varied {
 /// What the peak of one card is made of.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Made {
+pub struct PeakBreakdown {
     /// The card.
     pub card: String,
     /// The card's number in the process.
@@ -206,13 +208,13 @@ pub struct Made {
     /// What the allocator had of the card at most.
     pub reserved_bytes: u64,
     /// The moment at which the most was asked for.
-    pub moment: Moment,
+    pub moment: PeakInstant,
 }
 
 /// What keeps the figures from being certain.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "what")]
-pub enum Doubt {
+pub enum ForecastCaveat {
     /// Convolutions or attention of cuDNN took place: their workspaces are what cuDNN itself answered
     /// without a card, or are modelled.
     #[serde(rename_all = "kebab-case")]
@@ -236,7 +238,7 @@ pub enum Doubt {
     /// An evaluation comes that was not watched, and by its code needs no more than a step.
     Evaluation {
         /// The lines that begin it.
-        lines: Vec<Evaluation>,
+        lines: Vec<UnreachedEvaluation>,
     },
     /// Fewer steps were seen than were waited for: memory may grow after them.
     FewSteps {
@@ -282,14 +284,14 @@ pub struct Forecast {
     /// Steps that each optimizer took.
     pub steps: usize,
     /// One for each card that was asked about.
-    pub cards: Vec<CardForecast>,
+    pub cards: Vec<GpuForecast>,
     /// What the peak is made of, on one of them.
-    pub made: Option<Made>,
+    pub made: Option<PeakBreakdown>,
     /// What keeps the figures from being certain.
-    pub doubts: Vec<Doubt>,
+    pub doubts: Vec<ForecastCaveat>,
     /// Lines that read values of the card, which are zeros here.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub reads: Vec<Read>,
+    pub reads: Vec<ValueRead>,
     /// Plans that were tried, a table for each kind of card.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub plans: Vec<PlanTable>,
@@ -297,9 +299,10 @@ pub struct Forecast {
 
 /// Of a trial's processes the one that tells most: most steps, then most memory.
 #[must_use]
-pub fn foremost(processes: Vec<Seen>) -> Option<(usize, Seen)> {
+pub fn foremost(processes: Vec<ProbeReport>) -> Option<(usize, ProbeReport)> {
     let used = processes.iter().filter(|one| one.used_cuda).count();
-    let reserved = |seen: &Seen| seen.fullest().and_then(|(_, device)| device.stat(RESERVED));
+    let reserved =
+        |seen: &ProbeReport| seen.fullest().and_then(|(_, device)| device.stat(RESERVED));
     let seen = processes
         .into_iter()
         .max_by_key(|seen| (seen.step_count(), seen.used_cuda, reserved(seen)))?;
@@ -309,48 +312,54 @@ pub fn foremost(processes: Vec<Seen>) -> Option<(usize, Seen)> {
 /// Whether a program ended before its time as the card's memory had run out, whatever it made of the
 /// error.
 #[must_use]
-pub fn ran_out(seen: &Seen) -> bool {
+pub fn ran_out(seen: &ProbeReport) -> bool {
     let device = seen.fullest().map(|(_, device)| device);
     let failed = device.and_then(|device| device.stat("num_ooms"));
     let is_it = seen.error.as_ref().is_some_and(|error| error.out_of_memory);
-    seen.ended != Ended::Steps && (is_it || failed > Some(0))
+    seen.ended != ObservationEnd::Steps && (is_it || failed > Some(0))
 }
 
 /// Whether what a trial did fitted on its card.
 #[must_use]
-pub fn verdict(seen: &Seen) -> Verdict {
+pub fn verdict(seen: &ProbeReport) -> FitOutcome {
     let device = seen.fullest().map(|(_, device)| device);
     let count = |name: &str| device.and_then(|device| device.stat(name)).unwrap_or(0);
     if ran_out(seen) {
-        Verdict::DoesNotFit
+        FitOutcome::DoesNotFit
     } else if count("num_alloc_retries") > 0 || count("num_ooms") > 0 {
-        Verdict::Tight
+        FitOutcome::Tight
     } else {
-        Verdict::Fits
+        FitOutcome::Fits
     }
 }
 
 /// What is said of a card. `limited` is the trial on the card as it is; `unlimited` one on a card with
 /// as much memory as it takes, where there was a need for it.
 #[must_use]
-pub fn of_card(card: &Card, limited: &Seen, unlimited: Option<&Seen>) -> CardForecast {
+pub fn of_card(
+    card: &GpuBudget,
+    limited: &ProbeReport,
+    unlimited: Option<&ProbeReport>,
+) -> GpuForecast {
     let on_card = limited.fullest().map(|(_, device)| device);
     let count = |name: &str| on_card.and_then(|device| device.stat(name)).unwrap_or(0);
     let (retries, failed_requests) = (count("num_alloc_retries"), count("num_ooms"));
     let verdict = verdict(limited);
     // Figures of a trial that broke off are those of what came before.
     let whole = match verdict {
-        Verdict::DoesNotFit => {
-            let whole = unlimited.filter(|seen| seen.ended == Ended::Steps);
-            whole.and_then(Seen::fullest).map(|(_, device)| device)
+        FitOutcome::DoesNotFit => {
+            let whole = unlimited.filter(|seen| seen.ended == ObservationEnd::Steps);
+            whole
+                .and_then(ProbeReport::fullest)
+                .map(|(_, device)| device)
         }
         _ => on_card,
     };
     let figure = |name: &str| whole.and_then(|device| device.stat(name));
-    let outside = |device: &DeviceSeen| u64::try_from(device.outside_bytes).unwrap_or(0);
+    let outside = |device: &ObservedGpu| u64::try_from(device.outside_bytes).unwrap_or(0);
     let outside = whole.or(on_card).map_or(card.context_bytes, outside);
     let begun = whole.or(on_card).filter(|device| device.communicators > 0);
-    let nccl = begun.map(|device| Nccl {
+    let nccl = begun.map(|device| NcclBuffers {
         communicators: device.communicators,
         bytes: device.nccl_bytes,
         least_bytes: card.nccl_least_bytes.saturating_mul(device.communicators),
@@ -366,7 +375,7 @@ pub fn of_card(card: &Card, limited: &Seen, unlimited: Option<&Seen>) -> CardFor
         .saturating_add(libraries_bytes);
     let on_card_bytes = reserved_bytes.map(|bytes| bytes.saturating_add(beside));
     let margin = on_card_bytes.map(|bytes| i128::from(card.total_bytes) - i128::from(bytes));
-    CardForecast {
+    GpuForecast {
         card: card.name.clone(),
         total_bytes: card.total_bytes,
         verdict,
@@ -388,7 +397,7 @@ pub fn of_card(card: &Card, limited: &Seen, unlimited: Option<&Seen>) -> CardFor
 
 /// What the peak is made of.
 #[must_use]
-pub fn made(card: &Card, seen: &Seen, snapshot: &Snapshot) -> Option<Made> {
+pub fn made(card: &GpuBudget, seen: &ProbeReport, snapshot: &Snapshot) -> Option<PeakBreakdown> {
     let (device, figures) = seen.fullest()?;
     let moment = at_peak(
         snapshot,
@@ -397,7 +406,7 @@ pub fn made(card: &Card, seen: &Seen, snapshot: &Snapshot) -> Option<Made> {
         &seen.marks(),
         &seen.forwards,
     )?;
-    Some(Made {
+    Some(PeakBreakdown {
         card: card.name.clone(),
         device,
         allocated_bytes: figures.stat(ALLOCATED)?,
@@ -417,52 +426,52 @@ fn is_tried(torch: &str) -> bool {
 /// world of which it was one rank.
 #[must_use]
 pub fn doubts(
-    cards: &[CardForecast],
-    seen: &Seen,
+    cards: &[GpuForecast],
+    seen: &ProbeReport,
     processes: usize,
     ranks: Option<u32>,
-) -> Vec<Doubt> {
+) -> Vec<ForecastCaveat> {
     let mut doubts = Vec::new();
     if let Some(ranks) = ranks {
         let pairs = seen.pairs > 0;
-        doubts.push(Doubt::Ranks { ranks, pairs });
+        doubts.push(ForecastCaveat::Ranks { ranks, pairs });
     }
     if seen.dnn_plans > 0 {
-        doubts.push(Doubt::Workspaces {
+        doubts.push(ForecastCaveat::Workspaces {
             largest_bytes: seen.dnn_workspace_bytes,
             modelled: seen.dnn_modelled > 0,
         });
     }
     if seen.dnn_recurrent > 0 {
-        doubts.push(Doubt::Recurrent);
+        doubts.push(ForecastCaveat::Recurrent);
     }
     if cards.iter().any(|card| !card.context_reported) {
-        doubts.push(Doubt::Context);
+        doubts.push(ForecastCaveat::Context);
     }
     if !seen.unknown.is_empty() {
         let names = seen.unknown.clone();
-        doubts.push(Doubt::Unknown { names });
+        doubts.push(ForecastCaveat::Unknown { names });
     }
     let bounded = seen.later.iter().filter(|line| line.bounded);
-    let lines: Vec<Evaluation> = bounded.cloned().collect();
-    if !lines.is_empty() && seen.ended != Ended::Exit {
-        doubts.push(Doubt::Evaluation { lines });
+    let lines: Vec<UnreachedEvaluation> = bounded.cloned().collect();
+    if !lines.is_empty() && seen.ended != ObservationEnd::Exit {
+        doubts.push(ForecastCaveat::Evaluation { lines });
     }
-    if seen.ended != Ended::Steps && !ran_out(seen) {
+    if seen.ended != ObservationEnd::Steps && !ran_out(seen) {
         let seen = seen.step_count();
-        doubts.push(Doubt::FewSteps { seen });
+        doubts.push(ForecastCaveat::FewSteps { seen });
     }
-    if seen.ended == Ended::Steps && !watched::compares_steps(seen) {
-        doubts.push(Doubt::NothingCompared);
+    if seen.ended == ObservationEnd::Steps && !watched::compares_steps(seen) {
+        doubts.push(ForecastCaveat::NothingCompared);
     }
     if !is_tried(&seen.torch) {
         let torch = seen.torch.clone();
-        doubts.push(Doubt::Release { torch });
+        doubts.push(ForecastCaveat::Release { torch });
     }
     if processes > 1 {
-        doubts.push(Doubt::Processes { count: processes });
+        doubts.push(ForecastCaveat::Processes { count: processes });
     }
-    doubts.push(Doubt::Values);
+    doubts.push(ForecastCaveat::Values);
     doubts
 }
 

@@ -11,7 +11,7 @@ const LONGEST: usize = 200;
 
 /// One plan. `python/sconce_probe/plans` carries them out.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Plan {
+pub enum TrainingPlan {
     /// Forward pass and loss under autocast, in bf16.
     Bf16,
     /// The same in fp16: it can be measured, but to train it needs a scaler in the program.
@@ -38,22 +38,22 @@ pub enum Plan {
     Zero3,
 }
 
-const NAMES: [(&str, Plan); 12] = [
-    ("bf16", Plan::Bf16),
-    ("fp16", Plan::Fp16),
-    ("checkpoint", Plan::Checkpoint(None)),
-    ("foreach-off", Plan::ForeachOff),
-    ("fused", Plan::Fused),
-    ("8-bit", Plan::EightBit),
-    ("expandable", Plan::Expandable),
-    ("offload", Plan::Offload),
-    ("ddp", Plan::Ddp),
-    ("zero1", Plan::Zero1),
-    ("zero2", Plan::Zero2),
-    ("zero3", Plan::Zero3),
+const NAMES: [(&str, TrainingPlan); 12] = [
+    ("bf16", TrainingPlan::Bf16),
+    ("fp16", TrainingPlan::Fp16),
+    ("checkpoint", TrainingPlan::Checkpoint(None)),
+    ("foreach-off", TrainingPlan::ForeachOff),
+    ("fused", TrainingPlan::Fused),
+    ("8-bit", TrainingPlan::EightBit),
+    ("expandable", TrainingPlan::Expandable),
+    ("offload", TrainingPlan::Offload),
+    ("ddp", TrainingPlan::Ddp),
+    ("zero1", TrainingPlan::Zero1),
+    ("zero2", TrainingPlan::Zero2),
+    ("zero3", TrainingPlan::Zero3),
 ];
 
-impl Plan {
+impl TrainingPlan {
     /// What ranks hold of the model, the most first.
     pub const OF_RANKS: [Self; 4] = [Self::Ddp, Self::Zero1, Self::Zero2, Self::Zero3];
 
@@ -132,9 +132,9 @@ impl Plan {
     }
 }
 
-impl fmt::Display for Plan {
+impl fmt::Display for TrainingPlan {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let same = |one: &&(&str, Plan)| match (one.1, self) {
+        let same = |one: &&(&str, TrainingPlan)| match (one.1, self) {
             (Self::Checkpoint(_), Self::Checkpoint(_)) => true,
             (one, own) => one == *own,
         };
@@ -148,11 +148,11 @@ impl fmt::Display for Plan {
 
 /// Plans that are carried out together; none of them is the program as it is.
 #[derive(Debug, Clone, PartialEq, Eq, Default, PartialOrd, Ord)]
-pub struct Plans(Vec<Plan>);
+pub struct TrainingPlans(Vec<TrainingPlan>);
 
-impl Plans {
+impl TrainingPlans {
     /// Those that are named.
-    pub fn iter(&self) -> impl Iterator<Item = Plan> + '_ {
+    pub fn iter(&self) -> impl Iterator<Item = TrainingPlan> + '_ {
         self.0.iter().copied()
     }
 
@@ -164,8 +164,8 @@ impl Plans {
 
     /// With one more, in place of what says something of the same thing.
     #[must_use]
-    pub fn with(&self, plan: Plan) -> Self {
-        let mut plans: Vec<Plan> = self.iter().filter(|one| !one.excludes(plan)).collect();
+    pub fn with(&self, plan: TrainingPlan) -> Self {
+        let mut plans: Vec<TrainingPlan> = self.iter().filter(|one| !one.excludes(plan)).collect();
         plans.push(plan);
         plans.sort_unstable();
         Self(plans)
@@ -173,31 +173,31 @@ impl Plans {
 
     /// The one that says what each of several ranks holds.
     #[must_use]
-    pub fn of_ranks(&self) -> Option<Plan> {
+    pub fn of_ranks(&self) -> Option<TrainingPlan> {
         self.iter().find(|plan| plan.is_of_ranks())
     }
 
     /// The first that needs lines in the program.
     #[must_use]
-    pub fn needs_lines(&self) -> Option<Plan> {
+    pub fn needs_lines(&self) -> Option<TrainingPlan> {
         self.iter().find(|plan| !plan.from_outside())
     }
 }
 
-impl From<Plan> for Plans {
-    fn from(plan: Plan) -> Self {
+impl From<TrainingPlan> for TrainingPlans {
+    fn from(plan: TrainingPlan) -> Self {
         Self(vec![plan])
     }
 }
 
-impl fmt::Display for Plans {
+impl fmt::Display for TrainingPlans {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let names: Vec<String> = self.0.iter().map(Plan::to_string).collect();
+        let names: Vec<String> = self.0.iter().map(TrainingPlan::to_string).collect();
         f.write_str(&names.join("+"))
     }
 }
 
-impl Serialize for Plans {
+impl Serialize for TrainingPlans {
     fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
         to.collect_str(self)
     }
@@ -224,9 +224,9 @@ pub enum PlanError {
     #[error("{one} and {other} exclude each other")]
     Both {
         /// One of them.
-        one: Plan,
+        one: TrainingPlan,
         /// The other.
-        other: Plan,
+        other: TrainingPlan,
     },
 }
 
@@ -247,7 +247,7 @@ impl Hint for PlanError {
     }
 }
 
-impl FromStr for Plans {
+impl FromStr for TrainingPlans {
     type Err = PlanError;
 
     fn from_str(text: &str) -> Result<Self, PlanError> {
@@ -267,7 +267,7 @@ impl FromStr for Plans {
     }
 }
 
-fn one(word: &str) -> Result<Plan, PlanError> {
+fn one(word: &str) -> Result<TrainingPlan, PlanError> {
     let (name, value) = match word.split_once('=') {
         Some((name, value)) => (name, Some(value)),
         None => (word, None),
@@ -287,9 +287,9 @@ fn one(word: &str) -> Result<Plan, PlanError> {
     };
     match (plan, value) {
         (plan, None) => Ok(*plan),
-        (Plan::Checkpoint(_), Some(value)) => {
+        (TrainingPlan::Checkpoint(_), Some(value)) => {
             let blocks = value.parse().ok().filter(|blocks| *blocks > 0);
-            Ok(Plan::Checkpoint(Some(blocks.ok_or_else(wrong)?)))
+            Ok(TrainingPlan::Checkpoint(Some(blocks.ok_or_else(wrong)?)))
         }
         _ => Err(wrong()),
     }
@@ -315,7 +315,7 @@ fn distance(one: &str, other: &str) -> usize {
 mod tests {
     use super::*;
 
-    fn plans(text: &str) -> Result<Plans, PlanError> {
+    fn plans(text: &str) -> Result<TrainingPlans, PlanError> {
         text.parse()
     }
 
@@ -324,14 +324,16 @@ mod tests {
         let one = plans("expandable + checkpoint=12+bf16").unwrap();
         assert_eq!(one.to_string(), "bf16+checkpoint=12+expandable");
         assert_eq!(plans(&one.to_string()), Ok(one.clone()));
-        let less = one.with(Plan::Checkpoint(None)).with(Plan::Fp16);
+        let less = one
+            .with(TrainingPlan::Checkpoint(None))
+            .with(TrainingPlan::Fp16);
         assert_eq!(less.to_string(), "fp16+checkpoint+expandable");
-        assert_eq!(less.needs_lines(), Some(Plan::Fp16));
+        assert_eq!(less.needs_lines(), Some(TrainingPlan::Fp16));
         assert_eq!(one.needs_lines(), None);
-        let divided = one.with(Plan::Ddp).with(Plan::Zero3);
+        let divided = one.with(TrainingPlan::Ddp).with(TrainingPlan::Zero3);
         assert_eq!(divided.to_string(), "bf16+checkpoint=12+expandable+zero3");
-        assert_eq!(divided.of_ranks(), Some(Plan::Zero3));
-        assert_eq!(divided.needs_lines(), Some(Plan::Zero3));
+        assert_eq!(divided.of_ranks(), Some(TrainingPlan::Zero3));
+        assert_eq!(divided.needs_lines(), Some(TrainingPlan::Zero3));
         for (name, plan) in NAMES {
             assert_eq!(plan.to_string(), name);
         }

@@ -1,20 +1,20 @@
 //! Which plans are tried: each alone, then those that cost no time together, then what costs time, as
 //! little of it as fits. Of plans that say what each rank holds, each is tried with those that cost none.
 
-use super::plan::{Plan, Plans};
+use super::plan::{TrainingPlan, TrainingPlans};
 
 /// Plans to be tried, with the value of the flag that the user named, where it is not the command's own.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Asked {
+pub struct PlanCandidate {
     /// The plans.
-    pub plans: Plans,
+    pub plans: TrainingPlans,
     /// The flag's value.
     pub value: Option<u64>,
 }
 
 /// What a trial on a card without end came to.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Figures {
+pub struct TrialFigures {
     /// Tensors at most, bytes.
     pub allocated_bytes: u64,
     /// The allocator at most, bytes.
@@ -31,7 +31,7 @@ pub struct Figures {
     pub blocks: Option<u32>,
 }
 
-impl Figures {
+impl TrialFigures {
     fn of_card(&self) -> u64 {
         self.reserved_bytes.saturating_add(self.libraries_bytes)
     }
@@ -39,42 +39,42 @@ impl Figures {
 
 /// What became of a trial.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Outcome {
+pub enum TrialOutcome {
     /// It took its steps.
-    Ran(Figures),
+    Ran(TrialFigures),
     /// A plan could not be applied, or the program failed with it.
     Failed(String),
 }
 
 /// A trial, and what became of it.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Trial {
+pub struct PlanTrial {
     /// What was tried.
-    pub asked: Asked,
+    pub asked: PlanCandidate,
     /// What came of it.
-    pub outcome: Outcome,
+    pub outcome: TrialOutcome,
 }
 
-impl Trial {
+impl PlanTrial {
     /// Its figures, where it ran.
     #[must_use]
-    pub fn figures(&self) -> Option<&Figures> {
+    pub fn figures(&self) -> Option<&TrialFigures> {
         match &self.outcome {
-            Outcome::Ran(figures) => Some(figures),
-            Outcome::Failed(_) => None,
+            TrialOutcome::Ran(figures) => Some(figures),
+            TrialOutcome::Failed(_) => None,
         }
     }
 }
 
 /// What a search is for.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Wanted {
+pub struct PlanSearchInput {
     /// The program as it is, on a card without end.
-    pub plain: Figures,
+    pub plain: TrialFigures,
     /// What the card has for PyTorch and libraries: its total without the context, bytes.
     pub room_bytes: u64,
     /// The plans that are tried alone.
-    pub singles: Vec<Plan>,
+    pub singles: Vec<TrainingPlan>,
     /// Values of the user's flag that are tried, the largest first.
     pub values: Vec<u64>,
 }
@@ -87,9 +87,9 @@ const FOR_NOTHING: f64 = 1.02;
 /// # Errors
 /// What `run` fails with.
 pub fn search<E>(
-    wanted: &Wanted,
-    run: impl FnMut(&[Asked]) -> Result<Vec<Outcome>, E>,
-) -> Result<Vec<Trial>, E> {
+    wanted: &PlanSearchInput,
+    run: impl FnMut(&[PlanCandidate]) -> Result<Vec<TrialOutcome>, E>,
+) -> Result<Vec<PlanTrial>, E> {
     let mut search = Search {
         wanted,
         run,
@@ -101,7 +101,7 @@ pub fn search<E>(
 }
 
 struct Gain {
-    plan: Plan,
+    plan: TrainingPlan,
     /// Bytes.
     saved: u64,
     /// Its step beside the plain one.
@@ -110,17 +110,17 @@ struct Gain {
 }
 
 struct Search<'a, R> {
-    wanted: &'a Wanted,
+    wanted: &'a PlanSearchInput,
     run: R,
-    trials: Vec<Trial>,
+    trials: Vec<PlanTrial>,
 }
 
-impl<E, R: FnMut(&[Asked]) -> Result<Vec<Outcome>, E>> Search<'_, R> {
+impl<E, R: FnMut(&[PlanCandidate]) -> Result<Vec<TrialOutcome>, E>> Search<'_, R> {
     /// Runs those that were not run yet.
-    fn try_all(&mut self, asked: &[Asked]) -> Result<(), E> {
-        let mut new: Vec<Asked> = Vec::new();
+    fn try_all(&mut self, asked: &[PlanCandidate]) -> Result<(), E> {
+        let mut new: Vec<PlanCandidate> = Vec::new();
         for one in asked {
-            if self.found(one).is_none() && !new.contains(one) && *one != Asked::default() {
+            if self.found(one).is_none() && !new.contains(one) && *one != PlanCandidate::default() {
                 new.push(one.clone());
             }
         }
@@ -129,23 +129,23 @@ impl<E, R: FnMut(&[Asked]) -> Result<Vec<Outcome>, E>> Search<'_, R> {
         }
         let outcomes = (self.run)(&new)?;
         let trials = new.into_iter().zip(outcomes);
-        let trials = trials.map(|(asked, outcome)| Trial { asked, outcome });
+        let trials = trials.map(|(asked, outcome)| PlanTrial { asked, outcome });
         self.trials.extend(trials);
         Ok(())
     }
 
-    fn found(&self, asked: &Asked) -> Option<&Trial> {
+    fn found(&self, asked: &PlanCandidate) -> Option<&PlanTrial> {
         self.trials.iter().find(|trial| trial.asked == *asked)
     }
 
-    fn figures(&self, asked: &Asked) -> Option<&Figures> {
-        match *asked == Asked::default() {
+    fn figures(&self, asked: &PlanCandidate) -> Option<&TrialFigures> {
+        match *asked == PlanCandidate::default() {
             true => Some(&self.wanted.plain),
-            false => self.found(asked).and_then(Trial::figures),
+            false => self.found(asked).and_then(PlanTrial::figures),
         }
     }
 
-    fn fits(&self, asked: &Asked) -> bool {
+    fn fits(&self, asked: &PlanCandidate) -> bool {
         let figures = self.figures(asked);
         figures.is_some_and(|figures| figures.of_card() <= self.wanted.room_bytes)
     }
@@ -156,13 +156,13 @@ impl<E, R: FnMut(&[Asked]) -> Result<Vec<Outcome>, E>> Search<'_, R> {
             .wanted
             .values
             .first()
-            .map(|&value| with_value(&Plans::default(), value));
+            .map(|&value| with_value(&TrainingPlans::default(), value));
         self.try_all(&plans.chain(value).collect::<Vec<_>>())
     }
 
     /// What a plan saved alone, how much longer its step is, and whether that is for nothing. `None`
     /// where it is of no use.
-    fn gain(&self, plan: Plan) -> Option<Gain> {
+    fn gain(&self, plan: TrainingPlan) -> Option<Gain> {
         let plain = &self.wanted.plain;
         let figures = self.figures(&alone(plan))?;
         let saved = plain.of_card().checked_sub(figures.of_card())?;
@@ -171,10 +171,10 @@ impl<E, R: FnMut(&[Asked]) -> Result<Vec<Outcome>, E>> Search<'_, R> {
             _ => None,
         };
         // Without an estimate it is known of each what it costs.
-        let dear = matches!(plan, Plan::Checkpoint(_) | Plan::Offload);
+        let dear = matches!(plan, TrainingPlan::Checkpoint(_) | TrainingPlan::Offload);
         let free = longer.map_or(!dear, |longer| longer <= FOR_NOTHING);
         // Another optimizer, whose state has less precision, is for those who need it.
-        let free = free && plan != Plan::EightBit;
+        let free = free && plan != TrainingPlan::EightBit;
         let longer = longer.unwrap_or(1.0);
         // What saves nothing alone may do so where other plans have moved the peak.
         let of_use = saved > 0 || longer < 1.0;
@@ -199,23 +199,23 @@ impl<E, R: FnMut(&[Asked]) -> Result<Vec<Outcome>, E>> Search<'_, R> {
             let of = gains.iter().filter(move |gain| gain.free == free);
             of.map(|gain| gain.plan)
         };
-        let free = of(true).fold(Plans::default(), |plans, plan| plans.with(plan));
-        let dear: Vec<Plan> = of(false).rev().collect();
-        let can_checkpoint = dear.contains(&Plan::Checkpoint(None));
+        let free = of(true).fold(TrainingPlans::default(), |plans, plan| plans.with(plan));
+        let dear: Vec<TrainingPlan> = of(false).rev().collect();
+        let can_checkpoint = dear.contains(&TrainingPlan::Checkpoint(None));
 
         // What ranks hold is no more or less than something else, but one of several: each is tried.
         let mut bases = vec![free.clone()];
         let divided = self.wanted.singles.iter().filter(|plan| plan.is_of_ranks());
         let divided = divided.filter(|&&plan| self.gain(plan).is_some());
         bases.extend(divided.map(|&plan| free.with(plan)));
-        let checkpointed = |base: &Plans| base.with(Plan::Checkpoint(None));
+        let checkpointed = |base: &TrainingPlans| base.with(TrainingPlan::Checkpoint(None));
 
-        let mut next: Vec<Asked> = bases.iter().map(asked).collect();
+        let mut next: Vec<PlanCandidate> = bases.iter().map(asked).collect();
         if can_checkpoint {
             next.insert(1, asked(&checkpointed(&free)));
         }
-        if dear.contains(&Plan::EightBit) {
-            next.push(asked(&free.with(Plan::EightBit)));
+        if dear.contains(&TrainingPlan::EightBit) {
+            next.push(asked(&free.with(TrainingPlan::EightBit)));
         }
         self.try_all(&next)?;
         if bases.iter().any(|base| self.fits(&asked(base))) {
@@ -223,7 +223,7 @@ impl<E, R: FnMut(&[Asked]) -> Result<Vec<Outcome>, E>> Search<'_, R> {
         }
         self.values(&free)?;
         if can_checkpoint {
-            let next: Vec<Asked> = bases
+            let next: Vec<PlanCandidate> = bases
                 .iter()
                 .map(|base| asked(&checkpointed(base)))
                 .collect();
@@ -249,9 +249,10 @@ impl<E, R: FnMut(&[Asked]) -> Result<Vec<Outcome>, E>> Search<'_, R> {
     }
 
     /// The largest value with which plans fit; each half as large as the one before.
-    fn values(&mut self, plans: &Plans) -> Result<(), E> {
+    fn values(&mut self, plans: &TrainingPlans) -> Result<(), E> {
         for pair in self.wanted.values.chunks(2) {
-            let pair: Vec<Asked> = pair.iter().map(|&value| with_value(plans, value)).collect();
+            let pair: Vec<PlanCandidate> =
+                pair.iter().map(|&value| with_value(plans, value)).collect();
             self.try_all(&pair)?;
             if pair.iter().any(|one| self.fits(one)) {
                 break;
@@ -262,8 +263,8 @@ impl<E, R: FnMut(&[Asked]) -> Result<Vec<Outcome>, E>> Search<'_, R> {
 
     /// As few checkpointed blocks as fit, by what all of them save; and a few more, as not all save the
     /// same.
-    fn fewer_blocks(&mut self, free: &Plans) -> Result<(), E> {
-        let all = asked(&free.with(Plan::Checkpoint(None)));
+    fn fewer_blocks(&mut self, free: &TrainingPlans) -> Result<(), E> {
+        let all = asked(&free.with(TrainingPlan::Checkpoint(None)));
         let (Some(without), Some(with)) = (self.figures(&asked(free)), self.figures(&all)) else {
             return Ok(());
         };
@@ -283,24 +284,24 @@ impl<E, R: FnMut(&[Asked]) -> Result<Vec<Outcome>, E>> Search<'_, R> {
             .saturating_add(1);
         let more = few.saturating_add(blocks.div_ceil(8));
         let counts = [few, more].into_iter().filter(|count| *count < blocks);
-        let next = counts.map(|count| asked(&free.with(Plan::Checkpoint(Some(count)))));
+        let next = counts.map(|count| asked(&free.with(TrainingPlan::Checkpoint(Some(count)))));
         self.try_all(&next.collect::<Vec<_>>())
     }
 }
 
-fn asked(plans: &Plans) -> Asked {
-    Asked {
+fn asked(plans: &TrainingPlans) -> PlanCandidate {
+    PlanCandidate {
         plans: plans.clone(),
         value: None,
     }
 }
 
-fn alone(plan: Plan) -> Asked {
+fn alone(plan: TrainingPlan) -> PlanCandidate {
     asked(&plan.into())
 }
 
-fn with_value(plans: &Plans, value: u64) -> Asked {
-    Asked {
+fn with_value(plans: &TrainingPlans, value: u64) -> PlanCandidate {
+    PlanCandidate {
         value: Some(value),
         ..asked(plans)
     }

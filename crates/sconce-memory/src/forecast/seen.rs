@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use sconce_schema::{Hint, exit};
 use serde::{Deserialize, Serialize};
 
-use super::work::Call;
-use crate::analysis::Forward;
-use crate::analysis::purpose::{Hold, Purpose, Step};
+use super::work::WorkItem;
+use crate::analysis::ForwardFunction;
+use crate::analysis::purpose::{LiveStorage, OptimizerStep, Purpose};
 
 /// The format that is known.
 pub const FORMAT: u32 = 1;
@@ -15,7 +15,7 @@ pub const FORMAT: u32 = 1;
 /// What ended the watching.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Ended {
+pub enum ObservationEnd {
     /// The optimizer took its steps.
     Steps,
     /// The program ended.
@@ -40,7 +40,7 @@ pub struct ProgramError {
 /// A card, as the process had it.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct DeviceSeen {
+pub struct ObservedGpu {
     /// Its name.
     pub name: String,
     /// Bytes of it.
@@ -57,7 +57,7 @@ pub struct DeviceSeen {
     pub stats: BTreeMap<String, i64>,
 }
 
-impl DeviceSeen {
+impl ObservedGpu {
     /// A counter; absent where this version of PyTorch has none of that name.
     #[must_use]
     pub fn stat(&self, name: &str) -> Option<u64> {
@@ -70,21 +70,21 @@ impl DeviceSeen {
 /// One step of an optimizer.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct StepSeen {
+pub struct ObservedStep {
     /// Number of the optimizer, from 0.
     pub optimizer: usize,
     /// When it was at work.
     #[serde(flatten)]
-    pub step: Step,
+    pub step: OptimizerStep,
     /// The cards at its end.
     #[serde(default)]
-    pub devices: Vec<StepDevice>,
+    pub devices: Vec<ObservedStepGpu>,
 }
 
 /// A card at the end of a step.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct StepDevice {
+pub struct ObservedStepGpu {
     /// All that was asked for until then, bytes.
     pub requested_bytes: Option<u64>,
 }
@@ -92,7 +92,7 @@ pub struct StepDevice {
 /// What a loader gave.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Batches {
+pub struct ObservedBatches {
     /// Elements of a batch, as it was made; absent where something else decides.
     pub batch_size: Option<u64>,
     /// How many it gave.
@@ -104,10 +104,10 @@ pub struct Batches {
 /// A line that evaluates and was not reached.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Evaluation {
+pub struct UnreachedEvaluation {
     /// Where.
     #[serde(flatten)]
-    pub at: Line,
+    pub at: SourceLine,
     /// Whether it records no gradients, keeps nothing, and has batches that are no larger.
     pub bounded: bool,
     /// Its text.
@@ -117,17 +117,17 @@ pub struct Evaluation {
 /// What became of other values than zeros.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Told {
+pub struct SubstitutionReport {
     /// Lines that went on to ask, in a loop.
-    pub endless: Vec<Line>,
+    pub endless: Vec<SourceLine>,
     /// The line that was last told something else than zero.
-    pub last: Option<Line>,
+    pub last: Option<SourceLine>,
 }
 
 /// What a line does with a value of the card that it reads, as far as its syntax tells.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Use {
+pub enum ValueUse {
     /// A tensor is as large as values say, or taken by an index.
     Size,
     /// What runs next hangs on it.
@@ -139,7 +139,7 @@ pub enum Use {
 /// A line of a program.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Line {
+pub struct SourceLine {
     /// File, as the interpreter names it.
     pub file: String,
     /// Number, from 1.
@@ -149,17 +149,17 @@ pub struct Line {
 /// A line that read what a real card would have computed: zeros here.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Read {
+pub struct ValueRead {
     /// Where.
     #[serde(flatten)]
-    pub at: Line,
+    pub at: SourceLine,
     /// What is done with it.
     #[serde(rename = "use")]
-    pub done: Use,
+    pub done: ValueUse,
     /// How often it read.
     pub times: u64,
     /// The script's own line that called it, where it is of a library.
-    pub by: Option<Line>,
+    pub by: Option<SourceLine>,
     /// Its text; empty where that is not known.
     pub code: String,
     /// It is written down and nothing else: in a call of `print` or a logger.
@@ -173,7 +173,7 @@ pub struct Read {
 /// What the probe saw of one process.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Seen {
+pub struct ProbeReport {
     format: u32,
     /// PyTorch's version.
     pub torch: String,
@@ -182,11 +182,11 @@ pub struct Seen {
     /// Python's version.
     pub python: String,
     /// What ended the watching.
-    pub ended: Ended,
+    pub ended: ObservationEnd,
     /// Steps that were waited for.
     pub wanted_steps: usize,
     /// Steps that were taken.
-    pub steps: Vec<StepSeen>,
+    pub steps: Vec<ObservedStep>,
     /// How many optimizers took them.
     pub optimizers: usize,
     /// Whether the program used a card.
@@ -194,7 +194,7 @@ pub struct Seen {
     /// What ended the program.
     pub error: Option<ProgramError>,
     /// The cards.
-    pub devices: Vec<DeviceSeen>,
+    pub devices: Vec<ObservedGpu>,
     /// Live objects: what, card, address, bytes.
     holds: Vec<(Purpose, usize, u64, u64)>,
     /// Plans of cuDNN that were carried out: convolutions and attention.
@@ -217,10 +217,10 @@ pub struct Seen {
     pub unknown: Vec<String>,
     /// What became of the plans that were asked for.
     #[serde(default)]
-    pub plan: Option<PlanSeen>,
+    pub plan: Option<AppliedPlans>,
     /// Calls of one step.
     #[serde(default)]
-    pub work: Vec<Call>,
+    pub work: Vec<WorkItem>,
     /// Packages that some plans need and are there.
     #[serde(default)]
     pub installed: Vec<String>,
@@ -229,22 +229,22 @@ pub struct Seen {
     pub imported: Vec<String>,
     /// The code of its modules' forward passes.
     #[serde(default)]
-    pub forwards: Vec<Forward>,
+    pub forwards: Vec<ForwardFunction>,
     /// Lines that read values of the virtual card, those that do most with them first.
     #[serde(default)]
-    pub reads: Vec<Read>,
+    pub reads: Vec<ValueRead>,
     /// Reads of values by threads that are not watched.
     #[serde(default)]
     pub reads_elsewhere: u64,
     /// What became of other values than zeros, in trials with some.
     #[serde(default)]
-    pub answers: Option<Told>,
+    pub answers: Option<SubstitutionReport>,
     /// What loaders gave.
     #[serde(default)]
-    pub batches: Vec<Batches>,
+    pub batches: Vec<ObservedBatches>,
     /// Lines that evaluate and were not reached.
     #[serde(default)]
-    pub later: Vec<Evaluation>,
+    pub later: Vec<UnreachedEvaluation>,
     /// Whether something of it is compiled.
     #[serde(default)]
     pub compiled: bool,
@@ -253,7 +253,7 @@ pub struct Seen {
 /// What became of plans in a process.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct PlanSeen {
+pub struct AppliedPlans {
     /// Counts of what was changed: `blocks` is how many can be checkpointed.
     #[serde(default)]
     pub notes: BTreeMap<String, u32>,
@@ -262,36 +262,36 @@ pub struct PlanSeen {
     pub problems: Vec<(String, String)>,
 }
 
-impl Seen {
+impl ProbeReport {
     /// Reads what the probe wrote.
     ///
     /// # Errors
-    /// [`SeenError`]: it is something else, or of another version.
-    pub fn parse(text: &str) -> Result<Self, SeenError> {
+    /// [`ProbeReportError`]: it is something else, or of another version.
+    pub fn parse(text: &str) -> Result<Self, ProbeReportError> {
         let seen: Self = serde_json::from_str(text)?;
         match seen.format {
             FORMAT => Ok(seen),
-            format => Err(SeenError::Format { format }),
+            format => Err(ProbeReportError::Format { format }),
         }
     }
 
     /// Live objects on a card.
     #[must_use]
-    pub fn holds(&self, device: usize) -> Vec<Hold> {
+    pub fn holds(&self, device: usize) -> Vec<LiveStorage> {
         let of_it = self.holds.iter().filter(|(_, on, ..)| *on == device);
-        let holds = of_it.map(|&(purpose, _, address, _)| Hold { purpose, address });
+        let holds = of_it.map(|&(purpose, _, address, _)| LiveStorage { purpose, address });
         holds.collect()
     }
 
     /// When the optimizers were at work, in order.
     #[must_use]
-    pub fn marks(&self) -> Vec<Step> {
+    pub fn marks(&self) -> Vec<OptimizerStep> {
         self.steps.iter().map(|one| one.step).collect()
     }
 
     /// The card with the most of PyTorch's memory.
     #[must_use]
-    pub fn fullest(&self) -> Option<(usize, &DeviceSeen)> {
+    pub fn fullest(&self) -> Option<(usize, &ObservedGpu)> {
         let devices = self.devices.iter().enumerate();
         // Of equal ones the first.
         devices
@@ -312,7 +312,7 @@ impl Seen {
 
 /// Why what the probe wrote was not read.
 #[derive(Debug, thiserror::Error)]
-pub enum SeenError {
+pub enum ProbeReportError {
     /// It is no JSON of this kind.
     #[error("what the probe wrote is not understood")]
     Json(#[from] serde_json::Error),
@@ -324,7 +324,7 @@ pub enum SeenError {
     },
 }
 
-impl Hint for SeenError {
+impl Hint for ProbeReportError {
     fn hint(&self) -> Option<String> {
         None
     }

@@ -4,14 +4,14 @@ use std::cmp::Ordering;
 
 use serde::{Deserialize, Serialize};
 
-use super::Card;
-use super::plan::{Plan, Plans};
-use super::search::{Figures, Outcome, Trial};
+use super::GpuBudget;
+use super::plan::{TrainingPlan, TrainingPlans};
+use super::search::{PlanTrial, TrialFigures, TrialOutcome};
 
 /// Whether a plan fits on a card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Fits {
+pub enum PlanFit {
     /// All that the allocator reserves does.
     Yes,
     /// What tensors need does, the allocator's cache beside it does not: whether the allocator can give
@@ -28,11 +28,11 @@ pub enum Fits {
 /// Of one card.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct CardFits {
+pub struct GpuPlanFit {
     /// Its name.
     pub card: String,
     /// Whether it fits there.
-    pub fits: Fits,
+    pub fits: PlanFit,
     /// A step there at least, ms: an estimate.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub step_ms: Option<f64>,
@@ -68,7 +68,7 @@ pub struct PlanRow {
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub blocks: Option<u32>,
     /// Whether it fits, in the order of the table's cards.
-    pub cards: Vec<CardFits>,
+    pub cards: Vec<GpuPlanFit>,
     /// Lines that must be written, where the plan cannot be applied from outside.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lines: Option<String>,
@@ -94,7 +94,12 @@ impl PlanTable {
     /// Of what was tried on a card without end: the program as it is, and the trials. `cards` are those
     /// that the figures hold for, the one that was searched for first.
     #[must_use]
-    pub fn of(flag: Option<String>, plain: &Figures, trials: &[Trial], cards: &[Card]) -> Self {
+    pub fn of(
+        flag: Option<String>,
+        plain: &TrialFigures,
+        trials: &[PlanTrial],
+        cards: &[GpuBudget],
+    ) -> Self {
         let mut rows = vec![row(Some(plain), plain, cards)];
         for trial in trials {
             let mut one = row(trial.figures(), plain, cards);
@@ -105,7 +110,7 @@ impl PlanTable {
                 .plans
                 .needs_lines()
                 .map(|plan| plan.lines().to_owned());
-            if let Outcome::Failed(why) = &trial.outcome {
+            if let TrialOutcome::Failed(why) = &trial.outcome {
                 one.failed = Some(why.clone());
             }
             rows.push(one);
@@ -126,7 +131,10 @@ impl PlanTable {
     /// smallest first; what was not applied last. The program as it is stays on top.
     pub fn order(&mut self) {
         let key = |row: &PlanRow| {
-            let fits = row.cards.first().is_some_and(|card| card.fits != Fits::No);
+            let fits = row
+                .cards
+                .first()
+                .is_some_and(|card| card.fits != PlanFit::No);
             let class = match (&row.failed, fits) {
                 (Some(_), _) => 2,
                 (None, true) => 0,
@@ -148,8 +156,12 @@ impl PlanTable {
     pub fn best(&self, card: usize) -> Option<&PlanRow> {
         let fits = |row: &PlanRow| row.cards.get(card).map(|card| card.fits);
         // What of a program is not known stays so with a plan: of those the fastest is named too.
-        let sure =
-            |row: &&PlanRow| matches!(fits(row), Some(Fits::Yes | Fits::Tight | Fits::NotKnown));
+        let sure = |row: &&PlanRow| {
+            matches!(
+                fits(row),
+                Some(PlanFit::Yes | PlanFit::Tight | PlanFit::NotKnown)
+            )
+        };
         let rows = self.rows.iter().skip(1).filter(sure);
         // Of equal ones the first.
         rows.min_by(|one, other| one.order_on(card, other))
@@ -163,8 +175,8 @@ impl PlanTable {
             .iter_mut()
             .filter_map(|row| row.cards.get_mut(card))
         {
-            if matches!(found.fits, Fits::Yes | Fits::Tight) {
-                found.fits = Fits::NotKnown;
+            if matches!(found.fits, PlanFit::Yes | PlanFit::Tight) {
+                found.fits = PlanFit::NotKnown;
             }
         }
     }
@@ -176,31 +188,31 @@ impl PlanRow {
     #[must_use]
     pub fn order_on(&self, card: usize, other: &Self) -> Ordering {
         let key = |row: &Self| {
-            let plans: Plans = row.plan.parse().unwrap_or_default();
+            let plans: TrainingPlans = row.plan.parse().unwrap_or_default();
             let of_card = row.cards.get(card).and_then(|card| card.step_ms);
             // What is not known is slowest.
             let ms = of_card.or(row.step_ms).unwrap_or(f64::MAX);
-            (plans.iter().any(|plan| plan == Plan::EightBit), ms)
+            (plans.iter().any(|plan| plan == TrainingPlan::EightBit), ms)
         };
         let (one, other) = (key(self), key(other));
         one.0.cmp(&other.0).then(one.1.total_cmp(&other.1))
     }
 }
 
-fn row(figures: Option<&Figures>, plain: &Figures, cards: &[Card]) -> PlanRow {
-    let beside = |figures: &Figures| {
+fn row(figures: Option<&TrialFigures>, plain: &TrialFigures, cards: &[GpuBudget]) -> PlanRow {
+    let beside = |figures: &TrialFigures| {
         figures
             .reserved_bytes
             .saturating_add(figures.libraries_bytes)
     };
     let context = cards.first().map_or(0, |card| card.context_bytes);
-    let saved = |figures: &Figures| {
+    let saved = |figures: &TrialFigures| {
         let saved = i128::from(beside(plain)) - i128::from(beside(figures));
         saved.try_into().ok()
     };
-    let fits = |(at, card): (usize, &Card)| CardFits {
+    let fits = |(at, card): (usize, &GpuBudget)| GpuPlanFit {
         card: card.name.clone(),
-        fits: figures.map_or(Fits::No, |figures| judged(figures, card)),
+        fits: figures.map_or(PlanFit::No, |figures| judged(figures, card)),
         step_ms: figures.and_then(|figures| *figures.of_cards_ms.get(at)?),
         reserved_bytes: None,
     };
@@ -221,25 +233,25 @@ fn row(figures: Option<&Figures>, plain: &Figures, cards: &[Card]) -> PlanRow {
 }
 
 /// By figures of a card without end: the allocator does the same on one with an end until it meets it.
-fn judged(figures: &Figures, card: &Card) -> Fits {
+fn judged(figures: &TrialFigures, card: &GpuBudget) -> PlanFit {
     let room = card.total_bytes.saturating_sub(card.context_bytes);
     let room = room.saturating_sub(figures.libraries_bytes);
     if figures.reserved_bytes <= room {
-        Fits::Yes
+        PlanFit::Yes
     } else if figures.allocated_bytes <= room {
-        Fits::Perhaps
+        PlanFit::Perhaps
     } else {
-        Fits::No
+        PlanFit::No
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::search::Asked;
+    use super::super::search::PlanCandidate;
     use super::*;
 
-    fn card(name: &str, total_bytes: u64) -> Card {
-        Card {
+    fn card(name: &str, total_bytes: u64) -> GpuBudget {
+        GpuBudget {
             name: name.to_owned(),
             total_bytes,
             context_bytes: 10,
@@ -248,8 +260,8 @@ mod tests {
         }
     }
 
-    fn figures(reserved_bytes: u64, step_ms: f64) -> Figures {
-        Figures {
+    fn figures(reserved_bytes: u64, step_ms: f64) -> TrialFigures {
+        TrialFigures {
             allocated_bytes: reserved_bytes - 5,
             reserved_bytes,
             libraries_bytes: 1,
@@ -261,19 +273,25 @@ mod tests {
     }
 
     fn table() -> PlanTable {
-        let trial = |plan: Plan, outcome: Outcome| Trial {
-            asked: Asked {
+        let trial = |plan: TrainingPlan, outcome: TrialOutcome| PlanTrial {
+            asked: PlanCandidate {
                 plans: plan.into(),
                 value: None,
             },
             outcome,
         };
         let trials = [
-            trial(Plan::EightBit, Outcome::Failed("not installed".to_owned())),
-            trial(Plan::ForeachOff, Outcome::Ran(figures(190, 10.0))),
-            trial(Plan::Offload, Outcome::Ran(figures(40, 90.0))),
-            trial(Plan::Fp16, Outcome::Ran(figures(89, 5.0))),
-            trial(Plan::Bf16, Outcome::Ran(figures(93, 4.0))),
+            trial(
+                TrainingPlan::EightBit,
+                TrialOutcome::Failed("not installed".to_owned()),
+            ),
+            trial(
+                TrainingPlan::ForeachOff,
+                TrialOutcome::Ran(figures(190, 10.0)),
+            ),
+            trial(TrainingPlan::Offload, TrialOutcome::Ran(figures(40, 90.0))),
+            trial(TrainingPlan::Fp16, TrialOutcome::Ran(figures(89, 5.0))),
+            trial(TrainingPlan::Bf16, TrialOutcome::Ran(figures(93, 4.0))),
         ];
         let cards = [card("A", 100), card("B", 60)];
         PlanTable::of(None, &figures(200, 10.0), &trials, &cards)
@@ -287,14 +305,14 @@ mod tests {
             names,
             ["", "bf16", "fp16", "offload", "foreach-off", "8-bit"]
         );
-        let first: Vec<Fits> = table.rows.iter().map(|row| row.cards[0].fits).collect();
+        let first: Vec<PlanFit> = table.rows.iter().map(|row| row.cards[0].fits).collect();
         let expected = [
-            Fits::No,
-            Fits::Perhaps,
-            Fits::Yes,
-            Fits::Yes,
-            Fits::No,
-            Fits::No,
+            PlanFit::No,
+            PlanFit::Perhaps,
+            PlanFit::Yes,
+            PlanFit::Yes,
+            PlanFit::No,
+            PlanFit::No,
         ];
         assert_eq!(first, expected);
         assert_eq!(
@@ -314,7 +332,7 @@ mod tests {
         let mut table = table;
         for row in &mut table.rows {
             row.failed = None;
-            row.cards[1].fits = Fits::Yes;
+            row.cards[1].fits = PlanFit::Yes;
             row.cards[1].step_ms = row.step_ms.map(|ms| 100.0 - ms);
         }
         assert_eq!(table.best(1).unwrap().plan, "offload");

@@ -1,4 +1,4 @@
-use super::seen::SeenError;
+use super::seen::ProbeReportError;
 use super::*;
 
 /// As the probe wrote it of a ResNet-50 with torch 2.15, shortened.
@@ -15,12 +15,12 @@ const SEEN: &str = r#"{"format": 1, "torch": "2.15.0+cu132", "cuda": "13.2", "py
 {"file": "/w/train.py", "line": 3, "use": "branch", "times": 2, "by": null, "code": "if loss < 1:"},
 {"file": "/w/site-packages/a.py", "line": 9, "use": "value", "times": 1, "by": {"file": "/w/train.py", "line": 4}, "code": ""}]}"#;
 
-fn seen() -> Seen {
-    Seen::parse(SEEN).unwrap()
+fn seen() -> ProbeReport {
+    ProbeReport::parse(SEEN).unwrap()
 }
 
-fn card(total_bytes: u64) -> Card {
-    Card {
+fn card(total_bytes: u64) -> GpuBudget {
+    GpuBudget {
         name: "H100".to_owned(),
         total_bytes,
         context_bytes: 90,
@@ -37,7 +37,7 @@ fn what_the_probe_writes_is_read() {
     assert_eq!(seen.marks()[1].begin_us, 30);
     assert_eq!(
         (seen.reads[0].at.line, seen.reads[0].done),
-        (3, Use::Branch)
+        (3, ValueUse::Branch)
     );
     assert_eq!(seen.reads[1].by.as_ref().unwrap().line, 4);
     let written = serde_json::to_string(&seen.reads[0]).unwrap();
@@ -48,8 +48,8 @@ fn what_the_probe_writes_is_read() {
 fn what_is_something_else_is_refused() {
     let newer = SEEN.replace("\"format\": 1", "\"format\": 2");
     assert!(matches!(
-        Seen::parse(&newer),
-        Err(SeenError::Format { format: 2 })
+        ProbeReport::parse(&newer),
+        Err(ProbeReportError::Format { format: 2 })
     ));
     let wrong = [
         "",
@@ -61,18 +61,18 @@ fn what_is_something_else_is_refused() {
     ];
     for text in wrong {
         assert!(
-            matches!(Seen::parse(text), Err(SeenError::Json(_))),
+            matches!(ProbeReport::parse(text), Err(ProbeReportError::Json(_))),
             "{text}"
         );
     }
     let deep = "[".repeat(100_000);
-    assert!(Seen::parse(&deep).is_err());
+    assert!(ProbeReport::parse(&deep).is_err());
 }
 
 #[test]
 fn a_card_has_a_margin() {
     let said = of_card(&card(1000), &seen(), None);
-    assert_eq!(said.verdict, Verdict::Fits);
+    assert_eq!(said.verdict, FitOutcome::Fits);
     assert_eq!(
         (said.allocated_bytes, said.reserved_bytes),
         (Some(300), Some(400))
@@ -87,7 +87,7 @@ fn a_card_has_a_margin() {
 #[test]
 fn what_ran_out_is_measured_without_a_limit() {
     let mut limited = seen();
-    limited.ended = Ended::Exit;
+    limited.ended = ObservationEnd::Exit;
     limited.error = Some(seen::ProgramError {
         kind: "OutOfMemoryError".to_owned(),
         message: String::new(),
@@ -96,12 +96,12 @@ fn what_ran_out_is_measured_without_a_limit() {
     let said = of_card(&card(450), &limited, Some(&seen()));
     assert_eq!(
         (said.verdict, said.margin_bytes),
-        (Verdict::DoesNotFit, Some(-50))
+        (FitOutcome::DoesNotFit, Some(-50))
     );
     let said = of_card(&card(450), &limited, None);
     assert_eq!(
         (said.verdict, said.on_card_bytes),
-        (Verdict::DoesNotFit, None)
+        (FitOutcome::DoesNotFit, None)
     );
     // A trial without a limit that came to nothing tells nothing.
     let said = of_card(&card(450), &limited, Some(&limited));
@@ -114,12 +114,12 @@ fn an_allocator_that_had_to_try_again_is_tight() {
     let stats = &mut one.devices[0].stats;
     stats.insert("num_alloc_retries".to_owned(), 2);
     let said = of_card(&card(1000), &one, None);
-    assert_eq!((said.verdict, said.retries), (Verdict::Tight, 2));
+    assert_eq!((said.verdict, said.retries), (FitOutcome::Tight, 2));
     stats_are_anything(&mut one);
 }
 
 /// Figures come from a process that may write anything.
-fn stats_are_anything(one: &mut Seen) {
+fn stats_are_anything(one: &mut ProbeReport) {
     for value in [i64::MIN, -1, i64::MAX] {
         one.devices[0].stats.insert(RESERVED.to_owned(), value);
         one.devices[0].outside_bytes = value;
@@ -147,16 +147,16 @@ fn doubts_are_said() {
     let doubts = doubts(&said, &seen(), 2, None);
     let names = vec!["cudaSomething".to_owned()];
     let expected = [
-        Doubt::Workspaces {
+        ForecastCaveat::Workspaces {
             largest_bytes: 2 << 20,
             modelled: true,
         },
-        Doubt::Recurrent,
-        Doubt::Context,
-        Doubt::Unknown { names },
-        Doubt::NothingCompared,
-        Doubt::Processes { count: 2 },
-        Doubt::Values,
+        ForecastCaveat::Recurrent,
+        ForecastCaveat::Context,
+        ForecastCaveat::Unknown { names },
+        ForecastCaveat::NothingCompared,
+        ForecastCaveat::Processes { count: 2 },
+        ForecastCaveat::Values,
     ];
     assert_eq!(doubts, expected);
 }
@@ -168,7 +168,7 @@ fn buffers_of_nccl_are_counted_at_their_most() {
     one.devices[0].communicators = 2;
     one.devices[0].nccl_bytes = 60;
     let said = of_card(&card(1000), &one, None);
-    let nccl = Nccl {
+    let nccl = NcclBuffers {
         communicators: 2,
         bytes: 60,
         least_bytes: 20,
@@ -177,14 +177,14 @@ fn buffers_of_nccl_are_counted_at_their_most() {
     assert_eq!(said.on_card_bytes, Some(400 + 90 + 60 + 7));
     // What does not fit for them alone is said to hang on them.
     let mut limited = one.clone();
-    limited.ended = Ended::Exit;
+    limited.ended = ObservationEnd::Exit;
     limited.devices[0].stats.insert("num_ooms".to_owned(), 1);
     for (total, hangs) in [(557, true), (517, true), (516, false)] {
         let said = of_card(&card(total), &limited, Some(&one));
-        assert_eq!(said.verdict, Verdict::DoesNotFit);
+        assert_eq!(said.verdict, FitOutcome::DoesNotFit);
         assert_eq!(said.hangs_on_nccl(), hangs, "{total}");
     }
-    let expected = Doubt::Ranks {
+    let expected = ForecastCaveat::Ranks {
         ranks: 64,
         pairs: false,
     };
@@ -196,7 +196,7 @@ fn releases_that_nobody_tried_are_named() {
     let named = |torch: &str| {
         let mut seen = seen();
         seen.torch = torch.to_owned();
-        let release = Doubt::Release {
+        let release = ForecastCaveat::Release {
             torch: torch.to_owned(),
         };
         doubts(&[], &seen, 1, None).contains(&release)

@@ -3,8 +3,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::seen::{Ended, Line, Read, Seen, Use};
-use super::{RESERVED, Verdict, ran_out, verdict};
+use super::seen::{ObservationEnd, ProbeReport, SourceLine, ValueRead, ValueUse};
+use super::{FitOutcome, RESERVED, ran_out, verdict};
 
 /// What all numbers are in one trial, and in another to tell a size from a branch. Both of the first pair are above
 /// what people compare with (1,000 and 1,024), and no size that is rounded to 1,024 or less makes one of two. A
@@ -22,7 +22,7 @@ const UNANSWERED: &str = "unanswered";
 /// How much is selected where values decide how large a tensor is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Share {
+pub enum SelectedShare {
     /// Nothing, as zeros do.
     #[default]
     None,
@@ -35,32 +35,32 @@ pub enum Share {
 /// What a program is told in the place of zeros.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Answers {
+pub struct SubstituteValues {
     /// How much is selected.
-    pub share: Share,
+    pub share: SelectedShare,
     /// Truth values are true in every other step.
     pub truth: bool,
     /// What all other numbers are.
     pub number: u32,
     /// Lines whose values stay zero.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
-    pub pinned: Vec<Line>,
+    pub pinned: Vec<SourceLine>,
 }
 
-impl Answers {
+impl SubstituteValues {
     /// Whether it is zeros all over.
     #[must_use]
     pub fn are_zeros(&self) -> bool {
-        self.share == Share::None && !self.truth && self.number == 0
+        self.share == SelectedShare::None && !self.truth && self.number == 0
     }
 
     /// As the probe reads it: `SCONCE_FIT_VALUES` and `SCONCE_FIT_PINNED`.
     #[must_use]
     pub fn variables(&self) -> (String, String) {
         let share = match self.share {
-            Share::None => "none",
-            Share::Half => "half",
-            Share::All => "all",
+            SelectedShare::None => "none",
+            SelectedShare::Half => "half",
+            SelectedShare::All => "all",
         };
         let lines = self.pinned.iter();
         let lines: Vec<String> = lines.map(|at| format!("{}:{}", at.file, at.line)).collect();
@@ -72,11 +72,11 @@ impl Answers {
 /// What a trial with some values came to.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct WithValues {
+pub struct ValueTrial {
     /// Which values.
-    pub values: Answers,
+    pub values: SubstituteValues,
     /// Whether it fitted with them.
-    pub verdict: Verdict,
+    pub verdict: FitOutcome,
     /// What the allocator had at most; where memory ran out, until then.
     pub reserved_bytes: Option<u64>,
 }
@@ -84,7 +84,7 @@ pub struct WithValues {
 /// Why a forecast that hangs on values is none.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", tag = "because")]
-pub enum Unbounded {
+pub enum UnboundedReason {
     /// It fits with some values and not with others.
     Disagree,
     /// A size is a number that was read: nothing bounds it.
@@ -105,22 +105,22 @@ pub enum Unbounded {
 
 /// What is known of a program's values.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Judged {
+pub enum ValueDependence {
     /// Nothing that it takes of memory hangs on them, or nothing is read that could.
     Free,
     /// With all that was tried it fits, or does not.
     Bounded {
         /// Those with which it takes the most.
-        most: Answers,
+        most: SubstituteValues,
     },
     /// It cannot be known.
     Unknown {
         /// Why.
-        why: Unbounded,
+        why: UnboundedReason,
         /// The lines that it hangs on, those that do most with values first.
-        lines: Vec<Read>,
+        lines: Vec<ValueRead>,
         /// What was tried.
-        with: Vec<WithValues>,
+        with: Vec<ValueTrial>,
     },
 }
 
@@ -130,39 +130,39 @@ pub enum Judged {
 /// # Errors
 /// What `run` fails with.
 pub fn judge<E>(
-    zeros: &Seen,
-    run: impl FnMut(&Answers) -> Result<Option<Seen>, E>,
-) -> Result<Judged, E> {
+    zeros: &ProbeReport,
+    run: impl FnMut(&SubstituteValues) -> Result<Option<ProbeReport>, E>,
+) -> Result<ValueDependence, E> {
     if zeros.reads.iter().all(|read| read.shown) && zeros.reads_elsewhere == 0 {
-        return Ok(Judged::Free);
+        return Ok(ValueDependence::Free);
     }
     let mut search = Search {
         zeros,
         run,
         reads: zeros.reads.clone(),
-        with: vec![with(&Answers::default(), zeros)],
+        with: vec![with(&SubstituteValues::default(), zeros)],
     };
     search.judge()
 }
 
 /// A trial that came to its steps, or to the card's end.
-type Came = Result<(Answers, Seen), Unbounded>;
+type ValueTrialResult = Result<(SubstituteValues, ProbeReport), UnboundedReason>;
 
 struct Search<'a, R> {
-    zeros: &'a Seen,
+    zeros: &'a ProbeReport,
     run: R,
     /// The lines of all trials.
-    reads: Vec<Read>,
-    with: Vec<WithValues>,
+    reads: Vec<ValueRead>,
+    with: Vec<ValueTrial>,
 }
 
-impl<E, R: FnMut(&Answers) -> Result<Option<Seen>, E>> Search<'_, R> {
-    fn judge(&mut self) -> Result<Judged, E> {
+impl<E, R: FnMut(&SubstituteValues) -> Result<Option<ProbeReport>, E>> Search<'_, R> {
+    fn judge(&mut self) -> Result<ValueDependence, E> {
         if self.zeros.reads_elsewhere > 0 {
-            return Ok(self.unknown(Unbounded::OtherThreads));
+            return Ok(self.unknown(UnboundedReason::OtherThreads));
         }
-        let all = Answers {
-            share: Share::All,
+        let all = SubstituteValues {
+            share: SelectedShare::All,
             truth: true,
             number: NUMBERS[0].0,
             pinned: Vec::new(),
@@ -172,19 +172,19 @@ impl<E, R: FnMut(&Answers) -> Result<Option<Seen>, E>> Search<'_, R> {
             && same(self.zeros, &every)
             && !self.is_unanswered()
         {
-            return Ok(Judged::Free);
+            return Ok(ValueDependence::Free);
         }
         if self.is_unanswered() {
-            return Ok(self.unknown(Unbounded::Unanswered));
+            return Ok(self.unknown(UnboundedReason::Unanswered));
         }
         if self.any(|read| read.operation == "number" || read.operation == "copy")
             && let Some(why) = self.numbers()?
         {
             return Ok(self.unknown(why));
         }
-        if self.any(|read| read.operation == "bool" || read.done == Use::Size) {
-            for share in [Share::All, Share::Half] {
-                let answers = Answers {
+        if self.any(|read| read.operation == "bool" || read.done == ValueUse::Size) {
+            for share in [SelectedShare::All, SelectedShare::Half] {
+                let answers = SubstituteValues {
                     share,
                     number: 0,
                     ..all.clone()
@@ -192,31 +192,31 @@ impl<E, R: FnMut(&Answers) -> Result<Option<Seen>, E>> Search<'_, R> {
                 match self.pinning(answers)? {
                     Err(why) => return Ok(self.unknown(why)),
                     Ok((_, seen)) if self.is_endless(&seen) && !same(self.zeros, &seen) => {
-                        return Ok(self.unknown(Unbounded::Loop));
+                        return Ok(self.unknown(UnboundedReason::Loop));
                     }
                     Ok((answers, seen)) => self.with.push(with(&answers, &seen)),
                 }
             }
         }
-        let fits = |one: &WithValues| one.verdict != Verdict::DoesNotFit;
+        let fits = |one: &ValueTrial| one.verdict != FitOutcome::DoesNotFit;
         let first = self.with.first().map(fits);
         if self.with.iter().any(|one| Some(fits(one)) != first) {
-            return Ok(self.unknown(Unbounded::Disagree));
+            return Ok(self.unknown(UnboundedReason::Disagree));
         }
         let most = self.with.iter().rev().max_by_key(|one| one.reserved_bytes);
-        Ok(Judged::Bounded {
+        Ok(ValueDependence::Bounded {
             most: most.map(|one| one.values.clone()).unwrap_or_default(),
         })
     }
 
     /// Why numbers are a reason not to know it. What is the same with two of them, and not with zero, is a
     /// branch of which both ways were gone.
-    fn numbers(&mut self) -> Result<Option<Unbounded>, E> {
+    fn numbers(&mut self) -> Result<Option<UnboundedReason>, E> {
         let mut why = None;
         for (one, other) in NUMBERS {
-            let answers = Answers {
+            let answers = SubstituteValues {
                 number: one,
-                ..Answers::default()
+                ..SubstituteValues::default()
             };
             let (answers, seen) = match self.pinning(answers)? {
                 Ok(came) => came,
@@ -229,9 +229,9 @@ impl<E, R: FnMut(&Answers) -> Result<Option<Seen>, E>> Search<'_, R> {
                 return Ok(None);
             }
             if self.is_endless(&seen) {
-                return Ok(Some(Unbounded::Loop));
+                return Ok(Some(UnboundedReason::Loop));
             }
-            let second = Answers {
+            let second = SubstituteValues {
                 number: other,
                 ..answers.clone()
             };
@@ -239,14 +239,14 @@ impl<E, R: FnMut(&Answers) -> Result<Option<Seen>, E>> Search<'_, R> {
             self.with.push(with(&answers, &seen));
             return Ok(match other {
                 Some(other) if same(&seen, &other) => None,
-                _ => Some(Unbounded::Size),
+                _ => Some(UnboundedReason::Size),
             });
         }
         Ok(why)
     }
 
     /// Whether a number is read there, which may be a size beside being checked: zero says nothing of others.
-    fn is_number(&self, line: &Line) -> bool {
+    fn is_number(&self, line: &SourceLine) -> bool {
         let numbers = ["number", "copy"];
         let mut reads = self.reads.iter();
         reads.any(|read| read.at == *line && numbers.contains(&read.operation.as_str()))
@@ -254,10 +254,10 @@ impl<E, R: FnMut(&Answers) -> Result<Option<Seen>, E>> Search<'_, R> {
 
     /// Runs with these answers. Where the program fails by itself, the line that was told a truth value last is
     /// left at zero: a check that ends the program takes no memory after that.
-    fn pinning(&mut self, mut answers: Answers) -> Result<Came, E> {
+    fn pinning(&mut self, mut answers: SubstituteValues) -> Result<ValueTrialResult, E> {
         loop {
             let Some(seen) = (self.run)(&answers)? else {
-                return Ok(Err(Unbounded::Fails {
+                return Ok(Err(UnboundedReason::Fails {
                     kind: String::new(),
                 }));
             };
@@ -266,19 +266,20 @@ impl<E, R: FnMut(&Answers) -> Result<Option<Seen>, E>> Search<'_, R> {
                 return Ok(Ok((answers, seen)));
             }
             let last = seen.answers.as_ref().and_then(|told| told.last.clone());
-            let may_pin = |line: &Line| !answers.pinned.contains(line) && !self.is_number(line);
+            let may_pin =
+                |line: &SourceLine| !answers.pinned.contains(line) && !self.is_number(line);
             match last.filter(may_pin) {
                 Some(line) if answers.pinned.len() < MOST_PINNED => answers.pinned.push(line),
                 _ => {
                     let kind = seen.error.map(|error| error.kind).unwrap_or_default();
-                    return Ok(Err(Unbounded::Fails { kind }));
+                    return Ok(Err(UnboundedReason::Fails { kind }));
                 }
             }
         }
     }
 
     /// Lines of another trial, which knows the operations better.
-    fn merge(&mut self, reads: &[Read]) {
+    fn merge(&mut self, reads: &[ValueRead]) {
         for read in reads {
             match self.reads.iter_mut().find(|known| known.at == read.at) {
                 Some(known) => {
@@ -291,7 +292,7 @@ impl<E, R: FnMut(&Answers) -> Result<Option<Seen>, E>> Search<'_, R> {
         }
     }
 
-    fn any(&self, is: impl Fn(&Read) -> bool) -> bool {
+    fn any(&self, is: impl Fn(&ValueRead) -> bool) -> bool {
         self.reads.iter().any(|read| !read.shown && is(read))
     }
 
@@ -300,7 +301,7 @@ impl<E, R: FnMut(&Answers) -> Result<Option<Seen>, E>> Search<'_, R> {
     }
 
     /// Whether a loop would not have ended: a line read more than it does with zeros, until it was stopped.
-    fn is_endless(&self, seen: &Seen) -> bool {
+    fn is_endless(&self, seen: &ProbeReport) -> bool {
         let steps = self.zeros.step_count().max(1) as u64;
         let told = seen.answers.iter().flat_map(|told| &told.endless);
         let mut endless = told.filter(|line| {
@@ -314,17 +315,18 @@ impl<E, R: FnMut(&Answers) -> Result<Option<Seen>, E>> Search<'_, R> {
         endless.next().is_some()
     }
 
-    fn unknown(&self, why: Unbounded) -> Judged {
-        let mut lines: Vec<Read> = self
+    fn unknown(&self, why: UnboundedReason) -> ValueDependence {
+        let mut lines: Vec<ValueRead> = self
             .reads
             .iter()
             .filter(|read| !read.shown)
             .cloned()
             .collect();
-        let unanswered = |read: &Read| why == Unbounded::Unanswered && read.operation != UNANSWERED;
+        let unanswered =
+            |read: &ValueRead| why == UnboundedReason::Unanswered && read.operation != UNANSWERED;
         lines.sort_by_key(|read| (unanswered(read), read.done, read.by.is_some()));
         lines.truncate(MOST_LINES);
-        Judged::Unknown {
+        ValueDependence::Unknown {
             why,
             lines,
             with: self.with.clone(),
@@ -332,9 +334,9 @@ impl<E, R: FnMut(&Answers) -> Result<Option<Seen>, E>> Search<'_, R> {
     }
 }
 
-fn with(answers: &Answers, seen: &Seen) -> WithValues {
+fn with(answers: &SubstituteValues, seen: &ProbeReport) -> ValueTrial {
     let device = seen.fullest().map(|(_, device)| device);
-    WithValues {
+    ValueTrial {
         values: answers.clone(),
         verdict: verdict(seen),
         reserved_bytes: device.and_then(|device| device.stat(RESERVED)),
@@ -342,16 +344,16 @@ fn with(answers: &Answers, seen: &Seen) -> WithValues {
 }
 
 /// Whether a trial says nothing of memory: it did not come as far as the one with zeros.
-fn failed(zeros: &Seen, seen: &Seen) -> bool {
+fn failed(zeros: &ProbeReport, seen: &ProbeReport) -> bool {
     !ran_out(seen)
         && (seen.error.is_some()
-            || seen.ended == Ended::Time
+            || seen.ended == ObservationEnd::Time
             || seen.step_count() < zeros.step_count())
 }
 
 /// Whether two trials asked the allocator for the same, as far as its counters tell: as often, of as many
 /// bytes in all, with the same peaks.
-fn same(one: &Seen, other: &Seen) -> bool {
+fn same(one: &ProbeReport, other: &ProbeReport) -> bool {
     const TOLD: [&str; 6] = [
         "requested_bytes.all.allocated",
         "requested_bytes.all.peak",

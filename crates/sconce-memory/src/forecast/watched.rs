@@ -1,8 +1,8 @@
 //! What of a run was not watched, as far as what was seen tells: batches of other shapes, and an evaluation
 //! that comes after the last watched step.
 
-use super::NotJudged;
-use super::seen::{Batches, Ended, Seen};
+use super::InconclusiveReason;
+use super::seen::{ObservationEnd, ObservedBatches, ProbeReport};
 
 /// Steps differ where one asks the allocator for so much more than another, in hundredths.
 const DIFFERENT: u64 = 2;
@@ -13,8 +13,8 @@ const COMPILING: usize = 2;
 
 /// What was not watched. Nothing where the program was watched to its end.
 #[must_use]
-pub fn unwatched(seen: &Seen) -> Vec<NotJudged> {
-    if seen.ended == Ended::Exit {
+pub fn unwatched(seen: &ProbeReport) -> Vec<InconclusiveReason> {
+    if seen.ended == ObservationEnd::Exit {
         return Vec::new();
     }
     let mut found = Vec::new();
@@ -26,13 +26,13 @@ pub fn unwatched(seen: &Seen) -> Vec<NotJudged> {
         .cloned()
         .collect();
     if !lines.is_empty() {
-        found.push(NotJudged::Later { lines });
+        found.push(InconclusiveReason::Later { lines });
     }
     found
 }
 
 /// Batches of several shapes: whether the largest was among them nobody knows.
-fn shapes(seen: &Seen) -> Option<NotJudged> {
+fn shapes(seen: &ProbeReport) -> Option<InconclusiveReason> {
     let mut varied = seen.batches.iter().filter(|one| is_varied(one));
     let one = varied.next()?;
     let elements = |batch: &&Vec<Vec<u64>>| -> u128 {
@@ -40,14 +40,14 @@ fn shapes(seen: &Seen) -> Option<NotJudged> {
         batch.iter().map(of).sum()
     };
     let largest = one.shapes.iter().max_by_key(elements)?;
-    Some(NotJudged::Shapes {
+    Some(InconclusiveReason::Shapes {
         largest: largest.clone(),
         shapes: one.shapes.clone(),
     })
 }
 
 /// Several shapes, and not only as an epoch's last batch has fewer elements.
-fn is_varied(one: &Batches) -> bool {
+fn is_varied(one: &ObservedBatches) -> bool {
     let Some(first) = one.shapes.first() else {
         return false;
     };
@@ -63,13 +63,13 @@ fn is_varied(one: &Batches) -> bool {
 }
 
 /// Steps after the first, of one optimizer, that ask for different amounts.
-fn sizes(seen: &Seen) -> Option<NotJudged> {
+fn sizes(seen: &ProbeReport) -> Option<InconclusiveReason> {
     for asked in compared(seen) {
         let (Some(&least), Some(&most)) = (asked.iter().min(), asked.iter().max()) else {
             continue;
         };
         if u128::from(most - least) * 100 > u128::from(most) * u128::from(DIFFERENT) {
-            return Some(NotJudged::Sizes {
+            return Some(InconclusiveReason::Sizes {
                 least_bytes: least,
                 most_bytes: most,
             });
@@ -79,13 +79,13 @@ fn sizes(seen: &Seen) -> Option<NotJudged> {
 }
 
 /// Whether any two steps of one optimizer were compared.
-pub(super) fn compares_steps(seen: &Seen) -> bool {
+pub(super) fn compares_steps(seen: &ProbeReport) -> bool {
     compared(seen).iter().any(|asked| asked.len() > 1)
 }
 
 /// What was asked for in each step that is compared, by optimizer, bytes. An optimizer's first step makes its state,
 /// and what is compiled asks for more while it is.
-fn compared(seen: &Seen) -> Vec<Vec<u64>> {
+fn compared(seen: &ProbeReport) -> Vec<Vec<u64>> {
     let total = |at: usize| -> Option<u64> {
         let devices = &seen.steps.get(at)?.devices;
         devices.iter().map(|device| device.requested_bytes).sum()

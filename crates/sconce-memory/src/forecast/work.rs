@@ -19,7 +19,7 @@ const BUS: f64 = 20e9;
 /// What a call does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Kind {
+pub enum WorkKind {
     /// Products of fp16 or bf16.
     Half,
     /// Products of fp32 that may be computed in tf32.
@@ -36,7 +36,7 @@ pub enum Kind {
     Far,
 }
 
-impl Kind {
+impl WorkKind {
     /// Whether ranks send them each other.
     fn is_exchange(self) -> bool {
         matches!(self, Self::Near | Self::Far)
@@ -44,11 +44,11 @@ impl Kind {
 }
 
 /// Calls of a kind: operations (a multiplication with its addition counts as two), bytes, and how often.
-pub type Call = (Kind, u64, u64, u64);
+pub type WorkItem = (WorkKind, u64, u64, u64);
 
 /// Rates of a card, in a second.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Rates {
+pub struct GpuRates {
     /// Operations of tensor cores in fp16 and bf16.
     pub half: f64,
     /// Operations in tf32.
@@ -70,7 +70,7 @@ const ADAPTER: f64 = 50e9;
 /// An adapter of 100 Gb/s.
 const SMALL_ADAPTER: f64 = 12.5e9;
 
-impl Rates {
+impl GpuRates {
     /// The rates `near` and `far` of cards that can have NVLink, and of others: those send over the bus.
     #[must_use]
     pub fn between_cards(nvlink: bool) -> (f64, f64) {
@@ -84,7 +84,7 @@ impl Rates {
 /// What a step takes at least, ms: the longer of what is computed and what ranks send. `None` where nothing
 /// was counted, or rates are none.
 #[must_use]
-pub fn step_ms(calls: &[Call], rates: &Rates) -> Option<f64> {
+pub fn step_ms(calls: &[WorkItem], rates: &GpuRates) -> Option<f64> {
     let all = [
         rates.half,
         rates.tf32,
@@ -105,23 +105,25 @@ pub fn step_ms(calls: &[Call], rates: &Rates) -> Option<f64> {
 
 /// What ranks send each other takes at least, ms. `None` where they send nothing.
 #[must_use]
-pub fn exchange_ms(calls: &[Call], rates: &Rates) -> Option<f64> {
+pub fn exchange_ms(calls: &[WorkItem], rates: &GpuRates) -> Option<f64> {
     let exchanges = calls.iter().filter(|call| call.0.is_exchange());
     let sum: f64 = exchanges.map(|call| seconds(call, rates)).sum();
     Some(sum * 1e3).filter(|ms| *ms > 0.0 && ms.is_finite())
 }
 
-fn seconds(&(kind, operations, bytes, count): &Call, rates: &Rates) -> f64 {
+fn seconds(&(kind, operations, bytes, count): &WorkItem, rates: &GpuRates) -> f64 {
     let rate = match kind {
-        Kind::Half => rates.half,
-        Kind::Tf32 => rates.tf32,
-        Kind::Single | Kind::Move | Kind::Bus | Kind::Near | Kind::Far => rates.single,
+        WorkKind::Half => rates.half,
+        WorkKind::Tf32 => rates.tf32,
+        WorkKind::Single | WorkKind::Move | WorkKind::Bus | WorkKind::Near | WorkKind::Far => {
+            rates.single
+        }
     };
     let way = match kind {
-        Kind::Bus => BUS,
-        Kind::Near => rates.near,
-        Kind::Far => rates.far,
-        Kind::Half | Kind::Tf32 | Kind::Single | Kind::Move => rates.memory,
+        WorkKind::Bus => BUS,
+        WorkKind::Near => rates.near,
+        WorkKind::Far => rates.far,
+        WorkKind::Half | WorkKind::Tf32 | WorkKind::Single | WorkKind::Move => rates.memory,
     };
     count as f64
         * (operations as f64 / rate)
@@ -131,8 +133,8 @@ fn seconds(&(kind, operations, bytes, count): &Call, rates: &Rates) -> f64 {
 
 /// Operations of all products together.
 #[must_use]
-pub fn operations(calls: &[Call]) -> f64 {
-    let of = |call: &Call| call.1 as f64 * call.3 as f64;
+pub fn operations(calls: &[WorkItem]) -> f64 {
+    let of = |call: &WorkItem| call.1 as f64 * call.3 as f64;
     calls.iter().map(of).sum()
 }
 
@@ -140,7 +142,7 @@ pub fn operations(calls: &[Call]) -> f64 {
 mod tests {
     use super::*;
 
-    const RATES: Rates = Rates {
+    const RATES: GpuRates = GpuRates {
         half: 40e12,
         tf32: 20e12,
         single: 20e12,
@@ -151,43 +153,43 @@ mod tests {
 
     #[test]
     fn a_call_takes_the_longer_of_its_products_and_its_bytes() {
-        let ms = |call: Call| (step_ms(&[call], &RATES).unwrap() * 1e6).round() / 1e6;
-        assert_eq!(ms((Kind::Half, 40_000_000_000, 0, 2)), 2.0);
-        assert_eq!(ms((Kind::Single, 40_000_000_000, 400_000, 1)), 2.0);
-        assert_eq!(ms((Kind::Tf32, 1, 400_000_000, 1)), 1.0);
-        assert_eq!(ms((Kind::Move, 0, 4, 1000)), 3.0);
-        assert_eq!(ms((Kind::Bus, 0, 20_000_000, 1)), 1.0);
+        let ms = |call: WorkItem| (step_ms(&[call], &RATES).unwrap() * 1e6).round() / 1e6;
+        assert_eq!(ms((WorkKind::Half, 40_000_000_000, 0, 2)), 2.0);
+        assert_eq!(ms((WorkKind::Single, 40_000_000_000, 400_000, 1)), 2.0);
+        assert_eq!(ms((WorkKind::Tf32, 1, 400_000_000, 1)), 1.0);
+        assert_eq!(ms((WorkKind::Move, 0, 4, 1000)), 3.0);
+        assert_eq!(ms((WorkKind::Bus, 0, 20_000_000, 1)), 1.0);
     }
 
     #[test]
     fn ranks_send_beside_what_is_computed() {
-        let computed = (Kind::Half, 40_000_000_000, 0, 2);
-        let near = (Kind::Near, 0, 100_000_000, 1);
-        let far = (Kind::Far, 0, 10_000_000, 4);
-        let ms = |calls: &[Call]| step_ms(calls, &RATES).map(|ms| ms.round());
+        let computed = (WorkKind::Half, 40_000_000_000, 0, 2);
+        let near = (WorkKind::Near, 0, 100_000_000, 1);
+        let far = (WorkKind::Far, 0, 10_000_000, 4);
+        let ms = |calls: &[WorkItem]| step_ms(calls, &RATES).map(|ms| ms.round());
         assert_eq!(ms(&[computed, near]), Some(2.0));
         assert_eq!(ms(&[computed, near, far]), Some(5.0));
-        let sent = |calls: &[Call]| exchange_ms(calls, &RATES).map(f64::round);
+        let sent = |calls: &[WorkItem]| exchange_ms(calls, &RATES).map(f64::round);
         assert_eq!(sent(&[computed, near, far]), Some(5.0));
         assert_eq!(sent(&[computed]), None);
-        let (near, far) = Rates::between_cards(false);
-        assert!(near > far && Rates::between_cards(true) > (near, far));
+        let (near, far) = GpuRates::between_cards(false);
+        assert!(near > far && GpuRates::between_cards(true) > (near, far));
     }
 
     #[test]
     fn what_was_not_counted_is_not_estimated() {
         assert_eq!(step_ms(&[], &RATES), None);
-        let none = Rates {
+        let none = GpuRates {
             memory: 0.0,
             ..RATES
         };
-        assert_eq!(step_ms(&[(Kind::Move, 0, 4, 1)], &none), None);
-        let none = Rates {
+        assert_eq!(step_ms(&[(WorkKind::Move, 0, 4, 1)], &none), None);
+        let none = GpuRates {
             half: f64::NAN,
             ..RATES
         };
-        assert_eq!(step_ms(&[(Kind::Move, 0, 4, 1)], &none), None);
-        let most = [(Kind::Half, u64::MAX, u64::MAX, u64::MAX); 3];
+        assert_eq!(step_ms(&[(WorkKind::Move, 0, 4, 1)], &none), None);
+        let most = [(WorkKind::Half, u64::MAX, u64::MAX, u64::MAX); 3];
         assert!(step_ms(&most, &RATES).is_some() && operations(&most) > 0.0);
     }
 }

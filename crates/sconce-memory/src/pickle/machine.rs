@@ -4,7 +4,7 @@ use std::io::Read;
 
 use super::input::Input;
 use super::opcode::{self, op};
-use super::{Build, Limits, Node, PickleError, Value, Wrong};
+use super::{PickleBuilder, PickleError, PickleLimits, PickleNode, PickleRejection, PickleValue};
 
 /// Entries of the memo above [`Node::LARGEST`]: a list that is still open, by its slot, of which there are
 /// so many…
@@ -26,14 +26,14 @@ struct OpenList<L> {
     items: L,
     memo: Option<u32>,
     /// Set when something else refers to it before a container takes it: it can no longer grow.
-    closed: Option<Node>,
+    closed: Option<PickleNode>,
 }
 
-struct Machine<'b, R, B: Build> {
+struct PickleMachine<'b, R, B: PickleBuilder> {
     input: Input<R>,
     build: &'b mut B,
-    limits: Limits,
-    stack: Vec<Value>,
+    limits: PickleLimits,
+    stack: Vec<PickleValue>,
     /// Where in the stack each MARK stands.
     marks: Vec<usize>,
     memo: Vec<u32>,
@@ -48,12 +48,12 @@ struct Machine<'b, R, B: Build> {
 /// # Errors
 /// [`PickleError`] where the source fails, the pickle is none, is broken, holds more than plain data,
 /// or more than a limit.
-pub fn read<R: Read, B: Build>(
+pub fn read<R: Read, B: PickleBuilder>(
     source: R,
     build: &mut B,
-    limits: &Limits,
-) -> Result<Value, PickleError> {
-    let mut machine = Machine {
+    limits: &PickleLimits,
+) -> Result<PickleValue, PickleError> {
+    let mut machine = PickleMachine {
         input: Input::new(source),
         build,
         limits: *limits,
@@ -72,7 +72,7 @@ pub fn read<R: Read, B: Build>(
     }
 }
 
-impl<R: Read, B: Build> Machine<'_, R, B> {
+impl<R: Read, B: PickleBuilder> PickleMachine<'_, R, B> {
     fn begin(&mut self) -> Result<(), PickleError> {
         match self.input.byte() {
             Ok(op::PROTO) => {}
@@ -86,7 +86,7 @@ impl<R: Read, B: Build> Machine<'_, R, B> {
     }
 
     /// Carries out one operation; the value at the end.
-    fn step(&mut self) -> Result<Option<Value>, PickleError> {
+    fn step(&mut self) -> Result<Option<PickleValue>, PickleError> {
         self.offset = self.input.offset();
         let opcode = self.input.byte()?;
         match opcode {
@@ -116,20 +116,20 @@ impl<R: Read, B: Build> Machine<'_, R, B> {
                 }
                 self.marks.push(self.stack.len());
             }
-            op::NONE => self.push(Value::None)?,
-            op::NEWTRUE => self.push(Value::Bool(true))?,
-            op::NEWFALSE => self.push(Value::Bool(false))?,
+            op::NONE => self.push(PickleValue::None)?,
+            op::NEWTRUE => self.push(PickleValue::Bool(true))?,
+            op::NEWFALSE => self.push(PickleValue::Bool(false))?,
             op::BININT1 => {
                 let value = i64::from(self.input.byte()?);
-                self.push(Value::Int(value))?;
+                self.push(PickleValue::Int(value))?;
             }
             op::BININT2 => {
                 let value = i64::from(u16::from_le_bytes(self.input.array()?));
-                self.push(Value::Int(value))?;
+                self.push(PickleValue::Int(value))?;
             }
             op::BININT => {
                 let value = i64::from(i32::from_le_bytes(self.input.array()?));
-                self.push(Value::Int(value))?;
+                self.push(PickleValue::Int(value))?;
             }
             op::LONG1 => {
                 let len = usize::from(self.input.byte()?);
@@ -145,7 +145,7 @@ impl<R: Read, B: Build> Machine<'_, R, B> {
             }
             op::BINFLOAT => {
                 let value = f64::from_be_bytes(self.input.array()?);
-                self.push(Value::Float(value))?;
+                self.push(PickleValue::Float(value))?;
             }
             op::SHORT_BINUNICODE | op::SHORT_BINSTRING => {
                 let len = u64::from(self.input.byte()?);
@@ -178,9 +178,9 @@ impl<R: Read, B: Build> Machine<'_, R, B> {
             }
             op::EMPTY_LIST => {
                 let slot = self.open_list()?;
-                self.push(Value::OpenList(slot))?;
+                self.push(PickleValue::OpenList(slot))?;
             }
-            op::EMPTY_DICT => self.push(Value::OpenDict(None))?,
+            op::EMPTY_DICT => self.push(PickleValue::OpenDict(None))?,
             op::APPEND => {
                 let from = self.below(1)?;
                 self.append(from)?;
@@ -193,7 +193,7 @@ impl<R: Read, B: Build> Machine<'_, R, B> {
                 let from = self.mark()?;
                 let slot = self.open_list()?;
                 self.fill(slot, from)?;
-                self.push(Value::OpenList(slot))?;
+                self.push(PickleValue::OpenList(slot))?;
             }
             op::SETITEM => {
                 let from = self.below(2)?;
@@ -206,7 +206,7 @@ impl<R: Read, B: Build> Machine<'_, R, B> {
             op::DICT => {
                 let from = self.mark()?;
                 let node = self.dict(from)?;
-                self.push(Value::Node(node))?;
+                self.push(PickleValue::Node(node))?;
             }
             op::EMPTY_TUPLE => self.tuple(self.stack.len())?,
             op::TUPLE1 | op::TUPLE2 | op::TUPLE3 => {
@@ -248,25 +248,25 @@ impl<R: Read, B: Build> Machine<'_, R, B> {
     }
 
     fn too_many(&self, what: &'static str, limit: usize) -> PickleError {
-        self.wrong(Wrong::TooMany {
+        self.wrong(PickleRejection::TooMany {
             what,
             limit: limit as u64,
         })
     }
 
-    fn wrong(&self, wrong: Wrong) -> PickleError {
+    fn wrong(&self, wrong: PickleRejection) -> PickleError {
         let offset = self.offset;
         match wrong {
-            Wrong::TooMany { what, limit } => PickleError::TooMany {
+            PickleRejection::TooMany { what, limit } => PickleError::TooMany {
                 offset,
                 what,
                 limit,
             },
-            Wrong::Shape { what } => PickleError::Broken { offset, what },
+            PickleRejection::Shape { what } => PickleError::Broken { offset, what },
         }
     }
 
-    fn push(&mut self, value: Value) -> Result<(), PickleError> {
+    fn push(&mut self, value: PickleValue) -> Result<(), PickleError> {
         if self.stack.len() >= self.limits.stack {
             return Err(self.too_many("values that no container has taken", self.limits.stack));
         }
@@ -292,13 +292,13 @@ impl<R: Read, B: Build> Machine<'_, R, B> {
         let text = String::from_utf8_lossy(bytes);
         let made = self.build.text(&text);
         let node = made.map_err(|wrong| self.wrong(wrong))?;
-        self.push(Value::Node(node))
+        self.push(PickleValue::Node(node))
     }
 
     fn opaque(&mut self, len: u64) -> Result<(), PickleError> {
         let len = self.length(len)?;
         self.input.bytes(len)?;
-        self.push(Value::Opaque)
+        self.push(PickleValue::Opaque)
     }
 
     /// Where the topmost `count` values begin, above the last MARK.
@@ -320,16 +320,16 @@ impl<R: Read, B: Build> Machine<'_, R, B> {
         let entry = self.memo.get(number as usize).copied().unwrap_or(UNSET);
         let value = match entry {
             UNSET => return Err(self.broken("it refers to what was not stored")),
-            OPAQUE => Value::Opaque,
+            OPAQUE => PickleValue::Opaque,
             OPEN_DICT => {
                 let made = self.build.dict(&[]);
                 let node = made.map_err(|wrong| self.wrong(wrong))?;
                 self.memo[number as usize] = node.number();
-                Value::Node(node)
+                PickleValue::Node(node)
             }
-            entry => match Node::new(entry) {
-                Some(node) => Value::Node(node),
-                None => Value::Node(self.close_list(entry - OPEN_LIST)?),
+            entry => match PickleNode::new(entry) {
+                Some(node) => PickleValue::Node(node),
+                None => PickleValue::Node(self.close_list(entry - OPEN_LIST)?),
             },
         };
         self.push(value)
@@ -347,8 +347,8 @@ impl<R: Read, B: Build> Machine<'_, R, B> {
             return Err(self.broken("it leaves out numbers of the memo"));
         }
         let entry = match &mut self.stack[top] {
-            Value::Node(node) => node.number(),
-            Value::OpenList(slot) => match self.lists[*slot as usize].closed {
+            PickleValue::Node(node) => node.number(),
+            PickleValue::OpenList(slot) => match self.lists[*slot as usize].closed {
                 Some(node) => node.number(),
                 None if self.lists[*slot as usize].memo.is_none() => {
                     self.lists[*slot as usize].memo = Some(number);
@@ -356,12 +356,12 @@ impl<R: Read, B: Build> Machine<'_, R, B> {
                 }
                 None => return Err(self.broken("it stores a list twice")),
             },
-            Value::OpenDict(memo) if memo.is_none() => {
+            PickleValue::OpenDict(memo) if memo.is_none() => {
                 *memo = Some(number);
                 OPEN_DICT
             }
-            Value::OpenDict(_) => return Err(self.broken("it stores a dict twice")),
-            Value::Opaque => OPAQUE,
+            PickleValue::OpenDict(_) => return Err(self.broken("it stores a dict twice")),
+            PickleValue::Opaque => OPAQUE,
             _ => return Err(self.broken("it stores a plain value")),
         };
         let number = number as usize;
@@ -370,7 +370,7 @@ impl<R: Read, B: Build> Machine<'_, R, B> {
         } else {
             if number > known {
                 self.memo.resize(number + 1, UNSET);
-            } else if self.memo[number] > Node::LARGEST && self.memo[number] != UNSET {
+            } else if self.memo[number] > PickleNode::LARGEST && self.memo[number] != UNSET {
                 return Err(self.broken("it stores two things under one number"));
             }
             self.memo[number] = entry;
@@ -394,7 +394,7 @@ impl<R: Read, B: Build> Machine<'_, R, B> {
     }
 
     /// The list can no longer grow.
-    fn close_list(&mut self, slot: u32) -> Result<Node, PickleError> {
+    fn close_list(&mut self, slot: u32) -> Result<PickleNode, PickleError> {
         let list = &mut self.lists[slot as usize];
         if let Some(node) = list.closed {
             return Ok(node);
@@ -413,16 +413,16 @@ impl<R: Read, B: Build> Machine<'_, R, B> {
     fn close_from(&mut self, from: usize) -> Result<(), PickleError> {
         for at in from..self.stack.len() {
             match self.stack[at] {
-                Value::OpenList(slot) => {
+                PickleValue::OpenList(slot) => {
                     let node = self.close_list(slot)?;
                     let list = &mut self.lists[slot as usize];
                     (list.memo, list.closed) = (None, None);
                     self.free_lists.push(slot);
-                    self.stack[at] = Value::Node(node);
+                    self.stack[at] = PickleValue::Node(node);
                 }
-                Value::OpenDict(memo) => {
+                PickleValue::OpenDict(memo) => {
                     let known = memo.map(|number| self.memo[number as usize]);
-                    let node = match known.and_then(Node::new) {
+                    let node = match known.and_then(PickleNode::new) {
                         Some(node) => node,
                         None => {
                             let made = self.build.dict(&[]);
@@ -432,7 +432,7 @@ impl<R: Read, B: Build> Machine<'_, R, B> {
                     if let Some(number) = memo {
                         self.memo[number as usize] = node.number();
                     }
-                    self.stack[at] = Value::Node(node);
+                    self.stack[at] = PickleValue::Node(node);
                 }
                 _ => {}
             }
@@ -444,10 +444,10 @@ impl<R: Read, B: Build> Machine<'_, R, B> {
     fn append(&mut self, from: usize) -> Result<(), PickleError> {
         let list = from.checked_sub(1).map(|at| self.stack[at]);
         match list {
-            Some(Value::OpenList(slot)) if self.lists[slot as usize].closed.is_none() => {
+            Some(PickleValue::OpenList(slot)) if self.lists[slot as usize].closed.is_none() => {
                 self.fill(slot, from)
             }
-            Some(Value::OpenList(_) | Value::Node(_)) => {
+            Some(PickleValue::OpenList(_) | PickleValue::Node(_)) => {
                 Err(self.broken("a list grows after it was used"))
             }
             _ => Err(self.broken("items without a list")),
@@ -468,7 +468,7 @@ impl<R: Read, B: Build> Machine<'_, R, B> {
         let at = from.checked_sub(1);
         let at = at.ok_or_else(|| self.broken("pairs without a dict"))?;
         match self.stack[at] {
-            Value::OpenDict(memo) => {
+            PickleValue::OpenDict(memo) => {
                 let node = self.dict(from)?;
                 if let Some(number) = memo {
                     if self.memo[number as usize] != OPEN_DICT {
@@ -476,10 +476,10 @@ impl<R: Read, B: Build> Machine<'_, R, B> {
                     }
                     self.memo[number as usize] = node.number();
                 }
-                self.stack[at] = Value::Node(node);
+                self.stack[at] = PickleValue::Node(node);
                 Ok(())
             }
-            Value::Node(node) => {
+            PickleValue::Node(node) => {
                 self.pairs(from)?;
                 let added = self.build.extend_dict(node, &self.stack[from..]);
                 added.map_err(|wrong| self.wrong(wrong))?;
@@ -497,7 +497,7 @@ impl<R: Read, B: Build> Machine<'_, R, B> {
         self.close_from(from)
     }
 
-    fn dict(&mut self, from: usize) -> Result<Node, PickleError> {
+    fn dict(&mut self, from: usize) -> Result<PickleNode, PickleError> {
         self.pairs(from)?;
         let made = self.build.dict(&self.stack[from..]);
         let node = made.map_err(|wrong| self.wrong(wrong))?;
@@ -510,12 +510,12 @@ impl<R: Read, B: Build> Machine<'_, R, B> {
         let made = self.build.tuple(&self.stack[from..]);
         let node = made.map_err(|wrong| self.wrong(wrong))?;
         self.stack.truncate(from);
-        self.push(Value::Node(node))
+        self.push(PickleValue::Node(node))
     }
 }
 
 /// An integer as `encode_long` of CPython writes it: two's complement, the lowest byte first.
-fn long(bytes: &[u8]) -> Value {
+fn long(bytes: &[u8]) -> PickleValue {
     let fill = match bytes.last() {
         Some(last) if last & 0x80 != 0 => 0xff,
         _ => 0,
@@ -525,12 +525,12 @@ fn long(bytes: &[u8]) -> Value {
     word[..low.len()].copy_from_slice(low);
     let negative = fill != 0;
     match high {
-        [] => Value::Int(i64::from_le_bytes(word)),
+        [] => PickleValue::Int(i64::from_le_bytes(word)),
         // 64 bits and a byte for the sign.
         [0] if !negative => match u64::from_le_bytes(word) {
-            value if i64::try_from(value).is_ok() => Value::Int(i64::from_le_bytes(word)),
-            value => Value::Unsigned(value),
+            value if i64::try_from(value).is_ok() => PickleValue::Int(i64::from_le_bytes(word)),
+            value => PickleValue::Unsigned(value),
         },
-        _ => Value::Opaque,
+        _ => PickleValue::Opaque,
     }
 }

@@ -3,7 +3,7 @@
 //! A pickle is a program for a small stack machine. The operations that make plain data (numbers,
 //! texts, lists, dicts, tuples, the memo) are carried out here; those that import, call or build
 //! objects are refused by name. No tree of the file is kept: every dict and list is handed to a
-//! [`Build`] when it is complete and is a number of 32 bits from then on, so that memory follows what
+//! [`PickleBuilder`] when it is complete and is a number of 32 bits from then on, so that memory follows what
 //! the builder keeps and not the file.
 //!
 //! Source of the rules: `Lib/pickletools.py` of CPython, which documents every operation, and PEP 307,
@@ -17,11 +17,11 @@ use sconce_schema::{Hint, exit};
 
 pub use machine::read;
 
-/// A thing that a [`Build`] made, as it calls it. Texts, dicts, lists and tuples have one.
+/// A thing that a [`PickleBuilder`] made, as it calls it. Texts, dicts, lists and tuples have one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Node(u32);
+pub struct PickleNode(u32);
 
-impl Node {
+impl PickleNode {
     /// The largest number of a node; those above mean something to the machine.
     pub const LARGEST: u32 = 0xefff_ffff;
 
@@ -40,7 +40,7 @@ impl Node {
 
 /// A value as builders see it.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Value {
+pub enum PickleValue {
     /// Python's `None`.
     None,
     /// A truth value.
@@ -52,7 +52,7 @@ pub enum Value {
     /// A floating-point number.
     Float(f64),
     /// A text, dict, list or tuple.
-    Node(Node),
+    Node(PickleNode),
     /// Data that no snapshot has: bytes, or an integer of more than 64 bits.
     Opaque,
     /// A list that may still grow. Builders never see it.
@@ -67,50 +67,58 @@ pub enum Value {
 ///
 /// A dict comes whole: picklers write up to 1,000 pairs at once, and nothing in a snapshot has more.
 /// Lists come in parts.
-pub trait Build {
+pub trait PickleBuilder {
     /// A list that is being read.
     type List: Default;
 
     /// A text; the same one comes once for each time it is written.
     ///
     /// # Errors
-    /// [`Wrong`] where it is too much.
-    fn text(&mut self, text: &str) -> Result<Node, Wrong>;
+    /// [`PickleRejection`] where it is too much.
+    fn text(&mut self, text: &str) -> Result<PickleNode, PickleRejection>;
 
     /// A dict.
     ///
     /// # Errors
-    /// [`Wrong`] where it is too much.
-    fn dict(&mut self, pairs: &[Value]) -> Result<Node, Wrong>;
+    /// [`PickleRejection`] where it is too much.
+    fn dict(&mut self, pairs: &[PickleValue]) -> Result<PickleNode, PickleRejection>;
 
     /// More pairs of a dict that was made before.
     ///
     /// # Errors
-    /// [`Wrong`] where it is too much, or may not come in parts.
-    fn extend_dict(&mut self, dict: Node, pairs: &[Value]) -> Result<(), Wrong>;
+    /// [`PickleRejection`] where it is too much, or may not come in parts.
+    fn extend_dict(
+        &mut self,
+        dict: PickleNode,
+        pairs: &[PickleValue],
+    ) -> Result<(), PickleRejection>;
 
     /// More items of a list.
     ///
     /// # Errors
-    /// [`Wrong`] where it is too much.
-    fn append(&mut self, list: &mut Self::List, items: &[Value]) -> Result<(), Wrong>;
+    /// [`PickleRejection`] where it is too much.
+    fn append(
+        &mut self,
+        list: &mut Self::List,
+        items: &[PickleValue],
+    ) -> Result<(), PickleRejection>;
 
     /// The list is whole. What is left in it is used for another one: it must be empty.
     ///
     /// # Errors
-    /// [`Wrong`] where it is too much.
-    fn list(&mut self, list: &mut Self::List) -> Result<Node, Wrong>;
+    /// [`PickleRejection`] where it is too much.
+    fn list(&mut self, list: &mut Self::List) -> Result<PickleNode, PickleRejection>;
 
     /// A tuple.
     ///
     /// # Errors
-    /// [`Wrong`] where it is too much.
-    fn tuple(&mut self, items: &[Value]) -> Result<Node, Wrong>;
+    /// [`PickleRejection`] where it is too much.
+    fn tuple(&mut self, items: &[PickleValue]) -> Result<PickleNode, PickleRejection>;
 }
 
 /// What a builder refuses.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wrong {
+pub enum PickleRejection {
     /// There is more of it than may be.
     TooMany {
         /// What of.
@@ -127,7 +135,7 @@ pub enum Wrong {
 
 /// How much a pickle may hold on its way; builders have limits of their own.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct PickleLimits {
     /// Entries of the memo, 4 bytes each.
     pub memo: u32,
     /// Values on the stack, 16 bytes each: picklers put 1,000 items there at once, those of
@@ -141,7 +149,7 @@ pub struct Limits {
     pub text_bytes: u64,
 }
 
-impl Default for Limits {
+impl Default for PickleLimits {
     fn default() -> Self {
         Self {
             memo: 200_000_000,

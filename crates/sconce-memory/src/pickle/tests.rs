@@ -9,60 +9,70 @@ use super::*;
 struct Shown(Vec<String>);
 
 impl Shown {
-    fn add(&mut self, text: String) -> Result<Node, Wrong> {
+    fn add(&mut self, text: String) -> Result<PickleNode, PickleRejection> {
         self.0.push(text);
-        Ok(Node((self.0.len() - 1) as u32))
+        Ok(PickleNode((self.0.len() - 1) as u32))
     }
 
-    fn value(&self, value: &Value) -> String {
+    fn value(&self, value: &PickleValue) -> String {
         match value {
-            Value::Node(node) => self.0[node.number() as usize].clone(),
-            Value::OpenList(_) | Value::OpenDict(_) => unreachable!("builders never see it"),
+            PickleValue::Node(node) => self.0[node.number() as usize].clone(),
+            PickleValue::OpenList(_) | PickleValue::OpenDict(_) => {
+                unreachable!("builders never see it")
+            }
             other => format!("{other:?}"),
         }
     }
 
-    fn values(&self, values: &[Value]) -> String {
+    fn values(&self, values: &[PickleValue]) -> String {
         let shown: Vec<String> = values.iter().map(|value| self.value(value)).collect();
         shown.join(" ")
     }
 }
 
-impl Build for Shown {
+impl PickleBuilder for Shown {
     type List = Vec<String>;
 
-    fn text(&mut self, text: &str) -> Result<Node, Wrong> {
+    fn text(&mut self, text: &str) -> Result<PickleNode, PickleRejection> {
         self.add(format!("{text:?}"))
     }
 
-    fn dict(&mut self, pairs: &[Value]) -> Result<Node, Wrong> {
+    fn dict(&mut self, pairs: &[PickleValue]) -> Result<PickleNode, PickleRejection> {
         self.add(format!("{{{}}}", self.values(pairs)))
     }
 
-    fn extend_dict(&mut self, dict: Node, pairs: &[Value]) -> Result<(), Wrong> {
+    fn extend_dict(
+        &mut self,
+        dict: PickleNode,
+        pairs: &[PickleValue],
+    ) -> Result<(), PickleRejection> {
         let more = self.values(pairs);
         self.0[dict.number() as usize] += &format!("+{{{more}}}");
         Ok(())
     }
 
-    fn append(&mut self, list: &mut Vec<String>, items: &[Value]) -> Result<(), Wrong> {
+    fn append(
+        &mut self,
+        list: &mut Vec<String>,
+        items: &[PickleValue],
+    ) -> Result<(), PickleRejection> {
         list.extend(items.iter().map(|item| self.value(item)));
         Ok(())
     }
 
-    fn list(&mut self, list: &mut Vec<String>) -> Result<Node, Wrong> {
+    fn list(&mut self, list: &mut Vec<String>) -> Result<PickleNode, PickleRejection> {
         let items = std::mem::take(list).join(" ");
         self.add(format!("[{items}]"))
     }
 
-    fn tuple(&mut self, items: &[Value]) -> Result<Node, Wrong> {
+    fn tuple(&mut self, items: &[PickleValue]) -> Result<PickleNode, PickleRejection> {
         self.add(format!("({})", self.values(items)))
     }
 }
 
 fn shown(bytes: &[u8]) -> Result<String, PickleError> {
     let mut build = Shown::default();
-    let value = read(bytes, &mut build, &Limits::default())?;
+    let value = read(bytes, &mut build, &PickleLimits::default())?;
     Ok(build.value(&value))
 }
 
@@ -249,7 +259,7 @@ fn what_is_broken_is_said() {
 
 #[test]
 fn a_bomb_is_stopped_by_a_limit() {
-    let limits = Limits {
+    let limits = PickleLimits {
         memo: 50,
         stack: 200,
         depth: 20,
@@ -323,7 +333,7 @@ fn a_source_that_fails_is_no_short_file() {
             Err(std::io::Error::other("the disk is gone"))
         }
     }
-    let read = read(Failing, &mut Shown::default(), &Limits::default());
+    let read = read(Failing, &mut Shown::default(), &PickleLimits::default());
     assert!(matches!(read, Err(PickleError::Read { offset: 0, .. })));
 }
 

@@ -5,20 +5,20 @@ use std::collections::BTreeMap;
 use serde::Serialize;
 use serde::ser::{SerializeMap, Serializer};
 
-use crate::allocator::{OutOfMemory, Refusal};
+use crate::allocator::{AllocationFailure, OutOfMemory};
 
 /// The answer to one line.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Answer {
+pub struct LineResult {
     /// The line's number, from 1.
     pub line: u64,
     /// What came of it.
-    pub given: Given,
+    pub given: CallResult,
 }
 
 /// What came of a call.
 #[derive(Debug, Clone, PartialEq)]
-pub enum Given {
+pub enum CallResult {
     /// Nothing to say.
     Done,
     /// Memory at this address; 0 for no bytes.
@@ -31,16 +31,18 @@ pub enum Given {
     Stats(BTreeMap<String, i64>),
 }
 
-impl Serialize for Answer {
+impl Serialize for LineResult {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         let mut map = serializer.serialize_map(None)?;
         map.serialize_entry("line", &self.line)?;
         match &self.given {
-            Given::Done => {}
-            Given::Address(address) => map.serialize_entry("address", address)?,
-            Given::NoMemory => map.serialize_entry("skipped", "no_memory")?,
-            Given::Stats(stats) => map.serialize_entry("stats", stats)?,
-            Given::OutOfMemory(error) => map.serialize_entry("error", &Error::from(&**error))?,
+            CallResult::Done => {}
+            CallResult::Address(address) => map.serialize_entry("address", address)?,
+            CallResult::NoMemory => map.serialize_entry("skipped", "no_memory")?,
+            CallResult::Stats(stats) => map.serialize_entry("stats", stats)?,
+            CallResult::OutOfMemory(error) => {
+                map.serialize_entry("error", &Error::from(&**error))?
+            }
         }
         map.end()
     }
@@ -68,9 +70,9 @@ impl From<&OutOfMemory> for Error {
     fn from(error: &OutOfMemory) -> Self {
         Self {
             kind: match error.why {
-                Refusal::Exhausted => "out_of_memory",
-                Refusal::Rejected => "rejected",
-                Refusal::Exabyte => "exabyte",
+                AllocationFailure::Exhausted => "out_of_memory",
+                AllocationFailure::Rejected => "rejected",
+                AllocationFailure::Exabyte => "exabyte",
             },
             requested: error.requested,
             rounded: error.rounded,

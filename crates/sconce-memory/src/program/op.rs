@@ -7,10 +7,10 @@ use crate::allocator::PoolId;
 
 /// A private pool: `[0, 1]` of a graph, `[1, 0]` of the user.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Pool(pub u64, pub u64);
+pub struct PoolName(pub u64, pub u64);
 
-impl From<Pool> for PoolId {
-    fn from(pool: Pool) -> Self {
+impl From<PoolName> for PoolId {
+    fn from(pool: PoolName) -> Self {
         Self(pool.0, pool.1)
     }
 }
@@ -18,7 +18,7 @@ impl From<Pool> for PoolId {
 /// One call.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "op", rename_all = "snake_case", deny_unknown_fields)]
-pub enum Op {
+pub enum AllocatorCall {
     /// Memory, called `id` from here on.
     Alloc {
         /// The program's number for it.
@@ -60,7 +60,7 @@ pub enum Op {
     EmptyCache {
         /// The pool.
         #[serde(default, skip_serializing_if = "Option::is_none")]
-        pool: Option<Pool>,
+        pool: Option<PoolName>,
     },
     /// What part of the card the process may have.
     SetFraction {
@@ -75,7 +75,7 @@ pub enum Op {
     /// `torch.cuda.MemPool`.
     CreatePool {
         /// Its name.
-        pool: Pool,
+        pool: PoolName,
         /// It has its own allocator.
         #[serde(default)]
         own_allocator: bool,
@@ -89,7 +89,7 @@ pub enum Op {
     /// Requests go to a pool: those of one stream, or all.
     BeginPool {
         /// Its name; made where it is not there.
-        pool: Pool,
+        pool: PoolName,
         /// The stream.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         stream: Option<u64>,
@@ -100,12 +100,12 @@ pub enum Op {
     /// They do no more.
     EndPool {
         /// Its name.
-        pool: Pool,
+        pool: PoolName,
     },
     /// A user of the pool less.
     ReleasePool {
         /// Its name.
-        pool: Pool,
+        pool: PoolName,
     },
     /// Peaks become what is now.
     ResetPeaks {},
@@ -115,7 +115,7 @@ pub enum Op {
     Stats {},
 }
 
-impl Op {
+impl AllocatorCall {
     /// Reads one line.
     ///
     /// # Errors

@@ -3,13 +3,13 @@ use std::error::Error as _;
 use insta::assert_snapshot;
 
 use super::*;
-use crate::allocator::{Device, Version};
+use crate::allocator::{SimulatedGpu, TorchVersion};
 use sconce_schema::Hint as _;
 
 fn runner(conf: &str, mib: u64) -> Runner {
-    let settings = Settings::parse(conf, Version::NEWEST).unwrap();
-    let device = Device::new(mib << 20).unwrap();
-    Runner::new(Allocator::new(settings, device, Version::NEWEST))
+    let settings = AllocatorSettings::parse(conf, TorchVersion::NEWEST).unwrap();
+    let device = SimulatedGpu::new(mib << 20).unwrap();
+    Runner::new(Allocator::new(settings, device, TorchVersion::NEWEST))
 }
 
 /// The answers, with what ended the program.
@@ -100,10 +100,10 @@ fn streams_wait_for_events() {
     {"line":16}
     {"line":17}
     "#);
-    let Some(Answer { given, .. }) = runner.line(br#"{"op":"stats"}"#).unwrap() else {
+    let Some(LineResult { given, .. }) = runner.line(br#"{"op":"stats"}"#).unwrap() else {
         panic!("there is an answer");
     };
-    let Given::Stats(stats) = given else {
+    let CallResult::Stats(stats) = given else {
         panic!("{given:?} are no counters");
     };
     assert_eq!(stats["allocated_bytes.all.peak"], 41_943_040);
@@ -159,21 +159,21 @@ fn streams_and_pools_are_counted() {
     let mut runner = runner("", 64);
     for stream in 0..MOST_STREAMS as u64 {
         runner
-            .call(&Op::Alloc {
+            .call(&AllocatorCall::Alloc {
                 id: stream,
                 bytes: 0,
                 stream,
             })
             .unwrap();
     }
-    let more = runner.call(&Op::Alloc {
+    let more = runner.call(&AllocatorCall::Alloc {
         id: 1 << 40,
         bytes: 0,
         stream: 1 << 40,
     });
     assert!(matches!(more, Err(LineError::Streams)), "{more:?}");
-    let create = |pool| Op::CreatePool {
-        pool: Pool(0, pool),
+    let create = |pool| AllocatorCall::CreatePool {
+        pool: PoolName(0, pool),
         own_allocator: false,
         use_on_oom: false,
         no_split: false,
@@ -194,7 +194,7 @@ fn calls_are_written_as_they_are_read() {
         r#"{"op":"synchronize"}"#,
         r#"{"op":"begin_pool","pool":[0,1],"stream":7,"captures":true}"#,
     ] {
-        let op: Op = serde_json::from_str(text).unwrap();
+        let op: AllocatorCall = serde_json::from_str(text).unwrap();
         assert_eq!(serde_json::to_string(&op).unwrap(), text);
     }
 }

@@ -7,14 +7,14 @@
 use std::collections::{BTreeMap, HashMap};
 
 use crate::allocator::{PoolId, device::GRANULE};
-use crate::snapshot::{Action, Event, Snapshot, StackId, State};
+use crate::snapshot::{BlockUsage, Snapshot, StackId, TraceAction, TraceEntry};
 
 /// What a block is called, for as long as it lives.
 pub(super) type Slot = u32;
 
 /// A call of the allocator.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Call {
+pub(super) enum ReplayCall {
     /// A request that got the address `at`.
     Alloc {
         slot: Slot,
@@ -36,14 +36,14 @@ pub(super) enum Call {
 
 /// Where a request goes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub(super) struct Lane {
+pub(super) struct StreamPool {
     pub(super) stream: u64,
     pub(super) pool: PoolId,
 }
 
 /// A block that was live before the first entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Initial {
+pub(super) struct InitialBlock {
     pub(super) slot: Slot,
     pub(super) lane: u32,
     pub(super) at: u64,
@@ -52,13 +52,13 @@ pub(super) struct Initial {
 
 /// A trace's calls, and what the trace says came of them.
 #[derive(Debug, Clone, Default)]
-pub(super) struct Calls {
-    pub(super) calls: Vec<Call>,
-    pub(super) lanes: Vec<Lane>,
+pub(super) struct ReplayCalls {
+    pub(super) calls: Vec<ReplayCall>,
+    pub(super) lanes: Vec<StreamPool>,
     /// Slots are below this.
     pub(super) slots: usize,
     /// By address.
-    pub(super) initial: Vec<Initial>,
+    pub(super) initial: Vec<InitialBlock>,
     /// Entries that do not fit each other.
     pub(super) unmatched: u64,
     /// Bytes reserved before the first call.
@@ -77,7 +77,7 @@ pub(super) struct Calls {
 
 /// What is known of an address.
 #[derive(Debug, Clone, Copy)]
-enum Known {
+enum AddressState {
     Live(Slot),
     Pending(Slot),
     Free,
@@ -87,10 +87,10 @@ struct Reader<'s> {
     snapshot: &'s Snapshot,
     /// Private pools by their segments at the end: traces before 2.10 do not name them.
     private: BTreeMap<u64, (u64, PoolId)>,
-    lane_numbers: HashMap<Lane, u32>,
-    blocks: HashMap<u64, Known>,
+    lane_numbers: HashMap<StreamPool, u32>,
+    blocks: HashMap<u64, AddressState>,
     vacant: Vec<Slot>,
-    found: Calls,
+    found: ReplayCalls,
     /// Reserved bytes, counted from the first entry.
     reserved: i128,
     most: i128,
@@ -100,7 +100,7 @@ struct Reader<'s> {
 }
 
 /// Reads a card's trace. `grows`: segments of it can grow.
-pub(super) fn calls(snapshot: &Snapshot, device: u64, grows: bool) -> Calls {
+pub(super) fn calls(snapshot: &Snapshot, device: u64, grows: bool) -> ReplayCalls {
     let mut private = BTreeMap::new();
     for (segment, _) in snapshot.segments_of(device) {
         if let (Some(begin), Some(size), Some(pool)) =
@@ -115,7 +115,7 @@ pub(super) fn calls(snapshot: &Snapshot, device: u64, grows: bool) -> Calls {
         lane_numbers: HashMap::new(),
         blocks: HashMap::new(),
         vacant: Vec::new(),
-        found: Calls::default(),
+        found: ReplayCalls::default(),
         reserved: 0,
         most: 0,
         curve: Vec::new(),
@@ -126,8 +126,8 @@ pub(super) fn calls(snapshot: &Snapshot, device: u64, grows: bool) -> Calls {
     let mut at = 0;
     while let Some(event) = trace.get(at) {
         at += match event.action() {
-            Action::SegmentFree | Action::SegmentUnmap => reader.burst(&trace[at..]),
-            Action::FreeRequested => reader.free(event, trace.get(at + 1)),
+            TraceAction::SegmentFree | TraceAction::SegmentUnmap => reader.burst(&trace[at..]),
+            TraceAction::FreeRequested => reader.free(event, trace.get(at + 1)),
             _ => {
                 reader.other(event, grows);
                 1
@@ -137,49 +137,55 @@ pub(super) fn calls(snapshot: &Snapshot, device: u64, grows: bool) -> Calls {
     reader.finish(device)
 }
 
-fn size(event: &Event) -> u64 {
+fn size(event: &TraceEntry) -> u64 {
     event.size().unwrap_or(0)
 }
 
 impl Reader<'_> {
-    fn other(&mut self, event: &Event, grows: bool) {
+    fn other(&mut self, event: &TraceEntry, grows: bool) {
         match (event.action(), event.addr()) {
-            (Action::Alloc, Some(at)) => {
+            (TraceAction::Alloc, Some(at)) => {
                 let lane = self.lane(event, Some(at));
                 let slot = self.slot();
                 let bytes = size(event);
                 // An address that is handed out again was free: its end is missing.
-                match self.blocks.insert(at, Known::Live(slot)) {
-                    Some(Known::Live(lost)) => self.lost(Call::Free { slot: lost }, lost),
-                    Some(Known::Pending(lost)) => self.lost(Call::Complete { slot: lost }, lost),
-                    Some(Known::Free) | None => {}
+                match self.blocks.insert(at, AddressState::Live(slot)) {
+                    Some(AddressState::Live(lost)) => {
+                        self.lost(ReplayCall::Free { slot: lost }, lost)
+                    }
+                    Some(AddressState::Pending(lost)) => {
+                        self.lost(ReplayCall::Complete { slot: lost }, lost)
+                    }
+                    Some(AddressState::Free) | None => {}
                 }
-                self.called(Call::Alloc {
+                self.called(ReplayCall::Alloc {
                     slot,
                     lane,
                     bytes,
                     at,
                 });
             }
-            (Action::FreeCompleted, Some(at)) => match self.blocks.insert(at, Known::Free) {
-                Some(Known::Pending(slot)) => {
-                    self.called(Call::Complete { slot });
-                    self.vacant.push(slot);
+            (TraceAction::FreeCompleted, Some(at)) => {
+                match self.blocks.insert(at, AddressState::Free) {
+                    Some(AddressState::Pending(slot)) => {
+                        self.called(ReplayCall::Complete { slot });
+                        self.vacant.push(slot);
+                    }
+                    Some(AddressState::Live(slot)) => self.lost(ReplayCall::Free { slot }, slot),
+                    Some(AddressState::Free) => self.found.unmatched += 1,
+                    // It waited for another stream when the trace began.
+                    None => {
+                        let slot = self.initial(event, at);
+                        self.called(ReplayCall::Free { slot });
+                        self.vacant.push(slot);
+                    }
                 }
-                Some(Known::Live(slot)) => self.lost(Call::Free { slot }, slot),
-                Some(Known::Free) => self.found.unmatched += 1,
-                // It waited for another stream when the trace began.
-                None => {
-                    let slot = self.initial(event, at);
-                    self.called(Call::Free { slot });
-                    self.vacant.push(slot);
-                }
-            },
-            (Action::SegmentAlloc | Action::SegmentMap, _) => {
+            }
+            (TraceAction::SegmentAlloc | TraceAction::SegmentMap, _) => {
                 self.reserved += i128::from(size(event));
                 self.most = self.most.max(self.reserved);
             }
-            (Action::Oom, _) => {
+            (TraceAction::Oom, _) => {
                 let lane = self.lane(event, None);
                 self.found.ooms += 1;
                 if let Some(free) = event.device_free() {
@@ -192,7 +198,7 @@ impl Reader<'_> {
                     }
                     self.room_at_oom = Some(self.room_at_oom.map_or(room, |had| had.min(room)));
                 }
-                self.called(Call::Failed {
+                self.called(ReplayCall::Failed {
                     lane,
                     bytes: size(event),
                 });
@@ -202,7 +208,7 @@ impl Reader<'_> {
     }
 
     /// The end of a block whose own end is missing, or says otherwise.
-    fn lost(&mut self, call: Call, slot: Slot) {
+    fn lost(&mut self, call: ReplayCall, slot: Slot) {
         self.found.unmatched += 1;
         self.called(call);
         self.vacant.push(slot);
@@ -210,35 +216,39 @@ impl Reader<'_> {
 
     /// A free, which ends with the next entry where no other stream used the block. Gives the
     /// entries that it read.
-    fn free(&mut self, event: &Event, next: Option<&Event>) -> usize {
+    fn free(&mut self, event: &TraceEntry, next: Option<&TraceEntry>) -> usize {
         let Some(at) = event.addr() else { return 1 };
         let slot = match self.blocks.get(&at) {
-            Some(&Known::Live(slot)) => slot,
+            Some(&AddressState::Live(slot)) => slot,
             None => self.initial(event, at),
-            Some(Known::Pending(_) | Known::Free) => {
+            Some(AddressState::Pending(_) | AddressState::Free) => {
                 self.found.unmatched += 1;
                 return 1;
             }
         };
         let ends = next.is_some_and(|next| {
-            next.action() == Action::FreeCompleted && next.addr() == event.addr()
+            next.action() == TraceAction::FreeCompleted && next.addr() == event.addr()
         });
         if ends {
-            self.blocks.insert(at, Known::Free);
-            self.called(Call::Free { slot });
+            self.blocks.insert(at, AddressState::Free);
+            self.called(ReplayCall::Free { slot });
             self.vacant.push(slot);
             return 2;
         }
-        self.blocks.insert(at, Known::Pending(slot));
-        self.called(Call::FreeLater { slot });
+        self.blocks.insert(at, AddressState::Pending(slot));
+        self.called(ReplayCall::FreeLater { slot });
         1
     }
 
     /// Segments that were given back one after the other. Gives their number.
-    fn burst(&mut self, trace: &[Event]) -> usize {
-        let is_freed =
-            |event: &&Event| matches!(event.action(), Action::SegmentFree | Action::SegmentUnmap);
-        let freed: Vec<&Event> = trace.iter().take_while(is_freed).collect();
+    fn burst(&mut self, trace: &[TraceEntry]) -> usize {
+        let is_freed = |event: &&TraceEntry| {
+            matches!(
+                event.action(),
+                TraceAction::SegmentFree | TraceAction::SegmentUnmap
+            )
+        };
+        let freed: Vec<&TraceEntry> = trace.iter().take_while(is_freed).collect();
         let before = self.reserved;
         self.reserved -= freed
             .iter()
@@ -246,20 +256,20 @@ impl Reader<'_> {
             .sum::<i128>();
         let next = trace.get(freed.len());
         match next.filter(|next| serves(freed.last().copied(), next)) {
-            Some(next) if next.action() != Action::Oom => {
+            Some(next) if next.action() != TraceAction::Oom => {
                 let wanted = before + i128::from(size(next));
                 self.room_below = Some(self.room_below.map_or(wanted, |had| had.min(wanted)));
             }
             Some(_) => {}
-            None => self.called(Call::EmptyCache),
+            None => self.called(ReplayCall::EmptyCache),
         }
         freed.len()
     }
 
     /// A block that was there before the first entry.
-    fn initial(&mut self, event: &Event, at: u64) -> Slot {
+    fn initial(&mut self, event: &TraceEntry, at: u64) -> Slot {
         let (slot, lane) = (self.new_slot(), self.lane(event, Some(at)));
-        self.found.initial.push(Initial {
+        self.found.initial.push(InitialBlock {
             slot,
             lane,
             at,
@@ -268,7 +278,7 @@ impl Reader<'_> {
         slot
     }
 
-    fn called(&mut self, call: Call) {
+    fn called(&mut self, call: ReplayCall) {
         let number = self.found.calls.len();
         if self
             .curve
@@ -290,7 +300,7 @@ impl Reader<'_> {
         Slot::try_from(self.found.slots - 1).unwrap_or(Slot::MAX)
     }
 
-    fn lane(&mut self, event: &Event, at: Option<u64>) -> u32 {
+    fn lane(&mut self, event: &TraceEntry, at: Option<u64>) -> u32 {
         let named = self.snapshot.pool(event);
         let pool = named.map(|pool| PoolId(pool.0, pool.1));
         let pool = pool.or_else(|| self.private_at(at?));
@@ -304,7 +314,7 @@ impl Reader<'_> {
     }
 
     fn lane_of(&mut self, stream: i64, pool: Option<PoolId>) -> u32 {
-        let lane = Lane {
+        let lane = StreamPool {
             stream: stream.cast_unsigned(),
             pool: pool.unwrap_or_default(),
         };
@@ -315,13 +325,16 @@ impl Reader<'_> {
         })
     }
 
-    fn finish(mut self, device: u64) -> Calls {
+    fn finish(mut self, device: u64) -> ReplayCalls {
         let mut last_reserved = 0;
         for (segment, blocks) in self.snapshot.segments_of(device) {
             last_reserved += i128::from(segment.total_size.unwrap_or(0));
             let pool = segment.pool.map(|pool| PoolId(pool.0, pool.1));
             for block in blocks {
-                let Some(at) = block.address.filter(|_| block.state != State::Inactive) else {
+                let Some(at) = block
+                    .address
+                    .filter(|_| block.state != BlockUsage::Inactive)
+                else {
                     continue;
                 };
                 // Live from beginning to end, so that no entry names it.
@@ -330,7 +343,7 @@ impl Reader<'_> {
                         self.new_slot(),
                         self.lane_of(segment.stream.unwrap_or(0), pool),
                     );
-                    self.found.initial.push(Initial {
+                    self.found.initial.push(InitialBlock {
                         slot,
                         lane,
                         at,
@@ -358,12 +371,12 @@ impl Reader<'_> {
 
 /// Whether segments were given back to serve the request that `next` is of. A request's entries
 /// have its stack, all of them; without stacks, one that needs memory of the card is taken for it.
-fn serves(freed: Option<&Event>, next: &Event) -> bool {
+fn serves(freed: Option<&TraceEntry>, next: &TraceEntry) -> bool {
     let needs = matches!(
         next.action(),
-        Action::SegmentAlloc | Action::SegmentMap | Action::Oom
+        TraceAction::SegmentAlloc | TraceAction::SegmentMap | TraceAction::Oom
     );
-    let stack = |event: &Event| event.stack().filter(|&stack| stack != StackId(0));
+    let stack = |event: &TraceEntry| event.stack().filter(|&stack| stack != StackId(0));
     match (freed.and_then(stack), stack(next)) {
         (None, None) => needs,
         (freed, next) => needs && freed == next,

@@ -6,18 +6,18 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::calls::{Calls, Lane};
+use super::calls::{ReplayCalls, StreamPool};
 use super::play::request;
 use crate::allocator::{Allocator, NULL, PoolId, sizes};
 use crate::analysis::first_ranges;
-use crate::snapshot::{Segment, Snapshot};
+use crate::snapshot::{SegmentInfo, Snapshot};
 
 /// A segment as it stood before the first entry.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Stood {
+pub(super) struct InitialSegment {
     begin: u64,
     end: u64,
-    lane: Lane,
+    lane: StreamPool,
     small: bool,
     /// Whether it is a mapped part of an expandable segment.
     grows: bool,
@@ -27,8 +27,8 @@ pub(super) struct Stood {
 const MOST: usize = 200_000;
 
 /// The segments before the first entry, by address.
-pub(super) fn stood(snapshot: &Snapshot, device: u64, calls: &Calls) -> Vec<Stood> {
-    let ends: BTreeMap<u64, &Segment> = snapshot
+pub(super) fn stood(snapshot: &Snapshot, device: u64, calls: &ReplayCalls) -> Vec<InitialSegment> {
+    let ends: BTreeMap<u64, &SegmentInfo> = snapshot
         .segments_of(device)
         .filter_map(|(one, _)| Some((one.address?, one)))
         .collect();
@@ -48,10 +48,10 @@ pub(super) fn stood(snapshot: &Snapshot, device: u64, calls: &Calls) -> Vec<Stoo
         };
         let pool = at_end.and_then(|one| one.pool);
         let lane = first.and_then(|block| calls.lanes.get(block.lane as usize));
-        Stood {
+        InitialSegment {
             begin,
             end,
-            lane: lane.copied().unwrap_or(Lane {
+            lane: lane.copied().unwrap_or(StreamPool {
                 stream: range.stream.unwrap_or(0).cast_unsigned(),
                 pool: pool.map_or_else(PoolId::default, |pool| PoolId(pool.0, pool.1)),
             }),
@@ -66,16 +66,16 @@ pub(super) fn stood(snapshot: &Snapshot, device: u64, calls: &Calls) -> Vec<Stoo
 /// memory.
 pub(super) fn as_it_stood(
     allocator: &mut Allocator,
-    calls: &Calls,
-    stood: &[Stood],
+    calls: &ReplayCalls,
+    stood: &[InitialSegment],
     addresses: &mut [u64],
 ) -> u64 {
     let mut missing = 0;
     // All at once: what is full is left alone by what comes after.
     let mut holes = Vec::new();
-    let mut ends: HashMap<(Lane, bool), u64> = HashMap::new();
+    let mut ends: HashMap<(StreamPool, bool), u64> = HashMap::new();
     let most = allocator.device().total();
-    let mut make = |one: &Stood| {
+    let mut make = |one: &InitialSegment| {
         if one.grows
             && let Some(end) = ends.insert((one.lane, one.small), one.end)
             && one.begin.saturating_sub(end) < most
@@ -127,7 +127,7 @@ pub(super) fn as_it_stood(
 }
 
 /// Asks for the blocks that were live, as if the run began there. Gives how many got no memory.
-pub(super) fn afresh(allocator: &mut Allocator, calls: &Calls, addresses: &mut [u64]) -> u64 {
+pub(super) fn afresh(allocator: &mut Allocator, calls: &ReplayCalls, addresses: &mut [u64]) -> u64 {
     let mut missing = 0;
     for block in &calls.initial {
         let lane = calls.lanes.get(block.lane as usize).copied();
@@ -140,7 +140,7 @@ pub(super) fn afresh(allocator: &mut Allocator, calls: &Calls, addresses: &mut [
 }
 
 /// A segment with nothing in it but what is given back at once.
-fn whole(allocator: &mut Allocator, one: &Stood) -> Vec<u64> {
+fn whole(allocator: &mut Allocator, one: &InitialSegment) -> Vec<u64> {
     let size = one.end - one.begin;
     let mut held = Vec::new();
     if one.small {
@@ -152,7 +152,7 @@ fn whole(allocator: &mut Allocator, one: &Stood) -> Vec<u64> {
 }
 
 /// Takes so many bytes of the pool that the segment is of.
-fn fill(allocator: &mut Allocator, one: &Stood, bytes: u64, fillers: &mut Vec<u64>) {
+fn fill(allocator: &mut Allocator, one: &InitialSegment, bytes: u64, fillers: &mut Vec<u64>) {
     let mut rest = bytes;
     while rest > 0 {
         let piece = if one.small {

@@ -16,10 +16,12 @@ use serde::{Deserialize, Serialize};
 
 use crate::allocator::device::{GRANULE, MALLOC_SPAN};
 use crate::allocator::settings::INTERVALS;
-use crate::allocator::{Allocator, Device, DeviceError, Settings, SettingsError, Version};
+use crate::allocator::{
+    Allocator, AllocatorSettings, SettingsError, SimulatedGpu, SimulatedGpuError, TorchVersion,
+};
 use crate::snapshot::Snapshot;
-use calls::Calls;
-use play::{Played, Start};
+use calls::ReplayCalls;
+use play::{ReplayCounters, ReplayStart};
 
 /// Version of the written answer.
 pub const VERSION: u32 = 1;
@@ -28,9 +30,9 @@ const NEAR: f64 = 0.02;
 
 /// What is asked.
 #[derive(Debug, Clone, Default)]
-pub struct Question {
+pub struct WhatIfQuery {
     /// The release whose allocator it was; absent: what the snapshot's fields and its replay say.
-    pub version: Option<Version>,
+    pub version: Option<TorchVersion>,
     /// Bytes of the card that PyTorch may have; absent: what the snapshot says, if it does.
     pub capacity: Option<u64>,
     /// Settings to try, each as `PYTORCH_CUDA_ALLOC_CONF`, instead of those of the run.
@@ -42,7 +44,7 @@ pub struct Question {
 /// Where the figure comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum RoomSource {
+pub enum CapacitySource {
     /// The question says it.
     Given,
     /// A request failed: what was reserved and what was free then.
@@ -55,17 +57,17 @@ pub enum RoomSource {
 /// What PyTorch may have of a card.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Room {
+pub struct UsableCapacity {
     /// How much.
     pub bytes: u64,
     /// Who says so.
-    pub source: RoomSource,
+    pub source: CapacitySource,
 }
 
 /// What came of a replay.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Outcome {
+pub struct ReplayOutcome {
     /// The settings, as `PYTORCH_CUDA_ALLOC_CONF`.
     pub conf: String,
     /// The most that was reserved.
@@ -82,7 +84,7 @@ pub struct Outcome {
     pub card_calls: u64,
 }
 
-impl Outcome {
+impl ReplayOutcome {
     /// Requests without memory.
     #[must_use]
     pub fn failed(&self) -> u64 {
@@ -99,9 +101,9 @@ impl Outcome {
 /// The trace, played under the settings that it was recorded under, on a card as it was.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct AsItWas {
+pub struct Baseline {
     /// What came of it.
-    pub outcome: Outcome,
+    pub outcome: ReplayOutcome,
     /// Bytes by which what is reserved was off, at most.
     pub farthest_bytes: u64,
     /// Calls after which it was the same, of all [`DeviceWhatIf::calls`].
@@ -133,17 +135,17 @@ pub struct DeviceWhatIf {
     /// Bytes that were reserved before the first entry.
     pub reserved_before_bytes: u64,
     /// What PyTorch may have of the card; absent where nothing says so, and memory never runs out.
-    pub room: Option<Room>,
+    pub room: Option<UsableCapacity>,
     /// The replay that is to give what was.
-    pub as_it_was: AsItWas,
+    pub as_it_was: Baseline,
     /// The settings of the run from the same beginning as the others: with the live blocks alone.
-    pub today: Outcome,
+    pub today: ReplayOutcome,
     /// Those that were asked for.
-    pub asked: Vec<Outcome>,
+    pub asked: Vec<ReplayOutcome>,
     /// Those that were searched; none where no search was wished for.
-    pub searched: Vec<Outcome>,
+    pub searched: Vec<ReplayOutcome>,
     /// The best of all; absent where the run's own are, or nothing was to be compared.
-    pub best: Option<Outcome>,
+    pub best: Option<ReplayOutcome>,
 }
 
 /// The answers.
@@ -182,7 +184,7 @@ pub enum WhatIfError {
     },
     /// No card has that.
     #[error(transparent)]
-    Capacity(#[from] DeviceError),
+    Capacity(#[from] SimulatedGpuError),
 }
 
 impl Hint for WhatIfError {
@@ -209,7 +211,7 @@ impl Hint for WhatIfError {
 ///
 /// # Errors
 /// [`WhatIfError`].
-pub fn what_if(snapshot: &Snapshot, question: &Question) -> Result<WhatIf, WhatIfError> {
+pub fn what_if(snapshot: &Snapshot, question: &WhatIfQuery) -> Result<WhatIf, WhatIfError> {
     let devices = snapshot.devices().into_iter();
     let devices: Vec<u64> = devices
         .filter(|&one| !snapshot.trace(one).is_empty())
@@ -229,7 +231,7 @@ pub fn what_if(snapshot: &Snapshot, question: &Question) -> Result<WhatIf, WhatI
         let trace = Replay::of(snapshot, device, question)?;
         if number == 0 && versions.len() > 1 {
             // Of releases that would do the same, the oldest: it knows the fewest settings.
-            let off = |&version: &Version| match trace.as_it_was(snapshot, version) {
+            let off = |&version: &TorchVersion| match trace.as_it_was(snapshot, version) {
                 Ok(played) => (played.farthest, u64::MAX - played.same_addresses),
                 Err(_) => (u64::MAX, 0),
             };
@@ -250,19 +252,22 @@ pub fn what_if(snapshot: &Snapshot, question: &Question) -> Result<WhatIf, WhatI
 
 /// The releases that can have written a snapshot, one of each kind that the simulator tells apart,
 /// the oldest first.
-fn possible(snapshot: &Snapshot) -> Vec<Version> {
+fn possible(snapshot: &Snapshot) -> Vec<TorchVersion> {
     match snapshot.writer_since {
-        Some((2, 15)) => vec![Version::new(2, 15)],
-        Some(_) => [9, 12, 13].map(|minor| Version::new(2, minor)).to_vec(),
-        None => vec![Version::OLDEST],
+        Some((2, 15)) => vec![TorchVersion::new(2, 15)],
+        Some(_) => [9, 12, 13]
+            .map(|minor| TorchVersion::new(2, minor))
+            .to_vec(),
+        None => vec![TorchVersion::OLDEST],
     }
 }
 
-fn parsed(conf: &str, version: Version) -> Result<Settings, WhatIfError> {
-    let settings = Settings::parse(conf, version).map_err(|source| WhatIfError::Settings {
-        conf: conf.to_owned(),
-        source,
-    })?;
+fn parsed(conf: &str, version: TorchVersion) -> Result<AllocatorSettings, WhatIfError> {
+    let settings =
+        AllocatorSettings::parse(conf, version).map_err(|source| WhatIfError::Settings {
+            conf: conf.to_owned(),
+            source,
+        })?;
     match settings.malloc_async {
         true => Err(WhatIfError::MallocAsync {
             conf: conf.to_owned(),
@@ -272,13 +277,16 @@ fn parsed(conf: &str, version: Version) -> Result<Settings, WhatIfError> {
 }
 
 /// The settings of the run: the text, and what the snapshot says was in effect.
-fn own(snapshot: &Snapshot, version: Version) -> Result<(String, Settings), WhatIfError> {
+fn own(
+    snapshot: &Snapshot,
+    version: TorchVersion,
+) -> Result<(String, AllocatorSettings), WhatIfError> {
     let Some(said) = &snapshot.settings else {
-        return Ok((String::new(), Settings::default()));
+        return Ok((String::new(), AllocatorSettings::default()));
     };
     let conf = said.conf.clone().unwrap_or_default();
     // A text that this release would refuse was set some other way.
-    let mut settings = Settings::parse(&conf, version).unwrap_or_default();
+    let mut settings = AllocatorSettings::parse(&conf, version).unwrap_or_default();
     if settings.malloc_async {
         return Err(WhatIfError::MallocAsync { conf });
     }
@@ -309,9 +317,9 @@ fn own(snapshot: &Snapshot, version: Version) -> Result<(String, Settings), What
 /// A card's trace, ready to be played.
 struct Replay {
     device: u64,
-    calls: Calls,
-    stood: Vec<initial::Stood>,
-    room: Option<Room>,
+    calls: ReplayCalls,
+    stood: Vec<initial::InitialSegment>,
+    room: Option<UsableCapacity>,
     /// The simulated card's memory.
     total: u64,
     /// That of the card that it was, which the question may want otherwise.
@@ -319,7 +327,7 @@ struct Replay {
 }
 
 impl Replay {
-    fn of(snapshot: &Snapshot, device: u64, question: &Question) -> Result<Self, WhatIfError> {
+    fn of(snapshot: &Snapshot, device: u64, question: &WhatIfQuery) -> Result<Self, WhatIfError> {
         let grows = snapshot.settings.as_ref();
         let grows = grows
             .and_then(|one| one.expandable_segments)
@@ -329,7 +337,7 @@ impl Replay {
         let total = self::total(&calls, room);
         let own_total = self::total(&calls, self::room(&calls, None));
         if question.capacity.is_some() {
-            Device::new(total)?;
+            SimulatedGpu::new(total)?;
         }
         Ok(Self {
             device,
@@ -343,25 +351,29 @@ impl Replay {
 
     fn play(
         &self,
-        settings: Settings,
-        version: Version,
-        start: Start<'_>,
-    ) -> Result<Played, WhatIfError> {
+        settings: AllocatorSettings,
+        version: TorchVersion,
+        start: ReplayStart<'_>,
+    ) -> Result<ReplayCounters, WhatIfError> {
         let total = match start {
-            Start::AsItStood(_) => self.own_total,
-            Start::Afresh => self.total,
+            ReplayStart::AsItStood(_) => self.own_total,
+            ReplayStart::Afresh => self.total,
         };
-        let device = Device::new(total.min(MALLOC_SPAN))?;
+        let device = SimulatedGpu::new(total.min(MALLOC_SPAN))?;
         let allocator = Allocator::new(settings, device, version);
         Ok(play::play(allocator, &self.calls, start))
     }
 
-    fn as_it_was(&self, snapshot: &Snapshot, version: Version) -> Result<Played, WhatIfError> {
+    fn as_it_was(
+        &self,
+        snapshot: &Snapshot,
+        version: TorchVersion,
+    ) -> Result<ReplayCounters, WhatIfError> {
         let (_, settings) = own(snapshot, version)?;
-        self.play(settings, version, Start::AsItStood(&self.stood))
+        self.play(settings, version, ReplayStart::AsItStood(&self.stood))
     }
 
-    fn certainty(&self, played: &Played) -> Certainty {
+    fn certainty(&self, played: &ReplayCounters) -> Certainty {
         let off = played.peak_reserved.abs_diff(self.calls.peak_reserved) as f64;
         let near = off <= self.calls.peak_reserved as f64 * NEAR;
         let as_before = played.failed_now == 0 && played.saved == 0 && played.missing == 0;
@@ -375,22 +387,22 @@ impl Replay {
     fn answer(
         &self,
         snapshot: &Snapshot,
-        question: &Question,
-        version: Version,
+        question: &WhatIfQuery,
+        version: TorchVersion,
     ) -> Result<DeviceWhatIf, WhatIfError> {
         let (conf, settings) = own(snapshot, version)?;
         let was = self.as_it_was(snapshot, version)?;
         let begins_within = !self.calls.initial.is_empty() || self.calls.first_reserved > 0;
         let today = match begins_within || self.total != self.own_total {
-            true => self.play(settings, version, Start::Afresh)?,
+            true => self.play(settings, version, ReplayStart::Afresh)?,
             false => was,
         };
         let today = outcome(&conf, &today);
         let afresh = |conf: &str| {
-            let played = self.play(parsed(conf, version)?, version, Start::Afresh)?;
+            let played = self.play(parsed(conf, version)?, version, ReplayStart::Afresh)?;
             Ok::<_, WhatIfError>(outcome(conf, &played))
         };
-        let asked: Result<Vec<Outcome>, _> =
+        let asked: Result<Vec<ReplayOutcome>, _> =
             question.confs.iter().map(|conf| afresh(conf)).collect();
         let asked = asked?;
         let searched = match question.search {
@@ -398,7 +410,7 @@ impl Replay {
             false => Vec::new(),
         };
         // The run's own stand first: of equals they win.
-        let all: Vec<Outcome> = [&today]
+        let all: Vec<ReplayOutcome> = [&today]
             .into_iter()
             .chain(&asked)
             .chain(&searched)
@@ -416,7 +428,7 @@ impl Replay {
             live_before_bytes: before.fold(0, u64::saturating_add),
             reserved_before_bytes: self.calls.first_reserved,
             room: self.room,
-            as_it_was: AsItWas {
+            as_it_was: Baseline {
                 outcome: outcome(&conf, &was),
                 farthest_bytes: was.farthest,
                 same_calls: was.same,
@@ -431,8 +443,8 @@ impl Replay {
     }
 }
 
-fn outcome(conf: &str, played: &Played) -> Outcome {
-    Outcome {
+fn outcome(conf: &str, played: &ReplayCounters) -> ReplayOutcome {
+    ReplayOutcome {
         conf: conf.to_owned(),
         peak_reserved_bytes: played.peak_reserved,
         saved: played.saved,
@@ -444,7 +456,7 @@ fn outcome(conf: &str, played: &Played) -> Outcome {
 }
 
 /// A card with so much room.
-fn total(calls: &Calls, room: Option<Room>) -> u64 {
+fn total(calls: &ReplayCalls, room: Option<UsableCapacity>) -> u64 {
     // What never runs out leaves room for addresses: each expandable segment takes 9/8 of it.
     let plenty = calls.peak_reserved.saturating_mul(4).max(GRANULE << 9);
     match room {
@@ -454,14 +466,14 @@ fn total(calls: &Calls, room: Option<Room>) -> u64 {
 }
 
 /// What PyTorch could have of the card.
-fn room(calls: &Calls, given: Option<u64>) -> Option<Room> {
-    let from = |bytes, source| Some(Room { bytes, source });
+fn room(calls: &ReplayCalls, given: Option<u64>) -> Option<UsableCapacity> {
+    let from = |bytes, source| Some(UsableCapacity { bytes, source });
     match (given, calls.room_at_oom, calls.room_below) {
-        (Some(bytes), ..) => from(bytes, RoomSource::Given),
-        (None, Some(bytes), _) => from(bytes, RoomSource::FailedRequest),
+        (Some(bytes), ..) => from(bytes, CapacitySource::Given),
+        (None, Some(bytes), _) => from(bytes, CapacitySource::FailedRequest),
         (None, None, Some(below)) => {
             let most = below.saturating_sub(GRANULE);
-            from(most.max(calls.peak_reserved), RoomSource::Retry)
+            from(most.max(calls.peak_reserved), CapacitySource::Retry)
         }
         (None, None, None) => None,
     }

@@ -1,8 +1,8 @@
 //! Plays calls on an allocator.
 
-use super::calls::{Call, Calls, Lane};
-use super::initial::{self, Stood};
-use crate::allocator::{Allocator, NULL, PoolId, Takes};
+use super::calls::{ReplayCall, ReplayCalls, StreamPool};
+use super::initial::{self, InitialSegment};
+use crate::allocator::{Allocator, NULL, PoolId, PoolScope};
 
 /// Streams that stand for what a freed block waits for, each its own: none of CUDA's handles, which
 /// are addresses or small numbers, has this bit.
@@ -12,16 +12,16 @@ const NONE: u64 = NULL;
 
 /// How a replay begins.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Start<'a> {
+pub(super) enum ReplayStart<'a> {
     /// With the segments as they stood.
-    AsItStood(&'a [Stood]),
+    AsItStood(&'a [InitialSegment]),
     /// With the live blocks alone.
     Afresh,
 }
 
 /// What came of it.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Played {
+pub(super) struct ReplayCounters {
     /// The most that was reserved.
     pub(super) peak_reserved: u64,
     /// Requests that had failed, and fail again.
@@ -47,28 +47,34 @@ pub(super) struct Played {
 }
 
 /// One request; absent where memory ran out.
-pub(super) fn request(allocator: &mut Allocator, lane: Lane, bytes: u64) -> Option<u64> {
+pub(super) fn request(allocator: &mut Allocator, lane: StreamPool, bytes: u64) -> Option<u64> {
     if lane.pool == PoolId::default() {
         return allocator.malloc(bytes, lane.stream).ok();
     }
     // Beginning a pool makes it, or counts a user more: it stays.
-    allocator.begin_pool(lane.pool, Takes::All, false).ok()?;
+    allocator
+        .begin_pool(lane.pool, PoolScope::All, false)
+        .ok()?;
     let got = allocator.malloc(bytes, lane.stream).ok();
     let _ = allocator.end_pool(lane.pool);
     got
 }
 
 /// Plays the calls.
-pub(super) fn play(mut allocator: Allocator, calls: &Calls, start: Start<'_>) -> Played {
+pub(super) fn play(
+    mut allocator: Allocator,
+    calls: &ReplayCalls,
+    start: ReplayStart<'_>,
+) -> ReplayCounters {
     let mut addresses = vec![NONE; calls.slots];
-    let mut played = Played {
+    let mut played = ReplayCounters {
         missing: match start {
-            Start::AsItStood(stood) => {
+            ReplayStart::AsItStood(stood) => {
                 initial::as_it_stood(&mut allocator, calls, stood, &mut addresses)
             }
-            Start::Afresh => initial::afresh(&mut allocator, calls, &mut addresses),
+            ReplayStart::Afresh => initial::afresh(&mut allocator, calls, &mut addresses),
         },
-        ..Played::default()
+        ..ReplayCounters::default()
     };
     let stats = allocator.stats_mut();
     stats.reset_peaks();
@@ -101,14 +107,14 @@ fn reserved(allocator: &Allocator) -> u64 {
 
 fn one(
     allocator: &mut Allocator,
-    calls: &Calls,
-    call: Call,
+    calls: &ReplayCalls,
+    call: ReplayCall,
     addresses: &mut [u64],
-    played: &mut Played,
+    played: &mut ReplayCounters,
 ) {
     let lane = |lane: u32| calls.lanes.get(lane as usize).copied().unwrap_or_default();
     match call {
-        Call::Alloc {
+        ReplayCall::Alloc {
             slot,
             lane: number,
             bytes,
@@ -120,7 +126,7 @@ fn one(
             played.same_addresses += u64::from(got == Some(at));
             addresses[slot as usize] = got.unwrap_or(NONE);
         }
-        Call::Failed {
+        ReplayCall::Failed {
             lane: number,
             bytes,
         } => match request(allocator, lane(number), bytes) {
@@ -131,16 +137,16 @@ fn one(
             }
             None => played.failed_again += 1,
         },
-        Call::Free { slot } => {
+        ReplayCall::Free { slot } => {
             let address = std::mem::replace(&mut addresses[slot as usize], NONE);
             let _ = allocator.free(address);
         }
-        Call::FreeLater { slot } => {
+        ReplayCall::FreeLater { slot } => {
             let address = std::mem::replace(&mut addresses[slot as usize], NONE);
             let _ = allocator.record_stream(address, WAITS | u64::from(slot));
             let _ = allocator.free(address);
         }
-        Call::Complete { slot } => allocator.complete(WAITS | u64::from(slot), None),
-        Call::EmptyCache => allocator.empty_cache(),
+        ReplayCall::Complete { slot } => allocator.complete(WAITS | u64::from(slot), None),
+        ReplayCall::EmptyCache => allocator.empty_cache(),
     }
 }

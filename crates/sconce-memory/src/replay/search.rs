@@ -1,13 +1,13 @@
 //! Which settings are tried, and which are the best.
 
-use super::{Outcome, Room, RoomSource};
-use crate::allocator::Version;
+use super::{CapacitySource, ReplayOutcome, UsableCapacity};
+use crate::allocator::TorchVersion;
 
 /// Outcomes whose peaks differ by less than this part are as good as each other.
 const SAME: f64 = 0.01;
 
 /// Values of one setting.
-struct Key {
+struct SearchedSetting {
     name: &'static str,
     values: &'static [&'static str],
     /// What has to go with it.
@@ -15,33 +15,33 @@ struct Key {
 }
 
 /// The settings of the grid that a release knows.
-fn keys(version: Version, room: Option<Room>) -> Vec<Key> {
+fn keys(version: TorchVersion, room: Option<UsableCapacity>) -> Vec<SearchedSetting> {
     let mut keys = vec![
-        Key {
+        SearchedSetting {
             name: "expandable_segments",
             values: &["True"],
             with: "",
         },
-        Key {
+        SearchedSetting {
             name: "max_split_size_mb",
             values: &["32", "64", "128", "256", "512"],
             with: "",
         },
-        Key {
+        SearchedSetting {
             name: "roundup_power2_divisions",
             values: &["4", "8", "16", "32"],
             with: "",
         },
     ];
-    if version >= Version::new(2, 10) {
-        keys.push(Key {
+    if version >= TorchVersion::new(2, 10) {
+        keys.push(SearchedSetting {
             name: "large_segment_size_mb",
             values: &["40", "64", "128", "256"],
             with: "",
         });
         // Garbage is collected below a fraction alone, and a fraction is one of the whole card.
-        if room.is_some_and(|room| room.source == RoomSource::Given) {
-            keys.push(Key {
+        if room.is_some_and(|room| room.source == CapacitySource::Given) {
+            keys.push(SearchedSetting {
                 name: "garbage_collection_threshold",
                 values: &["0.6", "0.8"],
                 with: ",per_process_memory_fraction:0.99",
@@ -53,18 +53,18 @@ fn keys(version: Version, room: Option<Room>) -> Vec<Key> {
 
 /// Tries settings: each value of each key alone, then the best values of several keys together.
 pub(super) fn search(
-    version: Version,
-    room: Option<Room>,
-    mut play: impl FnMut(&str) -> Option<Outcome>,
-) -> Vec<Outcome> {
-    let mut found: Vec<Outcome> = play("").into_iter().collect();
-    let plain = found.first().map(Outcome::order);
+    version: TorchVersion,
+    room: Option<UsableCapacity>,
+    mut play: impl FnMut(&str) -> Option<ReplayOutcome>,
+) -> Vec<ReplayOutcome> {
+    let mut found: Vec<ReplayOutcome> = play("").into_iter().collect();
+    let plain = found.first().map(ReplayOutcome::order);
     // The best value of each key that is better than none.
     let mut chosen: Vec<String> = Vec::new();
     for key in keys(version, room) {
         let confs = key.values.iter();
         let confs = confs.map(|value| format!("{}:{value}{}", key.name, key.with));
-        let tried: Vec<Outcome> = confs.filter_map(|conf| play(&conf)).collect();
+        let tried: Vec<ReplayOutcome> = confs.filter_map(|conf| play(&conf)).collect();
         let best = tried.iter().min_by_key(|one| one.order());
         chosen.extend(
             best.filter(|best| plain.is_none_or(|plain| best.order() < plain))
@@ -86,13 +86,13 @@ pub(super) fn search(
 
 /// The best of several: the fewest requests without memory, then the least reserved. Of those that
 /// are as good, the one with the fewest settings.
-pub(super) fn best(outcomes: &[Outcome]) -> Option<usize> {
+pub(super) fn best(outcomes: &[ReplayOutcome]) -> Option<usize> {
     let least = outcomes.iter().min_by_key(|one| one.order())?;
     let peak = least.peak_reserved_bytes as f64 * (1.0 + SAME);
-    let good = |one: &&(usize, &Outcome)| {
+    let good = |one: &&(usize, &ReplayOutcome)| {
         one.1.failed() == least.failed() && one.1.peak_reserved_bytes as f64 <= peak
     };
-    let outcomes: Vec<(usize, &Outcome)> = outcomes.iter().enumerate().collect();
+    let outcomes: Vec<(usize, &ReplayOutcome)> = outcomes.iter().enumerate().collect();
     let simplest = outcomes
         .iter()
         .filter(good)

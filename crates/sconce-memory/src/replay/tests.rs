@@ -1,7 +1,7 @@
 //! Replays of snapshots: those of the real allocator on a virtual card, and made-up ones.
 
 use super::*;
-use crate::snapshot::{Limits, read};
+use crate::snapshot::{SnapshotLimits, read};
 
 const MIB: u64 = 1 << 20;
 const RANDOM: &[u8] = include_bytes!("../../tests/fixtures/torch-2.15-real-random.pickle");
@@ -11,10 +11,10 @@ const LEAK: &[u8] = include_bytes!("../../tests/fixtures/torch-2.15-leak.pickle"
 const OLD: &[u8] = include_bytes!("../../tests/fixtures/torch-2.0-protocol-2.pickle");
 
 fn snapshot(bytes: &[u8]) -> Snapshot {
-    read(bytes, &Limits::default()).unwrap()
+    read(bytes, &SnapshotLimits::default()).unwrap()
 }
 
-fn asked(bytes: &[u8], question: &Question) -> DeviceWhatIf {
+fn asked(bytes: &[u8], question: &WhatIfQuery) -> DeviceWhatIf {
     let answer = what_if(&snapshot(bytes), question).unwrap();
     assert_eq!(answer.devices.len(), 1);
     answer.devices.into_iter().next().unwrap()
@@ -23,7 +23,7 @@ fn asked(bytes: &[u8], question: &Question) -> DeviceWhatIf {
 #[test]
 fn a_trace_of_the_real_allocator_gets_its_own_addresses() {
     // With frees that wait for other streams, and emptied caches.
-    let device = asked(RANDOM, &Question::default());
+    let device = asked(RANDOM, &WhatIfQuery::default());
     let was = &device.as_it_was;
     assert_eq!(was.same_addresses, device.requests);
     assert_eq!((was.farthest_bytes, was.same_calls), (0, device.calls));
@@ -37,16 +37,20 @@ fn a_trace_of_the_real_allocator_gets_its_own_addresses() {
 #[test]
 fn calls_of_every_kind_are_read() {
     let calls = calls::calls(&snapshot(RANDOM), 0, false);
-    let count =
-        |wanted: fn(&calls::Call) -> bool| calls.calls.iter().filter(|one| wanted(one)).count();
-    assert!(count(|call| matches!(call, calls::Call::FreeLater { .. })) > 0);
-    assert_eq!(count(|call| matches!(call, calls::Call::EmptyCache)), 3);
+    let count = |wanted: fn(&calls::ReplayCall) -> bool| {
+        calls.calls.iter().filter(|one| wanted(one)).count()
+    };
+    assert!(count(|call| matches!(call, calls::ReplayCall::FreeLater { .. })) > 0);
+    assert_eq!(
+        count(|call| matches!(call, calls::ReplayCall::EmptyCache)),
+        3
+    );
     assert!(calls.lanes.len() == 3 && calls.slots < 40);
 }
 
 #[test]
 fn a_ring_begins_with_its_segments_as_they_stood() {
-    let device = asked(RING, &Question::default());
+    let device = asked(RING, &WhatIfQuery::default());
     assert!(device.reserved_before_bytes > 0);
     let was = &device.as_it_was;
     assert_eq!((was.farthest_bytes, was.same_calls), (0, device.calls));
@@ -57,13 +61,13 @@ fn a_ring_begins_with_its_segments_as_they_stood() {
 
 #[test]
 fn a_request_that_failed_is_saved_by_other_settings() {
-    let question = Question {
+    let question = WhatIfQuery {
         confs: vec!["expandable_segments:True".to_owned(), String::new()],
-        ..Question::default()
+        ..WhatIfQuery::default()
     };
     let device = asked(PIECES, &question);
     assert_eq!(device.oom_count, 1);
-    assert_eq!(device.room.unwrap().source, RoomSource::FailedRequest);
+    assert_eq!(device.room.unwrap().source, CapacitySource::FailedRequest);
     let [grows, plain] = &device.asked[..] else {
         panic!("{device:?}");
     };
@@ -74,9 +78,9 @@ fn a_request_that_failed_is_saved_by_other_settings() {
 
 #[test]
 fn the_best_settings_are_the_simplest_of_the_good() {
-    let question = Question {
+    let question = WhatIfQuery {
         search: true,
-        ..Question::default()
+        ..WhatIfQuery::default()
     };
     let device = asked(PIECES, &question);
     let best = device.best.unwrap();
@@ -91,8 +95,8 @@ fn the_best_settings_are_the_simplest_of_the_good() {
             .any(|one| one.conf.contains("large_segment_size_mb"))
     );
     // 2.9 did not know that one.
-    let old = Question {
-        version: Some(Version::new(2, 9)),
+    let old = WhatIfQuery {
+        version: Some(TorchVersion::new(2, 9)),
         ..question
     };
     let device = asked(PIECES, &old);
@@ -106,9 +110,9 @@ fn the_best_settings_are_the_simplest_of_the_good() {
 
 #[test]
 fn less_of_a_card_is_less() {
-    let question = Question {
+    let question = WhatIfQuery {
         capacity: Some(1024 * MIB),
-        ..Question::default()
+        ..WhatIfQuery::default()
     };
     let device = asked(RANDOM, &question);
     assert!(device.peak_reserved_bytes > 1024 * MIB);
@@ -116,9 +120,9 @@ fn less_of_a_card_is_less() {
     assert!(device.today.retries > 0);
     // What was is played on the card that it was.
     assert_eq!(device.as_it_was.certainty, Certainty::Certain);
-    let too_much = Question {
+    let too_much = WhatIfQuery {
         capacity: Some(u64::MAX),
-        ..Question::default()
+        ..WhatIfQuery::default()
     };
     let error = what_if(&snapshot(RANDOM), &too_much).unwrap_err();
     assert!(matches!(error, WhatIfError::Capacity(_)));
@@ -126,13 +130,13 @@ fn less_of_a_card_is_less() {
 
 #[test]
 fn a_made_up_trace_is_played_too() {
-    let device = asked(LEAK, &Question::default());
+    let device = asked(LEAK, &WhatIfQuery::default());
     assert!(device.live_before_bytes > 0);
     assert_eq!(
         device.as_it_was.outcome.peak_reserved_bytes,
         device.peak_reserved_bytes
     );
-    let answer = what_if(&snapshot(OLD), &Question::default()).unwrap();
+    let answer = what_if(&snapshot(OLD), &WhatIfQuery::default()).unwrap();
     assert_eq!((answer.torch.as_str(), answer.torch_given), ("2.6", false));
 }
 
@@ -140,15 +144,15 @@ fn a_made_up_trace_is_played_too() {
 fn what_cannot_be_answered_is_said() {
     let mut without = snapshot(LEAK);
     without.traces.clear();
-    let error = what_if(&without, &Question::default()).unwrap_err();
+    let error = what_if(&without, &WhatIfQuery::default()).unwrap_err();
     assert!(matches!(error, WhatIfError::NoTrace));
     for (conf, wanted) in [
         ("foo:1", "`foo:1`"),
         ("backend:cudaMallocAsync", "not simulated"),
     ] {
-        let question = Question {
+        let question = WhatIfQuery {
             confs: vec![conf.to_owned()],
-            ..Question::default()
+            ..WhatIfQuery::default()
         };
         let error = what_if(&snapshot(LEAK), &question).unwrap_err();
         assert!(error.to_string().contains(wanted), "{error}");
@@ -158,9 +162,9 @@ fn what_cannot_be_answered_is_said() {
 
 #[test]
 fn an_answer_can_be_written_and_read() {
-    let question = Question {
+    let question = WhatIfQuery {
         search: true,
-        ..Question::default()
+        ..WhatIfQuery::default()
     };
     let answer = what_if(&snapshot(PIECES), &question).unwrap();
     let json = serde_json::to_string(&answer).unwrap();
@@ -177,8 +181,8 @@ proptest::proptest! {
         for (at, byte) in changes {
             bytes[at] = byte;
         }
-        if let Ok(snapshot) = read(&bytes[..], &Limits::default()) {
-            let _ = what_if(&snapshot, &Question::default());
+        if let Ok(snapshot) = read(&bytes[..], &SnapshotLimits::default()) {
+            let _ = what_if(&snapshot, &WhatIfQuery::default());
         }
     }
 }

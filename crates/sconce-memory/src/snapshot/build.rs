@@ -3,14 +3,16 @@
 
 use std::collections::HashMap;
 
-use super::names::{Names, key};
+use super::names::{NameTable, key};
 use super::stacks::Stacks;
-use super::{Annotation, Block, Event, Lane, Limits, Pool, Segment, StackId};
-use crate::pickle::{Build, Node, Value, Wrong};
+use super::{
+    Annotation, BlockInfo, Lane, PrivatePoolId, SegmentInfo, SnapshotLimits, StackId, TraceEntry,
+};
+use crate::pickle::{PickleBuilder, PickleNode, PickleRejection, PickleValue};
 
 /// What a node is: 4 bits of it; the other 28 are its number among its kind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum NodeKind {
     Text,
     Frame,
     Stack,
@@ -24,27 +26,27 @@ pub(super) enum Kind {
     Pair,
 }
 
-const KINDS: [Kind; 11] = [
-    Kind::Text,
-    Kind::Frame,
-    Kind::Stack,
-    Kind::Event,
-    Kind::Block,
-    Kind::Segment,
-    Kind::History,
-    Kind::Annotation,
-    Kind::Dict,
-    Kind::List,
-    Kind::Pair,
+const KINDS: [NodeKind; 11] = [
+    NodeKind::Text,
+    NodeKind::Frame,
+    NodeKind::Stack,
+    NodeKind::Event,
+    NodeKind::Block,
+    NodeKind::Segment,
+    NodeKind::History,
+    NodeKind::Annotation,
+    NodeKind::Dict,
+    NodeKind::List,
+    NodeKind::Pair,
 ];
 const NUMBER_BITS: u32 = 28;
 
-impl Kind {
-    pub(super) fn node(self, number: usize) -> Result<Node, Wrong> {
+impl NodeKind {
+    pub(super) fn node(self, number: usize) -> Result<PickleNode, PickleRejection> {
         let limit = 1 << NUMBER_BITS;
         let fits = u32::try_from(number).ok().filter(|&number| number < limit);
-        let node = fits.and_then(|number| Node::new(((self as u32) << NUMBER_BITS) | number));
-        node.ok_or(Wrong::TooMany {
+        let node = fits.and_then(|number| PickleNode::new(((self as u32) << NUMBER_BITS) | number));
+        node.ok_or(PickleRejection::TooMany {
             what: "things of a kind",
             limit: u64::from(limit),
         })
@@ -52,7 +54,7 @@ impl Kind {
 }
 
 /// Its kind and number.
-pub(super) fn split(node: Node) -> (Kind, usize) {
+pub(super) fn split(node: PickleNode) -> (NodeKind, usize) {
     let kind = KINDS[(node.number() >> NUMBER_BITS) as usize % KINDS.len()];
     (kind, (node.number() & ((1 << NUMBER_BITS) - 1)) as usize)
 }
@@ -60,29 +62,29 @@ pub(super) fn split(node: Node) -> (Kind, usize) {
 /// A list that is kept. Things of which there are many follow each other, so that their list is a
 /// range.
 #[derive(Debug, Clone, PartialEq)]
-pub(super) enum List {
+pub(super) enum FinishedList {
     Run {
-        kind: Kind,
+        kind: NodeKind,
         first: usize,
         len: usize,
     },
-    Values(Box<[Value]>),
+    Values(Box<[PickleValue]>),
     /// Of several kinds, or in another order: of no use, and not kept.
     Mixed,
 }
 
 /// A list that is being read.
 #[derive(Debug, Default)]
-pub(super) enum Items {
+pub(super) enum ListBuilder {
     #[default]
     Empty,
     Frames(Vec<u32>),
     Run {
-        kind: Kind,
+        kind: NodeKind,
         first: usize,
         len: usize,
     },
-    Values(Vec<Value>),
+    Values(Vec<PickleValue>),
     Mixed,
 }
 
@@ -94,24 +96,24 @@ pub(super) struct History {
 }
 
 /// A dict that is kept as it is.
-pub(super) type Pairs = Vec<(Value, Value)>;
+pub(super) type DictPairs = Vec<(PickleValue, PickleValue)>;
 
 #[derive(Debug)]
-pub(super) struct Builder {
-    pub(super) limits: Limits,
-    pub(super) names: Names,
+pub(super) struct SnapshotBuilder {
+    pub(super) limits: SnapshotLimits,
+    pub(super) names: NameTable,
     pub(super) stacks: Stacks,
-    pub(super) events: Vec<Event>,
-    pub(super) blocks: Vec<Block>,
-    pub(super) segments: Vec<Segment>,
+    pub(super) events: Vec<TraceEntry>,
+    pub(super) blocks: Vec<BlockInfo>,
+    pub(super) segments: Vec<SegmentInfo>,
     pub(super) histories: Vec<History>,
     pub(super) annotations: Vec<Annotation>,
-    pub(super) dicts: Vec<Pairs>,
-    pub(super) lists: Vec<List>,
+    pub(super) dicts: Vec<DictPairs>,
+    pub(super) lists: Vec<FinishedList>,
     /// Values in the dicts and lists that are kept.
     pub(super) values: usize,
-    pub(super) pairs: Vec<Pool>,
-    pub(super) pair_numbers: HashMap<Pool, usize>,
+    pub(super) pairs: Vec<PrivatePoolId>,
+    pub(super) pair_numbers: HashMap<PrivatePoolId, usize>,
     pub(super) lanes: Vec<Lane>,
     pub(super) lane_numbers: HashMap<Lane, u32>,
     /// The last lane and its number: most events have that of the one before.
@@ -122,11 +124,11 @@ pub(super) struct Builder {
     spare: Vec<u32>,
 }
 
-impl Builder {
-    pub(super) fn new(limits: &Limits) -> Self {
+impl SnapshotBuilder {
+    pub(super) fn new(limits: &SnapshotLimits) -> Self {
         Self {
             limits: *limits,
-            names: Names::new(limits.text_bytes),
+            names: NameTable::new(limits.text_bytes),
             stacks: Stacks::new(limits.frames),
             events: Vec::new(),
             blocks: Vec::new(),
@@ -135,7 +137,7 @@ impl Builder {
             annotations: Vec::new(),
             dicts: Vec::new(),
             // Empty lists are one.
-            lists: vec![List::Values(Box::default())],
+            lists: vec![FinishedList::Values(Box::default())],
             values: 0,
             pairs: Vec::new(),
             pair_numbers: HashMap::new(),
@@ -147,7 +149,7 @@ impl Builder {
         }
     }
 
-    pub(super) fn keep(&mut self, count: usize) -> Result<(), Wrong> {
+    pub(super) fn keep(&mut self, count: usize) -> Result<(), PickleRejection> {
         self.values += count;
         let most = self.limits.others;
         match self.values > most || self.dicts.len() + self.lists.len() > most {
@@ -156,58 +158,60 @@ impl Builder {
         }
     }
 
-    fn keep_list(&mut self, list: List) -> Result<Node, Wrong> {
+    fn keep_list(&mut self, list: FinishedList) -> Result<PickleNode, PickleRejection> {
         self.keep(1)?;
         self.lists.push(list);
-        Kind::List.node(self.lists.len() - 1)
+        NodeKind::List.node(self.lists.len() - 1)
     }
 
-    fn add(&mut self, items: &mut Items, value: Value) -> Result<(), Wrong> {
+    fn add(&mut self, items: &mut ListBuilder, value: PickleValue) -> Result<(), PickleRejection> {
         let thing = match value {
-            Value::Node(node) => Some(split(node)),
+            PickleValue::Node(node) => Some(split(node)),
             _ => None,
         };
         match (items, thing) {
-            (Items::Mixed, _) => {}
-            (Items::Frames(frames), Some((Kind::Frame, number))) => {
+            (ListBuilder::Mixed, _) => {}
+            (ListBuilder::Frames(frames), Some((NodeKind::Frame, number))) => {
                 if frames.len() as u64 >= self.limits.frames {
                     return Err(too_many("frames", frames.len()));
                 }
                 frames.push(u32::try_from(number).unwrap_or(u32::MAX));
             }
-            (items @ Items::Empty, Some((Kind::Frame, number))) => {
+            (items @ ListBuilder::Empty, Some((NodeKind::Frame, number))) => {
                 let mut frames = std::mem::take(&mut self.spare);
                 frames.clear();
                 frames.push(u32::try_from(number).unwrap_or(u32::MAX));
-                *items = Items::Frames(frames);
+                *items = ListBuilder::Frames(frames);
             }
-            (Items::Run { kind, first, len }, Some(next)) if next == (*kind, *first + *len) => {
+            (ListBuilder::Run { kind, first, len }, Some(next))
+                if next == (*kind, *first + *len) =>
+            {
                 *len += 1;
             }
             (items, thing) => {
                 let is_plain = !matches!(
                     thing,
                     Some((
-                        Kind::Frame
-                            | Kind::Event
-                            | Kind::Block
-                            | Kind::Segment
-                            | Kind::History
-                            | Kind::Annotation,
+                        NodeKind::Frame
+                            | NodeKind::Event
+                            | NodeKind::Block
+                            | NodeKind::Segment
+                            | NodeKind::History
+                            | NodeKind::Annotation,
                         _
                     ))
                 );
                 match (&mut *items, thing) {
-                    (Items::Empty, Some((kind, first))) if !is_plain => {
-                        *items = Items::Run {
+                    (ListBuilder::Empty, Some((kind, first))) if !is_plain => {
+                        *items = ListBuilder::Run {
                             kind,
                             first,
                             len: 1,
                         };
                     }
-                    (Items::Empty, _) => *items = Items::Values(vec![value]),
-                    (Items::Values(values), _) if is_plain => values.push(value),
-                    _ => *items = Items::Mixed,
+                    (ListBuilder::Empty, _) => *items = ListBuilder::Values(vec![value]),
+                    (ListBuilder::Values(values), _) if is_plain => values.push(value),
+                    _ => *items = ListBuilder::Mixed,
                 }
                 self.keep(1)?;
             }
@@ -215,7 +219,7 @@ impl Builder {
         Ok(())
     }
 
-    pub(super) fn pool(&mut self, items: &[Value]) -> Option<Pool> {
+    pub(super) fn pool(&mut self, items: &[PickleValue]) -> Option<PrivatePoolId> {
         match items {
             [one, other] => Some((unsigned(*one)?, unsigned(*other)?)),
             _ => None,
@@ -223,109 +227,123 @@ impl Builder {
     }
 
     /// A list of frames, or an empty list.
-    pub(super) fn stack_of(&self, value: Value) -> Option<StackId> {
-        let Value::Node(node) = value else {
+    pub(super) fn stack_of(&self, value: PickleValue) -> Option<StackId> {
+        let PickleValue::Node(node) = value else {
             return None;
         };
         match split(node) {
-            (Kind::Stack, number) => Some(StackId(u32::try_from(number).ok()?)),
-            (Kind::List, 0) => Some(StackId(0)),
+            (NodeKind::Stack, number) => Some(StackId(u32::try_from(number).ok()?)),
+            (NodeKind::List, 0) => Some(StackId(0)),
             _ => None,
         }
     }
 }
 
 /// A number that is not negative.
-pub(super) fn unsigned(value: Value) -> Option<u64> {
+pub(super) fn unsigned(value: PickleValue) -> Option<u64> {
     match value {
-        Value::Int(value) => u64::try_from(value).ok(),
-        Value::Unsigned(value) => Some(value),
+        PickleValue::Int(value) => u64::try_from(value).ok(),
+        PickleValue::Unsigned(value) => Some(value),
         _ => None,
     }
 }
 
 /// The number of a text.
-pub(super) fn text(value: Value) -> Option<u32> {
+pub(super) fn text(value: PickleValue) -> Option<u32> {
     match value {
-        Value::Node(node) => match split(node) {
-            (Kind::Text, number) => u32::try_from(number).ok(),
+        PickleValue::Node(node) => match split(node) {
+            (NodeKind::Text, number) => u32::try_from(number).ok(),
             _ => None,
         },
         _ => None,
     }
 }
 
-pub(super) fn too_many(what: &'static str, limit: usize) -> Wrong {
-    Wrong::TooMany {
+pub(super) fn too_many(what: &'static str, limit: usize) -> PickleRejection {
+    PickleRejection::TooMany {
         what,
         limit: limit as u64,
     }
 }
 
-impl Build for Builder {
-    type List = Items;
+impl PickleBuilder for SnapshotBuilder {
+    type List = ListBuilder;
 
-    fn text(&mut self, text: &str) -> Result<Node, Wrong> {
-        Kind::Text.node(self.names.number(text)? as usize)
+    fn text(&mut self, text: &str) -> Result<PickleNode, PickleRejection> {
+        NodeKind::Text.node(self.names.number(text)? as usize)
     }
 
-    fn dict(&mut self, pairs: &[Value]) -> Result<Node, Wrong> {
+    fn dict(&mut self, pairs: &[PickleValue]) -> Result<PickleNode, PickleRejection> {
         self.fold(pairs)
     }
 
-    fn extend_dict(&mut self, dict: Node, pairs: &[Value]) -> Result<(), Wrong> {
+    fn extend_dict(
+        &mut self,
+        dict: PickleNode,
+        pairs: &[PickleValue],
+    ) -> Result<(), PickleRejection> {
         match split(dict) {
-            (Kind::Dict, number) => {
+            (NodeKind::Dict, number) => {
                 self.keep(pairs.len())?;
                 let (pairs, _) = pairs.as_chunks::<2>();
                 self.dicts[number].extend(pairs.iter().map(|[key, value]| (*key, *value)));
                 Ok(())
             }
-            (Kind::Frame | Kind::Event | Kind::Block | Kind::Segment, _) => Err(Wrong::Shape {
-                what: "a frame, an entry, a block or a segment in parts",
-            }),
-            _ => Err(Wrong::Shape {
+            (NodeKind::Frame | NodeKind::Event | NodeKind::Block | NodeKind::Segment, _) => {
+                Err(PickleRejection::Shape {
+                    what: "a frame, an entry, a block or a segment in parts",
+                })
+            }
+            _ => Err(PickleRejection::Shape {
                 what: "pairs without a dict",
             }),
         }
     }
 
-    fn append(&mut self, list: &mut Items, items: &[Value]) -> Result<(), Wrong> {
+    fn append(
+        &mut self,
+        list: &mut ListBuilder,
+        items: &[PickleValue],
+    ) -> Result<(), PickleRejection> {
         items.iter().try_for_each(|item| self.add(list, *item))
     }
 
-    fn list(&mut self, list: &mut Items) -> Result<Node, Wrong> {
+    fn list(&mut self, list: &mut ListBuilder) -> Result<PickleNode, PickleRejection> {
         match std::mem::take(list) {
-            Items::Empty => Kind::List.node(0),
-            Items::Frames(frames) => {
+            ListBuilder::Empty => NodeKind::List.node(0),
+            ListBuilder::Frames(frames) => {
                 let stack = self.stacks.stack(&frames)?;
                 self.spare = frames;
-                Kind::Stack.node(stack.0 as usize)
+                NodeKind::Stack.node(stack.0 as usize)
             }
-            Items::Run { kind, first, len } => self.keep_list(List::Run { kind, first, len }),
-            Items::Values(values) => self.keep_list(List::Values(values.into_boxed_slice())),
-            Items::Mixed => self.keep_list(List::Mixed),
+            ListBuilder::Run { kind, first, len } => {
+                self.keep_list(FinishedList::Run { kind, first, len })
+            }
+            ListBuilder::Values(values) => {
+                self.keep_list(FinishedList::Values(values.into_boxed_slice()))
+            }
+            ListBuilder::Mixed => self.keep_list(FinishedList::Mixed),
         }
     }
 
-    fn tuple(&mut self, items: &[Value]) -> Result<Node, Wrong> {
+    fn tuple(&mut self, items: &[PickleValue]) -> Result<PickleNode, PickleRejection> {
         let Some(pool) = self.pool(items) else {
-            let mut list = Items::Empty;
+            let mut list = ListBuilder::Empty;
             self.append(&mut list, items)?;
             return self.list(&mut list);
         };
         if let Some(&number) = self.pair_numbers.get(&pool) {
-            return Kind::Pair.node(number);
+            return NodeKind::Pair.node(number);
         }
         self.keep(2)?;
         self.pairs.push(pool);
         self.pair_numbers.insert(pool, self.pairs.len() - 1);
-        Kind::Pair.node(self.pairs.len() - 1)
+        NodeKind::Pair.node(self.pairs.len() - 1)
     }
 }
 
 /// Which fields of a dict are known, as bits.
-pub(super) fn fields(pairs: &[[Value; 2]]) -> u64 {
+pub(super) fn fields(pairs: &[[PickleValue; 2]]) -> u64 {
     let known = pairs.iter().filter_map(|[key, _]| text(*key));
     known
         .filter(|&name| name < key::ALLOC)

@@ -4,7 +4,7 @@ use super::StackId;
 
 /// What the allocator did.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum Action {
+pub enum TraceAction {
     /// A block was handed out.
     Alloc,
     /// It was given back; other streams may still use it.
@@ -29,23 +29,23 @@ pub enum Action {
     Other,
 }
 
-const ACTIONS: [Action; 11] = [
-    Action::Alloc,
-    Action::FreeRequested,
-    Action::FreeCompleted,
-    Action::SegmentAlloc,
-    Action::SegmentFree,
-    Action::SegmentMap,
-    Action::SegmentUnmap,
-    Action::Snapshot,
-    Action::Oom,
-    Action::Annotate,
-    Action::Other,
+const ACTIONS: [TraceAction; 11] = [
+    TraceAction::Alloc,
+    TraceAction::FreeRequested,
+    TraceAction::FreeCompleted,
+    TraceAction::SegmentAlloc,
+    TraceAction::SegmentFree,
+    TraceAction::SegmentMap,
+    TraceAction::SegmentUnmap,
+    TraceAction::Snapshot,
+    TraceAction::Oom,
+    TraceAction::Annotate,
+    TraceAction::Other,
 ];
 
 /// An entry of a trace. What a snapshot does not say is absent.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Event {
+pub struct TraceEntry {
     at: u64,
     size: u64,
     time_us: i64,
@@ -61,8 +61,8 @@ const HAS_STACK: u32 = 1 << 7;
 /// Lanes that can be told apart.
 pub(super) const MOST_LANES: usize = 1 << 24;
 
-impl Event {
-    pub(super) fn new(action: Action) -> Self {
+impl TraceEntry {
+    pub(super) fn new(action: TraceAction) -> Self {
         Self {
             at: 0,
             size: 0,
@@ -111,20 +111,20 @@ impl Event {
 
     /// What the allocator did.
     #[must_use]
-    pub fn action(&self) -> Action {
+    pub fn action(&self) -> TraceAction {
         ACTIONS[(self.tag & 0xf) as usize % ACTIONS.len()]
     }
 
     /// Address of the block or segment.
     #[must_use]
     pub fn addr(&self) -> Option<u64> {
-        (self.has(HAS_AT) && self.action() != Action::Oom).then_some(self.at)
+        (self.has(HAS_AT) && self.action() != TraceAction::Oom).then_some(self.at)
     }
 
     /// Bytes that the card had free when a request failed.
     #[must_use]
     pub fn device_free(&self) -> Option<u64> {
-        (self.has(HAS_AT) && self.action() == Action::Oom).then_some(self.at)
+        (self.has(HAS_AT) && self.action() == TraceAction::Oom).then_some(self.at)
     }
 
     /// Bytes: requested ones of blocks, mapped ones of segments, rounded ones of a failed request.
@@ -156,9 +156,9 @@ mod tests {
 
     #[test]
     fn an_event_is_small_and_keeps_what_it_is_given() {
-        assert_eq!(size_of::<Event>(), 32);
+        assert_eq!(size_of::<TraceEntry>(), 32);
         for action in ACTIONS {
-            let mut event = Event::new(action);
+            let mut event = TraceEntry::new(action);
             assert_eq!(event.action(), action);
             assert_eq!(
                 (event.addr(), event.size(), event.stack()),
@@ -167,7 +167,7 @@ mod tests {
             event.set_at(Some(0));
             event.set_time(Some(-1));
             event.set_lane(MOST_LANES as u32 - 1);
-            let is_oom = action == Action::Oom;
+            let is_oom = action == TraceAction::Oom;
             assert_eq!(event.addr(), (!is_oom).then_some(0));
             assert_eq!(event.device_free(), is_oom.then_some(0));
             assert_eq!(event.action(), action);

@@ -1,33 +1,35 @@
 //! The whole snapshot, from the dict that is its top.
 
-use super::build::{Builder, Kind, List, split, text, unsigned};
+use super::build::{FinishedList, NodeKind, SnapshotBuilder, split, text, unsigned};
 use super::names::key;
-use super::{Segment, Settings, Snapshot, SnapshotError, Trace};
-use crate::pickle::Value;
+use super::{RecordedSettings, SegmentInfo, Snapshot, SnapshotError, Trace};
+use crate::pickle::PickleValue;
 
 /// Cards of one process, with room.
 const MOST_TRACES: usize = 1024;
 
-impl Builder {
+impl SnapshotBuilder {
     /// The snapshot whose top is this value.
-    pub(super) fn finish(mut self, top: Value) -> Result<Snapshot, SnapshotError> {
+    pub(super) fn finish(mut self, top: PickleValue) -> Result<Snapshot, SnapshotError> {
         let no = |what| SnapshotError::NoSnapshot { what };
         let top = match top {
-            Value::Node(node) => split(node),
+            PickleValue::Node(node) => split(node),
             _ => return Err(no("it is neither a dict nor a list")),
         };
         let pairs = match top {
-            (Kind::Dict, number) => std::mem::take(&mut self.dicts[number]),
+            (NodeKind::Dict, number) => std::mem::take(&mut self.dicts[number]),
             // What `torch.cuda.memory_snapshot` gives.
-            (Kind::List, number) => match self.lists[number] {
-                List::Run {
-                    kind: Kind::Segment,
+            (NodeKind::List, number) => match self.lists[number] {
+                FinishedList::Run {
+                    kind: NodeKind::Segment,
                     ..
                 } => {
-                    let segments = Kind::List.node(number).map_err(|_| no("it is too large"))?;
-                    let name = Kind::Text.node(key::SEGMENTS as usize);
+                    let segments = NodeKind::List
+                        .node(number)
+                        .map_err(|_| no("it is too large"))?;
+                    let name = NodeKind::Text.node(key::SEGMENTS as usize);
                     let name = name.map_err(|_| no("it is too large"))?;
-                    vec![(Value::Node(name), Value::Node(segments))]
+                    vec![(PickleValue::Node(name), PickleValue::Node(segments))]
                 }
                 _ => return Err(no("it is a list of something else than segments")),
             },
@@ -49,18 +51,18 @@ impl Builder {
         };
         let host_traces = match field(key::HOST_TRACES) {
             // One list, or one in a list: 2.15 is the first to have it.
-            Some(value) => match self.run(value, Kind::Event) {
+            Some(value) => match self.run(value, NodeKind::Event) {
                 Some(trace) => vec![trace],
                 None => self.traces_at(value)?,
             },
             None => Vec::new(),
         };
         let annotations = field(key::EXTERNAL_ANNOTATIONS);
-        let annotations = annotations.and_then(|value| self.run(value, Kind::Annotation));
+        let annotations = annotations.and_then(|value| self.run(value, NodeKind::Annotation));
         let annotations = annotations.unwrap_or(0..0);
         let settings = field(key::ALLOCATOR_SETTINGS);
         let is_newest = field(key::HOST_TRACES).is_some();
-        let names = std::mem::replace(&mut self.names, super::names::Names::new(0)).finish();
+        let names = std::mem::replace(&mut self.names, super::names::NameTable::new(0)).finish();
         let reuse = settings
             .and_then(|value| self.dict_at(value))
             .is_some_and(|pairs| {
@@ -96,41 +98,43 @@ impl Builder {
     }
 
     /// Where the things of a list stand among their kind; an empty list is one of any kind.
-    fn run(&self, value: Value, wanted: Kind) -> Option<Trace> {
-        let Value::Node(node) = value else {
+    fn run(&self, value: PickleValue, wanted: NodeKind) -> Option<Trace> {
+        let PickleValue::Node(node) = value else {
             return None;
         };
         match split(node) {
-            (Kind::List, 0) => Some(0..0),
-            (Kind::List, number) => match self.lists.get(number)? {
-                List::Run { kind, first, len } if *kind == wanted => Some(*first..first + len),
+            (NodeKind::List, 0) => Some(0..0),
+            (NodeKind::List, number) => match self.lists.get(number)? {
+                FinishedList::Run { kind, first, len } if *kind == wanted => {
+                    Some(*first..first + len)
+                }
                 _ => None,
             },
             _ => None,
         }
     }
 
-    fn segments_at(&self, value: Value) -> Result<Vec<Segment>, SnapshotError> {
-        let run = self.run(value, Kind::Segment);
+    fn segments_at(&self, value: PickleValue) -> Result<Vec<SegmentInfo>, SnapshotError> {
+        let run = self.run(value, NodeKind::Segment);
         let run = run.ok_or(SnapshotError::NoSnapshot {
             what: "its segments are no list of segments",
         })?;
         Ok(self.segments[run].to_vec())
     }
 
-    fn traces_at(&self, value: Value) -> Result<Vec<Trace>, SnapshotError> {
+    fn traces_at(&self, value: PickleValue) -> Result<Vec<Trace>, SnapshotError> {
         let wrong = || SnapshotError::NoSnapshot {
             what: "its traces are no list of lists of entries",
         };
         let list = match value {
-            Value::Node(node) => match split(node) {
-                (Kind::List, number) => self.lists.get(number),
+            PickleValue::Node(node) => match split(node) {
+                (NodeKind::List, number) => self.lists.get(number),
                 _ => None,
             },
             _ => None,
         };
         match list {
-            Some(List::Values(traces)) if traces.len() <= MOST_TRACES => {
+            Some(FinishedList::Values(traces)) if traces.len() <= MOST_TRACES => {
                 let mut end = 0;
                 let mut own = |trace: Trace| {
                     // No entry is in two traces.
@@ -138,7 +142,7 @@ impl Builder {
                     end = end.max(trace.end);
                     fits.then_some(trace)
                 };
-                let traces = traces.iter().map(|&trace| self.run(trace, Kind::Event));
+                let traces = traces.iter().map(|&trace| self.run(trace, NodeKind::Event));
                 let traces = traces.map(|trace| trace.and_then(&mut own));
                 traces.collect::<Option<Vec<_>>>().ok_or_else(wrong)
             }
@@ -146,12 +150,12 @@ impl Builder {
         }
     }
 
-    fn settings_at(&self, value: Value, names: &[Box<str>]) -> Option<Settings> {
-        let word = |value: Value| {
+    fn settings_at(&self, value: PickleValue, names: &[Box<str>]) -> Option<RecordedSettings> {
+        let word = |value: PickleValue| {
             let name = names.get(text(value)? as usize)?;
             Some(name.to_string())
         };
-        let mut settings = Settings::default();
+        let mut settings = RecordedSettings::default();
         for &(key, value) in self.dict_at(value)? {
             let Some(key) = word(key) else { continue };
             match key.as_str() {
@@ -163,13 +167,13 @@ impl Builder {
                 }
                 "garbage_collection_threshold" => {
                     settings.garbage_collection_threshold = match value {
-                        Value::Float(share) if share.is_finite() => Some(share),
+                        PickleValue::Float(share) if share.is_finite() => Some(share),
                         _ => None,
                     }
                 }
                 "expandable_segments" => {
                     settings.expandable_segments = match value {
-                        Value::Bool(is) => Some(is),
+                        PickleValue::Bool(is) => Some(is),
                         _ => None,
                     }
                 }
@@ -186,12 +190,12 @@ impl Builder {
         Some(settings)
     }
 
-    fn dict_at(&self, value: Value) -> Option<&[(Value, Value)]> {
-        let Value::Node(node) = value else {
+    fn dict_at(&self, value: PickleValue) -> Option<&[(PickleValue, PickleValue)]> {
+        let PickleValue::Node(node) = value else {
             return None;
         };
         match split(node) {
-            (Kind::Dict, number) => Some(self.dicts.get(number)?),
+            (NodeKind::Dict, number) => Some(self.dicts.get(number)?),
             _ => None,
         }
     }

@@ -1,11 +1,15 @@
 //! Dicts that become frames, entries, blocks, segments and annotations.
 
-use super::build::{Builder, History, Kind, List, fields, split, text, too_many, unsigned};
+use super::build::{
+    FinishedList, History, NodeKind, SnapshotBuilder, fields, split, text, too_many, unsigned,
+};
 use super::event::MOST_LANES;
 use super::names::key;
-use super::stacks::Frame;
-use super::{Action, Annotation, Block, Event, Lane, Pool, Segment, State};
-use crate::pickle::{Node, Value, Wrong};
+use super::stacks::FrameIds;
+use super::{
+    Annotation, BlockInfo, BlockUsage, Lane, PrivatePoolId, SegmentInfo, TraceAction, TraceEntry,
+};
+use crate::pickle::{PickleNode, PickleRejection, PickleValue};
 
 const fn all(names: &[u32]) -> u64 {
     let mut bits = 0;
@@ -26,9 +30,9 @@ const ANNOTATION: u64 = all(&[key::NAME, key::STAGE]);
 /// Only the snapshot itself has these.
 const TOP: u64 = all(&[key::SEGMENTS]);
 
-impl Builder {
+impl SnapshotBuilder {
     /// Makes of a dict what its fields say that it is.
-    pub(super) fn fold(&mut self, pairs: &[Value]) -> Result<Node, Wrong> {
+    pub(super) fn fold(&mut self, pairs: &[PickleValue]) -> Result<PickleNode, PickleRejection> {
         let (pairs, _) = pairs.as_chunks::<2>();
         let fields = fields(pairs);
         let has = |all: u64| fields & all == all;
@@ -51,15 +55,15 @@ impl Builder {
         }
     }
 
-    fn other(&mut self, pairs: &[[Value; 2]]) -> Result<Node, Wrong> {
+    fn other(&mut self, pairs: &[[PickleValue; 2]]) -> Result<PickleNode, PickleRejection> {
         self.keep(1 + pairs.len())?;
         let pairs = pairs.iter().map(|[key, value]| (*key, *value));
         self.dicts.push(pairs.collect());
-        Kind::Dict.node(self.dicts.len() - 1)
+        NodeKind::Dict.node(self.dicts.len() - 1)
     }
 
-    fn frame(&mut self, pairs: &[[Value; 2]]) -> Result<Node, Wrong> {
-        let mut frame = Frame {
+    fn frame(&mut self, pairs: &[[PickleValue; 2]]) -> Result<PickleNode, PickleRejection> {
+        let mut frame = FrameIds {
             filename: key::EMPTY,
             name: key::EMPTY,
             line: 0,
@@ -75,20 +79,20 @@ impl Builder {
                 _ => {}
             }
         }
-        Kind::Frame.node(self.stacks.frame(frame)? as usize)
+        NodeKind::Frame.node(self.stacks.frame(frame)? as usize)
     }
 
-    fn event(&mut self, pairs: &[[Value; 2]]) -> Result<Node, Wrong> {
+    fn event(&mut self, pairs: &[[PickleValue; 2]]) -> Result<PickleNode, PickleRejection> {
         if self.events.len() >= self.limits.events {
             return Err(too_many("trace entries", self.limits.events));
         }
         let mut lane = Lane::default();
-        let mut event = Event::new(Action::Other);
+        let mut event = TraceEntry::new(TraceAction::Other);
         let mut is_oom = false;
         for [name, value] in pairs {
             if text(*name) == Some(key::ACTION) {
-                event = Event::new(action(text(*value)));
-                is_oom = event.action() == Action::Oom;
+                event = TraceEntry::new(action(text(*value)));
+                is_oom = event.action() == TraceAction::Oom;
             }
         }
         for &[name, value] in pairs {
@@ -107,10 +111,10 @@ impl Builder {
         }
         event.set_lane(self.lane(lane)?);
         self.events.push(event);
-        Kind::Event.node(self.events.len() - 1)
+        NodeKind::Event.node(self.events.len() - 1)
     }
 
-    fn lane(&mut self, lane: Lane) -> Result<u32, Wrong> {
+    fn lane(&mut self, lane: Lane) -> Result<u32, PickleRejection> {
         if let Some((last, number)) = self.last_lane
             && last == lane
         {
@@ -132,15 +136,15 @@ impl Builder {
         Ok(number)
     }
 
-    fn block(&mut self, pairs: &[[Value; 2]]) -> Result<Node, Wrong> {
+    fn block(&mut self, pairs: &[[PickleValue; 2]]) -> Result<PickleNode, PickleRejection> {
         if self.blocks.len() >= self.limits.blocks {
             return Err(too_many("blocks", self.limits.blocks));
         }
-        let mut block = Block {
+        let mut block = BlockInfo {
             address: None,
             size: 0,
             requested_size: None,
-            state: State::Inactive,
+            state: BlockUsage::Inactive,
             stack: None,
         };
         let mut used = None;
@@ -153,35 +157,35 @@ impl Builder {
                 Some(key::HISTORY) => used = self.first_use(value),
                 Some(key::STATE) => {
                     block.state = match text(value) {
-                        Some(key::ACTIVE_ALLOCATED) => State::Allocated,
+                        Some(key::ACTIVE_ALLOCATED) => BlockUsage::Allocated,
                         Some(key::ACTIVE_PENDING_FREE | key::ACTIVE_AWAITING_FREE) => {
-                            State::PendingFree
+                            BlockUsage::PendingFree
                         }
-                        _ => State::Inactive,
+                        _ => BlockUsage::Inactive,
                     }
                 }
                 _ => {}
             }
         }
         // What a free block was used for before says nothing of what fills the card.
-        if let Some(used) = used.filter(|_| block.state != State::Inactive) {
+        if let Some(used) = used.filter(|_| block.state != BlockUsage::Inactive) {
             block.stack = block.stack.or(used.stack);
             block.requested_size = block.requested_size.or(used.real_size);
         }
         self.blocks.push(block);
-        Kind::Block.node(self.blocks.len() - 1)
+        NodeKind::Block.node(self.blocks.len() - 1)
     }
 
-    fn first_use(&self, value: Value) -> Option<History> {
-        let Value::Node(node) = value else {
+    fn first_use(&self, value: PickleValue) -> Option<History> {
+        let PickleValue::Node(node) = value else {
             return None;
         };
-        let (Kind::List, number) = split(node) else {
+        let (NodeKind::List, number) = split(node) else {
             return None;
         };
         match self.lists.get(number)? {
-            List::Run {
-                kind: Kind::History,
+            FinishedList::Run {
+                kind: NodeKind::History,
                 first,
                 ..
             } => self.histories.get(*first).copied(),
@@ -189,7 +193,7 @@ impl Builder {
         }
     }
 
-    fn history(&mut self, pairs: &[[Value; 2]]) -> Result<Node, Wrong> {
+    fn history(&mut self, pairs: &[[PickleValue; 2]]) -> Result<PickleNode, PickleRejection> {
         if self.histories.len() >= self.limits.blocks {
             return Err(too_many("uses of blocks", self.limits.blocks));
         }
@@ -205,14 +209,14 @@ impl Builder {
             }
         }
         self.histories.push(history);
-        Kind::History.node(self.histories.len() - 1)
+        NodeKind::History.node(self.histories.len() - 1)
     }
 
-    fn segment(&mut self, pairs: &[[Value; 2]]) -> Result<Node, Wrong> {
+    fn segment(&mut self, pairs: &[[PickleValue; 2]]) -> Result<PickleNode, PickleRejection> {
         if self.segments.len() >= self.limits.segments {
             return Err(too_many("segments", self.limits.segments));
         }
-        let mut segment = Segment::default();
+        let mut segment = SegmentInfo::default();
         for &[name, value] in pairs {
             match text(name) {
                 Some(key::DEVICE) => segment.device = unsigned(value),
@@ -226,7 +230,7 @@ impl Builder {
                 Some(key::SEGMENT_POOL_ID) => segment.pool = self.pool_of(value),
                 Some(key::IS_EXPANDABLE) => {
                     segment.is_expandable = match value {
-                        Value::Bool(is) => Some(is),
+                        PickleValue::Bool(is) => Some(is),
                         _ => None,
                     }
                 }
@@ -247,34 +251,34 @@ impl Builder {
             address = address.and_then(|address| address.checked_add(block.size));
         }
         self.segments.push(segment);
-        Kind::Segment.node(self.segments.len() - 1)
+        NodeKind::Segment.node(self.segments.len() - 1)
     }
 
-    fn blocks_of(&mut self, value: Value) -> Result<std::ops::Range<usize>, Wrong> {
+    fn blocks_of(&mut self, value: PickleValue) -> Result<std::ops::Range<usize>, PickleRejection> {
         let list = match value {
-            Value::Node(node) => match split(node) {
-                (Kind::List, 0) => return Ok(0..0),
-                (Kind::List, number) => self.lists.get(number),
+            PickleValue::Node(node) => match split(node) {
+                (NodeKind::List, 0) => return Ok(0..0),
+                (NodeKind::List, number) => self.lists.get(number),
                 _ => None,
             },
             _ => None,
         };
         match list {
-            Some(List::Run {
-                kind: Kind::Block,
+            Some(FinishedList::Run {
+                kind: NodeKind::Block,
                 first,
                 len,
             }) if *first >= self.claimed => {
                 self.claimed = first + len;
                 Ok(*first..self.claimed)
             }
-            _ => Err(Wrong::Shape {
+            _ => Err(PickleRejection::Shape {
                 what: "a segment's blocks are no list of blocks, or another segment's",
             }),
         }
     }
 
-    fn annotation(&mut self, pairs: &[[Value; 2]]) -> Result<Node, Wrong> {
+    fn annotation(&mut self, pairs: &[[PickleValue; 2]]) -> Result<PickleNode, PickleRejection> {
         if self.annotations.len() >= self.limits.segments {
             return Err(too_many("annotations", self.limits.segments));
         }
@@ -300,15 +304,15 @@ impl Builder {
             }
         }
         self.annotations.push(annotation);
-        Kind::Annotation.node(self.annotations.len() - 1)
+        NodeKind::Annotation.node(self.annotations.len() - 1)
     }
 
     /// A pool that is not the default one.
-    fn pool_of(&self, value: Value) -> Option<Pool> {
-        let Value::Node(node) = value else {
+    fn pool_of(&self, value: PickleValue) -> Option<PrivatePoolId> {
+        let PickleValue::Node(node) = value else {
             return None;
         };
-        let (Kind::Pair, number) = split(node) else {
+        let (NodeKind::Pair, number) = split(node) else {
             return None;
         };
         self.pairs
@@ -318,32 +322,32 @@ impl Builder {
     }
 }
 
-fn action(name: Option<u32>) -> Action {
+fn action(name: Option<u32>) -> TraceAction {
     match name {
-        Some(key::ALLOC) => Action::Alloc,
-        Some(key::FREE_REQUESTED) => Action::FreeRequested,
-        Some(key::FREE_COMPLETED | key::FREE) => Action::FreeCompleted,
-        Some(key::SEGMENT_ALLOC) => Action::SegmentAlloc,
-        Some(key::SEGMENT_FREE) => Action::SegmentFree,
-        Some(key::SEGMENT_MAP) => Action::SegmentMap,
-        Some(key::SEGMENT_UNMAP) => Action::SegmentUnmap,
-        Some(key::SNAPSHOT) => Action::Snapshot,
-        Some(key::OOM) => Action::Oom,
-        Some(key::ANNOTATE) => Action::Annotate,
-        _ => Action::Other,
+        Some(key::ALLOC) => TraceAction::Alloc,
+        Some(key::FREE_REQUESTED) => TraceAction::FreeRequested,
+        Some(key::FREE_COMPLETED | key::FREE) => TraceAction::FreeCompleted,
+        Some(key::SEGMENT_ALLOC) => TraceAction::SegmentAlloc,
+        Some(key::SEGMENT_FREE) => TraceAction::SegmentFree,
+        Some(key::SEGMENT_MAP) => TraceAction::SegmentMap,
+        Some(key::SEGMENT_UNMAP) => TraceAction::SegmentUnmap,
+        Some(key::SNAPSHOT) => TraceAction::Snapshot,
+        Some(key::OOM) => TraceAction::Oom,
+        Some(key::ANNOTATE) => TraceAction::Annotate,
+        _ => TraceAction::Other,
     }
 }
 
 /// A number that may be negative; a handle above `i64::MAX` keeps its bits.
-fn signed(value: Value) -> Option<i64> {
+fn signed(value: PickleValue) -> Option<i64> {
     match value {
-        Value::Int(value) => Some(value),
-        Value::Unsigned(value) => Some(value.cast_signed()),
+        PickleValue::Int(value) => Some(value),
+        PickleValue::Unsigned(value) => Some(value.cast_signed()),
         _ => None,
     }
 }
 
 /// A text that says something.
-fn said(value: Value) -> Option<u32> {
+fn said(value: PickleValue) -> Option<u32> {
     text(value).filter(|&name| name != key::NOTHING && name != key::EMPTY)
 }

@@ -18,15 +18,15 @@ use std::ops::Range;
 use sconce_schema::{Hint, exit};
 
 use crate::pickle::{self, PickleError};
-pub use event::{Action, Event};
-pub use names::Name;
+pub use event::{TraceAction, TraceEntry};
+pub use names::NameId;
 pub use stacks::StackId;
 
 /// How much a snapshot may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct SnapshotLimits {
     /// Those of its pickle.
-    pub pickle: pickle::Limits,
+    pub pickle: pickle::PickleLimits,
     /// Trace entries, 32 bytes each.
     pub events: usize,
     /// Blocks, 40 bytes each.
@@ -41,10 +41,10 @@ pub struct Limits {
     pub others: usize,
 }
 
-impl Default for Limits {
+impl Default for SnapshotLimits {
     fn default() -> Self {
         Self {
-            pickle: pickle::Limits::default(),
+            pickle: pickle::PickleLimits::default(),
             events: 100_000_000,
             blocks: 20_000_000,
             segments: 2_000_000,
@@ -57,7 +57,7 @@ impl Default for Limits {
 
 /// What `cudaMalloc` gave, or an expandable segment's mapped part.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
-pub struct Segment {
+pub struct SegmentInfo {
     /// Number of the card.
     pub device: Option<u64>,
     /// Where it begins.
@@ -77,7 +77,7 @@ pub struct Segment {
     /// Whether it can grow (absent before 2.1).
     pub is_expandable: Option<bool>,
     /// Its private pool; absent too where it is of the default one, which has the id (0, 0).
-    pub pool: Option<Pool>,
+    pub pool: Option<PrivatePoolId>,
     /// Where it was allocated.
     pub stack: Option<StackId>,
     /// Which of [`Snapshot::blocks`] are in it, by address.
@@ -85,11 +85,11 @@ pub struct Segment {
 }
 
 /// Id of a private pool.
-pub type Pool = (u64, u64);
+pub type PrivatePoolId = (u64, u64);
 
 /// A part of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Block {
+pub struct BlockInfo {
     /// Where it begins; counted from its segment's beginning where the file does not say.
     pub address: Option<u64>,
     /// Bytes of it.
@@ -97,14 +97,14 @@ pub struct Block {
     /// Bytes that were asked for.
     pub requested_size: Option<u64>,
     /// What it is used for.
-    pub state: State,
+    pub state: BlockUsage,
     /// Where it was allocated.
     pub stack: Option<StackId>,
 }
 
 /// What a block is used for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum State {
+pub enum BlockUsage {
     /// In use.
     Allocated,
     /// Given back, but another stream may still use it.
@@ -120,7 +120,7 @@ pub type Trace = Range<usize>;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Annotation {
     /// Its name.
-    pub name: Name,
+    pub name: NameId,
     /// Whether it begins there; absent where it is neither a begin nor an end.
     pub begins: Option<bool>,
     /// Number of the card.
@@ -132,7 +132,7 @@ pub struct Annotation {
 /// The allocator's settings in effect. Absent is what the file does not say.
 #[derive(Debug, Clone, PartialEq, Default, serde::Serialize, serde::Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Settings {
+pub struct RecordedSettings {
     /// `PYTORCH_CUDA_ALLOC_CONF` as it was set.
     pub conf: Option<String>,
     /// Largest block that may be split, in bytes; absent too where there is no limit.
@@ -149,22 +149,22 @@ pub struct Settings {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
 struct Lane {
     stream: Option<i64>,
-    pool: Option<Pool>,
-    compile_context: Option<Name>,
-    user_metadata: Option<Name>,
+    pool: Option<PrivatePoolId>,
+    compile_context: Option<NameId>,
+    user_metadata: Option<NameId>,
 }
 
 /// A snapshot.
 #[derive(Debug, Clone, Default)]
 pub struct Snapshot {
     /// Segments of all cards.
-    pub segments: Vec<Segment>,
+    pub segments: Vec<SegmentInfo>,
     /// Segments of pinned host memory (2.15).
-    pub host_segments: Vec<Segment>,
+    pub host_segments: Vec<SegmentInfo>,
     /// Blocks of all segments.
-    pub blocks: Vec<Block>,
+    pub blocks: Vec<BlockInfo>,
     /// Entries of all traces.
-    pub events: Vec<Event>,
+    pub events: Vec<TraceEntry>,
     /// Traces of the cards, by their numbers.
     pub traces: Vec<Trace>,
     /// Traces of pinned host memory (2.15).
@@ -172,19 +172,19 @@ pub struct Snapshot {
     /// Annotations in the order of the file.
     pub annotations: Vec<Annotation>,
     /// Settings; absent in old files.
-    pub settings: Option<Settings>,
+    pub settings: Option<RecordedSettings>,
     /// A release that the writer is not older than, by fields that came with it; absent: none of
     /// these is there.
     pub writer_since: Option<(u32, u32)>,
     names: Vec<Box<str>>,
-    frames: Vec<stacks::Frame>,
+    frames: Vec<stacks::FrameIds>,
     stacks: Vec<Box<[u32]>>,
     lanes: Vec<Lane>,
 }
 
 /// A frame of a stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub struct Frame<'s> {
+pub struct StackFrame<'s> {
     /// File, as the interpreter or the debug information names it.
     pub filename: &'s str,
     /// Function.
@@ -201,12 +201,15 @@ impl Snapshot {
     }
 
     /// Frames of a stack, the innermost first.
-    pub fn frames(&self, stack: StackId) -> impl DoubleEndedIterator<Item = Frame<'_>> + Clone {
+    pub fn frames(
+        &self,
+        stack: StackId,
+    ) -> impl DoubleEndedIterator<Item = StackFrame<'_>> + Clone {
         let numbers = self.stacks.get(stack.0 as usize);
         let numbers = numbers.map_or(&[][..], |numbers| numbers);
         numbers.iter().filter_map(|&number| {
             let frame = self.frames.get(number as usize)?;
-            Some(Frame {
+            Some(StackFrame {
                 filename: self.name(frame.filename),
                 name: self.name(frame.name),
                 line: (frame.line > 0).then_some(frame.line),
@@ -216,32 +219,32 @@ impl Snapshot {
 
     /// A text by its number.
     #[must_use]
-    pub fn name(&self, name: Name) -> &str {
+    pub fn name(&self, name: NameId) -> &str {
         self.names.get(name as usize).map_or("", |name| name)
     }
 
     /// Handle of the stream that an event was on.
     #[must_use]
-    pub fn stream(&self, event: &Event) -> Option<i64> {
+    pub fn stream(&self, event: &TraceEntry) -> Option<i64> {
         self.lanes.get(event.lane())?.stream
     }
 
     /// Private pool of an event; absent too for the default one.
     #[must_use]
-    pub fn pool(&self, event: &Event) -> Option<Pool> {
+    pub fn pool(&self, event: &TraceEntry) -> Option<PrivatePoolId> {
         self.lanes.get(event.lane())?.pool
     }
 
     /// Which part of a compiled program an event came from (2.7 and newer).
     #[must_use]
-    pub fn compile_context(&self, event: &Event) -> Option<&str> {
+    pub fn compile_context(&self, event: &TraceEntry) -> Option<&str> {
         let name = self.lanes.get(event.lane())?.compile_context?;
         Some(self.name(name))
     }
 
     /// What the program had said of itself with `torch.cuda.memory._set_memory_metadata`.
     #[must_use]
-    pub fn user_metadata(&self, event: &Event) -> Option<&str> {
+    pub fn user_metadata(&self, event: &TraceEntry) -> Option<&str> {
         let name = self.lanes.get(event.lane())?.user_metadata?;
         Some(self.name(name))
     }
@@ -260,7 +263,7 @@ impl Snapshot {
 
     /// Entries of a card's trace, the oldest first.
     #[must_use]
-    pub fn trace(&self, device: u64) -> &[Event] {
+    pub fn trace(&self, device: u64) -> &[TraceEntry] {
         let trace = usize::try_from(device).ok();
         let trace = trace.and_then(|number| self.traces.get(number));
         trace
@@ -269,8 +272,8 @@ impl Snapshot {
     }
 
     /// A card's segments, each with its blocks.
-    pub fn segments_of(&self, device: u64) -> impl Iterator<Item = (&Segment, &[Block])> {
-        let of_it = move |one: &&Segment| one.device.unwrap_or(0) == device;
+    pub fn segments_of(&self, device: u64) -> impl Iterator<Item = (&SegmentInfo, &[BlockInfo])> {
+        let of_it = move |one: &&SegmentInfo| one.device.unwrap_or(0) == device;
         self.segments.iter().filter(of_it).map(|segment| {
             let blocks = self.blocks.get(segment.blocks.clone());
             (segment, blocks.unwrap_or_default())
@@ -312,8 +315,8 @@ impl Hint for SnapshotError {
 /// # Errors
 /// [`SnapshotError`] where it is no pickle of plain data, holds more than a limit, or is none of the
 /// allocator.
-pub fn read(source: impl Read, limits: &Limits) -> Result<Snapshot, SnapshotError> {
-    let mut builder = build::Builder::new(limits);
+pub fn read(source: impl Read, limits: &SnapshotLimits) -> Result<Snapshot, SnapshotError> {
+    let mut builder = build::SnapshotBuilder::new(limits);
     let top = pickle::read(source, &mut builder, &limits.pickle)?;
     builder.finish(top)
 }

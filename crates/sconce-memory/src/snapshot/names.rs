@@ -2,10 +2,10 @@
 
 use std::collections::HashMap;
 
-use crate::pickle::Wrong;
+use crate::pickle::PickleRejection;
 
 /// A text of a snapshot.
-pub type Name = u32;
+pub type NameId = u32;
 
 macro_rules! known {
     ($($constant:ident $text:literal)*) => {
@@ -43,13 +43,13 @@ known! {
 
 /// Texts while they are gathered.
 #[derive(Debug)]
-pub(super) struct Names {
-    numbers: HashMap<Box<str>, Name>,
+pub(super) struct NameTable {
+    numbers: HashMap<Box<str>, NameId>,
     bytes: u64,
     most_bytes: u64,
 }
 
-impl Names {
+impl NameTable {
     pub(super) fn new(most_bytes: u64) -> Self {
         let numbers = (0..)
             .zip(KNOWN)
@@ -61,15 +61,15 @@ impl Names {
         }
     }
 
-    pub(super) fn number(&mut self, text: &str) -> Result<Name, Wrong> {
+    pub(super) fn number(&mut self, text: &str) -> Result<NameId, PickleRejection> {
         if let Some(&number) = self.numbers.get(text) {
             return Ok(number);
         }
         // What a text costs beside its own bytes.
         self.bytes += text.len() as u64 + 48;
-        let number = Name::try_from(self.numbers.len()).unwrap_or(Name::MAX);
+        let number = NameId::try_from(self.numbers.len()).unwrap_or(NameId::MAX);
         if self.bytes > self.most_bytes {
-            return Err(Wrong::TooMany {
+            return Err(PickleRejection::TooMany {
                 what: "bytes of different texts",
                 limit: self.most_bytes,
             });

@@ -2,16 +2,16 @@
 
 use std::collections::HashMap;
 
-use super::names::{Name, in_order};
-use crate::pickle::Wrong;
+use super::names::{NameId, in_order};
+use crate::pickle::PickleRejection;
 
 /// A frame of a stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
-pub(super) struct Frame {
+pub(super) struct FrameIds {
     /// File, as the interpreter or the debug information names it.
-    pub(super) filename: Name,
+    pub(super) filename: NameId,
     /// Function.
-    pub(super) name: Name,
+    pub(super) name: NameId,
     /// Line; 0 where it is not known, as PyTorch writes it.
     pub(super) line: u32,
 }
@@ -23,7 +23,7 @@ pub struct StackId(pub u32);
 /// Stacks while they are gathered.
 #[derive(Debug)]
 pub(super) struct Stacks {
-    frames: HashMap<Frame, u32>,
+    frames: HashMap<FrameIds, u32>,
     stacks: HashMap<Box<[u32]>, u32>,
     kept: u64,
     most: u64,
@@ -40,10 +40,10 @@ impl Stacks {
         }
     }
 
-    fn keep(&mut self, count: usize) -> Result<(), Wrong> {
+    fn keep(&mut self, count: usize) -> Result<(), PickleRejection> {
         self.kept += count as u64;
         if self.kept > self.most {
-            return Err(Wrong::TooMany {
+            return Err(PickleRejection::TooMany {
                 what: "frames of different stacks",
                 limit: self.most,
             });
@@ -51,7 +51,7 @@ impl Stacks {
         Ok(())
     }
 
-    pub(super) fn frame(&mut self, frame: Frame) -> Result<u32, Wrong> {
+    pub(super) fn frame(&mut self, frame: FrameIds) -> Result<u32, PickleRejection> {
         if let Some(&number) = self.frames.get(&frame) {
             return Ok(number);
         }
@@ -61,7 +61,7 @@ impl Stacks {
         Ok(number)
     }
 
-    pub(super) fn stack(&mut self, frames: &[u32]) -> Result<StackId, Wrong> {
+    pub(super) fn stack(&mut self, frames: &[u32]) -> Result<StackId, PickleRejection> {
         if let Some(&number) = self.stacks.get(frames) {
             return Ok(StackId(number));
         }
@@ -72,7 +72,7 @@ impl Stacks {
         Ok(StackId(number))
     }
 
-    pub(super) fn finish(self) -> (Vec<Frame>, Vec<Box<[u32]>>) {
+    pub(super) fn finish(self) -> (Vec<FrameIds>, Vec<Box<[u32]>>) {
         (in_order(self.frames), in_order(self.stacks))
     }
 }

@@ -10,7 +10,7 @@ fn fixture(name: &str) -> Snapshot {
         "oom" => include_bytes!("../../tests/fixtures/torch-2.15-oom.pickle"),
         _ => include_bytes!("../../tests/fixtures/torch-2.15-leak.pickle"),
     };
-    read(bytes, &Limits::default()).unwrap()
+    read(bytes, &SnapshotLimits::default()).unwrap()
 }
 
 #[test]
@@ -22,12 +22,12 @@ fn every_version_and_protocol_holds_the_same_program() {
         assert_eq!(snapshot.trace(0).len(), 63);
         assert_eq!(snapshot.devices(), [0]);
         let first = &snapshot.trace(0)[0];
-        assert_eq!(first.action(), Action::SegmentAlloc);
+        assert_eq!(first.action(), TraceAction::SegmentAlloc);
         assert_eq!(first.addr(), Some(0x7f2a_0000_0000));
         assert_eq!(first.size(), Some(20 << 20));
         assert_eq!(first.time_us().is_some(), !is_old);
         assert_eq!(snapshot.stream(first), Some(0));
-        let frames: Vec<Frame> = snapshot.frames(first.stack().unwrap()).collect();
+        let frames: Vec<StackFrame> = snapshot.frames(first.stack().unwrap()).collect();
         assert_eq!(frames.len(), 5);
         assert_eq!((frames[0].name, frames[0].line), ("convert", Some(1369)));
         assert_eq!(frames[4].filename, "/home/user/digits/train.py");
@@ -37,7 +37,7 @@ fn every_version_and_protocol_holds_the_same_program() {
             for block in blocks {
                 assert_eq!(block.address, Some(at));
                 at += block.size;
-                let is_used = block.state == State::Allocated;
+                let is_used = block.state == BlockUsage::Allocated;
                 if is_used {
                     let frames = snapshot.frames(block.stack.unwrap());
                     assert!(frames.count() > 0);
@@ -65,7 +65,7 @@ fn a_failed_request_says_what_was_free() {
     let oom = snapshot
         .trace(0)
         .iter()
-        .find(|event| event.action() == Action::Oom);
+        .find(|event| event.action() == TraceAction::Oom);
     let oom = oom.unwrap();
     assert_eq!((oom.addr(), oom.device_free()), (None, Some(0)));
     assert_eq!(oom.size(), Some(12 << 20));
@@ -75,7 +75,7 @@ fn a_failed_request_says_what_was_free() {
 fn what_ends_early_is_refused() {
     let bytes: &[u8] = include_bytes!("../../tests/fixtures/torch-2.4-protocol-3.pickle");
     for end in 0..bytes.len() {
-        let error = read(&bytes[..end], &Limits::default()).unwrap_err();
+        let error = read(&bytes[..end], &SnapshotLimits::default()).unwrap_err();
         let SnapshotError::Pickle(error) = error else {
             panic!("{error}");
         };
@@ -89,7 +89,7 @@ fn what_ends_early_is_refused() {
 
 fn said(body: &[u8]) -> String {
     let bytes = [b"\x80\x04", body, b"."].concat();
-    match read(&bytes[..], &Limits::default()) {
+    match read(&bytes[..], &SnapshotLimits::default()) {
         Ok(snapshot) => format!("{} segments", snapshot.segments.len()),
         Err(SnapshotError::Pickle(error)) => error.to_string(),
         Err(error) => error.to_string(),
@@ -150,29 +150,29 @@ fn blocks_are_in_one_segment() {
 #[test]
 fn there_are_limits() {
     let bytes: &[u8] = include_bytes!("../../tests/fixtures/torch-2.15-leak.pickle");
-    let enough = Limits::default();
+    let enough = SnapshotLimits::default();
     for limits in [
-        Limits {
+        SnapshotLimits {
             events: 100,
             ..enough
         },
-        Limits {
+        SnapshotLimits {
             blocks: 3,
             ..enough
         },
-        Limits {
+        SnapshotLimits {
             segments: 1,
             ..enough
         },
-        Limits {
+        SnapshotLimits {
             text_bytes: 100,
             ..enough
         },
-        Limits {
+        SnapshotLimits {
             frames: 20,
             ..enough
         },
-        Limits {
+        SnapshotLimits {
             others: 3,
             ..enough
         },
@@ -196,7 +196,7 @@ proptest::proptest! {
             let at = at % bytes.len();
             bytes[at] = byte;
         }
-        if let Ok(snapshot) = read(&bytes[..], &Limits::default()) {
+        if let Ok(snapshot) = read(&bytes[..], &SnapshotLimits::default()) {
             for device in snapshot.devices() {
                 for event in snapshot.trace(device) {
                     let frames = event.stack().map_or(0, |stack| snapshot.frames(stack).count());

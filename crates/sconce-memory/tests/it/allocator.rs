@@ -7,9 +7,9 @@
 )]
 
 use proptest::prelude::*;
-use sconce_memory::allocator::settings::Settings;
+use sconce_memory::allocator::settings::AllocatorSettings;
 use sconce_memory::allocator::{
-    Allocator, BlockView, Device, PoolId, PoolOptions, Stat, Takes, Version,
+    Allocator, BlockView, PoolId, PoolOptions, PoolScope, SimulatedGpu, Stat, TorchVersion,
 };
 
 use crate::model::{Model, State};
@@ -94,9 +94,9 @@ struct Both {
 }
 
 impl Both {
-    fn new(text: &str, capacity: u64, version: Version) -> Self {
-        let settings = Settings::parse(text, version).expect("they are settings");
-        let device = Device::new(capacity).expect("it is a card");
+    fn new(text: &str, capacity: u64, version: TorchVersion) -> Self {
+        let settings = AllocatorSettings::parse(text, version).expect("they are settings");
+        let device = SimulatedGpu::new(capacity).expect("it is a card");
         Self {
             fast: Allocator::new(settings.clone(), device, version),
             slow: Model::new(settings, capacity, version),
@@ -152,7 +152,7 @@ impl Both {
                 slow.set_fraction(fraction);
             }
             Step::Expandable(expandable_segments) => {
-                let settings = Settings {
+                let settings = AllocatorSettings {
                     expandable_segments,
                     ..fast.settings().clone()
                 };
@@ -164,7 +164,7 @@ impl Both {
                 prop_assert_eq!(made, slow.create_pool(PoolId(0, pool), options));
             }
             Step::Begin(pool, stream, captures) => {
-                let takes = stream.map_or(Takes::All, Takes::Stream);
+                let takes = stream.map_or(PoolScope::All, PoolScope::Stream);
                 let begun = fast.begin_pool(PoolId(0, pool), takes, captures).is_ok();
                 prop_assert_eq!(begun, slow.begin_pool(PoolId(0, pool), takes, captures));
             }
@@ -255,7 +255,7 @@ impl Both {
 fn compare(
     text: &str,
     capacity: u64,
-    version: Version,
+    version: TorchVersion,
     steps: &[Step],
 ) -> Result<(), TestCaseError> {
     let mut both = Both::new(text, capacity, version);
@@ -282,7 +282,7 @@ macro_rules! same_in {
             #![proptest_config(config(40))]
             #[test]
             fn $name(steps in prop::collection::vec(basic(), 1..160)) {
-                compare($text, $mib * MIB, Version::NEWEST, &steps)?;
+                compare($text, $mib * MIB, TorchVersion::NEWEST, &steps)?;
             }
         }
     )*};
@@ -322,6 +322,6 @@ proptest! {
         minor in 6_u32..16,
         steps in prop::collection::vec(everything(), 1..200),
     ) {
-        compare(text, mib * MIB, Version::new(2, minor), &steps)?;
+        compare(text, mib * MIB, TorchVersion::new(2, minor), &steps)?;
     }
 }

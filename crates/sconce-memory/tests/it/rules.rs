@@ -7,19 +7,20 @@
 
 use sconce_memory::allocator::device::{MALLOC_BASE, RESERVE_BASE};
 use sconce_memory::allocator::{
-    Allocator, Device, Misuse, NULL, PoolId, PoolOptions, Refusal, Settings, Takes, Version,
+    AllocationFailure, Allocator, AllocatorSettings, InvalidCall, NULL, PoolId, PoolOptions,
+    PoolScope, SimulatedGpu, TorchVersion,
 };
 
 const MIB: u64 = 1 << 20;
 const POOL: PoolId = PoolId(1, 0);
 
-fn on(conf: &str, mib: u64, version: Version) -> Allocator {
-    let settings = Settings::parse(conf, version).unwrap();
-    Allocator::new(settings, Device::new(mib * MIB).unwrap(), version)
+fn on(conf: &str, mib: u64, version: TorchVersion) -> Allocator {
+    let settings = AllocatorSettings::parse(conf, version).unwrap();
+    Allocator::new(settings, SimulatedGpu::new(mib * MIB).unwrap(), version)
 }
 
 fn newest(conf: &str, mib: u64) -> Allocator {
-    on(conf, mib, Version::NEWEST)
+    on(conf, mib, TorchVersion::NEWEST)
 }
 
 /// Addresses of requests in MiB on the default stream.
@@ -33,9 +34,12 @@ fn nothing_comes_of_nothing() {
     assert_eq!(allocator.malloc(0, 0), Ok(NULL));
     assert_eq!(allocator.free(NULL), Ok(()));
     assert_eq!(allocator.record_stream(NULL, 1), Ok(()));
-    assert_eq!(allocator.free(512), Err(Misuse::Address { address: 512 }));
+    assert_eq!(
+        allocator.free(512),
+        Err(InvalidCall::Address { address: 512 })
+    );
     let error = allocator.malloc(1 << 60, 0).unwrap_err();
-    assert_eq!(error.why, Refusal::Exabyte);
+    assert_eq!(error.why, AllocationFailure::Exabyte);
     assert_eq!(allocator.stats(), newest("", 64).stats());
 }
 
@@ -111,7 +115,7 @@ fn expandable_segments_grow_by_pages() {
 #[test]
 fn a_fraction_of_one_is_a_limit_up_to_2_8() {
     for (minor, allowed) in [(8, Some(64 * MIB)), (9, None)] {
-        let mut allocator = on("", 64, Version::new(2, minor));
+        let mut allocator = on("", 64, TorchVersion::new(2, minor));
         allocator.set_fraction(1.0).unwrap();
         let error = allocator.malloc(100 * MIB, 0).unwrap_err();
         assert_eq!(error.allowed, allowed, "2.{minor}");
@@ -126,7 +130,7 @@ fn what_is_rejected_gives_nothing_back() {
     let [block] = take(&mut allocator, [40]);
     allocator.free(block).unwrap();
     let error = allocator.malloc(50 * MIB, 0).unwrap_err();
-    assert_eq!(error.why, Refusal::Rejected);
+    assert_eq!(error.why, AllocationFailure::Rejected);
     let stats = allocator.stats();
     assert_eq!((stats.num_oom_rejections, stats.num_ooms), (1, 0));
     assert_eq!(stats.reserved_bytes.all.current, 40 << 20);
@@ -136,9 +140,9 @@ fn what_is_rejected_gives_nothing_back() {
 fn the_pool_begun_last_takes_requests_from_2_9_on() {
     let other = PoolId(2, 0);
     for (minor, pool) in [(8, POOL), (9, other)] {
-        let mut allocator = on("", 64, Version::new(2, minor));
-        allocator.begin_pool(POOL, Takes::All, false).unwrap();
-        allocator.begin_pool(other, Takes::All, false).unwrap();
+        let mut allocator = on("", 64, TorchVersion::new(2, minor));
+        allocator.begin_pool(POOL, PoolScope::All, false).unwrap();
+        allocator.begin_pool(other, PoolScope::All, false).unwrap();
         allocator.malloc(1, 0).unwrap();
         assert_eq!(allocator.segments()[0].pool, pool, "2.{minor}");
     }
@@ -147,10 +151,12 @@ fn the_pool_begun_last_takes_requests_from_2_9_on() {
 #[test]
 fn memory_is_given_back_within_a_pool_from_2_13_on() {
     for (minor, captures, fits) in [(12, false, false), (13, false, true), (13, true, false)] {
-        let mut allocator = on("", 64, Version::new(2, minor));
+        let mut allocator = on("", 64, TorchVersion::new(2, minor));
         let [block] = take(&mut allocator, [40]);
         allocator.free(block).unwrap();
-        allocator.begin_pool(POOL, Takes::All, captures).unwrap();
+        allocator
+            .begin_pool(POOL, PoolScope::All, captures)
+            .unwrap();
         let got = allocator.malloc(40 * MIB, 0);
         assert_eq!(got.is_ok(), fits, "2.{minor} {captures}");
     }
@@ -165,7 +171,9 @@ fn a_pool_helps_out_when_it_was_told_to() {
             ..PoolOptions::default()
         };
         allocator.create_pool(POOL, options).unwrap();
-        allocator.begin_pool(POOL, Takes::Stream(0), false).unwrap();
+        allocator
+            .begin_pool(POOL, PoolScope::Stream(0), false)
+            .unwrap();
         let [block] = take(&mut allocator, [40]);
         allocator.free(block).unwrap();
         allocator.end_pool(POOL).unwrap();
@@ -181,7 +189,7 @@ fn a_pool_helps_out_when_it_was_told_to() {
 #[test]
 fn a_released_pool_is_emptied_with_the_cache() {
     let mut allocator = newest("", 64);
-    allocator.begin_pool(POOL, Takes::All, true).unwrap();
+    allocator.begin_pool(POOL, PoolScope::All, true).unwrap();
     let [block] = take(&mut allocator, [40]);
     allocator.end_pool(POOL).unwrap();
     allocator.free(block).unwrap();
@@ -194,12 +202,12 @@ fn a_released_pool_is_emptied_with_the_cache() {
     assert_eq!(by_pool(&allocator), 40 << 20);
     allocator.release_pool(POOL).unwrap();
     assert_eq!(
-        allocator.begin_pool(POOL, Takes::All, true),
-        Err(Misuse::Released { pool: POOL })
+        allocator.begin_pool(POOL, PoolScope::All, true),
+        Err(InvalidCall::Released { pool: POOL })
     );
     allocator.empty_pool(POOL);
     assert_eq!((by_pool(&allocator), allocator.segments().len()), (0, 0));
-    assert_eq!(allocator.begin_pool(POOL, Takes::All, true), Ok(()));
+    assert_eq!(allocator.begin_pool(POOL, PoolScope::All, true), Ok(()));
 }
 
 #[test]

@@ -8,7 +8,9 @@ use sconce_schema::{Hint, exit};
 use super::claim::{Claim, ClaimError, LARGEST_PAYLOAD};
 use super::{KeyError, PublicKey, SigningKey};
 use sconce_oci as oci;
-use sconce_oci::{Descriptor, Digest, DocumentError, Image, Manifest, RootFs, media};
+use sconce_oci::{
+    Descriptor, Digest, DocumentError, ImageConfiguration, ImageManifest, RootFs, media,
+};
 
 /// Media type of a payload.
 pub const PAYLOAD: &str = "application/vnd.dev.cosign.simplesigning.v1+json";
@@ -28,7 +30,7 @@ pub struct Signature {
 
 /// What is to be pushed: first `config` and `payload` as blobs, then `manifest` under `tag`.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Attachment {
+pub struct SignatureAttachment {
     /// [`tag`] of the image.
     pub tag: String,
     /// The manifest, of media type [`media::MANIFEST`].
@@ -41,7 +43,7 @@ pub struct Attachment {
 
 /// A signature of an image as its manifest names it: not yet verified.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Attached {
+pub struct UnverifiedSignature {
     /// The layer that holds the payload: [`LARGEST_PAYLOAD`] bytes at most.
     pub layer: Descriptor,
     /// The signature in base64.
@@ -75,7 +77,7 @@ impl Hint for AttachmentError {
 
 /// Why one signature does not count.
 #[derive(Debug, thiserror::Error)]
-pub enum Refusal {
+pub enum SignatureRejection {
     /// The payload is not the one that the manifest names.
     #[error("its text is not the one that its digest names")]
     Payload,
@@ -105,16 +107,16 @@ pub enum Refusal {
 /// No signature of an image counts.
 #[derive(Debug, thiserror::Error)]
 #[error("{reference} has no signature by {}", if *.keys == 1 { "the key that was asked for" } else { "any of the keys that were asked for" })]
-pub struct Unverified {
+pub struct VerificationFailure {
     /// The image.
     pub reference: String,
     /// How many keys would have done.
     pub keys: usize,
     /// Why each signature does not count, in their order; empty if there is none.
-    pub refusals: Vec<Refusal>,
+    pub refusals: Vec<SignatureRejection>,
 }
 
-impl Hint for Unverified {
+impl Hint for VerificationFailure {
     fn hint(&self) -> Option<String> {
         let Some(first) = self.refusals.first() else {
             return Some("nobody has signed this image; ask who built it".to_owned());
@@ -157,8 +159,8 @@ pub fn attach(
     image: &Digest,
     present: Option<&[u8]>,
     signature: &Signature,
-) -> Result<Attachment, AttachmentError> {
-    let present = present.map(Manifest::parse).transpose()?;
+) -> Result<SignatureAttachment, AttachmentError> {
+    let present = present.map(ImageManifest::parse).transpose()?;
     let mut layer = Descriptor::of(PAYLOAD, &signature.payload);
     let encoded = STANDARD.encode(&signature.der);
     layer.annotations = Some([(SIGNATURE.to_owned(), encoded)].into());
@@ -172,20 +174,20 @@ pub fn attach(
         return Err(AttachmentError::TooMany { count });
     }
     // What cosign writes: an image of no machine, whose layers are as they are.
-    let config = oci::write(&Image {
+    let config = oci::write(&ImageConfiguration {
         created: None,
         architecture: String::new(),
         os: String::new(),
-        config: Some(oci::Config::default()),
+        config: Some(oci::ExecutionDefaults::default()),
         rootfs: RootFs {
             kind: "layers".to_owned(),
             diff_ids: layers.iter().map(|layer| layer.digest).collect(),
         },
         history: None,
     });
-    let mut manifest = Manifest::new(Descriptor::of(media::CONFIG, &config), layers);
+    let mut manifest = ImageManifest::new(Descriptor::of(media::CONFIG, &config), layers);
     manifest.annotations = present.and_then(|manifest| manifest.annotations);
-    Ok(Attachment {
+    Ok(SignatureAttachment {
         tag: tag(image),
         manifest: oci::write(&manifest),
         config,
@@ -198,8 +200,8 @@ pub fn attach(
 ///
 /// # Errors
 /// [`AttachmentError`].
-pub fn attached(manifest: &[u8]) -> Result<Vec<Attached>, AttachmentError> {
-    let layers = Manifest::parse(manifest)?.layers;
+pub fn attached(manifest: &[u8]) -> Result<Vec<UnverifiedSignature>, AttachmentError> {
+    let layers = ImageManifest::parse(manifest)?.layers;
     if layers.len() > MOST_SIGNATURES {
         let count = layers.len();
         return Err(AttachmentError::TooMany { count });
@@ -207,43 +209,43 @@ pub fn attached(manifest: &[u8]) -> Result<Vec<Attached>, AttachmentError> {
     let found = layers.into_iter().filter_map(|layer| {
         let signature = layer.annotations.as_ref()?.get(SIGNATURE)?.clone();
         let fits = layer.media_type == PAYLOAD && layer.size <= LARGEST_PAYLOAD as u64;
-        fits.then_some(Attached { layer, signature })
+        fits.then_some(UnverifiedSignature { layer, signature })
     });
     Ok(found.collect())
 }
 
-impl Attached {
+impl UnverifiedSignature {
     /// What this signature says of the image `digest` under the name `reference`, if one of `keys`
-    /// made it. `payload` are the bytes of [`Attached::layer`].
+    /// made it. `payload` are the bytes of [`UnverifiedSignature::layer`].
     ///
     /// # Errors
-    /// [`Refusal`].
+    /// [`SignatureRejection`].
     pub fn check(
         &self,
         payload: &[u8],
         keys: &[PublicKey],
         digest: &Digest,
         reference: &str,
-    ) -> Result<Claim, Refusal> {
+    ) -> Result<Claim, SignatureRejection> {
         if payload.len() as u64 != self.layer.size || Digest::of(payload) != self.layer.digest {
-            return Err(Refusal::Payload);
+            return Err(SignatureRejection::Payload);
         }
         let der = STANDARD
             .decode(&self.signature)
-            .map_err(|_| Refusal::Malformed)?;
+            .map_err(|_| SignatureRejection::Malformed)?;
         // Nothing of the payload is read before somebody who is trusted vouches for it.
         if !keys.iter().any(|key| key.verify(payload, &der)) {
-            return Err(Refusal::Key);
+            return Err(SignatureRejection::Key);
         }
         let claim = Claim::parse(payload)?;
         if claim.digest != *digest {
-            return Err(Refusal::Digest {
+            return Err(SignatureRejection::Digest {
                 signed: claim.digest,
             });
         }
         if !claim.names(reference) {
             let printable = claim.reference.chars().filter(|c| !c.is_control());
-            return Err(Refusal::Reference {
+            return Err(SignatureRejection::Reference {
                 signed: printable.take(200).collect(),
             });
         }
@@ -255,13 +257,13 @@ impl Attached {
 /// enough. Each signature comes with the bytes of its layer.
 ///
 /// # Errors
-/// [`Unverified`] with the reason for each signature, also when there is none.
+/// [`VerificationFailure`] with the reason for each signature, also when there is none.
 pub fn verify<'a>(
-    signatures: impl IntoIterator<Item = (&'a Attached, &'a [u8])>,
+    signatures: impl IntoIterator<Item = (&'a UnverifiedSignature, &'a [u8])>,
     keys: &[PublicKey],
     digest: &Digest,
     reference: &str,
-) -> Result<Claim, Unverified> {
+) -> Result<Claim, VerificationFailure> {
     let mut refusals = Vec::new();
     for (signature, payload) in signatures {
         match signature.check(payload, keys, digest, reference) {
@@ -269,7 +271,7 @@ pub fn verify<'a>(
             Err(refusal) => refusals.push(refusal),
         }
     }
-    Err(Unverified {
+    Err(VerificationFailure {
         reference: reference.to_owned(),
         keys: keys.len(),
         refusals,

@@ -44,7 +44,7 @@ pub struct KeyFile {
 }
 
 #[derive(Serialize, Deserialize)]
-struct Written {
+struct KeyFileJson {
     kdf: Kdf,
     cipher: Cipher,
     ciphertext: String,
@@ -78,7 +78,7 @@ impl KeyFile {
     /// [`KeyError`], all but a wrong password.
     pub fn parse(bytes: &[u8]) -> Result<Self, KeyError> {
         let json = pem::decode(bytes, &LABELS, EXPECTED)?;
-        let written: Written = serde_json::from_slice(&json)?;
+        let written: KeyFileJson = serde_json::from_slice(&json)?;
         for (what, found, expected) in [
             ("key derivation", &written.kdf.name, KDF),
             ("cipher", &written.cipher.name, CIPHER),
@@ -127,7 +127,7 @@ pub(super) fn seal(private: &[u8], password: &[u8]) -> Result<String, KeyError> 
     random.fill(&mut nonce).map_err(|_| KeyError::Random)?;
     let (cost, _) = bounded(&COST)?;
     let key = derived(password, &salt, &cost);
-    let written = Written {
+    let written = KeyFileJson {
         kdf: Kdf {
             name: KDF.to_owned(),
             params: COST,

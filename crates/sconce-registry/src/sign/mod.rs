@@ -3,7 +3,7 @@
 //!
 //! Documents are values; whoever calls fetches and pushes them. To sign: [`Claim::new`], [`sign`],
 //! [`attach`] with the manifest that lies under [`tag`] already. To verify: fetch the manifest under
-//! [`tag`], [`attached`], fetch each [`Attached::layer`], [`verify`].
+//! [`tag`], [`attached`], fetch each [`UnverifiedSignature::layer`], [`verify`].
 
 mod attachment;
 mod claim;
@@ -15,8 +15,8 @@ mod secretbox;
 mod tests;
 
 pub use attachment::{
-    Attached, Attachment, AttachmentError, MOST_SIGNATURES, PAYLOAD, Refusal, Signature,
-    Unverified, attach, attached, sign, tag, verify,
+    AttachmentError, MOST_SIGNATURES, PAYLOAD, Signature, SignatureAttachment, SignatureRejection,
+    UnverifiedSignature, VerificationFailure, attach, attached, sign, tag, verify,
 };
 pub use claim::{Claim, ClaimError, LARGEST_PAYLOAD};
 pub use key::{KeyError, KeyTexts, PublicKey, SigningKey};

@@ -3,14 +3,14 @@
 use sconce_schema::{Hint as _, exit};
 
 use super::*;
-use sconce_oci::{Descriptor, Digest, Image, Manifest, media};
+use sconce_oci::{Descriptor, Digest, ImageConfiguration, ImageManifest, media};
 
 const NAME: &str = "registry.example.org/team/digits:1";
 
 struct Signed {
     key: SigningKey,
     image: Digest,
-    made: Attachment,
+    made: SignatureAttachment,
 }
 
 fn signed() -> Signed {
@@ -21,13 +21,18 @@ fn signed() -> Signed {
 }
 
 impl Signed {
-    fn check(&self, payload: &[u8], image: &Digest, name: &str) -> Result<Claim, Unverified> {
+    fn check(
+        &self,
+        payload: &[u8],
+        image: &Digest,
+        name: &str,
+    ) -> Result<Claim, VerificationFailure> {
         let found = attached(&self.made.manifest).unwrap();
         let with_payload = found.iter().map(|one| (one, payload));
         verify(with_payload, &[self.key.public()], image, name)
     }
 
-    fn refused(&self, payload: &[u8], image: &Digest, name: &str) -> Refusal {
+    fn refused(&self, payload: &[u8], image: &Digest, name: &str) -> SignatureRejection {
         let mut unverified = self.check(payload, image, name).unwrap_err();
         assert_eq!(unverified.exit_code(), exit::VERIFY);
         assert_eq!(unverified.refusals.len(), 1);
@@ -38,9 +43,9 @@ impl Signed {
 #[test]
 fn the_documents_fit_together() {
     let Signed { image, made, .. } = signed();
-    let manifest = Manifest::parse(&made.manifest).unwrap();
+    let manifest = ImageManifest::parse(&made.manifest).unwrap();
     assert_eq!(manifest.config, Descriptor::of(media::CONFIG, &made.config));
-    let config = Image::parse(&made.config).unwrap();
+    let config = ImageConfiguration::parse(&made.config).unwrap();
     assert_eq!(config.rootfs.diff_ids, [Digest::of(&made.payload)]);
     assert_eq!(manifest.layers[0].digest, Digest::of(&made.payload));
     assert_eq!(made.tag, format!("sha256-{}.sig", image.hex()));
@@ -54,13 +59,13 @@ fn the_right_image_is_verified_and_no_other() {
     assert_eq!((claim.reference.as_str(), claim.digest), (NAME, *image));
     let other = Digest::of(b"another image");
     let refusal = signed.refused(&made.payload, &other, NAME);
-    assert!(matches!(refusal, Refusal::Digest { signed } if signed == *image));
+    assert!(matches!(refusal, SignatureRejection::Digest { signed } if signed == *image));
     let refusal = signed.refused(&made.payload, image, "registry.example.org/team/other:1");
-    assert!(matches!(refusal, Refusal::Reference { .. }));
+    assert!(matches!(refusal, SignatureRejection::Reference { .. }));
     let changed = String::from_utf8(made.payload.clone()).unwrap();
     let changed = changed.replace("digits", "otters");
     let refusal = signed.refused(changed.as_bytes(), image, NAME);
-    assert!(matches!(refusal, Refusal::Payload));
+    assert!(matches!(refusal, SignatureRejection::Payload));
 }
 
 #[test]
@@ -68,13 +73,13 @@ fn a_changed_payload_with_its_own_digest_is_by_no_key() {
     let mut signed = signed();
     let text = String::from_utf8(signed.made.payload.clone()).unwrap();
     let changed = text.replace("digits", "otters").into_bytes();
-    let mut manifest = Manifest::parse(&signed.made.manifest).unwrap();
+    let mut manifest = ImageManifest::parse(&signed.made.manifest).unwrap();
     let annotations = manifest.layers[0].annotations.take();
     manifest.layers[0] = Descriptor::of(PAYLOAD, &changed);
     manifest.layers[0].annotations = annotations;
     signed.made.manifest = sconce_oci::write(&manifest);
     let refusal = signed.refused(&changed, &signed.image, NAME);
-    assert!(matches!(refusal, Refusal::Key));
+    assert!(matches!(refusal, SignatureRejection::Key));
 }
 
 #[test]
@@ -87,7 +92,14 @@ fn one_good_signature_among_several_is_enough() {
     assert_eq!(found.len(), 2, "the first signature stays");
     // Both say the same, so it is one blob.
     assert_eq!(found[0].layer.digest, found[1].layer.digest);
-    assert_eq!(Image::parse(&both.config).unwrap().rootfs.diff_ids.len(), 2);
+    assert_eq!(
+        ImageConfiguration::parse(&both.config)
+            .unwrap()
+            .rootfs
+            .diff_ids
+            .len(),
+        2
+    );
     let asked = |keys: &[PublicKey]| {
         let with_payload = found.iter().map(|one| (one, both.payload.as_slice()));
         verify(with_payload, keys, &signed.image, NAME)
@@ -121,10 +133,10 @@ fn hostile_manifests() {
         assert!(attach(&Digest::of(b""), Some(wrong), &signature_of(b"")).is_err());
     }
     let Signed { key, image, made } = signed();
-    let manifest = Manifest::parse(&made.manifest).unwrap();
+    let manifest = ImageManifest::parse(&made.manifest).unwrap();
     let layer = manifest.layers[0].clone();
     let with = |layers: Vec<Descriptor>| {
-        let manifest = Manifest::new(manifest.config.clone(), layers);
+        let manifest = ImageManifest::new(manifest.config.clone(), layers);
         attached(&sconce_oci::write(&manifest))
     };
     let changed = |change: fn(&mut Descriptor)| {
@@ -150,7 +162,10 @@ fn hostile_manifests() {
         let refusal = found[0].check(&made.payload, &[key.public()], &image, NAME);
         let refusal = refusal.unwrap_err();
         assert!(
-            matches!(refusal, Refusal::Malformed | Refusal::Key),
+            matches!(
+                refusal,
+                SignatureRejection::Malformed | SignatureRejection::Key
+            ),
             "{refusal}"
         );
     }
@@ -175,5 +190,5 @@ fn signed_nonsense() {
     let made = attach(&image, None, &signature).unwrap();
     let signed = Signed { key, image, made };
     let refusal = signed.refused(b"nonsense", &image, NAME);
-    assert!(matches!(refusal, Refusal::Claim(_)));
+    assert!(matches!(refusal, SignatureRejection::Claim(_)));
 }

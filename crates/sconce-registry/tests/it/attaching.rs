@@ -3,24 +3,25 @@
 use std::sync::{Arc, Mutex};
 
 use sconce_oci as oci;
-use sconce_oci::{Descriptor, Digest, Index, Manifest, media};
-use sconce_registry::{Document, Image, Listing, RegistryError};
+use sconce_oci::{Descriptor, Digest, ImageIndex, ImageManifest, media};
+use sconce_registry::{ManifestDocument, PushArtifact, ReferrerListing, RegistryError};
 use sconce_schema::NoProgress;
 
 use super::made::{blob, image, reference, registry, stock};
 use super::model::{Model, answer};
 
 /// An artifact of a kind, about an image.
-fn artifact(about: &Image, kind: &str, text: &str) -> Image {
+fn artifact(about: &PushArtifact, kind: &str, text: &str) -> PushArtifact {
     let config = blob(media::EMPTY, b"{}".to_vec());
     let layer = blob("text/plain", text.as_bytes().to_vec());
-    let mut manifest = Manifest::new(config.descriptor.clone(), vec![layer.descriptor.clone()]);
+    let mut manifest =
+        ImageManifest::new(config.descriptor.clone(), vec![layer.descriptor.clone()]);
     manifest.artifact_type = Some(kind.to_owned());
     manifest.subject = Some(Descriptor::of(media::MANIFEST, &about.manifest.bytes));
-    Image {
+    PushArtifact {
         layers: vec![layer],
         config,
-        manifest: Document {
+        manifest: ManifestDocument {
             media_type: media::MANIFEST.to_owned(),
             bytes: oci::write(&manifest),
         },
@@ -42,7 +43,7 @@ fn a_registry_without_the_interface_gets_a_tag() {
     );
     for one in [&sbom, &signature, &sbom] {
         let attached = registry().attach(&to, one, &NoProgress).unwrap();
-        assert_eq!(attached.listing, Listing::Tag);
+        assert_eq!(attached.listing, ReferrerListing::Tag);
         assert_eq!(attached.pushed.digest, one.manifest.digest());
     }
     let digests: Vec<_> = list(None).iter().map(|one| one.digest).collect();
@@ -77,7 +78,7 @@ fn a_registry_with_the_interface_is_asked() {
             let all = shared.lock().unwrap();
             // One a page.
             let page: usize = request.query("n").map_or(0, |n| n.parse().unwrap());
-            let index = Index::new(all.iter().skip(page).take(1).cloned().collect());
+            let index = ImageIndex::new(all.iter().skip(page).take(1).cloned().collect());
             let link = format!("Link: <{path}?n={}>; rel=\"next\"", page + 1);
             let more = if page + 1 < all.len() {
                 link
@@ -96,7 +97,7 @@ fn a_registry_with_the_interface_is_asked() {
     for number in 0..3 {
         let one = artifact(&image, "x/sbom", &number.to_string());
         let attached = registry().attach(&to, &one, &NoProgress).unwrap();
-        assert_eq!(attached.listing, Listing::Registry);
+        assert_eq!(attached.listing, ReferrerListing::Registry);
         let entry = Descriptor::of(media::MANIFEST, &one.manifest.bytes);
         listed.lock().unwrap().push(entry);
     }
@@ -109,7 +110,7 @@ fn lists_that_mislead() {
     let subject = Digest::of(b"x");
     let index = |count: u8| {
         let entries = (0..count).map(|n| Descriptor::of(media::MANIFEST, &[n]));
-        oci::write(&Index::new(entries.collect()))
+        oci::write(&ImageIndex::new(entries.collect()))
     };
     // A list that never ends, and one that goes on elsewhere.
     let away = Model::good();

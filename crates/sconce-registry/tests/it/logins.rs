@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use sconce_registry::{Login, Logins, Pulled, Registry, RegistryError, Settings};
+use sconce_registry::{
+    Login, LoginSources, PulledImage, Registry, RegistryError, RegistrySettings,
+};
 use sconce_schema::{Hint as _, NoProgress};
 
 use super::made::{all_words, amd64, bytes, image, reference, settings, stock};
@@ -22,14 +24,14 @@ fn login() -> Login {
 }
 
 fn registry_with(host: &str, login: Login) -> Registry {
-    Registry::new(Settings {
-        logins: Logins::none().with(host, login),
+    Registry::new(RegistrySettings {
+        logins: LoginSources::none().with(host, login),
         ..settings()
     })
     .unwrap()
 }
 
-fn pull(registry: &Registry, model: &Model) -> Result<Pulled, RegistryError> {
+fn pull(registry: &Registry, model: &Model) -> Result<PulledImage, RegistryError> {
     let folder = tempfile::tempdir().unwrap();
     let from = reference(&model.host(), "team/image:t");
     registry.pull(&from, &amd64(), folder.path(), &|_| false, &NoProgress)
@@ -303,8 +305,8 @@ fn a_mirror_gets_its_own_login_and_no_other() {
             "",
         )
     });
-    let registry = Registry::new(Settings {
-        logins: Logins::none().with(&model.host(), login()),
+    let registry = Registry::new(RegistrySettings {
+        logins: LoginSources::none().with(&model.host(), login()),
         mirrors: vec![sconce_registry::Mirror {
             of: model.host(),
             base: mirror.server.url(""),
@@ -372,15 +374,15 @@ fn who_has_no_login_is_told_so() {
     assert!(error.hint().unwrap().contains("docker login"), "{error}");
 
     struct Gone;
-    impl sconce_registry::Helpers for Gone {
+    impl sconce_registry::CredentialHelpers for Gone {
         fn get(&self, name: &str, _: &str) -> Result<Option<String>, sconce_registry::HelperError> {
             Err(sconce_registry::HelperError::Missing {
                 name: name.to_owned(),
             })
         }
     }
-    let registry = Registry::new(Settings {
-        logins: Logins::none()
+    let registry = Registry::new(RegistrySettings {
+        logins: LoginSources::none()
             .with_file(r#"{"credsStore": "desktop"}"#)
             .unwrap()
             .with_helpers(Arc::new(Gone)),
@@ -418,8 +420,8 @@ fn an_upload_renews_its_token_too() {
         |_| None,
     );
     let image = image(&[400_000]);
-    let settings = Settings {
-        logins: Logins::none().with(&model.host(), login()),
+    let settings = RegistrySettings {
+        logins: LoginSources::none().with(&model.host(), login()),
         whole_bytes: 0,
         piece_bytes: 50_000,
         parallel: 1,

@@ -4,18 +4,20 @@ use std::time::Duration;
 
 use sconce_fetch::FetchConfig;
 use sconce_oci as oci;
-use sconce_oci::{Descriptor, Digest, Manifest, Platform, media};
-use sconce_registry::{Blob, Content, Document, Image, Reference, Registry, Settings};
+use sconce_oci::{Descriptor, Digest, ImageManifest, Platform, media};
+use sconce_registry::{
+    Blob, BlobSource, ManifestDocument, PushArtifact, Reference, Registry, RegistrySettings,
+};
 
-pub(crate) fn settings() -> Settings {
-    Settings {
+pub(crate) fn settings() -> RegistrySettings {
+    RegistrySettings {
         fetch: FetchConfig {
             pause: Duration::from_millis(1),
             longest_pause: Duration::from_millis(5),
             idle_timeout: Duration::from_secs(10),
             ..FetchConfig::default()
         },
-        ..Settings::default()
+        ..RegistrySettings::default()
     }
 }
 
@@ -50,28 +52,28 @@ pub(crate) fn noise(length: usize, seed: u64) -> Vec<u8> {
 pub(crate) fn blob(media_type: &str, bytes: Vec<u8>) -> Blob {
     Blob {
         descriptor: Descriptor::of(media_type, &bytes),
-        content: Content::Bytes(bytes),
+        content: BlobSource::Bytes(bytes),
     }
 }
 
 pub(crate) fn bytes(blob: &Blob) -> &[u8] {
     match &blob.content {
-        Content::Bytes(bytes) => bytes,
-        Content::File(path) => panic!("{} is a file", path.display()),
+        BlobSource::Bytes(bytes) => bytes,
+        BlobSource::File(path) => panic!("{} is a file", path.display()),
     }
 }
 
 /// An image whose layers have these sizes.
-pub(crate) fn image(sizes: &[usize]) -> Image {
+pub(crate) fn image(sizes: &[usize]) -> PushArtifact {
     image_for("amd64", sizes)
 }
 
-pub(crate) fn image_for(architecture: &str, sizes: &[usize]) -> Image {
+pub(crate) fn image_for(architecture: &str, sizes: &[usize]) -> PushArtifact {
     let layers: Vec<Blob> = sizes
         .iter()
         .map(|size| blob(media::LAYER, noise(*size, *size as u64)))
         .collect();
-    let config = oci::Image {
+    let config = oci::ImageConfiguration {
         created: None,
         architecture: architecture.to_owned(),
         os: "linux".to_owned(),
@@ -85,13 +87,13 @@ pub(crate) fn image_for(architecture: &str, sizes: &[usize]) -> Image {
     put_together(blob(media::CONFIG, oci::write(&config)), layers)
 }
 
-pub(crate) fn put_together(config: Blob, layers: Vec<Blob>) -> Image {
+pub(crate) fn put_together(config: Blob, layers: Vec<Blob>) -> PushArtifact {
     let named = layers.iter().map(|blob| blob.descriptor.clone()).collect();
-    let manifest = Manifest::new(config.descriptor.clone(), named);
-    Image {
+    let manifest = ImageManifest::new(config.descriptor.clone(), named);
+    PushArtifact {
         layers,
         config,
-        manifest: Document {
+        manifest: ManifestDocument {
             media_type: media::MANIFEST.to_owned(),
             bytes: oci::write(&manifest),
         },
@@ -99,7 +101,7 @@ pub(crate) fn put_together(config: Blob, layers: Vec<Blob>) -> Image {
 }
 
 /// An index of images, by architecture.
-pub(crate) fn index(images: &[(&str, &Image)]) -> Document {
+pub(crate) fn index(images: &[(&str, &PushArtifact)]) -> ManifestDocument {
     let entries = images.iter().map(|(architecture, image)| {
         let mut entry = Descriptor::of(media::MANIFEST, &image.manifest.bytes);
         entry.platform = Some(Platform {
@@ -108,14 +110,19 @@ pub(crate) fn index(images: &[(&str, &Image)]) -> Document {
         });
         entry
     });
-    Document {
+    ManifestDocument {
         media_type: media::INDEX.to_owned(),
-        bytes: oci::write(&oci::Index::new(entries.collect())),
+        bytes: oci::write(&oci::ImageIndex::new(entries.collect())),
     }
 }
 
 /// Gives a model an image.
-pub(crate) fn stock(model: &super::model::Model, repository: &str, tag: &str, image: &Image) {
+pub(crate) fn stock(
+    model: &super::model::Model,
+    repository: &str,
+    tag: &str,
+    image: &PushArtifact,
+) {
     for one in image.layers.iter().chain([&image.config]) {
         model.put_blob(repository, bytes(one));
     }

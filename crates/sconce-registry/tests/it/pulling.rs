@@ -4,7 +4,9 @@ use std::fs;
 use std::path::Path;
 
 use sconce_oci::{Digest, media};
-use sconce_registry::{Image, Mirror, Pulled, Registry, RegistryError, Settings, Tally};
+use sconce_registry::{
+    BlobCount, Mirror, PulledImage, PushArtifact, Registry, RegistryError, RegistrySettings,
+};
 use sconce_schema::{Hint as _, NoProgress, exit};
 
 use super::made::{
@@ -13,19 +15,19 @@ use super::made::{
 use super::model::{Fault, Model, answer};
 use super::server::{Request, Server};
 
-fn pull(model: &Model, folder: &Path) -> Result<Pulled, RegistryError> {
+fn pull(model: &Model, folder: &Path) -> Result<PulledImage, RegistryError> {
     let from = reference(&model.host(), "a:t");
     registry().pull(&from, &amd64(), folder, &|_| false, &NoProgress)
 }
 
-fn is_layer(request: &Request, image: &Image) -> bool {
+fn is_layer(request: &Request, image: &PushArtifact) -> bool {
     let digest = image.layers[0].descriptor.digest.to_string();
     request.path().ends_with(&digest)
 }
 
 /// A model that holds an image, with faults at its only layer.
 fn faulty(
-    image: &Image,
+    image: &PushArtifact,
     fault: impl Fn(&Request, usize) -> Option<Fault> + Send + Sync + 'static,
 ) -> Model {
     let own = image.clone();
@@ -52,7 +54,10 @@ fn an_image_arrives_whole_and_is_kept() {
         assert_eq!(fs::read(path).unwrap(), bytes(layer));
     }
     assert_eq!(fs::read(&pulled.config).unwrap(), bytes(&image.config));
-    assert_eq!((pulled.fetched.blobs, pulled.kept), (4, Tally::default()));
+    assert_eq!(
+        (pulled.fetched.blobs, pulled.kept),
+        (4, BlobCount::default())
+    );
     assert_eq!(fs::read_dir(folder.path()).unwrap().count(), 4);
 
     // What is there and right is not fetched again; what is there and wrong is.
@@ -98,7 +103,7 @@ fn an_index_that_lies_about_sizes_or_nests_for_ever() {
     let one = image(&[10]);
     let model = Model::good();
     stock(&model, "a", "one", &one);
-    let mut list = sconce_oci::Index::parse(&index(&[("amd64", &one)]).bytes).unwrap();
+    let mut list = sconce_oci::ImageIndex::parse(&index(&[("amd64", &one)]).bytes).unwrap();
     list.manifests[0].size += 1;
     model.put_manifest("t", media::INDEX, &sconce_oci::write(&list));
     let folder = tempfile::tempdir().unwrap();
@@ -109,7 +114,7 @@ fn an_index_that_lies_about_sizes_or_nests_for_ever() {
     for _ in 0..8 {
         let mut entry = sconce_oci::Descriptor::of(media::INDEX, &inner.bytes);
         entry.platform = Some(amd64());
-        let outer = sconce_oci::Index::new(vec![entry]);
+        let outer = sconce_oci::ImageIndex::new(vec![entry]);
         model.put_manifest("x", media::INDEX, &inner.bytes);
         inner.bytes = sconce_oci::write(&outer);
     }
@@ -314,7 +319,7 @@ fn an_image_that_does_not_hang_together() {
     let whole = image(&[10, 20]);
     // Its configuration knows of two layers.
     let fewer = super::made::put_together(whole.config.clone(), whole.layers[..1].to_vec());
-    let mut manifest = sconce_oci::Manifest::parse(&whole.manifest.bytes).unwrap();
+    let mut manifest = sconce_oci::ImageManifest::parse(&whole.manifest.bytes).unwrap();
     manifest.layers[1] = manifest.layers[0].clone();
     manifest.layers[1].size = 5;
     let mut two_sizes = whole.clone();
@@ -376,7 +381,7 @@ fn with_mirrors(model: &Model, mirrors: &[&Model]) -> Registry {
         of: model.host(),
         base: mirror.server.url("/cache/x/"),
     });
-    Registry::new(Settings {
+    Registry::new(RegistrySettings {
         mirrors: mirrors.collect(),
         ..settings()
     })

@@ -4,8 +4,8 @@ use std::fs;
 use std::sync::Mutex;
 
 use sconce_oci::media;
-use sconce_registry::{Blob, Content, Registry, RegistryError, Settings, Tally};
-use sconce_schema::{Hint as _, NoProgress, Progress, Wait};
+use sconce_registry::{Blob, BlobCount, BlobSource, Registry, RegistryError, RegistrySettings};
+use sconce_schema::{Hint as _, NoProgress, Progress, WaitCause};
 
 use super::made::{bytes, image, image_for, index, noise, reference, registry, settings};
 use super::model::{Fault, Model, answer};
@@ -31,7 +31,7 @@ fn blobs_then_configurations_then_manifests_then_the_tag() {
     assert_eq!(pushed.digest, list.digest());
     // The layer that both have is sent once.
     let sizes = 10_000 + 70_000 + 5 + one.config.descriptor.size + other.config.descriptor.size;
-    let sent = Tally {
+    let sent = BlobCount {
         blobs: 6,
         bytes: sizes,
     };
@@ -65,7 +65,7 @@ fn blobs_then_configurations_then_manifests_then_the_tag() {
         .push(&to, &images, Some(&list), &[], &NoProgress)
         .unwrap();
     assert_eq!(again.skipped, sent);
-    assert_eq!(again.uploaded, Tally::default());
+    assert_eq!(again.uploaded, BlobCount::default());
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn an_upload_that_breaks_goes_on_where_the_registry_got_to() {
         _ => None,
     });
     let image = image(&[2_000_000]);
-    let settings = Settings {
+    let settings = RegistrySettings {
         piece_bytes: 500_000,
         parallel: 1,
         ..settings()
@@ -111,8 +111,8 @@ fn a_file_goes_in_pieces_where_that_is_wanted() {
     let mut image = image(&[100_000]);
     fs::write(&path, bytes(&image.layers[0])).unwrap();
     let content = bytes(&image.layers[0]).to_vec();
-    image.layers[0].content = Content::File(path);
-    let settings = Settings {
+    image.layers[0].content = BlobSource::File(path);
+    let settings = RegistrySettings {
         whole_bytes: 50_000,
         piece_bytes: 40_000,
         ..settings()
@@ -177,7 +177,7 @@ fn a_request_that_is_too_large_is_cut_into_pieces() {
         (length > 60_000).then(|| Fault::Answer("413 Content Too Large".to_owned(), Vec::new()))
     });
     let image = image(&[200_000]);
-    let settings = Settings {
+    let settings = RegistrySettings {
         piece_bytes: 50_000,
         ..settings()
     };
@@ -241,7 +241,7 @@ fn blobs_are_mounted_where_they_are() {
     let pushed = registry()
         .push(&to, images, None, &from, &NoProgress)
         .unwrap();
-    let mounted = Tally {
+    let mounted = BlobCount {
         blobs: 1,
         bytes: 1000,
     };
@@ -261,7 +261,7 @@ fn blobs_are_mounted_where_they_are() {
         let pushed = registry()
             .push(&to, images, None, &from, &NoProgress)
             .unwrap();
-        assert_eq!(pushed.mounted, Tally::default(), "{status}");
+        assert_eq!(pushed.mounted, BlobCount::default(), "{status}");
         assert_eq!(pushed.uploaded.blobs, 3, "{status}");
     }
     let wrong = ["../x".to_owned()];
@@ -301,7 +301,7 @@ fn sources_are_regular_files_of_the_right_size() {
     let model = Model::good();
     let to = reference(&model.host(), "a:t");
     let folder = tempfile::tempdir().unwrap();
-    let push = |content: Content, size: u64| {
+    let push = |content: BlobSource, size: u64| {
         let mut image = image(&[1000]);
         image.layers[0].content = content;
         assert_eq!(image.layers[0].descriptor.size, size);
@@ -311,17 +311,17 @@ fn sources_are_regular_files_of_the_right_size() {
     };
     let short = folder.path().join("short");
     fs::write(&short, noise(999, 1)).unwrap();
-    let error = push(Content::File(short), 1000);
+    let error = push(BlobSource::File(short), 1000);
     assert!(
         matches!(error, RegistryError::Size { found: 999, .. }),
         "{error}"
     );
-    let error = push(Content::File(folder.path().to_owned()), 1000);
+    let error = push(BlobSource::File(folder.path().to_owned()), 1000);
     assert!(matches!(error, RegistryError::Source { .. }), "{error}");
-    let error = push(Content::File(folder.path().join("none")), 1000);
+    let error = push(BlobSource::File(folder.path().join("none")), 1000);
     assert!(matches!(error, RegistryError::Source { .. }), "{error}");
     // Other bytes of the right size: the registry finds out, and soon enough.
-    let error = push(Content::Bytes(noise(1000, 7)), 1000);
+    let error = push(BlobSource::Bytes(noise(1000, 7)), 1000);
     assert!(
         matches!(error, RegistryError::Status { status: 400, .. }),
         "{error}"
@@ -397,7 +397,7 @@ fn a_registry_that_claims_other_bytes_is_not_believed() {
             "PATCH" => answer(&format!("202 Accepted\r\nRange: {range}"), ""),
             _ => None,
         });
-        let settings = Settings {
+        let settings = RegistrySettings {
             whole_bytes: 0,
             ..settings()
         };
@@ -510,7 +510,7 @@ impl Progress for Watched {
         self.0.lock().unwrap().2 += 1;
     }
     fn note(&self, _: &str) {}
-    fn waits(&self, _: &str, _: Option<&Wait>) {}
+    fn waits(&self, _: &str, _: Option<&WaitCause>) {}
 }
 
 #[test]
@@ -548,7 +548,7 @@ fn an_empty_layer_is_a_layer() {
     let model = Model::good();
     let empty = Blob {
         descriptor: sconce_oci::Descriptor::of(media::LAYER, b""),
-        content: Content::Bytes(Vec::new()),
+        content: BlobSource::Bytes(Vec::new()),
     };
     let image = super::made::put_together(image(&[]).config, vec![empty]);
     let to = reference(&model.host(), "a:t");

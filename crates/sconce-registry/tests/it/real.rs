@@ -11,9 +11,10 @@ use std::sync::atomic::{AtomicI64, Ordering};
 use std::time::{Duration, Instant};
 
 use sconce_oci as oci;
-use sconce_oci::{Descriptor, Manifest, media};
+use sconce_oci::{Descriptor, ImageManifest, media};
 use sconce_registry::{
-    Content, Document, Image, Listing, Login, Logins, Registry, RegistryError, Settings,
+    BlobSource, Login, LoginSources, ManifestDocument, PushArtifact, ReferrerListing, Registry,
+    RegistryError, RegistrySettings,
 };
 use sconce_schema::NoProgress;
 
@@ -116,7 +117,12 @@ fn skopeo(arguments: &[&str]) -> String {
     run("skopeo", &all).unwrap()
 }
 
-fn push(registry: &Registry, host: &str, rest: &str, image: &Image) -> sconce_registry::Pushed {
+fn push(
+    registry: &Registry,
+    host: &str,
+    rest: &str,
+    image: &PushArtifact,
+) -> sconce_registry::PushSummary {
     let images = std::slice::from_ref(image);
     registry
         .push(&reference(host, rest), images, None, &[], &NoProgress)
@@ -133,7 +139,7 @@ fn skopeo_gets_what_was_pushed() {
     let mut made = image(&[3_000_000, 0, 1000]);
     let first = bytes(&made.layers[0]).to_vec();
     fs::write(real.path("layer"), &first).unwrap();
-    made.layers[0].content = Content::File(real.path("layer"));
+    made.layers[0].content = BlobSource::File(real.path("layer"));
     let pushed = push(&registry, &real.host(), "team/image:v1", &made);
     assert_eq!((pushed.uploaded.blobs, pushed.skipped.blobs), (4, 0));
 
@@ -236,13 +242,14 @@ fn artifacts_are_attached_and_listed() {
         "application/spdx+json",
         b"{\"spdxVersion\":\"SPDX-2.3\"}".to_vec(),
     );
-    let mut manifest = Manifest::new(config.descriptor.clone(), vec![layer.descriptor.clone()]);
+    let mut manifest =
+        ImageManifest::new(config.descriptor.clone(), vec![layer.descriptor.clone()]);
     manifest.artifact_type = Some("application/spdx+json".to_owned());
     manifest.subject = Some(Descriptor::of(media::MANIFEST, &made.manifest.bytes));
-    let artifact = Image {
+    let artifact = PushArtifact {
         layers: vec![layer],
         config,
-        manifest: Document {
+        manifest: ManifestDocument {
             media_type: media::MANIFEST.to_owned(),
             bytes: oci::write(&manifest),
         },
@@ -250,7 +257,7 @@ fn artifacts_are_attached_and_listed() {
     let to = reference(&real.host(), "team/image:v1");
     let attached = registry.attach(&to, &artifact, &NoProgress).unwrap();
     // Version 2 of distribution has no referrers interface.
-    assert_eq!(attached.listing, Listing::Tag);
+    assert_eq!(attached.listing, ReferrerListing::Tag);
     let listed = registry
         .referrers(&to, subject, Some("application/spdx+json"))
         .unwrap();
@@ -270,7 +277,7 @@ fn a_password_opens() {
         fs::write(folder.join("htpasswd"), HTPASSWD).unwrap();
     });
     let with = |login: Option<&str>| {
-        let mut logins = Logins::none();
+        let mut logins = LoginSources::none();
         if let Some(password) = login {
             let login = Login::Basic {
                 user: "me".to_owned(),
@@ -278,7 +285,7 @@ fn a_password_opens() {
             };
             logins = logins.with(&real.host(), login);
         }
-        Registry::new(Settings {
+        Registry::new(RegistrySettings {
             logins,
             ..settings()
         })
@@ -331,10 +338,10 @@ fn a_password_opens() {
     let host = real.host();
     all.push(&host);
     run("skopeo", &all).unwrap();
-    let logins = Logins::none()
+    let logins = LoginSources::none()
         .with_file(&fs::read_to_string(file).unwrap())
         .unwrap();
-    let registry = Registry::new(Settings {
+    let registry = Registry::new(RegistrySettings {
         logins,
         ..settings()
     })
@@ -478,7 +485,7 @@ fn a_way_that_breaks_is_got_over() {
     }
     let real = Real::plain();
     let made = image(&[9_000_000]);
-    let settings = Settings {
+    let settings = RegistrySettings {
         piece_bytes: 1 << 20,
         parallel: 1,
         ..settings()

@@ -5,9 +5,9 @@ mod settings;
 use sconce_schema::Bytes;
 
 use crate::fold::warm;
-use crate::model::Report;
-use crate::stats::shift::{Shift, shift};
-use crate::training::Rank;
+use crate::model::RunReport;
+use crate::stats::shift::{StepTimeShift, shift};
+use crate::training::RankReport;
 use crate::verdict::Verdict;
 use crate::verdicts::unjudged;
 
@@ -15,18 +15,18 @@ use crate::verdicts::unjudged;
 #[derive(Debug, Clone, PartialEq)]
 pub struct Comparison<'a> {
     /// The one that is compared with.
-    pub before: &'a Report,
+    pub before: &'a RunReport,
     /// The one that is looked at.
-    pub after: &'a Report,
+    pub after: &'a RunReport,
     /// What was set or given otherwise: command, environment, machine, limits, model, loader. Of both runs
     /// it is known.
-    pub changed: Vec<Change>,
+    pub changed: Vec<SettingChange>,
     /// What only one of the runs tells: whether it was changed nobody knows.
-    pub not_known: Vec<Change>,
+    pub not_known: Vec<SettingChange>,
     /// Packages that the locks have otherwise, where both were found; put in by who can read locks.
-    pub packages: Option<Vec<Change>>,
+    pub packages: Option<Vec<SettingChange>>,
     /// How much longer steps take. Of several ranks, the first one's.
-    pub step_time: StepTime,
+    pub step_time: StepTimeComparison,
     /// Time of a mean step by phase, µs, before and after, without the runs' beginnings.
     pub phases: Vec<(&'static str, Option<f64>, Option<f64>)>,
     /// Steps, samples and tokens a second, of all ranks together.
@@ -40,12 +40,12 @@ pub struct Comparison<'a> {
     /// Verdicts that only the second run has.
     pub new: Vec<&'a Verdict>,
     /// Verdicts of one run that cannot be judged of the other.
-    pub not_judged: Vec<NotJudged<'a>>,
+    pub not_judged: Vec<OneSidedVerdict<'a>>,
 }
 
 /// A verdict of one run, of which nobody can tell whether the other should have it too.
 #[derive(Debug, Clone, PartialEq)]
-pub struct NotJudged<'a> {
+pub struct OneSidedVerdict<'a> {
     /// As the one run has it.
     pub verdict: &'a Verdict,
     /// The run that it cannot be judged of is the second one.
@@ -56,7 +56,7 @@ pub struct NotJudged<'a> {
 
 /// A setting in both runs. `None` is "not known", or "not there" for a package.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Change {
+pub struct SettingChange {
     /// What it is.
     pub what: String,
     /// In the first run.
@@ -67,9 +67,9 @@ pub struct Change {
 
 /// Step times of two runs.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum StepTime {
+pub enum StepTimeComparison {
     /// They were compared.
-    Compared(Shift),
+    Compared(StepTimeShift),
     /// One of the runs has too few steps for that, or none.
     TooFew,
 }
@@ -77,17 +77,18 @@ pub enum StepTime {
 impl<'a> Comparison<'a> {
     /// Of two reports.
     #[must_use]
-    pub fn of(before: &'a Report, after: &'a Report) -> Self {
-        let first = |report: &'a Report| report.training.first();
-        let has = |report: &Report, rule: &str| report.verdicts.iter().any(|one| one.rule == rule);
-        let only = |of: &'a Report, other: &Report, of_after: bool| {
+    pub fn of(before: &'a RunReport, after: &'a RunReport) -> Self {
+        let first = |report: &'a RunReport| report.training.first();
+        let has =
+            |report: &RunReport, rule: &str| report.verdicts.iter().any(|one| one.rule == rule);
+        let only = |of: &'a RunReport, other: &RunReport, of_after: bool| {
             let alone = || (of.verdicts.iter()).filter(|one| !has(other, &one.rule));
             let mut why = unjudged(other, alone().map(|one| one.rule.as_str()));
             let (mut told, mut not_judged) = (Vec::new(), Vec::new());
             for verdict in alone() {
                 match why.remove(verdict.rule.as_str()) {
                     None => told.push(verdict),
-                    Some(why) => not_judged.push(NotJudged {
+                    Some(why) => not_judged.push(OneSidedVerdict {
                         verdict,
                         of_after,
                         why,
@@ -120,8 +121,8 @@ impl<'a> Comparison<'a> {
     }
 }
 
-fn step_time(before: Option<&Rank>, after: Option<&Rank>) -> StepTime {
-    let times = |rank: &Rank| -> Vec<f64> {
+fn step_time(before: Option<&RankReport>, after: Option<&RankReport>) -> StepTimeComparison {
+    let times = |rank: &RankReport| -> Vec<f64> {
         warm(&rank.sampled)
             .iter()
             .map(|step| step.wall_us as f64)
@@ -129,7 +130,7 @@ fn step_time(before: Option<&Rank>, after: Option<&Rank>) -> StepTime {
     };
     (before.zip(after))
         .and_then(|(before, after)| shift(&times(before), &times(after)))
-        .map_or(StepTime::TooFew, StepTime::Compared)
+        .map_or(StepTimeComparison::TooFew, StepTimeComparison::Compared)
 }
 
 /// Two runs' figures under one name.
@@ -143,8 +144,8 @@ fn known<T: Copy>(pairs: impl IntoIterator<Item = Pair<T>>) -> Vec<Pair<T>> {
         .collect()
 }
 
-fn phases(before: Option<&Rank>, after: Option<&Rank>) -> Vec<Pair<f64>> {
-    let of = |rank: Option<&Rank>| rank.map(Rank::seen_phases).unwrap_or_default();
+fn phases(before: Option<&RankReport>, after: Option<&RankReport>) -> Vec<Pair<f64>> {
+    let of = |rank: Option<&RankReport>| rank.map(RankReport::seen_phases).unwrap_or_default();
     let (before, after) = (of(before), of(after));
     let find = |phases: &[(&str, f64)], name: &str| {
         phases.iter().find(|one| one.0 == name).map(|one| one.1)
@@ -155,14 +156,14 @@ fn phases(before: Option<&Rank>, after: Option<&Rank>) -> Vec<Pair<f64>> {
     )
 }
 
-fn throughput(before: &Report, after: &Report) -> Vec<Pair<f64>> {
+fn throughput(before: &RunReport, after: &RunReport) -> Vec<Pair<f64>> {
     // Ranks step together; their samples add up.
-    let steps = |report: &Report| report.training.first().and_then(Rank::steps_per_s);
-    let sum = |report: &Report, of: fn(&Rank) -> Option<f64>| {
+    let steps = |report: &RunReport| report.training.first().and_then(RankReport::steps_per_s);
+    let sum = |report: &RunReport, of: fn(&RankReport) -> Option<f64>| {
         report.training.iter().filter_map(of).reduce(|a, b| a + b)
     };
-    let samples: fn(&Rank) -> Option<f64> = Rank::samples_per_s;
-    let tokens: fn(&Rank) -> Option<f64> = Rank::tokens_per_s;
+    let samples: fn(&RankReport) -> Option<f64> = RankReport::samples_per_s;
+    let tokens: fn(&RankReport) -> Option<f64> = RankReport::tokens_per_s;
     known([
         ("steps/s", steps(before), steps(after)),
         ("samples/s", sum(before, samples), sum(after, samples)),
@@ -170,21 +171,21 @@ fn throughput(before: &Report, after: &Report) -> Vec<Pair<f64>> {
     ])
 }
 
-fn memory(before: &Report, after: &Report) -> Vec<Pair<Bytes>> {
-    let card = |report: &Report, of: fn(&Rank) -> Option<Bytes>| {
+fn memory(before: &RunReport, after: &RunReport) -> Vec<Pair<Bytes>> {
+    let card = |report: &RunReport, of: fn(&RankReport) -> Option<Bytes>| {
         report.training.iter().filter_map(of).max()
     };
-    let allocated: fn(&Rank) -> Option<Bytes> = |rank| Some(rank.card_memory?.allocated_peak);
-    let reserved: fn(&Rank) -> Option<Bytes> = |rank| Some(rank.card_memory?.reserved_peak);
-    let held = |report: &Report| {
+    let allocated: fn(&RankReport) -> Option<Bytes> = |rank| Some(rank.card_memory?.allocated_peak);
+    let reserved: fn(&RankReport) -> Option<Bytes> = |rank| Some(rank.card_memory?.reserved_peak);
+    let held = |report: &RunReport| {
         let peaks = report.cards.iter().filter_map(|card| card.memory_peak_run);
         peaks.map(|peak| peak.value).max()
     };
     let (main, pss, rss, swap) = (
-        |report: &Report| report.memory.peak.map(|peak| peak.value),
-        |report: &Report| report.memory.pss_peak,
-        |report: &Report| report.memory.rss_peak,
-        |report: &Report| report.load.swap_peak,
+        |report: &RunReport| report.memory.peak.map(|peak| peak.value),
+        |report: &RunReport| report.memory.pss_peak,
+        |report: &RunReport| report.memory.rss_peak,
+        |report: &RunReport| report.load.swap_peak,
     );
     known([
         ("charged to the run", main(before), main(after)),

@@ -1,18 +1,21 @@
 //! What a run was given, as texts under names.
 
-use sconce_schema::event::Mode;
-use sconce_schema::training::Setup;
+use sconce_schema::event::Containment;
+use sconce_schema::training::TrainingSetup;
 
-use super::Change;
-use crate::model::Report;
+use super::SettingChange;
+use crate::model::RunReport;
 use crate::words::command;
 
 /// What is set otherwise, and what only one of the runs tells. What neither tells is left out, and so is
 /// what was always different (the run's name and time).
-pub(super) fn changed(before: &Report, after: &Report) -> (Vec<Change>, Vec<Change>) {
+pub(super) fn changed(
+    before: &RunReport,
+    after: &RunReport,
+) -> (Vec<SettingChange>, Vec<SettingChange>) {
     (settings(before).into_iter().zip(settings(after)))
         .filter(|(a, b)| a.1 != b.1)
-        .map(|((what, before), (_, after))| Change {
+        .map(|((what, before), (_, after))| SettingChange {
             what: what.to_owned(),
             before,
             after,
@@ -24,7 +27,7 @@ pub(super) fn changed(before: &Report, after: &Report) -> (Vec<Change>, Vec<Chan
 const NONE: &str = "none";
 
 /// The same names in the same order for every run.
-fn settings(report: &Report) -> Vec<(&'static str, Option<String>)> {
+fn settings(report: &RunReport) -> Vec<(&'static str, Option<String>)> {
     let mut all = given(report);
     all.extend(environment(report));
     all.extend(training(report));
@@ -41,13 +44,13 @@ fn text(value: Option<impl ToString>) -> Option<String> {
         .filter(|text| !text.is_empty())
 }
 
-fn given(report: &Report) -> Vec<(&'static str, Option<String>)> {
+fn given(report: &RunReport) -> Vec<(&'static str, Option<String>)> {
     let started = &report.started;
     let (host, limits) = (&started.host, &started.limits);
     let cards: Vec<&str> = started.gpus.iter().map(|card| card.name.as_str()).collect();
     let mode = match started.mode {
-        Mode::Container => "in a container",
-        Mode::Host => "on the machine itself",
+        Containment::Container => "in a container",
+        Containment::Host => "on the machine itself",
     };
     vec![
         ("command", Some(command(&started.command))),
@@ -72,10 +75,10 @@ fn given(report: &Report) -> Vec<(&'static str, Option<String>)> {
     ]
 }
 
-fn environment(report: &Report) -> Vec<(&'static str, Option<String>)> {
+fn environment(report: &RunReport) -> Vec<(&'static str, Option<String>)> {
     let versions = report.started.versions.as_ref();
     let setup = setup(report);
-    let of_setup = |of: fn(&Setup) -> &String| text(setup.map(of));
+    let of_setup = |of: fn(&TrainingSetup) -> &String| text(setup.map(of));
     vec![
         (
             "Python",
@@ -94,11 +97,11 @@ fn environment(report: &Report) -> Vec<(&'static str, Option<String>)> {
     ]
 }
 
-fn setup(report: &Report) -> Option<&Setup> {
+fn setup(report: &RunReport) -> Option<&TrainingSetup> {
     report.training.first().and_then(|rank| rank.setup.as_ref())
 }
 
-fn training(report: &Report) -> Vec<(&'static str, Option<String>)> {
+fn training(report: &RunReport) -> Vec<(&'static str, Option<String>)> {
     let setup = setup(report);
     let loader = setup.and_then(|setup| setup.loader.as_ref());
     let yes = |yes: Option<bool>| yes.map(|yes| if yes { "yes" } else { "no" }.to_owned());

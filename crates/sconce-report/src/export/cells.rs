@@ -8,7 +8,7 @@ const MOST_COLUMNS: usize = 4096;
 
 /// What a column holds.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum ColumnType {
     /// A figure that stands for itself.
     Gauge,
     /// A figure that counts since the beginning.
@@ -19,26 +19,26 @@ pub(super) enum Kind {
 
 /// One cell that is not empty.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Value {
+pub(super) enum CellValue {
     Number(u64),
     Text(String),
 }
 
 /// Takes rows, cell by cell.
-pub(super) trait Cells {
+pub(super) trait RowSink {
     /// A number, or its absence.
-    fn number(&mut self, name: &str, kind: Kind, value: Option<u64>);
+    fn number(&mut self, name: &str, kind: ColumnType, value: Option<u64>);
     /// A word, or its absence.
     fn text(&mut self, name: &str, value: Option<&str>);
     /// The row is whole.
     fn end(&mut self) -> io::Result<()>;
 
     fn gauge(&mut self, name: &str, value: Option<u64>) {
-        self.number(name, Kind::Gauge, value);
+        self.number(name, ColumnType::Gauge, value);
     }
 
     fn counter(&mut self, name: &str, value: Option<u64>) {
-        self.number(name, Kind::Counter, value);
+        self.number(name, ColumnType::Counter, value);
     }
 }
 
@@ -46,19 +46,19 @@ pub(super) trait Cells {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Column {
     pub(super) name: String,
-    pub(super) kind: Kind,
+    pub(super) kind: ColumnType,
 }
 
 /// Finds out which columns a table has, in the order in which they were first seen.
 #[derive(Debug, Default)]
-pub(super) struct Columns {
+pub(super) struct ColumnScan {
     pub(super) columns: Vec<Column>,
     places: HashMap<String, usize>,
     left_out: std::collections::BTreeSet<String>,
 }
 
-impl Columns {
-    fn see(&mut self, name: &str, kind: Kind) {
+impl ColumnScan {
+    fn see(&mut self, name: &str, kind: ColumnType) {
         if self.places.contains_key(name) {
             return;
         }
@@ -81,11 +81,11 @@ impl Columns {
     }
 
     /// Gives each whole row to `take`: one cell a column.
-    pub(super) fn rows<F: FnMut(&[Option<Value>]) -> io::Result<()>>(
+    pub(super) fn rows<F: FnMut(&[Option<CellValue>]) -> io::Result<()>>(
         &self,
         take: F,
-    ) -> Rows<'_, F> {
-        Rows {
+    ) -> RowWriter<'_, F> {
+        RowWriter {
             columns: self,
             row: vec![None; self.columns.len()],
             take,
@@ -93,13 +93,13 @@ impl Columns {
     }
 }
 
-impl Cells for Columns {
-    fn number(&mut self, name: &str, kind: Kind, _: Option<u64>) {
+impl RowSink for ColumnScan {
+    fn number(&mut self, name: &str, kind: ColumnType, _: Option<u64>) {
         self.see(name, kind);
     }
 
     fn text(&mut self, name: &str, _: Option<&str>) {
-        self.see(name, Kind::Text);
+        self.see(name, ColumnType::Text);
     }
 
     fn end(&mut self) -> io::Result<()> {
@@ -108,27 +108,27 @@ impl Cells for Columns {
 }
 
 /// Rows of known columns.
-pub(super) struct Rows<'a, F> {
-    columns: &'a Columns,
-    row: Vec<Option<Value>>,
+pub(super) struct RowWriter<'a, F> {
+    columns: &'a ColumnScan,
+    row: Vec<Option<CellValue>>,
     take: F,
 }
 
-impl<F> Rows<'_, F> {
-    fn put(&mut self, name: &str, value: Option<Value>) {
+impl<F> RowWriter<'_, F> {
+    fn put(&mut self, name: &str, value: Option<CellValue>) {
         if let Some(&place) = self.columns.places.get(name) {
             self.row[place] = value;
         }
     }
 }
 
-impl<F: FnMut(&[Option<Value>]) -> io::Result<()>> Cells for Rows<'_, F> {
-    fn number(&mut self, name: &str, _: Kind, value: Option<u64>) {
-        self.put(name, value.map(Value::Number));
+impl<F: FnMut(&[Option<CellValue>]) -> io::Result<()>> RowSink for RowWriter<'_, F> {
+    fn number(&mut self, name: &str, _: ColumnType, value: Option<u64>) {
+        self.put(name, value.map(CellValue::Number));
     }
 
     fn text(&mut self, name: &str, value: Option<&str>) {
-        self.put(name, value.map(|text| Value::Text(text.to_owned())));
+        self.put(name, value.map(|text| CellValue::Text(text.to_owned())));
     }
 
     fn end(&mut self) -> io::Result<()> {

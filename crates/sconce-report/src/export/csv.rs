@@ -2,21 +2,21 @@
 
 use std::io::{self, BufRead, Write};
 
-use sconce_record::{Record, RecordError};
+use sconce_record::{RecordError, RecordReader};
 
-use super::cells::{Columns, Value};
-use super::{ExportError, Table, Written, flat, walk};
+use super::cells::{CellValue, ColumnScan};
+use super::{ExportError, ExportSummary, ExportTable, flat, walk};
 
 /// Writes a table of a record; `open` opens the record anew each time.
 ///
 /// # Errors
 /// [`ExportError`].
 pub fn csv<R: BufRead>(
-    open: impl Fn() -> Result<Record<R>, RecordError>,
-    table: Table,
+    open: impl Fn() -> Result<RecordReader<R>, RecordError>,
+    table: ExportTable,
     out: &mut impl Write,
-) -> Result<Written, ExportError> {
-    let mut columns = Columns::default();
+) -> Result<ExportSummary, ExportError> {
+    let mut columns = ColumnScan::default();
     let record = open()?;
     let started = record.started.clone();
     flat::names(table, &started, &mut columns)?;
@@ -36,8 +36,8 @@ pub fn csv<R: BufRead>(
             out.write_all(if n == 0 { b"" } else { b"," })?;
             match cell {
                 None => {}
-                Some(Value::Number(number)) => write!(out, "{number}")?,
-                Some(Value::Text(text)) => quoted(text, out)?,
+                Some(CellValue::Number(number)) => write!(out, "{number}")?,
+                Some(CellValue::Text(text)) => quoted(text, out)?,
             }
         }
         out.write_all(b"\r\n")
@@ -45,7 +45,7 @@ pub fn csv<R: BufRead>(
     walk(open()?, lines, |line| {
         flat::rows(table, &started, line, &mut sink)
     })?;
-    Ok(Written {
+    Ok(ExportSummary {
         rows,
         damaged_lines,
         columns_left_out: columns.left_out(),

@@ -6,41 +6,46 @@
 use std::io;
 
 use sconce_schema::Bytes;
-use sconce_schema::event::{Event, GpuSample, Line, Pressure, ProcessSample, Sample, Started};
-use sconce_schema::training::{CardMemory, Evaluation, Exchange, Loader, Phases, Step, Training};
+use sconce_schema::event::{
+    GpuSample, Pressure, ProcessSample, RecordEvent, RecordLine, RunStarted, Sample,
+};
+use sconce_schema::training::{
+    CollectiveTimes, DataLoaderCounters, EvaluationCounters, GpuAllocatorCounters, PhaseTimes,
+    TrainingSample, TrainingStep,
+};
 
-use super::Table;
-use super::cells::Cells;
+use super::ExportTable;
+use super::cells::RowSink;
 
 /// The reading of a line, where it has one.
-pub(super) fn reading(line: &Line) -> Option<&Sample> {
+pub(super) fn reading(line: &RecordLine) -> Option<&Sample> {
     match &line.event {
-        Event::Sample(sample) => Some(sample),
-        Event::Ended(ended) => Some(&ended.last),
+        RecordEvent::Sample(sample) => Some(sample),
+        RecordEvent::Ended(ended) => Some(&ended.last),
         _ => None,
     }
 }
 
 /// Gives the rows that a line has in a table.
 pub(super) fn rows(
-    table: Table,
-    started: &Started,
-    line: &Line,
-    cells: &mut dyn Cells,
+    table: ExportTable,
+    started: &RunStarted,
+    line: &RecordLine,
+    cells: &mut dyn RowSink,
 ) -> io::Result<()> {
     let Some(sample) = reading(line) else {
         return Ok(());
     };
     match table {
-        Table::Readings => reading_row(started, line.t_us, sample, cells)?,
-        Table::Steps => {
+        ExportTable::Readings => reading_row(started, line.t_us, sample, cells)?,
+        ExportTable::Steps => {
             for training in &sample.training {
                 for step in &training.recent {
                     step_row(started, training, step, cells)?;
                 }
             }
         }
-        Table::Processes => {
+        ExportTable::Processes => {
             for process in &sample.by_process {
                 let held = (sample.gpus.iter())
                     .filter_map(|card| card.memory_by_pid.get(&process.pid))
@@ -56,19 +61,28 @@ pub(super) fn rows(
 
 /// Gives a row with every column that a table has whatever the record: a table without rows has its
 /// names.
-pub(super) fn names(table: Table, started: &Started, cells: &mut dyn Cells) -> io::Result<()> {
+pub(super) fn names(
+    table: ExportTable,
+    started: &RunStarted,
+    cells: &mut dyn RowSink,
+) -> io::Result<()> {
     match table {
-        Table::Readings => reading_row(started, 0, &Sample::default(), cells),
-        Table::Steps => step_row(started, &Training::default(), &Step::default(), cells),
-        Table::Processes => process_row(started, 0, &ProcessSample::default(), None, cells),
+        ExportTable::Readings => reading_row(started, 0, &Sample::default(), cells),
+        ExportTable::Steps => step_row(
+            started,
+            &TrainingSample::default(),
+            &TrainingStep::default(),
+            cells,
+        ),
+        ExportTable::Processes => process_row(started, 0, &ProcessSample::default(), None, cells),
     }
 }
 
 fn reading_row(
-    started: &Started,
+    started: &RunStarted,
     t_us: u64,
     sample: &Sample,
-    cells: &mut dyn Cells,
+    cells: &mut dyn RowSink,
 ) -> io::Result<()> {
     when(started, t_us, cells);
     figures(sample, cells);
@@ -76,10 +90,10 @@ fn reading_row(
 }
 
 fn step_row(
-    started: &Started,
-    training: &Training,
-    step: &Step,
-    cells: &mut dyn Cells,
+    started: &RunStarted,
+    training: &TrainingSample,
+    step: &TrainingStep,
+    cells: &mut dyn RowSink,
 ) -> io::Result<()> {
     when(started, step.t_us, cells);
     cells.gauge("pid", Some(training.pid.into()));
@@ -91,11 +105,11 @@ fn step_row(
 }
 
 fn process_row(
-    started: &Started,
+    started: &RunStarted,
     t_us: u64,
     process: &ProcessSample,
     card_memory: Option<u64>,
-    cells: &mut dyn Cells,
+    cells: &mut dyn RowSink,
 ) -> io::Result<()> {
     when(started, t_us, cells);
     process_figures(process, cells);
@@ -104,7 +118,7 @@ fn process_row(
 }
 
 /// The columns that every row begins with.
-fn when(started: &Started, t_us: u64, cells: &mut dyn Cells) {
+fn when(started: &RunStarted, t_us: u64, cells: &mut dyn RowSink) {
     cells.gauge("t_us", Some(t_us));
     cells.gauge("unix_ms", Some(started.unix_ms.saturating_add(t_us / 1000)));
 }
@@ -114,7 +128,7 @@ fn bytes(size: Option<Bytes>) -> Option<u64> {
 }
 
 /// All figures of a reading but its time, its processes and its steps.
-pub(super) fn figures(sample: &Sample, cells: &mut dyn Cells) {
+pub(super) fn figures(sample: &Sample, cells: &mut dyn RowSink) {
     let Sample {
         cpu_us,
         throttled_us,
@@ -181,7 +195,7 @@ pub(super) fn figures(sample: &Sample, cells: &mut dyn Cells) {
     }
 }
 
-fn card_figures(card: &GpuSample, cells: &mut dyn Cells) {
+fn card_figures(card: &GpuSample, cells: &mut dyn RowSink) {
     let GpuSample {
         index,
         utilisation_percent,
@@ -234,7 +248,7 @@ fn card_figures(card: &GpuSample, cells: &mut dyn Cells) {
 }
 
 /// `rank0`, `group2.rank0`, or `pid4123` where it has no rank, `pid4123.cell5` in a notebook.
-pub(super) fn who(training: &Training) -> String {
+pub(super) fn who(training: &TrainingSample) -> String {
     match (training.rank, training.group) {
         (Some(rank), None) => format!("rank{rank}"),
         (Some(rank), Some(group)) => format!("group{group}.rank{rank}"),
@@ -245,8 +259,8 @@ pub(super) fn who(training: &Training) -> String {
     }
 }
 
-fn training_figures(training: &Training, cells: &mut dyn Cells) {
-    let Training {
+fn training_figures(training: &TrainingSample, cells: &mut dyn RowSink) {
+    let TrainingSample {
         pid,
         rank: _,
         group: _,
@@ -281,7 +295,7 @@ fn training_figures(training: &Training, cells: &mut dyn Cells) {
     cells.gauge(&name("flops_per_step"), *flops_per_step);
 
     let taken = loader.as_ref();
-    let whole = |get: fn(&Loader) -> Option<u64>| taken.and_then(get);
+    let whole = |get: fn(&DataLoaderCounters) -> Option<u64>| taken.and_then(get);
     cells.counter(
         &name("loader.batches"),
         whole(|loader| Some(loader.batches)),
@@ -291,12 +305,12 @@ fn training_figures(training: &Training, cells: &mut dyn Cells) {
     cells.gauge(&name("loader.ready"), ready);
 
     let loop_ = evaluation.as_ref();
-    let whole = |get: fn(&Evaluation) -> u64| loop_.map(get);
+    let whole = |get: fn(&EvaluationCounters) -> u64| loop_.map(get);
     cells.counter(&name("evaluation.batches"), whole(|it| it.batches));
     cells.counter(&name("evaluation.wall_us"), whole(|it| it.wall_us));
 
     let card = card_memory.as_ref();
-    let whole = |get: fn(&CardMemory) -> u64| card.map(get);
+    let whole = |get: fn(&GpuAllocatorCounters) -> u64| card.map(get);
     let name = |figure: &str| format!("training.{who}.card_memory.{figure}");
     cells.gauge(&name("device"), whole(|card| card.device.into()));
     cells.gauge(&name("allocated_bytes"), whole(|card| card.allocated.0));
@@ -318,7 +332,7 @@ fn training_figures(training: &Training, cells: &mut dyn Cells) {
     cells.counter(&name("retries"), whole(|card| card.retries));
     cells.counter(&name("ooms"), whole(|card| card.ooms));
 
-    let Exchange {
+    let CollectiveTimes {
         communication_us,
         exposed_us,
         sharded_steps,
@@ -340,7 +354,7 @@ fn training_figures(training: &Training, cells: &mut dyn Cells) {
     );
 }
 
-fn phase_figures(prefix: &str, phases: Option<&Phases>, cells: &mut dyn Cells) {
+fn phase_figures(prefix: &str, phases: Option<&PhaseTimes>, cells: &mut dyn RowSink) {
     for (phase, us) in phases.copied().unwrap_or_default().named() {
         let us = phases.map(|_| us);
         cells.counter(&format!("{prefix}.{phase}_us"), us);
@@ -348,8 +362,8 @@ fn phase_figures(prefix: &str, phases: Option<&Phases>, cells: &mut dyn Cells) {
 }
 
 /// The figures of one step but its number and time.
-pub(super) fn step_figures(prefix: &str, step: &Step, cells: &mut dyn Cells) {
-    let Step {
+pub(super) fn step_figures(prefix: &str, step: &TrainingStep, cells: &mut dyn RowSink) {
+    let TrainingStep {
         step: _,
         t_us: _,
         wall_us,
@@ -368,7 +382,7 @@ pub(super) fn step_figures(prefix: &str, step: &Step, cells: &mut dyn Cells) {
     cells.gauge(&name("blocks"), *blocks);
 }
 
-fn process_figures(process: &ProcessSample, cells: &mut dyn Cells) {
+fn process_figures(process: &ProcessSample, cells: &mut dyn RowSink) {
     let ProcessSample {
         pid,
         inner_pid,

@@ -3,11 +3,11 @@
 
 use std::io::{self, BufRead, Write};
 
-use sconce_record::{Record, RecordError};
-use sconce_schema::event::Event;
+use sconce_record::{RecordError, RecordReader};
+use sconce_schema::event::RecordEvent;
 
-use super::cells::{Cells, Kind};
-use super::{ExportError, Table, Written, flat, walk};
+use super::cells::{ColumnType, RowSink};
+use super::{ExportError, ExportSummary, ExportTable, flat, walk};
 
 /// The format of the object.
 const FORMAT: u32 = 1;
@@ -17,9 +17,9 @@ const FORMAT: u32 = 1;
 /// # Errors
 /// [`ExportError`].
 pub fn json<R: BufRead>(
-    open: impl Fn() -> Result<Record<R>, RecordError>,
+    open: impl Fn() -> Result<RecordReader<R>, RecordError>,
     out: &mut impl Write,
-) -> Result<Written, ExportError> {
+) -> Result<ExportSummary, ExportError> {
     let record = open()?;
     let started = record.started.clone();
     write!(out, "{{\"format\":{FORMAT},\n\"run\":")?;
@@ -28,7 +28,7 @@ pub fn json<R: BufRead>(
     out.write_all(b",\n\"events\":[")?;
     let mut first = true;
     let (lines, damaged_lines) = walk(record, u64::MAX, |line| {
-        if matches!(line.event, Event::Sample(_)) {
+        if matches!(line.event, RecordEvent::Sample(_)) {
             return Ok(());
         }
         out.write_all(separator(&mut first))?;
@@ -38,9 +38,9 @@ pub fn json<R: BufRead>(
 
     let mut rows = 0;
     for (name, table) in [
-        ("readings", Table::Readings),
-        ("steps", Table::Steps),
-        ("processes", Table::Processes),
+        ("readings", ExportTable::Readings),
+        ("steps", ExportTable::Steps),
+        ("processes", ExportTable::Processes),
     ] {
         write!(out, ",\n\"{name}\":[")?;
         let mut sink = Objects {
@@ -56,7 +56,7 @@ pub fn json<R: BufRead>(
         out.write_all(b"]")?;
     }
     out.write_all(b"}\n")?;
-    Ok(Written {
+    Ok(ExportSummary {
         rows,
         damaged_lines,
         columns_left_out: 0,
@@ -75,8 +75,8 @@ struct Objects<'a, W> {
     rows: u64,
 }
 
-impl<W: Write> Cells for Objects<'_, W> {
-    fn number(&mut self, name: &str, _: Kind, value: Option<u64>) {
+impl<W: Write> RowSink for Objects<'_, W> {
+    fn number(&mut self, name: &str, _: ColumnType, value: Option<u64>) {
         self.row.insert(name.to_owned(), value.into());
     }
 

@@ -23,13 +23,13 @@ pub use tensorboard::tensorboard;
 
 use std::io::{self, BufRead};
 
-use sconce_record::{Record, RecordError};
+use sconce_record::{RecordError, RecordReader};
 use sconce_schema::Hint;
-use sconce_schema::event::Line;
+use sconce_schema::event::RecordLine;
 
 /// What the rows of a table are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Table {
+pub enum ExportTable {
     /// One a reading: the run, each card, each training process.
     Readings,
     /// One a training step that is on record.
@@ -40,7 +40,7 @@ pub enum Table {
 
 /// What an export wrote.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub struct Written {
+pub struct ExportSummary {
     /// Rows of a table; scalars of TensorBoard; events of a trace.
     pub rows: u64,
     /// Lines of the record that could not be read.
@@ -79,9 +79,9 @@ impl Hint for ExportError {
 /// Gives each line that can be read to `each`, `most` lines at most, and says how many lines there
 /// were and how many could not be read.
 fn walk<R: BufRead>(
-    record: Record<R>,
+    record: RecordReader<R>,
     most: u64,
-    mut each: impl FnMut(&Line) -> io::Result<()>,
+    mut each: impl FnMut(&RecordLine) -> io::Result<()>,
 ) -> Result<(u64, u64), ExportError> {
     let (mut lines, mut damaged) = (0, 0);
     let most = usize::try_from(most).unwrap_or(usize::MAX);

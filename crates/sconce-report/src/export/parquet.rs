@@ -3,11 +3,11 @@
 
 use std::io::{self, BufRead, Write};
 
-use sconce_record::{Record, RecordError};
+use sconce_record::{RecordError, RecordReader};
 
-use super::cells::{Columns, Kind, Value};
-use super::thrift::{Struct, varint};
-use super::{ExportError, Table, Written, flat, walk};
+use super::cells::{CellValue, ColumnScan, ColumnType};
+use super::thrift::{ThriftStruct, varint};
+use super::{ExportError, ExportSummary, ExportTable, flat, walk};
 
 const MAGIC: &[u8] = b"PAR1";
 /// Rows that are held until they are written as a group.
@@ -31,11 +31,11 @@ const DATA_PAGE: i32 = 0;
 /// # Errors
 /// [`ExportError`].
 pub fn parquet<R: BufRead>(
-    open: impl Fn() -> Result<Record<R>, RecordError>,
-    table: Table,
+    open: impl Fn() -> Result<RecordReader<R>, RecordError>,
+    table: ExportTable,
     out: &mut impl Write,
-) -> Result<Written, ExportError> {
-    let mut columns = Columns::default();
+) -> Result<ExportSummary, ExportError> {
+    let mut columns = ColumnScan::default();
     let record = open()?;
     let started = record.started.clone();
     flat::names(table, &started, &mut columns)?;
@@ -64,7 +64,7 @@ pub fn parquet<R: BufRead>(
         flat::rows(table, &started, line, &mut sink)
     })?;
     let rows = file.finish(&started.id)?;
-    Ok(Written {
+    Ok(ExportSummary {
         rows,
         damaged_lines,
         columns_left_out: columns.left_out(),
@@ -83,13 +83,13 @@ struct File<'a, W> {
     out: &'a mut W,
     /// Bytes written.
     at: u64,
-    kinds: Vec<Kind>,
+    kinds: Vec<ColumnType>,
     names: Vec<&'a str>,
     chunks: Vec<Chunk>,
     /// Rows in the chunks, and bytes of their values.
     held: u64,
     held_bytes: usize,
-    groups: Vec<Struct>,
+    groups: Vec<ThriftStruct>,
     rows: u64,
 }
 
@@ -100,7 +100,7 @@ impl<W: Write> File<'_, W> {
         Ok(())
     }
 
-    fn row(&mut self, row: &[Option<Value>]) -> io::Result<()> {
+    fn row(&mut self, row: &[Option<CellValue>]) -> io::Result<()> {
         for (chunk, cell) in self.chunks.iter_mut().zip(row) {
             match chunk.present.last_mut() {
                 Some((has, rows)) if *has == cell.is_some() => *rows += 1,
@@ -109,8 +109,8 @@ impl<W: Write> File<'_, W> {
             let before = chunk.values.len();
             match cell {
                 None => {}
-                Some(Value::Number(number)) => chunk.values.extend(number.to_le_bytes()),
-                Some(Value::Text(text)) => {
+                Some(CellValue::Number(number)) => chunk.values.extend(number.to_le_bytes()),
+                Some(CellValue::Text(text)) => {
                     // A line of a record is shorter than 1 MiB.
                     chunk.values.extend((text.len() as u32).to_le_bytes());
                     chunk.values.extend(text.as_bytes());
@@ -134,11 +134,11 @@ impl<W: Write> File<'_, W> {
             let chunk = std::mem::take(&mut self.chunks[n]);
             let mut page = levels(&chunk.present);
             page.extend(chunk.values);
-            let mut header = Struct::default();
+            let mut header = ThriftStruct::default();
             header.i32(1, DATA_PAGE);
             header.i32(2, page.len() as i32);
             header.i32(3, page.len() as i32);
-            let mut data = Struct::default();
+            let mut data = ThriftStruct::default();
             data.i32(1, rows as i32);
             data.i32(2, PLAIN);
             data.i32(3, RLE);
@@ -151,7 +151,7 @@ impl<W: Write> File<'_, W> {
             let length = (self.at - begin) as i64;
             size += length;
 
-            let mut about = Struct::default();
+            let mut about = ThriftStruct::default();
             about.i32(1, physical(self.kinds[n]));
             about.i32s(2, &[PLAIN, RLE]);
             about.texts(3, &[self.names[n]]);
@@ -160,12 +160,12 @@ impl<W: Write> File<'_, W> {
             about.i64(6, length);
             about.i64(7, length);
             about.i64(9, begin as i64);
-            let mut column = Struct::default();
+            let mut column = ThriftStruct::default();
             column.i64(2, begin as i64);
             column.inner(3, about);
             columns.push(column);
         }
-        let mut group = Struct::default();
+        let mut group = ThriftStruct::default();
         group.structs(1, columns.into_iter());
         group.i64(2, size);
         group.i64(3, rows as i64);
@@ -181,23 +181,30 @@ impl<W: Write> File<'_, W> {
         if self.held > 0 {
             self.group()?;
         }
-        let mut root = Struct::default();
+        let mut root = ThriftStruct::default();
         root.text(4, "schema");
         root.i32(5, self.names.len() as i32);
         let columns = self.names.iter().zip(&self.kinds).map(|(name, kind)| {
-            let mut column = Struct::default();
+            let mut column = ThriftStruct::default();
             column.i32(1, physical(*kind));
             column.i32(3, OPTIONAL);
             column.text(4, name);
-            column.i32(6, if *kind == Kind::Text { UTF8 } else { UINT_64 });
+            column.i32(
+                6,
+                if *kind == ColumnType::Text {
+                    UTF8
+                } else {
+                    UINT_64
+                },
+            );
             column
         });
-        let schema: Vec<Struct> = std::iter::once(root).chain(columns).collect();
-        let mut about_run = Struct::default();
+        let schema: Vec<ThriftStruct> = std::iter::once(root).chain(columns).collect();
+        let mut about_run = ThriftStruct::default();
         about_run.text(1, "sconce.run");
         about_run.text(2, id);
 
-        let mut end = Struct::default();
+        let mut end = ThriftStruct::default();
         end.i32(1, 1);
         end.structs(2, schema.into_iter());
         end.i64(3, self.rows as i64);
@@ -212,8 +219,8 @@ impl<W: Write> File<'_, W> {
     }
 }
 
-fn physical(kind: Kind) -> i32 {
-    if kind == Kind::Text {
+fn physical(kind: ColumnType) -> i32 {
+    if kind == ColumnType::Text {
         BYTE_ARRAY
     } else {
         INT64

@@ -4,14 +4,14 @@
 use std::collections::BTreeMap;
 use std::io::{self, BufRead, Write};
 
-use sconce_record::Record;
-use sconce_schema::event::{Event, Line, Sample, Started};
-use sconce_schema::training::{Phases, Training};
+use sconce_record::RecordReader;
+use sconce_schema::event::{RecordEvent, RecordLine, RunStarted, Sample};
+use sconce_schema::training::{PhaseTimes, TrainingSample};
 use serde_json::{Value, json};
 
 use super::json::separator;
-use super::rates::Rates;
-use super::{ExportError, Written, flat, walk};
+use super::rates::DerivedRates;
+use super::{ExportError, ExportSummary, flat, walk};
 
 /// The tracks of the run itself; others are numbered behind it.
 const RUN: u64 = 1;
@@ -25,9 +25,9 @@ const MOST: usize = 4096;
 /// # Errors
 /// [`ExportError`].
 pub fn perfetto<R: BufRead>(
-    record: Record<R>,
+    record: RecordReader<R>,
     out: &mut impl Write,
-) -> Result<Written, ExportError> {
+) -> Result<ExportSummary, ExportError> {
     let started = record.started.clone();
     let mut trace = Trace {
         out,
@@ -35,7 +35,7 @@ pub fn perfetto<R: BufRead>(
         events: 0,
         groups: BTreeMap::new(),
         phases: BTreeMap::new(),
-        rates: Rates::default(),
+        rates: DerivedRates::default(),
         last_t_us: 0,
     };
     trace
@@ -45,7 +45,7 @@ pub fn perfetto<R: BufRead>(
     let (_, damaged_lines) = walk(record, u64::MAX, |line| trace.line(&started, line))?;
     let rows = trace.events;
     out.write_all(b"\n]}\n")?;
-    Ok(Written {
+    Ok(ExportSummary {
         rows,
         damaged_lines,
         columns_left_out: 0,
@@ -59,8 +59,8 @@ struct Trace<'a, W> {
     /// Numbers of the groups of tracks: a card's, a training process's.
     groups: BTreeMap<String, u64>,
     /// Steps and phases of each training process at its last reading.
-    phases: BTreeMap<String, (u64, Phases)>,
-    rates: Rates,
+    phases: BTreeMap<String, (u64, PhaseTimes)>,
+    rates: DerivedRates,
     last_t_us: u64,
 }
 
@@ -96,7 +96,7 @@ impl<W: Write> Trace<'_, W> {
         Ok(Some(number))
     }
 
-    fn line(&mut self, started: &Started, line: &Line) -> io::Result<()> {
+    fn line(&mut self, started: &RunStarted, line: &RecordLine) -> io::Result<()> {
         if let Some(sample) = flat::reading(line) {
             for training in &sample.training {
                 self.training(line.t_us, training)?;
@@ -104,8 +104,8 @@ impl<W: Write> Trace<'_, W> {
             self.counters(started, line.t_us, sample)?;
         }
         let instant = match &line.event {
-            Event::CardOutOfMemory(it) => format!("card {} out of memory", it.device),
-            Event::Ended(_) => "ended".to_owned(),
+            RecordEvent::CardOutOfMemory(it) => format!("card {} out of memory", it.device),
+            RecordEvent::Ended(_) => "ended".to_owned(),
             _ => return Ok(()),
         };
         self.event(&json!({
@@ -113,7 +113,7 @@ impl<W: Write> Trace<'_, W> {
         }))
     }
 
-    fn training(&mut self, t_us: u64, training: &Training) -> io::Result<()> {
+    fn training(&mut self, t_us: u64, training: &TrainingSample) -> io::Result<()> {
         let who = flat::who(training);
         let named = || match training.rank {
             Some(_) => format!("{} (process {})", training.name(), training.pid),
@@ -173,7 +173,7 @@ impl<W: Write> Trace<'_, W> {
         Ok(())
     }
 
-    fn counters(&mut self, started: &Started, t_us: u64, sample: &Sample) -> io::Result<()> {
+    fn counters(&mut self, started: &RunStarted, t_us: u64, sample: &Sample) -> io::Result<()> {
         self.rates.begin(t_us);
         flat::figures(sample, &mut self.rates);
         for (name, value) in self.rates.figures().to_vec() {

@@ -2,14 +2,14 @@
 
 use std::collections::HashMap;
 
-use super::cells::{Cells, Kind};
+use super::cells::{ColumnType, RowSink};
 
 /// Of a hostile record, no more figures than this are followed.
 const MOST: usize = 4096;
 
 /// Figures of one reading after the other.
 #[derive(Debug, Default)]
-pub(super) struct Rates {
+pub(super) struct DerivedRates {
     t_us: u64,
     /// The last value of each counter and its time, µs.
     last: HashMap<String, (u64, u64)>,
@@ -17,7 +17,7 @@ pub(super) struct Rates {
     figures: Vec<(String, f64)>,
 }
 
-impl Rates {
+impl DerivedRates {
     /// A reading begins.
     pub(super) fn begin(&mut self, t_us: u64) {
         self.t_us = t_us;
@@ -30,10 +30,10 @@ impl Rates {
     }
 }
 
-impl Cells for Rates {
-    fn number(&mut self, name: &str, kind: Kind, value: Option<u64>) {
+impl RowSink for DerivedRates {
+    fn number(&mut self, name: &str, kind: ColumnType, value: Option<u64>) {
         let Some(value) = value else { return };
-        if kind == Kind::Gauge {
+        if kind == ColumnType::Gauge {
             self.figures.push((name.to_owned(), value as f64));
             return;
         }

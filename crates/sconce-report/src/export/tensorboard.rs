@@ -4,11 +4,11 @@
 
 use std::io::{self, BufRead, Write};
 
-use sconce_record::Record;
+use sconce_record::RecordReader;
 
-use super::cells::{Cells, Kind};
-use super::rates::Rates;
-use super::{ExportError, Written, flat, walk};
+use super::cells::{ColumnType, RowSink};
+use super::rates::DerivedRates;
+use super::{ExportError, ExportSummary, flat, walk};
 
 /// Writes a record's figures as scalars. Readings have the milliseconds since the run began as their
 /// step, steps of training their own number. What counts becomes a rate. A scalar is a 32-bit float.
@@ -16,9 +16,9 @@ use super::{ExportError, Written, flat, walk};
 /// # Errors
 /// [`ExportError`].
 pub fn tensorboard<R: BufRead>(
-    record: Record<R>,
+    record: RecordReader<R>,
     out: &mut impl Write,
-) -> Result<Written, ExportError> {
+) -> Result<ExportSummary, ExportError> {
     let began_s = record.started.unix_ms as f64 / 1e3;
     let at = |t_us: u64| began_s + t_us as f64 / 1e6;
     let mut version = Message::default();
@@ -26,7 +26,7 @@ pub fn tensorboard<R: BufRead>(
     version.bytes(3, b"brain.Event:2");
     frame(&version.0, out)?;
 
-    let mut rates = Rates::default();
+    let mut rates = DerivedRates::default();
     let mut rows = 0;
     let (_, damaged_lines) = walk(record, u64::MAX, |line| {
         let Some(sample) = flat::reading(line) else {
@@ -45,7 +45,7 @@ pub fn tensorboard<R: BufRead>(
         rows += event(at(line.t_us), line.t_us / 1000, rates.figures(), out)?;
         Ok(())
     })?;
-    Ok(Written {
+    Ok(ExportSummary {
         rows,
         damaged_lines,
         columns_left_out: 0,
@@ -56,8 +56,8 @@ pub fn tensorboard<R: BufRead>(
 #[derive(Default)]
 struct Figures(Vec<(String, f64)>);
 
-impl Cells for Figures {
-    fn number(&mut self, name: &str, _: Kind, value: Option<u64>) {
+impl RowSink for Figures {
+    fn number(&mut self, name: &str, _: ColumnType, value: Option<u64>) {
         (self.0).extend(value.map(|value| (name.to_owned(), value as f64)));
     }
 

@@ -3,12 +3,12 @@
 
 /// A struct in the making; fields come in rising order.
 #[derive(Debug, Default)]
-pub(super) struct Struct {
+pub(super) struct ThriftStruct {
     bytes: Vec<u8>,
     last: i16,
 }
 
-impl Struct {
+impl ThriftStruct {
     fn field(&mut self, id: i16, kind: u8) {
         let step = id - self.last;
         debug_assert!((1..16).contains(&step), "fields rise by 1 to 15");

@@ -6,22 +6,22 @@ use sconce_schema::Bytes;
 use sconce_schema::event::{GpuSample, GpuSummary};
 
 use super::{MOST, raise, raise_at};
-use crate::model::{At, Card, Energy};
+use crate::model::{Energy, GpuReport, Timestamped};
 use crate::timeline::Timeline;
 
 #[derive(Debug, Clone)]
-pub(super) struct CardFold {
+pub(super) struct GpuFold {
     summary: GpuSummary,
     samples: u64,
     utilisation: Mean,
     idle: Mean,
-    memory_peak_run: Option<At<Bytes>>,
-    memory_peak_all: Option<At<Bytes>>,
+    memory_peak_run: Option<Timestamped<Bytes>>,
+    memory_peak_all: Option<Timestamped<Bytes>>,
     power_w: Mean,
     /// The energy counter, first and last, millijoules.
     counter_mj: Option<(u64, u64)>,
     /// The draw read last, and when; and the energy summed from such readings, joules.
-    power_before: Option<At<u32>>,
+    power_before: Option<Timestamped<u32>>,
     summed_j: Option<f64>,
     temperature_peak_c: Option<u32>,
     sm_clock_mhz: Mean,
@@ -31,7 +31,7 @@ pub(super) struct CardFold {
     timeline: Timeline,
 }
 
-impl CardFold {
+impl GpuFold {
     pub(super) fn new(summary: GpuSummary) -> Self {
         Self {
             summary,
@@ -107,13 +107,13 @@ impl CardFold {
             let mean_w = (f64::from(before.value) + f64::from(now_mw)) / 2e3;
             *self.summed_j.get_or_insert(0.0) += mean_w * passed_us as f64 / 1e6;
         }
-        self.power_before = Some(At {
+        self.power_before = Some(Timestamped {
             value: now_mw,
             t_us,
         });
     }
 
-    pub(super) fn finish(self) -> Card {
+    pub(super) fn finish(self) -> GpuReport {
         // A counter that went back (the driver was loaded anew), or that was read once, tells
         // nothing.
         let counted = (self.counter_mj)
@@ -131,7 +131,7 @@ impl CardFold {
             .map(|(reason, times)| (reason, times as f64 / self.throttle_read as f64))
             .collect();
         throttled.sort_by(|a, b| b.1.total_cmp(&a.1));
-        Card {
+        GpuReport {
             summary: self.summary,
             samples: self.samples,
             utilisation_mean: self.utilisation.get(),

@@ -5,18 +5,21 @@ mod training;
 
 use std::collections::BTreeMap;
 
-use sconce_record::Damage;
+use sconce_record::DamagedLine;
 use sconce_schema::Bytes;
 use sconce_schema::event::{
-    Event, Line, Lost, OutOfMemory, Sample, ServiceEvent, Started, Unenforced,
+    OomKill, RecordEvent, RecordLine, RunStarted, Sample, ServiceEvent, UnenforcedLimit, WriteLoss,
 };
-use sconce_schema::training::CardOutOfMemory;
+use sconce_schema::training::GpuOutOfMemory;
 
-use self::card::CardFold;
+use self::card::GpuFold;
 use self::training::TrainingFold;
 pub(crate) use self::training::warm;
-use crate::load::Load;
-use crate::model::{At, Cpu, Disk, End, Memory, Report, Service, Tasks, kills};
+use crate::load::ContentionReport;
+use crate::model::{
+    CpuReport, DiskReport, MemoryReport, RunEnd, RunReport, ServiceReport, TaskReport, Timestamped,
+    kills,
+};
 use crate::timeline::Timeline;
 
 /// Readings nearer to each other than this are not compared for a rate, µs.
@@ -27,11 +30,11 @@ const MOST: usize = 64;
 /// A report in the making.
 #[derive(Debug, Clone)]
 pub(crate) struct Fold {
-    started: Started,
+    started: RunStarted,
     running: bool,
     wall_us: u64,
-    end: Option<End>,
-    out_of_memory: Option<OutOfMemory>,
+    end: Option<RunEnd>,
+    out_of_memory: Option<OomKill>,
     /// Kills that samples know of.
     kills: Option<u64>,
     /// Some reading had the kernel's count, even of none.
@@ -39,24 +42,24 @@ pub(crate) struct Fold {
     samples: u64,
     cpu: CpuFold,
     memory: MemoryFold,
-    shm_peak: Option<At<Bytes>>,
-    tasks: Tasks,
-    disk: Disk,
-    load: Load,
-    cards: BTreeMap<u32, CardFold>,
+    shm_peak: Option<Timestamped<Bytes>>,
+    tasks: TaskReport,
+    disk: DiskReport,
+    load: ContentionReport,
+    cards: BTreeMap<u32, GpuFold>,
     training: TrainingFold,
-    card_oom: Vec<CardOutOfMemory>,
-    services: Vec<Service>,
-    unenforced: Vec<Unenforced>,
-    lost: Option<Lost>,
-    damage: Vec<Damage>,
+    card_oom: Vec<GpuOutOfMemory>,
+    services: Vec<ServiceReport>,
+    unenforced: Vec<UnenforcedLimit>,
+    lost: Option<WriteLoss>,
+    damage: Vec<DamagedLine>,
     damaged_lines: u64,
 }
 
 impl Fold {
-    pub(crate) fn new(started: Started, running: bool) -> Self {
+    pub(crate) fn new(started: RunStarted, running: bool) -> Self {
         let cards = (started.gpus.iter().take(MOST))
-            .map(|card| (card.index, CardFold::new(card.clone())))
+            .map(|card| (card.index, GpuFold::new(card.clone())))
             .collect();
         Self {
             started,
@@ -70,9 +73,9 @@ impl Fold {
             cpu: CpuFold::default(),
             memory: MemoryFold::default(),
             shm_peak: None,
-            tasks: Tasks::default(),
-            disk: Disk::default(),
-            load: Load::default(),
+            tasks: TaskReport::default(),
+            disk: DiskReport::default(),
+            load: ContentionReport::default(),
             cards,
             training: TrainingFold::default(),
             card_oom: Vec::new(),
@@ -84,8 +87,8 @@ impl Fold {
         }
     }
 
-    pub(crate) fn line(&mut self, line: Result<Line, Damage>) {
-        let Line { t_us, event } = match line {
+    pub(crate) fn line(&mut self, line: Result<RecordLine, DamagedLine>) {
+        let RecordLine { t_us, event } = match line {
             Ok(line) => line,
             Err(damage) => {
                 self.damaged_lines += damage.count();
@@ -98,18 +101,22 @@ impl Fold {
         self.wall_us = self.wall_us.max(t_us);
         match event {
             // The reader gives the beginning by itself.
-            Event::Started(_) => {}
-            Event::Unenforced(what) if self.unenforced.len() < MOST => self.unenforced.push(what),
-            Event::Setup(setup) => self.training.setup(*setup),
-            Event::CardOutOfMemory(told) if self.card_oom.len() < MOST => self.card_oom.push(*told),
-            Event::Service(service) => self.service(t_us, *service),
-            Event::Unenforced(_) | Event::CardOutOfMemory(_) => {}
-            Event::Sample(sample) => {
+            RecordEvent::Started(_) => {}
+            RecordEvent::Unenforced(what) if self.unenforced.len() < MOST => {
+                self.unenforced.push(what)
+            }
+            RecordEvent::Setup(setup) => self.training.setup(*setup),
+            RecordEvent::CardOutOfMemory(told) if self.card_oom.len() < MOST => {
+                self.card_oom.push(*told)
+            }
+            RecordEvent::Service(service) => self.service(t_us, *service),
+            RecordEvent::Unenforced(_) | RecordEvent::CardOutOfMemory(_) => {}
+            RecordEvent::Sample(sample) => {
                 self.samples += 1;
                 self.memory.over_time(t_us, &sample);
                 self.sample(t_us, &sample);
             }
-            Event::Ended(ended) => {
+            RecordEvent::Ended(ended) => {
                 self.end = Some(ended.exit.into());
                 self.out_of_memory = ended.out_of_memory;
                 self.lost = ended.lost;
@@ -131,7 +138,7 @@ impl Fold {
         let room = self.services.len() < MOST;
         match (self.services.iter_mut()).find(|known| known.name == event.name) {
             Some(known) => known.changed(t_us, event),
-            None if room => self.services.push(Service::new(t_us, event)),
+            None if room => self.services.push(ServiceReport::new(t_us, event)),
             None => {}
         }
     }
@@ -152,40 +159,40 @@ impl Fold {
         for reading in &sample.gpus {
             if self.cards.len() < MOST || self.cards.contains_key(&reading.index) {
                 (self.cards.entry(reading.index))
-                    .or_insert_with(|| CardFold::unnamed(reading.index))
+                    .or_insert_with(|| GpuFold::unnamed(reading.index))
                     .sample(t_us, reading);
             }
         }
     }
 
     /// Its services as they stand.
-    pub(crate) fn services(&self) -> &[Service] {
+    pub(crate) fn services(&self) -> &[ServiceReport] {
         &self.services
     }
 
-    pub(crate) fn finish(self) -> Report {
+    pub(crate) fn finish(self) -> RunReport {
         let mut report = self.folded();
         report.verdicts = crate::verdicts::verdicts(&report);
         report.unjudged = crate::verdicts::all_unjudged(&report);
         report
     }
 
-    fn folded(self) -> Report {
+    fn folded(self) -> RunReport {
         let limit = self.started.limits.memory;
         // Without an end there is still what the samples knew. Whose limit it was, the kernel's
         // count does not tell; that the run's own one was reached, the peak does.
-        let seen_in_samples = self.kills.map(|kills| OutOfMemory {
+        let seen_in_samples = self.kills.map(|kills| OomKill {
             limit: limit.filter(|limit| {
                 (self.memory.peak).is_some_and(|peak| peak.value.0 >= limit.0 - limit.0 / 50)
             }),
             kills,
         });
-        Report {
+        RunReport {
             wall_us: self.wall_us,
             end: self.end.unwrap_or(if self.running {
-                End::Running
+                RunEnd::Running
             } else {
-                End::Interrupted
+                RunEnd::Interrupted
             }),
             out_of_memory: self.out_of_memory.or(seen_in_samples),
             kills_counted: self.kills_counted,
@@ -196,7 +203,7 @@ impl Fold {
             tasks: self.tasks,
             disk: self.disk,
             load: self.load,
-            cards: self.cards.into_values().map(CardFold::finish).collect(),
+            cards: self.cards.into_values().map(GpuFold::finish).collect(),
             training_left_out: self.training.left_out(),
             training: self.training.finish(),
             card_oom: self.card_oom,
@@ -219,10 +226,10 @@ struct CpuFold {
     /// When CPU time was read last.
     read_us: u64,
     /// The reading to compare the next one with; a run begins with no time used.
-    before: At<u64>,
-    peak: Option<At<f64>>,
+    before: Timestamped<u64>,
+    peak: Option<Timestamped<f64>>,
     /// Time in which the machine's CPUs were busy, first and last, µs.
-    busy: Option<(At<u64>, At<u64>)>,
+    busy: Option<(Timestamped<u64>, Timestamped<u64>)>,
     timeline: Timeline,
 }
 
@@ -231,7 +238,7 @@ impl CpuFold {
         if !sample.cpus_busy_us.is_empty() {
             let busy = sample.cpus_busy_us.iter();
             let value = busy.fold(0, |sum: u64, us| sum.saturating_add(*us));
-            let now = At { value, t_us };
+            let now = Timestamped { value, t_us };
             self.busy = Some((self.busy.map_or(now, |(first, _)| first), now));
         }
         raise(&mut self.throttled_us, sample.throttled_us);
@@ -251,23 +258,23 @@ impl CpuFold {
             self.timeline.add(t_us, cores);
             raise_at(&mut self.peak, t_us, Some(cores));
         }
-        self.before = At {
+        self.before = Timestamped {
             value: used_us,
             t_us,
         };
     }
 
-    fn finish(self) -> Cpu {
+    fn finish(self) -> CpuReport {
         let share = |throttled_us: u64, used_us: u64| {
             let wanted_us = throttled_us as f64 + used_us as f64;
             (wanted_us > 0.0).then(|| throttled_us as f64 / wanted_us)
         };
-        let busy = |(first, last): (At<u64>, At<u64>)| {
+        let busy = |(first, last): (Timestamped<u64>, Timestamped<u64>)| {
             let passed_us = last.t_us.checked_sub(first.t_us)?;
             let busy_us = last.value.checked_sub(first.value)?;
             (passed_us >= SHORTEST_INTERVAL_US).then(|| busy_us as f64 / passed_us as f64)
         };
-        Cpu {
+        CpuReport {
             machine_busy_cores: self.busy.and_then(busy),
             mean_cores: (self.used_us)
                 .filter(|_| self.read_us >= SHORTEST_INTERVAL_US)
@@ -284,7 +291,7 @@ impl CpuFold {
 
 #[derive(Debug, Clone, Default)]
 struct MemoryFold {
-    peak: Option<At<Bytes>>,
+    peak: Option<Timestamped<Bytes>>,
     /// The fullest reading, and what of it was file cache.
     fullest: Option<(Bytes, Option<Bytes>)>,
     pss_peak: Option<Bytes>,
@@ -312,11 +319,11 @@ impl MemoryFold {
         }
     }
 
-    fn finish(self) -> Memory {
+    fn finish(self) -> MemoryReport {
         let share = |memory: Bytes, cache: Bytes| {
             (memory.0 > 0).then(|| (cache.0 as f64 / memory.0 as f64).min(1.0))
         };
-        Memory {
+        MemoryReport {
             peak: self.peak,
             cache_share: self
                 .fullest
@@ -335,10 +342,10 @@ fn raise<T: Copy + Ord>(peak: &mut Option<T>, value: Option<T>) {
 }
 
 /// As [`raise`], with the time when the larger one was first seen.
-fn raise_at<T: Copy + PartialOrd>(peak: &mut Option<At<T>>, t_us: u64, value: Option<T>) {
+fn raise_at<T: Copy + PartialOrd>(peak: &mut Option<Timestamped<T>>, t_us: u64, value: Option<T>) {
     if let Some(value) = value
         && peak.is_none_or(|peak| value > peak.value)
     {
-        *peak = Some(At { value, t_us });
+        *peak = Some(Timestamped { value, t_us });
     }
 }

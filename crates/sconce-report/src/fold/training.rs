@@ -4,13 +4,15 @@ use std::collections::BTreeSet;
 
 use sconce_schema::Bytes;
 use sconce_schema::event::Sample;
-use sconce_schema::training::{Exchange, Phases, Setup, Step, Training};
+use sconce_schema::training::{
+    CollectiveTimes, PhaseTimes, TrainingSample, TrainingSetup, TrainingStep,
+};
 
 use super::MOST;
-use crate::series::Series;
+use crate::series::StepSampling;
 use crate::stats::growth::trend;
 use crate::stats::{quantile, sorted};
-use crate::training::{Grows, Growth, Rank, Steady, StepTimes};
+use crate::training::{GrowthMetric, GrowthReport, RankReport, SteadyPhases, StepTimeStats};
 
 /// Steps at the beginning that are not like the others: caches are cold, libraries choose kernels.
 pub(crate) const WARM_UP: u64 = 10;
@@ -20,32 +22,32 @@ const MOST_REFUSED: usize = 1 << 20;
 const STEADY: u64 = 20;
 
 /// A process, and in a notebook the cell.
-type Which = (u32, Option<u32>);
+type TrainingProcessKey = (u32, Option<u32>);
 
 #[derive(Debug, Clone, Default)]
 pub(super) struct TrainingFold {
     ranks: Vec<RankFold>,
     /// Processes for which there is no room here.
-    refused: BTreeSet<Which>,
+    refused: BTreeSet<TrainingProcessKey>,
     /// Those that the reader had no room for, as last told.
     left_out: Option<u32>,
 }
 
 #[derive(Debug, Clone)]
 struct RankFold {
-    rank: Rank,
+    rank: RankReport,
     /// The first reading after the warm-up.
-    warm: Option<(u64, Phases, Option<Exchange>)>,
-    series: Series,
+    warm: Option<(u64, PhaseTimes, Option<CollectiveTimes>)>,
+    series: StepSampling,
     /// Steps with a reading of the resident set, of the heap and of the card's memory: where only some have
     /// one, steps that were chosen for their time would lose most readings.
-    resident: Series,
-    heap: Series<(u64, Bytes)>,
-    on_card: Series,
+    resident: StepSampling,
+    heap: StepSampling<(u64, Bytes)>,
+    on_card: StepSampling,
 }
 
 impl TrainingFold {
-    pub(super) fn setup(&mut self, setup: Setup) {
+    pub(super) fn setup(&mut self, setup: TrainingSetup) {
         if let Some(fold) = self.of((setup.pid, setup.cell)) {
             fold.rank.rank = setup.rank.or(fold.rank.rank);
             fold.rank.setup = Some(setup);
@@ -63,24 +65,24 @@ impl TrainingFold {
     }
 
     /// The process's; `None` when there are too many.
-    fn of(&mut self, which: Which) -> Option<&mut RankFold> {
+    fn of(&mut self, which: TrainingProcessKey) -> Option<&mut RankFold> {
         let (pid, cell) = which;
         let is_it = |fold: &RankFold| (fold.rank.pid, fold.rank.cell) == which;
         let at = match self.ranks.iter().position(is_it) {
             Some(at) => at,
             None if self.ranks.len() < MOST => {
-                let training = Training {
+                let training = TrainingSample {
                     pid,
                     cell,
-                    ..Training::default()
+                    ..TrainingSample::default()
                 };
                 self.ranks.push(RankFold {
-                    rank: Rank::new(&training),
+                    rank: RankReport::new(&training),
                     warm: None,
-                    series: Series::default(),
-                    resident: Series::default(),
-                    heap: Series::default(),
-                    on_card: Series::default(),
+                    series: StepSampling::default(),
+                    resident: StepSampling::default(),
+                    heap: StepSampling::default(),
+                    on_card: StepSampling::default(),
                 });
                 self.ranks.len() - 1
             }
@@ -102,8 +104,8 @@ impl TrainingFold {
     }
 
     /// By rank; of a process that did not even read a batch there is nothing to tell.
-    pub(super) fn finish(self) -> Vec<Rank> {
-        let mut ranks: Vec<Rank> = (self.ranks.into_iter())
+    pub(super) fn finish(self) -> Vec<RankReport> {
+        let mut ranks: Vec<RankReport> = (self.ranks.into_iter())
             .map(RankFold::finish)
             .filter(|rank| {
                 let read = rank.loader.is_some_and(|loader| loader.batches > 0);
@@ -120,7 +122,7 @@ impl TrainingFold {
 }
 
 impl RankFold {
-    fn reading(&mut self, now: &Training) {
+    fn reading(&mut self, now: &TrainingSample) {
         for step in &now.recent {
             self.series.add(step);
             if step.rss.is_some() {
@@ -175,7 +177,7 @@ impl RankFold {
         }
     }
 
-    fn finish(self) -> Rank {
+    fn finish(self) -> RankReport {
         let mut rank = self.rank;
         rank.steady = self.warm.and_then(|(steps, phases, first)| {
             let steps = rank
@@ -185,7 +187,7 @@ impl RankFold {
             let phases = without(&rank.phases, &phases)?;
             let all = rank.exchange;
             let exchange = all.map(|all| sharded_since(&all, &first.unwrap_or_default()));
-            Some(Steady {
+            Some(SteadyPhases {
                 steps,
                 phases,
                 exchange,
@@ -200,8 +202,8 @@ impl RankFold {
     }
 }
 
-fn without(all: &Phases, first: &Phases) -> Option<Phases> {
-    Some(Phases {
+fn without(all: &PhaseTimes, first: &PhaseTimes) -> Option<PhaseTimes> {
+    Some(PhaseTimes {
         data_us: all.data_us.checked_sub(first.data_us)?,
         copy_us: all.copy_us.checked_sub(first.copy_us)?,
         forward_us: all.forward_us.checked_sub(first.forward_us)?,
@@ -212,9 +214,9 @@ fn without(all: &Phases, first: &Phases) -> Option<Phases> {
 }
 
 /// FSDP's counters since then.
-fn sharded_since(all: &Exchange, first: &Exchange) -> Exchange {
+fn sharded_since(all: &CollectiveTimes, first: &CollectiveTimes) -> CollectiveTimes {
     let since = |all: Option<u64>, first: Option<u64>| all?.checked_sub(first.unwrap_or(0));
-    Exchange {
+    CollectiveTimes {
         sharded_steps: since(all.sharded_steps, first.sharded_steps),
         all_gather_us: since(all.all_gather_us, first.all_gather_us),
         all_gather_exposed_us: since(all.all_gather_exposed_us, first.all_gather_exposed_us),
@@ -223,23 +225,23 @@ fn sharded_since(all: &Exchange, first: &Exchange) -> Exchange {
             all.reduce_scatter_exposed_us,
             first.reduce_scatter_exposed_us,
         ),
-        ..Exchange::default()
+        ..CollectiveTimes::default()
     }
 }
 
 /// Steps after the warm-up; all of them where there are few.
-pub(crate) fn warm(sampled: &[Step]) -> &[Step] {
+pub(crate) fn warm(sampled: &[TrainingStep]) -> &[TrainingStep] {
     if sampled.len() <= 2 * WARM_UP as usize {
         return sampled;
     }
     &sampled[sampled.partition_point(|step| step.step <= WARM_UP)..]
 }
 
-fn step_times(rank: &Rank) -> Option<StepTimes> {
+fn step_times(rank: &RankReport) -> Option<StepTimeStats> {
     let steps = warm(&rank.sampled);
     let times = sorted(steps.iter().map(|step| step.wall_us as f64).collect());
     let at = |share: f64| quantile(&times, share);
-    Some(StepTimes {
+    Some(StepTimeStats {
         mean_us: mean_us(rank, &times)?,
         median_us: at(0.5)?,
         lower_quartile_us: at(0.25)?,
@@ -250,7 +252,7 @@ fn step_times(rank: &Rank) -> Option<StepTimes> {
 }
 
 /// Of the steady part; in a run too short for one, of the sampled steps without the first ten.
-fn mean_us(rank: &Rank, sampled: &[f64]) -> Option<f64> {
+fn mean_us(rank: &RankReport, sampled: &[f64]) -> Option<f64> {
     if let Some(steady) = rank.steady {
         return Some(steady.phases.sum_us() as f64 / steady.steps as f64);
     }
@@ -258,7 +260,7 @@ fn mean_us(rank: &Rank, sampled: &[f64]) -> Option<f64> {
 }
 
 /// Of the same steps as [`mean_us`].
-fn data_share(rank: &Rank) -> Option<f64> {
+fn data_share(rank: &RankReport) -> Option<f64> {
     if let Some(steady) = rank.steady {
         let wall = steady.phases.sum_us();
         return (wall > 0).then(|| steady.phases.data_us as f64 / wall as f64);
@@ -269,23 +271,28 @@ fn data_share(rank: &Rank) -> Option<f64> {
     (wall > 0.0).then(|| (data / wall).min(1.0))
 }
 
-fn growth(resident: &[Step], heap: &[(u64, Bytes)], on_card: &[Step]) -> Vec<Growth> {
+fn growth(
+    resident: &[TrainingStep],
+    heap: &[(u64, Bytes)],
+    on_card: &[TrainingStep],
+) -> Vec<GrowthReport> {
     let bytes = |bytes: Option<Bytes>| bytes.map(|bytes| bytes.0 as f64);
-    let of_steps = |steps: &[Step], value: &dyn Fn(&Step) -> Option<f64>| -> Vec<(u64, f64)> {
-        let each = steps.iter();
-        each.filter_map(|step| Some((step.step, value(step)?)))
-            .collect()
-    };
-    (Grows::ALL.into_iter())
+    let of_steps =
+        |steps: &[TrainingStep], value: &dyn Fn(&TrainingStep) -> Option<f64>| -> Vec<(u64, f64)> {
+            let each = steps.iter();
+            each.filter_map(|step| Some((step.step, value(step)?)))
+                .collect()
+        };
+    (GrowthMetric::ALL.into_iter())
         .filter_map(|of| {
             let values = match of {
-                Grows::Rss => of_steps(resident, &|step| bytes(step.rss)),
-                Grows::Heap => (heap.iter().map(|one| (one.0, one.1.0 as f64))).collect(),
-                Grows::Allocated => of_steps(on_card, &|step| bytes(step.allocated)),
-                Grows::Reserved => of_steps(on_card, &|step| bytes(step.reserved)),
-                Grows::Blocks => of_steps(on_card, &|step| step.blocks.map(|it| it as f64)),
+                GrowthMetric::Rss => of_steps(resident, &|step| bytes(step.rss)),
+                GrowthMetric::Heap => (heap.iter().map(|one| (one.0, one.1.0 as f64))).collect(),
+                GrowthMetric::Allocated => of_steps(on_card, &|step| bytes(step.allocated)),
+                GrowthMetric::Reserved => of_steps(on_card, &|step| bytes(step.reserved)),
+                GrowthMetric::Blocks => of_steps(on_card, &|step| step.blocks.map(|it| it as f64)),
             };
-            Some(Growth {
+            Some(GrowthReport {
                 of,
                 trend: trend(&values)?,
                 last: values.last()?.1,
@@ -300,11 +307,11 @@ mod tests {
 
     #[test]
     fn a_slow_beginning_is_no_part_of_what_was_exchanged_since() {
-        let at = |steps, gathered| Exchange {
+        let at = |steps, gathered| CollectiveTimes {
             communication_us: Some(5),
             sharded_steps: Some(steps),
             all_gather_us: Some(gathered),
-            ..Exchange::default()
+            ..CollectiveTimes::default()
         };
         let since = sharded_since(&at(60, 900_000), &at(10, 800_000));
         assert_eq!(since.sharded_steps, Some(50));
@@ -315,7 +322,7 @@ mod tests {
             (None, None)
         );
         // Nothing had been told before; and counters that went back tell nothing.
-        let since = sharded_since(&at(60, 9), &Exchange::default());
+        let since = sharded_since(&at(60, 9), &CollectiveTimes::default());
         assert_eq!(
             (since.sharded_steps, since.all_gather_us),
             (Some(60), Some(9))
@@ -325,19 +332,19 @@ mod tests {
 
     #[test]
     fn cells_of_one_process_are_not_mixed_up() {
-        let told = |cell, steps, wall_us| Training {
+        let told = |cell, steps, wall_us| TrainingSample {
             pid: 7,
             cell,
             group: cell,
             steps,
             wall_us,
-            ..Training::default()
+            ..TrainingSample::default()
         };
-        let setup = |cell, model: &str| Setup {
+        let setup = |cell, model: &str| TrainingSetup {
             pid: 7,
             cell,
             model: Some(model.to_owned()),
-            ..Setup::default()
+            ..TrainingSetup::default()
         };
         let mut fold = TrainingFold::default();
         let readings = [

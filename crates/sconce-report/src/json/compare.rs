@@ -5,8 +5,8 @@ use serde::Serialize;
 
 use super::training::VerdictShape;
 use super::{EndShape, FORMAT, seconds, text};
-use crate::compare::{Change, Comparison, StepTime};
-use crate::model::Report;
+use crate::compare::{Comparison, SettingChange, StepTimeComparison};
+use crate::model::RunReport;
 use crate::verdict::Verdict;
 
 #[derive(Serialize)]
@@ -98,8 +98,8 @@ pub fn compare(comparison: &Comparison<'_>) -> String {
         }
     };
     let step_time = match comparison.step_time {
-        StepTime::TooFew => None,
-        StepTime::Compared(shift) => Some(ShiftShape {
+        StepTimeComparison::TooFew => None,
+        StepTimeComparison::Compared(shift) => Some(ShiftShape {
             longer_share: shift.share,
             longer_share_low: shift.low,
             longer_share_high: shift.high,
@@ -140,7 +140,7 @@ pub fn compare(comparison: &Comparison<'_>) -> String {
     })
 }
 
-fn run(report: &Report) -> RunShape<'_> {
+fn run(report: &RunReport) -> RunShape<'_> {
     let times = report.training.first().and_then(|rank| rank.step_times);
     RunShape {
         id: &report.started.id,
@@ -153,7 +153,7 @@ fn run(report: &Report) -> RunShape<'_> {
     }
 }
 
-fn changes(changes: &[Change]) -> Vec<ChangeShape<'_>> {
+fn changes(changes: &[SettingChange]) -> Vec<ChangeShape<'_>> {
     (changes.iter())
         .map(|change| ChangeShape {
             what: &change.what,

@@ -4,7 +4,7 @@ use sconce_schema::Bytes;
 use serde::Serialize;
 
 use super::seconds;
-use crate::load::Load;
+use crate::load::ContentionReport;
 
 #[derive(Serialize)]
 pub(super) struct LoadShape {
@@ -37,8 +37,8 @@ struct XidShape {
     at_seconds: f64,
 }
 
-impl From<&Load> for LoadShape {
-    fn from(load: &Load) -> Self {
+impl From<&ContentionReport> for LoadShape {
+    fn from(load: &ContentionReport) -> Self {
         let pressure = load.pressure.unwrap_or_default();
         let links = load.links.iter().map(|(&card, links)| LinksShape {
             card,

@@ -18,7 +18,7 @@ pub use runs::runs;
 
 use serde::Serialize;
 
-use crate::model::End;
+use crate::model::RunEnd;
 
 /// The format of everything here.
 pub const FORMAT: u32 = 1;
@@ -45,16 +45,16 @@ struct EndShape {
     signal: Option<i32>,
 }
 
-impl From<End> for EndShape {
-    fn from(end: End) -> Self {
+impl From<RunEnd> for EndShape {
+    fn from(end: RunEnd) -> Self {
         let (state, exit_code, signal) = match end {
-            End::Exited(code) => ("exited", Some(code), None),
-            End::Signalled(signal) => {
-                let code = sconce_schema::event::Exit::Signal(signal).code();
+            RunEnd::Exited(code) => ("exited", Some(code), None),
+            RunEnd::Signalled(signal) => {
+                let code = sconce_schema::event::ExitStatus::Signal(signal).code();
                 ("signalled", Some(code), Some(signal))
             }
-            End::Interrupted => ("interrupted", None, None),
-            End::Running => ("running", None, None),
+            RunEnd::Interrupted => ("interrupted", None, None),
+            RunEnd::Running => ("running", None, None),
         };
         Self {
             state,

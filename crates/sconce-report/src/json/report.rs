@@ -1,17 +1,17 @@
 //! One run's report.
 
-use sconce_schema::event::{HostSummary, Mode, ServiceState, Started, Unenforced};
-use sconce_schema::lock::Versions;
+use sconce_schema::event::{Containment, HostSummary, RunStarted, ServiceState, UnenforcedLimit};
+use sconce_schema::lock::LockedVersions;
 use sconce_schema::runtime::Runtime;
 use sconce_schema::{Bytes, Millicores};
 use serde::Serialize;
 
 use super::load::LoadShape;
-use super::training::{CardOutOfMemoryShape, RankShape, VerdictShape};
+use super::training::{GpuOutOfMemoryShape, RankShape, VerdictShape};
 use super::{EndShape, FORMAT, seconds, text};
-use crate::model::{At, Card, End, Report, Service};
+use crate::model::{GpuReport, RunEnd, RunReport, ServiceReport, Timestamped};
 use crate::timeline::Timeline;
-use crate::verdict::Unjudged;
+use crate::verdict::SkippedRule;
 
 #[derive(Serialize)]
 struct Shape<'a> {
@@ -33,7 +33,7 @@ struct Shape<'a> {
     training: Vec<RankShape<'a>>,
     #[serde(skip_serializing_if = "Option::is_none")]
     training_left_out: Option<u32>,
-    card_out_of_memory: Vec<CardOutOfMemoryShape<'a>>,
+    card_out_of_memory: Vec<GpuOutOfMemoryShape<'a>>,
     verdicts: Vec<VerdictShape<'a>>,
     /// Rules that could not be judged: that there is no such verdict says nothing.
     rules_not_judged: Vec<UnjudgedShape<'a>>,
@@ -60,7 +60,7 @@ struct RunShape<'a> {
     command: &'a [String],
     folder: String,
     /// `container` or `host`.
-    mode: Mode,
+    mode: Containment,
     runtime: RuntimeShape<'a>,
     /// Plans that were applied from outside.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -237,7 +237,7 @@ struct TimelineShape {
 /// # Panics
 /// Never: a report is plain data.
 #[must_use]
-pub fn report(report: &Report) -> String {
+pub fn report(report: &RunReport) -> String {
     let started = &report.started;
     let (cpu, memory) = (&report.cpu, &report.memory);
     text(&Shape {
@@ -311,7 +311,7 @@ pub fn report(report: &Report) -> String {
         card_out_of_memory: report
             .card_oom
             .iter()
-            .map(CardOutOfMemoryShape::of)
+            .map(GpuOutOfMemoryShape::of)
             .collect(),
         verdicts: report.verdicts.iter().map(VerdictShape::of).collect(),
         rules_not_judged: report.unjudged.iter().map(unjudged).collect(),
@@ -328,11 +328,11 @@ pub fn report(report: &Report) -> String {
 }
 
 /// A record names other programs alone: without one, the container was Sconce's own.
-fn runtime(started: &Started) -> RuntimeShape<'_> {
+fn runtime(started: &RunStarted) -> RuntimeShape<'_> {
     let name = match (started.mode, &started.runtime) {
-        (Mode::Host, _) => "host",
-        (Mode::Container, Some(runtime)) => runtime.name.name(),
-        (Mode::Container, None) => Runtime::Sconce.name(),
+        (Containment::Host, _) => "host",
+        (Containment::Container, Some(runtime)) => runtime.name.name(),
+        (Containment::Container, None) => Runtime::Sconce.name(),
     };
     let version = started.runtime.as_ref();
     RuntimeShape {
@@ -341,7 +341,7 @@ fn runtime(started: &Started) -> RuntimeShape<'_> {
     }
 }
 
-fn environment(versions: &Versions) -> EnvironmentShape<'_> {
+fn environment(versions: &LockedVersions) -> EnvironmentShape<'_> {
     EnvironmentShape {
         python: &versions.python,
         glibc: &versions.glibc,
@@ -365,7 +365,7 @@ fn host(host: &HostSummary) -> HostShape<'_> {
     }
 }
 
-fn card<'a>(card: &'a Card, report: &Report) -> CardShape<'a> {
+fn card<'a>(card: &'a GpuReport, report: &RunReport) -> CardShape<'a> {
     let known = |text| Some(text).filter(|text: &&str| !text.is_empty());
     CardShape {
         index: card.summary.index,
@@ -395,7 +395,7 @@ fn card<'a>(card: &'a Card, report: &Report) -> CardShape<'a> {
     }
 }
 
-fn unjudged(one: &Unjudged) -> UnjudgedShape<'_> {
+fn unjudged(one: &SkippedRule) -> UnjudgedShape<'_> {
     UnjudgedShape {
         rule: &one.rule,
         why: &one.why,
@@ -403,19 +403,19 @@ fn unjudged(one: &Unjudged) -> UnjudgedShape<'_> {
     }
 }
 
-fn service(service: &Service) -> ServiceShape<'_> {
+fn service(service: &ServiceReport) -> ServiceShape<'_> {
     ServiceShape {
         name: &service.name,
         state: service.state,
         since_seconds: seconds(service.since_us),
         starts: service.starts,
-        last_exit: service.exit.map(|exit| End::from(exit).into()),
+        last_exit: service.exit.map(|exit| RunEnd::from(exit).into()),
         why: service.why.as_deref(),
         open: &service.open,
     }
 }
 
-fn unenforced(limit: &Unenforced) -> UnenforcedShape<'_> {
+fn unenforced(limit: &UnenforcedLimit) -> UnenforcedShape<'_> {
     UnenforcedShape {
         what: &limit.what,
         why: &limit.why,
@@ -423,7 +423,7 @@ fn unenforced(limit: &Unenforced) -> UnenforcedShape<'_> {
     }
 }
 
-fn timeline(timeline: &Timeline, report: &Report) -> TimelineShape {
+fn timeline(timeline: &Timeline, report: &RunReport) -> TimelineShape {
     const MOST: u64 = 60;
     let means = timeline.columns(report.samples.min(MOST) as usize, report.wall_us);
     TimelineShape {
@@ -432,10 +432,10 @@ fn timeline(timeline: &Timeline, report: &Report) -> TimelineShape {
     }
 }
 
-fn value<T: Copy>(peak: Option<At<T>>) -> Option<T> {
+fn value<T: Copy>(peak: Option<Timestamped<T>>) -> Option<T> {
     peak.map(|peak| peak.value)
 }
 
-fn at<T>(peak: Option<At<T>>) -> Option<f64> {
+fn at<T>(peak: Option<Timestamped<T>>) -> Option<f64> {
     peak.map(|peak| seconds(peak.t_us))
 }

@@ -1,6 +1,6 @@
 //! The list of runs.
 
-use sconce_record::Listing;
+use sconce_record::RunListing;
 use sconce_schema::Bytes;
 use serde::Serialize;
 
@@ -34,7 +34,7 @@ struct RunShape {
 /// # Panics
 /// Never: a listing is plain data.
 #[must_use]
-pub fn runs(listing: &Listing) -> String {
+pub fn runs(listing: &RunListing) -> String {
     let run = |run: RunRow| RunShape {
         id: run.id,
         name: run.name,

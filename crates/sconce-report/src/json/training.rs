@@ -1,12 +1,12 @@
 //! Training and verdicts.
 
 use sconce_schema::Bytes;
-use sconce_schema::training::{CardMemory, CardOutOfMemory, Phases, Setup};
+use sconce_schema::training::{GpuAllocatorCounters, GpuOutOfMemory, PhaseTimes, TrainingSetup};
 use serde::Serialize;
 
 use super::seconds;
-use crate::exchange::Waits;
-use crate::training::{Growth, Rank, StepTimes};
+use crate::exchange::CollectiveWaits;
+use crate::training::{GrowthReport, RankReport, StepTimeStats};
 use crate::verdict::Verdict;
 
 #[derive(Serialize)]
@@ -159,9 +159,9 @@ struct GrowthShape {
 }
 
 impl<'a> RankShape<'a> {
-    pub(super) fn of(rank: &'a Rank, all: &[Rank]) -> Self {
-        let waits = Waits::of(rank, all);
-        let waited = |of: fn(&Waits) -> Option<f64>| Some(of(waits.as_ref()?)? / 1e6);
+    pub(super) fn of(rank: &'a RankReport, all: &[RankReport]) -> Self {
+        let waits = CollectiveWaits::of(rank, all);
+        let waited = |of: fn(&CollectiveWaits) -> Option<f64>| Some(of(waits.as_ref()?)? / 1e6);
         Self {
             pid: rank.pid,
             rank: rank.rank,
@@ -196,7 +196,7 @@ impl<'a> RankShape<'a> {
                 communication_seconds_per_step: exchange.communication_us.map(seconds),
                 exposed_seconds_per_step: exchange.exposed_us.map(seconds),
                 waited_for_ranks_seconds_per_step: waited(|waits| waits.for_ranks_us),
-                waited_for_exchange_seconds_per_step: waited(Waits::itself_us),
+                waited_for_exchange_seconds_per_step: waited(CollectiveWaits::itself_us),
                 sharded_steps: exchange.sharded_steps,
                 all_gather_seconds: exchange.all_gather_us.map(seconds),
                 all_gather_exposed_seconds: exchange.all_gather_exposed_us.map(seconds),
@@ -208,7 +208,7 @@ impl<'a> RankShape<'a> {
     }
 }
 
-fn setup(setup: &Setup) -> SetupShape<'_> {
+fn setup(setup: &TrainingSetup) -> SetupShape<'_> {
     let loader = setup.loader.as_ref();
     SetupShape {
         python: &setup.python,
@@ -250,7 +250,7 @@ fn setup(setup: &Setup) -> SetupShape<'_> {
     }
 }
 
-fn phases(phases: &Phases) -> PhasesShape {
+fn phases(phases: &PhaseTimes) -> PhasesShape {
     PhasesShape {
         data_seconds: seconds(phases.data_us),
         copy_seconds: (phases.copy_us > 0).then(|| seconds(phases.copy_us)),
@@ -261,7 +261,7 @@ fn phases(phases: &Phases) -> PhasesShape {
     }
 }
 
-fn step_time(times: &StepTimes) -> StepTimeShape {
+fn step_time(times: &StepTimeStats) -> StepTimeShape {
     StepTimeShape {
         mean_seconds: times.mean_us / 1e6,
         median_seconds: times.median_us / 1e6,
@@ -272,7 +272,7 @@ fn step_time(times: &StepTimes) -> StepTimeShape {
     }
 }
 
-fn card_memory(memory: &CardMemory) -> CardMemoryShape {
+fn card_memory(memory: &GpuAllocatorCounters) -> CardMemoryShape {
     CardMemoryShape {
         device: memory.device,
         allocated_bytes: memory.allocated,
@@ -287,7 +287,7 @@ fn card_memory(memory: &CardMemory) -> CardMemoryShape {
     }
 }
 
-fn growth(growth: &Growth) -> GrowthShape {
+fn growth(growth: &GrowthReport) -> GrowthShape {
     GrowthShape {
         of: growth.of.word(),
         per_step: growth.trend.slope,
@@ -300,7 +300,7 @@ fn growth(growth: &Growth) -> GrowthShape {
 }
 
 #[derive(Serialize)]
-pub(super) struct CardOutOfMemoryShape<'a> {
+pub(super) struct GpuOutOfMemoryShape<'a> {
     pid: u32,
     rank: Option<u32>,
     device: u32,
@@ -325,8 +325,8 @@ struct HolderShape<'a> {
     tensor: Option<&'a str>,
 }
 
-impl<'a> CardOutOfMemoryShape<'a> {
-    pub(super) fn of(told: &'a CardOutOfMemory) -> Self {
+impl<'a> GpuOutOfMemoryShape<'a> {
+    pub(super) fn of(told: &'a GpuOutOfMemory) -> Self {
         Self {
             pid: told.pid,
             rank: told.rank,

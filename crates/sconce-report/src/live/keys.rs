@@ -1,19 +1,19 @@
 //! Keys, as htop has them.
 
-use super::{Action, App, Key, Screen, Signal, Sort, Target};
+use super::{App, AppAction, KeyPress, Screen, Signal, SignalRecipient, Sort};
 
 impl App {
     /// Takes a key; says what the program shall do, if anything.
-    pub fn key(&mut self, key: Key) -> Option<Action> {
+    pub fn key(&mut self, key: KeyPress) -> Option<AppAction> {
         self.message = None;
-        if key == Key::Control('c') {
-            return Some(Action::Quit);
+        if key == KeyPress::Control('c') {
+            return Some(AppAction::Quit);
         }
         if self.ask.take().is_some() {
             // What is not a clear yes is a no.
             return match key {
-                Key::Char('y' | 'Y') => Some(Action::Kill(Signal::Term)),
-                Key::Char('9') => Some(Action::Kill(Signal::Kill)),
+                KeyPress::Char('y' | 'Y') => Some(AppAction::Kill(Signal::Term)),
+                KeyPress::Char('9') => Some(AppAction::Kill(Signal::Kill)),
                 _ => None,
             };
         }
@@ -23,18 +23,18 @@ impl App {
         if let Some(at) = self.verdicts {
             let page = u16::try_from(self.page).unwrap_or(u16::MAX);
             self.verdicts = match key {
-                Key::Down => Some(at.saturating_add(1)),
-                Key::Up => Some(at.saturating_sub(1)),
-                Key::PageDown | Key::Char(' ') => Some(at.saturating_add(page)),
-                Key::PageUp => Some(at.saturating_sub(page)),
-                Key::Home => Some(0),
-                Key::Char('q' | 'Q') | Key::F(10) => return Some(Action::Quit),
+                KeyPress::Down => Some(at.saturating_add(1)),
+                KeyPress::Up => Some(at.saturating_sub(1)),
+                KeyPress::PageDown | KeyPress::Char(' ') => Some(at.saturating_add(page)),
+                KeyPress::PageUp => Some(at.saturating_sub(page)),
+                KeyPress::Home => Some(0),
+                KeyPress::Char('q' | 'Q') | KeyPress::F(10) => return Some(AppAction::Quit),
                 _ => None,
             };
             return None;
         }
         match key {
-            Key::Char('v' | 'V') if self.screen == Screen::Run => {
+            KeyPress::Char('v' | 'V') if self.screen == Screen::Run => {
                 if self
                     .run
                     .as_ref()
@@ -42,34 +42,34 @@ impl App {
                 {
                     self.verdicts = Some(0);
                 } else {
-                    self.message = self.run.as_ref().map(super::Run::without_verdicts);
+                    self.message = self.run.as_ref().map(super::LiveRun::without_verdicts);
                 }
             }
-            Key::Char('q' | 'Q') | Key::F(10) => return Some(Action::Quit),
-            Key::Char('h' | '?') | Key::F(1) => self.help = true,
-            Key::Escape | Key::Char('r') | Key::F(2) => {
+            KeyPress::Char('q' | 'Q') | KeyPress::F(10) => return Some(AppAction::Quit),
+            KeyPress::Char('h' | '?') | KeyPress::F(1) => self.help = true,
+            KeyPress::Escape | KeyPress::Char('r') | KeyPress::F(2) => {
                 self.screen = match self.screen {
                     Screen::Runs if self.run.is_some() => Screen::Run,
                     Screen::Run | Screen::Runs => Screen::Runs,
                 };
             }
-            Key::Up => self.go(-1),
-            Key::Down => self.go(1),
-            Key::PageUp => self.go(-(self.page as isize)),
-            Key::PageDown => self.go(self.page as isize),
-            Key::Home => self.go(isize::MIN),
-            Key::End => self.go(isize::MAX),
-            Key::Char('k') | Key::F(9) => return self.aim(),
-            Key::Enter if self.screen == Screen::Runs => {
+            KeyPress::Up => self.go(-1),
+            KeyPress::Down => self.go(1),
+            KeyPress::PageUp => self.go(-(self.page as isize)),
+            KeyPress::PageDown => self.go(self.page as isize),
+            KeyPress::Home => self.go(isize::MIN),
+            KeyPress::End => self.go(isize::MAX),
+            KeyPress::Char('k') | KeyPress::F(9) => return self.aim(),
+            KeyPress::Enter if self.screen == Screen::Runs => {
                 let run = self.runs.get(self.selected_run)?;
-                return Some(Action::Open(run.id.clone()));
+                return Some(AppAction::Open(run.id.clone()));
             }
-            Key::Char('P') => self.sort_by(Sort::Cpu),
-            Key::Char('M') => self.sort_by(Sort::Memory),
-            Key::Char('G') => self.sort_by(Sort::Card),
-            Key::Char('N') => self.sort_by(Sort::Pid),
-            Key::Char('I') => self.reversed = !self.reversed,
-            Key::F(6) | Key::Char('>') => self.sort_by(match self.sort {
+            KeyPress::Char('P') => self.sort_by(Sort::Cpu),
+            KeyPress::Char('M') => self.sort_by(Sort::Memory),
+            KeyPress::Char('G') => self.sort_by(Sort::Card),
+            KeyPress::Char('N') => self.sort_by(Sort::Pid),
+            KeyPress::Char('I') => self.reversed = !self.reversed,
+            KeyPress::F(6) | KeyPress::Char('>') => self.sort_by(match self.sort {
                 Sort::Cpu => Sort::Memory,
                 Sort::Memory => Sort::Card,
                 Sort::Card => Sort::Pid,
@@ -108,15 +108,15 @@ impl App {
     }
 
     /// Asks whether to end what is under the cursor.
-    fn aim(&mut self) -> Option<Action> {
+    fn aim(&mut self) -> Option<AppAction> {
         let target = match self.screen {
             Screen::Runs => {
                 let run = self.runs.get(self.selected_run)?;
-                if run.end != crate::model::End::Running {
+                if run.end != crate::model::RunEnd::Running {
                     self.message = Some("this run has ended".to_owned());
                     return None;
                 }
-                Target::Run(run.id.clone())
+                SignalRecipient::Run(run.id.clone())
             }
             Screen::Run => {
                 if !self.run.as_ref()?.is_running() {
@@ -131,13 +131,13 @@ impl App {
                     self.message = Some("choose a process first: ↑ ↓".to_owned());
                     return None;
                 };
-                Target::Process {
+                SignalRecipient::Process {
                     pid: row.sample.pid,
                     name: row.sample.name.clone(),
                 }
             }
         };
         self.ask = Some(target.clone());
-        Some(Action::Aim(target))
+        Some(AppAction::Aim(target))
     }
 }

@@ -1,21 +1,21 @@
 //! The live view in a terminal: what `sconce top` shows.
 //!
 //! An [`App`] is fed with the list of runs, the lines of one record and keys; it draws itself on any
-//! ratatui backend and says what the program shall do as an [`Action`]. It asks nobody and starts
+//! ratatui backend and says what the program shall do as an [`AppAction`]. It asks nobody and starts
 //! nothing.
 
 mod draw;
 mod keys;
 mod run;
 
-pub use run::Run;
+pub use run::LiveRun;
 
 use crate::model::RunRow;
 
 /// A key, whatever terminal it came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "a key is what it is called")]
-pub enum Key {
+pub enum KeyPress {
     Up,
     Down,
     PageUp,
@@ -33,20 +33,20 @@ pub enum Key {
 
 /// What the program shall do.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Action {
+pub enum AppAction {
     /// End.
     Quit,
     /// Show this run.
     Open(String),
     /// Find this process and hold on to it: the question whether to end it is on the screen.
-    Aim(Target),
+    Aim(SignalRecipient),
     /// End what was aimed at.
     Kill(Signal),
 }
 
 /// What a signal is for.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Target {
+pub enum SignalRecipient {
     /// A process of the run that is shown.
     Process {
         /// In the host's numbering.
@@ -91,13 +91,13 @@ pub struct App {
     color: bool,
     screen: Screen,
     runs: Vec<RunRow>,
-    run: Option<Run>,
+    run: Option<LiveRun>,
     selected_run: usize,
     /// The process under the cursor stays so when rows move.
     selected_pid: Option<u32>,
     sort: Sort,
     reversed: bool,
-    ask: Option<Target>,
+    ask: Option<SignalRecipient>,
     help: bool,
     /// All verdicts are shown, from this line on.
     verdicts: Option<u16>,
@@ -139,7 +139,7 @@ impl App {
     }
 
     /// Shows a run.
-    pub fn open(&mut self, run: Run) {
+    pub fn open(&mut self, run: LiveRun) {
         let id = &run.started().id;
         if let Some(at) = self.runs.iter().position(|row| &row.id == id) {
             self.selected_run = at;
@@ -150,7 +150,7 @@ impl App {
     }
 
     /// The run that is shown, for its next lines.
-    pub fn run(&mut self) -> Option<&mut Run> {
+    pub fn run(&mut self) -> Option<&mut LiveRun> {
         self.run.as_mut()
     }
 
@@ -161,7 +161,7 @@ impl App {
     }
 
     /// Processes of the run in the order of the table.
-    fn sorted(&self) -> Vec<run::Process<'_>> {
+    fn sorted(&self) -> Vec<run::LiveProcess<'_>> {
         let Some(run) = &self.run else {
             return Vec::new();
         };

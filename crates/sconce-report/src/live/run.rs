@@ -2,15 +2,15 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use sconce_record::Damage;
+use sconce_record::DamagedLine;
 use sconce_schema::Bytes;
-use sconce_schema::event::{Event, Line, ProcessSample, Sample, Started};
-use sconce_schema::training::{CardOutOfMemory, Phases, Training};
+use sconce_schema::event::{ProcessSample, RecordEvent, RecordLine, RunStarted, Sample};
+use sconce_schema::training::{GpuOutOfMemory, PhaseTimes, TrainingSample};
 
 use crate::fold::Fold;
-use crate::model::{At, End, MemoryKind, Service};
+use crate::model::{MemoryMeasure, RunEnd, ServiceReport, Timestamped};
 use crate::timeline::Timeline;
-use crate::verdict::{Unjudged, Verdict, not_judged_yet};
+use crate::verdict::{SkippedRule, Verdict, not_judged_yet};
 
 /// Readings that rates of training are taken over: one a second is too few steps to be steady.
 const WINDOW: usize = 10;
@@ -23,34 +23,34 @@ const JUDGE_EVERY_US: u64 = 5_000_000;
 
 /// A run in the making.
 #[derive(Debug)]
-pub struct Run {
-    started: Started,
-    pub(super) end: End,
+pub struct LiveRun {
+    started: RunStarted,
+    pub(super) end: RunEnd,
     pub(super) t_us: u64,
     /// The last readings, the newest last.
     window: VecDeque<(u64, Box<Sample>)>,
     /// What each process that trains told last; [`MOST_TRAINING`] at most.
-    told: Vec<Training>,
+    told: Vec<TrainingSample>,
     pub(super) memory: Timeline,
     pub(super) memory_peak: Option<Bytes>,
     /// Memory of this run's processes on all cards; of everyone's where no process is known.
     pub(super) card_memory: Timeline,
     pub(super) card_memory_peak: Option<Bytes>,
-    pub(super) out_of_memory: Option<At<CardOutOfMemory>>,
+    pub(super) out_of_memory: Option<Timestamped<GpuOutOfMemory>>,
     pub(super) killed: bool,
     pub(super) damaged_lines: u64,
     /// The report in the making, which verdicts are given from.
     fold: Fold,
     judged_us: Option<u64>,
     pub(super) verdicts: Vec<Verdict>,
-    unjudged: Vec<Unjudged>,
-    pub(super) services: Vec<Service>,
-    pub(super) card_oom: Vec<CardOutOfMemory>,
+    unjudged: Vec<SkippedRule>,
+    pub(super) services: Vec<ServiceReport>,
+    pub(super) card_oom: Vec<GpuOutOfMemory>,
 }
 
 /// A process with what it used since the reading before.
 #[derive(Debug)]
-pub(super) struct Process<'a> {
+pub(super) struct LiveProcess<'a> {
     pub(super) sample: &'a ProcessSample,
     pub(super) cores: Option<f64>,
     /// Its memory on cards.
@@ -60,29 +60,29 @@ pub(super) struct Process<'a> {
 /// How one process trains: over the last readings while it does, and over all of its steps when the run
 /// has ended, as the report tells it.
 #[derive(Debug)]
-pub(super) struct Pace<'a> {
-    pub(super) training: &'a Training,
+pub(super) struct TrainingRate<'a> {
+    pub(super) training: &'a TrainingSample,
     /// Steps that it is told of.
     pub(super) steps: u64,
     /// Of them, µs.
-    pub(super) phases: Phases,
+    pub(super) phases: PhaseTimes,
     /// Samples a second of training steps, as [`Rank::samples_per_s`].
     ///
     /// [`Rank::samples_per_s`]: crate::Rank::samples_per_s
     pub(super) samples_per_s: Option<f64>,
 }
 
-impl Pace<'_> {
+impl TrainingRate<'_> {
     /// A mean step, µs.
     pub(super) fn step_us(&self) -> Option<f64> {
         (self.steps > 0).then(|| self.phases.sum_us() as f64 / self.steps as f64)
     }
 }
 
-impl Run {
+impl LiveRun {
     /// A run of which only the beginning is known.
     #[must_use]
-    pub fn new(started: Started, running: bool) -> Self {
+    pub fn new(started: RunStarted, running: bool) -> Self {
         Self {
             fold: Fold::new(started.clone(), running),
             judged_us: None,
@@ -92,9 +92,9 @@ impl Run {
             card_oom: Vec::new(),
             started,
             end: if running {
-                End::Running
+                RunEnd::Running
             } else {
-                End::Interrupted
+                RunEnd::Interrupted
             },
             t_us: 0,
             window: VecDeque::new(),
@@ -111,7 +111,7 @@ impl Run {
 
     /// How it began.
     #[must_use]
-    pub fn started(&self) -> &Started {
+    pub fn started(&self) -> &RunStarted {
         &self.started
     }
 
@@ -124,20 +124,20 @@ impl Run {
     /// It has not ended.
     #[must_use]
     pub fn is_running(&self) -> bool {
-        self.end == End::Running
+        self.end == RunEnd::Running
     }
 
     /// Its `sconce` is gone.
     pub fn interrupted(&mut self) {
-        if self.end == End::Running {
-            self.end = End::Interrupted;
+        if self.end == RunEnd::Running {
+            self.end = RunEnd::Interrupted;
         }
     }
 
     /// Takes its next line.
-    pub fn line(&mut self, line: Result<Line, Damage>) {
+    pub fn line(&mut self, line: Result<RecordLine, DamagedLine>) {
         self.fold.line(line.clone());
-        let Line { t_us, event } = match line {
+        let RecordLine { t_us, event } = match line {
             Ok(line) => line,
             Err(damage) => {
                 self.damaged_lines += damage.count();
@@ -146,31 +146,31 @@ impl Run {
         };
         self.t_us = self.t_us.max(t_us);
         match event {
-            Event::Sample(sample) => self.sample(t_us, sample),
-            Event::CardOutOfMemory(value) => {
-                self.out_of_memory = Some(At {
+            RecordEvent::Sample(sample) => self.sample(t_us, sample),
+            RecordEvent::CardOutOfMemory(value) => {
+                self.out_of_memory = Some(Timestamped {
                     value: *value,
                     t_us,
                 });
             }
-            Event::Ended(ended) => {
+            RecordEvent::Ended(ended) => {
                 self.end = ended.exit.into();
                 self.tell(&ended.last);
                 self.killed = ended.out_of_memory.is_some();
             }
-            Event::Service(_) => self.services = self.fold.services().to_vec(),
-            Event::Started(_) | Event::Unenforced(_) | Event::Setup(_) => {}
+            RecordEvent::Service(_) => self.services = self.fold.services().to_vec(),
+            RecordEvent::Started(_) | RecordEvent::Unenforced(_) | RecordEvent::Setup(_) => {}
         }
     }
 
     /// Keeps what processes that train told. Counters only grow: an older reading has nothing new.
     fn tell(&mut self, sample: &Sample) {
         for training in &sample.training {
-            let now = Training {
+            let now = TrainingSample {
                 recent: Vec::new(),
                 ..training.clone()
             };
-            let which = |it: &Training| (it.pid, it.cell);
+            let which = |it: &TrainingSample| (it.pid, it.cell);
             let room = self.told.len() < MOST_TRAINING;
             match (self.told.iter_mut()).find(|it| which(it) == which(&now)) {
                 Some(before) if before.steps > now.steps => {}
@@ -229,7 +229,7 @@ impl Run {
         Some(Bytes((more as f64 * 1e6 / passed_us as f64) as u64))
     }
 
-    pub(super) fn processes(&self) -> Vec<Process<'_>> {
+    pub(super) fn processes(&self) -> Vec<LiveProcess<'_>> {
         let Some(now) = self.now() else {
             return Vec::new();
         };
@@ -251,7 +251,7 @@ impl Run {
                 .gpus
                 .iter()
                 .filter_map(|card| card.memory_by_pid.get(&sample.pid));
-            Process {
+            LiveProcess {
                 sample,
                 cores: used
                     .zip(passed_us)
@@ -268,11 +268,11 @@ impl Run {
     /// How each process trains: since the oldest reading of the window that has it, or, where only the
     /// newest has it, since its own beginning. When the run has ended, or its newest reading has none,
     /// all of what each did.
-    pub(super) fn paces(&self) -> Vec<Pace<'_>> {
+    pub(super) fn paces(&self) -> Vec<TrainingRate<'_>> {
         let now = self.now().map_or(&[][..], |now| &now.training);
         let over = !self.is_running() || now.is_empty();
         let told = if over { &self.told[..] } else { now };
-        let mut paces: Vec<Pace<'_>> = (told.iter())
+        let mut paces: Vec<TrainingRate<'_>> = (told.iter())
             .map(|training| {
                 let before = (!over).then(|| self.before(training)).flatten();
                 pace(training, before)
@@ -288,7 +288,7 @@ impl Run {
     }
 
     /// What a process told in the oldest reading of the window that has it, but for the newest.
-    fn before(&self, of: &Training) -> Option<&Training> {
+    fn before(&self, of: &TrainingSample) -> Option<&TrainingSample> {
         let earlier = self.window.iter().rev().skip(1).rev();
         let mut told = earlier.flat_map(|(_, sample)| &sample.training);
         told.find(|it| (it.pid, it.cell) == (of.pid, of.cell))
@@ -331,14 +331,14 @@ impl Run {
 
 /// What a process did since `before`, or since it began. Rates are of its steps' time, so that they agree
 /// with the time of a step and with the report, however long it did something else.
-fn pace<'a>(training: &'a Training, before: Option<&Training>) -> Pace<'a> {
-    let beginning = Training {
+fn pace<'a>(training: &'a TrainingSample, before: Option<&TrainingSample>) -> TrainingRate<'a> {
+    let beginning = TrainingSample {
         samples: Some(0),
-        ..Training::default()
+        ..TrainingSample::default()
     };
     let before = before.unwrap_or(&beginning);
     let steps_us = training.wall_us.saturating_sub(before.wall_us);
-    Pace {
+    TrainingRate {
         training,
         steps: training.steps.saturating_sub(before.steps),
         phases: less(training.phases, before.phases),
@@ -355,18 +355,18 @@ pub(super) fn memory(sample: &Sample) -> Option<Bytes> {
 }
 
 /// Which of them it is.
-pub(super) fn kind(sample: &Sample) -> Option<MemoryKind> {
+pub(super) fn kind(sample: &Sample) -> Option<MemoryMeasure> {
     [
-        (sample.memory, MemoryKind::Charged),
-        (sample.pss, MemoryKind::Pss),
-        (sample.rss, MemoryKind::Rss),
+        (sample.memory, MemoryMeasure::Charged),
+        (sample.pss, MemoryMeasure::Pss),
+        (sample.rss, MemoryMeasure::Rss),
     ]
     .into_iter()
     .find_map(|(bytes, kind)| bytes.map(|_| kind))
 }
 
-fn less(now: Phases, before: Phases) -> Phases {
-    Phases {
+fn less(now: PhaseTimes, before: PhaseTimes) -> PhaseTimes {
+    PhaseTimes {
         data_us: now.data_us.saturating_sub(before.data_us),
         copy_us: now.copy_us.saturating_sub(before.copy_us),
         forward_us: now.forward_us.saturating_sub(before.forward_us),

@@ -6,14 +6,14 @@
 use sconce_record::RunEntry;
 use serde::Serialize;
 
-use super::{CardReading, Page, Point, Value, bytes, names};
+use super::{MachineGpuSample, Page, Point, Value, bytes, names};
 
 /// `AGGREGATION_TEMPORALITY_CUMULATIVE`.
 const CUMULATIVE: u8 = 2;
 
 /// Who tells, and when.
 #[derive(Debug, Clone, Copy)]
-pub struct Source<'a> {
+pub struct OtlpResource<'a> {
     /// Name of the machine.
     pub hostname: &'a str,
     /// Now, in ms since 1970.
@@ -23,8 +23,8 @@ pub struct Source<'a> {
 /// An `ExportMetricsServiceRequest` of runs that go on and of cards.
 pub fn otlp<'a>(
     running: impl Iterator<Item = &'a RunEntry>,
-    cards: &[CardReading],
-    source: Source<'_>,
+    cards: &[MachineGpuSample],
+    source: OtlpResource<'_>,
 ) -> String {
     let page = Page::of(running, cards);
     let own = page.points.into_iter().map(|(place, points)| {
@@ -75,7 +75,7 @@ enum Form {
     UpDown,
 }
 
-type Read = fn(&CardReading) -> Option<Value>;
+type Read = fn(&MachineGpuSample) -> Option<Value>;
 
 /// The conventions' metrics that NVML has a figure for: name, unit, instrument, words, figure.
 /// `hw.gpu.io` counts bytes, of which NVML tells only the rate.
@@ -131,7 +131,7 @@ fn share(part: u64, whole: u64) -> Option<Value> {
     (whole > 0).then(|| Value::Real(part as f64 / whole as f64))
 }
 
-fn hardware(name: &str, card: &CardReading, value: Value) -> Option<Point> {
+fn hardware(name: &str, card: &MachineGpuSample, value: Value) -> Option<Point> {
     if card.uuid.is_empty() {
         return None;
     }
@@ -177,7 +177,7 @@ fn metric<'a>(
     description: &'a str,
     form: Form,
     points: &[Point],
-    source: Source<'_>,
+    source: OtlpResource<'_>,
 ) -> Metric<'a> {
     let point = |point: &Point| DataPoint {
         attributes: (point.labels.iter())

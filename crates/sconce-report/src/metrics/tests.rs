@@ -1,28 +1,29 @@
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 
-use sconce_record::State;
-use sconce_schema::event::Line;
+use sconce_record::RunState;
+use sconce_schema::event::RecordLine;
 
 use super::*;
 
 fn entry(sample: &str) -> RunEntry {
     let started = r#"{"t_us":0,"event":"started","format":2,"id":"digits-20261121-0034-7f3a","name":"di\"g\\its","unix-ms":1795221240000,"command":["python"],"folder":"/","mode":"container","sconce-pid":1,"limits":{"cpus":2.0,"memory":4294967296},"host":{"hostname":"sun","kernel":"6","cpus":8,"memory":33554432000},"gpus":[]}"#;
-    let Event::Started(started) = serde_json::from_str::<Line>(started).unwrap().event else {
+    let RecordEvent::Started(started) = serde_json::from_str::<RecordLine>(started).unwrap().event
+    else {
         panic!("it began");
     };
     RunEntry {
         path: PathBuf::new(),
         started: *started,
-        state: State::Running,
+        state: RunState::Running,
         last: Some(serde_json::from_str(sample).unwrap()),
     }
 }
 
 /// A run and a card of which everything is known.
-fn full() -> (RunEntry, CardReading) {
+fn full() -> (RunEntry, MachineGpuSample) {
     let sample = r#"{"t_us":1,"event":"sample","cpu-us":1500000,"throttled-us":1,"memory":2,"memory-peak":3,"cache":4,"pss":5,"rss":6,"swap":7,"processes":8,"threads":9,"read-bytes":10,"write-bytes":11,"shm":12,"oom-kills":0,"received-bytes":13,"sent-bytes":14,"pressure":{"cpu-some-us":1,"memory-some-us":2,"memory-full-us":3,"io-some-us":4,"io-full-us":5},"gpus":[{"index":0,"memory-by-pid":{"7":100,"8":1}}],"training":[{"pid":7,"rank":3,"steps":10,"wall-us":2000000,"phases":{"data-us":500000,"forward-us":1500000},"samples":320,"tokens":4096,"flops-per-step":304128,"exchange":{"sharded-steps":4,"all-gather-us":500000,"all-gather-exposed-us":250000,"reduce-scatter-us":7,"reduce-scatter-exposed-us":7},"loader":{"batches":10,"empty":9,"ready":1},"evaluation":{"batches":2,"wall-us":3},"card-memory":{"allocated":1,"reserved":2}}]}"#;
-    let card = CardReading {
+    let card = MachineGpuSample {
         uuid: "GPU-1".to_owned(),
         name: Some("NVIDIA H100".to_owned()),
         bus_id: Some("00000000:01:00.0".to_owned()),
@@ -175,7 +176,7 @@ fn the_docs_have_each_metric() {
 #[test]
 fn otlp_has_the_same_metrics() {
     let (run, card) = full();
-    let source = Source {
+    let source = OtlpResource {
         hostname: "sun",
         unix_ms: 1_795_221_300_123,
     };
@@ -226,13 +227,13 @@ fn otlp_has_the_same_metrics() {
 
 #[test]
 fn otlp_of_nothing_is_a_request() {
-    let source = Source {
+    let source = OtlpResource {
         hostname: "",
         unix_ms: u64::MAX,
     };
-    let unknown = CardReading {
+    let unknown = MachineGpuSample {
         uuid: "GPU-1".to_owned(),
-        ..CardReading::default()
+        ..MachineGpuSample::default()
     };
     let told = otlp(std::iter::empty(), &[unknown], source);
     assert!(!told.contains("hw.") && !told.contains("null"), "{told}");

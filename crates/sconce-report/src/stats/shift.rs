@@ -17,7 +17,7 @@ const ALIKE: f64 = 0.1;
 
 /// By how much the second run's steps are longer, as a share: −0.2 is a fifth shorter.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Shift {
+pub struct StepTimeShift {
     /// The median of all differences.
     pub share: f64,
     /// The lower end of its interval (95 %).
@@ -30,7 +30,7 @@ pub struct Shift {
     pub blocks: (usize, usize),
 }
 
-impl Shift {
+impl StepTimeShift {
     /// Whether the interval leaves zero out.
     #[must_use]
     pub fn is_real(&self) -> bool {
@@ -39,7 +39,7 @@ impl Shift {
 }
 
 /// From the times of steps in their order, any unit; `None` where one of them has too few.
-pub(crate) fn shift(before: &[f64], after: &[f64]) -> Option<Shift> {
+pub(crate) fn shift(before: &[f64], after: &[f64]) -> Option<StepTimeShift> {
     let (before, after) = (blocks(before)?, blocks(after)?);
     let (n, m) = (before.1.len(), after.1.len());
     let alike = before.2.max(after.2);
@@ -53,7 +53,7 @@ pub(crate) fn shift(before: &[f64], after: &[f64]) -> Option<Shift> {
     // Blocks that are still alike count for fewer (Bartlett, of a chain that forgets by `alike` a block).
     let reach = (reach * ((1.0 + alike) / (1.0 - alike)).sqrt()).min(0.5);
     let at = |share: f64| quantile(&differences, share).map(f64::exp_m1);
-    Some(Shift {
+    Some(StepTimeShift {
         share: at(0.5)?,
         low: at(0.5 - reach)?,
         high: at(0.5 + reach)?,
@@ -144,7 +144,7 @@ mod tests {
                 .filter_map(|seed| {
                     shift(&noise(seed, 1000, alike), &noise(seed + 9_000, 1000, alike))
                 })
-                .filter(Shift::is_real)
+                .filter(StepTimeShift::is_real)
                 .count();
             assert!(wrong <= 12, "{wrong} of 100 at {alike}");
         }

@@ -1,12 +1,12 @@
 //! The part of a report that is about cards.
 
-use super::layout::{Page, Part, Tone, plain, toned};
+use super::layout::{TextPage, TextSpan, Tone, plain, toned};
 use super::report::{figure, graph};
-use crate::model::{Card, Report};
+use crate::model::{GpuReport, RunReport};
 use crate::words::{duration, percent};
 
 /// A row for each card and the rows below it; without cards, a row that says so.
-pub(super) fn rows(page: &mut Page, report: &Report) {
+pub(super) fn rows(page: &mut TextPage, report: &RunReport) {
     if report.cards.is_empty() {
         let mut parts = vec![plain("none")];
         if report.started.host.driver.is_none() {
@@ -26,7 +26,7 @@ pub(super) fn rows(page: &mut Page, report: &Report) {
     }
 }
 
-fn head(card: &Card) -> Vec<Part> {
+fn head(card: &GpuReport) -> Vec<TextSpan> {
     let name = match card.summary.name.as_str() {
         "" => "–",
         name => name,
@@ -41,7 +41,7 @@ fn head(card: &Card) -> Vec<Part> {
     [plain(name), busy].into_iter().chain(clock).collect()
 }
 
-fn memory(card: &Card) -> Vec<Part> {
+fn memory(card: &GpuReport) -> Vec<TextSpan> {
     let of = card.summary.memory.map(|all| format!(" of {all}"));
     let ours = match card.memory_peak_run {
         Some(peak) => format!(
@@ -58,7 +58,7 @@ fn memory(card: &Card) -> Vec<Part> {
     ]
 }
 
-fn power(card: &Card) -> Vec<Part> {
+fn power(card: &GpuReport) -> Vec<TextSpan> {
     let mean = (card.power_mean_w).map(|watts| format!("{watts:.0} W on average"));
     let energy = card.energy.map(|energy| {
         let about = if energy.estimated { "about " } else { "" };
@@ -75,7 +75,7 @@ fn power(card: &Card) -> Vec<Part> {
     .into()
 }
 
-fn held_back(card: &Card) -> Vec<Part> {
+fn held_back(card: &GpuReport) -> Vec<TextSpan> {
     let Some(throttled) = &card.throttled else {
         return vec![plain("–")];
     };

@@ -2,11 +2,11 @@
 
 use sconce_schema::Bytes;
 
-use super::Style;
-use super::layout::{Page, Part, Tone, plain, toned};
+use super::TerminalStyle;
+use super::layout::{TextPage, TextSpan, Tone, plain, toned};
 use super::report::figure;
-use crate::compare::{Change, Comparison, StepTime};
-use crate::model::Report;
+use crate::compare::{Comparison, SettingChange, StepTimeComparison};
+use crate::model::RunReport;
 use crate::verdict::Verdict;
 use crate::verdicts::value::{between, number, time};
 use crate::words::percent;
@@ -16,8 +16,8 @@ const PACKAGES: usize = 12;
 
 /// What was changed between two runs, and what came of it.
 #[must_use]
-pub fn compare(comparison: &Comparison<'_>, style: Style) -> String {
-    let mut page = Page::new(style);
+pub fn compare(comparison: &Comparison<'_>, style: TerminalStyle) -> String {
+    let mut page = TextPage::new(style);
     let (before, after) = (comparison.before, comparison.after);
     page.title(&format!("{} → {}", before.started.id, after.started.id));
     page.gap();
@@ -48,11 +48,11 @@ pub fn compare(comparison: &Comparison<'_>, style: Style) -> String {
     page.into_text()
 }
 
-fn changes(page: &mut Page, comparison: &Comparison<'_>) {
+fn changes(page: &mut TextPage, comparison: &Comparison<'_>) {
     if comparison.changed.is_empty() {
         page.row("changed", [plain("nothing that the records tell")]);
     }
-    let one = |change: &Change| {
+    let one = |change: &SettingChange| {
         let (before, after) = (
             figure(change.before.as_ref()),
             figure(change.after.as_ref()),
@@ -68,7 +68,7 @@ fn changes(page: &mut Page, comparison: &Comparison<'_>) {
     ] {
         let missing = comparison.not_known.iter();
         let missing = missing.filter(|change| change.before.is_none() == first);
-        let told: Vec<Part> = missing
+        let told: Vec<TextSpan> = missing
             .map(|change| {
                 let other = change.before.as_ref().or(change.after.as_ref());
                 toned(format!("{} ({})", change.what, figure(other)), Tone::Dim)
@@ -95,8 +95,8 @@ fn changes(page: &mut Page, comparison: &Comparison<'_>) {
     }
 }
 
-fn step_time(page: &mut Page, comparison: &Comparison<'_>) {
-    let told = |report: &Report| {
+fn step_time(page: &mut TextPage, comparison: &Comparison<'_>) {
+    let told = |report: &RunReport| {
         let times = report.training.first()?.step_times?;
         let (low, high) = (times.lower_quartile_us, times.upper_quartile_us);
         let median = time(times.median_us);
@@ -119,7 +119,7 @@ fn step_time(page: &mut Page, comparison: &Comparison<'_>) {
         ))],
     );
     match comparison.step_time {
-        StepTime::TooFew => {
+        StepTimeComparison::TooFew => {
             let why = match (before, after) {
                 (None, _) => "no step of the first run is on record",
                 (_, None) => "no step of the second run is on record",
@@ -127,7 +127,7 @@ fn step_time(page: &mut Page, comparison: &Comparison<'_>) {
             };
             page.row("", [toned(why, Tone::Dim)]);
         }
-        StepTime::Compared(shift) => {
+        StepTimeComparison::Compared(shift) => {
             let between = format!("{} to {} (95 %)", signed(shift.low), signed(shift.high));
             let (words, tone) = match shift.is_real() {
                 true if shift.share < 0.0 => ("shorter", Tone::Good),
@@ -153,7 +153,7 @@ fn step_time(page: &mut Page, comparison: &Comparison<'_>) {
     }
 }
 
-fn times(name: &str, before: Option<f64>, after: Option<f64>) -> Vec<Part> {
+fn times(name: &str, before: Option<f64>, after: Option<f64>) -> Vec<TextSpan> {
     let difference = before.zip(after).map(|(before, after)| after - before);
     let difference = difference.map(|us| {
         let sign = if us < 0.0 { "−" } else { "+" };
@@ -173,7 +173,7 @@ fn row(
     figures: (Option<String>, Option<String>),
     ratio: Option<f64>,
     difference: Option<String>,
-) -> Vec<Part> {
+) -> Vec<TextSpan> {
     let (before, after) = (figure(figures.0), figure(figures.1));
     let ratio = ratio.map_or_else(String::new, signed);
     let difference = difference.unwrap_or_default();
@@ -196,7 +196,7 @@ fn signed(share: f64) -> String {
     }
 }
 
-fn verdicts(page: &mut Page, comparison: &Comparison<'_>) {
+fn verdicts(page: &mut TextPage, comparison: &Comparison<'_>) {
     let groups: [(&str, &[&Verdict], Tone); 3] = [
         ("gone", &comparison.gone, Tone::Good),
         ("still", &comparison.stayed, Tone::Warning),

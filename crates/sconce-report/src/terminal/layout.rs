@@ -1,6 +1,6 @@
 //! Aligned rows: a dim label, and parts that are joined with dots and broken between parts.
 
-use super::Style;
+use super::TerminalStyle;
 use crate::words::clean;
 
 /// How a text is meant.
@@ -31,7 +31,7 @@ impl Tone {
 }
 
 /// `text` in its tone. The text must be clean.
-pub(super) fn paint(text: &str, tone: Tone, style: Style) -> String {
+pub(super) fn paint(text: &str, tone: Tone, style: TerminalStyle) -> String {
     match tone.code() {
         Some(code) if style.color => format!("\u{1b}[{code}m{text}\u{1b}[0m"),
         _ => text.to_owned(),
@@ -40,19 +40,19 @@ pub(super) fn paint(text: &str, tone: Tone, style: Style) -> String {
 
 /// One figure or fact. Its text is cleaned here, so that nothing in a record steers the terminal.
 #[derive(Debug)]
-pub(super) struct Part {
+pub(super) struct TextSpan {
     text: String,
     tone: Tone,
 }
 
 /// A part as it is.
-pub(super) fn plain(text: impl AsRef<str>) -> Part {
+pub(super) fn plain(text: impl AsRef<str>) -> TextSpan {
     toned(text, Tone::Plain)
 }
 
 /// A part in a tone.
-pub(super) fn toned(text: impl AsRef<str>, tone: Tone) -> Part {
-    Part {
+pub(super) fn toned(text: impl AsRef<str>, tone: Tone) -> TextSpan {
+    TextSpan {
         text: clean(text.as_ref()),
         tone,
     }
@@ -64,13 +64,13 @@ const LABEL: usize = 14;
 
 /// A report that grows row by row.
 #[derive(Debug)]
-pub(super) struct Page {
-    style: Style,
+pub(super) struct TextPage {
+    style: TerminalStyle,
     text: String,
 }
 
-impl Page {
-    pub(super) fn new(style: Style) -> Self {
+impl TextPage {
+    pub(super) fn new(style: TerminalStyle) -> Self {
         Self {
             style,
             text: String::new(),
@@ -94,7 +94,7 @@ impl Page {
     }
 
     /// A row. Without parts there is none.
-    pub(super) fn row(&mut self, label: &str, parts: impl IntoIterator<Item = Part>) {
+    pub(super) fn row(&mut self, label: &str, parts: impl IntoIterator<Item = TextSpan>) {
         let lines = broken(parts, self.room());
         for (n, line) in lines.iter().enumerate() {
             let label = if n == 0 { label } else { "" };
@@ -111,7 +111,7 @@ impl Page {
     }
 
     /// A row of parts with nothing between them, which must fit a line.
-    pub(super) fn joined(&mut self, label: &str, parts: impl IntoIterator<Item = Part>) {
+    pub(super) fn joined(&mut self, label: &str, parts: impl IntoIterator<Item = TextSpan>) {
         self.text += &" ".repeat(INDENT);
         self.text += &paint(&format!("{label:LABEL$}"), Tone::Dim, self.style);
         for part in parts {
@@ -127,14 +127,14 @@ impl Page {
 
 /// Parts in lines of at most `room` characters: broken between parts, inside a part only where
 /// it is longer than a whole line.
-fn broken(parts: impl IntoIterator<Item = Part>, room: usize) -> Vec<Vec<Part>> {
-    let mut lines: Vec<Vec<Part>> = Vec::new();
+fn broken(parts: impl IntoIterator<Item = TextSpan>, room: usize) -> Vec<Vec<TextSpan>> {
+    let mut lines: Vec<Vec<TextSpan>> = Vec::new();
     let mut used = 0;
     for part in parts {
         for text in pieces(&part.text, room) {
             let length = text.chars().count();
             let with_separator = used + SEPARATOR.chars().count() + length;
-            let piece = Part {
+            let piece = TextSpan {
                 text,
                 tone: part.tone,
             };

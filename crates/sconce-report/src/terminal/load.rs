@@ -2,15 +2,15 @@
 
 use sconce_schema::Bytes;
 
-use super::layout::{Page, Tone, plain, toned};
-use crate::load::Links;
-use crate::model::Report;
+use super::layout::{TextPage, Tone, plain, toned};
+use crate::load::LinkTraffic;
+use crate::model::RunReport;
 use crate::words::{duration, percent};
 
 /// From this share of the time on, waiting is worth a colour.
 const MUCH: f64 = 0.1;
 
-pub(super) fn rows(page: &mut Page, report: &Report) {
+pub(super) fn rows(page: &mut TextPage, report: &RunReport) {
     let load = &report.load;
     if let Some(pressure) = load.pressure {
         let waits = [
@@ -47,7 +47,7 @@ pub(super) fn rows(page: &mut Page, report: &Report) {
 }
 
 /// The rows about one card's links and errors.
-pub(super) fn card(page: &mut Page, report: &Report, index: u32) {
+pub(super) fn card(page: &mut TextPage, report: &RunReport, index: u32) {
     if let Some(links) = report.load.links.get(&index) {
         page.row("  links", self::links(links).into_iter().map(plain));
     }
@@ -56,7 +56,7 @@ pub(super) fn card(page: &mut Page, report: &Report, index: u32) {
     page.row("  errors", words.map(|words| toned(words, Tone::Bad)));
 }
 
-fn links(links: &Links) -> Vec<String> {
+fn links(links: &LinkTraffic) -> Vec<String> {
     let mut parts = Vec::new();
     if let Some((received, sent)) = links.pcie_peak_per_s {
         let (received, sent) = (Bytes(received), Bytes(sent));

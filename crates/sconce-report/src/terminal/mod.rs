@@ -19,14 +19,14 @@ pub(crate) use verdicts::text as verdicts;
 
 /// How to show it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Style {
+pub struct TerminalStyle {
     /// Colours, as escape sequences of a terminal.
     pub color: bool,
     /// Columns of the terminal. Longer lines are broken; a width under 40 is taken as 40.
     pub width: u16,
 }
 
-impl Style {
+impl TerminalStyle {
     fn columns(self) -> usize {
         usize::from(self.width.max(40))
     }

@@ -1,20 +1,20 @@
 //! The report after a run.
 
 use sconce_schema::Bytes;
-use sconce_schema::event::{Mode, OutOfMemory};
+use sconce_schema::event::{Containment, OomKill};
 
-use super::layout::{Page, Part, Tone, plain, toned};
+use super::layout::{TextPage, TextSpan, Tone, plain, toned};
 use super::spark::spark;
-use super::{Style, cards, load, training, verdicts};
-use crate::model::{End, Report};
+use super::{TerminalStyle, cards, load, training, verdicts};
+use crate::model::{RunEnd, RunReport};
 use crate::timeline::Timeline;
 use crate::words::{command, count, date, duration, percent, signal};
 
 /// One run's report: what ran, on what, how long, how it ended, and what it used of what it
 /// could.
 #[must_use]
-pub fn report(report: &Report, style: Style) -> String {
-    let mut page = Page::new(style);
+pub fn report(report: &RunReport, style: TerminalStyle) -> String {
+    let mut page = TextPage::new(style);
     page.title(&report.started.id);
     page.gap();
     what_ran(&mut page, report);
@@ -28,7 +28,7 @@ pub fn report(report: &Report, style: Style) -> String {
     page.into_text()
 }
 
-fn what_ran(page: &mut Page, report: &Report) {
+fn what_ran(page: &mut TextPage, report: &RunReport) {
     let started = &report.started;
     match started.command.is_empty() {
         true => page.row("command", [toned("none: it ran services alone", Tone::Dim)]),
@@ -53,9 +53,9 @@ fn what_ran(page: &mut Page, report: &Report) {
 
     let began = format!("{} UTC", date(started.unix_ms));
     let took = match report.end {
-        End::Running => format!("{} so far", duration(report.wall_us)),
-        End::Interrupted => format!("{} until the last reading", duration(report.wall_us)),
-        End::Exited(_) | End::Signalled(_) => duration(report.wall_us),
+        RunEnd::Running => format!("{} so far", duration(report.wall_us)),
+        RunEnd::Interrupted => format!("{} until the last reading", duration(report.wall_us)),
+        RunEnd::Exited(_) | RunEnd::Signalled(_) => duration(report.wall_us),
     };
     page.row("time", [plain(took), plain(format!("began {began}"))]);
     let (words, tone) = ended(report);
@@ -69,9 +69,9 @@ fn short_model(model: &str) -> String {
     model.split_whitespace().collect::<Vec<_>>().join(" ")
 }
 
-fn environment(report: &Report) -> Vec<Part> {
+fn environment(report: &RunReport) -> Vec<TextSpan> {
     let started = &report.started;
-    let mut parts: Vec<Part> = started.name.iter().map(plain).collect();
+    let mut parts: Vec<TextSpan> = started.name.iter().map(plain).collect();
     if let Some(versions) = &started.versions {
         let cuda = versions.cuda.map(|cuda| cuda.to_string());
         let named = [
@@ -87,15 +87,15 @@ fn environment(report: &Report) -> Vec<Part> {
     if let Some(runtime) = &started.runtime {
         parts.push(plain(format!("by {} {}", runtime.name, runtime.version)));
     }
-    if started.mode == Mode::Host {
+    if started.mode == Containment::Host {
         parts.push(plain("the machine's own, no container"));
     }
     parts
 }
 
 /// How it ended, in one sentence.
-fn ended(report: &Report) -> (String, Tone) {
-    let by_kernel = |killed: OutOfMemory| {
+fn ended(report: &RunReport) -> (String, Tone) {
+    let by_kernel = |killed: OomKill| {
         let whose = match killed.limit {
             Some(limit) => format!("the run's own limit of {limit} was hit"),
             None => "not by the run's own limit".to_owned(),
@@ -103,19 +103,19 @@ fn ended(report: &Report) -> (String, Tone) {
         let processes = count(killed.kills, "process", "processes");
         (format!("out of memory, {whose}"), processes)
     };
-    let with_kill = |how: &str, killed: OutOfMemory| {
+    let with_kill = |how: &str, killed: OomKill| {
         let (why, processes) = by_kernel(killed);
         format!("{how} after the kernel killed {processes}: {why}")
     };
     match (report.end, report.out_of_memory) {
-        (End::Signalled(9), Some(killed)) => {
+        (RunEnd::Signalled(9), Some(killed)) => {
             let (why, processes) = by_kernel(killed);
             (
                 format!("killed by the kernel: {why} ({processes} killed)"),
                 Tone::Bad,
             )
         }
-        (End::Signalled(number), killed) => {
+        (RunEnd::Signalled(number), killed) => {
             let (name, meaning) = signal(number);
             let how = format!("{meaning} ({name})");
             (
@@ -123,14 +123,14 @@ fn ended(report: &Report) -> (String, Tone) {
                 Tone::Bad,
             )
         }
-        (End::Exited(0), None) => ("exit code 0".to_owned(), Tone::Good),
-        (End::Exited(code), None) => {
+        (RunEnd::Exited(0), None) => ("exit code 0".to_owned(), Tone::Good),
+        (RunEnd::Exited(code), None) => {
             let failed = super::services::failed(report);
             let why = failed.map_or_else(String::new, |why| format!(": {why}"));
             (format!("{}{why}", exit_code(code)), Tone::Bad)
         }
-        (End::Exited(code), Some(killed)) => (with_kill(&exit_code(code), killed), Tone::Bad),
-        (End::Interrupted, killed) => {
+        (RunEnd::Exited(code), Some(killed)) => (with_kill(&exit_code(code), killed), Tone::Bad),
+        (RunEnd::Interrupted, killed) => {
             let how =
                 "not known: Sconce was killed before the command ended, or the machine went down";
             let also = killed.map(|killed| {
@@ -139,8 +139,8 @@ fn ended(report: &Report) -> (String, Tone) {
             });
             (format!("{how}{}", also.unwrap_or_default()), Tone::Bad)
         }
-        (End::Running, None) => ("still running".to_owned(), Tone::Plain),
-        (End::Running, Some(killed)) => (with_kill("still running", killed), Tone::Bad),
+        (RunEnd::Running, None) => ("still running".to_owned(), Tone::Plain),
+        (RunEnd::Running, Some(killed)) => (with_kill("still running", killed), Tone::Bad),
     }
 }
 
@@ -155,7 +155,7 @@ fn exit_code(code: u8) -> String {
     }
 }
 
-fn what_it_used(page: &mut Page, report: &Report) {
+fn what_it_used(page: &mut TextPage, report: &RunReport) {
     page.row("CPU", cpu(report));
     graph(page, &report.cpu.timeline, report);
     page.row("memory", memory(report));
@@ -190,7 +190,7 @@ fn what_it_used(page: &mut Page, report: &Report) {
     );
 }
 
-fn cpu(report: &Report) -> Vec<Part> {
+fn cpu(report: &RunReport) -> Vec<TextSpan> {
     let cpu = &report.cpu;
     let limits = &report.started.limits;
     let Some(mean) = cpu.mean_cores else {
@@ -231,7 +231,7 @@ fn cpu(report: &Report) -> Vec<Part> {
     parts
 }
 
-fn memory(report: &Report) -> Vec<Part> {
+fn memory(report: &RunReport) -> Vec<TextSpan> {
     let memory = &report.memory;
     let limits = &report.started.limits;
     let mut parts = Vec::new();
@@ -278,7 +278,7 @@ fn memory(report: &Report) -> Vec<Part> {
     parts
 }
 
-fn tasks(report: &Report) -> Vec<Part> {
+fn tasks(report: &RunReport) -> Vec<TextSpan> {
     let tasks = report.tasks;
     if tasks.processes_peak.is_none() && tasks.threads_peak.is_none() {
         return vec![not_measured(report, "pids")];
@@ -299,13 +299,13 @@ fn tasks(report: &Report) -> Vec<Part> {
 }
 
 /// A row with a figure over time, where there is enough of it.
-pub(super) fn graph(page: &mut Page, timeline: &Timeline, report: &Report) {
+pub(super) fn graph(page: &mut TextPage, timeline: &Timeline, report: &RunReport) {
     if let Some(line) = spark(timeline, report, page.room()) {
         page.row("", [toned(line, Tone::Graph)]);
     }
 }
 
-fn what_to_know(page: &mut Page, report: &Report) {
+fn what_to_know(page: &mut TextPage, report: &RunReport) {
     for limit in &report.unenforced {
         let text = format!("{}: {}", limit.what, limit.why);
         page.row("not enforced", [toned(text, Tone::Warning)]);
@@ -344,7 +344,7 @@ fn what_to_know(page: &mut Page, report: &Report) {
 }
 
 /// "not measured", with the reason where the run gave one for that limit.
-fn not_measured(report: &Report, what: &str) -> Part {
+fn not_measured(report: &RunReport, what: &str) -> TextSpan {
     let unenforced = report.unenforced.iter().any(|limit| limit.what == what);
     toned(
         match unenforced {
@@ -359,7 +359,7 @@ fn not_measured(report: &Report, what: &str) -> Part {
     )
 }
 
-fn not_enforced(report: &Report, what: &str) -> &'static str {
+fn not_enforced(report: &RunReport, what: &str) -> &'static str {
     if report.unenforced.iter().any(|limit| limit.what == what) {
         " (not enforced)"
     } else {

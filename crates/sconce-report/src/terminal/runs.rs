@@ -1,10 +1,10 @@
 //! The list of runs.
 
-use sconce_record::Listing;
+use sconce_record::RunListing;
 
-use super::Style;
+use super::TerminalStyle;
 use super::layout::{Tone, paint};
-use crate::model::{End, RunRow};
+use crate::model::{RunEnd, RunRow};
 use crate::words::{clean, date, duration, program, signal};
 
 const GAP: &str = "  ";
@@ -18,7 +18,7 @@ const NARROWEST_COMMAND: usize = 12;
 
 /// A table of runs, newest first, and what cannot be read of them.
 #[must_use]
-pub fn runs(listing: &Listing, style: Style) -> String {
+pub fn runs(listing: &RunListing, style: TerminalStyle) -> String {
     if listing.runs.is_empty() && listing.unreadable.is_empty() {
         return "No run has been recorded.\n".to_owned();
     }
@@ -69,11 +69,11 @@ fn row(run: &RunRow) -> ([String; 6], Tone) {
     let dash = || "–".to_owned();
     let (ended, tone) = match run.end {
         _ if run.out_of_memory == Some(true) => ("out of memory".to_owned(), Tone::Bad),
-        End::Exited(0) => ("exit 0".to_owned(), Tone::Good),
-        End::Exited(code) => (format!("exit {code}"), Tone::Bad),
-        End::Signalled(number) => (signal(number).0, Tone::Bad),
-        End::Interrupted => ("interrupted".to_owned(), Tone::Bad),
-        End::Running => ("running".to_owned(), Tone::Strong),
+        RunEnd::Exited(0) => ("exit 0".to_owned(), Tone::Good),
+        RunEnd::Exited(code) => (format!("exit {code}"), Tone::Bad),
+        RunEnd::Signalled(number) => (signal(number).0, Tone::Bad),
+        RunEnd::Interrupted => ("interrupted".to_owned(), Tone::Bad),
+        RunEnd::Running => ("running".to_owned(), Tone::Strong),
     };
     let cells = [
         clean(&run.id),
@@ -86,7 +86,12 @@ fn row(run: &RunRow) -> ([String; 6], Tone) {
     (cells, tone)
 }
 
-fn line(cells: &[String; 6], widths: &[usize; 6], tones: [Tone; 6], style: Style) -> String {
+fn line(
+    cells: &[String; 6],
+    widths: &[usize; 6],
+    tones: [Tone; 6],
+    style: TerminalStyle,
+) -> String {
     let mut line = String::new();
     for (n, cell) in cells.iter().enumerate().filter(|(n, _)| widths[*n] > 0) {
         let cell = shortened(cell, widths[n]);

@@ -1,12 +1,12 @@
 //! The rows about a run's services.
 
-use super::layout::{Page, Tone, plain, toned};
-use crate::model::{End, Report, Service};
+use super::layout::{TextPage, Tone, plain, toned};
+use crate::model::{RunEnd, RunReport, ServiceReport};
 use crate::words::{count, duration, signal};
-use sconce_schema::event::{Exit, ServiceState};
+use sconce_schema::event::{ExitStatus, ServiceState};
 
 /// A row for each: what it was doing last, how often it was started again, where it is reached, and why.
-pub(super) fn rows(page: &mut Page, report: &Report) {
+pub(super) fn rows(page: &mut TextPage, report: &RunReport) {
     for (n, service) in report.services.iter().enumerate() {
         let tone = match service.state {
             ServiceState::Failed | ServiceState::Unhealthy => Tone::Bad,
@@ -34,9 +34,9 @@ pub(super) fn rows(page: &mut Page, report: &Report) {
 }
 
 /// Why a run of services alone did not end well; nothing of a run that had a command.
-pub(crate) fn failed(report: &Report) -> Option<String> {
-    let alone = report.started.command.is_empty() && matches!(report.end, End::Exited(_));
-    let failed = |service: &&Service| service.state == ServiceState::Failed;
+pub(crate) fn failed(report: &RunReport) -> Option<String> {
+    let alone = report.started.command.is_empty() && matches!(report.end, RunEnd::Exited(_));
+    let failed = |service: &&ServiceReport| service.state == ServiceState::Failed;
     let names: Vec<&str> = (report.services.iter().filter(failed))
         .filter(|_| alone)
         .map(|service| service.name.as_str())
@@ -48,9 +48,9 @@ pub(crate) fn failed(report: &Report) -> Option<String> {
     }
 }
 
-fn ended(exit: Exit) -> String {
+fn ended(exit: ExitStatus) -> String {
     match exit {
-        Exit::Code(code) => format!("exit code {code}"),
-        Exit::Signal(number) => signal(number).0,
+        ExitStatus::Code(code) => format!("exit code {code}"),
+        ExitStatus::Signal(number) => signal(number).0,
     }
 }

@@ -1,6 +1,6 @@
 //! A figure over time in one line of text.
 
-use crate::model::Report;
+use crate::model::RunReport;
 use crate::timeline::Timeline;
 
 /// Without the full block, which would touch the line above.
@@ -12,7 +12,7 @@ const WIDEST: usize = 60;
 /// The timeline in at most `room` characters, from the run's beginning to its end, so that the
 /// graphs of one report stand below each other; the highest column is full. `None` for too few
 /// readings or too little room.
-pub(super) fn spark(timeline: &Timeline, report: &Report, room: usize) -> Option<String> {
+pub(super) fn spark(timeline: &Timeline, report: &RunReport, room: usize) -> Option<String> {
     let samples = usize::try_from(report.samples).unwrap_or(WIDEST);
     let columns = room.min(WIDEST).min(samples);
     if columns < FEWEST {
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
     use std::path::Path;
 
-    use sconce_record::Record;
+    use sconce_record::RecordReader;
 
     /// A run with one reading of memory each second.
     fn drawn(mib: &[u64], room: usize) -> Option<String> {
@@ -50,8 +50,8 @@ mod tests {
             text +=
                 &format!("{{\"t_us\":{second}000000,\"event\":\"sample\",\"memory\":{memory}}}\n");
         }
-        let record = Record::new(text.as_bytes(), Path::new("events.jsonl")).unwrap();
-        let report = Report::of(record);
+        let record = RecordReader::new(text.as_bytes(), Path::new("events.jsonl")).unwrap();
+        let report = RunReport::of(record);
         spark(&report.memory.timeline, &report, room)
     }
 

@@ -1,12 +1,12 @@
 //! The part of a report that is about training: steps, where their time went, memory, exchange.
 
-use sconce_schema::training::Setup;
+use sconce_schema::training::TrainingSetup;
 
-use super::layout::{Page, Part, Tone, plain, toned};
+use super::layout::{TextPage, TextSpan, Tone, plain, toned};
 use super::report::figure;
-use crate::exchange::Waits;
-use crate::model::Report;
-use crate::training::{Rank, shares};
+use crate::exchange::CollectiveWaits;
+use crate::model::RunReport;
+use crate::training::{RankReport, shares};
 use crate::verdicts::value::{between, number, time};
 use crate::words::{count, duration, percent};
 
@@ -14,7 +14,7 @@ use crate::words::{count, duration, percent};
 const IN_FULL: usize = 4;
 
 /// What each process that trains did; nothing where none was seen.
-pub(super) fn rows(page: &mut Page, report: &Report) {
+pub(super) fn rows(page: &mut TextPage, report: &RunReport) {
     if report.training.is_empty() {
         return;
     }
@@ -49,7 +49,7 @@ pub(super) fn rows(page: &mut Page, report: &Report) {
     }
 }
 
-fn one(page: &mut Page, rank: &Rank, all: &[Rank]) {
+fn one(page: &mut TextPage, rank: &RankReport, all: &[RankReport]) {
     if rank.steps > 0 {
         bar(page, &rank.shares());
         let mut parts = phases(&rank.shares());
@@ -104,8 +104,8 @@ fn one(page: &mut Page, rank: &Rank, all: &[Rank]) {
 }
 
 /// What was exchanged in a mean step, what of it nothing hid, and what of that was another rank's doing.
-fn exchange(rank: &Rank, all: &[Rank]) -> Vec<Part> {
-    let (Some(exchange), Some(waits)) = (rank.exchange, Waits::of(rank, all)) else {
+fn exchange(rank: &RankReport, all: &[RankReport]) -> Vec<TextSpan> {
+    let (Some(exchange), Some(waits)) = (rank.exchange, CollectiveWaits::of(rank, all)) else {
         return Vec::new();
     };
     let sharded_steps = crate::exchange::sharded(rank).unwrap_or(exchange);
@@ -155,7 +155,7 @@ fn sharded(
 
 /// Operations of a step, where they were asked for: how many, how fast, and what share of the card's
 /// peak that is.
-fn operations(rank: &Rank) -> Vec<Part> {
+fn operations(rank: &RankReport) -> Vec<TextSpan> {
     let Some(setup) = &rank.setup else {
         return Vec::new();
     };
@@ -183,7 +183,7 @@ fn operations(rank: &Rank) -> Vec<Part> {
     parts
 }
 
-fn made_of(setup: &Setup) -> Vec<Part> {
+fn made_of(setup: &TrainingSetup) -> Vec<TextSpan> {
     let parameters = setup
         .parameters
         .map(|n| format!("{} parameters", short(n as f64)));
@@ -211,7 +211,7 @@ fn made_of(setup: &Setup) -> Vec<Part> {
     parts.into_iter().flatten().map(plain).collect()
 }
 
-fn steps(rank: &Rank) -> Vec<Part> {
+fn steps(rank: &RankReport) -> Vec<TextSpan> {
     if rank.steps == 0 {
         return vec![toned("no step ended", Tone::Dim)];
     }
@@ -271,7 +271,7 @@ fn look(phase: &str) -> (char, Tone) {
 }
 
 /// One line of the whole step, each phase as wide as its share.
-fn bar(page: &mut Page, shares: &[(&str, f64)]) {
+fn bar(page: &mut TextPage, shares: &[(&str, f64)]) {
     let room = page.room();
     let mut at = 0.0;
     let mut used = 0;
@@ -288,7 +288,7 @@ fn bar(page: &mut Page, shares: &[(&str, f64)]) {
     page.joined("", parts);
 }
 
-fn phases(shares: &[(&str, f64)]) -> Vec<Part> {
+fn phases(shares: &[(&str, f64)]) -> Vec<TextSpan> {
     (shares.iter().filter(|(_, share)| *share > 0.0))
         .map(|(name, share)| {
             let (letter, tone) = look(name);
@@ -297,7 +297,7 @@ fn phases(shares: &[(&str, f64)]) -> Vec<Part> {
         .collect()
 }
 
-fn loader(rank: &Rank) -> Vec<Part> {
+fn loader(rank: &RankReport) -> Vec<TextSpan> {
     let mut parts = Vec::new();
     if let Some(loader) = rank.setup.as_ref().and_then(|setup| setup.loader.as_ref()) {
         parts.push(plain(match loader.workers {

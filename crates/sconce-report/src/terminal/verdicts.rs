@@ -1,21 +1,21 @@
 //! Verdicts, each with what it stands on and what to change.
 
-use super::Style;
-use super::layout::{Page, Tone, plain, toned};
-use crate::model::Report;
-use crate::verdict::{Verdict, Weight, not_judged_yet};
-use sconce_schema::training::CardOutOfMemory;
+use super::TerminalStyle;
+use super::layout::{TextPage, Tone, plain, toned};
+use crate::model::RunReport;
+use crate::verdict::{Verdict, VerdictSeverity, not_judged_yet};
+use sconce_schema::training::GpuOutOfMemory;
 
 /// As many mends are shown, and how many more there are.
 const MENDS: usize = 4;
 
-pub(super) fn rows(page: &mut Page, report: &Report) {
+pub(super) fn rows(page: &mut TextPage, report: &RunReport) {
     said(page, &report.verdicts, &report.card_oom);
     not_judged(page, report);
 }
 
 /// Of a run that trained: that nothing is wrong, or that it cannot be told yet.
-fn not_judged(page: &mut Page, report: &Report) {
+fn not_judged(page: &mut TextPage, report: &RunReport) {
     if report.training.is_empty() {
         return;
     }
@@ -39,19 +39,23 @@ fn not_judged(page: &mut Page, report: &Report) {
 
 /// Verdicts by themselves, as a report has them.
 #[must_use]
-pub(crate) fn text(verdicts: &[Verdict], card_oom: &[CardOutOfMemory], style: Style) -> String {
-    let mut page = Page::new(style);
+pub(crate) fn text(
+    verdicts: &[Verdict],
+    card_oom: &[GpuOutOfMemory],
+    style: TerminalStyle,
+) -> String {
+    let mut page = TextPage::new(style);
     said(&mut page, verdicts, card_oom);
     page.into_text()
 }
 
-fn said(page: &mut Page, verdicts: &[Verdict], card_oom: &[CardOutOfMemory]) {
+fn said(page: &mut TextPage, verdicts: &[Verdict], card_oom: &[GpuOutOfMemory]) {
     for verdict in verdicts {
         page.gap();
         let tone = match verdict.weight {
-            Weight::Fatal => Tone::Bad,
-            Weight::Costly => Tone::Warning,
-            Weight::Note => Tone::Strong,
+            VerdictSeverity::Fatal => Tone::Bad,
+            VerdictSeverity::Costly => Tone::Warning,
+            VerdictSeverity::Note => Tone::Strong,
         };
         page.row(verdict.weight.word(), [toned(&verdict.title, tone)]);
         for evidence in &verdict.evidence {
@@ -77,7 +81,7 @@ fn said(page: &mut Page, verdicts: &[Verdict], card_oom: &[CardOutOfMemory]) {
 }
 
 /// Who held the card's memory when it ran out.
-fn holders(page: &mut Page, told: &CardOutOfMemory) {
+fn holders(page: &mut TextPage, told: &GpuOutOfMemory) {
     const MOST: usize = 5;
     for (n, holder) in told.holders.iter().take(MOST).enumerate() {
         let who = holder.stack.first().or(holder.tensor.as_ref());

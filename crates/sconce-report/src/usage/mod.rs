@@ -9,12 +9,12 @@ pub use prices::{PriceError, Prices};
 
 use std::collections::BTreeMap;
 
-use crate::model::{End, Report};
+use crate::model::{RunEnd, RunReport};
 use crate::words;
 
 /// By what runs are put together.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum By {
+pub enum GroupBy {
     /// Whose runs they are.
     User,
     /// The environment's name, or the folder's with `--host`.
@@ -27,14 +27,14 @@ pub enum By {
 
 /// A sum of figures of which some are not known.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Sum {
+pub struct PartialSum {
     /// The known ones; `None` where none is.
     pub known: Option<f64>,
     /// How many were not.
     pub unknown: u64,
 }
 
-impl Sum {
+impl PartialSum {
     fn add(&mut self, value: Option<f64>, share: f64) {
         match value {
             Some(value) => self.known = Some(self.known.unwrap_or(0.0) + value * share),
@@ -45,7 +45,7 @@ impl Sum {
 
 /// What a group of runs used.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Row {
+pub struct UsageRow {
     /// The user, project, card or day.
     pub name: String,
     /// Runs.
@@ -57,21 +57,21 @@ pub struct Row {
     /// Hours of cards held.
     pub gpu_held_h: f64,
     /// Hours of cards used.
-    pub gpu_used_h: Sum,
-    /// Hours held of cards whose use is known: what [`Row::idle_share`] is a share of.
+    pub gpu_used_h: PartialSum,
+    /// Hours held of cards whose use is known: what [`UsageRow::idle_share`] is a share of.
     held_known_h: f64,
     /// Hours of cores used.
-    pub cpu_h: Sum,
+    pub cpu_h: PartialSum,
     /// Mean memory times hours, GiB-hours.
-    pub gib_h: Sum,
+    pub gib_h: PartialSum,
     /// Of the cards, watt-hours.
-    pub energy_wh: Sum,
+    pub energy_wh: PartialSum,
     /// In the price file's currency; absent without one. Unknown are the parts that it has no price for
     /// or that were not measured.
-    pub cost: Option<Sum>,
+    pub cost: Option<PartialSum>,
 }
 
-impl Row {
+impl UsageRow {
     /// Of the hours held, the share in which no kernel ran, 0 to 1.
     #[must_use]
     pub fn idle_share(&self) -> Option<f64> {
@@ -82,7 +82,7 @@ impl Row {
 
 /// What of one run is counted.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Spent {
+pub struct RunUsage {
     user: String,
     project: String,
     unix_ms: u64,
@@ -90,12 +90,12 @@ pub struct Spent {
     open: bool,
     cpu_h: Option<f64>,
     gib_h: Option<f64>,
-    cards: Vec<Held>,
+    cards: Vec<RunGpu>,
 }
 
 /// One card of a run.
 #[derive(Debug, Clone, PartialEq)]
-struct Held {
+struct RunGpu {
     name: String,
     used_h: Option<f64>,
     energy_wh: Option<f64>,
@@ -106,10 +106,10 @@ const GIB: f64 = (1_u64 << 30) as f64;
 /// What runs without a card are called among cards.
 const NO_CARD: &str = "no card";
 
-impl Spent {
+impl RunUsage {
     /// What a run of `user` used. Cards that were played take nobody's.
     #[must_use]
-    pub fn of(report: &Report, user: &str) -> Self {
+    pub fn of(report: &RunReport, user: &str) -> Self {
         let started = &report.started;
         let wall_h = report.wall_us as f64 / HOUR_US;
         let folder = || {
@@ -123,7 +123,7 @@ impl Spent {
         let cards = report.cards.iter();
         let held = cards
             .filter(|card| !card.summary.name.is_empty() && !is_virtual(&card.summary.uuid))
-            .map(|card| Held {
+            .map(|card| RunGpu {
                 name: card.summary.name.clone(),
                 used_h: card.utilisation_mean.map(|share| share * wall_h),
                 energy_wh: card.energy.map(|energy| energy.watt_hours),
@@ -133,7 +133,7 @@ impl Spent {
             project: started.name.clone().unwrap_or_else(folder),
             unix_ms: started.unix_ms,
             wall_h,
-            open: matches!(report.end, End::Running | End::Interrupted),
+            open: matches!(report.end, RunEnd::Running | RunEnd::Interrupted),
             cpu_h: report.cpu.used_us.map(|us| us as f64 / HOUR_US),
             gib_h: mean.first().map(|bytes| bytes / GIB * wall_h),
             cards: held.collect(),
@@ -141,19 +141,19 @@ impl Spent {
     }
 
     /// The rows that it belongs to, each with its share of what is not a card's and its cards.
-    fn rows(&self, by: By) -> Vec<(String, f64, Vec<&Held>)> {
+    fn rows(&self, by: GroupBy) -> Vec<(String, f64, Vec<&RunGpu>)> {
         let all = self.cards.iter().collect();
         let whole = |name: String| vec![(name, 1.0, all)];
         match by {
-            By::User => whole(self.user.clone()),
-            By::Project => whole(self.project.clone()),
-            By::Day => {
+            GroupBy::User => whole(self.user.clone()),
+            GroupBy::Project => whole(self.project.clone()),
+            GroupBy::Day => {
                 let date = words::date(self.unix_ms);
                 whole(date.split(' ').next().unwrap_or_default().to_owned())
             }
-            By::Card if self.cards.is_empty() => whole(NO_CARD.to_owned()),
-            By::Card => {
-                let mut kinds: BTreeMap<&str, Vec<&Held>> = BTreeMap::new();
+            GroupBy::Card if self.cards.is_empty() => whole(NO_CARD.to_owned()),
+            GroupBy::Card => {
+                let mut kinds: BTreeMap<&str, Vec<&RunGpu>> = BTreeMap::new();
                 for card in &self.cards {
                     kinds.entry(&card.name).or_default().push(card);
                 }
@@ -175,27 +175,31 @@ fn is_virtual(uuid: &str) -> bool {
 /// All runs in rows, those that held the most cards first, then those that used the most cores; and
 /// their sum, named `all`.
 #[must_use]
-pub fn usage(spent: &[Spent], by: By, prices: Option<&Prices>) -> (Vec<Row>, Row) {
-    let mut rows: BTreeMap<String, Row> = BTreeMap::new();
-    let mut all = Row {
+pub fn usage(
+    spent: &[RunUsage],
+    by: GroupBy,
+    prices: Option<&Prices>,
+) -> (Vec<UsageRow>, UsageRow) {
+    let mut rows: BTreeMap<String, UsageRow> = BTreeMap::new();
+    let mut all = UsageRow {
         name: "all".to_owned(),
-        ..Row::default()
+        ..UsageRow::default()
     };
     for run in spent {
         for (name, share, cards) in run.rows(by) {
-            let row = rows.entry(name.clone()).or_insert_with(|| Row {
+            let row = rows.entry(name.clone()).or_insert_with(|| UsageRow {
                 name,
-                ..Row::default()
+                ..UsageRow::default()
             });
             row.add(run, share, &cards, prices);
         }
         all.add(run, 1.0, &run.cards.iter().collect::<Vec<_>>(), prices);
     }
-    let mut rows: Vec<Row> = rows.into_values().collect();
-    if by == By::Day {
+    let mut rows: Vec<UsageRow> = rows.into_values().collect();
+    if by == GroupBy::Day {
         rows.reverse();
     } else {
-        let most = |row: &Row| (row.gpu_held_h, row.cpu_h.known.unwrap_or(0.0));
+        let most = |row: &UsageRow| (row.gpu_held_h, row.cpu_h.known.unwrap_or(0.0));
         rows.sort_by(|a, b| {
             most(b)
                 .partial_cmp(&most(a))
@@ -205,8 +209,8 @@ pub fn usage(spent: &[Spent], by: By, prices: Option<&Prices>) -> (Vec<Row>, Row
     (rows, all)
 }
 
-impl Row {
-    fn add(&mut self, run: &Spent, share: f64, cards: &[&Held], prices: Option<&Prices>) {
+impl UsageRow {
+    fn add(&mut self, run: &RunUsage, share: f64, cards: &[&RunGpu], prices: Option<&Prices>) {
         self.runs += 1;
         self.open += u64::from(run.open);
         self.wall_h += run.wall_h;
@@ -245,13 +249,13 @@ impl Row {
 mod tests {
     use super::*;
 
-    fn run(project: &str, wall_h: f64, cards: &[(&str, Option<f64>)]) -> Spent {
-        let held = |(name, used_h): &(&str, Option<f64>)| Held {
+    fn run(project: &str, wall_h: f64, cards: &[(&str, Option<f64>)]) -> RunUsage {
+        let held = |(name, used_h): &(&str, Option<f64>)| RunGpu {
             name: (*name).to_owned(),
             used_h: *used_h,
             energy_wh: used_h.map(|hours| hours * 300.0),
         };
-        Spent {
+        RunUsage {
             user: "ada".to_owned(),
             project: project.to_owned(),
             unix_ms: 1_795_221_240_000,
@@ -277,14 +281,14 @@ mod tests {
         let prices: Prices = "currency = \"EUR\"\nkwh = 1.0\n[gpu-hour]\n\"H*\" = 2.0\n"
             .parse()
             .unwrap();
-        let (rows, all) = usage(&runs, By::Project, Some(&prices));
+        let (rows, all) = usage(&runs, GroupBy::Project, Some(&prices));
         let names: Vec<_> = rows.iter().map(|row| row.name.as_str()).collect();
         assert_eq!(names, ["a", "open"]);
         let a = &rows[0];
         assert_eq!((a.runs, a.open, a.wall_h, a.gpu_held_h), (2, 0, 6.0, 4.0));
         assert_eq!(
             a.gpu_used_h,
-            Sum {
+            PartialSum {
                 known: Some(1.0),
                 unknown: 1
             }
@@ -293,7 +297,7 @@ mod tests {
         assert!(close(a.cpu_h.known, 12.0));
         assert_eq!(
             a.gib_h,
-            Sum {
+            PartialSum {
                 known: None,
                 unknown: 2
             }
@@ -304,7 +308,7 @@ mod tests {
         assert_eq!(rows[1].open, 1);
         assert_eq!(all.cost.unwrap().unknown, 2, "an L4 has no price");
         assert_eq!(all.runs, 3);
-        assert_eq!(usage(&[], By::Card, None).1.idle_share(), None);
+        assert_eq!(usage(&[], GroupBy::Card, None).1.idle_share(), None);
     }
 
     #[test]
@@ -313,7 +317,7 @@ mod tests {
             run("a", 2.0, &[("H100", None), ("L4", None)]),
             run("b", 1.0, &[]),
         ];
-        let (rows, _) = usage(&runs, By::Card, None);
+        let (rows, _) = usage(&runs, GroupBy::Card, None);
         let cpu: Vec<_> = rows
             .iter()
             .map(|row| (row.name.as_str(), row.cpu_h.known))
@@ -326,8 +330,8 @@ mod tests {
                 ("no card", Some(2.0))
             ]
         );
-        let (rows, _) = usage(&runs, By::Day, None);
+        let (rows, _) = usage(&runs, GroupBy::Day, None);
         assert_eq!((rows.len(), rows[0].name.as_str()), (1, "2026-11-21"));
-        assert_eq!(usage(&runs, By::User, None).0[0].name, "ada");
+        assert_eq!(usage(&runs, GroupBy::User, None).0[0].name, "ada");
     }
 }

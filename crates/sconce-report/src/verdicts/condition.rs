@@ -1,11 +1,11 @@
 //! Conditions of rules: `data-share >= 10 %`, `workers is 0`, `card-name has A100 | H100`.
 
-use super::figures::{Figures, unit_of};
-use super::value::{Unit, Value};
+use super::figures::{FigureSet, unit_of};
+use super::value::{FigureUnit, FigureValue};
 
 /// One condition. A figure that was not measured meets none but `is missing`.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) struct Condition {
+pub(crate) struct FigureCondition {
     pub(crate) figure: String,
     test: Test,
     /// As it is written.
@@ -35,7 +35,7 @@ enum Compare {
 
 /// What a run says to a condition.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum Truth {
     Yes,
     No,
     NotMeasured,
@@ -52,7 +52,7 @@ pub(crate) enum ConditionError {
     Value(String),
 }
 
-impl Condition {
+impl FigureCondition {
     pub(crate) fn parse(text: &str) -> Result<Self, ConditionError> {
         let form = || ConditionError::Form(text.to_owned());
         let (figure, rest) = text.trim().split_once(' ').ok_or_else(form)?;
@@ -63,12 +63,12 @@ impl Condition {
         let test = match (test, value, unit) {
             ("is", "known", _) => Test::Known,
             ("is", "missing", _) => Test::Missing,
-            ("is", "yes", Unit::Flag) => Test::IsFlag(true),
-            ("is", "no", Unit::Flag) => Test::IsFlag(false),
-            ("is", _, Unit::Text) => Test::IsText(value.to_owned()),
-            ("is-not", _, Unit::Text) => Test::IsNot(value.to_owned()),
+            ("is", "yes", FigureUnit::Flag) => Test::IsFlag(true),
+            ("is", "no", FigureUnit::Flag) => Test::IsFlag(false),
+            ("is", _, FigureUnit::Text) => Test::IsText(value.to_owned()),
+            ("is-not", _, FigureUnit::Text) => Test::IsNot(value.to_owned()),
             ("is", ..) => Test::IsNumber(number()?),
-            ("has", _, Unit::Text) => {
+            ("has", _, FigureUnit::Text) => {
                 Test::Has(value.split('|').map(|one| one.trim().to_owned()).collect())
             }
             (">=", ..) => Test::Compare(Compare::AtLeast, number()?),
@@ -86,12 +86,12 @@ impl Condition {
 
     /// What the figures say to it. Where the figure was not measured that is no answer, unless that is
     /// what is asked.
-    pub(crate) fn told(&self, figures: &Figures) -> Told {
+    pub(crate) fn told(&self, figures: &FigureSet) -> Truth {
         match (figures.get(&self.figure), &self.test) {
-            (None, Test::Missing) => Told::Yes,
-            (None, _) => Told::NotMeasured,
-            (Some(_), _) if self.holds(figures) => Told::Yes,
-            (Some(_), _) => Told::No,
+            (None, Test::Missing) => Truth::Yes,
+            (None, _) => Truth::NotMeasured,
+            (Some(_), _) if self.holds(figures) => Truth::Yes,
+            (Some(_), _) => Truth::No,
         }
     }
 
@@ -103,16 +103,16 @@ impl Condition {
         }
     }
 
-    pub(crate) fn holds(&self, figures: &Figures) -> bool {
+    pub(crate) fn holds(&self, figures: &FigureSet) -> bool {
         let Some(value) = figures.get(&self.figure) else {
             return self.test == Test::Missing;
         };
         match (&self.test, value) {
             (Test::Known, _) => true,
-            (Test::IsFlag(yes), Value::Flag(is)) => yes == is,
-            (Test::IsText(text), Value::Text(is)) => text == is,
-            (Test::IsNot(text), Value::Text(is)) => text != is,
-            (Test::Has(words), Value::Text(is)) => words.iter().any(|word| has(is, word)),
+            (Test::IsFlag(yes), FigureValue::Flag(is)) => yes == is,
+            (Test::IsText(text), FigureValue::Text(is)) => text == is,
+            (Test::IsNot(text), FigureValue::Text(is)) => text != is,
+            (Test::Has(words), FigureValue::Text(is)) => words.iter().any(|word| has(is, word)),
             (Test::IsNumber(n), value) => value.number().is_some_and(|is| is == *n),
             (Test::Compare(compare, n), value) => value.number().is_some_and(|is| match compare {
                 Compare::AtLeast => is >= *n,
@@ -136,17 +136,17 @@ fn has(text: &str, words: &str) -> bool {
 }
 
 /// `10 %`, `8 MiB`, `60 s`, `5 ms`, `200`, in the figure's own unit.
-fn literal(text: &str, unit: Unit) -> Option<f64> {
+fn literal(text: &str, unit: FigureUnit) -> Option<f64> {
     let (number, name) = text.split_once(' ').unwrap_or((text, ""));
     let number: f64 = number.parse().ok().filter(|n: &f64| n.is_finite())?;
     let scale = match (unit, name) {
-        (Unit::Share, "%") => 0.01,
-        (Unit::Bytes, "B") | (Unit::Count, "") => 1.0,
-        (Unit::Bytes, "KiB") => 1024.0,
-        (Unit::Bytes, "MiB") => 1024.0 * 1024.0,
-        (Unit::Bytes, "GiB") => 1024.0 * 1024.0 * 1024.0,
-        (Unit::Time, "ms") => 1e3,
-        (Unit::Time, "s") => 1e6,
+        (FigureUnit::Share, "%") => 0.01,
+        (FigureUnit::Bytes, "B") | (FigureUnit::Count, "") => 1.0,
+        (FigureUnit::Bytes, "KiB") => 1024.0,
+        (FigureUnit::Bytes, "MiB") => 1024.0 * 1024.0,
+        (FigureUnit::Bytes, "GiB") => 1024.0 * 1024.0 * 1024.0,
+        (FigureUnit::Time, "ms") => 1e3,
+        (FigureUnit::Time, "s") => 1e6,
         _ => return None,
     };
     Some(number * scale)
@@ -168,7 +168,7 @@ mod tests {
             ),
             ("steps ~ 1", ConditionError::Form("steps ~ 1".to_owned())),
         ] {
-            assert_eq!(Condition::parse(text), Err(error), "{text}");
+            assert_eq!(FigureCondition::parse(text), Err(error), "{text}");
         }
     }
 
@@ -186,8 +186,8 @@ mod tests {
     proptest! {
         #[test]
         fn any_text_is_read_or_refused(text in ".{0,60}", rest in "(>=|<=|is|has) .{0,20}") {
-            let _ = Condition::parse(&text);
-            let _ = Condition::parse(&format!("steps {rest}"));
+            let _ = FigureCondition::parse(&text);
+            let _ = FigureCondition::parse(&format!("steps {rest}"));
         }
     }
 }

@@ -2,10 +2,10 @@
 
 use std::fmt::Write as _;
 
-use super::condition::Condition;
-use super::figures::{About, FIGURES};
+use super::condition::FigureCondition;
+use super::figures::{FIGURES, RuleSubject};
 use super::rules;
-use super::value::Unit;
+use super::value::FigureUnit;
 
 /// The text of `docs/verdicts.md`: every rule, and every figure that a rule may name.
 #[must_use]
@@ -39,29 +39,29 @@ pub fn document() -> String {
     text += FIGURES_HEAD;
     for (name, unit, about, what) in FIGURES {
         let unit = match unit {
-            Unit::Share => "share",
-            Unit::Bytes => "bytes",
-            Unit::Time => "time",
-            Unit::Count => "number",
-            Unit::Text => "text",
-            Unit::Flag => "yes or no",
+            FigureUnit::Share => "share",
+            FigureUnit::Bytes => "bytes",
+            FigureUnit::Time => "time",
+            FigureUnit::Count => "number",
+            FigureUnit::Text => "text",
+            FigureUnit::Flag => "yes or no",
         };
         let _ = writeln!(
             text,
             "| `{name}` | {} | {unit} | {what} |",
-            About::word(*about)
+            RuleSubject::word(*about)
         );
     }
     text
 }
 
-fn line(text: &mut String, what: &str, conditions: &[Condition]) {
+fn line(text: &mut String, what: &str, conditions: &[FigureCondition]) {
     if !conditions.is_empty() {
         let _ = writeln!(text, "- {what}: {}", list(conditions));
     }
 }
 
-fn list(conditions: &[Condition]) -> String {
+fn list(conditions: &[FigureCondition]) -> String {
     let texts: Vec<String> = conditions
         .iter()
         .map(|one| format!("`{}`", one.text))

@@ -9,13 +9,13 @@ mod table;
 use std::collections::BTreeMap;
 
 pub(crate) use self::table::FIGURES;
-use super::value::Unit;
-pub(crate) use super::value::Value;
-use crate::model::Report;
+use super::value::FigureUnit;
+pub(crate) use super::value::FigureValue;
+use crate::model::RunReport;
 
 /// What a rule is about, and so which figures it has.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum About {
+pub(crate) enum RuleSubject {
     /// The run as a whole.
     Run,
     /// A process that trains, and its card; with the run's figures.
@@ -28,7 +28,7 @@ pub(crate) enum About {
     CardOom,
 }
 
-impl About {
+impl RuleSubject {
     pub(crate) const ALL: [Self; 5] = [
         Self::Run,
         Self::Rank,
@@ -74,7 +74,7 @@ impl About {
 }
 
 /// A figure's unit.
-pub(crate) fn unit_of(name: &str) -> Option<Unit> {
+pub(crate) fn unit_of(name: &str) -> Option<FigureUnit> {
     FIGURES
         .iter()
         .find(|figure| figure.0 == name)
@@ -83,7 +83,7 @@ pub(crate) fn unit_of(name: &str) -> Option<Unit> {
 
 /// Whose figure it is.
 #[cfg(test)]
-pub(crate) fn about_of(name: &str) -> Option<About> {
+pub(crate) fn about_of(name: &str) -> Option<RuleSubject> {
     FIGURES
         .iter()
         .find(|figure| figure.0 == name)
@@ -92,16 +92,16 @@ pub(crate) fn about_of(name: &str) -> Option<About> {
 
 /// The figures of one subject.
 #[derive(Debug, Clone)]
-pub(crate) struct Figures {
-    pub(crate) about: About,
+pub(crate) struct FigureSet {
+    pub(crate) about: RuleSubject,
     /// `rank 1`, `card 0`.
     pub(crate) name: Option<String>,
-    values: BTreeMap<&'static str, Value>,
+    values: BTreeMap<&'static str, FigureValue>,
 }
 
-impl Figures {
+impl FigureSet {
     /// Every subject of a run.
-    pub(crate) fn all(report: &Report) -> Vec<Self> {
+    pub(crate) fn all(report: &RunReport) -> Vec<Self> {
         let run = run::figures(report);
         let mut all = vec![run.clone()];
         for rank in &report.training {
@@ -118,11 +118,11 @@ impl Figures {
         all
     }
 
-    pub(crate) fn get(&self, name: &str) -> Option<&Value> {
+    pub(crate) fn get(&self, name: &str) -> Option<&FigureValue> {
         self.values.get(name)
     }
 
-    fn new(about: About) -> Self {
+    fn new(about: RuleSubject) -> Self {
         Self {
             about,
             name: None,
@@ -131,7 +131,7 @@ impl Figures {
     }
 
     /// The same figures, for others to be added to.
-    fn under(&self, about: About, name: Option<String>) -> Self {
+    fn under(&self, about: RuleSubject, name: Option<String>) -> Self {
         Self {
             about,
             name,
@@ -140,7 +140,7 @@ impl Figures {
     }
 
     /// Puts a figure in, where it was measured and is a number.
-    fn put(&mut self, name: &'static str, value: Option<Value>) {
+    fn put(&mut self, name: &'static str, value: Option<FigureValue>) {
         let Some(value) = value.filter(|value| value.number().is_none_or(f64::is_finite)) else {
             return;
         };
@@ -149,28 +149,28 @@ impl Figures {
     }
 
     fn share(&mut self, name: &'static str, value: Option<f64>) {
-        self.put(name, value.map(Value::Share));
+        self.put(name, value.map(FigureValue::Share));
     }
 
     fn bytes(&mut self, name: &'static str, value: Option<f64>) {
-        self.put(name, value.map(Value::Bytes));
+        self.put(name, value.map(FigureValue::Bytes));
     }
 
     fn time(&mut self, name: &'static str, us: Option<f64>) {
-        self.put(name, us.map(Value::Time));
+        self.put(name, us.map(FigureValue::Time));
     }
 
     fn count(&mut self, name: &'static str, value: Option<f64>) {
-        self.put(name, value.map(Value::Count));
+        self.put(name, value.map(FigureValue::Count));
     }
 
     fn text(&mut self, name: &'static str, value: Option<&str>) {
         let value = value.filter(|text| !text.is_empty());
-        self.put(name, value.map(|text| Value::Text(text.to_owned())));
+        self.put(name, value.map(|text| FigureValue::Text(text.to_owned())));
     }
 
     fn flag(&mut self, name: &'static str, value: Option<bool>) {
-        self.put(name, value.map(Value::Flag));
+        self.put(name, value.map(FigureValue::Flag));
     }
 }
 

@@ -13,28 +13,28 @@ use std::sync::OnceLock;
 
 pub use document::document;
 
-use self::figures::Figures;
-use self::rule::Rule;
-use crate::model::Report;
-use crate::verdict::{Unjudged, Verdict};
+use self::figures::FigureSet;
+use self::rule::VerdictRule;
+use crate::model::RunReport;
+use crate::verdict::{SkippedRule, Verdict};
 
 /// The rules that the program carries.
-fn rules() -> &'static [Rule] {
-    static RULES: OnceLock<Vec<Rule>> = OnceLock::new();
+fn rules() -> &'static [VerdictRule] {
+    static RULES: OnceLock<Vec<VerdictRule>> = OnceLock::new();
     RULES.get_or_init(|| {
         // A test reads each of them: a rule that cannot be read does not leave the workshop.
         (files::FILES.iter())
-            .filter_map(|(_, text)| Rule::parse(text).ok())
+            .filter_map(|(_, text)| VerdictRule::parse(text).ok())
             .collect()
     })
 }
 
 /// What is wrong with a run, the heaviest first; one of each rule.
-pub(crate) fn verdicts(report: &Report) -> Vec<Verdict> {
-    let all = Figures::all(report);
+pub(crate) fn verdicts(report: &RunReport) -> Vec<Verdict> {
+    let all = FigureSet::all(report);
     let mut verdicts: Vec<Verdict> = (rules().iter())
         .filter_map(|rule| {
-            let of: Vec<&Figures> = all
+            let of: Vec<&FigureSet> = all
                 .iter()
                 .filter(|figures| figures.about == rule.about)
                 .collect();
@@ -54,10 +54,10 @@ pub(crate) fn verdicts(report: &Report) -> Vec<Verdict> {
 
 /// Of rules by their code, those that cannot be judged of a run, with why.
 pub(crate) fn unjudged<'a>(
-    report: &Report,
+    report: &RunReport,
     codes: impl Iterator<Item = &'a str>,
 ) -> BTreeMap<&'a str, String> {
-    let all = Figures::all(report);
+    let all = FigureSet::all(report);
     codes
         .filter_map(|code| {
             let rule = rules().iter().find(|rule| rule.code == code)?;
@@ -67,8 +67,8 @@ pub(crate) fn unjudged<'a>(
 }
 
 /// Every rule that cannot be judged of a run.
-pub(crate) fn all_unjudged(report: &Report) -> Vec<Unjudged> {
-    let all = Figures::all(report);
+pub(crate) fn all_unjudged(report: &RunReport) -> Vec<SkippedRule> {
+    let all = FigureSet::all(report);
     (rules().iter())
         .filter_map(|rule| unjudged::unjudged(rule, report, &all))
         .collect()
@@ -80,12 +80,12 @@ pub(crate) fn count() -> usize {
 }
 
 /// The heavier first, then what gives the most.
-fn order(verdict: &Verdict) -> (crate::verdict::Weight, f64) {
+fn order(verdict: &Verdict) -> (crate::verdict::VerdictSeverity, f64) {
     (verdict.weight, -verdict.gain_share.unwrap_or(0.0))
 }
 
 /// The worst of what one rule says of several ranks or cards, with how many it is said of.
-fn one(mut found: Vec<(&Figures, Verdict)>, of: usize) -> Option<Verdict> {
+fn one(mut found: Vec<(&FigureSet, Verdict)>, of: usize) -> Option<Verdict> {
     found.sort_by(|a, b| {
         order(&a.1)
             .partial_cmp(&order(&b.1))
@@ -128,8 +128,8 @@ mod tests {
             .collect();
         assert_eq!(there, listed);
         for (name, text) in files::FILES {
-            let rule =
-                Rule::parse(text).unwrap_or_else(|error| panic!("{name}: {error}: {error:?}"));
+            let rule = VerdictRule::parse(text)
+                .unwrap_or_else(|error| panic!("{name}: {error}: {error:?}"));
             assert_eq!(format!("{}.toml", rule.code), *name);
             assert!(
                 !rule.mends.is_empty() && !rule.evidence.is_empty(),
@@ -157,14 +157,17 @@ mod tests {
     #[test]
     fn a_rule_that_is_wrong_is_refused() {
         let (_, good) = files::FILES[0];
-        assert!(Rule::parse(good).is_ok());
+        assert!(VerdictRule::parse(good).is_ok());
         for (from, to) in [
             ("weight = ", "weight = \"heavy\"\nweights = "),
             ("title = \"", "title = \"{nothing} "),
             ("about = ", "about = \"moon\" #"),
             ("when = [", "when = [\"data-share\", "),
         ] {
-            assert!(Rule::parse(&good.replacen(from, to, 1)).is_err(), "{to}");
+            assert!(
+                VerdictRule::parse(&good.replacen(from, to, 1)).is_err(),
+                "{to}"
+            );
         }
     }
 }

@@ -2,40 +2,40 @@
 
 use serde::Deserialize;
 
-use super::condition::{Condition, ConditionError};
-use super::figures::{About, Figures, unit_of};
-use super::value::Unit;
-use crate::verdict::{Verdict, Weight};
+use super::condition::{ConditionError, FigureCondition};
+use super::figures::{FigureSet, RuleSubject, unit_of};
+use super::value::FigureUnit;
+use crate::verdict::{Verdict, VerdictSeverity};
 
 /// One rule, read and checked.
 #[derive(Debug, Clone)]
-pub(crate) struct Rule {
+pub(crate) struct VerdictRule {
     pub(crate) code: String,
-    pub(crate) about: About,
-    pub(crate) weight: Weight,
-    pub(crate) costly_when: Vec<Condition>,
-    pub(crate) fatal_when: Vec<Condition>,
+    pub(crate) about: RuleSubject,
+    pub(crate) weight: VerdictSeverity,
+    pub(crate) costly_when: Vec<FigureCondition>,
+    pub(crate) fatal_when: Vec<FigureCondition>,
     /// How much evidence it takes.
-    pub(crate) needs: Vec<Condition>,
+    pub(crate) needs: Vec<FigureCondition>,
     /// All of these.
-    pub(crate) when: Vec<Condition>,
+    pub(crate) when: Vec<FigureCondition>,
     /// And one of these, where there are any.
-    pub(crate) any: Vec<Condition>,
+    pub(crate) any: Vec<FigureCondition>,
     /// And none of these.
-    pub(crate) unless: Vec<Condition>,
+    pub(crate) unless: Vec<FigureCondition>,
     pub(crate) title: String,
     pub(crate) evidence: Vec<String>,
     pub(crate) gain: Option<String>,
     pub(crate) gain_share: Option<String>,
-    pub(crate) mends: Vec<Mend>,
+    pub(crate) mends: Vec<VerdictFix>,
     pub(crate) why: String,
 }
 
 /// One thing to change.
 #[derive(Debug, Clone)]
-pub(crate) struct Mend {
+pub(crate) struct VerdictFix {
     pub(crate) what: String,
-    pub(crate) when: Vec<Condition>,
+    pub(crate) when: Vec<FigureCondition>,
 }
 
 /// Why a rule cannot be used.
@@ -55,7 +55,7 @@ pub(crate) enum RuleError {
 
 #[derive(Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields)]
-struct Written {
+struct RuleFile {
     code: String,
     about: String,
     weight: String,
@@ -87,26 +87,26 @@ struct WrittenMend {
     when: Vec<String>,
 }
 
-impl Rule {
+impl VerdictRule {
     pub(crate) fn parse(text: &str) -> Result<Self, RuleError> {
-        let written: Written = toml::from_str(text)?;
+        let written: RuleFile = toml::from_str(text)?;
         let weight = match written.weight.as_str() {
-            "fatal" => Weight::Fatal,
-            "costly" => Weight::Costly,
-            "note" => Weight::Note,
+            "fatal" => VerdictSeverity::Fatal,
+            "costly" => VerdictSeverity::Costly,
+            "note" => VerdictSeverity::Note,
             _ => return Err(RuleError::Weight(written.weight)),
         };
-        let about = About::of(&written.about).ok_or(RuleError::About(written.about))?;
+        let about = RuleSubject::of(&written.about).ok_or(RuleError::About(written.about))?;
         let mends = (written.mends.into_iter())
             .map(|mend| {
-                Ok(Mend {
+                Ok(VerdictFix {
                     when: conditions(&mend.when)?,
                     what: checked(mend.what)?,
                 })
             })
             .collect::<Result<_, RuleError>>()?;
         if let Some(figure) = &written.gain_share
-            && unit_of(figure) != Some(Unit::Share)
+            && unit_of(figure) != Some(FigureUnit::Share)
         {
             return Err(RuleError::Blank(figure.clone()));
         }
@@ -151,18 +151,19 @@ impl Rule {
     }
 
     /// What it says of these figures; nothing where it does not apply.
-    pub(crate) fn judge(&self, figures: &Figures) -> Option<Verdict> {
-        let holds = |condition: &Condition| condition.holds(figures);
+    pub(crate) fn judge(&self, figures: &FigureSet) -> Option<Verdict> {
+        let holds = |condition: &FigureCondition| condition.holds(figures);
         let applies = (self.needs.iter().chain(&self.when)).all(holds)
             && (self.any.is_empty() || self.any.iter().any(holds))
             && !self.unless.iter().any(holds);
         if !applies {
             return None;
         }
-        let all = |conditions: &[Condition]| !conditions.is_empty() && conditions.iter().all(holds);
+        let all =
+            |conditions: &[FigureCondition]| !conditions.is_empty() && conditions.iter().all(holds);
         let weight = match () {
-            () if all(&self.fatal_when) => Weight::Fatal,
-            () if all(&self.costly_when) => Weight::Costly,
+            () if all(&self.fatal_when) => VerdictSeverity::Fatal,
+            () if all(&self.costly_when) => VerdictSeverity::Costly,
             () => self.weight,
         };
         let share = self
@@ -188,8 +189,11 @@ impl Rule {
     }
 }
 
-fn conditions(texts: &[String]) -> Result<Vec<Condition>, ConditionError> {
-    texts.iter().map(|text| Condition::parse(text)).collect()
+fn conditions(texts: &[String]) -> Result<Vec<FigureCondition>, ConditionError> {
+    texts
+        .iter()
+        .map(|text| FigureCondition::parse(text))
+        .collect()
 }
 
 /// A text whose blanks all name figures.
@@ -206,7 +210,7 @@ fn blanks(text: &str) -> impl Iterator<Item = &str> {
 }
 
 /// A text with its blanks filled; nothing where one of them was not measured.
-fn filled(text: &str, figures: &Figures) -> Option<String> {
+fn filled(text: &str, figures: &FigureSet) -> Option<String> {
     let mut parts = text.split('{');
     let mut filled = parts.next().unwrap_or_default().to_owned();
     for part in parts {

@@ -6,7 +6,7 @@ use crate::words::{duration, percent};
 
 /// A figure that a rule may name.
 #[derive(Debug, Clone, PartialEq)]
-pub(crate) enum Value {
+pub(crate) enum FigureValue {
     /// 0 to 1.
     Share(f64),
     /// Bytes; of a growth, bytes a step.
@@ -20,7 +20,7 @@ pub(crate) enum Value {
 
 /// What a figure is measured in.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Unit {
+pub(crate) enum FigureUnit {
     Share,
     Bytes,
     Time,
@@ -29,15 +29,15 @@ pub(crate) enum Unit {
     Flag,
 }
 
-impl Value {
-    pub(crate) fn unit(&self) -> Unit {
+impl FigureValue {
+    pub(crate) fn unit(&self) -> FigureUnit {
         match self {
-            Self::Share(_) => Unit::Share,
-            Self::Bytes(_) => Unit::Bytes,
-            Self::Time(_) => Unit::Time,
-            Self::Count(_) => Unit::Count,
-            Self::Text(_) => Unit::Text,
-            Self::Flag(_) => Unit::Flag,
+            Self::Share(_) => FigureUnit::Share,
+            Self::Bytes(_) => FigureUnit::Bytes,
+            Self::Time(_) => FigureUnit::Time,
+            Self::Count(_) => FigureUnit::Count,
+            Self::Text(_) => FigureUnit::Text,
+            Self::Flag(_) => FigureUnit::Flag,
         }
     }
 

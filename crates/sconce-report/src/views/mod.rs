@@ -1,7 +1,7 @@
 //! What pages show of a record: the report's model, and every figure over time.
 //!
 //! A record is folded once for both. Memory does not grow with its length: a figure over time is
-//! [`Thinned`] to a bounded number of points, which keep the least and the most of what they stand
+//! [`DownsampledSeries`] to a bounded number of points, which keep the least and the most of what they stand
 //! for.
 
 mod series;
@@ -11,29 +11,29 @@ mod thinned;
 
 use std::io::BufRead;
 
-use sconce_record::Record;
+use sconce_record::RecordReader;
 
 use crate::fold::Fold;
-use crate::model::Report;
+use crate::model::RunReport;
 
-pub use series::{Key, Of, Plot, Series, SeriesFold, Unit};
+pub use series::{Plot, PlotUnit, RunSeries, SeriesFold, SeriesKey, SeriesScope};
 pub use shape::{run, series};
-pub use thinned::{Part, Thinned};
+pub use thinned::{DownsampledSeries, SeriesBucket};
 
 /// A record, as a page shows it.
 #[derive(Debug)]
-pub struct View {
+pub struct RecordView {
     /// The report.
-    pub report: Report,
+    pub report: RunReport,
     /// Every figure over time, of the window that was asked for.
-    pub series: Series,
+    pub series: RunSeries,
 }
 
-impl View {
+impl RecordView {
     /// Reads the rest of a record. Figures over time have up to `points` points each (at least 2) over
     /// the whole run.
     #[must_use]
-    pub fn of<R: BufRead>(record: Record<R>, points: usize) -> Self {
+    pub fn of<R: BufRead>(record: RecordReader<R>, points: usize) -> Self {
         let mut fold = Fold::new(record.started.clone(), record.running);
         let mut series = SeriesFold::new(0, None, points);
         series.started(&record.started);

@@ -3,11 +3,11 @@
 use std::collections::BTreeMap;
 
 use sconce_schema::Bytes;
-use sconce_schema::event::{Event, GpuSample, Line, Sample, Started};
-use sconce_schema::training::{Loader, Phases, Training, name};
+use sconce_schema::event::{GpuSample, RecordEvent, RecordLine, RunStarted, Sample};
+use sconce_schema::training::{DataLoaderCounters, PhaseTimes, TrainingSample, name};
 
-use super::table::Table;
-use super::thinned::{Part, Thinned};
+use super::table::SeriesTable;
+use super::thinned::{DownsampledSeries, SeriesBucket};
 
 /// Readings nearer to each other than this are not compared for a rate, µs.
 const SHORTEST_INTERVAL_US: u64 = 200_000;
@@ -46,7 +46,7 @@ pub enum Plot {
 /// What figures count.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[expect(missing_docs, reason = "each is its own name")]
-pub enum Unit {
+pub enum PlotUnit {
     Bytes,
     BytesPerSecond,
     Cores,
@@ -60,7 +60,7 @@ pub enum Unit {
     Count,
 }
 
-impl Unit {
+impl PlotUnit {
     /// The word for programs.
     #[must_use]
     pub fn word(self) -> &'static str {
@@ -107,29 +107,37 @@ impl Plot {
 
     /// The word for programs, its title, and what its figures count.
     #[must_use]
-    pub fn about(self) -> (&'static str, &'static str, Unit) {
+    pub fn about(self) -> (&'static str, &'static str, PlotUnit) {
         match self {
-            Self::Phases => ("phases", "Where a step's time goes", Unit::Share),
-            Self::StepTime => ("step-time", "Time of a step", Unit::Seconds),
-            Self::Steps => ("steps", "Steps a second", Unit::PerSecond),
-            Self::Samples => ("samples", "Samples a second", Unit::PerSecond),
-            Self::Tokens => ("tokens", "Tokens a second", Unit::PerSecond),
-            Self::Loader => ("loader", "Batches that stand ready", Unit::Count),
-            Self::CardUse => ("card-use", "Cards: time with a kernel", Unit::Share),
-            Self::CardMemory => ("card-memory", "Cards: memory in use", Unit::Bytes),
-            Self::TorchMemory => ("torch-memory", "PyTorch's memory on the card", Unit::Bytes),
-            Self::Cpu => ("cpu", "Processor", Unit::Cores),
-            Self::Memory => ("memory", "Main memory", Unit::Bytes),
-            Self::ProcessMemory => ("process-memory", "Training processes' memory", Unit::Bytes),
-            Self::Shm => ("shm", "/dev/shm", Unit::Bytes),
-            Self::Pressure => ("pressure", "Time in which tasks waited", Unit::Share),
-            Self::Disk => ("disk", "Disk", Unit::BytesPerSecond),
-            Self::Network => ("network", "Network", Unit::BytesPerSecond),
-            Self::CardPower => ("card-power", "Cards: draw", Unit::Watts),
-            Self::CardTemperature => ("card-temperature", "Cards: temperature", Unit::Celsius),
-            Self::CardClock => ("card-clock", "Cards: clock", Unit::Megahertz),
-            Self::CardPcie => ("card-pcie", "Cards: PCIe", Unit::BytesPerSecond),
-            Self::Tasks => ("tasks", "Processes and threads", Unit::Count),
+            Self::Phases => ("phases", "Where a step's time goes", PlotUnit::Share),
+            Self::StepTime => ("step-time", "Time of a step", PlotUnit::Seconds),
+            Self::Steps => ("steps", "Steps a second", PlotUnit::PerSecond),
+            Self::Samples => ("samples", "Samples a second", PlotUnit::PerSecond),
+            Self::Tokens => ("tokens", "Tokens a second", PlotUnit::PerSecond),
+            Self::Loader => ("loader", "Batches that stand ready", PlotUnit::Count),
+            Self::CardUse => ("card-use", "Cards: time with a kernel", PlotUnit::Share),
+            Self::CardMemory => ("card-memory", "Cards: memory in use", PlotUnit::Bytes),
+            Self::TorchMemory => (
+                "torch-memory",
+                "PyTorch's memory on the card",
+                PlotUnit::Bytes,
+            ),
+            Self::Cpu => ("cpu", "Processor", PlotUnit::Cores),
+            Self::Memory => ("memory", "Main memory", PlotUnit::Bytes),
+            Self::ProcessMemory => (
+                "process-memory",
+                "Training processes' memory",
+                PlotUnit::Bytes,
+            ),
+            Self::Shm => ("shm", "/dev/shm", PlotUnit::Bytes),
+            Self::Pressure => ("pressure", "Time in which tasks waited", PlotUnit::Share),
+            Self::Disk => ("disk", "Disk", PlotUnit::BytesPerSecond),
+            Self::Network => ("network", "Network", PlotUnit::BytesPerSecond),
+            Self::CardPower => ("card-power", "Cards: draw", PlotUnit::Watts),
+            Self::CardTemperature => ("card-temperature", "Cards: temperature", PlotUnit::Celsius),
+            Self::CardClock => ("card-clock", "Cards: clock", PlotUnit::Megahertz),
+            Self::CardPcie => ("card-pcie", "Cards: PCIe", PlotUnit::BytesPerSecond),
+            Self::Tasks => ("tasks", "Processes and threads", PlotUnit::Count),
         }
     }
 
@@ -142,7 +150,7 @@ impl Plot {
 
 /// Whose figure it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Of {
+pub enum SeriesScope {
     /// The whole run's.
     Run,
     /// A card's, by the driver's index.
@@ -153,52 +161,52 @@ pub enum Of {
 
 /// One figure.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Key {
+pub struct SeriesKey {
     /// In which picture.
     pub plot: Plot,
     /// Whose.
-    pub of: Of,
+    pub of: SeriesScope,
     /// Which of them, in the order of a stack; with its name.
     pub which: (u8, &'static str),
 }
 
 /// Every figure over time.
 #[derive(Debug, Clone, Default)]
-pub struct Series {
+pub struct RunSeries {
     /// Until the last line, µs.
     pub wall_us: u64,
     /// The ranks and groups of processes that have a rank.
     pub ranks: BTreeMap<u32, (u32, Option<u32>)>,
     /// Where a figure's picture ends: limits of the run that are enforced, memory of cards.
-    pub(super) limits: BTreeMap<(Plot, Of), f64>,
-    figures: BTreeMap<Key, Thinned>,
+    pub(super) limits: BTreeMap<(Plot, SeriesScope), f64>,
+    figures: BTreeMap<SeriesKey, DownsampledSeries>,
 }
 
-impl Series {
+impl RunSeries {
     /// Each figure in a window: `count` equal parts of the time from `from_us` to `to_us`.
     pub fn window(
         &self,
         from_us: u64,
         to_us: u64,
         count: usize,
-    ) -> impl Iterator<Item = (&Key, Vec<Part>)> {
+    ) -> impl Iterator<Item = (&SeriesKey, Vec<SeriesBucket>)> {
         (self.figures.iter()).map(move |(key, figure)| (key, figure.window(from_us, to_us, count)))
     }
 
     /// The widest part of any figure, µs: what lies within it cannot be told apart.
     #[must_use]
     pub fn width_us(&self) -> u64 {
-        let widths = self.figures.values().map(Thinned::width_us);
+        let widths = self.figures.values().map(DownsampledSeries::width_us);
         widths.max().unwrap_or(1)
     }
 
     /// `rank 3`, `process 4123`, `card 0`; nothing for the run itself.
     #[must_use]
-    pub fn name_of(&self, of: Of) -> String {
+    pub fn name_of(&self, of: SeriesScope) -> String {
         match of {
-            Of::Run => String::new(),
-            Of::Card(index) => format!("card {index}"),
-            Of::Process(pid) => {
+            SeriesScope::Run => String::new(),
+            SeriesScope::Card(index) => format!("card {index}"),
+            SeriesScope::Process(pid) => {
                 let (rank, group) = self.ranks.get(&pid).copied().unzip();
                 name(rank, group.flatten(), pid, None)
             }
@@ -212,11 +220,11 @@ pub struct SeriesFold {
     from_us: u64,
     to_us: Option<u64>,
     points: usize,
-    pub(super) series: Series,
-    table: Table,
+    pub(super) series: RunSeries,
+    table: SeriesTable,
     before: Option<Counters>,
     /// By process, and cell of a notebook.
-    processes: BTreeMap<(u32, Option<u32>), Trained>,
+    processes: BTreeMap<(u32, Option<u32>), ProcessCounters>,
 }
 
 /// Counters of one reading.
@@ -253,11 +261,11 @@ impl Counters {
 
 /// Counters of one process.
 #[derive(Debug, Clone, Copy, Default)]
-struct Trained {
+struct ProcessCounters {
     t_us: u64,
     steps: u64,
     wall_us: u64,
-    phases: Phases,
+    phases: PhaseTimes,
     samples: Option<u64>,
     tokens: Option<u64>,
 }
@@ -270,15 +278,15 @@ impl SeriesFold {
             from_us,
             to_us,
             points: points.max(2),
-            series: Series::default(),
-            table: Table::default(),
+            series: RunSeries::default(),
+            table: SeriesTable::default(),
             before: None,
             processes: BTreeMap::new(),
         }
     }
 
     /// Takes the beginning of the record: its limits and cards.
-    pub fn started(&mut self, started: &Started) {
+    pub fn started(&mut self, started: &RunStarted) {
         let limits = &started.limits;
         let bytes = |bytes: Option<Bytes>| bytes.map(|bytes| bytes.0 as f64);
         let run = [
@@ -288,29 +296,33 @@ impl SeriesFold {
         ];
         let run = run
             .into_iter()
-            .map(|(plot, limit)| ((plot, Of::Run), limit));
-        let cards = (started.gpus.iter().take(MOST_CARDS))
-            .map(|card| ((Plot::CardMemory, Of::Card(card.index)), bytes(card.memory)));
+            .map(|(plot, limit)| ((plot, SeriesScope::Run), limit));
+        let cards = (started.gpus.iter().take(MOST_CARDS)).map(|card| {
+            (
+                (Plot::CardMemory, SeriesScope::Card(card.index)),
+                bytes(card.memory),
+            )
+        });
         self.series.limits = (run.chain(cards))
             .filter_map(|(of, limit)| Some((of, limit.filter(|limit| *limit > 0.0)?)))
             .collect();
     }
 
     /// Takes a line of the record.
-    pub fn line(&mut self, line: &Line) {
+    pub fn line(&mut self, line: &RecordLine) {
         self.series.wall_us = self.series.wall_us.max(line.t_us);
         match &line.event {
-            Event::Sample(sample) => self.sample(line.t_us, sample, true),
+            RecordEvent::Sample(sample) => self.sample(line.t_us, sample, true),
             // Everything of it is gone by then: only its counters are of the run.
-            Event::Ended(ended) => self.sample(line.t_us, &ended.last, false),
-            Event::Unenforced(limit) => {
+            RecordEvent::Ended(ended) => self.sample(line.t_us, &ended.last, false),
+            RecordEvent::Unenforced(limit) => {
                 let plot = match limit.what.as_str() {
                     "cpus" => Plot::Cpu,
                     "memory" => Plot::Memory,
                     "shm" => Plot::Shm,
                     _ => return,
                 };
-                self.series.limits.remove(&(plot, Of::Run));
+                self.series.limits.remove(&(plot, SeriesScope::Run));
             }
             _ => {}
         }
@@ -318,14 +330,14 @@ impl SeriesFold {
 
     /// What there is.
     #[must_use]
-    pub fn finish(self) -> Series {
-        Series {
+    pub fn finish(self) -> RunSeries {
+        RunSeries {
             figures: self.table.finish(),
             ..self.series
         }
     }
 
-    fn rank(&mut self, of: &Training) {
+    fn rank(&mut self, of: &TrainingSample) {
         if let Some(rank) = of.rank
             && self.series.ranks.len() < MOST_PROCESSES
         {
@@ -336,7 +348,7 @@ impl SeriesFold {
     fn put(
         &mut self,
         plot: Plot,
-        of: Of,
+        of: SeriesScope,
         which: (u8, &'static str),
         t_us: u64,
         value: Option<f64>,
@@ -346,12 +358,13 @@ impl SeriesFold {
             return;
         }
         let (from_us, to_us, points) = (self.from_us, self.to_us, self.points);
-        self.table.add(Key { plot, of, which }, t_us, value, || {
-            // With an end, no part is ever joined; without, the first width is that of a short run.
-            let span_us = to_us.map(|to_us| to_us.saturating_sub(from_us));
-            let width_us = span_us.map_or(10_000, |us| us.div_ceil(points as u64));
-            Thinned::new(from_us, width_us, points)
-        });
+        self.table
+            .add(SeriesKey { plot, of, which }, t_us, value, || {
+                // With an end, no part is ever joined; without, the first width is that of a short run.
+                let span_us = to_us.map(|to_us| to_us.saturating_sub(from_us));
+                let width_us = span_us.map_or(10_000, |us| us.div_ceil(points as u64));
+                DownsampledSeries::new(from_us, width_us, points)
+            });
     }
 
     fn sample(&mut self, t_us: u64, sample: &Sample, alive: bool) {
@@ -382,7 +395,7 @@ impl SeriesFold {
         };
         self.put(
             Plot::Cpu,
-            Of::Run,
+            SeriesScope::Run,
             (0, "used"),
             t_us,
             rate(before.cpu_us, now.cpu_us),
@@ -390,7 +403,7 @@ impl SeriesFold {
         let held_back = rate(before.throttled_us, now.throttled_us);
         self.put(
             Plot::Cpu,
-            Of::Run,
+            SeriesScope::Run,
             (1, "held back by the limit"),
             t_us,
             held_back,
@@ -404,7 +417,7 @@ impl SeriesFold {
             let share = rate(before.waited_us[at], now.waited_us[at]);
             self.put(
                 Plot::Pressure,
-                Of::Run,
+                SeriesScope::Run,
                 name,
                 t_us,
                 share.map(|share| share.min(1.0)),
@@ -418,7 +431,7 @@ impl SeriesFold {
         ];
         for (at, (plot, name)) in names.into_iter().enumerate() {
             let bytes = rate(before.moved[at], now.moved[at]).map(|per_us| per_us * 1e6);
-            self.put(plot, Of::Run, name, t_us, bytes);
+            self.put(plot, SeriesScope::Run, name, t_us, bytes);
         }
         self.before = Some(now);
     }
@@ -446,7 +459,7 @@ impl SeriesFold {
             ),
             (Plot::Tasks, (1, "threads"), sample.threads.map(f64::from)),
         ] {
-            self.put(plot, Of::Run, which, t_us, value);
+            self.put(plot, SeriesScope::Run, which, t_us, value);
         }
     }
 
@@ -486,12 +499,12 @@ impl SeriesFold {
                 per_s(gpu.pcie_sent_bytes_per_s),
             ),
         ] {
-            self.put(plot, Of::Card(gpu.index), which, t_us, value);
+            self.put(plot, SeriesScope::Card(gpu.index), which, t_us, value);
         }
     }
 
-    fn training(&mut self, t_us: u64, training: &Training) {
-        let of = Of::Process(training.pid);
+    fn training(&mut self, t_us: u64, training: &TrainingSample) {
+        let of = SeriesScope::Process(training.pid);
         self.rank(training);
         for step in training.recent.iter().filter(|step| step.t_us <= t_us) {
             let seconds = step.wall_us as f64 / 1e6;
@@ -528,7 +541,9 @@ impl SeriesFold {
                 bytes(Some(memory.reserved)),
             );
         }
-        let ready = training.loader.and_then(|Loader { ready, .. }| ready);
+        let ready = training
+            .loader
+            .and_then(|DataLoaderCounters { ready, .. }| ready);
         self.put(Plot::Loader, of, (0, ""), t_us, ready.map(f64::from));
 
         let which = (training.pid, training.cell);
@@ -539,7 +554,7 @@ impl SeriesFold {
         if long_enough(before.t_us, t_us).is_none() {
             return;
         }
-        let now = Trained {
+        let now = ProcessCounters {
             t_us,
             steps: training.steps,
             wall_us: training.wall_us,

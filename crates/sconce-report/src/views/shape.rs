@@ -1,14 +1,14 @@
 //! Views as JSON for a page's script. Figures have five digits: a screen shows no more.
 
-use sconce_schema::event::{Exit, HostSummary, Started};
-use sconce_schema::request::Limits;
-use sconce_schema::training::{CardMemory, CardOutOfMemory, Setup};
+use sconce_schema::event::{ExitStatus, HostSummary, RunStarted};
+use sconce_schema::request::RunLimits;
+use sconce_schema::training::{GpuAllocatorCounters, GpuOutOfMemory, TrainingSetup};
 use serde::{Serialize, Serializer};
 
-use super::{Key, Of, Part, Plot, Series, View};
-use crate::exchange::Waits;
-use crate::model::{End, Report, Service};
-use crate::training::Rank;
+use super::{Plot, RecordView, RunSeries, SeriesBucket, SeriesKey, SeriesScope};
+use crate::exchange::CollectiveWaits;
+use crate::model::{RunEnd, RunReport, ServiceReport};
+use crate::training::RankReport;
 use crate::verdict::not_judged_yet;
 use crate::verdicts::value::{between, number, time};
 use crate::{terminal, words};
@@ -32,12 +32,12 @@ struct RunShape<'a> {
     folder: String,
     plan: Option<&'a str>,
     host: &'a HostSummary,
-    limits: &'a Limits,
+    limits: &'a RunLimits,
     /// Names and values, for people.
     figures: Vec<(String, String)>,
     verdicts: Vec<VerdictShape<'a>>,
     processes: Vec<ProcessShape<'a>>,
-    card_oom: &'a [CardOutOfMemory],
+    card_oom: &'a [GpuOutOfMemory],
     /// Its services as they stand.
     services: Vec<ServiceShape<'a>>,
     /// That there is no verdict, or none yet, where a process trains.
@@ -76,16 +76,16 @@ struct ProcessShape<'a> {
     /// Of a mean step without the run's beginning, µs.
     phases: Vec<(&'static str, f64)>,
     on_card: Option<Vec<(&'static str, u64)>>,
-    card_memory: Option<CardMemory>,
-    setup: Option<&'a Setup>,
+    card_memory: Option<GpuAllocatorCounters>,
+    setup: Option<&'a TrainingSetup>,
 }
 
 /// A run, but for its figures over time.
 #[must_use]
-pub fn run(view: &View) -> String {
+pub fn run(view: &RecordView) -> String {
     let report = &view.report;
     let started = &report.started;
-    let style = |width| terminal::Style {
+    let style = |width| terminal::TerminalStyle {
         color: false,
         width,
     };
@@ -123,20 +123,20 @@ pub fn run(view: &View) -> String {
     })
 }
 
-fn state(report: &Report) -> (&'static str, String) {
+fn state(report: &RunReport) -> (&'static str, String) {
     let (state, end) = match report.end {
-        End::Running => ("running", "running".to_owned()),
-        End::Interrupted => (
+        RunEnd::Running => ("running", "running".to_owned()),
+        RunEnd::Interrupted => (
             "interrupted",
             "interrupted: the record has no end".to_owned(),
         ),
-        End::Exited(0) => ("exited", "ended well".to_owned()),
-        End::Exited(code) => {
+        RunEnd::Exited(0) => ("exited", "ended well".to_owned()),
+        RunEnd::Exited(code) => {
             let failed = terminal::failed_services(report);
             let why = failed.map_or_else(String::new, |why| format!(": {why}"));
             ("exited", format!("ended with exit code {code}{why}"))
         }
-        End::Signalled(number) => {
+        RunEnd::Signalled(number) => {
             let (name, meaning) = words::signal(number);
             ("signalled", format!("{meaning} ({name})"))
         }
@@ -147,7 +147,7 @@ fn state(report: &Report) -> (&'static str, String) {
     }
 }
 
-fn figures(report: &Report, started: &Started) -> Vec<(String, String)> {
+fn figures(report: &RunReport, started: &RunStarted) -> Vec<(String, String)> {
     let mut figures = Vec::new();
     let mut put = |name: &str, value: Option<String>| {
         figures.push((name.to_owned(), value.unwrap_or_else(|| "–".to_owned())));
@@ -180,7 +180,7 @@ fn figures(report: &Report, started: &Started) -> Vec<(String, String)> {
         });
         put("A step, median", step);
         // Ranks step together; their samples add up.
-        let samples = report.training.iter().filter_map(Rank::samples_per_s);
+        let samples = report.training.iter().filter_map(RankReport::samples_per_s);
         let samples = samples.reduce(|a, b| a + b);
         put("Samples a second", samples.map(number));
         if let Some((all, ranks, itself)) = waits(rank, report) {
@@ -217,14 +217,14 @@ fn figures(report: &Report, started: &Started) -> Vec<(String, String)> {
 }
 
 /// What the first rank waits for in the exchange of a mean step, in all and in its two parts.
-fn waits(rank: &Rank, report: &Report) -> Option<(String, String, String)> {
-    let waits = Waits::of(rank, &report.training)?;
+fn waits(rank: &RankReport, report: &RunReport) -> Option<(String, String, String)> {
+    let waits = CollectiveWaits::of(rank, &report.training)?;
     let (all, ranks) = waits.exposed_us.zip(waits.for_ranks_us)?;
     Some((time(all), time(ranks), time(waits.itself_us()?)))
 }
 
 /// What there is to say of verdicts that are not there.
-fn say(report: &Report) -> Option<String> {
+fn say(report: &RunReport) -> Option<String> {
     if report.training.is_empty() {
         return None;
     }
@@ -236,10 +236,10 @@ fn say(report: &Report) -> Option<String> {
     }
 }
 
-fn service(service: &Service) -> ServiceShape<'_> {
+fn service(service: &ServiceReport) -> ServiceShape<'_> {
     let end = service.exit.map(|exit| match exit {
-        Exit::Code(code) => format!("exit code {code}"),
-        Exit::Signal(number) => words::signal(number).0,
+        ExitStatus::Code(code) => format!("exit code {code}"),
+        ExitStatus::Signal(number) => words::signal(number).0,
     });
     ServiceShape {
         name: &service.name,
@@ -252,11 +252,11 @@ fn service(service: &Service) -> ServiceShape<'_> {
     }
 }
 
-fn process<'a>(rank: &'a Rank, series: &Series) -> ProcessShape<'a> {
+fn process<'a>(rank: &'a RankReport, series: &RunSeries) -> ProcessShape<'a> {
     ProcessShape {
         name: match rank.cell {
             Some(_) => rank.name(),
-            None => series.name_of(Of::Process(rank.pid)),
+            None => series.name_of(SeriesScope::Process(rank.pid)),
         },
         pid: rank.pid,
         steps: rank.steps,
@@ -304,7 +304,7 @@ struct LineShape {
 
 /// Every figure over time in a window of `count` parts; plots without a reading are left out.
 #[must_use]
-pub fn series(series: &Series, from_us: u64, to_us: u64, count: usize) -> String {
+pub fn series(series: &RunSeries, from_us: u64, to_us: u64, count: usize) -> String {
     let mut plots: Vec<PlotShape> = Vec::new();
     for (key, parts) in series.window(from_us, to_us, count) {
         let (plot, title) = name(key, series);
@@ -331,14 +331,14 @@ pub fn series(series: &Series, from_us: u64, to_us: u64, count: usize) -> String
 }
 
 /// Cards of one size have one limit.
-pub(super) fn limits(plot: Plot, series: &Series) -> Vec<LimitShape> {
+pub(super) fn limits(plot: Plot, series: &RunSeries) -> Vec<LimitShape> {
     let word = match plot {
         Plot::CardMemory => "total",
         Plot::Shm => "size",
         _ => "limit",
     };
     let found = series.limits.iter().filter(|((of, _), _)| *of == plot);
-    let found: Vec<(Of, f64)> = found.map(|((_, of), limit)| (*of, *limit)).collect();
+    let found: Vec<(SeriesScope, f64)> = found.map(|((_, of), limit)| (*of, *limit)).collect();
     let alike = found.iter().all(|one| one.1 == found[0].1);
     (found.iter())
         .take(if alike { 1 } else { found.len() })
@@ -353,7 +353,7 @@ pub(super) fn limits(plot: Plot, series: &Series) -> Vec<LimitShape> {
 }
 
 /// A stack is of one process; other plots show all of them.
-fn name(key: &Key, series: &Series) -> (String, String) {
+fn name(key: &SeriesKey, series: &RunSeries) -> (String, String) {
     let (plot, title, _) = key.plot.about();
     match key.plot {
         Plot::Phases => {
@@ -364,7 +364,7 @@ fn name(key: &Key, series: &Series) -> (String, String) {
     }
 }
 
-fn line(key: &Key, series: &Series, parts: &[Part]) -> LineShape {
+fn line(key: &SeriesKey, series: &RunSeries, parts: &[SeriesBucket]) -> LineShape {
     let of = if key.plot.stacked() {
         String::new()
     } else {
@@ -372,7 +372,7 @@ fn line(key: &Key, series: &Series, parts: &[Part]) -> LineShape {
     };
     let words = [of.as_str(), key.which.1];
     let words: Vec<&str> = words.into_iter().filter(|word| !word.is_empty()).collect();
-    let kept = |pick: fn(&Part) -> f64| -> Vec<Option<Figure>> {
+    let kept = |pick: fn(&SeriesBucket) -> f64| -> Vec<Option<Figure>> {
         (parts.iter())
             .map(|part| (part.readings > 0).then(|| Figure(pick(part))))
             .collect()

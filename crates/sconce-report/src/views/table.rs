@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::series::{Key, Of, Plot};
-use super::thinned::Thinned;
+use super::series::{Plot, SeriesKey, SeriesScope};
+use super::thinned::DownsampledSeries;
 
 /// How many figures are kept at most: a record may come from anywhere.
 const MOST: usize = 512;
@@ -14,7 +14,7 @@ const PLOTS: usize = Plot::Tasks as usize + 1;
 /// Every figure has a fixed place among those of its subject: a day's record adds twenty million readings,
 /// and a search for each by plot, subject and name took half of the time.
 #[derive(Debug, Default)]
-pub(super) struct Table {
+pub(super) struct SeriesTable {
     subjects: Vec<Subject>,
     /// The subject of the last reading; mostly it is the next one's too.
     last: usize,
@@ -23,14 +23,20 @@ pub(super) struct Table {
 
 #[derive(Debug)]
 struct Subject {
-    of: Of,
-    figures: Vec<Option<(&'static str, Thinned)>>,
+    of: SeriesScope,
+    figures: Vec<Option<(&'static str, DownsampledSeries)>>,
 }
 
-impl Table {
+impl SeriesTable {
     /// Adds a reading of the figure `key`; `new` makes one that is not there yet. Beyond [`MOST`] figures
     /// none is added.
-    pub(super) fn add(&mut self, key: Key, t_us: u64, value: f64, new: impl FnOnce() -> Thinned) {
+    pub(super) fn add(
+        &mut self,
+        key: SeriesKey,
+        t_us: u64,
+        value: f64,
+        new: impl FnOnce() -> DownsampledSeries,
+    ) {
         let (place, name) = key.which;
         let place = usize::from(place);
         debug_assert!(place < PLACES, "{key:?}");
@@ -50,7 +56,7 @@ impl Table {
         }
     }
 
-    fn subject(&mut self, of: Of) -> Option<usize> {
+    fn subject(&mut self, of: SeriesScope) -> Option<usize> {
         let is = |subject: &Subject| subject.of == of;
         if !self.subjects.get(self.last).is_some_and(is) {
             self.last = match self.subjects.iter().position(is) {
@@ -67,7 +73,7 @@ impl Table {
     }
 
     /// All of them, in the order of a page.
-    pub(super) fn finish(self) -> BTreeMap<Key, Thinned> {
+    pub(super) fn finish(self) -> BTreeMap<SeriesKey, DownsampledSeries> {
         let mut all = BTreeMap::new();
         for Subject { of, figures } in self.subjects {
             for (at, figure) in figures.into_iter().enumerate() {
@@ -76,7 +82,7 @@ impl Table {
                 };
                 let which = ((at % PLACES) as u8, name);
                 let plot = Plot::ALL[at / PLACES];
-                all.insert(Key { plot, of, which }, figure);
+                all.insert(SeriesKey { plot, of, which }, figure);
             }
         }
         all
@@ -96,16 +102,16 @@ mod tests {
 
     #[test]
     fn figures_are_bounded_and_in_order() {
-        let mut table = Table::default();
+        let mut table = SeriesTable::default();
         let mut add = |plot, of, which| {
-            let key = Key { plot, of, which };
-            table.add(key, 5, 1.0, || Thinned::new(0, 1, 10));
+            let key = SeriesKey { plot, of, which };
+            table.add(key, 5, 1.0, || DownsampledSeries::new(0, 1, 10));
         };
-        add(Plot::Tasks, Of::Run, (1, "threads"));
-        add(Plot::Phases, Of::Process(9), (5, "other"));
-        add(Plot::Phases, Of::Process(9), (0, "data"));
+        add(Plot::Tasks, SeriesScope::Run, (1, "threads"));
+        add(Plot::Phases, SeriesScope::Process(9), (5, "other"));
+        add(Plot::Phases, SeriesScope::Process(9), (0, "data"));
         for card in 0..2 * MOST as u32 {
-            add(Plot::CardUse, Of::Card(card), (0, ""));
+            add(Plot::CardUse, SeriesScope::Card(card), (0, ""));
         }
         let all = table.finish();
         assert_eq!(all.len(), MOST);

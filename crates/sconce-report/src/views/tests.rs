@@ -1,18 +1,18 @@
 use std::path::Path;
 
 use proptest::prelude::*;
-use sconce_record::Record;
+use sconce_record::RecordReader;
 use serde_json::{Value, json};
 
 use super::*;
 
 const STARTED: &str = r#"{"t_us":0,"event":"started","format":2,"id":"digits-20261121-0034-7f3a","unix-ms":1795221240000,"command":["python","</script>"],"folder":"/","mode":"host","sconce-pid":1,"limits":{"memory":4294967296},"host":{"hostname":"sun","kernel":"6","cpus":8,"memory":33554432000},"gpus":[]}"#;
 
-fn view(lines: &[Value], points: usize) -> View {
+fn view(lines: &[Value], points: usize) -> RecordView {
     let lines: String = lines.iter().map(|line| written(line) + "\n").collect();
     let text = format!("{STARTED}\n{lines}");
-    View::of(
-        Record::new(text.as_bytes(), Path::new("record")).unwrap(),
+    RecordView::of(
+        RecordReader::new(text.as_bytes(), Path::new("record")).unwrap(),
         points,
     )
 }
@@ -76,8 +76,8 @@ fn limits_stand_beside_what_they_limit() {
     assert_eq!(limits(&refused, "memory"), json!([]));
 
     let mut cards = SeriesFold::new(0, None, 10);
-    let mut started: sconce_schema::event::Line = serde_json::from_str(STARTED).unwrap();
-    let sconce_schema::event::Event::Started(started) = &mut started.event else {
+    let mut started: sconce_schema::event::RecordLine = serde_json::from_str(STARTED).unwrap();
+    let sconce_schema::event::RecordEvent::Started(started) = &mut started.event else {
         panic!("it is how a run begins");
     };
     let card = |index, gib: u64| sconce_schema::event::GpuSummary {

@@ -4,16 +4,16 @@
 /// readings, so that no peak is lost. When the readings outgrow them, neighbours are joined and the
 /// width doubles.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Thinned {
+pub struct DownsampledSeries {
     from_us: u64,
     width_us: u64,
     most: usize,
-    parts: Vec<Part>,
+    parts: Vec<SeriesBucket>,
 }
 
 /// What one part of the time had.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Part {
+pub struct SeriesBucket {
     /// How many readings; without one the other fields mean nothing.
     pub readings: u64,
     /// The least.
@@ -24,7 +24,7 @@ pub struct Part {
     sum: f64,
 }
 
-impl Part {
+impl SeriesBucket {
     const NONE: Self = Self {
         readings: 0,
         least: f64::INFINITY,
@@ -48,7 +48,7 @@ impl Part {
     }
 }
 
-impl Thinned {
+impl DownsampledSeries {
     /// Parts from `from_us` on; `most` (2 at least) is how many there may be. `width_us` is how wide they
     /// are in the beginning.
     #[must_use]
@@ -70,15 +70,19 @@ impl Thinned {
         let after_us = (t_us - self.from_us).saturating_sub(1);
         while after_us / self.width_us >= self.most as u64 {
             self.parts = (self.parts.chunks(2))
-                .map(|pair| pair.iter().copied().fold(Part::NONE, Part::join))
+                .map(|pair| {
+                    pair.iter()
+                        .copied()
+                        .fold(SeriesBucket::NONE, SeriesBucket::join)
+                })
                 .collect();
             self.width_us = self.width_us.saturating_mul(2);
         }
         let at = (after_us / self.width_us) as usize;
         if self.parts.len() <= at {
-            self.parts.resize(at + 1, Part::NONE);
+            self.parts.resize(at + 1, SeriesBucket::NONE);
         }
-        self.parts[at] = self.parts[at].join(Part {
+        self.parts[at] = self.parts[at].join(SeriesBucket {
             readings: 1,
             least: value,
             most: value,
@@ -95,9 +99,9 @@ impl Thinned {
     /// `count` equal parts of the time from `from_us` to `to_us`. What lies across an edge is in the part
     /// in which its middle is.
     #[must_use]
-    pub fn window(&self, from_us: u64, to_us: u64, count: usize) -> Vec<Part> {
+    pub fn window(&self, from_us: u64, to_us: u64, count: usize) -> Vec<SeriesBucket> {
         let span_us = to_us.saturating_sub(from_us);
-        let mut window = vec![Part::NONE; count];
+        let mut window = vec![SeriesBucket::NONE; count];
         if span_us == 0 || count == 0 {
             return window;
         }
@@ -129,7 +133,7 @@ mod tests {
 
     #[test]
     fn no_peak_is_lost() {
-        let mut thinned = Thinned::new(0, 1_000, 500);
+        let mut thinned = DownsampledSeries::new(0, 1_000, 500);
         for second in 1..=86_400_u64 {
             let value = if second == 40_000 { 9.0 } else { 1.0 };
             thinned.add(second * 1_000_000, value);
@@ -145,7 +149,7 @@ mod tests {
 
     #[test]
     fn times_without_a_reading_have_none() {
-        let mut thinned = Thinned::new(5_000_000, 1_000_000, 100);
+        let mut thinned = DownsampledSeries::new(5_000_000, 1_000_000, 100);
         thinned.add(1_000_000, 1.0);
         thinned.add(6_000_000, 2.0);
         thinned.add(9_000_000, f64::NAN);
@@ -153,7 +157,7 @@ mod tests {
         let means: Vec<_> = thinned
             .window(5_000_000, 10_000_000, 5)
             .iter()
-            .map(Part::mean)
+            .map(SeriesBucket::mean)
             .collect();
         assert_eq!(means, [Some(2.0), None, None, Some(4.0), None]);
         assert_eq!(thinned.window(5, 5, 3).len(), 3);
@@ -169,7 +173,7 @@ mod tests {
             to_us: u64,
             count in 0_usize..300,
         ) {
-            let mut thinned = Thinned::new(0, 1, most);
+            let mut thinned = DownsampledSeries::new(0, 1, most);
             for (t_us, value) in &readings {
                 thinned.add(*t_us, *value);
             }

@@ -9,12 +9,12 @@
 
 use std::path::Path;
 
-use sconce_record::Record;
-use sconce_report::{Report, Verdict};
+use sconce_record::RecordReader;
+use sconce_report::{RunReport, Verdict};
 
-fn report(text: &str) -> Report {
-    let record = Record::new(text.as_bytes(), Path::new("events.jsonl"));
-    Report::of(record.expect("it begins as a record"))
+fn report(text: &str) -> RunReport {
+    let record = RecordReader::new(text.as_bytes(), Path::new("events.jsonl"));
+    RunReport::of(record.expect("it begins as a record"))
 }
 
 macro_rules! record {
@@ -26,12 +26,12 @@ macro_rules! record {
     };
 }
 
-fn verdict<'a>(report: &'a Report, rule: &str) -> Option<&'a Verdict> {
+fn verdict<'a>(report: &'a RunReport, rule: &str) -> Option<&'a Verdict> {
     report.verdicts.iter().find(|verdict| verdict.rule == rule)
 }
 
 /// All that is told to be changed.
-fn mends(report: &Report) -> String {
+fn mends(report: &RunReport) -> String {
     let mends = report.verdicts.iter().flat_map(|verdict| &verdict.mends);
     mends.map(|mend| format!("{mend}\n")).collect()
 }

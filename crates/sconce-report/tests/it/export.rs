@@ -4,18 +4,24 @@ use std::path::Path;
 
 use insta::assert_snapshot;
 use proptest::prelude::*;
-use sconce_record::{Record, RecordError};
-use sconce_report::export::{Table, Written, csv, json, parquet, perfetto, tensorboard};
+use sconce_record::{RecordError, RecordReader};
+use sconce_report::export::{
+    ExportSummary, ExportTable, csv, json, parquet, perfetto, tensorboard,
+};
 
 const RANKS: &str = include_str!("../records/ranks-made-by-hand.jsonl");
 const OUT_OF_MEMORY: &str = include_str!("../records/out-of-memory.jsonl");
-const TABLES: [Table; 3] = [Table::Readings, Table::Steps, Table::Processes];
+const TABLES: [ExportTable; 3] = [
+    ExportTable::Readings,
+    ExportTable::Steps,
+    ExportTable::Processes,
+];
 
-fn open(text: &[u8]) -> Result<Record<&[u8]>, RecordError> {
-    Record::new(text, Path::new("events.jsonl"))
+fn open(text: &[u8]) -> Result<RecordReader<&[u8]>, RecordError> {
+    RecordReader::new(text, Path::new("events.jsonl"))
 }
 
-fn as_csv(text: &str, table: Table) -> (String, Written) {
+fn as_csv(text: &str, table: ExportTable) -> (String, ExportSummary) {
     let mut out = Vec::new();
     let written = csv(|| open(text.as_bytes()), table, &mut out).expect("nothing fails");
     (String::from_utf8(out).expect("text"), written)
@@ -23,7 +29,7 @@ fn as_csv(text: &str, table: Table) -> (String, Written) {
 
 #[test]
 fn readings_as_csv() {
-    let (text, written) = as_csv(OUT_OF_MEMORY, Table::Readings);
+    let (text, written) = as_csv(OUT_OF_MEMORY, ExportTable::Readings);
     let rows: Vec<&str> = text.lines().collect();
     assert_eq!(written.rows, rows.len() as u64 - 1);
     assert_snapshot!(rows[..3].join("\n"));
@@ -31,9 +37,9 @@ fn readings_as_csv() {
 
 #[test]
 fn steps_and_processes_as_csv() {
-    let (steps, written) = as_csv(RANKS, Table::Steps);
+    let (steps, written) = as_csv(RANKS, ExportTable::Steps);
     assert_eq!(written.rows, 16);
-    let (processes, written) = as_csv(RANKS, Table::Processes);
+    let (processes, written) = as_csv(RANKS, ExportTable::Processes);
     assert_eq!(written.rows, 20);
     let rows = steps.lines().take(3).chain(processes.lines().take(4));
     assert_snapshot!(rows.collect::<Vec<_>>().join("\n"));
@@ -41,7 +47,7 @@ fn steps_and_processes_as_csv() {
 
 #[test]
 fn every_figure_has_a_name_of_its_own() {
-    let (text, _) = as_csv(RANKS, Table::Readings);
+    let (text, _) = as_csv(RANKS, ExportTable::Readings);
     let names: Vec<&str> = text.lines().next().unwrap().split(',').collect();
     let distinct: std::collections::BTreeSet<&&str> = names.iter().collect();
     assert_eq!(names.len(), distinct.len());
@@ -97,7 +103,7 @@ fn tables_of_a_hostile_width_are_cut_and_said_to_be() {
     let busy = vec!["1"; 5000].join(",");
     let text =
         format!("{started}\n{{\"t_us\":1,\"event\":\"sample\",\"cpus-busy-us\":[{busy}]}}\n");
-    let (table, written) = as_csv(&text, Table::Readings);
+    let (table, written) = as_csv(&text, ExportTable::Readings);
     assert_eq!(table.lines().next().unwrap().split(',').count(), 4096);
     assert!(written.columns_left_out > 900);
 }
@@ -105,7 +111,7 @@ fn tables_of_a_hostile_width_are_cut_and_said_to_be() {
 #[test]
 fn a_record_that_cannot_be_read_is_not_exported() {
     let mut out = Vec::new();
-    assert!(csv(|| open(b"{}"), Table::Readings, &mut out).is_err());
+    assert!(csv(|| open(b"{}"), ExportTable::Readings, &mut out).is_err());
     assert!(out.is_empty());
 }
 

@@ -6,14 +6,14 @@
 
 use std::path::{Path, PathBuf};
 
-use sconce_record::{Record, RecordError, RunEntry, State};
-use sconce_report::export::{self, Table};
-use sconce_report::metrics::{self, CardReading, Source};
-use sconce_report::views::{self, View};
-use sconce_report::{Report, json};
+use sconce_record::{RecordError, RecordReader, RunEntry, RunState};
+use sconce_report::export::{self, ExportTable};
+use sconce_report::metrics::{self, MachineGpuSample, OtlpResource};
+use sconce_report::views::{self, RecordView};
+use sconce_report::{RunReport, json};
 use sconce_schema::Bytes;
-use sconce_schema::event::{Event, Line, Sample, Started};
-use sconce_schema::training::{Phases, Step, Training};
+use sconce_schema::event::{RecordEvent, RecordLine, RunStarted, Sample};
+use sconce_schema::training::{PhaseTimes, TrainingSample, TrainingStep};
 use sconce_testkit::golden_files::{Goldens, HeldBy};
 
 const REPORT: HeldBy = HeldBy::Golden("report.json");
@@ -71,7 +71,7 @@ const TYPES: &[(&str, HeldBy)] = &[
     ("json/training::CardMemoryShape", REPORT),
     ("json/training::ExchangeShape", REPORT),
     ("json/training::GrowthShape", REPORT),
-    ("json/training::CardOutOfMemoryShape", REPORT),
+    ("json/training::GpuOutOfMemoryShape", REPORT),
     ("json/training::HolderShape", REPORT),
     ("json/training::VerdictShape", REPORT),
     ("metrics/otlp::Request", METRICS),
@@ -99,7 +99,7 @@ fn goldens() -> Goldens {
 }
 
 /// The schema's golden record: a line of each kind, with every figure.
-fn lines() -> Vec<Line> {
+fn lines() -> Vec<RecordLine> {
     let path =
         Path::new(env!("CARGO_MANIFEST_DIR")).join("../sconce-schema/tests/golden/record.jsonl");
     let text = std::fs::read_to_string(path).expect("the schema's golden file is there");
@@ -114,13 +114,15 @@ fn full_record(readings: u64, steps: u64) -> String {
     let mut record = Vec::new();
     for line in lines() {
         match line.event {
-            Event::Sample(sample) => record.extend((1..=readings).map(|reading| Line {
-                t_us: line.t_us + reading * 1_000_000,
-                event: Event::Sample(Box::new(reading_of(&sample, reading, steps))),
-            })),
+            RecordEvent::Sample(sample) => {
+                record.extend((1..=readings).map(|reading| RecordLine {
+                    t_us: line.t_us + reading * 1_000_000,
+                    event: RecordEvent::Sample(Box::new(reading_of(&sample, reading, steps))),
+                }))
+            }
             event => {
                 let after = u64::from(line.t_us > 2_000_000) * readings * 1_000_000;
-                record.push(Line {
+                record.push(RecordLine {
                     t_us: line.t_us + after,
                     event,
                 });
@@ -159,9 +161,9 @@ fn reading_of(sample: &Sample, reading: u64, steps: u64) -> Sample {
     sample
 }
 
-fn training_at(full: &Training, reading: u64, steps: u64, step_us: u64) -> Training {
+fn training_at(full: &TrainingSample, reading: u64, steps: u64, step_us: u64) -> TrainingSample {
     let now = reading * steps;
-    let phases = Phases {
+    let phases = PhaseTimes {
         data_us: now * 1_000,
         copy_us: now * 200,
         forward_us: now * 3_000,
@@ -169,7 +171,7 @@ fn training_at(full: &Training, reading: u64, steps: u64, step_us: u64) -> Train
         optimizer_us: now * 1_000,
         other_us: now * 100,
     };
-    let step = |step: u64| Step {
+    let step = |step: u64| TrainingStep {
         step,
         t_us: 2_000_000 + step * step_us,
         wall_us: step_us + step * 7_919 % 977,
@@ -179,7 +181,7 @@ fn training_at(full: &Training, reading: u64, steps: u64, step_us: u64) -> Train
         reserved: Some(Bytes::mib(3_000 + step)),
         blocks: Some(500 + step),
     };
-    Training {
+    TrainingSample {
         steps: now,
         wall_us: phases.sum_us(),
         phases,
@@ -195,8 +197,8 @@ fn training_at(full: &Training, reading: u64, steps: u64, step_us: u64) -> Train
     }
 }
 
-fn open(text: &str) -> Result<Record<&[u8]>, RecordError> {
-    Record::new(text.as_bytes(), Path::new("events.jsonl"))
+fn open(text: &str) -> Result<RecordReader<&[u8]>, RecordError> {
+    RecordReader::new(text.as_bytes(), Path::new("events.jsonl"))
 }
 
 #[test]
@@ -206,41 +208,41 @@ fn every_written_type_is_held() {
 
 #[test]
 fn report_is_printed_as_before() {
-    let report = Report::of(open(&full_record(18, 20)).unwrap());
+    let report = RunReport::of(open(&full_record(18, 20)).unwrap());
     goldens().assert_same("report.json", json::report(&report));
 }
 
 #[test]
 fn pages_are_served_as_before() {
-    let view = View::of(open(&full_record(18, 20)).unwrap(), 240);
+    let view = RecordView::of(open(&full_record(18, 20)).unwrap(), 240);
     goldens().assert_same("page-run.json", views::run(&view) + "\n");
     let series = views::series(&view.series, 0, view.series.wall_us, 6);
     goldens().assert_same("page-series.json", series + "\n");
 }
 
 fn running() -> RunEntry {
-    let mut started: Option<Started> = None;
+    let mut started: Option<RunStarted> = None;
     let mut last = None;
     for line in lines() {
         match line.event {
-            Event::Started(event) => started = Some(*event),
-            Event::Sample(_) => last = Some(line),
+            RecordEvent::Started(event) => started = Some(*event),
+            RecordEvent::Sample(_) => last = Some(line),
             _ => {}
         }
     }
     RunEntry {
         path: PathBuf::from("/runs/brave-otter-7/events.jsonl"),
         started: started.expect("a line of each kind"),
-        state: State::Running,
+        state: RunState::Running,
         last,
     }
 }
 
-fn card_reading(entry: &RunEntry) -> CardReading {
-    let Some(Event::Sample(sample)) = entry.last.as_ref().map(|line| &line.event) else {
+fn card_reading(entry: &RunEntry) -> MachineGpuSample {
+    let Some(RecordEvent::Sample(sample)) = entry.last.as_ref().map(|line| &line.event) else {
         panic!("the last line is a sample");
     };
-    CardReading {
+    MachineGpuSample {
         uuid: "GPU-8b0c".into(),
         name: Some("NVIDIA H100".into()),
         bus_id: Some("00000000:17:00.0".into()),
@@ -265,7 +267,7 @@ fn metrics_are_served_and_sent_as_before() {
     let cards = [card_reading(&run)];
     let text = metrics::text([&run].into_iter(), &cards, true);
     goldens().assert_same("metrics.txt", without_version(&text));
-    let source = Source {
+    let source = OtlpResource {
         hostname: "node-1",
         unix_ms: 1_764_000_060_123,
     };
@@ -277,9 +279,9 @@ fn metrics_are_served_and_sent_as_before() {
 fn tables_are_exported_as_before() {
     let record = full_record(2, 2);
     for (table, csv, parquet) in [
-        (Table::Readings, "readings.csv", "readings.parquet"),
-        (Table::Steps, "steps.csv", "steps.parquet"),
-        (Table::Processes, "processes.csv", "processes.parquet"),
+        (ExportTable::Readings, "readings.csv", "readings.parquet"),
+        (ExportTable::Steps, "steps.csv", "steps.parquet"),
+        (ExportTable::Processes, "processes.csv", "processes.parquet"),
     ] {
         let mut out = Vec::new();
         export::csv(|| open(&record), table, &mut out).unwrap();

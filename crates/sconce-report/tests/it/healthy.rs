@@ -1,14 +1,14 @@
 //! Each rule beside a healthy neighbour: what raises it, and what comes near and does not.
 
 use crate::made::{Made, Rank, rules};
-use sconce_report::{Report, Weight};
+use sconce_report::{RunReport, VerdictSeverity};
 use sconce_schema::Bytes;
 use sconce_schema::event::{GpuSample, Pressure};
-use sconce_schema::training::{CardMemory, Phases};
+use sconce_schema::training::{GpuAllocatorCounters, PhaseTimes};
 
 /// What is said of a run on a card that is busy, with something changed.
 #[track_caller]
-fn says(expected: &[&str], change: impl FnOnce(&mut Made)) -> Report {
+fn says(expected: &[&str], change: impl FnOnce(&mut Made)) -> RunReport {
     let mut made = Made::of(vec![Rank::on_card()]);
     change(&mut made);
     let report = made.report();
@@ -20,12 +20,12 @@ fn card(made: &mut Made) -> &mut GpuSample {
     made.card.as_mut().expect("made with a card")
 }
 
-fn memory(made: &mut Made) -> &mut CardMemory {
+fn memory(made: &mut Made) -> &mut GpuAllocatorCounters {
     made.ranks[0].memory.as_mut().expect("made with memory")
 }
 
 /// The card computes longer than the host takes to start it.
-const AHEAD: Phases = Phases {
+const AHEAD: PhaseTimes = PhaseTimes {
     data_us: 0,
     copy_us: 0,
     forward_us: 40_000,
@@ -64,7 +64,7 @@ fn a_card_that_is_held_idle() {
 
 #[test]
 fn cudnn_is_not_asked_for_its_fastest() {
-    fn network(made: &mut Made) -> &mut sconce_schema::training::Setup {
+    fn network(made: &mut Made) -> &mut sconce_schema::training::TrainingSetup {
         let setup = &mut made.ranks[0].setup;
         setup.cudnn_benchmark = Some(false);
         setup.convolutions = Some(true);
@@ -137,10 +137,10 @@ fn copies_that_are_waited_for() {
         }
     };
     let report = says(&["copies-not-overlapped"], copies(12_000, false));
-    assert_eq!(report.verdicts[0].weight, Weight::Costly);
+    assert_eq!(report.verdicts[0].weight, VerdictSeverity::Costly);
     assert!(report.verdicts[0].mends[0].contains("pin_memory=True"));
     let report = says(&["copies-not-overlapped"], copies(6_500, true));
-    assert_eq!(report.verdicts[0].weight, Weight::Note);
+    assert_eq!(report.verdicts[0].weight, VerdictSeverity::Note);
     assert!(!report.verdicts[0].mends[0].contains("pin_memory=True"));
     says(&[], copies(4_000, false));
 }
@@ -168,7 +168,7 @@ fn clocks_that_are_held_down() {
     }
     says(&["power-limited"], held("sw-power-cap"));
     let report = says(&["power-limited"], held("hw-power-brake-slowdown"));
-    assert_eq!(report.verdicts[0].weight, Weight::Costly);
+    assert_eq!(report.verdicts[0].weight, VerdictSeverity::Costly);
     for reason in ["gpu-idle", "applications-clocks-setting", "sync-boost"] {
         says(&[], held(reason));
     }
@@ -206,7 +206,7 @@ fn a_limit_of_cpus() {
 }
 
 /// A run of 300 steps on the CPU, of which each keeps so much more of malloc's memory and of the resident set.
-fn keeping(heap: Option<u64>, resident: u64) -> Report {
+fn keeping(heap: Option<u64>, resident: u64) -> RunReport {
     let mut rank = Rank::healthy();
     (rank.heap_growth, rank.rss_growth) = (heap, resident);
     let mut made = Made::of(vec![rank]);

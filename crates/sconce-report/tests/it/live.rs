@@ -6,9 +6,9 @@ use insta::assert_snapshot;
 use proptest::prelude::*;
 use ratatui::Terminal;
 use ratatui::backend::TestBackend;
-use sconce_record::Record;
+use sconce_record::RecordReader;
 use sconce_report::RunRow;
-use sconce_report::live::{Action, App, Key, Run, Signal, Target};
+use sconce_report::live::{App, AppAction, KeyPress, LiveRun, Signal, SignalRecipient};
 
 use crate::made;
 
@@ -16,23 +16,23 @@ const RANKS: &str = include_str!("../records/ranks-made-by-hand.jsonl");
 const DIGITS: &str = include_str!("../records/digits.jsonl");
 
 /// A run that goes on, from all of a record but its last line.
-fn running(text: &str) -> Run {
+fn running(text: &str) -> LiveRun {
     let all = text.trim_end();
     let text = &all[..=all.rfind('\n').expect("more than one line")];
-    let record = Record::new(text.as_bytes(), Path::new("events.jsonl")).expect("a record");
-    let mut run = Run::new(record.started.clone(), true);
+    let record = RecordReader::new(text.as_bytes(), Path::new("events.jsonl")).expect("a record");
+    let mut run = LiveRun::new(record.started.clone(), true);
     record.for_each(|line| run.line(line));
     run
 }
 
-fn row(run: &Run) -> RunRow {
+fn row(run: &LiveRun) -> RunRow {
     RunRow {
         id: run.started().id.clone(),
         name: None,
         unix_ms: run.started().unix_ms,
         command: run.started().command.clone(),
         wall_us: Some(run.t_us()),
-        end: sconce_report::End::Running,
+        end: sconce_report::RunEnd::Running,
         out_of_memory: None,
         peak_memory: None,
     }
@@ -71,49 +71,52 @@ fn the_list_of_runs_and_the_way_to_one() {
     assert!(drawn(&mut app, 80, 24).contains("No run has been recorded"));
     app.set_runs(vec![row(&run)]);
     assert_snapshot!(drawn(&mut app, 80, 8));
-    let open = Action::Open("resnet-20261121-0034-7f3a".to_owned());
-    assert_eq!(app.key(Key::Enter), Some(open));
+    let open = AppAction::Open("resnet-20261121-0034-7f3a".to_owned());
+    assert_eq!(app.key(KeyPress::Enter), Some(open));
     app.open(run);
     assert!(drawn(&mut app, 80, 24).contains("TRAINING"));
-    assert_eq!(app.key(Key::F(2)), None);
+    assert_eq!(app.key(KeyPress::F(2)), None);
     assert!(drawn(&mut app, 80, 24).contains("Runs: 1, running: 1"));
 }
 
 #[test]
 fn a_process_is_ended_after_a_clear_yes_alone() {
     let mut app = app(RANKS);
-    assert_eq!(app.key(Key::F(9)), None);
+    assert_eq!(app.key(KeyPress::F(9)), None);
     assert!(drawn(&mut app, 80, 24).contains("choose a process first"));
-    app.key(Key::Char('N'));
-    app.key(Key::Down);
-    let target = Target::Process {
+    app.key(KeyPress::Char('N'));
+    app.key(KeyPress::Down);
+    let target = SignalRecipient::Process {
         pid: 4123,
         name: "python".to_owned(),
     };
     for (answer, kill) in [
-        (Key::Enter, None),
-        (Key::Char('n'), None),
-        (Key::F(9), None),
-        (Key::Char('y'), Some(Action::Kill(Signal::Term))),
-        (Key::Char('9'), Some(Action::Kill(Signal::Kill))),
+        (KeyPress::Enter, None),
+        (KeyPress::Char('n'), None),
+        (KeyPress::F(9), None),
+        (KeyPress::Char('y'), Some(AppAction::Kill(Signal::Term))),
+        (KeyPress::Char('9'), Some(AppAction::Kill(Signal::Kill))),
     ] {
-        assert_eq!(app.key(Key::F(9)), Some(Action::Aim(target.clone())));
+        assert_eq!(
+            app.key(KeyPress::F(9)),
+            Some(AppAction::Aim(target.clone()))
+        );
         assert!(drawn(&mut app, 80, 24).contains("End process 4123, python?"));
         assert_eq!(app.key(answer), kill, "{answer:?}");
         assert!(!drawn(&mut app, 80, 24).contains("End process"));
     }
     // What cannot be found is not asked about.
-    app.key(Key::F(9));
+    app.key(KeyPress::F(9));
     app.say("process 4123 has ended".to_owned());
-    assert_eq!(app.key(Key::Char('y')), None);
+    assert_eq!(app.key(KeyPress::Char('y')), None);
 }
 
 /// The first ten readings have a speed too, and a process that begins to train while others do.
 #[test]
 fn samples_are_counted_from_the_first_reading_on() {
     let text = made::Made::of(vec![made::Rank::healthy()]).record();
-    let record = Record::new(text.as_bytes(), Path::new("events.jsonl")).expect("a record");
-    let mut run = Run::new(record.started.clone(), true);
+    let record = RecordReader::new(text.as_bytes(), Path::new("events.jsonl")).expect("a record");
+    let mut run = LiveRun::new(record.started.clone(), true);
     let mut lines = record;
     let mut app = App::new(false);
     // `setup`, and then one reading after the other.
@@ -152,9 +155,9 @@ fn with_an_idle_end(text: &str, seconds: u64) -> String {
     lines.join("\n") + "\n"
 }
 
-fn ended(text: &str) -> Run {
-    let record = Record::new(text.as_bytes(), Path::new("events.jsonl")).expect("a record");
-    let mut run = Run::new(record.started.clone(), false);
+fn ended(text: &str) -> LiveRun {
+    let record = RecordReader::new(text.as_bytes(), Path::new("events.jsonl")).expect("a record");
+    let mut run = LiveRun::new(record.started.clone(), false);
     record.for_each(|line| run.line(line));
     run.judge();
     run
@@ -188,7 +191,7 @@ fn too_few_steps_are_told_from_nothing_wrong() {
     app.open(ended(&made.record()));
     let screen = drawn(&mut app, 100, 30);
     assert!(screen.contains("not judged yet: "), "{screen}");
-    app.key(Key::Char('v'));
+    app.key(KeyPress::Char('v'));
     let screen = drawn(&mut app, 100, 30);
     assert!(
         screen.contains("nothing found so far; not judged yet")
@@ -197,7 +200,7 @@ fn too_few_steps_are_told_from_nothing_wrong() {
     );
     made.steps = 400;
     app.open(ended(&made.record()));
-    app.key(Key::Char('v'));
+    app.key(KeyPress::Char('v'));
     let screen = drawn(&mut app, 100, 30);
     assert!(screen.contains("nothing is known to be wrong"), "{screen}");
     assert!(!screen.contains("not judged"), "{screen}");
@@ -210,27 +213,27 @@ fn what_is_wrong_is_a_line_and_a_screen() {
     rank.phases.other_us = 110_000;
     rank.empty = 89;
     let mut app = app(&made::Made::of(vec![rank]).record());
-    assert_eq!(app.key(Key::Char('v')), None);
+    assert_eq!(app.key(KeyPress::Char('v')), None);
     assert!(drawn(&mut app, 80, 24).contains("nothing has been judged yet"));
     app.run().expect("it was opened").judge();
     assert_snapshot!(drawn(&mut app, 80, 24));
-    app.key(Key::Char('v'));
+    app.key(KeyPress::Char('v'));
     let all = drawn(&mut app, 80, 24);
     assert!(
         all.contains("waiting for the next batch") && all.contains("num_workers"),
         "{all}"
     );
     // A short screen is moved, and no further than there is something to see.
-    app.key(Key::Home);
+    app.key(KeyPress::Home);
     let top = drawn(&mut app, 80, 10);
     for _ in 0..60 {
-        app.key(Key::Down);
+        app.key(KeyPress::Down);
     }
     let bottom = drawn(&mut app, 80, 10);
     assert!(top != bottom && bottom.lines().count() == top.lines().count());
-    app.key(Key::Up);
+    app.key(KeyPress::Up);
     assert_ne!(drawn(&mut app, 80, 10), bottom);
-    app.key(Key::Escape);
+    app.key(KeyPress::Escape);
     assert!(drawn(&mut app, 80, 24).contains("TRAINING"));
 }
 
@@ -253,7 +256,7 @@ fn processes_are_sorted() {
         ('I', "4202"),
         ('G', "4123"),
     ] {
-        app.key(Key::Char(key));
+        app.key(KeyPress::Char(key));
         assert_eq!(first(&mut app), pid, "{key}");
     }
 }
@@ -271,18 +274,18 @@ fn nothing_of_a_record_steers_the_terminal() {
     );
 }
 
-fn any_key() -> impl Strategy<Value = Key> {
+fn any_key() -> impl Strategy<Value = KeyPress> {
     prop_oneof![
-        Just(Key::Up),
-        Just(Key::Down),
-        Just(Key::PageUp),
-        Just(Key::PageDown),
-        Just(Key::Home),
-        Just(Key::End),
-        Just(Key::Enter),
-        Just(Key::Escape),
-        (1_u8..13).prop_map(Key::F),
-        any::<char>().prop_map(Key::Char),
+        Just(KeyPress::Up),
+        Just(KeyPress::Down),
+        Just(KeyPress::PageUp),
+        Just(KeyPress::PageDown),
+        Just(KeyPress::Home),
+        Just(KeyPress::End),
+        Just(KeyPress::Enter),
+        Just(KeyPress::Escape),
+        (1_u8..13).prop_map(KeyPress::F),
+        any::<char>().prop_map(KeyPress::Char),
     ]
 }
 

@@ -2,9 +2,9 @@
 
 use std::path::Path;
 
-use sconce_record::Record;
-use sconce_report::terminal::Style;
-use sconce_report::{Report, json, terminal};
+use sconce_record::RecordReader;
+use sconce_report::terminal::TerminalStyle;
+use sconce_report::{RunReport, json, terminal};
 
 const RECORD: &str = r#"{"t_us":0,"event":"started","format":2,"id":"a","unix-ms":1,"command":["x"],"folder":"/","mode":"container","sconce-pid":1,"limits":{},"host":{"hostname":"sun","kernel":"6.18","cpus":2,"memory":1024},"gpus":[{"index":0,"uuid":"GPU-0","name":"NVIDIA H100"}]}
 {"t_us":1000000,"event":"sample","swap":4096,"pressure":{"cpu-some-us":200000,"memory-some-us":0,"io-some-us":3000},"received-bytes":1048576,"sent-bytes":2048,"gpus":[{"index":0,"pcie-received-bytes-per-s":1073741824,"pcie-sent-bytes-per-s":1024,"nvlink-received-bytes":0,"nvlink-sent-bytes":0,"xids":[79]}]}
@@ -12,14 +12,14 @@ const RECORD: &str = r#"{"t_us":0,"event":"started","format":2,"id":"a","unix-ms
 {"t_us":2000000,"event":"ended","exit":{"code":0},"last":{}}
 "#;
 
-fn report() -> Report {
-    let record = Record::new(RECORD.as_bytes(), Path::new("events.jsonl"));
-    Report::of(record.expect("it is a record"))
+fn report() -> RunReport {
+    let record = RecordReader::new(RECORD.as_bytes(), Path::new("events.jsonl"));
+    RunReport::of(record.expect("it is a record"))
 }
 
 #[test]
 fn the_terminal_tells_what_was_measured() {
-    let style = Style {
+    let style = TerminalStyle {
         color: false,
         width: 100,
     };

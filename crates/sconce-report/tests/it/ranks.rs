@@ -3,8 +3,8 @@
 use crate::made::{Made, Rank, WIDE, rules};
 use insta::assert_snapshot;
 use sconce_report::terminal;
-use sconce_report::{Weight, json};
-use sconce_schema::training::{Exchange, Phases};
+use sconce_report::{VerdictSeverity, json};
+use sconce_schema::training::{CollectiveTimes, PhaseTimes};
 
 /// A rank that waits for a slower one waits in its exchange: both parts are told, everywhere alike.
 #[test]
@@ -13,15 +13,15 @@ fn waiting_for_a_slower_rank_is_told_beside_the_exchange() {
     fast.phases.backward_us += 21_800;
     let mut slow = Rank::healthy().of(1, 2);
     slow.phases.other_us += 21_800;
-    fast.exchange = Some(Exchange {
+    fast.exchange = Some(CollectiveTimes {
         communication_us: Some(27_800),
         exposed_us: Some(25_600),
-        ..Exchange::default()
+        ..CollectiveTimes::default()
     });
-    slow.exchange = Some(Exchange {
+    slow.exchange = Some(CollectiveTimes {
         communication_us: Some(8_000),
         exposed_us: Some(7_000),
-        ..Exchange::default()
+        ..CollectiveTimes::default()
     });
     let report = Made::of(vec![fast, slow]).report();
     let text = terminal::report(&report, WIDE);
@@ -77,10 +77,10 @@ fn ranks() {
     assert!(report.verdicts[0].evidence[1].contains("waiting for data"));
     for rank in [&mut fast, &mut slow] {
         rank.phases.data_us = 400;
-        rank.exchange = Some(Exchange {
+        rank.exchange = Some(CollectiveTimes {
             communication_us: Some(20_000),
             exposed_us: Some(12_000),
-            ..Exchange::default()
+            ..CollectiveTimes::default()
         });
     }
     let report = Made::of(vec![fast, slow]).report();
@@ -99,13 +99,13 @@ fn sharded(base: &Rank, gathered_us: u64) -> Vec<Rank> {
     let steps = 400;
     let rank = |n| {
         let mut rank = base.clone().of(n, 2);
-        rank.exchange = Some(Exchange {
+        rank.exchange = Some(CollectiveTimes {
             sharded_steps: Some(steps),
             all_gather_us: Some(steps * 12_000),
             all_gather_exposed_us: Some(steps * gathered_us),
             reduce_scatter_us: Some(steps * 5_000),
             reduce_scatter_exposed_us: Some(steps * 4_000),
-            ..Exchange::default()
+            ..CollectiveTimes::default()
         });
         rank
     };
@@ -118,7 +118,7 @@ fn what_fsdp_exchanges_is_waited_for_too() {
     assert_eq!(rules(&report), ["exposed-communication"]);
     let verdict = &report.verdicts[0];
     // 8 + 4 ms of a step of 46.5 ms.
-    assert_eq!(verdict.weight, Weight::Costly);
+    assert_eq!(verdict.weight, VerdictSeverity::Costly);
     assert!(verdict.title.contains(" 26 %"), "{}", verdict.title);
     assert_snapshot!(terminal::report(&report, WIDE));
     let mends = verdict.mends.join(" ");
@@ -143,7 +143,7 @@ fn what_fsdp_exchanges_is_waited_for_too() {
 /// could be hidden, and the slow one is named.
 #[test]
 fn a_sharded_rank_that_others_wait_for() {
-    let ranks = |phase: fn(&mut Phases) -> &mut u64| {
+    let ranks = |phase: fn(&mut PhaseTimes) -> &mut u64| {
         let mut ranks = sharded(&Rank::healthy(), 500);
         *phase(&mut ranks[0].phases) += 20_000;
         ranks[1].phases.forward_us += 20_000;
@@ -193,10 +193,10 @@ fn ranks_of_other_machines_may_be_who_is_waited_for() {
         let rank = |n| {
             let mut rank = Rank::healthy().of(n, world);
             rank.setup.backend = Some("nccl".to_owned());
-            rank.exchange = Some(Exchange {
+            rank.exchange = Some(CollectiveTimes {
                 communication_us: Some(20_000),
                 exposed_us: Some(18_000),
-                ..Exchange::default()
+                ..CollectiveTimes::default()
             });
             rank
         };

@@ -8,24 +8,24 @@ use std::path::{Path, PathBuf};
 
 use insta::assert_snapshot;
 use proptest::prelude::*;
-use sconce_record::{Listing, Record, RecordError, RunEntry, State};
-use sconce_report::terminal::{self, Style};
-use sconce_report::{End, Report, json};
-use sconce_schema::event::{Event, Line};
+use sconce_record::{RecordError, RecordReader, RunEntry, RunListing, RunState};
+use sconce_report::terminal::{self, TerminalStyle};
+use sconce_report::{RunEnd, RunReport, json};
+use sconce_schema::event::{RecordEvent, RecordLine};
 
 const DIGITS: &str = include_str!("../records/digits.jsonl");
 const OUT_OF_MEMORY: &str = include_str!("../records/out-of-memory.jsonl");
 const THROTTLED: &str = include_str!("../records/throttled.jsonl");
 const CARDS: &str = include_str!("../records/cards-made-by-hand.jsonl");
 
-const WIDE: Style = Style {
+const WIDE: TerminalStyle = TerminalStyle {
     color: false,
     width: 100,
 };
 
-fn report(text: &str) -> Report {
-    let record = Record::new(text.as_bytes(), Path::new("events.jsonl"));
-    Report::of(record.expect("it begins as a record"))
+fn report(text: &str) -> RunReport {
+    let record = RecordReader::new(text.as_bytes(), Path::new("events.jsonl"));
+    RunReport::of(record.expect("it begins as a record"))
 }
 
 /// The first `lines` lines, as a kill would leave them.
@@ -33,7 +33,7 @@ fn beginning(text: &str, lines: usize) -> String {
     text.split_inclusive('\n').take(lines).collect()
 }
 
-fn shown(text: &str, style: Style) -> String {
+fn shown(text: &str, style: TerminalStyle) -> String {
     let text = terminal::report(&report(text), style);
     let longest = text.lines().map(|line| line.chars().count()).max();
     assert!(
@@ -50,7 +50,7 @@ fn a_run_on_two_cores() {
 
 #[test]
 fn a_run_in_a_narrow_terminal() {
-    let narrow = Style {
+    let narrow = TerminalStyle {
         color: false,
         width: 60,
     };
@@ -59,7 +59,7 @@ fn a_run_in_a_narrow_terminal() {
 
 #[test]
 fn a_run_in_colour() {
-    let colour = Style {
+    let colour = TerminalStyle {
         color: true,
         width: 100,
     };
@@ -90,20 +90,20 @@ fn a_run_that_was_interrupted() {
 
 #[test]
 fn a_run_that_goes_on() {
-    let record = Record::new(DIGITS.as_bytes(), Path::new("events.jsonl"));
+    let record = RecordReader::new(DIGITS.as_bytes(), Path::new("events.jsonl"));
     let mut record = record.unwrap();
     record.running = true;
-    let ended = Report::of(record);
+    let ended = RunReport::of(record);
     assert_eq!(
         ended.end,
-        End::Exited(0),
+        RunEnd::Exited(0),
         "the last line counts more than the lock"
     );
 
     let text = beginning(DIGITS, 4);
-    let mut record = Record::new(text.as_bytes(), Path::new("events.jsonl")).unwrap();
+    let mut record = RecordReader::new(text.as_bytes(), Path::new("events.jsonl")).unwrap();
     record.running = true;
-    let text = terminal::report(&Report::of(record), WIDE);
+    let text = terminal::report(&RunReport::of(record), WIDE);
     assert!(text.contains("still running"), "{text}");
     assert!(text.contains("so far"), "{text}");
 }
@@ -172,7 +172,7 @@ fn kills_in_words() {
         let text = format!("{}{end}\n", beginning(OUT_OF_MEMORY, 3));
         let text = terminal::report(
             &report(&text),
-            Style {
+            TerminalStyle {
                 color: false,
                 width: 300,
             },
@@ -222,14 +222,15 @@ fn a_signal_that_no_kernel_has() {
 }
 
 /// A listing of the records above, as if they were files.
-fn listing() -> Listing {
+fn listing() -> RunListing {
     let entry = |text: &str| {
-        let record = Record::new(text.as_bytes(), Path::new("events.jsonl")).expect("a record");
+        let record =
+            RecordReader::new(text.as_bytes(), Path::new("events.jsonl")).expect("a record");
         let started = record.started.clone();
         let last = record.last().and_then(Result::ok);
         let state = match &last {
-            Some(line) if matches!(line.event, Event::Ended(_)) => State::Ended,
-            _ => State::Interrupted,
+            Some(line) if matches!(line.event, RecordEvent::Ended(_)) => RunState::Ended,
+            _ => RunState::Interrupted,
         };
         RunEntry {
             path: PathBuf::from("events.jsonl"),
@@ -238,7 +239,7 @@ fn listing() -> Listing {
             last,
         }
     };
-    Listing {
+    RunListing {
         runs: vec![
             entry(CARDS),
             entry(&beginning(THROTTLED, 1)),
@@ -256,10 +257,10 @@ fn listing() -> Listing {
 fn a_list_of_runs() {
     assert_snapshot!(terminal::runs(&listing(), WIDE));
     assert_snapshot!(json::runs(&listing()));
-    let none = terminal::runs(&Listing::default(), WIDE);
+    let none = terminal::runs(&RunListing::default(), WIDE);
     assert_eq!(none, "No run has been recorded.\n");
     let fits = |columns: u16| {
-        let style = Style {
+        let style = TerminalStyle {
             color: false,
             width: columns,
         };
@@ -354,7 +355,7 @@ fn line() -> impl Strategy<Value = String> {
 proptest! {
     #[test]
     fn every_generated_line_is_an_event(line in line()) {
-        prop_assert!(serde_json::from_str::<Line>(&line).is_ok(), "{}", line);
+        prop_assert!(serde_json::from_str::<RecordLine>(&line).is_ok(), "{}", line);
     }
 
     #[test]
@@ -366,7 +367,7 @@ proptest! {
     ) {
         let text = format!("{}{}\n", beginning(first, 1), lines.join("\n"));
         let report = report(&text);
-        let style = Style { color, width };
+        let style = TerminalStyle { color, width };
         let shown = terminal::report(&report, style);
         prop_assert!(shown.ends_with('\n'));
         if !color {

@@ -2,12 +2,14 @@
 
 use crate::made::{Made, Rank, WIDE, rules};
 use insta::assert_snapshot;
-use sconce_report::compare::{Comparison, StepTime};
+use sconce_report::compare::{Comparison, StepTimeComparison};
 use sconce_report::terminal;
-use sconce_report::{Report, Weight, json};
+use sconce_report::{RunReport, VerdictSeverity, json};
 use sconce_schema::Bytes;
 use sconce_schema::event::{Pressure, Sample};
-use sconce_schema::training::{CardMemory, CardOutOfMemory, Exchange, Holder, Kept, Phases};
+use sconce_schema::training::{
+    CollectiveTimes, GpuAllocatorCounters, GpuOutOfMemory, LeakCandidate, MemoryHolder, PhaseTimes,
+};
 
 fn starved() -> Made {
     let mut rank = Rank::healthy();
@@ -26,7 +28,7 @@ fn leaking() -> Made {
 
 fn out_of_memory() -> Made {
     let mut made = Made::of(vec![Rank::on_card()]);
-    made.oom = Some(CardOutOfMemory {
+    made.oom = Some(GpuOutOfMemory {
         pid: 100,
         device: 0,
         step: 401,
@@ -34,20 +36,20 @@ fn out_of_memory() -> Made {
         asked: Some(Bytes::mib(2_048)),
         free: Some(Bytes::mib(700)),
         total: Some(Bytes::mib(81_920)),
-        memory: Some(CardMemory {
+        memory: Some(GpuAllocatorCounters {
             allocated: Bytes::mib(60_000),
             reserved: Bytes::mib(79_000),
-            ..CardMemory::default()
+            ..GpuAllocatorCounters::default()
         }),
         stack: vec!["model.py:31 forward".into(), "train.py:12 <module>".into()],
-        holders: vec![Holder {
+        holders: vec![MemoryHolder {
             bytes: Bytes::mib(30_000),
             blocks: 12,
             stack: vec!["model.py:28 forward".into()],
             tensor: None,
         }],
         snapshot: Some("oom-100.pickle".into()),
-        ..CardOutOfMemory::default()
+        ..GpuOutOfMemory::default()
     });
     made
 }
@@ -65,7 +67,7 @@ fn a_starved_run() {
     let report = starved().report();
     assert_eq!(rules(&report), ["starved-by-data"]);
     let verdict = &report.verdicts[0];
-    assert_eq!(verdict.weight, Weight::Costly);
+    assert_eq!(verdict.weight, VerdictSeverity::Costly);
     let share = 35_000.0 / 81_100.0;
     assert!(
         (verdict.gain_share.unwrap() - share).abs() < 0.01,
@@ -131,7 +133,7 @@ fn who_keeps_the_cpus_busy_is_told_apart() {
 #[test]
 fn copies_that_were_not_seen_are_compared_with_nothing() {
     let report = Made::of(vec![Rank::healthy()]).report();
-    let phases = |before: &Report, after: &Report| {
+    let phases = |before: &RunReport, after: &RunReport| {
         let told = json::compare(&Comparison::of(before, after));
         let value: serde_json::Value = serde_json::from_str(&told).unwrap();
         let phases = value["phases"].as_array().unwrap().clone();
@@ -192,7 +194,7 @@ fn a_leak_is_found_within_300_steps() {
 
 #[test]
 fn what_is_kept_is_named_where_it_may_be_the_reason() {
-    let kept = |name: &str, each: u64, graph| Kept {
+    let kept = |name: &str, each: u64, graph| LeakCandidate {
         name: Some(name.into()),
         of: Some("<module>".into()),
         adds: vec![format!("/home/ada/train.py:31 {name}.append(loss)")],
@@ -202,7 +204,7 @@ fn what_is_kept_is_named_where_it_may_be_the_reason() {
         bytes: Bytes(200 * each),
         graph,
     };
-    let report = |kept: Vec<Kept>| {
+    let report = |kept: Vec<LeakCandidate>| {
         let mut made = leaking();
         made.ranks[0].setup.kept = kept;
         let report = made.report();
@@ -231,7 +233,7 @@ fn what_is_kept_is_named_where_it_may_be_the_reason() {
     // Blocks on the card, by frames of which the innermost are PyTorch's.
     let mut rank = Rank::on_card();
     rank.allocated_growth = 64 * 1024;
-    rank.setup.kept = vec![Kept {
+    rank.setup.kept = vec![LeakCandidate {
         name: None,
         of: None,
         adds: vec![
@@ -267,7 +269,7 @@ fn a_leak_on_the_card() {
     let report = Made::of(vec![rank]).report();
     assert_eq!(
         report.verdicts[0].weight,
-        Weight::Fatal,
+        VerdictSeverity::Fatal,
         "{:?}",
         report.verdicts
     );
@@ -304,10 +306,10 @@ fn one_thing_at_a_time() {
         ["launch-bound"]
     );
     // The host was ahead of the card: it is not the launches that take the time.
-    let ahead = Phases {
+    let ahead = PhaseTimes {
         forward_us: 40_000,
         backward_us: 60_000,
-        ..Phases::default()
+        ..PhaseTimes::default()
     };
     assert_eq!(
         with(|made| {
@@ -316,7 +318,7 @@ fn one_thing_at_a_time() {
         }),
         [""; 0]
     );
-    let memory = |made: &mut Made, change: fn(&mut CardMemory)| {
+    let memory = |made: &mut Made, change: fn(&mut GpuAllocatorCounters)| {
         change(made.ranks[0].memory.as_mut().unwrap())
     };
     assert_eq!(
@@ -428,7 +430,7 @@ fn starved_and_mended() {
     });
     let (before, after) = (before.report(), after.report());
     let comparison = Comparison::of(&before, &after);
-    let StepTime::Compared(shift) = comparison.step_time else {
+    let StepTimeComparison::Compared(shift) = comparison.step_time else {
         panic!("{comparison:?}");
     };
     assert!(
@@ -600,8 +602,9 @@ fn what_no_phase_accounts_for_is_said() {
     let mut made = Made::of(vec![Rank::healthy()]);
     made.steps = 10;
     let text = made.record().replace("\"steps\":10,", "\"steps\":0,");
-    let record = sconce_record::Record::new(text.as_bytes(), std::path::Path::new("events.jsonl"));
-    assert_eq!(rules(&Report::of(record.unwrap())), ["no-step"]);
+    let record =
+        sconce_record::RecordReader::new(text.as_bytes(), std::path::Path::new("events.jsonl"));
+    assert_eq!(rules(&RunReport::of(record.unwrap())), ["no-step"]);
 }
 
 #[test]
@@ -610,10 +613,10 @@ fn hints_fit_the_backend() {
         let rank = |n| {
             let mut rank = Rank::healthy().of(n, 2);
             rank.setup.backend = backend.map(str::to_owned);
-            rank.exchange = Some(Exchange {
+            rank.exchange = Some(CollectiveTimes {
                 communication_us: Some(20_000),
                 exposed_us: Some(12_000),
-                ..Exchange::default()
+                ..CollectiveTimes::default()
             });
             rank
         };
@@ -638,13 +641,13 @@ fn what_a_record_says_does_not_steer_the_terminal() {
     let hostile = "\u{1b}[2J{rate}\u{202e}".to_owned();
     made.ranks[0].setup.model = Some(hostile.clone());
     made.ranks[0].allocated_growth = 64 * 1024;
-    made.ranks[0].setup.kept = vec![Kept {
+    made.ranks[0].setup.kept = vec![LeakCandidate {
         name: Some(hostile.clone()),
         of: Some(hostile.clone()),
         adds: vec![hostile.clone()],
         holds: hostile.clone(),
         graph: true,
-        ..Kept::default()
+        ..LeakCandidate::default()
     }];
     let oom = made.oom.as_mut().unwrap();
     oom.stack = vec![hostile.clone()];

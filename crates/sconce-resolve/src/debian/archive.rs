@@ -7,9 +7,9 @@ use sconce_fetch::{FetchError, shown};
 use sconce_schema::{Hint, Progress, Sha256, exit};
 
 use super::openpgp::{SignatureError, Verifier, open_clearsigned};
-use super::release::{Release, ReleaseError, ReleaseFile, show_date};
-use super::sources::{Mirrors, Security};
-use crate::documents::{Documents, sha256};
+use super::release::{ReleaseError, ReleaseFile, SuiteRelease, show_date};
+use super::sources::{MirrorPair, SecurityArchive};
+use crate::documents::{DocumentSource, sha256};
 
 /// No release file of Debian's is near this size (trixie's has 140 KB).
 const RELEASE_LIMIT_BYTES: u64 = 16 << 20;
@@ -115,8 +115,8 @@ impl Hint for ArchiveError {
 }
 
 /// What reading an archive needs.
-pub(crate) struct Archive<'a> {
-    pub(crate) documents: &'a dyn Documents,
+pub(crate) struct ArchiveReader<'a> {
+    pub(crate) documents: &'a dyn DocumentSource,
     pub(crate) verifier: &'a dyn Verifier,
     /// OpenPGP keys that are trusted, binary or armoured.
     pub(crate) keyring: &'a [u8],
@@ -124,12 +124,12 @@ pub(crate) struct Archive<'a> {
     pub(crate) progress: &'a dyn Progress,
 }
 
-impl Archive<'_> {
+impl ArchiveReader<'_> {
     /// The three suites of a stable release, all at once: the release itself, its updates, its
     /// security updates.
     pub(crate) fn suites(
         &self,
-        mirrors: &Mirrors,
+        mirrors: &MirrorPair,
         codename: &str,
         architecture: &str,
     ) -> Result<Vec<Suite>, ArchiveError> {
@@ -139,7 +139,7 @@ impl Archive<'_> {
             (
                 format!("{codename}-security"),
                 mirrors.security.uri(),
-                matches!(mirrors.security, Security::Guessed(_)),
+                matches!(mirrors.security, SecurityArchive::Guessed(_)),
             ),
         ];
         let suites: Vec<_> = std::thread::scope(|scope| {
@@ -212,7 +212,7 @@ impl Archive<'_> {
             url: shown(&url),
             source,
         };
-        let release = Release::parse(&text).map_err(wrong)?;
+        let release = SuiteRelease::parse(&text).map_err(wrong)?;
         let believed = release.check(name, self.now);
         let expired = matches!(believed, Err(ReleaseError::Expired { .. }));
         // Without network there is no newer one: how old it is is said, and the person decides.
@@ -255,7 +255,7 @@ impl Archive<'_> {
     fn index(
         &self,
         folder: &str,
-        release: &Release,
+        release: &SuiteRelease,
         plain: &ReleaseFile,
         packed: &ReleaseFile,
     ) -> Result<String, ArchiveError> {
@@ -347,7 +347,7 @@ fn decompress(packed: &[u8], size: u64) -> std::io::Result<Vec<u8>> {
 mod tests {
     use super::*;
     use crate::debian::openpgp::find_verifier;
-    use crate::documents::memory::{MAIN, Memory, SECURITY};
+    use crate::documents::memory::{MAIN, MemoryDocuments, SECURITY};
     use sconce_schema::NoProgress;
     use std::path::PathBuf;
     use std::time::Duration;
@@ -368,33 +368,33 @@ mod tests {
         fn note(&self, text: &str) {
             self.0.lock().unwrap().push(text.to_owned());
         }
-        fn waits(&self, _: &str, _: Option<&sconce_schema::Wait>) {}
+        fn waits(&self, _: &str, _: Option<&sconce_schema::WaitCause>) {}
     }
 
     fn suites_at(
-        memory: &Memory,
-        security: Security,
+        memory: &MemoryDocuments,
+        security: SecurityArchive,
         seconds: u64,
     ) -> Result<Vec<Suite>, ArchiveError> {
         read(memory, security, seconds, &NoProgress)
     }
 
     fn read(
-        memory: &Memory,
-        security: Security,
+        memory: &MemoryDocuments,
+        security: SecurityArchive,
         seconds: u64,
         progress: &dyn Progress,
     ) -> Result<Vec<Suite>, ArchiveError> {
         let verifier = find_verifier(&["/usr/bin", "/bin"].map(PathBuf::from))
             .expect("this test needs gpgv or sqv");
-        let archive = Archive {
+        let archive = ArchiveReader {
             documents: memory,
             verifier: verifier.as_ref(),
             keyring: KEYRING,
             now: SystemTime::UNIX_EPOCH + Duration::from_secs(seconds),
             progress,
         };
-        let mirrors = Mirrors {
+        let mirrors = MirrorPair {
             main: MAIN.to_owned(),
             security,
             signed_by: None,
@@ -402,11 +402,11 @@ mod tests {
         archive.suites(&mirrors, "trixie", "amd64")
     }
 
-    fn suites(memory: &Memory) -> Result<Vec<Suite>, ArchiveError> {
-        suites_at(memory, Security::Known(SECURITY.to_owned()), NOW)
+    fn suites(memory: &MemoryDocuments) -> Result<Vec<Suite>, ArchiveError> {
+        suites_at(memory, SecurityArchive::Known(SECURITY.to_owned()), NOW)
     }
 
-    fn by_hash_url(memory: &Memory) -> String {
+    fn by_hash_url(memory: &MemoryDocuments) -> String {
         memory
             .documents
             .keys()
@@ -417,7 +417,7 @@ mod tests {
 
     #[test]
     fn three_suites_with_their_indexes() {
-        let suites = suites(&Memory::archive()).unwrap();
+        let suites = suites(&MemoryDocuments::archive()).unwrap();
         let names: Vec<_> = suites
             .iter()
             .map(|s| (s.name.as_str(), s.base.as_str()))
@@ -435,7 +435,7 @@ mod tests {
 
     #[test]
     fn a_second_time_only_release_files_are_read() {
-        let memory = Memory::archive();
+        let memory = MemoryDocuments::archive();
         let first = suites(&memory).unwrap();
         memory.asked.lock().unwrap().clear();
         assert_eq!(suites(&memory).unwrap(), first);
@@ -449,7 +449,7 @@ mod tests {
 
     #[test]
     fn a_cache_is_not_trusted() {
-        let memory = Memory::archive();
+        let memory = MemoryDocuments::archive();
         let first = suites(&memory).unwrap();
         for bytes in memory.cache.lock().unwrap().values_mut() {
             bytes[0] ^= 1;
@@ -459,14 +459,14 @@ mod tests {
 
     #[test]
     fn a_mirror_without_digests_in_its_paths() {
-        let mut memory = Memory::archive();
+        let mut memory = MemoryDocuments::archive();
         memory.documents.retain(|url, _| !url.contains("by-hash"));
         assert_eq!(suites(&memory).unwrap().len(), 3);
     }
 
     #[test]
     fn an_index_that_is_not_what_was_signed() {
-        let mut memory = Memory::archive();
+        let mut memory = MemoryDocuments::archive();
         let url = by_hash_url(&memory);
         memory.documents.get_mut(&url).unwrap()[100] ^= 1;
         let error = suites(&memory).unwrap_err();
@@ -490,7 +490,7 @@ mod tests {
 
     #[test]
     fn another_suites_release_file_is_refused() {
-        let mut memory = Memory::archive();
+        let mut memory = MemoryDocuments::archive();
         let other = memory.documents[&format!("{MAIN}/dists/trixie-updates/InRelease")].clone();
         memory
             .documents
@@ -511,8 +511,8 @@ mod tests {
     #[test]
     fn an_old_release_file_is_refused() {
         let late = suites_at(
-            &Memory::archive(),
-            Security::Known(SECURITY.to_owned()),
+            &MemoryDocuments::archive(),
+            SecurityArchive::Known(SECURITY.to_owned()),
             NOW + 30 * 24 * 3600,
         );
         assert!(matches!(
@@ -527,9 +527,9 @@ mod tests {
     #[test]
     fn without_network_an_old_release_file_is_used_and_its_age_said() {
         let at = |seconds| SystemTime::UNIX_EPOCH + Duration::from_secs(seconds);
-        let mut memory = Memory::archive();
+        let mut memory = MemoryDocuments::archive();
         memory.kept_since = Some(at(NOW));
-        let security = || Security::Known(SECURITY.to_owned());
+        let security = || SecurityArchive::Known(SECURITY.to_owned());
         let notes = Notes::default();
         let later = NOW + 30 * 24 * 3600;
         assert_eq!(read(&memory, security(), later, &notes).unwrap().len(), 3);
@@ -556,15 +556,15 @@ mod tests {
 
     #[test]
     fn a_guessed_security_archive_may_be_missing_a_known_one_may_not() {
-        let memory = Memory::archive();
+        let memory = MemoryDocuments::archive();
         let none = "https://deb.example.org/none".to_owned();
         assert_eq!(
-            suites_at(&memory, Security::Guessed(none.clone()), NOW)
+            suites_at(&memory, SecurityArchive::Guessed(none.clone()), NOW)
                 .unwrap()
                 .len(),
             2
         );
-        let error = suites_at(&memory, Security::Known(none), NOW).unwrap_err();
+        let error = suites_at(&memory, SecurityArchive::Known(none), NOW).unwrap_err();
         assert_eq!(error.exit_code(), exit::FETCH);
         assert!(error.hint().unwrap().contains("mirror"));
     }

@@ -10,7 +10,7 @@ use super::version;
 
 /// One package as an index names it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Package<'a> {
+pub struct DebianPackage<'a> {
     /// Its name.
     pub name: &'a str,
     /// Its version.
@@ -68,8 +68,8 @@ pub enum IndexError {
 
 /// Everything that the suites hold for one architecture.
 #[derive(Debug, Default)]
-pub struct Index<'a> {
-    packages: Vec<Package<'a>>,
+pub struct DebianIndex<'a> {
+    packages: Vec<DebianPackage<'a>>,
     by_name: HashMap<&'a str, Vec<usize>>,
     providers: HashMap<&'a str, Vec<Provider<'a>>>,
 }
@@ -83,7 +83,7 @@ pub struct Provider<'a> {
     pub version: Option<&'a str>,
 }
 
-impl<'a> Index<'a> {
+impl<'a> DebianIndex<'a> {
     /// Adds the text of one suite's index; packages of other architectures than `architecture`
     /// and `all` are left out.
     pub fn add(
@@ -101,7 +101,7 @@ impl<'a> Index<'a> {
         Ok(())
     }
 
-    fn insert(&mut self, package: Package<'a>) -> Result<(), IndexError> {
+    fn insert(&mut self, package: DebianPackage<'a>) -> Result<(), IndexError> {
         let number = self.packages.len();
         let provides =
             relation::parse_field(package.provides).map_err(|source| IndexError::Provides {
@@ -127,7 +127,7 @@ impl<'a> Index<'a> {
     /// # Panics
     /// When the number is not one that this index gave.
     #[must_use]
-    pub fn package(&self, number: usize) -> &Package<'a> {
+    pub fn package(&self, number: usize) -> &DebianPackage<'a> {
         &self.packages[number]
     }
 
@@ -179,8 +179,12 @@ impl<'a> Index<'a> {
     }
 }
 
-fn parse_paragraph(suite: usize, paragraph: usize, text: &str) -> Result<Package<'_>, IndexError> {
-    let mut package = Package {
+fn parse_paragraph(
+    suite: usize,
+    paragraph: usize,
+    text: &str,
+) -> Result<DebianPackage<'_>, IndexError> {
+    let mut package = DebianPackage {
         name: "",
         version: "",
         source: "",
@@ -282,7 +286,7 @@ mod tests {
 
     #[test]
     fn reads_real_paragraphs() {
-        let mut index = Index::default();
+        let mut index = DebianIndex::default();
         index.add(0, REAL, "amd64").unwrap();
         assert_eq!(index.len(), 2);
         let python = index.package(index.newest("python3.13-minimal").unwrap());
@@ -303,7 +307,7 @@ mod tests {
     fn a_source_package_may_have_a_version_of_its_own() {
         let read = |source: &str| {
             let text = paragraph("gcc", "4:14.2.0-1", "amd64", "p") + source;
-            let mut index = Index::default();
+            let mut index = DebianIndex::default();
             index.add(0, &text, "amd64").ok()?;
             let package = index.package(0);
             Some((package.source.to_owned(), package.source_version.to_owned()))
@@ -331,7 +335,7 @@ mod tests {
     fn the_newest_version_of_all_suites_wins() {
         let release = paragraph("a", "1.0-1", "amd64", "pool/a1.deb");
         let security = paragraph("a", "1.0-1+deb13u1", "amd64", "pool/a2.deb");
-        let mut index = Index::default();
+        let mut index = DebianIndex::default();
         index.add(0, &release, "amd64").unwrap();
         index.add(1, &security, "amd64").unwrap();
         assert_eq!(index.package(index.newest("a").unwrap()).suite, 1);
@@ -346,7 +350,7 @@ mod tests {
             paragraph("b", "1", "all", "pool/b"),
         ]
         .join("\n");
-        let mut index = Index::default();
+        let mut index = DebianIndex::default();
         index.add(0, &text, "amd64").unwrap();
         assert_eq!(index.names().collect::<Vec<_>>(), ["b"]);
     }
@@ -363,7 +367,7 @@ mod tests {
             "pool/a b",
             "pool/%2e%2e/x",
         ] {
-            let mut index = Index::default();
+            let mut index = DebianIndex::default();
             assert!(
                 index
                     .add(0, &paragraph("a", "1", "all", path), "amd64")
@@ -379,14 +383,17 @@ mod tests {
             paragraph("a", "1", "all", "p") + "Provides: (((",
             "garbage".to_owned(),
         ] {
-            assert!(Index::default().add(0, &text, "amd64").is_err(), "{text}");
+            assert!(
+                DebianIndex::default().add(0, &text, "amd64").is_err(),
+                "{text}"
+            );
         }
     }
 
     proptest! {
         #[test]
         fn no_text_panics(text in "(Package|Size|SHA256|: |\n|\n\n|\\PC){0,40}") {
-            let _ = Index::default().add(0, &text, "amd64");
+            let _ = DebianIndex::default().add(0, &text, "amd64");
         }
     }
 }

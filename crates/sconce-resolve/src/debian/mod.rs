@@ -13,6 +13,6 @@ pub mod solve;
 pub mod sources;
 pub mod version;
 
-pub(crate) use archive::Archive;
+pub(crate) use archive::ArchiveReader;
 pub use archive::{ArchiveError, Suite};
 pub use base::{BasePackage, base_packages};

@@ -2,15 +2,15 @@
 
 /// A package that others depend on for their maintainer scripts (or their services) alone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Dropped {
+pub struct DroppedDependency {
     /// Its name, real or virtual.
     pub name: &'static str,
     /// Why nothing is lost.
     pub reason: &'static str,
 }
 
-const fn dropped(name: &'static str, reason: &'static str) -> Dropped {
-    Dropped { name, reason }
+const fn dropped(name: &'static str, reason: &'static str) -> DroppedDependency {
+    DroppedDependency { name, reason }
 }
 
 const SERVICES: &str = "its programs register services with an init system; the image has none";
@@ -18,7 +18,7 @@ const QUESTIONS: &str = "it asks questions while packages are installed; nothing
 
 /// The list. A dependency that one of these would satisfy counts as satisfied. A package that is
 /// asked for by name is installed all the same.
-pub const DROPPED: &[Dropped] = &[
+pub const DROPPED: &[DroppedDependency] = &[
     dropped(
         "adduser",
         "called by scripts only; users come from sysusers.d files",

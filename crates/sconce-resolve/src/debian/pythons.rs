@@ -1,11 +1,11 @@
 //! Which versions of Python a release has.
 
-use super::index::Index;
+use super::index::DebianIndex;
 use super::relation;
 
 /// The versions that a release has (`3.11`, `3.13`), lowest first.
 #[must_use]
-pub fn versions(index: &Index<'_>) -> Vec<String> {
+pub fn versions(index: &DebianIndex<'_>) -> Vec<String> {
     let mut minors: Vec<u32> = index.names().filter_map(minor).collect();
     minors.sort_unstable();
     minors
@@ -16,7 +16,7 @@ pub fn versions(index: &Index<'_>) -> Vec<String> {
 
 /// The version that `python3` stands for.
 #[must_use]
-pub fn default_version(index: &Index<'_>) -> Option<String> {
+pub fn default_version(index: &DebianIndex<'_>) -> Option<String> {
     let python3 = index.package(index.newest("python3")?);
     let groups = relation::parse_field(python3.depends).ok()?;
     let minor = groups
@@ -53,10 +53,10 @@ mod tests {
             paragraph("python3.13-minimal", ""),
         ]
         .concat();
-        let mut index = Index::default();
+        let mut index = DebianIndex::default();
         index.add(0, &text, "amd64").unwrap();
         assert_eq!(versions(&index), ["3.9", "3.13"]);
         assert_eq!(default_version(&index).as_deref(), Some("3.13"));
-        assert_eq!(default_version(&Index::default()), None);
+        assert_eq!(default_version(&DebianIndex::default()), None);
     }
 }

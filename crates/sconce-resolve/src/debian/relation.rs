@@ -71,7 +71,7 @@ impl fmt::Display for Relation<'_> {
 }
 
 /// Alternatives, the preferred one first.
-pub type Group<'a> = Vec<Relation<'a>>;
+pub type RelationAlternatives<'a> = Vec<Relation<'a>>;
 
 /// A text that is not a relation.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -82,7 +82,7 @@ pub struct RelationError {
 }
 
 /// Reads a whole field: groups separated by commas, alternatives by bars.
-pub fn parse_field(field: &str) -> Result<Vec<Group<'_>>, RelationError> {
+pub fn parse_field(field: &str) -> Result<Vec<RelationAlternatives<'_>>, RelationError> {
     field
         .split(',')
         .map(str::trim)

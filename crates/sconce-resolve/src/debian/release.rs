@@ -23,7 +23,7 @@ pub struct ReleaseFile {
 
 /// What a suite says about itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Release {
+pub struct SuiteRelease {
     /// Who made it, `Debian`.
     pub origin: String,
     /// Its codename, `trixie-security`.
@@ -107,7 +107,7 @@ impl Hint for ReleaseError {
     }
 }
 
-impl Release {
+impl SuiteRelease {
     /// Reads the text of a release file whose signature has been checked.
     pub fn parse(text: &str) -> Result<Self, ReleaseError> {
         let field = |wanted: &str| {
@@ -279,7 +279,7 @@ mod tests {
 
     #[test]
     fn reads_a_real_release() {
-        let release = Release::parse(REAL).unwrap();
+        let release = SuiteRelease::parse(REAL).unwrap();
         assert_eq!(release.codename, "trixie-security");
         assert_eq!(release.origin, "Debian");
         assert_eq!(release.date, at(MADE));
@@ -297,7 +297,7 @@ mod tests {
 
     #[test]
     fn is_believed_for_its_suite_and_in_its_time_only() {
-        let release = Release::parse(REAL).unwrap();
+        let release = SuiteRelease::parse(REAL).unwrap();
         let check = |name, seconds| release.check(name, at(seconds));
         assert!(check("trixie-security", MADE).is_ok());
         assert!(check("trixie-security", MADE + WEEK).is_ok());
@@ -344,15 +344,15 @@ mod tests {
         for field in ["Codename", "Date", "SHA256"] {
             let text = REAL.replace(&format!("{field}:"), "X:");
             assert!(
-                matches!(Release::parse(&text), Err(ReleaseError::Field { field: f, .. }) if f == field)
+                matches!(SuiteRelease::parse(&text), Err(ReleaseError::Field { field: f, .. }) if f == field)
             );
         }
         let text = REAL.replace(" 325224 ", " -1 ");
-        assert!(Release::parse(&text).is_err());
+        assert!(SuiteRelease::parse(&text).is_err());
         // A malformed date of expiry must not mean "never".
         let text = REAL.replace("Valid-Until: Wed, 25 Nov", "Valid-Until: 25 Nov");
         assert!(matches!(
-            Release::parse(&text),
+            SuiteRelease::parse(&text),
             Err(ReleaseError::Field {
                 field: "Valid-Until",
                 ..
@@ -363,7 +363,7 @@ mod tests {
     proptest! {
         #[test]
         fn no_text_panics(text in "(Date: |SHA256:|Codename: x|\n|\\PC){0,40}", date in "\\PC*") {
-            let _ = Release::parse(&text);
+            let _ = SuiteRelease::parse(&text);
             let _ = parse_date(&date);
         }
     }

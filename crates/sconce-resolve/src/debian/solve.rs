@@ -8,9 +8,9 @@
 
 use std::collections::{BTreeMap, HashMap};
 
-use super::index::{Index, Package};
+use super::index::{DebianIndex, DebianPackage};
 use super::policy;
-use super::relation::{self, Group, Operator, Relation, RelationError};
+use super::relation::{self, Operator, Relation, RelationAlternatives, RelationError};
 
 /// A search that goes on for longer than this is given up. Real closures take some hundred steps.
 const STEP_LIMIT: usize = 20_000;
@@ -82,7 +82,7 @@ impl sconce_schema::Hint for SolveError {
 /// `keep` holds versions, by name, that are taken before newer ones where the index still has
 /// them; when they stand in each other's way the newest are taken.
 pub fn solve(
-    index: &Index<'_>,
+    index: &DebianIndex<'_>,
     requests: &[String],
     keep: &BTreeMap<String, String>,
 ) -> Result<Vec<usize>, SolveError> {
@@ -115,21 +115,21 @@ pub fn solve(
 
 /// A group of alternatives that has to be satisfied, and who asks for it.
 #[derive(Clone)]
-struct Need<'a> {
+struct PackageNeed<'a> {
     /// `None`: the person.
     by: Option<usize>,
-    group: Group<'a>,
+    group: RelationAlternatives<'a>,
 }
 
 /// A package that was taken, and the need that it satisfies.
-struct Taken<'a> {
+struct ChosenPackage<'a> {
     package: usize,
-    need: Need<'a>,
+    need: PackageNeed<'a>,
 }
 
 /// A choice that can be made otherwise: how much had been done before it.
 struct Choice<'a> {
-    need: Need<'a>,
+    need: PackageNeed<'a>,
     options: Vec<usize>,
     next_option: usize,
     taken: usize,
@@ -145,23 +145,23 @@ struct Refusals<'a> {
 }
 
 struct Search<'i, 'a> {
-    index: &'i Index<'a>,
+    index: &'i DebianIndex<'a>,
     keep: &'i BTreeMap<String, String>,
-    taken: Vec<Taken<'i>>,
+    taken: Vec<ChosenPackage<'i>>,
     by_name: HashMap<&'a str, usize>,
     refusals: HashMap<usize, Refusals<'a>>,
     /// Needs with one option or none, and how many of them were looked at.
-    single: Vec<Need<'i>>,
+    single: Vec<PackageNeed<'i>>,
     single_done: usize,
     /// Needs with several options.
-    several: Vec<Need<'i>>,
+    several: Vec<PackageNeed<'i>>,
     several_done: usize,
     choices: Vec<Choice<'i>>,
     reasons: Vec<String>,
 }
 
 impl<'i, 'a: 'i> Search<'i, 'a> {
-    fn new(index: &'i Index<'a>, keep: &'i BTreeMap<String, String>) -> Self {
+    fn new(index: &'i DebianIndex<'a>, keep: &'i BTreeMap<String, String>) -> Self {
         Self {
             index,
             keep,
@@ -187,7 +187,7 @@ impl<'i, 'a: 'i> Search<'i, 'a> {
                     near: near(request.name, self.index),
                 });
             }
-            self.add_need(Need {
+            self.add_need(PackageNeed {
                 by: None,
                 group: vec![*request],
             });
@@ -220,7 +220,7 @@ impl<'i, 'a: 'i> Search<'i, 'a> {
         Err(SolveError::TooHard)
     }
 
-    fn next_need(&mut self) -> Option<(Need<'i>, bool)> {
+    fn next_need(&mut self) -> Option<(PackageNeed<'i>, bool)> {
         if let Some(need) = self.single.get(self.single_done) {
             self.single_done += 1;
             return Some((need.clone(), false));
@@ -230,7 +230,7 @@ impl<'i, 'a: 'i> Search<'i, 'a> {
         Some((need.clone(), true))
     }
 
-    fn add_need(&mut self, need: Need<'i>) {
+    fn add_need(&mut self, need: PackageNeed<'i>) {
         if self.options(&need.group).len() > 1 {
             self.several.push(need);
         } else {
@@ -268,7 +268,7 @@ impl<'i, 'a: 'i> Search<'i, 'a> {
 
     fn take_first(
         &mut self,
-        need: &Need<'i>,
+        need: &PackageNeed<'i>,
         options: &[usize],
     ) -> Result<Result<(), String>, SolveError> {
         match options.first() {
@@ -278,7 +278,11 @@ impl<'i, 'a: 'i> Search<'i, 'a> {
     }
 
     /// Takes a package, unless something that was taken before stands against it.
-    fn take(&mut self, number: usize, need: &Need<'i>) -> Result<Result<(), String>, SolveError> {
+    fn take(
+        &mut self,
+        number: usize,
+        need: &PackageNeed<'i>,
+    ) -> Result<Result<(), String>, SolveError> {
         let package = self.index.package(number);
         if let Some(other) = self.by_name.get(package.name) {
             let other = self.index.package(*other);
@@ -308,7 +312,7 @@ impl<'i, 'a: 'i> Search<'i, 'a> {
                 )));
             }
         }
-        self.taken.push(Taken {
+        self.taken.push(ChosenPackage {
             package: number,
             need: need.clone(),
         });
@@ -316,7 +320,7 @@ impl<'i, 'a: 'i> Search<'i, 'a> {
         for field in [package.pre_depends, package.depends] {
             for group in self.parse(package, field)? {
                 if !group.iter().any(|r| policy::is_dropped(r.name)) {
-                    self.add_need(Need {
+                    self.add_need(PackageNeed {
                         by: Some(number),
                         group,
                     });
@@ -326,7 +330,11 @@ impl<'i, 'a: 'i> Search<'i, 'a> {
         Ok(Ok(()))
     }
 
-    fn parse(&self, package: &Package<'a>, field: &'a str) -> Result<Vec<Group<'a>>, SolveError> {
+    fn parse(
+        &self,
+        package: &DebianPackage<'a>,
+        field: &'a str,
+    ) -> Result<Vec<RelationAlternatives<'a>>, SolveError> {
         relation::parse_field(field).map_err(|source| SolveError::Relation {
             package: package.name.to_owned(),
             source,
@@ -345,7 +353,7 @@ impl<'i, 'a: 'i> Search<'i, 'a> {
 
     /// The relation by which `number` refuses `other`, where there is one. A package never
     /// refuses itself: that is how a virtual package is made exclusive (Debian Policy 7.4).
-    fn refuses(&self, number: usize, other: &Package<'a>) -> Option<Relation<'a>> {
+    fn refuses(&self, number: usize, other: &DebianPackage<'a>) -> Option<Relation<'a>> {
         if self.index.package(number).name == other.name {
             return None;
         }
@@ -356,7 +364,7 @@ impl<'i, 'a: 'i> Search<'i, 'a> {
         })
     }
 
-    fn is_satisfied(&self, need: &Need<'_>) -> bool {
+    fn is_satisfied(&self, need: &PackageNeed<'_>) -> bool {
         need.group.iter().any(|relation| {
             let by_name = self
                 .by_name
@@ -408,7 +416,7 @@ impl<'i, 'a: 'i> Search<'i, 'a> {
     }
 
     /// Why a group has no option at all.
-    fn why_none(&self, need: &Need<'_>) -> String {
+    fn why_none(&self, need: &PackageNeed<'_>) -> String {
         let wanted = &need.group[0];
         let but = match self.candidate(wanted.name).map(|n| self.index.package(n)) {
             None => format!("there is no package {}", wanted.name),
@@ -463,7 +471,7 @@ fn accepts_provided(relation: &Relation<'_>, version: Option<&str>) -> bool {
     }
 }
 
-fn provides(package: &Package<'_>, relation: &Relation<'_>) -> bool {
+fn provides(package: &DebianPackage<'_>, relation: &Relation<'_>) -> bool {
     // Read anew each time: only some hundred packages are ever looked at, and the index refused
     // a malformed field.
     relation::parse_field(package.provides).is_ok_and(|groups| {
@@ -481,7 +489,7 @@ fn show_group(group: &[Relation<'_>]) -> String {
 
 /// Up to three names that are spelled like `name`, else that begin with it. One letter in four
 /// may differ; two neighbours that changed places count as one letter.
-fn near(name: &str, index: &Index<'_>) -> Vec<String> {
+fn near(name: &str, index: &DebianIndex<'_>) -> Vec<String> {
     let allowed = (name.len() / 4).max(1);
     let mut scored: Vec<(usize, &str)> = index
         .names()

@@ -23,7 +23,7 @@ fn solve_keeping(
     keep: &[(&str, &str)],
 ) -> Result<Vec<String>, SolveError> {
     let text = index_text(lines);
-    let mut index = Index::default();
+    let mut index = DebianIndex::default();
     index.add(0, &text, "amd64").unwrap();
     let requests: Vec<String> = requests.iter().map(|r| (*r).to_owned()).collect();
     let keep = keep

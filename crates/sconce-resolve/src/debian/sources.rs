@@ -16,7 +16,7 @@ pub struct AptFile {
 
 /// One entry of apt's sources.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Source {
+pub struct AptSource {
     /// Base address, without a slash at its end.
     pub uri: String,
     /// Suites.
@@ -38,25 +38,25 @@ pub enum SignedBy {
 
 /// The base addresses of an archive's two halves.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Mirrors {
+pub struct MirrorPair {
     /// The main archive: suites `trixie`, `trixie-updates`.
     pub main: String,
     /// The security archive: suite `trixie-security`.
-    pub security: Security,
+    pub security: SecurityArchive,
     /// The keyring that the main source names, where it does.
     pub signed_by: Option<SignedBy>,
 }
 
 /// Where the security archive is.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Security {
+pub enum SecurityArchive {
     /// The machine or the person says so.
     Known(String),
     /// Guessed from the main archive's address; it may not exist.
     Guessed(String),
 }
 
-impl Security {
+impl SecurityArchive {
     /// The base address.
     #[must_use]
     pub fn uri(&self) -> &str {
@@ -69,12 +69,12 @@ impl Security {
 /// Why no archive was found.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("no Debian archive is known: {looked}")]
-pub struct NoMirror {
+pub struct NoMirrorError {
     /// Where it was looked.
     pub looked: String,
 }
 
-impl sconce_schema::Hint for NoMirror {
+impl sconce_schema::Hint for NoMirrorError {
     fn hint(&self) -> Option<String> {
         Some(
             "name one in sconce.toml or in your own configuration, for example \
@@ -93,7 +93,7 @@ impl sconce_schema::Hint for NoMirror {
 /// Every enabled binary source of these files. Entries that cannot be read are passed over: they
 /// are apt's to judge, and one that matters is missed later with a clear message.
 #[must_use]
-pub fn parse(files: &[AptFile]) -> Vec<Source> {
+pub fn parse(files: &[AptFile]) -> Vec<AptSource> {
     let mut sources = Vec::new();
     for file in files {
         match file.path.extension().and_then(|e| e.to_str()) {
@@ -109,7 +109,7 @@ pub fn parse(files: &[AptFile]) -> Vec<Source> {
     sources
 }
 
-fn parse_deb822(text: &str, sources: &mut Vec<Source>) {
+fn parse_deb822(text: &str, sources: &mut Vec<AptSource>) {
     // apt takes lines of white space as separators too, and comments anywhere.
     let text: Vec<&str> = text
         .lines()
@@ -135,7 +135,7 @@ fn parse_deb822(text: &str, sources: &mut Vec<Source>) {
             .find(|(name, _)| name.eq_ignore_ascii_case("Signed-By"))
             .map(|(_, value)| signed_by(value));
         for uri in words("URIs") {
-            sources.push(Source {
+            sources.push(AptSource {
                 uri,
                 suites: words("Suites"),
                 components: words("Components"),
@@ -164,7 +164,7 @@ fn signed_by(value: &str) -> SignedBy {
 }
 
 /// `deb [signed-by=FILE arch=amd64] URI SUITE COMPONENT…`
-fn parse_one_line(text: &str, sources: &mut Vec<Source>) {
+fn parse_one_line(text: &str, sources: &mut Vec<AptSource>) {
     for line in text.lines() {
         let line = line.split('#').next().unwrap_or_default();
         let Some(rest) = line
@@ -183,7 +183,7 @@ fn parse_one_line(text: &str, sources: &mut Vec<Source>) {
         let (Some(uri), Some(suite)) = (words.next(), words.next()) else {
             continue;
         };
-        sources.push(Source {
+        sources.push(AptSource {
             uri,
             suites: vec![suite],
             components: words.collect(),
@@ -236,9 +236,9 @@ const SUITES: [&str; 13] = [
 
 /// Finds the archives. What the caller decided comes first; else the sources whose suites are
 /// Debian's. Which release they name does not matter: one archive holds all of them.
-pub fn find(files: &[AptFile], given: &MirrorOverride) -> Result<Mirrors, NoMirror> {
+pub fn find(files: &[AptFile], given: &MirrorOverride) -> Result<MirrorPair, NoMirrorError> {
     let sources = parse(files);
-    let best = |wanted: fn(&Source) -> Option<u32>| {
+    let best = |wanted: fn(&AptSource) -> Option<u32>| {
         // Of equal ones the first, as apt's order is the person's order.
         sources
             .iter()
@@ -259,22 +259,22 @@ pub fn find(files: &[AptFile], given: &MirrorOverride) -> Result<Mirrors, NoMirr
                     sources.len()
                 ),
             };
-            return Err(NoMirror { looked });
+            return Err(NoMirrorError { looked });
         }
     };
     let security = match (&given.security, &given.main, best(score_security)) {
-        (Some(security), _, _) => Security::Known(security.trim_end_matches('/').to_owned()),
-        (None, None, Some(source)) => Security::Known(source.uri.clone()),
-        _ => Security::Guessed(format!("{main}-security")),
+        (Some(security), _, _) => SecurityArchive::Known(security.trim_end_matches('/').to_owned()),
+        (None, None, Some(source)) => SecurityArchive::Known(source.uri.clone()),
+        _ => SecurityArchive::Guessed(format!("{main}-security")),
     };
-    Ok(Mirrors {
+    Ok(MirrorPair {
         main,
         security,
         signed_by: found.and_then(|s| s.signed_by.clone()),
     })
 }
 
-fn score_main(source: &Source) -> Option<u32> {
+fn score_main(source: &AptSource) -> Option<u32> {
     let is_main = |suite: &String| {
         let base = suite.strip_suffix("-updates").unwrap_or(suite);
         SUITES.contains(&base)
@@ -282,7 +282,7 @@ fn score_main(source: &Source) -> Option<u32> {
     score(source, is_main, "debian")
 }
 
-fn score_security(source: &Source) -> Option<u32> {
+fn score_security(source: &AptSource) -> Option<u32> {
     let is_security = |suite: &String| {
         suite
             .strip_suffix("-security")
@@ -293,7 +293,7 @@ fn score_security(source: &Source) -> Option<u32> {
 
 /// How surely this is Debian's own archive; `None` when it is not. Third parties use Debian's
 /// suite names too, so the keyring and the address have to speak for it.
-fn score(source: &Source, suite: impl Fn(&String) -> bool, folder: &str) -> Option<u32> {
+fn score(source: &AptSource, suite: impl Fn(&String) -> bool, folder: &str) -> Option<u32> {
     let fetchable = ["http://", "https://", "file:"]
         .iter()
         .any(|s| source.uri.starts_with(s));
@@ -332,7 +332,7 @@ mod tests {
         }
     }
 
-    fn find_in(files: &[AptFile]) -> Result<Mirrors, NoMirror> {
+    fn find_in(files: &[AptFile]) -> Result<MirrorPair, NoMirrorError> {
         find(files, &MirrorOverride::default())
     }
 
@@ -342,7 +342,7 @@ mod tests {
         assert_eq!(mirrors.main, "http://deb.example.org/debian");
         assert_eq!(
             mirrors.security,
-            Security::Known("http://deb.example.org/debian-security".into())
+            SecurityArchive::Known("http://deb.example.org/debian-security".into())
         );
         assert_eq!(mirrors.signed_by, Some(SignedBy::File(KEYRING.into())));
     }
@@ -439,7 +439,7 @@ deb http://mirror.example/debian-security/ bookworm-security main
         assert_eq!(mirrors.main, "https://m.example/debian");
         assert_eq!(
             mirrors.security,
-            Security::Guessed("https://m.example/debian-security".into())
+            SecurityArchive::Guessed("https://m.example/debian-security".into())
         );
         assert_eq!(mirrors.signed_by, Some(SignedBy::File(KEYRING.into())));
         let given = MirrorOverride {
@@ -448,7 +448,7 @@ deb http://mirror.example/debian-security/ bookworm-security main
         };
         assert_eq!(
             find(&[], &given).unwrap().security,
-            Security::Known("https://s.example/x".into())
+            SecurityArchive::Known("https://s.example/x".into())
         );
     }
 

@@ -14,7 +14,7 @@ use super::index_settings::IndexSettings;
 use super::pylock::{self, PylockError};
 use super::says_disk_full;
 use sconce_base::text::redact;
-use sconce_formats::tags::Target;
+use sconce_formats::tags::WheelTarget;
 
 /// What is wanted. All three may be given; together they are one set.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -191,7 +191,7 @@ impl Hint for CompileError {
 
 /// What a resolution needs besides the requirements.
 #[derive(Debug, Clone, Copy)]
-pub struct Compile<'a> {
+pub struct UvCompile<'a> {
     /// uv.
     pub uv: &'a Path,
     /// Relative paths among the requirements are below this folder; uv also looks here for
@@ -208,7 +208,7 @@ pub struct Compile<'a> {
     /// The full version of Python, `3.13.5`.
     pub python: &'a str,
     /// What the wheels have to run on.
-    pub target: Target,
+    pub target: WheelTarget,
     /// Wheels of the previous lock, whose versions are kept where they still satisfy.
     pub keep: &'a [Wheel],
 }
@@ -219,7 +219,7 @@ const CACHE: &str = "UV_CACHE_DIR";
 /// Platforms that uv 0.7 and newer know, as minor numbers of glibc.
 const PLATFORMS: [u32; 12] = [17, 28, 31, 32, 33, 34, 35, 36, 37, 38, 39, 40];
 
-impl Compile<'_> {
+impl UvCompile<'_> {
     /// Resolves to one wheel for each package, sorted by name.
     pub fn run(&self, requirements: &Requirements) -> Result<Vec<Wheel>, CompileError> {
         if requirements.is_empty() {

@@ -9,7 +9,7 @@ use serde::Deserialize;
 
 use sconce_base::text::without_credentials;
 use sconce_formats::normalize;
-use sconce_formats::tags::{Target, WheelName};
+use sconce_formats::tags::{WheelName, WheelTarget};
 
 /// Why a `pylock.toml` cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -128,7 +128,7 @@ struct Hashes {
 
 /// Reads the lock and takes for each package the wheel that suits `target` best. Relative paths
 /// in it are below `folder`. The result is sorted by name.
-pub fn parse(text: &str, target: Target, folder: &Path) -> Result<Vec<Wheel>, PylockError> {
+pub fn parse(text: &str, target: WheelTarget, folder: &Path) -> Result<Vec<Wheel>, PylockError> {
     let lock: Pylock = toml::from_str(text)?;
     if lock.lock_version.split('.').next() != Some("1") {
         return Err(PylockError::Version {
@@ -149,7 +149,7 @@ pub fn parse(text: &str, target: Target, folder: &Path) -> Result<Vec<Wheel>, Py
     Ok(wheels)
 }
 
-fn choose(package: &Package, target: Target, folder: &Path) -> Result<Wheel, PylockError> {
+fn choose(package: &Package, target: WheelTarget, folder: &Path) -> Result<Wheel, PylockError> {
     let label = match &package.version {
         Some(version) => format!("{} {version}", package.name),
         None => package.name.clone(),
@@ -327,14 +327,14 @@ fn decode_percent(text: &str) -> Option<String> {
 mod tests {
     use super::*;
     use proptest::prelude::*;
-    use sconce_formats::tags::Machine;
+    use sconce_formats::tags::CpuArchitecture;
 
     /// What uv 0.13.8 and 0.9.0 write, shortened; hosts changed.
     const REAL: &str = include_str!("../../tests/data/pylock.toml");
-    const TARGET: Target = Target {
+    const TARGET: WheelTarget = WheelTarget {
         python_minor: 13,
         glibc_minor: 41,
-        machine: Machine::X86_64,
+        machine: CpuArchitecture::X86_64,
     };
 
     fn read(text: &str) -> Result<Vec<Wheel>, PylockError> {

@@ -8,11 +8,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use sconce_schema::{Hint, Progress, Sha256, exit};
-use sconce_store::{BuildError, Making, Store, StoreError};
+use sconce_store::{Store, StoreError, TreeBuildError, TreeBuildOptions};
 use tracing::info;
 
 use crate::documents::sha256;
-use sconce_formats::tags::Machine;
+use sconce_formats::tags::CpuArchitecture;
 
 /// The oldest uv that is used: from 0.7 on `uv pip compile` writes `pylock.toml`, takes the
 /// platforms `manylinux_2_28` to `manylinux_2_40` and reads an older lock's versions.
@@ -21,13 +21,13 @@ pub const OLDEST: UvVersion = UvVersion(0, 7, 0);
 pub const PINNED: UvVersion = UvVersion(0, 13, 8);
 
 /// Digests of the pinned wheels, for glibc: `uv-0.13.8-py3-none-manylinux_2_17_…`.
-const PINNED_WHEELS: [(Machine, &str); 2] = [
+const PINNED_WHEELS: [(CpuArchitecture, &str); 2] = [
     (
-        Machine::X86_64,
+        CpuArchitecture::X86_64,
         "e18a57b8b352eb7c8feb317b9f6f533c8f0ad9673fd6cf34bbe3cf1a9f6a8984",
     ),
     (
-        Machine::Aarch64,
+        CpuArchitecture::Aarch64,
         "0b3e8b1a4f5e405e31e2ff33de8af4744831e9f7338539671efbd8c3c94e791d",
     ),
 ];
@@ -151,7 +151,7 @@ pub fn find(
         }
     }
     // uv runs here, whatever machine the lock is for.
-    let pinned = Machine::host().and_then(|machine| {
+    let pinned = CpuArchitecture::host().and_then(|machine| {
         let (_, digest) = PINNED_WHEELS.iter().find(|(m, _)| *m == machine)?;
         Some((machine, digest.parse::<Sha256>().ok()?))
     });
@@ -175,7 +175,7 @@ pub fn find(
     progress.stage("get uv", None);
     let name = format!("uv {PINNED}");
     progress.advance(&name, 0);
-    let making = Making {
+    let making = TreeBuildOptions {
         name: &name,
         work: &format!("gets {name}"),
         progress,
@@ -186,8 +186,8 @@ pub fn find(
             bring(pip, machine, wanted, environment, folder)
         })
         .map_err(|error| match error {
-            BuildError::Build(error) => error,
-            BuildError::Store(error) => UvError::Store(error),
+            TreeBuildError::Build(error) => error,
+            TreeBuildError::Store(error) => UvError::Store(error),
         })?;
     progress.done(&name);
     Ok(folder.join("uv"))
@@ -223,7 +223,7 @@ fn parse_version(said: &str) -> Option<UvVersion> {
 /// Has pip fetch the wheel, checks it, has pip unpack it, and takes the program out of it.
 fn bring(
     pip: &[OsString],
-    machine: Machine,
+    machine: CpuArchitecture,
     wanted: Sha256,
     environment: &BTreeMap<OsString, OsString>,
     folder: &Path,
@@ -327,7 +327,7 @@ fn succeeded(what: &'static str, output: &Output, folder: &Path) -> Result<(), U
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sconce_schema::{NoProgress, Wait};
+    use sconce_schema::{NoProgress, WaitCause};
     use std::os::unix::fs::PermissionsExt;
     use std::sync::Mutex;
 
@@ -426,8 +426,8 @@ mod tests {
         fn advance(&self, _: &str, _: u64) {}
         fn done(&self, _: &str) {}
         fn note(&self, _: &str) {}
-        fn waits(&self, _: &str, wait: Option<&Wait>) {
-            let said = wait.map_or_else(String::new, Wait::to_string);
+        fn waits(&self, _: &str, wait: Option<&WaitCause>) {
+            let said = wait.map_or_else(String::new, WaitCause::to_string);
             self.said.lock().unwrap().push(said);
             fs::write(&self.go_on, "").unwrap();
         }

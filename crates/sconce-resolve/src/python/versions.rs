@@ -1,16 +1,16 @@
 //! The versions that decide whether an environment runs on a given card and driver.
 
 use sconce_schema::CudaVersion;
-use sconce_schema::lock::{Versions, Wheel};
+use sconce_schema::lock::{LockedVersions, Wheel};
 
 /// Names the versions among the wheels. `python` and `glibc` are the full versions of the
 /// Debian packages.
 #[must_use]
-pub fn name_versions(wheels: &[Wheel], python: &str, glibc: &str) -> Versions {
+pub fn name_versions(wheels: &[Wheel], python: &str, glibc: &str) -> LockedVersions {
     let torch = version(wheels, &["torch"]);
     let cuda = cuda(wheels, torch);
     let text = |names: &[&str]| version(wheels, names).map(str::to_owned);
-    Versions {
+    LockedVersions {
         python: python.to_owned(),
         glibc: glibc.to_owned(),
         torch: torch.map(str::to_owned),
@@ -70,7 +70,7 @@ mod tests {
     use super::*;
     use sconce_schema::Sha256;
 
-    fn named(wheels: &[(&str, &str)]) -> Versions {
+    fn named(wheels: &[(&str, &str)]) -> LockedVersions {
         let wheels: Vec<Wheel> = wheels
             .iter()
             .map(|(name, version)| Wheel {
@@ -209,10 +209,10 @@ mod tests {
     #[test]
     fn what_is_not_there_is_absent() {
         let versions = named(&[("numpy", "2.5.5")]);
-        let expected = Versions {
+        let expected = LockedVersions {
             python: "3.13.5-2".into(),
             glibc: "2.41-12".into(),
-            ..Versions::default()
+            ..LockedVersions::default()
         };
         assert_eq!(versions, expected);
     }

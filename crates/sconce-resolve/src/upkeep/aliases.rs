@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use super::audit::Finding;
+use super::audit::Vulnerability;
 use super::versions::Ecosystem;
 
 /// An upstream vulnerability by its own name: Debian's entries also name Debian's entry of it.
@@ -10,7 +10,7 @@ pub(super) fn upstream_name(id: &str) -> &str {
     id.strip_prefix("DEBIAN-").unwrap_or(id)
 }
 
-fn upstream(finding: &Finding) -> BTreeSet<&str> {
+fn upstream(finding: &Vulnerability) -> BTreeSet<&str> {
     finding
         .upstream
         .iter()
@@ -21,7 +21,7 @@ fn upstream(finding: &Finding) -> BTreeSet<&str> {
 /// Findings of one subject (its number stands before each) that share an id or an alias, or are
 /// about one and the same upstream vulnerability, become one. A distribution's advisory that
 /// bundles several becomes another name of each, where each was found by itself.
-pub(super) fn merged(found: Vec<(usize, Finding)>) -> Vec<Finding> {
+pub(super) fn merged(found: Vec<(usize, Vulnerability)>) -> Vec<Vulnerability> {
     let mut groups = Groups::default();
     for (at, (subject, finding)) in found.iter().enumerate() {
         groups.parent.push(at);
@@ -34,7 +34,7 @@ pub(super) fn merged(found: Vec<(usize, Finding)>) -> Vec<Finding> {
         }
     }
     let roots: Vec<usize> = (0..found.len()).map(|at| groups.root(at)).collect();
-    let mut all: Vec<Option<(usize, Finding)>> = vec![None; found.len()];
+    let mut all: Vec<Option<(usize, Vulnerability)>> = vec![None; found.len()];
     for (root, (subject, finding)) in roots.into_iter().zip(found) {
         let finding = match all[root].take() {
             None => finding,
@@ -46,7 +46,7 @@ pub(super) fn merged(found: Vec<(usize, Finding)>) -> Vec<Finding> {
     unbundled(all.map(|(subject, one)| (subject, tidy(one))).collect())
 }
 
-fn unbundled(found: Vec<(usize, Finding)>) -> Vec<Finding> {
+fn unbundled(found: Vec<(usize, Vulnerability)>) -> Vec<Vulnerability> {
     let mut single: HashMap<(usize, String), usize> = HashMap::new();
     for (at, (subject, finding)) in found.iter().enumerate() {
         let upstream = upstream(finding);
@@ -110,7 +110,7 @@ impl<'f> Groups<'f> {
 }
 
 /// The higher of two fixes: below it one of the databases says that it is not fixed.
-fn both(mut one: Finding, other: Finding) -> Finding {
+fn both(mut one: Vulnerability, other: Vulnerability) -> Vulnerability {
     let ecosystem: Ecosystem = one.subject.ecosystem;
     one.aliases.push(other.id);
     one.aliases.extend(other.aliases);
@@ -127,7 +127,7 @@ fn both(mut one: Finding, other: Finding) -> Finding {
     one
 }
 
-fn tidy(mut finding: Finding) -> Finding {
+fn tidy(mut finding: Vulnerability) -> Vulnerability {
     finding.aliases.push(std::mem::take(&mut finding.id));
     for ids in [&mut finding.aliases, &mut finding.upstream] {
         ids.sort();
@@ -147,11 +147,11 @@ fn tidy(mut finding: Finding) -> Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::upkeep::audit::Subject;
+    use crate::upkeep::audit::AuditedPackage;
 
-    fn finding(id: &str, aliases: &[&str], fixed: Option<&str>) -> Finding {
-        Finding {
-            subject: Subject {
+    fn finding(id: &str, aliases: &[&str], fixed: Option<&str>) -> Vulnerability {
+        Vulnerability {
+            subject: AuditedPackage {
                 ecosystem: Ecosystem::Python,
                 name: "six".into(),
                 version: "1".into(),
@@ -166,8 +166,8 @@ mod tests {
         }
     }
 
-    fn shown(found: Vec<(usize, Finding)>) -> Vec<String> {
-        let one = |f: Finding| {
+    fn shown(found: Vec<(usize, Vulnerability)>) -> Vec<String> {
+        let one = |f: Vulnerability| {
             format!(
                 "{}={}:{}",
                 f.id,

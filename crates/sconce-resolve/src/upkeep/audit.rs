@@ -7,8 +7,8 @@ use sconce_schema::{Hint, exit};
 use serde::Serialize;
 
 use super::aliases;
-use super::judge::{Verdict, judge};
-use super::osv::{Affected, Entry, Severity};
+use super::judge::{AdvisoryMatch, judge};
+use super::osv::{Affected, OsvEntry, OsvSeverity};
 use super::versions::Ecosystem;
 use sconce_base::text::printable;
 use sconce_formats::normalize;
@@ -72,7 +72,7 @@ impl Hint for AuditError {
 /// A package of the lock as databases name it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Subject {
+pub struct AuditedPackage {
     /// Where it comes from.
     pub ecosystem: Ecosystem,
     /// Its normalised name; of Debian's the source package's.
@@ -86,9 +86,9 @@ pub struct Subject {
 /// One vulnerability of one package.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Finding {
+pub struct Vulnerability {
     /// The package.
-    pub subject: Subject,
+    pub subject: AuditedPackage,
     /// The first of its ids.
     pub id: String,
     /// Its other ids, of the same entry and of entries that name each other.
@@ -98,7 +98,7 @@ pub struct Finding {
     /// One line, where an entry has one.
     pub summary: Option<String>,
     /// Severities as given, and Debian's urgency.
-    pub severity: Vec<Severity>,
+    pub severity: Vec<OsvSeverity>,
     /// The lowest version above the locked one that does not have it; `None`: there is none yet.
     pub fixed: Option<String>,
 }
@@ -106,9 +106,9 @@ pub struct Finding {
 /// An entry about a package of the lock that cannot be judged.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Unclear {
+pub struct UndecidedEntry {
     /// The package.
-    pub subject: Subject,
+    pub subject: AuditedPackage,
     /// The entry.
     pub id: String,
     /// What cannot be understood.
@@ -118,24 +118,24 @@ pub struct Unclear {
 /// What an audit found.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Audited {
+pub struct AuditReport {
     /// Vulnerabilities by package, then id.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<Vulnerability>,
     /// Entries that could not be judged.
-    pub unclear: Vec<Unclear>,
+    pub unclear: Vec<UndecidedEntry>,
     /// How many were left out as asked.
     pub ignored: usize,
     /// Python packages in the lock, and entries about Python packages in the database. Without
     /// the latter the former were not judged.
-    pub python: Judged,
+    pub python: AuditCoverage,
     /// The same of Debian's: source packages, and entries for the lock's release.
-    pub debian: Judged,
+    pub debian: AuditCoverage,
 }
 
 /// How far an ecosystem was judged.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Judged {
+pub struct AuditCoverage {
     /// Packages in the lock.
     pub packages: usize,
     /// Entries of the database about this ecosystem.
@@ -144,20 +144,20 @@ pub struct Judged {
 
 /// An audit under way.
 #[derive(Debug)]
-pub struct Audit {
-    subjects: Vec<Subject>,
+pub struct LockAuditor {
+    subjects: Vec<AuditedPackage>,
     /// Numbers of subjects.
     by_name: HashMap<(Ecosystem, String), Vec<usize>>,
     /// `Debian:13`
     debian: String,
     ignore: BTreeSet<String>,
     /// By the subject's number.
-    found: Vec<(usize, Finding)>,
-    done: Audited,
+    found: Vec<(usize, Vulnerability)>,
+    done: AuditReport,
     too_many: bool,
 }
 
-impl Audit {
+impl LockAuditor {
     /// Begins one. Entries whose id, or an alias of it, is in `ignore` are left out, and advisories
     /// all of whose vulnerabilities are.
     ///
@@ -175,7 +175,7 @@ impl Audit {
             })?
             .1;
         let mut by_name: HashMap<_, Vec<usize>> = HashMap::new();
-        let mut done = Audited::default();
+        let mut done = AuditReport::default();
         for (at, subject) in subjects.iter().enumerate() {
             let name = (subject.ecosystem, subject.name.clone());
             by_name.entry(name).or_default().push(at);
@@ -193,7 +193,7 @@ impl Audit {
     }
 
     /// Takes an entry of the database.
-    pub fn take(&mut self, entry: &Entry) {
+    pub fn take(&mut self, entry: &OsvEntry) {
         if entry.withdrawn.is_some() {
             return;
         }
@@ -215,7 +215,7 @@ impl Audit {
             self.done.judged(ecosystem).entries += u64::from(is_about);
         }
         // One verdict a subject, though several parts of the entry may be about it.
-        let mut verdicts: HashMap<usize, (Verdict, Vec<Severity>)> = HashMap::new();
+        let mut verdicts: HashMap<usize, (AdvisoryMatch, Vec<OsvSeverity>)> = HashMap::new();
         for (ecosystem, affected, name) in named {
             let Some(numbers) = self.by_name.get(&(ecosystem, name)) else {
                 continue;
@@ -224,12 +224,12 @@ impl Audit {
                 let verdict = judge(affected, ecosystem, &self.subjects[number].version);
                 let (so_far, severity) = verdicts
                     .entry(number)
-                    .or_insert((Verdict::Clear, Vec::new()));
-                if matches!(verdict, Verdict::Affected { .. }) {
+                    .or_insert((AdvisoryMatch::Clear, Vec::new()));
+                if matches!(verdict, AdvisoryMatch::Affected { .. }) {
                     severity.extend(severities(affected));
                 }
                 *so_far = worse(
-                    std::mem::replace(so_far, Verdict::Clear),
+                    std::mem::replace(so_far, AdvisoryMatch::Clear),
                     verdict,
                     ecosystem,
                 );
@@ -244,8 +244,14 @@ impl Audit {
         }
     }
 
-    fn note(&mut self, number: usize, entry: &Entry, verdict: Verdict, severity: Vec<Severity>) {
-        if verdict == Verdict::Clear {
+    fn note(
+        &mut self,
+        number: usize,
+        entry: &OsvEntry,
+        verdict: AdvisoryMatch,
+        severity: Vec<OsvSeverity>,
+    ) {
+        if verdict == AdvisoryMatch::Clear {
             return;
         }
         if self.found.len() + self.done.unclear.len() >= MOST_FOUND {
@@ -254,14 +260,16 @@ impl Audit {
         }
         let subject = self.subjects[number].clone();
         let fixed = match verdict {
-            Verdict::Affected { fixed } => fixed,
-            Verdict::Clear => return,
-            Verdict::Unclear { .. } if self.ignores(&entry.id, &entry.aliases, &entry.upstream) => {
+            AdvisoryMatch::Affected { fixed } => fixed,
+            AdvisoryMatch::Clear => return,
+            AdvisoryMatch::Unclear { .. }
+                if self.ignores(&entry.id, &entry.aliases, &entry.upstream) =>
+            {
                 self.done.ignored += 1;
                 return;
             }
-            Verdict::Unclear { why } => {
-                self.done.unclear.push(Unclear {
+            AdvisoryMatch::Unclear { why } => {
+                self.done.unclear.push(UndecidedEntry {
                     subject,
                     id: word(&entry.id),
                     why: printable(&why, SUMMARY_CHARACTERS),
@@ -269,10 +277,10 @@ impl Audit {
                 return;
             }
         };
-        let mut all: Vec<Severity> = entry.severity.iter().map(shown).chain(severity).collect();
+        let mut all: Vec<OsvSeverity> = entry.severity.iter().map(shown).chain(severity).collect();
         all.sort();
         all.dedup();
-        let finding = Finding {
+        let finding = Vulnerability {
             subject,
             id: word(&entry.id),
             aliases: entry.aliases.iter().map(|id| word(id)).collect(),
@@ -308,7 +316,7 @@ impl Audit {
     ///
     /// # Errors
     /// [`AuditError::TooMany`].
-    pub fn finish(mut self) -> Result<Audited, AuditError> {
+    pub fn finish(mut self) -> Result<AuditReport, AuditError> {
         if self.too_many {
             return Err(AuditError::TooMany { limit: MOST_FOUND });
         }
@@ -318,7 +326,7 @@ impl Audit {
         findings.retain(|one| !self.ignores(&one.id, &one.aliases, &one.upstream));
         self.done.ignored += all - findings.len();
         self.done.findings = findings;
-        let key = |subject: &Subject, id: &str| (subject.clone(), id.to_owned());
+        let key = |subject: &AuditedPackage, id: &str| (subject.clone(), id.to_owned());
         self.done
             .findings
             .sort_by_cached_key(|finding| key(&finding.subject, &finding.id));
@@ -329,8 +337,8 @@ impl Audit {
     }
 }
 
-impl Audited {
-    fn judged(&mut self, ecosystem: Ecosystem) -> &mut Judged {
+impl AuditReport {
+    fn judged(&mut self, ecosystem: Ecosystem) -> &mut AuditCoverage {
         match ecosystem {
             Ecosystem::Python => &mut self.python,
             Ecosystem::Debian => &mut self.debian,
@@ -338,16 +346,16 @@ impl Audited {
     }
 }
 
-fn subjects(lock: &Lock) -> Result<Vec<Subject>, AuditError> {
+fn subjects(lock: &Lock) -> Result<Vec<AuditedPackage>, AuditError> {
     if !lock.debs.is_empty() && lock.version < NAMES_SOURCES {
         return Err(AuditError::NoSources {
             found: lock.version,
         });
     }
-    let mut all: Vec<Subject> = lock
+    let mut all: Vec<AuditedPackage> = lock
         .wheels
         .iter()
-        .map(|wheel| Subject {
+        .map(|wheel| AuditedPackage {
             ecosystem: Ecosystem::Python,
             name: normalize(&wheel.name).unwrap_or_else(|| wheel.name.clone()),
             version: wheel.version.clone(),
@@ -364,7 +372,7 @@ fn subjects(lock: &Lock) -> Result<Vec<Subject>, AuditError> {
     all.extend(
         sources
             .into_iter()
-            .map(|((name, version), packages)| Subject {
+            .map(|((name, version), packages)| AuditedPackage {
                 ecosystem: Ecosystem::Debian,
                 name: name.to_owned(),
                 version: version.to_owned(),
@@ -376,37 +384,36 @@ fn subjects(lock: &Lock) -> Result<Vec<Subject>, AuditError> {
 }
 
 /// Of two verdicts of one entry on one package: affected before unclear before clear.
-fn worse(one: Verdict, other: Verdict, ecosystem: Ecosystem) -> Verdict {
+fn worse(one: AdvisoryMatch, other: AdvisoryMatch, ecosystem: Ecosystem) -> AdvisoryMatch {
     match (one, other) {
-        (Verdict::Affected { fixed: a }, Verdict::Affected { fixed: b }) => {
+        (AdvisoryMatch::Affected { fixed: a }, AdvisoryMatch::Affected { fixed: b }) => {
             let lower = |a: &String, b: &String| ecosystem.compare(a, b).is_none_or(|o| o.is_le());
             let fixed = match (a, b) {
                 (Some(a), Some(b)) => Some(if lower(&a, &b) { a } else { b }),
                 (a, b) => a.or(b),
             };
-            Verdict::Affected { fixed }
+            AdvisoryMatch::Affected { fixed }
         }
-        (affected @ Verdict::Affected { .. }, _) | (_, affected @ Verdict::Affected { .. }) => {
-            affected
-        }
-        (unclear @ Verdict::Unclear { .. }, _) | (_, unclear) => unclear,
+        (affected @ AdvisoryMatch::Affected { .. }, _)
+        | (_, affected @ AdvisoryMatch::Affected { .. }) => affected,
+        (unclear @ AdvisoryMatch::Unclear { .. }, _) | (_, unclear) => unclear,
     }
 }
 
-fn severities(affected: &Affected) -> impl Iterator<Item = Severity> {
+fn severities(affected: &Affected) -> impl Iterator<Item = OsvSeverity> {
     let urgency = affected
         .ecosystem_specific
         .as_ref()
         .and_then(|specific| specific.urgency.as_ref())
-        .map(|urgency| Severity {
+        .map(|urgency| OsvSeverity {
             kind: "Debian".to_owned(),
             score: word(urgency),
         });
     affected.severity.iter().map(shown).chain(urgency)
 }
 
-fn shown(severity: &Severity) -> Severity {
-    Severity {
+fn shown(severity: &OsvSeverity) -> OsvSeverity {
+    OsvSeverity {
         kind: word(&severity.kind),
         score: word(&severity.score),
     }
@@ -417,7 +424,7 @@ fn word(text: &str) -> String {
 }
 
 /// The entry's own line, or the first one of its story.
-fn summary(entry: &Entry) -> Option<String> {
+fn summary(entry: &OsvEntry) -> Option<String> {
     let texts = [&entry.summary, &entry.details];
     let mut lines = texts.into_iter().flatten().flat_map(|text| text.lines());
     let line = lines.find(|line| !line.trim().is_empty())?;

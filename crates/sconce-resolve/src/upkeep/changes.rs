@@ -12,7 +12,7 @@ use crate::debian::version;
 /// What became of a package.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Kind {
+pub enum LockChangeKind {
     /// A higher version.
     Newer,
     /// A lower version: another package's newest one wants it, or the index took one back.
@@ -27,13 +27,13 @@ pub enum Kind {
 
 /// One package that differs.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
-pub struct Change {
+pub struct LockChange {
     /// The package's name.
     pub name: String,
     /// Where it comes from.
     pub ecosystem: Ecosystem,
     /// What became of it.
-    pub kind: Kind,
+    pub kind: LockChangeKind,
     /// The present lock's version.
     pub locked: Option<String>,
     /// The newest that the spec allows.
@@ -45,25 +45,25 @@ pub struct Change {
 
 /// All that differs: Python packages by name, then Debian packages by name.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
-pub struct Changes(pub Vec<Change>);
+pub struct LockChanges(pub Vec<LockChange>);
 
-impl Changes {
+impl LockChanges {
     /// How many are of this kind.
     #[must_use]
-    pub fn count(&self, kind: Kind) -> usize {
+    pub fn count(&self, kind: LockChangeKind) -> usize {
         self.0.iter().filter(|change| change.kind == kind).count()
     }
 
     /// How many are security updates.
     #[must_use]
     pub fn security(&self) -> usize {
-        let is = |change: &&Change| change.security == Some(true);
+        let is = |change: &&LockChange| change.security == Some(true);
         self.0.iter().filter(is).count()
     }
 }
 
 /// A package's version and the digest of its file.
-type Held<'l> = (&'l str, &'l sconce_schema::Sha256);
+type LockedPackage<'l> = (&'l str, &'l sconce_schema::Sha256);
 
 /// Compares the lock that is there with one that takes the newest of everything. `security` is
 /// [`crate::Resolved::security`] of the latter. Where a package was found, and how large it is,
@@ -73,7 +73,7 @@ pub fn changes(
     present: &Lock,
     newest: &Lock,
     security: Option<&BTreeMap<String, String>>,
-) -> Changes {
+) -> LockChanges {
     let mut all = Vec::new();
     compare(
         Ecosystem::Python,
@@ -91,17 +91,17 @@ pub fn changes(
     for change in &mut all[python..] {
         change.security = security.map(|security| is_security(change, security));
     }
-    Changes(all)
+    LockChanges(all)
 }
 
-fn wheels_of(lock: &Lock) -> BTreeMap<&str, Held<'_>> {
+fn wheels_of(lock: &Lock) -> BTreeMap<&str, LockedPackage<'_>> {
     lock.wheels
         .iter()
         .map(|wheel| (wheel.name.as_str(), (wheel.version.as_str(), &wheel.sha256)))
         .collect()
 }
 
-fn debs_of(lock: &Lock) -> BTreeMap<&str, Held<'_>> {
+fn debs_of(lock: &Lock) -> BTreeMap<&str, LockedPackage<'_>> {
     lock.all_debs()
         .map(|deb| (deb.name.as_str(), (deb.version.as_str(), &deb.sha256)))
         .collect()
@@ -109,9 +109,9 @@ fn debs_of(lock: &Lock) -> BTreeMap<&str, Held<'_>> {
 
 fn compare(
     ecosystem: Ecosystem,
-    present: &BTreeMap<&str, Held<'_>>,
-    newest: &BTreeMap<&str, Held<'_>>,
-    all: &mut Vec<Change>,
+    present: &BTreeMap<&str, LockedPackage<'_>>,
+    newest: &BTreeMap<&str, LockedPackage<'_>>,
+    all: &mut Vec<LockChange>,
 ) {
     let names: BTreeSet<&str> = present.keys().chain(newest.keys()).copied().collect();
     for name in names {
@@ -119,14 +119,14 @@ fn compare(
         let kind = match (old, new) {
             (Some(old), Some(new)) if old.1 == new.1 && old.0 == new.0 => continue,
             (Some(old), Some(new)) => match order(ecosystem, old.0, new.0) {
-                Ordering::Less => Kind::Newer,
-                Ordering::Equal => Kind::Rebuilt,
-                Ordering::Greater => Kind::Older,
+                Ordering::Less => LockChangeKind::Newer,
+                Ordering::Equal => LockChangeKind::Rebuilt,
+                Ordering::Greater => LockChangeKind::Older,
             },
-            (None, _) => Kind::Added,
-            (_, None) => Kind::Removed,
+            (None, _) => LockChangeKind::Added,
+            (_, None) => LockChangeKind::Removed,
         };
-        all.push(Change {
+        all.push(LockChange {
             name: name.to_owned(),
             ecosystem,
             kind,
@@ -149,7 +149,7 @@ fn order(ecosystem: Ecosystem, old: &str, new: &str) -> Ordering {
 
 /// Also where the newest version is the release's own: a point release takes in what the security
 /// archive had before.
-fn is_security(change: &Change, security: &BTreeMap<String, String>) -> bool {
+fn is_security(change: &LockChange, security: &BTreeMap<String, String>) -> bool {
     let (Some(secure), Some(locked), Some(newest)) =
         (security.get(&change.name), &change.locked, &change.newest)
     else {
@@ -163,7 +163,7 @@ mod tests {
     use super::*;
     use crate::upkeep::testing::{deb, lock, wheel};
 
-    fn kinds(changes: &Changes) -> Vec<(&str, Kind, Option<bool>)> {
+    fn kinds(changes: &LockChanges) -> Vec<(&str, LockChangeKind, Option<bool>)> {
         let all = changes.0.iter();
         all.map(|c| (c.name.as_str(), c.kind, c.security)).collect()
     }
@@ -201,16 +201,19 @@ mod tests {
         assert_eq!(
             kinds(&found),
             [
-                ("numpy", Kind::Newer, None),
-                ("pinned", Kind::Rebuilt, None),
-                ("six", Kind::Added, None),
-                ("torch", Kind::Older, None),
-                ("git", Kind::Newer, Some(false)),
-                ("openssl", Kind::Newer, Some(true)),
-                ("perl", Kind::Removed, Some(false)),
+                ("numpy", LockChangeKind::Newer, None),
+                ("pinned", LockChangeKind::Rebuilt, None),
+                ("six", LockChangeKind::Added, None),
+                ("torch", LockChangeKind::Older, None),
+                ("git", LockChangeKind::Newer, Some(false)),
+                ("openssl", LockChangeKind::Newer, Some(true)),
+                ("perl", LockChangeKind::Removed, Some(false)),
             ]
         );
-        assert_eq!((found.count(Kind::Newer), found.security()), (3, 1));
+        assert_eq!(
+            (found.count(LockChangeKind::Newer), found.security()),
+            (3, 1)
+        );
         assert_eq!(found.0[6].locked.as_deref(), Some("5.40.1-6"));
         assert_eq!(found.0[6].newest, None);
         assert!(changes(&present, &present, Some(&secure)).0.is_empty());
@@ -257,6 +260,9 @@ mod tests {
             lock(&[wheel("a", "odd")], &[]),
             lock(&[wheel("a", "1")], &[]),
         );
-        assert_eq!(changes(&present, &newest, None).0[0].kind, Kind::Newer);
+        assert_eq!(
+            changes(&present, &newest, None).0[0].kind,
+            LockChangeKind::Newer
+        );
     }
 }

@@ -15,13 +15,13 @@ use sconce_schema::{Bytes, Hint, exit};
 use serde::Serialize;
 use serde::de::{Deserializer as _, Error as _, SeqAccess, Visitor};
 
-use super::osv::Entry;
+use super::osv::OsvEntry;
 use crate::debian::release::days_since_1970;
 use sconce_base::text::printable;
 
 /// What a database may hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct DatabaseLimits {
     /// One entry's JSON, bytes.
     pub entry_bytes: u64,
     /// All entries of a zip, unpacked, bytes.
@@ -32,7 +32,7 @@ pub struct Limits {
     pub depth: u32,
 }
 
-impl Default for Limits {
+impl Default for DatabaseLimits {
     /// 8 MiB an entry, 16 GiB and four million entries: ten times what all ecosystems have
     /// together, and an entry ten times the largest.
     fn default() -> Self {
@@ -48,14 +48,14 @@ impl Default for Limits {
 /// What was read.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Seen {
+pub struct DatabaseSummary {
     /// Entries, of every ecosystem.
     pub entries: u64,
     /// When the newest of them was changed, `2026-11-18T22:17:43` in UTC: how old the database is.
     pub newest: Option<String>,
 }
 
-impl Seen {
+impl DatabaseSummary {
     /// Whole days from the newest change to `now`; 0 for one that is still to come.
     #[must_use]
     pub fn age_days(&self, now: SystemTime) -> Option<u64> {
@@ -133,7 +133,7 @@ pub enum ContentError {
         /// What is wrong, with its line.
         source: serde_json::Error,
     },
-    /// More than [`Limits`] allow.
+    /// More than [`DatabaseLimits`] allow.
     #[error("{what} is more than {limit}")]
     TooLarge {
         /// `one entry`, `the whole archive`.
@@ -141,7 +141,7 @@ pub enum ContentError {
         /// The limit.
         limit: Bytes,
     },
-    /// More entries than [`Limits`] allow.
+    /// More entries than [`DatabaseLimits`] allow.
     #[error("it holds more than {limit} entries")]
     TooMany {
         /// The limit.
@@ -176,9 +176,9 @@ impl Hint for DatabaseError {
 /// without knowing it.
 pub fn read(
     path: &Path,
-    limits: Limits,
-    each: &mut dyn FnMut(&Entry),
-) -> Result<Seen, DatabaseError> {
+    limits: DatabaseLimits,
+    each: &mut dyn FnMut(&OsvEntry),
+) -> Result<DatabaseSummary, DatabaseError> {
     let mut reader = Reader::new(limits, each);
     let metadata = fs::metadata(path).map_err(|source| not_read(path, source))?;
     if metadata.is_dir() {
@@ -187,7 +187,7 @@ pub fn read(
         file(path, &mut reader)?;
     }
     match reader.seen {
-        Seen { entries: 0, .. } => Err(DatabaseError::Empty {
+        DatabaseSummary { entries: 0, .. } => Err(DatabaseError::Empty {
             path: path.to_owned(),
         }),
         seen => Ok(seen),
@@ -253,9 +253,9 @@ fn folder(path: &Path, depth: u32, reader: &mut Reader<'_>) -> Result<(), Databa
 /// [`ContentError`].
 pub fn archive(
     bytes: impl Read + Seek,
-    limits: Limits,
-    each: &mut dyn FnMut(&Entry),
-) -> Result<Seen, ContentError> {
+    limits: DatabaseLimits,
+    each: &mut dyn FnMut(&OsvEntry),
+) -> Result<DatabaseSummary, ContentError> {
     let mut reader = Reader::new(limits, each);
     let mut buffer = vec![0; RECOMMENDED_BUFFER_SIZE];
     let zip = ZipArchive::from_seekable(bytes, &mut buffer).map_err(ContentError::Zip)?;
@@ -269,33 +269,33 @@ pub fn archive(
 /// [`ContentError`].
 pub fn stream(
     text: impl BufRead,
-    limits: Limits,
-    each: &mut dyn FnMut(&Entry),
-) -> Result<Seen, ContentError> {
+    limits: DatabaseLimits,
+    each: &mut dyn FnMut(&OsvEntry),
+) -> Result<DatabaseSummary, ContentError> {
     let mut reader = Reader::new(limits, each);
     reader.stream(text)?;
     Ok(reader.seen)
 }
 
 struct Reader<'a> {
-    limits: Limits,
-    each: &'a mut dyn FnMut(&Entry),
-    seen: Seen,
+    limits: DatabaseLimits,
+    each: &'a mut dyn FnMut(&OsvEntry),
+    seen: DatabaseSummary,
     /// Unpacked from zips so far.
     bytes: u64,
 }
 
 impl<'a> Reader<'a> {
-    fn new(limits: Limits, each: &'a mut dyn FnMut(&Entry)) -> Self {
+    fn new(limits: DatabaseLimits, each: &'a mut dyn FnMut(&OsvEntry)) -> Self {
         Self {
             limits,
             each,
-            seen: Seen::default(),
+            seen: DatabaseSummary::default(),
             bytes: 0,
         }
     }
 
-    fn take(&mut self, entry: &Entry) -> Result<(), ContentError> {
+    fn take(&mut self, entry: &OsvEntry) -> Result<(), ContentError> {
         if self.seen.entries == self.limits.entries {
             return Err(ContentError::TooMany {
                 limit: self.limits.entries,
@@ -376,7 +376,7 @@ impl<'a> Reader<'a> {
     fn stream(&mut self, mut text: impl BufRead) -> Result<(), ContentError> {
         let first = first_character(&mut text).map_err(ContentError::Read)?;
         let left = Cell::new(self.limits.entry_bytes);
-        let metered = Metered {
+        let metered = EntrySizeLimit {
             text,
             left: &left,
             limit: self.limits.entry_bytes,
@@ -391,7 +391,7 @@ impl<'a> Reader<'a> {
             };
             json.deserialize_seq(list).and_then(|()| json.end())
         } else {
-            let mut json = serde_json::Deserializer::from_reader(metered).into_iter::<Entry>();
+            let mut json = serde_json::Deserializer::from_reader(metered).into_iter::<OsvEntry>();
             loop {
                 match json.next() {
                     None => break Ok(()),
@@ -427,7 +427,7 @@ impl<'de> Visitor<'de> for List<'_, '_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<(), A::Error> {
-        while let Some(entry) = from.next_element::<Entry>()? {
+        while let Some(entry) = from.next_element::<OsvEntry>()? {
             if let Err(error) = self.reader.take(&entry) {
                 *self.stopped = Some(error);
                 return Err(A::Error::custom("stopped"));
@@ -440,13 +440,13 @@ impl<'de> Visitor<'de> for List<'_, '_> {
 
 /// Ends with an error when one entry takes more bytes than it may: a parser would take them all
 /// into memory.
-struct Metered<'c, R> {
+struct EntrySizeLimit<'c, R> {
     text: R,
     left: &'c Cell<u64>,
     limit: u64,
 }
 
-impl<R: Read> Read for Metered<'_, R> {
+impl<R: Read> Read for EntrySizeLimit<'_, R> {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let n = self.text.read(buffer)?;
         let left = self.left.get().checked_sub(n as u64).ok_or_else(|| {

@@ -2,12 +2,12 @@
 
 use std::cmp::Ordering;
 
-use super::osv::{Affected, Range};
+use super::osv::{Affected, OsvRange};
 use super::versions::Ecosystem;
 
 /// What an entry says of a version.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Verdict {
+pub(super) enum AdvisoryMatch {
     /// It does not have it.
     Clear,
     /// It has it; the lowest version above it that does not, where there is one.
@@ -18,38 +18,38 @@ pub(super) enum Verdict {
 
 /// Judges `version` by one of an entry's `affected` objects, whose package is already known to be
 /// the right one.
-pub(super) fn judge(affected: &Affected, ecosystem: Ecosystem, version: &str) -> Verdict {
+pub(super) fn judge(affected: &Affected, ecosystem: Ecosystem, version: &str) -> AdvisoryMatch {
     let is = |named: &String| {
         named == version || ecosystem.compare_with_advisory(version, named) == Some(Ordering::Equal)
     };
     let fixed = || lowest_fix(affected, ecosystem, version);
     if affected.versions.iter().any(is) {
-        return Verdict::Affected { fixed: fixed() };
+        return AdvisoryMatch::Affected { fixed: fixed() };
     }
-    let ranges: Vec<&Range> = affected
+    let ranges: Vec<&OsvRange> = affected
         .ranges
         .iter()
         .filter(|range| range.kind == "ECOSYSTEM")
         .collect();
     // Neither versions nor ranges: the package as such, as malicious ones are listed.
     if affected.versions.is_empty() && affected.ranges.is_empty() {
-        return Verdict::Affected { fixed: None };
+        return AdvisoryMatch::Affected { fixed: None };
     }
     let mut unclear = None;
     for range in &ranges {
         match includes(range, ecosystem, version) {
-            Ok(true) => return Verdict::Affected { fixed: fixed() },
+            Ok(true) => return AdvisoryMatch::Affected { fixed: fixed() },
             Ok(false) => {}
             Err(why) => unclear = Some(why),
         }
     }
     match unclear {
-        Some(why) => Verdict::Unclear { why },
+        Some(why) => AdvisoryMatch::Unclear { why },
         // Commits and semantic versions say nothing of these packages' versions.
-        None if ranges.is_empty() && affected.versions.is_empty() => Verdict::Unclear {
+        None if ranges.is_empty() && affected.versions.is_empty() => AdvisoryMatch::Unclear {
             why: "it names commits only, no versions".to_owned(),
         },
-        None => Verdict::Clear,
+        None => AdvisoryMatch::Clear,
     }
 }
 
@@ -57,7 +57,7 @@ pub(super) fn judge(affected: &Affected, ecosystem: Ecosystem, version: &str) ->
 /// (`… fixed 2`, `introduced 2 …`) leave no gap; a last affected version still is affected, so
 /// what it ends, it ends behind that version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum At {
+enum RangeEventOrder {
     Fixed,
     Introduced,
     LastAffected,
@@ -65,26 +65,26 @@ enum At {
 
 /// The schema's `IncludedInRanges` and `BeforeLimits` for one range; an error says what could not
 /// be compared.
-fn includes(range: &Range, ecosystem: Ecosystem, version: &str) -> Result<bool, String> {
+fn includes(range: &OsvRange, ecosystem: Ecosystem, version: &str) -> Result<bool, String> {
     let place = |named: &str| {
         ecosystem
             .compare_with_advisory(version, named)
             .ok_or_else(|| format!("{version} and {named:.60} cannot be compared"))
     };
     // `None` stands before every version.
-    let mut events: Vec<(Option<&str>, At, Ordering)> = Vec::new();
+    let mut events: Vec<(Option<&str>, RangeEventOrder, Ordering)> = Vec::new();
     let (mut limits, mut below_a_limit) = (false, false);
     for event in &range.events {
         match event.introduced.as_deref() {
-            Some("0") => events.push((None, At::Introduced, Ordering::Greater)),
-            Some(named) => events.push((Some(named), At::Introduced, place(named)?)),
+            Some("0") => events.push((None, RangeEventOrder::Introduced, Ordering::Greater)),
+            Some(named) => events.push((Some(named), RangeEventOrder::Introduced, place(named)?)),
             None => {}
         }
         if let Some(named) = event.fixed.as_deref() {
-            events.push((Some(named), At::Fixed, place(named)?));
+            events.push((Some(named), RangeEventOrder::Fixed, place(named)?));
         }
         if let Some(named) = event.last_affected.as_deref() {
-            events.push((Some(named), At::LastAffected, place(named)?));
+            events.push((Some(named), RangeEventOrder::LastAffected, place(named)?));
         }
         if let Some(named) = event.limit.as_deref() {
             limits = true;
@@ -94,7 +94,10 @@ fn includes(range: &Range, ecosystem: Ecosystem, version: &str) -> Result<bool, 
     if limits && !below_a_limit {
         return Ok(false);
     }
-    if !events.iter().any(|(_, at, _)| *at == At::Introduced) {
+    if !events
+        .iter()
+        .any(|(_, at, _)| *at == RangeEventOrder::Introduced)
+    {
         return Err("its range begins nowhere".to_owned());
     }
     // Each was compared with `version` above, so each is a version.
@@ -108,9 +111,9 @@ fn includes(range: &Range, ecosystem: Ecosystem, version: &str) -> Result<bool, 
     let mut affected = false;
     for (_, at, version_is) in events {
         match at {
-            At::Introduced if version_is.is_ge() => affected = true,
-            At::Fixed if version_is.is_ge() => affected = false,
-            At::LastAffected if version_is.is_gt() => affected = false,
+            RangeEventOrder::Introduced if version_is.is_ge() => affected = true,
+            RangeEventOrder::Fixed if version_is.is_ge() => affected = false,
+            RangeEventOrder::LastAffected if version_is.is_gt() => affected = false,
             _ => {}
         }
     }
@@ -150,9 +153,9 @@ mod tests {
     /// `!` for affected without a fix, the fix where there is one, `-` for clear, `?` for unclear.
     fn said(affected: &Affected, ecosystem: Ecosystem, version: &str) -> String {
         match judge(affected, ecosystem, version) {
-            Verdict::Clear => "-".into(),
-            Verdict::Affected { fixed } => fixed.unwrap_or_else(|| "!".into()),
-            Verdict::Unclear { .. } => "?".into(),
+            AdvisoryMatch::Clear => "-".into(),
+            AdvisoryMatch::Affected { fixed } => fixed.unwrap_or_else(|| "!".into()),
+            AdvisoryMatch::Unclear { .. } => "?".into(),
         }
     }
 
@@ -306,7 +309,7 @@ mod tests {
             events.rotate_left(turn);
             let entry = range(&events.join(","));
             let found = judge(&entry, Ecosystem::Python, &at.to_string());
-            prop_assert_eq!(matches!(found, Verdict::Affected { fixed: Some(_) }), inside);
+            prop_assert_eq!(matches!(found, AdvisoryMatch::Affected { fixed: Some(_) }), inside);
         }
     }
 }

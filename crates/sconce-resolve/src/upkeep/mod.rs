@@ -10,5 +10,5 @@ pub mod osv;
 mod testing;
 pub mod versions;
 
-pub use audit::{Audit, Audited};
-pub use changes::{Changes, changes};
+pub use audit::{AuditReport, LockAuditor};
+pub use changes::{LockChanges, changes};

@@ -13,7 +13,7 @@ const MOST_AFFECTED: usize = 20_000;
 
 /// One vulnerability.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub struct Entry {
+pub struct OsvEntry {
     /// `GHSA-…`, `PYSEC-…`, `DSA-…`.
     pub id: String,
     /// When the entry was last changed, RFC 3339.
@@ -36,7 +36,7 @@ pub struct Entry {
     pub details: Option<String>,
     /// Severities for all packages.
     #[serde(default, deserialize_with = "list")]
-    pub severity: Vec<Severity>,
+    pub severity: Vec<OsvSeverity>,
     /// The packages that have it.
     #[serde(default, deserialize_with = "affected")]
     pub affected: Vec<Affected>,
@@ -44,7 +44,7 @@ pub struct Entry {
 
 /// A severity, as given.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Severity {
+pub struct OsvSeverity {
     /// `CVSS_V3`, …
     #[serde(rename = "type")]
     pub kind: String,
@@ -57,24 +57,24 @@ pub struct Severity {
 pub struct Affected {
     /// The package; an entry about a repository has none.
     #[serde(default)]
-    pub package: Option<Package>,
+    pub package: Option<OsvPackage>,
     /// Severities for this package.
     #[serde(default, deserialize_with = "list")]
-    pub severity: Vec<Severity>,
+    pub severity: Vec<OsvSeverity>,
     /// Ranges of versions.
     #[serde(default, deserialize_with = "list")]
-    pub ranges: Vec<Range>,
+    pub ranges: Vec<OsvRange>,
     /// Single versions.
     #[serde(default, deserialize_with = "list")]
     pub versions: Vec<String>,
     /// What Debian's security team says of it.
     #[serde(default)]
-    pub ecosystem_specific: Option<Specific>,
+    pub ecosystem_specific: Option<DebianSpecific>,
 }
 
 /// A package in its ecosystem.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub struct Package {
+pub struct OsvPackage {
     /// `PyPI`, `Debian:13`, …
     pub ecosystem: String,
     /// Its name; Debian's are source packages.
@@ -83,7 +83,7 @@ pub struct Package {
 
 /// Debian's own words.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub struct Specific {
+pub struct DebianSpecific {
     /// `unimportant`, `low**`, `not yet assigned`, …
     #[serde(default)]
     pub urgency: Option<String>,
@@ -91,18 +91,18 @@ pub struct Specific {
 
 /// A range of versions.
 #[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
-pub struct Range {
+pub struct OsvRange {
     /// `ECOSYSTEM`, `SEMVER` or `GIT`.
     #[serde(rename = "type")]
     pub kind: String,
     /// Where the state changes, in any order.
     #[serde(default, deserialize_with = "list")]
-    pub events: Vec<Event>,
+    pub events: Vec<OsvEvent>,
 }
 
 /// A change of state; sound entries have exactly one of these.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Deserialize)]
-pub struct Event {
+pub struct OsvEvent {
     /// The first version that has it; `0` comes before every version.
     #[serde(default)]
     pub introduced: Option<Box<str>>,
@@ -171,7 +171,7 @@ mod tests {
     #[test]
     fn reads_an_entry_with_fields_of_its_own() {
         let text = include_str!("../../tests/data/osv/GHSA-0000-made-up01.json");
-        let entry: Entry = serde_json::from_str(text).unwrap();
+        let entry: OsvEntry = serde_json::from_str(text).unwrap();
         assert_eq!(entry.id, "GHSA-0000-made-up01");
         assert_eq!(entry.aliases, ["CVE-2099-0001", "PYSEC-2099-1"]);
         assert_eq!(entry.withdrawn, None);
@@ -187,7 +187,7 @@ mod tests {
 
     #[test]
     fn empty_lists_may_be_null() {
-        let entry: Entry =
+        let entry: OsvEntry =
             serde_json::from_str(r#"{"id":"A","aliases":null,"affected":null,"withdrawn":null}"#)
                 .unwrap();
         assert!(entry.aliases.is_empty() && entry.affected.is_empty());
@@ -212,7 +212,11 @@ mod tests {
             &deep,
             &nested,
         ] {
-            assert!(serde_json::from_str::<Entry>(text).is_err(), "{:.40}", text);
+            assert!(
+                serde_json::from_str::<OsvEntry>(text).is_err(),
+                "{:.40}",
+                text
+            );
         }
     }
 }

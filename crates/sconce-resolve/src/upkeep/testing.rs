@@ -1,7 +1,7 @@
 //! Small locks for tests.
 
 use sconce_schema::Sha256;
-use sconce_schema::lock::{Deb, FORMAT, Lock, Target, Versions, Wheel};
+use sconce_schema::lock::{Deb, FORMAT, Lock, LockTarget, LockedVersions, Wheel};
 
 pub(super) fn wheel(name: &str, version: &str) -> Wheel {
     let file = format!("{}-{version}-py3-none-any.whl", name.replace('-', "_"));
@@ -32,12 +32,12 @@ pub(super) fn lock(wheels: &[Wheel], debs: &[Deb]) -> Lock {
     Lock {
         version: FORMAT,
         inputs: Sha256([0; 32]),
-        target: Target {
+        target: LockTarget {
             release: "debian/trixie".into(),
             architecture: "amd64".into(),
             python: "3.13".into(),
         },
-        versions: Versions::default(),
+        versions: LockedVersions::default(),
         wheels: wheels.to_vec(),
         debs: debs.to_vec(),
         stages: Vec::new(),

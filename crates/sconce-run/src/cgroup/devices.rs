@@ -8,37 +8,37 @@
 use std::path::Path;
 use std::{fmt, io};
 
-use sconce_schema::event::Unenforced;
+use sconce_schema::event::UnenforcedLimit;
 use sconce_schema::request::DeviceNode;
 
-use crate::sys::bpf::Instruction;
+use crate::sys::bpf::EbpfInstruction;
 
 /// Character or block device.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum DeviceKind {
     Character,
     Block,
 }
 
 /// Devices that can be opened for reading and writing; making nodes is never allowed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Rule {
-    kind: Kind,
+pub(super) struct DeviceRule {
+    kind: DeviceKind,
     major: u32,
     /// `None` is every minor.
     minor: Option<u32>,
 }
 
-const fn character(major: u32, minor: Option<u32>) -> Rule {
-    Rule {
-        kind: Kind::Character,
+const fn character(major: u32, minor: Option<u32>) -> DeviceRule {
+    DeviceRule {
+        kind: DeviceKind::Character,
         major,
         minor,
     }
 }
 
 /// The harmless devices: null, zero, full, random, urandom, tty, ptmx, and every pts.
-const HARMLESS: [Rule; 8] = [
+const HARMLESS: [DeviceRule; 8] = [
     character(1, Some(3)),
     character(1, Some(5)),
     character(1, Some(7)),
@@ -51,15 +51,15 @@ const HARMLESS: [Rule; 8] = [
 
 /// The harmless devices and `nodes`. What is neither a character nor a block device is left out:
 /// it is no matter of the device controller.
-pub(super) fn rules(nodes: &[DeviceNode]) -> Vec<Rule> {
+pub(super) fn rules(nodes: &[DeviceNode]) -> Vec<DeviceRule> {
     let given = nodes.iter().filter_map(|node| {
         let kind = match node.r#type.as_str() {
             // `u` is how mknod(1) names a character device without a buffer.
-            "c" | "u" => Kind::Character,
-            "b" => Kind::Block,
+            "c" | "u" => DeviceKind::Character,
+            "b" => DeviceKind::Block,
             _ => return None,
         };
-        Some(Rule {
+        Some(DeviceRule {
             kind,
             major: node.major,
             minor: Some(node.minor),
@@ -69,13 +69,13 @@ pub(super) fn rules(nodes: &[DeviceNode]) -> Vec<Rule> {
 }
 
 /// The same for runtime-spec (config-linux.md, "Allowed Device list"): nothing, but for these.
-pub(super) fn oci(rules: &[Rule]) -> serde_json::Value {
+pub(super) fn oci(rules: &[DeviceRule]) -> serde_json::Value {
     use serde_json::json;
     let nothing = json!({ "allow": false, "access": "rwm" });
     let allowed = rules.iter().map(|rule| {
         let kind = match rule.kind {
-            Kind::Character => "c",
-            Kind::Block => "b",
+            DeviceKind::Character => "c",
+            DeviceKind::Block => "b",
         };
         let mut one = json!({
             "allow": true, "type": kind, "major": rule.major, "access": "rw",
@@ -89,11 +89,11 @@ pub(super) fn oci(rules: &[Rule]) -> serde_json::Value {
 }
 
 /// As `devices.allow` of v1 wants it.
-impl fmt::Display for Rule {
+impl fmt::Display for DeviceRule {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let kind = match self.kind {
-            Kind::Character => 'c',
-            Kind::Block => 'b',
+            DeviceKind::Character => 'c',
+            DeviceKind::Block => 'b',
         };
         match self.minor {
             Some(minor) => write!(f, "{kind} {}:{minor} rw", self.major),
@@ -103,8 +103,8 @@ impl fmt::Display for Rule {
 }
 
 /// Says that the kernel did not take the rules for a run's folder.
-pub(super) fn unenforced(folder: &Path, error: &io::Error) -> Unenforced {
-    Unenforced {
+pub(super) fn unenforced(folder: &Path, error: &io::Error) -> UnenforcedLimit {
+    UnenforcedLimit {
         what: "devices".to_owned(),
         why: format!(
             "the kernel refused the list of devices for the cgroup {} ({error}); the run has no \
@@ -142,8 +142,8 @@ mod context {
     pub(super) const MAKE_NODE: i32 = 1 << 16;
 }
 
-const fn instruction(code: u8, to: u8, from: u8, offset: i16, immediate: i32) -> Instruction {
-    Instruction {
+const fn instruction(code: u8, to: u8, from: u8, offset: i16, immediate: i32) -> EbpfInstruction {
+    EbpfInstruction {
         code,
         registers: from << 4 | to,
         offset,
@@ -152,7 +152,7 @@ const fn instruction(code: u8, to: u8, from: u8, offset: i16, immediate: i32) ->
 }
 
 /// The program that allows what `rules` allow.
-pub(super) fn program(rules: &[Rule]) -> Vec<Instruction> {
+pub(super) fn program(rules: &[DeviceRule]) -> Vec<EbpfInstruction> {
     const ANSWER: u8 = 0;
     const CONTEXT: u8 = 1;
     const ACCESS: u8 = 2;
@@ -178,8 +178,8 @@ pub(super) fn program(rules: &[Rule]) -> Vec<Instruction> {
     program.extend(answer(0));
     for rule in rules {
         let kind = match rule.kind {
-            Kind::Character => context::CHARACTER,
-            Kind::Block => context::BLOCK,
+            DeviceKind::Character => context::CHARACTER,
+            DeviceKind::Block => context::BLOCK,
         };
         // A number beyond 31 bits is no device's; as an immediate it would be another's.
         let number = |number: u32| i32::try_from(number).ok();
@@ -215,14 +215,20 @@ mod tests {
     const MAKE: u32 = 1;
 
     /// The kernel's machine, as far as these programs go.
-    fn judge(program: &[Instruction], access: u32, kind: Kind, major: u32, minor: u32) -> bool {
-        let kind = if kind == Kind::Block { 1 } else { 2 };
+    fn judge(
+        program: &[EbpfInstruction],
+        access: u32,
+        kind: DeviceKind,
+        major: u32,
+        minor: u32,
+    ) -> bool {
+        let kind = if kind == DeviceKind::Block { 1 } else { 2 };
         let context = [access << 16 | kind, major, minor];
         let mut registers: [Option<u64>; 11] = [None; 11];
         let mut at = 0;
         // Every jump is forward, so that this ends.
         loop {
-            let Instruction {
+            let EbpfInstruction {
                 code,
                 registers: names,
                 offset,
@@ -261,7 +267,7 @@ mod tests {
 
     #[test]
     fn what_was_given_and_the_harmless_can_be_opened() {
-        use Kind::{Block, Character};
+        use DeviceKind::{Block, Character};
         let nodes = [
             node("c", 195, 0),
             node("u", 195, 255),
@@ -303,16 +309,16 @@ mod tests {
             node("c", 7, 8),
         ]));
         for (major, minor) in [(u32::MAX, 7), (7, u32::MAX), (0, 7), (7, 0)] {
-            assert!(!judge(&program, READ, Kind::Character, major, minor));
+            assert!(!judge(&program, READ, DeviceKind::Character, major, minor));
         }
-        assert!(judge(&program, READ, Kind::Character, 7, 8));
+        assert!(judge(&program, READ, DeviceKind::Character, 7, 8));
     }
 
     #[test]
     fn v1_is_told_the_same() {
         let lines: Vec<_> = rules(&[node("b", 8, 1), node("p", 0, 0)])
             .iter()
-            .map(Rule::to_string)
+            .map(DeviceRule::to_string)
             .collect();
         assert_eq!(lines[0], "c 1:3 rw");
         assert_eq!(lines[7..], ["c 136:* rw", "b 8:1 rw"]);

@@ -21,13 +21,13 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{Access, AtFlags, CWD, FlockOperation, Mode, OFlags, accessat, flock};
 use rustix::io::Errno;
-use sconce_host::sampler::{RunCgroups, V1Folders};
+use sconce_host::sampler::{RunCgroups, V1Directories};
 use sconce_host::{Cgroups, Hierarchy};
-use sconce_schema::event::{OutOfMemory, Unenforced};
-use sconce_schema::request::{DeviceNode, Limits, RunRequest};
+use sconce_schema::event::{OomKill, UnenforcedLimit};
+use sconce_schema::request::{DeviceNode, RunLimits, RunRequest};
 use sconce_schema::units::Bytes;
 
-use crate::sys::bpf::{self, Instruction};
+use crate::sys::bpf::{self, EbpfInstruction};
 
 /// The folder that holds the runs' folders.
 pub(crate) const PARENT: &str = "sconce";
@@ -36,7 +36,7 @@ pub(crate) const PARENT: &str = "sconce";
 pub(crate) const ENGINE: &str = "engine";
 
 /// What this module does with a cgroup file system.
-pub(crate) trait Files {
+pub(crate) trait CgroupFs {
     /// Makes one folder.
     fn make(&self, folder: &Path) -> io::Result<()>;
     /// Writes a control file that exists.
@@ -51,13 +51,13 @@ pub(crate) trait Files {
     /// Whether the caller may write there.
     fn writable(&self, path: &Path) -> bool;
     /// Has openings of devices by members of a v2 folder judged by a program.
-    fn filter_devices(&self, folder: &Path, program: &[Instruction]) -> io::Result<()>;
+    fn filter_devices(&self, folder: &Path, program: &[EbpfInstruction]) -> io::Result<()>;
 }
 
 /// The kernel's.
-pub(crate) struct Kernel;
+pub(crate) struct KernelCgroupFs;
 
-impl Files for Kernel {
+impl CgroupFs for KernelCgroupFs {
     fn make(&self, folder: &Path) -> io::Result<()> {
         Ok(rustix::fs::mkdir(folder, Mode::from_raw_mode(0o755))?)
     }
@@ -90,7 +90,7 @@ impl Files for Kernel {
         accessat(CWD, path, Access::WRITE_OK, AtFlags::EACCESS).is_ok()
     }
 
-    fn filter_devices(&self, folder: &Path, program: &[Instruction]) -> io::Result<()> {
+    fn filter_devices(&self, folder: &Path, program: &[EbpfInstruction]) -> io::Result<()> {
         let flags = OFlags::RDONLY | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let folder = rustix::fs::open(folder, flags, Mode::empty())?;
         bpf::filter_devices(folder.as_fd(), program)
@@ -99,11 +99,11 @@ impl Files for Kernel {
 
 /// What a run asks of its cgroup.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Asked<'a> {
+pub(crate) struct CgroupRequest<'a> {
     /// The run's name; its folders' too.
     pub(crate) id: &'a str,
-    pub(crate) limits: &'a Limits,
-    /// Whether a disk of this machine heeds [`Limits::io_weight`].
+    pub(crate) limits: &'a RunLimits,
+    /// Whether a disk of this machine heeds [`RunLimits::io_weight`].
     pub(crate) disks_weighed: bool,
     /// Allow these devices and the harmless ones, and no others; `None` leaves devices alone.
     pub(crate) devices: Option<&'a [DeviceNode]>,
@@ -116,18 +116,22 @@ pub(crate) struct Asked<'a> {
 /// Where a run's cgroups will be.
 #[derive(Debug, Default)]
 pub(crate) struct Placement {
-    v1: Vec<v1::Folder>,
-    v2: Option<v2::Folder>,
+    v1: Vec<v1::V1Cgroup>,
+    v2: Option<v2::V2Cgroup>,
     /// What says that the run of the folders lives.
     held: Vec<OwnedFd>,
     /// Limits that cannot be enforced here.
-    pub(crate) unenforced: Vec<Unenforced>,
+    pub(crate) unenforced: Vec<UnenforcedLimit>,
 }
 
 impl Placement {
     /// Chooses. On v2 this also enables controllers in the parents and may move this process to
     /// a leaf, because a folder with processes cannot have limited children.
-    pub(crate) fn choose(files: &dyn Files, cgroups: Option<&Cgroups>, asked: Asked<'_>) -> Self {
+    pub(crate) fn choose(
+        files: &dyn CgroupFs,
+        cgroups: Option<&Cgroups>,
+        asked: CgroupRequest<'_>,
+    ) -> Self {
         let mut placement = Self::default();
         if asked.limits.io_weight.is_some() && !asked.disks_weighed {
             placement.unenforced.push(no_disk_weighs());
@@ -152,7 +156,7 @@ impl Placement {
         {
             match v2::choose(files, v2, &asked, &is_v2) {
                 Ok(folder) => placement.v2 = Some(folder),
-                Err(v2::Barrier { why, hint }) => {
+                Err(v2::V2Obstacle { why, hint }) => {
                     placement.refuse(&asked, is_v2, &why, hint);
                 }
             }
@@ -175,14 +179,14 @@ impl Placement {
     /// Says that the limits of the controllers that `concerned` names are not enforced.
     fn refuse(
         &mut self,
-        asked: &Asked<'_>,
+        asked: &CgroupRequest<'_>,
         concerned: impl Fn(&str) -> bool,
         why: &str,
         hint: Option<String>,
     ) {
         for (controller, what) in asked.limited() {
             if concerned(controller) {
-                self.unenforced.push(Unenforced {
+                self.unenforced.push(UnenforcedLimit {
                     what: what.to_owned(),
                     why: why.to_owned(),
                     hint: hint.clone(),
@@ -215,7 +219,12 @@ const HUGE_PAGES: [&str; 7] = ["64KB", "2MB", "16MB", "32MB", "512MB", "1GB", "1
 
 /// Limits every size of huge pages that the folder has, both what is reserved (asking for more fails
 /// at mmap) and what is used (more is a SIGBUS). `suffix` is what v1 and v2 call a limit.
-fn limit_huge_pages(files: &dyn Files, folder: &Path, most: Bytes, suffix: &str) -> io::Result<()> {
+fn limit_huge_pages(
+    files: &dyn CgroupFs,
+    folder: &Path,
+    most: Bytes,
+    suffix: &str,
+) -> io::Result<()> {
     let mut any = false;
     for size in HUGE_PAGES {
         for reserved in ["", "rsvd."] {
@@ -233,8 +242,8 @@ fn limit_huge_pages(files: &dyn Files, folder: &Path, most: Bytes, suffix: &str)
     }
 }
 
-fn no_disk_weighs() -> Unenforced {
-    Unenforced {
+fn no_disk_weighs() -> UnenforcedLimit {
+    UnenforcedLimit {
         what: "io-weight".to_owned(),
         why:
             "no disk of this machine heeds weights: that takes the BFQ scheduler, or the kernel's \
@@ -244,7 +253,7 @@ fn no_disk_weighs() -> Unenforced {
     }
 }
 
-impl Asked<'_> {
+impl CgroupRequest<'_> {
     /// Memory and swap together, where memory is limited: as asked, or no swap.
     fn memory_and_swap(&self) -> Option<Bytes> {
         let memory = self.limits.memory?;
@@ -274,14 +283,14 @@ impl Asked<'_> {
 /// A run's own cgroups. Removed by [`Cgroup::remove`], which leaves them when something still
 /// lives there.
 pub(crate) struct Cgroup<'a> {
-    files: &'a dyn Files,
+    files: &'a dyn CgroupFs,
     placement: Placement,
     memory: Option<Bytes>,
 }
 
 /// How a process becomes a member.
 #[derive(Debug, Default)]
-pub(crate) struct Join {
+pub(crate) struct CgroupJoin {
     /// v1: `tasks` files; a process with one thread writes `0` to each. Unlike `cgroup.procs`
     /// this takes no lock that waits for every CPU.
     pub(crate) tasks: Vec<OwnedFd>,
@@ -292,7 +301,11 @@ pub(crate) struct Join {
 impl<'a> Cgroup<'a> {
     /// Makes the folders and sets the limits. What turns out not to work is added to
     /// [`Cgroup::unenforced`].
-    pub(crate) fn create(files: &'a dyn Files, mut placement: Placement, asked: Asked<'_>) -> Self {
+    pub(crate) fn create(
+        files: &'a dyn CgroupFs,
+        mut placement: Placement,
+        asked: CgroupRequest<'_>,
+    ) -> Self {
         v1::create(files, &mut placement, &asked);
         v2::create(files, &mut placement, &asked);
         Self {
@@ -303,7 +316,7 @@ impl<'a> Cgroup<'a> {
     }
 
     /// Limits that cannot be enforced here.
-    pub(crate) fn unenforced(&self) -> &[Unenforced] {
+    pub(crate) fn unenforced(&self) -> &[UnenforcedLimit] {
         &self.placement.unenforced
     }
 
@@ -311,10 +324,10 @@ impl<'a> Cgroup<'a> {
     ///
     /// # Errors
     /// The kernel's.
-    pub(crate) fn join(&self) -> io::Result<Join> {
+    pub(crate) fn join(&self) -> io::Result<CgroupJoin> {
         let open =
             |path: &Path, flags| rustix::fs::open(path, flags | OFlags::CLOEXEC, Mode::empty());
-        Ok(Join {
+        Ok(CgroupJoin {
             tasks: self
                 .placement
                 .v1
@@ -338,7 +351,7 @@ impl<'a> Cgroup<'a> {
                 .map(|folder| folder.path.clone())
         };
         match &self.placement.v2 {
-            _ if !self.placement.v1.is_empty() => RunCgroups::V1(V1Folders {
+            _ if !self.placement.v1.is_empty() => RunCgroups::V1(V1Directories {
                 pids: has("pids"),
                 memory: has("memory"),
                 cpu: has("cpu"),
@@ -351,7 +364,7 @@ impl<'a> Cgroup<'a> {
     }
 
     /// Whether the kernel killed something for want of memory.
-    pub(crate) fn out_of_memory(&self) -> Option<OutOfMemory> {
+    pub(crate) fn out_of_memory(&self) -> Option<OomKill> {
         let v1 = self
             .placement
             .v1
@@ -364,7 +377,7 @@ impl<'a> Cgroup<'a> {
                 .and_then(|f| v2::out_of_memory(self.files, f))
         };
         let (kills, own) = v1.or_else(v2)?;
-        (kills > 0).then(|| OutOfMemory {
+        (kills > 0).then(|| OomKill {
             limit: self.memory.filter(|_| own),
             kills,
         })
@@ -383,7 +396,7 @@ impl<'a> Cgroup<'a> {
 }
 
 /// Removes one run's folder; one that is gone is fine.
-fn remove_folder(files: &dyn Files, folder: &Path) -> Result<(), (PathBuf, io::Error)> {
+fn remove_folder(files: &dyn CgroupFs, folder: &Path) -> Result<(), (PathBuf, io::Error)> {
     match files.remove(folder) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err((folder.to_owned(), error)),
         _ => Ok(()),
@@ -395,7 +408,7 @@ fn remove_folder(files: &dyn Files, folder: &Path) -> Result<(), (PathBuf, io::E
 /// # Errors
 /// The folder that could not be removed, and why; the killed processes may need a moment.
 pub(crate) fn remove_leftover(
-    files: &dyn Files,
+    files: &dyn CgroupFs,
     folder: &Path,
 ) -> Result<(), (PathBuf, io::Error)> {
     remove_folder(files, folder).or_else(|_| {
@@ -414,7 +427,7 @@ pub(crate) fn remove_leftover(
 ///
 /// # Errors
 /// The folder that could not be removed, and why.
-pub(crate) fn remove_all(files: &dyn Files, folder: &Path) -> Result<(), (PathBuf, io::Error)> {
+pub(crate) fn remove_all(files: &dyn CgroupFs, folder: &Path) -> Result<(), (PathBuf, io::Error)> {
     let inner = std::fs::read_dir(folder).into_iter().flatten().flatten();
     for entry in inner.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
         remove_all(files, &entry.path())?;

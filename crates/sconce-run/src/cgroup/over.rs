@@ -12,7 +12,7 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use super::Files;
+use super::CgroupFs;
 
 /// So many runs that are over are removed at one time. A start waits for it.
 const MOST: usize = 128;
@@ -25,7 +25,7 @@ const TRIES: u32 = 8;
 ///
 /// # Errors
 /// The kernel's.
-pub(super) fn make(files: &dyn Files, folder: &Path, held: &mut Vec<OwnedFd>) -> io::Result<()> {
+pub(super) fn make(files: &dyn CgroupFs, folder: &Path, held: &mut Vec<OwnedFd>) -> io::Result<()> {
     for _ in 0..TRIES {
         files.make(folder)?;
         let hold = files.hold(folder);
@@ -49,11 +49,11 @@ pub(super) fn make(files: &dyn Files, folder: &Path, held: &mut Vec<OwnedFd>) ->
 
 /// Removes the folders of runs that are over from `parents`, the folders of runs in each hierarchy: those
 /// of this user in which nothing lives.
-pub(crate) fn sweep(files: &dyn Files, parents: &[PathBuf]) {
+pub(crate) fn sweep(files: &dyn CgroupFs, parents: &[PathBuf]) {
     sweep_older(files, parents, YOUNG);
 }
 
-fn sweep_older(files: &dyn Files, parents: &[PathBuf], age: Duration) {
+fn sweep_older(files: &dyn CgroupFs, parents: &[PathBuf], age: Duration) {
     let is_old = |meta: &std::fs::Metadata| {
         let made = meta.modified().ok().and_then(|time| time.elapsed().ok());
         made.is_none_or(|passed| passed >= age)
@@ -89,7 +89,7 @@ fn sweep_older(files: &dyn Files, parents: &[PathBuf], age: Duration) {
 }
 
 /// Removes a folder and those within, as far as nothing lives there: the kernel refuses the others.
-fn remove_empty(files: &dyn Files, folder: &Path) {
+fn remove_empty(files: &dyn CgroupFs, folder: &Path) {
     for entry in std::fs::read_dir(folder).into_iter().flatten().flatten() {
         if entry.file_type().is_ok_and(|kind| kind.is_dir()) {
             remove_empty(files, &entry.path());
@@ -100,7 +100,7 @@ fn remove_empty(files: &dyn Files, folder: &Path) {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Kernel;
+    use super::super::KernelCgroupFs;
     use super::*;
 
     #[test]
@@ -108,7 +108,7 @@ mod tests {
         let parents: Vec<_> = (0..2).map(|_| tempfile::tempdir().unwrap()).collect();
         let at = |parent: usize, name: &str| parents[parent].path().join(name);
         let mut held = Vec::new();
-        make(&Kernel, &at(0, "alive"), &mut held).unwrap();
+        make(&KernelCgroupFs, &at(0, "alive"), &mut held).unwrap();
         // Made by an engine, and of a run that lives.
         std::fs::create_dir(at(1, "alive")).unwrap();
         for folder in [at(0, "over"), at(1, "over"), at(1, "over/engine")] {
@@ -119,13 +119,13 @@ mod tests {
         std::fs::write(at(0, "full/file"), "").unwrap();
         let all: Vec<_> = parents.iter().map(|dir| dir.path().to_owned()).collect();
         // Whoever made them a moment ago may be an older Sconce, which locks none.
-        sweep(&Kernel, &all);
+        sweep(&KernelCgroupFs, &all);
         assert!(at(0, "over").exists());
-        sweep_older(&Kernel, &all, Duration::ZERO);
+        sweep_older(&KernelCgroupFs, &all, Duration::ZERO);
         assert!(at(0, "alive").exists() && at(1, "alive").exists() && at(0, "full").exists());
         assert!(!at(0, "over").exists() && !at(1, "over").exists());
         drop(held);
-        sweep_older(&Kernel, &all, Duration::ZERO);
+        sweep_older(&KernelCgroupFs, &all, Duration::ZERO);
         assert!(!at(0, "alive").exists() && !at(1, "alive").exists());
     }
 
@@ -138,7 +138,7 @@ mod tests {
         let folder = parent.path().join("other");
         std::fs::create_dir(&folder).unwrap();
         std::os::unix::fs::chown(&folder, Some(12_345), Some(12_345)).unwrap();
-        sweep_older(&Kernel, &[parent.path().to_owned()], Duration::ZERO);
+        sweep_older(&KernelCgroupFs, &[parent.path().to_owned()], Duration::ZERO);
         assert!(folder.exists());
     }
 
@@ -151,13 +151,17 @@ mod tests {
         let over = stop.clone();
         let thread = std::thread::spawn(move || {
             while !over.load(std::sync::atomic::Ordering::Relaxed) {
-                sweep_older(&Kernel, std::slice::from_ref(&sweeper), Duration::ZERO);
+                sweep_older(
+                    &KernelCgroupFs,
+                    std::slice::from_ref(&sweeper),
+                    Duration::ZERO,
+                );
             }
         });
         for number in 0..500 {
             let folder = parent.path().join(number.to_string());
             let mut held = Vec::new();
-            make(&Kernel, &folder, &mut held).unwrap();
+            make(&KernelCgroupFs, &folder, &mut held).unwrap();
             assert!(folder.exists());
         }
         stop.store(true, std::sync::atomic::Ordering::Relaxed);

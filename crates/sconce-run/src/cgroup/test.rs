@@ -102,7 +102,7 @@ impl Fake {
     }
 }
 
-impl Files for Fake {
+impl CgroupFs for Fake {
     fn make(&self, folder: &Path) -> io::Result<()> {
         self.allowed(folder)?;
         if self
@@ -181,7 +181,7 @@ impl Files for Fake {
         Ok(())
     }
 
-    fn filter_devices(&self, folder: &Path, program: &[Instruction]) -> io::Result<()> {
+    fn filter_devices(&self, folder: &Path, program: &[EbpfInstruction]) -> io::Result<()> {
         self.allowed(folder)?;
         if !self.v2 {
             return Err(io::ErrorKind::InvalidInput.into());
@@ -197,7 +197,7 @@ impl Files for Fake {
     }
 }
 
-const ALL: Limits = Limits {
+const ALL: RunLimits = RunLimits {
     cpus: Some(Millicores(2500)),
     memory: Some(Bytes::gib(4)),
     pids: Some(100),
@@ -210,8 +210,8 @@ const ALL: Limits = Limits {
     memlock: None,
 };
 
-fn asked<'a>(limits: &'a Limits, privileged: bool) -> Asked<'a> {
-    Asked {
+fn asked<'a>(limits: &'a RunLimits, privileged: bool) -> CgroupRequest<'a> {
+    CgroupRequest {
         id: "digits-1",
         limits,
         disks_weighed: true,
@@ -252,7 +252,7 @@ fn v1_tree() -> Cgroups {
     }
 }
 
-fn create<'a>(fake: &'a Fake, cgroups: &Cgroups, asked: Asked<'_>) -> Cgroup<'a> {
+fn create<'a>(fake: &'a Fake, cgroups: &Cgroups, asked: CgroupRequest<'_>) -> Cgroup<'a> {
     let placement = Placement::choose(fake, Some(cgroups), asked);
     Cgroup::create(fake, placement, asked)
 }
@@ -274,7 +274,7 @@ fn v1_limits_stand_below_the_callers_own_cgroups() {
         major: 195,
         minor: 0,
     }];
-    let asked = Asked {
+    let asked = CgroupRequest {
         devices: Some(&devices),
         ..asked(&ALL, true)
     };
@@ -327,7 +327,7 @@ fn v1_gives_a_plain_user_nothing_and_says_so() {
             .contains("cgroup v2")
     );
     assert_eq!(cgroup.sampled(), RunCgroups::None);
-    let nothing = Limits::default();
+    let nothing = RunLimits::default();
     assert_eq!(
         names(&create(&fake, &v1_tree(), asked(&nothing, false))),
         Vec::<String>::new()
@@ -362,7 +362,7 @@ fn v2_filters_devices_where_they_are_asked_for() {
     create(&fake, &v2_tree("/cg"), asked(&ALL, true));
     assert_eq!(fake.get("/cg/sconce/digits-1/FILTER"), "");
     fake.remove(Path::new("/cg/sconce/digits-1")).unwrap();
-    let with_devices = Asked {
+    let with_devices = CgroupRequest {
         devices: Some(&[]),
         ..asked(&ALL, true)
     };
@@ -408,7 +408,7 @@ fn v2_user_beginning_a_run_in_the_background_steps_aside_with_who_waits_for_it()
     fake.folder(Path::new(slice), "cpu memory pids", "");
     let procs = format!("{caller}\n{me}\n");
     fake.folder(Path::new(scope), "cpu memory pids", &procs);
-    let asked = Asked {
+    let asked = CgroupRequest {
         waiting: Some(caller),
         ..asked(&ALL, false)
     };
@@ -508,7 +508,7 @@ fn v2_what_is_not_delegated_is_said_and_the_rest_is_limited() {
     };
     fake.folder(Path::new("/cg"), "cpu memory pids cpuset io", "");
     fake.folder(Path::new(scope), "cpu memory pids", "");
-    let limits = Limits {
+    let limits = RunLimits {
         cpuset: "0-1".parse().ok(),
         io_weight: Some(50),
         hugepages: Some(Bytes::mib(4)),
@@ -538,9 +538,9 @@ fn v1_a_folder_of_cpusets_has_cpus_and_nodes_before_anyone_joins() {
     fake.folder(&mount, "", "");
     fake.put("/cg/cpuset/cpuset.cpus", "0-7\n");
     fake.put("/cg/cpuset/cpuset.mems", "0-1\n");
-    let limits = Limits {
+    let limits = RunLimits {
         cpuset: "2-3".parse().ok(),
-        ..Limits::default()
+        ..RunLimits::default()
     };
     let cgroup = create(&fake, &tree, asked(&limits, true));
     assert_eq!(names(&cgroup), Vec::<String>::new());

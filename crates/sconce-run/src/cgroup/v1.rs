@@ -5,25 +5,25 @@ use std::path::{Path, PathBuf};
 
 use sconce_host::Cgroups;
 use sconce_schema::NumberSet;
-use sconce_schema::event::Unenforced;
+use sconce_schema::event::UnenforcedLimit;
 use sconce_schema::request::DeviceNode;
 
 use super::{
-    Asked, Files, PARENT, Placement, cpu_quota, devices, keyed, limit_huge_pages, of_controller,
-    over, v1_name,
+    CgroupFs, CgroupRequest, PARENT, Placement, cpu_quota, devices, keyed, limit_huge_pages,
+    of_controller, over, v1_name,
 };
 
 /// A run's folder in one hierarchy.
 #[derive(Debug)]
-pub(super) struct Folder {
+pub(super) struct V1Cgroup {
     pub(super) path: PathBuf,
     pub(super) controllers: Vec<String>,
 }
 
 /// A controller and the name of the limit that needs it; `None` is for the account alone.
-type Wanted = (&'static str, Option<&'static str>);
+type ControllerNeed = (&'static str, Option<&'static str>);
 
-fn wanted(asked: &Asked<'_>) -> Vec<Wanted> {
+fn wanted(asked: &CgroupRequest<'_>) -> Vec<ControllerNeed> {
     let limited: Vec<_> = asked.limited().collect();
     let limit = |controller| {
         limited
@@ -44,9 +44,9 @@ fn wanted(asked: &Asked<'_>) -> Vec<Wanted> {
 
 /// Below the caller's own cgroups, so that a limit on the caller (a batch system's) stays one.
 pub(super) fn choose(
-    files: &dyn Files,
+    files: &dyn CgroupFs,
     cgroups: &Cgroups,
-    asked: &Asked<'_>,
+    asked: &CgroupRequest<'_>,
     is_v2: &dyn Fn(&str) -> bool,
     placement: &mut Placement,
 ) {
@@ -56,7 +56,7 @@ pub(super) fn choose(
         }
         let Some(hierarchy) = of_controller(cgroups, controller) else {
             if let Some(what) = limit {
-                placement.unenforced.push(Unenforced {
+                placement.unenforced.push(UnenforcedLimit {
                     what: what.to_owned(),
                     why: format!(
                         "the kernel has no `{}` cgroup controller mounted",
@@ -90,15 +90,15 @@ pub(super) fn choose(
                 let path = parent.join(asked.id);
                 if !placement.v1.iter().any(|folder| folder.path == path) {
                     let controllers = hierarchy.controllers.clone();
-                    placement.v1.push(Folder { path, controllers });
+                    placement.v1.push(V1Cgroup { path, controllers });
                 }
             }
         }
     }
 }
 
-fn cannot_make(what: &str, path: &std::path::Path, error: &io::Error) -> Unenforced {
-    Unenforced {
+fn cannot_make(what: &str, path: &std::path::Path, error: &io::Error) -> UnenforcedLimit {
+    UnenforcedLimit {
         what: what.to_owned(),
         why: format!("cannot make the cgroup {} ({error})", path.display()),
         hint: Some(
@@ -109,7 +109,7 @@ fn cannot_make(what: &str, path: &std::path::Path, error: &io::Error) -> Unenfor
     }
 }
 
-pub(super) fn create(files: &dyn Files, placement: &mut Placement, asked: &Asked<'_>) {
+pub(super) fn create(files: &dyn CgroupFs, placement: &mut Placement, asked: &CgroupRequest<'_>) {
     let (mut failed, mut held) = (Vec::new(), Vec::new());
     placement.v1.retain(|folder| {
         let has = |controller: &str| {
@@ -121,7 +121,7 @@ pub(super) fn create(files: &dyn Files, placement: &mut Placement, asked: &Asked
             failed.extend(concerned.map(|(_, what)| cannot_make(what, &folder.path, &error)));
             return false;
         }
-        let refused = |what: &str, error: &io::Error| Unenforced {
+        let refused = |what: &str, error: &io::Error| UnenforcedLimit {
             what: what.to_owned(),
             why: format!(
                 "the kernel refused the limit in {} ({error})",
@@ -158,10 +158,10 @@ pub(super) fn create(files: &dyn Files, placement: &mut Placement, asked: &Asked
 }
 
 fn limit(
-    files: &dyn Files,
-    folder: &Folder,
+    files: &dyn CgroupFs,
+    folder: &V1Cgroup,
     controller: &str,
-    asked: &Asked<'_>,
+    asked: &CgroupRequest<'_>,
 ) -> io::Result<()> {
     let set = |name: &str, value: u64| files.write(&folder.path.join(name), &value.to_string());
     match controller {
@@ -198,7 +198,11 @@ fn limit(
 const BOTH: &str = "memory.memsw.limit_in_bytes";
 
 /// Why a limit of swap that was asked for does not hold, where the kernel does not account swap.
-fn no_swap_limit(files: &dyn Files, folder: &Folder, asked: &Asked<'_>) -> Option<io::Error> {
+fn no_swap_limit(
+    files: &dyn CgroupFs,
+    folder: &V1Cgroup,
+    asked: &CgroupRequest<'_>,
+) -> Option<io::Error> {
     asked.limits.memory_swap?;
     files.read(&folder.path.join(BOTH)).err()
 }
@@ -206,7 +210,7 @@ fn no_swap_limit(files: &dyn Files, folder: &Folder, asked: &Asked<'_>) -> Optio
 /// Gives a folder CPUs, those `asked` or its parent's, and its parent's memory nodes: a new folder
 /// has none (the kernel's Documentation/admin-guide/cgroup-v1/cpusets.rst). What it has stays.
 fn fill_cpuset(
-    files: &dyn Files,
+    files: &dyn CgroupFs,
     parent: &Path,
     folder: &Path,
     asked: Option<NumberSet>,
@@ -225,7 +229,11 @@ fn fill_cpuset(
     Ok(())
 }
 
-fn restrict_devices(files: &dyn Files, folder: &Folder, nodes: &[DeviceNode]) -> io::Result<()> {
+fn restrict_devices(
+    files: &dyn CgroupFs,
+    folder: &V1Cgroup,
+    nodes: &[DeviceNode],
+) -> io::Result<()> {
     files.write(&folder.path.join("devices.deny"), "a")?;
     let allow = folder.path.join("devices.allow");
     for rule in devices::rules(nodes) {
@@ -235,7 +243,7 @@ fn restrict_devices(files: &dyn Files, folder: &Folder, nodes: &[DeviceNode]) ->
 }
 
 /// How many processes the kernel killed, and whether for this folder's own limit.
-pub(super) fn out_of_memory(files: &dyn Files, folder: &Folder) -> Option<(u64, bool)> {
+pub(super) fn out_of_memory(files: &dyn CgroupFs, folder: &V1Cgroup) -> Option<(u64, bool)> {
     if !folder.controllers.iter().any(|c| c == "memory") {
         return None;
     }

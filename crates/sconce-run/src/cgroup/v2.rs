@@ -5,22 +5,22 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use sconce_host::Hierarchy;
-use sconce_schema::event::Unenforced;
+use sconce_schema::event::UnenforcedLimit;
 
 use super::{
-    ACCOUNTED, Asked, Files, PARENT, Placement, cpu_quota, devices, keyed, limit_huge_pages, over,
-    v1_name,
+    ACCOUNTED, CgroupFs, CgroupRequest, PARENT, Placement, cpu_quota, devices, keyed,
+    limit_huge_pages, over, v1_name,
 };
 
 /// The run's folder.
 #[derive(Debug)]
-pub(super) struct Folder {
+pub(super) struct V2Cgroup {
     pub(super) path: PathBuf,
 }
 
 /// Why no folder of this hierarchy will do.
 #[derive(Debug)]
-pub(super) struct Barrier {
+pub(super) struct V2Obstacle {
     pub(super) why: String,
     pub(super) hint: Option<String>,
 }
@@ -28,11 +28,11 @@ pub(super) struct Barrier {
 /// Looks for a parent: for root the top of what is mounted, then, for everyone, the caller's own
 /// cgroup and upwards from it as far as the caller may write (that is delegation).
 pub(super) fn choose(
-    files: &dyn Files,
+    files: &dyn CgroupFs,
     hierarchy: &Hierarchy,
-    asked: &Asked<'_>,
+    asked: &CgroupRequest<'_>,
     here: &dyn Fn(&str) -> bool,
-) -> Result<Folder, Barrier> {
+) -> Result<V2Cgroup, V2Obstacle> {
     let wanted = asked.limited().map(|(c, _)| c).filter(|c| here(c));
     // Of the others, one that is not handed down here does not keep the rest from being limited.
     let (needed, others): (Vec<&str>, Vec<&str>) = wanted.partition(|c| ACCOUNTED.contains(c));
@@ -53,20 +53,20 @@ pub(super) fn choose(
         match prepare(files, &parent, &needed, &others, asked.waiting) {
             Ok(()) => {
                 let path = parent.join(PARENT).join(asked.id);
-                return Ok(Folder { path });
+                return Ok(V2Cgroup { path });
             }
             Err(error) => last = Some((parent, error)),
         }
     }
     Err(match last {
-        Some((parent, error)) => Barrier {
+        Some((parent, error)) => V2Obstacle {
             why: format!(
                 "the cgroup {} cannot hand down its controllers ({error})",
                 parent.display()
             ),
             hint: Some(DELEGATE.to_owned()),
         },
-        None => Barrier {
+        None => V2Obstacle {
             why: "no cgroup was delegated to this user".to_owned(),
             hint: Some(DELEGATE.to_owned()),
         },
@@ -78,7 +78,7 @@ const DELEGATE: &str = "start it as `systemd-run --user --scope -p Delegate=yes 
 
 /// Makes `parent/sconce` able to hold limited children.
 fn prepare(
-    files: &dyn Files,
+    files: &dyn CgroupFs,
     parent: &Path,
     needed: &[&str],
     others: &[&str],
@@ -108,13 +108,13 @@ fn prepare(
 /// Whether controllers can be handed down from here: from the top, or where no process lives. The
 /// kernel would hand some down (cpu, pids) from elsewhere too, and in doing so make the folder a
 /// threaded one, below which no process can be started.
-fn may_hand_down(files: &dyn Files, folder: &Path) -> io::Result<bool> {
+fn may_hand_down(files: &dyn CgroupFs, folder: &Path) -> io::Result<bool> {
     // Only the top of the whole hierarchy has no type.
     let is_top = files.read(&folder.join("cgroup.type")).is_err();
     Ok(is_top || files.read(&folder.join("cgroup.procs"))?.trim().is_empty())
 }
 
-fn make(files: &dyn Files, folder: &Path) -> io::Result<()> {
+fn make(files: &dyn CgroupFs, folder: &Path) -> io::Result<()> {
     match files.make(folder) {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => Ok(()),
         other => other,
@@ -123,7 +123,7 @@ fn make(files: &dyn Files, folder: &Path) -> io::Result<()> {
 
 /// Enables the controllers for the children of `folder`: those `needed` or it fails, `others` and
 /// those that only keep the account where that is possible.
-fn enable(files: &dyn Files, folder: &Path, needed: &[&str], others: &[&str]) -> io::Result<()> {
+fn enable(files: &dyn CgroupFs, folder: &Path, needed: &[&str], others: &[&str]) -> io::Result<()> {
     let control = folder.join("cgroup.subtree_control");
     let enabled = files.read(&control)?;
     let is_enabled = |c: &str| enabled.split_ascii_whitespace().any(|name| name == c);
@@ -139,9 +139,9 @@ fn enable(files: &dyn Files, folder: &Path, needed: &[&str], others: &[&str]) ->
     Ok(())
 }
 
-pub(super) fn create(files: &dyn Files, placement: &mut Placement, asked: &Asked<'_>) {
+pub(super) fn create(files: &dyn CgroupFs, placement: &mut Placement, asked: &CgroupRequest<'_>) {
     let Some(folder) = &placement.v2 else { return };
-    let refused = |what: &str, error: &io::Error| Unenforced {
+    let refused = |what: &str, error: &io::Error| UnenforcedLimit {
         what: what.to_owned(),
         why: format!(
             "the kernel refused it in the cgroup {} ({error})",
@@ -198,7 +198,7 @@ pub(super) fn create(files: &dyn Files, placement: &mut Placement, asked: &Asked
 }
 
 /// Whether the controller got as far as this folder.
-fn handed_down(files: &dyn Files, folder: &Folder, controller: &str) -> bool {
+fn handed_down(files: &dyn CgroupFs, folder: &V2Cgroup, controller: &str) -> bool {
     let there = files.read(&folder.path.join("cgroup.controllers"));
     there.is_ok_and(|names| {
         names
@@ -207,8 +207,8 @@ fn handed_down(files: &dyn Files, folder: &Folder, controller: &str) -> bool {
     })
 }
 
-fn missing(folder: &Folder, controller: &str, what: &str) -> Unenforced {
-    Unenforced {
+fn missing(folder: &V2Cgroup, controller: &str, what: &str) -> UnenforcedLimit {
+    UnenforcedLimit {
         what: what.to_owned(),
         why: format!(
             "the controller `{controller}` is not handed down to the cgroup {}",
@@ -222,10 +222,10 @@ fn missing(folder: &Folder, controller: &str, what: &str) -> Unenforced {
 }
 
 fn limit(
-    files: &dyn Files,
-    folder: &Folder,
+    files: &dyn CgroupFs,
+    folder: &V2Cgroup,
     controller: &str,
-    asked: &Asked<'_>,
+    asked: &CgroupRequest<'_>,
 ) -> io::Result<()> {
     let set = |name: &str, value: &str| files.write(&folder.path.join(name), value);
     match controller {
@@ -265,7 +265,7 @@ fn limit(
 }
 
 /// How many processes the kernel killed, and whether for this folder's own limit.
-pub(super) fn out_of_memory(files: &dyn Files, folder: &Folder) -> Option<(u64, bool)> {
+pub(super) fn out_of_memory(files: &dyn CgroupFs, folder: &V2Cgroup) -> Option<(u64, bool)> {
     let events = files.read(&folder.path.join("memory.events")).ok()?;
     let own = keyed(&events, "oom").is_some_and(|times| times > 0);
     Some((keyed(&events, "oom_kill")?, own))

@@ -10,7 +10,7 @@ use sconce_base::Env;
 use sconce_schema::Runtime;
 use serde::Deserialize;
 
-use super::{Can, Docker};
+use super::{Can, DockerClient};
 use crate::error::RunError;
 
 /// The oldest daemon that this was tried with. `--pull never` came with it.
@@ -22,7 +22,7 @@ const NO_SETTINGS: &str = "/nonexistent";
 /// The most that is told of what a client said, bytes.
 const SAID: usize = 2000;
 
-impl Docker {
+impl DockerClient {
     /// The client, to be told what to do. Its environment is empty, so that no variable of the caller
     /// changes what it does.
     pub(super) fn command(&self, words: &[&str]) -> Command {
@@ -53,7 +53,7 @@ impl Docker {
     }
 
     /// How the container `name` is.
-    pub(super) fn state(&self, name: &str) -> Result<State, RunError> {
+    pub(super) fn state(&self, name: &str) -> Result<ContainerState, RunError> {
         let words = ["container", "inspect", "--format", "{{json .State}}", name];
         let text = self.answer(&words)?;
         serde_json::from_str(&text).map_err(|error| engine(Some(error.to_string())))
@@ -63,7 +63,7 @@ impl Docker {
 /// Of a container (`docker inspect`, `.State`).
 #[derive(Debug, Deserialize)]
 #[serde(rename_all = "PascalCase")]
-pub(super) struct State {
+pub(super) struct ContainerState {
     pub(super) running: bool,
     /// In the daemon's numbering; 0 where there is none.
     pub(super) pid: u32,
@@ -75,7 +75,7 @@ pub(super) struct State {
     started_at: String,
 }
 
-impl State {
+impl ContainerState {
     /// Whether its command was ever started: the time is Go's zero until then.
     pub(super) fn was_started(&self) -> bool {
         !self.started_at.starts_with("0001-")
@@ -100,7 +100,7 @@ struct Info {
     pids_limit: bool,
 }
 
-pub(super) fn ask(program: PathBuf, environment: &Env) -> Result<Docker, RunError> {
+pub(super) fn ask(program: PathBuf, environment: &Env) -> Result<DockerClient, RunError> {
     // Which daemon the caller means: DOCKER_HOST, DOCKER_CONTEXT, or what `docker context use` says.
     let format = "{{.Endpoints.docker.Host}}";
     let asked = Command::new(&program)
@@ -120,7 +120,7 @@ pub(super) fn ask(program: PathBuf, environment: &Env) -> Result<Docker, RunErro
     if !host.starts_with("unix:///") {
         return Err(RunError::DockerElsewhere { host });
     }
-    let mut docker = Docker {
+    let mut docker = DockerClient {
         program,
         host,
         version: String::new(),
@@ -167,7 +167,7 @@ pub(super) fn ask(program: PathBuf, environment: &Env) -> Result<Docker, RunErro
     Ok(docker)
 }
 
-impl Docker {
+impl DockerClient {
     /// Takes over what the daemon says of itself.
     fn judge(&mut self, info: Info) -> Result<(), RunError> {
         let numbers = numbers(&info.server_version).ok_or_else(|| RunError::EngineUnknown {
@@ -211,7 +211,7 @@ fn numbers(version: &str) -> Option<(u32, u32)> {
     (version.len() <= 64).then_some(numbers)
 }
 
-pub(super) fn has(docker: &Docker, image: &str) -> Result<bool, RunError> {
+pub(super) fn has(docker: &DockerClient, image: &str) -> Result<bool, RunError> {
     let words = ["image", "inspect", "--format", "{{.Id}}", image];
     let output = docker.command(&words).stdin(Stdio::null()).output();
     Ok(output.map_err(cannot_start)?.status.success())
@@ -219,12 +219,12 @@ pub(super) fn has(docker: &Docker, image: &str) -> Result<bool, RunError> {
 
 /// An image on its way to the daemon.
 #[derive(Debug)]
-pub struct Loading {
+pub struct ImageLoad {
     child: Child,
     stdin: Option<ChildStdin>,
 }
 
-pub(super) fn load(docker: &Docker) -> Result<Loading, RunError> {
+pub(super) fn load(docker: &DockerClient) -> Result<ImageLoad, RunError> {
     let mut command = docker.command(&["load", "--quiet"]);
     command.stdin(Stdio::piped()).stdout(Stdio::null());
     let mut child = command
@@ -232,10 +232,10 @@ pub(super) fn load(docker: &Docker) -> Result<Loading, RunError> {
         .spawn()
         .map_err(cannot_start)?;
     let stdin = child.stdin.take();
-    Ok(Loading { child, stdin })
+    Ok(ImageLoad { child, stdin })
 }
 
-impl io::Write for Loading {
+impl io::Write for ImageLoad {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         match &mut self.stdin {
             Some(stdin) => stdin.write(bytes),
@@ -248,7 +248,7 @@ impl io::Write for Loading {
     }
 }
 
-impl Loading {
+impl ImageLoad {
     /// Until the daemon has it.
     ///
     /// # Errors
@@ -297,8 +297,8 @@ fn silent(host: String, said: String) -> RunError {
 pub(super) mod tests {
     use super::*;
 
-    pub(in super::super) fn docker() -> Docker {
-        Docker {
+    pub(in super::super) fn docker() -> DockerClient {
+        DockerClient {
             program: "/usr/bin/docker".into(),
             host: "unix:///run/docker.sock".to_owned(),
             version: "28.2.2".to_owned(),
@@ -371,7 +371,7 @@ pub(super) mod tests {
 
     #[test]
     fn a_container_that_never_began_is_known() {
-        let state = |started: &str| -> State {
+        let state = |started: &str| -> ContainerState {
             let text = format!(
                 r#"{{"Status":"created","Running":false,"OOMKilled":false,"Pid":0,"ExitCode":127,
                 "Error":"no such file","StartedAt":"{started}"}}"#

@@ -10,20 +10,20 @@ use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use sconce_schema::Runtime;
-use sconce_schema::event::{Exit, OutOfMemory, Unenforced};
+use sconce_schema::event::{ExitStatus, OomKill, UnenforcedLimit};
 use sconce_schema::request::RunRequest;
 use sconce_schema::runtime::RuntimeSummary;
 
-use super::client::{self, State};
-use super::remover::Remover;
+use super::client::{self, ContainerState};
+use super::remover::ContainerCleanup;
 use super::seen::{target, unseen};
-use super::{Docker, DockerContainer, line};
+use super::{DockerClient, DockerContainer, line};
 use crate::error::RunError;
 use crate::executor::{Execution, Executor, Job, RunEnd, RunEvent};
-use crate::logs::Logs;
+use crate::logs::LogWriters;
 use crate::prepare;
-use crate::protocol::Order;
-use crate::{RunOptions, Watcher};
+use crate::protocol::SupervisorRequest;
+use crate::{RunObserver, RunOptions};
 
 /// Time between two looks whether the container has begun.
 const LOOK_AGAIN: Duration = Duration::from_millis(20);
@@ -59,20 +59,20 @@ impl Executor for DockerContainer {
 
 /// A container, and the client that carries its command's streams.
 struct DockerExecution<'a> {
-    docker: &'a Docker,
+    docker: &'a DockerClient,
     request: &'a RunRequest,
     options: &'a RunOptions<'a>,
     /// The container's.
     name: String,
     id: String,
-    unenforced: Vec<Unenforced>,
+    unenforced: Vec<UnenforcedLimit>,
     /// Where the command's output goes, until it is started, when not to the caller.
     output: Option<OwnedFd>,
     /// Once it is started.
     client: Option<Client>,
     /// When what was asked to end is killed.
     kill_at: Option<Instant>,
-    remover: Option<Remover<'a>>,
+    remover: Option<ContainerCleanup<'a>>,
 }
 
 struct Client {
@@ -92,7 +92,7 @@ impl<'a> DockerExecution<'a> {
         } = job;
         let DockerContainer { docker, image } = container;
         let name = line::name(request);
-        let remover = Remover::start(docker, &name)?;
+        let remover = ContainerCleanup::start(docker, &name)?;
         let mut unenforced = line::unenforced(request, docker.can);
         let (id, warnings) = create(docker, request, image, options, &scratch.folder)?;
         unenforced.extend(warnings);
@@ -151,7 +151,7 @@ impl<'a> DockerExecution<'a> {
     }
 
     /// Waits until the container runs, or has run already.
-    fn wait_until_started(&mut self) -> Result<State, RunError> {
+    fn wait_until_started(&mut self) -> Result<ContainerState, RunError> {
         loop {
             let has_ended = self.has_client_ended()?;
             let state = self.docker.state(&self.name)?;
@@ -184,8 +184,8 @@ impl<'a> DockerExecution<'a> {
             return Err(not_started(self.request, state));
         }
         Ok(RunEnd {
-            exit: Exit::Code(state.exit_code as u8),
-            out_of_memory: state.oom_killed.then_some(OutOfMemory {
+            exit: ExitStatus::Code(state.exit_code as u8),
+            out_of_memory: state.oom_killed.then_some(OomKill {
                 limit: self.request.limits.memory,
                 // The daemon says that there was one, and not how many.
                 kills: 1,
@@ -196,7 +196,10 @@ impl<'a> DockerExecution<'a> {
 }
 
 impl Execution for DockerExecution<'_> {
-    fn wait_until_prepared(&mut self, _: &mut dyn Watcher) -> Result<Vec<Unenforced>, RunError> {
+    fn wait_until_prepared(
+        &mut self,
+        _: &mut dyn RunObserver,
+    ) -> Result<Vec<UnenforcedLimit>, RunError> {
         Ok(std::mem::take(&mut self.unenforced))
     }
 
@@ -229,15 +232,15 @@ impl Execution for DockerExecution<'_> {
         }
     }
 
-    fn deliver(&mut self, order: &Order, _: &[BorrowedFd<'_>]) -> io::Result<()> {
+    fn deliver(&mut self, order: &SupervisorRequest, _: &[BorrowedFd<'_>]) -> io::Result<()> {
         match order {
-            Order::Stop { grace } => {
+            SupervisorRequest::Stop { grace } => {
                 let grace = grace.unwrap_or(self.options.grace);
                 self.kill_at.get_or_insert_with(|| Instant::now() + grace);
                 self.signal(libc::SIGTERM);
             }
-            Order::Kill => self.signal(libc::SIGKILL),
-            Order::Signal(signal) => self.signal(*signal),
+            SupervisorRequest::Kill => self.signal(libc::SIGKILL),
+            SupervisorRequest::Signal(signal) => self.signal(*signal),
             // There are no services, and no other commands.
             _ => {}
         }
@@ -274,17 +277,17 @@ impl Execution for DockerExecution<'_> {
 
 /// Makes the container; gives its id, and what the daemon warns of.
 fn create(
-    docker: &Docker,
+    docker: &DockerClient,
     request: &RunRequest,
     image: &str,
     options: &RunOptions<'_>,
     scratch: &Path,
-) -> Result<(String, Vec<Unenforced>), RunError> {
+) -> Result<(String, Vec<UnenforcedLimit>), RunError> {
     let (variables, filter) = (scratch.join("environment"), scratch.join("seccomp.json"));
     let env = prepare::environment(request, options);
     write_private(&variables, &line::variables(&env)?)?;
     write_private(&filter, crate::seccomp::oci().to_string().as_bytes())?;
-    let words = line::create(&line::Asked {
+    let words = line::create(&line::CreateArgs {
         request,
         image,
         can: docker.can,
@@ -311,7 +314,7 @@ fn create(
 /// A pipe into the log, where the command's output goes there.
 fn output_of_command(
     options: &RunOptions<'_>,
-    logs: &mut Logs,
+    logs: &mut LogWriters,
 ) -> Result<Option<OwnedFd>, RunError> {
     match &options.control {
         Some(control) if control.log_command => {
@@ -325,7 +328,7 @@ fn output_of_command(
 /// Without `--init` the daemon itself finds out that there is no such command (127) or that it is no
 /// program (126). It gives the same codes for other files that it misses, such as a cgroup; of a command
 /// it says `exec: "NAME"`.
-fn not_started(request: &RunRequest, state: State) -> RunError {
+fn not_started(request: &RunRequest, state: ContainerState) -> RunError {
     let command = request.command.first().cloned().unwrap_or_default();
     let of_command = state.error.contains(&format!("exec: \"{command}\""));
     match state.exit_code {
@@ -347,12 +350,12 @@ fn not_started(request: &RunRequest, state: State) -> RunError {
 
 /// What the client repeats of the daemon's warnings when it makes a container: limits that this kernel
 /// does not have.
-fn warnings(said: &str) -> Vec<Unenforced> {
+fn warnings(said: &str) -> Vec<UnenforcedLimit> {
     let lines = said
         .lines()
         .filter_map(|line| line.strip_prefix("WARNING: "));
     lines
-        .map(|line| Unenforced {
+        .map(|line| UnenforcedLimit {
             what: "docker's limits".to_owned(),
             why: line.trim().to_owned(),
             hint: None,

@@ -6,22 +6,22 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use sconce_schema::Runtime;
-use sconce_schema::event::Unenforced;
-use sconce_schema::request::{EditMount, Mount, Network, Root, RunRequest, User};
+use sconce_schema::event::UnenforcedLimit;
+use sconce_schema::request::{ContainerUser, EditMount, Mount, NetworkMode, RunRequest, RunRoot};
 use sconce_schema::units::LockedMemory;
 
 use super::Can;
 use crate::capabilities;
-use crate::error::{RunError, Wrong};
+use crate::error::{InvalidRequest, RunError};
 
 /// The smallest weight that Docker takes.
 const LEAST_WEIGHT: u32 = 10;
 
-/// uid and gid of [`User::Plain`].
+/// uid and gid of [`ContainerUser::Plain`].
 const PLAIN: u32 = 1000;
 
 /// What the line is made of beside the request.
-pub(super) struct Asked<'a> {
+pub(super) struct CreateArgs<'a> {
     pub(super) request: &'a RunRequest,
     pub(super) image: &'a str,
     pub(super) can: Can,
@@ -38,8 +38,8 @@ pub(super) fn name(request: &RunRequest) -> String {
 
 fn uid(request: &RunRequest) -> u32 {
     match request.user {
-        User::Plain => PLAIN,
-        User::Root => 0,
+        ContainerUser::Plain => PLAIN,
+        ContainerUser::Root => 0,
     }
 }
 
@@ -48,11 +48,11 @@ fn uid(request: &RunRequest) -> u32 {
 /// # Errors
 /// [`RunError::Request`].
 pub(super) fn check(request: &RunRequest, kept: bool) -> Result<(), RunError> {
-    let ports = request.network == Network::None && !request.ports.is_empty();
+    let ports = request.network == NetworkMode::None && !request.ports.is_empty();
     let cannot = [
         ("services", !request.services.is_empty()),
         ("a writable layer that is kept", kept),
-        ("a run without a container", request.root == Root::Host),
+        ("a run without a container", request.root == RunRoot::Host),
         ("ports of a run without a network", ports),
     ];
     match cannot.iter().find(|(_, asked)| *asked) {
@@ -62,7 +62,7 @@ pub(super) fn check(request: &RunRequest, kept: bool) -> Result<(), RunError> {
 }
 
 fn wrong(what: &'static str) -> RunError {
-    RunError::Request(Wrong::Engine {
+    RunError::Request(InvalidRequest::Engine {
         runtime: Runtime::Docker,
         what,
     })
@@ -72,7 +72,7 @@ fn wrong(what: &'static str) -> RunError {
 ///
 /// # Errors
 /// [`RunError::Request`] for what Docker cannot be told.
-pub(super) fn create(asked: &Asked<'_>) -> Result<Vec<OsString>, RunError> {
+pub(super) fn create(asked: &CreateArgs<'_>) -> Result<Vec<OsString>, RunError> {
     let request = asked.request;
     let mut line = Line(Vec::new());
     line.words("create --interactive --pull never --log-driver none --no-healthcheck");
@@ -89,7 +89,7 @@ pub(super) fn create(asked: &Asked<'_>) -> Result<Vec<OsString>, RunError> {
     line.pair("--workdir", &request.workdir);
     line.pair("--env-file", asked.variables);
     line.words("--cap-drop ALL --security-opt no-new-privileges");
-    if request.user == User::Root {
+    if request.user == ContainerUser::Root {
         for name in capabilities::names(capabilities::ROOT_INSIDE) {
             line.pair("--cap-add", name);
         }
@@ -99,9 +99,9 @@ pub(super) fn create(asked: &Asked<'_>) -> Result<Vec<OsString>, RunError> {
     line.pair("--security-opt", filter);
     limits(asked, &mut line);
     let network = match request.network {
-        Network::Host => "host",
-        Network::None => "none",
-        Network::Own => "bridge",
+        NetworkMode::Host => "host",
+        NetworkMode::None => "none",
+        NetworkMode::Own => "bridge",
     };
     line.pair("--network", network);
     for port in &request.ports {
@@ -119,7 +119,7 @@ pub(super) fn create(asked: &Asked<'_>) -> Result<Vec<OsString>, RunError> {
     let program = request
         .command
         .first()
-        .ok_or(RunError::Request(Wrong::NoCommand))?;
+        .ok_or(RunError::Request(InvalidRequest::NoCommand))?;
     line.pair("--entrypoint", program);
     line.0.push("--".into());
     line.0.push(asked.image.into());
@@ -128,7 +128,7 @@ pub(super) fn create(asked: &Asked<'_>) -> Result<Vec<OsString>, RunError> {
     Ok(line.0)
 }
 
-fn limits(asked: &Asked<'_>, line: &mut Line) {
+fn limits(asked: &CreateArgs<'_>, line: &mut Line) {
     let (limits, can) = (&asked.request.limits, asked.can);
     line.pair("--shm-size", format!("{}b", asked.shm_bytes));
     if let Some(cpus) = limits.cpus.filter(|_| can.cpus) {
@@ -242,11 +242,11 @@ pub(super) fn variables(env: &[OsString]) -> Result<Vec<u8>, RunError> {
 }
 
 /// What of a request Docker has no flag for, or its daemon says it cannot do here.
-pub(super) fn unenforced(request: &RunRequest, can: Can) -> Vec<Unenforced> {
+pub(super) fn unenforced(request: &RunRequest, can: Can) -> Vec<UnenforcedLimit> {
     let limits = &request.limits;
     let mut list = Vec::new();
     let mut say = |what: &str, why: String| {
-        list.push(Unenforced {
+        list.push(UnenforcedLimit {
             what: what.to_owned(),
             why,
             hint: None,
@@ -299,12 +299,12 @@ pub(super) fn unenforced(request: &RunRequest, can: Can) -> Vec<Unenforced> {
 
 /// Docker shows files with the owners that they have. What another user owns, the run has as anyone
 /// has it.
-fn owner(request: &RunRequest, mount: &Mount) -> Option<Unenforced> {
+fn owner(request: &RunRequest, mount: &Mount) -> Option<UnenforcedLimit> {
     let inside = uid(request);
     let outside = std::fs::metadata(&mount.source).ok()?.uid();
     // What Sconce itself brings in is open to any user.
     let own = mount.target.starts_with("/run/sconce");
-    (outside != inside && !own).then(|| Unenforced {
+    (outside != inside && !own).then(|| UnenforcedLimit {
         what: format!("owner of {}", mount.target.display()),
         why: match inside {
             0 => format!(

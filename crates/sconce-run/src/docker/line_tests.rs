@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 
-use sconce_schema::manifest::ImageManifest;
+use sconce_schema::manifest::EnvironmentLayers;
 use sconce_schema::numbers::NumberSet;
-use sconce_schema::request::{ContainerEdits, DeviceNode, Limits, Port};
+use sconce_schema::request::{ContainerEdits, DeviceNode, PublishedPort, RunLimits};
 use sconce_schema::units::{Bytes, Millicores};
 
 use super::super::client::tests::docker;
 use super::*;
 
 pub(in super::super) fn request() -> RunRequest {
-    let root = Root::Image(ImageManifest {
+    let root = RunRoot::Image(EnvironmentLayers {
         layers: Vec::new(),
         env: BTreeMap::new(),
     });
@@ -23,7 +23,7 @@ pub(in super::super) fn request() -> RunRequest {
 }
 
 fn words(request: &RunRequest, can: Can) -> Vec<String> {
-    let asked = Asked {
+    let asked = CreateArgs {
         request,
         image: "sconce/a:0f",
         can,
@@ -35,8 +35,8 @@ fn words(request: &RunRequest, can: Can) -> Vec<String> {
     words.map(|word| word.into_string().unwrap()).collect()
 }
 
-fn all_limits() -> Limits {
-    Limits {
+fn all_limits() -> RunLimits {
+    RunLimits {
         cpus: Some(Millicores(1500)),
         memory: Some(Bytes::gib(1)),
         shm: None,
@@ -128,10 +128,10 @@ fn what_the_daemon_cannot_do_is_said_and_not_asked() {
 fn root_ports_terminal_and_mounts() {
     let folder = tempfile::tempdir().unwrap();
     let mut request = request();
-    request.user = User::Root;
+    request.user = ContainerUser::Root;
     request.terminal = true;
-    request.network = Network::Own;
-    let port = |host_ip: &str| Port {
+    request.network = NetworkMode::Own;
+    let port = |host_ip: &str| PublishedPort {
         host_ip: host_ip.parse().unwrap(),
         host: 8080,
         container: 80,
@@ -166,7 +166,7 @@ fn root_ports_terminal_and_mounts() {
     let owner = std::fs::metadata(folder.path()).unwrap().uid();
     let said = unenforced(&request, docker().can);
     assert_eq!(said.len(), usize::from(owner != 0), "{said:?}");
-    request.user = User::Plain;
+    request.user = ContainerUser::Plain;
     let said = unenforced(&request, docker().can);
     assert_eq!(said.len(), usize::from(owner != 1000), "{said:?}");
 }
@@ -248,7 +248,7 @@ fn what_cannot_be_handed_over_is_refused() {
     let mut request = request();
     assert!(check(&request, false).is_ok());
     assert!(check(&request, true).is_err());
-    request.ports = vec![Port {
+    request.ports = vec![PublishedPort {
         host_ip: "127.0.0.1".parse().unwrap(),
         host: 1,
         container: 1,
@@ -258,7 +258,7 @@ fn what_cannot_be_handed_over_is_refused() {
         error.to_string().contains("docker cannot hold ports"),
         "{error}"
     );
-    request.root = Root::Host;
+    request.root = RunRoot::Host;
     request.ports.clear();
     assert!(check(&request, false).is_err());
 }

@@ -26,7 +26,7 @@ use crate::error::RunError;
 
 /// Docker's client and the daemon that answered it.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Docker {
+pub struct DockerClient {
     program: PathBuf,
     /// `unix://SOCKET`.
     host: String,
@@ -46,7 +46,7 @@ struct Can {
     pids: bool,
 }
 
-impl Docker {
+impl DockerClient {
     /// Asks the daemon that `program` talks to when it is started in `environment`.
     ///
     /// # Errors
@@ -74,7 +74,7 @@ impl Docker {
     ///
     /// # Errors
     /// [`RunError::Engine`] where the client cannot be started.
-    pub fn load(&self) -> Result<Loading, RunError> {
+    pub fn load(&self) -> Result<ImageLoad, RunError> {
         client::load(self)
     }
 }
@@ -83,9 +83,9 @@ impl Docker {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DockerContainer {
     /// The daemon.
-    pub docker: Docker,
+    pub docker: DockerClient,
     /// The name by which it knows the image.
     pub image: String,
 }
 
-pub use client::Loading;
+pub use client::ImageLoad;

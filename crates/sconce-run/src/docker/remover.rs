@@ -4,19 +4,19 @@ use std::io::Write;
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
-use super::Docker;
+use super::DockerClient;
 use crate::error::RunError;
 
 /// Removes the container when this is dropped, and also when Sconce is killed: a shell outlives it,
 /// whose standard input ends with Sconce. The daemon would let the container run for ever.
-pub(super) struct Remover<'a> {
-    docker: &'a Docker,
+pub(super) struct ContainerCleanup<'a> {
+    docker: &'a DockerClient,
     name: String,
     shell: Child,
 }
 
-impl<'a> Remover<'a> {
-    pub(super) fn start(docker: &'a Docker, name: &str) -> Result<Self, RunError> {
+impl<'a> ContainerCleanup<'a> {
+    pub(super) fn start(docker: &'a DockerClient, name: &str) -> Result<Self, RunError> {
         let script = r#"read -r word; [ "$word" = done ] || exec "$@""#;
         let shell = Command::new("/bin/sh")
             .env_clear()
@@ -39,7 +39,7 @@ impl<'a> Remover<'a> {
     }
 }
 
-impl Drop for Remover<'_> {
+impl Drop for ContainerCleanup<'_> {
     fn drop(&mut self) {
         let removed = self
             .docker

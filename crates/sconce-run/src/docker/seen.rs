@@ -1,25 +1,25 @@
 //! What of a container this machine sees: its cgroup, by its first process.
 
-use sconce_host::{Cgroups, Hierarchy, Roots, RunCgroups, SampleTarget, V1Folders};
-use sconce_schema::event::Unenforced;
+use sconce_host::{Cgroups, Hierarchy, Roots, RunCgroups, SampleScope, V1Directories};
+use sconce_schema::event::UnenforcedLimit;
 
-use super::client::State;
+use super::client::ContainerState;
 
 /// The container's processes as this machine sees them; `None` where it does not.
-pub(super) fn target(state: &State, id: &str) -> Option<SampleTarget> {
+pub(super) fn target(state: &ContainerState, id: &str) -> Option<SampleScope> {
     // 0 where it has ended already.
     let pid = (state.pid != 0).then_some(state.pid)?;
     let found = folders(&Cgroups::of_process(&Roots::default(), pid)?, id);
-    (found != RunCgroups::None).then(|| SampleTarget {
+    (found != RunCgroups::None).then(|| SampleScope {
         root_pid: Some(pid),
         cgroups: found,
         shm: Some(format!("/proc/{pid}/root/dev/shm").into()),
-        ..SampleTarget::default()
+        ..SampleScope::default()
     })
 }
 
-pub(super) fn unseen() -> Unenforced {
-    Unenforced {
+pub(super) fn unseen() -> UnenforcedLimit {
+    UnenforcedLimit {
         what: "accounting".to_owned(),
         why:
             "the container's cgroup cannot be seen from here, so that what it uses is missing from \
@@ -40,7 +40,7 @@ fn folders(cgroups: &Cgroups, id: &str) -> RunCgroups {
         let has = |one: &&Hierarchy| !one.v2 && one.controllers.iter().any(|c| c == controller);
         cgroups.hierarchies.iter().find(has).and_then(own)
     };
-    let folders = V1Folders {
+    let folders = V1Directories {
         pids: v1("pids"),
         memory: v1("memory"),
         cpu: v1("cpu"),
@@ -48,7 +48,7 @@ fn folders(cgroups: &Cgroups, id: &str) -> RunCgroups {
         blkio: v1("blkio"),
     };
     match cgroups.v2().and_then(own) {
-        _ if folders != V1Folders::default() => RunCgroups::V1(folders),
+        _ if folders != V1Directories::default() => RunCgroups::V1(folders),
         Some(folder) => RunCgroups::V2(folder),
         None => RunCgroups::None,
     }
@@ -78,9 +78,9 @@ mod tests {
             of(vec![hierarchy(true, &["memory"], &scope)]),
             RunCgroups::V2(scope.clone().into())
         );
-        let v1 = V1Folders {
+        let v1 = V1Directories {
             memory: Some(own.clone().into()),
-            ..V1Folders::default()
+            ..V1Directories::default()
         };
         let both = vec![
             hierarchy(true, &[], &scope),

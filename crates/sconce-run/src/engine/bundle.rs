@@ -12,15 +12,15 @@ use rustix::termios::tcgetwinsize;
 use sconce_schema::Runtime;
 use serde_json::{Value, json};
 
-use super::{Asked, PATH, Start, log, pid_file, write_private};
-use crate::error::{RunError, Wrong};
+use super::{EngineContext, PATH, Start, log, pid_file, write_private};
+use crate::error::{InvalidRequest, RunError};
 use crate::seccomp;
 
 /// The newest version whose fields are used: `errnoRet` of seccomp.
 const SPEC: &str = "1.0.2";
 
 /// Writes config.json, and gives the engine's command line.
-pub(super) fn write(asked: &Asked<'_>) -> Result<Start, RunError> {
+pub(super) fn write(asked: &EngineContext<'_>) -> Result<Start, RunError> {
     let config = config(asked)?.to_string();
     write_private(&asked.scratch.join("config.json"), config.as_bytes())?;
     let mut command: Vec<OsString> = vec![asked.engine.program.clone().into()];
@@ -47,7 +47,7 @@ pub(super) fn write(asked: &Asked<'_>) -> Result<Start, RunError> {
 
 /// /dev as it is, for runc, which would fill it otherwise. crun leaves what is there, and would bind
 /// it without what is mounted in it.
-fn mounts(asked: &Asked<'_>) -> Value {
+fn mounts(asked: &EngineContext<'_>) -> Value {
     match asked.engine.runtime {
         Runtime::Crun => json!([]),
         _ => json!([{
@@ -60,11 +60,11 @@ fn mounts(asked: &Asked<'_>) -> Value {
 }
 
 /// config.json.
-fn config(asked: &Asked<'_>) -> Result<Value, RunError> {
+fn config(asked: &EngineContext<'_>) -> Result<Value, RunError> {
     let texts = |list: &[OsString]| {
         let text = |text: &OsString| text.to_str().map(str::to_owned);
         let texts: Option<Vec<String>> = list.iter().map(text).collect();
-        texts.ok_or(RunError::Request(Wrong::Engine {
+        texts.ok_or(RunError::Request(InvalidRequest::Engine {
             runtime: asked.engine.runtime,
             what: "words that are no UTF-8",
         }))
@@ -117,9 +117,9 @@ mod tests {
     use std::os::unix::ffi::OsStringExt;
     use std::os::unix::fs::PermissionsExt;
 
-    use sconce_schema::request::User;
+    use sconce_schema::request::ContainerUser;
 
-    use super::super::testing::Made;
+    use super::super::testing::EngineFixture;
     use super::*;
 
     fn texts(list: &Value) -> Vec<&str> {
@@ -131,9 +131,9 @@ mod tests {
     #[test]
     fn every_bundle_is_one() {
         for runtime in [Runtime::Runc, Runtime::Crun] {
-            for user in [User::Plain, User::Root] {
+            for user in [ContainerUser::Plain, ContainerUser::Root] {
                 for root in [true, false] {
-                    let made = Made::new(runtime, user, root);
+                    let made = EngineFixture::new(runtime, user, root);
                     let start = write(&made.asked()).unwrap();
                     let path = made.folder.path().join("config.json");
                     let mode = path.metadata().unwrap().permissions().mode();
@@ -146,7 +146,7 @@ mod tests {
                     assert_eq!(texts(&process["args"]), ["python", "-c", "1"]);
                     assert_eq!(process["cwd"], "/workspace");
                     assert_eq!(process["noNewPrivileges"], true);
-                    let kept = if user == User::Root { 10 } else { 0 };
+                    let kept = if user == ContainerUser::Root { 10 } else { 0 };
                     for set in ["bounding", "effective", "permitted"] {
                         let names = texts(&process["capabilities"][set]);
                         assert_eq!(names.len(), kept);
@@ -154,7 +154,7 @@ mod tests {
                     }
                     let kinds = config["linux"]["namespaces"].as_array().unwrap().iter();
                     let kinds: Vec<_> = kinds.map(|n| n["type"].as_str().unwrap()).collect();
-                    let mapped = runtime == Runtime::Crun && user == User::Plain && !root;
+                    let mapped = runtime == Runtime::Crun && user == ContainerUser::Plain && !root;
                     let expected: &[&str] = match mapped {
                         true => &["mount", "user"],
                         false => &["mount"],
@@ -173,10 +173,20 @@ mod tests {
     #[test]
     fn bundle_is_as_before() {
         for (runtime, user, root, name) in [
-            (Runtime::Runc, User::Root, true, "config-runc-root.json"),
-            (Runtime::Crun, User::Plain, false, "config-crun-plain.json"),
+            (
+                Runtime::Runc,
+                ContainerUser::Root,
+                true,
+                "config-runc-root.json",
+            ),
+            (
+                Runtime::Crun,
+                ContainerUser::Plain,
+                false,
+                "config-crun-plain.json",
+            ),
         ] {
-            let made = Made::new(runtime, user, root);
+            let made = EngineFixture::new(runtime, user, root);
             let mut config = config(&made.asked()).unwrap();
             // Which calls those are differs by architecture; `seccomp.rs` has them.
             config["linux"]["seccomp"]["syscalls"] = Value::Null;
@@ -189,7 +199,7 @@ mod tests {
 
     #[test]
     fn words_that_json_cannot_say_are_refused() {
-        let mut made = Made::new(Runtime::Runc, User::Plain, true);
+        let mut made = EngineFixture::new(Runtime::Runc, ContainerUser::Plain, true);
         made.command.push(OsString::from_vec(vec![0xff]));
         let error = write(&made.asked()).err().unwrap();
         assert!(error.to_string().contains("no UTF-8"), "{error}");

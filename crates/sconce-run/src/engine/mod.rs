@@ -25,15 +25,15 @@ use std::process::{Command, Stdio};
 use rustix::thread::CapabilitySet;
 use sconce_host::{Cgroups, Hierarchy};
 use sconce_schema::Runtime;
-use sconce_schema::event::Unenforced;
-use sconce_schema::request::{ContainerEdits, RunRequest, User};
+use sconce_schema::event::UnenforcedLimit;
+use sconce_schema::request::{ContainerEdits, ContainerUser, RunRequest};
 
-use crate::error::{RunError, Wrong};
-use crate::plan::{Credentials, Held, Mount, Shown};
+use crate::error::{InvalidRequest, RunError};
+use crate::plan::{CgroupVisibility, Credentials, DelegatedRuntime, InitMount};
 
 /// A program that sets containers up.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Engine {
+pub struct ContainerEngine {
     runtime: Runtime,
     program: PathBuf,
     version: String,
@@ -53,7 +53,7 @@ const fn oldest(runtime: Runtime) -> (u32, u32) {
 /// Where engines look for their helpers: what root alone can change.
 const PATH: &str = "PATH=/usr/sbin:/usr/bin:/sbin:/bin";
 
-impl Engine {
+impl ContainerEngine {
     /// The engine `runtime` at `program`, which is asked for its version.
     ///
     /// # Errors
@@ -116,8 +116,8 @@ fn version(runtime: Runtime, said: &str) -> Option<(String, (u32, u32))> {
 }
 
 /// What the engine of a run has to know.
-pub(crate) struct Asked<'a> {
-    pub(crate) engine: &'a Engine,
+pub(crate) struct EngineContext<'a> {
+    pub(crate) engine: &'a ContainerEngine,
     pub(crate) request: &'a RunRequest,
     /// Program and arguments of the command.
     pub(crate) command: &'a [OsString],
@@ -128,7 +128,7 @@ pub(crate) struct Asked<'a> {
     pub(crate) root: bool,
     pub(crate) hostname: &'a str,
     pub(crate) shm_bytes: u64,
-    pub(crate) mounts: &'a [Mount],
+    pub(crate) mounts: &'a [InitMount],
     /// The run's folder, with the root in `root`.
     pub(crate) scratch: &'a Path,
     pub(crate) cgroups: Option<&'a Cgroups>,
@@ -147,7 +147,7 @@ pub(crate) fn holds_devices(cgroups: Option<&Cgroups>, root: bool) -> bool {
     root && cgroups.is_some_and(|cgroups| v1_devices(cgroups).is_some())
 }
 
-impl Asked<'_> {
+impl EngineContext<'_> {
     /// The user inside. An engine that is uid 0 of a user namespace of one user can give no other;
     /// crun can make another namespace in it, in which that user is uid 1000.
     fn user(&self) -> (u32, u32) {
@@ -185,12 +185,12 @@ impl Asked<'_> {
     /// What of the cgroup file systems the engine sees: where v1 has them, no more than it needs to
     /// hold devices, so that everything else of the run stays in the run's own cgroups. (crun also
     /// refuses to work where v1 and v2 are mounted side by side.)
-    fn shown(&self) -> Shown {
+    fn shown(&self) -> CgroupVisibility {
         match (self.cgroups.and_then(v1_devices), self.root) {
-            (Some(devices), true) => Shown::One(devices.mount.clone()),
+            (Some(devices), true) => CgroupVisibility::One(devices.mount.clone()),
             // In a user namespace no cgroup of v1 can be made anyway.
-            (Some(_), false) if self.engine.runtime == Runtime::Crun => Shown::Nothing,
-            _ => Shown::Everything,
+            (Some(_), false) if self.engine.runtime == Runtime::Crun => CgroupVisibility::Nothing,
+            _ => CgroupVisibility::Everything,
         }
     }
 }
@@ -199,22 +199,26 @@ impl Asked<'_> {
 ///
 /// # Errors
 /// [`RunError::Request`].
-pub(crate) fn check(engine: &Engine, request: &RunRequest, kept: bool) -> Result<(), RunError> {
+pub(crate) fn check(
+    engine: &ContainerEngine,
+    request: &RunRequest,
+    kept: bool,
+) -> Result<(), RunError> {
     let mut targets = request.mounts.iter().map(|mount| &mount.target);
     let taken = targets.find(|target| is_covered(target));
     let cannot = [
         ("services", !request.services.is_empty()),
         ("a writable layer that is kept", kept),
         ("a run without a container", {
-            request.root == sconce_schema::request::Root::Host
+            request.root == sconce_schema::request::RunRoot::Host
         }),
     ];
     let wrong = match (cannot.iter().find(|(_, asked)| *asked), taken) {
-        (Some((what, _)), _) => Wrong::Engine {
+        (Some((what, _)), _) => InvalidRequest::Engine {
             runtime: engine.runtime,
             what,
         },
-        (None, Some(target)) => Wrong::Target(target.clone()),
+        (None, Some(target)) => InvalidRequest::Target(target.clone()),
         (None, None) => return Ok(()),
     };
     Err(RunError::Request(wrong))
@@ -232,12 +236,14 @@ pub(crate) fn is_covered(path: &Path) -> bool {
 ///
 /// # Errors
 /// [`RunError::State`], and [`RunError::Request`] for what the engine cannot be told.
-pub(crate) fn hold(asked: &Asked<'_>) -> Result<(Held, Vec<Unenforced>), RunError> {
+pub(crate) fn hold(
+    asked: &EngineContext<'_>,
+) -> Result<(DelegatedRuntime, Vec<UnenforcedLimit>), RunError> {
     let started = match asked.engine.runtime {
         Runtime::Podman => podman::write(asked)?,
         _ => bundle::write(asked)?,
     };
-    let held = Held {
+    let held = DelegatedRuntime {
         name: asked.engine.runtime.name().to_owned(),
         command: started.command,
         env: started.env,
@@ -258,19 +264,19 @@ struct Start {
     env: Vec<OsString>,
 }
 
-fn pid_file(asked: &Asked<'_>) -> PathBuf {
+fn pid_file(asked: &EngineContext<'_>) -> PathBuf {
     asked.scratch.join("engine.pid")
 }
 
-fn log(asked: &Asked<'_>) -> PathBuf {
+fn log(asked: &EngineContext<'_>) -> PathBuf {
     asked.scratch.join("engine.log")
 }
 
-fn unenforced(asked: &Asked<'_>) -> Vec<Unenforced> {
+fn unenforced(asked: &EngineContext<'_>) -> Vec<UnenforcedLimit> {
     let name = asked.engine.runtime;
     let mut list = Vec::new();
-    if asked.request.user == User::Plain && asked.user() == (0, 0) {
-        list.push(Unenforced {
+    if asked.request.user == ContainerUser::Plain && asked.user() == (0, 0) {
+        list.push(UnenforcedLimit {
             what: "user".to_owned(),
             why: format!(
                 "{name} gives a plain user's run uid 0 inside, not 1000; it is the caller, with no \

@@ -7,8 +7,8 @@ use std::ffi::OsString;
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 
-use super::{Asked, PATH, Start, nodes, pid_file, write_private};
-use crate::error::{RunError, Wrong};
+use super::{EngineContext, PATH, Start, nodes, pid_file, write_private};
+use crate::error::{InvalidRequest, RunError};
 use crate::seccomp;
 use crate::sys::mount::{NOEXEC, RDONLY};
 
@@ -32,7 +32,7 @@ const MASKED: &str = "mask=/proc/dynamic_debug:/proc/latency_stats:/sys/devices/
 const RUNC: [&str; 2] = ["/usr/sbin/runc", "/usr/bin/runc"];
 
 /// Writes the settings, the environment and the filter, and gives podman's command line.
-pub(super) fn write(asked: &Asked<'_>) -> Result<Start, RunError> {
+pub(super) fn write(asked: &EngineContext<'_>) -> Result<Start, RunError> {
     let folder = |name: &str| asked.scratch.join(name);
     let (settings, filter) = (folder("containers.conf"), folder("seccomp.json"));
     write_private(&settings, SETTINGS.as_bytes())?;
@@ -117,7 +117,7 @@ impl Line {
 
 /// podman's own variables. The last two are how podman tells itself, when it starts itself again,
 /// that it is in a user namespace already.
-fn own_environment(asked: &Asked<'_>, settings: &Path) -> Vec<OsString> {
+fn own_environment(asked: &EngineContext<'_>, settings: &Path) -> Vec<OsString> {
     let mut env: Vec<OsString> = vec![PATH.into()];
     let mut set = |name: &str, value: &Path| {
         let mut word = OsString::from(format!("{name}="));
@@ -136,7 +136,7 @@ fn own_environment(asked: &Asked<'_>, settings: &Path) -> Vec<OsString> {
 }
 
 /// The run's variables, a line each: on the command line every user of the machine could read them.
-fn environment(asked: &Asked<'_>) -> Result<Vec<u8>, RunError> {
+fn environment(asked: &EngineContext<'_>) -> Result<Vec<u8>, RunError> {
     let mut text = Vec::new();
     for variable in asked.env {
         let bytes = variable.as_bytes();
@@ -149,15 +149,17 @@ fn environment(asked: &Asked<'_>) -> Result<Vec<u8>, RunError> {
     Ok(text)
 }
 
-fn cannot(asked: &Asked<'_>, what: &'static str) -> RunError {
-    RunError::Request(Wrong::Engine {
+fn cannot(asked: &EngineContext<'_>, what: &'static str) -> RunError {
+    RunError::Request(InvalidRequest::Engine {
         runtime: asked.engine.runtime,
         what,
     })
 }
 
 /// Driver files over which podman lays file systems of its own: mounted again by podman.
-fn covered<'a>(asked: &'a Asked<'_>) -> impl Iterator<Item = Result<String, RunError>> + 'a {
+fn covered<'a>(
+    asked: &'a EngineContext<'_>,
+) -> impl Iterator<Item = Result<String, RunError>> + 'a {
     let is_node = |target: &Path| nodes(&asked.request.edits).any(|n| Path::new(&n.path) == target);
     let covered = asked.mounts.iter();
     let covered =
@@ -186,12 +188,12 @@ fn covered<'a>(asked: &'a Asked<'_>) -> impl Iterator<Item = Result<String, RunE
 #[cfg(test)]
 mod tests {
     use sconce_schema::Runtime;
-    use sconce_schema::request::User;
+    use sconce_schema::request::ContainerUser;
 
-    use super::super::testing::Made;
+    use super::super::testing::EngineFixture;
     use super::*;
 
-    fn line(made: &Made) -> String {
+    fn line(made: &EngineFixture) -> String {
         let words = write(&made.asked()).unwrap().command;
         let words: Vec<_> = words.iter().map(|word| word.to_str().unwrap()).collect();
         words.join(" ")
@@ -199,7 +201,7 @@ mod tests {
 
     #[test]
     fn the_line_drops_everything_and_names_no_secret() {
-        let mut made = Made::new(Runtime::Podman, User::Plain, true);
+        let mut made = EngineFixture::new(Runtime::Podman, ContainerUser::Plain, true);
         made.request.terminal = true;
         let line = line(&made);
         for part in [
@@ -225,9 +227,13 @@ mod tests {
 
     #[test]
     fn root_inside_and_a_users_run_are_told_apart() {
-        let inside = line(&Made::new(Runtime::Podman, User::Root, true));
+        let inside = line(&EngineFixture::new(
+            Runtime::Podman,
+            ContainerUser::Root,
+            true,
+        ));
         assert_eq!(inside.matches("--cap-add CAP_").count(), 10, "{inside}");
-        let made = Made::new(Runtime::Podman, User::Plain, false);
+        let made = EngineFixture::new(Runtime::Podman, ContainerUser::Plain, false);
         let start = write(&made.asked()).unwrap();
         assert!(start.command.contains(&"0:0".into()));
         let told = |word: &OsString| word.as_bytes().starts_with(b"_CONTAINERS_");
@@ -236,11 +242,11 @@ mod tests {
 
     #[test]
     fn what_podman_would_read_otherwise_is_refused() {
-        let mut made = Made::new(Runtime::Podman, User::Plain, true);
+        let mut made = EngineFixture::new(Runtime::Podman, ContainerUser::Plain, true);
         made.env.push("A=1\nLD_PRELOAD=/x".into());
         let error = write(&made.asked()).err().unwrap();
         assert!(error.to_string().contains("more than one line"), "{error}");
-        let mut made = Made::new(Runtime::Podman, User::Plain, true);
+        let mut made = EngineFixture::new(Runtime::Podman, ContainerUser::Plain, true);
         made.mounts[2].source = "/proc/a,target=/etc".into();
         let error = write(&made.asked()).err().unwrap();
         assert!(error.to_string().contains("comma"), "{error}");

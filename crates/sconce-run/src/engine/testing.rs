@@ -5,27 +5,29 @@ use std::ffi::OsString;
 use std::path::Path;
 
 use sconce_schema::Runtime;
-use sconce_schema::manifest::ImageManifest;
-use sconce_schema::request::{ContainerEdits, DeviceNode, Network, Root, RunRequest, User};
+use sconce_schema::manifest::EnvironmentLayers;
+use sconce_schema::request::{
+    ContainerEdits, ContainerUser, DeviceNode, NetworkMode, RunRequest, RunRoot,
+};
 
-use super::{Asked, Engine};
+use super::{ContainerEngine, EngineContext};
 use crate::capabilities;
-use crate::plan::{Credentials, Mount};
+use crate::plan::{Credentials, InitMount};
 use crate::sys::mount::RDONLY;
 
-/// The parts of an [`Asked`], to be changed by a test.
-pub(super) struct Made {
-    pub(super) engine: Engine,
+/// The parts of an [`EngineContext`], to be changed by a test.
+pub(super) struct EngineFixture {
+    pub(super) engine: ContainerEngine,
     pub(super) request: RunRequest,
     pub(super) command: Vec<OsString>,
     pub(super) env: Vec<OsString>,
-    pub(super) mounts: Vec<Mount>,
+    pub(super) mounts: Vec<InitMount>,
     pub(super) root: bool,
     pub(super) folder: tempfile::TempDir,
 }
 
-impl Made {
-    pub(super) fn new(runtime: Runtime, user: User, root: bool) -> Self {
+impl EngineFixture {
+    pub(super) fn new(runtime: Runtime, user: ContainerUser, root: bool) -> Self {
         let node = DeviceNode {
             path: "/dev/nvidia0".to_owned(),
             host_path: String::new(),
@@ -33,25 +35,25 @@ impl Made {
             major: 195,
             minor: 0,
         };
-        let image = Root::Image(ImageManifest {
+        let image = RunRoot::Image(EnvironmentLayers {
             layers: Vec::new(),
             env: BTreeMap::new(),
         });
-        let mount = |target: &str| Mount {
+        let mount = |target: &str| InitMount {
             source: target.into(),
             target: target.into(),
             attributes: RDONLY,
             owners: None,
         };
         Self {
-            engine: Engine {
+            engine: ContainerEngine {
                 runtime,
                 program: Path::new("/usr/bin").join(runtime.name()),
                 version: "1".to_owned(),
             },
             request: RunRequest {
                 workdir: "/workspace".into(),
-                network: Network::Host,
+                network: NetworkMode::Host,
                 user,
                 edits: vec![ContainerEdits {
                     device_nodes: vec![node],
@@ -69,12 +71,12 @@ impl Made {
         }
     }
 
-    pub(super) fn asked(&self) -> Asked<'_> {
+    pub(super) fn asked(&self) -> EngineContext<'_> {
         let (uid, kept) = match self.request.user {
-            User::Plain => (1000, 0),
-            User::Root => (0, capabilities::ROOT_INSIDE.bits()),
+            ContainerUser::Plain => (1000, 0),
+            ContainerUser::Root => (0, capabilities::ROOT_INSIDE.bits()),
         };
-        Asked {
+        EngineContext {
             engine: &self.engine,
             request: &self.request,
             command: &self.command,

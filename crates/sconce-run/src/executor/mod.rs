@@ -19,16 +19,16 @@ use std::os::fd::{BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::time::Instant;
 
-use sconce_host::SampleTarget;
-use sconce_schema::event::{Exit, OutOfMemory, Unenforced};
+use sconce_host::SampleScope;
+use sconce_schema::event::{ExitStatus, OomKill, UnenforcedLimit};
 use sconce_schema::request::RunRequest;
 use sconce_schema::runtime::RuntimeSummary;
 
 use crate::error::RunError;
-use crate::logs::Logs;
-use crate::protocol::{Change, Failure, Order, Which};
-use crate::state::Scratch;
-use crate::{RunOptions, Used, Watcher};
+use crate::logs::LogWriters;
+use crate::protocol::{InitFailure, ProcessKey, ServiceChange, SupervisorRequest};
+use crate::state::ScratchDirectory;
+use crate::{ResourceUsage, RunObserver, RunOptions};
 
 pub use native::Native;
 
@@ -68,9 +68,9 @@ pub struct Job<'a, 'p> {
     pub(crate) request: &'a RunRequest,
     pub(crate) options: &'a RunOptions<'a>,
     /// The folder of this run alone, which is gone when the run has ended.
-    pub(crate) scratch: &'p mut Scratch,
+    pub(crate) scratch: &'p mut ScratchDirectory,
     /// Where output goes that the caller does not get.
-    pub(crate) logs: &'p mut Logs,
+    pub(crate) logs: &'p mut LogWriters,
 }
 
 /// A run that an executor holds. Dropped, it leaves no process behind.
@@ -81,8 +81,8 @@ pub trait Execution {
     /// Whatever keeps the command from running.
     fn wait_until_prepared(
         &mut self,
-        watcher: &mut dyn Watcher,
-    ) -> Result<Vec<Unenforced>, RunError>;
+        watcher: &mut dyn RunObserver,
+    ) -> Result<Vec<UnenforcedLimit>, RunError>;
 
     /// Starts the command, and gives what is known of it by then.
     ///
@@ -104,7 +104,7 @@ pub trait Execution {
     ///
     /// # Errors
     /// There is nobody left to pass it on to.
-    fn deliver(&mut self, order: &Order, fds: &[BorrowedFd<'_>]) -> io::Result<()>;
+    fn deliver(&mut self, order: &SupervisorRequest, fds: &[BorrowedFd<'_>]) -> io::Result<()>;
 
     /// Tells the command's terminal the size of the caller's.
     fn copy_terminal_size(&self) {}
@@ -129,19 +129,19 @@ pub trait Execution {
 #[derive(Debug)]
 pub enum RunEvent {
     /// The command is executed, or there are services alone; what to read samples of.
-    Started(SampleTarget),
+    Started(SampleScope),
     /// It goes on without its caller from here.
     Detached,
     /// More of the request does not hold than was known before.
-    NotEnforced(Unenforced),
+    NotEnforced(UnenforcedLimit),
     /// A service has changed.
-    ServiceChanged(Change),
+    ServiceChanged(ServiceChange),
     /// A service's program, or a command that was asked for, cannot be executed.
-    CannotStart(Which, Failure),
+    CannotStart(ProcessKey, InitFailure),
     /// A command that was asked for was started, with its terminal if it was to have one.
     CommandStarted(u64, Vec<OwnedFd>),
     /// It has ended.
-    CommandEnded(u64, Exit),
+    CommandEnded(u64, ExitStatus),
     /// The run has ended. Its cgroups are still there.
     Ended(RunEnd),
 }
@@ -149,8 +149,8 @@ pub enum RunEvent {
 /// How a run ended.
 #[derive(Debug)]
 pub struct RunEnd {
-    pub(crate) exit: Exit,
-    pub(crate) out_of_memory: Option<OutOfMemory>,
+    pub(crate) exit: ExitStatus,
+    pub(crate) out_of_memory: Option<OomKill>,
     /// Absent where the executor does not say.
-    pub(crate) used: Option<Used>,
+    pub(crate) used: Option<ResourceUsage>,
 }

@@ -8,24 +8,24 @@ use std::path::{Path, PathBuf};
 
 use rustix::fs::{MemfdFlags, memfd_create};
 use rustix::process::{Signal, WaitId, WaitIdOptions, pidfd_send_signal, waitid};
-use sconce_host::{Cgroups, Roots, SampleTarget, UsernsBarrier, disks};
-use sconce_schema::event::Unenforced;
-use sconce_schema::request::{DeviceNode, Network, Port, Root, RunRequest};
+use sconce_host::{Cgroups, Roots, SampleScope, UsernsObstacle, disks};
+use sconce_schema::event::UnenforcedLimit;
+use sconce_schema::request::{DeviceNode, NetworkMode, PublishedPort, RunRequest, RunRoot};
 use sconce_schema::runtime::RuntimeSummary;
 use tracing::{debug, info};
 
 use super::{Execution, Executor, Job, RunEnd, RunEvent};
-use crate::cgroup::{self, Asked, Cgroup, Placement};
-use crate::error::{RunError, Wrong};
-use crate::launch::{self, Launched, Namespaces};
-use crate::plan::Plan;
-use crate::ports::{Forwarder, Listening};
+use crate::cgroup::{self, Cgroup, CgroupRequest, Placement};
+use crate::error::{InvalidRequest, RunError};
+use crate::launch::{self, FirstProcess, Namespaces};
+use crate::plan::InitConfig;
+use crate::ports::{Forwarder, PortListeners};
 use crate::prepare;
-use crate::protocol::{self, Failure, Order, Report};
+use crate::protocol::{self, InitFailure, InitReport, SupervisorRequest};
 use crate::pty::Relay;
 use crate::sys::socket;
-use crate::way_out::{Inside, WayOut};
-use crate::{Engine, RunOptions, Watcher, engine};
+use crate::way_out::{NetnsTarget, UserModeNetwork};
+use crate::{ContainerEngine, RunObserver, RunOptions, engine};
 
 /// Sconce itself.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,7 +45,7 @@ impl Executor for Native {
     }
 }
 
-impl Executor for Engine {
+impl Executor for ContainerEngine {
     fn summary(&self) -> Option<RuntimeSummary> {
         Some(RuntimeSummary {
             name: self.runtime(),
@@ -64,7 +64,7 @@ impl Executor for Engine {
 }
 
 fn is_contained(request: &RunRequest) -> bool {
-    matches!(request.root, Root::Image(_))
+    matches!(request.root, RunRoot::Image(_))
 }
 
 fn check_user_namespaces(request: &RunRequest, options: &RunOptions<'_>) -> Result<(), RunError> {
@@ -77,27 +77,27 @@ fn check_user_namespaces(request: &RunRequest, options: &RunOptions<'_>) -> Resu
 }
 
 /// The ports of the run, and, where it has a network of its own, of its services.
-fn published(request: &RunRequest) -> Vec<Port> {
+fn published(request: &RunRequest) -> Vec<PublishedPort> {
     let services = request.services.iter().flat_map(|service| &service.ports);
-    let services = services.filter(|_| request.network != Network::Host);
+    let services = services.filter(|_| request.network != NetworkMode::Host);
     request.ports.iter().chain(services).copied().collect()
 }
 
 /// On the machine's own network a service finds only too late that somebody has its port, and a
 /// check of its health would be answered by that somebody.
 fn check_service_ports(request: &RunRequest) -> Result<(), RunError> {
-    if request.network != Network::Host {
+    if request.network != NetworkMode::Host {
         return Ok(());
     }
     for service in &request.services {
         if let Some(port) = service.ports.iter().find(|p| p.host != p.container) {
-            return Err(RunError::Request(Wrong::ServicePort {
+            return Err(RunError::Request(InvalidRequest::ServicePort {
                 name: service.name.clone(),
                 container: port.container,
                 host: port.host,
             }));
         }
-        Listening::try_on(&service.ports)?;
+        PortListeners::try_on(&service.ports)?;
     }
     Ok(())
 }
@@ -105,7 +105,7 @@ fn check_service_ports(request: &RunRequest) -> Result<(), RunError> {
 /// A run around Sconce's own first process ("init").
 struct NativeExecution<'a> {
     options: &'a RunOptions<'a>,
-    first: FirstProcess,
+    first: FirstProcessGuard,
     /// To init, and from it.
     control: OwnedFd,
     /// Those of the run; made while init mounts.
@@ -121,20 +121,20 @@ struct NativeExecution<'a> {
     has_user_namespace: bool,
     /// Whether its network is to have a way out, and that.
     has_own_network: bool,
-    way_out: Option<WayOut>,
+    way_out: Option<UserModeNetwork>,
     /// Whether init brings a folder that the run's processes may write to.
     has_shared_folder: bool,
     /// Whether the command has left the caller's session, so that the terminal's signals reach it only
     /// through Sconce.
     has_own_session: bool,
     /// What was found before anything was started.
-    unenforced: Vec<Unenforced>,
+    unenforced: Vec<UnenforcedLimit>,
     /// Why the command could not be executed, until init has ended what there is.
     failure: Option<RunError>,
 }
 
 impl<'a> NativeExecution<'a> {
-    fn prepare(job: Job<'a, '_>, engine: Option<&Engine>) -> Result<Self, RunError> {
+    fn prepare(job: Job<'a, '_>, engine: Option<&ContainerEngine>) -> Result<Self, RunError> {
         let Job {
             request,
             options,
@@ -142,7 +142,7 @@ impl<'a> NativeExecution<'a> {
             logs,
         } = job;
         check_service_ports(request)?;
-        let listening = Listening::on(&published(request))?;
+        let listening = PortListeners::on(&published(request))?;
         let is_root = prepare::is_machine_root();
         let devices: Vec<DeviceNode> = request
             .edits
@@ -151,7 +151,7 @@ impl<'a> NativeExecution<'a> {
             .collect();
         let cgroups = options.host.cgroups.as_ref();
         let engine_holds_devices = engine.is_some() && engine::holds_devices(cgroups, is_root);
-        let asked = Asked {
+        let asked = CgroupRequest {
             id: &request.id,
             limits: &request.limits,
             disks_weighed: request.limits.io_weight.is_some() && {
@@ -163,7 +163,7 @@ impl<'a> NativeExecution<'a> {
             privileged: is_root,
             waiting: options.waiting,
         };
-        let placement = Placement::choose(&cgroup::Kernel, cgroups, asked);
+        let placement = Placement::choose(&cgroup::KernelCgroupFs, cgroups, asked);
         for folder in placement.folders() {
             debug!(folder = %folder.display(), "a cgroup of the run");
         }
@@ -222,13 +222,13 @@ impl<'a> NativeExecution<'a> {
         );
         let has_user_namespace = has_user_namespace(&prepared.namespaces);
         let launched = launched.map_err(|error| describe_clone_error(error, has_user_namespace))?;
-        let first = FirstProcess(Some(launched));
+        let first = FirstProcessGuard(Some(launched));
         debug!(pid = first.pid(), "the first process is started");
         drop((control_inside, plan_file, inherited));
         drop(outputs);
         // Init mounts while the cgroups are made.
-        let cgroup = Cgroup::create(&cgroup::Kernel, placement, asked);
-        cgroup::sweep(&cgroup::Kernel, &parents);
+        let cgroup = Cgroup::create(&cgroup::KernelCgroupFs, placement, asked);
+        cgroup::sweep(&cgroup::KernelCgroupFs, &parents);
         let mut execution = Self {
             options,
             first,
@@ -240,7 +240,7 @@ impl<'a> NativeExecution<'a> {
             relay: None,
             is_contained: prepared.namespaces.is_some(),
             has_user_namespace,
-            has_own_network: request.network == Network::Own,
+            has_own_network: request.network == NetworkMode::Own,
             way_out: None,
             has_shared_folder,
             // A command whose output goes into a log is in a session of its own as well.
@@ -263,18 +263,18 @@ impl<'a> NativeExecution<'a> {
         Ok(execution)
     }
 
-    fn receive_report(&self) -> Result<Option<(Report, socket::Message)>, RunError> {
+    fn receive_report(&self) -> Result<Option<(InitReport, socket::SocketMessage)>, RunError> {
         protocol::receive(&self.control).map_err(RunError::setup("understand the container's init"))
     }
 
-    fn describe_failure(&self, failure: Failure) -> RunError {
+    fn describe_failure(&self, failure: InitFailure) -> RunError {
         match failure {
             // AppArmor lets the namespace be made and takes its capabilities.
-            Failure::Step {
+            InitFailure::Step {
                 doing,
                 errno: libc::EPERM | libc::EACCES,
             } if self.has_user_namespace && doing == launch::MAP_IDS => {
-                RunError::UserNamespaces(UsernsBarrier::AppArmor)
+                RunError::UserNamespaces(UsernsObstacle::AppArmor)
             }
             failure => RunError::inside(failure),
         }
@@ -297,12 +297,12 @@ impl<'a> NativeExecution<'a> {
         })
     }
 
-    fn start_way_out(&mut self, watcher: &mut dyn Watcher) {
-        let inside = Inside {
+    fn start_way_out(&mut self, watcher: &mut dyn RunObserver) {
+        let inside = NetnsTarget {
             first: self.first.pid(),
             by_user: self.has_user_namespace,
         };
-        match WayOut::start(&self.options.ways_out, inside) {
+        match UserModeNetwork::start(&self.options.ways_out, inside) {
             Ok((helper, name, fault)) => {
                 info!(name, "the network's way out");
                 watcher.way_out(&name);
@@ -313,9 +313,9 @@ impl<'a> NativeExecution<'a> {
         }
     }
 
-    fn sample_target(&self, command: Option<u32>) -> SampleTarget {
+    fn sample_target(&self, command: Option<u32>) -> SampleScope {
         let init = self.first.pid();
-        SampleTarget {
+        SampleScope {
             root_pid: command,
             reaper: Some(init),
             cgroups: self.cgroup.sampled(),
@@ -323,13 +323,13 @@ impl<'a> NativeExecution<'a> {
             shm: self
                 .is_contained
                 .then(|| format!("/proc/{init}/root/dev/shm").into()),
-            ..SampleTarget::default()
+            ..SampleScope::default()
         }
     }
 
     fn remove_cgroups(&self) -> Option<PathBuf> {
         let engines = match &self.engine_cgroup {
-            Some(folder) if folder.exists() => cgroup::remove_all(&cgroup::Kernel, folder),
+            Some(folder) if folder.exists() => cgroup::remove_all(&cgroup::KernelCgroupFs, folder),
             _ => Ok(()),
         };
         engines
@@ -343,11 +343,11 @@ impl Execution for NativeExecution<'_> {
     /// Waits until everything is mounted.
     fn wait_until_prepared(
         &mut self,
-        watcher: &mut dyn Watcher,
-    ) -> Result<Vec<Unenforced>, RunError> {
+        watcher: &mut dyn RunObserver,
+    ) -> Result<Vec<UnenforcedLimit>, RunError> {
         let (mut notices, mut fds) = match self.receive_report()? {
-            Some((Report::Prepared(notices), message)) => (notices, message.fds),
-            Some((Report::Failed(failure), _)) => return Err(self.describe_failure(failure)),
+            Some((InitReport::Prepared(notices), message)) => (notices, message.fds),
+            Some((InitReport::Failed(failure), _)) => return Err(self.describe_failure(failure)),
             _ => return Err(self.lost()),
         };
         debug!("the first process has mounted what it has to");
@@ -358,7 +358,7 @@ impl Execution for NativeExecution<'_> {
         if self.has_own_network {
             self.start_way_out(watcher);
         }
-        let mut all: Vec<Unenforced> = self.cgroup.unenforced().to_vec();
+        let mut all: Vec<UnenforcedLimit> = self.cgroup.unenforced().to_vec();
         all.append(&mut self.unenforced);
         all.append(&mut notices);
         Ok(all)
@@ -373,7 +373,7 @@ impl Execution for NativeExecution<'_> {
             .chain(&join.folder)
             .map(AsFd::as_fd)
             .collect();
-        let go = Order::Go {
+        let go = SupervisorRequest::Go {
             tasks: join.tasks.len(),
             folder: join.folder.is_some(),
         };
@@ -395,25 +395,25 @@ impl Execution for NativeExecution<'_> {
             return Err(self.failure.take().unwrap_or_else(|| self.lost()));
         };
         Ok(vec![match report {
-            Report::Executing => {
+            InitReport::Executing => {
                 let pid = message.sender.and_then(|pid| u32::try_from(pid).ok());
                 debug!(pid, "the command is executed");
                 RunEvent::Started(self.sample_target(pid))
             }
-            Report::Executed => RunEvent::Detached,
-            Report::Serving => {
+            InitReport::Executed => RunEvent::Detached,
+            InitReport::Serving => {
                 let started = RunEvent::Started(self.sample_target(None));
                 return Ok(vec![started, RunEvent::Detached]);
             }
-            Report::Service(change) => RunEvent::ServiceChanged(change),
-            Report::CannotStart(which, why) => RunEvent::CannotStart(which, why),
-            Report::CommandStarted(number) => RunEvent::CommandStarted(number, message.fds),
-            Report::CommandEnded(number, exit) => RunEvent::CommandEnded(number, exit),
-            Report::Failed(reason) => {
+            InitReport::Service(change) => RunEvent::ServiceChanged(change),
+            InitReport::CannotStart(which, why) => RunEvent::CannotStart(which, why),
+            InitReport::CommandStarted(number) => RunEvent::CommandStarted(number, message.fds),
+            InitReport::CommandEnded(number, exit) => RunEvent::CommandEnded(number, exit),
+            InitReport::Failed(reason) => {
                 self.failure = Some(self.describe_failure(reason));
                 return Ok(Vec::new());
             }
-            Report::Exited(exit, used) => {
+            InitReport::Exited(exit, used) => {
                 info!(?exit, "the command has ended");
                 if let Some(failure) = self.failure.take() {
                     return Err(failure);
@@ -426,11 +426,11 @@ impl Execution for NativeExecution<'_> {
                     used,
                 })
             }
-            Report::Prepared(_) => return Ok(Vec::new()),
+            InitReport::Prepared(_) => return Ok(Vec::new()),
         }])
     }
 
-    fn deliver(&mut self, order: &Order, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
+    fn deliver(&mut self, order: &SupervisorRequest, fds: &[BorrowedFd<'_>]) -> io::Result<()> {
         protocol::send(&self.control, order, fds)
     }
 
@@ -481,16 +481,16 @@ fn has_user_namespace(namespaces: &Option<Namespaces>) -> bool {
 fn describe_clone_error(error: io::Error, has_user_namespace: bool) -> RunError {
     match error.raw_os_error() {
         Some(libc::EPERM | libc::EACCES) => RunError::Namespaces(error),
-        Some(libc::ENOSPC | libc::EUSERS) => RunError::UserNamespaces(UsernsBarrier::MaxIsZero),
+        Some(libc::ENOSPC | libc::EUSERS) => RunError::UserNamespaces(UsernsObstacle::MaxIsZero),
         Some(libc::EINVAL) if has_user_namespace => {
-            RunError::UserNamespaces(UsernsBarrier::NotBuilt)
+            RunError::UserNamespaces(UsernsObstacle::NotBuilt)
         }
         _ => RunError::setup("start the first process")(error),
     }
 }
 
 /// The plan in an anonymous file, ready to be read.
-fn anonymous_file(plan: &Plan) -> io::Result<OwnedFd> {
+fn anonymous_file(plan: &InitConfig) -> io::Result<OwnedFd> {
     let mut file = File::from(memfd_create(c"sconce-plan", MemfdFlags::CLOEXEC)?);
     file.write_all(&serde_json::to_vec(plan)?)?;
     file.rewind()?;
@@ -498,9 +498,9 @@ fn anonymous_file(plan: &Plan) -> io::Result<OwnedFd> {
 }
 
 /// The first process, which is killed and waited for whatever happens.
-struct FirstProcess(Option<Launched>);
+struct FirstProcessGuard(Option<FirstProcess>);
 
-impl FirstProcess {
+impl FirstProcessGuard {
     fn pid(&self) -> u32 {
         self.0.as_ref().map_or(0, |first| first.pid as u32)
     }
@@ -521,7 +521,7 @@ impl FirstProcess {
     }
 }
 
-impl Drop for FirstProcess {
+impl Drop for FirstProcessGuard {
     fn drop(&mut self) {
         self.kill();
     }
@@ -539,12 +539,12 @@ mod tests {
         for errno in [libc::ENOSPC, libc::EUSERS] {
             assert!(matches!(
                 refused(errno, true),
-                RunError::UserNamespaces(UsernsBarrier::MaxIsZero)
+                RunError::UserNamespaces(UsernsObstacle::MaxIsZero)
             ));
         }
         assert!(matches!(
             refused(libc::EINVAL, true),
-            RunError::UserNamespaces(UsernsBarrier::NotBuilt)
+            RunError::UserNamespaces(UsernsObstacle::NotBuilt)
         ));
         let filtered = refused(libc::EPERM, true);
         assert!(matches!(filtered, RunError::Namespaces(_)));

@@ -11,11 +11,11 @@ use rustix::process::Pid;
 use rustix::thread::CapabilitySet;
 
 use crate::capabilities;
-use crate::own::Own;
+use crate::own::ProcessLimits;
 use crate::plan::Credentials;
-use crate::protocol::{self, Failure, Report, Which, errno};
+use crate::protocol::{self, InitFailure, InitReport, ProcessKey, errno};
 use crate::seccomp;
-use crate::sys::clone::{self, Cloned};
+use crate::sys::clone::{self, CloneResult};
 use crate::sys::{exec, signals};
 
 /// Where a program is looked for when the environment has no `PATH`.
@@ -24,7 +24,7 @@ pub(super) const DEFAULT_PATH: &str =
 
 /// How the command joins its cgroups.
 #[derive(Debug)]
-pub(super) struct Join {
+pub(super) struct InheritedCgroupJoin {
     /// v1 `tasks` files.
     pub(super) tasks: Vec<OwnedFd>,
     /// v2 folder.
@@ -33,7 +33,7 @@ pub(super) struct Join {
 
 /// Standard input, output and error of a process.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Streams<'a> {
+pub(super) enum StdioSetup<'a> {
     /// Init's own.
     Inherited,
     /// This terminal, which becomes that of its session.
@@ -48,7 +48,7 @@ pub(super) enum Streams<'a> {
 
 /// What a process is to become.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum What<'a> {
+pub(super) enum ProcessTask<'a> {
     /// A program with its arguments.
     Program(&'a [OsString]),
     /// A check of a TCP port that Sconce makes itself.
@@ -59,34 +59,34 @@ pub(super) enum What<'a> {
 
 /// To whom it is told that it is about to begin, or cannot.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Told {
+pub(super) enum StartNotification {
     /// It is the run's command.
     Command,
     /// It is something else.
-    Other(Which),
+    Other(ProcessKey),
     /// Its exit code says enough.
     Nobody,
 }
 
 /// One process that is to be started.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Job<'a> {
-    pub(super) what: What<'a>,
+pub(super) struct ProcessSpec<'a> {
+    pub(super) what: ProcessTask<'a>,
     /// `NAME=value`, complete.
     pub(super) env: &'a [OsString],
     pub(super) workdir: &'a Path,
     /// Absent without a container.
     pub(super) credentials: Option<&'a Credentials>,
-    pub(super) own: &'a Own,
-    pub(super) streams: Streams<'a>,
+    pub(super) own: &'a ProcessLimits,
+    pub(super) streams: StdioSetup<'a>,
     /// Without the caller's terminal as its own, it cannot type into it (TIOCSTI).
     pub(super) new_session: bool,
-    pub(super) told: Told,
+    pub(super) told: StartNotification,
     /// Gets a byte when it cannot become what it should, and is closed when it has.
     pub(super) fails: Option<BorrowedFd<'a>>,
 }
 
-impl Join {
+impl InheritedCgroupJoin {
     /// Closes what it holds, in a child that is about to become something else.
     fn close(&self) {
         for fd in self.tasks.iter().chain(&self.folder) {
@@ -101,7 +101,11 @@ impl Join {
 }
 
 /// Starts a process as a child of init.
-pub(super) fn start(job: &Job<'_>, control: &OwnedFd, join: &Join) -> Result<Pid, Failure> {
+pub(super) fn start(
+    job: &ProcessSpec<'_>,
+    control: &OwnedFd,
+    join: &InheritedCgroupJoin,
+) -> Result<Pid, InitFailure> {
     let folder = join.folder.as_ref().map(AsFd::as_fd);
     // SAFETY: init has one thread, so that its child may do anything.
     #[expect(unsafe_code, reason = "clone")]
@@ -119,25 +123,25 @@ pub(super) fn start(job: &Job<'_>, control: &OwnedFd, join: &Join) -> Result<Pid
             cloned = unsafe { clone::fork(0, None) };
         }
     }
-    match cloned.map_err(Failure::step("start the command"))? {
-        Cloned::Parent { pid, .. } => Pid::from_raw(pid).ok_or_else(|| Failure::Step {
+    match cloned.map_err(InitFailure::step("start the command"))? {
+        CloneResult::Parent { pid, .. } => Pid::from_raw(pid).ok_or_else(|| InitFailure::Step {
             doing: "start the command".to_owned(),
             errno: libc::ESRCH,
         }),
-        Cloned::Child => {
+        CloneResult::Child => {
             let failure = match become_it(job, control, join, late) {
                 Ok(never) => match never {},
                 Err(failure) => failure,
             };
             let code = match &failure {
-                Failure::NotFound { .. } => sconce_schema::exit::NOT_FOUND,
-                Failure::NotExecutable { .. } => sconce_schema::exit::NOT_EXECUTABLE,
+                InitFailure::NotFound { .. } => sconce_schema::exit::NOT_FOUND,
+                InitFailure::NotExecutable { .. } => sconce_schema::exit::NOT_EXECUTABLE,
                 _ => sconce_schema::exit::RUN,
             };
             let report = match job.told {
-                Told::Command => Some(Report::Failed(failure)),
-                Told::Other(which) => Some(Report::CannotStart(which, failure)),
-                Told::Nobody => None,
+                StartNotification::Command => Some(InitReport::Failed(failure)),
+                StartNotification::Other(which) => Some(InitReport::CannotStart(which, failure)),
+                StartNotification::Nobody => None,
             };
             if let Some(report) = report {
                 let _ = protocol::send(control, &report, &[]);
@@ -151,48 +155,49 @@ pub(super) fn start(job: &Job<'_>, control: &OwnedFd, join: &Join) -> Result<Pid
 }
 
 fn become_it(
-    job: &Job<'_>,
+    job: &ProcessSpec<'_>,
     control: &OwnedFd,
-    join: &Join,
+    join: &InheritedCgroupJoin,
     late: Option<BorrowedFd<'_>>,
-) -> Result<std::convert::Infallible, Failure> {
-    enter_cgroups(join, late).map_err(Failure::step("join the cgroup"))?;
+) -> Result<std::convert::Infallible, InitFailure> {
+    enter_cgroups(join, late).map_err(InitFailure::step("join the cgroup"))?;
     // A cgroup's folder is a folder of the machine: `..` of it would lead out (CVE-2024-21626).
     join.close();
     if job.new_session {
-        rustix::process::setsid().map_err(Failure::step("begin a session"))?;
+        rustix::process::setsid().map_err(InitFailure::step("begin a session"))?;
     }
-    take(job.streams).map_err(Failure::step("take the streams"))?;
+    take(job.streams).map_err(InitFailure::step("take the streams"))?;
     // As long as there are the capabilities to raise a limit.
     job.own
         .set()
-        .map_err(Failure::step("set the command's own limits"))?;
+        .map_err(InitFailure::step("set the command's own limits"))?;
     if let Some(credentials) = job.credentials {
-        give_up(credentials).map_err(Failure::step("become the run's user"))?;
+        give_up(credentials).map_err(InitFailure::step("become the run's user"))?;
         rustix::process::umask(Mode::from_raw_mode(0o022));
     }
     let sealed = job.credentials.is_some();
     let command = match job.what {
-        What::Program(command) => command,
-        What::Port(port) => clone::exit_now(u8::from(!super::check::port(port))),
-        What::Http(port, path) => clone::exit_now(u8::from(!super::check::http(port, path))),
+        ProcessTask::Program(command) => command,
+        ProcessTask::Port(port) => clone::exit_now(u8::from(!super::check::port(port))),
+        ProcessTask::Http(port, path) => clone::exit_now(u8::from(!super::check::http(port, path))),
     };
-    enter_folder(job.workdir, sealed).map_err(|error| Failure::Workdir {
+    enter_folder(job.workdir, sealed).map_err(|error| InitFailure::Workdir {
         path: job.workdir.to_owned(),
         errno: errno(error),
     })?;
-    let program = Program::new(command, job.env).map_err(Failure::step("read the command"))?;
+    let program = Program::new(command, job.env).map_err(InitFailure::step("read the command"))?;
     signals::reset_for_command();
-    if let Told::Command = job.told {
-        protocol::send(control, &Report::Executing, &[]).map_err(Failure::step("report"))?;
+    if let StartNotification::Command = job.told {
+        protocol::send(control, &InitReport::Executing, &[])
+            .map_err(InitFailure::step("report"))?;
     }
-    exec::close_on_exec_from(3).map_err(Failure::step("close descriptors"))?;
+    exec::close_on_exec_from(3).map_err(InitFailure::step("close descriptors"))?;
     if sealed {
-        rustix::thread::set_no_new_privs(true).map_err(Failure::step("set no_new_privs"))?;
+        rustix::thread::set_no_new_privs(true).map_err(InitFailure::step("set no_new_privs"))?;
         // Kernels before 6.12 cannot; docs/security.md says so.
         let _ = crate::sys::landlock::keep_to_own_sockets();
         crate::sys::seccomp::install(&seccomp::filter())
-            .map_err(Failure::step("filter system calls"))?;
+            .map_err(InitFailure::step("filter system calls"))?;
     }
     Err(program.execute())
 }
@@ -209,22 +214,22 @@ fn enter_folder(path: &Path, contained: bool) -> rustix::io::Result<()> {
     rustix::process::fchdir(&folder)
 }
 
-fn take(streams: Streams<'_>) -> rustix::io::Result<()> {
+fn take(streams: StdioSetup<'_>) -> rustix::io::Result<()> {
     use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
     match streams {
-        Streams::Inherited => Ok(()),
-        Streams::Terminal(terminal) => crate::pty::adopt(terminal),
-        Streams::Three([input, output, error]) => {
+        StdioSetup::Inherited => Ok(()),
+        StdioSetup::Terminal(terminal) => crate::pty::adopt(terminal),
+        StdioSetup::Three([input, output, error]) => {
             dup2_stdin(input)?;
             dup2_stdout(output)?;
             dup2_stderr(error)
         }
-        Streams::Output(output) => {
+        StdioSetup::Output(output) => {
             dup2_stdin(nothing()?)?;
             dup2_stdout(output)?;
             dup2_stderr(output)
         }
-        Streams::Nothing => let_go(),
+        StdioSetup::Nothing => let_go(),
     }
 }
 
@@ -240,7 +245,10 @@ pub(super) fn let_go() -> rustix::io::Result<()> {
     rustix::stdio::dup2_stderr(&nothing)
 }
 
-fn enter_cgroups(join: &Join, late: Option<BorrowedFd<'_>>) -> rustix::io::Result<()> {
+fn enter_cgroups(
+    join: &InheritedCgroupJoin,
+    late: Option<BorrowedFd<'_>>,
+) -> rustix::io::Result<()> {
     // 0 is the writer itself.
     for tasks in &join.tasks {
         rustix::io::write(tasks, b"0")?;
@@ -294,13 +302,13 @@ impl Program {
     }
 
     /// Executes it as execvp does; returns only what kept it from that.
-    fn execute(&self) -> Failure {
+    fn execute(&self) -> InitFailure {
         if self.name.as_bytes().contains(&b'/') {
             let path = PathBuf::from(&self.name);
             return match self.try_at(&path) {
                 libc::ENOENT if path.symlink_metadata().is_err() => self.not_found(None),
                 libc::ENOTDIR => self.not_found(None),
-                errno => Failure::NotExecutable { path, errno },
+                errno => InitFailure::NotExecutable { path, errno },
             };
         }
         let mut refused = None;
@@ -312,15 +320,15 @@ impl Program {
                 libc::ENOENT if path.symlink_metadata().is_err() => {}
                 libc::ENOTDIR => {}
                 // Another folder may have one that can be executed.
-                errno => refused = refused.or(Some(Failure::NotExecutable { path, errno })),
+                errno => refused = refused.or(Some(InitFailure::NotExecutable { path, errno })),
             }
         }
         let searched = self.path.to_string_lossy().into_owned();
         refused.unwrap_or_else(|| self.not_found(Some(searched)))
     }
 
-    fn not_found(&self, searched: Option<String>) -> Failure {
-        Failure::NotFound {
+    fn not_found(&self, searched: Option<String>) -> InitFailure {
+        InitFailure::NotFound {
             command: self.name.to_string_lossy().into_owned(),
             searched,
         }

@@ -2,10 +2,10 @@
 
 use rustix::io::Errno;
 use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, wait};
-use sconce_schema::event::Exit;
+use sconce_schema::event::ExitStatus;
 
 /// Reaps one child that has ended; tells which and how.
-pub(super) fn reap() -> Option<(Pid, Exit)> {
+pub(super) fn reap() -> Option<(Pid, ExitStatus)> {
     loop {
         let (pid, status) = wait(WaitOptions::NOHANG).ok()??;
         if let Some(exit) = how(status) {
@@ -14,10 +14,10 @@ pub(super) fn reap() -> Option<(Pid, Exit)> {
     }
 }
 
-fn how(status: rustix::process::WaitStatus) -> Option<Exit> {
+fn how(status: rustix::process::WaitStatus) -> Option<ExitStatus> {
     match (status.exit_status(), status.terminating_signal()) {
-        (Some(code), _) => Some(Exit::Code(code as u8)),
-        (None, Some(signal)) => Some(Exit::Signal(signal)),
+        (Some(code), _) => Some(ExitStatus::Code(code as u8)),
+        (None, Some(signal)) => Some(ExitStatus::Signal(signal)),
         (None, None) => None,
     }
 }
@@ -53,7 +53,7 @@ pub(super) fn kill_group(leader: Pid) {
 
 /// What belongs to the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Reach {
+pub(super) enum KillScope {
     /// Every process of the namespace of which this one is process 1.
     Namespace,
     /// The children of this process, to which their orphans come.
@@ -62,12 +62,12 @@ pub(super) enum Reach {
 
 /// Kills everything but this process. Returns when nothing else is left, with the command's end if
 /// it came only now.
-pub(super) fn kill_everything(command: Option<Pid>, reach: Reach) -> Option<Exit> {
+pub(super) fn kill_everything(command: Option<Pid>, reach: KillScope) -> Option<ExitStatus> {
     let mut ended = None;
     loop {
         match reach {
             // Asked again, because outside of a namespace the call would reach the machine.
-            Reach::Namespace if getpid().is_init() => {
+            KillScope::Namespace if getpid().is_init() => {
                 // SAFETY: -1 reaches every process of this namespace but process 1, which we are.
                 #[expect(unsafe_code, reason = "rustix has no kill of everything")]
                 unsafe {

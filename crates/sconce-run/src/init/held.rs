@@ -10,14 +10,14 @@ use rustix::fs::{FileType, Mode, OFlags, fstat};
 use rustix::io::Errno;
 use rustix::mount::{UnmountFlags, mount, mount_bind, mount_move, unmount};
 use rustix::thread::CapabilitySet;
-use sconce_schema::event::{Exit, Unenforced};
+use sconce_schema::event::{ExitStatus, UnenforcedLimit};
 
 use super::command::DEFAULT_PATH;
 use super::rootfs::NOTHING_RUNS;
 use super::{rootfs, targets};
 use crate::capabilities;
-use crate::plan::{Container, Held, Plan, Shown};
-use crate::protocol::{Failure, errno};
+use crate::plan::{CgroupVisibility, ContainerConfig, DelegatedRuntime, InitConfig};
+use crate::protocol::{InitFailure, errno};
 
 /// Where cgroup file systems are mounted (file-hierarchy(7)).
 const CGROUPS: &str = "/sys/fs/cgroup";
@@ -28,36 +28,36 @@ const MOST_WORDS: u64 = 4096;
 /// Builds the root, looks for the command in it, and hides cgroups from the engine. Gives the shared
 /// folder.
 pub(super) fn prepare(
-    plan: &Plan,
-    container: &Container,
-    engine: &Held,
+    plan: &InitConfig,
+    container: &ContainerConfig,
+    engine: &DelegatedRuntime,
     owners: &[OwnedFd],
-    notices: &mut Vec<Unenforced>,
-) -> Result<Option<OwnedFd>, Failure> {
+    notices: &mut Vec<UnenforcedLimit>,
+) -> Result<Option<OwnedFd>, InitFailure> {
     let (root, shared) = rootfs::build(container, owners, notices)?;
     find(root.as_fd(), plan)?;
-    rustix::process::chdir(c"/").map_err(Failure::step("enter the root"))?;
+    rustix::process::chdir(c"/").map_err(InitFailure::step("enter the root"))?;
     rustix::process::umask(Mode::from_raw_mode(0o022));
     // For everything that is started from here; no engine knows of it. Kernels before 6.12 cannot.
     let _ = crate::sys::landlock::keep_to_own_sockets();
     // Engines look their own processes up there, by the numbers that these have here.
     mount(c"proc", c"/proc", c"proc", NOTHING_RUNS, None)
-        .map_err(Failure::step(rootfs::MOUNT_PROC))?;
+        .map_err(InitFailure::step(rootfs::MOUNT_PROC))?;
     if let Some((folder, name)) = &engine.short {
         rustix::fs::mkdir(folder, Mode::from_raw_mode(0o700))
             .and_then(|()| mount_bind(folder, name))
-            .map_err(Failure::step("give the engine a folder"))?;
+            .map_err(InitFailure::step("give the engine a folder"))?;
     }
-    show(&engine.shown, &container.scratch).map_err(Failure::step("hide cgroups"))?;
+    show(&engine.shown, &container.scratch).map_err(InitFailure::step("hide cgroups"))?;
     keep_owners(plan, container)
-        .map_err(Failure::step("keep the owners of the caller's streams"))?;
+        .map_err(InitFailure::step("keep the owners of the caller's streams"))?;
     Ok(shared)
 }
 
 /// runc and crun make the command's user the owner of its standard streams. Those are files, devices
 /// or the terminal of the caller, and none of theirs to give away, unless the engine has a terminal
 /// of the run's own. A command that may change owners itself needs the engine to be able to.
-fn keep_owners(plan: &Plan, container: &Container) -> rustix::io::Result<()> {
+fn keep_owners(plan: &InitConfig, container: &ContainerConfig) -> rustix::io::Result<()> {
     let kept = CapabilitySet::from_bits_retain(container.credentials.capabilities);
     let bundle = container
         .held
@@ -72,7 +72,7 @@ fn keep_owners(plan: &Plan, container: &Container) -> rustix::io::Result<()> {
 
 /// Leaves in sight what of the cgroup file systems an engine is to see. All of this is in the run's
 /// own mount namespace.
-fn show(shown: &Shown, scratch: &Path) -> rustix::io::Result<()> {
+fn show(shown: &CgroupVisibility, scratch: &Path) -> rustix::io::Result<()> {
     let cover = || {
         mount(
             c"tmpfs",
@@ -83,10 +83,10 @@ fn show(shown: &Shown, scratch: &Path) -> rustix::io::Result<()> {
         )
     };
     match shown {
-        Shown::Everything => Ok(()),
+        CgroupVisibility::Everything => Ok(()),
         // What a user namespace got from its parent cannot be unmounted, but covered.
-        Shown::Nothing => cover(),
-        Shown::One(place) => {
+        CgroupVisibility::Nothing => cover(),
+        CgroupVisibility::One(place) => {
             let aside = scratch.join("cgroup");
             rustix::fs::mkdir(&aside, Mode::from_raw_mode(0o700))?;
             mount_bind(place, &aside)?;
@@ -100,8 +100,8 @@ fn show(shown: &Shown, scratch: &Path) -> rustix::io::Result<()> {
 
 /// Finds the command in the root as execvp(3) would, so that what is missing is told as ever:
 /// engines have words and exit codes of their own for it.
-fn find(root: BorrowedFd<'_>, plan: &Plan) -> Result<(), Failure> {
-    let workdir = |error: Errno| Failure::Workdir {
+fn find(root: BorrowedFd<'_>, plan: &InitConfig) -> Result<(), InitFailure> {
+    let workdir = |error: Errno| InitFailure::Workdir {
         path: plan.workdir.clone(),
         errno: errno(error),
     };
@@ -131,14 +131,14 @@ fn find(root: BorrowedFd<'_>, plan: &Plan) -> Result<(), Failure> {
             Ok(()) => return Ok(()),
             Err(Errno::NOENT | Errno::NOTDIR) => {}
             Err(error) => {
-                refused = refused.or(Some(Failure::NotExecutable {
+                refused = refused.or(Some(InitFailure::NotExecutable {
                     path,
                     errno: errno(error),
                 }));
             }
         }
     }
-    Err(refused.unwrap_or_else(|| Failure::NotFound {
+    Err(refused.unwrap_or_else(|| InitFailure::NotFound {
         command: name.to_string_lossy().into_owned(),
         searched: (!direct).then(|| String::from_utf8_lossy(path).into_owned()),
     }))
@@ -180,11 +180,11 @@ fn executable(root: BorrowedFd<'_>, path: &Path) -> rustix::io::Result<()> {
 }
 
 /// Whether the engine got as far as the command; with its own words where it did not.
-pub(super) fn has_begun(engine: &Held, exit: Exit) -> Result<(), Failure> {
-    if matches!(exit, Exit::Code(0) | Exit::Signal(_)) || engine.pid_file.exists() {
+pub(super) fn has_begun(engine: &DelegatedRuntime, exit: ExitStatus) -> Result<(), InitFailure> {
+    if matches!(exit, ExitStatus::Code(0) | ExitStatus::Signal(_)) || engine.pid_file.exists() {
         return Ok(());
     }
-    Err(Failure::Engine {
+    Err(InitFailure::Engine {
         name: engine.name.clone(),
         said: last_words(&engine.log),
     })

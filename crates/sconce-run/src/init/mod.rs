@@ -31,10 +31,10 @@ use sconce_schema::exit;
 pub(crate) use rootfs::MOUNT_PROC;
 pub(crate) use services::out_of_order;
 
-use self::running::{Running, Starter};
+use self::running::{InitLoop, ProcessStarter};
 use crate::capabilities;
-use crate::plan::Plan;
-use crate::protocol::{self, Failure, Order, Report};
+use crate::plan::InitConfig;
+use crate::protocol::{self, InitFailure, InitReport, SupervisorRequest};
 use crate::sys::{signals, socket, usage};
 
 /// Runs as init. `args` are the program's, without the first. Gives the exit code.
@@ -49,7 +49,7 @@ pub(crate) fn main(args: impl Iterator<Item = OsString>) -> u8 {
     match run(plan, &control) {
         Ok(()) => exit::OK,
         Err(failure) => {
-            let _ = protocol::send(&control, &Report::Failed(failure), &[]);
+            let _ = protocol::send(&control, &InitReport::Failed(failure), &[]);
             exit::RUN
         }
     }
@@ -74,11 +74,11 @@ fn inherited(number: RawFd) -> Option<OwnedFd> {
     }
 }
 
-fn run(plan: OwnedFd, control: &OwnedFd) -> Result<(), Failure> {
+fn run(plan: OwnedFd, control: &OwnedFd) -> Result<(), InitFailure> {
     // Same user as the command, in a user namespace: keep it out of this memory.
     rustix::process::set_dumpable_behavior(DumpableBehavior::NotDumpable)
-        .map_err(Failure::step("hide init's memory"))?;
-    let children = signals::children_ended().map_err(Failure::step("watch for children"))?;
+        .map_err(InitFailure::step("hide init's memory"))?;
+    let children = signals::children_ended().map_err(InitFailure::step("watch for children"))?;
     let plan = read_plan(plan)?;
     let sockets = plan.sockets.and_then(inherited);
     // Init too: the command inherits it.
@@ -87,7 +87,7 @@ fn run(plan: OwnedFd, control: &OwnedFd) -> Result<(), Failure> {
     let terminal = match &plan.container {
         Some(container) => {
             rustix::process::set_parent_process_death_signal(Some(Signal::KILL))
-                .map_err(Failure::step("follow the supervisor"))?;
+                .map_err(InitFailure::step("follow the supervisor"))?;
             // Open until everything is mounted, and no longer.
             let owners: Vec<_> = container
                 .owners
@@ -105,20 +105,20 @@ fn run(plan: OwnedFd, control: &OwnedFd) -> Result<(), Failure> {
         }
         None => {
             rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
-                .map_err(Failure::step("become the reaper of orphans"))?;
+                .map_err(InitFailure::step("become the reaper of orphans"))?;
             crate::pty::open_if(plan.terminal, None)?
         }
     };
     let mut handed: Vec<_> = terminal.iter().map(|t| t.master.as_fd()).collect();
     handed.extend(shared.iter().map(AsFd::as_fd));
-    let gone = Failure::step::<std::io::Error>("speak to the supervisor");
-    protocol::send(control, &Report::Prepared(notices), &handed).map_err(gone)?;
+    let gone = InitFailure::step::<std::io::Error>("speak to the supervisor");
+    protocol::send(control, &InitReport::Prepared(notices), &handed).map_err(gone)?;
     drop(shared);
     let Some(join) = await_go(control)? else {
         return Ok(());
     };
     let output = plan.output.and_then(inherited);
-    let starter = Starter {
+    let starter = ProcessStarter {
         outputs: running::outputs(&plan),
         plan: &plan,
         control,
@@ -126,18 +126,18 @@ fn run(plan: OwnedFd, control: &OwnedFd) -> Result<(), Failure> {
     };
     if output.is_some() || plan.command.is_empty() {
         // Whoever started Sconce may wait until nobody has its terminal or pipe open any more.
-        command::let_go().map_err(Failure::step("let the caller's streams go"))?;
+        command::let_go().map_err(InitFailure::step("let the caller's streams go"))?;
     }
     let slave = terminal.as_ref().map(|t| t.slave.as_fd());
-    let running = Running::begin(&starter, slave, output.as_ref().map(AsFd::as_fd))?;
+    let running = InitLoop::begin(&starter, slave, output.as_ref().map(AsFd::as_fd))?;
     drop((terminal, output));
     let reach = match plan.container {
         Some(_) => {
             capabilities::reduce(still_needed(&plan))
-                .map_err(Failure::step("drop init's capabilities"))?;
-            end::Reach::Namespace
+                .map_err(InitFailure::step("drop init's capabilities"))?;
+            end::KillScope::Namespace
         }
-        None => end::Reach::Children,
+        None => end::KillScope::Children,
     };
     let exit = running.until_the_end(&children, sockets, reach);
     let engine = plan.container.as_ref().and_then(|c| c.held.as_ref());
@@ -145,14 +145,18 @@ fn run(plan: OwnedFd, control: &OwnedFd) -> Result<(), Failure> {
         held::has_begun(engine, exit)?;
     }
     if let Some(exit) = exit {
-        let _ = protocol::send(control, &Report::Exited(exit, usage::of_children()), &[]);
+        let _ = protocol::send(
+            control,
+            &InitReport::Exited(exit, usage::of_children()),
+            &[],
+        );
     }
     Ok(())
 }
 
 /// What init goes on with once the command has begun: to signal and to reap; and where it may have
 /// to start something later, what it takes to make a process of the run's user.
-fn still_needed(plan: &Plan) -> CapabilitySet {
+fn still_needed(plan: &InitConfig) -> CapabilitySet {
     let starts_more = plan.controlled || !plan.services.is_empty();
     match starts_more {
         false => CapabilitySet::KILL,
@@ -162,29 +166,30 @@ fn still_needed(plan: &Plan) -> CapabilitySet {
     }
 }
 
-fn read_plan(plan: OwnedFd) -> Result<Plan, Failure> {
+fn read_plan(plan: OwnedFd) -> Result<InitConfig, InitFailure> {
     let mut text = Vec::new();
     File::from(plan)
         .read_to_end(&mut text)
-        .map_err(Failure::step("read the plan"))?;
+        .map_err(InitFailure::step("read the plan"))?;
     serde_json::from_slice(&text)
-        .map_err(|error| Failure::step("read the plan")(std::io::Error::from(error)))
+        .map_err(|error| InitFailure::step("read the plan")(std::io::Error::from(error)))
 }
 
 /// Waits for the word to start; `None` when the supervisor is gone or wants no start.
-fn await_go(control: &OwnedFd) -> Result<Option<command::Join>, Failure> {
-    let Ok(Some((Order::Go { tasks, folder }, message))) = protocol::receive(control) else {
+fn await_go(control: &OwnedFd) -> Result<Option<command::InheritedCgroupJoin>, InitFailure> {
+    let Ok(Some((SupervisorRequest::Go { tasks, folder }, message))) = protocol::receive(control)
+    else {
         return Ok(None);
     };
     let mut fds = message.fds;
     if fds.len() != tasks + usize::from(folder) {
-        return Err(Failure::Step {
+        return Err(InitFailure::Step {
             doing: "receive the cgroups".to_owned(),
             errno: libc::EPROTO,
         });
     }
     let folder = if folder { fds.pop() } else { None };
-    Ok(Some(command::Join { tasks: fds, folder }))
+    Ok(Some(command::InheritedCgroupJoin { tasks: fds, folder }))
 }
 
 /// Answers one request for a socket of this network. False when nobody asks any more.

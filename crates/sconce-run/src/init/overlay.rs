@@ -9,12 +9,12 @@ use std::path::Path;
 
 use rustix::fs::{Mode, OFlags};
 use rustix::mount::mount;
-use sconce_schema::event::Unenforced;
+use sconce_schema::event::UnenforcedLimit;
 
-use super::own_layer::{self, Memory};
+use super::own_layer::{self, MemoryUpperDir};
 use super::rootfs::NO_DEVICES;
-use crate::plan::Container;
-use crate::protocol::{Failure, errno};
+use crate::plan::ContainerConfig;
+use crate::protocol::{InitFailure, errno};
 
 /// Mounts the root at `root` in the scratch folder, and gives the file system in memory that lies beneath
 /// it. Where the scratch folder's file system cannot hold the writable
@@ -22,18 +22,21 @@ use crate::protocol::{Failure, errno};
 ///
 /// Before Linux 6.6 a file system in memory has no attributes for a plain user. Overlayfs does
 /// without, but for one thing: a folder of the image that was removed cannot be made anew (EIO).
-pub(super) fn lay(plan: &Container, notices: &mut Vec<Unenforced>) -> Result<Memory, Failure> {
+pub(super) fn lay(
+    plan: &ContainerConfig,
+    notices: &mut Vec<UnenforcedLimit>,
+) -> Result<MemoryUpperDir, InitFailure> {
     let mut layers = Vec::with_capacity(plan.layers.len());
     for path in &plan.layers {
-        layers.push(open(path).map_err(|error| Failure::Layer {
+        layers.push(open(path).map_err(|error| InitFailure::Layer {
             path: path.clone(),
             errno: errno(error),
         })?);
     }
     let writable =
-        Writable::open(&plan.scratch).map_err(Failure::step("open the writable layer"))?;
+        Writable::open(&plan.scratch).map_err(InitFailure::step("open the writable layer"))?;
     let memory =
-        own_layer::mount_memory(plan).map_err(Failure::step("mount the run's own memory"))?;
+        own_layer::mount_memory(plan).map_err(InitFailure::step("mount the run's own memory"))?;
     if plan.kept {
         // What a build step wrote is told from what was there by its writable layer alone.
         own_layer::fill(&writable.upper, plan)
@@ -41,26 +44,26 @@ pub(super) fn lay(plan: &Container, notices: &mut Vec<Unenforced>) -> Result<Mem
         own_layer::fill(&memory.layer, plan)
             .inspect(|()| own_layer::add_places(&memory, &layers, plan))
     }
-    .map_err(Failure::step("make what every container has"))?;
+    .map_err(InitFailure::step("make what every container has"))?;
     if !plan.kept {
         layers.push(
             memory
                 .layer
                 .try_clone()
-                .map_err(Failure::step("open a layer"))?,
+                .map_err(InitFailure::step("open a layer"))?,
         );
     }
     let Err(refused) = mount_over(plan, &layers, &writable) else {
         return Ok(memory);
     };
     if plan.kept {
-        return Err(Failure::Overlay {
+        return Err(InitFailure::Overlay {
             layers: plan.layers.len(),
             scratch: plan.scratch.clone(),
             errno: errno(refused),
         });
     }
-    let failed = |error: io::Error| Failure::Overlay {
+    let failed = |error: io::Error| InitFailure::Overlay {
         layers: plan.layers.len(),
         scratch: plan.scratch.clone(),
         errno: errno(error),
@@ -71,7 +74,7 @@ pub(super) fn lay(plan: &Container, notices: &mut Vec<Unenforced>) -> Result<Mem
         // What stands in the way of both is what the first met.
         return Err(failed(refused));
     }
-    notices.push(Unenforced {
+    notices.push(UnenforcedLimit {
         what: "writable root on disk".to_owned(),
         why: format!(
             "the file system of {} cannot hold the writable layer of an overlay ({refused}); what \
@@ -111,7 +114,7 @@ fn open(path: &Path) -> rustix::io::Result<OwnedFd> {
 /// Lays the trees under `upper` of `writable`. Their paths can be long and the kernel takes one
 /// page of options, so each is opened and named by its descriptor's number, from within
 /// /proc/self/fd.
-fn mount_over(plan: &Container, layers: &[OwnedFd], writable: &Writable) -> io::Result<()> {
+fn mount_over(plan: &ContainerConfig, layers: &[OwnedFd], writable: &Writable) -> io::Result<()> {
     // overlayfs wants the highest first.
     let lower: Vec<_> = layers
         .iter()

@@ -18,7 +18,7 @@ use rustix::io::{Errno, Result};
 use rustix::mount::mount;
 
 use super::rootfs::NO_DEVICES;
-use crate::plan::Container;
+use crate::plan::ContainerConfig;
 
 /// The layer's folder in the file system in memory.
 const LAYER: &str = "layer";
@@ -31,14 +31,14 @@ const OPTIONS: &std::ffi::CStr = c"mode=755,size=1g";
 
 /// The file system in memory. It goes with the run's mount namespace, and with the last descriptor.
 #[derive(Debug)]
-pub(super) struct Memory {
+pub(super) struct MemoryUpperDir {
     pub(super) layer: OwnedFd,
     /// Where processes of any user may write, if the run was asked to have that.
     pub(super) shared: Option<OwnedFd>,
 }
 
 /// Mounts the file system where the root will be, which will cover it: it needs no folder of its own.
-pub(super) fn mount_memory(plan: &Container) -> Result<Memory> {
+pub(super) fn mount_memory(plan: &ContainerConfig) -> Result<MemoryUpperDir> {
     let place = plan.scratch.join("root");
     mount(c"tmpfs", &place, c"tmpfs", NO_DEVICES, OPTIONS)?;
     let top = folder(rustix::fs::CWD, &place)?;
@@ -47,11 +47,11 @@ pub(super) fn mount_memory(plan: &Container) -> Result<Memory> {
         Some(_) => Some(make(&top, SHARED, 0o1777)?),
         None => None,
     };
-    Ok(Memory { layer, shared })
+    Ok(MemoryUpperDir { layer, shared })
 }
 
 /// Fills the layer, or, for a run whose writable layer is kept, that one.
-pub(super) fn fill(layer: &OwnedFd, plan: &Container) -> Result<()> {
+pub(super) fn fill(layer: &OwnedFd, plan: &ContainerConfig) -> Result<()> {
     for name in ["proc", "sys", "dev"] {
         make(layer, name, 0o755)?;
     }
@@ -76,7 +76,7 @@ pub(super) fn fill(layer: &OwnedFd, plan: &Container) -> Result<()> {
 
 /// Makes places for the mounts in the layer, where the image below it has none. What is left out here
 /// is made later, on the disk: where a link leads, and what lies in another mount.
-pub(super) fn add_places(memory: &Memory, image: &[OwnedFd], plan: &Container) {
+pub(super) fn add_places(memory: &MemoryUpperDir, image: &[OwnedFd], plan: &ContainerConfig) {
     let mut layers = vec![memory.layer.as_fd()];
     layers.extend(image.iter().rev().map(AsFd::as_fd));
     let shared = plan.shared.as_deref().map(|path| (path, true));

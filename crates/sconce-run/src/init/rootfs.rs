@@ -11,13 +11,13 @@ use rustix::mount::{
     MountFlags, MountPropagationFlags, MoveMountFlags, OpenTreeFlags, UnmountFlags, mount,
     mount_bind, mount_change, move_mount, open_tree, unmount,
 };
-use sconce_schema::event::Unenforced;
-use sconce_schema::request::Network;
+use sconce_schema::event::UnenforcedLimit;
+use sconce_schema::request::NetworkMode;
 
 use super::overlay;
-use super::targets::{self, Kind};
-use crate::plan::{Container, Mount};
-use crate::protocol::{Failure, errno};
+use super::targets::{self, MountPointKind};
+use crate::plan::{ContainerConfig, InitMount};
+use crate::protocol::{InitFailure, errno};
 use crate::sys::mount as attributes;
 
 /// The step that fails where the machine's own /proc is partly covered.
@@ -53,36 +53,36 @@ const READ_ONLY: [&str; 5] = [
 
 /// Builds the root and enters it; gives the shared folder. Wishes that could not be granted are added to `notices`.
 pub(super) fn enter(
-    plan: &Container,
+    plan: &ContainerConfig,
     owners: &[OwnedFd],
-    notices: &mut Vec<Unenforced>,
-) -> Result<Option<OwnedFd>, Failure> {
+    notices: &mut Vec<UnenforcedLimit>,
+) -> Result<Option<OwnedFd>, InitFailure> {
     let (_, shared) = build(plan, owners, notices)?;
     // The old root goes below the new one, and from there away.
-    rustix::process::pivot_root(c".", c".").map_err(Failure::step("change the root"))?;
-    unmount(c".", UnmountFlags::DETACH).map_err(Failure::step("leave the old root"))?;
-    rustix::process::chdir(c"/").map_err(Failure::step("enter the root"))?;
+    rustix::process::pivot_root(c".", c".").map_err(InitFailure::step("change the root"))?;
+    unmount(c".", UnmountFlags::DETACH).map_err(InitFailure::step("leave the old root"))?;
+    rustix::process::chdir(c"/").map_err(InitFailure::step("enter the root"))?;
     Ok(shared)
 }
 
 /// Builds the root; afterwards it is the working directory. Gives it, and the shared folder.
 pub(super) fn build(
-    plan: &Container,
+    plan: &ContainerConfig,
     owners: &[OwnedFd],
-    notices: &mut Vec<Unenforced>,
-) -> Result<(OwnedFd, Option<OwnedFd>), Failure> {
+    notices: &mut Vec<UnenforcedLimit>,
+) -> Result<(OwnedFd, Option<OwnedFd>), InitFailure> {
     // Modes are meant as they are written here; the command gets the usual mask again.
     rustix::process::umask(Mode::empty());
     rustix::system::sethostname(plan.hostname.as_bytes())
-        .map_err(Failure::step("set the host name"))?;
-    if plan.network != Network::Host {
-        super::devices::loopback_up().map_err(Failure::step("bring the loopback up"))?;
+        .map_err(InitFailure::step("set the host name"))?;
+    if plan.network != NetworkMode::Host {
+        super::devices::loopback_up().map_err(InitFailure::step("bring the loopback up"))?;
     }
     let private = MountPropagationFlags::REC | MountPropagationFlags::PRIVATE;
-    mount_change(c"/", private).map_err(Failure::step("make mounts private"))?;
+    mount_change(c"/", private).map_err(InitFailure::step("make mounts private"))?;
     super::devices::check()?;
     let left = plan.held.as_ref().is_some_and(|held| held.mounts_system);
-    let covered = |mount: &&Mount| left && crate::engine::is_covered(&mount.target);
+    let covered = |mount: &&InitMount| left && crate::engine::is_covered(&mount.target);
     let wanted = plan.mounts.iter().filter(|mount| !covered(mount));
     // Before the root is there: a folder that has the store in it would bring it along.
     let opened: Vec<_> = wanted
@@ -90,12 +90,12 @@ pub(super) fn build(
             let owners = wanted.owners.and_then(|index| owners.get(index));
             Ok((wanted, open(wanted, owners, notices)?))
         })
-        .collect::<Result<_, Failure>>()?;
+        .collect::<Result<_, InitFailure>>()?;
     let memory = overlay::lay(plan, notices)?;
     let root_path = plan.scratch.join("root");
-    rustix::process::chdir(&root_path).map_err(Failure::step("enter the new root"))?;
+    rustix::process::chdir(&root_path).map_err(InitFailure::step("enter the new root"))?;
     let root = rustix::fs::open(c".", OFlags::PATH | OFlags::CLOEXEC, Mode::empty())
-        .map_err(Failure::step("open the new root"))?;
+        .map_err(InitFailure::step("open the new root"))?;
     if !left {
         system_folders(plan)?;
     }
@@ -103,7 +103,7 @@ pub(super) fn build(
         bind(root.as_fd(), wanted, &tree)?;
     }
     if let (Some(folder), Some(target)) = (&memory.shared, &plan.shared) {
-        let failed = |error: Errno| Failure::Target {
+        let failed = |error: Errno| InitFailure::Target {
             path: target.clone(),
             errno: errno(error),
         };
@@ -112,10 +112,10 @@ pub(super) fn build(
         attributes::set_attributes(&tree, c"", false, attributes::NOEXEC, None)
             .map_err(to_errno)
             .map_err(failed)?;
-        move_to(root.as_fd(), &tree, target, Kind::Folder).map_err(failed)?;
+        move_to(root.as_fd(), &tree, target, MountPointKind::Folder).map_err(failed)?;
     }
     for (target, path) in &plan.links {
-        targets::link(root.as_fd(), target, path).map_err(|error| Failure::Target {
+        targets::link(root.as_fd(), target, path).map_err(|error| InitFailure::Target {
             path: path.clone(),
             errno: errno(error),
         })?;
@@ -125,8 +125,8 @@ pub(super) fn build(
 
 /// /proc, /sys and /dev. The folders themselves are in the run's own layer, made by Sconce, so that
 /// these names are what they seem, whatever the image has there.
-fn system_folders(plan: &Container) -> Result<(), Failure> {
-    mount(c"proc", c"proc", c"proc", NOTHING_RUNS, None).map_err(Failure::step(MOUNT_PROC))?;
+fn system_folders(plan: &ContainerConfig) -> Result<(), InitFailure> {
+    mount(c"proc", c"proc", c"proc", NOTHING_RUNS, None).map_err(InitFailure::step(MOUNT_PROC))?;
     match mount(
         c"sysfs",
         c"sys",
@@ -139,16 +139,16 @@ fn system_folders(plan: &Container) -> Result<(), Failure> {
         Err(Errno::PERM) => read_only_copy(c"/sys", c"sys"),
         other => other,
     }
-    .map_err(Failure::step("mount /sys"))?;
+    .map_err(InitFailure::step("mount /sys"))?;
     super::devices::populate(plan)?;
     for path in MASKED {
-        mask(path).map_err(Failure::step(path))?;
+        mask(path).map_err(InitFailure::step(path))?;
     }
     for path in READ_ONLY {
-        let path = CString::new(path).map_err(Failure::step(path))?;
+        let path = CString::new(path).map_err(InitFailure::step(path))?;
         match read_only_copy(&path, &path) {
             Ok(()) | Err(Errno::NOENT) => {}
-            Err(error) => return Err(Failure::step("make /proc/sys read-only")(error)),
+            Err(error) => return Err(InitFailure::step("make /proc/sys read-only")(error)),
         }
     }
     Ok(())
@@ -191,11 +191,11 @@ fn to_errno(error: std::io::Error) -> Errno {
 
 /// One file or folder of the machine, ready to be attached.
 fn open(
-    wanted: &Mount,
+    wanted: &InitMount,
     owners: Option<&OwnedFd>,
-    notices: &mut Vec<Unenforced>,
-) -> Result<OwnedFd, Failure> {
-    let source = |error: Errno| Failure::Source {
+    notices: &mut Vec<UnenforcedLimit>,
+) -> Result<OwnedFd, InitFailure> {
+    let source = |error: Errno| InitFailure::Source {
         path: wanted.source.clone(),
         errno: errno(error),
     };
@@ -206,7 +206,7 @@ fn open(
     if let Some(owners) = owners
         && let Err(error) = attributes::set_attributes(&tree, c"", true, 0, Some(owners.as_fd()))
     {
-        notices.push(Unenforced {
+        notices.push(UnenforcedLimit {
             what: format!("owner of {}", wanted.target.display()),
             why: format!(
                 "the file system of {} cannot show its files as the run's user's ({error}), so \
@@ -223,14 +223,14 @@ fn open(
 }
 
 /// Attaches it.
-fn bind(root: BorrowedFd<'_>, wanted: &Mount, tree: &OwnedFd) -> Result<(), Failure> {
-    let target = |error: Errno| Failure::Target {
+fn bind(root: BorrowedFd<'_>, wanted: &InitMount, tree: &OwnedFd) -> Result<(), InitFailure> {
+    let target = |error: Errno| InitFailure::Target {
         path: wanted.target.clone(),
         errno: errno(error),
     };
     let kind = match FileType::from_raw_mode(fstat(tree).map_err(target)?.st_mode) {
-        FileType::Directory => Kind::Folder,
-        _ => Kind::File,
+        FileType::Directory => MountPointKind::Folder,
+        _ => MountPointKind::File,
     };
     move_to(root, tree, &wanted.target, kind).map_err(target)
 }
@@ -240,7 +240,7 @@ fn move_to(
     root: BorrowedFd<'_>,
     tree: &OwnedFd,
     target: &Path,
-    kind: Kind,
+    kind: MountPointKind,
 ) -> rustix::io::Result<()> {
     let place = targets::place(root, target, kind)?;
     let both = MoveMountFlags::MOVE_MOUNT_F_EMPTY_PATH | MoveMountFlags::MOVE_MOUNT_T_EMPTY_PATH;

@@ -8,35 +8,43 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::pipe::PipeFlags;
 use rustix::process::Pid;
-use sconce_schema::event::Exit;
+use sconce_schema::event::ExitStatus;
 use sconce_schema::exit;
-use sconce_schema::service::Check;
+use sconce_schema::service::HealthTest;
 
-use super::command::{self, Job, Join, Streams, Told, What};
-use super::end::{self, Reach};
-use super::services::{Hands, Services, Started};
-use crate::plan::{Plan, PlannedService};
-use crate::protocol::{self, Change, Command, Failure, Order, Report, Which};
+use super::command::{
+    self, InheritedCgroupJoin, ProcessSpec, ProcessTask, StartNotification, StdioSetup,
+};
+use super::end::{self, KillScope};
+use super::services::{ServiceActions, ServiceSupervisor, StartOutcome};
+use crate::plan::{InitConfig, InitService};
+use crate::protocol::{
+    self, ExecTask, InitFailure, InitReport, ProcessKey, ServiceChange, SupervisorRequest,
+};
 use crate::sys::signals;
 
 /// What init needs to start a process.
-pub(super) struct Starter<'a> {
-    pub(super) plan: &'a Plan,
+pub(super) struct ProcessStarter<'a> {
+    pub(super) plan: &'a InitConfig,
     pub(super) control: &'a OwnedFd,
-    pub(super) join: Join,
+    pub(super) join: InheritedCgroupJoin,
     /// Where services write, in their order.
     pub(super) outputs: Vec<Option<OwnedFd>>,
 }
 
-impl Starter<'_> {
-    /// Starts the command. `fails` is as in [`Job`].
-    fn command(&self, streams: Streams<'_>, fails: Option<BorrowedFd<'_>>) -> Result<Pid, Failure> {
-        let terminal = matches!(streams, Streams::Terminal(_));
-        let output = matches!(streams, Streams::Output(_));
+impl ProcessStarter<'_> {
+    /// Starts the command. `fails` is as in [`ProcessSpec`].
+    fn command(
+        &self,
+        streams: StdioSetup<'_>,
+        fails: Option<BorrowedFd<'_>>,
+    ) -> Result<Pid, InitFailure> {
+        let terminal = matches!(streams, StdioSetup::Terminal(_));
+        let output = matches!(streams, StdioSetup::Output(_));
         let container = self.plan.container.as_ref();
         if let Some(engine) = container.and_then(|c| c.held.as_ref()) {
-            let job = Job {
-                what: What::Program(&engine.command),
+            let job = ProcessSpec {
+                what: ProcessTask::Program(&engine.command),
                 env: &engine.env,
                 workdir: Path::new("/"),
                 // It gives them to the command.
@@ -44,41 +52,45 @@ impl Starter<'_> {
                 own: &self.plan.own,
                 streams,
                 new_session: true,
-                told: Told::Command,
+                told: StartNotification::Command,
                 fails,
             };
             return command::start(&job, self.control, &self.join);
         }
-        let job = Job {
-            what: What::Program(&self.plan.command),
+        let job = ProcessSpec {
+            what: ProcessTask::Program(&self.plan.command),
             env: &self.plan.env,
             workdir: &self.plan.workdir,
             credentials: container.map(|c| &c.credentials),
             own: &self.plan.own,
             streams,
             new_session: container.is_some() || terminal || output,
-            told: Told::Command,
+            told: StartNotification::Command,
             fails,
         };
         command::start(&job, self.control, &self.join)
     }
 
-    fn service(&self, number: usize) -> Option<(&PlannedService, Streams<'_>)> {
+    fn service(&self, number: usize) -> Option<(&InitService, StdioSetup<'_>)> {
         let service = self.plan.services.get(number)?;
         let output = self.outputs.get(number)?.as_ref();
-        let streams = output.map_or(Streams::Nothing, |fd| Streams::Output(fd.as_fd()));
+        let streams = output.map_or(StdioSetup::Nothing, |fd| StdioSetup::Output(fd.as_fd()));
         Some((service, streams))
     }
 
     /// Starts another command; gives its terminal where it has one.
-    fn other(&self, asked: &Command, fds: Vec<OwnedFd>) -> Result<(Pid, Option<OwnedFd>), Failure> {
+    fn other(
+        &self,
+        asked: &ExecTask,
+        fds: Vec<OwnedFd>,
+    ) -> Result<(Pid, Option<OwnedFd>), InitFailure> {
         let credentials = self.plan.container.as_ref().map(|c| &c.credentials);
         let terminal = crate::pty::open_if(asked.terminal, credentials)?;
         let three = <[OwnedFd; 3]>::try_from(fds).ok();
         let streams = match (&terminal, &three) {
-            (Some(terminal), _) => Streams::Terminal(terminal.slave.as_fd()),
-            (None, Some(three)) => Streams::Three(three),
-            (None, None) => Streams::Nothing,
+            (Some(terminal), _) => StdioSetup::Terminal(terminal.slave.as_fd()),
+            (None, Some(three)) => StdioSetup::Three(three),
+            (None, None) => StdioSetup::Nothing,
         };
         let name = |variable: &std::ffi::OsString| {
             let bytes = std::os::unix::ffi::OsStrExt::as_bytes(variable.as_os_str());
@@ -88,15 +100,15 @@ impl Starter<'_> {
         let mut env = self.plan.env.clone();
         env.retain(|variable| !replaced.contains(&name(variable)));
         env.extend(asked.env.iter().cloned());
-        let job = Job {
-            what: What::Program(&asked.command),
+        let job = ProcessSpec {
+            what: ProcessTask::Program(&asked.command),
             env: &env,
             workdir: asked.workdir.as_ref().unwrap_or(&self.plan.workdir),
             credentials,
             own: &self.plan.own,
             streams,
             new_session: true,
-            told: Told::Other(Which::Command(asked.number)),
+            told: StartNotification::Other(ProcessKey::Command(asked.number)),
             fails: None,
         };
         let pid = command::start(&job, self.control, &self.join)?;
@@ -104,26 +116,26 @@ impl Starter<'_> {
     }
 }
 
-impl Hands for &Starter<'_> {
-    fn start(&mut self, number: usize) -> Option<Started> {
+impl ServiceActions for &ProcessStarter<'_> {
+    fn start(&mut self, number: usize) -> Option<StartOutcome> {
         let (service, streams) = self.service(number)?;
         let (read, write) = rustix::pipe::pipe_with(PipeFlags::CLOEXEC).ok()?;
-        let job = Job {
-            what: What::Program(&service.command),
+        let job = ProcessSpec {
+            what: ProcessTask::Program(&service.command),
             env: &service.env,
             workdir: &service.workdir,
             credentials: service.credentials.as_ref(),
             own: &self.plan.own,
             streams,
             new_session: true,
-            told: Told::Other(Which::Service(number)),
+            told: StartNotification::Other(ProcessKey::Service(number)),
             fails: Some(write.as_fd()),
         };
         let pid = command::start(&job, self.control, &self.join).ok()?;
         drop(write);
         Some(match has_failed(&read) {
-            true => Started::Ending(pid),
-            false => Started::Executed(pid),
+            true => StartOutcome::Ending(pid),
+            false => StartOutcome::Executed(pid),
         })
     }
 
@@ -131,22 +143,22 @@ impl Hands for &Starter<'_> {
         let (service, _) = self.service(number)?;
         let words: Vec<std::ffi::OsString>;
         let what = match &service.health.as_ref()?.check {
-            Check::Command(command) => {
+            HealthTest::Command(command) => {
                 words = command.iter().map(Into::into).collect();
-                What::Program(&words)
+                ProcessTask::Program(&words)
             }
-            Check::Tcp(port) => What::Port(*port),
-            Check::Http { port, path } => What::Http(*port, path),
+            HealthTest::Tcp(port) => ProcessTask::Port(*port),
+            HealthTest::Http { port, path } => ProcessTask::Http(*port, path),
         };
-        let job = Job {
+        let job = ProcessSpec {
             what,
             env: &service.env,
             workdir: &service.workdir,
             credentials: service.credentials.as_ref(),
             own: &self.plan.own,
-            streams: Streams::Nothing,
+            streams: StdioSetup::Nothing,
             new_session: true,
-            told: Told::Nobody,
+            told: StartNotification::Nobody,
             fails: None,
         };
         command::start(&job, self.control, &self.join).ok()
@@ -160,15 +172,15 @@ impl Hands for &Starter<'_> {
         end::kill_group(leader);
     }
 
-    fn tell(&mut self, change: Change) {
-        let _ = protocol::send(self.control, &Report::Service(change), &[]);
+    fn tell(&mut self, change: ServiceChange) {
+        let _ = protocol::send(self.control, &InitReport::Service(change), &[]);
     }
 }
 
 /// What runs.
-pub(super) struct Running<'a> {
-    starter: &'a Starter<'a>,
-    services: Services,
+pub(super) struct InitLoop<'a> {
+    starter: &'a ProcessStarter<'a>,
+    services: ServiceSupervisor,
     /// Absent where there are services alone.
     command: Option<Pid>,
     /// Tells whether the command was executed, where somebody waits for that.
@@ -176,7 +188,7 @@ pub(super) struct Running<'a> {
     /// When the command is killed.
     kill_at: Option<Instant>,
     /// How the command ended.
-    ended: Option<Exit>,
+    ended: Option<ExitStatus>,
     /// Commands that were asked for, and by which number.
     others: BTreeMap<i32, u64>,
 }
@@ -190,31 +202,29 @@ enum Turn {
     Alone,
 }
 
-impl<'a> Running<'a> {
+impl<'a> InitLoop<'a> {
     /// Starts the command, where there is one; the services are started in the first turn.
     pub(super) fn begin(
-        starter: &'a Starter<'a>,
+        starter: &'a ProcessStarter<'a>,
         terminal: Option<BorrowedFd<'_>>,
         output: Option<BorrowedFd<'_>>,
-    ) -> Result<Self, Failure> {
+    ) -> Result<Self, InitFailure> {
         let plan = starter.plan;
         let now = Instant::now();
         let mut executing = None;
         let command = if plan.command.is_empty() {
-            protocol::send(starter.control, &Report::Serving, &[]).map_err(Failure::step::<
-                std::io::Error,
-            >(
-                "speak to the supervisor",
-            ))?;
+            protocol::send(starter.control, &InitReport::Serving, &[]).map_err(
+                InitFailure::step::<std::io::Error>("speak to the supervisor"),
+            )?;
             None
         } else {
             let streams = terminal
-                .map(Streams::Terminal)
-                .or(output.map(Streams::Output))
-                .unwrap_or(Streams::Inherited);
+                .map(StdioSetup::Terminal)
+                .or(output.map(StdioSetup::Output))
+                .unwrap_or(StdioSetup::Inherited);
             // Without a terminal that shows its end, whoever started it is told of its beginning.
             let pipe = output.map(|_| rustix::pipe::pipe_with(PipeFlags::CLOEXEC));
-            let pipe = pipe.transpose().map_err(Failure::step("make a pipe"))?;
+            let pipe = pipe.transpose().map_err(InitFailure::step("make a pipe"))?;
             let fails = pipe.as_ref().map(|(_, write)| write.as_fd());
             let command = starter.command(streams, fails)?;
             executing = pipe.map(|(read, _)| read);
@@ -222,7 +232,7 @@ impl<'a> Running<'a> {
         };
         Ok(Self {
             starter,
-            services: Services::new(plan.services.clone(), plan.restarts, now),
+            services: ServiceSupervisor::new(plan.services.clone(), plan.restarts, now),
             command,
             executing,
             kill_at: None,
@@ -237,8 +247,8 @@ impl<'a> Running<'a> {
         mut self,
         children: &OwnedFd,
         mut sockets: Option<OwnedFd>,
-        reach: Reach,
-    ) -> Option<Exit> {
+        reach: KillScope,
+    ) -> Option<ExitStatus> {
         let mut hands = self.starter;
         loop {
             self.reap();
@@ -258,7 +268,10 @@ impl<'a> Running<'a> {
                 Turn::On => {}
                 Turn::Kill => {
                     let ended = end::kill_everything(self.command, reach);
-                    return self.ended.or(ended).or(Some(Exit::Signal(libc::SIGKILL)));
+                    return self
+                        .ended
+                        .or(ended)
+                        .or(Some(ExitStatus::Signal(libc::SIGKILL)));
                 }
                 Turn::Alone => {
                     end::kill_everything(self.command, reach);
@@ -271,7 +284,7 @@ impl<'a> Running<'a> {
         end::kill_everything(self.command, reach);
         Some(
             self.ended
-                .unwrap_or(Exit::Code(match self.services.any_failed() {
+                .unwrap_or(ExitStatus::Code(match self.services.any_failed() {
                     true => exit::NO,
                     false => exit::OK,
                 })),
@@ -283,7 +296,7 @@ impl<'a> Running<'a> {
         if let Some(read) = self.executing.take()
             && !has_failed(&read)
         {
-            let _ = protocol::send(self.starter.control, &Report::Executed, &[]);
+            let _ = protocol::send(self.starter.control, &InitReport::Executed, &[]);
         }
     }
 
@@ -295,7 +308,7 @@ impl<'a> Running<'a> {
                 self.ended = Some(exit);
                 self.kill_at = None;
             } else if let Some(number) = self.others.remove(&pid.as_raw_nonzero().get()) {
-                let ended = Report::CommandEnded(number, exit);
+                let ended = InitReport::CommandEnded(number, exit);
                 let _ = protocol::send(self.starter.control, &ended, &[]);
             } else {
                 (self.services).exited(pid, exit, Instant::now(), &mut hands);
@@ -340,20 +353,20 @@ impl<'a> Running<'a> {
         if !ready[1] {
             return Turn::On;
         }
-        match protocol::receive::<Order>(control) {
+        match protocol::receive::<SupervisorRequest>(control) {
             Ok(Some((order, message))) => self.obey(order, message.fds),
             Ok(None) | Err(_) => Turn::Alone,
         }
     }
 
-    fn obey(&mut self, order: Order, fds: Vec<OwnedFd>) -> Turn {
+    fn obey(&mut self, order: SupervisorRequest, fds: Vec<OwnedFd>) -> Turn {
         match order {
-            Order::Go { .. } => {}
-            Order::Kill => return Turn::Kill,
-            Order::Signal(signal) if self.command.is_some() => self.signal(signal),
-            Order::Signal(libc::SIGUSR1 | libc::SIGUSR2) => {}
-            Order::Signal(_) => self.services.stop(None),
-            Order::Stop { grace } => match self.command {
+            SupervisorRequest::Go { .. } => {}
+            SupervisorRequest::Kill => return Turn::Kill,
+            SupervisorRequest::Signal(signal) if self.command.is_some() => self.signal(signal),
+            SupervisorRequest::Signal(libc::SIGUSR1 | libc::SIGUSR2) => {}
+            SupervisorRequest::Signal(_) => self.services.stop(None),
+            SupervisorRequest::Stop { grace } => match self.command {
                 Some(_) => {
                     self.signal(libc::SIGTERM);
                     // Services follow when the command has ended.
@@ -361,9 +374,11 @@ impl<'a> Running<'a> {
                 }
                 None => self.services.stop(grace),
             },
-            Order::Restart(service) => self.services.restart(service, &mut { self.starter }),
-            Order::Command(asked) => self.start(&asked, fds),
-            Order::SignalCommand(number, signal) => {
+            SupervisorRequest::Restart(service) => {
+                self.services.restart(service, &mut { self.starter })
+            }
+            SupervisorRequest::Command(asked) => self.start(&asked, fds),
+            SupervisorRequest::SignalCommand(number, signal) => {
                 let asked = (self.others.iter()).find(|(_, asked)| **asked == number);
                 if let Some(pid) = asked.and_then(|(pid, _)| Pid::from_raw(*pid)) {
                     end::signal_group(pid, signal);
@@ -373,14 +388,17 @@ impl<'a> Running<'a> {
         Turn::On
     }
 
-    fn start(&mut self, asked: &Command, fds: Vec<OwnedFd>) {
+    fn start(&mut self, asked: &ExecTask, fds: Vec<OwnedFd>) {
         let number = asked.number;
         let (report, terminal) = match self.starter.other(asked, fds) {
             Ok((pid, terminal)) => {
                 self.others.insert(pid.as_raw_nonzero().get(), number);
-                (Report::CommandStarted(number), terminal)
+                (InitReport::CommandStarted(number), terminal)
             }
-            Err(failure) => (Report::CannotStart(Which::Command(number), failure), None),
+            Err(failure) => (
+                InitReport::CannotStart(ProcessKey::Command(number), failure),
+                None,
+            ),
         };
         let terminal: Vec<_> = terminal.iter().map(AsFd::as_fd).collect();
         let _ = protocol::send(self.starter.control, &report, &terminal);
@@ -408,8 +426,8 @@ fn has_failed(read: &OwnedFd) -> bool {
 
 /// Takes over the descriptors that services write to, and gives them to the services' users, who
 /// may open them again by name (`/dev/stdout`).
-pub(super) fn outputs(plan: &Plan) -> Vec<Option<OwnedFd>> {
-    let take = |service: &PlannedService| {
+pub(super) fn outputs(plan: &InitConfig) -> Vec<Option<OwnedFd>> {
+    let take = |service: &InitService| {
         let fd = service.output.and_then(super::inherited)?;
         if let Some(credentials) = service.credentials.filter(|c| c.change) {
             let uid = rustix::fs::Uid::from_raw(credentials.uid);

@@ -1,15 +1,15 @@
 //! When services are started, checked, started again and stopped: decisions alone, on a clock that
-//! the caller reads. What is done about them goes through [`Hands`].
+//! the caller reads. What is done about them goes through [`ServiceActions`].
 
 use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use rustix::process::Pid;
-use sconce_schema::event::{Exit, ServiceState};
-use sconce_schema::service::Restart;
+use sconce_schema::event::{ExitStatus, ServiceState};
+use sconce_schema::service::RestartPolicy;
 
-use crate::plan::{PlannedService, Restarts};
-use crate::protocol::Change;
+use crate::plan::{InitService, RestartBackoff};
+use crate::protocol::ServiceChange;
 
 /// Exit codes with which a shell, and the child that becomes a service, say that there is no such
 /// program. Trying again brings none.
@@ -19,9 +19,9 @@ const NO_PROGRAM: [u8; 2] = [126, 127];
 const FIRST_CHECKS: Duration = Duration::from_millis(500);
 
 /// What decisions are carried out with.
-pub(super) trait Hands {
+pub(super) trait ServiceActions {
     /// Starts a service's process; `None` when the kernel refused.
-    fn start(&mut self, service: usize) -> Option<Started>;
+    fn start(&mut self, service: usize) -> Option<StartOutcome>;
     /// Starts a check of its health, which ends with exit code 0 when it is healthy.
     fn check(&mut self, service: usize) -> Option<Pid>;
     /// Signals a process and every other one of its group.
@@ -29,12 +29,12 @@ pub(super) trait Hands {
     /// Kills what is left of the group of a process that has ended.
     fn end_group(&mut self, leader: Pid);
     /// Says that a service has changed.
-    fn tell(&mut self, change: Change);
+    fn tell(&mut self, change: ServiceChange);
 }
 
 /// What came of a start.
 #[derive(Debug, Clone, Copy)]
-pub(super) enum Started {
+pub(super) enum StartOutcome {
     /// The process is the service's program.
     Executed(Pid),
     /// The process could not become it, and is about to end.
@@ -43,7 +43,7 @@ pub(super) enum Started {
 
 /// What is wanted of a service.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Wanted {
+enum DesiredState {
     Up,
     Down,
     /// Down, and then up.
@@ -52,11 +52,11 @@ enum Wanted {
 
 #[derive(Debug)]
 struct Entry {
-    plan: PlannedService,
+    plan: InitService,
     /// The services that it waits for.
     after: Vec<usize>,
     state: ServiceState,
-    wanted: Wanted,
+    wanted: DesiredState,
     process: Option<Pid>,
     /// When it was started last.
     since: Instant,
@@ -82,8 +82,8 @@ impl Entry {
         matches!(self.state, ServiceState::Ended | ServiceState::Failed)
     }
 
-    fn change(&self, exit: Option<Exit>, why: Option<String>) -> Change {
-        Change {
+    fn change(&self, exit: Option<ExitStatus>, why: Option<String>) -> ServiceChange {
+        ServiceChange {
             service: 0,
             state: self.state,
             pid: self.process.map(|pid| pid.as_raw_nonzero().get()),
@@ -97,23 +97,23 @@ impl Entry {
 
 /// All services of a run.
 #[derive(Debug)]
-pub(super) struct Services {
+pub(super) struct ServiceSupervisor {
     all: Vec<Entry>,
-    restarts: Restarts,
+    restarts: RestartBackoff,
     /// Instead of each one's own grace.
     grace: Option<Duration>,
 }
 
-impl Services {
+impl ServiceSupervisor {
     /// None of them is started yet. `after` of each names others of them.
-    pub(super) fn new(plans: Vec<PlannedService>, restarts: Restarts, now: Instant) -> Self {
+    pub(super) fn new(plans: Vec<InitService>, restarts: RestartBackoff, now: Instant) -> Self {
         let names: Vec<String> = plans.iter().map(|plan| plan.name.clone()).collect();
         let index = |name: &String| names.iter().position(|known| known == name);
-        let entry = |plan: PlannedService| Entry {
+        let entry = |plan: InitService| Entry {
             after: plan.after.iter().filter_map(index).collect(),
             plan,
             state: ServiceState::Waiting,
-            wanted: Wanted::Up,
+            wanted: DesiredState::Up,
             process: None,
             since: now,
             starts: 0,
@@ -143,7 +143,7 @@ impl Services {
         (self.all.iter()).any(|entry| entry.state == ServiceState::Failed)
     }
 
-    /// When [`Services::advance`] has something to do next, where nothing else happens before.
+    /// When [`ServiceSupervisor::advance`] has something to do next, where nothing else happens before.
     pub(super) fn due(&self) -> Option<Instant> {
         let times = self.all.iter().flat_map(|entry| {
             let checking = entry.checking.map(|(_, until)| until);
@@ -157,19 +157,19 @@ impl Services {
     pub(super) fn stop(&mut self, grace: Option<Duration>) {
         self.grace = grace.or(self.grace);
         for entry in &mut self.all {
-            entry.wanted = Wanted::Down;
+            entry.wanted = DesiredState::Down;
         }
     }
 
     /// Stops one and starts it again, also one that is over.
-    pub(super) fn restart(&mut self, service: usize, hands: &mut impl Hands) {
+    pub(super) fn restart(&mut self, service: usize, hands: &mut impl ServiceActions) {
         let Some(entry) = self.all.get_mut(service) else {
             return;
         };
         entry.quick = 0;
         if entry.process.is_some() {
-            entry.wanted = Wanted::Again;
-        } else if entry.wanted != Wanted::Down {
+            entry.wanted = DesiredState::Again;
+        } else if entry.wanted != DesiredState::Down {
             entry.state = ServiceState::Waiting;
             entry.again = None;
             tell(service, entry.change(None, None), hands);
@@ -177,13 +177,13 @@ impl Services {
     }
 
     /// Does whatever it is time for.
-    pub(super) fn advance(&mut self, now: Instant, hands: &mut impl Hands) {
+    pub(super) fn advance(&mut self, now: Instant, hands: &mut impl ServiceActions) {
         // What one of them becomes may be what another one waits for.
         while (0..self.all.len()).any(|service| self.step(service, now, hands)) {}
     }
 
     /// Whether something was done.
-    fn step(&mut self, service: usize, now: Instant, hands: &mut impl Hands) -> bool {
+    fn step(&mut self, service: usize, now: Instant, hands: &mut impl ServiceActions) -> bool {
         let entry = &self.all[service];
         if entry.process.is_none() {
             return !entry.is_over() && self.step_without_process(service, now, hands);
@@ -194,9 +194,9 @@ impl Services {
         let Some(process) = entry.process else {
             return false;
         };
-        let is_to_end = entry.wanted != Wanted::Up || entry.hung;
+        let is_to_end = entry.wanted != DesiredState::Up || entry.hung;
         if is_to_end && entry.state != ServiceState::Stopping {
-            if entry.wanted == Wanted::Down && followed {
+            if entry.wanted == DesiredState::Down && followed {
                 return false;
             }
             entry.state = ServiceState::Stopping;
@@ -240,10 +240,10 @@ impl Services {
         &mut self,
         service: usize,
         now: Instant,
-        hands: &mut impl Hands,
+        hands: &mut impl ServiceActions,
     ) -> bool {
         let entry = &self.all[service];
-        if entry.wanted == Wanted::Down {
+        if entry.wanted == DesiredState::Down {
             self.over(service, ServiceState::Ended, None, None, hands);
             return true;
         }
@@ -262,7 +262,7 @@ impl Services {
         true
     }
 
-    fn start(&mut self, service: usize, now: Instant, hands: &mut impl Hands) {
+    fn start(&mut self, service: usize, now: Instant, hands: &mut impl ServiceActions) {
         let started = hands.start(service);
         let entry = &mut self.all[service];
         entry.again = None;
@@ -278,11 +278,11 @@ impl Services {
                 let why = "the kernel refused a new process".to_owned();
                 return self.ended(service, None, Some(why), now, hands);
             }
-            Some(Started::Ending(pid)) => {
+            Some(StartOutcome::Ending(pid)) => {
                 entry.process = Some(pid);
                 entry.state = ServiceState::Starting;
             }
-            Some(Started::Executed(pid)) => {
+            Some(StartOutcome::Executed(pid)) => {
                 entry.process = Some(pid);
                 entry.next_check = entry.plan.health.as_ref().map(|_| now);
                 entry.state = match entry.plan.health {
@@ -315,14 +315,14 @@ impl Services {
     pub(super) fn exited(
         &mut self,
         pid: Pid,
-        exit: Exit,
+        exit: ExitStatus,
         now: Instant,
-        hands: &mut impl Hands,
+        hands: &mut impl ServiceActions,
     ) -> bool {
         let is_check = |entry: &Entry| entry.checking.is_some_and(|(check, _)| check == pid);
         if let Some(service) = self.all.iter().position(is_check) {
             self.all[service].checking = None;
-            self.checked(service, exit == Exit::Code(0), now, hands);
+            self.checked(service, exit == ExitStatus::Code(0), now, hands);
             return true;
         }
         let is_process = |entry: &Entry| entry.process == Some(pid);
@@ -336,7 +336,13 @@ impl Services {
         true
     }
 
-    fn checked(&mut self, service: usize, good: bool, now: Instant, hands: &mut impl Hands) {
+    fn checked(
+        &mut self,
+        service: usize,
+        good: bool,
+        now: Instant,
+        hands: &mut impl ServiceActions,
+    ) {
         let entry = &mut self.all[service];
         let Some(health) = &entry.plan.health else {
             return;
@@ -378,10 +384,10 @@ impl Services {
     fn ended(
         &mut self,
         service: usize,
-        exit: Option<Exit>,
+        exit: Option<ExitStatus>,
         why: Option<String>,
         now: Instant,
-        hands: &mut impl Hands,
+        hands: &mut impl ServiceActions,
     ) {
         let restarts = self.restarts;
         let entry = &mut self.all[service];
@@ -391,23 +397,23 @@ impl Services {
             hands.signal(check, libc::SIGKILL);
         }
         // However it ends when it is asked to: it was not well.
-        let good = exit == Some(Exit::Code(0)) && !entry.hung;
+        let good = exit == Some(ExitStatus::Code(0)) && !entry.hung;
         match entry.wanted {
-            Wanted::Down => return self.over(service, ServiceState::Ended, exit, why, hands),
-            Wanted::Again => {
-                entry.wanted = Wanted::Up;
+            DesiredState::Down => return self.over(service, ServiceState::Ended, exit, why, hands),
+            DesiredState::Again => {
+                entry.wanted = DesiredState::Up;
                 entry.state = ServiceState::Waiting;
                 tell(service, entry.change(exit, why), hands);
                 return;
             }
-            Wanted::Up => {}
+            DesiredState::Up => {}
         }
         let stays_down = match entry.plan.restart {
-            Restart::Always => false,
-            Restart::OnFailure => good,
-            Restart::Never => true,
+            RestartPolicy::Always => false,
+            RestartPolicy::OnFailure => good,
+            RestartPolicy::Never => true,
         };
-        let no_program = matches!(exit, Some(Exit::Code(code)) if NO_PROGRAM.contains(&code));
+        let no_program = matches!(exit, Some(ExitStatus::Code(code)) if NO_PROGRAM.contains(&code));
         if stays_down || no_program {
             let state = match good {
                 true => ServiceState::Ended,
@@ -440,9 +446,9 @@ impl Services {
         &mut self,
         service: usize,
         state: ServiceState,
-        exit: Option<Exit>,
+        exit: Option<ExitStatus>,
         why: Option<String>,
-        hands: &mut impl Hands,
+        hands: &mut impl ServiceActions,
     ) {
         let entry = &mut self.all[service];
         entry.state = state;
@@ -451,8 +457,8 @@ impl Services {
     }
 }
 
-fn tell(service: usize, change: Change, hands: &mut impl Hands) {
-    hands.tell(Change { service, ..change });
+fn tell(service: usize, change: ServiceChange, hands: &mut impl ServiceActions) {
+    hands.tell(ServiceChange { service, ..change });
 }
 
 /// Whether every name in `after` is a service, and none waits for itself by way of others; the

@@ -1,5 +1,5 @@
 use super::*;
-use sconce_schema::service::{Check, Health};
+use sconce_schema::service::{HealthCheck, HealthTest};
 
 /// Processes count up from 100; what was done is written down.
 #[derive(Default)]
@@ -21,13 +21,13 @@ impl Noted {
     }
 }
 
-impl Hands for Noted {
-    fn start(&mut self, service: usize) -> Option<Started> {
+impl ServiceActions for Noted {
+    fn start(&mut self, service: usize) -> Option<StartOutcome> {
         self.done.push(format!("start {service}"));
         let pid = (!self.refuses).then(|| self.pid())??;
         Some(match self.cannot_execute {
-            true => Started::Ending(pid),
-            false => Started::Executed(pid),
+            true => StartOutcome::Ending(pid),
+            false => StartOutcome::Executed(pid),
         })
     }
 
@@ -42,26 +42,26 @@ impl Hands for Noted {
 
     fn end_group(&mut self, _leader: Pid) {}
 
-    fn tell(&mut self, change: Change) {
+    fn tell(&mut self, change: ServiceChange) {
         let why = change.why.map(|why| format!(": {why}")).unwrap_or_default();
         self.done
             .push(format!("{} {:?}{why}", change.service, change.state));
     }
 }
 
-const RESTARTS: Restarts = Restarts {
+const RESTARTS: RestartBackoff = RestartBackoff {
     first_ms: 1_000,
     most_ms: 4_000,
     reset_ms: 60_000,
     tries: 5,
 };
 
-fn planned(name: &str, after: &[&str]) -> PlannedService {
-    PlannedService {
+fn planned(name: &str, after: &[&str]) -> InitService {
+    InitService {
         name: name.to_owned(),
         after: after.iter().map(|&name| name.to_owned()).collect(),
-        restart: Restart::OnFailure,
-        ..PlannedService::default()
+        restart: RestartPolicy::OnFailure,
+        ..InitService::default()
     }
 }
 
@@ -76,11 +76,11 @@ fn pid(number: i32) -> Pid {
 #[test]
 fn one_that_dies_at_its_start_is_tried_again_ever_later_and_then_given_up() {
     let (mut hands, mut now) = (Noted::default(), Instant::now());
-    let mut services = Services::new(vec![planned("web", &[])], RESTARTS, now);
+    let mut services = ServiceSupervisor::new(vec![planned("web", &[])], RESTARTS, now);
     for (number, delay) in [(0, 1), (1, 2), (2, 4), (3, 4)] {
         services.advance(now, &mut hands);
         assert_eq!(hands.take(), ["start 0", "0 Running"]);
-        assert!(services.exited(pid(100 + number), Exit::Code(1), now, &mut hands));
+        assert!(services.exited(pid(100 + number), ExitStatus::Code(1), now, &mut hands));
         assert_eq!(hands.take(), ["0 Restarting"]);
         assert_eq!(services.due(), Some(now + seconds(delay)));
         services.advance(now + seconds(delay) - Duration::from_millis(1), &mut hands);
@@ -88,7 +88,7 @@ fn one_that_dies_at_its_start_is_tried_again_ever_later_and_then_given_up() {
         now += seconds(delay);
     }
     services.advance(now, &mut hands);
-    services.exited(pid(104), Exit::Signal(11), now, &mut hands);
+    services.exited(pid(104), ExitStatus::Signal(11), now, &mut hands);
     assert_eq!(
         hands.take()[2..],
         ["0 Failed: it ended 5 times soon after its start"]
@@ -103,17 +103,17 @@ fn one_that_dies_at_its_start_is_tried_again_ever_later_and_then_given_up() {
 #[test]
 fn one_that_ran_for_long_begins_anew_and_a_missing_program_is_not_tried_again() {
     let (mut hands, mut now) = (Noted::default(), Instant::now());
-    let mut services = Services::new(vec![planned("web", &[])], RESTARTS, now);
+    let mut services = ServiceSupervisor::new(vec![planned("web", &[])], RESTARTS, now);
     for number in 0..10 {
         services.advance(now, &mut hands);
         now += seconds(61);
-        services.exited(pid(100 + number), Exit::Code(1), now, &mut hands);
+        services.exited(pid(100 + number), ExitStatus::Code(1), now, &mut hands);
         assert_eq!(services.due(), Some(now + seconds(1)));
         now += seconds(1);
     }
     services.advance(now, &mut hands);
     hands.take();
-    services.exited(pid(110), Exit::Code(127), now, &mut hands);
+    services.exited(pid(110), ExitStatus::Code(127), now, &mut hands);
     assert_eq!(hands.take(), ["0 Failed"]);
 }
 
@@ -122,10 +122,10 @@ fn a_missing_program_never_counts_as_running() {
     let (mut hands, now) = (Noted::default(), Instant::now());
     hands.cannot_execute = true;
     let plans = vec![planned("web", &[]), planned("follower", &["web"])];
-    let mut services = Services::new(plans, RESTARTS, now);
+    let mut services = ServiceSupervisor::new(plans, RESTARTS, now);
     services.advance(now, &mut hands);
     assert_eq!(hands.take(), ["start 0", "0 Starting"]);
-    services.exited(pid(100), Exit::Code(127), now, &mut hands);
+    services.exited(pid(100), ExitStatus::Code(127), now, &mut hands);
     services.advance(now, &mut hands);
     assert_eq!(hands.take(), ["0 Failed", "1 Failed: it waits for web"]);
 }
@@ -134,21 +134,21 @@ fn a_missing_program_never_counts_as_running() {
 fn policies_say_what_comes_after_an_end() {
     use ServiceState::{Ended, Failed, Restarting};
     for (restart, exit, state) in [
-        (Restart::Always, 0, Restarting),
-        (Restart::Always, 1, Restarting),
-        (Restart::OnFailure, 0, Ended),
-        (Restart::OnFailure, 1, Restarting),
-        (Restart::Never, 0, Ended),
-        (Restart::Never, 1, Failed),
+        (RestartPolicy::Always, 0, Restarting),
+        (RestartPolicy::Always, 1, Restarting),
+        (RestartPolicy::OnFailure, 0, Ended),
+        (RestartPolicy::OnFailure, 1, Restarting),
+        (RestartPolicy::Never, 0, Ended),
+        (RestartPolicy::Never, 1, Failed),
     ] {
         let (mut hands, now) = (Noted::default(), Instant::now());
-        let plan = PlannedService {
+        let plan = InitService {
             restart,
             ..planned("a", &[])
         };
-        let mut services = Services::new(vec![plan], RESTARTS, now);
+        let mut services = ServiceSupervisor::new(vec![plan], RESTARTS, now);
         services.advance(now, &mut hands);
-        services.exited(pid(100), Exit::Code(exit), now, &mut hands);
+        services.exited(pid(100), ExitStatus::Code(exit), now, &mut hands);
         assert_eq!(services.all[0].state, state, "{restart:?} {exit}");
     }
 }
@@ -157,17 +157,17 @@ fn policies_say_what_comes_after_an_end() {
 fn others_wait_until_it_is_healthy_and_are_stopped_before_it() {
     let (mut hands, mut now) = (Noted::default(), Instant::now());
     let mut database = planned("database", &[]);
-    database.health = Some(Health::new(Check::Tcp(1)));
+    database.health = Some(HealthCheck::new(HealthTest::Tcp(1)));
     database.grace = seconds(3);
     let plans = vec![planned("web", &["database"]), database];
-    let mut services = Services::new(plans, RESTARTS, now);
+    let mut services = ServiceSupervisor::new(plans, RESTARTS, now);
     services.advance(now, &mut hands);
     assert_eq!(hands.take(), ["start 1", "1 Starting", "check 1"]);
-    services.exited(pid(101), Exit::Code(1), now, &mut hands);
+    services.exited(pid(101), ExitStatus::Code(1), now, &mut hands);
     assert_eq!(services.due(), Some(now + FIRST_CHECKS));
     now += FIRST_CHECKS;
     services.advance(now, &mut hands);
-    services.exited(pid(102), Exit::Code(0), now, &mut hands);
+    services.exited(pid(102), ExitStatus::Code(0), now, &mut hands);
     services.advance(now, &mut hands);
     assert_eq!(
         hands.take(),
@@ -176,7 +176,7 @@ fn others_wait_until_it_is_healthy_and_are_stopped_before_it() {
     services.stop(None);
     services.advance(now, &mut hands);
     assert_eq!(hands.take(), ["signal 103 15", "0 Stopping"]);
-    services.exited(pid(103), Exit::Signal(15), now, &mut hands);
+    services.exited(pid(103), ExitStatus::Signal(15), now, &mut hands);
     services.advance(now, &mut hands);
     assert_eq!(hands.take(), ["0 Ended", "signal 100 15", "1 Stopping"]);
     // It does not heed the signal.
@@ -189,7 +189,7 @@ fn others_wait_until_it_is_healthy_and_are_stopped_before_it() {
             "1 Stopping: it did not end within its grace and was killed"
         ]
     );
-    services.exited(pid(100), Exit::Signal(9), now, &mut hands);
+    services.exited(pid(100), ExitStatus::Signal(9), now, &mut hands);
     assert!(services.are_over() && !services.any_failed());
 }
 
@@ -197,9 +197,9 @@ fn others_wait_until_it_is_healthy_and_are_stopped_before_it() {
 fn one_that_waits_for_what_failed_fails() {
     let (mut hands, now) = (Noted::default(), Instant::now());
     let mut first = planned("first", &[]);
-    first.restart = Restart::Never;
+    first.restart = RestartPolicy::Never;
     let plans = vec![first, planned("second", &["first"])];
-    let mut services = Services::new(plans, RESTARTS, now);
+    let mut services = ServiceSupervisor::new(plans, RESTARTS, now);
     hands.refuses = true;
     services.advance(now, &mut hands);
     assert_eq!(
@@ -216,22 +216,22 @@ fn one_that_waits_for_what_failed_fails() {
 fn a_check_that_hangs_is_ended_and_counts_after_the_start_period() {
     let (mut hands, mut now) = (Noted::default(), Instant::now());
     let mut plan = planned("web", &[]);
-    plan.health = Some(Health {
+    plan.health = Some(HealthCheck {
         interval_ms: 1_000,
         timeout_ms: 2_000,
         retries: 2,
         start_period_ms: 0,
         restart: false,
-        check: Check::Tcp(1),
+        check: HealthTest::Tcp(1),
     });
-    let mut services = Services::new(vec![plan], RESTARTS, now);
+    let mut services = ServiceSupervisor::new(vec![plan], RESTARTS, now);
     services.advance(now, &mut hands);
     hands.take();
     for number in [101, 102] {
         now += seconds(2);
         services.advance(now, &mut hands);
         assert_eq!(hands.take(), [format!("signal {number} 9")]);
-        services.exited(pid(number), Exit::Signal(9), now, &mut hands);
+        services.exited(pid(number), ExitStatus::Signal(9), now, &mut hands);
         now += FIRST_CHECKS;
         services.advance(now, &mut hands);
         let told = hands.take();
@@ -239,11 +239,11 @@ fn a_check_that_hangs_is_ended_and_counts_after_the_start_period() {
         assert_eq!(told.len(), if number == 102 { 2 } else { 1 }, "{told:?}");
     }
     assert_eq!(services.all[0].state, ServiceState::Unhealthy);
-    services.exited(pid(103), Exit::Code(0), now, &mut hands);
+    services.exited(pid(103), ExitStatus::Code(0), now, &mut hands);
     assert_eq!(hands.take(), ["0 Healthy"]);
     services.restart(0, &mut hands);
     services.advance(now, &mut hands);
-    services.exited(pid(100), Exit::Code(0), now, &mut hands);
+    services.exited(pid(100), ExitStatus::Code(0), now, &mut hands);
     services.advance(now, &mut hands);
     assert_eq!(
         hands.take(),
@@ -259,15 +259,15 @@ fn a_check_that_hangs_is_ended_and_counts_after_the_start_period() {
 }
 
 /// A service that is checked each second, and started again when two checks fail.
-fn checked(start_period_ms: u64) -> PlannedService {
-    PlannedService {
-        health: Some(Health {
+fn checked(start_period_ms: u64) -> InitService {
+    InitService {
+        health: Some(HealthCheck {
             interval_ms: 1_000,
             timeout_ms: 2_000,
             retries: 2,
             start_period_ms,
             restart: true,
-            check: Check::Tcp(1),
+            check: HealthTest::Tcp(1),
         }),
         grace: seconds(3),
         ..planned("web", &[])
@@ -275,18 +275,18 @@ fn checked(start_period_ms: u64) -> PlannedService {
 }
 
 /// Has the next check end so, when it is due.
-fn next_check(services: &mut Services, hands: &mut Noted, now: &mut Instant, code: u8) {
+fn next_check(services: &mut ServiceSupervisor, hands: &mut Noted, now: &mut Instant, code: u8) {
     *now = services.due().unwrap_or(*now).max(*now);
     services.advance(*now, hands);
     let (check, _) = services.all[0].checking.expect("a check is due");
-    services.exited(check, Exit::Code(code), *now, hands);
+    services.exited(check, ExitStatus::Code(code), *now, hands);
     services.advance(*now, hands);
 }
 
 #[test]
 fn one_that_hangs_is_stopped_and_started_again_where_that_is_asked_for() {
     let (mut hands, mut now) = (Noted::default(), Instant::now());
-    let mut services = Services::new(vec![checked(0)], RESTARTS, now);
+    let mut services = ServiceSupervisor::new(vec![checked(0)], RESTARTS, now);
     for code in [0, 1, 0, 1, 1] {
         next_check(&mut services, &mut hands, &mut now, code);
     }
@@ -310,7 +310,7 @@ fn one_that_hangs_is_stopped_and_started_again_where_that_is_asked_for() {
     services.advance(now, &mut hands);
     assert_eq!(hands.take()[0], "signal 100 9");
     // It counts as failed, whatever its exit code, and waits like one.
-    services.exited(pid(100), Exit::Code(0), now, &mut hands);
+    services.exited(pid(100), ExitStatus::Code(0), now, &mut hands);
     assert_eq!(hands.take(), ["0 Restarting"]);
     assert_eq!(services.due(), Some(now + seconds(1)));
     now += seconds(1);
@@ -321,12 +321,12 @@ fn one_that_hangs_is_stopped_and_started_again_where_that_is_asked_for() {
 #[test]
 fn one_that_hung_is_not_started_again_once_the_run_is_stopped() {
     let (mut hands, mut now) = (Noted::default(), Instant::now());
-    let mut services = Services::new(vec![checked(0)], RESTARTS, now);
+    let mut services = ServiceSupervisor::new(vec![checked(0)], RESTARTS, now);
     for code in [0, 1, 1] {
         next_check(&mut services, &mut hands, &mut now, code);
     }
     services.stop(None);
-    services.exited(pid(100), Exit::Signal(15), now, &mut hands);
+    services.exited(pid(100), ExitStatus::Signal(15), now, &mut hands);
     services.advance(now, &mut hands);
     assert!(services.are_over() && !services.any_failed());
 }
@@ -335,7 +335,7 @@ fn one_that_hung_is_not_started_again_once_the_run_is_stopped() {
 fn one_that_never_comes_up_is_given_up_however_long_its_start_may_take() {
     let (mut hands, mut now) = (Noted::default(), Instant::now());
     // Longer than what makes a restart begin anew.
-    let mut services = Services::new(vec![checked(90_000)], RESTARTS, now);
+    let mut services = ServiceSupervisor::new(vec![checked(90_000)], RESTARTS, now);
     for _ in 0..RESTARTS.tries {
         services.advance(now, &mut hands);
         now += seconds(91);
@@ -343,7 +343,7 @@ fn one_that_never_comes_up_is_given_up_however_long_its_start_may_take() {
             next_check(&mut services, &mut hands, &mut now, 1);
         }
         let process = services.all[0].process.expect("it runs");
-        services.exited(process, Exit::Signal(15), now, &mut hands);
+        services.exited(process, ExitStatus::Signal(15), now, &mut hands);
         now = services.due().unwrap_or(now);
     }
     let last = hands.take().pop();

@@ -15,21 +15,21 @@ const KERNELS: [FsWord; 2] = [0x9fa0, 0x6265_6572];
 
 /// What a place is to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(super) enum MountPointKind {
     Folder,
     File,
 }
 
 /// Opens `path` below `root`, and makes it where it is missing: folders on the way, then an empty
 /// file or folder, each with its parent's owner.
-pub(super) fn place(root: BorrowedFd<'_>, path: &Path, kind: Kind) -> Result<OwnedFd> {
+pub(super) fn place(root: BorrowedFd<'_>, path: &Path, kind: MountPointKind) -> Result<OwnedFd> {
     let place = match open(root, path) {
         Err(Errno::NOENT) => {
             let parent = folder(root, path.parent().unwrap_or(Path::new("/")))?;
             let name = path.file_name().ok_or(Errno::INVAL)?;
             match kind {
-                Kind::Folder => make_folder(&parent, name)?,
-                Kind::File => make_file(&parent, name)?,
+                MountPointKind::Folder => make_folder(&parent, name)?,
+                MountPointKind::File => make_file(&parent, name)?,
             }
             open(root, path)?
         }
@@ -47,8 +47,8 @@ pub(super) fn place(root: BorrowedFd<'_>, path: &Path, kind: Kind) -> Result<Own
     }
     let is_folder = FileType::from_raw_mode(found.st_mode).is_dir();
     match (kind, is_folder) {
-        (Kind::Folder, false) => Err(Errno::NOTDIR),
-        (Kind::File, true) => Err(Errno::ISDIR),
+        (MountPointKind::Folder, false) => Err(Errno::NOTDIR),
+        (MountPointKind::File, true) => Err(Errno::ISDIR),
         _ => Ok(place),
     }
 }
@@ -166,19 +166,19 @@ mod tests {
     #[test]
     fn missing_places_are_made() {
         let (folder, root) = root();
-        place(root.as_fd(), Path::new("/a/b/c"), Kind::Folder).unwrap();
-        place(root.as_fd(), Path::new("/a/b/f"), Kind::File).unwrap();
+        place(root.as_fd(), Path::new("/a/b/c"), MountPointKind::Folder).unwrap();
+        place(root.as_fd(), Path::new("/a/b/f"), MountPointKind::File).unwrap();
         assert!(folder.path().join("root/a/b/c").is_dir());
         assert!(folder.path().join("root/a/b/f").is_file());
         assert_eq!(
-            place(root.as_fd(), Path::new("/a/b/f"), Kind::Folder).unwrap_err(),
+            place(root.as_fd(), Path::new("/a/b/f"), MountPointKind::Folder).unwrap_err(),
             Errno::NOTDIR
         );
         assert_eq!(
-            place(root.as_fd(), Path::new("/a/b"), Kind::File).unwrap_err(),
+            place(root.as_fd(), Path::new("/a/b"), MountPointKind::File).unwrap_err(),
             Errno::ISDIR
         );
-        assert!(place(root.as_fd(), Path::new("/a/b/f/g"), Kind::File).is_err());
+        assert!(place(root.as_fd(), Path::new("/a/b/f/g"), MountPointKind::File).is_err());
     }
 
     #[test]
@@ -190,14 +190,14 @@ mod tests {
         symlink("/proc/self/root", inside.join("magic")).unwrap();
         symlink("/nowhere", inside.join("dangling")).unwrap();
         for (name, kind) in [
-            ("up/a", Kind::Folder),
-            ("absolute/b", Kind::File),
-            ("magic/c", Kind::Folder),
+            ("up/a", MountPointKind::Folder),
+            ("absolute/b", MountPointKind::File),
+            ("magic/c", MountPointKind::Folder),
         ] {
             let _ = place(root.as_fd(), &Path::new("/").join(name), kind);
         }
         // A link that leads nowhere inside is an error, not a new file somewhere.
-        assert!(place(root.as_fd(), Path::new("/dangling"), Kind::File).is_err());
+        assert!(place(root.as_fd(), Path::new("/dangling"), MountPointKind::File).is_err());
         assert!(link(root.as_fd(), "target", Path::new("/up/link")).is_err());
         let outside = std::fs::read_dir(folder.path().join("outside")).unwrap();
         assert_eq!(outside.count(), 0);

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 /// One instruction of an eBPF program (`struct bpf_insn` of <linux/bpf.h>).
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Instruction {
+pub(crate) struct EbpfInstruction {
     pub(crate) code: u8,
     /// Destination in the lower four bits, source in the upper four (on the little-endian
     /// machines that Sconce runs on).
@@ -52,7 +52,10 @@ struct Attach {
 /// # Errors
 /// The kernel's: `EPERM` without CAP_BPF or CAP_SYS_ADMIN, `EINVAL` where the kernel lacks
 /// `CONFIG_CGROUP_BPF` or does not accept the program.
-pub(crate) fn filter_devices(cgroup: BorrowedFd<'_>, program: &[Instruction]) -> io::Result<()> {
+pub(crate) fn filter_devices(
+    cgroup: BorrowedFd<'_>,
+    program: &[EbpfInstruction],
+) -> io::Result<()> {
     let program = load(program)?;
     let attach = Attach {
         target_fd: cgroup.as_raw_fd() as u32,
@@ -67,7 +70,7 @@ pub(crate) fn filter_devices(cgroup: BorrowedFd<'_>, program: &[Instruction]) ->
     done.map(drop)
 }
 
-fn load(program: &[Instruction]) -> io::Result<OwnedFd> {
+fn load(program: &[EbpfInstruction]) -> io::Result<OwnedFd> {
     let load = Load {
         prog_type: PROG_TYPE_CGROUP_DEVICE,
         insn_cnt: u32::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?,

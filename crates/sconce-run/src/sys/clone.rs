@@ -21,7 +21,7 @@ struct CloneArgs {
 }
 
 /// Which of the two processes this is.
-pub(crate) enum Cloned {
+pub(crate) enum CloneResult {
     /// The new one.
     Child,
     /// The old one, with a handle on the new one.
@@ -46,7 +46,7 @@ pub(crate) enum Cloned {
 pub(crate) unsafe fn fork(
     flags: libc::c_int,
     cgroup: Option<BorrowedFd<'_>>,
-) -> io::Result<Cloned> {
+) -> io::Result<CloneResult> {
     let mut pidfd: libc::c_int = -1;
     let pid = match cgroup {
         Some(cgroup) => {
@@ -78,8 +78,8 @@ pub(crate) unsafe fn fork(
     };
     match pid {
         -1 => Err(io::Error::last_os_error()),
-        0 => Ok(Cloned::Child),
-        pid => Ok(Cloned::Parent {
+        0 => Ok(CloneResult::Child),
+        pid => Ok(CloneResult::Parent {
             pid: pid as i32,
             // SAFETY: the kernel has just made this descriptor for us.
             pidfd: unsafe { OwnedFd::from_raw_fd(pidfd) },

@@ -5,7 +5,7 @@ use std::io;
 /// One instruction of a classic BPF program (`struct sock_filter`).
 #[repr(C)]
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Instruction {
+pub(crate) struct SeccompInstruction {
     pub(crate) code: u16,
     pub(crate) jt: u8,
     pub(crate) jf: u8,
@@ -15,7 +15,7 @@ pub(crate) struct Instruction {
 #[repr(C)]
 struct Program {
     len: u16,
-    filter: *const Instruction,
+    filter: *const SeccompInstruction,
 }
 
 /// Filters the system calls of this thread and of all its descendants, for good. Needs
@@ -24,7 +24,7 @@ struct Program {
 /// # Errors
 /// The kernel's: `EINVAL` where the kernel has no seccomp filters or the program is malformed.
 #[expect(unsafe_code, reason = "rustix has no seccomp")]
-pub(crate) fn install(program: &[Instruction]) -> io::Result<()> {
+pub(crate) fn install(program: &[SeccompInstruction]) -> io::Result<()> {
     let program = Program {
         len: u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?,
         filter: program.as_ptr(),

@@ -22,7 +22,7 @@ static PIPE: AtomicI32 = AtomicI32::new(-1);
 
 /// A signal that was sent to this process.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) struct Caught {
+pub(crate) struct ReceivedSignal {
     pub(crate) signal: i32,
     /// Sent by the terminal's driver, to everything in the terminal's foreground group.
     pub(crate) by_terminal: bool,
@@ -83,10 +83,10 @@ impl Catcher {
     }
 
     /// The next signal that waits.
-    pub(crate) fn next(&self) -> Option<Caught> {
+    pub(crate) fn next(&self) -> Option<ReceivedSignal> {
         let mut message = [0_u8; 2];
         match rustix::io::read(&self.reader, &mut message) {
-            Ok(2) => Some(Caught {
+            Ok(2) => Some(ReceivedSignal {
                 signal: i32::from(message[0]),
                 by_terminal: message[1] != 0,
             }),

@@ -16,7 +16,7 @@ const DESCRIPTORS: usize = 16;
 
 /// A message as it arrived.
 #[derive(Debug)]
-pub(crate) struct Message {
+pub(crate) struct SocketMessage {
     pub(crate) bytes: Vec<u8>,
     pub(crate) fds: Vec<OwnedFd>,
     /// The sender's process id as the receiver counts; known where the receiver asked for it.
@@ -61,7 +61,7 @@ pub(crate) fn send(socket: impl AsFd, bytes: &[u8], fds: &[BorrowedFd<'_>]) -> i
 ///
 /// # Errors
 /// The kernel's.
-pub(crate) fn receive(socket: impl AsFd) -> io::Result<Option<Message>> {
+pub(crate) fn receive(socket: impl AsFd) -> io::Result<Option<SocketMessage>> {
     let mut bytes = vec![0; LONGEST];
     let mut space =
         [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS), ScmCredentials(1))];
@@ -82,7 +82,7 @@ pub(crate) fn receive(socket: impl AsFd) -> io::Result<Option<Message>> {
             other => break other?,
         }
     };
-    let mut message = Message {
+    let mut message = SocketMessage {
         bytes: Vec::new(),
         fds: Vec::new(),
         sender: None,

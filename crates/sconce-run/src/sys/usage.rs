@@ -4,11 +4,11 @@ use std::mem::MaybeUninit;
 
 use sconce_schema::units::Bytes;
 
-use crate::Used;
+use crate::ResourceUsage;
 
 /// What the children of this process used that have ended and were waited for, with theirs.
 #[expect(unsafe_code, reason = "rustix has no getrusage")]
-pub(crate) fn of_children() -> Option<Used> {
+pub(crate) fn of_children() -> Option<ResourceUsage> {
     let mut usage = MaybeUninit::<libc::rusage>::zeroed();
     // SAFETY: the kernel fills the structure, for which zeroes are valid too.
     let usage = unsafe {
@@ -22,7 +22,7 @@ pub(crate) fn of_children() -> Option<Used> {
         let micros = u64::try_from(time.tv_usec).ok()?;
         seconds.checked_mul(1_000_000)?.checked_add(micros)
     };
-    Some(Used {
+    Some(ResourceUsage {
         user_us: micros(usage.ru_utime)?,
         system_us: micros(usage.ru_stime)?,
         // The kernel counts it in KiB.

@@ -10,12 +10,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use sconce_base::Env;
-use sconce_host::{Machine, Roots, SampleTarget, Sampler};
+use sconce_host::{HostProfile, Roots, SampleScope, Sampler};
 use sconce_run::{
-    Control, Engine, Executor, Native, Restarts, RunError, RunOptions, WAYS_OUT, Watcher,
-    init_main, is_init, run,
+    ContainerEngine, ControlOptions, Executor, Native, RestartBackoff, RunError, RunObserver,
+    RunOptions, WAYS_OUT, init_main, is_init, run,
 };
-use sconce_schema::event::{Exit, OutOfMemory, ServiceEvent, Unenforced};
+use sconce_schema::event::{ExitStatus, OomKill, ServiceEvent, UnenforcedLimit};
 use sconce_schema::{Hint, RunRequest};
 use serde::Deserialize;
 use serde_json::json;
@@ -32,8 +32,8 @@ impl Lines {
     }
 }
 
-impl Watcher for Lines {
-    fn unenforced(&mut self, what: &[Unenforced]) {
+impl RunObserver for Lines {
+    fn unenforced(&mut self, what: &[UnenforcedLimit]) {
         self.line(&json!({ "unenforced": what }));
     }
 
@@ -45,7 +45,7 @@ impl Watcher for Lines {
         self.line(&json!({ "way-out": name }));
     }
 
-    fn started(&mut self, target: &SampleTarget) {
+    fn started(&mut self, target: &SampleScope) {
         self.line(&json!({
             "started": { "pid": target.root_pid, "init": target.reaper, "cgroups": format!("{:?}", target.cgroups), "shm": target.shm }
         }));
@@ -63,7 +63,7 @@ impl Watcher for Lines {
         }
     }
 
-    fn ended(&mut self, exit: Exit, out_of_memory: Option<OutOfMemory>) {
+    fn ended(&mut self, exit: ExitStatus, out_of_memory: Option<OomKill>) {
         let last = self.sampler.as_mut().map(Sampler::sample);
         if let Some(folder) = &self.shared {
             let folder = format!("/proc/self/fd/{}", folder.as_raw_fd());
@@ -104,10 +104,10 @@ fn main() -> ExitCode {
         edits.links = Vec::deserialize(&written["links"]).unwrap_or_default();
     }
     let environment = Env::of_process();
-    let host = Machine::read(&Roots::default());
+    let host = HostProfile::read(&Roots::default());
     let engine = option(rest, "--runtime=").map(|name| {
         let program = option(rest, "--program=").map_or_else(|| found(name), PathBuf::from);
-        Engine::ask(name.parse().expect("a runtime"), program)
+        ContainerEngine::ask(name.parse().expect("a runtime"), program)
     });
     let engine = match engine.transpose() {
         Ok(engine) => engine,
@@ -130,14 +130,14 @@ fn main() -> ExitCode {
             .filter(|path| path.exists())
             .collect(),
         environment: Some(&environment),
-        control: option(rest, "--control=").map(|folder| Control {
+        control: option(rest, "--control=").map(|folder| ControlOptions {
             folder: folder.into(),
             log_command: rest.contains(&"--log-command".into()),
             // As patient as a test.
-            restarts: Restarts {
+            restarts: RestartBackoff {
                 first_ms: 10,
                 most_ms: 40,
-                ..Restarts::default()
+                ..RestartBackoff::default()
             },
         }),
         waiting: None,

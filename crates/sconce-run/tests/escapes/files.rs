@@ -197,7 +197,7 @@ fn root_inside_owns_what_the_folders_owner_owns() {
     let owner = Some(NOBODY_IN_PARTICULAR);
     chown(bench.work(), owner, owner).unwrap();
     let mut request = bench.script("echo made > /project/file");
-    request.user = sconce_schema::request::User::Root;
+    request.user = sconce_schema::request::ContainerUser::Root;
     request.mounts.push(bench.work_mount(false));
     let done = bench.run(&request);
     if done

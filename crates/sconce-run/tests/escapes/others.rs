@@ -6,7 +6,7 @@ use std::os::unix::net::{SocketAddr, UnixListener};
 use std::os::unix::process::CommandExt;
 use std::process::Stdio;
 
-use sconce_schema::request::Network;
+use sconce_schema::request::NetworkMode;
 
 use crate::bench::{Bench, NOBODY_IN_PARTICULAR, Who, benches};
 use crate::tools::{USERS, busybox, probe_outside, with_probe};
@@ -68,7 +68,7 @@ fn abstract_sockets_of_the_machine() {
             "outside it can be had"
         );
         for user in USERS {
-            for network in [Network::Host, Network::None] {
+            for network in [NetworkMode::Host, NetworkMode::None] {
                 let mut request = bench.script(&format!(
                     "probe connect {name}; probe connect-own {name}-own"
                 ));
@@ -81,12 +81,12 @@ fn abstract_sockets_of_the_machine() {
                 assert_eq!(lines[1], "done", "its own can be had");
                 match network {
                     // ECONNREFUSED: there is none.
-                    Network::None | Network::Own => assert_eq!(lines[0], "111"),
-                    Network::Host if !has_scopes(&bench) => {
+                    NetworkMode::None | NetworkMode::Own => assert_eq!(lines[0], "111"),
+                    NetworkMode::Host if !has_scopes(&bench) => {
                         let why = format!("as {:?}: Linux 6.12 is needed for this wall", bench.who);
                         sconce_testkit::skip("linux-6.12", why);
                     }
-                    Network::Host => assert_eq!(lines[0], "1", "{:?}", bench.who),
+                    NetworkMode::Host => assert_eq!(lines[0], "1", "{:?}", bench.who),
                 }
             }
         }

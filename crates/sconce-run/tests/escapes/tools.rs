@@ -4,22 +4,22 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use sconce_schema::RunRequest;
-use sconce_schema::manifest::Layer;
-use sconce_schema::request::{Root, User};
+use sconce_schema::manifest::LayerTree;
+use sconce_schema::request::{ContainerUser, RunRoot};
 
 use crate::bench::{Bench, NOBODY_IN_PARTICULAR, Who};
 
 /// Every user inside.
-pub(crate) const USERS: [User; 2] = [User::Plain, User::Root];
+pub(crate) const USERS: [ContainerUser; 2] = [ContainerUser::Plain, ContainerUser::Root];
 
 /// Adds a layer to the image, an empty folder at first.
 pub(crate) fn layer(bench: &Bench, request: &mut RunRequest, name: &str) -> PathBuf {
     let path = bench.folder.path().join(name);
     std::fs::create_dir_all(&path).unwrap();
-    let Root::Image(image) = &mut request.root else {
+    let RunRoot::Image(image) = &mut request.root else {
         panic!("a run without an image has no layers")
     };
-    image.layers.push(Layer {
+    image.layers.push(LayerTree {
         name: name.to_owned(),
         path: path.clone(),
     });

@@ -9,8 +9,8 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
-use sconce_schema::manifest::{ImageManifest, Layer};
-use sconce_schema::request::{Mount, Network, Root};
+use sconce_schema::manifest::{EnvironmentLayers, LayerTree};
+use sconce_schema::request::{Mount, NetworkMode, RunRoot};
 use sconce_schema::{RunRequest, Runtime};
 use serde_json::Value;
 
@@ -168,13 +168,13 @@ fn busybox() -> Option<PathBuf> {
 impl Bench {
     /// A request that runs `command` from a two-layer image.
     pub(crate) fn request(&self, command: &[&str]) -> RunRequest {
-        let layer = |name: &str| Layer {
+        let layer = |name: &str| LayerTree {
             name: name.to_owned(),
             path: self.folder.path().join(name),
         };
         let number = self.runs.fetch_add(1, Ordering::Relaxed);
         let unique = self.folder.path().file_name().unwrap().to_str().unwrap();
-        let root = Root::Image(ImageManifest {
+        let root = RunRoot::Image(EnvironmentLayers {
             layers: vec![layer("base"), layer("empty")],
             env: BTreeMap::new(),
         });
@@ -183,7 +183,7 @@ impl Bench {
             env: [("PATH", "/bin"), ("HOME", "/home/sconce")]
                 .map(|(name, value)| (name.to_owned(), value.to_owned()))
                 .into(),
-            network: Network::Host,
+            network: NetworkMode::Host,
             ..RunRequest::new(format!("{unique}-{number}"), root, command)
         }
     }
@@ -196,7 +196,7 @@ impl Bench {
     /// The same without a container.
     pub(crate) fn on_host(&self, script: &str) -> RunRequest {
         RunRequest {
-            root: Root::Host,
+            root: RunRoot::Host,
             env: BTreeMap::new(),
             ..self.script(script)
         }

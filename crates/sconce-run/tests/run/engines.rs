@@ -4,7 +4,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 
 use rustix::process::{Pid, Signal, kill_process};
 use sconce_schema::Runtime;
-use sconce_schema::request::User;
+use sconce_schema::request::ContainerUser;
 
 use super::runtimes::each;
 use crate::bench::{Bench, root_bench};
@@ -62,7 +62,7 @@ fn services_are_sconces_own() {
         let mut request = bench.request(&["true"]);
         request
             .services
-            .push(sconce_schema::Service::new("a", vec!["true".to_owned()]));
+            .push(sconce_schema::RunService::new("a", vec!["true".to_owned()]));
         let done = bench.run(&request);
         assert_eq!(done.code, 125);
         let says = format!("{} cannot hold services", bench.runtime);
@@ -126,7 +126,7 @@ fn a_bundle_is_what_runtime_specs_schema_says() {
         if matches!(bench.runtime, Runtime::Sconce | Runtime::Podman) {
             return;
         }
-        for user in [User::Plain, User::Root] {
+        for user in [ContainerUser::Plain, ContainerUser::Root] {
             let mut request = bench.script("echo ready; sleep 100");
             request.user = user;
             let mut child = bench.start(&request);

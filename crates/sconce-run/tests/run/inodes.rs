@@ -73,7 +73,7 @@ fn what_is_in_memory_looks_like_the_image() {
                 ..bench.work_mount(true)
             });
         }
-        request.user = sconce_schema::request::User::Root;
+        request.user = sconce_schema::request::ContainerUser::Root;
         let done = bench.run(&request);
         // Names are resolved as the machine does it, if it does.
         let resolver = match Path::new("/etc/resolv.conf").exists() {
@@ -100,7 +100,7 @@ fn files_keep_their_numbers() {
         let script = "stat -c '%d %i' /etc/passwd /etc/hosts /etc; echo >> /etc/passwd; \
                       echo >> /etc/hosts; stat -c '%d %i' /etc/passwd /etc/hosts /etc; stat -c %d /";
         let mut request = bench.script(script);
-        request.user = sconce_schema::request::User::Root;
+        request.user = sconce_schema::request::ContainerUser::Root;
         let done = bench.run(&request);
         let lines: Vec<&str> = done.out.lines().collect();
         assert_eq!(lines.len(), 7, "{done:?}");

@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::{FileTypeExt, MetadataExt, chown};
 
-use sconce_schema::request::User;
+use sconce_schema::request::ContainerUser;
 
 use crate::bench::{NOBODY_IN_PARTICULAR, Who, benches};
 
@@ -21,7 +21,7 @@ fn what_a_command_changed_is_kept() {
             "hostname; mkdir /made && echo text > /made/file && rm /etc/passwd && mv /var /moved \
              || exit 1",
         );
-        request.user = User::Root;
+        request.user = ContainerUser::Root;
         let child = bench
             .command(&request, false)
             .arg(format!("--keep={}", kept.display()))

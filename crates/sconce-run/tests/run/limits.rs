@@ -1,6 +1,6 @@
 //! Limits: enforced, or said not to be.
 
-use sconce_schema::request::{Limits, Near};
+use sconce_schema::request::{NumaPlacement, RunLimits};
 use sconce_schema::units::{Bytes, LockedMemory, Millicores};
 
 use crate::bench::{Bench, Who, benches, root_bench};
@@ -8,11 +8,11 @@ use crate::bench::{Bench, Who, benches, root_bench};
 /// A bench for each user whose limits this machine enforces.
 fn enforcing() -> impl Iterator<Item = Bench> {
     benches().into_iter().filter(|bench| {
-        let limits = Limits {
+        let limits = RunLimits {
             cpus: Some(Millicores(1000)),
             memory: Some(Bytes::gib(1)),
             pids: Some(1000),
-            ..Limits::default()
+            ..RunLimits::default()
         };
         let done = bench.run(&limited(bench, "true", limits));
         let said = done.event("unenforced");
@@ -25,7 +25,7 @@ fn enforcing() -> impl Iterator<Item = Bench> {
     })
 }
 
-fn limited(bench: &Bench, script: &str, limits: Limits) -> sconce_schema::RunRequest {
+fn limited(bench: &Bench, script: &str, limits: RunLimits) -> sconce_schema::RunRequest {
     sconce_schema::RunRequest {
         limits,
         ..bench.script(script)
@@ -35,9 +35,9 @@ fn limited(bench: &Bench, script: &str, limits: Limits) -> sconce_schema::RunReq
 #[test]
 fn a_kill_for_memory_is_named_with_the_limit() {
     for bench in enforcing() {
-        let limits = Limits {
+        let limits = RunLimits {
             memory: Some(Bytes::mib(32)),
-            ..Limits::default()
+            ..RunLimits::default()
         };
         // The kernel is told whom to take; else it may take the shell as well.
         let eat = "echo 1000 > /proc/self/oom_score_adj; head -c 100m /dev/zero | tail -c 90m > /dev/null";
@@ -76,9 +76,9 @@ fn a_kill_for_memory_is_named_with_the_limit() {
 #[test]
 fn forks_stop_at_the_limit() {
     for bench in enforcing() {
-        let limits = Limits {
+        let limits = RunLimits {
             pids: Some(8),
-            ..Limits::default()
+            ..RunLimits::default()
         };
         let script = "for i in 1 2 3 4 5 6 7 8 9 10 11 12; do sleep 5 & done; wait";
         let done = bench.run(&limited(&bench, script, limits));
@@ -90,11 +90,11 @@ fn forks_stop_at_the_limit() {
 #[test]
 fn cpu_limits_stand_in_the_cgroup() {
     for bench in enforcing() {
-        let limits = Limits {
+        let limits = RunLimits {
             cpus: Some(Millicores(1500)),
             memory: Some(Bytes::mib(64)),
             pids: Some(100),
-            ..Limits::default()
+            ..RunLimits::default()
         };
         let request = limited(&bench, "cat /proc/self/cgroup; sleep 60", limits);
         let mut child = bench.start(&request);
@@ -147,7 +147,7 @@ fn cpu_limits_stand_in_the_cgroup() {
 /// The node is there either way; that it was said to be another device keeps it closed.
 #[test]
 fn only_the_devices_that_were_given_can_be_opened() {
-    use sconce_schema::request::{ContainerEdits, DeviceNode, User};
+    use sconce_schema::request::{ContainerEdits, ContainerUser, DeviceNode};
     let Some(bench) = root_bench() else { return };
     if !std::path::Path::new("/dev/kmsg").exists() {
         sconce_testkit::skip("dev-kmsg", "this machine has no /dev/kmsg");
@@ -155,7 +155,7 @@ fn only_the_devices_that_were_given_can_be_opened() {
     }
     for (minor, says) in [(11, ""), (12, "Operation not permitted")] {
         let mut request = bench.script(": >> /dev/given && echo opened; echo x > /dev/null");
-        request.user = User::Root;
+        request.user = ContainerUser::Root;
         request.edits.push(ContainerEdits {
             device_nodes: vec![DeviceNode {
                 path: "/dev/given".to_owned(),
@@ -181,9 +181,9 @@ fn what_cannot_be_enforced_is_said_before_the_start_or_is_an_error() {
         .into_iter()
         .filter(|bench| bench.who == Who::Plain)
     {
-        let limits = Limits {
+        let limits = RunLimits {
             memory: Some(Bytes::mib(64)),
-            ..Limits::default()
+            ..RunLimits::default()
         };
         let request = limited(&bench, "echo ran", limits);
         let done = bench.run(&request);
@@ -257,7 +257,7 @@ fn samples_see_the_run() {
 }
 
 /// What the command sees of a limit that it carries itself: `kind` is busybox's letter.
-fn ulimit(bench: &Bench, kind: &str, limits: Limits) -> [(String, bool); 2] {
+fn ulimit(bench: &Bench, kind: &str, limits: RunLimits) -> [(String, bool); 2] {
     let script = format!("ulimit -H -{kind}; ulimit -S -{kind}");
     let contained = bench.run(&limited(bench, &script, limits));
     let on_host = bench.run(&sconce_schema::RunRequest {
@@ -281,16 +281,16 @@ fn may_lock() -> bool {
 #[test]
 fn open_files_and_locked_memory_are_the_commands_own() {
     for bench in benches() {
-        let files = Limits {
+        let files = RunLimits {
             nofile: Some(123),
-            ..Limits::default()
+            ..RunLimits::default()
         };
         for seen in ulimit(&bench, "n", files) {
             assert_eq!(seen, ("123\n123\n".to_owned(), false));
         }
-        let locked = Limits {
+        let locked = RunLimits {
             memlock: Some(LockedMemory::Limited(Bytes::kib(48))),
-            ..Limits::default()
+            ..RunLimits::default()
         };
         let [contained, on_host] = ulimit(&bench, "l", locked);
         assert_eq!(contained, ("48\n48\n".to_owned(), false));
@@ -300,17 +300,17 @@ fn open_files_and_locked_memory_are_the_commands_own() {
             ("48\n48\n".to_owned(), bench.who == Who::Root && may_lock())
         );
         // Without limit, or as far as the caller may, which is said.
-        let unlimited = Limits {
+        let unlimited = RunLimits {
             memlock: Some(LockedMemory::Unlimited),
-            ..Limits::default()
+            ..RunLimits::default()
         };
         for (text, said) in ulimit(&bench, "l", unlimited) {
             assert_eq!(text != "unlimited\nunlimited\n", said, "{text}");
         }
         // More than anyone is given: the most there is, and that is said.
-        let everything = Limits {
+        let everything = RunLimits {
             nofile: Some(u64::MAX),
-            ..Limits::default()
+            ..RunLimits::default()
         };
         for (text, said) in ulimit(&bench, "n", everything) {
             assert!(
@@ -324,9 +324,9 @@ fn open_files_and_locked_memory_are_the_commands_own() {
 #[test]
 fn a_command_runs_on_the_cpus_that_were_named() {
     for bench in benches() {
-        let limits = Limits {
+        let limits = RunLimits {
             cpuset: "0".parse().ok(),
-            ..Limits::default()
+            ..RunLimits::default()
         };
         // It tries to get the others back, which a cgroup does not let it.
         let script = "grep Cpus_allowed_list /proc/self/status | cut -f2; \
@@ -366,7 +366,7 @@ fn keeps_affinity() -> bool {
 #[test]
 fn a_run_starts_next_to_its_cards() {
     for bench in benches() {
-        let near = Some(Near {
+        let near = Some(NumaPlacement {
             nodes: "0".parse().unwrap(),
             cpus: "0".parse().ok(),
         });
@@ -385,7 +385,7 @@ fn a_run_starts_next_to_its_cards() {
             }
         }
         // A node that is not there is said, and the command runs.
-        let far = Some(Near {
+        let far = Some(NumaPlacement {
             nodes: "1000".parse().unwrap(),
             cpus: None,
         });
@@ -402,12 +402,12 @@ fn a_run_starts_next_to_its_cards() {
 #[test]
 fn each_other_limit_stands_in_the_cgroup_or_is_said() {
     for bench in enforcing() {
-        let limits = Limits {
+        let limits = RunLimits {
             memory: Some(Bytes::mib(64)),
             memory_swap: Some(Bytes::mib(96)),
             io_weight: Some(50),
             hugepages: Some(Bytes::mib(4)),
-            ..Limits::default()
+            ..RunLimits::default()
         };
         let request = limited(&bench, "sleep 60", limits);
         let mut child = bench.start(&request);
@@ -472,66 +472,66 @@ fn each_other_limit_stands_in_the_cgroup_or_is_said() {
 #[test]
 fn limits_that_cannot_be_meant_are_refused() {
     for bench in benches() {
-        let none = Limits::default();
+        let none = RunLimits::default();
         for (limits, says) in [
             (
-                Limits {
+                RunLimits {
                     memory: Some(Bytes(0)),
                     ..none
                 },
                 "`memory` is nothing",
             ),
             (
-                Limits {
+                RunLimits {
                     shm: Some(Bytes(0)),
                     ..none
                 },
                 "`shm` is nothing",
             ),
             (
-                Limits {
+                RunLimits {
                     nofile: Some(0),
                     ..none
                 },
                 "`nofile` is nothing",
             ),
             (
-                Limits {
+                RunLimits {
                     pids: Some(0),
                     ..none
                 },
                 "`pids` is nothing",
             ),
             (
-                Limits {
+                RunLimits {
                     cpus: Some(Millicores(60_000_000)),
                     ..none
                 },
                 "60000 CPUs were asked for",
             ),
             (
-                Limits {
+                RunLimits {
                     memory: Some(Bytes(1 << 60)),
                     ..none
                 },
                 "of memory were asked for",
             ),
             (
-                Limits {
+                RunLimits {
                     cpuset: "0,1023".parse().ok(),
                     ..none
                 },
                 "there is no CPU 1023 here",
             ),
             (
-                Limits {
+                RunLimits {
                     memory_swap: Some(Bytes::gib(1)),
                     ..none
                 },
                 "needs a limit of `memory`",
             ),
             (
-                Limits {
+                RunLimits {
                     memory: Some(Bytes::mib(64)),
                     memory_swap: Some(Bytes::mib(32)),
                     ..none

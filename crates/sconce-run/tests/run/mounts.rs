@@ -2,7 +2,7 @@
 
 use std::os::unix::fs::{MetadataExt, PermissionsExt, chown, symlink};
 
-use sconce_schema::request::{Mount, User};
+use sconce_schema::request::{ContainerUser, Mount};
 
 use crate::bench::{Bench, Done, NOBODY_IN_PARTICULAR, Who, benches, root_bench};
 
@@ -26,7 +26,7 @@ fn cannot_map(done: &Done) -> bool {
 #[test]
 fn what_is_written_belongs_to_the_folders_owner() {
     for bench in benches() {
-        for user in [User::Plain, User::Root] {
+        for user in [ContainerUser::Plain, ContainerUser::Root] {
             let script =
                 "mkdir -p made && echo text > made/file && cat made/file && stat -c %u made/file .";
             let mut request = with_work(&bench, script, false);
@@ -35,7 +35,11 @@ fn what_is_written_belongs_to_the_folders_owner() {
             if cannot_map(&done) {
                 continue;
             }
-            let id = if user == User::Plain { "1000" } else { "0" };
+            let id = if user == ContainerUser::Plain {
+                "1000"
+            } else {
+                "0"
+            };
             assert_eq!(
                 done.out,
                 format!("text\n{id}\n{id}\n"),

@@ -3,21 +3,21 @@
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, TcpListener, TcpStream};
 
-use sconce_schema::request::{Network, Port};
+use sconce_schema::request::{NetworkMode, PublishedPort};
 
 use crate::bench::{Bench, Who, benches, eventually, helpers, helpers_of};
 use crate::tun::{CLOSED_TUN, NO_TUN, OPEN_TUN};
 
-fn isolated(bench: &Bench, script: &str, ports: Vec<Port>) -> sconce_schema::RunRequest {
+fn isolated(bench: &Bench, script: &str, ports: Vec<PublishedPort>) -> sconce_schema::RunRequest {
     sconce_schema::RunRequest {
-        network: Network::None,
+        network: NetworkMode::None,
         ports,
         ..bench.script(script)
     }
 }
 
-fn port(host: u16, container: u16) -> Port {
-    Port {
+fn port(host: u16, container: u16) -> PublishedPort {
+    PublishedPort {
         host_ip: IpAddr::V4(Ipv4Addr::LOCALHOST),
         host,
         container,
@@ -116,7 +116,7 @@ fn a_port_in_use_is_named_before_the_start() {
 fn ports_need_a_network_of_their_own() {
     let Some(bench) = benches().pop() else { return };
     let mut request = isolated(&bench, "true", vec![port(free_port(), 80)]);
-    request.network = Network::Host;
+    request.network = NetworkMode::Host;
     let done = bench.run(&request);
     assert_eq!(done.code, 125);
     assert!(done.err.contains("network of its own"), "{}", done.err);
@@ -167,7 +167,7 @@ fn a_network_of_its_own_has_a_way_out() {
              nc -w 1 $at {loopback} </dev/null && echo reached $at; done; sleep 0.1"
         );
         let mut request = isolated(&bench, &script, Vec::new());
-        request.network = Network::Own;
+        request.network = NetworkMode::Own;
         let done = bench.run_by(helper, &request);
         // pasta needs a machine that has a way out itself.
         if helper == "pasta" && outside.is_none() && done.event("way-out").is_none() {
@@ -195,7 +195,7 @@ fn the_machines_ipv6_leads_out_too() {
                       ip -6 route | grep -q ^default && break; sleep 0.1; done; \
                       ip -6 route | grep -c ^default; ip -6 addr | grep -c 'scope global'";
         let mut request = isolated(&bench, script, Vec::new());
-        request.network = Network::Own;
+        request.network = NetworkMode::Own;
         let done = bench.run_by(helper, &request);
         assert_eq!(done.out, "1\n1\n", "{}", done.err);
     }
@@ -205,7 +205,7 @@ fn the_machines_ipv6_leads_out_too() {
 fn without_a_helper_it_is_said_that_nothing_leads_out() {
     let Some(bench) = benches().pop() else { return };
     let mut request = isolated(&bench, "ip -o link | wc -l", Vec::new());
-    request.network = Network::Own;
+    request.network = NetworkMode::Own;
     let done = bench.run_by("none", &request);
     assert_eq!(done.out, "1\n", "{}", done.err);
     let said = &done.event("unenforced").unwrap()[0];
@@ -250,7 +250,7 @@ fn what_keeps_a_way_out_from_its_device_is_said() {
             ];
             for (script, cause, mend) in cases {
                 let mut request = isolated(&bench, "true", Vec::new());
-                request.network = Network::Own;
+                request.network = NetworkMode::Own;
                 let Some(mut command) = bench.command_after(&request, script) else {
                     sconce_testkit::skip("not-root", "who is not root cannot hide /dev/net/tun");
                     continue;
@@ -306,7 +306,7 @@ fn names_are_resolved_as_the_machine_resolves_them() {
             "nslookup name.example. 2>&1 | grep -c 192.0.2.77",
             Vec::new(),
         );
-        request.network = Network::Own;
+        request.network = NetworkMode::Own;
         let file = bench.folder.path().join("resolv.conf");
         std::fs::write(&file, format!("nameserver {LOCAL}\n")).unwrap();
         if bench.who != Who::Root {
@@ -333,7 +333,7 @@ fn names_are_resolved_as_the_machine_resolves_them() {
 fn the_way_out_ends_with_the_run_however_it_ends() {
     for (bench, helper) in with_helpers() {
         let mut request = isolated(&bench, "sleep 60", Vec::new());
-        request.network = Network::Own;
+        request.network = NetworkMode::Own;
         let mut child = bench.command_by(helper, &request).spawn().unwrap();
         bench.wait_for(&request, "started");
         let had = helpers_of(child.id());

@@ -1,6 +1,6 @@
 //! What the kernel refuses on some machines, refused here for real.
 
-use sconce_schema::request::User;
+use sconce_schema::request::ContainerUser;
 
 use crate::bench::{NOBODY_IN_PARTICULAR, Who, benches, root_bench};
 
@@ -67,8 +67,8 @@ fn an_image_can_be_changed_in_memory() {
             request.user = user;
             request
         };
-        let on_disk = bench.run(&request(User::Root));
-        let in_memory = bench.run_from(&request(User::Root), false, STATE_ON_OVERLAY);
+        let on_disk = bench.run(&request(ContainerUser::Root));
+        let in_memory = bench.run_from(&request(ContainerUser::Root), false, STATE_ON_OVERLAY);
         assert_eq!(
             in_memory.out, on_disk.out,
             "{:?} {}",

@@ -5,7 +5,9 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt};
 use rustix::mount::MountPropagationFlags;
 use rustix::process::{Pid, Signal, kill_process};
 use sconce_schema::Runtime;
-use sconce_schema::request::{ContainerEdits, DeviceNode, Limits, Mount, Network, User};
+use sconce_schema::request::{
+    ContainerEdits, ContainerUser, DeviceNode, Mount, NetworkMode, RunLimits,
+};
 use sconce_schema::units::{Bytes, LockedMemory};
 
 use crate::bench::{Bench, Who, benches, eventually, is_here, root_bench};
@@ -147,7 +149,7 @@ fn privileges_are_gone() {
 fn root_inside_keeps_the_same_capabilities() {
     each(|bench| {
         let mut request = bench.script("id -u; grep -E 'Cap(Eff|Bnd|Inh|Amb)' /proc/self/status");
-        request.user = User::Root;
+        request.user = ContainerUser::Root;
         let done = bench.run(&request);
         let words: Vec<_> = done.out.split_ascii_whitespace().collect();
         let (none, kept) = ("0000000000000000", "00000000800404fb");
@@ -180,7 +182,7 @@ fn the_kernel_and_the_machine_are_out_of_reach() {
     });
     let script = format!("{}; echo end", tries.join("; "));
     each(|bench| {
-        for user in [User::Plain, User::Root] {
+        for user in [ContainerUser::Plain, ContainerUser::Root] {
             let mut request = bench.script(&script);
             request.user = user;
             let done = bench.run(&request);
@@ -204,7 +206,7 @@ fn no_process_that_is_seen_leads_out() {
              2>/dev/null; echo done",
             mark.display()
         );
-        for user in [User::Plain, User::Root] {
+        for user in [ContainerUser::Plain, ContainerUser::Root] {
             let mut request = bench.script(&script);
             request.user = user;
             let done = bench.run(&request);
@@ -266,7 +268,7 @@ fn the_image_stays_as_it_was() {
     each(|bench| {
         let mut request =
             bench.script("rm /bin/vi; echo > /etc/passwd; hostname; cat /etc/hostname");
-        request.user = User::Root;
+        request.user = ContainerUser::Root;
         let done = bench.run(&request);
         assert_eq!(
             done.out.trim_end(),
@@ -332,7 +334,7 @@ fn networks_are_the_hosts_or_the_runs_own() {
             host.err
         );
         let mut request = bench.script(script);
-        request.network = Network::None;
+        request.network = NetworkMode::None;
         let done = bench.run(&request);
         assert_eq!(done.out, "1\n", "{:?} {}", bench.runtime, done.err);
     });
@@ -345,12 +347,12 @@ fn limits_hold_or_are_said() {
             "ulimit -n; ulimit -l; df -k /dev/shm | tail -1 | tr -s ' ' | cut -d' ' -f2; \
              cat /proc/self/status | grep Cpus_allowed_list",
         );
-        request.limits = Limits {
+        request.limits = RunLimits {
             shm: Some(Bytes::mib(8)),
             nofile: Some(777),
             memlock: Some(LockedMemory::Limited(Bytes(64 << 10))),
             cpuset: Some("0".parse().unwrap()),
-            ..Limits::default()
+            ..RunLimits::default()
         };
         let done = bench.run(&request);
         let lines: Vec<_> = done.out.lines().collect();
@@ -361,11 +363,11 @@ fn limits_hold_or_are_said() {
             "echo 1000 > /proc/self/oom_score_adj; head -c 200m /dev/zero > /dev/shm/x; \
              for i in $(seq 99); do sleep 1 & done",
         );
-        request.limits = Limits {
+        request.limits = RunLimits {
             memory: Some(Bytes::mib(128)),
             shm: Some(Bytes::mib(400)),
             pids: Some(80),
-            ..Limits::default()
+            ..RunLimits::default()
         };
         let done = bench.run(&request);
         let said = done.event("unenforced").map(ToString::to_string);

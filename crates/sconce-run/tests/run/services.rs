@@ -7,28 +7,28 @@ use std::process::{Child, Command, Stdio};
 use std::{io::Read as _, io::Write as _, net};
 
 use rustix::process::{Pid, Signal, kill_process};
-use sconce_run::control::{self, Answer, Ask, Standing};
+use sconce_run::control::{self, ControlRequest, ControlResponse, ServiceStatus};
 use sconce_schema::RunRequest;
-use sconce_schema::event::{Exit, ServiceState};
-use sconce_schema::request::{Network, Port, User};
-use sconce_schema::service::{Check, Health, Restart, Service};
+use sconce_schema::event::{ExitStatus, ServiceState};
+use sconce_schema::request::{ContainerUser, NetworkMode, PublishedPort};
+use sconce_schema::service::{HealthCheck, HealthTest, RestartPolicy, RunService};
 use serde_json::Value;
 
 use crate::bench::{
     Bench, Done, NOBODY_IN_PARTICULAR, Who, benches, eventually, helpers, helpers_of,
 };
 
-fn service(name: &str, script: &str) -> Service {
+fn service(name: &str, script: &str) -> RunService {
     let words = ["sh", "-c", script].map(str::to_owned);
-    Service {
-        restart: Restart::Never,
+    RunService {
+        restart: RestartPolicy::Never,
         grace_s: 1,
-        ..Service::new(name, words.to_vec())
+        ..RunService::new(name, words.to_vec())
     }
 }
 
 /// A run of services alone, in a container and without one.
-fn both(bench: &Bench, services: &[Service]) -> [RunRequest; 2] {
+fn both(bench: &Bench, services: &[RunService]) -> [RunRequest; 2] {
     [bench.script(""), bench.on_host("")].map(|request| RunRequest {
         command: Vec::new(),
         services: services.to_vec(),
@@ -75,13 +75,13 @@ impl<'a> Started<'a> {
         }
     }
 
-    fn ask(&self, ask: &Ask) -> Answer {
+    fn ask(&self, ask: &ControlRequest) -> ControlResponse {
         control::ask(&self.folder, ask).unwrap()
     }
 
-    fn services(&self) -> Vec<Standing> {
-        match control::ask(&self.folder, &Ask::State) {
-            Ok(Answer::State(state)) => state.services,
+    fn services(&self) -> Vec<ServiceStatus> {
+        match control::ask(&self.folder, &ControlRequest::State) {
+            Ok(ControlResponse::State(state)) => state.services,
             _ => Vec::new(),
         }
     }
@@ -141,7 +141,7 @@ fn services_are_started_in_order_logged_and_stopped_in_turn() {
         web.after = vec!["database".to_owned()];
         for mut request in both(&bench, &[web.clone(), database.clone()]) {
             let inside = match request.root {
-                sconce_schema::request::Root::Host => hold.clone(),
+                sconce_schema::request::RunRoot::Host => hold.clone(),
                 _ => {
                     request.mounts = vec![bench.work_mount(false)];
                     "/project/hold".into()
@@ -154,7 +154,7 @@ fn services_are_started_in_order_logged_and_stopped_in_turn() {
                 "-e".to_owned(),
                 inside.to_str().unwrap().to_owned(),
             ];
-            database.health = Some(Health::new(Check::Command(look)));
+            database.health = Some(HealthCheck::new(HealthTest::Command(look)));
             request.services[1] = database.clone();
             let run = Started::new(&bench, &request);
             run.until("web", ServiceState::Running);
@@ -164,7 +164,10 @@ fn services_are_started_in_order_logged_and_stopped_in_turn() {
                     && run.log("web").ends_with("Z problem\n")
             });
             assert_eq!(run.log("web").lines().count(), 2);
-            assert_eq!(run.ask(&Ask::Stop { grace_s: None }), Answer::Done);
+            assert_eq!(
+                run.ask(&ControlRequest::Stop { grace_s: None }),
+                ControlResponse::Done
+            );
             let done = run.finish();
             assert_eq!(done.code, 0, "{}", done.err);
             assert_eq!(states(&done, "web"), ["running", "stopping", "ended"]);
@@ -187,11 +190,11 @@ fn services_are_started_in_order_logged_and_stopped_in_turn() {
 fn one_that_dies_at_its_start_is_given_up_and_says_why() {
     for bench in benches() {
         let mut dies = service("dies", "echo no >&2; exit 3");
-        dies.restart = Restart::Always;
-        let missing = Service {
-            restart: Restart::Always,
+        dies.restart = RestartPolicy::Always;
+        let missing = RunService {
+            restart: RestartPolicy::Always,
             env: [("PATH".to_owned(), "/bin:/usr/bin".to_owned())].into(),
-            ..Service::new("missing", vec!["no-such-program".to_owned()])
+            ..RunService::new("missing", vec!["no-such-program".to_owned()])
         };
         for request in both(&bench, &[dies, missing]) {
             let run = Started::new(&bench, &request);
@@ -234,8 +237,8 @@ fn one_that_ignores_the_request_to_end_is_killed_with_what_it_started() {
                 match by_signal {
                     true => run.signal(Signal::TERM),
                     false => {
-                        let asked = run.ask(&Ask::Stop { grace_s: Some(0) });
-                        assert_eq!(asked, Answer::Done);
+                        let asked = run.ask(&ControlRequest::Stop { grace_s: Some(0) });
+                        assert_eq!(asked, ControlResponse::Done);
                     }
                 }
                 let done = run.finish();
@@ -282,15 +285,18 @@ fn a_restart_brings_a_new_process_and_ends_what_the_old_one_left() {
         for request in both(&bench, std::slice::from_ref(&web)) {
             let run = Started::new(&bench, &request);
             eventually("it wrote", || run.log("web").lines().count() == 1);
-            let refused = run.ask(&Ask::Restart {
+            let refused = run.ask(&ControlRequest::Restart {
                 service: Some("nobody".to_owned()),
             });
-            assert!(matches!(refused, Answer::Refused(why) if why.contains("it has web")));
-            assert_eq!(run.ask(&Ask::Restart { service: None }), Answer::Done);
+            assert!(matches!(refused, ControlResponse::Refused(why) if why.contains("it has web")));
+            assert_eq!(
+                run.ask(&ControlRequest::Restart { service: None }),
+                ControlResponse::Done
+            );
             eventually("it was started twice", || {
                 run.services()[0].starts == 2 && run.log("web").lines().count() == 2
             });
-            run.ask(&Ask::Stop { grace_s: None });
+            run.ask(&ControlRequest::Stop { grace_s: None });
             let done = run.finish();
             assert_eq!(done.code, 0, "{}", done.err);
             bench.assert_clean();
@@ -304,7 +310,7 @@ fn a_taken_port_is_said_before_anything_is_started() {
         let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let number = taken.local_addr().unwrap().port();
         let mut web = service("web", "exec sleep 100");
-        web.ports = vec![Port {
+        web.ports = vec![PublishedPort {
             host_ip: "127.0.0.1".parse().unwrap(),
             host: number,
             container: number,
@@ -342,15 +348,15 @@ fn services_of_a_network_of_their_own_are_reached_and_leave_nothing() {
         let host = free.local_addr().unwrap().port();
         drop(free);
         let mut web = service("web", "exec nc -ll -p 8888 -e cat");
-        web.ports = vec![Port {
+        web.ports = vec![PublishedPort {
             host_ip: net::Ipv4Addr::LOCALHOST.into(),
             host,
             container: 8888,
         }];
         // Looked at from inside, where the port has another number.
-        web.health = Some(Health::new(Check::Tcp(8888)));
+        web.health = Some(HealthCheck::new(HealthTest::Tcp(8888)));
         let [mut request, _] = both(&bench, &[web]);
-        request.network = Network::Own;
+        request.network = NetworkMode::Own;
         let run = Started::by(bench.command_by(helper, &request), &bench, &request, &[]);
         run.until("web", ServiceState::Healthy);
         let pid = run.child.as_ref().unwrap().id();
@@ -365,7 +371,10 @@ fn services_of_a_network_of_their_own_are_reached_and_leave_nothing() {
         eventually("an answer through the port", || {
             echoed(host, "there and back").as_deref() == Some("there and back")
         });
-        assert_eq!(run.ask(&Ask::Stop { grace_s: None }), Answer::Done);
+        assert_eq!(
+            run.ask(&ControlRequest::Stop { grace_s: None }),
+            ControlResponse::Done
+        );
         let done = run.finish();
         assert_eq!(done.code, 0, "{}", done.err);
         assert_eq!(echoed(host, ""), None);
@@ -379,14 +388,14 @@ fn services_of_a_network_of_their_own_are_reached_and_leave_nothing() {
 fn what_cannot_be_meant_is_refused() {
     let Some(bench) = benches().pop() else { return };
     let good = || service("web", "true");
-    let with = |change: &dyn Fn(&mut Service)| {
+    let with = |change: &dyn Fn(&mut RunService)| {
         let mut changed = good();
         change(&mut changed);
         vec![changed]
     };
     let other = match bench.who {
         Who::Root => None,
-        Who::Plain => Some(with(&|s| s.user = Some(User::Root))),
+        Who::Plain => Some(with(&|s| s.user = Some(ContainerUser::Root))),
     };
     let wrong = [
         with(&|s| s.name = "../web".to_owned()),
@@ -394,10 +403,10 @@ fn what_cannot_be_meant_is_refused() {
         with(&|s| s.workdir = Some("here".into())),
         with(&|s| s.after = vec!["nobody".to_owned()]),
         with(&|s| s.command[2].push('\0')),
-        with(&|s| s.health = Some(Health::new(Check::Command(Vec::new())))),
+        with(&|s| s.health = Some(HealthCheck::new(HealthTest::Command(Vec::new())))),
         with(&|s| {
             let path = "/ HTTP/1.1\r\nX: y".to_owned();
-            s.health = Some(Health::new(Check::Http { port: 1, path }));
+            s.health = Some(HealthCheck::new(HealthTest::Http { port: 1, path }));
         }),
         vec![good(), good()],
         (0..65).map(|n| service(&format!("s{n}"), "true")).collect(),
@@ -430,7 +439,7 @@ fn nobody_else_can_reach_a_run_or_read_what_it_wrote() {
                 .gid(NOBODY_IN_PARTICULAR + 1);
             assert!(!look.status().unwrap().success());
         }
-        run.ask(&Ask::Stop { grace_s: None });
+        run.ask(&ControlRequest::Stop { grace_s: None });
         let done = run.finish();
         assert!(!format!("{:?}", done.events).contains("secret"));
     }
@@ -443,13 +452,13 @@ fn another_command_runs_in_the_sandbox_of_the_run() {
         for request in both(&bench, std::slice::from_ref(&web)) {
             let run = Started::new(&bench, &request);
             run.until("web", ServiceState::Running);
-            let command = |words: &[&str]| control::Command {
+            let command = |words: &[&str]| control::ExecRequest {
                 command: words.iter().map(|&word| word.to_owned()).collect(),
                 env: vec!["PATH=/bin:/usr/bin".to_owned(), "GREETING=hi".to_owned()],
                 workdir: Some("/tmp".into()),
                 terminal: false,
             };
-            let contained = !matches!(request.root, sconce_schema::request::Root::Host);
+            let contained = !matches!(request.root, sconce_schema::request::RunRoot::Host);
             let script = match contained {
                 true => {
                     "test $GREETING = hi && test $PWD = /tmp && test $(id -u) = 1000 && \
@@ -459,10 +468,12 @@ fn another_command_runs_in_the_sandbox_of_the_run() {
                 false => "test $GREETING = hi && test $PWD = /tmp && exit 7",
             };
             let ended = control::command(&run.folder, &command(&["sh", "-c", script])).unwrap();
-            assert_eq!(ended, Answer::Ended(Exit::Code(7)));
+            assert_eq!(ended, ControlResponse::Ended(ExitStatus::Code(7)));
             let ended = control::command(&run.folder, &command(&["no-such-program"])).unwrap();
-            assert!(matches!(ended, Answer::CannotStart(why, _, 127) if why.contains("not found")));
-            run.ask(&Ask::Stop { grace_s: None });
+            assert!(
+                matches!(ended, ControlResponse::CannotStart(why, _, 127) if why.contains("not found"))
+            );
+            run.ask(&ControlRequest::Stop { grace_s: None });
             let done = run.finish();
             assert_eq!(done.code, 0, "{}", done.err);
             bench.assert_clean();
@@ -479,8 +490,8 @@ fn kill_9_of_sconce_ends_services_and_their_socket_answers_no_more() {
             let folder = run.folder.clone();
             run.signal(Signal::KILL);
             run.finish();
-            let gone = control::ask(&folder, &Ask::State);
-            assert!(matches!(gone, Err(control::AskError::Gone)), "{gone:?}");
+            let gone = control::ask(&folder, &ControlRequest::State);
+            assert!(matches!(gone, Err(control::ControlError::Gone)), "{gone:?}");
             control::wait(&folder).unwrap();
             eventually("the next run cleans up", || {
                 assert_eq!(bench.run(&bench.request(&["true"])).code, 0);

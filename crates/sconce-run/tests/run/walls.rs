@@ -1,6 +1,6 @@
 //! What a command cannot do.
 
-use sconce_schema::request::User;
+use sconce_schema::request::ContainerUser;
 use sconce_schema::units::Bytes;
 
 use crate::bench::{Who, benches};
@@ -35,7 +35,7 @@ fn root_inside_keeps_what_installing_needs_and_no_more() {
             "id -u; grep CapEff /proc/self/status; touch /etc/a && chown 0:0 /etc/a && echo owned; \
              mknod /tmp/d c 1 3 2>&1; mount -t tmpfs x /tmp 2>&1; echo 1 > /proc/sys/kernel/panic",
         );
-        request.user = User::Root;
+        request.user = ContainerUser::Root;
         let done = bench.run(&request);
         let lines: Vec<_> = done.out.lines().collect();
         assert_eq!(lines[0], "0");
@@ -89,7 +89,7 @@ fn sconce_itself_cannot_be_overwritten() {
             "(exec 3>>/proc/1/exe) 2>&1; (exec 3</proc/1/mem) 2>&1; (exec 3</proc/1/fd/3) 2>&1; \
              ls /proc/1/root/ 2>&1",
         );
-        request.user = User::Root;
+        request.user = ContainerUser::Root;
         let done = bench.run(&request);
         assert_eq!(
             done.out.matches("ermission denied").count(),
@@ -151,7 +151,7 @@ fn the_image_stays_as_it_was() {
     for bench in benches() {
         let mut request =
             bench.script("echo mine > /tmp/a; rm /bin/vi; echo > /etc/passwd; cat /tmp/a");
-        request.user = User::Root;
+        request.user = ContainerUser::Root;
         assert_eq!(bench.run(&request).out, "mine\n");
         assert!(bench.folder.path().join("base/bin/vi").is_symlink());
         let passwd = std::fs::read_to_string(bench.folder.path().join("base/etc/passwd")).unwrap();
@@ -165,7 +165,7 @@ fn the_image_stays_as_it_was() {
 fn many_layers_with_long_names() {
     for bench in benches() {
         let mut request = bench.script("cat /n | wc -l; ls /many | wc -l");
-        let sconce_schema::request::Root::Image(image) = &mut request.root else {
+        let sconce_schema::request::RunRoot::Image(image) = &mut request.root else {
             panic!()
         };
         let deep = bench
@@ -178,7 +178,7 @@ fn many_layers_with_long_names() {
             std::fs::create_dir_all(path.join("many")).unwrap();
             std::fs::write(path.join("many").join(number.to_string()), "").unwrap();
             std::fs::write(path.join("n"), "\n".repeat(number + 1)).unwrap();
-            image.layers.push(sconce_schema::manifest::Layer {
+            image.layers.push(sconce_schema::manifest::LayerTree {
                 name: number.to_string(),
                 path,
             });
@@ -197,7 +197,7 @@ fn many_layers_with_long_names() {
 fn a_missing_layer_is_named() {
     let Some(bench) = benches().pop() else { return };
     let mut request = bench.request(&["true"]);
-    let sconce_schema::request::Root::Image(image) = &mut request.root else {
+    let sconce_schema::request::RunRoot::Image(image) = &mut request.root else {
         panic!()
     };
     image.layers[1].path = "/no/such/tree".into();

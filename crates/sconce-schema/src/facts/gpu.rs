@@ -59,7 +59,7 @@ pub struct DriverLibrary {
 /// An NVIDIA device on the PCI bus.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct PciCard {
+pub struct PciGpu {
     /// `0000:01:00.0`.
     pub address: String,
     /// PCI device id, `0x2684`.
@@ -78,7 +78,7 @@ pub struct PciCard {
 /// A card.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
-pub struct Card {
+pub struct GpuFacts {
     /// The driver's number.
     pub index: u32,
     /// Product name.
@@ -100,7 +100,7 @@ pub struct Card {
     /// Multi-instance mode.
     pub mig: Option<Mig>,
     /// ECC, where the card has it.
-    pub ecc: Option<Mode>,
+    pub ecc: Option<FeatureState>,
     /// ECC errors that could not be mended since the driver was loaded.
     pub ecc_uncorrected: Option<u64>,
     /// Rows of its memory that were replaced after an uncorrectable error.
@@ -116,13 +116,13 @@ pub struct Card {
     /// Degrees Celsius.
     pub temperature_c: Option<u32>,
     /// What holds its clocks down now.
-    pub throttle: Option<Throttle>,
+    pub throttle: Option<ThrottleReasons>,
     /// Persistence mode.
-    pub persistence: Option<Mode>,
+    pub persistence: Option<FeatureState>,
     /// Compute mode: `default`, `exclusive-process`, `prohibited`.
     pub compute_mode: Option<String>,
     /// NVLink, one entry a link that is up.
-    pub nvlinks: Option<Vec<Link>>,
+    pub nvlinks: Option<Vec<NvLink>>,
     /// Registration with the NVLink fabric, on machines that have one.
     pub fabric: Option<FabricState>,
     /// Why its registration with the fabric failed, in NVML's words.
@@ -137,7 +137,7 @@ pub struct Card {
 /// Something that is on or off.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Mode {
+pub enum FeatureState {
     /// On.
     On,
     /// Off.
@@ -155,12 +155,12 @@ pub struct Mig {
 }
 
 /// What holds a card's clocks down, NVML's names in kebab-case; empty: nothing.
-pub type Throttle = Vec<String>;
+pub type ThrottleReasons = Vec<String>;
 
 /// One NVLink that is up.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Link {
+pub struct NvLink {
     /// Its number on the card.
     pub link: u32,
     /// PCI address of what is at its other end.
@@ -185,7 +185,7 @@ pub enum FabricState {
 /// A device node below /dev.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct Node {
+pub struct DeviceNodeFacts {
     /// `/dev/nvidia0`.
     pub path: String,
     /// Major number.
@@ -234,19 +234,19 @@ pub struct CudaInit {
 /// The NVIDIA container toolkit.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
-pub struct Toolkit {
+pub struct ContainerToolkit {
     /// Version of `nvidia-ctk`.
     pub version: Option<String>,
     /// Runtimes that Docker's daemon.json names.
     pub docker_runtimes: Option<Vec<String>>,
     /// Device descriptions for container engines.
-    pub cdi: Vec<CdiFile>,
+    pub cdi: Vec<CdiFileFacts>,
 }
 
 /// A CDI file.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
-pub struct CdiFile {
+pub struct CdiFileFacts {
     /// Where it is.
     pub path: String,
     /// `nvidia.com/gpu`.

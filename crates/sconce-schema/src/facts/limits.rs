@@ -7,7 +7,7 @@ use crate::units::{Bytes, Millicores};
 /// The caller's cgroup.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
-pub struct Cgroup {
+pub struct CgroupFacts {
     /// What is mounted.
     pub version: Option<CgroupVersion>,
     /// Controllers that the caller can hand to groups of its own.
@@ -34,10 +34,10 @@ pub enum CgroupVersion {
     Hybrid,
 }
 
-/// Seccomp mode of a process (`Seccomp` of /proc/PID/status).
+/// Seccomp mode of a process (`SeccompMode` of /proc/PID/status).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Seccomp {
+pub enum SeccompMode {
     /// None.
     Off,
     /// read, write and exit alone.
@@ -63,23 +63,23 @@ pub struct Shm {
 /// Resource limits (getrlimit(2)).
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
-pub struct Limits {
+pub struct RlimitFacts {
     /// Open files.
-    pub open_files: Option<Limit>,
+    pub open_files: Option<RlimitPair>,
     /// Memory that may be locked, bytes.
-    pub locked_memory: Option<Limit>,
+    pub locked_memory: Option<RlimitPair>,
     /// Processes of the user.
-    pub processes: Option<Limit>,
+    pub processes: Option<RlimitPair>,
     /// Stack, bytes.
-    pub stack: Option<Limit>,
+    pub stack: Option<RlimitPair>,
     /// Address space, bytes.
-    pub address_space: Option<Limit>,
+    pub address_space: Option<RlimitPair>,
 }
 
 /// A limit; an absent number is no limit.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
-pub struct Limit {
+pub struct RlimitPair {
     /// In force.
     pub soft: Option<u64>,
     /// What a process may raise it to.
@@ -101,7 +101,7 @@ pub struct Hugepages {
 /// A file system.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
-pub struct Disk {
+pub struct FilesystemFacts {
     /// A folder on it.
     pub path: String,
     /// Its kind, `ext4`, `nfs4`.

@@ -12,13 +12,15 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 pub use gpu::{
-    Card, CdiFile, CudaInit, Driver, DriverFlavour, DriverLibrary, FabricState, Link, Mig, Mode,
-    MpsFacts, Node, Nvml, PciCard, Throttle, Toolkit, Xid,
+    CdiFileFacts, ContainerToolkit, CudaInit, DeviceNodeFacts, Driver, DriverFlavour,
+    DriverLibrary, FabricState, FeatureState, GpuFacts, Mig, MpsFacts, NvLink, Nvml, PciGpu,
+    ThrottleReasons, Xid,
 };
 pub use limits::{
-    Cgroup, CgroupVersion, Disk, Hugepages, InfiniBand, Iommu, Limit, Limits, Seccomp, Shm,
+    CgroupFacts, CgroupVersion, FilesystemFacts, Hugepages, InfiniBand, Iommu, RlimitFacts,
+    RlimitPair, SeccompMode, Shm,
 };
-pub use processor::{Cache, Processor};
+pub use processor::{CpuCache, Processor};
 
 use crate::units::Bytes;
 
@@ -66,7 +68,7 @@ pub struct HostFacts {
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub other_drivers: BTreeMap<String, String>,
     /// NVIDIA devices on the PCI bus, whether a driver has them or not.
-    pub pci_cards: Option<Vec<PciCard>>,
+    pub pci_cards: Option<Vec<PciGpu>>,
     /// The loaded NVIDIA driver; absent where there is none.
     pub driver: Option<Driver>,
     /// The driver's libraries on a machine where no driver is loaded: it is installed, or an image
@@ -74,29 +76,29 @@ pub struct HostFacts {
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub unloaded_libraries: Vec<DriverLibrary>,
     /// Cards, in the driver's order. Empty where there are none.
-    pub cards: Vec<Card>,
+    pub cards: Vec<GpuFacts>,
     /// NVIDIA's device nodes.
-    pub nodes: Option<Vec<Node>>,
+    pub nodes: Option<Vec<DeviceNodeFacts>>,
     /// What came of loading NVML.
     pub nvml: Option<Nvml>,
     /// What came of `cuInit` in a process of its own.
     pub cuda_init: Option<CudaInit>,
     /// The caller's cgroup.
-    pub cgroup: Option<Cgroup>,
+    pub cgroup: Option<CgroupFacts>,
     /// Why user namespaces cannot be used; an empty text where they can.
     pub user_namespaces_barrier: Option<String>,
     /// The seccomp mode of this process.
-    pub seccomp: Option<Seccomp>,
+    pub seccomp: Option<SeccompMode>,
     /// /dev/shm.
     pub shm: Option<Shm>,
     /// Resource limits of this process.
-    pub limits: Option<Limits>,
+    pub limits: Option<RlimitFacts>,
     /// Huge pages.
     pub hugepages: Option<Hugepages>,
     /// The file system of the store.
-    pub store: Option<Disk>,
+    pub store: Option<FilesystemFacts>,
     /// The NVIDIA container toolkit; absent where it is not installed.
-    pub toolkit: Option<Toolkit>,
+    pub toolkit: Option<ContainerToolkit>,
     /// CUDA's multi-process service.
     pub mps: Option<MpsFacts>,
     /// IOMMU and PCI access control.

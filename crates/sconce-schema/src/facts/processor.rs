@@ -27,7 +27,7 @@ pub struct Processor {
     /// NUMA nodes.
     pub numa_nodes: Option<u32>,
     /// Caches that the first CPU uses, the nearest first.
-    pub caches: Vec<Cache>,
+    pub caches: Vec<CpuCache>,
     /// The highest clock, MHz.
     pub max_mhz: Option<u32>,
     /// What chooses the clock: `performance`, `schedutil`.
@@ -43,7 +43,7 @@ pub struct Processor {
 /// A cache.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
-pub struct Cache {
+pub struct CpuCache {
     /// 1 is the nearest.
     pub level: u32,
     /// `Data`, `Instruction` or `Unified`.

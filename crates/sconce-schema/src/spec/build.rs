@@ -16,7 +16,7 @@ pub const IMAGE: &str = "image";
 /// `[build]`: what its image has beside the packages.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
-pub struct Build {
+pub struct BuildSpec {
     /// Files and folders of the project that lie in [`WORKSPACE`], relative to the spec. None where
     /// it is absent: an image is an environment, and no secret gets into it by accident.
     #[serde(skip_serializing_if = "Vec::is_empty")]
@@ -52,7 +52,7 @@ pub struct Build {
 /// `[stage.NAME]`: an environment in which something is built.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
-pub struct Stage {
+pub struct StageSpec {
     /// What it is made with; [`Variant::Devel`] where it is absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub variant: Option<Variant>,
@@ -76,7 +76,7 @@ pub struct Stage {
     pub network: Option<bool>,
 }
 
-impl Stage {
+impl StageSpec {
     /// What it is made with.
     #[must_use]
     pub fn variant(&self) -> Variant {
@@ -87,7 +87,7 @@ impl Stage {
 /// What has to be locked for one purpose beside the environment's own packages.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub struct More {
+pub struct StageRequirements {
     /// A stage's name, or [`IMAGE`].
     pub name: String,
     /// What compiles extensions.
@@ -102,21 +102,23 @@ impl Spec {
     /// What has to be locked beside the environment, sorted by name: for the image where it is a
     /// [`Variant::Devel`], and for stages.
     #[must_use]
-    pub fn more(&self) -> Vec<More> {
-        let image = More {
+    pub fn more(&self) -> Vec<StageRequirements> {
+        let image = StageRequirements {
             name: IMAGE.to_owned(),
             devel: self.build.variant == Some(Variant::Devel),
             system: Vec::new(),
             python: Vec::new(),
         };
-        let stages = self.stages.iter().map(|(name, stage)| More {
+        let stages = self.stages.iter().map(|(name, stage)| StageRequirements {
             name: name.clone(),
             devel: stage.variant() == Variant::Devel,
             system: stage.system.clone(),
             python: stage.python.clone(),
         });
-        let any = |more: &More| more.devel || !more.system.is_empty() || !more.python.is_empty();
-        let mut all: Vec<More> = stages.chain([image]).filter(any).collect();
+        let any = |more: &StageRequirements| {
+            more.devel || !more.system.is_empty() || !more.python.is_empty()
+        };
+        let mut all: Vec<StageRequirements> = stages.chain([image]).filter(any).collect();
         all.sort_by(|a, b| a.name.cmp(&b.name));
         all
     }
@@ -151,7 +153,7 @@ impl Spec {
             |_| false,
             "only `variant = \"slim\"` is made for some cards; every other is for all",
         )?;
-        let slim = |(_, stage): &(&String, &Stage)| stage.variant() == Variant::Slim;
+        let slim = |(_, stage): &(&String, &StageSpec)| stage.variant() == Variant::Slim;
         fits(
             "stage.variant",
             self.stages.iter().find(slim).map(|_| "slim"),
@@ -170,7 +172,7 @@ impl Spec {
             "it begins with the name of a stage: `[stage.NAME]`",
         )?;
         // Each round takes the stages whose sources are taken; what stays then waits for itself.
-        let mut waiting: Vec<(&String, &Stage)> = self.stages.iter().collect();
+        let mut waiting: Vec<(&String, &StageSpec)> = self.stages.iter().collect();
         loop {
             let names: Vec<&String> = waiting.iter().map(|(name, _)| *name).collect();
             waiting.retain(|(_, stage)| stage.copy.iter().any(|copy| names.contains(&&copy.stage)));

@@ -13,14 +13,17 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::numbers::NumberSet;
-use crate::request::{Network, User};
+use crate::request::{ContainerUser, NetworkMode};
 use crate::runtime::Runtime;
 use crate::units::{Bytes, LockedMemory, Millicores};
 
-pub use build::{Build, CopySpec, IMAGE, More, Removal, Stage, Variant};
+pub use build::{BuildSpec, CopySpec, IMAGE, Removal, StageRequirements, StageSpec, Variant};
 pub use parse::SpecError;
-pub use services::{HealthCheck, Jupyter, Known, Program, Services, Ssh, TensorBoard, on_loopback};
-pub use values::{GpuId, Gpus, IO_WEIGHTS, MountSpec, Numa, PortSpec};
+pub use services::{
+    BuiltinService, CustomServiceSpec, HealthCheckSpec, Jupyter, ServicesSpec, Ssh, TensorBoard,
+    on_loopback,
+};
+pub use values::{GpuId, GpuRequest, IO_WEIGHTS, MountSpec, NumaPolicy, PortSpec};
 
 /// The format that this program reads.
 pub const FORMAT: u32 = 1;
@@ -49,16 +52,16 @@ pub struct Spec {
     /// The operating system's part.
     pub system: System,
     /// How it is run when nothing else is said.
-    pub run: Run,
+    pub run: RunSpec,
     /// How its image is built.
-    pub build: Build,
+    pub build: BuildSpec,
     /// Environments to build in, by name: `[stage.NAME]`. What they make gets into the image by
     /// `copy` alone.
     #[serde(rename = "stage", skip_serializing_if = "BTreeMap::is_empty")]
-    pub stages: BTreeMap<String, Stage>,
+    pub stages: BTreeMap<String, StageSpec>,
     /// What runs beside the command, by name: `[services.NAME]`.
-    #[serde(skip_serializing_if = "Services::is_empty")]
-    pub services: Services,
+    #[serde(skip_serializing_if = "ServicesSpec::is_empty")]
+    pub services: ServicesSpec,
 }
 
 /// `[python]`. At most one of `packages`, `requirements` and `pyproject` is given.
@@ -121,13 +124,13 @@ impl Default for System {
 /// `[run]`: defaults of `sconce run`, each with a flag that overrides it.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
-pub struct Run {
+pub struct RunSpec {
     /// Program and arguments.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub command: Vec<String>,
     /// Cards; all of the machine's where it is absent.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub gpus: Option<Gpus>,
+    pub gpus: Option<GpuRequest>,
     /// CPU limit in cores.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cpus: Option<Millicores>,
@@ -175,13 +178,13 @@ pub struct Run {
     pub memlock: Option<LockedMemory>,
     /// Whether it is placed next to its cards; `auto` where it is absent.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub numa: Option<Numa>,
+    pub numa: Option<NumaPolicy>,
     /// Host folders inside, `SOURCE:TARGET[:ro]`; a relative source is relative to the spec.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub mounts: Vec<MountSpec>,
     /// What it sees of the network; the host's where it is absent.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub network: Option<Network>,
+    pub network: Option<NetworkMode>,
     /// What sets its container up; Sconce itself where it is absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub runtime: Option<Runtime>,
@@ -190,7 +193,7 @@ pub struct Run {
     pub ports: Vec<PortSpec>,
     /// Who it is inside; `plain` where it is absent.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub user: Option<User>,
+    pub user: Option<ContainerUser>,
     /// Working directory inside, [`WORKSPACE`] where it is absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub workdir: Option<String>,

@@ -272,7 +272,7 @@ fn nearest(word: &str, candidates: &[String]) -> Option<String> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::spec::Gpus;
+    use crate::spec::GpuRequest;
     use crate::units::{Bytes, Millicores};
     use proptest::prelude::*;
 
@@ -299,7 +299,7 @@ OMP_NUM_THREADS = "2"
     fn the_documented_spec_is_read() {
         let spec = Spec::parse(FULL).unwrap();
         assert_eq!(spec.name.as_deref(), Some("digits"));
-        assert_eq!(spec.run.gpus, Some(Gpus::All));
+        assert_eq!(spec.run.gpus, Some(GpuRequest::All));
         assert_eq!(spec.run.cpus, Some(Millicores(2000)));
         assert_eq!(spec.run.memory, Some(Bytes::gib(4)));
         assert_eq!(spec.run.mounts[0].to_string(), "./data:/data:ro");

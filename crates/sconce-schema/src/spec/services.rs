@@ -13,16 +13,16 @@ use serde::de::{self, MapAccess};
 use serde::ser::SerializeMap;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-pub use self::health::HealthCheck;
+pub use self::health::HealthCheckSpec;
 use super::parse::{fits, is_variable};
 use super::values::at_least_one;
 use super::{PortSpec, Spec, SpecError};
-use crate::request::{Port, User};
-use crate::service::{Restart, Service, StopSignal, is_service_name};
+use crate::request::{ContainerUser, PublishedPort};
+use crate::service::{RestartPolicy, RunService, StopSignal, is_service_name};
 
 /// The table of all services.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Services {
+pub struct ServicesSpec {
     /// `[services.jupyter]`.
     pub jupyter: Option<Jupyter>,
     /// `[services.ssh]`.
@@ -30,13 +30,13 @@ pub struct Services {
     /// `[services.tensorboard]`.
     pub tensorboard: Option<TensorBoard>,
     /// Every other, by its name.
-    pub programs: BTreeMap<String, Program>,
+    pub programs: BTreeMap<String, CustomServiceSpec>,
 }
 
 /// A service that Sconce knows by its name.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Known {
+pub enum BuiltinService {
     /// JupyterLab.
     Jupyter,
     /// An SSH server.
@@ -45,7 +45,7 @@ pub enum Known {
     Tensorboard,
 }
 
-impl Known {
+impl BuiltinService {
     /// Its name in a spec, in the lock's inputs and in `sconce ps`.
     #[must_use]
     pub fn name(self) -> &'static str {
@@ -106,7 +106,7 @@ pub struct TensorBoard {
 /// Any other `[services.NAME]`.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
-pub struct Program {
+pub struct CustomServiceSpec {
     /// Program and arguments; never empty.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub command: Vec<String>,
@@ -118,10 +118,10 @@ pub struct Program {
     pub workdir: Option<String>,
     /// Who it is inside; the run's user where it is absent.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub user: Option<User>,
+    pub user: Option<ContainerUser>,
     /// When it is started again; `on-failure` where it is absent.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub restart: Option<Restart>,
+    pub restart: Option<RestartPolicy>,
     /// Seconds from the signal that asks it to end until it is killed; 10 where it is absent.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub grace_s: Option<u32>,
@@ -133,7 +133,7 @@ pub struct Program {
     pub after: Vec<String>,
     /// How it is found out whether it does its work.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub health: Option<HealthCheck>,
+    pub health: Option<HealthCheckSpec>,
     /// Variables beside the run's.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub env: BTreeMap<String, String>,
@@ -145,30 +145,30 @@ mod port {
 
     const EXPECTED: &str = "a port such as 8888, \"8899:8888\" or \"0.0.0.0:8888:8888\"";
 
-    struct Written(PortSpec);
+    struct PortText(PortSpec);
 
-    impl<'de> Deserialize<'de> for Written {
+    impl<'de> Deserialize<'de> for PortText {
         fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
             struct V;
             impl de::Visitor<'_> for V {
-                type Value = Written;
+                type Value = PortText;
                 fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                     f.write_str(EXPECTED)
                 }
-                fn visit_i64<E: de::Error>(self, v: i64) -> Result<Written, E> {
+                fn visit_i64<E: de::Error>(self, v: i64) -> Result<PortText, E> {
                     let wrong = || E::invalid_value(de::Unexpected::Signed(v), &self);
                     let port = u16::try_from(v).ok().filter(|port| *port > 0);
-                    port.map(super::on_loopback).map(Written).ok_or_else(wrong)
+                    port.map(super::on_loopback).map(PortText).ok_or_else(wrong)
                 }
-                fn visit_str<E: de::Error>(self, v: &str) -> Result<Written, E> {
-                    v.parse().map(Written).map_err(E::custom)
+                fn visit_str<E: de::Error>(self, v: &str) -> Result<PortText, E> {
+                    v.parse().map(PortText).map_err(E::custom)
                 }
             }
             d.deserialize_any(V)
         }
     }
 
-    impl serde::Serialize for Written {
+    impl serde::Serialize for PortText {
         fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
             let port = &self.0;
             let loopback = port.host_ip == IpAddr::V4(Ipv4Addr::LOCALHOST);
@@ -184,29 +184,29 @@ mod port {
         port: &Option<PortSpec>,
         s: S,
     ) -> Result<S::Ok, S::Error> {
-        serde::Serialize::serialize(&port.map(Written), s)
+        serde::Serialize::serialize(&port.map(PortText), s)
     }
 
     pub(super) fn deserialize<'de, D: Deserializer<'de>>(
         d: D,
     ) -> Result<Option<PortSpec>, D::Error> {
-        Written::deserialize(d).map(|port| Some(port.0))
+        PortText::deserialize(d).map(|port| Some(port.0))
     }
 
     pub(super) mod list {
-        use super::{Deserialize, Deserializer, PortSpec, Serializer, Written};
+        use super::{Deserialize, Deserializer, PortSpec, PortText, Serializer};
 
         pub(in super::super) fn serialize<S: Serializer>(
             ports: &[PortSpec],
             s: S,
         ) -> Result<S::Ok, S::Error> {
-            s.collect_seq(ports.iter().map(|port| Written(*port)))
+            s.collect_seq(ports.iter().map(|port| PortText(*port)))
         }
 
         pub(in super::super) fn deserialize<'de, D: Deserializer<'de>>(
             d: D,
         ) -> Result<Vec<PortSpec>, D::Error> {
-            let ports = Vec::<Written>::deserialize(d)?;
+            let ports = Vec::<PortText>::deserialize(d)?;
             Ok(ports.into_iter().map(|port| port.0).collect())
         }
     }
@@ -222,16 +222,16 @@ pub fn on_loopback(port: u16) -> PortSpec {
     }
 }
 
-impl<'de> Deserialize<'de> for Services {
+impl<'de> Deserialize<'de> for ServicesSpec {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         struct V;
         impl<'de> de::Visitor<'de> for V {
-            type Value = Services;
+            type Value = ServicesSpec;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str("tables `[services.NAME]`")
             }
-            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Services, A::Error> {
-                let mut all = Services::default();
+            fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<ServicesSpec, A::Error> {
+                let mut all = ServicesSpec::default();
                 while let Some(name) = map.next_key::<String>()? {
                     match name.as_str() {
                         "jupyter" => all.jupyter = Some(map.next_value()?),
@@ -250,7 +250,7 @@ impl<'de> Deserialize<'de> for Services {
     }
 }
 
-impl Serialize for Services {
+impl Serialize for ServicesSpec {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         let mut map = s.serialize_map(None)?;
         if let Some(jupyter) = &self.jupyter {
@@ -269,7 +269,7 @@ impl Serialize for Services {
     }
 }
 
-impl Services {
+impl ServicesSpec {
     /// Whether there is none.
     #[must_use]
     pub fn is_empty(&self) -> bool {
@@ -278,11 +278,11 @@ impl Services {
 
     /// Those that bring packages into the environment, in a fixed order.
     #[must_use]
-    pub fn known(&self) -> Vec<Known> {
+    pub fn known(&self) -> Vec<BuiltinService> {
         let all = [
-            (self.jupyter.is_some(), Known::Jupyter),
-            (self.ssh.is_some(), Known::Ssh),
-            (self.tensorboard.is_some(), Known::Tensorboard),
+            (self.jupyter.is_some(), BuiltinService::Jupyter),
+            (self.ssh.is_some(), BuiltinService::Ssh),
+            (self.tensorboard.is_some(), BuiltinService::Tensorboard),
         ];
         all.into_iter()
             .filter(|one| one.0)
@@ -340,13 +340,13 @@ impl TensorBoard {
     }
 }
 
-impl Program {
+impl CustomServiceSpec {
     /// What it is as a service of a run, every default decided.
     #[must_use]
-    pub fn service(&self, name: &str) -> Service {
-        let usual = Service::new(name, self.command.clone());
+    pub fn service(&self, name: &str) -> RunService {
+        let usual = RunService::new(name, self.command.clone());
         let first = self.ports.first().map(|port| port.container);
-        Service {
+        RunService {
             env: self.env.clone(),
             workdir: self.workdir.as_ref().map(Into::into),
             user: self.user,
@@ -361,7 +361,7 @@ impl Program {
     }
 }
 
-impl From<PortSpec> for Port {
+impl From<PortSpec> for PublishedPort {
     fn from(port: PortSpec) -> Self {
         Self {
             host_ip: port.host_ip,
@@ -466,7 +466,7 @@ impl Spec {
             "it names services of this file",
         )?;
         // Each round takes those that wait for nobody who still waits.
-        let mut waiting: Vec<(&String, &Program)> = services.programs.iter().collect();
+        let mut waiting: Vec<(&String, &CustomServiceSpec)> = services.programs.iter().collect();
         loop {
             let names: Vec<&String> = waiting.iter().map(|(name, _)| *name).collect();
             waiting.retain(|(_, program)| program.after.iter().any(|name| names.contains(&name)));
@@ -485,7 +485,7 @@ impl Spec {
 
 const FOLDER: &str = "a folder inside, absolute or relative to the working directory, without `..`";
 
-impl Program {
+impl CustomServiceSpec {
     fn fits(&self) -> Result<(), SpecError> {
         let words = self
             .command

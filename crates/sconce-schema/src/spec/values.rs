@@ -10,7 +10,7 @@ use crate::units::UnitError;
 
 /// Which cards a run is given.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Gpus {
+pub enum GpuRequest {
     /// Every card of the machine; none on a machine with none.
     All,
     /// That many, chosen by Sconce.
@@ -31,7 +31,7 @@ pub enum GpuId {
 
 const GPUS_EXPECTED: &str = "\"all\", a number of cards, or a list of indices and UUIDs";
 
-impl FromStr for Gpus {
+impl FromStr for GpuRequest {
     type Err = UnitError;
 
     /// The form of `--gpus`: `all`, a count, or `0,2` / `GPU-…` with `device=` before it where a
@@ -80,7 +80,7 @@ impl fmt::Display for GpuId {
     }
 }
 
-impl Serialize for Gpus {
+impl Serialize for GpuRequest {
     fn serialize<S: Serializer>(&self, s: S) -> Result<S::Ok, S::Error> {
         match self {
             Self::All => s.serialize_str("all"),
@@ -90,32 +90,32 @@ impl Serialize for Gpus {
     }
 }
 
-impl<'de> Deserialize<'de> for Gpus {
+impl<'de> Deserialize<'de> for GpuRequest {
     fn deserialize<D: Deserializer<'de>>(d: D) -> Result<Self, D::Error> {
         struct V;
         impl<'de> de::Visitor<'de> for V {
-            type Value = Gpus;
+            type Value = GpuRequest;
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str(GPUS_EXPECTED)
             }
-            fn visit_str<E: de::Error>(self, v: &str) -> Result<Gpus, E> {
+            fn visit_str<E: de::Error>(self, v: &str) -> Result<GpuRequest, E> {
                 v.parse().map_err(E::custom)
             }
-            fn visit_u64<E: de::Error>(self, v: u64) -> Result<Gpus, E> {
+            fn visit_u64<E: de::Error>(self, v: u64) -> Result<GpuRequest, E> {
                 u32::try_from(v)
-                    .map(Gpus::Count)
+                    .map(GpuRequest::Count)
                     .map_err(|_| E::custom(GPUS_EXPECTED))
             }
-            fn visit_i64<E: de::Error>(self, v: i64) -> Result<Gpus, E> {
+            fn visit_i64<E: de::Error>(self, v: i64) -> Result<GpuRequest, E> {
                 let wrong = |_| E::invalid_value(de::Unexpected::Signed(v), &self);
-                u32::try_from(v).map(Gpus::Count).map_err(wrong)
+                u32::try_from(v).map(GpuRequest::Count).map_err(wrong)
             }
-            fn visit_seq<A: de::SeqAccess<'de>>(self, mut seq: A) -> Result<Gpus, A::Error> {
+            fn visit_seq<A: de::SeqAccess<'de>>(self, mut seq: A) -> Result<GpuRequest, A::Error> {
                 let mut list = Vec::new();
                 while let Some(id) = seq.next_element()? {
                     list.push(id);
                 }
-                Ok(Gpus::Listed(list))
+                Ok(GpuRequest::Listed(list))
             }
         }
         d.deserialize_any(V)
@@ -163,14 +163,14 @@ pub(super) fn io_weight<'de, D: Deserializer<'de>>(d: D) -> Result<Option<u32>, 
 /// Whether a run is placed on the CPUs and the memory next to its cards.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Numa {
+pub enum NumaPolicy {
     /// Where the machine has several memory nodes and says on which the cards are.
     Auto,
     /// It is left to the kernel.
     Off,
 }
 
-impl FromStr for Numa {
+impl FromStr for NumaPolicy {
     type Err = UnitError;
 
     fn from_str(text: &str) -> Result<Self, UnitError> {
@@ -302,13 +302,16 @@ mod tests {
 
     #[test]
     fn gpus_are_a_count_a_list_or_all() {
-        let gpus = |text: &str| text.parse::<Gpus>().ok();
-        assert_eq!(gpus("all"), Some(Gpus::All));
-        assert_eq!(gpus("2"), Some(Gpus::Count(2)));
-        assert_eq!(gpus("device=2"), Some(Gpus::Listed(vec![GpuId::Index(2)])));
+        let gpus = |text: &str| text.parse::<GpuRequest>().ok();
+        assert_eq!(gpus("all"), Some(GpuRequest::All));
+        assert_eq!(gpus("2"), Some(GpuRequest::Count(2)));
+        assert_eq!(
+            gpus("device=2"),
+            Some(GpuRequest::Listed(vec![GpuId::Index(2)]))
+        );
         assert_eq!(
             gpus("0,GPU-1a"),
-            Some(Gpus::Listed(vec![
+            Some(GpuRequest::Listed(vec![
                 GpuId::Index(0),
                 GpuId::Uuid("GPU-1a".into())
             ]))
@@ -365,7 +368,7 @@ mod tests {
     proptest! {
         #[test]
         fn text_never_panics(text in "\\PC*") {
-            let _ = text.parse::<Gpus>();
+            let _ = text.parse::<GpuRequest>();
             let _ = text.parse::<MountSpec>();
             let _ = text.parse::<PortSpec>();
         }

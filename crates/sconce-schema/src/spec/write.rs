@@ -177,7 +177,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::spec::Gpus;
+    use crate::spec::GpuRequest;
     use crate::units::{LockedMemory, Millicores};
 
     #[test]
@@ -188,7 +188,7 @@ mod tests {
         };
         spec.python.packages = vec!["torch==2.15.0".into(), "scikit-learn".into()];
         spec.run.command = vec!["python".into(), "train.py".into()];
-        spec.run.gpus = Some(Gpus::All);
+        spec.run.gpus = Some(GpuRequest::All);
         spec.run.cpus = Some(Millicores(2000));
         spec.run.memory = Some(Bytes::gib(4));
         spec.run.env.insert("OMP_NUM_THREADS".into(), "2".into());
@@ -228,7 +228,7 @@ mod tests {
             spec.run.cpuset = "0-3,8".parse().ok();
             spec.run.io_weight = Some(200);
             spec.run.nofile = Some(65_536);
-            spec.run.numa = Some(crate::spec::Numa::Off);
+            spec.run.numa = Some(crate::spec::NumaPolicy::Off);
             spec.python.packages = packages;
             spec.run.command = command;
             spec.run.env = env;

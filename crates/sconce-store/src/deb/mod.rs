@@ -16,7 +16,7 @@ use std::path::PathBuf;
 
 use sconce_schema::{Hint, exit};
 
-use crate::rooted::{RootedError, printable};
+use crate::rooted::{ScopedRootError, printable};
 
 /// Why a Debian package could not be unpacked. The target folder is then incomplete.
 #[derive(Debug, thiserror::Error)]
@@ -69,11 +69,11 @@ pub enum DebError {
     },
 }
 
-impl From<RootedError> for DebError {
-    fn from(error: RootedError) -> Self {
+impl From<ScopedRootError> for DebError {
+    fn from(error: ScopedRootError) -> Self {
         match error {
-            RootedError::Name { name, why } => Self::Entry { name, why },
-            RootedError::Disk { path, source, .. } => Self::Write { path, source },
+            ScopedRootError::Name { name, why } => Self::Entry { name, why },
+            ScopedRootError::Disk { path, source, .. } => Self::Write { path, source },
         }
     }
 }

@@ -12,7 +12,7 @@ use liblzma::stream::{CONCATENATED, Stream};
 use tar::{Archive, EntryType};
 
 use super::{DebControl, DebError, ar, control};
-use crate::rooted::{Folders, Rooted, set_modified};
+use crate::rooted::{OnConflict, ScopedRoot, set_modified};
 
 /// Nobody's name, link or control file is longer, bytes.
 const LONGEST_TEXT: u64 = 1 << 20;
@@ -99,7 +99,7 @@ pub fn unpack(
     let control = control::parse(&text, &conffiles)?;
 
     let mut member = Member::next(&mut reader, "data.tar")?;
-    let mut inside = Rooted::new(dest, Folders::Stay);
+    let mut inside = ScopedRoot::new(dest, OnConflict::Stay);
     walk(&mut member, &budget, |entry, data| {
         let name = &entry.name;
         relative(name)?;

@@ -7,15 +7,15 @@ use sha2::Digest as _;
 const BUFFER: usize = 256 << 10;
 
 /// Gives the next bytes; 0 is the end.
-pub(super) trait Source {
+pub(super) trait ByteStream {
     /// Why it cannot.
     type Error;
     /// Reads some bytes.
     fn read(&mut self, buffer: &mut [u8]) -> Result<usize, Self::Error>;
 }
 
-/// A buffer over a [`Source`].
-pub(super) struct Input<S> {
+/// A buffer over a [`ByteStream`].
+pub(super) struct BufferedInput<S> {
     source: S,
     hash: Option<sha2::Sha256>,
     buffer: Vec<u8>,
@@ -26,7 +26,7 @@ pub(super) struct Input<S> {
     ended: bool,
 }
 
-impl<S: Source> Input<S> {
+impl<S: ByteStream> BufferedInput<S> {
     /// Hashes what it reads.
     pub(super) fn hashed(source: S) -> Self {
         Self {
@@ -72,7 +72,7 @@ impl<S: Source> Input<S> {
         Ok(&self.buffer[self.start..self.end])
     }
 
-    /// Takes `n` of the bytes that [`Input::peek`] showed.
+    /// Takes `n` of the bytes that [`BufferedInput::peek`] showed.
     pub(super) fn take(&mut self, n: usize) {
         debug_assert!(n <= self.end - self.start);
         self.start += n;

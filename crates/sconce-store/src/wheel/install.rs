@@ -13,17 +13,17 @@ use sconce_schema::Progress;
 use sconce_schema::lock::Wheel;
 
 use super::error::{WheelError, ZipError};
-use super::input::{Input, Source};
-use super::layout::Layout;
-use super::part::{self, Part, Slow};
-use super::stream::{Limits, Stop, unpack};
-use super::tree::Tree;
+use super::input::{BufferedInput, ByteStream};
+use super::layout::WheelLayout;
+use super::part::{self, PartialWheel, SlowThreshold};
+use super::stream::{ReadFailure, WheelLimits, unpack};
+use super::tree::WheelTree;
 use super::{KIND, zip};
 use crate::blob::check;
 use crate::turn;
 use crate::{Store, StoreError};
-use sconce_base::direct::Writer;
-use sconce_fetch::{Body, Fetcher, shown};
+use sconce_base::direct::DirectWriter;
+use sconce_fetch::{FetchBody, Fetcher, shown};
 
 /// The layout of the trees. Part of their keys, so that trees of an older one are not used.
 const LAYOUT: u32 = 1;
@@ -36,9 +36,9 @@ pub struct InstallOptions {
     /// How many wheels at once; by default twice the cores, 2 to 6. Each takes about 2 MiB.
     pub threads: Option<NonZero<usize>>,
     /// What one wheel may unpack to.
-    pub limits: Limits,
+    pub limits: WheelLimits,
     /// Which downloads are kept against a kill.
-    pub slow: Slow,
+    pub slow: SlowThreshold,
 }
 
 impl InstallOptions {
@@ -70,10 +70,10 @@ impl From<StoreError> for Failure {
 struct Job<'a> {
     store: &'a Store,
     fetcher: &'a Fetcher,
-    layout: Layout,
+    layout: WheelLayout,
     python: &'a str,
-    limits: Limits,
-    slow: Slow,
+    limits: WheelLimits,
+    slow: SlowThreshold,
     progress: &'a dyn Progress,
     stop: AtomicBool,
 }
@@ -124,7 +124,7 @@ impl Store {
         let job = Job {
             store: self,
             fetcher,
-            layout: Layout::new(python),
+            layout: WheelLayout::new(python),
             python,
             limits: options.limits,
             slow: options.slow,
@@ -134,7 +134,7 @@ impl Store {
         let next = AtomicUsize::new(0);
         let failed = Mutex::new(None);
         let work = || {
-            let mut writer = Writer::new();
+            let mut writer = DirectWriter::new();
             while let Some(wheel) = missing.get(next.fetch_add(1, Ordering::Relaxed)) {
                 if let Err(failure) = job.install(wheel, &mut writer) {
                     job.stop.store(true, Ordering::Relaxed);
@@ -169,10 +169,10 @@ fn key(wheel: &Wheel, python: &str) -> String {
 }
 
 impl Job<'_> {
-    fn install(&self, wheel: &Wheel, writer: &mut Writer) -> Result<(), Failure> {
+    fn install(&self, wheel: &Wheel, writer: &mut DirectWriter) -> Result<(), Failure> {
         let file = &wheel.file;
         let place = self.store.place(KIND, &key(wheel, self.python))?;
-        let turn = turn::Job {
+        let turn = turn::MakeJob {
             name: file,
             work: &format!("installs {file}"),
             progress: self.progress,
@@ -185,20 +185,20 @@ impl Job<'_> {
             };
             make()?;
             let mut streamed = self.stream(wheel, &content, writer);
-            if let Err(Stop::Source(Failure::Kept)) = streamed {
+            if let Err(ReadFailure::Source(Failure::Kept)) = streamed {
                 // A power loss can spoil kept bytes: start over without them.
                 crate::item::remove(&content).map_err(StoreError::disk("remove", &content))?;
                 make()?;
                 streamed = self.stream(wheel, &content, writer);
             }
             match streamed {
-                Err(Stop::Source(failure)) => Err(failure),
-                Err(Stop::Wheel(WheelError::Zip(ZipError::SizeBehind { .. }))) => {
+                Err(ReadFailure::Source(failure)) => Err(failure),
+                Err(ReadFailure::Wheel(WheelError::Zip(ZipError::SizeBehind { .. }))) => {
                     crate::item::remove(&content).map_err(StoreError::disk("remove", &content))?;
                     make()?;
                     self.spool(wheel, work, &content, writer)
                 }
-                Err(Stop::Wheel(source)) => Err(self.wheel_error(wheel, source)),
+                Err(ReadFailure::Wheel(source)) => Err(self.wheel_error(wheel, source)),
                 Ok(()) => Ok(()),
             }
         })?;
@@ -226,26 +226,28 @@ impl Job<'_> {
         &self,
         wheel: &Wheel,
         content: &Path,
-        writer: &mut Writer,
-    ) -> Result<(), Stop<Failure>> {
-        let part = Part::find(&self.part(wheel));
+        writer: &mut DirectWriter,
+    ) -> Result<(), ReadFailure<Failure>> {
+        let part = PartialWheel::find(&self.part(wheel));
         let kept = part.is_some();
         if kept {
             self.progress
                 .note(&format!("going on with {} where it broke off", wheel.file));
         }
-        let mut download = self.open(wheel).map_err(Stop::Source)?;
+        let mut download = self.open(wheel).map_err(ReadFailure::Source)?;
         download.part = part;
-        let mut input = Input::hashed(download);
-        let mut tree = Tree::new(content, &self.layout, &wheel.name, writer);
+        let mut input = BufferedInput::hashed(download);
+        let mut tree = WheelTree::new(content, &self.layout, &wheel.name, writer);
         let unpacked = unpack(&mut input, &mut tree, self.limits, &HashMap::new());
         let listed = match unpacked {
             Ok(listed) => Some(listed),
             // Bytes that are not the lock's are the better explanation, so read on and see.
-            Err(Stop::Wheel(WheelError::Zip(e))) if !matches!(e, ZipError::SizeBehind { .. }) => {
+            Err(ReadFailure::Wheel(WheelError::Zip(e)))
+                if !matches!(e, ZipError::SizeBehind { .. }) =>
+            {
                 self.verify(wheel, input)
                     .map_err(|failure| self.blame(wheel, kept, failure))?;
-                return Err(Stop::Wheel(e.into()));
+                return Err(ReadFailure::Wheel(e.into()));
             }
             Err(e) => return Err(e),
         };
@@ -259,15 +261,15 @@ impl Job<'_> {
 
     /// Bytes that are not the lock's may come from what an earlier process kept, and are then
     /// nobody's fault.
-    fn blame(&self, wheel: &Wheel, kept: bool, failure: Failure) -> Stop<Failure> {
+    fn blame(&self, wheel: &Wheel, kept: bool, failure: Failure) -> ReadFailure<Failure> {
         let wrong = matches!(
             failure,
             Failure::Store(StoreError::Hash { .. } | StoreError::Size { .. })
         );
         if wrong && kept && part::remove(&self.part(wheel)).is_ok() {
-            return Stop::Source(Failure::Kept);
+            return ReadFailure::Source(Failure::Kept);
         }
-        Stop::Source(failure)
+        ReadFailure::Source(failure)
     }
 
     /// Opens the wheel at its beginning.
@@ -294,10 +296,10 @@ impl Job<'_> {
     }
 
     /// Reads what is left and compares all of it with the lock.
-    fn verify<S: Source<Error = Failure>>(
+    fn verify<S: ByteStream<Error = Failure>>(
         &self,
         wheel: &Wheel,
-        input: Input<S>,
+        input: BufferedInput<S>,
     ) -> Result<(), Failure> {
         let most = wheel.size.unwrap_or(LARGEST);
         let Some((got, hash)) = input.drain(most)? else {
@@ -318,7 +320,7 @@ impl Job<'_> {
         wheel: &Wheel,
         work: &Path,
         content: &Path,
-        writer: &mut Writer,
+        writer: &mut DirectWriter,
     ) -> Result<(), Failure> {
         let path = work.join("wheel");
         let disk = |what| StoreError::disk(what, &path);
@@ -332,7 +334,7 @@ impl Job<'_> {
             .create_new(true)
             .open(&path)
             .map_err(disk("create"))?;
-        let mut input = Input::hashed(self.open(wheel)?);
+        let mut input = BufferedInput::hashed(self.open(wheel)?);
         loop {
             let bytes = input.peek(1)?;
             let n = bytes.len();
@@ -350,13 +352,13 @@ impl Job<'_> {
             .map_err(disk("read"))?
             .map_err(|e| self.wheel_error(wheel, e.into()))?;
         file.rewind().map_err(disk("read"))?;
-        let mut tree = Tree::new(content, &self.layout, &wheel.name, writer);
-        let mut input = Input::plain(Spooled(&file));
+        let mut tree = WheelTree::new(content, &self.layout, &wheel.name, writer);
+        let mut input = BufferedInput::plain(SpooledWheel(&file));
         let listed = unpack(&mut input, &mut tree, self.limits, &sizes);
         let installed = match listed {
             Ok(listed) => tree.finish(&listed),
-            Err(Stop::Source(e)) => return Err(Failure::Store(disk("read")(e))),
-            Err(Stop::Wheel(e)) => Err(e),
+            Err(ReadFailure::Source(e)) => return Err(Failure::Store(disk("read")(e))),
+            Err(ReadFailure::Wheel(e)) => Err(e),
         };
         installed.map_err(|e| self.wheel_error(wheel, e))?;
         std::fs::remove_file(&path).map_err(disk("remove"))?;
@@ -396,10 +398,10 @@ struct Download<'a> {
     /// Bytes, where somebody tells.
     size: Option<u64>,
     /// The connection, at the offset `at`; absent while kept bytes are read.
-    body: Option<Body>,
+    body: Option<FetchBody>,
     at: u64,
     began: Instant,
-    part: Option<Part>,
+    part: Option<PartialWheel>,
 }
 
 impl Download<'_> {
@@ -441,7 +443,7 @@ impl Download<'_> {
             && let Some(size) = self.size
             && self.job.slow.applies(self.began.elapsed(), self.at, size)
         {
-            self.part = Part::begin(&self.job.part(self.wheel), self.at).ok();
+            self.part = PartialWheel::begin(&self.job.part(self.wheel), self.at).ok();
         }
         if let Some(part) = &mut self.part
             && part.append(self.at, bytes).is_err()
@@ -457,7 +459,7 @@ impl Download<'_> {
     }
 }
 
-impl Source for Download<'_> {
+impl ByteStream for Download<'_> {
     type Error = Failure;
 
     fn read(&mut self, buffer: &mut [u8]) -> Result<usize, Failure> {
@@ -477,9 +479,9 @@ impl Source for Download<'_> {
 }
 
 /// A verified wheel on disk.
-struct Spooled<'a>(&'a File);
+struct SpooledWheel<'a>(&'a File);
 
-impl Source for Spooled<'_> {
+impl ByteStream for SpooledWheel<'_> {
     type Error = std::io::Error;
 
     fn read(&mut self, buffer: &mut [u8]) -> std::io::Result<usize> {

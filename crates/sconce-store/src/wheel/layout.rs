@@ -9,7 +9,7 @@ use super::error::WheelError;
 /// Where files of a wheel for one Python version go. All paths are relative to the image's root,
 /// without a leading slash.
 #[derive(Debug, Clone)]
-pub(super) struct Layout {
+pub(super) struct WheelLayout {
     /// `opt/venv`.
     venv: &'static str,
     /// `opt/venv/lib/python3.13/site-packages`.
@@ -20,7 +20,7 @@ pub(super) struct Layout {
 
 /// What becomes of an entry.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) enum Goal {
+pub(super) enum EntryDestination {
     /// A file at this path.
     File(String),
     /// A file in `bin`, whose first line may have to name the image's interpreter.
@@ -33,7 +33,7 @@ pub(super) enum Goal {
     Dropped,
 }
 
-impl Layout {
+impl WheelLayout {
     /// For `python`, a major and minor version.
     pub(super) fn new(python: &str) -> Self {
         let venv = VENV.trim_start_matches('/');
@@ -55,14 +55,14 @@ impl Layout {
     }
 
     /// Where the entry `name` goes. `project` names the folder of its headers.
-    pub(super) fn goal(&self, name: &str, project: &str) -> Result<Goal, WheelError> {
+    pub(super) fn goal(&self, name: &str, project: &str) -> Result<EntryDestination, WheelError> {
         check_name(name)?;
         let unusable = |why| WheelError::Name {
             name: printable(name),
             why,
         };
         let Some((top, rest)) = name.split_once('/') else {
-            return Ok(Goal::File(format!("{}/{name}", self.site)));
+            return Ok(EntryDestination::File(format!("{}/{name}", self.site)));
         };
         if top.ends_with(".data") {
             let (scheme, rest) = rest
@@ -79,20 +79,20 @@ impl Layout {
                 return Err(unusable("it would replace the interpreter"));
             }
             return Ok(if scheme == "scripts" {
-                Goal::Script(path)
+                EntryDestination::Script(path)
             } else {
-                Goal::File(path)
+                EntryDestination::File(path)
             });
         }
         let path = format!("{}/{name}", self.site);
         Ok(match rest {
-            _ if !top.ends_with(".dist-info") => Goal::File(path),
-            "RECORD" => Goal::Record,
+            _ if !top.ends_with(".dist-info") => EntryDestination::File(path),
+            "RECORD" => EntryDestination::Record,
             "RECORD.jws" | "RECORD.p7s" | "INSTALLER" | "REQUESTED" | "direct_url.json" => {
-                Goal::Dropped
+                EntryDestination::Dropped
             }
-            "WHEEL" | "entry_points.txt" => Goal::Metadata(path),
-            _ => Goal::File(path),
+            "WHEEL" | "entry_points.txt" => EntryDestination::Metadata(path),
+            _ => EntryDestination::File(path),
         })
     }
 
@@ -172,8 +172,8 @@ fn printable(name: &str) -> String {
 mod tests {
     use super::*;
 
-    fn goal(name: &str) -> Result<Goal, String> {
-        Layout::new("3.13")
+    fn goal(name: &str) -> Result<EntryDestination, String> {
+        WheelLayout::new("3.13")
             .goal(name, "demo")
             .map_err(|e| e.to_string())
     }
@@ -181,7 +181,7 @@ mod tests {
     #[test]
     fn entries_go_where_the_format_says() {
         const SITE: &str = "opt/venv/lib/python3.13/site-packages";
-        let file = |path: &str| Ok(Goal::File(path.to_owned()));
+        let file = |path: &str| Ok(EntryDestination::File(path.to_owned()));
         assert_eq!(goal("demo/a.py"), file(&format!("{SITE}/demo/a.py")));
         assert_eq!(goal("top.py"), file(&format!("{SITE}/top.py")));
         assert_eq!(goal("d-1.data/purelib/a.py"), file(&format!("{SITE}/a.py")));
@@ -193,13 +193,18 @@ mod tests {
         );
         assert_eq!(
             goal("d-1.data/scripts/run"),
-            Ok(Goal::Script("opt/venv/bin/run".to_owned()))
+            Ok(EntryDestination::Script("opt/venv/bin/run".to_owned()))
         );
-        assert_eq!(goal("d-1.dist-info/RECORD"), Ok(Goal::Record));
-        assert_eq!(goal("d-1.dist-info/direct_url.json"), Ok(Goal::Dropped));
+        assert_eq!(goal("d-1.dist-info/RECORD"), Ok(EntryDestination::Record));
+        assert_eq!(
+            goal("d-1.dist-info/direct_url.json"),
+            Ok(EntryDestination::Dropped)
+        );
         assert_eq!(
             goal("d-1.dist-info/WHEEL"),
-            Ok(Goal::Metadata(format!("{SITE}/d-1.dist-info/WHEEL")))
+            Ok(EntryDestination::Metadata(format!(
+                "{SITE}/d-1.dist-info/WHEEL"
+            )))
         );
     }
 
@@ -228,7 +233,7 @@ mod tests {
 
     #[test]
     fn record_names_are_relative_to_site_packages() {
-        let layout = Layout::new("3.13");
+        let layout = WheelLayout::new("3.13");
         let site = layout.site().to_owned();
         assert_eq!(layout.recorded(&format!("{site}/a/b.py")), "a/b.py");
         assert_eq!(layout.recorded(&layout.script("x")), "../../../bin/x");

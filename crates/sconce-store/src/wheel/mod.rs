@@ -17,8 +17,8 @@ mod zip;
 
 pub use error::{WheelError, ZipError};
 pub use install::InstallOptions;
-pub use part::Slow;
-pub use stream::Limits;
+pub use part::SlowThreshold;
+pub use stream::WheelLimits;
 
 /// The kind of wheels' trees among the store's items.
 pub const KIND: &str = "wheel";

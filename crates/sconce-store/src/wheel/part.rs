@@ -17,14 +17,14 @@ const HEAD: u64 = 8;
 
 /// When a download is slow enough to be kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Slow {
+pub struct SlowThreshold {
     /// A download is not judged before it has been under way this long.
     pub after: Duration,
     /// It is slow if at its present speed it still takes this long.
     pub remaining: Duration,
 }
 
-impl Default for Slow {
+impl Default for SlowThreshold {
     /// After 2 s, 20 s: below that, fetching again costs less than a person notices.
     fn default() -> Self {
         Self {
@@ -34,7 +34,7 @@ impl Default for Slow {
     }
 }
 
-impl Slow {
+impl SlowThreshold {
     /// Whether a download of `size` bytes is slow that brought `got` bytes in `elapsed`.
     pub(super) fn applies(self, elapsed: Duration, got: u64, size: u64) -> bool {
         let left = size.saturating_sub(got) as f64 / got.max(1) as f64;
@@ -44,7 +44,7 @@ impl Slow {
 
 /// The kept bytes of one wheel. One process at a time has it: the one that holds the item's lock.
 #[derive(Debug)]
-pub(super) struct Part {
+pub(super) struct PartialWheel {
     path: PathBuf,
     file: File,
     /// Offsets in the wheel of the first byte and of the one after the last.
@@ -52,7 +52,7 @@ pub(super) struct Part {
     end: u64,
 }
 
-impl Part {
+impl PartialWheel {
     /// What an earlier process kept, if it kept anything.
     pub(super) fn find(path: &Path) -> Option<Self> {
         let file = File::options().read(true).append(true).open(path).ok()?;
@@ -130,13 +130,13 @@ mod tests {
     fn what_was_kept_is_found() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("part");
-        assert!(Part::find(&path).is_none());
-        let mut part = Part::begin(&path, 100).unwrap();
+        assert!(PartialWheel::find(&path).is_none());
+        let mut part = PartialWheel::begin(&path, 100).unwrap();
         part.append(100, b"abc").unwrap();
         part.append(104, b"not the next").unwrap();
         part.append(103, b"de").unwrap();
         drop(part);
-        let part = Part::find(&path).unwrap();
+        let part = PartialWheel::find(&path).unwrap();
         let read = |at| {
             let mut buffer = [0; 16];
             let n = part.read(at, &mut buffer).unwrap();
@@ -147,9 +147,9 @@ mod tests {
             [read(99), read(100), read(104), read(105)],
             ["", "abcde", "e", ""]
         );
-        assert_eq!(Part::begin(&path, 7).unwrap().start(), 7);
-        Part::find(&path).unwrap().remove().unwrap();
-        assert!(Part::find(&path).is_none());
+        assert_eq!(PartialWheel::begin(&path, 7).unwrap().start(), 7);
+        PartialWheel::find(&path).unwrap().remove().unwrap();
+        assert!(PartialWheel::find(&path).is_none());
     }
 
     #[test]
@@ -162,13 +162,13 @@ mod tests {
         ] {
             let path = folder.path().join(name);
             fs::write(&path, bytes).unwrap();
-            assert!(Part::find(&path).is_none(), "{name}");
+            assert!(PartialWheel::find(&path).is_none(), "{name}");
         }
     }
 
     #[test]
     fn slow_is_what_takes_long_still() {
-        let slow = Slow::default();
+        let slow = SlowThreshold::default();
         let seconds = Duration::from_secs;
         // 1 MB a second: the first two seconds tell nothing.
         assert!(!slow.applies(seconds(1), 1_000_000, 500_000_000));

@@ -6,10 +6,10 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 /// What a wheel's own `RECORD` says of its files: name in the archive to digest and size.
-pub(super) type Recorded = HashMap<String, ([u8; 32], Option<u64>)>;
+pub(super) type WheelRecord = HashMap<String, ([u8; 32], Option<u64>)>;
 
 /// Reads a `RECORD`. Lines without a SHA-256 are left out: their digests are computed instead.
-pub(super) fn parse(text: &str) -> Recorded {
+pub(super) fn parse(text: &str) -> WheelRecord {
     let mut all = HashMap::new();
     for line in text.lines() {
         let fields = csv_fields(line);

@@ -10,19 +10,19 @@ use std::collections::HashMap;
 use flate2::{Decompress, FlushDecompress, Status};
 
 use super::error::{WheelError, ZipError};
-use super::input::{Input, Source};
-use super::zip::{self, Entry, Listed, Method};
+use super::input::{BufferedInput, ByteStream};
+use super::zip::{self, CompressionMethod, DirectoryEntry, ZipEntry};
 
 /// What an archive may unpack to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Limits {
+pub struct WheelLimits {
     /// All files together, bytes.
     pub bytes: u64,
     /// Files and folders.
     pub entries: u64,
 }
 
-impl Default for Limits {
+impl Default for WheelLimits {
     /// 64 GiB and a million entries; the largest wheels known unpack to some 5 GiB.
     fn default() -> Self {
         Self {
@@ -40,7 +40,7 @@ const BEST_RATIO: u64 = 1032;
 const GOOD_INPUT: usize = 192 << 10;
 
 /// Takes what comes out.
-pub(super) trait Sink {
+pub(super) trait EntrySink {
     /// A file begins. `size` is its size in bytes where the archive tells it beforehand.
     fn begin(&mut self, name: &str, size: Option<u64>) -> Result<(), WheelError>;
     /// Room for the next bytes of the file; never empty.
@@ -55,20 +55,20 @@ pub(super) trait Sink {
 
 /// Why reading stopped.
 #[derive(Debug)]
-pub(super) enum Stop<E> {
+pub(super) enum ReadFailure<E> {
     /// The source.
     Source(E),
     /// The archive or the sink.
     Wheel(WheelError),
 }
 
-impl<E> From<ZipError> for Stop<E> {
+impl<E> From<ZipError> for ReadFailure<E> {
     fn from(e: ZipError) -> Self {
         Self::Wheel(e.into())
     }
 }
 
-impl<E> From<WheelError> for Stop<E> {
+impl<E> From<WheelError> for ReadFailure<E> {
     fn from(e: WheelError) -> Self {
         Self::Wheel(e)
     }
@@ -77,12 +77,12 @@ impl<E> From<WheelError> for Stop<E> {
 /// Unpacks the archive, to its very last byte, and gives the directory's view of its entries in
 /// the order of their data. `sizes` holds the compressed sizes, by offset, of entries that do not
 /// tell it themselves.
-pub(super) fn unpack<S: Source>(
-    input: &mut Input<S>,
-    sink: &mut impl Sink,
-    limits: Limits,
+pub(super) fn unpack<S: ByteStream>(
+    input: &mut BufferedInput<S>,
+    sink: &mut impl EntrySink,
+    limits: WheelLimits,
     sizes: &HashMap<u64, u64>,
-) -> Result<Vec<Listed>, Stop<S::Error>> {
+) -> Result<Vec<DirectoryEntry>, ReadFailure<S::Error>> {
     let mut reader = Reader {
         input,
         inflate: Decompress::new(false),
@@ -104,18 +104,18 @@ pub(super) fn unpack<S: Source>(
 }
 
 struct Reader<'a, S> {
-    input: &'a mut Input<S>,
+    input: &'a mut BufferedInput<S>,
     inflate: Decompress,
-    limits: Limits,
+    limits: WheelLimits,
     written: u64,
-    seen: Vec<Listed>,
+    seen: Vec<DirectoryEntry>,
 }
 
-impl<S: Source> Reader<'_, S> {
+impl<S: ByteStream> Reader<'_, S> {
     /// At least `need` bytes.
-    fn need(&mut self, need: usize) -> Result<&[u8], Stop<S::Error>> {
+    fn need(&mut self, need: usize) -> Result<&[u8], ReadFailure<S::Error>> {
         let at = self.input.offset();
-        let bytes = self.input.peek(need).map_err(Stop::Source)?;
+        let bytes = self.input.peek(need).map_err(ReadFailure::Source)?;
         if bytes.len() < need {
             let at = at + bytes.len() as u64;
             return Err(ZipError::CutOff { at }.into());
@@ -123,13 +123,13 @@ impl<S: Source> Reader<'_, S> {
         Ok(bytes)
     }
 
-    fn peek_signature(&mut self) -> Result<u32, Stop<S::Error>> {
+    fn peek_signature(&mut self) -> Result<u32, ReadFailure<S::Error>> {
         let bytes = self.need(4)?;
         Ok(zip::signature(bytes).unwrap_or_default())
     }
 
     /// The fixed part of a record and how long it is with its tail.
-    fn fixed<const N: usize>(&mut self) -> Result<[u8; N], Stop<S::Error>> {
+    fn fixed<const N: usize>(&mut self) -> Result<[u8; N], ReadFailure<S::Error>> {
         let bytes = self.need(N)?;
         let mut fixed = [0; N];
         fixed.copy_from_slice(&bytes[..N]);
@@ -138,9 +138,9 @@ impl<S: Source> Reader<'_, S> {
 
     fn entry(
         &mut self,
-        sink: &mut impl Sink,
+        sink: &mut impl EntrySink,
         sizes: &HashMap<u64, u64>,
-    ) -> Result<(), Stop<S::Error>> {
+    ) -> Result<(), ReadFailure<S::Error>> {
         let offset = self.input.offset();
         let fixed = self.fixed::<{ zip::LOCAL_LEN }>()?;
         let (name, extra) = zip::local_tail(&fixed);
@@ -169,8 +169,8 @@ impl<S: Source> Reader<'_, S> {
         };
         let before = self.input.offset();
         match entry.method {
-            Method::Deflated => self.inflate(&entry, &mut out)?,
-            Method::Stored => {
+            CompressionMethod::Deflated => self.inflate(&entry, &mut out)?,
+            CompressionMethod::Stored => {
                 let packed = match (entry.sizes_behind, sizes.get(&offset)) {
                     (false, _) => entry.packed,
                     (true, Some(&packed)) => packed,
@@ -186,7 +186,10 @@ impl<S: Source> Reader<'_, S> {
             sink.end()?;
         }
         if entry.sizes_behind {
-            let bytes = self.input.peek(zip::DESCRIPTOR_LEN).map_err(Stop::Source)?;
+            let bytes = self
+                .input
+                .peek(zip::DESCRIPTOR_LEN)
+                .map_err(ReadFailure::Source)?;
             let Some(n) = zip::descriptor(bytes, crc, packed, size) else {
                 return Err(ZipError::Differs {
                     name: entry.name,
@@ -214,7 +217,7 @@ impl<S: Source> Reader<'_, S> {
                 .into());
             }
         }
-        self.seen.push(Listed {
+        self.seen.push(DirectoryEntry {
             entry,
             offset,
             mode: 0,
@@ -223,7 +226,7 @@ impl<S: Source> Reader<'_, S> {
     }
 
     /// Counts `n` bytes more of `entry` and says when they are too many.
-    fn count(&mut self, entry: &Entry, size: u64, n: usize) -> Result<(), ZipError> {
+    fn count(&mut self, entry: &ZipEntry, size: u64, n: usize) -> Result<(), ZipError> {
         self.written += n as u64;
         if self.written > self.limits.bytes {
             return Err(ZipError::TooLarge {
@@ -244,10 +247,10 @@ impl<S: Source> Reader<'_, S> {
 
     fn copy(
         &mut self,
-        entry: &Entry,
+        entry: &ZipEntry,
         mut packed: u64,
-        out: &mut Out<'_, impl Sink>,
-    ) -> Result<(), Stop<S::Error>> {
+        out: &mut Out<'_, impl EntrySink>,
+    ) -> Result<(), ReadFailure<S::Error>> {
         while packed > 0 {
             let bytes = self.need(1)?;
             let room = out.room()?;
@@ -266,9 +269,9 @@ impl<S: Source> Reader<'_, S> {
 
     fn inflate(
         &mut self,
-        entry: &Entry,
-        out: &mut Out<'_, impl Sink>,
-    ) -> Result<(), Stop<S::Error>> {
+        entry: &ZipEntry,
+        out: &mut Out<'_, impl EntrySink>,
+    ) -> Result<(), ReadFailure<S::Error>> {
         let broken = || ZipError::Data {
             name: entry.name.clone(),
         };
@@ -281,7 +284,7 @@ impl<S: Source> Reader<'_, S> {
             };
             let at = self.input.offset();
             let wanted = usize::try_from(left).map_or(GOOD_INPUT, |left| left.clamp(1, GOOD_INPUT));
-            let bytes = self.input.peek(wanted).map_err(Stop::Source)?;
+            let bytes = self.input.peek(wanted).map_err(ReadFailure::Source)?;
             if bytes.is_empty() {
                 return Err(ZipError::CutOff { at }.into());
             }
@@ -309,7 +312,7 @@ impl<S: Source> Reader<'_, S> {
     }
 
     /// The directory and all behind it.
-    fn directory(mut self) -> Result<Vec<Listed>, Stop<S::Error>> {
+    fn directory(mut self) -> Result<Vec<DirectoryEntry>, ReadFailure<S::Error>> {
         let no = |why: String| ZipError::Directory { why };
         let start = self.input.offset();
         let by_offset: HashMap<u64, usize> = self
@@ -352,9 +355,9 @@ impl<S: Source> Reader<'_, S> {
         let at = self.input.offset();
         // The end records and the longest comment.
         const MOST: usize = 56 + 20 + 22 + u16::MAX as usize;
-        let bytes = self.input.peek(MOST + 1).map_err(Stop::Source)?;
+        let bytes = self.input.peek(MOST + 1).map_err(ReadFailure::Source)?;
         let end = zip::end(bytes, at)?;
-        let found = zip::End {
+        let found = zip::EndOfDirectory {
             entries,
             length: at - start,
             offset: start,
@@ -382,7 +385,7 @@ struct Out<'a, T> {
     size: u64,
 }
 
-impl<T: Sink> Out<'_, T> {
+impl<T: EntrySink> Out<'_, T> {
     fn room(&mut self) -> Result<&mut [u8], WheelError> {
         if self.folder {
             return Ok(&mut self.spare);
@@ -391,7 +394,7 @@ impl<T: Sink> Out<'_, T> {
     }
 
     /// The first `n` bytes of what [`Out::room`] gave are there.
-    fn filled(&mut self, n: usize, entry: &Entry) -> Result<(), WheelError> {
+    fn filled(&mut self, n: usize, entry: &ZipEntry) -> Result<(), WheelError> {
         if self.folder {
             return Err(WheelError::NotAFile {
                 name: entry.name.clone(),

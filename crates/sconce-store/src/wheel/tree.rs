@@ -9,13 +9,13 @@ use std::path::{Path, PathBuf};
 use sha2::Digest as _;
 
 use super::error::WheelError;
-use super::layout::{Goal, Layout, check_name};
+use super::layout::{EntryDestination, WheelLayout, check_name};
 use super::record;
-use super::record::Recorded;
+use super::record::WheelRecord;
 use super::script::{entry_points, with_interpreter};
-use super::stream::Sink;
-use super::zip::Listed;
-use sconce_base::direct::Writer;
+use super::stream::EntrySink;
+use super::zip::DirectoryEntry;
+use sconce_base::direct::DirectWriter;
 use sconce_base::direct::fixed_time;
 
 /// Nobody's list of files is longer.
@@ -23,7 +23,7 @@ const LARGEST_RECORD: usize = 256 << 20;
 
 /// A file that was installed.
 #[derive(Debug)]
-struct Installed {
+struct InstalledFile {
     /// Its name in the archive; empty for files that the installer wrote.
     entry: String,
     size: u64,
@@ -32,22 +32,22 @@ struct Installed {
     executable: bool,
 }
 
-/// A tree under way. As a [`Sink`] it takes the entries, then [`Tree::finish`] makes it whole.
-pub(super) struct Tree<'a> {
+/// A tree under way. As a [`EntrySink`] it takes the entries, then [`WheelTree::finish`] makes it whole.
+pub(super) struct WheelTree<'a> {
     root: &'a Path,
-    layout: &'a Layout,
+    layout: &'a WheelLayout,
     /// The project, as the lock spells it.
     project: &'a str,
     /// Its normalised name, which names the folder of its headers: a tree is named by the wheel's
     /// bytes, so no lock's spelling may show in it.
     normalised: String,
-    writer: &'a mut Writer,
+    writer: &'a mut DirectWriter,
     /// The entry under way.
     entry: String,
-    goal: Goal,
+    goal: EntryDestination,
     folders: BTreeSet<String>,
     /// Installed files by path within the tree.
-    files: BTreeMap<String, Installed>,
+    files: BTreeMap<String, InstalledFile>,
     info: Option<String>,
     data: Option<String>,
     record: Vec<u8>,
@@ -55,13 +55,13 @@ pub(super) struct Tree<'a> {
     entry_points: Option<String>,
 }
 
-impl<'a> Tree<'a> {
+impl<'a> WheelTree<'a> {
     /// A tree in the empty folder `root`.
     pub(super) fn new(
         root: &'a Path,
-        layout: &'a Layout,
+        layout: &'a WheelLayout,
         project: &'a str,
-        writer: &'a mut Writer,
+        writer: &'a mut DirectWriter,
     ) -> Self {
         Self {
             root,
@@ -70,7 +70,7 @@ impl<'a> Tree<'a> {
             normalised: normalised(project),
             writer,
             entry: String::new(),
-            goal: Goal::Dropped,
+            goal: EntryDestination::Dropped,
             folders: BTreeSet::new(),
             files: BTreeMap::new(),
             info: None,
@@ -162,7 +162,7 @@ impl<'a> Tree<'a> {
         write().map_err(|e| self.write_error(full.clone(), e))?;
         self.files.insert(
             path.to_owned(),
-            Installed {
+            InstalledFile {
                 entry,
                 size: bytes.len() as u64,
                 digest: Some(sha2::Sha256::digest(bytes).into()),
@@ -174,7 +174,7 @@ impl<'a> Tree<'a> {
 
     /// Makes the tree whole once every entry is there and the bytes are verified. `listed` is
     /// the archive's directory.
-    pub(super) fn finish(mut self, listed: &[Listed]) -> Result<(), WheelError> {
+    pub(super) fn finish(mut self, listed: &[DirectoryEntry]) -> Result<(), WheelError> {
         let info = self
             .info
             .take()
@@ -251,7 +251,7 @@ impl<'a> Tree<'a> {
 
     /// Refuses entries that are no files, and gives executables their mode: only the directory
     /// at the archive's end tells both.
-    fn make_executable(&mut self, listed: &[Listed]) -> Result<(), WheelError> {
+    fn make_executable(&mut self, listed: &[DirectoryEntry]) -> Result<(), WheelError> {
         let mut executable = HashSet::new();
         for one in listed {
             let name = &one.entry.name;
@@ -283,7 +283,7 @@ impl<'a> Tree<'a> {
 
     /// The text of `RECORD`, sorted. The wheel's own digests are kept for files that are as they
     /// were; the wheel as a whole was verified, so they are as good as its bytes.
-    fn record_text(&self, recorded: &Recorded, own: &str) -> Result<String, WheelError> {
+    fn record_text(&self, recorded: &WheelRecord, own: &str) -> Result<String, WheelError> {
         let mut lines = vec![record::own_line(&self.layout.recorded(own))];
         for (path, file) in &self.files {
             let kept = recorded
@@ -323,7 +323,7 @@ impl<'a> Tree<'a> {
     }
 }
 
-impl Tree<'_> {
+impl WheelTree<'_> {
     /// A script that is too large for the buffer cannot have its first line rewritten any more.
     fn check_large_script(&self) -> Result<(), WheelError> {
         let path = self.writer.path();
@@ -344,26 +344,33 @@ impl Tree<'_> {
     }
 }
 
-impl Sink for Tree<'_> {
+impl EntrySink for WheelTree<'_> {
     fn begin(&mut self, name: &str, size: Option<u64>) -> Result<(), WheelError> {
         self.entry = name.to_owned();
         self.goal = self.layout.goal(name, &self.normalised)?;
         self.note_folder(name)?;
         match &self.goal {
-            Goal::File(path) | Goal::Script(path) | Goal::Metadata(path) => {
+            EntryDestination::File(path)
+            | EntryDestination::Script(path)
+            | EntryDestination::Metadata(path) => {
                 let path = path.clone();
                 self.make_parents(&path)?;
                 self.writer.begin(self.root.join(path), size);
             }
-            Goal::Record | Goal::Dropped => self.writer.begin(PathBuf::new(), None),
+            EntryDestination::Record | EntryDestination::Dropped => {
+                self.writer.begin(PathBuf::new(), None)
+            }
         }
         Ok(())
     }
 
     fn room(&mut self) -> Result<&mut [u8], WheelError> {
-        if matches!(self.goal, Goal::Record | Goal::Dropped) {
+        if matches!(
+            self.goal,
+            EntryDestination::Record | EntryDestination::Dropped
+        ) {
             if let Some(bytes) = self.writer.full() {
-                if self.goal == Goal::Record {
+                if self.goal == EntryDestination::Record {
                     self.record.extend_from_slice(bytes);
                 }
                 self.writer.begin(PathBuf::new(), None);
@@ -385,14 +392,15 @@ impl Sink for Tree<'_> {
 
     fn end(&mut self) -> Result<(), WheelError> {
         let small = self.writer.small();
-        let (path, executable) = match std::mem::replace(&mut self.goal, Goal::Dropped) {
-            Goal::Dropped => return Ok(()),
-            Goal::Record => {
+        let (path, executable) = match std::mem::replace(&mut self.goal, EntryDestination::Dropped)
+        {
+            EntryDestination::Dropped => return Ok(()),
+            EntryDestination::Record => {
                 self.record.extend_from_slice(small.unwrap_or_default());
                 return Ok(());
             }
-            Goal::File(path) => (path, false),
-            Goal::Metadata(path) => {
+            EntryDestination::File(path) => (path, false),
+            EntryDestination::Metadata(path) => {
                 let text = small
                     .and_then(|bytes| std::str::from_utf8(bytes).ok())
                     .ok_or_else(|| Self::metadata(format!("`{}` is not a small text", self.entry)))?
@@ -404,7 +412,7 @@ impl Sink for Tree<'_> {
                 }
                 (path, false)
             }
-            Goal::Script(path) => {
+            EntryDestination::Script(path) => {
                 if let Some(text) = small.and_then(with_interpreter) {
                     let entry = std::mem::take(&mut self.entry);
                     return self.put(&path, entry, &text, true);
@@ -419,7 +427,7 @@ impl Sink for Tree<'_> {
         }
         self.files.insert(
             path,
-            Installed {
+            InstalledFile {
                 entry: std::mem::take(&mut self.entry),
                 size,
                 digest: None,

@@ -33,7 +33,7 @@ const MASKED: u16 = 1 << 13;
 
 /// How an entry's data are kept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Method {
+pub(super) enum CompressionMethod {
     /// As they are.
     Stored,
     /// Deflate.
@@ -42,9 +42,9 @@ pub(super) enum Method {
 
 /// What an entry says of itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Entry {
+pub(super) struct ZipEntry {
     pub(super) name: String,
-    pub(super) method: Method,
+    pub(super) method: CompressionMethod,
     pub(super) crc: u32,
     /// Compressed, bytes.
     pub(super) packed: u64,
@@ -56,8 +56,8 @@ pub(super) struct Entry {
 
 /// An entry of the directory: the entry and what only the directory knows.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Listed {
-    pub(super) entry: Entry,
+pub(super) struct DirectoryEntry {
+    pub(super) entry: ZipEntry,
     /// Offset of the entry's record.
     pub(super) offset: u64,
     /// Unix mode, 0 where the archive was made without.
@@ -84,7 +84,11 @@ pub(super) fn signature(bytes: &[u8]) -> Option<u32> {
 }
 
 /// Reads an entry's record.
-pub(super) fn local(fixed: &[u8; LOCAL_LEN], name: &[u8], extra: &[u8]) -> Result<Entry, ZipError> {
+pub(super) fn local(
+    fixed: &[u8; LOCAL_LEN],
+    name: &[u8],
+    extra: &[u8],
+) -> Result<ZipEntry, ZipError> {
     let entry = Fields {
         flags: u16_at(fixed, 6),
         method: u16_at(fixed, 8),
@@ -102,7 +106,7 @@ pub(super) fn central(
     fixed: &[u8; CENTRAL_LEN],
     name: &[u8],
     extra: &[u8],
-) -> Result<Listed, ZipError> {
+) -> Result<DirectoryEntry, ZipError> {
     let fields = Fields {
         flags: u16_at(fixed, 8),
         method: u16_at(fixed, 10),
@@ -113,7 +117,7 @@ pub(super) fn central(
         disk: u16_at(fixed, 34),
     };
     let (entry, offset) = fields.read(name, extra)?;
-    Ok(Listed {
+    Ok(DirectoryEntry {
         entry,
         offset,
         mode: u32_at(fixed, 38) >> 16,
@@ -131,7 +135,7 @@ struct Fields {
 }
 
 impl Fields {
-    fn read(&self, raw: &[u8], extra: &[u8]) -> Result<(Entry, u64), ZipError> {
+    fn read(&self, raw: &[u8], extra: &[u8]) -> Result<(ZipEntry, u64), ZipError> {
         let name = String::from_utf8_lossy(raw).into_owned();
         let no = |what| ZipError::Unsupported {
             name: name.clone(),
@@ -151,8 +155,8 @@ impl Fields {
             return Err(no("named in an encoding that is not UTF-8"));
         }
         let method = match self.method {
-            0 => Method::Stored,
-            8 => Method::Deflated,
+            0 => CompressionMethod::Stored,
+            8 => CompressionMethod::Deflated,
             _ => return Err(no("compressed with another method than deflate")),
         };
         let mut packed = u64::from(self.packed);
@@ -181,7 +185,7 @@ impl Fields {
                 _ => {}
             }
         }
-        let entry = Entry {
+        let entry = ZipEntry {
             name,
             method,
             crc: self.crc,
@@ -236,14 +240,14 @@ pub(super) fn descriptor(bytes: &[u8], crc: u32, packed: u64, size: u64) -> Opti
 
 /// Where the directory is and how much it lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct End {
+pub(super) struct EndOfDirectory {
     pub(super) entries: u64,
     pub(super) length: u64,
     pub(super) offset: u64,
 }
 
 /// Reads what follows the directory, which must reach to the end of the file. `at` is its offset.
-pub(super) fn end(mut bytes: &[u8], at: u64) -> Result<End, ZipError> {
+pub(super) fn end(mut bytes: &[u8], at: u64) -> Result<EndOfDirectory, ZipError> {
     let cut = || ZipError::CutOff { at };
     let no = |why: &str| ZipError::Directory {
         why: why.to_owned(),
@@ -260,7 +264,7 @@ pub(super) fn end(mut bytes: &[u8], at: u64) -> Result<End, ZipError> {
         {
             return Err(no("it spans several disks"));
         }
-        large = Some(End {
+        large = Some(EndOfDirectory {
             entries: u64_at(record, 32),
             length: u64_at(record, 40),
             offset: u64_at(record, 48),
@@ -289,7 +293,7 @@ pub(super) fn end(mut bytes: &[u8], at: u64) -> Result<End, ZipError> {
     if u16_at(record, 4) != 0 || u16_at(record, 6) != 0 || u16_at(record, 8) != u16_at(record, 10) {
         return Err(no("it spans several disks"));
     }
-    let small = End {
+    let small = EndOfDirectory {
         entries: u64::from(u16_at(record, 10)),
         length: u64::from(u32_at(record, 12)),
         offset: u64::from(u32_at(record, 16)),
@@ -334,7 +338,7 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
 }
 
 /// Reads a whole directory.
-pub(super) fn central_all(mut bytes: &[u8]) -> Result<Vec<Listed>, ZipError> {
+pub(super) fn central_all(mut bytes: &[u8]) -> Result<Vec<DirectoryEntry>, ZipError> {
     let mut all = Vec::new();
     let cut = ZipError::CutOff { at: 0 };
     while let Some(fixed) = bytes.first_chunk::<CENTRAL_LEN>() {

@@ -12,7 +12,7 @@ use sconce_store::Store;
 use crate::archive::{demo_with, entry, locked, sha256};
 use crate::fetching::{fetcher, noise};
 use crate::server::{Server, answer, serve, serve_some};
-use sconce_store::wheel::{InstallOptions, Slow};
+use sconce_store::wheel::{InstallOptions, SlowThreshold};
 
 /// A wheel whose bytes both processes can make.
 fn wheel_bytes() -> Vec<u8> {
@@ -155,7 +155,7 @@ fn two_processes_want_the_same_wheel() {
 /// Every download is slow.
 fn kept() -> InstallOptions {
     InstallOptions {
-        slow: Slow {
+        slow: SlowThreshold {
             after: Duration::ZERO,
             remaining: Duration::ZERO,
         },

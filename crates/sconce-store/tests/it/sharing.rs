@@ -7,8 +7,8 @@ use std::sync::{Barrier, Mutex, mpsc};
 use std::thread;
 use std::time::{Duration, SystemTime};
 
-use sconce_schema::{NoProgress, Progress, Wait};
-use sconce_store::{Making, Store, StoreError, WhenTaken};
+use sconce_schema::{NoProgress, Progress, WaitCause};
+use sconce_store::{OnBusy, Store, StoreError, TreeBuildOptions};
 
 /// After this long, something hangs.
 const HANGS: Duration = Duration::from_secs(60);
@@ -32,7 +32,7 @@ fn text(tree: &Path) -> String {
 }
 
 fn hold(tree: &Path) -> impl Drop + use<> {
-    struct Stays(Vec<sconce_store::Held>);
+    struct Stays(Vec<sconce_store::ItemGuard>);
     impl Drop for Stays {
         fn drop(&mut self) {
             self.0.clear();
@@ -50,14 +50,14 @@ fn without_waiting<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static)
 
 /// Keeps what it is told of waits.
 #[derive(Default)]
-struct Waits(Mutex<Vec<Option<Wait>>>);
+struct Waits(Mutex<Vec<Option<WaitCause>>>);
 
 impl Progress for Waits {
     fn stage(&self, _: &str, _: Option<u64>) {}
     fn advance(&self, _: &str, _: u64) {}
     fn done(&self, _: &str) {}
     fn note(&self, _: &str) {}
-    fn waits(&self, _: &str, wait: Option<&Wait>) {
+    fn waits(&self, _: &str, wait: Option<&WaitCause>) {
         self.0.lock().unwrap().push(wait.cloned());
     }
 }
@@ -151,7 +151,7 @@ fn nothing_removes_what_another_machine_runs() {
     assert_eq!((pruned.kinds.len(), pruned.held), (0, 1));
     assert!(!two.forget("wheel", "six").unwrap());
     machine(folder.path(), "three");
-    let refuse = Making {
+    let refuse = TreeBuildOptions {
         name: "six",
         work: "makes it anew",
         progress: &NoProgress,
@@ -214,7 +214,7 @@ fn a_wait_names_who_is_waited_for_and_ends() {
     let (begun, may_end) = (Barrier::new(2), Barrier::new(2));
     thread::scope(|scope| {
         scope.spawn(|| {
-            let making = Making {
+            let making = TreeBuildOptions {
                 name: "six",
                 work: "installs six",
                 progress: &NoProgress,
@@ -231,7 +231,7 @@ fn a_wait_names_who_is_waited_for_and_ends() {
         });
         scope.spawn(|| {
             begun.wait();
-            let making = Making {
+            let making = TreeBuildOptions {
                 name: "six",
                 work: "wants six too",
                 progress: &waits,
@@ -248,12 +248,12 @@ fn a_wait_names_who_is_waited_for_and_ends() {
         may_end.wait();
     });
     let told = waits.0.into_inner().unwrap();
-    let [Some(Wait::Maker(maker)), None] = told.as_slice() else {
+    let [Some(WaitCause::Maker(maker)), None] = told.as_slice() else {
         panic!("{told:?}");
     };
     assert_eq!(maker.pid, std::process::id());
     assert_eq!(maker.work, "installs six");
-    let said = Wait::Maker(maker.clone()).to_string();
+    let said = WaitCause::Maker(maker.clone()).to_string();
     assert!(said.ends_with(", which installs six"), "{said}");
 }
 
@@ -262,7 +262,7 @@ fn a_wait_names_who_is_waited_for_and_ends() {
 fn a_tree_that_is_made_apart_holds_nobody_up() {
     let folder = tempfile::tempdir().unwrap();
     let store = store(folder.path());
-    let making = Making {
+    let making = TreeBuildOptions {
         name: "six",
         work: "installs six",
         progress: &NoProgress,
@@ -312,16 +312,16 @@ fn a_tree_that_is_made_apart_holds_nobody_up() {
 fn unfinished_work_is_waited_for_until_it_is_not_needed() {
     let folder = tempfile::tempdir().unwrap();
     let store = store(folder.path());
-    let take = |store: &Store, taken: WhenTaken<'_>| {
+    let take = |store: &Store, taken: OnBusy<'_>| {
         store
             .unfinished("demo", "six", "compiles six", taken)
             .unwrap()
     };
-    let stopped = take(&store, WhenTaken::Leave).unwrap();
+    let stopped = take(&store, OnBusy::Leave).unwrap();
     let waits = std::sync::Arc::new(Waits::default());
     let (waiting, progress) = (store.clone(), waits.clone());
     let waiter = thread::spawn(move || {
-        let taken = WhenTaken::Wait {
+        let taken = OnBusy::Wait {
             is_done: &|| waiting.tree("wheel", "six").is_some(),
             progress: &*progress,
         };
@@ -334,7 +334,7 @@ fn unfinished_work_is_waited_for_until_it_is_not_needed() {
     make(&store, "six", "six");
     assert!(without_waiting(move || waiter.join().unwrap()));
     let told = waits.0.lock().unwrap();
-    let [Some(Wait::Maker(maker)), None] = told.as_slice() else {
+    let [Some(WaitCause::Maker(maker)), None] = told.as_slice() else {
         panic!("{told:?}");
     };
     assert_eq!(maker.work, "compiles six");

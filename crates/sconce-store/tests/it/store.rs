@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, SystemTime};
 
 use sconce_schema::{Hint as _, NoProgress, exit};
-use sconce_store::{BuildError, Store, StoreError, WhenTaken};
+use sconce_store::{OnBusy, Store, StoreError, TreeBuildError};
 
 use crate::archive::{demo_with, entry, locked, sha256};
 use crate::fetching::{fetcher, noise};
@@ -143,7 +143,7 @@ fn a_failed_build_leaves_nothing() {
             Err("no")
         })
         .unwrap_err();
-    assert!(matches!(e, BuildError::Build("no")));
+    assert!(matches!(e, TreeBuildError::Build("no")));
     assert_eq!(store.tree("system", "x"), None);
     assert_eq!(fs::read_dir(store.root().join("tmp")).unwrap().count(), 0);
     store
@@ -160,7 +160,7 @@ fn names_cannot_lead_out_of_the_store() {
             .build_tree("kind", key, |_| Ok::<_, String>(()))
             .unwrap_err();
         assert!(
-            matches!(e, BuildError::Store(StoreError::Name { .. })),
+            matches!(e, TreeBuildError::Store(StoreError::Name { .. })),
             "{key}"
         );
         assert_eq!(store.tree("kind", key), None);
@@ -409,7 +409,7 @@ fn unfinished_work_is_continued_by_one_at_a_time_and_in_one_boot() {
     let folder = tempfile::tempdir().unwrap();
     let store = Store::open(folder.path()).unwrap();
     let take = || {
-        let taken = store.unfinished("demo", "key", "makes it", WhenTaken::Leave);
+        let taken = store.unfinished("demo", "key", "makes it", OnBusy::Leave);
         taken.unwrap()
     };
     let partial = folder.path().join("partial/demo~key");
@@ -446,7 +446,7 @@ fn unfinished_work_that_nobody_goes_on_with_is_removed() {
     let store = Store::open(folder.path()).unwrap();
     let take = |key| {
         store
-            .unfinished("demo", key, "makes it", WhenTaken::Leave)
+            .unfinished("demo", key, "makes it", OnBusy::Leave)
             .unwrap()
             .unwrap()
     };

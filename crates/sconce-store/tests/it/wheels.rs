@@ -9,7 +9,7 @@ use proptest::prelude::*;
 use sconce_base::direct::MTIME;
 use sconce_fetch::FetchError;
 use sconce_schema::{Hint as _, NoProgress, exit};
-use sconce_store::wheel::{InstallOptions, Limits, WheelError, ZipError};
+use sconce_store::wheel::{InstallOptions, WheelError, WheelLimits, ZipError};
 use sconce_store::{Store, StoreError};
 
 use crate::archive::{Entry, demo, demo_with, entry, locked, zip, zip_with};
@@ -443,7 +443,7 @@ fn archives_with_something_behind_them_are_refused() {
 
 #[test]
 fn bombs_are_refused() {
-    let limits = Limits {
+    let limits = WheelLimits {
         bytes: 1 << 20,
         entries: 50,
     };

@@ -1,6 +1,6 @@
 //! Cards and contexts: each card has its one context, the primary one.
 
-use crate::abi::{Handle, Out, Text, entries, nothing, symbol, write_text};
+use crate::abi::{CTextPointer, Handle, OutPointer, entries, nothing, symbol, write_text};
 use crate::machine::{choose, current, machine};
 use crate::runtime::device::DRIVER_VERSION;
 use crate::runtime::properties;
@@ -33,15 +33,15 @@ entries! { status;
         let _ = flags;
         known(0).map(|_| ())
     }
-    fn cuDriverGetVersion(version: Out<i32>) {
+    fn cuDriverGetVersion(version: OutPointer<i32>) {
         version.put(DRIVER_VERSION);
         Ok(())
     }
-    fn cuDeviceGetCount(count: Out<i32>) {
+    fn cuDeviceGetCount(count: OutPointer<i32>) {
         count.put(machine().devices.len() as i32);
         Ok(())
     }
-    fn cuDeviceGet(device: Out<i32>, ordinal: i32) {
+    fn cuDeviceGet(device: OutPointer<i32>, ordinal: i32) {
         device.put(known(ordinal)? as i32);
         Ok(())
     }
@@ -50,37 +50,37 @@ entries! { status;
         write_text(name, usize::try_from(size).unwrap_or(0), &machine().devices[index].card.name);
         Ok(())
     }
-    fn cuDeviceGetUuid(uuid: Out<[u8; 16]>, device: i32) {
+    fn cuDeviceGetUuid(uuid: OutPointer<[u8; 16]>, device: i32) {
         uuid.put(properties::uuid(known(device)?));
         Ok(())
     }
-    fn cuDeviceGetUuid_v2(uuid: Out<[u8; 16]>, device: i32) {
+    fn cuDeviceGetUuid_v2(uuid: OutPointer<[u8; 16]>, device: i32) {
         uuid.put(properties::uuid(known(device)?));
         Ok(())
     }
-    fn cuDeviceTotalMem_v2(bytes: Out<usize>, device: i32) {
+    fn cuDeviceTotalMem_v2(bytes: OutPointer<usize>, device: i32) {
         let index = known(device)?;
         bytes.put(machine().devices[index].card.memory_bytes as usize);
         Ok(())
     }
-    fn cuDeviceGetAttribute(value: Out<i32>, attribute: i32, device: i32) {
+    fn cuDeviceGetAttribute(value: OutPointer<i32>, attribute: i32, device: i32) {
         let index = known(device)?;
         value.put(properties::attribute(&machine().devices[index].card, index, attribute));
         Ok(())
     }
-    fn cuDevicePrimaryCtxGetState(device: i32, flags: Out<u32>, active: Out<i32>) {
+    fn cuDevicePrimaryCtxGetState(device: i32, flags: OutPointer<u32>, active: OutPointer<i32>) {
         let index = known(device)?;
         flags.put(0);
         active.put(i32::from(machine().devices[index].has_context));
         Ok(())
     }
-    fn cuDevicePrimaryCtxRetain(context: Out<Handle>, device: i32) {
+    fn cuDevicePrimaryCtxRetain(context: OutPointer<Handle>, device: i32) {
         let index = known(device)?;
         machine().devices[index].has_context = true;
         context.put(context_of(index));
         Ok(())
     }
-    fn cuCtxGetCurrent(context: Out<Handle>) {
+    fn cuCtxGetCurrent(context: OutPointer<Handle>) {
         let has = machine().devices.get(current()).is_some_and(|device| device.has_context);
         context.put(if has { context_of(current()) } else { 0 });
         Ok(())
@@ -95,7 +95,7 @@ entries! { status;
         choose(index_of(context).ok_or(Error::InvalidContext)?);
         Ok(())
     }
-    fn cuCtxPopCurrent_v2(context: Out<Handle>) {
+    fn cuCtxPopCurrent_v2(context: OutPointer<Handle>) {
         context.put(context_of(current()));
         Ok(())
     }
@@ -104,25 +104,25 @@ entries! { status;
         choose(index_of(context).ok_or(Error::InvalidContext)?);
         Ok(())
     }
-    fn cuCtxPopCurrent(context: Out<Handle>) {
+    fn cuCtxPopCurrent(context: OutPointer<Handle>) {
         context.put(context_of(current()));
         Ok(())
     }
-    fn cuCtxGetDevice(device: Out<i32>) {
+    fn cuCtxGetDevice(device: OutPointer<i32>) {
         device.put(current() as i32);
         Ok(())
     }
-    fn cuCtxGetLimit(value: Out<usize>, limit: i32) {
+    fn cuCtxGetLimit(value: OutPointer<usize>, limit: i32) {
         let _ = limit;
         value.put(1024);
         Ok(())
     }
-    fn cuStreamGetCtx(stream: Handle, context: Out<Handle>) {
+    fn cuStreamGetCtx(stream: Handle, context: OutPointer<Handle>) {
         let _ = stream;
         context.put(context_of(current()));
         Ok(())
     }
-    fn cuStreamIsCapturing(stream: Handle, state: Out<i32>) {
+    fn cuStreamIsCapturing(stream: Handle, state: OutPointer<i32>) {
         if crate::runtime::graph::cudaStreamIsCapturing(stream, state) != 0 {
             return Err(Error::InvalidValue);
         }
@@ -132,7 +132,7 @@ entries! { status;
         machine().clock.await_stream(stream);
         Ok(())
     }
-    fn cuGetProcAddress_v2(name: Text, function: Out<Handle>, version: i32, flags: u64, found: Out<i32>) {
+    fn cuGetProcAddress_v2(name: CTextPointer, function: OutPointer<Handle>, version: i32, flags: u64, found: OutPointer<i32>) {
         let _ = (version, flags);
         let name = name.get();
         let named = |suffix: &str| std::ffi::CString::new(format!("{name}{suffix}")).ok();

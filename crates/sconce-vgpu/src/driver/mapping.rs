@@ -1,7 +1,7 @@
 //! Virtual memory: ranges of addresses, pieces of memory, and which piece is mapped where.
 
-use crate::abi::{Handle, In, Out, entries, nothing};
-use crate::machine::{Piece, current, machine};
+use crate::abi::{Handle, InPointer, OutPointer, entries, nothing};
+use crate::machine::{PhysicalAllocation, current, machine};
 use crate::memory::GRANULE;
 
 use super::{Error, Result, status};
@@ -33,12 +33,12 @@ fn release(handle: Handle) -> Result<()> {
 }
 
 entries! { status;
-    fn cuMemGetAllocationGranularity(size: Out<usize>, properties: Handle, option: i32) {
+    fn cuMemGetAllocationGranularity(size: OutPointer<usize>, properties: Handle, option: i32) {
         let _ = (properties, option);
         size.put(GRANULE as usize);
         Ok(())
     }
-    fn cuMemAddressReserve(address: Out<u64>, size: usize, alignment: usize, wanted: u64, flags: u64) {
+    fn cuMemAddressReserve(address: OutPointer<u64>, size: usize, alignment: usize, wanted: u64, flags: u64) {
         let _ = (alignment, wanted, flags);
         let size = (size as u64).checked_next_multiple_of(GRANULE).ok_or(Error::InvalidValue)?;
         let mut machine = machine();
@@ -52,7 +52,7 @@ entries! { status;
         let given = machine.devices.iter_mut().find_map(|device| device.ranges.give_back(address));
         given.map(|_| ()).ok_or(Error::InvalidValue)
     }
-    fn cuMemCreate(handle: Out<Handle>, size: usize, properties: In<AllocationProperties>, flags: u64) {
+    fn cuMemCreate(handle: OutPointer<Handle>, size: usize, properties: InPointer<AllocationProperties>, flags: u64) {
         let _ = flags;
         let index = properties.get().map_or(0, |properties| properties.location);
         let index = usize::try_from(index).map_err(|_| Error::InvalidDevice)?;
@@ -64,7 +64,7 @@ entries! { status;
             return Err(Error::OutOfMemory);
         }
         let made = machine.handle();
-        let piece = Piece { device: index, size, held: 1 };
+        let piece = PhysicalAllocation { device: index, size, held: 1 };
         machine.pieces.insert(made, piece);
         handle.put(made);
         Ok(())
@@ -88,7 +88,7 @@ entries! { status;
         drop(machine);
         handles.into_iter().try_for_each(release)
     }
-    fn cuMemRetainAllocationHandle(handle: Out<Handle>, address: u64) {
+    fn cuMemRetainAllocationHandle(handle: OutPointer<Handle>, address: u64) {
         let mut machine = machine();
         let (_, (found, _)) = machine.mapped.range(..=address).next_back().ok_or(Error::InvalidValue)?;
         let found = *found;
@@ -96,7 +96,7 @@ entries! { status;
         handle.put(found);
         Ok(())
     }
-    fn cuMemGetAddressRange_v2(start: Out<u64>, size: Out<usize>, address: u64) {
+    fn cuMemGetAddressRange_v2(start: OutPointer<u64>, size: OutPointer<usize>, address: u64) {
         let machine = machine();
         let of_card = crate::memory::card_of(address).and_then(|index| machine.devices.get(index));
         let found = match of_card {
@@ -108,14 +108,14 @@ entries! { status;
         size.put(bytes as usize);
         Ok(())
     }
-    fn cuMemGetInfo_v2(free: Out<usize>, total: Out<usize>) {
+    fn cuMemGetInfo_v2(free: OutPointer<usize>, total: OutPointer<usize>) {
         let machine = machine();
         let device = machine.devices.get(current()).ok_or(Error::NoDevice)?;
         free.put(device.free() as usize);
         total.put(device.card.memory_bytes as usize);
         Ok(())
     }
-    fn cuPointerGetAttribute(value: Out<u64>, attribute: i32, address: u64) {
+    fn cuPointerGetAttribute(value: OutPointer<u64>, attribute: i32, address: u64) {
         const CONTEXT: i32 = 1;
         const KIND: i32 = 2;
         const DEVICE_POINTER: i32 = 3;
@@ -141,7 +141,7 @@ entries! { status;
     }
 }
 
-fn small(to: Out<u64>, value: u32) {
+fn small(to: OutPointer<u64>, value: u32) {
     to.narrow::<u32>().put(value);
 }
 

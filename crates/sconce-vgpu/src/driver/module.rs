@@ -1,34 +1,34 @@
 //! Modules and kernels that are loaded as code, by Triton and by run-time compilation.
 
-use crate::abi::{Handle, Out, entries, nothing};
+use crate::abi::{Handle, OutPointer, entries, nothing};
 use crate::machine::{current, machine};
 use crate::runtime::launch::{Dim3, occupancy, start};
 
 use super::{Error, Result, status};
 
-fn made(handle: Out<Handle>) -> Result<()> {
+fn made(handle: OutPointer<Handle>) -> Result<()> {
     handle.put(machine().handle());
     Ok(())
 }
 
 entries! { status;
-    fn cuModuleLoad(module: Out<Handle>, path: Handle) { let _ = path; made(module) }
-    fn cuModuleLoadData(module: Out<Handle>, image: Handle) { let _ = image; made(module) }
-    fn cuModuleLoadDataEx(module: Out<Handle>, image: Handle) { let _ = image; made(module) }
-    fn cuLibraryLoadData(library: Out<Handle>, image: Handle) { let _ = image; made(library) }
-    fn cuModuleGetFunction(function: Out<Handle>, module: Handle, name: Handle) {
+    fn cuModuleLoad(module: OutPointer<Handle>, path: Handle) { let _ = path; made(module) }
+    fn cuModuleLoadData(module: OutPointer<Handle>, image: Handle) { let _ = image; made(module) }
+    fn cuModuleLoadDataEx(module: OutPointer<Handle>, image: Handle) { let _ = image; made(module) }
+    fn cuLibraryLoadData(library: OutPointer<Handle>, image: Handle) { let _ = image; made(library) }
+    fn cuModuleGetFunction(function: OutPointer<Handle>, module: Handle, name: Handle) {
         let _ = (module, name);
         made(function)
     }
-    fn cuLibraryGetKernel(kernel: Out<Handle>, library: Handle, name: Handle) {
+    fn cuLibraryGetKernel(kernel: OutPointer<Handle>, library: Handle, name: Handle) {
         let _ = (library, name);
         made(kernel)
     }
-    fn cuKernelGetFunction(function: Out<Handle>, kernel: Handle) {
+    fn cuKernelGetFunction(function: OutPointer<Handle>, kernel: Handle) {
         function.put(kernel);
         Ok(())
     }
-    fn cuFuncGetAttribute(value: Out<i32>, attribute: i32, function: Handle) {
+    fn cuFuncGetAttribute(value: OutPointer<i32>, attribute: i32, function: Handle) {
         let _ = function;
         // The most threads of a block, and registers; nothing is spilt.
         value.put(match attribute {
@@ -38,7 +38,7 @@ entries! { status;
         });
         Ok(())
     }
-    fn cuKernelGetAttribute(value: Out<i32>, attribute: i32, kernel: Handle, device: i32) {
+    fn cuKernelGetAttribute(value: OutPointer<i32>, attribute: i32, kernel: Handle, device: i32) {
         let _ = (kernel, device);
         value.put(match attribute {
             0 => 1024,
@@ -47,12 +47,12 @@ entries! { status;
         });
         Ok(())
     }
-    fn cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks: Out<i32>, function: Handle, threads: i32, shared: usize) {
+    fn cuOccupancyMaxActiveBlocksPerMultiprocessor(blocks: OutPointer<i32>, function: Handle, threads: i32, shared: usize) {
         let _ = function;
         blocks.put(occupancy(threads, shared).map_err(|_| Error::NoDevice)?);
         Ok(())
     }
-    fn cuOccupancyMaxActiveClusters(clusters: Out<i32>) {
+    fn cuOccupancyMaxActiveClusters(clusters: OutPointer<i32>) {
         let machine = machine();
         let device = machine.devices.get(current()).ok_or(Error::NoDevice)?;
         clusters.put(device.card.multiprocessors / 2);
@@ -66,7 +66,7 @@ entries! { status;
         let _ = (function, shared);
         start(Dim3::new(x, y, z), Dim3::new(bx, by, bz), stream).map_err(|_| Error::NoDevice)
     }
-    fn cuLaunchKernelEx(config: crate::abi::In<LaunchConfig>, function: Handle) {
+    fn cuLaunchKernelEx(config: crate::abi::InPointer<LaunchConfig>, function: Handle) {
         let _ = function;
         let config = config.get().ok_or(Error::InvalidValue)?;
         start(config.grid, config.block, config.stream).map_err(|_| Error::NoDevice)

@@ -3,20 +3,20 @@
 //! PyTorch sets the workspace itself, from the caching allocator; a product therefore needs no memory
 //! that is not accounted there. What is counted is the work, for the model of time.
 
-use crate::abi::{Handle, In, Out, entries, made, nothing};
+use crate::abi::{Handle, InPointer, OutPointer, entries, made, nothing};
 use crate::machine::{current, machine};
 use crate::runtime::launch::time;
 
 /// A status of cuBLAS (`cublasStatus_t`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i32)]
-pub enum Error {
+pub enum CublasStatus {
     NotInitialized = 1,
     InvalidValue = 7,
     ArchMismatch = 8,
 }
 
-fn status(answer: Result<(), Error>) -> i32 {
+fn status(answer: Result<(), CublasStatus>) -> i32 {
     match answer {
         Ok(()) => 0,
         Err(why) => why as i32,
@@ -24,7 +24,7 @@ fn status(answer: Result<(), Error>) -> i32 {
 }
 
 /// A product of m × k and k × n, `count` times.
-fn product(handle: Handle, m: i32, n: i32, k: i32, count: i32) -> Result<(), Error> {
+fn product(handle: Handle, m: i32, n: i32, k: i32, count: i32) -> Result<(), CublasStatus> {
     let size = |value: i32| u64::try_from(value).unwrap_or(0);
     let work = 2 * size(m) * size(n) * size(k).max(1) * size(count).max(1);
     let mut machine = machine();
@@ -32,11 +32,15 @@ fn product(handle: Handle, m: i32, n: i32, k: i32, count: i32) -> Result<(), Err
     queue(&mut machine, work, stream)
 }
 
-fn queue(machine: &mut crate::machine::Machine, work: u64, stream: Handle) -> Result<(), Error> {
+fn queue(
+    machine: &mut crate::machine::DriverState,
+    work: u64,
+    stream: Handle,
+) -> Result<(), CublasStatus> {
     let device = machine
         .devices
         .get(current())
-        .ok_or(Error::NotInitialized)?;
+        .ok_or(CublasStatus::NotInitialized)?;
     let duration = time(work, device.card.matrix_rate);
     machine.asked.matrix_operations = machine.asked.matrix_operations.saturating_add(work);
     machine.launch(stream, duration);
@@ -133,7 +137,7 @@ const ALGORITHM: Heuristic = Heuristic {
 
 /// `cublasLtMatrixLayout`, as far as it is asked: rows, columns and how many.
 #[derive(Debug, Clone, Copy)]
-pub struct Matrix {
+pub struct MatrixLayout {
     rows: u64,
     columns: u64,
     count: i32,
@@ -145,47 +149,50 @@ made! { cublasLtMatmulDescCreate cublasLtMatmulPreferenceCreate }
 
 /// cuBLAS 13 has no code for cards before Turing (CUDA 13.0 release notes: Maxwell, Pascal and Volta are
 /// dropped), and says so as it is begun.
-fn begin(made: Out<Handle>) -> Result<(), Error> {
+fn begin(made: OutPointer<Handle>) -> Result<(), CublasStatus> {
     let mut machine = machine();
     let device = machine.devices.get(current());
-    let capability = device.ok_or(Error::NotInitialized)?.card.capability();
+    let capability = device
+        .ok_or(CublasStatus::NotInitialized)?
+        .card
+        .capability();
     if capability < 75 && crate::abi::loaded(c"libcublas.so.13").is_some() {
-        return Err(Error::ArchMismatch);
+        return Err(CublasStatus::ArchMismatch);
     }
     made.put(machine.handle());
     Ok(())
 }
 
 entries! { status;
-    fn cublasCreate_v2(made: Out<Handle>) {
+    fn cublasCreate_v2(made: OutPointer<Handle>) {
         begin(made)
     }
-    fn cublasLtCreate(made: Out<Handle>) {
+    fn cublasLtCreate(made: OutPointer<Handle>) {
         begin(made)
     }
     fn cublasSetStream_v2(handle: Handle, stream: Handle) {
         machine().blas_streams.insert(handle, stream);
         Ok(())
     }
-    fn cublasGetStream_v2(handle: Handle, stream: Out<Handle>) {
+    fn cublasGetStream_v2(handle: Handle, stream: OutPointer<Handle>) {
         stream.put(machine().blas_streams.get(&handle).copied().unwrap_or(0));
         Ok(())
     }
-    fn cublasGetMathMode(handle: Handle, mode: Out<i32>) {
+    fn cublasGetMathMode(handle: Handle, mode: OutPointer<i32>) {
         let _ = handle;
         mode.put(0);
         Ok(())
     }
-    fn cublasGetPointerMode_v2(handle: Handle, mode: Out<i32>) {
+    fn cublasGetPointerMode_v2(handle: Handle, mode: OutPointer<i32>) {
         let _ = handle;
         mode.put(0);
         Ok(())
     }
-    fn cublasLtMatrixLayoutCreate(made: Out<Handle>, kind: i32, rows: u64, columns: u64, leading: i64) {
+    fn cublasLtMatrixLayoutCreate(made: OutPointer<Handle>, kind: i32, rows: u64, columns: u64, leading: i64) {
         let _ = (kind, leading);
         let mut machine = machine();
         let handle = machine.handle();
-        machine.matrices.insert(handle, Matrix { rows, columns, count: 1 });
+        machine.matrices.insert(handle, MatrixLayout { rows, columns, count: 1 });
         made.put(handle);
         Ok(())
     }
@@ -193,7 +200,7 @@ entries! { status;
         machine().matrices.remove(&matrix);
         Ok(())
     }
-    fn cublasLtMatrixLayoutSetAttribute(matrix: Handle, attribute: i32, value: In<i32>) {
+    fn cublasLtMatrixLayoutSetAttribute(matrix: Handle, attribute: i32, value: InPointer<i32>) {
         if let (BATCH_COUNT, Some(matrix)) = (attribute, machine().matrices.get_mut(&matrix)) {
             matrix.count = value.get().unwrap_or(1);
         }
@@ -201,7 +208,7 @@ entries! { status;
     }
     fn cublasLtMatmulAlgoGetHeuristic(
         handle: Handle, what: Handle, a: Handle, b: Handle, c: Handle, d: Handle, preference: Handle,
-        wanted: i32, results: Out<Heuristic>, found: Out<i32>
+        wanted: i32, results: OutPointer<Heuristic>, found: OutPointer<i32>
     ) {
         let _ = (handle, what, a, b, c, d, preference, wanted);
         results.put(ALGORITHM);
@@ -210,13 +217,13 @@ entries! { status;
     }
     fn cublasLtMatmulAlgoCheck(
         handle: Handle, what: Handle, a: Handle, b: Handle, c: Handle, d: Handle, algorithm: Handle,
-        result: Out<Heuristic>
+        result: OutPointer<Heuristic>
     ) {
         let _ = (handle, what, a, b, c, d, algorithm);
         result.put(ALGORITHM);
         Ok(())
     }
-    fn cublasLtMatmulAlgoConfigGetAttribute(algorithm: Handle, attribute: i32, value: Out<u32>, size: usize, written: Out<usize>) {
+    fn cublasLtMatmulAlgoConfigGetAttribute(algorithm: Handle, attribute: i32, value: OutPointer<u32>, size: usize, written: OutPointer<usize>) {
         let _ = (algorithm, attribute);
         if size >= 4 {
             value.put(0);

@@ -8,27 +8,27 @@ mod model;
 mod nvidia;
 mod rnn;
 
-use crate::abi::{Handle, In, Out, entries, made, nothing};
+use crate::abi::{Handle, InPointer, OutPointer, entries, made, nothing};
 use crate::machine::{current, machine};
 
-pub use self::backend::Descriptor;
+pub use self::backend::BackendDescriptor;
 pub use self::nvidia::is_asking;
 pub use self::rnn::Rnn;
 
 /// A status of cuDNN (`cudnnStatus_t`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i32)]
-pub enum Error {
+pub enum CudnnStatus {
     BadParam = 2000,
     NotSupported = 3000,
     ArchMismatch = 3007,
 }
 
-pub type Result<T> = std::result::Result<T, Error>;
+pub type Result<T> = std::result::Result<T, CudnnStatus>;
 
 /// What of cuDNN was carried out.
 #[derive(Debug, Default, Clone, Copy)]
-pub struct Asked {
+pub struct CudnnCounters {
     /// Plans: convolutions and attention.
     pub plans: u64,
     /// Of them, those whose workspace is the model's, and not NVIDIA's own answer.
@@ -59,7 +59,7 @@ pub struct Tensor {
 const MOST_DIMENSIONS: usize = 8;
 
 /// Numbers that a caller gives.
-fn numbers(count: i32, from: In<i32>) -> Vec<i32> {
+fn numbers(count: i32, from: InPointer<i32>) -> Vec<i32> {
     let count = usize::try_from(count).unwrap_or(0).min(MOST_DIMENSIONS);
     (0..count).filter_map(|at| from.at(at)).collect()
 }
@@ -71,7 +71,7 @@ fn write_numbers(to: Handle, wanted: i32, values: &[i32]) {
     }
     let wanted = usize::try_from(wanted).unwrap_or(0);
     for (at, value) in values.iter().take(wanted).enumerate() {
-        Out::<i32>::at((to + 4 * at) as *mut i32).put(*value);
+        OutPointer::<i32>::at((to + 4 * at) as *mut i32).put(*value);
     }
 }
 
@@ -86,12 +86,12 @@ made! {
 const WITHOUT_VOLTA: usize = 91_100;
 
 entries! { status;
-    fn cudnnCreate(made: Out<Handle>) {
+    fn cudnnCreate(made: OutPointer<Handle>) {
         let version = nvidia::version().unwrap_or(0);
         let mut machine = machine();
-        let device = machine.devices.get(current()).ok_or(Error::NotSupported)?;
+        let device = machine.devices.get(current()).ok_or(CudnnStatus::NotSupported)?;
         if version >= WITHOUT_VOLTA && device.card.capability() < 75 {
-            return Err(Error::ArchMismatch);
+            return Err(CudnnStatus::ArchMismatch);
         }
         made.put(machine.handle());
         Ok(())
@@ -100,7 +100,7 @@ entries! { status;
         machine().blas_streams.insert(handle, stream);
         Ok(())
     }
-    fn cudnnGetStream(handle: Handle, stream: Out<Handle>) {
+    fn cudnnGetStream(handle: Handle, stream: OutPointer<Handle>) {
         stream.put(machine().blas_streams.get(&handle).copied().unwrap_or(0));
         Ok(())
     }
@@ -112,26 +112,26 @@ entries! { status;
         machine().tensors.remove(&filter);
         Ok(())
     }
-    fn cudnnSetTensorNdDescriptor(tensor: Handle, kind: i32, count: i32, sizes: In<i32>, strides: In<i32>) {
+    fn cudnnSetTensorNdDescriptor(tensor: Handle, kind: i32, count: i32, sizes: InPointer<i32>, strides: InPointer<i32>) {
         let told = Tensor { kind, format: 0, sizes: numbers(count, sizes), strides: numbers(count, strides) };
         machine().tensors.insert(tensor, told);
         Ok(())
     }
-    fn cudnnSetFilterNdDescriptor(filter: Handle, kind: i32, format: i32, count: i32, sizes: In<i32>) {
+    fn cudnnSetFilterNdDescriptor(filter: Handle, kind: i32, format: i32, count: i32, sizes: InPointer<i32>) {
         let told = Tensor { kind, format, sizes: numbers(count, sizes), strides: Vec::new() };
         machine().tensors.insert(filter, told);
         Ok(())
     }
-    fn cudnnGetTensorNdDescriptor(tensor: Handle, wanted: i32, kind: Out<i32>, count: Out<i32>, sizes: Handle, strides: Handle) {
-        let told = machine().tensors.get(&tensor).cloned().ok_or(Error::BadParam)?;
+    fn cudnnGetTensorNdDescriptor(tensor: Handle, wanted: i32, kind: OutPointer<i32>, count: OutPointer<i32>, sizes: Handle, strides: Handle) {
+        let told = machine().tensors.get(&tensor).cloned().ok_or(CudnnStatus::BadParam)?;
         kind.put(told.kind);
         count.put(told.sizes.len() as i32);
         write_numbers(sizes, wanted, &told.sizes);
         write_numbers(strides, wanted, &told.strides);
         Ok(())
     }
-    fn cudnnGetFilterNdDescriptor(filter: Handle, wanted: i32, kind: Out<i32>, format: Out<i32>, count: Out<i32>, sizes: Handle) {
-        let told = machine().tensors.get(&filter).cloned().ok_or(Error::BadParam)?;
+    fn cudnnGetFilterNdDescriptor(filter: Handle, wanted: i32, kind: OutPointer<i32>, format: OutPointer<i32>, count: OutPointer<i32>, sizes: Handle) {
+        let told = machine().tensors.get(&filter).cloned().ok_or(CudnnStatus::BadParam)?;
         kind.put(told.kind);
         format.put(told.format);
         count.put(told.sizes.len() as i32);
@@ -139,36 +139,36 @@ entries! { status;
         Ok(())
     }
     // Random states of a dropout: so many bytes for each thread that the card can run.
-    fn cudnnDropoutGetStatesSize(handle: Handle, size: Out<usize>) {
+    fn cudnnDropoutGetStatesSize(handle: Handle, size: OutPointer<usize>) {
         let _ = handle;
         const STATE_BYTES: usize = 48;
         let machine = machine();
-        let card = &machine.devices.get(current()).ok_or(Error::NotSupported)?.card;
+        let card = &machine.devices.get(current()).ok_or(CudnnStatus::NotSupported)?.card;
         let threads = card.multiprocessors as usize * card.multiprocessor().threads as usize;
         size.put(STATE_BYTES * threads);
         Ok(())
     }
-    fn cudnnGetBatchNormalizationTrainingExReserveSpaceSize(handle: Handle, mode: i32, ops: i32, activation: Handle, tensor: Handle, size: Out<usize>) {
+    fn cudnnGetBatchNormalizationTrainingExReserveSpaceSize(handle: Handle, mode: i32, ops: i32, activation: Handle, tensor: Handle, size: OutPointer<usize>) {
         let _ = (handle, mode, ops, activation, tensor);
         size.put(0);
         Ok(())
     }
-    fn cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize(handle: Handle, mode: i32, ops: i32, x: Handle, z: Handle, y: Handle, scale: Handle, activation: Handle, size: Out<usize>) {
+    fn cudnnGetBatchNormalizationForwardTrainingExWorkspaceSize(handle: Handle, mode: i32, ops: i32, x: Handle, z: Handle, y: Handle, scale: Handle, activation: Handle, size: OutPointer<usize>) {
         let _ = (handle, mode, ops, x, z, y, scale, activation);
         size.put(0);
         Ok(())
     }
-    fn cudnnGetBatchNormalizationBackwardExWorkspaceSize(handle: Handle, mode: i32, ops: i32, x: Handle, y: Handle, dy: Handle, dz: Handle, dx: Handle, scale: Handle, activation: Handle, size: Out<usize>) {
+    fn cudnnGetBatchNormalizationBackwardExWorkspaceSize(handle: Handle, mode: i32, ops: i32, x: Handle, y: Handle, dy: Handle, dz: Handle, dx: Handle, scale: Handle, activation: Handle, size: OutPointer<usize>) {
         let _ = (handle, mode, ops, x, y, dy, dz, dx, scale, activation);
         size.put(0);
         Ok(())
     }
-    fn cudnnGetCTCLossWorkspaceSize(handle: Handle, probabilities: Handle, gradients: Handle, labels: Handle, label_lengths: Handle, lengths: Handle, algorithm: i32, loss: Handle, size: Out<usize>) {
+    fn cudnnGetCTCLossWorkspaceSize(handle: Handle, probabilities: Handle, gradients: Handle, labels: Handle, label_lengths: Handle, lengths: Handle, algorithm: i32, loss: Handle, size: OutPointer<usize>) {
         let _ = (handle, probabilities, gradients, labels, label_lengths, lengths, algorithm, loss);
         size.put(0);
         Ok(())
     }
-    fn cudnnGetCTCLossWorkspaceSize_v8(handle: Handle, algorithm: i32, loss: Handle, probabilities: Handle, gradients: Handle, size: Out<usize>) {
+    fn cudnnGetCTCLossWorkspaceSize_v8(handle: Handle, algorithm: i32, loss: Handle, probabilities: Handle, gradients: Handle, size: OutPointer<usize>) {
         let _ = (handle, algorithm, loss, probabilities, gradients);
         size.put(0);
         Ok(())
@@ -190,7 +190,7 @@ nothing! {
 }
 
 // The interface before plans, which PyTorch takes only when it is told to.
-crate::abi::refused! { Error::NotSupported;
+crate::abi::refused! { CudnnStatus::NotSupported;
     cudnnConvolutionForward cudnnConvolutionBackwardData cudnnConvolutionBackwardFilter
     cudnnConvolutionBiasActivationForward cudnnFindConvolutionForwardAlgorithmEx
     cudnnFindConvolutionBackwardDataAlgorithmEx cudnnFindConvolutionBackwardFilterAlgorithmEx

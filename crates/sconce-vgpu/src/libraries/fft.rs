@@ -1,6 +1,6 @@
 //! `cufftXt.h`: plans, and the workspace that each takes.
 
-use crate::abi::{Handle, In, Out, entries, nothing};
+use crate::abi::{Handle, InPointer, OutPointer, entries, nothing};
 use crate::machine::machine;
 
 fn status(answer: Result<(), i32>) -> i32 {
@@ -8,15 +8,15 @@ fn status(answer: Result<(), i32>) -> i32 {
 }
 
 entries! { status;
-    fn cufftCreate(plan: Out<i32>) {
+    fn cufftCreate(plan: OutPointer<i32>) {
         plan.put(machine().handle() as i32);
         Ok(())
     }
     // A model: as much as the data, which transforms that are not in place need.
     fn cufftXtMakePlanMany(
-        plan: i32, rank: i32, sizes: In<i64>, in_embed: Handle, in_stride: i64, in_distance: i64,
+        plan: i32, rank: i32, sizes: InPointer<i64>, in_embed: Handle, in_stride: i64, in_distance: i64,
         in_kind: i32, out_embed: Handle, out_stride: i64, out_distance: i64, out_kind: i32, batch: i64,
-        work: Out<usize>
+        work: OutPointer<usize>
     ) {
         let _ = (plan, in_embed, in_stride, in_distance, in_kind, out_embed, out_stride, out_distance, out_kind);
         const COMPLEX_BYTES: i64 = 8;

@@ -6,20 +6,20 @@
 use std::cell::Cell;
 use std::ffi::c_char;
 
-use crate::abi::{Handle, In, Out, entries, nothing, refused};
-use crate::machine::{Machine, current, machine};
+use crate::abi::{Handle, InPointer, OutPointer, entries, nothing, refused};
+use crate::machine::{DriverState, current, machine};
 use crate::runtime::launch::time;
 
 /// A status of NCCL (`ncclResult_t`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i32)]
-pub enum Error {
+pub enum NcclStatus {
     UnhandledCuda = 1,
     InvalidArgument = 4,
     InvalidUsage = 5,
 }
 
-pub type Result<T> = std::result::Result<T, Error>;
+pub type Result<T> = std::result::Result<T, NcclStatus>;
 
 fn status(answer: Result<()>) -> i32 {
     match answer {
@@ -62,14 +62,14 @@ fn element_bytes(kind: i32) -> usize {
     }
 }
 
-fn begin(communicator: Out<Handle>, ranks: i32, rank: i32) -> Result<()> {
+fn begin(communicator: OutPointer<Handle>, ranks: i32, rank: i32) -> Result<()> {
     if rank < 0 || rank >= ranks {
-        return Err(Error::InvalidArgument);
+        return Err(NcclStatus::InvalidArgument);
     }
     let mut machine = machine();
     let Some(made) = machine.communicator(ranks, rank, current()) else {
         FULL.set(true);
-        return Err(Error::UnhandledCuda);
+        return Err(NcclStatus::UnhandledCuda);
     };
     FULL.set(false);
     let handle = machine.handle();
@@ -83,7 +83,7 @@ thread_local! {
     static FULL: Cell<bool> = const { Cell::new(false) };
 }
 
-impl Machine {
+impl DriverState {
     /// A communicator with its buffers on the card: real ones are allocated as it is begun, or as the first
     /// collective connects it. `None` where the card has no room.
     fn communicator(&mut self, ranks: i32, rank: i32, device: usize) -> Option<Communicator> {
@@ -111,12 +111,12 @@ impl Machine {
     }
 }
 
-fn known(machine: &Machine, communicator: Handle) -> Result<Communicator> {
+fn known(machine: &DriverState, communicator: Handle) -> Result<Communicator> {
     machine
         .communicators
         .get(&communicator)
         .copied()
-        .ok_or(Error::InvalidArgument)
+        .ok_or(NcclStatus::InvalidArgument)
 }
 
 /// Bytes go round; `copies` of what is sent arrive.
@@ -143,7 +143,7 @@ fn moved(
 
 /// Calls between `ncclGroupStart` and `ncclGroupEnd`.
 #[derive(Debug, Default)]
-pub struct Group {
+pub struct NcclGroup {
     depth: u32,
     broadcasts: Vec<Broadcast>,
 }
@@ -159,7 +159,7 @@ struct Broadcast {
 
 /// Broadcasts of one group: what this rank sends as their root, the other roots send too. So ranks
 /// that compare what they have, as DDP does, find the same.
-fn broadcast(machine: &mut Machine, group: &[Broadcast]) {
+fn broadcast(machine: &mut DriverState, group: &[Broadcast]) {
     let own = group
         .iter()
         .find(|one| one.is_root)
@@ -178,29 +178,29 @@ fn broadcast(machine: &mut Machine, group: &[Broadcast]) {
 }
 
 entries! { status;
-    fn ncclGetUniqueId(id: Out<UniqueId>) {
+    fn ncclGetUniqueId(id: OutPointer<UniqueId>) {
         let mut bytes = [0; 128];
         bytes[..8].copy_from_slice(&machine().handle().to_ne_bytes());
         id.put(UniqueId(bytes));
         Ok(())
     }
-    fn ncclCommInitRank(communicator: Out<Handle>, ranks: i32, id: UniqueId, rank: i32) {
+    fn ncclCommInitRank(communicator: OutPointer<Handle>, ranks: i32, id: UniqueId, rank: i32) {
         let _ = id;
         begin(communicator, ranks, rank)
     }
-    fn ncclCommInitRankConfig(communicator: Out<Handle>, ranks: i32, id: UniqueId, rank: i32, config: Handle) {
+    fn ncclCommInitRankConfig(communicator: OutPointer<Handle>, ranks: i32, id: UniqueId, rank: i32, config: Handle) {
         let _ = (id, config);
         begin(communicator, ranks, rank)
     }
-    fn ncclCommInitRankScalable(communicator: Out<Handle>, ranks: i32, rank: i32, ids: i32, id: Handle, config: Handle) {
+    fn ncclCommInitRankScalable(communicator: OutPointer<Handle>, ranks: i32, rank: i32, ids: i32, id: Handle, config: Handle) {
         let _ = (ids, id, config);
         begin(communicator, ranks, rank)
     }
-    fn ncclCommInitAll(communicators: Out<Handle>, count: i32, devices: In<i32>) {
+    fn ncclCommInitAll(communicators: OutPointer<Handle>, count: i32, devices: InPointer<i32>) {
         let _ = (count, devices);
         begin(communicators, 1, 0)
     }
-    fn ncclCommSplit(communicator: Handle, colour: i32, key: i32, made: Out<Handle>, config: Handle) {
+    fn ncclCommSplit(communicator: Handle, colour: i32, key: i32, made: OutPointer<Handle>, config: Handle) {
         let _ = (key, config);
         let of = known(&machine(), communicator)?;
         if colour < 0 {
@@ -210,19 +210,19 @@ entries! { status;
         // Who else has this colour is not known here: at most all.
         begin(made, of.ranks, of.rank)
     }
-    fn ncclCommCount(communicator: Handle, count: Out<i32>) {
+    fn ncclCommCount(communicator: Handle, count: OutPointer<i32>) {
         count.put(known(&machine(), communicator)?.ranks);
         Ok(())
     }
-    fn ncclCommUserRank(communicator: Handle, rank: Out<i32>) {
+    fn ncclCommUserRank(communicator: Handle, rank: OutPointer<i32>) {
         rank.put(known(&machine(), communicator)?.rank);
         Ok(())
     }
-    fn ncclCommCuDevice(communicator: Handle, device: Out<i32>) {
+    fn ncclCommCuDevice(communicator: Handle, device: OutPointer<i32>) {
         device.put(known(&machine(), communicator)?.device as i32);
         Ok(())
     }
-    fn ncclCommGetAsyncError(communicator: Handle, state: Out<i32>) {
+    fn ncclCommGetAsyncError(communicator: Handle, state: OutPointer<i32>) {
         let _ = communicator;
         state.put(0);
         Ok(())
@@ -306,23 +306,23 @@ entries! { status;
         machine.collect(stream, time((count * element_bytes(kind)) as u64, RATE));
         Ok(())
     }
-    fn ncclMemAlloc(address: Out<u64>, size: usize) {
+    fn ncclMemAlloc(address: OutPointer<u64>, size: usize) {
         let given = machine().allocate(current(), size as u64);
-        address.put(given.ok_or(Error::UnhandledCuda)?);
+        address.put(given.ok_or(NcclStatus::UnhandledCuda)?);
         Ok(())
     }
     fn ncclMemFree(address: u64) {
         match machine().give_back(address) {
             true => Ok(()),
-            false => Err(Error::InvalidArgument),
+            false => Err(NcclStatus::InvalidArgument),
         }
     }
-    fn ncclRedOpCreatePreMulSum(operation: Out<i32>) {
+    fn ncclRedOpCreatePreMulSum(operation: OutPointer<i32>) {
         // Behind the operations that there are.
         operation.put(5);
         Ok(())
     }
-    fn ncclCommRegister(communicator: Handle, buffer: Handle, size: usize, handle: Out<Handle>) {
+    fn ncclCommRegister(communicator: Handle, buffer: Handle, size: usize, handle: OutPointer<Handle>) {
         let _ = (communicator, buffer, size);
         handle.put(machine().handle());
         Ok(())
@@ -355,7 +355,7 @@ nothing! {
     ncclRedOpDestroy ncclCommSuspend ncclCommResume ncclCommRevoke
 }
 
-refused! { Error::InvalidUsage;
+refused! { NcclStatus::InvalidUsage;
     ncclCommShrink ncclCommGrow ncclCommGetUniqueId ncclCommMemStats ncclCommWindowRegister
     ncclCommWindowDeregister ncclDevCommCreate ncclDevCommDestroy ncclGetLsaMultimemDevicePointer
     ncclGetPeerDevicePointer ncclPutSignal ncclSignal ncclWaitSignal ncclWinGetUserPtr ncclScatter
@@ -368,8 +368,8 @@ mod tests {
     #[test]
     fn a_communicator_takes_of_the_card_until_it_ends() {
         let text = "card\tcapability=9.0\tmemory_bytes=1000\tcontext_bytes=100\tnccl_bytes=400\tmultiprocessors=1";
-        let mut machine = Machine::new(crate::card::parse(text).unwrap());
-        let free = |machine: &Machine| machine.devices[0].free();
+        let mut machine = DriverState::new(crate::card::parse(text).unwrap());
+        let free = |machine: &DriverState| machine.devices[0].free();
         let alone = machine.communicator(1, 0, 0).unwrap();
         assert_eq!((alone.buffers_bytes, free(&machine)), (0, 900));
         for handle in [1, 2] {

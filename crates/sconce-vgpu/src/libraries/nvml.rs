@@ -2,7 +2,7 @@
 
 use std::ffi::c_char;
 
-use crate::abi::{Handle, Out, Text, entries, nothing, write_text};
+use crate::abi::{CTextPointer, Handle, OutPointer, entries, nothing, write_text};
 use crate::machine::machine;
 use crate::runtime::device::DRIVER_VERSION;
 use crate::runtime::properties;
@@ -10,13 +10,13 @@ use crate::runtime::properties;
 /// A status of NVML (`nvmlReturn_t`).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(i32)]
-pub enum Error {
+pub enum NvmlStatus {
     NotSupported = 3,
     NotFound = 6,
     DriverNotLoaded = 9,
 }
 
-fn status(answer: Result<(), Error>) -> i32 {
+fn status(answer: Result<(), NvmlStatus>) -> i32 {
     match answer {
         Ok(()) => 0,
         Err(why) => why as i32,
@@ -25,17 +25,17 @@ fn status(answer: Result<(), Error>) -> i32 {
 
 const DEVICE: Handle = 0x3000;
 
-fn index_of(device: Handle) -> Result<usize, Error> {
-    let index = device.checked_sub(DEVICE).ok_or(Error::NotFound)? / 0x10;
+fn index_of(device: Handle) -> Result<usize, NvmlStatus> {
+    let index = device.checked_sub(DEVICE).ok_or(NvmlStatus::NotFound)? / 0x10;
     match index < machine().devices.len() {
         true => Ok(index),
-        false => Err(Error::NotFound),
+        false => Err(NvmlStatus::NotFound),
     }
 }
 
-fn by_index(index: usize, device: Out<Handle>) -> Result<(), Error> {
+fn by_index(index: usize, device: OutPointer<Handle>) -> Result<(), NvmlStatus> {
     if index >= machine().devices.len() {
-        return Err(Error::NotFound);
+        return Err(NvmlStatus::NotFound);
     }
     device.put(DEVICE + index * 0x10);
     Ok(())
@@ -60,7 +60,7 @@ fn uuid(index: usize) -> String {
 /// `nvmlMemory_t`.
 #[derive(Debug)]
 #[repr(C)]
-pub struct Memory {
+pub struct NvmlMemory {
     total: u64,
     free: u64,
     used: u64,
@@ -69,23 +69,23 @@ pub struct Memory {
 entries! { status;
     fn nvmlInit() { begun() }
     fn nvmlInit_v2() { begun() }
-    fn nvmlDeviceGetCount(count: Out<u32>) {
+    fn nvmlDeviceGetCount(count: OutPointer<u32>) {
         count.put(machine().devices.len() as u32);
         Ok(())
     }
-    fn nvmlDeviceGetCount_v2(count: Out<u32>) {
+    fn nvmlDeviceGetCount_v2(count: OutPointer<u32>) {
         count.put(machine().devices.len() as u32);
         Ok(())
     }
-    fn nvmlDeviceGetHandleByIndex(index: u32, device: Out<Handle>) { by_index(index as usize, device) }
-    fn nvmlDeviceGetHandleByIndex_v2(index: u32, device: Out<Handle>) { by_index(index as usize, device) }
-    fn nvmlDeviceGetHandleByPciBusId_v2(bus: Text, device: Out<Handle>) {
+    fn nvmlDeviceGetHandleByIndex(index: u32, device: OutPointer<Handle>) { by_index(index as usize, device) }
+    fn nvmlDeviceGetHandleByIndex_v2(index: u32, device: OutPointer<Handle>) { by_index(index as usize, device) }
+    fn nvmlDeviceGetHandleByPciBusId_v2(bus: CTextPointer, device: OutPointer<Handle>) {
         let bus = bus.get();
         let count = machine().devices.len();
         let index = (0..count).find(|index| bus.ends_with(&properties::bus(*index)[4..]));
         by_index(index.unwrap_or(usize::MAX), device)
     }
-    fn nvmlDeviceGetHandleByUUID(wanted: Text, device: Out<Handle>) {
+    fn nvmlDeviceGetHandleByUUID(wanted: CTextPointer, device: OutPointer<Handle>) {
         let wanted = wanted.get();
         let count = machine().devices.len();
         by_index((0..count).find(|index| uuid(*index) == wanted).unwrap_or(usize::MAX), device)
@@ -99,28 +99,28 @@ entries! { status;
         write_text(text, size as usize, &machine().devices[index].card.name);
         Ok(())
     }
-    fn nvmlDeviceGetMemoryInfo(device: Handle, memory: Out<Memory>) {
+    fn nvmlDeviceGetMemoryInfo(device: Handle, memory: OutPointer<NvmlMemory>) {
         let index = index_of(device)?;
         let machine = machine();
         let device = &machine.devices[index];
-        memory.put(Memory {
+        memory.put(NvmlMemory {
             total: device.card.memory_bytes,
             free: device.free(),
             used: device.card.memory_bytes - device.free(),
         });
         Ok(())
     }
-    fn nvmlDeviceGetComputeRunningProcesses(device: Handle, count: Out<u32>) {
+    fn nvmlDeviceGetComputeRunningProcesses(device: Handle, count: OutPointer<u32>) {
         index_of(device)?;
         count.put(0);
         Ok(())
     }
-    fn nvmlDeviceGetComputeRunningProcesses_v3(device: Handle, count: Out<u32>) {
+    fn nvmlDeviceGetComputeRunningProcesses_v3(device: Handle, count: OutPointer<u32>) {
         index_of(device)?;
         count.put(0);
         Ok(())
     }
-    fn nvmlSystemGetCudaDriverVersion_v2(version: Out<i32>) {
+    fn nvmlSystemGetCudaDriverVersion_v2(version: OutPointer<i32>) {
         version.put(DRIVER_VERSION);
         Ok(())
     }
@@ -128,15 +128,15 @@ entries! { status;
         write_text(text, size as usize, "595.00");
         Ok(())
     }
-    fn nvmlDeviceGetNvLinkRemoteDeviceType() { Err(Error::NotSupported) }
-    fn nvmlDeviceGetNvLinkRemotePciInfo_v2() { Err(Error::NotSupported) }
-    fn nvmlDeviceGetGpuFabricInfoV() { Err(Error::NotSupported) }
-    fn nvmlDeviceGetP2PStatus() { Err(Error::NotSupported) }
+    fn nvmlDeviceGetNvLinkRemoteDeviceType() { Err(NvmlStatus::NotSupported) }
+    fn nvmlDeviceGetNvLinkRemotePciInfo_v2() { Err(NvmlStatus::NotSupported) }
+    fn nvmlDeviceGetGpuFabricInfoV() { Err(NvmlStatus::NotSupported) }
+    fn nvmlDeviceGetP2PStatus() { Err(NvmlStatus::NotSupported) }
 }
 
-fn begun() -> Result<(), Error> {
+fn begun() -> Result<(), NvmlStatus> {
     match machine().devices.is_empty() {
-        true => Err(Error::DriverNotLoaded),
+        true => Err(NvmlStatus::DriverNotLoaded),
         false => Ok(()),
     }
 }

@@ -1,9 +1,9 @@
 //! Cards: how many, what they are, which one a thread has chosen.
 
-use crate::abi::{Handle, Out, Text, entries, nothing, symbol, write_text};
+use crate::abi::{CTextPointer, Handle, OutPointer, entries, nothing, symbol, write_text};
 use crate::machine::{choose, current, machine};
 
-use super::properties::{self, Layout};
+use super::properties::{self, PropertiesLayout};
 use super::{Error, Result, status};
 
 /// The newest CUDA that the virtual driver says it runs.
@@ -20,12 +20,12 @@ pub(super) fn known(device: i32) -> Result<usize> {
 }
 
 entries! { status;
-    fn cudaGetDeviceCount(count: Out<i32>) {
+    fn cudaGetDeviceCount(count: OutPointer<i32>) {
         let devices = machine().devices.len();
         count.put(i32::try_from(devices).unwrap_or(0));
         if devices == 0 { Err(Error::NoDevice) } else { Ok(()) }
     }
-    fn cudaGetDevice(device: Out<i32>) {
+    fn cudaGetDevice(device: OutPointer<i32>) {
         known(0)?;
         device.put(current() as i32);
         Ok(())
@@ -44,15 +44,15 @@ entries! { status;
     }
     fn cudaGetDeviceProperties(to: Handle, device: i32) {
         let index = known(device)?;
-        properties::write(to, &machine().devices[index].card, index, &Layout::THIRTEEN);
+        properties::write(to, &machine().devices[index].card, index, &PropertiesLayout::THIRTEEN);
         Ok(())
     }
     fn cudaGetDeviceProperties_v2(to: Handle, device: i32) {
         let index = known(device)?;
-        properties::write(to, &machine().devices[index].card, index, &Layout::TWELVE);
+        properties::write(to, &machine().devices[index].card, index, &PropertiesLayout::TWELVE);
         Ok(())
     }
-    fn cudaDeviceGetAttribute(value: Out<i32>, attribute: i32, device: i32) {
+    fn cudaDeviceGetAttribute(value: OutPointer<i32>, attribute: i32, device: i32) {
         let index = known(device)?;
         value.put(properties::attribute(&machine().devices[index].card, index, attribute));
         Ok(())
@@ -62,37 +62,37 @@ entries! { status;
         write_text(to, usize::try_from(size).unwrap_or(0), &properties::bus(index));
         Ok(())
     }
-    fn cudaDeviceGetStreamPriorityRange(least: Out<i32>, greatest: Out<i32>) {
+    fn cudaDeviceGetStreamPriorityRange(least: OutPointer<i32>, greatest: OutPointer<i32>) {
         least.put(0);
         greatest.put(-5);
         Ok(())
     }
-    fn cudaDeviceCanAccessPeer(can: Out<i32>, device: i32, peer: i32) {
+    fn cudaDeviceCanAccessPeer(can: OutPointer<i32>, device: i32, peer: i32) {
         let (device, peer) = (known(device)?, known(peer)?);
         can.put(i32::from(device != peer));
         Ok(())
     }
-    fn cudaDriverGetVersion(version: Out<i32>) {
+    fn cudaDriverGetVersion(version: OutPointer<i32>) {
         version.put(DRIVER_VERSION);
         Ok(())
     }
-    fn cudaDeviceGetLimit(value: Out<usize>, limit: i32) {
+    fn cudaDeviceGetLimit(value: OutPointer<usize>, limit: i32) {
         let _ = limit;
         value.put(1024);
         Ok(())
     }
-    fn cudaGetDriverEntryPoint(name: Text, function: Out<Handle>, flags: u64, found: Out<i32>) {
+    fn cudaGetDriverEntryPoint(name: CTextPointer, function: OutPointer<Handle>, flags: u64, found: OutPointer<i32>) {
         let _ = flags;
         entry_point(&name.get(), function, found)
     }
-    fn cudaGetDriverEntryPointByVersion(name: Text, function: Out<Handle>, version: u32, flags: u64, found: Out<i32>) {
+    fn cudaGetDriverEntryPointByVersion(name: CTextPointer, function: OutPointer<Handle>, version: u32, flags: u64, found: OutPointer<i32>) {
         let _ = (version, flags);
         entry_point(&name.get(), function, found)
     }
 }
 
 /// A function of the driver. Those whose arguments have changed have a version in their names.
-fn entry_point(name: &str, function: Out<Handle>, found: Out<i32>) -> Result<()> {
+fn entry_point(name: &str, function: OutPointer<Handle>, found: OutPointer<i32>) -> Result<()> {
     let named = |suffix: &str| std::ffi::CString::new(format!("{name}{suffix}")).ok();
     let address = ["_v3", "_v2", ""]
         .iter()

@@ -1,16 +1,16 @@
 //! Events.
 
-use crate::abi::{Handle, Out, entries};
+use crate::abi::{Handle, OutPointer, entries};
 use crate::machine::machine;
 
 use super::{Error, status};
 
 entries! { status;
-    fn cudaEventCreate(event: Out<Handle>) {
+    fn cudaEventCreate(event: OutPointer<Handle>) {
         event.put(machine().handle());
         Ok(())
     }
-    fn cudaEventCreateWithFlags(event: Out<Handle>, flags: u32) {
+    fn cudaEventCreateWithFlags(event: OutPointer<Handle>, flags: u32) {
         let _ = flags;
         event.put(machine().handle());
         Ok(())
@@ -42,13 +42,13 @@ entries! { status;
         machine().clock.await_event(event);
         Ok(())
     }
-    fn cudaEventElapsedTime(ms: Out<f32>, start: Handle, end: Handle) {
+    fn cudaEventElapsedTime(ms: OutPointer<f32>, start: Handle, end: Handle) {
         let machine = machine();
         let ns = machine.clock.event(end).saturating_sub(machine.clock.event(start));
         ms.put((ns.max(1) as f64 / 1e6) as f32);
         Ok(())
     }
-    fn cudaEventElapsedTime_v2(ms: Out<f32>, start: Handle, end: Handle) {
+    fn cudaEventElapsedTime_v2(ms: OutPointer<f32>, start: Handle, end: Handle) {
         let machine = machine();
         let ns = machine.clock.event(end).saturating_sub(machine.clock.event(start));
         ms.put((ns.max(1) as f64 / 1e6) as f32);

@@ -2,8 +2,8 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::abi::{Handle, Out, entries, nothing};
-use crate::machine::{Machine, machine};
+use crate::abi::{Handle, OutPointer, entries, nothing};
+use crate::machine::{DriverState, machine};
 
 use super::{Error, Result, status};
 
@@ -26,7 +26,7 @@ impl Captures {
     }
 }
 
-impl Machine {
+impl DriverState {
     /// An event that is recorded on a captured stream is part of the capture.
     pub fn mark_capture(&mut self, event: Handle, stream: Handle) {
         match self.captures.of(stream) {
@@ -60,7 +60,12 @@ fn begin(stream: Handle, graph: Option<Handle>) -> Result<()> {
     Ok(())
 }
 
-fn info(stream: Handle, state: Out<i32>, id: Out<u64>, graph: Out<Handle>) -> Result<()> {
+fn info(
+    stream: Handle,
+    state: OutPointer<i32>,
+    id: OutPointer<u64>,
+    graph: OutPointer<Handle>,
+) -> Result<()> {
     const ACTIVE: i32 = 1;
     let machine = machine();
     let capture = machine.captures.of(stream);
@@ -80,7 +85,7 @@ entries! { status;
         let _ = (nodes, edges, count, mode);
         begin(stream, Some(graph))
     }
-    fn cudaStreamEndCapture(stream: Handle, graph: Out<Handle>) {
+    fn cudaStreamEndCapture(stream: Handle, graph: OutPointer<Handle>) {
         let mut machine = machine();
         let id = machine.captures.of(stream).ok_or(Error::InvalidValue)?;
         machine.captures.streams.remove(&id);
@@ -88,32 +93,32 @@ entries! { status;
         graph.put(machine.captures.graphs.remove(&id).unwrap_or(0));
         Ok(())
     }
-    fn cudaStreamIsCapturing(stream: Handle, state: Out<i32>) {
-        info(stream, state, Out::at(std::ptr::null_mut()), Out::at(std::ptr::null_mut()))
+    fn cudaStreamIsCapturing(stream: Handle, state: OutPointer<i32>) {
+        info(stream, state, OutPointer::at(std::ptr::null_mut()), OutPointer::at(std::ptr::null_mut()))
     }
-    fn cudaStreamGetCaptureInfo(stream: Handle, state: Out<i32>, id: Out<u64>, graph: Out<Handle>, nodes: Out<Handle>, edges: Out<Handle>, count: Out<usize>) {
+    fn cudaStreamGetCaptureInfo(stream: Handle, state: OutPointer<i32>, id: OutPointer<u64>, graph: OutPointer<Handle>, nodes: OutPointer<Handle>, edges: OutPointer<Handle>, count: OutPointer<usize>) {
         nodes.put(0);
         edges.put(0);
         count.put(0);
         info(stream, state, id, graph)
     }
-    fn cudaStreamGetCaptureInfo_v2(stream: Handle, state: Out<i32>, id: Out<u64>, graph: Out<Handle>, nodes: Out<Handle>, count: Out<usize>) {
+    fn cudaStreamGetCaptureInfo_v2(stream: Handle, state: OutPointer<i32>, id: OutPointer<u64>, graph: OutPointer<Handle>, nodes: OutPointer<Handle>, count: OutPointer<usize>) {
         nodes.put(0);
         count.put(0);
         info(stream, state, id, graph)
     }
-    fn cudaStreamGetCaptureInfo_v3(stream: Handle, state: Out<i32>, id: Out<u64>, graph: Out<Handle>, nodes: Out<Handle>, edges: Out<Handle>, count: Out<usize>) {
+    fn cudaStreamGetCaptureInfo_v3(stream: Handle, state: OutPointer<i32>, id: OutPointer<u64>, graph: OutPointer<Handle>, nodes: OutPointer<Handle>, edges: OutPointer<Handle>, count: OutPointer<usize>) {
         nodes.put(0);
         edges.put(0);
         count.put(0);
         info(stream, state, id, graph)
     }
-    fn cudaGraphInstantiate(made: Out<Handle>, graph: Handle, flags: u64) {
+    fn cudaGraphInstantiate(made: OutPointer<Handle>, graph: Handle, flags: u64) {
         let _ = (graph, flags);
         made.put(machine().handle());
         Ok(())
     }
-    fn cudaGraphInstantiateWithFlags(made: Out<Handle>, graph: Handle, flags: u64) {
+    fn cudaGraphInstantiateWithFlags(made: OutPointer<Handle>, graph: Handle, flags: u64) {
         let _ = (graph, flags);
         made.put(machine().handle());
         Ok(())
@@ -123,12 +128,12 @@ entries! { status;
         machine().launch(stream, 0);
         Ok(())
     }
-    fn cudaGraphGetNodes(graph: Handle, nodes: Handle, count: Out<usize>) {
+    fn cudaGraphGetNodes(graph: Handle, nodes: Handle, count: OutPointer<usize>) {
         let _ = (graph, nodes);
         count.put(1);
         Ok(())
     }
-    fn cudaUserObjectCreate(object: Out<Handle>) {
+    fn cudaUserObjectCreate(object: OutPointer<Handle>) {
         object.put(machine().handle());
         Ok(())
     }

@@ -10,7 +10,7 @@
 
 use std::collections::HashMap;
 
-use crate::abi::{self, Handle, In};
+use crate::abi::{self, Handle, InPointer};
 use crate::machine::unasked;
 
 use super::{Error, Result};
@@ -18,7 +18,7 @@ use super::{Error, Result};
 /// What is registered: where a fat binary lies.
 #[derive(Debug, Clone, Copy)]
 #[repr(C)]
-pub struct Wrapper {
+pub struct FatbinWrapper {
     magic: u32,
     version: u32,
     container: usize,
@@ -58,14 +58,14 @@ impl Code {
 
 /// What a kernel was compiled for that runs on a card: compute capabilities, times ten.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Compiled {
+pub struct KernelTargets {
     pub ptx: u32,
     pub machine_code: u32,
 }
 
 /// Fat binaries and the kernels in them.
 #[derive(Debug, Default)]
-pub struct Kernels {
+pub struct KernelRegistry {
     /// Where each container lies, and what it holds once that was asked: to read all as they are loaded
     /// would fetch pages of gigabytes of libraries.
     containers: Vec<(usize, Option<Vec<Code>>)>,
@@ -73,7 +73,7 @@ pub struct Kernels {
     functions: HashMap<Handle, usize>,
 }
 
-impl Kernels {
+impl KernelRegistry {
     fn add_container(&mut self, container: usize) -> Handle {
         self.containers.push((container, None));
         // A handle is an address to its holder: never null.
@@ -91,8 +91,8 @@ impl Kernels {
     /// # Errors
     /// [`Error::NoKernelImageForDevice`] where it has none. A function that nobody registered, and a
     /// container that is not understood, have code for every card.
-    pub fn compiled(&mut self, function: Handle, card: u32) -> Result<Compiled> {
-        let of_card = Compiled {
+    pub fn compiled(&mut self, function: Handle, card: u32) -> Result<KernelTargets> {
+        let of_card = KernelTargets {
             ptx: card,
             machine_code: card,
         };
@@ -108,7 +108,7 @@ impl Kernels {
         // Machine code before PTX, and of each what is closest to the card.
         let best = serving.max_by_key(|code| (!code.is_ptx, code.capability));
         let best = best.ok_or(Error::NoKernelImageForDevice)?;
-        Ok(Compiled {
+        Ok(KernelTargets {
             ptx: best.capability,
             machine_code: match best.is_ptx {
                 true => card,
@@ -192,7 +192,7 @@ fn u64_at(bytes: &[u8], at: usize) -> Option<u64> {
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn __cudaRegisterFatBinary(wrapper: In<Wrapper>) -> Handle {
+pub extern "C" fn __cudaRegisterFatBinary(wrapper: InPointer<FatbinWrapper>) -> Handle {
     let container = wrapper.get().map_or(0, |wrapper| wrapper.container);
     unasked().kernels.add_container(container)
 }
@@ -232,7 +232,7 @@ mod tests {
 
     /// What cards of these capabilities take of a kernel in a container.
     fn compiled<const N: usize>(bytes: &[u8], cards: [u32; N]) -> [Option<(u32, u32)>; N] {
-        let mut kernels = Kernels::default();
+        let mut kernels = KernelRegistry::default();
         let handle = kernels.add_container(bytes.as_ptr() as usize);
         kernels.add_function(handle, 7);
         cards.map(|card| {
@@ -287,7 +287,7 @@ mod tests {
         let all = [Some((70, 70))];
         assert_eq!(compiled(&[0; 16], cards), all);
         assert_eq!(compiled(&container(&[]), cards), all);
-        let mut kernels = Kernels::default();
+        let mut kernels = KernelRegistry::default();
         assert!(kernels.compiled(7, 70).is_ok());
         kernels.add_function(0, 7);
         kernels.add_function(99, 7);

@@ -1,9 +1,9 @@
 //! Kernels: they do nothing, and take a time that is a guess.
 
-use crate::abi::{Handle, In, Out, entries, nothing};
+use crate::abi::{Handle, InPointer, OutPointer, entries, nothing};
 use crate::machine::{current, machine};
 
-use super::kernels::Compiled;
+use super::kernels::KernelTargets;
 use super::{Error, Result, status};
 
 /// `dim3`.
@@ -86,7 +86,7 @@ pub fn time(amount: u64, rate: u64) -> u64 {
 /// # Errors
 /// [`Error::NoKernelImageForDevice`] where none does: a release of PyTorch that is too new for the
 /// card, or too old.
-fn compiled(function: Handle) -> Result<Compiled> {
+fn compiled(function: Handle) -> Result<KernelTargets> {
     let machine = &mut *machine();
     let device = machine.devices.get(current()).ok_or(Error::NoDevice)?;
     machine.kernels.compiled(function, device.card.capability())
@@ -108,17 +108,17 @@ entries! { status;
         compiled(kernel)?;
         start(grid, block, stream)
     }
-    fn cudaLaunchKernelExC(config: In<LaunchConfig>, function: Handle, arguments: Handle) {
+    fn cudaLaunchKernelExC(config: InPointer<LaunchConfig>, function: Handle, arguments: Handle) {
         let _ = arguments;
         compiled(function)?;
         let config = config.get().ok_or(Error::InvalidValue)?;
         start(config.grid, config.block, config.stream)
     }
-    fn __cudaGetKernel(kernel: Out<Handle>, function: Handle) {
+    fn __cudaGetKernel(kernel: OutPointer<Handle>, function: Handle) {
         kernel.put(function);
         Ok(())
     }
-    fn cudaFuncGetAttributes(to: Out<FunctionAttributes>, function: Handle) {
+    fn cudaFuncGetAttributes(to: OutPointer<FunctionAttributes>, function: Handle) {
         let compiled = compiled(function)?;
         to.put(FunctionAttributes {
             max_threads_per_block: 1024,
@@ -131,12 +131,12 @@ entries! { status;
         });
         Ok(())
     }
-    fn cudaOccupancyMaxActiveBlocksPerMultiprocessor(blocks: Out<i32>, function: Handle, threads: i32, shared: usize) {
+    fn cudaOccupancyMaxActiveBlocksPerMultiprocessor(blocks: OutPointer<i32>, function: Handle, threads: i32, shared: usize) {
         compiled(function)?;
         blocks.put(occupancy(threads, shared)?);
         Ok(())
     }
-    fn cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks: Out<i32>, function: Handle, threads: i32, shared: usize, flags: u32) {
+    fn cudaOccupancyMaxActiveBlocksPerMultiprocessorWithFlags(blocks: OutPointer<i32>, function: Handle, threads: i32, shared: usize, flags: u32) {
         let _ = flags;
         compiled(function)?;
         blocks.put(occupancy(threads, shared)?);

@@ -1,6 +1,6 @@
 //! Memory of the cards and of the host.
 
-use crate::abi::{Handle, Out, entries, host_alloc, host_free, nothing};
+use crate::abi::{Handle, OutPointer, entries, host_alloc, host_free, nothing};
 use crate::control::tell_of_read;
 use crate::machine::{current, machine};
 use crate::memory::is_of_a_card;
@@ -22,7 +22,7 @@ pub struct PointerAttributes {
 const HOST: i32 = 1;
 const DEVICE: i32 = 2;
 
-fn allocate(address: Out<u64>, size: usize) -> Result<()> {
+fn allocate(address: OutPointer<u64>, size: usize) -> Result<()> {
     known(0)?;
     if size == 0 {
         address.put(0);
@@ -33,7 +33,7 @@ fn allocate(address: Out<u64>, size: usize) -> Result<()> {
     taken.map(|_| ()).ok_or(Error::MemoryAllocation)
 }
 
-fn pinned(address: Out<usize>, size: usize) -> Result<()> {
+fn pinned(address: OutPointer<usize>, size: usize) -> Result<()> {
     let given = host_alloc(size);
     if given == 0 {
         return Err(Error::MemoryAllocation);
@@ -44,12 +44,12 @@ fn pinned(address: Out<usize>, size: usize) -> Result<()> {
 }
 
 entries! { status;
-    fn cudaMalloc(address: Out<u64>, size: usize) { allocate(address, size) }
-    fn cudaMallocAsync(address: Out<u64>, size: usize, stream: Handle) {
+    fn cudaMalloc(address: OutPointer<u64>, size: usize) { allocate(address, size) }
+    fn cudaMallocAsync(address: OutPointer<u64>, size: usize, stream: Handle) {
         let _ = stream;
         allocate(address, size)
     }
-    fn cudaMallocManaged(address: Out<u64>, size: usize, flags: u32) {
+    fn cudaMallocManaged(address: OutPointer<u64>, size: usize, flags: u32) {
         let _ = flags;
         allocate(address, size)
     }
@@ -66,7 +66,7 @@ entries! { status;
             false => Err(Error::InvalidValue),
         }
     }
-    fn cudaMemGetInfo(free: Out<usize>, total: Out<usize>) {
+    fn cudaMemGetInfo(free: OutPointer<usize>, total: OutPointer<usize>) {
         let index = known(current() as i32)?;
         let machine = machine();
         let device = &machine.devices[index];
@@ -74,8 +74,8 @@ entries! { status;
         total.put(device.card.memory_bytes as usize);
         Ok(())
     }
-    fn cudaMallocHost(address: Out<usize>, size: usize) { pinned(address, size) }
-    fn cudaHostAlloc(address: Out<usize>, size: usize, flags: u32) {
+    fn cudaMallocHost(address: OutPointer<usize>, size: usize) { pinned(address, size) }
+    fn cudaHostAlloc(address: OutPointer<usize>, size: usize, flags: u32) {
         let _ = flags;
         pinned(address, size)
     }
@@ -95,12 +95,12 @@ entries! { status;
         machine().pinned.remove(&address);
         Ok(())
     }
-    fn cudaHostGetDevicePointer(to: Out<usize>, address: usize, flags: u32) {
+    fn cudaHostGetDevicePointer(to: OutPointer<usize>, address: usize, flags: u32) {
         let _ = flags;
         to.put(address);
         Ok(())
     }
-    fn cudaPointerGetAttributes(to: Out<PointerAttributes>, address: u64) {
+    fn cudaPointerGetAttributes(to: OutPointer<PointerAttributes>, address: u64) {
         let machine = machine();
         let of_card = machine.device_at(address);
         let near = machine.pinned.range(..=address as usize).next_back();
@@ -157,22 +157,22 @@ entries! { status;
         Ok(())
     }
     // A variable of a kernel's file: no memory that anything asks for.
-    fn cudaGetSymbolAddress(to: Out<u64>, symbol: usize) {
+    fn cudaGetSymbolAddress(to: OutPointer<u64>, symbol: usize) {
         let _ = symbol;
         let first = machine().devices.first().map(|_| crate::memory::FIRST_CARD);
         to.put(first.ok_or(Error::NoDevice)?);
         Ok(())
     }
-    fn cudaDeviceGetDefaultMemPool(pool: Out<Handle>, device: i32) {
+    fn cudaDeviceGetDefaultMemPool(pool: OutPointer<Handle>, device: i32) {
         pool.put(0x100 + known(device)?);
         Ok(())
     }
-    fn cudaMemPoolGetAttribute(pool: Handle, attribute: i32, to: Out<u64>) {
+    fn cudaMemPoolGetAttribute(pool: Handle, attribute: i32, to: OutPointer<u64>) {
         let _ = (pool, attribute);
         to.put(0);
         Ok(())
     }
-    fn cudaDeviceGetGraphMemAttribute(device: i32, attribute: i32, to: Out<u64>) {
+    fn cudaDeviceGetGraphMemAttribute(device: i32, attribute: i32, to: OutPointer<u64>) {
         let _ = (device, attribute);
         to.put(0);
         Ok(())

@@ -1,18 +1,18 @@
 //! What a card says of itself: `cudaDeviceProp` and `cudaDeviceAttr`.
 
 use crate::abi::{self, write_text};
-use crate::card::Card;
+use crate::card::GpuProperties;
 
-/// Writes [`Layout`]: a field's name, and where it stands in CUDA 12 and in CUDA 13.
+/// Writes [`PropertiesLayout`]: a field's name, and where it stands in CUDA 12 and in CUDA 13.
 macro_rules! layout {
     ($($field:ident $twelve:literal $thirteen:literal;)*) => {
         /// Where the fields of `cudaDeviceProp` stand (`driver_types.h`), in bytes, and the size of all.
         #[derive(Debug)]
-        pub struct Layout {
+        pub struct PropertiesLayout {
             $($field: usize),*
         }
 
-        impl Layout {
+        impl PropertiesLayout {
             /// Of `cudaGetDeviceProperties_v2`, CUDA 12.
             pub const TWELVE: Self = Self { $($field: $twelve),* };
             /// Of `cudaGetDeviceProperties`, CUDA 13, which dropped some fields.
@@ -82,7 +82,7 @@ pub fn uuid(index: usize) -> [u8; 16] {
 }
 
 /// Writes the structure.
-pub fn write(to: usize, card: &Card, index: usize, layout: &Layout) {
+pub fn write(to: usize, card: &GpuProperties, index: usize, layout: &PropertiesLayout) {
     if to == 0 {
         return;
     }
@@ -146,7 +146,7 @@ pub fn write(to: usize, card: &Card, index: usize, layout: &Layout) {
 }
 
 /// The value of a `cudaDeviceAttr`, which are `CUdevice_attribute`'s too.
-pub fn attribute(card: &Card, index: usize, attribute: i32) -> i32 {
+pub fn attribute(card: &GpuProperties, index: usize, attribute: i32) -> i32 {
     let has = card.multiprocessor();
     match attribute {
         1..=3 => 1024,
@@ -190,7 +190,7 @@ mod tests {
     fn a_card_says_what_it_is() {
         let line = "card\tname=A100\tcapability=8.0\tmemory_bytes=42949672960\tmultiprocessors=108";
         let card = &crate::card::parse(line).unwrap()[0];
-        for layout in [Layout::TWELVE, Layout::THIRTEEN] {
+        for layout in [PropertiesLayout::TWELVE, PropertiesLayout::THIRTEEN] {
             let bytes = vec![0xffu8; layout.size];
             write(bytes.as_ptr() as usize, card, 3, &layout);
             let int = |at: usize| i32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap());

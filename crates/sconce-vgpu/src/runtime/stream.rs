@@ -1,11 +1,11 @@
 //! Streams.
 
-use crate::abi::{Handle, Out, entries, nothing};
+use crate::abi::{Handle, OutPointer, entries, nothing};
 use crate::machine::{Stream, current, machine};
 
 use super::{Error, Result, status};
 
-fn create(stream: Out<Handle>, flags: u32, priority: i32) -> Result<()> {
+fn create(stream: OutPointer<Handle>, flags: u32, priority: i32) -> Result<()> {
     let mut machine = machine();
     let handle = machine.handle();
     let made = Stream {
@@ -19,9 +19,9 @@ fn create(stream: Out<Handle>, flags: u32, priority: i32) -> Result<()> {
 }
 
 entries! { status;
-    fn cudaStreamCreate(stream: Out<Handle>) { create(stream, 0, 0) }
-    fn cudaStreamCreateWithFlags(stream: Out<Handle>, flags: u32) { create(stream, flags, 0) }
-    fn cudaStreamCreateWithPriority(stream: Out<Handle>, flags: u32, priority: i32) {
+    fn cudaStreamCreate(stream: OutPointer<Handle>) { create(stream, 0, 0) }
+    fn cudaStreamCreateWithFlags(stream: OutPointer<Handle>, flags: u32) { create(stream, flags, 0) }
+    fn cudaStreamCreateWithPriority(stream: OutPointer<Handle>, flags: u32, priority: i32) {
         create(stream, flags, priority)
     }
     fn cudaStreamDestroy(stream: Handle) {
@@ -30,15 +30,15 @@ entries! { status;
         machine.clock.forget_stream(stream);
         Ok(())
     }
-    fn cudaStreamGetPriority(stream: Handle, priority: Out<i32>) {
+    fn cudaStreamGetPriority(stream: Handle, priority: OutPointer<i32>) {
         priority.put(machine().streams.get(&stream).map_or(0, |stream| stream.priority));
         Ok(())
     }
-    fn cudaStreamGetFlags(stream: Handle, flags: Out<u32>) {
+    fn cudaStreamGetFlags(stream: Handle, flags: OutPointer<u32>) {
         flags.put(machine().streams.get(&stream).map_or(0, |stream| stream.flags));
         Ok(())
     }
-    fn cudaStreamGetDevice(stream: Handle, device: Out<i32>) {
+    fn cudaStreamGetDevice(stream: Handle, device: OutPointer<i32>) {
         let made = machine().streams.get(&stream).copied();
         device.put(made.map_or(current(), |stream| stream.device) as i32);
         Ok(())

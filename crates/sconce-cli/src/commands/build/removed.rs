@@ -2,9 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use sconce_image::plan::Plan;
-use sconce_image::slim::{Rules, Taken};
-use sconce_schema::{Bytes, ImageManifest, Lock, exit};
+use sconce_image::plan::LayerPlan;
+use sconce_image::slim::{RemovedFile, SlimRules};
+use sconce_schema::{Bytes, EnvironmentLayers, Lock, exit};
 use sconce_store::Store;
 
 use crate::failure::Result;
@@ -13,9 +13,9 @@ use crate::output;
 /// Prints every file, and what each removal comes to. `lock` is what the image is made of, `whole`
 /// that of the environment.
 pub(super) fn print(
-    plan: &Plan,
+    plan: &LayerPlan,
     (whole, lock): (&Lock, &Lock),
-    environment: &ImageManifest,
+    environment: &EnvironmentLayers,
     store: &Store,
     json: bool,
 ) -> Result<u8> {
@@ -29,7 +29,7 @@ pub(super) fn print(
         None => Vec::new(),
     };
     if json {
-        let row = |taken: &Taken| {
+        let row = |taken: &RemovedFile| {
             serde_json::json!({
                 "removal": taken.removal.name(),
                 "path": taken.path,
@@ -59,7 +59,7 @@ pub(super) fn print(
 const ALL: &str = "all";
 
 /// A line for each removal.
-fn sums(taken: &[Taken], rules: Option<&Rules>) -> String {
+fn sums(taken: &[RemovedFile], rules: Option<&SlimRules>) -> String {
     if rules.is_none() {
         return "nothing: the variant is not slim\n".to_owned();
     }

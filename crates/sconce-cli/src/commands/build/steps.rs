@@ -4,21 +4,21 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use sconce_image::changes::{Step, StepError};
-use sconce_image::plan::Plan;
-use sconce_run::{Native, RunOptions, Watcher};
-use sconce_schema::event::{Exit, Unenforced};
-use sconce_schema::manifest::Layer;
-use sconce_schema::request::{Mount, Network, Root, RunRequest, User};
+use sconce_image::changes::{BuildStep, StepError};
+use sconce_image::plan::LayerPlan;
+use sconce_run::{Native, RunObserver, RunOptions};
+use sconce_schema::event::{ExitStatus, UnenforcedLimit};
+use sconce_schema::manifest::LayerTree;
+use sconce_schema::request::{ContainerUser, Mount, NetworkMode, RunRequest, RunRoot};
 use sconce_schema::spec::{CopySpec, WORKSPACE};
-use sconce_schema::{Hint, ImageManifest, exit};
-use sconce_store::Held;
+use sconce_schema::{EnvironmentLayers, Hint, exit};
+use sconce_store::ItemGuard;
 
-use crate::commands::opened::Opened;
+use crate::commands::opened::CommandContext;
 use crate::commands::run::{chore, program, stay};
 use crate::failure::{Failure, Result};
 use crate::output;
-use crate::style::Style;
+use crate::style::OutputStyle;
 
 /// What every step sees, so that what it writes depends on nothing else. Variables that programs
 /// follow: <https://reproducible-builds.org/specs/source-date-epoch/>, and Python's
@@ -58,20 +58,20 @@ const GRACE: Duration = Duration::from_secs(10);
 /// A step that did not end well.
 #[derive(Debug, thiserror::Error)]
 #[error("the step `{line}` {}", how(.exit))]
-struct Failed {
+struct StepFailure {
     line: String,
-    exit: Exit,
+    exit: ExitStatus,
     network: bool,
 }
 
-fn how(exit: &Exit) -> String {
+fn how(exit: &ExitStatus) -> String {
     match exit {
-        Exit::Code(code) => format!("ended with exit code {code}"),
-        Exit::Signal(signal) => format!("was ended by signal {signal}"),
+        ExitStatus::Code(code) => format!("ended with exit code {code}"),
+        ExitStatus::Signal(signal) => format!("was ended by signal {signal}"),
     }
 }
 
-impl Hint for Failed {
+impl Hint for StepFailure {
     fn hint(&self) -> Option<String> {
         let network = match self.network {
             true => "",
@@ -86,12 +86,12 @@ impl Hint for Failed {
 }
 
 /// An environment on which steps are run, and the layers that they add to it.
-pub(super) struct Stack<'a> {
-    opened: &'a Opened,
+pub(super) struct LayerStack<'a> {
+    opened: &'a CommandContext,
     /// Every tree so far, lowest first.
-    pub(super) environment: ImageManifest,
+    pub(super) environment: EnvironmentLayers,
     /// Has the trees that it began with stay in the store.
-    _stays: Vec<Held>,
+    _stays: Vec<ItemGuard>,
     /// Whether steps that were never run are run now; else they are layers without a tree, and so
     /// is everything above them.
     run: bool,
@@ -100,11 +100,11 @@ pub(super) struct Stack<'a> {
     of: String,
 }
 
-impl<'a> Stack<'a> {
+impl<'a> LayerStack<'a> {
     /// An environment and what has it stay. `stage` is the name of the stage; absent for the image itself.
     pub(super) fn new(
-        opened: &'a Opened,
-        (environment, stays): (ImageManifest, Vec<Held>),
+        opened: &'a CommandContext,
+        (environment, stays): (EnvironmentLayers, Vec<ItemGuard>),
         stage: Option<&str>,
         run: bool,
     ) -> Self {
@@ -119,8 +119,8 @@ impl<'a> Stack<'a> {
     }
 
     /// One of which nothing is known yet: its packages are not there, and nothing is to be fetched.
-    pub(super) fn unknown(opened: &'a Opened, stage: &str) -> Self {
-        let environment = ImageManifest {
+    pub(super) fn unknown(opened: &'a CommandContext, stage: &str) -> Self {
+        let environment = EnvironmentLayers {
             layers: Vec::new(),
             env: BTreeMap::new(),
         };
@@ -131,11 +131,11 @@ impl<'a> Stack<'a> {
     }
 
     /// Lays a tree on top; `None` where it has not been made.
-    pub(super) fn push(&mut self, name: &str, tree: Option<PathBuf>, plan: &mut Plan) {
+    pub(super) fn push(&mut self, name: &str, tree: Option<PathBuf>, plan: &mut LayerPlan) {
         self.known &= tree.is_some();
         self.environment
             .layers
-            .extend(tree.clone().map(|path| Layer {
+            .extend(tree.clone().map(|path| LayerTree {
                 name: name.to_owned(),
                 path,
             }));
@@ -143,7 +143,7 @@ impl<'a> Stack<'a> {
     }
 
     /// Lays the project's files on top.
-    pub(super) fn files(&mut self, names: &[String], plan: &mut Plan) -> Result<()> {
+    pub(super) fn files(&mut self, names: &[String], plan: &mut LayerPlan) -> Result<()> {
         if !names.is_empty() {
             let folder = &self.opened.project.folder;
             let tree = sconce_image::project::tree(folder, names, &self.opened.store)?;
@@ -153,7 +153,12 @@ impl<'a> Stack<'a> {
     }
 
     /// Runs the lines that were not run before.
-    pub(super) fn steps(&mut self, lines: &[String], network: bool, plan: &mut Plan) -> Result<()> {
+    pub(super) fn steps(
+        &mut self,
+        lines: &[String],
+        network: bool,
+        plan: &mut LayerPlan,
+    ) -> Result<()> {
         for (number, line) in lines.iter().enumerate() {
             let tree = match self.known {
                 true => self.step(line, network, (number + 1, lines.len()))?,
@@ -173,9 +178,9 @@ impl<'a> Stack<'a> {
         let request = RunRequest {
             workdir: PathBuf::from(WORKSPACE),
             network: if network {
-                Network::Host
+                NetworkMode::Host
             } else {
-                Network::None
+                NetworkMode::None
             },
             ..self.request(&["bash", "-eu", "-o", "pipefail", "-c", &script])
         };
@@ -187,8 +192,8 @@ impl<'a> Stack<'a> {
     pub(super) fn copy(
         &mut self,
         copies: &[CopySpec],
-        stages: &BTreeMap<String, Stack<'a>>,
-        plan: &mut Plan,
+        stages: &BTreeMap<String, LayerStack<'a>>,
+        plan: &mut LayerPlan,
     ) -> Result<()> {
         for copy in copies {
             let stage = stages.get(&copy.stage).filter(|stage| stage.known);
@@ -203,7 +208,7 @@ impl<'a> Stack<'a> {
 
     /// Collects the files in the stage, and then puts them where they belong in this environment:
     /// so wildcards, links and the modes of folders are those of the right side each.
-    fn copied(&self, copy: &CopySpec, stage: &Stack<'_>) -> Result<Option<PathBuf>> {
+    fn copied(&self, copy: &CopySpec, stage: &LayerStack<'_>) -> Result<Option<PathBuf>> {
         let line = copy.to_string();
         let told = format!("copy{}", self.of);
         let collect = stage.request(&["bash", "-eu", "-c", COLLECT, "copy", &copy.source]);
@@ -234,7 +239,7 @@ impl<'a> Stack<'a> {
     ) -> Result<Option<PathBuf>> {
         let variables = VARIABLES.iter().flat_map(|(name, value)| [*name, *value]);
         let words: Vec<&str> = words.iter().copied().chain(variables).collect();
-        let step = Step::new(&self.environment, &words);
+        let step = BuildStep::new(&self.environment, &words);
         let store = &self.opened.store;
         let found = step.found(store);
         if found.is_some() || !self.run {
@@ -243,14 +248,14 @@ impl<'a> Stack<'a> {
         self.opened.progress.finish();
         let (which, line) = told;
         if !which.is_empty() {
-            output::say(&format!("{} {line}", Style::for_stderr().dim(which)));
+            output::say(&format!("{} {line}", OutputStyle::for_stderr().dim(which)));
         }
         let run = |upper: &Path| match self.contained(request, upper)? {
-            Exit::Code(exit::OK) => Ok(()),
-            exit => Err(Failure::from(Failed {
+            ExitStatus::Code(exit::OK) => Ok(()),
+            exit => Err(Failure::from(StepFailure {
                 line: line.to_owned(),
                 exit,
-                network: request.network == Network::Host,
+                network: request.network == NetworkMode::Host,
             })),
         };
         let tree = step.changes(
@@ -274,9 +279,9 @@ impl<'a> Stack<'a> {
         env.extend(variables);
         RunRequest {
             env,
-            user: User::Root,
+            user: ContainerUser::Root,
             ..chore(
-                Root::Image(self.environment.clone()),
+                RunRoot::Image(self.environment.clone()),
                 "build",
                 command,
                 Vec::new(),
@@ -285,8 +290,8 @@ impl<'a> Stack<'a> {
     }
 
     /// Runs a request, and leaves what it changed in the empty folder `upper`.
-    fn contained(&self, request: &RunRequest, upper: &Path) -> Result<Exit> {
-        let host = sconce_host::Machine::read(&sconce_host::Roots::default());
+    fn contained(&self, request: &RunRequest, upper: &Path) -> Result<ExitStatus> {
+        let host = sconce_host::HostProfile::read(&sconce_host::Roots::default());
         let options = RunOptions {
             program: program()?,
             state_dir: self.opened.places.scratch.clone(),
@@ -302,15 +307,15 @@ impl<'a> Stack<'a> {
             waiting: None,
         };
         let _stays = stay(&request.root)?;
-        Ok(sconce_run::run(request, &Native, &options, &mut Unwatched)?.exit)
+        Ok(sconce_run::run(request, &Native, &options, &mut SilentObserver)?.exit)
     }
 }
 
 /// A step is nobody's experiment: it is not recorded.
-struct Unwatched;
+struct SilentObserver;
 
-impl Watcher for Unwatched {
-    fn unenforced(&mut self, what: &[Unenforced]) {
+impl RunObserver for SilentObserver {
+    fn unenforced(&mut self, what: &[UnenforcedLimit]) {
         for one in what {
             output::say(&format!("{}: {}", one.what, one.why));
         }

@@ -5,8 +5,8 @@ use std::path::PathBuf;
 use clap::Args;
 use sconce_base::Env;
 use sconce_base::text::printable;
-use sconce_host::cdi::{self, CdiFile, Offered, Trouble};
-use sconce_host::{Machine, Roots};
+use sconce_host::cdi::{self, CdiDevice, CdiFile, CdiProblem};
+use sconce_host::{HostProfile, Roots};
 use sconce_schema::{Hint, exit};
 use serde_json::json;
 
@@ -14,13 +14,13 @@ use super::standing;
 use crate::failure::{CliError, Result};
 use crate::leases;
 use crate::output;
-use crate::style::Style;
+use crate::style::OutputStyle;
 
 /// A longer text is cut: it is no path and no reason.
 const WIDEST: usize = 400;
 
 #[derive(Debug, Args)]
-pub(crate) struct CheckArgs {
+pub(crate) struct CdiCheckArgs {
     /// The files [default: every one that engines read].
     files: Vec<PathBuf>,
     /// Print as JSON.
@@ -29,32 +29,32 @@ pub(crate) struct CheckArgs {
 }
 
 /// A file and what is wrong with it.
-struct Checked {
+struct CheckedCdiFile {
     file: CdiFile,
-    troubles: Vec<Trouble>,
+    troubles: Vec<CdiProblem>,
 }
 
-pub(super) fn check(args: &CheckArgs, env: &Env) -> Result<u8> {
+pub(super) fn check(args: &CdiCheckArgs, env: &Env) -> Result<u8> {
     let roots = Roots::default();
     let all = super::files(env);
     let offered = cdi::offered(&all);
     let named = named(&args.files, &roots)?;
     let (machine, _nvml) = leases::machine();
-    let checked: Vec<Checked> = if args.files.is_empty() { all } else { named }
+    let checked: Vec<CheckedCdiFile> = if args.files.is_empty() { all } else { named }
         .into_iter()
-        .map(|file| Checked {
+        .map(|file| CheckedCdiFile {
             troubles: cdi::check(&file, machine.nvidia.as_ref(), &roots),
             file,
         })
         .collect();
-    let conflicts: Vec<&Offered> = offered
+    let conflicts: Vec<&CdiDevice> = offered
         .iter()
         .filter(|one| matches!(standing(one), Some(("conflict", _))))
         .filter(|one| checked.iter().any(|checked| checked.file.path == one.path))
         .collect();
     output::data(&match args.json {
         true => as_json(&checked, &conflicts),
-        false => as_text(&checked, &conflicts, &machine, &Style::for_stdout()),
+        false => as_text(&checked, &conflicts, &machine, &OutputStyle::for_stdout()),
     })?;
     let wrong = checked.iter().any(|one| !one.troubles.is_empty());
     Ok(match wrong || !conflicts.is_empty() {
@@ -80,8 +80,8 @@ fn named(paths: &[PathBuf], roots: &Roots) -> Result<Vec<CdiFile>> {
     paths.iter().map(read).collect()
 }
 
-fn as_json(checked: &[Checked], conflicts: &[&Offered]) -> String {
-    let file = |one: &Checked| {
+fn as_json(checked: &[CheckedCdiFile], conflicts: &[&CdiDevice]) -> String {
+    let file = |one: &CheckedCdiFile| {
         json!({
             "path": one.file.path,
             "kind": one.file.kind(),
@@ -90,7 +90,7 @@ fn as_json(checked: &[Checked], conflicts: &[&Offered]) -> String {
             "troubles": one.troubles,
         })
     };
-    let conflict = |device: &&Offered| {
+    let conflict = |device: &&CdiDevice| {
         json!({
             "name": device.name,
             "path": device.path,
@@ -105,10 +105,10 @@ fn as_json(checked: &[Checked], conflicts: &[&Offered]) -> String {
 }
 
 fn as_text(
-    checked: &[Checked],
-    conflicts: &[&Offered],
-    machine: &Machine,
-    style: &Style,
+    checked: &[CheckedCdiFile],
+    conflicts: &[&CdiDevice],
+    machine: &HostProfile,
+    style: &OutputStyle,
 ) -> String {
     if checked.is_empty() {
         return "there is no CDI file; `sconce cdi write` makes one".to_owned();
@@ -146,7 +146,7 @@ fn as_text(
 }
 
 /// What puts a file right.
-fn hint(file: &CdiFile, machine: &Machine) -> String {
+fn hint(file: &CdiFile, machine: &HostProfile) -> String {
     let cards = machine.nvidia.as_ref().is_some_and(|n| !n.cards.is_empty());
     if !cards {
         return cdi_error_hint(&file.path);

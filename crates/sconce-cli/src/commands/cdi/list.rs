@@ -3,37 +3,37 @@
 use clap::Args;
 use sconce_base::Env;
 use sconce_base::text::printable;
-use sconce_host::cdi::{self, CdiFile, Offered};
+use sconce_host::cdi::{self, CdiDevice, CdiFile};
 use sconce_schema::exit;
 use serde_json::json;
 
 use super::standing;
 use crate::failure::Result;
 use crate::output;
-use crate::style::Style;
+use crate::style::OutputStyle;
 use crate::table::table;
 
 /// A longer text is cut: it is no path and no reason.
 const WIDEST: usize = 400;
 
 #[derive(Debug, Args)]
-pub(crate) struct ListArgs {
+pub(crate) struct CdiListArgs {
     /// Print as JSON.
     #[arg(long)]
     json: bool,
 }
 
-pub(super) fn list(args: &ListArgs, env: &Env) -> Result<u8> {
+pub(super) fn list(args: &CdiListArgs, env: &Env) -> Result<u8> {
     let files = super::files(env);
     let offered = cdi::offered(&files);
     output::data(&match args.json {
         true => as_json(&files, &offered),
-        false => as_text(&files, &offered, &Style::for_stdout()),
+        false => as_text(&files, &offered, &OutputStyle::for_stdout()),
     })?;
     Ok(exit::OK)
 }
 
-fn as_json(files: &[CdiFile], offered: &[Offered]) -> String {
+fn as_json(files: &[CdiFile], offered: &[CdiDevice]) -> String {
     let file = |file: &CdiFile| {
         json!({
             "path": file.path,
@@ -46,7 +46,7 @@ fn as_json(files: &[CdiFile], offered: &[Offered]) -> String {
             "devices": file.devices().collect::<Vec<_>>(),
         })
     };
-    let device = |device: &Offered| {
+    let device = |device: &CdiDevice| {
         let (state, other) = standing(device).unzip();
         json!({
             "name": device.name,
@@ -62,11 +62,11 @@ fn as_json(files: &[CdiFile], offered: &[Offered]) -> String {
     format!("{value:#}")
 }
 
-fn as_text(files: &[CdiFile], offered: &[Offered], style: &Style) -> String {
+fn as_text(files: &[CdiFile], offered: &[CdiDevice], style: &OutputStyle) -> String {
     if files.is_empty() {
         return "there is no CDI file; `sconce cdi write` makes one".to_owned();
     }
-    let row = |device: &Offered| {
+    let row = |device: &CdiDevice| {
         let state = match standing(device) {
             None => "taken".to_owned(),
             Some(("hidden", by)) => format!("hidden by {by}"),

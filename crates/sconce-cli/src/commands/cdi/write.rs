@@ -4,26 +4,26 @@ use std::path::{Path, PathBuf};
 
 use clap::Args;
 use sconce_base::Env;
-use sconce_host::cdi::{self, Offered};
+use sconce_host::cdi::{self, CdiDevice};
 use sconce_host::facts::nodes;
-use sconce_host::{NvmlGpus, Roots};
+use sconce_host::{NvmlMonitor, Roots};
 use sconce_schema::{Hint, exit};
 use serde_json::Value;
 
-use crate::args::Global;
+use crate::args::GlobalArgs;
 use crate::failure::{CliError, Failure, Result};
 use crate::leases;
 use crate::output;
-use crate::outputs::{self, Folder, Form, Output, OutputError};
+use crate::outputs::{self, OutputDestination, OutputDirectory, OutputError, OutputForm};
 use crate::places;
-use crate::style::Style;
+use crate::style::OutputStyle;
 
 /// Where engines of the whole machine look.
 const FOLDER: &str = "/etc/cdi";
 const NAME: &str = "sconce.json";
 
 #[derive(Debug, Args)]
-pub(crate) struct WriteArgs {
+pub(crate) struct CdiWriteArgs {
     /// The file, ending in .json or .yaml; `-` is standard output [default: /etc/cdi/sconce.json].
     #[arg(long, short, value_name = "FILE", conflicts_with = "user")]
     output: Option<PathBuf>,
@@ -71,14 +71,17 @@ impl Hint for WriteError {
     }
 }
 
-pub(super) fn write(args: &WriteArgs, global: &Global) -> Result<u8> {
+pub(super) fn write(args: &CdiWriteArgs, global: &GlobalArgs) -> Result<u8> {
     let given = args.output.as_deref();
     let given = given.map(look).transpose()?;
     outputs::share(&[given.as_ref()], false)?;
     let is_stream = given.as_ref().is_some_and(|output| !output.is_file());
     let path = (!is_stream).then(|| place(args, &global.env)).transpose()?;
     let (machine, nvml) = leases::machine();
-    let instances = nvml.as_ref().map(NvmlGpus::instances).unwrap_or_default();
+    let instances = nvml
+        .as_ref()
+        .map(NvmlMonitor::instances)
+        .unwrap_or_default();
     let file = cdi::describe(&machine, &instances, &args.kind, &Roots::default())?;
     let (path, output) = match (path, given) {
         (None, Some(stream)) => {
@@ -96,7 +99,7 @@ pub(super) fn write(args: &WriteArgs, global: &Global) -> Result<u8> {
     let output = match output {
         Some(output) => output,
         None => {
-            Folder::open(path.parent().unwrap_or(&path)).map_err(refused)?;
+            OutputDirectory::open(path.parent().unwrap_or(&path)).map_err(refused)?;
             look(&path)?
         }
     };
@@ -109,8 +112,8 @@ pub(super) fn write(args: &WriteArgs, global: &Global) -> Result<u8> {
     Ok(exit::OK)
 }
 
-fn look(path: &Path) -> Result<Output> {
-    outputs::look(path, Form::Text).map_err(refused)
+fn look(path: &Path) -> Result<OutputDestination> {
+    outputs::look(path, OutputForm::Text).map_err(refused)
 }
 
 /// What the system refuses has a hint of its own here.
@@ -122,7 +125,7 @@ fn refused(error: OutputError) -> Failure {
 }
 
 /// The file to write.
-fn place(args: &WriteArgs, env: &Env) -> Result<PathBuf> {
+fn place(args: &CdiWriteArgs, env: &Env) -> Result<PathBuf> {
     let path = match &args.output {
         Some(path) => path.clone(),
         None if !args.user => Path::new(FOLDER).join(NAME),
@@ -145,7 +148,7 @@ fn names(file: &Value) -> Vec<String> {
 }
 
 /// What all files but the one at `path` offer.
-fn others(path: &Path, env: &Env) -> Vec<Offered> {
+fn others(path: &Path, env: &Env) -> Vec<CdiDevice> {
     let own = path.canonicalize().ok();
     let mut files = super::files(env);
     files.retain(|file| own.is_none() || Path::new(&file.path).canonicalize().ok() != own);
@@ -153,9 +156,9 @@ fn others(path: &Path, env: &Env) -> Vec<Offered> {
 }
 
 /// A device that another file of the same folder has too.
-fn taken(path: &Path, names: &[String], others: &[Offered]) -> Option<WriteError> {
+fn taken(path: &Path, names: &[String], others: &[CdiDevice]) -> Option<WriteError> {
     let folder = path.parent()?.canonicalize().ok()?;
-    let beside = |other: &&Offered| {
+    let beside = |other: &&CdiDevice| {
         let of = Path::new(&other.path).parent();
         of.and_then(|of| of.canonicalize().ok()).as_ref() == Some(&folder)
     };
@@ -170,8 +173,8 @@ fn taken(path: &Path, names: &[String], others: &[Offered]) -> Option<WriteError
 }
 
 /// What was written, and what of the machine has to do with it.
-fn said(path: &Path, names: &[String], others: &[Offered]) -> String {
-    let style = Style::for_stderr();
+fn said(path: &Path, names: &[String], others: &[CdiDevice]) -> String {
+    let style = OutputStyle::for_stderr();
     let mut lines = vec![format!("written: {}", path.display())];
     lines.push(format!("  devices: {}", names.join(" ")));
     lines.push("  hooks: none are needed".to_owned());

@@ -2,18 +2,18 @@
 
 use std::ops::Range;
 
-use sconce_compat::matrix::{Basis, Cell, Matrix, Row, Verdict};
-use sconce_compat::tables::Sure;
+use sconce_compat::matrix::{Compatibility, CompatibilityBasis, Matrix, MatrixCell, MatrixRow};
+use sconce_compat::tables::SourceQuality;
 
-use crate::page::Page;
-use crate::style::Style;
+use crate::page::TextLayout;
+use crate::style::OutputStyle;
 
 /// A column for each kind of machine, the reasons below the table, and the newest torch for all.
-pub(super) fn drawn(matrix: &Matrix, page: &Page) -> String {
+pub(super) fn drawn(matrix: &Matrix, page: &TextLayout) -> String {
     let style = &page.style;
     let kinds = kinds(matrix);
     let heads: Vec<String> = kinds.iter().map(|kind| head(kind, matrix)).collect();
-    let name = |row: &Row| match row.cuda {
+    let name = |row: &MatrixRow| match row.cuda {
         Some(cuda) => format!("{}, CUDA {cuda}", brief(&row.name)),
         None => brief(&row.name),
     };
@@ -103,7 +103,7 @@ fn kinds(matrix: &Matrix) -> Vec<Vec<usize>> {
     let mut kinds: Vec<Vec<usize>> = Vec::new();
     for at in 0..matrix.machines.len() {
         let same = |kind: &&mut Vec<usize>| {
-            let said = |row: &Row| row.cells.get(kind[0]) == row.cells.get(at);
+            let said = |row: &MatrixRow| row.cells.get(kind[0]) == row.cells.get(at);
             matrix.alike.get(kind[0]) == matrix.alike.get(at) && matrix.rows.iter().all(said)
         };
         match kinds.iter_mut().find(same) {
@@ -140,11 +140,11 @@ fn side_by_side(widths: &[usize], first: usize, terminal: Option<usize>) -> Vec<
 }
 
 /// `yes`, `no a`, `yes~`: the letter leads to the reason.
-fn shown(cell: &Cell, notes: &mut Vec<String>) -> String {
+fn shown(cell: &MatrixCell, notes: &mut Vec<String>) -> String {
     let word = match cell.verdict {
-        Verdict::Runs | Verdict::Warns => "yes",
-        Verdict::Unknown => "?",
-        Verdict::Fails => "no",
+        Compatibility::Runs | Compatibility::Warns => "yes",
+        Compatibility::Unknown => "?",
+        Compatibility::Fails => "no",
     };
     let lead = if is_lead(cell) { "~" } else { "" };
     let instead = cell
@@ -166,18 +166,18 @@ fn shown(cell: &Cell, notes: &mut Vec<String>) -> String {
 }
 
 /// A cell in its colour, and blanks up to its column's width.
-fn painted(cell: &Cell, text: &str, width: usize, style: &Style) -> String {
+fn painted(cell: &MatrixCell, text: &str, width: usize, style: &OutputStyle) -> String {
     let padding = " ".repeat(width.saturating_sub(text.chars().count()));
     let painted = match cell.verdict {
-        Verdict::Fails => style.error(text),
-        Verdict::Warns => style.warn(text),
-        Verdict::Runs | Verdict::Unknown => text.to_owned(),
+        Compatibility::Fails => style.error(text),
+        Compatibility::Warns => style.warn(text),
+        Compatibility::Runs | Compatibility::Unknown => text.to_owned(),
     };
     painted + &padding
 }
 
-fn is_lead(cell: &Cell) -> bool {
-    cell.basis == Basis::Table(Sure::Lead)
+fn is_lead(cell: &MatrixCell) -> bool {
+    cell.basis == CompatibilityBasis::Table(SourceQuality::Lead)
 }
 
 /// `a` to `z`, then `aa`.
@@ -236,29 +236,32 @@ mod tests {
 
     #[test]
     fn columns_are_as_wide_as_what_stands_in_them() {
-        let cell = |verdict, reason: &str, sure| Cell {
+        let cell = |verdict, reason: &str, sure| MatrixCell {
             verdict,
             reason: reason.to_owned(),
-            basis: Basis::Table(sure),
+            basis: CompatibilityBasis::Table(sure),
             instead: None,
         };
-        let row = |name: &str, cells| Row {
+        let row = |name: &str, cells| MatrixRow {
             name: name.to_owned(),
             cuda: Some(CudaVersion::new(12, 8)),
             cells,
         };
-        let runs = cell(Verdict::Runs, "", Sure::Measured);
+        let runs = cell(Compatibility::Runs, "", SourceQuality::Measured);
         let mut matrix = Matrix {
             machines: vec!["Tesla P100".to_owned(), "8 × NVIDIA H100".to_owned()],
             rows: vec![
                 row(
                     "torch 2.7.1",
-                    vec![cell(Verdict::Fails, "no code", Sure::Lead), runs.clone()],
+                    vec![
+                        cell(Compatibility::Fails, "no code", SourceQuality::Lead),
+                        runs.clone(),
+                    ],
                 ),
                 row(
                     "torch 2.8.0",
                     vec![
-                        cell(Verdict::Fails, "no code", Sure::Measured),
+                        cell(Compatibility::Fails, "no code", SourceQuality::Measured),
                         runs.clone(),
                     ],
                 ),
@@ -267,7 +270,7 @@ mod tests {
             left_out: Vec::new(),
             alike: vec![0, 1],
         };
-        let mut page = Page::file();
+        let mut page = TextLayout::file();
         assert_eq!(
             drawn(&matrix, &page),
             "                        P100   8 × H100
@@ -303,7 +306,7 @@ of them"
         // A fleet of equal machines, and one without a card.
         page.columns = None;
         let mut row = matrix.rows[0].clone();
-        let nothing = cell(Verdict::Unknown, "no card", Sure::Measured);
+        let nothing = cell(Compatibility::Unknown, "no card", SourceQuality::Measured);
         row.cells = vec![row.cells[0].clone(), nothing, row.cells[0].clone()];
         let names = ["node1", "login", "node2"];
         let fleet = Matrix {

@@ -8,7 +8,7 @@ use std::path::Path;
 use sconce_schema::HostFacts;
 
 use super::Report;
-use crate::page::Page;
+use crate::page::TextLayout;
 
 /// Stands for the machine's name.
 const HOST: &str = "HOST";
@@ -27,7 +27,7 @@ pub(super) fn text(report: &Report<'_>, home: Option<&Path>) -> String {
     let text = format!(
         "sconce {}\n\n{}\n{}\n",
         env!("CARGO_PKG_VERSION"),
-        report.text(&Page::file()),
+        report.text(&TextLayout::file()),
         report.json()
     );
     let home = home.unwrap_or(Path::new(""));

@@ -4,7 +4,7 @@ use std::io::{BufRead as _, IsTerminal as _, Write as _};
 use std::process::Command;
 
 use sconce_schema::Finding;
-use sconce_schema::finding::Action;
+use sconce_schema::finding::FixAction;
 
 use crate::failure::Result;
 use crate::findings::with_sudo;
@@ -49,7 +49,7 @@ fn safe(finding: &Finding) -> impl Iterator<Item = (&Finding, &str, bool)> {
         .mends
         .iter()
         .filter_map(move |mend| match &mend.action {
-            Some(Action::Command {
+            Some(FixAction::Command {
                 line,
                 root,
                 safe: true,
@@ -69,18 +69,18 @@ fn wanted() -> Result<bool> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sconce_schema::finding::{Certainty, Weight};
+    use sconce_schema::finding::{Certainty, Severity};
 
     #[test]
     fn only_safe_commands_are_offered() {
         let command = |line: &str, safe| {
-            Some(Action::Command {
+            Some(FixAction::Command {
                 line: line.to_owned(),
                 root: true,
                 safe,
             })
         };
-        let finding = Finding::new("x", Weight::Fails, Certainty::Certain, "x")
+        let finding = Finding::new("x", Severity::Fails, Certainty::Certain, "x")
             .mend("a", command("reboot", false))
             .mend("b", command("modprobe nvidia_uvm", true))
             .mend("c", None);

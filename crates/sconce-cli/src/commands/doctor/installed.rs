@@ -6,10 +6,10 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use sconce_base::Env;
-use sconce_compat::rules::Build;
+use sconce_compat::rules::TorchBackend;
 use serde::Serialize;
 
-use super::pyenv::Chooser;
+use super::pyenv::PyenvSelector;
 
 /// Entries of a folder that are looked at.
 const MOST_ENTRIES: usize = 20_000;
@@ -19,7 +19,7 @@ const MOST_BYTES: u64 = 64 << 10;
 /// What is found on the `PATH` and by the variables of activated environments.
 #[derive(Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
-pub(super) struct Installed {
+pub(super) struct InstalledTools {
     /// The first on the `PATH`, or an activated environment's.
     python: Option<Python>,
     /// Compilers and build tools by name; their versions where a name or a file says them.
@@ -64,10 +64,10 @@ struct Shell {
     /// Folders of CUDA toolkits beside the `PATH`.
     toolkits: Vec<PathBuf>,
     /// What pyenv's shims obey.
-    pyenv: Chooser,
+    pyenv: PyenvSelector,
 }
 
-impl Installed {
+impl InstalledTools {
     /// As this process's variables lead to it.
     pub(super) fn here(env: &Env) -> Self {
         let named = |name| env.path(name);
@@ -80,7 +80,7 @@ impl Installed {
             path: env.search_path(),
             active: active.collect(),
             toolkits: toolkits.chain(["/usr/local/cuda".into()]).collect(),
-            pyenv: Chooser {
+            pyenv: PyenvSelector {
                 variable: (env.var("PYENV_VERSION"))
                     .filter(|text| !text.is_empty())
                     .map(str::to_owned),
@@ -192,12 +192,12 @@ impl Python {
         }
         if self.torch_for.is_none() {
             let text = small(&site.join("torch/version.py"));
-            let build = text.as_deref().and_then(Build::of_version_py);
+            let build = text.as_deref().and_then(TorchBackend::of_version_py);
             self.torch_says = text.as_deref().map(said).unwrap_or_default();
             self.torch_for = build.map(|build| match build {
-                Build::Cpu => "CPUs".to_owned(),
-                Build::Rocm => "ROCm".to_owned(),
-                Build::Cuda(cuda) => format!("CUDA {cuda}"),
+                TorchBackend::Cpu => "CPUs".to_owned(),
+                TorchBackend::Rocm => "ROCm".to_owned(),
+                TorchBackend::Cuda(cuda) => format!("CUDA {cuda}"),
             });
         }
     }
@@ -454,9 +454,9 @@ mod tests {
             path: vec!["relative".into(), usr.join("bin")],
             active: vec![("VIRTUAL_ENV", venv.clone())],
             toolkits: vec![root.join("nowhere"), root.join("cuda")],
-            pyenv: Chooser::default(),
+            pyenv: PyenvSelector::default(),
         };
-        let shown = |installed: &Installed| {
+        let shown = |installed: &InstalledTools| {
             let lines = installed.lines(true).into_iter();
             let lines = lines.map(|(name, text)| format!("{name}: {text}"));
             lines
@@ -465,13 +465,13 @@ mod tests {
                 .replace(root.to_str().unwrap(), "")
         };
         assert_eq!(
-            shown(&Installed::of(&shell)),
+            shown(&InstalledTools::of(&shell)),
             "python: 3.12.3, /venv/bin/python, active by VIRTUAL_ENV\n\
              : torch 2.8.0+cu128 for CUDA 12.8, triton 3.4.0\n\
              : `sconce doctor /venv` judges it too\n\
              compilers: cmake 3.25, gcc 12, nvcc 12.4.131 (/cuda/bin/nvcc)"
         );
-        let python = Installed::of(&shell).python.unwrap();
+        let python = InstalledTools::of(&shell).python.unwrap();
         let told = |all: &BTreeMap<String, String>| -> Vec<String> {
             all.iter()
                 .map(|(name, value)| format!("{name} {value}"))
@@ -493,11 +493,11 @@ mod tests {
             ..shell
         };
         assert_eq!(
-            shown(&Installed::of(&shell)),
+            shown(&InstalledTools::of(&shell)),
             "python: 3.12, /usr/bin/python3\n: no torch in it\ncompilers: cmake 3.25, gcc 12"
         );
         assert_eq!(
-            shown(&Installed::of(&Shell::default())),
+            shown(&InstalledTools::of(&Shell::default())),
             "python: none on the PATH\ncompilers: none"
         );
     }
@@ -522,7 +522,7 @@ mod tests {
             path: vec![root.join("bin")],
             ..Shell::default()
         };
-        let found = Installed::of(&shell);
+        let found = InstalledTools::of(&shell);
         assert_eq!(found.tools["nvcc"].version, None);
         let python = found.python.unwrap();
         assert_eq!(python.version.as_deref(), Some("3.9"));
@@ -546,7 +546,7 @@ mod tests {
             path: "/usr/bin/gcc".into(),
             version: Some("12".to_owned()),
         };
-        let installed = Installed {
+        let installed = InstalledTools {
             python: Some(python),
             tools: BTreeMap::from([("gcc", tool)]),
         };

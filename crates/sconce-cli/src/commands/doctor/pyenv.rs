@@ -9,14 +9,14 @@ use super::installed::{entries, small};
 
 /// What chooses.
 #[derive(Debug, Default)]
-pub(super) struct Chooser {
+pub(super) struct PyenvSelector {
     /// `PYENV_VERSION`.
     pub(super) variable: Option<String>,
     /// The working folder.
     pub(super) folder: Option<PathBuf>,
 }
 
-impl Chooser {
+impl PyenvSelector {
     /// The interpreter that the shim at `path` starts; none where it is no shim, or where it starts
     /// one of the `PATH` (`system`) or none.
     pub(super) fn behind(&self, path: &Path) -> Option<PathBuf> {
@@ -80,7 +80,7 @@ mod tests {
         let project = root.join("project/src");
         fs::create_dir_all(&project).unwrap();
         let behind = |variable: Option<&str>, shim: &Path| {
-            let chooser = Chooser {
+            let chooser = PyenvSelector {
                 variable: variable.map(str::to_owned),
                 folder: Some(project.clone()),
             };

@@ -1,9 +1,9 @@
 //! The machine in some twenty lines.
 
-use sconce_schema::facts::{Card, DriverFlavour, Limit, Mode};
+use sconce_schema::facts::{DriverFlavour, FeatureState, GpuFacts, RlimitPair};
 use sconce_schema::{Bytes, HostFacts};
 
-use crate::page::Page;
+use crate::page::TextLayout;
 
 /// A figure that is not known.
 const MISSING: &str = "–";
@@ -12,7 +12,7 @@ const MISSING: &str = "–";
 const VALUE: usize = 12;
 
 /// Facts below their names; what is not there at all has no line.
-pub(super) fn of(host: &HostFacts, more: &[(&'static str, String)], page: &Page) -> String {
+pub(super) fn of(host: &HostFacts, more: &[(&'static str, String)], page: &TextLayout) -> String {
     let mut lines: Vec<(&str, String)> = vec![
         ("system", system(host)),
         ("processor", processor(host)),
@@ -135,7 +135,7 @@ fn driver(host: &HostFacts) -> String {
 
 /// A line a card; of several that are alike, what they have in common stands once.
 fn cards(host: &HostFacts) -> Vec<(&'static str, String)> {
-    let common = |card: &Card| listed(&kind(card));
+    let common = |card: &GpuFacts| listed(&kind(card));
     match host.cards.as_slice() {
         [] => vec![("cards", "none".to_owned())],
         [first, rest @ ..]
@@ -144,13 +144,13 @@ fn cards(host: &HostFacts) -> Vec<(&'static str, String)> {
                 && rest.iter().all(|card| common(card) == common(first)) =>
         {
             let all = format!("{} × {}", host.cards.len(), common(first));
-            let each = |card: &Card| ("card", numbered(card, &own(card, None)));
+            let each = |card: &GpuFacts| ("card", numbered(card, &own(card, None)));
             std::iter::once(("cards", all))
                 .chain(host.cards.iter().map(each))
                 .collect()
         }
         all => {
-            let whole = |card: &Card| {
+            let whole = |card: &GpuFacts| {
                 let [name, capability, _, watts, ecc, mig, links] = kind(card);
                 let [used, degrees, uuid, lost] = own(card, card.memory);
                 let parts = [
@@ -163,17 +163,17 @@ fn cards(host: &HostFacts) -> Vec<(&'static str, String)> {
     }
 }
 
-fn numbered(card: &Card, parts: &[String]) -> String {
+fn numbered(card: &GpuFacts, parts: &[String]) -> String {
     format!("{}: {}", card.index, listed(parts))
 }
 
 /// What cards of a kind have in common: name, capability, memory, power limit, ECC, MIG, links.
-fn kind(card: &Card) -> [String; 7] {
+fn kind(card: &GpuFacts) -> [String; 7] {
     let name = card.name.clone().unwrap_or_else(|| "NVIDIA GPU".to_owned());
     let watts = |milliwatts: u32| format!("{} W", milliwatts / 1000);
-    let switched = |name: &str, mode: Option<Mode>| match mode {
-        Some(Mode::On) => format!("{name} on"),
-        Some(Mode::Off) => format!("{name} off"),
+    let switched = |name: &str, mode: Option<FeatureState>| match mode {
+        Some(FeatureState::On) => format!("{name} on"),
+        Some(FeatureState::Off) => format!("{name} off"),
         None => String::new(),
     };
     let mig = card.mig.as_ref().filter(|mig| mig.enabled);
@@ -195,7 +195,7 @@ fn kind(card: &Card) -> [String; 7] {
 }
 
 /// What a card has for itself: memory in use (of `all`), temperature, UUID, why it is lost.
-fn own(card: &Card, all: Option<Bytes>) -> [String; 4] {
+fn own(card: &GpuFacts, all: Option<Bytes>) -> [String; 4] {
     let memory = match (card.memory_used, all) {
         (Some(used), Some(all)) => format!("{used} of {all} used"),
         (Some(used), None) => format!("{used} used"),
@@ -241,7 +241,8 @@ fn nodes(host: &HostFacts) -> String {
     let Some(nodes) = &host.nodes else {
         return MISSING.to_owned();
     };
-    let node = |node: &sconce_schema::facts::Node| match (&node.open_error, node.usable) {
+    let node = |node: &sconce_schema::facts::DeviceNodeFacts| match (&node.open_error, node.usable)
+    {
         (Some(error), _) => format!("{} ({error})", node.path),
         (None, false) => format!("{} (not for this user)", node.path),
         (None, true) => node.path.clone(),
@@ -258,7 +259,7 @@ fn shm(host: &HostFacts) -> String {
     listed(&[shm.size.map(|size| size.to_string()), free, shm.kind].map(Option::unwrap_or_default))
 }
 
-fn limit(limit: Option<Limit>) -> String {
+fn limit(limit: Option<RlimitPair>) -> String {
     let number = |number: Option<u64>| number.map_or("no limit".to_owned(), |n| n.to_string());
     limit.map_or(MISSING.to_owned(), |limit| {
         format!("{}, at most {}", number(limit.soft), number(limit.hard))
@@ -295,13 +296,13 @@ mod tests {
 
     #[test]
     fn cards_that_are_alike_are_named_once() {
-        let card = |index, used| Card {
+        let card = |index, used| GpuFacts {
             index,
             name: Some("NVIDIA H100 80GB HBM3".to_owned()),
             memory: Some(Bytes::gib(80)),
             memory_used: Some(Bytes::gib(used)),
             uuid: Some(format!("GPU-{index}")),
-            ..Card::default()
+            ..GpuFacts::default()
         };
         let mut host = HostFacts {
             cards: vec![card(0, 2), card(1, 0)],

@@ -2,12 +2,12 @@
 
 use sconce_memory::forecast::{
     self,
-    seen::{Ended, Seen, Use},
+    seen::{ObservationEnd, ProbeReport, ValueUse},
 };
 use sconce_schema::{Bytes, Hint, exit};
 
 use super::text;
-use super::trial::Done;
+use super::trial::TrialOutput;
 use crate::commands::memory::words::counted;
 
 /// Why there is no forecast.
@@ -28,7 +28,7 @@ pub(super) enum FitError {
     },
     #[error("the command never took an optimizer step{}: {}", when(*.ended), had(*.reserved))]
     NoSteps {
-        ended: Ended,
+        ended: ObservationEnd,
         /// What the allocator had at most.
         reserved: Option<Bytes>,
         /// The line that lets most hang on values, which are zeros.
@@ -42,10 +42,10 @@ pub(super) enum FitError {
     NoCuda,
 }
 
-fn when(ended: Ended) -> &'static str {
+fn when(ended: ObservationEnd) -> &'static str {
     match ended {
-        Ended::Time => " before its time was up",
-        Ended::Steps | Ended::Exit => "",
+        ObservationEnd::Time => " before its time was up",
+        ObservationEnd::Steps | ObservationEnd::Exit => "",
     }
 }
 
@@ -75,7 +75,8 @@ impl Hint for FitError {
             } => read.clone(),
             Self::Failed { .. } | Self::NoSnapshot | Self::NotApplied { .. } => return None,
             Self::NoSteps {
-                ended: Ended::Time, ..
+                ended: ObservationEnd::Time,
+                ..
             } => "--time gives it more seconds".to_owned(),
             Self::NoSteps { .. } => "steps are those of torch.optim's optimizers".to_owned(),
             Self::NoCuda => {
@@ -95,11 +96,11 @@ impl Hint for FitError {
 }
 
 /// Refuses a trial that says nothing of training.
-pub(super) fn judge(done: &Done) -> Result<(), FitError> {
+pub(super) fn judge(done: &TrialOutput) -> Result<(), FitError> {
     of(&done.seen, done.code)
 }
 
-fn of(seen: &Seen, code: u8) -> Result<(), FitError> {
+fn of(seen: &ProbeReport, code: u8) -> Result<(), FitError> {
     if let Some((plan, why)) = seen.plan.iter().flat_map(|plan| &plan.problems).next() {
         return Err(FitError::NotApplied {
             plan: plan.clone(),
@@ -109,7 +110,7 @@ fn of(seen: &Seen, code: u8) -> Result<(), FitError> {
     if forecast::ran_out(seen) {
         return Ok(());
     }
-    if seen.ended == Ended::Exit && (code != 0 || seen.error.is_some()) {
+    if seen.ended == ObservationEnd::Exit && (code != 0 || seen.error.is_some()) {
         let kind = seen.error.as_ref().map(|error| error.kind.clone());
         return Err(FitError::Failed {
             steps: seen.step_count(),
@@ -134,21 +135,21 @@ fn of(seen: &Seen, code: u8) -> Result<(), FitError> {
 }
 
 /// What may have led a program astray.
-fn read(seen: &Seen) -> Option<String> {
+fn read(seen: &ProbeReport) -> Option<String> {
     let reads = seen.reads.iter();
     let read = reads
-        .filter(|read| read.done != Use::Value)
+        .filter(|read| read.done != ValueUse::Value)
         .max_by_key(|read| read.times)?;
     Some(format!("values may be the reason: {}", text::read(read)))
 }
 
 #[cfg(test)]
 mod tests {
-    use sconce_memory::forecast::seen::PlanSeen;
+    use sconce_memory::forecast::seen::AppliedPlans;
 
     use super::*;
 
-    fn seen(ended: &str, steps: usize, used: bool, error: &str) -> Seen {
+    fn seen(ended: &str, steps: usize, used: bool, error: &str) -> ProbeReport {
         let step = r#"{"optimizer":0,"begin-us":1,"end-us":2}"#;
         let steps = vec![step; steps].join(",");
         let text = format!(
@@ -157,7 +158,7 @@ mod tests {
             "devices":[{{"name":"A","total-bytes":9,"outside-bytes":1,
             "stats":{{"reserved_bytes.all.peak":2048}}}}],"holds":[]}}"#
         );
-        Seen::parse(&text).unwrap()
+        ProbeReport::parse(&text).unwrap()
     }
 
     #[test]
@@ -178,7 +179,7 @@ mod tests {
         );
         let mut other = seen("steps", 3, true, "null");
         let why = ("8-bit".to_owned(), "it is not installed".to_owned());
-        other.plan = Some(PlanSeen {
+        other.plan = Some(AppliedPlans {
             notes: Default::default(),
             problems: vec![why],
         });

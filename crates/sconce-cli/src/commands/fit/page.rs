@@ -2,12 +2,12 @@
 
 use sconce_memory::analysis::purpose::Purpose;
 use sconce_memory::forecast::table::PlanTable;
-use sconce_memory::forecast::{CardForecast, Forecast, Made, Verdict};
+use sconce_memory::forecast::{FitOutcome, Forecast, GpuForecast, PeakBreakdown};
 
-use super::text_plans::{self, Run};
+use super::text_plans::{self, PlanCommand};
 use super::{text, unjudged};
 use crate::commands::memory::words::{counted, frame_of, place, share, shown, size, sure};
-use crate::html::{Html, Part};
+use crate::html::{BarSegment, Html};
 
 /// Rows of a list.
 const ROWS: usize = 40;
@@ -25,7 +25,7 @@ pub(super) fn page(forecast: &Forecast, host: bool) -> String {
     if let Some(made) = &forecast.made {
         peak(&mut html, made, forecast.cards.len() > 1);
     }
-    let run = Run {
+    let run = PlanCommand {
         command: &forecast.command,
         host,
     };
@@ -46,18 +46,18 @@ pub(super) fn page(forecast: &Forecast, host: bool) -> String {
     html.page("Will it fit", &text::head(forecast))
 }
 
-fn of_card(html: &mut Html, card: &CardForecast) {
+fn of_card(html: &mut Html, card: &GpuForecast) {
     let (class, fits) = match card.verdict {
-        Verdict::Fits => ("<p class=\"verdict yes\">", "fits"),
-        Verdict::Tight => ("<p class=\"verdict just\">", "fits just so"),
-        Verdict::DoesNotFit => ("<p class=\"verdict no\">", "does not fit"),
-        Verdict::NotKnown => ("<p class=\"verdict just\">", "not known"),
+        FitOutcome::Fits => ("<p class=\"verdict yes\">", "fits"),
+        FitOutcome::Tight => ("<p class=\"verdict just\">", "fits just so"),
+        FitOutcome::DoesNotFit => ("<p class=\"verdict no\">", "does not fit"),
+        FitOutcome::NotKnown => ("<p class=\"verdict just\">", "not known"),
     };
-    let open = matches!(card.verdict, Verdict::Tight | Verdict::NotKnown);
+    let open = matches!(card.verdict, FitOutcome::Tight | FitOutcome::NotKnown);
     let margin = card.margin_bytes.filter(|_| !open);
     let margin = margin.map(|bytes| (bytes, size(bytes.unsigned_abs())));
     let margin = match margin {
-        Some((0.., left)) if card.verdict == Verdict::Fits => format!(", {left} left"),
+        Some((0.., left)) if card.verdict == FitOutcome::Fits => format!(", {left} left"),
         Some((..0, short)) => format!(", {short} short"),
         _ => String::new(),
     };
@@ -82,7 +82,7 @@ fn of_card(html: &mut Html, card: &CardForecast) {
 }
 
 /// What the card is filled with; nothing where that is not known.
-fn parts(card: &CardForecast) -> Vec<Part> {
+fn parts(card: &GpuForecast) -> Vec<BarSegment> {
     let (Some(allocated), Some(reserved)) = (card.allocated_bytes, card.reserved_bytes) else {
         return Vec::new();
     };
@@ -98,7 +98,7 @@ fn parts(card: &CardForecast) -> Vec<Part> {
         ("communication", "NCCL's buffers", nccl),
         ("workspace", "libraries", card.libraries_bytes),
     ];
-    let part = |(colour, name, bytes): (&'static str, &str, u64)| Part {
+    let part = |(colour, name, bytes): (&'static str, &str, u64)| BarSegment {
         colour,
         name: name.to_owned(),
         bytes,
@@ -120,7 +120,7 @@ fn colour(purpose: Purpose) -> &'static str {
     }
 }
 
-fn peak(html: &mut Html, made: &Made, several: bool) {
+fn peak(html: &mut Html, made: &PeakBreakdown, several: bool) {
     let head = text::peak_head(made, several);
     html.within("h2", &head);
     let moment = &made.moment;
@@ -130,7 +130,7 @@ fn peak(html: &mut Html, made: &Made, several: bool) {
             "" => String::new(),
             sure => format!(" ({sure})"),
         };
-        parts.push(Part {
+        parts.push(BarSegment {
             colour: colour(group.purpose),
             name: format!("{}{doubt}", text::purpose(group.purpose)),
             bytes: group.bytes,
@@ -146,7 +146,7 @@ fn peak(html: &mut Html, made: &Made, several: bool) {
             cached,
         ),
     ];
-    parts.extend(rest.map(|(colour, name, bytes)| Part {
+    parts.extend(rest.map(|(colour, name, bytes)| BarSegment {
         colour,
         name: name.to_owned(),
         bytes,
@@ -205,7 +205,7 @@ fn peak(html: &mut Html, made: &Made, several: bool) {
     }
 }
 
-fn plans(html: &mut Html, table: &PlanTable, run: &Run<'_>) {
+fn plans(html: &mut Html, table: &PlanTable, run: &PlanCommand<'_>) {
     html.within("h2", &format!("Plans for the {}", table.card));
     let cards = table.rows.first().map_or(&[][..], |row| &row.cards);
     let flag = table.flag.as_deref();
@@ -236,7 +236,7 @@ fn plans(html: &mut Html, table: &PlanTable, run: &Run<'_>) {
         html.raw("</td><td class=\"number\">").text(&on_card);
         html.raw("</td><td class=\"meter\">");
         if let Some(bytes) = row.on_card_bytes {
-            let part = Part {
+            let part = BarSegment {
                 colour: "allocated",
                 name: String::new(),
                 bytes,

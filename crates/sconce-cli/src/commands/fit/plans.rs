@@ -1,17 +1,17 @@
 //! The plans that bring a command onto cards: each is really run, in processes beside each other.
 
 use sconce_compat::tables::Hardware;
-use sconce_memory::forecast::plan::{Plan, Plans};
-use sconce_memory::forecast::search::{self, Asked as Wish, Figures, Outcome};
-use sconce_memory::forecast::seen::{Ended, Seen};
-use sconce_memory::forecast::table::{Fits, PlanTable};
-use sconce_memory::forecast::values::Answers;
-use sconce_memory::forecast::work::{self, Call, Rates};
-use sconce_memory::forecast::{self, Card, Verdict};
+use sconce_memory::forecast::plan::{TrainingPlan, TrainingPlans};
+use sconce_memory::forecast::search::{self, PlanCandidate as Wish, TrialFigures, TrialOutcome};
+use sconce_memory::forecast::seen::{ObservationEnd, ProbeReport};
+use sconce_memory::forecast::table::{PlanFit, PlanTable};
+use sconce_memory::forecast::values::SubstituteValues;
+use sconce_memory::forecast::work::{self, GpuRates, WorkItem};
+use sconce_memory::forecast::{self, FitOutcome, GpuBudget};
 use sconce_schema::Bytes;
 
-use super::side::{self, Came};
-use super::trial::{Asked, Done, Wanted};
+use super::side::{self, TrialResult};
+use super::trial::{TrialContext, TrialOutput, TrialRequest};
 use super::{WITHOUT_END, command, say};
 use crate::commands::memory::words::counted;
 use crate::failure::Result;
@@ -25,63 +25,63 @@ const MOST_CONFIRMED: usize = 4;
 const LESS_WORK: f64 = 0.75;
 
 /// The command as it is, on one card.
-pub(super) struct Plain {
+pub(super) struct BaselineTrial {
     hardware: &'static Hardware,
-    card: Card,
+    card: GpuBudget,
     /// Whether it fits there as it is, which was tried.
-    fits: Fits,
+    fits: PlanFit,
     command: Vec<String>,
-    figures: Figures,
-    work: Vec<Call>,
+    figures: TrialFigures,
+    work: Vec<WorkItem>,
     installed: Vec<String>,
     /// Plans that are there whatever is tried.
-    base: Plans,
+    base: TrainingPlans,
     /// What it is told in the place of zeros: the values with which it takes the most.
-    answers: Answers,
+    answers: SubstituteValues,
     /// Whether it is not known that what is tried is all that it does.
     in_doubt: bool,
     /// Whether it has anything to tell other ranks.
     exchanges: bool,
 }
 
-impl Plain {
+impl BaselineTrial {
     /// `None` where the trial did not come to its steps.
     pub(super) fn of(
         hardware: &'static Hardware,
-        card: &Card,
-        verdict: Verdict,
-        seen: &Seen,
+        card: &GpuBudget,
+        verdict: FitOutcome,
+        seen: &ProbeReport,
         command: Vec<String>,
-        answers: Answers,
+        answers: SubstituteValues,
     ) -> Option<Self> {
         Some(Self {
             hardware,
             card: card.clone(),
             fits: match verdict {
-                Verdict::Fits => Fits::Yes,
-                Verdict::Tight => Fits::Tight,
-                Verdict::DoesNotFit => Fits::No,
-                Verdict::NotKnown => Fits::NotKnown,
+                FitOutcome::Fits => PlanFit::Yes,
+                FitOutcome::Tight => PlanFit::Tight,
+                FitOutcome::DoesNotFit => PlanFit::No,
+                FitOutcome::NotKnown => PlanFit::NotKnown,
             },
-            in_doubt: verdict == Verdict::NotKnown,
+            in_doubt: verdict == FitOutcome::NotKnown,
             answers,
             command,
             figures: figures(seen, card, &[hardware])?,
             work: seen.work.clone(),
             installed: seen.installed.clone(),
-            base: Plans::default(),
+            base: TrainingPlans::default(),
             exchanges: seen.devices.iter().any(|device| device.communicators > 0),
         })
     }
 
     /// As one of the ranks that are asked for: a script of one process has DDP in all that is tried, as
     /// without it ranks would be as many trainings. Where it cannot be had the trials say why.
-    pub(super) fn of_ranks(mut self, asked: &mut Asked<'_>) -> Self {
+    pub(super) fn of_ranks(mut self, asked: &mut TrialContext<'_>) -> Self {
         self.base = asked.args.plan.plan.clone().unwrap_or_default();
         if asked.args.ranks.ranks.is_none() || self.exchanges || self.base.of_ranks().is_some() {
             return self;
         }
-        let base = self.base.with(Plan::Ddp);
+        let base = self.base.with(TrainingPlan::Ddp);
         say(
             asked.global,
             &format!("trying {base} on the {}", self.card.name),
@@ -110,8 +110,8 @@ impl Plain {
         self
     }
 
-    fn wanted(&self, memory: Option<Bytes>, plans: &Plans) -> Wanted<'_> {
-        Wanted {
+    fn wanted(&self, memory: Option<Bytes>, plans: &TrainingPlans) -> TrialRequest<'_> {
+        TrialRequest {
             hardware: self.hardware,
             memory,
             command: &self.command,
@@ -123,24 +123,24 @@ impl Plain {
         }
     }
 
-    fn singles(&self, ranks: Option<u32>) -> Vec<Plan> {
+    fn singles(&self, ranks: Option<u32>) -> Vec<TrainingPlan> {
         let half = match has_bf16(self.hardware) {
-            true => Plan::Bf16,
-            false => Plan::Fp16,
+            true => TrainingPlan::Bf16,
+            false => TrainingPlan::Fp16,
         };
         let mut plans = vec![
             half,
-            Plan::Checkpoint(None),
-            Plan::ForeachOff,
-            Plan::Fused,
-            Plan::Expandable,
-            Plan::Offload,
+            TrainingPlan::Checkpoint(None),
+            TrainingPlan::ForeachOff,
+            TrainingPlan::Fused,
+            TrainingPlan::Expandable,
+            TrainingPlan::Offload,
         ];
         if ranks.is_some() {
             // Optimizers of bitsandbytes know no parameters that are divided.
-            plans.extend(Plan::OF_RANKS);
+            plans.extend(TrainingPlan::OF_RANKS);
         } else if self.installed.iter().any(|name| name == "bitsandbytes") {
-            plans.push(Plan::EightBit);
+            plans.push(TrainingPlan::EightBit);
         }
         plans
     }
@@ -154,9 +154,9 @@ fn has_bf16(hardware: &Hardware) -> bool {
 /// A table for each kind of card. Cards that multiply the same types take nearly the same, so the one
 /// with the least memory stands for the others; what is recommended for a card is run on that card.
 pub(super) fn search(
-    asked: &mut Asked<'_>,
+    asked: &mut TrialContext<'_>,
     cards: &[&'static Hardware],
-    plain: &[Plain],
+    plain: &[BaselineTrial],
 ) -> Result<Vec<PlanTable>> {
     let mut tables = Vec::new();
     let mut done: Vec<usize> = Vec::new();
@@ -164,13 +164,13 @@ pub(super) fn search(
         if done.contains(&at) {
             continue;
         }
-        let alike = |other: &&Plain| {
+        let alike = |other: &&BaselineTrial| {
             has_bf16(other.hardware) == has_bf16(one.hardware)
                 && other.command == one.command
                 && other.base == one.base
                 && other.answers == one.answers
         };
-        let mut group: Vec<&Plain> = plain.iter().filter(alike).collect();
+        let mut group: Vec<&BaselineTrial> = plain.iter().filter(alike).collect();
         let of_group = plain.iter().enumerate().filter(|(_, other)| alike(other));
         done.extend(of_group.map(|(at, _)| at));
         group.sort_by_key(|one| one.card.total_bytes.saturating_sub(one.card.context_bytes));
@@ -180,9 +180,9 @@ pub(super) fn search(
 }
 
 fn of_group_searched(
-    asked: &mut Asked<'_>,
+    asked: &mut TrialContext<'_>,
     cards: &[&'static Hardware],
-    group: &[&Plain],
+    group: &[&BaselineTrial],
 ) -> Result<PlanTable> {
     let plain = group[0];
     let vary = asked.args.vary.as_ref().filter(|_| asked.args.plans);
@@ -198,7 +198,7 @@ fn of_group_searched(
     let hardware: Vec<&Hardware> = group.iter().map(|one| one.hardware).collect();
     let mut as_it_is = plain.figures.clone();
     as_it_is.of_cards_ms = steps_ms(&plain.work, &hardware);
-    let wanted = search::Wanted {
+    let wanted = search::PlanSearchInput {
         plain: as_it_is.clone(),
         room_bytes: plain
             .card
@@ -208,7 +208,9 @@ fn of_group_searched(
             .singles(ranks)
             .into_iter()
             // What ranks hold as it is, is DDP in a script that has any.
-            .filter(|&plan| base.with(plan) != *base && !(plain.exchanges && plan == Plan::Ddp))
+            .filter(|&plan| {
+                base.with(plan) != *base && !(plain.exchanges && plan == TrainingPlan::Ddp)
+            })
             .collect(),
         values,
     };
@@ -235,7 +237,7 @@ fn of_group_searched(
         let mut outcomes = Vec::new();
         for (wish, came) in wishes.iter().zip(came) {
             let mut outcome = outcome(&came, plain, &hardware);
-            if let (Outcome::Ran(figures), Some(value), Some(most), Ok(done)) =
+            if let (TrialOutcome::Ran(figures), Some(value), Some(most), Ok(done)) =
                 (&mut outcome, wish.value, most, &came)
             {
                 let part = work::operations(&done.seen.work) / work::operations(&plain.work);
@@ -257,13 +259,13 @@ fn of_group_searched(
         }
         Ok::<_, crate::failure::Failure>(outcomes)
     })?;
-    let of_cards: Vec<Card> = group.iter().map(|one| one.card.clone()).collect();
+    let of_cards: Vec<GpuBudget> = group.iter().map(|one| one.card.clone()).collect();
     let mut table = PlanTable::of(flag, &as_it_is, &trials, &of_cards);
     for (known, card) in group.iter().zip(&mut table.rows[0].cards) {
         card.fits = known.fits;
     }
     for row in &mut table.rows {
-        let own: Plans = row.plan.parse().unwrap_or_default();
+        let own: TrainingPlans = row.plan.parse().unwrap_or_default();
         let all = joined(base, &own);
         row.lines = all.needs_lines().map(|plan| plan.lines().to_owned());
         row.plan = all.to_string();
@@ -280,9 +282,9 @@ fn of_group_searched(
 
 /// Runs the fastest plan that may fit on each card as that card is; the next where it does not.
 fn confirm(
-    asked: &mut Asked<'_>,
+    asked: &mut TrialContext<'_>,
     cards: &[&'static Hardware],
-    group: &[&Plain],
+    group: &[&BaselineTrial],
     table: &mut PlanTable,
 ) -> Result<()> {
     let mut open: Vec<usize> = (0..group.len()).collect();
@@ -292,7 +294,7 @@ fn confirm(
         for &card in &open {
             let rows = table.rows.iter().enumerate().skip(1);
             let may = rows.filter(|(at, row)| {
-                row.cards[card].fits != Fits::No && !tried.contains(&(card, *at))
+                row.cards[card].fits != PlanFit::No && !tried.contains(&(card, *at))
             });
             let first = may
                 .map(|(at, _)| at)
@@ -322,14 +324,14 @@ fn confirm(
         for (&(card, at), came) in next.iter().zip(came) {
             tried.push((card, at));
             let found = &mut table.rows[at].cards[card];
-            found.fits = Fits::No;
+            found.fits = PlanFit::No;
             if let Ok(done) = came {
                 found.fits = fits(&done);
                 let device = done.seen.fullest().map(|(_, device)| device);
                 found.reserved_bytes = device.and_then(|device| device.stat(forecast::RESERVED));
             }
             let fits = found.fits;
-            if fits != Fits::No {
+            if fits != PlanFit::No {
                 open.retain(|one| *one != card);
             }
         }
@@ -337,24 +339,24 @@ fn confirm(
     Ok(())
 }
 
-fn fits(done: &Done) -> Fits {
+fn fits(done: &TrialOutput) -> PlanFit {
     let count = |name: &str| {
         let device = done.seen.fullest().map(|(_, device)| device);
         device.and_then(|device| device.stat(name)).unwrap_or(0)
     };
-    if done.seen.ended != Ended::Steps || forecast::ran_out(&done.seen) {
-        Fits::No
+    if done.seen.ended != ObservationEnd::Steps || forecast::ran_out(&done.seen) {
+        PlanFit::No
     } else if count("num_alloc_retries") > 0 || count("num_ooms") > 0 {
-        Fits::Tight
+        PlanFit::Tight
     } else {
-        Fits::Yes
+        PlanFit::Yes
     }
 }
 
 fn task(
-    asked: &Asked<'_>,
+    asked: &TrialContext<'_>,
     cards: &[&'static Hardware],
-    plain: &Plain,
+    plain: &BaselineTrial,
     wish: &Wish,
     memory: Option<u64>,
 ) -> TrialTask {
@@ -376,27 +378,29 @@ fn task(
     }
 }
 
-fn joined(base: &Plans, plans: &Plans) -> Plans {
+fn joined(base: &TrainingPlans, plans: &TrainingPlans) -> TrainingPlans {
     plans.iter().fold(base.clone(), |all, plan| all.with(plan))
 }
 
-fn outcome(came: &Came, plain: &Plain, hardware: &[&Hardware]) -> Outcome {
+fn outcome(came: &TrialResult, plain: &BaselineTrial, hardware: &[&Hardware]) -> TrialOutcome {
     let done = match came {
         Ok(done) => done,
-        Err(words) => return Outcome::Failed(words.clone()),
+        Err(words) => return TrialOutcome::Failed(words.clone()),
     };
     let seen = &done.seen;
     if let Some((plan, why)) = seen.plan.iter().flat_map(|plan| &plan.problems).next() {
-        return Outcome::Failed(format!("{plan}: {why}"));
+        return TrialOutcome::Failed(format!("{plan}: {why}"));
     }
-    if seen.ended != Ended::Steps {
+    if seen.ended != ObservationEnd::Steps {
         let error = seen.error.as_ref();
         let error = error.map(|error| format!("{}: {}", error.kind, first_line(&error.message)));
-        return Outcome::Failed(error.unwrap_or_else(|| "it did not take its steps".to_owned()));
+        return TrialOutcome::Failed(
+            error.unwrap_or_else(|| "it did not take its steps".to_owned()),
+        );
     }
     match figures(seen, &plain.card, hardware) {
-        Some(figures) => Outcome::Ran(figures),
-        None => Outcome::Failed("nothing was put on a card".to_owned()),
+        Some(figures) => TrialOutcome::Ran(figures),
+        None => TrialOutcome::Failed("nothing was put on a card".to_owned()),
     }
 }
 
@@ -405,20 +409,20 @@ fn first_line(text: &str) -> &str {
 }
 
 /// What a step of that work takes on each card at least, ms.
-fn steps_ms(work: &[Call], hardware: &[&Hardware]) -> Vec<Option<f64>> {
+fn steps_ms(work: &[WorkItem], hardware: &[&Hardware]) -> Vec<Option<f64>> {
     let of = |hardware: &&Hardware| work::step_ms(work, &rates(hardware));
     hardware.iter().map(of).collect()
 }
 
 /// What a trial came to on a card, which is the first of those that its figures hold for.
-fn figures(seen: &Seen, card: &Card, hardware: &[&Hardware]) -> Option<Figures> {
-    if seen.ended != Ended::Steps {
+fn figures(seen: &ProbeReport, card: &GpuBudget, hardware: &[&Hardware]) -> Option<TrialFigures> {
+    if seen.ended != ObservationEnd::Steps {
         return None;
     }
     let (_, device) = seen.fullest()?;
     let outside = u64::try_from(device.outside_bytes).unwrap_or(0);
     let of_cards_ms = steps_ms(&seen.work, hardware);
-    Some(Figures {
+    Some(TrialFigures {
         allocated_bytes: device.stat(forecast::ALLOCATED)?,
         reserved_bytes: device.stat(forecast::RESERVED)?,
         libraries_bytes: outside.saturating_sub(card.context_bytes),
@@ -432,10 +436,10 @@ fn figures(seen: &Seen, card: &Card, hardware: &[&Hardware]) -> Option<Figures> 
     })
 }
 
-fn rates(hardware: &Hardware) -> Rates {
+fn rates(hardware: &Hardware) -> GpuRates {
     let single = hardware.fp32_tflops * 1e12;
-    let (near, far) = Rates::between_cards(hardware.card.nvlink);
-    Rates {
+    let (near, far) = GpuRates::between_cards(hardware.card.nvlink);
+    GpuRates {
         near,
         far,
         half: hardware.tensor_tflops.map_or(single, |rate| rate * 1e12),

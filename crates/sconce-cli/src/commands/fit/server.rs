@@ -14,9 +14,9 @@ use serde::Serialize;
 
 use super::WITHOUT_END;
 use super::side::{self, ERRORS};
-use super::trial::{SEEN, Wanted};
+use super::trial::{SEEN, TrialRequest};
 use crate::commands::run::program;
-use crate::ranks::World;
+use crate::ranks::RankWorld;
 use crate::virtual_gpu;
 use crate::worker::TrialTask;
 
@@ -27,7 +27,7 @@ const LONGEST_ANSWER: u64 = 16;
 
 /// Whether trials are forked from a server.
 #[derive(Debug, Default)]
-pub(super) enum Server {
+pub(super) enum ForkServer {
     /// Each trial is a process of its own.
     #[default]
     None,
@@ -35,24 +35,24 @@ pub(super) enum Server {
     Wanted {
         command: Vec<String>,
         modules: Vec<String>,
-        world: Option<World>,
+        world: Option<RankWorld>,
     },
     /// It listens.
-    Running(Running),
+    Running(ForkServerProcess),
 }
 
 /// One that listens.
 #[derive(Debug)]
-pub(super) struct Running {
+pub(super) struct ForkServerProcess {
     command: Vec<String>,
-    world: Option<World>,
+    world: Option<RankWorld>,
     folder: PathBuf,
     child: Child,
     /// It ends with this connection.
     held: Option<UnixStream>,
 }
 
-impl Drop for Running {
+impl Drop for ForkServerProcess {
     fn drop(&mut self) {
         drop(self.held.take());
         let _ = self.child.wait();
@@ -69,9 +69,9 @@ struct Request<'a> {
     arguments: &'a [String],
 }
 
-impl Server {
+impl ForkServer {
     /// What serves a command whose first trial, in this world, had imported `modules`.
-    pub(super) fn of(command: &[String], modules: &[String], world: Option<World>) -> Self {
+    pub(super) fn of(command: &[String], modules: &[String], world: Option<RankWorld>) -> Self {
         match words_before(command) {
             Some(_) if !modules.is_empty() => Self::Wanted {
                 command: command.to_vec(),
@@ -109,10 +109,10 @@ impl Server {
             answers: Default::default(),
             serve: true,
         };
-        let start = || -> io::Result<Running> {
+        let start = || -> io::Result<ForkServerProcess> {
             fs::write(folder.join(SEEN).join("modules"), modules.join("\n"))?;
             let child = side::trial_command(&program, &folder, &task)?.spawn()?;
-            let mut running = Running {
+            let mut running = ForkServerProcess {
                 command: command.clone(),
                 world: *world,
                 folder: folder.clone(),
@@ -138,7 +138,12 @@ impl Server {
     ///
     /// # Errors
     /// There is no server for this command, or it does not answer: the folder is as it was.
-    pub(super) fn run(&self, number: usize, folder: &Path, wanted: &Wanted<'_>) -> io::Result<u8> {
+    pub(super) fn run(
+        &self,
+        number: usize,
+        folder: &Path,
+        wanted: &TrialRequest<'_>,
+    ) -> io::Result<u8> {
         let not = io::ErrorKind::NotConnected;
         let Self::Running(running) = self else {
             return Err(not.into());
@@ -152,7 +157,7 @@ impl Server {
     }
 }
 
-impl Running {
+impl ForkServerProcess {
     fn connect(&self) -> io::Result<UnixStream> {
         // The folder's path may be too long for a socket's.
         let seen = File::open(self.folder.join(SEEN))?;
@@ -163,7 +168,7 @@ impl Running {
         &self,
         number: usize,
         folder: &Path,
-        wanted: &Wanted<'_>,
+        wanted: &TrialRequest<'_>,
         arguments: &[String],
     ) -> io::Result<u8> {
         let name = number.to_string();
@@ -186,7 +191,7 @@ impl Running {
             environment: wanted
                 .variables()
                 .into_iter()
-                .chain(self.world.map(|_| World::of_trial()))
+                .chain(self.world.map(|_| RankWorld::of_trial()))
                 .collect(),
             arguments,
         };
@@ -236,7 +241,7 @@ mod tests {
     fn only_python_with_a_script_is_served() {
         let served = |text: &str| {
             let command: Vec<String> = text.split(' ').map(str::to_owned).collect();
-            Server::of(&command, &["torch".to_owned()], None).is_wanted()
+            ForkServer::of(&command, &["torch".to_owned()], None).is_wanted()
         };
         assert!(served("python train.py"));
         assert!(served("/v/bin/python3.12 a/train.py --batch 8"));
@@ -252,7 +257,7 @@ mod tests {
         assert!(!served("bash train.sh"));
         assert!(!served("pythonic train.py"));
         assert!(!served("python"));
-        assert!(!Server::of(&["python".to_owned(), "a.py".to_owned()], &[], None).is_wanted());
+        assert!(!ForkServer::of(&["python".to_owned(), "a.py".to_owned()], &[], None).is_wanted());
     }
 
     #[test]

@@ -10,13 +10,13 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use sconce_compat::tables::Hardware;
-use sconce_memory::forecast::plan::Plans;
+use sconce_memory::forecast::plan::TrainingPlans;
 use sconce_schema::Bytes;
 
-use super::trial::{Asked, Done, Wanted, failed};
+use super::trial::{TrialContext, TrialOutput, TrialRequest, failed};
 use crate::commands::run::program;
 use crate::failure::Result;
-use crate::style::Style;
+use crate::style::OutputStyle;
 use crate::worker::{TrialTask, WorkerTask, worker_command};
 
 pub(super) const ERRORS: &str = "stderr";
@@ -29,9 +29,13 @@ const LAST_WORDS: usize = 4000;
 fn wanted_trial<'a>(
     task: &'a TrialTask,
     cards: &[&'static Hardware],
-) -> std::result::Result<Wanted<'a>, String> {
-    let plans = task.plans.as_deref().map(str::parse::<Plans>).transpose();
-    Ok(Wanted {
+) -> std::result::Result<TrialRequest<'a>, String> {
+    let plans = task
+        .plans
+        .as_deref()
+        .map(str::parse::<TrainingPlans>)
+        .transpose();
+    Ok(TrialRequest {
         hardware: cards.get(task.card).ok_or("no such card")?,
         memory: task.memory.map(Bytes),
         command: &task.command,
@@ -47,7 +51,7 @@ fn wanted_trial<'a>(
 
 /// In the process of one trial: makes it. Its exit code is the command's.
 pub(super) fn carry_out(
-    asked: &Asked<'_>,
+    asked: &TrialContext<'_>,
     cards: &[&'static Hardware],
     folder: &Path,
     task: &TrialTask,
@@ -59,14 +63,14 @@ pub(super) fn carry_out(
 }
 
 /// What came of a trial: what was seen, or the last that was said.
-pub(super) type Came = std::result::Result<Done, String>;
+pub(super) type TrialResult = std::result::Result<TrialOutput, String>;
 
 /// Makes trials, as many at once as this machine has cores and memory for; in their order.
 pub(super) fn all(
-    asked: &mut Asked<'_>,
+    asked: &mut TrialContext<'_>,
     cards: &[&'static Hardware],
     tasks: &[TrialTask],
-) -> Result<Vec<Came>> {
+) -> Result<Vec<TrialResult>> {
     asked.start_server();
     let first = asked.trials;
     let mut folders: Vec<PathBuf> = Vec::new();
@@ -109,10 +113,9 @@ pub(super) fn all(
     for ((_, code), folder) in came.into_iter().zip(folders) {
         let words = last_words(&folder.join(ERRORS));
         let code = code.map_err(failed("start", &program))?;
-        all.push(
-            Done::of(folder, code)
-                .map_err(|failure| words.unwrap_or_else(|| failure.text(&Style { color: false }))),
-        );
+        all.push(TrialOutput::of(folder, code).map_err(|failure| {
+            words.unwrap_or_else(|| failure.text(&OutputStyle { color: false }))
+        }));
     }
     Ok(all)
 }
@@ -145,7 +148,7 @@ fn run_worker(program: &Path, folder: &Path, task: &TrialTask) -> io::Result<u8>
 
 fn at_once() -> usize {
     let cores = std::thread::available_parallelism().map_or(1, std::num::NonZero::get);
-    let machine = sconce_host::Machine::read(&sconce_host::Roots::default());
+    let machine = sconce_host::HostProfile::read(&sconce_host::Roots::default());
     let memory = machine
         .memory_available
         .map_or(1, |bytes| bytes.0 / MEMORY_EACH);

@@ -3,13 +3,13 @@
 use std::fmt::Write as _;
 
 use sconce_base::text::printable;
-use sconce_memory::analysis::purpose::{Moment, Phase, Purpose, PurposeGroup};
-use sconce_memory::forecast::seen::{Line, Read, Use};
-use sconce_memory::forecast::{CardForecast, Doubt, Forecast, Made, Verdict};
+use sconce_memory::analysis::purpose::{PeakInstant, Purpose, PurposeGroup, StepPhase};
+use sconce_memory::forecast::seen::{SourceLine, ValueRead, ValueUse};
+use sconce_memory::forecast::{FitOutcome, Forecast, ForecastCaveat, GpuForecast, PeakBreakdown};
 
 use super::{text_plans, unjudged};
 use crate::commands::memory::words::{counted, place, share, shown, size, sure};
-use crate::page::Page;
+use crate::page::TextLayout;
 use crate::table::table;
 
 /// Rows of a list without --all.
@@ -22,7 +22,7 @@ const WORDS: usize = 18;
 const MOST_NAMES: usize = 8;
 
 /// Everything that is said of it.
-pub(super) fn forecast(forecast: &Forecast, all: bool, host: bool, page: &Page) -> String {
+pub(super) fn forecast(forecast: &Forecast, all: bool, host: bool, page: &TextLayout) -> String {
     let few = if all { usize::MAX } else { FEW };
     let mut text = String::new();
     let _ = writeln!(text, "{}\n", head(forecast));
@@ -42,7 +42,7 @@ pub(super) fn forecast(forecast: &Forecast, all: bool, host: bool, page: &Page) 
     if let Some(made) = &forecast.made {
         peak(&mut text, page, made, few, forecast.cards.len() > 1);
     }
-    let run = text_plans::Run {
+    let run = text_plans::PlanCommand {
         command: &forecast.command,
         host,
     };
@@ -54,7 +54,7 @@ pub(super) fn forecast(forecast: &Forecast, all: bool, host: bool, page: &Page) 
         say(&mut text, page, &said(doubt));
     }
     // Those whose tensors are as large as values say come first.
-    let reads: Vec<&Read> = forecast.deciding().collect();
+    let reads: Vec<&ValueRead> = forecast.deciding().collect();
     for one in reads.iter().take(if all { usize::MAX } else { FEW_READS }) {
         say(&mut text, page, &format!("  {}", read(one)));
     }
@@ -66,13 +66,13 @@ pub(super) fn forecast(forecast: &Forecast, all: bool, host: bool, page: &Page) 
 }
 
 /// A line that lets something hang on a value of the card, and its text.
-pub(super) fn read(read: &Read) -> String {
+pub(super) fn read(read: &ValueRead) -> String {
     let by = read.by.as_ref();
     let by = by.map_or(String::new(), |by| format!(" (called at {})", at(by)));
     let done = match read.done {
-        Use::Size => "has a size or an index from values of the card, which are 0 here",
-        Use::Branch => "branches on a value of the card, which is 0 here",
-        Use::Value => "reads a value of the card, which is 0 here",
+        ValueUse::Size => "has a size or an index from values of the card, which are 0 here",
+        ValueUse::Branch => "branches on a value of the card, which is 0 here",
+        ValueUse::Value => "reads a value of the card, which is 0 here",
     };
     let code = match read.code.as_str() {
         "" => String::new(),
@@ -81,7 +81,7 @@ pub(super) fn read(read: &Read) -> String {
     format!("{}{by} {done}{code}", at(&read.at))
 }
 
-pub(super) fn at(line: &Line) -> String {
+pub(super) fn at(line: &SourceLine) -> String {
     let installed = line.file.rsplit_once("-packages/").map(|(_, path)| path);
     let file = installed.unwrap_or_else(|| line.file.rsplit('/').next().unwrap_or(&line.file));
     format!("{}:{}", shown(file), line.line)
@@ -98,23 +98,23 @@ pub(super) fn head(forecast: &Forecast) -> String {
     format!("{steps} with torch {}{cuda}{ranks}", shown(&forecast.torch))
 }
 
-fn say(text: &mut String, page: &Page, said: &str) {
+fn say(text: &mut String, page: &TextLayout, said: &str) {
     let _ = writeln!(text, "  {}", page.wrapped(said, 2, 2));
 }
 
-fn row(card: &CardForecast) -> [String; 6] {
+fn row(card: &GpuForecast) -> [String; 6] {
     let or_none = |bytes: Option<u64>| bytes.map_or("–".to_owned(), size);
     let amount = card.margin_bytes.map(|bytes| size(bytes.unsigned_abs()));
     let fits = match (card.verdict, amount) {
-        (Verdict::Fits, Some(left)) => format!("yes, {left} left"),
-        (Verdict::Fits, None) => "yes".to_owned(),
-        (Verdict::Tight, _) => "just so".to_owned(),
-        (Verdict::DoesNotFit, Some(missing)) if card.margin_bytes < Some(0) => {
+        (FitOutcome::Fits, Some(left)) => format!("yes, {left} left"),
+        (FitOutcome::Fits, None) => "yes".to_owned(),
+        (FitOutcome::Tight, _) => "just so".to_owned(),
+        (FitOutcome::DoesNotFit, Some(missing)) if card.margin_bytes < Some(0) => {
             format!("no, {missing} short")
         }
         // It would, were the memory in one piece, or given back in time.
-        (Verdict::DoesNotFit, _) => "no".to_owned(),
-        (Verdict::NotKnown, _) => "not known".to_owned(),
+        (FitOutcome::DoesNotFit, _) => "no".to_owned(),
+        (FitOutcome::NotKnown, _) => "not known".to_owned(),
     };
     [
         card.card.clone(),
@@ -128,9 +128,9 @@ fn row(card: &CardForecast) -> [String; 6] {
 
 /// What of "on card" is not PyTorch's allocator, one sentence for cards of which the same is said; and
 /// what else there is to say of each.
-pub(super) fn beside(cards: &[CardForecast]) -> Vec<String> {
+pub(super) fn beside(cards: &[GpuForecast]) -> Vec<String> {
     let mut said = Vec::new();
-    let what = |card: &CardForecast| {
+    let what = |card: &GpuForecast| {
         (
             card.context_bytes,
             card.context_reported,
@@ -138,7 +138,7 @@ pub(super) fn beside(cards: &[CardForecast]) -> Vec<String> {
             card.libraries_bytes,
         )
     };
-    let mut different: Vec<&CardForecast> = Vec::new();
+    let mut different: Vec<&GpuForecast> = Vec::new();
     for card in cards {
         if !different.iter().any(|known| what(known) == what(card)) {
             different.push(card);
@@ -188,7 +188,7 @@ pub(super) fn beside(cards: &[CardForecast]) -> Vec<String> {
         let Some(varied) = &card.varied else { continue };
         let flag = shown(&varied.flag);
         said.push(match varied.largest {
-            Some(largest) if card.verdict == Verdict::NotKnown => {
+            Some(largest) if card.verdict == FitOutcome::NotKnown => {
                 let more = match largest == varied.most {
                     true => "the largest that was asked for",
                     false => "and no larger one",
@@ -208,7 +208,10 @@ pub(super) fn beside(cards: &[CardForecast]) -> Vec<String> {
             None => format!("{}: not even {flag} {} fits", card.card, varied.least),
         });
     }
-    for card in cards.iter().filter(|card| card.verdict == Verdict::Tight) {
+    for card in cards
+        .iter()
+        .filter(|card| card.verdict == FitOutcome::Tight)
+    {
         said.push(format!(
             "{}: it ran only as PyTorch gave cached memory back ({}); {} failed",
             card.card,
@@ -220,12 +223,12 @@ pub(super) fn beside(cards: &[CardForecast]) -> Vec<String> {
 }
 
 /// When the peak stands, and where.
-pub(super) fn peak_head(made: &Made, several: bool) -> String {
+pub(super) fn peak_head(made: &PeakBreakdown, several: bool) -> String {
     let phase = match made.moment.phase {
-        Phase::Forward => "the forward pass",
-        Phase::Backward => "the backward pass",
-        Phase::Optimizer => "the optimizer",
-        Phase::Other => "between them",
+        StepPhase::Forward => "the forward pass",
+        StepPhase::Backward => "the backward pass",
+        StepPhase::Optimizer => "the optimizer",
+        StepPhase::Other => "between them",
     };
     let step = made.moment.step;
     let step = step.map_or(String::new(), |step| format!(" of step {step}"));
@@ -237,8 +240,8 @@ pub(super) fn peak_head(made: &Made, several: bool) -> String {
     format!("The peak{on}: {bytes} at once, in {phase}{step}")
 }
 
-fn peak(text: &mut String, page: &Page, made: &Made, few: usize, several: bool) {
-    let Moment {
+fn peak(text: &mut String, page: &TextLayout, made: &PeakBreakdown, few: usize, several: bool) {
+    let PeakInstant {
         purposes, filled, ..
     } = &made.moment;
     let head = peak_head(made, several);
@@ -316,9 +319,9 @@ pub(super) fn purpose(purpose: Purpose) -> &'static str {
     }
 }
 
-pub(super) fn said(doubt: &Doubt) -> String {
+pub(super) fn said(doubt: &ForecastCaveat) -> String {
     match doubt {
-        Doubt::Workspaces {
+        ForecastCaveat::Workspaces {
             largest_bytes,
             modelled,
         } => {
@@ -338,16 +341,18 @@ pub(super) fn said(doubt: &Doubt) -> String {
             };
             format!("Workspaces of cuDNN ({largest}) {whence}.")
         }
-        Doubt::Recurrent => "Reserves and workspaces of recurrent layers are a guess.".to_owned(),
-        Doubt::Context => {
+        ForecastCaveat::Recurrent => {
+            "Reserves and workspaces of recurrent layers are a guess.".to_owned()
+        }
+        ForecastCaveat::Context => {
             "A CUDA context takes 250 to 600 MiB, and grows as kernels are loaded.".to_owned()
         }
-        Doubt::Values => {
+        ForecastCaveat::Values => {
             "Kernels do nothing and values are zeros: what the script decides by values, \
              zeros decided."
                 .to_owned()
         }
-        Doubt::Unknown { names } => {
+        ForecastCaveat::Unknown { names } => {
             let shown: Vec<String> = names
                 .iter()
                 .take(MOST_NAMES)
@@ -355,7 +360,7 @@ pub(super) fn said(doubt: &Doubt) -> String {
                 .collect();
             format!("The virtual card does not know {}.", shown.join(", "))
         }
-        Doubt::Evaluation { lines } => {
+        ForecastCaveat::Evaluation { lines } => {
             let lines: Vec<String> = lines.iter().map(unjudged::evaluation).collect();
             format!(
                 "An evaluation that comes later was not watched. By its code it records no gradients and \
@@ -363,20 +368,20 @@ pub(super) fn said(doubt: &Doubt) -> String {
                 lines.join("; ")
             )
         }
-        Doubt::Release { torch } => format!(
+        ForecastCaveat::Release { torch } => format!(
             "The virtual card is tested with PyTorch 2.6 to 2.15, and this is {}.",
             printable(torch, 60)
         ),
-        Doubt::FewSteps { seen } => {
+        ForecastCaveat::FewSteps { seen } => {
             let steps = counted(*seen as u64, "step");
             format!("The command ended after {steps}: memory may grow later.")
         }
-        Doubt::NothingCompared => {
+        ForecastCaveat::NothingCompared => {
             "No two steps were compared: whether later ones take more was not seen \
              (`--steps 3` or more tells)."
                 .to_owned()
         }
-        Doubt::Ranks { ranks, pairs } => {
+        ForecastCaveat::Ranks { ranks, pairs } => {
             let pairs = match pairs {
                 true => {
                     " Single ranks were sent to, or all to all: NCCL's buffers for that are not in the \
@@ -390,7 +395,7 @@ pub(super) fn said(doubt: &Doubt) -> String {
                  a model of time.{pairs}"
             )
         }
-        Doubt::Processes { count } => {
+        ForecastCaveat::Processes { count } => {
             format!("{count} processes used cards: this is of the one that had the most.")
         }
     }

@@ -2,22 +2,22 @@
 
 use std::fmt::Write as _;
 
-use sconce_memory::forecast::plan::{Plan, Plans};
-use sconce_memory::forecast::table::{Fits, PlanRow, PlanTable};
+use sconce_memory::forecast::plan::{TrainingPlan, TrainingPlans};
+use sconce_memory::forecast::table::{PlanFit, PlanRow, PlanTable};
 
 use crate::commands::memory::words::{shown, signed, size};
-use crate::page::Page;
+use crate::page::TextLayout;
 use crate::table::table;
 
 /// What a plan is for.
-pub(super) struct Run<'a> {
+pub(super) struct PlanCommand<'a> {
     pub(super) command: &'a [String],
     /// With the Python that is here.
     pub(super) host: bool,
 }
 
 /// The table, and for each card what to do.
-pub(super) fn plans(plans: &PlanTable, run: &Run<'_>, page: &Page) -> String {
+pub(super) fn plans(plans: &PlanTable, run: &PlanCommand<'_>, page: &TextLayout) -> String {
     let mut text = String::new();
     let head = format!("Plans for the {}", plans.card);
     let _ = writeln!(text, "\n{}\n", page.style.warn(&head));
@@ -50,7 +50,9 @@ pub(super) fn plans(plans: &PlanTable, run: &Run<'_>, page: &Page) -> String {
             continue;
         };
         let doubt = match best.cards.get(at).map(|card| card.fits) {
-            Some(Fits::NotKnown) => " (what was watched fits with it; beyond that it is not known)",
+            Some(PlanFit::NotKnown) => {
+                " (what was watched fits with it; beyond that it is not known)"
+            }
             _ => "",
         };
         say(&format!(
@@ -89,11 +91,11 @@ pub(super) const SENT_IN: &str = "SENT IN is what this rank sends and receives i
 
 /// What does the same in the script.
 pub(super) fn lines(plans: &PlanTable, best: &PlanRow) -> Vec<String> {
-    let named: Plans = best.plan.parse().unwrap_or_default();
+    let named: TrainingPlans = best.plan.parse().unwrap_or_default();
     // What divides stands on top of what makes ranks of one process.
-    let begun = |plan: &Plan| plan.is_of_ranks() && *plan != Plan::Ddp;
+    let begun = |plan: &TrainingPlan| plan.is_of_ranks() && *plan != TrainingPlan::Ddp;
     let plain = plans.rows.first().and_then(|row| row.plan.parse().ok());
-    let ranks = plain.and_then(|plain: Plans| plain.of_ranks());
+    let ranks = plain.and_then(|plain: TrainingPlans| plain.of_ranks());
     let ranks = ranks.filter(|_| named.iter().any(|plan| begun(&plan)));
     let all = ranks.into_iter().chain(named.iter());
     all.map(|plan| format!("{plan}: {}", plan.lines()))
@@ -124,7 +126,7 @@ pub(super) fn step_there(best: &PlanRow, card: usize) -> String {
 }
 
 /// How to train with it from outside; what follows are the lines that do the same inside.
-pub(super) fn applied(row: &PlanRow, flag: Option<&str>, run: &Run<'_>) -> String {
+pub(super) fn applied(row: &PlanRow, flag: Option<&str>, run: &PlanCommand<'_>) -> String {
     let flagged = match (row.value, flag) {
         (Some(value), Some(flag)) => format!(", with {} {value} in the command", shown(flag)),
         _ => String::new(),
@@ -137,7 +139,7 @@ pub(super) fn applied(row: &PlanRow, flag: Option<&str>, run: &Run<'_>) -> Strin
 }
 
 /// The command that trains with it.
-pub(super) fn outside(row: &PlanRow, run: &Run<'_>) -> String {
+pub(super) fn outside(row: &PlanRow, run: &PlanCommand<'_>) -> String {
     let words: String = run
         .command
         .iter()
@@ -190,23 +192,23 @@ fn milliseconds(ms: f64) -> String {
 
 /// Of one card whether it fits, of several on which.
 fn fits(row: &PlanRow) -> String {
-    let word = |fits: Fits| match fits {
-        Fits::Yes => "yes",
-        Fits::Perhaps => "perhaps",
-        Fits::Tight => "just so",
-        Fits::NotKnown => "not known",
-        Fits::No => "no",
+    let word = |fits: PlanFit| match fits {
+        PlanFit::Yes => "yes",
+        PlanFit::Perhaps => "perhaps",
+        PlanFit::Tight => "just so",
+        PlanFit::NotKnown => "not known",
+        PlanFit::No => "no",
     };
     if row.failed.is_some() {
         return "–".to_owned();
     }
     match row.cards.as_slice() {
         [one] => word(one.fits).to_owned(),
-        cards if cards.iter().all(|card| card.fits == Fits::Yes) => "all".to_owned(),
+        cards if cards.iter().all(|card| card.fits == PlanFit::Yes) => "all".to_owned(),
         cards => {
-            let does = cards.iter().filter(|card| card.fits != Fits::No);
+            let does = cards.iter().filter(|card| card.fits != PlanFit::No);
             let named = does.map(|card| match card.fits {
-                Fits::Yes => card.card.clone(),
+                PlanFit::Yes => card.card.clone(),
                 fits => format!("{} {}", card.card, word(fits)),
             });
             let named: Vec<String> = named.collect();

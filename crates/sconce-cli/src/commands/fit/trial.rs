@@ -8,21 +8,21 @@ use std::path::{Path, PathBuf};
 
 use rustix::stdio;
 use sconce_compat::tables::Hardware;
-use sconce_memory::forecast::plan::Plans;
-use sconce_memory::forecast::values::Answers;
-use sconce_memory::forecast::{self, seen::Seen};
-use sconce_memory::snapshot::{self, Limits, Snapshot};
+use sconce_memory::forecast::plan::TrainingPlans;
+use sconce_memory::forecast::values::SubstituteValues;
+use sconce_memory::forecast::{self, seen::ProbeReport};
+use sconce_memory::snapshot::{self, Snapshot, SnapshotLimits};
 use sconce_schema::Bytes;
 
 use super::FitArgs;
 use super::failure::FitError;
-use super::server::Server;
-use crate::args::{Global, RunFlags};
-use crate::commands::run::{self, Trial};
+use super::server::ForkServer;
+use crate::args::{GlobalArgs, RunFlags};
+use crate::commands::run::{self, TrialRun};
 use crate::failure::{CliError, Result};
-use crate::places::Places;
-use crate::probe::{self, Probe, Watch};
-use crate::ranks::World;
+use crate::places::SconceDirs;
+use crate::probe::{self, Probe, ProbeOptions};
+use crate::ranks::RankWorld;
 use crate::virtual_gpu::VirtualGpus;
 
 /// Processes of one trial that are looked at.
@@ -31,36 +31,36 @@ const MOST_PROCESSES: usize = 1024;
 const LARGEST: u64 = 256 << 20;
 
 /// What trials are made with.
-pub(super) struct Asked<'a> {
+pub(super) struct TrialContext<'a> {
     pub(super) args: &'a FitArgs,
     pub(super) flags: &'a RunFlags,
-    pub(super) global: &'a Global,
-    pub(super) places: &'a Places,
+    pub(super) global: &'a GlobalArgs,
+    pub(super) places: &'a SconceDirs,
     /// Trials so far.
     pub(super) trials: usize,
     /// What was imported for all trials but the first.
-    pub(super) server: Server,
+    pub(super) server: ForkServer,
 }
 
 /// One trial to be made.
 #[derive(Clone)]
-pub(super) struct Wanted<'a> {
+pub(super) struct TrialRequest<'a> {
     pub(super) hardware: &'a Hardware,
     /// Other memory than the card's own.
     pub(super) memory: Option<Bytes>,
     pub(super) command: &'a [String],
-    pub(super) plans: Plans,
+    pub(super) plans: TrainingPlans,
     /// Whether the allocator's history is recorded.
     pub(super) history: bool,
     /// Whether the work of one more step is counted.
     pub(super) work: bool,
     /// What it is told in the place of zeros.
-    pub(super) answers: Answers,
+    pub(super) answers: SubstituteValues,
     /// Seconds until it is ended, where other than what was asked for.
     pub(super) seconds: Option<u32>,
 }
 
-impl Wanted<'_> {
+impl TrialRequest<'_> {
     /// The variables in which it differs from other trials.
     pub(super) fn variables(&self) -> Vec<(&'static str, String)> {
         let mut told = probe::of_trial(&self.plans, self.history, self.work, &self.answers);
@@ -73,11 +73,11 @@ impl Wanted<'_> {
 }
 
 /// A trial that is over. Its files are there for as long as it is.
-pub(super) struct Done {
+pub(super) struct TrialOutput {
     folder: PathBuf,
     /// What the foremost process left.
     left: PathBuf,
-    pub(super) seen: Seen,
+    pub(super) seen: ProbeReport,
     /// How many processes used cards.
     pub(super) processes: usize,
     /// What the command ended with.
@@ -87,13 +87,13 @@ pub(super) struct Done {
 /// What the processes of a trial left, in its folder.
 pub(super) const SEEN: &str = "seen";
 
-impl Drop for Done {
+impl Drop for TrialOutput {
     fn drop(&mut self) {
         let _ = fs::remove_dir_all(&self.folder);
     }
 }
 
-impl Done {
+impl TrialOutput {
     /// What a command that ended with `code` left in a trial's folder, which is this one's from now on.
     pub(super) fn of(folder: PathBuf, code: u8) -> Result<Self> {
         let seen = folder.join(SEEN);
@@ -126,16 +126,16 @@ impl Done {
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(source) => return Err(failed("read", &path)(source).into()),
         };
-        let read = snapshot::read(file, &Limits::default());
+        let read = snapshot::read(file, &SnapshotLimits::default());
         Ok(Some(
             read.map_err(|source| CliError::Snapshot { path, source })?,
         ))
     }
 }
 
-impl Asked<'_> {
+impl TrialContext<'_> {
     /// Runs a command on a card and tells what was seen.
-    pub(super) fn run(&mut self, wanted: Wanted<'_>) -> Result<Done> {
+    pub(super) fn run(&mut self, wanted: TrialRequest<'_>) -> Result<TrialOutput> {
         let folder = self.folder(self.trials)?;
         // What it says is heard once, and is no data.
         let aside = match self.trials {
@@ -146,15 +146,15 @@ impl Asked<'_> {
         self.trials += 1;
         self.start_server();
         if let Ok(code) = self.server.run(number, &folder, &wanted) {
-            return Done::of(folder, code);
+            return TrialOutput::of(folder, code);
         }
         let ended = self.run_in(&folder, wanted);
         drop(aside);
         let code = ended.inspect_err(|_| drop(fs::remove_dir_all(&folder)))?;
-        let done = Done::of(folder, code)?;
+        let done = TrialOutput::of(folder, code)?;
         if number == 0 && self.args.host {
-            let world = World::of(&self.args.ranks, 1, &self.args.command)?;
-            self.server = Server::of(&self.args.command, &done.seen.imported, world);
+            let world = RankWorld::of(&self.args.ranks, 1, &self.args.command)?;
+            self.server = ForkServer::of(&self.args.command, &done.seen.imported, world);
         }
         Ok(done)
     }
@@ -184,14 +184,19 @@ impl Asked<'_> {
     }
 
     /// Runs a command; what is seen of it lies in the folder.
-    pub(super) fn run_in(&self, folder: &Path, wanted: Wanted<'_>) -> Result<u8> {
+    pub(super) fn run_in(&self, folder: &Path, wanted: TrialRequest<'_>) -> Result<u8> {
         self.run_as(folder, wanted, false)
     }
 
     /// As [`Self::run_in`], or as the process from which trials are forked.
-    pub(super) fn run_as(&self, folder: &Path, wanted: Wanted<'_>, serve: bool) -> Result<u8> {
+    pub(super) fn run_as(
+        &self,
+        folder: &Path,
+        wanted: TrialRequest<'_>,
+        serve: bool,
+    ) -> Result<u8> {
         let scratch = &self.places.scratch;
-        let watch = Watch {
+        let watch = ProbeOptions {
             seen: folder.join(SEEN),
             steps: self.args.steps,
             seconds: wanted.seconds.unwrap_or(self.args.time),
@@ -200,11 +205,11 @@ impl Asked<'_> {
             answers: wanted.answers,
             serve,
         };
-        let world = World::of(&self.args.ranks, 1, wanted.command)?;
+        let world = RankWorld::of(&self.args.ranks, 1, wanted.command)?;
         let cards = world.map_or(vec![wanted.hardware], |world| {
             world.cards(&[wanted.hardware])
         });
-        let trial = Trial {
+        let trial = TrialRun {
             gpus: VirtualGpus::play(&cards, wanted.memory, scratch)?,
             probe: Probe::prepare(Some(watch), wanted.plans, world, self.places)?,
             runs: folder.join("runs"),
@@ -212,7 +217,7 @@ impl Asked<'_> {
         self.carried_out(trial, wanted.command)
     }
 
-    fn carried_out(&self, trial: Trial, command: &[String]) -> Result<u8> {
+    fn carried_out(&self, trial: TrialRun, command: &[String]) -> Result<u8> {
         match self.args.host {
             true => run::on_host(self.flags, command, None, Some(trial), self.global),
             false => {
@@ -220,7 +225,7 @@ impl Asked<'_> {
                 run::contained_as(
                     spec,
                     self.flags,
-                    run::Wanted::Command(command),
+                    run::RunWorkload::Command(command),
                     None,
                     Some(trial),
                     self.global,
@@ -232,14 +237,14 @@ impl Asked<'_> {
 
 /// What the processes left: how many used cards, and the foremost one with its folder. What is not
 /// understood is passed over: anything can write there.
-fn read(folder: &Path) -> io::Result<Option<(usize, PathBuf, Seen)>> {
-    let mut all: Vec<(PathBuf, Seen)> = Vec::new();
+fn read(folder: &Path) -> io::Result<Option<(usize, PathBuf, ProbeReport)>> {
+    let mut all: Vec<(PathBuf, ProbeReport)> = Vec::new();
     for entry in fs::read_dir(folder)?.take(MOST_PROCESSES) {
         let folder = entry?.path();
         let path = folder.join("fit.json");
         let small = path.metadata().is_ok_and(|found| found.len() <= LARGEST);
         let text = small.then(|| fs::read_to_string(&path).ok()).flatten();
-        if let Some(seen) = text.and_then(|text| Seen::parse(&text).ok()) {
+        if let Some(seen) = text.and_then(|text| ProbeReport::parse(&text).ok()) {
             all.push((folder, seen));
         }
     }

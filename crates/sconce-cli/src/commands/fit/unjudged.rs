@@ -1,8 +1,8 @@
 //! Why it is not known whether a run fits, in words.
 
-use sconce_memory::forecast::seen::Evaluation;
-use sconce_memory::forecast::values::{Share, Unbounded, WithValues};
-use sconce_memory::forecast::{CardForecast, NotJudged, Verdict};
+use sconce_memory::forecast::seen::UnreachedEvaluation;
+use sconce_memory::forecast::values::{SelectedShare, UnboundedReason, ValueTrial};
+use sconce_memory::forecast::{FitOutcome, GpuForecast, InconclusiveReason};
 
 use super::text::{at, read};
 use crate::commands::memory::words::{counted, shown, size};
@@ -11,7 +11,7 @@ use crate::commands::memory::words::{counted, shown, size};
 const FEW: usize = 4;
 
 /// Why it is not known of these cards; what holds for several is said once.
-pub(super) fn reasons(cards: &[CardForecast], steps: usize) -> Vec<String> {
+pub(super) fn reasons(cards: &[GpuForecast], steps: usize) -> Vec<String> {
     let mut said: Vec<String> = Vec::new();
     for card in cards {
         for one in &card.not_judged {
@@ -25,9 +25,9 @@ pub(super) fn reasons(cards: &[CardForecast], steps: usize) -> Vec<String> {
     said
 }
 
-fn reason(card: &CardForecast, one: &NotJudged, steps: usize) -> Vec<String> {
+fn reason(card: &GpuForecast, one: &InconclusiveReason, steps: usize) -> Vec<String> {
     match one {
-        NotJudged::Values { why, lines, with } => {
+        InconclusiveReason::Values { why, lines, with } => {
             let end = if lines.is_empty() { "" } else { ":" };
             let mut said = vec![format!("{}{end}", values(&card.card, why, with))];
             said.extend(
@@ -41,7 +41,7 @@ fn reason(card: &CardForecast, one: &NotJudged, steps: usize) -> Vec<String> {
             }
             said
         }
-        NotJudged::Shapes { largest, shapes } => {
+        InconclusiveReason::Shapes { largest, shapes } => {
             let some: Vec<String> = shapes.iter().take(FEW).map(|batch| shape(batch)).collect();
             let more = match shapes.len().saturating_sub(FEW) {
                 0 => String::new(),
@@ -57,7 +57,7 @@ fn reason(card: &CardForecast, one: &NotJudged, steps: usize) -> Vec<String> {
                 shape(largest)
             )]
         }
-        NotJudged::Sizes {
+        InconclusiveReason::Sizes {
             least_bytes,
             most_bytes,
         } => vec![format!(
@@ -67,7 +67,7 @@ fn reason(card: &CardForecast, one: &NotJudged, steps: usize) -> Vec<String> {
             size(*least_bytes),
             size(*most_bytes)
         )],
-        NotJudged::Later { lines } => {
+        InconclusiveReason::Later { lines } => {
             let what = format!(
                 "Not judged: what comes after step {steps}, where the command was ended. It evaluates then, \
                  and how much memory that takes was not seen:"
@@ -82,7 +82,7 @@ fn reason(card: &CardForecast, one: &NotJudged, steps: usize) -> Vec<String> {
 }
 
 /// The line of an evaluation, and its text.
-pub(super) fn evaluation(line: &Evaluation) -> String {
+pub(super) fn evaluation(line: &UnreachedEvaluation) -> String {
     match line.code.as_str() {
         "" => at(&line.at),
         code => format!("{}: {}", at(&line.at), shown(code)),
@@ -101,43 +101,43 @@ fn shape(batch: &[Vec<u64>]) -> String {
     shapes.join(", ")
 }
 
-fn values(card: &str, why: &Unbounded, with: &[WithValues]) -> String {
+fn values(card: &str, why: &UnboundedReason, with: &[ValueTrial]) -> String {
     let because = match why {
-        Unbounded::Disagree => {
+        UnboundedReason::Disagree => {
             let tried: Vec<String> = with.iter().map(tried).collect();
             format!("it depends on values of the card ({})", tried.join("; "))
         }
-        Unbounded::Size => "a size is a value of the card, and nothing bounds it".to_owned(),
-        Unbounded::Loop => "a loop ends when a value of the card says so".to_owned(),
-        Unbounded::Fails { kind } if kind.is_empty() => {
+        UnboundedReason::Size => "a size is a value of the card, and nothing bounds it".to_owned(),
+        UnboundedReason::Loop => "a loop ends when a value of the card says so".to_owned(),
+        UnboundedReason::Fails { kind } if kind.is_empty() => {
             "values of the card decide what it does, and with others than zeros it did not come to its \
              steps"
                 .to_owned()
         }
-        Unbounded::Fails { kind } => format!(
+        UnboundedReason::Fails { kind } => format!(
             "values of the card decide what it does, and with others than zeros it failed by itself, with {}",
             shown(kind)
         ),
-        Unbounded::Unanswered => {
+        UnboundedReason::Unanswered => {
             "values of the card are read for which nothing but zeros can be given".to_owned()
         }
-        Unbounded::OtherThreads => {
+        UnboundedReason::OtherThreads => {
             "threads that the script starts read values of the card, and these are not watched".to_owned()
         }
     };
     format!("{card}: not known, as {because}")
 }
 
-fn tried(one: &WithValues) -> String {
+fn tried(one: &ValueTrial) -> String {
     let what = match (one.values.share, one.values.truth, one.values.number) {
-        (Share::All, ..) => "all selected",
-        (Share::Half, ..) => "half",
-        (Share::None, true, _) => "with true",
-        (Share::None, _, 0) => "none",
-        (Share::None, ..) => "other numbers",
+        (SelectedShare::All, ..) => "all selected",
+        (SelectedShare::Half, ..) => "half",
+        (SelectedShare::None, true, _) => "with true",
+        (SelectedShare::None, _, 0) => "none",
+        (SelectedShare::None, ..) => "other numbers",
     };
     let fits = match one.verdict {
-        Verdict::DoesNotFit => "does not fit".to_owned(),
+        FitOutcome::DoesNotFit => "does not fit".to_owned(),
         _ => {
             let reserved = one
                 .reserved_bytes

@@ -2,12 +2,12 @@
 
 use std::time::Duration;
 
-use sconce_memory::forecast::seen::{Line, Seen};
-use sconce_memory::forecast::values::{self, Answers, Judged};
+use sconce_memory::forecast::seen::{ProbeReport, SourceLine};
+use sconce_memory::forecast::values::{self, SubstituteValues, ValueDependence};
 use sconce_schema::exit;
 
 use super::say;
-use super::trial::{Asked, Done, Wanted};
+use super::trial::{TrialContext, TrialOutput, TrialRequest};
 use crate::failure::{Failure, Result};
 
 /// What a trial with other values may take: so many times what the one with zeros took, and this in any
@@ -18,11 +18,11 @@ const AT_LEAST: u32 = 60;
 /// A command of which it is known that no memory hangs on values, with the lines that read some.
 pub(super) struct Free {
     command: Vec<String>,
-    lines: Vec<Line>,
+    lines: Vec<SourceLine>,
 }
 
 impl Free {
-    pub(super) fn of(command: &[String], seen: &Seen) -> Self {
+    pub(super) fn of(command: &[String], seen: &ProbeReport) -> Self {
         Self {
             command: command.to_vec(),
             lines: lines(seen),
@@ -31,13 +31,13 @@ impl Free {
 
     /// Whether that holds of a trial on another card: scripts may do something else by what the card is, and then
     /// other lines read.
-    pub(super) fn holds_of(&self, command: &[String], seen: &Seen) -> bool {
+    pub(super) fn holds_of(&self, command: &[String], seen: &ProbeReport) -> bool {
         self.command == command && self.lines == lines(seen)
     }
 }
 
-fn lines(seen: &Seen) -> Vec<Line> {
-    let mut lines: Vec<Line> = seen.reads.iter().map(|read| read.at.clone()).collect();
+fn lines(seen: &ProbeReport) -> Vec<SourceLine> {
+    let mut lines: Vec<SourceLine> = seen.reads.iter().map(|read| read.at.clone()).collect();
     lines.sort_by(|one, other| (&one.file, one.line).cmp(&(&other.file, other.line)));
     lines.dedup();
     lines
@@ -45,18 +45,18 @@ fn lines(seen: &Seen) -> Vec<Line> {
 
 /// Whether the forecast of a trial hangs on values, which is tried where any are read.
 pub(super) fn judge(
-    asked: &mut Asked<'_>,
-    wanted: &Wanted<'_>,
-    zeros: &Seen,
+    asked: &mut TrialContext<'_>,
+    wanted: &TrialRequest<'_>,
+    zeros: &ProbeReport,
     took: Duration,
-) -> Result<Judged> {
+) -> Result<ValueDependence> {
     let took = u32::try_from(took.as_secs()).unwrap_or(u32::MAX);
     let seconds = took
         .saturating_mul(LONGER)
         .max(AT_LEAST)
         .min(asked.args.time);
     let mut tried = 0;
-    values::judge(zeros, |answers: &Answers| {
+    values::judge(zeros, |answers: &SubstituteValues| {
         if tried == 0 {
             say(
                 asked.global,
@@ -64,7 +64,7 @@ pub(super) fn judge(
             );
         }
         tried += 1;
-        let wanted = Wanted {
+        let wanted = TrialRequest {
             answers: answers.clone(),
             seconds: Some(seconds),
             history: false,
@@ -76,7 +76,7 @@ pub(super) fn judge(
 }
 
 /// Nothing where the command left nothing: it failed by itself. That a trial could not be made is an error.
-pub(super) fn watched(done: Result<Done>) -> Result<Option<Done>> {
+pub(super) fn watched(done: Result<TrialOutput>) -> Result<Option<TrialOutput>> {
     match done {
         Err(failure) if failure.exit_code() == exit::BAD_INPUT => Ok(None),
         done => done.map(Some),
@@ -87,7 +87,7 @@ pub(super) fn watched(done: Result<Done>) -> Result<Option<Done>> {
 mod tests {
     use super::*;
 
-    fn seen(lines: &[u32]) -> Seen {
+    fn seen(lines: &[u32]) -> ProbeReport {
         let read = |line: &u32| {
             format!(
                 r#"{{"file":"/w/a.py","line":{line},"use":"value","times":3,"by":null,"code":""}}"#
@@ -99,7 +99,7 @@ mod tests {
             "steps":[],"optimizers":1,"used-cuda":true,"error":null,"devices":[],"holds":[],"reads":[{}]}}"#,
             reads.join(",")
         );
-        Seen::parse(&text).unwrap()
+        ProbeReport::parse(&text).unwrap()
     }
 
     #[test]

@@ -6,14 +6,14 @@ use std::str::FromStr;
 /// A flag with the values that it may have: `--batch-size=8..256`, or `--batch-size 8..256` where the
 /// command has them as two words.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Vary {
+pub(super) struct FlagRange {
     flag: String,
     joined: bool,
     pub(super) least: u64,
     pub(super) most: u64,
 }
 
-impl FromStr for Vary {
+impl FromStr for FlagRange {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
@@ -33,13 +33,13 @@ impl FromStr for Vary {
     }
 }
 
-impl fmt::Display for Vary {
+impl fmt::Display for FlagRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.flag)
     }
 }
 
-impl Vary {
+impl FlagRange {
     /// The command with that value in place of its own; at its end where it has none.
     pub(super) fn command(&self, command: &[String], value: u64) -> Vec<String> {
         let begin = format!("{}=", self.flag);
@@ -94,7 +94,7 @@ impl Vary {
 mod tests {
     use super::*;
 
-    fn vary(text: &str) -> Vary {
+    fn vary(text: &str) -> FlagRange {
         text.parse().unwrap()
     }
 
@@ -115,7 +115,7 @@ mod tests {
             "--b=1..x",
         ];
         for text in wrong {
-            assert!(text.parse::<Vary>().is_err(), "{text}");
+            assert!(text.parse::<FlagRange>().is_err(), "{text}");
         }
     }
 

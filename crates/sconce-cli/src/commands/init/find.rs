@@ -3,17 +3,17 @@
 use std::io::Read as _;
 use std::path::Path;
 
-use sconce_import::{AdoptError, Adopted, Kind};
+use sconce_import::{ImportError, ImportFormat, ImportedSpec};
 
 use super::InitError;
 use crate::failure::{CliError, Result};
 
 /// A file that a spec is made from.
 #[derive(Debug)]
-pub(super) struct Found {
+pub(super) struct ImportCandidate {
     /// Its path as the spec would name it.
     pub(super) path: String,
-    pub(super) adopted: Adopted,
+    pub(super) adopted: ImportedSpec,
     /// Others that are there too.
     pub(super) others: Vec<&'static str>,
     /// The script that the command is made of, where the source has none.
@@ -39,7 +39,7 @@ pub(super) fn script(folder: &Path) -> Option<&'static str> {
 }
 
 /// The file that a person named.
-pub(super) fn read(folder: &Path, path: &Path) -> Result<Found> {
+pub(super) fn read(folder: &Path, path: &Path) -> Result<ImportCandidate> {
     let unknown = || InitError::Unknown {
         path: path.to_owned(),
     };
@@ -48,11 +48,11 @@ pub(super) fn read(folder: &Path, path: &Path) -> Result<Found> {
         return Err(InitError::Missing { path }.into());
     }
     let name = path.file_name().and_then(|name| name.to_str());
-    let kind = name.and_then(Kind::of).ok_or_else(unknown)?;
+    let kind = name.and_then(ImportFormat::of).ok_or_else(unknown)?;
     let named = path.to_str().ok_or_else(unknown)?;
     let named = named.strip_prefix("./").unwrap_or(named).to_owned();
     let adopted = adopted(folder, path, kind, &named)?;
-    Ok(Found {
+    Ok(ImportCandidate {
         path: named,
         adopted,
         others: Vec::new(),
@@ -61,19 +61,19 @@ pub(super) fn read(folder: &Path, path: &Path) -> Result<Found> {
 }
 
 /// The first file of the folder that names packages; where none does, the first that is one.
-pub(super) fn look(folder: &Path) -> Result<Option<Found>> {
+pub(super) fn look(folder: &Path) -> Result<Option<ImportCandidate>> {
     let here: Vec<&'static str> = KNOWN
         .into_iter()
         .filter(|name| folder.join(name).is_file())
         .collect();
-    let mut found: Option<Found> = None;
+    let mut found: Option<ImportCandidate> = None;
     for name in &here {
-        let kind = Kind::of(name).expect("its name is a known one");
+        let kind = ImportFormat::of(name).expect("its name is a known one");
         let adopted = match adopted(folder, &folder.join(name), kind, name) {
             Ok(adopted) => adopted,
             // Settings of other tools, or an environment.yml of another program.
             Err(Problem::Adopt(InitError::Adopt {
-                source: AdoptError::Nothing { .. },
+                source: ImportError::Nothing { .. },
                 ..
             })) => continue,
             Err(problem) => return Err(problem.into()),
@@ -83,7 +83,7 @@ pub(super) fn look(folder: &Path) -> Result<Option<Found>> {
             || python.requirements.is_some()
             || python.pyproject.is_some();
         if found.is_none() || packages {
-            found = Some(Found {
+            found = Some(ImportCandidate {
                 path: (*name).to_owned(),
                 adopted,
                 others: here
@@ -117,7 +117,12 @@ impl From<Problem> for crate::failure::Failure {
     }
 }
 
-fn adopted(folder: &Path, path: &Path, kind: Kind, named: &str) -> Result<Adopted, Problem> {
+fn adopted(
+    folder: &Path,
+    path: &Path,
+    kind: ImportFormat,
+    named: &str,
+) -> Result<ImportedSpec, Problem> {
     let bytes = bytes(path, kind.limit_bytes()).map_err(|source| {
         Problem::File(CliError::File {
             action: "read",
@@ -136,8 +141,8 @@ fn adopted(folder: &Path, path: &Path, kind: Kind, named: &str) -> Result<Adopte
 
 /// A file of the folder that the source names. A link that leaves the folder is not followed.
 fn beside(folder: &Path, path: &str) -> Option<String> {
-    let kind = path.rsplit('/').next().and_then(Kind::of);
-    let kind = kind.unwrap_or(Kind::Requirements);
+    let kind = path.rsplit('/').next().and_then(ImportFormat::of);
+    let kind = kind.unwrap_or(ImportFormat::Requirements);
     let whole = folder.join(path).canonicalize().ok()?;
     if !whole.starts_with(folder.canonicalize().ok()?) {
         return None;

@@ -3,12 +3,12 @@
 use std::fmt::Write as _;
 use std::path::Path;
 
-use sconce_import::{Outcome, grouped};
+use sconce_import::{NoteKind, grouped};
 use sconce_schema::Spec;
 use sconce_schema::spec::WORKSPACE;
 
-use super::find::Found;
-use crate::style::Style;
+use super::find::ImportCandidate;
+use crate::style::OutputStyle;
 
 /// A spec to begin with, which runs as it is.
 pub(super) fn small(name: &str) -> String {
@@ -35,11 +35,11 @@ command = ["python", "-c", "import torch; print(torch.__version__, torch.cuda.is
 }
 
 /// The adopted spec, with what was left out above it.
-pub(super) fn adopted(found: &Found) -> String {
+pub(super) fn adopted(found: &ImportCandidate) -> String {
     let mut text = format!("# Made by `sconce init` from {}.\n", plain(&found.path));
     let left: Vec<String> = grouped(&found.adopted.notes)
         .iter()
-        .filter(|group| group.outcome == Outcome::LeftOut)
+        .filter(|group| group.outcome == NoteKind::LeftOut)
         .map(|group| format!("#   {}: {}\n", things(&group.things), group.why))
         .collect();
     if !left.is_empty() {
@@ -75,11 +75,11 @@ fn plain(path: &str) -> String {
 
 /// What is said on the terminal.
 pub(super) fn said(
-    found: Option<&Found>,
+    found: Option<&ImportCandidate>,
     target: &Path,
     spec: &Spec,
     dry_run: bool,
-    style: &Style,
+    style: &OutputStyle,
 ) -> String {
     let wrote = if dry_run { "not written:" } else { "wrote" };
     let mut text = format!("{wrote} {}", plain(&target.to_string_lossy()));
@@ -94,8 +94,8 @@ pub(super) fn said(
     for group in grouped(&found.adopted.notes) {
         let what = things(&group.things);
         let label = match group.outcome {
-            Outcome::LeftOut => style.warn("left out:"),
-            Outcome::Decided => style.dim("decided:"),
+            NoteKind::LeftOut => style.warn("left out:"),
+            NoteKind::Decided => style.dim("decided:"),
         };
         let _ = write!(text, "\n{label} {what}\n  {}", group.why);
     }
@@ -117,7 +117,7 @@ pub(super) fn said(
 
 /// The same as data.
 pub(super) fn json(
-    found: Option<&Found>,
+    found: Option<&ImportCandidate>,
     target: &Path,
     spec: &Spec,
     text: &str,

@@ -3,28 +3,30 @@
 use std::collections::BTreeMap;
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use sconce_host::{Gpus as _, Roots, owners};
+use sconce_host::{GpuMonitor as _, Roots, owners};
 use sconce_lease::{
     LeaseGpu, LeaseSummary, Overview, QueueEntry, UnleasedProcess, outsiders, person,
 };
 use sconce_schema::exit;
 
-use crate::args::Global;
+use crate::args::GlobalArgs;
 use crate::failure::Result;
-use crate::leases::{self, Desk};
+use crate::leases::{self, LeaseClient};
 use crate::output;
-use crate::places::Places;
-use crate::style::Style;
+use crate::places::SconceDirs;
+use crate::style::OutputStyle;
 use crate::table::table;
 
 const MISSING: &str = "–";
 
-pub(super) fn list(json: bool, global: &Global) -> Result<u8> {
-    let places = Places::find(global)?;
+pub(super) fn list(json: bool, global: &GlobalArgs) -> Result<u8> {
+    let places = SconceDirs::find(global)?;
     let (host, nvml) = leases::machine();
-    let loaded = nvml.as_ref().map(|nvml| nvml as &dyn sconce_host::Gpus);
+    let loaded = nvml
+        .as_ref()
+        .map(|nvml| nvml as &dyn sconce_host::GpuMonitor);
     let cards = leases::cards(&host, loaded);
-    let overview = Desk::find(&places.leases, cards)?.look()?;
+    let overview = LeaseClient::find(&places.leases, cards)?.look()?;
     let roots = Roots::default();
     let keys: BTreeMap<u32, String> = overview
         .cards
@@ -42,7 +44,7 @@ pub(super) fn list(json: bool, global: &Global) -> Result<u8> {
         as_json(&overview, &outside)
     } else {
         let name = |uid| person(uid).name;
-        as_text(&overview, &outside, &name, &Style::for_stdout())
+        as_text(&overview, &outside, &name, &OutputStyle::for_stdout())
     })?;
     Ok(exit::OK)
 }
@@ -57,7 +59,7 @@ fn as_text(
     overview: &Overview,
     outside: &[UnleasedProcess],
     name: &dyn Fn(u32) -> String,
-    style: &Style,
+    style: &OutputStyle,
 ) -> String {
     let mut parts = Vec::new();
     if overview.cards.is_empty() && overview.leases.is_empty() {
@@ -316,7 +318,7 @@ mod tests {
         }];
         let name = |_| "dana".to_owned();
         crate::golden::goldens().assert_same("lease-list.json", as_json(&overview, &outside));
-        let text = as_text(&overview, &outside, &name, &Style { color: false });
+        let text = as_text(&overview, &outside, &name, &OutputStyle { color: false });
         insta::assert_snapshot!(text, @"
         CARD  NAME               HOLDER  LEASE  LEFT
         0     NVIDIA L4, 24 GiB  anna    3      3 h 20 min

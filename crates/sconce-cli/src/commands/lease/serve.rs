@@ -9,7 +9,7 @@ use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use sconce_host::{Gpus as _, NvmlGpus, Roots};
+use sconce_host::{GpuMonitor as _, NvmlMonitor, Roots};
 use sconce_lease::service::{self, ConnectionQuotas, LeaseServiceOptions, Peer};
 use sconce_lease::{
     AccountCache, Database, Handles, LeaseError, LeaseGpu, LeaseRequest, LeaseResponse, LeaseState,
@@ -17,7 +17,7 @@ use sconce_lease::{
 };
 use sconce_schema::exit;
 
-use crate::args::Global;
+use crate::args::GlobalArgs;
 use crate::failure::{CliError, Result};
 use crate::leases::{self, FOLDER, POLICY, SOCKET, policy};
 use crate::output;
@@ -43,9 +43,9 @@ struct Service {
 }
 
 /// What the watching keeps from reading to reading.
-struct Watched {
+struct LeaseWatchState {
     /// Loaded once: it stays for as long as the program does.
-    nvml: Option<NvmlGpus>,
+    nvml: Option<NvmlMonitor>,
     readings: BTreeMap<u64, Vec<UtilizationSample>>,
     /// The policy and the number of cards that were looked at for cautions, and when.
     looked_at: Option<(Policy, u32, Instant)>,
@@ -90,14 +90,14 @@ impl Service {
         if *refused != why
             && let Some(wrong) = wrong
         {
-            output::say(&wrong.text(&crate::style::Style::for_stderr()));
+            output::say(&wrong.text(&crate::style::OutputStyle::for_stderr()));
         }
         *refused = why;
     }
 
     /// Says what the owner most likely did not mean. Asks the name service, which may take long:
     /// nobody waits for it.
-    fn caution(&self, watched: &mut Watched) {
+    fn caution(&self, watched: &mut LeaseWatchState) {
         let policy = lock(&self.policy).clone();
         let cards = u32::try_from(lock(&self.cards).len()).unwrap_or(u32::MAX);
         let known = watched.looked_at.as_ref().is_some_and(|(before, n, at)| {
@@ -146,10 +146,12 @@ impl Service {
     }
 
     /// Reads the cards, and ends what is idle.
-    fn watch(&self, watched: &mut Watched) -> Result<(), LeaseError> {
-        let Watched { nvml, readings, .. } = watched;
+    fn watch(&self, watched: &mut LeaseWatchState) -> Result<(), LeaseError> {
+        let LeaseWatchState { nvml, readings, .. } = watched;
         let host = leases::machine_with(nvml);
-        let loaded = nvml.as_ref().map(|nvml| nvml as &dyn sconce_host::Gpus);
+        let loaded = nvml
+            .as_ref()
+            .map(|nvml| nvml as &dyn sconce_host::GpuMonitor);
         *lock(&self.cards) = leases::cards(&host, loaded);
         let (world, policy) = (self.world(), lock(&self.policy).clone());
         let samples: BTreeMap<String, Option<u32>> = world
@@ -185,7 +187,7 @@ fn reading(
     }
 }
 
-pub(super) fn serve(global: &Global) -> Result<u8> {
+pub(super) fn serve(global: &GlobalArgs) -> Result<u8> {
     if !rustix::process::geteuid().is_root() {
         return Err(CliError::NotRoot.into());
     }
@@ -205,14 +207,17 @@ pub(super) fn serve(global: &Global) -> Result<u8> {
     }
     folder(Path::new(FOLDER), 0o700)?;
     let listener = listen(Path::new(SOCKET))?;
-    let mut watched = Watched {
+    let mut watched = LeaseWatchState {
         nvml: None,
         readings: BTreeMap::new(),
         looked_at: None,
     };
     let host = leases::machine_with(&mut watched.nvml);
     let loaded = watched.nvml.as_ref();
-    let cards = leases::cards(&host, loaded.map(|nvml| nvml as &dyn sconce_host::Gpus));
+    let cards = leases::cards(
+        &host,
+        loaded.map(|nvml| nvml as &dyn sconce_host::GpuMonitor),
+    );
     if !global.quiet {
         let many = if cards.len() == 1 { "card" } else { "cards" };
         output::say(&format!("leases of {} {many}, at {SOCKET}", cards.len()));

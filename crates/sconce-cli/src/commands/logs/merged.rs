@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use super::source::{Line, Source};
+use super::source::{LogLine, LogReader};
 use crate::failure::Result;
 use crate::output;
 
@@ -15,11 +15,11 @@ use crate::output;
 pub(super) const LOOK_AGAIN: Duration = Duration::from_millis(200);
 
 /// Several logs that are read together.
-pub(super) struct Merged {
-    logs: Vec<(String, Source)>,
+pub(super) struct MergedLogs {
+    logs: Vec<(String, LogReader)>,
 }
 
-impl Merged {
+impl MergedLogs {
     pub(super) fn open(folder: &Path, names: Vec<String>) -> Self {
         let mut merged = Self { logs: Vec::new() };
         merged.add(folder, names);
@@ -30,7 +30,7 @@ impl Merged {
     pub(super) fn add(&mut self, folder: &Path, names: Vec<String>) {
         for name in names {
             if self.logs.iter().all(|(known, _)| *known != name) {
-                let source = Source::open(folder, &name);
+                let source = LogReader::open(folder, &name);
                 self.logs.push((name, source));
             }
         }
@@ -42,7 +42,7 @@ impl Merged {
 
     /// The next line and whose it is. A line without its end counts with `complete`, where nothing is
     /// added to it any more.
-    pub(super) fn next(&mut self, complete: bool) -> Option<(&str, Line)> {
+    pub(super) fn next(&mut self, complete: bool) -> Option<(&str, LogLine)> {
         let stamps = self
             .logs
             .iter_mut()
@@ -55,7 +55,7 @@ impl Merged {
 }
 
 /// A line as it is printed, with its log's name where several are shown.
-pub(super) fn shown(name: Option<&str>, stamped: bool, line: &Line) -> Vec<u8> {
+pub(super) fn shown(name: Option<&str>, stamped: bool, line: &LogLine) -> Vec<u8> {
     let mut text = Vec::new();
     if let Some(name) = name {
         text.extend_from_slice(format!("{name} | ").as_bytes());
@@ -70,7 +70,7 @@ pub(super) fn shown(name: Option<&str>, stamped: bool, line: &Line) -> Vec<u8> {
 
 /// The last lines of a log, without what a terminal would obey.
 pub(crate) fn last_lines(folder: &Path, name: &str, count: usize) -> Vec<String> {
-    let mut source = Source::open(folder, name);
+    let mut source = LogReader::open(folder, name);
     let mut last = VecDeque::new();
     while source.peek(true).is_some() {
         if let Some(line) = source.take() {
@@ -105,7 +105,7 @@ impl Follower {
         let ended = Arc::new(AtomicBool::new(false));
         let until = Arc::clone(&ended);
         let follow = move || {
-            let mut logs = Merged::open(&folder, names);
+            let mut logs = MergedLogs::open(&folder, names);
             loop {
                 // Looked at first: what was written before the end is read below.
                 let over = until.load(Ordering::Acquire);
@@ -128,7 +128,7 @@ impl Follower {
 }
 
 /// False when nobody reads it any more.
-fn print_all(logs: &mut Merged, complete: bool) -> Result<bool> {
+fn print_all(logs: &mut MergedLogs, complete: bool) -> Result<bool> {
     while let Some((name, line)) = logs.next(complete) {
         if !output::bytes(&shown(Some(name), false, &line))? {
             return Ok(false);
@@ -166,7 +166,7 @@ mod tests {
         let folder = written("a", format!("{} 1\n{} 3\n", at(1), at(3)).as_bytes());
         let other = logs::file(folder.path(), "b", 0);
         std::fs::write(other, format!("{} 2\n{} half", at(2), at(4))).unwrap();
-        let mut merged = Merged::open(folder.path(), vec!["a".to_owned(), "b".to_owned()]);
+        let mut merged = MergedLogs::open(folder.path(), vec!["a".to_owned(), "b".to_owned()]);
         let mut all = |complete| {
             let mut lines = Vec::new();
             while let Some((name, line)) = merged.next(complete) {

@@ -15,7 +15,7 @@ const LONGEST: u64 = 1 << 20;
 
 /// A line of a log.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Line {
+pub(super) struct LogLine {
     /// When it began; that of the line before where it has none.
     pub(super) stamp: String,
     /// Without its end.
@@ -24,7 +24,7 @@ pub(super) struct Line {
 
 /// A log that is read.
 #[derive(Debug)]
-pub(super) struct Source {
+pub(super) struct LogReader {
     /// The file that is written.
     path: PathBuf,
     /// Open files, the oldest first; what they are called meanwhile does not matter.
@@ -34,10 +34,10 @@ pub(super) struct Source {
     /// Whether the buffer is a whole line.
     whole: bool,
     stamp: String,
-    next: Option<Line>,
+    next: Option<LogLine>,
 }
 
-impl Source {
+impl LogReader {
     /// A log that is not there has no lines yet.
     pub(super) fn open(folder: &Path, name: &str) -> Self {
         let numbers = (0..=logs::KEPT).rev();
@@ -53,7 +53,7 @@ impl Source {
     }
 
     /// The next line, which stays the next; with `complete` also one without its end.
-    pub(super) fn peek(&mut self, complete: bool) -> Option<&Line> {
+    pub(super) fn peek(&mut self, complete: bool) -> Option<&LogLine> {
         if self.next.is_none() {
             while !self.whole && self.read() {}
             if self.whole || complete && !self.buffer.is_empty() {
@@ -66,7 +66,7 @@ impl Source {
     }
 
     /// The line that was looked at.
-    pub(super) fn take(&mut self) -> Option<Line> {
+    pub(super) fn take(&mut self) -> Option<LogLine> {
         self.next.take()
     }
 
@@ -104,7 +104,7 @@ impl Source {
     }
 
     /// Without the time before it, and without its end.
-    fn line(&mut self, mut text: Vec<u8>) -> Line {
+    fn line(&mut self, mut text: Vec<u8>) -> LogLine {
         while text.last().is_some_and(|byte| b"\r\n".contains(byte)) {
             text.pop();
         }
@@ -117,7 +117,7 @@ impl Source {
             self.stamp = String::from_utf8_lossy(&text).into_owned();
             text = rest;
         }
-        Line {
+        LogLine {
             stamp: self.stamp.clone(),
             text,
         }
@@ -131,7 +131,7 @@ mod tests {
 
     const T: &str = "2026-11-22T10:23:20.123Z";
 
-    fn all(source: &mut Source, complete: bool) -> Vec<String> {
+    fn all(source: &mut LogReader, complete: bool) -> Vec<String> {
         let mut lines = Vec::new();
         while source.peek(complete).is_some() {
             let line = source.take().unwrap();
@@ -147,7 +147,7 @@ mod tests {
         std::fs::create_dir(at(0).parent().unwrap()).unwrap();
         std::fs::write(at(1), format!("{T} old\n{T} cut")).unwrap();
         std::fs::write(at(0), format!(" in two\n{T} new\n{T} half")).unwrap();
-        let mut source = Source::open(folder.path(), "web");
+        let mut source = LogReader::open(folder.path(), "web");
         assert_eq!(all(&mut source, false), ["old", "cut in two", "new"]);
         let mut file = File::options().append(true).open(at(0)).unwrap();
         file.write_all(b" done\n").unwrap();
@@ -161,7 +161,7 @@ mod tests {
     #[test]
     fn a_log_may_be_missing_and_may_hold_anything() {
         let folder = tempfile::tempdir().unwrap();
-        let mut source = Source::open(folder.path(), "web");
+        let mut source = LogReader::open(folder.path(), "web");
         assert_eq!(all(&mut source, true), Vec::<String>::new());
         let path = logs::file(folder.path(), "web", 0);
         std::fs::create_dir(path.parent().unwrap()).unwrap();

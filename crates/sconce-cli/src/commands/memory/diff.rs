@@ -6,22 +6,22 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use sconce_memory::analysis::{self, Change, Diff, Figures};
+use sconce_memory::analysis::{self, FunctionChange, MemoryTotals, ReportDiff};
 use sconce_schema::exit;
 
 use super::words::{read, shown, signed, size};
-use crate::args::Global;
+use crate::args::GlobalArgs;
 use crate::failure::Result;
 use crate::output;
-use crate::outputs::{self, Form};
-use crate::page::Page;
+use crate::outputs::{self, OutputForm};
+use crate::page::TextLayout;
 use crate::table::table;
 
 /// Places without --all.
 const FEW: usize = 10;
 
 #[derive(Debug, Args)]
-pub(crate) struct DiffArgs {
+pub(crate) struct MemoryDiffArgs {
     /// The older snapshot.
     #[arg(value_name = "BEFORE")]
     before: PathBuf,
@@ -40,10 +40,10 @@ pub(crate) struct DiffArgs {
 }
 
 /// Says what differs. Exit code 1 where anything does, as diff(1).
-pub(crate) fn diff(args: &DiffArgs, global: &Global) -> Result<u8> {
+pub(crate) fn diff(args: &MemoryDiffArgs, global: &GlobalArgs) -> Result<u8> {
     let html = outputs::find_beside(
         args.html.as_deref(),
-        Form::Text,
+        OutputForm::Text,
         &[&args.before, &args.after],
     )?;
     outputs::share(&[html.as_ref()], args.json)?;
@@ -58,14 +58,14 @@ pub(crate) fn diff(args: &DiffArgs, global: &Global) -> Result<u8> {
     } else if args.html.is_some() {
         // It is all on the page.
     } else if !found.is_empty() {
-        output::data(&text(&found, args.all, &Page::stdout()))?;
+        output::data(&text(&found, args.all, &TextLayout::stdout()))?;
     } else if !global.quiet {
         output::say("nothing differs in what they say");
     }
     Ok(if found.is_empty() { exit::OK } else { exit::NO })
 }
 
-fn text(found: &Diff, all: bool, page: &Page) -> String {
+fn text(found: &ReportDiff, all: bool, page: &TextLayout) -> String {
     let mut text = String::new();
     for said in settings(found) {
         let _ = writeln!(text, "{}", page.wrapped(&said, 0, 2));
@@ -98,7 +98,7 @@ fn text(found: &Diff, all: bool, page: &Page) -> String {
 }
 
 /// Settings that differ.
-fn settings(found: &Diff) -> Vec<String> {
+fn settings(found: &ReportDiff) -> Vec<String> {
     let value = |value: &Option<String>| value.as_deref().map_or("–".to_owned(), quoted);
     let said = found.settings.iter().map(|(name, before, after)| {
         let (before, after) = (value(before), value(after));
@@ -107,7 +107,7 @@ fn settings(found: &Diff) -> Vec<String> {
     said.collect()
 }
 
-fn cells(change: &Change) -> [String; 4] {
+fn cells(change: &FunctionChange) -> [String; 4] {
     let cell = |bytes: Option<u64>| bytes.map_or("–".to_owned(), size);
     let place = change.place.as_deref();
     [
@@ -125,9 +125,9 @@ fn quoted(value: &str) -> String {
     }
 }
 
-fn figures(before: Option<&Figures>, after: Option<&Figures>) -> Vec<[String; 4]> {
-    type Of = fn(&Figures) -> u64;
-    let rows: [(&str, Of); 5] = [
+fn figures(before: Option<&MemoryTotals>, after: Option<&MemoryTotals>) -> Vec<[String; 4]> {
+    type FigureGetter = fn(&MemoryTotals) -> u64;
+    let rows: [(&str, FigureGetter); 5] = [
         ("live at the peak", |one| one.peak_bytes),
         ("reserved at its peak", |one| one.peak_reserved_bytes),
         ("live at the end", |one| one.live_bytes),
@@ -144,7 +144,8 @@ fn figures(before: Option<&Figures>, after: Option<&Figures>) -> Vec<[String; 4]
         [name.to_owned(), cell(first), cell(second), change]
     });
     let mut rows: Vec<[String; 4]> = rows.collect();
-    let failed = |one: Option<&Figures>| one.map_or("–".to_owned(), |one| one.ooms.to_string());
+    let failed =
+        |one: Option<&MemoryTotals>| one.map_or("–".to_owned(), |one| one.ooms.to_string());
     if [before, after].iter().flatten().any(|one| one.ooms > 0) {
         rows.push([
             "requests that failed".to_owned(),

@@ -9,7 +9,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use flate2::Compression;
 use flate2::write::GzEncoder;
-use sconce_memory::analysis::{Does, Group, Timeline, timeline};
+use sconce_memory::analysis::{EntryKind, MemoryTimeline, TimelineGroup, timeline};
 use sconce_memory::snapshot::Snapshot;
 use serde::Serialize;
 
@@ -22,7 +22,7 @@ const JS: &str = include_str!("page/page.js");
 
 /// A card, as the page's script reads it.
 #[derive(Serialize)]
-struct Card {
+struct GpuPage {
     device: u64,
     groups: Vec<Line>,
     first_reserved: u64,
@@ -37,7 +37,7 @@ struct Card {
 struct Line {
     place: String,
     /// The category's key.
-    category: sconce_memory::analysis::Category,
+    category: sconce_memory::analysis::MemoryCategory,
     /// The category's name.
     kind: &'static str,
     /// The same with how sure it is.
@@ -49,7 +49,7 @@ struct Line {
 /// The page of a snapshot. `title` names it; `report` is what is said of it in words.
 pub(super) fn page(title: &str, snapshot: &Snapshot, report: &str) -> String {
     let devices = snapshot.devices().into_iter();
-    let cards: Vec<Card> = devices
+    let cards: Vec<GpuPage> = devices
         .filter_map(|device| Some(card(device, &timeline(snapshot, device)?)))
         .filter(|card| card.length > 0)
         .collect();
@@ -69,12 +69,12 @@ pub(super) fn page(title: &str, snapshot: &Snapshot, report: &str) -> String {
     )
 }
 
-fn card(device: u64, timeline: &Timeline) -> Card {
+fn card(device: u64, timeline: &MemoryTimeline) -> GpuPage {
     let mut packed = GzEncoder::new(Vec::new(), Compression::new(6));
     // Writing into memory does not fail.
     let written = packed.write_all(&encoded(timeline));
     let bytes = written.and_then(|()| packed.finish()).unwrap_or_default();
-    Card {
+    GpuPage {
         device,
         groups: timeline.groups.iter().map(line).collect(),
         first_reserved: timeline.first_reserved_bytes,
@@ -83,7 +83,7 @@ fn card(device: u64, timeline: &Timeline) -> Card {
     }
 }
 
-fn line(group: &Group) -> Line {
+fn line(group: &TimelineGroup) -> Line {
     let kind = category(group.category);
     Line {
         place: place(group.place.as_ref()),
@@ -100,7 +100,7 @@ fn line(group: &Group) -> Line {
 
 /// Three numbers an entry, each in groups of 7 bits, the lowest first: microseconds since the entry
 /// before it, the group and what is done, bytes.
-fn encoded(timeline: &Timeline) -> Vec<u8> {
+fn encoded(timeline: &MemoryTimeline) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(timeline.entries.len() * 8);
     let mut put = |mut number: u64| {
         while number >= 0x80 {
@@ -112,11 +112,11 @@ fn encoded(timeline: &Timeline) -> Vec<u8> {
     let mut before = 0;
     for entry in &timeline.entries {
         let does = match entry.does {
-            Does::Takes => 0,
-            Does::Gives => 1,
-            Does::Reserves => 2,
-            Does::Returns => 3,
-            Does::Fails => 4,
+            EntryKind::Takes => 0,
+            EntryKind::Gives => 1,
+            EntryKind::Reserves => 2,
+            EntryKind::Returns => 3,
+            EntryKind::Fails => 4,
         };
         // Traces of several threads are not in strict order.
         let after = entry.after_us.max(before);
@@ -131,11 +131,11 @@ fn encoded(timeline: &Timeline) -> Vec<u8> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sconce_memory::analysis::Entry;
-    use sconce_memory::snapshot::{Limits, read};
+    use sconce_memory::analysis::TimelineEntry;
+    use sconce_memory::snapshot::{SnapshotLimits, read};
 
-    fn timeline_of(entries: Vec<Entry>) -> Timeline {
-        Timeline {
+    fn timeline_of(entries: Vec<TimelineEntry>) -> MemoryTimeline {
+        MemoryTimeline {
             groups: Vec::new(),
             entries,
             first_reserved_bytes: 0,
@@ -144,16 +144,16 @@ mod tests {
 
     #[test]
     fn entries_are_three_numbers() {
-        let entry = |after_us, does, group, bytes| Entry {
+        let entry = |after_us, does, group, bytes| TimelineEntry {
             after_us,
             does,
             group,
             bytes,
         };
         let entries = vec![
-            entry(0, Does::Reserves, 0, 2 << 20),
-            entry(300, Does::Takes, 17, 512),
-            entry(299, Does::Fails, 1, 0),
+            entry(0, EntryKind::Reserves, 0, 2 << 20),
+            entry(300, EntryKind::Takes, 17, 512),
+            entry(299, EntryKind::Fails, 1, 0),
         ];
         let wanted = [
             0, 2, 0x80, 0x80, 0x80, 1, 0xac, 2, 0x88, 1, 0x80, 4, 0, 12, 0,
@@ -165,7 +165,7 @@ mod tests {
     fn nothing_of_a_snapshot_is_markup() {
         let bytes: &[u8] =
             include_bytes!("../../../../sconce-memory/tests/fixtures/torch-2.15-oom.pickle");
-        let snapshot = read(bytes, &Limits::default()).unwrap();
+        let snapshot = read(bytes, &SnapshotLimits::default()).unwrap();
         let whole = page("a</title><script>", &snapshot, "<b>{{JS}} & </pre>");
         assert!(whole.contains("<title>a&lt;/title&gt;&lt;script&gt;</title>"));
         assert!(whole.contains("&lt;b&gt;{{JS}} &amp; &lt;/pre&gt;"));
@@ -184,13 +184,13 @@ mod tests {
     fn data_of_the_page_is_as_before() {
         let line = Line {
             place: "train.py step".to_owned(),
-            category: sconce_memory::analysis::Category::OptimizerState,
+            category: sconce_memory::analysis::MemoryCategory::OptimizerState,
             kind: "optimizer state",
             purpose: "optimizer state, likely".to_owned(),
             stack: vec!["train.py:3 step".to_owned()],
             first_bytes: 1,
         };
-        let card = Card {
+        let card = GpuPage {
             device: 0,
             groups: vec![line],
             first_reserved: 2,

@@ -5,17 +5,18 @@ use std::path::PathBuf;
 
 use clap::Args;
 use sconce_memory::analysis::{
-    self, Category, DeviceReport, Filled, Fragments, Leaks, Oom, Pin, Reason, Report, Traced, Unit,
+    self, DeviceReport, FailedRequest, FragmentationReport, LeakReport, MemoryBreakdown,
+    MemoryCategory, OomReason, RetainingBlock, SnapshotReport, TraceSummary, TrendUnit,
 };
 use sconce_schema::exit;
 
 use super::page;
 use super::words::{category, counted, frame_of, open, place, share, shown, signed, size, sure};
-use crate::args::Global;
+use crate::args::GlobalArgs;
 use crate::failure::Result;
 use crate::output;
-use crate::outputs::{self, Form};
-use crate::page::Page;
+use crate::outputs::{self, OutputForm};
+use crate::page::TextLayout;
 
 /// Rows of a list without --all.
 const FEW: usize = 6;
@@ -27,7 +28,7 @@ const DETAIL: usize = 2;
 const MUCH_STUCK: f64 = 0.1;
 
 #[derive(Debug, Args)]
-pub(crate) struct ReportArgs {
+pub(crate) struct MemoryReportArgs {
     /// What torch.cuda.memory._dump_snapshot wrote.
     #[arg(value_name = "SNAPSHOT")]
     snapshot: PathBuf,
@@ -43,15 +44,15 @@ pub(crate) struct ReportArgs {
 }
 
 /// Says what filled the memory.
-pub(crate) fn report(args: &ReportArgs, global: &Global) -> Result<u8> {
-    let html = outputs::find_beside(args.html.as_deref(), Form::Text, &[&args.snapshot])?;
+pub(crate) fn report(args: &MemoryReportArgs, global: &GlobalArgs) -> Result<u8> {
+    let html = outputs::find_beside(args.html.as_deref(), OutputForm::Text, &[&args.snapshot])?;
     outputs::share(&[html.as_ref()], args.json)?;
     let snapshot = open(&args.snapshot)?;
     let report = analysis::report(&snapshot);
     if let Some(output) = html {
         let name = args.snapshot.file_name().unwrap_or_default();
         let title = format!("Memory of {}", shown(&name.to_string_lossy()));
-        let said = text(&report, true, &Page::file());
+        let said = text(&report, true, &TextLayout::file());
         let whole = page::page(&title, &snapshot, &said);
         outputs::write(output, whole.as_bytes(), global)?;
         if !args.json {
@@ -61,12 +62,12 @@ pub(crate) fn report(args: &ReportArgs, global: &Global) -> Result<u8> {
     if args.json {
         output::data(&serde_json::to_string_pretty(&report).unwrap_or_default())?;
     } else {
-        output::data(&text(&report, args.all, &Page::stdout()))?;
+        output::data(&text(&report, args.all, &TextLayout::stdout()))?;
     }
     Ok(exit::OK)
 }
 
-fn text(report: &Report, all: bool, page: &Page) -> String {
+fn text(report: &SnapshotReport, all: bool, page: &TextLayout) -> String {
     let mut text = String::new();
     for (number, device) in report.devices.iter().enumerate() {
         if number > 0 {
@@ -76,7 +77,7 @@ fn text(report: &Report, all: bool, page: &Page) -> String {
             .settings
             .as_ref()
             .and_then(|one| one.expandable_segments);
-        Shown { page, all, grows }.device(&mut text, device);
+        ReportTextOptions { page, all, grows }.device(&mut text, device);
     }
     if let Some(bytes) = report.pinned_host_bytes {
         let _ = writeln!(text, "\npinned host memory: {}", size(bytes));
@@ -87,14 +88,14 @@ fn text(report: &Report, all: bool, page: &Page) -> String {
     text
 }
 
-struct Shown<'p> {
-    page: &'p Page,
+struct ReportTextOptions<'p> {
+    page: &'p TextLayout,
     all: bool,
     /// Whether segments can grow.
     grows: Option<bool>,
 }
 
-impl Shown<'_> {
+impl ReportTextOptions<'_> {
     fn few(&self) -> usize {
         if self.all { usize::MAX } else { FEW }
     }
@@ -141,7 +142,7 @@ impl Shown<'_> {
         self.fragments(text, &device.fragments);
     }
 
-    fn traced(&self, text: &mut String, traced: &Traced) {
+    fn traced(&self, text: &mut String, traced: &TraceSummary) {
         let mut said = format!("{} entries of history", traced.entries);
         if let Some(spans) = traced.spans_us {
             let _ = write!(said, " over {}", seconds(spans));
@@ -177,7 +178,7 @@ impl Shown<'_> {
         let _ = writeln!(text, "\n{}", self.page.style.warn(head));
     }
 
-    fn filled(&self, text: &mut String, filled: &Filled, when: &str) {
+    fn filled(&self, text: &mut String, filled: &MemoryBreakdown, when: &str) {
         self.head(text, &format!("What filled it {when}"));
         for group in &filled.categories {
             let sure = match sure(group.certainty) {
@@ -185,7 +186,7 @@ impl Shown<'_> {
                 sure => format!(" ({sure})"),
             };
             let what = match group.category {
-                Category::Backward => "backward: gradients and what they need",
+                MemoryCategory::Backward => "backward: gradients and what they need",
                 other => category(other),
             };
             let share = share(group.bytes, filled.bytes);
@@ -196,7 +197,7 @@ impl Shown<'_> {
         for group in filled.places.iter().take(few) {
             let share = share(group.bytes, filled.bytes);
             let what = match group.category {
-                Category::Other => String::new(),
+                MemoryCategory::Other => String::new(),
                 other => format!(", {}", category(other)),
             };
             let blocks = counted(group.blocks, "block");
@@ -237,13 +238,13 @@ impl Shown<'_> {
         }
     }
 
-    fn leaks(&self, text: &mut String, leaks: &Leaks) {
+    fn leaks(&self, text: &mut String, leaks: &LeakReport) {
         if leaks.places.is_empty() {
             return;
         }
         let unit = match leaks.unit {
-            Unit::Step => "step",
-            Unit::Window => "window of the history",
+            TrendUnit::Step => "step",
+            TrendUnit::Window => "window of the history",
         };
         self.head(text, &format!("What grows with each {unit}"));
         for leak in leaks.places.iter().take(self.few()) {
@@ -261,7 +262,7 @@ impl Shown<'_> {
         }
     }
 
-    fn oom(&self, text: &mut String, oom: &Oom, count: usize) {
+    fn oom(&self, text: &mut String, oom: &FailedRequest, count: usize) {
         let times = match count {
             0 | 1 => String::new(),
             count => format!(" ({count} requests failed; this is one of the last)"),
@@ -280,22 +281,22 @@ impl Shown<'_> {
         }
         self.say(text, &format!("asked at {}", place(oom.place.as_ref())));
         let said = match oom.reason {
-            Reason::TooMuch => format!(
+            OomReason::TooMuch => format!(
                 "{} too much: no other order of blocks would have made it fit",
                 or_none(oom.short_bytes)
             ),
-            Reason::Fragmented => {
+            OomReason::Fragmented => {
                 "enough was free altogether, but in pieces between live blocks".to_owned()
             }
-            Reason::Limited => {
+            OomReason::Limited => {
                 "the card had as much: the process may not have it (a fraction that \
                  was set), or PyTorch wanted a larger segment for it"
                     .to_owned()
             }
-            Reason::Unknown => "the snapshot does not say what was free".to_owned(),
+            OomReason::Unknown => "the snapshot does not say what was free".to_owned(),
         };
         self.say(text, &self.page.style.error(&said));
-        if oom.reason == Reason::Fragmented && self.grows == Some(false) {
+        if oom.reason == OomReason::Fragmented && self.grows == Some(false) {
             let mend = "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True lets segments grow \
                         instead: most of such pieces then are one";
             self.say(text, &self.page.style.hint(mend));
@@ -310,9 +311,9 @@ impl Shown<'_> {
         }
     }
 
-    fn pins(&self, text: &mut String, pins: &[Pin]) {
+    fn pins(&self, text: &mut String, pins: &[RetainingBlock]) {
         // Blocks of one stack are one row.
-        let mut rows: Vec<(&Pin, u64, u64)> = Vec::new();
+        let mut rows: Vec<(&RetainingBlock, u64, u64)> = Vec::new();
         for pin in pins {
             match rows.iter_mut().find(|(first, ..)| first.stack == pin.stack) {
                 Some((_, bytes, blocks)) => {
@@ -333,7 +334,7 @@ impl Shown<'_> {
         }
     }
 
-    fn fragments(&self, text: &mut String, found: &Fragments) {
+    fn fragments(&self, text: &mut String, found: &FragmentationReport) {
         self.head(text, "What was reserved when the snapshot was taken");
         let mut rows = vec![
             ("reserved", Some(found.reserved_bytes)),

@@ -6,14 +6,16 @@ use std::io::{self, BufRead, BufReader, IsTerminal as _, Read as _};
 use std::path::{Path, PathBuf};
 
 use clap::Args;
-use sconce_memory::allocator::{Allocator, Device, PoolStat, Settings, Version};
-use sconce_memory::program::{Answer, Given, LONGEST_LINE, Runner};
+use sconce_memory::allocator::{
+    Allocator, AllocatorSettings, PoolStat, SimulatedGpu, TorchVersion,
+};
+use sconce_memory::program::{CallResult, LONGEST_LINE, LineResult, Runner};
 use sconce_schema::{Bytes, Hint, exit};
 
-use crate::args::Global;
+use crate::args::GlobalArgs;
 use crate::failure::{CliError, Result};
 use crate::output;
-use crate::page::Page;
+use crate::page::TextLayout;
 use crate::table::table;
 
 /// Out-of-memory errors that are shown; --json has all.
@@ -41,8 +43,8 @@ pub(crate) struct SimulateArgs {
     #[arg(long, value_name = "SIZE", default_value = "0")]
     outside: Bytes,
     /// The release of PyTorch whose allocator it is.
-    #[arg(long, value_name = "VERSION", default_value_t = Version::NEWEST)]
-    torch: Version,
+    #[arg(long, value_name = "VERSION", default_value_t = TorchVersion::NEWEST)]
+    torch: TorchVersion,
     /// Print each answer and all counters as JSON lines.
     #[arg(long)]
     json: bool,
@@ -64,14 +66,14 @@ impl Hint for MallocAsync {
 }
 
 /// Runs the program. Memory that runs out is an answer, and no failure.
-pub(super) fn simulate(args: &SimulateArgs, global: &Global) -> Result<u8> {
-    let settings = Settings::parse(&args.conf, args.torch)?;
+pub(super) fn simulate(args: &SimulateArgs, global: &GlobalArgs) -> Result<u8> {
+    let settings = AllocatorSettings::parse(&args.conf, args.torch)?;
     if settings.malloc_async {
         return Err(MallocAsync.into());
     }
-    let device = Device::new(args.capacity.0)?.with_outside(args.outside.0);
+    let device = SimulatedGpu::new(args.capacity.0)?.with_outside(args.outside.0);
     let mut runner = Runner::new(Allocator::new(settings, device, args.torch));
-    let mut seen = Seen::default();
+    let mut seen = SimulationTotals::default();
     let mut text = String::new();
     let ended = lines(&args.program, global, |line| {
         if let Some(answer) = runner.line(line)? {
@@ -95,13 +97,17 @@ pub(super) fn simulate(args: &SimulateArgs, global: &Global) -> Result<u8> {
         let stats = serde_json::json!({ "stats": stats.named() });
         output::data(&stats.to_string())?;
     } else {
-        output::data(&shown(args, &seen, &runner, &Page::stdout()))?;
+        output::data(&shown(args, &seen, &runner, &TextLayout::stdout()))?;
     }
     Ok(exit::OK)
 }
 
 /// Hands each line over, in memory that does not grow with the file.
-fn lines(path: &Path, global: &Global, mut each: impl FnMut(&[u8]) -> Result<()>) -> Result<()> {
+fn lines(
+    path: &Path,
+    global: &GlobalArgs,
+    mut each: impl FnMut(&[u8]) -> Result<()>,
+) -> Result<()> {
     let failed = |source| CliError::File {
         action: "read",
         path: path.to_owned(),
@@ -130,18 +136,18 @@ fn lines(path: &Path, global: &Global, mut each: impl FnMut(&[u8]) -> Result<()>
 
 /// What the answers were.
 #[derive(Debug, Default)]
-struct Seen {
+struct SimulationTotals {
     requests: u64,
     refused: u64,
     /// The first of them, with their lines.
     errors: Vec<(u64, String)>,
 }
 
-impl Seen {
-    fn count(&mut self, answer: &Answer) {
+impl SimulationTotals {
+    fn count(&mut self, answer: &LineResult) {
         match &answer.given {
-            Given::Address(_) => self.requests += 1,
-            Given::OutOfMemory(error) => {
+            CallResult::Address(_) => self.requests += 1,
+            CallResult::OutOfMemory(error) => {
                 self.requests += 1;
                 self.refused += 1;
                 if self.errors.len() < MOST_ERRORS {
@@ -153,7 +159,12 @@ impl Seen {
     }
 }
 
-fn shown(args: &SimulateArgs, seen: &Seen, runner: &Runner, page: &Page) -> String {
+fn shown(
+    args: &SimulateArgs,
+    seen: &SimulationTotals,
+    runner: &Runner,
+    page: &TextLayout,
+) -> String {
     let style = &page.style;
     let stats = runner.allocator().stats();
     let mut text = String::new();

@@ -6,17 +6,19 @@ use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use clap::Args;
-use sconce_memory::allocator::Version;
-use sconce_memory::replay::{self, DeviceWhatIf, Outcome, Question, RoomSource, WhatIf};
+use sconce_memory::allocator::TorchVersion;
+use sconce_memory::replay::{
+    self, CapacitySource, DeviceWhatIf, ReplayOutcome, WhatIf, WhatIfQuery,
+};
 use sconce_schema::finding::Certainty;
 use sconce_schema::{Bytes, exit};
 
 use super::words::{counted, open, shown, size};
-use crate::args::Global;
+use crate::args::GlobalArgs;
 use crate::failure::Result;
 use crate::output;
-use crate::outputs::{self, Form};
-use crate::page::Page;
+use crate::outputs::{self, OutputForm};
+use crate::page::TextLayout;
 
 /// Searched settings that are shown without --all.
 const FEW: usize = 5;
@@ -46,7 +48,7 @@ pub(crate) struct WhatIfArgs {
     capacity: Option<Bytes>,
     /// The release of PyTorch that wrote the snapshot, whose rules and settings are followed.
     #[arg(long, value_name = "VERSION")]
-    torch: Option<Version>,
+    torch: Option<TorchVersion>,
     /// Show all settings that were tried.
     #[arg(long)]
     all: bool,
@@ -59,11 +61,11 @@ pub(crate) struct WhatIfArgs {
 }
 
 /// Plays the snapshot's trace under other settings.
-pub(super) fn what_if(args: &WhatIfArgs, global: &Global) -> Result<u8> {
-    let html = outputs::find_beside(args.html.as_deref(), Form::Text, &[&args.snapshot])?;
+pub(super) fn what_if(args: &WhatIfArgs, global: &GlobalArgs) -> Result<u8> {
+    let html = outputs::find_beside(args.html.as_deref(), OutputForm::Text, &[&args.snapshot])?;
     outputs::share(&[html.as_ref()], args.json)?;
     let snapshot = open(&args.snapshot)?;
-    let question = Question {
+    let question = WhatIfQuery {
         version: args.torch,
         capacity: args.capacity.map(|bytes| bytes.0),
         confs: args.conf.clone(),
@@ -78,29 +80,29 @@ pub(super) fn what_if(args: &WhatIfArgs, global: &Global) -> Result<u8> {
     if args.json {
         output::data(&serde_json::to_string_pretty(&answer).unwrap_or_default())?;
     } else if args.html.is_none() {
-        output::data(&text(&answer, args.all, &Page::stdout()))?;
+        output::data(&text(&answer, args.all, &TextLayout::stdout()))?;
     }
     Ok(exit::OK)
 }
 
-fn text(answer: &WhatIf, all: bool, page: &Page) -> String {
+fn text(answer: &WhatIf, all: bool, page: &TextLayout) -> String {
     let mut text = String::new();
     for (number, device) in answer.devices.iter().enumerate() {
         if number > 0 {
             text.push('\n');
         }
-        Shown { answer, all, page }.device(&mut text, device);
+        WhatIfText { answer, all, page }.device(&mut text, device);
     }
     text
 }
 
-struct Shown<'a> {
+struct WhatIfText<'a> {
     answer: &'a WhatIf,
     all: bool,
-    page: &'a Page,
+    page: &'a TextLayout,
 }
 
-impl Shown<'_> {
+impl WhatIfText<'_> {
     fn say(&self, text: &mut String, said: &str) {
         let _ = writeln!(text, "  {}", self.page.wrapped(said, DETAIL, DETAIL));
     }
@@ -154,7 +156,7 @@ impl Shown<'_> {
         }
     }
 
-    fn row(&self, text: &mut String, device: &DeviceWhatIf, one: &Outcome, name: &str) {
+    fn row(&self, text: &mut String, device: &DeviceWhatIf, one: &ReplayOutcome, name: &str) {
         let style = &self.page.style;
         let today = device.today.peak_reserved_bytes;
         let failed = format!("{:>7}", failed(one));
@@ -227,11 +229,11 @@ fn stands_on(answer: &WhatIf, device: &DeviceWhatIf) -> Vec<String> {
         Some(room) => {
             let bytes = size(room.bytes);
             match room.source {
-                RoomSource::Given => format!("{bytes} of the card for PyTorch, as you say"),
-                RoomSource::FailedRequest => {
+                CapacitySource::Given => format!("{bytes} of the card for PyTorch, as you say"),
+                CapacitySource::FailedRequest => {
                     format!("{bytes} of the card for PyTorch, as the failed request says")
                 }
-                RoomSource::Retry => format!(
+                CapacitySource::Retry => format!(
                     "at most {bytes} of the card for PyTorch, which gave its cache back once \
                          to get more"
                 ),
@@ -286,14 +288,14 @@ fn verdict(device: &DeviceWhatIf) -> String {
 }
 
 /// Settings that were looked through, the best first.
-fn in_order(device: &DeviceWhatIf) -> Vec<&Outcome> {
-    let mut searched: Vec<&Outcome> = device.searched.iter().collect();
+fn in_order(device: &DeviceWhatIf) -> Vec<&ReplayOutcome> {
+    let mut searched: Vec<&ReplayOutcome> = device.searched.iter().collect();
     searched.sort_by_key(|one| (one.failed(), one.peak_reserved_bytes, one.conf.len()));
     searched
 }
 
 /// Failed requests, as a row tells them.
-fn failed(one: &Outcome) -> String {
+fn failed(one: &ReplayOutcome) -> String {
     match (one.failed(), one.saved) {
         (0, 0) => "–".to_owned(),
         (0, _) => "avoided".to_owned(),
@@ -316,13 +318,13 @@ fn head(device: &DeviceWhatIf) -> String {
 
 /// Of searched settings in order those that tell something: without those that do no better than
 /// fewer of the same.
-fn telling<'o>(searched: &[&'o Outcome], today: &Outcome) -> Vec<&'o Outcome> {
-    let parts = |one: &Outcome| one.conf.split(',').map(str::to_owned).collect::<Vec<_>>();
-    let as_good = |one: &Outcome, other: &Outcome| {
+fn telling<'o>(searched: &[&'o ReplayOutcome], today: &ReplayOutcome) -> Vec<&'o ReplayOutcome> {
+    let parts = |one: &ReplayOutcome| one.conf.split(',').map(str::to_owned).collect::<Vec<_>>();
+    let as_good = |one: &ReplayOutcome, other: &ReplayOutcome| {
         let (one_peak, other_peak) = (one.peak_reserved_bytes, other.peak_reserved_bytes);
         one.failed() <= other.failed() && one_peak as f64 <= other_peak as f64 * SAME
     };
-    let needless = |one: &&Outcome| {
+    let needless = |one: &&ReplayOutcome| {
         let own = parts(one);
         one.conf == today.conf
             || searched.iter().any(|other| {

@@ -4,8 +4,8 @@ use std::fs::File;
 use std::path::Path;
 
 use sconce_base::text::printable;
-use sconce_memory::analysis::{self, Category, Place, Report};
-use sconce_memory::snapshot::{self, Limits, Snapshot};
+use sconce_memory::analysis::{self, MemoryCategory, SnapshotReport, SourceLocation};
+use sconce_memory::snapshot::{self, Snapshot, SnapshotLimits};
 use sconce_schema::Bytes;
 use sconce_schema::finding::Certainty;
 
@@ -15,7 +15,7 @@ use crate::failure::{CliError, Result};
 const WIDEST: usize = 120;
 
 /// Reads a snapshot and says what is in it.
-pub(crate) fn read(path: &Path) -> Result<Report> {
+pub(crate) fn read(path: &Path) -> Result<SnapshotReport> {
     Ok(analysis::report(&open(path)?))
 }
 
@@ -26,7 +26,7 @@ pub(crate) fn open(path: &Path) -> Result<Snapshot> {
         path: path.to_owned(),
         source,
     })?;
-    let read = snapshot::read(file, &Limits::default());
+    let read = snapshot::read(file, &SnapshotLimits::default());
     read.map_err(|source| {
         let path = path.to_owned();
         CliError::Snapshot { path, source }.into()
@@ -47,7 +47,7 @@ pub(crate) fn signed(bytes: i128) -> String {
 }
 
 /// `train.py:36 step`.
-pub(crate) fn place(place: Option<&Place>) -> String {
+pub(crate) fn place(place: Option<&SourceLocation>) -> String {
     let Some(place) = place else {
         return "no Python: autograd's thread, or not recorded".to_owned();
     };
@@ -70,16 +70,16 @@ pub(crate) fn shown(text: &str) -> String {
     printable(text, WIDEST)
 }
 
-pub(crate) fn category(category: Category) -> &'static str {
+pub(crate) fn category(category: MemoryCategory) -> &'static str {
     match category {
-        Category::Parameters => "parameters",
-        Category::Activations => "activations",
-        Category::Backward => "backward",
-        Category::OptimizerState => "optimizer state",
-        Category::OptimizerWork => "optimizer work",
-        Category::Communication => "communication",
-        Category::Workspace => "workspace",
-        Category::Other => "other",
+        MemoryCategory::Parameters => "parameters",
+        MemoryCategory::Activations => "activations",
+        MemoryCategory::Backward => "backward",
+        MemoryCategory::OptimizerState => "optimizer state",
+        MemoryCategory::OptimizerWork => "optimizer work",
+        MemoryCategory::Communication => "communication",
+        MemoryCategory::Workspace => "workspace",
+        MemoryCategory::Other => "other",
     }
 }
 

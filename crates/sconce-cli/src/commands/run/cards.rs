@@ -2,57 +2,57 @@
 
 use std::path::Path;
 
-use sconce_host::{Card, Machine, Roots};
+use sconce_host::{GpuDevice, HostProfile, Roots};
 use sconce_schema::Millicores;
 use sconce_schema::event::GpuSummary;
-use sconce_schema::request::{ContainerEdits, Near};
-use sconce_schema::spec::Gpus;
+use sconce_schema::request::{ContainerEdits, NumaPlacement};
+use sconce_schema::spec::GpuRequest;
 use tracing::info;
 
-use crate::args::Global;
+use crate::args::GlobalArgs;
 use crate::failure::Result;
 use crate::limits;
 use crate::output;
-use crate::private::Private;
-use crate::style::Style;
+use crate::private::RunTempDir;
+use crate::style::OutputStyle;
 
 /// The cards that a run gets, and what the container needs for them.
-pub(super) struct Cards {
+pub(super) struct GpuAssignment {
     pub(super) edits: Vec<ContainerEdits>,
     pub(super) given: Vec<GpuSummary>,
     /// What of the machine is next to them.
-    pub(super) near: Option<Near>,
+    pub(super) near: Option<NumaPlacement>,
     /// Holds files that the edits name.
-    pub(super) files: Option<Private>,
+    pub(super) files: Option<RunTempDir>,
 }
 
 /// Whether `host` has the cards that `wanted` names, before anything is fetched for them.
-pub(super) fn check(host: &Machine, wanted: &Gpus) -> Result<()> {
+pub(super) fn check(host: &HostProfile, wanted: &GpuRequest) -> Result<()> {
     sconce_host::select(cards_of(host), wanted)?;
     Ok(())
 }
 
-fn cards_of(host: &Machine) -> &[Card] {
+fn cards_of(host: &HostProfile) -> &[GpuDevice] {
     host.nvidia.as_ref().map_or(&[][..], |nvidia| &nvidia.cards)
 }
 
-impl Cards {
+impl GpuAssignment {
     /// Those of `host` that `wanted` names, for a run of so many `cpus`; with `asked`, somebody asked
     /// for them, and is told where there are none. Files that their edits need are made below `scratch`.
     pub(super) fn choose(
-        host: &Machine,
-        wanted: &Gpus,
+        host: &HostProfile,
+        wanted: &GpuRequest,
         asked: bool,
         cpus: Option<Millicores>,
         scratch: &Path,
-        global: &Global,
+        global: &GlobalArgs,
     ) -> Result<Self> {
         let chosen = sconce_host::select(cards_of(host), wanted)?;
         let indices: Vec<u32> = chosen.iter().map(|card| card.index).collect();
         info!(?wanted, ?indices, there = cards_of(host).len(), "cards");
         if chosen.is_empty() {
-            if asked && *wanted == Gpus::All && !global.quiet {
-                let style = Style::for_stderr();
+            if asked && *wanted == GpuRequest::All && !global.quiet {
+                let style = OutputStyle::for_stderr();
                 output::say(
                     &style.dim("gpus: this machine has no NVIDIA card; running on the CPU"),
                 );
@@ -65,12 +65,12 @@ impl Cards {
             });
         }
         let folder = format!("{}.private", sconce_base::random_name());
-        let files = Private::make(&scratch.join("edits").join(folder))?;
+        let files = RunTempDir::make(&scratch.join("edits").join(folder))?;
         let edits = sconce_host::edits_for(host, &chosen, &Roots::default(), files.path())?;
         Ok(Self {
             near: limits::near(&chosen, host, cpus),
             edits,
-            given: chosen.into_iter().map(Card::summary).collect(),
+            given: chosen.into_iter().map(GpuDevice::summary).collect(),
             files: Some(files),
         })
     }

@@ -3,69 +3,69 @@
 use std::io::IsTerminal as _;
 use std::path::{Path, PathBuf};
 
-use sconce_host::Machine;
+use sconce_host::HostProfile;
 use sconce_run::Executor;
-use sconce_schema::event::{Mode, Started};
-use sconce_schema::lock::Versions;
-use sconce_schema::request::{Root, RunRequest};
-use sconce_schema::spec::Services;
-use sconce_schema::{ImageManifest, Lock};
+use sconce_schema::event::{Containment, RunStarted};
+use sconce_schema::lock::LockedVersions;
+use sconce_schema::request::{RunRequest, RunRoot};
+use sconce_schema::spec::ServicesSpec;
+use sconce_schema::{EnvironmentLayers, Lock};
 
-use super::cards::Cards;
-use super::held::Held;
-use super::leased::Leased;
-use super::nvml::Loading;
+use super::cards::GpuAssignment;
+use super::held::RunSession;
+use super::leased::LeasedGpus;
+use super::nvml::NvmlLoad;
 use super::request::started;
-use crate::args::{Global, RunFlags};
+use crate::args::{GlobalArgs, RunFlags};
 use crate::failure::Result;
-use crate::kernels::InUse;
+use crate::kernels::KernelCacheGuard;
 use crate::output;
-use crate::places::Places;
+use crate::places::SconceDirs;
 use crate::private;
 use crate::probe::Probe;
-use crate::services::{self, Given};
+use crate::services::{self, ServiceInputs};
 use crate::virtual_gpu::VirtualGpus;
-use crate::wish::Wish;
+use crate::wish::ResolvedRunOptions;
 
 /// All that is decided before the cards are chosen.
-pub(super) struct Contained {
+pub(super) struct ContainedRun {
     pub(super) id: String,
     /// The environment's name.
     pub(super) name: String,
     /// Where it was started from: the spec's folder, or the caller's.
     pub(super) folder: PathBuf,
-    pub(super) image: ImageManifest,
+    pub(super) image: EnvironmentLayers,
     /// Has the trees of the image stay in the store.
-    pub(super) stays: Vec<sconce_store::Held>,
+    pub(super) stays: Vec<sconce_store::ItemGuard>,
     /// `HOME`, unless the wish has another.
     pub(super) home: String,
-    pub(super) wish: Wish,
-    pub(super) versions: Option<Versions>,
-    pub(super) host: Machine,
-    pub(super) nvml: Loading,
+    pub(super) wish: ResolvedRunOptions,
+    pub(super) versions: Option<LockedVersions>,
+    pub(super) host: HostProfile,
+    pub(super) nvml: NvmlLoad,
     pub(super) virtual_gpus: Option<VirtualGpus>,
     pub(super) probe: Option<Probe>,
     /// Whose kernels it compiles, where they are kept.
-    pub(super) kernels: Option<InUse>,
+    pub(super) kernels: Option<KernelCacheGuard>,
     /// The services that run beside the command, or instead of one, and the lock of their packages.
-    pub(super) beside: Option<(Services, Lock)>,
+    pub(super) beside: Option<(ServicesSpec, Lock)>,
     /// What holds it.
     pub(super) executor: Box<dyn Executor>,
 }
 
 /// How the program was called.
-pub(super) struct Called<'a> {
-    pub(super) places: &'a Places,
+pub(super) struct CommandInvocation<'a> {
+    pub(super) places: &'a SconceDirs,
     pub(super) flags: &'a RunFlags,
     pub(super) json: Option<&'a Path>,
-    pub(super) global: &'a Global,
+    pub(super) global: &'a GlobalArgs,
 }
 
-impl Contained {
+impl ContainedRun {
     /// Runs it to its end and reports it.
     pub(super) fn run(
         mut self,
-        called: &Called<'_>,
+        called: &CommandInvocation<'_>,
         idle_work: Box<dyn FnOnce() + '_>,
     ) -> Result<u8> {
         let gpus = self.nvml.complete(&mut self.host);
@@ -73,9 +73,9 @@ impl Contained {
         // A run that makes no folder there itself still takes away what others left.
         private::sweep(scratch);
         let reached = gpus.as_deref();
-        let leased = Leased::take(&self.host, reached, &self.wish.gpus, called)?;
-        let wanted = leased.as_ref().map_or(&self.wish.gpus, Leased::cards);
-        let cards = Cards::choose(
+        let leased = LeasedGpus::take(&self.host, reached, &self.wish.gpus, called)?;
+        let wanted = leased.as_ref().map_or(&self.wish.gpus, LeasedGpus::cards);
+        let cards = GpuAssignment::choose(
             &self.host,
             wanted,
             self.wish.asks_for_gpus,
@@ -94,7 +94,7 @@ impl Contained {
         let mut request = RunRequest {
             id: self.id,
             command: self.wish.command,
-            root: Root::Image(self.image),
+            root: RunRoot::Image(self.image),
             workdir: self.wish.workdir,
             env,
             limits: self.wish.limits,
@@ -125,7 +125,7 @@ impl Contained {
         let laid = match &self.beside {
             Some((services, lock)) => {
                 let private = services::private_folder(called.places, &request.id);
-                let given = Given {
+                let given = ServiceInputs {
                     services,
                     lock,
                     name: &self.name,
@@ -143,17 +143,17 @@ impl Contained {
                 .flat_map(|laid| &laid.notes)
                 .for_each(|note| output::say(note));
         }
-        let started = Started {
+        let started = RunStarted {
             name: Some(self.name),
             folder: self.folder,
-            mode: Mode::Container,
+            mode: Containment::Container,
             versions: self.versions,
             runtime: self.executor.summary(),
             plan: self.probe.as_ref().and_then(Probe::plans),
             gpus: given,
             ..started(&request, &self.host)
         };
-        let held = Held {
+        let held = RunSession {
             places: called.places,
             host: &self.host,
             strict: called.flags.strict,

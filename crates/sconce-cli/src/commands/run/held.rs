@@ -4,46 +4,46 @@ use std::cell::Cell;
 use std::path::Path;
 use std::time::Duration;
 
-use sconce_host::{Gpus, Machine};
-use sconce_report::{Report, json, terminal};
-use sconce_run::{Control, Executor, Outcome, Restarts, RunOptions};
-use sconce_schema::event::Started;
+use sconce_host::{GpuMonitor, HostProfile};
+use sconce_report::{RunReport, json, terminal};
+use sconce_run::{ControlOptions, Executor, RestartBackoff, RunOptions, RunOutcome};
+use sconce_schema::event::RunStarted;
 use sconce_schema::request::RunRequest;
 
 use super::request::program;
-use crate::account::Told;
-use crate::args::Global;
+use crate::account::ProbeDirectory;
+use crate::args::GlobalArgs;
 use crate::commands::logs::Follower;
 use crate::detach;
 use crate::failure::{CliError, Result, with_causes};
 use crate::output;
-use crate::outputs::{self, Form};
-use crate::places::Places;
-use crate::style::Style;
+use crate::outputs::{self, OutputForm};
+use crate::places::SconceDirs;
+use crate::style::OutputStyle;
 use crate::watch::Recorder;
 
 /// How long after a first Ctrl-C a second one kills.
 const GRACE: Duration = Duration::from_secs(10);
 
 /// What holding a run needs beside the run itself.
-pub(super) struct Held<'a> {
-    pub(super) places: &'a Places,
-    pub(super) host: &'a Machine,
+pub(super) struct RunSession<'a> {
+    pub(super) places: &'a SconceDirs,
+    pub(super) host: &'a HostProfile,
     pub(super) strict: bool,
     pub(super) executor: &'a dyn Executor,
     /// Readings a second, at least 1.
     pub(super) sample_hz: u32,
     pub(super) json: Option<&'a Path>,
-    pub(super) global: &'a Global,
+    pub(super) global: &'a GlobalArgs,
 }
 
-impl Held<'_> {
+impl RunSession<'_> {
     pub(super) fn run(
         &self,
         request: &RunRequest,
-        started: Started,
-        gpus: Option<Box<dyn Gpus>>,
-        account: Option<Told>,
+        started: RunStarted,
+        gpus: Option<Box<dyn GpuMonitor>>,
+        account: Option<ProbeDirectory>,
         idle_work: Option<Box<dyn FnOnce() + '_>>,
     ) -> Result<u8> {
         let options = RunOptions {
@@ -51,8 +51,8 @@ impl Held<'_> {
             state_dir: self.places.scratch.clone(),
             keep: None,
             shared: match &account {
-                Some(Told::InMemory(inside)) => Some(inside.clone()),
-                Some(Told::Folder(_)) | None => None,
+                Some(ProbeDirectory::InMemory(inside)) => Some(inside.clone()),
+                Some(ProbeDirectory::Folder(_)) | None => None,
             },
             sample_every: Duration::from_secs(1) / self.sample_hz.max(1),
             grace: GRACE,
@@ -60,10 +60,10 @@ impl Held<'_> {
             host: self.host,
             ways_out: crate::limits::ways_out(request.network, &self.global.env),
             environment: Some(&self.global.env),
-            control: Some(Control {
+            control: Some(ControlOptions {
                 folder: self.places.runs.join(&request.id),
                 log_command: self.global.holds_run(),
-                restarts: Restarts::default(),
+                restarts: RestartBackoff::default(),
             }),
             waiting: self.global.holds_run().then(detach::caller).flatten(),
         };
@@ -112,8 +112,8 @@ impl Held<'_> {
     }
 
     /// The report, and whatever went wrong beside the command.
-    fn tell(&self, outcome: &Outcome, recorder: &Recorder<'_>) -> Result<()> {
-        let style = Style::for_stderr();
+    fn tell(&self, outcome: &RunOutcome, recorder: &Recorder<'_>) -> Result<()> {
+        let style = OutputStyle::for_stderr();
         for path in &outcome.left_behind {
             output::say(&style.warn(&format!("could not remove {}", path.display())));
         }
@@ -127,7 +127,7 @@ impl Held<'_> {
         if self.global.quiet && self.json.is_none() {
             return Ok(());
         }
-        let report = Report::of(sconce_record::read(&path)?);
+        let report = RunReport::of(sconce_record::read(&path)?);
         if !self.global.quiet {
             output::say(&format!(
                 "\n{}",
@@ -136,7 +136,7 @@ impl Held<'_> {
         }
         if let Some(file) = self.json {
             let json = json::report(&report);
-            outputs::find_beside_command(file, Form::Text)?.write(json.as_bytes())?;
+            outputs::find_beside_command(file, OutputForm::Text)?.write(json.as_bytes())?;
         }
         Ok(())
     }

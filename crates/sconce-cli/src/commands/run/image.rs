@@ -4,41 +4,41 @@
 use std::io;
 use std::path::Path;
 
-use sconce_host::{Machine, Roots};
-use sconce_image::execution::{self, Accounts, Execution};
-use sconce_image::local::{Image, LocalError};
+use sconce_host::{HostProfile, Roots};
+use sconce_image::execution::{self, Accounts, ImageExecution};
+use sconce_image::local::{LocalError, LocalImage};
 use sconce_image::open;
-use sconce_image::unpack::{self, Lookup, UnpackLimits};
+use sconce_image::unpack::{self, OverlayLookup, UnpackLimits};
 use sconce_oci::Platform;
 use sconce_registry::Reference;
-use sconce_schema::ImageManifest;
-use sconce_schema::request::{Network, User};
+use sconce_schema::EnvironmentLayers;
+use sconce_schema::request::{ContainerUser, NetworkMode};
 use sconce_store::Store;
 
 use super::cards;
-use super::contained::{Called, Contained};
-use super::nvml::Loading;
+use super::contained::{CommandInvocation, ContainedRun};
+use super::nvml::NvmlLoad;
 use super::request::{current_folder, new_id};
-use super::target::Which;
-use crate::args::{Global, RunFlags};
+use super::target::ImageLocation;
+use crate::args::{GlobalArgs, RunFlags};
 use crate::commands::pull::fetch;
 use crate::executor::find_executor;
 use crate::failure::{CliError, Result};
-use crate::kernels::{self, Owner};
+use crate::kernels::{self, KernelCacheOwner};
 use crate::output;
 use crate::own_folders;
-use crate::places::Places;
+use crate::places::SconceDirs;
 use crate::probe::Probe;
-use crate::progress::Drawn;
-use crate::ranks::World;
+use crate::progress::TerminalProgress;
+use crate::ranks::RankWorld;
 use crate::staying::staying;
-use crate::style::Style;
+use crate::style::OutputStyle;
 use crate::virtual_gpu::VirtualGpus;
-use crate::wish::Wish;
+use crate::wish::ResolvedRunOptions;
 
 /// What is to be run in the image.
 #[derive(Clone, Copy)]
-pub(crate) enum Asked<'a> {
+pub(crate) enum ImageCommand<'a> {
     /// This, as arguments of the image's entrypoint; where it is empty, the image's own command.
     Command(&'a [String]),
     /// A shell, without the entrypoint.
@@ -49,44 +49,44 @@ pub(crate) enum Asked<'a> {
 const SHELLS: [&str; 3] = ["/bin/bash", "/usr/bin/bash", "/bin/sh"];
 
 pub(crate) fn run(
-    which: &Which,
+    which: &ImageLocation,
     flags: &RunFlags,
-    asked: Asked<'_>,
+    asked: ImageCommand<'_>,
     json: Option<&Path>,
-    global: &Global,
+    global: &GlobalArgs,
 ) -> Result<u8> {
     refuse_sources(flags)?;
     let here = current_folder()?;
-    let mut wish = Wish::of_flags(flags, &here, &global.env)?;
-    let host = Machine::read(&Roots::default());
+    let mut wish = ResolvedRunOptions::of_flags(flags, &here, &global.env)?;
+    let host = HostProfile::read(&Roots::default());
     cards::check(&host, &wish.gpus)?;
     let executor = find_executor(wish.runtime, &global.env)?;
-    let nvml = Loading::begin(&host, &wish.gpus);
-    let places = Places::find(global)?;
+    let nvml = NvmlLoad::begin(&host, &wish.gpus);
+    let places = SconceDirs::find(global)?;
     own_folders::refuse(&wish.mounts, None, &places)?;
     let (cards, scratch) = (&flags.virtual_gpu, &places.scratch);
     let words = match asked {
-        Asked::Command(words) => words,
-        Asked::Shell => &[],
+        ImageCommand::Command(words) => words,
+        ImageCommand::Shell => &[],
     };
-    let world = World::of(&flags.ranks, cards.len(), words)?;
+    let world = RankWorld::of(&flags.ranks, cards.len(), words)?;
     let virtual_gpus = VirtualGpus::prepare(cards, world, scratch, global)?;
     let probe = Probe::of_flags(wish.probe, flags.plan.plan.as_ref(), world, &places)?;
     let store = Store::open(&places.store)?;
-    let progress = Drawn::new(global.quiet);
+    let progress = TerminalProgress::new(global.quiet);
 
     let (name, image) = find(which, &store, global, &progress)?;
     let config = image.config()?;
     let limits = UnpackLimits::default();
     let unpack = || Ok(unpack::trees(&image, &name, &store, limits, &progress)?);
     let (mut layers, mut stays) = staying(unpack, |layers| layers)?;
-    let lookup = Lookup::new(&layers);
+    let lookup = OverlayLookup::new(&layers);
     let accounts = Accounts::read(&lookup)?;
-    let execution = Execution::of(&config, &accounts, wish.user == User::Root);
+    let execution = ImageExecution::of(&config, &accounts, wish.user == ContainerUser::Root);
     wish.command = command(&execution, &lookup, asked)?;
     wish.workdir = execution.workdir(flags.workdir.as_deref());
     let home = execution.env["HOME"].clone();
-    if wish.user == User::Plain {
+    if wish.user == ContainerUser::Plain {
         let (layer, stay) = staying(
             || Ok(accounts.layer(&home, &store)?),
             |layer| layer.as_slice(),
@@ -101,7 +101,7 @@ pub(crate) fn run(
     tell(&execution, &wish, global);
 
     let versions = execution::versions(&config);
-    let owner = || Owner {
+    let owner = || KernelCacheOwner {
         environment: image.digest.to_string(),
         folders: wish
             .mounts
@@ -116,11 +116,11 @@ pub(crate) fn run(
         true => places.kernels.open_or_say(&owner(), global),
         false => None,
     };
-    let contained = Contained {
+    let contained = ContainedRun {
         id: new_id(&short, &places.runs),
         name,
         folder: here,
-        image: ImageManifest {
+        image: EnvironmentLayers {
             layers,
             env: execution.env,
         },
@@ -136,7 +136,7 @@ pub(crate) fn run(
         beside: None,
         executor,
     };
-    let called = Called {
+    let called = CommandInvocation {
         places: &places,
         flags,
         json,
@@ -152,15 +152,15 @@ pub(crate) fn run(
 
 /// The image, and what to call it.
 fn find(
-    which: &Which,
+    which: &ImageLocation,
     store: &Store,
-    global: &Global,
-    progress: &Drawn,
-) -> Result<(String, Image)> {
+    global: &GlobalArgs,
+    progress: &TerminalProgress,
+) -> Result<(String, LocalImage)> {
     let platform = platform();
     match which {
-        Which::Named(name) => {
-            let image = match (Image::find(store, name), Reference::parse(name, None)) {
+        ImageLocation::Named(name) => {
+            let image = match (LocalImage::find(store, name), Reference::parse(name, None)) {
                 (Err(LocalError::Unknown { .. } | LocalError::Name { .. }), Ok(reference)) => {
                     fetch(&reference, &platform, store, global, progress)?
                 }
@@ -177,7 +177,7 @@ fn find(
             }
             Ok((name.clone(), image))
         }
-        Which::There(source) => {
+        ImageLocation::There(source) => {
             let image = open::open(source, &platform, store, progress)?;
             let file = source.path.file_name().unwrap_or_default();
             let name = match &source.name {
@@ -203,10 +203,14 @@ pub(crate) fn platform() -> Platform {
     }
 }
 
-fn command(execution: &Execution, image: &Lookup<'_>, asked: Asked<'_>) -> Result<Vec<String>> {
+fn command(
+    execution: &ImageExecution,
+    image: &OverlayLookup<'_>,
+    asked: ImageCommand<'_>,
+) -> Result<Vec<String>> {
     let command = match asked {
-        Asked::Command(words) => execution.command(words),
-        Asked::Shell => {
+        ImageCommand::Command(words) => execution.command(words),
+        ImageCommand::Shell => {
             let there = |shell: &&str| -> io::Result<bool> {
                 Ok(image
                     .find(shell.as_bytes())?
@@ -224,16 +228,16 @@ fn command(execution: &Execution, image: &Lookup<'_>, asked: Asked<'_>) -> Resul
 }
 
 /// What of the image's wishes is not granted.
-fn tell(execution: &Execution, wish: &Wish, global: &Global) {
+fn tell(execution: &ImageExecution, wish: &ResolvedRunOptions, global: &GlobalArgs) {
     if global.quiet {
         return;
     }
-    let style = Style::for_stderr();
+    let style = OutputStyle::for_stderr();
     for note in &execution.notes {
         output::say(&style.dim(&format!("image: {note}")));
     }
     // On the machine's own network they can be reached as they are.
-    if wish.network == Network::None && !execution.ports.is_empty() {
+    if wish.network == NetworkMode::None && !execution.ports.is_empty() {
         let ports = execution.ports.iter().take(8);
         let ports: Vec<String> = ports
             .map(|port| port.chars().take(20).flat_map(char::escape_debug).collect())

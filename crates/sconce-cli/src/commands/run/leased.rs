@@ -6,16 +6,16 @@ use std::time::Duration;
 
 use rustix::process::{Signal, getpid, kill_process};
 use rustix::time::{ClockId, clock_gettime};
-use sconce_host::{Card, Machine};
+use sconce_host::{GpuDevice, HostProfile};
 use sconce_lease::{
     AcquireRequest, GpuSelection, LeaseError, LeaseRefusal, LeaseRequest, LeaseResponse, Overview,
 };
-use sconce_schema::spec::{GpuId, Gpus};
+use sconce_schema::spec::{GpuId, GpuRequest};
 
-use super::contained::Called;
+use super::contained::CommandInvocation;
 use crate::commands::lease::waiting;
 use crate::failure::Result;
-use crate::leases::{self, Desk, strange};
+use crate::leases::{self, LeaseClient, strange};
 use crate::output;
 
 /// Time between two looks at the lease of a run.
@@ -26,52 +26,52 @@ const LOOK_NO_OFTENER: Duration = Duration::from_millis(250);
 const GRACE: Duration = Duration::from_secs(30);
 
 /// Cards that the run may have.
-pub(super) struct Leased {
-    cards: Gpus,
+pub(super) struct LeasedGpus {
+    cards: GpuRequest,
     /// The lease that is the run's own; absent where it uses one that its user holds.
-    own: Option<Arc<Own>>,
+    own: Option<Arc<OwnLease>>,
 }
 
-struct Own {
+struct OwnLease {
     id: u64,
-    desk: Mutex<Desk>,
+    desk: Mutex<LeaseClient>,
     ended: AtomicBool,
 }
 
 /// How cards are had.
 #[derive(Debug, PartialEq, Eq)]
-enum Way {
+enum GpuGrant {
     /// By a lease that the user holds: indices of its cards.
     Held(Vec<u32>),
     /// By one for this run.
     Take(GpuSelection),
 }
 
-impl Leased {
+impl LeasedGpus {
     /// Takes the lease, and waits for it; `None` where no card is wanted or leases are not in use.
     pub(super) fn take(
-        host: &Machine,
-        nvml: Option<&dyn sconce_host::Gpus>,
-        wanted: &Gpus,
-        called: &Called<'_>,
+        host: &HostProfile,
+        nvml: Option<&dyn sconce_host::GpuMonitor>,
+        wanted: &GpuRequest,
+        called: &CommandInvocation<'_>,
     ) -> Result<Option<Self>> {
         let there = host.nvidia.as_ref().map_or(&[][..], |n| &n.cards);
         let folder = &called.places.leases;
-        if there.is_empty() || *wanted == Gpus::Count(0) || !Desk::is_in_use(folder) {
+        if there.is_empty() || *wanted == GpuRequest::Count(0) || !LeaseClient::is_in_use(folder) {
             return Ok(None);
         }
-        let mut desk = Desk::find(folder, leases::cards(host, nvml))?;
+        let mut desk = LeaseClient::find(folder, leases::cards(host, nvml))?;
         let overview = desk.look()?;
         let uid = rustix::process::geteuid().as_raw();
         let mut way = way(&overview, wanted, there, uid)?;
         tracing::info!(?way, "cards are leased");
         loop {
             let taken = match way {
-                Way::Held(indices) => {
+                GpuGrant::Held(indices) => {
                     let cards = listed(indices);
                     return Ok(Some(Self { cards, own: None }));
                 }
-                Way::Take(taken) => taken,
+                GpuGrant::Take(taken) => taken,
             };
             let ask = LeaseRequest::Take(AcquireRequest {
                 wanted: taken,
@@ -93,16 +93,16 @@ impl Leased {
                 }
                 // Of all cards, as many as may be had.
                 LeaseResponse::Refused(LeaseRefusal::TooMany { limit, .. })
-                    if *wanted == Gpus::All && limit > 0 =>
+                    if *wanted == GpuRequest::All && limit > 0 =>
                 {
-                    way = Way::Take(any(limit));
+                    way = GpuGrant::Take(any(limit));
                     continue;
                 }
                 LeaseResponse::Refused(refusal) => return Err(refusal.into()),
                 other => return Err(strange(&other).into()),
             };
             let indices = indices(&keys, there)?;
-            let own = Arc::new(Own {
+            let own = Arc::new(OwnLease {
                 id,
                 desk: Mutex::new(desk),
                 ended: AtomicBool::new(false),
@@ -115,12 +115,12 @@ impl Leased {
         }
     }
 
-    pub(super) fn cards(&self) -> &Gpus {
+    pub(super) fn cards(&self) -> &GpuRequest {
         &self.cards
     }
 }
 
-impl Drop for Leased {
+impl Drop for LeasedGpus {
     fn drop(&mut self) {
         if let Some(own) = &self.own {
             own.ended.store(true, Ordering::SeqCst);
@@ -140,7 +140,7 @@ fn any(cards: u32) -> GpuSelection {
 
 /// The indices of cards by their keys. One that is not here is an error: the run would begin with fewer
 /// cards than were asked for.
-fn indices(keys: &[String], there: &[Card]) -> std::result::Result<Vec<u32>, LeaseError> {
+fn indices(keys: &[String], there: &[GpuDevice]) -> std::result::Result<Vec<u32>, LeaseError> {
     let index = |key: &String| {
         let card = there.iter().find(|card| leases::key(card) == *key);
         card.map(|card| card.index)
@@ -149,12 +149,17 @@ fn indices(keys: &[String], there: &[Card]) -> std::result::Result<Vec<u32>, Lea
     keys.iter().map(index).collect()
 }
 
-fn listed(indices: Vec<u32>) -> Gpus {
-    Gpus::Listed(indices.into_iter().map(GpuId::Index).collect())
+fn listed(indices: Vec<u32>) -> GpuRequest {
+    GpuRequest::Listed(indices.into_iter().map(GpuId::Index).collect())
 }
 
 /// Whether the user's own leases of a time have what is wanted, or what is to be asked for.
-fn way(overview: &Overview, wanted: &Gpus, there: &[Card], uid: u32) -> Result<Way> {
+fn way(
+    overview: &Overview,
+    wanted: &GpuRequest,
+    there: &[GpuDevice],
+    uid: u32,
+) -> Result<GpuGrant> {
     let mine = |key: &String| {
         let mut timed = overview
             .leases
@@ -168,9 +173,9 @@ fn way(overview: &Overview, wanted: &Gpus, there: &[Card], uid: u32) -> Result<W
         .map(|card| card.index)
         .collect();
     Ok(match wanted {
-        Gpus::All if !own.is_empty() => Way::Held(own),
-        Gpus::All => {
-            let taken = |card: &Card| {
+        GpuRequest::All if !own.is_empty() => GpuGrant::Held(own),
+        GpuRequest::All => {
+            let taken = |card: &GpuDevice| {
                 let key = leases::key(card);
                 overview
                     .leases
@@ -178,18 +183,18 @@ fn way(overview: &Overview, wanted: &Gpus, there: &[Card], uid: u32) -> Result<W
                     .any(|lease| lease.cards.contains(&key))
             };
             let free = there.iter().filter(|card| !taken(card)).count();
-            Way::Take(any(u32::try_from(free.max(1)).unwrap_or(u32::MAX)))
+            GpuGrant::Take(any(u32::try_from(free.max(1)).unwrap_or(u32::MAX)))
         }
-        &Gpus::Count(count) if own.len() >= count as usize => {
-            Way::Held(own.into_iter().take(count as usize).collect())
+        &GpuRequest::Count(count) if own.len() >= count as usize => {
+            GpuGrant::Held(own.into_iter().take(count as usize).collect())
         }
-        &Gpus::Count(count) => Way::Take(any(count)),
-        listed @ Gpus::Listed(_) => {
+        &GpuRequest::Count(count) => GpuGrant::Take(any(count)),
+        listed @ GpuRequest::Listed(_) => {
             let chosen = sconce_host::select(there, listed)?;
             if chosen.iter().all(|card| own.contains(&card.index)) {
-                Way::Held(chosen.iter().map(|card| card.index).collect())
+                GpuGrant::Held(chosen.iter().map(|card| card.index).collect())
             } else {
-                Way::Take(GpuSelection::These(
+                GpuGrant::Take(GpuSelection::These(
                     chosen.into_iter().map(leases::key).collect(),
                 ))
             }
@@ -198,7 +203,7 @@ fn way(overview: &Overview, wanted: &Gpus, there: &[Card], uid: u32) -> Result<W
 }
 
 /// Ends the run when its lease is over: its cards are somebody else's then.
-fn watch(own: &Arc<Own>) {
+fn watch(own: &Arc<OwnLease>) {
     let own = Arc::clone(own);
     std::thread::spawn(move || {
         let mut warned = false;
@@ -260,8 +265,8 @@ mod tests {
     use super::*;
     use sconce_lease::LeaseSummary;
 
-    fn card(index: u32) -> Card {
-        Card {
+    fn card(index: u32) -> GpuDevice {
+        GpuDevice {
             index,
             bus_id: Some(format!("0000:0{index}:00.0")),
             minor: Some(index),
@@ -317,17 +322,20 @@ mod tests {
         let of = |overview: &Overview, wanted: &str| {
             way(overview, &wanted.parse().expect("cards"), &there, 7).ok()
         };
-        assert_eq!(of(&held, "1"), Some(Way::Held(vec![1])));
-        assert_eq!(of(&held, "all"), Some(Way::Held(vec![1])));
-        assert_eq!(of(&held, "device=1"), Some(Way::Held(vec![1])));
-        assert_eq!(of(&held, "2"), Some(Way::Take(any(2))));
+        assert_eq!(of(&held, "1"), Some(GpuGrant::Held(vec![1])));
+        assert_eq!(of(&held, "all"), Some(GpuGrant::Held(vec![1])));
+        assert_eq!(of(&held, "device=1"), Some(GpuGrant::Held(vec![1])));
+        assert_eq!(of(&held, "2"), Some(GpuGrant::Take(any(2))));
         let first = GpuSelection::These(vec![leases::key(&card(0))]);
-        assert_eq!(of(&held, "device=0"), Some(Way::Take(first)));
+        assert_eq!(of(&held, "device=0"), Some(GpuGrant::Take(first)));
         assert_eq!(of(&held, "device=9"), None);
         // A lease that is another run's is that run's.
         let run = overview(vec![lease(7, 1, Some(99))]);
-        assert_eq!(of(&run, "1"), Some(Way::Take(any(1))));
-        assert_eq!(of(&run, "all"), Some(Way::Take(any(2))));
-        assert_eq!(of(&overview(Vec::new()), "all"), Some(Way::Take(any(3))));
+        assert_eq!(of(&run, "1"), Some(GpuGrant::Take(any(1))));
+        assert_eq!(of(&run, "all"), Some(GpuGrant::Take(any(2))));
+        assert_eq!(
+            of(&overview(Vec::new()), "all"),
+            Some(GpuGrant::Take(any(3)))
+        );
     }
 }

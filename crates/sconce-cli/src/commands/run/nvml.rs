@@ -6,21 +6,21 @@
 
 use std::thread::JoinHandle;
 
-use sconce_host::{Gpus, Machine, NvmlGpus};
+use sconce_host::{GpuMonitor, HostProfile, NvmlMonitor};
 use sconce_schema::spec;
 
 /// NVML on its way; nothing where no card is wanted or there is none.
-pub(super) struct Loading(Option<JoinHandle<Option<NvmlGpus>>>);
+pub(super) struct NvmlLoad(Option<JoinHandle<Option<NvmlMonitor>>>);
 
-impl Loading {
-    pub(super) fn begin(host: &Machine, wanted: &spec::Gpus) -> Self {
+impl NvmlLoad {
+    pub(super) fn begin(host: &HostProfile, wanted: &spec::GpuRequest) -> Self {
         let cards = host.nvidia.as_ref().is_some_and(|n| !n.cards.is_empty());
-        let load = cards && *wanted != spec::Gpus::Count(0);
-        Self(load.then(|| std::thread::spawn(NvmlGpus::load)))
+        let load = cards && *wanted != spec::GpuRequest::Count(0);
+        Self(load.then(|| std::thread::spawn(NvmlMonitor::load)))
     }
 
     /// Waits for it, fills the facts with what it tells, and hands it over for the readings.
-    pub(super) fn complete(self, host: &mut Machine) -> Option<Box<dyn Gpus>> {
+    pub(super) fn complete(self, host: &mut HostProfile) -> Option<Box<dyn GpuMonitor>> {
         let gpus = self.0?.join().ok()??;
         if let Some(nvidia) = &mut host.nvidia {
             nvidia.complete(&gpus);

@@ -4,10 +4,10 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use sconce_host::Machine;
-use sconce_schema::event::{FORMAT, HostSummary, Mode, Started};
-use sconce_schema::request::{Mount, Root, RunRequest};
-use sconce_store::Held;
+use sconce_host::HostProfile;
+use sconce_schema::event::{Containment, FORMAT, HostSummary, RunStarted};
+use sconce_schema::request::{Mount, RunRequest, RunRoot};
+use sconce_store::ItemGuard;
 
 use crate::failure::{CliError, Result};
 use crate::staying::hold;
@@ -16,15 +16,15 @@ use crate::staying::hold;
 const TRIES: usize = 32;
 
 /// The parts of a run's beginning that every kind of run has.
-pub(super) fn started(request: &RunRequest, host: &Machine) -> Started {
-    Started {
+pub(super) fn started(request: &RunRequest, host: &HostProfile) -> RunStarted {
+    RunStarted {
         format: FORMAT,
         id: request.id.clone(),
         name: None,
         unix_ms: unix_ms(),
         command: request.command.clone(),
         folder: PathBuf::new(),
-        mode: Mode::Host,
+        mode: Containment::Host,
         sconce_pid: std::process::id(),
         limits: request.limits,
         near: request.near,
@@ -44,7 +44,7 @@ pub(super) fn started(request: &RunRequest, host: &Machine) -> Started {
 
 /// A request for work of Sconce's own in `root`: no network, no limits, no cards.
 pub(crate) fn chore(
-    root: Root,
+    root: RunRoot,
     name: &str,
     command: Vec<String>,
     mounts: Vec<Mount>,
@@ -98,10 +98,10 @@ pub(crate) fn program() -> Result<PathBuf> {
 }
 
 /// Has what a run stands on stay in the store as long as what this gives is held.
-pub(crate) fn stay(root: &Root) -> Result<Vec<Held>> {
+pub(crate) fn stay(root: &RunRoot) -> Result<Vec<ItemGuard>> {
     match root {
-        Root::Image(manifest) => Ok(hold(&manifest.layers)?),
-        Root::Host => Ok(Vec::new()),
+        RunRoot::Image(manifest) => Ok(hold(&manifest.layers)?),
+        RunRoot::Host => Ok(Vec::new()),
     }
 }
 

@@ -3,29 +3,29 @@
 use std::path::{Path, PathBuf};
 
 use sconce_image::local;
-use sconce_image::open::Source;
+use sconce_image::open::ImageSource;
 use sconce_oci::Digest;
 use sconce_registry::Reference;
 use sconce_schema::spec::FILE_NAME;
 
 /// What is to be run.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Target {
+pub(crate) enum RunSource {
     /// The spec there, or the spec in the folder there.
     Spec(PathBuf),
-    Image(Which),
+    Image(ImageLocation),
 }
 
 /// Where an image is.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) enum Which {
+pub(crate) enum ImageLocation {
     /// A local image's name or digest, or else one in a registry.
     Named(String),
     /// A file or folder.
-    There(Source),
+    There(ImageSource),
 }
 
-impl Target {
+impl RunSource {
     /// In this order, the first that fits:
     ///
     /// 1. `oci:`, `oci-archive:` or `docker-archive:` and a path, or `sha256:` and a digest: an image;
@@ -39,10 +39,10 @@ impl Target {
     pub(crate) fn of(argument: &Path) -> Self {
         let spec = || Self::Spec(argument.to_owned());
         let text = argument.to_str();
-        if let Some(source) = text.and_then(Source::parse) {
-            return Self::Image(Which::There(source));
+        if let Some(source) = text.and_then(ImageSource::parse) {
+            return Self::Image(ImageLocation::There(source));
         }
-        let local = |text: &str| Self::Image(Which::Named(text.to_owned()));
+        let local = |text: &str| Self::Image(ImageLocation::Named(text.to_owned()));
         if let Some(digest) = text.filter(|text| text.parse::<Digest>().is_ok()) {
             return local(digest);
         }
@@ -51,8 +51,8 @@ impl Target {
             return spec();
         }
         let name = |text: &&str| local::is_name(text) || Reference::parse(text, None).is_ok();
-        match (Source::at(argument), text.filter(name)) {
-            (Ok(Some(source)), _) => Self::Image(Which::There(source)),
+        match (ImageSource::at(argument), text.filter(name)) {
+            (Ok(Some(source)), _) => Self::Image(ImageLocation::There(source)),
             (Ok(None), _) => spec(),
             (Err(_), Some(name)) => local(name),
             (Err(_), None) => spec(),
@@ -63,7 +63,7 @@ impl Target {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sconce_image::open::Kind;
+    use sconce_image::open::ImageFormat;
 
     #[test]
     fn a_spec_and_an_image_are_told_apart() {
@@ -94,25 +94,32 @@ mod tests {
             "base:1",
             "nowhere",
         ] {
-            assert_eq!(Target::of(&here(name)), Target::Spec(here(name)), "{name}");
+            assert_eq!(
+                RunSource::of(&here(name)),
+                RunSource::Spec(here(name)),
+                "{name}"
+            );
         }
         let there = |kind, path: &Path, name: Option<&str>| {
-            Target::Image(Which::There(Source {
+            RunSource::Image(ImageLocation::There(ImageSource {
                 kind,
                 path: path.to_owned(),
                 name: name.map(str::to_owned),
             }))
         };
-        for (name, kind) in [("lay", Kind::Layout), ("saved.tar.gz", Kind::Archive)] {
+        for (name, kind) in [
+            ("lay", ImageFormat::Layout),
+            ("saved.tar.gz", ImageFormat::Archive),
+        ] {
             assert_eq!(
-                Target::of(&here(name)),
+                RunSource::of(&here(name)),
                 there(kind, &here(name), None),
                 "{name}"
             );
         }
         let both = format!("oci:{}:1.0", here("both").display());
-        let wanted = there(Kind::Layout, &here("both"), Some("1.0"));
-        assert_eq!(Target::of(Path::new(&both)), wanted);
+        let wanted = there(ImageFormat::Layout, &here("both"), Some("1.0"));
+        assert_eq!(RunSource::of(Path::new(&both)), wanted);
         let digest = format!("sha256:{}", "0f".repeat(32));
         for name in [
             "no-such:1.0",
@@ -122,12 +129,12 @@ mod tests {
             "registry.example.org/team/a",
             &digest,
         ] {
-            let wanted = Target::Image(Which::Named(name.to_owned()));
-            assert_eq!(Target::of(Path::new(name)), wanted, "{name}");
+            let wanted = RunSource::Image(ImageLocation::Named(name.to_owned()));
+            assert_eq!(RunSource::of(Path::new(name)), wanted, "{name}");
         }
         for name in ["no-such", "No-Such:1", "no-such:", "../no:such/x"] {
-            let wanted = Target::Spec(PathBuf::from(name));
-            assert_eq!(Target::of(Path::new(name)), wanted, "{name}");
+            let wanted = RunSource::Spec(PathBuf::from(name));
+            assert_eq!(RunSource::of(Path::new(name)), wanted, "{name}");
         }
     }
 }

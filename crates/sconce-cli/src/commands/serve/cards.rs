@@ -3,28 +3,28 @@
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use sconce_host::{Gpus, NvmlCard, NvmlGpus};
-use sconce_report::metrics::CardReading;
+use sconce_host::{GpuMonitor, NvmlGpu, NvmlMonitor};
+use sconce_report::metrics::MachineGpuSample;
 
 /// Readings are not made more often than this, whoever asks.
 const REST: Duration = Duration::from_millis(500);
 
 /// The cards, where there are any.
-pub(super) struct Cards {
+pub(super) struct ServedGpus {
     hostname: String,
     inner: Mutex<Option<Inner>>,
 }
 
 struct Inner {
-    gpus: NvmlGpus,
+    gpus: NvmlMonitor,
     driver: Option<String>,
-    cards: Vec<NvmlCard>,
-    read: Option<(Instant, Vec<CardReading>)>,
+    cards: Vec<NvmlGpu>,
+    read: Option<(Instant, Vec<MachineGpuSample>)>,
 }
 
-impl Cards {
+impl ServedGpus {
     pub(super) fn find(hostname: String) -> Self {
-        let inner = NvmlGpus::load().map(|gpus| Inner {
+        let inner = NvmlMonitor::load().map(|gpus| Inner {
             driver: gpus.driver(),
             cards: gpus.cards(),
             gpus,
@@ -40,7 +40,7 @@ impl Cards {
         &self.hostname
     }
 
-    pub(super) fn read(&self) -> Vec<CardReading> {
+    pub(super) fn read(&self) -> Vec<MachineGpuSample> {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(inner) = inner.as_mut() else {
             return Vec::new();
@@ -50,7 +50,7 @@ impl Cards {
         {
             return readings.clone();
         }
-        let reading = |card: &NvmlCard| CardReading {
+        let reading = |card: &NvmlGpu| MachineGpuSample {
             uuid: card.uuid.clone(),
             name: card.name.clone(),
             bus_id: card.bus_id.clone(),
@@ -59,7 +59,7 @@ impl Cards {
             driver: inner.driver.clone(),
             sample: inner.gpus.sample(card.index),
         };
-        let readings: Vec<CardReading> = inner.cards.iter().map(reading).collect();
+        let readings: Vec<MachineGpuSample> = inner.cards.iter().map(reading).collect();
         inner.read = Some((Instant::now(), readings.clone()));
         readings
     }

@@ -7,7 +7,7 @@ const MOST_HEADERS: usize = 64;
 
 /// A request for something.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Request {
+pub(super) struct HttpRequest {
     /// Only what a GET would have before its body is wanted.
     pub(super) head_only: bool,
     /// Decoded, and without the query.
@@ -18,7 +18,7 @@ pub(super) struct Request {
     pub(super) token: Option<String>,
 }
 
-impl Request {
+impl HttpRequest {
     /// A number of the query.
     pub(super) fn number(&self, name: &str) -> Option<u64> {
         let found = self.query.iter().find(|(key, _)| key == name);
@@ -28,27 +28,27 @@ impl Request {
 
 /// Why a request is not answered.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Refusal {
+pub(super) enum HttpRejection {
     Malformed,
     NotGet,
     TooLarge,
     HasBody,
 }
 
-impl Refusal {
-    pub(super) fn status(self) -> Status {
+impl HttpRejection {
+    pub(super) fn status(self) -> HttpStatus {
         match self {
-            Self::Malformed => Status::BadRequest,
-            Self::NotGet => Status::MethodNotAllowed,
-            Self::TooLarge => Status::HeadTooLarge,
-            Self::HasBody => Status::BodyTooLarge,
+            Self::Malformed => HttpStatus::BadRequest,
+            Self::NotGet => HttpStatus::MethodNotAllowed,
+            Self::TooLarge => HttpStatus::HeadTooLarge,
+            Self::HasBody => HttpStatus::BodyTooLarge,
         }
     }
 }
 
 /// What a status line says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Status {
+pub(super) enum HttpStatus {
     Ok,
     BadRequest,
     Unauthorized,
@@ -61,7 +61,7 @@ pub(super) enum Status {
     Busy,
 }
 
-impl Status {
+impl HttpStatus {
     pub(super) fn line(self) -> &'static str {
         match self {
             Self::Ok => "200 OK",
@@ -82,32 +82,32 @@ impl Status {
 ///
 /// # Errors
 /// What is no GET or HEAD of this server.
-pub(super) fn parse(bytes: &[u8]) -> Result<Option<Request>, Refusal> {
+pub(super) fn parse(bytes: &[u8]) -> Result<Option<HttpRequest>, HttpRejection> {
     let mut headers = [httparse::EMPTY_HEADER; MOST_HEADERS];
     let mut request = httparse::Request::new(&mut headers);
     match request.parse(bytes) {
         Ok(httparse::Status::Complete(_)) => {}
         Ok(httparse::Status::Partial) if bytes.len() >= LARGEST_HEAD => {
-            return Err(Refusal::TooLarge);
+            return Err(HttpRejection::TooLarge);
         }
         Ok(httparse::Status::Partial) => return Ok(None),
-        Err(httparse::Error::TooManyHeaders) => return Err(Refusal::TooLarge),
-        Err(_) => return Err(Refusal::Malformed),
+        Err(httparse::Error::TooManyHeaders) => return Err(HttpRejection::TooLarge),
+        Err(_) => return Err(HttpRejection::Malformed),
     }
     let head_only = match request.method {
         Some("GET") => false,
         Some("HEAD") => true,
-        _ => return Err(Refusal::NotGet),
+        _ => return Err(HttpRejection::NotGet),
     };
     let (mut host, mut token) = (None, None);
     for header in request.headers.iter() {
         let value = str::from_utf8(header.value)
-            .map_err(|_| Refusal::Malformed)?
+            .map_err(|_| HttpRejection::Malformed)?
             .trim();
         let is = |name: &str| header.name.eq_ignore_ascii_case(name);
         if is("host") {
             if host.replace(value.to_ascii_lowercase()).is_some() {
-                return Err(Refusal::Malformed);
+                return Err(HttpRejection::Malformed);
             }
         } else if is("authorization") {
             let bearer = value
@@ -115,24 +115,26 @@ pub(super) fn parse(bytes: &[u8]) -> Result<Option<Request>, Refusal> {
                 .filter(|(kind, _)| kind.eq_ignore_ascii_case("bearer"));
             token = bearer.map(|(_, token)| token.trim().to_owned());
         } else if is("transfer-encoding") || (is("content-length") && value != "0") {
-            return Err(Refusal::HasBody);
+            return Err(HttpRejection::HasBody);
         }
     }
     let target = request
         .path
         .filter(|target| target.starts_with('/'))
-        .ok_or(Refusal::Malformed)?;
+        .ok_or(HttpRejection::Malformed)?;
     let (path, query) = target.split_once('?').unwrap_or((target, ""));
     let pairs = query.split('&').filter(|pair| !pair.is_empty());
     let query = pairs.map(|pair| {
         let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
         Some((decoded(key)?, decoded(value)?))
     });
-    Ok(Some(Request {
+    Ok(Some(HttpRequest {
         head_only,
-        path: decoded(path).ok_or(Refusal::Malformed)?,
-        query: query.collect::<Option<_>>().ok_or(Refusal::Malformed)?,
-        host: host.ok_or(Refusal::Malformed)?,
+        path: decoded(path).ok_or(HttpRejection::Malformed)?,
+        query: query
+            .collect::<Option<_>>()
+            .ok_or(HttpRejection::Malformed)?,
+        host: host.ok_or(HttpRejection::Malformed)?,
         token,
     }))
 }
@@ -156,8 +158,8 @@ fn decoded(text: &str) -> Option<String> {
 
 /// What is answered.
 #[derive(Debug)]
-pub(super) struct Response {
-    pub(super) status: Status,
+pub(super) struct HttpResponse {
+    pub(super) status: HttpStatus,
     pub(super) kind: &'static str,
     pub(super) body: Vec<u8>,
 }
@@ -176,17 +178,17 @@ pub(super) const EVENTS: &str = "text/event-stream";
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
      base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
-impl Response {
+impl HttpResponse {
     pub(super) fn ok(kind: &'static str, body: impl Into<Vec<u8>>) -> Self {
         Self {
-            status: Status::Ok,
+            status: HttpStatus::Ok,
             kind,
             body: body.into(),
         }
     }
 
     /// A refusal, with a sentence for whoever reads it.
-    pub(super) fn refused(status: Status, why: &str) -> Self {
+    pub(super) fn refused(status: HttpStatus, why: &str) -> Self {
         Self {
             status,
             kind: TEXT,
@@ -196,14 +198,14 @@ impl Response {
 }
 
 /// The head of an answer. `length` is absent for a stream, which ends with its connection.
-pub(super) fn head(status: Status, kind: &str, length: Option<usize>) -> String {
+pub(super) fn head(status: HttpStatus, kind: &str, length: Option<usize>) -> String {
     let mut head = format!("HTTP/1.1 {}\r\nContent-Type: {kind}\r\n", status.line());
     if let Some(length) = length {
         head += &format!("Content-Length: {length}\r\n");
     }
     match status {
-        Status::Unauthorized => head += "WWW-Authenticate: Bearer\r\n",
-        Status::MethodNotAllowed => head += "Allow: GET, HEAD\r\n",
+        HttpStatus::Unauthorized => head += "WWW-Authenticate: Bearer\r\n",
+        HttpStatus::MethodNotAllowed => head += "Allow: GET, HEAD\r\n",
         _ => {}
     }
     head + "Connection: close\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\n\
@@ -219,7 +221,7 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
-    fn get(text: &str) -> Result<Option<Request>, Refusal> {
+    fn get(text: &str) -> Result<Option<HttpRequest>, HttpRejection> {
         parse(text.as_bytes())
     }
 
@@ -244,46 +246,55 @@ mod tests {
     fn what_can_be_read_in_two_ways_is_refused() {
         let host = "Host: a\r\n";
         for (text, why) in [
-            (format!("POST / HTTP/1.1\r\n{host}\r\n"), Refusal::NotGet),
-            (format!("get / HTTP/1.1\r\n{host}\r\n"), Refusal::NotGet),
-            ("GET / HTTP/1.1\r\n\r\n".to_owned(), Refusal::Malformed),
+            (
+                format!("POST / HTTP/1.1\r\n{host}\r\n"),
+                HttpRejection::NotGet,
+            ),
+            (
+                format!("get / HTTP/1.1\r\n{host}\r\n"),
+                HttpRejection::NotGet,
+            ),
+            (
+                "GET / HTTP/1.1\r\n\r\n".to_owned(),
+                HttpRejection::Malformed,
+            ),
             (
                 format!("GET / HTTP/1.1\r\n{host}{host}\r\n"),
-                Refusal::Malformed,
+                HttpRejection::Malformed,
             ),
             (
                 format!("GET http://b/ HTTP/1.1\r\n{host}\r\n"),
-                Refusal::Malformed,
+                HttpRejection::Malformed,
             ),
             (
                 format!("GET /%ff HTTP/1.1\r\n{host}\r\n"),
-                Refusal::Malformed,
+                HttpRejection::Malformed,
             ),
             (
                 format!("GET /%0d%0aa HTTP/1.1\r\n{host}\r\n"),
-                Refusal::Malformed,
+                HttpRejection::Malformed,
             ),
             (
                 format!("GET /%4 HTTP/1.1\r\n{host}\r\n"),
-                Refusal::Malformed,
+                HttpRejection::Malformed,
             ),
             (
                 format!("GET / HTTP/1.1\r\n{host}Content-Length: 5\r\n\r\n"),
-                Refusal::HasBody,
+                HttpRejection::HasBody,
             ),
             (
                 format!("GET / HTTP/1.1\r\n{host}Transfer-Encoding: chunked\r\n\r\n"),
-                Refusal::HasBody,
+                HttpRejection::HasBody,
             ),
             (
                 format!("GET / HTTP/1.1\r\n{}\r\n", "A: b\r\n".repeat(65)),
-                Refusal::TooLarge,
+                HttpRejection::TooLarge,
             ),
             (
                 format!("GET /{}", "a".repeat(LARGEST_HEAD)),
-                Refusal::TooLarge,
+                HttpRejection::TooLarge,
             ),
-            ("\u{16}\u{3}\u{1}".to_owned(), Refusal::Malformed),
+            ("\u{16}\u{3}\u{1}".to_owned(), HttpRejection::Malformed),
         ] {
             assert_eq!(get(&text), Err(why), "{text}");
         }
@@ -291,7 +302,7 @@ mod tests {
 
     #[test]
     fn an_answer_is_for_its_own_page_alone() {
-        let head = head(Status::Ok, JSON, Some(7));
+        let head = head(HttpStatus::Ok, JSON, Some(7));
         assert!(head.contains("Content-Length: 7\r\n") && head.ends_with("\r\n\r\n"));
         assert!(!head.contains("Access-Control") && head.contains("default-src 'none'"));
     }

@@ -7,8 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::view::POINTS;
-use sconce_record::{Listing, RecordError, RunEntry, State};
-use sconce_report::views::{Series, SeriesFold, View};
+use sconce_record::{RecordError, RunEntry, RunListing, RunState};
+use sconce_report::views::{RecordView, RunSeries, SeriesFold};
 
 /// How many runs are kept.
 const MOST: usize = 6;
@@ -19,9 +19,9 @@ const RESTING: u32 = 10;
 const LEAST_REST: Duration = Duration::from_millis(900);
 
 /// What was read of a folder of runs.
-pub(super) struct Kept {
+pub(super) struct RecordCache {
     folder: PathBuf,
-    listing: Mutex<Option<(Instant, Arc<Listing>)>>,
+    listing: Mutex<Option<(Instant, Arc<RunListing>)>>,
     runs: Mutex<BTreeMap<String, Slot>>,
     /// One record is read at a time for a window: each takes all there is of a core.
     windows: Mutex<()>,
@@ -29,20 +29,20 @@ pub(super) struct Kept {
 
 struct Slot {
     used: Instant,
-    run: Arc<Mutex<Option<Run>>>,
+    run: Arc<Mutex<Option<CachedRun>>>,
 }
 
 #[derive(Clone)]
-struct Run {
-    view: Arc<View>,
+struct CachedRun {
+    view: Arc<RecordView>,
     stand: Stand,
     again: Instant,
 }
 
 /// Where a run stood: its last line's time, and whether it went on.
-type Stand = (Option<u64>, State);
+type Stand = (Option<u64>, RunState);
 
-impl Kept {
+impl RecordCache {
     pub(super) fn new(folder: PathBuf) -> Self {
         Self {
             folder,
@@ -52,7 +52,7 @@ impl Kept {
         }
     }
 
-    pub(super) fn listing(&self) -> Result<Arc<Listing>, RecordError> {
+    pub(super) fn listing(&self) -> Result<Arc<RunListing>, RecordError> {
         let mut kept = locked(&self.listing);
         if let Some((until, listing)) = &*kept
             && Instant::now() < *until
@@ -66,7 +66,7 @@ impl Kept {
     }
 
     /// A run of the folder, by its whole id.
-    pub(super) fn view(&self, id: &str) -> Result<Option<Arc<View>>, RecordError> {
+    pub(super) fn view(&self, id: &str) -> Result<Option<Arc<RecordView>>, RecordError> {
         let listing = self.listing()?;
         let Some(entry) = find(&listing, id) else {
             return Ok(None);
@@ -75,14 +75,14 @@ impl Kept {
         let mut run = locked(&slot);
         let stand = (entry.last.as_ref().map(|line| line.t_us), entry.state);
         if let Some(run) = &*run {
-            let over = stand.1 != State::Running && run.stand.1 == State::Running;
+            let over = stand.1 != RunState::Running && run.stand.1 == RunState::Running;
             if run.stand == stand || (Instant::now() < run.again && !over) {
                 return Ok(Some(run.view.clone()));
             }
         }
         let began = Instant::now();
-        let view = Arc::new(View::of(sconce_record::read(&entry.path)?, POINTS));
-        *run = Some(Run {
+        let view = Arc::new(RecordView::of(sconce_record::read(&entry.path)?, POINTS));
+        *run = Some(CachedRun {
             view: view.clone(),
             stand,
             again: rested(began),
@@ -108,7 +108,7 @@ impl Kept {
         from_us: u64,
         to_us: u64,
         points: usize,
-    ) -> Result<Option<Series>, RecordError> {
+    ) -> Result<Option<RunSeries>, RecordError> {
         let listing = self.listing()?;
         let Some(entry) = find(&listing, id) else {
             return Ok(None);
@@ -127,7 +127,7 @@ impl Kept {
         Ok(Some(fold.finish()))
     }
 
-    fn slot(&self, id: &str) -> Arc<Mutex<Option<Run>>> {
+    fn slot(&self, id: &str) -> Arc<Mutex<Option<CachedRun>>> {
         let mut runs = locked(&self.runs);
         while runs.len() >= MOST && !runs.contains_key(id) {
             let oldest = runs
@@ -146,7 +146,7 @@ impl Kept {
     }
 }
 
-fn find<'a>(listing: &'a Listing, id: &str) -> Option<&'a RunEntry> {
+fn find<'a>(listing: &'a RunListing, id: &str) -> Option<&'a RunEntry> {
     listing.runs.iter().find(|run| run.started.id == id)
 }
 
@@ -187,7 +187,7 @@ mod tests {
         for n in 0..=MOST as u64 {
             record(folder.path(), &format!("run-{n}"), n);
         }
-        let kept = Kept::new(folder.path().to_owned());
+        let kept = RecordCache::new(folder.path().to_owned());
         kept.read_ahead();
         let read: Vec<String> = locked(&kept.runs).keys().cloned().collect();
         let wanted: Vec<String> = (1..=MOST).map(|n| format!("run-{n}")).collect();

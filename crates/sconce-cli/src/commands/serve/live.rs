@@ -7,8 +7,8 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use super::http::{self, Status};
-use super::server::{Server, write};
+use super::http::{self, HttpStatus};
+use super::server::{WebServer, write};
 
 /// How often it is looked whether something changed.
 const LOOK: Duration = Duration::from_secs(1);
@@ -18,10 +18,10 @@ const BEAT: Duration = Duration::from_millis(100);
 const SILENCE: Duration = Duration::from_secs(15);
 
 /// Sends until the page or the server is gone.
-pub(super) fn stream(server: &Arc<Server>, connection: &TcpStream) -> io::Result<()> {
+pub(super) fn stream(server: &Arc<WebServer>, connection: &TcpStream) -> io::Result<()> {
     write(
         connection,
-        http::head(Status::Ok, http::EVENTS, None).as_bytes(),
+        http::head(HttpStatus::Ok, http::EVENTS, None).as_bytes(),
     )?;
     let (mut told, mut spoke) = (None, Instant::now());
     while !server.ending.load(Ordering::Relaxed) {

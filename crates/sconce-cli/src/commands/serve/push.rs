@@ -15,7 +15,7 @@ use serde::Deserialize;
 use ureq::http::header::{CONTENT_TYPE, RETRY_AFTER};
 use ureq::http::{HeaderMap, HeaderName, HeaderValue, Uri};
 
-use super::server::Server;
+use super::server::WebServer;
 use crate::failure::{Result, with_causes};
 use crate::output;
 
@@ -31,7 +31,7 @@ const LARGEST_ANSWER: u64 = 64 << 10;
 const LARGEST_VALUE: u64 = 16 << 10;
 
 #[derive(Args)]
-pub(super) struct PushArgs {
+pub(super) struct MetricsPushArgs {
     /// Send the metrics to an OpenTelemetry collector: OTLP over HTTP in JSON, to URL/v1/metrics where URL
     /// has no path.
     #[arg(long = "otlp", value_name = "URL")]
@@ -47,7 +47,7 @@ pub(super) struct PushArgs {
 
 /// The URL and the headers can hold secrets. For the same reason clap does not read them: it shows what it
 /// cannot read.
-impl fmt::Debug for PushArgs {
+impl fmt::Debug for MetricsPushArgs {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("PushArgs").finish_non_exhaustive()
     }
@@ -73,15 +73,15 @@ impl Hint for OptionError {
 
 /// Where metrics go; shown without a query, which can carry secrets.
 #[derive(Clone, PartialEq, Eq)]
-struct Target(Uri);
+struct CollectorUrl(Uri);
 
-impl fmt::Debug for Target {
+impl fmt::Debug for CollectorUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(&self.shown())
     }
 }
 
-impl Target {
+impl CollectorUrl {
     fn shown(&self) -> String {
         shown(&self.0.to_string())
     }
@@ -89,7 +89,7 @@ impl Target {
 
 struct Header(HeaderName, HeaderValue);
 
-fn target(text: &str) -> std::result::Result<Target, String> {
+fn target(text: &str) -> std::result::Result<CollectorUrl, String> {
     let uri: Uri = text.parse().map_err(|_| "it is not a URL".to_owned())?;
     let web = matches!(uri.scheme_str(), Some("http" | "https"));
     let host = uri.host().is_some_and(|host| !host.is_empty());
@@ -103,7 +103,7 @@ fn target(text: &str) -> std::result::Result<Target, String> {
         );
     }
     if uri.path() != "/" {
-        return Ok(Target(uri));
+        return Ok(CollectorUrl(uri));
     }
     let query = uri.query().map(|query| format!("?{query}"));
     let whole = format!(
@@ -113,7 +113,7 @@ fn target(text: &str) -> std::result::Result<Target, String> {
     );
     whole
         .parse()
-        .map(Target)
+        .map(CollectorUrl)
         .map_err(|_| "it is not a URL".to_owned())
 }
 
@@ -163,19 +163,19 @@ enum PushError {
 }
 
 /// A collector.
-pub(super) struct Collector {
-    target: Target,
+pub(super) struct OtlpCollector {
+    target: CollectorUrl,
     headers: HeaderMap,
     every: Duration,
     agents: Agents,
 }
 
-impl PushArgs {
+impl MetricsPushArgs {
     /// The collector that was named, if any.
     ///
     /// # Errors
     /// For options and settings of the network that cannot be used.
-    pub(super) fn collector(&self, network: &FetchConfig) -> Result<Option<Collector>> {
+    pub(super) fn collector(&self, network: &FetchConfig) -> Result<Option<OtlpCollector>> {
         let Some(to) = &self.to else {
             return Ok(None);
         };
@@ -185,7 +185,7 @@ impl PushArgs {
             let Header(name, value) = header(text).map_err(unusable("--otlp-header"))?;
             headers.insert(name, value);
         }
-        Ok(Some(Collector {
+        Ok(Some(OtlpCollector {
             target: target(to).map_err(unusable("--otlp"))?,
             headers,
             every: self.every,
@@ -194,10 +194,10 @@ impl PushArgs {
     }
 }
 
-impl Collector {
+impl OtlpCollector {
     /// Sends until the server ends. A failure is said once, and its end too. What was not sent is not kept:
     /// counters count from their start, so the next request tells the same.
-    pub(super) fn feed(&self, server: &Arc<Server>, quiet: bool) {
+    pub(super) fn feed(&self, server: &Arc<WebServer>, quiet: bool) {
         let mut failing = false;
         loop {
             let began = Instant::now();
@@ -275,7 +275,7 @@ impl Collector {
 fn left_out(answer: &str) -> i64 {
     #[derive(Deserialize, Default)]
     #[serde(rename_all = "camelCase", default)]
-    struct Answer {
+    struct PushResponse {
         partial_success: Partial,
     }
     #[derive(Deserialize, Default)]
@@ -294,7 +294,7 @@ fn left_out(answer: &str) -> i64 {
             Self::Number(0)
         }
     }
-    let answer: Answer = serde_json::from_str(answer).unwrap_or_default();
+    let answer: PushResponse = serde_json::from_str(answer).unwrap_or_default();
     let count = match answer.partial_success.rejected_data_points {
         Count::Number(count) => count,
         Count::Text(text) => text.parse().unwrap_or(0),

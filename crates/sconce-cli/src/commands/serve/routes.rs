@@ -2,15 +2,15 @@
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
-use sconce_record::{Listing, RecordError, RunEntry, State};
+use sconce_record::{RecordError, RunEntry, RunListing, RunState};
 use sconce_report::compare::Comparison;
-use sconce_report::views::{self, View};
+use sconce_report::views::{self, RecordView};
 use sconce_report::{json, metrics};
 use serde::Serialize;
 
-use super::cards::Cards;
-use super::http::{self, Request, Response, Status};
-use super::kept::Kept;
+use super::cards::ServedGpus;
+use super::http::{self, HttpRequest, HttpResponse, HttpStatus};
+use super::kept::RecordCache;
 use crate::failure::with_causes;
 use crate::view;
 
@@ -19,46 +19,49 @@ const MOST_POINTS: u64 = 4096;
 const POINTS: u64 = 600;
 
 /// What the server shows.
-pub(super) struct Site {
-    pub(super) kept: Kept,
-    pub(super) cards: Cards,
+pub(super) struct ServerState {
+    pub(super) kept: RecordCache,
+    pub(super) cards: ServedGpus,
     pub(super) dcgm_names: bool,
 }
 
 /// An answer.
-pub(super) enum Answer {
-    Whole(Response),
+pub(super) enum RouteResponse {
+    Whole(HttpResponse),
     /// A stream of events.
     Live,
 }
 
 /// Where a run stands, for a page that may have to ask again.
 #[derive(Serialize)]
-struct Standing<'a> {
+struct RunProgress<'a> {
     id: &'a str,
     running: bool,
     t_us: Option<u64>,
 }
 
-impl Site {
-    pub(super) fn answer(&self, request: &Request) -> Answer {
+impl ServerState {
+    pub(super) fn answer(&self, request: &HttpRequest) -> RouteResponse {
         let parts: Vec<&str> = request.path.split('/').skip(1).collect();
-        Answer::Whole(match parts.as_slice() {
-            [""] => Response::ok(http::HTML, view::served()),
-            ["page.css"] => Response::ok(http::CSS, view::style()),
-            ["page.js"] => Response::ok(http::JS, view::SCRIPT),
-            ["metrics"] => or_failed(self.metrics().map(|text| Response::ok(http::METRICS, text))),
-            ["api", "live"] => return Answer::Live,
+        RouteResponse::Whole(match parts.as_slice() {
+            [""] => HttpResponse::ok(http::HTML, view::served()),
+            ["page.css"] => HttpResponse::ok(http::CSS, view::style()),
+            ["page.js"] => HttpResponse::ok(http::JS, view::SCRIPT),
+            ["metrics"] => or_failed(
+                self.metrics()
+                    .map(|text| HttpResponse::ok(http::METRICS, text)),
+            ),
+            ["api", "live"] => return RouteResponse::Live,
             ["api", "runs"] => or_failed(
                 self.kept
                     .listing()
-                    .map(|listing| Response::ok(http::JSON, json::runs(&listing))),
+                    .map(|listing| HttpResponse::ok(http::JSON, json::runs(&listing))),
             ),
             ["api", "runs", id] => self.run(id, views::run),
             ["api", "runs", id, "report"] => self.run(id, |view| json::report(&view.report)),
             ["api", "compare", before, after] => self.compare(before, after),
             ["api", "runs", id, "series"] => self.series(id, request),
-            _ => Response::refused(Status::NotFound, "There is nothing here."),
+            _ => HttpResponse::refused(HttpStatus::NotFound, "There is nothing here."),
         })
     }
 
@@ -67,36 +70,36 @@ impl Site {
         // A folder that cannot be read has no runs; `/api/runs` says why.
         let listing = self.kept.listing().ok();
         let runs = listing.iter().flat_map(|listing| &listing.runs);
-        let standing = runs.map(|run| Standing {
+        let standing = runs.map(|run| RunProgress {
             id: &run.started.id,
-            running: run.state == State::Running,
+            running: run.state == RunState::Running,
             t_us: run.last.as_ref().map(|line| line.t_us),
         });
-        let standing: Vec<Standing<'_>> = standing.collect();
+        let standing: Vec<RunProgress<'_>> = standing.collect();
         serde_json::to_string(&standing).unwrap_or_else(|_| "[]".to_owned())
     }
 
-    fn run(&self, id: &str, shown: impl Fn(&View) -> String) -> Response {
+    fn run(&self, id: &str, shown: impl Fn(&RecordView) -> String) -> HttpResponse {
         or_failed(self.kept.view(id).map(|view| match view {
-            Some(view) => Response::ok(http::JSON, shown(&view)),
+            Some(view) => HttpResponse::ok(http::JSON, shown(&view)),
             None => no_run(),
         }))
     }
 
-    fn compare(&self, before: &str, after: &str) -> Response {
+    fn compare(&self, before: &str, after: &str) -> HttpResponse {
         let (before, after) = (self.kept.view(before), self.kept.view(after));
         or_failed(before.and_then(|before| {
             Ok(match (before, after?) {
                 (Some(before), Some(after)) => {
                     let compared = Comparison::of(&before.report, &after.report);
-                    Response::ok(http::JSON, json::compare(&compared))
+                    HttpResponse::ok(http::JSON, json::compare(&compared))
                 }
                 _ => no_run(),
             })
         }))
     }
 
-    fn series(&self, id: &str, request: &Request) -> Response {
+    fn series(&self, id: &str, request: &HttpRequest) -> HttpResponse {
         or_failed(self.kept.view(id).and_then(|view| {
             let Some(view) = view else {
                 return Ok(no_run());
@@ -121,7 +124,7 @@ impl Site {
                     None => return Ok(no_run()),
                 }
             };
-            Ok(Response::ok(http::JSON, text))
+            Ok(HttpResponse::ok(http::JSON, text))
         }))
     }
 
@@ -135,7 +138,7 @@ impl Site {
     pub(super) fn otlp(&self) -> Result<String, RecordError> {
         let (listing, cards) = (self.kept.listing()?, self.cards.read());
         let now = SystemTime::now().duration_since(UNIX_EPOCH);
-        let source = metrics::Source {
+        let source = metrics::OtlpResource {
             hostname: self.cards.hostname(),
             unix_ms: now.unwrap_or_default().as_millis() as u64,
         };
@@ -143,18 +146,18 @@ impl Site {
     }
 }
 
-fn running(listing: &Listing) -> impl Iterator<Item = &RunEntry> {
+fn running(listing: &RunListing) -> impl Iterator<Item = &RunEntry> {
     let runs = listing.runs.iter();
-    runs.filter(|run| run.state == State::Running)
+    runs.filter(|run| run.state == RunState::Running)
 }
 
-fn no_run() -> Response {
-    Response::refused(Status::NotFound, "There is no such run.")
+fn no_run() -> HttpResponse {
+    HttpResponse::refused(HttpStatus::NotFound, "There is no such run.")
 }
 
 /// What cannot be read is said in words; a page shows them.
-fn or_failed(response: Result<Response, RecordError>) -> Response {
-    response.unwrap_or_else(|error| Response::refused(Status::Failed, &with_causes(&error)))
+fn or_failed(response: Result<HttpResponse, RecordError>) -> HttpResponse {
+    response.unwrap_or_else(|error| HttpResponse::refused(HttpStatus::Failed, &with_causes(&error)))
 }
 
 #[cfg(test)]
@@ -163,7 +166,7 @@ mod tests {
 
     #[test]
     fn state_of_a_run_is_as_before() {
-        let standing = Standing {
+        let standing = RunProgress {
             id: "a",
             running: true,
             t_us: Some(1),

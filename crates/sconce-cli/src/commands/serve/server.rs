@@ -9,9 +9,9 @@ use std::time::{Duration, Instant};
 
 use sha2::{Digest as _, Sha256};
 
-use super::http::{self, LARGEST_HEAD, Request, Response, Status};
+use super::http::{self, HttpRequest, HttpResponse, HttpStatus, LARGEST_HEAD};
 use super::live;
-use super::routes::{Answer, Site};
+use super::routes::{RouteResponse, ServerState};
 
 /// How many connections there may be at once; a stream is one.
 const MOST_CONNECTIONS: usize = 64;
@@ -24,16 +24,16 @@ const ANSWERING: Duration = Duration::from_secs(30);
 const CHUNK: usize = 64 << 10;
 
 /// A server under way.
-pub(super) struct Server {
-    pub(super) site: Site,
-    pub(super) door: Door,
+pub(super) struct WebServer {
+    pub(super) site: ServerState,
+    pub(super) door: AccessPolicy,
     connections: AtomicUsize,
     streams: AtomicUsize,
     pub(super) ending: AtomicBool,
 }
 
 /// Who may come in.
-pub(super) struct Door {
+pub(super) struct AccessPolicy {
     /// SHA-256 of the token: two of them are compared, so that the time tells nothing of the token.
     token: [u8; 32],
     listen: SocketAddr,
@@ -43,7 +43,7 @@ pub(super) struct Door {
     metrics_open: bool,
 }
 
-impl Door {
+impl AccessPolicy {
     pub(super) fn new(
         token: &str,
         listen: SocketAddr,
@@ -88,10 +88,10 @@ impl Door {
     }
 
     /// Why a request is not answered.
-    fn refuses(&self, request: &Request) -> Option<Response> {
+    fn refuses(&self, request: &HttpRequest) -> Option<HttpResponse> {
         if !self.is_ours(&request.host) {
             let why = "This server is not known by that name; --name NAME lets it be.";
-            return Some(Response::refused(Status::Misdirected, why));
+            return Some(HttpResponse::refused(HttpStatus::Misdirected, why));
         }
         let open = match request.path.as_str() {
             "/metrics" => self.metrics_open,
@@ -99,14 +99,14 @@ impl Door {
         };
         if !open && !self.knows(request.token.as_deref()) {
             let why = "The token is missing or wrong: open the link that `sconce serve` printed.";
-            return Some(Response::refused(Status::Unauthorized, why));
+            return Some(HttpResponse::refused(HttpStatus::Unauthorized, why));
         }
         None
     }
 }
 
-impl Server {
-    pub(super) fn new(site: Site, door: Door) -> Self {
+impl WebServer {
+    pub(super) fn new(site: ServerState, door: AccessPolicy) -> Self {
         Self {
             site,
             door,
@@ -124,10 +124,11 @@ impl Server {
                 thread::sleep(Duration::from_millis(50));
                 continue;
             };
-            let Some(place) = Place::take(self, |server| &server.connections, MOST_CONNECTIONS)
+            let Some(place) =
+                ConnectionSlot::take(self, |server| &server.connections, MOST_CONNECTIONS)
             else {
                 let _ = connection.set_write_timeout(Some(Duration::from_millis(100)));
-                let busy = http::head(Status::Busy, http::TEXT, Some(0));
+                let busy = http::head(HttpStatus::Busy, http::TEXT, Some(0));
                 let _ = (&connection).write_all(busy.as_bytes());
                 continue;
             };
@@ -156,33 +157,47 @@ impl Server {
             Ok(request) => request,
             Err(refusal) => {
                 let why = "This server answers GET and HEAD without a body.";
-                return send(connection, &Response::refused(refusal.status(), why), false);
+                return send(
+                    connection,
+                    &HttpResponse::refused(refusal.status(), why),
+                    false,
+                );
             }
         };
         if let Some(refusal) = self.door.refuses(&request) {
             return send(connection, &refusal, request.head_only);
         }
         match self.site.answer(&request) {
-            Answer::Whole(response) => send(connection, &response, request.head_only),
-            Answer::Live => match Place::take(self, |server| &server.streams, MOST_STREAMS) {
-                Some(_place) => live::stream(self, connection),
-                None => {
-                    let why = "Too many pages are open.";
-                    send(connection, &Response::refused(Status::Busy, why), false)
+            RouteResponse::Whole(response) => send(connection, &response, request.head_only),
+            RouteResponse::Live => {
+                match ConnectionSlot::take(self, |server| &server.streams, MOST_STREAMS) {
+                    Some(_place) => live::stream(self, connection),
+                    None => {
+                        let why = "Too many pages are open.";
+                        send(
+                            connection,
+                            &HttpResponse::refused(HttpStatus::Busy, why),
+                            false,
+                        )
+                    }
                 }
-            },
+            }
         }
     }
 }
 
 /// One of a bounded number of places; given back when it is dropped.
-struct Place {
-    server: Arc<Server>,
-    of: fn(&Server) -> &AtomicUsize,
+struct ConnectionSlot {
+    server: Arc<WebServer>,
+    of: fn(&WebServer) -> &AtomicUsize,
 }
 
-impl Place {
-    fn take(server: &Arc<Server>, of: fn(&Server) -> &AtomicUsize, most: usize) -> Option<Self> {
+impl ConnectionSlot {
+    fn take(
+        server: &Arc<WebServer>,
+        of: fn(&WebServer) -> &AtomicUsize,
+        most: usize,
+    ) -> Option<Self> {
         if of(server).fetch_add(1, Ordering::Relaxed) >= most {
             of(server).fetch_sub(1, Ordering::Relaxed);
             return None;
@@ -194,14 +209,14 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for ConnectionSlot {
     fn drop(&mut self) {
         (self.of)(&self.server).fetch_sub(1, Ordering::Relaxed);
     }
 }
 
 /// Reads a request's head.
-fn ask(mut connection: &TcpStream) -> io::Result<Result<Request, http::Refusal>> {
+fn ask(mut connection: &TcpStream) -> io::Result<Result<HttpRequest, http::HttpRejection>> {
     let end = Instant::now() + ASKING;
     let mut head = Vec::new();
     let mut chunk = [0; 2048];
@@ -214,7 +229,9 @@ fn ask(mut connection: &TcpStream) -> io::Result<Result<Request, http::Refusal>>
         }
         head.extend_from_slice(&chunk[..read]);
         match http::parse(&head) {
-            Ok(None) if head.len() >= LARGEST_HEAD => return Ok(Err(http::Refusal::TooLarge)),
+            Ok(None) if head.len() >= LARGEST_HEAD => {
+                return Ok(Err(http::HttpRejection::TooLarge));
+            }
             Ok(None) => {}
             Ok(Some(request)) => return Ok(Ok(request)),
             Err(refusal) => return Ok(Err(refusal)),
@@ -222,7 +239,7 @@ fn ask(mut connection: &TcpStream) -> io::Result<Result<Request, http::Refusal>>
     }
 }
 
-fn send(mut connection: &TcpStream, response: &Response, head_only: bool) -> io::Result<()> {
+fn send(mut connection: &TcpStream, response: &HttpResponse, head_only: bool) -> io::Result<()> {
     let mut bytes =
         http::head(response.status, response.kind, Some(response.body.len())).into_bytes();
     if !head_only {
@@ -265,8 +282,8 @@ fn left(end: Instant) -> io::Result<Duration> {
 mod tests {
     use super::*;
 
-    fn door(listen: &str, open: bool) -> Door {
-        Door::new(
+    fn door(listen: &str, open: bool) -> AccessPolicy {
+        AccessPolicy::new(
             "secret",
             listen.parse().unwrap(),
             &["Sun.example".to_owned()],
@@ -274,8 +291,8 @@ mod tests {
         )
     }
 
-    fn request(path: &str, host: &str, token: Option<&str>) -> Request {
-        Request {
+    fn request(path: &str, host: &str, token: Option<&str>) -> HttpRequest {
+        HttpRequest {
             head_only: false,
             path: path.to_owned(),
             query: Vec::new(),
@@ -310,7 +327,7 @@ mod tests {
 
     #[test]
     fn figures_need_the_token() {
-        let refused = |door: &Door, path: &str, token| {
+        let refused = |door: &AccessPolicy, path: &str, token| {
             let request = request(path, "127.0.0.1:8000", token);
             door.refuses(&request).map(|response| response.status)
         };
@@ -325,7 +342,7 @@ mod tests {
             for path in ["/api/runs", "/api/live", "/metrics"] {
                 assert_eq!(
                     refused(&closed, path, token),
-                    Some(Status::Unauthorized),
+                    Some(HttpStatus::Unauthorized),
                     "{path} {token:?}"
                 );
             }
@@ -336,7 +353,7 @@ mod tests {
         assert_eq!(refused(&open, "/metrics", None), None);
         assert_eq!(
             refused(&open, "/api/runs", None),
-            Some(Status::Unauthorized)
+            Some(HttpStatus::Unauthorized)
         );
     }
 }

@@ -9,14 +9,14 @@ use std::path::Path;
 use rustix::io::Errno;
 use rustix::process::{self, Pid, PidfdFlags};
 use sconce_record::RunEntry;
-use sconce_report::live::{Signal, Target};
+use sconce_report::live::{Signal, SignalRecipient};
 
 /// A process's parents are followed no further than this.
 const DEEPEST: usize = 256;
 
 /// Why nothing is ended.
 #[derive(Debug, thiserror::Error)]
-pub(super) enum AimError {
+pub(super) enum SignalError {
     #[error("the run is not on record any longer")]
     NoRun,
     #[error("this run has ended")]
@@ -34,72 +34,74 @@ pub(super) enum AimError {
 }
 
 /// A process that is held.
-pub(super) struct Aim {
+pub(super) struct ProcessHandle {
     pid: u32,
     handle: OwnedFd,
 }
 
-impl Aim {
+impl ProcessHandle {
     /// Holds the process that is meant; `shown` is the run of which the screen shows processes.
     pub(super) fn at(
-        target: &Target,
+        target: &SignalRecipient,
         shown: Option<&str>,
         entries: &[RunEntry],
-    ) -> Result<Self, AimError> {
+    ) -> Result<Self, SignalError> {
         let id = match target {
-            Target::Run(id) => Some(id.as_str()),
-            Target::Process { .. } => shown,
+            SignalRecipient::Run(id) => Some(id.as_str()),
+            SignalRecipient::Process { .. } => shown,
         };
         let run = entries
             .iter()
             .find(|run| Some(run.started.id.as_str()) == id);
-        let run = run.ok_or(AimError::NoRun)?;
+        let run = run.ok_or(SignalError::NoRun)?;
         let host = &run.started.host.hostname;
         let here = rustix::system::uname();
         if here.nodename().to_bytes() != host.as_bytes() {
-            return Err(AimError::Elsewhere(host.clone()));
+            return Err(SignalError::Elsewhere(host.clone()));
         }
         let sconce = run.started.sconce_pid;
         let pid = match target {
-            Target::Run(_) => sconce,
-            Target::Process { pid, .. } => *pid,
+            SignalRecipient::Run(_) => sconce,
+            SignalRecipient::Process { pid, .. } => *pid,
         };
         let raw = i32::try_from(pid)
             .ok()
             .and_then(Pid::from_raw)
-            .ok_or(AimError::NotOurs(pid))?;
+            .ok_or(SignalError::NotOurs(pid))?;
         let handle =
             process::pidfd_open(raw, PidfdFlags::empty()).map_err(|source| match source {
-                Errno::SRCH => AimError::Gone(pid),
-                source => AimError::Refused { pid, source },
+                Errno::SRCH => SignalError::Gone(pid),
+                source => SignalError::Refused { pid, source },
             })?;
         // Asked after the process is held: while its `sconce` holds the record, that number is its.
         if !sconce_record::read(&run.path).is_ok_and(|record| record.running) {
-            return Err(AimError::Ended);
+            return Err(SignalError::Ended);
         }
         // On a file system without locks the record's number is all there is, and it may be another's by
         // now. Its `sconce` has the file open, and nobody else writes it.
         if !has_open(sconce, &run.path) {
-            return Err(AimError::NotTheWriter(sconce));
+            return Err(SignalError::NotTheWriter(sconce));
         }
         match target {
-            Target::Process { name, .. } if !(is_called(pid, name) && descends(pid, sconce)) => {
-                Err(AimError::NotOurs(pid))
+            SignalRecipient::Process { name, .. }
+                if !(is_called(pid, name) && descends(pid, sconce)) =>
+            {
+                Err(SignalError::NotOurs(pid))
             }
             _ => Ok(Self { pid, handle }),
         }
     }
 
     /// Sends it the signal.
-    pub(super) fn fire(self, signal: Signal) -> Result<(), AimError> {
+    pub(super) fn fire(self, signal: Signal) -> Result<(), SignalError> {
         let pid = self.pid;
         let number = match signal {
             Signal::Term => process::Signal::TERM,
             Signal::Kill => process::Signal::KILL,
         };
         process::pidfd_send_signal(&self.handle, number).map_err(|source| match source {
-            Errno::SRCH => AimError::Gone(pid),
-            source => AimError::Refused { pid, source },
+            Errno::SRCH => SignalError::Gone(pid),
+            source => SignalError::Refused { pid, source },
         })
     }
 }
@@ -187,14 +189,15 @@ mod tests {
             held.try_lock().unwrap();
             let entries = sconce_record::list(dir.path()).unwrap().runs;
             assert_eq!(entries.len(), 1);
-            Aim::at(&Target::Run("a-1".to_owned()), None, &entries).map(|aim| aim.pid)
+            ProcessHandle::at(&SignalRecipient::Run("a-1".to_owned()), None, &entries)
+                .map(|aim| aim.pid)
         };
         let refused = aim(other.id());
         let ours = aim(std::process::id());
         other.kill().unwrap();
         other.wait().unwrap();
         let number = other.id();
-        assert!(matches!(refused, Err(AimError::NotTheWriter(pid)) if pid == number));
+        assert!(matches!(refused, Err(SignalError::NotTheWriter(pid)) if pid == number));
         assert_eq!(ours.unwrap(), std::process::id());
     }
 

@@ -5,16 +5,16 @@ use std::io::BufReader;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use sconce_record::{Record, RecordError, RunEntry, State};
-use sconce_report::live::Run;
+use sconce_record::{RecordError, RecordReader, RunEntry, RunState};
+use sconce_report::live::LiveRun;
 
 /// So long a record is read before a key is looked for.
 const SLICE: Duration = Duration::from_millis(50);
 
 /// An open record, read as far as it goes.
-pub(super) struct Follow {
+pub(super) struct RecordFollower {
     path: PathBuf,
-    record: Record<BufReader<File>>,
+    record: RecordReader<BufReader<File>>,
     /// Lines up to this time, µs, were taken before the record was opened anew.
     taken_us: Option<u64>,
     /// It was read to its end once: a line that is torn then is one that is being written.
@@ -23,10 +23,10 @@ pub(super) struct Follow {
     behind: bool,
 }
 
-impl Follow {
-    pub(super) fn open(path: &Path) -> Result<(Self, Run), RecordError> {
+impl RecordFollower {
+    pub(super) fn open(path: &Path) -> Result<(Self, LiveRun), RecordError> {
         let record = sconce_record::read(path)?;
-        let run = Run::new(record.started.clone(), record.running);
+        let run = LiveRun::new(record.started.clone(), record.running);
         let follow = Self {
             path: path.to_owned(),
             record,
@@ -38,7 +38,7 @@ impl Follow {
     }
 
     /// Gives new lines to `run`; true when there may be more at once.
-    pub(super) fn read(&mut self, run: &mut Run) -> bool {
+    pub(super) fn read(&mut self, run: &mut LiveRun) -> bool {
         let until = Instant::now() + SLICE;
         while Instant::now() < until {
             match self.record.next() {
@@ -61,7 +61,7 @@ impl Follow {
 
     /// Where the list knows a later line and none comes, the file is another now, or a line was
     /// read while it was being written: the record is opened anew.
-    pub(super) fn compare(&mut self, entry: &RunEntry, run: &mut Run) {
+    pub(super) fn compare(&mut self, entry: &RunEntry, run: &mut LiveRun) {
         if !self.caught_up {
             return;
         }
@@ -76,7 +76,7 @@ impl Follow {
             } else {
                 self.behind = true;
             }
-        } else if entry.state == State::Interrupted {
+        } else if entry.state == RunState::Interrupted {
             run.interrupted();
         }
     }

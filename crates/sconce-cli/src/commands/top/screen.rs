@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use ratatui::DefaultTerminal;
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEvent, KeyEventKind, KeyModifiers};
-use sconce_report::live::{App, Key};
+use sconce_report::live::{App, KeyPress};
 use signal_hook::consts::{SIGINT, SIGQUIT, SIGTERM};
 
 /// A terminal that shows a view. Dropping it gives the terminal back; a panic does so before it is
@@ -43,7 +43,7 @@ impl Screen {
     }
 
     /// The next key, if one comes in time.
-    pub(super) fn key(&self, wait: Duration) -> io::Result<Option<Key>> {
+    pub(super) fn key(&self, wait: Duration) -> io::Result<Option<KeyPress>> {
         match event::poll(wait) {
             Ok(true) => Ok(match event::read()? {
                 Event::Key(key) if key.kind != KeyEventKind::Release => translated(key),
@@ -73,21 +73,21 @@ impl Drop for Screen {
     }
 }
 
-fn translated(key: KeyEvent) -> Option<Key> {
+fn translated(key: KeyEvent) -> Option<KeyPress> {
     Some(match key.code {
         KeyCode::Char(letter) if key.modifiers.contains(KeyModifiers::CONTROL) => {
-            Key::Control(letter)
+            KeyPress::Control(letter)
         }
-        KeyCode::Char(letter) => Key::Char(letter),
-        KeyCode::F(number) => Key::F(number),
-        KeyCode::Up => Key::Up,
-        KeyCode::Down => Key::Down,
-        KeyCode::PageUp => Key::PageUp,
-        KeyCode::PageDown => Key::PageDown,
-        KeyCode::Home => Key::Home,
-        KeyCode::End => Key::End,
-        KeyCode::Enter => Key::Enter,
-        KeyCode::Esc => Key::Escape,
+        KeyCode::Char(letter) => KeyPress::Char(letter),
+        KeyCode::F(number) => KeyPress::F(number),
+        KeyCode::Up => KeyPress::Up,
+        KeyCode::Down => KeyPress::Down,
+        KeyCode::PageUp => KeyPress::PageUp,
+        KeyCode::PageDown => KeyPress::PageDown,
+        KeyCode::Home => KeyPress::Home,
+        KeyCode::End => KeyPress::End,
+        KeyCode::Enter => KeyPress::Enter,
+        KeyCode::Esc => KeyPress::Escape,
         _ => return None,
     })
 }

@@ -3,7 +3,7 @@
 use super::*;
 use serde_json::json;
 
-fn file(change: impl FnOnce(&mut Value)) -> Spec {
+fn file(change: impl FnOnce(&mut Value)) -> CdiSpec {
     let mut value = json!({ "cdiVersion": "0.5.0", "kind": "nvidia.com/gpu",
         "devices": [{ "name": "0", "containerEdits": {
             "deviceNodes": [{ "path": "/dev/nvidia0", "major": 195, "minor": 0 }] } }],
@@ -11,7 +11,7 @@ fn file(change: impl FnOnce(&mut Value)) -> Spec {
             "mounts": [{ "hostPath": "/lib/a", "containerPath": "/lib/b" }],
             "hooks": [{ "hookName": "createContainer", "path": "/bin/hook" }] } });
     change(&mut value);
-    Spec::of(&value)
+    CdiSpec::of(&value)
 }
 
 #[test]
@@ -141,6 +141,6 @@ fn what_engines_refuse_is_said() {
         json!([]),
         json!({ "devices": [1], "containerEdits": [] }),
     ] {
-        assert!(!Spec::of(&odd).wrong.is_empty());
+        assert!(!CdiSpec::of(&odd).wrong.is_empty());
     }
 }

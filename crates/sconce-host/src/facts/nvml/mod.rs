@@ -7,12 +7,12 @@ use nvml_wrapper::enum_wrappers::device::{
 };
 use nvml_wrapper::error::NvmlError;
 use nvml_wrapper::{Device, Nvml};
-use sconce_schema::facts::{Card, FabricState, Link, Mig, Mode, Nvml as Library};
+use sconce_schema::facts::{FabricState, FeatureState, GpuFacts, Mig, NvLink, Nvml as Library};
 use sconce_schema::{Bytes, ComputeCapability, CudaVersion};
 use serde::{Deserialize, Serialize};
 
 use crate::nvidia::{address_text, bus_address};
-use crate::nvml::{NvmlFrom, NvmlGpus, by_pid, throttle_words};
+use crate::nvml::{NvmlLibrary, NvmlMonitor, by_pid, throttle_words};
 
 /// What NVML says of itself where its file is not there.
 pub(super) const NOT_FOUND: &str = "NVML Shared Library Not Found";
@@ -26,7 +26,7 @@ const MOST_PARTS: u32 = 64;
 /// NVML's answers.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
-pub struct Told {
+pub struct NvmlReply {
     /// The library.
     pub library: Library,
     /// The driver's version.
@@ -34,22 +34,22 @@ pub struct Told {
     /// The newest CUDA that the driver serves.
     pub cuda: Option<CudaVersion>,
     /// One entry an index, also for a card that is lost or that the caller may not see.
-    pub cards: Vec<Answer>,
+    pub cards: Vec<NvmlGpuReply>,
 }
 
 /// What NVML says of one index.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", default)]
-pub struct Answer {
+pub struct NvmlGpuReply {
     /// What it tells of the card; only the index where it tells nothing.
-    pub card: Card,
+    pub card: GpuFacts,
     /// Why it tells nothing, in its words.
     pub error: Option<String>,
     /// The caller may not see the card.
     pub forbidden: bool,
 }
 
-impl Told {
+impl NvmlReply {
     /// The library did not start.
     pub(super) fn failed(words: &str) -> Self {
         Self {
@@ -69,16 +69,16 @@ pub(crate) fn instance_ids(part: &Device<'_>) -> Option<(u32, u32)> {
 
 /// Loads NVML, asks it everything, and lets it go.
 #[must_use]
-pub fn read(from: &NvmlFrom) -> Told {
-    match NvmlGpus::open(from) {
+pub fn read(from: &NvmlLibrary) -> NvmlReply {
+    match NvmlMonitor::open(from) {
         Ok(gpus) => ask(gpus.library()),
-        Err(error) => Told::failed(&words(&error)),
+        Err(error) => NvmlReply::failed(&words(&error)),
     }
 }
 
-fn ask(nvml: &Nvml) -> Told {
+fn ask(nvml: &Nvml) -> NvmlReply {
     let count = nvml.device_count().unwrap_or(0).min(MOST_CARDS);
-    Told {
+    NvmlReply {
         library: Library {
             error: None,
             version: nvml.sys_nvml_version().ok(),
@@ -95,17 +95,17 @@ pub(super) fn cuda_version(number: i32) -> Option<CudaVersion> {
     Some(CudaVersion::new(number / 1000, number % 1000 / 10))
 }
 
-fn answer(nvml: &Nvml, index: u32) -> Answer {
-    let card = Card {
+fn answer(nvml: &Nvml, index: u32) -> NvmlGpuReply {
+    let card = GpuFacts {
         index,
-        ..Card::default()
+        ..GpuFacts::default()
     };
     match nvml.device_by_index(index) {
-        Ok(device) => Answer {
+        Ok(device) => NvmlGpuReply {
             card: of_device(index, &device),
-            ..Answer::default()
+            ..NvmlGpuReply::default()
         },
-        Err(error) => Answer {
+        Err(error) => NvmlGpuReply {
             card,
             forbidden: matches!(error, NvmlError::NoPermission),
             error: Some(words(&error)),
@@ -114,7 +114,7 @@ fn answer(nvml: &Nvml, index: u32) -> Answer {
 }
 
 /// Everything that the card tells; a question that it does not answer leaves its fact absent.
-fn of_device(index: u32, device: &Device<'_>) -> Card {
+fn of_device(index: u32, device: &Device<'_>) -> GpuFacts {
     // A lost card answers some questions from memory: these reach for the card.
     let memory = device.memory_info();
     let temperature = device.temperature(TemperatureSensor::Gpu);
@@ -135,7 +135,7 @@ fn of_device(index: u32, device: &Device<'_>) -> Card {
     let ecc = device.is_ecc_enabled().ok();
     let rows = raw::remapped_rows(device);
     let fabric = raw::fabric(device);
-    Card {
+    GpuFacts {
         index,
         name: device.name().ok(),
         uuid: uuid.ok(),
@@ -178,10 +178,10 @@ fn of_device(index: u32, device: &Device<'_>) -> Card {
     }
 }
 
-fn mode(on: bool) -> Mode {
+fn mode(on: bool) -> FeatureState {
     match on {
-        true => Mode::On,
-        false => Mode::Off,
+        true => FeatureState::On,
+        false => FeatureState::Off,
     }
 }
 
@@ -220,17 +220,17 @@ fn instances(device: &Device<'_>) -> Vec<String> {
 }
 
 /// Links that are up; `None` where the card has none at all.
-fn links(device: &Device<'_>) -> Option<Vec<Link>> {
+fn links(device: &Device<'_>) -> Option<Vec<NvLink>> {
     let mut up = None;
     for link in 0..MOST_LINKS {
         let asked = device.link_wrapper_for(link);
         match asked.is_active() {
             Ok(active) => {
-                let list: &mut Vec<Link> = up.get_or_insert_default();
+                let list: &mut Vec<NvLink> = up.get_or_insert_default();
                 if active {
                     let to = asked.remote_pci_info().ok();
                     let to = to.and_then(|pci| normal(&pci.bus_id));
-                    list.push(Link { link, to });
+                    list.push(NvLink { link, to });
                 }
             }
             // A card with twelve links refuses the thirteenth.
@@ -257,7 +257,7 @@ fn fabric_state(state: u8) -> Option<FabricState> {
 }
 
 /// The result stands beside the state, and counts when registration is over.
-fn fabric_error(fabric: raw::Fabric) -> Option<String> {
+fn fabric_error(fabric: raw::FabricRegistration) -> Option<String> {
     let done = fabric_state(fabric.state) == Some(FabricState::Completed);
     (done && fabric.status != 0).then(|| words_of_code(fabric.status))
 }
@@ -350,8 +350,8 @@ mod tests {
         assert_eq!(words(&NvmlError::GpuLost), "GPU is lost");
         assert_eq!(words(&NvmlError::Unknown), "Unknown Error");
         assert_eq!(words(&NvmlError::UnexpectedVariant(28)), "NVML error 28");
-        let none = read(&NvmlFrom::File("/nowhere/libnvidia-ml.so.1".into()));
-        assert_eq!(none, Told::failed(NOT_FOUND));
+        let none = read(&NvmlLibrary::File("/nowhere/libnvidia-ml.so.1".into()));
+        assert_eq!(none, NvmlReply::failed(NOT_FOUND));
     }
 
     #[test]
@@ -363,7 +363,7 @@ mod tests {
 
     #[test]
     fn a_registration_that_failed() {
-        let fabric = |state, status| raw::Fabric { state, status };
+        let fabric = |state, status| raw::FabricRegistration { state, status };
         assert_eq!(fabric_error(fabric(3, 0)), None);
         assert_eq!(fabric_error(fabric(2, 999)), None, "not over");
         assert_eq!(

@@ -23,7 +23,7 @@ pub(super) fn memory(device: &Device<'_>) -> Option<(u64, u64)> {
 
 /// Rows of a card's memory that were replaced.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Rows {
+pub(super) struct RemappedRows {
     /// Replaced after an error that could not be mended.
     pub(super) uncorrectable: u32,
     /// A replacement waits for a reset.
@@ -33,7 +33,7 @@ pub(super) struct Rows {
 }
 
 /// `nvmlDeviceGetRemappedRows` (since Ampere).
-pub(super) fn remapped_rows(device: &Device<'_>) -> Option<Rows> {
+pub(super) fn remapped_rows(device: &Device<'_>) -> Option<RemappedRows> {
     let function = device
         .nvml()
         .lib()
@@ -52,7 +52,7 @@ pub(super) fn remapped_rows(device: &Device<'_>) -> Option<Rows> {
             &raw mut failed,
         )
     };
-    (result == SUCCESS).then_some(Rows {
+    (result == SUCCESS).then_some(RemappedRows {
         uncorrectable,
         pending: pending != 0,
         failed: failed != 0,
@@ -61,7 +61,7 @@ pub(super) fn remapped_rows(device: &Device<'_>) -> Option<Rows> {
 
 /// A card's registration with the fabric manager.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Fabric {
+pub(super) struct FabricRegistration {
     /// `nvmlGpuFabricState_t`.
     pub(super) state: u8,
     /// `nvmlReturn_t` of a registration that is over.
@@ -70,7 +70,7 @@ pub(super) struct Fabric {
 
 /// `nvmlDeviceGetGpuFabricInfo` (drivers since 525). A card that has no fabric says so by its
 /// answer or by its state.
-pub(super) fn fabric(device: &Device<'_>) -> Option<Fabric> {
+pub(super) fn fabric(device: &Device<'_>) -> Option<FabricRegistration> {
     let function = device
         .nvml()
         .lib()
@@ -83,11 +83,11 @@ pub(super) fn fabric(device: &Device<'_>) -> Option<Fabric> {
     // its declaration.
     let result = unsafe { function(device.handle(), &raw mut info) };
     match result {
-        SUCCESS => Some(Fabric {
+        SUCCESS => Some(FabricRegistration {
             state: info.state,
             status: info.status,
         }),
-        NOT_SUPPORTED => Some(Fabric {
+        NOT_SUPPORTED => Some(FabricRegistration {
             state: 0,
             status: 0,
         }),

@@ -17,12 +17,12 @@ use std::time::{Duration, Instant};
 use sconce_schema::facts::CudaInit;
 use serde::de::DeserializeOwned;
 
-use super::nvml::{self, Told};
-use crate::nvml::NvmlFrom;
+use super::nvml::{self, NvmlReply};
+use crate::nvml::NvmlLibrary;
 
 /// How to start a child that answers.
 #[derive(Debug, Clone)]
-pub struct Child {
+pub struct QueryProcess {
     /// The program.
     pub program: PathBuf,
     /// Its `argv[0]`, where that is another name than the program's.
@@ -37,14 +37,14 @@ pub struct Child {
 
 /// What a child is asked.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Question {
+pub enum DriverQuery {
     /// `cuInit` of this library: a file, or a name that the loader finds.
     Cuda(OsString),
     /// Everything of NVML.
-    Nvml(NvmlFrom),
+    Nvml(NvmlLibrary),
 }
 
-impl Question {
+impl DriverQuery {
     /// `cuInit` of the machine's own `libcuda.so.1`.
     #[must_use]
     pub fn cuda() -> Self {
@@ -54,7 +54,7 @@ impl Question {
 
 /// Why a child gave no answer.
 #[derive(Debug, thiserror::Error)]
-pub enum ChildError {
+pub enum DriverQueryError {
     /// It could not be started, or not be waited for.
     #[error("{} cannot be started: {source}", program.display())]
     Start {
@@ -86,10 +86,10 @@ pub enum ChildError {
 /// The child's part: the answer to print, one line without its end. In it NVIDIA's library is
 /// loaded, and whatever goes wrong there ends this process.
 #[must_use]
-pub fn answer(question: &Question) -> String {
+pub fn answer(question: &DriverQuery) -> String {
     match question {
-        Question::Cuda(library) => json(&cuda::init(library)),
-        Question::Nvml(from) => json(&nvml::read(from)),
+        DriverQuery::Cuda(library) => json(&cuda::init(library)),
+        DriverQuery::Nvml(from) => json(&nvml::read(from)),
     }
 }
 
@@ -100,7 +100,7 @@ fn json(value: &impl serde::Serialize) -> String {
 
 /// What came of `cuInit` in a child.
 #[must_use]
-pub fn cuda_init(child: &Child) -> CudaInit {
+pub fn cuda_init(child: &QueryProcess) -> CudaInit {
     ask(child).unwrap_or_else(|error| CudaInit {
         error: Some(error.to_string()),
         ..CudaInit::default()
@@ -109,16 +109,16 @@ pub fn cuda_init(child: &Child) -> CudaInit {
 
 /// What NVML told a child.
 #[must_use]
-pub fn nvml(child: &Child) -> Told {
-    ask(child).unwrap_or_else(|error| Told::failed(&error.to_string()))
+pub fn nvml(child: &QueryProcess) -> NvmlReply {
+    ask(child).unwrap_or_else(|error| NvmlReply::failed(&error.to_string()))
 }
 
 /// Starts the child and reads its answer: the last line of its output that is one, since a library
 /// may print too.
-fn ask<T: DeserializeOwned>(child: &Child) -> Result<T, ChildError> {
+fn ask<T: DeserializeOwned>(child: &QueryProcess) -> Result<T, DriverQueryError> {
     /// The answer for a machine with 16 cards has 30 KB.
     const MOST: u64 = 4 << 20;
-    let start = |source| ChildError::Start {
+    let start = |source| DriverQueryError::Start {
         program: child.program.clone(),
         source,
     };
@@ -153,7 +153,7 @@ fn ask<T: DeserializeOwned>(child: &Child) -> Result<T, ChildError> {
     let bytes = told.recv_timeout(child.limit).ok();
     let status = wait(&mut started, deadline).map_err(start)?;
     match (bytes, status) {
-        (_, None) => Err(ChildError::Late {
+        (_, None) => Err(DriverQueryError::Late {
             limit_ms: child.limit.as_millis(),
         }),
         (bytes, Some(status)) => {
@@ -195,10 +195,10 @@ fn wait(
     Ok(None)
 }
 
-fn ended(status: ExitStatus) -> ChildError {
+fn ended(status: ExitStatus) -> DriverQueryError {
     match (status.signal(), status.code()) {
-        (Some(number), _) => ChildError::Signal { number },
-        (None, code) => ChildError::Ended {
+        (Some(number), _) => DriverQueryError::Signal { number },
+        (None, code) => DriverQueryError::Ended {
             code: code.unwrap_or(-1),
         },
     }
@@ -224,7 +224,7 @@ mod tests {
     use super::*;
 
     fn shell(script: &str, limit: Duration) -> CudaInit {
-        cuda_init(&Child {
+        cuda_init(&QueryProcess {
             program: "/bin/sh".into(),
             name: None,
             input: Vec::new(),
@@ -264,7 +264,7 @@ mod tests {
 
     #[test]
     fn a_program_that_is_not_there() {
-        let child = Child {
+        let child = QueryProcess {
             program: "/nowhere/sconce".into(),
             name: None,
             input: Vec::new(),
@@ -282,7 +282,8 @@ mod tests {
     #[test]
     fn a_library_that_is_not_there() {
         let told: CudaInit =
-            serde_json::from_str(&answer(&Question::Cuda("/nowhere/libcuda.so.1".into()))).unwrap();
+            serde_json::from_str(&answer(&DriverQuery::Cuda("/nowhere/libcuda.so.1".into())))
+                .unwrap();
         let error = told.error.unwrap();
         assert!(
             error.contains("/nowhere/libcuda.so.1: cannot open"),

@@ -5,57 +5,58 @@
 //! place: what stands where a separator should is not looked at. Every case of the tests was given
 //! to torch 2.15.0.
 
-use super::super::Version;
+use super::super::TorchVersion;
 use super::numbers::{double, unsigned};
-use super::{Divisions, Reserve, Settings, SettingsError, mebibytes, words};
+use super::{AddressReservation, AllocatorSettings, Divisions, SettingsError, mebibytes, words};
 
 /// Keys, the releases that know them, and whose they are. Releases in between were not looked at
 /// one by one: a key is taken from the oldest release on that may have it.
-const KEYS: [(&str, u32, Whose); 21] = [
-    ("max_split_size_mb", 9, Whose::Common),
-    ("max_non_split_rounding_mb", 9, Whose::Common),
-    ("garbage_collection_threshold", 9, Whose::Common),
-    ("roundup_power2_divisions", 9, Whose::Common),
-    ("expandable_segments", 9, Whose::Common),
-    ("pinned_use_background_threads", 9, Whose::Common),
-    ("large_segment_size_mb", 10, Whose::Common),
-    ("pinned_max_round_threshold_mb", 11, Whose::Common),
-    ("pinned_max_cached_size_mb", 11, Whose::Common),
-    ("backend", 9, Whose::Cuda),
-    ("release_lock_on_cudamalloc", 9, Whose::Cuda),
-    ("release_lock_on_hipmalloc", 9, Whose::Cuda),
-    ("pinned_use_cuda_host_register", 9, Whose::Cuda),
-    ("pinned_use_hip_host_register", 9, Whose::Cuda),
-    ("pinned_num_register_threads", 9, Whose::Cuda),
-    ("pinned_reserve_segment_size_mb", 9, Whose::Cuda),
-    ("graph_capture_record_stream_reuse", 9, Whose::Cuda),
-    ("per_process_memory_fraction", 10, Whose::Cuda),
-    ("pinned_free_catch_all", 11, Whose::Cuda),
-    ("throw_on_cudamalloc_oom", 11, Whose::Cuda),
-    ("expandable_segments_reserve", 15, Whose::Cuda),
+const KEYS: [(&str, u32, ConfigParser); 21] = [
+    ("max_split_size_mb", 9, ConfigParser::Common),
+    ("max_non_split_rounding_mb", 9, ConfigParser::Common),
+    ("garbage_collection_threshold", 9, ConfigParser::Common),
+    ("roundup_power2_divisions", 9, ConfigParser::Common),
+    ("expandable_segments", 9, ConfigParser::Common),
+    ("pinned_use_background_threads", 9, ConfigParser::Common),
+    ("large_segment_size_mb", 10, ConfigParser::Common),
+    ("pinned_max_round_threshold_mb", 11, ConfigParser::Common),
+    ("pinned_max_cached_size_mb", 11, ConfigParser::Common),
+    ("backend", 9, ConfigParser::Cuda),
+    ("release_lock_on_cudamalloc", 9, ConfigParser::Cuda),
+    ("release_lock_on_hipmalloc", 9, ConfigParser::Cuda),
+    ("pinned_use_cuda_host_register", 9, ConfigParser::Cuda),
+    ("pinned_use_hip_host_register", 9, ConfigParser::Cuda),
+    ("pinned_num_register_threads", 9, ConfigParser::Cuda),
+    ("pinned_reserve_segment_size_mb", 9, ConfigParser::Cuda),
+    ("graph_capture_record_stream_reuse", 9, ConfigParser::Cuda),
+    ("per_process_memory_fraction", 10, ConfigParser::Cuda),
+    ("pinned_free_catch_all", 11, ConfigParser::Cuda),
+    ("throw_on_cudamalloc_oom", 11, ConfigParser::Cuda),
+    ("expandable_segments_reserve", 15, ConfigParser::Cuda),
 ];
 /// Its value is a list alone.
 const BY_CLASS: &str = "expandable_segments_reserve_by_class";
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Whose {
+enum ConfigParser {
     Common,
     Cuda,
 }
 
-fn whose(key: &str, version: Version) -> Option<Whose> {
+fn whose(key: &str, version: TorchVersion) -> Option<ConfigParser> {
     if key == BY_CLASS {
-        return (version >= Version::new(2, 15)).then_some(Whose::Cuda);
+        return (version >= TorchVersion::new(2, 15)).then_some(ConfigParser::Cuda);
     }
-    let known =
-        |&&(name, since, _): &&(&str, u32, Whose)| name == key && version >= Version::new(2, since);
+    let known = |&&(name, since, _): &&(&str, u32, ConfigParser)| {
+        name == key && version >= TorchVersion::new(2, since)
+    };
     KEYS.iter().find(known).map(|&(_, _, whose)| whose)
 }
 
 /// Words by their place.
-struct Words(Vec<String>);
+struct ConfigTokens(Vec<String>);
 
-impl Words {
+impl ConfigTokens {
     fn at(&self, index: usize) -> Result<&str, SettingsError> {
         let ends = SettingsError::Ends {
             expected: "a value",
@@ -92,16 +93,16 @@ impl Words {
 }
 
 pub(super) fn parse(
-    settings: &mut Settings,
+    settings: &mut AllocatorSettings,
     text: &str,
-    version: Version,
+    version: TorchVersion,
 ) -> Result<(), SettingsError> {
     // As `isspace` of C's locale.
-    let words = Words(words(text, |c| matches!(c, ' ' | '\t'..='\r'))?);
+    let words = ConfigTokens(words(text, |c| matches!(c, ' ' | '\t'..='\r'))?);
     // The size of segments goes first: others may not be below it.
     let mut index = 0;
     while index < words.0.len() {
-        if words.0[index] == "large_segment_size_mb" && version >= Version::new(2, 10) {
+        if words.0[index] == "large_segment_size_mb" && version >= TorchVersion::new(2, 10) {
             index += 2;
             let size_mb = words.count(index)?;
             if size_mb <= 10 {
@@ -111,7 +112,7 @@ pub(super) fn parse(
         }
         index += 1;
     }
-    for parser in [Whose::Common, Whose::Cuda] {
+    for parser in [ConfigParser::Common, ConfigParser::Cuda] {
         let mut index = 0;
         while index < words.0.len() {
             let key = words.0[index].as_str();
@@ -120,14 +121,14 @@ pub(super) fn parse(
                     return Err(SettingsError::UnknownKey {
                         key: key.to_owned(),
                         parser: match parser {
-                            Whose::Common => "Accelerator",
-                            Whose::Cuda => "CUDA",
+                            ConfigParser::Common => "Accelerator",
+                            ConfigParser::Cuda => "CUDA",
                         },
                     });
                 }
                 Some(whose) if whose != parser => words.skip(index)?,
-                Some(Whose::Common) => common(settings, key, &words, index, version)?,
-                Some(Whose::Cuda) => cuda(settings, key, &words, index)?,
+                Some(ConfigParser::Common) => common(settings, key, &words, index, version)?,
+                Some(ConfigParser::Cuda) => cuda(settings, key, &words, index)?,
             };
             // The value's end, and whatever stands between it and the next key.
             index += 2;
@@ -138,11 +139,11 @@ pub(super) fn parse(
 
 /// Reads the value of one key; gives where it ends.
 fn common(
-    settings: &mut Settings,
+    settings: &mut AllocatorSettings,
     key: &str,
-    words: &Words,
+    words: &ConfigTokens,
     index: usize,
-    version: Version,
+    version: TorchVersion,
 ) -> Result<usize, SettingsError> {
     let value = index + 2;
     let least = |name: &'static str, least: u64| {
@@ -183,10 +184,10 @@ fn common(
 }
 
 fn divisions(
-    settings: &mut Settings,
-    words: &Words,
+    settings: &mut AllocatorSettings,
+    words: &ConfigTokens,
     value: usize,
-    version: Version,
+    version: TorchVersion,
 ) -> Result<usize, SettingsError> {
     if words.at(value)? != "[" {
         let count = words.count(value)?;
@@ -229,9 +230,9 @@ fn divisions(
 
 /// Reads the value of one key; gives where it ends.
 fn cuda(
-    settings: &mut Settings,
+    settings: &mut AllocatorSettings,
     key: &str,
-    words: &Words,
+    words: &ConfigTokens,
     index: usize,
 ) -> Result<usize, SettingsError> {
     let value = index + 2;
@@ -271,7 +272,7 @@ fn cuda(
 }
 
 /// Classes belong to streams that a serving layer names; none is known here.
-fn by_class(words: &Words, value: usize) -> Result<usize, SettingsError> {
+fn by_class(words: &ConfigTokens, value: usize) -> Result<usize, SettingsError> {
     let mut index = value + 1;
     while words.at(index)? != "]" {
         words.at(index + 2)?;
@@ -294,13 +295,13 @@ pub(super) fn threads(count: u64) -> Result<(), SettingsError> {
 }
 
 /// `0.5` of the card's memory, or `40G`.
-fn reserve(word: &str) -> Option<Reserve> {
+fn reserve(word: &str) -> Option<AddressReservation> {
     let whole = |text: &str| {
         let value: f64 = text.parse().ok()?;
         (value.is_finite() && value > 0.0).then_some(value)
     };
     match word.strip_suffix(['G', 'g']) {
-        Some(gib) => whole(gib).map(Reserve::Gib),
-        None => whole(word).map(Reserve::Fraction),
+        Some(gib) => whole(gib).map(AddressReservation::Gib),
+        None => whole(word).map(AddressReservation::Fraction),
     }
 }

@@ -2,14 +2,14 @@
 
 use super::lax::threads;
 use super::numbers::{double, int, unsigned};
-use super::{Divisions, Settings, SettingsError, mebibytes, words};
+use super::{AllocatorSettings, Divisions, SettingsError, mebibytes, words};
 
 /// What `max_split_size_mb` and `max_non_split_rounding_mb` must exceed: a large segment.
 const LARGE_MB: u64 = 20;
 
-struct Words(Vec<String>);
+struct ConfigTokens(Vec<String>);
 
-impl Words {
+impl ConfigTokens {
     /// The word at `index`, which has to be a separator.
     fn separator(&self, index: usize, expected: char) -> Result<(), SettingsError> {
         let word = self.0.get(index).map(String::as_str).unwrap_or_default();
@@ -35,8 +35,8 @@ impl Words {
     }
 }
 
-pub(super) fn parse(settings: &mut Settings, text: &str) -> Result<(), SettingsError> {
-    let words = Words(words(text, |c| c == ' ')?);
+pub(super) fn parse(settings: &mut AllocatorSettings, text: &str) -> Result<(), SettingsError> {
+    let words = ConfigTokens(words(text, |c| c == ' ')?);
     let mut index = 0;
     while index < words.0.len() {
         index = option(settings, &words, index)? + 1;
@@ -49,7 +49,11 @@ pub(super) fn parse(settings: &mut Settings, text: &str) -> Result<(), SettingsE
 }
 
 /// Reads one option; gives where its value ends.
-fn option(settings: &mut Settings, words: &Words, index: usize) -> Result<usize, SettingsError> {
+fn option(
+    settings: &mut AllocatorSettings,
+    words: &ConfigTokens,
+    index: usize,
+) -> Result<usize, SettingsError> {
     let key = words.0[index].as_str();
     let value = index + 2;
     let colon = || words.separator(index + 1, ':');
@@ -114,7 +118,11 @@ fn option(settings: &mut Settings, words: &Words, index: usize) -> Result<usize,
     Ok(value)
 }
 
-fn divisions(settings: &mut Settings, words: &Words, value: usize) -> Result<usize, SettingsError> {
+fn divisions(
+    settings: &mut AllocatorSettings,
+    words: &ConfigTokens,
+    value: usize,
+) -> Result<usize, SettingsError> {
     if words.value(value)? != "[" {
         let count = int(words.value(value)?)?;
         if !count.is_power_of_two() {

@@ -211,7 +211,7 @@ const ANSWERS: &[(&str, Result<(), &str>)] = &[
 #[test]
 fn settings_are_taken_and_refused_as_torch_does() {
     for &(text, answer) in ANSWERS {
-        let got = Settings::parse(text, Version::NEWEST);
+        let got = AllocatorSettings::parse(text, TorchVersion::NEWEST);
         match (got, answer) {
             (Ok(_), Ok(())) => {}
             (Err(SettingsError::Ends { .. }), Err("index")) => {}
@@ -225,8 +225,8 @@ fn settings_are_taken_and_refused_as_torch_does() {
 
 #[test]
 fn values_are_read() {
-    let parse = |text| Settings::parse(text, Version::NEWEST).unwrap();
-    assert_eq!(parse(""), Settings::default());
+    let parse = |text| AllocatorSettings::parse(text, TorchVersion::NEWEST).unwrap();
+    assert_eq!(parse(""), AllocatorSettings::default());
     // As torch 2.15.0 shows them in a snapshot.
     let list = parse("roundup_power2_divisions:[1:4,4:2,16:1,64:8,256:4,>:2]");
     assert_eq!(
@@ -240,7 +240,7 @@ fn values_are_read() {
          garbage_collection_threshold:0.6,large_segment_size_mb:40,per_process_memory_fraction:0.5,\
          throw_on_cudamalloc_oom:True,expandable_segments_reserve:0.5",
     );
-    let expected = Settings {
+    let expected = AllocatorSettings {
         expandable_segments: true,
         max_split_size: Some(64 * MIB),
         max_non_split_rounding: 48 * MIB,
@@ -248,13 +248,13 @@ fn values_are_read() {
         large_segment_size: 40 * MIB,
         per_process_memory_fraction: 0.5,
         throw_on_cudamalloc_oom: true,
-        expandable_segments_reserve: Some(Reserve::Fraction(0.5)),
-        ..Settings::default()
+        expandable_segments_reserve: Some(AddressReservation::Fraction(0.5)),
+        ..AllocatorSettings::default()
     };
     assert_eq!(all, expected);
     // What is not named stays, but for three.
-    let changed = all.changed("", Version::NEWEST).unwrap();
-    let expected = Settings {
+    let changed = all.changed("", TorchVersion::NEWEST).unwrap();
+    let expected = AllocatorSettings {
         max_split_size: None,
         garbage_collection_threshold: None,
         ..expected
@@ -268,7 +268,7 @@ fn values_are_read() {
 
 #[test]
 fn before_2_9_separators_count() {
-    let old = Version::new(2, 8);
+    let old = TorchVersion::new(2, 8);
     for (text, answer) in [
         ("expandable_segments:True,max_split_size_mb:64", Ok(())),
         ("max_split_size_mb:64,", Ok(())),
@@ -290,7 +290,7 @@ fn before_2_9_separators_count() {
         ("pinned_num_register_threads:8", Ok(())),
         ("backend:cudaMallocAsync", Ok(())),
     ] {
-        let got = Settings::parse(text, old).map(drop);
+        let got = AllocatorSettings::parse(text, old).map(drop);
         match (got, answer) {
             (Ok(()), Ok(())) => {}
             (Err(error), Err(part)) => {
@@ -300,8 +300,13 @@ fn before_2_9_separators_count() {
         }
     }
     // `>` took the last listed interval with it, and still did when the parser had changed.
-    for (version, second) in [(old, 1), (Version::new(2, 9), 1), (Version::new(2, 11), 8)] {
-        let list = Settings::parse("roundup_power2_divisions:[1:4,2:8,>:1]", version).unwrap();
+    for (version, second) in [
+        (old, 1),
+        (TorchVersion::new(2, 9), 1),
+        (TorchVersion::new(2, 11), 8),
+    ] {
+        let list =
+            AllocatorSettings::parse("roundup_power2_divisions:[1:4,2:8,>:1]", version).unwrap();
         assert_eq!(
             list.roundup_power2_divisions[..3],
             [4, second, 1],
@@ -319,17 +324,17 @@ fn keys_came_one_by_one() {
         ("expandable_segments_reserve_by_class:[a:1]", 15),
     ] {
         assert!(
-            Settings::parse(text, Version::new(2, minor)).is_ok(),
+            AllocatorSettings::parse(text, TorchVersion::new(2, minor)).is_ok(),
             "{text}"
         );
         assert!(
-            Settings::parse(text, Version::new(2, minor - 1)).is_err(),
+            AllocatorSettings::parse(text, TorchVersion::new(2, minor - 1)).is_err(),
             "{text}"
         );
     }
     let words = "a,".repeat(MOST_WORDS);
     assert_eq!(
-        Settings::parse(&words, Version::NEWEST),
+        AllocatorSettings::parse(&words, TorchVersion::NEWEST),
         Err(SettingsError::TooLong)
     );
 }
@@ -337,8 +342,8 @@ fn keys_came_one_by_one() {
 proptest! {
     #[test]
     fn no_text_panics(text in "\\PC*", old: bool) {
-        let version = if old { Version::OLDEST } else { Version::NEWEST };
-        let _ = Settings::parse(&text, version);
+        let version = if old { TorchVersion::OLDEST } else { TorchVersion::NEWEST };
+        let _ = AllocatorSettings::parse(&text, version);
     }
 
     #[test]
@@ -352,7 +357,7 @@ proptest! {
         ),
         old: bool,
     ) {
-        let version = if old { Version::OLDEST } else { Version::NEWEST };
-        let _ = Settings::parse(&words.concat(), version);
+        let version = if old { TorchVersion::OLDEST } else { TorchVersion::NEWEST };
+        let _ = AllocatorSettings::parse(&words.concat(), version);
     }
 }

@@ -1,28 +1,28 @@
 use super::*;
 
 /// A model of 24 blocks, 100 bytes each, and 300 bytes of state.
-fn oracle(asked: &Asked) -> Outcome {
+fn oracle(asked: &PlanCandidate) -> TrialOutcome {
     let mut activations = 2400.0 / asked.value.map_or(1.0, |value| 64.0 / value as f64);
     let (mut state, mut cache, mut ms) = (300.0, 120.0, 100.0);
     for plan in asked.plans.iter() {
         match plan {
-            Plan::Bf16 => (activations, ms) = (activations * 0.6, ms * 0.5),
-            Plan::Checkpoint(blocks) => {
+            TrainingPlan::Bf16 => (activations, ms) = (activations * 0.6, ms * 0.5),
+            TrainingPlan::Checkpoint(blocks) => {
                 activations *= 1.0 - f64::from(blocks.unwrap_or(23)) / 24.0;
                 ms *= 1.3;
             }
-            Plan::ForeachOff => state -= 40.0,
-            Plan::Fused => state -= 30.0,
-            Plan::Expandable => cache = 10.0,
-            Plan::Offload => (activations, ms) = (activations * 0.1, ms * 5.0),
-            Plan::EightBit => return Outcome::Failed("not installed".to_owned()),
-            Plan::Zero1 => (state, ms) = (state - 90.0, ms + 10.0),
-            Plan::Zero2 => (state, ms) = (state - 150.0, ms + 20.0),
-            Plan::Zero3 => (state, ms) = (state - 200.0, ms + 30.0),
-            Plan::Fp16 | Plan::Ddp => {}
+            TrainingPlan::ForeachOff => state -= 40.0,
+            TrainingPlan::Fused => state -= 30.0,
+            TrainingPlan::Expandable => cache = 10.0,
+            TrainingPlan::Offload => (activations, ms) = (activations * 0.1, ms * 5.0),
+            TrainingPlan::EightBit => return TrialOutcome::Failed("not installed".to_owned()),
+            TrainingPlan::Zero1 => (state, ms) = (state - 90.0, ms + 10.0),
+            TrainingPlan::Zero2 => (state, ms) = (state - 150.0, ms + 20.0),
+            TrainingPlan::Zero3 => (state, ms) = (state - 200.0, ms + 30.0),
+            TrainingPlan::Fp16 | TrainingPlan::Ddp => {}
         }
     }
-    Outcome::Ran(Figures {
+    TrialOutcome::Ran(TrialFigures {
         allocated_bytes: (activations + state) as u64,
         reserved_bytes: (activations + state + cache) as u64,
         libraries_bytes: 0,
@@ -37,28 +37,28 @@ fn names(room_bytes: u64, values: &[u64]) -> Vec<String> {
     names_with(&[], room_bytes, values)
 }
 
-fn names_with(more: &[Plan], room_bytes: u64, values: &[u64]) -> Vec<String> {
-    let Outcome::Ran(plain) = oracle(&Asked::default()) else {
+fn names_with(more: &[TrainingPlan], room_bytes: u64, values: &[u64]) -> Vec<String> {
+    let TrialOutcome::Ran(plain) = oracle(&PlanCandidate::default()) else {
         unreachable!()
     };
-    let mut wanted = Wanted {
+    let mut wanted = PlanSearchInput {
         plain,
         room_bytes,
         singles: vec![
-            Plan::Bf16,
-            Plan::Checkpoint(None),
-            Plan::ForeachOff,
-            Plan::Fused,
-            Plan::EightBit,
-            Plan::Expandable,
-            Plan::Offload,
+            TrainingPlan::Bf16,
+            TrainingPlan::Checkpoint(None),
+            TrainingPlan::ForeachOff,
+            TrainingPlan::Fused,
+            TrainingPlan::EightBit,
+            TrainingPlan::Expandable,
+            TrainingPlan::Offload,
         ],
         values: values.to_vec(),
     };
     wanted.singles.extend(more);
-    let run = |asked: &[Asked]| Ok::<_, ()>(asked.iter().map(oracle).collect());
+    let run = |asked: &[PlanCandidate]| Ok::<_, ()>(asked.iter().map(oracle).collect());
     let trials = search(&wanted, run).unwrap();
-    let name = |trial: &Trial| match trial.asked.value {
+    let name = |trial: &PlanTrial| match trial.asked.value {
         Some(value) => format!("{} {value}", trial.asked.plans),
         None => trial.asked.plans.to_string(),
     };
@@ -116,7 +116,7 @@ fn what_costs_most_comes_last_and_a_search_ends() {
 
 #[test]
 fn what_cannot_run_is_left_out() {
-    let plain = Figures {
+    let plain = TrialFigures {
         allocated_bytes: 1,
         reserved_bytes: 1,
         libraries_bytes: 0,
@@ -125,27 +125,27 @@ fn what_cannot_run_is_left_out() {
         exchange_ms: None,
         blocks: None,
     };
-    let wanted = Wanted {
+    let wanted = PlanSearchInput {
         plain,
         room_bytes: 0,
-        singles: vec![Plan::Bf16],
+        singles: vec![TrainingPlan::Bf16],
         values: vec![1],
     };
-    let run = |asked: &[Asked]| {
+    let run = |asked: &[PlanCandidate]| {
         Ok::<_, ()>(
             asked
                 .iter()
-                .map(|_| Outcome::Failed(String::new()))
+                .map(|_| TrialOutcome::Failed(String::new()))
                 .collect(),
         )
     };
     assert_eq!(search(&wanted, run).unwrap().len(), 2);
-    assert_eq!(search(&wanted, |_| Err::<Vec<Outcome>, _>(7)), Err(7));
+    assert_eq!(search(&wanted, |_| Err::<Vec<TrialOutcome>, _>(7)), Err(7));
 }
 
 #[test]
 fn each_way_to_divide_is_tried_with_what_costs_no_time() {
-    let divided = [Plan::Zero1, Plan::Zero3];
+    let divided = [TrainingPlan::Zero1, TrainingPlan::Zero3];
     let free = "bf16+foreach-off+expandable";
     let tried = names_with(&divided, 1600, &[]);
     let expected = [
@@ -169,15 +169,21 @@ fn each_way_to_divide_is_tried_with_what_costs_no_time() {
 
 #[test]
 fn an_optimizer_of_less_precision_is_shown_and_not_put_into_all() {
-    let with_eight_bit = |asked: &Asked| {
-        let has = asked.plans.iter().any(|plan| plan == Plan::EightBit);
-        let rest = asked.plans.iter().filter(|plan| *plan != Plan::EightBit);
-        let rest = Asked {
-            plans: rest.fold(Plans::default(), |plans, plan| plans.with(plan)),
+    let with_eight_bit = |asked: &PlanCandidate| {
+        let has = asked
+            .plans
+            .iter()
+            .any(|plan| plan == TrainingPlan::EightBit);
+        let rest = asked
+            .plans
+            .iter()
+            .filter(|plan| *plan != TrainingPlan::EightBit);
+        let rest = PlanCandidate {
+            plans: rest.fold(TrainingPlans::default(), |plans, plan| plans.with(plan)),
             value: asked.value,
         };
         let mut outcome = oracle(&rest);
-        if let (Outcome::Ran(figures), true) = (&mut outcome, has) {
+        if let (TrialOutcome::Ran(figures), true) = (&mut outcome, has) {
             figures.allocated_bytes -= 100;
             figures.reserved_bytes -= 100;
             figures.step_ms = figures.step_ms.map(|ms| ms * 0.9);
@@ -185,16 +191,20 @@ fn an_optimizer_of_less_precision_is_shown_and_not_put_into_all() {
         outcome
     };
     let tried = |room_bytes| {
-        let Outcome::Ran(plain) = oracle(&Asked::default()) else {
+        let TrialOutcome::Ran(plain) = oracle(&PlanCandidate::default()) else {
             unreachable!()
         };
-        let wanted = Wanted {
+        let wanted = PlanSearchInput {
             plain,
             room_bytes,
-            singles: vec![Plan::Bf16, Plan::EightBit, Plan::Expandable],
+            singles: vec![
+                TrainingPlan::Bf16,
+                TrainingPlan::EightBit,
+                TrainingPlan::Expandable,
+            ],
             values: Vec::new(),
         };
-        let run = |asked: &[Asked]| Ok::<_, ()>(asked.iter().map(with_eight_bit).collect());
+        let run = |asked: &[PlanCandidate]| Ok::<_, ()>(asked.iter().map(with_eight_bit).collect());
         let trials = search(&wanted, run).unwrap();
         let names = trials.iter().skip(3).map(|one| one.asked.plans.to_string());
         names.collect::<Vec<String>>()

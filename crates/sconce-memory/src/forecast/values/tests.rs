@@ -5,55 +5,55 @@ use super::*;
 const KB: i64 = 1024;
 
 /// A trial that took so many bytes, of a card that has 1,000 KiB for it.
-fn trial(bytes: i64, reads: &[Read]) -> Seen {
+fn trial(bytes: i64, reads: &[ValueRead]) -> ProbeReport {
     let step = r#"{"optimizer":0,"begin-us":1,"end-us":2}"#;
     let text = format!(
         r#"{{"format":1,"torch":"2.15.0","cuda":"13.2","python":"3.12.1","ended":"steps","wanted-steps":3,
         "steps":[{step},{step},{step}],"optimizers":1,"used-cuda":true,"error":null,"devices":[{{"name":"A",
         "total-bytes":9,"outside-bytes":1,"stats":{{}}}}],"holds":[]}}"#
     );
-    let mut seen = Seen::parse(&text).unwrap();
+    let mut seen = ProbeReport::parse(&text).unwrap();
     seen.reads = reads.to_vec();
     let stats = &mut seen.devices[0].stats;
     stats.insert("requested_bytes.all.allocated".to_owned(), bytes);
     stats.insert(RESERVED.to_owned(), bytes);
     if bytes > 1000 * KB {
         stats.insert("num_ooms".to_owned(), 1);
-        seen.ended = Ended::Exit;
+        seen.ended = ObservationEnd::Exit;
     }
     seen
 }
 
-fn failed_trial(kind: &str, last: Option<Line>) -> Seen {
+fn failed_trial(kind: &str, last: Option<SourceLine>) -> ProbeReport {
     let mut seen = trial(10 * KB, &[]);
-    seen.ended = Ended::Exit;
+    seen.ended = ObservationEnd::Exit;
     seen.steps.clear();
     seen.error = Some(crate::forecast::seen::ProgramError {
         kind: kind.to_owned(),
         message: String::new(),
         out_of_memory: false,
     });
-    seen.answers = Some(crate::forecast::seen::Told {
+    seen.answers = Some(crate::forecast::seen::SubstitutionReport {
         endless: Vec::new(),
         last,
     });
     seen
 }
 
-fn line(number: u32) -> Line {
-    Line {
+fn line(number: u32) -> SourceLine {
+    SourceLine {
         file: "/w/train.py".to_owned(),
         line: number,
     }
 }
 
-fn read(number: u32, operation: &str) -> Read {
-    Read {
+fn read(number: u32, operation: &str) -> ValueRead {
+    ValueRead {
         at: line(number),
         done: match operation {
-            "nonzero" => Use::Size,
-            "bool" => Use::Branch,
-            _ => Use::Value,
+            "nonzero" => ValueUse::Size,
+            "bool" => ValueUse::Branch,
+            _ => ValueUse::Value,
         },
         times: 3,
         by: None,
@@ -64,8 +64,11 @@ fn read(number: u32, operation: &str) -> Read {
 }
 
 /// Judges a program, and how many trials that took.
-fn judged(reads: &[Read], program: impl Fn(&Answers) -> Seen) -> (Judged, usize) {
-    let mut zeros = program(&Answers::default());
+fn judged(
+    reads: &[ValueRead],
+    program: impl Fn(&SubstituteValues) -> ProbeReport,
+) -> (ValueDependence, usize) {
+    let mut zeros = program(&SubstituteValues::default());
     zeros.reads = reads.to_vec();
     let mut trials = 0;
     let judged = judge(&zeros, |answers| {
@@ -75,17 +78,17 @@ fn judged(reads: &[Read], program: impl Fn(&Answers) -> Seen) -> (Judged, usize)
     (judged.unwrap(), trials)
 }
 
-fn selected(answers: &Answers) -> i64 {
+fn selected(answers: &SubstituteValues) -> i64 {
     match answers.share {
-        Share::None => 0,
-        Share::Half => 1,
-        Share::All => 2,
+        SelectedShare::None => 0,
+        SelectedShare::Half => 1,
+        SelectedShare::All => 2,
     }
 }
 
-fn why(judged: &Judged) -> &Unbounded {
+fn why(judged: &ValueDependence) -> &UnboundedReason {
     match judged {
-        Judged::Unknown { why, .. } => why,
+        ValueDependence::Unknown { why, .. } => why,
         other => panic!("{other:?}"),
     }
 }
@@ -95,46 +98,51 @@ fn what_is_only_shown_needs_no_trial() {
     let mut shown = read(3, "number");
     shown.shown = true;
     let (said, trials) = judged(&[shown], |_| trial(100 * KB, &[]));
-    assert_eq!((said, trials), (Judged::Free, 0));
-    assert_eq!(judged(&[], |_| trial(100 * KB, &[])), (Judged::Free, 0));
+    assert_eq!((said, trials), (ValueDependence::Free, 0));
+    assert_eq!(
+        judged(&[], |_| trial(100 * KB, &[])),
+        (ValueDependence::Free, 0)
+    );
 }
 
 #[test]
 fn what_changes_no_memory_is_free_after_one_trial() {
     let reads = [read(3, "number"), read(4, "bool")];
     let (said, trials) = judged(&reads, |_| trial(100 * KB, &reads));
-    assert_eq!((said, trials), (Judged::Free, 1));
+    assert_eq!((said, trials), (ValueDependence::Free, 1));
 }
 
 #[test]
 fn a_selection_has_bounds() {
     let reads = [read(7, "nonzero")];
     let of = |each: i64| {
-        move |answers: &Answers| trial((100 + each * selected(answers)) * KB, &[read(7, "nonzero")])
+        move |answers: &SubstituteValues| {
+            trial((100 + each * selected(answers)) * KB, &[read(7, "nonzero")])
+        }
     };
     let (said, _) = judged(&reads, of(100));
-    let all = Answers {
-        share: Share::All,
+    let all = SubstituteValues {
+        share: SelectedShare::All,
         truth: true,
-        ..Answers::default()
+        ..SubstituteValues::default()
     };
-    assert_eq!(said, Judged::Bounded { most: all });
+    assert_eq!(said, ValueDependence::Bounded { most: all });
     // 100 of 1,000 with none, 700 with half, 1,300 with all.
     let (said, _) = judged(&reads, of(600));
-    let Judged::Unknown { why, lines, with } = said else {
+    let ValueDependence::Unknown { why, lines, with } = said else {
         panic!("{said:?}")
     };
-    assert_eq!((why, lines[0].at.line), (Unbounded::Disagree, 7));
-    let verdicts: Vec<Verdict> = with.iter().map(|one| one.verdict).collect();
+    assert_eq!((why, lines[0].at.line), (UnboundedReason::Disagree, 7));
+    let verdicts: Vec<FitOutcome> = with.iter().map(|one| one.verdict).collect();
     assert_eq!(
         verdicts,
-        [Verdict::Fits, Verdict::DoesNotFit, Verdict::Fits]
+        [FitOutcome::Fits, FitOutcome::DoesNotFit, FitOutcome::Fits]
     );
     // What does not fit with nothing does not fit with more.
     let (said, _) = judged(&reads, |answers| {
         trial((2000 + selected(answers)) * KB, &reads)
     });
-    assert!(matches!(said, Judged::Bounded { .. }), "{said:?}");
+    assert!(matches!(said, ValueDependence::Bounded { .. }), "{said:?}");
 }
 
 #[test]
@@ -143,19 +151,19 @@ fn both_ways_of_a_branch_are_gone() {
         let reads = [read(7, operation)];
         let of = |more: i64| {
             let reads = reads.clone();
-            move |answers: &Answers| {
+            move |answers: &SubstituteValues| {
                 let other = answers.truth && operation == "bool";
                 let other = other || (operation == "number" && answers.number > 1000);
                 trial(if other { more } else { 100 } * KB, &reads)
             }
         };
         assert!(
-            matches!(judged(&reads, of(300)).0, Judged::Bounded { .. }),
+            matches!(judged(&reads, of(300)).0, ValueDependence::Bounded { .. }),
             "{operation}"
         );
         assert_eq!(
             why(&judged(&reads, of(3000)).0),
-            &Unbounded::Disagree,
+            &UnboundedReason::Disagree,
             "{operation}"
         );
     }
@@ -167,52 +175,59 @@ fn a_number_that_is_a_size_has_no_bounds() {
     let (said, _) = judged(&reads, |answers| {
         trial(100 * KB + i64::from(answers.number), &reads)
     });
-    assert_eq!(why(&said), &Unbounded::Size);
+    assert_eq!(why(&said), &UnboundedReason::Size);
 }
 
 #[test]
 fn a_check_that_ends_the_program_is_left_at_zero() {
     // `if isnan(loss): raise`, beside a mask.
     let reads = [read(3, "bool"), read(7, "nonzero")];
-    let program = |answers: &Answers| match answers.truth && !answers.pinned.contains(&line(3)) {
-        true => failed_trial("RuntimeError", Some(line(3))),
-        false => trial((100 + selected(answers)) * KB, &reads),
-    };
-    let Judged::Bounded { most } = judged(&reads, program).0 else {
+    let program =
+        |answers: &SubstituteValues| match answers.truth && !answers.pinned.contains(&line(3)) {
+            true => failed_trial("RuntimeError", Some(line(3))),
+            false => trial((100 + selected(answers)) * KB, &reads),
+        };
+    let ValueDependence::Bounded { most } = judged(&reads, program).0 else {
         panic!()
     };
-    assert_eq!((most.share, most.pinned), (Share::All, vec![line(3)]));
+    assert_eq!(
+        (most.share, most.pinned),
+        (SelectedShare::All, vec![line(3)])
+    );
     // What fails whatever is pinned is not known.
-    let fails = |answers: &Answers| match answers.are_zeros() {
+    let fails = |answers: &SubstituteValues| match answers.are_zeros() {
         true => trial(100 * KB, &reads),
         false => failed_trial("ValueError", None),
     };
     let kind = "ValueError".to_owned();
-    assert_eq!(why(&judged(&reads, fails).0), &Unbounded::Fails { kind });
+    assert_eq!(
+        why(&judged(&reads, fails).0),
+        &UnboundedReason::Fails { kind }
+    );
 }
 
 #[test]
 fn loops_and_reads_without_an_answer_are_not_known() {
     let reads = [read(3, "bool")];
-    let endless = |answers: &Answers| {
+    let endless = |answers: &SubstituteValues| {
         let mut seen = trial((100 + i64::from(answers.truth)) * KB, &reads);
-        seen.answers = Some(crate::forecast::seen::Told {
+        seen.answers = Some(crate::forecast::seen::SubstitutionReport {
             endless: vec![line(3)],
             last: Some(line(3)),
         });
         seen
     };
-    assert_eq!(why(&judged(&reads, endless).0), &Unbounded::Loop);
+    assert_eq!(why(&judged(&reads, endless).0), &UnboundedReason::Loop);
     let reads = [read(3, "copy")];
     let told = [read(5, UNANSWERED)];
     let (said, _) = judged(&reads, |_| trial(100 * KB, &told));
-    assert_eq!(why(&said), &Unbounded::Unanswered);
+    assert_eq!(why(&said), &UnboundedReason::Unanswered);
 }
 
 #[test]
 fn answers_are_written_as_the_probe_reads_them() {
-    let answers = Answers {
-        share: Share::Half,
+    let answers = SubstituteValues {
+        share: SelectedShare::Half,
         truth: true,
         number: 37,
         pinned: vec![line(3), line(4)],
@@ -222,27 +237,30 @@ fn answers_are_written_as_the_probe_reads_them() {
         "/w/train.py:3\n/w/train.py:4".to_owned(),
     );
     assert_eq!(answers.variables(), expected);
-    assert!(Answers::default().are_zeros() && !answers.are_zeros());
+    assert!(SubstituteValues::default().are_zeros() && !answers.are_zeros());
 }
 
 /// `n = int(lengths.max()); if n > 64: raise`, and what comes then is of size n.
 #[test]
 fn a_size_that_is_checked_is_no_check_alone() {
     let reads = [read(3, "number")];
-    let sized = |answers: &Answers| match answers.number {
+    let sized = |answers: &SubstituteValues| match answers.number {
         65.. => failed_trial("ValueError", Some(line(3))),
         n => trial(100 * KB + i64::from(n) * KB, &reads),
     };
     let (said, _) = judged(&reads, sized);
-    assert_eq!(*why(&said), Unbounded::Size);
+    assert_eq!(*why(&said), UnboundedReason::Size);
     // A loss that is checked decides nothing else.
-    let checked = |answers: &Answers| match answers.number {
+    let checked = |answers: &SubstituteValues| match answers.number {
         65.. => failed_trial("AssertionError", Some(line(3))),
         _ => trial(100 * KB, &reads),
     };
     let (said, _) = judged(&reads, checked);
     assert!(
-        matches!(said, Judged::Free | Judged::Bounded { .. }),
+        matches!(
+            said,
+            ValueDependence::Free | ValueDependence::Bounded { .. }
+        ),
         "{said:?}"
     );
 }
@@ -259,15 +277,15 @@ fn a_size_that_is_rounded_is_a_size() {
                     &reads,
                 )
             });
-            assert_eq!(why(&said), &Unbounded::Size, "{tile}");
+            assert_eq!(why(&said), &UnboundedReason::Size, "{tile}");
         }
     }
     // The same of lengths that are checked.
-    let checked = |answers: &Answers| match answers.number {
+    let checked = |answers: &SubstituteValues| match answers.number {
         513.. => failed_trial("ValueError", Some(line(9))),
         n => trial(100 * KB + i64::from(n.div_ceil(128)) * KB, &reads),
     };
-    assert_eq!(why(&judged(&reads, checked).0), &Unbounded::Size);
+    assert_eq!(why(&judged(&reads, checked).0), &UnboundedReason::Size);
 }
 
 #[test]
@@ -275,5 +293,5 @@ fn what_other_threads_read_is_not_known() {
     let mut zeros = trial(100 * KB, &[]);
     zeros.reads_elsewhere = 3;
     let said = judge(&zeros, |_| Ok::<_, ()>(Some(trial(100 * KB, &[])))).unwrap();
-    assert_eq!(why(&said), &Unbounded::OtherThreads);
+    assert_eq!(why(&said), &UnboundedReason::OtherThreads);
 }

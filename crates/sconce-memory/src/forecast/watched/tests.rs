@@ -1,8 +1,8 @@
 use super::*;
-use crate::forecast::seen::Line;
-use crate::forecast::{Card, Verdict, of_card};
+use crate::forecast::seen::SourceLine;
+use crate::forecast::{FitOutcome, GpuBudget, of_card};
 
-fn seen(rest: &str, requested: &[u64]) -> Seen {
+fn seen(rest: &str, requested: &[u64]) -> ProbeReport {
     let step = |bytes: &u64| {
         format!(
             r#"{{"optimizer":0,"begin-us":1,"end-us":2,"devices":[{{"requested-bytes":{bytes}}}]}}"#
@@ -14,10 +14,10 @@ fn seen(rest: &str, requested: &[u64]) -> Seen {
         "steps":[{}],"optimizers":1,"used-cuda":true,"error":null,"devices":[],"holds":[]{rest}}}"#,
         steps.join(",")
     );
-    Seen::parse(&text).unwrap()
+    ProbeReport::parse(&text).unwrap()
 }
 
-fn batches(shapes: &str) -> Vec<NotJudged> {
+fn batches(shapes: &str) -> Vec<InconclusiveReason> {
     let rest = format!(r#","batches":[{{"batch-size":8,"batches":3,"shapes":{shapes}}}]"#);
     unwatched(&seen(&rest, &[10, 20, 30]))
 }
@@ -40,7 +40,7 @@ fn batches_of_several_shapes_are_not_known_beyond() {
         ("[[[120,4]],[[90,4]]]", vec![vec![120, 4]]),
     ] {
         let found = batches(shapes);
-        let [NotJudged::Shapes { largest: told, .. }] = &found[..] else {
+        let [InconclusiveReason::Shapes { largest: told, .. }] = &found[..] else {
             panic!("{shapes}: {found:?}")
         };
         assert_eq!(*told, largest);
@@ -53,7 +53,7 @@ fn steps_that_ask_for_different_amounts_are_not_known_beyond() {
     assert_eq!(unwatched(&seen("", &[900, 1000, 1100])), []);
     assert_eq!(unwatched(&seen("", &[900, 1000, 1101])), []);
     let found = unwatched(&seen("", &[900, 1000, 1150]));
-    let expected = NotJudged::Sizes {
+    let expected = InconclusiveReason::Sizes {
         least_bytes: 100,
         most_bytes: 150,
     };
@@ -66,7 +66,7 @@ fn what_is_compiled_is_compared_once_it_is() {
     let compiled = |requested: &[u64]| seen(r#","compiled":true"#, requested);
     assert_eq!(unwatched(&compiled(&[900, 1000, 1150, 1250, 1350])), []);
     let grows = unwatched(&compiled(&[900, 1000, 1150, 1250, 1400]));
-    let expected = NotJudged::Sizes {
+    let expected = InconclusiveReason::Sizes {
         least_bytes: 100,
         most_bytes: 150,
     };
@@ -75,9 +75,9 @@ fn what_is_compiled_is_compared_once_it_is() {
 
 #[test]
 fn too_few_steps_are_compared_with_none_and_it_is_said() {
-    let said = |seen: &Seen| {
+    let said = |seen: &ProbeReport| {
         let doubts = crate::forecast::doubts(&[], seen, 1, None);
-        doubts.contains(&crate::forecast::Doubt::NothingCompared)
+        doubts.contains(&crate::forecast::ForecastCaveat::NothingCompared)
     };
     let compiled = r#","compiled":true"#;
     for (rest, requested, expected) in [
@@ -90,7 +90,7 @@ fn too_few_steps_are_compared_with_none_and_it_is_said() {
         let seen = seen(rest, requested);
         assert_eq!(said(&seen), expected, "{rest} {requested:?}");
         let mut ended = seen;
-        ended.ended = Ended::Exit;
+        ended.ended = ObservationEnd::Exit;
         assert!(!said(&ended));
     }
 }
@@ -108,10 +108,10 @@ fn an_evaluation_that_was_not_reached_is_not_known() {
     };
     assert_eq!(of(true), []);
     let found = of(false);
-    let [NotJudged::Later { lines }] = &found[..] else {
+    let [InconclusiveReason::Later { lines }] = &found[..] else {
         panic!("{found:?}")
     };
-    let at = Line {
+    let at = SourceLine {
         file: "/w/train.py".to_owned(),
         line: 9,
     };
@@ -121,29 +121,29 @@ fn an_evaluation_that_was_not_reached_is_not_known() {
         &format!(r#","later":[{}]"#, line(false)),
         &[900, 1000, 1150],
     );
-    ended.ended = Ended::Exit;
+    ended.ended = ObservationEnd::Exit;
     assert_eq!(unwatched(&ended), []);
 }
 
 #[test]
 fn a_yes_is_taken_back_and_a_no_is_not() {
-    let card = Card {
+    let card = GpuBudget {
         name: "A".to_owned(),
         total_bytes: 10,
         context_bytes: 1,
         context_reported: true,
         nccl_least_bytes: 0,
     };
-    let later = NotJudged::Later { lines: Vec::new() };
+    let later = InconclusiveReason::Later { lines: Vec::new() };
     let mut said = of_card(&card, &seen("", &[1]), None);
     said.doubt(Vec::new());
-    assert_eq!(said.verdict, Verdict::Fits);
+    assert_eq!(said.verdict, FitOutcome::Fits);
     said.doubt(vec![later.clone()]);
     assert_eq!(
         (said.verdict, said.not_judged.len()),
-        (Verdict::NotKnown, 1)
+        (FitOutcome::NotKnown, 1)
     );
-    said.verdict = Verdict::DoesNotFit;
+    said.verdict = FitOutcome::DoesNotFit;
     said.doubt(vec![later]);
-    assert_eq!(said.verdict, Verdict::DoesNotFit);
+    assert_eq!(said.verdict, FitOutcome::DoesNotFit);
 }

@@ -8,7 +8,7 @@
 mod probe;
 mod program;
 
-use sconce_memory::analysis::{Diff, Report};
+use sconce_memory::analysis::{ReportDiff, SnapshotReport};
 use sconce_memory::forecast::Forecast;
 use sconce_memory::replay::WhatIf;
 use sconce_testkit::golden_files::{Goldens, HeldBy};
@@ -24,64 +24,64 @@ const PROGRAM: HeldBy = HeldBy::Golden("allocator-program.jsonl");
 const ANSWERS: HeldBy = HeldBy::Golden("allocator-answers.jsonl");
 
 const TYPES: &[(&str, HeldBy)] = &[
-    ("analysis/diff::Figures", DIFF),
-    ("analysis/diff::Change", DIFF),
+    ("analysis/diff::MemoryTotals", DIFF),
+    ("analysis/diff::FunctionChange", DIFF),
     ("analysis/diff::DeviceDiff", DIFF),
-    ("analysis/diff::Diff", DIFF),
-    ("analysis/filled::PlaceGroup", REPORT),
+    ("analysis/diff::ReportDiff", DIFF),
+    ("analysis/filled::LocationGroup", REPORT),
     ("analysis/filled::ModuleGroup", REPORT),
     ("analysis/filled::CategoryGroup", REPORT),
-    ("analysis/filled::Filled", REPORT),
-    ("analysis/fragments::Pin", REPORT),
-    ("analysis/fragments::Pinned", REPORT),
-    ("analysis/fragments::Fragments", REPORT),
-    ("analysis/leaks::Unit", REPORT),
+    ("analysis/filled::MemoryBreakdown", REPORT),
+    ("analysis/fragments::RetainingBlock", REPORT),
+    ("analysis/fragments::FragmentedSegment", REPORT),
+    ("analysis/fragments::FragmentationReport", REPORT),
+    ("analysis/leaks::TrendUnit", REPORT),
     ("analysis/leaks::Leak", REPORT),
-    ("analysis/leaks::Leaks", REPORT),
-    ("analysis/mod::Peak", REPORT),
-    ("analysis/mod::Traced", REPORT),
+    ("analysis/leaks::LeakReport", REPORT),
+    ("analysis/mod::TracePeak", REPORT),
+    ("analysis/mod::TraceSummary", REPORT),
     ("analysis/mod::DeviceReport", REPORT),
-    ("analysis/mod::Report", REPORT),
-    ("analysis/oom::Reason", REPORT),
-    ("analysis/oom::Oom", REPORT),
-    ("analysis/places::Category", REPORT),
-    ("analysis/places::Place", REPORT),
-    ("analysis/places::Forward", PROBE),
+    ("analysis/mod::SnapshotReport", REPORT),
+    ("analysis/oom::OomReason", REPORT),
+    ("analysis/oom::FailedRequest", REPORT),
+    ("analysis/places::MemoryCategory", REPORT),
+    ("analysis/places::SourceLocation", REPORT),
+    ("analysis/places::ForwardFunction", PROBE),
     ("analysis/purpose::Purpose", FORECASTS),
-    ("analysis/purpose::Step", PROBE),
-    ("analysis/purpose::Phase", FORECASTS),
+    ("analysis/purpose::OptimizerStep", PROBE),
+    ("analysis/purpose::StepPhase", FORECASTS),
     ("analysis/purpose::PurposeGroup", FORECASTS),
-    ("analysis/purpose::Moment", FORECASTS),
-    ("forecast/mod::Verdict", FORECASTS),
-    ("forecast/mod::NotJudged", FORECASTS),
-    ("forecast/mod::CardForecast", FORECASTS),
-    ("forecast/mod::Nccl", FORECASTS),
-    ("forecast/mod::Varied", FORECASTS),
-    ("forecast/mod::Made", FORECASTS),
-    ("forecast/mod::Doubt", FORECASTS),
+    ("analysis/purpose::PeakInstant", FORECASTS),
+    ("forecast/mod::FitOutcome", FORECASTS),
+    ("forecast/mod::InconclusiveReason", FORECASTS),
+    ("forecast/mod::GpuForecast", FORECASTS),
+    ("forecast/mod::NcclBuffers", FORECASTS),
+    ("forecast/mod::FlagSearchResult", FORECASTS),
+    ("forecast/mod::PeakBreakdown", FORECASTS),
+    ("forecast/mod::ForecastCaveat", FORECASTS),
     ("forecast/mod::Forecast", FORECASTS),
-    ("forecast/seen::Evaluation", FORECASTS),
-    ("forecast/seen::Use", FORECASTS),
-    ("forecast/seen::Line", FORECASTS),
-    ("forecast/seen::Read", FORECASTS),
-    ("forecast/table::Fits", FORECASTS),
-    ("forecast/table::CardFits", FORECASTS),
+    ("forecast/seen::UnreachedEvaluation", FORECASTS),
+    ("forecast/seen::ValueUse", FORECASTS),
+    ("forecast/seen::SourceLine", FORECASTS),
+    ("forecast/seen::ValueRead", FORECASTS),
+    ("forecast/table::PlanFit", FORECASTS),
+    ("forecast/table::GpuPlanFit", FORECASTS),
     ("forecast/table::PlanRow", FORECASTS),
     ("forecast/table::PlanTable", FORECASTS),
-    ("forecast/values::Share", FORECASTS),
-    ("forecast/values::Answers", FORECASTS),
-    ("forecast/values::WithValues", FORECASTS),
-    ("forecast/values::Unbounded", FORECASTS),
+    ("forecast/values::SelectedShare", FORECASTS),
+    ("forecast/values::SubstituteValues", FORECASTS),
+    ("forecast/values::ValueTrial", FORECASTS),
+    ("forecast/values::UnboundedReason", FORECASTS),
     ("program/answer::Error", ANSWERS),
-    ("program/op::Pool", PROGRAM),
-    ("program/op::Op", PROGRAM),
-    ("replay/mod::RoomSource", WHAT_IF),
-    ("replay/mod::Room", WHAT_IF),
-    ("replay/mod::Outcome", WHAT_IF),
-    ("replay/mod::AsItWas", WHAT_IF),
+    ("program/op::PoolName", PROGRAM),
+    ("program/op::AllocatorCall", PROGRAM),
+    ("replay/mod::CapacitySource", WHAT_IF),
+    ("replay/mod::UsableCapacity", WHAT_IF),
+    ("replay/mod::ReplayOutcome", WHAT_IF),
+    ("replay/mod::Baseline", WHAT_IF),
     ("replay/mod::DeviceWhatIf", WHAT_IF),
     ("replay/mod::WhatIf", WHAT_IF),
-    ("snapshot/mod::Settings", REPORT),
+    ("snapshot/mod::RecordedSettings", REPORT),
 ];
 
 fn goldens() -> Goldens {
@@ -104,12 +104,12 @@ fn assert_read_and_written_as_before<T: Serialize + DeserializeOwned>(name: &str
 
 #[test]
 fn snapshot_report_is_read_and_written_as_before() {
-    assert_read_and_written_as_before::<Report>("snapshot-report.json");
+    assert_read_and_written_as_before::<SnapshotReport>("snapshot-report.json");
 }
 
 #[test]
 fn snapshot_diff_is_read_and_written_as_before() {
-    assert_read_and_written_as_before::<Diff>("snapshot-diff.json");
+    assert_read_and_written_as_before::<ReportDiff>("snapshot-diff.json");
 }
 
 #[test]

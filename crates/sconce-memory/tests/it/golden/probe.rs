@@ -1,7 +1,7 @@
 //! What the probe of a trial writes, in Python, and a forecast reads.
 
-use sconce_memory::forecast::plan::Plans;
-use sconce_memory::forecast::seen::Seen;
+use sconce_memory::forecast::plan::TrainingPlans;
+use sconce_memory::forecast::seen::ProbeReport;
 use serde_json::Value;
 
 use super::goldens;
@@ -37,13 +37,13 @@ fn without(value: &Value, key: &str) -> String {
 #[test]
 fn every_key_of_a_probe_is_read() {
     let text = goldens().text("probe.json");
-    let whole = Seen::parse(&text).unwrap();
+    let whole = ProbeReport::parse(&text).unwrap();
     let value: Value = serde_json::from_str(&text).unwrap();
     let mut all = Vec::new();
     keys(&value, "", &mut all);
     assert!(all.len() > 50, "{all:?}");
     for key in all {
-        let read = Seen::parse(&without(&value, &key)).ok();
+        let read = ProbeReport::parse(&without(&value, &key)).ok();
         assert_ne!(read.as_ref(), Some(&whole), "{key} is not read");
     }
 }
@@ -53,7 +53,7 @@ fn every_word_of_a_probe_is_read() {
     let text = goldens().text("probe.json");
     for ended in ["steps", "exit", "time"] {
         let text = text.replace("\"exit\"", &format!("\"{ended}\""));
-        assert!(Seen::parse(&text).is_ok(), "{ended}");
+        assert!(ProbeReport::parse(&text).is_ok(), "{ended}");
     }
 }
 
@@ -76,7 +76,7 @@ fn plans_keep_their_names() {
         "zero3",
     ];
     for name in names {
-        let plans: Plans = name.parse().unwrap();
+        let plans: TrainingPlans = name.parse().unwrap();
         assert_eq!(serde_json::to_value(&plans).unwrap(), *name);
     }
 }

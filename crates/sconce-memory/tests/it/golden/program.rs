@@ -1,7 +1,7 @@
 //! Allocator programs, a call a line, and the answers to them.
 
-use sconce_memory::allocator::{OutOfMemory, Refusal};
-use sconce_memory::program::{Answer, Given, Op};
+use sconce_memory::allocator::{AllocationFailure, OutOfMemory};
+use sconce_memory::program::{AllocatorCall, CallResult, LineResult};
 
 use super::goldens;
 
@@ -11,7 +11,7 @@ fn program_is_read_and_written_as_before() {
     let written: String = text
         .lines()
         .map(|line| {
-            let op: Op = serde_json::from_str(line).unwrap();
+            let op: AllocatorCall = serde_json::from_str(line).unwrap();
             serde_json::to_string(&op).unwrap() + "\n"
         })
         .collect();
@@ -21,7 +21,7 @@ fn program_is_read_and_written_as_before() {
 #[test]
 fn each_answer_is_written_as_before() {
     let out_of_memory = |why| {
-        Given::OutOfMemory(Box::new(OutOfMemory {
+        CallResult::OutOfMemory(Box::new(OutOfMemory {
             why,
             requested: 1001,
             rounded: 1024,
@@ -36,17 +36,17 @@ fn each_answer_is_written_as_before() {
         }))
     };
     let given = [
-        Given::Done,
-        Given::Address(140_000),
-        Given::NoMemory,
-        Given::Stats([("allocated_bytes.all.peak".to_owned(), 512)].into()),
-        out_of_memory(Refusal::Exhausted),
-        out_of_memory(Refusal::Rejected),
-        out_of_memory(Refusal::Exabyte),
+        CallResult::Done,
+        CallResult::Address(140_000),
+        CallResult::NoMemory,
+        CallResult::Stats([("allocated_bytes.all.peak".to_owned(), 512)].into()),
+        out_of_memory(AllocationFailure::Exhausted),
+        out_of_memory(AllocationFailure::Rejected),
+        out_of_memory(AllocationFailure::Exabyte),
     ];
     let written: String = (1..)
         .zip(given)
-        .map(|(line, given)| serde_json::to_string(&Answer { line, given }).unwrap() + "\n")
+        .map(|(line, given)| serde_json::to_string(&LineResult { line, given }).unwrap() + "\n")
         .collect();
     goldens().assert_same("allocator-answers.jsonl", written);
 }

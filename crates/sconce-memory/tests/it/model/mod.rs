@@ -15,8 +15,8 @@ mod reclaim;
 
 use std::collections::BTreeMap;
 
-use sconce_memory::allocator::settings::Settings;
-use sconce_memory::allocator::{BlockState, PoolId, PoolOptions, Takes, Version};
+use sconce_memory::allocator::settings::AllocatorSettings;
+use sconce_memory::allocator::{BlockState, PoolId, PoolOptions, PoolScope, TorchVersion};
 
 use card::Card;
 
@@ -109,14 +109,14 @@ pub(crate) struct Numbers {
 }
 
 pub(crate) struct Model {
-    pub(crate) settings: Settings,
-    version: Version,
+    pub(crate) settings: AllocatorSettings,
+    version: TorchVersion,
     card: Card,
     limit: Option<u64>,
     pub(crate) segments: Vec<Segment>,
     searches: BTreeMap<(PoolId, bool), u64>,
     pools: BTreeMap<PoolId, Pool>,
-    diverted: Vec<(PoolId, Takes, bool)>,
+    diverted: Vec<(PoolId, PoolScope, bool)>,
     /// Events by stream: addresses of the pieces that wait, and how many have completed.
     queues: BTreeMap<u64, (Vec<u64>, usize)>,
     deferred: Vec<u64>,
@@ -138,7 +138,7 @@ struct Wish {
 type At = (usize, usize);
 
 impl Model {
-    pub(crate) fn new(settings: Settings, capacity: u64, version: Version) -> Self {
+    pub(crate) fn new(settings: AllocatorSettings, capacity: u64, version: TorchVersion) -> Self {
         let mut model = Self {
             version,
             card: Card::new(capacity),
@@ -162,7 +162,7 @@ impl Model {
 
     pub(crate) fn set_fraction(&mut self, fraction: f64) {
         self.limit = Some((fraction * self.card.total as f64) as u64);
-        if fraction == 1.0 && self.version >= Version::new(2, 9) {
+        if fraction == 1.0 && self.version >= TorchVersion::new(2, 9) {
             self.limit = None;
         }
     }
@@ -223,7 +223,7 @@ impl Model {
             if same && stream.is_none_or(|stream| stream == segment.stream) {
                 for (p, piece) in segment.pieces.iter().enumerate() {
                     // The list of segments is in the order in which they were made.
-                    let by_age = self.version >= Version::new(2, 12) && segment.page.is_none();
+                    let by_age = self.version >= TorchVersion::new(2, 12) && segment.page.is_none();
                     let age = if by_age { s + 1 } else { 0 };
                     if piece.is_free() {
                         free.push((segment.stream, piece.size, age, piece.from, (s, p)));
@@ -248,10 +248,10 @@ impl Model {
         }
         let size = self.round(asked);
         let small = size <= MIB;
-        let takes = |entry: &&(PoolId, Takes, bool)| {
-            entry.1 == Takes::All || entry.1 == Takes::Stream(stream)
+        let takes = |entry: &&(PoolId, PoolScope, bool)| {
+            entry.1 == PoolScope::All || entry.1 == PoolScope::Stream(stream)
         };
-        let pool = match self.version >= Version::new(2, 9) {
+        let pool = match self.version >= TorchVersion::new(2, 9) {
             true => self.diverted.iter().rev().find(takes),
             false => self.diverted.iter().find(takes),
         };
@@ -328,7 +328,7 @@ impl Model {
     }
 
     fn may_wait(&self) -> bool {
-        match self.version >= Version::new(2, 13) {
+        match self.version >= TorchVersion::new(2, 13) {
             true => self.diverted.iter().all(|entry| !entry.2),
             false => self.diverted.is_empty(),
         }
@@ -428,7 +428,7 @@ impl Model {
         if self.pools.contains_key(&id) {
             return false;
         }
-        let options = match self.version >= Version::new(2, 9) {
+        let options = match self.version >= TorchVersion::new(2, 9) {
             true => options,
             false => PoolOptions::default(),
         };
@@ -441,7 +441,7 @@ impl Model {
         true
     }
 
-    pub(crate) fn begin_pool(&mut self, id: PoolId, takes: Takes, captures: bool) -> bool {
+    pub(crate) fn begin_pool(&mut self, id: PoolId, takes: PoolScope, captures: bool) -> bool {
         let begun = self.diverted.iter().any(|entry| entry.0 == id);
         let released = self.pools.get(&id).is_some_and(|pool| pool.users == 0);
         if begun || released {

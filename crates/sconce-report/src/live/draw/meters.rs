@@ -7,7 +7,7 @@ use ratatui::widgets::Paragraph;
 use sconce_schema::Bytes;
 use sconce_schema::event::GpuSample;
 
-use super::super::Run;
+use super::super::LiveRun;
 use super::super::run::memory;
 use super::{BAD, DASH, DIM, GOOD, WARN, fitted};
 
@@ -15,7 +15,7 @@ use super::{BAD, DASH, DIM, GOOD, WARN, fitted};
 const HIGH: f64 = 0.75;
 const FULL: f64 = 0.95;
 
-pub(super) fn draw(run: &Run, area: Rect, frame: &mut Frame<'_>) {
+pub(super) fn draw(run: &LiveRun, area: Rect, frame: &mut Frame<'_>) {
     let cards = run.now().map_or(&[][..], |now| &now.gpus);
     let share = if cards.is_empty() { 100 } else { 50 };
     let [left, right] =
@@ -42,7 +42,7 @@ pub(super) fn draw(run: &Run, area: Rect, frame: &mut Frame<'_>) {
     frame.render_widget(Paragraph::new(lines), right);
 }
 
-fn machine(run: &Run, width: usize) -> Vec<Line<'static>> {
+fn machine(run: &LiveRun, width: usize) -> Vec<Line<'static>> {
     let started = run.started();
     let now = run.now();
     let limit = started.limits;
@@ -88,7 +88,7 @@ fn machine(run: &Run, width: usize) -> Vec<Line<'static>> {
     vec![cpu, mem, shm, Line::raw(tasks)]
 }
 
-fn card(run: &Run, gpu: &GpuSample, width: usize) -> Line<'static> {
+fn card(run: &LiveRun, gpu: &GpuSample, width: usize) -> Line<'static> {
     let memory = run
         .started()
         .gpus

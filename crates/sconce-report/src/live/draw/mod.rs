@@ -13,8 +13,8 @@ use ratatui::text::{Line, Span};
 use ratatui::widgets::{Block, Clear, Paragraph};
 use sconce_schema::event::ServiceState;
 
-use super::{App, Run, Screen, Target};
-use crate::model::End;
+use super::{App, LiveRun, Screen, SignalRecipient};
+use crate::model::RunEnd;
 use crate::words::{clean, duration, program, signal};
 
 pub(super) const DIM: Style = Style::new().add_modifier(Modifier::DIM);
@@ -94,7 +94,7 @@ impl App {
 
     fn title(&self) -> Line<'static> {
         let (Screen::Run, Some(run)) = (self.screen, &self.run) else {
-            let running = self.runs.iter().filter(|run| run.end == End::Running);
+            let running = self.runs.iter().filter(|run| run.end == RunEnd::Running);
             let count = running.count();
             return Line::styled(format!("Runs: {}, running: {count}", self.runs.len()), BOLD);
         };
@@ -141,7 +141,7 @@ impl App {
 }
 
 /// Everything above the processes; gives the rows that are left for them.
-fn above(run: &Run, area: Rect, frame: &mut Frame<'_>) -> Rect {
+fn above(run: &LiveRun, area: Rect, frame: &mut Frame<'_>) -> Rect {
     let cards = run.now().map_or(0, |now| now.gpus.len());
     let paces = run.paces();
     let spare = area.height.saturating_sub(FEWEST_PROCESSES);
@@ -181,19 +181,19 @@ fn above(run: &Run, area: Rect, frame: &mut Frame<'_>) -> Rect {
 }
 
 /// How a run ended, in a word or two.
-pub(super) fn ended(end: End, killed: bool) -> (String, Style) {
+pub(super) fn ended(end: RunEnd, killed: bool) -> (String, Style) {
     match end {
         _ if killed => ("out of memory".to_owned(), BAD),
-        End::Running => ("running".to_owned(), GOOD),
-        End::Exited(0) => ("exit 0".to_owned(), GOOD),
-        End::Exited(code) => (format!("exit {code}"), BAD),
-        End::Signalled(number) => (signal(number).0, BAD),
-        End::Interrupted => ("interrupted".to_owned(), BAD),
+        RunEnd::Running => ("running".to_owned(), GOOD),
+        RunEnd::Exited(0) => ("exit 0".to_owned(), GOOD),
+        RunEnd::Exited(code) => (format!("exit {code}"), BAD),
+        RunEnd::Signalled(number) => (signal(number).0, BAD),
+        RunEnd::Interrupted => ("interrupted".to_owned(), BAD),
     }
 }
 
 /// Each service and what it is doing.
-fn services(run: &Run) -> Option<Line<'static>> {
+fn services(run: &LiveRun) -> Option<Line<'static>> {
     let mut spans = vec![Span::styled("Services", DIM)];
     for service in &run.services {
         let style = match service.state {
@@ -207,7 +207,7 @@ fn services(run: &Run) -> Option<Line<'static>> {
     (!run.services.is_empty()).then(|| Line::from(spans))
 }
 
-fn warning(run: &Run) -> Line<'static> {
+fn warning(run: &LiveRun) -> Line<'static> {
     let text = match &run.out_of_memory {
         Some(at) => {
             let asked = at
@@ -228,10 +228,10 @@ fn warning(run: &Run) -> Line<'static> {
     Line::styled(text, BAD)
 }
 
-fn ask(target: &Target, frame: &mut Frame<'_>) {
+fn ask(target: &SignalRecipient, frame: &mut Frame<'_>) {
     let what = match target {
-        Target::Process { pid, name } => format!("End process {pid}, {}?", clean(name)),
-        Target::Run(id) => format!("End the run {}?", clean(id)),
+        SignalRecipient::Process { pid, name } => format!("End process {pid}, {}?", clean(name)),
+        SignalRecipient::Run(id) => format!("End the run {}?", clean(id)),
     };
     let lines = [
         what.as_str(),

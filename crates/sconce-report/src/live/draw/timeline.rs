@@ -7,12 +7,12 @@ use ratatui::text::Line;
 use ratatui::widgets::Sparkline;
 use sconce_schema::Bytes;
 
-use super::super::Run;
+use super::super::LiveRun;
 use super::super::run::{kind, memory};
 use super::{DASH, DIM};
 use crate::timeline::Timeline;
 
-pub(super) fn draw(run: &Run, area: Rect, frame: &mut Frame<'_>) {
+pub(super) fn draw(run: &LiveRun, area: Rect, frame: &mut Frame<'_>) {
     if area.height < 2 {
         return;
     }
@@ -37,7 +37,7 @@ pub(super) fn draw(run: &Run, area: Rect, frame: &mut Frame<'_>) {
     graph(run, (&run.card_memory, text, Color::Blue), right, frame);
 }
 
-fn graph(run: &Run, what: (&Timeline, String, Color), area: Rect, frame: &mut Frame<'_>) {
+fn graph(run: &LiveRun, what: (&Timeline, String, Color), area: Rect, frame: &mut Frame<'_>) {
     let (timeline, text, color) = what;
     let [head, body] = Layout::vertical([Constraint::Length(1), Constraint::Fill(1)]).areas(area);
     frame.render_widget(Line::styled(text, DIM), head);

@@ -6,7 +6,7 @@ use ratatui::style::{Color, Style};
 use ratatui::text::{Line, Span};
 use ratatui::widgets::Paragraph;
 
-use super::super::run::Pace;
+use super::super::run::TrainingRate;
 use super::{DASH, DIM, fitted};
 
 /// A letter and a colour for each phase, in the order of `Phases::named`: readable without colour.
@@ -19,7 +19,7 @@ const LETTERS: [(char, Color); 6] = [
     ('·', Color::Gray),
 ];
 
-pub(super) fn draw(paces: &[Pace<'_>], area: Rect, frame: &mut Frame<'_>) {
+pub(super) fn draw(paces: &[TrainingRate<'_>], area: Rect, frame: &mut Frame<'_>) {
     if area.height < 2 {
         return;
     }
@@ -45,7 +45,7 @@ pub(super) fn draw(paces: &[Pace<'_>], area: Rect, frame: &mut Frame<'_>) {
     frame.render_widget(Paragraph::new(lines), area);
 }
 
-fn row(pace: &Pace<'_>, width: usize) -> Line<'static> {
+fn row(pace: &TrainingRate<'_>, width: usize) -> Line<'static> {
     let who = match (pace.training.rank, pace.training.group) {
         (Some(rank), None) => format!("rank {rank}"),
         (Some(rank), Some(group)) => format!("rank {rank} g{group}"),

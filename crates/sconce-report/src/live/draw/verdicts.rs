@@ -5,14 +5,14 @@ use ratatui::layout::Rect;
 use ratatui::text::Line;
 use ratatui::widgets::Paragraph;
 
-use super::super::Run;
+use super::super::LiveRun;
 use super::{BAD, DIM, WARN, fitted};
 use crate::terminal;
-use crate::verdict::Weight;
+use crate::verdict::VerdictSeverity;
 use crate::words::clean;
 
 /// The heaviest verdict, how many more there are, and the key that shows them.
-pub(super) fn line(run: &Run, width: usize) -> Option<Line<'static>> {
+pub(super) fn line(run: &LiveRun, width: usize) -> Option<Line<'static>> {
     let Some(first) = run.verdicts.first() else {
         let waits = run.waits_for_more()?;
         return Some(Line::styled(
@@ -21,8 +21,8 @@ pub(super) fn line(run: &Run, width: usize) -> Option<Line<'static>> {
         ));
     };
     let style = match first.weight {
-        Weight::Fatal => BAD,
-        Weight::Costly | Weight::Note => WARN,
+        VerdictSeverity::Fatal => BAD,
+        VerdictSeverity::Costly | VerdictSeverity::Note => WARN,
     };
     let more = match run.verdicts.len() - 1 {
         0 => "  v: more".to_owned(),
@@ -38,8 +38,8 @@ pub(super) fn line(run: &Run, width: usize) -> Option<Line<'static>> {
 
 /// All verdicts as the report has them, from line `at` on; gives the last line from which there is
 /// something to see.
-pub(super) fn draw(run: &Run, at: u16, area: Rect, frame: &mut Frame<'_>) -> u16 {
-    let style = terminal::Style {
+pub(super) fn draw(run: &LiveRun, at: u16, area: Rect, frame: &mut Frame<'_>) -> u16 {
+    let style = terminal::TerminalStyle {
         color: false,
         width: area.width,
     };

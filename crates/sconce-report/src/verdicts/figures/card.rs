@@ -1,14 +1,14 @@
 //! Figures of a card, and of a time when its memory ran out.
 
 use sconce_schema::Bytes;
-use sconce_schema::training::CardOutOfMemory;
+use sconce_schema::training::GpuOutOfMemory;
 
-use super::{About, Figures};
-use crate::model::Card;
+use super::{FigureSet, RuleSubject};
+use crate::model::GpuReport;
 
-pub(super) fn figures(run: &Figures, card: &Card) -> Figures {
+pub(super) fn figures(run: &FigureSet, card: &GpuReport) -> FigureSet {
     let name = format!("card {}", card.summary.index);
-    let mut figures = run.under(About::Card, Some(name));
+    let mut figures = run.under(RuleSubject::Card, Some(name));
     let it = &mut figures;
     let index = card.summary.index;
     it.text(
@@ -36,9 +36,9 @@ pub(super) fn figures(run: &Figures, card: &Card) -> Figures {
     figures
 }
 
-pub(super) fn out_of_memory(base: &Figures, told: &CardOutOfMemory) -> Figures {
+pub(super) fn out_of_memory(base: &FigureSet, told: &GpuOutOfMemory) -> FigureSet {
     let name = told.rank.map(|rank| format!("rank {rank}"));
-    let mut figures = base.under(About::CardOom, name);
+    let mut figures = base.under(RuleSubject::CardOom, name);
     let it = &mut figures;
     let float = |bytes: Bytes| bytes.0 as f64;
     it.bytes("asked", told.asked.map(float));

@@ -3,9 +3,9 @@
 use std::fmt::Write as _;
 
 use sconce_schema::Bytes;
-use sconce_schema::training::Kept;
+use sconce_schema::training::LeakCandidate;
 
-use super::Figures;
+use super::FigureSet;
 
 /// What is kept grows by this share of the rate at least, for it to be named as a reason.
 const SHARE: f64 = 0.1;
@@ -13,8 +13,8 @@ const SHARE: f64 = 0.1;
 const LINES: usize = 3;
 
 /// `rate`: bytes a step; `None` where it is not known.
-pub(super) fn figures(it: &mut Figures, kept: &[Kept], rate: Option<f64>) {
-    let reason = |kept: &&Kept| {
+pub(super) fn figures(it: &mut FigureSet, kept: &[LeakCandidate], rate: Option<f64>) {
+    let reason = |kept: &&LeakCandidate| {
         let a_step = kept.bytes.0 as f64 / kept.steps.max(1) as f64;
         kept.graph || rate.is_none_or(|rate| a_step >= rate * SHARE)
     };
@@ -25,7 +25,7 @@ pub(super) fn figures(it: &mut Figures, kept: &[Kept], rate: Option<f64>) {
     it.text("kept-by", Some(&lines(&kept.adds).join(" · ")));
 }
 
-fn what(kept: &Kept) -> String {
+fn what(kept: &LeakCandidate) -> String {
     let steps = kept.steps.max(1);
     let mut text = match (&kept.name, kept.of.as_deref()) {
         (Some(name), None | Some("<module>" | "__main__")) => format!("`{name}`: "),

@@ -2,14 +2,14 @@
 
 use sconce_schema::Bytes;
 
-use super::{About, Figures, kept, of, run};
-use crate::exchange::{Waits, a_step, own_of, sharded, unseen};
-use crate::model::{Card, Report};
+use super::{FigureSet, RuleSubject, kept, of, run};
+use crate::exchange::{CollectiveWaits, a_step, own_of, sharded, unseen};
+use crate::model::{GpuReport, RunReport};
 use crate::stats::median;
-use crate::training::{Grows, Rank};
+use crate::training::{GrowthMetric, RankReport};
 
-pub(super) fn figures(run: &Figures, rank: &Rank, report: &Report) -> Figures {
-    let mut figures = run.under(About::Rank, Some(rank.name()));
+pub(super) fn figures(run: &FigureSet, rank: &RankReport, report: &RunReport) -> FigureSet {
+    let mut figures = run.under(RuleSubject::Rank, Some(rank.name()));
     let it = &mut figures;
     let times = rank.step_times;
     it.count("steps", Some(rank.steps as f64));
@@ -32,14 +32,14 @@ pub(super) fn figures(run: &Figures, rank: &Rank, report: &Report) -> Figures {
     figures
 }
 
-fn phases(it: &mut Figures, rank: &Rank) {
+fn phases(it: &mut FigureSet, rank: &RankReport) {
     let Some(step) = rank.mean_step() else {
         return;
     };
     let share = |name: &str| rank.mean_phase(name).and_then(|us| of(us, step));
     // The share and the mean are of the same steps.
     let data = rank.data_share.or_else(|| share("data"));
-    let mean = it.get("step-mean").and_then(super::Value::number);
+    let mean = it.get("step-mean").and_then(super::FigureValue::number);
     it.share("data-share", data);
     it.time(
         "data-time",
@@ -67,7 +67,7 @@ fn phases(it: &mut Figures, rank: &Rank) {
     it.share("copy-on-card-share", of(per_step(card.copy_us), step));
 }
 
-fn loader(it: &mut Figures, rank: &Rank) {
+fn loader(it: &mut FigureSet, rank: &RankReport) {
     if let Some(loader) = rank.loader {
         it.count("batches", Some(loader.batches as f64));
         let empty = loader
@@ -75,7 +75,7 @@ fn loader(it: &mut Figures, rank: &Rank) {
             .and_then(|empty| of(empty as f64, loader.batches as f64));
         it.share("empty-share", empty);
         let per_step = of(loader.batches as f64, rank.steps as f64);
-        let data = it.get("data-time").and_then(super::Value::number);
+        let data = it.get("data-time").and_then(super::FigureValue::number);
         it.time(
             "batch-time",
             data.zip(per_step).and_then(|(data, n)| of(data, n)),
@@ -90,7 +90,7 @@ fn loader(it: &mut Figures, rank: &Rank) {
         it.flag("pinned", Some(loader.pinned));
         it.flag("persistent", Some(loader.persistent));
         // The free CPUs are those of all ranks.
-        let number = |it: &Figures, name: &str| it.get(name).and_then(super::Value::number);
+        let number = |it: &FigureSet, name: &str| it.get(name).and_then(super::FigureValue::number);
         let free = number(it, "cores-free").zip(number(it, "ranks"));
         let more = free
             .and_then(|(free, ranks)| of(free.floor(), ranks))
@@ -120,9 +120,9 @@ const HANDED_OVER_US: f64 = 2_000.0;
 ///
 /// Workers that cannot keep up end their batches in bursts, one burst a round: of N of them the first alone is waited
 /// for, and N - 1 batches in N stand ready when they are asked for. So what was not ready counts N times.
-fn wait(it: &Figures, workers: Option<u32>) -> &'static str {
+fn wait(it: &FigureSet, workers: Option<u32>) -> &'static str {
     let less = |name: &str, than: f64| {
-        let number = it.get(name).and_then(super::Value::number);
+        let number = it.get(name).and_then(super::FigureValue::number);
         number.is_some_and(|number| number < than)
     };
     match workers {
@@ -132,7 +132,7 @@ fn wait(it: &Figures, workers: Option<u32>) -> &'static str {
     }
 }
 
-fn settings(it: &mut Figures, rank: &Rank) {
+fn settings(it: &mut FigureSet, rank: &RankReport) {
     let Some(setup) = &rank.setup else {
         return;
     };
@@ -165,7 +165,7 @@ fn is(card: &str, uuid: &str) -> bool {
 }
 
 /// The card that it uses: the one that it named, or the only one.
-fn card_of<'a>(rank: &Rank, report: &'a Report) -> Option<&'a Card> {
+fn card_of<'a>(rank: &RankReport, report: &'a RunReport) -> Option<&'a GpuReport> {
     let uuid = rank.setup.as_ref().and_then(|setup| setup.card.as_deref());
     match (uuid, report.cards.as_slice()) {
         (Some(uuid), cards) => cards.iter().find(|card| is(&card.summary.uuid, uuid)),
@@ -183,7 +183,7 @@ fn backend_of(all: &str, on_card: bool) -> &str {
         .map_or(all, |pair| pair.1)
 }
 
-fn card(it: &mut Figures, rank: &Rank, report: &Report) {
+fn card(it: &mut FigureSet, rank: &RankReport, report: &RunReport) {
     let float = |bytes: Bytes| bytes.0 as f64;
     let named = rank
         .setup
@@ -229,8 +229,8 @@ fn card(it: &mut Figures, rank: &Rank, report: &Report) {
     it.count("retries", Some(memory.retries as f64));
 }
 
-fn exchange(it: &mut Figures, rank: &Rank, all: &[Rank]) {
-    let (Some(exchange), Some(waits)) = (rank.exchange, Waits::of(rank, all)) else {
+fn exchange(it: &mut FigureSet, rank: &RankReport, all: &[RankReport]) {
+    let (Some(exchange), Some(waits)) = (rank.exchange, CollectiveWaits::of(rank, all)) else {
         return;
     };
     it.count(
@@ -259,15 +259,15 @@ fn exchange(it: &mut Figures, rank: &Rank, all: &[Rank]) {
     it.share("exposed-share", share.map(|share| share.min(1.0)));
 }
 
-fn behind(it: &mut Figures, rank: &Rank, all: &[Rank]) {
-    let others: Vec<&Rank> = (all.iter())
+fn behind(it: &mut FigureSet, rank: &RankReport, all: &[RankReport]) {
+    let others: Vec<&RankReport> = (all.iter())
         .filter(|other| other.pid != rank.pid && other.rank.is_some() && other.group == rank.group)
         .filter(|other| other.steps >= 50)
         .collect();
     if rank.rank.is_none() || others.is_empty() {
         return;
     }
-    let middle = |of: &dyn Fn(&Rank) -> Option<f64>| {
+    let middle = |of: &dyn Fn(&RankReport) -> Option<f64>| {
         median(others.iter().filter_map(|rank| of(rank)).collect())
     };
     let own = own_of(rank);
@@ -278,7 +278,7 @@ fn behind(it: &mut Figures, rank: &Rank, all: &[Rank]) {
     it.time("behind", Some(behind));
     it.share("behind-share", of(behind, step));
     let longer = ["data", "copy", "forward", "optimizer", "other"].map(|name| {
-        let others = middle(&|rank: &Rank| rank.mean_phase(name)).unwrap_or(0.0);
+        let others = middle(&|rank: &RankReport| rank.mean_phase(name)).unwrap_or(0.0);
         (name, rank.mean_phase(name).unwrap_or(0.0) - others)
     });
     // Sharded ranks wait for others in the forward pass too: there the slow one's is no longer than theirs.
@@ -297,17 +297,17 @@ fn behind(it: &mut Figures, rank: &Rank, all: &[Rank]) {
 }
 
 /// One subject for each figure that was watched.
-pub(super) fn growth(of_rank: &Figures, rank: &Rank, report: &Report) -> Vec<Figures> {
+pub(super) fn growth(of_rank: &FigureSet, rank: &RankReport, report: &RunReport) -> Vec<FigureSet> {
     let allocated = rank
         .growth
         .iter()
-        .find(|growth| growth.of == Grows::Allocated);
+        .find(|growth| growth.of == GrowthMetric::Allocated);
     // A heap that grows is why the resident set does, and tells its rate better.
-    let heap = (rank.growth.iter()).find(|it| it.of == Grows::Heap && it.trend.grows);
+    let heap = (rank.growth.iter()).find(|it| it.of == GrowthMetric::Heap && it.trend.grows);
     let name = (report.training.len() > 1).then(|| rank.name());
     (rank.growth.iter())
         .map(|growth| {
-            let mut figures = of_rank.under(About::Growth, name.clone());
+            let mut figures = of_rank.under(RuleSubject::Growth, name.clone());
             let it = &mut figures;
             let trend = growth.trend;
             it.text("growing", Some(growth.of.word()));
@@ -320,16 +320,16 @@ pub(super) fn growth(of_rank: &Figures, rank: &Rank, report: &Report) -> Vec<Fig
             let grown = allocated.map(|growth| growth.trend);
             let grown = grown.filter(|trend| trend.grows).map(|trend| trend.grown());
             it.bytes("allocated-grown", grown);
-            if growth.of == Grows::Rss {
+            if growth.of == GrowthMetric::Rss {
                 it.bytes("heap-grown", heap.map(|heap| heap.trend.grown()));
             }
-            let rate = (growth.of != Grows::Blocks).then_some(trend.slope);
+            let rate = (growth.of != GrowthMetric::Blocks).then_some(trend.slope);
             if let Some(setup) = &rank.setup
                 && trend.grows
             {
                 kept::figures(it, &setup.kept, rate);
             }
-            if growth.of == Grows::Blocks {
+            if growth.of == GrowthMetric::Blocks {
                 it.count("block-rate", Some(trend.slope));
                 it.count("blocks-grown", Some(trend.grown()));
                 return figures;
@@ -342,7 +342,7 @@ pub(super) fn growth(of_rank: &Figures, rank: &Rank, report: &Report) -> Vec<Fig
             it.bytes("last", Some(growth.last));
             let (limit, used) = match growth.of {
                 // Others of the run hold memory too: what is left is less than the limit without this one.
-                Grows::Rss | Grows::Heap => {
+                GrowthMetric::Rss | GrowthMetric::Heap => {
                     let used = report
                         .memory
                         .peak

@@ -2,14 +2,14 @@
 
 use sconce_schema::Bytes;
 
-use super::{About, Figures, of};
-use crate::model::Report;
+use super::{FigureSet, RuleSubject, of};
+use crate::model::RunReport;
 
 /// A longer command is not written out in a sentence.
 const LONGEST_COMMAND: usize = 160;
 
-pub(super) fn figures(report: &Report) -> Figures {
-    let mut run = Figures::new(About::Run);
+pub(super) fn figures(report: &RunReport) -> FigureSet {
+    let mut run = FigureSet::new(RuleSubject::Run);
     let wall_us = report.wall_us as f64;
     let float = |bytes: Bytes| bytes.0 as f64;
     run.time("wall", Some(wall_us));
@@ -96,7 +96,7 @@ pub(super) fn figures(report: &Report) -> Figures {
 }
 
 /// Its limit where that is enforced, else the machine's memory.
-pub(super) fn memory_limit(report: &Report) -> Option<f64> {
+pub(super) fn memory_limit(report: &RunReport) -> Option<f64> {
     let enforced = !report.unenforced.iter().any(|limit| limit.what == "memory");
     let machine = Some(report.started.host.memory).filter(|memory| memory.0 > 0);
     (report.started.limits.memory.filter(|_| enforced))

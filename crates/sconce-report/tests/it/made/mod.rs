@@ -2,21 +2,22 @@
 
 use std::path::Path;
 
-use sconce_record::Record;
-use sconce_report::Report;
-use sconce_report::terminal::Style;
+use sconce_record::RecordReader;
+use sconce_report::RunReport;
+use sconce_report::terminal::TerminalStyle;
 use sconce_schema::event::{
-    Ended, Event, Exit, FORMAT, GpuSample, GpuSummary, HostSummary, Line, Mode, Pressure, Sample,
-    Started,
+    Containment, ExitStatus, FORMAT, GpuSample, GpuSummary, HostSummary, Pressure, RecordEvent,
+    RecordLine, RunEnded, RunStarted, Sample,
 };
-use sconce_schema::request::Limits;
+use sconce_schema::request::RunLimits;
 use sconce_schema::training::{
-    CardMemory, CardOutOfMemory, Exchange, Loader, LoaderSetup, Phases, Setup, Step, Training,
+    CollectiveTimes, DataLoaderCounters, DataLoaderSetup, GpuAllocatorCounters, GpuOutOfMemory,
+    PhaseTimes, TrainingSample, TrainingSetup, TrainingStep,
 };
 use sconce_schema::{Bytes, Millicores};
 
 /// A wide terminal without colours.
-pub(crate) const WIDE: Style = Style {
+pub(crate) const WIDE: TerminalStyle = TerminalStyle {
     color: false,
     width: 100,
 };
@@ -27,10 +28,10 @@ const MIB: u64 = 1024 * 1024;
 #[derive(Clone)]
 pub(crate) struct Rank {
     /// Time of a mean step by phase, µs.
-    pub(crate) phases: Phases,
+    pub(crate) phases: PhaseTimes,
     /// The same on the card.
-    pub(crate) on_card: Option<Phases>,
-    pub(crate) setup: Setup,
+    pub(crate) on_card: Option<PhaseTimes>,
+    pub(crate) setup: TrainingSetup,
     pub(crate) group: Option<u32>,
     /// Batches of 100 for which none stood ready.
     pub(crate) empty: u64,
@@ -42,8 +43,8 @@ pub(crate) struct Rank {
     pub(crate) reserved_growth: u64,
     /// Blocks more in use after ten steps.
     pub(crate) blocks_growth: u64,
-    pub(crate) memory: Option<CardMemory>,
-    pub(crate) exchange: Option<Exchange>,
+    pub(crate) memory: Option<GpuAllocatorCounters>,
+    pub(crate) exchange: Option<CollectiveTimes>,
 }
 
 /// A run.
@@ -51,12 +52,12 @@ pub(crate) struct Rank {
 pub(crate) struct Made {
     pub(crate) ranks: Vec<Rank>,
     pub(crate) steps: u64,
-    pub(crate) limits: Limits,
+    pub(crate) limits: RunLimits,
     pub(crate) card: Option<GpuSample>,
     pub(crate) card_name: &'static str,
     /// What each reading has; counters grow evenly to these.
     pub(crate) last: Sample,
-    pub(crate) oom: Option<CardOutOfMemory>,
+    pub(crate) oom: Option<GpuOutOfMemory>,
     pub(crate) command: &'static str,
 }
 
@@ -64,7 +65,7 @@ impl Rank {
     /// On a CPU, with a loader that keeps up.
     pub(crate) fn healthy() -> Self {
         Self {
-            phases: Phases {
+            phases: PhaseTimes {
                 data_us: 400,
                 copy_us: 0,
                 forward_us: 15_000,
@@ -74,7 +75,7 @@ impl Rank {
             },
             on_card: None,
             group: None,
-            setup: Setup {
+            setup: TrainingSetup {
                 pid: 100,
                 python: "3.11.9".into(),
                 torch: "2.15.0".into(),
@@ -83,7 +84,7 @@ impl Rank {
                 parameters: Some(11_689_512),
                 optimizers: vec!["SGD".into()],
                 dtype: Some("float32".into()),
-                loader: Some(LoaderSetup {
+                loader: Some(DataLoaderSetup {
                     workers: 2,
                     prefetch: Some(2),
                     pinned: false,
@@ -91,7 +92,7 @@ impl Rank {
                     batch: Some(32),
                 }),
                 fixed_shapes: Some(true),
-                ..Setup::default()
+                ..TrainingSetup::default()
             },
             empty: 2,
             rss_growth: 0,
@@ -112,14 +113,14 @@ impl Rank {
         if let Some(loader) = &mut rank.setup.loader {
             loader.pinned = true;
         }
-        rank.memory = Some(CardMemory {
+        rank.memory = Some(GpuAllocatorCounters {
             allocated: Bytes::mib(9_000),
             allocated_peak: Bytes::mib(20_000),
             reserved: Bytes::mib(21_000),
             reserved_peak: Bytes::mib(21_000),
             blocks: 500,
             allocations: 100_000,
-            ..CardMemory::default()
+            ..GpuAllocatorCounters::default()
         });
         rank
     }
@@ -155,10 +156,10 @@ impl Made {
         Self {
             ranks,
             steps: 400,
-            limits: Limits {
+            limits: RunLimits {
                 cpus: Millicores::from_cores(8.0),
                 memory: Some(Bytes::mib(16_384)),
-                ..Limits::default()
+                ..RunLimits::default()
             },
             card,
             card_name: "NVIDIA H100 PCIe",
@@ -174,17 +175,17 @@ impl Made {
         }
     }
 
-    pub(crate) fn report(&self) -> Report {
+    pub(crate) fn report(&self) -> RunReport {
         let text = self.record();
-        let record = Record::new(text.as_bytes(), Path::new("events.jsonl"));
-        Report::of(record.expect("it begins as a record"))
+        let record = RecordReader::new(text.as_bytes(), Path::new("events.jsonl"));
+        RunReport::of(record.expect("it begins as a record"))
     }
 
     /// As it would lie on the disk.
     pub(crate) fn record(&self) -> String {
-        let mut lines = vec![(0, Event::Started(Box::new(self.started())))];
+        let mut lines = vec![(0, RecordEvent::Started(Box::new(self.started())))];
         for rank in &self.ranks {
-            lines.push((1_000, Event::Setup(Box::new(rank.setup.clone()))));
+            lines.push((1_000, RecordEvent::Setup(Box::new(rank.setup.clone()))));
         }
         let readings = (self.steps / 10).max(1);
         let mut end = 0;
@@ -214,10 +215,10 @@ impl Made {
                 ..Pressure::default()
             });
             sample.gpus = self.card.iter().cloned().collect();
-            lines.push((end, Event::Sample(Box::new(sample))));
+            lines.push((end, RecordEvent::Sample(Box::new(sample))));
         }
         if let Some(oom) = &self.oom {
-            lines.push((end, Event::CardOutOfMemory(Box::new(oom.clone()))));
+            lines.push((end, RecordEvent::CardOutOfMemory(Box::new(oom.clone()))));
         }
         let last = Sample {
             cpu_us: self.last.cpu_us,
@@ -226,8 +227,8 @@ impl Made {
         };
         lines.push((
             end + 1_000,
-            Event::Ended(Ended {
-                exit: Exit::Code(u8::from(self.oom.is_some())),
+            RecordEvent::Ended(RunEnded {
+                exit: ExitStatus::Code(u8::from(self.oom.is_some())),
                 last: Box::new(last),
                 out_of_memory: None,
                 largest_process: None,
@@ -236,20 +237,20 @@ impl Made {
         ));
         (lines.into_iter())
             .map(|(t_us, event)| {
-                serde_json::to_string(&Line { t_us, event }).expect("an event is JSON") + "\n"
+                serde_json::to_string(&RecordLine { t_us, event }).expect("an event is JSON") + "\n"
             })
             .collect()
     }
 
-    fn started(&self) -> Started {
-        Started {
+    fn started(&self) -> RunStarted {
+        RunStarted {
             format: FORMAT,
             id: "made-20261122-0900-0001".into(),
             name: None,
             unix_ms: 1_795_338_000_000,
             command: self.command.split(' ').map(str::to_owned).collect(),
             folder: "/home/ada/made".into(),
-            mode: Mode::Host,
+            mode: Containment::Host,
             sconce_pid: 1,
             limits: self.limits,
             versions: None,
@@ -277,9 +278,9 @@ impl Made {
     }
 
     /// FSDP's counters grow evenly; DDP's figures are means.
-    fn exchange(&self, all: Exchange, now: u64) -> Exchange {
+    fn exchange(&self, all: CollectiveTimes, now: u64) -> CollectiveTimes {
         let share = |all: Option<u64>| all.map(|all| all * now / self.steps.max(1));
-        Exchange {
+        CollectiveTimes {
             sharded_steps: share(all.sharded_steps),
             all_gather_us: share(all.all_gather_us),
             all_gather_exposed_us: share(all.all_gather_exposed_us),
@@ -290,10 +291,10 @@ impl Made {
     }
 
     /// One reading of a rank, and when it was.
-    fn training(&self, rank: &Rank, reading: u64) -> (Training, u64) {
+    fn training(&self, rank: &Rank, reading: u64) -> (TrainingSample, u64) {
         let (now, p) = (reading * 10, rank.phases);
         let step_us = p.sum_us();
-        let times = |phases: Phases| Phases {
+        let times = |phases: PhaseTimes| PhaseTimes {
             data_us: phases.data_us * now,
             copy_us: phases.copy_us * now,
             forward_us: phases.forward_us * now,
@@ -301,7 +302,7 @@ impl Made {
             optimizer_us: phases.optimizer_us * now,
             other_us: phases.other_us * now,
         };
-        let step = |step: u64| Step {
+        let step = |step: u64| TrainingStep {
             step,
             t_us: 1_000_000 + step * step_us,
             // Some steps are slower: no two are the same.
@@ -320,7 +321,7 @@ impl Made {
                 .memory
                 .map(|memory| memory.blocks + step * rank.blocks_growth / 10),
         };
-        let training = Training {
+        let training = TrainingSample {
             pid: rank.setup.pid,
             rank: rank.setup.rank,
             group: rank.group,
@@ -330,7 +331,7 @@ impl Made {
             on_card: rank.on_card.map(times),
             on_card_steps: rank.on_card.map(|_| now),
             samples: Some(now * 32),
-            loader: Some(Loader {
+            loader: Some(DataLoaderCounters {
                 batches: now,
                 empty: Some(now * rank.empty / 100),
                 ready: Some(2),
@@ -346,14 +347,14 @@ impl Made {
                         .map(move |step| (step, Bytes(300 * MIB + step * growth)))
                 })
                 .collect(),
-            ..Training::default()
+            ..TrainingSample::default()
         };
         (training, 1_000_000 + now * step_us)
     }
 }
 
 /// What was found, by its rules.
-pub(crate) fn rules(report: &Report) -> Vec<&str> {
+pub(crate) fn rules(report: &RunReport) -> Vec<&str> {
     let verdicts = report.verdicts.iter();
     verdicts.map(|verdict| verdict.rule.as_str()).collect()
 }

@@ -1,7 +1,7 @@
 //! Locks against the hand-written entries.
 
 use super::*;
-use crate::upkeep::database::{self, Limits};
+use crate::upkeep::database::{self, DatabaseLimits};
 use crate::upkeep::testing::{deb, lock, wheel};
 use std::path::Path;
 
@@ -9,23 +9,26 @@ fn fixtures() -> std::path::PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/osv")
 }
 
-fn audit(lock: &Lock, ignore: &[&str]) -> Audited {
+fn audit(lock: &Lock, ignore: &[&str]) -> AuditReport {
     let ignore: Vec<String> = ignore.iter().map(|id| (*id).to_owned()).collect();
-    let mut audit = Audit::new(lock, &ignore).unwrap();
-    let seen = database::read(&fixtures(), Limits::default(), &mut |e| audit.take(e)).unwrap();
+    let mut audit = LockAuditor::new(lock, &ignore).unwrap();
+    let seen = database::read(&fixtures(), DatabaseLimits::default(), &mut |e| {
+        audit.take(e)
+    })
+    .unwrap();
     assert_eq!(seen.newest.as_deref(), Some("2099-04-02T08:00:00"));
     audit.finish().unwrap()
 }
 
-fn of_entries(lock: &Lock, entries: &[&str]) -> Audited {
-    let mut audit = Audit::new(lock, &[]).unwrap();
+fn of_entries(lock: &Lock, entries: &[&str]) -> AuditReport {
+    let mut audit = LockAuditor::new(lock, &[]).unwrap();
     for entry in entries {
         audit.take(&serde_json::from_str(entry).unwrap());
     }
     audit.finish().unwrap()
 }
 
-fn shown(audited: &Audited) -> Vec<String> {
+fn shown(audited: &AuditReport) -> Vec<String> {
     let all = audited.findings.iter();
     all.map(|f| {
         let fixed = f.fixed.as_deref().unwrap_or("-");
@@ -108,7 +111,7 @@ fn another_release_is_another_one() {
     lock.debs = vec![deb("openssl", "3.0.17-1~deb12u2")];
     assert!(shown(&audit(&lock, &[]))[1].contains("3.0.17-1~deb12u3"));
     lock.target.release = "debian/potato".into();
-    let error = Audit::new(&lock, &[]).unwrap_err();
+    let error = LockAuditor::new(&lock, &[]).unwrap_err();
     assert!(matches!(error, AuditError::Release { .. }));
 }
 
@@ -147,20 +150,20 @@ fn what_cannot_be_judged_is_said() {
 fn a_lock_without_source_packages_is_not_judged() {
     let mut old = environment();
     old.version = 1;
-    let error = Audit::new(&old, &[]).unwrap_err();
+    let error = LockAuditor::new(&old, &[]).unwrap_err();
     assert_eq!(
         (error.clone(), error.exit_code()),
         (AuditError::NoSources { found: 1 }, exit::BAD_INPUT)
     );
     old.debs.clear();
-    assert!(Audit::new(&old, &[]).is_ok());
+    assert!(LockAuditor::new(&old, &[]).is_ok());
 }
 
 #[test]
 fn a_database_of_any_size_gives_so_much_and_no_more() {
     let lock = lock(&[wheel("six", "1.0")], &[]);
-    let mut audit = Audit::new(&lock, &[]).unwrap();
-    let mut entry: Entry = serde_json::from_str(
+    let mut audit = LockAuditor::new(&lock, &[]).unwrap();
+    let mut entry: OsvEntry = serde_json::from_str(
         r#"{"id":"X","affected":[{"package":{"ecosystem":"PyPI","name":"six"}}]}"#,
     )
     .unwrap();

@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use rawzip::ZipArchiveWriter;
 use std::io::{Cursor, Write as _};
 
-const SMALL: Limits = Limits {
+const SMALL: DatabaseLimits = DatabaseLimits {
     entry_bytes: 200,
     bytes: 1000,
     entries: 5,
@@ -50,7 +50,7 @@ fn zip(files: &[(&str, &str)], deflated: bool) -> Vec<u8> {
 
 /// The ids, joined by commas, and the newest change; or why not.
 fn ids(
-    read: impl FnOnce(&mut dyn FnMut(&Entry)) -> Result<Seen, ContentError>,
+    read: impl FnOnce(&mut dyn FnMut(&OsvEntry)) -> Result<DatabaseSummary, ContentError>,
 ) -> Result<(String, Option<String>), ContentError> {
     let mut ids = Vec::new();
     let seen = read(&mut |entry| ids.push(entry.id.clone()))?;
@@ -118,7 +118,7 @@ fn the_age_is_counted_in_days() {
     let age = |newest: &str| {
         let newest = Some(newest.to_owned());
         let now = SystemTime::UNIX_EPOCH + std::time::Duration::from_secs(1_795_040_263);
-        Seen { entries: 1, newest }.age_days(now)
+        DatabaseSummary { entries: 1, newest }.age_days(now)
     };
     assert_eq!(age("2026-11-18T00:00:00"), Some(0));
     assert_eq!(age("2026-11-08T23:59:59"), Some(10));
@@ -206,7 +206,7 @@ fn bombs_are_not_unpacked() {
     let long: Vec<_> = ["1.json", "2.json", "3.json", "4.json", "5.json", "6.json"]
         .map(|name| (name, long.as_str()))
         .to_vec();
-    let wide = Limits {
+    let wide = DatabaseLimits {
         entries: 100,
         ..SMALL
     };

@@ -5,12 +5,12 @@ use serde::{Deserialize, Serialize};
 use super::super::SpecError;
 use super::super::parse::fits;
 use super::super::values::at_least_one;
-use crate::service::{Check, Health, Restart};
+use crate::service::{HealthCheck, HealthTest, RestartPolicy};
 
 /// `[services.NAME.health]`: one of `http`, `tcp` and `command`, and how often. Times are in seconds.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
-pub struct HealthCheck {
+pub struct HealthCheckSpec {
     /// The path that is asked for, from `/` on.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub http: Option<String>,
@@ -49,22 +49,22 @@ pub struct HealthCheck {
     pub restart: Option<bool>,
 }
 
-impl HealthCheck {
+impl HealthCheckSpec {
     /// As a run has it, for a service whose first port inside is `first`. `None` for a check that says
     /// nothing, which a spec with it is refused for.
-    pub(super) fn health(&self, first: Option<u16>) -> Option<Health> {
+    pub(super) fn health(&self, first: Option<u16>) -> Option<HealthCheck> {
         let check = match (&self.http, self.tcp) {
-            (Some(path), _) => Check::Http {
+            (Some(path), _) => HealthTest::Http {
                 port: self.port.or(first)?,
                 path: path.clone(),
             },
-            (None, Some(port)) => Check::Tcp(port),
+            (None, Some(port)) => HealthTest::Tcp(port),
             (None, None) if self.command.is_empty() => return None,
-            (None, None) => Check::Command(self.command.clone()),
+            (None, None) => HealthTest::Command(self.command.clone()),
         };
-        let usual = Health::new(check);
+        let usual = HealthCheck::new(check);
         let ms = |seconds: Option<u64>, usual| seconds.map_or(usual, |s| s.saturating_mul(1000));
-        Some(Health {
+        Some(HealthCheck {
             interval_ms: ms(self.interval_s, usual.interval_ms),
             timeout_ms: ms(self.timeout_s, usual.timeout_ms),
             retries: self
@@ -80,7 +80,7 @@ impl HealthCheck {
     /// is `first`.
     pub(super) fn fits(
         &self,
-        service: Option<Restart>,
+        service: Option<RestartPolicy>,
         first: Option<u16>,
     ) -> Result<(), SpecError> {
         let given = [
@@ -128,7 +128,7 @@ impl HealthCheck {
             |_| false,
             "it goes with `http`; for a port alone write `tcp`",
         )?;
-        let never = service == Some(Restart::Never) && self.restart == Some(true);
+        let never = service == Some(RestartPolicy::Never) && self.restart == Some(true);
         fits(
             "services.health.restart",
             never.then_some("true"),

@@ -2,7 +2,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::Hint as _;
-use crate::service::{Check, Health};
+use crate::service::{HealthCheck, HealthTest};
 
 const FULL: &str = r#"[services.jupyter]
 port = 8899
@@ -68,7 +68,7 @@ fn services_are_read_and_written() {
 fn a_program_becomes_a_service() {
     let spec = Spec::parse(FULL).unwrap();
     let web = spec.services.programs["web"].service("web");
-    let mut expected = Service::new(
+    let mut expected = RunService::new(
         "web",
         ["python", "-m", "http.server", "8000"]
             .map(str::to_owned)
@@ -79,13 +79,13 @@ fn a_program_becomes_a_service() {
         on_loopback(8001).into(),
     ];
     expected.workdir = Some("/data".into());
-    expected.user = Some(User::Plain);
+    expected.user = Some(ContainerUser::Plain);
     expected.after = vec!["jupyter".to_owned(), "worker".to_owned()];
     expected.grace_s = 30;
-    expected.restart = Restart::Always;
+    expected.restart = RestartPolicy::Always;
     expected.stop_signal = StopSignal::Int;
     expected.env.insert("LANG".to_owned(), "C.UTF-8".to_owned());
-    let mut health = Health::new(Check::Http {
+    let mut health = HealthCheck::new(HealthTest::Http {
         port: 80,
         path: "/".to_owned(),
     });
@@ -94,7 +94,10 @@ fn a_program_becomes_a_service() {
     assert_eq!(web, expected);
     let worker = spec.services.programs["worker"].service("worker");
     let check = ["test", "-e", "/tmp/ready"].map(str::to_owned).to_vec();
-    assert_eq!(worker.health, Some(Health::new(Check::Command(check))));
+    assert_eq!(
+        worker.health,
+        Some(HealthCheck::new(HealthTest::Command(check)))
+    );
 }
 
 #[test]

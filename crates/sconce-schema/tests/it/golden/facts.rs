@@ -3,9 +3,10 @@
 use std::collections::BTreeMap;
 
 use sconce_schema::facts::{
-    Cache, Card, CdiFile, Cgroup, CgroupVersion, CudaInit, Disk, Driver, DriverFlavour,
-    DriverLibrary, FORMAT, FabricState, Hugepages, InfiniBand, Iommu, Limit, Limits, Link, Mig,
-    Mode, MpsFacts, Node, Nvml, PciCard, Processor, Seccomp, Shm, Toolkit, Xid,
+    CdiFileFacts, CgroupFacts, CgroupVersion, ContainerToolkit, CpuCache, CudaInit,
+    DeviceNodeFacts, Driver, DriverFlavour, DriverLibrary, FORMAT, FabricState, FeatureState,
+    FilesystemFacts, GpuFacts, Hugepages, InfiniBand, Iommu, Mig, MpsFacts, NvLink, Nvml, PciGpu,
+    Processor, RlimitFacts, RlimitPair, SeccompMode, Shm, Xid,
 };
 use sconce_schema::{Bytes, ComputeCapability, CudaVersion, DriverVersion, HostFacts, Millicores};
 
@@ -41,7 +42,7 @@ fn full_facts() -> HostFacts {
         memory_available: Some(Bytes::gib(120)),
         system_cudnn: vec!["/usr/lib/libcudnn.so.9".into()],
         other_drivers: map("amdgpu", "6.12"),
-        pci_cards: Some(vec![PciCard {
+        pci_cards: Some(vec![PciGpu {
             address: "0000:17:00.0".into(),
             device: "10de:2330".into(),
             driver: some("nvidia"),
@@ -57,7 +58,7 @@ fn full_facts() -> HostFacts {
         }),
         unloaded_libraries: vec![library()],
         cards: vec![full_card()],
-        nodes: Some(vec![Node {
+        nodes: Some(vec![DeviceNodeFacts {
             path: "/dev/nvidia0".into(),
             major: 195,
             minor: 0,
@@ -76,7 +77,7 @@ fn full_facts() -> HostFacts {
             driver_cuda: Some(CudaVersion::new(13, 0)),
             devices: Some(1),
         }),
-        cgroup: Some(Cgroup {
+        cgroup: Some(CgroupFacts {
             version: Some(CgroupVersion::V2),
             delegated: vec!["cpu".into(), "memory".into()],
             memory: Some(Bytes::gib(64)),
@@ -85,7 +86,7 @@ fn full_facts() -> HostFacts {
             oom_kills: Some(1),
         }),
         user_namespaces_barrier: some("kernel.unprivileged_userns_clone is 0"),
-        seccomp: Some(Seccomp::Filter),
+        seccomp: Some(SeccompMode::Filter),
         shm: Some(Shm {
             size: Some(Bytes::mib(64)),
             free: Some(Bytes::mib(60)),
@@ -98,17 +99,17 @@ fn full_facts() -> HostFacts {
             size: Some(Bytes::mib(2)),
             transparent: some("madvise"),
         }),
-        store: Some(Disk {
+        store: Some(FilesystemFacts {
             path: "/var/lib/sconce".into(),
             kind: some("ext4"),
             size: Some(Bytes::gib(500)),
             free: Some(Bytes::gib(400)),
             free_files: Some(30_000_000),
         }),
-        toolkit: Some(Toolkit {
+        toolkit: Some(ContainerToolkit {
             version: some("1.18.0"),
             docker_runtimes: Some(vec!["nvidia".into()]),
-            cdi: vec![CdiFile {
+            cdi: vec![CdiFileFacts {
                 path: "/etc/cdi/nvidia.yaml".into(),
                 kind: some("nvidia.com/gpu"),
                 driver: Some(driver_version()),
@@ -153,7 +154,7 @@ fn full_processor() -> Processor {
         sockets: Some(2),
         cores: Some(16),
         numa_nodes: Some(2),
-        caches: vec![Cache {
+        caches: vec![CpuCache {
             level: 1,
             kind: "Data".into(),
             size: Bytes::kib(48),
@@ -177,8 +178,8 @@ fn library() -> DriverLibrary {
     }
 }
 
-fn full_card() -> Card {
-    Card {
+fn full_card() -> GpuFacts {
+    GpuFacts {
         index: 1,
         name: some("NVIDIA H100 80GB HBM3"),
         uuid: some("GPU-8b0c"),
@@ -192,7 +193,7 @@ fn full_card() -> Card {
             enabled: true,
             instances: vec!["MIG-1".into()],
         }),
-        ecc: Some(Mode::On),
+        ecc: Some(FeatureState::On),
         ecc_uncorrected: Some(2),
         remapped_rows: Some(1),
         remap_pending: Some(true),
@@ -201,9 +202,9 @@ fn full_card() -> Card {
         power_limit_default_mw: Some(700_000),
         temperature_c: Some(64),
         throttle: Some(vec!["power".into()]),
-        persistence: Some(Mode::Off),
+        persistence: Some(FeatureState::Off),
         compute_mode: some("default"),
-        nvlinks: Some(vec![Link {
+        nvlinks: Some(vec![NvLink {
             link: 3,
             to: some("0000:18:00.0"),
         }]),
@@ -214,14 +215,14 @@ fn full_card() -> Card {
     }
 }
 
-fn full_limits() -> Limits {
+fn full_limits() -> RlimitFacts {
     let limit = |soft| {
-        Some(Limit {
+        Some(RlimitPair {
             soft: Some(soft),
             hard: Some(1_048_576),
         })
     };
-    Limits {
+    RlimitFacts {
         open_files: limit(1024),
         locked_memory: limit(65_536),
         processes: limit(4096),

@@ -1,6 +1,6 @@
 //! `sconce.lock`.
 
-use sconce_schema::lock::{Deb, FORMAT, Lock, Stage, Target, Versions, Wheel};
+use sconce_schema::lock::{Deb, FORMAT, Lock, LockTarget, LockedStage, LockedVersions, Wheel};
 use sconce_schema::{CudaVersion, DriverVersion, Sha256};
 
 use super::goldens;
@@ -34,12 +34,12 @@ fn full_lock_is_written_as_before_and_read_back() {
     let lock = Lock {
         version: FORMAT,
         inputs: Sha256([0x0f; 32]),
-        target: Target {
+        target: LockTarget {
             release: "debian/trixie".into(),
             architecture: "amd64".into(),
             python: "3.13".into(),
         },
-        versions: Versions {
+        versions: LockedVersions {
             python: "3.13.5-2+deb13u5".into(),
             glibc: "2.41-12".into(),
             torch: Some("2.15.0+cu132".into()),
@@ -55,7 +55,7 @@ fn full_lock_is_written_as_before_and_read_back() {
         },
         wheels: vec![wheel("torch"), wheel("triton")],
         debs: vec![deb("libc6")],
-        stages: vec![Stage {
+        stages: vec![LockedStage {
             name: "builder".into(),
             wheels: vec![wheel("setuptools")],
             debs: vec![deb("g++")],

@@ -3,15 +3,17 @@
 use std::collections::BTreeMap;
 
 use sconce_schema::event::{
-    Ended, Event, Exit, FORMAT, GpuInstance, GpuSample, GpuSummary, HostSummary, Line, Lost, Mode,
-    OutOfMemory, Pressure, ProcessSample, Sample, ServiceEvent, ServiceState, Started, Unenforced,
+    Containment, ExitStatus, FORMAT, GpuInstance, GpuSample, GpuSummary, HostSummary, OomKill,
+    Pressure, ProcessSample, RecordEvent, RecordLine, RunEnded, RunStarted, Sample, ServiceEvent,
+    ServiceState, UnenforcedLimit, WriteLoss,
 };
-use sconce_schema::lock::Versions;
-use sconce_schema::request::{Limits, Near, Network};
+use sconce_schema::lock::LockedVersions;
+use sconce_schema::request::{NetworkMode, NumaPlacement, RunLimits};
 use sconce_schema::runtime::{Runtime, RuntimeSummary};
 use sconce_schema::training::{
-    CardMemory, CardOutOfMemory, Evaluation, Exchange, Holder, Kept, Loader, LoaderSetup,
-    Operations, Peak, Phases, Setup, Step, Training,
+    CollectiveTimes, DataLoaderCounters, DataLoaderSetup, EvaluationCounters, GpuAllocatorCounters,
+    GpuOutOfMemory, LeakCandidate, MemoryHolder, Operations, PhaseTimes, RatedThroughput,
+    TrainingSample, TrainingSetup, TrainingStep,
 };
 use sconce_schema::{Bytes, LockedMemory, Millicores};
 
@@ -21,17 +23,17 @@ fn some(text: &str) -> Option<String> {
     Some(text.to_owned())
 }
 
-fn started() -> Started {
-    Started {
+fn started() -> RunStarted {
+    RunStarted {
         format: FORMAT,
         id: "brave-otter-7".into(),
         name: some("digits"),
         unix_ms: 1_764_000_000_000,
         command: vec!["python".into(), "train.py".into()],
         folder: "/home/user/digits".into(),
-        mode: Mode::Container,
+        mode: Containment::Container,
         sconce_pid: 4000,
-        limits: Limits {
+        limits: RunLimits {
             cpus: Some(Millicores(2500)),
             memory: Some(Bytes::gib(4)),
             shm: Some(Bytes::gib(1)),
@@ -43,17 +45,17 @@ fn started() -> Started {
             nofile: Some(65_536),
             memlock: Some(LockedMemory::Unlimited),
         },
-        near: Some(Near {
+        near: Some(NumaPlacement {
             nodes: parse("1"),
             cpus: Some(parse("8-15")),
         }),
-        network: Some(Network::Own),
+        network: Some(NetworkMode::Own),
         way_out: some("pasta"),
         runtime: Some(RuntimeSummary {
             name: Runtime::Crun,
             version: "1.21".into(),
         }),
-        versions: Some(Versions {
+        versions: Some(LockedVersions {
             python: "3.13.5-2".into(),
             glibc: "2.41-12".into(),
             torch: some("2.15.0"),
@@ -151,8 +153,8 @@ fn full_gpu_sample() -> GpuSample {
     }
 }
 
-fn full_training() -> Training {
-    let phases = |us| Phases {
+fn full_training() -> TrainingSample {
+    let phases = |us| PhaseTimes {
         data_us: us,
         copy_us: us + 1,
         forward_us: us + 2,
@@ -160,7 +162,7 @@ fn full_training() -> Training {
         optimizer_us: us + 4,
         other_us: us + 5,
     };
-    Training {
+    TrainingSample {
         pid: 4123,
         rank: Some(3),
         group: Some(2),
@@ -173,17 +175,17 @@ fn full_training() -> Training {
         samples: Some(3840),
         tokens: Some(491_520),
         flops_per_step: Some(3_000_030),
-        loader: Some(Loader {
+        loader: Some(DataLoaderCounters {
             batches: 121,
             empty: Some(4),
             ready: Some(2),
         }),
-        evaluation: Some(Evaluation {
+        evaluation: Some(EvaluationCounters {
             batches: 10,
             wall_us: 3_000_031,
         }),
         card_memory: Some(card_memory()),
-        exchange: Some(Exchange {
+        exchange: Some(CollectiveTimes {
             communication_us: Some(41),
             exposed_us: Some(42),
             sharded_steps: Some(43),
@@ -193,7 +195,7 @@ fn full_training() -> Training {
             reduce_scatter_exposed_us: Some(47),
         }),
         phase: some("backward"),
-        recent: vec![Step {
+        recent: vec![TrainingStep {
             step: 119,
             t_us: 51,
             wall_us: 52,
@@ -207,8 +209,8 @@ fn full_training() -> Training {
     }
 }
 
-fn card_memory() -> CardMemory {
-    CardMemory {
+fn card_memory() -> GpuAllocatorCounters {
+    GpuAllocatorCounters {
         device: 1,
         allocated: Bytes(4_000_001),
         allocated_peak: Bytes(4_000_002),
@@ -222,8 +224,8 @@ fn card_memory() -> CardMemory {
     }
 }
 
-fn setup() -> Setup {
-    Setup {
+fn setup() -> TrainingSetup {
+    TrainingSetup {
         pid: 4123,
         cell: Some(5),
         rank: Some(3),
@@ -236,7 +238,7 @@ fn setup() -> Setup {
         modules: Some(148),
         parameters: Some(124_000_000),
         optimizers: vec!["AdamW".into()],
-        loader: Some(LoaderSetup {
+        loader: Some(DataLoaderSetup {
             workers: 4,
             prefetch: Some(2),
             pinned: true,
@@ -258,14 +260,14 @@ fn setup() -> Setup {
         }),
         flops_without: vec!["aten::custom".into()],
         no_flops: some("the model is compiled"),
-        peak: Some(Peak {
+        peak: Some(RatedThroughput {
             card: "H100 SXM".into(),
             half_per_s: 989.5e12,
             tf32_per_s: 494.5e12,
             single_per_s: 67e12,
         }),
         allocator: some("expandable_segments:True"),
-        kept: vec![Kept {
+        kept: vec![LeakCandidate {
             name: some("losses"),
             of: some("train"),
             adds: vec!["train.py:12 losses.append(loss)".into()],
@@ -278,8 +280,8 @@ fn setup() -> Setup {
     }
 }
 
-fn card_out_of_memory() -> CardOutOfMemory {
-    CardOutOfMemory {
+fn card_out_of_memory() -> GpuOutOfMemory {
+    GpuOutOfMemory {
         pid: 4123,
         rank: Some(3),
         device: 1,
@@ -291,7 +293,7 @@ fn card_out_of_memory() -> CardOutOfMemory {
         memory: Some(card_memory()),
         message: some("CUDA out of memory."),
         stack: vec!["train.py:20 loss = model(x)".into()],
-        holders: vec![Holder {
+        holders: vec![MemoryHolder {
             bytes: Bytes(6_000_004),
             blocks: 7,
             stack: vec!["model.py:8 self.fc(x)".into()],
@@ -302,8 +304,8 @@ fn card_out_of_memory() -> CardOutOfMemory {
     }
 }
 
-fn full_events() -> Vec<Event> {
-    let unenforced = Unenforced {
+fn full_events() -> Vec<RecordEvent> {
+    let unenforced = UnenforcedLimit {
         what: "memory".into(),
         why: "the cgroup is not delegated".into(),
         hint: some("log in by systemd"),
@@ -312,25 +314,25 @@ fn full_events() -> Vec<Event> {
         name: "api".into(),
         state: ServiceState::Restarting,
         starts: 2,
-        exit: Some(Exit::Code(3)),
+        exit: Some(ExitStatus::Code(3)),
         why: some("3 checks failed"),
         again_ms: Some(2000),
         open: vec!["http://127.0.0.1:8080/".into()],
     };
-    let ended = Ended {
-        exit: Exit::Signal(9),
+    let ended = RunEnded {
+        exit: ExitStatus::Signal(9),
         last: Box::new(full_sample()),
-        out_of_memory: Some(OutOfMemory {
+        out_of_memory: Some(OomKill {
             limit: Some(Bytes::gib(4)),
             kills: 1,
         }),
         largest_process: Some(Bytes::gib(3)),
-        lost: Some(Lost {
+        lost: Some(WriteLoss {
             lines: 12,
             log_bytes: 4096,
         }),
     };
-    every_variant!(Event:
+    every_variant!(RecordEvent:
         Started(Box::new(started())),
         Unenforced(unenforced),
         Sample(Box::new(full_sample())),
@@ -344,8 +346,8 @@ fn full_events() -> Vec<Event> {
 #[test]
 fn full_line_of_each_event_is_written_as_before_and_read_back() {
     let lines = (0..).zip(full_events());
-    let lines: Vec<Line> = lines
-        .map(|(second, event)| Line {
+    let lines: Vec<RecordLine> = lines
+        .map(|(second, event)| RecordLine {
             t_us: second * 1_000_000,
             event,
         })
@@ -355,7 +357,7 @@ fn full_line_of_each_event_is_written_as_before_and_read_back() {
         .map(|line| serde_json::to_string(line).unwrap() + "\n")
         .collect();
     goldens().assert_same("record.jsonl", &text);
-    let read: Vec<Line> = text
+    let read: Vec<RecordLine> = text
         .lines()
         .map(|line| serde_json::from_str(line).unwrap())
         .collect();
@@ -363,13 +365,16 @@ fn full_line_of_each_event_is_written_as_before_and_read_back() {
     // An event is also read on its own, by another implementation.
     for line in &lines {
         let alone = serde_json::to_string(&line.event).unwrap();
-        assert_eq!(serde_json::from_str::<Event>(&alone).unwrap(), line.event);
+        assert_eq!(
+            serde_json::from_str::<RecordEvent>(&alone).unwrap(),
+            line.event
+        );
     }
 }
 
 #[test]
 fn step_is_read_as_an_object_too() {
-    let step: Step = serde_json::from_str(
+    let step: TrainingStep = serde_json::from_str(
         r#"{"step":1,"t-us":2,"wall-us":3,"data-us":4,"rss":5,"allocated":6,"reserved":7,"blocks":8}"#,
     )
     .unwrap();

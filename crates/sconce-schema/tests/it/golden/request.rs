@@ -2,12 +2,13 @@
 
 use std::collections::BTreeMap;
 
-use sconce_schema::manifest::Layer;
+use sconce_schema::manifest::LayerTree;
 use sconce_schema::request::{
-    ContainerEdits, DeviceNode, EditMount, Limits, Mount, Near, Network, Port, Root, User,
+    ContainerEdits, ContainerUser, DeviceNode, EditMount, Mount, NetworkMode, NumaPlacement,
+    PublishedPort, RunLimits, RunRoot,
 };
-use sconce_schema::service::{Check, Health, Restart, Service, StopSignal};
-use sconce_schema::{Bytes, ImageManifest, LockedMemory, Millicores, RunRequest};
+use sconce_schema::service::{HealthCheck, HealthTest, RestartPolicy, RunService, StopSignal};
+use sconce_schema::{Bytes, EnvironmentLayers, LockedMemory, Millicores, RunRequest};
 
 use super::{goldens, json, parse};
 
@@ -16,8 +17,8 @@ fn full_request() -> RunRequest {
     RunRequest {
         id: "brave-otter-7".into(),
         command: vec!["python".into(), "train.py".into()],
-        root: Root::Image(ImageManifest {
-            layers: vec![Layer {
+        root: RunRoot::Image(EnvironmentLayers {
+            layers: vec![LayerTree {
                 name: "torch".into(),
                 path: "/store/items/layer/1a/tree".into(),
             }],
@@ -31,13 +32,13 @@ fn full_request() -> RunRequest {
             target: "/mnt/data".into(),
             read_only: true,
         }],
-        network: Network::Own,
+        network: NetworkMode::Own,
         ports: vec![port()],
-        near: Some(Near {
+        near: Some(NumaPlacement {
             nodes: parse("0-1"),
             cpus: Some(parse("0-3,8")),
         }),
-        user: User::Plain,
+        user: ContainerUser::Plain,
         edits: vec![ContainerEdits {
             env: vec!["NVIDIA_VISIBLE_DEVICES=void".into()],
             device_nodes: vec![DeviceNode {
@@ -59,8 +60,8 @@ fn full_request() -> RunRequest {
     }
 }
 
-fn full_limits() -> Limits {
-    Limits {
+fn full_limits() -> RunLimits {
+    RunLimits {
         cpus: Some(Millicores(2500)),
         memory: Some(Bytes::gib(4)),
         shm: Some(Bytes::gib(1)),
@@ -74,28 +75,28 @@ fn full_limits() -> Limits {
     }
 }
 
-fn port() -> Port {
-    Port {
+fn port() -> PublishedPort {
+    PublishedPort {
         host_ip: parse("127.0.0.1"),
         host: 8080,
         container: 80,
     }
 }
 
-fn full_service() -> Service {
-    Service {
+fn full_service() -> RunService {
+    RunService {
         name: "api".into(),
         command: vec!["serve".into()],
         env: BTreeMap::from([("WORKERS".to_owned(), "4".to_owned())]),
         workdir: Some("/workspace/api".into()),
-        user: Some(User::Root),
-        restart: Restart::Always,
+        user: Some(ContainerUser::Root),
+        restart: RestartPolicy::Always,
         grace_s: 30,
         stop_signal: StopSignal::Int,
         ports: vec![port()],
         links: vec!["http://127.0.0.1:8080/".into()],
-        health: Some(Health {
-            check: Check::Http {
+        health: Some(HealthCheck {
+            check: HealthTest::Http {
                 port: 80,
                 path: "/health".into(),
             },

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use sconce_schema::request::{Network, User};
-use sconce_schema::service::{Restart, StopSignal};
+use sconce_schema::request::{ContainerUser, NetworkMode};
+use sconce_schema::service::{RestartPolicy, StopSignal};
 use sconce_schema::spec::{
-    Build, GpuId, Gpus, HealthCheck, Jupyter, Numa, Program, Python, Removal, Run, Services, Ssh,
-    Stage, System, TensorBoard, Variant,
+    BuildSpec, CustomServiceSpec, GpuId, GpuRequest, HealthCheckSpec, Jupyter, NumaPolicy, Python,
+    Removal, RunSpec, ServicesSpec, Ssh, StageSpec, System, TensorBoard, Variant,
 };
 use sconce_schema::{Bytes, LockedMemory, Millicores, Runtime, Spec};
 
@@ -41,7 +41,7 @@ fn full_spec() -> Spec {
             security_mirror: Some("https://deb.example/security".into()),
         },
         run: full_run(),
-        build: Build {
+        build: BuildSpec {
             files: strings(&["src"]),
             bytecode: Some(false),
             layers: Some(12),
@@ -55,7 +55,7 @@ fn full_spec() -> Spec {
         stages: BTreeMap::from([
             (
                 "wheels".to_owned(),
-                Stage {
+                StageSpec {
                     variant: Some(Variant::Devel),
                     system: strings(&["cmake"]),
                     python: strings(&["setuptools"]),
@@ -65,16 +65,16 @@ fn full_spec() -> Spec {
                     network: Some(false),
                 },
             ),
-            ("source".to_owned(), Stage::default()),
+            ("source".to_owned(), StageSpec::default()),
         ]),
         services: full_services(),
     }
 }
 
-fn full_run() -> Run {
-    Run {
+fn full_run() -> RunSpec {
+    RunSpec {
         command: strings(&["python", "train.py"]),
-        gpus: Some(Gpus::Listed(vec![
+        gpus: Some(GpuRequest::Listed(vec![
             GpuId::Index(0),
             GpuId::Uuid("GPU-8b0c".into()),
         ])),
@@ -89,12 +89,12 @@ fn full_run() -> Run {
         hugepages: Some(Bytes::mib(512)),
         nofile: Some(65_536),
         memlock: Some(LockedMemory::Unlimited),
-        numa: Some(Numa::Off),
+        numa: Some(NumaPolicy::Off),
         mounts: vec![parse("./data:/data:ro")],
-        network: Some(Network::Own),
+        network: Some(NetworkMode::Own),
         runtime: Some(Runtime::Crun),
         ports: vec![parse("0.0.0.0:8080:80")],
-        user: Some(User::Root),
+        user: Some(ContainerUser::Root),
         workdir: Some("/workspace/src".into()),
         probe: Some(true),
         kernel_cache: Some(false),
@@ -103,8 +103,8 @@ fn full_run() -> Run {
     }
 }
 
-fn full_services() -> Services {
-    Services {
+fn full_services() -> ServicesSpec {
+    ServicesSpec {
         jupyter: Some(Jupyter {
             port: Some(parse("8889:8888")),
             folder: Some("notebooks".into()),
@@ -122,16 +122,16 @@ fn full_services() -> Services {
         programs: BTreeMap::from([
             (
                 "api".to_owned(),
-                Program {
+                CustomServiceSpec {
                     command: strings(&["python", "serve.py"]),
                     ports: vec![parse("9000"), parse("9002:9001")],
                     workdir: Some("/workspace/api".into()),
-                    user: Some(User::Plain),
-                    restart: Some(Restart::Always),
+                    user: Some(ContainerUser::Plain),
+                    restart: Some(RestartPolicy::Always),
                     grace_s: Some(30),
                     stop_signal: Some(StopSignal::Int),
                     after: strings(&["queue", "ssh"]),
-                    health: Some(HealthCheck {
+                    health: Some(HealthCheckSpec {
                         http: Some("/health".into()),
                         port: Some(9000),
                         tcp: None,
@@ -147,27 +147,27 @@ fn full_services() -> Services {
             ),
             (
                 "cache".to_owned(),
-                checked(HealthCheck {
+                checked(HealthCheckSpec {
                     command: strings(&["redis-cli", "ping"]),
-                    ..HealthCheck::default()
+                    ..HealthCheckSpec::default()
                 }),
             ),
             (
                 "queue".to_owned(),
-                checked(HealthCheck {
+                checked(HealthCheckSpec {
                     tcp: Some(5672),
-                    ..HealthCheck::default()
+                    ..HealthCheckSpec::default()
                 }),
             ),
         ]),
     }
 }
 
-fn checked(health: HealthCheck) -> Program {
-    Program {
+fn checked(health: HealthCheckSpec) -> CustomServiceSpec {
+    CustomServiceSpec {
         command: strings(&["program"]),
         health: Some(health),
-        ..Program::default()
+        ..CustomServiceSpec::default()
     }
 }
 
@@ -196,9 +196,9 @@ fn inputs_of_the_lock_are_as_before() {
         ..Python::default()
     });
     let devel = Spec {
-        build: Build {
+        build: BuildSpec {
             variant: Some(Variant::Devel),
-            ..Build::default()
+            ..BuildSpec::default()
         },
         ..Spec::default()
     };

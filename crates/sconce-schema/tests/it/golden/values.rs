@@ -2,13 +2,15 @@
 
 use std::fmt::Debug;
 
-use sconce_schema::event::{Exit, Mode, ServiceState};
-use sconce_schema::facts::{CgroupVersion, DriverFlavour, FabricState, Mode as Switch, Seccomp};
-use sconce_schema::finding::{Action, Certainty, Weight};
-use sconce_schema::request::{Network, Root, User};
-use sconce_schema::service::{Check, Restart, StopSignal};
-use sconce_schema::spec::{GpuId, Gpus, Known, Numa, Removal, Variant};
-use sconce_schema::{Bytes, ImageManifest, LockedMemory, Millicores, Runtime, exit};
+use sconce_schema::event::{Containment, ExitStatus, ServiceState};
+use sconce_schema::facts::{
+    CgroupVersion, DriverFlavour, FabricState, FeatureState as Switch, SeccompMode,
+};
+use sconce_schema::finding::{Certainty, FixAction, Severity};
+use sconce_schema::request::{ContainerUser, NetworkMode, RunRoot};
+use sconce_schema::service::{HealthTest, RestartPolicy, StopSignal};
+use sconce_schema::spec::{BuiltinService, GpuId, GpuRequest, NumaPolicy, Removal, Variant};
+use sconce_schema::{Bytes, EnvironmentLayers, LockedMemory, Millicores, Runtime, exit};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -43,9 +45,9 @@ fn add_spec_values(text: &mut Vec<String>) {
     add(
         text,
         "gpus",
-        every_variant!(Gpus: All, Count(2), Listed(ids)),
+        every_variant!(GpuRequest: All, Count(2), Listed(ids)),
     );
-    add(text, "numa", every_variant!(Numa: Auto, Off));
+    add(text, "numa", every_variant!(NumaPolicy: Auto, Off));
     add(
         text,
         "variant",
@@ -57,7 +59,7 @@ fn add_spec_values(text: &mut Vec<String>) {
     add(
         text,
         "service",
-        every_variant!(Known: Jupyter, Ssh, Tensorboard),
+        every_variant!(BuiltinService: Jupyter, Ssh, Tensorboard),
     );
     let locked = every_variant!(LockedMemory: Limited(Bytes::mib(64)), Unlimited);
     add(text, "locked memory", locked);
@@ -66,28 +68,32 @@ fn add_spec_values(text: &mut Vec<String>) {
 }
 
 fn add_run_values(text: &mut Vec<String>) {
-    add(text, "network", every_variant!(Network: Host, None, Own));
-    add(text, "user", every_variant!(User: Plain, Root));
-    let image = ImageManifest {
+    add(
+        text,
+        "network",
+        every_variant!(NetworkMode: Host, None, Own),
+    );
+    add(text, "user", every_variant!(ContainerUser: Plain, Root));
+    let image = EnvironmentLayers {
         layers: Vec::new(),
         env: Default::default(),
     };
-    add(text, "root", every_variant!(Root: Image(image), Host));
+    add(text, "root", every_variant!(RunRoot: Image(image), Host));
     let runtimes = every_variant!(Runtime: Sconce, Runc, Crun, Podman, Docker);
     add(text, "runtime", runtimes);
     add(
         text,
         "restart",
-        every_variant!(Restart: Always, OnFailure, Never),
+        every_variant!(RestartPolicy: Always, OnFailure, Never),
     );
-    let checks = every_variant!(Check: Command(vec!["true".into()]), Tcp(5672), Http {
+    let checks = every_variant!(HealthTest: Command(vec!["true".into()]), Tcp(5672), Http {
         port: 80,
         path: "/health".into(),
     });
     add(text, "check", checks);
     let signals = every_variant!(StopSignal: Term, Int, Quit, Hup, Usr1, Usr2, Kill);
     add(text, "stop signal", signals);
-    add(text, "mode", every_variant!(Mode: Container, Host));
+    add(text, "mode", every_variant!(Containment: Container, Host));
     let states = every_variant!(ServiceState: Waiting, Starting, Running, Healthy, Unhealthy, Restarting,
         Stopping, Ended, Failed);
     for state in &states {
@@ -95,7 +101,7 @@ fn add_run_values(text: &mut Vec<String>) {
         assert_eq!(written, state.word());
     }
     add(text, "service state", states);
-    add(text, "exit", every_variant!(Exit: Code(3), Signal(9)));
+    add(text, "exit", every_variant!(ExitStatus: Code(3), Signal(9)));
 }
 
 fn add_machine_values(text: &mut Vec<String>) {
@@ -112,15 +118,19 @@ fn add_machine_values(text: &mut Vec<String>) {
     add(
         text,
         "seccomp",
-        every_variant!(Seccomp: Off, Strict, Filter),
+        every_variant!(SeccompMode: Off, Strict, Filter),
     );
-    add(text, "weight", every_variant!(Weight: Fails, Warns, Notes));
+    add(
+        text,
+        "weight",
+        every_variant!(Severity: Fails, Warns, Notes),
+    );
     add(
         text,
         "certainty",
         every_variant!(Certainty: Certain, Likely, Possible),
     );
-    let actions = every_variant!(Action: Command {
+    let actions = every_variant!(FixAction: Command {
         line: "modprobe nvidia".into(),
         root: true,
         safe: true,

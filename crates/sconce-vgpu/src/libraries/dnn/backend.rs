@@ -8,17 +8,17 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::abi::{self, Handle, Out, entries};
-use crate::machine::{Machine, current, machine};
+use crate::abi::{self, Handle, OutPointer, entries};
+use crate::machine::{DriverState, current, machine};
 use crate::runtime::launch::time;
 
-use super::model::{self, Convolution, Direction, Operand};
-use super::nvidia::{self, Nvidia};
-use super::{Error, Result, status};
+use super::model::{self, Convolution, ConvolutionPass, Operand};
+use super::nvidia::{self, CudnnBackend};
+use super::{CudnnStatus, Result, status};
 
 /// A descriptor: by attribute, how many values it has and their bytes.
 #[derive(Debug, Clone, Default)]
-pub struct Descriptor {
+pub struct BackendDescriptor {
     attributes: HashMap<i32, (i64, Vec<u8>)>,
     /// The convolutions in it, once it is finalised: what it was made of can be destroyed then.
     convolutions: Arc<[Convolution]>,
@@ -69,7 +69,7 @@ fn value_bytes(kind: i32) -> usize {
     }
 }
 
-impl Machine {
+impl DriverState {
     fn told(&self, descriptor: Handle, attribute: i32) -> Option<&[u8]> {
         let (_, bytes) = self.backend.get(&descriptor)?.attributes.get(&attribute)?;
         Some(bytes)
@@ -101,7 +101,11 @@ impl Machine {
 
     /// A convolution that a descriptor says.
     fn convolution(&self, operation: Handle) -> Option<Convolution> {
-        let directions = [Direction::Forward, Direction::Data, Direction::Weight];
+        let directions = [
+            ConvolutionPass::Forward,
+            ConvolutionPass::Data,
+            ConvolutionPass::Weight,
+        ];
         let mut kinds = attribute::CONVOLUTIONS.iter().zip(directions);
         kinds.find_map(|(&[input, weight, output], direction)| {
             Some(Convolution {
@@ -134,13 +138,13 @@ impl Machine {
 }
 
 /// NVIDIA's library, where a descriptor is its own.
-fn theirs(descriptor: Handle) -> Option<(&'static Nvidia, i32)> {
+fn theirs(descriptor: Handle) -> Option<(&'static CudnnBackend, i32)> {
     let kind = machine().backend.get(&descriptor)?.theirs?;
     Some((nvidia::asked()?, kind))
 }
 
 #[unsafe(no_mangle)]
-pub extern "C" fn cudnnBackendCreateDescriptor(kind: i32, descriptor: Out<Handle>) -> i32 {
+pub extern "C" fn cudnnBackendCreateDescriptor(kind: i32, descriptor: OutPointer<Handle>) -> i32 {
     let Some(nvidia) = nvidia::asked() else {
         descriptor.put(machine().handle());
         return 0;
@@ -148,9 +152,9 @@ pub extern "C" fn cudnnBackendCreateDescriptor(kind: i32, descriptor: Out<Handle
     let mut made = 0;
     let status = nvidia.create(kind, &mut made);
     if status == 0 {
-        let told = Descriptor {
+        let told = BackendDescriptor {
             theirs: Some(kind),
-            ..Descriptor::default()
+            ..BackendDescriptor::default()
         };
         machine().backend.insert(made, told);
         descriptor.put(made);
@@ -196,7 +200,7 @@ pub extern "C" fn cudnnBackendSetAttribute(
         }
     }
     let Ok(count_here) = usize::try_from(count) else {
-        return Error::BadParam as i32;
+        return CudnnStatus::BadParam as i32;
     };
     let size = count_here * value_bytes(kind);
     let bytes = if size == 0 {
@@ -216,7 +220,7 @@ pub extern "C" fn cudnnBackendGetAttribute(
     name: i32,
     kind: i32,
     wanted: i64,
-    count: Out<i64>,
+    count: OutPointer<i64>,
     values: Handle,
 ) -> i32 {
     match theirs(descriptor) {
@@ -249,7 +253,7 @@ entries! { status;
         let work: u64 = machine.convolutions(plan).iter().map(Convolution::work).sum();
         let is_theirs = machine.backend.get(&plan).is_some_and(|told| told.theirs.is_some());
         let stream = machine.blas_streams.get(&handle).copied().unwrap_or(0);
-        let device = machine.devices.get(current()).ok_or(Error::NotSupported)?;
+        let device = machine.devices.get(current()).ok_or(CudnnStatus::NotSupported)?;
         // With `benchmark = True` PyTorch takes the fastest plan. Which that is nobody can know here, so
         // it is the one with the most workspace: what then fits does fit.
         const NS_A_POWER: u64 = 100;
@@ -274,11 +278,11 @@ fn workspace_of(plan: Handle) -> Result<u64> {
         attribute::PLAN_WORKSPACE,
         3,
         1,
-        Out::at(&raw mut count),
+        OutPointer::at(&raw mut count),
         to,
     ) {
         0 => Ok(u64::try_from(workspace).unwrap_or(0)),
-        _ => Err(Error::BadParam),
+        _ => Err(CudnnStatus::BadParam),
     }
 }
 
@@ -287,7 +291,7 @@ fn get(
     name: i32,
     kind: i32,
     wanted: i64,
-    count: Out<i64>,
+    count: OutPointer<i64>,
     values: Handle,
 ) -> Result<()> {
     let mut machine = machine();
@@ -341,20 +345,21 @@ fn get(
                 .map(|one| model::workspace(one, capability))
                 .sum::<u64>();
             if wanted > 0 {
-                Out::<i64>::at(values as *mut i64).put(i64::try_from(bytes).unwrap_or(i64::MAX));
+                OutPointer::<i64>::at(values as *mut i64)
+                    .put(i64::try_from(bytes).unwrap_or(i64::MAX));
             }
         }
         attribute::CONFIGURATION_WORKSPACE => {
             count.put(1);
             if wanted > 0 {
-                Out::<i64>::at(values as *mut i64).put(0);
+                OutPointer::<i64>::at(values as *mut i64).put(0);
             }
         }
         // Shared memory of blocks is taken as none, or a plan of attention is not taken.
         attribute::CONFIGURATION_SHARED => {
             count.put(1);
             if wanted > 0 {
-                Out::<i32>::at(values as *mut i32).put(0);
+                OutPointer::<i32>::at(values as *mut i32).put(0);
             }
         }
         _ => {

@@ -44,7 +44,7 @@ impl Operand {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Direction {
+pub enum ConvolutionPass {
     Forward,
     /// To the gradient of the input.
     Data,
@@ -55,7 +55,7 @@ pub enum Direction {
 /// A convolution, or one of its gradients.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Convolution {
-    pub direction: Direction,
+    pub direction: ConvolutionPass,
     pub input: Operand,
     pub weight: Operand,
     pub output: Operand,
@@ -107,7 +107,7 @@ fn modelled(convolution: &Convolution, capability: u32) -> u64 {
         false => 0,
     };
     let sums = match direction {
-        Direction::Weight if tensor_cores => weight.elements().saturating_mul(4 * PIECES),
+        ConvolutionPass::Weight if tensor_cores => weight.elements().saturating_mul(4 * PIECES),
         _ => 0,
     };
     copies.saturating_add(sums)
@@ -130,7 +130,7 @@ mod tests {
         }
     }
 
-    fn convolution(direction: Direction, kind: i32, channels_last: bool) -> Convolution {
+    fn convolution(direction: ConvolutionPass, kind: i32, channels_last: bool) -> Convolution {
         Convolution {
             direction,
             input: operand(kind, [32, 64, 56, 56], channels_last),
@@ -143,22 +143,25 @@ mod tests {
     #[test]
     fn copies_are_made_of_what_is_not_channels_last() {
         let of = |direction, kind, last| modelled(&convolution(direction, kind, last), 90);
-        assert_eq!(of(Direction::Forward, 0, false), 51_527_680);
-        assert_eq!(of(Direction::Data, 2, false), 25_763_840);
-        assert_eq!(of(Direction::Forward, 9, true), 0);
-        assert_eq!(of(Direction::Weight, 9, true), 8 * 4 * 36_864);
+        assert_eq!(of(ConvolutionPass::Forward, 0, false), 51_527_680);
+        assert_eq!(of(ConvolutionPass::Data, 2, false), 25_763_840);
+        assert_eq!(of(ConvolutionPass::Forward, 9, true), 0);
+        assert_eq!(of(ConvolutionPass::Weight, 9, true), 8 * 4 * 36_864);
     }
 
     #[test]
     fn what_uses_no_tensor_cores_takes_nothing() {
-        let single = convolution(Direction::Forward, 0, false);
+        let single = convolution(ConvolutionPass::Forward, 0, false);
         assert_eq!(modelled(&single, 75), 0);
-        assert_eq!(modelled(&convolution(Direction::Forward, 1, false), 90), 0);
+        assert_eq!(
+            modelled(&convolution(ConvolutionPass::Forward, 1, false), 90),
+            0
+        );
     }
 
     #[test]
     fn sizes_that_make_no_sense_do_not_overflow() {
-        let mut wrong = convolution(Direction::Weight, 0, false);
+        let mut wrong = convolution(ConvolutionPass::Weight, 0, false);
         wrong.input.sizes = vec![u64::MAX, 3];
         wrong.output.sizes = vec![u64::MAX; 8];
         assert_eq!(modelled(&wrong, 90), u64::MAX);
@@ -168,7 +171,7 @@ mod tests {
 
     #[test]
     fn the_work_of_a_convolution() {
-        let one = convolution(Direction::Forward, 0, false);
+        let one = convolution(ConvolutionPass::Forward, 0, false);
         assert_eq!(one.work(), 2 * 64 * 9 * 32 * 64 * 56 * 56);
     }
 }

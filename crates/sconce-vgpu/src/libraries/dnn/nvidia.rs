@@ -11,8 +11,8 @@ use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use crate::abi::{Handle, Out, loaded, symbol_of};
-use crate::card::Card;
+use crate::abi::{Handle, OutPointer, loaded, symbol_of};
+use crate::card::GpuProperties;
 use crate::machine::{current, machine};
 use crate::runtime::device::DRIVER_VERSION;
 
@@ -23,7 +23,7 @@ type Get = extern "C" fn(Handle, i32, i32, i64, *mut i64, Handle) -> i32;
 
 /// The functions of its backend.
 #[derive(Debug)]
-pub struct Nvidia {
+pub struct CudnnBackend {
     create: Create,
     destroy: OfOne,
     finalize: OfOne,
@@ -45,8 +45,8 @@ const TYPE_DESCRIPTOR: i32 = 15;
 pub const CHOICE: &str = "SCONCE_VGPU_WORKSPACES";
 
 /// The library, where this process has one that can be asked about the current card.
-pub fn asked() -> Option<&'static Nvidia> {
-    static FOUND: OnceLock<Option<Nvidia>> = OnceLock::new();
+pub fn asked() -> Option<&'static CudnnBackend> {
+    static FOUND: OnceLock<Option<CudnnBackend>> = OnceLock::new();
     let nvidia = FOUND.get_or_init(find).as_ref()?;
     nvidia.card().map(|_| nvidia)
 }
@@ -76,7 +76,7 @@ pub fn version() -> Option<usize> {
     Some(version())
 }
 
-fn find() -> Option<Nvidia> {
+fn find() -> Option<CudnnBackend> {
     if std::env::var_os(CHOICE).is_some_and(|choice| choice != "cudnn") {
         return None;
     }
@@ -91,7 +91,7 @@ fn find() -> Option<Nvidia> {
     let get = symbol_of(library, c"cudnnBackendGetAttribute")?;
     // SAFETY: all five are declared so in `cudnn_graph.h`; enumerations are of 32 bits.
     unsafe {
-        Some(Nvidia {
+        Some(CudnnBackend {
             create: std::mem::transmute::<usize, Create>(create),
             destroy: std::mem::transmute::<usize, OfOne>(destroy),
             finalize: std::mem::transmute::<usize, OfOne>(finalize),
@@ -102,7 +102,7 @@ fn find() -> Option<Nvidia> {
     }
 }
 
-impl Nvidia {
+impl CudnnBackend {
     /// The description of the current card.
     fn card(&self) -> Option<Handle> {
         let index = current();
@@ -145,7 +145,7 @@ impl Nvidia {
         name: i32,
         kind: i32,
         wanted: i64,
-        count: Out<i64>,
+        count: OutPointer<i64>,
         values: Handle,
     ) -> i32 {
         asking(|| (self.get)(descriptor, name, kind, wanted, count.address(), values))
@@ -166,7 +166,7 @@ impl Nvidia {
 
 /// The description of a card. Rates of clocks are not known here: other values changed no answer, and
 /// neither did the number of multiprocessors.
-fn json(card: &Card) -> String {
+fn json(card: &GpuProperties) -> String {
     let per = card.multiprocessor();
     let name: String = card
         .name

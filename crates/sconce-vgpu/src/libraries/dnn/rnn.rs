@@ -1,10 +1,10 @@
 //! Recurrent networks of cuDNN: how large weights, reserve and workspace are, and where each matrix
 //! lies in the weights.
 
-use crate::abi::{Handle, In, Out, entries, made, nothing};
+use crate::abi::{Handle, InPointer, OutPointer, entries, made, nothing};
 use crate::machine::machine;
 
-use super::{Error, Result, Tensor, status};
+use super::{CudnnStatus, Result, Tensor, status};
 
 /// What a descriptor of a network was told.
 #[derive(Debug, Clone, Copy)]
@@ -112,7 +112,7 @@ entries! { status;
         precision: i32, math: i32, input: i32, hidden: i32, projected: i32, layers: i32
     ) {
         let _ = (algorithm, input_mode, precision, math);
-        let size = |value: i32| usize::try_from(value).map_err(|_| Error::BadParam);
+        let size = |value: i32| usize::try_from(value).map_err(|_| CudnnStatus::BadParam);
         let told = Rnn {
             // ReLU and tanh have one gate, LSTM four, GRU three.
             gates: match cell { 2 => 4, 3 => 3, _ => 1 },
@@ -127,14 +127,14 @@ entries! { status;
         machine().networks.insert(network, told);
         Ok(())
     }
-    fn cudnnSetRNNDataDescriptor(data: Handle, kind: i32, layout: i32, steps: i32, batch: i32, width: i32, lengths: In<i32>) {
+    fn cudnnSetRNNDataDescriptor(data: Handle, kind: i32, layout: i32, steps: i32, batch: i32, width: i32, lengths: InPointer<i32>) {
         let _ = (kind, layout, width, lengths);
-        let size = |value: i32| usize::try_from(value).map_err(|_| Error::BadParam);
+        let size = |value: i32| usize::try_from(value).map_err(|_| CudnnStatus::BadParam);
         let shape = (size(steps)?, size(batch)?);
         machine().network_data.insert(data, shape);
         Ok(())
     }
-    fn cudnnGetRNNWeightSpaceSize(handle: Handle, network: Handle, size: Out<usize>) {
+    fn cudnnGetRNNWeightSpaceSize(handle: Handle, network: Handle, size: OutPointer<usize>) {
         let _ = handle;
         let network = known(network)?;
         size.put(network.weights() * element_bytes(network.kind));
@@ -142,11 +142,11 @@ entries! { status;
     }
     fn cudnnGetRNNWeightParams(
         handle: Handle, network: Handle, pseudo: i32, space: usize, weights: u64, number: i32,
-        matrix: Handle, matrix_at: Out<u64>, bias: Handle, bias_at: Out<u64>
+        matrix: Handle, matrix_at: OutPointer<u64>, bias: Handle, bias_at: OutPointer<u64>
     ) {
         let _ = (handle, space);
         let network = known(network)?;
-        let place = |value: i32| usize::try_from(value).map_err(|_| Error::BadParam);
+        let place = |value: i32| usize::try_from(value).map_err(|_| CudnnStatus::BadParam);
         let (pseudo, number) = (place(pseudo)?, place(number)?);
         let shape = network.matrix(pseudo / network.directions, number);
         let (at, bias_begins) = network.places(pseudo, number);
@@ -173,12 +173,12 @@ entries! { status;
         Ok(())
     }
     // A model, as what cuDNN keeps is not published: of every step its gates and two states.
-    fn cudnnGetRNNTempSpaceSizes(handle: Handle, network: Handle, mode: i32, data: Handle, work: Out<usize>, reserve: Out<usize>) {
+    fn cudnnGetRNNTempSpaceSizes(handle: Handle, network: Handle, mode: i32, data: Handle, work: OutPointer<usize>, reserve: OutPointer<usize>) {
         const TRAINING: i32 = 1;
         let _ = handle;
         let network = known(network)?;
         let mut machine = machine();
-        let (steps, batch) = machine.network_data.get(&data).copied().ok_or(Error::BadParam)?;
+        let (steps, batch) = machine.network_data.get(&data).copied().ok_or(CudnnStatus::BadParam)?;
         machine.asked.dnn.recurrent += 1;
         drop(machine);
         let layer = steps * batch * network.hidden * network.directions * element_bytes(network.kind);
@@ -194,7 +194,7 @@ fn known(network: Handle) -> Result<Rnn> {
         .networks
         .get(&network)
         .copied()
-        .ok_or(Error::BadParam)
+        .ok_or(CudnnStatus::BadParam)
 }
 
 nothing! { cudnnRNNForward cudnnRNNBackwardData_v8 cudnnRNNBackwardWeights_v8 }

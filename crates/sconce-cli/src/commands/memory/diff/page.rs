@@ -1,16 +1,16 @@
 //! What differs between two snapshots, as a page.
 
-use sconce_memory::analysis::{Change, Diff};
+use sconce_memory::analysis::{FunctionChange, ReportDiff};
 
 use super::{cells, figures, settings};
 use crate::commands::memory::words::counted;
-use crate::html::{Html, Part};
+use crate::html::{BarSegment, Html};
 
 /// Places that are shown.
 const ROWS: usize = 200;
 
 /// The page of two snapshots with these names.
-pub(super) fn page(before: &str, after: &str, found: &Diff) -> String {
+pub(super) fn page(before: &str, after: &str, found: &ReportDiff) -> String {
     let mut html = Html::default();
     if found.is_empty() {
         html.within("p", "Nothing differs in what they say.");
@@ -29,7 +29,7 @@ pub(super) fn page(before: &str, after: &str, found: &Diff) -> String {
         html.raw("<div class=\"wide\" tabindex=\"0\"><table>\n<thead><tr><th scope=\"col\" class=\"number\">Change</th>")
             .raw("<th scope=\"col\" class=\"meter\"></th><th scope=\"col\" class=\"number\">Before</th><th scope=\"col\" class=\"number\">After</th>")
             .raw("<th scope=\"col\">Where</th></tr></thead>\n<tbody>\n");
-        let grown = |change: &Change| {
+        let grown = |change: &FunctionChange| {
             u64::try_from(change.growth_bytes().unsigned_abs()).unwrap_or(u64::MAX)
         };
         let most = device.changes.iter().map(grown).max().unwrap_or(0);
@@ -38,7 +38,7 @@ pub(super) fn page(before: &str, after: &str, found: &Diff) -> String {
             html.raw("<tr><td class=\"number\">")
                 .text(&growth)
                 .raw("</td><td class=\"meter\">");
-            let part = Part {
+            let part = BarSegment {
                 colour: if change.growth_bytes() > 0 {
                     "over"
                 } else {

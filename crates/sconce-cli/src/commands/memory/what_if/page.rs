@@ -1,10 +1,10 @@
 //! What other settings would have given, as a page.
 
-use sconce_memory::replay::{DeviceWhatIf, Outcome, WhatIf};
+use sconce_memory::replay::{DeviceWhatIf, ReplayOutcome, WhatIf};
 
 use super::{AFTER, change, failed, head, in_order, named, stands_on, trust, unmatched, verdict};
 use crate::commands::memory::words::{counted, shown, size};
-use crate::html::{Html, Part};
+use crate::html::{BarSegment, Html};
 
 /// Settings that are shown.
 const ROWS: usize = 200;
@@ -59,7 +59,7 @@ fn of_card(html: &mut Html, answer: &WhatIf, device: &DeviceWhatIf) {
     html.list(&said);
 }
 
-fn row(html: &mut Html, device: &DeviceWhatIf, most: u64, one: &Outcome, name: &str) {
+fn row(html: &mut Html, device: &DeviceWhatIf, most: u64, one: &ReplayOutcome, name: &str) {
     let best = device
         .best
         .as_ref()
@@ -69,7 +69,7 @@ fn row(html: &mut Html, device: &DeviceWhatIf, most: u64, one: &Outcome, name: &
     html.raw("<td class=\"number\">")
         .text(&reserved)
         .raw("</td><td class=\"meter\">");
-    let part = Part {
+    let part = BarSegment {
         colour: "allocated",
         name: String::new(),
         bytes: one.peak_reserved_bytes,

@@ -49,8 +49,8 @@ fn request(from: &mut impl Read) -> String {
     }
 }
 
-fn collector(url: &str, headers: &[&str]) -> Collector {
-    let args = PushArgs {
+fn collector(url: &str, headers: &[&str]) -> OtlpCollector {
+    let args = MetricsPushArgs {
         to: Some(url.to_owned()),
         headers: headers.iter().map(|&text| text.to_owned()).collect(),
         every: Duration::from_secs(1),
@@ -91,7 +91,7 @@ fn what_a_collector_refuses_is_said_and_secrets_are_not() {
     collector.send("{}").unwrap();
     receiving.join().unwrap();
     assert!(!format!("{:?}", collector.headers).contains("hunter2"));
-    let args = PushArgs {
+    let args = MetricsPushArgs {
         to: Some("http://me:hunter2@a".to_owned()),
         headers: vec!["x-key hunter2".to_owned()],
         every: Duration::from_secs(1),
